@@ -1,0 +1,99 @@
+# What every CMakeLists.txt of the project uses: the order of the folders, and one function each for
+# a folder's library, a test, and sources of one instruction set.
+
+# A folder may use those of earlier lines, and none of its own line (docs/architecture.md). The
+# functions below hold the links to it, tests/layering_test.cmake the includes. 'knear.hpp' stands
+# for the one header directly in knear/.
+set(KNEAR_LAYERS
+    "core"
+    "io simt cuda cost"
+    "distance select transform"
+    "scan"
+    "cluster"
+    "knn"
+    "quantize"
+    "index"
+    "graph mpi"
+    "knear.hpp"
+    "cli python bench")
+
+# knear_layer(VARIABLE FOLDER): the number of the folder's line, -1 for a folder that has none.
+function(knear_layer variable folder)
+  set(${variable} -1 PARENT_SCOPE)
+  set(number 0)
+  foreach(layer IN LISTS KNEAR_LAYERS)
+    separate_arguments(folders UNIX_COMMAND "${layer}")
+    if(folder IN_LIST folders)
+      set(${variable} ${number} PARENT_SCOPE)
+    endif()
+    math(EXPR number "${number} + 1")
+  endforeach()
+endfunction()
+
+# knear_library(NAME [HEADERS a.hpp ...] [SOURCES a.cpp ...] LINKS knear::x ... [PRIVATE_LINKS y ...])
+# is the target knear::NAME of the folder knear/NAME. HEADERS are the public ones: they are installed
+# under their path and stand in knear/knear.hpp. Without SOURCES it is a library of headers.
+function(knear_library name)
+  cmake_parse_arguments(ARG "" "" "HEADERS;SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
+  knear_layer(layer ${name})
+  foreach(link IN LISTS ARG_LINKS ARG_PRIVATE_LINKS)
+    if(link MATCHES "^knear::(.*)")
+      knear_layer(link_layer ${CMAKE_MATCH_1})
+      if(layer EQUAL -1 OR link_layer EQUAL -1 OR NOT link_layer LESS layer)
+        message(FATAL_ERROR "knear/${name} may not link to ${link}: see KNEAR_LAYERS")
+      endif()
+    endif()
+  endforeach()
+
+  if(ARG_SOURCES)
+    add_library(knear_${name} STATIC ${ARG_SOURCES})
+    set(scope PUBLIC)
+    set_target_properties(knear_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    target_link_libraries(knear_${name} PRIVATE ${ARG_PRIVATE_LINKS})
+    knear_flags(knear_${name})
+  else()
+    add_library(knear_${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  add_library(knear::${name} ALIAS knear_${name})
+  set_target_properties(knear_${name} PROPERTIES EXPORT_NAME ${name})
+  target_link_libraries(knear_${name} ${scope} ${ARG_LINKS})
+  target_include_directories(knear_${name} ${scope} $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                                                    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_features(knear_${name} ${scope} cxx_std_20)
+  target_sources(knear_${name} ${scope} FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}
+                                        FILES ${ARG_HEADERS})
+
+  set_property(GLOBAL APPEND PROPERTY KNEAR_LIBRARIES knear_${name})
+endfunction()
+
+# Warnings, and no contraction: a product and a sum may become one rounding only where written so.
+function(knear_flags target)
+  # -Wrestrict of GCC 12 misfires on std::string (its bug 105651).
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-psabi -Wno-restrict
+                         -ffp-contract=off
+                         $<$<BOOL:${KNEAR_WERROR}>:-Werror>)
+endfunction()
+
+# knear_test(NAME SOURCE LINKS ...): one GoogleTest program, one ctest entry per program.
+function(knear_test name source)
+  add_executable(${name} ${source})
+  target_link_libraries(${name} PRIVATE GTest::gtest_main ${ARGN})
+  knear_flags(${name})
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+endfunction()
+
+# knear_isa_sources(STEM): gives STEM_avx2.cpp, STEM_avx512.cpp, ... of this folder, where they
+# exist, the flags of their level; nothing else is compiled with them.
+set(KNEAR_FLAGS_avx2 -mavx2 -mfma -mf16c)
+set(KNEAR_FLAGS_avx512 ${KNEAR_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl
+    -mprefer-vector-width=512)
+set(KNEAR_FLAGS_avx512_vnni ${KNEAR_FLAGS_avx512} -mavx512vnni)
+function(knear_isa_sources stem)
+  foreach(level avx2 avx512 avx512_vnni)
+    if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${stem}_${level}.cpp)
+      set_source_files_properties(${stem}_${level}.cpp PROPERTIES
+                                  COMPILE_OPTIONS "${KNEAR_FLAGS_${level}}")
+    endif()
+  endforeach()
+endfunction()
