@@ -1,0 +1,59 @@
+#include "knear/core/cpu.hpp"
+
+#include <cstdlib>
+#include <string>
+
+#include "knear/core/error.hpp"
+
+namespace knear {
+
+std::string_view name_of(Isa isa) {
+  switch (isa) {
+    case Isa::scalar:
+      return "scalar";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
+    case Isa::avx512_vnni:
+      return "avx512_vnni";
+  }
+  return "?";
+}
+
+Isa best_isa() {
+#if defined(__x86_64__)
+  // __builtin_cpu_supports also asks the operating system whether it saves the wide registers.
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return Isa::scalar;
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+      !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
+    return Isa::avx2;
+  return __builtin_cpu_supports("avx512vnni") ? Isa::avx512_vnni : Isa::avx512;
+#else
+  return Isa::scalar;
+#endif
+}
+
+Isa active_isa() {
+  const char* forced = std::getenv("KNEAR_ISA");
+  const Isa best = best_isa();
+  if (!forced || !*forced) return best;
+  for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_vnni}) {
+    if (forced != name_of(isa)) continue;
+    if (isa > best)
+      throw InvalidArgument("KNEAR_ISA is '{}', but this machine has at most '{}'", forced,
+                            name_of(best));
+    return isa;
+  }
+  throw InvalidArgument("KNEAR_ISA must be scalar, avx2, avx512 or avx512_vnni, but is '{}'",
+                        forced);
+}
+
+std::vector<Isa> available_isas() {
+  std::vector<Isa> all;
+  for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_vnni})
+    if (isa <= best_isa()) all.push_back(isa);
+  return all;
+}
+
+}  // namespace knear

@@ -1,0 +1,32 @@
+// knear/core/cpu.hpp -- which instructions this processor has, and which level knear uses.
+//
+// A level names one set of compiled kernels; each includes those before it. Exact results do not
+// depend on it. The environment variable KNEAR_ISA=scalar|avx2|avx512|avx512_vnni forces a lower
+// one, which is how the tests run them all.
+#pragma once
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace knear {
+
+enum class Isa : std::uint8_t {
+  scalar,      // what every x86-64 has
+  avx2,        // AVX2, FMA, F16C
+  avx512,      // AVX-512 F, BW, DQ, VL
+  avx512_vnni  // and VNNI: int8 at four times, int16 at twice the rate of fp32
+};
+
+std::string_view name_of(Isa isa);
+
+// The best level of this processor and operating system.
+Isa best_isa();
+
+// The level in use: best_isa(), or the one forced by KNEAR_ISA (read anew at each call).
+// Throws InvalidArgument if KNEAR_ISA is no level's name or a level that this machine lacks.
+Isa active_isa();
+
+// Every level that this machine can run, lowest first.
+std::vector<Isa> available_isas();
+
+}  // namespace knear

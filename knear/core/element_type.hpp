@@ -1,0 +1,117 @@
+// knear/core/element_type.hpp -- what a vector's coordinates may be stored as: f32 f16 bf16 u8 i8.
+//
+// All five convert to float without rounding, so "the value of an element" is never in doubt.
+// f16 is IEEE binary16; bf16 is the upper half of a float.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace knear {
+
+struct f16 {
+  std::uint16_t bits;
+};
+struct bf16 {
+  std::uint16_t bits;
+};
+
+enum class ElementType : std::uint8_t { f32, f16, bf16, u8, i8 };
+
+inline constexpr ElementType all_element_types[] = {
+    ElementType::f32, ElementType::f16, ElementType::bf16, ElementType::u8, ElementType::i8};
+
+// Bytes of one element.
+constexpr int size_of(ElementType type) {
+  switch (type) {
+    case ElementType::f32:
+      return 4;
+    case ElementType::f16:
+    case ElementType::bf16:
+      return 2;
+    case ElementType::u8:
+    case ElementType::i8:
+      return 1;
+  }
+  return 0;
+}
+
+// "f32", "f16", "bf16", "u8", "i8".
+std::string_view name_of(ElementType type);
+// The inverse; throws InvalidArgument for any other word.
+ElementType parse_element_type(std::string_view name);
+
+template <class T>
+inline constexpr bool is_element = false;
+template <>
+inline constexpr bool is_element<float> = true;
+template <>
+inline constexpr bool is_element<f16> = true;
+template <>
+inline constexpr bool is_element<bf16> = true;
+template <>
+inline constexpr bool is_element<std::uint8_t> = true;
+template <>
+inline constexpr bool is_element<std::int8_t> = true;
+
+template <class T>
+constexpr ElementType element_type_of();
+template <>
+constexpr ElementType element_type_of<float>() {
+  return ElementType::f32;
+}
+template <>
+constexpr ElementType element_type_of<f16>() {
+  return ElementType::f16;
+}
+template <>
+constexpr ElementType element_type_of<bf16>() {
+  return ElementType::bf16;
+}
+template <>
+constexpr ElementType element_type_of<std::uint8_t>() {
+  return ElementType::u8;
+}
+template <>
+constexpr ElementType element_type_of<std::int8_t>() {
+  return ElementType::i8;
+}
+
+// The exact value. Integer arithmetic only, so that a flush-to-zero mode of the caller cannot
+// change a denormal.
+inline float to_float(float x) { return x; }
+inline float to_float(std::uint8_t x) { return x; }
+inline float to_float(std::int8_t x) { return x; }
+inline float to_float(bf16 x) {
+  const std::uint32_t bits = std::uint32_t{x.bits} << 16;
+  float out;
+  std::memcpy(&out, &bits, 4);
+  return out;
+}
+inline float to_float(f16 x) {
+  const std::uint32_t sign = std::uint32_t{x.bits & 0x8000u} << 16;
+  std::uint32_t exponent = (x.bits >> 10) & 31u, mantissa = x.bits & 1023u, bits;
+  if (exponent == 31) {
+    bits = sign | 0x7f800000u | (mantissa << 13);
+  } else if (exponent != 0) {
+    bits = sign | ((exponent + 112) << 23) | (mantissa << 13);
+  } else if (mantissa == 0) {
+    bits = sign;
+  } else {  // a denormal f16 is a normal float: shift its leading one into place
+    exponent = 113;
+    while ((mantissa & 1024u) == 0) {
+      mantissa <<= 1;
+      --exponent;
+    }
+    bits = sign | (exponent << 23) | ((mantissa & 1023u) << 13);
+  }
+  float out;
+  std::memcpy(&out, &bits, 4);
+  return out;
+}
+
+// Rounded to nearest, ties to even; NaN stays NaN, overflow becomes infinity.
+f16 to_f16(float x);
+bf16 to_bf16(float x);
+
+}  // namespace knear

@@ -1,0 +1,25 @@
+#include "knear/core/matrix.hpp"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+
+namespace knear {
+
+void* aligned_zeroed(std::size_t bytes) {
+  constexpr std::size_t large_page = std::size_t{2} << 20;
+  const bool large = bytes >= 2 * large_page;
+  const std::size_t alignment = large ? large_page : 64;
+  if (bytes > SIZE_MAX - alignment) return nullptr;
+  bytes = (bytes + alignment - 1) / alignment * alignment;
+  void* memory = std::aligned_alloc(alignment, bytes);
+  if (!memory) return nullptr;
+  if (large) madvise(memory, bytes, MADV_HUGEPAGE);  // a wish; failing changes nothing but speed
+  std::memset(memory, 0, bytes);
+  return memory;
+}
+
+void aligned_free(void* memory) { std::free(memory); }
+
+}  // namespace knear

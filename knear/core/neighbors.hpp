@@ -1,0 +1,41 @@
+// knear/core/neighbors.hpp -- the answer of every search.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+#include "knear/core/error.hpp"
+#include "knear/core/matrix.hpp"
+
+namespace knear {
+
+using Id = std::int64_t;
+inline constexpr Id no_id = -1;
+
+// l2: squared Euclidean distance, ascending. ip: inner product, descending. cosine: 1 - cos,
+// ascending, 1 where either vector is zero.
+enum class Metric : std::uint8_t { l2, ip, cosine };
+
+constexpr std::string_view name_of(Metric metric) {
+  return metric == Metric::l2 ? "l2" : metric == Metric::ip ? "ip" : "cosine";
+}
+inline Metric parse_metric(std::string_view name) {
+  for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+    if (name == name_of(metric)) return metric;
+  throw InvalidArgument("metric must be one of l2, ip, cosine, but is '{}'", name);
+}
+
+// What stands in a place for which there was no neighbour, beside no_id.
+constexpr float no_distance(Metric metric) {
+  return metric == Metric::ip ? -std::numeric_limits<float>::infinity()
+                              : std::numeric_limits<float>::infinity();
+}
+
+// [queries x k] ids and distances, nearest first, equal distances by ascending id. Places beyond
+// the number of rows hold no_id and no_distance().
+struct Neighbors {
+  Matrix<Id> ids;
+  Matrix<float> distances;
+};
+
+}  // namespace knear

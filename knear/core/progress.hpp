@@ -1,0 +1,44 @@
+// knear/core/progress.hpp -- how long work tells its caller where it is, and is told to stop.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string_view>
+
+#include "knear/core/error.hpp"
+
+namespace knear {
+
+// Called now and then during long work, never by two threads at once, with what is being done
+// ("pack base", "search") and the fraction done in [0, 1]. Returning false asks the work to stop:
+// it ends with the exception Cancelled.
+using Progress = std::function<bool(std::string_view stage, double fraction)>;
+
+// Adds up work done by many threads and reports it, a hundred times at most.
+class Reporter {
+ public:
+  // Keeps the reference; an empty Progress is asked nothing.
+  Reporter(const Progress& progress, std::string_view stage, std::int64_t total)
+      : progress_(progress), stage_(stage), total_(std::max<std::int64_t>(1, total)) {}
+
+  // Throws Cancelled if the callback asks to stop.
+  void add(std::int64_t done) {
+    if (!progress_) return;
+    std::lock_guard lock(mutex_);
+    done_ += done;
+    const std::int64_t percent = done_ * 100 / total_;
+    if (percent == last_) return;
+    last_ = percent;
+    if (!progress_(stage_, static_cast<double>(done_) / static_cast<double>(total_)))
+      throw Cancelled("{}: stopped on request", stage_);
+  }
+
+ private:
+  const Progress& progress_;
+  std::string_view stage_;
+  std::int64_t total_, done_ = 0, last_ = -1;
+  std::mutex mutex_;
+};
+
+}  // namespace knear

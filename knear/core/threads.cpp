@@ -1,0 +1,56 @@
+#include "knear/core/threads.hpp"
+
+#include <sched.h>
+#include <tbb/blocked_range.h>
+#include <tbb/global_control.h>
+#include <tbb/info.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+#include <xmmintrin.h>
+
+#include <optional>
+
+#include "knear/core/error.hpp"
+
+namespace knear {
+
+int available_threads() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
+  return tbb::info::default_concurrency();
+}
+
+int resolve_threads(int threads) {
+  if (threads < 0 || threads > 4096)
+    throw InvalidArgument("threads must be between 0 (all) and 4096, but is {}", threads);
+  return threads == 0 ? available_threads() : threads;
+}
+
+void parallel_for(int threads, std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
+  threads = resolve_threads(threads);
+  if (threads == 1 || tasks <= 1) {
+    DefaultFloatMode mode;
+    for (std::int64_t task = 0; task < tasks; ++task) body(task);
+    return;
+  }
+  // oneTBB starts no more threads than cores unless told to, and says so on standard error.
+  std::optional<tbb::global_control> more;
+  if (threads > tbb::info::default_concurrency())
+    more.emplace(tbb::global_control::max_allowed_parallelism, threads);
+  // Tasks are handed out in order, one at a time: callers make them large and equal enough.
+  tbb::task_arena arena(threads);
+  arena.execute([&] {
+    tbb::parallel_for(
+        tbb::blocked_range<std::int64_t>(0, tasks, 1),
+        [&](const tbb::blocked_range<std::int64_t>& range) {
+          DefaultFloatMode mode;
+          for (std::int64_t task = range.begin(); task < range.end(); ++task) body(task);
+        },
+        tbb::simple_partitioner());
+  });
+}
+
+DefaultFloatMode::DefaultFloatMode() : saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
+DefaultFloatMode::~DefaultFloatMode() { _mm_setcsr(saved_); }
+
+}  // namespace knear
