@@ -1,0 +1,131 @@
+// The temporary is opened with O_TMPFILE where the file system has it: it has no name, so a process
+// killed by a signal leaves nothing. commit() then links it to a temporary name before the rename,
+// because link() alone does not replace a file.
+#include "knear/io/atomic_file.hpp"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <memory>
+
+#include "knear/core/error.hpp"
+#include "knear/core/random.hpp"
+
+namespace knear::io {
+namespace {
+
+constexpr std::size_t buffer_bytes = 1 << 20;
+
+// Names differ between threads and processes; O_EXCL and link() catch what chance does not.
+std::string temporary_name(const std::string& target) {
+  static std::atomic<std::uint64_t> counter{0};
+  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+  Random random(static_cast<std::uint64_t>(now) ^ (static_cast<std::uint64_t>(getpid()) << 32) ^
+                (counter++ << 48));
+  return fmt::format("{}.tmp-{:012x}", target, random.next() >> 16);
+}
+
+std::string descriptor_path(int file) { return fmt::format("/proc/self/fd/{}", file); }
+
+}  // namespace
+
+AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(path) {
+  if (path.empty() || path.back() == '/') fail("write", path.empty() ? ENOENT : EISDIR);
+  struct stat status;
+  if (stat(path.c_str(), &status) == 0) {
+    if (S_ISDIR(status.st_mode)) throw IoError("cannot write '{}': is a directory", path_);
+    if (!S_ISREG(status.st_mode)) throw IoError("cannot write '{}': is not a regular file", path_);
+    // A rename would replace even a file that its owner protected.
+    if (access(path.c_str(), W_OK) != 0) fail("write", errno);
+    mode_ = status.st_mode & 07777;
+    const std::unique_ptr<char, decltype(&::free)> resolved(realpath(path.c_str(), nullptr),
+                                                            ::free);
+    if (!resolved) fail("write", errno);
+    target_ = resolved.get();
+  }
+  const std::size_t slash = target_.rfind('/');
+  directory_ = slash == std::string::npos ? "." : slash == 0 ? "/" : target_.substr(0, slash);
+
+  file_ = open(directory_.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+  if (file_ >= 0 && access(descriptor_path(file_).c_str(), F_OK) != 0) {
+    close(file_);  // without /proc it could never be given a name
+    file_ = -1;
+  }
+  for (int attempt = 0; file_ < 0 && attempt < 100; ++attempt) {
+    const std::string name = temporary_name(target_);
+    file_ = open(name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+    if (file_ >= 0) temporary_ = name;
+    if (file_ < 0 && errno != EEXIST) fail("write", errno);
+  }
+  if (file_ < 0) fail("write", EEXIST);
+  buffer_.reserve(buffer_bytes);
+}
+
+AtomicFile::~AtomicFile() {
+  if (file_ >= 0) close(file_);
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(const void* data, std::size_t bytes) {
+  const auto* from = static_cast<const std::byte*>(data);
+  if (buffer_.size() + bytes > buffer_bytes) flush();
+  if (bytes >= buffer_bytes)
+    write_through(from, bytes);
+  else
+    buffer_.insert(buffer_.end(), from, from + bytes);
+}
+
+void AtomicFile::flush() {
+  write_through(buffer_.data(), buffer_.size());
+  buffer_.clear();
+}
+
+void AtomicFile::write_through(const std::byte* data, std::size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t written = ::write(file_, data, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) fail("write", written < 0 ? errno : ENOSPC);
+    data += written;
+    bytes -= static_cast<std::size_t>(written);
+  }
+}
+
+void AtomicFile::commit() {
+  flush();
+  if (mode_ >= 0 && fchmod(file_, static_cast<mode_t>(mode_)) != 0) fail("write", errno);
+  if (fsync(file_) != 0) fail("sync", errno);
+  for (int attempt = 0; temporary_.empty(); ++attempt) {
+    const std::string name = temporary_name(target_);
+    if (linkat(AT_FDCWD, descriptor_path(file_).c_str(), AT_FDCWD, name.c_str(),
+               AT_SYMLINK_FOLLOW) == 0)
+      temporary_ = name;
+    else if (errno != EEXIST || attempt == 100)
+      fail("name", errno);
+  }
+  const int file = file_;
+  file_ = -1;
+  if (close(file) != 0) fail("close", errno);
+  if (rename(temporary_.c_str(), target_.c_str()) != 0) fail("rename to", errno);
+  temporary_.clear();
+
+  // The rename itself survives a crash only when the directory is on disk too. Some file systems
+  // refuse to sync a directory; the file is complete all the same.
+  const int directory = open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory >= 0) {
+    const int error = fsync(directory) == 0 ? 0 : errno;
+    close(directory);
+    if (error != 0 && error != EINVAL && error != EROFS) fail("sync the directory of", error);
+  }
+}
+
+void AtomicFile::fail(const char* doing, int error) const {
+  throw IoError("cannot {} '{}': {}", doing, path_, std::strerror(error));
+}
+
+}  // namespace knear::io

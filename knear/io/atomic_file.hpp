@@ -1,0 +1,47 @@
+// knear/io/atomic_file.hpp -- a file that appears complete or not at all.
+//
+//   io::AtomicFile file("ids.npy");
+//   file.write(data, bytes);
+//   file.commit();                     // without it, nothing has changed
+//
+// Bytes go to a temporary file in the same directory; commit() syncs it, renames it to its name and
+// syncs the directory, so that after a crash there is the old file or the new one. Where the system
+// allows it the temporary has no name until then, and even a killed process leaves nothing behind;
+// elsewhere the destructor removes it.
+#pragma once
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace knear::io {
+
+class AtomicFile {
+ public:
+  // Throws IoError if the directory cannot be written to, or if path is a directory, a device or a
+  // file without permission to write. A symbolic link is followed. A file that is replaced passes
+  // its permissions on.
+  explicit AtomicFile(const std::string& path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  // Appends. Throws IoError with the path and the system's message.
+  void write(const void* data, std::size_t bytes);
+  // Once, last. Throws IoError; then the old file still stands.
+  void commit();
+
+ private:
+  void flush();
+  void write_through(const std::byte* data, std::size_t bytes);
+  [[noreturn]] void fail(const char* doing, int error) const;
+
+  std::string path_;       // as the caller wrote it, for messages
+  std::string target_;     // symbolic links resolved
+  std::string directory_;  // of the target
+  std::string temporary_;  // empty while the temporary has no name
+  int file_ = -1;
+  int mode_ = -1;  // permissions of the file to be replaced, -1 if there is none
+  std::vector<std::byte> buffer_;
+};
+
+}  // namespace knear::io

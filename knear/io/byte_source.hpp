@@ -1,0 +1,53 @@
+// knear/io/byte_source.hpp -- the bytes of a file: mapped, or unpacked from gzip as a stream.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace knear::io {
+
+// A regular file mapped into memory, read-only. Movable.
+class MappedFile {
+ public:
+  // Throws IoError: no such file, no permission, a directory, a pipe, no address space;
+  // CorruptFile if empty.
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  const std::byte* data() const { return data_; }
+  std::int64_t size() const { return size_; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::int64_t size_ = 0;
+};
+
+// The content of a gzip file of one or more members, front to back. The bytes must outlive it.
+class GzipStream {
+ public:
+  // Throws CorruptFile if these bytes are no gzip file; path is for messages.
+  GzipStream(const std::byte* data, std::int64_t size, std::string path);
+  ~GzipStream();
+  GzipStream(GzipStream&&) noexcept;
+  GzipStream& operator=(GzipStream&&) noexcept;
+
+  // Up to `bytes` more bytes; fewer only at the end of the content. Throws CorruptFile for damaged
+  // or truncated data, a wrong checksum, or bytes after the last member.
+  std::int64_t read(void* out, std::int64_t bytes);
+  // As read(), without keeping them.
+  std::int64_t skip(std::int64_t bytes);
+  // Whether all has been read.
+  bool at_end() { return available() == 0; }
+
+ private:
+  struct State;
+  std::int64_t available();  // bytes in the window, unpacking more if there are none
+
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace knear::io

@@ -1,0 +1,77 @@
+// Decides what to store, then moves block after block from RowReader to RowWriter.
+#include "knear/io/convert.hpp"
+
+#include <vector>
+
+#include "knear/core/error.hpp"
+#include "knear/io/layout.hpp"
+#include "knear/io/number_conversion.hpp"
+#include "knear/io/row_reader.hpp"
+#include "knear/io/row_writer.hpp"
+
+namespace knear::io {
+namespace {
+
+void convert_to_ids(RowReader& reader, const std::string& in, RowWriter& writer,
+                    const Progress& progress) {
+  std::vector<std::int64_t> ids;
+  read_rows(reader, [&](std::int64_t first, std::int64_t count, const std::byte* block) {
+    ids.resize(static_cast<std::size_t>(count * reader.dim()));
+    convert_rows_to_ids(reader.scalar(), block, count, reader.dim(), ids.data(),
+                        {in, reader.first_row() + first});
+    writer.append_ids({ids.data(), count, reader.dim()});
+    report_progress(progress, "convert", first + count, reader.rows());
+  });
+}
+
+void convert_to_type(RowReader& reader, const std::string& in, ElementType type, Rounding rounding,
+                     RowWriter& writer, const Progress& progress) {
+  std::vector<std::byte> rows;
+  read_rows(reader, [&](std::int64_t first, std::int64_t count, const std::byte* block) {
+    rows.resize(static_cast<std::size_t>(count * reader.dim() * size_of(type)));
+    convert_rows(reader.scalar(), block, count, reader.dim(), type, rows.data(), rounding,
+                 {in, reader.first_row() + first});
+    writer.append({type, rows.data(), count, reader.dim(), reader.dim()});
+    report_progress(progress, "convert", first + count, reader.rows());
+  });
+}
+
+// nullopt: as ids.
+std::optional<ElementType> stored_type(const std::string& out, Scalar from,
+                                       std::optional<ElementType> asked) {
+  if (asked) return asked;
+  switch (format_of_name(out).value_or(Format::npy)) {
+    case Format::fvecs:
+      return ElementType::f32;
+    case Format::bvecs:
+      return ElementType::u8;
+    case Format::ivecs:
+      return {};
+    case Format::npy:
+    case Format::idx:
+      break;
+  }
+  if (is_integer(from) && size_of(from) > 1) return {};
+  return natural_type(from);
+}
+
+}  // namespace
+
+Converted convert_file(const std::string& in, const std::string& out,
+                       const ConvertOptions& options) {
+  RowReader reader(in, {.rows = options.rows});
+  const auto type = stored_type(out, reader.scalar(), options.type);
+  if (type && !scalar_of(*type))
+    throw InvalidArgument("type {} cannot be written: no format here stores it", name_of(*type));
+  const Scalar scalar = type ? *scalar_of(*type) : id_scalar(out);
+  RowWriter writer(out, scalar, reader.rows(), reader.dim());
+  if (type)
+    convert_to_type(reader, in, *type, options.type ? Rounding::allowed : Rounding::refused, writer,
+                    options.progress);
+  else
+    convert_to_ids(reader, in, writer, options.progress);
+  writer.commit();
+  return {std::string(name_of(scalar)), reader.rows(), reader.dim()};
+}
+
+}  // namespace knear::io

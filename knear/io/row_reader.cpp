@@ -1,0 +1,250 @@
+// Opens a matrix file, checks it against its own header, and hands out its rows.
+#include "knear/io/row_reader.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "knear/core/error.hpp"
+#include "knear/core/threads.hpp"
+
+namespace knear::io {
+
+static_assert(std::endian::native == std::endian::little, "files are mapped as they are");
+
+namespace {
+
+bool is_vecs(Format format) {
+  return format == Format::fvecs || format == Format::bvecs || format == Format::ivecs;
+}
+
+Layout parse_fixed_header(Format format, std::span<const std::byte> head, const std::string& path) {
+  return format == Format::npy ? parse_npy_header(head, path) : parse_idx_header(head, path);
+}
+
+Format known_format(std::optional<Format> by_name, std::span<const std::byte> head,
+                    const std::string& path) {
+  if (by_name) return *by_name;
+  if (const auto by_content = format_of_content(head)) return *by_content;
+  throw InvalidArgument(
+      "'{}': unknown format; the name ends in none of .fvecs .bvecs .ivecs .npy (or these and "
+      ".gz), and the content is neither .npy nor idx",
+      path);
+}
+
+std::int32_t row_dim(const std::byte* header) {
+  std::int32_t dim;
+  std::memcpy(&dim, header, 4);
+  return dim;
+}
+
+[[noreturn]] void fail_row_dim(const std::string& path, std::int64_t row, std::int64_t found,
+                               std::int64_t expected) {
+  throw CorruptFile("'{}': row {} says dimension {}, expected {} as in row 0", path, row, found,
+                    expected);
+}
+
+void reverse_bytes(std::byte* data, std::int64_t count, int size) {
+  for (std::int64_t i = 0; i < count; ++i) std::reverse(data + i * size, data + (i + 1) * size);
+}
+
+}  // namespace
+
+void check_memory(std::int64_t bytes, const std::string& path) {
+  const std::int64_t machine =
+      std::int64_t{sysconf(_SC_PHYS_PAGES)} * std::int64_t{sysconf(_SC_PAGESIZE)};
+  if (machine > 0 && bytes > machine)
+    throw MemoryBudgetError("'{}' needs {} bytes of memory, but this machine has {}", path, bytes,
+                            machine);
+}
+
+void report_progress(const Progress& progress, std::string_view stage, std::int64_t done,
+                     std::int64_t all) {
+  if (progress && !progress(stage, static_cast<double>(done) / static_cast<double>(all)))
+    throw Cancelled("stopped after {} of {} rows", done, all);
+}
+
+RowReader::RowReader(const std::string& path, const RowReaderOptions& options) : file_(path) {
+  info_.path = path;
+  info_.file_bytes = file_.size();
+  std::string_view name = path;
+  if (name.ends_with(".gz")) {
+    info_.gzipped = true;
+    name.remove_suffix(3);
+  }
+  const std::optional<Format> format = format_of_name(name);
+  if (info_.gzipped)
+    open_gzip(format);
+  else
+    open_plain(format);
+
+  if (layout_.cols < 1 || layout_.cols > options.max_dim)
+    throw InvalidArgument("'{}' holds vectors of dimension {}, expected 1 to {}", path,
+                          layout_.cols, options.max_dim);
+  info_.format = layout_.format;
+  info_.type = name_of(layout_.scalar);
+  info_.rows = layout_.rows;
+  info_.dim = layout_.cols;
+  info_.element_bytes = layout_.rows * layout_.packed_row_bytes();
+  choose_rows(options.rows);
+  if (!gzip_ && is_vecs(layout_.format)) check_row_headers();
+}
+
+void RowReader::open_plain(std::optional<Format> by_name) {
+  const std::span<const std::byte> head(
+      file_.data(), static_cast<std::size_t>(std::min(file_.size(), max_header_bytes)));
+  const Format format = known_format(by_name, head, info_.path);
+  if (is_vecs(format)) {
+    layout_ = parse_vecs_header(format, head, file_.size(), info_.path);
+  } else {
+    layout_ = parse_fixed_header(format, head, info_.path);
+    check_total(file_.size());
+  }
+}
+
+void RowReader::open_gzip(std::optional<Format> by_name) {
+  gzip_.emplace(file_.data(), file_.size(), info_.path);
+  std::vector<std::byte> head(static_cast<std::size_t>(max_header_bytes));
+  head.resize(static_cast<std::size_t>(gzip_->read(head.data(), max_header_bytes)));
+  if (head.empty()) throw CorruptFile("'{}' is empty once unpacked", info_.path);
+  const Format format = known_format(by_name, head, info_.path);
+  const bool whole = gzip_->at_end();
+
+  gzip_.emplace(file_.data(), file_.size(), info_.path);  // from the start again
+  if (is_vecs(format)) {
+    // No header tells the size, so the content is unpacked twice: once to count and check it
+    // without keeping anything, once to keep it.
+    vecs_dim(head, info_.path);
+    layout_ = parse_vecs_header(format, head, count_gzip_rows(format), info_.path);
+    gzip_.emplace(file_.data(), file_.size(), info_.path);
+    return;
+  }
+  layout_ = parse_fixed_header(format, head, info_.path);
+  if (whole) {
+    check_total(static_cast<std::int64_t>(head.size()));
+  } else if (layout_.total_bytes / 1040 > file_.size()) {
+    // Deflate makes at most 1,032 bytes of one: such a header is a lie, told before memory is
+    // taken.
+    throw CorruptFile(
+        "'{}' says it holds {} x {} {}, {} bytes, which its {} bytes cannot unpack to", info_.path,
+        layout_.rows, layout_.cols, name_of(layout_.scalar), layout_.total_bytes, file_.size());
+  }
+  gzip_->skip(layout_.offset);
+}
+
+// The bytes of .fvecs.gz and its like, every row's header checked on the way: a bomb of zeros ends
+// at its first row, before memory is taken.
+std::int64_t RowReader::count_gzip_rows(Format format) {
+  std::int64_t rows = 0, dim = 0;
+  for (;; ++rows) {
+    std::byte header[4];
+    const std::int64_t got = gzip_->read(header, 4);
+    if (got == 0) break;
+    if (got < 4)
+      throw CorruptFile("'{}' is truncated: {} bytes follow row {}", info_.path, got, rows - 1);
+    if (rows == 0) dim = row_dim(header);
+    if (row_dim(header) != dim) fail_row_dim(info_.path, rows, row_dim(header), dim);
+    const std::int64_t bytes = dim * (format == Format::bvecs ? 1 : 4);
+    const std::int64_t found = gzip_->skip(bytes);
+    if (found < bytes)
+      throw CorruptFile("'{}' is truncated: row {} has {} bytes, expected {}", info_.path, rows,
+                        found, bytes);
+  }
+  return rows * (4 + dim * (format == Format::bvecs ? 1 : 4));
+}
+
+void RowReader::check_total(std::int64_t found) const {
+  if (found == layout_.total_bytes) return;
+  throw CorruptFile("'{}' {}: {} x {} {} and the header make {} bytes, but it has {}", info_.path,
+                    found < layout_.total_bytes ? "is truncated" : "has bytes after its end",
+                    layout_.rows, layout_.cols, name_of(layout_.scalar), layout_.total_bytes,
+                    found);
+}
+
+// One read per row, in parallel: what it costs is fetching the pages, which the search needs
+// anyway.
+void RowReader::check_row_headers() const {
+  constexpr std::int64_t block = 1 << 14;
+  const std::int64_t blocks = (rows() + block - 1) / block;
+  std::atomic<std::int64_t> first_bad{end_};
+  parallel_for(0, blocks, [&](std::int64_t b) {
+    const std::int64_t stop = std::min(begin_ + (b + 1) * block, end_);
+    for (std::int64_t i = begin_ + b * block; i < stop; ++i) {
+      if (row_dim(file_.data() + i * layout_.row_bytes) == layout_.cols) continue;
+      // The least of all, so that the message does not depend on the order of the threads.
+      std::int64_t seen = first_bad;
+      while (i < seen && !first_bad.compare_exchange_weak(seen, i)) {
+      }
+      return;
+    }
+  });
+  if (first_bad < end_)
+    fail_row_dim(info_.path, first_bad, row_dim(file_.data() + first_bad * layout_.row_bytes),
+                 layout_.cols);
+}
+
+void RowReader::choose_rows(const std::optional<RowRange>& rows) {
+  end_ = layout_.rows;
+  if (rows) {
+    begin_ = rows->begin;
+    end_ = rows->end.value_or(layout_.rows);
+    if (begin_ < 0 || begin_ >= end_ || end_ > layout_.rows)
+      throw InvalidArgument("rows {}:{} asked for, but '{}' has rows 0:{}", begin_, end_,
+                            info_.path, layout_.rows);
+  }
+  next_ = begin_;
+  if (gzip_) {
+    for (std::int64_t i = 0; i < begin_; ++i) gzip_->skip(layout_.row_bytes);
+  }
+}
+
+std::int64_t RowReader::read(std::byte* out, std::int64_t max_rows) {
+  const std::int64_t count = std::min(max_rows, end_ - next_), bytes = packed_row_bytes();
+  const bool vecs = is_vecs(layout_.format);
+  if (gzip_) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (vecs) gzip_->skip(4);  // checked when it was counted
+      const std::int64_t got = gzip_->read(out + i * bytes, bytes);
+      if (got < bytes)
+        throw CorruptFile(
+            "'{}' is truncated: its header says {} rows, but row {} has {} of {} bytes", info_.path,
+            layout_.rows, next_ + i, got, bytes);
+    }
+  } else {
+    const std::byte* from = file_.data() + layout_.offset + next_ * layout_.row_bytes;
+    if (layout_.row_bytes == bytes) {
+      if (count > 0) std::memcpy(out, from, static_cast<std::size_t>(count * bytes));
+    } else {
+      for (std::int64_t i = 0; i < count; ++i)
+        std::memcpy(out + i * bytes, from + i * layout_.row_bytes, static_cast<std::size_t>(bytes));
+    }
+  }
+  if (layout_.big_endian) reverse_bytes(out, count * layout_.cols, size_of(layout_.scalar));
+  next_ += count;
+  return count;
+}
+
+void RowReader::finish() {
+  if (!gzip_) return;
+  const std::int64_t expected = (layout_.rows - next_) * layout_.row_bytes;
+  const std::int64_t found = gzip_->skip(expected);
+  if (found < expected) check_total(layout_.total_bytes - expected + found);
+  if (!gzip_->at_end())
+    throw CorruptFile(
+        "'{}' has bytes after its end: {} x {} {} and the header make {}, but more "
+        "follow",
+        info_.path, layout_.rows, layout_.cols, name_of(layout_.scalar), layout_.total_bytes);
+}
+
+const std::byte* RowReader::mapped_rows() const {
+  if (gzip_ || layout_.big_endian) return nullptr;
+  // The mapping begins at a page, so an offset that fits the type is an aligned address.
+  if (layout_.offset % size_of(layout_.scalar) != 0) return nullptr;
+  return file_.data() + layout_.offset + begin_ * layout_.row_bytes;
+}
+
+}  // namespace knear::io

@@ -1,0 +1,100 @@
+// knear/io/row_reader.hpp -- the rows of a matrix file one block after another, whatever its
+// format.
+//
+//   RowReader reader("base.npy.gz", {});
+//   while (std::int64_t n = reader.read(block, 1000)) ...
+//
+// The one place that knows how formats, gzip, headers between rows and byte order combine. Opening
+// checks the header against the size of the file; of .fvecs and its like it checks every row's.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "knear/core/progress.hpp"
+#include "knear/io/byte_source.hpp"
+#include "knear/io/layout.hpp"
+#include "knear/io/vectors.hpp"
+
+namespace knear::io {
+
+struct RowReaderOptions {
+  std::optional<RowRange> rows = {};
+  // InvalidArgument beyond it. For ids it is only what the formats can say.
+  std::int64_t max_dim = std::numeric_limits<std::int32_t>::max();
+};
+
+class RowReader {
+ public:
+  RowReader(const std::string& path, const RowReaderOptions& options);
+
+  // Of the whole file.
+  const FileInfo& info() const { return info_; }
+  Scalar scalar() const { return layout_.scalar; }
+  // Of the rows asked for.
+  std::int64_t first_row() const { return begin_; }
+  std::int64_t rows() const { return end_ - begin_; }
+  std::int64_t dim() const { return layout_.cols; }
+  std::int64_t packed_row_bytes() const { return layout_.packed_row_bytes(); }
+
+  // Copies up to max_rows of the next rows to out, packed and in this machine's byte order.
+  // Returns their number, 0 after the last.
+  std::int64_t read(std::byte* out, std::int64_t max_rows);
+  // Reads what is left of gzip data, for its checksum and length. Call once, after the last row.
+  void finish();
+
+  // Where the rows lie in the mapped file, row_bytes() apart, if they can be used as they are
+  // (uncompressed, aligned, this machine's byte order); else nullptr.
+  const std::byte* mapped_rows() const;
+  std::int64_t row_bytes() const { return layout_.row_bytes; }
+  // Hands over the mapping, which the pointer above points into.
+  MappedFile take_mapping() { return std::move(file_); }
+
+ private:
+  void open_plain(std::optional<Format> format);
+  void open_gzip(std::optional<Format> format);
+  void check_row_headers() const;
+  void check_total(std::int64_t found) const;
+  void choose_rows(const std::optional<RowRange>& rows);
+  std::int64_t count_gzip_rows(Format format);
+
+  FileInfo info_;
+  Layout layout_;
+  MappedFile file_;
+  std::optional<GzipStream> gzip_;
+  std::int64_t begin_ = 0, end_ = 0, next_ = 0;
+};
+
+// Reads all rows: f(first, count, block) for one block after another, `first` counted from 0 for
+// the first row asked for, the block packed; then finish().
+template <class F>
+void read_rows(RowReader& reader, F&& f) {
+  constexpr std::int64_t block_bytes = std::int64_t{1} << 20;
+  const std::int64_t row_bytes = reader.packed_row_bytes();
+  const std::int64_t block_rows = std::clamp(block_bytes / row_bytes, std::int64_t{1},
+                                             std::max(reader.rows(), std::int64_t{1}));
+  std::vector<std::byte> block(static_cast<std::size_t>(block_rows * row_bytes));
+  for (std::int64_t first = 0; first < reader.rows();) {
+    const std::int64_t count = reader.read(block.data(), block_rows);
+    f(first, count, static_cast<const std::byte*>(block.data()));
+    first += count;
+  }
+  reader.finish();
+}
+
+// Tells `progress`, if there is one, that `done` of `all` rows are done; throws Cancelled if asked
+// to stop.
+void report_progress(const Progress& progress, std::string_view stage, std::int64_t done,
+                     std::int64_t all);
+
+// Throws MemoryBudgetError if `bytes` is more than the machine has: the system would promise them
+// and end the process later.
+void check_memory(std::int64_t bytes, const std::string& path);
+
+}  // namespace knear::io

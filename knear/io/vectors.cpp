@@ -1,0 +1,101 @@
+// The public calls, on top of RowReader, RowWriter and the conversion of numbers.
+#include "knear/io/vectors.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "knear/core/error.hpp"
+#include "knear/io/layout.hpp"
+#include "knear/io/number_conversion.hpp"
+#include "knear/io/row_reader.hpp"
+#include "knear/io/row_writer.hpp"
+
+namespace knear::io {
+namespace {
+
+constexpr std::int64_t max_vector_dim = 65536;
+
+}  // namespace
+
+// One of the two holds what the view points into.
+struct VectorFile::Storage {
+  std::optional<MappedFile> mapped;
+  AnyMatrix matrix;
+};
+
+VectorFile::VectorFile(std::string path, AnyMatrixView view, std::unique_ptr<Storage> storage)
+    : path_(std::move(path)), view_(view), storage_(std::move(storage)) {}
+VectorFile::~VectorFile() = default;
+VectorFile::VectorFile(VectorFile&&) noexcept = default;
+VectorFile& VectorFile::operator=(VectorFile&&) noexcept = default;
+
+VectorFile VectorFile::open(const std::string& path, const OpenOptions& options) {
+  RowReader reader(path, {.rows = options.rows, .max_dim = max_vector_dim});
+  const ElementType type = options.type.value_or(natural_type(reader.scalar()));
+  auto storage = std::make_unique<Storage>();
+  const std::byte* mapped = reader.mapped_rows();
+  if (mapped && element_type(reader.scalar()) == type) {
+    const AnyMatrixView view(type, mapped, reader.rows(), reader.dim(),
+                             reader.row_bytes() / size_of(type));
+    storage->mapped = reader.take_mapping();
+    return {path, view, std::move(storage)};
+  }
+
+  std::int64_t bytes;
+  if (__builtin_mul_overflow(reader.rows() * reader.dim(), std::int64_t{size_of(type)}, &bytes))
+    throw MemoryBudgetError("'{}' is beyond any memory as {}", path, name_of(type));
+  check_memory(bytes, path);
+  storage->matrix = AnyMatrix(type, reader.rows(), reader.dim());
+  read_rows(reader, [&](std::int64_t first, std::int64_t count, const std::byte* block) {
+    convert_rows(reader.scalar(), block, count, reader.dim(), type, storage->matrix.row(first),
+                 options.type ? Rounding::allowed : Rounding::refused,
+                 {path, reader.first_row() + first});
+  });
+  const AnyMatrixView view = storage->matrix.view();
+  return {path, view, std::move(storage)};
+}
+
+Matrix<Id> read_ids(const std::string& path) {
+  RowReader reader(path, {});
+  if (!is_integer(reader.scalar()))
+    throw InvalidArgument("'{}' holds {} numbers; ids are whole numbers (.ivecs, or .npy of i8)",
+                          path, name_of(reader.scalar()));
+  std::int64_t bytes;
+  if (__builtin_mul_overflow(reader.rows() * reader.dim(), std::int64_t{sizeof(Id)}, &bytes))
+    throw MemoryBudgetError("'{}' is beyond any memory as ids", path);
+  check_memory(bytes, path);
+  Matrix<Id> ids(reader.rows(), reader.dim());
+  read_rows(reader, [&](std::int64_t first, std::int64_t count, const std::byte* block) {
+    convert_rows_to_ids(reader.scalar(), block, count, reader.dim(), ids.row(first), {path, first});
+  });
+  return ids;
+}
+
+void write_vectors(const std::string& path, AnyMatrixView vectors) {
+  const auto scalar = scalar_of(vectors.type());
+  if (!scalar)
+    throw InvalidArgument("cannot write '{}': no format here stores {}", path,
+                          name_of(vectors.type()));
+  RowWriter writer(path, *scalar, vectors.rows(), vectors.cols());
+  writer.append(vectors);
+  writer.commit();
+}
+
+void write_ids(const std::string& path, MatrixView<Id> ids) {
+  RowWriter writer(path, id_scalar(path), ids.rows(), ids.cols());
+  writer.append_ids(ids);
+  writer.commit();
+}
+
+void write_distances(const std::string& path, MatrixView<float> distances) {
+  write_vectors(path, distances);
+}
+
+FileInfo inspect(const std::string& path) {
+  RowReader reader(path, {});
+  reader.finish();
+  return reader.info();
+}
+
+}  // namespace knear::io

@@ -1,0 +1,106 @@
+// knear/io/vectors.hpp -- vectors and ids in files: .fvecs .bvecs .ivecs .npy and MNIST idx, or
+// gzipped.
+//
+//   io::VectorFile base = io::VectorFile::open("base.fvecs");      // mapped, not read
+//   Neighbors near = knn(queries.view(), base.view(), 10);
+//   io::write_ids("near.ivecs", near.ids);
+//
+// The format is told by the ending of the name, .gz after it allowed; a name with none of these
+// endings by its first bytes (the official MNIST names are "train-images-idx3-ubyte.gz").
+//
+//   .fvecs  rows of one int32 d and d floats         .npy  NumPy arrays of two dimensions, C order,
+//   .bvecs  rows of one int32 d and d bytes                f2 f4 f8, i1 i2 i4 i8, u1 u2 u4 u8,
+//   either .ivecs  rows of one int32 d and d int32                byte order idx     arrays of two
+//   and more dimensions, all but the first flattened into a row
+//
+// A file is hostile until proven otherwise. Every size is computed in 64 bits with checks, and
+// compared with what the file really holds before memory is taken. A refusal is one line that
+// names the path, what was found and what was expected: IoError where the system refused,
+// CorruptFile where the file is not what it says, InvalidArgument where it is sound but of no use
+// here. NaN and infinity pass: who computes with them checks.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "knear/core/matrix.hpp"
+#include "knear/core/neighbors.hpp"
+
+namespace knear::io {
+
+enum class Format : std::uint8_t { fvecs, bvecs, ivecs, npy, idx };
+std::string_view name_of(Format format);
+
+// The rows begin, begin + 1, ... end - 1; to the last row if there is no end.
+struct RowRange {
+  std::int64_t begin = 0;
+  std::optional<std::int64_t> end = {};
+};
+
+struct OpenOptions {
+  // Converts to this type, rounding to nearest where f32, f16 and bf16 need it. A value that the
+  // type cannot hold (300 or 0.5 as u8, 70,000 as f16) is an InvalidArgument with row and column.
+  std::optional<ElementType> type = {};
+  // Opens these rows only; the others of a mapped file are not even read. InvalidArgument if empty
+  // or beyond the file.
+  std::optional<RowRange> rows = {};
+};
+
+// A file of vectors, open for reading.
+//
+// Uncompressed f32, f16, u8 and i8 are mapped: opening reads only the header of each row, and the
+// view is strided (a .fvecs row is d + 1 floats, a .bvecs row d + 4 bytes). All else (gzip, other
+// number types, the other byte order, a conversion) is in memory. The file must not shrink while
+// it is mapped. Dimensions are 1 to 65,536; .npy and idx may have no rows.
+class VectorFile {
+ public:
+  // Without options.type, numbers of 16 bits and fewer keep their type or become f32 (i2, u2);
+  // those of 32 and 64 bits become f32 and must be exact in it, else InvalidArgument names the
+  // place and asks for a type.
+  static VectorFile open(const std::string& path, const OpenOptions& options = {});
+  ~VectorFile();
+  VectorFile(VectorFile&&) noexcept;
+  VectorFile& operator=(VectorFile&&) noexcept;
+
+  // [rows x dim]; valid as long as this file is open. Moving the VectorFile leaves it valid.
+  AnyMatrixView view() const { return view_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  struct Storage;
+  VectorFile(std::string path, AnyMatrixView view, std::unique_ptr<Storage> storage);
+
+  std::string path_;
+  AnyMatrixView view_;
+  std::unique_ptr<Storage> storage_;
+};
+
+// The neighbour lists [q x k] of a file: .ivecs, or .npy of any integer type. Values as they stand.
+Matrix<Id> read_ids(const std::string& path);
+
+// The writers below put a new file in the place of an old one only when it is complete and on disk
+// (atomic_file.hpp); the format is told by the ending, which may not be .gz. They throw IoError,
+// and InvalidArgument where the format cannot hold the data: .fvecs takes f32, .bvecs u8, .npy any
+// type but bf16; only .npy can have no rows.
+void write_vectors(const std::string& path, AnyMatrixView vectors);
+// .ivecs (InvalidArgument if an id is beyond int32) or .npy of int64.
+void write_ids(const std::string& path, MatrixView<Id> ids);
+// .fvecs or .npy.
+void write_distances(const std::string& path, MatrixView<float> distances);
+
+// What the header of a file says, checked against its size; .gz is read through, without keeping
+// it.
+struct FileInfo {
+  std::string path;
+  Format format = Format::npy;
+  bool gzipped = false;
+  std::string type;  // as stored: f16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64
+  std::int64_t rows = 0, dim = 0;
+  std::int64_t file_bytes = 0;
+  std::int64_t element_bytes = 0;  // rows * dim * size of the type
+};
+FileInfo inspect(const std::string& path);
+
+}  // namespace knear::io
