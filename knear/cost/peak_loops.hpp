@@ -1,0 +1,36 @@
+// knear/cost/peak_loops.hpp -- the timed loops of one instruction-set level.
+//
+// Plain pointers and numbers only: each level's loops are compiled with that level's flags, and no
+// inline code of the standard library may be compiled with them (the linker could keep that copy
+// for everybody, and an older processor would then meet instructions that it lacks).
+#pragma once
+
+namespace knear::detail {
+
+// Aggregates without default values, so without a constructor that could be that inline code.
+struct PeakLoop {
+  void (*run)(long rounds);  // rounds >= 1
+  double operations;         // per round
+};
+
+struct PeakLoops {
+  PeakLoop fp32, int16, int8, cop;
+  // Reads `bytes` (a multiple of read_granule) from 64-byte aligned memory once.
+  void (*read)(const void* data, long bytes);
+};
+
+inline constexpr long read_granule = 4096;
+
+// Data for the operands: neither zeros nor equal lanes, for which a processor may use less power
+// and clock higher. Bytes in [-61, 61] (also as the parts of int16); floats in +-[0.5, 1).
+extern const signed char peak_integers[64];
+extern const float peak_floats[16];
+extern const unsigned short peak_bf16[32];
+
+PeakLoops peak_loops_scalar();
+PeakLoops peak_loops_avx2();
+PeakLoops peak_loops_avx512();
+PeakLoops peak_loops_avx512_vnni();
+PeakLoop peak_loop_bf16();  // needs AVX512_BF16
+
+}  // namespace knear::detail

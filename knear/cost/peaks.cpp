@@ -1,0 +1,175 @@
+#include "knear/cost/peaks.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <limits>
+#include <system_error>
+#include <vector>
+
+#include "knear/core/error.hpp"
+#include "knear/core/matrix.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/cost/peak_loops.hpp"
+
+namespace knear {
+namespace {
+
+using detail::PeakLoop;
+using detail::PeakLoops;
+using Clock = std::chrono::steady_clock;
+
+constexpr int slices = 5;
+
+PeakLoops loops_of(Isa isa) {
+  switch (isa) {
+    case Isa::scalar:
+      return detail::peak_loops_scalar();
+    case Isa::avx2:
+      return detail::peak_loops_avx2();
+    case Isa::avx512:
+      return detail::peak_loops_avx512();
+    case Isa::avx512_vnni:
+      return detail::peak_loops_avx512_vnni();
+  }
+  return detail::peak_loops_scalar();
+}
+
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+// The median over slices of the time in which all threads do `work` once, after one slice that is
+// not counted (clocks settle, pages and code arrive). prepare(thread) runs before, untimed.
+double median_seconds(int threads, const std::function<void(int)>& prepare,
+                      const std::function<void(int)>& work) {
+  std::vector<std::vector<Clock::time_point>> begin(slices + 1), end(slices + 1);
+  for (auto* times : {&begin, &end})
+    for (auto& slice : *times) slice.resize(threads);
+  std::barrier together(threads);
+  std::vector<std::future<void>> running;
+  const auto body = [&](int thread) {
+    try {
+      prepare(thread);
+    } catch (...) {
+      together.arrive_and_drop();  // the others go on; the caller sees the exception
+      throw;
+    }
+    for (int slice = 0; slice <= slices; ++slice) {
+      together.arrive_and_wait();
+      begin[slice][thread] = Clock::now();
+      work(thread);
+      end[slice][thread] = Clock::now();
+    }
+  };
+  try {
+    for (int thread = 0; thread < threads; ++thread)
+      running.push_back(std::async(std::launch::async, body, thread));
+  } catch (const std::system_error&) {
+    const int started = int(running.size());
+    for (int thread = started; thread < threads; ++thread) together.arrive_and_drop();
+    for (auto& thread : running) thread.wait();
+    throw InvalidArgument("threads is {}, but the system starts only {} at once", threads, started);
+  }
+  for (auto& thread : running) thread.wait();
+  for (auto& thread : running) thread.get();
+  std::vector<double> seconds;
+  for (int slice = 1; slice <= slices; ++slice)
+    seconds.push_back(seconds_between(*std::min_element(begin[slice].begin(), begin[slice].end()),
+                                      *std::max_element(end[slice].begin(), end[slice].end())));
+  std::nth_element(seconds.begin(), seconds.begin() + slices / 2, seconds.end());
+  return seconds[slices / 2];
+}
+
+double measure(const PeakLoop& loop, int threads, double slice_seconds) {
+  long rounds = 1;  // grows until its time can be read off the clock, then is scaled to a slice
+  for (double taken = 0; rounds < 1L << 40; rounds *= 4) {
+    const auto begin = Clock::now();
+    loop.run(rounds);
+    taken = seconds_between(begin, Clock::now());
+    if (taken < slice_seconds / 16) continue;
+    rounds = std::max(1L, long(double(rounds) * slice_seconds / taken));
+    break;
+  }
+  const double seconds = median_seconds(
+      threads, [](int) {}, [&](int) { loop.run(rounds); });
+  return double(threads) * double(rounds) * loop.operations / seconds;
+}
+
+double measure_read(const PeakLoops& loops, int threads) {
+  // Four times the last-level cache, as far as a quarter of the free memory allows.
+  constexpr long mebibyte = 1L << 20;
+  long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  cache = std::max(cache, sysconf(_SC_LEVEL4_CACHE_SIZE));
+  const long free = sysconf(_SC_AVPHYS_PAGES) / 4 * sysconf(_SC_PAGESIZE);
+  long total = std::clamp(4 * cache, 256 * mebibyte, 1024 * mebibyte);
+  total = std::max(64 * mebibyte, std::min(total, free));
+  const long bytes = std::max(1L, total / threads / detail::read_granule) * detail::read_granule;
+  // Each thread touches its own buffer first, so that it lies in that thread's memory node.
+  std::vector<AlignedArray<unsigned char>> buffers(threads);
+  const double seconds = median_seconds(
+      threads,
+      [&](int thread) {
+        buffers[thread] = AlignedArray<unsigned char>(size_t(bytes));
+        for (long i = 0; i < bytes; ++i)
+          buffers[thread][size_t(i)] = static_cast<unsigned char>(i * 37 >> 3);
+      },
+      [&](int thread) { loops.read(buffers[thread].data(), bytes); });
+  return double(threads) * double(bytes) / seconds;
+}
+
+bool has_bf16() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
+MachinePeaks measure_peaks(int threads, double seconds) {
+  if (!(seconds > 0 && seconds <= 600))
+    throw InvalidArgument("seconds must be above 0 and at most 600, but is {}", seconds);
+  MachinePeaks peaks;
+  peaks.isa = active_isa();
+  peaks.threads = resolve_threads(threads);
+  const PeakLoops loops = loops_of(peaks.isa);
+  const bool bf16 = peaks.isa == Isa::avx512_vnni && has_bf16();
+  const double slice = seconds / ((bf16 ? 6 : 5) * (slices + 2));  // one warms up, one finds rounds
+  peaks.fp32_flops = measure(loops.fp32, peaks.threads, slice);
+  peaks.bf16_flops = bf16 ? measure(detail::peak_loop_bf16(), peaks.threads, slice)
+                          : std::numeric_limits<double>::quiet_NaN();
+  peaks.int16_ops = measure(loops.int16, peaks.threads, slice);
+  peaks.int8_ops = measure(loops.int8, peaks.threads, slice);
+  peaks.cop_per_second = measure(loops.cop, peaks.threads, slice);
+  peaks.memory_bytes_per_second = measure_read(loops, peaks.threads);
+  return peaks;
+}
+
+MachinePeaks estimated_peaks(Isa isa, int threads) {
+  MachinePeaks peaks;
+  peaks.isa = isa;
+  peaks.threads = resolve_threads(threads);
+  const double cycles = 2.5e9 * peaks.threads;
+  const double lanes = isa == Isa::scalar ? 4 : isa == Isa::avx2 ? 8 : 16;  // of 32 bits
+  // Two vector instructions per cycle. A multiply-add of a 32-bit lane: fp32 one instruction (two
+  // without FMA); two int16 products two, with VNNI one; four int8 products three, with VNNI one
+  // (without vpmaddubsw they are widened first: half the rate of int16).
+  const double multiply_adds = 2 * lanes * cycles;
+  const bool vnni = isa == Isa::avx512_vnni;
+  peaks.fp32_flops = 2 * multiply_adds / (isa == Isa::scalar ? 2 : 1);
+  peaks.bf16_flops = std::numeric_limits<double>::quiet_NaN();  // the level does not promise it
+  peaks.int16_ops = 2 * multiply_adds * 2 / (vnni ? 1 : 2);
+  peaks.int8_ops =
+      isa == Isa::scalar ? peaks.int16_ops / 2 : 2 * multiply_adds * 4 / (vnni ? 1 : 3);
+  peaks.cop_per_second = multiply_adds;
+  peaks.memory_bytes_per_second = std::min(10e9 * peaks.threads, 40e9);
+  return peaks;
+}
+
+}  // namespace knear

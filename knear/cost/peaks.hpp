@@ -1,0 +1,38 @@
+// knear/cost/peaks.hpp -- what this machine can do at most: the roof under which every time stands.
+//
+//   MachinePeaks peaks = measure_peaks(0, 2.0);        // all threads, about two seconds
+//   double seconds = 2.0 * multiply_adds / peaks.int8_ops;
+//
+// A multiply-add counts as two operations everywhere in this file, whatever instructions it takes.
+// The arithmetic loops touch registers only and keep enough independent sums in flight to hide the
+// latency of each instruction; all threads start together and the slowest ends the slice; a figure
+// is the median of several slices. So a figure is what the level's instructions reach on this
+// machine at its present clock with all those threads busy, not a product of data-sheet numbers.
+#pragma once
+#include "knear/core/cpu.hpp"
+
+namespace knear {
+
+struct MachinePeaks {
+  Isa isa = Isa::scalar;  // level of the instructions that were timed
+  int threads = 0;        // all figures are sums over this many threads
+  double fp32_flops = 0;  // operations per second, multiply-add = 2
+  double bf16_flops =
+      0;  // bf16 products summed in fp32; NaN without AVX512_BF16 (or below its level)
+  double int16_ops = 0;  // int16 products summed in int32
+  double int8_ops = 0;   // int8 products summed in int32; below VNNI two or three instructions each
+  double memory_bytes_per_second = 0;  // read, from a buffer far larger than the last-level cache
+  double cop_per_second = 0;  // coefficient-wise operations (compare, select, add; one third each)
+                              // on 32-bit lanes: what a threshold test or a selection is made of
+};
+
+// Measures for about `seconds` (the memory figure alone needs half a second) with the instructions
+// of active_isa(). threads as in resolve_threads. Throws InvalidArgument unless 0 < seconds <= 600,
+// MemoryBudgetError if there is no memory for the buffers (64 MiB to 1 GiB together).
+MachinePeaks measure_peaks(int threads, double seconds);
+
+// A guess where nothing was measured: a server core at 2.5 GHz with two vector pipes and 10 GB/s of
+// memory per thread up to 40 GB/s. Right within a factor of two or so; good for ranking plans.
+MachinePeaks estimated_peaks(Isa isa, int threads);
+
+}  // namespace knear

@@ -1,0 +1,72 @@
+// knear/select/top_k.hpp -- the k smallest (key, id) pairs of a stream, in the total order.
+//
+//   TopK best(10);
+//   for (...) if (best.admits(key, id)) best.push(key, id);
+//   best.finish();                       // now best.items() is sorted, at most k long
+//
+// Small k: a sorted list, so that the bar which newcomers must pass is always the k-th best.
+// Larger k: a buffer of a little over 2k pairs, cut back to k by partition when full: constant
+// amortised work a push, and a bar that lags by at most a buffer.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace knear {
+
+class TopK {
+ public:
+  using Item = std::pair<double, std::int64_t>;  // compared by key, then id
+
+  // Requires k >= 1. Nothing is allocated before the first push.
+  explicit TopK(std::int64_t k = 1) : k_(static_cast<std::size_t>(k)) {}
+
+  // Whether the pair could still be among the k smallest.
+  bool admits(double key, std::int64_t id) const { return Item(key, id) < bar_; }
+  // The key that a newcomer must not exceed: +infinity until k pairs have been seen and cut.
+  double bar() const { return bar_.first; }
+
+  // A pair that is not admitted changes nothing. Keys are never NaN; no pair comes twice.
+  void push(double key, std::int64_t id) {
+    if (k_ > longest_sorted) {
+      items_.emplace_back(key, id);
+      if (items_.size() >= 2 * k_ + 24) cut();
+      return;
+    }
+    const Item item(key, id);
+    if (!(item < bar_)) return;
+    if (items_.size() == k_) items_.pop_back();
+    items_.push_back(item);
+    std::size_t place = items_.size() - 1;
+    for (; place > 0 && item < items_[place - 1]; --place) items_[place] = items_[place - 1];
+    items_[place] = item;
+    if (items_.size() == k_) bar_ = items_.back();
+  }
+
+  // Cuts to the k smallest and tightens the bar.
+  void cut() {
+    if (k_ <= longest_sorted || items_.size() < k_) return;
+    std::nth_element(items_.begin(), items_.begin() + (k_ - 1), items_.end());
+    items_.resize(k_);
+    bar_ = items_[k_ - 1];
+  }
+
+  // Sorts what is kept, ascending, at most k pairs.
+  void finish() {
+    cut();
+    std::sort(items_.begin(), items_.end());
+  }
+
+  const std::vector<Item>& items() const { return items_; }
+
+ private:
+  static constexpr std::size_t longest_sorted = 32;  // moving up to 512 bytes beats a partition
+
+  std::size_t k_;
+  Item bar_{std::numeric_limits<double>::infinity(), std::numeric_limits<std::int64_t>::max()};
+  std::vector<Item> items_;
+};
+
+}  // namespace knear
