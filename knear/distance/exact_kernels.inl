@@ -1,0 +1,118 @@
+// knear/distance/exact_kernels.inl -- the sixteen partial sums of the reference, written once and
+// compiled for each level: KNEAR_BYTES is the width of a vector register, KNEAR_TABLE the name of
+// the table to define. No library code inside: an inline function of this file must not be merged
+// by the linker with another level's (so everything is static, and only C types are used).
+#include <stdint.h>
+
+#include "knear/distance/exact_kernels.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr int lanes = KNEAR_BYTES / 8;  // doubles in a register
+constexpr int registers = 16 / lanes;   // that hold the sixteen sums
+typedef double Doubles __attribute__((vector_size(KNEAR_BYTES)));
+typedef float Floats __attribute__((vector_size(KNEAR_BYTES / 2)));
+
+struct HalfBits {
+  uint16_t bits;
+};
+struct BrainBits {
+  uint16_t bits;
+};
+
+static inline float widen(float x) { return x; }
+static inline float widen(uint8_t x) { return x; }
+static inline float widen(int8_t x) { return x; }
+static inline float widen(BrainBits x) {
+  const uint32_t bits = uint32_t{x.bits} << 16;
+  float out;
+  __builtin_memcpy(&out, &bits, 4);
+  return out;
+}
+static inline float widen(HalfBits x) {
+  // Moves exponent and mantissa up; 2^112 then corrects the bias, exactly, denormals included.
+  const uint32_t bits = uint32_t(x.bits & 0x7fffu) << 13, sign = uint32_t(x.bits & 0x8000u) << 16;
+  float out;
+  __builtin_memcpy(&out, &bits, 4);
+  out *= 0x1p112f;
+  uint32_t signed_bits;
+  __builtin_memcpy(&signed_bits, &out, 4);
+  signed_bits |= sign;
+  __builtin_memcpy(&out, &signed_bits, 4);
+  return out;
+}
+
+// Sixteen elements as floats: where they lie, or widened into `buffer`.
+static inline const float* sixteen(const float* row, float*) { return row; }
+template <class T>
+static inline const float* sixteen(const T* row, float* buffer) {
+  for (int j = 0; j < 16; ++j) buffer[j] = widen(row[j]);
+  return buffer;
+}
+
+static inline Doubles load_doubles(const double* p) {
+  Doubles v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+static inline Doubles load_floats(const float* p) {
+  Floats v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return __builtin_convertvector(v, Doubles);
+}
+
+static inline double tree(const Doubles* sums) {
+  double s[16];
+  __builtin_memcpy(s, sums, sizeof s);
+  for (int half = 8; half >= 1; half /= 2)
+    for (int j = 0; j < half; ++j) s[j] += s[j + half];
+  return s[0];
+}
+
+enum class Kind { l2, product, product_and_squares };
+
+template <Kind kind, class T>
+static void exact_sums(const double* x, const void* row_pointer, int64_t dim, double* out) {
+  const T* row = static_cast<const T*>(row_pointer);
+  Doubles first[registers] = {}, second[registers] = {};
+  float buffer[16];
+  const auto step = [&](const double* xi, const float* yi) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (int r = 0; r < registers; ++r) {
+      const Doubles a = load_doubles(xi + r * lanes), b = load_floats(yi + r * lanes);
+      if constexpr (kind == Kind::l2) {
+        const Doubles difference = a - b;
+        first[r] += difference * difference;
+      } else {
+        first[r] += a * b;
+        if constexpr (kind == Kind::product_and_squares) second[r] += b * b;
+      }
+    }
+  };
+  int64_t i = 0;
+  for (; i + 16 <= dim; i += 16) step(x + i, sixteen(row + i, buffer));
+  if (i < dim) {  // the last few: zeros beyond the end add +0, which changes no sum
+    float tail[16] = {};
+    for (int j = 0; i + j < dim; ++j) tail[j] = widen(row[i + j]);
+    step(x + i, tail);
+  }
+  out[0] = tree(first);
+  if constexpr (kind == Kind::product_and_squares) out[1] = tree(second);
+}
+
+#define KNEAR_ROW(kind)                                                               \
+  {                                                                                   \
+    exact_sums<kind, float>, exact_sums<kind, HalfBits>, exact_sums<kind, BrainBits>, \
+        exact_sums<kind, uint8_t>, exact_sums<kind, int8_t>                           \
+  }
+
+}  // namespace
+
+const ExactKernels& KNEAR_TABLE() {
+  static constexpr ExactKernels table = {KNEAR_ROW(Kind::l2), KNEAR_ROW(Kind::product),
+                                         KNEAR_ROW(Kind::product_and_squares)};
+  return table;
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,76 @@
+#include "knear/distance/reference.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "knear/core/threads.hpp"
+
+namespace knear {
+namespace {
+
+// Sixteen partial sums and their tree, as reference.hpp defines them.
+template <class Term>
+double ordered_sum(std::int64_t dim, Term term) {
+  double s[16] = {};
+  for (std::int64_t i = 0; i < dim; ++i) s[i % 16] += term(i);
+  for (int half = 8; half >= 1; half /= 2)
+    for (int j = 0; j < half; ++j) s[j] += s[j + half];
+  return s[0];
+}
+
+}  // namespace
+
+template <class Q, class B>
+double reference_distance(Metric metric, const Q* query, const B* row, std::int64_t dim) {
+  const auto x = [&](std::int64_t i) { return static_cast<double>(to_float(query[i])); };
+  const auto y = [&](std::int64_t i) { return static_cast<double>(to_float(row[i])); };
+  if (metric == Metric::l2)
+    return ordered_sum(dim, [&](std::int64_t i) { return (x(i) - y(i)) * (x(i) - y(i)); });
+  const double product = ordered_sum(dim, [&](std::int64_t i) { return x(i) * y(i); });
+  if (metric == Metric::ip) return product;
+  const double xx = ordered_sum(dim, [&](std::int64_t i) { return x(i) * x(i); });
+  const double yy = ordered_sum(dim, [&](std::int64_t i) { return y(i) * y(i); });
+  return xx == 0 || yy == 0 ? 1.0 : 1.0 - product / std::sqrt(xx * yy);
+}
+
+#define KNEAR_INSTANTIATE(Q, B) \
+  template double reference_distance(Metric, const Q*, const B*, std::int64_t);
+#define KNEAR_INSTANTIATE_ROW(Q)     \
+  KNEAR_INSTANTIATE(Q, float)        \
+  KNEAR_INSTANTIATE(Q, f16)          \
+  KNEAR_INSTANTIATE(Q, bf16)         \
+  KNEAR_INSTANTIATE(Q, std::uint8_t) \
+  KNEAR_INSTANTIATE(Q, std::int8_t)
+KNEAR_INSTANTIATE_ROW(float)
+KNEAR_INSTANTIATE_ROW(f16)
+KNEAR_INSTANTIATE_ROW(bf16)
+KNEAR_INSTANTIATE_ROW(std::uint8_t)
+KNEAR_INSTANTIATE_ROW(std::int8_t)
+
+Neighbors reference_knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, Metric metric) {
+  DefaultFloatMode mode;
+  Neighbors out{Matrix<Id>(queries.rows(), k), Matrix<float>(queries.rows(), k)};
+  std::vector<std::pair<double, Id>> all(base.rows());
+  visit(queries, [&](auto x) {
+    visit(base, [&](auto y) {
+      for (std::int64_t q = 0; q < x.rows(); ++q) {
+        for (Id id = 0; id < y.rows(); ++id)
+          all[id] = {order_key(metric, reference_distance(metric, x.row(q), y.row(id), x.cols())),
+                     id};
+        std::sort(all.begin(), all.end());
+        for (std::int64_t j = 0; j < k; ++j) {
+          const bool found = j < y.rows();
+          out.ids.row(q)[j] = found ? all[j].second : no_id;
+          out.distances.row(q)[j] = found
+                                        ? static_cast<float>(distance_of_key(metric, all[j].first))
+                                        : no_distance(metric);
+        }
+      }
+    });
+  });
+  return out;
+}
+
+}  // namespace knear
