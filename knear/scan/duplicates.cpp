@@ -1,0 +1,76 @@
+#include "knear/scan/duplicates.hpp"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "knear/core/threads.hpp"
+
+namespace knear::detail {
+namespace {
+
+using Hashed = std::pair<std::uint64_t, std::uint32_t>;  // hash, row
+
+}  // namespace
+
+Duplicates Duplicates::find(AnyMatrixView base, int threads) {
+  const std::int64_t n = base.rows();
+  const std::size_t row_bytes = static_cast<std::size_t>(base.cols()) * size_of(base.type());
+  const auto hash = [&](std::int64_t row) {
+    return Hashed(XXH3_64bits(base.row(row), row_bytes), static_cast<std::uint32_t>(row));
+  };
+  const std::int64_t sample = std::min<std::int64_t>(n, 4096);
+  std::vector<Hashed> all(sample);
+  for (std::int64_t i = 0; i < sample; ++i)
+    all[i] = hash(static_cast<std::int64_t>(static_cast<__int128>(i) * n / sample));
+  std::sort(all.begin(), all.end());
+  const auto same_hash = [](const Hashed& a, const Hashed& b) { return a.first == b.first; };
+  if (std::adjacent_find(all.begin(), all.end(), same_hash) == all.end()) return {};
+
+  all.resize(n);
+  constexpr std::int64_t block = 4096;
+  parallel_for(threads, (n + block - 1) / block, [&](std::int64_t b) {
+    for (std::int64_t i = b * block; i < std::min(n, (b + 1) * block); ++i) all[i] = hash(i);
+  });
+  std::sort(all.begin(), all.end());
+
+  // (first row, other row) of each copy; a run of equal hashes is compared with its first row, and
+  // one that only collides stays a row of its own.
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> copies;
+  for (std::int64_t i = 0; i < n;) {
+    std::int64_t end = i + 1;
+    for (; end < n && same_hash(all[i], all[end]); ++end)
+      if (std::memcmp(base.row(all[i].second), base.row(all[end].second), row_bytes) == 0)
+        copies.emplace_back(all[i].second, all[end].second);
+    i = end;
+  }
+  std::sort(copies.begin(), copies.end());
+
+  Duplicates out;
+  std::vector<char> is_copy(n, 0);
+  for (const auto& [first, other] : copies) {
+    if (out.firsts_.empty() || out.firsts_.back() != first) {
+      out.firsts_.push_back(first);
+      out.begin_.push_back(static_cast<std::uint32_t>(out.others_.size()));
+    }
+    out.others_.push_back(other);
+    is_copy[other] = 1;
+  }
+  out.begin_.push_back(static_cast<std::uint32_t>(out.others_.size()));
+  out.rows_.reserve(n - static_cast<std::int64_t>(out.others_.size()));
+  for (std::int64_t i = 0; i < n; ++i)
+    if (!is_copy[i]) out.rows_.push_back(static_cast<std::uint32_t>(i));
+  return out;
+}
+
+std::span<const std::uint32_t> Duplicates::others(std::uint32_t first) const {
+  const auto at = std::lower_bound(firsts_.begin(), firsts_.end(), first);
+  if (at == firsts_.end() || *at != first) return {};
+  const std::size_t i = static_cast<std::size_t>(at - firsts_.begin());
+  return {others_.data() + begin_[i], others_.data() + begin_[i + 1]};
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,390 @@
+#include "knear/scan/packed_base.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "knear/core/threads.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr std::int64_t tile_bytes = 512 << 10;  // of codes: half of a 1 MiB second-level cache
+
+// Codes are kept no longer than this, so that a dot product stays below 2^29 in magnitude: after
+// rounding to integers a vector is longer by at most sqrt(65536) / 2 = 128, and 22128^2 < 2^29.
+constexpr double longest_code = 22000;
+
+int elements_per_step(Format format) {
+  return format == format_int8 ? 4 : format == format_int16 ? 2 : 1;
+}
+
+double dot(const double* a, const double* b, std::int64_t n) {
+  double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+  std::int64_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    s0 += a[i] * b[i], s1 += a[i + 1] * b[i + 1];
+    s2 += a[i + 2] * b[i + 2], s3 += a[i + 3] * b[i + 3];
+  }
+  for (; i < n; ++i) s0 += a[i] * b[i];
+  return (s0 + s1) + (s2 + s3);
+}
+
+// The next double above x with at most 24 bits of mantissa, so that its product with a code of 16
+// bits is exact. x > 0.
+double round_up_to_24_bits(double x) {
+  constexpr std::uint64_t low = (std::uint64_t{1} << 29) - 1;
+  return std::bit_cast<double>((std::bit_cast<std::uint64_t>(x) + low) & ~low);
+}
+
+// The value of a code unit for vectors with this largest coordinate and largest norm.
+double scale_for(Format format, double max_coordinate, double max_norm) {
+  if (max_coordinate == 0) return 1;
+  if (format == format_fp32) {  // a power of two: coding only rounds to 24 bits
+    int exponent;
+    std::frexp(max_coordinate, &exponent);
+    return std::ldexp(1.0, std::max(exponent, -250));
+  }
+  const double steps = format == format_int8 ? 127 : 32767;
+  return round_up_to_24_bits(std::max({max_coordinate / steps, max_norm / longest_code, 1e-75}));
+}
+
+// Bounds that hold for the exact vector, not only for the doubles at hand (docs/bounds.md, 2).
+double norm_above(double squares, double slack) { return std::sqrt(squares) * (1 + slack); }
+double error_above(double squares, double norm, double slack) {
+  return std::sqrt(squares) * (1 + slack) + norm * slack;
+}
+
+// Error of accumulating a dot product of `steps` floats, relative to |u| |v|.
+double accumulation_error(Format format, std::int64_t dim) {
+  return format == format_fp32 ? (static_cast<double>(dim) + 16) * 0x1p-24 * 1.01 : 0;
+}
+
+}  // namespace
+
+const ScanKernels& scan_kernels(Isa isa) {
+  switch (isa) {
+    case Isa::avx512_vnni:
+      return scan_kernels_avx512_vnni();
+    case Isa::avx512:
+      return scan_kernels_avx512();
+    case Isa::avx2:
+      return scan_kernels_avx2();
+    case Isa::scalar:
+      break;
+  }
+  return scan_kernels_scalar();
+}
+
+CodingSpace CodingSpace::choose(AnyMatrixView base, Metric metric, Isa isa) {
+  CodingSpace space;
+  space.metric = metric;
+  space.kernels = &scan_kernels(isa);
+  const std::int64_t dim = base.cols();
+  space.slack = (static_cast<double>(dim) + 32) * 0x1p-50;
+  const std::int64_t sample = std::min<std::int64_t>(
+      base.rows(), std::max<std::int64_t>(64, std::min<std::int64_t>(4096, (1 << 21) / dim)));
+  if (sample == 0) return space;
+  const auto row_of = [&](std::int64_t i) {
+    return static_cast<std::int64_t>(static_cast<__int128>(i) * base.rows() / sample);
+  };
+  std::vector<double> v(dim), norms(sample);
+  const auto norm_of = [&](const std::vector<double>& x) {
+    return std::sqrt(space.kernels->measure(x.data(), dim).squares);
+  };
+  const auto median_of = [&](std::vector<double> values) {
+    std::nth_element(values.begin(), values.begin() + sample / 2, values.end());
+    return values[sample / 2];
+  };
+  for (std::int64_t i = 0; i < sample; ++i) {
+    space.load(base, row_of(i), v.data());
+    norms[i] = norm_of(v);
+  }
+  const double median = median_of(norms);
+  // Rows far longer than the typical one are left out, or one outlier would move the mean away
+  // from all others.
+  std::vector<double> mean(dim, 0.0);
+  std::int64_t used = 0;
+  for (std::int64_t i = 0; i < sample; ++i) {
+    if (norms[i] > 8 * median) continue;
+    space.load(base, row_of(i), v.data());
+    for (std::int64_t j = 0; j < dim; ++j) mean[j] += v[j];
+    ++used;
+  }
+  if (used == 0 || median == 0) return space;
+  for (double& m : mean) m /= static_cast<double>(used);
+  for (std::int64_t i = 0; i < sample; ++i) {
+    space.load(base, row_of(i), v.data());
+    for (std::int64_t j = 0; j < dim; ++j) v[j] -= mean[j];
+    norms[i] = norm_of(v);
+  }
+  if (median_of(norms) < 0.95 * median) {
+    space.mean_norm = norm_of(mean) * (1 + space.slack);
+    space.mean = std::move(mean);
+  }
+  return space;
+}
+
+void CodingSpace::load(AnyMatrixView data, std::int64_t i, double* v) const {
+  const std::int64_t dim = data.cols();
+  const double* m = mean.empty() ? nullptr : mean.data();
+  if (data.type() == ElementType::f32 && metric != Metric::cosine) {
+    kernels->load_floats(static_cast<const float*>(data.row(i)), m, dim, v);
+    return;
+  }
+  visit(data, [&](auto view) {
+    const auto* row = view.row(i);
+    for (std::int64_t j = 0; j < dim; ++j) v[j] = to_float(row[j]);
+  });
+  if (metric == Metric::cosine) {
+    const double norm = std::sqrt(kernels->measure(v, dim).squares);
+    if (norm != 0)
+      for (std::int64_t j = 0; j < dim; ++j) v[j] /= norm;
+  }
+  if (m)
+    for (std::int64_t j = 0; j < dim; ++j) v[j] -= m[j];
+}
+
+std::int64_t PackedBase::bytes_for(std::int64_t rows, std::int64_t dim, Format format,
+                                   bool integer) {
+  const int per = elements_per_step(format);
+  const std::int64_t slots = (rows + panel_rows - 1) / panel_rows * panel_rows;
+  // Up to one panel of padding for each tile, which is at most a few per cent.
+  return (slots + slots / 16) * ((dim + per - 1) / per * step_bytes + (integer ? 12 : 9));
+}
+
+std::int64_t PackedBase::bytes() const {
+  return static_cast<std::int64_t>(codes.bytes() + heads.size() * sizeof(PanelHead) +
+                                   row_bias.bytes() + row_squares.bytes() + row_sums.bytes() +
+                                   ids.bytes() + space.mean.size() * sizeof(double)) +
+         duplicates.bytes();
+}
+
+void PackedBase::lay_out(std::int64_t packed_rows, std::int64_t columns) {
+  rows = packed_rows, dim = columns;
+  const int per = elements_per_step(format);
+  steps = (dim + per - 1) / per;
+  const std::int64_t most =
+      std::clamp<std::int64_t>(tile_bytes / (steps * panel_step_bytes), 1, 128);
+  tiles = std::max<std::int64_t>(1, (rows + most * panel_rows - 1) / (most * panel_rows));
+  const std::int64_t tile_rows = (rows + tiles - 1) / tiles;
+  panels_per_tile = (tile_rows + panel_rows - 1) / panel_rows;
+  codes = AlignedArray<std::uint8_t>(panels() * steps * panel_step_bytes);
+  ids = AlignedArray<std::uint32_t>(panels() * panel_rows);
+}
+
+PackedBase PackedBase::certified(AnyMatrixView base, Format format, CodingSpace space, int threads,
+                                 const Progress& progress) {
+  PackedBase out;
+  out.format = format;
+  out.space = std::move(space);
+  out.duplicates = Duplicates::find(base, threads);
+  out.lay_out(out.duplicates.any() ? static_cast<std::int64_t>(out.duplicates.distinct().size())
+                                   : base.rows(),
+              base.cols());
+  out.heads.resize(out.panels());
+  out.row_bias = AlignedArray<float>(out.panels() * panel_rows);
+  const std::int64_t dim = out.dim;
+  const double slack = out.space.slack;
+  const bool l2 = out.space.metric == Metric::l2;
+  Reporter reporter(progress, "pack base", out.tiles);
+  parallel_for(threads, out.tiles, [&](std::int64_t tile) {
+    const std::int64_t count = (out.rows - tile + out.tiles - 1) / out.tiles;
+    const auto row_of = [&](std::int64_t j) {
+      const std::int64_t place = tile + j * out.tiles;
+      return out.duplicates.any() ? std::int64_t{out.duplicates.distinct()[place]} : place;
+    };
+    // The rows of a tile lie far apart, where the hardware does not expect the next.
+    const std::int64_t row_bytes = dim * size_of(base.type());
+    const auto prefetch = [&](std::int64_t row) {
+      const char* p = static_cast<const char*>(base.row(row));
+      for (std::int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(p + b);
+    };
+    // First by largest coordinate, then 32 at a time.
+    std::vector<double> v(panel_rows * dim);
+    std::vector<std::pair<float, std::uint32_t>> order(count);
+    for (std::int64_t j = 0; j < count; ++j) {
+      if (j + 4 < count) prefetch(row_of(j + 4));
+      out.space.load(base, row_of(j), v.data());
+      order[j] = {static_cast<float>(out.space.kernels->measure(v.data(), dim).largest),
+                  static_cast<std::uint32_t>(row_of(j))};
+    }
+    std::sort(order.begin(), order.end());
+    for (std::int64_t p = 0; p < out.panels_per_tile; ++p) {
+      const std::int64_t panel = tile * out.panels_per_tile + p;
+      const std::int64_t first = p * panel_rows;
+      const int filled = static_cast<int>(std::clamp<std::int64_t>(count - first, 0, panel_rows));
+      std::uint32_t* ids = out.ids.data() + panel * panel_rows;
+      std::uint8_t* codes = out.codes.data() + panel * out.steps * panel_step_bytes;
+      float* bias = out.row_bias.data() + panel * panel_rows;
+      PanelHead& head = out.heads[panel];
+      std::fill(ids + filled, ids + panel_rows, no_row);
+      if (filled == 0) {  // nothing can pass: its largest g is far below any threshold
+        head = {1, -std::numeric_limits<double>::max(), 0, 0, 0};
+        continue;
+      }
+      double max_coordinate = 0, squares[panel_rows], max_squares = 0;
+      for (int r = 0; r < panel_rows; ++r) {  // padding repeats the last row
+        const std::int64_t j = first + std::min(r, filled - 1);
+        if (r < filled) ids[r] = order[j].second;
+        if (j + 4 < count) prefetch(order[j + 4].second);
+        out.space.load(base, order[j].second, v.data() + r * dim);
+        const VectorSize size = out.space.kernels->measure(v.data() + r * dim, dim);
+        max_coordinate = std::max(max_coordinate, size.largest);
+        squares[r] = size.squares;
+        max_squares = std::max(max_squares, squares[r]);
+      }
+      head.scale = scale_for(format, max_coordinate, std::sqrt(max_squares));
+      head.norm = head.error = 0;
+      for (int r = 0; r < panel_rows; ++r) {
+        const CodeSize code = out.space.kernels->encode[format](
+            v.data() + r * dim, dim, head.scale, format == format_int8 ? 128 : 0,
+            codes + r * step_bytes, panel_step_bytes);
+        const double norm = norm_above(squares[r], slack);
+        head.norm = std::max({head.norm, norm, norm_above(code.squares, slack) * head.scale});
+        // A row of a cosine space was divided by its length first: unit size, whatever v is.
+        const double size = out.space.metric == Metric::cosine ? norm + out.space.mean_norm + 1
+                                                               : norm + out.space.mean_norm;
+        head.error =
+            std::max(head.error, error_above(code.error, 0, slack) + (l2 ? norm : size) * slack);
+      }
+      head.error += accumulation_error(format, dim) * head.norm;
+      double b[panel_rows], lowest = 0;
+      head.bias_max = 0;
+      for (int r = 0; r < panel_rows; ++r) {
+        b[r] = l2                       ? -squares[r] / 2
+               : out.space.mean.empty() ? 0
+                                        : dot(v.data() + r * dim, out.space.mean.data(), dim);
+        head.bias_max = r == 0 ? b[r] : std::max(head.bias_max, b[r]);
+        lowest = r == 0 ? b[r] : std::min(lowest, b[r]);
+      }
+      const double unit = 1 / (head.scale * head.scale);
+      for (int r = 0; r < panel_rows; ++r)  // towards zero: never below the true value
+        bias[r] = static_cast<float>((b[r] - head.bias_max) * unit) * (1.0f - 0x1p-22f);
+      const double mean_norm = out.space.mean_norm;
+      head.slack = 2 * slack *
+                   (l2 ? head.norm * head.norm
+                       : mean_norm * (head.norm + mean_norm) +
+                             (out.space.metric == Metric::cosine ? 1.0 : 0.0));
+      if (format == format_fp32) {  // the rounding of sum + row term, in float
+        head.error += 0x1p-22 * head.norm;
+        head.slack += 0x1p-22 * (head.norm * head.norm + (head.bias_max - lowest));
+      }
+      head.bias_max += head.slack;
+    }
+    reporter.add(1);
+  });
+  return out;
+}
+
+PackedBase PackedBase::integer(AnyMatrixView base, Metric metric, Isa isa, const DataSurvey& found,
+                               int threads, const Progress& progress) {
+  PackedBase out;
+  out.format = format_int8;
+  out.is_integer = true;
+  out.space.metric = metric;
+  out.space.kernels = &scan_kernels(isa);
+  out.row_offset = found.low < 0 ? 128 : 0;
+  out.range = found;
+  out.lay_out(base.rows(), base.cols());
+  out.row_squares = AlignedArray<std::uint32_t>(out.panels() * panel_rows);
+  out.row_sums = AlignedArray<std::int32_t>(out.panels() * panel_rows);
+  Reporter reporter(progress, "pack base", out.tiles);
+  parallel_for(threads, out.tiles, [&](std::int64_t tile) {
+    const std::int64_t count = (out.rows - tile + out.tiles - 1) / out.tiles;
+    for (std::int64_t p = 0; p < out.panels_per_tile; ++p) {
+      const std::int64_t panel = tile * out.panels_per_tile + p, first = p * panel_rows;
+      std::uint8_t* codes = out.codes.data() + panel * out.steps * panel_step_bytes;
+      for (int r = 0; r < panel_rows; ++r) {
+        const std::int64_t slot = panel * panel_rows + r;
+        const bool real = first + r < count;
+        out.ids[slot] = real ? static_cast<std::uint32_t>(tile + (first + r) * out.tiles) : no_row;
+        // Padding repeats the last row of the tile.
+        const std::int64_t id = tile + std::min(first + r, count - 1) * out.tiles;
+        visit(base, [&](auto view) {
+          const auto* row = view.row(id);
+          std::uint32_t squares = 0;
+          std::int32_t sum = 0;
+          for (std::int64_t i = 0; i < out.dim; i += 4) {
+            std::uint8_t bytes[4] = {0, 0, 0, 0};
+            for (int j = 0; j < 4 && i + j < out.dim; ++j) {
+              const int y = static_cast<int>(to_float(row[i + j]));
+              squares += static_cast<std::uint32_t>(y * y), sum += y;
+              bytes[j] = static_cast<std::uint8_t>(y + out.row_offset);
+            }
+            std::memcpy(codes + i / 4 * panel_step_bytes + r * step_bytes, bytes, 4);
+          }
+          out.row_squares[slot] = metric == Metric::l2 ? squares : 0;
+          out.row_sums[slot] = sum;
+        });
+      }
+    }
+    reporter.add(1);
+  });
+  return out;
+}
+
+PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const std::int64_t* which,
+                           std::int64_t count, int group_size, const DataSurvey& found) {
+  PackedQueries out;
+  const std::int64_t dim = base.dim;
+  const double slack = base.space.slack;
+  out.group_size = group_size, out.steps = base.steps;
+  out.groups = (count + group_size - 1) / group_size;
+  out.codes = AlignedArray<std::uint8_t>(out.groups * out.steps * group_size * step_bytes);
+  out.heads.resize(out.groups);
+  out.squares.resize(count), out.constant.assign(count, 0.0);
+  // Integer queries in [0, 255] are shifted to fit the signed factor; the rows' sums undo it.
+  const int query_offset = base.is_integer && found.high > 127 ? 128 : 0;
+  out.sum_shift_mask = query_offset ? -1 : 0;
+  std::vector<double> u(max_group * dim);
+  for (std::int64_t g = 0; g < out.groups; ++g) {
+    GroupHead& head = out.heads[g];
+    head.count = static_cast<int>(std::min<std::int64_t>(group_size, count - g * group_size));
+    std::uint8_t* codes = out.codes.data() + g * out.steps * group_size * step_bytes;
+    const std::int64_t stride = group_size * step_bytes;
+    double max_coordinate = 0, max_squares = 0;
+    for (int q = 0; q < group_size; ++q) {
+      double* v = u.data() + q * dim;
+      const std::int64_t index = g * group_size + std::min(q, head.count - 1);
+      base.space.load(queries, which[index], v);
+      const auto [coordinate, squares] = base.space.kernels->measure(v, dim);
+      max_coordinate = std::max(max_coordinate, coordinate);
+      max_squares = std::max(max_squares, squares);
+      if (q < head.count) out.squares[index] = squares;
+    }
+    head.scale =
+        base.is_integer ? 1 : scale_for(base.format, max_coordinate, std::sqrt(max_squares));
+    for (int q = 0; q < head_lanes; ++q) {
+      if (q >= group_size) {  // lanes without a query: repeat, so that no NaN arises from them
+        head.norm[q] = head.norm[group_size - 1], head.error[q] = head.error[group_size - 1];
+        head.correction[q] = 0, head.limit[q] = 0, head.threshold[q] = 0;
+        continue;
+      }
+      double* v = u.data() + q * dim;
+      for (std::int64_t i = 0; query_offset && i < dim; ++i) v[i] -= query_offset;
+      const CodeSize code = base.space.kernels->encode[base.format](v, dim, head.scale, 0,
+                                                                    codes + q * step_bytes, stride);
+      const std::int64_t index = g * group_size + std::min(q, head.count - 1);
+      const double norm = norm_above(out.squares[index], slack);
+      head.norm[q] = norm;
+      // The rounding of centring, and for cosine that of normalising to unit length.
+      head.error[q] =
+          error_above(code.error, base.space.metric == Metric::cosine ? norm + 1 : norm, slack);
+      // What products of floats lose by underflow; a panel's N is at least half its scale.
+      if (base.format == format_fp32)
+        head.error[q] += static_cast<double>(dim) * 0x1p-147 * head.scale;
+      const int offset = base.is_integer ? base.row_offset : base.format == format_int8 ? 128 : 0;
+      head.correction[q] = static_cast<std::int32_t>(offset * code.sum);
+      head.threshold[q] = -std::numeric_limits<double>::infinity();
+      if (base.space.metric != Metric::l2 && !base.space.mean.empty() && q < head.count)
+        out.constant[index] = dot(v, base.space.mean.data(), dim) +
+                              dot(base.space.mean.data(), base.space.mean.data(), dim);
+    }
+  }
+  return out;
+}
+
+}  // namespace knear::detail

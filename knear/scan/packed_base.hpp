@@ -1,0 +1,101 @@
+// knear/scan/packed_base.hpp -- base rows as panels of codes, with what the certified test needs.
+//
+// Rows are dealt to tiles like cards: tile t of T holds rows t, t + T, t + 2T, ..., so that every
+// tile is a systematic sample of the whole base. A base sorted by class, by time or by distance
+// looks shuffled to the scan, and the first tile is the sample from which thresholds start.
+// Inside a tile, rows are sorted by their largest coordinate, so that the 32 rows of a panel fit
+// one scale: an outlier coarsens only its own panel.
+//
+// Memory: codes (1, 2 or 4 bytes a coordinate, rounded up to 4 bytes a row) and 8 bytes a row for
+// certified formats, 12 for exact integers, and 40 bytes a panel.
+//
+// Coding space, of rows and queries alike: v = y - mean for l2 and ip, y / |y| - mean for cosine (0
+// for a zero vector y). With u the query's, and b = -|v|^2 / 2 for l2, <mean, v> otherwise,
+// g = <u, v> + b orders rows as the metric does, larger being nearer:
+//   l2: distance = |u|^2 - 2 g;  ip: product = g + <x, mean>;  cosine: 1 - (g + <x / |x|, mean>).
+// docs/bounds.md derives every error term.
+#pragma once
+#include <atomic>
+#include <vector>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/matrix.hpp"
+#include "knear/core/neighbors.hpp"
+#include "knear/core/progress.hpp"
+#include "knear/scan/data_survey.hpp"
+#include "knear/scan/duplicates.hpp"
+#include "knear/scan/kernels.hpp"
+
+namespace knear::detail {
+
+const ScanKernels& scan_kernels(Isa isa);
+
+// How vectors are moved before coding.
+struct CodingSpace {
+  Metric metric = Metric::l2;
+  const ScanKernels* kernels = nullptr;
+  std::vector<double> mean;  // [dim]; empty: not centred
+  double mean_norm = 0;      // |mean|, rounded up
+  // Relative bound on all float64 rounding of norms, products and the reference itself.
+  double slack = 0;
+
+  // Chooses the mean of a sample of the rows if that makes the typical row shorter.
+  static CodingSpace choose(AnyMatrixView base, Metric metric, Isa isa);
+
+  // Row i of `data` in coding space, as doubles [dim].
+  void load(AnyMatrixView data, std::int64_t i, double* v) const;
+};
+
+class PackedBase {
+ public:
+  // Codes of `format` with certified errors, in `space`. Requires 1 <= rows < 2^31.
+  static PackedBase certified(AnyMatrixView base, Format format, CodingSpace space, int threads,
+                              const Progress& progress);
+  // int8 codes that are the values themselves: l2 and ip; `found` says they are whole and where.
+  static PackedBase integer(AnyMatrixView base, Metric metric, Isa isa, const DataSurvey& found,
+                            int threads, const Progress& progress);
+
+  Format format;
+  bool is_integer = false;
+  CodingSpace space;                          // certified
+  Duplicates duplicates;                      // certified: rows that stand for others
+  int row_offset = 0;                         // integer: 128 if codes are y + 128, else 0
+  DataSurvey range;                           // integer: of the base
+  std::int64_t rows = 0, dim = 0, steps = 0;  // rows: that were packed, copies not counted
+  std::int64_t tiles = 0, panels_per_tile = 0;
+  AlignedArray<std::uint8_t> codes;
+  std::vector<PanelHead> heads;
+  AlignedArray<float> row_bias;
+  AlignedArray<std::uint32_t> row_squares;
+  AlignedArray<std::int32_t> row_sums;
+  AlignedArray<std::uint32_t> ids;  // of each slot; padding slots hold no_row
+
+  static constexpr std::uint32_t no_row = 0xffffffffu;
+  std::int64_t bytes() const;
+  std::int64_t panels() const { return tiles * panels_per_tile; }
+  // What packing would take, before it is done.
+  static std::int64_t bytes_for(std::int64_t rows, std::int64_t dim, Format format, bool integer);
+
+ private:
+  void lay_out(std::int64_t packed_rows, std::int64_t columns);
+};
+
+// Queries of one task, packed for the kernels.
+struct PackedQueries {
+  int group_size = max_group;
+  std::int64_t groups = 0, steps = 0;
+  AlignedArray<std::uint8_t> codes;  // [groups][steps][group_size][4]
+  std::vector<GroupHead> heads;
+  std::vector<double> squares;   // |u|^2 of each query (integer: |x|^2, exact)
+  std::vector<double> constant;  // product of the unmoved query with the mean, 0 for l2
+  std::int32_t sum_shift_mask = 0;
+
+  const std::uint8_t* group_codes(std::int64_t g) const {
+    return codes.data() + g * steps * group_size * step_bytes;
+  }
+};
+
+PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const std::int64_t* which,
+                           std::int64_t count, int group_size, const DataSurvey& found);
+
+}  // namespace knear::detail

@@ -1,0 +1,594 @@
+#include "knear/scan/scan.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <mutex>
+
+#include "knear/core/threads.hpp"
+#include "knear/distance/exact.hpp"
+#include "knear/select/top_k.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// A base row that may be among the k of a query: its g is certainly in [lower, upper].
+struct Candidate {
+  double upper, lower;
+  std::uint32_t row;
+};
+
+// The k largest of a stream of numbers, for k small enough that a sorted list is cheap: keeps the
+// threshold of a query at the k-th best lower end all the time.
+class LargestK {
+ public:
+  static constexpr std::int64_t longest = 32;
+  explicit LargestK(std::int64_t k = 1) : k_(k <= longest ? static_cast<std::size_t>(k) : 0) {}
+  // The k-th largest so far, or -infinity.
+  double push(double x) {
+    if (k_ == 0) return -infinity;
+    if (count_ == k_ && x <= values_[k_ - 1]) return values_[k_ - 1];
+    std::size_t place = count_ < k_ ? count_++ : k_ - 1;
+    for (; place > 0 && values_[place - 1] < x; --place) values_[place] = values_[place - 1];
+    values_[place] = x;
+    return count_ == k_ ? values_[k_ - 1] : -infinity;
+  }
+
+ private:
+  std::size_t k_, count_ = 0;
+  double values_[longest];
+};
+
+// What a query knows so far (certified formats).
+struct Candidates {
+  std::vector<Candidate> pending;
+  LargestK lowers;
+  TopK exact;                    // rows measured early, when too many were pending
+  double threshold = -infinity;  // G: the k-th best row certainly has at least this g
+  std::size_t room = 0;          // pending is cut down when it holds this many
+};
+
+// How g and the reference's order key belong together for one query.
+struct KeyScale {
+  Metric metric;
+  double squares, constant;
+
+  // No row whose g is at most `upper` has a smaller key. Rounding here is inside the slack that
+  // `upper` carries (docs/bounds.md, 5).
+  double key_at_least(double upper) const {
+    if (metric == Metric::l2) return squares - 2 * upper;
+    if (metric == Metric::ip) return -(upper + constant);
+    return 1 - (upper + constant);
+  }
+  // A row whose g is certainly below this has a larger key than `key`.
+  double threshold_for(double key) const {
+    const double margin = 0x1p-50 * (squares + std::fabs(key) + std::fabs(constant) + 1e-300);
+    if (metric == Metric::l2) return (squares - key) / 2 - margin;
+    if (metric == Metric::ip) return -key - constant - margin;
+    return 1 - key - constant - margin - 0x1p-50;
+  }
+};
+
+// Cuts down the pending candidates of one query and raises its threshold.
+class Pruner {
+ public:
+  Pruner(const PackedBase& packed, const ScanJob& job)
+      : duplicates_(packed.duplicates),
+        job_(job),
+        measure_(job.metric, job.base.type(), job.isa),
+        most_(static_cast<std::size_t>(job.most_pending)) {}
+
+  void prune(Candidates& c, std::int64_t query, const KeyScale& scale, ScanStats& stats) {
+    raise(c);
+    if (c.pending.size() > most_) {
+      // Ties, near-duplicates or a useless bound: measure now, so that memory stays bounded and
+      // the order (key, id) decides what the intervals can't.
+      measure_.set_query(job_.queries, query);
+      for (const Candidate& x : c.pending)
+        measure(x.row, [&](double key, std::uint32_t row) {
+          const bool admitted = c.exact.admits(key, row);
+          if (admitted) c.exact.push(key, row);
+          return admitted;
+        });
+      stats.survivors += static_cast<std::int64_t>(c.pending.size());
+      c.pending.clear();
+      c.exact.cut();
+      c.threshold = std::max(c.threshold, scale.threshold_for(c.exact.bar()));
+    }
+    c.room = std::max(first_room(), c.pending.size() + c.pending.size() / 2 + 24);
+  }
+
+  // Measures the k rows that look best and sets the threshold by them: it then lacks the width of
+  // their intervals.
+  void tighten(Candidates& c, std::int64_t query, const KeyScale& scale, ScanStats& stats) {
+    const std::size_t k = static_cast<std::size_t>(job_.k);
+    std::erase_if(c.pending, [&](const Candidate& x) { return x.upper < c.threshold; });
+    const std::size_t count = std::min(k, c.pending.size());
+    std::partial_sort(c.pending.begin(), c.pending.begin() + count, c.pending.end(),
+                      [](const Candidate& a, const Candidate& b) { return a.upper > b.upper; });
+    measure_.set_query(job_.queries, query);
+    for (std::size_t i = 0; i < count; ++i)
+      measure(c.pending[i].row, [&](double key, std::uint32_t row) {
+        const bool admitted = c.exact.admits(key, row);
+        if (admitted) c.exact.push(key, row);
+        return admitted;
+      });
+    stats.survivors += static_cast<std::int64_t>(count);
+    c.pending.erase(c.pending.begin(), c.pending.begin() + count);
+    c.exact.cut();
+    c.threshold = std::max(c.threshold, scale.threshold_for(c.exact.bar()));
+  }
+
+  // Measures what is left, best first; writes the k best.
+  void finish(Candidates& c, std::int64_t query, const KeyScale& scale, double* keys, Id* ids,
+              ScanStats& stats) {
+    raise(c);
+    std::sort(c.pending.begin(), c.pending.end(), [](const Candidate& a, const Candidate& b) {
+      return a.upper != b.upper ? a.upper > b.upper : a.row < b.row;
+    });
+    c.exact.finish();
+    heap_.assign(c.exact.items().begin(), c.exact.items().end());  // sorted, so a heap reversed
+    std::reverse(heap_.begin(), heap_.end());
+    std::make_heap(heap_.begin(), heap_.end());
+    measure_.set_query(job_.queries, query);
+    const std::size_t k = static_cast<std::size_t>(job_.k);
+    const std::int64_t row_bytes = job_.base.cols() * size_of(job_.base.type());
+    for (std::size_t i = 0; i < c.pending.size(); ++i) {
+      if (heap_.size() == k && scale.key_at_least(c.pending[i].upper) > heap_.front().first) break;
+      if (i + 2 < c.pending.size()) {  // rows lie anywhere in memory: ask for them early
+        const char* next = static_cast<const char*>(job_.base.row(c.pending[i + 2].row));
+        for (std::int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(next + b);
+      }
+      ++stats.survivors;
+      measure(c.pending[i].row, [&](double key, std::uint32_t row) {
+        const TopK::Item item(key, row);
+        if (heap_.size() == k) {
+          if (!(item < heap_.front())) return false;
+          std::pop_heap(heap_.begin(), heap_.end());
+          heap_.pop_back();
+        }
+        heap_.push_back(item);
+        std::push_heap(heap_.begin(), heap_.end());
+        return true;
+      });
+    }
+    std::sort_heap(heap_.begin(), heap_.end());
+    for (std::size_t j = 0; j < k; ++j) {
+      keys[j] = j < heap_.size() ? heap_[j].first : infinity;
+      ids[j] = j < heap_.size() ? heap_[j].second : no_id;
+    }
+  }
+
+  std::size_t first_room() const { return static_cast<std::size_t>(2 * job_.k + 24); }
+
+ private:
+  void raise(Candidates& c) {
+    const std::size_t k = static_cast<std::size_t>(job_.k);
+    if (job_.k > LargestK::longest && c.pending.size() >= k) {
+      lowers_.resize(c.pending.size());
+      for (std::size_t i = 0; i < lowers_.size(); ++i) lowers_[i] = c.pending[i].lower;
+      std::nth_element(lowers_.begin(), lowers_.begin() + (k - 1), lowers_.end(),
+                       std::greater<double>());
+      c.threshold = std::max(c.threshold, lowers_[k - 1]);
+    }
+    std::erase_if(c.pending, [&](const Candidate& x) { return x.upper < c.threshold; });
+  }
+
+  // Calls take(key, row) for a row and the copies it stands for, until one is not taken: those
+  // that follow have the same key and larger ids.
+  template <class Take>
+  void measure(std::uint32_t row, Take take) {
+    const double key = measure_.key(job_.base.row(row));
+    if (!take(key, row) || !duplicates_.any()) return;
+    for (const std::uint32_t other : duplicates_.others(row))
+      if (!take(key, other)) return;
+  }
+
+  const Duplicates& duplicates_;
+  const ScanJob& job_;
+  ExactDistance measure_;
+  std::size_t most_;
+  std::vector<double> lowers_;
+  std::vector<TopK::Item> heap_;
+};
+
+// The interval of a hit (docs/bounds.md, 3).
+Candidate interval_of(const PackedBase& packed, const GroupHead& group, const Hit& hit,
+                      double squares) {
+  const PanelHead& panel = packed.heads[hit.slot / panel_rows];
+  const double units = group.scale * panel.scale;
+  const double dot =
+      packed.format == format_fp32
+          ? static_cast<double>(std::bit_cast<float>(hit.score))
+          : static_cast<double>(static_cast<std::int64_t>(hit.score) - group.correction[hit.query]);
+  const double bias = panel.scale * panel.scale * packed.row_bias[hit.slot];
+  const double error = group.norm[hit.query] * panel.error + group.error[hit.query] * panel.norm;
+  const double slack = packed.space.metric == Metric::l2 ? 2 * packed.space.slack * squares : 0;
+  Candidate out;
+  out.upper = dot * units + bias + panel.bias_max + error + slack;
+  out.lower = out.upper - 2 * (error + slack + panel.slack) + 0x1p-21 * bias;
+  out.row = packed.ids[hit.slot];
+  return out;
+}
+
+// A finished selection as a row of the answer, padded.
+void write_list(const TopK& best, std::int64_t k, double* keys, Id* ids) {
+  for (std::int64_t j = 0; j < k; ++j) {
+    const bool has = j < static_cast<std::int64_t>(best.items().size());
+    keys[j] = has ? best.items()[j].first : infinity;
+    ids[j] = has ? best.items()[j].second : no_id;
+  }
+}
+
+// A share of the work: some queries against some tiles.
+struct Task {
+  std::int64_t query_begin, query_end;  // places in `which`
+  std::int64_t tile_begin, tile_end;
+};
+
+std::vector<Task> divide(const PackedBase& packed, std::int64_t queries, std::int64_t k,
+                         int threads, int group_size, std::int64_t& parts) {
+  // Blocks number a multiple of the threads, so that all end together.
+  const std::int64_t most = queries_in_block(k);
+  std::int64_t blocks = (queries + most - 1) / most;
+  parts = 1;
+  if (queries >= std::int64_t{48} * threads) {
+    // A few blocks a thread even out what other work on the machine takes.
+    blocks = std::max(blocks, std::min<std::int64_t>(4 * threads, queries / 96));
+    blocks = (blocks + threads - 1) / threads * threads;
+  } else {
+    parts = std::min<std::int64_t>(packed.tiles, (threads + blocks - 1) / blocks);
+  }
+  std::int64_t size = (queries + blocks - 1) / blocks;
+  size = (size + group_size - 1) / group_size * group_size;
+  std::vector<Task> tasks;
+  for (std::int64_t q = 0; q < queries; q += size)
+    for (std::int64_t p = 0; p < parts; ++p)
+      tasks.push_back({q, std::min(queries, q + size), packed.tiles * p / parts,
+                       packed.tiles * (p + 1) / parts});
+  return tasks;
+}
+
+GroupSize group_size_for(std::int64_t queries) {
+  return queries == 1 ? group_1 : queries <= 4 ? group_4 : group_12;
+}
+
+constexpr int hit_limit = 64;  // then thresholds are brought up to date
+
+// Goes over the tiles of a task; `drain(group)` takes the hits of each kernel call and returns
+// whether to go on with that group, `tile_done(group, tile)` likewise after each tile.
+template <class Drain, class TileDone>
+void over_tiles(const PackedBase& packed, TileKernel kernel, PackedQueries& queries,
+                const Task& task, std::vector<Hit>& hits, Reporter& reporter, Drain drain,
+                TileDone tile_done) {
+  hits.resize(hit_limit + max_group * panel_rows);
+  TileArgs args{};
+  args.codes = packed.codes.data(), args.heads = packed.heads.data();
+  args.row_bias = packed.row_bias.data();
+  args.row_squares = packed.row_squares.data(), args.row_sums = packed.row_sums.data();
+  args.sum_shift_mask = queries.sum_shift_mask, args.steps = packed.steps;
+  args.hits = hits.data(), args.hit_limit = hit_limit;
+  std::vector<bool> active(queries.groups, true);
+  for (std::int64_t tile = task.tile_begin; tile < task.tile_end; ++tile) {
+    for (std::int64_t g = 0; g < queries.groups; ++g) {
+      if (!active[g]) continue;
+      args.query_codes = queries.group_codes(g), args.group = &queries.heads[g];
+      args.panel = tile * packed.panels_per_tile;
+      args.panel_end = args.panel + packed.panels_per_tile;
+      while (args.panel < args.panel_end) {
+        args.hit_count = 0;
+        kernel(&args);
+        if (args.hit_count) drain(g, hits.data(), args.hit_count);
+      }
+      active[g] = tile_done(g, tile);
+    }
+    reporter.add(1);
+  }
+}
+
+std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob& job,
+                                         const std::vector<std::int64_t>& which, ExactLists& out,
+                                         ScanStats& stats, const Progress& progress) {
+  const std::int64_t count = static_cast<std::int64_t>(which.size());
+  const GroupSize size = group_size_for(count);
+  const int group_size = group_sizes[size];
+  const TileKernel kernel = scan_kernels(job.isa).certified[packed.format][size];
+  std::int64_t parts;
+  const std::vector<Task> tasks = divide(packed, count, job.k, job.threads, group_size, parts);
+  Reporter reporter(progress, "search",
+                    static_cast<std::int64_t>(tasks.size()) * packed.tiles / parts);
+  std::mutex mutex;
+  std::vector<char> given_up(count, 0);
+  // With several parts per query: what each found, put together below.
+  std::vector<std::vector<Candidates>> found(parts > 1 ? tasks.size() : 0);
+  std::vector<KeyScale> scales(parts > 1 ? count : 0);
+
+  // A bound that lets through this share of the rows costs more than the next format would.
+  const double cost_of_measuring = 30 + 0.4 * static_cast<double>(packed.dim);
+  const double worth =
+      std::clamp(0.015 * static_cast<double>(packed.dim) / cost_of_measuring, 0.002, 0.05);
+
+  parallel_for(job.threads, static_cast<std::int64_t>(tasks.size()), [&](std::int64_t t) {
+    const Task& task = tasks[t];
+    const auto start = std::chrono::steady_clock::now();
+    const std::int64_t n = task.query_end - task.query_begin;
+    PackedQueries queries = pack_queries(packed, job.queries, which.data() + task.query_begin, n,
+                                         group_size, job.query_survey);
+    Pruner pruner(packed, job);
+    ScanStats local;
+    std::vector<Candidates> states(n);
+    for (Candidates& c : states)
+      c.lowers = LargestK(job.k), c.exact = TopK(job.k), c.room = pruner.first_room();
+    const auto scale_of = [&](std::int64_t q) {
+      return KeyScale{job.metric, queries.squares[q], queries.constant[q]};
+    };
+    const double query_slack = packed.space.metric == Metric::l2 ? 2 * packed.space.slack : 0;
+    std::vector<Hit> hits;
+    std::vector<std::int64_t> tile_hits(queries.groups, 0);
+    std::vector<char> gave_up(queries.groups, 0);
+    const auto drain = [&](std::int64_t g, const Hit* first, int hit_count) {
+      GroupHead& head = queries.heads[g];
+      local.hits += hit_count, tile_hits[g] += hit_count;
+      for (const Hit* hit = first; hit != first + hit_count; ++hit) {
+        const std::int64_t q = g * group_size + hit->query;
+        Candidates& c = states[q];
+        const Candidate x = interval_of(packed, head, *hit, queries.squares[q]);
+        if (x.upper < c.threshold || x.row == PackedBase::no_row) continue;
+        if (c.pending.capacity() == 0) c.pending.reserve(c.room);
+        c.pending.push_back(x);
+        const double before = c.threshold;
+        c.threshold = std::max(c.threshold, c.lowers.push(x.lower));
+        if (c.pending.size() >= c.room)
+          pruner.prune(c, which[task.query_begin + q], scale_of(q), local);
+        if (c.threshold != before)
+          head.threshold[hit->query] = c.threshold - query_slack * queries.squares[q];
+      }
+      for (int q = head.count; q < group_size; ++q)
+        head.threshold[q] = head.threshold[head.count - 1];
+    };
+    const auto tile_done = [&](std::int64_t g, std::int64_t tile) {
+      const std::int64_t rows = packed.panels_per_tile * panel_rows;
+      const std::int64_t tile_index = tile - task.tile_begin;
+      const std::int64_t passed = tile_hits[g];
+      tile_hits[g] = 0;
+      // Once, when the first tile, a sample of the base, is done: later it gains less than the rows
+      // cost that would not have been measured otherwise.
+      if (tile_index == 0 && job.k <= LargestK::longest) {
+        GroupHead& head = queries.heads[g];
+        for (int q = 0; q < group_size; ++q) {
+          const std::int64_t place = g * group_size + std::min(q, head.count - 1);
+          if (q < head.count)
+            pruner.tighten(states[place], which[task.query_begin + place], scale_of(place), local);
+          head.threshold[q] = states[place].threshold - query_slack * queries.squares[place];
+        }
+      }
+      if (!job.may_give_up || tile_index < 1 || rows * (tile_index + 1) < 20 * job.k) return true;
+      const int in_group = queries.heads[g].count;
+      std::int64_t pending = 0;
+      for (int q = 0; q < in_group; ++q)
+        pending += static_cast<std::int64_t>(states[g * group_size + q].pending.size());
+      const double pairs = static_cast<double>(rows) * in_group;
+      const double allowed =
+          static_cast<double>(in_group) * (4.0 * static_cast<double>(job.k) + 64);
+      if (static_cast<double>(passed) <= 0.05 * pairs + allowed &&
+          static_cast<double>(pending) <=
+              worth * pairs * static_cast<double>(tile_index + 1) + allowed)
+        return true;
+      gave_up[g] = 1;
+      for (int q = 0; q < in_group; ++q) states[g * group_size + q].pending = {};
+      return false;
+    };
+    over_tiles(packed, kernel, queries, task, hits, reporter, drain, tile_done);
+    local.scan_seconds = seconds_since(start);
+    const auto rescoring = std::chrono::steady_clock::now();
+    std::int64_t buffers = static_cast<std::int64_t>(queries.codes.bytes());
+    std::vector<std::int64_t> dropped;
+    for (std::int64_t q = 0; q < n; ++q) {
+      const std::int64_t place = task.query_begin + q, query = which[place];
+      buffers += static_cast<std::int64_t>(states[q].pending.capacity() * sizeof(Candidate));
+      if (gave_up[q / group_size]) {
+        dropped.push_back(place);
+      } else if (parts == 1) {
+        pruner.finish(states[q], query, scale_of(q), out.keys.row(query), out.ids.row(query),
+                      local);
+        states[q].pending = {};
+      }
+    }
+    local.rescore_seconds = seconds_since(rescoring);
+    std::lock_guard lock(mutex);
+    for (const std::int64_t place : dropped) given_up[place] = 1;
+    for (std::int64_t q = 0; q < n && parts > 1; ++q) scales[task.query_begin + q] = scale_of(q);
+    if (parts > 1) found[t] = std::move(states);
+    stats.hits += local.hits, stats.survivors += local.survivors;
+    stats.scan_seconds += local.scan_seconds, stats.rescore_seconds += local.rescore_seconds;
+    stats.buffer_bytes =
+        std::max(stats.buffer_bytes, buffers * std::min<std::int64_t>(job.threads, tasks.size()));
+  });
+
+  std::vector<std::int64_t> again;
+  for (std::int64_t place = 0; place < count; ++place)
+    if (given_up[place]) again.push_back(which[place]);
+  if (parts == 1) return again;
+
+  parallel_for(job.threads, count, [&](std::int64_t place) {
+    if (given_up[place]) return;
+    const auto start = std::chrono::steady_clock::now();
+    Pruner pruner(packed, job);
+    ScanStats local;
+    Candidates all;
+    all.exact = TopK(job.k);
+    for (std::size_t t = 0; t < tasks.size(); ++t) {
+      if (place < tasks[t].query_begin || place >= tasks[t].query_end) continue;
+      Candidates& part = found[t][place - tasks[t].query_begin];
+      all.threshold = std::max(all.threshold, part.threshold);
+      all.pending.insert(all.pending.end(), part.pending.begin(), part.pending.end());
+      for (const TopK::Item& item : part.exact.items()) all.exact.push(item.first, item.second);
+    }
+    const std::int64_t query = which[place];
+    pruner.finish(all, query, scales[place], out.keys.row(query), out.ids.row(query), local);
+    std::lock_guard lock(mutex);
+    stats.survivors += local.survivors;
+    stats.rescore_seconds += seconds_since(start);
+  });
+  return again;
+}
+
+void scan_integer(const PackedBase& packed, const ScanJob& job,
+                  const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
+                  const Progress& progress) {
+  const std::int64_t count = static_cast<std::int64_t>(which.size());
+  const GroupSize size = group_size_for(count);
+  const int group_size = group_sizes[size];
+  const TileKernel kernel = scan_kernels(job.isa).integer[size];
+  std::int64_t parts;
+  const std::vector<Task> tasks = divide(packed, count, job.k, job.threads, group_size, parts);
+  Reporter reporter(progress, "search",
+                    static_cast<std::int64_t>(tasks.size()) * packed.tiles / parts);
+  std::mutex mutex;
+  std::vector<std::vector<TopK>> found(parts > 1 ? tasks.size() : 0);
+  const auto write = [&](const TopK& best, std::int64_t place) {
+    write_list(best, job.k, out.keys.row(which[place]), out.ids.row(which[place]));
+  };
+  const bool l2 = job.metric == Metric::l2;
+  // Until k rows are known the limit is that of the worst key possible.
+  const std::int64_t low = std::min(packed.range.low, job.query_survey.low);
+  const std::int64_t high = std::max(packed.range.high, job.query_survey.high);
+  const std::int64_t reach = std::max(std::abs(low), std::abs(high));
+  const std::int64_t worst_key = packed.dim * (l2 ? (high - low) * (high - low) : reach * reach);
+
+  parallel_for(job.threads, static_cast<std::int64_t>(tasks.size()), [&](std::int64_t t) {
+    const Task& task = tasks[t];
+    const auto start = std::chrono::steady_clock::now();
+    const std::int64_t n = task.query_end - task.query_begin;
+    PackedQueries queries = pack_queries(packed, job.queries, which.data() + task.query_begin, n,
+                                         group_size, job.query_survey);
+    ScanStats local;
+    std::vector<TopK> best(n, TopK(job.k));
+    std::vector<Hit> hits;
+    // keep iff key <= bar, in terms of <x, y> - ceil(|y|^2 / 2) or <x, y>
+    const auto limit_for = [&](std::int64_t q, std::int64_t bar) {
+      const std::int64_t squares = static_cast<std::int64_t>(queries.squares[q]);
+      return static_cast<std::int32_t>(l2 ? (squares - bar) >> 1 : -bar);
+    };
+    for (std::int64_t q = 0; q < queries.groups * group_size; ++q)
+      queries.heads[q / group_size].limit[q % group_size] =
+          limit_for(std::min(q, n - 1), worst_key);
+    const auto drain = [&](std::int64_t g, const Hit* first, int hit_count) {
+      GroupHead& head = queries.heads[g];
+      local.hits += hit_count;
+      for (const Hit* hit = first; hit != first + hit_count; ++hit) {
+        const std::uint32_t row = packed.ids[hit->slot];
+        if (row == PackedBase::no_row) continue;
+        const std::int64_t q = g * group_size + hit->query;
+        std::int64_t product = std::int64_t{hit->score} - head.correction[hit->query];
+        if (queries.sum_shift_mask) product += std::int64_t{128} * packed.row_sums[hit->slot];
+        const double key = static_cast<double>(l2 ? static_cast<std::int64_t>(queries.squares[q]) +
+                                                        packed.row_squares[hit->slot] - 2 * product
+                                                  : -product);
+        if (!best[q].admits(key, row)) continue;
+        const double before = best[q].bar();
+        best[q].push(key, row);
+        if (best[q].bar() != before)
+          head.limit[hit->query] = limit_for(q, static_cast<std::int64_t>(best[q].bar()));
+      }
+      for (int q = head.count; q < group_size; ++q) head.limit[q] = head.limit[head.count - 1];
+    };
+    over_tiles(packed, kernel, queries, task, hits, reporter, drain,
+               [](std::int64_t, std::int64_t) { return true; });
+    local.scan_seconds = seconds_since(start);
+    std::int64_t buffers = static_cast<std::int64_t>(queries.codes.bytes());
+    for (TopK& b : best) {
+      buffers += static_cast<std::int64_t>(b.items().capacity() * sizeof(TopK::Item));
+      b.finish();
+    }
+    for (std::int64_t q = 0; q < n && parts == 1; ++q) write(best[q], task.query_begin + q);
+    std::lock_guard lock(mutex);
+    if (parts > 1) found[t] = std::move(best);
+    stats.hits += local.hits, stats.scan_seconds += local.scan_seconds;
+    stats.buffer_bytes =
+        std::max(stats.buffer_bytes, buffers * std::min<std::int64_t>(job.threads, tasks.size()));
+  });
+
+  for (std::size_t t = 0; t < tasks.size() && parts > 1; t += parts)
+    for (std::int64_t place = tasks[t].query_begin; place < tasks[t].query_end; ++place) {
+      TopK merged(job.k);
+      for (std::int64_t p = 0; p < parts; ++p)
+        for (const TopK::Item& item : found[t + p][place - tasks[t].query_begin].items())
+          merged.push(item.first, item.second);
+      merged.finish();
+      write(merged, place);
+    }
+}
+
+}  // namespace
+
+std::int64_t queries_in_block(std::int64_t k) {
+  return std::clamp<std::int64_t>((24 << 20) / ((2 * k + 24) * 24), 24, 1008);
+}
+
+std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
+                               const std::vector<std::int64_t>& which, ExactLists& out,
+                               ScanStats& stats, const Progress& progress) {
+  if (which.empty()) return {};
+  if (!packed.is_integer) return scan_certified(packed, job, which, out, stats, progress);
+  scan_integer(packed, job, which, out, stats, progress);
+  return {};
+}
+
+void scan_directly(const ScanJob& job, const std::vector<std::int64_t>& which, ExactLists& out,
+                   ScanStats& stats, const Progress& progress) {
+  const std::int64_t count = static_cast<std::int64_t>(which.size()), rows = job.base.rows();
+  if (count == 0) return;
+  // Blocks of rows small enough for the second-level cache are measured from all queries of a task.
+  const std::int64_t per_block =
+      std::clamp<std::int64_t>((256 << 10) / (job.base.cols() * size_of(job.base.type())), 1, 4096);
+  const std::int64_t parts = count >= 4 * job.threads
+                                 ? 1
+                                 : std::clamp<std::int64_t>(rows / (4 * per_block), 1, job.threads);
+  const std::int64_t queries_per_task = parts > 1 ? count : std::min<std::int64_t>(count, 16);
+  const std::int64_t groups = (count + queries_per_task - 1) / queries_per_task;
+  std::vector<std::vector<TopK>> found(groups * parts);
+  Reporter reporter(progress, "search", groups * parts);
+  std::mutex mutex;
+  parallel_for(job.threads, groups * parts, [&](std::int64_t t) {
+    const auto start = std::chrono::steady_clock::now();
+    const std::int64_t first = t / parts * queries_per_task;
+    const std::int64_t n = std::min(count, first + queries_per_task) - first;
+    const std::int64_t row_begin = rows * (t % parts) / parts;
+    const std::int64_t row_end = rows * (t % parts + 1) / parts;
+    std::vector<ExactDistance> measure(n, ExactDistance(job.metric, job.base.type(), job.isa));
+    std::vector<TopK> best(n, TopK(job.k));
+    for (std::int64_t q = 0; q < n; ++q) measure[q].set_query(job.queries, which[first + q]);
+    for (std::int64_t b = row_begin; b < row_end; b += per_block)
+      for (std::int64_t q = 0; q < n; ++q)
+        for (std::int64_t r = b; r < std::min(row_end, b + per_block); ++r) {
+          const double key = measure[q].key(job.base.row(r));
+          if (best[q].admits(key, r)) best[q].push(key, r);
+        }
+    for (TopK& b : best) b.finish();
+    reporter.add(1);
+    std::lock_guard lock(mutex);
+    found[t] = std::move(best);
+    stats.survivors += n * (row_end - row_begin);
+    stats.rescore_seconds += seconds_since(start);
+  });
+  for (std::int64_t place = 0; place < count; ++place) {
+    const std::int64_t g = place / queries_per_task;
+    TopK merged(job.k);
+    for (std::int64_t p = 0; p < parts; ++p)
+      for (const TopK::Item& item : found[g * parts + p][place % queries_per_task].items())
+        merged.push(item.first, item.second);
+    merged.finish();
+    write_list(merged, job.k, out.keys.row(which[place]), out.ids.row(which[place]));
+  }
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,60 @@
+// knear/scan/scan.hpp -- the one scan: score, test against a threshold, keep candidates, rescore.
+//
+// For each tile of the base and each group of queries the kernel (scan/kernels.hpp) hands back the
+// few pairs that passed the test. Each becomes an interval that certainly holds its g; the k-th
+// best lower end is the threshold G of its query, and whatever has its upper end below G is
+// dropped. What is left at the end is measured in float64, best first, until the next interval
+// lies beyond the k-th. Exact integers need no interval and no rescoring.
+//
+// Work is divided by queries, each thread going over the whole base; when there are too few
+// queries for that, by tiles too, and the parts' candidates are put together before rescoring.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/matrix.hpp"
+#include "knear/core/neighbors.hpp"
+#include "knear/core/progress.hpp"
+#include "knear/scan/packed_base.hpp"
+
+namespace knear::detail {
+
+// [queries x k] in the total order: keys as order_key(), padded with +infinity and no_id.
+struct ExactLists {
+  Matrix<double> keys;
+  Matrix<Id> ids;
+};
+
+struct ScanStats {
+  double scan_seconds = 0, rescore_seconds = 0;  // sums over threads
+  std::int64_t hits = 0, survivors = 0;
+  std::int64_t buffer_bytes = 0;  // most memory that the threads' buffers took
+};
+
+struct ScanJob {
+  AnyMatrixView queries, base;  // base: the rows that were packed
+  Metric metric;
+  std::int64_t k;
+  int threads;
+  Isa isa;
+  DataSurvey query_survey;
+  bool may_give_up;           // whether a query whose bound prunes too little may be handed back
+  std::int64_t most_pending;  // candidates of a query kept before they are measured; above k
+};
+
+// The most queries that one thread takes at a time, so that their buffers stay within megabytes.
+std::int64_t queries_in_block(std::int64_t k);
+
+// Fills rows `which` of `out` (shapes [queries x k]); returns the queries given up, whose rows are
+// untouched. Requires k >= 1, equal columns, finite elements; ids are rows of job.base.
+std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
+                               const std::vector<std::int64_t>& which, ExactLists& out,
+                               ScanStats& stats, const Progress& progress);
+
+// The same by measuring every pair in float64: for very few queries or a k near the size of the
+// base, where preparing codes would not pay.
+void scan_directly(const ScanJob& job, const std::vector<std::int64_t>& which, ExactLists& out,
+                   ScanStats& stats, const Progress& progress);
+
+}  // namespace knear::detail
