@@ -1,0 +1,427 @@
+#include "knear/knn/knn.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <mutex>
+#include <numeric>
+#include <optional>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/distance/reference.hpp"
+#include "knear/scan/scan.hpp"
+
+namespace knear {
+
+using detail::CodingSpace;
+using detail::ExactLists;
+using detail::PackedBase;
+using detail::ScanJob;
+using detail::ScanStats;
+
+namespace {
+
+constexpr std::int64_t max_dim = 65536;
+constexpr std::int64_t max_k = (std::int64_t{1} << 31) - 1;
+constexpr std::int64_t max_chunk_rows = std::int64_t{1} << 30;  // slots are 32-bit numbers
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void check_dim(std::string_view argument, std::int64_t dim) {
+  if (dim < 1 || dim > max_dim)
+    throw InvalidArgument("{} must have between 1 and {} columns, but has {}", argument, max_dim,
+                          dim);
+}
+
+detail::Format format_of(FirstPass pass) {
+  return pass == FirstPass::int8    ? detail::format_int8
+         : pass == FirstPass::int16 ? detail::format_int16
+                                    : detail::format_fp32;
+}
+
+// Whether exact integer arithmetic holds both sides: 8 bits each, and every difference that the
+// kernel's int32 test forms (scan/kernels.hpp) within 31 bits.
+bool integer_fits(Metric metric, const DataSurvey& base, const DataSurvey& queries,
+                  std::int64_t dim) {
+  if (metric == Metric::cosine || !base.integer || !queries.integer) return false;
+  for (const DataSurvey& side : {base, queries})
+    if (side.low < 0 && side.high > 127) return false;
+  const std::int64_t low = std::min(base.low, queries.low),
+                     high = std::max(base.high, queries.high);
+  const std::int64_t reach = std::max(std::abs(low), std::abs(high)), width = high - low;
+  const std::int64_t largest = metric == Metric::l2
+                                   ? dim * std::max(width * width, reach * reach) / 2 + 1
+                                   : 2 * dim * reach * reach;
+  return largest < (std::int64_t{1} << 31) - 65536;
+}
+
+// The ladder of first passes for data that is not whole: each is tried where the one before let
+// too much through. Without the dot-product instructions all run at the rate of fp32, whose bound
+// is the tightest.
+std::vector<FirstPass> ladder(Isa isa) {
+  if (isa == Isa::avx512_vnni) return {FirstPass::int8, FirstPass::int16, FirstPass::fp32};
+  return {FirstPass::fp32};
+}
+
+}  // namespace
+
+std::string_view name_of(FirstPass pass) {
+  switch (pass) {
+    case FirstPass::automatic:
+      return "auto";
+    case FirstPass::integer:
+      return "integer";
+    case FirstPass::int8:
+      return "int8";
+    case FirstPass::int16:
+      return "int16";
+    case FirstPass::fp32:
+      return "fp32";
+    case FirstPass::direct:
+      return "direct";
+  }
+  return "?";
+}
+
+FirstPass parse_first_pass(std::string_view name) {
+  for (FirstPass pass : {FirstPass::automatic, FirstPass::integer, FirstPass::int8,
+                         FirstPass::int16, FirstPass::fp32, FirstPass::direct})
+    if (name == name_of(pass)) return pass;
+  throw InvalidArgument(
+      "first_pass must be one of auto, integer, int8, int16, fp32, direct, but is '{}'", name);
+}
+
+class ExactSearcher::Impl {
+ public:
+  Impl(AnyMatrixView base_rows, const KnnOptions& options)
+      : base(base_rows), metric(options.metric) {
+    DefaultFloatMode mode;
+    check_dim("base", base.cols());
+    found = survey(base, "base", options.threads);
+  }
+
+  // The packed form for a pass, made on first use and kept. With `rows` a part of the base, made
+  // and not kept.
+  std::shared_ptr<const PackedBase> packed(FirstPass pass, AnyMatrixView rows, bool keep,
+                                           const KnnOptions& options, double& prepare_seconds) {
+    std::lock_guard lock(mutex);
+    std::shared_ptr<const PackedBase>& kept = forms[static_cast<int>(pass)];
+    if (keep && kept) return kept;
+    const auto start = Clock::now();
+    std::shared_ptr<const PackedBase> made;
+    if (pass == FirstPass::integer) {
+      made = std::make_shared<PackedBase>(PackedBase::integer(rows, metric, active_isa(), found,
+                                                              options.threads, options.progress));
+    } else {
+      if (!space) space = CodingSpace::choose(base, metric, active_isa());
+      made = std::make_shared<PackedBase>(
+          PackedBase::certified(rows, format_of(pass), *space, options.threads, options.progress));
+    }
+    prepare_seconds += seconds_since(start);
+    if (keep) kept = made;
+    return made;
+  }
+
+  // Bytes of the forms kept, `except` left out.
+  std::int64_t kept_bytes(const PackedBase* except) {
+    std::lock_guard lock(mutex);
+    std::int64_t bytes = 0;
+    for (const auto& form : forms)
+      if (form && form.get() != except) bytes += form->bytes();
+    return bytes;
+  }
+
+  AnyMatrixView base;
+  Metric metric;
+  DataSurvey found;
+  std::mutex mutex;
+  std::optional<CodingSpace> space;
+  std::shared_ptr<const PackedBase> forms[6];
+};
+
+ExactSearcher::ExactSearcher(AnyMatrixView base, const KnnOptions& options)
+    : impl_(std::make_unique<Impl>(base, options)) {}
+ExactSearcher::~ExactSearcher() = default;
+ExactSearcher::ExactSearcher(ExactSearcher&&) noexcept = default;
+ExactSearcher& ExactSearcher::operator=(ExactSearcher&&) noexcept = default;
+
+namespace {
+
+// Everything that one search decides and counts.
+class Search {
+ public:
+  Search(ExactSearcher::Impl& owner, AnyMatrixView queries, std::int64_t k,
+         const KnnOptions& options, bool once)
+      : impl_(owner), queries_(queries), options_(options), once_(once), k_asked_(k) {
+    isa_ = active_isa();
+    threads_ = resolve_threads(options.threads);
+    found_ = survey(queries, "queries", threads_);
+    k_ = std::min(k, impl_.base.rows());
+    integer_ = integer_fits(impl_.metric, impl_.found, found_, impl_.base.cols());
+    if (options.first_pass == FirstPass::integer && !integer_)
+      throw InvalidArgument(
+          "first_pass is integer, but that needs l2 or ip and whole numbers of 8 bits on both "
+          "sides");
+  }
+
+  Neighbors run(KnnReport* report) {
+    const auto start = Clock::now();
+    const std::int64_t q = queries_.rows(), n = impl_.base.rows();
+    const std::int64_t chunk = chunk_rows();
+    ExactLists all;
+    for (std::int64_t begin = 0; begin < n && q > 0; begin += chunk) {
+      const std::int64_t end = std::min(n, begin + chunk);
+      ExactLists part{Matrix<double>(q, std::min(k_, end - begin)),
+                      Matrix<Id>(q, std::min(k_, end - begin))};
+      search_rows(impl_.base.rows(begin, end), chunk >= n, part);
+      for (std::int64_t i = 0; i < q * part.ids.cols(); ++i)
+        if (part.ids.data()[i] != no_id) part.ids.data()[i] += begin;
+      if (begin == 0)
+        all = std::move(part);
+      else
+        merge(all, part);
+    }
+    Neighbors out = pad(all);
+    if (report) fill(*report, seconds_since(start), chunk);
+    return out;
+  }
+
+ private:
+  // Bytes of one chunk's packed rows, with what finding equal rows takes meanwhile.
+  std::int64_t packed_bytes(std::int64_t rows, FirstPass pass) const {
+    if (pass == FirstPass::direct) return 0;
+    if (pass == FirstPass::integer)
+      return PackedBase::bytes_for(rows, impl_.base.cols(), detail::format_int8, true);
+    return PackedBase::bytes_for(rows, impl_.base.cols(), format_of(pass), false) + 25 * rows;
+  }
+  // Bytes of everything else: lists of all queries, buffers and scratch of each thread.
+  std::int64_t other_bytes() const {
+    const double queries = static_cast<double>(queries_.rows()),
+                 dim = static_cast<double>(impl_.base.cols());
+    const double k = static_cast<double>(k_), threads = threads_;
+    const double block = std::min(queries, static_cast<double>(detail::queries_in_block(k_)));
+    const double per_query = dim * 4 + 256 + (1.5 * static_cast<double>(most_pending()) + 24) * 24;
+    const double lists = queries * (k * 48 + static_cast<double>(k_asked_) * 12 + 64);
+    const double scratch = threads * (64 * dim * 8 + (1 << 16));
+    return static_cast<std::int64_t>(
+        std::min(lists + threads * block * per_query + scratch + (1 << 20), 4e18));
+  }
+  // Candidates of a query that may wait to be measured.
+  std::int64_t most_pending() const { return 4 * k_ + (options_.memory > 0 ? 64 : 4096); }
+
+  // How many rows to prepare at a time: all, or as many as the memory allows.
+  std::int64_t chunk_rows() const {
+    const std::int64_t n = impl_.base.rows();
+    std::int64_t rows = std::clamp<std::int64_t>(n, 1, max_chunk_rows);
+    if (options_.memory <= 0 || n == 0) return rows;
+    const std::int64_t left = options_.memory - other_bytes();
+    const FirstPass pass = first_pass();
+    if (packed_bytes(rows, pass) <= left) return rows;
+    const std::int64_t least = std::min<std::int64_t>(n, 4096);
+    const std::int64_t per_thousand = packed_bytes(1024, pass);
+    rows = std::min<std::int64_t>(rows, left > 0 ? left / per_thousand * 1024 : 0);
+    if (rows < least)
+      throw MemoryBudgetError(
+          "memory is {} bytes, but this search needs at least {} ({} queries, k = {}, {} columns)",
+          options_.memory, other_bytes() + packed_bytes(least, pass), queries_.rows(), k_asked_,
+          impl_.base.cols());
+    return rows;
+  }
+
+  FirstPass first_pass() const {
+    if (options_.first_pass != FirstPass::automatic) return options_.first_pass;
+    if (integer_) return FirstPass::integer;
+    return ladder(isa_).front();
+  }
+
+  // Packing costs about as much as measuring a few queries in float64; a k of the size of the base
+  // leaves nothing to prune.
+  bool direct_pays(std::int64_t rows) const {
+    if (options_.first_pass == FirstPass::direct) return true;
+    if (options_.first_pass != FirstPass::automatic) return false;
+    return k_ > rows / 4 || (once_ && queries_.rows() <= 4) || rows < 256;
+  }
+
+  void search_rows(AnyMatrixView rows, bool whole, ExactLists& out) {
+    ScanJob job{queries_, rows,   impl_.metric, out.keys.cols(), threads_,
+                isa_,     found_, false,        most_pending()};
+    std::vector<std::int64_t> todo(queries_.rows());
+    std::iota(todo.begin(), todo.end(), 0);
+    if (impl_.metric != Metric::l2) answer_zero_queries(todo, out);
+    if (direct_pays(rows.rows())) {
+      note_pass(FirstPass::direct, todo.size());
+      scan_directly(job, todo, out, stats_, options_.progress);
+      return;
+    }
+    std::vector<FirstPass> passes;
+    if (options_.first_pass != FirstPass::automatic)
+      passes = {options_.first_pass};
+    else if (integer_)
+      passes = {FirstPass::integer};
+    else
+      passes = ladder(isa_);
+    if (options_.memory > 0)  // wider codes only where they fit; the first is what chunks fit
+      while (passes.size() > 1 &&
+             packed_bytes(rows.rows(), passes.back()) + other_bytes() > options_.memory)
+        passes.pop_back();
+    for (std::size_t p = 0; p < passes.size() && !todo.empty(); ++p) {
+      const bool last = p + 1 == passes.size();
+      job.may_give_up = !last;
+      const auto packed =
+          impl_.packed(passes[p], rows, whole && !once_, options_, prepare_seconds_);
+      const std::size_t before = todo.size();
+      todo = last ? scan(*packed, job, todo, out, stats_, options_.progress)
+                  : try_pass(*packed, job, todo, out);
+      packed_bytes_ = std::max(packed_bytes_, packed->bytes() + impl_.kept_bytes(packed.get()));
+      centred_ = !packed->space.mean.empty();
+      note_pass(passes[p], before - todo.size());
+      multiply_adds_ += static_cast<double>(before) * static_cast<double>(rows.rows()) *
+                        static_cast<double>(rows.cols());
+      bytes_read_ += static_cast<double>(packed->codes.bytes());
+      if (p == 0) fallback_queries_ += static_cast<std::int64_t>(todo.size());
+    }
+  }
+
+  // A pass that may not suit the data: a few queries go first, and if most of them are handed
+  // back, so is the rest.
+  std::vector<std::int64_t> try_pass(const PackedBase& packed, const ScanJob& job,
+                                     const std::vector<std::int64_t>& todo, ExactLists& out) {
+    constexpr std::size_t probe = 96;
+    if (todo.size() < 10 * probe) return scan(packed, job, todo, out, stats_, options_.progress);
+    const std::size_t step = todo.size() / probe;
+    std::vector<std::int64_t> first, rest;
+    for (std::size_t i = 0; i < todo.size(); ++i)
+      (i % step == step / 2 && first.size() < probe ? first : rest).push_back(todo[i]);
+    static const Progress quiet;
+    std::vector<std::int64_t> again = scan(packed, job, first, out, stats_, quiet);
+    if (2 * again.size() <= first.size())
+      rest = scan(packed, job, rest, out, stats_, options_.progress);
+    again.insert(again.end(), rest.begin(), rest.end());
+    std::sort(again.begin(), again.end());
+    return again;
+  }
+
+  // A zero query is as near to every row: the first k rows, by definition of the distances.
+  void answer_zero_queries(std::vector<std::int64_t>& todo, ExactLists& out) {
+    const auto is_zero = [&](std::int64_t q) {
+      return visit(queries_, [&](auto view) {
+        const auto* x = view.row(q);
+        for (std::int64_t i = 0; i < view.cols(); ++i)
+          if (to_float(x[i]) != 0) return false;
+        return true;
+      });
+    };
+    std::erase_if(todo, [&](std::int64_t q) {
+      if (!is_zero(q)) return false;
+      for (std::int64_t j = 0; j < out.keys.cols(); ++j) {
+        out.keys.row(q)[j] = impl_.metric == Metric::ip ? 0.0 : 1.0;
+        out.ids.row(q)[j] = j;
+      }
+      return true;
+    });
+  }
+
+  void merge(ExactLists& all, const ExactLists& part) const {
+    const std::int64_t have = all.keys.cols(), more = part.keys.cols();
+    const std::int64_t width = std::min(k_, have + more);
+    ExactLists merged{Matrix<double>(queries_.rows(), width), Matrix<Id>(queries_.rows(), width)};
+    for (std::int64_t q = 0; q < queries_.rows(); ++q) {
+      std::int64_t a = 0, b = 0;
+      for (std::int64_t j = 0; j < width; ++j) {
+        // Ids of `all` are the smaller ones, so it goes first on equal keys.
+        const bool from_all = b == more || (a < have && all.keys.row(q)[a] <= part.keys.row(q)[b]);
+        const ExactLists& source = from_all ? all : part;
+        const std::int64_t at = from_all ? a++ : b++;
+        merged.keys.row(q)[j] = source.keys.row(q)[at];
+        merged.ids.row(q)[j] = source.ids.row(q)[at];
+      }
+    }
+    all = std::move(merged);
+  }
+
+  Neighbors pad(const ExactLists& all) const {
+    Neighbors out{Matrix<Id>(queries_.rows(), k_asked_), Matrix<float>(queries_.rows(), k_asked_)};
+    for (std::int64_t q = 0; q < queries_.rows(); ++q)
+      for (std::int64_t j = 0; j < k_asked_; ++j) {
+        const bool has = j < all.keys.cols() && all.ids.row(q)[j] != no_id;
+        out.ids.row(q)[j] = has ? all.ids.row(q)[j] : no_id;
+        out.distances.row(q)[j] =
+            has ? static_cast<float>(distance_of_key(impl_.metric, all.keys.row(q)[j]))
+                : no_distance(impl_.metric);
+      }
+    return out;
+  }
+
+  void note_pass(FirstPass pass, std::size_t done) { done_by_[static_cast<int>(pass)] += done; }
+
+  void fill(KnnReport& r, double seconds, std::int64_t chunk) const {
+    const double per_query = std::max<double>(1, static_cast<double>(queries_.rows()));
+    r = {};
+    r.rows = impl_.base.rows(), r.dim = impl_.base.cols();
+    r.queries = queries_.rows(), r.k = k_asked_, r.metric = impl_.metric;
+    r.isa = name_of(isa_), r.threads = threads_;
+    r.first_pass = name_of(static_cast<FirstPass>(
+        std::max_element(std::begin(done_by_), std::end(done_by_)) - std::begin(done_by_)));
+    r.centred = centred_;
+    r.prepare_seconds = prepare_seconds_, r.seconds = seconds - prepare_seconds_;
+    r.scan_seconds = stats_.scan_seconds, r.rescore_seconds = stats_.rescore_seconds;
+    r.hits_per_query = static_cast<double>(stats_.hits) / per_query;
+    r.survivors_per_query = static_cast<double>(stats_.survivors) / per_query;
+    r.fallback_queries = fallback_queries_;
+    r.certified_queries = queries_.rows();
+    r.memory_bytes =
+        packed_bytes_ + stats_.buffer_bytes + queries_.rows() * (k_ * 16 + k_asked_ * 12);
+    r.chunks = impl_.base.rows() == 0 ? 0 : (impl_.base.rows() + chunk - 1) / chunk;
+    r.multiply_adds = multiply_adds_;
+    r.bytes_read = bytes_read_;
+  }
+
+  ExactSearcher::Impl& impl_;
+  AnyMatrixView queries_;
+  const KnnOptions& options_;
+  bool once_;
+  std::int64_t k_, k_asked_;
+  Isa isa_;
+  int threads_;
+  DataSurvey found_;
+  bool integer_ = false, centred_ = false;
+  ScanStats stats_;
+  double prepare_seconds_ = 0, multiply_adds_ = 0, bytes_read_ = 0;
+  std::int64_t packed_bytes_ = 0, fallback_queries_ = 0;
+  std::size_t done_by_[6] = {};
+};
+
+void check_search(AnyMatrixView queries, AnyMatrixView base, std::int64_t k) {
+  if (k < 1) throw InvalidArgument("k must be at least 1, but is {}", k);
+  if (k > max_k) throw InvalidArgument("k must be at most {}, but is {}", max_k, k);
+  if (queries.cols() != base.cols())
+    throw ShapeMismatch("queries have {} columns, base has {}", queries.cols(), base.cols());
+}
+
+}  // namespace
+
+Neighbors ExactSearcher::search(AnyMatrixView queries, std::int64_t k, const KnnOptions& options,
+                                KnnReport* report) const {
+  // Whatever the caller's mode is: with denormals off, zero queries and the distances of tiny
+  // vectors would be others.
+  DefaultFloatMode mode;
+  check_search(queries, impl_->base, k);
+  if (options.metric != impl_->metric)
+    throw InvalidArgument("metric is {}, but the base was prepared for {}", name_of(options.metric),
+                          name_of(impl_->metric));
+  return Search(*impl_, queries, k, options, false).run(report);
+}
+
+Neighbors knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, const KnnOptions& options,
+              KnnReport* report) {
+  DefaultFloatMode mode;
+  check_search(queries, base, k);
+  ExactSearcher::Impl impl(base, options);
+  return Search(impl, queries, k, options, true).run(report);
+}
+
+}  // namespace knear

@@ -1,0 +1,96 @@
+// knear/knn/knn.hpp -- the k nearest rows of a matrix, exactly: the front door of the scan.
+//
+//   Neighbors near = knn(queries, base, 10);                                // one shot, l2
+//   KnnReport report;
+//   Neighbors near = knn(queries, base, 10, {.metric = Metric::cosine}, &report);
+//
+//   ExactSearcher searcher(base, {.metric = Metric::ip});                   // packs the base once
+//   Neighbors near = searcher.search(queries, 10);                          // many times
+//
+// The answer is that of reference_knn (distance/reference.hpp), to the bit, whatever the number of
+// threads, the instruction set, the split into batches and the first pass.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "knear/core/matrix.hpp"
+#include "knear/core/neighbors.hpp"
+#include "knear/core/progress.hpp"
+
+namespace knear {
+
+// How candidates are scored before the few that may be among the k are measured in float64.
+enum class FirstPass : std::uint8_t {
+  automatic,  // chosen on a sample of the data
+  integer,    // exact integer arithmetic: both sides hold whole numbers of 8 bits
+  int8,       // 8-bit codes with a certified bound
+  int16,      // 16-bit codes with a certified bound
+  fp32,       // float32 with a certified bound
+  direct      // none: every pair in float64
+};
+
+std::string_view name_of(FirstPass pass);
+// The inverse ("auto", "integer", "int8", ...); throws InvalidArgument for any other word.
+FirstPass parse_first_pass(std::string_view name);
+
+struct KnnOptions {
+  Metric metric = Metric::l2;
+  int threads = 0;          // 0: all that the process may use
+  std::int64_t memory = 0;  // bytes that the search may take beside its arguments; 0: no limit
+  FirstPass first_pass = FirstPass::automatic;
+  Progress progress = {};
+};
+
+// What was planned and what happened. Seconds are wall-clock; sums over threads say so.
+struct KnnReport {
+  std::int64_t rows = 0, dim = 0, queries = 0, k = 0;
+  Metric metric = Metric::l2;
+  std::string isa;         // level of the kernels
+  std::string first_pass;  // the one that did most of the work: "integer", "int8", ...
+  bool centred = false;    // the mean was subtracted before coding
+  int threads = 0;
+  double prepare_seconds = 0;                    // packing the base
+  double seconds = 0;                            // the search itself, packing of queries included
+  double scan_seconds = 0, rescore_seconds = 0;  // sums over threads
+  double hits_per_query = 0;                     // rows that passed the threshold test
+  double survivors_per_query = 0;                // rows measured in float64
+  std::int64_t fallback_queries = 0;   // queries whose first pass was changed while running
+  std::int64_t certified_queries = 0;  // queries whose answer is proven exact: all of them
+  std::int64_t memory_bytes = 0;       // packed base, buffers and answer
+  std::int64_t chunks = 0;             // parts of the base, prepared one after the other
+  double multiply_adds = 0;            // of the first pass
+  double bytes_read = 0;               // of the packed base, once per pass over it
+};
+
+// The k nearest rows of base [n x d] for each of queries [q x d], any element types.
+//
+// Nearest first: squared distances for l2, descending products for ip, 1 - cos for cosine; equal
+// distances by ascending id; padded with no_id beyond n. Throws ShapeMismatch if the columns
+// differ; InvalidArgument for k outside [1, 2^31), dim outside [1, 65536] or a NaN or infinity,
+// naming its row; MemoryBudgetError; Cancelled. q = 0 and n = 0 are fine.
+Neighbors knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
+              const KnnOptions& options = {}, KnnReport* report = nullptr);
+
+// A base prepared once for many searches. Keeps a reference to `base`, which must stay unchanged
+// while this lives. Memory: about a quarter of an f32 base and 16 bytes a row.
+// Threads: any number of search() at once.
+class ExactSearcher {
+ public:
+  ExactSearcher(AnyMatrixView base, const KnnOptions& options);
+  ~ExactSearcher();
+  ExactSearcher(ExactSearcher&&) noexcept;
+  ExactSearcher& operator=(ExactSearcher&&) noexcept;
+
+  // As knn() above; InvalidArgument unless options.metric is the one given at construction. The
+  // first call packs the base, later ones find it packed.
+  Neighbors search(AnyMatrixView queries, std::int64_t k, const KnnOptions& options,
+                   KnnReport* report = nullptr) const;
+
+  class Impl;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace knear
