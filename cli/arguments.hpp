@@ -1,0 +1,37 @@
+// cli/arguments.hpp -- numbers on the command line, read the same way by every command.
+//
+//   add_whole(*command, "-k", options.k, "neighbours wanted")->required();
+//   add_size(*command, "--memory", options.memory, "memory for the search");
+//
+// A word that is no number where one is due can't be parsed: CLI::ConversionError, exit status 2. A
+// number that no call accepts (-k 0, or one beyond 64 bits) is an InvalidArgument, exit status 1.
+#pragma once
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace knear::cli {
+
+// Throws the CLI::ParseError (exit status 2) with this message.
+[[noreturn]] void unparsable(const std::string& message);
+
+// A whole number in decimal ("010" is ten, not eight).
+std::int64_t parse_whole(const std::string& option, const std::string& word);
+// A number, decimal point and exponent allowed; "nan" and "inf" are none.
+double parse_number(const std::string& option, const std::string& word);
+// Bytes: a number, perhaps with a fraction, and perhaps one of k, M, G, T (powers of 1024).
+std::int64_t parse_size(const std::string& option, const std::string& word);
+
+CLI::Option* add_whole(CLI::App& app, const std::string& name, std::int64_t& target,
+                       const std::string& help);
+CLI::Option* add_number(CLI::App& app, const std::string& name, double& target,
+                        const std::string& help);
+CLI::Option* add_size(CLI::App& app, const std::string& name, std::int64_t& target,
+                      const std::string& help);
+
+// The number of threads that --threads asks for: all that the process may use for 0. Throws
+// InvalidArgument if it is negative or above 4096.
+int checked_threads(std::int64_t value);
+
+}  // namespace knear::cli

@@ -1,0 +1,23 @@
+// cli/commands.hpp -- every command of the program: one function that adds it, one source file
+// each.
+//
+// add_x(app) adds the subcommand with its options, help text and example (the footer), and a
+// callback that does the work. The callback runs while CLI11 parses; it throws knear::Error for
+// what went wrong (exit status 1) and CLI::ParseError only for words that can't be parsed (2). It
+// prints results with the functions of output.hpp and everything else not at all: main() prints the
+// one error line.
+#pragma once
+#include <CLI/CLI.hpp>
+
+namespace knear::cli {
+
+void add_demo(CLI::App& app);
+void add_info(CLI::App& app);
+void add_convert(CLI::App& app);
+void add_search(CLI::App& app);
+void add_truth(CLI::App& app);
+void add_eval(CLI::App& app);
+void add_roofline(CLI::App& app);
+void add_bench(CLI::App& app);
+
+}  // namespace knear::cli

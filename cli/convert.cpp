@@ -1,0 +1,72 @@
+// cli/convert.cpp -- `knear convert`: vectors or ids from one file format and type to another.
+#include "knear/io/convert.hpp"
+
+#include <memory>
+#include <string>
+
+#include "cli/arguments.hpp"
+#include "cli/commands.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/output.hpp"
+#include "cli/progress_bar.hpp"
+
+namespace knear::cli {
+namespace {
+
+struct ConvertArguments {
+  std::string in, out, rows, type;
+  bool rows_given = false, type_given = false;  // an empty word is not an absent one
+};
+
+// "A:B", "A:" or ":B"; the rows A to B - 1.
+io::RowRange parse_rows(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos || text.size() == 1)
+    unparsable(fmt::format("--rows must be A:B, A: or :B, but is '{}'", text));
+  io::RowRange rows;
+  if (colon > 0) rows.begin = parse_whole("--rows", text.substr(0, colon));
+  if (colon + 1 < text.size()) rows.end = parse_whole("--rows", text.substr(colon + 1));
+  return rows;
+}
+
+void run_convert(const ConvertArguments& arguments) {
+  io::ConvertOptions options;
+  if (arguments.rows_given) options.rows = parse_rows(arguments.rows);
+  if (arguments.type_given) options.type = parse_element_type(arguments.type);
+  const CatchInterrupts guard;
+  ProgressBar bar;
+  options.progress = bar.callback();
+  const io::Converted made = io::convert_file(arguments.in, arguments.out, options);
+  bar.clear();
+  print("{}: {} x {} {}\n", arguments.out, made.rows, made.dim, made.type);
+}
+
+}  // namespace
+
+void add_convert(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("convert", "Convert files of vectors or ids, whole or in part");
+  auto arguments = std::make_shared<ConvertArguments>();
+  command->add_option("IN", arguments->in, ".fvecs .bvecs .ivecs .npy or MNIST idx, also gzipped")
+      ->required();
+  command->add_option("OUT", arguments->out, ".fvecs .bvecs .ivecs or .npy")->required();
+  CLI::Option* rows =
+      command->add_option("--rows", arguments->rows, "rows A to B - 1 only; A: and :B are fine too")
+          ->type_name("A:B");
+  CLI::Option* type =
+      command->add_option("--type", arguments->type, "store f32, f16, u8 or i8")->type_name("TYPE");
+  command->footer(
+      "Without --type the output stores what its format does: .fvecs f32, .bvecs u8, .ivecs i32, "
+      ".npy the type of the input (i64 for whole numbers of 16 bits and more, such as ids).\n"
+      "Values are never scaled. --type f32 and f16 round to nearest; what does not fit is an "
+      "error: "
+      "300 or 0.5 as u8, 70000 as f16, and without --type anything inexact.\n\nExample:\n"
+      "  knear convert base.bvecs part.npy --rows 0:100000 --type f16");
+  command->callback([=] {
+    arguments->rows_given = rows->count() > 0;
+    arguments->type_given = type->count() > 0;
+    run_convert(*arguments);
+  });
+}
+
+}  // namespace knear::cli

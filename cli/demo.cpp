@@ -1,0 +1,237 @@
+// cli/demo.cpp -- `knear demo`: the main job on real vectors, timed, checked, and shown.
+//
+// The time that counts is packing the base and searching; reading files, the check against brute
+// force and the batches of other sizes are told apart from it.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+
+#include "cli/arguments.hpp"
+#include "cli/commands.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/output.hpp"
+#include "cli/progress_bar.hpp"
+#include "cli/report.hpp"
+#include "knear/core/random.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/distance/reference.hpp"
+#include "knear/io/atomic_file.hpp"
+
+namespace knear::cli {
+namespace {
+
+struct DemoArguments {
+  std::string data, base, queries, report = "knear-demo.html";
+  std::int64_t threads = 0;
+};
+
+constexpr std::int64_t k = 10;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+template <class F>
+double seconds_of(F&& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return seconds_since(start);
+}
+
+DemoData open_data(const DemoArguments& arguments) {
+  if (arguments.base.empty()) return find_demo_data(demo_directories(arguments.data));
+  return open_demo_files(arguments.base, arguments.queries);
+}
+
+// The peaks that the plan stands on: those of an earlier `knear roofline`, else measured now.
+KnownPeaks peaks_for_plan(int threads) {
+  const KnownPeaks known = known_peaks(threads);
+  return known.measured ? known : measure_and_keep_peaks(threads, 2.0);
+}
+
+// Searches a few random queries by the definition, in float64, and compares every bit. Returns how
+// many; throws Error if one differs.
+std::int64_t verify(const DemoData& data, const Neighbors& near, int threads) {
+  const AnyMatrixView base = data.base.view(), queries = data.queries.view();
+  // About 2e9 terms of the definition: some seconds on any machine.
+  const double terms = double(std::max<std::int64_t>(base.rows() * base.cols(), 1));
+  const std::int64_t count = std::min<std::int64_t>(
+      queries.rows(), std::clamp<std::int64_t>(static_cast<std::int64_t>(2e9 / terms), 3, 20));
+  Random random(2);
+  std::vector<std::int64_t> chosen;
+  while (std::ssize(chosen) < count) {
+    const auto q = static_cast<std::int64_t>(random.below(queries.rows()));
+    if (std::find(chosen.begin(), chosen.end(), q) == chosen.end()) chosen.push_back(q);
+  }
+  parallel_for(threads, count, [&](std::int64_t i) {
+    check_interrupt();
+    const std::int64_t q = chosen[i];
+    const Neighbors expected = reference_knn(queries.rows(q, q + 1), base, k, Metric::l2);
+    if (std::memcmp(expected.ids.row(0), near.ids.row(q), k * sizeof(Id)) != 0 ||
+        std::memcmp(expected.distances.row(0), near.distances.row(q), k * sizeof(float)) != 0)
+      throw Error(fmt::format("the answer to query {} is not that of brute force", q));
+  });
+  return count;
+}
+
+// The label that most neighbours have; of equally many, that of the nearest.
+std::uint8_t voted_label(const DemoData& data, const Id* ids) {
+  int votes[256] = {};
+  for (std::int64_t j = 0; j < k; ++j)
+    if (ids[j] != no_id) ++votes[data.base_labels[ids[j]]];
+  std::uint8_t best = 0;
+  int most = 0;
+  for (std::int64_t j = 0; j < k; ++j)
+    if (ids[j] != no_id && votes[data.base_labels[ids[j]]] > most)
+      best = data.base_labels[ids[j]], most = votes[best];
+  return best;
+}
+
+LabelVote vote_of(const DemoData& data, const Neighbors& near) {
+  LabelVote vote;
+  if (data.query_labels.empty()) return vote;
+  const std::size_t classes = data.class_names.size();
+  vote.confusion.assign(classes, std::vector<std::int64_t>(classes, 0));
+  for (std::int64_t q = 0; q < near.ids.rows(); ++q) {
+    const std::uint8_t label = data.query_labels[q], voted = voted_label(data, near.ids.row(q));
+    ++vote.confusion[label][voted];
+    vote.right += label == voted;
+    ++vote.total;
+  }
+  return vote;
+}
+
+// Batches of 1, 10, 100, ... queries, a second or less for each size; `seconds_per_query` of the
+// whole search tells which sizes would take too long.
+std::vector<BatchRate> time_batches(const ExactSearcher& searcher, AnyMatrixView queries,
+                                    const KnnOptions& options, double seconds_per_query,
+                                    ProgressBar& bar) {
+  std::vector<BatchRate> out;
+  for (std::int64_t batch = 1; batch < queries.rows(); batch *= 10) {
+    if (double(batch) * seconds_per_query > 5) break;
+    std::vector<double> times;
+    double total = 0;
+    for (std::int64_t begin = 0; begin + batch <= queries.rows() && (total < 1 || begin == 0);
+         begin += batch) {
+      check_interrupt();
+      bar.show("batches", std::min(total, 1.0));
+      times.push_back(
+          seconds_of([&] { searcher.search(queries.rows(begin, begin + batch), k, options); }));
+      total += times.back();
+    }
+    std::nth_element(times.begin(), times.begin() + std::ssize(times) / 2, times.end());
+    out.push_back({batch, times[times.size() / 2]});
+  }
+  return out;
+}
+
+void print_result(const DemoResult& result) {
+  const KnnReport& report = result.report;
+  const double rate = double(report.queries) / std::max(result.seconds, 1e-9);
+  print("{}: {} rows x {}, {} queries, k = {}, l2, from {}\n", result.data.name,
+        grouped(report.rows), report.dim, grouped(report.queries), k, result.data.source);
+  print("time     {} ({} to pack the base, {} to search)\n", readable_seconds(result.seconds),
+        readable_seconds(report.prepare_seconds), readable_seconds(report.seconds));
+  print("rate     {} queries per second on {} threads\n", grouped(std::llround(rate)),
+        report.threads);
+  print(
+      "answers  {} of {} certified exact; {} random queries checked against brute force in "
+      "float64, all equal\n",
+      grouped(report.certified_queries), grouped(report.queries), result.verified);
+  if (result.vote.total > 0)
+    print("labels   {:.2f} % of the queries get their label by a vote of their {} neighbours\n",
+          100.0 * double(result.vote.right) / double(result.vote.total), k);
+  print("\n{}", format_table(explain_lines(report, result.prediction)));
+}
+
+void write_report(const std::string& path, const std::string& html) {
+  io::AtomicFile file(path);
+  file.write(html.data(), html.size());
+  file.commit();
+}
+
+void run_demo(const DemoArguments& arguments) {
+  const int threads = checked_threads(arguments.threads);
+  if (arguments.base.empty() != arguments.queries.empty())
+    unparsable("--base and --queries go together");
+  if (!arguments.base.empty() && !arguments.data.empty())
+    unparsable("--data and --base exclude each other");
+  CatchInterrupts guard;
+  { io::AtomicFile probe(arguments.report); }
+
+  ProgressBar bar;
+  KnnOptions options;
+  options.threads = threads, options.progress = bar.callback();
+  bar.show("read", 0);
+  auto start = std::chrono::steady_clock::now();
+  const DemoData data = open_data(arguments);
+  const double read_seconds = seconds_since(start);
+  const AnyMatrixView base = data.base.view(), queries = data.queries.view();
+  if (base.cols() != queries.cols())
+    throw ShapeMismatch("queries have {} columns, base has {}", queries.cols(), base.cols());
+  if (base.rows() == 0 || queries.rows() == 0)
+    throw InvalidArgument("{} holds {} rows and {} queries: nothing to show", data.source,
+                          base.rows(), queries.rows());
+  bar.show("measure machine", 0);
+  const KnownPeaks machine = peaks_for_plan(threads);
+  check_interrupt();
+
+  start = std::chrono::steady_clock::now();
+  const ExactSearcher searcher(base, options);
+  KnnReport report;
+  const Neighbors near = searcher.search(queries, k, options, &report);
+  const double seconds = seconds_since(start);
+
+  bar.show("check", 0);
+  std::int64_t verified = 0;
+  const double check_seconds = seconds_of([&] { verified = verify(data, near, threads); });
+  KnnOptions quiet = options;
+  quiet.progress = [](std::string_view, double) { return !interrupted(); };
+  std::vector<BatchRate> batches =
+      time_batches(searcher, queries, quiet, report.seconds / double(queries.rows()), bar);
+  batches.push_back({queries.rows(), report.seconds});
+  bar.clear();
+
+  const Prediction prediction = predict(report, machine);
+  const DemoResult result{data,
+                          near,
+                          report,
+                          prediction,
+                          seconds,
+                          {{"read files", read_seconds},
+                           {"pack the base", report.prepare_seconds},
+                           {"search", report.seconds},
+                           {fmt::format("check {} queries", verified), check_seconds}},
+                          std::move(batches),
+                          vote_of(data, near),
+                          verified};
+  const std::string html = demo_report(result);
+  check_interrupt();
+  write_report(arguments.report, html);
+  print_result(result);
+  print("\nreport   {} ({})\n", arguments.report, readable_bytes(double(html.size())));
+}
+
+}  // namespace
+
+void add_demo(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("demo", "The main job on real vectors, with a report to look at");
+  auto arguments = std::make_shared<DemoArguments>();
+  command->add_option("--data", arguments->data, "directory that holds fashion-mnist/ or sift/")
+      ->type_name("DIR");
+  command->add_option("--base", arguments->base, "search these SIFT vectors or images instead")
+      ->type_name("FILE");
+  command->add_option("--queries", arguments->queries, "for these")->type_name("FILE");
+  command->add_option("--report", arguments->report, "HTML file to write (default knear-demo.html)")
+      ->type_name("FILE");
+  add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
+  command->footer(
+      "Finds the 10 nearest of all Fashion-MNIST images for each test image. Without --data, looks "
+      "in $KNEAR_DATA, ../shared/data and the cache directory; without the images there, for real "
+      "SIFT descriptors.\n\nExample:\n  knear demo --report report.html");
+  command->callback([=] { run_demo(*arguments); });
+}
+
+}  // namespace knear::cli

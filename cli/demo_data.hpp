@@ -1,0 +1,39 @@
+// cli/demo_data.hpp -- where the demo finds real vectors: Fashion-MNIST, or SIFT descriptors.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "knear/io/vectors.hpp"
+
+namespace knear::cli {
+
+enum class Picture : std::uint8_t {
+  image,  // dim = side * side grey values
+  sift    // 4 x 4 cells of 8 gradient directions
+};
+
+struct DemoData {
+  std::string name;    // "Fashion-MNIST"
+  std::string source;  // the directory or file that it came from
+  Picture picture = Picture::image;
+  io::VectorFile base, queries;
+  // One per row, or empty where there are no label files.
+  std::vector<std::uint8_t> base_labels, query_labels;
+  std::vector<std::string> class_names;  // by label; empty if unknown
+};
+
+// The directories that the demo looks in, in this order: `given` alone if it is not empty, else
+// $KNEAR_DATA, ../shared/data and the cache directory.
+std::vector<std::string> demo_directories(const std::string& given);
+
+// Fashion-MNIST from the first directory that has its images, else SIFT from the first that has
+// sift/base.bvecs and sift/queries.bvecs. Throws IoError naming the directories if there is
+// neither.
+DemoData find_demo_data(const std::vector<std::string>& directories);
+
+// The files that were given: 128 columns are drawn as SIFT, a square number as images. Throws
+// InvalidArgument for another number.
+DemoData open_demo_files(const std::string& base, const std::string& queries);
+
+}  // namespace knear::cli

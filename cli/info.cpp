@@ -1,0 +1,100 @@
+// cli/info.cpp -- `knear info`: what is in files of vectors or ids.
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/commands.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/output.hpp"
+#include "cli/progress_bar.hpp"
+#include "knear/io/statistics.hpp"
+
+namespace knear::cli {
+namespace {
+
+struct InfoArguments {
+  std::vector<std::string> files;
+  bool json = false;
+};
+
+std::string checksum_text(const io::Statistics& statistics) {
+  return fmt::format("{:016x}", statistics.checksum);
+}
+
+void print_file(const io::Statistics& s) {
+  const io::FileInfo& info = s.info;
+  const std::int64_t bad = s.nan_count + s.infinity_count;
+  print("{}\n", info.path);
+  print("  {} x {} {}  ({}{}, {})\n", info.rows, info.dim, info.type, name_of(info.format),
+        info.gzipped ? ", gzipped" : "", readable_bytes(double(info.file_bytes)));
+  if (bad < info.rows * info.dim)
+    print("  values    {}{:.9g} to {:.9g}\n", s.whole_numbers ? "whole numbers, " : "", s.least,
+          s.greatest);
+  if (s.finite_rows > 0) print("  norms     {:.9g} to {:.9g}\n", s.least_norm, s.greatest_norm);
+  if (bad > 0)
+    print("  not finite  {} NaN, {} infinite, the first in row {}: no search takes these\n",
+          s.nan_count, s.infinity_count, s.first_bad_row);
+  print("  memory    {} of numbers\n", readable_bytes(double(info.element_bytes)));
+  print("  checksum  xxh3-64 {}\n", checksum_text(s));
+}
+
+nlohmann::ordered_json json_of(const io::Statistics& s) {
+  nlohmann::ordered_json out;
+  out["path"] = s.info.path;
+  out["format"] = name_of(s.info.format);
+  out["gzipped"] = s.info.gzipped;
+  out["rows"] = s.info.rows;
+  out["dim"] = s.info.dim;
+  out["type"] = s.info.type;
+  out["file_bytes"] = s.info.file_bytes;
+  out["memory_bytes"] = s.info.element_bytes;
+  out["whole_numbers"] = s.whole_numbers;
+  out["least"] = s.least;
+  out["greatest"] = s.greatest;
+  out["least_norm"] = s.least_norm;
+  out["greatest_norm"] = s.greatest_norm;
+  out["nan_count"] = s.nan_count;
+  out["infinity_count"] = s.infinity_count;
+  out["first_bad_row"] = s.first_bad_row;
+  out["xxh3_64"] = checksum_text(s);
+  return out;
+}
+
+void run_info(const InfoArguments& arguments) {
+  const CatchInterrupts guard;
+  ProgressBar bar;
+  nlohmann::ordered_json files = nlohmann::ordered_json::array();
+  for (const std::string& file : arguments.files) {
+    const io::Statistics statistics = io::compute_statistics(file, bar.callback());
+    bar.clear();
+    if (arguments.json)
+      files.push_back(json_of(statistics));
+    else
+      print_file(statistics);
+  }
+  // A path need not be UTF-8, but JSON must be.
+  if (arguments.json)
+    print("{}\n", nlohmann::ordered_json{{"files", files}}.dump(
+                      2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+}  // namespace
+
+void add_info(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "info", "Describe files of vectors or ids: shape, type, range, norms, checksum");
+  auto arguments = std::make_shared<InfoArguments>();
+  command
+      ->add_option("FILE", arguments->files,
+                   ".fvecs .bvecs .ivecs .npy or MNIST idx, also gzipped; read whole")
+      ->required();
+  command->add_flag("--json", arguments->json, "one JSON object {\"files\": [...]}");
+  command->footer(
+      "The checksum is XXH3 (64 bits) of the numbers alone, row after row: the same matrix has the "
+      "same one in every format that keeps its type.\n\nExample:\n"
+      "  knear info base.fvecs queries.npy.gz");
+  command->callback([=] { run_info(*arguments); });
+}
+
+}  // namespace knear::cli

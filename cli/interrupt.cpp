@@ -1,0 +1,38 @@
+#include "cli/interrupt.hpp"
+
+#include <signal.h>
+
+#include "knear/core/error.hpp"
+
+namespace knear::cli {
+namespace {
+
+volatile sig_atomic_t received = 0;
+
+void note_signal(int signal) { received = signal; }
+
+void set_handlers(void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  // SA_RESETHAND: the second signal meets the default action and ends the process.
+  action.sa_flags = handler == SIG_DFL ? 0 : static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  for (int signal : {SIGINT, SIGTERM}) {
+    struct sigaction old = {};
+    sigaction(signal, nullptr, &old);
+    // A shell that starts a job in the background has it ignore SIGINT: leave that as it is.
+    if (old.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
+}
+
+}  // namespace
+
+CatchInterrupts::CatchInterrupts() { set_handlers(note_signal); }
+CatchInterrupts::~CatchInterrupts() { set_handlers(SIG_DFL); }
+
+int interrupting_signal() { return received; }
+
+void check_interrupt() {
+  if (interrupted()) throw Cancelled("interrupted");
+}
+
+}  // namespace knear::cli

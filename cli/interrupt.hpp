@@ -1,0 +1,29 @@
+// cli/interrupt.hpp -- Ctrl-C during work: stop cleanly, leave nothing half-written.
+//
+//   CatchInterrupts guard;                // in a command that may run long
+//   options.progress = ...                // returns !interrupted()
+//   check_interrupt();                    // between steps: throws Cancelled
+//
+// While a guard lives, the first SIGINT or SIGTERM only sets a flag; the second one ends the
+// process at once, for work that does not look at the flag. Outside, signals keep their usual
+// effect.
+#pragma once
+
+namespace knear::cli {
+
+class CatchInterrupts {
+ public:
+  CatchInterrupts();
+  ~CatchInterrupts();
+  CatchInterrupts(const CatchInterrupts&) = delete;
+  CatchInterrupts& operator=(const CatchInterrupts&) = delete;
+};
+
+// The signal that arrived, or 0.
+int interrupting_signal();
+inline bool interrupted() { return interrupting_signal() != 0; }
+
+// Throws Cancelled if a signal has arrived.
+void check_interrupt();
+
+}  // namespace knear::cli

@@ -1,0 +1,80 @@
+#include "cli/output.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+#include "knear/core/error.hpp"
+
+namespace knear::cli {
+namespace {
+
+[[noreturn]] void output_refused() {
+  throw IoError("cannot write to standard output: {}", std::strerror(errno));
+}
+
+// Three significant digits, no exponent: 7.96, 44.9, 613.
+std::string three_digits(double value) {
+  const double size = std::fabs(value);
+  return fmt::format("{:.{}f}", value, size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
+}
+
+}  // namespace
+
+void print_text(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) output_refused();
+}
+
+void finish_output() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout)) output_refused();
+}
+
+std::string readable_bytes(double bytes) {
+  if (bytes < 1024) return fmt::format("{:.0f} B", bytes);
+  for (const char* unit : {"KiB", "MiB", "GiB"}) {
+    bytes /= 1024;
+    if (bytes < 1023.5) return three_digits(bytes) + " " + unit;
+  }
+  return three_digits(bytes / 1024) + " TiB";
+}
+
+std::string readable_count(double count) {
+  if (count < 999.5)
+    return count == std::floor(count) ? fmt::format("{}", count) : three_digits(count);
+  for (const char* prefix : {"k", "M", "G", "T"}) {
+    count /= 1000;
+    if (count < 999.5) return three_digits(count) + " " + prefix;
+  }
+  return three_digits(count / 1000) + " P";
+}
+
+std::string readable_seconds(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.0f} us", seconds * 1e6);
+  if (seconds < 0.9995) return three_digits(seconds * 1e3) + " ms";
+  if (seconds < 120) return three_digits(seconds) + " s";
+  const auto whole = static_cast<long long>(std::llround(seconds));
+  return fmt::format("{} min {} s", whole / 60, whole % 60);
+}
+
+std::string format_table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (i == widths.size()) widths.push_back(0);
+      widths[i] = std::max(widths[i], row[i].size());
+    }
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i)
+      line += i == 0 ? fmt::format("{:<{}}", row[i], widths[i])
+                     : fmt::format("  {:>{}}", row[i], widths[i]);
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+}  // namespace knear::cli

@@ -1,0 +1,35 @@
+// cli/output.hpp -- standard output: results only, and never lost in silence.
+//
+//   print("{} rows\n", rows);
+//   finish_output();   // main() calls it last: a full disk or a closed pipe is an error
+#pragma once
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace knear::cli {
+
+// Writes to standard output, buffered. Throws IoError when the system refuses.
+void print_text(std::string_view text);
+
+template <class... Args>
+void print(fmt::format_string<Args...> format, Args&&... args) {
+  print_text(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// Flushes standard output. Throws IoError if anything written so far did not arrive.
+void finish_output();
+
+// A byte count as people read it: "613 B", "1.5 KiB", "44.9 MiB" (powers of 1024).
+std::string readable_bytes(double bytes);
+// A count or rate with a decimal prefix: "7.96 k", "1.2 T".
+std::string readable_count(double count);
+// "830 us", "12.3 ms", "1.26 s", "5 min 12 s".
+std::string readable_seconds(double seconds);
+
+// Rows of cells as text, columns aligned: the first to the left, the others to the right.
+std::string format_table(const std::vector<std::vector<std::string>>& rows);
+
+}  // namespace knear::cli

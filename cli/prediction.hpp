@@ -1,0 +1,30 @@
+// cli/prediction.hpp -- a search beside its plan: what the model expected, what the machine could
+// do.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "cli/machine.hpp"
+#include "knear/cost/plan.hpp"
+#include "knear/knn/knn.hpp"
+
+namespace knear::cli {
+
+struct Prediction {
+  ScanCost cost;
+  bool measured_peaks = false;  // else estimated ones: `knear roofline` has not run here
+  // Multiply-adds of the whole search at the peak rate of its first pass, as a share of the time
+  // that the search took (packing of the base left out); 0 for an empty search.
+  double peak_fraction = 0;
+  std::string peak_name;  // what that is a fraction of: "int8 multiply-adds"
+};
+
+// From the shape of the search, the first pass that the data allowed, and the machine. The time
+// that the search took enters peak_fraction only.
+Prediction predict(const KnnReport& report, const KnownPeaks& machine);
+
+// The lines of --explain: name, planned, happened; empty where one of them has no figure.
+std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,
+                                                    const Prediction& prediction);
+
+}  // namespace knear::cli

@@ -1,0 +1,37 @@
+// cli/progress_bar.hpp -- progress on standard error: a bar on a terminal, nothing anywhere else.
+//
+//   ProgressBar bar;
+//   options.progress = bar.callback();    // also stops the work at Ctrl-C
+//
+// The line is redrawn at most ten times a second and wiped when the bar dies, so that what follows
+// starts on a clean line.
+#pragma once
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include "knear/core/progress.hpp"
+
+namespace knear::cli {
+
+class ProgressBar {
+ public:
+  ProgressBar();
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  void show(std::string_view stage, double fraction);
+  void clear();
+  // For KnnOptions::progress; valid while the bar lives. Returns false once a signal has arrived.
+  Progress callback();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool terminal_;
+  bool drawn_ = false;
+  std::string stage_;
+  Clock::time_point stage_start_, last_drawn_;
+};
+
+}  // namespace knear::cli

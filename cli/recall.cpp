@@ -1,0 +1,93 @@
+#include "cli/recall.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "knear/core/threads.hpp"
+#include "knear/distance/reference.hpp"
+
+namespace knear::cli {
+namespace {
+
+double mean_of(std::span<const double> values) {
+  return values.empty()
+             ? 1.0
+             : std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
+}
+
+// Rows of an id list without padding and repetition, checked.
+std::vector<Id> valid_ids(const Id* ids, std::int64_t k, std::int64_t rows, const char* argument,
+                          std::int64_t query) {
+  std::vector<Id> out;
+  for (std::int64_t i = 0; i < k; ++i) {
+    if (ids[i] == no_id) continue;
+    if (ids[i] < 0 || ids[i] >= rows)
+      throw InvalidArgument("{} names row {} for query {}, but the base has {} rows", argument,
+                            ids[i], query, rows);
+    out.push_back(ids[i]);
+  }
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+}  // namespace
+
+Interval mean_interval(std::span<const double> values) {
+  if (values.empty()) return {};
+  const double n = double(values.size()), mean = mean_of(values);
+  double ratio = 1;
+  if (n > 1 && mean > 0 && mean < 1) {
+    double squares = 0;
+    for (double value : values) squares += (value - mean) * (value - mean);
+    ratio = squares / (n - 1) / (mean * (1 - mean));
+  }
+  // No spread at all between 0 and 1 would make the sample infinitely large.
+  const double size = n / std::max(ratio, 1e-12), z = 1.959964;
+  const double centre = mean + z * z / (2 * size), scale = 1 + z * z / size;
+  const double half = z * std::sqrt(mean * (1 - mean) / size + z * z / (4 * size * size));
+  return {std::max(0.0, (centre - half) / scale), std::min(1.0, (centre + half) / scale)};
+}
+
+RecallFigures measure_recall(AnyMatrixView queries, AnyMatrixView base, Metric metric,
+                             MatrixView<Id> found, MatrixView<Id> truth, std::int64_t k,
+                             int threads) {
+  if (k < 1) throw InvalidArgument("k must be at least 1, but is {}", k);
+  if (truth.rows() != queries.rows())
+    throw ShapeMismatch("truth has {} rows, queries have {}", truth.rows(), queries.rows());
+  if (truth.cols() < k) throw ShapeMismatch("truth has {} columns, k is {}", truth.cols(), k);
+  if (found.rows() != queries.rows() || found.cols() < k)
+    throw ShapeMismatch("the answer is {} x {}, but {} queries with k = {} were expected",
+                        found.rows(), found.cols(), queries.rows(), k);
+  if (queries.cols() != base.cols())
+    throw ShapeMismatch("queries have {} columns, base has {}", queries.cols(), base.cols());
+  std::vector<double> by_distance(queries.rows(), 1.0), by_id(queries.rows(), 1.0);
+  visit(queries, [&](auto typed_queries) {
+    visit(base, [&](auto typed_base) {
+      parallel_for(threads, queries.rows(), [&](std::int64_t q) {
+        const auto wanted = valid_ids(truth.row(q), k, base.rows(), "truth", q);
+        const auto answer = valid_ids(found.row(q), k, base.rows(), "the answer", q);
+        if (wanted.empty()) return;
+        const auto key = [&](Id id) {
+          return order_key(metric, reference_distance(metric, typed_queries.row(q),
+                                                      typed_base.row(id), base.cols()));
+        };
+        double farthest = -std::numeric_limits<double>::infinity();
+        for (Id id : wanted) farthest = std::max(farthest, key(id));
+        std::size_t near = 0, same = 0;
+        for (Id id : answer) {
+          near += key(id) <= farthest;
+          same += std::binary_search(wanted.begin(), wanted.end(), id);
+        }
+        by_distance[q] = double(std::min(near, wanted.size())) / double(wanted.size());
+        by_id[q] = double(same) / double(wanted.size());
+      });
+    });
+  });
+  return {mean_of(by_distance), mean_of(by_id), mean_interval(by_distance), mean_interval(by_id)};
+}
+
+}  // namespace knear::cli

@@ -1,0 +1,42 @@
+// cli/recall.hpp -- how much of the truth an answer holds, and how sure that figure is.
+//
+//   RecallFigures recall = measure_recall(queries, base, Metric::l2, near.ids, truth, 10, 0);
+//
+// A neighbour counts as found if its float64 distance is no greater than that of the true k-th one,
+// without slack: an equally near row that the truth file happens not to list is no mistake.
+#pragma once
+#include <span>
+
+#include "knear/core/matrix.hpp"
+#include "knear/core/neighbors.hpp"
+
+namespace knear::cli {
+
+struct Interval {
+  double low = 0, high = 1;
+};
+
+// A 95 % interval for the mean of values in [0, 1], one value per query; [0, 1] if there are none.
+//
+// Wilson's score interval, with the number of queries divided by the ratio of the values' variance
+// to that of yes-or-no answers of the same mean: neighbours of one query are found or missed
+// together, so a query and not a neighbour is the unit. Where all values are 0 or all are 1 their
+// variance says nothing and the ratio is 1, so that a perfect sample is not called certain.
+Interval mean_interval(std::span<const double> values);
+
+struct RecallFigures {
+  double by_distance = 0, by_id = 0;  // means over queries, in [0, 1]
+  Interval distance_interval, id_interval;
+};
+
+// Of the first k columns of found [q x >= k] against the first k of truth [q x >= k], whose ids are
+// rows of base [n x d] or no_id; queries [q x d]. An id that is listed twice counts once. A query
+// whose truth has fewer than k rows is measured by those; one with none counts as 1.
+//
+// Throws ShapeMismatch where shapes do not fit (fewer than k columns of truth among them),
+// InvalidArgument for an id that is no row of the base.
+RecallFigures measure_recall(AnyMatrixView queries, AnyMatrixView base, Metric metric,
+                             MatrixView<Id> found, MatrixView<Id> truth, std::int64_t k,
+                             int threads);
+
+}  // namespace knear::cli

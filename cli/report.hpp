@@ -1,0 +1,51 @@
+// cli/report.hpp -- the demo's report: one HTML file that needs nothing else to be looked at.
+//
+// Pictures are data URIs and plots inline SVG; no script, no font, no network. Colours follow the
+// reader's light or dark setting.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/demo_data.hpp"
+#include "cli/prediction.hpp"
+#include "knear/knn/knn.hpp"
+
+namespace knear::cli {
+
+struct Stage {
+  std::string name;
+  double seconds = 0;
+};
+
+// The search once more, so many queries at a time.
+struct BatchRate {
+  std::int64_t queries = 0;
+  double seconds = 0;  // of one batch, the median
+};
+
+// How well a vote of the neighbours' labels gives the label of a query.
+struct LabelVote {
+  std::int64_t right = 0, total = 0;
+  std::vector<std::vector<std::int64_t>> confusion;  // [true label][voted label]
+};
+
+struct DemoResult {
+  const DemoData& data;
+  const Neighbors& near;
+  const KnnReport& report;
+  const Prediction& prediction;
+  double seconds = 0;         // packing the base and searching
+  std::vector<Stage> stages;  // in the order in which they ran
+  std::vector<BatchRate> batches;
+  LabelVote vote;             // total 0 where there are no labels
+  std::int64_t verified = 0;  // random queries that equal brute force, all of those tried
+};
+
+// "60,000".
+std::string grouped(std::int64_t number);
+
+// The whole HTML document.
+std::string demo_report(const DemoResult& result);
+
+}  // namespace knear::cli

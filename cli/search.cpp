@@ -1,0 +1,54 @@
+// cli/search.cpp -- `knear search`: the nearest rows of a base for each query.
+#include "cli/arguments.hpp"
+#include "cli/commands.hpp"
+#include "cli/search_job.hpp"
+
+namespace knear::cli {
+namespace {
+
+// What the interface has but this version does not: known as words, refused whatever the value.
+constexpr const char* unsupported[] = {"--index", "--probes", "--filter", "--radius"};
+
+void refuse_unsupported(const CLI::App& command) {
+  for (const char* option : unsupported)
+    if (command.count(option) > 0) throw InvalidArgument("{} is not in this version", option);
+}
+
+void check_method(const SearchArguments& arguments) {
+  const std::string& method = arguments.method;
+  if (method == "threshold-heap" || method == "partial-reduce")
+    throw InvalidArgument("--method {} is not in this version, only auto and exact", method);
+  if (method != "auto" && method != "exact")
+    throw InvalidArgument("--method must be auto or exact, but is '{}'", method);
+  if (method == "exact" && arguments.recall < 1)
+    throw InvalidArgument("--method exact finds everything, but --recall is {}", arguments.recall);
+}
+
+void run_search(const CLI::App& command, const SearchArguments& arguments) {
+  refuse_unsupported(command);
+  if (arguments.base.empty()) unparsable("--base is required");
+  if (arguments.queries.empty()) unparsable("--queries is required");
+  check_method(arguments);
+  print_outcome(arguments, run_search_job(arguments));
+}
+
+}  // namespace
+
+void add_search(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("search", "Find the k nearest vectors of a base");
+  auto arguments = std::make_shared<SearchArguments>();
+  add_search_arguments(*command, *arguments);
+  command->add_option("--method", arguments->method, "auto (default) or exact")->type_name("M");
+  // Part of the interface to come; in no group, so that help shows only what works.
+  for (const char* option : unsupported)
+    command->add_option_function<std::string>(option, [](const std::string&) {})
+        ->expected(0, 1)
+        ->group("");
+  command->footer(
+      "Files: .fvecs .bvecs .npy and MNIST idx, also gzipped. This version answers exactly "
+      "whatever recall is asked for.\n\nExample:\n"
+      "  knear search --base base.fvecs --queries queries.fvecs -k 10 --out near.ivecs --explain");
+  command->callback([=] { run_search(*command, *arguments); });
+}
+
+}  // namespace knear::cli

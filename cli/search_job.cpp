@@ -1,0 +1,173 @@
+#include "cli/search_job.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "cli/arguments.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/machine.hpp"
+#include "cli/output.hpp"
+#include "cli/progress_bar.hpp"
+#include "knear/io/atomic_file.hpp"
+
+namespace knear::cli {
+namespace {
+
+io::VectorFile open_vectors(const SearchArguments& arguments, const std::string& path) {
+  io::OpenOptions options;
+  if (!arguments.type.empty()) options.type = parse_element_type(arguments.type);
+  return io::VectorFile::open(path, options);
+}
+
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code absent;
+  return a == b || std::filesystem::equivalent(a, b, absent);
+}
+
+// Fails now rather than after an hour of searching: a name that can't be written, or one that
+// would overwrite an input.
+void check_output(const SearchArguments& arguments, const std::string& option,
+                  const std::string& path, std::initializer_list<std::string_view> endings) {
+  if (path.empty()) return;
+  bool fits = false;
+  std::string expected;
+  for (std::string_view ending : endings) {
+    fits |= path.ends_with(ending);
+    expected += fmt::format("{}{}", expected.empty() ? "" : " or ", ending);
+  }
+  if (!fits) throw InvalidArgument("{} must end in {}, but is '{}'", option, expected, path);
+  for (const auto& input : {arguments.base, arguments.queries, arguments.truth})
+    if (!input.empty() && same_file(path, input))
+      throw InvalidArgument("{} would overwrite the input {}", option, input);
+  io::AtomicFile probe(path);
+}
+
+// Shapes that do not fit are known before the search: say so before it.
+Matrix<Id> read_truth(const SearchArguments& arguments, std::int64_t queries) {
+  Matrix<Id> truth = io::read_ids(arguments.truth);
+  if (truth.cols() < arguments.k)
+    throw ShapeMismatch("--truth has {} columns, but -k is {}", truth.cols(), arguments.k);
+  if (truth.rows() != queries)
+    throw ShapeMismatch("--truth has {} rows, but there are {} queries", truth.rows(), queries);
+  return truth;
+}
+
+// Bytes of memory that the system could hand out now; none where it does not say.
+std::optional<double> available_memory() {
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string name, unit; meminfo >> name;) {
+    double kilobytes = 0;
+    if (name == "MemAvailable:" && meminfo >> kilobytes) return kilobytes * 1024;
+    std::getline(meminfo, unit);
+  }
+  return {};
+}
+
+// The system promises more memory than it has and kills whoever uses it: ask first.
+void check_answer_fits(std::int64_t queries, std::int64_t k) {
+  const double bytes = double(queries) * double(k) * (sizeof(Id) + sizeof(float));
+  const auto available = available_memory();
+  if (available && bytes > *available)
+    throw MemoryBudgetError("the answer of {} queries x k = {} takes {}, but {} are free", queries,
+                            k, readable_bytes(bytes), readable_bytes(*available));
+}
+
+void write_outputs(const SearchArguments& arguments, const Neighbors& near) {
+  if (!arguments.out.empty()) io::write_ids(arguments.out, near.ids);
+  if (arguments.distances.empty()) return;
+  try {
+    io::write_distances(arguments.distances, near.distances);
+  } catch (...) {  // ids without the distances that were asked for are half an output
+    if (!arguments.out.empty()) unlink(arguments.out.c_str());
+    throw;
+  }
+}
+
+}  // namespace
+
+void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
+  command.add_option("--base", arguments.base, "vectors to search in")->type_name("FILE");
+  command.add_option("--queries", arguments.queries, "vectors to search for")->type_name("FILE");
+  add_whole(command, "-k", arguments.k, "neighbours per query")->required();
+  command.add_option("--metric", arguments.metric, "l2 (default), ip or cosine")->type_name("M");
+  add_number(command, "--recall", arguments.recall, "least share of true neighbours, in (0, 1]");
+  command.add_option("--type", arguments.type, "read vectors as f32, f16, bf16, u8 or i8")
+      ->type_name("T");
+  command.add_option("--device", arguments.device, "cpu (default)")->type_name("D");
+  add_whole(command, "--threads", arguments.threads, "threads to use (default: all)");
+  add_size(command, "--memory", arguments.memory,
+           "memory for the search beside its files: 512M, 1.5G (default: no limit)");
+  command.add_option("--out", arguments.out, "write ids here: .ivecs or .npy")->type_name("IDS");
+  command.add_option("--distances", arguments.distances, "write distances: .fvecs or .npy")
+      ->type_name("FILE");
+  command.add_option("--truth", arguments.truth, "measure recall against these ids")
+      ->type_name("IDS");
+  command.add_flag("--explain", arguments.explain, "print the plan and what happened");
+  command.add_flag("--json", arguments.json, "print one JSON object");
+  command
+      .add_option(
+          "--first-pass", arguments.first_pass,
+          "how candidates are scored: auto (default), integer, int8, int16, fp32 or direct; "
+          "the answer is the same")
+      ->type_name("P")
+      ->group("Advanced");
+}
+
+void check_device(const std::string& device) {
+  if (device == "cpu") return;
+  if (device == "cuda" || device.starts_with("cuda:"))
+    throw DeviceUnavailable("--device {} is not in this version, only cpu", device);
+  throw InvalidArgument("--device must be cpu, but is '{}'", device);
+}
+
+SearchOutcome run_search_job(const SearchArguments& arguments) {
+  KnnOptions options;
+  options.metric = parse_metric(arguments.metric);
+  options.threads = checked_threads(arguments.threads);
+  options.memory = arguments.memory;
+  options.first_pass = parse_first_pass(arguments.first_pass);
+  check_device(arguments.device);
+  if (arguments.k < 1) throw InvalidArgument("-k must be at least 1, but is {}", arguments.k);
+  if (!(arguments.recall > 0 && arguments.recall <= 1))
+    throw InvalidArgument("--recall must be in (0, 1], but is {}", arguments.recall);
+  if (!arguments.type.empty()) parse_element_type(arguments.type);
+
+  CatchInterrupts guard;
+  io::VectorFile base = open_vectors(arguments, arguments.base);
+  io::VectorFile queries = open_vectors(arguments, arguments.queries);
+  if (base.view().cols() != queries.view().cols())
+    throw ShapeMismatch("queries have {} columns, base has {}", queries.view().cols(),
+                        base.view().cols());
+  check_output(arguments, "--out", arguments.out, {".ivecs", ".npy"});
+  check_output(arguments, "--distances", arguments.distances, {".fvecs", ".npy"});
+  if (!arguments.out.empty() && arguments.out == arguments.distances)
+    throw InvalidArgument("--out and --distances are the same file, {}", arguments.out);
+  check_answer_fits(queries.view().rows(), arguments.k);
+  std::optional<Matrix<Id>> truth;
+  if (!arguments.truth.empty()) truth = read_truth(arguments, queries.view().rows());
+  check_interrupt();
+
+  SearchOutcome outcome{std::move(base), std::move(queries), {}, {}, {}, {}, 0};
+  {
+    ProgressBar bar;
+    options.progress = bar.callback();
+    const auto start = std::chrono::steady_clock::now();
+    outcome.near =
+        knn(outcome.queries.view(), outcome.base.view(), arguments.k, options, &outcome.report);
+    outcome.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  check_interrupt();
+  outcome.prediction = predict(outcome.report, known_peaks(options.threads));
+  if (truth)
+    outcome.recall = measure_recall(outcome.queries.view(), outcome.base.view(), options.metric,
+                                    outcome.near.ids, *truth, arguments.k, options.threads);
+  write_outputs(arguments, outcome.near);
+  return outcome;
+}
+
+}  // namespace knear::cli

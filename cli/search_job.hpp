@@ -1,0 +1,50 @@
+// cli/search_job.hpp -- what search and truth have in common: arguments, files, the search itself.
+#pragma once
+#include <CLI/CLI.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cli/prediction.hpp"
+#include "cli/recall.hpp"
+#include "knear/io/vectors.hpp"
+#include "knear/knn/knn.hpp"
+
+namespace knear::cli {
+
+struct SearchArguments {
+  std::string base, queries, metric = "l2", method = "auto", type, device = "cpu",
+                             first_pass = "auto";
+  std::string out, distances, truth;
+  std::int64_t k = 0, threads = 0, memory = 0;
+  double recall = 1;
+  bool explain = false, json = false;
+};
+
+// The options that both commands take. --base and --queries are not marked as required.
+void add_search_arguments(CLI::App& command, SearchArguments& arguments);
+
+// Throws DeviceUnavailable for anything but the processor: this version has no other device.
+void check_device(const std::string& device);
+
+struct SearchOutcome {
+  io::VectorFile base, queries;
+  Neighbors near;
+  KnnReport report;
+  Prediction prediction;
+  std::optional<RecallFigures> recall;  // with arguments.truth
+  double seconds = 0;  // of the search, packing of the base included; reading files is not
+};
+
+// Checks every argument, then the files, then searches with a progress bar; writes arguments.out
+// and arguments.distances where they are given. Ctrl-C ends it with Cancelled. An error leaves
+// neither output behind.
+SearchOutcome run_search_job(const SearchArguments& arguments);
+
+// To standard output: one JSON object with arguments.json, else a summary, and the first few
+// answers where no file holds them.
+void print_outcome(const SearchArguments& arguments, const SearchOutcome& outcome);
+
+}  // namespace knear::cli

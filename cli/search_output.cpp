@@ -1,0 +1,116 @@
+// cli/search_output.cpp -- what search and truth print: JSON, or a summary for people.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/output.hpp"
+#include "cli/search_job.hpp"
+
+namespace knear::cli {
+namespace {
+
+double queries_per_second(const SearchOutcome& outcome) {
+  return outcome.seconds > 0 ? double(outcome.report.queries) / outcome.seconds : 0;
+}
+
+void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) {
+  const KnnReport& report = outcome.report;
+  nlohmann::ordered_json out;
+  out["k"] = report.k;
+  out["metric"] = name_of(report.metric);
+  out["method"] = "exact";
+  out["device"] = arguments.device;
+  out["isa"] = report.isa;
+  out["threads"] = report.threads;
+  out["rows"] = report.rows;
+  out["dim"] = report.dim;
+  out["queries"] = report.queries;
+  out["seconds"] = outcome.seconds;
+  out["queries_per_second"] = queries_per_second(outcome);
+  out["predicted_seconds"] = outcome.prediction.cost.seconds;
+  out["limit"] = outcome.prediction.cost.limit;
+  out["memory_bytes"] = report.memory_bytes;
+  out["survivors_per_query"] = report.survivors_per_query;
+  out["promised_recall"] = 1.0;
+  out["recall_argument"] = "exact";
+  out["certified_queries"] = report.certified_queries;
+  if (outcome.recall) {
+    const RecallFigures& recall = *outcome.recall;
+    out["recall"] = recall.by_distance;
+    out["recall_ids"] = recall.by_id;
+    out["recall_interval"] = {recall.distance_interval.low, recall.distance_interval.high};
+    out["recall_ids_interval"] = {recall.id_interval.low, recall.id_interval.high};
+  }
+  out["first_pass"] = report.first_pass;
+  out["centred"] = report.centred;
+  out["base_type"] = name_of(outcome.base.view().type());
+  out["queries_type"] = name_of(outcome.queries.view().type());
+  out["prepare_seconds"] = report.prepare_seconds;
+  out["search_seconds"] = report.seconds;
+  out["hits_per_query"] = report.hits_per_query;
+  out["fallback_queries"] = report.fallback_queries;
+  out["peaks"] = outcome.prediction.measured_peaks ? "measured" : "estimated";
+  if (arguments.explain) {
+    const ScanCost& cost = outcome.prediction.cost;
+    out["explain"] = {{"predicted_multiply_add_seconds", cost.multiply_add_seconds},
+                      {"predicted_memory_seconds", cost.memory_seconds},
+                      {"predicted_selection_seconds", cost.selection_seconds},
+                      {"predicted_bytes", cost.bytes},
+                      {"predicted_coefficient_wise_operations", cost.cops},
+                      {"multiply_adds", report.multiply_adds},
+                      {"bytes_read", report.bytes_read},
+                      {"scan_seconds_all_threads", report.scan_seconds},
+                      {"rescore_seconds_all_threads", report.rescore_seconds}};
+  }
+  print("{}\n", out.dump(2));
+}
+
+void print_first_answers(const SearchOutcome& outcome) {
+  constexpr std::int64_t queries_shown = 5, neighbours_shown = 4;
+  const Neighbors& near = outcome.near;
+  const std::int64_t k = std::min(neighbours_shown, near.ids.cols());
+  const std::int64_t rows = std::min(queries_shown, near.ids.rows());
+  std::vector<std::vector<std::string>> table(1);
+  table[0].push_back("query");
+  for (std::int64_t j = 0; j < k; ++j) table[0].push_back(fmt::format("id: distance {}", j + 1));
+  for (std::int64_t q = 0; q < rows; ++q) {
+    auto& line = table.emplace_back(1, fmt::format("{}", q));
+    for (std::int64_t j = 0; j < k; ++j)
+      line.push_back(fmt::format("{}: {:.6g}", near.ids.row(q)[j], near.distances.row(q)[j]));
+  }
+  print("\n{}", format_table(table));
+  if (rows < near.ids.rows() || k < near.ids.cols())
+    print("{} of {} queries, {} of {} neighbours; --out and --distances write them all.\n", rows,
+          near.ids.rows(), k, near.ids.cols());
+}
+
+void print_summary(const SearchArguments& arguments, const SearchOutcome& outcome) {
+  const KnnReport& report = outcome.report;
+  print("{} rows x {} {}, {} queries, k = {}, {}\n", report.rows, report.dim,
+        name_of(outcome.base.view().type()), report.queries, report.k, name_of(report.metric));
+  print("exact: {} of {} answers certified, {} queries/s, {} ({} first pass, {}, {} threads)\n",
+        report.certified_queries, report.queries, readable_count(queries_per_second(outcome)),
+        readable_seconds(outcome.seconds), report.first_pass, report.isa, report.threads);
+  if (outcome.recall) {
+    const RecallFigures& recall = *outcome.recall;
+    print("recall@{} {:.6g} [{:.6g}, {:.6g}] by distance, {:.6g} [{:.6g}, {:.6g}] by id\n",
+          report.k, recall.by_distance, recall.distance_interval.low, recall.distance_interval.high,
+          recall.by_id, recall.id_interval.low, recall.id_interval.high);
+  }
+  if (arguments.explain) {
+    print("\n{}", format_table(explain_lines(outcome.report, outcome.prediction)));
+    if (!outcome.prediction.measured_peaks)
+      print("Planned with estimated peaks: 'knear roofline' measures this machine.\n");
+  }
+  if (arguments.out.empty()) print_first_answers(outcome);
+}
+
+}  // namespace
+
+void print_outcome(const SearchArguments& arguments, const SearchOutcome& outcome) {
+  if (arguments.json)
+    print_json(arguments, outcome);
+  else
+    print_summary(arguments, outcome);
+}
+
+}  // namespace knear::cli

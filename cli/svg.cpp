@@ -1,0 +1,132 @@
+#include "cli/svg.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "cli/output.hpp"
+
+namespace knear::cli {
+namespace {
+
+constexpr int plot_width = 520;
+
+// The smallest of 1, 2, 5, 10, 20, ... (and 0.5, ...) that is no less than `least`.
+double round_step(double least) {
+  const double power = std::pow(10.0, std::floor(std::log10(least)));
+  for (double factor : {1.0, 2.0, 5.0})
+    if (factor * power >= least) return factor * power;
+  return 10 * power;
+}
+
+std::vector<double> count_bins(const std::vector<double>& values, double top, int bins) {
+  std::vector<double> counts(bins, 0.0);
+  for (double value : values)
+    if (value < top) counts[std::clamp(static_cast<int>(value / top * bins), 0, bins - 1)] += 1;
+  return counts;
+}
+
+}  // namespace
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (char c : text) switch (c) {
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '&':
+        out += "&amp;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
+    }
+  return out;
+}
+
+std::string bar_chart(const std::vector<Bar>& bars) {
+  constexpr int row = 30, name_width = 130, label_width = 150;
+  constexpr double full = plot_width - name_width - label_width;
+  double largest = 0;
+  for (const Bar& bar : bars) largest = std::max(largest, bar.value);
+  std::string out = fmt::format("<svg viewBox='0 0 {} {}' role='img'>", plot_width,
+                                row * static_cast<int>(bars.size()) + 4);
+  for (std::size_t i = 0; i < bars.size(); ++i) {
+    const int y = static_cast<int>(i) * row + 4;
+    const double length = largest > 0 ? std::max(1.0, bars[i].value / largest * full) : 1.0;
+    out += fmt::format(
+        "<text class='ink' x='{}' y='{}' text-anchor='end'>{}</text>"
+        "<rect class='bar' x='{}' y='{}' width='{:.1f}' height='{}' rx='3'/>"
+        "<text class='quiet' x='{:.1f}' y='{}'>{}</text>",
+        name_width - 10, y + 16, escaped(bars[i].name), name_width, y, length, row - 8,
+        name_width + length + 8, y + 16, escaped(bars[i].label));
+  }
+  return out + "</svg>";
+}
+
+std::string histogram(const Series& first, const Series& second, const std::string& axis) {
+  constexpr int bins = 60, height = 190, bottom = 160;
+  std::vector<double> all = first.values;
+  all.insert(all.end(), second.values.begin(), second.values.end());
+  if (all.empty()) return "";
+  std::sort(all.begin(), all.end());
+  const double top = std::max(all[std::size_t(double(all.size() - 1) * 0.995)], 1e-30) * 1.0001;
+  const auto one = count_bins(first.values, top, bins), two = count_bins(second.values, top, bins);
+  double tallest = 1;
+  for (const auto& counts : {one, two})
+    tallest = std::max(tallest, *std::max_element(counts.begin(), counts.end()));
+  const double bin_width = double(plot_width) / bins;
+  const auto outline = [&](const std::vector<double>& counts) {
+    std::string path = fmt::format("M0 {}", bottom);
+    for (double count : counts)
+      path += fmt::format("V{:.1f}h{:.2f}", bottom - count / tallest * (bottom - 26), bin_width);
+    return path + fmt::format("V{}Z", bottom);
+  };
+  std::string out = fmt::format("<svg viewBox='0 0 {} {}' role='img'>", plot_width, height);
+  out += fmt::format("<path class='area-1' d='{}'/><path class='area-2' d='{}'/>", outline(one),
+                     outline(two));
+  out += fmt::format("<path class='line' d='M0 {0}H{1}'/>", bottom, plot_width);
+  const double step = round_step(top / 6);
+  for (double tick = 0; tick < top * 0.97; tick += step)
+    out += fmt::format("<text class='quiet' x='{:.1f}' y='{}' text-anchor='{}'>{}</text>",
+                       tick / top * plot_width, bottom + 16, tick == 0 ? "start" : "middle",
+                       readable_count(tick));
+  out += fmt::format("<text class='quiet' x='{}' y='{}' text-anchor='end'>{}</text>", plot_width,
+                     bottom + 29, escaped(axis));
+  out += fmt::format(
+      "<rect class='area-1' x='{0}' y='2' width='14' height='10'/><text class='ink' x='{1}' "
+      "y='12'>{2}</text><rect class='area-2' x='{0}' y='20' width='14' height='10'/><text "
+      "class='ink' x='{1}' y='30'>{3}</text>",
+      8, 28, escaped(first.name), escaped(second.name));
+  return out + "</svg>";
+}
+
+std::string sift_star(std::span<const float> descriptor) {
+  constexpr double cell = 16;
+  const double largest = std::max(1.0f, *std::max_element(descriptor.begin(), descriptor.end()));
+  std::string path;
+  for (int i = 0; i < 128; ++i) {
+    const double length = descriptor[i] / largest * 0.62 * cell;
+    if (length < 0.3) continue;
+    const double angle = (i % 8) * std::numbers::pi / 4;
+    const double x = (i / 8 % 4 + 0.5) * cell, y = (i / 32 + 0.5) * cell;
+    path += fmt::format("M{:.0f} {:.0f}l{:.1f} {:.1f}", x, y, length * std::cos(angle),
+                        length * std::sin(angle));
+  }
+  return fmt::format(
+      "<svg class='sift' viewBox='0 0 64 64' role='img'><path class='grid' d='M16 0V64M32 0V64M48 "
+      "0V64M0 16H64M0 32H64M0 48H64'/><path class='star' d='{}'/></svg>",
+      path);
+}
+
+}  // namespace knear::cli

@@ -1,0 +1,34 @@
+// cli/svg.hpp -- the few plots of the demo's report, as inline SVG.
+//
+// They take their colours from the CSS classes bar, ink, quiet, line, area-1 and area-2.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+namespace knear::cli {
+
+struct Bar {
+  std::string name;
+  double value = 0;
+  std::string label;  // the value as text
+};
+
+// Horizontal bars from a common zero, one below the other.
+std::string bar_chart(const std::vector<Bar>& bars);
+
+struct Series {
+  std::string name;
+  std::vector<double> values;
+};
+
+// Two distributions over one axis in equal bins, the upper 0.5 % left out.
+std::string histogram(const Series& first, const Series& second, const std::string& axis);
+
+// A SIFT descriptor [128]: 4 x 4 cells, in each a star of 8 gradient directions.
+std::string sift_star(std::span<const float> descriptor);
+
+// < > & and quotes as HTML writes them.
+std::string escaped(const std::string& text);
+
+}  // namespace knear::cli
