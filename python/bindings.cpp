@@ -1,0 +1,233 @@
+// python/bindings.cpp -- the extension knear._core: the library for NumPy arrays.
+//
+// Thin: what may be wrong in an argument is found in python/knear/_arrays.py or by the library.
+// Here arrays become views of the same memory, results become arrays that own theirs, exceptions
+// get the Python class of their name, and the interpreter is released while the library works.
+#include <Python.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "knear/core/error.hpp"
+#include "knear/core/matrix.hpp"
+#include "knear/core/neighbors.hpp"
+#include "knear/core/version.hpp"
+#include "knear/index/flat.hpp"
+#include "knear/knn/knn.hpp"
+
+namespace nb = nanobind;
+
+namespace knear {
+namespace {
+
+using Array = nb::ndarray<nb::ro, nb::ndim<2>, nb::device::cpu>;
+using Report = std::optional<nb::dict>;
+
+AnyMatrixView view_of(const Array& array, const std::string& type) {
+  const auto rows = static_cast<std::int64_t>(array.shape(0));
+  const auto cols = static_cast<std::int64_t>(array.shape(1));
+  const ElementType element = parse_element_type(type);
+  if (array.dtype().bits != 8 * size_of(element))
+    throw InvalidArgument("an array of {}-bit elements was passed as {}", array.dtype().bits, type);
+  // The stride of a single row means nothing, and NumPy lets it be anything.
+  const std::int64_t stride = rows > 1 ? array.stride(0) : cols;
+  return {element, array.data(), rows, cols, stride};
+}
+
+// Too large a number stays too large, for the library to refuse.
+int narrow(std::int64_t threads) {
+  return static_cast<int>(std::clamp<std::int64_t>(threads, -1, 1 << 30));
+}
+
+FirstPass parse_first_pass(const std::string& name) {
+  for (FirstPass pass : {FirstPass::automatic, FirstPass::integer, FirstPass::int8,
+                         FirstPass::int16, FirstPass::fp32})
+    if (name == name_of(pass)) return pass;
+  throw InvalidArgument("first_pass must be one of auto, integer, int8, int16, fp32, but is '{}'",
+                        name);
+}
+
+template <class T>
+nb::object array_of(Matrix<T>&& matrix) {
+  auto owned = std::make_unique<Matrix<T>>(std::move(matrix));
+  const std::size_t shape[] = {static_cast<std::size_t>(owned->rows()),
+                               static_cast<std::size_t>(owned->cols())};
+  T* data = owned->data();
+  nb::capsule owner(owned.get(), [](void* p) noexcept { delete static_cast<Matrix<T>*>(p); });
+  owned.release();
+  return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<2>>(data, 2, shape, owner));
+}
+
+// Asks Python now and then whether a signal has come (Ctrl-C). Only the calling thread may ask, so
+// the others pass on what it heard; it takes its share of the work and is heard from often enough.
+class Interruptible {
+ public:
+  Progress progress() {
+    return [this](std::string_view, double) {
+      const auto now = std::chrono::steady_clock::now();
+      if (std::this_thread::get_id() == caller_ && now >= next_) {
+        const nb::gil_scoped_acquire python;
+        if (PyErr_CheckSignals() != 0) stopped_ = true;  // the exception waits in this thread
+        next_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+      }
+      return !stopped_;
+    };
+  }
+  bool stopped() const { return stopped_; }
+
+ private:
+  const std::thread::id caller_ = std::this_thread::get_id();
+  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now();
+  std::atomic<bool> stopped_ = false;
+};
+
+// Runs search(progress, report) without the interpreter; returns (distances, ids).
+template <class Search>
+nb::object run(Report& out, Search search) {
+  Interruptible interruptible;
+  KnnReport report;
+  std::optional<Neighbors> near;
+  try {
+    const nb::gil_scoped_release released;
+    near = search(interruptible.progress(), &report);
+  } catch (const Cancelled&) {
+    if (interruptible.stopped()) throw nb::python_error();  // takes the exception that waits
+    throw;
+  }
+  if (interruptible.stopped()) throw nb::python_error();  // stopped too late to matter
+  if (out) {
+    nb::dict& d = *out;
+    d.clear();
+    d["rows"] = report.rows;
+    d["dim"] = report.dim;
+    d["queries"] = report.queries;
+    d["k"] = report.k;
+    d["metric"] = std::string(name_of(report.metric));
+    d["isa"] = report.isa;
+    d["first_pass"] = report.first_pass;
+    d["centred"] = report.centred;
+    d["threads"] = report.threads;
+    d["prepare_seconds"] = report.prepare_seconds;
+    d["seconds"] = report.seconds;
+    d["scan_seconds"] = report.scan_seconds;
+    d["rescore_seconds"] = report.rescore_seconds;
+    d["hits_per_query"] = report.hits_per_query;
+    d["survivors_per_query"] = report.survivors_per_query;
+    d["fallback_queries"] = report.fallback_queries;
+    d["certified_queries"] = report.certified_queries;
+    d["memory_bytes"] = report.memory_bytes;
+    d["multiply_adds"] = report.multiply_adds;
+    d["bytes_read"] = report.bytes_read;
+  }
+  return nb::make_tuple(array_of(std::move(near->distances)), array_of(std::move(near->ids)));
+}
+
+// Sets the exception of that name of knear/errors.py.
+void raise(const char* name, const Error& error) {
+  const nb::object type = nb::module_::import_("knear.errors").attr(name);
+  PyErr_SetString(type.ptr(), error.what());
+}
+
+void translate(const std::exception_ptr& thrown, void*) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const InvalidArgument& e) {
+    raise("InvalidArgument", e);
+  } catch (const ShapeMismatch& e) {
+    raise("ShapeMismatch", e);
+  } catch (const CorruptFile& e) {
+    raise("CorruptFile", e);
+  } catch (const IoError& e) {
+    raise("IoError", e);
+  } catch (const MemoryBudgetError& e) {
+    raise("MemoryBudgetError", e);
+  } catch (const DeviceUnavailable& e) {
+    raise("DeviceUnavailable", e);
+  } catch (const Cancelled& e) {
+    raise("Cancelled", e);
+  } catch (const Error& e) {
+    raise("Error", e);
+  }
+}
+
+}  // namespace
+}  // namespace knear
+
+NB_MODULE(_core, m) {
+  using namespace knear;
+  m.attr("version") = KNEAR_VERSION;
+  nb::register_exception_translator(translate);
+
+  m.def(
+      "knn",
+      [](const Array& queries, const std::string& queries_type, const Array& base,
+         const std::string& base_type, std::int64_t k, const std::string& metric,
+         std::int64_t threads, std::int64_t memory, const std::string& first_pass, Report report) {
+        const AnyMatrixView q = view_of(queries, queries_type), b = view_of(base, base_type);
+        KnnOptions options{.metric = parse_metric(metric),
+                           .threads = narrow(threads),
+                           .memory = memory,
+                           .first_pass = parse_first_pass(first_pass)};
+        return run(report, [&](Progress progress, KnnReport* filled) {
+          options.progress = std::move(progress);
+          return knn(q, b, k, options, filled);
+        });
+      },
+      nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("base").noconvert(),
+      nb::arg("base_type"), nb::arg("k"), nb::arg("metric"), nb::arg("threads"), nb::arg("memory"),
+      nb::arg("first_pass"), nb::arg("report").none());
+
+  nb::class_<FlatIndex>(m, "FlatIndex")
+      .def(
+          "__init__",
+          [](FlatIndex* self, std::int64_t dim, const std::string& metric) {
+            new (self) FlatIndex(dim, parse_metric(metric));
+          },
+          nb::arg("dim"), nb::arg("metric"))
+      .def(
+          "add",
+          [](FlatIndex& self, const Array& vectors, const std::string& type) {
+            const AnyMatrixView view = view_of(vectors, type);
+            const nb::gil_scoped_release released;
+            self.add(view);
+          },
+          nb::arg("vectors").noconvert(), nb::arg("type"))
+      .def(
+          "search",
+          [](const FlatIndex& self, const Array& queries, const std::string& type, std::int64_t k,
+             std::int64_t threads, std::int64_t memory, const std::string& first_pass,
+             Report report) {
+            const AnyMatrixView q = view_of(queries, type);
+            SearchOptions options{.threads = narrow(threads),
+                                  .memory = memory,
+                                  .first_pass = parse_first_pass(first_pass)};
+            return run(report, [&](Progress progress, KnnReport* filled) {
+              options.progress = std::move(progress);
+              return self.search(q, k, options, filled);
+            });
+          },
+          nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("k"), nb::arg("threads"),
+          nb::arg("memory"), nb::arg("first_pass"), nb::arg("report").none())
+      .def_prop_ro("dim", &FlatIndex::dim)
+      .def_prop_ro("metric",
+                   [](const FlatIndex& self) { return std::string(name_of(self.metric())); })
+      .def_prop_ro("size",
+                   [](const FlatIndex& self) {
+                     const nb::gil_scoped_release released;  // an add may be running
+                     return self.size();
+                   })
+      .def_prop_ro("element_type", [](const FlatIndex& self) {
+        const nb::gil_scoped_release released;
+        return std::string(name_of(self.element_type()));
+      });
+}

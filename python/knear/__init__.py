@@ -1,0 +1,164 @@
+"""knear: the k nearest neighbours of dense vectors, exactly.
+
+    distances, ids = knear.knn(queries, base, k=10)              # one shot
+
+    index = knear.Index("Flat", dim=128, metric="l2")            # prepared once, searched often
+    index.add(base)
+    distances, ids = index.search(queries, k=10)
+
+Arrays are NumPy matrices [n x dim] of float32, float16, uint8, int8 or ml_dtypes.bfloat16, and
+anything that numpy.asarray makes one of. They are read where they lie, without a copy, if each row
+is contiguous (the rows may lie apart); other layouts are copied once. float64, int64 and other
+numbers are taken if float32 holds every value exactly, else refused.
+
+Metrics: "l2", squared Euclidean distances; "ip", inner products, largest first; "cosine",
+1 - cos. Equal distances are ordered by id. Places beyond the number of rows hold the id -1 and
+the distance +inf (-inf for "ip").
+
+"Exactly" means: the k smallest by the distance computed in float64 in a fixed order, ties by id,
+and that distance rounded to float32; the same bits for any number of threads and any machine.
+
+Every function may be called from several threads; the interpreter is free during the work, and
+Ctrl-C stops it. After os.fork(), the child may go on calling.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import _arrays, _core
+from .errors import (
+    Cancelled,
+    CorruptFile,
+    DeviceUnavailable,
+    Error,
+    InvalidArgument,
+    IoError,
+    MemoryBudgetError,
+    ShapeMismatch,
+)
+
+__version__: str = _core.version
+__all__ = [
+    "Cancelled",
+    "CorruptFile",
+    "DeviceUnavailable",
+    "Error",
+    "Index",
+    "InvalidArgument",
+    "IoError",
+    "MemoryBudgetError",
+    "ShapeMismatch",
+    "knn",
+]
+
+
+def knn(
+    queries: ArrayLike,
+    base: ArrayLike,
+    k: int,
+    metric: str = "l2",
+    *,
+    threads: int = 0,
+    memory: int | str | None = None,
+    first_pass: str = "auto",
+    report: dict[str, Any] | None = None,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The k nearest rows of `base` [n x d] for each row of `queries` [q x d]: (distances, ids).
+
+    Both results are [q x k], nearest first. The element types may differ.
+
+    threads: how many to use; 0 for all that the process may use.
+    memory: what the search may take beside its arguments, in bytes or as "512M"; None for no limit.
+    first_pass: how rows are scored before the few that matter are measured in float64: "auto",
+        "integer", "int8", "int16", "fp32". It changes the time, never the answer.
+    report: a dict that is emptied and filled with what was planned and what happened: "first_pass",
+        "seconds", "survivors_per_query", "memory_bytes", ...
+
+    Raises ShapeMismatch if the numbers of columns differ; InvalidArgument for k < 1 and for a NaN
+    or infinity, naming the row; MemoryBudgetError.
+    """
+    return _core.knn(
+        *_arrays.matrix("queries", queries),
+        *_arrays.matrix("base", base),
+        _arrays.integer("k", k),
+        _arrays.text("metric", metric),
+        _arrays.integer("threads", threads),
+        _arrays.size("memory", memory),
+        _arrays.text("first_pass", first_pass),
+        _arrays.report(report),
+    )
+
+
+class Index:
+    """Vectors that are added, prepared once and searched often.
+
+        index = knear.Index("Flat", dim=128, metric="l2")
+        index.add(base)                                  # [n x 128], copied
+        distances, ids = index.search(queries, k=10)
+
+    factory: the kind of index. This version has "Flat": exact search of vectors that are kept as
+        they came, in the element type of the first add.
+    dim: number of columns of every matrix, from 1 to 65536.
+    metric: "l2", "ip" or "cosine".
+
+    Ids count from 0 in the order of adding. Memory: the vectors, and from the first search on about
+    a quarter of the size of float32 vectors and 16 bytes a row. Searches may run in several threads
+    at once; add waits for those that are running.
+    """
+
+    def __init__(self, factory: str, *, dim: int, metric: str = "l2") -> None:
+        if factory != "Flat":
+            raise InvalidArgument(f"factory must be 'Flat' in this version, but is {factory!r}")
+        self._factory = factory
+        self._index = _core.FlatIndex(_arrays.integer("dim", dim), _arrays.text("metric", metric))
+
+    @property
+    def dim(self) -> int:
+        """Number of columns of every matrix."""
+        return self._index.dim
+
+    @property
+    def metric(self) -> str:
+        """ "l2", "ip" or "cosine"."""
+        return self._index.metric
+
+    def __len__(self) -> int:
+        return self._index.size
+
+    def __repr__(self) -> str:
+        what = f"{self._factory!r}, dim={self.dim}, metric={self.metric!r}"
+        return f"<knear.Index {what}, {len(self)} vectors>"
+
+    def add(self, x: ArrayLike) -> None:
+        """Appends a copy of the rows of `x` [n x dim]; the first gets the id len(self).
+
+        Raises ShapeMismatch for another number of columns; InvalidArgument for a NaN or infinity
+        and for a value that the element type of the first rows cannot hold. Then nothing is added.
+        """
+        self._index.add(*_arrays.matrix("x", x))
+
+    def search(
+        self,
+        q: ArrayLike,
+        k: int,
+        *,
+        threads: int = 0,
+        memory: int | str | None = None,
+        first_pass: str = "auto",
+        report: dict[str, Any] | None = None,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The k nearest vectors of each row of `q` [n x dim]: (distances, ids), both [n x k].
+
+        Options and errors are those of knear.knn. The first search after an add prepares the
+        vectors; the report counts that as "prepare_seconds".
+        """
+        return self._index.search(
+            *_arrays.matrix("q", q),
+            _arrays.integer("k", k),
+            _arrays.integer("threads", threads),
+            _arrays.size("memory", memory),
+            _arrays.text("first_pass", first_pass),
+            _arrays.report(report),
+        )

@@ -1,0 +1,125 @@
+"""What comes in from Python, checked once and turned into what _core takes.
+
+An array goes through without a copy if its element type is one of knear's and each row is
+contiguous, whatever the distance between rows (slices, mapped .fvecs files). Otherwise exactly
+one copy is made, and only if it holds the same numbers.
+"""
+
+import operator
+import re
+from typing import Any
+
+import numpy as np
+
+from .errors import InvalidArgument
+
+# Element types of knear by NumPy's name of the type. NumPy has no bfloat16 of its own: ml_dtypes
+# (which JAX, TensorFlow and others use) registers that name.
+_ELEMENT_TYPES = {
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "uint8": "u8",
+    "int8": "i8",
+}
+
+_BLOCK = 1 << 20  # elements converted at a time
+
+
+def matrix(name: str, x: Any) -> tuple[np.ndarray, str]:
+    """`x` as a 2-D array whose rows are contiguous, and the name of its element type."""
+    array = np.asarray(x)
+    if array.ndim != 2:
+        text = f"{name} must be a matrix [n x dim], but have {array.ndim} dimensions"
+        if array.ndim == 1:
+            text = (
+                f"{name} must be a matrix [n x dim], but have one dimension of {array.size} "
+                f"values: {name}[None, :] makes one row of it"
+            )
+        raise InvalidArgument(text)
+    kind = _ELEMENT_TYPES.get(array.dtype.name)
+    if kind is None:
+        array, kind = _as_float32(name, array), "f32"
+    elif not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if kind == "bf16":
+        array = array.view(np.uint16)  # the bits: no protocol between libraries knows the type
+    rows, cols = array.shape
+    apart, within = array.strides
+    size = array.itemsize
+    contiguous = cols == 1 or within == size
+    regular = rows <= 1 or (apart % size == 0 and apart >= cols * size)
+    if not (contiguous and regular and array.ctypes.data % size == 0):
+        array = np.array(array, order="C")
+    return array, kind
+
+
+def _as_float32(name: str, array: np.ndarray) -> np.ndarray:
+    """`array` as float32 if that changes no value."""
+    if array.dtype.kind not in "iuf":
+        raise InvalidArgument(
+            f"{name} have elements of type {array.dtype}; knear takes float32, float16, bfloat16, "
+            "uint8, int8, and others that are exact in float32"
+        )
+    out = np.empty(array.shape, np.float32)
+    block = max(1, _BLOCK // max(1, array.shape[1]))
+    for begin in range(0, len(array), block):
+        part = array[begin : begin + block]
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            out[begin : begin + block] = part
+            same = out[begin : begin + block].astype(array.dtype) == part
+            if array.dtype.kind == "f":
+                same |= np.isnan(part)  # refused later, as in every type
+            else:
+                same &= np.abs(out[begin : begin + block]) < 2.0**63  # the way back is defined
+        if not same.all():
+            row, column = (int(i) for i in np.argwhere(~same)[0])
+            raise InvalidArgument(
+                f"{name} of type {array.dtype} hold {part[row, column]} in row {begin + row}, "
+                f"column {column}, which is not exact in float32; "
+                f"{name}.astype(numpy.float32) rounds"
+            )
+    return out
+
+
+def integer(name: str, value: Any) -> int:
+    """`value` as an int that fits 64 bits."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        text = f"{name} must be a whole number, but is {value!r}"
+        raise InvalidArgument(text) from None
+    if not -(2**63) <= number < 2**63:
+        raise InvalidArgument(f"{name} must fit 64 bits, but is {number}")
+    return number
+
+
+def text(name: str, value: Any) -> str:
+    """`value`, which must be a str; _core knows which ones there are."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{name} must be text, but is {value!r}")
+    return value
+
+
+def report(value: Any) -> dict | None:
+    """`value`, which must be a dict or None."""
+    if value is not None and not isinstance(value, dict):
+        raise InvalidArgument(f"report must be a dict to fill, but is a {type(value).__name__}")
+    return value
+
+
+def size(name: str, value: Any) -> int:
+    """Bytes of a memory budget: None (no limit, 0), a number of bytes, or text such as '512M'."""
+    if value is None:
+        return 0
+    if isinstance(value, str):
+        match = re.fullmatch(r"([0-9]+)([kMGT]?)", value)
+        if not match:
+            raise InvalidArgument(
+                f"{name} must be a number of bytes or such with k, M, G or T, but is {value!r}"
+            )
+        value = int(match[1]) << {"": 0, "k": 10, "M": 20, "G": 30, "T": 40}[match[2]]
+    number = integer(name, value)
+    if number < 1:
+        raise InvalidArgument(f"{name} must be at least 1 byte, but is {number}")
+    return number

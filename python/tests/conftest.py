@@ -1,0 +1,58 @@
+"""What the tests share: an obviously right answer to compare with, and the real vectors."""
+
+import gzip
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+def brute_force(queries, base, k, metric):
+    """(distances, ids) [q x k] in float64, by the definitions and a full sort; ties by id."""
+    q, b = np.asarray(queries, np.float64), np.asarray(base, np.float64)
+    if metric == "l2":
+        key = ((q[:, None, :] - b[None, :, :]) ** 2).sum(2)
+    else:
+        key = -(q @ b.T)
+        if metric == "cosine":
+            lengths = np.sqrt((q**2).sum(1)[:, None] * (b**2).sum(1)[None, :])
+            with np.errstate(invalid="ignore", divide="ignore"):
+                key = np.where(lengths > 0, 1 + key / lengths, 1.0)
+    ids = np.argsort(key, axis=1, kind="stable")[:, :k]
+    distances = np.take_along_axis(key, ids, 1)
+    if metric == "ip":
+        distances = -distances
+    missing = k - ids.shape[1]
+    if missing > 0:
+        far = -np.inf if metric == "ip" else np.inf
+        ids = np.pad(ids, ((0, 0), (0, missing)), constant_values=-1)
+        distances = np.pad(distances, ((0, 0), (0, missing)), constant_values=far)
+    return distances.astype(np.float32), ids
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20240607)
+
+
+@pytest.fixture(scope="session")
+def data_folder():
+    """The folder of real vectors; skips the test where there is none."""
+    root = Path(__file__).resolve().parents[2]
+    for folder in (os.environ.get("KNEAR_DATA"), root.parent / "shared" / "data"):
+        if folder and Path(folder).is_dir():
+            return Path(folder)
+    return pytest.skip("no real vectors: neither $KNEAR_DATA nor ../shared/data exists")
+
+
+@pytest.fixture(scope="session")
+def fashion_mnist(data_folder):
+    """(base, queries) of Fashion-MNIST: [60000 x 784] and [10000 x 784] u8."""
+    both = []
+    for part in ("train", "t10k"):
+        file = data_folder / "fashion-mnist" / f"{part}-images-idx3-ubyte.gz"
+        if not file.exists():
+            pytest.skip(f"no {file}")
+        both.append(np.frombuffer(gzip.decompress(file.read_bytes()), np.uint8, offset=16))
+    return tuple(images.reshape(-1, 784) for images in both)

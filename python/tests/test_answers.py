@@ -1,0 +1,132 @@
+"""knear.knn and knear.Index against brute force in float64, on every metric and element type."""
+
+import numpy as np
+import pytest
+from conftest import brute_force
+
+import knear
+
+METRICS = ["l2", "ip", "cosine"]
+
+
+def both(queries, base, k, metric):
+    """The answers of the function and of the index; they must be the same bits."""
+    distances, ids = knear.knn(queries, base, k, metric)
+    index = knear.Index("Flat", dim=base.shape[1], metric=metric)
+    index.add(base)
+    again = index.search(queries, k)
+    np.testing.assert_array_equal(again[0], distances)
+    np.testing.assert_array_equal(again[1], ids)
+    return distances, ids
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8", "int8"])
+def test_every_metric_and_type(rng, metric, dtype):
+    if np.dtype(dtype).kind == "f":
+        base = rng.standard_normal((211, 23)).astype(dtype)
+        queries = rng.standard_normal((13, 23)).astype(dtype)
+    else:
+        low, high = (0, 256) if dtype == "uint8" else (-128, 128)
+        base = rng.integers(low, high, (211, 23)).astype(dtype)
+        queries = rng.integers(low, high, (13, 23)).astype(dtype)
+    distances, ids = both(queries, base, 9, metric)
+    assert (distances.dtype, ids.dtype) == (np.float32, np.int64)
+    want_distances, want_ids = brute_force(queries, base, 9, metric)
+    np.testing.assert_array_equal(ids, want_ids)
+    # Both are float64 sums rounded once to float32: the order of 23 terms moves them by less than
+    # 2^-48, so that only a rounding at the very edge can differ; cosine subtracts from 1.
+    np.testing.assert_allclose(distances, want_distances, rtol=2**-23, atol=2**-46)
+
+
+def test_whole_numbers_are_exact(rng):
+    base = rng.integers(0, 4, (300, 5)).astype(np.uint8)
+    queries = rng.integers(0, 4, (20, 5)).astype(np.uint8)
+    for metric in ["l2", "ip"]:
+        distances, ids = both(queries, base, 300, metric)
+        want = brute_force(queries, base, 300, metric)
+        np.testing.assert_array_equal(distances, want[0])
+        np.testing.assert_array_equal(ids, want[1])  # hundreds of ties, all by id
+
+
+def test_types_mix(rng):
+    base = rng.integers(0, 100, (50, 8))
+    queries = rng.integers(0, 100, (4, 8))
+    want = knear.knn(queries.astype(np.float32), base.astype(np.float32), 7)
+    names = ["float32", "float16", "uint8", "int8"]
+    for q_type in names:
+        for b_type in names:
+            got = knear.knn(queries.astype(q_type), base.astype(b_type), 7)
+            np.testing.assert_array_equal(got[0], want[0])
+            np.testing.assert_array_equal(got[1], want[1])
+
+
+def test_bfloat16(rng):
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    base = rng.standard_normal((40, 16)).astype(ml_dtypes.bfloat16)
+    queries = rng.standard_normal((3, 16)).astype(ml_dtypes.bfloat16)
+    got = both(queries, base, 5, "cosine")
+    want = knear.knn(queries.astype(np.float32), base.astype(np.float32), 5, "cosine")
+    np.testing.assert_array_equal(got[0], want[0])
+    np.testing.assert_array_equal(got[1], want[1])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "int32", "int16", "uint16", "uint64", ">f4"])
+def test_other_types_are_taken_where_float32_holds_them(rng, dtype):
+    base = rng.integers(0, 1000, (30, 6))
+    got = knear.knn(base[:4].astype(dtype), base.astype(dtype), 3)
+    want = knear.knn(base[:4].astype(np.float32), base.astype(np.float32), 3)
+    np.testing.assert_array_equal(got[0], want[0])
+    np.testing.assert_array_equal(got[1], want[1])
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_padding(rng, metric):
+    base = rng.standard_normal((3, 4)).astype(np.float32)
+    distances, ids = both(base[:2], base, 5, metric)
+    assert (ids[:, 3:] == -1).all()
+    assert (distances[:, 3:] == (-np.inf if metric == "ip" else np.inf)).all()
+    assert (ids[:, :3] >= 0).all()
+
+
+def test_nothing_to_search():
+    some, none = np.zeros((2, 4), np.float32), np.zeros((0, 4), np.float32)
+    distances, ids = both(some, none, 2, "l2")
+    assert (ids == -1).all()
+    assert np.isinf(distances).all()
+    distances, ids = both(none, some, 2, "l2")
+    assert distances.shape == ids.shape == (0, 2)
+
+
+def test_zero_vectors_are_at_cosine_distance_one():
+    base = np.array([[0, 0], [1, 0], [-1, 0]], np.float32)
+    distances, ids = knear.knn(base[:2], base, 3, "cosine")
+    assert distances.tolist() == [[1, 1, 1], [0, 1, 2]]
+    assert ids.tolist() == [[0, 1, 2], [1, 0, 2]]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_number_of_threads_changes_no_bit(rng, threads):
+    base = rng.standard_normal((500, 33)).astype(np.float32)
+    queries = rng.standard_normal((40, 33)).astype(np.float32)
+    want = knear.knn(queries, base, 10, threads=1)
+    got = knear.knn(queries, base, 10, threads=threads)
+    np.testing.assert_array_equal(got[0], want[0])
+    np.testing.assert_array_equal(got[1], want[1])
+    one = [knear.knn(queries[i : i + 1], base, 10, threads=threads) for i in range(40)]
+    np.testing.assert_array_equal(np.concatenate([distances for distances, _ in one]), want[0])
+    np.testing.assert_array_equal(np.concatenate([ids for _, ids in one]), want[1])
+
+
+def test_real_images(fashion_mnist):
+    base, queries = fashion_mnist
+    base, queries = base[:5000], queries[:30]
+    distances, ids = both(queries, base, 10, "l2")
+    want = brute_force_in_blocks(queries, base, 10)
+    np.testing.assert_array_equal(distances, want[0])
+    np.testing.assert_array_equal(ids, want[1])
+
+
+def brute_force_in_blocks(queries, base, k):
+    parts = [brute_force(queries[i : i + 1], base, k, "l2") for i in range(len(queries))]
+    return tuple(np.concatenate(part) for part in zip(*parts, strict=True))

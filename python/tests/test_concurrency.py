@@ -1,0 +1,144 @@
+"""Threads, processes and signals: the interpreter is free during work, and nothing deadlocks."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import knear
+
+
+@pytest.fixture
+def work(rng):
+    base = rng.standard_normal((4000, 32)).astype(np.float32)
+    index = knear.Index("Flat", dim=32)
+    index.add(base)
+    return index, base
+
+
+def test_searches_from_many_threads_agree(work):
+    index, base = work  # the first searches race for preparing the vectors
+    want = knear.knn(base[:64], base, 5)
+    with ThreadPoolExecutor(8) as pool:
+        for distances, ids in pool.map(lambda _: index.search(base[:64], 5, threads=2), range(24)):
+            np.testing.assert_array_equal(distances, want[0])
+            np.testing.assert_array_equal(ids, want[1])
+
+
+def test_searches_while_vectors_are_added(work):
+    _, base = work
+    index = knear.Index("Flat", dim=32)
+    index.add(base[:500])
+    best = knear.knn(base[:8], base[:500], 3)[0]
+
+    def search(_):
+        distances, ids = index.search(base[:8], 3)
+        assert (distances <= best).all()
+        assert (ids >= 0).all()
+        assert len(index) >= 500
+
+    with ThreadPoolExecutor(4) as pool:
+        adds = [pool.submit(index.add, base[i : i + 100]) for i in range(500, 4000, 100)]
+        list(pool.map(search, range(40)))
+        for add in adds:
+            add.result()
+    assert len(index) == 4000
+    assert index.search(base[:8], 3)[0].tolist() == knear.knn(base[:8], base, 3)[0].tolist()
+
+
+def test_the_interpreter_is_free_during_work(rng):
+    base = rng.standard_normal((20_000, 64)).astype(np.float32)
+    began, ended = threading.Event(), threading.Event()
+    rows = 8
+
+    def search():
+        began.set()
+        knear.knn(base[:rows], base, 3, threads=1)
+        ended.set()
+
+    while True:
+        began.clear()
+        ended.clear()
+        thread = threading.Thread(target=search)
+        start = time.perf_counter()
+        thread.start()
+        began.wait()
+        ticks = 0
+        while not ended.is_set():
+            time.sleep(0.001)
+            ticks += 1
+        thread.join()
+        seconds = time.perf_counter() - start
+        if seconds > 0.3:
+            break
+        rows = min(2 * rows, 20_000)
+        base = base if rows < 20_000 else np.concatenate([base, base])
+    # With the interpreter held, this thread would have had one tick.
+    assert ticks > 20
+
+
+def test_a_child_process_may_go_on(work):
+    index, base = work
+    want = index.search(base[:16], 3, threads=2)  # the parent's threads exist now
+    child = os.fork()
+    if child == 0:
+        try:
+            got = index.search(base[:16], 3, threads=2)
+            again = knear.knn(base[:16], base, 3, threads=2)
+            same = all(np.array_equal(w, g) for w, g in zip(want + want, got + again, strict=True))
+            os._exit(0 if same else 3)
+        finally:
+            os._exit(4)
+    deadline = time.monotonic() + 60
+    while (done := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if done == (0, 0):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        pytest.fail("the child hangs")
+    assert os.waitstatus_to_exitcode(done[1]) == 0
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_ctrl_c_stops_a_long_search(threads):
+    script = textwrap.dedent(
+        f"""
+        import numpy as np, knear, time
+        base = np.random.default_rng(1).standard_normal((50_000, 256)).astype(np.float32)
+        index = knear.Index("Flat", dim=256)
+        index.add(base)
+        index.search(base[:1], 1)
+        start = time.perf_counter()
+        index.search(base[:40], 10, threads={threads})
+        seconds = time.perf_counter() - start
+        rows = min(400_000, int(40 * 60 / seconds) + 1)  # about a minute, and 400 MB at most
+        queries = np.resize(base, (rows, 256))
+        print("ready", flush=True)
+        try:
+            while True:
+                index.search(queries, 10, threads={threads})
+        except KeyboardInterrupt:
+            print("stopped", flush=True)
+        assert index.search(base[:1], 1)[1][0, 0] == 0  # and it is as good as before
+        print("usable", flush=True)
+        """
+    )
+    python = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert python.stdout.readline() == "ready\n"
+        time.sleep(1)
+        sent = time.monotonic()
+        python.send_signal(signal.SIGINT)
+        lines = python.communicate(timeout=120)[0].split()
+        assert lines == ["stopped", "usable"]
+        assert python.returncode == 0
+        assert time.monotonic() - sent < 15
+    finally:
+        python.kill()

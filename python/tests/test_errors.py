@@ -1,0 +1,132 @@
+"""Errors: which class, and that the line names the argument and the values."""
+
+import numpy as np
+import pytest
+
+import knear
+
+ZEROS = np.zeros((3, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "also"),
+    [
+        ("InvalidArgument", ValueError),
+        ("ShapeMismatch", ValueError),
+        ("CorruptFile", ValueError),
+        ("IoError", OSError),
+        ("MemoryBudgetError", MemoryError),
+        ("DeviceUnavailable", RuntimeError),
+        ("Cancelled", Exception),
+    ],
+)
+def test_every_class_is_a_knear_error_and_what_python_calls_it(name, also):
+    kind = getattr(knear, name)
+    assert issubclass(kind, knear.Error)
+    assert issubclass(kind, also)
+    assert kind.__doc__
+    assert str(kind("one line")) == "one line"
+
+
+def test_columns_that_differ():
+    with pytest.raises(knear.ShapeMismatch, match=r"\b5 columns.*\b4\b"):
+        knear.knn(np.zeros((1, 5), np.float32), ZEROS, 1)
+    index = knear.Index("Flat", dim=5)
+    with pytest.raises(knear.ShapeMismatch, match=r"\b4 columns.*\b5\b"):
+        index.add(ZEROS)
+    with pytest.raises(knear.ShapeMismatch, match=r"\b4 columns.*\b5\b"):
+        index.search(ZEROS, 1)
+    assert len(index) == 0
+
+
+@pytest.mark.parametrize("k", [0, -1, 2**63, 1.0, "3", None])
+def test_k(k):
+    index = knear.Index("Flat", dim=4)
+    for call in (lambda: knear.knn(ZEROS, ZEROS, k), lambda: index.search(ZEROS, k)):
+        with pytest.raises(knear.InvalidArgument, match="^k must"):
+            call()
+    assert knear.knn(ZEROS, ZEROS, np.int32(2))[1].shape == (3, 2)
+
+
+def test_a_result_that_no_machine_can_hold():
+    with pytest.raises(MemoryError):
+        knear.knn(ZEROS, ZEROS, 2**61)
+
+
+@pytest.mark.parametrize("metric", ["L2", "", "hamming"])
+def test_metric(metric):
+    with pytest.raises(knear.InvalidArgument, match=f"metric .*l2, ip, cosine.*'{metric}'"):
+        knear.knn(ZEROS, ZEROS, 1, metric)
+    with pytest.raises(knear.InvalidArgument, match="metric"):
+        knear.Index("Flat", dim=4, metric=metric)
+    with pytest.raises(knear.InvalidArgument, match="metric must be text.* None"):
+        knear.knn(ZEROS, ZEROS, 1, None)
+
+
+def test_first_pass_changes_no_answer_and_must_be_known(rng):
+    base = rng.integers(0, 200, (60, 10)).astype(np.uint8)
+    want = knear.knn(base[:5], base, 4)
+    for first_pass in ["auto", "integer", "int8", "int16", "fp32"]:
+        got = knear.knn(base[:5], base, 4, first_pass=first_pass)
+        np.testing.assert_array_equal(got[0], want[0])
+        np.testing.assert_array_equal(got[1], want[1])
+    with pytest.raises(knear.InvalidArgument, match="first_pass .*'int4'"):
+        knear.knn(base, base, 1, first_pass="int4")
+    with pytest.raises(knear.InvalidArgument, match="first_pass must be text.* 8"):
+        knear.knn(base, base, 1, first_pass=8)
+
+
+@pytest.mark.parametrize("threads", [-1, 5000, 2**40, 1.5])
+def test_threads(threads):
+    index = knear.Index("Flat", dim=4)
+    with pytest.raises(knear.InvalidArgument, match="threads"):
+        index.search(ZEROS, 1, threads=threads)
+    with pytest.raises(knear.InvalidArgument, match="threads"):
+        knear.knn(ZEROS, ZEROS, 1, threads=threads)
+
+
+@pytest.mark.parametrize("memory", [0, -5, "", "4g", "-1M", "1.5G", "M", 2.5, "9" * 30])
+def test_memory_that_is_no_size(memory):
+    with pytest.raises(knear.InvalidArgument, match="memory"):
+        knear.knn(ZEROS, ZEROS, 1, memory=memory)
+
+
+@pytest.mark.parametrize("memory", [None, 1 << 30, "512M", "1G", "1T", "1048576k", "1073741824"])
+def test_memory_that_is_enough(memory):
+    assert knear.knn(ZEROS, ZEROS, 1, memory=memory)[1].tolist() == [[0], [0], [0]]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+def test_not_a_number_is_refused_by_its_row(bad, dtype):
+    x = np.zeros((50, 4), dtype)
+    x[31, 2] = bad
+    index = knear.Index("Flat", dim=4)
+    with pytest.raises(knear.InvalidArgument, match="row 31"):
+        index.add(x)
+    assert len(index) == 0
+    with pytest.raises(knear.InvalidArgument, match="base.*row 31"):
+        knear.knn(ZEROS, x, 1)
+    with pytest.raises(knear.InvalidArgument, match="queries.*row 31"):
+        knear.knn(x, ZEROS, 1)
+
+
+@pytest.mark.parametrize("factory", ["IVF4096,PQ32", "flat", "", "Flat,RFlat"])
+def test_kinds_of_index_that_are_not_there_yet(factory):
+    with pytest.raises(knear.InvalidArgument, match=f"factory must be 'Flat'.*'{factory}'"):
+        knear.Index(factory, dim=4)
+
+
+@pytest.mark.parametrize("dim", [0, -1, 65537, 2**62, 4.0])
+def test_dim(dim):
+    with pytest.raises(knear.InvalidArgument, match="dim"):
+        knear.Index("Flat", dim=dim)
+
+
+def test_unknown_words_are_no_silence():
+    with pytest.raises(TypeError):
+        knear.knn(ZEROS, ZEROS, 1, thread=2)
+    with pytest.raises(TypeError):
+        knear.Index("Flat", 4)
+    with pytest.raises(knear.InvalidArgument, match="report must be a dict.*list"):
+        knear.knn(ZEROS, ZEROS, 1, report=[])
