@@ -1,0 +1,218 @@
+// knear_gpu -- checks and measures the CUDA code on the GPU of this machine.
+//
+//   knear_gpu [--seconds N] [--json FILE] [--tests-only] [--few] [--device N]
+//
+// First the tests (those of the emulated warp too), then the device's peaks, then the kernels
+// beside them, as long as `seconds` (default 120) last; one table on standard output at the end,
+// progress on standard error. --few runs one test in 17, for checkers that slow a program down.
+// Exit status: 0; 1 a test failed or a call did; 2 the words of the command; 3 there is no GPU (the
+// tests that need none have passed). scripts/gpu_check builds and runs it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string>
+
+#include "bench/gpu/hash.hpp"
+#include "bench/gpu/kernels.hpp"
+#include "bench/gpu/report.hpp"
+#include "bench/gpu/select_checks.hpp"
+#include "bench/gpu/timing.hpp"
+#include "knear/core/error.hpp"
+#include "knear/cuda/buffer.hpp"
+#include "knear/cuda/device.hpp"
+#if KNEAR_CUBLASLT
+#include "bench/gpu/matrix_products.hpp"
+#endif
+
+namespace knear::bench {
+namespace {
+
+struct Options {
+  double seconds = 120;
+  std::string json;
+  bool tests_only = false, few = false;
+  int device = 0;
+};
+
+enum Status { all_well = 0, failed = 1, bad_words = 2, no_device = 3 };
+
+// False for words that it does not know, or a number that is none.
+bool parse(int argc, char** argv, Options& options) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--tests-only") {
+      options.tests_only = true;
+      continue;
+    }
+    if (word == "--few") {
+      options.few = true;
+      continue;
+    }
+    if (i + 1 == argc) return false;
+    const char* value = argv[++i];
+    char* end = nullptr;
+    if (word == "--json") {
+      options.json = value;
+      continue;
+    } else if (word == "--seconds") {
+      options.seconds = std::strtod(value, &end);
+      if (!(options.seconds >= 0)) return false;
+    } else if (word == "--device") {
+      options.device = int(std::strtol(value, &end, 10));
+    } else {
+      return false;
+    }
+    if (end == value || *end != 0) return false;
+  }
+  return true;
+}
+
+// Copy and read bandwidth on buffers far larger than the cache; returns the read rate.
+double bench_memory(const cuda::DeviceInfo& device, const cuda::Stream& stream, double budget,
+                    Report& report) {
+  // A gibibyte, or what fits; at least 16 times the cache in any case where memory allows.
+  std::size_t bytes = std::max(std::size_t{1} << 30, 16 * device.l2_bytes);
+  bytes = std::min(bytes, device.free_bytes / 4) / 4096 * 4096;
+  cuda::Buffer<float> from(bytes / 4), to(bytes / 4);
+  cuda::Buffer<float> sink(std::size_t(sink_size(device.multiprocessors)));
+  constexpr std::uint64_t seed = 31;
+  fill_random(from.data(), std::int64_t(from.size()), Random::unit_f32, seed, stream.get());
+  const std::string what = fmt::format("{:.1f} GB", double(bytes) / 1e9);
+  const auto add = [&](const char* name, const std::string& how, double moved, const Timing& t) {
+    report.entries.push_back(
+        {name, what + how, moved / t.seconds / 1e9, "GB/s", t.seconds, t.spread, {}, ""});
+    return moved / t.seconds;
+  };
+  const Timing memcpy_time = time_runs(stream, budget / 3, [&](int) {
+    KNEAR_CHECK(
+        cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice, stream.get()));
+  });
+  add("copy", ", cudaMemcpy, read + written", 2.0 * double(bytes), memcpy_time);
+  to.fill_bytes(0xff, stream);
+  const Timing copy_time = time_runs(stream, budget / 3, [&](int) {
+    launch_copy(from.data(), to.data(), std::int64_t(bytes), device.multiprocessors, stream.get());
+  });
+  add("copy", ", kernel, read + written", 2.0 * double(bytes), copy_time);
+  // That the copy is one: every place that a power of two or the end could hide.
+  for (std::size_t at = 1; at <= to.size(); at *= 2)
+    for (std::size_t place : {at - 1, to.size() - at}) {
+      float got;
+      KNEAR_CHECK(
+          cudaMemcpyAsync(&got, to.data() + place, 4, cudaMemcpyDeviceToHost, stream.get()));
+      stream.synchronize();
+      ++report.tests;
+      if (const float wanted = unit_float(hash(seed, place)); got != wanted)
+        report.failures.push_back(fmt::format("copy at {}: {} instead of {}", place, got, wanted));
+    }
+  const Timing read_time = time_runs(stream, budget / 3, [&](int) {
+    launch_read(from.data(), std::int64_t(bytes), device.multiprocessors, sink.data(),
+                stream.get());
+  });
+  return add("read", ", kernel", double(bytes), read_time);
+}
+
+using LaunchLoop = Launch (*)(int multiprocessors, int rounds, float* sink, cudaStream_t stream);
+
+// A loop over registers, long enough (some milliseconds) for its launch not to count.
+void bench_loop(const char* name, const char* what, const char* unit, LaunchLoop loop,
+                const cuda::DeviceInfo& device, const cuda::Stream& stream, double budget,
+                Report& report) {
+  cuda::Buffer<float> sink(std::size_t(sink_size(device.multiprocessors)));
+  int rounds = 256;
+  for (; rounds < 1 << 24; rounds *= 4)
+    if (time_runs(stream, 0, [&](int) {
+          loop(device.multiprocessors, rounds, sink.data(), stream.get());
+        }).seconds > 2e-3)
+      break;
+  double operations = 0;
+  const Timing timing = time_runs(stream, budget, [&](int) {
+    operations = loop(device.multiprocessors, rounds, sink.data(), stream.get()).operations;
+  });
+  report.entries.push_back({name,
+                            what,
+                            operations / timing.seconds / 1e12,
+                            unit,
+                            timing.seconds,
+                            timing.spread,
+                            {},
+                            ""});
+}
+
+void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
+                 const Deadline& deadline, Report& report) {
+  const double share = std::min(2.0, deadline.left() / 12);
+  const double read_rate = bench_memory(device, stream, share, report);
+  const struct {
+    const char *name, *what, *unit;
+    LaunchLoop loop;
+  } loops[] = {{"fp32 multiply-add", "registers only", "Tflop/s", launch_fma},
+               {"compare, select, add", "registers only, fp32 lanes", "Top/s", launch_cop},
+               {"bf16 mma.sync", "registers only, m16n8k16", "Tflop/s", launch_mma_bf16},
+               {"int8 mma.sync", "registers only, m16n8k32", "Top/s", launch_mma_int8}};
+  for (const auto& l : loops) {
+    if (deadline.left() > 0)
+      bench_loop(l.name, l.what, l.unit, l.loop, device, stream, share, report);
+    else
+      report.skipped.push_back(std::string(l.name) + ": out of time");
+  }
+#if KNEAR_CUBLASLT
+  bench_matrix_products(stream, deadline, report);
+#else
+  report.skipped.push_back("matrix products: built without cuBLASLt");
+#endif
+  bench_select(stream, read_rate, deadline, report);
+}
+
+int run(const Options& options) {
+  Report report;
+  Status status = all_well;
+  fmt::print(stderr, "tests on the emulated warp\n");
+  check_select_on_host(options.few ? 17 : 1, report);
+  if (cuda::device_count() == 0) {
+    status = no_device;
+    report.skipped.push_back("everything on a device: " + cuda::why_no_device());
+  } else {
+    // What went wrong is part of the report, with all that was measured before.
+    try {
+      report.device = cuda::device_info(options.device);
+      cuda::use_device(options.device);
+      const cuda::Stream stream;
+      fmt::print(stderr, "tests on {}\n", report.device->name);
+      check_select_on_device(stream, options.few ? 17 : 1, report);
+      if (!options.tests_only) {
+        fmt::print(stderr, "benches, {:.0f} seconds at most\n", options.seconds);
+        run_benches(*report.device, stream, Deadline(options.seconds), report);
+      }
+    } catch (const Error& error) {
+      report.failures.push_back(error.what());
+    }
+  }
+  if (!report.failures.empty()) status = failed;
+  if (!options.json.empty()) report.write_json(options.json);
+  report.print_table(stdout);
+  if (status == no_device)
+    fmt::print("no GPU: {}; the tests that need none passed\n", cuda::why_no_device());
+  return status;
+}
+
+}  // namespace
+}  // namespace knear::bench
+
+int main(int argc, char** argv) {
+  knear::bench::Options options;
+  if (!knear::bench::parse(argc, argv, options)) {
+    fmt::print(stderr,
+               "knear_gpu: usage: knear_gpu [--seconds N] [--json FILE] [--tests-only] [--few] "
+               "[--device N]\n");
+    return knear::bench::bad_words;
+  }
+  try {
+    return knear::bench::run(options);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "knear_gpu: {}\n", error.what());
+    return knear::bench::failed;
+  }
+}

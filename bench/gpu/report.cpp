@@ -1,0 +1,85 @@
+#include "bench/gpu/report.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "knear/core/error.hpp"
+#include "knear/core/version.hpp"
+
+namespace knear::bench {
+namespace {
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\')
+      out += {'\\', c};
+    else if (static_cast<unsigned char>(c) < 32)
+      out += ' ';
+    else
+      out += c;
+  }
+  return out + '"';
+}
+
+// JSON has no NaN.
+std::string number(double x) { return std::isfinite(x) ? fmt::format("{:.9g}", x) : "null"; }
+
+std::string list(const std::vector<std::string>& texts) {
+  std::string out = "[";
+  for (std::size_t i = 0; i < texts.size(); ++i) out += (i ? ", " : "") + quoted(texts[i]);
+  return out + "]";
+}
+
+}  // namespace
+
+void Report::print_table(std::FILE* out) const {
+  fmt::print(
+      out, "\nknear {} on {}\n", KNEAR_VERSION,
+      device ? fmt::format("{} (sm_{}{}, {} multiprocessors, {:.0f} GiB, {:.0f} MB of L2)",
+                           device->name, device->major, device->minor, device->multiprocessors,
+                           double(device->memory_bytes) / (1 << 30), double(device->l2_bytes) / 1e6)
+             : std::string("no GPU"));
+  fmt::print(out, "{} tests, {} failed\n", tests, failures.size());
+  for (const std::string& failure : failures) fmt::print(out, "  FAILED {}\n", failure);
+  if (!entries.empty())
+    fmt::print(out, "{:<22} {:<34} {:>10} {:<8} {:>10} {:>7}  {}\n", "bench", "what", "rate", "",
+               "ms", "spread", "of ceiling");
+  for (const Entry& e : entries)
+    fmt::print(out, "{:<22} {:<34} {:>10.1f} {:<8} {:>10.3f} {:>6.1f}%  {}\n", e.name, e.what,
+               e.value, e.unit, e.seconds * 1e3, e.spread * 100,
+               e.of_peak ? fmt::format("{:.0f} % of {}", *e.of_peak * 100, e.peak) : "");
+  for (const std::string& s : skipped) fmt::print(out, "skipped {}\n", s);
+}
+
+void Report::write_json(const std::string& path) const {
+  std::string out = fmt::format("{{\n  \"version\": {},\n", quoted(KNEAR_VERSION));
+  if (device)
+    out += fmt::format(
+        "  \"device\": {{\"name\": {}, \"compute_capability\": \"{}.{}\", \"multiprocessors\": {}, "
+        "\"memory_bytes\": {}, \"l2_bytes\": {}}},\n",
+        quoted(device->name), device->major, device->minor, device->multiprocessors,
+        device->memory_bytes, device->l2_bytes);
+  else
+    out += "  \"device\": null,\n";
+  out += fmt::format("  \"tests\": {},\n  \"failures\": {},\n  \"skipped\": {},\n  \"benches\": [",
+                     tests, list(failures), list(skipped));
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const Entry& e = entries[i];
+    out += fmt::format(
+        "{}\n    {{\"name\": {}, \"what\": {}, \"value\": {}, \"unit\": {}, \"seconds\": {}, "
+        "\"spread\": {}, \"of_peak\": {}, \"peak\": {}}}",
+        i ? "," : "", quoted(e.name), quoted(e.what), number(e.value), quoted(e.unit),
+        number(e.seconds), number(e.spread), e.of_peak ? number(*e.of_peak) : "null",
+        quoted(e.peak));
+  }
+  out += "\n  ]\n}\n";
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  const bool written = file && std::fwrite(out.data(), 1, out.size(), file) == out.size();
+  const bool closed = file && std::fclose(file) == 0;
+  if (!written || !closed) throw IoError("cannot write {}: {}", path, std::strerror(errno));
+}
+
+}  // namespace knear::bench

@@ -1,0 +1,36 @@
+// bench/gpu/report.hpp -- what was found, as one table at the end and as JSON.
+#pragma once
+#include <cmath>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "knear/cuda/device.hpp"
+
+namespace knear::bench {
+
+struct Entry {
+  std::string name;               // "select k=100", with the shape in `what`
+  std::string what;               // shape and method
+  double value = 0;               // in `unit`
+  std::string unit;               // "GB/s", "Tflop/s", "Top/s"
+  double seconds = 0;             // one run, the median
+  double spread = 0;              // (slowest - fastest) / median of the runs
+  std::optional<double> of_peak;  // fraction of the ceiling named in `peak`
+  std::string peak;
+};
+
+struct Report {
+  std::optional<cuda::DeviceInfo> device;
+  int tests = 0;
+  std::vector<std::string> failures;
+  std::vector<Entry> entries;
+  std::vector<std::string> skipped;  // "name: why"
+
+  void print_table(std::FILE* out) const;
+  // Throws IoError if the file can't be written.
+  void write_json(const std::string& path) const;
+};
+
+}  // namespace knear::bench

@@ -1,0 +1,20 @@
+// bench/gpu/select_checks.hpp -- WarpSelect against a partial sort, and its rate against the
+// copy's.
+#pragma once
+#include "bench/gpu/report.hpp"
+#include "bench/gpu/timing.hpp"
+
+namespace knear::bench {
+
+// Every kind of row of tests/select/select_cases.hpp, at sizes around the edges, whole and ragged:
+// on the emulated warp (no GPU needed), and by the kernel. Runs one case in `every`.
+void check_select_on_host(int every, Report& report);
+void check_select_on_device(const cuda::Stream& stream, int every, Report& report);
+
+// 10,000 rows of 1,000 to 128,000 values at k = 32, 100 and 1000, as in the paper's section 6.1.
+// Rates count each value read once; their ceiling is `read_bytes_per_second`. Rows of every answer
+// are checked after the timing.
+void bench_select(const cuda::Stream& stream, double read_bytes_per_second,
+                  const Deadline& deadline, Report& report);
+
+}  // namespace knear::bench

@@ -1,0 +1,52 @@
+// bench/gpu/timing.hpp -- how long the device takes, measured with its own events.
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/gpu/report.hpp"
+#include "knear/core/error.hpp"
+#include "knear/cuda/stream.hpp"
+
+namespace knear::bench {
+
+// The time left for all benches, shared out as they come.
+class Deadline {
+ public:
+  explicit Deadline(double seconds)
+      : end_(Clock::now() +
+             std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
+  double left() const { return std::chrono::duration<double>(end_ - Clock::now()).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point end_;
+};
+
+struct Timing {
+  double seconds = 0, spread = 0;  // median; (slowest - fastest) / median
+};
+
+// Median of 5 to 50 runs of `work` (given the number of the run, so that it can rotate its
+// buffers), after two that are not counted; stops early when `budget` seconds are over, but never
+// before five runs.
+inline Timing time_runs(const cuda::Stream& stream, double budget,
+                        const std::function<void(int run)>& work) {
+  cuda::Event begin, end;
+  std::vector<double> seconds;
+  const Deadline deadline(budget);
+  for (int run = -2; run < 50 && (run < 5 || deadline.left() > 0); ++run) {
+    begin.record(stream);
+    work(run + 2);
+    end.record(stream);
+    if (const double taken = end.seconds_since(begin); run >= 0) seconds.push_back(taken);
+  }
+  std::sort(seconds.begin(), seconds.end());
+  const double median = seconds[seconds.size() / 2];
+  return {median, (seconds.back() - seconds.front()) / median};
+}
+
+}  // namespace knear::bench

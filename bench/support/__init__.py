@@ -1,0 +1,1 @@
+"""What bench/data and bench/peers share."""

@@ -1,0 +1,111 @@
+"""The systems that bench/peers compares, behind one shape: prepared once, then search(count).
+
+Each gets the base and the queries in the form that it works on (float32 for FAISS and NumPy,
+normalised for cosine) before any clock runs; only the search is timed. The exception is
+'knear knn', one call without an index, which prepares the base within its time.
+"""
+
+from collections.abc import Callable
+
+import faiss
+import numpy as np
+import threadpoolctl
+
+import knear
+
+Answer = tuple[np.ndarray, np.ndarray]  # distances, ids, both [q x k]
+
+
+class System:
+    """A name for the table and a search of the first `count` queries."""
+
+    def __init__(self, name: str, version: str, search: Callable[[int], Answer]):
+        self.name = name
+        self.version = version
+        self.search = search
+        self.report: dict = {}  # of the last search, where the system gives one
+
+
+def as_float32(x: np.ndarray, metric: str) -> np.ndarray:
+    out = np.ascontiguousarray(x, np.float32)
+    if metric == "cosine":
+        lengths = np.sqrt(np.einsum("ij,ij->i", out, out))
+        out = out / np.where(lengths > 0, lengths, 1)[:, None]
+    return out
+
+
+def knear_index(base, queries, k: int, metric: str, threads: int) -> System:
+    index = knear.Index("Flat", dim=base.shape[1], metric=metric)
+    index.add(base)
+    system = System("knear index", knear.__version__, lambda count: answer(queries[:count]))
+
+    def answer(some) -> Answer:
+        return index.search(some, k, threads=threads, report=system.report)
+
+    return system
+
+
+def knear_knn(base, queries, k: int, metric: str, threads: int) -> System:
+    system = System("knear knn", knear.__version__, lambda count: answer(queries[:count]))
+
+    def answer(some) -> Answer:
+        return knear.knn(some, base, k, metric, threads=threads, report=system.report)
+
+    return system
+
+
+def faiss_flat(base, queries, k: int, metric: str, threads: int) -> System:
+    faiss.omp_set_num_threads(threads)
+    kind = faiss.IndexFlatL2 if metric == "l2" else faiss.IndexFlatIP
+    index = kind(base.shape[1])
+    index.add(as_float32(base, metric))
+    asked = as_float32(queries, metric)
+
+    def search(count: int) -> Answer:
+        distances, ids = index.search(asked[:count], k)
+        return (1 - distances if metric == "cosine" else distances), ids
+
+    return System("faiss-cpu", f"{faiss.__version__} {faiss.get_compile_options().strip()}", search)
+
+
+def numpy_gemm(base, queries, k: int, metric: str, threads: int) -> System:
+    """Products by BLAS, block by block; argpartition for the k smallest; sort of those."""
+    rows = as_float32(base, metric)
+    asked = as_float32(queries, metric)
+    norms = np.einsum("ij,ij->i", rows, rows)
+    block = max(1, min(256, (64 << 20) // len(rows)))  # scores of a block: at most 256 MiB
+    k_found = min(k, len(rows))
+
+    def search(count: int) -> Answer:
+        distances = np.empty((count, k_found), np.float32)
+        ids = np.empty((count, k_found), np.int64)
+        with threadpoolctl.threadpool_limits(threads, "blas"):
+            for begin in range(0, count, block):
+                part = asked[begin : min(begin + block, count)]
+                scores = part @ rows.T
+                scores *= -2 if metric == "l2" else -1
+                if metric == "l2":
+                    scores += norms
+                near = np.argpartition(scores, k_found - 1, axis=1)[:, :k_found]
+                values = np.take_along_axis(scores, near, 1)
+                order = np.argsort(values, axis=1)
+                ids[begin : begin + len(part)] = np.take_along_axis(near, order, 1)
+                values = np.take_along_axis(values, order, 1)
+                if metric == "l2":
+                    values += np.einsum("ij,ij->i", part, part)[:, None]
+                else:
+                    values = 1 + values if metric == "cosine" else -values
+                distances[begin : begin + len(part)] = values
+        return distances, ids
+
+    blas = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+    about = " ".join(f"{pool['internal_api']} {pool['version']}" for pool in blas)
+    return System("numpy", f"{np.__version__} {about}", search)
+
+
+SYSTEMS = {
+    "knear": knear_index,
+    "knear-knn": knear_knn,
+    "faiss": faiss_flat,
+    "numpy": numpy_gemm,
+}

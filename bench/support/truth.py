@@ -1,0 +1,77 @@
+"""What the answers of every system are held against: brute force in float64, the direct form."""
+
+import dataclasses
+
+import numpy as np
+
+_ROWS = 8192  # of the base at a time
+
+
+def exact_distances(query: np.ndarray, base: np.ndarray, metric: str) -> np.ndarray:
+    """Of one query [d] to every row of base [n x d], in float64."""
+    out = np.empty(len(base))
+    x = query.astype(np.float64)
+    for begin in range(0, len(base), _ROWS):
+        rows = base[begin : begin + _ROWS].astype(np.float64)
+        if metric == "l2":
+            rows -= x
+            out[begin : begin + _ROWS] = np.einsum("ij,ij->i", rows, rows)
+        else:
+            products = rows @ x
+            if metric == "cosine":
+                lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows) * (x @ x))
+                products = 1 - products / np.where(lengths > 0, lengths, np.inf)
+            out[begin : begin + _ROWS] = products
+    return out
+
+
+@dataclasses.dataclass
+class Verdict:
+    """recall: share of the answers whose exact distance is no greater than the true k-th one;
+    recall_ids: share of the true k (ties by id) that were given; error: the largest difference
+    of a distance from the exact one of the same row, as a share of the query's k-th distance."""
+
+    recall: float
+    recall_ids: float
+    error: float
+
+
+def judge(
+    answers: dict[str, tuple[np.ndarray, np.ndarray]],
+    sample: np.ndarray,
+    queries: np.ndarray,
+    base: np.ndarray,
+    metric: str,
+) -> dict[str, Verdict]:
+    """answers: by system, (distances, ids) [q x k] of the first q queries; sample: which ones to
+    look at."""
+    sign = -1.0 if metric == "ip" else 1.0
+    sums = {name: np.zeros(3) for name in answers}
+    for q in sample:
+        exact = exact_distances(queries[q], base, metric)
+        for name, (distances, ids) in answers.items():
+            k = min(ids.shape[1], len(base))
+            true = _first(sign * exact, k)
+            given, said = ids[q, :k], distances[q, :k].astype(np.float64)
+            kth = exact[true[-1]]
+            valid = (given >= 0) & (given < len(base))
+            of_given = np.where(valid, exact[np.where(valid, given, 0)], sign * np.inf)
+            distinct = len(np.unique(given[valid]))
+            good = min(int(np.count_nonzero(sign * of_given <= sign * kth)), distinct)
+            sums[name][0] += good / k
+            sums[name][1] += len(np.intersect1d(given, true)) / k
+            scale = abs(kth) if kth != 0 else 1.0
+            off = np.abs(said - of_given).max() / scale if valid.all() else np.inf
+            sums[name][2] = max(sums[name][2], off)
+    count = len(sample)
+    return {
+        name: Verdict(float(s[0] / count), float(s[1] / count), float(s[2]))
+        for name, s in sums.items()
+    }
+
+
+def _first(key: np.ndarray, k: int) -> np.ndarray:
+    """The ids of the k smallest, ties by id, without sorting all."""
+    kth = np.partition(key, k - 1)[k - 1]
+    candidates = np.flatnonzero(key <= kth)
+    return candidates[np.argsort(key[candidates], kind="stable")][:k]

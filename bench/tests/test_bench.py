@@ -1,0 +1,127 @@
+"""The benchmark sets are the same on every run, and the checks of bench/peers find mistakes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BENCH = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(BENCH))
+from support import sets, synthetic, truth
+
+
+def run(program, *arguments, cache, data=""):
+    environment = dict(os.environ, KNEAR_CACHE=str(cache), KNEAR_DATA=str(data))
+    return subprocess.run(
+        [sys.executable, str(BENCH / program), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_sets_are_made_once_and_checked_then(tmp_path):
+    command = ("data", "unit96", "uint8", "--rows", "2000", "--queries", "50")
+    first = run(*command, cache=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.count(" made ") == 4
+    second = run(*command, cache=tmp_path)
+    assert second.stdout == first.stdout.replace(" made ", " checked ")
+
+    base = np.load(tmp_path / "bench" / "unit96-2000x50-s1" / "base.npy")
+    assert (base.shape, base.dtype) == ((2000, 96), np.float32)
+    np.testing.assert_allclose((base.astype(float) ** 2).sum(1), 1, rtol=1e-6)
+    assert np.load(tmp_path / "bench" / "uint8-2000x50-s1" / "queries.npy").dtype == np.uint8
+
+    damaged = tmp_path / "bench" / "uint8-2000x50-s1" / "base.npy"
+    content = bytearray(damaged.read_bytes())
+    content[-1] ^= 1
+    damaged.write_bytes(content)
+    third = run(*command, cache=tmp_path)
+    assert "base in" in third.stderr
+    assert "damaged" in third.stderr
+    assert third.stdout.count(" checked ") == 2  # those of the other set
+    sums = [line.split()[-1] for line in first.stdout.splitlines() if "sha256" in line]
+    assert [line.split()[-1] for line in third.stdout.splitlines() if "sha256" in line] == sums
+
+
+def test_seeds_differ_and_repeat():
+    one, again, other = (synthetic.clustered(300, 16, seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, again)
+    assert not np.isclose(one, other).any(axis=1).all()
+
+
+def test_bvecs_come_back(tmp_path):
+    values = np.random.default_rng(3).integers(0, 256, (70_000, 12)).astype(np.uint8)
+    sets.write(tmp_path / "x.bvecs", values)
+    assert (tmp_path / "x.bvecs").stat().st_size == 70_000 * 16
+    np.testing.assert_array_equal(sets.read(tmp_path / "x.bvecs"), values)
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+def test_mistakes_are_found(metric):
+    rng = np.random.default_rng(5)
+    base = rng.standard_normal((400, 8)).astype(np.float32)
+    base[7] = base[3]  # a tie
+    queries = rng.standard_normal((6, 8)).astype(np.float32)
+    sign = -1 if metric == "ip" else 1
+    exact = np.stack([truth.exact_distances(q, base, metric) for q in queries])
+    ids = np.argsort(sign * exact, axis=1, kind="stable")[:, :5]
+    distances = np.take_along_axis(exact, ids, 1).astype(np.float32)
+    answers = {"right": (distances, ids)}
+    farther = ids.copy()
+    farther[0, 4] = np.argsort(sign * exact[0])[9]
+    answers["farther row"] = (distances, farther)
+    twice = ids.copy()
+    twice[2, 4] = twice[2, 0]
+    answers["row given twice"] = (distances, twice)
+    missing = ids.copy()
+    missing[1, 4] = -1
+    answers["row missing"] = (distances, missing)
+    answers["distance off"] = (distances * np.float32(1.001), ids)
+    verdicts = truth.judge(answers, np.arange(6), queries, base, metric)
+    assert (verdicts["right"].recall, verdicts["right"].recall_ids) == (1, 1)
+    assert verdicts["right"].error < 1e-6
+    for mistake in ("farther row", "row given twice", "row missing"):
+        assert verdicts[mistake].recall == pytest.approx(29 / 30), mistake
+        assert verdicts[mistake].recall_ids == pytest.approx(29 / 30), mistake
+    assert verdicts["distance off"].recall == 1
+    assert verdicts["distance off"].error > 1e-5
+
+
+def test_another_id_of_a_tie_counts_by_distance_only():
+    base = np.array([[0.0], [1.0], [1.0], [5.0]], np.float32)
+    answer = (np.array([[0.0, 1.0]], np.float32), np.array([[0, 2]]))
+    verdict = truth.judge({"x": answer}, [0], np.zeros((1, 1), np.float32), base, "l2")["x"]
+    assert (verdict.recall, verdict.recall_ids) == (1, 0.5)
+
+
+def test_peers_on_a_small_set(tmp_path):
+    for package in ("knear", "faiss", "threadpoolctl"):
+        pytest.importorskip(package, reason=f"bench/peers needs {package}")
+    folder = tmp_path / "data" / "glove-twitter-25"
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(6)
+    np.save(folder / "base.npy", rng.standard_normal((800, 25)).astype(np.float32))
+    np.save(folder / "queries.npy", rng.standard_normal((40, 25)).astype(np.float32))
+    out = tmp_path / "out.json"
+    options = ("--sets", "glove-twitter-25", "bge-bible", "--repeat", "2", "--min-time", "0.01")
+    options = (*options, "--check", "9", "--json", str(out))
+    done = run("peers", *options, cache=tmp_path, data=tmp_path / "data")
+    assert done.returncode == 0, done.stderr
+    assert "bge-bible: skipped" in done.stdout
+    everything = json.loads(out.read_text())
+    assert [skipped["set"] for skipped in everything["skipped"]] == ["bge-bible"]
+    (result,) = everything["results"]
+    assert (result["metric"], result["rows"], result["checked_queries"]) == ("cosine", 800, 9)
+    assert set(result["systems"]) == {"knear", "knear-knn", "faiss", "numpy"}
+    for name, entry in result["systems"].items():
+        assert len(entry["seconds"]) == 2, name
+        assert entry["queries"] == 40, name
+        assert entry["recall"] == 1, name
+        assert entry["queries_per_second"] * entry["median_seconds"] == pytest.approx(40), name
