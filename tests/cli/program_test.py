@@ -1,0 +1,566 @@
+"""Runs the program knear as a user does: results, JSON keys, exit status, error lines, signals.
+
+    program_test.py /path/to/knear
+
+Plain unittest and the standard library, because Debian always has them. The brute force here is
+written from the definitions (float64 sums, ties by row number) and shares nothing with knear.
+"""
+
+import gzip
+import json
+import math
+import os
+import pathlib
+import pty
+import random
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+KNEAR = None
+
+SEARCH_KEYS = set(
+    "k metric method device isa threads rows dim queries seconds queries_per_second "
+    "predicted_seconds limit memory_bytes survivors_per_query promised_recall recall_argument "
+    "certified_queries".split()
+)
+
+
+def write_vecs(path, rows, letter):
+    """.fvecs (f), .ivecs (i) or .bvecs (B)."""
+    with open(path, "wb") as file:
+        for row in rows:
+            file.write(struct.pack(f"<i{len(row)}{letter}", len(row), *row))
+
+
+def read_vecs(path, letter):
+    data, rows, at = pathlib.Path(path).read_bytes(), [], 0
+    while at < len(data):
+        (dim,) = struct.unpack_from("<i", data, at)
+        rows.append(list(struct.unpack_from(f"<{dim}{letter}", data, at + 4)))
+        at += 4 + dim * struct.calcsize(letter)
+    return rows
+
+
+def read_npy(path):
+    data = pathlib.Path(path).read_bytes()
+    (length,) = struct.unpack_from("<H", data, 8)
+    header = eval(data[10 : 10 + length].decode(), {}, {})  # written by the program under test
+    rows, cols = header["shape"]
+    letter = {"<i8": "q", "<f4": "f"}[header["descr"]]
+    flat = struct.unpack_from(f"<{rows * cols}{letter}", data, 10 + length)
+    return [list(flat[i * cols : (i + 1) * cols]) for i in range(rows)]
+
+
+def write_idx(path, items, shape):
+    """Unsigned bytes, gzipped, as the MNIST files are."""
+    with gzip.open(path, "wb") as file:
+        file.write(bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}i", *shape))
+        file.write(bytes(items))
+
+
+def to_float32(value):
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+def distance(metric, x, y):
+    product = sum(a * b for a, b in zip(x, y))
+    if metric == "l2":
+        return sum((a - b) ** 2 for a, b in zip(x, y))
+    if metric == "ip":
+        return product
+    xx, yy = sum(a * a for a in x), sum(b * b for b in y)
+    return 1.0 - product / math.sqrt(xx * yy) if xx and yy else 1.0
+
+
+def brute_force(queries, base, k, metric="l2"):
+    """(ids, distances), padded as the design says."""
+    worst = -math.inf if metric == "ip" else math.inf
+    ids, distances = [], []
+    for query in queries:
+        found = [(distance(metric, query, row), i) for i, row in enumerate(base)]
+        found.sort(key=lambda pair: (-pair[0] if metric == "ip" else pair[0], pair[1]))
+        found = found[:k] + [(worst, -1)] * (k - len(found))
+        ids.append([i for _, i in found])
+        distances.append([to_float32(d) if math.isfinite(d) else d for d, _ in found])
+    return ids, distances
+
+
+class ProgramTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.environment = dict(os.environ, XDG_CACHE_HOME=self.path("cache"))
+        for name in ("KNEAR_DATA", "KNEAR_ISA"):
+            self.environment.pop(name, None)
+        # Whole numbers, so that every order of summation gives the same float64: what is compared
+        # is the search. Few values, so that there are ties.
+        source = random.Random(1)
+        self.base = [[source.randrange(6) for _ in range(12)] for _ in range(300)]
+        self.queries = [[source.randrange(6) for _ in range(12)] for _ in range(17)]
+        write_vecs(self.path("base.bvecs"), self.base, "B")
+        write_vecs(self.path("queries.bvecs"), self.queries, "B")
+        write_vecs(self.path("base.fvecs"), self.base, "f")
+        write_vecs(self.path("queries.fvecs"), self.queries, "f")
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def file(self, name):
+        return pathlib.Path(self.path(name))
+
+    def run_program(self, *arguments, **options):
+        options.setdefault("stdout", subprocess.PIPE)
+        return subprocess.run(
+            [KNEAR, *map(str, arguments)],
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            cwd=self.folder,
+            env=self.environment,
+            text=True,
+            timeout=300,
+            **options,
+        )
+
+    def ok(self, *arguments):
+        result = self.run_program(*arguments)
+        self.assertEqual((result.returncode, result.stderr), (0, ""), arguments)
+        return result.stdout
+
+    def fails(self, status, *arguments, says="", **options):
+        before = sorted(os.listdir(self.folder))
+        result = self.run_program(*arguments, **options)
+        self.assertEqual(result.returncode, status, (arguments, result.stderr))
+        self.assertRegex(result.stderr, r"\Aknear: [^\n]+\n\Z", arguments)
+        self.assertIn(says, result.stderr)
+        self.assertEqual(sorted(os.listdir(self.folder)), before, "an error left a file behind")
+        return result
+
+    def search(self, *more, files="bvecs", command="search"):
+        return self.ok(
+            command, "--base", f"base.{files}", "--queries", f"queries.{files}", *more
+        )
+
+
+class Search(ProgramTest):
+    def test_ids_and_distances_equal_brute_force(self):
+        for metric in ("l2", "ip", "cosine"):
+            expected_ids, expected_distances = brute_force(self.queries, self.base, 7, metric)
+            for files in ("bvecs", "fvecs"):
+                with self.subTest(metric=metric, files=files):
+                    self.search(
+                        "-k", 7, "--metric", metric, "--out", "a.ivecs", "--distances", "d.fvecs",
+                        files=files,
+                    )
+                    self.assertEqual(read_vecs(self.path("a.ivecs"), "i"), expected_ids)
+                    self.assertEqual(read_vecs(self.path("d.fvecs"), "f"), expected_distances)
+
+    def test_npy_outputs_hold_the_same(self):
+        self.search("-k", 3, "--out", "a.npy", "--distances", "d.npy")
+        expected = brute_force(self.queries, self.base, 3)
+        self.assertEqual((read_npy(self.path("a.npy")), read_npy(self.path("d.npy"))), expected)
+
+    def test_more_neighbours_than_rows_are_padded(self):
+        for metric in ("l2", "ip"):
+            self.search(
+                "-k", 305, "--metric", metric, "--out", "a.ivecs", "--distances", "d.fvecs"
+            )
+            ids, distances = brute_force(self.queries, self.base, 305, metric)
+            self.assertEqual(read_vecs(self.path("a.ivecs"), "i"), ids)
+            self.assertEqual(read_vecs(self.path("d.fvecs"), "f"), distances)
+
+    def test_options_do_not_change_the_answer(self):
+        expected, _ = brute_force(self.queries, self.base, 5)
+        for more in (
+            ["--threads", 1], ["--threads", 0], ["--method", "exact"], ["--device", "cpu"],
+            ["--recall", 0.5], ["--memory", "64M"], ["--type", "f32"], ["--first-pass", "int8"],
+            ["--first-pass", "fp32"], ["--first-pass", "integer"], ["--explain"],
+        ):
+            with self.subTest(more=more):
+                self.search("-k", 5, "--out", "a.ivecs", *more)
+                self.assertEqual(read_vecs(self.path("a.ivecs"), "i"), expected)
+
+    def test_json_has_every_key(self):
+        out = json.loads(self.search("-k", 5, "--json", "--threads", 2))
+        self.assertLessEqual(SEARCH_KEYS, out.keys())
+        self.assertEqual(
+            (out["k"], out["metric"], out["method"], out["device"], out["threads"]),
+            (5, "l2", "exact", "cpu", 2),
+        )
+        self.assertEqual((out["rows"], out["dim"], out["queries"]), (300, 12, 17))
+        self.assertEqual((out["promised_recall"], out["recall_argument"]), (1, "exact"))
+        self.assertEqual(out["certified_queries"], 17)
+        self.assertGreater(out["predicted_seconds"], 0)
+        self.assertAlmostEqual(out["queries_per_second"], 17 / out["seconds"], delta=1)
+        self.assertIn("explain", json.loads(self.search("-k", 5, "--json", "--explain")))
+
+    def test_a_lower_recall_is_answered_exactly_and_says_so(self):
+        out = json.loads(self.search("-k", 5, "--json", "--recall", 0.8))
+        self.assertEqual((out["promised_recall"], out["recall_argument"]), (1, "exact"))
+
+    def test_recall_counts_equally_near_rows_as_found(self):
+        ids, distances = brute_force(self.queries, self.base, 300)
+        truth, lost = [], 0
+        for row, d in zip(ids, distances):
+            # The same distances from the far end of each group of ties: other ids, no less true.
+            fourth = [i for i, x in zip(row, d) if x == d[3]]
+            truth.append(row[:3] + [fourth[-1]])
+            lost += fourth[-1] != row[3]
+        self.assertGreater(lost, 0, "the data must have ties at the fourth neighbour")
+        write_vecs(self.path("truth.ivecs"), truth, "i")
+        out = json.loads(self.search("-k", 4, "--json", "--truth", "truth.ivecs"))
+        self.assertEqual(out["recall"], 1)
+        self.assertAlmostEqual(out["recall_ids"], 1 - lost / (4 * 17))
+        low, high = out["recall_interval"]
+        self.assertTrue(0.5 < low < 1 and 0.999999 < high <= 1, (low, high))
+
+    def test_rows_nearer_than_the_truth_are_found_by_distance_only(self):
+        ids, _ = brute_force(self.queries, self.base, 300)
+        write_vecs(self.path("far.ivecs"), [row[-4:] for row in ids], "i")
+        out = json.loads(self.search("-k", 4, "--json", "--truth", "far.ivecs"))
+        self.assertEqual((out["recall"], out["recall_ids"]), (1, 0))
+
+    def test_summary_shows_first_answers(self):
+        text = self.search("-k", 5)
+        ids, distances = brute_force(self.queries, self.base, 5)
+        self.assertIn(f"{ids[0][0]}: {distances[0][0]:g}", text)
+        self.assertNotIn(f"{ids[0][0]}: ", self.search("-k", 5, "--out", "a.ivecs"))
+
+    def test_explain_prints_plan_and_outcome(self):
+        text = self.search("-k", 5, "--explain", "--out", "a.ivecs")
+        for line in ("planned", "limit", "seconds", "multiply-adds", "bytes read",
+                     "hits per query", "survivors per query", "memory"):
+            self.assertIn(line, text)
+
+    def test_wrong_words_have_status_2(self):
+        files = ["--base", "base.bvecs", "--queries", "queries.bvecs"]
+        for arguments, says in (
+            ([], "command"), (["serch"], "serch"), (["--bogus"], "--bogus"),
+            (["search"], "-k"), (["search", *files], "-k"),
+            (["search", "-k", "5", "--queries", "queries.bvecs"], "--base"),
+            (["search", "-k", "5", "--base", "base.bvecs"], "--queries"),
+            (["search", *files, "-k", "five"], "five"), (["search", *files, "-k", "5.5"], "5.5"),
+            (["search", *files, "-k", ""], "-k"), (["search", *files, "-k"], "-k"),
+            (["search", *files, "-k", "5", "--bogus"], "--bogus"),
+            (["search", *files, "-k", "5", "stray"], "stray"),
+            (["search", *files, "-k", "5", "--memory", "12Q"], "12Q"),
+            (["search", *files, "-k", "5", "--memory", "M"], "--memory"),
+            (["search", *files, "-k", "5", "--recall", "most"], "most"),
+            (["search", *files, "-k", "5", "--recall", "nan"], "nan"),
+            (["search", *files, "-k", "5", "--threads", "two"], "two"),
+            (["search", *files, "-k", "5", "-k", "6"], "-k"),
+            (["truth", *files, "-k", "5"], "--out"),
+            (["bench"], "exact"), (["bench", "nothing"], "nothing"),
+            (["roofline", "--seconds", "long"], "long"),
+            (["demo", "--base", "base.bvecs"], "--queries"),
+        ):
+            with self.subTest(arguments=arguments):
+                self.fails(2, *arguments, says=says)
+
+    def test_wrong_values_have_status_1(self):
+        for more, says in (
+            (["-k", "0"], "-k"), (["-k", "-3"], "-3"), (["-k", "99999999999999999999"], "-k"),
+            (["-k", "1000000000000000"], "k = 1000000000000000"),
+            (["-k", "5", "--threads", "-1"], "-1"), (["-k", "5", "--threads", "5000"], "5000"),
+            (["-k", "5", "--recall", "0"], "--recall"), (["-k", "5", "--recall", "1.01"], "1.01"),
+            (["-k", "5", "--recall", "-1"], "--recall"),
+            (["-k", "5", "--method", "exact", "--recall", "0.9"], "0.9"),
+            (["-k", "5", "--metric", "l7"], "l7"), (["-k", "5", "--method", "magic"], "magic"),
+            (["-k", "5", "--type", "f8"], "f8"), (["-k", "5", "--device", "abacus"], "abacus"),
+            (["-k", "5", "--first-pass", "int4"], "int4"),
+            (["-k", "5", "--memory", "0"], "--memory"), (["-k", "5", "--memory", "-5M"], "-5M"),
+            (["-k", "5", "--memory", "1"], "memory"),
+            (["-k", "5", "--out", "a.txt"], "--out"),
+            (["-k", "5", "--out", "none/a.ivecs"], "none/a.ivecs"),
+            (["-k", "5", "--out", "a.ivecs", "--distances", "none/d.fvecs"], "none/d.fvecs"),
+            (["-k", "5", "--out", "a.npy", "--distances", "a.npy"], "a.npy"),
+            (["-k", "5", "--truth", "none.ivecs"], "none.ivecs"),
+        ):
+            with self.subTest(more=more):
+                self.fails(
+                    1, "search", "--base", "base.bvecs", "--queries", "queries.bvecs", *more,
+                    says=says,
+                )
+        self.fails(1, "truth", "--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "5",
+                   "--recall", "0.9", "--out", "a.ivecs", says="0.9")
+
+    def test_what_is_not_in_this_version_says_so(self):
+        for more in (
+            ["--index", "a.knear"], ["--probes", "4"], ["--filter", "a.ivecs"], ["--radius", "2"],
+            ["--method", "threshold-heap"], ["--method", "partial-reduce"],
+            ["--device", "cuda"], ["--device", "cuda:1"],
+        ):
+            with self.subTest(more=more):
+                result = self.fails(1, "search", "--base", "base.bvecs", "--queries",
+                                    "queries.bvecs", "-k", "5", *more,
+                                    says="not in this version")
+                self.assertIn(more[0], result.stderr)
+
+    def test_bad_files_have_status_1(self):
+        write_vecs(self.path("narrow.bvecs"), [row[:5] for row in self.queries], "B")
+        bad = [list(map(float, row)) for row in self.queries]
+        bad[3][2] = math.nan
+        write_vecs(self.path("nan.fvecs"), bad, "f")
+        self.file("torn.bvecs").write_bytes(self.file("base.bvecs").read_bytes()[:-3])
+        write_vecs(self.path("wide.ivecs"), [[0, 1, 2]] * 17, "i")
+        write_vecs(self.path("short.ivecs"), [[0, 1, 2, 3, 4]] * 16, "i")
+        write_vecs(self.path("outside.ivecs"), [[0, 1, 2, 3, 300]] * 17, "i")
+        for base, queries, more, says in (
+            ("none.bvecs", "queries.bvecs", [], "none.bvecs"),
+            ("base.bvecs", "none.bvecs", [], "none.bvecs"),
+            ("torn.bvecs", "queries.bvecs", [], "torn.bvecs"),
+            ("base.bvecs", "narrow.bvecs", [], "5 columns"),
+            ("base.bvecs", "nan.fvecs", [], "3"),
+            ("base.bvecs", "queries.bvecs", ["--truth", "wide.ivecs"], "3 columns"),
+            ("base.bvecs", "queries.bvecs", ["--truth", "short.ivecs"], "16"),
+            ("base.bvecs", "queries.bvecs", ["--truth", "outside.ivecs"], "300"),
+        ):
+            with self.subTest(base=base, queries=queries, more=more):
+                self.fails(1, "search", "--base", base, "--queries", queries, "-k", "5",
+                           "--out", "a.ivecs", *more, says=says)
+
+    def test_an_input_is_never_overwritten(self):
+        before = self.file("base.fvecs").read_bytes()
+        os.link(self.path("base.fvecs"), self.path("same.fvecs"))
+        for out in ("base.fvecs", "./base.fvecs", "same.fvecs"):
+            self.fails(1, "search", "--base", "base.fvecs", "--queries", "queries.fvecs", "-k",
+                       "5", "--distances", out, says="overwrite")
+        self.assertEqual(self.file("base.fvecs").read_bytes(), before)
+
+    def test_an_older_output_survives_an_error(self):
+        self.file("a.ivecs").write_text("older")
+        self.fails(1, "search", "--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "5",
+                   "--out", "a.ivecs", "--distances", "none/d.fvecs")
+        self.assertEqual(self.file("a.ivecs").read_text(), "older")
+
+    def test_no_queries_are_no_error(self):
+        header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (0, 12), }"
+        header += b" " * (63 - (10 + len(header)) % 64) + b"\n"
+        with open(self.path("none.npy"), "wb") as file:
+            file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+        out = json.loads(
+            self.ok("search", "--base", "base.bvecs", "--queries", "none.npy", "-k", 5, "--json")
+        )
+        self.assertEqual(out["queries"], 0)
+
+
+class Truth(ProgramTest):
+    def test_equals_brute_force(self):
+        self.search("-k", 9, "--out", "t.ivecs", "--distances", "d.fvecs", command="truth")
+        ids, distances = brute_force(self.queries, self.base, 9)
+        self.assertEqual(read_vecs(self.path("t.ivecs"), "i"), ids)
+        self.assertEqual(read_vecs(self.path("d.fvecs"), "f"), distances)
+        out = json.loads(self.search("-k", 9, "--truth", "t.ivecs", "--json"))
+        self.assertEqual((out["recall"], out["recall_ids"]), (1, 1))
+
+
+class Streams(ProgramTest):
+    def test_help_and_version(self):
+        self.assertRegex(self.ok("--version"), r"\Aknear \d+\.\d+\.\d+\n\Z")
+        commands = re.findall(r"^  (\w+) ", self.ok("--help").split("Subcommands:")[1], re.M)
+        self.assertLessEqual(
+            {"demo", "info", "convert", "search", "truth", "eval", "roofline", "bench"},
+            set(commands),
+        )
+        for command in commands:
+            self.assertIn(f"knear {command}", self.ok(command, "--help"), "an example")
+
+    def test_a_full_or_closed_output_is_an_error(self):
+        arguments = ["search", "--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "5"]
+        with open("/dev/full", "w") as full:
+            self.fails(1, *arguments, "--json", stdout=full, says="standard output")
+            self.fails(1, "--version", stdout=full, says="standard output")
+        command = 'exec "$0" "$@" >&-'
+        closed = subprocess.run(["sh", "-c", command, KNEAR, *arguments], cwd=self.folder,
+                                env=self.environment, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(closed.returncode, 1)
+        self.assertRegex(closed.stderr, r"\Aknear: [^\n]+\n\Z")
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        self.fails(1, *arguments, stdout=write_end, says="standard output")
+        os.close(write_end)
+
+    def test_progress_is_for_terminals_only(self):
+        self.big_files()
+        main, terminal = pty.openpty()
+        process = subprocess.Popen(
+            [KNEAR, "search", "--base", "big.fvecs", "--queries", "big.fvecs", "-k", "5",
+             "--first-pass", "fp32"],
+            cwd=self.folder, env=self.environment, stdout=subprocess.DEVNULL, stderr=terminal)
+        os.close(terminal)
+        shown = b""
+        while True:
+            try:
+                part = os.read(main, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not part:
+                break
+            shown += part
+        os.close(main)
+        self.assertEqual(process.wait(), 0)
+        self.assertRegex(shown.decode(), r"\[#* *\] +\d+ %")
+        self.assertTrue(shown.endswith(b"\x1b[K"), "the bar is wiped in the end")
+
+    def big_files(self, rows=6000, dim=200):
+        """Enough work to be interrupted in, though not to wait for."""
+        noise = random.Random(2).randbytes(rows * dim)
+        with open(self.path("big.fvecs"), "wb") as file:
+            for i in range(rows):
+                row = noise[i * dim : (i + 1) * dim]
+                file.write(struct.pack(f"<i{dim}f", dim, *(x + 0.37 * i for x in row)))
+
+    def test_ctrl_c_stops_cleanly(self):
+        self.big_files()
+        before = sorted(os.listdir(self.folder))
+        # In float64 throughout: seconds of work on any machine.
+        process = subprocess.Popen(
+            [KNEAR, "search", "--base", "big.fvecs", "--queries", "big.fvecs", "-k", "5",
+             "--first-pass", "direct", "--threads", "1", "--out", "a.ivecs"],
+            cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True)
+        time.sleep(0.5)
+        self.assertIsNone(process.poll(), "it was over before it could be interrupted")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+        self.assertEqual((process.returncode, out, err), (130, "", "knear: interrupted\n"))
+        self.assertEqual(sorted(os.listdir(self.folder)), before)
+
+
+class Roofline(ProgramTest):
+    KEYS = {"fp32_flops", "bf16_flops", "int8_ops", "memory_bytes_per_second", "cop_per_second",
+            "threads", "int16_ops", "isa"}
+
+    def test_measures_and_keeps(self):
+        out = json.loads(self.ok("roofline", "--threads", 1, "--seconds", 0.3, "--json"))
+        self.assertLessEqual(self.KEYS, out.keys())
+        self.assertEqual(out["threads"], 1)
+        for key in self.KEYS - {"isa", "threads", "bf16_flops"}:
+            self.assertGreater(out[key], 1e6, key)
+        self.assertTrue(out["bf16_flops"] is None or out["bf16_flops"] > 1e6)
+        found = json.loads(self.search("-k", 3, "--threads", 1, "--json"))
+        self.assertEqual(found["peaks"], "measured")
+        # A kept file that makes no sense is as good as none.
+        self.file("cache/knear/roofline.json").write_text('{"a": [')
+        found = json.loads(self.search("-k", 3, "--threads", 1, "--json"))
+        self.assertEqual(found["peaks"], "estimated")
+
+    def test_wrong_values(self):
+        for more in (["--threads", "-1"], ["--seconds", "0"], ["--seconds", "-2"]):
+            self.fails(1, "roofline", *more)
+        self.environment["KNEAR_ISA"] = "abacus"
+        self.fails(1, "roofline", says="abacus")
+
+
+class Bench(ProgramTest):
+    def test_exact_times_every_first_pass(self):
+        out = json.loads(
+            self.ok("bench", "exact", "--rows", 2000, "--count", 20, "--repeat", 2, "--json")
+        )
+        self.assertEqual((out["rows"], out["queries"]), (2000, 20))
+        passes = {line["asked"]: line for line in out["passes"]}
+        self.assertEqual(set(passes), {"auto", "integer", "int8", "int16", "fp32"})
+        for line in passes.values():
+            self.assertEqual(len(line["all_seconds"]), 2)
+            self.assertGreater(line["peak_fraction"], 0)
+
+    def test_a_pass_that_does_not_fit_the_data_is_named(self):
+        made = ["bench", "exact", "--set", "f32", "--rows", 2000, "--count", 20, "--repeat", 1]
+        out = json.loads(self.ok(*made, "--json"))
+        refused = [line["asked"] for line in out["passes"] if "refusal" in line]
+        self.assertEqual(refused, ["integer"])
+        self.assertIn("integer: ", self.ok(*made))
+
+    def test_files_and_wrong_values(self):
+        self.ok("bench", "exact", "--base", "base.bvecs", "--queries", "queries.bvecs",
+                "--repeat", 1)
+        for more in (["--repeat", "0"], ["--set", "f64"], ["--dim", "0"], ["-k", "0"]):
+            self.fails(1, "bench", "exact", *more)
+
+
+class Demo(ProgramTest):
+    def make_images(self):
+        """Ten kinds of 8 x 8 pictures: a bright bar at one of ten places, and noise."""
+        source = random.Random(3)
+        os.makedirs(self.path("data/fashion-mnist"))
+
+        def images(count):
+            pixels, labels = [], []
+            for i in range(count):
+                kind = i % 10
+                row = [source.randrange(40) for _ in range(64)]
+                for j in range(kind * 6, kind * 6 + 6):
+                    row[j] = 200 + source.randrange(56)
+                pixels += row
+                labels.append(kind)
+            return pixels, labels
+
+        for name, count in (("train", 400), ("t10k", 60)):
+            pixels, labels = images(count)
+            stem = self.path(f"data/fashion-mnist/{name}")
+            write_idx(stem + "-images-idx3-ubyte.gz", pixels, (count, 8, 8))
+            write_idx(stem + "-labels-idx1-ubyte.gz", labels, (count,))
+
+    def check_report(self, path, pictures):
+        html = pathlib.Path(path).read_text()
+        self.assertTrue(html.startswith("<!doctype html>") and html.endswith("</html>\n"))
+        self.assertEqual(html.count("<figure"), pictures)
+        self.assertIn("<svg", html)
+        for network in ("http:", "https:", "<script", "<link", "url("):
+            self.assertNotIn(network, html)
+        return html
+
+    def test_images(self):
+        self.make_images()
+        out = self.ok("demo", "--data", "data")
+        self.assertIn("queries per second", out)
+        self.assertIn("20 random queries checked", out)
+        self.assertIn("100.00 % of the queries get their label", out)
+        self.assertIn("planned", out)
+        html = self.check_report(self.path("knear-demo.html"), 10 * 11)
+        self.assertEqual(html.count("data:image/png;base64,iVBORw0KGgo"), 10 * 11)
+
+    def test_without_labels(self):
+        self.make_images()
+        for name in ("train", "t10k"):
+            os.remove(self.path(f"data/fashion-mnist/{name}-labels-idx1-ubyte.gz"))
+        self.assertNotIn("label", self.ok("demo", "--data", "data", "--report", "r.html"))
+        self.check_report(self.path("r.html"), 8 * 11)
+
+    def test_sift(self):
+        source = random.Random(4)
+        os.makedirs(self.path("data/sift"))
+        for name, count in (("base", 200), ("queries", 30)):
+            rows = [[source.randrange(256) for _ in range(128)] for _ in range(count)]
+            write_vecs(self.path(f"data/sift/{name}.bvecs"), rows, "B")
+        self.environment["KNEAR_DATA"] = self.path("data")
+        self.assertIn("SIFT", self.ok("demo", "--report", "sift.html", "--threads", 1))
+        self.check_report(self.path("sift.html"), 8 * 11)
+        self.ok("demo", "--base", "data/sift/base.bvecs", "--queries", "data/sift/queries.bvecs",
+                "--report", "again.html")
+
+    def test_errors(self):
+        os.makedirs(self.path("empty"))
+        self.fails(1, "demo", "--data", "empty", says="empty")
+        self.make_images()
+        self.fails(1, "demo", "--data", "data", "--report", "none/r.html", says="none/r.html")
+        labels = self.path("data/fashion-mnist/train-labels-idx1-ubyte.gz")
+        write_idx(labels, [1] * 399, (399,))
+        self.fails(1, "demo", "--data", "data", says="399 labels")
+        write_idx(labels, [1] * 390, (400,))
+        self.fails(1, "demo", "--data", "data", says="labels")
+        write_idx(labels, [11] * 400, (400,))
+        self.fails(1, "demo", "--data", "data", says="11")
+        self.fails(1, "demo", "--base", "base.bvecs", "--queries", "queries.bvecs",
+                   says="12 columns")
+
+
+if __name__ == "__main__":
+    KNEAR = os.path.abspath(sys.argv.pop(1))
+    unittest.main()

@@ -1,0 +1,91 @@
+// The measured peaks on every level of this machine: that they are rates at all, and stand in the
+// relations that the instructions force. No figure is asserted: the machine may be shared and slow.
+#include "knear/cost/peaks.hpp"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cmath>
+#include <string>
+
+#include "knear/core/error.hpp"
+
+namespace knear {
+namespace {
+
+class Peaks : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if (const char* forced = getenv("KNEAR_ISA")) before_ = forced;
+    setenv("KNEAR_ISA", std::string(name_of(GetParam())).c_str(), 1);
+  }
+  void TearDown() override {
+    if (before_.empty())
+      unsetenv("KNEAR_ISA");
+    else
+      setenv("KNEAR_ISA", before_.c_str(), 1);
+  }
+
+ private:
+  std::string before_;
+};
+
+TEST_P(Peaks, AreFinitePositiveAndOrdered) {
+  const MachinePeaks peaks = measure_peaks(1, 0.2);
+  EXPECT_EQ(peaks.isa, GetParam());
+  EXPECT_EQ(peaks.threads, 1);
+  for (double rate : {peaks.fp32_flops, peaks.int16_ops, peaks.int8_ops, peaks.cop_per_second,
+                      peaks.memory_bytes_per_second}) {
+    EXPECT_TRUE(std::isfinite(rate));
+    EXPECT_GT(rate, 1e7);  // slower than any machine that runs this test
+    EXPECT_LT(rate, 1e14);
+  }
+  const bool bf16 = GetParam() == Isa::avx512_vnni && __builtin_cpu_supports("avx512bf16");
+  EXPECT_EQ(std::isnan(peaks.bf16_flops), !bf16);
+  if (GetParam() == Isa::avx512_vnni) {
+    // Same pipes, twice and four times the products per instruction; 1.2 for a noisy neighbour.
+    EXPECT_GT(peaks.int16_ops, 1.2 * peaks.fp32_flops);
+    EXPECT_GT(peaks.int8_ops, 1.2 * peaks.int16_ops);
+  }
+  if (bf16) {
+    EXPECT_GT(peaks.bf16_flops, 0.8 * peaks.fp32_flops);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, Peaks, testing::ValuesIn(available_isas()),
+                         [](const auto& level) { return std::string(name_of(level.param)); });
+
+TEST(MeasurePeaks, SeveralThreadsAtOnce) {
+  const MachinePeaks peaks = measure_peaks(3, 0.1);  // more than some machines have cores
+  EXPECT_EQ(peaks.threads, 3);
+  EXPECT_GT(peaks.fp32_flops, 1e7);
+  EXPECT_GT(peaks.memory_bytes_per_second, 1e7);
+}
+
+TEST(MeasurePeaks, RefusesWhatItCannotDo) {
+  EXPECT_THROW(measure_peaks(-1, 1), InvalidArgument);
+  EXPECT_THROW(measure_peaks(1, 0), InvalidArgument);
+  EXPECT_THROW(measure_peaks(1, -1), InvalidArgument);
+  EXPECT_THROW(measure_peaks(1, std::nan("")), InvalidArgument);
+  EXPECT_THROW(measure_peaks(1, 1e9), InvalidArgument);
+}
+
+TEST(EstimatedPeaks, GrowWithTheLevelAndTheThreads) {
+  const MachinePeaks vnni = estimated_peaks(Isa::avx512_vnni, 2);
+  EXPECT_DOUBLE_EQ(vnni.fp32_flops, 320e9);  // 2.5 GHz * 2 threads * 2 pipes * 16 lanes * 2
+  EXPECT_DOUBLE_EQ(vnni.int8_ops, 4 * vnni.fp32_flops);
+  EXPECT_DOUBLE_EQ(vnni.int16_ops, 2 * vnni.fp32_flops);
+  EXPECT_TRUE(std::isnan(vnni.bf16_flops));
+  MachinePeaks last = estimated_peaks(Isa::scalar, 2);
+  for (Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_vnni}) {
+    const MachinePeaks next = estimated_peaks(isa, 2);
+    EXPECT_GE(next.fp32_flops, last.fp32_flops);
+    EXPECT_GT(next.int8_ops, last.int8_ops);
+    last = next;
+  }
+  EXPECT_DOUBLE_EQ(estimated_peaks(Isa::avx2, 8).fp32_flops,
+                   8 * estimated_peaks(Isa::avx2, 1).fp32_flops);
+}
+
+}  // namespace
+}  // namespace knear

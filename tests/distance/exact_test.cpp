@@ -1,0 +1,101 @@
+// ExactDistance gives the bits of reference_distance at every level, for every pair of types,
+// metrics and dimensions around the edges of the sixteen lanes; and the reference is what it says.
+#include "knear/distance/exact.hpp"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <vector>
+
+#include "knear/core/random.hpp"
+#include "knear/distance/reference.hpp"
+
+namespace knear {
+namespace {
+
+constexpr Metric metrics[] = {Metric::l2, Metric::ip, Metric::cosine};
+
+// Random elements of the type; floats spread over 12 powers of ten, some zero and denormal.
+AnyMatrix random_matrix(ElementType type, std::int64_t rows, std::int64_t cols,
+                        std::uint64_t seed) {
+  AnyMatrix out(type, rows, cols);
+  Random random(seed);
+  for (std::int64_t i = 0; i < rows * cols; ++i) {
+    const std::uint64_t r = random.next();
+    float x = static_cast<float>((random.uniform() - 0.5) * std::pow(10.0, double(r % 13) - 6));
+    if (r % 97 == 0) x = 0;
+    if (r % 101 == 0) x = 1e-42f;
+    void* p = out.row(0);
+    switch (type) {
+      case ElementType::f32:
+        static_cast<float*>(p)[i] = x;
+        break;
+      case ElementType::f16:
+        static_cast<f16*>(p)[i] = to_f16(x / 100);
+        break;
+      case ElementType::bf16:
+        static_cast<bf16*>(p)[i] = to_bf16(x);
+        break;
+      default:
+        static_cast<std::uint8_t*>(p)[i] = std::uint8_t(r >> 20);
+    }
+  }
+  return out;
+}
+
+TEST(Exact, SameBitsAsReferenceAtEveryLevel) {
+  for (ElementType qt : all_element_types)
+    for (ElementType bt : all_element_types)
+      for (std::int64_t dim : {1, 2, 15, 16, 17, 31, 32, 33, 100, 257}) {
+        const AnyMatrix queries = random_matrix(qt, 2, dim, 1), base = random_matrix(bt, 3, dim, 2);
+        for (Metric metric : metrics)
+          for (Isa isa : available_isas()) {
+            ExactDistance measure(metric, bt, isa);
+            measure.set_query(queries, 1);
+            for (int row = 0; row < 3; ++row) {
+              const double expected = visit(queries.view(), [&](auto x) {
+                return visit(base.view(), [&](auto y) {
+                  return order_key(metric, reference_distance(metric, x.row(1), y.row(row), dim));
+                });
+              });
+              const double got = measure.key(base.view().row(row));
+              ASSERT_EQ(std::bit_cast<std::uint64_t>(got), std::bit_cast<std::uint64_t>(expected))
+                  << name_of(qt) << ' ' << name_of(bt) << ' ' << dim << ' ' << name_of(metric)
+                  << ' ' << name_of(isa) << ' ' << got << ' ' << expected;
+            }
+          }
+      }
+}
+
+TEST(Exact, ReferenceIsTheDocumentedOrderOfSums) {
+  // 1 and 17 terms of very different size: the seventeenth joins the first before the tree.
+  std::vector<float> x(17, 0.0f), y(17, 0.0f);
+  x[0] = 1e8f, x[16] = 1.0f, x[1] = -1e8f;
+  // l2: s_0 = 1e16 + 1 (rounds to 1e16 in double), s_1 = 1e16.
+  EXPECT_EQ(reference_distance(Metric::l2, x.data(), y.data(), 17), 2e16);
+  const std::vector<float> ones(17, 1.0f);
+  EXPECT_EQ(reference_distance(Metric::ip, ones.data(), ones.data(), 17), 17.0);
+  EXPECT_EQ(reference_distance(Metric::cosine, x.data(), y.data(), 17), 1.0);
+  EXPECT_EQ(reference_distance(Metric::cosine, ones.data(), ones.data(), 17), 0.0);
+}
+
+TEST(Exact, ReferenceKnnOrdersByDistanceThenIdAndPads) {
+  Matrix<float> base(4, 1), query(1, 1);
+  base.row(0)[0] = 3, base.row(1)[0] = 1, base.row(2)[0] = -1, base.row(3)[0] = 0;
+  const Neighbors near = reference_knn(query.view(), base.view(), 6, Metric::l2);
+  const Id ids[] = {3, 1, 2, 0, no_id, no_id};
+  const float distances[] = {0, 1, 1, 9, INFINITY, INFINITY};
+  for (int j = 0; j < 6; ++j) {
+    EXPECT_EQ(near.ids.row(0)[j], ids[j]);
+    EXPECT_EQ(near.distances.row(0)[j], distances[j]);
+  }
+  query.row(0)[0] = 1;
+  const Neighbors product = reference_knn(query.view(), base.view(), 5, Metric::ip);
+  EXPECT_EQ(product.ids.row(0)[0], 0);
+  EXPECT_EQ(product.distances.row(0)[0], 3);
+  EXPECT_EQ(product.distances.row(0)[4], -INFINITY);
+}
+
+}  // namespace
+}  // namespace knear

@@ -1,0 +1,159 @@
+// AtomicFile: the new file whole, or the old one untouched and nothing beside it.
+#include "knear/io/atomic_file.hpp"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <stdexcept>
+
+#include "knear/core/matrix.hpp"
+#include "knear/io/vectors.hpp"
+#include "tests/io/files.hpp"
+
+namespace knear::io {
+namespace {
+
+class AtomicFiles : public FileTest {
+ protected:
+  void write_atomically(const std::string& name, const std::string& bytes) const {
+    AtomicFile file(path(name));
+    file.write(bytes.data(), bytes.size());
+    file.commit();
+  }
+  int mode(const std::string& name) const {
+    struct stat status;
+    return stat(path(name).c_str(), &status) == 0 ? status.st_mode & 07777 : -1;
+  }
+};
+
+TEST_F(AtomicFiles, CommitPutsTheFileInPlace) {
+  for (const std::size_t size : {0u, 1u, 1u << 20, (1u << 20) + 1, 5u << 20}) {
+    const std::string bytes(size, 'x');
+    write_atomically("a", bytes);
+    EXPECT_EQ(read("a"), bytes);
+    EXPECT_EQ(file_count(), 1);
+  }
+}
+
+TEST_F(AtomicFiles, ManySmallWritesArriveInOrder) {
+  std::string expected;
+  AtomicFile file(path("a"));
+  for (int i = 0; i < 300000; ++i) {
+    const std::string part = raw(i) + std::string(size_t(i % 7), 'x');
+    file.write(part.data(), part.size());
+    expected += part;
+  }
+  file.commit();
+  EXPECT_EQ(read("a"), expected);
+}
+
+TEST_F(AtomicFiles, NothingIsSeenBeforeCommitAndNothingIsLeftWithoutIt) {
+  write("a", "old");
+  try {
+    AtomicFile file(path("a"));
+    const std::string bytes(3 << 20, 'x');
+    file.write(bytes.data(), bytes.size());
+    EXPECT_EQ(read("a"), "old");
+    throw std::runtime_error("the writer failed");
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_EQ(read("a"), "old");
+  EXPECT_EQ(file_count(), 1);
+}
+
+TEST_F(AtomicFiles, AWriterThatThrowsLeavesTheOldFile) {
+  Matrix<Id> ids(100, 2);
+  ids.row(99)[1] = std::int64_t{1} << 40;  // found out at the very end
+  write("a.ivecs", "old");
+  EXPECT_THROW(write_ids(path("a.ivecs"), ids), InvalidArgument);
+  EXPECT_EQ(read("a.ivecs"), "old");
+  EXPECT_EQ(file_count(), 1);
+}
+
+TEST_F(AtomicFiles, AKilledProcessLeavesTheOldFileWhole) {
+  write("a", "old");
+  const pid_t child = fork();
+  if (child == 0) {
+    AtomicFile file(path("a"));
+    const std::string bytes(3 << 20, 'x');
+    file.write(bytes.data(), bytes.size());
+    raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(read("a"), "old");
+}
+
+TEST_F(AtomicFiles, PermissionsAreKeptOrThoseOfTheUmask) {
+  const mode_t mask = umask(027);
+  write_atomically("new", "x");
+  umask(mask);
+  EXPECT_EQ(mode("new"), 0640);
+  write("old", "x");
+  chmod(path("old").c_str(), 0604);
+  write_atomically("old", "y");
+  EXPECT_EQ(mode("old"), 0604);
+}
+
+TEST_F(AtomicFiles, ASymbolicLinkStaysOne) {
+  std::filesystem::create_directory(path("folder"));
+  write("folder/target", "old");
+  std::filesystem::create_symlink("folder/target", path("link"));
+  write_atomically("link", "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(path("link")));
+  EXPECT_EQ(read("folder/target"), "new");
+}
+
+TEST_F(AtomicFiles, RelativePathsAreTakenFromTheCurrentFolder) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_);
+  AtomicFile file("a");
+  file.write("x", 1);
+  file.commit();
+  std::filesystem::current_path(before);
+  EXPECT_EQ(read("a"), "x");
+}
+
+TEST_F(AtomicFiles, WhatIsNoPlainFileIsNotReplaced) {
+  expect_error<IoError>([] { AtomicFile file("/dev/null"); }, "is not a regular file");
+  expect_error<IoError>([&] { AtomicFile file(folder_.string()); }, "is a directory");
+  expect_error<IoError>([&] { AtomicFile file(path("none/a")); }, "No such file");
+  expect_error<IoError>([] { AtomicFile file(""); }, "No such file");
+  expect_error<IoError>([&] { AtomicFile file(path("none/")); }, "directory");
+}
+
+TEST_F(AtomicFiles, NoPermission) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may write everything";
+  write("a", "old");
+  chmod(path("a").c_str(), 0400);
+  expect_error<IoError>([&] { AtomicFile file(path("a")); }, "Permission denied");
+}
+
+// A limit on the size of files stands in for a full disk: write() fails in the middle of the data.
+TEST_F(AtomicFiles, AFullDiskIsAnErrorAndLeavesTheOldFile) {
+  write("a.npy", "old");
+  void (*const handler)(int) = signal(SIGXFSZ, SIG_IGN);
+  rlimit old;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+  rlimit small = old;
+  small.rlim_cur = 2 << 20;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  std::string message;
+  try {
+    write_vectors(path("a.npy"), AnyMatrix(ElementType::f32, 1000, 1000));
+  } catch (const IoError& error) {
+    message = error.what();
+  }
+  setrlimit(RLIMIT_FSIZE, &old);
+  signal(SIGXFSZ, handler);
+  EXPECT_EQ(message, fmt::format("cannot write '{}': File too large", path("a.npy")));
+  EXPECT_EQ(read("a.npy"), "old");
+  EXPECT_EQ(file_count(), 1);
+}
+
+}  // namespace
+}  // namespace knear::io

@@ -1,0 +1,480 @@
+// knn() and ExactSearcher give the answer of reference_knn, to the bit: random shapes and types,
+// every level, every first pass, any threads and batches, and data made to be nasty.
+#include "knear/knn/knn.hpp"
+
+#include <gtest/gtest.h>
+
+#include <xmmintrin.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/random.hpp"
+#include "knear/distance/reference.hpp"
+
+namespace knear {
+namespace {
+
+constexpr Metric metrics[] = {Metric::l2, Metric::ip, Metric::cosine};
+constexpr FirstPass certified[] = {FirstPass::int8, FirstPass::int16, FirstPass::fp32};
+
+// Forces a level for a scope.
+class ForcedIsa {
+ public:
+  explicit ForcedIsa(Isa isa) { setenv("KNEAR_ISA", std::string(name_of(isa)).c_str(), 1); }
+  ~ForcedIsa() { unsetenv("KNEAR_ISA"); }
+};
+
+double gaussian(Random& random) {
+  return std::sqrt(-2 * std::log(1 - random.uniform())) *
+         std::cos(6.283185307179586 * random.uniform());
+}
+
+void set(AnyMatrix& m, std::int64_t i, double value) {
+  switch (m.type()) {
+    case ElementType::f32:
+      static_cast<float*>(m.row(0))[i] = static_cast<float>(value);
+      break;
+    case ElementType::f16:
+      static_cast<f16*>(m.row(0))[i] = to_f16(static_cast<float>(value));
+      break;
+    case ElementType::bf16:
+      static_cast<bf16*>(m.row(0))[i] = to_bf16(static_cast<float>(value));
+      break;
+    case ElementType::u8:
+      static_cast<std::uint8_t*>(m.row(0))[i] =
+          std::uint8_t(std::clamp(std::lround(value), 0l, 255l));
+      break;
+    case ElementType::i8:
+      static_cast<std::int8_t*>(m.row(0))[i] =
+          std::int8_t(std::clamp(std::lround(value), -128l, 127l));
+  }
+}
+
+template <class F>
+AnyMatrix make(ElementType type, std::int64_t rows, std::int64_t cols, F value) {
+  AnyMatrix out(type, rows, cols);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < cols; ++c) set(out, r * cols + c, value(r, c));
+  return out;
+}
+
+AnyMatrix gaussians(std::int64_t rows, std::int64_t cols, std::uint64_t seed, double scale = 1,
+                    double offset = 0) {
+  Random random(seed);
+  return make(ElementType::f32, rows, cols,
+              [&](auto, auto) { return gaussian(random) * scale + offset; });
+}
+
+::testing::AssertionResult same(const Neighbors& got, const Neighbors& expected) {
+  if (got.ids.rows() != expected.ids.rows() || got.ids.cols() != expected.ids.cols())
+    return ::testing::AssertionFailure() << "shapes differ";
+  for (std::int64_t q = 0; q < got.ids.rows(); ++q)
+    for (std::int64_t j = 0; j < got.ids.cols(); ++j)
+      if (got.ids.row(q)[j] != expected.ids.row(q)[j] ||
+          std::bit_cast<std::uint32_t>(got.distances.row(q)[j]) !=
+              std::bit_cast<std::uint32_t>(expected.distances.row(q)[j]))
+        return ::testing::AssertionFailure()
+               << "query " << q << " place " << j << ": id " << got.ids.row(q)[j] << " distance "
+               << got.distances.row(q)[j] << ", expected id " << expected.ids.row(q)[j]
+               << " distance " << expected.distances.row(q)[j];
+  return ::testing::AssertionSuccess();
+}
+
+// Compares with the reference: automatic at every level, and every first pass forced.
+void check_all(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, Metric metric,
+               const std::string& what) {
+  SCOPED_TRACE(what + " " + std::string(name_of(metric)) + " n=" + std::to_string(base.rows()) +
+               " d=" + std::to_string(base.cols()) + " q=" + std::to_string(queries.rows()) +
+               " k=" + std::to_string(k));
+  const Neighbors expected = reference_knn(queries, base, k, metric);
+  for (Isa isa : available_isas()) {
+    ForcedIsa forced(isa);
+    SCOPED_TRACE(name_of(isa));
+    EXPECT_TRUE(same(knn(queries, base, k, {.metric = metric}), expected)) << "automatic";
+    for (FirstPass pass : certified)
+      EXPECT_TRUE(same(knn(queries, base, k, {.metric = metric, .first_pass = pass}), expected))
+          << name_of(pass);
+  }
+  EXPECT_TRUE(
+      same(knn(queries, base, k, {.metric = metric, .first_pass = FirstPass::direct}), expected))
+      << "direct";
+}
+
+TEST(Knn, RandomShapesTypesAndMetricsAtEveryLevel) {
+  for (int round = 0; round < 60; ++round) {
+    Random random(1000 + round);
+    const std::int64_t dim = round % 4 == 0   ? 1 + random.below(8)
+                             : round % 4 == 1 ? 1 + random.below(70)
+                             : round % 4 == 2 ? 1 + random.below(300)
+                                              : 1 + random.below(2000);
+    const std::int64_t n = 1 + random.below(dim > 300 ? 600 : 3000), q = 1 + random.below(40);
+    const std::int64_t k = random.below(4) == 0 ? 1 + random.below(n + 10)
+                                                : 1 + random.below(std::min<std::int64_t>(n, 20));
+    const ElementType bt = all_element_types[random.below(5)],
+                      qt = all_element_types[random.below(5)];
+    const double scale = round % 3 == 0 ? 60 : std::pow(10.0, random.uniform() * 4 - 2);
+    const double step = round % 3 == 0 ? 20 : 0;  // whole multiples: ties everywhere
+    const auto value = [&](auto, auto) {
+      const double x = gaussian(random) * scale + (round % 5 == 0 ? 100 : 0);
+      return step ? std::round(x / step) * step : x;
+    };
+    const AnyMatrix base = make(bt, n, dim, value), queries = make(qt, q, dim, value);
+    check_all(queries, base, k, metrics[round % 3],
+              "seed " + std::to_string(1000 + round) + " base " + std::string(name_of(bt)) +
+                  " queries " + std::string(name_of(qt)));
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Knn, WholeNumbersOfEveryRangeAreExactIntegers) {
+  struct Range {
+    int low, high;
+  };
+  for (Range b : {Range{0, 255}, Range{-128, 127}, Range{0, 1}})
+    for (Range x : {Range{0, 255}, Range{-128, 127}, Range{0, 3}})
+      for (std::int64_t dim : {1, 3, 4, 5, 31, 128, 500}) {
+        Random random(dim);
+        const auto draw = [&](Range r) {
+          return
+              [&random, r](auto, auto) { return r.low + double(random.below(r.high - r.low + 1)); };
+        };
+        const AnyMatrix base = make(ElementType::f32, 700, dim, draw(b));
+        const AnyMatrix queries = make(ElementType::f32, 13, dim, draw(x));
+        for (Metric metric : {Metric::l2, Metric::ip}) {
+          const Neighbors expected = reference_knn(queries, base, 12, metric);
+          for (Isa isa : available_isas()) {
+            ForcedIsa forced(isa);
+            KnnReport report;
+            EXPECT_TRUE(same(knn(queries, base, 12, {.metric = metric}, &report), expected))
+                << dim << ' ' << b.low << ' ' << x.low << ' ' << name_of(isa);
+            EXPECT_EQ(report.first_pass, "integer");
+          }
+        }
+      }
+}
+
+TEST(Knn, ExtremeIntegersAtTheLargestDimension) {
+  // Every product at its largest: what int32 must hold for d = 65,536, and 64-bit keys.
+  for (std::int64_t dim : {33000, 33100, 65536}) {
+    const std::int64_t n = 300;
+    Random random(5);
+    const AnyMatrix base = make(ElementType::u8, n, dim, [&](std::int64_t r, auto c) {
+      return r % 3 == 0 ? 0.0 : r % 3 == 1 ? 255.0 : c % 2 ? 255.0 : double(random.below(256));
+    });
+    const AnyMatrix queries = make(ElementType::u8, 6, dim, [&](std::int64_t r, auto c) {
+      return r == 0 ? 0.0 : r == 1 ? 255.0 : c % 2 ? 0.0 : double(random.below(256));
+    });
+    for (Metric metric : {Metric::l2, Metric::ip}) {
+      const Neighbors expected = reference_knn(queries, base, 20, metric);
+      for (Isa isa : available_isas()) {
+        ForcedIsa forced(isa);
+        EXPECT_TRUE(same(knn(queries, base, 20, {.metric = metric}), expected))
+            << dim << ' ' << name_of(metric) << ' ' << name_of(isa);
+      }
+    }
+  }
+}
+
+TEST(Knn, SameBitsForAnyThreadsBatchesLevelAndSplit) {
+  const AnyMatrix floats = gaussians(1800, 33, 1), float_queries = gaussians(60, 33, 2);
+  Random random(3);
+  const auto byte = [&](auto, auto) { return double(random.below(40)); };
+  const AnyMatrix bytes = make(ElementType::u8, 1800, 33, byte);
+  const AnyMatrix byte_queries = make(ElementType::u8, 60, 33, byte);
+  const AnyMatrixView pairs[][2] = {{floats.view(), float_queries.view()},
+                                    {bytes.view(), byte_queries.view()}};
+  for (Metric metric : metrics)
+    for (const auto& [base, queries] : pairs) {
+      const Neighbors expected = reference_knn(queries, base, 10, metric);
+      for (Isa isa : available_isas()) {
+        ForcedIsa forced(isa);
+        for (int threads : {1, 2, 7})
+          for (std::int64_t batch : {1, 2, 5, 13, 60}) {
+            const ExactSearcher searcher(base, {.metric = metric, .threads = threads});
+            for (std::int64_t at = 0; at < queries.rows(); at += batch) {
+              const std::int64_t end = std::min(queries.rows(), at + batch);
+              const Neighbors part = searcher.search(queries.rows(at, end), 10,
+                                                     {.metric = metric, .threads = threads});
+              for (std::int64_t q = at; q < end; ++q)
+                for (int j = 0; j < 10; ++j) {
+                  ASSERT_EQ(part.ids.row(q - at)[j], expected.ids.row(q)[j])
+                      << name_of(metric) << ' ' << name_of(isa) << " threads " << threads
+                      << " batch " << batch << " query " << q;
+                  ASSERT_EQ(std::bit_cast<std::uint32_t>(part.distances.row(q - at)[j]),
+                            std::bit_cast<std::uint32_t>(expected.distances.row(q)[j]));
+                }
+            }
+          }
+      }
+    }
+}
+
+TEST(Knn, MemoryBudgetSplitsTheBaseOrSaysWhatItNeeds) {
+  const AnyMatrix base = gaussians(60000, 64, 7), queries = gaussians(20, 64, 8);
+  const Neighbors expected = reference_knn(queries, base, 10, Metric::l2);
+  KnnReport report;
+  EXPECT_TRUE(same(knn(queries, base, 10, {.memory = 4 << 20}, &report), expected));
+  EXPECT_GT(report.chunks, 1);
+  EXPECT_LE(report.memory_bytes, 4 << 20);
+  EXPECT_THROW(knn(queries, base, 10, {.memory = 100000}), MemoryBudgetError);
+  // Where the bound is useless no wider form is made than fits, and few candidates wait.
+  Random random(9);
+  const auto value = [&](std::int64_t r, auto) {
+    return (r % 2 ? 1e2 : -1e2) + gaussian(random) * 1e-3;
+  };
+  const AnyMatrix close = make(ElementType::f32, 30000, 64, value);
+  const AnyMatrix close_queries = make(ElementType::f32, 40, 64, value);
+  const std::int64_t budget = 5 << 20;
+  EXPECT_TRUE(same(knn(close_queries, close, 10, {.memory = budget}, &report),
+                   reference_knn(close_queries, close, 10, Metric::l2)));
+  EXPECT_LE(report.memory_bytes, budget)
+      << report.first_pass << " in " << report.chunks << " parts";
+  // Whole numbers take a byte each.
+  const AnyMatrix bytes =
+      make(ElementType::u8, 60000, 64, [&](auto, auto) { return double(random.below(256)); });
+  knn(bytes.view().rows(0, 20), bytes, 10, {.memory = 8 << 20}, &report);
+  EXPECT_EQ(report.chunks, 1);
+  knn(bytes.view().rows(0, 20), bytes, 10, {.memory = 3 << 20, .first_pass = FirstPass::direct},
+      &report);
+  EXPECT_EQ(report.chunks, 1);
+}
+
+// ---- data made to be nasty ----------------------------------------------------------------------
+
+TEST(KnnNasty, AllVectorsEqual) {
+  const AnyMatrix base =
+      make(ElementType::f32, 9000, 20, [](auto, auto c) { return 0.1 * c + 0.3; });
+  const AnyMatrix queries = gaussians(30, 20, 1);
+  for (Metric metric : metrics) check_all(queries, base, 10, metric, "all equal");
+  check_all(base.view().rows(0, 14), base, 10, Metric::l2, "queries equal too");
+}
+
+TEST(KnnNasty, ThousandsOfDuplicates) {
+  Random random(4);
+  const AnyMatrix kinds = gaussians(5, 24, 5);
+  const AnyMatrix base = make(ElementType::f32, 8000, 24, [&](std::int64_t r, std::int64_t c) {
+    return static_cast<const float*>(kinds.view().row(r * 7 % 11 % 5))[c];
+  });
+  const AnyMatrix queries = gaussians(26, 24, 6);
+  for (Metric metric : metrics) check_all(queries, base, 15, metric, "duplicates");
+}
+
+TEST(KnnNasty, OneHugeOutlier) {
+  const AnyMatrix base = [&] {
+    Random random(9);
+    return make(ElementType::f32, 3000, 48,
+                [&](std::int64_t r, auto) { return gaussian(random) * (r == 1234 ? 1e15 : 1); });
+  }();
+  for (Metric metric : metrics) check_all(gaussians(20, 48, 10), base, 10, metric, "outlier");
+}
+
+TEST(KnnNasty, NormsFromTinyToHuge) {
+  for (double decades : {30.0, 70.0}) {
+    Random random(11);
+    std::vector<double> scale(3000);
+    for (double& s : scale) s = std::pow(10.0, (random.uniform() - 0.5) * decades);
+    const auto value = [&](std::int64_t r, auto) { return gaussian(random) * scale[r]; };
+    const AnyMatrix base = make(ElementType::f32, 3000, 40, value);
+    const AnyMatrix queries = make(ElementType::f32, 25, 40, value);
+    for (Metric metric : metrics) check_all(queries, base, 10, metric, "norms");
+  }
+}
+
+TEST(KnnNasty, LargestFloats) {
+  Random random(12);
+  const auto value = [&](auto, auto) {
+    return (random.uniform() - 0.5) * 2 * std::numeric_limits<float>::max();
+  };
+  const AnyMatrix base = make(ElementType::f32, 1000, 17, value);
+  const AnyMatrix queries = make(ElementType::f32, 13, 17, value);
+  for (Metric metric : metrics) check_all(queries, base, 5, metric, "largest floats");
+}
+
+TEST(KnnNasty, SmallDifferencesOnALargeOffset) {
+  // The expanded form loses everything here; 1e6 has a spacing of 1/16 in float.
+  Random random(13);
+  const auto value = [&](auto, auto) { return 1e6 + gaussian(random) * 0.2; };
+  const AnyMatrix base = make(ElementType::f32, 4000, 32, value);
+  const AnyMatrix queries = make(ElementType::f32, 20, 32, value);
+  for (Metric metric : metrics) check_all(queries, base, 10, metric, "offset");
+  const auto fine = [&](auto, auto) { return 1e4 + gaussian(random) * 1e-3; };
+  const AnyMatrix base2 = make(ElementType::f32, 4000, 32, fine);
+  check_all(make(ElementType::f32, 20, 32, fine), base2, 10, Metric::l2, "fine offset");
+}
+
+TEST(KnnNasty, TwoFarClustersOfCloseRows) {
+  // No single centre helps: the first pass must give up, and the answer must not care.
+  Random random(14);
+  const auto value = [&](std::int64_t r, auto) {
+    return (r % 2 ? 1e3 : -1e3) + gaussian(random) * 1e-2;
+  };
+  const AnyMatrix base = make(ElementType::f32, 6000, 40, value);
+  const AnyMatrix queries = make(ElementType::f32, 30, 40, value);
+  for (Metric metric : metrics) check_all(queries, base, 10, metric, "two clusters");
+}
+
+TEST(KnnNasty, Denormals) {
+  Random random(15);
+  const auto value = [&](auto, auto) { return gaussian(random) * 1e-42; };
+  const AnyMatrix base = make(ElementType::f32, 2000, 24, value);
+  const AnyMatrix queries = make(ElementType::f32, 20, 24, value);
+  for (Metric metric : metrics) check_all(queries, base, 10, metric, "denormals");
+}
+
+TEST(KnnNasty, BaseSortedByDistanceBothWays) {
+  const AnyMatrix queries = make(ElementType::f32, 13, 16, [](auto, auto) { return 0.0; });
+  for (int direction : {1, -1}) {
+    const AnyMatrix base = make(ElementType::f32, 7000, 16, [&](std::int64_t r, std::int64_t c) {
+      return (direction > 0 ? r + 1 : 7001 - r) * 0.001 * (c + 1.1);
+    });
+    for (Metric metric : metrics) check_all(queries, base, 10, metric, "sorted");
+    check_all(gaussians(14, 16, 3), base, 10, Metric::l2, "sorted, other queries");
+  }
+}
+
+TEST(KnnNasty, ClustersOfNearDuplicates) {
+  Random random(16);
+  const AnyMatrix centres = gaussians(8, 40, 17);
+  const auto value = [&](std::int64_t r, std::int64_t c) {
+    return static_cast<const float*>(centres.view().row(r % 8))[c] + 1e-5 * gaussian(random);
+  };
+  const AnyMatrix base = make(ElementType::f32, 6000, 40, value);
+  const AnyMatrix queries = make(ElementType::f32, 25, 40, value);
+  for (Metric metric : metrics) check_all(queries, base, 10, metric, "near-duplicates");
+}
+
+TEST(KnnNasty, ZeroVectorsAndEmptySides) {
+  AnyMatrix base = gaussians(2000, 12, 18), queries = gaussians(9, 12, 19);
+  for (std::int64_t c = 0; c < 12; ++c) set(base, 7 * 12 + c, 0), set(queries, 3 * 12 + c, 0);
+  for (Metric metric : metrics) check_all(queries, base, 10, metric, "zeros");
+  for (Metric metric : metrics) {
+    EXPECT_EQ(knn(queries.view().rows(0, 0), base, 3, {.metric = metric}).ids.rows(), 0);
+    const Neighbors none = knn(queries, base.view().rows(0, 0), 2, {.metric = metric});
+    EXPECT_EQ(none.ids.row(8)[1], no_id);
+    EXPECT_EQ(none.distances.row(8)[1], no_distance(metric));
+  }
+}
+
+TEST(KnnNasty, OneHotRowsTieEverywhere) {
+  const AnyMatrix base =
+      make(ElementType::f32, 600, 600, [](auto r, auto c) { return r == c ? 0.37 : 0.0; });
+  check_all(base.view().rows(5, 30), base, 10, Metric::l2, "one-hot");
+  check_all(base.view().rows(5, 30), base, 10, Metric::ip, "one-hot");
+}
+
+TEST(KnnNasty, BoundsThatPruneNothingAreGivenUp) {
+  // Many queries, so that the probe of the ladder runs as well.
+  Random random(21);
+  const auto value = [&](std::int64_t r, auto) {
+    return (r % 2 ? 1e2 : -1e2) + gaussian(random) * 1e-3;
+  };
+  const AnyMatrix base = make(ElementType::f32, 20000, 24, value);
+  const AnyMatrix queries = make(ElementType::f32, 1000, 24, value);
+  KnnReport report;
+  const Neighbors got = knn(queries, base, 5, {}, &report);
+  const Neighbors expected = reference_knn(queries, base, 5, Metric::l2);
+  EXPECT_TRUE(same(got, expected));
+  if (active_isa() == Isa::avx512_vnni) {
+    EXPECT_GT(report.fallback_queries, 0);
+  }
+}
+
+// ---- errors -------------------------------------------------------------------------------------
+
+template <class Exception, class F>
+void expect_error(F f, const std::string& text) {
+  try {
+    f();
+  } catch (const Exception& error) {
+    EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+    return;
+  } catch (const std::exception& error) {
+    FAIL() << "another error: " << error.what();
+  }
+  FAIL() << "no error; expected one that says: " << text;
+}
+
+TEST(KnnErrors, NameTheArgumentAndTheValues) {
+  AnyMatrix base = gaussians(50, 6, 1), queries = gaussians(4, 6, 2), wide = gaussians(4, 7, 2);
+  expect_error<InvalidArgument>([&] { knn(queries, base, 0); }, "k must be at least 1, but is 0");
+  expect_error<ShapeMismatch>([&] { knn(wide, base, 1); }, "queries have 7 columns, base has 6");
+  expect_error<InvalidArgument>([&] { knn(queries, base, 1, {.threads = -3}); }, "-3");
+  expect_error<InvalidArgument>([&] { knn(queries, base, 1, {.first_pass = FirstPass::integer}); },
+                                "first_pass is integer");
+  set(queries, 2 * 6 + 4, NAN);
+  expect_error<InvalidArgument>([&] { knn(queries, base, 1); },
+                                "queries must be finite, but row 2 column 4 is nan");
+  set(base, 49 * 6, INFINITY);
+  expect_error<InvalidArgument>([&] { ExactSearcher(base, {}); },
+                                "base must be finite, but row 49 column 0 is inf");
+  const AnyMatrix none(ElementType::f32, 3, 0), vast(ElementType::u8, 1, 65537);
+  expect_error<InvalidArgument>([&] { knn(none, none, 1); }, "between 1 and 65536 columns");
+  expect_error<InvalidArgument>([&] { knn(vast, vast, 1); }, "has 65537");
+  const AnyMatrix fine = gaussians(50, 6, 1);
+  const ExactSearcher searcher(fine, {.metric = Metric::ip});
+  expect_error<InvalidArgument>([&] { searcher.search(fine, 1, {}); }, "metric is l2");
+}
+
+TEST(Knn, TheCallersFloatModeChangesNothing) {
+  const AnyMatrix base = gaussians(1000, 8, 1);
+  for (double size : {1e-40, 1e-20}) {
+    const AnyMatrix queries = gaussians(20, 8, 2, size), tiny = gaussians(1000, 8, 3, size);
+    for (Metric metric : metrics)
+      for (const AnyMatrix* side : {&base, &tiny}) {
+        const Neighbors expected = reference_knn(queries, *side, 5, metric);
+        const unsigned saved = _mm_getcsr();
+        _mm_setcsr(saved | 0x8040);  // denormals are zeros, results are flushed
+        const Neighbors got = knn(queries, *side, 5, {.metric = metric});
+        const Neighbors again =
+            ExactSearcher(*side, {.metric = metric}).search(queries, 5, {.metric = metric});
+        _mm_setcsr(saved | 0x2000);  // round down
+        const Neighbors down = knn(queries, *side, 5, {.metric = metric});
+        _mm_setcsr(saved);
+        EXPECT_TRUE(same(got, expected)) << name_of(metric) << ' ' << size;
+        EXPECT_TRUE(same(again, expected)) << name_of(metric) << ' ' << size;
+        EXPECT_TRUE(same(down, expected)) << name_of(metric) << ' ' << size;
+      }
+  }
+}
+
+TEST(KnnErrors, SizesThatOverflowAreRefused) {
+  const AnyMatrix base = gaussians(50, 6, 1);
+  EXPECT_THROW(knn(base, base, std::int64_t{1} << 62), InvalidArgument);
+  EXPECT_THROW(knn(base, base, (std::int64_t{1} << 60) + 1), InvalidArgument);
+  EXPECT_THROW((Matrix<float>(std::int64_t{1} << 40, std::int64_t{1} << 40)), MemoryBudgetError);
+  EXPECT_THROW((AnyMatrix(ElementType::f32, std::int64_t{1} << 31, std::int64_t{1} << 31)),
+               MemoryBudgetError);
+}
+
+TEST(KnnErrors, ProgressCanStopTheWork) {
+  const AnyMatrix base = gaussians(20000, 32, 1), queries = gaussians(300, 32, 2);
+  int calls = 0;
+  const Progress stop = [&](std::string_view, double) { return ++calls < 3; };
+  EXPECT_THROW(knn(queries, base, 5, {.progress = stop}), Cancelled);
+  double last = 0;
+  const Progress watch = [&](std::string_view stage, double fraction) {
+    if (stage == "search") {
+      EXPECT_GE(fraction, last);
+      last = fraction;
+    }
+    return true;
+  };
+  knn(queries, base, 5, {.progress = watch});
+  EXPECT_EQ(last, 1.0);
+}
+
+TEST(KnnErrors, UnknownLevelIsRefused) {
+  setenv("KNEAR_ISA", "avx1024", 1);
+  const AnyMatrix base = gaussians(5, 3, 1);
+  EXPECT_THROW(knn(base, base, 1), InvalidArgument);
+  unsetenv("KNEAR_ISA");
+}
+
+}  // namespace
+}  // namespace knear

@@ -1,0 +1,103 @@
+// Exact on real vectors: Fashion-MNIST, SIFT, GloVe and BGE give, in every place, what measuring
+// every pair in float64 gives. Looks in $KNEAR_DATA, then ../shared/data beside the repository.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "knear/core/cpu.hpp"
+#include "knear/distance/reference.hpp"
+#include "knear/io/vectors.hpp"
+#include "knear/knn/knn.hpp"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::int64_t most_queries = 200;  // sanitisers make float64 brute force too slow
+#else
+constexpr std::int64_t most_queries = 10000;
+#endif
+
+namespace knear {
+namespace {
+
+std::string data_directory() {
+  const char* variable = std::getenv("KNEAR_DATA");
+  return variable && *variable ? variable : "../shared/data";
+}
+
+// Places in which two answers differ, by id or by the bits of the distance.
+std::int64_t differences(const Neighbors& a, const Neighbors& b) {
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < a.ids.rows() * a.ids.cols(); ++i)
+    count += a.ids.data()[i] != b.ids.data()[i] ||
+             std::bit_cast<std::uint32_t>(a.distances.data()[i]) !=
+                 std::bit_cast<std::uint32_t>(b.distances.data()[i]);
+  return count;
+}
+
+void check(const std::string& base_name, const std::string& queries_name, std::int64_t k,
+           Metric metric, std::int64_t by_reference) {
+  const std::filesystem::path directory = data_directory();
+  if (!std::filesystem::exists(directory / base_name))
+    GTEST_SKIP() << "no " << base_name << " in " << directory << ": set KNEAR_DATA";
+  const io::VectorFile base = io::VectorFile::open((directory / base_name).string());
+  const io::VectorFile all = io::VectorFile::open((directory / queries_name).string());
+  const AnyMatrixView queries =
+      all.view().rows(0, std::min<std::int64_t>(most_queries, all.view().rows()));
+  // Every pair in float64, by the vectorised form; the plain one confirms the first few.
+  const Neighbors expected =
+      knn(queries, base.view(), k, {.metric = metric, .first_pass = FirstPass::direct});
+  const AnyMatrixView few = queries.rows(0, std::min(by_reference, queries.rows()));
+  EXPECT_EQ(differences(reference_knn(few, base.view(), k, metric),
+                        knn(few, base.view(), k, {.metric = metric})),
+            0);
+  for (Isa isa : available_isas()) {
+    setenv("KNEAR_ISA", std::string(name_of(isa)).c_str(), 1);
+    KnnReport report;
+    // The lower levels are slower, and read a part.
+    const std::int64_t part =
+        isa == best_isa() ? queries.rows() : std::min<std::int64_t>(600, queries.rows());
+    const Neighbors got = knn(queries.rows(0, part), base.view(), k, {.metric = metric}, &report);
+    std::int64_t different = 0;
+    for (std::int64_t i = 0; i < part * k; ++i)
+      different += got.ids.data()[i] != expected.ids.data()[i] ||
+                   std::bit_cast<std::uint32_t>(got.distances.data()[i]) !=
+                       std::bit_cast<std::uint32_t>(expected.distances.data()[i]);
+    EXPECT_EQ(different, 0) << name_of(isa) << ' ' << report.first_pass;
+    for (FirstPass pass : {FirstPass::int8, FirstPass::int16, FirstPass::fp32}) {
+      const AnyMatrixView some = queries.rows(0, std::min<std::int64_t>(120, queries.rows()));
+      const Neighbors forced = knn(some, base.view(), k, {.metric = metric, .first_pass = pass});
+      different = 0;
+      for (std::int64_t i = 0; i < some.rows() * k; ++i)
+        different += forced.ids.data()[i] != expected.ids.data()[i];
+      EXPECT_EQ(different, 0) << name_of(isa) << " forced " << name_of(pass);
+    }
+    unsetenv("KNEAR_ISA");
+  }
+}
+
+TEST(RealData, FashionMnistInAllSixHundredThousandPlaces) {
+  check("fashion-mnist/train-images-idx3-ubyte.gz", "fashion-mnist/t10k-images-idx3-ubyte.gz", 60,
+        Metric::l2, 10);
+}
+TEST(RealData, SiftDescriptors) {
+  check("sift-5k/base.bvecs", "sift-5k/queries.bvecs", 100, Metric::l2, 50);
+}
+TEST(RealData, GloveWordsByCosine) {
+  check("glove-twitter-25/base.npy", "glove-twitter-25/queries.npy", 100, Metric::cosine, 50);
+}
+TEST(RealData, GloveWordsByL2AndProduct) {
+  check("glove-twitter-25/base.npy", "glove-twitter-25/queries.npy", 10, Metric::l2, 50);
+  check("glove-twitter-25/base.npy", "glove-twitter-25/queries.npy", 10, Metric::ip, 50);
+}
+TEST(RealData, BgePassagesByProduct) {
+  check("bge-bible/base.npy", "bge-bible/queries.npy", 100, Metric::ip, 20);
+}
+TEST(RealData, BgePassagesByL2AndCosine) {
+  check("bge-bible/base.npy", "bge-bible/queries.npy", 10, Metric::l2, 20);
+  check("bge-bible/base.npy", "bge-bible/queries.npy", 10, Metric::cosine, 20);
+}
+
+}  // namespace
+}  // namespace knear

@@ -1,0 +1,130 @@
+# Checks that each folder of the source tree includes only folders before it in KNEAR_LAYERS
+# (cmake/knear.cmake), and that knear/knear.hpp includes every public header and no other.
+#
+#   cmake -DROOT=. -P tests/layering_test.cmake                 prints each violation, fails if any
+#   cmake -DSELF_TEST=DIR -P tests/layering_test.cmake          breaks made-up trees in DIR, each one
+#                                                               must be caught for its own reason
+cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/../cmake/knear.cmake)
+
+# The paths that a file includes in quotes or as <knear/...>, comments left out.
+function(includes_of variable file)
+  file(STRINGS ${file} lines REGEX "^[ \t]*#[ \t]*include[ \t]*(\"[^\"]+\"|<knear/[^>]+>)")
+  list(TRANSFORM lines REPLACE "^[^\"<]*[\"<]([^\">]+)[\">].*$" "\\1")
+  set(${variable} "${lines}" PARENT_SCOPE)
+endfunction()
+
+# Every violation of one tree, as lines of text.
+function(find_violations variable root)
+  set(found "")
+  file(GLOB_RECURSE files RELATIVE ${root} ${root}/knear/*.hpp ${root}/knear/*.cpp ${root}/knear/*.inl
+       ${root}/knear/*.cu ${root}/knear/*.cuh ${root}/cli/*.hpp ${root}/cli/*.cpp
+       ${root}/python/*.hpp ${root}/python/*.cpp ${root}/bench/*.hpp ${root}/bench/*.cpp)
+  if(NOT files)
+    set(found "${root}: no sources found\n")
+  endif()
+  foreach(file IN LISTS files)
+    string(REGEX MATCH "^(knear/)?([^/]+)" folder ${file})
+    set(folder ${CMAKE_MATCH_2})
+    knear_layer(layer ${folder})
+    if(layer EQUAL -1)
+      string(APPEND found "${file}: the folder ${folder} is not in KNEAR_LAYERS\n")
+      continue()
+    endif()
+    includes_of(includes ${root}/${file})
+    foreach(include IN LISTS includes)
+      if(include MATCHES "(^|/)\\.\\./")
+        string(APPEND found "${file} includes ${include}: write the path from the root\n")
+        continue()
+      elseif(include MATCHES "^(knear/|(cli|python|bench)/)")
+        string(REGEX MATCH "^(knear/)?([^/]+)" used ${include})
+        set(used ${CMAKE_MATCH_2})
+      else()
+        continue()  # beside the file itself
+      endif()
+      knear_layer(used_layer ${used})
+      if(used_layer EQUAL -1)
+        string(APPEND found "${file} includes ${include}: ${used} is not in KNEAR_LAYERS\n")
+      elseif(NOT used STREQUAL folder AND NOT used_layer LESS layer)
+        string(APPEND found "${file} includes ${include}: ${used} is not before ${folder}\n")
+      endif()
+    endforeach()
+  endforeach()
+
+  # HEADERS of knear_library against knear.hpp.
+  set(public "")
+  file(GLOB lists ${root}/knear/*/CMakeLists.txt)
+  foreach(list IN LISTS lists)
+    file(READ ${list} text)
+    if(text MATCHES "HEADERS([ \t\n]+([a-z0-9_]+\\.hpp[ \t\n]+)+)")
+      set(names ${CMAKE_MATCH_1})
+      string(REGEX MATCHALL "[a-z0-9_]+\\.hpp" names "${names}")
+      cmake_path(GET list PARENT_PATH folder)
+      cmake_path(GET folder FILENAME folder)
+      list(TRANSFORM names PREPEND knear/${folder}/)
+      list(APPEND public ${names})
+    endif()
+  endforeach()
+  includes_of(umbrella ${root}/knear/knear.hpp)
+  foreach(header IN LISTS public)
+    if(NOT header IN_LIST umbrella)
+      string(APPEND found "knear/knear.hpp: misses ${header}, which is public\n")
+    endif()
+  endforeach()
+  foreach(header IN LISTS umbrella)
+    if(NOT header IN_LIST public)
+      string(APPEND found "knear/knear.hpp: includes ${header}, which no HEADERS names\n")
+    endif()
+  endforeach()
+  set(${variable} "${found}" PARENT_SCOPE)
+endfunction()
+
+# break_tree(REASON FILE TEXT): a sound tree with TEXT added to FILE must be caught with REASON.
+function(break_tree reason file text)
+  file(REMOVE_RECURSE ${SELF_TEST})
+  file(WRITE ${SELF_TEST}/knear/core/CMakeLists.txt "knear_library(core\n  HEADERS error.hpp\n)\n")
+  file(WRITE ${SELF_TEST}/knear/core/error.hpp "#include <string>\n// #include \"knear/knn/knn.hpp\"\n")
+  file(WRITE ${SELF_TEST}/knear/io/vectors.cpp "#include \"knear/core/error.hpp\"\n#include \"rows.inl\"\n")
+  file(WRITE ${SELF_TEST}/knear/scan/scan.cu "#include \"knear/core/error.hpp\"\n")
+  file(WRITE ${SELF_TEST}/knear/knear.hpp "#include \"knear/core/error.hpp\"\n")
+  file(WRITE ${SELF_TEST}/cli/main.cpp "#include \"cli/output.hpp\"\n#include <knear/knear.hpp>\n")
+  find_violations(found ${SELF_TEST})
+  if(found)
+    message(SEND_ERROR "a sound tree was refused:\n${found}")
+  endif()
+  file(APPEND ${SELF_TEST}/${file} "${text}\n")
+  find_violations(found ${SELF_TEST})
+  if(NOT found STREQUAL "${reason}\n")
+    message(SEND_ERROR "expected the one violation\n  ${reason}\nbut got\n  ${found}")
+  endif()
+endfunction()
+
+if(SELF_TEST)
+  cmake_path(ABSOLUTE_PATH SELF_TEST)
+  break_tree("knear/core/error.hpp includes knear/io/vectors.hpp: io is not before core"
+             knear/core/error.hpp "#include \"knear/io/vectors.hpp\"")
+  break_tree("knear/io/vectors.cpp includes knear/cost/plan.hpp: cost is not before io"
+             knear/io/vectors.cpp "#  include <knear/cost/plan.hpp>")
+  break_tree("knear/scan/scan.cu includes knear/knn/knn.hpp: knn is not before scan"
+             knear/scan/scan.cu "#include \"knear/knn/knn.hpp\"")
+  break_tree("knear/scan/scan.cu includes knear/knear.hpp: knear.hpp is not before scan"
+             knear/scan/scan.cu "#include \"knear/knear.hpp\"")
+  break_tree("knear/scan/scan.cu includes cli/output.hpp: cli is not before scan"
+             knear/scan/scan.cu "#include \"cli/output.hpp\"")
+  break_tree("knear/scan/scan.cu includes ../knn/knn.hpp: write the path from the root"
+             knear/scan/scan.cu "#include \"../knn/knn.hpp\"")
+  break_tree("knear/scan/scan.cu includes knear/util/x.hpp: util is not in KNEAR_LAYERS"
+             knear/scan/scan.cu "#include \"knear/util/x.hpp\"")
+  break_tree("knear/util/x.hpp: the folder util is not in KNEAR_LAYERS"
+             knear/util/x.hpp "// anything")
+  break_tree("knear/knear.hpp: misses knear/knn/knn.hpp, which is public"
+             knear/knn/CMakeLists.txt "knear_library(knn\n  HEADERS knn.hpp\n)")
+  break_tree("knear/knear.hpp: includes knear/knn/knn.hpp, which no HEADERS names"
+             knear/knear.hpp "#include \"knear/knn/knn.hpp\"")
+else()
+  cmake_path(ABSOLUTE_PATH ROOT NORMALIZE)
+  find_violations(found ${ROOT})
+  if(found)
+    message(FATAL_ERROR "\n${found}")
+  endif()
+endif()

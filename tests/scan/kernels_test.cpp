@@ -1,0 +1,198 @@
+// The tile kernels of every level against plain loops: the scores are the dot products of the
+// codes, no pair that passes the exact test is missed, and few that fail it are kept.
+#include "knear/scan/kernels.hpp"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/matrix.hpp"
+#include "knear/core/random.hpp"
+
+namespace knear::detail {
+namespace {
+
+const ScanKernels& kernels_for(Isa isa) {
+  return isa == Isa::avx512_vnni ? scan_kernels_avx512_vnni()
+         : isa == Isa::avx512    ? scan_kernels_avx512()
+         : isa == Isa::avx2      ? scan_kernels_avx2()
+                                 : scan_kernels_scalar();
+}
+
+// A few panels of random codes and one group of queries.
+struct Case {
+  Format format;
+  int group_size;
+  std::int64_t steps, panels = 3;
+  AlignedArray<std::uint8_t> codes, query_codes;
+  std::vector<PanelHead> heads;
+  AlignedArray<float> row_bias;
+  AlignedArray<std::uint32_t> row_squares;
+  AlignedArray<std::int32_t> row_sums;
+  GroupHead group{};
+
+  Case(Format f, int size, std::int64_t step_count, std::uint64_t seed)
+      : format(f),
+        group_size(size),
+        steps(step_count),
+        codes(panels * steps * panel_step_bytes),
+        query_codes(steps * size * step_bytes),
+        heads(panels),
+        row_bias(panels * panel_rows),
+        row_squares(panels * panel_rows),
+        row_sums(panels * panel_rows) {
+    Random random(seed);
+    const auto fill = [&](std::uint8_t* p, std::int64_t count) {
+      for (std::int64_t i = 0; i < count; i += 4) {
+        if (format == format_fp32) {
+          const float x = static_cast<float>(random.uniform() * 2 - 1);
+          std::memcpy(p + i, &x, 4);
+        } else if (format == format_int16) {
+          const std::int16_t x[2] = {std::int16_t(random.below(8001) - 4000),
+                                     std::int16_t(random.below(8001) - 4000)};
+          std::memcpy(p + i, x, 4);
+        } else {
+          for (int j = 0; j < 4; ++j) p[i + j] = std::uint8_t(random.below(256));
+        }
+      }
+    };
+    fill(codes.data(), static_cast<std::int64_t>(codes.size()));
+    fill(query_codes.data(), static_cast<std::int64_t>(query_codes.size()));
+    group.scale = 0.5, group.count = size;
+    for (int q = 0; q < head_lanes; ++q) {
+      group.norm[q] = 3 + q, group.error[q] = 0.01 * q;
+      group.correction[q] = format == format_fp32 ? 0 : 17 * q - 60;
+    }
+    for (PanelHead& head : heads) head = {0.25 + random.uniform(), -random.uniform(), 0.02, 5, 0};
+    for (float& b : row_bias) b = -static_cast<float>(random.uniform() * 50);
+    for (std::uint32_t& s : row_squares) s = static_cast<std::uint32_t>(random.below(1000));
+    for (std::int32_t& s : row_sums) s = static_cast<std::int32_t>(random.below(200)) - 100;
+  }
+
+  // The dot product of the codes of a pair: int64, or double for floats.
+  double dot(std::int64_t slot, int q) const {
+    const std::uint8_t* y = codes.data() + slot / panel_rows * steps * panel_step_bytes +
+                            slot % panel_rows * step_bytes;
+    const std::uint8_t* x = query_codes.data() + q * step_bytes;
+    double sum = 0;
+    for (std::int64_t s = 0; s < steps; ++s, y += panel_step_bytes, x += group_size * step_bytes) {
+      if (format == format_fp32) {
+        float a, b;
+        std::memcpy(&a, y, 4), std::memcpy(&b, x, 4);
+        sum += double{a} * b;
+      } else if (format == format_int16) {
+        std::int16_t a[2], b[2];
+        std::memcpy(a, y, 4), std::memcpy(b, x, 4);
+        sum += double(a[0]) * b[0] + double(a[1]) * b[1];
+      } else {
+        for (int j = 0; j < 4; ++j) sum += double(y[j]) * static_cast<std::int8_t>(x[j]);
+      }
+    }
+    return sum;
+  }
+
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::int32_t> run(TileKernel kernel,
+                                                                      int limit) {
+    std::vector<Hit> hits(limit + max_group * panel_rows);
+    TileArgs args{};
+    args.codes = codes.data(), args.heads = heads.data(), args.row_bias = row_bias.data();
+    args.row_squares = row_squares.data(), args.row_sums = row_sums.data();
+    args.sum_shift_mask = -1, args.steps = steps, args.query_codes = query_codes.data();
+    args.group = &group, args.panel = 0, args.panel_end = panels, args.hits = hits.data();
+    args.hit_limit = limit;
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::int32_t> found;
+    while (args.panel < args.panel_end) {
+      args.hit_count = 0;
+      kernel(&args);
+      for (int i = 0; i < args.hit_count; ++i)
+        EXPECT_TRUE(found.emplace(std::pair(hits[i].slot, hits[i].query), hits[i].score).second);
+    }
+    return found;
+  }
+};
+
+TEST(Kernels, CertifiedKeepWhatTheBoundKeepsAndScoreIt) {
+  for (Isa isa : available_isas())
+    for (Format format : {format_int8, format_int16, format_fp32})
+      for (int size = 0; size < group_size_count; ++size)
+        for (std::int64_t steps : {1, 2, 7, 33}) {
+          Case c(format, group_sizes[size], steps, 7 * steps + size);
+          // Thresholds at the middle of what a query's scores are, so that about half pass.
+          const auto left = [&](std::int64_t slot, int q) {
+            const PanelHead& p = c.heads[slot / panel_rows];
+            return (c.dot(slot, q) - c.group.correction[q]) * c.group.scale * p.scale +
+                   c.row_bias[slot] * p.scale * p.scale + p.bias_max + c.group.norm[q] * p.error +
+                   c.group.error[q] * p.norm;
+          };
+          for (int q = 0; q < c.group_size; ++q) {
+            c.group.threshold[q] = 0;
+            for (std::int64_t slot = 0; slot < c.panels * panel_rows; ++slot)
+              c.group.threshold[q] += left(slot, q) / (c.panels * panel_rows);
+          }
+          if (c.group_size > 1) c.group.threshold[1] = -std::numeric_limits<double>::infinity();
+          if (c.group_size > 2) c.group.threshold[2] = 1e200;
+          const auto found = c.run(kernels_for(isa).certified[format][size], 64);
+          for (std::int64_t slot = 0; slot < c.panels * panel_rows; ++slot)
+            for (int q = 0; q < c.group_size; ++q) {
+              const auto hit = found.find({std::uint32_t(slot), std::uint32_t(q)});
+              const double unit = c.group.scale * c.heads[slot / panel_rows].scale;
+              const double over = left(slot, q) - c.group.threshold[q];
+              if (over >= 0) {
+                ASSERT_NE(hit, found.end()) << name_of(isa) << ' ' << format << ' ' << over;
+              }
+              if (over < -8 * unit - 1e-4 * std::fabs(c.group.threshold[q])) {
+                ASSERT_EQ(hit, found.end()) << name_of(isa) << ' ' << format << ' ' << over;
+              }
+              if (hit == found.end()) continue;
+              if (format == format_fp32) {
+                ASSERT_NEAR(std::bit_cast<float>(hit->second), c.dot(slot, q),
+                            1e-5 * double(steps));
+              } else {
+                ASSERT_EQ(hit->second, c.dot(slot, q));
+              }
+            }
+        }
+}
+
+TEST(Kernels, IntegerTestIsExact) {
+  for (Isa isa : available_isas())
+    for (int size = 0; size < group_size_count; ++size)
+      for (std::int64_t steps : {1, 5, 64}) {
+        Case c(format_int8, group_sizes[size], steps, 3 * steps + size);
+        const auto left = [&](std::int64_t slot, int q) {
+          return std::int64_t(c.dot(slot, q)) - c.group.correction[q] + 128 * c.row_sums[slot] -
+                 std::int64_t((c.row_squares[slot] + 1) / 2);
+        };
+        for (int q = 0; q < c.group_size; ++q)  // equal to one pair's value: that one must pass
+          c.group.limit[q] = static_cast<std::int32_t>(left(5 + 7 * q, q));
+        const auto found = c.run(kernels_for(isa).integer[size], 1000);
+        std::size_t expected = 0;
+        for (std::int64_t slot = 0; slot < c.panels * panel_rows; ++slot)
+          for (int q = 0; q < c.group_size; ++q) {
+            const bool keep = left(slot, q) >= c.group.limit[q];
+            expected += keep;
+            ASSERT_EQ(found.count({std::uint32_t(slot), std::uint32_t(q)}), keep) << name_of(isa);
+          }
+        EXPECT_EQ(found.size(), expected);
+        EXPECT_GE(expected, static_cast<std::size_t>(c.group_size));
+      }
+}
+
+TEST(Kernels, QueriesBeyondTheCountAreNeverReported) {
+  for (Isa isa : available_isas()) {
+    Case c(format_int8, 12, 4, 1);
+    c.group.count = 5;
+    for (double& t : c.group.threshold) t = -std::numeric_limits<double>::infinity();
+    for (const auto& [pair, score] : c.run(kernels_for(isa).certified[format_int8][group_12], 10))
+      EXPECT_LT(pair.second, 5u) << score;
+  }
+}
+
+}  // namespace
+}  // namespace knear::detail
