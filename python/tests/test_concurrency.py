@@ -110,7 +110,9 @@ def test_a_child_process_may_go_on(work):
 def test_ctrl_c_stops_a_long_search(threads):
     script = textwrap.dedent(
         f"""
-        import numpy as np, knear, time
+        import numpy as np, knear, signal, time
+        # Programs started in the background have it ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         base = np.random.default_rng(1).standard_normal((50_000, 256)).astype(np.float32)
         index = knear.Index("Flat", dim=256)
         index.add(base)

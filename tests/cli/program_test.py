@@ -424,7 +424,9 @@ class Streams(ProgramTest):
             [KNEAR, "search", "--base", "big.fvecs", "--queries", "big.fvecs", "-k", "5",
              "--first-pass", "direct", "--threads", "1", "--out", "a.ivecs"],
             cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True)
+            text=True,
+            # Programs started in the background have it ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         time.sleep(0.5)
         self.assertIsNone(process.poll(), "it was over before it could be interrupted")
         process.send_signal(signal.SIGINT)
