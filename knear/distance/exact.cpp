@@ -13,33 +13,57 @@ const detail::ExactKernels& kernels_for(Isa isa) {
   return detail::exact_kernels_scalar();
 }
 
+// The sums that a metric takes of `queries` at once, 1 or exact_group.
+detail::ExactSums sums_for(const detail::ExactKernels& table, Metric metric, ElementType type,
+                           int queries) {
+  const auto& kind = metric == Metric::l2   ? table.l2
+                     : metric == Metric::ip ? table.product
+                                            : table.product_and_squares;
+  return kind[queries > 1][static_cast<int>(type)];
+}
+
+std::int64_t padded(std::int64_t dim) { return (dim + 15) / 16 * 16; }
+
+// Row q of `queries` as doubles [padded dim], and for cosine its sum of squares.
+double load_query(AnyMatrixView queries, std::int64_t q, Metric metric, detail::ExactSums squares,
+                  double* x) {
+  const std::int64_t dim = queries.cols();
+  visit(queries.rows(q, q + 1), [&](auto view) {
+    for (std::int64_t i = 0; i < dim; ++i) x[i] = to_float(view.data()[i]);
+  });
+  double xx = 0;
+  if (metric != Metric::cosine) return xx;
+  // The reference sums x_i^2 in the same order as a product of x with itself; elements are floats.
+  const std::vector<float> floats(x, x + dim);
+  squares(x, floats.data(), dim, &xx);
+  return xx;
+}
+
 }  // namespace
 
-ExactDistance::ExactDistance(Metric metric, ElementType row_type, Isa isa) : metric_(metric) {
-  const detail::ExactKernels& table = kernels_for(isa);
-  const int type = static_cast<int>(row_type);
-  sums_ = metric == Metric::l2   ? table.l2[type]
-          : metric == Metric::ip ? table.product[type]
-                                 : table.product_and_squares[type];
-  squares_ = table.product[static_cast<int>(ElementType::f32)];
-}
+ExactDistance::ExactDistance(Metric metric, ElementType row_type, Isa isa)
+    : metric_(metric),
+      sums_(sums_for(kernels_for(isa), metric, row_type, 1)),
+      squares_(sums_for(kernels_for(isa), Metric::ip, ElementType::f32, 1)) {}
 
 void ExactDistance::set_query(AnyMatrixView queries, std::int64_t q) {
   dim_ = queries.cols();
-  x_.assign((dim_ + 15) / 16 * 16, 0.0);
-  visit(queries.rows(q, q + 1), [&](auto view) {
-    for (std::int64_t i = 0; i < dim_; ++i) x_[i] = to_float(view.data()[i]);
-  });
-  if (metric_ != Metric::cosine) return;
-  // The reference sums x_i^2 in the same order as a product of x with itself; elements are floats.
-  std::vector<float> x(x_.begin(), x_.end());
-  squares_(x_.data(), x.data(), dim_, &xx_);
+  x_.assign(padded(dim_), 0.0);
+  xx_ = load_query(queries, q, metric_, squares_, x_.data());
 }
 
-double ExactDistance::key_of(const double* sums) const {
-  if (metric_ == Metric::l2) return sums[0];
-  if (metric_ == Metric::ip) return 0.0 - sums[0];
-  return xx_ == 0 || sums[1] == 0 ? 1.0 : 1.0 - sums[0] / std::sqrt(xx_ * sums[1]);
+ExactGroup::ExactGroup(Metric metric, ElementType row_type, Isa isa)
+    : metric_(metric),
+      sums_(sums_for(kernels_for(isa), metric, row_type, size)),
+      squares_(sums_for(kernels_for(isa), Metric::ip, ElementType::f32, 1)) {
+  static_assert(size == detail::exact_group);
+}
+
+void ExactGroup::set_queries(AnyMatrixView queries, const std::int64_t* which, int count) {
+  dim_ = queries.cols(), count_ = count;
+  x_.assign(size * padded(dim_), 0.0);
+  for (int q = 0; q < count; ++q)
+    xx_[q] = load_query(queries, which[q], metric_, squares_, x_.data() + q * padded(dim_));
 }
 
 }  // namespace knear

@@ -3,9 +3,12 @@
 //   ExactDistance measure(Metric::l2, queries, q);      // one query, made double once
 //   double key = measure.key(base.row(id));             // as order_key(metric, reference_distance)
 //
+// ExactGroup does so for a few queries at once, of which each row is then widened once.
+//
 // Rescoring, the direct path and the tests of every index call this. Its sixteen partial sums fill
 // vector registers; element types other than f32 are widened in registers, not in memory.
 #pragma once
+#include <cmath>
 #include <vector>
 
 #include "knear/core/cpu.hpp"
@@ -13,6 +16,16 @@
 #include "knear/core/neighbors.hpp"
 
 namespace knear {
+namespace detail {
+
+// order_key of the sums: of squared differences (l2) or of products; for cosine, of squares too.
+inline double exact_key(Metric metric, double sum, double xx, double yy) {
+  if (metric == Metric::l2) return sum;
+  if (metric == Metric::ip) return 0.0 - sum;
+  return xx == 0 || yy == 0 ? 1.0 : 1.0 - sum / std::sqrt(xx * yy);
+}
+
+}  // namespace detail
 
 class ExactDistance {
  public:
@@ -26,20 +39,46 @@ class ExactDistance {
   double key(const void* row) const {
     double sums[2] = {0, 0};
     sums_(x_.data(), row, dim_, sums);
-    return key_of(sums);
+    return detail::exact_key(metric_, sums[0], xx_, sums[1]);
   }
-  // The sums of squares of the query's elements, in the reference's order.
-  double query_squares() const { return xx_; }
 
  private:
-  double key_of(const double* sums) const;
-
   using Sums = void (*)(const double* x, const void* row, std::int64_t dim, double* sums);
   Metric metric_;
   Sums sums_, squares_;
   std::vector<double> x_;  // [dim, padded with zeros to a multiple of 16]
   std::int64_t dim_ = 0;
   double xx_ = 0;
+};
+
+// Up to four queries, measured from together. More than twice as fast a pair as one by one.
+class ExactGroup {
+ public:
+  static constexpr int size = 4;
+
+  // As ExactDistance's.
+  ExactGroup(Metric metric, ElementType row_type, Isa isa = active_isa());
+
+  // Makes rows which[0 .. count) of `queries` those that keys() measures from, 1 <= count <= size.
+  void set_queries(AnyMatrixView queries, const std::int64_t* which, int count);
+  int count() const { return count_; }
+
+  // The keys of a row from each query; out [count()].
+  void keys(const void* row, double* out) const {
+    double sums[size + 1] = {};
+    sums_(x_.data(), row, dim_, sums);
+    for (int q = 0; q < count_; ++q)
+      out[q] = detail::exact_key(metric_, sums[q], xx_[q], sums[size]);
+  }
+
+ private:
+  using Sums = void (*)(const double* x, const void* row, std::int64_t dim, double* sums);
+  Metric metric_;
+  Sums sums_, squares_;
+  std::vector<double> x_;  // [size][dim, padded with zeros to a multiple of 16]
+  std::int64_t dim_ = 0;
+  int count_ = 0;
+  double xx_[size] = {};
 };
 
 }  // namespace knear

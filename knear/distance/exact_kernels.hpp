@@ -9,8 +9,13 @@ namespace knear::detail {
 // x: doubles padded with zeros to a multiple of 16. Order of the sums: distance/reference.hpp.
 using ExactSums = void (*)(const double* x, const void* row, std::int64_t dim, double* sums);
 
+// The same from exact_group queries at once, which lie one after the other in x, each padded; sums
+// has one of each query, then for `product_and_squares` that of y_i^2.
+inline constexpr int exact_group = 4;
+
 struct ExactKernels {
-  ExactSums l2[5], product[5], product_and_squares[5];  // by ElementType
+  // By how many queries, one or exact_group, then by ElementType.
+  ExactSums l2[2][5], product[2][5], product_and_squares[2][5];
 };
 
 const ExactKernels& exact_kernels_scalar();

@@ -72,21 +72,26 @@ static inline double tree(const Doubles* sums) {
 
 enum class Kind { l2, product, product_and_squares };
 
-template <Kind kind, class T>
+template <Kind kind, int queries, class T>
 static void exact_sums(const double* x, const void* row_pointer, int64_t dim, double* out) {
   const T* row = static_cast<const T*>(row_pointer);
-  Doubles first[registers] = {}, second[registers] = {};
+  const int64_t stride = (dim + 15) / 16 * 16;
+  Doubles sums[queries][registers] = {}, squares[registers] = {};
   float buffer[16];
   const auto step = [&](const double* xi, const float* yi) __attribute__((always_inline)) {
 #pragma GCC unroll 8
     for (int r = 0; r < registers; ++r) {
-      const Doubles a = load_doubles(xi + r * lanes), b = load_floats(yi + r * lanes);
-      if constexpr (kind == Kind::l2) {
-        const Doubles difference = a - b;
-        first[r] += difference * difference;
-      } else {
-        first[r] += a * b;
-        if constexpr (kind == Kind::product_and_squares) second[r] += b * b;
+      const Doubles b = load_floats(yi + r * lanes);
+      if constexpr (kind == Kind::product_and_squares) squares[r] += b * b;
+#pragma GCC unroll 4
+      for (int q = 0; q < queries; ++q) {
+        const Doubles a = load_doubles(xi + q * stride + r * lanes);
+        if constexpr (kind == Kind::l2) {
+          const Doubles difference = a - b;
+          sums[q][r] += difference * difference;
+        } else {
+          sums[q][r] += a * b;
+        }
       }
     }
   };
@@ -97,21 +102,24 @@ static void exact_sums(const double* x, const void* row_pointer, int64_t dim, do
     for (int j = 0; i + j < dim; ++j) tail[j] = widen(row[i + j]);
     step(x + i, tail);
   }
-  out[0] = tree(first);
-  if constexpr (kind == Kind::product_and_squares) out[1] = tree(second);
+  for (int q = 0; q < queries; ++q) out[q] = tree(sums[q]);
+  if constexpr (kind == Kind::product_and_squares) out[queries] = tree(squares);
 }
 
-#define KNEAR_ROW(kind)                                                               \
-  {                                                                                   \
-    exact_sums<kind, float>, exact_sums<kind, HalfBits>, exact_sums<kind, BrainBits>, \
-        exact_sums<kind, uint8_t>, exact_sums<kind, int8_t>                           \
+#define KNEAR_ROW(kind, queries)                                                  \
+  {                                                                               \
+    exact_sums<kind, queries, float>, exact_sums<kind, queries, HalfBits>,        \
+        exact_sums<kind, queries, BrainBits>, exact_sums<kind, queries, uint8_t>, \
+        exact_sums<kind, queries, int8_t>                                         \
   }
+#define KNEAR_ROWS(kind) \
+  { KNEAR_ROW(kind, 1), KNEAR_ROW(kind, exact_group) }
 
 }  // namespace
 
 const ExactKernels& KNEAR_TABLE() {
-  static constexpr ExactKernels table = {KNEAR_ROW(Kind::l2), KNEAR_ROW(Kind::product),
-                                         KNEAR_ROW(Kind::product_and_squares)};
+  static constexpr ExactKernels table = {KNEAR_ROWS(Kind::l2), KNEAR_ROWS(Kind::product),
+                                         KNEAR_ROWS(Kind::product_and_squares)};
   return table;
 }
 

@@ -44,27 +44,45 @@ AnyMatrix random_matrix(ElementType type, std::int64_t rows, std::int64_t cols,
   return out;
 }
 
-TEST(Exact, SameBitsAsReferenceAtEveryLevel) {
+TEST(Exact, SameBitsAsReferenceAtEveryLevelAloneAndInGroups) {
+  const std::int64_t which[] = {1, 4, 0, 3};
   for (ElementType qt : all_element_types)
     for (ElementType bt : all_element_types)
       for (std::int64_t dim : {1, 2, 15, 16, 17, 31, 32, 33, 100, 257}) {
-        const AnyMatrix queries = random_matrix(qt, 2, dim, 1), base = random_matrix(bt, 3, dim, 2);
-        for (Metric metric : metrics)
-          for (Isa isa : available_isas()) {
-            ExactDistance measure(metric, bt, isa);
-            measure.set_query(queries, 1);
-            for (int row = 0; row < 3; ++row) {
-              const double expected = visit(queries.view(), [&](auto x) {
+        const AnyMatrix queries = random_matrix(qt, 5, dim, 1), base = random_matrix(bt, 3, dim, 2);
+        for (Metric metric : metrics) {
+          Matrix<double> expected(ExactGroup::size, base.view().rows());
+          for (int q = 0; q < ExactGroup::size; ++q)
+            for (int row = 0; row < 3; ++row)
+              expected.row(q)[row] = visit(queries.view(), [&](auto x) {
                 return visit(base.view(), [&](auto y) {
-                  return order_key(metric, reference_distance(metric, x.row(1), y.row(row), dim));
+                  return order_key(metric,
+                                   reference_distance(metric, x.row(which[q]), y.row(row), dim));
                 });
               });
-              const double got = measure.key(base.view().row(row));
-              ASSERT_EQ(std::bit_cast<std::uint64_t>(got), std::bit_cast<std::uint64_t>(expected))
-                  << name_of(qt) << ' ' << name_of(bt) << ' ' << dim << ' ' << name_of(metric)
-                  << ' ' << name_of(isa) << ' ' << got << ' ' << expected;
+          const auto check = [&](double got, int q, int row, Isa isa, int count) {
+            ASSERT_EQ(std::bit_cast<std::uint64_t>(got),
+                      std::bit_cast<std::uint64_t>(expected.row(q)[row]))
+                << name_of(qt) << ' ' << name_of(bt) << ' ' << dim << ' ' << name_of(metric) << ' '
+                << name_of(isa) << ' ' << q << " of " << count << ' ' << got << ' '
+                << expected.row(q)[row];
+          };
+          for (Isa isa : available_isas()) {
+            ExactDistance measure(metric, bt, isa);
+            measure.set_query(queries, which[0]);
+            for (int row = 0; row < 3; ++row)
+              check(measure.key(base.view().row(row)), 0, row, isa, 1);
+            ExactGroup group(metric, bt, isa);
+            for (int count : {4, 1, 3, 2}) {
+              group.set_queries(queries, which, count);
+              for (int row = 0; row < 3; ++row) {
+                double keys[ExactGroup::size];
+                group.keys(base.view().row(row), keys);
+                for (int q = 0; q < count; ++q) check(keys[q], q, row, isa, count);
+              }
             }
           }
+        }
       }
 }
 
