@@ -61,10 +61,12 @@ bool integer_fits(Metric metric, const DataSurvey& base, const DataSurvey& queri
 
 // The ladder of first passes for data that is not whole: each is tried where the one before let
 // too much through. Without the dot-product instructions all run at the rate of fp32, whose bound
-// is the tightest.
+// is the tightest. Where even that is useless, measuring every row in order is cheaper than
+// measuring most of them as they come.
 std::vector<FirstPass> ladder(Isa isa) {
-  if (isa == Isa::avx512_vnni) return {FirstPass::int8, FirstPass::int16, FirstPass::fp32};
-  return {FirstPass::fp32};
+  if (isa == Isa::avx512_vnni)
+    return {FirstPass::int8, FirstPass::int16, FirstPass::fp32, FirstPass::direct};
+  return {FirstPass::fp32, FirstPass::direct};
 }
 
 }  // namespace
@@ -117,13 +119,35 @@ class ExactSearcher::Impl {
       made = std::make_shared<PackedBase>(PackedBase::integer(rows, metric, active_isa(), found,
                                                               options.threads, options.progress));
     } else {
-      if (!space) space = CodingSpace::choose(base, metric, active_isa());
-      made = std::make_shared<PackedBase>(
-          PackedBase::certified(rows, format_of(pass), *space, options.threads, options.progress));
+      made = std::make_shared<PackedBase>(PackedBase::certified(
+          rows, format_of(pass), space_chosen(), options.threads, options.progress));
     }
     prepare_seconds += seconds_since(start);
     if (keep) kept = made;
     return made;
+  }
+
+  CodingSpace coding_space() {
+    std::lock_guard lock(mutex);
+    return space_chosen();
+  }
+
+  // What earlier searches saw on a sample: whether a pass is worth its while for the k nearest. A
+  // pass worth it for some k is for every smaller one, and the other way round.
+  std::optional<bool> known_worth(FirstPass pass, std::int64_t k) {
+    std::lock_guard lock(mutex);
+    const Worth& seen = worths[static_cast<int>(pass)];
+    if (k <= seen.up_to) return true;
+    if (k >= seen.not_from) return false;
+    return {};
+  }
+  void note_worth(FirstPass pass, std::int64_t k, bool worth) {
+    std::lock_guard lock(mutex);
+    Worth& seen = worths[static_cast<int>(pass)];
+    if (worth)
+      seen.up_to = std::max(seen.up_to, k);
+    else
+      seen.not_from = std::min(seen.not_from, k);
   }
 
   // Bytes of the forms kept, `except` left out.
@@ -139,8 +163,19 @@ class ExactSearcher::Impl {
   Metric metric;
   DataSurvey found;
   std::mutex mutex;
-  std::optional<CodingSpace> space;
   std::shared_ptr<const PackedBase> forms[6];
+
+ private:
+  const CodingSpace& space_chosen() {
+    if (!space) space = CodingSpace::choose(base, metric, active_isa());
+    return *space;
+  }
+
+  struct Worth {
+    std::int64_t up_to = 0, not_from = max_k + 1;
+  };
+  Worth worths[6];
+  std::optional<CodingSpace> space;
 };
 
 ExactSearcher::ExactSearcher(AnyMatrixView base, const KnnOptions& options)
@@ -252,23 +287,28 @@ class Search {
     std::vector<std::int64_t> todo(queries_.rows());
     std::iota(todo.begin(), todo.end(), 0);
     if (impl_.metric != Metric::l2) answer_zero_queries(todo, out);
-    if (direct_pays(rows.rows())) {
-      note_pass(FirstPass::direct, todo.size());
-      scan_directly(job, todo, out, stats_, options_.progress);
-      return;
-    }
     std::vector<FirstPass> passes;
-    if (options_.first_pass != FirstPass::automatic)
+    if (direct_pays(rows.rows()))
+      passes = {FirstPass::direct};
+    else if (options_.first_pass != FirstPass::automatic)
       passes = {options_.first_pass};
     else if (integer_)
       passes = {FirstPass::integer};
     else
       passes = ladder(isa_);
+    const FirstPass first = passes.front();
     if (options_.memory > 0)  // wider codes only where they fit; the first is what chunks fit
-      while (passes.size() > 1 &&
-             packed_bytes(rows.rows(), passes.back()) + other_bytes() > options_.memory)
-        passes.pop_back();
+      std::erase_if(passes, [&](FirstPass pass) {
+        return pass != first && packed_bytes(rows.rows(), pass) + other_bytes() > options_.memory;
+      });
+    else
+      skip_useless(passes, rows);
     for (std::size_t p = 0; p < passes.size() && !todo.empty(); ++p) {
+      if (passes[p] == FirstPass::direct) {
+        note_pass(FirstPass::direct, todo.size());
+        scan_directly(job, todo, out, stats_, options_.progress);
+        return;
+      }
       const bool last = p + 1 == passes.size();
       job.may_give_up = !last;
       const auto packed =
@@ -286,12 +326,55 @@ class Search {
     }
   }
 
+  // Leaves out the passes at the front whose bound lets too much through on a sample of rows and
+  // queries: packing the base for them would be lost. Small bases go without, and what a sample
+  // gets wrong is put right while the scan runs (scan/scan.hpp).
+  void skip_useless(std::vector<FirstPass>& passes, AnyMatrixView rows) {
+    constexpr std::int64_t sample_queries = 48;
+    const std::int64_t sample_rows = std::min<std::int64_t>(rows.rows() / 16, 2048);
+    if (sample_rows < 512) return;
+    const AnyMatrixView base = every_nth(rows, sample_rows);
+    const AnyMatrixView queries = every_nth(queries_, sample_queries);
+    // As near to the k-th of all rows as a rank in the sample can be.
+    const std::int64_t k = std::max<std::int64_t>(1, k_ * base.rows() / rows.rows());
+    while (passes.size() > 1) {
+      const auto known = impl_.known_worth(passes.front(), k_);
+      if (known.value_or(false)) return;
+      if (!known) {
+        const auto start = Clock::now();
+        static const Progress quiet;
+        const PackedBase packed = PackedBase::certified(base, format_of(passes.front()),
+                                                        impl_.coding_space(), threads_, quiet);
+        ScanJob job{queries, base, impl_.metric, k, threads_, isa_, found_, false, 4 * k + 4096};
+        ExactLists out{Matrix<double>(queries.rows(), k), Matrix<Id>(queries.rows(), k)};
+        std::vector<std::int64_t> all(queries.rows());
+        std::iota(all.begin(), all.end(), 0);
+        ScanStats stats;
+        scan(packed, job, all, out, stats, quiet);
+        const double share = static_cast<double>(stats.survivors - k * queries.rows()) /
+                             static_cast<double>(queries.rows() * base.rows());
+        const bool worth = share <= detail::survivors_worth(format_of(passes.front()), base.cols());
+        impl_.note_worth(passes.front(), k_, worth);
+        prepare_seconds_ += seconds_since(start);
+        if (worth) return;
+      }
+      passes.erase(passes.begin());
+    }
+  }
+
+  // `count` rows of a matrix, or all if it has no more, evenly spaced.
+  static AnyMatrixView every_nth(AnyMatrixView all, std::int64_t count) {
+    if (all.rows() <= count) return all;
+    const std::int64_t step = all.rows() / count;
+    return {all.type(), all.row(0), count, all.cols(), all.stride() * step};
+  }
+
   // A pass that may not suit the data: a few queries go first, and if most of them are handed
   // back, so is the rest.
   std::vector<std::int64_t> try_pass(const PackedBase& packed, const ScanJob& job,
                                      const std::vector<std::int64_t>& todo, ExactLists& out) {
-    constexpr std::size_t probe = 96;
-    if (todo.size() < 10 * probe) return scan(packed, job, todo, out, stats_, options_.progress);
+    const std::size_t probe = std::min<std::size_t>(todo.size() / 120 * 12, 96);
+    if (probe == 0) return scan(packed, job, todo, out, stats_, options_.progress);
     const std::size_t step = todo.size() / probe;
     std::vector<std::int64_t> first, rest;
     for (std::size_t i = 0; i < todo.size(); ++i)

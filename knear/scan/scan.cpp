@@ -311,10 +311,8 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
   std::vector<std::vector<Candidates>> found(parts > 1 ? tasks.size() : 0);
   std::vector<KeyScale> scales(parts > 1 ? count : 0);
 
-  // A bound that lets through this share of the rows costs more than the next format would.
-  const double cost_of_measuring = 30 + 0.4 * static_cast<double>(packed.dim);
-  const double worth =
-      std::clamp(0.015 * static_cast<double>(packed.dim) / cost_of_measuring, 0.002, 0.05);
+  const double worth = survivors_worth(packed.format, packed.dim);
+  const double most_hits = packed.format == format_fp32 ? 0.5 : 0.05;
 
   parallel_for(job.threads, static_cast<std::int64_t>(tasks.size()), [&](std::int64_t t) {
     const Task& task = tasks[t];
@@ -378,7 +376,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
       const double pairs = static_cast<double>(rows) * in_group;
       const double allowed =
           static_cast<double>(in_group) * (4.0 * static_cast<double>(job.k) + 64);
-      if (static_cast<double>(passed) <= 0.05 * pairs + allowed &&
+      if (static_cast<double>(passed) <= most_hits * pairs + allowed &&
           static_cast<double>(pending) <=
               worth * pairs * static_cast<double>(tile_index + 1) + allowed)
         return true;
@@ -534,6 +532,12 @@ std::int64_t queries_in_block(std::int64_t k) {
   return std::clamp<std::int64_t>((24 << 20) / ((2 * k + 24) * 24), 24, 1008);
 }
 
+double survivors_worth(Format format, std::int64_t dim) {
+  const double columns = static_cast<double>(dim), measuring = 30 + 0.4 * columns;
+  if (format == format_fp32) return std::min(0.1 * columns / measuring, 0.25);
+  return std::clamp(0.015 * columns / measuring, 0.002, 0.05);
+}
+
 std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
                                const std::vector<std::int64_t>& which, ExactLists& out,
                                ScanStats& stats, const Progress& progress) {
@@ -564,14 +568,22 @@ void scan_directly(const ScanJob& job, const std::vector<std::int64_t>& which, E
     const std::int64_t n = std::min(count, first + queries_per_task) - first;
     const std::int64_t row_begin = rows * (t % parts) / parts;
     const std::int64_t row_end = rows * (t % parts + 1) / parts;
-    std::vector<ExactDistance> measure(n, ExactDistance(job.metric, job.base.type(), job.isa));
+    const ExactGroup group(job.metric, job.base.type(), job.isa);
+    std::vector<ExactGroup> measure((n + ExactGroup::size - 1) / ExactGroup::size, group);
     std::vector<TopK> best(n, TopK(job.k));
-    for (std::int64_t q = 0; q < n; ++q) measure[q].set_query(job.queries, which[first + q]);
+    for (std::int64_t q = 0; q < n; q += ExactGroup::size)
+      measure[q / ExactGroup::size].set_queries(
+          job.queries, which.data() + first + q,
+          static_cast<int>(std::min<std::int64_t>(n - q, ExactGroup::size)));
     for (std::int64_t b = row_begin; b < row_end; b += per_block)
-      for (std::int64_t q = 0; q < n; ++q)
+      for (std::size_t g = 0; g < measure.size(); ++g)
         for (std::int64_t r = b; r < std::min(row_end, b + per_block); ++r) {
-          const double key = measure[q].key(job.base.row(r));
-          if (best[q].admits(key, r)) best[q].push(key, r);
+          double keys[ExactGroup::size];
+          measure[g].keys(job.base.row(r), keys);
+          for (int j = 0; j < measure[g].count(); ++j) {
+            TopK& list = best[g * ExactGroup::size + j];
+            if (list.admits(keys[j], r)) list.push(keys[j], r);
+          }
         }
     for (TopK& b : best) b.finish();
     reporter.add(1);

@@ -46,6 +46,10 @@ struct ScanJob {
 // The most queries that one thread takes at a time, so that their buffers stay within megabytes.
 std::int64_t queries_in_block(std::int64_t k);
 
+// The share of the rows that a first pass may leave to be measured before the next pass of the
+// ladder, one of wider codes or after fp32 the direct one, costs less.
+double survivors_worth(Format format, std::int64_t dim);
+
 // Fills rows `which` of `out` (shapes [queries x k]); returns the queries given up, whose rows are
 // untouched. Requires k >= 1, equal columns, finite elements; ids are rows of job.base.
 std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
