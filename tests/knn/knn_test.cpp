@@ -368,6 +368,87 @@ TEST(KnnNasty, OneHotRowsTieEverywhere) {
   check_all(base.view().rows(5, 30), base, 10, Metric::ip, "one-hot");
 }
 
+// A vector [d] that codes of `pass` represent badly in a chosen direction: whole code units n plus
+// `fraction` of a unit along the signs t (t_0 = 0), with <n, t> = dot. v_0 makes a code unit 2^-10.
+std::vector<double> badly_coded(Random& random, FirstPass pass, const std::vector<int>& t,
+                                double fraction, std::int64_t dot) {
+  const std::int64_t d = static_cast<std::int64_t>(t.size());
+  const std::int64_t reach = pass == FirstPass::int8 ? 100 : 4000;
+  std::vector<std::int64_t> n(d, 0);
+  std::int64_t missing = dot;
+  for (std::int64_t i = 1; i < d; ++i) {
+    n[i] = std::llround((random.uniform() * 2 - 1) * static_cast<double>(reach));
+    missing -= n[i] * t[i];
+  }
+  for (std::int64_t i = 1; missing != 0; i = i + 1 < d ? i + 1 : 1) {
+    const std::int64_t step = missing > 0 ? 1 : -1;
+    n[i] += step * t[i], missing -= step;
+  }
+  std::vector<double> v(d);
+  double squares = 0;
+  for (std::int64_t i = 1; i < d; ++i) {
+    v[i] = static_cast<double>(n[i]) + fraction * t[i];
+    squares += v[i] * v[i];
+  }
+  v[0] = pass == FirstPass::int8 ? 127 : std::sqrt(22000.0 * 22000.0 - squares);
+  if (random.next() % 2) v[0] = -v[0];  // or the mean of many would be subtracted
+  for (double& x : v) x *= 0x1p-10;
+  return v;
+}
+
+// The true neighbour looks worse than others by four fifths of what the bound allows for, since the
+// rounding of the codes points straight at it: a bound a fifth too small gives a wrong answer.
+TEST(KnnNasty, RoundingThatMisleadsAsFarAsTheBoundAllows) {
+  constexpr std::int64_t d = 65, rows = 900;
+  for (FirstPass pass : {FirstPass::int8, FirstPass::int16})
+    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+      Random random(seed);
+      std::vector<int> s(d);
+      for (std::int64_t i = 1; i < d; ++i) s[i] = random.next() % 2 ? 1 : -1;
+      // The query is what is badly coded: rows +s and -s, of which +s is truly nearer.
+      const std::vector<double> u = badly_coded(random, pass, s, 0.49, -26);
+      std::vector<std::vector<double>> rows_of_signs(rows, std::vector<double>(d));
+      for (std::int64_t r = 0; r < rows; ++r) {
+        std::vector<double>& row = rows_of_signs[r];
+        const bool far = r != rows - 1 && r % 100 != 7;
+        double product = 0;
+        do {
+          product = 0;
+          for (std::int64_t i = 1; i < d; ++i) {
+            row[i] = far ? (random.next() % 2 ? 1 : -1) : r == rows - 1 ? s[i] : -s[i];
+            product += u[i] * row[i];
+          }
+        } while (far && std::fabs(product) < 0.1);
+        if (far && product > 0)
+          for (double& x : row) x = -x;
+      }
+      const AnyMatrix signs =
+          make(ElementType::f32, rows, d, [&](auto r, auto c) { return rows_of_signs[r][c]; });
+      const AnyMatrix query = make(ElementType::f32, 13, d, [&](auto, auto c) { return u[c]; });
+      // Rows are: the nearest has 0.49 of a unit along the query's signs, the others against them.
+      std::vector<std::vector<double>> coded;
+      for (std::int64_t r = 0; r < rows; ++r)
+        coded.push_back(r == rows - 1
+                            ? badly_coded(random, pass, s, 0.49, 0)
+                            : badly_coded(random, pass, s, -0.49, r % 100 == 7 ? 51 : -300));
+      const AnyMatrix base =
+          make(ElementType::f32, rows, d, [&](auto r, auto c) { return coded[r][c]; });
+      const AnyMatrix sign_query =
+          make(ElementType::f32, 13, d, [&](auto, auto c) { return double(s[c]); });
+      for (Isa isa : available_isas()) {
+        ForcedIsa forced(isa);
+        SCOPED_TRACE(std::string(name_of(isa)) + " " + std::string(name_of(pass)) + " seed " +
+                     std::to_string(seed));
+        for (std::int64_t queries : {1, 3, 13}) {
+          const KnnOptions options = {.metric = Metric::ip, .first_pass = pass};
+          EXPECT_EQ(knn(query.view().rows(0, queries), signs, 1, options).ids.row(0)[0], rows - 1);
+          EXPECT_EQ(knn(sign_query.view().rows(0, queries), base, 1, options).ids.row(0)[0],
+                    rows - 1);
+        }
+      }
+    }
+}
+
 // Two far clusters with differences of `spread` inside, and every `loose`-th row far from all.
 AnyMatrix two_clusters(std::int64_t rows, double spread, std::int64_t loose, std::uint64_t seed) {
   Random random(seed);

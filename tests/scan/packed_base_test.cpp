@@ -1,9 +1,12 @@
-// The bounds that packing states hold: no row is farther from its code than E, none longer than N.
+// The bounds that packing states hold: no row or query is farther from its code than the stated
+// error, none longer than the stated norm.
 #include "knear/scan/packed_base.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "knear/core/random.hpp"
@@ -11,30 +14,82 @@
 namespace knear::detail {
 namespace {
 
-TEST(PackedBase, StatedErrorsEncloseTheTrueOnesOfInt8Codes) {
-  Random random(3);
-  Matrix<float> base(700, 37);
-  for (std::int64_t i = 0; i < 700 * 37; ++i)
-    base.data()[i] = static_cast<float>((random.uniform() - 0.3) * (1 + i % 11));
-  for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
-    const CodingSpace space = CodingSpace::choose(base.view(), metric, active_isa());
-    const PackedBase packed = PackedBase::certified(base.view(), format_int8, space, 1, {});
-    std::vector<double> v(37);
-    for (std::int64_t slot = 0; slot < packed.panels() * panel_rows; ++slot) {
-      if (packed.ids[slot] == PackedBase::no_row) continue;
-      const PanelHead& head = packed.heads[slot / panel_rows];
-      space.load(base.view(), packed.ids[slot], v.data());
-      double error = 0, norm = 0;
-      for (std::int64_t i = 0; i < 37; ++i) {
-        const std::size_t at = (slot / panel_rows * packed.steps + i / 4) * panel_step_bytes +
-                               slot % panel_rows * step_bytes + i % 4;
-        const double e = v[i] - head.scale * (packed.codes[at] - 128.0);
-        error += e * e, norm += v[i] * v[i];
-      }
-      ASSERT_LE(std::sqrt(error), head.error) << name_of(metric) << " slot " << slot;
-      ASSERT_LE(std::sqrt(norm), head.norm) << name_of(metric) << " slot " << slot;
-    }
+constexpr std::int64_t dim = 37;
+
+// One coordinate in code units; `step` holds the four bytes in which it lies.
+double decoded(Format format, const std::uint8_t* step, std::int64_t i, int int8_offset) {
+  if (format == format_fp32) {
+    float x;
+    std::memcpy(&x, step, 4);
+    return x;
   }
+  if (format == format_int16) {
+    std::int16_t x;
+    std::memcpy(&x, step + i % 2 * 2, 2);
+    return x;
+  }
+  if (int8_offset) return step[i % 4] - int8_offset;
+  return static_cast<std::int8_t>(step[i % 4]);
+}
+
+// Compares |v - scale code| and |v| with what is stated.
+void expect_enclosed(Format format, const std::vector<double>& v, const std::uint8_t* codes,
+                     std::int64_t stride, int int8_offset, double scale, double error,
+                     double norm) {
+  const std::int64_t per_step = format == format_int8 ? 4 : format == format_int16 ? 2 : 1;
+  long double errors = 0, squares = 0;
+  for (std::int64_t i = 0; i < dim; ++i) {
+    const long double e = v[i] - static_cast<long double>(scale) *
+                                     decoded(format, codes + i / per_step * stride, i, int8_offset);
+    errors += e * e, squares += static_cast<long double>(v[i]) * v[i];
+  }
+  ASSERT_LE(std::sqrt(errors), error);
+  ASSERT_LE(std::sqrt(squares), norm);
+  // And they are of use: not many times what they enclose.
+  ASSERT_LE(norm, 40 * std::sqrt(squares) + 1e-9);
+}
+
+TEST(PackedBase, StatedErrorsEncloseTheTrueOnes) {
+  Random random(3);
+  Matrix<float> base(700, dim), queries(30, dim);
+  for (auto* matrix : {&base, &queries})
+    for (std::int64_t i = 0; i < matrix->rows() * dim; ++i)
+      matrix->data()[i] = static_cast<float>((random.uniform() - 0.3) * (1 + i % 11));
+  std::vector<std::int64_t> which(queries.rows());
+  std::iota(which.begin(), which.end(), 0);
+  for (Isa isa : available_isas())
+    for (Format format : {format_int8, format_int16, format_fp32})
+      for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+        SCOPED_TRACE(std::string(name_of(isa)) + " format " + std::to_string(format) + " " +
+                     std::string(name_of(metric)));
+        const CodingSpace space = CodingSpace::choose(base.view(), metric, isa);
+        const PackedBase packed = PackedBase::certified(base.view(), format, space, 1, {});
+        std::vector<double> v(dim);
+        for (std::int64_t slot = 0; slot < packed.panels() * panel_rows; ++slot) {
+          if (packed.ids[slot] == PackedBase::no_row) continue;
+          const PanelHead& head = packed.heads[slot / panel_rows];
+          space.load(base.view(), packed.ids[slot], v.data());
+          const std::uint8_t* codes = packed.codes.data() +
+                                      slot / panel_rows * packed.steps * panel_step_bytes +
+                                      slot % panel_rows * step_bytes;
+          SCOPED_TRACE("slot " + std::to_string(slot));
+          expect_enclosed(format, v, codes, panel_step_bytes, 128, head.scale, head.error,
+                          head.norm);
+        }
+        for (int group_size : {1, 4, 12}) {
+          const PackedQueries coded = pack_queries(packed, queries.view(), which.data(),
+                                                   queries.rows(), group_size, DataSurvey{});
+          for (std::int64_t q = 0; q < queries.rows(); ++q) {
+            const GroupHead& head = coded.heads[q / group_size];
+            const int lane = static_cast<int>(q % group_size);
+            space.load(queries.view(), q, v.data());
+            SCOPED_TRACE("query " + std::to_string(q) + " of " + std::to_string(group_size));
+            expect_enclosed(format, v, coded.group_codes(q / group_size) + lane * step_bytes,
+                            group_size * step_bytes, 0, head.scale, head.error[lane],
+                            head.norm[lane]);
+          }
+        }
+      }
 }
 
 }  // namespace
