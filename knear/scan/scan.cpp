@@ -4,6 +4,7 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <mutex>
 
@@ -26,25 +27,38 @@ struct Candidate {
   std::uint32_t row;
 };
 
-// The k largest of a stream of numbers, for k small enough that a sorted list is cheap: keeps the
-// threshold of a query at the k-th best lower end all the time.
+// The k largest of a stream of numbers, each rounded down to a float, for k small enough that a
+// sorted list is cheap: keeps the threshold of a query at the k-th best lower end all the time.
 class LargestK {
  public:
   static constexpr std::int64_t longest = 32;
-  explicit LargestK(std::int64_t k = 1) : k_(k <= longest ? static_cast<std::size_t>(k) : 0) {}
+  explicit LargestK(std::int64_t k = 1) : k_(k <= longest ? static_cast<int>(k) : 0) {
+    std::fill(values_, values_ + 1 + longest, -infinity_float);
+    values_[0] = infinity_float;
+  }
   // The k-th largest so far, or -infinity.
   double push(double x) {
     if (k_ == 0) return -infinity;
-    if (count_ == k_ && x <= values_[k_ - 1]) return values_[k_ - 1];
-    std::size_t place = count_ < k_ ? count_++ : k_ - 1;
-    for (; place > 0 && values_[place - 1] < x; --place) values_[place] = values_[place - 1];
-    values_[place] = x;
-    return count_ == k_ ? values_[k_ - 1] : -infinity;
+    const float low = static_cast<float>(x) - std::fabs(static_cast<float>(x)) * 0x1p-23f - 1e-44f;
+    // Every place takes the larger of its value and what the place before it gives up, at most x.
+    // No branch, which would be predicted badly. From the end, so that old values are read.
+    const Four all = Four{} + low;
+    for (int i = (k_ - 1) / 4 * 4; i >= 0; i -= 4) {
+      Four here, before;
+      std::memcpy(&here, values_ + i + 1, sizeof here);
+      std::memcpy(&before, values_ + i, sizeof before);
+      const Four given = before < all ? before : all;
+      here = here > given ? here : given;
+      std::memcpy(values_ + i + 1, &here, sizeof here);
+    }
+    return values_[k_];
   }
 
  private:
-  std::size_t k_, count_ = 0;
-  double values_[longest];
+  using Four __attribute__((vector_size(16))) = float;
+  static constexpr float infinity_float = std::numeric_limits<float>::infinity();
+  int k_;
+  float values_[1 + longest];  // descending after a first that is never given up
 };
 
 // What a query knows so far (certified formats).
@@ -106,21 +120,30 @@ class Pruner {
     c.room = std::max(first_room(), c.pending.size() + c.pending.size() / 2 + 24);
   }
 
-  // Measures the k rows that look best and sets the threshold by them: it then lacks the width of
-  // their intervals.
-  void tighten(Candidates& c, std::int64_t query, const KeyScale& scale, ScanStats& stats) {
+  // Measures the k rows that look best and sets the threshold by them, which then lacks the width
+  // of their intervals; unless what that is expected to save, when `times` as many rows are still
+  // to be scored as were, is less than it costs.
+  void tighten(Candidates& c, std::int64_t query, const KeyScale& scale, double times,
+               ScanStats& stats) {
     const std::size_t k = static_cast<std::size_t>(job_.k);
     std::erase_if(c.pending, [&](const Candidate& x) { return x.upper < c.threshold; });
+    // Beside the k, the rows that only the width lets through: half of them would go, and as many
+    // come with every e-fold of the rows. In ns: a hit, and a row measured.
+    const double excess = static_cast<double>(c.pending.size()) - static_cast<double>(k);
+    const double cost = 30 + 0.2 * static_cast<double>(job_.base.cols());
+    if (0.5 * 34 * excess * std::log(times) < cost * static_cast<double>(k)) return;
     const std::size_t count = std::min(k, c.pending.size());
     std::partial_sort(c.pending.begin(), c.pending.begin() + count, c.pending.end(),
                       [](const Candidate& a, const Candidate& b) { return a.upper > b.upper; });
     measure_.set_query(job_.queries, query);
-    for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t i = 0; i < count; ++i) {
+      prefetch(c.pending, i + 2);
       measure(c.pending[i].row, [&](double key, std::uint32_t row) {
         const bool admitted = c.exact.admits(key, row);
         if (admitted) c.exact.push(key, row);
         return admitted;
       });
+    }
     stats.survivors += static_cast<std::int64_t>(count);
     c.pending.erase(c.pending.begin(), c.pending.begin() + count);
     c.exact.cut();
@@ -140,13 +163,9 @@ class Pruner {
     std::make_heap(heap_.begin(), heap_.end());
     measure_.set_query(job_.queries, query);
     const std::size_t k = static_cast<std::size_t>(job_.k);
-    const std::int64_t row_bytes = job_.base.cols() * size_of(job_.base.type());
     for (std::size_t i = 0; i < c.pending.size(); ++i) {
       if (heap_.size() == k && scale.key_at_least(c.pending[i].upper) > heap_.front().first) break;
-      if (i + 2 < c.pending.size()) {  // rows lie anywhere in memory: ask for them early
-        const char* next = static_cast<const char*>(job_.base.row(c.pending[i + 2].row));
-        for (std::int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(next + b);
-      }
+      prefetch(c.pending, i + 2);
       ++stats.survivors;
       measure(c.pending[i].row, [&](double key, std::uint32_t row) {
         const TopK::Item item(key, row);
@@ -170,6 +189,14 @@ class Pruner {
   std::size_t first_room() const { return static_cast<std::size_t>(2 * job_.k + 24); }
 
  private:
+  // Rows lie anywhere in memory: they are asked for early.
+  void prefetch(const std::vector<Candidate>& pending, std::size_t i) const {
+    if (i >= pending.size()) return;
+    const char* row = static_cast<const char*>(job_.base.row(pending[i].row));
+    const std::int64_t bytes = job_.base.cols() * size_of(job_.base.type());
+    for (std::int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(row + b);
+  }
+
   void raise(Candidates& c) {
     const std::size_t k = static_cast<std::size_t>(job_.k);
     if (job_.k > LargestK::longest && c.pending.size() >= k) {
@@ -361,10 +388,12 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
       // cost that would not have been measured otherwise.
       if (tile_index == 0 && job.k <= LargestK::longest) {
         GroupHead& head = queries.heads[g];
+        const double times = static_cast<double>(task.tile_end - task.tile_begin);
         for (int q = 0; q < group_size; ++q) {
           const std::int64_t place = g * group_size + std::min(q, head.count - 1);
           if (q < head.count)
-            pruner.tighten(states[place], which[task.query_begin + place], scale_of(place), local);
+            pruner.tighten(states[place], which[task.query_begin + place], scale_of(place), times,
+                           local);
           head.threshold[q] = states[place].threshold - query_slack * queries.squares[place];
         }
       }
