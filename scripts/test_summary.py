@@ -1,10 +1,11 @@
-"""Sums up what scripts/test ran: names what was skipped, and ends with 'N passed, N failed, N skipped'.
+"""Sums up what scripts/test ran: what was skipped, then 'N passed, N failed, N skipped'.
 
     python3 scripts/test_summary.py FOLDER
 
 FOLDER holds ctest.junit, a NAME.xml from each GoogleTest program of that name, and perhaps
-pytest.junit; summary.txt in it gets the last line. ctest counts programs; this counts their cases, and a program that died, or failed
-beside its cases, as one failure. Exit status 1 if a test failed or none ran.
+pytest.junit; summary.txt in it gets the last line. ctest counts programs; this counts their cases,
+and a program that died, or failed beside its cases, as one failure. Exit status 1 if a test failed
+or none ran.
 """
 
 import re
@@ -45,7 +46,8 @@ def main(folder: Path) -> int:
     for program in ElementTree.parse(folder / "ctest.junit").iter("testcase"):
         name = program.get("name", "")
         # GoogleTest numbers a second file of the same program, which a second ctest entry makes.
-        files = [f for f in folder.glob("*.xml") if re.fullmatch(rf"{re.escape(name)}(_\d+)?", f.stem)]
+        pattern = rf"{re.escape(name)}(_\d+)?"
+        files = [f for f in folder.glob("*.xml") if re.fullmatch(pattern, f.stem)]
         if not files:
             count([program], "ctest")
             continue

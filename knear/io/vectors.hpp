@@ -8,10 +8,10 @@
 // The format is told by the ending of the name, .gz after it allowed; a name with none of these
 // endings by its first bytes (the official MNIST names are "train-images-idx3-ubyte.gz").
 //
-//   .fvecs  rows of one int32 d and d floats         .npy  NumPy arrays of two dimensions, C order,
-//   .bvecs  rows of one int32 d and d bytes                f2 f4 f8, i1 i2 i4 i8, u1 u2 u4 u8,
-//   either .ivecs  rows of one int32 d and d int32                byte order idx     arrays of two
-//   and more dimensions, all but the first flattened into a row
+//   .fvecs .bvecs .ivecs   rows of one int32 d and d floats, bytes or int32
+//   .npy                   NumPy arrays of two dimensions, C order, f2 f4 f8, i1 i2 i4 i8,
+//                          u1 u2 u4 u8, either byte order
+//   idx                    arrays of two and more dimensions, all but the first flattened
 //
 // A file is hostile until proven otherwise. Every size is computed in 64 bits with checks, and
 // compared with what the file really holds before memory is taken. A refusal is one line that

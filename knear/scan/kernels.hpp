@@ -17,7 +17,8 @@
 // error at most `error`, and per query alike:
 //   code dot + (b - bias_max) / (s_q s_p)  >=  (G - bias_max - |u| E_p - e_q N_p) / (s_q s_p)
 // The left fraction is rounded up, the right one down. `integer` is exact:
-//   code dot + row term >= limit, in int32 modulo 2^32, with the true difference within int32.
+//   code dot + row term >= limit, in int32 modulo 2^32, with the true difference within int32,
+// where ties with the k-th row so far pass only from panels that have a row before it.
 #pragma once
 #include <cstdint>
 
@@ -44,8 +45,13 @@ struct GroupHead {
   double norm[head_lanes];              // |u|, rounded up
   double error[head_lanes];             // e: distance of the query's code from u, rounded up
   std::int32_t correction[head_lanes];  // what the code dot has too much
-  std::int32_t limit[head_lanes];       // `integer` only
-  double scale;                         // value of a code unit, common to the group
+  // `integer` only: with bar the key that a pair must not exceed, floor((|x|^2 - bar) / 2) and the
+  // bit that this loses for l2, -bar and 0 for ip; and the row that has the key `bar` now, so that
+  // of rows after it only those with smaller keys are wanted.
+  std::int32_t limit[head_lanes];
+  std::uint32_t limit_bit[head_lanes];
+  std::uint32_t bar_row[head_lanes];
+  double scale;  // value of a code unit, common to the group
   int count;
 };
 
@@ -61,6 +67,7 @@ struct TileArgs {
   const std::uint8_t* codes;
   const PanelHead* heads;            // certified
   const float* row_bias;             // certified: (b - bias_max) / scale^2, rounded towards 0
+  const std::uint32_t* ids;          // integer: of the rows, ascending in a panel
   const std::uint32_t* row_squares;  // integer: |y|^2, or 0 for ip
   const std::int32_t* row_sums;      // integer: sum of y
   std::int32_t sum_shift_mask;       // integer: -1 if the queries were shifted by 128, else 0

@@ -121,15 +121,22 @@ static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& ou
 
 static inline void integer_limits(const TileArgs& a, int64_t panel, Limits& out) {
   const GroupHead& g = *a.group;
-  for (int q = 0; q < head_lanes; ++q)
-    out.query[q] = static_cast<int32_t>(static_cast<uint32_t>(g.limit[q]) +
-                                        static_cast<uint32_t>(g.correction[q]));
   const uint32_t* squares = a.row_squares + panel * panel_rows;
   const int32_t* sums = a.row_sums + panel * panel_rows;
   const uint32_t mask = static_cast<uint32_t>(a.sum_shift_mask);
+  uint32_t odd = 0;
   for (int r = 0; r < panel_rows; ++r) {
     const uint32_t half = (squares[r] >> 1) + (squares[r] & 1);
+    odd |= squares[r];
     out.row[r] = static_cast<int32_t>(((static_cast<uint32_t>(sums[r]) << 7) & mask) - half);
+  }
+  // Twice the limit is |x|^2 - bar, plus 1 where rows must be better than the bar. Half of it is
+  // rounded down for the sake of rows with odd |y|^2, up where there are none.
+  const uint32_t least = a.ids[panel * panel_rows], even = ~odd & 1;
+  for (int q = 0; q < head_lanes; ++q) {
+    const uint32_t bits = g.limit_bit[q] + (least > g.bar_row[q]);
+    out.query[q] = static_cast<int32_t>(static_cast<uint32_t>(g.limit[q]) + (bits >> 1) +
+                                        (bits & even) + static_cast<uint32_t>(g.correction[q]));
   }
 }
 

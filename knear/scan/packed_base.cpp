@@ -294,15 +294,28 @@ PackedBase PackedBase::integer(AnyMatrixView base, Metric metric, Isa isa, const
   Reporter reporter(progress, "pack base", out.tiles);
   parallel_for(threads, out.tiles, [&](std::int64_t tile) {
     const std::int64_t count = (out.rows - tile + out.tiles - 1) / out.tiles;
+    // Rows with even |y|^2 first, since a panel without odd ones has a sharper limit; in each part
+    // by id, as ties want it. The sum has the same parity as the sum of squares.
+    std::vector<std::int64_t> order(count);
+    for (std::int64_t j = 0; j < count; ++j) order[j] = tile + j * out.tiles;
+    if (metric == Metric::l2)
+      visit(base, [&](auto view) {
+        std::stable_partition(order.begin(), order.end(), [&](std::int64_t id) {
+          const auto* row = view.row(id);
+          int sum = 0;
+          for (std::int64_t i = 0; i < out.dim; ++i) sum ^= static_cast<int>(to_float(row[i]));
+          return sum % 2 == 0;
+        });
+      });
     for (std::int64_t p = 0; p < out.panels_per_tile; ++p) {
       const std::int64_t panel = tile * out.panels_per_tile + p, first = p * panel_rows;
       std::uint8_t* codes = out.codes.data() + panel * out.steps * panel_step_bytes;
       for (int r = 0; r < panel_rows; ++r) {
         const std::int64_t slot = panel * panel_rows + r;
         const bool real = first + r < count;
-        out.ids[slot] = real ? static_cast<std::uint32_t>(tile + (first + r) * out.tiles) : no_row;
         // Padding repeats the last row of the tile.
-        const std::int64_t id = tile + std::min(first + r, count - 1) * out.tiles;
+        const std::int64_t id = order[std::min(first + r, count - 1)];
+        out.ids[slot] = real ? static_cast<std::uint32_t>(id) : no_row;
         visit(base, [&](auto view) {
           const auto* row = view.row(id);
           std::uint32_t squares = 0;
@@ -360,7 +373,8 @@ PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const 
     for (int q = 0; q < head_lanes; ++q) {
       if (q >= group_size) {  // lanes without a query: repeat, so that no NaN arises from them
         head.norm[q] = head.norm[group_size - 1], head.error[q] = head.error[group_size - 1];
-        head.correction[q] = 0, head.limit[q] = 0, head.threshold[q] = 0;
+        head.correction[q] = 0, head.threshold[q] = 0;
+        head.limit[q] = 0, head.limit_bit[q] = 0, head.bar_row[q] = 0;
         continue;
       }
       double* v = u.data() + q * dim;

@@ -299,7 +299,7 @@ void over_tiles(const PackedBase& packed, TileKernel kernel, PackedQueries& quer
   hits.resize(hit_limit + max_group * panel_rows);
   TileArgs args{};
   args.codes = packed.codes.data(), args.heads = packed.heads.data();
-  args.row_bias = packed.row_bias.data();
+  args.row_bias = packed.row_bias.data(), args.ids = packed.ids.data();
   args.row_squares = packed.row_squares.data(), args.row_sums = packed.row_sums.data();
   args.sum_shift_mask = queries.sum_shift_mask, args.steps = packed.steps;
   args.hits = hits.data(), args.hit_limit = hit_limit;
@@ -500,14 +500,24 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
     ScanStats local;
     std::vector<TopK> best(n, TopK(job.k));
     std::vector<Hit> hits;
-    // keep iff key <= bar, in terms of <x, y> - ceil(|y|^2 / 2) or <x, y>
-    const auto limit_for = [&](std::int64_t q, std::int64_t bar) {
-      const std::int64_t squares = static_cast<std::int64_t>(queries.squares[q]);
-      return static_cast<std::int32_t>(l2 ? (squares - bar) >> 1 : -bar);
+    // Keeps rows whose key is at most `bar`, and from row `bar_row` on less than it.
+    const auto set_limit = [&](std::int64_t q, std::int64_t bar, std::int64_t bar_row) {
+      GroupHead& head = queries.heads[q / group_size];
+      const std::int64_t lane = q % group_size;
+      const std::int64_t twice = static_cast<std::int64_t>(queries.squares[q]) - bar;
+      head.limit[lane] = static_cast<std::int32_t>(l2 ? twice >> 1 : -bar);
+      head.limit_bit[lane] = l2 ? twice & 1 : 0;
+      head.bar_row[lane] = static_cast<std::uint32_t>(bar_row);
     };
-    for (std::int64_t q = 0; q < queries.groups * group_size; ++q)
-      queries.heads[q / group_size].limit[q % group_size] =
-          limit_for(std::min(q, n - 1), worst_key);
+    const auto repeat_last = [&](GroupHead& head) {
+      for (int q = head.count; q < group_size; ++q) {
+        head.limit[q] = head.limit[head.count - 1];
+        head.limit_bit[q] = head.limit_bit[head.count - 1];
+        head.bar_row[q] = head.bar_row[head.count - 1];
+      }
+    };
+    for (std::int64_t q = 0; q < n; ++q) set_limit(q, worst_key, PackedBase::no_row);
+    for (GroupHead& head : queries.heads) repeat_last(head);
     const auto drain = [&](std::int64_t g, const Hit* first, int hit_count) {
       GroupHead& head = queries.heads[g];
       local.hits += hit_count;
@@ -521,12 +531,11 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
                                                         packed.row_squares[hit->slot] - 2 * product
                                                   : -product);
         if (!best[q].admits(key, row)) continue;
-        const double before = best[q].bar();
         best[q].push(key, row);
-        if (best[q].bar() != before)
-          head.limit[hit->query] = limit_for(q, static_cast<std::int64_t>(best[q].bar()));
+        if (best[q].bar() != infinity)
+          set_limit(q, static_cast<std::int64_t>(best[q].bar()), best[q].bar_id());
       }
-      for (int q = head.count; q < group_size; ++q) head.limit[q] = head.limit[head.count - 1];
+      repeat_last(head);
     };
     over_tiles(packed, kernel, queries, task, hits, reporter, drain,
                [](std::int64_t, std::int64_t) { return true; });

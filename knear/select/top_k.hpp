@@ -27,6 +27,8 @@ class TopK {
   bool admits(double key, std::int64_t id) const { return Item(key, id) < bar_; }
   // The key that a newcomer must not exceed: +infinity until k pairs have been seen and cut.
   double bar() const { return bar_.first; }
+  // With that very key, it must have a smaller id than this.
+  std::int64_t bar_id() const { return bar_.second; }
 
   // A pair that is not admitted changes nothing. Keys are never NaN; no pair comes twice.
   void push(double key, std::int64_t id) {

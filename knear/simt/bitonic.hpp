@@ -1,9 +1,9 @@
 // knear/simt/bitonic.hpp -- sorting and merging networks over the registers of a warp.
 //
-//   Candidate<W, int> x[R];                       // 32 * R items, the i-th in lane i % 32 of x[i /
-//   32] warp_sort<Order::ascending>(w, x);            // any order -> sorted
-//   warp_merge<Order::ascending>(w, x);           // bitonic (up, then down) -> sorted
-//   warp_keep_smallest(w, x, other);              // x ascending, other descending -> x ascending
+//   Candidate<W, int> x[R];                // 32 R items, number i in lane i % 32 of x[i / 32]
+//   warp_sort<Order::ascending>(w, x);     // any order -> sorted
+//   warp_merge<Order::ascending>(w, x);    // bitonic (up, then down) -> sorted
+//   warp_keep_smallest(w, x, other);       // x ascending, other descending -> x ascending
 //
 // Batcher's networks on a lane-stride array: a comparator of stride 32 or more stands within a
 // lane, one below 32 takes a shuffle. For n = 32 R: log2(n) (log2(n) + 1) / 2 steps to sort,

@@ -49,7 +49,8 @@ def test_k(k):
 
 
 def test_a_result_that_no_machine_can_hold():
-    with pytest.raises(knear.InvalidArgument, match=f"^k must be at most {2**31 - 1}, but is {2**61}$"):
+    message = f"^k must be at most {2**31 - 1}, but is {2**61}$"
+    with pytest.raises(knear.InvalidArgument, match=message):
         knear.knn(ZEROS, ZEROS, 2**61)
     many = np.zeros((2**24, 1), np.uint8)
     with pytest.raises(MemoryError):

@@ -25,11 +25,11 @@ import unittest
 
 KNEAR = None
 
-SEARCH_KEYS = set(
-    "k metric method device isa threads rows dim queries seconds queries_per_second "
-    "predicted_seconds limit memory_bytes survivors_per_query promised_recall recall_argument "
-    "certified_queries".split()
-)
+SEARCH_KEYS = {
+    "k", "metric", "method", "device", "isa", "threads", "rows", "dim", "queries", "seconds",
+    "queries_per_second", "predicted_seconds", "limit", "memory_bytes", "survivors_per_query",
+    "promised_recall", "recall_argument", "certified_queries",
+}
 
 
 def write_vecs(path, rows, letter):
@@ -70,9 +70,9 @@ def to_float32(value):
 
 
 def distance(metric, x, y):
-    product = sum(a * b for a, b in zip(x, y))
+    product = sum(a * b for a, b in zip(x, y, strict=True))
     if metric == "l2":
-        return sum((a - b) ** 2 for a, b in zip(x, y))
+        return sum((a - b) ** 2 for a, b in zip(x, y, strict=True))
     if metric == "ip":
         return product
     xx, yy = sum(a * a for a in x), sum(b * b for b in y)
@@ -207,9 +207,9 @@ class Search(ProgramTest):
     def test_recall_counts_equally_near_rows_as_found(self):
         ids, distances = brute_force(self.queries, self.base, 300)
         truth, lost = [], 0
-        for row, d in zip(ids, distances):
+        for row, d in zip(ids, distances, strict=True):
             # The same distances from the far end of each group of ties: other ids, no less true.
-            fourth = [i for i, x in zip(row, d) if x == d[3]]
+            fourth = [i for i, x in zip(row, d, strict=True) if x == d[3]]
             truth.append(row[:3] + [fourth[-1]])
             lost += fourth[-1] != row[3]
         self.assertGreater(lost, 0, "the data must have ties at the fourth neighbour")

@@ -181,6 +181,19 @@ TEST(Knn, ExtremeIntegersAtTheLargestDimension) {
   }
 }
 
+TEST(Knn, CertifiedPassesAtTheLargestDimension) {
+  // Full coordinates of one sign: code products as large as they get, sums of floats as long.
+  const std::int64_t dim = 65536;
+  Random random(6);
+  const auto value = [&](std::int64_t r, auto) {
+    const double small = gaussian(random);
+    return r % 4 == 0 ? 1 + 1e-3 * small : r % 4 == 1 ? -1 + 1e-3 * small : small;
+  };
+  const AnyMatrix base = make(ElementType::f32, 264, dim, value);
+  const AnyMatrix queries = make(ElementType::f32, 5, dim, value);
+  for (Metric metric : metrics) check_all(queries, base, 3, metric, "largest dimension");
+}
+
 TEST(Knn, SameBitsForAnyThreadsBatchesLevelAndSplit) {
   const AnyMatrix floats = gaussians(1800, 33, 1), float_queries = gaussians(60, 33, 2);
   Random random(3);
@@ -446,6 +459,35 @@ TEST(KnnNasty, RoundingThatMisleadsAsFarAsTheBoundAllows) {
                     rows - 1);
         }
       }
+    }
+}
+
+TEST(KnnNasty, TiesOfWholeNumbersAreNoWork) {
+  // Thousands of rows are as far as the k-th, and only the first few of them are wanted: the others
+  // must fall to the test in registers.
+  const std::int64_t rows = 30000, d = 36;
+  for (Metric metric : {Metric::l2, Metric::ip})
+    for (std::int64_t odd : {0, 1}) {
+      const AnyMatrix equal = make(ElementType::u8, rows, d,
+                                   [&](auto, auto c) { return c == 0 ? 2 + odd : 3 + c % 2; });
+      const AnyMatrix few_ones = make(ElementType::u8, rows, d, [&](auto r, auto c) {
+        return c == r % 7 || c == r % 11 + 8 || (odd && c == r % 13 + 20) ? 1.0 : 0.0;
+      });
+      const AnyMatrix queries = make(ElementType::u8, 30, d, [&](auto r, auto c) {
+        return r % 2 == 0 ? double(3 + c % 2) : c == r % 7 || c == 9 || c == 30 ? 1.0 : 0.0;
+      });
+      for (const AnyMatrix* base : {&equal, &few_ones})
+        for (std::int64_t k : {1, 10, 100}) {
+          const Neighbors expected = reference_knn(queries, *base, k, metric);
+          for (Isa isa : available_isas()) {
+            ForcedIsa forced(isa);
+            KnnReport report;
+            EXPECT_TRUE(same(knn(queries, *base, k, {.metric = metric}, &report), expected));
+            EXPECT_EQ(report.first_pass, "integer");
+            EXPECT_LT(report.hits_per_query, 1500 + 20 * k)
+                << name_of(metric) << ' ' << odd << ' ' << k << (base == &equal ? " equal" : "");
+          }
+        }
     }
 }
 
