@@ -13,13 +13,12 @@ const detail::ExactKernels& kernels_for(Isa isa) {
   return detail::exact_kernels_scalar();
 }
 
-// The sums that a metric takes of `queries` at once, 1 or exact_group.
 detail::ExactSums sums_for(const detail::ExactKernels& table, Metric metric, ElementType type,
-                           int queries) {
+                           detail::ExactShape shape) {
   const auto& kind = metric == Metric::l2   ? table.l2
                      : metric == Metric::ip ? table.product
                                             : table.product_and_squares;
-  return kind[queries > 1][static_cast<int>(type)];
+  return kind[shape][static_cast<int>(type)];
 }
 
 std::int64_t padded(std::int64_t dim) { return (dim + 15) / 16 * 16; }
@@ -35,7 +34,8 @@ double load_query(AnyMatrixView queries, std::int64_t q, Metric metric, detail::
   if (metric != Metric::cosine) return xx;
   // The reference sums x_i^2 in the same order as a product of x with itself; elements are floats.
   const std::vector<float> floats(x, x + dim);
-  squares(x, floats.data(), dim, &xx);
+  const void* row = floats.data();
+  squares(x, &row, dim, &xx);
   return xx;
 }
 
@@ -43,8 +43,11 @@ double load_query(AnyMatrixView queries, std::int64_t q, Metric metric, detail::
 
 ExactDistance::ExactDistance(Metric metric, ElementType row_type, Isa isa)
     : metric_(metric),
-      sums_(sums_for(kernels_for(isa), metric, row_type, 1)),
-      squares_(sums_for(kernels_for(isa), Metric::ip, ElementType::f32, 1)) {}
+      one_(sums_for(kernels_for(isa), metric, row_type, detail::one_to_one)),
+      group_(sums_for(kernels_for(isa), metric, row_type, detail::one_to_group)),
+      squares_(sums_for(kernels_for(isa), Metric::ip, ElementType::f32, detail::one_to_one)) {
+  static_assert(most_rows == detail::exact_group);
+}
 
 void ExactDistance::set_query(AnyMatrixView queries, std::int64_t q) {
   dim_ = queries.cols();
@@ -54,8 +57,8 @@ void ExactDistance::set_query(AnyMatrixView queries, std::int64_t q) {
 
 ExactGroup::ExactGroup(Metric metric, ElementType row_type, Isa isa)
     : metric_(metric),
-      sums_(sums_for(kernels_for(isa), metric, row_type, size)),
-      squares_(sums_for(kernels_for(isa), Metric::ip, ElementType::f32, 1)) {
+      sums_(sums_for(kernels_for(isa), metric, row_type, detail::group_to_one)),
+      squares_(sums_for(kernels_for(isa), Metric::ip, ElementType::f32, detail::one_to_one)) {
   static_assert(size == detail::exact_group);
 }
 

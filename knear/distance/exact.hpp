@@ -38,14 +38,26 @@ class ExactDistance {
   // order_key(metric, reference_distance(metric, query, row, dim)).
   double key(const void* row) const {
     double sums[2] = {0, 0};
-    sums_(x_.data(), row, dim_, sums);
+    one_(x_.data(), &row, dim_, sums);
     return detail::exact_key(metric_, sums[0], xx_, sums[1]);
+  }
+  // The same of rows[0 .. count) at once, 1 <= count <= most_rows: their sums go on side by side.
+  static constexpr int most_rows = 4;
+  void keys(const void* const* rows, int count, double* out) const {
+    if (count < most_rows) {
+      for (int r = 0; r < count; ++r) out[r] = key(rows[r]);
+      return;
+    }
+    double sums[2 * most_rows] = {};
+    group_(x_.data(), rows, dim_, sums);
+    for (int r = 0; r < most_rows; ++r)
+      out[r] = detail::exact_key(metric_, sums[r], xx_, sums[most_rows + r]);
   }
 
  private:
-  using Sums = void (*)(const double* x, const void* row, std::int64_t dim, double* sums);
+  using Sums = void (*)(const double* x, const void* const* rows, std::int64_t dim, double* sums);
   Metric metric_;
-  Sums sums_, squares_;
+  Sums one_, group_, squares_;
   std::vector<double> x_;  // [dim, padded with zeros to a multiple of 16]
   std::int64_t dim_ = 0;
   double xx_ = 0;
@@ -66,13 +78,13 @@ class ExactGroup {
   // The keys of a row from each query; out [count()].
   void keys(const void* row, double* out) const {
     double sums[size + 1] = {};
-    sums_(x_.data(), row, dim_, sums);
+    sums_(x_.data(), &row, dim_, sums);
     for (int q = 0; q < count_; ++q)
       out[q] = detail::exact_key(metric_, sums[q], xx_[q], sums[size]);
   }
 
  private:
-  using Sums = void (*)(const double* x, const void* row, std::int64_t dim, double* sums);
+  using Sums = void (*)(const double* x, const void* const* rows, std::int64_t dim, double* sums);
   Metric metric_;
   Sums sums_, squares_;
   std::vector<double> x_;  // [size][dim, padded with zeros to a multiple of 16]

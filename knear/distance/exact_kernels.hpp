@@ -5,17 +5,19 @@
 
 namespace knear::detail {
 
-// sums[0] = sum (x_i - y_i)^2 or sum x_i y_i; for `product_and_squares` also sums[1] = sum y_i^2.
-// x: doubles padded with zeros to a multiple of 16. Order of the sums: distance/reference.hpp.
-using ExactSums = void (*)(const double* x, const void* row, std::int64_t dim, double* sums);
+// Pairs of a few queries and a few rows at once: sums[q * rows + r] = sum (x_i - y_i)^2 or
+// sum x_i y_i; for `product_and_squares` then sums[queries * rows + r] = sum y_i^2. x: doubles,
+// each query padded with zeros to a multiple of 16. Order of the sums: distance/reference.hpp.
+using ExactSums = void (*)(const double* x, const void* const* rows, std::int64_t dim,
+                           double* sums);
 
-// The same from exact_group queries at once, which lie one after the other in x, each padded; sums
-// has one of each query, then for `product_and_squares` that of y_i^2.
 inline constexpr int exact_group = 4;
+enum ExactShape { one_to_one, group_to_one, one_to_group, exact_shape_count };
 
 struct ExactKernels {
-  // By how many queries, one or exact_group, then by ElementType.
-  ExactSums l2[2][5], product[2][5], product_and_squares[2][5];
+  // By queries and rows, then by ElementType.
+  ExactSums l2[exact_shape_count][5], product[exact_shape_count][5],
+      product_and_squares[exact_shape_count][5];
 };
 
 const ExactKernels& exact_kernels_scalar();

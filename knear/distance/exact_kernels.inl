@@ -72,54 +72,64 @@ static inline double tree(const Doubles* sums) {
 
 enum class Kind { l2, product, product_and_squares };
 
-template <Kind kind, int queries, class T>
-static void exact_sums(const double* x, const void* row_pointer, int64_t dim, double* out) {
-  const T* row = static_cast<const T*>(row_pointer);
+template <Kind kind, int queries, int rows, class T>
+static void exact_sums(const double* x, const void* const* row_pointers, int64_t dim, double* out) {
   const int64_t stride = (dim + 15) / 16 * 16;
-  Doubles sums[queries][registers] = {}, squares[registers] = {};
-  float buffer[16];
-  const auto step = [&](const double* xi, const float* yi) __attribute__((always_inline)) {
+  Doubles sums[queries * rows][registers] = {}, squares[rows][registers] = {};
+  const auto step = [&](const double* xi, int n, const float* yi) __attribute__((always_inline)) {
 #pragma GCC unroll 8
     for (int r = 0; r < registers; ++r) {
       const Doubles b = load_floats(yi + r * lanes);
-      if constexpr (kind == Kind::product_and_squares) squares[r] += b * b;
+      if constexpr (kind == Kind::product_and_squares) squares[n][r] += b * b;
 #pragma GCC unroll 4
       for (int q = 0; q < queries; ++q) {
         const Doubles a = load_doubles(xi + q * stride + r * lanes);
         if constexpr (kind == Kind::l2) {
           const Doubles difference = a - b;
-          sums[q][r] += difference * difference;
+          sums[q * rows + n][r] += difference * difference;
         } else {
-          sums[q][r] += a * b;
+          sums[q * rows + n][r] += a * b;
         }
       }
     }
   };
+  const T* row[rows];
+  for (int n = 0; n < rows; ++n) row[n] = static_cast<const T*>(row_pointers[n]);
   int64_t i = 0;
-  for (; i + 16 <= dim; i += 16) step(x + i, sixteen(row + i, buffer));
-  if (i < dim) {  // the last few: zeros beyond the end add +0, which changes no sum
-    float tail[16] = {};
-    for (int j = 0; i + j < dim; ++j) tail[j] = widen(row[i + j]);
-    step(x + i, tail);
+  for (; i + 16 <= dim; i += 16) {
+#pragma GCC unroll 4
+    for (int n = 0; n < rows; ++n) {
+      float buffer[16];
+      step(x + i, n, sixteen(row[n] + i, buffer));
+    }
   }
-  for (int q = 0; q < queries; ++q) out[q] = tree(sums[q]);
-  if constexpr (kind == Kind::product_and_squares) out[queries] = tree(squares);
+  if (i < dim) {  // the last few: zeros beyond the end add +0, which changes no sum
+#pragma GCC unroll 4
+    for (int n = 0; n < rows; ++n) {
+      float tail[16] = {};
+      for (int j = 0; i + j < dim; ++j) tail[j] = widen(row[n][i + j]);
+      step(x + i, n, tail);
+    }
+  }
+  for (int p = 0; p < queries * rows; ++p) out[p] = tree(sums[p]);
+  if constexpr (kind == Kind::product_and_squares)
+    for (int n = 0; n < rows; ++n) out[queries * rows + n] = tree(squares[n]);
 }
 
-#define KNEAR_ROW(kind, queries)                                                  \
-  {                                                                               \
-    exact_sums<kind, queries, float>, exact_sums<kind, queries, HalfBits>,        \
-        exact_sums<kind, queries, BrainBits>, exact_sums<kind, queries, uint8_t>, \
-        exact_sums<kind, queries, int8_t>                                         \
+#define KNEAR_TYPES(kind, queries, rows)                                                      \
+  {                                                                                           \
+    exact_sums<kind, queries, rows, float>, exact_sums<kind, queries, rows, HalfBits>,        \
+        exact_sums<kind, queries, rows, BrainBits>, exact_sums<kind, queries, rows, uint8_t>, \
+        exact_sums<kind, queries, rows, int8_t>                                               \
   }
-#define KNEAR_ROWS(kind) \
-  { KNEAR_ROW(kind, 1), KNEAR_ROW(kind, exact_group) }
+#define KNEAR_SHAPES(kind) \
+  { KNEAR_TYPES(kind, 1, 1), KNEAR_TYPES(kind, exact_group, 1), KNEAR_TYPES(kind, 1, exact_group) }
 
 }  // namespace
 
 const ExactKernels& KNEAR_TABLE() {
-  static constexpr ExactKernels table = {KNEAR_ROWS(Kind::l2), KNEAR_ROWS(Kind::product),
-                                         KNEAR_ROWS(Kind::product_and_squares)};
+  static constexpr ExactKernels table = {KNEAR_SHAPES(Kind::l2), KNEAR_SHAPES(Kind::product),
+                                         KNEAR_SHAPES(Kind::product_and_squares)};
   return table;
 }
 

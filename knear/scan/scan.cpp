@@ -106,14 +106,7 @@ class Pruner {
       // Ties, near-duplicates or a useless bound: measure now, so that memory stays bounded and
       // the order (key, id) decides what the intervals can't.
       measure_.set_query(job_.queries, query);
-      for (const Candidate& x : c.pending)
-        measure(x.row, [&](double key, std::uint32_t row) {
-          const bool admitted = c.exact.admits(key, row);
-          if (admitted) c.exact.push(key, row);
-          return admitted;
-        });
-      stats.survivors += static_cast<std::int64_t>(c.pending.size());
-      c.pending.clear();
+      measure_early(c, c.pending.size(), stats);
       c.exact.cut();
       c.threshold = std::max(c.threshold, scale.threshold_for(c.exact.bar()));
     }
@@ -136,16 +129,7 @@ class Pruner {
     std::partial_sort(c.pending.begin(), c.pending.begin() + count, c.pending.end(),
                       [](const Candidate& a, const Candidate& b) { return a.upper > b.upper; });
     measure_.set_query(job_.queries, query);
-    for (std::size_t i = 0; i < count; ++i) {
-      prefetch(c.pending, i + 2);
-      measure(c.pending[i].row, [&](double key, std::uint32_t row) {
-        const bool admitted = c.exact.admits(key, row);
-        if (admitted) c.exact.push(key, row);
-        return admitted;
-      });
-    }
-    stats.survivors += static_cast<std::int64_t>(count);
-    c.pending.erase(c.pending.begin(), c.pending.begin() + count);
+    measure_early(c, count, stats);
     c.exact.cut();
     c.threshold = std::max(c.threshold, scale.threshold_for(c.exact.bar()));
   }
@@ -163,21 +147,27 @@ class Pruner {
     std::make_heap(heap_.begin(), heap_.end());
     measure_.set_query(job_.queries, query);
     const std::size_t k = static_cast<std::size_t>(job_.k);
-    for (std::size_t i = 0; i < c.pending.size(); ++i) {
-      if (heap_.size() == k && scale.key_at_least(c.pending[i].upper) > heap_.front().first) break;
-      prefetch(c.pending, i + 2);
-      ++stats.survivors;
-      measure(c.pending[i].row, [&](double key, std::uint32_t row) {
-        const TopK::Item item(key, row);
-        if (heap_.size() == k) {
-          if (!(item < heap_.front())) return false;
-          std::pop_heap(heap_.begin(), heap_.end());
-          heap_.pop_back();
-        }
-        heap_.push_back(item);
-        std::push_heap(heap_.begin(), heap_.end());
-        return true;
-      });
+    const auto take = [&](double key, std::uint32_t row) {
+      const TopK::Item item(key, row);
+      if (heap_.size() == k) {
+        if (!(item < heap_.front())) return false;
+        std::pop_heap(heap_.begin(), heap_.end());
+        heap_.pop_back();
+      }
+      heap_.push_back(item);
+      std::push_heap(heap_.begin(), heap_.end());
+      return true;
+    };
+    for (std::size_t i = 0; i < c.pending.size();) {
+      int count = 0;  // those of the next few that may still be among the k
+      while (count < ExactDistance::most_rows && i + count < c.pending.size() &&
+             !(heap_.size() == k &&
+               scale.key_at_least(c.pending[i + count].upper) > heap_.front().first))
+        ++count;
+      if (count == 0) break;
+      measure(&c.pending[i], count, c.pending.size() - i - count, take);
+      stats.survivors += count;
+      i += count;
     }
     std::sort_heap(heap_.begin(), heap_.end());
     for (std::size_t j = 0; j < k; ++j) {
@@ -186,15 +176,22 @@ class Pruner {
     }
   }
 
-  std::size_t first_room() const { return static_cast<std::size_t>(2 * job_.k + 24); }
+  std::size_t first_room() const { return static_cast<std::size_t>(2 * job_.k + 80); }
 
  private:
-  // Rows lie anywhere in memory: they are asked for early.
-  void prefetch(const std::vector<Candidate>& pending, std::size_t i) const {
-    if (i >= pending.size()) return;
-    const char* row = static_cast<const char*>(job_.base.row(pending[i].row));
-    const std::int64_t bytes = job_.base.cols() * size_of(job_.base.type());
-    for (std::int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(row + b);
+  // Measures the first `count` pending rows.
+  void measure_early(Candidates& c, std::size_t count, ScanStats& stats) {
+    for (std::size_t i = 0; i < count; i += ExactDistance::most_rows) {
+      const std::size_t some = std::min<std::size_t>(count - i, ExactDistance::most_rows);
+      measure(&c.pending[i], static_cast<int>(some), count - i - some,
+              [&](double key, std::uint32_t row) {
+                const bool admitted = c.exact.admits(key, row);
+                if (admitted) c.exact.push(key, row);
+                return admitted;
+              });
+    }
+    stats.survivors += static_cast<std::int64_t>(count);
+    c.pending.erase(c.pending.begin(), c.pending.begin() + count);
   }
 
   void raise(Candidates& c) {
@@ -209,14 +206,27 @@ class Pruner {
     std::erase_if(c.pending, [&](const Candidate& x) { return x.upper < c.threshold; });
   }
 
-  // Calls take(key, row) for a row and the copies it stands for, until one is not taken: those
-  // that follow have the same key and larger ids.
+  // Calls take(key, row) for each of `count` candidates and the copies that it stands for, until
+  // one is not taken: the copies that follow have the same key and larger ids. `next` more are
+  // likely to be measured soon.
   template <class Take>
-  void measure(std::uint32_t row, Take take) {
-    const double key = measure_.key(job_.base.row(row));
-    if (!take(key, row) || !duplicates_.any()) return;
-    for (const std::uint32_t other : duplicates_.others(row))
-      if (!take(key, other)) return;
+  void measure(const Candidate* candidates, int count, std::size_t next, Take take) {
+    const void* rows[ExactDistance::most_rows];
+    double keys[ExactDistance::most_rows];
+    for (int i = 0; i < count; ++i) rows[i] = job_.base.row(candidates[i].row);
+    // Rows lie anywhere in memory. The hardware goes on with what has been begun.
+    constexpr std::int64_t ahead = 512;
+    const std::int64_t bytes = std::min(ahead, job_.base.cols() * size_of(job_.base.type()));
+    for (std::size_t i = 0; i < std::min<std::size_t>(next, ExactDistance::most_rows); ++i) {
+      const char* row = static_cast<const char*>(job_.base.row(candidates[count + i].row));
+      for (std::int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(row + b);
+    }
+    measure_.keys(rows, count, keys);
+    for (int i = 0; i < count; ++i) {
+      if (!take(keys[i], candidates[i].row) || !duplicates_.any()) continue;
+      for (const std::uint32_t other : duplicates_.others(candidates[i].row))
+        if (!take(keys[i], other)) break;
+    }
   }
 
   const Duplicates& duplicates_;

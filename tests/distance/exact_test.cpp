@@ -72,6 +72,14 @@ TEST(Exact, SameBitsAsReferenceAtEveryLevelAloneAndInGroups) {
             measure.set_query(queries, which[0]);
             for (int row = 0; row < 3; ++row)
               check(measure.key(base.view().row(row)), 0, row, isa, 1);
+            const int places[] = {2, 0, 1, 2};
+            const void* rows[ExactDistance::most_rows];
+            for (int r = 0; r < ExactDistance::most_rows; ++r) rows[r] = base.view().row(places[r]);
+            for (int count : {4, 1, 3, 2}) {
+              double keys[ExactDistance::most_rows];
+              measure.keys(rows, count, keys);
+              for (int r = 0; r < count; ++r) check(keys[r], 0, places[r], isa, count);
+            }
             ExactGroup group(metric, bt, isa);
             for (int count : {4, 1, 3, 2}) {
               group.set_queries(queries, which, count);
