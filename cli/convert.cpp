@@ -47,17 +47,22 @@ void add_convert(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("convert", "Convert files of vectors or ids, whole or in part");
   auto arguments = std::make_shared<ConvertArguments>();
-  command->add_option("IN", arguments->in, ".fvecs .bvecs .ivecs .npy or MNIST idx, also gzipped")
+  command
+      ->add_option("IN", arguments->in,
+                   ".fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin .npy or MNIST idx, also gzipped")
       ->required();
-  command->add_option("OUT", arguments->out, ".fvecs .bvecs .ivecs or .npy")->required();
+  command
+      ->add_option("OUT", arguments->out, ".fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin or .npy")
+      ->required();
   CLI::Option* rows =
       command->add_option("--rows", arguments->rows, "rows A to B - 1 only; A: and :B are fine too")
           ->type_name("A:B");
   CLI::Option* type =
       command->add_option("--type", arguments->type, "store f32, f16, u8 or i8")->type_name("TYPE");
   command->footer(
-      "Without --type the output stores what its format does: .fvecs f32, .bvecs u8, .ivecs i32, "
-      ".npy the type of the input (i64 for whole numbers of 16 bits and more, such as ids).\n"
+      "Without --type the output stores what its format does: .fvecs .fbin f32, .bvecs .u8bin u8, "
+      ".i8bin i8, .ivecs .ibin i32, .npy the type of the input (i64 for whole numbers of 16 bits "
+      "and more, such as ids).\n"
       "Values are never scaled. --type f32 and f16 round to nearest; what does not fit is an "
       "error: "
       "300 or 0.5 as u8, 70000 as f16, and without --type anything inexact.\n\nExample:\n"

@@ -269,8 +269,9 @@ void run_eval(const EvalArguments& arguments) {
 void add_eval(CLI::App& app) {
   CLI::App* command = app.add_subcommand("eval", "Measure the recall of an answer");
   auto arguments = std::make_shared<EvalArguments>();
-  command->add_option("IDS", arguments->ids, "the answer: .ivecs or .npy")->required();
-  command->add_option("TRUTH", arguments->truth, "the true neighbours: .ivecs or .npy")->required();
+  command->add_option("IDS", arguments->ids, "the answer: .ivecs .ibin or .npy")->required();
+  command->add_option("TRUTH", arguments->truth, "the true neighbours: .ivecs .ibin or .npy")
+      ->required();
   CLI::Option* k = add_whole(*command, "-k", arguments->k,
                              "neighbours that count (default: all columns that both files have)");
   CLI::Option* base =

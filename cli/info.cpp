@@ -86,8 +86,10 @@ void add_info(CLI::App& app) {
       "info", "Describe files of vectors or ids: shape, type, range, norms, checksum");
   auto arguments = std::make_shared<InfoArguments>();
   command
-      ->add_option("FILE", arguments->files,
-                   ".fvecs .bvecs .ivecs .npy or MNIST idx, also gzipped; read whole")
+      ->add_option(
+          "FILE", arguments->files,
+          ".fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin .npy or MNIST idx, also gzipped; "
+          "read whole")
       ->required();
   command->add_flag("--json", arguments->json, "one JSON object {\"files\": [...]}");
   command->footer(

@@ -101,8 +101,9 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
   add_whole(command, "--threads", arguments.threads, "threads to use (default: all)");
   add_size(command, "--memory", arguments.memory,
            "memory for the search beside its files: 512M, 1.5G (default: no limit)");
-  command.add_option("--out", arguments.out, "write ids here: .ivecs or .npy")->type_name("IDS");
-  command.add_option("--distances", arguments.distances, "write distances: .fvecs or .npy")
+  command.add_option("--out", arguments.out, "write ids here: .ivecs .ibin or .npy")
+      ->type_name("IDS");
+  command.add_option("--distances", arguments.distances, "write distances: .fvecs .fbin or .npy")
       ->type_name("FILE");
   command.add_option("--truth", arguments.truth, "measure recall against these ids")
       ->type_name("IDS");
@@ -142,8 +143,8 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   if (base.view().cols() != queries.view().cols())
     throw ShapeMismatch("queries have {} columns, base has {}", queries.view().cols(),
                         base.view().cols());
-  check_output(arguments, "--out", arguments.out, {".ivecs", ".npy"});
-  check_output(arguments, "--distances", arguments.distances, {".fvecs", ".npy"});
+  check_output(arguments, "--out", arguments.out, {".ivecs", ".ibin", ".npy"});
+  check_output(arguments, "--distances", arguments.distances, {".fvecs", ".fbin", ".npy"});
   if (!arguments.out.empty() && arguments.out == arguments.distances)
     throw InvalidArgument("--out and --distances are the same file, {}", arguments.out);
   check_answer_fits(queries.view().rows(), arguments.k);

@@ -40,17 +40,8 @@ void convert_to_type(RowReader& reader, const std::string& in, ElementType type,
 std::optional<ElementType> stored_type(const std::string& out, Scalar from,
                                        std::optional<ElementType> asked) {
   if (asked) return asked;
-  switch (format_of_name(out).value_or(Format::npy)) {
-    case Format::fvecs:
-      return ElementType::f32;
-    case Format::bvecs:
-      return ElementType::u8;
-    case Format::ivecs:
-      return {};
-    case Format::npy:
-    case Format::idx:
-      break;
-  }
+  if (const auto stored = scalar_of(format_of_name(out).value_or(Format::npy)))
+    return element_type(*stored);
   if (is_integer(from) && size_of(from) > 1) return {};
   return natural_type(from);
 }

@@ -25,9 +25,9 @@ struct Converted {
   std::int64_t rows = 0, dim = 0;
 };
 
-// .ivecs out takes any whole numbers of 32 bits. Throws as VectorFile::open and write_vectors;
-// InvalidArgument with row, column and value for a number that does not fit; Cancelled. `out` may
-// be `in`. Memory: a few megabytes, or a row where that is more.
+// .ivecs and .ibin out take any whole numbers of 32 bits. Throws as VectorFile::open and
+// write_vectors; InvalidArgument with row, column and value for a number that does not fit;
+// Cancelled. `out` may be `in`. Memory: a few megabytes, or a row where that is more.
 Converted convert_file(const std::string& in, const std::string& out,
                        const ConvertOptions& options = {});
 

@@ -70,12 +70,58 @@ std::optional<Scalar> scalar_of(ElementType type) {
 }
 
 std::string_view name_of(Format format) {
-  constexpr std::string_view names[] = {"fvecs", "bvecs", "ivecs", "npy", "idx"};
+  constexpr std::string_view names[] = {"fvecs", "bvecs", "ivecs", "fbin", "u8bin",
+                                        "i8bin", "ibin",  "npy",   "idx"};
   return names[static_cast<int>(format)];
 }
 
+namespace {
+
+constexpr Format formats_by_name[] = {Format::fvecs, Format::bvecs, Format::ivecs, Format::fbin,
+                                      Format::u8bin, Format::i8bin, Format::ibin,  Format::npy};
+
+}  // namespace
+
+std::string known_endings() {
+  std::string out;
+  for (Format format : formats_by_name) {
+    if (!out.empty()) out += ' ';
+    out.append(".").append(name_of(format));
+  }
+  return out;
+}
+
+std::optional<Scalar> scalar_of(Format format) {
+  switch (format) {
+    case Format::fvecs:
+    case Format::fbin:
+      return Scalar::f32;
+    case Format::bvecs:
+    case Format::u8bin:
+      return Scalar::u8;
+    case Format::i8bin:
+      return Scalar::i8;
+    case Format::ivecs:
+    case Format::ibin:
+      return Scalar::i32;
+    case Format::npy:
+    case Format::idx:
+      break;
+  }
+  return {};
+}
+
+bool is_vecs(Format format) {
+  return format == Format::fvecs || format == Format::bvecs || format == Format::ivecs;
+}
+
+bool is_bin(Format format) {
+  return format == Format::fbin || format == Format::u8bin || format == Format::i8bin ||
+         format == Format::ibin;
+}
+
 std::optional<Format> format_of_name(std::string_view name) {
-  for (Format format : {Format::fvecs, Format::bvecs, Format::ivecs, Format::npy}) {
+  for (Format format : formats_by_name) {
     const std::string_view ending = name_of(format);
     if (name.size() > ending.size() && name.ends_with(ending) &&
         name[name.size() - ending.size() - 1] == '.')
@@ -287,11 +333,7 @@ Layout parse_npy_header(std::span<const std::byte> head, const std::string& path
   if (dictionary.dimensions != 2)
     throw InvalidArgument("'{}' is an array of {} dimension{}, expected 2 (rows and columns)", path,
                           dictionary.dimensions, dictionary.dimensions == 1 ? "" : "s");
-  if (dictionary.fortran_order)
-    throw InvalidArgument(
-        "'{}' is in Fortran order (columns one after another), expected C order; "
-        "numpy.ascontiguousarray makes it so",
-        path);
+  layout.fortran = dictionary.fortran_order;
   layout.rows = dictionary.shape[0];
   layout.cols = dictionary.shape[1];
   if (!compute_sizes(layout))
@@ -348,6 +390,20 @@ Layout parse_idx_header(std::span<const std::byte> head, const std::string& path
   return layout;
 }
 
+Layout parse_bin_header(Format format, std::span<const std::byte> head, const std::string& path) {
+  if (head.size() < 8)
+    throw CorruptFile("'{}' has {} bytes, too few for the header of .{}: two numbers of 32 bits",
+                      path, head.size(), name_of(format));
+  Layout layout{.format = format, .scalar = *scalar_of(format), .offset = 8};
+  layout.rows = little_endian(head.data(), 4);
+  layout.cols = little_endian(head.data() + 4, 4);
+  if (!compute_sizes(layout))
+    throw CorruptFile("'{}' says it holds {} x {} {}, more than any file can", path, layout.rows,
+                      layout.cols, name_of(layout.scalar));
+  if (format == Format::ibin) layout.distances = layout.rows * layout.row_bytes;
+  return layout;
+}
+
 std::int64_t vecs_dim(std::span<const std::byte> head, const std::string& path) {
   if (head.size() < 4)
     throw CorruptFile("'{}' has {} bytes, too few for one row", path, head.size());
@@ -358,10 +414,7 @@ std::int64_t vecs_dim(std::span<const std::byte> head, const std::string& path) 
 
 Layout parse_vecs_header(Format format, std::span<const std::byte> head, std::int64_t total_bytes,
                          const std::string& path) {
-  Layout layout{.format = format,
-                .scalar = format == Format::fvecs   ? Scalar::f32
-                          : format == Format::bvecs ? Scalar::u8
-                                                    : Scalar::i32};
+  Layout layout{.format = format, .scalar = *scalar_of(format)};
   layout.cols = vecs_dim(head, path);
   layout.offset = 4;
   layout.row_bytes = 4 + layout.packed_row_bytes();

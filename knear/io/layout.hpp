@@ -26,22 +26,32 @@ ElementType natural_type(Scalar scalar);
 // The scalar that stores this type; none for bf16.
 std::optional<Scalar> scalar_of(ElementType type);
 
-// The number at row r and column c stands at byte offset + r * row_bytes + c * size_of(scalar).
+// The number at row r and column c stands at byte offset + r * row_bytes + c * size_of(scalar); in
+// Fortran order at offset + (c * rows + r) * size_of(scalar).
 struct Layout {
   Format format = Format::npy;
   Scalar scalar = Scalar::f32;
-  bool big_endian = false;
+  bool big_endian = false, fortran = false;
   std::int64_t rows = 0, cols = 0;
   std::int64_t offset = 0;
   std::int64_t row_bytes = 0;
 
   std::int64_t packed_row_bytes() const { return cols * size_of(scalar); }
-  // Bytes of the whole content: of the file, or of what its gzip data unpacks to.
+  // Bytes of the whole content: of the file, or of what its gzip data unpacks to. An .ibin file may
+  // have `distances` more (big-ann ground truth).
   std::int64_t total_bytes = 0;
+  std::int64_t distances = 0;
 };
 
 // The format by the ending of the name (without .gz), if it has a known one.
 std::optional<Format> format_of_name(std::string_view name);
+// The endings, for messages: ".fvecs .bvecs ...".
+std::string known_endings();
+// What a format that stores one kind of number stores; none for npy and idx.
+std::optional<Scalar> scalar_of(Format format);
+// A header of the dimension before each row, or one of two numbers before all.
+bool is_vecs(Format format);
+bool is_bin(Format format);
 // The format by the first bytes, npy or idx.
 std::optional<Format> format_of_content(std::span<const std::byte> head);
 
@@ -53,6 +63,9 @@ inline constexpr std::int64_t max_header_bytes = 65536 + 12;
 // Throws CorruptFile, and InvalidArgument for what is sound but no matrix of plain numbers.
 Layout parse_npy_header(std::span<const std::byte> head, const std::string& path);
 Layout parse_idx_header(std::span<const std::byte> head, const std::string& path);
+
+// The layout of a .fbin .u8bin .i8bin .ibin content. Throws CorruptFile.
+Layout parse_bin_header(Format format, std::span<const std::byte> head, const std::string& path);
 
 // The layout of a .fvecs .bvecs .ivecs content of total_bytes bytes that begins with `head`.
 // Only the first row's header is looked at. Throws CorruptFile.

@@ -18,11 +18,8 @@ static_assert(std::endian::native == std::endian::little, "files are mapped as t
 
 namespace {
 
-bool is_vecs(Format format) {
-  return format == Format::fvecs || format == Format::bvecs || format == Format::ivecs;
-}
-
 Layout parse_fixed_header(Format format, std::span<const std::byte> head, const std::string& path) {
+  if (is_bin(format)) return parse_bin_header(format, head, path);
   return format == Format::npy ? parse_npy_header(head, path) : parse_idx_header(head, path);
 }
 
@@ -31,9 +28,9 @@ Format known_format(std::optional<Format> by_name, std::span<const std::byte> he
   if (by_name) return *by_name;
   if (const auto by_content = format_of_content(head)) return *by_content;
   throw InvalidArgument(
-      "'{}': unknown format; the name ends in none of .fvecs .bvecs .ivecs .npy (or these and "
-      ".gz), and the content is neither .npy nor idx",
-      path);
+      "'{}': unknown format; the name ends in none of {} (or these and .gz), and the content is "
+      "neither .npy nor idx",
+      path, known_endings());
 }
 
 std::int32_t row_dim(const std::byte* header) {
@@ -133,7 +130,20 @@ void RowReader::open_gzip(std::optional<Format> by_name) {
         "'{}' says it holds {} x {} {}, {} bytes, which its {} bytes cannot unpack to", info_.path,
         layout_.rows, layout_.cols, name_of(layout_.scalar), layout_.total_bytes, file_.size());
   }
-  gzip_->skip(layout_.offset);
+  if (layout_.fortran) {
+    unpack();
+  } else {
+    gzip_->skip(layout_.offset);
+  }
+}
+
+// Rows of Fortran order lie all over the content, so all of it is kept.
+void RowReader::unpack() {
+  check_memory(layout_.total_bytes, info_.path);
+  unpacked_.resize(static_cast<std::size_t>(layout_.total_bytes));
+  const std::int64_t found = gzip_->read(unpacked_.data(), layout_.total_bytes);
+  check_total(gzip_->at_end() ? found : found + 1);
+  gzip_.reset();
 }
 
 // The bytes of .fvecs.gz and its like, every row's header checked on the way: a bomb of zeros ends
@@ -158,7 +168,7 @@ std::int64_t RowReader::count_gzip_rows(Format format) {
 }
 
 void RowReader::check_total(std::int64_t found) const {
-  if (found == layout_.total_bytes) return;
+  if (found == layout_.total_bytes || found - layout_.total_bytes == layout_.distances) return;
   throw CorruptFile("'{}' {}: {} x {} {} and the header make {} bytes, but it has {}", info_.path,
                     found < layout_.total_bytes ? "is truncated" : "has bytes after its end",
                     layout_.rows, layout_.cols, name_of(layout_.scalar), layout_.total_bytes,
@@ -214,6 +224,8 @@ std::int64_t RowReader::read(std::byte* out, std::int64_t max_rows) {
             "'{}' is truncated: its header says {} rows, but row {} has {} of {} bytes", info_.path,
             layout_.rows, next_ + i, got, bytes);
     }
+  } else if (layout_.fortran) {
+    gather(out, count);
   } else {
     const std::byte* from = file_.data() + layout_.offset + next_ * layout_.row_bytes;
     if (layout_.row_bytes == bytes) {
@@ -228,11 +240,26 @@ std::int64_t RowReader::read(std::byte* out, std::int64_t max_rows) {
   return count;
 }
 
+// Columns lie one after another: the next rows are a piece of each.
+void RowReader::gather(std::byte* out, std::int64_t count) const {
+  const std::int64_t size = size_of(layout_.scalar), bytes = packed_row_bytes();
+  const std::byte* content = unpacked_.empty() ? file_.data() : unpacked_.data();
+  for (std::int64_t c = 0; c < layout_.cols; ++c) {
+    const std::byte* from = content + layout_.offset + (c * layout_.rows + next_) * size;
+    for (std::int64_t r = 0; r < count; ++r)
+      std::memcpy(out + r * bytes + c * size, from + r * size, static_cast<std::size_t>(size));
+  }
+}
+
 void RowReader::finish() {
   if (!gzip_) return;
   const std::int64_t expected = (layout_.rows - next_) * layout_.row_bytes;
   const std::int64_t found = gzip_->skip(expected);
   if (found < expected) check_total(layout_.total_bytes - expected + found);
+  if (layout_.distances > 0 && !gzip_->at_end()) {
+    const std::int64_t more = gzip_->skip(layout_.distances);
+    if (more < layout_.distances) check_total(layout_.total_bytes + more);
+  }
   if (!gzip_->at_end())
     throw CorruptFile(
         "'{}' has bytes after its end: {} x {} {} and the header make {}, but more "
@@ -241,7 +268,7 @@ void RowReader::finish() {
 }
 
 const std::byte* RowReader::mapped_rows() const {
-  if (gzip_ || layout_.big_endian) return nullptr;
+  if (gzip_ || layout_.big_endian || layout_.fortran) return nullptr;
   // The mapping begins at a page, so an offset that fits the type is an aligned address.
   if (layout_.offset % size_of(layout_.scalar) != 0) return nullptr;
   return file_.data() + layout_.offset + begin_ * layout_.row_bytes;

@@ -34,7 +34,7 @@ class RowReader {
  public:
   RowReader(const std::string& path, const RowReaderOptions& options);
 
-  // Of the whole file.
+  // Of the whole file. Gzipped Fortran order is in memory from the beginning.
   const FileInfo& info() const { return info_; }
   Scalar scalar() const { return layout_.scalar; }
   // Of the rows asked for.
@@ -59,6 +59,8 @@ class RowReader {
  private:
   void open_plain(std::optional<Format> format);
   void open_gzip(std::optional<Format> format);
+  void unpack();
+  void gather(std::byte* out, std::int64_t count) const;
   void check_row_headers() const;
   void check_total(std::int64_t found) const;
   void choose_rows(const std::optional<RowRange>& rows);
@@ -68,6 +70,7 @@ class RowReader {
   Layout layout_;
   MappedFile file_;
   std::optional<GzipStream> gzip_;
+  std::vector<std::byte> unpacked_;  // the whole content, where that was needed
   std::int64_t begin_ = 0, end_ = 0, next_ = 0;
 };
 

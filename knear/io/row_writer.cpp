@@ -1,4 +1,4 @@
-// The formats as they are written: .fvecs .bvecs .ivecs and .npy version 1.0.
+// The formats as they are written: with a header a row, a header of two numbers, .npy version 1.0.
 #include "knear/io/row_writer.hpp"
 
 #include <limits>
@@ -13,8 +13,7 @@ Format writable_format(const std::string& path) {
   if (path.ends_with(".gz"))
     throw InvalidArgument("cannot write '{}': gzip is read, not written; leave .gz out", path);
   if (const auto format = format_of_name(path)) return *format;
-  throw InvalidArgument("cannot write '{}': the name must end in .fvecs, .bvecs, .ivecs or .npy",
-                        path);
+  throw InvalidArgument("cannot write '{}': the name must end in one of {}", path, known_endings());
 }
 
 // Checked before the file is made.
@@ -24,15 +23,15 @@ Format checked_format(const std::string& path, Scalar scalar, std::int64_t rows,
   if (cols < 1 || cols > std::numeric_limits<std::int32_t>::max())
     throw InvalidArgument("cannot write '{}': rows have {} columns, expected 1 to {}", path, cols,
                           std::numeric_limits<std::int32_t>::max());
-  if (format == Format::npy) return format;
-  const Scalar stored = format == Format::fvecs   ? Scalar::f32
-                        : format == Format::bvecs ? Scalar::u8
-                                                  : Scalar::i32;
-  if (scalar != stored)
+  const auto stored = scalar_of(format);
+  if (stored && scalar != *stored)
     throw InvalidArgument("cannot write '{}': .{} stores {}, but these are {}", path,
-                          name_of(format), name_of(stored), name_of(scalar));
-  if (rows < 1)
+                          name_of(format), name_of(*stored), name_of(scalar));
+  if (is_vecs(format) && rows < 1)
     throw InvalidArgument("cannot write '{}': .{} cannot store a matrix of no rows, .npy can", path,
+                          name_of(format));
+  if (is_bin(format) && rows > std::numeric_limits<std::uint32_t>::max())
+    throw InvalidArgument("cannot write '{}': {} rows are beyond the 32 bits of .{}", path, rows,
                           name_of(format));
   return format;
 }
@@ -60,13 +59,18 @@ RowWriter::RowWriter(const std::string& path, Scalar scalar, std::int64_t rows, 
       rows_(rows),
       cols_(cols),
       file_(path) {
-  if (format_ != Format::npy) return;
-  const std::string header = npy_header(scalar, rows, cols);
-  file_.write(header.data(), header.size());
+  if (format_ == Format::npy) {
+    const std::string header = npy_header(scalar, rows, cols);
+    file_.write(header.data(), header.size());
+  } else if (is_bin(format_)) {
+    const std::uint32_t header[2] = {static_cast<std::uint32_t>(rows),
+                                     static_cast<std::uint32_t>(cols)};
+    file_.write(header, sizeof header);
+  }
 }
 
 void RowWriter::append_row(const void* row) {
-  if (format_ != Format::npy) {
+  if (is_vecs(format_)) {
     const auto dim = static_cast<std::int32_t>(cols_);
     file_.write(&dim, sizeof dim);
   }
@@ -94,9 +98,9 @@ void RowWriter::append_ids(MatrixView<Id> rows) {
     for (std::int64_t j = 0; j < cols_; ++j) {
       if (ids[j] != static_cast<std::int32_t>(ids[j]))
         throw InvalidArgument(
-            "cannot write '{}': id {} in row {}, column {} is beyond the 32 bits of .ivecs; .npy "
-            "has 64",
-            path_, ids[j], written_, j);
+            "cannot write '{}': id {} in row {}, column {} is beyond the 32 bits of .{}; .npy has "
+            "64",
+            path_, ids[j], written_, j, name_of(format_));
       narrow[static_cast<std::size_t>(j)] = static_cast<std::int32_t>(ids[j]);
     }
     append_row(narrow.data());
@@ -111,9 +115,10 @@ void RowWriter::commit() {
 
 Scalar id_scalar(const std::string& path) {
   const Format format = writable_format(path);
-  if (format == Format::ivecs) return Scalar::i32;
+  if (scalar_of(format) == Scalar::i32) return Scalar::i32;
   if (format == Format::npy) return Scalar::i64;
-  throw InvalidArgument("cannot write ids to '{}': the name must end in .ivecs or .npy", path);
+  throw InvalidArgument("cannot write ids to '{}': the name must end in .ivecs, .ibin or .npy",
+                        path);
 }
 
 }  // namespace knear::io

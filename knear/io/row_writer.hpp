@@ -15,7 +15,8 @@ namespace knear::io {
 class RowWriter {
  public:
   // `scalar` is what is stored. Throws InvalidArgument where the ending of the path is none of
-  // .fvecs .bvecs .ivecs .npy or its format does not store these numbers or this shape; IoError.
+  // those that are written (vectors.hpp) or its format does not store these numbers or this shape;
+  // IoError.
   RowWriter(const std::string& path, Scalar scalar, std::int64_t rows, std::int64_t cols);
 
   // [n x cols], of the element type that is `scalar`.
@@ -35,7 +36,8 @@ class RowWriter {
   AtomicFile file_;
 };
 
-// What a file of this name stores ids as: i32 for .ivecs, i64 for .npy; InvalidArgument for others.
+// What a file of this name stores ids as: i32 for .ivecs and .ibin, i64 for .npy; InvalidArgument
+// for others.
 Scalar id_scalar(const std::string& path);
 
 }  // namespace knear::io

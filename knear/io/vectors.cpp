@@ -59,8 +59,9 @@ VectorFile VectorFile::open(const std::string& path, const OpenOptions& options)
 Matrix<Id> read_ids(const std::string& path) {
   RowReader reader(path, {});
   if (!is_integer(reader.scalar()))
-    throw InvalidArgument("'{}' holds {} numbers; ids are whole numbers (.ivecs, or .npy of i8)",
-                          path, name_of(reader.scalar()));
+    throw InvalidArgument(
+        "'{}' holds {} numbers; ids are whole numbers (.ivecs, .ibin, or .npy of i8)", path,
+        name_of(reader.scalar()));
   std::int64_t bytes;
   if (__builtin_mul_overflow(reader.rows() * reader.dim(), std::int64_t{sizeof(Id)}, &bytes))
     throw MemoryBudgetError("'{}' is beyond any memory as ids", path);

@@ -1,5 +1,5 @@
-// knear/io/vectors.hpp -- vectors and ids in files: .fvecs .bvecs .ivecs .npy and MNIST idx, or
-// gzipped.
+// knear/io/vectors.hpp -- vectors and ids in files: .fvecs .bvecs .ivecs, .fbin .u8bin .i8bin
+// .ibin, .npy and MNIST idx, or gzipped.
 //
 //   io::VectorFile base = io::VectorFile::open("base.fvecs");      // mapped, not read
 //   Neighbors near = knn(queries.view(), base.view(), 10);
@@ -9,8 +9,11 @@
 // endings by its first bytes (the official MNIST names are "train-images-idx3-ubyte.gz").
 //
 //   .fvecs .bvecs .ivecs   rows of one int32 d and d floats, bytes or int32
-//   .npy                   NumPy arrays of two dimensions, C order, f2 f4 f8, i1 i2 i4 i8,
-//                          u1 u2 u4 u8, either byte order
+//   .fbin .u8bin .i8bin    one uint32 n, one uint32 d, n rows of d floats, bytes or int8
+//   .ibin                  the same of int32; or, told apart by its size, big-ann ground truth: n
+//                          rows of d ids and then as many float distances, which are passed over
+//   .npy                   NumPy arrays of two dimensions, f2 f4 f8, i1 i2 i4 i8, u1 u2 u4 u8, in
+//                          C or Fortran order, either byte order
 //   idx                    arrays of two and more dimensions, all but the first flattened
 //
 // A file is hostile until proven otherwise. Every size is computed in 64 bits with checks, and
@@ -30,7 +33,7 @@
 
 namespace knear::io {
 
-enum class Format : std::uint8_t { fvecs, bvecs, ivecs, npy, idx };
+enum class Format : std::uint8_t { fvecs, bvecs, ivecs, fbin, u8bin, i8bin, ibin, npy, idx };
 std::string_view name_of(Format format);
 
 // The rows begin, begin + 1, ... end - 1; to the last row if there is no end.
@@ -50,10 +53,11 @@ struct OpenOptions {
 
 // A file of vectors, open for reading.
 //
-// Uncompressed f32, f16, u8 and i8 are mapped: opening reads only the header of each row, and the
-// view is strided (a .fvecs row is d + 1 floats, a .bvecs row d + 4 bytes). All else (gzip, other
-// number types, the other byte order, a conversion) is in memory. The file must not shrink while
-// it is mapped. Dimensions are 1 to 65,536; .npy and idx may have no rows.
+// Uncompressed f32, f16, u8 and i8 are mapped: opening reads only the header, of .fvecs and .bvecs
+// that of each row, and their view is strided (a .fvecs row is d + 1 floats, a .bvecs row d + 4
+// bytes). All else (gzip, other number types, the other byte order, Fortran order, a conversion) is
+// in memory. The file must not shrink while it is mapped. Dimensions are 1 to 65,536; .fvecs,
+// .bvecs and .ivecs have at least one row.
 class VectorFile {
  public:
   // Without options.type, numbers of 16 bits and fewer keep their type or become f32 (i2, u2);
@@ -77,17 +81,18 @@ class VectorFile {
   std::unique_ptr<Storage> storage_;
 };
 
-// The neighbour lists [q x k] of a file: .ivecs, or .npy of any integer type. Values as they stand.
+// The neighbour lists [q x k] of a file: .ivecs, .ibin, or .npy of any integer type. Values as they
+// stand.
 Matrix<Id> read_ids(const std::string& path);
 
 // The writers below put a new file in the place of an old one only when it is complete and on disk
 // (atomic_file.hpp); the format is told by the ending, which may not be .gz. They throw IoError,
-// and InvalidArgument where the format cannot hold the data: .fvecs takes f32, .bvecs u8, .npy any
-// type but bf16; only .npy can have no rows.
+// and InvalidArgument where the format cannot hold the data: .fvecs and .fbin take f32, .bvecs and
+// .u8bin u8, .i8bin i8, .npy any type but bf16; .fvecs and .bvecs cannot have no rows.
 void write_vectors(const std::string& path, AnyMatrixView vectors);
-// .ivecs (InvalidArgument if an id is beyond int32) or .npy of int64.
+// .ivecs or .ibin (InvalidArgument if an id is beyond int32) or .npy of int64.
 void write_ids(const std::string& path, MatrixView<Id> ids);
-// .fvecs or .npy.
+// .fvecs, .fbin or .npy.
 void write_distances(const std::string& path, MatrixView<float> distances);
 
 // What the header of a file says, checked against its size; .gz is read through, without keeping

@@ -185,8 +185,8 @@ TEST_F(Hostile, NpyShapesThatAreNoMatrix) {
                           "dimension 65537");
 }
 
-TEST_F(Hostile, NpyFortranOrder) {
-  refuse_npy<InvalidArgument>(npy_header("<f4", "(2, 3)", "True"), "Fortran order");
+TEST_F(Hostile, NpyFortranOrderOfTheWrongSize) {
+  refuse_npy<CorruptFile>(npy_header("<f4", "(2, 300000)", "True"), "is truncated");
 }
 
 TEST_F(Hostile, NpyTypesThatAreNoPlainNumbers) {

@@ -67,6 +67,13 @@ TEST_F(Mutation, DamagedFilesOpenOrAreRefused) {
   sound.emplace_back("a.fvecs", vecs(4));
   sound.emplace_back("a.bvecs", vecs(1));
   sound.emplace_back("a.ivecs", vecs(4));
+  const auto bin = [&](int bytes) { return raw(7) + raw(11) + random_bytes(random, bytes); };
+  sound.emplace_back("a.fbin", bin(7 * 11 * 4));
+  sound.emplace_back("a.u8bin", bin(7 * 11));
+  sound.emplace_back("a.i8bin", bin(7 * 11));
+  sound.emplace_back("a.ibin", bin(7 * 11 * 4));
+  sound.emplace_back("a.ibin", bin(7 * 11 * 8));
+  sound.emplace_back("a.npy", npy(npy_header("<f4", "(7, 11)", "True"), random_bytes(random, 308)));
   for (const auto& [descr, size] : {std::pair{"<f4", 4},
                                     {"<f2", 2},
                                     {">f8", 8},

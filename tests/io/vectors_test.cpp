@@ -42,9 +42,10 @@ TEST_F(Vectors, RoundTripOfEveryFormatTypeAndShape) {
   const struct {
     const char* name;
     ElementType type;
-  } cases[] = {{"a.fvecs", ElementType::f32}, {"a.bvecs", ElementType::u8},
-               {"a.npy", ElementType::f32},   {"a.npy", ElementType::f16},
-               {"a.npy", ElementType::u8},    {"a.npy", ElementType::i8}};
+  } cases[] = {
+      {"a.fvecs", ElementType::f32}, {"a.bvecs", ElementType::u8}, {"a.fbin", ElementType::f32},
+      {"a.u8bin", ElementType::u8},  {"a.i8bin", ElementType::i8}, {"a.npy", ElementType::f32},
+      {"a.npy", ElementType::f16},   {"a.npy", ElementType::u8},   {"a.npy", ElementType::i8}};
   std::uint64_t seed = 1;
   for (const auto& c : cases) {
     for (std::int64_t rows : {1, 2, 3, 1000}) {
@@ -65,6 +66,82 @@ TEST_F(Vectors, RoundTripOfEveryFormatTypeAndShape) {
         std::filesystem::remove(zipped);
       }
     }
+  }
+}
+
+TEST_F(Vectors, FortranOrderOfEveryTypeMappedOrGzipped) {
+  for (const auto& [descr, size] : {std::pair{"<f4", 4}, {"|u1", 1}, {"<f2", 2}, {">f8", 8}}) {
+    const std::int64_t rows = 700, cols = 13;
+    Random random(4);
+    std::string by_rows, by_columns(rows * cols * size, '\0');
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < cols; ++c) {
+        // Whole numbers that all of the types hold.
+        const auto number = static_cast<float>(random.below(200));
+        const std::string element = size == 4   ? raw(number)
+                                    : size == 8 ? big_endian(double{number})
+                                    : size == 2 ? raw(to_f16(number))
+                                                : raw(static_cast<std::uint8_t>(number));
+        by_rows += element;
+        by_columns.replace((c * rows + r) * size, size, element);
+      }
+    const VectorFile expected =
+        VectorFile::open(write("c.npy", npy(npy_header(descr, "(700, 13)"), by_rows)));
+    const std::string fortran = npy(npy_header(descr, "(700, 13)", "True"), by_columns);
+    for (const std::string& file : {write("f.npy", fortran), write("f.npy.gz", gzip(fortran))}) {
+      expect_same_bits(VectorFile::open(file).view(), expected.view());
+      expect_same_bits(VectorFile::open(file, {.rows = {{100, 650}}}).view(),
+                       expected.view().rows(100, 650));
+      EXPECT_EQ(inspect(file).rows, rows);
+    }
+    for (const std::string& file :
+         {write("g.npy", fortran + "x"), write("g.npy.gz", gzip(fortran + "x"))})
+      expect_error<CorruptFile>([&] { VectorFile::open(file); }, "has bytes after its end");
+    for (const std::string& file : {write("h.npy", fortran.substr(0, fortran.size() - 1)),
+                                    write("h.npy.gz", gzip(fortran.substr(0, fortran.size() - 1)))})
+      expect_error<CorruptFile>([&] { VectorFile::open(file); }, "is truncated");
+  }
+}
+
+TEST_F(Vectors, GroundTruthOfBigAnn) {
+  // Ids, then as many distances; or ids alone. More than a header's length, so that gzip is a
+  // stream.
+  std::string ids, distances;
+  for (std::int32_t i = 0; i < 9000 * 3; ++i)
+    ids += raw(i * 7 % 1000), distances += raw(static_cast<float>(i));
+  const std::string header = raw(9000) + raw(3);
+  for (const std::string& content : {header + ids + distances, header + ids})
+    for (const std::string& file :
+         {write("truth.ibin", content), write("truth.ibin.gz", gzip(content))}) {
+      const Matrix<Id> read = read_ids(file);
+      ASSERT_EQ(read.rows(), 9000);
+      ASSERT_EQ(read.cols(), 3);
+      for (std::int64_t i = 0; i < 9000 * 3; ++i) ASSERT_EQ(read.data()[i], i * 7 % 1000);
+      EXPECT_EQ(inspect(file).element_bytes, 9000 * 3 * 4);
+    }
+  for (const std::string& content : {header + ids + distances + "x", header + ids + "four",
+                                     header + ids.substr(4), header + ids + distances.substr(1)})
+    for (const std::string& file : {write("t.ibin", content), write("t.ibin.gz", gzip(content))})
+      expect_error<CorruptFile>([&] { read_ids(file); }, "9000");
+  Matrix<Id> own(2, 2);
+  own.row(1)[0] = 5;
+  write_ids(path("own.ibin"), own.view());
+  EXPECT_EQ(read("own.ibin"), raw(2) + raw(2) + raw(0) + raw(0) + raw(5) + raw(0));
+  own.row(1)[0] = std::int64_t{1} << 31;
+  expect_error<InvalidArgument>([&] { write_ids(path("own.ibin"), own.view()); },
+                                "32 bits of .ibin");
+}
+
+TEST_F(Vectors, HeadersOfTwoNumbersThatLie) {
+  for (const char* name : {"a.fbin", "a.u8bin", "a.i8bin", "a.ibin"}) {
+    expect_error<CorruptFile>([&] { VectorFile::open(write(name, raw(3))); }, "too few");
+    expect_error<CorruptFile>([&] { VectorFile::open(write(name, raw(3) + raw(5) + "12345")); },
+                              "is truncated: 3 x 5");
+    expect_error<CorruptFile>([&] { VectorFile::open(write(name, raw(~0u) + raw(~0u) + "1234")); },
+                              "4294967295 x 4294967295");
+    expect_error<InvalidArgument>([&] { VectorFile::open(write(name, raw(3) + raw(0))); },
+                                  "dimension 0");
+    EXPECT_EQ(VectorFile::open(write(name, raw(0) + raw(5))).view().rows(), 0);
   }
 }
 
@@ -356,7 +433,7 @@ TEST_F(Vectors, WritersRefuseWhatTheFormatCannotHold) {
   refused("a.txt", ElementType::f32, 1, 1, "must end in");
   refused("fvecs", ElementType::f32, 1, 1, "must end in");
   expect_error<InvalidArgument>([&] { write_ids(path("a.fvecs"), Matrix<Id>(1, 1)); },
-                                "must end in .ivecs or .npy");
+                                "must end in .ivecs, .ibin or .npy");
   EXPECT_EQ(file_count(), 0);
 }
 
