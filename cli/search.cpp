@@ -7,7 +7,7 @@ namespace knear::cli {
 namespace {
 
 // What the interface has but this version does not: known as words, refused whatever the value.
-constexpr const char* unsupported[] = {"--index", "--probes", "--filter", "--radius"};
+constexpr const char* unsupported[] = {"--index", "--probes", "--radius"};
 
 void refuse_unsupported(const CLI::App& command) {
   for (const char* option : unsupported)
@@ -45,7 +45,8 @@ void add_search(CLI::App& app) {
         ->expected(0, 1)
         ->group("");
   command->footer(
-      "Files: .fvecs .bvecs .npy and MNIST idx, also gzipped. This version answers exactly "
+      "Files: .fvecs .bvecs .fbin .u8bin .i8bin .npy and MNIST idx, also gzipped. This version "
+      "answers exactly "
       "whatever recall is asked for.\n\nExample:\n"
       "  knear search --base base.fvecs --queries queries.fvecs -k 10 --out near.ivecs --explain");
   command->callback([=] { run_search(*command, *arguments); });

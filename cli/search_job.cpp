@@ -107,6 +107,10 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
       ->type_name("FILE");
   command.add_option("--truth", arguments.truth, "measure recall against these ids")
       ->type_name("IDS");
+  command
+      .add_option("--filter", arguments.filter,
+                  "find only the base rows whose ids are in this file")
+      ->type_name("IDS");
   command.add_flag("--explain", arguments.explain, "print the plan and what happened");
   command.add_flag("--json", arguments.json, "print one JSON object");
   command
@@ -148,6 +152,11 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   if (!arguments.out.empty() && arguments.out == arguments.distances)
     throw InvalidArgument("--out and --distances are the same file, {}", arguments.out);
   check_answer_fits(queries.view().rows(), arguments.k);
+  if (!arguments.filter.empty()) {
+    const Matrix<Id> ids = io::read_ids(arguments.filter);
+    options.filter = RowFilter::of_ids(
+        {ids.data(), static_cast<std::size_t>(ids.rows() * ids.cols())}, base.view().rows());
+  }
   std::optional<Matrix<Id>> truth;
   if (!arguments.truth.empty()) truth = read_truth(arguments, queries.view().rows());
   check_interrupt();

@@ -17,7 +17,7 @@ namespace knear::cli {
 struct SearchArguments {
   std::string base, queries, metric = "l2", method = "auto", type, device = "cpu",
                              first_pass = "auto";
-  std::string out, distances, truth;
+  std::string out, distances, truth, filter;
   std::int64_t k = 0, threads = 0, memory = 0;
   double recall = 1;
   bool explain = false, json = false;

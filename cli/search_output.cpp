@@ -22,6 +22,7 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   out["isa"] = report.isa;
   out["threads"] = report.threads;
   out["rows"] = report.rows;
+  out["allowed_rows"] = report.allowed_rows;
   out["dim"] = report.dim;
   out["queries"] = report.queries;
   out["seconds"] = outcome.seconds;
@@ -87,6 +88,8 @@ void print_summary(const SearchArguments& arguments, const SearchOutcome& outcom
   const KnnReport& report = outcome.report;
   print("{} rows x {} {}, {} queries, k = {}, {}\n", report.rows, report.dim,
         name_of(outcome.base.view().type()), report.queries, report.k, name_of(report.metric));
+  if (report.allowed_rows != report.rows)
+    print("{} rows allowed by {}\n", report.allowed_rows, arguments.filter);
   print("exact: {} of {} answers certified, {} queries/s, {} ({} first pass, {}, {} threads)\n",
         report.certified_queries, report.queries, readable_count(queries_per_second(outcome)),
         readable_seconds(outcome.seconds), report.first_pass, report.isa, report.threads);

@@ -32,3 +32,4 @@
 #include "knear/select/top_k.hpp"
 #include "knear/io/atomic_file.hpp"
 #include "knear/core/random.hpp"
+#include "knear/core/row_filter.hpp"

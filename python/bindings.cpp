@@ -32,6 +32,16 @@ namespace {
 
 using Array = nb::ndarray<nb::ro, nb::ndim<2>, nb::device::cpu>;
 using Report = std::optional<nb::dict>;
+using Ids =
+    std::optional<nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
+using Bits =
+    std::optional<nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
+
+RowFilter filter_of(const Ids& ids, const Bits& bits, std::int64_t rows) {
+  if (ids) return RowFilter::of_ids({ids->data(), ids->size()}, rows);
+  if (bits) return RowFilter::of_bits({bits->data(), bits->size()}, rows);
+  return {};
+}
 
 AnyMatrixView view_of(const Array& array, const std::string& type) {
   const auto rows = static_cast<std::int64_t>(array.shape(0));
@@ -109,6 +119,7 @@ nb::object run(Report& out, Search search) {
     nb::dict& d = *out;
     d.clear();
     d["rows"] = report.rows;
+    d["allowed_rows"] = report.allowed_rows;
     d["dim"] = report.dim;
     d["queries"] = report.queries;
     d["k"] = report.k;
@@ -172,12 +183,14 @@ NB_MODULE(_core, m) {
       "knn",
       [](const Array& queries, const std::string& queries_type, const Array& base,
          const std::string& base_type, std::int64_t k, const std::string& metric,
-         std::int64_t threads, std::int64_t memory, const std::string& first_pass, Report report) {
+         std::int64_t threads, std::int64_t memory, const std::string& first_pass, const Ids& ids,
+         const Bits& bits, Report report) {
         const AnyMatrixView q = view_of(queries, queries_type), b = view_of(base, base_type);
         KnnOptions options{.metric = parse_metric(metric),
                            .threads = narrow(threads),
                            .memory = memory,
-                           .first_pass = parse_first_pass(first_pass)};
+                           .first_pass = parse_first_pass(first_pass),
+                           .filter = filter_of(ids, bits, b.rows())};
         return run(report, [&](Progress progress, KnnReport* filled) {
           options.progress = std::move(progress);
           return knn(q, b, k, options, filled);
@@ -185,7 +198,8 @@ NB_MODULE(_core, m) {
       },
       nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("base").noconvert(),
       nb::arg("base_type"), nb::arg("k"), nb::arg("metric"), nb::arg("threads"), nb::arg("memory"),
-      nb::arg("first_pass"), nb::arg("report").none());
+      nb::arg("first_pass"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
+      nb::arg("report").none());
 
   nb::class_<FlatIndex>(m, "FlatIndex")
       .def(
@@ -206,18 +220,20 @@ NB_MODULE(_core, m) {
           "search",
           [](const FlatIndex& self, const Array& queries, const std::string& type, std::int64_t k,
              std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-             Report report) {
+             const Ids& ids, const Bits& bits, Report report) {
             const AnyMatrixView q = view_of(queries, type);
             SearchOptions options{.threads = narrow(threads),
                                   .memory = memory,
-                                  .first_pass = parse_first_pass(first_pass)};
+                                  .first_pass = parse_first_pass(first_pass),
+                                  .filter = filter_of(ids, bits, self.size())};
             return run(report, [&](Progress progress, KnnReport* filled) {
               options.progress = std::move(progress);
               return self.search(q, k, options, filled);
             });
           },
           nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("k"), nb::arg("threads"),
-          nb::arg("memory"), nb::arg("first_pass"), nb::arg("report").none())
+          nb::arg("memory"), nb::arg("first_pass"), nb::arg("filter_ids").none(),
+          nb::arg("filter_bits").none(), nb::arg("report").none())
       .def_prop_ro("dim", &FlatIndex::dim)
       .def_prop_ro("metric",
                    [](const FlatIndex& self) { return std::string(name_of(self.metric())); })

@@ -34,42 +34,57 @@ def as_float32(x: np.ndarray, metric: str) -> np.ndarray:
     return out
 
 
-def knear_index(base, queries, k: int, metric: str, threads: int) -> System:
+def knear_index(base, queries, k: int, metric: str, threads: int, allowed=None) -> System:
     index = knear.Index("Flat", dim=base.shape[1], metric=metric)
     index.add(base)
     system = System("knear index", knear.__version__, lambda count: answer(queries[:count]))
 
     def answer(some) -> Answer:
-        return index.search(some, k, threads=threads, report=system.report)
+        return index.search(some, k, threads=threads, filter=allowed, report=system.report)
 
     return system
 
 
-def knear_knn(base, queries, k: int, metric: str, threads: int) -> System:
+def knear_unfiltered(base, queries, k: int, metric: str, threads: int, allowed=None) -> System:
+    system = knear_index(base, queries, k, metric, threads)
+    system.name = "without filter"
+    return system
+
+
+def knear_knn(base, queries, k: int, metric: str, threads: int, allowed=None) -> System:
     system = System("knear knn", knear.__version__, lambda count: answer(queries[:count]))
 
     def answer(some) -> Answer:
-        return knear.knn(some, base, k, metric, threads=threads, report=system.report)
+        return knear.knn(
+            some, base, k, metric, threads=threads, filter=allowed, report=system.report
+        )
 
     return system
 
 
-def faiss_flat(base, queries, k: int, metric: str, threads: int) -> System:
+def faiss_flat(base, queries, k: int, metric: str, threads: int, allowed=None) -> System:
     faiss.omp_set_num_threads(threads)
     kind = faiss.IndexFlatL2 if metric == "l2" else faiss.IndexFlatIP
     index = kind(base.shape[1])
     index.add(as_float32(base, metric))
     asked = as_float32(queries, metric)
+    bits = None if allowed is None else np.packbits(allowed, bitorder="little")
+    parameters = None
+    if bits is not None:
+        selector = faiss.IDSelectorBitmap(len(base), faiss.swig_ptr(bits))
+        parameters = faiss.SearchParameters(sel=selector)
 
     def search(count: int) -> Answer:
-        distances, ids = index.search(asked[:count], k)
+        distances, ids = index.search(asked[:count], k, params=parameters)
         return (1 - distances if metric == "cosine" else distances), ids
 
     return System("faiss-cpu", f"{faiss.__version__} {faiss.get_compile_options().strip()}", search)
 
 
-def numpy_gemm(base, queries, k: int, metric: str, threads: int) -> System:
+def numpy_gemm(base, queries, k: int, metric: str, threads: int, allowed=None) -> System:
     """Products by BLAS, block by block; argpartition for the k smallest; sort of those."""
+    if allowed is not None:
+        raise ValueError("numpy has no filtered search here")
     rows = as_float32(base, metric)
     asked = as_float32(queries, metric)
     norms = np.einsum("ij,ij->i", rows, rows)
@@ -109,3 +124,4 @@ SYSTEMS = {
     "faiss": faiss_flat,
     "numpy": numpy_gemm,
 }
+UNFILTERED = "unfiltered"  # runs beside the others where there is a filter

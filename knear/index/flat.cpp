@@ -138,6 +138,7 @@ Neighbors FlatIndex::search(AnyMatrixView queries, std::int64_t k, const SearchO
                                .threads = options.threads,
                                .memory = options.memory,
                                .first_pass = options.first_pass,
+                               .filter = options.filter,
                                .progress = options.progress};
   std::shared_lock lock(vectors_mutex_);
   return prepared(knn_options)->search(queries, k, knn_options, report);

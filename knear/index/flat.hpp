@@ -26,6 +26,7 @@ struct SearchOptions {
   int threads = 0;          // 0: all that the process may use
   std::int64_t memory = 0;  // bytes that the search may take beside index and queries; 0: no limit
   FirstPass first_pass = FirstPass::automatic;
+  RowFilter filter = {};  // for size() rows: those that may be found
   Progress progress = {};
 };
 

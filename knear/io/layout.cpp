@@ -308,7 +308,7 @@ std::optional<Format> format_of_content(std::span<const std::byte> head) {
   return {};
 }
 
-Layout parse_npy_header(std::span<const std::byte> head, const std::string& path) {
+Layout parse_npy_header(std::span<const std::byte> head, const std::string& path, bool column) {
   if (format_of_content(head) != Format::npy)
     throw CorruptFile("'{}' does not begin like a .npy file", path);
   if (head.size() < 8) throw CorruptFile("'{}' is truncated within its .npy header", path);
@@ -330,12 +330,12 @@ Layout parse_npy_header(std::span<const std::byte> head, const std::string& path
 
   Layout layout{.format = Format::npy, .offset = static_cast<std::int64_t>(begin) + length};
   parse_descr(dictionary.descr, layout, path);
-  if (dictionary.dimensions != 2)
+  if (dictionary.dimensions != 2 && !(column && dictionary.dimensions == 1))
     throw InvalidArgument("'{}' is an array of {} dimension{}, expected 2 (rows and columns)", path,
                           dictionary.dimensions, dictionary.dimensions == 1 ? "" : "s");
   layout.fortran = dictionary.fortran_order;
   layout.rows = dictionary.shape[0];
-  layout.cols = dictionary.shape[1];
+  layout.cols = dictionary.dimensions == 1 ? 1 : dictionary.shape[1];
   if (!compute_sizes(layout))
     throw CorruptFile("'{}' says it holds {} x {} numbers, more than any file can", path,
                       layout.rows, layout.cols);

@@ -61,7 +61,8 @@ inline constexpr std::int64_t max_header_bytes = 65536 + 12;
 // Reads the header of a .npy or idx file from its first bytes: all of them, or max_header_bytes.
 // Sizes are computed with overflow checks but not yet compared with the file's.
 // Throws CorruptFile, and InvalidArgument for what is sound but no matrix of plain numbers.
-Layout parse_npy_header(std::span<const std::byte> head, const std::string& path);
+// An array of one dimension is refused, or with `column` a matrix of one column.
+Layout parse_npy_header(std::span<const std::byte> head, const std::string& path, bool column);
 Layout parse_idx_header(std::span<const std::byte> head, const std::string& path);
 
 // The layout of a .fbin .u8bin .i8bin .ibin content. Throws CorruptFile.

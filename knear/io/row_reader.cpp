@@ -18,9 +18,11 @@ static_assert(std::endian::native == std::endian::little, "files are mapped as t
 
 namespace {
 
-Layout parse_fixed_header(Format format, std::span<const std::byte> head, const std::string& path) {
+Layout parse_fixed_header(Format format, std::span<const std::byte> head, const std::string& path,
+                          bool column) {
   if (is_bin(format)) return parse_bin_header(format, head, path);
-  return format == Format::npy ? parse_npy_header(head, path) : parse_idx_header(head, path);
+  return format == Format::npy ? parse_npy_header(head, path, column)
+                               : parse_idx_header(head, path);
 }
 
 Format known_format(std::optional<Format> by_name, std::span<const std::byte> head,
@@ -75,9 +77,9 @@ RowReader::RowReader(const std::string& path, const RowReaderOptions& options) :
   }
   const std::optional<Format> format = format_of_name(name);
   if (info_.gzipped)
-    open_gzip(format);
+    open_gzip(format, options.column);
   else
-    open_plain(format);
+    open_plain(format, options.column);
 
   if (layout_.cols < 1 || layout_.cols > options.max_dim)
     throw InvalidArgument("'{}' holds vectors of dimension {}, expected 1 to {}", path,
@@ -91,19 +93,19 @@ RowReader::RowReader(const std::string& path, const RowReaderOptions& options) :
   if (!gzip_ && is_vecs(layout_.format)) check_row_headers();
 }
 
-void RowReader::open_plain(std::optional<Format> by_name) {
+void RowReader::open_plain(std::optional<Format> by_name, bool column) {
   const std::span<const std::byte> head(
       file_.data(), static_cast<std::size_t>(std::min(file_.size(), max_header_bytes)));
   const Format format = known_format(by_name, head, info_.path);
   if (is_vecs(format)) {
     layout_ = parse_vecs_header(format, head, file_.size(), info_.path);
   } else {
-    layout_ = parse_fixed_header(format, head, info_.path);
+    layout_ = parse_fixed_header(format, head, info_.path, column);
     check_total(file_.size());
   }
 }
 
-void RowReader::open_gzip(std::optional<Format> by_name) {
+void RowReader::open_gzip(std::optional<Format> by_name, bool column) {
   gzip_.emplace(file_.data(), file_.size(), info_.path);
   std::vector<std::byte> head(static_cast<std::size_t>(max_header_bytes));
   head.resize(static_cast<std::size_t>(gzip_->read(head.data(), max_header_bytes)));
@@ -120,7 +122,7 @@ void RowReader::open_gzip(std::optional<Format> by_name) {
     gzip_.emplace(file_.data(), file_.size(), info_.path);
     return;
   }
-  layout_ = parse_fixed_header(format, head, info_.path);
+  layout_ = parse_fixed_header(format, head, info_.path, column);
   if (whole) {
     check_total(static_cast<std::int64_t>(head.size()));
   } else if (layout_.total_bytes / 1040 > file_.size()) {

@@ -28,6 +28,7 @@ struct RowReaderOptions {
   std::optional<RowRange> rows = {};
   // InvalidArgument beyond it. For ids it is only what the formats can say.
   std::int64_t max_dim = std::numeric_limits<std::int32_t>::max();
+  bool column = false;  // takes a .npy of one dimension for a matrix of one column
 };
 
 class RowReader {
@@ -57,8 +58,8 @@ class RowReader {
   MappedFile take_mapping() { return std::move(file_); }
 
  private:
-  void open_plain(std::optional<Format> format);
-  void open_gzip(std::optional<Format> format);
+  void open_plain(std::optional<Format> format, bool column);
+  void open_gzip(std::optional<Format> format, bool column);
   void unpack();
   void gather(std::byte* out, std::int64_t count) const;
   void check_row_headers() const;

@@ -57,7 +57,7 @@ VectorFile VectorFile::open(const std::string& path, const OpenOptions& options)
 }
 
 Matrix<Id> read_ids(const std::string& path) {
-  RowReader reader(path, {});
+  RowReader reader(path, {.column = true});
   if (!is_integer(reader.scalar()))
     throw InvalidArgument(
         "'{}' holds {} numbers; ids are whole numbers (.ivecs, .ibin, or .npy of i8)", path,

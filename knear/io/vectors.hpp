@@ -81,8 +81,8 @@ class VectorFile {
   std::unique_ptr<Storage> storage_;
 };
 
-// The neighbour lists [q x k] of a file: .ivecs, .ibin, or .npy of any integer type. Values as they
-// stand.
+// The neighbour lists [q x k] of a file: .ivecs, .ibin, or .npy of any integer type, of one
+// dimension for [q x 1]. Values as they stand.
 Matrix<Id> read_ids(const std::string& path);
 
 // The writers below put a new file in the place of an old one only when it is complete and on disk

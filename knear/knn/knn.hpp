@@ -17,6 +17,7 @@
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
+#include "knear/core/row_filter.hpp"
 
 namespace knear {
 
@@ -39,12 +40,14 @@ struct KnnOptions {
   int threads = 0;          // 0: all that the process may use
   std::int64_t memory = 0;  // bytes that the search may take beside its arguments; 0: no limit
   FirstPass first_pass = FirstPass::automatic;
+  RowFilter filter = {};  // the rows that may be found; by default every one
   Progress progress = {};
 };
 
 // What was planned and what happened. Seconds are wall-clock; sums over threads say so.
 struct KnnReport {
   std::int64_t rows = 0, dim = 0, queries = 0, k = 0;
+  std::int64_t allowed_rows = 0;  // by the filter; without one, rows
   Metric metric = Metric::l2;
   std::string isa;         // level of the kernels
   std::string first_pass;  // the one that did most of the work: "integer", "int8", ...
@@ -66,15 +69,17 @@ struct KnnReport {
 // The k nearest rows of base [n x d] for each of queries [q x d], any element types.
 //
 // Nearest first: squared distances for l2, descending products for ip, 1 - cos for cosine; equal
-// distances by ascending id; padded with no_id beyond n. Throws ShapeMismatch if the columns
-// differ; InvalidArgument for k outside [1, 2^31), dim outside [1, 65536] or a NaN or infinity,
-// naming its row; MemoryBudgetError; Cancelled. q = 0 and n = 0 are fine.
+// distances by ascending id; padded with no_id beyond n or the rows allowed. Throws ShapeMismatch
+// if the columns differ or the filter is for another number of rows; InvalidArgument for k outside
+// [1, 2^31), dim outside [1, 65536] or a NaN or infinity, naming its row; MemoryBudgetError;
+// Cancelled. q = 0 and n = 0 are fine. With a filter the answer is that of the allowed rows alone,
+// under their own ids; what it costs falls with their number.
 Neighbors knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
               const KnnOptions& options = {}, KnnReport* report = nullptr);
 
 // A base prepared once for many searches. Keeps a reference to `base`, which must stay unchanged
 // while this lives. Memory: about a quarter of an f32 base and 16 bytes a row.
-// Threads: any number of search() at once.
+// Threads: any number of search() at once; a progress callback must not call it.
 class ExactSearcher {
  public:
   ExactSearcher(AnyMatrixView base, const KnnOptions& options);

@@ -16,8 +16,10 @@ using Hashed = std::pair<std::uint64_t, std::uint32_t>;  // hash, row
 
 }  // namespace
 
-Duplicates Duplicates::find(AnyMatrixView base, int threads) {
-  const std::int64_t n = base.rows();
+Duplicates Duplicates::find(AnyMatrixView base, std::span<const std::uint32_t> subset,
+                            int threads) {
+  const std::int64_t n = subset.empty() ? base.rows() : static_cast<std::int64_t>(subset.size());
+  const auto row_of = [&](std::int64_t i) { return subset.empty() ? i : std::int64_t{subset[i]}; };
   const std::size_t row_bytes = static_cast<std::size_t>(base.cols()) * size_of(base.type());
   const auto hash = [&](std::int64_t row) {
     return Hashed(XXH3_64bits(base.row(row), row_bytes), static_cast<std::uint32_t>(row));
@@ -25,7 +27,7 @@ Duplicates Duplicates::find(AnyMatrixView base, int threads) {
   const std::int64_t sample = std::min<std::int64_t>(n, 4096);
   std::vector<Hashed> all(sample);
   for (std::int64_t i = 0; i < sample; ++i)
-    all[i] = hash(static_cast<std::int64_t>(static_cast<__int128>(i) * n / sample));
+    all[i] = hash(row_of(static_cast<std::int64_t>(static_cast<__int128>(i) * n / sample)));
   std::sort(all.begin(), all.end());
   const auto same_hash = [](const Hashed& a, const Hashed& b) { return a.first == b.first; };
   if (std::adjacent_find(all.begin(), all.end(), same_hash) == all.end()) return {};
@@ -33,7 +35,8 @@ Duplicates Duplicates::find(AnyMatrixView base, int threads) {
   all.resize(n);
   constexpr std::int64_t block = 4096;
   parallel_for(threads, (n + block - 1) / block, [&](std::int64_t b) {
-    for (std::int64_t i = b * block; i < std::min(n, (b + 1) * block); ++i) all[i] = hash(i);
+    for (std::int64_t i = b * block; i < std::min(n, (b + 1) * block); ++i)
+      all[i] = hash(row_of(i));
   });
   std::sort(all.begin(), all.end());
 
@@ -50,7 +53,7 @@ Duplicates Duplicates::find(AnyMatrixView base, int threads) {
   std::sort(copies.begin(), copies.end());
 
   Duplicates out;
-  std::vector<char> is_copy(n, 0);
+  std::vector<char> is_copy(base.rows(), 0);
   for (const auto& [first, other] : copies) {
     if (out.firsts_.empty() || out.firsts_.back() != first) {
       out.firsts_.push_back(first);
@@ -62,7 +65,7 @@ Duplicates Duplicates::find(AnyMatrixView base, int threads) {
   out.begin_.push_back(static_cast<std::uint32_t>(out.others_.size()));
   out.rows_.reserve(n - static_cast<std::int64_t>(out.others_.size()));
   for (std::int64_t i = 0; i < n; ++i)
-    if (!is_copy[i]) out.rows_.push_back(static_cast<std::uint32_t>(i));
+    if (!is_copy[row_of(i)]) out.rows_.push_back(static_cast<std::uint32_t>(row_of(i)));
   return out;
 }
 

@@ -16,8 +16,9 @@ namespace knear::detail {
 class Duplicates {
  public:
   Duplicates() = default;  // none
-  // Rows are equal if their bytes are. Requires base.rows() < 2^32.
-  static Duplicates find(AnyMatrixView base, int threads);
+  // Among all rows, or the `subset` of them (ascending) if it is not empty. Rows are equal if their
+  // bytes are. Requires base.rows() < 2^32.
+  static Duplicates find(AnyMatrixView base, std::span<const std::uint32_t> subset, int threads);
 
   bool any() const { return !rows_.empty(); }
   // The first of each set of equal rows, ascending; only if any().

@@ -175,15 +175,15 @@ void PackedBase::lay_out(std::int64_t packed_rows, std::int64_t columns) {
   ids = AlignedArray<std::uint32_t>(panels() * panel_rows);
 }
 
-PackedBase PackedBase::certified(AnyMatrixView base, Format format, CodingSpace space, int threads,
+PackedBase PackedBase::certified(AnyMatrixView base, std::span<const std::uint32_t> subset,
+                                 Format format, CodingSpace space, int threads,
                                  const Progress& progress) {
   PackedBase out;
   out.format = format;
   out.space = std::move(space);
-  out.duplicates = Duplicates::find(base, threads);
-  out.lay_out(out.duplicates.any() ? static_cast<std::int64_t>(out.duplicates.distinct().size())
-                                   : base.rows(),
-              base.cols());
+  out.duplicates = Duplicates::find(base, subset, threads);
+  if (out.duplicates.any()) subset = out.duplicates.distinct();
+  out.lay_out(subset.empty() ? base.rows() : static_cast<std::int64_t>(subset.size()), base.cols());
   out.heads.resize(out.panels());
   out.row_bias = AlignedArray<float>(out.panels() * panel_rows);
   const std::int64_t dim = out.dim;
@@ -194,7 +194,7 @@ PackedBase PackedBase::certified(AnyMatrixView base, Format format, CodingSpace 
     const std::int64_t count = (out.rows - tile + out.tiles - 1) / out.tiles;
     const auto row_of = [&](std::int64_t j) {
       const std::int64_t place = tile + j * out.tiles;
-      return out.duplicates.any() ? std::int64_t{out.duplicates.distinct()[place]} : place;
+      return subset.empty() ? place : std::int64_t{subset[place]};
     };
     // The rows of a tile lie far apart, where the hardware does not expect the next.
     const std::int64_t row_bytes = dim * size_of(base.type());
@@ -276,11 +276,13 @@ PackedBase PackedBase::certified(AnyMatrixView base, Format format, CodingSpace 
     }
     reporter.add(1);
   });
+  for (const PanelHead& head : out.heads) out.longest = std::max(out.longest, head.norm);
   return out;
 }
 
-PackedBase PackedBase::integer(AnyMatrixView base, Metric metric, Isa isa, const DataSurvey& found,
-                               int threads, const Progress& progress) {
+PackedBase PackedBase::integer(AnyMatrixView base, std::span<const std::uint32_t> subset,
+                               Metric metric, Isa isa, const DataSurvey& found, int threads,
+                               const Progress& progress) {
   PackedBase out;
   out.format = format_int8;
   out.is_integer = true;
@@ -288,7 +290,7 @@ PackedBase PackedBase::integer(AnyMatrixView base, Metric metric, Isa isa, const
   out.space.kernels = &scan_kernels(isa);
   out.row_offset = found.low < 0 ? 128 : 0;
   out.range = found;
-  out.lay_out(base.rows(), base.cols());
+  out.lay_out(subset.empty() ? base.rows() : static_cast<std::int64_t>(subset.size()), base.cols());
   out.row_squares = AlignedArray<std::uint32_t>(out.panels() * panel_rows);
   out.row_sums = AlignedArray<std::int32_t>(out.panels() * panel_rows);
   Reporter reporter(progress, "pack base", out.tiles);
@@ -297,15 +299,22 @@ PackedBase PackedBase::integer(AnyMatrixView base, Metric metric, Isa isa, const
     // Rows with even |y|^2 first, since a panel without odd ones has a sharper limit; in each part
     // by id, as ties want it. The sum has the same parity as the sum of squares.
     std::vector<std::int64_t> order(count);
-    for (std::int64_t j = 0; j < count; ++j) order[j] = tile + j * out.tiles;
+    for (std::int64_t j = 0; j < count; ++j) {
+      const std::int64_t place = tile + j * out.tiles;
+      order[j] = subset.empty() ? place : std::int64_t{subset[place]};
+    }
     if (metric == Metric::l2)
       visit(base, [&](auto view) {
-        std::stable_partition(order.begin(), order.end(), [&](std::int64_t id) {
+        const auto odd = std::stable_partition(order.begin(), order.end(), [&](std::int64_t id) {
           const auto* row = view.row(id);
           int sum = 0;
           for (std::int64_t i = 0; i < out.dim; ++i) sum ^= static_cast<int>(to_float(row[i]));
           return sum % 2 == 0;
         });
+        // The panel that has rows of both kinds.
+        const std::int64_t mixed = (odd - order.begin()) / panel_rows * panel_rows;
+        std::sort(order.begin() + mixed,
+                  order.begin() + std::min<std::int64_t>(count, mixed + panel_rows));
       });
     for (std::int64_t p = 0; p < out.panels_per_tile; ++p) {
       const std::int64_t panel = tile * out.panels_per_tile + p, first = p * panel_rows;

@@ -16,6 +16,7 @@
 // docs/bounds.md derives every error term.
 #pragma once
 #include <atomic>
+#include <span>
 #include <vector>
 
 #include "knear/core/cpu.hpp"
@@ -48,16 +49,20 @@ struct CodingSpace {
 
 class PackedBase {
  public:
-  // Codes of `format` with certified errors, in `space`. Requires 1 <= rows < 2^31.
-  static PackedBase certified(AnyMatrixView base, Format format, CodingSpace space, int threads,
+  // Codes of `format` with certified errors, in `space`; of all rows, or of a `subset` of them
+  // (ascending) if that is not empty. Requires 1 <= rows < 2^31.
+  static PackedBase certified(AnyMatrixView base, std::span<const std::uint32_t> subset,
+                              Format format, CodingSpace space, int threads,
                               const Progress& progress);
   // int8 codes that are the values themselves: l2 and ip; `found` says they are whole and where.
-  static PackedBase integer(AnyMatrixView base, Metric metric, Isa isa, const DataSurvey& found,
-                            int threads, const Progress& progress);
+  static PackedBase integer(AnyMatrixView base, std::span<const std::uint32_t> subset,
+                            Metric metric, Isa isa, const DataSurvey& found, int threads,
+                            const Progress& progress);
 
   Format format;
   bool is_integer = false;
   CodingSpace space;                          // certified
+  double longest = 0;                         // certified: the largest N of a panel
   Duplicates duplicates;                      // certified: rows that stand for others
   int row_offset = 0;                         // integer: 128 if codes are y + 128, else 0
   DataSurvey range;                           // integer: of the base

@@ -32,14 +32,22 @@ struct Candidate {
 class LargestK {
  public:
   static constexpr std::int64_t longest = 32;
-  explicit LargestK(std::int64_t k = 1) : k_(k <= longest ? static_cast<int>(k) : 0) {
+  // `size`: about how large the numbers are. They are kept in units near it, so that no scale of
+  // the data is beyond the range of floats.
+  explicit LargestK(std::int64_t k = 1, double size = 1)
+      : k_(k <= longest ? static_cast<int>(k) : 0) {
+    const int exponent = size > 1e-200 && size < 1e200 ? std::ilogb(size) : 0;
+    scale_ = std::ldexp(1.0, -exponent), unit_ = std::ldexp(1.0, exponent);
     std::fill(values_, values_ + 1 + longest, -infinity_float);
     values_[0] = infinity_float;
   }
-  // The k-th largest so far, or -infinity.
+  // The k-th largest so far, or -infinity. Requires that x is no NaN.
   double push(double x) {
     if (k_ == 0) return -infinity;
-    const float low = static_cast<float>(x) - std::fabs(static_cast<float>(x)) * 0x1p-23f - 1e-44f;
+    double scaled = std::min(x * scale_, 1e30);
+    if (scaled < -1e30) scaled = -infinity;  // beyond floats: down, as all rounding here
+    const float near = static_cast<float>(scaled);
+    const float low = near - std::fabs(near) * 0x1p-23f - 0x1p-120f;
     // Every place takes the larger of its value and what the place before it gives up, at most x.
     // No branch, which would be predicted badly. From the end, so that old values are read.
     const Four all = Four{} + low;
@@ -51,13 +59,14 @@ class LargestK {
       here = here > given ? here : given;
       std::memcpy(values_ + i + 1, &here, sizeof here);
     }
-    return values_[k_];
+    return values_[k_] * unit_;
   }
 
  private:
   using Four __attribute__((vector_size(16))) = float;
   static constexpr float infinity_float = std::numeric_limits<float>::infinity();
   int k_;
+  double scale_, unit_;
   float values_[1 + longest];  // descending after a first that is never given up
 };
 
@@ -223,9 +232,10 @@ class Pruner {
     }
     measure_.keys(rows, count, keys);
     for (int i = 0; i < count; ++i) {
-      if (!take(keys[i], candidates[i].row) || !duplicates_.any()) continue;
-      for (const std::uint32_t other : duplicates_.others(candidates[i].row))
-        if (!take(keys[i], other)) break;
+      const std::uint32_t row = candidates[i].row;
+      if ((job_.allowed(row) && !take(keys[i], row)) || !duplicates_.any()) continue;
+      for (const std::uint32_t other : duplicates_.others(row))
+        if (job_.allowed(other) && !take(keys[i], other)) break;
     }
   }
 
@@ -360,8 +370,11 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
     Pruner pruner(packed, job);
     ScanStats local;
     std::vector<Candidates> states(n);
-    for (Candidates& c : states)
-      c.lowers = LargestK(job.k), c.exact = TopK(job.k), c.room = pruner.first_room();
+    for (std::int64_t q = 0; q < n; ++q) {
+      const double norm = std::sqrt(queries.squares[q]);
+      states[q].lowers = LargestK(job.k, (norm + packed.longest) * packed.longest);
+      states[q].exact = TopK(job.k), states[q].room = pruner.first_room();
+    }
     const auto scale_of = [&](std::int64_t q) {
       return KeyScale{job.metric, queries.squares[q], queries.constant[q]};
     };
@@ -369,6 +382,14 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
     std::vector<Hit> hits;
     std::vector<std::int64_t> tile_hits(queries.groups, 0);
     std::vector<char> gave_up(queries.groups, 0);
+    // Of rows that the filter forbids nothing may be concluded; one that stands for copies counts
+    // if one of them is allowed.
+    const auto is_allowed = [&](std::uint32_t row) {
+      if (job.allowed(row)) return true;
+      if (!packed.duplicates.any()) return false;
+      const auto others = packed.duplicates.others(row);
+      return std::any_of(others.begin(), others.end(), job.allowed);
+    };
     const auto drain = [&](std::int64_t g, const Hit* first, int hit_count) {
       GroupHead& head = queries.heads[g];
       local.hits += hit_count, tile_hits[g] += hit_count;
@@ -377,7 +398,12 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
         Candidates& c = states[q];
         const Candidate x = interval_of(packed, head, *hit, queries.squares[q]);
         if (x.upper < c.threshold || x.row == PackedBase::no_row) continue;
-        if (c.pending.capacity() == 0) c.pending.reserve(c.room);
+        if (job.allowed.filter && !is_allowed(x.row)) {
+          --tile_hits[g];
+          continue;
+        }
+        // Exactly what was counted on; growing by itself it would double.
+        if (c.pending.size() == c.pending.capacity()) c.pending.reserve(c.room);
         c.pending.push_back(x);
         const double before = c.threshold;
         c.threshold = std::max(c.threshold, c.lowers.push(x.lower));
@@ -540,7 +566,7 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
         const double key = static_cast<double>(l2 ? static_cast<std::int64_t>(queries.squares[q]) +
                                                         packed.row_squares[hit->slot] - 2 * product
                                                   : -product);
-        if (!best[q].admits(key, row)) continue;
+        if (!best[q].admits(key, row) || !job.allowed(row)) continue;
         best[q].push(key, row);
         if (best[q].bar() != infinity)
           set_limit(q, static_cast<std::int64_t>(best[q].bar()), best[q].bar_id());
@@ -595,9 +621,12 @@ std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
   return {};
 }
 
-void scan_directly(const ScanJob& job, const std::vector<std::int64_t>& which, ExactLists& out,
-                   ScanStats& stats, const Progress& progress) {
-  const std::int64_t count = static_cast<std::int64_t>(which.size()), rows = job.base.rows();
+void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,
+                   const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
+                   const Progress& progress) {
+  const std::int64_t count = static_cast<std::int64_t>(which.size());
+  const std::int64_t rows =
+      subset.empty() ? job.base.rows() : static_cast<std::int64_t>(subset.size());
   if (count == 0) return;
   // Blocks of rows small enough for the second-level cache are measured from all queries of a task.
   const std::int64_t per_block =
@@ -625,7 +654,8 @@ void scan_directly(const ScanJob& job, const std::vector<std::int64_t>& which, E
           static_cast<int>(std::min<std::int64_t>(n - q, ExactGroup::size)));
     for (std::int64_t b = row_begin; b < row_end; b += per_block)
       for (std::size_t g = 0; g < measure.size(); ++g)
-        for (std::int64_t r = b; r < std::min(row_end, b + per_block); ++r) {
+        for (std::int64_t i = b; i < std::min(row_end, b + per_block); ++i) {
+          const std::int64_t r = subset.empty() ? i : std::int64_t{subset[i]};
           double keys[ExactGroup::size];
           measure[g].keys(job.base.row(r), keys);
           for (int j = 0; j < measure[g].count(); ++j) {

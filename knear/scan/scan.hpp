@@ -10,12 +10,14 @@
 // queries for that, by tiles too, and the parts' candidates are put together before rescoring.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "knear/core/cpu.hpp"
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
+#include "knear/core/row_filter.hpp"
 #include "knear/scan/packed_base.hpp"
 
 namespace knear::detail {
@@ -32,6 +34,15 @@ struct ScanStats {
   std::int64_t buffer_bytes = 0;  // most memory that the threads' buffers took
 };
 
+// Which rows of a base may be found: all, or those that a filter allows; row 0 of the base is row
+// `offset` of the filter.
+struct AllowedRows {
+  const RowFilter* filter = nullptr;
+  std::int64_t offset = 0;
+
+  bool operator()(std::int64_t row) const { return !filter || filter->allows(row + offset); }
+};
+
 struct ScanJob {
   AnyMatrixView queries, base;  // base: the rows that were packed
   Metric metric;
@@ -41,6 +52,7 @@ struct ScanJob {
   DataSurvey query_survey;
   bool may_give_up;           // whether a query whose bound prunes too little may be handed back
   std::int64_t most_pending;  // candidates of a query kept before they are measured; above k
+  AllowedRows allowed = {};   // of the rows that were packed
 };
 
 // The most queries that one thread takes at a time, so that their buffers stay within megabytes.
@@ -56,9 +68,11 @@ std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
                                const std::vector<std::int64_t>& which, ExactLists& out,
                                ScanStats& stats, const Progress& progress);
 
-// The same by measuring every pair in float64: for very few queries or a k near the size of the
+// The same by measuring every pair in float64, of all rows of job.base or of a `subset` of them
+// (ascending) if that is not empty: for very few queries or a k near the size of the
 // base, where preparing codes would not pay.
-void scan_directly(const ScanJob& job, const std::vector<std::int64_t>& which, ExactLists& out,
-                   ScanStats& stats, const Progress& progress);
+void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,
+                   const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
+                   const Progress& progress);
 
 }  // namespace knear::detail

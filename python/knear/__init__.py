@@ -63,6 +63,7 @@ def knn(
     threads: int = 0,
     memory: int | str | None = None,
     first_pass: str = "auto",
+    filter: ArrayLike | None = None,
     report: dict[str, Any] | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """The k nearest rows of `base` [n x d] for each row of `queries` [q x d]: (distances, ids).
@@ -73,6 +74,8 @@ def knn(
     memory: what the search may take beside its arguments, in bytes or as "512M"; None for no limit.
     first_pass: how rows are scored before the few that matter are measured in float64: "auto",
         "integer", "int8", "int16", "fp32". It changes the time, never the answer.
+    filter: the rows that may be found, as ids in any order or as one bool a row; None for all. The
+        answer is that of these rows alone, padded with -1 where they are fewer than k.
     report: a dict that is emptied and filled with what was planned and what happened: "first_pass",
         "seconds", "survivors_per_query", "memory_bytes", ...
 
@@ -87,6 +90,7 @@ def knn(
         _arrays.integer("threads", threads),
         _arrays.size("memory", memory),
         _arrays.text("first_pass", first_pass),
+        *_arrays.filter_of(filter, len(np.asarray(base))),
         _arrays.report(report),
     )
 
@@ -147,6 +151,7 @@ class Index:
         threads: int = 0,
         memory: int | str | None = None,
         first_pass: str = "auto",
+        filter: ArrayLike | None = None,
         report: dict[str, Any] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The k nearest vectors of each row of `q` [n x dim]: (distances, ids), both [n x k].
@@ -160,5 +165,6 @@ class Index:
             _arrays.integer("threads", threads),
             _arrays.size("memory", memory),
             _arrays.text("first_pass", first_pass),
+            *_arrays.filter_of(filter, len(self)),
             _arrays.report(report),
         )

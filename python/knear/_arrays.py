@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import InvalidArgument
+from .errors import InvalidArgument, ShapeMismatch
 
 # Element types of knear by NumPy's name of the type. NumPy has no bfloat16 of its own: ml_dtypes
 # (which JAX, TensorFlow and others use) registers that name.
@@ -80,6 +80,30 @@ def _as_float32(name: str, array: np.ndarray) -> np.ndarray:
                 f"{name}.astype(numpy.float32) rounds"
             )
     return out
+
+
+def filter_of(value: Any, rows: int) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """A filter for `rows` rows as (ids, None), (None, bits) or (None, None) for every row."""
+    if value is None:
+        return None, None
+    array = np.asarray(value)
+    if array.ndim != 1:
+        raise InvalidArgument(
+            f"filter must have one dimension: ids, or one bool a row; but has {array.ndim}"
+        )
+    if array.dtype == np.bool_:
+        if array.size != rows:
+            raise ShapeMismatch(f"filter has {array.size} bools, but there are {rows} rows")
+        return None, np.packbits(array, bitorder="little")
+    if array.size == 0:
+        return np.empty(0, np.int64), None
+    if array.dtype.kind not in "iu":
+        raise InvalidArgument(
+            f"filter must hold ids (whole numbers) or bools, but has type {array.dtype}"
+        )
+    if array.dtype == np.uint64 and int(array.max()) >= 2**63:
+        raise InvalidArgument(f"filter holds {array.max()}, which is no id: they have 63 bits")
+    return np.ascontiguousarray(array, np.int64), None
 
 
 def integer(name: str, value: Any) -> int:

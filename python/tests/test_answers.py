@@ -130,3 +130,28 @@ def test_real_images(fashion_mnist):
 def brute_force_in_blocks(queries, base, k):
     parts = [brute_force(queries[i : i + 1], base, k, "l2") for i in range(len(queries))]
     return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_filters_by_ids_and_by_bools(rng, metric):
+    base = rng.standard_normal((500, 16)).astype(np.float32)
+    queries = rng.standard_normal((9, 16)).astype(np.float32)
+    mask = rng.random(500) < 0.3
+    allowed = np.flatnonzero(mask)
+    want_distances, want = knear.knn(queries, base[mask], 7, metric)
+    index = knear.Index("Flat", dim=16, metric=metric)
+    index.add(base)
+    shuffled = rng.permutation(np.concatenate([allowed, allowed[:5]]))
+    for filter in (mask, list(mask), allowed, shuffled.astype(np.uint16), shuffled.tolist()):
+        report = {}
+        for distances, ids in (
+            knear.knn(queries, base, 7, metric, filter=filter, report=report),
+            index.search(queries, 7, filter=filter),
+        ):
+            np.testing.assert_array_equal(ids, allowed[want])
+            np.testing.assert_array_equal(distances, want_distances)
+        assert (report["rows"], report["allowed_rows"]) == (500, len(allowed))
+    for nothing in ([], np.zeros(500, bool)):
+        assert (index.search(queries, 2, filter=nothing)[1] == -1).all()
+    ids = index.search(queries, 4, filter=[3, 1])[1]
+    assert sorted(ids[0].tolist()) == [-1, -1, 1, 3]

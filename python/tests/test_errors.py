@@ -127,6 +127,30 @@ def test_dim(dim):
         knear.Index("Flat", dim=dim)
 
 
+@pytest.mark.parametrize(
+    ("filter", "message"),
+    [
+        ([0, 3], "id 3 in place 1.*rows 0 to 2"),
+        ([-1], "id -1 in place 0"),
+        ([0.5], "ids .whole numbers. or bools.*float64"),
+        ([[0]], "one dimension.*2"),
+        (np.array([2**63], np.uint64), "holds 9223372036854775808"),
+        (["a"], "ids .whole numbers. or bools"),
+    ],
+)
+def test_filters(filter, message):
+    index = knear.Index("Flat", dim=4)
+    index.add(ZEROS)
+    for call in (
+        lambda: knear.knn(ZEROS, ZEROS, 1, filter=filter),
+        lambda: index.search(ZEROS, 1, filter=filter),
+    ):
+        with pytest.raises(knear.InvalidArgument, match=f"^filter .*{message}"):
+            call()
+    with pytest.raises(knear.ShapeMismatch, match="filter has 2 bools, but there are 3 rows"):
+        index.search(ZEROS, 1, filter=[True, False])
+
+
 def test_unknown_words_are_no_silence():
     with pytest.raises(TypeError):
         knear.knn(ZEROS, ZEROS, 1, thread=2)

@@ -226,6 +226,31 @@ class Search(ProgramTest):
         out = json.loads(self.search("-k", 4, "--json", "--truth", "far.ivecs"))
         self.assertEqual((out["recall"], out["recall_ids"]), (1, 0))
 
+    def test_filter(self):
+        allowed = [i for i in range(300) if i % 7 < 2]
+        ids, _ = brute_force(self.queries, [self.base[i] for i in allowed], 5)
+        expected = [[allowed[i] for i in row] for row in ids]
+        shuffled = allowed[::-1]
+        write_vecs(self.path("allowed.ivecs"), [shuffled[:40], shuffled[40:80]], "i")
+        rest = shuffled[80:]
+        header = f"{{'descr': '<i8', 'fortran_order': False, 'shape': ({len(shuffled)},), }}"
+        with open(self.path("allowed.npy"), "wb") as file:  # as numpy.save does with a list of ids
+            file.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode())
+            file.write(struct.pack(f"<{len(shuffled)}q", *shuffled))
+        out = json.loads(self.search("-k", 5, "--json", "--filter", "allowed.npy",
+                                     "--out", "a.ivecs"))
+        self.assertEqual((out["rows"], out["allowed_rows"]), (300, len(allowed)))
+        self.assertEqual(read_vecs(self.path("a.ivecs"), "i"), expected)
+        out = json.loads(self.search("-k", 5, "--json", "--filter", "allowed.ivecs"))
+        self.assertEqual(out["allowed_rows"], len(allowed) - len(rest))
+        text = self.search("-k", 5, "--filter", "allowed.npy")
+        self.assertIn(f"{len(allowed)} rows allowed", text)
+        self.search("-k", 4, "--filter", "allowed.npy", "--out", "t.ivecs", command="truth")
+        self.assertEqual(read_vecs(self.path("t.ivecs"), "i"), [row[:4] for row in expected])
+        write_vecs(self.path("beyond.ivecs"), [[3, 300]], "i")
+        self.fails(1, "search", "--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "5",
+                   "--filter", "beyond.ivecs", "--out", "b.ivecs", says="id 300 in place 1")
+
     def test_summary_shows_first_answers(self):
         text = self.search("-k", 5)
         ids, distances = brute_force(self.queries, self.base, 5)
@@ -292,7 +317,7 @@ class Search(ProgramTest):
 
     def test_what_is_not_in_this_version_says_so(self):
         for more in (
-            ["--index", "a.knear"], ["--probes", "4"], ["--filter", "a.ivecs"], ["--radius", "2"],
+            ["--index", "a.knear"], ["--probes", "4"], ["--radius", "2"],
             ["--method", "threshold-heap"], ["--method", "partial-reduce"],
             ["--device", "cuda"], ["--device", "cuda:1"],
         ):

@@ -9,6 +9,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -491,6 +492,73 @@ TEST(KnnNasty, TiesOfWholeNumbersAreNoWork) {
     }
 }
 
+TEST(KnnNasty, TiesInThePanelOfEvenAndOddRows) {
+  // Whole numbers are packed with even |y|^2 first. Where both kinds share a panel its first row
+  // need not have the smallest id, unless it is put in order; the nearest rows here are odd ones
+  // there.
+  for (const auto& [rows, dim] : {std::pair<std::int64_t, std::int64_t>{5000, 1}, {300, 4096}})
+    for (std::int64_t first : {1, 6, 40})
+      for (std::int64_t second : {46, 100, 231}) {
+        const AnyMatrix base = make(ElementType::u8, rows, dim, [&](auto r, auto c) {
+          return c > 0 ? 0.0 : r == first || r == second ? 1.0 : 2.0;
+        });
+        const AnyMatrix queries = make(ElementType::u8, 5, dim, [](auto, auto) { return 0.0; });
+        for (std::int64_t k : {1, 2, 5}) {
+          const Neighbors expected = reference_knn(queries, base, k, Metric::l2);
+          for (Isa isa : available_isas()) {
+            ForcedIsa forced(isa);
+            for (int threads : {1, 2})
+              EXPECT_TRUE(same(knn(queries, base, k, {.threads = threads}), expected))
+                  << rows << ' ' << first << ' ' << second << ' ' << k << ' ' << threads;
+          }
+        }
+      }
+}
+
+TEST(KnnNasty, ProductsBeyondTheRangeOfFloats) {
+  const AnyMatrix queries =
+      make(ElementType::f32, 5, 2, [](auto, auto c) { return c == 0 ? 1e20 : 0.0; });
+  const AnyMatrix base = make(ElementType::f32, 300, 2, [](std::int64_t r, auto c) {
+    return c == 1 ? (r == 1 ? 2e19 : 0.0) : r == 0 ? 1e19 : r == 1 ? 1e18 : 1e14 * double(r);
+  });
+  for (Metric metric : metrics) check_all(queries, base, 5, metric, "1e39");
+}
+
+TEST(KnnNasty, AnyScaleIsAsFast) {
+  // The first pass that serves at scale 1 serves at every scale.
+  for (Metric metric : {Metric::l2, Metric::ip}) {
+    KnnReport at_one;
+    knn(gaussians(60, 40, 42), gaussians(9000, 40, 41), 10, {.metric = metric}, &at_one);
+    for (double scale : {1e20, 1e-20}) {
+      const AnyMatrix base = gaussians(9000, 40, 41, scale), queries = gaussians(60, 40, 42, scale);
+      KnnReport report;
+      const Neighbors got = knn(queries, base, 10, {.metric = metric}, &report);
+      EXPECT_TRUE(same(got, reference_knn(queries, base, 10, metric))) << scale;
+      EXPECT_EQ(report.first_pass, at_one.first_pass) << scale;
+      EXPECT_NEAR(report.survivors_per_query, at_one.survivors_per_query, 3) << scale;
+    }
+  }
+}
+
+TEST(Knn, FormsKeptStayWithinTheBudget) {
+  // Each rung of the ladder is tried, and each form fits the budget alone.
+  Random random(43);
+  const auto value = [&](std::int64_t r, std::int64_t c) {
+    return double((c * 37 % 11 - 5) * (1 + 100 * (r % 8))) + 1e-3 * gaussian(random);
+  };
+  const AnyMatrix base = make(ElementType::f32, 40000, 32, value);
+  const AnyMatrix queries = make(ElementType::f32, 60, 32, value);
+  const std::int64_t budget = 10 << 20;
+  const ExactSearcher searcher(base, {.threads = 2});
+  KnnReport report;
+  const Neighbors got = searcher.search(queries, 10, {.threads = 2, .memory = budget}, &report);
+  EXPECT_TRUE(same(got, knn(queries, base, 10, {.first_pass = FirstPass::direct})));
+  if (active_isa() == Isa::avx512_vnni) {
+    EXPECT_GT(report.fallback_queries, 0);
+  }
+  EXPECT_LE(report.memory_bytes, budget);
+}
+
 // Two far clusters with differences of `spread` inside, and every `loose`-th row far from all.
 AnyMatrix two_clusters(std::int64_t rows, double spread, std::int64_t loose, std::uint64_t seed) {
   Random random(seed);
@@ -536,6 +604,104 @@ TEST(KnnNasty, ASampleOfQueriesUnlikeTheRest) {
   if (active_isa() == Isa::avx512_vnni) {
     EXPECT_GT(report.fallback_queries, 900);
   }
+}
+
+// ---- filters ------------------------------------------------------------------------------------
+
+// The answer among the allowed rows, by searching a base that has no others.
+Neighbors filtered_reference(AnyMatrixView queries, const AnyMatrix& base,
+                             const std::vector<Id>& allowed, std::int64_t k, Metric metric) {
+  AnyMatrix part(base.type(), static_cast<std::int64_t>(allowed.size()), base.cols());
+  for (std::size_t i = 0; i < allowed.size(); ++i)
+    std::memcpy(part.row(static_cast<std::int64_t>(i)), base.view().row(allowed[i]),
+                static_cast<std::size_t>(base.cols() * size_of(base.type())));
+  Neighbors out = reference_knn(queries, part, k, metric);
+  for (std::int64_t i = 0; i < out.ids.rows() * k; ++i)
+    if (out.ids.data()[i] != no_id) out.ids.data()[i] = allowed[out.ids.data()[i]];
+  return out;
+}
+
+TEST(KnnFilter, AnswersOfTheAllowedRowsAlone) {
+  // Floats with copies of rows, whole numbers with ties, at every way: few and many queries, few
+  // and many allowed rows, with the packed base kept or not, in chunks, at every level.
+  Random random(31);
+  AnyMatrix floats = gaussians(1500, 21, 32);
+  for (std::int64_t r = 0; r < 1500; r += 3)
+    std::memcpy(floats.row(r), floats.row(r % 300), 21 * 4);
+  const AnyMatrix bytes =
+      make(ElementType::u8, 1500, 21, [&](auto, auto) { return random.below(4); });
+  const AnyMatrix float_queries = gaussians(120, 21, 33);
+  const AnyMatrix byte_queries =
+      make(ElementType::u8, 120, 21, [&](auto, auto) { return random.below(4); });
+  const std::pair<const AnyMatrix*, const AnyMatrix*> cases[] = {{&floats, &float_queries},
+                                                                 {&bytes, &byte_queries}};
+  for (const auto& [base, queries] : cases)
+    for (Metric metric : metrics) {
+      const ExactSearcher searcher(*base, {.metric = metric});
+      searcher.search(*queries, 3, {.metric = metric});  // packs what is kept
+      for (double share : {0.0, 0.002, 0.05, 0.5, 0.98, 1.0}) {
+        std::vector<Id> allowed;
+        std::vector<std::uint8_t> bits((1500 + 7) / 8);
+        for (Id row = 0; row < 1500; ++row)
+          if (random.uniform() < share) allowed.push_back(row), bits[row / 8] |= 1 << row % 8;
+        const RowFilter filter = RowFilter::of_ids(allowed, 1500);
+        EXPECT_EQ(filter.count(), static_cast<std::int64_t>(allowed.size()));
+        for (std::int64_t k : {1, 10, 40})
+          for (std::int64_t count : {1, 7, 120}) {
+            const AnyMatrixView some = queries->view().rows(0, count);
+            const Neighbors expected = filtered_reference(some, *base, allowed, k, metric);
+            for (Isa isa : available_isas()) {
+              ForcedIsa forced(isa);
+              SCOPED_TRACE(fmt::format("{} {} share {} k {} queries {} {}", name_of(base->type()),
+                                       name_of(metric), share, k, count, name_of(isa)));
+              KnnOptions options{.metric = metric, .threads = 2, .filter = filter};
+              KnnReport report;
+              EXPECT_TRUE(same(knn(some, *base, k, options, &report), expected)) << "once";
+              EXPECT_EQ(report.allowed_rows, filter.count());
+              EXPECT_TRUE(same(searcher.search(some, k, options), expected)) << "kept";
+              options.filter = RowFilter::of_bits(bits, 1500);
+              for (FirstPass pass : certified) {
+                if (k != 10) continue;
+                options.first_pass = pass;
+                EXPECT_TRUE(same(knn(some, *base, k, options), expected)) << name_of(pass);
+              }
+            }
+          }
+      }
+    }
+  // In chunks, because memory is short; ids still those of the whole base.
+  const AnyMatrix large = gaussians(20000, 40, 34);
+  std::vector<Id> odd;
+  for (Id row = 1; row < 20000; row += 2) odd.push_back(row);
+  const Neighbors expected =
+      filtered_reference(float_queries.view().rows(0, 0), large, odd, 5, Metric::l2);
+  EXPECT_EQ(expected.ids.rows(), 0);
+  const AnyMatrix few = gaussians(9, 40, 35);
+  KnnReport report;
+  EXPECT_TRUE(same(knn(few, large, 5,
+                       {.memory = 2 << 20,
+                        .first_pass = FirstPass::int8,
+                        .filter = RowFilter::of_ids(odd, 20000)},
+                       &report),
+                   filtered_reference(few, large, odd, 5, Metric::l2)));
+  EXPECT_GT(report.chunks, 1);
+}
+
+TEST(KnnFilter, ForbiddenRowsCostLittle) {
+  // With the packed form kept and few queries all rows are scanned, and no more than that.
+  const AnyMatrix base = gaussians(30000, 64, 36), queries = gaussians(60, 64, 37);
+  const ExactSearcher searcher(base, {});
+  KnnReport all, most, few;
+  searcher.search(queries, 10, {}, &all);
+  std::vector<Id> ids;
+  for (Id row = 0; row < 30000; ++row)
+    if (row % 100 != 0) ids.push_back(row);
+  searcher.search(queries, 10, {.filter = RowFilter::of_ids(ids, 30000)}, &most);
+  EXPECT_LE(most.multiply_adds, all.multiply_adds);
+  EXPECT_LT(most.hits_per_query, 1.2 * all.hits_per_query);
+  searcher.search(queries, 10, {.filter = RowFilter::of_ids(std::span(ids).first(300), 30000)},
+                  &few);
+  EXPECT_LT(few.multiply_adds, 0.02 * all.multiply_adds);
 }
 
 // ---- errors -------------------------------------------------------------------------------------
@@ -627,6 +793,21 @@ TEST(KnnErrors, UnknownLevelIsRefused) {
   const AnyMatrix base = gaussians(5, 3, 1);
   EXPECT_THROW(knn(base, base, 1), InvalidArgument);
   unsetenv("KNEAR_ISA");
+}
+
+TEST(KnnErrors, Filters) {
+  const AnyMatrix base = gaussians(10, 3, 1);
+  const std::vector<Id> beyond = {3, 10}, negative = {-1};
+  expect_error<InvalidArgument>([&] { RowFilter::of_ids(beyond, 10); },
+                                "id 10 in place 1, but the base has rows 0 to 9");
+  expect_error<InvalidArgument>([&] { RowFilter::of_ids(negative, 10); }, "id -1 in place 0");
+  expect_error<ShapeMismatch>([&] { RowFilter::of_bits(std::vector<std::uint8_t>(1), 10); },
+                              "1 bytes of bits, but 10 rows make 2");
+  expect_error<ShapeMismatch>(
+      [&] { knn(base, base, 1, {.filter = RowFilter::of_ids(std::vector<Id>{1}, 9)}); },
+      "filter is for 9 rows, base has 10");
+  const RowFilter beyond_the_last = RowFilter::of_bits(std::vector<std::uint8_t>{0, 0xff}, 10);
+  EXPECT_EQ(beyond_the_last.count(), 2);
 }
 
 }  // namespace

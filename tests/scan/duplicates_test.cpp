@@ -24,7 +24,7 @@ TEST(Duplicates, FindsEveryCopyByItsFirstRow) {
     rows_of[kind].push_back(static_cast<std::uint32_t>(r));
     for (int c = 0; c < 3; ++c) base.row(r)[c] = static_cast<float>(kind * (c + 1));
   }
-  const Duplicates found = Duplicates::find(base.view(), 2);
+  const Duplicates found = Duplicates::find(base.view(), {}, 2);
   ASSERT_TRUE(found.any());
   ASSERT_EQ(found.distinct().size(), rows_of.size());
   EXPECT_TRUE(std::is_sorted(found.distinct().begin(), found.distinct().end()));
@@ -40,8 +40,8 @@ TEST(Duplicates, FindsEveryCopyByItsFirstRow) {
 TEST(Duplicates, NoneAmongDistinctRows) {
   Matrix<float> base(5000, 2);
   for (std::int64_t r = 0; r < 5000; ++r) base.row(r)[0] = static_cast<float>(r);
-  EXPECT_FALSE(Duplicates::find(base.view(), 1).any());
-  EXPECT_FALSE(Duplicates::find(base.view().rows(0, 0), 1).any());
+  EXPECT_FALSE(Duplicates::find(base.view(), {}, 1).any());
+  EXPECT_FALSE(Duplicates::find(base.view().rows(0, 0), {}, 1).any());
 }
 
 TEST(DataSurvey, TellsWholeNumbersAndTheirRange) {

@@ -63,7 +63,7 @@ TEST(PackedBase, StatedErrorsEncloseTheTrueOnes) {
         SCOPED_TRACE(std::string(name_of(isa)) + " format " + std::to_string(format) + " " +
                      std::string(name_of(metric)));
         const CodingSpace space = CodingSpace::choose(base.view(), metric, isa);
-        const PackedBase packed = PackedBase::certified(base.view(), format, space, 1, {});
+        const PackedBase packed = PackedBase::certified(base.view(), {}, format, space, 1, {});
         std::vector<double> v(dim);
         for (std::int64_t slot = 0; slot < packed.panels() * panel_rows; ++slot) {
           if (packed.ids[slot] == PackedBase::no_row) continue;
