@@ -7,7 +7,7 @@ namespace knear::cli {
 namespace {
 
 // What the interface has but this version does not: known as words, refused whatever the value.
-constexpr const char* unsupported[] = {"--index", "--probes", "--radius"};
+constexpr const char* unsupported[] = {"--index", "--probes"};
 
 void refuse_unsupported(const CLI::App& command) {
   for (const char* option : unsupported)

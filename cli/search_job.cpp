@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -40,7 +41,7 @@ void check_output(const SearchArguments& arguments, const std::string& option,
     expected += fmt::format("{}{}", expected.empty() ? "" : " or ", ending);
   }
   if (!fits) throw InvalidArgument("{} must end in {}, but is '{}'", option, expected, path);
-  for (const auto& input : {arguments.base, arguments.queries, arguments.truth})
+  for (const auto& input : {arguments.base, arguments.queries, arguments.truth, arguments.filter})
     if (!input.empty() && same_file(path, input))
       throw InvalidArgument("{} would overwrite the input {}", option, input);
   io::AtomicFile probe(path);
@@ -74,6 +75,26 @@ void check_answer_fits(std::int64_t queries, std::int64_t k) {
   if (available && bytes > *available)
     throw MemoryBudgetError("the answer of {} queries x k = {} takes {}, but {} are free", queries,
                             k, readable_bytes(bytes), readable_bytes(*available));
+}
+
+// The first k of what lies within the radius, padded.
+void take_range(const RangeNeighbors& found, const SearchArguments& arguments,
+                SearchOutcome& outcome) {
+  const std::int64_t queries = static_cast<std::int64_t>(found.begin.size()) - 1, k = arguments.k;
+  outcome.report.k = k;
+  outcome.near = {Matrix<Id>(queries, k), Matrix<float>(queries, k)};
+  outcome.within_radius = found.begin.back();
+  for (std::int64_t q = 0; q < queries; ++q) {
+    const std::int64_t begin = found.begin[static_cast<std::size_t>(q)];
+    const std::int64_t count = found.begin[static_cast<std::size_t>(q) + 1] - begin;
+    outcome.queries_cut += count > k;
+    for (std::int64_t j = 0; j < k; ++j) {
+      const auto place = static_cast<std::size_t>(begin + j);
+      outcome.near.ids.row(q)[j] = j < count ? found.ids[place] : no_id;
+      outcome.near.distances.row(q)[j] =
+          j < count ? found.distances[place] : no_distance(outcome.report.metric);
+    }
+  }
 }
 
 void write_outputs(const SearchArguments& arguments, const Neighbors& near) {
@@ -111,6 +132,8 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
       .add_option("--filter", arguments.filter,
                   "find only the base rows whose ids are in this file")
       ->type_name("IDS");
+  add_number(command, "--radius", arguments.radius,
+             "only rows within this distance (ip: of at least this product), k at most");
   command.add_flag("--explain", arguments.explain, "print the plan and what happened");
   command.add_flag("--json", arguments.json, "print one JSON object");
   command
@@ -140,6 +163,11 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   if (!(arguments.recall > 0 && arguments.recall <= 1))
     throw InvalidArgument("--recall must be in (0, 1], but is {}", arguments.recall);
   if (!arguments.type.empty()) parse_element_type(arguments.type);
+  const bool ranged = !std::isnan(arguments.radius);
+  if (ranged && !arguments.truth.empty())
+    throw InvalidArgument(
+        "--truth holds k neighbours of each query, but --radius {} leaves some out",
+        arguments.radius);
 
   CatchInterrupts guard;
   io::VectorFile base = open_vectors(arguments, arguments.base);
@@ -161,13 +189,18 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   if (!arguments.truth.empty()) truth = read_truth(arguments, queries.view().rows());
   check_interrupt();
 
-  SearchOutcome outcome{std::move(base), std::move(queries), {}, {}, {}, {}, 0};
+  SearchOutcome outcome{std::move(base), std::move(queries), {}, {}, {}, {}};
   {
     ProgressBar bar;
     options.progress = bar.callback();
     const auto start = std::chrono::steady_clock::now();
-    outcome.near =
-        knn(outcome.queries.view(), outcome.base.view(), arguments.k, options, &outcome.report);
+    const AnyMatrixView queries_view = outcome.queries.view(), base_view = outcome.base.view();
+    if (ranged) {
+      take_range(range_search(queries_view, base_view, arguments.radius, options, &outcome.report),
+                 arguments, outcome);
+    } else {
+      outcome.near = knn(queries_view, base_view, arguments.k, options, &outcome.report);
+    }
     outcome.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }

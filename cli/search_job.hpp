@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,7 +20,7 @@ struct SearchArguments {
                              first_pass = "auto";
   std::string out, distances, truth, filter;
   std::int64_t k = 0, threads = 0, memory = 0;
-  double recall = 1;
+  double recall = 1, radius = std::numeric_limits<double>::quiet_NaN();  // NaN: none given
   bool explain = false, json = false;
 };
 
@@ -34,7 +35,9 @@ struct SearchOutcome {
   Neighbors near;
   KnnReport report;
   Prediction prediction;
-  std::optional<RecallFigures> recall;  // with arguments.truth
+  std::optional<RecallFigures> recall;              // with arguments.truth
+  std::int64_t within_radius = 0, queries_cut = 0;  // with arguments.radius: rows of all queries,
+                                                    // and queries that have more than k
   double seconds = 0;  // of the search, packing of the base included; reading files is not
 };
 

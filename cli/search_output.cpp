@@ -1,5 +1,6 @@
 // cli/search_output.cpp -- what search and truth print: JSON, or a summary for people.
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "cli/output.hpp"
@@ -40,6 +41,12 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
     out["recall_ids"] = recall.by_id;
     out["recall_interval"] = {recall.distance_interval.low, recall.distance_interval.high};
     out["recall_ids_interval"] = {recall.id_interval.low, recall.id_interval.high};
+  }
+  if (!std::isnan(arguments.radius)) {
+    out["radius"] = arguments.radius;
+    out["within_radius_per_query"] =
+        report.queries > 0 ? double(outcome.within_radius) / double(report.queries) : 0.0;
+    out["queries_with_more_than_k"] = outcome.queries_cut;
   }
   out["first_pass"] = report.first_pass;
   out["centred"] = report.centred;
@@ -93,6 +100,11 @@ void print_summary(const SearchArguments& arguments, const SearchOutcome& outcom
   print("exact: {} of {} answers certified, {} queries/s, {} ({} first pass, {}, {} threads)\n",
         report.certified_queries, report.queries, readable_count(queries_per_second(outcome)),
         readable_seconds(outcome.seconds), report.first_pass, report.isa, report.threads);
+  if (!std::isnan(arguments.radius))
+    print(
+        "{} rows within the radius {:g}; {} queries have more than k = {}, of which the first are "
+        "kept\n",
+        outcome.within_radius, arguments.radius, outcome.queries_cut, report.k);
   if (outcome.recall) {
     const RecallFigures& recall = *outcome.recall;
     print("recall@{} {:.6g} [{:.6g}, {:.6g}] by distance, {:.6g} [{:.6g}, {:.6g}] by id\n",

@@ -17,6 +17,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "knear/core/error.hpp"
 #include "knear/core/matrix.hpp"
@@ -101,12 +102,32 @@ class Interruptible {
   std::atomic<bool> stopped_ = false;
 };
 
-// Runs search(progress, report) without the interpreter; returns (distances, ids).
+nb::object result_of(Neighbors near) {
+  return nb::make_tuple(array_of(std::move(near.distances)), array_of(std::move(near.ids)));
+}
+
+template <class T>
+nb::object array_of(std::vector<T>&& values) {
+  auto owned = std::make_unique<std::vector<T>>(std::move(values));
+  const std::size_t shape[] = {owned->size()};
+  T* data = owned->data();
+  nb::capsule owner(owned.get(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  owned.release();
+  return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, 1, shape, owner));
+}
+
+nb::object result_of(RangeNeighbors near) {
+  return nb::make_tuple(array_of(std::move(near.begin)), array_of(std::move(near.distances)),
+                        array_of(std::move(near.ids)));
+}
+
+// Runs search(progress, report) without the interpreter; returns its arrays: (distances, ids), or
+// (begin, distances, ids) of a range search.
 template <class Search>
 nb::object run(Report& out, Search search) {
   Interruptible interruptible;
   KnnReport report;
-  std::optional<Neighbors> near;
+  std::optional<decltype(search(Progress(), &report))> near;
   try {
     const nb::gil_scoped_release released;
     near = search(interruptible.progress(), &report);
@@ -140,7 +161,7 @@ nb::object run(Report& out, Search search) {
     d["multiply_adds"] = report.multiply_adds;
     d["bytes_read"] = report.bytes_read;
   }
-  return nb::make_tuple(array_of(std::move(near->distances)), array_of(std::move(near->ids)));
+  return result_of(std::move(*near));
 }
 
 // Sets the exception of that name of knear/errors.py.
@@ -201,6 +222,28 @@ NB_MODULE(_core, m) {
       nb::arg("first_pass"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
       nb::arg("report").none());
 
+  m.def(
+      "range_search",
+      [](const Array& queries, const std::string& queries_type, const Array& base,
+         const std::string& base_type, double radius, const std::string& metric,
+         std::int64_t threads, std::int64_t memory, const std::string& first_pass, const Ids& ids,
+         const Bits& bits, Report report) {
+        const AnyMatrixView q = view_of(queries, queries_type), b = view_of(base, base_type);
+        KnnOptions options{.metric = parse_metric(metric),
+                           .threads = narrow(threads),
+                           .memory = memory,
+                           .first_pass = parse_first_pass(first_pass),
+                           .filter = filter_of(ids, bits, b.rows())};
+        return run(report, [&](Progress progress, KnnReport* filled) {
+          options.progress = std::move(progress);
+          return range_search(q, b, radius, options, filled);
+        });
+      },
+      nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("base").noconvert(),
+      nb::arg("base_type"), nb::arg("radius"), nb::arg("metric"), nb::arg("threads"),
+      nb::arg("memory"), nb::arg("first_pass"), nb::arg("filter_ids").none(),
+      nb::arg("filter_bits").none(), nb::arg("report").none());
+
   nb::class_<FlatIndex>(m, "FlatIndex")
       .def(
           "__init__",
@@ -234,6 +277,24 @@ NB_MODULE(_core, m) {
           nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("k"), nb::arg("threads"),
           nb::arg("memory"), nb::arg("first_pass"), nb::arg("filter_ids").none(),
           nb::arg("filter_bits").none(), nb::arg("report").none())
+      .def(
+          "range_search",
+          [](const FlatIndex& self, const Array& queries, const std::string& type, double radius,
+             std::int64_t threads, std::int64_t memory, const std::string& first_pass,
+             const Ids& ids, const Bits& bits, Report report) {
+            const AnyMatrixView q = view_of(queries, type);
+            SearchOptions options{.threads = narrow(threads),
+                                  .memory = memory,
+                                  .first_pass = parse_first_pass(first_pass),
+                                  .filter = filter_of(ids, bits, self.size())};
+            return run(report, [&](Progress progress, KnnReport* filled) {
+              options.progress = std::move(progress);
+              return self.range_search(q, radius, options, filled);
+            });
+          },
+          nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("radius"),
+          nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"),
+          nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("report").none())
       .def_prop_ro("dim", &FlatIndex::dim)
       .def_prop_ro("metric",
                    [](const FlatIndex& self) { return std::string(name_of(self.metric())); })

@@ -118,6 +118,32 @@ def numpy_gemm(base, queries, k: int, metric: str, threads: int, allowed=None) -
     return System("numpy", f"{np.__version__} {about}", search)
 
 
+def knear_range(base, queries, radius: float, metric: str, threads: int) -> System:
+    index = knear.Index("Flat", dim=base.shape[1], metric=metric)
+    index.add(base)
+    system = System("knear index", knear.__version__, lambda count: answer(queries[:count]))
+
+    def answer(some):
+        return index.range_search(some, radius, threads=threads, report=system.report)
+
+    return system
+
+
+def faiss_range(base, queries, radius: float, metric: str, threads: int) -> System:
+    """Its comparison is strict, in float32: a radius between two distances is the same to both."""
+    faiss.omp_set_num_threads(threads)
+    index = (faiss.IndexFlatL2 if metric == "l2" else faiss.IndexFlatIP)(base.shape[1])
+    index.add(as_float32(base, metric))
+    asked = as_float32(queries, metric)
+    bound = 1 - radius if metric == "cosine" else radius
+
+    def search(count: int):
+        return index.range_search(asked[:count], bound)
+
+    return System("faiss-cpu", f"{faiss.__version__} {faiss.get_compile_options().strip()}", search)
+
+
+RANGE_SYSTEMS = {"knear": knear_range, "faiss": faiss_range}
 SYSTEMS = {
     "knear": knear_index,
     "knear-knn": knear_knn,

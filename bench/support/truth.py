@@ -70,6 +70,40 @@ def judge(
     }
 
 
+def judge_ranges(
+    answers: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
+    sample: np.ndarray,
+    queries: np.ndarray,
+    base: np.ndarray,
+    metric: str,
+    radius: float,
+) -> dict[str, Verdict]:
+    """answers: by system, (begin, distances, ids). recall: share of the rows within the radius that
+    were given; recall_ids: that and, of the rows given, the share that is within, whichever is
+    less; error: as in judge, as a share of the radius."""
+    found, given, right, errors = 0, dict.fromkeys(answers, 0), dict.fromkeys(answers, 0), {}
+    errors = dict.fromkeys(answers, 0.0)
+    for q in sample:
+        exact = exact_distances(queries[q], base, metric)
+        inside = np.flatnonzero(exact >= radius if metric == "ip" else exact <= radius)
+        found += len(inside)
+        for name, (begin, distances, ids) in answers.items():
+            place = slice(int(begin[q]), int(begin[q + 1]))
+            rows, said = ids[place], distances[place].astype(np.float64)
+            given[name] += len(rows)
+            right[name] += len(np.intersect1d(rows, inside))
+            if len(rows):
+                said = 1 - said if metric == "cosine" and name == "faiss" else said
+                off = float(np.abs(said - exact[rows]).max())
+                errors[name] = max(errors[name], off / abs(radius))
+    out = {}
+    for name in answers:
+        recall = right[name] / found if found else 1.0
+        precision = right[name] / given[name] if given[name] else 1.0
+        out[name] = Verdict(recall, min(recall, precision), errors[name])
+    return out
+
+
 def _first(key: np.ndarray, k: int) -> np.ndarray:
     """The ids of the k smallest, ties by id, without sorting all."""
     kth = np.partition(key, k - 1)[k - 1]

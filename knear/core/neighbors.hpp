@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <string_view>
+#include <vector>
 
 #include "knear/core/error.hpp"
 #include "knear/core/matrix.hpp"
@@ -36,6 +37,15 @@ constexpr float no_distance(Metric metric) {
 struct Neighbors {
   Matrix<Id> ids;
   Matrix<float> distances;
+};
+
+// All rows within a radius of each query, nearest first, equal distances by ascending id: those of
+// query q stand at places begin[q], ..., begin[q + 1] - 1 of ids and distances. begin [queries +
+// 1].
+struct RangeNeighbors {
+  std::vector<std::int64_t> begin;
+  std::vector<Id> ids;
+  std::vector<float> distances;
 };
 
 }  // namespace knear

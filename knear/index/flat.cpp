@@ -127,6 +127,15 @@ std::shared_ptr<const ExactSearcher> FlatIndex::prepared(const KnnOptions& optio
   return searcher_;
 }
 
+KnnOptions FlatIndex::knn_options(const SearchOptions& options) const {
+  return {.metric = metric_,
+          .threads = options.threads,
+          .memory = options.memory,
+          .first_pass = options.first_pass,
+          .filter = options.filter,
+          .progress = options.progress};
+}
+
 Neighbors FlatIndex::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
                             KnnReport* report) const {
   // Before the packed form is prepared, which may take longer than the search.
@@ -134,14 +143,19 @@ Neighbors FlatIndex::search(AnyMatrixView queries, std::int64_t k, const SearchO
   if (queries.cols() != dim_)
     throw ShapeMismatch("queries have {} columns, index has {}", queries.cols(), dim_);
   resolve_threads(options.threads);
-  const KnnOptions knn_options{.metric = metric_,
-                               .threads = options.threads,
-                               .memory = options.memory,
-                               .first_pass = options.first_pass,
-                               .filter = options.filter,
-                               .progress = options.progress};
+  const KnnOptions plain = knn_options(options);
   std::shared_lock lock(vectors_mutex_);
-  return prepared(knn_options)->search(queries, k, knn_options, report);
+  return prepared(plain)->search(queries, k, plain, report);
+}
+
+RangeNeighbors FlatIndex::range_search(AnyMatrixView queries, double radius,
+                                       const SearchOptions& options, KnnReport* report) const {
+  if (queries.cols() != dim_)
+    throw ShapeMismatch("queries have {} columns, index has {}", queries.cols(), dim_);
+  resolve_threads(options.threads);
+  const KnnOptions plain = knn_options(options);
+  std::shared_lock lock(vectors_mutex_);
+  return prepared(plain)->range_search(queries, radius, plain, report);
 }
 
 }  // namespace knear

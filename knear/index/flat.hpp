@@ -54,9 +54,14 @@ class FlatIndex {
   Neighbors search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options = {},
                    KnnReport* report = nullptr) const;
 
+  // All rows within a radius of each query, as knear::range_search.
+  RangeNeighbors range_search(AnyMatrixView queries, double radius,
+                              const SearchOptions& options = {}, KnnReport* report = nullptr) const;
+
  private:
   AnyMatrixView vectors() const;
   std::shared_ptr<const ExactSearcher> prepared(const KnnOptions& options) const;
+  KnnOptions knn_options(const SearchOptions& options) const;
 
   const std::int64_t dim_;
   const Metric metric_;

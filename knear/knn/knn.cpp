@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <mutex>
 #include <numeric>
 #include <optional>
@@ -224,6 +225,42 @@ class Search {
           "sides");
   }
 
+  // All rows whose key is at most `limit`.
+  RangeNeighbors run_range(double limit, KnnReport* report) {
+    const auto start = Clock::now();
+    const std::int64_t q = queries_.rows(), n = impl_.base.rows();
+    const std::int64_t chunk = chunk_rows();
+    detail::RangeLists lists(static_cast<std::size_t>(q));
+    std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    if (options_.memory > 0)  // 16 bytes a pair here, 12 in the answer
+      most = std::max<std::int64_t>(
+          0,
+          (options_.memory - other_bytes() - packed_bytes(std::min(n, chunk), first_pass())) / 28);
+    for (std::int64_t begin = 0; begin < n && q > 0; begin += chunk) {
+      const std::int64_t end = std::min(n, begin + chunk);
+      if (set_subset(begin, end) == 0) continue;
+      range_of_rows(impl_.base.rows(begin, end), begin, chunk >= n, limit, most, lists);
+    }
+    RangeNeighbors out;
+    out.begin.assign(1, 0);
+    for (const auto& list : lists)
+      out.begin.push_back(out.begin.back() + static_cast<std::int64_t>(list.size()));
+    out.ids.resize(static_cast<std::size_t>(out.begin.back()));
+    out.distances.resize(out.ids.size());
+    parallel_for(threads_, q, [&](std::int64_t i) {
+      auto& list = lists[static_cast<std::size_t>(i)];
+      std::sort(list.begin(), list.end());
+      std::size_t place = static_cast<std::size_t>(out.begin[static_cast<std::size_t>(i)]);
+      for (const auto& [key, row] : list) {
+        out.ids[place] = row;
+        out.distances[place++] = static_cast<float>(distance_of_key(impl_.metric, key));
+      }
+      list = {};
+    });
+    if (report) fill(*report, seconds_since(start), chunk);
+    return out;
+  }
+
   Neighbors run(KnnReport* report) {
     const auto start = Clock::now();
     const std::int64_t q = queries_.rows(), n = impl_.base.rows();
@@ -351,25 +388,27 @@ class Search {
     return whole <= subset ? Way::whole : Way::subset;
   }
 
-  // `begin`: the row of the base that is the first of `rows`.
-  void search_rows(AnyMatrixView rows, std::int64_t begin, bool whole, ExactLists& out) {
-    ScanJob job{queries_, rows,   impl_.metric, out.keys.cols(), threads_,
-                isa_,     found_, false,        most_pending()};
-    std::vector<std::int64_t> todo(queries_.rows());
-    std::iota(todo.begin(), todo.end(), 0);
-    if (impl_.metric != Metric::l2) answer_zero_queries(todo, out);
+  // What a chunk is searched by.
+  struct Choice {
+    std::vector<FirstPass> passes;               // in this order, while queries are left
+    std::span<const std::uint32_t> packed_rows;  // what is packed, if that is not all
+    bool keep = false;                           // the packed form, for later searches
+  };
+
+  // Sets job.allowed where what the filter forbids is sifted out when hit.
+  Choice choose(AnyMatrixView rows, std::int64_t begin, bool whole, ScanJob& job) {
+    Choice choice;
     bool directly =
         direct_pays(subset_.empty() ? rows.rows() : static_cast<std::int64_t>(subset_.size()));
-    std::span<const std::uint32_t> packed_rows;  // what is packed, if that is not all
     if (!subset_.empty() && !directly) {
       const bool keep = whole && !once_;
       const Way way = way_for(rows.rows(), keep && impl_.is_kept(first_pass()), keep);
       directly = way == Way::direct;
-      if (way == Way::subset) packed_rows = subset_;
+      if (way == Way::subset) choice.packed_rows = subset_;
       if (way == Way::whole) job.allowed = {&options_.filter, begin};
     }
-    const bool keep = whole && !once_ && packed_rows.empty();
-    std::vector<FirstPass> passes;
+    choice.keep = whole && !once_ && choice.packed_rows.empty();
+    std::vector<FirstPass>& passes = choice.passes;
     if (directly)
       passes = {FirstPass::direct};
     else if (options_.first_pass != FirstPass::automatic)
@@ -385,6 +424,18 @@ class Search {
       });
     else
       skip_useless(passes, rows);
+    return choice;
+  }
+
+  // `begin`: the row of the base that is the first of `rows`.
+  void search_rows(AnyMatrixView rows, std::int64_t begin, bool whole, ExactLists& out) {
+    ScanJob job{queries_, rows,   impl_.metric, out.keys.cols(), threads_,
+                isa_,     found_, false,        most_pending()};
+    std::vector<std::int64_t> todo(queries_.rows());
+    std::iota(todo.begin(), todo.end(), 0);
+    if (impl_.metric != Metric::l2) answer_zero_queries(todo, out);
+    const Choice choice = choose(rows, begin, whole, job);
+    const std::vector<FirstPass>& passes = choice.passes;
     for (std::size_t p = 0; p < passes.size() && !todo.empty(); ++p) {
       if (passes[p] == FirstPass::direct) {
         note_pass(FirstPass::direct, todo.size());
@@ -397,8 +448,8 @@ class Search {
           packed_bytes(rows.rows(), passes[p]) + other_bytes() + impl_.kept_bytes(nullptr) >
               options_.memory)
         impl_.release_all_but(passes[p]);
-      const auto packed =
-          impl_.packed(passes[p], rows, packed_rows, keep, options_, prepare_seconds_);
+      const auto packed = impl_.packed(passes[p], rows, choice.packed_rows, choice.keep, options_,
+                                       prepare_seconds_);
       const std::size_t before = todo.size();
       todo = last ? scan(*packed, job, todo, out, stats_, options_.progress)
                   : try_pass(*packed, job, todo, out);
@@ -410,6 +461,27 @@ class Search {
       bytes_read_ += static_cast<double>(packed->codes.bytes());
       if (p == 0) fallback_queries_ += static_cast<std::int64_t>(todo.size());
     }
+  }
+
+  // Adds to `lists` what lies within the limit among the rows of a chunk.
+  void range_of_rows(AnyMatrixView rows, std::int64_t begin, bool whole, double limit,
+                     std::int64_t most, detail::RangeLists& lists) {
+    ScanJob job{queries_, rows, impl_.metric, k_, threads_, isa_, found_, false, 0};
+    const Choice choice = choose(rows, begin, whole, job);
+    const FirstPass pass = choice.passes.front();
+    note_pass(pass, static_cast<std::size_t>(queries_.rows()));
+    if (pass == FirstPass::direct) {
+      scan_range_directly(job, subset_, limit, begin, most, lists, stats_, options_.progress);
+      return;
+    }
+    const auto packed =
+        impl_.packed(pass, rows, choice.packed_rows, choice.keep, options_, prepare_seconds_);
+    scan_range(*packed, job, limit, begin, most, lists, stats_, options_.progress);
+    packed_bytes_ = std::max(packed_bytes_, packed->bytes() + impl_.kept_bytes(packed.get()));
+    centred_ = !packed->space.mean.empty();
+    multiply_adds_ += static_cast<double>(queries_.rows()) * static_cast<double>(packed->rows) *
+                      static_cast<double>(rows.cols());
+    bytes_read_ += static_cast<double>(packed->codes.bytes());
   }
 
   // Leaves out the passes at the front whose bound lets too much through on a sample of rows and
@@ -573,6 +645,26 @@ void check_search(AnyMatrixView queries, AnyMatrixView base, std::int64_t k) {
     throw ShapeMismatch("queries have {} columns, base has {}", queries.cols(), base.cols());
 }
 
+void check_range(AnyMatrixView queries, AnyMatrixView base, double radius) {
+  if (!std::isfinite(radius))
+    throw InvalidArgument("radius must be a finite number, but is {}", radius);
+  check_search(queries, base, 1);
+}
+
+void check_metric(Metric asked, Metric prepared) {
+  if (asked != prepared)
+    throw InvalidArgument("metric is {}, but the base was prepared for {}", name_of(asked),
+                          name_of(prepared));
+}
+
+// The largest key within a radius.
+double limit_of(Metric metric, double radius) {
+  return metric == Metric::ip ? 0.0 - radius : radius;
+}
+
+// What plans of a range search take for k, which it has none of.
+constexpr std::int64_t usual_k = 10;
+
 }  // namespace
 
 Neighbors ExactSearcher::search(AnyMatrixView queries, std::int64_t k, const KnnOptions& options,
@@ -581,10 +673,17 @@ Neighbors ExactSearcher::search(AnyMatrixView queries, std::int64_t k, const Knn
   // vectors would be others.
   DefaultFloatMode mode;
   check_search(queries, impl_->base, k);
-  if (options.metric != impl_->metric)
-    throw InvalidArgument("metric is {}, but the base was prepared for {}", name_of(options.metric),
-                          name_of(impl_->metric));
+  check_metric(options.metric, impl_->metric);
   return Search(*impl_, queries, k, options, false).run(report);
+}
+
+RangeNeighbors ExactSearcher::range_search(AnyMatrixView queries, double radius,
+                                           const KnnOptions& options, KnnReport* report) const {
+  DefaultFloatMode mode;
+  check_range(queries, impl_->base, radius);
+  check_metric(options.metric, impl_->metric);
+  return Search(*impl_, queries, usual_k, options, false)
+      .run_range(limit_of(options.metric, radius), report);
 }
 
 Neighbors knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, const KnnOptions& options,
@@ -593,6 +692,15 @@ Neighbors knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, const K
   check_search(queries, base, k);
   ExactSearcher::Impl impl(base, options);
   return Search(impl, queries, k, options, true).run(report);
+}
+
+RangeNeighbors range_search(AnyMatrixView queries, AnyMatrixView base, double radius,
+                            const KnnOptions& options, KnnReport* report) {
+  DefaultFloatMode mode;
+  check_range(queries, base, radius);
+  ExactSearcher::Impl impl(base, options);
+  return Search(impl, queries, usual_k, options, true)
+      .run_range(limit_of(options.metric, radius), report);
 }
 
 }  // namespace knear

@@ -77,6 +77,14 @@ struct KnnReport {
 Neighbors knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
               const KnnOptions& options = {}, KnnReport* report = nullptr);
 
+// All rows of base [n x d] within a radius of each of queries [q x d]: at a distance of at most
+// `radius` for l2 (squared) and cosine, with a product of at least `radius` for ip, compared in
+// float64 as the reference computes it. Nearest first; ties by ascending id. Options and errors as
+// for knn; InvalidArgument unless the radius is finite; with options.memory a MemoryBudgetError
+// once more rows are found than fit. report.k says nothing.
+RangeNeighbors range_search(AnyMatrixView queries, AnyMatrixView base, double radius,
+                            const KnnOptions& options = {}, KnnReport* report = nullptr);
+
 // A base prepared once for many searches. Keeps a reference to `base`, which must stay unchanged
 // while this lives. Memory: about a quarter of an f32 base and 16 bytes a row.
 // Threads: any number of search() at once; a progress callback must not call it.
@@ -91,6 +99,9 @@ class ExactSearcher {
   // first call packs the base, later ones find it packed.
   Neighbors search(AnyMatrixView queries, std::int64_t k, const KnnOptions& options,
                    KnnReport* report = nullptr) const;
+  // As range_search(); the same for options.metric.
+  RangeNeighbors range_search(AnyMatrixView queries, double radius, const KnnOptions& options,
+                              KnnReport* report = nullptr) const;
 
   class Impl;
 

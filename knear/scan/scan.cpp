@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
+#include <numeric>
 
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
@@ -266,6 +267,24 @@ Candidate interval_of(const PackedBase& packed, const GroupHead& group, const Hi
   return out;
 }
 
+// The key of a hit of exact integers; q: the query's place in `queries`.
+double integer_key(const PackedBase& packed, const PackedQueries& queries, const GroupHead& head,
+                   const Hit& hit, std::int64_t q) {
+  std::int64_t product = std::int64_t{hit.score} - head.correction[hit.query];
+  if (queries.sum_shift_mask) product += std::int64_t{128} * packed.row_sums[hit.slot];
+  if (packed.space.metric != Metric::l2) return static_cast<double>(-product);
+  return static_cast<double>(static_cast<std::int64_t>(queries.squares[q]) +
+                             packed.row_squares[hit.slot] - 2 * product);
+}
+
+// No key of exact integers is larger.
+std::int64_t worst_integer_key(const PackedBase& packed, const ScanJob& job) {
+  const std::int64_t low = std::min(packed.range.low, job.query_survey.low);
+  const std::int64_t high = std::max(packed.range.high, job.query_survey.high);
+  const std::int64_t reach = std::max(std::abs(low), std::abs(high));
+  return packed.dim * (job.metric == Metric::l2 ? (high - low) * (high - low) : reach * reach);
+}
+
 // A finished selection as a row of the answer, padded.
 void write_list(const TopK& best, std::int64_t k, double* keys, Id* ids) {
   for (std::int64_t j = 0; j < k; ++j) {
@@ -522,10 +541,7 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
   };
   const bool l2 = job.metric == Metric::l2;
   // Until k rows are known the limit is that of the worst key possible.
-  const std::int64_t low = std::min(packed.range.low, job.query_survey.low);
-  const std::int64_t high = std::max(packed.range.high, job.query_survey.high);
-  const std::int64_t reach = std::max(std::abs(low), std::abs(high));
-  const std::int64_t worst_key = packed.dim * (l2 ? (high - low) * (high - low) : reach * reach);
+  const std::int64_t worst_key = worst_integer_key(packed, job);
 
   parallel_for(job.threads, static_cast<std::int64_t>(tasks.size()), [&](std::int64_t t) {
     const Task& task = tasks[t];
@@ -561,11 +577,7 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
         const std::uint32_t row = packed.ids[hit->slot];
         if (row == PackedBase::no_row) continue;
         const std::int64_t q = g * group_size + hit->query;
-        std::int64_t product = std::int64_t{hit->score} - head.correction[hit->query];
-        if (queries.sum_shift_mask) product += std::int64_t{128} * packed.row_sums[hit->slot];
-        const double key = static_cast<double>(l2 ? static_cast<std::int64_t>(queries.squares[q]) +
-                                                        packed.row_squares[hit->slot] - 2 * product
-                                                  : -product);
+        const double key = integer_key(packed, queries, head, *hit, q);
         if (!best[q].admits(key, row) || !job.allowed(row)) continue;
         best[q].push(key, row);
         if (best[q].bar() != infinity)
@@ -679,6 +691,210 @@ void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,
     merged.finish();
     write_list(merged, job.k, out.keys.row(which[place]), out.ids.row(which[place]));
   }
+}
+
+namespace {
+
+// Takes what the threads find, and counts.
+class RangeSink {
+ public:
+  RangeSink(RangeLists& out, std::int64_t first_row, std::int64_t most)
+      : out_(out), first_row_(first_row), most_(most) {
+    for (const auto& list : out) count_ += static_cast<std::int64_t>(list.size());
+  }
+  // Moves the pairs of queries begin, begin + 1, ... over.
+  void take(std::int64_t begin, RangeLists& found) {
+    std::lock_guard lock(mutex_);
+    for (std::size_t q = 0; q < found.size(); ++q) {
+      auto& to = out_[static_cast<std::size_t>(begin) + q];
+      for (const auto& [key, row] : found[q]) to.emplace_back(key, row + first_row_);
+      count_ += static_cast<std::int64_t>(found[q].size());
+    }
+    if (count_ > most_)
+      throw MemoryBudgetError("more than {} rows lie within the radius, and memory holds no more",
+                              most_);
+  }
+
+ private:
+  std::mutex mutex_;
+  RangeLists& out_;
+  std::int64_t first_row_, most_, count_ = 0;
+};
+
+void scan_range_integer(const PackedBase& packed, const ScanJob& job, double limit, RangeSink& sink,
+                        ScanStats& stats, const Progress& progress) {
+  const std::int64_t count = job.queries.rows();
+  const GroupSize size = group_size_for(count);
+  const int group_size = group_sizes[size];
+  std::int64_t parts;
+  const std::vector<Task> tasks = divide(packed, count, job.k, job.threads, group_size, parts);
+  Reporter reporter(progress, "search",
+                    static_cast<std::int64_t>(tasks.size()) * packed.tiles / parts);
+  const bool l2 = job.metric == Metric::l2;
+  const auto worst = static_cast<double>(worst_integer_key(packed, job));
+  const auto bar =
+      static_cast<std::int64_t>(std::floor(std::clamp(limit, l2 ? -1.0 : -worst - 1, worst)));
+  std::vector<std::int64_t> which(count);
+  std::iota(which.begin(), which.end(), 0);
+  std::mutex mutex;
+  parallel_for(job.threads, static_cast<std::int64_t>(tasks.size()), [&](std::int64_t t) {
+    const Task& task = tasks[t];
+    const auto start = std::chrono::steady_clock::now();
+    const std::int64_t n = task.query_end - task.query_begin;
+    PackedQueries queries = pack_queries(packed, job.queries, which.data() + task.query_begin, n,
+                                         group_size, job.query_survey);
+    RangeLists found(n);
+    for (std::int64_t place = 0; place < queries.groups * group_size; ++place) {
+      GroupHead& head = queries.heads[place / group_size];
+      const std::int64_t twice =
+          static_cast<std::int64_t>(queries.squares[std::min(place, n - 1)]) - bar;
+      const std::int64_t lane = place % group_size;
+      head.limit[lane] = static_cast<std::int32_t>(l2 ? twice >> 1 : -bar);
+      head.limit_bit[lane] = l2 ? twice & 1 : 0;
+      head.bar_row[lane] = PackedBase::no_row;
+    }
+    std::int64_t hit_count = 0;
+    const auto drain = [&](std::int64_t g, const Hit* first, int hits) {
+      const GroupHead& head = queries.heads[g];
+      hit_count += hits;
+      for (const Hit* hit = first; hit != first + hits; ++hit) {
+        const std::uint32_t row = packed.ids[hit->slot];
+        if (row == PackedBase::no_row || !job.allowed(row)) continue;
+        const std::int64_t q = g * group_size + hit->query;
+        const double key = integer_key(packed, queries, head, *hit, q);
+        if (key <= limit) found[q].emplace_back(key, row);
+      }
+    };
+    std::vector<Hit> hits;
+    over_tiles(packed, scan_kernels(job.isa).integer[size], queries, task, hits, reporter, drain,
+               [](std::int64_t, std::int64_t) { return true; });
+    sink.take(task.query_begin, found);
+    std::lock_guard lock(mutex);
+    stats.hits += hit_count, stats.scan_seconds += seconds_since(start);
+  });
+}
+
+void scan_range_certified(const PackedBase& packed, const ScanJob& job, double limit,
+                          RangeSink& sink, ScanStats& stats, const Progress& progress) {
+  const std::int64_t count = job.queries.rows();
+  const GroupSize size = group_size_for(count);
+  const int group_size = group_sizes[size];
+  std::int64_t parts;
+  const std::vector<Task> tasks = divide(packed, count, job.k, job.threads, group_size, parts);
+  Reporter reporter(progress, "search",
+                    static_cast<std::int64_t>(tasks.size()) * packed.tiles / parts);
+  std::vector<std::int64_t> which(count);
+  std::iota(which.begin(), which.end(), 0);
+  const double query_slack = packed.space.metric == Metric::l2 ? 2 * packed.space.slack : 0;
+  std::mutex mutex;
+  parallel_for(job.threads, static_cast<std::int64_t>(tasks.size()), [&](std::int64_t t) {
+    const Task& task = tasks[t];
+    const auto start = std::chrono::steady_clock::now();
+    const std::int64_t n = task.query_end - task.query_begin;
+    PackedQueries queries = pack_queries(packed, job.queries, which.data() + task.query_begin, n,
+                                         group_size, job.query_survey);
+    ScanStats local;
+    RangeLists found(n);
+    ExactDistance distance(job.metric, job.base.type(), job.isa);
+    // Rows that may be within the radius wait to be measured together.
+    constexpr std::size_t most_waiting = 256;
+    std::vector<std::vector<std::uint32_t>> waiting(n);
+    std::vector<double> thresholds(n);
+    const auto measure = [&](std::int64_t q) {
+      distance.set_query(job.queries, task.query_begin + q);
+      for (std::size_t i = 0; i < waiting[q].size(); i += ExactDistance::most_rows) {
+        const int some = static_cast<int>(
+            std::min<std::size_t>(waiting[q].size() - i, ExactDistance::most_rows));
+        const void* rows[ExactDistance::most_rows];
+        double keys[ExactDistance::most_rows];
+        for (int j = 0; j < some; ++j) rows[j] = job.base.row(waiting[q][i + j]);
+        distance.keys(rows, some, keys);
+        for (int j = 0; j < some; ++j) {
+          const std::uint32_t row = waiting[q][i + j];
+          if (!(keys[j] <= limit)) continue;
+          if (job.allowed(row)) found[q].emplace_back(keys[j], row);
+          if (packed.duplicates.any())
+            for (const std::uint32_t other : packed.duplicates.others(row))
+              if (job.allowed(other)) found[q].emplace_back(keys[j], other);
+        }
+      }
+      local.survivors += static_cast<std::int64_t>(waiting[q].size());
+      waiting[q].clear();
+    };
+    for (std::int64_t place = 0; place < queries.groups * group_size; ++place) {
+      const std::int64_t q = std::min(place, n - 1);
+      thresholds[q] =
+          KeyScale{job.metric, queries.squares[q], queries.constant[q]}.threshold_for(limit);
+      queries.heads[place / group_size].threshold[place % group_size] =
+          thresholds[q] - query_slack * queries.squares[q];
+    }
+    const auto drain = [&](std::int64_t g, const Hit* first, int hit_count) {
+      local.hits += hit_count;
+      for (const Hit* hit = first; hit != first + hit_count; ++hit) {
+        const std::int64_t q = g * group_size + hit->query;
+        const Candidate x = interval_of(packed, queries.heads[g], *hit, queries.squares[q]);
+        if (x.upper < thresholds[q] || x.row == PackedBase::no_row) continue;
+        waiting[q].push_back(x.row);
+        if (waiting[q].size() == most_waiting) measure(q);
+      }
+    };
+    std::vector<Hit> hits;
+    over_tiles(packed, scan_kernels(job.isa).certified[packed.format][size], queries, task, hits,
+               reporter, drain, [](std::int64_t, std::int64_t) { return true; });
+    for (std::int64_t q = 0; q < n; ++q) measure(q);
+    sink.take(task.query_begin, found);
+    std::lock_guard lock(mutex);
+    stats.hits += local.hits, stats.survivors += local.survivors;
+    stats.scan_seconds += seconds_since(start);
+  });
+}
+
+}  // namespace
+
+void scan_range(const PackedBase& packed, const ScanJob& job, double limit, std::int64_t first_row,
+                std::int64_t most, RangeLists& out, ScanStats& stats, const Progress& progress) {
+  RangeSink sink(out, first_row, most);
+  if (packed.is_integer)
+    scan_range_integer(packed, job, limit, sink, stats, progress);
+  else
+    scan_range_certified(packed, job, limit, sink, stats, progress);
+}
+
+void scan_range_directly(const ScanJob& job, std::span<const std::uint32_t> subset, double limit,
+                         std::int64_t first_row, std::int64_t most, RangeLists& out,
+                         ScanStats& stats, const Progress& progress) {
+  RangeSink sink(out, first_row, most);
+  const std::int64_t count = job.queries.rows();
+  const std::int64_t rows =
+      subset.empty() ? job.base.rows() : static_cast<std::int64_t>(subset.size());
+  // Blocks of rows are tasks too, so that few queries use all threads.
+  constexpr std::int64_t block = 4096;
+  const std::int64_t groups = (count + ExactGroup::size - 1) / ExactGroup::size;
+  const std::int64_t blocks = (rows + block - 1) / block;
+  Reporter reporter(progress, "search", groups * blocks);
+  std::mutex mutex;
+  parallel_for(job.threads, groups * blocks, [&](std::int64_t t) {
+    const auto start = std::chrono::steady_clock::now();
+    const std::int64_t begin = t / blocks * ExactGroup::size, b = t % blocks * block;
+    const int n = static_cast<int>(std::min<std::int64_t>(count - begin, ExactGroup::size));
+    std::int64_t which[ExactGroup::size];
+    std::iota(which, which + n, begin);
+    ExactGroup group(job.metric, job.base.type(), job.isa);
+    group.set_queries(job.queries, which, n);
+    RangeLists found(n);
+    for (std::int64_t i = b; i < std::min(rows, b + block); ++i) {
+      const std::int64_t r = subset.empty() ? i : std::int64_t{subset[i]};
+      double keys[ExactGroup::size];
+      group.keys(job.base.row(r), keys);
+      for (int q = 0; q < n; ++q)
+        if (keys[q] <= limit) found[q].emplace_back(keys[q], r);
+    }
+    sink.take(begin, found);
+    reporter.add(1);
+    std::lock_guard lock(mutex);
+    stats.survivors += n * std::min(block, rows - b);
+    stats.rescore_seconds += seconds_since(start);
+  });
 }
 
 }  // namespace knear::detail

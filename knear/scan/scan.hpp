@@ -11,6 +11,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "knear/core/cpu.hpp"
@@ -74,5 +75,18 @@ std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
 void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,
                    const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
                    const Progress& progress);
+
+// What lies within a radius: pairs (key, row), one list a query, in no order yet.
+using RangeLists = std::vector<std::vector<std::pair<double, std::int64_t>>>;
+
+// Appends to list q of `out` every row whose key is at most `limit` from query q, for all queries
+// of the job; rows are counted from `first_row` in the lists. job.k and job.may_give_up do not
+// count. Throws MemoryBudgetError once the lists have more than `most` pairs.
+void scan_range(const PackedBase& packed, const ScanJob& job, double limit, std::int64_t first_row,
+                std::int64_t most, RangeLists& out, ScanStats& stats, const Progress& progress);
+// The same by measuring every pair, of all rows or of `subset`.
+void scan_range_directly(const ScanJob& job, std::span<const std::uint32_t> subset, double limit,
+                         std::int64_t first_row, std::int64_t most, RangeLists& out,
+                         ScanStats& stats, const Progress& progress);
 
 }  // namespace knear::detail

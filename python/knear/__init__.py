@@ -51,6 +51,7 @@ __all__ = [
     "MemoryBudgetError",
     "ShapeMismatch",
     "knn",
+    "range_search",
 ]
 
 
@@ -86,6 +87,37 @@ def knn(
         *_arrays.matrix("queries", queries),
         *_arrays.matrix("base", base),
         _arrays.integer("k", k),
+        _arrays.text("metric", metric),
+        _arrays.integer("threads", threads),
+        _arrays.size("memory", memory),
+        _arrays.text("first_pass", first_pass),
+        *_arrays.filter_of(filter, len(np.asarray(base))),
+        _arrays.report(report),
+    )
+
+
+def range_search(
+    queries: ArrayLike,
+    base: ArrayLike,
+    radius: float,
+    metric: str = "l2",
+    *,
+    threads: int = 0,
+    memory: int | str | None = None,
+    first_pass: str = "auto",
+    filter: ArrayLike | None = None,
+    report: dict[str, Any] | None = None,
+) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+    """All rows of `base` within `radius` of each row of `queries`: (begin, distances, ids).
+
+    At a distance of at most `radius` for "l2" (squared) and "cosine", with a product of at least
+    `radius` for "ip", compared in float64. Those of query i stand at begin[i] : begin[i + 1] of
+    the other two, nearest first. Options and errors are those of knear.knn.
+    """
+    return _core.range_search(
+        *_arrays.matrix("queries", queries),
+        *_arrays.matrix("base", base),
+        _arrays.number("radius", radius),
         _arrays.text("metric", metric),
         _arrays.integer("threads", threads),
         _arrays.size("memory", memory),
@@ -162,6 +194,31 @@ class Index:
         return self._index.search(
             *_arrays.matrix("q", q),
             _arrays.integer("k", k),
+            _arrays.integer("threads", threads),
+            _arrays.size("memory", memory),
+            _arrays.text("first_pass", first_pass),
+            *_arrays.filter_of(filter, len(self)),
+            _arrays.report(report),
+        )
+
+    def range_search(
+        self,
+        q: ArrayLike,
+        radius: float,
+        *,
+        threads: int = 0,
+        memory: int | str | None = None,
+        first_pass: str = "auto",
+        filter: ArrayLike | None = None,
+        report: dict[str, Any] | None = None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+        """All vectors within `radius` of each row of `q`: (begin, distances, ids).
+
+        As knear.range_search.
+        """
+        return self._index.range_search(
+            *_arrays.matrix("q", q),
+            _arrays.number("radius", radius),
             _arrays.integer("threads", threads),
             _arrays.size("memory", memory),
             _arrays.text("first_pass", first_pass),

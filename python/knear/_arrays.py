@@ -118,6 +118,14 @@ def integer(name: str, value: Any) -> int:
     return number
 
 
+def number(name: str, value: Any) -> float:
+    """`value` as a float."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgument(f"{name} must be a number, but is {value!r}") from None
+
+
 def text(name: str, value: Any) -> str:
     """`value`, which must be a str; _core knows which ones there are."""
     if not isinstance(value, str):

@@ -155,3 +155,37 @@ def test_filters_by_ids_and_by_bools(rng, metric):
         assert (index.search(queries, 2, filter=nothing)[1] == -1).all()
     ids = index.search(queries, 4, filter=[3, 1])[1]
     assert sorted(ids[0].tolist()) == [-1, -1, 1, 3]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_range_search(rng, metric, dtype):
+    base = (rng.random((900, 12)) * 9).astype(dtype)
+    queries = (rng.random((31, 12)) * 9).astype(dtype)
+    distances, ids = knear.knn(queries, base, 900, metric)
+    # Halfway between two distances of a query, so that rounding to float32 decides nothing.
+    near = np.unique(distances[3].astype(np.float64))
+    near = near if metric != "ip" else near[::-1]
+    radius = (near[7] + near[8]) / 2
+    index = knear.Index("Flat", dim=12, metric=metric)
+    index.add(base)
+    mask = rng.random(900) < 0.5
+    for filter in (None, mask):
+        for begin, found, rows in (
+            knear.range_search(queries, base, radius, metric, filter=filter),
+            index.range_search(queries, radius, filter=filter, threads=2),
+        ):
+            assert (begin.dtype, found.dtype, rows.dtype) == (np.int64, np.float32, np.int64)
+            for i in range(31):
+                inside = distances[i] >= radius if metric == "ip" else distances[i] <= radius
+                if filter is not None:
+                    inside &= mask[ids[i]]
+                np.testing.assert_array_equal(rows[begin[i] : begin[i + 1]], ids[i][inside])
+                np.testing.assert_array_equal(found[begin[i] : begin[i + 1]], distances[i][inside])
+    assert index.range_search(queries[:0], radius)[0].tolist() == [0]
+    nothing = knear.range_search(queries, base, 1e9 if metric == "ip" else -2.0, metric)
+    assert nothing[0].tolist() == [0] * 32
+    with pytest.raises(knear.InvalidArgument, match="radius must be a finite number, but is nan"):
+        index.range_search(queries, float("nan"))
+    with pytest.raises(knear.InvalidArgument, match="radius must be a number, but is 'far'"):
+        index.range_search(queries, "far")

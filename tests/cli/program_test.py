@@ -251,6 +251,29 @@ class Search(ProgramTest):
         self.fails(1, "search", "--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "5",
                    "--filter", "beyond.ivecs", "--out", "b.ivecs", says="id 300 in place 1")
 
+    def test_radius(self):
+        for metric in ("l2", "ip", "cosine"):
+            ids, distances = brute_force(self.queries, self.base, 300, metric)
+            radius = distances[2][6]  # exact in decimal or not, the seventh of this query is within
+            near = (lambda d, r=radius: d >= r) if metric == "ip" else (lambda d, r=radius: d <= r)
+            inside = [sum(map(near, row)) for row in distances]
+            out = json.loads(self.search("-k", 9, "--metric", metric, "--radius", repr(radius),
+                                         "--json", "--out", "a.ivecs", "--distances", "a.fvecs"))
+            found = read_vecs(self.path("a.ivecs"), "i")
+            if metric != "cosine":  # whose distances are rounded in the file only
+                self.assertEqual(out["within_radius_per_query"], sum(inside) / 17)
+                self.assertEqual(out["queries_with_more_than_k"], sum(n > 9 for n in inside))
+                for row, true, n in zip(found, ids, inside, strict=True):
+                    self.assertEqual(row, true[: min(9, n)] + [-1] * (9 - min(9, n)))
+            else:
+                for row, true in zip(found, ids, strict=True):
+                    self.assertEqual([i for i in row if i >= 0], true[: sum(i >= 0 for i in row)])
+        self.assertIn("rows within the radius 5", self.search("-k", 2, "--radius", 5))
+        files = ["search", "--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "2"]
+        write_vecs(self.path("truth.ivecs"), [[0, 1]] * 17, "i")
+        self.fails(1, *files, "--radius", "5", "--truth", "truth.ivecs", says="--radius 5")
+        self.fails(2, *files, "--radius", "nan", says="--radius")
+
     def test_summary_shows_first_answers(self):
         text = self.search("-k", 5)
         ids, distances = brute_force(self.queries, self.base, 5)
@@ -317,7 +340,7 @@ class Search(ProgramTest):
 
     def test_what_is_not_in_this_version_says_so(self):
         for more in (
-            ["--index", "a.knear"], ["--probes", "4"], ["--radius", "2"],
+            ["--index", "a.knear"], ["--probes", "4"],
             ["--method", "threshold-heap"], ["--method", "partial-reduce"],
             ["--device", "cuda"], ["--device", "cuda:1"],
         ):

@@ -26,6 +26,12 @@
 namespace knear {
 namespace {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::int64_t usual_cases = 60;
+#else
+constexpr std::int64_t usual_cases = 300;
+#endif
+
 constexpr FirstPass passes[] = {FirstPass::automatic, FirstPass::int8, FirstPass::int16,
                                 FirstPass::fp32, FirstPass::direct};
 
@@ -81,6 +87,22 @@ class Case {
     Neighbors out = reference_knn(queries, part, k, metric);
     for (std::int64_t i = 0; i < out.ids.rows() * k; ++i)
       if (out.ids.data()[i] != no_id) out.ids.data()[i] = allowed[out.ids.data()[i]];
+    return out;
+  }
+
+  // All keys of a query to the allowed rows, in order.
+  std::vector<std::pair<double, Id>> keys(std::int64_t q) const {
+    std::vector<std::pair<double, Id>> out;
+    for (const Id row : allowed)
+      out.emplace_back(visit(queries.view(),
+                             [&](auto x) {
+                               return visit(base.view(), [&](auto y) {
+                                 return order_key(metric, reference_distance(metric, x.row(q),
+                                                                             y.row(row), dim_));
+                               });
+                             }),
+                       row);
+    std::sort(out.begin(), out.end());
     return out;
   }
 
@@ -177,12 +199,41 @@ bool same(const Neighbors& a, const Neighbors& b) {
            std::memcmp(a.distances.data(), b.distances.data(), bytes(a.distances)) == 0));
 }
 
+// What lies within the radius, held against the sorted keys of each query.
+void check_range(const RangeNeighbors& got,
+                 const std::vector<std::vector<std::pair<double, Id>>>& keys, Metric metric,
+                 double radius) {
+  ASSERT_EQ(got.begin.size(), keys.size() + 1);
+  const double limit = metric == Metric::ip ? -radius : radius;
+  for (std::size_t q = 0; q < keys.size(); ++q) {
+    std::size_t count = 0;
+    while (count < keys[q].size() && keys[q][count].first <= limit) ++count;
+    const auto begin = static_cast<std::size_t>(got.begin[q]);
+    ASSERT_EQ(static_cast<std::size_t>(got.begin[q + 1]) - begin, count) << "query " << q;
+    for (std::size_t i = 0; i < count; ++i) {
+      ASSERT_EQ(got.ids[begin + i], keys[q][i].second) << "query " << q << " place " << i;
+      ASSERT_EQ(got.distances[begin + i],
+                static_cast<float>(distance_of_key(metric, keys[q][i].first)));
+    }
+  }
+}
+
 // Returns how many searches it made.
 std::int64_t run(std::uint64_t seed) {
   Case c(seed);
   SCOPED_TRACE(fmt::format("KNEAR_FUZZ_SEED={}: {}", seed, c.text()));
   const Neighbors expected = c.expected();
   std::int64_t searches = 0;
+  // A radius at which some row lies exactly.
+  std::vector<std::vector<std::pair<double, Id>>> keys;
+  for (std::int64_t q = 0; q < c.queries.rows(); ++q) keys.push_back(c.keys(q));
+  const auto& some = keys[static_cast<std::size_t>(c.below(c.queries.rows()))];
+  const double radius =
+      some.empty()
+          ? 1
+          : distance_of_key(c.metric, some[static_cast<std::size_t>(c.below(
+                                               std::min<std::int64_t>(std::ssize(some), 60)))]
+                                          .first);
   for (Isa isa : available_isas()) {
     setenv("KNEAR_ISA", std::string(name_of(isa)).c_str(), 1);
     std::optional<ExactSearcher> kept;
@@ -190,6 +241,7 @@ std::int64_t run(std::uint64_t seed) {
       KnnOptions options{.metric = c.metric, .first_pass = pass, .filter = c.filter};
       options.threads = 1 + static_cast<int>(c.below(3));
       if (c.below(4) == 0) options.memory = (1 + c.below(40)) << 20;
+      const std::int64_t budget = options.memory;
       const bool once = c.below(2) == 0;
       KnnReport report;
       Neighbors got;
@@ -204,12 +256,18 @@ std::int64_t run(std::uint64_t seed) {
         EXPECT_GT(options.memory, 0);
         continue;
       }
-      ++searches;
+      searches += 2;
+      options.memory = 0;
+      check_range(once ? range_search(c.queries, c.base, radius, options)
+                       : kept->range_search(c.queries, radius, options),
+                  keys, c.metric, radius);
+      EXPECT_FALSE(testing::Test::HasFailure())
+          << "range " << radius << ' ' << name_of(isa) << ' ' << name_of(pass);
       EXPECT_TRUE(same(got, expected))
           << name_of(isa) << ' ' << name_of(pass) << ", threads " << options.threads << ", memory "
-          << options.memory << (once ? ", once" : ", prepared") << ", did " << report.first_pass;
-      if (options.memory > 0 && once) {
-        EXPECT_LE(report.memory_bytes, options.memory);
+          << budget << (once ? ", once" : ", prepared") << ", did " << report.first_pass;
+      if (budget > 0 && once) {
+        EXPECT_LE(report.memory_bytes, budget);
       }
     }
     unsetenv("KNEAR_ISA");
@@ -226,7 +284,7 @@ TEST(Fuzz, EverySearchIsTheReference) {
   std::int64_t cases = 0, searches = 0;
   const auto more = [&] {
     if (HasFailure()) return false;
-    if (!seconds) return cases < (from ? 1 : 300);
+    if (!seconds) return cases < (from ? 1 : usual_cases);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < limit;
   };
   for (; more(); ++seed, ++cases) searches += run(seed);
