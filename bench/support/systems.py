@@ -69,7 +69,7 @@ def faiss_flat(base, queries, k: int, metric: str, threads: int, allowed=None) -
     index.add(as_float32(base, metric))
     asked = as_float32(queries, metric)
     bits = None if allowed is None else np.packbits(allowed, bitorder="little")
-    parameters = None
+    selector = parameters = None
     if bits is not None:
         selector = faiss.IDSelectorBitmap(len(base), faiss.swig_ptr(bits))
         parameters = faiss.SearchParameters(sel=selector)
@@ -78,7 +78,11 @@ def faiss_flat(base, queries, k: int, metric: str, threads: int, allowed=None) -
         distances, ids = index.search(asked[:count], k, params=parameters)
         return (1 - distances if metric == "cosine" else distances), ids
 
-    return System("faiss-cpu", f"{faiss.__version__} {faiss.get_compile_options().strip()}", search)
+    system = System(
+        "faiss-cpu", f"{faiss.__version__} {faiss.get_compile_options().strip()}", search
+    )
+    system.kept = bits, selector  # the selector points into the bits and does not own them
+    return system
 
 
 def numpy_gemm(base, queries, k: int, metric: str, threads: int, allowed=None) -> System:
