@@ -370,7 +370,7 @@ class Search {
   // The way of the least cost, in ns of one core: 0.003 d for a pair scored in int8, 0.1 d + 20 for
   // one measured, 2 d + 50 for a row packed, 40 for a hit, of which there are k for each e-fold of
   // the rows, and as many more as rows are forbidden. A form that later searches find packed counts
-  // a quarter. (Measured on 1M x 96; it decides about time only.)
+  // a twentieth. (Measured on 1M x 96; it decides about time only.)
   Way way_for(std::int64_t rows, bool kept, bool will_be_kept) const {
     const double n = static_cast<double>(rows), d = static_cast<double>(impl_.base.cols()),
                  q = static_cast<double>(queries_.rows()),
@@ -378,7 +378,7 @@ class Search {
     const double packing = 2 * d + 50, scoring = 0.003 * d;
     const double hits = 40 * k * (1 + std::log(std::max(1.0, allowed / k)));
     const double whole = q * (scoring * n + hits * n / allowed) + (kept           ? 0
-                                                                   : will_be_kept ? 0.25
+                                                                   : will_be_kept ? 0.05
                                                                                   : 1) *
                                                                       packing * n;
     const double subset = q * (scoring * allowed + hits) + packing * allowed;
