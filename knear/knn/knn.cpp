@@ -488,9 +488,10 @@ class Search {
   // queries: packing the base for them would be lost. Small bases go without, and what a sample
   // gets wrong is put right while the scan runs (scan/scan.hpp).
   void skip_useless(std::vector<FirstPass>& passes, AnyMatrixView rows) {
-    constexpr std::int64_t sample_queries = 48;
-    const std::int64_t sample_rows = std::min<std::int64_t>(rows.rows() / 16, 2048);
-    if (sample_rows < 512) return;
+    // Small beside the work itself: two rungs of it are packed and measured where both are useless.
+    const std::int64_t sample_queries = std::clamp<std::int64_t>(queries_.rows() / 8, 6, 48);
+    const std::int64_t sample_rows = std::clamp<std::int64_t>(rows.rows() / 32, 256, 2048);
+    if (rows.rows() < 8 * sample_rows) return;
     const AnyMatrixView base = every_nth(rows, sample_rows);
     const AnyMatrixView queries = every_nth(queries_, sample_queries);
     // As near to the k-th of all rows as a rank in the sample can be.
