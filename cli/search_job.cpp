@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include "cli/machine.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
+#include "knear/distance/exact.hpp"
 #include "knear/io/atomic_file.hpp"
 
 namespace knear::cli {
@@ -77,24 +79,30 @@ void check_answer_fits(std::int64_t queries, std::int64_t k) {
                             k, readable_bytes(bytes), readable_bytes(*available));
 }
 
-// The first k of what lies within the radius, padded.
-void take_range(const RangeNeighbors& found, const SearchArguments& arguments,
-                SearchOutcome& outcome) {
-  const std::int64_t queries = static_cast<std::int64_t>(found.begin.size()) - 1, k = arguments.k;
-  outcome.report.k = k;
-  outcome.near = {Matrix<Id>(queries, k), Matrix<float>(queries, k)};
-  outcome.within_radius = found.begin.back();
-  for (std::int64_t q = 0; q < queries; ++q) {
-    const std::int64_t begin = found.begin[static_cast<std::size_t>(q)];
-    const std::int64_t count = found.begin[static_cast<std::size_t>(q) + 1] - begin;
+// Keeps of the answer to k, or if there are as many k + 1, what lies within the radius. Compared
+// in float64, as the search orders rows.
+void cut_at_radius(const SearchArguments& arguments, Metric metric, SearchOutcome& outcome) {
+  const AnyMatrixView queries = outcome.queries.view(), base = outcome.base.view();
+  const std::int64_t k = arguments.k;
+  const double limit = metric == Metric::ip ? -arguments.radius : arguments.radius;
+  Neighbors kept{Matrix<Id>(queries.rows(), k), Matrix<float>(queries.rows(), k)};
+  ExactDistance measure(metric, base.type());
+  for (std::int64_t q = 0; q < queries.rows(); ++q) {
+    measure.set_query(queries, q);
+    const Id* ids = outcome.near.ids.row(q);
+    std::int64_t count = 0;  // they are in order
+    while (count < outcome.near.ids.cols() && ids[count] != no_id &&
+           measure.key(base.row(ids[count])) <= limit)
+      ++count;
     outcome.queries_cut += count > k;
+    outcome.within_radius += std::min(count, k);
     for (std::int64_t j = 0; j < k; ++j) {
-      const auto place = static_cast<std::size_t>(begin + j);
-      outcome.near.ids.row(q)[j] = j < count ? found.ids[place] : no_id;
-      outcome.near.distances.row(q)[j] =
-          j < count ? found.distances[place] : no_distance(outcome.report.metric);
+      kept.ids.row(q)[j] = j < count ? ids[j] : no_id;
+      kept.distances.row(q)[j] = j < count ? outcome.near.distances.row(q)[j] : no_distance(metric);
     }
   }
+  outcome.near = std::move(kept);
+  outcome.report.k = k;
 }
 
 void write_outputs(const SearchArguments& arguments, const Neighbors& near) {
@@ -195,12 +203,10 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
     options.progress = bar.callback();
     const auto start = std::chrono::steady_clock::now();
     const AnyMatrixView queries_view = outcome.queries.view(), base_view = outcome.base.view();
-    if (ranged) {
-      take_range(range_search(queries_view, base_view, arguments.radius, options, &outcome.report),
-                 arguments, outcome);
-    } else {
-      outcome.near = knn(queries_view, base_view, arguments.k, options, &outcome.report);
-    }
+    // One more tells whether a query has more than k within the radius.
+    const std::int64_t k = arguments.k + (ranged && arguments.k < base_view.rows());
+    outcome.near = knn(queries_view, base_view, k, options, &outcome.report);
+    if (ranged) cut_at_radius(arguments, options.metric, outcome);
     outcome.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }

@@ -35,9 +35,9 @@ struct SearchOutcome {
   Neighbors near;
   KnnReport report;
   Prediction prediction;
-  std::optional<RecallFigures> recall;              // with arguments.truth
-  std::int64_t within_radius = 0, queries_cut = 0;  // with arguments.radius: rows of all queries,
-                                                    // and queries that have more than k
+  std::optional<RecallFigures> recall;  // with arguments.truth
+  // With arguments.radius: neighbours kept, of all queries; queries that have more than k within.
+  std::int64_t within_radius = 0, queries_cut = 0;
   double seconds = 0;  // of the search, packing of the base included; reading files is not
 };
 

@@ -44,7 +44,7 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   }
   if (!std::isnan(arguments.radius)) {
     out["radius"] = arguments.radius;
-    out["within_radius_per_query"] =
+    out["results_per_query"] =
         report.queries > 0 ? double(outcome.within_radius) / double(report.queries) : 0.0;
     out["queries_with_more_than_k"] = outcome.queries_cut;
   }
@@ -101,10 +101,8 @@ void print_summary(const SearchArguments& arguments, const SearchOutcome& outcom
         report.certified_queries, report.queries, readable_count(queries_per_second(outcome)),
         readable_seconds(outcome.seconds), report.first_pass, report.isa, report.threads);
   if (!std::isnan(arguments.radius))
-    print(
-        "{} rows within the radius {:g}; {} queries have more than k = {}, of which the first are "
-        "kept\n",
-        outcome.within_radius, arguments.radius, outcome.queries_cut, report.k);
+    print("{} neighbours within the radius {:g}; {} queries have more than k = {}\n",
+          outcome.within_radius, arguments.radius, outcome.queries_cut, report.k);
   if (outcome.recall) {
     const RecallFigures& recall = *outcome.recall;
     print("recall@{} {:.6g} [{:.6g}, {:.6g}] by distance, {:.6g} [{:.6g}, {:.6g}] by id\n",

@@ -1,6 +1,9 @@
 #include "knear/core/cpu.hpp"
 
+#include <unistd.h>
+
 #include <cstdlib>
+#include <limits>
 #include <string>
 
 #include "knear/core/error.hpp"
@@ -19,6 +22,12 @@ std::string_view name_of(Isa isa) {
       return "avx512_vnni";
   }
   return "?";
+}
+
+std::int64_t machine_memory() {
+  const std::int64_t pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+  // A system that does not say refuses memory when it is taken.
+  return pages > 0 && bytes > 0 ? pages * bytes : std::numeric_limits<std::int64_t>::max();
 }
 
 Isa best_isa() {

@@ -1,4 +1,5 @@
-// knear/core/cpu.hpp -- which instructions this processor has, and which level knear uses.
+// knear/core/cpu.hpp -- which instructions this processor has, which level knear uses, how much
+// memory there is.
 //
 // A level names one set of compiled kernels; each includes those before it. Exact results do not
 // depend on it. The environment variable KNEAR_ISA=scalar|avx2|avx512|avx512_vnni forces a lower
@@ -18,6 +19,9 @@ enum class Isa : std::uint8_t {
 };
 
 std::string_view name_of(Isa isa);
+
+// Bytes of memory that this machine has.
+std::int64_t machine_memory();
 
 // The best level of this processor and operating system.
 Isa best_isa();

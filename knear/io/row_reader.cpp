@@ -1,14 +1,13 @@
 // Opens a matrix file, checks it against its own header, and hands out its rows.
 #include "knear/io/row_reader.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstring>
 #include <vector>
 
+#include "knear/core/cpu.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/threads.hpp"
 
@@ -54,9 +53,8 @@ void reverse_bytes(std::byte* data, std::int64_t count, int size) {
 }  // namespace
 
 void check_memory(std::int64_t bytes, const std::string& path) {
-  const std::int64_t machine =
-      std::int64_t{sysconf(_SC_PHYS_PAGES)} * std::int64_t{sysconf(_SC_PAGESIZE)};
-  if (machine > 0 && bytes > machine)
+  const std::int64_t machine = machine_memory();
+  if (bytes > machine)
     throw MemoryBudgetError("'{}' needs {} bytes of memory, but this machine has {}", path, bytes,
                             machine);
 }

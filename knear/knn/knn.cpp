@@ -231,11 +231,10 @@ class Search {
     const std::int64_t q = queries_.rows(), n = impl_.base.rows();
     const std::int64_t chunk = chunk_rows();
     detail::RangeLists lists(static_cast<std::size_t>(q));
-    std::int64_t most = std::numeric_limits<std::int64_t>::max();
-    if (options_.memory > 0)  // 16 bytes a pair here, 12 in the answer
-      most = std::max<std::int64_t>(
-          0,
-          (options_.memory - other_bytes() - packed_bytes(std::min(n, chunk), first_pass())) / 28);
+    // 16 bytes a pair, in two growing lists at once for a while; in the end 12 more in the answer.
+    const std::int64_t memory = options_.memory > 0 ? options_.memory : machine_memory();
+    const std::int64_t most = std::max<std::int64_t>(
+        0, (memory - other_bytes() - packed_bytes(std::min(n, chunk), first_pass())) / 64);
     for (std::int64_t begin = 0; begin < n && q > 0; begin += chunk) {
       const std::int64_t end = std::min(n, begin + chunk);
       if (set_subset(begin, end) == 0) continue;
@@ -257,7 +256,11 @@ class Search {
       }
       list = {};
     });
-    if (report) fill(*report, seconds_since(start), chunk);
+    if (report) {
+      fill(*report, seconds_since(start), chunk);
+      report->k = 0;
+      report->memory_bytes += 64 * out.begin.back();
+    }
     return out;
   }
 

@@ -11,22 +11,13 @@
 
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
+#include "knear/scan/tile_loop.hpp"
 #include "knear/select/top_k.hpp"
 
 namespace knear::detail {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// A base row that may be among the k of a query: its g is certainly in [lower, upper].
-struct Candidate {
-  double upper, lower;
-  std::uint32_t row;
-};
 
 // The k largest of a stream of numbers, each rounded down to a float, for k small enough that a
 // sorted list is cheap: keeps the threshold of a query at the k-th best lower end all the time.
@@ -78,27 +69,6 @@ struct Candidates {
   TopK exact;                    // rows measured early, when too many were pending
   double threshold = -infinity;  // G: the k-th best row certainly has at least this g
   std::size_t room = 0;          // pending is cut down when it holds this many
-};
-
-// How g and the reference's order key belong together for one query.
-struct KeyScale {
-  Metric metric;
-  double squares, constant;
-
-  // No row whose g is at most `upper` has a smaller key. Rounding here is inside the slack that
-  // `upper` carries (docs/bounds.md, 5).
-  double key_at_least(double upper) const {
-    if (metric == Metric::l2) return squares - 2 * upper;
-    if (metric == Metric::ip) return -(upper + constant);
-    return 1 - (upper + constant);
-  }
-  // A row whose g is certainly below this has a larger key than `key`.
-  double threshold_for(double key) const {
-    const double margin = 0x1p-50 * (squares + std::fabs(key) + std::fabs(constant) + 1e-300);
-    if (metric == Metric::l2) return (squares - key) / 2 - margin;
-    if (metric == Metric::ip) return -key - constant - margin;
-    return 1 - key - constant - margin - 0x1p-50;
-  }
 };
 
 // Cuts down the pending candidates of one query and raises its threshold.
@@ -248,43 +218,6 @@ class Pruner {
   std::vector<TopK::Item> heap_;
 };
 
-// The interval of a hit (docs/bounds.md, 3).
-Candidate interval_of(const PackedBase& packed, const GroupHead& group, const Hit& hit,
-                      double squares) {
-  const PanelHead& panel = packed.heads[hit.slot / panel_rows];
-  const double units = group.scale * panel.scale;
-  const double dot =
-      packed.format == format_fp32
-          ? static_cast<double>(std::bit_cast<float>(hit.score))
-          : static_cast<double>(static_cast<std::int64_t>(hit.score) - group.correction[hit.query]);
-  const double bias = panel.scale * panel.scale * packed.row_bias[hit.slot];
-  const double error = group.norm[hit.query] * panel.error + group.error[hit.query] * panel.norm;
-  const double slack = packed.space.metric == Metric::l2 ? 2 * packed.space.slack * squares : 0;
-  Candidate out;
-  out.upper = dot * units + bias + panel.bias_max + error + slack;
-  out.lower = out.upper - 2 * (error + slack + panel.slack) + 0x1p-21 * bias;
-  out.row = packed.ids[hit.slot];
-  return out;
-}
-
-// The key of a hit of exact integers; q: the query's place in `queries`.
-double integer_key(const PackedBase& packed, const PackedQueries& queries, const GroupHead& head,
-                   const Hit& hit, std::int64_t q) {
-  std::int64_t product = std::int64_t{hit.score} - head.correction[hit.query];
-  if (queries.sum_shift_mask) product += std::int64_t{128} * packed.row_sums[hit.slot];
-  if (packed.space.metric != Metric::l2) return static_cast<double>(-product);
-  return static_cast<double>(static_cast<std::int64_t>(queries.squares[q]) +
-                             packed.row_squares[hit.slot] - 2 * product);
-}
-
-// No key of exact integers is larger.
-std::int64_t worst_integer_key(const PackedBase& packed, const ScanJob& job) {
-  const std::int64_t low = std::min(packed.range.low, job.query_survey.low);
-  const std::int64_t high = std::max(packed.range.high, job.query_survey.high);
-  const std::int64_t reach = std::max(std::abs(low), std::abs(high));
-  return packed.dim * (job.metric == Metric::l2 ? (high - low) * (high - low) : reach * reach);
-}
-
 // A finished selection as a row of the answer, padded.
 void write_list(const TopK& best, std::int64_t k, double* keys, Id* ids) {
   for (std::int64_t j = 0; j < k; ++j) {
@@ -294,83 +227,14 @@ void write_list(const TopK& best, std::int64_t k, double* keys, Id* ids) {
   }
 }
 
-// A share of the work: some queries against some tiles.
-struct Task {
-  std::int64_t query_begin, query_end;  // places in `which`
-  std::int64_t tile_begin, tile_end;
-};
-
-std::vector<Task> divide(const PackedBase& packed, std::int64_t queries, std::int64_t k,
-                         int threads, int group_size, std::int64_t& parts) {
-  // Blocks number a multiple of the threads, so that all end together.
-  const std::int64_t most = queries_in_block(k);
-  std::int64_t blocks = (queries + most - 1) / most;
-  parts = 1;
-  if (queries >= std::int64_t{48} * threads) {
-    // A few blocks a thread even out what other work on the machine takes.
-    blocks = std::max(blocks, std::min<std::int64_t>(4 * threads, queries / 96));
-    blocks = (blocks + threads - 1) / threads * threads;
-  } else {
-    parts = std::min<std::int64_t>(packed.tiles, (threads + blocks - 1) / blocks);
-  }
-  std::int64_t size = (queries + blocks - 1) / blocks;
-  size = (size + group_size - 1) / group_size * group_size;
-  std::vector<Task> tasks;
-  for (std::int64_t q = 0; q < queries; q += size)
-    for (std::int64_t p = 0; p < parts; ++p)
-      tasks.push_back({q, std::min(queries, q + size), packed.tiles * p / parts,
-                       packed.tiles * (p + 1) / parts});
-  return tasks;
-}
-
-GroupSize group_size_for(std::int64_t queries) {
-  return queries == 1 ? group_1 : queries <= 4 ? group_4 : group_12;
-}
-
-constexpr int hit_limit = 64;  // then thresholds are brought up to date
-
-// Goes over the tiles of a task; `drain(group)` takes the hits of each kernel call and returns
-// whether to go on with that group, `tile_done(group, tile)` likewise after each tile.
-template <class Drain, class TileDone>
-void over_tiles(const PackedBase& packed, TileKernel kernel, PackedQueries& queries,
-                const Task& task, std::vector<Hit>& hits, Reporter& reporter, Drain drain,
-                TileDone tile_done) {
-  hits.resize(hit_limit + max_group * panel_rows);
-  TileArgs args{};
-  args.codes = packed.codes.data(), args.heads = packed.heads.data();
-  args.row_bias = packed.row_bias.data(), args.ids = packed.ids.data();
-  args.row_squares = packed.row_squares.data(), args.row_sums = packed.row_sums.data();
-  args.sum_shift_mask = queries.sum_shift_mask, args.steps = packed.steps;
-  args.hits = hits.data(), args.hit_limit = hit_limit;
-  std::vector<bool> active(queries.groups, true);
-  for (std::int64_t tile = task.tile_begin; tile < task.tile_end; ++tile) {
-    for (std::int64_t g = 0; g < queries.groups; ++g) {
-      if (!active[g]) continue;
-      args.query_codes = queries.group_codes(g), args.group = &queries.heads[g];
-      args.panel = tile * packed.panels_per_tile;
-      args.panel_end = args.panel + packed.panels_per_tile;
-      while (args.panel < args.panel_end) {
-        args.hit_count = 0;
-        kernel(&args);
-        if (args.hit_count) drain(g, hits.data(), args.hit_count);
-      }
-      active[g] = tile_done(g, tile);
-    }
-    reporter.add(1);
-  }
-}
-
 std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob& job,
                                          const std::vector<std::int64_t>& which, ExactLists& out,
                                          ScanStats& stats, const Progress& progress) {
   const std::int64_t count = static_cast<std::int64_t>(which.size());
-  const GroupSize size = group_size_for(count);
-  const int group_size = group_sizes[size];
-  const TileKernel kernel = scan_kernels(job.isa).certified[packed.format][size];
-  std::int64_t parts;
-  const std::vector<Task> tasks = divide(packed, count, job.k, job.threads, group_size, parts);
-  Reporter reporter(progress, "search",
-                    static_cast<std::int64_t>(tasks.size()) * packed.tiles / parts);
+  const Division division = divide(packed, count, job.k, job.threads);
+  const int group_size = group_sizes[division.group];
+  const std::int64_t parts = division.parts;
+  const std::vector<Task>& tasks = division.tasks;
   std::mutex mutex;
   std::vector<char> given_up(count, 0);
   // With several parts per query: what each found, put together below.
@@ -380,12 +244,11 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
   const double worth = survivors_worth(packed.format, packed.dim);
   const double most_hits = packed.format == format_fp32 ? 0.5 : 0.05;
 
-  parallel_for(job.threads, static_cast<std::int64_t>(tasks.size()), [&](std::int64_t t) {
-    const Task& task = tasks[t];
+  for_each_task(packed, job, which, division, progress, [&](std::int64_t t, TileLoop& loop) {
     const auto start = std::chrono::steady_clock::now();
-    const std::int64_t n = task.query_end - task.query_begin;
-    PackedQueries queries = pack_queries(packed, job.queries, which.data() + task.query_begin, n,
-                                         group_size, job.query_survey);
+    const Task& task = loop.task;
+    PackedQueries& queries = loop.queries;
+    const std::int64_t n = loop.count();
     Pruner pruner(packed, job);
     ScanStats local;
     std::vector<Candidates> states(n);
@@ -398,7 +261,6 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
       return KeyScale{job.metric, queries.squares[q], queries.constant[q]};
     };
     const double query_slack = packed.space.metric == Metric::l2 ? 2 * packed.space.slack : 0;
-    std::vector<Hit> hits;
     std::vector<std::int64_t> tile_hits(queries.groups, 0);
     std::vector<char> gave_up(queries.groups, 0);
     // Of rows that the filter forbids nothing may be concluded; one that stands for copies counts
@@ -468,7 +330,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
       for (int q = 0; q < in_group; ++q) states[g * group_size + q].pending = {};
       return false;
     };
-    over_tiles(packed, kernel, queries, task, hits, reporter, drain, tile_done);
+    loop.run(drain, tile_done);
     local.scan_seconds = seconds_since(start);
     const auto rescoring = std::chrono::steady_clock::now();
     std::int64_t buffers = static_cast<std::int64_t>(queries.codes.bytes());
@@ -526,14 +388,11 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
 void scan_integer(const PackedBase& packed, const ScanJob& job,
                   const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
                   const Progress& progress) {
-  const std::int64_t count = static_cast<std::int64_t>(which.size());
-  const GroupSize size = group_size_for(count);
-  const int group_size = group_sizes[size];
-  const TileKernel kernel = scan_kernels(job.isa).integer[size];
-  std::int64_t parts;
-  const std::vector<Task> tasks = divide(packed, count, job.k, job.threads, group_size, parts);
-  Reporter reporter(progress, "search",
-                    static_cast<std::int64_t>(tasks.size()) * packed.tiles / parts);
+  const Division division =
+      divide(packed, static_cast<std::int64_t>(which.size()), job.k, job.threads);
+  const int group_size = group_sizes[division.group];
+  const std::int64_t parts = division.parts;
+  const std::vector<Task>& tasks = division.tasks;
   std::mutex mutex;
   std::vector<std::vector<TopK>> found(parts > 1 ? tasks.size() : 0);
   const auto write = [&](const TopK& best, std::int64_t place) {
@@ -543,15 +402,13 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
   // Until k rows are known the limit is that of the worst key possible.
   const std::int64_t worst_key = worst_integer_key(packed, job);
 
-  parallel_for(job.threads, static_cast<std::int64_t>(tasks.size()), [&](std::int64_t t) {
-    const Task& task = tasks[t];
+  for_each_task(packed, job, which, division, progress, [&](std::int64_t t, TileLoop& loop) {
     const auto start = std::chrono::steady_clock::now();
-    const std::int64_t n = task.query_end - task.query_begin;
-    PackedQueries queries = pack_queries(packed, job.queries, which.data() + task.query_begin, n,
-                                         group_size, job.query_survey);
+    const Task& task = loop.task;
+    PackedQueries& queries = loop.queries;
+    const std::int64_t n = loop.count();
     ScanStats local;
     std::vector<TopK> best(n, TopK(job.k));
-    std::vector<Hit> hits;
     // Keeps rows whose key is at most `bar`, and from row `bar_row` on less than it.
     const auto set_limit = [&](std::int64_t q, std::int64_t bar, std::int64_t bar_row) {
       GroupHead& head = queries.heads[q / group_size];
@@ -585,8 +442,7 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
       }
       repeat_last(head);
     };
-    over_tiles(packed, kernel, queries, task, hits, reporter, drain,
-               [](std::int64_t, std::int64_t) { return true; });
+    loop.run(drain);
     local.scan_seconds = seconds_since(start);
     std::int64_t buffers = static_cast<std::int64_t>(queries.codes.bytes());
     for (TopK& b : best) {
@@ -613,10 +469,6 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
 }
 
 }  // namespace
-
-std::int64_t queries_in_block(std::int64_t k) {
-  return std::clamp<std::int64_t>((24 << 20) / ((2 * k + 24) * 24), 24, 1008);
-}
 
 double survivors_worth(Format format, std::int64_t dim) {
   const double columns = static_cast<double>(dim), measuring = 30 + 0.4 * columns;
@@ -691,210 +543,6 @@ void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,
     merged.finish();
     write_list(merged, job.k, out.keys.row(which[place]), out.ids.row(which[place]));
   }
-}
-
-namespace {
-
-// Takes what the threads find, and counts.
-class RangeSink {
- public:
-  RangeSink(RangeLists& out, std::int64_t first_row, std::int64_t most)
-      : out_(out), first_row_(first_row), most_(most) {
-    for (const auto& list : out) count_ += static_cast<std::int64_t>(list.size());
-  }
-  // Moves the pairs of queries begin, begin + 1, ... over.
-  void take(std::int64_t begin, RangeLists& found) {
-    std::lock_guard lock(mutex_);
-    for (std::size_t q = 0; q < found.size(); ++q) {
-      auto& to = out_[static_cast<std::size_t>(begin) + q];
-      for (const auto& [key, row] : found[q]) to.emplace_back(key, row + first_row_);
-      count_ += static_cast<std::int64_t>(found[q].size());
-    }
-    if (count_ > most_)
-      throw MemoryBudgetError("more than {} rows lie within the radius, and memory holds no more",
-                              most_);
-  }
-
- private:
-  std::mutex mutex_;
-  RangeLists& out_;
-  std::int64_t first_row_, most_, count_ = 0;
-};
-
-void scan_range_integer(const PackedBase& packed, const ScanJob& job, double limit, RangeSink& sink,
-                        ScanStats& stats, const Progress& progress) {
-  const std::int64_t count = job.queries.rows();
-  const GroupSize size = group_size_for(count);
-  const int group_size = group_sizes[size];
-  std::int64_t parts;
-  const std::vector<Task> tasks = divide(packed, count, job.k, job.threads, group_size, parts);
-  Reporter reporter(progress, "search",
-                    static_cast<std::int64_t>(tasks.size()) * packed.tiles / parts);
-  const bool l2 = job.metric == Metric::l2;
-  const auto worst = static_cast<double>(worst_integer_key(packed, job));
-  const auto bar =
-      static_cast<std::int64_t>(std::floor(std::clamp(limit, l2 ? -1.0 : -worst - 1, worst)));
-  std::vector<std::int64_t> which(count);
-  std::iota(which.begin(), which.end(), 0);
-  std::mutex mutex;
-  parallel_for(job.threads, static_cast<std::int64_t>(tasks.size()), [&](std::int64_t t) {
-    const Task& task = tasks[t];
-    const auto start = std::chrono::steady_clock::now();
-    const std::int64_t n = task.query_end - task.query_begin;
-    PackedQueries queries = pack_queries(packed, job.queries, which.data() + task.query_begin, n,
-                                         group_size, job.query_survey);
-    RangeLists found(n);
-    for (std::int64_t place = 0; place < queries.groups * group_size; ++place) {
-      GroupHead& head = queries.heads[place / group_size];
-      const std::int64_t twice =
-          static_cast<std::int64_t>(queries.squares[std::min(place, n - 1)]) - bar;
-      const std::int64_t lane = place % group_size;
-      head.limit[lane] = static_cast<std::int32_t>(l2 ? twice >> 1 : -bar);
-      head.limit_bit[lane] = l2 ? twice & 1 : 0;
-      head.bar_row[lane] = PackedBase::no_row;
-    }
-    std::int64_t hit_count = 0;
-    const auto drain = [&](std::int64_t g, const Hit* first, int hits) {
-      const GroupHead& head = queries.heads[g];
-      hit_count += hits;
-      for (const Hit* hit = first; hit != first + hits; ++hit) {
-        const std::uint32_t row = packed.ids[hit->slot];
-        if (row == PackedBase::no_row || !job.allowed(row)) continue;
-        const std::int64_t q = g * group_size + hit->query;
-        const double key = integer_key(packed, queries, head, *hit, q);
-        if (key <= limit) found[q].emplace_back(key, row);
-      }
-    };
-    std::vector<Hit> hits;
-    over_tiles(packed, scan_kernels(job.isa).integer[size], queries, task, hits, reporter, drain,
-               [](std::int64_t, std::int64_t) { return true; });
-    sink.take(task.query_begin, found);
-    std::lock_guard lock(mutex);
-    stats.hits += hit_count, stats.scan_seconds += seconds_since(start);
-  });
-}
-
-void scan_range_certified(const PackedBase& packed, const ScanJob& job, double limit,
-                          RangeSink& sink, ScanStats& stats, const Progress& progress) {
-  const std::int64_t count = job.queries.rows();
-  const GroupSize size = group_size_for(count);
-  const int group_size = group_sizes[size];
-  std::int64_t parts;
-  const std::vector<Task> tasks = divide(packed, count, job.k, job.threads, group_size, parts);
-  Reporter reporter(progress, "search",
-                    static_cast<std::int64_t>(tasks.size()) * packed.tiles / parts);
-  std::vector<std::int64_t> which(count);
-  std::iota(which.begin(), which.end(), 0);
-  const double query_slack = packed.space.metric == Metric::l2 ? 2 * packed.space.slack : 0;
-  std::mutex mutex;
-  parallel_for(job.threads, static_cast<std::int64_t>(tasks.size()), [&](std::int64_t t) {
-    const Task& task = tasks[t];
-    const auto start = std::chrono::steady_clock::now();
-    const std::int64_t n = task.query_end - task.query_begin;
-    PackedQueries queries = pack_queries(packed, job.queries, which.data() + task.query_begin, n,
-                                         group_size, job.query_survey);
-    ScanStats local;
-    RangeLists found(n);
-    ExactDistance distance(job.metric, job.base.type(), job.isa);
-    // Rows that may be within the radius wait to be measured together.
-    constexpr std::size_t most_waiting = 256;
-    std::vector<std::vector<std::uint32_t>> waiting(n);
-    std::vector<double> thresholds(n);
-    const auto measure = [&](std::int64_t q) {
-      distance.set_query(job.queries, task.query_begin + q);
-      for (std::size_t i = 0; i < waiting[q].size(); i += ExactDistance::most_rows) {
-        const int some = static_cast<int>(
-            std::min<std::size_t>(waiting[q].size() - i, ExactDistance::most_rows));
-        const void* rows[ExactDistance::most_rows];
-        double keys[ExactDistance::most_rows];
-        for (int j = 0; j < some; ++j) rows[j] = job.base.row(waiting[q][i + j]);
-        distance.keys(rows, some, keys);
-        for (int j = 0; j < some; ++j) {
-          const std::uint32_t row = waiting[q][i + j];
-          if (!(keys[j] <= limit)) continue;
-          if (job.allowed(row)) found[q].emplace_back(keys[j], row);
-          if (packed.duplicates.any())
-            for (const std::uint32_t other : packed.duplicates.others(row))
-              if (job.allowed(other)) found[q].emplace_back(keys[j], other);
-        }
-      }
-      local.survivors += static_cast<std::int64_t>(waiting[q].size());
-      waiting[q].clear();
-    };
-    for (std::int64_t place = 0; place < queries.groups * group_size; ++place) {
-      const std::int64_t q = std::min(place, n - 1);
-      thresholds[q] =
-          KeyScale{job.metric, queries.squares[q], queries.constant[q]}.threshold_for(limit);
-      queries.heads[place / group_size].threshold[place % group_size] =
-          thresholds[q] - query_slack * queries.squares[q];
-    }
-    const auto drain = [&](std::int64_t g, const Hit* first, int hit_count) {
-      local.hits += hit_count;
-      for (const Hit* hit = first; hit != first + hit_count; ++hit) {
-        const std::int64_t q = g * group_size + hit->query;
-        const Candidate x = interval_of(packed, queries.heads[g], *hit, queries.squares[q]);
-        if (x.upper < thresholds[q] || x.row == PackedBase::no_row) continue;
-        waiting[q].push_back(x.row);
-        if (waiting[q].size() == most_waiting) measure(q);
-      }
-    };
-    std::vector<Hit> hits;
-    over_tiles(packed, scan_kernels(job.isa).certified[packed.format][size], queries, task, hits,
-               reporter, drain, [](std::int64_t, std::int64_t) { return true; });
-    for (std::int64_t q = 0; q < n; ++q) measure(q);
-    sink.take(task.query_begin, found);
-    std::lock_guard lock(mutex);
-    stats.hits += local.hits, stats.survivors += local.survivors;
-    stats.scan_seconds += seconds_since(start);
-  });
-}
-
-}  // namespace
-
-void scan_range(const PackedBase& packed, const ScanJob& job, double limit, std::int64_t first_row,
-                std::int64_t most, RangeLists& out, ScanStats& stats, const Progress& progress) {
-  RangeSink sink(out, first_row, most);
-  if (packed.is_integer)
-    scan_range_integer(packed, job, limit, sink, stats, progress);
-  else
-    scan_range_certified(packed, job, limit, sink, stats, progress);
-}
-
-void scan_range_directly(const ScanJob& job, std::span<const std::uint32_t> subset, double limit,
-                         std::int64_t first_row, std::int64_t most, RangeLists& out,
-                         ScanStats& stats, const Progress& progress) {
-  RangeSink sink(out, first_row, most);
-  const std::int64_t count = job.queries.rows();
-  const std::int64_t rows =
-      subset.empty() ? job.base.rows() : static_cast<std::int64_t>(subset.size());
-  // Blocks of rows are tasks too, so that few queries use all threads.
-  constexpr std::int64_t block = 4096;
-  const std::int64_t groups = (count + ExactGroup::size - 1) / ExactGroup::size;
-  const std::int64_t blocks = (rows + block - 1) / block;
-  Reporter reporter(progress, "search", groups * blocks);
-  std::mutex mutex;
-  parallel_for(job.threads, groups * blocks, [&](std::int64_t t) {
-    const auto start = std::chrono::steady_clock::now();
-    const std::int64_t begin = t / blocks * ExactGroup::size, b = t % blocks * block;
-    const int n = static_cast<int>(std::min<std::int64_t>(count - begin, ExactGroup::size));
-    std::int64_t which[ExactGroup::size];
-    std::iota(which, which + n, begin);
-    ExactGroup group(job.metric, job.base.type(), job.isa);
-    group.set_queries(job.queries, which, n);
-    RangeLists found(n);
-    for (std::int64_t i = b; i < std::min(rows, b + block); ++i) {
-      const std::int64_t r = subset.empty() ? i : std::int64_t{subset[i]};
-      double keys[ExactGroup::size];
-      group.keys(job.base.row(r), keys);
-      for (int q = 0; q < n; ++q)
-        if (keys[q] <= limit) found[q].emplace_back(keys[q], r);
-    }
-    sink.take(begin, found);
-    reporter.add(1);
-    std::lock_guard lock(mutex);
-    stats.survivors += n * std::min(block, rows - b);
-    stats.rescore_seconds += seconds_since(start);
-  });
 }
 
 }  // namespace knear::detail

@@ -261,14 +261,20 @@ class Search(ProgramTest):
                                          "--json", "--out", "a.ivecs", "--distances", "a.fvecs"))
             found = read_vecs(self.path("a.ivecs"), "i")
             if metric != "cosine":  # whose distances are rounded in the file only
-                self.assertEqual(out["within_radius_per_query"], sum(inside) / 17)
+                self.assertEqual(out["results_per_query"], sum(min(9, n) for n in inside) / 17)
                 self.assertEqual(out["queries_with_more_than_k"], sum(n > 9 for n in inside))
                 for row, true, n in zip(found, ids, inside, strict=True):
                     self.assertEqual(row, true[: min(9, n)] + [-1] * (9 - min(9, n)))
             else:
                 for row, true in zip(found, ids, strict=True):
                     self.assertEqual([i for i in row if i >= 0], true[: sum(i >= 0 for i in row)])
-        self.assertIn("rows within the radius 5", self.search("-k", 2, "--radius", 5))
+        self.assertIn("neighbours within the radius 5;", self.search("-k", 2, "--radius", 5))
+        # A radius that holds everything takes no more memory than k neighbours do.
+        for k in (9, 300, 400):
+            self.search("-k", k, "--radius", "1e300", "--out", "b.ivecs")
+            self.search("-k", k, "--out", "c.ivecs")
+            self.assertEqual(read_vecs(self.path("b.ivecs"), "i"),
+                             read_vecs(self.path("c.ivecs"), "i"))
         files = ["search", "--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "2"]
         write_vecs(self.path("truth.ivecs"), [[0, 1]] * 17, "i")
         self.fails(1, *files, "--radius", "5", "--truth", "truth.ivecs", says="--radius 5")

@@ -796,6 +796,25 @@ TEST(KnnErrors, UnknownLevelIsRefused) {
   unsetenv("KNEAR_ISA");
 }
 
+TEST(KnnErrors, MoreWithinTheRadiusThanMemoryHolds) {
+  const AnyMatrix floats = gaussians(20000, 8, 1);
+  const AnyMatrix bytes =
+      make(ElementType::u8, 20000, 8, [](auto r, auto c) { return (r + c) % 9; });
+  for (const AnyMatrix* base : {&floats, &bytes})
+    for (FirstPass pass : {FirstPass::automatic, FirstPass::int8, FirstPass::direct}) {
+      const AnyMatrixView queries = base->view().rows(0, 200);
+      const KnnOptions options{.memory = 40 << 20, .first_pass = pass};
+      // Four million rows of 64 bytes: refused while they are found.
+      expect_error<MemoryBudgetError>([&] { range_search(queries, *base, 1e9, options); },
+                                      "rows lie within the radius");
+      KnnReport report;
+      const RangeNeighbors few = range_search(queries.rows(0, 9), *base, 1e-3, options, &report);
+      EXPECT_GE(few.ids.size(), 9u);  // each finds itself
+      EXPECT_LE(report.memory_bytes, options.memory);
+      EXPECT_EQ(report.k, 0);
+    }
+}
+
 TEST(KnnErrors, Filters) {
   const AnyMatrix base = gaussians(10, 3, 1);
   const std::vector<Id> beyond = {3, 10}, negative = {-1};

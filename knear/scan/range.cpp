@@ -1,0 +1,213 @@
+// All rows within a radius: the threshold stands from the beginning, and every hit that the bound
+// cannot exclude is measured.
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <numeric>
+
+#include "knear/core/error.hpp"
+#include "knear/distance/exact.hpp"
+#include "knear/scan/scan.hpp"
+#include "knear/scan/tile_loop.hpp"
+
+namespace knear::detail {
+namespace {
+
+// Takes what the threads find, and stops them once there are more pairs than may be.
+class RangeSink {
+ public:
+  RangeSink(RangeLists& out, std::int64_t first_row, std::int64_t most)
+      : out_(out), first_row_(first_row), most_(most) {
+    std::int64_t before = 0;
+    for (const auto& list : out) before += static_cast<std::int64_t>(list.size());
+    count_ = before;
+  }
+  // Called for pairs as they are found, before they are taken.
+  void count(std::int64_t more) {
+    if ((count_ += more) > most_)
+      throw MemoryBudgetError("more than {} rows lie within the radius, and memory holds no more",
+                              most_);
+  }
+  // Moves the pairs of queries begin, begin + 1, ... over.
+  void take(std::int64_t begin, RangeLists& found) {
+    std::lock_guard lock(mutex_);
+    for (std::size_t q = 0; q < found.size(); ++q) {
+      auto& to = out_[static_cast<std::size_t>(begin) + q];
+      for (const auto& [key, row] : found[q]) to.emplace_back(key, row + first_row_);
+      found[q] = {};
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  RangeLists& out_;
+  std::int64_t first_row_, most_;
+  std::atomic<std::int64_t> count_;
+};
+
+std::vector<std::int64_t> all_queries(const ScanJob& job) {
+  std::vector<std::int64_t> which(job.queries.rows());
+  std::iota(which.begin(), which.end(), 0);
+  return which;
+}
+
+void range_integer(const PackedBase& packed, const ScanJob& job, double limit, RangeSink& sink,
+                   ScanStats& stats, const Progress& progress) {
+  const Division division = divide(packed, job.queries.rows(), job.k, job.threads);
+  const int group_size = group_sizes[division.group];
+  const bool l2 = job.metric == Metric::l2;
+  const auto worst = static_cast<double>(worst_integer_key(packed, job));
+  const auto bar =
+      static_cast<std::int64_t>(std::floor(std::clamp(limit, l2 ? -1.0 : -worst - 1, worst)));
+  std::mutex mutex;
+  for_each_task(
+      packed, job, all_queries(job), division, progress, [&](std::int64_t, TileLoop& loop) {
+        const auto start = std::chrono::steady_clock::now();
+        PackedQueries& queries = loop.queries;
+        RangeLists found(loop.count());
+        for (std::int64_t place = 0; place < queries.groups * group_size; ++place) {
+          GroupHead& head = queries.heads[place / group_size];
+          const std::int64_t lane = place % group_size;
+          const std::int64_t twice =
+              static_cast<std::int64_t>(queries.squares[std::min(place, loop.count() - 1)]) - bar;
+          head.limit[lane] = static_cast<std::int32_t>(l2 ? twice >> 1 : -bar);
+          head.limit_bit[lane] = l2 ? twice & 1 : 0;
+          head.bar_row[lane] = PackedBase::no_row;
+        }
+        std::int64_t hits = 0;
+        loop.run([&](std::int64_t g, const Hit* first, int hit_count) {
+          hits += hit_count;
+          std::int64_t more = 0;
+          for (const Hit* hit = first; hit != first + hit_count; ++hit) {
+            const std::uint32_t row = packed.ids[hit->slot];
+            if (row == PackedBase::no_row || !job.allowed(row)) continue;
+            const std::int64_t q = g * group_size + hit->query;
+            const double key = integer_key(packed, queries, queries.heads[g], *hit, q);
+            if (key > limit) continue;
+            found[q].emplace_back(key, row), ++more;
+          }
+          sink.count(more);
+        });
+        sink.take(loop.task.query_begin, found);
+        std::lock_guard lock(mutex);
+        stats.hits += hits, stats.scan_seconds += seconds_since(start);
+      });
+}
+
+void range_certified(const PackedBase& packed, const ScanJob& job, double limit, RangeSink& sink,
+                     ScanStats& stats, const Progress& progress) {
+  const Division division = divide(packed, job.queries.rows(), job.k, job.threads);
+  const int group_size = group_sizes[division.group];
+  const double query_slack = packed.space.metric == Metric::l2 ? 2 * packed.space.slack : 0;
+  std::mutex mutex;
+  for_each_task(
+      packed, job, all_queries(job), division, progress, [&](std::int64_t, TileLoop& loop) {
+        const auto start = std::chrono::steady_clock::now();
+        PackedQueries& queries = loop.queries;
+        const std::int64_t n = loop.count();
+        ScanStats local;
+        RangeLists found(n);
+        ExactDistance distance(job.metric, job.base.type(), job.isa);
+        // Rows that may be within the radius wait to be measured together.
+        constexpr std::size_t most_waiting = 256;
+        std::vector<std::vector<std::uint32_t>> waiting(n);
+        std::vector<double> thresholds(n);
+        const auto measure = [&](std::int64_t q) {
+          distance.set_query(job.queries, loop.task.query_begin + q);
+          const std::size_t before = found[q].size();
+          for (std::size_t i = 0; i < waiting[q].size(); i += ExactDistance::most_rows) {
+            const int some = static_cast<int>(
+                std::min<std::size_t>(waiting[q].size() - i, ExactDistance::most_rows));
+            const void* rows[ExactDistance::most_rows];
+            double keys[ExactDistance::most_rows];
+            for (int j = 0; j < some; ++j) rows[j] = job.base.row(waiting[q][i + j]);
+            distance.keys(rows, some, keys);
+            for (int j = 0; j < some; ++j) {
+              const std::uint32_t row = waiting[q][i + j];
+              if (keys[j] > limit) continue;
+              if (job.allowed(row)) found[q].emplace_back(keys[j], row);
+              if (!packed.duplicates.any()) continue;
+              for (const std::uint32_t other : packed.duplicates.others(row))
+                if (job.allowed(other)) found[q].emplace_back(keys[j], other);
+            }
+          }
+          sink.count(static_cast<std::int64_t>(found[q].size() - before));
+          local.survivors += static_cast<std::int64_t>(waiting[q].size());
+          waiting[q].clear();
+        };
+        for (std::int64_t place = 0; place < queries.groups * group_size; ++place) {
+          const std::int64_t q = std::min(place, n - 1);
+          thresholds[q] =
+              KeyScale{job.metric, queries.squares[q], queries.constant[q]}.threshold_for(limit);
+          queries.heads[place / group_size].threshold[place % group_size] =
+              thresholds[q] - query_slack * queries.squares[q];
+        }
+        loop.run([&](std::int64_t g, const Hit* first, int hit_count) {
+          local.hits += hit_count;
+          for (const Hit* hit = first; hit != first + hit_count; ++hit) {
+            const std::int64_t q = g * group_size + hit->query;
+            const Candidate x = interval_of(packed, queries.heads[g], *hit, queries.squares[q]);
+            if (x.upper < thresholds[q] || x.row == PackedBase::no_row) continue;
+            waiting[q].push_back(x.row);
+            if (waiting[q].size() == most_waiting) measure(q);
+          }
+        });
+        for (std::int64_t q = 0; q < n; ++q) measure(q);
+        sink.take(loop.task.query_begin, found);
+        std::lock_guard lock(mutex);
+        stats.hits += local.hits, stats.survivors += local.survivors;
+        stats.scan_seconds += seconds_since(start);
+      });
+}
+
+}  // namespace
+
+void scan_range(const PackedBase& packed, const ScanJob& job, double limit, std::int64_t first_row,
+                std::int64_t most, RangeLists& out, ScanStats& stats, const Progress& progress) {
+  RangeSink sink(out, first_row, most);
+  if (packed.is_integer)
+    range_integer(packed, job, limit, sink, stats, progress);
+  else
+    range_certified(packed, job, limit, sink, stats, progress);
+}
+
+void scan_range_directly(const ScanJob& job, std::span<const std::uint32_t> subset, double limit,
+                         std::int64_t first_row, std::int64_t most, RangeLists& out,
+                         ScanStats& stats, const Progress& progress) {
+  RangeSink sink(out, first_row, most);
+  const std::int64_t count = job.queries.rows();
+  const std::int64_t rows =
+      subset.empty() ? job.base.rows() : static_cast<std::int64_t>(subset.size());
+  // Blocks of rows are tasks too, so that few queries use all threads.
+  constexpr std::int64_t block = 4096;
+  const std::int64_t groups = (count + ExactGroup::size - 1) / ExactGroup::size;
+  const std::int64_t blocks = (rows + block - 1) / block;
+  Reporter reporter(progress, "search", groups * blocks);
+  std::mutex mutex;
+  parallel_for(job.threads, groups * blocks, [&](std::int64_t t) {
+    const auto start = std::chrono::steady_clock::now();
+    const std::int64_t begin = t / blocks * ExactGroup::size, b = t % blocks * block;
+    const int n = static_cast<int>(std::min<std::int64_t>(count - begin, ExactGroup::size));
+    std::int64_t which[ExactGroup::size];
+    std::iota(which, which + n, begin);
+    ExactGroup group(job.metric, job.base.type(), job.isa);
+    group.set_queries(job.queries, which, n);
+    RangeLists found(n);
+    std::int64_t more = 0;
+    for (std::int64_t i = b; i < std::min(rows, b + block); ++i) {
+      const std::int64_t r = subset.empty() ? i : std::int64_t{subset[i]};
+      double keys[ExactGroup::size];
+      group.keys(job.base.row(r), keys);
+      for (int q = 0; q < n; ++q)
+        if (keys[q] <= limit) found[q].emplace_back(keys[q], r), ++more;
+    }
+    sink.count(more);
+    sink.take(begin, found);
+    reporter.add(1);
+    std::lock_guard lock(mutex);
+    stats.survivors += n * std::min(block, rows - b);
+    stats.rescore_seconds += seconds_since(start);
+  });
+}
+
+}  // namespace knear::detail

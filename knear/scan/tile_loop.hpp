@@ -1,0 +1,171 @@
+// knear/scan/tile_loop.hpp -- what every kind of scan does the same way: the work is divided,
+// queries are packed, the kernel goes over tiles, and hits are read.
+//
+//   const Division division = divide(packed, queries, k, threads);
+//   for_each_task(packed, job, which, division, progress, [&](std::int64_t t, TileLoop& loop) {
+//     loop.queries.heads[g].threshold[lane] = ...;
+//     loop.run([&](std::int64_t g, const Hit* first, int count) { ... });
+//   });
+#pragma once
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <vector>
+
+#include "knear/core/threads.hpp"
+#include "knear/scan/packed_base.hpp"
+#include "knear/scan/scan.hpp"
+
+namespace knear::detail {
+
+inline double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// A base row that may be among the k of a query: its g is certainly in [lower, upper].
+struct Candidate {
+  double upper, lower;
+  std::uint32_t row;
+};
+
+// How g and the reference's order key belong together for one query.
+struct KeyScale {
+  Metric metric;
+  double squares, constant;
+
+  // No row whose g is at most `upper` has a smaller key. Rounding here is inside the slack that
+  // `upper` carries (docs/bounds.md, 5).
+  double key_at_least(double upper) const {
+    if (metric == Metric::l2) return squares - 2 * upper;
+    if (metric == Metric::ip) return -(upper + constant);
+    return 1 - (upper + constant);
+  }
+  // A row whose g is certainly below this has a larger key than `key`.
+  double threshold_for(double key) const {
+    const double margin = 0x1p-50 * (squares + std::fabs(key) + std::fabs(constant) + 1e-300);
+    if (metric == Metric::l2) return (squares - key) / 2 - margin;
+    if (metric == Metric::ip) return -key - constant - margin;
+    return 1 - key - constant - margin - 0x1p-50;
+  }
+};
+
+// The interval of a hit (docs/bounds.md, 3).
+inline Candidate interval_of(const PackedBase& packed, const GroupHead& group, const Hit& hit,
+                             double squares) {
+  const PanelHead& panel = packed.heads[hit.slot / panel_rows];
+  const double units = group.scale * panel.scale;
+  const double dot =
+      packed.format == format_fp32
+          ? static_cast<double>(std::bit_cast<float>(hit.score))
+          : static_cast<double>(static_cast<std::int64_t>(hit.score) - group.correction[hit.query]);
+  const double bias = panel.scale * panel.scale * packed.row_bias[hit.slot];
+  const double error = group.norm[hit.query] * panel.error + group.error[hit.query] * panel.norm;
+  const double slack = packed.space.metric == Metric::l2 ? 2 * packed.space.slack * squares : 0;
+  Candidate out;
+  out.upper = dot * units + bias + panel.bias_max + error + slack;
+  out.lower = out.upper - 2 * (error + slack + panel.slack) + 0x1p-21 * bias;
+  out.row = packed.ids[hit.slot];
+  return out;
+}
+
+// The key of a hit of exact integers; q: the query's place in `queries`.
+inline double integer_key(const PackedBase& packed, const PackedQueries& queries,
+                          const GroupHead& head, const Hit& hit, std::int64_t q) {
+  std::int64_t product = std::int64_t{hit.score} - head.correction[hit.query];
+  if (queries.sum_shift_mask) product += std::int64_t{128} * packed.row_sums[hit.slot];
+  if (packed.space.metric != Metric::l2) return static_cast<double>(-product);
+  return static_cast<double>(static_cast<std::int64_t>(queries.squares[q]) +
+                             packed.row_squares[hit.slot] - 2 * product);
+}
+
+// No key of exact integers is larger.
+std::int64_t worst_integer_key(const PackedBase& packed, const ScanJob& job);
+
+// A share of the work: some queries against some tiles.
+struct Task {
+  std::int64_t query_begin, query_end;  // places in `which`
+  std::int64_t tile_begin, tile_end;
+};
+
+// The work in tasks; parts: how many tasks share the same queries, next to one another.
+struct Division {
+  GroupSize group;
+  std::int64_t parts;
+  std::vector<Task> tasks;
+};
+Division divide(const PackedBase& packed, std::int64_t queries, std::int64_t k, int threads);
+
+inline constexpr int hit_limit = 64;  // then thresholds are brought up to date
+
+// A task under way.
+class TileLoop {
+ public:
+  TileLoop(const PackedBase& base, const ScanJob& job, const std::int64_t* which, const Task& share,
+           GroupSize group, Reporter& reporter)
+      : task(share),
+        queries(pack_queries(base, job.queries, which + share.query_begin,
+                             share.query_end - share.query_begin, group_sizes[group],
+                             job.query_survey)),
+        packed_(base),
+        reporter_(reporter) {
+    const ScanKernels& kernels = scan_kernels(job.isa);
+    kernel_ = base.is_integer ? kernels.integer[group] : kernels.certified[base.format][group];
+  }
+
+  const Task task;
+  PackedQueries queries;
+  std::int64_t count() const { return task.query_end - task.query_begin; }
+
+  // Goes over the tiles; `drain(group, hits, count)` takes the hits of each kernel call, and
+  // `tile_done(group, tile)` says whether to go on with that group.
+  template <class Drain, class TileDone>
+  void run(Drain drain, TileDone tile_done) {
+    std::vector<Hit> hits(hit_limit + max_group * panel_rows);
+    TileArgs args{};
+    args.codes = packed_.codes.data(), args.heads = packed_.heads.data();
+    args.row_bias = packed_.row_bias.data(), args.ids = packed_.ids.data();
+    args.row_squares = packed_.row_squares.data(), args.row_sums = packed_.row_sums.data();
+    args.sum_shift_mask = queries.sum_shift_mask, args.steps = packed_.steps;
+    args.hits = hits.data(), args.hit_limit = hit_limit;
+    std::vector<bool> active(queries.groups, true);
+    for (std::int64_t tile = task.tile_begin; tile < task.tile_end; ++tile) {
+      for (std::int64_t g = 0; g < queries.groups; ++g) {
+        if (!active[g]) continue;
+        args.query_codes = queries.group_codes(g), args.group = &queries.heads[g];
+        args.panel = tile * packed_.panels_per_tile;
+        args.panel_end = args.panel + packed_.panels_per_tile;
+        while (args.panel < args.panel_end) {
+          args.hit_count = 0;
+          kernel_(&args);
+          if (args.hit_count) drain(g, hits.data(), args.hit_count);
+        }
+        active[g] = tile_done(g, tile);
+      }
+      reporter_.add(1);
+    }
+  }
+  template <class Drain>
+  void run(Drain drain) {
+    run(drain, [](std::int64_t, std::int64_t) { return true; });
+  }
+
+ private:
+  const PackedBase& packed_;
+  TileKernel kernel_;
+  Reporter& reporter_;
+};
+
+// Calls f(number of the task, loop) for each task, on the threads of the job.
+template <class F>
+void for_each_task(const PackedBase& packed, const ScanJob& job,
+                   const std::vector<std::int64_t>& which, const Division& division,
+                   const Progress& progress, F f) {
+  const std::int64_t tasks = static_cast<std::int64_t>(division.tasks.size());
+  Reporter reporter(progress, "search", tasks * packed.tiles / division.parts);
+  parallel_for(job.threads, tasks, [&](std::int64_t t) {
+    TileLoop loop(packed, job, which.data(), division.tasks[t], division.group, reporter);
+    f(t, loop);
+  });
+}
+
+}  // namespace knear::detail
