@@ -97,7 +97,8 @@ decltype(auto) visit(AnyMatrixView view, F&& f) {
   return f(view.as<float>());
 }
 
-// An array aligned to cache lines, zeroed. Movable, not copyable by accident.
+// An array aligned to cache lines, zeroed. Movable, not copyable by accident. Or one that lies in
+// memory kept by somebody else, a mapped file say, and is only to be read.
 template <class T>
 class AlignedArray {
  public:
@@ -109,6 +110,13 @@ class AlignedArray {
     void* memory = size > (std::size_t{1} << 62) / sizeof(T) ? nullptr : allocate(bytes);
     if (!memory) throw MemoryBudgetError("no memory for {} elements of {} bytes", size, sizeof(T));
     data_.reset(static_cast<T*>(memory));
+  }
+  static AlignedArray borrowed(const T* data, std::size_t size,
+                               std::shared_ptr<const void> keeper) {
+    AlignedArray out;
+    out.size_ = size;
+    out.data_ = {const_cast<T*>(data), Free{std::move(keeper)}};
+    return out;
   }
 
   T* data() { return data_.get(); }
@@ -123,6 +131,7 @@ class AlignedArray {
  private:
   static void* allocate(std::size_t bytes);
   struct Free {
+    std::shared_ptr<const void> keeper = {};
     void operator()(T* p) const;
   };
   std::unique_ptr<T, Free> data_;
@@ -140,7 +149,7 @@ void* AlignedArray<T>::allocate(std::size_t bytes) {
 }
 template <class T>
 void AlignedArray<T>::Free::operator()(T* p) const {
-  aligned_free(p);
+  if (!keeper) aligned_free(p);
 }
 
 // rows * cols * size, for a size that no 64-bit arithmetic may get wrong.

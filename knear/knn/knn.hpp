@@ -64,6 +64,7 @@ struct KnnReport {
   std::int64_t chunks = 0;             // parts of the base, prepared one after the other
   double multiply_adds = 0;            // of the first pass
   double bytes_read = 0;               // of the packed base, once per pass over it
+  std::int64_t version = 0;            // of an index: the number of the state that was searched
 };
 
 // The k nearest rows of base [n x d] for each of queries [q x d], any element types.

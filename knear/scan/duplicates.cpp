@@ -16,13 +16,15 @@ using Hashed = std::pair<std::uint64_t, std::uint32_t>;  // hash, row
 
 }  // namespace
 
-Duplicates Duplicates::find(AnyMatrixView base, std::span<const std::uint32_t> subset,
+Duplicates Duplicates::find(const BaseRows& base, std::span<const std::uint32_t> subset,
                             int threads) {
   const std::int64_t n = subset.empty() ? base.rows() : static_cast<std::int64_t>(subset.size());
   const auto row_of = [&](std::int64_t i) { return subset.empty() ? i : std::int64_t{subset[i]}; };
-  const std::size_t row_bytes = static_cast<std::size_t>(base.cols()) * size_of(base.type());
+  const std::size_t row_bytes = static_cast<std::size_t>(base.row_bytes());
   const auto hash = [&](std::int64_t row) {
-    return Hashed(XXH3_64bits(base.row(row), row_bytes), static_cast<std::uint32_t>(row));
+    std::vector<std::byte> scratch(base.scratch_bytes());
+    return Hashed(XXH3_64bits(base.row(row, scratch.data()), row_bytes),
+                  static_cast<std::uint32_t>(row));
   };
   const std::int64_t sample = std::min<std::int64_t>(n, 4096);
   std::vector<Hashed> all(sample);
@@ -43,10 +45,12 @@ Duplicates Duplicates::find(AnyMatrixView base, std::span<const std::uint32_t> s
   // (first row, other row) of each copy; a run of equal hashes is compared with its first row, and
   // one that only collides stays a row of its own.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> copies;
+  std::vector<std::byte> one(base.scratch_bytes()), two(base.scratch_bytes());
   for (std::int64_t i = 0; i < n;) {
     std::int64_t end = i + 1;
     for (; end < n && same_hash(all[i], all[end]); ++end)
-      if (std::memcmp(base.row(all[i].second), base.row(all[end].second), row_bytes) == 0)
+      if (std::memcmp(base.row(all[i].second, one.data()), base.row(all[end].second, two.data()),
+                      row_bytes) == 0)
         copies.emplace_back(all[i].second, all[end].second);
     i = end;
   }

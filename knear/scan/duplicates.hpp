@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "knear/core/matrix.hpp"
+#include "knear/scan/base_rows.hpp"
 
 namespace knear::detail {
 
@@ -18,7 +18,7 @@ class Duplicates {
   Duplicates() = default;  // none
   // Among all rows, or the `subset` of them (ascending) if it is not empty. Rows are equal if their
   // bytes are. Requires base.rows() < 2^32.
-  static Duplicates find(AnyMatrixView base, std::span<const std::uint32_t> subset, int threads);
+  static Duplicates find(const BaseRows& base, std::span<const std::uint32_t> subset, int threads);
 
   bool any() const { return !rows_.empty(); }
   // The first of each set of equal rows, ascending; only if any().

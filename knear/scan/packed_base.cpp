@@ -78,7 +78,7 @@ const ScanKernels& scan_kernels(Isa isa) {
   return scan_kernels_scalar();
 }
 
-CodingSpace CodingSpace::choose(AnyMatrixView base, Metric metric, Isa isa) {
+CodingSpace CodingSpace::choose(const BaseRows& base, Metric metric, Isa isa) {
   CodingSpace space;
   space.metric = metric;
   space.kernels = &scan_kernels(isa);
@@ -87,9 +87,7 @@ CodingSpace CodingSpace::choose(AnyMatrixView base, Metric metric, Isa isa) {
   const std::int64_t sample = std::min<std::int64_t>(
       base.rows(), std::max<std::int64_t>(64, std::min<std::int64_t>(4096, (1 << 21) / dim)));
   if (sample == 0) return space;
-  const auto row_of = [&](std::int64_t i) {
-    return static_cast<std::int64_t>(static_cast<__int128>(i) * base.rows() / sample);
-  };
+  const AnyMatrix rows = base.sample(sample);
   std::vector<double> v(dim), norms(sample);
   const auto norm_of = [&](const std::vector<double>& x) {
     return std::sqrt(space.kernels->measure(x.data(), dim).squares);
@@ -99,7 +97,7 @@ CodingSpace CodingSpace::choose(AnyMatrixView base, Metric metric, Isa isa) {
     return values[sample / 2];
   };
   for (std::int64_t i = 0; i < sample; ++i) {
-    space.load(base, row_of(i), v.data());
+    space.load(rows, i, v.data());
     norms[i] = norm_of(v);
   }
   const double median = median_of(norms);
@@ -109,14 +107,14 @@ CodingSpace CodingSpace::choose(AnyMatrixView base, Metric metric, Isa isa) {
   std::int64_t used = 0;
   for (std::int64_t i = 0; i < sample; ++i) {
     if (norms[i] > 8 * median) continue;
-    space.load(base, row_of(i), v.data());
+    space.load(rows, i, v.data());
     for (std::int64_t j = 0; j < dim; ++j) mean[j] += v[j];
     ++used;
   }
   if (used == 0 || median == 0) return space;
   for (double& m : mean) m /= static_cast<double>(used);
   for (std::int64_t i = 0; i < sample; ++i) {
-    space.load(base, row_of(i), v.data());
+    space.load(rows, i, v.data());
     for (std::int64_t j = 0; j < dim; ++j) v[j] -= mean[j];
     norms[i] = norm_of(v);
   }
@@ -175,7 +173,7 @@ void PackedBase::lay_out(std::int64_t packed_rows, std::int64_t columns) {
   ids = AlignedArray<std::uint32_t>(panels() * panel_rows);
 }
 
-PackedBase PackedBase::certified(AnyMatrixView base, std::span<const std::uint32_t> subset,
+PackedBase PackedBase::certified(const BaseRows& base, std::span<const std::uint32_t> subset,
                                  Format format, CodingSpace space, int threads,
                                  const Progress& progress) {
   PackedBase out;
@@ -197,17 +195,17 @@ PackedBase PackedBase::certified(AnyMatrixView base, std::span<const std::uint32
       return subset.empty() ? place : std::int64_t{subset[place]};
     };
     // The rows of a tile lie far apart, where the hardware does not expect the next.
-    const std::int64_t row_bytes = dim * size_of(base.type());
-    const auto prefetch = [&](std::int64_t row) {
-      const char* p = static_cast<const char*>(base.row(row));
-      for (std::int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(p + b);
+    std::vector<std::byte> scratch(base.scratch_bytes());
+    const auto load = [&](std::int64_t row, double* to) {
+      out.space.load(base.row_view(row, scratch.data()), 0, to);
     };
+    const auto prefetch = [&](std::int64_t row) { base.prefetch(row, base.row_bytes()); };
     // First by largest coordinate, then 32 at a time.
     std::vector<double> v(panel_rows * dim);
     std::vector<std::pair<float, std::uint32_t>> order(count);
     for (std::int64_t j = 0; j < count; ++j) {
       if (j + 4 < count) prefetch(row_of(j + 4));
-      out.space.load(base, row_of(j), v.data());
+      load(row_of(j), v.data());
       order[j] = {static_cast<float>(out.space.kernels->measure(v.data(), dim).largest),
                   static_cast<std::uint32_t>(row_of(j))};
     }
@@ -230,7 +228,7 @@ PackedBase PackedBase::certified(AnyMatrixView base, std::span<const std::uint32
         const std::int64_t j = first + std::min(r, filled - 1);
         if (r < filled) ids[r] = order[j].second;
         if (j + 4 < count) prefetch(order[j + 4].second);
-        out.space.load(base, order[j].second, v.data() + r * dim);
+        load(order[j].second, v.data() + r * dim);
         const VectorSize size = out.space.kernels->measure(v.data() + r * dim, dim);
         max_coordinate = std::max(max_coordinate, size.largest);
         squares[r] = size.squares;
@@ -280,7 +278,7 @@ PackedBase PackedBase::certified(AnyMatrixView base, std::span<const std::uint32
   return out;
 }
 
-PackedBase PackedBase::integer(AnyMatrixView base, std::span<const std::uint32_t> subset,
+PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32_t> subset,
                                Metric metric, Isa isa, const DataSurvey& found, int threads,
                                const Progress& progress) {
   PackedBase out;
@@ -303,19 +301,21 @@ PackedBase PackedBase::integer(AnyMatrixView base, std::span<const std::uint32_t
       const std::int64_t place = tile + j * out.tiles;
       order[j] = subset.empty() ? place : std::int64_t{subset[place]};
     }
-    if (metric == Metric::l2)
-      visit(base, [&](auto view) {
-        const auto odd = std::stable_partition(order.begin(), order.end(), [&](std::int64_t id) {
-          const auto* row = view.row(id);
+    std::vector<std::byte> scratch(base.scratch_bytes());
+    if (metric == Metric::l2) {
+      const auto odd = std::stable_partition(order.begin(), order.end(), [&](std::int64_t id) {
+        return visit(base.row_view(id, scratch.data()), [&](auto view) {
+          const auto* row = view.row(0);
           int sum = 0;
           for (std::int64_t i = 0; i < out.dim; ++i) sum ^= static_cast<int>(to_float(row[i]));
           return sum % 2 == 0;
         });
-        // The panel that has rows of both kinds.
-        const std::int64_t mixed = (odd - order.begin()) / panel_rows * panel_rows;
-        std::sort(order.begin() + mixed,
-                  order.begin() + std::min<std::int64_t>(count, mixed + panel_rows));
       });
+      // The panel that has rows of both kinds.
+      const std::int64_t mixed = (odd - order.begin()) / panel_rows * panel_rows;
+      std::sort(order.begin() + mixed,
+                order.begin() + std::min<std::int64_t>(count, mixed + panel_rows));
+    }
     for (std::int64_t p = 0; p < out.panels_per_tile; ++p) {
       const std::int64_t panel = tile * out.panels_per_tile + p, first = p * panel_rows;
       std::uint8_t* codes = out.codes.data() + panel * out.steps * panel_step_bytes;
@@ -325,8 +325,8 @@ PackedBase PackedBase::integer(AnyMatrixView base, std::span<const std::uint32_t
         // Padding repeats the last row of the tile.
         const std::int64_t id = order[std::min(first + r, count - 1)];
         out.ids[slot] = real ? static_cast<std::uint32_t>(id) : no_row;
-        visit(base, [&](auto view) {
-          const auto* row = view.row(id);
+        visit(base.row_view(id, scratch.data()), [&](auto view) {
+          const auto* row = view.row(0);
           std::uint32_t squares = 0;
           std::int32_t sum = 0;
           for (std::int64_t i = 0; i < out.dim; i += 4) {

@@ -23,6 +23,7 @@
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
+#include "knear/scan/base_rows.hpp"
 #include "knear/scan/data_survey.hpp"
 #include "knear/scan/duplicates.hpp"
 #include "knear/scan/kernels.hpp"
@@ -41,7 +42,7 @@ struct CodingSpace {
   double slack = 0;
 
   // Chooses the mean of a sample of the rows if that makes the typical row shorter.
-  static CodingSpace choose(AnyMatrixView base, Metric metric, Isa isa);
+  static CodingSpace choose(const BaseRows& base, Metric metric, Isa isa);
 
   // Row i of `data` in coding space, as doubles [dim].
   void load(AnyMatrixView data, std::int64_t i, double* v) const;
@@ -51,11 +52,11 @@ class PackedBase {
  public:
   // Codes of `format` with certified errors, in `space`; of all rows, or of a `subset` of them
   // (ascending) if that is not empty. Requires 1 <= rows < 2^31.
-  static PackedBase certified(AnyMatrixView base, std::span<const std::uint32_t> subset,
+  static PackedBase certified(const BaseRows& base, std::span<const std::uint32_t> subset,
                               Format format, CodingSpace space, int threads,
                               const Progress& progress);
   // int8 codes that are the values themselves: l2 and ip; `found` says they are whole and where.
-  static PackedBase integer(AnyMatrixView base, std::span<const std::uint32_t> subset,
+  static PackedBase integer(const BaseRows& base, std::span<const std::uint32_t> subset,
                             Metric metric, Isa isa, const DataSurvey& found, int threads,
                             const Progress& progress);
 

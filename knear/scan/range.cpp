@@ -16,8 +16,7 @@ namespace {
 // Takes what the threads find, and stops them once there are more pairs than may be.
 class RangeSink {
  public:
-  RangeSink(RangeLists& out, std::int64_t first_row, std::int64_t most)
-      : out_(out), first_row_(first_row), most_(most) {
+  RangeSink(RangeLists& out, RowIds ids, std::int64_t most) : out_(out), ids_(ids), most_(most) {
     std::int64_t before = 0;
     for (const auto& list : out) before += static_cast<std::int64_t>(list.size());
     count_ = before;
@@ -33,7 +32,7 @@ class RangeSink {
     std::lock_guard lock(mutex_);
     for (std::size_t q = 0; q < found.size(); ++q) {
       auto& to = out_[static_cast<std::size_t>(begin) + q];
-      for (const auto& [key, row] : found[q]) to.emplace_back(key, row + first_row_);
+      for (const auto& [key, row] : found[q]) to.emplace_back(key, ids_(row));
       found[q] = {};
     }
   }
@@ -41,7 +40,8 @@ class RangeSink {
  private:
   std::mutex mutex_;
   RangeLists& out_;
-  std::int64_t first_row_, most_;
+  RowIds ids_;
+  std::int64_t most_;
   std::atomic<std::int64_t> count_;
 };
 
@@ -108,6 +108,8 @@ void range_certified(const PackedBase& packed, const ScanJob& job, double limit,
         ScanStats local;
         RangeLists found(n);
         ExactDistance distance(job.metric, job.base.type(), job.isa);
+        const std::size_t scratch_bytes = job.base.scratch_bytes();
+        std::vector<std::byte> scratch(ExactDistance::most_rows * scratch_bytes);
         // Rows that may be within the radius wait to be measured together.
         constexpr std::size_t most_waiting = 256;
         std::vector<std::vector<std::uint32_t>> waiting(n);
@@ -120,7 +122,9 @@ void range_certified(const PackedBase& packed, const ScanJob& job, double limit,
                 std::min<std::size_t>(waiting[q].size() - i, ExactDistance::most_rows));
             const void* rows[ExactDistance::most_rows];
             double keys[ExactDistance::most_rows];
-            for (int j = 0; j < some; ++j) rows[j] = job.base.row(waiting[q][i + j]);
+            for (int j = 0; j < some; ++j)
+              rows[j] = job.base.row(waiting[q][i + j],
+                                     scratch.data() + static_cast<std::size_t>(j) * scratch_bytes);
             distance.keys(rows, some, keys);
             for (int j = 0; j < some; ++j) {
               const std::uint32_t row = waiting[q][i + j];
@@ -162,9 +166,9 @@ void range_certified(const PackedBase& packed, const ScanJob& job, double limit,
 
 }  // namespace
 
-void scan_range(const PackedBase& packed, const ScanJob& job, double limit, std::int64_t first_row,
+void scan_range(const PackedBase& packed, const ScanJob& job, double limit, RowIds ids,
                 std::int64_t most, RangeLists& out, ScanStats& stats, const Progress& progress) {
-  RangeSink sink(out, first_row, most);
+  RangeSink sink(out, ids, most);
   if (packed.is_integer)
     range_integer(packed, job, limit, sink, stats, progress);
   else
@@ -172,9 +176,9 @@ void scan_range(const PackedBase& packed, const ScanJob& job, double limit, std:
 }
 
 void scan_range_directly(const ScanJob& job, std::span<const std::uint32_t> subset, double limit,
-                         std::int64_t first_row, std::int64_t most, RangeLists& out,
-                         ScanStats& stats, const Progress& progress) {
-  RangeSink sink(out, first_row, most);
+                         RowIds ids, std::int64_t most, RangeLists& out, ScanStats& stats,
+                         const Progress& progress) {
+  RangeSink sink(out, ids, most);
   const std::int64_t count = job.queries.rows();
   const std::int64_t rows =
       subset.empty() ? job.base.rows() : static_cast<std::int64_t>(subset.size());
@@ -193,11 +197,12 @@ void scan_range_directly(const ScanJob& job, std::span<const std::uint32_t> subs
     ExactGroup group(job.metric, job.base.type(), job.isa);
     group.set_queries(job.queries, which, n);
     RangeLists found(n);
+    std::vector<std::byte> scratch(job.base.scratch_bytes());
     std::int64_t more = 0;
     for (std::int64_t i = b; i < std::min(rows, b + block); ++i) {
       const std::int64_t r = subset.empty() ? i : std::int64_t{subset[i]};
       double keys[ExactGroup::size];
-      group.keys(job.base.row(r), keys);
+      group.keys(job.base.row(r, scratch.data()), keys);
       for (int q = 0; q < n; ++q)
         if (keys[q] <= limit) found[q].emplace_back(keys[q], r), ++more;
     }

@@ -78,6 +78,7 @@ class Pruner {
       : duplicates_(packed.duplicates),
         job_(job),
         measure_(job.metric, job.base.type(), job.isa),
+        scratch_(ExactDistance::most_rows * job.base.scratch_bytes()),
         most_(static_cast<std::size_t>(job.most_pending)) {}
 
   void prune(Candidates& c, std::int64_t query, const KeyScale& scale, ScanStats& stats) {
@@ -193,14 +194,14 @@ class Pruner {
   void measure(const Candidate* candidates, int count, std::size_t next, Take take) {
     const void* rows[ExactDistance::most_rows];
     double keys[ExactDistance::most_rows];
-    for (int i = 0; i < count; ++i) rows[i] = job_.base.row(candidates[i].row);
+    for (int i = 0; i < count; ++i)
+      rows[i] = job_.base.row(candidates[i].row, scratch_.data() + static_cast<std::size_t>(i) *
+                                                                       job_.base.scratch_bytes());
     // Rows lie anywhere in memory. The hardware goes on with what has been begun.
     constexpr std::int64_t ahead = 512;
-    const std::int64_t bytes = std::min(ahead, job_.base.cols() * size_of(job_.base.type()));
-    for (std::size_t i = 0; i < std::min<std::size_t>(next, ExactDistance::most_rows); ++i) {
-      const char* row = static_cast<const char*>(job_.base.row(candidates[count + i].row));
-      for (std::int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(row + b);
-    }
+    for (std::size_t i = 0; i < std::min<std::size_t>(next, ExactDistance::most_rows); ++i)
+      job_.base.prefetch(candidates[static_cast<std::size_t>(count) + i].row,
+                         std::min(ahead, job_.base.row_bytes()));
     measure_.keys(rows, count, keys);
     for (int i = 0; i < count; ++i) {
       const std::uint32_t row = candidates[i].row;
@@ -213,6 +214,7 @@ class Pruner {
   const Duplicates& duplicates_;
   const ScanJob& job_;
   ExactDistance measure_;
+  std::vector<std::byte> scratch_;
   std::size_t most_;
   std::vector<double> lowers_;
   std::vector<TopK::Item> heap_;
@@ -261,6 +263,13 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
       return KeyScale{job.metric, queries.squares[q], queries.constant[q]};
     };
     const double query_slack = packed.space.metric == Metric::l2 ? 2 * packed.space.slack : 0;
+    for (std::int64_t q = 0; q < n && job.bars; ++q)
+      states[q].threshold = scale_of(q).threshold_for(job.bars[which[task.query_begin + q]]);
+    for (std::int64_t place = 0; place < queries.groups * group_size && job.bars; ++place) {
+      const std::int64_t q = std::min(place, n - 1);
+      queries.heads[place / group_size].threshold[place % group_size] =
+          states[q].threshold - query_slack * queries.squares[q];
+    }
     std::vector<std::int64_t> tile_hits(queries.groups, 0);
     std::vector<char> gave_up(queries.groups, 0);
     // Of rows that the filter forbids nothing may be concluded; one that stands for copies counts
@@ -279,7 +288,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
         Candidates& c = states[q];
         const Candidate x = interval_of(packed, head, *hit, queries.squares[q]);
         if (x.upper < c.threshold || x.row == PackedBase::no_row) continue;
-        if (job.allowed.filter && !is_allowed(x.row)) {
+        if (!job.allowed.all() && !is_allowed(x.row)) {
           --tile_hits[g];
           continue;
         }
@@ -425,7 +434,12 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
         head.bar_row[q] = head.bar_row[head.count - 1];
       }
     };
-    for (std::int64_t q = 0; q < n; ++q) set_limit(q, worst_key, PackedBase::no_row);
+    for (std::int64_t q = 0; q < n; ++q) {
+      const double bar = job.bars ? job.bars[which[task.query_begin + q]] : infinity;
+      set_limit(q,
+                bar < static_cast<double>(worst_key) ? static_cast<std::int64_t>(bar) : worst_key,
+                PackedBase::no_row);
+    }
     for (GroupHead& head : queries.heads) repeat_last(head);
     const auto drain = [&](std::int64_t g, const Hit* first, int hit_count) {
       GroupHead& head = queries.heads[g];
@@ -494,7 +508,7 @@ void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,
   if (count == 0) return;
   // Blocks of rows small enough for the second-level cache are measured from all queries of a task.
   const std::int64_t per_block =
-      std::clamp<std::int64_t>((256 << 10) / (job.base.cols() * size_of(job.base.type())), 1, 4096);
+      std::clamp<std::int64_t>((256 << 10) / job.base.row_bytes(), 1, 4096);
   const std::int64_t parts = count >= 4 * job.threads
                                  ? 1
                                  : std::clamp<std::int64_t>(rows / (4 * per_block), 1, job.threads);
@@ -512,6 +526,7 @@ void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,
     const ExactGroup group(job.metric, job.base.type(), job.isa);
     std::vector<ExactGroup> measure((n + ExactGroup::size - 1) / ExactGroup::size, group);
     std::vector<TopK> best(n, TopK(job.k));
+    std::vector<std::byte> scratch(job.base.scratch_bytes());
     for (std::int64_t q = 0; q < n; q += ExactGroup::size)
       measure[q / ExactGroup::size].set_queries(
           job.queries, which.data() + first + q,
@@ -521,7 +536,7 @@ void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,
         for (std::int64_t i = b; i < std::min(row_end, b + per_block); ++i) {
           const std::int64_t r = subset.empty() ? i : std::int64_t{subset[i]};
           double keys[ExactGroup::size];
-          measure[g].keys(job.base.row(r), keys);
+          measure[g].keys(job.base.row(r, scratch.data()), keys);
           for (int j = 0; j < measure[g].count(); ++j) {
             TopK& list = best[g * ExactGroup::size + j];
             if (list.admits(keys[j], r)) list.push(keys[j], r);

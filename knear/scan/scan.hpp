@@ -19,6 +19,7 @@
 #include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
 #include "knear/core/row_filter.hpp"
+#include "knear/core/row_set.hpp"
 #include "knear/scan/packed_base.hpp"
 
 namespace knear::detail {
@@ -35,17 +36,24 @@ struct ScanStats {
   std::int64_t buffer_bytes = 0;  // most memory that the threads' buffers took
 };
 
-// Which rows of a base may be found: all, or those that a filter allows; row 0 of the base is row
-// `offset` of the filter.
+// Which rows of a base may be found: all, or those that a filter allows and a set holds; row 0 of
+// the base is row `offset` of the filter and `live_offset` of the set.
 struct AllowedRows {
   const RowFilter* filter = nullptr;
   std::int64_t offset = 0;
+  const RowSet* live = nullptr;
+  std::int64_t live_offset = 0;
 
-  bool operator()(std::int64_t row) const { return !filter || filter->allows(row + offset); }
+  bool all() const { return !filter && !live; }
+  bool operator()(std::int64_t row) const {
+    return (!filter || filter->allows(row + offset)) &&
+           (!live || live->contains(row + live_offset));
+  }
 };
 
 struct ScanJob {
-  AnyMatrixView queries, base;  // base: the rows that were packed
+  AnyMatrixView queries;
+  BaseRows base;  // those that were packed
   Metric metric;
   std::int64_t k;
   int threads;
@@ -54,6 +62,9 @@ struct ScanJob {
   bool may_give_up;           // whether a query whose bound prunes too little may be handed back
   std::int64_t most_pending;  // candidates of a query kept before they are measured; above k
   AllowedRows allowed = {};   // of the rows that were packed
+  // Of each query, a key that k rows found elsewhere do not exceed, so that of this base only rows
+  // with at most that key are wanted; nullptr: none known.
+  const double* bars = nullptr;
 };
 
 // The most queries that one thread takes at a time, so that their buffers stay within megabytes.
@@ -64,7 +75,8 @@ std::int64_t queries_in_block(std::int64_t k);
 double survivors_worth(Format format, std::int64_t dim);
 
 // Fills rows `which` of `out` (shapes [queries x k]); returns the queries given up, whose rows are
-// untouched. Requires k >= 1, equal columns, finite elements; ids are rows of job.base.
+// untouched. Requires k >= 1, equal columns, finite elements; ids are rows of job.base. Rows whose
+// key exceeds the query's bar may be missing.
 std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
                                const std::vector<std::int64_t>& which, ExactLists& out,
                                ScanStats& stats, const Progress& progress);
@@ -76,17 +88,27 @@ void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,
                    const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
                    const Progress& progress);
 
-// What lies within a radius: pairs (key, row), one list a query, in no order yet.
+// What lies within a radius: pairs (key, id), one list a query, in no order yet.
 using RangeLists = std::vector<std::vector<std::pair<double, std::int64_t>>>;
 
+// The ids of the rows of a base: ids[row], or if there are none first + row.
+struct RowIds {
+  Id first = 0;
+  const Id* ids = nullptr;
+
+  Id operator()(std::int64_t row) const { return ids ? ids[row] : first + row; }
+  // Of the rows from `begin` on.
+  RowIds from(std::int64_t begin) const { return {first + begin, ids ? ids + begin : nullptr}; }
+};
+
 // Appends to list q of `out` every row whose key is at most `limit` from query q, for all queries
-// of the job; rows are counted from `first_row` in the lists. job.k and job.may_give_up do not
-// count. Throws MemoryBudgetError once the lists have more than `most` pairs.
-void scan_range(const PackedBase& packed, const ScanJob& job, double limit, std::int64_t first_row,
+// of the job, by its id. job.k, job.bars and job.may_give_up do not count. Throws MemoryBudgetError
+// once the lists have more than `most` pairs.
+void scan_range(const PackedBase& packed, const ScanJob& job, double limit, RowIds ids,
                 std::int64_t most, RangeLists& out, ScanStats& stats, const Progress& progress);
 // The same by measuring every pair, of all rows or of `subset`.
 void scan_range_directly(const ScanJob& job, std::span<const std::uint32_t> subset, double limit,
-                         std::int64_t first_row, std::int64_t most, RangeLists& out,
-                         ScanStats& stats, const Progress& progress);
+                         RowIds ids, std::int64_t most, RangeLists& out, ScanStats& stats,
+                         const Progress& progress);
 
 }  // namespace knear::detail

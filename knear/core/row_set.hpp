@@ -1,0 +1,75 @@
+// knear/core/row_set.hpp -- a set of rows from which single ones are taken away, cheaply copied.
+//
+//   RowSet live(1'000'000);                  // all of them
+//   RowSet fewer = live;                     // shares what has not changed
+//   fewer.remove(17);
+//
+// One bit a row, in pages that copies share until one of them changes: a snapshot for searches that
+// still run costs a pointer for every 32,768 rows, taking a row out of it a page.
+#pragma once
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace knear {
+
+class RowSet {
+ public:
+  RowSet() = default;
+  // Rows 0, ..., rows - 1.
+  explicit RowSet(std::int64_t rows) : rows_(rows), count_(rows) {}
+
+  std::int64_t rows() const { return rows_; }
+  std::int64_t count() const { return count_; }
+  bool all() const { return count_ == rows_; }
+  bool contains(std::int64_t row) const {
+    if (pages_.empty()) return true;
+    const Page* page = pages_[static_cast<std::size_t>(row / page_rows)].get();
+    return !page || page->word[static_cast<std::size_t>(row % page_rows / 64)] >> (row & 63) & 1;
+  }
+  // Of rows begin, ..., end - 1, how many are in it.
+  std::int64_t count(std::int64_t begin, std::int64_t end) const {
+    if (all()) return end - begin;
+    std::int64_t n = 0;
+    for (std::int64_t row = begin; row < end; ++row) n += contains(row);
+    return n;
+  }
+  // Takes a row out; false if it was not in. Not while another thread uses this very object;
+  // copies may be in use.
+  bool remove(std::int64_t row) {
+    if (!contains(row)) return false;
+    if (pages_.empty())
+      pages_.resize(static_cast<std::size_t>((rows_ + page_rows - 1) / page_rows));
+    auto& page = pages_[static_cast<std::size_t>(row / page_rows)];
+    // Shared pages are never written; one of our own is written while nobody else can have it.
+    if (!page)
+      page = std::make_shared<Page>(Page::full());
+    else if (page.use_count() > 1)
+      page = std::make_shared<Page>(*page);
+    page->word[static_cast<std::size_t>(row % page_rows / 64)] &= ~(std::uint64_t{1} << (row & 63));
+    --count_;
+    return true;
+  }
+  std::int64_t bytes() const {
+    std::int64_t n = static_cast<std::int64_t>(pages_.size() * sizeof(pages_[0]));
+    for (const auto& page : pages_) n += page ? static_cast<std::int64_t>(sizeof(Page)) : 0;
+    return n;
+  }
+
+ private:
+  static constexpr std::int64_t page_rows = 32768;
+  struct Page {
+    std::array<std::uint64_t, page_rows / 64> word;
+    static Page full() {
+      Page out;
+      out.word.fill(~std::uint64_t{0});
+      return out;
+    }
+  };
+  std::int64_t rows_ = 0, count_ = 0;
+  std::vector<std::shared_ptr<Page>> pages_;  // empty: all rows; null: all rows of the page
+};
+
+}  // namespace knear

@@ -1,0 +1,622 @@
+#include "knear/knn/part_search.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/distance/reference.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr std::int64_t max_chunk_rows = std::int64_t{1} << 30;  // slots are 32-bit numbers
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Whether exact integer arithmetic holds both sides: 8 bits each, and every difference that the
+// kernel's int32 test forms (scan/kernels.hpp) within 31 bits.
+bool integer_fits(Metric metric, const DataSurvey& base, const DataSurvey& queries,
+                  std::int64_t dim) {
+  if (metric == Metric::cosine || !base.integer || !queries.integer) return false;
+  for (const DataSurvey& side : {base, queries})
+    if (side.low < 0 && side.high > 127) return false;
+  const std::int64_t low = std::min(base.low, queries.low),
+                     high = std::max(base.high, queries.high);
+  const std::int64_t reach = std::max(std::abs(low), std::abs(high)), width = high - low;
+  const std::int64_t largest = metric == Metric::l2
+                                   ? dim * std::max(width * width, reach * reach) / 2 + 1
+                                   : 2 * dim * reach * reach;
+  return largest < (std::int64_t{1} << 31) - 65536;
+}
+
+// The ladder of first passes for data that is not whole: each is tried where the one before let
+// too much through. Without the dot-product instructions all run at the rate of fp32, whose bound
+// is the tightest. Where even that is useless, measuring every row in order is cheaper than
+// measuring most of them as they come.
+std::vector<FirstPass> ladder(Isa isa) {
+  if (isa == Isa::avx512_vnni)
+    return {FirstPass::int8, FirstPass::int16, FirstPass::fp32, FirstPass::direct};
+  return {FirstPass::fp32, FirstPass::direct};
+}
+
+// Everything that one search decides and counts.
+class Search {
+ public:
+  Search(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
+         const KnnOptions& options, bool once)
+      : queries_(queries), options_(options), once_(once), k_asked_(k) {
+    isa_ = active_isa();
+    threads_ = resolve_threads(options.threads);
+    found_ = survey(queries, "queries", threads_);
+    for (const SearchPart& part : parts) {
+      const std::int64_t rows = part.rows->base.rows();
+      const std::int64_t allowed =
+          part.live ? part.live->count()
+          : part.filter.everything()
+              ? rows
+              : std::ssize(part.filter.allowed(part.filter_offset, part.filter_offset + rows));
+      rows_ += part.live ? allowed : rows, allowed_rows_ += allowed;
+      if (allowed == 0) continue;
+      const bool integer =
+          integer_fits(options.metric, part.rows->found, found_, part.rows->base.cols());
+      if (options.first_pass == FirstPass::integer && !integer)
+        throw InvalidArgument(
+            "first_pass is integer, but that needs l2 or ip and whole numbers of 8 bits on both "
+            "sides");
+      parts_.push_back({part, allowed, integer});
+    }
+    // From the largest, whose threshold serves the others.
+    std::stable_sort(parts_.begin(), parts_.end(),
+                     [](const Part& a, const Part& b) { return a.allowed > b.allowed; });
+    k_ = std::min(k, allowed_rows_);
+  }
+
+  // All rows whose key is at most `limit`.
+  RangeNeighbors run_range(double limit, KnnReport* report) {
+    const auto start = Clock::now();
+    RangeLists lists(static_cast<std::size_t>(queries_.rows()));
+    for_each_chunk([&](const BaseRows& rows, std::int64_t begin, std::int64_t packing) {
+      // 16 bytes a pair, in two growing lists at once for a while; in the end 12 more in the
+      // answer.
+      const std::int64_t memory = options_.memory > 0 ? options_.memory : machine_memory();
+      const std::int64_t most = std::max<std::int64_t>(0, (memory - other_bytes() - packing) / 64);
+      range_of_rows(rows, begin, limit, most, lists);
+    });
+    RangeNeighbors out;
+    out.begin.assign(1, 0);
+    for (const auto& list : lists)
+      out.begin.push_back(out.begin.back() + static_cast<std::int64_t>(list.size()));
+    out.ids.resize(static_cast<std::size_t>(out.begin.back()));
+    out.distances.resize(out.ids.size());
+    parallel_for(threads_, queries_.rows(), [&](std::int64_t i) {
+      auto& list = lists[static_cast<std::size_t>(i)];
+      std::sort(list.begin(), list.end());
+      std::size_t place = static_cast<std::size_t>(out.begin[static_cast<std::size_t>(i)]);
+      for (const auto& [key, id] : list) {
+        out.ids[place] = id;
+        out.distances[place++] = static_cast<float>(distance_of_key(options_.metric, key));
+      }
+      list = {};
+    });
+    if (report) {
+      fill(*report, seconds_since(start));
+      report->k = 0;
+      report->memory_bytes += 64 * out.begin.back();
+    }
+    return out;
+  }
+
+  Neighbors run(KnnReport* report) {
+    const auto start = Clock::now();
+    const std::int64_t q = queries_.rows();
+    ExactLists all;
+    bool first = true;
+    for_each_chunk([&](const BaseRows& rows, std::int64_t begin, std::int64_t) {
+      const std::int64_t width = std::min(k_, count_);
+      ExactLists found{Matrix<double>(q, width), Matrix<Id>(q, width)};
+      const RowIds ids = part_->part.ids.from(begin);
+      search_rows(rows, begin, found);
+      for (std::int64_t i = 0; i < q * width; ++i)
+        if (found.ids.data()[i] != no_id) found.ids.data()[i] = ids(found.ids.data()[i]);
+      if (std::exchange(first, false))
+        all = std::move(found);
+      else
+        merge(all, found);
+      if (all.keys.cols() < k_) return;
+      bars_.resize(static_cast<std::size_t>(q));
+      for (std::int64_t i = 0; i < q; ++i)
+        bars_[static_cast<std::size_t>(i)] = all.keys.row(i)[k_ - 1];
+    });
+    Neighbors out = pad(all);
+    if (report) fill(*report, seconds_since(start));
+    return out;
+  }
+
+  // Makes and keeps the form of the one part that searches like this one go by; none if that is to
+  // measure every row.
+  std::optional<FirstPass> prepare() {
+    part_ = &parts_.front();
+    std::vector<FirstPass> passes = ladder_of(*part_);
+    skip_useless(passes, base());
+    if (passes.front() == FirstPass::direct) return {};
+    prepared().adopt(passes.front(), prepared().packed(passes.front(), base(), {}, true, threads_,
+                                                       options_.progress, prepare_seconds_));
+    return passes.front();
+  }
+
+ private:
+  struct Part {
+    SearchPart part;
+    std::int64_t allowed;
+    bool integer;  // whether exact integers hold both sides
+  };
+  PreparedRows& prepared() const { return *part_->part.rows; }
+  const BaseRows& base() const { return part_->part.rows->base; }
+
+  // Calls f(rows, begin, bytes of packing them) for each part, or chunks of it where memory holds
+  // no more; rows none of which is allowed are passed over. part_, whole_, count_ and subset_ say
+  // what is at hand.
+  template <class F>
+  void for_each_chunk(F f) {
+    if (queries_.rows() == 0) return;
+    for (const Part& part : parts_) {
+      part_ = &part;
+      const std::int64_t n = base().rows(), chunk = chunk_rows();
+      whole_ = chunk >= n;
+      for (std::int64_t begin = 0; begin < n; begin += chunk) {
+        const std::int64_t end = std::min(n, begin + chunk);
+        ++chunks_;
+        set_subset(begin, end);
+        if (count_ > 0) f(base().part(begin, end), begin, packing_bytes(end - begin, first_pass()));
+      }
+    }
+  }
+
+  // Sets count_ to the number of allowed rows of a chunk, and subset_ to these rows, counted from
+  // its first, if a filter leaves some out.
+  void set_subset(std::int64_t begin, std::int64_t end) {
+    const SearchPart& part = part_->part;
+    subset_.clear();
+    count_ = end - begin;
+    if (part.live) count_ = part.live->count(begin, end);
+    if (part.live || part.filter.everything()) return;
+    const std::int64_t offset = part.filter_offset + begin;
+    const auto allowed = part.filter.allowed(offset, offset + count_);
+    if (std::ssize(allowed) == count_) return;
+    count_ = std::ssize(allowed);
+    subset_.assign(allowed.begin(), allowed.end());
+    for (std::uint32_t& row : subset_) row -= static_cast<std::uint32_t>(offset);
+  }
+
+  // Bytes of one chunk's packed rows, with what finding equal rows takes meanwhile.
+  std::int64_t packed_bytes(std::int64_t rows, FirstPass pass) const {
+    if (pass == FirstPass::direct) return 0;
+    if (pass == FirstPass::integer)
+      return PackedBase::bytes_for(rows, base().cols(), format_int8, true);
+    return PackedBase::bytes_for(rows, base().cols(), format_of(pass), false) + 25 * rows;
+  }
+  // Of these what a search has to pay for: nothing where an index keeps the form.
+  std::int64_t packing_bytes(std::int64_t rows, FirstPass pass) const {
+    return prepared().is_adopted(pass) ? 0 : packed_bytes(rows, pass);
+  }
+  // Bytes of everything else: lists of all queries, buffers and scratch of each thread.
+  std::int64_t other_bytes() const {
+    const double queries = static_cast<double>(queries_.rows()),
+                 dim = static_cast<double>(queries_.cols());
+    const double k = static_cast<double>(k_), threads = threads_;
+    const double block = std::min(queries, static_cast<double>(queries_in_block(k_)));
+    const double per_query = dim * 4 + 256 + (1.5 * static_cast<double>(most_pending()) + 24) * 24;
+    const double lists = queries * (k * 48 + static_cast<double>(k_asked_) * 12 + 64);
+    // Queries as doubles: of a task, or where there are few of them, of each thread.
+    const double doubles = std::max(64.0, std::min(queries, 4 * threads));
+    const double scratch = threads * (doubles * dim * 8 + (1 << 16));
+    return static_cast<std::int64_t>(
+        std::min(lists + threads * block * per_query + scratch + (1 << 20), 4e18));
+  }
+  // Candidates of a query that may wait to be measured.
+  std::int64_t most_pending() const { return 4 * k_ + (options_.memory > 0 ? 64 : 4096); }
+
+  // How many rows to prepare at a time: all, or as many as the memory allows.
+  std::int64_t chunk_rows() const {
+    const std::int64_t n = base().rows();
+    std::int64_t rows = std::clamp<std::int64_t>(n, 1, max_chunk_rows);
+    if (options_.memory <= 0 || n == 0) return rows;
+    const std::int64_t left = options_.memory - other_bytes();
+    const FirstPass pass = first_pass();
+    if (packing_bytes(rows, pass) <= left) return rows;
+    const std::int64_t least = std::min<std::int64_t>(n, 4096);
+    const std::int64_t per_thousand = packed_bytes(1024, pass);
+    rows = std::min<std::int64_t>(rows, left > 0 ? left / per_thousand * 1024 : 0);
+    if (rows < least)
+      throw MemoryBudgetError(
+          "memory is {} bytes, but this search needs at least {} ({} queries, k = {}, {} columns)",
+          options_.memory, other_bytes() + packed_bytes(least, pass), queries_.rows(), k_asked_,
+          base().cols());
+    return rows;
+  }
+
+  FirstPass first_pass() const { return ladder_of(*part_).front(); }
+
+  // The first passes that may be tried on a part, in this order.
+  std::vector<FirstPass> ladder_of(const Part& part) const {
+    if (options_.first_pass != FirstPass::automatic) return {options_.first_pass};
+    if (part.integer) return {FirstPass::integer};
+    std::vector<FirstPass> passes = ladder(isa_);
+    // A form that an index keeps, from a machine with other instructions say, costs no packing.
+    for (FirstPass pass : {FirstPass::int16, FirstPass::int8})
+      if (std::find(passes.begin(), passes.end(), pass) == passes.end() &&
+          part.part.rows->is_adopted(pass))
+        passes.insert(passes.begin(), pass);
+    return passes;
+  }
+
+  // Packing costs about as much as measuring a few queries in float64; a k of the size of the base
+  // leaves nothing to prune.
+  bool direct_pays(std::int64_t rows) const {
+    if (options_.first_pass == FirstPass::direct) return true;
+    if (options_.first_pass != FirstPass::automatic) return false;
+    return k_ > rows / 4 || (once_ && queries_.rows() <= 4) || rows < least_packed_rows;
+  }
+
+  // How to search the allowed rows of a chunk.
+  enum class Way {
+    whole,   // the packed form of all rows; what the filter forbids falls when it is hit
+    subset,  // pack the allowed rows for this search
+    direct   // measure them
+  };
+
+  // The way of the least cost, in ns of one core: 0.003 d for a pair scored in int8, 0.1 d + 20 for
+  // one measured, 2 d + 50 for a row packed, 40 for a hit, of which there are k for each e-fold of
+  // the rows, and as many more as rows are forbidden. A form that later searches find packed counts
+  // a twentieth. (Measured on 1M x 96; it decides about time only.)
+  Way way_for(std::int64_t rows, bool kept, bool will_be_kept) const {
+    const double n = static_cast<double>(rows), d = static_cast<double>(queries_.cols()),
+                 q = static_cast<double>(queries_.rows()),
+                 allowed = static_cast<double>(subset_.size()), k = static_cast<double>(k_);
+    const double packing = 2 * d + 50, scoring = 0.003 * d;
+    const double hits = 40 * k * (1 + std::log(std::max(1.0, allowed / k)));
+    const double whole = q * (scoring * n + hits * n / allowed) + (kept           ? 0
+                                                                   : will_be_kept ? 0.05
+                                                                                  : 1) *
+                                                                      packing * n;
+    const double subset = q * (scoring * allowed + hits) + packing * allowed;
+    const double direct = q * (0.1 * d + 20) * allowed;
+    if (options_.first_pass == FirstPass::automatic && direct <= std::min(whole, subset))
+      return Way::direct;
+    return whole <= subset ? Way::whole : Way::subset;
+  }
+
+  // What a chunk is searched by.
+  struct Choice {
+    std::vector<FirstPass> passes;               // in this order, while queries are left
+    std::span<const std::uint32_t> packed_rows;  // what is packed, if that is not all
+    bool keep = false;                           // the packed form, for later searches
+  };
+
+  // Sets job.allowed where what is forbidden is sifted out when hit.
+  Choice choose(const BaseRows& rows, std::int64_t begin, ScanJob& job) {
+    Choice choice;
+    bool directly = direct_pays(count_);
+    if (!subset_.empty() && !directly) {
+      const bool keep = whole_ && !once_;
+      const Way way = way_for(rows.rows(), keep && prepared().is_kept(first_pass()), keep);
+      directly = way == Way::direct;
+      if (way == Way::subset) choice.packed_rows = subset_;
+      if (way == Way::whole) job.allowed = {&part_->part.filter, part_->part.filter_offset + begin};
+    }
+    if (part_->part.live && count_ < rows.rows())
+      job.allowed.live = part_->part.live, job.allowed.live_offset = begin;
+    choice.keep = whole_ && !once_ && choice.packed_rows.empty() &&
+                  (options_.memory <= 0 || parts_.size() == 1);
+    std::vector<FirstPass>& passes = choice.passes;
+    passes = directly ? std::vector{FirstPass::direct} : ladder_of(*part_);
+    const FirstPass first = passes.front();
+    if (options_.memory > 0)  // wider codes only where they fit; the first is what chunks fit
+      std::erase_if(passes, [&](FirstPass pass) {
+        return pass != first && packing_bytes(rows.rows(), pass) + other_bytes() > options_.memory;
+      });
+    else
+      skip_useless(passes, rows);
+    return choice;
+  }
+
+  // `begin`: the row of the part that is the first of `rows`.
+  void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) {
+    ScanJob job{queries_, rows,   options_.metric, out.keys.cols(), threads_,
+                isa_,     found_, false,           most_pending()};
+    job.bars = bars_.empty() || out.keys.cols() < k_ ? nullptr : bars_.data();
+    std::vector<std::int64_t> todo(queries_.rows());
+    std::iota(todo.begin(), todo.end(), 0);
+    const Choice choice = choose(rows, begin, job);
+    if (options_.metric != Metric::l2) answer_zero_queries(todo, job.allowed, out);
+    const std::vector<FirstPass>& passes = choice.passes;
+    for (std::size_t p = 0; p < passes.size() && !todo.empty(); ++p) {
+      if (passes[p] == FirstPass::direct) {
+        note_pass(FirstPass::direct, todo.size() * static_cast<std::size_t>(count_));
+        list_live(job);
+        scan_directly(job, subset_, todo, out, stats_, options_.progress);
+        return;
+      }
+      const bool last = p + 1 == passes.size();
+      job.may_give_up = !last;
+      if (options_.memory > 0 &&
+          packing_bytes(rows.rows(), passes[p]) + other_bytes() + prepared().kept_bytes(nullptr) >
+              options_.memory)
+        prepared().release_all_but(passes[p]);
+      const auto packed = packed_form(passes[p], rows, choice);
+      const std::size_t before = todo.size();
+      todo = last ? scan(*packed, job, todo, out, stats_, options_.progress)
+                  : try_pass(*packed, job, todo, out);
+      note_form(*packed, passes[p]);
+      note_pass(passes[p], (before - todo.size()) * static_cast<std::size_t>(count_));
+      multiply_adds_ += static_cast<double>(before) * static_cast<double>(packed->rows) *
+                        static_cast<double>(rows.cols());
+      bytes_read_ += static_cast<double>(packed->codes.bytes());
+      if (p == 0) fallback_queries_ = std::max(fallback_queries_, std::ssize(todo));
+    }
+  }
+
+  // Measuring row by row takes a list of those that are live, if some are not.
+  void list_live(const ScanJob& job) {
+    if (!job.allowed.live) return;
+    for (std::int64_t row = 0; row < job.base.rows(); ++row)
+      if (job.allowed(row)) subset_.push_back(static_cast<std::uint32_t>(row));
+  }
+
+  // The form of the chunk for a pass: the one kept, or one made now.
+  std::shared_ptr<const PackedBase> packed_form(FirstPass pass, const BaseRows& rows,
+                                                const Choice& choice) {
+    if (whole_ && choice.packed_rows.empty() && prepared().is_adopted(pass))
+      return prepared().kept(pass);
+    return prepared().packed(pass, rows, choice.packed_rows, choice.keep, threads_,
+                             options_.progress, prepare_seconds_);
+  }
+
+  // Adds to `lists` what lies within the limit among the rows of a chunk.
+  void range_of_rows(const BaseRows& rows, std::int64_t begin, double limit, std::int64_t most,
+                     RangeLists& lists) {
+    ScanJob job{queries_, rows, options_.metric, k_, threads_, isa_, found_, false, 0};
+    const Choice choice = choose(rows, begin, job);
+    const FirstPass pass = choice.passes.front();
+    const RowIds ids = part_->part.ids.from(begin);
+    note_pass(pass, static_cast<std::size_t>(queries_.rows() * count_));
+    if (pass == FirstPass::direct) {
+      list_live(job);
+      scan_range_directly(job, subset_, limit, ids, most, lists, stats_, options_.progress);
+      return;
+    }
+    const auto packed = packed_form(pass, rows, choice);
+    scan_range(*packed, job, limit, ids, most, lists, stats_, options_.progress);
+    note_form(*packed, pass);
+    multiply_adds_ += static_cast<double>(queries_.rows()) * static_cast<double>(packed->rows) *
+                      static_cast<double>(rows.cols());
+    bytes_read_ += static_cast<double>(packed->codes.bytes());
+  }
+
+  // Leaves out the passes at the front whose bound lets too much through on a sample of rows and
+  // queries: packing the base for them would be lost. Small bases go without, and what a sample
+  // gets wrong is put right while the scan runs (scan/scan.hpp).
+  void skip_useless(std::vector<FirstPass>& passes, const BaseRows& rows) {
+    // Small beside the work itself: two rungs of it are packed and measured where both are useless.
+    const std::int64_t sample_queries = std::clamp<std::int64_t>(queries_.rows() / 8, 6, 48);
+    const std::int64_t sample_rows = std::clamp<std::int64_t>(rows.rows() / 32, 256, 2048);
+    if (rows.rows() < 8 * sample_rows || queries_.rows() == 0) return;
+    AnyMatrix base;  // sampled when it is needed
+    const AnyMatrixView queries = every_nth(queries_, sample_queries);
+    // As near to the k-th of all rows as a rank in the sample can be.
+    const std::int64_t k = std::clamp<std::int64_t>(
+        k_ * sample_rows / std::max<std::int64_t>(1, allowed_rows_), 1, sample_rows);
+    while (passes.size() > 1) {
+      if (passes.front() == FirstPass::integer) return;
+      const auto known = prepared().known_worth(passes.front(), k_);
+      if (known.value_or(false)) return;
+      if (!known) {
+        const auto start = Clock::now();
+        static const Progress quiet;
+        if (base.rows() == 0) base = rows.sample(sample_rows);
+        const PackedBase packed = PackedBase::certified(base.view(), {}, format_of(passes.front()),
+                                                        prepared().coding_space(), threads_, quiet);
+        ScanJob job{queries, base.view(), options_.metric, k,           threads_,
+                    isa_,    found_,      false,           4 * k + 4096};
+        ExactLists out{Matrix<double>(queries.rows(), k), Matrix<Id>(queries.rows(), k)};
+        std::vector<std::int64_t> all(queries.rows());
+        std::iota(all.begin(), all.end(), 0);
+        ScanStats stats;
+        scan(packed, job, all, out, stats, quiet);
+        const double share = static_cast<double>(stats.survivors - k * queries.rows()) /
+                             static_cast<double>(queries.rows() * base.rows());
+        const bool worth = share <= detail::survivors_worth(format_of(passes.front()), base.cols());
+        prepared().note_worth(passes.front(), k_, worth);
+        prepare_seconds_ += seconds_since(start);
+        if (worth) return;
+      }
+      passes.erase(passes.begin());
+    }
+  }
+
+  // `count` rows of a matrix, or all if it has no more, evenly spaced.
+  static AnyMatrixView every_nth(AnyMatrixView all, std::int64_t count) {
+    if (all.rows() <= count) return all;
+    const std::int64_t step = all.rows() / count;
+    return {all.type(), all.row(0), count, all.cols(), all.stride() * step};
+  }
+
+  // A pass that may not suit the data: a few queries go first, and if most of them are handed
+  // back, so is the rest.
+  std::vector<std::int64_t> try_pass(const PackedBase& packed, const ScanJob& job,
+                                     const std::vector<std::int64_t>& todo, ExactLists& out) {
+    const std::size_t probe = std::min<std::size_t>(todo.size() / 120 * 12, 96);
+    if (probe == 0) return scan(packed, job, todo, out, stats_, options_.progress);
+    const std::size_t step = todo.size() / probe;
+    std::vector<std::int64_t> first, rest;
+    for (std::size_t i = 0; i < todo.size(); ++i)
+      (i % step == step / 2 && first.size() < probe ? first : rest).push_back(todo[i]);
+    static const Progress quiet;
+    std::vector<std::int64_t> again = scan(packed, job, first, out, stats_, quiet);
+    if (2 * again.size() <= first.size())
+      rest = scan(packed, job, rest, out, stats_, options_.progress);
+    again.insert(again.end(), rest.begin(), rest.end());
+    std::sort(again.begin(), again.end());
+    return again;
+  }
+
+  // A zero query is as near to every row: the first k rows, by definition of the distances.
+  void answer_zero_queries(std::vector<std::int64_t>& todo, const AllowedRows& allowed,
+                           ExactLists& out) {
+    const auto is_zero = [&](std::int64_t q) {
+      return visit(queries_, [&](auto view) {
+        const auto* x = view.row(q);
+        for (std::int64_t i = 0; i < view.cols(); ++i)
+          if (to_float(x[i]) != 0) return false;
+        return true;
+      });
+    };
+    std::erase_if(todo, [&](std::int64_t q) {
+      if (!is_zero(q)) return false;
+      std::int64_t next = 0;
+      for (std::int64_t j = 0; j < out.keys.cols(); ++j) {
+        while (subset_.empty() && !allowed(next)) ++next;
+        out.keys.row(q)[j] = options_.metric == Metric::ip ? 0.0 : 1.0;
+        out.ids.row(q)[j] = subset_.empty() ? next++ : std::int64_t{subset_[j]};
+      }
+      return true;
+    });
+  }
+
+  void merge(ExactLists& all, const ExactLists& part) const {
+    const std::int64_t have = all.keys.cols(), more = part.keys.cols();
+    const std::int64_t width = std::min(k_, have + more);
+    ExactLists merged{Matrix<double>(queries_.rows(), width), Matrix<Id>(queries_.rows(), width)};
+    for (std::int64_t q = 0; q < queries_.rows(); ++q) {
+      std::int64_t a = 0, b = 0;
+      for (std::int64_t j = 0; j < width; ++j) {
+        const bool from_all =
+            b == more || (a < have && std::pair(all.keys.row(q)[a], all.ids.row(q)[a]) <=
+                                          std::pair(part.keys.row(q)[b], part.ids.row(q)[b]));
+        const ExactLists& source = from_all ? all : part;
+        const std::int64_t at = from_all ? a++ : b++;
+        merged.keys.row(q)[j] = source.keys.row(q)[at];
+        merged.ids.row(q)[j] = source.ids.row(q)[at];
+      }
+    }
+    all = std::move(merged);
+  }
+
+  Neighbors pad(const ExactLists& all) const {
+    Neighbors out{Matrix<Id>(queries_.rows(), k_asked_), Matrix<float>(queries_.rows(), k_asked_)};
+    for (std::int64_t q = 0; q < queries_.rows(); ++q)
+      for (std::int64_t j = 0; j < k_asked_; ++j) {
+        const bool has = j < all.keys.cols() && all.ids.row(q)[j] != no_id;
+        out.ids.row(q)[j] = has ? all.ids.row(q)[j] : no_id;
+        out.distances.row(q)[j] =
+            has ? static_cast<float>(distance_of_key(options_.metric, all.keys.row(q)[j]))
+                : no_distance(options_.metric);
+      }
+    return out;
+  }
+
+  // pairs: queries times rows.
+  void note_pass(FirstPass pass, std::size_t pairs) { done_by_[static_cast<int>(pass)] += pairs; }
+  void note_form(const PackedBase& packed, FirstPass pass) {
+    const std::int64_t bytes =
+        (prepared().is_adopted(pass) ? 0 : packed.bytes()) + prepared().kept_bytes(&packed);
+    packed_bytes_ = std::max(packed_bytes_, bytes);
+    centred_ |= !packed.space.mean.empty();
+  }
+
+  void fill(KnnReport& r, double seconds) const {
+    const double per_query = std::max<double>(1, static_cast<double>(queries_.rows()));
+    r = {};
+    r.rows = rows_, r.allowed_rows = allowed_rows_, r.dim = queries_.cols();
+    r.queries = queries_.rows(), r.k = k_asked_, r.metric = options_.metric;
+    r.isa = name_of(isa_), r.threads = threads_;
+    r.first_pass = name_of(static_cast<FirstPass>(
+        std::max_element(std::begin(done_by_), std::end(done_by_)) - std::begin(done_by_)));
+    r.centred = centred_;
+    r.prepare_seconds = prepare_seconds_, r.seconds = seconds - prepare_seconds_;
+    r.scan_seconds = stats_.scan_seconds, r.rescore_seconds = stats_.rescore_seconds;
+    r.hits_per_query = static_cast<double>(stats_.hits) / per_query;
+    r.survivors_per_query = static_cast<double>(stats_.survivors) / per_query;
+    r.fallback_queries = fallback_queries_;
+    r.certified_queries = queries_.rows();
+    r.memory_bytes =
+        packed_bytes_ + stats_.buffer_bytes + queries_.rows() * (k_ * 16 + k_asked_ * 12);
+    r.chunks = chunks_;
+    r.multiply_adds = multiply_adds_;
+    r.bytes_read = bytes_read_;
+  }
+
+  AnyMatrixView queries_;
+  const KnnOptions& options_;
+  bool once_;
+  std::int64_t k_, k_asked_;
+  Isa isa_;
+  int threads_;
+  DataSurvey found_;
+  std::vector<Part> parts_;  // that have a row allowed
+  std::int64_t rows_ = 0, allowed_rows_ = 0;
+
+  // The chunk at hand.
+  const Part* part_ = nullptr;
+  bool whole_ = true;                  // whether it is all of its part
+  std::int64_t count_ = 0;             // rows allowed
+  std::vector<std::uint32_t> subset_;  // these, where that takes a list; empty: see job.allowed
+  std::vector<double> bars_;           // the k-th key of each query so far; empty: not k yet
+
+  bool centred_ = false;
+  ScanStats stats_;
+  double prepare_seconds_ = 0, multiply_adds_ = 0, bytes_read_ = 0;
+  std::int64_t packed_bytes_ = 0, fallback_queries_ = 0, chunks_ = 0;
+  std::size_t done_by_[first_pass_count] = {};
+};
+
+// The largest key within a radius.
+double limit_of(Metric metric, double radius) {
+  return metric == Metric::ip ? 0.0 - radius : radius;
+}
+
+// What plans take for k where there is none.
+constexpr std::int64_t usual_k = 10;
+
+}  // namespace
+
+void check_k(std::int64_t k) {
+  if (k < 1) throw InvalidArgument("k must be at least 1, but is {}", k);
+  if (k > max_k) throw InvalidArgument("k must be at most {}, but is {}", max_k, k);
+}
+
+void check_radius(double radius) {
+  if (!std::isfinite(radius))
+    throw InvalidArgument("radius must be a finite number, but is {}", radius);
+}
+
+Neighbors search_parts(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
+                       const KnnOptions& options, bool once, KnnReport* report) {
+  return Search(parts, queries, k, options, once).run(report);
+}
+
+RangeNeighbors range_search_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
+                                  double radius, const KnnOptions& options, bool once,
+                                  KnnReport* report) {
+  return Search(parts, queries, usual_k, options, once)
+      .run_range(limit_of(options.metric, radius), report);
+}
+
+std::optional<FirstPass> prepare(PreparedRows& rows, int threads, const Progress& progress) {
+  const std::int64_t n = rows.base.rows();
+  if (n < least_packed_rows) return {};
+  const AnyMatrix queries = rows.base.sample(std::min<std::int64_t>(n, 384));
+  const KnnOptions options{.metric = rows.metric, .threads = threads, .progress = progress};
+  const SearchPart part{.rows = &rows};
+  return Search({&part, 1}, queries.view(), usual_k, options, false).prepare();
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,73 @@
+// knear/knn/prepared_rows.hpp -- rows and the packed forms made of them so far.
+//
+// What a search needs again next time: the forms, the space in which they are coded, and what
+// earlier searches learned about which first pass suits. An index has one of these a segment;
+// ExactSearcher has one.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include "knear/knn/knn.hpp"
+#include "knear/scan/packed_base.hpp"
+
+namespace knear::detail {
+
+inline constexpr int first_pass_count = 6;
+inline constexpr std::int64_t max_k = (std::int64_t{1} << 31) - 1;
+
+Format format_of(FirstPass pass);
+
+class PreparedRows {
+ public:
+  // `found` is what survey() said of these rows, or of more.
+  PreparedRows(const BaseRows& base_rows, Metric of, const DataSurvey& what)
+      : base(base_rows), metric(of), found(what) {}
+
+  const BaseRows base;
+  const Metric metric;
+  const DataSurvey found;
+
+  // The packed form for a pass, made on first use and kept. With `rows` a part of the base, made
+  // and not kept. Adds to prepare_seconds what it took.
+  std::shared_ptr<const PackedBase> packed(FirstPass pass, const BaseRows& rows,
+                                           std::span<const std::uint32_t> subset, bool keep,
+                                           int threads, const Progress& progress,
+                                           double& prepare_seconds);
+  // Takes a form made elsewhere, which then belongs to the base: it is not let go of, and its bytes
+  // are not those of a search.
+  void adopt(FirstPass pass, std::shared_ptr<const PackedBase> form);
+  std::shared_ptr<const PackedBase> kept(FirstPass pass);
+  bool is_kept(FirstPass pass) { return kept(pass) != nullptr; }
+  bool is_adopted(FirstPass pass);
+
+  CodingSpace coding_space();
+
+  // What earlier searches saw on a sample: whether a pass is worth its while for the k nearest. A
+  // pass worth it for some k is for every smaller one, and the other way round.
+  std::optional<bool> known_worth(FirstPass pass, std::int64_t k);
+  void note_worth(FirstPass pass, std::int64_t k, bool worth);
+
+  // Lets go of the forms kept but this one and those adopted; searches that use them hold them
+  // until they end.
+  void release_all_but(FirstPass pass);
+  // Bytes of the forms kept, `except` and those adopted left out.
+  std::int64_t kept_bytes(const PackedBase* except);
+  // Of all forms.
+  std::int64_t bytes();
+
+ private:
+  const CodingSpace& space_chosen();
+
+  struct Worth {
+    std::int64_t up_to = 0, not_from = max_k + 1;
+  };
+  std::mutex mutex_;
+  std::shared_ptr<const PackedBase> forms_[first_pass_count];
+  bool adopted_[first_pass_count] = {};
+  Worth worths_[first_pass_count];
+  std::optional<CodingSpace> space_;
+};
+
+}  // namespace knear::detail
