@@ -1,22 +1,30 @@
-// knear/index/flat.hpp -- exact nearest neighbours over vectors kept as they came.
+// knear/index/flat.hpp -- exact nearest neighbours over vectors that are added, changed and kept.
 //
 //   FlatIndex index(128, Metric::l2);
-//   index.add(base);                               // [n x 128]
+//   index.add(base);                               // [n x 128], ids 0 ... n - 1
 //   Neighbors near = index.search(queries, 10);    // [q x 10], nearest first
+//   index.remove(std::vector<Id>{17, 4});          // no other id changes
 //
-// The answers are those of knn() (knn/knn.hpp), to the bit. Memory: the vectors in the element type
-// of the first add (up to half as much again after several adds), and from the first search on the
-// packed form that ExactSearcher keeps.
+// The answers are those of knn() (knn/knn.hpp) over the rows that are there, ties by id, to the
+// bit, whatever the history of the index.
 //
-// Threads: any call at any time. Searches run side by side; the first one after an add prepares the
-// packed form while the others wait for it; add waits until running searches have ended.
+// Memory. f32, f16 and bf16 vectors: as they came and a packed form of about d bytes a row and 16
+// more; whole numbers of 8 bits of any element type (l2 and ip): the packed form alone, one byte a
+// coordinate (5 % are padding) and 16 bytes a row. Own ids take 8 bytes a row more. Removed rows
+// are given back when they are half of their segment, or by compact(). Adding copies nothing that
+// is there.
+//
+// Threads: any call at any time. Every search sees one state of the index, the one at its begin;
+// calls that change it follow one another and make one new state each, whole or not at all. Neither
+// waits for the other.
 #pragma once
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
+#include <span>
+#include <vector>
 
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
+#include "knear/index/id_filter.hpp"
 #include "knear/knn/knn.hpp"
 
 namespace knear {
@@ -26,31 +34,76 @@ struct SearchOptions {
   int threads = 0;          // 0: all that the process may use
   std::int64_t memory = 0;  // bytes that the search may take beside index and queries; 0: no limit
   FirstPass first_pass = FirstPass::automatic;
-  RowFilter filter = {};  // for size() rows: those that may be found
+  IdFilter filter = {};  // the ids that may be found; by default every one
   Progress progress = {};
+};
+
+// For calls that change an index.
+struct ChangeOptions {
+  int threads = 0;
+  Progress progress = {};
+};
+
+enum class MergeIds : std::uint8_t {
+  keep,    // each row keeps its id; one that both indexes hold is an error
+  shifted  // next_id() is added to each
 };
 
 class FlatIndex {
  public:
   // Throws InvalidArgument unless 1 <= dim <= 65536.
   explicit FlatIndex(std::int64_t dim, Metric metric = Metric::l2);
-  FlatIndex(const FlatIndex&) = delete;
-  FlatIndex& operator=(const FlatIndex&) = delete;
+  ~FlatIndex();
+  FlatIndex(FlatIndex&&) noexcept;
+  FlatIndex& operator=(FlatIndex&&) noexcept;
 
-  std::int64_t dim() const { return dim_; }
-  Metric metric() const { return metric_; }
+  std::int64_t dim() const;
+  Metric metric() const;
+  // Rows that are there.
   std::int64_t size() const;
   // Of the first rows added; f32 before that.
   ElementType element_type() const;
+  // Above every id that was ever given: what the next row gets that comes without one.
+  Id next_id() const;
+  // The number of the present state: of changes made so far.
+  std::int64_t version() const;
+  bool contains(Id id) const;
+  // All ids, ascending.
+  std::vector<Id> ids() const;
+  // Bytes of rows, ids and packed forms.
+  std::int64_t memory_bytes() const;
 
-  // Appends a copy of the rows [n x dim]; the first gets id size(). The first rows decide the
-  // element type; later ones of another type are converted. Throws ShapeMismatch for another number
-  // of columns; InvalidArgument for a NaN or infinity and for a value that the element type of the
-  // index cannot hold exactly, naming the row; MemoryBudgetError. Then nothing is added.
-  void add(AnyMatrixView vectors);
+  // Appends copies of the rows [n x dim]; they get the ids next_id(), next_id() + 1, ... The first
+  // rows decide the element type; later ones of another type are converted. Throws ShapeMismatch
+  // for another number of columns; InvalidArgument for a NaN or infinity and for a value that the
+  // element type of the index cannot hold exactly, naming the row; MemoryBudgetError; Cancelled.
+  // Then nothing is added.
+  void add(AnyMatrixView vectors, const ChangeOptions& options = {});
+  // The same with ids of the caller's, one a row, not negative, none of them twice or held by the
+  // index: InvalidArgument, with its place. The id of a row that was removed may be given again.
+  void add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options = {});
+  // Room for as many rows in all without another allocation. Never shrinks.
+  void reserve(std::int64_t rows);
+
+  // Takes rows out. Throws InvalidArgument for an id that the index does not hold or that is given
+  // twice, with its place; then nothing is removed.
+  void remove(std::span<const Id> ids, const ChangeOptions& options = {});
+  // Row i of the vectors takes the place of the row with ids[i]. Errors as for remove and add.
+  void replace(std::span<const Id> ids, AnyMatrixView vectors, const ChangeOptions& options = {});
+  // Takes over the rows of another index, of which it shares the memory as long as neither has
+  // removed half of it. Throws ShapeMismatch or InvalidArgument if dim, metric or element type
+  // differ, or for an id held by both.
+  void merge(const FlatIndex& other, MergeIds ids = MergeIds::keep);
+  // Gives back the memory of removed rows.
+  void compact(const ChangeOptions& options = {});
+
+  // The rows with these ids [ids x dim], in the element type of the index, as they were added
+  // (-0.0 may come back as 0.0). Throws InvalidArgument for an id that the index does not hold.
+  AnyMatrix reconstruct(std::span<const Id> ids) const;
 
   // The k nearest rows of each query [q x dim] of any element type, padded with no_id beyond
-  // size(). Errors as for knn().
+  // size(). Errors as for knn(), and InvalidArgument for an id of a filter's list that the index
+  // does not hold. report->version is that of the state searched.
   Neighbors search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options = {},
                    KnnReport* report = nullptr) const;
 
@@ -58,22 +111,10 @@ class FlatIndex {
   RangeNeighbors range_search(AnyMatrixView queries, double radius,
                               const SearchOptions& options = {}, KnnReport* report = nullptr) const;
 
+  class Impl;
+
  private:
-  AnyMatrixView vectors() const;
-  std::shared_ptr<const ExactSearcher> prepared(const KnnOptions& options) const;
-  KnnOptions knn_options(const SearchOptions& options) const;
-
-  const std::int64_t dim_;
-  const Metric metric_;
-
-  mutable std::shared_mutex vectors_mutex_;  // add alone, searches together
-  AnyMatrix storage_;                        // rows [0, size_) are in use
-  std::int64_t size_ = 0;
-
-  // Taken after vectors_mutex_. A search keeps the searcher that it began with.
-  mutable std::mutex searcher_mutex_;
-  mutable std::shared_ptr<const ExactSearcher> searcher_;  // null: vectors were added since
-  mutable FirstPass searcher_first_pass_ = FirstPass::automatic;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace knear

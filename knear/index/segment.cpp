@@ -1,0 +1,96 @@
+#include "knear/index/segment.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace knear::detail {
+
+Chunk::Chunk(ElementType type, std::int64_t capacity, std::int64_t dim)
+    : bytes_(std::max<std::size_t>(1, checked_size(capacity, dim, size_of(type)))) {
+  void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    throw MemoryBudgetError("no memory for a matrix of {} rows and {} columns", capacity, dim);
+  madvise(memory, bytes_, MADV_HUGEPAGE);  // a wish; failing changes nothing but speed
+  rows = {type, memory, capacity, dim, dim};
+}
+
+Chunk::~Chunk() { munmap(const_cast<void*>(rows.data()), bytes_); }
+
+std::byte* Chunk::row(std::int64_t i) {
+  return static_cast<std::byte*>(const_cast<void*>(rows.row(i)));
+}
+
+std::shared_ptr<SegmentRows> SegmentRows::of_matrix(AnyMatrixView rows,
+                                                    std::shared_ptr<const void> keeper,
+                                                    AlignedArray<std::uint32_t> order,
+                                                    AlignedArray<Id> ids, Id first, Metric metric,
+                                                    const DataSurvey& found) {
+  std::shared_ptr<SegmentRows> out(new SegmentRows);
+  out->keeper_ = std::move(keeper);
+  out->matrix_ = rows;
+  out->order_ = std::move(order);
+  out->ids_ = std::move(ids), out->first_ = first;
+  const BaseRows base = out->order_.size() ? BaseRows(rows, out->order()) : BaseRows(rows);
+  out->prepared_ = std::make_unique<PreparedRows>(base, metric, found);
+  return out;
+}
+
+std::shared_ptr<SegmentRows> SegmentRows::of_panels(std::shared_ptr<const PackedBase> panels,
+                                                    AlignedArray<Id> ids, Id first, Metric metric) {
+  std::shared_ptr<SegmentRows> out(new SegmentRows);
+  out->panels_ = std::move(panels);
+  out->ids_ = std::move(ids), out->first_ = first;
+  out->order_ = AlignedArray<std::uint32_t>(static_cast<std::size_t>(out->panels_->rows));
+  const auto& numbers = out->panels_->ids;
+  for (std::size_t slot = 0; slot < numbers.size(); ++slot)
+    if (numbers[slot] != PackedBase::no_row)
+      out->order_[numbers[slot]] = static_cast<std::uint32_t>(slot);
+  out->prepared_ = std::make_unique<PreparedRows>(BaseRows(*out->panels_, out->order()), metric,
+                                                  out->panels_->range);
+  out->prepared_->adopt(FirstPass::integer, out->panels_);
+  return out;
+}
+
+std::shared_ptr<SegmentRows> SegmentRows::shifted(const std::shared_ptr<const SegmentRows>& from,
+                                                  Id by) {
+  AlignedArray<Id> ids(from->ids_.size());
+  std::transform(from->ids_.data(), from->ids_.data() + ids.size(), ids.begin(),
+                 [by](Id id) { return id + by; });
+  if (from->is_panels())
+    return of_panels(from->panels_, std::move(ids), from->first_ + by, from->prepared_->metric);
+  auto out = of_matrix(
+      from->matrix_, from->keeper_,
+      AlignedArray<std::uint32_t>::borrowed(from->order_.data(), from->order_.size(), from),
+      std::move(ids), from->first_ + by, from->prepared_->metric, from->found());
+  for (int i = 0; i < first_pass_count; ++i)
+    if (const auto pass = static_cast<FirstPass>(i); from->prepared_->is_adopted(pass))
+      out->prepared_->adopt(pass, from->prepared_->kept(pass));
+  return out;
+}
+
+std::int64_t SegmentRows::find(Id id) const {
+  if (!has_own_ids()) return id >= first_ && id - first_ < rows() ? id - first_ : -1;
+  const Id* end = ids_.data() + ids_.size();
+  const Id* at = std::lower_bound(ids_.data(), end, id);
+  return at != end && *at == id ? at - ids_.data() : -1;
+}
+
+std::int64_t SegmentRows::bytes() const {
+  return static_cast<std::int64_t>(order_.bytes() + ids_.bytes()) +
+         (is_panels() ? 0 : matrix_.bytes()) + prepared_->bytes();
+}
+
+bool keeps_as_panels(Metric metric, const DataSurvey& found) {
+  return metric != Metric::cosine && found.integer && (found.low >= 0 || found.high <= 127);
+}
+
+DataSurvey united(const DataSurvey& a, const DataSurvey& b) {
+  DataSurvey out;
+  out.integer = a.integer && b.integer;
+  out.low = std::min(a.low, b.low), out.high = std::max(a.high, b.high);
+  return out;
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,103 @@
+// knear/index/segment.hpp -- the pieces of which a flat index is made.
+//
+// A segment is a stretch of rows with their ids, prepared for searching once and never changed;
+// what may change from one state of the index to the next is which of its rows are live. States
+// share segments, so a search goes on with those it began with while the index moves on.
+//
+// Rows are kept in one of two ways:
+//   a matrix   part of a chunk of storage, as they came, in the element type of the index;
+//              beside it a packed form (from 256 rows on), a quarter of f32 vectors
+//   panels     whole numbers of 8 bits (l2 and ip): the packed form alone, one byte a coordinate,
+//              from which a row can be read back
+#pragma once
+#include <memory>
+#include <span>
+
+#include "knear/core/row_set.hpp"
+#include "knear/knn/part_search.hpp"
+
+namespace knear::detail {
+
+// Storage for rows of a matrix. Rows are written once, beyond those in use; what has not been
+// written takes no memory yet.
+class Chunk {
+ public:
+  // Throws MemoryBudgetError where the system has no such memory.
+  Chunk(ElementType type, std::int64_t capacity, std::int64_t dim);
+  ~Chunk();
+  Chunk(const Chunk&) = delete;
+  Chunk& operator=(const Chunk&) = delete;
+
+  AnyMatrixView rows;     // [capacity x dim]
+  std::int64_t used = 0;  // changed by the writer of the index that owns it
+  std::byte* row(std::int64_t i);
+
+ private:
+  std::size_t bytes_;
+};
+
+// The rows of a segment, in the order of their ids.
+class SegmentRows {
+ public:
+  // Of rows begin, ..., end - 1 of the matrix that `keeper` keeps alive. order: the rows that
+  // count, by ascending id; empty: all of them. ids: one for each of these, ascending; empty:
+  // first, first + 1, ...
+  static std::shared_ptr<SegmentRows> of_matrix(AnyMatrixView rows,
+                                                std::shared_ptr<const void> keeper,
+                                                AlignedArray<std::uint32_t> order,
+                                                AlignedArray<Id> ids, Id first, Metric metric,
+                                                const DataSurvey& found);
+  // Of integer panels, whose row numbers are those of `ids`.
+  static std::shared_ptr<SegmentRows> of_panels(std::shared_ptr<const PackedBase> panels,
+                                                AlignedArray<Id> ids, Id first, Metric metric);
+
+  // The same rows, each id raised.
+  static std::shared_ptr<SegmentRows> shifted(const std::shared_ptr<const SegmentRows>& from,
+                                              Id by);
+
+  std::int64_t rows() const { return prepared_->base.rows(); }
+  const BaseRows& base() const { return prepared_->base; }
+  const DataSurvey& found() const { return prepared_->found; }
+  PreparedRows& prepared() const { return *prepared_; }  // has its own lock
+  RowIds ids() const { return {first_, ids_.size() ? ids_.data() : nullptr}; }
+  bool has_own_ids() const { return ids_.size() > 0; }
+  Id first_id() const { return ids()(0); }
+  Id last_id() const { return ids()(rows() - 1); }
+  // The number of the row with an id, or -1.
+  std::int64_t find(Id id) const;
+
+  bool is_panels() const { return panels_ != nullptr; }
+  // Of a matrix: all rows that it takes up, those that do not count too.
+  const AnyMatrixView& matrix() const { return matrix_; }
+  std::span<const std::uint32_t> order() const { return {order_.data(), order_.size()}; }
+  const std::shared_ptr<const void>& keeper() const { return keeper_; }
+  // Rows for which memory is taken.
+  std::int64_t rows_kept() const { return is_panels() ? rows() : matrix_.rows(); }
+
+  // Bytes of rows, ids, order and all packed forms.
+  std::int64_t bytes() const;
+
+ private:
+  SegmentRows() = default;
+
+  std::shared_ptr<const void> keeper_;
+  AnyMatrixView matrix_;
+  std::shared_ptr<const PackedBase> panels_;
+  AlignedArray<std::uint32_t> order_;  // matrix: of the rows, by id; panels: their slots
+  AlignedArray<Id> ids_;               // [rows]; empty: first_, first_ + 1, ...
+  Id first_ = 0;
+  std::unique_ptr<PreparedRows> prepared_;
+};
+
+struct Segment {
+  std::shared_ptr<const SegmentRows> rows;
+  RowSet live;
+
+  std::int64_t size() const { return live.count(); }
+};
+
+// Whether rows may be kept as panels alone.
+bool keeps_as_panels(Metric metric, const DataSurvey& found);
+DataSurvey united(const DataSurvey& a, const DataSurvey& b);
+
+}  // namespace knear::detail

@@ -1,0 +1,442 @@
+// tests/index/flat_changes_test.cpp -- FlatIndex against a plain map from id to vector, through
+// long random histories of adds, removals, replacements and merges.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "knear/core/random.hpp"
+#include "knear/distance/reference.hpp"
+#include "knear/index/flat.hpp"
+
+namespace knear {
+namespace {
+
+using Row = std::vector<float>;
+
+// What vectors hold: `whole` ones are kept as panels, others as a matrix.
+enum class Content { real, whole, few_values, mixed };
+
+class Model {
+ public:
+  Model(std::int64_t dim, Metric metric) : dim_(dim), metric_(metric) {}
+
+  std::map<Id, Row> rows;
+
+  // The live rows that `allowed` lets through, as a matrix in the order of their ids.
+  template <class Allowed>
+  std::pair<Matrix<float>, std::vector<Id>> matrix(Allowed allowed) const {
+    std::vector<Id> ids;
+    for (const auto& [id, row] : rows)
+      if (allowed(id)) ids.push_back(id);
+    Matrix<float> out(std::ssize(ids), dim_);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      std::copy_n(rows.at(ids[i]).data(), dim_, out.row(static_cast<std::int64_t>(i)));
+    return {std::move(out), ids};
+  }
+
+  template <class Allowed>
+  Neighbors search(MatrixView<float> queries, std::int64_t k, Allowed allowed) const {
+    const auto [base, ids] = matrix(allowed);
+    Neighbors out = reference_knn(queries, base.view(), k, metric_);
+    for (std::int64_t i = 0; i < queries.rows() * k; ++i)
+      if (Id& id = out.ids.data()[i]; id != no_id) id = ids[static_cast<std::size_t>(id)];
+    return out;
+  }
+
+ private:
+  std::int64_t dim_;
+  Metric metric_;
+};
+
+class History {
+ public:
+  History(std::uint64_t seed, std::int64_t dim, Metric metric, Content content, ElementType type)
+      : random_(seed),
+        dim_(dim),
+        content_(content),
+        type_(type),
+        model_(dim, metric),
+        index_(dim, metric) {}
+
+  void run(int steps) {
+    for (int step = 0; step < steps; ++step) {
+      const auto op = random_.below(14);
+      if (op < 5 || model_.rows.empty())
+        add();
+      else if (op < 7)
+        remove();
+      else if (op < 9)
+        replace();
+      else if (op == 9)
+        merge();
+      else if (op == 10)
+        index_.compact();
+      else if (op == 11)
+        refused();
+      else
+        check();
+      if (testing::Test::HasFatalFailure()) return;
+      ASSERT_EQ(index_.size(), std::ssize(model_.rows));
+    }
+    check();
+    std::vector<Id> ids;
+    for (const auto& [id, row] : model_.rows) ids.push_back(id);
+    EXPECT_EQ(index_.ids(), ids);
+  }
+
+ private:
+  float value() {
+    const bool whole = content_ == Content::whole || content_ == Content::few_values ||
+                       (content_ == Content::mixed && whole_now_);
+    if (content_ == Content::few_values) return static_cast<float>(random_.below(3));
+    if (type_ == ElementType::i8) return static_cast<float>(random_.below(256)) - 128;
+    if (whole) return static_cast<float>(random_.below(256));
+    return static_cast<float>(random_.uniform() - 0.3);
+  }
+  AnyMatrix vectors(std::int64_t n) {
+    whole_now_ = random_.below(2) == 0;
+    AnyMatrix out(type_, n, dim_);
+    for (std::int64_t i = 0; i < n; ++i)
+      for (std::int64_t j = 0; j < dim_; ++j) {
+        const float x = value();
+        switch (type_) {
+          case ElementType::f16:
+            static_cast<f16*>(out.row(i))[j] = to_f16(x);
+            break;
+          case ElementType::bf16:
+            static_cast<bf16*>(out.row(i))[j] = to_bf16(x);
+            break;
+          case ElementType::u8:
+            static_cast<std::uint8_t*>(out.row(i))[j] = static_cast<std::uint8_t>(x);
+            break;
+          case ElementType::i8:
+            static_cast<std::int8_t*>(out.row(i))[j] = static_cast<std::int8_t>(x);
+            break;
+          case ElementType::f32:
+            static_cast<float*>(out.row(i))[j] = x;
+        }
+      }
+    return out;
+  }
+  Row row_of(const AnyMatrix& from, std::int64_t i) {
+    return visit(from.view(), [&](auto view) {
+      Row out;
+      for (std::int64_t j = 0; j < dim_; ++j) out.push_back(to_float(view.row(i)[j]));
+      return out;
+    });
+  }
+  std::int64_t some() {
+    const auto kind = random_.below(10);
+    if (kind < 5) return 1 + static_cast<std::int64_t>(random_.below(8));
+    if (kind < 9) return 1 + static_cast<std::int64_t>(random_.below(200));
+    return 250 + static_cast<std::int64_t>(random_.below(700));
+  }
+  std::vector<Id> some_held(std::int64_t n) {
+    std::vector<Id> all, out;
+    for (const auto& [id, row] : model_.rows) all.push_back(id);
+    for (; n > 0 && !all.empty(); --n) {
+      const std::size_t i = random_.below(all.size());
+      out.push_back(all[i]);
+      all[i] = all.back(), all.pop_back();
+    }
+    return out;
+  }
+
+  void add() {
+    const std::int64_t n = some();
+    const AnyMatrix x = vectors(n);
+    std::vector<Id> ids;
+    if (random_.below(3) == 0) {  // own ids, in any order, below and above what is there
+      std::map<Id, int> seen;
+      const auto range = static_cast<std::uint64_t>(4 * (n + std::ssize(model_.rows)) + 10);
+      const Id far = random_.below(8) == 0 ? Id{1} << 40 : 0;
+      while (std::ssize(ids) < n) {
+        const Id id = far + static_cast<Id>(random_.below(range));
+        if (!model_.rows.contains(id) && !seen[id]++) ids.push_back(id);
+      }
+      index_.add(x, ids, {.threads = 2});
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) ids.push_back(next_ + i);
+      EXPECT_EQ(index_.next_id(), next_);
+      index_.add(x);
+    }
+    for (std::int64_t i = 0; i < n; ++i) {
+      model_.rows[ids[static_cast<std::size_t>(i)]] = row_of(x, i);
+      next_ = std::max(next_, ids[static_cast<std::size_t>(i)] + 1);
+    }
+  }
+  void remove() {
+    // Now and then most of it, so that segments are rewritten.
+    const auto ids = some_held(random_.below(6) == 0 ? std::ssize(model_.rows) * 3 / 4 : some());
+    index_.remove(ids);
+    for (const Id id : ids) model_.rows.erase(id);
+    EXPECT_EQ(index_.next_id(), next_);  // no id comes again by itself
+  }
+  void replace() {
+    const auto ids = some_held(some());
+    const AnyMatrix x = vectors(std::ssize(ids));
+    index_.replace(ids, x);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      model_.rows[ids[i]] = row_of(x, static_cast<std::int64_t>(i));
+  }
+  void merge() {
+    FlatIndex other(dim_, index_.metric());
+    const std::int64_t n = some();
+    const AnyMatrix x = vectors(n);
+    const bool keep = random_.below(2) == 0;
+    std::vector<Id> ids;
+    for (std::int64_t i = 0; i < n; ++i) ids.push_back((keep ? next_ : 0) + 3 * i + 1);
+    other.add(x, ids);
+    if (n > 2) other.remove(std::vector<Id>{ids[1]});
+    index_.merge(other, keep ? MergeIds::keep : MergeIds::shifted);
+    for (std::int64_t i = 0; i < n; ++i)
+      if (n <= 2 || i != 1)
+        model_.rows[ids[static_cast<std::size_t>(i)] + (keep ? 0 : next_)] = row_of(x, i);
+    next_ = keep ? ids.back() + 1 : next_ + ids.back() + 1;
+    if (n > 2) return;
+  }
+  void refused() {  // and then as it was
+    const std::int64_t before = index_.version();
+    const Id held = model_.rows.begin()->first;
+    const AnyMatrix one = vectors(1), two = vectors(2);
+    EXPECT_THROW(index_.add(one, std::vector<Id>{held}), InvalidArgument);
+    EXPECT_THROW(index_.add(two, std::vector<Id>{next_, next_}), InvalidArgument);
+    EXPECT_THROW(index_.add(two, std::vector<Id>{next_}), ShapeMismatch);
+    EXPECT_THROW(index_.add(one, std::vector<Id>{-3}), InvalidArgument);
+    EXPECT_THROW(index_.remove(std::vector<Id>{held, next_}), InvalidArgument);
+    EXPECT_THROW(index_.remove(std::vector<Id>{held, held}), InvalidArgument);
+    EXPECT_THROW(index_.replace(std::vector<Id>{held, next_}, two), InvalidArgument);
+    EXPECT_THROW(index_.reconstruct(std::vector<Id>{held, next_}), InvalidArgument);
+    EXPECT_THROW(index_.search(one, 1, {.filter = IdFilter::of_ids(std::vector<Id>{next_})}),
+                 InvalidArgument);
+    EXPECT_THROW(index_.merge(index_), InvalidArgument);
+    EXPECT_EQ(index_.version(), before);
+  }
+
+  void check() {
+    const auto n = std::ssize(model_.rows);
+    const std::int64_t k = std::vector<std::int64_t>{1, 5, 40, n + 3}[random_.below(4)];
+    AnyMatrix typed = vectors(5);
+    Matrix<float> queries(5, dim_);
+    for (std::int64_t i = 0; i < 5; ++i) std::copy_n(row_of(typed, i).data(), dim_, queries.row(i));
+    if (random_.below(4) == 0) std::fill_n(queries.row(2), dim_, 0.0f);
+    if (random_.below(3) == 0) queries.row(4)[0] += 0.25f;  // not whole
+    SearchOptions options{.threads = 1 + static_cast<int>(random_.below(2))};
+    if (random_.below(4) == 0) options.memory = 64 << 20;
+    constexpr FirstPass passes[] = {FirstPass::automatic, FirstPass::automatic, FirstPass::int8,
+                                    FirstPass::int16,     FirstPass::fp32,      FirstPass::direct};
+    options.first_pass = passes[random_.below(std::size(passes))];
+    std::vector<Id> listed;
+    std::vector<std::uint8_t> bits;
+    std::int64_t bit_rows = 0;
+    const auto kind = random_.below(3);
+    if (kind == 1) {
+      listed =
+          some_held(static_cast<std::int64_t>(random_.below(static_cast<std::uint64_t>(n) + 1)));
+      options.filter = IdFilter::of_ids(listed);
+      std::sort(listed.begin(), listed.end());
+    } else if (kind == 2) {
+      bit_rows = static_cast<std::int64_t>(
+          random_.below(static_cast<std::uint64_t>(std::min<Id>(next_, 100000)) + 1));
+      bits.resize(static_cast<std::size_t>((bit_rows + 7) / 8));
+      for (auto& byte : bits) byte = static_cast<std::uint8_t>(random_.below(256));
+      options.filter = IdFilter::of_bits(bits, bit_rows);
+    }
+    const auto allowed = [&](Id id) {
+      if (kind == 1) return std::binary_search(listed.begin(), listed.end(), id);
+      if (kind == 2) return id < bit_rows && (bits[static_cast<std::size_t>(id / 8)] >> id % 8 & 1);
+      return true;
+    };
+    KnnReport report;
+    const Neighbors got = index_.search(queries.view(), k, options, &report);
+    const Neighbors want = model_.search(queries.view(), k, allowed);
+    EXPECT_EQ(report.rows, n);
+    EXPECT_EQ(report.version, index_.version());
+    for (std::int64_t i = 0; i < 5 * k; ++i) {
+      ASSERT_EQ(got.ids.data()[i], want.ids.data()[i]) << "place " << i << " of " << k;
+      ASSERT_EQ(got.distances.data()[i], want.distances.data()[i]) << "place " << i;
+    }
+    // All within the distance of some neighbour, ties included.
+    const double radius = want.distances.row(1)[std::min<std::int64_t>(k - 1, 4)];
+    if (std::isfinite(radius)) {
+      const RangeNeighbors near = index_.range_search(queries.view(), radius, options);
+      const auto [base, ids] = model_.matrix(allowed);
+      const Neighbors all = reference_knn(queries.view(), base.view(),
+                                          std::max<std::int64_t>(1, base.rows()), index_.metric());
+      for (std::int64_t q = 0; q < 5; ++q) {
+        const auto begin = near.begin[static_cast<std::size_t>(q)];
+        const auto count = near.begin[static_cast<std::size_t>(q) + 1] - begin;
+        for (std::int64_t j = 0; j < count; ++j)
+          ASSERT_EQ(near.ids[static_cast<std::size_t>(begin + j)],
+                    ids[static_cast<std::size_t>(all.ids.row(q)[j])]);
+        if (count < base.rows()) {
+          const double next = reference_distance(index_.metric(), queries.row(q),
+                                                 base.row(all.ids.row(q)[count]), dim_);
+          EXPECT_TRUE(index_.metric() == Metric::ip ? next < radius : next > radius);
+        }
+      }
+    }
+    const auto ids = some_held(3);
+    const AnyMatrix rows = index_.reconstruct(ids);
+    EXPECT_EQ(rows.type(), index_.element_type());
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      EXPECT_EQ(row_of(rows, static_cast<std::int64_t>(i)), model_.rows.at(ids[i]));
+    EXPECT_FALSE(index_.contains(next_));
+  }
+
+  Random random_;
+  std::int64_t dim_;
+  Content content_;
+  ElementType type_;
+  bool whole_now_ = false;
+  Id next_ = 0;
+  Model model_;
+  FlatIndex index_;
+};
+
+class FlatChanges : public testing::TestWithParam<Metric> {};
+
+TEST_P(FlatChanges, RandomHistoriesEqualAMap) {
+  std::uint64_t seed = 0;
+  for (Content content : {Content::real, Content::whole, Content::few_values, Content::mixed})
+    for (ElementType type : {ElementType::f32, ElementType::u8, ElementType::i8, ElementType::f16,
+                             ElementType::bf16}) {
+      if (size_of(type) == 1 && (content == Content::real || content == Content::mixed)) continue;
+      for (std::int64_t dim : {1, 7, 33}) {
+        SCOPED_TRACE(testing::Message() << "content " << static_cast<int>(content) << " type "
+                                        << name_of(type) << " dim " << dim << " seed " << ++seed);
+        History(seed, dim, GetParam(), content, type).run(60);
+        if (HasFatalFailure()) return;
+      }
+    }
+}
+
+// Longer ones for KNEAR_FUZZ_SECONDS, from KNEAR_FUZZ_SEED on.
+TEST(FlatHistories, AsLongAsAsked) {
+  const char *seconds = std::getenv("KNEAR_FUZZ_SECONDS"), *first = std::getenv("KNEAR_FUZZ_SEED");
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::seconds(seconds ? std::atoi(seconds) : 1);
+  std::uint64_t seed = first ? std::strtoull(first, nullptr, 10) : 1000, histories = 0;
+  for (; std::chrono::steady_clock::now() < end && !HasFatalFailure(); ++seed, ++histories) {
+    Random random(seed);
+    const Content content = static_cast<Content>(random.below(4));
+    const ElementType type = content == Content::real || content == Content::mixed
+                                 ? static_cast<ElementType>(random.below(3))
+                                 : static_cast<ElementType>(random.below(5));
+    SCOPED_TRACE(testing::Message() << "KNEAR_FUZZ_SEED=" << seed);
+    History(seed, 1 + static_cast<std::int64_t>(random.below(40)),
+            static_cast<Metric>(random.below(3)), content, type)
+        .run(150);
+  }
+  RecordProperty("histories", std::to_string(histories));
+  std::printf("%llu histories\n", static_cast<unsigned long long>(histories));
+}
+
+INSTANTIATE_TEST_SUITE_P(Metrics, FlatChanges,
+                         testing::Values(Metric::l2, Metric::ip, Metric::cosine));
+
+// A bound that is useless on this data leads to measuring every row, which once forgot what had
+// been removed.
+TEST(FlatRemoved, StayAwayWhereNoBoundHelps) {
+  Random random(1);
+  Matrix<float> x(6000, 24), queries(40, 24);
+  for (std::int64_t i = 0; i < 6000 * 24; ++i)
+    x.data()[i] = static_cast<float>(1e-3 * random.uniform() + (i / 24 % 4 < 2 ? 100.0 : -100.0));
+  for (std::int64_t i = 0; i < 40 * 24; ++i) queries.data()[i] = x.data()[i];
+  FlatIndex index(24);
+  index.add(x.view());
+  std::vector<Id> removed;
+  for (Id id = 0; id < 2000; ++id) removed.push_back(id);
+  index.remove(removed);
+  KnnReport report;
+  const Neighbors near = index.search(queries.view(), 10, {}, &report);
+  EXPECT_EQ(report.first_pass, "direct");
+  for (std::int64_t i = 0; i < 400; ++i) EXPECT_GE(near.ids.data()[i], 2000);
+  const RangeNeighbors all = index.range_search(queries.view(), 1, {});
+  for (const Id id : all.ids) ASSERT_GE(id, 2000);
+}
+
+Matrix<float> counted(std::int64_t rows, std::int64_t cols) {
+  Matrix<float> out(rows, cols);
+  for (std::int64_t i = 0; i < rows * cols; ++i)
+    out.data()[i] = static_cast<float>(i * 7919 % 1000) / 999;
+  return out;
+}
+
+TEST(FlatMemory, IsWhatTheHeaderStates) {
+  const std::int64_t n = 40000, d = 96;
+  FlatIndex floats(d);
+  floats.add(counted(n, d).view());
+  EXPECT_LE(floats.memory_bytes(), n * (4 * d + d + 16) * 103 / 100);
+  // Whole numbers of any type: their bytes, 5 % and 16 bytes a row.
+  FlatIndex whole(d);
+  Matrix<float> x(n, d);
+  for (std::int64_t i = 0; i < n * d; ++i) x.data()[i] = static_cast<float>(i * 7919 % 256);
+  whole.add(x.view());
+  EXPECT_LE(whole.memory_bytes(), n * (d * 105 / 100 + 16));
+  EXPECT_EQ(whole.element_type(), ElementType::f32);
+  // In many small adds not much more.
+  FlatIndex slowly(d);
+  for (std::int64_t begin = 0; begin < n; begin += 100)
+    slowly.add(x.view().rows(begin, begin + 100));
+  EXPECT_LE(slowly.memory_bytes(), n * (d * 107 / 100 + 17));
+  // Removed rows are given back.
+  std::vector<Id> most;
+  for (Id id = 0; id < n; ++id)
+    if (id % 10 != 3) most.push_back(id);
+  whole.remove(most), floats.remove(most);
+  EXPECT_LE(whole.memory_bytes(), n / 10 * (d * 110 / 100 + 24));
+  EXPECT_LE(floats.memory_bytes(), n / 10 * (5 * d + 24) * 110 / 100);
+}
+
+TEST(FlatMemory, AddingCopiesNothingThatIsThere) {
+  FlatIndex index(8);
+  index.reserve(100000);
+  const Matrix<float> x = counted(100000, 8);
+  for (std::int64_t begin = 0; begin < 100000; begin += 1000)
+    index.add(x.view().rows(begin, begin + 1000));
+  const auto near = index.search(x.view().rows(500, 510), 1);
+  for (std::int64_t q = 0; q < 10; ++q) EXPECT_LE(near.ids.row(q)[0], 500 + q);
+  EXPECT_EQ(index.reconstruct(std::vector<Id>{99999}).view().as<float>().row(0)[7],
+            x.row(99999)[7]);
+}
+
+TEST(FlatIds, GoToTheEndOf64Bits) {
+  const Id last = std::numeric_limits<Id>::max();
+  FlatIndex index(2);
+  const Matrix<float> x = counted(3, 2);
+  index.add(x.view(), std::vector<Id>{last, 0, last - 1});
+  EXPECT_EQ(index.search(x.view().rows(0, 1), 1).ids.row(0)[0], last);
+  EXPECT_THROW(index.add(x.view()), InvalidArgument);  // no id is left above
+  EXPECT_EQ(index.size(), 3);
+  FlatIndex other(2);
+  other.add(x.view());
+  EXPECT_THROW(index.merge(other, MergeIds::shifted), InvalidArgument);
+  EXPECT_THROW(index.merge(other), InvalidArgument);  // 0 is held by both
+  index.remove(std::vector<Id>{0, last - 1, last});
+  EXPECT_EQ(index.search(x.view(), 2).ids.row(2)[0], no_id);
+}
+
+TEST(FlatMerge, RefusesWhatDiffers) {
+  FlatIndex index(2), other(3), cosine(2, Metric::cosine), bytes(2);
+  index.add(counted(3, 2).view());
+  EXPECT_THROW(index.merge(other), ShapeMismatch);
+  EXPECT_THROW(index.merge(cosine), InvalidArgument);
+  bytes.add(Matrix<std::uint8_t>(1, 2).view(), std::vector<Id>{9});
+  EXPECT_THROW(index.merge(bytes), InvalidArgument);
+  FlatIndex empty(2);
+  empty.merge(index);
+  EXPECT_EQ(empty.size(), 3);
+  empty.merge(empty, MergeIds::shifted);
+  EXPECT_EQ(empty.ids(), (std::vector<Id>{0, 1, 2, 3, 4, 5}));
+}
+
+}  // namespace
+}  // namespace knear
