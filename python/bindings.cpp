@@ -12,8 +12,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,14 +35,22 @@ namespace {
 
 using Array = nb::ndarray<nb::ro, nb::ndim<2>, nb::device::cpu>;
 using Report = std::optional<nb::dict>;
-using Ids =
-    std::optional<nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
+using IdArray = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Ids = std::optional<IdArray>;
 using Bits =
     std::optional<nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
 
 RowFilter filter_of(const Ids& ids, const Bits& bits, std::int64_t rows) {
   if (ids) return RowFilter::of_ids({ids->data(), ids->size()}, rows);
   if (bits) return RowFilter::of_bits({bits->data(), bits->size()}, rows);
+  return {};
+}
+
+std::span<const Id> span_of(const IdArray& ids) { return {ids.data(), ids.size()}; }
+
+IdFilter id_filter_of(const Ids& ids, const Bits& bits, std::int64_t bit_count) {
+  if (ids) return IdFilter::of_ids({ids->data(), ids->size()});
+  if (bits) return IdFilter::of_bits({bits->data(), bits->size()}, bit_count);
   return {};
 }
 
@@ -121,21 +131,27 @@ nb::object result_of(RangeNeighbors near) {
                         array_of(std::move(near.ids)));
 }
 
-// Runs search(progress, report) without the interpreter; returns its arrays: (distances, ids), or
-// (begin, distances, ids) of a range search.
-template <class Search>
-nb::object run(Report& out, Search search) {
+// Runs work(progress) without the interpreter.
+template <class Work>
+void without_interpreter(Work work) {
   Interruptible interruptible;
-  KnnReport report;
-  std::optional<decltype(search(Progress(), &report))> near;
   try {
     const nb::gil_scoped_release released;
-    near = search(interruptible.progress(), &report);
+    work(interruptible.progress());
   } catch (const Cancelled&) {
     if (interruptible.stopped()) throw nb::python_error();  // takes the exception that waits
     throw;
   }
   if (interruptible.stopped()) throw nb::python_error();  // stopped too late to matter
+}
+
+// Runs search(progress, report) without the interpreter; returns its arrays: (distances, ids), or
+// (begin, distances, ids) of a range search.
+template <class Search>
+nb::object run(Report& out, Search search) {
+  KnnReport report;
+  std::optional<decltype(search(Progress(), &report))> near;
+  without_interpreter([&](Progress progress) { near = search(std::move(progress), &report); });
   if (out) {
     nb::dict& d = *out;
     d.clear();
@@ -160,6 +176,7 @@ nb::object run(Report& out, Search search) {
     d["memory_bytes"] = report.memory_bytes;
     d["multiply_adds"] = report.multiply_adds;
     d["bytes_read"] = report.bytes_read;
+    d["version"] = report.version;
   }
   return result_of(std::move(*near));
 }
@@ -253,22 +270,81 @@ NB_MODULE(_core, m) {
           nb::arg("dim"), nb::arg("metric"))
       .def(
           "add",
-          [](FlatIndex& self, const Array& vectors, const std::string& type) {
+          [](FlatIndex& self, const Array& vectors, const std::string& type, const Ids& ids,
+             std::int64_t threads) {
             const AnyMatrixView view = view_of(vectors, type);
-            const nb::gil_scoped_release released;
-            self.add(view);
+            without_interpreter([&](Progress progress) {
+              const ChangeOptions options{.threads = narrow(threads),
+                                          .progress = std::move(progress)};
+              ids ? self.add(view, span_of(*ids), options) : self.add(view, options);
+            });
           },
-          nb::arg("vectors").noconvert(), nb::arg("type"))
+          nb::arg("vectors").noconvert(), nb::arg("type"), nb::arg("ids").none(),
+          nb::arg("threads"))
+      .def(
+          "remove",
+          [](FlatIndex& self, const IdArray& ids) {
+            without_interpreter([&](Progress progress) {
+              self.remove(span_of(ids), {.progress = std::move(progress)});
+            });
+          },
+          nb::arg("ids"))
+      .def(
+          "replace",
+          [](FlatIndex& self, const IdArray& ids, const Array& vectors, const std::string& type) {
+            const AnyMatrixView view = view_of(vectors, type);
+            without_interpreter([&](Progress progress) {
+              self.replace(span_of(ids), view, {.progress = std::move(progress)});
+            });
+          },
+          nb::arg("ids"), nb::arg("vectors").noconvert(), nb::arg("type"))
+      .def(
+          "merge",
+          [](FlatIndex& self, const FlatIndex& other, bool keep_ids) {
+            const nb::gil_scoped_release released;
+            self.merge(other, keep_ids ? MergeIds::keep : MergeIds::shifted);
+          },
+          nb::arg("other"), nb::arg("keep_ids"))
+      .def("compact",
+           [](FlatIndex& self) {
+             without_interpreter(
+                 [&](Progress progress) { self.compact({.progress = std::move(progress)}); });
+           })
+      .def("reserve", &FlatIndex::reserve, nb::arg("rows"),
+           nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "reconstruct",
+          [](const FlatIndex& self, const IdArray& ids) {  // rows as bytes, and their type
+            AnyMatrix rows;
+            {
+              const nb::gil_scoped_release released;
+              rows = self.reconstruct(span_of(ids));
+            }
+            std::vector<std::uint8_t> bytes(static_cast<std::size_t>(rows.view().bytes()));
+            if (!bytes.empty()) std::memcpy(bytes.data(), rows.row(0), bytes.size());
+            return nb::make_tuple(array_of(std::move(bytes)), std::string(name_of(rows.type())));
+          },
+          nb::arg("ids"))
+      .def("ids",
+           [](const FlatIndex& self) {
+             std::vector<Id> ids;
+             {
+               const nb::gil_scoped_release released;
+               ids = self.ids();
+             }
+             return array_of(std::move(ids));
+           })
+      .def("contains", &FlatIndex::contains, nb::arg("id"))
       .def(
           "search",
           [](const FlatIndex& self, const Array& queries, const std::string& type, std::int64_t k,
              std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-             const Ids& ids, const Bits& bits, Report report) {
+             const Ids& ids, const Bits& bits, std::int64_t bit_count, Report report) {
             const AnyMatrixView q = view_of(queries, type);
             SearchOptions options{.threads = narrow(threads),
                                   .memory = memory,
                                   .first_pass = parse_first_pass(first_pass),
-                                  .filter = filter_of(ids, bits, self.size())};
+                                  .filter = id_filter_of(ids, bits, bit_count)};
             return run(report, [&](Progress progress, KnnReport* filled) {
               options.progress = std::move(progress);
               return self.search(q, k, options, filled);
@@ -276,17 +352,17 @@ NB_MODULE(_core, m) {
           },
           nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("k"), nb::arg("threads"),
           nb::arg("memory"), nb::arg("first_pass"), nb::arg("filter_ids").none(),
-          nb::arg("filter_bits").none(), nb::arg("report").none())
+          nb::arg("filter_bits").none(), nb::arg("bit_count"), nb::arg("report").none())
       .def(
           "range_search",
           [](const FlatIndex& self, const Array& queries, const std::string& type, double radius,
              std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-             const Ids& ids, const Bits& bits, Report report) {
+             const Ids& ids, const Bits& bits, std::int64_t bit_count, Report report) {
             const AnyMatrixView q = view_of(queries, type);
             SearchOptions options{.threads = narrow(threads),
                                   .memory = memory,
                                   .first_pass = parse_first_pass(first_pass),
-                                  .filter = filter_of(ids, bits, self.size())};
+                                  .filter = id_filter_of(ids, bits, bit_count)};
             return run(report, [&](Progress progress, KnnReport* filled) {
               options.progress = std::move(progress);
               return self.range_search(q, radius, options, filled);
@@ -294,8 +370,12 @@ NB_MODULE(_core, m) {
           },
           nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("radius"),
           nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"),
-          nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("report").none())
+          nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("bit_count"),
+          nb::arg("report").none())
       .def_prop_ro("dim", &FlatIndex::dim)
+      .def_prop_ro("next_id", &FlatIndex::next_id)
+      .def_prop_ro("version", &FlatIndex::version)
+      .def_prop_ro("memory_bytes", &FlatIndex::memory_bytes)
       .def_prop_ro("metric",
                    [](const FlatIndex& self) { return std::string(name_of(self.metric())); })
       .def_prop_ro("size",

@@ -91,7 +91,7 @@ def knn(
         _arrays.integer("threads", threads),
         _arrays.size("memory", memory),
         _arrays.text("first_pass", first_pass),
-        *_arrays.filter_of(filter, len(np.asarray(base))),
+        *_arrays.filter_of(filter, len(np.asarray(base)))[:2],
         _arrays.report(report),
     )
 
@@ -122,13 +122,13 @@ def range_search(
         _arrays.integer("threads", threads),
         _arrays.size("memory", memory),
         _arrays.text("first_pass", first_pass),
-        *_arrays.filter_of(filter, len(np.asarray(base))),
+        *_arrays.filter_of(filter, len(np.asarray(base)))[:2],
         _arrays.report(report),
     )
 
 
 class Index:
-    """Vectors that are added, prepared once and searched often.
+    """Vectors that are added, changed, and searched often.
 
         index = knear.Index("Flat", dim=128, metric="l2")
         index.add(base)                                  # [n x 128], copied
@@ -139,9 +139,13 @@ class Index:
     dim: number of columns of every matrix, from 1 to 65536.
     metric: "l2", "ip" or "cosine".
 
-    Ids count from 0 in the order of adding. Memory: the vectors, and from the first search on about
-    a quarter of the size of float32 vectors and 16 bytes a row. Searches may run in several threads
-    at once; add waits for those that are running.
+    Ids count from 0 in the order of adding, or are given with the vectors. An id belongs to its
+    vector: removing others does not change it, and no other vector gets it unless you say so.
+
+    Memory: the vectors, about a quarter of float32 vectors more, and 16 bytes a row; whole numbers
+    of 8 bits ("l2", "ip") take one byte each whatever their type, 5 % and 16 bytes a row. Any
+    method may be called from any thread at any time: a search sees the index as it was at its
+    begin, and neither waits for the other.
     """
 
     def __init__(self, factory: str, *, dim: int, metric: str = "l2") -> None:
@@ -167,13 +171,77 @@ class Index:
         what = f"{self._factory!r}, dim={self.dim}, metric={self.metric!r}"
         return f"<knear.Index {what}, {len(self)} vectors>"
 
-    def add(self, x: ArrayLike) -> None:
-        """Appends a copy of the rows of `x` [n x dim]; the first gets the id len(self).
+    def __contains__(self, id: int) -> bool:
+        return self._index.contains(_arrays.integer("id", id))
 
-        Raises ShapeMismatch for another number of columns; InvalidArgument for a NaN or infinity
-        and for a value that the element type of the first rows cannot hold. Then nothing is added.
+    @property
+    def next_id(self) -> int:
+        """Above every id that was ever given: what the next vector gets that comes without one."""
+        return self._index.next_id
+
+    @property
+    def version(self) -> int:
+        """The number of changes made so far. A search's report says which it saw."""
+        return self._index.version
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of vectors, ids and packed forms."""
+        return self._index.memory_bytes
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """All ids, ascending."""
+        return self._index.ids()
+
+    def add(self, x: ArrayLike, ids: ArrayLike | None = None, *, threads: int = 0) -> None:
+        """Adds copies of the rows of `x` [n x dim] under `ids` [n], or next_id and those after it.
+
+        Raises ShapeMismatch for another number of columns; InvalidArgument for a NaN or infinity,
+        for a value that the element type of the first rows cannot hold, and for an id that is
+        negative, there already or given twice. Then nothing is added.
         """
-        self._index.add(*_arrays.matrix("x", x))
+        self._index.add(
+            *_arrays.matrix("x", x),
+            None if ids is None else _arrays.ids_of("ids", ids),
+            _arrays.integer("threads", threads),
+        )
+
+    def remove(self, ids: ArrayLike) -> None:
+        """Removes the vectors with these ids. Raises InvalidArgument for one that is not there;
+        then nothing is removed.
+        """
+        self._index.remove(_arrays.ids_of("ids", ids))
+
+    def replace(self, ids: ArrayLike, x: ArrayLike) -> None:
+        """Row i of `x` takes the place of the vector with ids[i]. Errors as for add and remove."""
+        self._index.replace(_arrays.ids_of("ids", ids), *_arrays.matrix("x", x))
+
+    def reconstruct(self, ids: ArrayLike) -> NDArray[Any]:
+        """The vectors with these ids [n x dim], as they were added, in the index's element type."""
+        which = _arrays.ids_of("ids", ids)
+        data, kind = self._index.reconstruct(which)
+        return _arrays.rows_of(data, kind, len(which), self.dim)
+
+    def merge(self, other: "Index", ids: str = "keep") -> None:
+        """Takes over the vectors of `other`, which stays as it is.
+
+        ids: "keep", where an id in both indexes is an error, or "shifted", where next_id is added
+            to each.
+        """
+        if not isinstance(other, Index):
+            raise InvalidArgument(f"other must be a knear.Index, but is {type(other).__name__}")
+        if ids not in ("keep", "shifted"):
+            raise InvalidArgument(f"ids must be 'keep' or 'shifted', but is {ids!r}")
+        self._index.merge(other._index, ids == "keep")
+
+    def reserve(self, rows: int) -> None:
+        """Makes the next allocation large enough for `rows` vectors in all."""
+        self._index.reserve(_arrays.integer("rows", rows))
+
+    def compact(self) -> None:
+        """Gives back the memory of removed vectors, which else waits until they are half."""
+        self._index.compact()
 
     def search(
         self,
@@ -188,8 +256,8 @@ class Index:
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The k nearest vectors of each row of `q` [n x dim]: (distances, ids), both [n x k].
 
-        Options and errors are those of knear.knn. The first search after an add prepares the
-        vectors; the report counts that as "prepare_seconds".
+        Options and errors are those of knear.knn. filter: ids, each of which the index must hold;
+        or one bool for each of the ids 0, 1, ..., where ids beyond the last bool are left out.
         """
         return self._index.search(
             *_arrays.matrix("q", q),
@@ -197,7 +265,7 @@ class Index:
             _arrays.integer("threads", threads),
             _arrays.size("memory", memory),
             _arrays.text("first_pass", first_pass),
-            *_arrays.filter_of(filter, len(self)),
+            *_arrays.filter_of(filter, None),
             _arrays.report(report),
         )
 
@@ -222,6 +290,6 @@ class Index:
             _arrays.integer("threads", threads),
             _arrays.size("memory", memory),
             _arrays.text("first_pass", first_pass),
-            *_arrays.filter_of(filter, len(self)),
+            *_arrays.filter_of(filter, None),
             _arrays.report(report),
         )

@@ -82,28 +82,53 @@ def _as_float32(name: str, array: np.ndarray) -> np.ndarray:
     return out
 
 
-def filter_of(value: Any, rows: int) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """A filter for `rows` rows as (ids, None), (None, bits) or (None, None) for every row."""
+def filter_of(value: Any, rows: int | None) -> tuple[np.ndarray | None, np.ndarray | None, int]:
+    """A filter as (ids, None, 0), (None, bits, their number) or (None, None, 0) for every row.
+
+    With `rows`, bools must be as many.
+    """
     if value is None:
-        return None, None
+        return None, None, 0
     array = np.asarray(value)
     if array.ndim != 1:
         raise InvalidArgument(
             f"filter must have one dimension: ids, or one bool a row; but has {array.ndim}"
         )
     if array.dtype == np.bool_:
-        if array.size != rows:
+        if rows is not None and array.size != rows:
             raise ShapeMismatch(f"filter has {array.size} bools, but there are {rows} rows")
-        return None, np.packbits(array, bitorder="little")
+        return None, np.packbits(array, bitorder="little"), array.size
+    return ids_of("filter", array, "ids (whole numbers) or bools"), None, 0
+
+
+def ids_of(name: str, value: Any, what: str = "whole numbers") -> np.ndarray:
+    """`value` as a list of ids."""
+    array = np.asarray(value)
+    if array.ndim != 1:
+        raise InvalidArgument(f"{name} must have one dimension, but has {array.ndim}")
     if array.size == 0:
-        return np.empty(0, np.int64), None
+        return np.empty(0, np.int64)
     if array.dtype.kind not in "iu":
-        raise InvalidArgument(
-            f"filter must hold ids (whole numbers) or bools, but has type {array.dtype}"
-        )
+        raise InvalidArgument(f"{name} must hold {what}, but has type {array.dtype}")
     if array.dtype == np.uint64 and int(array.max()) >= 2**63:
-        raise InvalidArgument(f"filter holds {array.max()}, which is no id: they have 63 bits")
-    return np.ascontiguousarray(array, np.int64), None
+        raise InvalidArgument(f"{name} holds {array.max()}, which is no id: they have 63 bits")
+    return np.ascontiguousarray(array, np.int64)
+
+
+def rows_of(data: np.ndarray, kind: str, rows: int, dim: int) -> np.ndarray:
+    """Bytes as a matrix of that element type."""
+    if kind == "bf16":
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise InvalidArgument(
+                "vectors of type bf16 need the package ml_dtypes to be an array"
+            ) from None
+        dtype = np.dtype(ml_dtypes.bfloat16)
+    else:
+        names = {kind: name for name, kind in _ELEMENT_TYPES.items()}
+        dtype = np.dtype(names[kind])
+    return data.view(dtype).reshape(rows, dim)
 
 
 def integer(name: str, value: Any) -> int:

@@ -130,7 +130,7 @@ def test_dim(dim):
 @pytest.mark.parametrize(
     ("filter", "message"),
     [
-        ([0, 3], "id 3 in place 1.*rows 0 to 2"),
+        ([0, 3], "id 3( in place 1.*rows 0 to 2|, which the index does not hold)"),
         ([-1], "id -1 in place 0"),
         ([0.5], "ids .whole numbers. or bools.*float64"),
         ([[0]], "one dimension.*2"),
@@ -148,7 +148,52 @@ def test_filters(filter, message):
         with pytest.raises(knear.InvalidArgument, match=f"^filter .*{message}"):
             call()
     with pytest.raises(knear.ShapeMismatch, match="filter has 2 bools, but there are 3 rows"):
-        index.search(ZEROS, 1, filter=[True, False])
+        knear.knn(ZEROS, ZEROS, 1, filter=[True, False])
+    with pytest.raises(knear.ShapeMismatch, match="filter is for the ids below 4, .* below 3"):
+        index.search(ZEROS, 1, filter=[True] * 4)
+    # Of an index that others may add to, ids after the last bool are left out.
+    assert index.search(ZEROS, 3, filter=[True, True])[1][0].tolist() == [0, 1, -1]
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([7, 7], "ids hold 7 twice, in places 0 and 1"),
+        ([5, -1], "ids must not be negative, but hold -1 in place 1"),
+        ([5, 1], "ids hold 1 in place 1, which the index holds already"),
+        ([0.5, 1], "ids must hold whole numbers, but has type float64"),
+        ([[5, 6]], "ids must have one dimension, but has 2"),
+    ],
+)
+def test_ids_that_cannot_be_added(ids, message):
+    index = knear.Index("Flat", dim=4)
+    index.add(ZEROS)
+    with pytest.raises(knear.InvalidArgument, match=message):
+        index.add(ZEROS[:2], ids)
+    with pytest.raises(knear.ShapeMismatch, match="ids are 1, vectors are 2 rows"):
+        index.add(ZEROS[:2], [9])
+    assert index.ids.tolist() == [0, 1, 2]
+
+
+def test_ids_that_are_not_there():
+    index = knear.Index("Flat", dim=4)
+    index.add(ZEROS)
+    for call in (
+        lambda: index.remove([1, 3]),
+        lambda: index.replace([1, 3], ZEROS[:2]),
+        lambda: index.reconstruct([1, 3]),
+    ):
+        with pytest.raises(knear.InvalidArgument, match="hold 3 in place 1, which the index does"):
+            call()
+    with pytest.raises(knear.InvalidArgument, match="ids hold 1 twice"):
+        index.remove([1, 1])
+    with pytest.raises(knear.InvalidArgument, match="rows must not be negative, but is -1"):
+        index.reserve(-1)
+    with pytest.raises(knear.InvalidArgument, match="other must be a knear.Index, but is list"):
+        index.merge([])
+    with pytest.raises(knear.InvalidArgument, match="other holds id 0, which the index holds"):
+        index.merge(index)
+    assert len(index) == 3
 
 
 def test_unknown_words_are_no_silence():

@@ -68,6 +68,56 @@ def test_report_is_filled_anew(rng):
     assert (report["queries"], report["k"], report["metric"]) == (2, 5, "cosine")
 
 
+def test_ids_stay_with_their_vectors(rng):
+    base = rng.standard_normal((600, 5)).astype(np.float32)
+    index = knear.Index("Flat", dim=5)
+    index.reserve(1000)
+    index.add(base[:300])
+    index.add(base[300:], ids=np.arange(600, 300, -1), threads=1)
+    assert (len(index), index.next_id, index.version) == (600, 601, 2)
+    vector_of = {i: base[i] for i in range(300)} | {600 - i: base[300 + i] for i in range(300)}
+    index.remove([4, 599, 17])
+    for i in (4, 599, 17):
+        del vector_of[i]
+    index.replace([8, 600], base[[1, 2]])
+    vector_of[8], vector_of[600] = base[1], base[2]
+    assert 8 in index and 4 not in index and -1 not in index
+    for _ in range(2):
+        ids = np.array(sorted(vector_of))
+        np.testing.assert_array_equal(index.ids, ids)
+        known = np.stack([vector_of[i] for i in ids])
+        np.testing.assert_array_equal(index.reconstruct(ids[::-1]), known[::-1])
+        distances, near = index.search(base[:9], 7)
+        want = brute_force(base[:9], known, 7, "l2")
+        np.testing.assert_array_equal(distances, want[0])
+        np.testing.assert_array_equal(near, ids[want[1]])
+        report = {}
+        near = index.search(base[:9], 3, filter=[600, 5, 8], report=report)[1]
+        assert set(near.ravel()) == {600, 5, 8} and report["version"] == index.version
+        index.compact()
+    other = knear.Index("Flat", dim=5)
+    other.add(base[:2])
+    index.merge(other, ids="shifted")
+    assert index.next_id == 603 and len(index) == 599
+    np.testing.assert_array_equal(index.reconstruct([601, 602]), base[:2])
+    assert index.reconstruct([]).shape == (0, 5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint8, np.int8, "bfloat16"])
+def test_reconstruct_gives_back_every_type(rng, dtype):
+    if dtype == "bfloat16":
+        dtype = pytest.importorskip("ml_dtypes").bfloat16
+    base = rng.integers(0, 100, (700, 9)).astype(dtype)
+    index = knear.Index("Flat", dim=9)
+    index.add(base[:3])
+    index.add(base[3:])
+    rows = index.reconstruct(np.arange(700))
+    assert rows.dtype == base.dtype
+    np.testing.assert_array_equal(rows, base)
+    # Whole numbers are kept in a byte each.
+    assert index.memory_bytes < 700 * (12 * 1.1 + 16) + 4096
+
+
 def test_copies_and_pickles_are_refused_rather_than_wrong():
     index = knear.Index("Flat", dim=2)
     for duplicate in (copy.deepcopy, pickle.dumps):
@@ -78,5 +128,6 @@ def test_copies_and_pickles_are_refused_rather_than_wrong():
 def test_public_functions_are_documented():
     for name in knear.__all__:
         assert getattr(knear, name).__doc__, name
-    for name in ("add", "search", "dim", "metric"):
-        assert getattr(knear.Index, name).__doc__, name
+    for name in dir(knear.Index):
+        if not name.startswith("_"):
+            assert getattr(knear.Index, name).__doc__, name
