@@ -9,6 +9,14 @@
 #include <xmmintrin.h>
 
 #include <optional>
+#ifdef __SANITIZE_THREAD__
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+#endif
 
 #include "knear/core/error.hpp"
 
@@ -26,6 +34,35 @@ int resolve_threads(int threads) {
   return threads == 0 ? available_threads() : threads;
 }
 
+#ifdef __SANITIZE_THREAD__
+namespace {
+
+void run_on_plain_threads(int threads, std::int64_t tasks,
+                          const std::function<void(std::int64_t)>& body) {
+  std::atomic<std::int64_t> next = 0;
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto work = [&] {
+    DefaultFloatMode mode;
+    try {
+      for (std::int64_t task; (task = next++) < tasks;) body(task);
+    } catch (...) {
+      next = tasks;
+      std::lock_guard lock(mutex);
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  std::vector<std::thread> others;
+  for (std::int64_t t = 1; t < std::min<std::int64_t>(threads, tasks); ++t)
+    others.emplace_back(work);
+  work();
+  for (std::thread& thread : others) thread.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace
+#endif
+
 void parallel_for(int threads, std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
   threads = resolve_threads(threads);
   if (threads == 1 || tasks <= 1) {
@@ -33,6 +70,11 @@ void parallel_for(int threads, std::int64_t tasks, const std::function<void(std:
     for (std::int64_t task = 0; task < tasks; ++task) body(task);
     return;
   }
+#ifdef __SANITIZE_THREAD__
+  // The sanitiser does not see how oneTBB's threads, which are not compiled with it, wait for one
+  // another.
+  run_on_plain_threads(threads, tasks, body);
+#else
   // oneTBB starts no more threads than cores unless told to, and says so on standard error.
   std::optional<tbb::global_control> more;
   if (threads > tbb::info::default_concurrency())
@@ -48,6 +90,7 @@ void parallel_for(int threads, std::int64_t tasks, const std::function<void(std:
         },
         tbb::simple_partitioner());
   });
+#endif
 }
 
 DefaultFloatMode::DefaultFloatMode() : saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }

@@ -520,8 +520,9 @@ std::vector<Id> FlatIndex::ids() const {
 }
 
 std::int64_t FlatIndex::memory_bytes() const {
+  const auto state = impl_->state();
   std::int64_t sum = 0;
-  for (const Segment& segment : impl_->state()->segments)
+  for (const Segment& segment : state->segments)
     sum += segment.rows->bytes() + segment.live.bytes();
   return sum;
 }
