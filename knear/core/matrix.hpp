@@ -127,6 +127,8 @@ class AlignedArray {
   const T& operator[](std::size_t i) const { return data_.get()[i]; }
   T* begin() { return data(); }
   T* end() { return data() + size_; }
+  const T* begin() const { return data(); }
+  const T* end() const { return data() + size_; }
 
  private:
   static void* allocate(std::size_t bytes);

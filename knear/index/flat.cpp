@@ -12,7 +12,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/threads.hpp"
-#include "knear/index/segment.hpp"
+#include "knear/index/flat_state.hpp"
 
 namespace knear {
 
@@ -22,6 +22,7 @@ using detail::PackedBase;
 using detail::SearchPart;
 using detail::Segment;
 using detail::SegmentRows;
+using detail::State;
 
 namespace {
 
@@ -94,31 +95,11 @@ void copy_in_parallel(AnyMatrixView in, std::byte* out, int threads) {
 
 }  // namespace
 
-// What a search sees. Never changed once it is published.
-struct State {
-  std::vector<Segment> segments;
-  std::optional<ElementType> type;
-  Id next_id = 0;
-  std::int64_t version = 0, size = 0;
-
-  // The segment and row of an id; row -1 if it is not there.
-  struct Place {
-    std::size_t segment = 0;
-    std::int64_t row = -1;
-  };
-  Place find(Id id) const {
-    for (std::size_t s = 0; s < segments.size(); ++s) {
-      const std::int64_t row = segments[s].rows->find(id);
-      if (row >= 0 && segments[s].live.contains(row)) return {s, row};
-    }
-    return {};
-  }
-};
-
 class FlatIndex::Impl {
  public:
-  Impl(std::int64_t columns, Metric how)
-      : dim(columns), metric(how), state_(std::make_shared<const State>()) {}
+  Impl(std::int64_t columns, Metric how) : Impl(columns, how, {}) {}
+  Impl(std::int64_t columns, Metric how, State from)
+      : dim(columns), metric(how), state_(std::make_shared<const State>(std::move(from))) {}
 
   const std::int64_t dim;
   const Metric metric;
@@ -226,7 +207,7 @@ class FlatIndex::Impl {
                                          const ChangeOptions& options) const {
     auto panels = std::make_shared<const PackedBase>(PackedBase::integer(
         rows, {}, metric, active_isa(), found, options.threads, options.progress));
-    return SegmentRows::of_panels(std::move(panels), std::move(ids), first, metric);
+    return SegmentRows::of_panels(std::move(panels), {}, std::move(ids), first, metric);
   }
 
   // A chunk with room for n rows more. The first one takes what it needs; later ones leave room, so
@@ -290,7 +271,7 @@ class FlatIndex::Impl {
   }
 
   static bool are_neighbours(const SegmentRows& a, const SegmentRows& b) {
-    return !a.is_panels() && !b.is_panels() && a.keeper() == b.keeper() &&
+    return !a.is_panels() && !b.is_panels() && a.keeper() == b.keeper() && !a.guard() &&
            a.matrix().row(a.matrix().rows()) == b.matrix().data();
   }
 
@@ -626,6 +607,17 @@ void FlatIndex::compact(const ChangeOptions& options) {
   State next = *impl_->state();
   tidy(*impl_, next, 0, options);
   impl_->publish(std::move(next));
+}
+
+FlatIndex::FlatIndex(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+void FlatIndex::save(const std::string& path, const Progress& progress) const {
+  save_flat(*impl_->state(), dim(), metric(), path, progress);
+}
+
+FlatIndex FlatIndex::load(const std::string& path) {
+  detail::SavedFlat saved = detail::load_flat(path);
+  return FlatIndex(std::make_unique<Impl>(saved.dim, saved.metric, std::move(saved.state)));
 }
 
 AnyMatrix FlatIndex::reconstruct(std::span<const Id> ids) const {

@@ -20,6 +20,7 @@
 #pragma once
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "knear/core/matrix.hpp"
@@ -97,6 +98,15 @@ class FlatIndex {
   // Gives back the memory of removed rows.
   void compact(const ChangeOptions& options = {});
 
+  // Writes the index as it is now to a .knear file, whole or not at all: a process killed meanwhile
+  // leaves the old file. Throws IoError, Cancelled.
+  void save(const std::string& path, const Progress& progress = {}) const;
+  // Opens a .knear file without reading vectors and codes: they stay in the file, which must not be
+  // written to (save() replaces it, which is fine), and are compared with their checksums when they
+  // are first used. Throws IoError; CorruptFile, naming the section that is cut off or altered,
+  // as searches may later.
+  static FlatIndex load(const std::string& path);
+
   // The rows with these ids [ids x dim], in the element type of the index, as they were added
   // (-0.0 may come back as 0.0). Throws InvalidArgument for an id that the index does not hold.
   AnyMatrix reconstruct(std::span<const Id> ids) const;
@@ -114,6 +124,8 @@ class FlatIndex {
   class Impl;
 
  private:
+  explicit FlatIndex(std::unique_ptr<Impl> impl);
+
   std::unique_ptr<Impl> impl_;
 };
 

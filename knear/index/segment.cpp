@@ -26,27 +26,34 @@ std::shared_ptr<SegmentRows> SegmentRows::of_matrix(AnyMatrixView rows,
                                                     std::shared_ptr<const void> keeper,
                                                     AlignedArray<std::uint32_t> order,
                                                     AlignedArray<Id> ids, Id first, Metric metric,
-                                                    const DataSurvey& found) {
+                                                    const DataSurvey& found,
+                                                    std::shared_ptr<const CheckedBlocks> guard) {
   std::shared_ptr<SegmentRows> out(new SegmentRows);
   out->keeper_ = std::move(keeper);
   out->matrix_ = rows;
   out->order_ = std::move(order);
   out->ids_ = std::move(ids), out->first_ = first;
-  const BaseRows base = out->order_.size() ? BaseRows(rows, out->order()) : BaseRows(rows);
+  out->guard_ = std::move(guard);
+  const BaseRows base = out->order_.size() ? BaseRows(rows, out->order(), out->guard())
+                                           : BaseRows(rows, out->guard());
   out->prepared_ = std::make_unique<PreparedRows>(base, metric, found);
   return out;
 }
 
 std::shared_ptr<SegmentRows> SegmentRows::of_panels(std::shared_ptr<const PackedBase> panels,
+                                                    AlignedArray<std::uint32_t> slots,
                                                     AlignedArray<Id> ids, Id first, Metric metric) {
   std::shared_ptr<SegmentRows> out(new SegmentRows);
   out->panels_ = std::move(panels);
   out->ids_ = std::move(ids), out->first_ = first;
-  out->order_ = AlignedArray<std::uint32_t>(static_cast<std::size_t>(out->panels_->rows));
-  const auto& numbers = out->panels_->ids;
-  for (std::size_t slot = 0; slot < numbers.size(); ++slot)
-    if (numbers[slot] != PackedBase::no_row)
-      out->order_[numbers[slot]] = static_cast<std::uint32_t>(slot);
+  out->order_ = std::move(slots);
+  if (out->order_.size() == 0) {
+    out->order_ = AlignedArray<std::uint32_t>(static_cast<std::size_t>(out->panels_->rows));
+    const auto& numbers = out->panels_->ids;
+    for (std::size_t slot = 0; slot < numbers.size(); ++slot)
+      if (numbers[slot] != PackedBase::no_row)
+        out->order_[numbers[slot]] = static_cast<std::uint32_t>(slot);
+  }
   out->prepared_ = std::make_unique<PreparedRows>(BaseRows(*out->panels_, out->order()), metric,
                                                   out->panels_->range);
   out->prepared_->adopt(FirstPass::integer, out->panels_);
@@ -59,11 +66,11 @@ std::shared_ptr<SegmentRows> SegmentRows::shifted(const std::shared_ptr<const Se
   std::transform(from->ids_.data(), from->ids_.data() + ids.size(), ids.begin(),
                  [by](Id id) { return id + by; });
   if (from->is_panels())
-    return of_panels(from->panels_, std::move(ids), from->first_ + by, from->prepared_->metric);
+    return of_panels(from->panels_, {}, std::move(ids), from->first_ + by, from->prepared_->metric);
   auto out = of_matrix(
       from->matrix_, from->keeper_,
       AlignedArray<std::uint32_t>::borrowed(from->order_.data(), from->order_.size(), from),
-      std::move(ids), from->first_ + by, from->prepared_->metric, from->found());
+      std::move(ids), from->first_ + by, from->prepared_->metric, from->found(), from->guard_);
   for (int i = 0; i < first_pass_count; ++i)
     if (const auto pass = static_cast<FirstPass>(i); from->prepared_->is_adopted(pass))
       out->prepared_->adopt(pass, from->prepared_->kept(pass));

@@ -46,9 +46,12 @@ class SegmentRows {
                                                 std::shared_ptr<const void> keeper,
                                                 AlignedArray<std::uint32_t> order,
                                                 AlignedArray<Id> ids, Id first, Metric metric,
-                                                const DataSurvey& found);
-  // Of integer panels, whose row numbers are those of `ids`.
+                                                const DataSurvey& found,
+                                                std::shared_ptr<const CheckedBlocks> guard = {});
+  // Of integer panels, whose row numbers are those of `ids`. slots: the slot of each row; empty:
+  // found out.
   static std::shared_ptr<SegmentRows> of_panels(std::shared_ptr<const PackedBase> panels,
+                                                AlignedArray<std::uint32_t> slots,
                                                 AlignedArray<Id> ids, Id first, Metric metric);
 
   // The same rows, each id raised.
@@ -61,6 +64,7 @@ class SegmentRows {
   PreparedRows& prepared() const { return *prepared_; }  // has its own lock
   RowIds ids() const { return {first_, ids_.size() ? ids_.data() : nullptr}; }
   bool has_own_ids() const { return ids_.size() > 0; }
+  std::span<const Id> own_ids() const { return {ids_.data(), ids_.size()}; }
   Id first_id() const { return ids()(0); }
   Id last_id() const { return ids()(rows() - 1); }
   // The number of the row with an id, or -1.
@@ -71,6 +75,9 @@ class SegmentRows {
   const AnyMatrixView& matrix() const { return matrix_; }
   std::span<const std::uint32_t> order() const { return {order_.data(), order_.size()}; }
   const std::shared_ptr<const void>& keeper() const { return keeper_; }
+  // Of a mapped file; else nullptr.
+  const CheckedBlocks* guard() const { return guard_.get(); }
+  const std::shared_ptr<const PackedBase>& panels() const { return panels_; }
   // Rows for which memory is taken.
   std::int64_t rows_kept() const { return is_panels() ? rows() : matrix_.rows(); }
 
@@ -82,6 +89,7 @@ class SegmentRows {
 
   std::shared_ptr<const void> keeper_;
   AnyMatrixView matrix_;
+  std::shared_ptr<const CheckedBlocks> guard_;
   std::shared_ptr<const PackedBase> panels_;
   AlignedArray<std::uint32_t> order_;  // matrix: of the rows, by id; panels: their slots
   AlignedArray<Id> ids_;               // [rows]; empty: first_, first_ + 1, ...

@@ -36,9 +36,10 @@ AnyMatrix BaseRows::sample(std::int64_t count) const {
 
 const void* BaseRows::unpack(std::int64_t i, std::byte* scratch) const {
   const std::uint32_t slot = places_[i];
-  const std::uint8_t* from = panels_->codes.data() +
-                             slot / panel_rows * panels_->steps * panel_step_bytes +
-                             slot % panel_rows * step_bytes;
+  const std::int64_t panel_bytes = panels_->steps * panel_step_bytes;
+  const std::uint8_t* panel = panels_->codes.data() + slot / panel_rows * panel_bytes;
+  if (panels_->guard) panels_->guard->touch(panel, static_cast<std::size_t>(panel_bytes));
+  const std::uint8_t* from = panel + slot % panel_rows * step_bytes;
   // Codes are the numbers, raised by 128 where some are negative: the bit of the sign turned over.
   const std::uint32_t flip = panels_->row_offset ? 0x80808080u : 0;
   for (std::int64_t s = 0; s < panels_->steps; ++s, from += panel_step_bytes) {

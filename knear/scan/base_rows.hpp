@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "knear/core/checked_blocks.hpp"
 #include "knear/core/matrix.hpp"
 
 namespace knear::detail {
@@ -25,9 +26,13 @@ class BaseRows {
       : type_(matrix.type()), matrix_(matrix), rows_(matrix.rows()), cols_(matrix.cols()) {}
   template <class T>
   BaseRows(MatrixView<T> matrix) : BaseRows(AnyMatrixView(matrix)) {}
-  BaseRows(AnyMatrixView matrix, std::span<const std::uint32_t> order)
+  // guard: checks a mapped matrix before it is used; nullptr for others.
+  BaseRows(AnyMatrixView matrix, const CheckedBlocks* guard) : BaseRows(matrix) { guard_ = guard; }
+  BaseRows(AnyMatrixView matrix, std::span<const std::uint32_t> order,
+           const CheckedBlocks* guard = nullptr)
       : type_(matrix.type()),
         matrix_(matrix),
+        guard_(guard),
         places_(order.data()),
         rows_(static_cast<std::int64_t>(order.size())),
         cols_(matrix.cols()) {}
@@ -43,7 +48,9 @@ class BaseRows {
   // [scratch_bytes()].
   const void* row(std::int64_t i, std::byte* scratch) const {
     if (panels_) return unpack(i, scratch);
-    return matrix_.row(places_ ? std::int64_t{places_[i]} : i);
+    const void* found = matrix_.row(places_ ? std::int64_t{places_[i]} : i);
+    if (guard_) guard_->touch(found, static_cast<std::size_t>(row_bytes()));
+    return found;
   }
   std::size_t scratch_bytes() const {
     return panels_ ? static_cast<std::size_t>((cols_ + 3) / 4 * 4) : 0;
@@ -68,6 +75,7 @@ class BaseRows {
 
   ElementType type_ = ElementType::f32;
   AnyMatrixView matrix_;
+  const CheckedBlocks* guard_ = nullptr;
   const PackedBase* panels_ = nullptr;
   const std::uint32_t* places_ = nullptr;  // rows of the matrix or slots of the panels
   std::int64_t rows_ = 0, cols_ = 0;

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
+#include "knear/core/error.hpp"
 #include "knear/core/threads.hpp"
 
 namespace knear::detail {
@@ -70,6 +72,27 @@ Duplicates Duplicates::find(const BaseRows& base, std::span<const std::uint32_t>
   out.rows_.reserve(n - static_cast<std::int64_t>(out.others_.size()));
   for (std::int64_t i = 0; i < n; ++i)
     if (!is_copy[row_of(i)]) out.rows_.push_back(static_cast<std::uint32_t>(row_of(i)));
+  return out;
+}
+
+Duplicates Duplicates::from_lists(std::vector<std::uint32_t> rows,
+                                  std::vector<std::uint32_t> firsts,
+                                  std::vector<std::uint32_t> begin,
+                                  std::vector<std::uint32_t> others, std::int64_t base_rows) {
+  const auto ascends = [](const std::vector<std::uint32_t>& list) {
+    return std::adjacent_find(list.begin(), list.end(), std::greater_equal<>()) == list.end();
+  };
+  const auto are_rows = [&](const std::vector<std::uint32_t>& list) {
+    return std::all_of(list.begin(), list.end(),
+                       [&](std::uint32_t row) { return row < base_rows; });
+  };
+  if (rows.empty() || firsts.empty() || begin.size() != firsts.size() + 1 || begin.front() != 0 ||
+      begin.back() != others.size() || !ascends(begin) || !ascends(rows) || !ascends(firsts) ||
+      !are_rows(rows) || !are_rows(firsts) || !are_rows(others))
+    throw CorruptFile("lists of equal rows contradict one another");
+  Duplicates out;
+  out.rows_ = std::move(rows), out.firsts_ = std::move(firsts);
+  out.begin_ = std::move(begin), out.others_ = std::move(others);
   return out;
 }
 

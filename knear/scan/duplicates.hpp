@@ -20,11 +20,21 @@ class Duplicates {
   // bytes are. Requires base.rows() < 2^32.
   static Duplicates find(const BaseRows& base, std::span<const std::uint32_t> subset, int threads);
 
+  // From the four lists below, as they were saved; none of them empty. `base_rows`: of the base.
+  // Throws CorruptFile if they can't be those of any base.
+  static Duplicates from_lists(std::vector<std::uint32_t> rows, std::vector<std::uint32_t> firsts,
+                               std::vector<std::uint32_t> begin, std::vector<std::uint32_t> others,
+                               std::int64_t base_rows);
+
   bool any() const { return !rows_.empty(); }
   // The first of each set of equal rows, ascending; only if any().
   const std::vector<std::uint32_t>& distinct() const { return rows_; }
   // The other rows equal to `first`, ascending.
   std::span<const std::uint32_t> others(std::uint32_t first) const;
+
+  const std::vector<std::uint32_t>& firsts() const { return firsts_; }
+  const std::vector<std::uint32_t>& begins() const { return begin_; }
+  const std::vector<std::uint32_t>& all_others() const { return others_; }
 
   std::int64_t bytes() const {
     return 4 * static_cast<std::int64_t>(rows_.size() + firsts_.size() + begin_.size() +

@@ -154,9 +154,9 @@ std::int64_t PackedBase::bytes_for(std::int64_t rows, std::int64_t dim, Format f
 }
 
 std::int64_t PackedBase::bytes() const {
-  return static_cast<std::int64_t>(codes.bytes() + heads.size() * sizeof(PanelHead) +
-                                   row_bias.bytes() + row_squares.bytes() + row_sums.bytes() +
-                                   ids.bytes() + space.mean.size() * sizeof(double)) +
+  return static_cast<std::int64_t>(codes.bytes() + heads.bytes() + row_bias.bytes() +
+                                   row_squares.bytes() + row_sums.bytes() + ids.bytes() +
+                                   space.mean.size() * sizeof(double)) +
          duplicates.bytes();
 }
 
@@ -182,7 +182,7 @@ PackedBase PackedBase::certified(const BaseRows& base, std::span<const std::uint
   out.duplicates = Duplicates::find(base, subset, threads);
   if (out.duplicates.any()) subset = out.duplicates.distinct();
   out.lay_out(subset.empty() ? base.rows() : static_cast<std::int64_t>(subset.size()), base.cols());
-  out.heads.resize(out.panels());
+  out.heads = AlignedArray<PanelHead>(out.panels());
   out.row_bias = AlignedArray<float>(out.panels() * panel_rows);
   const std::int64_t dim = out.dim;
   const double slack = out.space.slack;

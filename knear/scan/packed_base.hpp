@@ -15,10 +15,11 @@
 //   l2: distance = |u|^2 - 2 g;  ip: product = g + <x, mean>;  cosine: 1 - (g + <x / |x|, mean>).
 // docs/bounds.md derives every error term.
 #pragma once
-#include <atomic>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "knear/core/checked_blocks.hpp"
 #include "knear/core/cpu.hpp"
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
@@ -70,11 +71,13 @@ class PackedBase {
   std::int64_t rows = 0, dim = 0, steps = 0;  // rows: that were packed, copies not counted
   std::int64_t tiles = 0, panels_per_tile = 0;
   AlignedArray<std::uint8_t> codes;
-  std::vector<PanelHead> heads;
+  AlignedArray<PanelHead> heads;
   AlignedArray<float> row_bias;
   AlignedArray<std::uint32_t> row_squares;
   AlignedArray<std::int32_t> row_sums;
   AlignedArray<std::uint32_t> ids;  // of each slot; padding slots hold no_row
+  // Of codes in a mapped file: what checks them before they are used. Else nullptr.
+  std::shared_ptr<const CheckedBlocks> guard;
 
   static constexpr std::uint32_t no_row = 0xffffffffu;
   std::int64_t bytes() const;

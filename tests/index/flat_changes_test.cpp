@@ -1,6 +1,8 @@
 // tests/index/flat_changes_test.cpp -- FlatIndex against a plain map from id to vector, through
 // long random histories of adds, removals, replacements and merges.
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -67,7 +69,7 @@ class History {
 
   void run(int steps) {
     for (int step = 0; step < steps; ++step) {
-      const auto op = random_.below(14);
+      const auto op = random_.below(15);
       if (op < 5 || model_.rows.empty())
         add();
       else if (op < 7)
@@ -80,6 +82,8 @@ class History {
         index_.compact();
       else if (op == 11)
         refused();
+      else if (op == 14)
+        reload();
       else
         check();
       if (testing::Test::HasFatalFailure()) return;
@@ -218,6 +222,15 @@ class History {
                  InvalidArgument);
     EXPECT_THROW(index_.merge(index_), InvalidArgument);
     EXPECT_EQ(index_.version(), before);
+  }
+
+  // The history goes on with what was saved, on top of the mapped file.
+  void reload() {
+    char name[] = "/tmp/knear-history-XXXXXX";
+    close(mkstemp(name));
+    index_.save(name);
+    index_ = FlatIndex::load(name);
+    unlink(name);
   }
 
   void check() {

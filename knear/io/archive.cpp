@@ -1,0 +1,238 @@
+#include "knear/io/archive.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <fstream>
+
+#include "knear/core/error.hpp"
+#include "knear/io/atomic_file.hpp"
+
+namespace knear::io {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "archives are little-endian");
+
+// As docs/knear-files.md describes them.
+constexpr char magic[8] = {'\x89', 'K', 'N', 'E', 'A', 'R', '\r', '\n'};
+constexpr std::uint32_t format_version = 1;
+constexpr std::uint32_t flag_optional = 1;
+constexpr std::size_t alignment = 64;
+constexpr std::size_t step = 1 << 24;  // bytes between reports of progress
+constexpr std::uint64_t max_sections = 1 << 20;
+
+struct Header {
+  char magic[8];
+  std::uint32_t version;
+  std::uint32_t reserved;
+  char kind[16];
+  std::uint64_t file_bytes;
+  std::uint64_t sections;
+  std::uint64_t directory_bytes;  // table and sums
+  std::uint64_t checksum;         // of header and directory, this field 0
+};
+static_assert(sizeof(Header) == 64);
+
+struct Entry {
+  char name[40];
+  std::uint32_t version;
+  std::uint32_t flags;
+  std::uint64_t offset;
+  std::uint64_t bytes;
+};
+static_assert(sizeof(Entry) == 64);
+
+std::uint64_t aligned(std::uint64_t x) { return (x + alignment - 1) / alignment * alignment; }
+
+// The sum of header and directory: of the blocks' sums, so that it is made like every other.
+std::uint64_t checksum_of(Header header, const std::byte* directory, std::size_t bytes) {
+  header.checksum = 0;
+  std::vector<std::uint64_t> sums{
+      CheckedBlocks::sum_of(reinterpret_cast<const std::byte*>(&header), sizeof header)};
+  for (std::size_t begin = 0; begin < bytes; begin += CheckedBlocks::block_bytes)
+    sums.push_back(CheckedBlocks::sum_of(directory + begin,
+                                         std::min(bytes - begin, CheckedBlocks::block_bytes)));
+  return CheckedBlocks::sum_of(reinterpret_cast<const std::byte*>(sums.data()), sums.size() * 8);
+}
+
+std::string_view text_of(const char* field, std::size_t size) {
+  return {field, strnlen(field, size)};
+}
+
+}  // namespace
+
+void ArchiveWriter::add(std::string name, const void* data, std::size_t bytes) {
+  sections_.push_back({std::move(name), static_cast<const std::byte*>(data), bytes, nullptr});
+}
+
+void ArchiveWriter::add_copy(std::string name, const void* data, std::size_t bytes) {
+  const auto* from = static_cast<const std::byte*>(data);
+  auto own = std::make_shared<std::vector<std::byte>>(from, from + bytes);
+  sections_.push_back({std::move(name), own->data(), bytes, own});
+}
+
+void ArchiveWriter::write(const std::string& path, const Progress& progress) const {
+  AtomicFile file(path);  // what can't be written is known before the sums are made
+  std::vector<Entry> table;
+  std::vector<std::uint64_t> sums;
+  std::size_t blocks = 0;
+  std::int64_t total = 0;
+  for (const Section& section : sections_) {
+    blocks += CheckedBlocks::block_count(section.bytes);
+    total += static_cast<std::int64_t>(section.bytes);
+  }
+  Reporter reporter(progress, "save", 2 * total);
+  const std::uint64_t directory = sections_.size() * sizeof(Entry) + blocks * 8;
+  std::uint64_t offset = aligned(sizeof(Header) + directory);
+  for (const Section& section : sections_) {
+    Entry entry{};
+    section.name.copy(entry.name, sizeof entry.name - 1);
+    entry.version = 1;
+    entry.offset = offset, entry.bytes = section.bytes;
+    table.push_back(entry);
+    offset = aligned(offset + section.bytes);
+    for (std::size_t begin = 0; begin < section.bytes; begin += CheckedBlocks::block_bytes) {
+      const std::size_t bytes = std::min(section.bytes - begin, CheckedBlocks::block_bytes);
+      sums.push_back(CheckedBlocks::sum_of(section.data + begin, bytes));
+      reporter.add(static_cast<std::int64_t>(bytes));
+    }
+  }
+  Header header{};
+  std::memcpy(header.magic, magic, sizeof magic);
+  header.version = format_version;
+  kind_.copy(header.kind, sizeof header.kind - 1);
+  header.file_bytes = offset;
+  header.sections = sections_.size();
+  header.directory_bytes = directory;
+  std::vector<std::byte> bytes(directory);
+  std::memcpy(bytes.data(), table.data(), table.size() * sizeof(Entry));
+  std::memcpy(bytes.data() + table.size() * sizeof(Entry), sums.data(), sums.size() * 8);
+  header.checksum = checksum_of(header, bytes.data(), bytes.size());
+
+  const std::byte zeros[alignment] = {};
+  std::uint64_t at = 0;
+  const auto put = [&](const void* data, std::size_t count) {
+    file.write(data, count);
+    at += count;
+  };
+  const auto pad = [&] { put(zeros, aligned(at) - at); };
+  put(&header, sizeof header);
+  put(bytes.data(), bytes.size());
+  pad();
+  for (const Section& section : sections_) {
+    for (std::size_t begin = 0; begin < section.bytes; begin += step) {
+      const std::size_t part = std::min(section.bytes - begin, step);
+      put(section.data + begin, part);
+      reporter.add(static_cast<std::int64_t>(part));
+    }
+    pad();
+  }
+  file.commit();
+}
+
+std::shared_ptr<const Archive> Archive::open(const std::string& path) {
+  return std::shared_ptr<const Archive>(new Archive(path));
+}
+
+Archive::Archive(const std::string& path) : path_(path), file_(path) {
+  const auto size = static_cast<std::uint64_t>(file_.size());
+  Header header{};
+  if (size < sizeof header) {
+    if (size < sizeof magic || std::memcmp(file_.data(), magic, sizeof magic) != 0)
+      throw CorruptFile("{} is no .knear file", path);
+    throw CorruptFile("{}: section 'header' is cut off: {} of {} bytes", path, size, sizeof header);
+  }
+  std::memcpy(&header, file_.data(), sizeof header);
+  if (std::memcmp(header.magic, magic, sizeof magic) != 0)
+    throw CorruptFile("{} is no .knear file", path);
+  if (header.version != format_version)
+    throw CorruptFile("{} has format version {}, this program reads version {}", path,
+                      header.version, format_version);
+  const std::uint64_t directory = header.directory_bytes;
+  if (directory > size - sizeof header)
+    throw CorruptFile("{}: section 'table' is cut off: {} of {} bytes", path, size - sizeof header,
+                      directory);
+  const std::byte* begin = file_.data() + sizeof header;
+  if (checksum_of(header, begin, directory) != header.checksum)
+    throw CorruptFile("{}: section 'header' or 'table' has been altered: their checksum differs",
+                      path);
+  // From here on the numbers are those that somebody wrote, though perhaps to do harm.
+  const auto refuse = [&](std::string_view what) {
+    throw CorruptFile("{}: section 'table' is wrong: {}", path, what);
+  };
+  if (header.sections > max_sections || header.sections * sizeof(Entry) > directory)
+    refuse("more sections than it has room for");
+  std::uint64_t blocks = 0;
+  const auto* sums =
+      reinterpret_cast<const std::uint64_t*>(begin + header.sections * sizeof(Entry));
+  const std::uint64_t sum_count = (directory - header.sections * sizeof(Entry)) / 8;
+  kind_ = text_of(header.kind, sizeof header.kind);
+  for (std::uint64_t i = 0; i < header.sections; ++i) {
+    const auto* entry = reinterpret_cast<const Entry*>(begin + i * sizeof(Entry));
+    const std::string_view name = text_of(entry->name, sizeof entry->name);
+    const bool optional = entry->flags & flag_optional;
+    if (entry->version != 1 && !optional)
+      throw CorruptFile("{}: section '{}' has version {}, this program reads version 1", path, name,
+                        entry->version);
+    if (entry->offset % alignment != 0) refuse("a section is not aligned");
+    if (entry->offset > header.file_bytes || entry->bytes > header.file_bytes - entry->offset)
+      refuse("a section ends beyond the file");
+    if (entry->offset > size || entry->bytes > size - entry->offset)
+      throw CorruptFile("{}: section '{}' is cut off: the file has {} of {} bytes", path, name,
+                        size, header.file_bytes);
+    const std::uint64_t count = CheckedBlocks::block_count(entry->bytes);
+    if (count > sum_count - blocks) refuse("fewer checksums than blocks");
+    if (entry->version == 1) {
+      if (!numbers_.emplace(name, sections_.size()).second) refuse("a name occurs twice");
+      sections_.push_back({name, file_.data() + entry->offset, entry->bytes, optional});
+      sums_.push_back(sums + blocks);
+    }
+    blocks += count;
+  }
+  if (size != header.file_bytes)
+    throw CorruptFile("{} has {} bytes, but its header says {}", path, size, header.file_bytes);
+}
+
+std::string Archive::title(std::string_view name) const {
+  return fmt::format("{}: section '{}'", path_, name);
+}
+
+std::size_t Archive::find(std::string_view name) const {
+  const auto found = numbers_.find(name);
+  if (found == numbers_.end()) throw CorruptFile("{} is missing", title(name));
+  return found->second;
+}
+
+Section Archive::read(std::string_view name) const {
+  const Guarded found = guarded(name);
+  found.blocks->touch_all(1);
+  return found.section;
+}
+
+Archive::Guarded Archive::guarded(std::string_view name) const {
+  const std::size_t i = find(name);
+  return {sections_[i],
+          std::make_shared<const CheckedBlocks>(sections_[i].data, sections_[i].bytes, sums_[i],
+                                                shared_from_this(), title(name))};
+}
+
+void Archive::verify(const Progress& progress) const {
+  Reporter reporter(progress, "verify", file_bytes());
+  for (std::size_t i = 0; i < sections_.size(); ++i) {
+    const Section& section = sections_[i];
+    const CheckedBlocks blocks(section.data, section.bytes, sums_[i], nullptr, title(section.name));
+    for (std::size_t begin = 0; begin < section.bytes; begin += step) {
+      const std::size_t bytes = std::min(section.bytes - begin, step);
+      blocks.touch(section.data + begin, bytes);
+      reporter.add(static_cast<std::int64_t>(bytes));
+    }
+  }
+}
+
+bool is_archive(const std::string& path) {
+  char first[sizeof magic] = {};
+  std::ifstream file(path, std::ios::binary);
+  return file.read(first, sizeof first) && std::memcmp(first, magic, sizeof magic) == 0;
+}
+
+}  // namespace knear::io

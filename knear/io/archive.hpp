@@ -1,0 +1,100 @@
+// knear/io/archive.hpp -- .knear files: named sections with checksums, used where they lie.
+//
+//   ArchiveWriter writer("Flat");
+//   writer.add("vectors", data, bytes);          // borrowed until written
+//   writer.write("my.knear", progress);          // whole or not at all (io/atomic_file.hpp)
+//
+//   const auto archive = Archive::open("my.knear");
+//   const Section vectors = archive->section("vectors");
+//
+// docs/knear-files.md describes the format. Opening maps the file, checks header and table and that
+// every section lies inside; contents are checked when asked for: at once (read) or block by block
+// on first use (blocks).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "knear/core/checked_blocks.hpp"
+#include "knear/core/progress.hpp"
+#include "knear/io/byte_source.hpp"
+
+namespace knear::io {
+
+class ArchiveWriter {
+ public:
+  // kind: what the file holds, at most 15 characters.
+  explicit ArchiveWriter(std::string kind) : kind_(std::move(kind)) {}
+
+  // Appends a section; its bytes must live until write(). Names are at most 39 characters, each
+  // once.
+  void add(std::string name, const void* data, std::size_t bytes);
+  // The same of bytes that the writer keeps.
+  void add_copy(std::string name, const void* data, std::size_t bytes);
+  // Throws IoError; Cancelled. Then nothing has changed on disk.
+  void write(const std::string& path, const Progress& progress) const;
+
+ private:
+  struct Section {
+    std::string name;
+    const std::byte* data;
+    std::size_t bytes;
+    std::shared_ptr<std::vector<std::byte>> own;
+  };
+  std::string kind_;
+  std::vector<Section> sections_;
+};
+
+// A section of an open archive.
+struct Section {
+  std::string_view name;
+  const std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  bool optional = false;  // a reader that does not know it may do without
+};
+
+class Archive : public std::enable_shared_from_this<Archive> {
+ public:
+  // Throws IoError; CorruptFile if it is no .knear file, of a later version, cut off, or its header
+  // or table altered.
+  static std::shared_ptr<const Archive> open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  std::string_view kind() const { return kind_; }
+  std::int64_t file_bytes() const { return file_.size(); }
+  const std::vector<Section>& sections() const { return sections_; }
+  bool has(std::string_view name) const { return numbers_.contains(name); }
+
+  // A section whose content is checked now. Throws CorruptFile, naming it, if it is missing or
+  // altered.
+  Section read(std::string_view name) const;
+  // One whose content is to be checked block by block.
+  struct Guarded {
+    Section section;
+    std::shared_ptr<const CheckedBlocks> blocks;
+  };
+  Guarded guarded(std::string_view name) const;
+  // Checks everything.
+  void verify(const Progress& progress) const;
+
+ private:
+  explicit Archive(const std::string& path);
+  std::size_t find(std::string_view name) const;
+  std::string title(std::string_view name) const;
+
+  std::string path_;
+  MappedFile file_;
+  std::string kind_;
+  std::vector<Section> sections_;
+  std::vector<const std::uint64_t*> sums_;  // of the blocks of each section
+  std::map<std::string_view, std::size_t> numbers_;
+};
+
+// Whether the first bytes of a file are those of an archive; false if it can't be read.
+bool is_archive(const std::string& path);
+
+}  // namespace knear::io

@@ -1,0 +1,287 @@
+// tests/index/flat_file_test.cpp -- .knear files: what is saved comes back, a killed save leaves
+// the old file, and a file that was cut off or altered is refused by the name of its section.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <vector>
+
+#include "knear/core/random.hpp"
+#include "knear/index/flat.hpp"
+#include "knear/io/archive.hpp"
+#include "tests/io/files.hpp"
+
+namespace knear {
+namespace {
+
+using io::expect_error;
+
+class FlatFiles : public io::FileTest {
+ protected:
+  // An index with every kind of section: panels and a matrix, own ids, an order, removed rows,
+  // equal rows, a mean.
+  static FlatIndex varied(Metric metric = Metric::l2) {
+    Random random(11);
+    FlatIndex index(9, metric);
+    Matrix<float> real(900, 9), whole(700, 9);
+    for (std::int64_t i = 0; i < 900 * 9; ++i)
+      real.data()[i] = static_cast<float>(random.uniform() + (i % 9 == 2 ? 5 : 0));
+    for (std::int64_t i = 100; i < 400; ++i) std::copy_n(real.row(5), 9, real.row(i));
+    for (std::int64_t i = 0; i < 700 * 9; ++i)
+      whole.data()[i] = static_cast<float>(random.below(200));
+    index.add(real.view());
+    std::vector<Id> ids;
+    for (Id i = 0; i < 700; ++i) ids.push_back(5000 - 3 * i);
+    index.add(whole.view(), ids);
+    index.add(real.view().rows(0, 30));
+    for (Id& id : ids) id += 100000;
+    index.add(real.view().rows(0, 700), ids);
+    index.remove(std::vector<Id>{3, 7, 4994, 100000 + 5000});
+    return index;
+  }
+  static Matrix<float> queries() {
+    Random random(12);
+    Matrix<float> out(40, 9);
+    for (std::int64_t i = 0; i < 40 * 9; ++i)
+      out.data()[i] =
+          static_cast<float>(i < 180 ? random.uniform() * 6 : double(random.below(200)));
+    return out;
+  }
+  static void expect_same(const FlatIndex& got, const FlatIndex& want) {
+    EXPECT_EQ(got.size(), want.size());
+    EXPECT_EQ(got.dim(), want.dim());
+    EXPECT_EQ(got.metric(), want.metric());
+    EXPECT_EQ(got.next_id(), want.next_id());
+    EXPECT_EQ(got.element_type(), want.element_type());
+    const auto ids = want.ids();
+    EXPECT_EQ(got.ids(), ids);
+    const AnyMatrix a = got.reconstruct(ids), b = want.reconstruct(ids);
+    ASSERT_EQ(a.view().bytes(), b.view().bytes());
+    EXPECT_EQ(std::memcmp(a.view().data(), b.view().data(), std::size_t(b.view().bytes())), 0);
+    const Matrix<float> q = queries();
+    const Neighbors near = got.search(q.view(), 20), known = want.search(q.view(), 20);
+    for (std::int64_t i = 0; i < 800; ++i) {
+      ASSERT_EQ(near.ids.data()[i], known.ids.data()[i]);
+      ASSERT_EQ(near.distances.data()[i], known.distances.data()[i]);
+    }
+  }
+};
+
+TEST_F(FlatFiles, WhatIsSavedComesBack) {
+  for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+    const FlatIndex index = varied(metric);
+    index.save(path("a.knear"));
+    FlatIndex loaded = FlatIndex::load(path("a.knear"));
+    expect_same(loaded, index);
+    KnnReport report;
+    const Matrix<float> one = queries();
+    loaded.search(one.view(), 5, {}, &report);
+    EXPECT_EQ(report.prepare_seconds, 0);  // the packed forms are in the file
+    // Saved over the file that it lies in, twice.
+    loaded.save(path("a.knear"));
+    expect_same(FlatIndex::load(path("a.knear")), index);
+    expect_same(loaded, index);
+    loaded.compact();
+    loaded.save(path("a.knear"));
+    expect_same(FlatIndex::load(path("a.knear")), index);
+    EXPECT_EQ(file_count(), 1);
+  }
+}
+
+TEST_F(FlatFiles, AnEmptyIndexAndOneEmptiedComeBack) {
+  FlatIndex index(4, Metric::ip);
+  index.save(path("a.knear"));
+  EXPECT_EQ(FlatIndex::load(path("a.knear")).size(), 0);
+  index.add(Matrix<std::uint8_t>(3, 4).view());
+  index.remove(std::vector<Id>{0, 1, 2});
+  index.save(path("a.knear"));
+  FlatIndex loaded = FlatIndex::load(path("a.knear"));
+  EXPECT_EQ(loaded.next_id(), 3);
+  EXPECT_EQ(loaded.element_type(), ElementType::u8);
+  EXPECT_EQ(loaded.metric(), Metric::ip);
+  EXPECT_EQ(loaded.search(Matrix<float>(1, 4).view(), 1).ids.row(0)[0], no_id);
+}
+
+TEST_F(FlatFiles, FormsOfEveryFirstPassServe) {
+  const FlatIndex index = varied();
+  index.save(path("a.knear"));
+  const Matrix<float> q = queries();
+  const Neighbors want = index.search(q.view(), 30);
+  for (FirstPass pass : {FirstPass::int8, FirstPass::int16, FirstPass::fp32, FirstPass::direct}) {
+    const FlatIndex loaded = FlatIndex::load(path("a.knear"));
+    const Neighbors near = loaded.search(q.view(), 30, {.first_pass = pass});
+    for (std::int64_t i = 0; i < 1200; ++i) ASSERT_EQ(near.ids.data()[i], want.ids.data()[i]);
+  }
+}
+
+TEST_F(FlatFiles, EveryCutIsRefused) {
+  varied().save(path("a.knear"));
+  const std::string whole = read("a.knear");
+  std::set<std::string> named;
+  for (std::size_t size = 0; size < whole.size();
+       size += size < 5000 ? 61 : 1 + whole.size() / 400) {
+    write("b.knear", whole.substr(0, size));
+    if (size == 0) {
+      expect_error<CorruptFile>([&] { FlatIndex::load(path("b.knear")); }, "empty");
+      continue;
+    }
+    const std::string message = expect_error<CorruptFile>([&] { FlatIndex::load(path("b.knear")); },
+                                                          size < 8 ? "no .knear file" : "cut off");
+    if (size < 8) continue;
+    const auto from = message.find("section '");
+    ASSERT_NE(from, std::string::npos) << message;
+    named.insert(message.substr(from + 9, message.find('\'', from + 9) - from - 9));
+  }
+  EXPECT_GT(named.size(), 15u);
+  write("b.knear", whole + "x");
+  expect_error<CorruptFile>([&] { FlatIndex::load(path("b.knear")); }, "its header says");
+}
+
+// Whoever loads, searches and reads all rows of an altered file gets an error that names a section,
+// or, if only padding was altered, the right answers.
+TEST_F(FlatFiles, EveryAlteredByteIsNoticedBeforeItIsUsed) {
+  const FlatIndex index = varied();
+  index.save(path("a.knear"));
+  const std::string whole = read("a.knear");
+  const Matrix<float> q = queries();
+  const Neighbors want = index.search(q.view(), 20);
+  const auto ids = index.ids();
+  Random random(5);
+  int refused = 0, same = 0;
+  for (int round = 0; round < 600; ++round) {
+    std::string bytes = whole;
+    // Near the beginning are header and table.
+    const std::size_t at = round % 3 == 0 ? random.below(4000) : random.below(whole.size());
+    bytes[at] = static_cast<char>(bytes[at] ^ (1 << random.below(8)));
+    write("b.knear", bytes);
+    try {
+      const FlatIndex loaded = FlatIndex::load(path("b.knear"));
+      const Neighbors near = loaded.search(q.view(), 20);
+      loaded.reconstruct(ids);
+      for (std::int64_t i = 0; i < 800; ++i)
+        ASSERT_EQ(near.ids.data()[i], want.ids.data()[i]) << "byte " << at;
+      io::Archive::open(path("b.knear"))->verify({});
+      ++same;
+    } catch (const CorruptFile& error) {
+      ++refused;
+      const std::string message = error.what();
+      EXPECT_TRUE(at < 8 || (at >= 8 && at < 12) || message.find("section '") != std::string::npos)
+          << message;
+      // What the search noticed, a check of everything does too.
+      EXPECT_THROW(io::Archive::open(path("b.knear"))->verify({}), CorruptFile);
+    }
+  }
+  EXPECT_GT(refused, 550);
+  EXPECT_LT(same, 50);
+}
+
+// A file whose checksums are right but whose numbers are not: nothing may crash.
+TEST_F(FlatFiles, WrongNumbersWithRightChecksumsAreHarmless) {
+  varied().save(path("a.knear"));
+  const auto archive = io::Archive::open(path("a.knear"));
+  const Matrix<float> q = queries();
+  Random random(6);
+  int refused = 0;
+  for (int round = 0; round < 400; ++round) {
+    io::ArchiveWriter writer("Flat");
+    const std::size_t chosen = random.below(archive->sections().size());
+    for (std::size_t i = 0; i < archive->sections().size(); ++i) {
+      const io::Section& section = archive->sections()[i];
+      if (i != chosen) {
+        writer.add(std::string(section.name), section.data, section.bytes);
+        continue;
+      }
+      std::vector<std::byte> bytes(section.data, section.data + section.bytes);
+      const auto kind = random.below(5);
+      if (kind == 0) {  // one field or element
+        const std::int64_t values[] = {0,
+                                       -1,
+                                       1,
+                                       255,
+                                       1 << 20,
+                                       std::int64_t{1} << 40,
+                                       std::numeric_limits<std::int64_t>::max(),
+                                       std::numeric_limits<std::int64_t>::min()};
+        const std::int64_t value = values[random.below(8)];
+        std::memcpy(bytes.data() + random.below(bytes.size() / 8) * 8, &value, 8);
+      } else if (kind == 1) {
+        bytes[random.below(bytes.size())] = static_cast<std::byte>(random.below(256));
+      } else if (kind == 2) {
+        for (auto& byte : bytes) byte = static_cast<std::byte>(random.below(256));
+      } else if (kind == 3) {
+        bytes.resize(random.below(bytes.size()));
+      } else {
+        continue;  // missing
+      }
+      writer.add_copy(std::string(section.name), bytes.data(), bytes.size());
+    }
+    if (random.below(20) == 0) writer.add_copy("surprise", "x", 1);
+    writer.write(path("b.knear"), {});
+    try {
+      FlatIndex loaded = FlatIndex::load(path("b.knear"));
+      loaded.search(q.view(), 20);
+      loaded.reconstruct(loaded.ids());
+      loaded.compact();
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 150);
+}
+
+TEST_F(FlatFiles, AKilledSaveLeavesAWholeFile) {
+  Random random(7);
+  FlatIndex old_one(16), new_one(16);
+  Matrix<float> x(20000, 16);
+  for (std::int64_t i = 0; i < 20000 * 16; ++i) x.data()[i] = static_cast<float>(random.uniform());
+  old_one.add(x.view().rows(0, 15000));
+  new_one.add(x.view());
+  old_one.save(path("a.knear"));
+  int killed = 0, saw_old = 0, saw_new = 0;
+  for (int round = 0; round < 300; ++round) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      for (int i = 0;; ++i) (i % 2 ? old_one : new_one).save(path("a.knear"));
+    }
+    usleep(static_cast<useconds_t>(200 + random.below(12000)));
+    kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    killed += WIFSIGNALED(status);
+    const auto archive = io::Archive::open(path("a.knear"));
+    archive->verify({});
+    const std::int64_t size = FlatIndex::load(path("a.knear")).size();
+    ASSERT_TRUE(size == 15000 || size == 20000) << size;
+    (size == 15000 ? saw_old : saw_new) += 1;
+  }
+  EXPECT_EQ(killed, 300);
+  EXPECT_GT(saw_old, 0);
+  EXPECT_GT(saw_new, 0);
+  // Beside it at most the few whole ones that were killed between getting a name and their own.
+  EXPECT_LE(file_count(), 30);
+}
+
+TEST_F(FlatFiles, ErrorsNameTheFile) {
+  expect_error<IoError>([&] { FlatIndex::load(path("none.knear")); }, "none.knear");
+  write("text.knear", std::string(200, 'x'));
+  expect_error<CorruptFile>([&] { FlatIndex::load(path("text.knear")); }, "is no .knear file");
+  expect_error<IoError>([&] { varied().save(path("none/a.knear")); }, "No such file");
+  std::string whole = (varied().save(path("a.knear")), read("a.knear"));
+  whole[8] = 2;
+  write("later.knear", whole);
+  expect_error<CorruptFile>([&] { FlatIndex::load(path("later.knear")); },
+                            "has format version 2, this program reads version 1");
+  io::ArchiveWriter other("IVF");
+  other.write(path("ivf.knear"), {});
+  expect_error<CorruptFile>([&] { FlatIndex::load(path("ivf.knear")); }, "kind 'IVF'");
+  const Progress stop = [](std::string_view, double) { return false; };
+  EXPECT_THROW(varied().save(path("a.knear"), stop), Cancelled);
+  EXPECT_EQ(FlatIndex::load(path("a.knear")).size(), varied().size());
+}
+
+}  // namespace
+}  // namespace knear
