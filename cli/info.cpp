@@ -8,6 +8,8 @@
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
+#include "knear/index/flat.hpp"
+#include "knear/io/archive.hpp"
 #include "knear/io/statistics.hpp"
 
 namespace knear::cli {
@@ -61,11 +63,47 @@ nlohmann::ordered_json json_of(const io::Statistics& s) {
   return out;
 }
 
+// An index: every section is read and compared with its checksums.
+nlohmann::ordered_json describe_index(const std::string& path, bool json, ProgressBar& bar) {
+  const auto archive = io::Archive::open(path);
+  archive->verify(bar.callback());
+  const FlatIndex index = FlatIndex::load(path);
+  bar.clear();
+  const std::string type(name_of(index.element_type())), metric(name_of(index.metric()));
+  if (!json) {
+    print("{}\n", path);
+    print("  {} x {} {}, {}  (knear index {}, {})\n", index.size(), index.dim(), type, metric,
+          archive->kind(), readable_bytes(double(archive->file_bytes())));
+    print("  ids       below {}\n", index.next_id());
+    print("  memory    {} of vectors, ids and packed forms, mapped\n",
+          readable_bytes(double(index.memory_bytes())));
+    print("  checksum  {} sections as they were saved\n", archive->sections().size());
+    return {};
+  }
+  return {{"path", path},
+          {"format", "knear"},
+          {"index", archive->kind()},
+          {"rows", index.size()},
+          {"dim", index.dim()},
+          {"type", type},
+          {"metric", metric},
+          {"next_id", index.next_id()},
+          {"file_bytes", archive->file_bytes()},
+          {"memory_bytes", index.memory_bytes()},
+          {"sections", archive->sections().size()},
+          {"verified", true}};
+}
+
 void run_info(const InfoArguments& arguments) {
   const CatchInterrupts guard;
   ProgressBar bar;
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
   for (const std::string& file : arguments.files) {
+    if (io::is_archive(file) || file.ends_with(".knear")) {
+      auto described = describe_index(file, arguments.json, bar);
+      if (arguments.json) files.push_back(std::move(described));
+      continue;
+    }
     const io::Statistics statistics = io::compute_statistics(file, bar.callback());
     bar.clear();
     if (arguments.json)
@@ -83,13 +121,13 @@ void run_info(const InfoArguments& arguments) {
 
 void add_info(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "info", "Describe files of vectors or ids: shape, type, range, norms, checksum");
+      "info", "Describe files of vectors or ids, or an index: shape, type, range, norms, checksum");
   auto arguments = std::make_shared<InfoArguments>();
   command
       ->add_option(
           "FILE", arguments->files,
-          ".fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin .npy or MNIST idx, also gzipped; "
-          "read whole")
+          ".fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin .npy or MNIST idx, also gzipped; or an "
+          "index, .knear; read whole")
       ->required();
   command->add_flag("--json", arguments->json, "one JSON object {\"files\": [...]}");
   command->footer(

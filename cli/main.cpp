@@ -42,6 +42,7 @@ void add_commands(CLI::App& app) {
   add_demo(app);
   add_info(app);
   add_convert(app);
+  add_build(app);
   add_search(app);
   add_truth(app);
   add_eval(app);

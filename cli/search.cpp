@@ -7,7 +7,7 @@ namespace knear::cli {
 namespace {
 
 // What the interface has but this version does not: known as words, refused whatever the value.
-constexpr const char* unsupported[] = {"--index", "--probes"};
+constexpr const char* unsupported[] = {"--probes"};
 
 void refuse_unsupported(const CLI::App& command) {
   for (const char* option : unsupported)
@@ -26,7 +26,8 @@ void check_method(const SearchArguments& arguments) {
 
 void run_search(const CLI::App& command, const SearchArguments& arguments) {
   refuse_unsupported(command);
-  if (arguments.base.empty()) unparsable("--base is required");
+  if (arguments.base.empty() == arguments.index.empty())
+    unparsable("one of --base and --index is required");
   if (arguments.queries.empty()) unparsable("--queries is required");
   check_method(arguments);
   print_outcome(arguments, run_search_job(arguments));
@@ -38,6 +39,8 @@ void add_search(CLI::App& app) {
   CLI::App* command = app.add_subcommand("search", "Find the k nearest vectors of a base");
   auto arguments = std::make_shared<SearchArguments>();
   add_search_arguments(*command, *arguments);
+  command->add_option("--index", arguments->index, "an index to search in, made by knear build")
+      ->type_name("FILE");
   command->add_option("--method", arguments->method, "auto (default) or exact")->type_name("M");
   // Part of the interface to come; in no group, so that help shows only what works.
   for (const char* option : unsupported)

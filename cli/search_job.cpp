@@ -5,49 +5,19 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <optional>
 
 #include "cli/arguments.hpp"
+#include "cli/files.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/machine.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "knear/distance/exact.hpp"
-#include "knear/io/atomic_file.hpp"
 
 namespace knear::cli {
 namespace {
-
-io::VectorFile open_vectors(const SearchArguments& arguments, const std::string& path) {
-  io::OpenOptions options;
-  if (!arguments.type.empty()) options.type = parse_element_type(arguments.type);
-  return io::VectorFile::open(path, options);
-}
-
-bool same_file(const std::string& a, const std::string& b) {
-  std::error_code absent;
-  return a == b || std::filesystem::equivalent(a, b, absent);
-}
-
-// Fails now rather than after an hour of searching: a name that can't be written, or one that
-// would overwrite an input.
-void check_output(const SearchArguments& arguments, const std::string& option,
-                  const std::string& path, std::initializer_list<std::string_view> endings) {
-  if (path.empty()) return;
-  bool fits = false;
-  std::string expected;
-  for (std::string_view ending : endings) {
-    fits |= path.ends_with(ending);
-    expected += fmt::format("{}{}", expected.empty() ? "" : " or ", ending);
-  }
-  if (!fits) throw InvalidArgument("{} must end in {}, but is '{}'", option, expected, path);
-  for (const auto& input : {arguments.base, arguments.queries, arguments.truth, arguments.filter})
-    if (!input.empty() && same_file(path, input))
-      throw InvalidArgument("{} would overwrite the input {}", option, input);
-  io::AtomicFile probe(path);
-}
 
 // Shapes that do not fit are known before the search: say so before it.
 Matrix<Id> read_truth(const SearchArguments& arguments, std::int64_t queries) {
@@ -79,10 +49,47 @@ void check_answer_fits(std::int64_t queries, std::int64_t k) {
                             k, readable_bytes(bytes), readable_bytes(*available));
 }
 
+// Rows by id: of the base, or of the index those that some ids name.
+class NamedRows {
+ public:
+  NamedRows(const SearchOutcome& outcome, std::initializer_list<MatrixView<Id>> ids) {
+    if (outcome.base) {
+      rows_ = outcome.base->view();
+      return;
+    }
+    for (const MatrixView<Id>& some : ids)
+      for (std::int64_t i = 0; i < some.rows(); ++i)
+        std::copy_if(some.row(i), some.row(i) + some.cols(), std::back_inserter(ids_),
+                     [](Id id) { return id != no_id; });
+    std::sort(ids_.begin(), ids_.end());
+    ids_.erase(std::unique(ids_.begin(), ids_.end()), ids_.end());
+    own_ = outcome.index->reconstruct(ids_);
+    rows_ = own_;
+  }
+  AnyMatrixView rows() const { return rows_; }
+  Id place(Id id) const {
+    if (ids_.empty() || id == no_id) return id;
+    return std::lower_bound(ids_.begin(), ids_.end(), id) - ids_.begin();
+  }
+  Matrix<Id> places(MatrixView<Id> ids) const {
+    Matrix<Id> out(ids.rows(), ids.cols());
+    for (std::int64_t i = 0; i < ids.rows(); ++i)
+      std::transform(ids.row(i), ids.row(i) + ids.cols(), out.row(i),
+                     [this](Id id) { return place(id); });
+    return out;
+  }
+
+ private:
+  AnyMatrix own_;
+  AnyMatrixView rows_;
+  std::vector<Id> ids_;
+};
+
 // Keeps of the answer to k, or if there are as many k + 1, what lies within the radius. Compared
 // in float64, as the search orders rows.
 void cut_at_radius(const SearchArguments& arguments, Metric metric, SearchOutcome& outcome) {
-  const AnyMatrixView queries = outcome.queries.view(), base = outcome.base.view();
+  const NamedRows named(outcome, {outcome.near.ids.view()});
+  const AnyMatrixView queries = outcome.queries.view(), base = named.rows();
   const std::int64_t k = arguments.k;
   const double limit = metric == Metric::ip ? -arguments.radius : arguments.radius;
   Neighbors kept{Matrix<Id>(queries.rows(), k), Matrix<float>(queries.rows(), k)};
@@ -92,7 +99,7 @@ void cut_at_radius(const SearchArguments& arguments, Metric metric, SearchOutcom
     const Id* ids = outcome.near.ids.row(q);
     std::int64_t count = 0;  // they are in order
     while (count < outcome.near.ids.cols() && ids[count] != no_id &&
-           measure.key(base.row(ids[count])) <= limit)
+           measure.key(base.row(named.place(ids[count]))) <= limit)
       ++count;
     outcome.queries_cut += count > k;
     outcome.within_radius += std::min(count, k);
@@ -162,7 +169,7 @@ void check_device(const std::string& device) {
 
 SearchOutcome run_search_job(const SearchArguments& arguments) {
   KnnOptions options;
-  options.metric = parse_metric(arguments.metric);
+  if (!arguments.metric.empty()) options.metric = parse_metric(arguments.metric);
   options.threads = checked_threads(arguments.threads);
   options.memory = arguments.memory;
   options.first_pass = parse_first_pass(arguments.first_pass);
@@ -178,43 +185,78 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
         arguments.radius);
 
   CatchInterrupts guard;
-  io::VectorFile base = open_vectors(arguments, arguments.base);
-  io::VectorFile queries = open_vectors(arguments, arguments.queries);
-  if (base.view().cols() != queries.view().cols())
-    throw ShapeMismatch("queries have {} columns, base has {}", queries.view().cols(),
-                        base.view().cols());
-  check_output(arguments, "--out", arguments.out, {".ivecs", ".ibin", ".npy"});
-  check_output(arguments, "--distances", arguments.distances, {".fvecs", ".fbin", ".npy"});
+  SearchOutcome outcome{.queries = open_vectors(arguments.queries, arguments.type)};
+  std::int64_t columns = 0;
+  if (arguments.index.empty()) {
+    outcome.base = open_vectors(arguments.base, arguments.type);
+    columns = outcome.base->view().cols(), outcome.base_type = outcome.base->view().type();
+    outcome.rows = outcome.base->view().rows();
+  } else {
+    outcome.index = FlatIndex::load(arguments.index);
+    columns = outcome.index->dim(), outcome.base_type = outcome.index->element_type();
+    outcome.rows = outcome.index->size();
+    if (!arguments.metric.empty() && options.metric != outcome.index->metric())
+      throw InvalidArgument("--metric is {}, but {} was built for {}", arguments.metric,
+                            arguments.index, name_of(outcome.index->metric()));
+    options.metric = outcome.index->metric();
+  }
+  if (columns != outcome.queries.view().cols())
+    throw ShapeMismatch("queries have {} columns, {} has {}", outcome.queries.view().cols(),
+                        outcome.base ? "base" : "index", columns);
+  const auto inputs = {arguments.base, arguments.index, arguments.queries, arguments.truth,
+                       arguments.filter};
+  check_output("--out", arguments.out, {".ivecs", ".ibin", ".npy"}, inputs);
+  check_output("--distances", arguments.distances, {".fvecs", ".fbin", ".npy"}, inputs);
   if (!arguments.out.empty() && arguments.out == arguments.distances)
     throw InvalidArgument("--out and --distances are the same file, {}", arguments.out);
-  check_answer_fits(queries.view().rows(), arguments.k);
+  IdFilter index_filter;
+  check_answer_fits(outcome.queries.view().rows(), arguments.k);
   if (!arguments.filter.empty()) {
     const Matrix<Id> ids = io::read_ids(arguments.filter);
-    options.filter = RowFilter::of_ids(
-        {ids.data(), static_cast<std::size_t>(ids.rows() * ids.cols())}, base.view().rows());
+    const std::span<const Id> list(ids.data(), static_cast<std::size_t>(ids.rows() * ids.cols()));
+    if (outcome.base)
+      options.filter = RowFilter::of_ids(list, outcome.rows);
+    else
+      index_filter = IdFilter::of_ids(list);
   }
   std::optional<Matrix<Id>> truth;
-  if (!arguments.truth.empty()) truth = read_truth(arguments, queries.view().rows());
+  if (!arguments.truth.empty()) truth = read_truth(arguments, outcome.queries.view().rows());
+  if (truth && outcome.index)
+    for (std::int64_t q = 0; q < truth->rows(); ++q)
+      for (std::int64_t j = 0; j < arguments.k; ++j)
+        if (const Id id = truth->row(q)[j]; id != no_id && !outcome.index->contains(id))
+          throw InvalidArgument("--truth names id {} for query {}, which {} does not hold", id, q,
+                                arguments.index);
   check_interrupt();
 
-  SearchOutcome outcome{std::move(base), std::move(queries), {}, {}, {}, {}};
   {
     ProgressBar bar;
     options.progress = bar.callback();
     const auto start = std::chrono::steady_clock::now();
-    const AnyMatrixView queries_view = outcome.queries.view(), base_view = outcome.base.view();
     // One more tells whether a query has more than k within the radius.
-    const std::int64_t k = arguments.k + (ranged && arguments.k < base_view.rows());
-    outcome.near = knn(queries_view, base_view, k, options, &outcome.report);
+    const std::int64_t k = arguments.k + (ranged && arguments.k < outcome.rows);
+    if (outcome.base)
+      outcome.near = knn(outcome.queries.view(), outcome.base->view(), k, options, &outcome.report);
+    else
+      outcome.near = outcome.index->search(outcome.queries.view(), k,
+                                           {.threads = options.threads,
+                                            .memory = options.memory,
+                                            .first_pass = options.first_pass,
+                                            .filter = index_filter,
+                                            .progress = options.progress},
+                                           &outcome.report);
     if (ranged) cut_at_radius(arguments, options.metric, outcome);
     outcome.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   check_interrupt();
   outcome.prediction = predict(outcome.report, known_peaks(options.threads));
-  if (truth)
-    outcome.recall = measure_recall(outcome.queries.view(), outcome.base.view(), options.metric,
-                                    outcome.near.ids, *truth, arguments.k, options.threads);
+  if (truth) {
+    const NamedRows named(outcome, {outcome.near.ids.view(), truth->view()});
+    outcome.recall = measure_recall(outcome.queries.view(), named.rows(), options.metric,
+                                    named.places(outcome.near.ids), named.places(*truth),
+                                    arguments.k, options.threads);
+  }
   write_outputs(arguments, outcome.near);
   return outcome;
 }

@@ -10,14 +10,16 @@
 
 #include "cli/prediction.hpp"
 #include "cli/recall.hpp"
+#include "knear/index/flat.hpp"
 #include "knear/io/vectors.hpp"
 #include "knear/knn/knn.hpp"
 
 namespace knear::cli {
 
 struct SearchArguments {
-  std::string base, queries, metric = "l2", method = "auto", type, device = "cpu",
-                             first_pass = "auto";
+  std::string base, index, queries;  // base or index
+  std::string metric;                // empty: l2, or that of the index
+  std::string method = "auto", type, device = "cpu", first_pass = "auto";
   std::string out, distances, truth, filter;
   std::int64_t k = 0, threads = 0, memory = 0;
   double recall = 1, radius = std::numeric_limits<double>::quiet_NaN();  // NaN: none given
@@ -31,11 +33,15 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments);
 void check_device(const std::string& device);
 
 struct SearchOutcome {
-  io::VectorFile base, queries;
-  Neighbors near;
-  KnnReport report;
-  Prediction prediction;
-  std::optional<RecallFigures> recall;  // with arguments.truth
+  io::VectorFile queries;
+  std::optional<io::VectorFile> base = {};  // or
+  std::optional<FlatIndex> index = {};
+  std::int64_t rows = 0;  // of either
+  ElementType base_type = ElementType::f32;
+  Neighbors near = {};
+  KnnReport report = {};
+  Prediction prediction = {};
+  std::optional<RecallFigures> recall = {};  // with arguments.truth
   // With arguments.radius: neighbours kept, of all queries; queries that have more than k within.
   std::int64_t within_radius = 0, queries_cut = 0;
   double seconds = 0;  // of the search, packing of the base included; reading files is not

@@ -50,7 +50,7 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   }
   out["first_pass"] = report.first_pass;
   out["centred"] = report.centred;
-  out["base_type"] = name_of(outcome.base.view().type());
+  out["base_type"] = name_of(outcome.base_type);
   out["queries_type"] = name_of(outcome.queries.view().type());
   out["prepare_seconds"] = report.prepare_seconds;
   out["search_seconds"] = report.seconds;
@@ -94,7 +94,7 @@ void print_first_answers(const SearchOutcome& outcome) {
 void print_summary(const SearchArguments& arguments, const SearchOutcome& outcome) {
   const KnnReport& report = outcome.report;
   print("{} rows x {} {}, {} queries, k = {}, {}\n", report.rows, report.dim,
-        name_of(outcome.base.view().type()), report.queries, report.k, name_of(report.metric));
+        name_of(outcome.base_type), report.queries, report.k, name_of(report.metric));
   if (report.allowed_rows != report.rows)
     print("{} rows allowed by {}\n", report.allowed_rows, arguments.filter);
   print("exact: {} of {} answers certified, {} queries/s, {} ({} first pass, {}, {} threads)\n",

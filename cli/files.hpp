@@ -1,0 +1,20 @@
+// cli/files.hpp -- the files that commands read and write, checked before the work begins.
+#pragma once
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "knear/io/vectors.hpp"
+
+namespace knear::cli {
+
+// The vectors of a file, as `type` (f32, f16, bf16, u8, i8) unless that is empty.
+io::VectorFile open_vectors(const std::string& path, const std::string& type);
+
+// Fails now rather than after an hour of work: throws for a name that can't be written, lacks these
+// endings, or would overwrite one of the inputs. An empty path is none.
+void check_output(const std::string& option, const std::string& path,
+                  std::initializer_list<std::string_view> endings,
+                  std::initializer_list<std::string> inputs);
+
+}  // namespace knear::cli
