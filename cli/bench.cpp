@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "cli/arguments.hpp"
+#include "cli/bench.hpp"
 #include "cli/commands.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
@@ -21,6 +22,12 @@
 #include "knear/io/vectors.hpp"
 
 namespace knear::cli {
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
+  return values[values.size() / 2];
+}
+
 namespace {
 
 struct ExactBench {
@@ -36,11 +43,6 @@ struct PassFigures {
   KnnReport report;
   std::string refusal;
 };
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
-  return values[values.size() / 2];
-}
 
 // Vectors around 64 centres, all of them from the seed: real sets are clustered too, and uniform
 // noise, where every row is equally far, would be the hardest case for a threshold.
@@ -244,13 +246,15 @@ void add_exact(CLI::App& bench) {
 void add_bench(CLI::App& app) {
   CLI::App* command = app.add_subcommand("bench", "Measurements that answer one question each");
   add_exact(*command);
+  add_bench_index(*command);
   command->require_subcommand(0, 1);
   command->footer("Example:\n  knear bench exact --set f32 --rows 200000 --dim 96");
   command->callback([command] {
     if (!command->get_subcommands().empty()) return;
     const auto words = command->remaining();
-    unparsable(words.empty() ? "bench needs a name; there is: exact"
-                             : fmt::format("no bench '{}'; there is: exact", words.front()));
+    unparsable(words.empty()
+                   ? "bench needs a name; there are: exact, index"
+                   : fmt::format("no bench '{}'; there are: exact, index", words.front()));
   });
 }
 

@@ -105,8 +105,9 @@ void ArchiveWriter::write(const std::string& path, const Progress& progress) con
   header.sections = sections_.size();
   header.directory_bytes = directory;
   std::vector<std::byte> bytes(directory);
-  std::memcpy(bytes.data(), table.data(), table.size() * sizeof(Entry));
-  std::memcpy(bytes.data() + table.size() * sizeof(Entry), sums.data(), sums.size() * 8);
+  if (!table.empty()) std::memcpy(bytes.data(), table.data(), table.size() * sizeof(Entry));
+  if (!sums.empty())
+    std::memcpy(bytes.data() + table.size() * sizeof(Entry), sums.data(), sums.size() * 8);
   header.checksum = checksum_of(header, bytes.data(), bytes.size());
 
   const std::byte zeros[alignment] = {};
