@@ -1,7 +1,6 @@
 #include "knear/core/checked_blocks.hpp"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include <xxh_x86dispatch.h>
 
 #include <algorithm>
 
@@ -11,7 +10,7 @@
 namespace knear {
 
 std::uint64_t CheckedBlocks::sum_of(const std::byte* data, std::size_t bytes) {
-  return XXH3_64bits(data, bytes);
+  return XXH3_64bits_dispatch(data, bytes);  // by the vector instructions that there are
 }
 
 CheckedBlocks::CheckedBlocks(const std::byte* data, std::size_t bytes, const std::uint64_t* sums,
@@ -33,7 +32,7 @@ void CheckedBlocks::check(std::size_t block) const {
 
 void CheckedBlocks::touch_all(int threads) const {
   if (all_.load(std::memory_order_acquire)) return;
-  constexpr std::size_t task_bytes = 16 * block_bytes;
+  constexpr std::size_t task_bytes = 256 * block_bytes;
   const auto tasks = static_cast<std::int64_t>((bytes_ + task_bytes - 1) / task_bytes);
   parallel_for(threads, tasks, [&](std::int64_t t) {
     const std::size_t begin = static_cast<std::size_t>(t) * task_bytes;

@@ -2,8 +2,8 @@
 //
 //   blocks.touch(row, row_bytes);      // throws CorruptFile if what lies there was altered
 //
-// A large file is opened without being read. Of each block of 64 KiB the first one who touches it
-// checks the sum (XXH3, 64 bits); from then on touching costs the test of a bit.
+// A large file is opened without being read. Of each block of 4 KiB, a page, the first one who
+// touches it checks the sum (XXH3, 64 bits); from then on touching costs the test of a bit.
 //
 // Threads: any number at once.
 #pragma once
@@ -17,7 +17,7 @@ namespace knear {
 
 class CheckedBlocks {
  public:
-  static constexpr std::size_t block_bytes = 65536;
+  static constexpr std::size_t block_bytes = 4096;
   static std::size_t block_count(std::size_t bytes) {
     return (bytes + block_bytes - 1) / block_bytes;
   }

@@ -1,4 +1,5 @@
 // How a FlatIndex lies in a .knear file: docs/knear-files.md has the same for readers.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -32,6 +33,7 @@ struct FormFields {
   std::int64_t rows, steps, tiles, panels_per_tile;
   std::int64_t row_offset, low, high;  // integer
   double mean_norm, slack, longest;    // certified
+  std::int64_t worth_up_to;            // certified: the k up to which it is known to pay
 };
 
 template <class T>
@@ -43,10 +45,11 @@ void add(io::ArchiveWriter& writer, std::string name, const std::vector<T>& list
   if (!list.empty()) writer.add(std::move(name), list.data(), list.size() * sizeof(T));
 }
 
-void add_form(io::ArchiveWriter& writer, const std::string& prefix, const PackedBase& form) {
+void add_form(io::ArchiveWriter& writer, const std::string& prefix, const PackedBase& form,
+              std::int64_t worth_up_to) {
   const FormFields fields{form.rows,        form.steps,     form.tiles,      form.panels_per_tile,
                           form.row_offset,  form.range.low, form.range.high, form.space.mean_norm,
-                          form.space.slack, form.longest};
+                          form.space.slack, form.longest,   worth_up_to};
   if (form.guard) form.guard->touch_all(1);  // what was altered must not get a new checksum
   writer.add_copy(prefix + "fields", &fields, sizeof fields);
   add(writer, prefix + "codes", form.codes);
@@ -141,10 +144,12 @@ class Sections {
 };
 
 std::shared_ptr<const PackedBase> load_form(Sections& in, std::size_t segment, FirstPass pass,
-                                            std::int64_t rows, std::int64_t dim, Metric metric) {
+                                            std::int64_t rows, std::int64_t dim, Metric metric,
+                                            std::int64_t& worth_up_to) {
   const std::string prefix = form_prefix(segment, pass), about = prefix + "fields";
   const auto fields = in.fields<FormFields>(about);
   auto form = std::make_shared<PackedBase>();
+  worth_up_to = std::clamp<std::int64_t>(fields.worth_up_to, 0, max_k);
   form->is_integer = pass == FirstPass::integer;
   form->format = form->is_integer ? format_int8 : format_of(pass);
   const int per = form->format == format_int8 ? 4 : form->format == format_int16 ? 2 : 1;
@@ -243,10 +248,10 @@ Segment load_segment(Sections& in, std::size_t number, const SavedFlat& saved, E
   found.low = static_cast<int>(fields.low), found.high = static_cast<int>(fields.high);
 
   Segment out;
-  std::int64_t places = fields.matrix_rows;
+  std::int64_t places = fields.matrix_rows, worth = 0;
   std::shared_ptr<SegmentRows> made;
   if (panels) {
-    auto form = load_form(in, number, FirstPass::integer, rows, saved.dim, saved.metric);
+    auto form = load_form(in, number, FirstPass::integer, rows, saved.dim, saved.metric, worth);
     places = form->panels() * panel_rows;
     for (const std::uint32_t place : order)
       if (place >= places) in.refuse(prefix + "order", "it holds a place beyond the last");
@@ -265,7 +270,9 @@ Segment load_segment(Sections& in, std::size_t number, const SavedFlat& saved, E
       if (!(fields.forms >> p & 1)) continue;
       if (pass != FirstPass::int8 && pass != FirstPass::int16 && pass != FirstPass::fp32)
         in.refuse(about, "it names a form that there is not");
-      made->prepared().adopt(pass, load_form(in, number, pass, rows, saved.dim, saved.metric));
+      made->prepared().adopt(pass,
+                             load_form(in, number, pass, rows, saved.dim, saved.metric, worth));
+      made->prepared().note_worth(pass, worth, true);
     }
   }
   out.rows = made;
@@ -321,7 +328,8 @@ void save_flat(const State& state, std::int64_t dim, Metric metric, const std::s
     }
     for (int p = 0; p < first_pass_count; ++p)
       if (const auto pass = static_cast<FirstPass>(p); rows.prepared().is_adopted(pass))
-        add_form(writer, form_prefix(s, pass), *rows.prepared().kept(pass));
+        add_form(writer, form_prefix(s, pass), *rows.prepared().kept(pass),
+                 rows.prepared().worth_up_to(pass));
   }
   writer.write(path, progress);
 }

@@ -24,7 +24,7 @@ constexpr std::uint64_t max_sections = 1 << 20;
 struct Header {
   char magic[8];
   std::uint32_t version;
-  std::uint32_t reserved;
+  std::uint32_t block_bytes;  // CheckedBlocks::block_bytes
   char kind[16];
   std::uint64_t file_bytes;
   std::uint64_t sections;
@@ -91,15 +91,15 @@ void ArchiveWriter::write(const std::string& path, const Progress& progress) con
     entry.offset = offset, entry.bytes = section.bytes;
     table.push_back(entry);
     offset = aligned(offset + section.bytes);
-    for (std::size_t begin = 0; begin < section.bytes; begin += CheckedBlocks::block_bytes) {
-      const std::size_t bytes = std::min(section.bytes - begin, CheckedBlocks::block_bytes);
-      sums.push_back(CheckedBlocks::sum_of(section.data + begin, bytes));
-      reporter.add(static_cast<std::int64_t>(bytes));
-    }
+    for (std::size_t begin = 0; begin < section.bytes; begin += CheckedBlocks::block_bytes)
+      sums.push_back(CheckedBlocks::sum_of(
+          section.data + begin, std::min(section.bytes - begin, CheckedBlocks::block_bytes)));
+    reporter.add(static_cast<std::int64_t>(section.bytes));
   }
   Header header{};
   std::memcpy(header.magic, magic, sizeof magic);
   header.version = format_version;
+  header.block_bytes = CheckedBlocks::block_bytes;
   kind_.copy(header.kind, sizeof header.kind - 1);
   header.file_bytes = offset;
   header.sections = sections_.size();
@@ -161,6 +161,7 @@ Archive::Archive(const std::string& path) : path_(path), file_(path) {
   const auto refuse = [&](std::string_view what) {
     throw CorruptFile("{}: section 'table' is wrong: {}", path, what);
   };
+  if (header.block_bytes != CheckedBlocks::block_bytes) refuse("blocks of another size");
   if (header.sections > max_sections || header.sections * sizeof(Entry) > directory)
     refuse("more sections than it has room for");
   std::uint64_t blocks = 0;

@@ -6,8 +6,8 @@
 //
 // Bytes go to a temporary file in the same directory; commit() syncs it, renames it to its name and
 // syncs the directory, so that after a crash there is the old file or the new one. Where the system
-// allows it the temporary has no name until then, and a killed process leaves nothing behind, unless
-// it is killed between naming and renaming; elsewhere the destructor removes it.
+// allows it the temporary has no name until then, and a killed process leaves nothing behind,
+// unless it is killed between naming and renaming; elsewhere the destructor removes it.
 #pragma once
 #include <cstddef>
 #include <string>

@@ -374,11 +374,8 @@ class Search {
   // The form of the chunk for a pass: the one kept, or one made now.
   std::shared_ptr<const PackedBase> packed_form(FirstPass pass, const BaseRows& rows,
                                                 const Choice& choice) {
-    if (whole_ && choice.packed_rows.empty() && prepared().is_adopted(pass)) {
-      auto form = prepared().kept(pass);
-      if (form->guard) form->guard->touch_all(threads_);
-      return form;
-    }
+    if (whole_ && choice.packed_rows.empty() && prepared().is_adopted(pass))
+      return prepared().kept(pass);
     return prepared().packed(pass, rows, choice.packed_rows, choice.keep, threads_,
                              options_.progress, prepare_seconds_);
   }

@@ -85,6 +85,11 @@ void PreparedRows::note_worth(FirstPass pass, std::int64_t k, bool worth) {
     seen.not_from = std::min(seen.not_from, k);
 }
 
+std::int64_t PreparedRows::worth_up_to(FirstPass pass) {
+  std::lock_guard lock(mutex_);
+  return worths_[number_of(pass)].up_to;
+}
+
 void PreparedRows::release_all_but(FirstPass pass) {
   std::lock_guard lock(mutex_);
   for (int i = 0; i < first_pass_count; ++i)

@@ -48,6 +48,8 @@ class PreparedRows {
   // pass worth it for some k is for every smaller one, and the other way round.
   std::optional<bool> known_worth(FirstPass pass, std::int64_t k);
   void note_worth(FirstPass pass, std::int64_t k, bool worth);
+  // The largest k for which a pass is known to be worth it; 0 for none.
+  std::int64_t worth_up_to(FirstPass pass);
 
   // Lets go of the forms kept but this one and those adopted; searches that use them hold them
   // until they end.

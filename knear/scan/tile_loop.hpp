@@ -128,7 +128,11 @@ class TileLoop {
     args.sum_shift_mask = queries.sum_shift_mask, args.steps = packed_.steps;
     args.hits = hits.data(), args.hit_limit = hit_limit;
     std::vector<bool> active(queries.groups, true);
+    const std::int64_t tile_bytes = packed_.panels_per_tile * packed_.steps * panel_step_bytes;
     for (std::int64_t tile = task.tile_begin; tile < task.tile_end; ++tile) {
+      if (packed_.guard)  // codes of a mapped file, in cache for the kernel then
+        packed_.guard->touch(packed_.codes.data() + tile * tile_bytes,
+                             static_cast<std::size_t>(tile_bytes));
       for (std::int64_t g = 0; g < queries.groups; ++g) {
         if (!active[g]) continue;
         args.query_codes = queries.group_codes(g), args.group = &queries.heads[g];
