@@ -336,6 +336,19 @@ NB_MODULE(_core, m) {
            })
       .def("contains", &FlatIndex::contains, nb::arg("id"))
       .def(
+          "save",
+          [](const FlatIndex& self, const std::string& path) {
+            without_interpreter([&](Progress progress) { self.save(path, progress); });
+          },
+          nb::arg("path"))
+      .def_static(
+          "load",
+          [](const std::string& path) {
+            const nb::gil_scoped_release released;
+            return FlatIndex::load(path);
+          },
+          nb::arg("path"))
+      .def(
           "search",
           [](const FlatIndex& self, const Array& queries, const std::string& type, std::int64_t k,
              std::int64_t threads, std::int64_t memory, const std::string& first_pass,

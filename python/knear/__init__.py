@@ -22,6 +22,7 @@ Every function may be called from several threads; the interpreter is free durin
 Ctrl-C stops it. After os.fork(), the child may go on calling.
 """
 
+import os
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,23 @@ class Index:
             raise InvalidArgument(f"factory must be 'Flat' in this version, but is {factory!r}")
         self._factory = factory
         self._index = _core.FlatIndex(_arrays.integer("dim", dim), _arrays.text("metric", metric))
+
+    def save(self, path: "str | os.PathLike[str]") -> None:
+        """Writes the index to a .knear file, whole or not at all. Raises IoError."""
+        self._index.save(os.fspath(path))
+
+    @classmethod
+    def load(cls, path: "str | os.PathLike[str]") -> "Index":
+        """Opens a .knear file without reading the vectors: they stay in the file until used, and
+        are compared with their checksums then.
+
+        Raises IoError; CorruptFile, naming the section that was cut off or altered, as searches
+        may later.
+        """
+        index = cls.__new__(cls)
+        index._factory = "Flat"
+        index._index = _core.FlatIndex.load(os.fspath(path))
+        return index
 
     @property
     def dim(self) -> int:

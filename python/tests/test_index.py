@@ -103,6 +103,27 @@ def test_ids_stay_with_their_vectors(rng):
     assert index.reconstruct([]).shape == (0, 5)
 
 
+def test_what_is_saved_comes_back(rng, tmp_path):
+    base = rng.standard_normal((900, 5)).astype(np.float32)
+    index = knear.Index("Flat", dim=5, metric="cosine")
+    index.add(base, ids=np.arange(900) * 7)
+    index.remove([7, 21])
+    index.save(tmp_path / "a.knear")
+    loaded = knear.Index.load(str(tmp_path / "a.knear"))
+    assert repr(loaded) == repr(index)
+    for one, other in zip(loaded.search(base[:20], 9), index.search(base[:20], 9), strict=True):
+        np.testing.assert_array_equal(one, other)
+    loaded.add(base[:2])
+    loaded.save(tmp_path / "a.knear")
+    assert len(knear.Index.load(tmp_path / "a.knear")) == 900
+    with pytest.raises(knear.IoError, match="none.knear"):
+        knear.Index.load(tmp_path / "none.knear")
+    data = (tmp_path / "a.knear").read_bytes()
+    (tmp_path / "cut.knear").write_bytes(data[:-1])
+    with pytest.raises(knear.CorruptFile, match=r"section '\d/.*' is cut off"):
+        knear.Index.load(tmp_path / "cut.knear")
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint8, np.int8, "bfloat16"])
 def test_reconstruct_gives_back_every_type(rng, dtype):
     if dtype == "bfloat16":
