@@ -14,6 +14,7 @@
 #include "cli/arguments.hpp"
 #include "cli/bench.hpp"
 #include "cli/commands.hpp"
+#include "cli/files.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/prediction.hpp"
@@ -202,8 +203,8 @@ void run_exact(const ExactBench& bench) {
     base_made = clustered(type, bench.rows, bench.dim, seed, 0);
     queries_made = clustered(type, bench.count, bench.dim, seed, 1);
   } else {
-    base_file = io::VectorFile::open(bench.base);
-    query_file = io::VectorFile::open(bench.queries);
+    base_file = open_vectors(bench.base, "", base_dataset);
+    query_file = open_vectors(bench.queries, "", queries_dataset);
   }
   check_interrupt();
   const AnyMatrixView base = base_file ? base_file->view() : base_made.view();

@@ -107,8 +107,8 @@ void run_index(const IndexBench& bench) {
   const Metric metric = parse_metric(bench.metric);
   const int threads = checked_threads(bench.threads);
   const CatchInterrupts guard;
-  const io::VectorFile base = open_vectors(bench.base, ""),
-                       queries = open_vectors(bench.queries, "");
+  const io::VectorFile base = open_vectors(bench.base, "", base_dataset),
+                       queries = open_vectors(bench.queries, "", queries_dataset);
   check_output("--file", bench.file, {".knear"}, {bench.base, bench.queries});
   if (queries.view().rows() < 2)
     throw InvalidArgument("queries have {} rows, but a later one takes two", queries.view().rows());

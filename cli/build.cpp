@@ -17,7 +17,7 @@ namespace knear::cli {
 namespace {
 
 struct BuildArguments {
-  std::string base, index, out, metric = "l2", type;
+  std::string base, index, out, metric, type;
   std::int64_t threads = 0, train = 0;
   bool json = false, train_given = false;
 };
@@ -28,11 +28,13 @@ void run_build(const BuildArguments& arguments) {
   if (arguments.train_given)
     throw InvalidArgument("--train is {}, but Flat learns nothing from the vectors",
                           arguments.train);
-  const Metric metric = parse_metric(arguments.metric);
+  if (!arguments.metric.empty()) parse_metric(arguments.metric);
   const int threads = checked_threads(arguments.threads);
   const CatchInterrupts guard;
-  const io::VectorFile base = open_vectors(arguments.base, arguments.type);
+  const io::VectorFile base = open_vectors(arguments.base, arguments.type, base_dataset);
   check_output("--out", arguments.out, {".knear"}, {arguments.base});
+  const Metric metric =
+      arguments.metric.empty() ? metric_of_file(arguments.base) : parse_metric(arguments.metric);
   check_interrupt();
 
   const auto start = std::chrono::steady_clock::now();
@@ -46,14 +48,14 @@ void run_build(const BuildArguments& arguments) {
   const std::string type(name_of(index.element_type()));
   if (arguments.json) {
     const nlohmann::ordered_json out = {
-        {"index", arguments.index},   {"rows", index.size()},
-        {"dim", index.dim()},         {"type", type},
-        {"metric", arguments.metric}, {"memory_bytes", index.memory_bytes()},
-        {"threads", threads},         {"seconds", seconds}};
+        {"index", arguments.index},  {"rows", index.size()},
+        {"dim", index.dim()},        {"type", type},
+        {"metric", name_of(metric)}, {"memory_bytes", index.memory_bytes()},
+        {"threads", threads},        {"seconds", seconds}};
     print("{}\n", out.dump(2));
   } else {
     print("{}: {}, {} x {} {}, {}, {} in {}\n", arguments.out, arguments.index, index.size(),
-          index.dim(), type, arguments.metric, readable_bytes(double(index.memory_bytes())),
+          index.dim(), type, name_of(metric), readable_bytes(double(index.memory_bytes())),
           readable_seconds(seconds));
   }
 }
@@ -73,7 +75,10 @@ void add_build(CLI::App& app) {
   command->add_option("--out", arguments->out, "the file to write, .knear")
       ->type_name("FILE")
       ->required();
-  command->add_option("--metric", arguments->metric, "l2 (default), ip or cosine")->type_name("M");
+  command
+      ->add_option("--metric", arguments->metric,
+                   "l2 (default; of .hdf5 what the file says), ip or cosine")
+      ->type_name("M");
   command->add_option("--type", arguments->type, "keep vectors as f32, f16, bf16, u8 or i8")
       ->type_name("T");
   // Part of the interface to come; in no group, so that help shows only what works.

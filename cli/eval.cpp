@@ -11,6 +11,7 @@
 
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
+#include "cli/files.hpp"
 #include "cli/output.hpp"
 #include "cli/recall.hpp"
 #include "knear/core/threads.hpp"
@@ -245,8 +246,8 @@ void run_eval(const EvalArguments& arguments) {
     return arguments.json ? print_json(evaluation, nullptr) : print_evaluation(evaluation);
   }
 
-  const auto base = io::VectorFile::open(arguments.base);
-  const auto queries = io::VectorFile::open(arguments.queries);
+  const auto base = open_vectors(arguments.base, "", base_dataset);
+  const auto queries = open_vectors(arguments.queries, "", queries_dataset);
   const Vectors vectors{base.view(), queries.view(), metric};
   if (vectors.queries.cols() != vectors.base.cols())
     throw ShapeMismatch("--queries have {} columns, --base has {}", vectors.queries.cols(),

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "knear/io/atomic_file.hpp"
+#include "knear/io/hdf5.hpp"
 
 namespace knear::cli {
 namespace {
@@ -14,10 +15,23 @@ bool same_file(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-io::VectorFile open_vectors(const std::string& path, const std::string& type) {
-  io::OpenOptions options;
+io::VectorFile open_vectors(const std::string& path, const std::string& type,
+                            const std::string& dataset) {
+  io::OpenOptions options{.dataset = dataset};
   if (!type.empty()) options.type = parse_element_type(type);
   return io::VectorFile::open(path, options);
+}
+
+Metric metric_of_file(const std::string& path) {
+  const auto hdf5 = io::hdf5_path(path);
+  if (!hdf5) return Metric::l2;
+  const std::string distance = io::inspect_hdf5(hdf5->file).distance;
+  if (distance.empty() || distance == "euclidean") return Metric::l2;
+  if (distance == "angular") return Metric::cosine;
+  throw InvalidArgument(
+      "{} is for the distance '{}', which is none of l2, ip, cosine: --metric says "
+      "which to take",
+      hdf5->file, distance);
 }
 
 void check_output(const std::string& option, const std::string& path,

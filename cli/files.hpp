@@ -8,8 +8,17 @@
 
 namespace knear::cli {
 
-// The vectors of a file, as `type` (f32, f16, bf16, u8, i8) unless that is empty.
-io::VectorFile open_vectors(const std::string& path, const std::string& type);
+// The vectors of a file, as `type` (f32, f16, bf16, u8, i8) unless that is empty. dataset: of an
+// HDF5 file whose name says none.
+io::VectorFile open_vectors(const std::string& path, const std::string& type,
+                            const std::string& dataset);
+// As ann-benchmarks names them.
+inline constexpr const char* base_dataset = "train";
+inline constexpr const char* queries_dataset = "test";
+
+// The metric that an HDF5 file names in its attribute "distance" (euclidean, angular); l2 for any
+// other file. Throws InvalidArgument for a distance that knear has not.
+Metric metric_of_file(const std::string& path);
 
 // Fails now rather than after an hour of work: throws for a name that can't be written, lacks these
 // endings, or would overwrite one of the inputs. An empty path is none.

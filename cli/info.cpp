@@ -10,6 +10,7 @@
 #include "cli/progress_bar.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/io/archive.hpp"
+#include "knear/io/hdf5.hpp"
 #include "knear/io/statistics.hpp"
 
 namespace knear::cli {
@@ -94,11 +95,38 @@ nlohmann::ordered_json describe_index(const std::string& path, bool json, Progre
           {"verified", true}};
 }
 
+// What an HDF5 file has; `knear info FILE:DATASET` reads one of them.
+void describe_hdf5(const std::string& path, bool json, nlohmann::ordered_json& files) {
+  const io::Hdf5Contents contents = io::inspect_hdf5(path);
+  nlohmann::ordered_json datasets = nlohmann::ordered_json::array();
+  if (!json)
+    print("{}{}\n", path, contents.distance.empty() ? "" : ", distance " + contents.distance);
+  for (const io::Hdf5Dataset& one : contents.datasets) {
+    std::string shape;
+    for (const std::int64_t size : one.shape)
+      shape += fmt::format("{}{}", shape.empty() ? "" : " x ", size);
+    const std::string type(one.scalar ? io::name_of(*one.scalar) : "no plain numbers");
+    if (!json)
+      print("  {}:{}  {} {}{}\n", path, one.name, shape, type, one.offset < 0 ? ", packed" : "");
+    datasets.push_back(
+        {{"name", one.name}, {"shape", one.shape}, {"type", type}, {"mapped", one.offset >= 0}});
+  }
+  if (json)
+    files.push_back({{"path", path},
+                     {"format", "hdf5"},
+                     {"distance", contents.distance},
+                     {"datasets", datasets}});
+}
+
 void run_info(const InfoArguments& arguments) {
   const CatchInterrupts guard;
   ProgressBar bar;
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
   for (const std::string& file : arguments.files) {
+    if (const auto hdf5 = io::hdf5_path(file); hdf5 && hdf5->dataset.empty()) {
+      describe_hdf5(file, arguments.json, files);
+      continue;
+    }
     if (io::is_archive(file) || file.ends_with(".knear")) {
       auto described = describe_index(file, arguments.json, bar);
       if (arguments.json) files.push_back(std::move(described));
@@ -124,10 +152,10 @@ void add_info(CLI::App& app) {
       "info", "Describe files of vectors or ids, or an index: shape, type, range, norms, checksum");
   auto arguments = std::make_shared<InfoArguments>();
   command
-      ->add_option(
-          "FILE", arguments->files,
-          ".fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin .npy or MNIST idx, also gzipped; or an "
-          "index, .knear; read whole")
+      ->add_option("FILE", arguments->files,
+                   ".fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin .npy or MNIST idx, also "
+                   "gzipped; .hdf5 or "
+                   ".hdf5:DATASET; or an index, .knear; read whole")
       ->required();
   command->add_flag("--json", arguments->json, "one JSON object {\"files\": [...]}");
   command->footer(

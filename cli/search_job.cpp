@@ -129,7 +129,10 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
   command.add_option("--base", arguments.base, "vectors to search in")->type_name("FILE");
   command.add_option("--queries", arguments.queries, "vectors to search for")->type_name("FILE");
   add_whole(command, "-k", arguments.k, "neighbours per query")->required();
-  command.add_option("--metric", arguments.metric, "l2 (default), ip or cosine")->type_name("M");
+  command
+      .add_option("--metric", arguments.metric,
+                  "l2 (default; of .hdf5 or an index what it says), ip or cosine")
+      ->type_name("M");
   add_number(command, "--recall", arguments.recall, "least share of true neighbours, in (0, 1]");
   command.add_option("--type", arguments.type, "read vectors as f32, f16, bf16, u8 or i8")
       ->type_name("T");
@@ -185,10 +188,12 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
         arguments.radius);
 
   CatchInterrupts guard;
-  SearchOutcome outcome{.queries = open_vectors(arguments.queries, arguments.type)};
+  SearchOutcome outcome{.queries =
+                            open_vectors(arguments.queries, arguments.type, queries_dataset)};
   std::int64_t columns = 0;
   if (arguments.index.empty()) {
-    outcome.base = open_vectors(arguments.base, arguments.type);
+    outcome.base = open_vectors(arguments.base, arguments.type, base_dataset);
+    if (arguments.metric.empty()) options.metric = metric_of_file(arguments.base);
     columns = outcome.base->view().cols(), outcome.base_type = outcome.base->view().type();
     outcome.rows = outcome.base->view().rows();
   } else {

@@ -71,7 +71,7 @@ std::optional<Scalar> scalar_of(ElementType type) {
 
 std::string_view name_of(Format format) {
   constexpr std::string_view names[] = {"fvecs", "bvecs", "ivecs", "fbin", "u8bin",
-                                        "i8bin", "ibin",  "npy",   "idx"};
+                                        "i8bin", "ibin",  "npy",   "hdf5", "idx"};
   return names[static_cast<int>(format)];
 }
 
@@ -91,6 +91,8 @@ std::string known_endings() {
   return out;
 }
 
+std::string readable_endings() { return known_endings() + " .hdf5 .h5"; }
+
 std::optional<Scalar> scalar_of(Format format) {
   switch (format) {
     case Format::fvecs:
@@ -105,6 +107,7 @@ std::optional<Scalar> scalar_of(Format format) {
     case Format::ibin:
       return Scalar::i32;
     case Format::npy:
+    case Format::hdf5:
     case Format::idx:
       break;
   }

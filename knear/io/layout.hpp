@@ -47,6 +47,8 @@ struct Layout {
 std::optional<Format> format_of_name(std::string_view name);
 // The endings, for messages: ".fvecs .bvecs ...".
 std::string known_endings();
+// And those that are read only.
+std::string readable_endings();
 // What a format that stores one kind of number stores; none for npy and idx.
 std::optional<Scalar> scalar_of(Format format);
 // A header of the dimension before each row, or one of two numbers before all.

@@ -31,7 +31,7 @@ Format known_format(std::optional<Format> by_name, std::span<const std::byte> he
   throw InvalidArgument(
       "'{}': unknown format; the name ends in none of {} (or these and .gz), and the content is "
       "neither .npy nor idx",
-      path, known_endings());
+      path, readable_endings());
 }
 
 std::int32_t row_dim(const std::byte* header) {
@@ -65,7 +65,8 @@ void report_progress(const Progress& progress, std::string_view stage, std::int6
     throw Cancelled("stopped after {} of {} rows", done, all);
 }
 
-RowReader::RowReader(const std::string& path, const RowReaderOptions& options) : file_(path) {
+RowReader::RowReader(const std::string& path, const RowReaderOptions& options)
+    : file_(hdf5_path(path) ? hdf5_path(path)->file : path) {
   info_.path = path;
   info_.file_bytes = file_.size();
   std::string_view name = path;
@@ -74,7 +75,9 @@ RowReader::RowReader(const std::string& path, const RowReaderOptions& options) :
     name.remove_suffix(3);
   }
   const std::optional<Format> format = format_of_name(name);
-  if (info_.gzipped)
+  if (const auto hdf5 = hdf5_path(path))
+    open_hdf5(hdf5->dataset, options);
+  else if (info_.gzipped)
     open_gzip(format, options.column);
   else
     open_plain(format, options.column);
@@ -89,6 +92,7 @@ RowReader::RowReader(const std::string& path, const RowReaderOptions& options) :
   info_.element_bytes = layout_.rows * layout_.packed_row_bytes();
   choose_rows(options.rows);
   if (!gzip_ && is_vecs(layout_.format)) check_row_headers();
+  if (hdf5_) stream_.emplace(hdf5_path(path)->file, *hdf5_, begin_, end_);
 }
 
 void RowReader::open_plain(std::optional<Format> by_name, bool column) {
@@ -135,6 +139,56 @@ void RowReader::open_gzip(std::optional<Format> by_name, bool column) {
   } else {
     gzip_->skip(layout_.offset);
   }
+}
+
+void RowReader::open_hdf5(const std::string& name, const RowReaderOptions& options) {
+  const std::string& path = info_.path;
+  const std::string asked = name.empty() ? options.dataset : name;
+  const std::string file = hdf5_path(path)->file;
+  const Hdf5Contents contents = inspect_hdf5(file, asked);
+  const auto is_matrix = [&](const Hdf5Dataset& one) {
+    const std::size_t rank = one.shape.size();
+    return one.scalar && (rank == 2 || (rank == 1 && options.column && !asked.empty()));
+  };
+  std::vector<Hdf5Dataset> matrices = contents.datasets;
+  std::erase_if(matrices, [&](const Hdf5Dataset& one) { return !is_matrix(one); });
+  if (matrices.size() != 1) {
+    std::string names;
+    for (const Hdf5Dataset& one : matrices) names += names.empty() ? one.name : ", " + one.name;
+    if (!asked.empty() || matrices.empty())
+      throw InvalidArgument("'{}': {} no matrix of plain numbers", path,
+                            asked.empty() ? "there is" : "its dataset '" + asked + "' is");
+    throw InvalidArgument("'{}' has the datasets {}: name one, as in {}:{}", path, names, path,
+                          matrices[0].name);
+  }
+  const Hdf5Dataset& found = matrices.front();
+  layout_ = {.format = Format::hdf5, .scalar = *found.scalar, .rows = found.shape[0]};
+  layout_.cols = found.shape.size() == 2 ? found.shape[1] : 1;
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(layout_.cols, std::int64_t{size_of(layout_.scalar)},
+                             &layout_.row_bytes) ||
+      __builtin_mul_overflow(layout_.rows, layout_.row_bytes, &bytes))
+    throw CorruptFile("'{}' says that its dataset '{}' has {} x {} numbers, beyond 63 bits", path,
+                      found.name, layout_.rows, layout_.cols);
+  layout_.total_bytes = bytes;
+  if (found.offset >= 0) {
+    layout_.big_endian = found.big_endian;
+    layout_.offset = found.offset;
+    if (found.offset > file_.size() || bytes > file_.size() - found.offset)
+      throw CorruptFile(
+          "'{}' is truncated: its dataset '{}' ends at byte {}, but it has {}", path, found.name,
+          static_cast<__int128>(found.offset) + bytes > INT64_MAX ? INT64_MAX
+                                                                  : found.offset + bytes,
+          file_.size());
+    return;
+  }
+  // Deflate makes at most 1,032 bytes of one. Rows that were never written are no vectors either.
+  if (bytes / 1040 > found.stored_bytes || found.stored_bytes > file_.size())
+    throw CorruptFile(
+        "'{}' says that its dataset '{}' has {} x {} {}, which its {} bytes cannot "
+        "unpack to",
+        path, found.name, layout_.rows, layout_.cols, name_of(layout_.scalar), found.stored_bytes);
+  hdf5_ = found;
 }
 
 // Rows of Fortran order lie all over the content, so all of it is kept.
@@ -215,7 +269,9 @@ void RowReader::choose_rows(const std::optional<RowRange>& rows) {
 std::int64_t RowReader::read(std::byte* out, std::int64_t max_rows) {
   const std::int64_t count = std::min(max_rows, end_ - next_), bytes = packed_row_bytes();
   const bool vecs = is_vecs(layout_.format);
-  if (gzip_) {
+  if (stream_) {
+    stream_->read(out, count * bytes);
+  } else if (gzip_) {
     for (std::int64_t i = 0; i < count; ++i) {
       if (vecs) gzip_->skip(4);  // checked when it was counted
       const std::int64_t got = gzip_->read(out + i * bytes, bytes);
@@ -268,7 +324,7 @@ void RowReader::finish() {
 }
 
 const std::byte* RowReader::mapped_rows() const {
-  if (gzip_ || layout_.big_endian || layout_.fortran) return nullptr;
+  if (gzip_ || stream_ || layout_.big_endian || layout_.fortran) return nullptr;
   // The mapping begins at a page, so an offset that fits the type is an aligned address.
   if (layout_.offset % size_of(layout_.scalar) != 0) return nullptr;
   return file_.data() + layout_.offset + begin_ * layout_.row_bytes;

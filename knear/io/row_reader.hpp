@@ -19,6 +19,7 @@
 
 #include "knear/core/progress.hpp"
 #include "knear/io/byte_source.hpp"
+#include "knear/io/hdf5.hpp"
 #include "knear/io/layout.hpp"
 #include "knear/io/vectors.hpp"
 
@@ -28,7 +29,8 @@ struct RowReaderOptions {
   std::optional<RowRange> rows = {};
   // InvalidArgument beyond it. For ids it is only what the formats can say.
   std::int64_t max_dim = std::numeric_limits<std::int32_t>::max();
-  bool column = false;  // takes a .npy of one dimension for a matrix of one column
+  bool column = false;       // takes a .npy of one dimension for a matrix of one column
+  std::string dataset = {};  // of an HDF5 file whose name says none
 };
 
 class RowReader {
@@ -60,6 +62,7 @@ class RowReader {
  private:
   void open_plain(std::optional<Format> format, bool column);
   void open_gzip(std::optional<Format> format, bool column);
+  void open_hdf5(const std::string& name, const RowReaderOptions& options);
   void unpack();
   void gather(std::byte* out, std::int64_t count) const;
   void check_row_headers() const;
@@ -71,6 +74,8 @@ class RowReader {
   Layout layout_;
   MappedFile file_;
   std::optional<GzipStream> gzip_;
+  std::optional<Hdf5Dataset> hdf5_;  // whose rows have to come through the library
+  std::optional<Hdf5Stream> stream_;
   std::vector<std::byte> unpacked_;  // the whole content, where that was needed
   std::int64_t begin_ = 0, end_ = 0, next_ = 0;
 };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
+#include "knear/io/hdf5.hpp"
 
 namespace knear::io {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 Format writable_format(const std::string& path) {
   if (path.ends_with(".gz"))
     throw InvalidArgument("cannot write '{}': gzip is read, not written; leave .gz out", path);
+  if (hdf5_path(path)) throw InvalidArgument("cannot write '{}': HDF5 is read, not written", path);
   if (const auto format = format_of_name(path)) return *format;
   throw InvalidArgument("cannot write '{}': the name must end in one of {}", path, known_endings());
 }

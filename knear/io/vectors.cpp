@@ -31,7 +31,8 @@ VectorFile::VectorFile(VectorFile&&) noexcept = default;
 VectorFile& VectorFile::operator=(VectorFile&&) noexcept = default;
 
 VectorFile VectorFile::open(const std::string& path, const OpenOptions& options) {
-  RowReader reader(path, {.rows = options.rows, .max_dim = max_vector_dim});
+  RowReader reader(path,
+                   {.rows = options.rows, .max_dim = max_vector_dim, .dataset = options.dataset});
   const ElementType type = options.type.value_or(natural_type(reader.scalar()));
   auto storage = std::make_unique<Storage>();
   const std::byte* mapped = reader.mapped_rows();
@@ -57,7 +58,7 @@ VectorFile VectorFile::open(const std::string& path, const OpenOptions& options)
 }
 
 Matrix<Id> read_ids(const std::string& path) {
-  RowReader reader(path, {.column = true});
+  RowReader reader(path, {.column = true, .dataset = "neighbors"});
   if (!is_integer(reader.scalar()))
     throw InvalidArgument(
         "'{}' holds {} numbers; ids are whole numbers (.ivecs, .ibin, or .npy of i8)", path,

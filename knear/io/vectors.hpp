@@ -1,5 +1,5 @@
 // knear/io/vectors.hpp -- vectors and ids in files: .fvecs .bvecs .ivecs, .fbin .u8bin .i8bin
-// .ibin, .npy and MNIST idx, or gzipped.
+// .ibin, .npy, .hdf5 and MNIST idx, or gzipped.
 //
 //   io::VectorFile base = io::VectorFile::open("base.fvecs");      // mapped, not read
 //   Neighbors near = knn(queries.view(), base.view(), 10);
@@ -14,6 +14,8 @@
 //                          rows of d ids and then as many float distances, which are passed over
 //   .npy                   NumPy arrays of two dimensions, f2 f4 f8, i1 i2 i4 i8, u1 u2 u4 u8, in
 //                          C or Fortran order, either byte order
+//   .hdf5 .h5             a dataset of two dimensions of one of these types, named after a colon:
+//                          "glove.hdf5:train"; without a name the one asked for (OpenOptions)
 //   idx                    arrays of two and more dimensions, all but the first flattened
 //
 // A file is hostile until proven otherwise. Every size is computed in 64 bits with checks, and
@@ -33,7 +35,7 @@
 
 namespace knear::io {
 
-enum class Format : std::uint8_t { fvecs, bvecs, ivecs, fbin, u8bin, i8bin, ibin, npy, idx };
+enum class Format : std::uint8_t { fvecs, bvecs, ivecs, fbin, u8bin, i8bin, ibin, npy, hdf5, idx };
 std::string_view name_of(Format format);
 
 // The rows begin, begin + 1, ... end - 1; to the last row if there is no end.
@@ -49,6 +51,8 @@ struct OpenOptions {
   // Opens these rows only; the others of a mapped file are not even read. InvalidArgument if empty
   // or beyond the file.
   std::optional<RowRange> rows = {};
+  // Of an HDF5 file whose name says none: this dataset; empty: the only one of two dimensions.
+  std::string dataset = {};
 };
 
 // A file of vectors, open for reading.
@@ -82,7 +86,7 @@ class VectorFile {
 };
 
 // The neighbour lists [q x k] of a file: .ivecs, .ibin, or .npy of any integer type, of one
-// dimension for [q x 1]. Values as they stand.
+// dimension for [q x 1]; of .hdf5 without a name the dataset "neighbors". Values as they stand.
 Matrix<Id> read_ids(const std::string& path);
 
 // The writers below put a new file in the place of an old one only when it is complete and on disk

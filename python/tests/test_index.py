@@ -119,7 +119,7 @@ def test_what_is_saved_comes_back(rng, tmp_path):
     with pytest.raises(knear.IoError, match="none.knear"):
         knear.Index.load(tmp_path / "none.knear")
     data = (tmp_path / "a.knear").read_bytes()
-    (tmp_path / "cut.knear").write_bytes(data[:-1])
+    (tmp_path / "cut.knear").write_bytes(data[: len(data) // 2])
     with pytest.raises(knear.CorruptFile, match=r"section '\d/.*' is cut off"):
         knear.Index.load(tmp_path / "cut.knear")
 

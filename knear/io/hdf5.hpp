@@ -1,0 +1,64 @@
+// knear/io/hdf5.hpp -- what is in an HDF5 file, read by the HDF5 library in a process of its own.
+//
+// The library was not made for hostile files: some crash it. So a child process opens the file and
+// tells over a pipe what it found, and if it dies there, that is an error of the file. Data that
+// lie in one piece and are not compressed, as ann-benchmarks writes them, are mapped by the caller
+// like those of any other format; all else comes through the pipe.
+#pragma once
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "knear/io/layout.hpp"
+
+namespace knear::io {
+
+struct Hdf5Dataset {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::optional<Scalar> scalar;  // none for text, structures and the like
+  bool big_endian = false;
+  std::int64_t offset = -1;  // in the file, of data in one piece; -1: none are
+  std::int64_t stored_bytes = 0;
+};
+
+struct Hdf5Contents {
+  std::vector<Hdf5Dataset> datasets;  // of the root; or only the one that was asked for
+  std::string distance;               // the attribute of that name, "" if there is none
+};
+
+// The file and the dataset that a path names: "glove.hdf5:train", or "glove.hdf5" and "" for none.
+struct Hdf5Path {
+  std::string file, dataset;
+};
+// None if neither the path nor what stands before its last colon ends in .hdf5 or .h5.
+std::optional<Hdf5Path> hdf5_path(const std::string& path);
+
+// Throws IoError; CorruptFile; InvalidArgument if there is no such dataset, or this build has no
+// HDF5 library. dataset "": lists those of the root.
+Hdf5Contents inspect_hdf5(const std::string& file, const std::string& dataset = {});
+
+// Rows of a dataset of two dimensions (or one), one after another, in this machine's byte order.
+class Hdf5Stream {
+ public:
+  Hdf5Stream(const std::string& file, const Hdf5Dataset& dataset, std::int64_t first_row,
+             std::int64_t end_row);
+  ~Hdf5Stream();
+  Hdf5Stream(Hdf5Stream&&) noexcept;
+  Hdf5Stream& operator=(Hdf5Stream&&) noexcept;
+
+  // Throws CorruptFile unless that many bytes more come.
+  void read(void* out, std::int64_t bytes);
+
+ private:
+  void close();
+
+  std::string file_;
+  pid_t child_ = -1;
+  int pipe_ = -1;
+};
+
+}  // namespace knear::io
