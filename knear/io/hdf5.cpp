@@ -65,6 +65,16 @@ void put(int out, const void* data, std::size_t bytes) {
   }
 }
 
+// Some files send the library in circles: the system ends the process once it has computed this
+// much longer. Waiting for a slow disk does not count.
+void allow_seconds(int more) {
+  rusage used;
+  getrusage(RUSAGE_SELF, &used);
+  const auto limit = static_cast<rlim_t>(used.ru_utime.tv_sec + used.ru_stime.tv_sec + 1 + more);
+  const rlimit seconds{limit, RLIM_INFINITY};
+  setrlimit(RLIMIT_CPU, &seconds);
+}
+
 [[noreturn]] void fail(int out, const std::string& text) {
   const std::string message = "error\t" + plain(text) + "\n";
   put(out, message.data(), message.size());
@@ -162,6 +172,7 @@ hid_t open_file(int out, const std::string& file) {
 }
 
 void inspect(int out, const std::string& file, const std::string& dataset) {
+  allow_seconds(2);
   const hid_t opened = open_file(out, file);
   put_distance(out, opened);
   if (dataset.empty()) {
@@ -177,6 +188,7 @@ void inspect(int out, const std::string& file, const std::string& dataset) {
 
 void stream(int out, const std::string& file, const std::string& name, std::int64_t row,
             std::int64_t end) {
+  allow_seconds(10);
   const hid_t opened = open_file(out, file);
   const hid_t dataset = H5Dopen2(opened, name.c_str(), H5P_DEFAULT);
   const hid_t space = H5Dget_space(dataset), type = H5Dget_type(dataset);
@@ -198,6 +210,7 @@ void stream(int out, const std::string& file, const std::string& name, std::int6
   }
   std::vector<char> rows;
   while (row < end) {
+    allow_seconds(10);
     const std::int64_t stop = std::min(end, row / block * block + block);
     const hsize_t start[2] = {static_cast<hsize_t>(row), 0};
     const hsize_t count[2] = {static_cast<hsize_t>(stop - row), shape[1]};
@@ -229,7 +242,7 @@ std::pair<pid_t, int> start(const std::string& file, Work work) {
   if (pid == 0) {
     const rlimit none{0, 0};
     setrlimit(RLIMIT_CORE, &none);
-    for (const int number : {SIGPIPE, SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGTERM})
+    for (const int number : {SIGPIPE, SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGTERM, SIGXCPU})
       signal(number, SIG_DFL);
     signal(SIGINT, SIG_IGN);  // the parent hears it and closes the pipe
     close(ends[0]);
