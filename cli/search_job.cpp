@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 
@@ -14,7 +16,11 @@
 #include "cli/machine.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
+#include "knear/core/cpu.hpp"
 #include "knear/distance/exact.hpp"
+#include "knear/distance/reference.hpp"
+#include "knear/io/hdf5.hpp"
+#include "knear/knn/streamed_search.hpp"
 
 namespace knear::cli {
 namespace {
@@ -49,10 +55,84 @@ void check_answer_fits(std::int64_t queries, std::int64_t k) {
                             k, readable_bytes(bytes), readable_bytes(*available));
 }
 
-// Rows by id: of the base, or of the index those that some ids name.
+// A base that is no mapped file and larger than its share of memory: read again for each use.
+struct StreamedBase {
+  std::string path;
+  io::OpenOptions options;
+  std::int64_t block_rows = 0, search_memory = 0;
+};
+
+// Nothing for a base that is mapped, or fits. It may take half of --memory, or of the machine's
+// memory where that is not given.
+std::optional<StreamedBase> streamed_base(const SearchArguments& arguments,
+                                          SearchOutcome& outcome) {
+  std::error_code ignored;
+  const auto hdf5 = io::hdf5_path(arguments.base);
+  const auto bytes = std::filesystem::file_size(hdf5 ? hdf5->file : arguments.base, ignored);
+  if (arguments.memory <= 0 &&
+      (ignored || static_cast<double>(bytes) < 0.01 * double(machine_memory())))
+    return {};
+  io::OpenOptions options{.dataset = base_dataset};
+  if (!arguments.type.empty()) options.type = parse_element_type(arguments.type);
+  const io::VectorBlocks blocks(arguments.base, options);
+  const std::int64_t memory = arguments.memory > 0 ? arguments.memory : machine_memory();
+  const std::int64_t row_bytes = blocks.dim() * size_of(blocks.type());
+  if (blocks.is_mapped() || blocks.rows() <= memory / 2 / row_bytes) return {};
+  StreamedBase out{arguments.base, options};
+  out.block_rows = std::max<std::int64_t>(1, memory / 4 / row_bytes);
+  out.search_memory = arguments.memory > 0 ? memory - out.block_rows * row_bytes : 0;
+  outcome.rows = blocks.rows(), outcome.base_type = blocks.type();
+  if (blocks.dim() != outcome.queries.view().cols())
+    throw ShapeMismatch("queries have {} columns, base has {}", outcome.queries.view().cols(),
+                        blocks.dim());
+  return out;
+}
+
+void search_blocks(const StreamedBase& base, std::int64_t k, KnnOptions options,
+                   SearchOutcome& outcome) {
+  io::VectorBlocks blocks(base.path, base.options);
+  options.memory = base.search_memory;
+  const Progress whole = options.progress;
+  std::int64_t done = 0, count = 0;
+  if (whole)  // of the whole base, not of the block
+    options.progress = [&](std::string_view stage, double fraction) {
+      return whole(stage, (double(done) + fraction * double(count)) / double(blocks.rows()));
+    };
+  StreamedSearch search(outcome.queries.view(), k, options, blocks.rows());
+  for (AnyMatrixView rows = blocks.next(base.block_rows); rows.rows() > 0;
+       rows = blocks.next(base.block_rows)) {
+    count = rows.rows();
+    search.add(rows);
+    done += count;
+    check_interrupt();
+  }
+  outcome.near = search.finish(&outcome.report);
+  outcome.distances = search.take_distances();
+}
+
+// The rows of a streamed base that some ids name, ascending.
+AnyMatrix gathered(const StreamedBase& base, const std::vector<Id>& ids) {
+  io::VectorBlocks blocks(base.path, base.options);
+  AnyMatrix out(blocks.type(), std::ssize(ids), blocks.dim());
+  const std::size_t row_bytes = static_cast<std::size_t>(blocks.dim() * size_of(blocks.type()));
+  std::int64_t done = 0;
+  std::size_t next = 0;
+  for (AnyMatrixView rows = blocks.next(base.block_rows); rows.rows() > 0;
+       rows = blocks.next(base.block_rows)) {
+    for (; next < ids.size() && ids[next] < done + rows.rows(); ++next)
+      std::memcpy(out.row(static_cast<std::int64_t>(next)), rows.row(ids[next] - done), row_bytes);
+    done += rows.rows();
+  }
+  if (next < ids.size())
+    throw InvalidArgument("truth names row {}, but the base has {} rows", ids[next], done);
+  return out;
+}
+
+// Rows by id: of the base, or of an index or a streamed base those that some ids name.
 class NamedRows {
  public:
-  NamedRows(const SearchOutcome& outcome, std::initializer_list<MatrixView<Id>> ids) {
+  NamedRows(const SearchOutcome& outcome, const std::optional<StreamedBase>& streamed,
+            std::initializer_list<MatrixView<Id>> ids) {
     if (outcome.base) {
       rows_ = outcome.base->view();
       return;
@@ -63,7 +143,8 @@ class NamedRows {
                      [](Id id) { return id != no_id; });
     std::sort(ids_.begin(), ids_.end());
     ids_.erase(std::unique(ids_.begin(), ids_.end()), ids_.end());
-    own_ = outcome.index->reconstruct(ids_);
+    if (ids_.empty()) return;
+    own_ = streamed ? gathered(*streamed, ids_) : outcome.index->reconstruct(ids_);
     rows_ = own_;
   }
   AnyMatrixView rows() const { return rows_; }
@@ -88,7 +169,8 @@ class NamedRows {
 // Keeps of the answer to k, or if there are as many k + 1, what lies within the radius. Compared
 // in float64, as the search orders rows.
 void cut_at_radius(const SearchArguments& arguments, Metric metric, SearchOutcome& outcome) {
-  const NamedRows named(outcome, {outcome.near.ids.view()});
+  const bool known = outcome.distances.rows() > 0;  // no need to measure again
+  const NamedRows named(outcome, {}, {known ? MatrixView<Id>() : outcome.near.ids.view()});
   const AnyMatrixView queries = outcome.queries.view(), base = named.rows();
   const std::int64_t k = arguments.k;
   const double limit = metric == Metric::ip ? -arguments.radius : arguments.radius;
@@ -99,7 +181,8 @@ void cut_at_radius(const SearchArguments& arguments, Metric metric, SearchOutcom
     const Id* ids = outcome.near.ids.row(q);
     std::int64_t count = 0;  // they are in order
     while (count < outcome.near.ids.cols() && ids[count] != no_id &&
-           measure.key(base.row(named.place(ids[count]))) <= limit)
+           (known ? order_key(metric, outcome.distances.row(q)[count])
+                  : measure.key(base.row(named.place(ids[count])))) <= limit)
       ++count;
     outcome.queries_cut += count > k;
     outcome.within_radius += std::min(count, k);
@@ -191,9 +274,15 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   SearchOutcome outcome{.queries =
                             open_vectors(arguments.queries, arguments.type, queries_dataset)};
   std::int64_t columns = 0;
+  std::optional<StreamedBase> streamed;
   if (arguments.index.empty()) {
-    outcome.base = open_vectors(arguments.base, arguments.type, base_dataset);
     if (arguments.metric.empty()) options.metric = metric_of_file(arguments.base);
+    streamed = streamed_base(arguments, outcome);
+  }
+  if (streamed) {
+    columns = outcome.queries.view().cols();
+  } else if (arguments.index.empty()) {
+    outcome.base = open_vectors(arguments.base, arguments.type, base_dataset);
     columns = outcome.base->view().cols(), outcome.base_type = outcome.base->view().type();
     outcome.rows = outcome.base->view().rows();
   } else {
@@ -219,7 +308,7 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   if (!arguments.filter.empty()) {
     const Matrix<Id> ids = io::read_ids(arguments.filter);
     const std::span<const Id> list(ids.data(), static_cast<std::size_t>(ids.rows() * ids.cols()));
-    if (outcome.base)
+    if (!outcome.index)
       options.filter = RowFilter::of_ids(list, outcome.rows);
     else
       index_filter = IdFilter::of_ids(list);
@@ -240,7 +329,9 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
     const auto start = std::chrono::steady_clock::now();
     // One more tells whether a query has more than k within the radius.
     const std::int64_t k = arguments.k + (ranged && arguments.k < outcome.rows);
-    if (outcome.base)
+    if (streamed)
+      search_blocks(*streamed, k, options, outcome);
+    else if (outcome.base)
       outcome.near = knn(outcome.queries.view(), outcome.base->view(), k, options, &outcome.report);
     else
       outcome.near = outcome.index->search(outcome.queries.view(), k,
@@ -257,7 +348,7 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   check_interrupt();
   outcome.prediction = predict(outcome.report, known_peaks(options.threads));
   if (truth) {
-    const NamedRows named(outcome, {outcome.near.ids.view(), truth->view()});
+    const NamedRows named(outcome, streamed, {outcome.near.ids.view(), truth->view()});
     outcome.recall = measure_recall(outcome.queries.view(), named.rows(), options.metric,
                                     named.places(outcome.near.ids), named.places(*truth),
                                     arguments.k, options.threads);

@@ -35,10 +35,11 @@ void check_device(const std::string& device);
 struct SearchOutcome {
   io::VectorFile queries;
   std::optional<io::VectorFile> base = {};  // or
-  std::optional<FlatIndex> index = {};
-  std::int64_t rows = 0;  // of either
+  std::optional<FlatIndex> index = {};      // or neither: the base was read block by block
+  std::int64_t rows = 0;                    // of either
   ElementType base_type = ElementType::f32;
   Neighbors near = {};
+  Matrix<double> distances = {};  // of a base read block by block: float64, as the search has them
   KnnReport report = {};
   Prediction prediction = {};
   std::optional<RecallFigures> recall = {};  // with arguments.truth

@@ -42,16 +42,29 @@ MappedFile::MappedFile(const std::string& path) {
   size_ = status.st_size;
 }
 
+void MappedFile::forget_before(std::int64_t end) {
+  constexpr std::int64_t step = 4 << 20;  // a call for each is not felt
+  if (end < forgotten_) forgotten_ = 0;  // from the front again
+  if (end - forgotten_ < step) return;
+  end -= end % step;
+  madvise(const_cast<std::byte*>(data_) + forgotten_, static_cast<std::size_t>(end - forgotten_),
+          MADV_DONTNEED);
+  forgotten_ = end;
+}
+
 MappedFile::~MappedFile() {
   if (data_) munmap(const_cast<std::byte*>(data_), static_cast<std::size_t>(size_));
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      forgotten_(std::exchange(other.forgotten_, 0)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(forgotten_, other.forgotten_);
   return *this;
 }
 
@@ -59,7 +72,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 struct GzipStream::State {
   z_stream zlib = {};
   const std::byte* input = nullptr;  // not yet handed to zlib
-  std::int64_t input_left = 0;
+  std::int64_t input_left = 0, size = 0;
   bool ended = false;  // the last member is complete
   std::string path;
   std::vector<std::byte> window = std::vector<std::byte>(std::size_t{64} << 10);
@@ -73,7 +86,7 @@ GzipStream::GzipStream(const std::byte* data, std::int64_t size, std::string pat
   if (size < 2 || data[0] != std::byte{0x1f} || data[1] != std::byte{0x8b})
     throw CorruptFile("'{}' does not begin like a gzip file, as its name promises", path);
   state_->input = data;
-  state_->input_left = size;
+  state_->input_left = state_->size = size;
   state_->path = std::move(path);
   constexpr int gzip_only = 16;
   if (inflateInit2(&state_->zlib, MAX_WBITS + gzip_only) != Z_OK)
@@ -83,6 +96,10 @@ GzipStream::GzipStream(const std::byte* data, std::int64_t size, std::string pat
 GzipStream::~GzipStream() = default;
 GzipStream::GzipStream(GzipStream&&) noexcept = default;
 GzipStream& GzipStream::operator=(GzipStream&&) noexcept = default;
+
+std::int64_t GzipStream::consumed() const {
+  return state_->size - state_->input_left - state_->zlib.avail_in;
+}
 
 std::int64_t GzipStream::available() {
   State& s = *state_;

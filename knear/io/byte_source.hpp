@@ -20,10 +20,13 @@ class MappedFile {
 
   const std::byte* data() const { return data_; }
   std::int64_t size() const { return size_; }
+  // Lets go of the memory of pages that end before this byte; they come back from the file if they
+  // are read again. For who reads front to back what is larger than memory.
+  void forget_before(std::int64_t end);
 
  private:
   const std::byte* data_ = nullptr;
-  std::int64_t size_ = 0;
+  std::int64_t size_ = 0, forgotten_ = 0;
 };
 
 // The content of a gzip file of one or more members, front to back. The bytes must outlive it.
@@ -40,6 +43,8 @@ class GzipStream {
   std::int64_t read(void* out, std::int64_t bytes);
   // As read(), without keeping them.
   std::int64_t skip(std::int64_t bytes);
+  // Bytes of the input that are not needed any more.
+  std::int64_t consumed() const;
   // Whether all has been read.
   bool at_end() { return available() == 0; }
 

@@ -212,6 +212,7 @@ std::int64_t RowReader::count_gzip_rows(Format format) {
       throw CorruptFile("'{}' is truncated: {} bytes follow row {}", info_.path, got, rows - 1);
     if (rows == 0) dim = row_dim(header);
     if (row_dim(header) != dim) fail_row_dim(info_.path, rows, row_dim(header), dim);
+    file_.forget_before(gzip_->consumed());
     const std::int64_t bytes = dim * (format == Format::bvecs ? 1 : 4);
     const std::int64_t found = gzip_->skip(bytes);
     if (found < bytes)
@@ -293,6 +294,10 @@ std::int64_t RowReader::read(std::byte* out, std::int64_t max_rows) {
   }
   if (layout_.big_endian) reverse_bytes(out, count * layout_.cols, size_of(layout_.scalar));
   next_ += count;
+  if (gzip_)
+    file_.forget_before(gzip_->consumed());
+  else if (!layout_.fortran && !stream_)
+    file_.forget_before(layout_.offset + next_ * layout_.row_bytes);
   return count;
 }
 

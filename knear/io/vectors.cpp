@@ -57,6 +57,56 @@ VectorFile VectorFile::open(const std::string& path, const OpenOptions& options)
   return {path, view, std::move(storage)};
 }
 
+struct VectorBlocks::State {
+  RowReader reader;
+  std::string path;
+  ElementType type;
+  Rounding rounding;
+  std::int64_t read = 0;
+  std::vector<std::byte> raw;
+  AnyMatrix rows;
+};
+
+VectorBlocks::VectorBlocks(const std::string& path, const OpenOptions& options) {
+  RowReader reader(path,
+                   {.rows = options.rows, .max_dim = max_vector_dim, .dataset = options.dataset});
+  const ElementType type = options.type.value_or(natural_type(reader.scalar()));
+  state_ = std::make_unique<State>(State{std::move(reader),
+                                         path,
+                                         type,
+                                         options.type ? Rounding::allowed : Rounding::refused,
+                                         0,
+                                         {},
+                                         {}});
+}
+VectorBlocks::~VectorBlocks() = default;
+
+bool VectorBlocks::is_mapped() const {
+  return state_->reader.mapped_rows() && element_type(state_->reader.scalar()) == state_->type;
+}
+std::int64_t VectorBlocks::rows() const { return state_->reader.rows(); }
+std::int64_t VectorBlocks::dim() const { return state_->reader.dim(); }
+ElementType VectorBlocks::type() const { return state_->type; }
+
+AnyMatrixView VectorBlocks::next(std::int64_t max_rows) {
+  State& s = *state_;
+  const std::int64_t n = std::min(max_rows, rows() - s.read);
+  if (n <= 0) return {s.type, nullptr, 0, dim(), dim()};
+  if (s.rows.rows() < n) s.rows = AnyMatrix(s.type, n, dim());
+  // What is stored is smaller or up to twice as large as what it becomes, so it comes in pieces.
+  const std::int64_t piece = std::max<std::int64_t>(1, (1 << 20) / s.reader.packed_row_bytes());
+  s.raw.resize(static_cast<std::size_t>(std::min(n, piece) * s.reader.packed_row_bytes()));
+  for (std::int64_t done = 0; done < n;) {
+    const std::int64_t count = s.reader.read(s.raw.data(), std::min(n - done, piece));
+    convert_rows(s.reader.scalar(), s.raw.data(), count, dim(), s.type, s.rows.row(done),
+                 s.rounding, {s.path, s.reader.first_row() + s.read + done});
+    done += count;
+  }
+  s.read += n;
+  if (s.read == rows()) s.reader.finish();
+  return s.rows.view().rows(0, n);
+}
+
 Matrix<Id> read_ids(const std::string& path) {
   RowReader reader(path, {.column = true, .dataset = "neighbors"});
   if (!is_integer(reader.scalar()))

@@ -85,6 +85,26 @@ class VectorFile {
   std::unique_ptr<Storage> storage_;
 };
 
+// The vectors of a file one block after another, for files that fit no memory and cannot be mapped.
+class VectorBlocks {
+ public:
+  // Errors as VectorFile::open, those of values when their block is read.
+  explicit VectorBlocks(const std::string& path, const OpenOptions& options = {});
+  ~VectorBlocks();
+
+  // Whether VectorFile::open maps this file rather than reading it.
+  bool is_mapped() const;
+  std::int64_t rows() const;
+  std::int64_t dim() const;
+  ElementType type() const;
+  // The next rows, `max_rows` or what is left; valid until the next call. Without rows at the end.
+  AnyMatrixView next(std::int64_t max_rows);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 // The neighbour lists [q x k] of a file: .ivecs, .ibin, or .npy of any integer type, of one
 // dimension for [q x 1]; of .hdf5 without a name the dataset "neighbors". Values as they stand.
 Matrix<Id> read_ids(const std::string& path);

@@ -51,7 +51,7 @@ std::vector<FirstPass> ladder(Isa isa) {
 class Search {
  public:
   Search(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
-         const KnnOptions& options, bool once)
+         const KnnOptions& options, bool once, std::int64_t already = 0)
       : queries_(queries), options_(options), once_(once), k_asked_(k) {
     isa_ = active_isa();
     threads_ = resolve_threads(options.threads);
@@ -76,7 +76,7 @@ class Search {
     // From the largest, whose threshold serves the others.
     std::stable_sort(parts_.begin(), parts_.end(),
                      [](const Part& a, const Part& b) { return a.allowed > b.allowed; });
-    k_ = std::min(k, allowed_rows_);
+    k_ = std::min(k, already + allowed_rows_);
   }
 
   // All rows whose key is at most `limit`.
@@ -115,10 +115,23 @@ class Search {
   }
 
   Neighbors run(KnnReport* report) {
+    ExactLists all;
+    run_from(all, report);
+    return pad(all);
+  }
+
+  // `all`: the best of rows elsewhere, as many columns as were announced; takes in what is found.
+  void run_from(ExactLists& all, KnnReport* report) {
     const auto start = Clock::now();
     const std::int64_t q = queries_.rows();
-    ExactLists all;
-    bool first = true;
+    bool first = all.keys.cols() == 0;
+    const auto set_bars = [&] {
+      if (all.keys.cols() < k_ || k_ == 0) return;
+      bars_.resize(static_cast<std::size_t>(q));
+      for (std::int64_t i = 0; i < q; ++i)
+        bars_[static_cast<std::size_t>(i)] = all.keys.row(i)[k_ - 1];
+    };
+    set_bars();
     for_each_chunk([&](const BaseRows& rows, std::int64_t begin, std::int64_t) {
       const std::int64_t width = std::min(k_, count_);
       ExactLists found{Matrix<double>(q, width), Matrix<Id>(q, width)};
@@ -130,14 +143,9 @@ class Search {
         all = std::move(found);
       else
         merge(all, found);
-      if (all.keys.cols() < k_) return;
-      bars_.resize(static_cast<std::size_t>(q));
-      for (std::int64_t i = 0; i < q; ++i)
-        bars_[static_cast<std::size_t>(i)] = all.keys.row(i)[k_ - 1];
+      set_bars();
     });
-    Neighbors out = pad(all);
     if (report) fill(*report, seconds_since(start));
-    return out;
   }
 
   // Makes and keeps the form of the one part that searches like this one go by; none if that is to
@@ -332,7 +340,7 @@ class Search {
   void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) {
     ScanJob job{queries_, rows,   options_.metric, out.keys.cols(), threads_,
                 isa_,     found_, false,           most_pending()};
-    job.bars = bars_.empty() || out.keys.cols() < k_ ? nullptr : bars_.data();
+    job.bars = bars_.empty() ? nullptr : bars_.data();
     std::vector<std::int64_t> todo(queries_.rows());
     std::iota(todo.begin(), todo.end(), 0);
     const Choice choice = choose(rows, begin, job);
@@ -601,6 +609,11 @@ void check_radius(double radius) {
 Neighbors search_parts(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
                        const KnnOptions& options, bool once, KnnReport* report) {
   return Search(parts, queries, k, options, once).run(report);
+}
+
+void search_more(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
+                 const KnnOptions& options, ExactLists& found, KnnReport* report) {
+  Search(parts, queries, k, options, true, found.keys.cols()).run_from(found, report);
 }
 
 RangeNeighbors range_search_parts(std::span<const SearchPart> parts, AnyMatrixView queries,

@@ -30,6 +30,11 @@ void check_radius(double radius);
 Neighbors search_parts(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
                        const KnnOptions& options, bool once, KnnReport* report);
 
+// The same for parts that come one after another: adds what these have to `found`, the k best of
+// those before.
+void search_more(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
+                 const KnnOptions& options, ExactLists& found, KnnReport* report);
+
 // As range_search().
 RangeNeighbors range_search_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
                                   double radius, const KnnOptions& options, bool once,

@@ -52,7 +52,8 @@ bool survey_row(const T* row, std::int64_t cols, DataSurvey& out) {
 
 }  // namespace
 
-DataSurvey survey(AnyMatrixView data, std::string_view argument, int threads) {
+DataSurvey survey(AnyMatrixView data, std::string_view argument, int threads,
+                  std::int64_t first_row) {
   const std::int64_t block =
       std::max<std::int64_t>(1, (1 << 18) / std::max<std::int64_t>(1, data.cols()));
   const std::int64_t blocks = (data.rows() + block - 1) / block;
@@ -83,8 +84,8 @@ DataSurvey survey(AnyMatrixView data, std::string_view argument, int threads) {
       for (std::int64_t i = 0; i < view.cols(); ++i) {
         const float x = to_float(view.row(bad_row)[i]);
         if (!std::isfinite(x))
-          throw InvalidArgument("{} must be finite, but row {} column {} is {}", argument, bad_row,
-                                i, x);
+          throw InvalidArgument("{} must be finite, but row {} column {} is {}", argument,
+                                first_row + bad_row, i, x);
       }
     });
   return total;

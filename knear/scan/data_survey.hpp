@@ -11,7 +11,9 @@ struct DataSurvey {
   int low = 255, high = -128;  // the range, if integer and not empty
 };
 
-// Throws InvalidArgument naming `argument`, the row and the column of the first NaN or infinity.
-DataSurvey survey(AnyMatrixView data, std::string_view argument, int threads);
+// Throws InvalidArgument naming `argument`, the row (counted from first_row) and the column of the
+// first NaN or infinity.
+DataSurvey survey(AnyMatrixView data, std::string_view argument, int threads,
+                  std::int64_t first_row = 0);
 
 }  // namespace knear

@@ -6,6 +6,7 @@ Plain unittest and the standard library, because Debian always has them. The bru
 written from the definitions (float64 sums, ties by row number) and shares nothing with knear.
 """
 
+import contextlib
 import gzip
 import json
 import math
@@ -24,6 +25,7 @@ import time
 import unittest
 
 KNEAR = None
+SANITISED = False  # sanitisers take memory of their own
 
 SEARCH_KEYS = {
     "k", "metric", "method", "device", "isa", "threads", "rows", "dim", "queries", "seconds",
@@ -404,6 +406,60 @@ class Search(ProgramTest):
         self.assertEqual(out["queries"], 0)
 
 
+class LargerThanMemory(ProgramTest):
+    """Bases that cannot be mapped and are larger than --memory: read block by block."""
+
+    def run_measured(self, *arguments):
+        """The most memory that the program took, in bytes."""
+        process = subprocess.Popen([KNEAR, *map(str, arguments)], cwd=self.folder,
+                                   env=self.environment, stdout=subprocess.DEVNULL)
+        most = 0  # as the system counts it; what wait4 says has the memory of Python in it
+        status = pathlib.Path(f"/proc/{process.pid}/status")
+        while process.poll() is None:
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                peak = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
+                if peak and os.readlink(f"/proc/{process.pid}/exe") == KNEAR:
+                    most = max(most, int(peak[1]) * 1024)
+            time.sleep(0.002)
+        self.assertEqual(process.returncode, 0, arguments)
+        self.assertGreater(most, 0)
+        return most
+
+    def test_search_and_truth_stay_within_memory(self):
+        rows, dim, memory = 400_000, 32, 12 << 20
+        noise = random.Random(2).randbytes(1 << 20) * 8
+        data = noise[: rows * dim // 4] * 4 + bytes(rows * dim)  # as big as 51 MB of f32
+        header = f"{{'descr': '<u2', 'fortran_order': False, 'shape': ({rows}, {dim}), }}"
+        content = b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode()
+        content += (data * 2)[: 2 * rows * dim]
+        self.file("big.npy").write_bytes(content)
+        with gzip.open(self.path("big.npy.gz"), "wb", compresslevel=1) as file:
+            file.write(content)
+        queries = ["--queries", "q.fvecs", "-k", "6"]
+        self.ok("convert", "big.npy", "q.fvecs", "--rows", "1000:1020", "--type", "f32")
+        self.ok("convert", "big.npy", "whole.fvecs")
+        write_vecs(self.path("some.ivecs"), [list(range(0, rows, 7))], "i")
+        for more in ([], ["--filter", "some.ivecs"], ["--metric", "cosine"],
+                     ["--radius", "40000000"]):
+            self.ok("search", "--base", "whole.fvecs", *queries, *more, "--out", "w.ivecs",
+                    "--distances", "w.fvecs")
+            want = [self.file(f"w.{e}").read_bytes() for e in ("ivecs", "fvecs")]
+            for base in ("big.npy", "big.npy.gz"):
+                used = self.run_measured(
+                    "search", "--base", base, *queries, *more, "--memory", memory, "--out",
+                    "g.ivecs", "--distances", "g.fvecs")
+                got = [self.file(f"g.{e}").read_bytes() for e in ("ivecs", "fvecs")]
+                self.assertEqual(got, want, (base, more))
+                if not SANITISED:  # the program itself takes some
+                    self.assertLess(used, memory + (24 << 20), (base, more))
+        self.ok("truth", "--base", "big.npy.gz", *queries, "--memory", memory, "--out", "t.ivecs")
+        out = json.loads(self.ok("search", "--base", "big.npy.gz", *queries, "--memory", memory,
+                                 "--truth", "t.ivecs", "--json"))
+        self.assertEqual((out["recall"], out["recall_ids"], out["rows"]), (1, 1, rows))
+        self.fails(1, "search", "--base", "big.npy", *queries, "--memory", "100k",
+                   says="memory is")
+
+
 class Index(ProgramTest):
     def build(self, *more, base="base.bvecs", out="a.knear"):
         return self.ok("build", "--base", base, "--index", "Flat", "--out", out, *more)
@@ -705,4 +761,5 @@ class Demo(ProgramTest):
 
 if __name__ == "__main__":
     KNEAR = os.path.abspath(sys.argv.pop(1))
+    SANITISED = b"__asan_init" in pathlib.Path(KNEAR).read_bytes()
     unittest.main()
