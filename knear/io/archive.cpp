@@ -231,6 +231,15 @@ void Archive::verify(const Progress& progress) const {
   }
 }
 
+void seal_archive(std::vector<std::byte>& bytes) {
+  Header header{};
+  if (bytes.size() < sizeof header) return;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  if (header.directory_bytes > bytes.size() - sizeof header) return;
+  header.checksum = checksum_of(header, bytes.data() + sizeof header, header.directory_bytes);
+  std::memcpy(bytes.data(), &header, sizeof header);
+}
+
 bool is_archive(const std::string& path) {
   char first[sizeof magic] = {};
   std::ifstream file(path, std::ios::binary);

@@ -44,7 +44,7 @@ MappedFile::MappedFile(const std::string& path) {
 
 void MappedFile::forget_before(std::int64_t end) {
   constexpr std::int64_t step = 4 << 20;  // a call for each is not felt
-  if (end < forgotten_) forgotten_ = 0;  // from the front again
+  if (end < forgotten_) forgotten_ = 0;   // from the front again
   if (end - forgotten_ < step) return;
   end -= end % step;
   madvise(const_cast<std::byte*>(data_) + forgotten_, static_cast<std::size_t>(end - forgotten_),

@@ -1,0 +1,202 @@
+// tests/fuzz/loaders_fuzzer.cpp -- every loader on bytes from libFuzzer (scripts/fuzz).
+//
+// The first byte says what the rest is: a file with one of the endings below; a .knear file, whose
+// header gets its right checksum so that what it says is believed; or the sections of one, each
+// u8 name, u16 length, bytes, which become a .knear file with right checksums throughout. Whatever
+// opens is read to its last element and, an index, searched: only a knear::Error may come of it.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "knear/core/error.hpp"
+#include "knear/index/flat.hpp"
+#include "knear/io/archive.hpp"
+#include "knear/io/statistics.hpp"
+#include "knear/io/vectors.hpp"
+
+namespace {
+
+using namespace knear;
+
+constexpr const char* endings[] = {".fvecs", ".bvecs",    ".ivecs",  ".fbin",
+                                   ".u8bin", ".i8bin",    ".ibin",   ".npy",
+                                   "",       ".fvecs.gz", ".npy.gz", ".bvecs.gz"};
+constexpr int ending_count = std::size(endings);
+constexpr const char* sections[] = {
+    "index",         "0/fields",         "0/ids",           "0/order",           "0/live",
+    "0/vectors",     "0/int8/fields",    "0/int8/codes",    "0/int8/heads",      "0/int8/bias",
+    "0/int8/rows",   "0/int8/mean",      "0/int8/distinct", "0/int8/firsts",     "0/int8/begins",
+    "0/int8/copies", "1/fields",         "1/ids",           "1/order",           "1/live",
+    "1/vectors",     "1/integer/fields", "1/integer/codes", "1/integer/squares", "1/integer/sums",
+    "1/integer/rows"};
+
+std::string folder() {
+  static const std::string made = [] {
+    char pattern[] = "/dev/shm/knear-fuzz-XXXXXX";
+    if (!mkdtemp(pattern)) std::abort();
+    static std::string kept;
+    kept = pattern;
+    std::atexit([] { std::system(("rm -rf " + kept).c_str()); });
+    return std::string(pattern);
+  }();
+  return made;
+}
+
+std::string written(const std::string& name, const std::uint8_t* data, std::size_t size) {
+  const std::string path = folder() + "/" + name;
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  if (!file || std::fwrite(data, 1, size, file) != size) std::abort();
+  std::fclose(file);
+  return path;
+}
+
+void use_vectors(const std::string& path) {
+  double total = 0;
+  try {
+    const io::VectorFile file = io::VectorFile::open(path);
+    visit(file.view(), [&](auto typed) {
+      for (std::int64_t i = 0; i < typed.rows(); ++i)
+        for (std::int64_t j = 0; j < typed.cols(); ++j) total += to_float(typed.row(i)[j]);
+    });
+    io::VectorBlocks blocks(path);
+    std::int64_t rows = 0;
+    for (auto block = blocks.next(3); block.rows() > 0; block = blocks.next(3))
+      rows += block.rows();
+    if (rows != file.view().rows()) std::abort();
+  } catch (const Error&) {
+  }
+  try {
+    io::read_ids(path);
+  } catch (const Error&) {
+  }
+  try {
+    io::compute_statistics(path, {});
+  } catch (const Error&) {
+  }
+  volatile double sink = total;
+  (void)sink;
+}
+
+void use_index(const std::string& path) {
+  try {
+    FlatIndex index = FlatIndex::load(path);
+    Matrix<float> queries(2, index.dim());
+    queries.row(1)[0] = 1.5f;
+    index.search(queries.view(), 3, {.threads = 1});
+    index.search(Matrix<std::uint8_t>(2, index.dim()).view(), 300, {.threads = 1});
+    index.range_search(queries.view(), 1, {.threads = 1, .memory = 1 << 24});
+    const auto ids = index.ids();
+    index.reconstruct(ids);
+    index.compact({.threads = 1});
+    index.search(queries.view(), 3, {.threads = 1});
+    io::Archive::open(path)->verify({});
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < 1) return 0;
+  const int kind = data[0] % (ending_count + 2);
+  ++data, --size;
+  if (kind < ending_count) {
+    use_vectors(written(std::string("x") + endings[kind], data, size));
+    return 0;
+  }
+  if (kind == ending_count) {
+    std::vector<std::byte> bytes(size);
+    if (size) std::memcpy(bytes.data(), data, size);
+    io::seal_archive(bytes);
+    use_index(written("x.knear", reinterpret_cast<const std::uint8_t*>(bytes.data()), size));
+    return 0;
+  }
+  io::ArchiveWriter writer("Flat");
+  bool seen[std::size(sections)] = {};
+  while (size >= 3) {
+    const std::size_t name = data[0] % std::size(sections);
+    const std::size_t length = std::min<std::size_t>(data[1] + 256 * data[2], size - 3);
+    if (!std::exchange(seen[name], true)) writer.add(sections[name], data + 3, length);
+    data += 3 + length, size -= 3 + length;
+  }
+  const std::string path = folder() + "/s.knear";
+  writer.write(path, {});
+  use_index(path);
+  return 0;
+}
+
+// `loaders_fuzzer --seeds FOLDER` writes inputs to begin with.
+extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
+  if (*argc != 3 || std::string((*argv)[1]) != "--seeds") return 0;
+  const std::string to = (*argv)[2];
+  const auto put = [&](const std::string& name, int kind, const std::string& bytes) {
+    std::FILE* file = std::fopen((to + "/" + name).c_str(), "wb");
+    if (!file) std::abort();
+    std::fputc(kind, file);
+    std::fwrite(bytes.data(), 1, bytes.size(), file);
+    std::fclose(file);
+  };
+  const auto read = [](const std::string& path) {
+    std::string out;
+    std::FILE* file = std::fopen(path.c_str(), "rb");
+    if (!file) std::abort();
+    for (int c; (c = std::fgetc(file)) != EOF;) out += static_cast<char>(c);
+    std::fclose(file);
+    return out;
+  };
+  Matrix<float> floats(6, 3);
+  for (int i = 0; i < 18; ++i) floats.data()[i] = static_cast<float>(i) * 0.5f;
+  Matrix<std::uint8_t> bytes(6, 3);
+  Matrix<std::int8_t> chars(6, 3);
+  Matrix<Id> ids(6, 3);
+  const std::string base = folder() + "/seed";
+  io::write_vectors(base + ".fvecs", floats.view());
+  io::write_vectors(base + ".bvecs", bytes.view());
+  io::write_ids(base + ".ivecs", ids.view());
+  io::write_vectors(base + ".fbin", floats.view());
+  io::write_vectors(base + ".u8bin", bytes.view());
+  io::write_vectors(base + ".i8bin", chars.view());
+  io::write_ids(base + ".ibin", ids.view());
+  io::write_vectors(base + ".npy", floats.view());
+  for (int kind = 0; kind < 8; ++kind)
+    put(std::string("seed") + endings[kind], kind, read(base + endings[kind]));
+  put("seed.idx", 8, std::string("\0\0\x08\3\0\0\0\2\0\0\0\2\0\0\0\1abcd", 20));
+  for (int kind = 9; kind < 12; ++kind) {
+    const std::string plain =
+        base + std::string(endings[kind]).substr(0, std::strlen(endings[kind]) - 3);
+    if (std::system(("gzip -k -f " + plain).c_str()) != 0) std::abort();
+    put(std::string("seed") + endings[kind], kind, read(plain + ".gz"));
+  }
+  FlatIndex index(5);
+  Matrix<float> real(300, 5), whole(260, 5);
+  for (int i = 0; i < 300 * 5; ++i) real.data()[i] = static_cast<float>(i % 97) * 0.37f + 10;
+  for (int i = 0; i < 260 * 5; ++i) whole.data()[i] = static_cast<float>(i % 200);
+  for (int i = 50; i < 150; ++i) std::memcpy(real.row(i), real.row(1), 20);
+  std::vector<Id> own;
+  for (Id i = 0; i < 300; ++i) own.push_back(9000 - 7 * i);
+  index.add(real.view(), own);
+  index.add(whole.view());
+  index.remove(std::vector<Id>{9000, 8993});
+  index.save(base + ".knear");
+  put("seed.knear", ending_count, read(base + ".knear"));
+  std::string parts;
+  const auto archive = io::Archive::open(base + ".knear");
+  for (const io::Section& section : archive->sections()) {
+    std::size_t number = 0;
+    std::string name(section.name);
+    while (number < std::size(sections) && sections[number] != name) ++number;
+    if (number == std::size(sections)) continue;
+    parts += static_cast<char>(number);
+    parts += static_cast<char>(section.bytes % 256);
+    parts += static_cast<char>(section.bytes / 256);
+    parts.append(reinterpret_cast<const char*>(section.data), section.bytes);
+  }
+  put("seed.sections", ending_count + 1, parts);
+  std::exit(0);
+}
