@@ -86,8 +86,9 @@ template <class F>
 void read_rows(RowReader& reader, F&& f) {
   constexpr std::int64_t block_bytes = std::int64_t{1} << 20;
   const std::int64_t row_bytes = reader.packed_row_bytes();
-  const std::int64_t block_rows = std::clamp(block_bytes / row_bytes, std::int64_t{1},
-                                             std::max(reader.rows(), std::int64_t{1}));
+  // Without rows there is no block: a header may well say that none of them has 2^31 columns.
+  const std::int64_t block_rows =
+      std::min(std::max(block_bytes / row_bytes, std::int64_t{1}), reader.rows());
   std::vector<std::byte> block(static_cast<std::size_t>(block_rows * row_bytes));
   for (std::int64_t first = 0; first < reader.rows();) {
     const std::int64_t count = reader.read(block.data(), block_rows);
