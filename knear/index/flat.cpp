@@ -408,6 +408,12 @@ void tidy(FlatIndex::Impl& impl, State& next, double share, const ChangeOptions&
     if (dead > 0 && static_cast<double>(dead) >= share * static_cast<double>(kept))
       segment = impl.compacted(segment, options);
   }
+  // A chunk that no segment of the state needs goes with the last search that does.
+  const auto in_tail = [&](const Segment& segment) {
+    return segment.rows->keeper() == std::static_pointer_cast<const void>(impl.tail);
+  };
+  if (impl.tail && std::none_of(next.segments.begin(), next.segments.end(), in_tail))
+    impl.tail = nullptr;
 }
 
 // The rows of a segment that a filter lets through, or nothing if that is all or none that are

@@ -409,6 +409,28 @@ TEST(FlatMemory, IsWhatTheHeaderStates) {
   EXPECT_LE(floats.memory_bytes(), n / 10 * (5 * d + 24) * 110 / 100);
 }
 
+// By the system's count, not by ours: chunks of storage go too.
+TEST(FlatMemory, RemovedRowsGoBackToTheSystem) {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  const auto resident = [] {
+    long pages = 0, ignored = 0;
+    std::FILE* file = std::fopen("/proc/self/statm", "r");
+    if (std::fscanf(file, "%ld %ld", &ignored, &pages) != 2) pages = 0;
+    std::fclose(file);
+    return pages * 4096;
+  };
+  FlatIndex index(256);
+  const std::int64_t before = resident(), bytes = 60000 * 256 * 4;
+  index.add(counted(60000, 256).view());
+  const std::int64_t full = resident();
+  EXPECT_GT(full - before, bytes);
+  std::vector<Id> most;
+  for (Id id = 0; id < 59000; ++id) most.push_back(id);
+  index.remove(most);
+  EXPECT_LT(resident() - before, bytes / 4);
+#endif
+}
+
 TEST(FlatMemory, AddingCopiesNothingThatIsThere) {
   FlatIndex index(8);
   index.reserve(100000);
