@@ -120,7 +120,7 @@ void range_certified(const PackedBase& packed, const ScanJob& job, double limit,
           for (std::size_t i = 0; i < waiting[q].size(); i += ExactDistance::most_rows) {
             const int some = static_cast<int>(
                 std::min<std::size_t>(waiting[q].size() - i, ExactDistance::most_rows));
-            const void* rows[ExactDistance::most_rows];
+            const void* rows[ExactDistance::most_rows] = {};
             double keys[ExactDistance::most_rows];
             for (int j = 0; j < some; ++j)
               rows[j] = job.base.row(waiting[q][i + j],

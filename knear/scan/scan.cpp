@@ -192,7 +192,7 @@ class Pruner {
   // likely to be measured soon.
   template <class Take>
   void measure(const Candidate* candidates, int count, std::size_t next, Take take) {
-    const void* rows[ExactDistance::most_rows];
+    const void* rows[ExactDistance::most_rows] = {};
     double keys[ExactDistance::most_rows];
     for (int i = 0; i < count; ++i)
       rows[i] = job_.base.row(candidates[i].row, scratch_.data() + static_cast<std::size_t>(i) *
