@@ -15,8 +15,10 @@
 #include "knear/core/error.hpp"
 // The search, the definition that every exact answer keeps, and an index around it.
 #include "knear/knn/knn.hpp"
+#include "knear/knn/streamed_search.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/index/flat.hpp"
+#include "knear/index/id_filter.hpp"
 // Vectors and answers in files.
 #include "knear/io/vectors.hpp"
 #include "knear/io/convert.hpp"
