@@ -388,7 +388,7 @@ NB_MODULE(_core, m) {
       .def_prop_ro("dim", &FlatIndex::dim)
       .def_prop_ro("next_id", &FlatIndex::next_id)
       .def_prop_ro("version", &FlatIndex::version)
-      .def_prop_ro("memory_bytes", &FlatIndex::memory_bytes)
+      .def("memory_bytes", &FlatIndex::memory_bytes, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("metric",
                    [](const FlatIndex& self) { return std::string(name_of(self.metric())); })
       .def_prop_ro("size",

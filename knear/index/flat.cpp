@@ -4,12 +4,15 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <type_traits>
 #include <utility>
 
+#include "knear/core/cpu.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/index/flat_state.hpp"
@@ -27,6 +30,7 @@ using detail::State;
 namespace {
 
 constexpr std::int64_t max_segment_rows = std::int64_t{1} << 30;
+constexpr std::size_t most_matrices = 24;
 constexpr std::int64_t max_spare_bytes = std::int64_t{1} << 30;  // of a chunk beyond what is asked
 
 template <class T>
@@ -157,6 +161,25 @@ class FlatIndex::Impl {
     return rewritten({&segment, 1}, options);
   }
 
+  // Merges segments until of each kind, from the last on, every one is at least twice as long as
+  // the next, so that there are few. Matrices of more than a few rows merge only where they lie
+  // next to one another, without being copied; unless `copying`, or there are too many of them
+  // after a long history.
+  void settle(State& next, const ChangeOptions& options, bool copying = false) const {
+    std::vector<Segment> bytes, chars, matrices;  // panels of u8, of i8, which may not unite
+    std::swap(matrices, next.segments);
+    take_panels(matrices, bytes, chars);
+    // In the order of their making, so that neighbours meet.
+    while (matrices.size() >= 2 && merge_last(matrices, options, copying))
+      take_panels(matrices, bytes, chars);
+    if (matrices.size() > most_matrices) merge_by_size(matrices, options);
+    take_panels(matrices, bytes, chars);
+    merge_by_size(bytes, options);
+    merge_by_size(chars, options);
+    for (std::vector<Segment>* kind : {&bytes, &chars, &matrices})
+      std::move(kind->begin(), kind->end(), std::back_inserter(next.segments));
+  }
+
   std::shared_ptr<Chunk> tail;  // the chunk that is being filled; for the writer
   std::int64_t reserved = 0;    // rows
 
@@ -194,10 +217,10 @@ class FlatIndex::Impl {
       const std::shared_ptr<Chunk> chunk = room_for(next, n, whole);
       copy_in_parallel(vectors, chunk->row(chunk->used), options.threads);
       const AnyMatrixView view = chunk->rows.rows(chunk->used, chunk->used + n);
-      chunk->used += n;
       rows = SegmentRows::of_matrix(view, chunk, std::move(order), std::move(ids), first, metric,
                                     found);
       if (packs) prepare(rows->prepared(), options.threads, options.progress);
+      chunk->used += n;
     }
     next.segments.push_back({rows, RowSet(n)});
   }
@@ -224,32 +247,36 @@ class FlatIndex::Impl {
                       : std::min(total / 2, std::max<std::int64_t>(1, max_spare_bytes / row_bytes));
       capacity = std::max({capacity, spare, 4 * detail::least_packed_rows});
     }
-    return tail = std::make_shared<Chunk>(*next.type, capacity, dim);
+    try {
+      return tail = std::make_shared<Chunk>(*next.type, capacity, dim);
+    } catch (const MemoryBudgetError&) {
+      if (capacity == n) throw;
+      return tail = std::make_shared<Chunk>(*next.type, n, dim);  // without room to spare, then
+    }
   }
 
-  // Merges segments until of each kind, from the last on, every one is at least twice as long as
-  // the next, so that there are few. Matrices of more than a few rows merge only where they lie
-  // next to one another, without being copied.
-  void settle(State& next, const ChangeOptions& options) const {
-    std::vector<Segment> panels, matrices;
-    for (Segment& segment : next.segments)
-      (segment.rows->is_panels() ? panels : matrices).push_back(std::move(segment));
-    while (matrices.size() >= 2 && merge_last(matrices, options))
-      if (matrices.back().rows->is_panels()) {
-        panels.push_back(std::move(matrices.back()));
-        matrices.pop_back();
-      }
+  // What is kept as panels goes to those.
+  static void take_panels(std::vector<Segment>& from, std::vector<Segment>& bytes,
+                          std::vector<Segment>& chars) {
+    std::erase_if(from, [&](Segment& segment) {
+      if (!segment.rows->is_panels()) return false;
+      (segment.rows->base().type() == ElementType::u8 ? bytes : chars).push_back(segment);
+      return true;
+    });
+  }
+
+  // As settle() says, whatever the order of their making, by copying.
+  void merge_by_size(std::vector<Segment>& segments, const ChangeOptions& options) const {
     do {
-      std::stable_sort(panels.begin(), panels.end(), [](const Segment& a, const Segment& b) {
+      std::stable_sort(segments.begin(), segments.end(), [](const Segment& a, const Segment& b) {
         return a.rows->rows() > b.rows->rows();
       });
-    } while (panels.size() >= 2 && merge_last(panels, options));
-    next.segments = std::move(panels);
-    std::move(matrices.begin(), matrices.end(), std::back_inserter(next.segments));
+    } while (segments.size() >= 2 && merge_last(segments, options, true));
   }
 
   // Makes one of the last two segments if that is due and can be done.
-  bool merge_last(std::vector<Segment>& segments, const ChangeOptions& options) const {
+  bool merge_last(std::vector<Segment>& segments, const ChangeOptions& options,
+                  bool copying) const {
     const Segment &a = segments[segments.size() - 2], &b = segments.back();
     const std::int64_t a_rows = a.rows->rows(), b_rows = b.rows->rows();
     const bool both_small = std::max(a_rows, b_rows) < detail::least_packed_rows;
@@ -261,7 +288,7 @@ class FlatIndex::Impl {
     Segment merged;
     if (are_neighbours(*a.rows, *b.rows))
       merged = joined(a, b, found, options);
-    else if (a.rows->is_panels() || both_small)
+    else if (a.rows->is_panels() || both_small || copying)
       merged = rewritten({&a, 2}, options);
     else
       return false;
@@ -408,6 +435,15 @@ void tidy(FlatIndex::Impl& impl, State& next, double share, const ChangeOptions&
     if (dead > 0 && static_cast<double>(dead) >= share * static_cast<double>(kept))
       segment = impl.compacted(segment, options);
   }
+  // A chunk stays as long as one segment lies in it: those that have most of it for nothing move.
+  std::map<const Chunk*, std::int64_t> kept;
+  for (const Segment& segment : next.segments)
+    if (const Chunk* chunk = segment.rows->chunk()) kept[chunk] += segment.rows->rows_kept();
+  for (Segment& segment : next.segments) {
+    const Chunk* chunk = segment.rows->chunk();
+    if (chunk && chunk->used > 2 * kept[chunk] && chunk->used > 4 * detail::least_packed_rows)
+      segment = impl.compacted(segment, options);
+  }
   // A chunk that no segment of the state needs goes with the last search that does.
   const auto in_tail = [&](const Segment& segment) {
     return segment.rows->keeper() == std::static_pointer_cast<const void>(impl.tail);
@@ -511,6 +547,10 @@ std::int64_t FlatIndex::memory_bytes() const {
   std::int64_t sum = 0;
   for (const Segment& segment : state->segments)
     sum += segment.rows->bytes() + segment.live.bytes();
+  std::set<const Chunk*> chunks;
+  for (const Segment& segment : state->segments)
+    if (const Chunk* chunk = segment.rows->chunk(); chunk && chunks.insert(chunk).second)
+      sum += chunk->used_bytes();
   return sum;
 }
 
@@ -544,6 +584,10 @@ void FlatIndex::add(AnyMatrixView vectors, std::span<const Id> ids, const Change
 
 void FlatIndex::reserve(std::int64_t rows) {
   if (rows < 0) throw InvalidArgument("rows must not be negative, but is {}", rows);
+  const std::int64_t row_bytes = dim() * size_of(element_type());
+  if (rows > machine_memory() / row_bytes)
+    throw MemoryBudgetError("rows is {}, of {} bytes each, but this machine has {}", rows,
+                            row_bytes, machine_memory());
   std::lock_guard lock(impl_->writer);
   impl_->reserved = std::max(impl_->reserved, rows);
 }
@@ -555,6 +599,7 @@ void FlatIndex::remove(std::span<const Id> ids, const ChangeOptions& options) {
   State next = *impl_->state();
   take_out(next, ids);
   tidy(*impl_, next, 0.5, options);
+  impl_->settle(next, options);
   impl_->publish(std::move(next));
 }
 
@@ -569,6 +614,7 @@ void FlatIndex::replace(std::span<const Id> ids, AnyMatrixView vectors,
   take_out(next, ids);
   impl_->append(next, vectors, ids, options);
   tidy(*impl_, next, 0.5, options);
+  impl_->settle(next, options);
   impl_->publish(std::move(next));
 }
 
@@ -604,6 +650,7 @@ void FlatIndex::merge(const FlatIndex& other, MergeIds ids) {
     next.segments.push_back(std::move(taken));
   }
   if (ids == MergeIds::shifted) next.next_id += from->next_id;
+  impl_->settle(next, {});
   impl_->publish(std::move(next));
 }
 
@@ -612,6 +659,7 @@ void FlatIndex::compact(const ChangeOptions& options) {
   std::lock_guard lock(impl_->writer);
   State next = *impl_->state();
   tidy(*impl_, next, 0, options);
+  impl_->settle(next, options, true);
   impl_->publish(std::move(next));
 }
 

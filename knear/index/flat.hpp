@@ -16,7 +16,8 @@
 //
 // Threads: any call at any time. Every search sees one state of the index, the one at its begin;
 // calls that change it follow one another and make one new state each, whole or not at all. Neither
-// waits for the other.
+// waits for the other. A progress callback must not search or change the index that it is called
+// by.
 #pragma once
 #include <memory>
 #include <span>
@@ -83,7 +84,8 @@ class FlatIndex {
   // The same with ids of the caller's, one a row, not negative, none of them twice or held by the
   // index: InvalidArgument, with its place. The id of a row that was removed may be given again.
   void add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options = {});
-  // Room for as many rows in all without another allocation. Never shrinks.
+  // Makes the next allocation large enough for as many rows in all. Never shrinks. Throws
+  // MemoryBudgetError for more than the machine has.
   void reserve(std::int64_t rows);
 
   // Takes rows out. Throws InvalidArgument for an id that the index does not hold or that is given
@@ -95,7 +97,7 @@ class FlatIndex {
   // removed half of it. Throws ShapeMismatch or InvalidArgument if dim, metric or element type
   // differ, or for an id held by both.
   void merge(const FlatIndex& other, MergeIds ids = MergeIds::keep);
-  // Gives back the memory of removed rows.
+  // Gives back the memory of removed rows, and puts together what many changes left apart.
   void compact(const ChangeOptions& options = {});
 
   // Writes the index as it is now to a .knear file, whole or not at all: a process killed meanwhile

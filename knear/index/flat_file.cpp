@@ -153,9 +153,10 @@ std::shared_ptr<const PackedBase> load_form(Sections& in, std::size_t segment, F
   form->is_integer = pass == FirstPass::integer;
   form->format = form->is_integer ? format_int8 : format_of(pass);
   const int per = form->format == format_int8 ? 4 : form->format == format_int16 ? 2 : 1;
-  if (fields.rows < 1 || fields.rows > rows || fields.steps != (dim + per - 1) / per ||
-      fields.tiles < 1 || fields.tiles > fields.rows || fields.panels_per_tile < 1 ||
-      fields.panels_per_tile > 4096 || fields.tiles * fields.panels_per_tile > max_rows ||
+  if (fields.rows < 1 || fields.rows > rows || (form->is_integer && fields.rows != rows) ||
+      fields.steps != (dim + per - 1) / per || fields.tiles < 1 || fields.tiles > fields.rows ||
+      fields.panels_per_tile < 1 || fields.panels_per_tile > 4096 ||
+      fields.tiles * fields.panels_per_tile > max_rows ||
       fields.tiles * fields.panels_per_tile * panel_rows < fields.rows)
     in.refuse(about, "its numbers of rows and panels do not fit");
   form->rows = fields.rows, form->dim = dim, form->steps = fields.steps;
@@ -172,7 +173,8 @@ std::shared_ptr<const PackedBase> load_form(Sections& in, std::size_t segment, F
       in.refuse(prefix + "rows", "it holds a row beyond the last");
   if (form->is_integer) {
     if (metric == Metric::cosine || (fields.row_offset != 0 && fields.row_offset != 128) ||
-        fields.low < -128 || fields.high > 255 || (fields.low < 0 && fields.high > 127))
+        fields.low < -128 || fields.low > fields.high || fields.high > 255 ||
+        (fields.low < 0 && (fields.high > 127 || fields.row_offset != 128)))
       in.refuse(about, "its range is none of 8 bits");
     form->row_offset = static_cast<int>(fields.row_offset);
     form->range.low = static_cast<int>(fields.low);
@@ -233,6 +235,9 @@ Segment load_segment(Sections& in, std::size_t number, const SavedFlat& saved, E
     in.refuse(about, "its ids are beyond 63 bits");
   }
   constexpr Id most = std::numeric_limits<Id>::max();
+  const std::uint64_t known =
+      panels ? 1u << static_cast<int>(FirstPass::integer) : (1u << first_pass_count) - 1;
+  if (fields.forms & ~known) in.refuse(about, "it names a form that there is not");
   if (first < 0 || (last >= saved.state.next_id && saved.state.next_id != most))
     in.refuse(about, "its ids are not those of the index");
   AlignedArray<std::uint32_t> order;
@@ -243,7 +248,8 @@ Segment load_segment(Sections& in, std::size_t number, const SavedFlat& saved, E
   }
   DataSurvey found;
   found.integer = fields.integer != 0;
-  if (fields.low < -128 || fields.low > 255 || fields.high < -128 || fields.high > 255)
+  if (fields.low < -128 || fields.low > 255 || fields.high < -128 || fields.high > 255 ||
+      (found.integer && fields.low > fields.high))
     in.refuse(about, "its range is none of 8 bits");
   found.low = static_cast<int>(fields.low), found.high = static_cast<int>(fields.high);
 
@@ -253,8 +259,13 @@ Segment load_segment(Sections& in, std::size_t number, const SavedFlat& saved, E
   if (panels) {
     auto form = load_form(in, number, FirstPass::integer, rows, saved.dim, saved.metric, worth);
     places = form->panels() * panel_rows;
-    for (const std::uint32_t place : order)
-      if (place >= places) in.refuse(prefix + "order", "it holds a place beyond the last");
+    // Each row has a slot, and no other slot has a row.
+    std::int64_t filled = 0;
+    for (const std::uint32_t row : form->ids) filled += row != PackedBase::no_row;
+    if (filled != rows) in.refuse(prefix + "order", "it has other rows than the panels");
+    for (std::size_t row = 0; row < order.size(); ++row)
+      if (order[row] >= places || form->ids[order[row]] != row)
+        in.refuse(prefix + "order", "it holds a place that is not that of its row");
     made = SegmentRows::of_panels(std::move(form), std::move(order), std::move(ids), first,
                                   saved.metric);
   } else {

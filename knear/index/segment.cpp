@@ -73,7 +73,8 @@ std::shared_ptr<SegmentRows> SegmentRows::shifted(const std::shared_ptr<const Se
       std::move(ids), from->first_ + by, from->prepared_->metric, from->found(), from->guard_);
   for (int i = 0; i < first_pass_count; ++i)
     if (const auto pass = static_cast<FirstPass>(i); from->prepared_->is_adopted(pass))
-      out->prepared_->adopt(pass, from->prepared_->kept(pass));
+      out->prepared_->adopt(pass, from->prepared_->kept(pass)),
+          out->prepared_->note_worth(pass, from->prepared_->worth_up_to(pass), true);
   return out;
 }
 
@@ -86,7 +87,7 @@ std::int64_t SegmentRows::find(Id id) const {
 
 std::int64_t SegmentRows::bytes() const {
   return static_cast<std::int64_t>(order_.bytes() + ids_.bytes()) +
-         (is_panels() ? 0 : matrix_.bytes()) + prepared_->bytes();
+         (is_panels() || chunk() ? 0 : matrix_.bytes()) + prepared_->bytes();
 }
 
 bool keeps_as_panels(Metric metric, const DataSurvey& found) {

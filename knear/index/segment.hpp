@@ -10,6 +10,7 @@
 //   panels     whole numbers of 8 bits (l2 and ip): the packed form alone, one byte a coordinate,
 //              from which a row can be read back
 #pragma once
+#include <atomic>
 #include <memory>
 #include <span>
 
@@ -28,9 +29,10 @@ class Chunk {
   Chunk(const Chunk&) = delete;
   Chunk& operator=(const Chunk&) = delete;
 
-  AnyMatrixView rows;     // [capacity x dim]
-  std::int64_t used = 0;  // changed by the writer of the index that owns it
+  AnyMatrixView rows;                  // [capacity x dim]
+  std::atomic<std::int64_t> used = 0;  // changed by the writer of the index that owns it
   std::byte* row(std::int64_t i);
+  std::int64_t used_bytes() const { return used * rows.cols() * size_of(rows.type()); }
 
  private:
   std::size_t bytes_;
@@ -75,13 +77,17 @@ class SegmentRows {
   const AnyMatrixView& matrix() const { return matrix_; }
   std::span<const std::uint32_t> order() const { return {order_.data(), order_.size()}; }
   const std::shared_ptr<const void>& keeper() const { return keeper_; }
+  // The storage that the matrix lies in; nullptr for panels and mapped files.
+  const Chunk* chunk() const {
+    return is_panels() || guard_ ? nullptr : static_cast<const Chunk*>(keeper_.get());
+  }
   // Of a mapped file; else nullptr.
   const CheckedBlocks* guard() const { return guard_.get(); }
   const std::shared_ptr<const PackedBase>& panels() const { return panels_; }
   // Rows for which memory is taken.
   std::int64_t rows_kept() const { return is_panels() ? rows() : matrix_.rows(); }
 
-  // Bytes of rows, ids, order and all packed forms.
+  // Bytes of ids, order and all packed forms, and of rows in no chunk.
   std::int64_t bytes() const;
 
  private:

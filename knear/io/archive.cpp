@@ -172,6 +172,8 @@ Archive::Archive(const std::string& path) : path_(path), file_(path) {
   for (std::uint64_t i = 0; i < header.sections; ++i) {
     const auto* entry = reinterpret_cast<const Entry*>(begin + i * sizeof(Entry));
     const std::string_view name = text_of(entry->name, sizeof entry->name);
+    if (std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < 32 || c > 126; }))
+      refuse("a name is no plain text");
     const bool optional = entry->flags & flag_optional;
     if (entry->version != 1 && !optional)
       throw CorruptFile("{}: section '{}' has version {}, this program reads version 1", path, name,

@@ -20,6 +20,15 @@
 
 namespace knear::io {
 
+namespace {
+
+void wait_for(pid_t child) {
+  while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace
+
 std::optional<Hdf5Path> hdf5_path(const std::string& path) {
   const auto is_hdf5 = [](std::string_view name) {
     return name.ends_with(".hdf5") || name.ends_with(".h5");
@@ -245,8 +254,10 @@ std::pair<pid_t, int> start(const std::string& file, Work work) {
     for (const int number : {SIGPIPE, SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGTERM, SIGXCPU})
       signal(number, SIG_DFL);
     signal(SIGINT, SIG_IGN);  // the parent hears it and closes the pipe
-    close(ends[0]);
-    work(ends[1]);
+    // Nothing else that the parent has open may be kept open by this process.
+    if (ends[1] != 3) dup2(ends[1], 3);
+    close_range(4, ~0u, 0);
+    work(3);
     _exit(0);
   }
   close(ends[1]);
@@ -271,7 +282,7 @@ Hdf5Contents inspect_hdf5(const std::string& file, const std::string& dataset) {
   const auto [pid, pipe] = start(file, [&](int out) { child::inspect(out, file, dataset); });
   const std::string text = read_all(pipe, 1 << 22);
   close(pipe);
-  waitpid(pid, nullptr, 0);
+  wait_for(pid);
   Hdf5Contents out;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -325,7 +336,10 @@ Hdf5Stream& Hdf5Stream::operator=(Hdf5Stream&& other) noexcept {
 
 void Hdf5Stream::close() {
   if (pipe_ >= 0) ::close(pipe_);  // a child that still writes ends by that
-  if (child_ > 0) waitpid(child_, nullptr, 0);
+  if (child_ > 0) {
+    kill(child_, SIGKILL);  // it has nothing to put in order
+    wait_for(child_);
+  }
   pipe_ = -1, child_ = -1;
 }
 

@@ -25,20 +25,25 @@ std::shared_ptr<const PackedBase> PreparedRows::packed(FirstPass pass, const Bas
                                                        const Progress& progress,
                                                        double& prepare_seconds) {
   // What is kept is made by one search while others wait for it; what is not concerns no other.
-  std::unique_lock lock(mutex_, std::defer_lock);
-  if (keep) lock.lock();
-  std::shared_ptr<const PackedBase>& form = forms_[number_of(pass)];
-  if (keep && form) return form;
+  std::unique_lock lock(making_, std::defer_lock);
+  if (keep) {
+    if (auto form = kept(pass)) return form;
+    lock.lock();
+    if (auto form = kept(pass)) return form;
+  }
   const auto start = Clock::now();
   std::shared_ptr<const PackedBase> made;
   if (pass == FirstPass::integer)
     made = std::make_shared<PackedBase>(
         PackedBase::integer(rows, subset, metric, active_isa(), found, threads, progress));
   else
-    made = std::make_shared<PackedBase>(PackedBase::certified(
-        rows, subset, format_of(pass), keep ? space_chosen() : coding_space(), threads, progress));
+    made = std::make_shared<PackedBase>(
+        PackedBase::certified(rows, subset, format_of(pass), coding_space(), threads, progress));
   prepare_seconds += std::chrono::duration<double>(Clock::now() - start).count();
-  if (keep) form = made;
+  if (keep) {
+    std::lock_guard state(mutex_);
+    forms_[number_of(pass)] = made;
+  }
   return made;
 }
 

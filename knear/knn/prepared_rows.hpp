@@ -65,7 +65,8 @@ class PreparedRows {
   struct Worth {
     std::int64_t up_to = 0, not_from = max_k + 1;
   };
-  std::mutex mutex_;
+  std::mutex making_;  // held while a form is made that will be kept; taken before mutex_
+  std::mutex mutex_;   // of what follows; never held for long
   std::shared_ptr<const PackedBase> forms_[first_pass_count];
   bool adopted_[first_pass_count] = {};
   Worth worths_[first_pass_count];

@@ -205,7 +205,7 @@ class Index:
     @property
     def memory_bytes(self) -> int:
         """Bytes of vectors, ids and packed forms."""
-        return self._index.memory_bytes
+        return self._index.memory_bytes()
 
     @property
     def ids(self) -> NDArray[np.int64]:

@@ -6,7 +6,8 @@ from pathlib import Path
 README = Path(__file__).resolve().parent.parent.parent / "README.md"
 
 
-def test_the_example_runs():
+def test_the_example_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # it writes a file
     (code,) = re.findall(r"^```python\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
     names = {}
     exec(compile(code, str(README), "exec"), names)
