@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <memory>
 
 #include "knear/core/random.hpp"
 #include "knear/io/convert.hpp"
@@ -127,6 +128,18 @@ TEST_F(Hdf5Files, TheDistanceIsRead) {
   }
   write_dataset("b.h5", "train", 2, 2, {});
   EXPECT_EQ(inspect_hdf5(path("b.h5")).distance, "");
+}
+
+// The second child once kept the first one's pipe open, and closing that waited for ever.
+TEST_F(Hdf5Files, OneOfTwoStreamsMayEndFirst) {
+  for (const char* name : {"a.hdf5", "b.hdf5"})
+    write_dataset(name, "train", 3000, 64, {.chunked = true, .gzip = true});
+  auto first = std::make_unique<VectorBlocks>(path("a.hdf5"));
+  EXPECT_EQ(first->next(10).rows(), 10);
+  VectorBlocks second(path("b.hdf5"));
+  EXPECT_EQ(second.next(10).rows(), 10);
+  first.reset();
+  expect_counted(second.next(20), 10);
 }
 
 TEST_F(Hdf5Files, SizesThatCannotBeAreRefusedBeforeMemoryIsTaken) {
