@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <vector>
@@ -226,11 +227,11 @@ class History {
 
   // The history goes on with what was saved, on top of the mapped file.
   void reload() {
-    char name[] = "/tmp/knear-history-XXXXXX";
-    close(mkstemp(name));
+    std::string name = std::filesystem::temp_directory_path() / "knear-history-XXXXXX";
+    close(mkstemp(name.data()));
     index_.save(name);
     index_ = FlatIndex::load(name);
-    unlink(name);
+    unlink(name.c_str());
   }
 
   void check() {

@@ -232,6 +232,25 @@ TEST_F(FlatFiles, WrongNumbersWithRightChecksumsAreHarmless) {
   EXPECT_GT(refused, 150);
 }
 
+// A form of fewer rows than its segment once led to a write out of bounds when it was merged.
+TEST_F(FlatFiles, PanelsOfFewerRowsThanTheirSegmentAreRefused) {
+  Matrix<std::uint8_t> small(300, 4);
+  FlatIndex index(4);
+  index.add(small.view());
+  index.save(path("a.knear"));
+  const auto archive = io::Archive::open(path("a.knear"));
+  io::ArchiveWriter writer("Flat");
+  for (const io::Section& section : archive->sections()) {
+    std::vector<std::byte> bytes(section.data, section.data + section.bytes);
+    const std::int64_t fewer = 299;
+    if (section.name == "0/integer/fields") std::memcpy(bytes.data(), &fewer, 8);
+    writer.add_copy(std::string(section.name), bytes.data(), bytes.size());
+  }
+  writer.write(path("b.knear"), {});
+  expect_error<CorruptFile>([&] { FlatIndex::load(path("b.knear")); },
+                            "section '0/integer/fields' is wrong");
+}
+
 TEST_F(FlatFiles, AKilledSaveLeavesAWholeFile) {
   Random random(7);
   FlatIndex old_one(16), new_one(16);
