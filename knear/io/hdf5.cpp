@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/io/byte_source.hpp"
 #ifdef KNEAR_HDF5
 #include <hdf5.h>
 #endif
@@ -279,6 +280,7 @@ std::string read_all(int pipe, std::size_t most) {
 }  // namespace
 
 Hdf5Contents inspect_hdf5(const std::string& file, const std::string& dataset) {
+  MappedFile readable(file);  // what the system refuses is told in its words
   const auto [pid, pipe] = start(file, [&](int out) { child::inspect(out, file, dataset); });
   const std::string text = read_all(pipe, 1 << 22);
   close(pipe);

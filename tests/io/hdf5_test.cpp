@@ -120,6 +120,11 @@ TEST_F(Hdf5Files, DatasetsAreFoundByNameOrAsTheOnlyOne) {
   EXPECT_EQ(VectorFile::open(path("c.h5:d.h5")).view().rows(), 2);
 }
 
+TEST_F(Hdf5Files, AFileThatIsNotThereIsNoDamagedOne) {
+  expect_error<IoError>([&] { inspect_hdf5(path("none.hdf5")); }, "No such file");
+  expect_error<IoError>([&] { VectorFile::open(path("none.hdf5") + ":train"); }, "No such file");
+}
+
 TEST_F(Hdf5Files, TheDistanceIsRead) {
   for (bool variable : {false, true}) {
     write_dataset("a.h5", "train", 2, 2, {});
