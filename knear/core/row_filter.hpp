@@ -3,7 +3,7 @@
 //   const auto filter = RowFilter::of_ids(ids, base.rows());    // any order, copies are fine
 //   knn(queries, base, 10, {.filter = filter});
 //
-// Keeps one bit and, of each row that is allowed, its number in 4 bytes. Copies share it.
+// Keeps a bit a row. Copies share them.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -28,22 +28,27 @@ class RowFilter {
   bool everything() const { return !data_; }
   // Of the base that it was made for, and how many of these are allowed. Require !everything().
   std::int64_t rows() const { return data_->rows; }
-  std::int64_t count() const { return static_cast<std::int64_t>(data_->allowed.size()); }
+  std::int64_t count() const { return data_->count; }
   bool allows(std::int64_t row) const {
     return data_->bits[static_cast<std::size_t>(row >> 6)] >> (row & 63) & 1;
   }
-  // Those of rows begin, ..., end - 1 that are allowed, ascending.
-  std::span<const std::uint32_t> allowed(std::int64_t begin, std::int64_t end) const;
+  // How many of rows begin, ..., end - 1 are allowed, 64 in a step; and which, ascending, counted
+  // from `begin`.
+  std::int64_t count(std::int64_t begin, std::int64_t end) const;
+  std::vector<std::uint32_t> allowed(std::int64_t begin, std::int64_t end) const;
 
   std::int64_t bytes() const;
 
  private:
   struct Data {
     std::int64_t rows = 0;
-    std::vector<std::uint64_t> bits;
-    std::vector<std::uint32_t> allowed;  // ascending
+    std::vector<std::uint64_t> bits;  // none beyond the last row
+    std::int64_t count = 0;
   };
   static RowFilter of(Data data);
+  // Calls f(word, number of its first row) for what rows begin, ..., end - 1 have set.
+  template <class F>
+  void for_each_word(std::int64_t begin, std::int64_t end, F f) const;
 
   std::shared_ptr<const Data> data_;
 };

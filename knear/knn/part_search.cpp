@@ -62,7 +62,7 @@ class Search {
           part.live ? part.live->count()
           : part.filter.everything()
               ? rows
-              : std::ssize(part.filter.allowed(part.filter_offset, part.filter_offset + rows));
+              : part.filter.count(part.filter_offset, part.filter_offset + rows);
       rows_ += part.live ? allowed : rows, allowed_rows_ += allowed;
       if (allowed == 0) continue;
       const bool integer =
@@ -182,26 +182,19 @@ class Search {
       for (std::int64_t begin = 0; begin < n; begin += chunk) {
         const std::int64_t end = std::min(n, begin + chunk);
         ++chunks_;
-        set_subset(begin, end);
+        subset_.clear();
+        count_ = allowed_between(begin, end);
         if (count_ > 0) f(base().part(begin, end), begin, packing_bytes(end - begin, first_pass()));
       }
     }
   }
 
-  // Sets count_ to the number of allowed rows of a chunk, and subset_ to these rows, counted from
-  // its first, if a filter leaves some out.
-  void set_subset(std::int64_t begin, std::int64_t end) {
+  // How many rows of the part at hand are allowed.
+  std::int64_t allowed_between(std::int64_t begin, std::int64_t end) const {
     const SearchPart& part = part_->part;
-    subset_.clear();
-    count_ = end - begin;
-    if (part.live) count_ = part.live->count(begin, end);
-    if (part.live || part.filter.everything()) return;
-    const std::int64_t offset = part.filter_offset + begin;
-    const auto allowed = part.filter.allowed(offset, offset + count_);
-    if (std::ssize(allowed) == count_) return;
-    count_ = std::ssize(allowed);
-    subset_.assign(allowed.begin(), allowed.end());
-    for (std::uint32_t& row : subset_) row -= static_cast<std::uint32_t>(offset);
+    if (part.live) return part.live->count(begin, end);
+    if (part.filter.everything()) return end - begin;
+    return part.filter.count(part.filter_offset + begin, part.filter_offset + end);
   }
 
   // Bytes of one chunk's packed rows, with what finding equal rows takes meanwhile.
@@ -282,14 +275,15 @@ class Search {
   };
 
   // The way of the least cost, in ns of one core: 0.003 d for a pair scored in int8, 0.1 d + 20 for
-  // one measured, 2 d + 50 for a row packed, 40 for a hit, of which there are k for each e-fold of
-  // the rows, and as many more as rows are forbidden. A form that later searches find packed counts
-  // a twentieth. (Measured on 1M x 96; it decides about time only.)
+  // one measured, 2 d + 50 for a row packed and 2 d + 200 for picking it from others, 40 for a hit,
+  // of which there are k for each e-fold of the rows, and as many more as rows are forbidden. A
+  // form that later searches find packed counts a twentieth. (Measured on 1M x 96; it decides about
+  // time only.)
   Way way_for(std::int64_t rows, bool kept, bool will_be_kept) const {
     const double n = static_cast<double>(rows), d = static_cast<double>(queries_.cols()),
-                 q = static_cast<double>(queries_.rows()),
-                 allowed = static_cast<double>(subset_.size()), k = static_cast<double>(k_);
-    const double packing = 2 * d + 50, scoring = 0.003 * d;
+                 q = static_cast<double>(queries_.rows()), allowed = static_cast<double>(count_),
+                 k = static_cast<double>(k_);
+    const double packing = 4 * d + 150, scoring = 0.003 * d;
     const double hits = 40 * k * (1 + std::log(std::max(1.0, allowed / k)));
     const double whole = q * (scoring * n + hits * n / allowed) + (kept           ? 0
                                                                    : will_be_kept ? 0.05
@@ -309,19 +303,29 @@ class Search {
     bool keep = false;                           // the packed form, for later searches
   };
 
-  // Sets job.allowed where what is forbidden is sifted out when hit.
+  // Says in `job` which rows are allowed, if not all, or lists them in subset_ if they are packed
+  // alone.
   Choice choose(const BaseRows& rows, std::int64_t begin, ScanJob& job) {
     Choice choice;
+    const SearchPart& part = part_->part;
     bool directly = direct_pays(count_);
-    if (!subset_.empty() && !directly) {
-      const bool keep = whole_ && !once_;
-      const Way way = way_for(rows.rows(), keep && prepared().is_kept(first_pass()), keep);
-      directly = way == Way::direct;
-      if (way == Way::subset) choice.packed_rows = subset_;
-      if (way == Way::whole) job.allowed = {&part_->part.filter, part_->part.filter_offset + begin};
+    if (count_ < rows.rows()) {
+      if (part.live) {
+        job.allowed.live = part.live, job.allowed.live_offset = begin;
+      } else {
+        job.allowed.filter = &part.filter, job.allowed.offset = part.filter_offset + begin;
+      }
+      bool packed_alone = false;
+      if (!part.live && !directly) {
+        const bool keep = whole_ && !once_;
+        const Way way = way_for(rows.rows(), keep && prepared().is_kept(first_pass()), keep);
+        directly = way == Way::direct, packed_alone = way == Way::subset;
+      }
+      if (packed_alone) {
+        list_allowed(job);
+        choice.packed_rows = subset_, job.allowed = {};
+      }
     }
-    if (part_->part.live && count_ < rows.rows())
-      job.allowed.live = part_->part.live, job.allowed.live_offset = begin;
     choice.keep = whole_ && !once_ && choice.packed_rows.empty() &&
                   (options_.memory <= 0 || parts_.size() == 1);
     std::vector<FirstPass>& passes = choice.passes;
@@ -349,7 +353,7 @@ class Search {
     for (std::size_t p = 0; p < passes.size() && !todo.empty(); ++p) {
       if (passes[p] == FirstPass::direct) {
         note_pass(FirstPass::direct, todo.size() * static_cast<std::size_t>(count_));
-        list_live(job);
+        list_allowed(job);
         scan_directly(job, subset_, todo, out, stats_, options_.progress);
         return;
       }
@@ -372,11 +376,17 @@ class Search {
     }
   }
 
-  // Measuring row by row takes a list of those that are live, if some are not.
-  void list_live(const ScanJob& job) {
-    if (!job.allowed.live) return;
-    for (std::int64_t row = 0; row < job.base.rows(); ++row)
-      if (job.allowed(row)) subset_.push_back(static_cast<std::uint32_t>(row));
+  // Makes subset_, which takes time in a large base, unless every row is allowed or it is there.
+  void list_allowed(const ScanJob& job) {
+    const AllowedRows& allowed = job.allowed;
+    if (allowed.all() || !subset_.empty()) return;
+    const std::int64_t rows = job.base.rows();
+    if (!allowed.live) {
+      subset_ = allowed.filter->allowed(allowed.offset, allowed.offset + rows);
+      return;
+    }
+    for (std::int64_t row = 0; row < rows; ++row)
+      if (allowed(row)) subset_.push_back(static_cast<std::uint32_t>(row));
   }
 
   // The form of the chunk for a pass: the one kept, or one made now.
@@ -397,7 +407,7 @@ class Search {
     const RowIds ids = part_->part.ids.from(begin);
     note_pass(pass, static_cast<std::size_t>(queries_.rows() * count_));
     if (pass == FirstPass::direct) {
-      list_live(job);
+      list_allowed(job);
       scan_range_directly(job, subset_, limit, ids, most, lists, stats_, options_.progress);
       return;
     }

@@ -274,6 +274,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
     std::vector<char> gave_up(queries.groups, 0);
     // Of rows that the filter forbids nothing may be concluded; one that stands for copies counts
     // if one of them is allowed.
+    const bool filtered = !job.allowed.all();
     const auto is_allowed = [&](std::uint32_t row) {
       if (job.allowed(row)) return true;
       if (!packed.duplicates.any()) return false;
@@ -286,12 +287,13 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
       for (const Hit* hit = first; hit != first + hit_count; ++hit) {
         const std::int64_t q = g * group_size + hit->query;
         Candidates& c = states[q];
-        const Candidate x = interval_of(packed, head, *hit, queries.squares[q]);
-        if (x.upper < c.threshold || x.row == PackedBase::no_row) continue;
-        if (!job.allowed.all() && !is_allowed(x.row)) {
+        if (const std::uint32_t row = packed.ids[hit->slot];
+            row == PackedBase::no_row || (filtered && !is_allowed(row))) {
           --tile_hits[g];
           continue;
         }
+        const Candidate x = interval_of(packed, head, *hit, queries.squares[q]);
+        if (x.upper < c.threshold) continue;
         // Exactly what was counted on; growing by itself it would double.
         if (c.pending.size() == c.pending.capacity()) c.pending.reserve(c.room);
         c.pending.push_back(x);
