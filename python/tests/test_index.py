@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -137,6 +139,31 @@ def test_reconstruct_gives_back_every_type(rng, dtype):
     np.testing.assert_array_equal(rows, base)
     # Whole numbers are kept in a byte each.
     assert index.memory_bytes < 700 * (12 * 1.1 + 16) + 4096
+
+
+def test_memory_bytes_does_not_stop_a_search_that_packs():
+    # Once each waited for what the other had: the interpreter, and the rows being packed.
+    program = """
+import threading
+import numpy as np
+import knear
+
+base = np.random.default_rng(1).random((300_000, 64), np.float32)
+index = knear.Index("Flat", dim=64)
+index.add(base)
+searching = threading.Thread(target=lambda: index.search(base[:50], 10))
+searching.start()
+asked = 0
+while searching.is_alive():
+    assert index.memory_bytes > 0
+    asked += 1
+print(asked)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0
 
 
 def test_copies_and_pickles_are_refused_rather_than_wrong():

@@ -411,25 +411,66 @@ TEST(FlatMemory, IsWhatTheHeaderStates) {
 }
 
 // By the system's count, not by ours: chunks of storage go too.
-TEST(FlatMemory, RemovedRowsGoBackToTheSystem) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  const auto resident = [] {
-    long pages = 0, ignored = 0;
-    std::FILE* file = std::fopen("/proc/self/statm", "r");
-    if (std::fscanf(file, "%ld %ld", &ignored, &pages) != 2) pages = 0;
-    std::fclose(file);
-    return pages * 4096;
-  };
+std::int64_t resident_bytes() {
+  long pages = 0, ignored = 0;
+  std::FILE* file = std::fopen("/proc/self/statm", "r");
+  if (std::fscanf(file, "%ld %ld", &ignored, &pages) != 2) pages = 0;
+  std::fclose(file);
+  return pages * 4096;
+}
+
+TEST(FlatMemory, RemovedRowsGoBackToTheSystem) {
+  const std::int64_t bytes = 60000 * 256 * 4;
+  const Matrix<float> rows = counted(60000, 256);
+  for (const bool reserved : {false, true}) {
+    FlatIndex index(256);
+    const std::int64_t before = resident_bytes();
+    if (reserved) index.reserve(60000);
+    for (std::int64_t begin = 0; begin < 60000; begin += 20000)
+      index.add(rows.view().rows(begin, begin + 20000));
+    EXPECT_GT(resident_bytes() - before, bytes / 2);  // some may have been ours already
+    std::vector<Id> most;
+    for (Id id = 0; id < 60000; ++id)
+      if (id % 60 != 7) most.push_back(id);
+    index.remove(most);
+    EXPECT_LT(resident_bytes() - before, bytes / 4) << "reserved: " << reserved;
+    EXPECT_EQ(index.reconstruct(std::vector<Id>{67}).view().as<float>().row(0)[3], rows.row(67)[3]);
+  }
+}
+
+// One small segment in a chunk must not keep the chunk alive for good.
+TEST(FlatMemory, AChunkGoesWhenLittleOfItIsLeft) {
+  const Matrix<float> rows = counted(60000, 256);
   FlatIndex index(256);
-  const std::int64_t before = resident(), bytes = 60000 * 256 * 4;
-  index.add(counted(60000, 256).view());
-  const std::int64_t full = resident();
-  EXPECT_GT(full - before, bytes / 2);  // some may have been ours already
-  std::vector<Id> most;
-  for (Id id = 0; id < 59000; ++id) most.push_back(id);
-  index.remove(most);
-  EXPECT_LT(resident() - before, bytes / 4);
+  const std::int64_t before = resident_bytes();
+  index.reserve(60000);
+  index.add(rows.view().rows(0, 100));
+  index.search(rows.view().rows(0, 1), 1);
+  index.add(rows.view().rows(100, 60000));
+  std::vector<Id> later;
+  for (Id id = 100; id < 60000; ++id) later.push_back(id);
+  index.remove(later);
+  index.compact();
+  EXPECT_EQ(index.size(), 100);
+  EXPECT_LT(resident_bytes() - before, 60000 * 256 * 4 / 4);
+  EXPECT_LT(index.memory_bytes(), 100 * 256 * 4 * 8);
+}
 #endif
+
+TEST(FlatMemory, ReservingMoreThanThereIsIsAnError) {
+  FlatIndex index(3);
+  for (const int power : {50, 58, 61, 62}) {
+    try {
+      index.reserve(std::int64_t{1} << power);
+      ADD_FAILURE() << "2^" << power;
+    } catch (const MemoryBudgetError& error) {
+      EXPECT_NE(std::string(error.what()).find("rows"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_THROW(index.reserve(-1), InvalidArgument);
+  index.add(counted(5, 3).view());
+  EXPECT_EQ(index.size(), 5);
 }
 
 TEST(FlatMemory, AddingCopiesNothingThatIsThere) {

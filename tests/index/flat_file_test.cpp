@@ -284,6 +284,49 @@ TEST_F(FlatFiles, AKilledSaveLeavesAWholeFile) {
   EXPECT_LE(file_count(), 30);
 }
 
+// A segment costs every search some time, so their number must not grow with the changes made.
+TEST_F(FlatFiles, SegmentsStayFewThroughManyChanges) {
+  const auto segments = [&](const FlatIndex& index) {
+    index.save(path("s.knear"));
+    std::set<std::string> numbers;  // sections of a segment are called NUMBER/NAME
+    const auto archive = io::Archive::open(path("s.knear"));
+    for (const io::Section& section : archive->sections())
+      if (const auto slash = section.name.find('/'); slash != std::string_view::npos)
+        numbers.emplace(section.name.substr(0, slash));
+    return std::ssize(numbers);
+  };
+  Random random(5);
+  for (const bool whole : {false, true}) {
+    Matrix<float> x(600, 9);
+    for (std::int64_t i = 0; i < 600 * 9; ++i)
+      x.data()[i] = whole ? static_cast<float>(random.below(200)) : float(random.uniform());
+    FlatIndex index(9);
+    std::vector<Id> live;
+    for (int round = 0; round < 600; ++round) {
+      const std::int64_t rows = 1 + static_cast<std::int64_t>(random.below(600));
+      for (Id id = 0; id < rows; ++id) live.push_back(index.next_id() + id);
+      index.add(x.view().rows(0, rows));
+      std::vector<Id> gone;
+      for (std::size_t i = random.below(live.size()); i < live.size() && std::ssize(gone) < rows;
+           ++i)
+        gone.push_back(live[i]);
+      index.remove(gone);
+      std::erase_if(live, [&](Id id) { return id >= gone.front() && id <= gone.back(); });
+      if (round % 3 == 0) {
+        FlatIndex other(9);
+        other.add(x.view().rows(0, 1 + static_cast<std::int64_t>(random.below(20))));
+        const Id first = index.next_id();
+        index.merge(other, MergeIds::shifted);
+        for (Id id = first; id < index.next_id(); ++id) live.push_back(id);
+      }
+      if (round % 50 == 49) {
+        ASSERT_LE(segments(index), 60) << "after " << round + 1 << " rounds";
+      }
+    }
+    EXPECT_EQ(index.ids(), live);
+  }
+}
+
 TEST_F(FlatFiles, ErrorsNameTheFile) {
   expect_error<IoError>([&] { FlatIndex::load(path("none.knear")); }, "none.knear");
   write("text.knear", std::string(200, 'x'));
