@@ -105,12 +105,24 @@ using Measure = VectorSize (*)(const double* v, std::int64_t dim);
 using Encode = CodeSize (*)(const double* v, std::int64_t dim, double scale, int offset,
                             std::uint8_t* out, std::int64_t stride);
 
+// out[i] = product of row which[i] of `rows` (u8, `stride` bytes apart) with `query`, in int32.
+// Both are read in pieces of 64 bytes: of the query what follows `dim` is zero, of the rows it may
+// be anything.
+using RowProducts = void (*)(const std::uint8_t* rows, std::int64_t stride,
+                             const std::uint32_t* which, std::int64_t count,
+                             const std::int8_t* query, std::int64_t dim, std::int32_t* out);
+// out [cols] = v [dim] times matrix [dim x cols], cols a multiple of 8; in some order of sums.
+using Project = void (*)(const double* v, const double* matrix, std::int64_t dim, std::int64_t cols,
+                         double* out);
+
 struct ScanKernels {
   TileKernel certified[format_count][group_size_count];
   TileKernel integer[group_size_count];  // on int8 codes
   LoadFloats load_floats;                // v = from - mean; mean may be nullptr
   Measure measure;
   Encode encode[format_count];
+  RowProducts row_products;
+  Project project;
 };
 
 const ScanKernels& scan_kernels_scalar();

@@ -348,6 +348,66 @@ static CodeSize encode(const double* v, int64_t dim, double scale, int offset, u
   return {sum_of_lanes(error), sum_of_lanes(squares), total};
 }
 
+// ---- rows one by one ----------------------------------------------------------------------------
+
+static inline int32_t sum_of_lanes(Ints x) {
+  typedef uint32_t Unsigned __attribute__((vector_size(sizeof(Ints))));
+  const Unsigned u = (Unsigned)x;
+  uint32_t sum = 0;
+  for (int j = 0; j < KNEAR_WIDTH; ++j) sum += u[j];
+  return static_cast<int32_t>(sum);
+}
+
+static void row_products(const uint8_t* rows, int64_t stride, const uint32_t* which, int64_t count,
+                         const int8_t* query, int64_t dim, int32_t* out) {
+  constexpr int64_t bytes = KNEAR_WIDTH * 4, ahead = 8;
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    const uint8_t *r0 = rows + which[i] * stride, *r1 = rows + which[i + 1] * stride,
+                  *r2 = rows + which[i + 2] * stride, *r3 = rows + which[i + 3] * stride;
+    for (int64_t j = i + ahead; j < i + ahead + 4 && j < count; ++j) {
+      const uint8_t* next = rows + which[j] * stride;
+      __builtin_prefetch(next), __builtin_prefetch(next + 64);
+    }
+    Ints s0{}, s1{}, s2{}, s3{};
+    for (int64_t c = 0; c < dim; c += bytes) {
+      const Ints x = load_ints(query + c);
+      s0 = dot_int8(s0, load_ints(r0 + c), x), s1 = dot_int8(s1, load_ints(r1 + c), x);
+      s2 = dot_int8(s2, load_ints(r2 + c), x), s3 = dot_int8(s3, load_ints(r3 + c), x);
+    }
+    out[i] = sum_of_lanes(s0), out[i + 1] = sum_of_lanes(s1);
+    out[i + 2] = sum_of_lanes(s2), out[i + 3] = sum_of_lanes(s3);
+  }
+  for (; i < count; ++i) {
+    const uint8_t* row = rows + which[i] * stride;
+    Ints sum{};
+    for (int64_t c = 0; c < dim; c += bytes)
+      sum = dot_int8(sum, load_ints(row + c), load_ints(query + c));
+    out[i] = sum_of_lanes(sum);
+  }
+}
+
+static void project(const double* v, const double* matrix, int64_t dim, int64_t cols, double* out) {
+  constexpr int most = KNEAR_WIDTH >= 16 ? 8 : 4;  // registers of sums
+  int64_t c = 0;
+  for (; c + most * double_lanes <= cols; c += most * double_lanes) {
+    Doubles sum[most] = {};
+    for (int64_t i = 0; i < dim; ++i) {
+      const double* row = matrix + i * cols + c;
+      const Doubles x = Doubles{} + v[i];
+#pragma GCC unroll 8
+      for (int j = 0; j < most; ++j) sum[j] += x * load_as<Doubles>(row + j * double_lanes);
+    }
+    for (int j = 0; j < most; ++j) store(out + c + j * double_lanes, sum[j]);
+  }
+  for (; c < cols; c += double_lanes) {
+    Doubles sum{};
+    for (int64_t i = 0; i < dim; ++i)
+      sum += (Doubles{} + v[i]) * load_as<Doubles>(matrix + i * cols + c);
+    store(out + c, sum);
+  }
+}
+
 }  // namespace
 
 const ScanKernels& KNEAR_TABLE() {
@@ -358,7 +418,9 @@ const ScanKernels& KNEAR_TABLE() {
       {tile<format_int8, true, 1>, tile<format_int8, true, 4>, tile<format_int8, true, 12>},
       load_floats_centred,
       measure,
-      {encode<format_int8>, encode<format_int16>, encode<format_fp32>}};
+      {encode<format_int8>, encode<format_int16>, encode<format_fp32>},
+      row_products,
+      project};
   return table;
 }
 

@@ -7,60 +7,12 @@
 #include <numeric>
 
 #include "knear/core/threads.hpp"
+#include "knear/scan/coding.hpp"
 
 namespace knear::detail {
 namespace {
 
 constexpr std::int64_t tile_bytes = 512 << 10;  // of codes: half of a 1 MiB second-level cache
-
-// Codes are kept no longer than this, so that a dot product stays below 2^29 in magnitude: after
-// rounding to integers a vector is longer by at most sqrt(65536) / 2 = 128, and 22128^2 < 2^29.
-constexpr double longest_code = 22000;
-
-int elements_per_step(Format format) {
-  return format == format_int8 ? 4 : format == format_int16 ? 2 : 1;
-}
-
-double dot(const double* a, const double* b, std::int64_t n) {
-  double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-  std::int64_t i = 0;
-  for (; i + 4 <= n; i += 4) {
-    s0 += a[i] * b[i], s1 += a[i + 1] * b[i + 1];
-    s2 += a[i + 2] * b[i + 2], s3 += a[i + 3] * b[i + 3];
-  }
-  for (; i < n; ++i) s0 += a[i] * b[i];
-  return (s0 + s1) + (s2 + s3);
-}
-
-// The next double above x with at most 24 bits of mantissa, so that its product with a code of 16
-// bits is exact. x > 0.
-double round_up_to_24_bits(double x) {
-  constexpr std::uint64_t low = (std::uint64_t{1} << 29) - 1;
-  return std::bit_cast<double>((std::bit_cast<std::uint64_t>(x) + low) & ~low);
-}
-
-// The value of a code unit for vectors with this largest coordinate and largest norm.
-double scale_for(Format format, double max_coordinate, double max_norm) {
-  if (max_coordinate == 0) return 1;
-  if (format == format_fp32) {  // a power of two: coding only rounds to 24 bits
-    int exponent;
-    std::frexp(max_coordinate, &exponent);
-    return std::ldexp(1.0, std::max(exponent, -250));
-  }
-  const double steps = format == format_int8 ? 127 : 32767;
-  return round_up_to_24_bits(std::max({max_coordinate / steps, max_norm / longest_code, 1e-75}));
-}
-
-// Bounds that hold for the exact vector, not only for the doubles at hand (docs/bounds.md, 2).
-double norm_above(double squares, double slack) { return std::sqrt(squares) * (1 + slack); }
-double error_above(double squares, double norm, double slack) {
-  return std::sqrt(squares) * (1 + slack) + norm * slack;
-}
-
-// Error of accumulating a dot product of `steps` floats, relative to |u| |v|.
-double accumulation_error(Format format, std::int64_t dim) {
-  return format == format_fp32 ? (static_cast<double>(dim) + 16) * 0x1p-24 * 1.01 : 0;
-}
 
 }  // namespace
 
@@ -180,18 +132,40 @@ PackedBase PackedBase::certified(const BaseRows& base, std::span<const std::uint
   out.format = format;
   out.space = std::move(space);
   out.duplicates = Duplicates::find(base, subset, threads);
-  if (out.duplicates.any()) subset = out.duplicates.distinct();
+  pack_certified(out, base, out.duplicates.any() ? out.duplicates.distinct() : subset, false,
+                 threads, progress);
+  return out;
+}
+
+PackedBase PackedBase::certified_in_order(const BaseRows& base,
+                                          std::span<const std::uint32_t> order, Format format,
+                                          CodingSpace space, int threads,
+                                          const Progress& progress) {
+  PackedBase out;
+  out.format = format;
+  out.space = std::move(space);
+  pack_certified(out, base, order, true, threads, progress);
+  return out;
+}
+
+void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
+                                std::span<const std::uint32_t> subset, bool in_order, int threads,
+                                const Progress& progress) {
   out.lay_out(subset.empty() ? base.rows() : static_cast<std::int64_t>(subset.size()), base.cols());
   out.heads = AlignedArray<PanelHead>(out.panels());
   out.row_bias = AlignedArray<float>(out.panels() * panel_rows);
   const std::int64_t dim = out.dim;
+  const Format format = out.format;
   const double slack = out.space.slack;
   const bool l2 = out.space.metric == Metric::l2;
   Reporter reporter(progress, "pack base", out.tiles);
   parallel_for(threads, out.tiles, [&](std::int64_t tile) {
-    const std::int64_t count = (out.rows - tile + out.tiles - 1) / out.tiles;
+    const std::int64_t tile_rows = out.panels_per_tile * panel_rows;
+    const std::int64_t count =
+        in_order ? std::clamp<std::int64_t>(out.rows - tile * tile_rows, 0, tile_rows)
+                 : (out.rows - tile + out.tiles - 1) / out.tiles;
     const auto row_of = [&](std::int64_t j) {
-      const std::int64_t place = tile + j * out.tiles;
+      const std::int64_t place = in_order ? tile * tile_rows + j : tile + j * out.tiles;
       return subset.empty() ? place : std::int64_t{subset[place]};
     };
     // The rows of a tile lie far apart, where the hardware does not expect the next.
@@ -204,12 +178,16 @@ PackedBase PackedBase::certified(const BaseRows& base, std::span<const std::uint
     std::vector<double> v(panel_rows * dim);
     std::vector<std::pair<float, std::uint32_t>> order(count);
     for (std::int64_t j = 0; j < count; ++j) {
+      if (in_order) {
+        order[j].second = static_cast<std::uint32_t>(row_of(j));
+        continue;
+      }
       if (j + 4 < count) prefetch(row_of(j + 4));
       load(row_of(j), v.data());
       order[j] = {static_cast<float>(out.space.kernels->measure(v.data(), dim).largest),
                   static_cast<std::uint32_t>(row_of(j))};
     }
-    std::sort(order.begin(), order.end());
+    if (!in_order) std::sort(order.begin(), order.end());
     for (std::int64_t p = 0; p < out.panels_per_tile; ++p) {
       const std::int64_t panel = tile * out.panels_per_tile + p;
       const std::int64_t first = p * panel_rows;
@@ -248,6 +226,9 @@ PackedBase PackedBase::certified(const BaseRows& base, std::span<const std::uint
         head.error =
             std::max(head.error, error_above(code.error, 0, slack) + (l2 ? norm : size) * slack);
       }
+      const double off = out.space.off_of(head.norm);
+      head.error += off;
+      head.norm += off;
       head.error += accumulation_error(format, dim) * head.norm;
       double b[panel_rows], lowest = 0;
       head.bias_max = 0;
@@ -263,9 +244,10 @@ PackedBase PackedBase::certified(const BaseRows& base, std::span<const std::uint
         bias[r] = static_cast<float>((b[r] - head.bias_max) * unit) * (1.0f - 0x1p-22f);
       const double mean_norm = out.space.mean_norm;
       head.slack = 2 * slack *
-                   (l2 ? head.norm * head.norm
-                       : mean_norm * (head.norm + mean_norm) +
-                             (out.space.metric == Metric::cosine ? 1.0 : 0.0));
+                       (l2 ? head.norm * head.norm
+                           : mean_norm * (head.norm + mean_norm) +
+                                 (out.space.metric == Metric::cosine ? 1.0 : 0.0)) +
+                   off * (l2 ? head.norm : mean_norm);
       if (format == format_fp32) {  // the rounding of sum + row term, in float
         head.error += 0x1p-22 * head.norm;
         head.slack += 0x1p-22 * (head.norm * head.norm + (head.bias_max - lowest));
@@ -275,7 +257,6 @@ PackedBase PackedBase::certified(const BaseRows& base, std::span<const std::uint
     reporter.add(1);
   });
   for (const PanelHead& head : out.heads) out.longest = std::max(out.longest, head.norm);
-  return out;
 }
 
 PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32_t> subset,
@@ -392,10 +373,12 @@ PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const 
                                                                     codes + q * step_bytes, stride);
       const std::int64_t index = g * group_size + std::min(q, head.count - 1);
       const double norm = norm_above(out.squares[index], slack);
-      head.norm[q] = norm;
+      const double off = base.is_integer ? 0 : base.space.off_of(norm);
+      head.norm[q] = norm + off;
       // The rounding of centring, and for cosine that of normalising to unit length.
       head.error[q] =
-          error_above(code.error, base.space.metric == Metric::cosine ? norm + 1 : norm, slack);
+          error_above(code.error, base.space.metric == Metric::cosine ? norm + 1 : norm, slack) +
+          off;
       // What products of floats lose by underflow; a panel's N is at least half its scale.
       if (base.format == format_fp32)
         head.error[q] += static_cast<double>(dim) * 0x1p-147 * head.scale;

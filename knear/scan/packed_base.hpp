@@ -41,6 +41,11 @@ struct CodingSpace {
   double mean_norm = 0;      // |mean|, rounded up
   // Relative bound on all float64 rounding of norms, products and the reference itself.
   double slack = 0;
+  // How far the vectors given may be from those meant: relative to their length, and absolute. Rows
+  // that were computed, as those of a prefix, say it here.
+  double off_relative = 0, off_absolute = 0;
+  // A bound on that for a vector whose length in coding space is at most `norm`.
+  double off_of(double norm) const { return off_relative * (norm + mean_norm) + off_absolute; }
 
   // Chooses the mean of a sample of the rows if that makes the typical row shorter.
   static CodingSpace choose(const BaseRows& base, Metric metric, Isa isa);
@@ -56,6 +61,11 @@ class PackedBase {
   static PackedBase certified(const BaseRows& base, std::span<const std::uint32_t> subset,
                               Format format, CodingSpace space, int threads,
                               const Progress& progress);
+  // The rows in the order that is given instead of dealt to tiles: slot i holds row order[i]. No
+  // rows are taken for copies of one another.
+  static PackedBase certified_in_order(const BaseRows& base, std::span<const std::uint32_t> order,
+                                       Format format, CodingSpace space, int threads,
+                                       const Progress& progress);
   // int8 codes that are the values themselves: l2 and ip; `found` says they are whole and where.
   static PackedBase integer(const BaseRows& base, std::span<const std::uint32_t> subset,
                             Metric metric, Isa isa, const DataSurvey& found, int threads,
@@ -86,6 +96,9 @@ class PackedBase {
   static std::int64_t bytes_for(std::int64_t rows, std::int64_t dim, Format format, bool integer);
 
  private:
+  static void pack_certified(PackedBase& out, const BaseRows& base,
+                             std::span<const std::uint32_t> subset, bool in_order, int threads,
+                             const Progress& progress);
   void lay_out(std::int64_t packed_rows, std::int64_t columns);
 };
 

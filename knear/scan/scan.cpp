@@ -11,223 +11,12 @@
 
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
+#include "knear/scan/pruner.hpp"
 #include "knear/scan/tile_loop.hpp"
 #include "knear/select/top_k.hpp"
 
 namespace knear::detail {
 namespace {
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
-// The k largest of a stream of numbers, each rounded down to a float, for k small enough that a
-// sorted list is cheap: keeps the threshold of a query at the k-th best lower end all the time.
-class LargestK {
- public:
-  static constexpr std::int64_t longest = 32;
-  // `size`: about how large the numbers are. They are kept in units near it, so that no scale of
-  // the data is beyond the range of floats.
-  explicit LargestK(std::int64_t k = 1, double size = 1)
-      : k_(k <= longest ? static_cast<int>(k) : 0) {
-    const int exponent = size > 1e-200 && size < 1e200 ? std::ilogb(size) : 0;
-    scale_ = std::ldexp(1.0, -exponent), unit_ = std::ldexp(1.0, exponent);
-    std::fill(values_, values_ + 1 + longest, -infinity_float);
-    values_[0] = infinity_float;
-  }
-  // The k-th largest so far, or -infinity. Requires that x is no NaN.
-  double push(double x) {
-    if (k_ == 0) return -infinity;
-    double scaled = std::min(x * scale_, 1e30);
-    if (scaled < -1e30) scaled = -infinity;  // beyond floats: down, as all rounding here
-    const float near = static_cast<float>(scaled);
-    const float low = near - std::fabs(near) * 0x1p-23f - 0x1p-120f;
-    // Every place takes the larger of its value and what the place before it gives up, at most x.
-    // No branch, which would be predicted badly. From the end, so that old values are read.
-    const Four all = Four{} + low;
-    for (int i = (k_ - 1) / 4 * 4; i >= 0; i -= 4) {
-      Four here, before;
-      std::memcpy(&here, values_ + i + 1, sizeof here);
-      std::memcpy(&before, values_ + i, sizeof before);
-      const Four given = before < all ? before : all;
-      here = here > given ? here : given;
-      std::memcpy(values_ + i + 1, &here, sizeof here);
-    }
-    return values_[k_] * unit_;
-  }
-
- private:
-  using Four __attribute__((vector_size(16))) = float;
-  static constexpr float infinity_float = std::numeric_limits<float>::infinity();
-  int k_;
-  double scale_, unit_;
-  float values_[1 + longest];  // descending after a first that is never given up
-};
-
-// What a query knows so far (certified formats).
-struct Candidates {
-  std::vector<Candidate> pending;
-  LargestK lowers;
-  TopK exact;                    // rows measured early, when too many were pending
-  double threshold = -infinity;  // G: the k-th best row certainly has at least this g
-  std::size_t room = 0;          // pending is cut down when it holds this many
-};
-
-// Cuts down the pending candidates of one query and raises its threshold.
-class Pruner {
- public:
-  Pruner(const PackedBase& packed, const ScanJob& job)
-      : duplicates_(packed.duplicates),
-        job_(job),
-        measure_(job.metric, job.base.type(), job.isa),
-        scratch_(ExactDistance::most_rows * job.base.scratch_bytes()),
-        most_(static_cast<std::size_t>(job.most_pending)) {}
-
-  void prune(Candidates& c, std::int64_t query, const KeyScale& scale, ScanStats& stats) {
-    raise(c);
-    if (c.pending.size() > most_) {
-      // Ties, near-duplicates or a useless bound: measure now, so that memory stays bounded and
-      // the order (key, id) decides what the intervals can't.
-      measure_.set_query(job_.queries, query);
-      measure_early(c, c.pending.size(), stats);
-      c.exact.cut();
-      c.threshold = std::max(c.threshold, scale.threshold_for(c.exact.bar()));
-    }
-    c.room = std::max(first_room(), c.pending.size() + c.pending.size() / 2 + 24);
-  }
-
-  // Measures the k rows that look best and sets the threshold by them, which then lacks the width
-  // of their intervals; unless what that is expected to save, when `times` as many rows are still
-  // to be scored as were, is less than it costs.
-  void tighten(Candidates& c, std::int64_t query, const KeyScale& scale, double times,
-               ScanStats& stats) {
-    const std::size_t k = static_cast<std::size_t>(job_.k);
-    std::erase_if(c.pending, [&](const Candidate& x) { return x.upper < c.threshold; });
-    // Beside the k, the rows that only the width lets through: half of them would go, and as many
-    // come with every e-fold of the rows. In ns: a hit, and a row measured.
-    const double excess = static_cast<double>(c.pending.size()) - static_cast<double>(k);
-    const double cost = 30 + 0.2 * static_cast<double>(job_.base.cols());
-    if (0.5 * 34 * excess * std::log(times) < cost * static_cast<double>(k)) return;
-    const std::size_t count = std::min(k, c.pending.size());
-    std::partial_sort(c.pending.begin(), c.pending.begin() + count, c.pending.end(),
-                      [](const Candidate& a, const Candidate& b) { return a.upper > b.upper; });
-    measure_.set_query(job_.queries, query);
-    measure_early(c, count, stats);
-    c.exact.cut();
-    c.threshold = std::max(c.threshold, scale.threshold_for(c.exact.bar()));
-  }
-
-  // Measures what is left, best first; writes the k best.
-  void finish(Candidates& c, std::int64_t query, const KeyScale& scale, double* keys, Id* ids,
-              ScanStats& stats) {
-    raise(c);
-    std::sort(c.pending.begin(), c.pending.end(), [](const Candidate& a, const Candidate& b) {
-      return a.upper != b.upper ? a.upper > b.upper : a.row < b.row;
-    });
-    c.exact.finish();
-    heap_.assign(c.exact.items().begin(), c.exact.items().end());  // sorted, so a heap reversed
-    std::reverse(heap_.begin(), heap_.end());
-    std::make_heap(heap_.begin(), heap_.end());
-    measure_.set_query(job_.queries, query);
-    const std::size_t k = static_cast<std::size_t>(job_.k);
-    const auto take = [&](double key, std::uint32_t row) {
-      const TopK::Item item(key, row);
-      if (heap_.size() == k) {
-        if (!(item < heap_.front())) return false;
-        std::pop_heap(heap_.begin(), heap_.end());
-        heap_.pop_back();
-      }
-      heap_.push_back(item);
-      std::push_heap(heap_.begin(), heap_.end());
-      return true;
-    };
-    for (std::size_t i = 0; i < c.pending.size();) {
-      int count = 0;  // those of the next few that may still be among the k
-      while (count < ExactDistance::most_rows && i + count < c.pending.size() &&
-             !(heap_.size() == k &&
-               scale.key_at_least(c.pending[i + count].upper) > heap_.front().first))
-        ++count;
-      if (count == 0) break;
-      measure(&c.pending[i], count, c.pending.size() - i - count, take);
-      stats.survivors += count;
-      i += count;
-    }
-    std::sort_heap(heap_.begin(), heap_.end());
-    for (std::size_t j = 0; j < k; ++j) {
-      keys[j] = j < heap_.size() ? heap_[j].first : infinity;
-      ids[j] = j < heap_.size() ? heap_[j].second : no_id;
-    }
-  }
-
-  std::size_t first_room() const { return static_cast<std::size_t>(2 * job_.k + 80); }
-
- private:
-  // Measures the first `count` pending rows.
-  void measure_early(Candidates& c, std::size_t count, ScanStats& stats) {
-    for (std::size_t i = 0; i < count; i += ExactDistance::most_rows) {
-      const std::size_t some = std::min<std::size_t>(count - i, ExactDistance::most_rows);
-      measure(&c.pending[i], static_cast<int>(some), count - i - some,
-              [&](double key, std::uint32_t row) {
-                const bool admitted = c.exact.admits(key, row);
-                if (admitted) c.exact.push(key, row);
-                return admitted;
-              });
-    }
-    stats.survivors += static_cast<std::int64_t>(count);
-    c.pending.erase(c.pending.begin(), c.pending.begin() + count);
-  }
-
-  void raise(Candidates& c) {
-    const std::size_t k = static_cast<std::size_t>(job_.k);
-    if (job_.k > LargestK::longest && c.pending.size() >= k) {
-      lowers_.resize(c.pending.size());
-      for (std::size_t i = 0; i < lowers_.size(); ++i) lowers_[i] = c.pending[i].lower;
-      std::nth_element(lowers_.begin(), lowers_.begin() + (k - 1), lowers_.end(),
-                       std::greater<double>());
-      c.threshold = std::max(c.threshold, lowers_[k - 1]);
-    }
-    std::erase_if(c.pending, [&](const Candidate& x) { return x.upper < c.threshold; });
-  }
-
-  // Calls take(key, row) for each of `count` candidates and the copies that it stands for, until
-  // one is not taken: the copies that follow have the same key and larger ids. `next` more are
-  // likely to be measured soon.
-  template <class Take>
-  void measure(const Candidate* candidates, int count, std::size_t next, Take take) {
-    const void* rows[ExactDistance::most_rows] = {};
-    double keys[ExactDistance::most_rows];
-    for (int i = 0; i < count; ++i)
-      rows[i] = job_.base.row(candidates[i].row, scratch_.data() + static_cast<std::size_t>(i) *
-                                                                       job_.base.scratch_bytes());
-    // Rows lie anywhere in memory. The hardware goes on with what has been begun.
-    constexpr std::int64_t ahead = 512;
-    for (std::size_t i = 0; i < std::min<std::size_t>(next, ExactDistance::most_rows); ++i)
-      job_.base.prefetch(candidates[static_cast<std::size_t>(count) + i].row,
-                         std::min(ahead, job_.base.row_bytes()));
-    measure_.keys(rows, count, keys);
-    for (int i = 0; i < count; ++i) {
-      const std::uint32_t row = candidates[i].row;
-      if ((job_.allowed(row) && !take(keys[i], row)) || !duplicates_.any()) continue;
-      for (const std::uint32_t other : duplicates_.others(row))
-        if (job_.allowed(other) && !take(keys[i], other)) break;
-    }
-  }
-
-  const Duplicates& duplicates_;
-  const ScanJob& job_;
-  ExactDistance measure_;
-  std::vector<std::byte> scratch_;
-  std::size_t most_;
-  std::vector<double> lowers_;
-  std::vector<TopK::Item> heap_;
-};
-
-// A finished selection as a row of the answer, padded.
-void write_list(const TopK& best, std::int64_t k, double* keys, Id* ids) {
-  for (std::int64_t j = 0; j < k; ++j) {
-    const bool has = j < static_cast<std::int64_t>(best.items().size());
-    keys[j] = has ? best.items()[j].first : infinity;
-    ids[j] = has ? best.items()[j].second : no_id;
-  }
-}
 
 std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob& job,
                                          const std::vector<std::int64_t>& which, ExactLists& out,
@@ -251,7 +40,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
     const Task& task = loop.task;
     PackedQueries& queries = loop.queries;
     const std::int64_t n = loop.count();
-    Pruner pruner(packed, job);
+    Pruner pruner(packed.duplicates, job);
     ScanStats local;
     std::vector<Candidates> states(n);
     for (std::int64_t q = 0; q < n; ++q) {
@@ -376,7 +165,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
   parallel_for(job.threads, count, [&](std::int64_t place) {
     if (given_up[place]) return;
     const auto start = std::chrono::steady_clock::now();
-    Pruner pruner(packed, job);
+    Pruner pruner(packed.duplicates, job);
     ScanStats local;
     Candidates all;
     all.exact = TopK(job.k);

@@ -1,0 +1,109 @@
+// knear/scan/prefix_base.hpp -- a base prepared for a scan in two stages: a few principal
+// coordinates of every row, and all coordinates in 8 bits for those rows that survive.
+//
+// The prefix of a vector is K = m + 1 numbers: its m leading principal coordinates, and the length
+// of all that they leave out. As a map it makes no distance longer (Cauchy-Schwarz on the rest), so
+// a row whose prefix is too far from that of the query is too far itself, and K products of 8 bits
+// rule out most rows. A rotation within the prefix spreads the large coordinates, so that codes of
+// 8 bits lose less. Derivation, with all roundings: docs/bounds.md, 8.
+//
+// Rows lie in the order of clusters, so that the cluster nearest to a query, scored first, gives a
+// threshold that is nearly final, and queries of one cluster share what they read.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "knear/core/matrix.hpp"
+#include "knear/scan/packed_base.hpp"
+#include "knear/scan/scan.hpp"
+
+namespace knear::detail {
+
+// The map from vectors to prefixes, for l2 and cosine (whose vectors are brought to unit length).
+class PrefixMap {
+ public:
+  PrefixMap() = default;
+  // `basis` [m x dim] orthonormal up to `basis_defect` (transform/pca.hpp), `mean` [dim];
+  // `rotation`
+  // [(m + 1) x (m + 1)] likewise. m + 1 must be a multiple of 8.
+  PrefixMap(Metric metric, const std::vector<double>& mean, MatrixView<double> basis,
+            double basis_defect, MatrixView<double> rotation, double rotation_defect, Isa isa);
+
+  std::int64_t dim() const { return dim_; }
+  std::int64_t columns() const { return columns_; }
+  // Bounds on |given prefix - prefix of the exact map|: relative to the length of the prefix, and
+  // absolute.
+  double off_relative() const { return off_relative_; }
+  double off_absolute() const { return off_absolute_; }
+
+  // The prefix [columns()] of row i of `data`; scratch [scratch_doubles()].
+  void map(AnyMatrixView data, std::int64_t i, double* scratch, float* prefix) const;
+  std::int64_t scratch_doubles() const { return dim_ + columns_; }
+
+ private:
+  CodingSpace space_;
+  std::int64_t dim_ = 0, columns_ = 0;
+  Matrix<double> matrix_;     // [dim x columns]: rotation times basis
+  std::vector<double> rest_;  // [columns]: where the rotation takes the last coordinate
+  double off_relative_ = 0, off_absolute_ = 0;
+};
+
+// Rows as 8-bit codes, each by itself and contiguous, in the order of slots.
+struct RowCodes {
+  struct Head {   // certified: of the row in coding space, rounded up
+    float scale;  // value of a code unit, exact
+    float error;  // distance of the code from the row
+    float norm;   // of the row and of its code
+    float bias;   // b, to the nearest
+  };
+  bool is_integer = false;
+  CodingSpace space;
+  int row_offset = 0;  // integer: 128 if codes are y + 128
+  DataSurvey range;    // integer
+  std::int64_t dim = 0, stride = 0;
+  AlignedArray<std::uint8_t> codes;     // [slots][stride], and 64 more
+  AlignedArray<Head> heads;             // certified
+  AlignedArray<std::uint32_t> squares;  // integer, l2
+  AlignedArray<std::int32_t> sums;      // integer
+
+  std::int64_t bytes() const {
+    return static_cast<std::int64_t>(codes.bytes() + heads.bytes() + squares.bytes() +
+                                     sums.bytes());
+  }
+};
+
+struct PrefixBase {
+  PrefixMap map;
+  PackedBase panels;  // of prefixes; slot i is row i of `codes`, ids are rows of the base
+  RowCodes codes;
+  Matrix<float> centroids;                   // [clusters x columns], of prefixes
+  PackedBase centroid_panels;                // of `centroids`
+  std::vector<std::uint32_t> cluster_begin;  // [clusters + 1]: the slots of each
+
+  std::int64_t bytes() const;
+};
+
+// What makes a PrefixBase, in the order of slots: `order` holds rows of the base, `prefixes` their
+// prefixes by row number. `integer`: codes are the values themselves.
+RowCodes row_codes(const BaseRows& base, std::span<const std::uint32_t> order,
+                   const CodingSpace& space, bool integer, const DataSurvey& found, int threads);
+
+// A query as RowCodes' rows are scored with it.
+struct CodedQuery {
+  double scale = 1, norm = 0, error = 0;  // certified, as in GroupHead
+  double squares = 0, constant = 0;       // |u|^2 (integer: |x|^2); <x, mean>
+  std::int32_t correction = 0;            // what a product has too much
+  std::int32_t sum_shift_mask = 0;
+};
+// Codes [dim rounded up to 64] of row i of `queries`; scratch [dim] doubles.
+CodedQuery code_query(const RowCodes& rows, AnyMatrixView queries, std::int64_t i,
+                      const DataSurvey& found, double* scratch, std::int8_t* codes);
+
+// As scan(), by way of the prefix; job.base must be the rows that `base` was made of. Queries that
+// the prefix serves badly are given up, whatever job.may_give_up says.
+std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob& job,
+                                           const std::vector<std::int64_t>& which, ExactLists& out,
+                                           ScanStats& stats, const Progress& progress);
+
+}  // namespace knear::detail

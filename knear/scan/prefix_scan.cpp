@@ -1,0 +1,327 @@
+// The scan in two stages: products of prefixes against the threshold, all coordinates of what is
+// left while its rows are in cache, float64 for the last few.
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <numeric>
+
+#include "knear/core/threads.hpp"
+#include "knear/scan/prefix_base.hpp"
+#include "knear/scan/pruner.hpp"
+#include "knear/scan/tile_loop.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr std::size_t longest_list = 160;  // rows of a query that wait for the second stage
+
+// The interval of a row and a query (docs/bounds.md, 3; the row is a panel of its own).
+Candidate interval_of(const RowCodes& rows, std::uint32_t slot, std::uint32_t id,
+                      std::int32_t product, const CodedQuery& query) {
+  const RowCodes::Head& head = rows.heads[slot];
+  const double norm = head.norm, slack = rows.space.slack, mean = rows.space.mean_norm;
+  const double g =
+      static_cast<double>(product - query.correction) * (query.scale * head.scale) + head.bias;
+  const double error = query.norm * head.error + query.error * norm;
+  double rounding;
+  if (rows.space.metric == Metric::l2)
+    rounding = 2 * slack * query.squares + (2 * slack + 0x1p-23) * norm * norm;
+  else
+    rounding = 2 * slack * (mean * (norm + mean) + 1) + 0x1p-22 * mean * norm;
+  return {g + error + rounding, g - error - rounding, id};
+}
+
+double integer_key(const RowCodes& rows, std::uint32_t slot, std::int32_t product,
+                   const CodedQuery& query) {
+  std::int64_t dot = std::int64_t{product} - query.correction;
+  if (query.sum_shift_mask) dot += std::int64_t{128} * rows.sums[slot];
+  if (rows.space.metric != Metric::l2) return static_cast<double>(-dot);
+  return query.squares + static_cast<double>(std::int64_t{rows.squares[slot]} - 2 * dot);
+}
+
+// One query of a task.
+struct QueryState {
+  CodedQuery coded;
+  KeyScale scale;
+  Candidates candidates;   // certified
+  TopK best;               // integer
+  double bar = infinity;   // integer: known from elsewhere
+  double squares_low = 0;  // of the prefix, at most what it really has
+  std::vector<std::uint32_t> waiting;
+};
+
+// Ranges of slots that a query has been held against already.
+struct Seeds {
+  static constexpr int most = 8;
+  int count = 0;
+  std::uint32_t begin[most], end[most];
+  bool has(std::uint32_t slot) const {
+    for (int i = 0; i < count; ++i)
+      if (slot >= begin[i] && slot < end[i]) return true;
+    return false;
+  }
+};
+
+// The tasks: queries in the order of their clusters, in groups of 12.
+Division divide_queries(const PackedBase& panels, std::int64_t queries, std::int64_t k,
+                        int threads) {
+  constexpr std::int64_t group = 12;
+  const std::int64_t groups = (queries + group - 1) / group;
+  const std::int64_t most = std::max<std::int64_t>(1, queries_in_block(k) / 2 / group);
+  std::int64_t blocks = (groups + most - 1) / most;
+  blocks = std::max(blocks, std::min<std::int64_t>(4 * threads, groups / 8));
+  blocks = std::min((std::max<std::int64_t>(1, blocks) + threads - 1) / threads * threads, groups);
+  std::vector<Task> tasks;
+  for (std::int64_t b = 0; b < blocks; ++b)
+    tasks.push_back({groups * b / blocks * group,
+                     std::min(queries, groups * (b + 1) / blocks * group), 0, panels.tiles});
+  return {group_12, 1, std::move(tasks)};
+}
+
+}  // namespace
+
+std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob& job,
+                                           const std::vector<std::int64_t>& which, ExactLists& out,
+                                           ScanStats& stats, const Progress& progress) {
+  const PackedBase& panels = base.panels;
+  const RowCodes& rows = base.codes;
+  const std::int64_t count = static_cast<std::int64_t>(which.size());
+  const std::int64_t columns = base.map.columns();
+  const std::int64_t clusters = base.centroids.rows();
+  if (count == 0) return {};
+  const auto begin_seconds = std::chrono::steady_clock::now();
+
+  // Prefixes of the queries. One that floats cannot hold is for another path.
+  Matrix<float> prefixes(count, columns);
+  std::vector<char> given_up(static_cast<std::size_t>(count), 0);
+  parallel_for(job.threads, (count + 63) / 64, [&](std::int64_t task) {
+    std::vector<double> scratch(base.map.scratch_doubles());
+    for (std::int64_t i = task * 64; i < std::min(count, task * 64 + 64); ++i) {
+      float* prefix = prefixes.row(i);
+      base.map.map(job.queries, which[i], scratch.data(), prefix);
+      for (std::int64_t c = 0; c < columns; ++c)
+        if (!(std::fabs(prefix[c]) < 1e15f)) given_up[i] = 1;
+      if (given_up[i]) std::fill(prefix, prefix + columns, 0.0f);
+    }
+  });
+
+  // The nearest clusters, so many that they hold several times k rows.
+  const double cluster_rows = static_cast<double>(panels.rows) / static_cast<double>(clusters);
+  const std::int64_t seeds = std::clamp<std::int64_t>(
+      static_cast<std::int64_t>(std::ceil(3 * static_cast<double>(job.k) / cluster_rows)), 1,
+      std::min<std::int64_t>(Seeds::most, clusters));
+  ExactLists nearest{Matrix<double>(count, seeds), Matrix<Id>(count, seeds)};
+  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  {
+    const ScanJob centroid_job{
+        prefixes.view(), base.centroids.view(), Metric::l2, seeds, job.threads, job.isa, {},
+        false,           4 * seeds + 4096};
+    ScanStats ignored;
+    scan(base.centroid_panels, centroid_job, order, nearest, ignored, {});
+  }
+  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return std::pair(nearest.ids.row(a)[0], a) < std::pair(nearest.ids.row(b)[0], b);
+  });
+  stats.scan_seconds += seconds_since(begin_seconds) * job.threads;
+
+  ScanJob prefix_job = job;
+  prefix_job.queries = prefixes.view();
+  const Division division = divide_queries(panels, count, job.k, job.threads);
+  const bool l2 = job.metric == Metric::l2, integer = rows.is_integer;
+  const double slack = rows.space.slack, prefix_slack = 2 * panels.space.slack;
+  const std::int64_t code_bytes = (rows.dim + 63) / 64 * 64;
+  // What a pair costs in the second stage and without the first, in ns of one core.
+  const double second_cost = 6 + 0.02 * static_cast<double>(rows.dim);
+  const double plain_cost = 0.003 * static_cast<double>(rows.dim);
+  std::mutex mutex;
+
+  for_each_task(panels, prefix_job, order, division, progress, [&](std::int64_t, TileLoop& loop) {
+    const auto start = std::chrono::steady_clock::now();
+    const Task& task = loop.task;
+    PackedQueries& queries = loop.queries;
+    const std::int64_t n = loop.count();
+    Pruner pruner(panels.duplicates, job);
+    ScanStats local;
+    std::vector<QueryState> states(n);
+    std::vector<Seeds> seeded(n);
+    AlignedArray<std::int8_t> codes(n * code_bytes);
+    std::vector<double> scratch(rows.dim);
+    const auto query_of = [&](std::int64_t p) { return which[order[task.query_begin + p]]; };
+    for (std::int64_t p = 0; p < n; ++p) {
+      QueryState& s = states[p];
+      const std::int64_t query = query_of(p);
+      s.coded = code_query(rows, job.queries, query, job.query_survey, scratch.data(),
+                           codes.data() + p * code_bytes);
+      const double length = std::sqrt(queries.squares[p]) * (1 - panels.space.slack);
+      const double low = std::max(0.0, length - panels.space.off_of(length * 1.01));
+      s.squares_low = low * low;
+      if (job.bars) s.bar = job.bars[query];
+      if (integer) {
+        s.best = TopK(job.k);
+      } else {
+        s.scale = {job.metric, s.coded.squares, s.coded.constant};
+        Candidates& c = s.candidates;
+        c.lowers = LargestK(job.k, s.coded.norm * s.coded.norm);
+        c.exact = TopK(job.k), c.room = pruner.first_room();
+        if (job.bars) c.threshold = s.scale.threshold_for(s.bar);
+      }
+    }
+
+    // Tells the kernel what is known of a query.
+    const auto set_threshold = [&](std::int64_t p) {
+      const QueryState& s = states[p];
+      double key = integer ? std::min(s.bar, s.best.bar())
+                   : s.candidates.threshold > -infinity
+                       ? s.scale.key_at_least(s.candidates.threshold)
+                       : infinity;
+      double threshold = -infinity;
+      if (key < infinity) {
+        if (!l2) key = 2 * key + 8 * slack;  // unit vectors: |x - y|^2 = 2 (1 - <x, y>)
+        key += 2 * slack * std::fabs(key);
+        threshold = (s.squares_low - key) / 2 - prefix_slack * queries.squares[p];
+      }
+      GroupHead& head = queries.heads[p / max_group];
+      const int lane = static_cast<int>(p % max_group);
+      head.threshold[lane] = threshold;
+      if (lane == head.count - 1)
+        for (int q = head.count; q < max_group; ++q) head.threshold[q] = threshold;
+    };
+
+    // Of rows that are forbidden nothing may be concluded; one that stands for copies counts if one
+    // of them is allowed.
+    const bool filtered = !job.allowed.all();
+    const auto is_allowed = [&](std::uint32_t row) {
+      if (job.allowed(row)) return true;
+      if (!panels.duplicates.any()) return false;
+      const auto others = panels.duplicates.others(row);
+      return std::any_of(others.begin(), others.end(), job.allowed);
+    };
+
+    std::vector<std::int32_t> products(longest_list);
+    const auto second_stage = [&](std::int64_t p, const std::uint32_t* slots, std::size_t some) {
+      QueryState& s = states[p];
+      rows.space.kernels->row_products(rows.codes.data(), rows.stride, slots,
+                                       static_cast<std::int64_t>(some),
+                                       codes.data() + p * code_bytes, rows.dim, products.data());
+      for (std::size_t i = 0; i < some; ++i) {
+        const std::uint32_t row = panels.ids[slots[i]];
+        if (integer) {
+          const double key = integer_key(rows, slots[i], products[i], s.coded);
+          if (job.allowed(row) && s.best.admits(key, row)) s.best.push(key, row);
+          if (!panels.duplicates.any()) continue;
+          for (const std::uint32_t other : panels.duplicates.others(row))
+            if (job.allowed(other) && s.best.admits(key, other)) s.best.push(key, other);
+          continue;
+        }
+        Candidates& c = s.candidates;
+        const Candidate x = interval_of(rows, slots[i], row, products[i], s.coded);
+        if (x.upper < c.threshold) continue;
+        if (c.pending.size() == c.pending.capacity()) c.pending.reserve(c.room);
+        c.pending.push_back(x);
+        c.threshold = std::max(c.threshold, c.lowers.push(x.lower));
+        if (c.pending.size() >= c.room) pruner.prune(c, query_of(p), s.scale, local);
+      }
+    };
+    const auto clear_waiting = [&](std::int64_t p) {
+      std::vector<std::uint32_t>& waiting = states[p].waiting;
+      if (waiting.empty()) return;
+      second_stage(p, waiting.data(), waiting.size());
+      waiting.clear();
+      set_threshold(p);
+    };
+
+    // The clusters nearest to a query first.
+    for (std::int64_t p = 0; p < n; ++p) {
+      QueryState& s = states[p];
+      Seeds& own = seeded[p];
+      s.waiting.reserve(longest_list);
+      double first_rows = 0;
+      for (std::int64_t j = 0; j < seeds; ++j) {
+        const Id cluster = nearest.ids.row(order[task.query_begin + p])[j];
+        const std::uint32_t begin = base.cluster_begin[cluster];
+        const std::uint32_t end = base.cluster_begin[cluster + 1];
+        own.begin[own.count] = begin, own.end[own.count] = end, ++own.count;
+        first_rows += end - begin;
+        for (std::uint32_t slot = begin; slot < end; ++slot) {
+          if (filtered && !is_allowed(panels.ids[slot])) continue;
+          s.waiting.push_back(slot);
+          if (s.waiting.size() < longest_list) continue;
+          second_stage(p, s.waiting.data(), s.waiting.size());
+          s.waiting.clear();
+        }
+      }
+      second_stage(p, s.waiting.data(), s.waiting.size());
+      s.waiting.clear();
+      if (!integer) {
+        pruner.prune(s.candidates, query_of(p), s.scale, local);
+        pruner.tighten(s.candidates, query_of(p), s.scale,
+                       std::max(2.0, static_cast<double>(panels.rows) / first_rows), local);
+      } else {
+        s.best.cut();
+      }
+      set_threshold(p);
+    }
+
+    std::vector<double> second(queries.groups, 0);
+    std::vector<char> gave_up(queries.groups, 0);
+    const auto drain = [&](std::int64_t g, const Hit* first, int hit_count) {
+      local.hits += hit_count;
+      for (const Hit* hit = first; hit != first + hit_count; ++hit) {
+        const std::int64_t p = g * max_group + hit->query;
+        const std::uint32_t slot = hit->slot;
+        if (slot >= panels.rows || seeded[p].has(slot)) continue;
+        if (filtered && !is_allowed(panels.ids[slot])) continue;
+        std::vector<std::uint32_t>& waiting = states[p].waiting;
+        waiting.push_back(slot);
+        ++second[g];
+        if (waiting.size() == longest_list) clear_waiting(p);
+      }
+    };
+    const auto tile_done = [&](std::int64_t g, std::int64_t tile) {
+      const int in_group = queries.heads[g].count;
+      for (int q = 0; q < in_group; ++q) clear_waiting(g * max_group + q);
+      const double done = static_cast<double>(tile + 1) *
+                          static_cast<double>(panels.panels_per_tile * panel_rows * in_group);
+      if (second[g] * second_cost <= 0.8 * done * plain_cost + 20000.0 * in_group) return true;
+      gave_up[g] = 1;
+      return false;
+    };
+    loop.run(drain, tile_done);
+    local.scan_seconds = seconds_since(start);
+    const auto rescoring = std::chrono::steady_clock::now();
+    std::int64_t buffers = static_cast<std::int64_t>(queries.codes.bytes() + codes.bytes());
+    std::vector<std::int64_t> dropped;
+    for (std::int64_t p = 0; p < n; ++p) {
+      QueryState& s = states[p];
+      const std::int64_t query = query_of(p);
+      buffers += static_cast<std::int64_t>(s.candidates.pending.capacity() * sizeof(Candidate) +
+                                           longest_list * 4);
+      if (gave_up[p / max_group] || given_up[order[task.query_begin + p]]) {
+        dropped.push_back(order[task.query_begin + p]);
+      } else if (integer) {
+        s.best.finish();
+        write_list(s.best, job.k, out.keys.row(query), out.ids.row(query));
+      } else {
+        pruner.finish(s.candidates, query, s.scale, out.keys.row(query), out.ids.row(query), local);
+      }
+      s.candidates.pending = {};
+    }
+    local.rescore_seconds = seconds_since(rescoring);
+    std::lock_guard lock(mutex);
+    for (const std::int64_t place : dropped) given_up[place] = 1;
+    stats.hits += local.hits, stats.survivors += local.survivors;
+    stats.scan_seconds += local.scan_seconds, stats.rescore_seconds += local.rescore_seconds;
+    stats.buffer_bytes =
+        std::max(stats.buffer_bytes,
+                 buffers * std::min<std::int64_t>(
+                               job.threads, static_cast<std::int64_t>(division.tasks.size())));
+  });
+
+  std::vector<std::int64_t> again;
+  for (std::int64_t place = 0; place < count; ++place)
+    if (given_up[place]) again.push_back(which[place]);
+  return again;
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,41 @@
+// knear/transform/pca.hpp -- principal components: the directions in which vectors differ most.
+//
+//   const PrincipalComponents pca = principal_components(sample, 64);
+//   pca.basis.row(0)                            // the first direction, of unit length
+//
+// By Eigen, in float64, from whatever sample of rows is given: of rows without number a few
+// thousand tell the directions well enough.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "knear/core/matrix.hpp"
+
+namespace knear {
+
+struct PrincipalComponents {
+  std::vector<double> mean;       // [dim]
+  Matrix<double> basis;           // [components x dim], rows orthonormal, largest variance first
+  std::vector<double> variances;  // [components], along each of them
+  double total_variance = 0;      // in all directions
+  // basis basis^T differs from the identity by no more than this, as the root of the sum of
+  // squares.
+  double defect = 0;
+};
+
+// The first `components` of rows [n x dim], 1 <= components <= dim, n >= 2, finite elements. Fewer
+// than that many rows, or rows that span fewer dimensions, are fine: further directions are any
+// that complete the basis. The same bits for the same rows. Throws InvalidArgument. Uses one
+// thread.
+//
+// Of wide rows (dim above 1,024) the directions are found by subspace iteration and approximate.
+PrincipalComponents principal_components(MatrixView<double> rows, std::int64_t components);
+
+// A random orthonormal matrix [n x n], the same for the same seed, with its defect.
+struct Rotation {
+  Matrix<double> matrix;
+  double defect = 0;
+};
+Rotation random_rotation(std::int64_t n, std::uint64_t seed);
+
+}  // namespace knear
