@@ -8,7 +8,8 @@ namespace knear::cli {
 namespace {
 
 ScanOp op_of(const std::string& first_pass) {
-  if (first_pass == name_of(FirstPass::integer) || first_pass == name_of(FirstPass::int8))
+  if (first_pass == name_of(FirstPass::integer) || first_pass == name_of(FirstPass::int8) ||
+      first_pass == name_of(FirstPass::prefix))
     return ScanOp::int8;
   return first_pass == name_of(FirstPass::int16) ? ScanOp::int16 : ScanOp::fp32;
 }
@@ -24,7 +25,7 @@ double peak_of(ScanOp op, const MachinePeaks& peaks) {
 Prediction predict(const KnnReport& report, const KnownPeaks& machine) {
   const ScanOp op = op_of(report.first_pass);
   ScanShape shape{.rows = report.rows,
-                  .dim = report.dim,
+                  .dim = report.prefix_columns > 0 ? report.prefix_columns : report.dim,
                   .queries = report.queries,
                   .k = report.k,
                   .bytes_per_element = op == ScanOp::int8    ? 1.0
@@ -36,7 +37,7 @@ Prediction predict(const KnnReport& report, const KnownPeaks& machine) {
   out.cost = predict_scan(shape, machine.peaks);
   out.measured_peaks = machine.measured;
   const double peak_seconds = 2.0 * double(report.rows) * double(report.queries) *
-                              double(report.dim) / peak_of(op, machine.peaks);
+                              double(shape.dim) / peak_of(op, machine.peaks);
   out.peak_fraction = report.seconds > 0 ? peak_seconds / report.seconds : 0;
   out.peak_name = fmt::format("{} multiply-adds", name_of(op));
   return out;

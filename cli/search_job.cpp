@@ -240,7 +240,7 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
   command
       .add_option(
           "--first-pass", arguments.first_pass,
-          "how candidates are scored: auto (default), integer, int8, int16, fp32 or direct; "
+          "how candidates are scored: auto (default), integer, int8, int16, fp32, direct or prefix; "
           "the answer is the same")
       ->type_name("P")
       ->group("Advanced");

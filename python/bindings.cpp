@@ -72,10 +72,10 @@ int narrow(std::int64_t threads) {
 
 FirstPass parse_first_pass(const std::string& name) {
   for (FirstPass pass : {FirstPass::automatic, FirstPass::integer, FirstPass::int8,
-                         FirstPass::int16, FirstPass::fp32})
+                         FirstPass::int16, FirstPass::fp32, FirstPass::prefix})
     if (name == name_of(pass)) return pass;
-  throw InvalidArgument("first_pass must be one of auto, integer, int8, int16, fp32, but is '{}'",
-                        name);
+  throw InvalidArgument(
+      "first_pass must be one of auto, integer, int8, int16, fp32, prefix, but is '{}'", name);
 }
 
 template <class T>
@@ -175,6 +175,7 @@ nb::object run(Report& out, Search search) {
     d["certified_queries"] = report.certified_queries;
     d["memory_bytes"] = report.memory_bytes;
     d["multiply_adds"] = report.multiply_adds;
+    if (report.prefix_columns > 0) d["prefix_columns"] = report.prefix_columns;
     d["bytes_read"] = report.bytes_read;
     d["version"] = report.version;
   }

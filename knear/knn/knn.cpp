@@ -32,16 +32,19 @@ std::string_view name_of(FirstPass pass) {
       return "fp32";
     case FirstPass::direct:
       return "direct";
+    case FirstPass::prefix:
+      return "prefix";
   }
   return "?";
 }
 
 FirstPass parse_first_pass(std::string_view name) {
   for (FirstPass pass : {FirstPass::automatic, FirstPass::integer, FirstPass::int8,
-                         FirstPass::int16, FirstPass::fp32, FirstPass::direct})
+                         FirstPass::int16, FirstPass::fp32, FirstPass::direct, FirstPass::prefix})
     if (name == name_of(pass)) return pass;
   throw InvalidArgument(
-      "first_pass must be one of auto, integer, int8, int16, fp32, direct, but is '{}'", name);
+      "first_pass must be one of auto, integer, int8, int16, fp32, direct, prefix, but is '{}'",
+      name);
 }
 
 // A base in one part.

@@ -28,11 +28,12 @@ enum class FirstPass : std::uint8_t {
   int8,       // 8-bit codes with a certified bound
   int16,      // 16-bit codes with a certified bound
   fp32,       // float32 with a certified bound
-  direct      // none: every pair in float64
+  direct,     // none: every pair in float64
+  prefix      // a few principal coordinates in 8 bits, then all of them; l2 and cosine
 };
 
 std::string_view name_of(FirstPass pass);
-// The inverse ("auto", "integer", "int8", ...); throws InvalidArgument for any other word.
+// The inverse ("auto", "integer", ..., "prefix"); throws InvalidArgument for any other word.
 FirstPass parse_first_pass(std::string_view name);
 
 struct KnnOptions {
@@ -63,6 +64,7 @@ struct KnnReport {
   std::int64_t memory_bytes = 0;       // packed base, buffers and answer
   std::int64_t chunks = 0;             // parts of the base, prepared one after the other
   double multiply_adds = 0;            // of the first pass
+  std::int64_t prefix_columns = 0;     // coordinates of a prefix, if one was used
   double bytes_read = 0;               // of the packed base, once per pass over it
   std::int64_t version = 0;            // of an index: the number of the state that was searched
 };

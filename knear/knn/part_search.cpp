@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -71,6 +72,11 @@ class Search {
         throw InvalidArgument(
             "first_pass is integer, but that needs l2 or ip and whole numbers of 8 bits on both "
             "sides");
+      if (options.first_pass == FirstPass::prefix &&
+          (options.metric == Metric::ip || queries.cols() < least_prefix_dim))
+        throw InvalidArgument(
+            "first_pass is prefix, but that needs l2 or cosine and {} columns, not {} and {}",
+            least_prefix_dim, name_of(options.metric), queries.cols());
       parts_.push_back({part, allowed, integer});
     }
     // From the largest, whose threshold serves the others.
@@ -82,6 +88,8 @@ class Search {
   // All rows whose key is at most `limit`.
   RangeNeighbors run_range(double limit, KnnReport* report) {
     const auto start = Clock::now();
+    if (options_.first_pass == FirstPass::prefix)
+      throw InvalidArgument("first_pass is prefix, but a range search has no such pass");
     RangeLists lists(static_cast<std::size_t>(queries_.rows()));
     for_each_chunk([&](const BaseRows& rows, std::int64_t begin, std::int64_t packing) {
       // 16 bytes a pair, in two growing lists at once for a while; in the end 12 more in the
@@ -200,6 +208,7 @@ class Search {
   // Bytes of one chunk's packed rows, with what finding equal rows takes meanwhile.
   std::int64_t packed_bytes(std::int64_t rows, FirstPass pass) const {
     if (pass == FirstPass::direct) return 0;
+    if (pass == FirstPass::prefix) return prefix_bytes_for(rows, base().cols());
     if (pass == FirstPass::integer)
       return PackedBase::bytes_for(rows, base().cols(), format_int8, true);
     return PackedBase::bytes_for(rows, base().cols(), format_of(pass), false) + 25 * rows;
@@ -244,11 +253,15 @@ class Search {
     return rows;
   }
 
-  FirstPass first_pass() const { return ladder_of(*part_).front(); }
+  FirstPass first_pass() const {
+    if (options_.first_pass == FirstPass::prefix) return FirstPass::prefix;
+    return ladder_of(*part_).front();
+  }
 
-  // The first passes that may be tried on a part, in this order.
+  // The first passes that may be tried on a part, in this order, on all coordinates.
   std::vector<FirstPass> ladder_of(const Part& part) const {
-    if (options_.first_pass != FirstPass::automatic) return {options_.first_pass};
+    if (options_.first_pass != FirstPass::automatic && options_.first_pass != FirstPass::prefix)
+      return {options_.first_pass};
     if (part.integer) return {FirstPass::integer};
     std::vector<FirstPass> passes = ladder(isa_);
     // A form that an index keeps, from a machine with other instructions say, costs no packing.
@@ -316,7 +329,7 @@ class Search {
         job.allowed.filter = &part.filter, job.allowed.offset = part.filter_offset + begin;
       }
       bool packed_alone = false;
-      if (!part.live && !directly) {
+      if (!part.live && !directly && options_.first_pass != FirstPass::prefix) {
         const bool keep = whole_ && !once_;
         const Way way = way_for(rows.rows(), keep && prepared().is_kept(first_pass()), keep);
         directly = way == Way::direct, packed_alone = way == Way::subset;
@@ -350,6 +363,8 @@ class Search {
     const Choice choice = choose(rows, begin, job);
     if (options_.metric != Metric::l2) answer_zero_queries(todo, job.allowed, out);
     const std::vector<FirstPass>& passes = choice.passes;
+    if (const auto plan = prefix_for(rows, choice, job, todo, out))
+      search_with_prefix(*plan, rows, choice, job, todo, out);
     for (std::size_t p = 0; p < passes.size() && !todo.empty(); ++p) {
       if (passes[p] == FirstPass::direct) {
         note_pass(FirstPass::direct, todo.size() * static_cast<std::size_t>(count_));
@@ -372,8 +387,104 @@ class Search {
       multiply_adds_ += static_cast<double>(before) * static_cast<double>(packed->rows) *
                         static_cast<double>(rows.cols());
       bytes_read_ += static_cast<double>(packed->codes.bytes());
-      if (p == 0) fallback_queries_ = std::max(fallback_queries_, std::ssize(todo));
+      if (p == 0 && prefix_columns_ == 0)
+        fallback_queries_ = std::max(fallback_queries_, std::ssize(todo));
     }
+  }
+
+  SearchShape shape_of(const BaseRows& rows) const {
+    return {rows.rows(), rows.cols(), k_, part_->integer};
+  }
+
+  // Whether the queries of `todo` go by a prefix, and by which. To find out, it may answer a few of
+  // them without, and takes these out of `todo`.
+  std::optional<PrefixPlan> prefix_for(const BaseRows& rows, const Choice& choice, ScanJob& job,
+                                       std::vector<std::int64_t>& todo, ExactLists& out) {
+    const bool integer = part_->integer;
+    const SearchShape shape = shape_of(rows);
+    const auto made = whole_ ? prepared().kept_prefix(integer) : nullptr;
+    const PrefixPlan kept =
+        made ? PrefixPlan{made->map.columns(), made->centroids.rows()} : PrefixPlan{};
+    if (options_.first_pass == FirstPass::prefix) {
+      if (rows.rows() < least_prefix_rows || todo.empty()) return {};
+      return made ? kept : usual_plan(shape);
+    }
+    const std::int64_t queries = std::ssize(todo);
+    if (options_.first_pass != FirstPass::automatic || options_.metric == Metric::ip || !whole_ ||
+        !choice.packed_rows.empty() || choice.passes.front() == FirstPass::direct ||
+        options_.memory > 0 || rows.rows() < 8192 || rows.cols() < 32 ||
+        queries < std::int64_t{24} * threads_ || k_ > rows.rows() / 64 || count_ < rows.rows() / 4)
+      return {};
+    // In ns of one core, as all costs.
+    const double plain = static_cast<double>(queries) * plain_cost(shape);
+    const double before = once_ ? 0 : prepared().searched_without_prefix(0);
+    auto cost = prepared().prefix_forecast(integer, k_);
+    if (!cost && before + plain >= 3 * study_cost(shape) + 192 * plain_cost(shape) &&
+        (!once_ || plain >= making_cost(shape)))
+      cost = try_prefix(rows, choice, job, todo, out, kept);
+    if (cost && cost->prefix < 0.85 * cost->plain) {
+      if (made) return kept;
+      const double saved = (before + plain) * (1 - cost->prefix / cost->plain);
+      if (saved >= (once_ ? 1.5 : 1.0) * making_cost(shape)) return cost->plan;
+    }
+    if (!once_) prepared().searched_without_prefix(plain);
+    return {};
+  }
+
+  // Answers a few queries without a prefix and reckons from their distances what one would cost.
+  PrefixForecast try_prefix(const BaseRows& rows, const Choice& choice, ScanJob& job,
+                            std::vector<std::int64_t>& todo, ExactLists& out,
+                            const PrefixPlan& kept) {
+    const std::size_t count = std::min<std::size_t>(192, todo.size() / 4);
+    std::vector<std::int64_t> few, rest;
+    for (std::size_t i = 0; i < todo.size(); ++i)
+      (i * count / todo.size() != (i + 1) * count / todo.size() ? few : rest).push_back(todo[i]);
+    const FirstPass pass = choice.passes.front();
+    const auto packed = packed_form(pass, rows, choice);
+    job.may_give_up = choice.passes.size() > 1;
+    static const Progress quiet;
+    std::vector<std::int64_t> again = scan(*packed, job, few, out, stats_, quiet);
+    note_form(*packed, pass);
+    note_pass(pass, (few.size() - again.size()) * static_cast<std::size_t>(count_));
+    std::vector<double> bars;
+    AnyMatrix sample(queries_.type(), std::ssize(few), queries_.cols());
+    for (const std::int64_t q : few) {
+      double bar = out.keys.row(q)[out.keys.cols() - 1];
+      if (job.bars) bar = std::min(bar, job.bars[q]);
+      if (!(bar < std::numeric_limits<double>::infinity()) ||
+          std::binary_search(again.begin(), again.end(), q))
+        continue;
+      std::memcpy(sample.row(std::ssize(bars)), queries_.row(q),
+                  static_cast<std::size_t>(queries_.cols() * size_of(queries_.type())));
+      bars.push_back(bar);
+    }
+    const auto start = Clock::now();
+    const auto study = prepared().prefix_study(prepare_seconds_);
+    const PrefixForecast cost = forecast(*study, sample.view().rows(0, std::ssize(bars)),
+                                         bars.data(), shape_of(rows), kept);
+    prepared().note_prefix_forecast(part_->integer, k_, cost);
+    prepare_seconds_ += seconds_since(start);
+    todo = std::move(rest);
+    todo.insert(todo.end(), again.begin(), again.end());
+    std::sort(todo.begin(), todo.end());
+    return cost;
+  }
+
+  void search_with_prefix(const PrefixPlan& plan, const BaseRows& rows, const Choice& choice,
+                          const ScanJob& job, std::vector<std::int64_t>& todo, ExactLists& out) {
+    const auto form = prepared().prefix(part_->integer, plan, rows, choice.keep, threads_,
+                                        options_.progress, prepare_seconds_);
+    const std::size_t before = todo.size();
+    todo = scan_with_prefix(*form, job, todo, out, stats_, options_.progress);
+    note_pass(FirstPass::prefix, (before - todo.size()) * static_cast<std::size_t>(count_));
+    fallback_queries_ = std::max(fallback_queries_, std::ssize(todo));
+    if (4 * todo.size() > before) prepared().refuse_prefix(part_->integer, k_);
+    prefix_columns_ = std::max(prefix_columns_, form->map.columns());
+    packed_bytes_ =
+        std::max(packed_bytes_, prepared().kept_bytes(nullptr) + (choice.keep ? 0 : form->bytes()));
+    multiply_adds_ += static_cast<double>(before) * static_cast<double>(form->panels.rows) *
+                      static_cast<double>(form->map.columns());
+    bytes_read_ += static_cast<double>(form->panels.codes.bytes());
   }
 
   // Makes subset_, which takes time in a large base, unless every row is allowed or it is there.
@@ -568,7 +679,7 @@ class Search {
     r.memory_bytes =
         packed_bytes_ + stats_.buffer_bytes + queries_.rows() * (k_ * 16 + k_asked_ * 12);
     r.chunks = chunks_;
-    r.multiply_adds = multiply_adds_;
+    r.multiply_adds = multiply_adds_, r.prefix_columns = prefix_columns_;
     r.bytes_read = bytes_read_;
   }
 
@@ -593,7 +704,8 @@ class Search {
   ScanStats stats_;
   double prepare_seconds_ = 0, multiply_adds_ = 0, bytes_read_ = 0;
   std::int64_t packed_bytes_ = 0, fallback_queries_ = 0, chunks_ = 0;
-  std::size_t done_by_[first_pass_count] = {};
+  std::int64_t prefix_columns_ = 0;
+  std::size_t done_by_[any_pass_count] = {};
 };
 
 // The largest key within a radius.

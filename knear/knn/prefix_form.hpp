@@ -1,22 +1,71 @@
-// knear/knn/prefix_form.hpp -- makes the base of a scan in two stages (scan/prefix_base.hpp):
-// principal components, clusters, the order of rows, codes.
+// knear/knn/prefix_form.hpp -- the base of a scan in two stages (scan/prefix_base.hpp): whether it
+// pays, how wide the prefix should be, and making it.
+//
+//   PrefixStudy study = study_prefix(rows, metric);              // principal components of a
+//   sample PrefixForecast f = forecast(study, rows, queries, bars, shape, {}); if (f.prefix < 0.85
+//   * f.plain) form = make_prefix(rows, study, space, integer, found, f.plan, ...);
 #pragma once
 #include <memory>
 
 #include "knear/core/progress.hpp"
 #include "knear/scan/prefix_base.hpp"
+#include "knear/transform/pca.hpp"
 
 namespace knear::detail {
 
 struct PrefixPlan {
-  std::int64_t columns = 64;  // of the prefix: a multiple of 8
-  std::int64_t clusters = 256;
+  std::int64_t columns = 0;  // of the prefix: a multiple of 8; 0: not decided
+  std::int64_t clusters = 0;
 };
 
-// Requires metric l2 or cosine, plan.columns <= base.cols(), 1 <= plan.clusters <= base.rows().
-// `space`: in which all coordinates are coded; `integer`: whether their codes are the values
-// themselves, `found` the survey that says so.
-std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, Metric metric,
+// What is known of the rows before anything is prepared: a sample of them in principal coordinates.
+struct PrefixStudy {
+  Metric metric;
+  PrincipalComponents pca;
+  Matrix<float> rows;             // [sample x components]
+  std::vector<float> rest, norm;  // [sample]: length of what is left out, and of the whole
+  std::int64_t bytes() const;
+};
+
+// Prefixes are made for l2 and cosine, of at least this many columns and rows.
+inline constexpr std::int64_t least_prefix_dim = 8, least_prefix_rows = 2;
+
+PrefixStudy study_prefix(const BaseRows& base, Metric metric);
+
+// A search of which the time is wanted.
+struct SearchShape {
+  std::int64_t rows, dim, k;
+  bool integer;
+};
+
+// In ns of one core and a query, once all is prepared. The unit is that of the machine on which the
+// constants were measured; only ratios count.
+struct PrefixForecast {
+  PrefixPlan plan;
+  double plain = 0, prefix = 0;
+};
+// ns of a scan of all coordinates.
+double plain_cost(const SearchShape& shape);
+// ns of one core to make a prefix, and to study the rows.
+double making_cost(const SearchShape& shape);
+double study_cost(const SearchShape& shape);
+
+// From a few `queries` [q x dim] of which the key of the k-th nearest row is known: what part of
+// the sample a prefix of each width would let through. With a plan whose columns are not 0, for
+// that plan alone.
+PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const double* bars,
+                        const SearchShape& shape, const PrefixPlan& made);
+
+// Bytes of a prefix form of usual width and of what making it takes.
+std::int64_t prefix_bytes_for(std::int64_t rows, std::int64_t dim);
+
+// The plan for searches whose data are not looked at.
+PrefixPlan usual_plan(const SearchShape& shape);
+
+// Requires metric l2 or cosine, base.cols() >= least_prefix_dim, base.rows() >= least_prefix_rows,
+// plan.columns <= base.cols() and a multiple of 8. `space`: in which all coordinates are coded;
+// `integer`: whether their codes are the values themselves, `found` the survey that says so.
+std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const PrefixStudy& study,
                                               const CodingSpace& space, bool integer,
                                               const DataSurvey& found, const PrefixPlan& plan,
                                               int threads, const Progress& progress);

@@ -95,10 +95,81 @@ std::int64_t PreparedRows::worth_up_to(FirstPass pass) {
   return worths_[number_of(pass)].up_to;
 }
 
+std::shared_ptr<const PrefixBase> PreparedRows::kept_prefix(bool integer) {
+  std::lock_guard lock(mutex_);
+  return prefix_ && prefix_->codes.is_integer == integer ? prefix_ : nullptr;
+}
+
+std::shared_ptr<const PrefixBase> PreparedRows::prefix(bool integer, const PrefixPlan& plan,
+                                                       const BaseRows& rows, bool keep, int threads,
+                                                       const Progress& progress,
+                                                       double& prepare_seconds) {
+  std::unique_lock lock(making_, std::defer_lock);
+  if (keep) {
+    if (auto form = kept_prefix(integer)) return form;
+    lock.lock();
+    if (auto form = kept_prefix(integer)) return form;
+  }
+  const bool whole = rows.rows() == base.rows();
+  auto study = whole ? prefix_study(prepare_seconds) : nullptr;
+  const auto start = Clock::now();
+  if (!whole) study = std::make_shared<const PrefixStudy>(study_prefix(rows, metric));
+  CodingSpace space;
+  if (integer) {
+    space.metric = metric, space.kernels = &scan_kernels(active_isa());
+  } else {
+    space = coding_space();
+  }
+  auto made = make_prefix(rows, *study, space, integer, found, plan, threads, progress);
+  prepare_seconds += std::chrono::duration<double>(Clock::now() - start).count();
+  if (keep) {
+    std::lock_guard state(mutex_);
+    prefix_ = made;
+  }
+  return made;
+}
+
+std::shared_ptr<const PrefixStudy> PreparedRows::prefix_study(double& prepare_seconds) {
+  {
+    std::lock_guard lock(mutex_);
+    if (study_) return study_;
+  }
+  const auto start = Clock::now();
+  auto made = std::make_shared<const PrefixStudy>(study_prefix(base, metric));
+  prepare_seconds += std::chrono::duration<double>(Clock::now() - start).count();
+  std::lock_guard lock(mutex_);
+  if (!study_) study_ = std::move(made);
+  return study_;
+}
+
+std::optional<PrefixForecast> PreparedRows::prefix_forecast(bool integer, std::int64_t k) {
+  std::lock_guard lock(mutex_);
+  for (const Verdict& v : verdicts_)
+    if (v.integer == integer && k <= 2 * v.k && v.k <= 2 * k) return v.cost;
+  return {};
+}
+
+void PreparedRows::note_prefix_forecast(bool integer, std::int64_t k, const PrefixForecast& cost) {
+  std::lock_guard lock(mutex_);
+  verdicts_.push_back({integer, k, cost});
+}
+
+void PreparedRows::refuse_prefix(bool integer, std::int64_t k) {
+  std::lock_guard lock(mutex_);
+  for (Verdict& v : verdicts_)
+    if (v.integer == integer && k <= 2 * v.k && v.k <= 2 * k) v.cost.prefix = v.cost.plain;
+}
+
+double PreparedRows::searched_without_prefix(double more) {
+  std::lock_guard lock(mutex_);
+  return without_prefix_ += more;
+}
+
 void PreparedRows::release_all_but(FirstPass pass) {
   std::lock_guard lock(mutex_);
   for (int i = 0; i < first_pass_count; ++i)
     if (i != number_of(pass) && !adopted_[i]) forms_[i] = nullptr;
+  prefix_ = nullptr, study_ = nullptr;
 }
 
 std::int64_t PreparedRows::kept_bytes(const PackedBase* except) {
@@ -106,7 +177,7 @@ std::int64_t PreparedRows::kept_bytes(const PackedBase* except) {
   std::int64_t sum = 0;
   for (int i = 0; i < first_pass_count; ++i)
     if (forms_[i] && !adopted_[i] && forms_[i].get() != except) sum += forms_[i]->bytes();
-  return sum;
+  return sum + prefix_bytes();
 }
 
 std::int64_t PreparedRows::bytes() {
@@ -114,7 +185,11 @@ std::int64_t PreparedRows::bytes() {
   std::int64_t sum = 0;
   for (const auto& form : forms_)
     if (form) sum += form->bytes();
-  return sum;
+  return sum + prefix_bytes();
+}
+
+std::int64_t PreparedRows::prefix_bytes() const {
+  return (prefix_ ? prefix_->bytes() : 0) + (study_ ? study_->bytes() : 0);
 }
 
 }  // namespace knear::detail

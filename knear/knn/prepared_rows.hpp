@@ -8,13 +8,16 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "knear/knn/knn.hpp"
+#include "knear/knn/prefix_form.hpp"
 #include "knear/scan/packed_base.hpp"
 
 namespace knear::detail {
 
-inline constexpr int first_pass_count = 6;
+inline constexpr int first_pass_count = 6;  // that have a packed form of all coordinates, or none
+inline constexpr int any_pass_count = 7;
 inline constexpr std::int64_t max_k = (std::int64_t{1} << 31) - 1;
 
 Format format_of(FirstPass pass);
@@ -51,6 +54,23 @@ class PreparedRows {
   // The largest k for which a pass is known to be worth it; 0 for none.
   std::int64_t worth_up_to(FirstPass pass);
 
+  // The form of a scan in two stages, for codes that are whole numbers or others. One is kept; with
+  // `rows` a part of the base none is.
+  std::shared_ptr<const PrefixBase> kept_prefix(bool integer);
+  std::shared_ptr<const PrefixBase> prefix(bool integer, const PrefixPlan& plan,
+                                           const BaseRows& rows, bool keep, int threads,
+                                           const Progress& progress, double& prepare_seconds);
+  // The study of the rows, made on first use.
+  std::shared_ptr<const PrefixStudy> prefix_study(double& prepare_seconds);
+  // What a search for k neighbours was found to cost with and without a prefix, if one for a
+  // similar k was looked at.
+  std::optional<PrefixForecast> prefix_forecast(bool integer, std::int64_t k);
+  void note_prefix_forecast(bool integer, std::int64_t k, const PrefixForecast& cost);
+  // A prefix served too few of the queries: none is used any more for so many neighbours.
+  void refuse_prefix(bool integer, std::int64_t k);
+  // Seconds of one core that searches took which a prefix might have served.
+  double searched_without_prefix(double more);
+
   // Lets go of the forms kept but this one and those adopted; searches that use them hold them
   // until they end.
   void release_all_but(FirstPass pass);
@@ -61,16 +81,26 @@ class PreparedRows {
 
  private:
   const CodingSpace& space_chosen();
+  std::int64_t prefix_bytes() const;  // mutex_ is held
 
   struct Worth {
     std::int64_t up_to = 0, not_from = max_k + 1;
   };
   std::mutex making_;  // held while a form is made that will be kept; taken before mutex_
   std::mutex mutex_;   // of what follows; never held for long
-  std::shared_ptr<const PackedBase> forms_[first_pass_count];
-  bool adopted_[first_pass_count] = {};
-  Worth worths_[first_pass_count];
+  std::shared_ptr<const PackedBase> forms_[any_pass_count];
+  bool adopted_[any_pass_count] = {};
+  Worth worths_[any_pass_count];
   std::optional<CodingSpace> space_;
+  std::shared_ptr<const PrefixBase> prefix_;
+  std::shared_ptr<const PrefixStudy> study_;
+  struct Verdict {
+    bool integer;
+    std::int64_t k;
+    PrefixForecast cost;
+  };
+  std::vector<Verdict> verdicts_;
+  double without_prefix_ = 0;
 };
 
 }  // namespace knear::detail

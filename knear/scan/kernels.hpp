@@ -81,6 +81,10 @@ struct TileArgs {
   // Room for hit_limit + max_group * panel_rows hits.
   Hit* hits;
   int hit_count, hit_limit;
+  // `collect` only, instead of hits: the slots that passed, a list for each query of the group with
+  // room for list_limit + panel_rows. The kernel stops once a list has list_limit.
+  std::uint32_t* lists[max_group];
+  int list_count[max_group], list_limit;
 };
 
 using TileKernel = void (*)(TileArgs*);
@@ -118,6 +122,7 @@ using Project = void (*)(const double* v, const double* matrix, std::int64_t dim
 struct ScanKernels {
   TileKernel certified[format_count][group_size_count];
   TileKernel integer[group_size_count];  // on int8 codes
+  TileKernel collect[group_size_count];  // certified on int8 codes, for a second stage
   LoadFloats load_floats;                // v = from - mean; mean may be nullptr
   Measure measure;
   Encode encode[format_count];

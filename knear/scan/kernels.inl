@@ -39,6 +39,8 @@ static inline Floats broadcast_float(const void* p) {
   return x - Floats{};  // not +: that would turn -0 into +0, so it can't be left out
 }
 
+enum class Mode { certified, integer, collect };
+
 template <Format format>
 struct Arithmetic {
   using Sum = Ints;
@@ -156,8 +158,25 @@ static __attribute__((noinline)) void emit(TileArgs& a, int64_t panel, int first
     }
 }
 
+// The same as slots alone, in the lists of the queries.
+template <int queries>
+static __attribute__((noinline)) void emit_slots(TileArgs& a, int64_t panel, int first_query,
+                                                 int first_row, const uint32_t* kept) {
+  const int count = a.group->count;
+  const uint32_t first = static_cast<uint32_t>(panel * panel_rows + first_row);
+  for (int q = 0; q < queries && first_query + q < count; ++q) {
+    if (kept[q] == 0) continue;
+    uint32_t* list = a.lists[first_query + q] + a.list_count[first_query + q];
+    const int more = __builtin_popcount(kept[q]);
+    for (uint32_t keep = kept[q]; keep; keep &= keep - 1)
+      *list++ = first + static_cast<uint32_t>(__builtin_ctz(keep));
+    a.list_count[first_query + q] += more;
+    if (a.list_count[first_query + q] >= a.list_limit) a.hit_count = a.hit_limit;
+  }
+}
+
 // One block: `queries` of the group from first_query on against 2 * KNEAR_WIDTH rows.
-template <Format format, int group, int queries>
+template <Format format, Mode mode, int group, int queries>
 static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t panel,
                                                         const Limits& limits, int first_query,
                                                         int first_row) {
@@ -206,7 +225,16 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
     for (int q = 0; q < queries; ++q) all_signs &= sum[q][0] & sum[q][1];
   }
   constexpr uint32_t lane_mask = (uint32_t{1} << KNEAR_WIDTH) - 1;
-  if (__builtin_expect(sign_bits(all_signs) == lane_mask, 1)) return;
+  if (__builtin_expect(sign_bits(all_signs) == lane_mask, mode != Mode::collect)) return;
+  if constexpr (mode == Mode::collect) {
+    uint32_t kept[queries];
+#pragma GCC unroll 12
+    for (int q = 0; q < queries; ++q)
+      kept[q] = (~sign_bits((Ints)sum[q][0]) & lane_mask) |
+                (~sign_bits((Ints)sum[q][1]) & lane_mask) << KNEAR_WIDTH;
+    emit_slots<queries>(a, panel, first_query, first_row, kept);
+    return;
+  }
   // No call while the accumulators live, or they would all live in memory: first the masks and the
   // scores of the queries that have a pair, then emit().
   alignas(64) int32_t raw[queries][2 * KNEAR_WIDTH];
@@ -234,7 +262,7 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
   emit<queries>(a, panel, first_query, first_row, kept, raw);
 }
 
-template <Format format, bool integer, int group>
+template <Format format, Mode mode, int group>
 static void tile(TileArgs* args) {
   TileArgs& a = *args;
   constexpr int queries = group < KNEAR_BLOCK ? group : KNEAR_BLOCK;
@@ -245,7 +273,7 @@ static void tile(TileArgs* args) {
   Limits limits[2];
   const auto compute = [&](int64_t panel) __attribute__((always_inline)) {
     Limits& out = limits[panel & 1];
-    if constexpr (integer)
+    if constexpr (mode == Mode::integer)
       integer_limits(a, panel, out);
     else
       certified_limits<format>(a, panel, out);
@@ -256,7 +284,7 @@ static void tile(TileArgs* args) {
     compute(a.panel + 1 < a.panel_end ? a.panel + 1 : a.panel);
     for (int row = 0; row < panel_rows; row += 2 * KNEAR_WIDTH)
       for (int q = 0; q < group; q += queries)
-        block<format, group, queries>(a, a.panel, limits[a.panel & 1], q, row);
+        block<format, mode, group, queries>(a, a.panel, limits[a.panel & 1], q, row);
     ++a.panel;
   }
 }
@@ -412,10 +440,16 @@ static void project(const double* v, const double* matrix, int64_t dim, int64_t 
 
 const ScanKernels& KNEAR_TABLE() {
   static constexpr ScanKernels table = {
-      {{tile<format_int8, false, 1>, tile<format_int8, false, 4>, tile<format_int8, false, 12>},
-       {tile<format_int16, false, 1>, tile<format_int16, false, 4>, tile<format_int16, false, 12>},
-       {tile<format_fp32, false, 1>, tile<format_fp32, false, 4>, tile<format_fp32, false, 12>}},
-      {tile<format_int8, true, 1>, tile<format_int8, true, 4>, tile<format_int8, true, 12>},
+      {{tile<format_int8, Mode::certified, 1>, tile<format_int8, Mode::certified, 4>,
+        tile<format_int8, Mode::certified, 12>},
+       {tile<format_int16, Mode::certified, 1>, tile<format_int16, Mode::certified, 4>,
+        tile<format_int16, Mode::certified, 12>},
+       {tile<format_fp32, Mode::certified, 1>, tile<format_fp32, Mode::certified, 4>,
+        tile<format_fp32, Mode::certified, 12>}},
+      {tile<format_int8, Mode::integer, 1>, tile<format_int8, Mode::integer, 4>,
+       tile<format_int8, Mode::integer, 12>},
+      {tile<format_int8, Mode::collect, 1>, tile<format_int8, Mode::collect, 4>,
+       tile<format_int8, Mode::collect, 12>},
       load_floats_centred,
       measure,
       {encode<format_int8>, encode<format_int16>, encode<format_fp32>},

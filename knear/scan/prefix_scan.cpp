@@ -13,7 +13,8 @@
 namespace knear::detail {
 namespace {
 
-constexpr std::size_t longest_list = 160;  // rows of a query that wait for the second stage
+constexpr int list_limit = 128;  // rows of a query that wait for the second stage
+constexpr std::size_t longest_list = list_limit + panel_rows;
 
 // The interval of a row and a query (docs/bounds.md, 3; the row is a panel of its own).
 Candidate interval_of(const RowCodes& rows, std::uint32_t slot, std::uint32_t id,
@@ -132,8 +133,8 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
   const double slack = rows.space.slack, prefix_slack = 2 * panels.space.slack;
   const std::int64_t code_bytes = (rows.dim + 63) / 64 * 64;
   // What a pair costs in the second stage and without the first, in ns of one core.
-  const double second_cost = 6 + 0.02 * static_cast<double>(rows.dim);
-  const double plain_cost = 0.003 * static_cast<double>(rows.dim);
+  const double second_cost = 14 + 0.02 * static_cast<double>(rows.dim);
+  const double plain_cost = 0.0022 * static_cast<double>(rows.dim);
   std::mutex mutex;
 
   for_each_task(panels, prefix_job, order, division, progress, [&](std::int64_t, TileLoop& loop) {
@@ -223,14 +224,6 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
         if (c.pending.size() >= c.room) pruner.prune(c, query_of(p), s.scale, local);
       }
     };
-    const auto clear_waiting = [&](std::int64_t p) {
-      std::vector<std::uint32_t>& waiting = states[p].waiting;
-      if (waiting.empty()) return;
-      second_stage(p, waiting.data(), waiting.size());
-      waiting.clear();
-      set_threshold(p);
-    };
-
     // The clusters nearest to a query first.
     for (std::int64_t p = 0; p < n; ++p) {
       QueryState& s = states[p];
@@ -265,29 +258,28 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
 
     std::vector<double> second(queries.groups, 0);
     std::vector<char> gave_up(queries.groups, 0);
-    const auto drain = [&](std::int64_t g, const Hit* first, int hit_count) {
-      local.hits += hit_count;
-      for (const Hit* hit = first; hit != first + hit_count; ++hit) {
-        const std::int64_t p = g * max_group + hit->query;
-        const std::uint32_t slot = hit->slot;
-        if (slot >= panels.rows || seeded[p].has(slot)) continue;
-        if (filtered && !is_allowed(panels.ids[slot])) continue;
-        std::vector<std::uint32_t>& waiting = states[p].waiting;
-        waiting.push_back(slot);
-        ++second[g];
-        if (waiting.size() == longest_list) clear_waiting(p);
-      }
+    const auto take = [&](std::int64_t g, int lane, std::uint32_t* slots, int found) {
+      const std::int64_t p = g * max_group + lane;
+      local.hits += found, second[g] += found;
+      const std::uint32_t* end = std::remove_if(slots, slots + found, [&](std::uint32_t slot) {
+        return slot >= panels.rows || seeded[p].has(slot) ||
+               (filtered && !is_allowed(panels.ids[slot]));
+      });
+      if (end == slots) return;
+      second_stage(p, slots, static_cast<std::size_t>(end - slots));
+      set_threshold(p);
     };
     const auto tile_done = [&](std::int64_t g, std::int64_t tile) {
-      const int in_group = queries.heads[g].count;
-      for (int q = 0; q < in_group; ++q) clear_waiting(g * max_group + q);
-      const double done = static_cast<double>(tile + 1) *
-                          static_cast<double>(panels.panels_per_tile * panel_rows * in_group);
-      if (second[g] * second_cost <= 0.8 * done * plain_cost + 20000.0 * in_group) return true;
+      // Whether what is still to come, at the rate so far, costs more than starting again without a
+      // prefix; once enough was spent for the rate to be more than that of one cluster.
+      const double done = static_cast<double>(tile + 1), left = panels.tiles - done;
+      const double all = static_cast<double>(panels.rows) * queries.heads[g].count * plain_cost;
+      const double spent = second[g] * second_cost;
+      if (spent <= 0.5 * all || spent * left <= 1.5 * all * done) return true;
       gave_up[g] = 1;
       return false;
     };
-    loop.run(drain, tile_done);
+    loop.collect(list_limit, take, tile_done);
     local.scan_seconds = seconds_since(start);
     const auto rescoring = std::chrono::steady_clock::now();
     std::int64_t buffers = static_cast<std::int64_t>(queries.codes.bytes() + codes.bytes());

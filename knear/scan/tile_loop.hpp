@@ -110,6 +110,7 @@ class TileLoop {
         reporter_(reporter) {
     const ScanKernels& kernels = scan_kernels(job.isa);
     kernel_ = base.is_integer ? kernels.integer[group] : kernels.certified[base.format][group];
+    collect_ = kernels.collect[group];
   }
 
   const Task task;
@@ -121,12 +122,58 @@ class TileLoop {
   template <class Drain, class TileDone>
   void run(Drain drain, TileDone tile_done) {
     std::vector<Hit> hits(hit_limit + max_group * panel_rows);
+    TileArgs args = arguments();
+    args.hits = hits.data(), args.hit_limit = hit_limit;
+    each_tile(args, tile_done, [&](std::int64_t g) {
+      while (args.panel < args.panel_end) {
+        args.hit_count = 0;
+        kernel_(&args);
+        if (args.hit_count) drain(g, hits.data(), args.hit_count);
+      }
+    });
+  }
+  template <class Drain>
+  void run(Drain drain) {
+    run(drain, [](std::int64_t, std::int64_t) { return true; });
+  }
+
+  // For int8 codes and a second stage: `take(group, lane, slots, count)` gets what passed of each
+  // query of a group, `list_limit` and a panel at most, when a list is full and after each tile.
+  template <class Take, class TileDone>
+  void collect(int list_limit, Take take, TileDone tile_done) {
+    const int room = list_limit + panel_rows;
+    std::vector<std::uint32_t> lists(static_cast<std::size_t>(max_group * room));
+    TileArgs args = arguments();
+    args.hit_limit = 1, args.list_limit = list_limit;
+    for (int q = 0; q < max_group; ++q) args.lists[q] = lists.data() + q * room;
+    each_tile(args, tile_done, [&](std::int64_t g) {
+      const int count = queries.heads[g].count;
+      while (args.panel < args.panel_end) {
+        args.hit_count = 0;
+        collect_(&args);
+        const bool last = args.panel == args.panel_end;
+        for (int q = 0; q < count; ++q) {
+          if (args.list_count[q] == 0 || (!last && args.list_count[q] < list_limit)) continue;
+          take(g, q, args.lists[q], args.list_count[q]);
+          args.list_count[q] = 0;
+        }
+      }
+    });
+  }
+
+ private:
+  TileArgs arguments() const {
     TileArgs args{};
     args.codes = packed_.codes.data(), args.heads = packed_.heads.data();
     args.row_bias = packed_.row_bias.data(), args.ids = packed_.ids.data();
     args.row_squares = packed_.row_squares.data(), args.row_sums = packed_.row_sums.data();
     args.sum_shift_mask = queries.sum_shift_mask, args.steps = packed_.steps;
-    args.hits = hits.data(), args.hit_limit = hit_limit;
+    return args;
+  }
+
+  // Calls f(group) with `args` set for each tile and group.
+  template <class TileDone, class F>
+  void each_tile(TileArgs& args, TileDone tile_done, F f) {
     std::vector<bool> active(queries.groups, true);
     const std::int64_t tile_bytes = packed_.panels_per_tile * packed_.steps * panel_step_bytes;
     for (std::int64_t tile = task.tile_begin; tile < task.tile_end; ++tile) {
@@ -138,24 +185,15 @@ class TileLoop {
         args.query_codes = queries.group_codes(g), args.group = &queries.heads[g];
         args.panel = tile * packed_.panels_per_tile;
         args.panel_end = args.panel + packed_.panels_per_tile;
-        while (args.panel < args.panel_end) {
-          args.hit_count = 0;
-          kernel_(&args);
-          if (args.hit_count) drain(g, hits.data(), args.hit_count);
-        }
+        f(g);
         active[g] = tile_done(g, tile);
       }
       reporter_.add(1);
     }
   }
-  template <class Drain>
-  void run(Drain drain) {
-    run(drain, [](std::int64_t, std::int64_t) { return true; });
-  }
 
- private:
   const PackedBase& packed_;
-  TileKernel kernel_;
+  TileKernel kernel_, collect_;
   Reporter& reporter_;
 };
 
