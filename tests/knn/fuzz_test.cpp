@@ -32,8 +32,8 @@ constexpr std::int64_t usual_cases = 60;
 constexpr std::int64_t usual_cases = 300;
 #endif
 
-constexpr FirstPass passes[] = {FirstPass::automatic, FirstPass::int8, FirstPass::int16,
-                                FirstPass::fp32, FirstPass::direct};
+constexpr FirstPass passes[] = {FirstPass::automatic, FirstPass::int8,   FirstPass::int16,
+                                FirstPass::fp32,      FirstPass::direct, FirstPass::prefix};
 
 class Case {
  public:
@@ -238,6 +238,7 @@ std::int64_t run(std::uint64_t seed) {
     setenv("KNEAR_ISA", std::string(name_of(isa)).c_str(), 1);
     std::optional<ExactSearcher> kept;
     for (FirstPass pass : passes) {
+      if (pass == FirstPass::prefix && (c.metric == Metric::ip || c.queries.cols() < 8)) continue;
       KnnOptions options{.metric = c.metric, .first_pass = pass, .filter = c.filter};
       options.threads = 1 + static_cast<int>(c.below(3));
       if (c.below(4) == 0) options.memory = (1 + c.below(40)) << 20;
@@ -256,8 +257,9 @@ std::int64_t run(std::uint64_t seed) {
         EXPECT_GT(options.memory, 0);
         continue;
       }
-      searches += 2;
+      ++searches;
       options.memory = 0;
+      if (pass == FirstPass::prefix) options.first_pass = FirstPass::automatic;
       check_range(once ? range_search(c.queries, c.base, radius, options)
                        : kept->range_search(c.queries, radius, options),
                   keys, c.metric, radius);

@@ -162,6 +162,88 @@ TEST(Kernels, CertifiedKeepWhatTheBoundKeepsAndScoreIt) {
         }
 }
 
+TEST(Kernels, CollectFindsTheSlotsThatCertifiedDoes) {
+  for (Isa isa : available_isas())
+    for (int size = 0; size < group_size_count; ++size)
+      for (std::int64_t steps : {1, 2, 12, 33})
+        for (int list_limit : {1, 7, 1000}) {
+          Case c(format_int8, group_sizes[size], steps, 11 * steps + size);
+          for (int q = 0; q < c.group_size; ++q) c.group.threshold[q] = 2000.0 * (q % 5 - 2);
+          if (size == group_12) c.group.count = 9;
+          const ScanKernels& kernels = kernels_for(isa);
+          std::map<std::uint32_t, std::vector<std::uint32_t>> expected, found;
+          for (const auto& [pair, score] : c.run(kernels.certified[format_int8][size], 64))
+            expected[pair.second].push_back(pair.first);
+          std::vector<std::uint32_t> lists(max_group * (list_limit + panel_rows));
+          TileArgs args{};
+          args.codes = c.codes.data(), args.heads = c.heads.data();
+          args.row_bias = c.row_bias.data(), args.ids = c.ids.data();
+          args.steps = steps, args.query_codes = c.query_codes.data();
+          args.group = &c.group, args.panel_end = c.panels;
+          args.hit_limit = 1, args.list_limit = list_limit;
+          for (int q = 0; q < max_group; ++q)
+            args.lists[q] = lists.data() + q * (list_limit + panel_rows);
+          while (args.panel < args.panel_end) {
+            args.hit_count = 0;
+            kernels.collect[size](&args);
+            for (int q = 0; q < max_group; ++q) {
+              ASSERT_LT(args.list_count[q], list_limit + panel_rows);
+              if (args.list_count[q] > 0)
+                found[q].insert(found[q].end(), args.lists[q], args.lists[q] + args.list_count[q]);
+              args.list_count[q] = 0;
+            }
+          }
+          ASSERT_FALSE(expected.empty());
+          ASSERT_EQ(found, expected) << name_of(isa) << " list " << list_limit;
+        }
+}
+
+TEST(Kernels, RowProductsAreTheProducts) {
+  Random random(3);
+  for (Isa isa : available_isas())
+    for (std::int64_t dim : {1, 3, 16, 63, 64, 65, 200}) {
+      const std::int64_t stride = (dim + 3) / 4 * 4, rows = 50;
+      AlignedArray<std::uint8_t> codes(rows * stride + 64);
+      AlignedArray<std::int8_t> query((dim + 63) / 64 * 64);
+      for (std::uint8_t& x : codes) x = static_cast<std::uint8_t>(random.below(256));
+      for (std::int64_t i = 0; i < dim; ++i)
+        query[i] = static_cast<std::int8_t>(int(random.below(256)) - 128);
+      for (std::int64_t count = 0; count < 30; ++count) {
+        std::vector<std::uint32_t> which;
+        for (std::int64_t i = 0; i < count; ++i)
+          which.push_back(static_cast<std::uint32_t>(random.below(rows)));
+        std::vector<std::int32_t> got(count + 1, 77);
+        kernels_for(isa).row_products(codes.data(), stride, which.data(), count, query.data(), dim,
+                                      got.data());
+        for (std::int64_t i = 0; i < count; ++i) {
+          std::int64_t sum = 0;
+          for (std::int64_t j = 0; j < dim; ++j) sum += codes[which[i] * stride + j] * query[j];
+          ASSERT_EQ(got[i], sum) << name_of(isa) << " dim " << dim;
+        }
+        ASSERT_EQ(got[count], 77);
+      }
+    }
+}
+
+TEST(Kernels, ProjectIsAProductWithAMatrix) {
+  Random random(4);
+  for (Isa isa : available_isas())
+    for (std::int64_t dim : {1, 7, 100})
+      for (std::int64_t cols : {8, 16, 40, 64, 72, 128}) {
+        Matrix<double> matrix(dim, cols);
+        std::vector<double> v(dim), got(cols + 1, 77);
+        for (double& x : v) x = random.uniform() - 0.5;
+        for (std::int64_t i = 0; i < dim * cols; ++i) matrix.data()[i] = random.uniform() - 0.5;
+        kernels_for(isa).project(v.data(), matrix.data(), dim, cols, got.data());
+        for (std::int64_t c = 0; c < cols; ++c) {
+          double sum = 0;
+          for (std::int64_t i = 0; i < dim; ++i) sum += v[i] * matrix.row(i)[c];
+          ASSERT_NEAR(got[c], sum, 1e-13 * double(dim)) << name_of(isa);
+        }
+        ASSERT_EQ(got[cols], 77);
+      }
+}
+
 TEST(Kernels, IntegerTestIsExactAndTiesOnlyPassToEarlierRows) {
   for (Isa isa : available_isas())
     for (int size = 0; size < group_size_count; ++size)

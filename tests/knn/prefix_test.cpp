@@ -1,0 +1,305 @@
+// The scan in two stages: its map makes no distance longer, its answers are those of the reference
+// on data that suit it and on data made to defeat it, and it is used where it pays.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/random.hpp"
+#include "knear/distance/reference.hpp"
+#include "knear/knn/knn.hpp"
+#include "knear/knn/prefix_form.hpp"
+#include "knear/transform/pca.hpp"
+
+namespace knear {
+namespace {
+
+using detail::BaseRows;
+using detail::PrefixMap;
+using detail::PrefixStudy;
+
+double normal(Random& random) {
+  double sum = -6;
+  for (int i = 0; i < 12; ++i) sum += random.uniform();
+  return sum;
+}
+
+// Clusters, with a spectrum that falls like 1 / (1 + i)^slope in turned coordinates.
+Matrix<float> decaying(std::int64_t rows, std::int64_t dim, double slope, std::uint64_t seed,
+                       double scale = 1, double offset = 0) {
+  Random random(seed), centres(77);
+  const Rotation turn = random_rotation(dim, 5);
+  Matrix<double> centre(20, dim);
+  for (std::int64_t i = 0; i < 20 * dim; ++i) centre.data()[i] = 2 * normal(centres);
+  Matrix<float> out(rows, dim);
+  std::vector<double> x(dim);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const double* c = centre.row(static_cast<std::int64_t>(random.below(20)));
+    for (std::int64_t i = 0; i < dim; ++i)
+      x[i] = (c[i] + normal(random)) * std::pow(1 + double(i), -slope);
+    for (std::int64_t i = 0; i < dim; ++i) {
+      double sum = offset;
+      for (std::int64_t j = 0; j < dim; ++j) sum += turn.matrix.row(j)[i] * x[j];
+      out.row(r)[i] = static_cast<float>(scale * sum);
+    }
+  }
+  return out;
+}
+
+PrefixMap map_of(const PrefixStudy& study, std::int64_t columns) {
+  const Rotation rotation = random_rotation(columns, 1);
+  return PrefixMap(study.metric, study.pca.mean, study.pca.basis.view().rows(0, columns - 1),
+                   study.pca.defect, rotation.matrix, rotation.defect, active_isa());
+}
+
+void expect_no_longer(const Matrix<float>& x, Metric metric, std::int64_t columns) {
+  const PrefixStudy study = detail::study_prefix(BaseRows(x.view()), metric);
+  const PrefixMap map = map_of(study, columns);
+  const std::int64_t n = x.rows(), dim = x.cols();
+  Matrix<float> prefixes(n, columns);
+  std::vector<double> scratch(map.scratch_doubles());
+  for (std::int64_t i = 0; i < n; ++i) map.map(x.view(), i, scratch.data(), prefixes.row(i));
+  const auto length = [&](std::int64_t i) {
+    long double sum = 0;
+    for (std::int64_t c = 0; c < columns; ++c)
+      sum += static_cast<long double>(prefixes.row(i)[c]) * prefixes.row(i)[c];
+    return std::sqrt(sum);
+  };
+  double closest = 0;
+  for (std::int64_t a = 0; a < n; ++a) {
+    const std::int64_t b = (a * 7 + 1) % n;
+    long double xa = 0, xb = 0, exact = 0, prefix = 0;
+    for (std::int64_t j = 0; j < dim; ++j)
+      xa += static_cast<long double>(x.row(a)[j]) * x.row(a)[j],
+          xb += static_cast<long double>(x.row(b)[j]) * x.row(b)[j];
+    const bool unit = metric == Metric::cosine;
+    const long double sa = unit && xa > 0 ? 1 / std::sqrt(xa) : 1;
+    const long double sb = unit && xb > 0 ? 1 / std::sqrt(xb) : 1;
+    for (std::int64_t j = 0; j < dim; ++j) {
+      const long double difference = x.row(a)[j] * sa - x.row(b)[j] * sb;
+      exact += difference * difference;
+    }
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const long double difference =
+          static_cast<long double>(prefixes.row(a)[c]) - prefixes.row(b)[c];
+      prefix += difference * difference;
+    }
+    const long double off = map.off_relative() * (length(a) + length(b)) + 2 * map.off_absolute();
+    ASSERT_LE(std::sqrt(prefix), std::sqrt(exact) + off) << a << ' ' << b;
+    closest = std::max(closest, double(std::sqrt(prefix) / std::max(exact, 1e-300L)));
+  }
+  EXPECT_LT(map.off_relative(), 1e-5);
+}
+
+TEST(Prefix, MakesNoDistanceLonger) {
+  for (const Metric metric : {Metric::l2, Metric::cosine}) {
+    expect_no_longer(decaying(300, 40, 1, 1), metric, 16);
+    expect_no_longer(decaying(300, 40, 0, 2), metric, 40);
+    expect_no_longer(decaying(300, 24, 1, 3, 1, 1000), metric, 24);
+    expect_no_longer(decaying(300, 9, 0.5, 4, 1e-12), metric, 8);
+    expect_no_longer(decaying(300, 9, 0.5, 4, 1e12), metric, 8);
+    // Nothing is left beside the prefix, and then only rounding.
+    Matrix<float> flat(300, 40);
+    Random random(5);
+    for (std::int64_t i = 0; i < 300; ++i)
+      for (std::int64_t j = 0; j < 4; ++j) flat.row(i)[j] = static_cast<float>(random.uniform());
+    expect_no_longer(flat, metric, 16);
+    for (std::int64_t i = 0; i < 300; ++i) flat.row(i)[30] = 1e-6f * float(i % 3);
+    expect_no_longer(flat, metric, 8);
+    expect_no_longer(Matrix<float>(300, 16), metric, 16);  // all zero
+  }
+}
+
+void expect_reference(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, KnnOptions options,
+                      std::string_view first_pass = "prefix") {
+  const Neighbors expected = reference_knn(queries, base, k, options.metric);
+  ExactSearcher searcher(base, {.metric = options.metric});
+  for (int threads : {1, 3}) {
+    options.threads = threads;
+    for (int call = 0; call < 2; ++call) {
+      KnnReport report;
+      const Neighbors got = call == 0 ? knn(queries, base, k, options, &report)
+                                      : searcher.search(queries, k, options, &report);
+      if (!first_pass.empty()) {
+        EXPECT_EQ(report.first_pass, first_pass);
+      }
+      ASSERT_EQ(std::memcmp(got.ids.data(), expected.ids.data(),
+                            std::size_t(queries.rows() * k) * sizeof(Id)),
+                0)
+          << queries.rows() << " queries, k " << k;
+      ASSERT_EQ(std::memcmp(got.distances.data(), expected.distances.data(),
+                            std::size_t(queries.rows() * k) * sizeof(float)),
+                0);
+    }
+  }
+}
+
+class PrefixLevels : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override { setenv("KNEAR_ISA", std::string(name_of(GetParam())).c_str(), 1); }
+  void TearDown() override { unsetenv("KNEAR_ISA"); }
+};
+
+TEST_P(PrefixLevels, AnswersAsTheReference) {
+  const Matrix<float> base = decaying(3000, 70, 1, 1), queries = decaying(100, 70, 1, 2);
+  for (const Metric metric : {Metric::l2, Metric::cosine})
+    for (std::int64_t k : {1, 10, 33, 150})
+      expect_reference(queries.view(), base.view(), k,
+                       {.metric = metric, .first_pass = FirstPass::prefix});
+  for (std::int64_t count : {1, 5, 13})
+    expect_reference(queries.view().rows(0, count), base.view(), 10,
+                     {.first_pass = FirstPass::prefix});
+}
+
+TEST_P(PrefixLevels, AnswersWholeNumbersExactly) {
+  Random random(1);
+  for (const bool is_signed : {false, true}) {
+    const ElementType type = is_signed ? ElementType::i8 : ElementType::u8;
+    AnyMatrix base(type, 4000, 48), queries(type, 60, 48);
+    for (AnyMatrix* m : {&base, &queries})
+      for (std::int64_t i = 0; i < m->view().rows() * 48; ++i) {
+        const int value = static_cast<int>(random.below(200)) >> (i % 48 / 8);
+        if (is_signed)
+          static_cast<std::int8_t*>(m->row(0))[i] = static_cast<std::int8_t>(value / 2 - 20);
+        else
+          static_cast<std::uint8_t*>(m->row(0))[i] = static_cast<std::uint8_t>(value);
+      }
+    for (std::int64_t k : {1, 10, 70})
+      expect_reference(queries.view(), base.view(), k, {.first_pass = FirstPass::prefix});
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, PrefixLevels, testing::ValuesIn(available_isas()),
+                         [](const auto& isa) { return std::string(name_of(isa.param)); });
+
+TEST(Prefix, TiesCopiesAndOrderOfTheBaseChangeNothing) {
+  // Sorted by class; a third of the rows are copies; whole numbers tie all over.
+  Matrix<float> base = decaying(3000, 40, 1, 1);
+  for (std::int64_t r = 0; r < 3000; ++r)
+    for (std::int64_t j = 0; j < 40; ++j)
+      base.row(r)[j] = std::round(4 * base.row(r)[j]) / 4 + (r < 1000 ? 0 : r < 2000 ? 3 : -3);
+  for (std::int64_t r = 0; r < 1000; ++r) std::memcpy(base.row(r), base.row(2000 + r / 3), 160);
+  Matrix<float> queries(50, 40);
+  for (std::int64_t q = 0; q < 50; ++q) std::memcpy(queries.row(q), base.row(q * 59), 160);
+  for (const Metric metric : {Metric::l2, Metric::cosine})
+    for (std::int64_t k : {1, 7, 40, 700})
+      expect_reference(queries.view(), base.view(), k,
+                       {.metric = metric, .first_pass = FirstPass::prefix}, {});
+  // One vector only.
+  Matrix<float> equal(2000, 16);
+  for (std::int64_t i = 0; i < 2000 * 16; ++i) equal.data()[i] = 1.5f;
+  expect_reference(equal.view().rows(0, 30), equal.view(), 10, {.first_pass = FirstPass::prefix},
+                   {});
+}
+
+TEST(Prefix, ServesDataThatItDoesNotSuit) {
+  // No direction matters more than others; queries from far away; norms over many powers of ten.
+  expect_reference(decaying(60, 64, 0, 2).view(), decaying(2500, 64, 0, 1).view(), 10,
+                   {.first_pass = FirstPass::prefix}, {});
+  expect_reference(decaying(60, 64, 1, 2, 100, 50).view(), decaying(2500, 64, 1, 1).view(), 10,
+                   {.first_pass = FirstPass::prefix}, {});
+  Matrix<float> base = decaying(2500, 32, 1, 1), queries = decaying(60, 32, 1, 2);
+  for (std::int64_t r = 0; r < 2500; ++r)
+    for (std::int64_t j = 0; j < 32; ++j) base.row(r)[j] *= std::pow(10.0f, float(r % 61 - 30));
+  for (std::int64_t r = 0; r < 60; ++r)
+    for (std::int64_t j = 0; j < 32; ++j) queries.row(r)[j] *= std::pow(10.0f, float(r - 30));
+  for (const Metric metric : {Metric::l2, Metric::cosine})
+    expect_reference(queries.view(), base.view(), 10,
+                     {.metric = metric, .first_pass = FirstPass::prefix}, {});
+  // Beyond what floats hold of a prefix.
+  for (std::int64_t j = 0; j < 32; ++j) queries.row(3)[j] = 3e38f, base.row(7)[j] = -3e38f;
+  expect_reference(queries.view(), base.view(), 10, {.first_pass = FirstPass::prefix}, {});
+}
+
+TEST(Prefix, HonoursFiltersBarsAndBudgets) {
+  const Matrix<float> base = decaying(3000, 40, 1, 1), queries = decaying(30, 40, 1, 2);
+  Random random(3);
+  for (const double share : {0.01, 0.5, 0.98}) {
+    std::vector<Id> allowed;
+    for (Id i = 0; i < 3000; ++i)
+      if (random.uniform() < share) allowed.push_back(i);
+    Matrix<float> part(std::ssize(allowed), 40);
+    for (std::size_t i = 0; i < allowed.size(); ++i)
+      std::memcpy(part.row(std::int64_t(i)), base.row(allowed[i]), 160);
+    const Neighbors expected = reference_knn(queries.view(), part.view(), 10, Metric::l2);
+    KnnReport report;
+    const Neighbors got =
+        knn(queries.view(), base.view(), 10,
+            {.first_pass = FirstPass::prefix, .filter = RowFilter::of_ids(allowed, 3000)}, &report);
+    EXPECT_EQ(report.first_pass, "prefix");
+    for (std::int64_t i = 0; i < 300; ++i)
+      ASSERT_EQ(got.ids.data()[i], allowed[static_cast<std::size_t>(expected.ids.data()[i])]);
+  }
+  // Within a budget the base is prepared in parts, or refused.
+  const Neighbors expected = reference_knn(queries.view(), base.view(), 10, Metric::l2);
+  bool parts = false;
+  for (std::int64_t budget = 1 << 20; budget < 16 << 20; budget += 1 << 19) {
+    KnnReport report;
+    try {
+      const Neighbors got =
+          knn(queries.view(), base.view(), 10,
+              {.threads = 1, .memory = budget, .first_pass = FirstPass::prefix}, &report);
+      EXPECT_LE(report.memory_bytes, budget);
+      parts |= report.chunks > 1;
+      EXPECT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 300 * sizeof(Id)), 0);
+    } catch (const MemoryBudgetError&) {
+      EXPECT_FALSE(parts);
+    }
+  }
+}
+
+TEST(Prefix, IsAnErrorWhereThereIsNone) {
+  const Matrix<float> wide(20, 9), narrow(20, 7);
+  const KnnOptions options{.first_pass = FirstPass::prefix};
+  EXPECT_THROW(knn(narrow.view(), narrow.view(), 1, options), InvalidArgument);
+  EXPECT_THROW(
+      knn(wide.view(), wide.view(), 1, {.metric = Metric::ip, .first_pass = FirstPass::prefix}),
+      InvalidArgument);
+  EXPECT_THROW(range_search(wide.view(), wide.view(), 1, options), InvalidArgument);
+  EXPECT_EQ(knn(wide.view(), wide.view(), 1, options).ids.row(5)[0], 0);
+  EXPECT_EQ(knn(wide.view(), wide.view().rows(0, 1), 1, options).ids.row(5)[0], 0);
+  EXPECT_EQ(knn(wide.view(), wide.view().rows(0, 0), 1, options).ids.row(5)[0], no_id);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(Prefix, IsUsedOnceItHasPaidAndOnlyWhereItDoes) {
+  for (const double slope : {1.0, 0.0}) {
+    Random random(1);
+    Matrix<float> base(20000, 512), queries(4000, 512);
+    for (Matrix<float>* m : {&base, &queries})
+      for (std::int64_t r = 0; r < m->rows(); ++r)
+        for (std::int64_t j = 0; j < 512; ++j)
+          m->row(r)[j] = static_cast<float>((random.uniform() + random.uniform() - 1) *
+                                            std::pow(1 + double(j), -slope));
+    ExactSearcher searcher(base.view(), {});
+    const Neighbors expected = searcher.search(queries.view(), 10, {.first_pass = FirstPass::int8});
+    int with = 0;
+    bool last = false;
+    for (int call = 0; call < 24; ++call) {
+      KnnReport report;
+      const Neighbors got = searcher.search(queries.view(), 10, {}, &report);
+      last = report.first_pass == "prefix";
+      with += last;
+      EXPECT_EQ(report.prefix_columns > 0, last);
+      ASSERT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 40000 * sizeof(Id)), 0);
+    }
+    EXPECT_EQ(last, slope == 1.0);
+    EXPECT_LT(with, 24);  // the first searches go without
+    if (slope == 0) {
+      EXPECT_EQ(with, 0);
+    }
+    // Few queries, and a budget, go without at any time.
+    KnnReport report;
+    searcher.search(queries.view().rows(0, 5), 10, {}, &report);
+    EXPECT_NE(report.first_pass, "prefix");
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace knear
