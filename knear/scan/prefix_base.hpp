@@ -10,6 +10,8 @@
 // Rows lie in the order of clusters, so that the cluster nearest to a query, scored first, gives a
 // threshold that is nearly final, and queries of one cluster share what they read.
 #pragma once
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "knear/core/matrix.hpp"
 #include "knear/scan/packed_base.hpp"
 #include "knear/scan/scan.hpp"
+#include "knear/scan/tile_loop.hpp"
 
 namespace knear::detail {
 
@@ -99,6 +102,46 @@ struct CodedQuery {
 // Codes [dim rounded up to 64] of row i of `queries`; scratch [dim] doubles.
 CodedQuery code_query(const RowCodes& rows, AnyMatrixView queries, std::int64_t i,
                       const DataSurvey& found, double* scratch, std::int8_t* codes);
+
+// The interval of a row and a query (docs/bounds.md, 3; the row is a panel of its own).
+inline Candidate interval_of(const RowCodes& rows, std::uint32_t slot, std::uint32_t id,
+                             std::int32_t product, const CodedQuery& query) {
+  const RowCodes::Head& head = rows.heads[slot];
+  const double norm = head.norm, slack = rows.space.slack, mean = rows.space.mean_norm;
+  const double g =
+      static_cast<double>(product - query.correction) * (query.scale * head.scale) + head.bias;
+  const double error = query.norm * head.error + query.error * norm;
+  double rounding;
+  if (rows.space.metric == Metric::l2)
+    rounding = 2 * slack * query.squares + (2 * slack + 0x1p-23) * norm * norm;
+  else
+    rounding = 2 * slack * (mean * (norm + mean) + 1) + 0x1p-22 * mean * norm;
+  return {g + error + rounding, g - error - rounding, id};
+}
+
+inline double integer_key(const RowCodes& rows, std::uint32_t slot, std::int32_t product,
+                          const CodedQuery& query) {
+  std::int64_t dot = std::int64_t{product} - query.correction;
+  if (query.sum_shift_mask) dot += std::int64_t{128} * rows.sums[slot];
+  if (rows.space.metric != Metric::l2) return static_cast<double>(-dot);
+  return query.squares + static_cast<double>(std::int64_t{rows.squares[slot]} - 2 * dot);
+}
+
+// At least what the squares of a query's prefix would sum up to without rounding; `squares`: as
+// computed, in coding space.
+inline double least_squares(double squares, const CodingSpace& space) {
+  const double length = std::sqrt(squares) * (1 - space.slack);
+  const double low = std::max(0.0, length - space.off_of(length * 1.01));
+  return low * low;
+}
+
+// Rows whose prefix has a g below this have a key above `key`. least: least_squares(); slack: that
+// of all coordinates.
+inline double threshold_of_prefix(Metric metric, double key, double least, double slack) {
+  // Unit vectors: |x - y|^2 = 2 (1 - <x, y>).
+  if (metric == Metric::cosine) key = 2 * key + 8 * slack;
+  return (least - key - 2 * slack * std::fabs(key)) / 2;
+}
 
 // As scan(), by way of the prefix; job.base must be the rows that `base` was made of. Queries that
 // the prefix serves badly are given up, whatever job.may_give_up says.

@@ -16,30 +16,6 @@ namespace {
 constexpr int list_limit = 128;  // rows of a query that wait for the second stage
 constexpr std::size_t longest_list = list_limit + panel_rows;
 
-// The interval of a row and a query (docs/bounds.md, 3; the row is a panel of its own).
-Candidate interval_of(const RowCodes& rows, std::uint32_t slot, std::uint32_t id,
-                      std::int32_t product, const CodedQuery& query) {
-  const RowCodes::Head& head = rows.heads[slot];
-  const double norm = head.norm, slack = rows.space.slack, mean = rows.space.mean_norm;
-  const double g =
-      static_cast<double>(product - query.correction) * (query.scale * head.scale) + head.bias;
-  const double error = query.norm * head.error + query.error * norm;
-  double rounding;
-  if (rows.space.metric == Metric::l2)
-    rounding = 2 * slack * query.squares + (2 * slack + 0x1p-23) * norm * norm;
-  else
-    rounding = 2 * slack * (mean * (norm + mean) + 1) + 0x1p-22 * mean * norm;
-  return {g + error + rounding, g - error - rounding, id};
-}
-
-double integer_key(const RowCodes& rows, std::uint32_t slot, std::int32_t product,
-                   const CodedQuery& query) {
-  std::int64_t dot = std::int64_t{product} - query.correction;
-  if (query.sum_shift_mask) dot += std::int64_t{128} * rows.sums[slot];
-  if (rows.space.metric != Metric::l2) return static_cast<double>(-dot);
-  return query.squares + static_cast<double>(std::int64_t{rows.squares[slot]} - 2 * dot);
-}
-
 // One query of a task.
 struct QueryState {
   CodedQuery coded;
@@ -129,8 +105,8 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
   ScanJob prefix_job = job;
   prefix_job.queries = prefixes.view();
   const Division division = divide_queries(panels, count, job.k, job.threads);
-  const bool l2 = job.metric == Metric::l2, integer = rows.is_integer;
-  const double slack = rows.space.slack, prefix_slack = 2 * panels.space.slack;
+  const bool integer = rows.is_integer;
+  const double slack = (static_cast<double>(rows.dim) + 32) * 0x1p-50;
   const std::int64_t code_bytes = (rows.dim + 63) / 64 * 64;
   // What a pair costs in the second stage and without the first, in ns of one core.
   const double second_cost = 14 + 0.02 * static_cast<double>(rows.dim);
@@ -154,9 +130,7 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
       const std::int64_t query = query_of(p);
       s.coded = code_query(rows, job.queries, query, job.query_survey, scratch.data(),
                            codes.data() + p * code_bytes);
-      const double length = std::sqrt(queries.squares[p]) * (1 - panels.space.slack);
-      const double low = std::max(0.0, length - panels.space.off_of(length * 1.01));
-      s.squares_low = low * low;
+      s.squares_low = least_squares(queries.squares[p], panels.space);
       if (job.bars) s.bar = job.bars[query];
       if (integer) {
         s.best = TopK(job.k);
@@ -172,15 +146,14 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
     // Tells the kernel what is known of a query.
     const auto set_threshold = [&](std::int64_t p) {
       const QueryState& s = states[p];
-      double key = integer ? std::min(s.bar, s.best.bar())
-                   : s.candidates.threshold > -infinity
-                       ? s.scale.key_at_least(s.candidates.threshold)
-                       : infinity;
+      const double key = integer ? std::min(s.bar, s.best.bar())
+                         : s.candidates.threshold > -infinity
+                             ? s.scale.key_at_least(s.candidates.threshold)
+                             : infinity;
       double threshold = -infinity;
       if (key < infinity) {
-        if (!l2) key = 2 * key + 8 * slack;  // unit vectors: |x - y|^2 = 2 (1 - <x, y>)
-        key += 2 * slack * std::fabs(key);
-        threshold = (s.squares_low - key) / 2 - prefix_slack * queries.squares[p];
+        threshold = threshold_of_prefix(job.metric, key, s.squares_low, slack) -
+                    2 * panels.space.slack * queries.squares[p];
       }
       GroupHead& head = queries.heads[p / max_group];
       const int lane = static_cast<int>(p % max_group);

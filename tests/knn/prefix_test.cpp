@@ -115,6 +115,83 @@ TEST(Prefix, MakesNoDistanceLonger) {
   }
 }
 
+// Where the map is an isometry nothing hides a threshold that is too high: it must not exceed the g
+// of any row whose key is the one that it was made from, and not be far below.
+TEST(Prefix, ThresholdsAreWhatKeysSay) {
+  Matrix<float> x = decaying(400, 16, 0.2, 1);
+  for (std::int64_t i = 0; i < 400; ++i) std::fill(x.row(i) + 12, x.row(i) + 16, 0.0f);
+  for (const Metric metric : {Metric::l2, Metric::cosine}) {
+    const PrefixStudy study = detail::study_prefix(BaseRows(x.view()), metric);
+    const PrefixMap map = map_of(study, 16);
+    Matrix<float> prefixes(400, 16);
+    std::vector<double> scratch(map.scratch_doubles());
+    for (std::int64_t i = 0; i < 400; ++i) map.map(x.view(), i, scratch.data(), prefixes.row(i));
+    detail::CodingSpace space =
+        detail::CodingSpace::choose(prefixes.view(), Metric::l2, active_isa());
+    space.off_relative = map.off_relative(), space.off_absolute = map.off_absolute();
+    std::vector<double> u(16), v(16);
+    for (std::int64_t a = 0; a < 400; ++a) {
+      const std::int64_t b = (a * 7 + 1) % 400;
+      space.load(prefixes.view(), a, u.data()), space.load(prefixes.view(), b, v.data());
+      double uu = 0, uv = 0, vv = 0;
+      for (int j = 0; j < 16; ++j) uu += u[j] * u[j], uv += u[j] * v[j], vv += v[j] * v[j];
+      const double key = order_key(metric, reference_distance(metric, x.row(a), x.row(b), 16));
+      const double threshold =
+          detail::threshold_of_prefix(metric, key, detail::least_squares(uu, space), 48 * 0x1p-50);
+      const double g = uv - vv / 2, off = 2 * space.off_of(std::sqrt(uu)) * std::sqrt(uu) +
+                                          2 * space.off_of(std::sqrt(vv)) * std::sqrt(vv) +
+                                          2 * space.off_of(std::sqrt(uu)) * std::sqrt(vv);
+      ASSERT_LE(threshold, g + off);
+      ASSERT_GE(threshold, g - 4 * off - 1e-12);
+    }
+  }
+}
+
+// Codes that err as far as they may, all to one side.
+TEST(Prefix, IntervalsOfRowsHoldRoundingThatMisleads) {
+  const std::int64_t dim = 96, rows = 64;
+  for (const double side : {0.49, -0.49}) {
+    Random random(1);
+    Matrix<float> base(rows, dim), query(1, dim);
+    for (std::int64_t j = 0; j < dim; ++j) query.row(0)[j] = random.below(2) ? 127.0f : -127.0f;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t j = 0; j < dim; ++j)
+        base.row(r)[j] = static_cast<float>(int(random.below(200)) - 100 +
+                                            side * (query.row(0)[j] > 0 ? 1 : -1));
+      base.row(r)[0] = 127;  // a code unit is 1
+    }
+    for (const Metric metric : {Metric::l2, Metric::ip}) {
+      detail::CodingSpace space;
+      space.metric = metric, space.kernels = &detail::scan_kernels(active_isa());
+      space.slack = (static_cast<double>(dim) + 32) * 0x1p-50;
+      std::vector<std::uint32_t> order;
+      for (std::uint32_t r = 0; r < rows; ++r) order.push_back(r);
+      const detail::RowCodes codes =
+          detail::row_codes(base.view(), order, space, false, {.integer = false}, 1);
+      std::vector<double> scratch(dim);
+      AlignedArray<std::int8_t> query_codes(128);
+      const detail::CodedQuery coded =
+          detail::code_query(codes, query.view(), 0, {}, scratch.data(), query_codes.data());
+      std::vector<std::int32_t> products(rows);
+      space.kernels->row_products(codes.codes.data(), codes.stride, order.data(), rows,
+                                  query_codes.data(), dim, products.data());
+      for (std::uint32_t r = 0; r < rows; ++r) {
+        const detail::Candidate x = interval_of(codes, r, r, products[r], coded);
+        double uv = 0, vv = 0;
+        for (std::int64_t j = 0; j < dim; ++j)
+          uv += double(query.row(0)[j]) * base.row(r)[j],
+              vv += double(base.row(r)[j]) * base.row(r)[j];
+        const double g = metric == Metric::l2 ? uv - vv / 2 : uv;
+        ASSERT_LE(x.lower, g);
+        ASSERT_GE(x.upper, g);
+        // The interval is hardly wider than that.
+        const double width = (x.upper - x.lower) / 2, middle = (x.upper + x.lower) / 2;
+        ASSERT_GE(std::fabs(g - middle), 0.9 * width);
+      }
+    }
+  }
+}
+
 void expect_reference(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, KnnOptions options,
                       std::string_view first_pass = "prefix") {
   const Neighbors expected = reference_knn(queries, base, k, options.metric);
