@@ -24,6 +24,7 @@ class System:
         self.version = version
         self.search = search
         self.report: dict = {}  # of the last search, where the system gives one
+        self.settles = False  # whether later searches may go another way than the first
 
 
 def as_float32(x: np.ndarray, metric: str) -> np.ndarray:
@@ -38,6 +39,7 @@ def knear_index(base, queries, k: int, metric: str, threads: int, allowed=None) 
     index = knear.Index("Flat", dim=base.shape[1], metric=metric)
     index.add(base)
     system = System("knear index", knear.__version__, lambda count: answer(queries[:count]))
+    system.settles = True
 
     def answer(some) -> Answer:
         return index.search(some, k, threads=threads, filter=allowed, report=system.report)
@@ -126,6 +128,7 @@ def knear_range(base, queries, radius: float, metric: str, threads: int) -> Syst
     index = knear.Index("Flat", dim=base.shape[1], metric=metric)
     index.add(base)
     system = System("knear index", knear.__version__, lambda count: answer(queries[:count]))
+    system.settles = True
 
     def answer(some):
         return index.range_search(some, radius, threads=threads, report=system.report)
