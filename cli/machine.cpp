@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "knear/core/error.hpp"
+#include "knear/cost/roofline.hpp"
 #include "knear/io/atomic_file.hpp"
 
 namespace knear::cli {
@@ -83,6 +84,13 @@ KnownPeaks known_peaks(int threads) {
     if (field.value != &MachinePeaks::bf16_flops && !(peaks.*field.value > 0)) return guess;
   }
   return {peaks, true};
+}
+
+std::string machine_names() {
+  std::string out;
+  for (const KnownMachine& machine : known_machines())
+    out += (out.empty() ? "" : ", ") + std::string(machine.name);
+  return out;
 }
 
 void keep_peaks(const MachinePeaks& peaks) {

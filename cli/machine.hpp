@@ -25,6 +25,9 @@ struct KnownPeaks {
 // The kept figures for the instruction set in use and this many threads, else estimated_peaks().
 KnownPeaks known_peaks(int threads);
 
+// "v100, a100, ...": the machines of known_machines().
+std::string machine_names();
+
 // Keeps each figure if it is the best so far: whatever else runs on a machine can only make a
 // measurement too low. Throws IoError if the file can't be written or there is no place for it.
 void keep_peaks(const MachinePeaks& peaks);

@@ -43,6 +43,17 @@ Prediction predict(const KnnReport& report, const KnownPeaks& machine) {
   return out;
 }
 
+ScanCost predict_elsewhere(const KnnReport& report, const KnownMachine& machine) {
+  const bool int8 = machine.peaks.int8_ops > 0;
+  return predict_scan({.rows = report.rows,
+                       .dim = report.dim,
+                       .queries = report.queries,
+                       .k = std::max<std::int64_t>(1, report.k),
+                       .bytes_per_element = int8 ? 1.0 : 2.0,
+                       .op = int8 ? ScanOp::int8 : ScanOp::bf16},
+                      machine.peaks);
+}
+
 std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,
                                                     const Prediction& prediction) {
   const ScanCost& cost = prediction.cost;

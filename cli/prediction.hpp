@@ -6,6 +6,7 @@
 
 #include "cli/machine.hpp"
 #include "knear/cost/plan.hpp"
+#include "knear/cost/roofline.hpp"
 #include "knear/knn/knn.hpp"
 
 namespace knear::cli {
@@ -22,6 +23,10 @@ struct Prediction {
 // From the shape of the search, the first pass that the data allowed, and the machine. The time
 // that the search took enters peak_fraction only.
 Prediction predict(const KnnReport& report, const KnownPeaks& machine);
+
+// What the same search would cost on another machine: all coordinates in 8 bits where it has them,
+// else in 16.
+ScanCost predict_elsewhere(const KnnReport& report, const KnownMachine& machine);
 
 // The lines of --explain: name, planned, happened; empty where one of them has no figure.
 std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,

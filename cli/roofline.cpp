@@ -9,6 +9,7 @@
 #include "cli/output.hpp"
 #include "knear/core/error.hpp"
 #include "knear/cost/peaks.hpp"
+#include "knear/cost/roofline.hpp"
 
 namespace knear::cli {
 namespace {
@@ -16,15 +17,27 @@ namespace {
 struct RooflineArguments {
   std::int64_t threads = 0;
   double seconds = 3;
+  std::string machine;  // one that is not measured
   bool json = false;
 };
 
-void print_peaks(const MachinePeaks& peaks) {
-  const auto rate = [](double value, const char* unit) {
-    return std::isfinite(value) ? readable_count(value) + unit : std::string("not on this machine");
+// What is measured, or the data sheet of a machine.
+struct Source {
+  std::string name;
+  bool measured;
+};
+
+void print_peaks(const MachinePeaks& peaks, const Source& source) {
+  const auto rate = [&](double value, const char* unit) {
+    return std::isfinite(value) ? readable_count(value) + unit
+           : source.measured    ? std::string("not on this machine")
+                                : std::string("none given");
   };
-  print("{}, {} kernels, {} thread{}\n\n", processor_name(), name_of(peaks.isa), peaks.threads,
-        peaks.threads == 1 ? "" : "s");
+  if (source.measured)
+    print("{}, {} kernels, {} thread{}\n\n", source.name, name_of(peaks.isa), peaks.threads,
+          peaks.threads == 1 ? "" : "s");
+  else
+    print("{}\n\n", source.name);
   print_text(format_table({{"fp32 multiply-adds", rate(peaks.fp32_flops, "flop/s")},
                            {"bf16 multiply-adds", rate(peaks.bf16_flops, "flop/s")},
                            {"int16 multiply-adds", rate(peaks.int16_ops, "op/s")},
@@ -34,7 +47,7 @@ void print_peaks(const MachinePeaks& peaks) {
   print("\nA multiply-add counts as two operations.\n");
 }
 
-void print_json(const MachinePeaks& peaks) {
+void print_json(const MachinePeaks& peaks, const Source& source) {
   const auto number = [](double value) {
     return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
   };
@@ -45,13 +58,21 @@ void print_json(const MachinePeaks& peaks) {
   out["int8_ops"] = number(peaks.int8_ops);
   out["memory_bytes_per_second"] = number(peaks.memory_bytes_per_second);
   out["cop_per_second"] = number(peaks.cop_per_second);
-  out["threads"] = peaks.threads;
-  out["isa"] = name_of(peaks.isa);
-  out["processor"] = processor_name();
+  if (source.measured) {
+    out["threads"] = peaks.threads;
+    out["isa"] = name_of(peaks.isa);
+  }
+  out["processor"] = source.name;
   print("{}\n", out.dump(2));
 }
 
 void run_roofline(const RooflineArguments& arguments) {
+  if (!arguments.machine.empty()) {
+    const KnownMachine& machine = known_machine(arguments.machine);
+    const Source sheet{fmt::format("{} ({})", machine.title, machine.source), false};
+    return arguments.json ? print_json(machine.peaks, sheet) : print_peaks(machine.peaks, sheet);
+  }
+  const Source here{processor_name(), true};
   const MachinePeaks peaks = measure_peaks(checked_threads(arguments.threads), arguments.seconds);
   std::string kept;
   try {
@@ -60,8 +81,8 @@ void run_roofline(const RooflineArguments& arguments) {
   } catch (const IoError& error) {  // the figures are the result; keeping them is a convenience
     kept = fmt::format("Not kept for later predictions: {}.", error.what());
   }
-  if (arguments.json) return print_json(peaks);
-  print_peaks(peaks);
+  if (arguments.json) return print_json(peaks, here);
+  print_peaks(peaks, here);
   print("{}\n", kept);
 }
 
@@ -74,10 +95,18 @@ void add_roofline(CLI::App& app) {
   add_whole(*command, "--threads", arguments->threads,
             "threads to measure with (0, the default: all that the process may use)");
   add_number(*command, "--seconds", arguments->seconds, "time to spend (default 3)");
+  CLI::Option* machine =
+      command
+          ->add_option("--machine", arguments->machine,
+                       "measure nothing, print the figures of this one: " + machine_names())
+          ->type_name("NAME");
+  for (const char* measuring : {"--threads", "--seconds"})
+    machine->excludes(command->get_option(measuring));
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->footer(
       "The figures are kept in the cache directory of the user, for the predictions of other "
-      "commands.\n\nExample:\n  knear roofline --threads 2 --json");
+      "commands.\n\nExample:\n  knear roofline --threads 2 --json\n  knear roofline --machine "
+      "h200");
   command->callback([arguments] { run_roofline(*arguments); });
 }
 

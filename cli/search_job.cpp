@@ -236,12 +236,16 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
   add_number(command, "--radius", arguments.radius,
              "only rows within this distance (ip: of at least this product), k at most");
   command.add_flag("--explain", arguments.explain, "print the plan and what happened");
+  command
+      .add_option("--machine", arguments.machine,
+                  "also predict the time on this machine: " + machine_names())
+      ->type_name("NAME");
   command.add_flag("--json", arguments.json, "print one JSON object");
   command
-      .add_option(
-          "--first-pass", arguments.first_pass,
-          "how candidates are scored: auto (default), integer, int8, int16, fp32, direct or prefix; "
-          "the answer is the same")
+      .add_option("--first-pass", arguments.first_pass,
+                  "how candidates are scored: auto (default), integer, int8, int16, fp32, direct "
+                  "or prefix; "
+                  "the answer is the same")
       ->type_name("P")
       ->group("Advanced");
 }
@@ -260,6 +264,7 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   options.memory = arguments.memory;
   options.first_pass = parse_first_pass(arguments.first_pass);
   check_device(arguments.device);
+  if (!arguments.machine.empty()) known_machine(arguments.machine);
   if (arguments.k < 1) throw InvalidArgument("-k must be at least 1, but is {}", arguments.k);
   if (!(arguments.recall > 0 && arguments.recall <= 1))
     throw InvalidArgument("--recall must be in (0, 1], but is {}", arguments.recall);

@@ -57,6 +57,11 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   out["hits_per_query"] = report.hits_per_query;
   out["fallback_queries"] = report.fallback_queries;
   out["peaks"] = outcome.prediction.measured_peaks ? "measured" : "estimated";
+  if (!arguments.machine.empty()) {
+    const ScanCost cost = predict_elsewhere(report, known_machine(arguments.machine));
+    out["machine"] = {
+        {"name", arguments.machine}, {"predicted_seconds", cost.seconds}, {"limit", cost.limit}};
+  }
   if (arguments.explain) {
     const ScanCost& cost = outcome.prediction.cost;
     out["explain"] = {{"predicted_multiply_add_seconds", cost.multiply_add_seconds},
@@ -113,6 +118,12 @@ void print_summary(const SearchArguments& arguments, const SearchOutcome& outcom
     print("\n{}", format_table(explain_lines(outcome.report, outcome.prediction)));
     if (!outcome.prediction.measured_peaks)
       print("Planned with estimated peaks: 'knear roofline' measures this machine.\n");
+  }
+  if (!arguments.machine.empty()) {
+    const KnownMachine& machine = known_machine(arguments.machine);
+    const ScanCost cost = predict_elsewhere(report, machine);
+    print("on {}: {} predicted, limited by {} ({})\n", machine.title,
+          readable_seconds(cost.seconds), cost.limit, machine.source);
   }
   if (arguments.out.empty()) print_first_answers(outcome);
 }

@@ -29,6 +29,7 @@
 #include "knear/core/cpu.hpp"
 #include "knear/cost/peaks.hpp"
 #include "knear/cost/plan.hpp"
+#include "knear/cost/roofline.hpp"
 // The parts that the above are made of.
 #include "knear/distance/exact.hpp"
 #include "knear/select/top_k.hpp"
