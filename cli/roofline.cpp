@@ -27,27 +27,49 @@ struct Source {
   bool measured;
 };
 
-void print_peaks(const MachinePeaks& peaks, const Source& source) {
-  const auto rate = [&](double value, const char* unit) {
-    return std::isfinite(value) ? readable_count(value) + unit
-           : source.measured    ? std::string("not on this machine")
-                                : std::string("none given");
-  };
+// The same for several numbers of threads, the last of them the most.
+void print_peaks(const std::vector<MachinePeaks>& all, const Source& source) {
+  const MachinePeaks& peaks = all.back();
   if (source.measured)
-    print("{}, {} kernels, {} thread{}\n\n", source.name, name_of(peaks.isa), peaks.threads,
-          peaks.threads == 1 ? "" : "s");
+    print("{}, {} kernels\n\n", source.name, name_of(peaks.isa));
   else
     print("{}\n\n", source.name);
-  print_text(format_table({{"fp32 multiply-adds", rate(peaks.fp32_flops, "flop/s")},
-                           {"bf16 multiply-adds", rate(peaks.bf16_flops, "flop/s")},
-                           {"int16 multiply-adds", rate(peaks.int16_ops, "op/s")},
-                           {"int8 multiply-adds", rate(peaks.int8_ops, "op/s")},
-                           {"coefficient-wise", rate(peaks.cop_per_second, "op/s")},
-                           {"memory, read", rate(peaks.memory_bytes_per_second, "B/s")}}));
+  std::vector<std::vector<std::string>> table;
+  const auto line = [&](std::string name, auto value_of, const char* unit) {
+    auto& row = table.emplace_back(1, std::move(name));
+    for (const MachinePeaks& some : all) {
+      const double value = value_of(some);
+      row.push_back(value > 0         ? readable_count(value) + unit
+                    : source.measured ? "not on this machine"
+                                      : "none given");
+    }
+  };
+  if (source.measured) {
+    auto& head = table.emplace_back(1, "");
+    for (const MachinePeaks& some : all)
+      head.push_back(fmt::format("{} thread{}", some.threads, some.threads == 1 ? "" : "s"));
+  }
+  line(
+      "fp32 multiply-adds", [](const auto& p) { return p.fp32_flops; }, "flop/s");
+  line(
+      "bf16 multiply-adds", [](const auto& p) { return p.bf16_flops; }, "flop/s");
+  line(
+      "int16 multiply-adds", [](const auto& p) { return p.int16_ops; }, "op/s");
+  line(
+      "int8 multiply-adds", [](const auto& p) { return p.int8_ops; }, "op/s");
+  line(
+      "coefficient-wise", [](const auto& p) { return p.cop_per_second; }, "op/s");
+  line(
+      "memory, read", [](const auto& p) { return p.memory_bytes_per_second; }, "B/s");
+  for (std::size_t level = 0; level < 3 && source.measured; ++level)
+    line(
+        fmt::format("level-{} cache, read", level + 1),
+        [&](const auto& p) { return p.caches[level].bytes_per_second; }, "B/s");
+  print_text(format_table(table));
   print("\nA multiply-add counts as two operations.\n");
 }
 
-void print_json(const MachinePeaks& peaks, const Source& source) {
+nlohmann::ordered_json json_of(const MachinePeaks& peaks) {
   const auto number = [](double value) {
     return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
   };
@@ -58,25 +80,55 @@ void print_json(const MachinePeaks& peaks, const Source& source) {
   out["int8_ops"] = number(peaks.int8_ops);
   out["memory_bytes_per_second"] = number(peaks.memory_bytes_per_second);
   out["cop_per_second"] = number(peaks.cop_per_second);
-  if (source.measured) {
+  return out;
+}
+
+void print_json(const std::vector<MachinePeaks>& all, const Source& source) {
+  const auto measured = [](const MachinePeaks& peaks) {
+    nlohmann::ordered_json out = json_of(peaks);
+    auto& caches = out["caches"] = nlohmann::ordered_json::array();
+    for (int level = 0; level < 3; ++level)
+      if (const CachePeak& cache = peaks.caches[level]; cache.bytes > 0)
+        caches.push_back({{"level", level + 1},
+                          {"bytes", cache.bytes},
+                          {"bytes_per_second", cache.bytes_per_second}});
     out["threads"] = peaks.threads;
-    out["isa"] = name_of(peaks.isa);
+    return out;
+  };
+  nlohmann::ordered_json out = source.measured ? measured(all.back()) : json_of(all.back());
+  if (source.measured) {
+    out["isa"] = name_of(all.back().isa);
+    auto& fewer = out["by_threads"] = nlohmann::ordered_json::array();
+    for (const MachinePeaks& peaks : all) fewer.push_back(measured(peaks));
   }
   out["processor"] = source.name;
   print("{}\n", out.dump(2));
+}
+
+// 1, 2, 4, ... threads, and all.
+std::vector<int> thread_counts(int all) {
+  std::vector<int> out;
+  for (int threads = 1; threads < all; threads *= 2) out.push_back(threads);
+  out.push_back(all);
+  return out;
 }
 
 void run_roofline(const RooflineArguments& arguments) {
   if (!arguments.machine.empty()) {
     const KnownMachine& machine = known_machine(arguments.machine);
     const Source sheet{fmt::format("{} ({})", machine.title, machine.source), false};
-    return arguments.json ? print_json(machine.peaks, sheet) : print_peaks(machine.peaks, sheet);
+    return arguments.json ? print_json({machine.peaks}, sheet)
+                          : print_peaks({machine.peaks}, sheet);
   }
   const Source here{processor_name(), true};
-  const MachinePeaks peaks = measure_peaks(checked_threads(arguments.threads), arguments.seconds);
+  const int asked = checked_threads(arguments.threads);
+  const std::vector<int> counts = arguments.threads > 0 ? std::vector{asked} : thread_counts(asked);
+  std::vector<MachinePeaks> peaks;
+  for (const int threads : counts)
+    peaks.push_back(measure_peaks(threads, arguments.seconds / double(counts.size())));
   std::string kept;
   try {
-    keep_peaks(peaks);
+    for (const MachinePeaks& some : peaks) keep_peaks(some);
     kept = "Kept for the predictions of search, truth, bench and demo.";
   } catch (const IoError& error) {  // the figures are the result; keeping them is a convenience
     kept = fmt::format("Not kept for later predictions: {}.", error.what());
@@ -93,7 +145,8 @@ void add_roofline(CLI::App& app) {
       app.add_subcommand("roofline", "Measure this machine: peak per precision, bandwidth");
   auto arguments = std::make_shared<RooflineArguments>();
   add_whole(*command, "--threads", arguments->threads,
-            "threads to measure with (0, the default: all that the process may use)");
+            "threads to measure with (0, the default: 1, 2, 4 and so on up to all that the process "
+            "may use)");
   add_number(*command, "--seconds", arguments->seconds, "time to spend (default 3)");
   CLI::Option* machine =
       command

@@ -122,6 +122,37 @@ double measure_read(const PeakLoops& loops, int threads) {
   return double(threads) * double(bytes) / seconds;
 }
 
+CachePeak measure_cache(const PeakLoops& loops, int threads, int level, double slice_seconds) {
+  const long size = sysconf(level == 0   ? _SC_LEVEL1_DCACHE_SIZE
+                            : level == 1 ? _SC_LEVEL2_CACHE_SIZE
+                                         : _SC_LEVEL3_CACHE_SIZE);
+  if (size <= 0) return {};
+  const long each = level < 2 ? size / 2 : std::min(size / 2, 32L << 20) / threads;
+  const long bytes = each / detail::read_granule * detail::read_granule;
+  if (bytes < detail::read_granule) return {};
+  std::vector<AlignedArray<unsigned char>> buffers(threads);
+  const auto fill = [&](int thread) {
+    buffers[thread] = AlignedArray<unsigned char>(size_t(bytes));
+    for (long i = 0; i < bytes; ++i)
+      buffers[thread][size_t(i)] = static_cast<unsigned char>(i * 37 >> 3);
+  };
+  fill(0);
+  long rounds = 1;
+  for (; rounds < 1L << 40; rounds *= 4) {
+    const auto begin = Clock::now();
+    for (long i = 0; i < rounds; ++i) loops.read(buffers[0].data(), bytes);
+    const double taken = seconds_between(begin, Clock::now());
+    if (taken < slice_seconds / 16) continue;
+    rounds = std::max(1L, long(double(rounds) * slice_seconds / taken));
+    break;
+  }
+  const double seconds = median_seconds(threads, fill, [&](int thread) {
+    for (long i = 0; i < rounds; ++i) loops.read(buffers[thread].data(), bytes);
+  });
+  return {std::int64_t{bytes} * threads,
+          double(threads) * double(rounds) * double(bytes) / seconds};
+}
+
 bool has_bf16() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx512bf16");
@@ -140,7 +171,7 @@ MachinePeaks measure_peaks(int threads, double seconds) {
   peaks.threads = resolve_threads(threads);
   const PeakLoops loops = loops_of(peaks.isa);
   const bool bf16 = peaks.isa == Isa::avx512_vnni && has_bf16();
-  const double slice = seconds / ((bf16 ? 6 : 5) * (slices + 2));  // one warms up, one finds rounds
+  const double slice = seconds / ((bf16 ? 9 : 8) * (slices + 2));  // one warms up, one finds rounds
   peaks.fp32_flops = measure(loops.fp32, peaks.threads, slice);
   peaks.bf16_flops = bf16 ? measure(detail::peak_loop_bf16(), peaks.threads, slice)
                           : std::numeric_limits<double>::quiet_NaN();
@@ -148,6 +179,8 @@ MachinePeaks measure_peaks(int threads, double seconds) {
   peaks.int8_ops = measure(loops.int8, peaks.threads, slice);
   peaks.cop_per_second = measure(loops.cop, peaks.threads, slice);
   peaks.memory_bytes_per_second = measure_read(loops, peaks.threads);
+  for (int level = 0; level < 3; ++level)
+    peaks.caches[level] = measure_cache(loops, peaks.threads, level, slice);
   return peaks;
 }
 

@@ -9,9 +9,19 @@
 // is the median of several slices. So a figure is what the level's instructions reach on this
 // machine at its present clock with all those threads busy, not a product of data-sheet numbers.
 #pragma once
+#include <cstdint>
+
 #include "knear/core/cpu.hpp"
 
 namespace knear {
+
+// Reading again and again what fits in half of a cache: each thread its own bytes of a level that
+// cores have to themselves, all together those of the last level (at most 32 MiB: a virtual machine
+// may name a cache that it shares with many others).
+struct CachePeak {
+  std::int64_t bytes = 0;  // that were read, by all threads together; 0: not known
+  double bytes_per_second = 0;
+};
 
 struct MachinePeaks {
   Isa isa = Isa::scalar;  // level of the instructions that were timed
@@ -24,11 +34,13 @@ struct MachinePeaks {
   double memory_bytes_per_second = 0;  // read, from a buffer far larger than the last-level cache
   double cop_per_second = 0;  // coefficient-wise operations (compare, select, add; one third each)
                               // on 32-bit lanes: what a threshold test or a selection is made of
+  CachePeak caches[3] = {};   // first, second and third level
 };
 
-// Measures for about `seconds` (the memory figure alone needs half a second) with the instructions
-// of active_isa(). threads as in resolve_threads. Throws InvalidArgument unless 0 < seconds <= 600,
-// MemoryBudgetError if there is no memory for the buffers (64 MiB to 1 GiB together).
+// Measures for about `seconds` (the figure of the memory alone needs half a second) with the
+// instructions of active_isa(). threads as in resolve_threads. Throws InvalidArgument unless 0 <
+// seconds <= 600, MemoryBudgetError if there is no memory for the buffers (64 MiB to 1 GiB
+// together).
 MachinePeaks measure_peaks(int threads, double seconds);
 
 // A guess where nothing was measured: a server core at 2.5 GHz with two vector pipes and 10 GB/s of

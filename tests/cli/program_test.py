@@ -776,6 +776,31 @@ class Roofline(ProgramTest):
         found = json.loads(self.search("-k", 3, "--threads", 1, "--json"))
         self.assertEqual(found["peaks"], "estimated")
 
+    def test_measures_every_number_of_threads(self):
+        out = json.loads(self.ok("roofline", "--seconds", 0.4, "--json"))
+        threads = [each["threads"] for each in out["by_threads"]]
+        self.assertEqual(threads[0], 1)
+        self.assertEqual(threads[-1], out["threads"])
+        self.assertEqual(threads, sorted(set(threads)))
+        self.assertEqual(out["by_threads"][-1]["int8_ops"], out["int8_ops"])
+        for cache in out["caches"]:
+            self.assertGreater(cache["bytes_per_second"], 1e6)
+        self.assertIn("1 thread", self.ok("roofline", "--threads", 1, "--seconds", 0.2))
+
+    def test_other_machines(self):
+        sheet = json.loads(self.ok("roofline", "--machine", "tpu-v4", "--json"))
+        self.assertEqual((sheet["bf16_flops"], sheet["cop_per_second"]), (274e12, 4.3e12))
+        self.assertIsNone(sheet["int8_ops"])
+        self.assertNotIn("threads", sheet)
+        self.assertIn("NVIDIA H200", self.ok("roofline", "--machine", "h200"))
+        there = json.loads(self.search("-k", 3, "--machine", "h200", "--json"))["machine"]
+        self.assertEqual(there["name"], "h200")
+        self.assertGreater(there["predicted_seconds"], 0)
+        self.assertIn("on TPU v3: ", self.search("-k", 3, "--machine", "tpu-v3"))
+        for command in (["roofline"], ["search", "--base", "b", "--queries", "q", "-k", 1]):
+            self.fails(1, *command, "--machine", "h20", says="v100, a100, tpu-v3, tpu-v4, h200")
+        self.fails(2, "roofline", "--machine", "h200", "--threads", 1, says="--threads")
+
     def test_wrong_values(self):
         for more in (["--threads", "-1"], ["--seconds", "0"], ["--seconds", "-2"]):
             self.fails(1, "roofline", *more)

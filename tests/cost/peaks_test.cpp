@@ -40,6 +40,11 @@ TEST_P(Peaks, AreFinitePositiveAndOrdered) {
     EXPECT_GT(rate, 1e7);  // slower than any machine that runs this test
     EXPECT_LT(rate, 1e14);
   }
+  for (const CachePeak& cache : peaks.caches) {  // where the system names none, nothing is measured
+    EXPECT_EQ(cache.bytes > 0, cache.bytes_per_second > 1e7);
+    EXPECT_LE(cache.bytes, 32 << 20);
+    EXPECT_LT(cache.bytes_per_second, 1e14);
+  }
   const bool bf16 = GetParam() == Isa::avx512_vnni && __builtin_cpu_supports("avx512bf16");
   EXPECT_EQ(std::isnan(peaks.bf16_flops), !bf16);
   if (GetParam() == Isa::avx512_vnni) {

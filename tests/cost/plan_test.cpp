@@ -19,7 +19,8 @@ MachinePeaks round_peaks() {
           .int16_ops = 400e9,
           .int8_ops = 800e9,
           .memory_bytes_per_second = 20e9,
-          .cop_per_second = 100e9};
+          .cop_per_second = 100e9,
+          .caches = {}};
 }
 
 constexpr ScanShape batch = {.rows = 1000000,
