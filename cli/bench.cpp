@@ -29,24 +29,6 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-namespace {
-
-struct ExactBench {
-  std::string base, queries, metric = "l2", set = "u8";
-  std::int64_t k = 10, threads = 0, repeat = 5, rows = 100000, dim = 128, count = 1000, seed = 1;
-  bool json = false;
-};
-
-// What one first pass did; no seconds where the vectors do not allow it.
-struct PassFigures {
-  FirstPass pass = FirstPass::automatic;
-  std::vector<double> seconds;  // packing the base and searching, one per round
-  KnnReport report;
-  std::string refusal;
-};
-
-// Vectors around 64 centres, all of them from the seed: real sets are clustered too, and uniform
-// noise, where every row is equally far, would be the hardest case for a threshold.
 AnyMatrix clustered(ElementType type, std::int64_t rows, std::int64_t dim, std::uint64_t seed,
                     std::uint64_t stream) {
   constexpr std::int64_t clusters = 64;
@@ -72,6 +54,22 @@ AnyMatrix clustered(ElementType type, std::int64_t rows, std::int64_t dim, std::
   }
   return out;
 }
+
+namespace {
+
+struct ExactBench {
+  std::string base, queries, metric = "l2", set = "u8";
+  std::int64_t k = 10, threads = 0, repeat = 5, rows = 100000, dim = 128, count = 1000, seed = 1;
+  bool json = false;
+};
+
+// What one first pass did; no seconds where the vectors do not allow it.
+struct PassFigures {
+  FirstPass pass = FirstPass::automatic;
+  std::vector<double> seconds;  // packing the base and searching, one per round
+  KnnReport report;
+  std::string refusal;
+};
 
 void check(const ExactBench& bench) {
   const auto at_least_one = [](const char* option, std::int64_t value) {
@@ -248,14 +246,15 @@ void add_bench(CLI::App& app) {
   CLI::App* command = app.add_subcommand("bench", "Measurements that answer one question each");
   add_exact(*command);
   add_bench_index(*command);
+  add_bench_model(*command);
   command->require_subcommand(0, 1);
   command->footer("Example:\n  knear bench exact --set f32 --rows 200000 --dim 96");
   command->callback([command] {
     if (!command->get_subcommands().empty()) return;
     const auto words = command->remaining();
     unparsable(words.empty()
-                   ? "bench needs a name; there are: exact, index"
-                   : fmt::format("no bench '{}'; there are: exact, index", words.front()));
+                   ? "bench needs a name; there are: exact, index, model"
+                   : fmt::format("no bench '{}'; there are: exact, index, model", words.front()));
   });
 }
 

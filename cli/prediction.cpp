@@ -32,6 +32,7 @@ Prediction predict(const KnnReport& report, const KnownPeaks& machine) {
                                        : op == ScanOp::int16 ? 2.0
                                                              : 4.0,
                   .op = op,
+                  .whole = report.survivors_per_query == 0,
                   .threads = report.threads};
   Prediction out;
   out.cost = predict_scan(shape, machine.peaks);
@@ -50,7 +51,8 @@ ScanCost predict_elsewhere(const KnnReport& report, const KnownMachine& machine)
                        .queries = report.queries,
                        .k = std::max<std::int64_t>(1, report.k),
                        .bytes_per_element = int8 ? 1.0 : 2.0,
-                       .op = int8 ? ScanOp::int8 : ScanOp::bf16},
+                       .op = int8 ? ScanOp::int8 : ScanOp::bf16,
+                       .whole = report.survivors_per_query == 0},
                       machine.peaks);
 }
 
@@ -65,8 +67,11 @@ std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,
       {"limit", cost.limit, none},
       {"seconds", readable_seconds(cost.seconds), readable_seconds(report.seconds)},
       {"  multiply-adds", readable_seconds(cost.multiply_add_seconds), none},
-      {"  memory", readable_seconds(cost.memory_seconds), none},
+      {"  coefficient-wise operations", readable_seconds(cost.coefficient_wise_seconds), none},
+      {"  or memory", readable_seconds(cost.memory_seconds), none},
       {"  selection", readable_seconds(cost.selection_seconds), none},
+      {"  rescoring", readable_seconds(cost.rescore_seconds), none},
+      {"  packing", readable_seconds(cost.packing_seconds), none},
       {"  scan, all threads", none, readable_seconds(report.scan_seconds)},
       {"  rescoring, all threads", none, readable_seconds(report.rescore_seconds)},
       {"packing the base", none, readable_seconds(report.prepare_seconds)},
@@ -74,7 +79,7 @@ std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,
        fmt::format("{:.0f} % of {}", 100 * prediction.peak_fraction, prediction.peak_name)},
       {"multiply-adds", readable_count(cost.multiply_adds), readable_count(report.multiply_adds)},
       {"bytes read", readable_bytes(cost.bytes), readable_bytes(report.bytes_read)},
-      {"coefficient-wise operations", readable_count(cost.cops), none},
+      {"coefficient-wise operations of scores", readable_count(cost.cops), none},
       {"hits per query", none, readable_count(report.hits_per_query)},
       {"survivors per query", none, readable_count(report.survivors_per_query)},
       {"queries that fell back", none, readable_count(double(report.fallback_queries))},

@@ -66,7 +66,10 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
     const ScanCost& cost = outcome.prediction.cost;
     out["explain"] = {{"predicted_multiply_add_seconds", cost.multiply_add_seconds},
                       {"predicted_memory_seconds", cost.memory_seconds},
+                      {"predicted_coefficient_wise_seconds", cost.coefficient_wise_seconds},
                       {"predicted_selection_seconds", cost.selection_seconds},
+                      {"predicted_rescore_seconds", cost.rescore_seconds},
+                      {"predicted_packing_seconds", cost.packing_seconds},
                       {"predicted_bytes", cost.bytes},
                       {"predicted_coefficient_wise_operations", cost.cops},
                       {"multiply_adds", report.multiply_adds},

@@ -35,6 +35,8 @@ struct MachinePeaks {
   double cop_per_second = 0;  // coefficient-wise operations (compare, select, add; one third each)
                               // on 32-bit lanes: what a threshold test or a selection is made of
   CachePeak caches[3] = {};   // first, second and third level
+  // Whether multiply-adds have a unit of their own, beside which others go on.
+  bool matrix_unit = false;
 };
 
 // Measures for about `seconds` (the figure of the memory alone needs half a second) with the

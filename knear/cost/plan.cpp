@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <utility>
 
 #include "knear/core/error.hpp"
 
@@ -30,8 +32,9 @@ void check(const ScanShape& shape, const MachinePeaks& peaks) {
   if (shape.k < 1) throw InvalidArgument("k must be at least 1, but is {}", shape.k);
   if (shape.threads < 0)
     throw InvalidArgument("threads must not be negative, but is {}", shape.threads);
-  if (shape.queries_per_pass < 1)
-    throw InvalidArgument("queries_per_pass must be at least 1, but is {}", shape.queries_per_pass);
+  if (shape.queries_per_pass < 0)
+    throw InvalidArgument("queries_per_pass must not be negative, but is {}",
+                          shape.queries_per_pass);
   if (!(shape.bytes_per_element >= 0))
     throw InvalidArgument("bytes_per_element must not be negative, but is {}",
                           shape.bytes_per_element);
@@ -63,28 +66,70 @@ std::string_view name_of(ScanOp op) {
 ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
   check(shape, peaks);
   const double rows = double(shape.rows), dim = double(shape.dim), queries = double(shape.queries);
-  const double share = shape.threads == 0 ? 1.0 : double(shape.threads) / peaks.threads;
-  const double kept = std::min(double(shape.k), rows);
-  const double hits = kept > 0 ? kept * (1 + std::log(rows / kept)) : 0;
-  const double passes = std::ceil(queries / double(shape.queries_per_pass));
-
+  const int threads = shape.threads == 0 ? peaks.threads : shape.threads;
+  const double share = double(threads) / peaks.threads;
+  const double lanes = peaks.cop_per_second * share, flops = peaks.fp32_flops * share;
   ScanCost cost;
+  if (rows == 0 || queries == 0) {
+    cost.limit = "memory";
+    return cost;
+  }
+  // Queries go in groups of 12, the last one padded; 1 and 4 leave some of the pipes empty while
+  // they wait for their own sums. Few queries share one reading of the base, which is split.
+  const bool small = !peaks.matrix_unit && queries <= 4;
+  const double scored = peaks.matrix_unit ? queries
+                        : queries == 1    ? 1
+                        : small           ? 4
+                                          : std::ceil(queries / 12) * 12;
+  const double efficiency = scan_efficiency * (!small ? 1.0 : queries == 1 ? 0.2 : 0.75);
+  const bool split = queries < 48.0 * threads;
+  const double per_pass = shape.queries_per_pass > 0 ? double(shape.queries_per_pass)
+                          : split                    ? queries
+                                  : std::clamp(queries / (4 * threads), 96., 1008.);
+  const double base_bytes = rows * (dim * shape.bytes_per_element + 9);
+
   cost.multiply_adds = rows * queries * dim;
   cost.multiply_add_seconds =
-      2 * cost.multiply_adds / (peak_of(shape.op, peaks) * share * scan_efficiency);
-  cost.bytes = rows * dim * shape.bytes_per_element * passes + 4 * dim * kept * queries;
-  cost.memory_seconds = cost.bytes / (peaks.memory_bytes_per_second * share);
-  cost.cops = 2 * rows * queries + hit_operations * hits * queries;
-  cost.selection_seconds = cost.cops / (peaks.cop_per_second * share) +
-                           2 * dim * kept * queries / (peaks.fp32_flops / 4 * share);
+      2 * rows * scored * dim / (peak_of(shape.op, peaks) * share * efficiency);
+  cost.cops = score_operations * rows * scored;
+  cost.coefficient_wise_seconds = cost.cops / lanes;
+  cost.bytes = base_bytes * std::ceil(queries / per_pass);
+  double bytes_per_second = peaks.memory_bytes_per_second * share;
+  for (const CachePeak& cache : peaks.caches)  // the largest that holds the base
+    if (base_bytes <= double(cache.bytes)) {
+      bytes_per_second = std::max(bytes_per_second, cache.bytes_per_second * share);
+      break;
+    }
+  cost.memory_seconds = cost.bytes / bytes_per_second;
 
-  cost.seconds = std::max(cost.multiply_add_seconds + cost.selection_seconds, cost.memory_seconds);
-  const double largest =
-      std::max({cost.multiply_add_seconds, cost.memory_seconds, cost.selection_seconds});
-  cost.limit = largest == cost.multiply_add_seconds
-                   ? std::string(name_of(shape.op)) + " multiply-adds"
-               : largest == cost.memory_seconds ? "memory"
-                                                : "selection";
+  // Every part of a split base fills its own lists.
+  const double parts = split && !peaks.matrix_unit ? threads : 1;
+  const double kept = std::min(double(shape.k), rows / parts);
+  const double hits = parts * kept * (1 + std::log(rows / parts / kept));
+  cost.selection_seconds = queries * hits * hit_operations * (shape.whole ? 1 : 2.3) / lanes;
+  const double survivors =
+      shape.whole ? 0 : std::min(rows, double(shape.k) + 6 * std::sqrt(double(shape.k)));
+  cost.rescore_seconds = queries * survivors * (7500 + 100 * dim) / flops;
+  cost.packing_seconds =
+      (queries * (1500 + 3 * dim) + (shape.packing ? rows * (150 + 4 * dim) : 0)) * 200 / lanes;
+
+  const double computing = peaks.matrix_unit
+                               ? std::max(cost.multiply_add_seconds, cost.coefficient_wise_seconds)
+                               : cost.multiply_add_seconds + cost.coefficient_wise_seconds;
+  const double scanning = std::max(computing, cost.memory_seconds);
+  cost.rate = 2 * cost.multiply_adds / scanning;
+  cost.seconds = scanning + cost.selection_seconds + cost.rescore_seconds + cost.packing_seconds;
+
+  const std::pair<double, std::string> parts_of_it[] = {
+      {cost.multiply_add_seconds, std::string(name_of(shape.op)) + " multiply-adds"},
+      {cost.memory_seconds, "memory"},
+      {cost.coefficient_wise_seconds, "coefficient-wise operations"},
+      {cost.selection_seconds, "selection"},
+      {cost.rescore_seconds, "rescoring"},
+      {cost.packing_seconds, "packing"}};
+  cost.limit = std::max_element(std::begin(parts_of_it), std::end(parts_of_it),
+                                [](const auto& a, const auto& b) { return a.first < b.first; })
+                   ->second;
   return cost;
 }
 

@@ -4,19 +4,19 @@
 //                                 .bytes_per_element = 1, .op = ScanOp::int8}, peaks);
 //   cost.seconds, cost.limit                              // 1.3 and "int8 multiply-adds", say
 //
-// The model. Three resources, each with the work that it must do at least:
+// The model: Eq. 5 of Chern et al. 2022, time = work over attainable rate, and what is done
+// besides. Work is 2 rows queries dim operations. The rate is the smallest of the three of Eq. 6
+// (cost/roofline.hpp), but that on a processor, where multiply-adds and coefficient-wise operations
+// share the vector pipes, the times of these two add up. Besides come
 //
-//   multiply-adds   rows * queries * dim, at 2 operations each, at `scan_efficiency` of the peak
-//   memory          rows * dim * bytes_per_element once per block of queries_per_pass queries, plus
-//                   dim floats for each row measured in float64
-//   selection       two coefficient-wise operations per score (add a norm, compare with the
-//                   threshold), and per query k (1 + ln(rows / k)) rows that pass the threshold
-//                   while it tightens (rows in random order), `hit_operations` each, and the
-//                   rows then measured in float64, dim operations of 1/4 the fp32 rate each
+//   selection   k (1 + ln(rows / k)) rows a query pass the threshold while it tightens, as the
+//   tiles
+//               are samples of the base; more where the rows have intervals instead of values
+//   rescoring   of these some k + 6 sqrt(k) are measured in float64
+//   packing     of each query, and if asked for, of the base
 //
-// Multiply-adds and selection share the vector pipes, so their times add; memory runs beside them.
-// seconds = max(multiply-adds + selection, memory). It does not know of caches that hold the whole
-// base (too slow a guess for memory then), of packing, or of data that defeat the threshold.
+// What one of these costs is measured on one machine, in lanes of its coefficient-wise or fp32
+// rate, and carries over to others as that. It does not know of data that defeat the threshold.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -33,27 +33,34 @@ std::string_view name_of(ScanOp op);
 
 struct ScanShape {
   std::int64_t rows = 0, dim = 0, queries = 0, k = 0;
-  double bytes_per_element = 4;         // of the packed base
-  ScanOp op = ScanOp::fp32;             // of the first pass
-  int threads = 0;                      // 0: as many as were measured
-  std::int64_t queries_per_pass = 256;  // queries scored per reading of the base
+  double bytes_per_element = 4;  // of the packed base
+  ScanOp op = ScanOp::fp32;      // of the first pass
+  bool whole = false;            // scores are exact: nothing has an interval or is measured again
+  bool packing = false;          // of the base, within the time
+  int threads = 0;               // 0: as many as were measured
+  std::int64_t queries_per_pass = 0;  // queries scored per reading of the base; 0: as the scan does
 };
 
 struct ScanCost {
   double seconds = 0;
-  std::string limit;  // the largest of the three: "int8 multiply-adds", "memory", "selection"
-  double multiply_add_seconds = 0, memory_seconds = 0, selection_seconds = 0;
-  double multiply_adds = 0, bytes = 0, cops = 0;
+  // The largest of the six: "int8 multiply-adds", "memory", "coefficient-wise operations",
+  // "selection", "rescoring", "packing".
+  std::string limit;
+  double multiply_add_seconds = 0, memory_seconds = 0, coefficient_wise_seconds = 0;
+  double selection_seconds = 0, rescore_seconds = 0, packing_seconds = 0;
+  double multiply_adds = 0, bytes = 0, cops = 0;  // cops: of scores
+  double rate = 0;                                // attainable, operations per second
 };
 
-// Part of the arithmetic peak that the tile kernels reach (83 to 90 % in the prototypes).
-inline constexpr double scan_efficiency = 0.85;
-// Coefficient-wise operations (one lane each) that appending one candidate to a query's buffer and
-// pruning it later cost; about 10 ns of one thread.
-inline constexpr double hit_operations = 400;
+// Part of the arithmetic peak that the tile kernels reach between two panels.
+inline constexpr double scan_efficiency = 0.92;
+// Coefficient-wise operations of a score on a processor: thresholds in code units, the test.
+inline constexpr double score_operations = 3.6;
+// And of a row that passes: appended, its interval, the list cut down later; some 50 ns.
+inline constexpr double hit_operations = 10000;
 
 // Peaks scale with shape.threads / peaks.threads. Throws InvalidArgument for a negative number,
-// k < 1, dim < 1, queries_per_pass < 1, or an op whose peak is not known (NaN).
+// k < 1, dim < 1, or an op whose peak is not known (NaN).
 ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks);
 
 }  // namespace knear

@@ -19,7 +19,7 @@ constexpr KnownMachine accelerator(std::string_view name, std::string_view title
                                    std::string_view source, double fp32, double bf16, double int8,
                                    double bytes, double coefficient_wise) {
   MachinePeaks peaks;
-  peaks.threads = 1;
+  peaks.threads = 1, peaks.matrix_unit = true;
   peaks.fp32_flops = fp32, peaks.bf16_flops = bf16, peaks.int16_ops = none, peaks.int8_ops = int8;
   peaks.memory_bytes_per_second = bytes, peaks.cop_per_second = coefficient_wise;
   return {name, title, source, peaks};

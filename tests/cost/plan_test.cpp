@@ -30,24 +30,55 @@ constexpr ScanShape batch = {.rows = 1000000,
                              .bytes_per_element = 1,
                              .op = ScanOp::int8,
                              .queries_per_pass = 100};
+constexpr double row_bytes = 1009;  // of a packed row, with what is kept beside it
 
 TEST(PredictScan, ManyQueriesAreLimitedByMultiplyAdds) {
   const ScanCost cost = predict_scan(batch, round_peaks());
   EXPECT_DOUBLE_EQ(cost.multiply_adds, 1e12);
-  EXPECT_DOUBLE_EQ(cost.multiply_add_seconds, 2e12 / (800e9 * scan_efficiency));
-  EXPECT_DOUBLE_EQ(cost.bytes, 1e9 * 10 + 4e3 * 10 * 1000);
+  // 84 groups of 12 queries.
+  EXPECT_DOUBLE_EQ(cost.multiply_add_seconds, 2e12 * 1.008 / (800e9 * scan_efficiency));
+  EXPECT_DOUBLE_EQ(cost.bytes, 1e6 * row_bytes * 10);
+  EXPECT_DOUBLE_EQ(cost.coefficient_wise_seconds, 1008e6 * score_operations / 100e9);
   EXPECT_EQ(cost.limit, "int8 multiply-adds");
-  EXPECT_DOUBLE_EQ(cost.seconds, cost.multiply_add_seconds + cost.selection_seconds);
-  EXPECT_GT(cost.selection_seconds, 2e9 / 100e9);  // each score is compared
-  EXPECT_LT(cost.selection_seconds, 0.1 * cost.seconds);
+  EXPECT_DOUBLE_EQ(cost.seconds, cost.multiply_add_seconds + cost.coefficient_wise_seconds +
+                                     cost.selection_seconds + cost.rescore_seconds +
+                                     cost.packing_seconds);
+  EXPECT_NEAR(cost.rate, 2e12 / (cost.multiply_add_seconds + cost.coefficient_wise_seconds), 1e3);
+  const double hits = 10 * (1 + std::log(1e5));
+  EXPECT_NEAR(cost.selection_seconds, 1000 * hits * 2.3 * hit_operations / 100e9, 1e-9);
+  EXPECT_NEAR(cost.rescore_seconds, 1000 * (10 + 6 * std::sqrt(10)) * 107500 / 200e9, 1e-9);
+  EXPECT_NEAR(cost.packing_seconds, 1000 * 4500 * 200 / 100e9, 1e-9);
 }
 
-TEST(PredictScan, OneQueryIsLimitedByMemory) {
+TEST(PredictScan, WholeNumbersAreNotMeasuredAgainAndTheBaseIsPackedOnce) {
+  ScanShape shape = batch;
+  shape.whole = true;
+  const ScanCost whole = predict_scan(shape, round_peaks());
+  EXPECT_EQ(whole.rescore_seconds, 0);
+  EXPECT_LT(whole.selection_seconds, predict_scan(batch, round_peaks()).selection_seconds);
+  shape.packing = true;
+  EXPECT_NEAR(predict_scan(shape, round_peaks()).seconds - whole.seconds, 1e6 * 4150 * 200 / 100e9,
+              1e-9);
+}
+
+TEST(PredictScan, OneQueryIsLimitedByMemoryOrTheCacheThatHoldsTheBase) {
   ScanShape shape = batch;
   shape.queries = 1;
-  const ScanCost cost = predict_scan(shape, round_peaks());
+  MachinePeaks peaks = round_peaks();
+  const ScanCost cost = predict_scan(shape, peaks);
   EXPECT_EQ(cost.limit, "memory");
-  EXPECT_DOUBLE_EQ(cost.seconds, (1e9 + 40e3) / 20e9);
+  EXPECT_DOUBLE_EQ(cost.memory_seconds, 1e6 * row_bytes / 20e9);
+  peaks.caches[2] = {2000 << 20, 40e9};
+  EXPECT_DOUBLE_EQ(predict_scan(shape, peaks).memory_seconds, 1e6 * row_bytes / 40e9);
+  peaks.caches[1] = {1 << 20, 400e9};  // too small
+  EXPECT_DOUBLE_EQ(predict_scan(shape, peaks).memory_seconds, 1e6 * row_bytes / 40e9);
+}
+
+TEST(PredictScan, AMatrixUnitWorksBesideTheOthers) {
+  MachinePeaks peaks = round_peaks();
+  peaks.matrix_unit = true;
+  const ScanCost cost = predict_scan(batch, peaks);
+  EXPECT_DOUBLE_EQ(cost.rate, 800e9 * scan_efficiency);  // no padding either
 }
 
 TEST(PredictScan, ShortRowsAndManyNeighboursAreLimitedBySelection) {
@@ -96,7 +127,7 @@ TEST(PredictScan, RefusesWhatItCannotPredict) {
   refused([](ScanShape& s) { s.dim = 0; });
   refused([](ScanShape& s) { s.k = 0; });
   refused([](ScanShape& s) { s.threads = -1; });
-  refused([](ScanShape& s) { s.queries_per_pass = 0; });
+  refused([](ScanShape& s) { s.queries_per_pass = -1; });
   refused([](ScanShape& s) { s.bytes_per_element = -1; });
   refused([](ScanShape& s) { s.op = ScanOp::bf16; });  // NaN in round_peaks
   EXPECT_THROW(predict_scan(batch, MachinePeaks{}), InvalidArgument);

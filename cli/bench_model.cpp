@@ -1,0 +1,129 @@
+// cli/bench_model.cpp -- `knear bench model`: how near do predictions come to measurements?
+//
+// The written-down grid: made vectors of 8 bits and of floats, bases of 20,000 and 200,000 rows,
+// 32, 128 and 784 columns, 1 to 2,000 queries, 1 to 1,000 neighbours; the base packed before, no
+// prefix. Each search is measured several times, the median counts. A prediction is good if it is
+// within a quarter of that.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "cli/arguments.hpp"
+#include "cli/bench.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/output.hpp"
+#include "cli/prediction.hpp"
+#include "cli/progress_bar.hpp"
+#include "knear/knn/knn.hpp"
+
+namespace knear::cli {
+namespace {
+
+struct ModelBench {
+  std::int64_t threads = 0, repeat = 5;
+  bool quick = false, json = false;
+};
+
+struct Point {
+  std::int64_t rows, dim, queries, k;
+  ElementType type;
+  double predicted = 0, measured = 0;
+  std::string limit;
+  double ratio() const { return predicted / measured; }
+  bool good() const { return std::fabs(ratio() - 1) <= 0.25; }
+};
+
+std::vector<Point> measure(const ModelBench& bench, int threads, KnownPeaks& machine) {
+  std::vector<Point> points;
+  ProgressBar bar;
+  const std::vector<std::int64_t> all_rows =
+      bench.quick ? std::vector<std::int64_t>{5000} : std::vector<std::int64_t>{20000, 200000};
+  const std::vector<std::int64_t> dims =
+      bench.quick ? std::vector<std::int64_t>{32} : std::vector<std::int64_t>{32, 128, 784};
+  const double bases = double(2 * all_rows.size() * dims.size());
+  double done = 0;
+  for (const ElementType type : {ElementType::u8, ElementType::f32})
+    for (const std::int64_t rows : all_rows)
+      for (const std::int64_t dim : dims) {
+        bar.show("bench", done++ / bases);
+        const AnyMatrix base = clustered(type, rows, dim, 1, 0);
+        const AnyMatrix queries = clustered(type, 2000, dim, 1, 1);
+        KnnOptions options{
+            .threads = threads,
+            .first_pass = type == ElementType::u8 ? FirstPass::integer : FirstPass::int8};
+        options.progress = [](std::string_view, double) { return !interrupted(); };
+        const ExactSearcher searcher(base.view(), options);
+        // The peaks of the same minute: other work on the machine slows both.
+        machine = {measure_peaks(threads, bench.quick ? 0.2 : 1.0), true};
+        for (const std::int64_t count : {1, 16, 200, 2000})
+          for (const std::int64_t k : {1, 10, 100, 1000}) {
+            check_interrupt();
+            KnnReport report;
+            std::vector<double> seconds;
+            const AnyMatrixView some = queries.view().rows(0, count);
+            searcher.search(some, k, options, &report);
+            for (std::int64_t round = 0; round < bench.repeat; ++round) {
+              searcher.search(some, k, options, &report);
+              seconds.push_back(report.seconds);
+            }
+            const ScanCost cost = predict(report, machine).cost;
+            points.push_back(
+                {rows, dim, count, k, type, cost.seconds, median(seconds), cost.limit});
+          }
+      }
+  return points;
+}
+
+void run_model(const ModelBench& bench) {
+  if (bench.repeat < 1)
+    throw InvalidArgument("--repeat must be at least 1, but is {}", bench.repeat);
+  const int threads = checked_threads(bench.threads);
+  KnownPeaks machine;
+  const std::vector<Point> points = measure(bench, threads, machine);
+  const auto good =
+      std::count_if(points.begin(), points.end(), [](const Point& p) { return p.good(); });
+  const double share = double(good) / double(points.size());
+  if (bench.json) {
+    nlohmann::ordered_json out;
+    out["within_a_quarter"] = share;
+    out["threads"] = threads;
+    auto& list = out["points"] = nlohmann::ordered_json::array();
+    for (const Point& p : points)
+      list.push_back({{"type", name_of(p.type)},
+                      {"rows", p.rows},
+                      {"dim", p.dim},
+                      {"queries", p.queries},
+                      {"k", p.k},
+                      {"predicted_seconds", p.predicted},
+                      {"measured_seconds", p.measured},
+                      {"limit", p.limit}});
+    print("{}\n", out.dump(2));
+    return;
+  }
+  std::vector<std::vector<std::string>> table{
+      {"type", "rows", "dim", "queries", "k", "predicted", "measured", "ratio", "limit"}};
+  for (const Point& p : points)
+    table.push_back({std::string(name_of(p.type)), fmt::format("{}", p.rows),
+                     fmt::format("{}", p.dim), fmt::format("{}", p.queries), fmt::format("{}", p.k),
+                     readable_seconds(p.predicted), readable_seconds(p.measured),
+                     fmt::format("{:.2f}{}", p.ratio(), p.good() ? "" : " !"), p.limit});
+  print_text(format_table(table));
+  print("\n{} of {} predictions within a quarter of the measured time ({:.0f} %), {} threads\n",
+        good, points.size(), 100 * share, threads);
+}
+
+}  // namespace
+
+void add_bench_model(CLI::App& bench) {
+  CLI::App* command =
+      bench.add_subcommand("model", "How near do predicted times come to measured ones?");
+  auto arguments = std::make_shared<ModelBench>();
+  add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
+  add_whole(*command, "--repeat", arguments->repeat,
+            "searches, of which the median counts (default 5)");
+  command->add_flag("--quick", arguments->quick, "a small part of the grid, to see that it works");
+  command->add_flag("--json", arguments->json, "print one JSON object");
+  command->footer("Example:\n  knear bench model --threads 2");
+  command->callback([arguments] { run_model(*arguments); });
+}
+
+}  // namespace knear::cli
