@@ -365,6 +365,7 @@ class Search {
     const std::vector<FirstPass>& passes = choice.passes;
     if (const auto plan = prefix_for(rows, choice, job, todo, out))
       search_with_prefix(*plan, rows, choice, job, todo, out);
+    if (todo.empty()) return;
     for (std::size_t p = 0; p < passes.size() && !todo.empty(); ++p) {
       if (passes[p] == FirstPass::direct) {
         note_pass(FirstPass::direct, todo.size() * static_cast<std::size_t>(count_));
@@ -412,9 +413,11 @@ class Search {
     const std::int64_t queries = std::ssize(todo);
     if (options_.first_pass != FirstPass::automatic || options_.metric == Metric::ip || !whole_ ||
         !choice.packed_rows.empty() || choice.passes.front() == FirstPass::direct ||
-        options_.memory > 0 || rows.rows() < 8192 || rows.cols() < 32 ||
+        options_.memory > 0 || rows.rows() < 8192 || rows.cols() < 32 || rows.cols() > 4096 ||
         queries < std::int64_t{24} * threads_ || k_ > rows.rows() / 64 || count_ < rows.rows() / 4)
       return {};
+    // Only one is kept: that of the other kind of codes serves the other searches.
+    if (!made && prepared().kept_prefix(!integer)) return {};
     // In ns of one core, as all costs.
     const double plain = static_cast<double>(queries) * plain_cost(shape);
     const double before = once_ ? 0 : prepared().searched_without_prefix(0);
@@ -458,8 +461,8 @@ class Search {
                   static_cast<std::size_t>(queries_.cols() * size_of(queries_.type())));
       bars.push_back(bar);
     }
-    const auto start = Clock::now();
     const auto study = prepared().prefix_study(prepare_seconds_);
+    const auto start = Clock::now();
     const PrefixForecast cost = forecast(*study, sample.view().rows(0, std::ssize(bars)),
                                          bars.data(), shape_of(rows), kept);
     prepared().note_prefix_forecast(part_->integer, k_, cost);
@@ -472,8 +475,10 @@ class Search {
 
   void search_with_prefix(const PrefixPlan& plan, const BaseRows& rows, const Choice& choice,
                           const ScanJob& job, std::vector<std::int64_t>& todo, ExactLists& out) {
-    const auto form = prepared().prefix(part_->integer, plan, rows, choice.keep, threads_,
+    const bool forced = options_.first_pass == FirstPass::prefix;
+    const auto form = prepared().prefix(part_->integer, plan, rows, choice.keep, forced, threads_,
                                         options_.progress, prepare_seconds_);
+    if (!form) return;
     const std::size_t before = todo.size();
     todo = scan_with_prefix(*form, job, todo, out, stats_, options_.progress);
     note_pass(FirstPass::prefix, (before - todo.size()) * static_cast<std::size_t>(count_));

@@ -28,6 +28,11 @@ Matrix<double> sample_of(const BaseRows& base, Metric metric, std::int64_t most)
 // The widest prefix that is considered.
 constexpr std::int64_t most_columns = 128;
 
+// Rows of which the principal components are found: at most 128 MiB of doubles.
+std::int64_t studied_rows(std::int64_t rows, std::int64_t dim) {
+  return std::min(rows, std::clamp<std::int64_t>((1 << 24) / dim, 256, 4096));
+}
+
 // The principal coordinates of a vector; returns the length of what they leave out and of the
 // whole, both from the mean.
 std::pair<float, float> principal_coordinates(const PrincipalComponents& pca, const double* x,
@@ -66,7 +71,7 @@ std::int64_t PrefixStudy::bytes() const {
 
 PrefixStudy study_prefix(const BaseRows& base, Metric metric) {
   const std::int64_t dim = base.cols();
-  const Matrix<double> sample = sample_of(base, metric, 4096);
+  const Matrix<double> sample = sample_of(base, metric, studied_rows(base.rows(), dim));
   const std::int64_t components = std::min(dim, most_columns) / 8 * 8 - 1;
   PrefixStudy out{metric, principal_components(sample, components), {}, {}, {}};
   const std::int64_t rows = std::min<std::int64_t>(sample.rows(), 2048);
@@ -95,14 +100,13 @@ double making_cost(const SearchShape& shape) {
 }
 
 double study_cost(const SearchShape& shape) {
-  const double n = std::min(4096.0, static_cast<double>(shape.rows));
+  const double n = static_cast<double>(studied_rows(shape.rows, shape.dim));
   const double d = static_cast<double>(shape.dim), wide = std::min(d, 1024.0);
-  return n * d * wide * 0.15 + 1.2 * wide * wide * wide + (d > 1024 ? n * d * 144 * 4 : 0);
+  return n * d * wide * 0.15 + 1.2 * wide * wide * wide + (d > 1024 ? n * d * 144 * 8 : 0);
 }
 
 std::int64_t prefix_bytes_for(std::int64_t rows, std::int64_t dim) {
-  const std::int64_t columns = std::min<std::int64_t>(64, dim),
-                     sample = std::min<std::int64_t>(rows, 4096);
+  const std::int64_t columns = std::min<std::int64_t>(64, dim), sample = studied_rows(rows, dim);
   const std::int64_t form = (rows + panel_rows) * (columns + 10 + dim + 3 + 16);
   const std::int64_t making =
       rows * (columns * 4 + 60) + sample * dim * 16 +

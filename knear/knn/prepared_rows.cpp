@@ -101,13 +101,16 @@ std::shared_ptr<const PrefixBase> PreparedRows::kept_prefix(bool integer) {
 }
 
 std::shared_ptr<const PrefixBase> PreparedRows::prefix(bool integer, const PrefixPlan& plan,
-                                                       const BaseRows& rows, bool keep, int threads,
-                                                       const Progress& progress,
+                                                       const BaseRows& rows, bool keep, bool wait,
+                                                       int threads, const Progress& progress,
                                                        double& prepare_seconds) {
   std::unique_lock lock(making_, std::defer_lock);
   if (keep) {
     if (auto form = kept_prefix(integer)) return form;
-    lock.lock();
+    if (wait)
+      lock.lock();
+    else if (!lock.try_lock())
+      return nullptr;
     if (auto form = kept_prefix(integer)) return form;
   }
   const bool whole = rows.rows() == base.rows();
@@ -124,7 +127,7 @@ std::shared_ptr<const PrefixBase> PreparedRows::prefix(bool integer, const Prefi
   prepare_seconds += std::chrono::duration<double>(Clock::now() - start).count();
   if (keep) {
     std::lock_guard state(mutex_);
-    prefix_ = made;
+    if (!prefix_) prefix_ = made;
   }
   return made;
 }

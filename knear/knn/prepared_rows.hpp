@@ -54,11 +54,12 @@ class PreparedRows {
   // The largest k for which a pass is known to be worth it; 0 for none.
   std::int64_t worth_up_to(FirstPass pass);
 
-  // The form of a scan in two stages, for codes that are whole numbers or others. One is kept; with
-  // `rows` a part of the base none is.
+  // The form of a scan in two stages, for codes that are whole numbers or others. The first one
+  // made is kept; with `rows` a part of the base none is. Where another search is making one just
+  // now, nullptr unless `wait`.
   std::shared_ptr<const PrefixBase> kept_prefix(bool integer);
   std::shared_ptr<const PrefixBase> prefix(bool integer, const PrefixPlan& plan,
-                                           const BaseRows& rows, bool keep, int threads,
+                                           const BaseRows& rows, bool keep, bool wait, int threads,
                                            const Progress& progress, double& prepare_seconds);
   // The study of the rows, made on first use.
   std::shared_ptr<const PrefixStudy> prefix_study(double& prepare_seconds);

@@ -343,6 +343,28 @@ TEST(Prefix, IsAnErrorWhereThereIsNone) {
   EXPECT_EQ(knn(wide.view(), wide.view().rows(0, 0), 1, options).ids.row(5)[0], no_id);
 }
 
+TEST(Prefix, KindsOfQueriesMayAlternate) {
+  Random random(1);
+  Matrix<float> base(2000, 16), whole(40, 16), halves(40, 16);
+  for (std::int64_t i = 0; i < 2000 * 16; ++i)
+    base.data()[i] = static_cast<float>(random.below(100));
+  for (std::int64_t i = 0; i < 40 * 16; ++i) {
+    whole.data()[i] = static_cast<float>(random.below(100));
+    halves.data()[i] = whole.data()[i] + 0.5f;
+  }
+  ExactSearcher searcher(base.view(), {});
+  for (int round = 0; round < 3; ++round)
+    for (const Matrix<float>* queries : {&whole, &halves}) {
+      const Neighbors expected = reference_knn(queries->view(), base.view(), 9, Metric::l2);
+      KnnReport report;
+      const Neighbors got =
+          searcher.search(queries->view(), 9, {.first_pass = FirstPass::prefix}, &report);
+      EXPECT_EQ(report.first_pass, "prefix");
+      ASSERT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 360 * sizeof(Id)), 0);
+      ASSERT_EQ(std::memcmp(got.distances.data(), expected.distances.data(), 360 * 4), 0);
+    }
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST(Prefix, IsUsedOnceItHasPaidAndOnlyWhereItDoes) {
   for (const double slope : {1.0, 0.0}) {
