@@ -224,7 +224,9 @@ class Search {
     const double k = static_cast<double>(k_), threads = threads_;
     const double block = std::min(queries, static_cast<double>(queries_in_block(k_)));
     const double per_query = dim * 4 + 256 + (1.5 * static_cast<double>(most_pending()) + 24) * 24;
-    const double lists = queries * (k * 48 + static_cast<double>(k_asked_) * 12 + 64);
+    // Beside the lists, the prefix of each query and the clusters nearest to it.
+    const double prefix = options_.first_pass == FirstPass::prefix ? 256 + 2 * 8 * 16 + 24 : 0;
+    const double lists = queries * (k * 48 + static_cast<double>(k_asked_) * 12 + 64 + prefix);
     // Queries as doubles: of a task, or where there are few of them, of each thread.
     const double doubles = std::max(64.0, std::min(queries, 4 * threads));
     const double scratch = threads * (doubles * dim * 8 + (1 << 16));
@@ -394,7 +396,18 @@ class Search {
   }
 
   SearchShape shape_of(const BaseRows& rows) const {
-    return {rows.rows(), rows.cols(), k_, part_->integer};
+    return {rows.rows(),
+            rows.cols(),
+            k_,
+            part_->integer,
+            product_cost(first_pass()),
+            product_cost(FirstPass::prefix)};
+  }
+  // ns of a product; without dot-product instructions those of 8 bits cost as much as of floats.
+  double product_cost(FirstPass pass) const {
+    const double fp32 = 0.0088;
+    if (isa_ != Isa::avx512_vnni) return fp32;
+    return pass == FirstPass::int16 ? fp32 / 2 : pass == FirstPass::fp32 ? fp32 : fp32 / 4;
   }
 
   // Whether the queries of `todo` go by a prefix, and by which. To find out, it may answer a few of
@@ -402,7 +415,10 @@ class Search {
   std::optional<PrefixPlan> prefix_for(const BaseRows& rows, const Choice& choice, ScanJob& job,
                                        std::vector<std::int64_t>& todo, ExactLists& out) {
     const bool integer = part_->integer;
-    const SearchShape shape = shape_of(rows);
+    if (prepared().no_prefix()) return {};
+    SearchShape shape = shape_of(rows);
+    if (options_.first_pass != FirstPass::prefix)
+      shape.plain_product = product_cost(choice.passes.front());
     const auto made = whole_ ? prepared().kept_prefix(integer) : nullptr;
     const PrefixPlan kept =
         made ? PrefixPlan{made->map.columns(), made->centroids.rows()} : PrefixPlan{};
@@ -424,7 +440,7 @@ class Search {
     auto cost = prepared().prefix_forecast(integer, k_);
     if (!cost && before + plain >= 3 * study_cost(shape) + 192 * plain_cost(shape) &&
         (!once_ || plain >= making_cost(shape)))
-      cost = try_prefix(rows, choice, job, todo, out, kept);
+      cost = try_prefix(rows, shape, choice, job, todo, out, kept);
     if (cost && cost->prefix < 0.85 * cost->plain) {
       if (made) return kept;
       const double saved = (before + plain) * (1 - cost->prefix / cost->plain);
@@ -435,8 +451,8 @@ class Search {
   }
 
   // Answers a few queries without a prefix and reckons from their distances what one would cost.
-  PrefixForecast try_prefix(const BaseRows& rows, const Choice& choice, ScanJob& job,
-                            std::vector<std::int64_t>& todo, ExactLists& out,
+  PrefixForecast try_prefix(const BaseRows& rows, const SearchShape& shape, const Choice& choice,
+                            ScanJob& job, std::vector<std::int64_t>& todo, ExactLists& out,
                             const PrefixPlan& kept) {
     const std::size_t count = std::min<std::size_t>(192, todo.size() / 4);
     std::vector<std::int64_t> few, rest;
@@ -461,10 +477,10 @@ class Search {
                   static_cast<std::size_t>(queries_.cols() * size_of(queries_.type())));
       bars.push_back(bar);
     }
-    const auto study = prepared().prefix_study(prepare_seconds_);
+    const auto study = prepared().prefix_study(options_.progress, prepare_seconds_);
     const auto start = Clock::now();
-    const PrefixForecast cost = forecast(*study, sample.view().rows(0, std::ssize(bars)),
-                                         bars.data(), shape_of(rows), kept);
+    const PrefixForecast cost =
+        forecast(*study, sample.view().rows(0, std::ssize(bars)), bars.data(), shape, kept);
     prepared().note_prefix_forecast(part_->integer, k_, cost);
     prepare_seconds_ += seconds_since(start);
     todo = std::move(rest);
@@ -476,6 +492,8 @@ class Search {
   void search_with_prefix(const PrefixPlan& plan, const BaseRows& rows, const Choice& choice,
                           const ScanJob& job, std::vector<std::int64_t>& todo, ExactLists& out) {
     const bool forced = options_.first_pass == FirstPass::prefix;
+    if (options_.memory > 0 && !prepared().kept_prefix(part_->integer))
+      prepared().release_all_but(FirstPass::prefix);
     const auto form = prepared().prefix(part_->integer, plan, rows, choice.keep, forced, threads_,
                                         options_.progress, prepare_seconds_);
     if (!form) return;

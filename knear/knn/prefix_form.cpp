@@ -1,6 +1,7 @@
 #include "knear/knn/prefix_form.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -69,11 +70,14 @@ std::int64_t PrefixStudy::bytes() const {
   return (rows.rows() * (rows.cols() + 2)) * 4 + pca.basis.rows() * pca.basis.cols() * 8;
 }
 
-PrefixStudy study_prefix(const BaseRows& base, Metric metric) {
+PrefixStudy study_prefix(const BaseRows& base, Metric metric, const Progress& progress) {
   const std::int64_t dim = base.cols();
+  Reporter reporter(progress, "study rows", 3);
+  reporter.add(1);
   const Matrix<double> sample = sample_of(base, metric, studied_rows(base.rows(), dim));
   const std::int64_t components = std::min(dim, most_columns) / 8 * 8 - 1;
-  PrefixStudy out{metric, principal_components(sample, components), {}, {}, {}};
+  PrefixStudy out{metric, principal_components(sample, components, progress), {}, {}, {}};
+  reporter.add(1);
   const std::int64_t rows = std::min<std::int64_t>(sample.rows(), 2048);
   out.rows = Matrix<float>(rows, components);
   for (std::int64_t i = 0; i < rows; ++i) {
@@ -91,7 +95,7 @@ double plain_cost(const SearchShape& shape) {
   const double k = static_cast<double>(std::min(shape.k, shape.rows));
   const double hits = k * (1 + std::log(std::max(1.0, n / k)));
   const double measured = shape.integer ? 0 : 2.5 * k * (30 + 0.4 * d);
-  return n * 0.0022 * (d + 8) + hits * (shape.integer ? 20 : 40) + measured + 2000;
+  return n * shape.plain_product * (d + 8) + hits * (shape.integer ? 20 : 40) + measured + 2000;
 }
 
 double making_cost(const SearchShape& shape) {
@@ -107,10 +111,11 @@ double study_cost(const SearchShape& shape) {
 
 std::int64_t prefix_bytes_for(std::int64_t rows, std::int64_t dim) {
   const std::int64_t columns = std::min<std::int64_t>(64, dim), sample = studied_rows(rows, dim);
-  const std::int64_t form = (rows + panel_rows) * (columns + 10 + dim + 3 + 16);
-  const std::int64_t making =
-      rows * (columns * 4 + 60) + sample * dim * 16 +
-      std::min<std::int64_t>(dim, 1024) * std::min<std::int64_t>(dim, 1024) * 32;
+  const std::int64_t form =
+      (rows + panel_rows) * (columns + 10 + dim + 3 + 16) + 1000 * columns * 8;
+  const std::int64_t solved = std::min<std::int64_t>(dim, 1024);
+  const std::int64_t making = rows * (columns * 4 + 60) + sample * dim * 20 + solved * solved * 32 +
+                              dim * (most_columns * 16 + columns * 8 + (dim > 1024 ? 144 * 40 : 0));
   return form + making + (1 << 20);
 }
 
@@ -169,7 +174,7 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
         std::max(n / static_cast<double>(out.plan.clusters), 3.0 * static_cast<double>(shape.k));
     const double pair = 8 + 0.018 * d;  // in the second stage
     const double measured = shape.integer ? 0 : 1.6 * static_cast<double>(shape.k) * (30 + 0.4 * d);
-    const double cost = n * 0.0022 * (columns + 4) + n * passed[w] / pairs * pair +
+    const double cost = n * shape.prefix_product * (columns + 4) + n * passed[w] / pairs * pair +
                         seeds * (4 + 0.02 * d) + 0.05 * columns * d + measured + 15000;
     if (cost < out.prefix) out.prefix = cost, out.plan.columns = widths[w];
   }
@@ -200,12 +205,19 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
   const std::int64_t rows = static_cast<std::int64_t>(order.size());
   Matrix<float> prefixes(base.rows(), columns);
   constexpr std::int64_t block = 256;
+  Reporter reporter(progress, "map rows", (rows + block - 1) / block);
+  std::atomic<bool> fit = true;
   parallel_for(threads, (rows + block - 1) / block, [&](std::int64_t task) {
     std::vector<std::byte> row(base.scratch_bytes());
     std::vector<double> scratch(out.map.scratch_doubles());
-    for (std::int64_t i = task * block; i < std::min(rows, (task + 1) * block); ++i)
-      out.map.map(base.row_view(order[i], row.data()), 0, scratch.data(), prefixes.row(order[i]));
+    for (std::int64_t i = task * block; i < std::min(rows, (task + 1) * block); ++i) {
+      float* prefix = prefixes.row(order[i]);
+      out.map.map(base.row_view(order[i], row.data()), 0, scratch.data(), prefix);
+      if (!out.map.fits(prefix)) fit = false;
+    }
+    reporter.add(1);
   });
+  if (!fit) return nullptr;
 
   // Clusters of a sample of the prefixes.
   const std::int64_t clusters = std::min(plan.clusters, rows);
@@ -239,7 +251,7 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
   out.panels = PackedBase::certified_in_order(prefixes.view(), order, format_int8, prefix_space,
                                               threads, progress);
   out.panels.duplicates = duplicates;
-  out.codes = row_codes(base, order, space, integer, found, threads);
+  out.codes = row_codes(base, order, space, integer, found, threads, progress);
   return made;
 }
 

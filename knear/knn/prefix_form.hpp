@@ -30,12 +30,14 @@ struct PrefixStudy {
 // Prefixes are made for l2 and cosine, of at least this many columns and rows.
 inline constexpr std::int64_t least_prefix_dim = 8, least_prefix_rows = 2;
 
-PrefixStudy study_prefix(const BaseRows& base, Metric metric);
+PrefixStudy study_prefix(const BaseRows& base, Metric metric, const Progress& progress = {});
 
 // A search of which the time is wanted.
 struct SearchShape {
   std::int64_t rows, dim, k;
   bool integer;
+  // ns of a product of the plain scan, and of that of prefixes.
+  double plain_product = 0.0022, prefix_product = 0.0022;
 };
 
 // In ns of one core and a query, once all is prepared. The unit is that of the machine on which the
@@ -65,6 +67,7 @@ PrefixPlan usual_plan(const SearchShape& shape);
 // Requires metric l2 or cosine, base.cols() >= least_prefix_dim, base.rows() >= least_prefix_rows,
 // plan.columns <= base.cols() and a multiple of 8. `space`: in which all coordinates are coded;
 // `integer`: whether their codes are the values themselves, `found` the survey that says so.
+// nullptr if a row has a coordinate too large for it (PrefixMap::fits).
 std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const PrefixStudy& study,
                                               const CodingSpace& space, bool integer,
                                               const DataSurvey& found, const PrefixPlan& plan,

@@ -95,6 +95,11 @@ std::int64_t PreparedRows::worth_up_to(FirstPass pass) {
   return worths_[number_of(pass)].up_to;
 }
 
+bool PreparedRows::no_prefix() {
+  std::lock_guard lock(mutex_);
+  return no_prefix_;
+}
+
 std::shared_ptr<const PrefixBase> PreparedRows::kept_prefix(bool integer) {
   std::lock_guard lock(mutex_);
   return prefix_ && prefix_->codes.is_integer == integer ? prefix_ : nullptr;
@@ -105,6 +110,7 @@ std::shared_ptr<const PrefixBase> PreparedRows::prefix(bool integer, const Prefi
                                                        int threads, const Progress& progress,
                                                        double& prepare_seconds) {
   std::unique_lock lock(making_, std::defer_lock);
+  if (no_prefix()) return nullptr;
   if (keep) {
     if (auto form = kept_prefix(integer)) return form;
     if (wait)
@@ -114,9 +120,9 @@ std::shared_ptr<const PrefixBase> PreparedRows::prefix(bool integer, const Prefi
     if (auto form = kept_prefix(integer)) return form;
   }
   const bool whole = rows.rows() == base.rows();
-  auto study = whole ? prefix_study(prepare_seconds) : nullptr;
+  auto study = whole ? prefix_study(progress, prepare_seconds) : nullptr;
   const auto start = Clock::now();
-  if (!whole) study = std::make_shared<const PrefixStudy>(study_prefix(rows, metric));
+  if (!whole) study = std::make_shared<const PrefixStudy>(study_prefix(rows, metric, progress));
   CodingSpace space;
   if (integer) {
     space.metric = metric, space.kernels = &scan_kernels(active_isa());
@@ -125,20 +131,20 @@ std::shared_ptr<const PrefixBase> PreparedRows::prefix(bool integer, const Prefi
   }
   auto made = make_prefix(rows, *study, space, integer, found, plan, threads, progress);
   prepare_seconds += std::chrono::duration<double>(Clock::now() - start).count();
-  if (keep) {
-    std::lock_guard state(mutex_);
-    if (!prefix_) prefix_ = made;
-  }
+  std::lock_guard state(mutex_);
+  if (!made) no_prefix_ = true;
+  if (keep && !prefix_) prefix_ = made;
   return made;
 }
 
-std::shared_ptr<const PrefixStudy> PreparedRows::prefix_study(double& prepare_seconds) {
+std::shared_ptr<const PrefixStudy> PreparedRows::prefix_study(const Progress& progress,
+                                                              double& prepare_seconds) {
   {
     std::lock_guard lock(mutex_);
     if (study_) return study_;
   }
   const auto start = Clock::now();
-  auto made = std::make_shared<const PrefixStudy>(study_prefix(base, metric));
+  auto made = std::make_shared<const PrefixStudy>(study_prefix(base, metric, progress));
   prepare_seconds += std::chrono::duration<double>(Clock::now() - start).count();
   std::lock_guard lock(mutex_);
   if (!study_) study_ = std::move(made);
@@ -172,7 +178,7 @@ void PreparedRows::release_all_but(FirstPass pass) {
   std::lock_guard lock(mutex_);
   for (int i = 0; i < first_pass_count; ++i)
     if (i != number_of(pass) && !adopted_[i]) forms_[i] = nullptr;
-  prefix_ = nullptr, study_ = nullptr;
+  if (pass != FirstPass::prefix) prefix_ = nullptr, study_ = nullptr;
 }
 
 std::int64_t PreparedRows::kept_bytes(const PackedBase* except) {

@@ -62,7 +62,10 @@ class PreparedRows {
                                            const BaseRows& rows, bool keep, bool wait, int threads,
                                            const Progress& progress, double& prepare_seconds);
   // The study of the rows, made on first use.
-  std::shared_ptr<const PrefixStudy> prefix_study(double& prepare_seconds);
+  std::shared_ptr<const PrefixStudy> prefix_study(const Progress& progress,
+                                                  double& prepare_seconds);
+  // Whether a prefix was found to be impossible: rows are too large for it.
+  bool no_prefix();
   // What a search for k neighbours was found to cost with and without a prefix, if one for a
   // similar k was looked at.
   std::optional<PrefixForecast> prefix_forecast(bool integer, std::int64_t k);
@@ -102,6 +105,7 @@ class PreparedRows {
   };
   std::vector<Verdict> verdicts_;
   double without_prefix_ = 0;
+  bool no_prefix_ = false;
 };
 
 }  // namespace knear::detail

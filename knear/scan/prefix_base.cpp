@@ -53,12 +53,14 @@ void PrefixMap::map(AnyMatrixView data, std::int64_t i, double* scratch, float* 
 }
 
 std::int64_t PrefixBase::bytes() const {
-  return panels.bytes() + codes.bytes() + static_cast<std::int64_t>(cluster_begin.size() * 12) +
+  return map.bytes() + panels.bytes() + codes.bytes() + centroid_panels.bytes() +
+         static_cast<std::int64_t>(cluster_begin.size() * 4) +
          centroids.rows() * centroids.cols() * 4;
 }
 
 RowCodes row_codes(const BaseRows& base, std::span<const std::uint32_t> order,
-                   const CodingSpace& space, bool integer, const DataSurvey& found, int threads) {
+                   const CodingSpace& space, bool integer, const DataSurvey& found, int threads,
+                   const Progress& progress) {
   RowCodes out;
   out.is_integer = integer;
   out.space = space;
@@ -75,7 +77,9 @@ RowCodes row_codes(const BaseRows& base, std::span<const std::uint32_t> order,
   }
   const bool l2 = space.metric == Metric::l2;
   constexpr std::int64_t block = 1024;
+  Reporter reporter(progress, "code rows", (rows + block - 1) / block);
   parallel_for(threads, (rows + block - 1) / block, [&](std::int64_t task) {
+    reporter.add(1);
     std::vector<std::byte> scratch(base.scratch_bytes());
     std::vector<double> v(out.dim);
     for (std::int64_t i = task * block; i < std::min(rows, (task + 1) * block); ++i) {
@@ -109,10 +113,10 @@ RowCodes row_codes(const BaseRows& base, std::span<const std::uint32_t> order,
       head.error = float_above(error_above(code.error, 0, space.slack) +
                                (norm + (l2 ? 0 : whole)) * space.slack);
       head.norm = float_above(std::max(norm, norm_above(code.squares, space.slack) * scale));
-      head.bias =
-          static_cast<float>(l2                   ? -size.squares / 2
-                             : space.mean.empty() ? 0
-                                                  : dot(v.data(), space.mean.data(), out.dim));
+      const double bias = l2                   ? -size.squares / 2
+                          : space.mean.empty() ? 0
+                                               : dot(v.data(), space.mean.data(), out.dim);
+      head.bias = static_cast<float>(bias / (scale * scale));
     }
   });
   return out;

@@ -43,6 +43,13 @@ class PrefixMap {
   // The prefix [columns()] of row i of `data`; scratch [scratch_doubles()].
   void map(AnyMatrixView data, std::int64_t i, double* scratch, float* prefix) const;
   std::int64_t scratch_doubles() const { return dim_ + columns_; }
+  std::int64_t bytes() const { return dim_ * (columns_ + 1) * 8; }
+  // Whether floats hold a prefix well enough. Larger ones go by the plain scan.
+  bool fits(const float* prefix) const {
+    for (std::int64_t c = 0; c < columns_; ++c)
+      if (!(std::fabs(prefix[c]) < 1e15f)) return false;
+    return true;
+  }
 
  private:
   CodingSpace space_;
@@ -58,7 +65,7 @@ struct RowCodes {
     float scale;  // value of a code unit, exact
     float error;  // distance of the code from the row
     float norm;   // of the row and of its code
-    float bias;   // b, to the nearest
+    float bias;   // b in units of scale^2, to the nearest: of any size of the rows
   };
   bool is_integer = false;
   CodingSpace space;
@@ -90,7 +97,8 @@ struct PrefixBase {
 // What makes a PrefixBase, in the order of slots: `order` holds rows of the base, `prefixes` their
 // prefixes by row number. `integer`: codes are the values themselves.
 RowCodes row_codes(const BaseRows& base, std::span<const std::uint32_t> order,
-                   const CodingSpace& space, bool integer, const DataSurvey& found, int threads);
+                   const CodingSpace& space, bool integer, const DataSurvey& found, int threads,
+                   const Progress& progress);
 
 // A query as RowCodes' rows are scored with it.
 struct CodedQuery {
@@ -108,14 +116,16 @@ inline Candidate interval_of(const RowCodes& rows, std::uint32_t slot, std::uint
                              std::int32_t product, const CodedQuery& query) {
   const RowCodes::Head& head = rows.heads[slot];
   const double norm = head.norm, slack = rows.space.slack, mean = rows.space.mean_norm;
+  const double scale = head.scale, unit = scale * scale;
   const double g =
-      static_cast<double>(product - query.correction) * (query.scale * head.scale) + head.bias;
+      static_cast<double>(product - query.correction) * (query.scale * scale) + head.bias * unit;
   const double error = query.norm * head.error + query.error * norm;
   double rounding;
   if (rows.space.metric == Metric::l2)
     rounding = 2 * slack * query.squares + (2 * slack + 0x1p-23) * norm * norm;
   else
     rounding = 2 * slack * (mean * (norm + mean) + 1) + 0x1p-22 * mean * norm;
+  rounding += 0x1p-148 * unit;  // of a bias that is denormal
   return {g + error + rounding, g - error - rounding, id};
 }
 

@@ -68,7 +68,7 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
   if (count == 0) return {};
   const auto begin_seconds = std::chrono::steady_clock::now();
 
-  // Prefixes of the queries. One that floats cannot hold is for another path.
+  // Prefixes of the queries. One that is too large is for another path.
   Matrix<float> prefixes(count, columns);
   std::vector<char> given_up(static_cast<std::size_t>(count), 0);
   parallel_for(job.threads, (count + 63) / 64, [&](std::int64_t task) {
@@ -76,9 +76,7 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
     for (std::int64_t i = task * 64; i < std::min(count, task * 64 + 64); ++i) {
       float* prefix = prefixes.row(i);
       base.map.map(job.queries, which[i], scratch.data(), prefix);
-      for (std::int64_t c = 0; c < columns; ++c)
-        if (!(std::fabs(prefix[c]) < 1e15f)) given_up[i] = 1;
-      if (given_up[i]) std::fill(prefix, prefix + columns, 0.0f);
+      given_up[i] = !base.map.fits(prefix);
     }
   });
 
@@ -88,8 +86,9 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
       static_cast<std::int64_t>(std::ceil(3 * static_cast<double>(job.k) / cluster_rows)), 1,
       std::min<std::int64_t>(Seeds::most, clusters));
   ExactLists nearest{Matrix<double>(count, seeds), Matrix<Id>(count, seeds)};
-  std::vector<std::int64_t> order(static_cast<std::size_t>(count));
-  std::iota(order.begin(), order.end(), 0);
+  std::vector<std::int64_t> order;
+  for (std::int64_t i = 0; i < count; ++i)
+    if (!given_up[i]) order.push_back(i);
   {
     const ScanJob centroid_job{
         prefixes.view(), base.centroids.view(), Metric::l2, seeds, job.threads, job.isa, {},
@@ -104,7 +103,7 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
 
   ScanJob prefix_job = job;
   prefix_job.queries = prefixes.view();
-  const Division division = divide_queries(panels, count, job.k, job.threads);
+  const Division division = divide_queries(panels, std::ssize(order), job.k, job.threads);
   const bool integer = rows.is_integer;
   const double slack = (static_cast<double>(rows.dim) + 32) * 0x1p-50;
   const std::int64_t code_bytes = (rows.dim + 63) / 64 * 64;
@@ -262,7 +261,7 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
       const std::int64_t query = query_of(p);
       buffers += static_cast<std::int64_t>(s.candidates.pending.capacity() * sizeof(Candidate) +
                                            longest_list * 4);
-      if (gave_up[p / max_group] || given_up[order[task.query_begin + p]]) {
+      if (gave_up[p / max_group]) {
         dropped.push_back(order[task.query_begin + p]);
       } else if (integer) {
         s.best.finish();

@@ -47,13 +47,15 @@ Matrix<double> copy_of(const RowMajor& from) {
 
 }  // namespace
 
-PrincipalComponents principal_components(MatrixView<double> rows, std::int64_t components) {
+PrincipalComponents principal_components(MatrixView<double> rows, std::int64_t components,
+                                         const Progress& progress) {
   const std::int64_t n = rows.rows(), dim = rows.cols();
   if (n < 2) throw InvalidArgument("rows must be at least 2, but are {}", n);
   if (components < 1 || components > dim)
     throw InvalidArgument("components must be from 1 to {}, but is {}", dim, components);
   const Eigen::Map<const RowMajor, 0, Eigen::OuterStride<>> all(
       rows.data(), n, dim, Eigen::OuterStride<>(rows.stride()));
+  Reporter reporter(progress, "principal components", 6);
   PrincipalComponents out;
   const Eigen::VectorXd mean = all.colwise().sum().transpose() / static_cast<double>(n);
   out.mean.assign(mean.data(), mean.data() + dim);
@@ -68,6 +70,7 @@ PrincipalComponents principal_components(MatrixView<double> rows, std::int64_t c
     Eigen::MatrixXd covariance = Eigen::MatrixXd::Zero(dim, dim);
     covariance.selfadjointView<Eigen::Lower>().rankUpdate(x.transpose(),
                                                           1.0 / static_cast<double>(n));
+    reporter.add(2);
     const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(covariance);
     if (solver.info() != Eigen::Success)
       throw InvalidArgument("rows have no principal components: the solver does not converge");
@@ -78,7 +81,10 @@ PrincipalComponents principal_components(MatrixView<double> rows, std::int64_t c
     // than are wanted, then the solver within the subspace.
     const std::int64_t width = std::min(dim, components + 16);
     Eigen::MatrixXd q = orthonormal(normal_numbers(dim, width, 1));
-    for (int round = 0; round < 4; ++round) q = orthonormal(x.transpose() * (x * q));
+    for (int round = 0; round < 4; ++round) {
+      q = orthonormal(x.transpose() * (x * q));
+      reporter.add(1);
+    }
     const Eigen::MatrixXd inside = x * q;
     const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(
         (inside.transpose() * inside / static_cast<double>(n)).eval());

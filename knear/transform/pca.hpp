@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "knear/core/matrix.hpp"
+#include "knear/core/progress.hpp"
 
 namespace knear {
 
@@ -29,7 +30,9 @@ struct PrincipalComponents {
 // thread.
 //
 // Of wide rows (dim above 1,024) the directions are found by subspace iteration and approximate.
-PrincipalComponents principal_components(MatrixView<double> rows, std::int64_t components);
+// Throws Cancelled if the progress says so: it is asked between steps of up to a second or so.
+PrincipalComponents principal_components(MatrixView<double> rows, std::int64_t components,
+                                         const Progress& progress = {});
 
 // A random orthonormal matrix [n x n], the same for the same seed, with its defect.
 struct Rotation {

@@ -167,7 +167,7 @@ TEST(Prefix, IntervalsOfRowsHoldRoundingThatMisleads) {
       std::vector<std::uint32_t> order;
       for (std::uint32_t r = 0; r < rows; ++r) order.push_back(r);
       const detail::RowCodes codes =
-          detail::row_codes(base.view(), order, space, false, {.integer = false}, 1);
+          detail::row_codes(base.view(), order, space, false, {.integer = false}, 1, {});
       std::vector<double> scratch(dim);
       AlignedArray<std::int8_t> query_codes(128);
       const detail::CodedQuery coded =
@@ -341,6 +341,67 @@ TEST(Prefix, IsAnErrorWhereThereIsNone) {
   EXPECT_EQ(knn(wide.view(), wide.view(), 1, options).ids.row(5)[0], 0);
   EXPECT_EQ(knn(wide.view(), wide.view().rows(0, 1), 1, options).ids.row(5)[0], 0);
   EXPECT_EQ(knn(wide.view(), wide.view().rows(0, 0), 1, options).ids.row(5)[0], no_id);
+}
+
+// Once the bias of a row was a float in absolute units.
+TEST(Prefix, AnswersAtEveryScale) {
+  for (int exponent = -45; exponent <= 37; ++exponent) {
+    const double scale = std::pow(10.0, exponent);
+    Matrix<float> base = decaying(600, 16, 0.3, 1), queries = decaying(25, 16, 0.3, 2);
+    for (Matrix<float>* m : {&base, &queries})
+      for (std::int64_t i = 0; i < m->rows() * 16; ++i)
+        m->data()[i] = static_cast<float>(scale * m->data()[i]);
+    SCOPED_TRACE(exponent);
+    for (const Metric metric : {Metric::l2, Metric::cosine})
+      expect_reference(queries.view(), base.view(), 10,
+                       {.metric = metric, .first_pass = FirstPass::prefix}, {});
+    // Large rows in pairs around the origin, and queries of length 1; and the other way round.
+    for (std::int64_t i = 0; i < 25 * 16; ++i)
+      queries.data()[i] = static_cast<float>(queries.data()[i] / scale);
+    for (std::int64_t r = 1; r < 600; r += 2)
+      for (std::int64_t j = 0; j < 16; ++j) base.row(r)[j] = -base.row(r - 1)[j];
+    expect_reference(queries.view(), base.view(), 10, {.first_pass = FirstPass::prefix}, {});
+    // A few rows of that size among others.
+    for (std::int64_t r = 10; r < 600; ++r)
+      for (std::int64_t j = 0; j < 16; ++j)
+        base.row(r)[j] = static_cast<float>(base.row(r)[j] / scale);
+    expect_reference(queries.view(), base.view(), 10, {.first_pass = FirstPass::prefix}, {});
+  }
+}
+
+TEST(Prefix, MakingOneCanBeCancelledAndReportsItsTimeOnce) {
+  const Matrix<float> base = decaying(3000, 64, 1, 1), queries = decaying(40, 64, 1, 2);
+  for (const std::string_view stage :
+       {"study rows", "principal components", "map rows", "k-means", "pack base", "code rows"}) {
+    bool asked = false;
+    KnnOptions options{.first_pass = FirstPass::prefix};
+    options.progress = [&](std::string_view now, double) {
+      asked |= now == stage;
+      return now != stage;
+    };
+    EXPECT_THROW(knn(queries.view(), base.view(), 5, options), Cancelled) << stage;
+    EXPECT_TRUE(asked) << stage;
+  }
+  KnnReport report;
+  knn(queries.view(), base.view(), 5, {.first_pass = FirstPass::prefix}, &report);
+  EXPECT_GT(report.prepare_seconds, 0);
+  EXPECT_GE(report.seconds, 0);
+}
+
+TEST(Prefix, ManyQueriesCountTowardsTheBudget) {
+  const Matrix<float> base = decaying(500, 64, 1, 1);
+  Matrix<float> queries(200000, 64);
+  EXPECT_THROW(
+      knn(queries.view(), base.view(), 1, {.memory = 100 << 20, .first_pass = FirstPass::prefix}),
+      MemoryBudgetError);
+  // Forms of other passes go when a prefix needs their room.
+  const Matrix<float> more = decaying(20000, 64, 1, 3), few = decaying(30, 64, 1, 2);
+  ExactSearcher searcher(more.view(), {});
+  KnnReport report;
+  searcher.search(few.view(), 5, {.memory = 40 << 20, .first_pass = FirstPass::fp32}, &report);
+  searcher.search(few.view(), 5, {.memory = 40 << 20, .first_pass = FirstPass::prefix}, &report);
+  EXPECT_EQ(report.first_pass, "prefix");
+  EXPECT_LE(report.memory_bytes, 40 << 20);
 }
 
 TEST(Prefix, KindsOfQueriesMayAlternate) {
