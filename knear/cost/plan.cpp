@@ -97,7 +97,8 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
   double bytes_per_second = peaks.memory_bytes_per_second * share;
   for (const CachePeak& cache : peaks.caches)  // the largest that holds the base
     if (base_bytes <= double(cache.bytes)) {
-      bytes_per_second = std::max(bytes_per_second, cache.bytes_per_second * share);
+      bytes_per_second =
+          std::max(bytes_per_second, cache.bytes_per_second * share * cache_efficiency);
       break;
     }
   cost.memory_seconds = cost.bytes / bytes_per_second;
@@ -106,19 +107,20 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
   const double parts = split && !peaks.matrix_unit ? threads : 1;
   const double kept = std::min(double(shape.k), rows / parts);
   const double hits = parts * kept * (1 + std::log(rows / parts / kept));
-  cost.selection_seconds = queries * hits * hit_operations * (shape.whole ? 1 : 2.3) / lanes;
+  cost.selection_seconds = queries * hits * hit_operations * (shape.whole ? 1 : 1.85) / lanes;
   const double survivors =
       shape.whole ? 0 : std::min(rows, double(shape.k) + 6 * std::sqrt(double(shape.k)));
-  cost.rescore_seconds = queries * survivors * (7500 + 100 * dim) / flops;
-  cost.packing_seconds =
-      (queries * (1500 + 3 * dim) + (shape.packing ? rows * (150 + 4 * dim) : 0)) * 200 / lanes;
+  cost.rescore_seconds = queries * survivors * rescore_operations * dim / flops;
+  if (shape.packing) cost.packing_seconds = rows * (150 + 4 * dim) * 200 / lanes;
+  const double call = peaks.matrix_unit ? 0 : queries <= 4 ? 10e-6 : 40e-6;
 
   const double computing = peaks.matrix_unit
                                ? std::max(cost.multiply_add_seconds, cost.coefficient_wise_seconds)
                                : cost.multiply_add_seconds + cost.coefficient_wise_seconds;
   const double scanning = std::max(computing, cost.memory_seconds);
   cost.rate = 2 * cost.multiply_adds / scanning;
-  cost.seconds = scanning + cost.selection_seconds + cost.rescore_seconds + cost.packing_seconds;
+  cost.seconds =
+      scanning + cost.selection_seconds + cost.rescore_seconds + cost.packing_seconds + call;
 
   const std::pair<double, std::string> parts_of_it[] = {
       {cost.multiply_add_seconds, std::string(name_of(shape.op)) + " multiply-adds"},

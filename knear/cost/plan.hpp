@@ -13,7 +13,8 @@
 //   tiles
 //               are samples of the base; more where the rows have intervals instead of values
 //   rescoring   of these some k + 6 sqrt(k) are measured in float64
-//   packing     of each query, and if asked for, of the base
+//   packing     of the base, if asked for
+//   a call      10 us, and 30 more to start threads
 //
 // What one of these costs is measured on one machine, in lanes of its coefficient-wise or fp32
 // rate, and carries over to others as that. It does not know of data that defeat the threshold.
@@ -53,11 +54,16 @@ struct ScanCost {
 };
 
 // Part of the arithmetic peak that the tile kernels reach between two panels.
-inline constexpr double scan_efficiency = 0.92;
+inline constexpr double scan_efficiency = 0.80;
+// And of the bytes per second of a cache, where one holds the base.
+inline constexpr double cache_efficiency = 0.6;
 // Coefficient-wise operations of a score on a processor: thresholds in code units, the test.
-inline constexpr double score_operations = 3.6;
-// And of a row that passes: appended, its interval, the list cut down later; some 50 ns.
-inline constexpr double hit_operations = 10000;
+inline constexpr double score_operations = 2.2;
+// And of a row that passes: appended, the list cut down later; some 46 ns. A row with an interval
+// takes 1.85 times as much, more such rows pass included.
+inline constexpr double hit_operations = 9400;
+// Floating-point operations of a row measured, a column: it comes from anywhere in memory.
+inline constexpr double rescore_operations = 250;
 
 // Peaks scale with shape.threads / peaks.threads. Throws InvalidArgument for a negative number,
 // k < 1, dim < 1, or an op whose peak is not known (NaN).

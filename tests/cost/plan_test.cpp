@@ -41,13 +41,13 @@ TEST(PredictScan, ManyQueriesAreLimitedByMultiplyAdds) {
   EXPECT_DOUBLE_EQ(cost.coefficient_wise_seconds, 1008e6 * score_operations / 100e9);
   EXPECT_EQ(cost.limit, "int8 multiply-adds");
   EXPECT_DOUBLE_EQ(cost.seconds, cost.multiply_add_seconds + cost.coefficient_wise_seconds +
-                                     cost.selection_seconds + cost.rescore_seconds +
-                                     cost.packing_seconds);
+                                     cost.selection_seconds + cost.rescore_seconds + 40e-6);
   EXPECT_NEAR(cost.rate, 2e12 / (cost.multiply_add_seconds + cost.coefficient_wise_seconds), 1e3);
   const double hits = 10 * (1 + std::log(1e5));
-  EXPECT_NEAR(cost.selection_seconds, 1000 * hits * 2.3 * hit_operations / 100e9, 1e-9);
-  EXPECT_NEAR(cost.rescore_seconds, 1000 * (10 + 6 * std::sqrt(10)) * 107500 / 200e9, 1e-9);
-  EXPECT_NEAR(cost.packing_seconds, 1000 * 4500 * 200 / 100e9, 1e-9);
+  EXPECT_NEAR(cost.selection_seconds, 1000 * hits * 1.85 * hit_operations / 100e9, 1e-9);
+  EXPECT_NEAR(cost.rescore_seconds,
+              1000 * (10 + 6 * std::sqrt(10)) * 1000 * rescore_operations / 200e9, 1e-9);
+  EXPECT_EQ(cost.packing_seconds, 0);
 }
 
 TEST(PredictScan, WholeNumbersAreNotMeasuredAgainAndTheBaseIsPackedOnce) {
@@ -69,9 +69,9 @@ TEST(PredictScan, OneQueryIsLimitedByMemoryOrTheCacheThatHoldsTheBase) {
   EXPECT_EQ(cost.limit, "memory");
   EXPECT_DOUBLE_EQ(cost.memory_seconds, 1e6 * row_bytes / 20e9);
   peaks.caches[2] = {2000 << 20, 40e9};
-  EXPECT_DOUBLE_EQ(predict_scan(shape, peaks).memory_seconds, 1e6 * row_bytes / 40e9);
+  EXPECT_DOUBLE_EQ(predict_scan(shape, peaks).memory_seconds, 1e6 * row_bytes / (0.6 * 40e9));
   peaks.caches[1] = {1 << 20, 400e9};  // too small
-  EXPECT_DOUBLE_EQ(predict_scan(shape, peaks).memory_seconds, 1e6 * row_bytes / 40e9);
+  EXPECT_DOUBLE_EQ(predict_scan(shape, peaks).memory_seconds, 1e6 * row_bytes / (0.6 * 40e9));
 }
 
 TEST(PredictScan, AMatrixUnitWorksBesideTheOthers) {
@@ -96,8 +96,8 @@ TEST(PredictScan, ShortRowsAndManyNeighboursAreLimitedBySelection) {
 TEST(PredictScan, HalfTheThreadsTakeTwiceTheTime) {
   ScanShape shape = batch;
   shape.threads = 1;
-  EXPECT_DOUBLE_EQ(predict_scan(shape, round_peaks()).seconds,
-                   2 * predict_scan(batch, round_peaks()).seconds);
+  EXPECT_NEAR(predict_scan(shape, round_peaks()).seconds,
+              2 * predict_scan(batch, round_peaks()).seconds, 50e-6);  // a call is a call
 }
 
 TEST(PredictScan, NothingToScanTakesNoTime) {
