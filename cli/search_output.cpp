@@ -49,6 +49,7 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
     out["queries_with_more_than_k"] = outcome.queries_cut;
   }
   out["first_pass"] = report.first_pass;
+  if (report.prefix_columns > 0) out["prefix_columns"] = report.prefix_columns;
   out["centred"] = report.centred;
   out["base_type"] = name_of(outcome.base_type);
   out["queries_type"] = name_of(outcome.queries.view().type());

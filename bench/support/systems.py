@@ -128,7 +128,6 @@ def knear_range(base, queries, radius: float, metric: str, threads: int) -> Syst
     index = knear.Index("Flat", dim=base.shape[1], metric=metric)
     index.add(base)
     system = System("knear index", knear.__version__, lambda count: answer(queries[:count]))
-    system.settles = True
 
     def answer(some):
         return index.range_search(some, radius, threads=threads, report=system.report)

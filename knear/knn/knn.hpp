@@ -93,8 +93,8 @@ RangeNeighbors range_search(AnyMatrixView queries, AnyMatrixView base, double ra
 //
 // l2 and cosine searches of many queries come to go by a prefix of K = 8 to 128 principal
 // coordinates (docs/bounds.md, 8) where that is forecast to be faster: once the queries served so
-// far would have saved the time that making it takes. It adds dim + K + 26 bytes a row; none is
-// made for a search with a memory limit.
+// far would have saved the time that making it takes. It adds dim + K + 26 bytes a row; for a
+// search with a memory limit none is made unless first_pass asks for it.
 //
 // Threads: any number of search() at once; a progress callback must not call it.
 class ExactSearcher {

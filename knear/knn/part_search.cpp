@@ -290,10 +290,9 @@ class Search {
   };
 
   // The way of the least cost, in ns of one core: 0.003 d for a pair scored in int8, 0.1 d + 20 for
-  // one measured, 2 d + 50 for a row packed and 2 d + 200 for picking it from others, 40 for a hit,
-  // of which there are k for each e-fold of the rows, and as many more as rows are forbidden. A
-  // form that later searches find packed counts a twentieth. (Measured on 1M x 96; it decides about
-  // time only.)
+  // one measured, 4 d + 150 for a row packed, 40 for a hit, of which there are k for each e-fold of
+  // the rows, and as many more as rows are forbidden. A form that later searches find packed counts
+  // a twentieth. (Measured on 1M x 96; it decides about time only.)
   Way way_for(std::int64_t rows, bool kept, bool will_be_kept) const {
     const double n = static_cast<double>(rows), d = static_cast<double>(queries_.cols()),
                  q = static_cast<double>(queries_.rows()), allowed = static_cast<double>(count_),

@@ -22,7 +22,7 @@ struct QueryState {
   KeyScale scale;
   Candidates candidates;   // certified
   TopK best;               // integer
-  double bar = infinity;   // integer: known from elsewhere
+  double bar = infinity;   // a key known from elsewhere
   double squares_low = 0;  // of the prefix, at most what it really has
   std::vector<std::uint32_t> waiting;
 };

@@ -182,7 +182,8 @@ class Search(ProgramTest):
         for more in (
             ["--threads", 1], ["--threads", 0], ["--method", "exact"], ["--device", "cpu"],
             ["--recall", 0.5], ["--memory", "64M"], ["--type", "f32"], ["--first-pass", "int8"],
-            ["--first-pass", "fp32"], ["--first-pass", "integer"], ["--explain"],
+            ["--first-pass", "fp32"], ["--first-pass", "integer"], ["--first-pass", "prefix"],
+            ["--explain"],
         ):
             with self.subTest(more=more):
                 self.search("-k", 5, "--out", "a.ivecs", *more)
@@ -330,6 +331,7 @@ class Search(ProgramTest):
             (["-k", "5", "--metric", "l7"], "l7"), (["-k", "5", "--method", "magic"], "magic"),
             (["-k", "5", "--type", "f8"], "f8"), (["-k", "5", "--device", "abacus"], "abacus"),
             (["-k", "5", "--first-pass", "int4"], "int4"),
+            (["-k", "5", "--first-pass", "prefix", "--metric", "ip"], "l2 or cosine"),
             (["-k", "5", "--memory", "0"], "--memory"), (["-k", "5", "--memory", "-5M"], "-5M"),
             (["-k", "5", "--memory", "1"], "memory"),
             (["-k", "5", "--out", "a.txt"], "--out"),
@@ -800,6 +802,13 @@ class Roofline(ProgramTest):
         for command in (["roofline"], ["search", "--base", "b", "--queries", "q", "-k", 1]):
             self.fails(1, *command, "--machine", "h20", says="v100, a100, tpu-v3, tpu-v4, h200")
         self.fails(2, "roofline", "--machine", "h200", "--threads", 1, says="--threads")
+
+    def test_a_prefix_is_predicted_by_its_columns(self):
+        out = json.loads(self.search("-k", 3, "--first-pass", "prefix", "--json", "--explain"))
+        self.assertEqual(out["first_pass"], "prefix")
+        self.assertGreaterEqual(out["prefix_columns"], 8)
+        self.assertGreater(out["predicted_seconds"], 0)
+        self.assertNotIn("prefix_columns", json.loads(self.search("-k", 3, "--json")))
 
     def test_wrong_values(self):
         for more in (["--threads", "-1"], ["--seconds", "0"], ["--seconds", "-2"]):

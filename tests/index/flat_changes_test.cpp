@@ -473,7 +473,7 @@ TEST(FlatMemory, ReservingMoreThanThereIsIsAnError) {
   EXPECT_EQ(index.size(), 5);
 }
 
-TEST(FlatMemory, AddingCopiesNothingThatIsThere) {
+TEST(FlatMemory, ReservedRowsKeepTheirValuesThroughManyAdds) {
   FlatIndex index(8);
   index.reserve(100000);
   const Matrix<float> x = counted(100000, 8);
