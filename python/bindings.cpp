@@ -176,6 +176,7 @@ nb::object run(Report& out, Search search) {
     d["memory_bytes"] = report.memory_bytes;
     d["multiply_adds"] = report.multiply_adds;
     if (report.prefix_columns > 0) d["prefix_columns"] = report.prefix_columns;
+    if (report.joined) d["joined"] = true;
     d["bytes_read"] = report.bytes_read;
     d["version"] = report.version;
   }
@@ -239,6 +240,26 @@ NB_MODULE(_core, m) {
       nb::arg("base_type"), nb::arg("k"), nb::arg("metric"), nb::arg("threads"), nb::arg("memory"),
       nb::arg("first_pass"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
       nb::arg("report").none());
+
+  m.def(
+      "self_join",
+      [](const Array& base, const std::string& base_type, std::int64_t k,
+         const std::string& metric, std::int64_t threads, std::int64_t memory,
+         const std::string& first_pass, const Ids& ids, const Bits& bits, Report report) {
+        const AnyMatrixView b = view_of(base, base_type);
+        KnnOptions options{.metric = parse_metric(metric),
+                           .threads = narrow(threads),
+                           .memory = memory,
+                           .first_pass = parse_first_pass(first_pass),
+                           .filter = filter_of(ids, bits, b.rows())};
+        return run(report, [&](Progress progress, KnnReport* filled) {
+          options.progress = std::move(progress);
+          return self_join(b, k, options, filled);
+        });
+      },
+      nb::arg("base").noconvert(), nb::arg("base_type"), nb::arg("k"), nb::arg("metric"),
+      nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("filter_ids").none(),
+      nb::arg("filter_bits").none(), nb::arg("report").none());
 
   m.def(
       "range_search",

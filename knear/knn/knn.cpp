@@ -51,7 +51,7 @@ FirstPass parse_first_pass(std::string_view name) {
 class ExactSearcher::Impl {
  public:
   Impl(AnyMatrixView base, const KnnOptions& options)
-      : rows(base, options.metric, surveyed(base, options)) {}
+      : matrix(base), rows(base, options.metric, surveyed(base, options)) {}
 
   detail::SearchPart part(const KnnOptions& options) {
     if (!options.filter.everything() && options.filter.rows() != rows.base.rows())
@@ -60,6 +60,7 @@ class ExactSearcher::Impl {
     return {&rows, {}, options.filter};
   }
 
+  const AnyMatrixView matrix;
   detail::PreparedRows rows;
 
  private:
@@ -106,6 +107,14 @@ Neighbors ExactSearcher::search(AnyMatrixView queries, std::int64_t k, const Knn
   return detail::search_parts({&part, 1}, queries, k, options, false, report);
 }
 
+Neighbors ExactSearcher::self_join(std::int64_t k, const KnnOptions& options,
+                                   KnnReport* report) const {
+  DefaultFloatMode mode;
+  check_k(k);
+  check_metric(options.metric, impl_->rows.metric);
+  return detail::join_part(impl_->part(options), impl_->matrix, k, options, false, report);
+}
+
 RangeNeighbors ExactSearcher::range_search(AnyMatrixView queries, double radius,
                                            const KnnOptions& options, KnnReport* report) const {
   DefaultFloatMode mode;
@@ -124,6 +133,14 @@ Neighbors knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, const K
   ExactSearcher::Impl impl(base, options);
   const detail::SearchPart part = impl.part(options);
   return detail::search_parts({&part, 1}, queries, k, options, true, report);
+}
+
+Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& options,
+                    KnnReport* report) {
+  DefaultFloatMode mode;
+  check_k(k);
+  ExactSearcher::Impl impl(base, options);
+  return detail::join_part(impl.part(options), base, k, options, true, report);
 }
 
 RangeNeighbors range_search(AnyMatrixView queries, AnyMatrixView base, double radius,

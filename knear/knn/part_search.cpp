@@ -15,6 +15,9 @@
 namespace knear::detail {
 namespace {
 
+// What a join of a base with itself takes, of a search for its rows by the same prefix.
+constexpr double joining_share = 0.65;
+
 constexpr std::int64_t max_chunk_rows = std::int64_t{1} << 30;  // slots are 32-bit numbers
 
 using Clock = std::chrono::steady_clock;
@@ -126,6 +129,28 @@ class Search {
     ExactLists all;
     run_from(all, report);
     return pad(all);
+  }
+
+  // Of each row of the one part, the k_asked - 1 nearest others; the queries are its rows.
+  Neighbors run_self(KnnReport* report) {
+    self_ = true;
+    ExactLists all;
+    run_from(all, report);
+    const std::int64_t k = k_asked_ - 1;
+    if (report) report->k = k;
+    Neighbors out{Matrix<Id>(queries_.rows(), k), Matrix<float>(queries_.rows(), k)};
+    for (std::int64_t row = 0; row < queries_.rows(); ++row) {
+      std::int64_t from = 0;
+      for (std::int64_t j = 0; j < k; ++j, ++from) {
+        if (from < all.keys.cols() && all.ids.row(row)[from] == row) ++from;
+        const bool has = from < all.keys.cols() && all.ids.row(row)[from] != no_id;
+        out.ids.row(row)[j] = has ? all.ids.row(row)[from] : no_id;
+        out.distances.row(row)[j] =
+            has ? static_cast<float>(distance_of_key(options_.metric, all.keys.row(row)[from]))
+                : no_distance(options_.metric);
+      }
+    }
+    return out;
   }
 
   // `all`: the best of rows elsewhere, as many columns as were announced; takes in what is found.
@@ -364,6 +389,7 @@ class Search {
     const Choice choice = choose(rows, begin, job);
     if (options_.metric != Metric::l2) answer_zero_queries(todo, job.allowed, out);
     const std::vector<FirstPass>& passes = choice.passes;
+    if (self_) join(rows, choice, job, todo, out);
     if (const auto plan = prefix_for(rows, choice, job, todo, out))
       search_with_prefix(*plan, rows, choice, job, todo, out);
     if (todo.empty()) return;
@@ -488,6 +514,58 @@ class Search {
     return cost;
   }
 
+  // Scores each pair of rows once and answers all of `todo`, where that is expected to pay.
+  void join(const BaseRows& rows, const Choice& choice, ScanJob& job,
+            std::vector<std::int64_t>& todo, ExactLists& out) {
+    const bool forced = options_.first_pass == FirstPass::prefix, integer = part_->integer;
+    if (todo.empty() || !whole_ || !job.allowed.all() || options_.metric == Metric::ip ||
+        choice.passes.front() == FirstPass::direct || prepared().no_prefix() ||
+        rows.rows() < least_prefix_rows)
+      return;
+    if (options_.memory > 0 &&
+        (!forced || packing_bytes(rows.rows(), FirstPass::prefix) + other_bytes() +
+                            join_bytes(rows.rows(), k_) >
+                        options_.memory))
+      return;
+    SearchShape shape = shape_of(rows);
+    const auto kept = prepared().kept_prefix(integer);
+    PrefixPlan plan =
+        kept ? PrefixPlan{kept->map.columns(), kept->centroids.rows()} : usual_plan(shape);
+    if (!forced) {
+      if (options_.first_pass != FirstPass::automatic || rows.rows() < 8192 || rows.cols() < 32 ||
+          rows.cols() > 4096 || k_ > rows.rows() / 64)
+        return;
+      shape.plain_product = product_cost(choice.passes.front());
+      auto cost = prepared().prefix_forecast(integer, k_);
+      if (!cost) {
+        const std::vector<std::int64_t> all = todo;  // some are answered on the way
+        cost = try_prefix(rows, shape, choice, job, todo, out, kept ? plan : PrefixPlan{});
+        todo = all;
+      }
+      const double joined = joining_share * cost->prefix, queries = static_cast<double>(todo.size());
+      const double making = kept ? 0 : making_cost(shape);
+      if (!(queries * joined + making < 0.9 * queries * cost->plain)) return;
+      if (!kept) plan = cost->plan;
+    }
+    const auto form = prepared().prefix(integer, plan, rows, choice.keep, true, threads_,
+                                        options_.progress, prepare_seconds_);
+    if (!form || !join_with_prefix(*form, job, todo, out, stats_, options_.progress)) return;
+    note_pass(FirstPass::prefix, todo.size() * static_cast<std::size_t>(count_));
+    note_prefix(*form, choice.keep, 0.5 * static_cast<double>(todo.size()));
+    joined_ = true;
+    todo.clear();
+  }
+
+  // queries: for which all rows were scored.
+  void note_prefix(const PrefixBase& form, bool keep, double queries) {
+    prefix_columns_ = std::max(prefix_columns_, form.map.columns());
+    packed_bytes_ =
+        std::max(packed_bytes_, prepared().kept_bytes(nullptr) + (keep ? 0 : form.bytes()));
+    multiply_adds_ += queries * static_cast<double>(form.panels.rows) *
+                      static_cast<double>(form.map.columns());
+    bytes_read_ += static_cast<double>(form.panels.codes.bytes());
+  }
+
   void search_with_prefix(const PrefixPlan& plan, const BaseRows& rows, const Choice& choice,
                           const ScanJob& job, std::vector<std::int64_t>& todo, ExactLists& out) {
     const bool forced = options_.first_pass == FirstPass::prefix;
@@ -501,12 +579,7 @@ class Search {
     note_pass(FirstPass::prefix, (before - todo.size()) * static_cast<std::size_t>(count_));
     fallback_queries_ = std::max(fallback_queries_, std::ssize(todo));
     if (4 * todo.size() > before) prepared().refuse_prefix(part_->integer, k_);
-    prefix_columns_ = std::max(prefix_columns_, form->map.columns());
-    packed_bytes_ =
-        std::max(packed_bytes_, prepared().kept_bytes(nullptr) + (choice.keep ? 0 : form->bytes()));
-    multiply_adds_ += static_cast<double>(before) * static_cast<double>(form->panels.rows) *
-                      static_cast<double>(form->map.columns());
-    bytes_read_ += static_cast<double>(form->panels.codes.bytes());
+    note_prefix(*form, choice.keep, static_cast<double>(before));
   }
 
   // Makes subset_, which takes time in a large base, unless every row is allowed or it is there.
@@ -701,7 +774,7 @@ class Search {
     r.memory_bytes =
         packed_bytes_ + stats_.buffer_bytes + queries_.rows() * (k_ * 16 + k_asked_ * 12);
     r.chunks = chunks_;
-    r.multiply_adds = multiply_adds_, r.prefix_columns = prefix_columns_;
+    r.multiply_adds = multiply_adds_, r.prefix_columns = prefix_columns_, r.joined = joined_;
     r.bytes_read = bytes_read_;
   }
 
@@ -722,6 +795,7 @@ class Search {
   std::vector<std::uint32_t> subset_;  // these, where that takes a list; empty: see job.allowed
   std::vector<double> bars_;           // the k-th key of each query so far; empty: not k yet
 
+  bool self_ = false, joined_ = false;  // queries are the rows; each pair was scored once
   bool centred_ = false;
   ScanStats stats_;
   double prepare_seconds_ = 0, multiply_adds_ = 0, bytes_read_ = 0;
@@ -753,6 +827,11 @@ void check_radius(double radius) {
 Neighbors search_parts(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
                        const KnnOptions& options, bool once, KnnReport* report) {
   return Search(parts, queries, k, options, once).run(report);
+}
+
+Neighbors join_part(const SearchPart& part, AnyMatrixView rows, std::int64_t k,
+                    const KnnOptions& options, bool once, KnnReport* report) {
+  return Search({&part, 1}, rows, k + 1, options, once).run_self(report);
 }
 
 void search_more(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,

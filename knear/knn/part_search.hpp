@@ -30,6 +30,11 @@ void check_radius(double radius);
 Neighbors search_parts(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
                        const KnnOptions& options, bool once, KnnReport* report);
 
+// The k nearest other rows of each row of a part whose ids are row numbers; rows: the part's own,
+// as one matrix.
+Neighbors join_part(const SearchPart& part, AnyMatrixView rows, std::int64_t k,
+                    const KnnOptions& options, bool once, KnnReport* report);
+
 // The same for parts that come one after another: adds what these have to `found`, the k best of
 // those before.
 void search_more(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,

@@ -172,9 +172,8 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
     const double columns = static_cast<double>(widths[w]);
     const double seeds =
         std::max(n / static_cast<double>(out.plan.clusters), 3.0 * static_cast<double>(shape.k));
-    const double pair = 8 + 0.018 * d;  // in the second stage
     const double measured = shape.integer ? 0 : 1.6 * static_cast<double>(shape.k) * (30 + 0.4 * d);
-    const double cost = n * shape.prefix_product * (columns + 4) + n * passed[w] / pairs * pair +
+    const double cost = n * shape.prefix_product * (columns + 4) + n * passed[w] / pairs * second_stage_cost(dim) +
                         seeds * (4 + 0.02 * d) + 0.05 * columns * d + measured + 15000;
     if (cost < out.prefix) out.prefix = cost, out.plan.columns = widths[w];
   }
@@ -209,12 +208,13 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
   std::atomic<bool> fit = true;
   parallel_for(threads, (rows + block - 1) / block, [&](std::int64_t task) {
     std::vector<std::byte> row(base.scratch_bytes());
-    std::vector<double> scratch(out.map.scratch_doubles());
-    for (std::int64_t i = task * block; i < std::min(rows, (task + 1) * block); ++i) {
-      float* prefix = prefixes.row(order[i]);
-      out.map.map(base.row_view(order[i], row.data()), 0, scratch.data(), prefix);
-      if (!out.map.fits(prefix)) fit = false;
-    }
+    PrefixMapper mapper(out.map);
+    const std::int64_t end = std::min(rows, (task + 1) * block);
+    for (std::int64_t i = task * block; i < end; ++i)
+      mapper.add(base.row_view(order[i], row.data()), 0, prefixes.row(order[i]));
+    mapper.finish();
+    for (std::int64_t i = task * block; i < end; ++i)
+      if (!out.map.fits(prefixes.row(order[i]))) fit = false;
     reporter.add(1);
   });
   if (!fit) return nullptr;

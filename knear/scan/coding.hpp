@@ -54,6 +54,11 @@ inline double error_above(double squares, double norm, double slack) {
   return std::sqrt(squares) * (1 + slack) + norm * slack;
 }
 
+// A float that is larger than x, which is not negative and within their range.
+inline float float_above(double x) {
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(static_cast<float>(x)) + 1);
+}
+
 // Error of accumulating a dot product of `steps` floats, relative to |u| |v|.
 inline double accumulation_error(Format format, std::int64_t dim) {
   return format == format_fp32 ? (static_cast<double>(dim) + 16) * 0x1p-24 * 1.01 : 0;

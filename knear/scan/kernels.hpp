@@ -19,6 +19,11 @@
 // The left fraction is rounded up, the right one down. `integer` is exact:
 //   code dot + row term >= limit, in int32 modulo 2^32, with the true difference within int32,
 // where ties with the k-th row so far pass only from panels that have a row before it.
+//
+// `join` is for queries that are rows themselves, each pair being scored once for both. With G
+// falling by half of what the k-th key grows, a pair passes if it does for its query or if it would
+// with the row's reach in place of the query's own:
+//   dot + row term >= min(limit, (top - bias_max - ...) / (s_q s_p) - reach / (s_q s_p)).
 #pragma once
 #include <cstdint>
 
@@ -51,6 +56,8 @@ struct GroupHead {
   std::int32_t limit[head_lanes];
   std::uint32_t limit_bit[head_lanes];
   std::uint32_t bar_row[head_lanes];
+  // `join` only: what G would be if the k-th key were 0. A row's own reach lowers that likewise.
+  double top[head_lanes];
   double scale;  // value of a code unit, common to the group
   int count;
 };
@@ -81,7 +88,11 @@ struct TileArgs {
   // Room for hit_limit + max_group * panel_rows hits.
   Hit* hits;
   int hit_count, hit_limit;
-  // `collect` only, instead of hits: the slots that passed, a list for each query of the group with
+  // `join` only: half of the key that a row found for the row itself must not exceed, rounded up,
+  // from the first row of `reach_panel` on.
+  const float* row_reach;
+  std::int64_t reach_panel;
+  // `collect` and `join` only, instead of hits: the slots that passed, a list for each query of the group with
   // room for list_limit + panel_rows. The kernel stops once a list has list_limit.
   std::uint32_t* lists[max_group];
   int list_count[max_group], list_limit;
@@ -115,7 +126,8 @@ using Encode = CodeSize (*)(const double* v, std::int64_t dim, double scale, int
 using RowProducts = void (*)(const std::uint8_t* rows, std::int64_t stride,
                              const std::uint32_t* which, std::int64_t count,
                              const std::int8_t* query, std::int64_t dim, std::int32_t* out);
-// out [cols] = v [dim] times matrix [dim x cols], cols a multiple of 8; in some order of sums.
+// out [n x cols] = v [n x dim] times matrix [dim x cols], cols a multiple of 8; in some order of
+// sums. There is one for n = 1 and one for n = 4.
 using Project = void (*)(const double* v, const double* matrix, std::int64_t dim, std::int64_t cols,
                          double* out);
 
@@ -123,11 +135,12 @@ struct ScanKernels {
   TileKernel certified[format_count][group_size_count];
   TileKernel integer[group_size_count];  // on int8 codes
   TileKernel collect[group_size_count];  // certified on int8 codes, for a second stage
+  TileKernel join;                       // the same for 12 rows of the base as queries: see below
   LoadFloats load_floats;                // v = from - mean; mean may be nullptr
   Measure measure;
   Encode encode[format_count];
   RowProducts row_products;
-  Project project;
+  Project project[2];
 };
 
 const ScanKernels& scan_kernels_scalar();

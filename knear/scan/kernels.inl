@@ -39,7 +39,7 @@ static inline Floats broadcast_float(const void* p) {
   return x - Floats{};  // not +: that would turn -0 into +0, so it can't be left out
 }
 
-enum class Mode { certified, integer, collect };
+enum class Mode { certified, integer, collect, join };
 
 template <Format format>
 struct Arithmetic {
@@ -67,6 +67,9 @@ struct Limits {
   alignas(64) float query_float[head_lanes];
   alignas(64) int32_t row[panel_rows];
   alignas(64) float row_float[panel_rows];
+  // join: of the other side of a pair. Here corrections are not included.
+  alignas(64) int32_t query_top[head_lanes];
+  alignas(64) int32_t row_top[panel_rows];
 };
 
 typedef int32_t HalfInts __attribute__((vector_size(KNEAR_WIDTH * 2)));
@@ -87,16 +90,25 @@ static inline void store(T* p, V v) {
 
 // Written with vectors: compilers keep comparisons of doubles as branches otherwise, and at small
 // dimensions this is a good part of a panel's time.
-template <Format format>
+template <Format format, bool join>
 static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& out) {
   const PanelHead& p = a.heads[panel];
   const GroupHead& g = *a.group;
   const double units = 1.0 / (g.scale * p.scale), bound = code_dot_bound;
   for (int q = 0; q < head_lanes; q += double_lanes) {
-    Doubles t = (load_as<Doubles>(g.threshold + q) - p.bias_max -
-                 load_as<Doubles>(g.norm + q) * p.error - load_as<Doubles>(g.error + q) * p.norm) *
-                units;
+    const Doubles loss = p.bias_max + load_as<Doubles>(g.norm + q) * p.error +
+                         load_as<Doubles>(g.error + q) * p.norm;
+    Doubles t = (load_as<Doubles>(g.threshold + q) - loss) * units;
     t = clamp(t, -2 * bound - 8, bound + 8);  // NaN, from infinities, becomes the lower end
+    if constexpr (join) {
+      // Lowered where it is too high for int32, and everything passes where it is too low.
+      Doubles top = (load_as<Doubles>(g.top + q) - loss) * units;
+      t = top >= -bound ? t : Doubles{} - 2 * bound - 8;
+      top = clamp(top, -bound, bound - 64);
+      store(out.query_top + q, __builtin_convertvector(top, HalfInts) - 3);
+      store(out.query + q, __builtin_convertvector(t, HalfInts) - 3);
+      continue;
+    }
     if constexpr (format == format_fp32) {
       const Doubles size = t < 0 ? -t : t;
       store(out.query_float + q,
@@ -118,6 +130,13 @@ static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& ou
       store(out.row_float + r, x);
     else
       store(out.row + r, __builtin_convertvector(x, Ints));
+    if constexpr (join) {
+      const float* reach = a.row_reach + (panel - a.reach_panel) * panel_rows + r;
+      const Floats h = load_floats(reach) * (static_cast<float>(units) * (1.0f + 0x1p-21f));
+      const Floats y = x + h + ((h - x) * 0x1p-21f + 1.0f);  // rounded up
+      store(out.row_top + r,
+            __builtin_convertvector(y < 0x1p30f - 64 ? y : Floats{} + (0x1p30f - 64), Ints));
+    }
   }
 }
 
@@ -192,10 +211,25 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
   } else {
     const Ints row0 = load_ints(limits.row + first_row);
     const Ints row1 = load_ints(limits.row + first_row + KNEAR_WIDTH);
+    if constexpr (mode == Mode::join) {
+      const Ints top0 = load_ints(limits.row_top + first_row);
+      const Ints top1 = load_ints(limits.row_top + first_row + KNEAR_WIDTH);
 #pragma GCC unroll 12
-    for (int q = 0; q < queries; ++q) {
-      const Ints limit = broadcast_int(limits.query + first_query + q);
-      sum[q][0] = subtract(row0, limit), sum[q][1] = subtract(row1, limit);
+      for (int q = 0; q < queries; ++q) {
+        const Ints limit = broadcast_int(limits.query + first_query + q);
+        const Ints top = broadcast_int(limits.query_top + first_query + q);
+        const Ints correction = broadcast_int(a.group->correction + first_query + q);
+        const Ints own0 = row0 - limit, own1 = row1 - limit;
+        const Ints other0 = top0 - top, other1 = top1 - top;
+        sum[q][0] = subtract(own0 > other0 ? own0 : other0, correction);
+        sum[q][1] = subtract(own1 > other1 ? own1 : other1, correction);
+      }
+    } else {
+#pragma GCC unroll 12
+      for (int q = 0; q < queries; ++q) {
+        const Ints limit = broadcast_int(limits.query + first_query + q);
+        sum[q][0] = subtract(row0, limit), sum[q][1] = subtract(row1, limit);
+      }
     }
   }
   for (int64_t step = 0; step < a.steps; ++step) {
@@ -225,8 +259,9 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
     for (int q = 0; q < queries; ++q) all_signs &= sum[q][0] & sum[q][1];
   }
   constexpr uint32_t lane_mask = (uint32_t{1} << KNEAR_WIDTH) - 1;
-  if (__builtin_expect(sign_bits(all_signs) == lane_mask, mode != Mode::collect)) return;
-  if constexpr (mode == Mode::collect) {
+  constexpr bool lists = mode == Mode::collect || mode == Mode::join;
+  if (__builtin_expect(sign_bits(all_signs) == lane_mask, !lists)) return;
+  if constexpr (lists) {
     uint32_t kept[queries];
 #pragma GCC unroll 12
     for (int q = 0; q < queries; ++q)
@@ -276,7 +311,7 @@ static void tile(TileArgs* args) {
     if constexpr (mode == Mode::integer)
       integer_limits(a, panel, out);
     else
-      certified_limits<format>(a, panel, out);
+      certified_limits<format, mode == Mode::join>(a, panel, out);
     asm volatile("" : "+m"(out));
   };
   if (a.panel < a.panel_end) compute(a.panel);
@@ -386,6 +421,23 @@ static inline int32_t sum_of_lanes(Ints x) {
   return static_cast<int32_t>(sum);
 }
 
+// The sums of the lanes of four registers.
+typedef int32_t Quad __attribute__((vector_size(16)));
+static inline Quad quarter_sums(Ints x) {
+  Quad sum = load_as<Quad>(reinterpret_cast<const int32_t*>(&x));
+  for (int j = 4; j < KNEAR_WIDTH; j += 4)
+    sum += load_as<Quad>(reinterpret_cast<const int32_t*>(&x) + j);
+  return sum;
+}
+static inline Quad sums_of_lanes(Ints a, Ints b, Ints c, Ints d) {
+  const Quad p = quarter_sums(a), q = quarter_sums(b), r = quarter_sums(c), s = quarter_sums(d);
+  const Quad pq = __builtin_shufflevector(p, q, 0, 4, 1, 5) +
+                  __builtin_shufflevector(p, q, 2, 6, 3, 7);
+  const Quad rs = __builtin_shufflevector(r, s, 0, 4, 1, 5) +
+                  __builtin_shufflevector(r, s, 2, 6, 3, 7);
+  return __builtin_shufflevector(pq, rs, 0, 1, 4, 5) + __builtin_shufflevector(pq, rs, 2, 3, 6, 7);
+}
+
 static void row_products(const uint8_t* rows, int64_t stride, const uint32_t* which, int64_t count,
                          const int8_t* query, int64_t dim, int32_t* out) {
   constexpr int64_t bytes = KNEAR_WIDTH * 4, ahead = 8;
@@ -395,7 +447,7 @@ static void row_products(const uint8_t* rows, int64_t stride, const uint32_t* wh
                   *r2 = rows + which[i + 2] * stride, *r3 = rows + which[i + 3] * stride;
     for (int64_t j = i + ahead; j < i + ahead + 4 && j < count; ++j) {
       const uint8_t* next = rows + which[j] * stride;
-      __builtin_prefetch(next), __builtin_prefetch(next + 64);
+      for (int64_t c = 0; c < stride && c < 512; c += 64) __builtin_prefetch(next + c);
     }
     Ints s0{}, s1{}, s2{}, s3{};
     for (int64_t c = 0; c < dim; c += bytes) {
@@ -403,8 +455,7 @@ static void row_products(const uint8_t* rows, int64_t stride, const uint32_t* wh
       s0 = dot_int8(s0, load_ints(r0 + c), x), s1 = dot_int8(s1, load_ints(r1 + c), x);
       s2 = dot_int8(s2, load_ints(r2 + c), x), s3 = dot_int8(s3, load_ints(r3 + c), x);
     }
-    out[i] = sum_of_lanes(s0), out[i + 1] = sum_of_lanes(s1);
-    out[i + 2] = sum_of_lanes(s2), out[i + 3] = sum_of_lanes(s3);
+    store(out + i, sums_of_lanes(s0, s1, s2, s3));
   }
   for (; i < count; ++i) {
     const uint8_t* row = rows + which[i] * stride;
@@ -415,25 +466,32 @@ static void row_products(const uint8_t* rows, int64_t stride, const uint32_t* wh
   }
 }
 
-static void project(const double* v, const double* matrix, int64_t dim, int64_t cols, double* out) {
-  constexpr int most = KNEAR_WIDTH >= 16 ? 8 : 4;  // registers of sums
-  int64_t c = 0;
-  for (; c + most * double_lanes <= cols; c += most * double_lanes) {
-    Doubles sum[most] = {};
-    for (int64_t i = 0; i < dim; ++i) {
-      const double* row = matrix + i * cols + c;
-      const Doubles x = Doubles{} + v[i];
+// `wide` registers of columns from c on, of `count` vectors.
+template <int count, int wide>
+static void project_columns(const double* v, const double* matrix, int64_t dim, int64_t cols,
+                            int64_t c, double* out) {
+  Doubles sum[count][wide] = {};
+  for (int64_t i = 0; i < dim; ++i) {
+    const double* row = matrix + i * cols + c;
 #pragma GCC unroll 8
-      for (int j = 0; j < most; ++j) sum[j] += x * load_as<Doubles>(row + j * double_lanes);
+    for (int j = 0; j < wide; ++j) {
+      const Doubles m = load_as<Doubles>(row + j * double_lanes);
+#pragma GCC unroll 4
+      for (int r = 0; r < count; ++r) sum[r][j] += (Doubles{} + v[r * dim + i]) * m;
     }
-    for (int j = 0; j < most; ++j) store(out + c + j * double_lanes, sum[j]);
   }
-  for (; c < cols; c += double_lanes) {
-    Doubles sum{};
-    for (int64_t i = 0; i < dim; ++i)
-      sum += (Doubles{} + v[i]) * load_as<Doubles>(matrix + i * cols + c);
-    store(out + c, sum);
-  }
+  for (int r = 0; r < count; ++r)
+    for (int j = 0; j < wide; ++j) store(out + r * cols + c + j * double_lanes, sum[r][j]);
+}
+
+template <int count>
+static void project(const double* v, const double* matrix, int64_t dim, int64_t cols, double* out) {
+  constexpr int wide = (KNEAR_WIDTH >= 16 ? 16 : 8) / (count < 2 ? 2 : count);
+  int64_t c = 0;
+  for (; c + wide * double_lanes <= cols; c += wide * double_lanes)
+    project_columns<count, wide>(v, matrix, dim, cols, c, out);
+  for (; c < cols; c += double_lanes)
+    project_columns<count, 1>(v, matrix, dim, cols, c, out);
 }
 
 }  // namespace
@@ -450,11 +508,12 @@ const ScanKernels& KNEAR_TABLE() {
        tile<format_int8, Mode::integer, 12>},
       {tile<format_int8, Mode::collect, 1>, tile<format_int8, Mode::collect, 4>,
        tile<format_int8, Mode::collect, 12>},
+      tile<format_int8, Mode::join, 12>,
       load_floats_centred,
       measure,
       {encode<format_int8>, encode<format_int16>, encode<format_fp32>},
       row_products,
-      project};
+      {project<1>, project<4>}};
   return table;
 }
 

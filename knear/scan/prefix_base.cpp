@@ -8,13 +8,6 @@
 #include "knear/scan/coding.hpp"
 
 namespace knear::detail {
-namespace {
-
-float float_above(double x) {
-  return std::nextafter(static_cast<float>(x), std::numeric_limits<float>::infinity());
-}
-
-}  // namespace
 
 PrefixMap::PrefixMap(Metric metric, const std::vector<double>& mean, MatrixView<double> basis,
                      double basis_defect, MatrixView<double> rotation, double rotation_defect,
@@ -42,14 +35,26 @@ PrefixMap::PrefixMap(Metric metric, const std::vector<double>& mean, MatrixView<
   if (metric == Metric::cosine) off_absolute_ += 2 * space_.slack * (1 + space_.mean_norm);
 }
 
-void PrefixMap::map(AnyMatrixView data, std::int64_t i, double* scratch, float* prefix) const {
-  double *v = scratch, *y = scratch + dim_;
-  space_.load(data, i, v);
-  space_.kernels->project(v, matrix_.data(), dim_, columns_, y);
-  const double squares = space_.kernels->measure(v, dim_).squares;
-  const double rest = std::sqrt(std::max(0.0, squares - dot(y, y, columns_)));
-  for (std::int64_t c = 0; c < columns_; ++c)
-    prefix[c] = static_cast<float>(y[c] + rest_[c] * rest);
+void PrefixMapper::add(AnyMatrixView data, std::int64_t i, float* prefix) {
+  map_.space_.load(data, i, vectors_.data() + count_ * map_.dim_);
+  prefixes_[count_++] = prefix;
+  if (count_ == at_once) finish();
+}
+
+void PrefixMapper::finish() {
+  const std::int64_t dim = map_.dim_, columns = map_.columns_;
+  const ScanKernels& kernels = *map_.space_.kernels;
+  if (count_ == at_once)
+    kernels.project[1](vectors_.data(), map_.matrix_.data(), dim, columns, products_.data());
+  for (std::int64_t j = 0; j < count_; ++j) {
+    double *v = vectors_.data() + j * dim, *y = products_.data() + j * columns;
+    if (count_ < at_once) kernels.project[0](v, map_.matrix_.data(), dim, columns, y);
+    const double squares = kernels.measure(v, dim).squares;
+    const double rest = std::sqrt(std::max(0.0, squares - dot(y, y, columns)));
+    for (std::int64_t c = 0; c < columns; ++c)
+      prefixes_[j][c] = static_cast<float>(y[c] + map_.rest_[c] * rest);
+  }
+  count_ = 0;
 }
 
 std::int64_t PrefixBase::bytes() const {

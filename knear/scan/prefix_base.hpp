@@ -40,9 +40,6 @@ class PrefixMap {
   double off_relative() const { return off_relative_; }
   double off_absolute() const { return off_absolute_; }
 
-  // The prefix [columns()] of row i of `data`; scratch [scratch_doubles()].
-  void map(AnyMatrixView data, std::int64_t i, double* scratch, float* prefix) const;
-  std::int64_t scratch_doubles() const { return dim_ + columns_; }
   std::int64_t bytes() const { return dim_ * (columns_ + 1) * 8; }
   // Whether floats hold a prefix well enough. Larger ones go by the plain scan.
   bool fits(const float* prefix) const {
@@ -52,11 +49,29 @@ class PrefixMap {
   }
 
  private:
+  friend class PrefixMapper;
   CodingSpace space_;
   std::int64_t dim_ = 0, columns_ = 0;
   Matrix<double> matrix_;     // [dim x columns]: rotation times basis
   std::vector<double> rest_;  // [columns]: where the rotation takes the last coordinate
   double off_relative_ = 0, off_absolute_ = 0;
+};
+
+// Maps vectors, a few at a time so that the matrix is read once for them. One thread's.
+class PrefixMapper {
+ public:
+  explicit PrefixMapper(const PrefixMap& map)
+      : map_(map), vectors_(at_once * map.dim()), products_(at_once * map.columns()) {}
+  // Writes the prefix [columns()] of row i of `data`, by the next finish() at the latest.
+  void add(AnyMatrixView data, std::int64_t i, float* prefix);
+  void finish();
+
+ private:
+  static constexpr std::int64_t at_once = 4;
+  const PrefixMap& map_;
+  std::vector<double> vectors_, products_;
+  float* prefixes_[at_once];
+  std::int64_t count_ = 0;
 };
 
 // Rows as 8-bit codes, each by itself and contiguous, in the order of slots.
@@ -158,5 +173,20 @@ inline double threshold_of_prefix(Metric metric, double key, double least, doubl
 std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob& job,
                                            const std::vector<std::int64_t>& which, ExactLists& out,
                                            ScanStats& stats, const Progress& progress);
+
+// The k nearest of rows `which` of job.base, which are job.queries, among all its rows: each row
+// among its own k, or copies of it with smaller ids. Each pair is scored once. Rows with the bytes
+// of one in `which` must be in it too. No row may be forbidden, and no bars be known. False, with
+// `out` untouched or partly filled, where the prefix rules out too little.
+bool join_with_prefix(const PrefixBase& base, const ScanJob& job,
+                      const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
+                      const Progress& progress);
+// What that takes beside its arguments, at most.
+std::int64_t join_bytes(std::int64_t rows, std::int64_t k);
+// Rows whose prefixes are made at a time.
+inline constexpr std::int64_t join_block = 65536;
+
+// ns of one core to score a row on all coordinates when its prefix did not rule it out.
+double second_stage_cost(std::int64_t dim);
 
 }  // namespace knear::detail

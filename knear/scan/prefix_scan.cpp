@@ -6,26 +6,11 @@
 #include <numeric>
 
 #include "knear/core/threads.hpp"
-#include "knear/scan/prefix_base.hpp"
-#include "knear/scan/pruner.hpp"
+#include "knear/scan/second_stage.hpp"
 #include "knear/scan/tile_loop.hpp"
 
 namespace knear::detail {
 namespace {
-
-constexpr int list_limit = 128;  // rows of a query that wait for the second stage
-constexpr std::size_t longest_list = list_limit + panel_rows;
-
-// One query of a task.
-struct QueryState {
-  CodedQuery coded;
-  KeyScale scale;
-  Candidates candidates;   // certified
-  TopK best;               // integer
-  double bar = infinity;   // a key known from elsewhere
-  double squares_low = 0;  // of the prefix, at most what it really has
-  std::vector<std::uint32_t> waiting;
-};
 
 // Ranges of slots that a query has been held against already.
 struct Seeds {
@@ -39,9 +24,11 @@ struct Seeds {
   }
 };
 
-// The tasks: queries in the order of their clusters, in groups of 12.
+// The tasks: queries in the order of their clusters, in groups of 12. Where there are too few for
+// that the base is split.
 Division divide_queries(const PackedBase& panels, std::int64_t queries, std::int64_t k,
                         int threads) {
+  if (queries < std::int64_t{24} * threads) return divide(panels, queries, k, threads);
   constexpr std::int64_t group = 12;
   const std::int64_t groups = (queries + group - 1) / group;
   const std::int64_t most = std::max<std::int64_t>(1, queries_in_block(k) / 2 / group);
@@ -56,6 +43,8 @@ Division divide_queries(const PackedBase& panels, std::int64_t queries, std::int
 }
 
 }  // namespace
+
+double second_stage_cost(std::int64_t dim) { return 6 + 0.009 * static_cast<double>(dim); }
 
 std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob& job,
                                            const std::vector<std::int64_t>& which, ExactLists& out,
@@ -72,12 +61,12 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
   Matrix<float> prefixes(count, columns);
   std::vector<char> given_up(static_cast<std::size_t>(count), 0);
   parallel_for(job.threads, (count + 63) / 64, [&](std::int64_t task) {
-    std::vector<double> scratch(base.map.scratch_doubles());
-    for (std::int64_t i = task * 64; i < std::min(count, task * 64 + 64); ++i) {
-      float* prefix = prefixes.row(i);
-      base.map.map(job.queries, which[i], scratch.data(), prefix);
-      given_up[i] = !base.map.fits(prefix);
-    }
+    PrefixMapper mapper(base.map);
+    const std::int64_t end = std::min(count, task * 64 + 64);
+    for (std::int64_t i = task * 64; i < end; ++i)
+      mapper.add(job.queries, which[i], prefixes.row(i));
+    mapper.finish();
+    for (std::int64_t i = task * 64; i < end; ++i) given_up[i] = !base.map.fits(prefixes.row(i));
   });
 
   // The nearest clusters, so many that they hold several times k rows.
@@ -104,61 +93,42 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
   ScanJob prefix_job = job;
   prefix_job.queries = prefixes.view();
   const Division division = divide_queries(panels, std::ssize(order), job.k, job.threads);
-  const bool integer = rows.is_integer;
+  const std::int64_t group_size = group_sizes[division.group], parts = division.parts;
+  const std::vector<Task>& tasks = division.tasks;
   const double slack = (static_cast<double>(rows.dim) + 32) * 0x1p-50;
-  const std::int64_t code_bytes = (rows.dim + 63) / 64 * 64;
+  const std::int64_t code_bytes = SecondStage::code_bytes(rows.dim);
   // What a pair costs in the second stage and without the first, in ns of one core.
-  const double second_cost = 14 + 0.02 * static_cast<double>(rows.dim);
+  const double second_cost = second_stage_cost(rows.dim);
   const double plain_cost = 0.0022 * static_cast<double>(rows.dim);
   std::mutex mutex;
+  std::vector<std::vector<QueryState>> found(parts > 1 ? tasks.size() : 0);
 
-  for_each_task(panels, prefix_job, order, division, progress, [&](std::int64_t, TileLoop& loop) {
+  for_each_task(panels, prefix_job, order, division, progress, [&](std::int64_t t, TileLoop& loop) {
     const auto start = std::chrono::steady_clock::now();
     const Task& task = loop.task;
     PackedQueries& queries = loop.queries;
     const std::int64_t n = loop.count();
-    Pruner pruner(panels.duplicates, job);
+    SecondStage stage(base, job);
     ScanStats local;
     std::vector<QueryState> states(n);
     std::vector<Seeds> seeded(n);
     AlignedArray<std::int8_t> codes(n * code_bytes);
-    std::vector<double> scratch(rows.dim);
     const auto query_of = [&](std::int64_t p) { return which[order[task.query_begin + p]]; };
-    for (std::int64_t p = 0; p < n; ++p) {
-      QueryState& s = states[p];
-      const std::int64_t query = query_of(p);
-      s.coded = code_query(rows, job.queries, query, job.query_survey, scratch.data(),
-                           codes.data() + p * code_bytes);
-      s.squares_low = least_squares(queries.squares[p], panels.space);
-      if (job.bars) s.bar = job.bars[query];
-      if (integer) {
-        s.best = TopK(job.k);
-      } else {
-        s.scale = {job.metric, s.coded.squares, s.coded.constant};
-        Candidates& c = s.candidates;
-        c.lowers = LargestK(job.k, s.coded.norm * s.coded.norm);
-        c.exact = TopK(job.k), c.room = pruner.first_room();
-        if (job.bars) c.threshold = s.scale.threshold_for(s.bar);
-      }
-    }
 
     // Tells the kernel what is known of a query.
     const auto set_threshold = [&](std::int64_t p) {
       const QueryState& s = states[p];
-      const double key = integer ? std::min(s.bar, s.best.bar())
-                         : s.candidates.threshold > -infinity
-                             ? s.scale.key_at_least(s.candidates.threshold)
-                             : infinity;
+      const double key = stage.bar(s);
       double threshold = -infinity;
       if (key < infinity) {
         threshold = threshold_of_prefix(job.metric, key, s.squares_low, slack) -
                     2 * panels.space.slack * queries.squares[p];
       }
-      GroupHead& head = queries.heads[p / max_group];
-      const int lane = static_cast<int>(p % max_group);
+      GroupHead& head = queries.heads[p / group_size];
+      const int lane = static_cast<int>(p % group_size);
       head.threshold[lane] = threshold;
       if (lane == head.count - 1)
-        for (int q = head.count; q < max_group; ++q) head.threshold[q] = threshold;
+        for (int q = head.count; q < group_size; ++q) head.threshold[q] = threshold;
     };
 
     // Of rows that are forbidden nothing may be concluded; one that stands for copies counts if one
@@ -171,36 +141,19 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
       return std::any_of(others.begin(), others.end(), job.allowed);
     };
 
-    std::vector<std::int32_t> products(longest_list);
     const auto second_stage = [&](std::int64_t p, const std::uint32_t* slots, std::size_t some) {
-      QueryState& s = states[p];
-      rows.space.kernels->row_products(rows.codes.data(), rows.stride, slots,
-                                       static_cast<std::int64_t>(some),
-                                       codes.data() + p * code_bytes, rows.dim, products.data());
-      for (std::size_t i = 0; i < some; ++i) {
-        const std::uint32_t row = panels.ids[slots[i]];
-        if (integer) {
-          const double key = integer_key(rows, slots[i], products[i], s.coded);
-          if (job.allowed(row) && s.best.admits(key, row)) s.best.push(key, row);
-          if (!panels.duplicates.any()) continue;
-          for (const std::uint32_t other : panels.duplicates.others(row))
-            if (job.allowed(other) && s.best.admits(key, other)) s.best.push(key, other);
-          continue;
-        }
-        Candidates& c = s.candidates;
-        const Candidate x = interval_of(rows, slots[i], row, products[i], s.coded);
-        if (x.upper < c.threshold) continue;
-        if (c.pending.size() == c.pending.capacity()) c.pending.reserve(c.room);
-        c.pending.push_back(x);
-        c.threshold = std::max(c.threshold, c.lowers.push(x.lower));
-        if (c.pending.size() >= c.room) pruner.prune(c, query_of(p), s.scale, local);
-      }
+      stage.score(codes.data() + p * code_bytes, slots, some);
+      stage.take(states[p], query_of(p), slots, some, local);
     };
-    // The clusters nearest to a query first.
+    // The clusters nearest to a query first. Where tasks share a query the first of them keeps what
+    // is found there, the others its threshold.
+    const bool keeps_seeds = t % parts == 0;
+    std::vector<std::uint32_t> waiting;
+    waiting.reserve(longest_list);
     for (std::int64_t p = 0; p < n; ++p) {
-      QueryState& s = states[p];
+      QueryState& s = states[p] = stage.begin(query_of(p), codes.data() + p * code_bytes);
+      s.squares_low = least_squares(queries.squares[p], panels.space);
       Seeds& own = seeded[p];
-      s.waiting.reserve(longest_list);
       double first_rows = 0;
       for (std::int64_t j = 0; j < seeds; ++j) {
         const Id cluster = nearest.ids.row(order[task.query_begin + p])[j];
@@ -210,30 +163,29 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
         first_rows += end - begin;
         for (std::uint32_t slot = begin; slot < end; ++slot) {
           if (filtered && !is_allowed(panels.ids[slot])) continue;
-          s.waiting.push_back(slot);
-          if (s.waiting.size() < longest_list) continue;
-          second_stage(p, s.waiting.data(), s.waiting.size());
-          s.waiting.clear();
+          waiting.push_back(slot);
+          if (waiting.size() < longest_list) continue;
+          second_stage(p, waiting.data(), waiting.size());
+          waiting.clear();
         }
       }
-      second_stage(p, s.waiting.data(), s.waiting.size());
-      s.waiting.clear();
-      if (!integer) {
-        pruner.prune(s.candidates, query_of(p), s.scale, local);
-        pruner.tighten(s.candidates, query_of(p), s.scale,
-                       std::max(2.0, static_cast<double>(panels.rows) / first_rows), local);
-      } else {
-        s.best.cut();
+      second_stage(p, waiting.data(), waiting.size());
+      waiting.clear();
+      stage.tighten(s, query_of(p), static_cast<double>(panels.rows) / first_rows, local);
+      if (!keeps_seeds) {
+        s.bar = stage.bar(s);
+        s.best = TopK(job.k), s.candidates.exact = TopK(job.k);
+        s.candidates.pending.clear();
       }
       set_threshold(p);
     }
 
     std::vector<double> second(queries.groups, 0);
     std::vector<char> gave_up(queries.groups, 0);
-    const auto take = [&](std::int64_t g, int lane, std::uint32_t* slots, int found) {
-      const std::int64_t p = g * max_group + lane;
-      local.hits += found, second[g] += found;
-      const std::uint32_t* end = std::remove_if(slots, slots + found, [&](std::uint32_t slot) {
+    const auto take = [&](std::int64_t g, int lane, std::uint32_t* slots, int passed) {
+      const std::int64_t p = g * group_size + lane;
+      local.hits += passed, second[g] += passed;
+      const std::uint32_t* end = std::remove_if(slots, slots + passed, [&](std::uint32_t slot) {
         return slot >= panels.rows || seeded[p].has(slot) ||
                (filtered && !is_allowed(panels.ids[slot]));
       });
@@ -244,8 +196,10 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
     const auto tile_done = [&](std::int64_t g, std::int64_t tile) {
       // Whether what is still to come, at the rate so far, costs more than starting again without a
       // prefix; once enough was spent for the rate to be more than that of one cluster.
-      const double done = static_cast<double>(tile + 1), left = panels.tiles - done;
-      const double all = static_cast<double>(panels.rows) * queries.heads[g].count * plain_cost;
+      const double done = static_cast<double>(tile + 1 - task.tile_begin);
+      const double tiles = static_cast<double>(task.tile_end - task.tile_begin), left = tiles - done;
+      const double all = static_cast<double>(panels.rows) * tiles /
+                         static_cast<double>(panels.tiles) * queries.heads[g].count * plain_cost;
       const double spent = second[g] * second_cost;
       if (spent <= 0.5 * all || spent * left <= 1.5 * all * done) return true;
       gave_up[g] = 1;
@@ -260,27 +214,47 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
       QueryState& s = states[p];
       const std::int64_t query = query_of(p);
       buffers += static_cast<std::int64_t>(s.candidates.pending.capacity() * sizeof(Candidate) +
-                                           longest_list * 4);
-      if (gave_up[p / max_group]) {
+                                           sizeof(QueryState));
+      if (gave_up[p / group_size]) {
         dropped.push_back(order[task.query_begin + p]);
-      } else if (integer) {
-        s.best.finish();
-        write_list(s.best, job.k, out.keys.row(query), out.ids.row(query));
-      } else {
-        pruner.finish(s.candidates, query, s.scale, out.keys.row(query), out.ids.row(query), local);
+      } else if (parts == 1) {
+        stage.finish(s, query, out.keys.row(query), out.ids.row(query), local);
+        s.candidates.pending = {};
       }
-      s.candidates.pending = {};
     }
     local.rescore_seconds = seconds_since(rescoring);
     std::lock_guard lock(mutex);
     for (const std::int64_t place : dropped) given_up[place] = 1;
+    if (parts > 1) found[t] = std::move(states);
     stats.hits += local.hits, stats.survivors += local.survivors;
     stats.scan_seconds += local.scan_seconds, stats.rescore_seconds += local.rescore_seconds;
-    stats.buffer_bytes =
-        std::max(stats.buffer_bytes,
-                 buffers * std::min<std::int64_t>(
-                               job.threads, static_cast<std::int64_t>(division.tasks.size())));
+    stats.buffer_bytes = std::max(
+        stats.buffer_bytes, buffers * std::min<std::int64_t>(job.threads, std::ssize(tasks)));
   });
+
+  if (parts > 1) {
+    const auto start = std::chrono::steady_clock::now();
+    SecondStage stage(base, job);
+    for (std::int64_t first = 0; first < std::ssize(tasks); first += parts)
+      for (std::int64_t place = tasks[first].query_begin; place < tasks[first].query_end; ++place) {
+        const std::int64_t query = which[order[place]];
+        if (given_up[order[place]]) continue;
+        const std::int64_t p = place - tasks[first].query_begin;
+        QueryState& all = found[first][p];
+        for (std::int64_t part = first + 1; part < first + parts; ++part) {
+          const QueryState& more = found[part][p];
+          Candidates& c = all.candidates;
+          for (const TopK::Item& item : more.best.items()) all.best.push(item.first, item.second);
+          for (const TopK::Item& item : more.candidates.exact.items())
+            c.exact.push(item.first, item.second);
+          c.threshold = std::max(c.threshold, more.candidates.threshold);
+          c.pending.insert(c.pending.end(), more.candidates.pending.begin(),
+                           more.candidates.pending.end());
+        }
+        stage.finish(all, query, out.keys.row(query), out.ids.row(query), stats);
+      }
+    stats.rescore_seconds += seconds_since(start);
+  }
 
   std::vector<std::int64_t> again;
   for (std::int64_t place = 0; place < count; ++place)

@@ -168,7 +168,9 @@ class Pruner {
     }
   }
 
-  std::size_t first_room() const { return static_cast<std::size_t>(2 * job_.k + 80); }
+  std::size_t first_room() const {
+    return std::min(static_cast<std::size_t>(2 * job_.k + 80), most_ + 1);
+  }
 
  private:
   // Measures the first `count` pending rows.

@@ -110,7 +110,7 @@ class TileLoop {
         reporter_(reporter) {
     const ScanKernels& kernels = scan_kernels(job.isa);
     kernel_ = base.is_integer ? kernels.integer[group] : kernels.certified[base.format][group];
-    collect_ = kernels.collect[group];
+    collect_ = kernels.collect[group], join_ = kernels.join;
   }
 
   const Task task;
@@ -141,6 +141,19 @@ class TileLoop {
   // query of a group, `list_limit` and a panel at most, when a list is full and after each tile.
   template <class Take, class TileDone>
   void collect(int list_limit, Take take, TileDone tile_done) {
+    collect_by(collect_, list_limit, [](TileArgs&, std::int64_t) {}, take, tile_done);
+  }
+
+  // The same where queries are rows, each pair being scored from one side: `enter(args, group)`
+  // sets the reach of the rows of a tile and from which panel on they are wanted.
+  template <class Enter, class Take, class TileDone>
+  void join(int list_limit, Enter enter, Take take, TileDone tile_done) {
+    collect_by(join_, list_limit, enter, take, tile_done);
+  }
+
+ private:
+  template <class Enter, class Take, class TileDone>
+  void collect_by(TileKernel kernel, int list_limit, Enter enter, Take take, TileDone tile_done) {
     const int room = list_limit + panel_rows;
     std::vector<std::uint32_t> lists(static_cast<std::size_t>(max_group * room));
     TileArgs args = arguments();
@@ -148,9 +161,10 @@ class TileLoop {
     for (int q = 0; q < max_group; ++q) args.lists[q] = lists.data() + q * room;
     each_tile(args, tile_done, [&](std::int64_t g) {
       const int count = queries.heads[g].count;
+      enter(args, g);
       while (args.panel < args.panel_end) {
         args.hit_count = 0;
-        collect_(&args);
+        kernel(&args);
         const bool last = args.panel == args.panel_end;
         for (int q = 0; q < count; ++q) {
           if (args.list_count[q] == 0 || (!last && args.list_count[q] < list_limit)) continue;
@@ -161,7 +175,6 @@ class TileLoop {
     });
   }
 
- private:
   TileArgs arguments() const {
     TileArgs args{};
     args.codes = packed_.codes.data(), args.heads = packed_.heads.data();
@@ -193,7 +206,7 @@ class TileLoop {
   }
 
   const PackedBase& packed_;
-  TileKernel kernel_, collect_;
+  TileKernel kernel_, collect_, join_;
   Reporter& reporter_;
 };
 

@@ -53,6 +53,7 @@ __all__ = [
     "ShapeMismatch",
     "knn",
     "range_search",
+    "self_join",
 ]
 
 
@@ -87,6 +88,35 @@ def knn(
     """
     return _core.knn(
         *_arrays.matrix("queries", queries),
+        *_arrays.matrix("base", base),
+        _arrays.integer("k", k),
+        _arrays.text("metric", metric),
+        _arrays.integer("threads", threads),
+        _arrays.size("memory", memory),
+        _arrays.text("first_pass", first_pass),
+        *_arrays.filter_of(filter, len(np.asarray(base)))[:2],
+        _arrays.report(report),
+    )
+
+
+def self_join(
+    base: ArrayLike,
+    k: int,
+    metric: str = "l2",
+    *,
+    threads: int = 0,
+    memory: int | str | None = None,
+    first_pass: str = "auto",
+    filter: ArrayLike | None = None,
+    report: dict[str, Any] | None = None,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The k nearest other rows of each row of `base` [n x d]: (distances, ids), both [n x k].
+
+    Row i is what knn() would give for row i, without i itself; copies of a row are rows like any
+    other. For "l2" and "cosine" each pair is scored once, for both rows, where that is faster.
+    Arguments and errors are those of knn().
+    """
+    return _core.self_join(
         *_arrays.matrix("base", base),
         _arrays.integer("k", k),
         _arrays.text("metric", metric),

@@ -62,8 +62,9 @@ void expect_no_longer(const Matrix<float>& x, Metric metric, std::int64_t column
   const PrefixMap map = map_of(study, columns);
   const std::int64_t n = x.rows(), dim = x.cols();
   Matrix<float> prefixes(n, columns);
-  std::vector<double> scratch(map.scratch_doubles());
-  for (std::int64_t i = 0; i < n; ++i) map.map(x.view(), i, scratch.data(), prefixes.row(i));
+  detail::PrefixMapper mapper(map);
+  for (std::int64_t i = 0; i < n; ++i) mapper.add(x.view(), i, prefixes.row(i));
+  mapper.finish();
   const auto length = [&](std::int64_t i) {
     long double sum = 0;
     for (std::int64_t c = 0; c < columns; ++c)
@@ -124,8 +125,9 @@ TEST(Prefix, ThresholdsAreWhatKeysSay) {
     const PrefixStudy study = detail::study_prefix(BaseRows(x.view()), metric);
     const PrefixMap map = map_of(study, 16);
     Matrix<float> prefixes(400, 16);
-    std::vector<double> scratch(map.scratch_doubles());
-    for (std::int64_t i = 0; i < 400; ++i) map.map(x.view(), i, scratch.data(), prefixes.row(i));
+    detail::PrefixMapper mapper(map);
+    for (std::int64_t i = 0; i < 400; ++i) mapper.add(x.view(), i, prefixes.row(i));
+    mapper.finish();
     detail::CodingSpace space =
         detail::CodingSpace::choose(prefixes.view(), Metric::l2, active_isa());
     space.off_relative = map.off_relative(), space.off_absolute = map.off_absolute();
