@@ -243,9 +243,9 @@ NB_MODULE(_core, m) {
 
   m.def(
       "self_join",
-      [](const Array& base, const std::string& base_type, std::int64_t k,
-         const std::string& metric, std::int64_t threads, std::int64_t memory,
-         const std::string& first_pass, const Ids& ids, const Bits& bits, Report report) {
+      [](const Array& base, const std::string& base_type, std::int64_t k, const std::string& metric,
+         std::int64_t threads, std::int64_t memory, const std::string& first_pass, const Ids& ids,
+         const Bits& bits, Report report) {
         const AnyMatrixView b = view_of(base, base_type);
         KnnOptions options{.metric = parse_metric(metric),
                            .threads = narrow(threads),

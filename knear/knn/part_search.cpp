@@ -522,10 +522,9 @@ class Search {
         choice.passes.front() == FirstPass::direct || prepared().no_prefix() ||
         rows.rows() < least_prefix_rows)
       return;
-    if (options_.memory > 0 &&
-        (!forced || packing_bytes(rows.rows(), FirstPass::prefix) + other_bytes() +
-                            join_bytes(rows.rows(), k_) >
-                        options_.memory))
+    if (options_.memory > 0 && (!forced || packing_bytes(rows.rows(), FirstPass::prefix) +
+                                                   other_bytes() + join_bytes(rows.rows(), k_) >
+                                               options_.memory))
       return;
     SearchShape shape = shape_of(rows);
     const auto kept = prepared().kept_prefix(integer);
@@ -542,7 +541,8 @@ class Search {
         cost = try_prefix(rows, shape, choice, job, todo, out, kept ? plan : PrefixPlan{});
         todo = all;
       }
-      const double joined = joining_share * cost->prefix, queries = static_cast<double>(todo.size());
+      const double joined = joining_share * cost->prefix,
+                   queries = static_cast<double>(todo.size());
       const double making = kept ? 0 : making_cost(shape);
       if (!(queries * joined + making < 0.9 * queries * cost->plain)) return;
       if (!kept) plan = cost->plan;
@@ -561,8 +561,8 @@ class Search {
     prefix_columns_ = std::max(prefix_columns_, form.map.columns());
     packed_bytes_ =
         std::max(packed_bytes_, prepared().kept_bytes(nullptr) + (keep ? 0 : form.bytes()));
-    multiply_adds_ += queries * static_cast<double>(form.panels.rows) *
-                      static_cast<double>(form.map.columns());
+    multiply_adds_ +=
+        queries * static_cast<double>(form.panels.rows) * static_cast<double>(form.map.columns());
     bytes_read_ += static_cast<double>(form.panels.codes.bytes());
   }
 

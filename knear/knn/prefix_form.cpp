@@ -173,8 +173,9 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
     const double seeds =
         std::max(n / static_cast<double>(out.plan.clusters), 3.0 * static_cast<double>(shape.k));
     const double measured = shape.integer ? 0 : 1.6 * static_cast<double>(shape.k) * (30 + 0.4 * d);
-    const double cost = n * shape.prefix_product * (columns + 4) + n * passed[w] / pairs * second_stage_cost(dim) +
-                        seeds * (4 + 0.02 * d) + 0.05 * columns * d + measured + 15000;
+    const double cost = n * shape.prefix_product * (columns + 4) +
+                        n * passed[w] / pairs * second_stage_cost(dim) + seeds * (4 + 0.02 * d) +
+                        0.02 * columns * d + measured + 10000;
     if (cost < out.prefix) out.prefix = cost, out.plan.columns = widths[w];
   }
   return out;

@@ -92,8 +92,8 @@ struct TileArgs {
   // from the first row of `reach_panel` on.
   const float* row_reach;
   std::int64_t reach_panel;
-  // `collect` and `join` only, instead of hits: the slots that passed, a list for each query of the group with
-  // room for list_limit + panel_rows. The kernel stops once a list has list_limit.
+  // `collect` and `join` only, instead of hits: the slots that passed, a list for each query of the
+  // group with room for list_limit + panel_rows. The kernel stops once a list has list_limit.
   std::uint32_t* lists[max_group];
   int list_count[max_group], list_limit;
 };

@@ -431,10 +431,10 @@ static inline Quad quarter_sums(Ints x) {
 }
 static inline Quad sums_of_lanes(Ints a, Ints b, Ints c, Ints d) {
   const Quad p = quarter_sums(a), q = quarter_sums(b), r = quarter_sums(c), s = quarter_sums(d);
-  const Quad pq = __builtin_shufflevector(p, q, 0, 4, 1, 5) +
-                  __builtin_shufflevector(p, q, 2, 6, 3, 7);
-  const Quad rs = __builtin_shufflevector(r, s, 0, 4, 1, 5) +
-                  __builtin_shufflevector(r, s, 2, 6, 3, 7);
+  const Quad pq =
+      __builtin_shufflevector(p, q, 0, 4, 1, 5) + __builtin_shufflevector(p, q, 2, 6, 3, 7);
+  const Quad rs =
+      __builtin_shufflevector(r, s, 0, 4, 1, 5) + __builtin_shufflevector(r, s, 2, 6, 3, 7);
   return __builtin_shufflevector(pq, rs, 0, 1, 4, 5) + __builtin_shufflevector(pq, rs, 2, 3, 6, 7);
 }
 
@@ -490,8 +490,7 @@ static void project(const double* v, const double* matrix, int64_t dim, int64_t 
   int64_t c = 0;
   for (; c + wide * double_lanes <= cols; c += wide * double_lanes)
     project_columns<count, wide>(v, matrix, dim, cols, c, out);
-  for (; c < cols; c += double_lanes)
-    project_columns<count, 1>(v, matrix, dim, cols, c, out);
+  for (; c < cols; c += double_lanes) project_columns<count, 1>(v, matrix, dim, cols, c, out);
 }
 
 }  // namespace

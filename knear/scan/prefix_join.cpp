@@ -30,8 +30,9 @@ std::vector<std::uint32_t> seed_blocks(const PrefixBase& base, std::int64_t k) {
 // A hit as the other row of the pair sees it.
 Candidate seen_from(const KeyScale& other, const KeyScale& own, const Candidate& x,
                     std::uint32_t own_row, double slack) {
-  const double margin = 2 * slack * (own.squares + other.squares + std::fabs(own.constant) +
-                                     std::fabs(other.constant) + 1);
+  const double margin =
+      2 * slack *
+      (own.squares + other.squares + std::fabs(own.constant) + std::fabs(other.constant) + 1);
   const double least = own.key_at_least(x.upper), most = own.key_at_least(x.lower);
   if (own.metric == Metric::l2)
     return {(other.squares - least) / 2 + margin, (other.squares - most) / 2 - margin, own_row};
@@ -93,8 +94,8 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint32_t slot = slots[i];
       const double key = integer ? integer_key(rows, slot, products[i], coded) : 0;
-      const Candidate x = integer ? Candidate{}
-                                  : interval_of(rows, slot, panels.ids[slot], products[i], coded);
+      const Candidate x =
+          integer ? Candidate{} : interval_of(rows, slot, panels.ids[slot], products[i], coded);
       // Never more than reach_of() makes of that key.
       const double least = integer ? key : own.key_at_least(x.upper);
       if (!alone && (l2 ? least / 2 : least + 4 * slack) > static_cast<double>(load_reach(slot)))
@@ -148,8 +149,11 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
     add(local);
   });
 
-  // Where second stages cost more than scoring all pairs would, there is no use in going on.
+  // Where second stages cost more than scoring all pairs would, and than taking in the rows that
+  // pass in any scan, there is no use in going on.
   const double second_cost = second_stage_cost(rows.dim);
+  const double k = static_cast<double>(job.k), all = static_cast<double>(n);
+  const double usual_cost = all * 60 * k * (1 + std::log(std::max(1.0, all / k)));
   const double plain_cost = 0.5 * 0.0022 * static_cast<double>(rows.dim);
   std::atomic<bool> useless = false;
   std::atomic<std::int64_t> seconds_done = 0, pairs_done = 0;
@@ -171,9 +175,9 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
     const std::int64_t size = std::clamp<std::int64_t>(count / (16 * job.threads) / 12 * 12, 12,
                                                        queries_in_block(job.k) / 24 * 12);
     for (std::int64_t q = 0; q < count; q += size)
-      division.tasks.push_back(
-          {q, std::min(count, q + size),
-           (first_slot + q) / (panels.panels_per_tile * panel_rows), panels.tiles});
+      division.tasks.push_back({q, std::min(count, q + size),
+                                (first_slot + q) / (panels.panels_per_tile * panel_rows),
+                                panels.tiles});
 
     for_each_task(
         panels, prefix_job, places, division, progress, [&](std::int64_t, TileLoop& loop) {
@@ -196,8 +200,8 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
           }
           std::vector<std::uint32_t> block_end(static_cast<std::size_t>(own));
           for (std::int64_t p = 0; p < own; ++p)
-            block_end[p] =
-                *std::upper_bound(blocks.begin(), blocks.end(), static_cast<std::uint32_t>(begin + p));
+            block_end[p] = *std::upper_bound(blocks.begin(), blocks.end(),
+                                             static_cast<std::uint32_t>(begin + p));
           std::int64_t tile_panel = -1;
           const auto enter = [&](TileArgs& args, std::int64_t g) {
             if (args.panel != tile_panel) {  // a new tile
@@ -212,8 +216,8 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
               const int lane = std::min(q, head.count - 1);
               head.top[q] = head.top[lane];
               head.threshold[q] =
-                  head.top[lane] - static_cast<double>(load_reach(
-                                       static_cast<std::size_t>(first + lane)));
+                  head.top[lane] -
+                  static_cast<double>(load_reach(static_cast<std::size_t>(first + lane)));
             }
             args.panel = std::max(args.panel, first / panel_rows);
           };
@@ -228,8 +232,7 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
             local.hits += static_cast<std::int64_t>(some);
             if (some == 0) return;
             const std::uint32_t row = panels.ids[slot];
-            const std::int32_t* products =
-                stage.score(codes.data() + p * code_bytes, slots, some);
+            const std::int32_t* products = stage.score(codes.data() + p * code_bytes, slots, some);
             if (wanted[row]) {
               std::lock_guard lock(lock_of(slot));
               stage.take(states[slot], row, slots, some, local);
@@ -245,7 +248,7 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
                                          n - tile * panels.panels_per_tile * panel_rows);
             const double spent = static_cast<double>(seconds_done) * second_cost;
             const double plain = static_cast<double>(pairs_done) * plain_cost;
-            if (pairs_done > n * 64 && spent > 2 * plain) useless = true;
+            if (spent > 2 * plain + usual_cost) useless = true;
             return !useless;
           };
           loop.join(list_limit, enter, take, tile_done);

@@ -197,7 +197,8 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
       // Whether what is still to come, at the rate so far, costs more than starting again without a
       // prefix; once enough was spent for the rate to be more than that of one cluster.
       const double done = static_cast<double>(tile + 1 - task.tile_begin);
-      const double tiles = static_cast<double>(task.tile_end - task.tile_begin), left = tiles - done;
+      const double tiles = static_cast<double>(task.tile_end - task.tile_begin),
+                   left = tiles - done;
       const double all = static_cast<double>(panels.rows) * tiles /
                          static_cast<double>(panels.tiles) * queries.heads[g].count * plain_cost;
       const double spent = second[g] * second_cost;
@@ -228,8 +229,8 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
     if (parts > 1) found[t] = std::move(states);
     stats.hits += local.hits, stats.survivors += local.survivors;
     stats.scan_seconds += local.scan_seconds, stats.rescore_seconds += local.rescore_seconds;
-    stats.buffer_bytes = std::max(
-        stats.buffer_bytes, buffers * std::min<std::int64_t>(job.threads, std::ssize(tasks)));
+    stats.buffer_bytes = std::max(stats.buffer_bytes,
+                                  buffers * std::min<std::int64_t>(job.threads, std::ssize(tasks)));
   });
 
   if (parts > 1) {

@@ -141,7 +141,8 @@ class TileLoop {
   // query of a group, `list_limit` and a panel at most, when a list is full and after each tile.
   template <class Take, class TileDone>
   void collect(int list_limit, Take take, TileDone tile_done) {
-    collect_by(collect_, list_limit, [](TileArgs&, std::int64_t) {}, take, tile_done);
+    collect_by(
+        collect_, list_limit, [](TileArgs&, std::int64_t) {}, take, tile_done);
   }
 
   // The same where queries are rows, each pair being scored from one side: `enter(args, group)`

@@ -14,7 +14,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -236,7 +235,7 @@ std::int64_t run(std::uint64_t seed) {
                                           .first);
   for (Isa isa : available_isas()) {
     setenv("KNEAR_ISA", std::string(name_of(isa)).c_str(), 1);
-    std::optional<ExactSearcher> kept;
+    const ExactSearcher searcher(c.base, KnnOptions{.metric = c.metric}), *kept = &searcher;
     for (FirstPass pass : passes) {
       if (pass == FirstPass::prefix && (c.metric == Metric::ip || c.queries.cols() < 8)) continue;
       KnnOptions options{.metric = c.metric, .first_pass = pass, .filter = c.filter};
@@ -250,7 +249,6 @@ std::int64_t run(std::uint64_t seed) {
         if (once) {
           got = knn(c.queries, c.base, c.k, options, &report);
         } else {
-          if (!kept) kept.emplace(c.base, KnnOptions{.metric = c.metric});
           got = kept->search(c.queries, c.k, options, &report);
         }
       } catch (const MemoryBudgetError&) {
@@ -270,6 +268,24 @@ std::int64_t run(std::uint64_t seed) {
           << budget << (once ? ", once" : ", prepared") << ", did " << report.first_pass;
       if (budget > 0 && once) {
         EXPECT_LE(report.memory_bytes, budget);
+      }
+    }
+    if (c.metric != Metric::ip && c.queries.cols() >= 8 && c.base.rows() < 1100 &&
+        c.k <= c.base.rows()) {
+      const KnnOptions options{.metric = c.metric,
+                               .threads = 1 + static_cast<int>(c.below(3)),
+                               .first_pass = FirstPass::prefix};
+      const Neighbors rows = kept->search(c.base, c.k + 1, {.metric = c.metric});
+      const Neighbors joined = self_join(c.base, c.k, options);
+      ++searches;
+      for (Id row = 0; row < c.base.rows(); ++row) {
+        std::vector<std::pair<float, Id>> other, got;
+        for (std::int64_t j = 0; j <= c.k; ++j)
+          if (rows.ids.row(row)[j] != row && std::ssize(other) < c.k)
+            other.emplace_back(rows.distances.row(row)[j], rows.ids.row(row)[j]);
+        for (std::int64_t j = 0; j < c.k; ++j)
+          got.emplace_back(joined.distances.row(row)[j], joined.ids.row(row)[j]);
+        EXPECT_EQ(got, other) << "joined, row " << row << ' ' << name_of(isa);
       }
     }
     unsetenv("KNEAR_ISA");

@@ -198,6 +198,65 @@ TEST(Kernels, CollectFindsTheSlotsThatCertifiedDoes) {
         }
 }
 
+TEST(Kernels, JoinPassesWhatEitherSideWants) {
+  for (Isa isa : available_isas())
+    for (std::int64_t steps : {1, 2, 12, 33})
+      for (double width :
+           {0.0, 300.0, 5000.0, 1e12, 1e30, std::numeric_limits<double>::infinity()}) {
+        Case c(format_int8, 12, steps, 7 * steps + 3);
+        Random random(steps);
+        c.group.count = 11;
+        const ScanKernels& kernels = kernels_for(isa);
+        AlignedArray<float> reach(c.panels * panel_rows);
+        for (std::size_t i = 0; i < reach.size(); ++i)
+          reach[i] =
+              i % 3 == 0 ? 0 : static_cast<float>(width * (i % 3 == 1 ? 1 : random.uniform()));
+        double own[head_lanes];
+        for (int q = 0; q < head_lanes; ++q) {
+          const int lane = std::min(q, 10);
+          c.group.top[q] = 800.0 * (lane % 7 - 2);
+          own[q] = lane == 3 ? std::numeric_limits<double>::infinity() : 150.0 * lane;
+          c.group.threshold[q] = c.group.top[q] - own[q];
+        }
+        std::vector<std::uint32_t> lists(max_group * 2000);
+        TileArgs args{};
+        args.codes = c.codes.data(), args.heads = c.heads.data();
+        args.row_bias = c.row_bias.data(), args.ids = c.ids.data();
+        args.steps = steps, args.query_codes = c.query_codes.data();
+        args.group = &c.group, args.panel_end = c.panels;
+        args.hit_limit = 1, args.list_limit = 1900;
+        args.row_reach = reach.data();
+        for (int q = 0; q < max_group; ++q) args.lists[q] = lists.data() + q * 2000;
+        kernels.join(&args);
+        ASSERT_EQ(args.panel, c.panels);
+        std::int64_t passed = 0, others = 0;
+        for (int q = 0; q < 12; ++q) {
+          const std::vector<std::uint32_t> got(args.lists[q], args.lists[q] + args.list_count[q]);
+          if (q >= 11) {
+            ASSERT_TRUE(got.empty());
+            continue;
+          }
+          for (std::uint32_t slot = 0; slot < c.panels * panel_rows; ++slot) {
+            const PanelHead& head = c.heads[slot / panel_rows];
+            const double unit = c.group.scale * head.scale;
+            const double g = unit * (double(c.dot(slot, q)) - c.group.correction[q]) +
+                             head.scale * head.scale * c.row_bias[slot] + head.bias_max +
+                             c.group.norm[q] * head.error + c.group.error[q] * head.norm;
+            const double over = g - c.group.top[q] + std::max(own[q], double(reach[slot]));
+            const bool has = std::find(got.begin(), got.end(), slot) != got.end();
+            if (over >= 0) {
+              ASSERT_TRUE(has) << name_of(isa) << ' ' << over;
+            } else if (over < -16 * unit - 1e-4 * (std::fabs(c.group.top[q]) + reach[slot])) {
+              ASSERT_FALSE(has) << name_of(isa) << ' ' << over;
+            }
+            passed += has, others += !has;
+          }
+        }
+        ASSERT_GT(passed, 0);
+        ASSERT_GT(others, 0);
+      }
+}
+
 TEST(Kernels, RowProductsAreTheProducts) {
   Random random(3);
   for (Isa isa : available_isas())

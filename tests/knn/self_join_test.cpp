@@ -1,0 +1,203 @@
+// The k nearest other rows of each row: the reference's answers without the row itself, whether
+// pairs are scored once or each row is searched for.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/random.hpp"
+#include "knear/distance/reference.hpp"
+#include "knear/knn/knn.hpp"
+
+namespace knear {
+namespace {
+
+double normal(Random& random) {
+  double sum = -6;
+  for (int i = 0; i < 12; ++i) sum += random.uniform();
+  return sum;
+}
+
+// Clusters whose coordinates fall like 1 / (1 + i)^slope.
+Matrix<float> clusters(std::int64_t rows, std::int64_t dim, double slope, std::uint64_t seed) {
+  Random random(seed);
+  Matrix<float> centre(20, dim), out(rows, dim);
+  for (std::int64_t i = 0; i < 20 * dim; ++i) centre.data()[i] = float(2 * normal(random));
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const auto c = static_cast<std::int64_t>(random.below(20));
+    for (std::int64_t j = 0; j < dim; ++j)
+      out.row(r)[j] = float((centre.row(c)[j] + normal(random)) / std::pow(1.0 + double(j), slope));
+  }
+  return out;
+}
+
+// Of a search for every row, the answer without the row itself.
+Neighbors without_self(const Neighbors& all, std::int64_t k) {
+  Neighbors out{Matrix<Id>(all.ids.rows(), k), Matrix<float>(all.ids.rows(), k)};
+  for (Id row = 0; row < all.ids.rows(); ++row) {
+    std::int64_t from = 0;
+    for (std::int64_t j = 0; j < k; ++j, ++from) {
+      if (all.ids.row(row)[from] == row) ++from;
+      out.ids.row(row)[j] = all.ids.row(row)[from];
+      out.distances.row(row)[j] = all.distances.row(row)[from];
+    }
+  }
+  return out;
+}
+
+void expect_same(const Neighbors& got, const Neighbors& expected) {
+  ASSERT_EQ(got.ids.rows(), expected.ids.rows());
+  ASSERT_EQ(got.ids.cols(), expected.ids.cols());
+  for (std::int64_t row = 0; row < got.ids.rows(); ++row)
+    for (std::int64_t j = 0; j < got.ids.cols(); ++j) {
+      ASSERT_EQ(got.ids.row(row)[j], expected.ids.row(row)[j]) << "row " << row << " place " << j;
+      ASSERT_EQ(std::memcmp(got.distances.row(row) + j, expected.distances.row(row) + j, 4), 0)
+          << "row " << row << " place " << j;
+    }
+}
+
+// How often pairs were scored once.
+int expect_reference(AnyMatrixView base, std::int64_t k, KnnOptions options = {}) {
+  const Neighbors expected = without_self(reference_knn(base, base, k + 1, options.metric), k);
+  int joined = 0;
+  ExactSearcher searcher(base, {.metric = options.metric});
+  for (const int threads : {1, 3}) {
+    options.threads = threads;
+    for (const bool once : {true, false}) {
+      KnnReport report;
+      expect_same(
+          once ? self_join(base, k, options, &report) : searcher.self_join(k, options, &report),
+          expected);
+      EXPECT_EQ(report.k, k);
+      EXPECT_EQ(report.certified_queries, base.rows());
+      joined += report.joined;
+    }
+  }
+  return joined;
+}
+
+class SelfJoinLevels : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override { setenv("KNEAR_ISA", std::string(name_of(GetParam())).c_str(), 1); }
+  void TearDown() override { unsetenv("KNEAR_ISA"); }
+};
+
+TEST_P(SelfJoinLevels, IsASearchForEveryRowWithoutTheRow) {
+  const Matrix<float> base = clusters(1500, 40, 1, 1);
+  for (const Metric metric : {Metric::l2, Metric::cosine})
+    for (const std::int64_t k : {1, 10, 32, 120})
+      EXPECT_EQ(
+          expect_reference(base.view(), k, {.metric = metric, .first_pass = FirstPass::prefix}), 4)
+          << k;
+  EXPECT_EQ(expect_reference(base.view(), 10, {.metric = Metric::ip}), 0);
+}
+
+TEST_P(SelfJoinLevels, OfWholeNumbers) {
+  Random random(1);
+  for (const ElementType type : {ElementType::i8, ElementType::u8}) {
+    AnyMatrix base(type, 1200, 48);
+    for (std::int64_t i = 0; i < 1200 * 48; ++i)
+      static_cast<std::uint8_t*>(base.row(0))[i] =
+          static_cast<std::uint8_t>(random.below(250) >> (i % 48 / 8));
+    for (const std::int64_t k : {1, 10, 70})
+      EXPECT_EQ(expect_reference(base, k, {.first_pass = FirstPass::prefix}), 4);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, SelfJoinLevels, testing::ValuesIn(available_isas()),
+                         [](const auto& isa) { return std::string(name_of(isa.param)); });
+
+TEST(SelfJoin, CopiesAreRowsLikeAnyOther) {
+  Matrix<float> base = clusters(1400, 24, 1, 1);
+  for (std::int64_t i = 0; i < 1400 * 24; ++i) base.data()[i] = std::round(2 * base.data()[i]);
+  // Pairs far apart, and one row more often than k.
+  for (std::int64_t r = 0; r < 300; ++r) std::memcpy(base.row(r), base.row(1399 - r / 2), 96);
+  for (std::int64_t r = 600; r < 640; ++r) std::memcpy(base.row(r), base.row(10), 96);
+  for (const Metric metric : {Metric::l2, Metric::cosine})
+    for (const std::int64_t k : {1, 7, 33, 60})
+      expect_reference(base.view(), k, {.metric = metric, .first_pass = FirstPass::prefix});
+  // Nothing but one vector.
+  for (std::int64_t i = 0; i < 1400 * 24; ++i) base.data()[i] = 1.5f;
+  expect_reference(base.view(), 5, {.first_pass = FirstPass::prefix});
+}
+
+TEST(SelfJoin, ZeroRowsHaveTheFirstOthers) {
+  Matrix<float> base = clusters(900, 24, 1, 1);
+  for (const std::int64_t r : {0, 5, 400, 899})
+    for (std::int64_t j = 0; j < 24; ++j) base.row(r)[j] = r == 400 ? -0.0f : 0.0f;
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+    expect_reference(
+        base.view(), 6,
+        {.metric = metric,
+         .first_pass = metric == Metric::ip ? FirstPass::automatic : FirstPass::prefix});
+}
+
+TEST(SelfJoin, OfDataThatThePrefixDoesNotSuit) {
+  expect_reference(clusters(1200, 64, 0, 1).view(), 10, {.first_pass = FirstPass::prefix});
+  // Norms over many powers of ten; every size of all rows; rows that no prefix holds.
+  Matrix<float> base = clusters(1200, 32, 1, 1);
+  for (std::int64_t r = 0; r < 1200; ++r)
+    for (std::int64_t j = 0; j < 32; ++j) base.row(r)[j] *= std::pow(10.0f, float(r % 61 - 30));
+  for (const Metric metric : {Metric::l2, Metric::cosine})
+    expect_reference(base.view(), 10, {.metric = metric, .first_pass = FirstPass::prefix});
+  for (std::int64_t j = 0; j < 32; ++j) base.row(7)[j] = -3e38f;
+  expect_reference(base.view(), 10, {.first_pass = FirstPass::prefix});
+  for (int exponent = -44; exponent <= 36; exponent += 4) {
+    Matrix<float> scaled = clusters(400, 16, 0.3, 1);
+    for (std::int64_t i = 0; i < 400 * 16; ++i)
+      scaled.data()[i] = static_cast<float>(scaled.data()[i] * std::pow(10.0, exponent));
+    SCOPED_TRACE(exponent);
+    for (const Metric metric : {Metric::l2, Metric::cosine})
+      expect_reference(scaled.view(), 10, {.metric = metric, .first_pass = FirstPass::prefix});
+  }
+}
+
+TEST(SelfJoin, IsUsedWhereItPays) {
+  const Matrix<float> base = clusters(50000, 200, 0.6, 1);
+  KnnReport report;
+  const Neighbors got = self_join(base.view(), 10, {}, &report);
+  EXPECT_TRUE(report.joined);
+  expect_same(got, without_self(knn(base.view(), base.view(), 11), 10));
+  const Matrix<float> flat = clusters(9000, 40, 0, 1);
+  self_join(flat.view(), 10, {.memory = 64 << 20}, &report);
+  EXPECT_FALSE(report.joined);
+  EXPECT_LE(report.memory_bytes, 64 << 20);
+}
+
+TEST(SelfJoin, HonoursFiltersShapesAndErrors) {
+  const Matrix<float> base = clusters(700, 24, 1, 1);
+  std::vector<Id> allowed;
+  for (Id i = 0; i < 700; i += 3) allowed.push_back(i);
+  const KnnOptions options{.first_pass = FirstPass::prefix,
+                           .filter = RowFilter::of_ids(allowed, 700)};
+  expect_same(self_join(base.view(), 9, options),
+              without_self(knn(base.view(), base.view(), 10, options), 9));
+
+  for (const std::int64_t rows : {0, 1, 2, 3}) {
+    const Neighbors got = self_join(base.view().rows(0, rows), 4);
+    ASSERT_EQ(got.ids.rows(), rows);
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t j = 0; j < 4; ++j) {
+        EXPECT_EQ(got.ids.row(r)[j] == no_id, j >= rows - 1);
+        EXPECT_NE(got.ids.row(r)[j], r);
+        EXPECT_EQ(std::isinf(got.distances.row(r)[j]), j >= rows - 1);
+      }
+  }
+  expect_reference(base.view().rows(0, 300), 299, {.first_pass = FirstPass::prefix});
+  EXPECT_THROW(self_join(base.view(), 0), InvalidArgument);
+  EXPECT_THROW(self_join(base.view(), std::int64_t{1} << 31), InvalidArgument);
+  ExactSearcher searcher(base.view(), {});
+  EXPECT_THROW(searcher.self_join(3, {.metric = Metric::ip}), InvalidArgument);
+  EXPECT_THROW(self_join(base.view(), 3,
+                         {.first_pass = FirstPass::prefix,
+                          .progress = [](std::string_view, double) { return false; }}),
+               Cancelled);
+}
+
+}  // namespace
+}  // namespace knear
