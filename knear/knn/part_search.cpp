@@ -455,24 +455,77 @@ class Search {
     if (options_.first_pass != FirstPass::automatic || options_.metric == Metric::ip || !whole_ ||
         !choice.packed_rows.empty() || choice.passes.front() == FirstPass::direct ||
         options_.memory > 0 || rows.rows() < 8192 || rows.cols() < 32 || rows.cols() > 4096 ||
-        queries < std::int64_t{24} * threads_ || k_ > rows.rows() / 64 || count_ < rows.rows() / 4)
+        k_ > rows.rows() / 64 || count_ < rows.rows() / 4)
       return {};
+    // Few queries at a time wait for memory instead, and cannot be spared to try a prefix on.
+    const bool few = queries < std::int64_t{24} * threads_;
+    if (few && once_) return {};
     // Only one is kept: that of the other kind of codes serves the other searches.
     if (!made && prepared().kept_prefix(!integer)) return {};
     // In ns of one core, as all costs.
-    const double plain = static_cast<double>(queries) * plain_cost(shape);
+    const double number = static_cast<double>(queries), n = static_cast<double>(rows.rows());
+    const auto cost_of = [&](double query, std::int64_t columns) {
+      const double reading = 0.04 * n * static_cast<double>(columns + 8);
+      return few ? std::max(number * query, reading) : number * query;
+    };
+    const double plain = cost_of(plain_cost(shape), rows.cols());
     const double before = once_ ? 0 : prepared().searched_without_prefix(0);
     auto cost = prepared().prefix_forecast(integer, k_);
     if (!cost && before + plain >= 3 * study_cost(shape) + 192 * plain_cost(shape) &&
         (!once_ || plain >= making_cost(shape)))
-      cost = try_prefix(rows, shape, choice, job, todo, out, kept);
-    if (cost && cost->prefix < 0.85 * cost->plain) {
-      if (made) return kept;
-      const double saved = (before + plain) * (1 - cost->prefix / cost->plain);
-      if (saved >= (once_ ? 1.5 : 1.0) * making_cost(shape)) return cost->plan;
+      cost = few ? try_prefix_on_rows(rows, shape, choice, kept)
+                 : try_prefix(rows, shape, choice, job, todo, out, kept);
+    if (cost) {
+      const double share = cost_of(cost->prefix, cost->plan.columns) / plain;
+      if (share < 0.85 && made) return kept;
+      const double saved = (before + plain) * (1 - share);
+      if (share < 0.85 && saved >= (once_ ? 1.5 : 1.0) * making_cost(shape)) return cost->plan;
     }
     if (!once_) prepared().searched_without_prefix(plain);
     return {};
+  }
+
+  // Reckons from the neighbours of some rows what a prefix would cost.
+  PrefixForecast try_prefix_on_rows(const BaseRows& rows, const SearchShape& shape,
+                                    const Choice& choice, const PrefixPlan& kept) {
+    const auto packed = packed_form(choice.passes.front(), rows, choice);
+    const auto start = Clock::now();
+    const AnyMatrix sample = rows.sample(96);
+    const std::int64_t k = k_ + 1;  // a row is the nearest to itself
+    ScanJob job{sample, rows,  options_.metric, k,           threads_,
+                isa_,   found_, false,          4 * k + 4096};
+    job.query_survey = prepared().found;
+    ExactLists out{Matrix<double>(96, k), Matrix<Id>(96, k)};
+    std::vector<std::int64_t> all;
+    AnyMatrix queries(sample.type(), 96, sample.cols());
+    std::vector<double> bars;
+    for (std::int64_t q = 0; q < 96; ++q)
+      if (!is_zero(sample, q)) all.push_back(q);
+    static const Progress quiet;
+    ScanStats stats;
+    if (!part_->integer || integer_fits(options_.metric, prepared().found, prepared().found,
+                                        rows.cols()))
+      scan(*packed, job, all, out, stats, quiet);
+    else
+      all.clear();
+    for (const std::int64_t q : all) {
+      std::memcpy(queries.row(std::ssize(bars)), sample.view().row(q),
+                  static_cast<std::size_t>(rows.row_bytes()));
+      bars.push_back(out.keys.row(q)[k_]);
+    }
+    prepare_seconds_ += seconds_since(start);
+    return forecast_prefix(queries.view(), bars, shape, kept);
+  }
+
+  PrefixForecast forecast_prefix(AnyMatrixView queries, const std::vector<double>& bars,
+                                 const SearchShape& shape, const PrefixPlan& kept) {
+    const auto study = prepared().prefix_study(options_.progress, prepare_seconds_);
+    const auto start = Clock::now();
+    const PrefixForecast cost =
+        forecast(*study, queries.rows(0, std::ssize(bars)), bars.data(), shape, kept);
+    prepared().note_prefix_forecast(part_->integer, k_, cost);
+    prepare_seconds_ += seconds_since(start);
+    return cost;
   }
 
   // Answers a few queries without a prefix and reckons from their distances what one would cost.
@@ -502,12 +555,7 @@ class Search {
                   static_cast<std::size_t>(queries_.cols() * size_of(queries_.type())));
       bars.push_back(bar);
     }
-    const auto study = prepared().prefix_study(options_.progress, prepare_seconds_);
-    const auto start = Clock::now();
-    const PrefixForecast cost =
-        forecast(*study, sample.view().rows(0, std::ssize(bars)), bars.data(), shape, kept);
-    prepared().note_prefix_forecast(part_->integer, k_, cost);
-    prepare_seconds_ += seconds_since(start);
+    const PrefixForecast cost = forecast_prefix(sample.view(), bars, shape, kept);
     todo = std::move(rest);
     todo.insert(todo.end(), again.begin(), again.end());
     std::sort(todo.begin(), todo.end());
@@ -692,19 +740,20 @@ class Search {
     return again;
   }
 
+  static bool is_zero(AnyMatrixView vectors, std::int64_t row) {
+    return visit(vectors, [&](auto view) {
+      const auto* x = view.row(row);
+      for (std::int64_t i = 0; i < view.cols(); ++i)
+        if (to_float(x[i]) != 0) return false;
+      return true;
+    });
+  }
+
   // A zero query is as near to every row: the first k rows, by definition of the distances.
   void answer_zero_queries(std::vector<std::int64_t>& todo, const AllowedRows& allowed,
                            ExactLists& out) {
-    const auto is_zero = [&](std::int64_t q) {
-      return visit(queries_, [&](auto view) {
-        const auto* x = view.row(q);
-        for (std::int64_t i = 0; i < view.cols(); ++i)
-          if (to_float(x[i]) != 0) return false;
-        return true;
-      });
-    };
     std::erase_if(todo, [&](std::int64_t q) {
-      if (!is_zero(q)) return false;
+      if (!is_zero(queries_, q)) return false;
       std::int64_t next = 0;
       for (std::int64_t j = 0; j < out.keys.cols(); ++j) {
         while (subset_.empty() && !allowed(next)) ++next;

@@ -371,6 +371,32 @@ TEST(Prefix, AnswersAtEveryScale) {
   }
 }
 
+TEST(Prefix, SearchesForFewQueriesComeToUseOne) {
+  // Whole numbers, of which the first coordinates matter most.
+  Random random(1);
+  AnyMatrix base(ElementType::u8, 16000, 512);
+  for (std::int64_t i = 0; i < 16000 * 512; ++i) {
+    const double spread = 60 / std::pow(1.0 + static_cast<double>(i % 512), 0.7);
+    static_cast<std::uint8_t*>(base.row(0))[i] =
+        static_cast<std::uint8_t>(std::clamp(128 + spread * normal(random), 0.0, 255.0));
+  }
+  const ExactSearcher searcher(base, {});
+  const Neighbors expected = reference_knn(base.view().rows(0, 40), base, 5, Metric::l2);
+  std::int64_t columns = 0, searches = 0;
+  for (; columns == 0 && searches < 20000; ++searches) {
+    KnnReport report;
+    const std::int64_t q = searches % 40;
+    const Neighbors got =
+        searcher.search(base.view().rows(q, q + 1), 5, {.threads = 2}, &report);
+    ASSERT_EQ(std::memcmp(got.ids.data(), expected.ids.row(q), 5 * sizeof(Id)), 0);
+    columns = report.prefix_columns;
+  }
+  EXPECT_GT(columns, 0);
+  EXPECT_GT(searches, 10);
+  const Neighbors got = searcher.search(base.view().rows(0, 40), 5, {.threads = 2});
+  EXPECT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 200 * sizeof(Id)), 0);
+}
+
 TEST(Prefix, MakingOneCanBeCancelledAndReportsItsTimeOnce) {
   const Matrix<float> base = decaying(3000, 64, 1, 1), queries = decaying(40, 64, 1, 2);
   for (const std::string_view stage :
