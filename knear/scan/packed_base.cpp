@@ -14,6 +14,18 @@ namespace {
 
 constexpr std::int64_t tile_bytes = 512 << 10;  // of codes: half of a 1 MiB second-level cache
 
+// The place of the j-th row of a tile: each run of as many rows as there are tiles is dealt to
+// them, beginning with another tile each time, so that no order of the base, periodic ones
+// included, makes tiles unlike.
+std::int64_t dealt(std::int64_t rows, std::int64_t tiles, std::int64_t tile, std::int64_t j) {
+  if ((j + 1) * tiles > rows) return j * tiles + tile;  // the last run is not whole
+  const std::uint64_t mixed = (static_cast<std::uint64_t>(j) + 1) * 0x9e3779b97f4a7c15u;
+  const std::uint64_t first = (mixed ^ mixed >> 29) * 0xbf58476d1ce4e5b9u >> 33;
+  return j * tiles +
+         static_cast<std::int64_t>((static_cast<std::uint64_t>(tile) + first) %
+                                   static_cast<std::uint64_t>(tiles));
+}
+
 }  // namespace
 
 const ScanKernels& scan_kernels(Isa isa) {
@@ -165,7 +177,8 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
         in_order ? std::clamp<std::int64_t>(out.rows - tile * tile_rows, 0, tile_rows)
                  : (out.rows - tile + out.tiles - 1) / out.tiles;
     const auto row_of = [&](std::int64_t j) {
-      const std::int64_t place = in_order ? tile * tile_rows + j : tile + j * out.tiles;
+      const std::int64_t place =
+          in_order ? tile * tile_rows + j : dealt(out.rows, out.tiles, tile, j);
       return subset.empty() ? place : std::int64_t{subset[place]};
     };
     // The rows of a tile lie far apart, where the hardware does not expect the next.
@@ -279,7 +292,7 @@ PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32
     // by id, as ties want it. The sum has the same parity as the sum of squares.
     std::vector<std::int64_t> order(count);
     for (std::int64_t j = 0; j < count; ++j) {
-      const std::int64_t place = tile + j * out.tiles;
+      const std::int64_t place = dealt(out.rows, out.tiles, tile, j);
       order[j] = subset.empty() ? place : std::int64_t{subset[place]};
     }
     std::vector<std::byte> scratch(base.scratch_bytes());

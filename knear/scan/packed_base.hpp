@@ -1,8 +1,8 @@
 // knear/scan/packed_base.hpp -- base rows as panels of codes, with what the certified test needs.
 //
-// Rows are dealt to tiles like cards: tile t of T holds rows t, t + T, t + 2T, ..., so that every
-// tile is a systematic sample of the whole base. A base sorted by class, by time or by distance
-// looks shuffled to the scan, and the first tile is the sample from which thresholds start.
+// Rows are dealt to tiles like cards: tile t of T holds one of each T rows that follow one another,
+// so that every tile is a sample of the whole base. A base sorted by class, by time or by distance
+// looks shuffled to the scan, and the first tiles are the sample from which thresholds start.
 // Inside a tile, rows are sorted by their largest coordinate, so that the 32 rows of a panel fit
 // one scale: an outlier coarsens only its own panel.
 //

@@ -79,6 +79,7 @@ struct Candidates {
   LargestK lowers;
   TopK exact;                    // rows measured early, when too many were pending
   double threshold = -infinity;  // G: the k-th best row certainly has at least this g
+  double hoped = -infinity;      // the part of it that is only hoped for
   std::size_t room = 0;          // pending is cut down when it holds this many
 };
 
@@ -124,6 +125,18 @@ class Pruner {
     measure_early(c, count, stats);
     c.exact.cut();
     c.threshold = std::max(c.threshold, scale.threshold_for(c.exact.bar()));
+  }
+
+  // Hopes that no more than `rank` of the k best were seen so far.
+  void hope(Candidates& c, std::size_t rank) {
+    std::erase_if(c.pending, [&](const Candidate& x) { return x.upper < c.threshold; });
+    if (c.pending.size() < rank) return;
+    lowers_.resize(c.pending.size());
+    for (std::size_t i = 0; i < lowers_.size(); ++i) lowers_[i] = c.pending[i].lower;
+    std::nth_element(lowers_.begin(), lowers_.begin() + static_cast<std::ptrdiff_t>(rank - 1),
+                     lowers_.end(), std::greater<double>());
+    c.hoped = std::max(c.hoped, lowers_[rank - 1]);
+    c.threshold = std::max(c.threshold, c.hoped);
   }
 
   // Measures what is left, best first; writes the k best.

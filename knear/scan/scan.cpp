@@ -1,6 +1,7 @@
 #include "knear/scan/scan.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -20,7 +21,8 @@ namespace {
 
 std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob& job,
                                          const std::vector<std::int64_t>& which, ExactLists& out,
-                                         ScanStats& stats, const Progress& progress) {
+                                         ScanStats& stats, const Progress& progress,
+                                         std::vector<std::int64_t>& disappointed) {
   const std::int64_t count = static_cast<std::int64_t>(which.size());
   const Division division = divide(packed, count, job.k, job.threads);
   const int group_size = group_sizes[division.group];
@@ -31,6 +33,15 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
   // With several parts per query: what each found, put together below.
   std::vector<std::vector<Candidates>> found(parts > 1 ? tasks.size() : 0);
   std::vector<KeyScale> scales(parts > 1 ? count : 0);
+  const Hopes hopes(packed, job);
+  // Where many hopes prove wrong later tasks do without.
+  std::atomic<std::int64_t> hoped = 0, wrong = 0;
+  const auto proves_wrong = [&](const Candidates& c, const KeyScale& scale, std::int64_t query) {
+    const double key = out.keys.row(query)[job.k - 1];
+    double certain = job.bars ? scale.threshold_for(job.bars[query]) : -infinity;
+    if (key < infinity) certain = std::max(certain, scale.threshold_for(key));
+    return c.hoped > certain;
+  };
 
   const double worth = survivors_worth(packed.format, packed.dim);
   const double most_hits = packed.format == format_fp32 ? 0.5 : 0.05;
@@ -43,9 +54,13 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
     Pruner pruner(packed.duplicates, job);
     ScanStats local;
     std::vector<Candidates> states(n);
+    const bool hoping = hopes.on() && (wrong < 4 || 50 * wrong < hoped);
+    // Of the first tile the best as they come.
+    const std::int64_t listed =
+        hoping ? static_cast<std::int64_t>(hopes.rank(1)) : job.k;
     for (std::int64_t q = 0; q < n; ++q) {
       const double norm = std::sqrt(queries.squares[q]);
-      states[q].lowers = LargestK(job.k, (norm + packed.longest) * packed.longest);
+      states[q].lowers = LargestK(listed, (norm + packed.longest) * packed.longest);
       states[q].exact = TopK(job.k), states[q].room = pruner.first_room();
     }
     const auto scale_of = [&](std::int64_t q) {
@@ -114,6 +129,18 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
           head.threshold[q] = states[place].threshold - query_slack * queries.squares[place];
         }
       }
+      if (hoping && Hopes::look(tile_index + 1)) {
+        GroupHead& head = queries.heads[g];
+        for (int q = 0; q < group_size; ++q) {
+          const std::int64_t place = g * group_size + std::min(q, head.count - 1);
+          Candidates& c = states[place];
+          if (q < head.count) {
+            if (tile_index == 0) c.hoped = c.threshold, c.lowers = LargestK(job.k);
+            pruner.hope(c, hopes.rank(tile_index + 1));
+          }
+          head.threshold[q] = c.threshold - query_slack * queries.squares[place];
+        }
+      }
       if (!job.may_give_up || tile_index < 1 || rows * (tile_index + 1) < 20 * job.k) return true;
       const int in_group = queries.heads[g].count;
       std::int64_t pending = 0;
@@ -134,7 +161,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
     local.scan_seconds = seconds_since(start);
     const auto rescoring = std::chrono::steady_clock::now();
     std::int64_t buffers = static_cast<std::int64_t>(queries.codes.bytes());
-    std::vector<std::int64_t> dropped;
+    std::vector<std::int64_t> dropped, missed;
     for (std::int64_t q = 0; q < n; ++q) {
       const std::int64_t place = task.query_begin + q, query = which[place];
       buffers += static_cast<std::int64_t>(states[q].pending.capacity() * sizeof(Candidate));
@@ -144,11 +171,14 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
         pruner.finish(states[q], query, scale_of(q), out.keys.row(query), out.ids.row(query),
                       local);
         states[q].pending = {};
+        if (hoping && proves_wrong(states[q], scale_of(q), query)) missed.push_back(query);
       }
     }
+    if (hoping) hoped += n, wrong += std::ssize(missed);
     local.rescore_seconds = seconds_since(rescoring);
     std::lock_guard lock(mutex);
     for (const std::int64_t place : dropped) given_up[place] = 1;
+    disappointed.insert(disappointed.end(), missed.begin(), missed.end());
     for (std::int64_t q = 0; q < n && parts > 1; ++q) scales[task.query_begin + q] = scale_of(q);
     if (parts > 1) found[t] = std::move(states);
     stats.hits += local.hits, stats.survivors += local.survivors;
@@ -173,12 +203,14 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
       if (place < tasks[t].query_begin || place >= tasks[t].query_end) continue;
       Candidates& part = found[t][place - tasks[t].query_begin];
       all.threshold = std::max(all.threshold, part.threshold);
+      all.hoped = std::max(all.hoped, part.hoped);
       all.pending.insert(all.pending.end(), part.pending.begin(), part.pending.end());
       for (const TopK::Item& item : part.exact.items()) all.exact.push(item.first, item.second);
     }
     const std::int64_t query = which[place];
     pruner.finish(all, query, scales[place], out.keys.row(query), out.ids.row(query), local);
     std::lock_guard lock(mutex);
+    if (proves_wrong(all, scales[place], query)) disappointed.push_back(query);
     stats.survivors += local.survivors;
     stats.rescore_seconds += seconds_since(start);
   });
@@ -187,7 +219,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
 
 void scan_integer(const PackedBase& packed, const ScanJob& job,
                   const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
-                  const Progress& progress) {
+                  const Progress& progress, std::vector<std::int64_t>& disappointed) {
   const Division division =
       divide(packed, static_cast<std::int64_t>(which.size()), job.k, job.threads);
   const int group_size = group_sizes[division.group];
@@ -195,8 +227,15 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
   const std::vector<Task>& tasks = division.tasks;
   std::mutex mutex;
   std::vector<std::vector<TopK>> found(parts > 1 ? tasks.size() : 0);
-  const auto write = [&](const TopK& best, std::int64_t place) {
-    write_list(best, job.k, out.keys.row(which[place]), out.ids.row(which[place]));
+  std::vector<std::vector<double>> found_hopes(parts > 1 ? tasks.size() : 0);
+  const Hopes hopes(packed, job);
+  // Where many hopes prove wrong later tasks do without.
+  std::atomic<std::int64_t> hoped = 0, wrong = 0;
+  // Returns whether the key that the k-th was hoped not to exceed was too small.
+  const auto write = [&](const TopK& best, std::int64_t place, double hope) {
+    const std::int64_t query = which[place];
+    write_list(best, job.k, out.keys.row(query), out.ids.row(query));
+    return hope < std::min(out.keys.row(query)[job.k - 1], job.bars ? job.bars[query] : infinity);
   };
   const bool l2 = job.metric == Metric::l2;
   // Until k rows are known the limit is that of the worst key possible.
@@ -209,6 +248,11 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
     const std::int64_t n = loop.count();
     ScanStats local;
     std::vector<TopK> best(n, TopK(job.k));
+    const bool hoping = hopes.on() && (wrong < 4 || 50 * wrong < hoped);
+    // Hoped not to be exceeded by the k-th key; of the first tile the best as they come.
+    std::vector<double> hope(n, infinity);
+    std::vector<TopK> first_tile(
+        hoping ? n : 0, TopK(hoping ? static_cast<std::int64_t>(hopes.rank(1)) : 1));
     // Keeps rows whose key is at most `bar`, and from row `bar_row` on less than it.
     const auto set_limit = [&](std::int64_t q, std::int64_t bar, std::int64_t bar_row) {
       GroupHead& head = queries.heads[q / group_size];
@@ -232,6 +276,12 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
                 PackedBase::no_row);
     }
     for (GroupHead& head : queries.heads) repeat_last(head);
+    const auto tell = [&](std::int64_t q) {
+      if (hope[q] < best[q].bar())
+        set_limit(q, static_cast<std::int64_t>(hope[q]), PackedBase::no_row);
+      else if (best[q].bar() != infinity)
+        set_limit(q, static_cast<std::int64_t>(best[q].bar()), best[q].bar_id());
+    };
     const auto drain = [&](std::int64_t g, const Hit* first, int hit_count) {
       GroupHead& head = queries.heads[g];
       local.hits += hit_count;
@@ -240,23 +290,50 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
         if (row == PackedBase::no_row) continue;
         const std::int64_t q = g * group_size + hit->query;
         const double key = integer_key(packed, queries, head, *hit, q);
-        if (!best[q].admits(key, row) || !job.allowed(row)) continue;
+        if (key > hope[q] || !best[q].admits(key, row) || !job.allowed(row)) continue;
         best[q].push(key, row);
-        if (best[q].bar() != infinity)
-          set_limit(q, static_cast<std::int64_t>(best[q].bar()), best[q].bar_id());
+        if (!first_tile.empty()) {
+          first_tile[q].push(key, row);
+          hope[q] = first_tile[q].bar();
+        }
+        tell(q);
       }
       repeat_last(head);
     };
-    loop.run(drain);
+    std::vector<double> keys;
+    const auto tile_done = [&](std::int64_t g, std::int64_t tile) {
+      const std::int64_t seen = tile - task.tile_begin + 1;
+      if (!hoping || !Hopes::look(seen)) return true;
+      GroupHead& head = queries.heads[g];
+      const std::size_t rank = hopes.rank(seen);
+      for (std::int64_t q = g * group_size; q < g * group_size + head.count; ++q) {
+        if (best[q].items().size() < rank) continue;
+        keys.clear();
+        for (const TopK::Item& item : best[q].items()) keys.push_back(item.first);
+        std::nth_element(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(rank - 1),
+                         keys.end());
+        hope[q] = std::min(hope[q], keys[rank - 1]);
+        tell(q);
+      }
+      repeat_last(head);
+      if (seen == 1 && g + 1 == queries.groups) first_tile.clear();
+      return true;
+    };
+    loop.run(drain, tile_done);
     local.scan_seconds = seconds_since(start);
     std::int64_t buffers = static_cast<std::int64_t>(queries.codes.bytes());
     for (TopK& b : best) {
       buffers += static_cast<std::int64_t>(b.items().capacity() * sizeof(TopK::Item));
       b.finish();
     }
-    for (std::int64_t q = 0; q < n && parts == 1; ++q) write(best[q], task.query_begin + q);
+    std::vector<std::int64_t> missed;
+    for (std::int64_t q = 0; q < n && parts == 1; ++q)
+      if (write(best[q], task.query_begin + q, hope[q]) && hoping)
+        missed.push_back(which[task.query_begin + q]);
+    if (hoping) hoped += n, wrong += std::ssize(missed);
     std::lock_guard lock(mutex);
-    if (parts > 1) found[t] = std::move(best);
+    if (parts > 1) found[t] = std::move(best), found_hopes[t] = std::move(hope);
+    disappointed.insert(disappointed.end(), missed.begin(), missed.end());
     stats.hits += local.hits, stats.scan_seconds += local.scan_seconds;
     stats.buffer_bytes =
         std::max(stats.buffer_bytes, buffers * std::min<std::int64_t>(job.threads, tasks.size()));
@@ -265,11 +342,15 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
   for (std::size_t t = 0; t < tasks.size() && parts > 1; t += parts)
     for (std::int64_t place = tasks[t].query_begin; place < tasks[t].query_end; ++place) {
       TopK merged(job.k);
-      for (std::int64_t p = 0; p < parts; ++p)
-        for (const TopK::Item& item : found[t + p][place - tasks[t].query_begin].items())
+      double hope = infinity;
+      for (std::int64_t p = 0; p < parts; ++p) {
+        const std::int64_t q = place - tasks[t].query_begin;
+        for (const TopK::Item& item : found[t + p][q].items())
           merged.push(item.first, item.second);
+        hope = std::min(hope, found_hopes[t + p][q]);
+      }
       merged.finish();
-      write(merged, place);
+      if (write(merged, place, hope)) disappointed.push_back(which[place]);
     }
 }
 
@@ -285,9 +366,30 @@ std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
                                const std::vector<std::int64_t>& which, ExactLists& out,
                                ScanStats& stats, const Progress& progress) {
   if (which.empty()) return {};
-  if (!packed.is_integer) return scan_certified(packed, job, which, out, stats, progress);
-  scan_integer(packed, job, which, out, stats, progress);
-  return {};
+  std::vector<std::int64_t> given_up, disappointed;
+  const auto run = [&](const ScanJob& how, const std::vector<std::int64_t>& queries,
+                       const Progress& shown) {
+    disappointed.clear();
+    if (packed.is_integer) {
+      scan_integer(packed, how, queries, out, stats, shown, disappointed);
+      return;
+    }
+    const auto more =
+        scan_certified(packed, how, queries, out, stats, shown, disappointed);
+    given_up.insert(given_up.end(), more.begin(), more.end());
+  };
+  run(job, which, progress);
+  if (!disappointed.empty()) {
+    ScanJob sober = job;
+    sober.may_hope = false;
+    std::vector<std::int64_t> again = disappointed;
+    std::sort(again.begin(), again.end());
+    stats.repeated += std::ssize(again);
+    static const Progress quiet;
+    run(sober, again, quiet);
+    std::sort(given_up.begin(), given_up.end());
+  }
+  return given_up;
 }
 
 void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,

@@ -6,6 +6,11 @@
 // dropped. What is left at the end is measured in float64, best first, until the next interval
 // lies beyond the k-th. Exact integers need no interval and no rescoring.
 //
+// For many neighbours the k-th best of what was seen is a poor threshold for long: the tiles are
+// samples of the base, so of the first t of T tiles the best k t / T and a few are hoped to hold
+// all of the k that lie there, and the worst of these is the threshold. In the end the k-th key
+// shows whether that was right; a query for which it was not is scanned again without hope.
+//
 // Work is divided by queries, each thread going over the whole base; when there are too few
 // queries for that, by tiles too, and the parts' candidates are put together before rescoring.
 #pragma once
@@ -33,6 +38,7 @@ struct ExactLists {
 struct ScanStats {
   double scan_seconds = 0, rescore_seconds = 0;  // sums over threads
   std::int64_t hits = 0, survivors = 0;
+  std::int64_t repeated = 0;  // queries whose hoped-for threshold was too good to be true
   std::int64_t buffer_bytes = 0;  // most memory that the threads' buffers took
 };
 
@@ -62,6 +68,9 @@ struct ScanJob {
   bool may_give_up;           // whether a query whose bound prunes too little may be handed back
   std::int64_t most_pending;  // candidates of a query kept before they are measured; above k
   AllowedRows allowed = {};   // of the rows that were packed
+  // Whether thresholds for many neighbours may be guessed from the tiles seen so far. A query whose
+  // guess proves wrong is scanned again without; the answer is the same.
+  bool may_hope = true;
   // Of each query, a key that k rows found elsewhere do not exceed, so that of this base only rows
   // with at most that key are wanted; nullptr: none known.
   const double* bars = nullptr;

@@ -95,6 +95,31 @@ struct Division {
 };
 Division divide(const PackedBase& packed, std::int64_t queries, std::int64_t k, int threads);
 
+// How many of the k best may lie in the first `seen` of the tiles, but for one query in many
+// thousands: their number is k seen / tiles on average, and hardly varies more than this.
+class Hopes {
+ public:
+  Hopes(const PackedBase& packed, const ScanJob& job)
+      : k_(static_cast<double>(job.k)),
+        tiles_(static_cast<double>(packed.tiles)),
+        on_(job.may_hope && job.k > 32 && packed.tiles >= 16 && 4 * job.k <= packed.rows) {}
+  bool on() const { return on_; }
+  std::size_t rank(std::int64_t seen) const {
+    const double share = static_cast<double>(seen) / tiles_, mean = k_ * share;
+    return static_cast<std::size_t>(
+        std::min(k_, std::ceil(mean + 4 * std::sqrt(mean * (1 - share)) + 2)));
+  }
+  // Whether so many tiles, one more than last time, are enough for another look.
+  static bool look(std::int64_t seen) {
+    return seen <= 4 || std::floor(3 * std::log2(static_cast<double>(seen))) !=
+                            std::floor(3 * std::log2(static_cast<double>(seen - 1)));
+  }
+
+ private:
+  double k_, tiles_;
+  bool on_;
+};
+
 inline constexpr int hit_limit = 64;  // then thresholds are brought up to date
 
 // A task under way.
