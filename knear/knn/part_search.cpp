@@ -492,8 +492,7 @@ class Search {
     const auto start = Clock::now();
     const AnyMatrix sample = rows.sample(96);
     const std::int64_t k = k_ + 1;  // a row is the nearest to itself
-    ScanJob job{sample, rows,  options_.metric, k,           threads_,
-                isa_,   found_, false,          4 * k + 4096};
+    ScanJob job{sample, rows, options_.metric, k, threads_, isa_, found_, false, 4 * k + 4096};
     job.query_survey = prepared().found;
     ExactLists out{Matrix<double>(96, k), Matrix<Id>(96, k)};
     std::vector<std::int64_t> all;
@@ -503,8 +502,8 @@ class Search {
       if (!is_zero(sample, q)) all.push_back(q);
     static const Progress quiet;
     ScanStats stats;
-    if (!part_->integer || integer_fits(options_.metric, prepared().found, prepared().found,
-                                        rows.cols()))
+    if (!part_->integer ||
+        integer_fits(options_.metric, prepared().found, prepared().found, rows.cols()))
       scan(*packed, job, all, out, stats, quiet);
     else
       all.clear();

@@ -21,9 +21,8 @@ std::int64_t dealt(std::int64_t rows, std::int64_t tiles, std::int64_t tile, std
   if ((j + 1) * tiles > rows) return j * tiles + tile;  // the last run is not whole
   const std::uint64_t mixed = (static_cast<std::uint64_t>(j) + 1) * 0x9e3779b97f4a7c15u;
   const std::uint64_t first = (mixed ^ mixed >> 29) * 0xbf58476d1ce4e5b9u >> 33;
-  return j * tiles +
-         static_cast<std::int64_t>((static_cast<std::uint64_t>(tile) + first) %
-                                   static_cast<std::uint64_t>(tiles));
+  return j * tiles + static_cast<std::int64_t>((static_cast<std::uint64_t>(tile) + first) %
+                                               static_cast<std::uint64_t>(tiles));
 }
 
 }  // namespace

@@ -143,6 +143,10 @@ class Pruner {
   void finish(Candidates& c, std::int64_t query, const KeyScale& scale, double* keys, Id* ids,
               ScanStats& stats) {
     raise(c);
+    if (job_.k > LargestK::longest) {
+      finish_many(c, query, scale, keys, ids, stats);
+      return;
+    }
     std::sort(c.pending.begin(), c.pending.end(), [](const Candidate& a, const Candidate& b) {
       return a.upper != b.upper ? a.upper > b.upper : a.row < b.row;
     });
@@ -186,6 +190,52 @@ class Pruner {
   }
 
  private:
+  // The same without order among the candidates, which would cost more than measuring a few rows:
+  // first the k that look best, then of the others those that may still come before the k-th.
+  void finish_many(Candidates& c, std::int64_t query, const KeyScale& scale, double* keys, Id* ids,
+                   ScanStats& stats) {
+    const std::size_t k = static_cast<std::size_t>(job_.k);
+    heap_.assign(c.exact.items().begin(), c.exact.items().end());
+    measure_.set_query(job_.queries, query);
+    const auto cut = [&] {
+      if (heap_.size() <= k) return;
+      std::nth_element(heap_.begin(), heap_.begin() + static_cast<std::ptrdiff_t>(k), heap_.end());
+      heap_.resize(k);
+    };
+    const auto take_all = [&](const Candidate* first, std::size_t count) {
+      for (std::size_t i = 0; i < count; i += ExactDistance::most_rows) {
+        const std::size_t some = std::min<std::size_t>(count - i, ExactDistance::most_rows);
+        measure(first + i, static_cast<int>(some), count - i - some,
+                [&](double key, std::uint32_t row) {
+                  heap_.emplace_back(key, row);
+                  return true;
+                });
+      }
+      stats.survivors += static_cast<std::int64_t>(count);
+      cut();
+    };
+    std::size_t first = c.pending.size();
+    if (first > k) {
+      first = k;
+      std::nth_element(c.pending.begin(), c.pending.begin() + static_cast<std::ptrdiff_t>(k),
+                       c.pending.end(),
+                       [](const Candidate& a, const Candidate& b) { return a.upper > b.upper; });
+    }
+    take_all(c.pending.data(), first);
+    if (first < c.pending.size()) {  // so k rows were measured at least
+      const double last = std::max_element(heap_.begin(), heap_.end())->first;
+      c.pending.erase(c.pending.begin(), c.pending.begin() + static_cast<std::ptrdiff_t>(first));
+      std::erase_if(c.pending,
+                    [&](const Candidate& x) { return scale.key_at_least(x.upper) > last; });
+      take_all(c.pending.data(), c.pending.size());
+    }
+    std::sort(heap_.begin(), heap_.end());
+    for (std::size_t j = 0; j < k; ++j) {
+      keys[j] = j < heap_.size() ? heap_[j].first : infinity;
+      ids[j] = j < heap_.size() ? heap_[j].second : no_id;
+    }
+  }
+
   // Measures the first `count` pending rows.
   void measure_early(Candidates& c, std::size_t count, ScanStats& stats) {
     for (std::size_t i = 0; i < count; i += ExactDistance::most_rows) {

@@ -56,8 +56,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
     std::vector<Candidates> states(n);
     const bool hoping = hopes.on() && (wrong < 4 || 50 * wrong < hoped);
     // Of the first tile the best as they come.
-    const std::int64_t listed =
-        hoping ? static_cast<std::int64_t>(hopes.rank(1)) : job.k;
+    const std::int64_t listed = hoping ? static_cast<std::int64_t>(hopes.rank(1)) : job.k;
     for (std::int64_t q = 0; q < n; ++q) {
       const double norm = std::sqrt(queries.squares[q]);
       states[q].lowers = LargestK(listed, (norm + packed.longest) * packed.longest);
@@ -251,8 +250,8 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
     const bool hoping = hopes.on() && (wrong < 4 || 50 * wrong < hoped);
     // Hoped not to be exceeded by the k-th key; of the first tile the best as they come.
     std::vector<double> hope(n, infinity);
-    std::vector<TopK> first_tile(
-        hoping ? n : 0, TopK(hoping ? static_cast<std::int64_t>(hopes.rank(1)) : 1));
+    std::vector<TopK> first_tile(hoping ? n : 0,
+                                 TopK(hoping ? static_cast<std::int64_t>(hopes.rank(1)) : 1));
     // Keeps rows whose key is at most `bar`, and from row `bar_row` on less than it.
     const auto set_limit = [&](std::int64_t q, std::int64_t bar, std::int64_t bar_row) {
       GroupHead& head = queries.heads[q / group_size];
@@ -345,8 +344,7 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
       double hope = infinity;
       for (std::int64_t p = 0; p < parts; ++p) {
         const std::int64_t q = place - tasks[t].query_begin;
-        for (const TopK::Item& item : found[t + p][q].items())
-          merged.push(item.first, item.second);
+        for (const TopK::Item& item : found[t + p][q].items()) merged.push(item.first, item.second);
         hope = std::min(hope, found_hopes[t + p][q]);
       }
       merged.finish();
@@ -374,8 +372,7 @@ std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
       scan_integer(packed, how, queries, out, stats, shown, disappointed);
       return;
     }
-    const auto more =
-        scan_certified(packed, how, queries, out, stats, shown, disappointed);
+    const auto more = scan_certified(packed, how, queries, out, stats, shown, disappointed);
     given_up.insert(given_up.end(), more.begin(), more.end());
   };
   run(job, which, progress);

@@ -38,7 +38,7 @@ struct ExactLists {
 struct ScanStats {
   double scan_seconds = 0, rescore_seconds = 0;  // sums over threads
   std::int64_t hits = 0, survivors = 0;
-  std::int64_t repeated = 0;  // queries whose hoped-for threshold was too good to be true
+  std::int64_t repeated = 0;      // queries whose hoped-for threshold was too good to be true
   std::int64_t buffer_bytes = 0;  // most memory that the threads' buffers took
 };
 

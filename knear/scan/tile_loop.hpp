@@ -111,8 +111,8 @@ class Hopes {
   }
   // Whether so many tiles, one more than last time, are enough for another look.
   static bool look(std::int64_t seen) {
-    return seen <= 4 || std::floor(3 * std::log2(static_cast<double>(seen))) !=
-                            std::floor(3 * std::log2(static_cast<double>(seen - 1)));
+    return seen <= 4 || std::floor(2 * std::log2(static_cast<double>(seen))) !=
+                            std::floor(2 * std::log2(static_cast<double>(seen - 1)));
   }
 
  private:

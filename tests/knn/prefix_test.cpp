@@ -386,8 +386,7 @@ TEST(Prefix, SearchesForFewQueriesComeToUseOne) {
   for (; columns == 0 && searches < 20000; ++searches) {
     KnnReport report;
     const std::int64_t q = searches % 40;
-    const Neighbors got =
-        searcher.search(base.view().rows(q, q + 1), 5, {.threads = 2}, &report);
+    const Neighbors got = searcher.search(base.view().rows(q, q + 1), 5, {.threads = 2}, &report);
     ASSERT_EQ(std::memcmp(got.ids.data(), expected.ids.row(q), 5 * sizeof(Id)), 0);
     columns = report.prefix_columns;
   }

@@ -1,0 +1,93 @@
+// Thresholds that are hoped for: answers do not depend on whether the hope was right, and where it
+// was not the query is scanned again.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/random.hpp"
+#include "knear/distance/reference.hpp"
+#include "knear/scan/scan.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr std::int64_t rows = 2300, dim = 4096, k = 60;
+
+PackedBase packed_of(const Matrix<float>& base, bool integer) {
+  const Isa isa = active_isa();
+  if (integer)
+    return PackedBase::integer(base.view(), {}, Metric::l2, isa, survey(base.view(), "base", 1), 2,
+                               {});
+  return PackedBase::certified(base.view(), {}, format_int8,
+                               CodingSpace::choose(base.view(), Metric::l2, isa), 2, {});
+}
+
+// The rows whose codes lie in the first tile.
+std::vector<std::uint32_t> first_tile(const PackedBase& packed) {
+  std::vector<std::uint32_t> out;
+  for (std::int64_t slot = 0; slot < packed.panels_per_tile * panel_rows; ++slot)
+    if (packed.ids[slot] != PackedBase::no_row) out.push_back(packed.ids[slot]);
+  return out;
+}
+
+Matrix<float> whole_numbers(std::int64_t n, std::uint64_t seed) {
+  Random random(seed);
+  Matrix<float> out(n, dim);
+  for (std::int64_t i = 0; i < n * dim; ++i) out.data()[i] = static_cast<float>(random.below(100));
+  return out;
+}
+
+void expect_reference(const Matrix<float>& base, const Matrix<float>& queries, bool integer,
+                      bool repeated) {
+  const PackedBase packed = packed_of(base, integer);
+  ASSERT_GE(packed.tiles, 16);
+  const Neighbors expected = reference_knn(queries.view(), base.view(), k, Metric::l2);
+  for (const std::int64_t count : {std::int64_t{1}, std::int64_t{30}, queries.rows()})
+    for (const bool hope : {true, false}) {
+      ScanJob job{
+          queries.view().rows(0, count),        base.view(), Metric::l2,  k, 2, active_isa(),
+          survey(queries.view(), "queries", 1), false,       4 * k + 4096};
+      job.may_hope = hope;
+      ExactLists out{Matrix<double>(count, k), Matrix<Id>(count, k)};
+      std::vector<std::int64_t> all(static_cast<std::size_t>(count));
+      std::iota(all.begin(), all.end(), 0);
+      ScanStats stats;
+      ASSERT_TRUE(scan(packed, job, all, out, stats, {}).empty());
+      for (std::int64_t i = 0; i < count * k; ++i)
+        ASSERT_EQ(out.ids.data()[i], expected.ids.data()[i]) << count << " place " << i;
+      EXPECT_EQ(stats.repeated > 0, hope && repeated) << count;
+    }
+}
+
+TEST(Hopes, AreRightForSamples) {
+  const Matrix<float> base = whole_numbers(rows, 1), queries = whole_numbers(120, 2);
+  for (const bool integer : {true, false}) expect_reference(base, queries, integer, false);
+}
+
+TEST(Hopes, ThatProveWrongAreGivenUp) {
+  const Matrix<float> base = whole_numbers(rows, 1);
+  const Matrix<float> queries = [] {
+    Matrix<float> out = whole_numbers(120, 3);
+    for (std::int64_t q = 1; q < 120; ++q)  // all of one kind
+      for (std::int64_t j = 0; j < dim; ++j) out.row(q)[j] = out.row(0)[j];
+    for (std::int64_t q = 0; q < 120; ++q) out.row(q)[q] += q == 0 ? 0.0f : 1.0f;
+    return out;
+  }();
+  for (const bool integer : {true, false}) {
+    // The nearest lie in the first tile, all of them.
+    Matrix<float> unfair = whole_numbers(rows, 1);
+    const auto near = first_tile(packed_of(base, integer));
+    Random random(5);
+    for (std::size_t i = 0; i < near.size(); ++i)
+      for (std::int64_t j = 0; j < dim; ++j)
+        unfair.row(near[i])[j] =
+            std::min(queries.row(0)[j] + static_cast<float>(random.below(3 + i / 3)), 120.0f);
+    expect_reference(unfair, queries, integer, true);
+  }
+}
+
+}  // namespace
+}  // namespace knear::detail
