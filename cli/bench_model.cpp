@@ -28,6 +28,8 @@ struct Point {
   ElementType type;
   double predicted = 0, measured = 0;
   std::string limit;
+  KnnReport report;  // of the last search
+  ScanCost cost;
   double ratio() const { return predicted / measured; }
   bool good() const { return std::fabs(ratio() - 1) <= 0.25; }
 };
@@ -66,8 +68,8 @@ std::vector<Point> measure(const ModelBench& bench, int threads, KnownPeaks& mac
               seconds.push_back(report.seconds);
             }
             const ScanCost cost = predict(report, machine).cost;
-            points.push_back(
-                {rows, dim, count, k, type, cost.seconds, median(seconds), cost.limit});
+            points.push_back({rows, dim, count, k, type, cost.seconds, median(seconds), cost.limit,
+                              report, cost});
           }
       }
   return points;
@@ -95,7 +97,13 @@ void run_model(const ModelBench& bench) {
                       {"k", p.k},
                       {"predicted_seconds", p.predicted},
                       {"measured_seconds", p.measured},
-                      {"limit", p.limit}});
+                      {"limit", p.limit},
+                      {"query_seconds", p.report.query_seconds / threads},
+                      {"score_seconds", p.report.score_seconds / threads},
+                      {"select_seconds", p.report.select_seconds / threads},
+                      {"rescore_seconds", p.report.rescore_seconds / threads},
+                      {"hits_per_query", p.report.hits_per_query},
+                      {"survivors_per_query", p.report.survivors_per_query}});
     print("{}\n", out.dump(2));
     return;
   }

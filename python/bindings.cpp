@@ -168,10 +168,15 @@ nb::object run(Report& out, Search search) {
     d["prepare_seconds"] = report.prepare_seconds;
     d["seconds"] = report.seconds;
     d["scan_seconds"] = report.scan_seconds;
+    d["query_seconds"] = report.query_seconds;
+    d["seed_seconds"] = report.seed_seconds;
+    d["score_seconds"] = report.score_seconds;
+    d["select_seconds"] = report.select_seconds;
     d["rescore_seconds"] = report.rescore_seconds;
     d["hits_per_query"] = report.hits_per_query;
     d["survivors_per_query"] = report.survivors_per_query;
     d["fallback_queries"] = report.fallback_queries;
+    d["repeated_queries"] = report.repeated_queries;
     d["certified_queries"] = report.certified_queries;
     d["memory_bytes"] = report.memory_bytes;
     d["multiply_adds"] = report.multiply_adds;

@@ -57,9 +57,13 @@ struct KnnReport {
   double prepare_seconds = 0;                    // packing the base
   double seconds = 0;                            // the search itself, packing of queries included
   double scan_seconds = 0, rescore_seconds = 0;  // sums over threads
-  double hits_per_query = 0;                     // rows that passed the threshold test
-  double survivors_per_query = 0;                // rows measured in float64
+  // Of the scan, sums over threads: queries packed; rows that are looked at first, where there is a
+  // prefix; all others scored by the kernel; those that it let through sorted out.
+  double query_seconds = 0, seed_seconds = 0, score_seconds = 0, select_seconds = 0;
+  double hits_per_query = 0;           // rows that passed the threshold test
+  double survivors_per_query = 0;      // rows measured in float64
   std::int64_t fallback_queries = 0;   // queries whose first pass was changed while running
+  std::int64_t repeated_queries = 0;   // scanned again: a threshold was guessed too well (scan.hpp)
   std::int64_t certified_queries = 0;  // queries whose answer is proven exact: all of them
   std::int64_t memory_bytes = 0;       // packed base, buffers and answer
   std::int64_t chunks = 0;             // parts of the base, prepared one after the other

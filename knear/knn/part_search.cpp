@@ -139,7 +139,7 @@ class Search {
     const std::int64_t k = k_asked_ - 1;
     if (report) report->k = k;
     Neighbors out{Matrix<Id>(queries_.rows(), k), Matrix<float>(queries_.rows(), k)};
-    for (std::int64_t row = 0; row < queries_.rows(); ++row) {
+    each_query([&](std::int64_t row) {
       std::int64_t from = 0;
       for (std::int64_t j = 0; j < k; ++j, ++from) {
         if (from < all.keys.cols() && all.ids.row(row)[from] == row) ++from;
@@ -149,7 +149,7 @@ class Search {
             has ? static_cast<float>(distance_of_key(options_.metric, all.keys.row(row)[from]))
                 : no_distance(options_.metric);
       }
-    }
+    });
     return out;
   }
 
@@ -170,8 +170,11 @@ class Search {
       ExactLists found{Matrix<double>(q, width), Matrix<Id>(q, width)};
       const RowIds ids = part_->part.ids.from(begin);
       search_rows(rows, begin, found);
-      for (std::int64_t i = 0; i < q * width; ++i)
-        if (found.ids.data()[i] != no_id) found.ids.data()[i] = ids(found.ids.data()[i]);
+      if (ids.ids || ids.first != 0)
+        each_query([&](std::int64_t i) {
+          for (std::int64_t j = 0; j < width; ++j)
+            if (found.ids.row(i)[j] != no_id) found.ids.row(i)[j] = ids(found.ids.row(i)[j]);
+        });
       if (std::exchange(first, false))
         all = std::move(found);
       else
@@ -784,7 +787,7 @@ class Search {
 
   Neighbors pad(const ExactLists& all) const {
     Neighbors out{Matrix<Id>(queries_.rows(), k_asked_), Matrix<float>(queries_.rows(), k_asked_)};
-    for (std::int64_t q = 0; q < queries_.rows(); ++q)
+    each_query([&](std::int64_t q) {
       for (std::int64_t j = 0; j < k_asked_; ++j) {
         const bool has = j < all.keys.cols() && all.ids.row(q)[j] != no_id;
         out.ids.row(q)[j] = has ? all.ids.row(q)[j] : no_id;
@@ -792,7 +795,20 @@ class Search {
             has ? static_cast<float>(distance_of_key(options_.metric, all.keys.row(q)[j]))
                 : no_distance(options_.metric);
       }
+    });
     return out;
+  }
+
+  // Calls f(number) for each query, on all threads where that pays.
+  template <class F>
+  void each_query(F f) const {
+    const std::int64_t block =
+        std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(1, k_asked_));
+    const std::int64_t tasks = (queries_.rows() + block - 1) / block;
+    parallel_for(tasks > 1 ? threads_ : 1, tasks, [&](std::int64_t task) {
+      for (std::int64_t q = task * block; q < std::min(queries_.rows(), (task + 1) * block); ++q)
+        f(q);
+    });
   }
 
   // pairs: queries times rows.
@@ -815,9 +831,11 @@ class Search {
     r.centred = centred_;
     r.prepare_seconds = prepare_seconds_, r.seconds = seconds - prepare_seconds_;
     r.scan_seconds = stats_.scan_seconds, r.rescore_seconds = stats_.rescore_seconds;
+    r.query_seconds = stats_.query_seconds, r.seed_seconds = stats_.seed_seconds;
+    r.score_seconds = stats_.score_seconds, r.select_seconds = stats_.select_seconds;
     r.hits_per_query = static_cast<double>(stats_.hits) / per_query;
     r.survivors_per_query = static_cast<double>(stats_.survivors) / per_query;
-    r.fallback_queries = fallback_queries_;
+    r.fallback_queries = fallback_queries_, r.repeated_queries = stats_.repeated;
     r.certified_queries = queries_.rows();
     r.memory_bytes =
         packed_bytes_ + stats_.buffer_bytes + queries_.rows() * (k_ * 16 + k_asked_ * 12);

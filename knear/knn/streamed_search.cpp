@@ -52,7 +52,10 @@ void StreamedSearch::add(AnyMatrixView rows) {
   report.rows += sum.rows, report.allowed_rows += sum.allowed_rows;
   report.prepare_seconds += sum.prepare_seconds, report.seconds += sum.seconds;
   report.scan_seconds += sum.scan_seconds, report.rescore_seconds += sum.rescore_seconds;
+  report.query_seconds += sum.query_seconds, report.seed_seconds += sum.seed_seconds;
+  report.score_seconds += sum.score_seconds, report.select_seconds += sum.select_seconds;
   report.hits_per_query += sum.hits_per_query;
+  report.repeated_queries += sum.repeated_queries;
   report.survivors_per_query += sum.survivors_per_query;
   report.fallback_queries = std::max(report.fallback_queries, sum.fallback_queries);
   report.memory_bytes = std::max(report.memory_bytes, sum.memory_bytes);

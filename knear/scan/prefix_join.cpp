@@ -81,8 +81,7 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
   std::mutex mutex;
   const auto add = [&](const ScanStats& local) {
     std::lock_guard lock(mutex);
-    stats.hits += local.hits, stats.survivors += local.survivors;
-    stats.scan_seconds += local.scan_seconds, stats.rescore_seconds += local.rescore_seconds;
+    stats.add(local);
   };
 
   const std::vector<std::uint32_t> blocks = seed_blocks(base, job.k);
@@ -145,7 +144,7 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
       s.candidates.room = static_cast<std::size_t>(job.most_pending) + 1;
       set_reach(stage, slot);
     }
-    local.scan_seconds = seconds_since(start);
+    local.scan_seconds = local.seed_seconds = seconds_since(start);
     add(local);
   });
 
@@ -251,7 +250,9 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
             if (spent > 2 * plain + usual_cost) useless = true;
             return !useless;
           };
+          loop.clock.charge(loop.clock.queries);
           loop.join(list_limit, enter, take, tile_done);
+          loop.clock.report(local);
           local.scan_seconds = seconds_since(start);
           add(local);
         });

@@ -89,6 +89,7 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
     return std::pair(nearest.ids.row(a)[0], a) < std::pair(nearest.ids.row(b)[0], b);
   });
   stats.scan_seconds += seconds_since(begin_seconds) * job.threads;
+  stats.query_seconds += seconds_since(begin_seconds) * job.threads;
 
   ScanJob prefix_job = job;
   prefix_job.queries = prefixes.view();
@@ -180,6 +181,8 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
       set_threshold(p);
     }
 
+    loop.clock.charge(loop.clock.seeds);
+
     std::vector<double> second(queries.groups, 0);
     std::vector<char> gave_up(queries.groups, 0);
     const auto take = [&](std::int64_t g, int lane, std::uint32_t* slots, int passed) {
@@ -207,6 +210,7 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
       return false;
     };
     loop.collect(list_limit, take, tile_done);
+    loop.clock.report(local);
     local.scan_seconds = seconds_since(start);
     const auto rescoring = std::chrono::steady_clock::now();
     std::int64_t buffers = static_cast<std::int64_t>(queries.codes.bytes() + codes.bytes());
@@ -227,8 +231,7 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
     std::lock_guard lock(mutex);
     for (const std::int64_t place : dropped) given_up[place] = 1;
     if (parts > 1) found[t] = std::move(states);
-    stats.hits += local.hits, stats.survivors += local.survivors;
-    stats.scan_seconds += local.scan_seconds, stats.rescore_seconds += local.rescore_seconds;
+    stats.add(local);
     stats.buffer_bytes = std::max(stats.buffer_bytes,
                                   buffers * std::min<std::int64_t>(job.threads, std::ssize(tasks)));
   });

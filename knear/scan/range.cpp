@@ -89,8 +89,11 @@ void range_integer(const PackedBase& packed, const ScanJob& job, double limit, R
           sink.count(more);
         });
         sink.take(loop.task.query_begin, found);
+        ScanStats local;
+        loop.clock.report(local);
+        local.hits = hits, local.scan_seconds = seconds_since(start);
         std::lock_guard lock(mutex);
-        stats.hits += hits, stats.scan_seconds += seconds_since(start);
+        stats.add(local);
       });
 }
 
@@ -158,9 +161,10 @@ void range_certified(const PackedBase& packed, const ScanJob& job, double limit,
         });
         for (std::int64_t q = 0; q < n; ++q) measure(q);
         sink.take(loop.task.query_begin, found);
+        loop.clock.report(local);
+        local.scan_seconds = seconds_since(start);
         std::lock_guard lock(mutex);
-        stats.hits += local.hits, stats.survivors += local.survivors;
-        stats.scan_seconds += seconds_since(start);
+        stats.add(local);
       });
 }
 

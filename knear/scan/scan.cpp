@@ -157,6 +157,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
       return false;
     };
     loop.run(drain, tile_done);
+    loop.clock.report(local);
     local.scan_seconds = seconds_since(start);
     const auto rescoring = std::chrono::steady_clock::now();
     std::int64_t buffers = static_cast<std::int64_t>(queries.codes.bytes());
@@ -180,8 +181,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
     disappointed.insert(disappointed.end(), missed.begin(), missed.end());
     for (std::int64_t q = 0; q < n && parts > 1; ++q) scales[task.query_begin + q] = scale_of(q);
     if (parts > 1) found[t] = std::move(states);
-    stats.hits += local.hits, stats.survivors += local.survivors;
-    stats.scan_seconds += local.scan_seconds, stats.rescore_seconds += local.rescore_seconds;
+    stats.add(local);
     stats.buffer_bytes =
         std::max(stats.buffer_bytes, buffers * std::min<std::int64_t>(job.threads, tasks.size()));
   });
@@ -319,12 +319,14 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
       return true;
     };
     loop.run(drain, tile_done);
-    local.scan_seconds = seconds_since(start);
     std::int64_t buffers = static_cast<std::int64_t>(queries.codes.bytes());
     for (TopK& b : best) {
       buffers += static_cast<std::int64_t>(b.items().capacity() * sizeof(TopK::Item));
       b.finish();
     }
+    loop.clock.charge(loop.clock.selection);
+    loop.clock.report(local);
+    local.scan_seconds = seconds_since(start);
     std::vector<std::int64_t> missed;
     for (std::int64_t q = 0; q < n && parts == 1; ++q)
       if (write(best[q], task.query_begin + q, hope[q]) && hoping)
@@ -333,7 +335,7 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
     std::lock_guard lock(mutex);
     if (parts > 1) found[t] = std::move(best), found_hopes[t] = std::move(hope);
     disappointed.insert(disappointed.end(), missed.begin(), missed.end());
-    stats.hits += local.hits, stats.scan_seconds += local.scan_seconds;
+    stats.add(local);
     stats.buffer_bytes =
         std::max(stats.buffer_bytes, buffers * std::min<std::int64_t>(job.threads, tasks.size()));
   });

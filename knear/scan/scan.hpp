@@ -36,10 +36,21 @@ struct ExactLists {
 };
 
 struct ScanStats {
-  double scan_seconds = 0, rescore_seconds = 0;  // sums over threads
+  // Sums over threads. Of the scan: packing queries, rows that are looked at first (a prefix), the
+  // kernel, and what is done with the rows that it lets through.
+  double scan_seconds = 0, rescore_seconds = 0;
+  double query_seconds = 0, seed_seconds = 0, score_seconds = 0, select_seconds = 0;
   std::int64_t hits = 0, survivors = 0;
   std::int64_t repeated = 0;      // queries whose hoped-for threshold was too good to be true
   std::int64_t buffer_bytes = 0;  // most memory that the threads' buffers took
+
+  // Takes in what a task counted; its buffers stand side by side with those of others.
+  void add(const ScanStats& task) {
+    scan_seconds += task.scan_seconds, rescore_seconds += task.rescore_seconds;
+    query_seconds += task.query_seconds, seed_seconds += task.seed_seconds;
+    score_seconds += task.score_seconds, select_seconds += task.select_seconds;
+    hits += task.hits, survivors += task.survivors, repeated += task.repeated;
+  }
 };
 
 // Which rows of a base may be found: all, or those that a filter allows and a set holds; row 0 of

@@ -122,6 +122,33 @@ class Hopes {
 
 inline constexpr int hit_limit = 64;  // then thresholds are brought up to date
 
+// Where the time of a task goes, in ticks of the processor's counter: reading a clock around each
+// call of a kernel would take longer.
+class StageClock {
+ public:
+  StageClock() : start_(std::chrono::steady_clock::now()), begin_(__builtin_ia32_rdtsc()) {}
+  // Adds what has passed since the last call to `stage`.
+  void charge(std::uint64_t& stage) {
+    const std::uint64_t now = __builtin_ia32_rdtsc();
+    stage += now - last_, last_ = now;
+  }
+  void restart() { last_ = __builtin_ia32_rdtsc(); }
+  // Seconds of each stage so far, of those that have passed.
+  void report(ScanStats& stats) const {
+    const double ticks = static_cast<double>(__builtin_ia32_rdtsc() - begin_);
+    const double seconds = ticks > 0 ? seconds_since(start_) / ticks : 0;
+    stats.query_seconds += seconds * static_cast<double>(queries);
+    stats.seed_seconds += seconds * static_cast<double>(seeds);
+    stats.score_seconds += seconds * static_cast<double>(scores);
+    stats.select_seconds += seconds * static_cast<double>(selection);
+  }
+  std::uint64_t queries = 0, seeds = 0, scores = 0, selection = 0;
+
+ private:
+  std::chrono::steady_clock::time_point start_;
+  std::uint64_t begin_, last_ = begin_;
+};
+
 // A task under way.
 class TileLoop {
  public:
@@ -136,8 +163,10 @@ class TileLoop {
     const ScanKernels& kernels = scan_kernels(job.isa);
     kernel_ = base.is_integer ? kernels.integer[group] : kernels.certified[base.format][group];
     collect_ = kernels.collect[group], join_ = kernels.join;
+    clock.charge(clock.queries);
   }
 
+  StageClock clock;
   const Task task;
   PackedQueries queries;
   std::int64_t count() const { return task.query_end - task.query_begin; }
@@ -149,11 +178,14 @@ class TileLoop {
     std::vector<Hit> hits(hit_limit + max_group * panel_rows);
     TileArgs args = arguments();
     args.hits = hits.data(), args.hit_limit = hit_limit;
+    clock.restart();
     each_tile(args, tile_done, [&](std::int64_t g) {
       while (args.panel < args.panel_end) {
         args.hit_count = 0;
         kernel_(&args);
+        clock.charge(clock.scores);
         if (args.hit_count) drain(g, hits.data(), args.hit_count);
+        clock.charge(clock.selection);
       }
     });
   }
@@ -185,18 +217,21 @@ class TileLoop {
     TileArgs args = arguments();
     args.hit_limit = 1, args.list_limit = list_limit;
     for (int q = 0; q < max_group; ++q) args.lists[q] = lists.data() + q * room;
+    clock.restart();
     each_tile(args, tile_done, [&](std::int64_t g) {
       const int count = queries.heads[g].count;
       enter(args, g);
       while (args.panel < args.panel_end) {
         args.hit_count = 0;
         kernel(&args);
+        clock.charge(clock.scores);
         const bool last = args.panel == args.panel_end;
         for (int q = 0; q < count; ++q) {
           if (args.list_count[q] == 0 || (!last && args.list_count[q] < list_limit)) continue;
           take(g, q, args.lists[q], args.list_count[q]);
           args.list_count[q] = 0;
         }
+        clock.charge(clock.selection);
       }
     });
   }
@@ -226,6 +261,7 @@ class TileLoop {
         args.panel_end = args.panel + packed_.panels_per_tile;
         f(g);
         active[g] = tile_done(g, tile);
+        clock.charge(clock.selection);
       }
       reporter_.add(1);
     }

@@ -480,9 +480,11 @@ TEST(Prefix, IsUsedOnceItHasPaidAndOnlyWhereItDoes) {
     if (slope == 0) {
       EXPECT_EQ(with, 0);
     }
-    // Few queries, and a budget, go without at any time.
+    // Few queries go by it too, a budget without at any time.
     KnnReport report;
     searcher.search(queries.view().rows(0, 5), 10, {}, &report);
+    EXPECT_EQ(report.first_pass == "prefix", slope == 1.0);
+    searcher.search(queries.view(), 10, {.memory = 512 << 20}, &report);
     EXPECT_NE(report.first_pass, "prefix");
   }
 }
