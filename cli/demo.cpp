@@ -102,6 +102,10 @@ LabelVote vote_of(const DemoData& data, const Neighbors& near) {
   return vote;
 }
 
+std::int64_t columns_of(const KnnReport& report) {
+  return report.prefix_columns > 0 ? report.prefix_columns : report.dim;
+}
+
 // Batches of 1, 10, 100, ... queries, a second or less for each size; `seconds_per_query` of the
 // whole search tells which sizes would take too long.
 std::vector<BatchRate> time_batches(const ExactSearcher& searcher, AnyMatrixView queries,
@@ -112,16 +116,17 @@ std::vector<BatchRate> time_batches(const ExactSearcher& searcher, AnyMatrixView
     if (double(batch) * seconds_per_query > 5) break;
     std::vector<double> times;
     double total = 0;
+    KnnReport report;
     for (std::int64_t begin = 0; begin + batch <= queries.rows() && (total < 1 || begin == 0);
          begin += batch) {
       check_interrupt();
       bar.show("batches", std::min(total, 1.0));
-      times.push_back(
-          seconds_of([&] { searcher.search(queries.rows(begin, begin + batch), k, options); }));
+      times.push_back(seconds_of(
+          [&] { searcher.search(queries.rows(begin, begin + batch), k, options, &report); }));
       total += times.back();
     }
     std::nth_element(times.begin(), times.begin() + std::ssize(times) / 2, times.end());
-    out.push_back({batch, times[times.size() / 2]});
+    out.push_back({batch, times[times.size() / 2], columns_of(report)});
   }
   return out;
 }
@@ -190,7 +195,7 @@ void run_demo(const DemoArguments& arguments) {
   quiet.progress = [](std::string_view, double) { return !interrupted(); };
   std::vector<BatchRate> batches =
       time_batches(searcher, queries, quiet, report.seconds / double(queries.rows()), bar);
-  batches.push_back({queries.rows(), report.seconds});
+  batches.push_back({queries.rows(), report.seconds, columns_of(report)});
   bar.clear();
 
   const Prediction prediction = predict(report, machine);

@@ -24,22 +24,32 @@ double peak_of(ScanOp op, const MachinePeaks& peaks) {
 
 Prediction predict(const KnnReport& report, const KnownPeaks& machine) {
   const ScanOp op = op_of(report.first_pass);
+  const bool prefix = report.prefix_columns > 0;
   ScanShape shape{.rows = report.rows,
-                  .dim = report.prefix_columns > 0 ? report.prefix_columns : report.dim,
+                  .dim = report.dim,
                   .queries = report.queries,
                   .k = report.k,
                   .bytes_per_element = op == ScanOp::int8    ? 1.0
                                        : op == ScanOp::int16 ? 2.0
                                                              : 4.0,
                   .op = op,
-                  .whole = report.survivors_per_query == 0,
-                  .threads = report.threads};
+                  .whole = prefix || report.survivors_per_query == 0,
+                  .threads = report.threads,
+                  .prefix = report.prefix_columns};
+  if (prefix)  // a hundredth passes usually
+    shape.second_rows =
+        report.expected_hits > 0 ? report.expected_hits : 0.01 * double(report.rows);
+  else
+    shape.expected_hits = report.expected_hits;
+  shape.expected_survivors = report.expected_survivors;
   Prediction out;
   out.cost = predict_scan(shape, machine.peaks);
   out.measured_peaks = machine.measured;
   const double peak_seconds = 2.0 * double(report.rows) * double(report.queries) *
-                              double(shape.dim) / peak_of(op, machine.peaks);
+                              double(prefix ? shape.prefix : shape.dim) /
+                              peak_of(op, machine.peaks);
   out.peak_fraction = report.seconds > 0 ? peak_seconds / report.seconds : 0;
+  out.peaks = machine.peaks, out.peak = peak_of(op, machine.peaks);
   out.peak_name = fmt::format("{} multiply-adds", name_of(op));
   return out;
 }
@@ -61,19 +71,39 @@ std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,
   const ScanCost& cost = prediction.cost;
   const double queries = double(std::max<std::int64_t>(report.queries, 1));
   const std::string none = "";
+  const std::string first_pass =
+      report.first_pass +
+      (report.prefix_columns > 0 ? fmt::format(" of {} columns", report.prefix_columns) : none) +
+      (report.joined ? ", pairs once" : "") + (report.centred ? ", centred" : "");
+  // Stages are sums over threads; here as shares of the time that passed.
+  const double threads = double(std::max(1, report.threads));
+  const double parts[] = {report.query_seconds, report.seed_seconds, report.score_seconds,
+                          report.select_seconds, report.rescore_seconds};
+  double rest = report.seconds;
+  for (const double part : parts) rest -= part / threads;
+  const auto planned = [&](double seconds) {
+    return fmt::format("{}, {:.0f} %", readable_seconds(seconds),
+                       cost.seconds > 0 ? 100 * seconds / cost.seconds : 0);
+  };
+  const auto happened = [&](double seconds) {
+    return fmt::format("{}, {:.0f} %", readable_seconds(seconds / threads),
+                       report.seconds > 0 ? 100 * seconds / threads / report.seconds : 0);
+  };
   return {
       {none, "planned", "happened"},
-      {"first pass", none, report.first_pass + (report.centred ? ", centred" : "")},
+      {"first pass", none, first_pass},
       {"limit", cost.limit, none},
       {"seconds", readable_seconds(cost.seconds), readable_seconds(report.seconds)},
-      {"  multiply-adds", readable_seconds(cost.multiply_add_seconds), none},
-      {"  coefficient-wise operations", readable_seconds(cost.coefficient_wise_seconds), none},
-      {"  or memory", readable_seconds(cost.memory_seconds), none},
-      {"  selection", readable_seconds(cost.selection_seconds), none},
-      {"  rescoring", readable_seconds(cost.rescore_seconds), none},
-      {"  packing", readable_seconds(cost.packing_seconds), none},
-      {"  scan, all threads", none, readable_seconds(report.scan_seconds)},
-      {"  rescoring, all threads", none, readable_seconds(report.rescore_seconds)},
+      {"  packing queries", planned(cost.query_seconds), happened(report.query_seconds)},
+      {"  rows of the nearest clusters", none, happened(report.seed_seconds)},
+      {"  scoring", planned(cost.scoring_seconds), happened(report.score_seconds)},
+      {"    multiply-adds", readable_seconds(cost.multiply_add_seconds), none},
+      {"    coefficient-wise operations", readable_seconds(cost.coefficient_wise_seconds), none},
+      {"    or reading memory", readable_seconds(cost.memory_seconds), none},
+      {"  second stage", planned(cost.second_stage_seconds), none},
+      {"  rows that passed", planned(cost.selection_seconds), happened(report.select_seconds)},
+      {"  rescoring in float64", planned(cost.rescore_seconds), happened(report.rescore_seconds)},
+      {"  the rest, and waiting", none, readable_seconds(std::max(0.0, rest))},
       {"packing the base", none, readable_seconds(report.prepare_seconds)},
       {"share of the machine's peak", none,
        fmt::format("{:.0f} % of {}", 100 * prediction.peak_fraction, prediction.peak_name)},
@@ -83,6 +113,7 @@ std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,
       {"hits per query", none, readable_count(report.hits_per_query)},
       {"survivors per query", none, readable_count(report.survivors_per_query)},
       {"queries that fell back", none, readable_count(double(report.fallback_queries))},
+      {"queries scanned again", none, readable_count(double(report.repeated_queries))},
       {"certified exact", none,
        fmt::format("{:.4g} %", 100 * double(report.certified_queries) / queries)},
       {"memory", none, readable_bytes(double(report.memory_bytes))}};

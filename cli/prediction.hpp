@@ -18,6 +18,8 @@ struct Prediction {
   // that the search took (packing of the base left out); 0 for an empty search.
   double peak_fraction = 0;
   std::string peak_name;  // what that is a fraction of: "int8 multiply-adds"
+  MachinePeaks peaks;     // by which the plan was made
+  double peak = 0;        // operations per second of the first pass
 };
 
 // From the shape of the search, the first pass that the data allowed, and the machine. The time

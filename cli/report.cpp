@@ -58,6 +58,7 @@ figure svg.sift { background: var(--page); }
 .pair svg { width: 100%; height: auto; display: block; font-size: 13px; }
 .bar { fill: var(--accent); } .ink { fill: var(--ink); } .quiet { fill: var(--quiet); }
 .line { stroke: var(--line); fill: none; }
+.roof { stroke: var(--other); fill: none; stroke-width: 2; }
 .area-1 { fill: var(--soft); stroke: var(--accent); stroke-width: 1.2; }
 .area-2 { fill: none; stroke: var(--other); stroke-width: 1.6; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
@@ -182,6 +183,46 @@ std::string timing(const DemoResult& result) {
                  "The same search with the base kept packed and fewer queries per call; beside the "
                  "rate, the time of one call (median).",
                  bar_chart(rates)) +
+         "</div>\n";
+}
+
+// Figure 2 of Chern et al. 2022 for this machine: what the search could reach by the bytes that it
+// reads and by its coefficient-wise operations, and what it reached.
+std::string roofline(const DemoResult& result) {
+  const KnnReport& report = result.report;
+  const Prediction& prediction = result.prediction;
+  std::vector<RoofPoint> by_bytes, by_operations;
+  for (const BatchRate& batch : result.batches) {
+    const ScanCost cost = predict_scan({.rows = report.rows,
+                                        .dim = batch.columns,
+                                        .queries = batch.queries,
+                                        .k = report.k,
+                                        .bytes_per_element = report.first_pass == "fp32"    ? 4.0
+                                                             : report.first_pass == "int16" ? 2.0
+                                                                                            : 1.0,
+                                        .threads = report.threads},
+                                       prediction.peaks);
+    const double operations =
+        2 * double(report.rows) * double(batch.columns) * double(batch.queries);
+    const double rate = operations / batch.seconds;
+    const std::string name = fmt::format("{} at a time", grouped(batch.queries));
+    by_bytes.push_back({name, operations / cost.bytes, rate});
+    by_operations.push_back({name, operations / cost.cops, rate});
+  }
+  const std::string roof = prediction.peak_name + " of this machine, per second";
+  return "<div class='pair'>" +
+         section("The roof of memory",
+                 "Operations of the search per second, by batch, under what the machine reaches: "
+                 "its peak, and the bytes that it reads per second times the operations per byte. "
+                 "A base that fits a cache may lie above the slope. Of a search by a prefix only "
+                 "the prefix counts.",
+                 roofline_plot(prediction.peak, prediction.peaks.memory_bytes_per_second, roof,
+                               "operations per byte read", by_bytes)) +
+         section("The roof of other operations",
+                 "The same with what each score takes besides its multiply-adds: limits, the test "
+                 "against them.",
+                 roofline_plot(prediction.peak, prediction.peaks.cop_per_second, roof,
+                               "operations per coefficient-wise operation", by_operations)) +
          "</div>\n";
 }
 
@@ -312,6 +353,7 @@ std::string demo_report(const DemoResult& result) {
   html += "</div>\n";
   html += gallery(result);
   html += timing(result);
+  html += roofline(result);
   html += "<div class='pair'><div>" + plan(result) + "</div><div>" + distances(result) +
           glossary() + "</div></div>\n";
   if (result.vote.total > 0) html += labels(result);

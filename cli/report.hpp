@@ -21,7 +21,8 @@ struct Stage {
 // The search once more, so many queries at a time.
 struct BatchRate {
   std::int64_t queries = 0;
-  double seconds = 0;  // of one batch, the median
+  double seconds = 0;        // of one batch, the median
+  std::int64_t columns = 0;  // that its first pass scored
 };
 
 // How well a vote of the neighbours' labels gives the label of a query.

@@ -57,6 +57,7 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   out["search_seconds"] = report.seconds;
   out["hits_per_query"] = report.hits_per_query;
   out["fallback_queries"] = report.fallback_queries;
+  out["repeated_queries"] = report.repeated_queries;
   out["peaks"] = outcome.prediction.measured_peaks ? "measured" : "estimated";
   if (!arguments.machine.empty()) {
     const ScanCost cost = predict_elsewhere(report, known_machine(arguments.machine));
@@ -75,6 +76,11 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
                       {"predicted_coefficient_wise_operations", cost.cops},
                       {"multiply_adds", report.multiply_adds},
                       {"bytes_read", report.bytes_read},
+                      {"predicted_query_seconds", cost.query_seconds},
+                      {"query_seconds_all_threads", report.query_seconds},
+                      {"seed_seconds_all_threads", report.seed_seconds},
+                      {"score_seconds_all_threads", report.score_seconds},
+                      {"select_seconds_all_threads", report.select_seconds},
                       {"scan_seconds_all_threads", report.scan_seconds},
                       {"rescore_seconds_all_threads", report.rescore_seconds}};
   }

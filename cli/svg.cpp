@@ -111,6 +111,60 @@ std::string histogram(const Series& first, const Series& second, const std::stri
   return out + "</svg>";
 }
 
+std::string roofline_plot(double peak, double slope, const std::string& roof,
+                          const std::string& axis, const std::vector<RoofPoint>& points) {
+  constexpr double height = 230, bottom = 190, left = 58, right = plot_width - 8, top = 14;
+  if (!(peak > 0) || !(slope > 0)) return "";
+  const double knee = peak / slope;
+  double x_low = knee / 30, x_high = knee * 30, y_low = peak / 100;
+  for (const RoofPoint& point : points) {
+    if (!(point.intensity > 0) || !(point.rate > 0)) continue;
+    x_low = std::min(x_low, point.intensity / 2), x_high = std::max(x_high, point.intensity * 2);
+    y_low = std::min(y_low, point.rate / 2);
+  }
+  const double y_high = 2 * peak;
+  const auto x_of = [&](double x) {
+    return left + std::log(x / x_low) / std::log(x_high / x_low) * (right - left);
+  };
+  const auto y_of = [&](double y) {
+    return bottom -
+           std::log(std::max(y, y_low) / y_low) / std::log(y_high / y_low) * (bottom - top);
+  };
+  std::string out = fmt::format("<svg viewBox='0 0 {} {}' role='img'>", plot_width, height);
+  out += fmt::format("<path class='line' d='M{0:.1f} {1:.1f}V{2:.1f}H{3:.1f}'/>", left, top, bottom,
+                     right);
+  for (double tick = std::pow(10.0, std::ceil(std::log10(x_low))); tick < x_high; tick *= 10)
+    out += fmt::format(
+        "<path class='line' d='M{0:.1f} {1:.1f}v4'/><text class='quiet' x='{0:.1f}' y='{2:.1f}' "
+        "text-anchor='middle'>{3}</text>",
+        x_of(tick), bottom, bottom + 17, readable_count(tick));
+  for (double tick = std::pow(10.0, std::ceil(std::log10(y_low))); tick < y_high; tick *= 10)
+    out += fmt::format(
+        "<path class='line' d='M{0:.1f} {1:.1f}h-4'/><text class='quiet' x='{2:.1f}' y='{3:.1f}' "
+        "text-anchor='end'>{4}</text>",
+        left, y_of(tick), left - 7, y_of(tick) + 4, readable_count(tick));
+  // Where the slope meets the lower edge.
+  const double start = std::max(x_low, y_low / slope);
+  out += fmt::format("<path class='roof' d='M{:.1f} {:.1f}L{:.1f} {:.1f}H{:.1f}'/>", x_of(start),
+                     y_of(start * slope), x_of(knee), y_of(peak), right);
+  out += fmt::format("<text class='ink' x='{:.1f}' y='{:.1f}' text-anchor='end'>{}</text>", right,
+                     y_of(peak) - 6, escaped(roof));
+  out += fmt::format("<text class='quiet' x='{:.1f}' y='{:.1f}' text-anchor='end'>{}</text>", right,
+                     bottom + 33, escaped(axis));
+  double last_y = -1e9;
+  for (const RoofPoint& point : points) {
+    if (!(point.intensity > 0) || !(point.rate > 0)) continue;
+    const double x = x_of(point.intensity), y = y_of(point.rate);
+    out += fmt::format("<circle class='bar' cx='{:.1f}' cy='{:.1f}' r='4'/>", x, y);
+    if (std::fabs(y - last_y) < 12) continue;  // its name would lie on the last one
+    const bool far = x > left + 0.7 * (right - left);
+    out += fmt::format("<text class='quiet' x='{:.1f}' y='{:.1f}' text-anchor='{}'>{}</text>",
+                       far ? x - 8 : x + 8, y + 14, far ? "end" : "start", escaped(point.name));
+    last_y = y;
+  }
+  return out + "</svg>";
+}
+
 std::string sift_star(std::span<const float> descriptor) {
   constexpr double cell = 16;
   const double largest = std::max(1.0f, *std::max_element(descriptor.begin(), descriptor.end()));

@@ -1,6 +1,6 @@
 // cli/svg.hpp -- the few plots of the demo's report, as inline SVG.
 //
-// They take their colours from the CSS classes bar, ink, quiet, line, area-1 and area-2.
+// They take their colours from the CSS classes bar, ink, quiet, line, roof, area-1 and area-2.
 #pragma once
 #include <span>
 #include <string>
@@ -24,6 +24,15 @@ struct Series {
 
 // Two distributions over one axis in equal bins, the upper 0.5 % left out.
 std::string histogram(const Series& first, const Series& second, const std::string& axis);
+
+struct RoofPoint {
+  std::string name;
+  double intensity = 0, rate = 0;  // operations per byte or per what the slope counts; per second
+};
+
+// A roofline: rates up to `peak`, and up to `slope` times the intensity, on logarithmic axes.
+std::string roofline_plot(double peak, double slope, const std::string& roof,
+                          const std::string& axis, const std::vector<RoofPoint>& points);
 
 // A SIFT descriptor [128]: 4 x 4 cells, in each a star of 8 gradient directions.
 std::string sift_star(std::span<const float> descriptor);

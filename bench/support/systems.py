@@ -5,6 +5,7 @@ normalised for cosine) before any clock runs; only the search is timed. The exce
 'knear knn', one call without an index, which prepares the base within its time.
 """
 
+import time
 from collections.abc import Callable
 
 import faiss
@@ -23,8 +24,28 @@ class System:
         self.name = name
         self.version = version
         self.search = search
+        self.one: Callable[[int], Answer] | None = None  # a search of one query, by number
+        self.latencies: list[float] = []  # of the last search, one query at a time
         self.report: dict = {}  # of the last search, where the system gives one
         self.settles = False  # whether later searches may go another way than the first
+
+
+def one_by_one(system: System) -> System:
+    """The same, each query in a call of its own; keeps how long each took."""
+    single = system.one
+
+    def search(count: int) -> Answer:
+        system.latencies = []
+        answers = []
+        for i in range(count):
+            start = time.perf_counter()
+            answers.append(single(i))
+            system.latencies.append(time.perf_counter() - start)
+        distances, ids = zip(*answers, strict=True)
+        return np.concatenate(distances), np.concatenate(ids)
+
+    system.search = search
+    return system
 
 
 def as_float32(x: np.ndarray, metric: str) -> np.ndarray:
@@ -40,6 +61,7 @@ def knear_index(base, queries, k: int, metric: str, threads: int, allowed=None) 
     index.add(base)
     system = System("knear index", knear.__version__, lambda count: answer(queries[:count]))
     system.settles = True
+    system.one = lambda i: answer(queries[i : i + 1])
 
     def answer(some) -> Answer:
         return index.search(some, k, threads=threads, filter=allowed, report=system.report)
@@ -83,6 +105,7 @@ def faiss_flat(base, queries, k: int, metric: str, threads: int, allowed=None) -
     system = System(
         "faiss-cpu", f"{faiss.__version__} {faiss.get_compile_options().strip()}", search
     )
+    system.one = lambda i: index.search(asked[i : i + 1], k, params=parameters)
     system.kept = bits, selector  # the selector points into the bits and does not own them
     return system
 
@@ -147,6 +170,42 @@ def faiss_range(base, queries, radius: float, metric: str, threads: int) -> Syst
         return index.range_search(asked[:count], bound)
 
     return System("faiss-cpu", f"{faiss.__version__} {faiss.get_compile_options().strip()}", search)
+
+
+def with_self(answer: Answer) -> Answer:
+    """The answer of a self-join as that of a search for every row: each row is its own nearest."""
+    distances, ids = answer
+    rows = np.arange(len(ids))[:, None]
+    return np.hstack([np.zeros_like(distances[:, :1]), distances]), np.hstack([rows, ids])
+
+
+def join_systems(base, k: int, metric: str, threads: int, wanted: list[str]) -> dict[str, System]:
+    """All rows among themselves: pairs scored once; rows as queries, by the way that is chosen and
+    by all columns; and faiss."""
+
+    def system(name: str, run: Callable[[dict], Answer]) -> System:
+        made = System(name, knear.__version__, lambda count: run(made.report))
+        return made
+
+    def joined(report: dict) -> Answer:
+        return with_self(knear.self_join(base, k, metric, threads=threads, report=report))
+
+    def searched(report: dict, first_pass: str) -> Answer:
+        return knear.knn(
+            base, base, k + 1, metric, threads=threads, first_pass=first_pass, report=report
+        )
+
+    whole = base.dtype == np.uint8 and metric != "cosine"
+    out = {}
+    if "knear" in wanted:
+        out["knear"] = system("knear self_join", joined)
+    if "knear-knn" in wanted:
+        out["knear-knn"] = system("knear knn", lambda report: searched(report, "auto"))
+        plain = "integer" if whole else "int8"
+        out["knear-plain"] = system(f"knear knn, {plain}", lambda report: searched(report, plain))
+    if "faiss" in wanted:
+        out["faiss"] = faiss_flat(base, base, k + 1, metric, threads)
+    return out
 
 
 RANGE_SYSTEMS = {"knear": knear_range, "faiss": faiss_range}

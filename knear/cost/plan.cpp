@@ -47,6 +47,22 @@ void check(const ScanShape& shape, const MachinePeaks& peaks) {
     throw InvalidArgument("peaks must be of at least 1 thread, but are of {}", peaks.threads);
 }
 
+// Rows a query that pass the threshold, where every one of `parts` of the base fills its own lists.
+double usual_hits(const ScanShape& shape, int parts) {
+  const double rows = double(shape.rows), k = std::min(double(shape.k), rows);
+  const double row_bytes =
+      double(shape.prefix > 0 ? shape.prefix : shape.dim) * shape.bytes_per_element;
+  const double tiles = rows / std::clamp(512 * 1024 / std::max(row_bytes, 1.0), 32., 4096.);
+  double hits;
+  if (k > 32 && tiles >= 16 && 4 * k <= rows) {
+    hits = k + 12 * std::sqrt(k) + 60;
+  } else {
+    const double kept = std::min(k, rows / parts);
+    hits = parts * kept * (1 + std::log(rows / parts / kept));
+  }
+  return shape.whole ? hits : std::min(rows, interval_hits * hits);
+}
+
 }  // namespace
 
 std::string_view name_of(ScanOp op) {
@@ -65,10 +81,12 @@ std::string_view name_of(ScanOp op) {
 
 ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
   check(shape, peaks);
-  const double rows = double(shape.rows), dim = double(shape.dim), queries = double(shape.queries);
+  const double rows = double(shape.rows), queries = double(shape.queries);
+  const double all_columns = double(shape.dim);
+  const double dim = shape.prefix > 0 ? double(shape.prefix) : all_columns;
   const int threads = shape.threads == 0 ? peaks.threads : shape.threads;
   const double share = double(threads) / peaks.threads;
-  const double lanes = peaks.cop_per_second * share, flops = peaks.fp32_flops * share;
+  const double lanes = peaks.cop_per_second * share;
   ScanCost cost;
   if (rows == 0 || queries == 0) {
     cost.limit = "memory";
@@ -81,7 +99,7 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
                         : queries == 1    ? 1
                         : small           ? 4
                                           : std::ceil(queries / 12) * 12;
-  const double efficiency = scan_efficiency * (!small ? 1.0 : queries == 1 ? 0.2 : 0.75);
+  const double efficiency = scan_efficiency * (!small ? 1.0 : queries == 1 ? 0.24 : 0.75);
   const bool split = queries < 48.0 * threads;
   const double per_pass = shape.queries_per_pass > 0 ? double(shape.queries_per_pass)
                           : split                    ? queries
@@ -103,30 +121,46 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
     }
   cost.memory_seconds = cost.bytes / bytes_per_second;
 
-  // Every part of a split base fills its own lists.
-  const double parts = split && !peaks.matrix_unit ? threads : 1;
-  const double kept = std::min(double(shape.k), rows / parts);
-  const double hits = parts * kept * (1 + std::log(rows / parts / kept));
-  cost.selection_seconds = queries * hits * hit_operations * (shape.whole ? 1 : 1.85) / lanes;
-  const double survivors =
-      shape.whole ? 0 : std::min(rows, double(shape.k) + 6 * std::sqrt(double(shape.k)));
-  cost.rescore_seconds = queries * survivors * rescore_operations * dim / flops;
-  if (shape.packing) cost.packing_seconds = rows * (150 + 4 * dim) * 200 / lanes;
+  const double k = std::min(double(shape.k), rows);
+  const bool many = k > 32;
+  const double hits = shape.expected_hits > 0
+                          ? shape.expected_hits
+                          : usual_hits(shape, split && !peaks.matrix_unit ? threads : 1);
+  cost.selection_seconds =
+      queries *
+      (hits * (many ? many_hits_operations : hit_operations) + (many ? k * sort_operations : 0)) /
+      lanes;
+  const double survivors = shape.whole                    ? 0
+                           : shape.expected_survivors > 0 ? shape.expected_survivors
+                                                          : std::min(rows, k + 6 * std::sqrt(k));
+  cost.rescore_seconds =
+      queries * survivors * (rescore_operations + rescore_column_operations * all_columns) / lanes;
+  cost.query_seconds = queries *
+                       (query_operations + query_column_operations * all_columns +
+                        (shape.prefix > 0 ? prefix_operations * dim * all_columns : 0)) /
+                       lanes;
+  if (shape.prefix > 0)
+    cost.second_stage_seconds = queries * shape.second_rows *
+                                (second_operations + second_column_operations * all_columns) /
+                                lanes;
+  if (shape.packing) cost.packing_seconds = rows * (150 + 4 * all_columns) * 200 / lanes;
   const double call = peaks.matrix_unit ? 0 : queries <= 4 ? 10e-6 : 40e-6;
 
   const double computing = peaks.matrix_unit
                                ? std::max(cost.multiply_add_seconds, cost.coefficient_wise_seconds)
                                : cost.multiply_add_seconds + cost.coefficient_wise_seconds;
-  const double scanning = std::max(computing, cost.memory_seconds);
-  cost.rate = 2 * cost.multiply_adds / scanning;
-  cost.seconds =
-      scanning + cost.selection_seconds + cost.rescore_seconds + cost.packing_seconds + call;
+  cost.scoring_seconds = std::max(computing, cost.memory_seconds);
+  cost.rate = 2 * cost.multiply_adds / cost.scoring_seconds;
+  cost.seconds = cost.query_seconds + cost.scoring_seconds + cost.selection_seconds +
+                 cost.second_stage_seconds + cost.rescore_seconds + cost.packing_seconds + call;
 
   const std::pair<double, std::string> parts_of_it[] = {
       {cost.multiply_add_seconds, std::string(name_of(shape.op)) + " multiply-adds"},
       {cost.memory_seconds, "memory"},
       {cost.coefficient_wise_seconds, "coefficient-wise operations"},
+      {cost.query_seconds, "queries"},
       {cost.selection_seconds, "selection"},
+      {cost.second_stage_seconds, "second stage"},
       {cost.rescore_seconds, "rescoring"},
       {cost.packing_seconds, "packing"}};
   cost.limit = std::max_element(std::begin(parts_of_it), std::end(parts_of_it),

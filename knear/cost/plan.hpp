@@ -9,10 +9,13 @@
 // (cost/roofline.hpp), but that on a processor, where multiply-adds and coefficient-wise operations
 // share the vector pipes, the times of these two add up. Besides come
 //
+//   queries     are packed
 //   selection   k (1 + ln(rows / k)) rows a query pass the threshold while it tightens, as the
-//   tiles
-//               are samples of the base; more where the rows have intervals instead of values
-//   rescoring   of these some k + 6 sqrt(k) are measured in float64
+//               tiles are samples of the base; for many neighbours, where it is guessed from the
+//               tiles seen (scan/scan.hpp), k + 12 sqrt(k) + 60; more where the rows have intervals
+//               instead of values. What earlier searches of the same rows saw takes their place.
+//   second      stage: all coordinates of the rows that a prefix does not rule out
+//   rescoring   some k + 6 sqrt(k) rows are measured in float64
 //   packing     of the base, if asked for
 //   a call      10 us, and 30 more to start threads
 //
@@ -40,13 +43,20 @@ struct ScanShape {
   bool packing = false;          // of the base, within the time
   int threads = 0;               // 0: as many as were measured
   std::int64_t queries_per_pass = 0;  // queries scored per reading of the base; 0: as the scan does
+  // Columns of a prefix that is scored instead of all, and rows a query that it does not rule out.
+  std::int64_t prefix = 0;
+  double second_rows = 0;
+  // Rows a query that pass the threshold, and that are measured: 0 if nothing is known.
+  double expected_hits = 0, expected_survivors = 0;
 };
 
 struct ScanCost {
   double seconds = 0;
-  // The largest of the six: "int8 multiply-adds", "memory", "coefficient-wise operations",
-  // "selection", "rescoring", "packing".
+  // The largest of "int8 multiply-adds" (by type), "memory", "coefficient-wise operations",
+  // "queries", "selection", "second stage", "rescoring", "packing".
   std::string limit;
+  double query_seconds = 0, second_stage_seconds = 0;
+  double scoring_seconds = 0;  // the larger of computing and reading
   double multiply_add_seconds = 0, memory_seconds = 0, coefficient_wise_seconds = 0;
   double selection_seconds = 0, rescore_seconds = 0, packing_seconds = 0;
   double multiply_adds = 0, bytes = 0, cops = 0;  // cops: of scores
@@ -54,16 +64,24 @@ struct ScanCost {
 };
 
 // Part of the arithmetic peak that the tile kernels reach between two panels.
-inline constexpr double scan_efficiency = 0.80;
+inline constexpr double scan_efficiency = 0.85;
 // And of the bytes per second of a cache, where one holds the base.
 inline constexpr double cache_efficiency = 0.6;
 // Coefficient-wise operations of a score on a processor: thresholds in code units, the test.
 inline constexpr double score_operations = 2.2;
-// And of a row that passes: appended, the list cut down later; some 46 ns. A row with an interval
-// takes 1.85 times as much, more such rows pass included.
-inline constexpr double hit_operations = 9400;
-// Floating-point operations of a row measured, a column: it comes from anywhere in memory.
-inline constexpr double rescore_operations = 250;
+// And of a row that passes: found in its block, appended, the list cut down later; some 26 ns, and
+// 17 where many pass. Where rows have intervals 1.85 times as many pass.
+inline constexpr double hit_operations = 5300, many_hits_operations = 3500;
+inline constexpr double interval_hits = 1.85;
+// Of a row measured, and a column of it: it comes from anywhere in memory.
+inline constexpr double rescore_operations = 24500, rescore_column_operations = 59;
+// Of each of many neighbours: sorted in the end.
+inline constexpr double sort_operations = 12000;
+// Of a query that is packed, and a column of it.
+inline constexpr double query_operations = 6000, query_column_operations = 115;
+// Of a row in the second stage, and a column of it; of a coordinate of a prefix and a column.
+inline constexpr double second_operations = 1200, second_column_operations = 1.8;
+inline constexpr double prefix_operations = 4;
 
 // Peaks scale with shape.threads / peaks.threads. Throws InvalidArgument for a negative number,
 // k < 1, dim < 1, or an op whose peak is not known (NaN).

@@ -60,8 +60,11 @@ struct KnnReport {
   // Of the scan, sums over threads: queries packed; rows that are looked at first, where there is a
   // prefix; all others scored by the kernel; those that it let through sorted out.
   double query_seconds = 0, seed_seconds = 0, score_seconds = 0, select_seconds = 0;
-  double hits_per_query = 0;           // rows that passed the threshold test
-  double survivors_per_query = 0;      // rows measured in float64
+  double hits_per_query = 0;       // rows that passed the threshold test
+  double survivors_per_query = 0;  // rows measured in float64
+  // What was expected of these before: as earlier searches by the same pass for about as many
+  // neighbours had it, and for a prefix the rows that it does not rule out. 0: nothing was known.
+  double expected_hits = 0, expected_survivors = 0;
   std::int64_t fallback_queries = 0;   // queries whose first pass was changed while running
   std::int64_t repeated_queries = 0;   // scanned again: a threshold was guessed too well (scan.hpp)
   std::int64_t certified_queries = 0;  // queries whose answer is proven exact: all of them

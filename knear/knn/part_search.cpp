@@ -820,14 +820,32 @@ class Search {
     centred_ |= !packed.space.mean.empty();
   }
 
+  // The pass that did most of the work.
+  FirstPass main_pass() const {
+    return static_cast<FirstPass>(std::max_element(std::begin(done_by_), std::end(done_by_)) -
+                                  std::begin(done_by_));
+  }
+
+  // Reads what earlier searches of one part saw, and leaves what this one did.
+  void learn(KnnReport& r) const {
+    if (parts_.size() != 1 || allowed_rows_ != rows_ || r.queries == 0) return;
+    PreparedRows& rows = *parts_.front().part.rows;
+    const bool few = r.queries < std::int64_t{48} * threads_;
+    const PreparedRows::Seen before = rows.seen(main_pass(), k_, few);
+    r.expected_hits = before.hits, r.expected_survivors = before.survivors;
+    rows.note_seen(main_pass(), k_, few, {r.hits_per_query, r.survivors_per_query});
+    if (main_pass() == FirstPass::prefix && before.hits == 0)
+      if (const auto cost = rows.prefix_forecast(parts_.front().integer, k_))
+        r.expected_hits = cost->passed;
+  }
+
   void fill(KnnReport& r, double seconds) const {
     const double per_query = std::max<double>(1, static_cast<double>(queries_.rows()));
     r = {};
     r.rows = rows_, r.allowed_rows = allowed_rows_, r.dim = queries_.cols();
     r.queries = queries_.rows(), r.k = k_asked_, r.metric = options_.metric;
     r.isa = name_of(isa_), r.threads = threads_;
-    r.first_pass = name_of(static_cast<FirstPass>(
-        std::max_element(std::begin(done_by_), std::end(done_by_)) - std::begin(done_by_)));
+    r.first_pass = name_of(main_pass());
     r.centred = centred_;
     r.prepare_seconds = prepare_seconds_, r.seconds = seconds - prepare_seconds_;
     r.scan_seconds = stats_.scan_seconds, r.rescore_seconds = stats_.rescore_seconds;
@@ -842,6 +860,7 @@ class Search {
     r.chunks = chunks_;
     r.multiply_adds = multiply_adds_, r.prefix_columns = prefix_columns_, r.joined = joined_;
     r.bytes_read = bytes_read_;
+    learn(r);
   }
 
   AnyMatrixView queries_;

@@ -176,7 +176,8 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
     const double cost = n * shape.prefix_product * (columns + 4) +
                         n * passed[w] / pairs * second_stage_cost(dim) + seeds * (4 + 0.02 * d) +
                         0.02 * columns * d + measured + 10000;
-    if (cost < out.prefix) out.prefix = cost, out.plan.columns = widths[w];
+    if (cost < out.prefix)
+      out.prefix = cost, out.plan.columns = widths[w], out.passed = n * passed[w] / pairs;
   }
   return out;
 }

@@ -45,6 +45,7 @@ struct SearchShape {
 struct PrefixForecast {
   PrefixPlan plan;
   double plain = 0, prefix = 0;
+  double passed = 0;  // rows a query that the prefix does not rule out
 };
 // ns of a scan of all coordinates.
 double plain_cost(const SearchShape& shape);

@@ -1,6 +1,7 @@
 #include "knear/knn/prepared_rows.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <utility>
 
@@ -172,6 +173,23 @@ void PreparedRows::refuse_prefix(bool integer, std::int64_t k) {
 double PreparedRows::searched_without_prefix(double more) {
   std::lock_guard lock(mutex_);
   return without_prefix_ += more;
+}
+
+namespace {
+
+int magnitude_of(std::int64_t k) { return std::bit_width(static_cast<std::uint64_t>(k)); }
+
+}  // namespace
+
+PreparedRows::Seen PreparedRows::seen(FirstPass pass, std::int64_t k, bool few) {
+  std::lock_guard lock(mutex_);
+  const auto found = seen_.find({pass, 2 * magnitude_of(k) + few});
+  return found == seen_.end() ? Seen{} : found->second;
+}
+
+void PreparedRows::note_seen(FirstPass pass, std::int64_t k, bool few, const Seen& what) {
+  std::lock_guard lock(mutex_);
+  seen_[{pass, 2 * magnitude_of(k) + few}] = what;
 }
 
 void PreparedRows::release_all_but(FirstPass pass) {

@@ -4,6 +4,7 @@
 // earlier searches learned about which first pass suits. An index has one of these a segment;
 // ExactSearcher has one.
 #pragma once
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -75,6 +76,13 @@ class PreparedRows {
   // Seconds of one core that searches took which a prefix might have served.
   double searched_without_prefix(double more);
 
+  // What searches of few or of many queries, for about k neighbours by a pass, saw last, a query.
+  struct Seen {
+    double hits = 0, survivors = 0;
+  };
+  Seen seen(FirstPass pass, std::int64_t k, bool few);
+  void note_seen(FirstPass pass, std::int64_t k, bool few, const Seen& what);
+
   // Lets go of the forms kept but this one and those adopted; searches that use them hold them
   // until they end.
   void release_all_but(FirstPass pass);
@@ -105,6 +113,7 @@ class PreparedRows {
   };
   std::vector<Verdict> verdicts_;
   double without_prefix_ = 0;
+  std::map<std::pair<FirstPass, int>, Seen> seen_;  // by the power of two of k
   bool no_prefix_ = false;
 };
 

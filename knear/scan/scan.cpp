@@ -340,18 +340,22 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
         std::max(stats.buffer_bytes, buffers * std::min<std::int64_t>(job.threads, tasks.size()));
   });
 
-  for (std::size_t t = 0; t < tasks.size() && parts > 1; t += parts)
-    for (std::int64_t place = tasks[t].query_begin; place < tasks[t].query_end; ++place) {
-      TopK merged(job.k);
-      double hope = infinity;
-      for (std::int64_t p = 0; p < parts; ++p) {
-        const std::int64_t q = place - tasks[t].query_begin;
-        for (const TopK::Item& item : found[t + p][q].items()) merged.push(item.first, item.second);
-        hope = std::min(hope, found_hopes[t + p][q]);
-      }
-      merged.finish();
-      if (write(merged, place, hope)) disappointed.push_back(which[place]);
+  if (parts == 1) return;
+  // What the parts found, put together.
+  parallel_for(job.threads, std::ssize(which), [&](std::int64_t place) {
+    TopK merged(job.k);
+    double hope = infinity;
+    for (std::size_t t = 0; t < tasks.size(); ++t) {
+      if (place < tasks[t].query_begin || place >= tasks[t].query_end) continue;
+      const std::int64_t q = place - tasks[t].query_begin;
+      for (const TopK::Item& item : found[t][q].items()) merged.push(item.first, item.second);
+      hope = std::min(hope, found_hopes[t][q]);
     }
+    merged.finish();
+    if (!write(merged, place, hope)) return;
+    std::lock_guard lock(mutex);
+    disappointed.push_back(which[place]);
+  });
 }
 
 }  // namespace

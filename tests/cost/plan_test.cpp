@@ -40,13 +40,18 @@ TEST(PredictScan, ManyQueriesAreLimitedByMultiplyAdds) {
   EXPECT_DOUBLE_EQ(cost.bytes, 1e6 * row_bytes * 10);
   EXPECT_DOUBLE_EQ(cost.coefficient_wise_seconds, 1008e6 * score_operations / 100e9);
   EXPECT_EQ(cost.limit, "int8 multiply-adds");
-  EXPECT_DOUBLE_EQ(cost.seconds, cost.multiply_add_seconds + cost.coefficient_wise_seconds +
-                                     cost.selection_seconds + cost.rescore_seconds + 40e-6);
+  EXPECT_DOUBLE_EQ(cost.seconds, cost.query_seconds + cost.multiply_add_seconds +
+                                     cost.coefficient_wise_seconds + cost.selection_seconds +
+                                     cost.rescore_seconds + 40e-6);
   EXPECT_NEAR(cost.rate, 2e12 / (cost.multiply_add_seconds + cost.coefficient_wise_seconds), 1e3);
   const double hits = 10 * (1 + std::log(1e5));
-  EXPECT_NEAR(cost.selection_seconds, 1000 * hits * 1.85 * hit_operations / 100e9, 1e-9);
+  EXPECT_NEAR(cost.selection_seconds, 1000 * hits * interval_hits * hit_operations / 100e9, 1e-9);
   EXPECT_NEAR(cost.rescore_seconds,
-              1000 * (10 + 6 * std::sqrt(10)) * 1000 * rescore_operations / 200e9, 1e-9);
+              1000 * (10 + 6 * std::sqrt(10)) *
+                  (rescore_operations + 1000 * rescore_column_operations) / 100e9,
+              1e-9);
+  EXPECT_NEAR(cost.query_seconds,
+              1000 * (query_operations + 1000 * query_column_operations) / 100e9, 1e-9);
   EXPECT_EQ(cost.packing_seconds, 0);
 }
 
@@ -87,7 +92,8 @@ TEST(PredictScan, ShortRowsAndManyNeighboursAreLimitedBySelection) {
                                       .queries = 1000,
                                       .k = 1000,
                                       .bytes_per_element = 1,
-                                      .op = ScanOp::int8},
+                                      .op = ScanOp::int8,
+                                      .whole = true},
                                      round_peaks());
   EXPECT_EQ(cost.limit, "selection");
   EXPECT_GE(cost.seconds, cost.selection_seconds);
