@@ -92,6 +92,12 @@ std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,
   return {
       {none, "planned", "happened"},
       {"first pass", none, first_pass},
+      {"queries side by side", none, fmt::format("{}", report.group)},
+      {"parts of the base", none, fmt::format("{}", report.parts)},
+      {"threshold", none,
+       report.prefix_columns > 0 ? fmt::format("from the nearest of {} clusters", report.clusters)
+       : report.guessed          ? "guessed from the tiles seen"
+                                 : "the k-th best so far"},
       {"limit", cost.limit, none},
       {"seconds", readable_seconds(cost.seconds), readable_seconds(report.seconds)},
       {"  packing queries", planned(cost.query_seconds), happened(report.query_seconds)},

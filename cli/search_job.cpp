@@ -242,6 +242,13 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
       ->type_name("NAME");
   command.add_flag("--json", arguments.json, "print one JSON object");
   command
+      .add_option(
+          "--choose", arguments.choices,
+          "what the search chooses by itself otherwise: any of group=1|4|12,parts=N,columns=N,"
+          "clusters=N,guess=on|off; the answer is the same")
+      ->type_name("LIST")
+      ->group("Advanced");
+  command
       .add_option("--first-pass", arguments.first_pass,
                   "how candidates are scored: auto (default), integer, int8, int16, fp32, direct "
                   "or prefix; "
@@ -263,6 +270,7 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   options.threads = checked_threads(arguments.threads);
   options.memory = arguments.memory;
   options.first_pass = parse_first_pass(arguments.first_pass);
+  options.choices = parse_choices(arguments.choices);
   check_device(arguments.device);
   if (!arguments.machine.empty()) known_machine(arguments.machine);
   if (arguments.k < 1) throw InvalidArgument("-k must be at least 1, but is {}", arguments.k);
@@ -344,7 +352,8 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
                                             .memory = options.memory,
                                             .first_pass = options.first_pass,
                                             .filter = index_filter,
-                                            .progress = options.progress},
+                                            .progress = options.progress,
+                                            .choices = options.choices},
                                            &outcome.report);
     if (ranged) cut_at_radius(arguments, options.metric, outcome);
     outcome.seconds =

@@ -19,7 +19,7 @@ namespace knear::cli {
 struct SearchArguments {
   std::string base, index, queries;  // base or index
   std::string metric;                // empty: l2, or that of the index
-  std::string method = "auto", type, device = "cpu", first_pass = "auto";
+  std::string method = "auto", type, device = "cpu", first_pass = "auto", choices;
   std::string out, distances, truth, filter, machine;
   std::int64_t k = 0, threads = 0, memory = 0;
   double recall = 1, radius = std::numeric_limits<double>::quiet_NaN();  // NaN: none given

@@ -50,6 +50,10 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   }
   out["first_pass"] = report.first_pass;
   if (report.prefix_columns > 0) out["prefix_columns"] = report.prefix_columns;
+  if (report.prefix_columns > 0) out["clusters"] = report.clusters;
+  out["group"] = report.group;
+  out["parts"] = report.parts;
+  out["guessed"] = report.guessed;
   out["centred"] = report.centred;
   out["base_type"] = name_of(outcome.base_type);
   out["queries_type"] = name_of(outcome.queries.view().type());

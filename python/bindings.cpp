@@ -181,7 +181,11 @@ nb::object run(Report& out, Search search) {
     d["memory_bytes"] = report.memory_bytes;
     d["multiply_adds"] = report.multiply_adds;
     if (report.prefix_columns > 0) d["prefix_columns"] = report.prefix_columns;
+    if (report.prefix_columns > 0) d["clusters"] = report.clusters;
     if (report.joined) d["joined"] = true;
+    d["group"] = report.group;
+    d["parts"] = report.parts;
+    d["guessed"] = report.guessed;
     d["bytes_read"] = report.bytes_read;
     d["version"] = report.version;
   }
@@ -228,14 +232,15 @@ NB_MODULE(_core, m) {
       "knn",
       [](const Array& queries, const std::string& queries_type, const Array& base,
          const std::string& base_type, std::int64_t k, const std::string& metric,
-         std::int64_t threads, std::int64_t memory, const std::string& first_pass, const Ids& ids,
-         const Bits& bits, Report report) {
+         std::int64_t threads, std::int64_t memory, const std::string& first_pass,
+         const std::string& choices, const Ids& ids, const Bits& bits, Report report) {
         const AnyMatrixView q = view_of(queries, queries_type), b = view_of(base, base_type);
         KnnOptions options{.metric = parse_metric(metric),
                            .threads = narrow(threads),
                            .memory = memory,
                            .first_pass = parse_first_pass(first_pass),
-                           .filter = filter_of(ids, bits, b.rows())};
+                           .filter = filter_of(ids, bits, b.rows()),
+                           .choices = parse_choices(choices)};
         return run(report, [&](Progress progress, KnnReport* filled) {
           options.progress = std::move(progress);
           return knn(q, b, k, options, filled);
@@ -243,28 +248,29 @@ NB_MODULE(_core, m) {
       },
       nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("base").noconvert(),
       nb::arg("base_type"), nb::arg("k"), nb::arg("metric"), nb::arg("threads"), nb::arg("memory"),
-      nb::arg("first_pass"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
-      nb::arg("report").none());
+      nb::arg("first_pass"), nb::arg("choices"), nb::arg("filter_ids").none(),
+      nb::arg("filter_bits").none(), nb::arg("report").none());
 
   m.def(
       "self_join",
       [](const Array& base, const std::string& base_type, std::int64_t k, const std::string& metric,
-         std::int64_t threads, std::int64_t memory, const std::string& first_pass, const Ids& ids,
-         const Bits& bits, Report report) {
+         std::int64_t threads, std::int64_t memory, const std::string& first_pass,
+         const std::string& choices, const Ids& ids, const Bits& bits, Report report) {
         const AnyMatrixView b = view_of(base, base_type);
         KnnOptions options{.metric = parse_metric(metric),
                            .threads = narrow(threads),
                            .memory = memory,
                            .first_pass = parse_first_pass(first_pass),
-                           .filter = filter_of(ids, bits, b.rows())};
+                           .filter = filter_of(ids, bits, b.rows()),
+                           .choices = parse_choices(choices)};
         return run(report, [&](Progress progress, KnnReport* filled) {
           options.progress = std::move(progress);
           return self_join(b, k, options, filled);
         });
       },
       nb::arg("base").noconvert(), nb::arg("base_type"), nb::arg("k"), nb::arg("metric"),
-      nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("filter_ids").none(),
-      nb::arg("filter_bits").none(), nb::arg("report").none());
+      nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"),
+      nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("report").none());
 
   m.def(
       "range_search",
@@ -379,20 +385,23 @@ NB_MODULE(_core, m) {
           "search",
           [](const FlatIndex& self, const Array& queries, const std::string& type, std::int64_t k,
              std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-             const Ids& ids, const Bits& bits, std::int64_t bit_count, Report report) {
+             const std::string& choices, const Ids& ids, const Bits& bits, std::int64_t bit_count,
+             Report report) {
             const AnyMatrixView q = view_of(queries, type);
             SearchOptions options{.threads = narrow(threads),
                                   .memory = memory,
                                   .first_pass = parse_first_pass(first_pass),
-                                  .filter = id_filter_of(ids, bits, bit_count)};
+                                  .filter = id_filter_of(ids, bits, bit_count),
+                                  .choices = parse_choices(choices)};
             return run(report, [&](Progress progress, KnnReport* filled) {
               options.progress = std::move(progress);
               return self.search(q, k, options, filled);
             });
           },
           nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("k"), nb::arg("threads"),
-          nb::arg("memory"), nb::arg("first_pass"), nb::arg("filter_ids").none(),
-          nb::arg("filter_bits").none(), nb::arg("bit_count"), nb::arg("report").none())
+          nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"),
+          nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("bit_count"),
+          nb::arg("report").none())
       .def(
           "range_search",
           [](const FlatIndex& self, const Array& queries, const std::string& type, double radius,

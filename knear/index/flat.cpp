@@ -507,7 +507,8 @@ KnnOptions knn_options(Metric metric, const SearchOptions& options) {
           .threads = options.threads,
           .memory = options.memory,
           .first_pass = options.first_pass,
-          .progress = options.progress};
+          .progress = options.progress,
+          .choices = options.choices};
 }
 
 }  // namespace

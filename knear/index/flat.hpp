@@ -39,6 +39,7 @@ struct SearchOptions {
   FirstPass first_pass = FirstPass::automatic;
   IdFilter filter = {};  // the ids that may be found; by default every one
   Progress progress = {};
+  KnnChoices choices = {};
 };
 
 // For calls that change an index.

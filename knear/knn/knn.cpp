@@ -1,5 +1,6 @@
 #include "knear/knn/knn.hpp"
 
+#include <charconv>
 #include <cmath>
 
 #include "knear/core/threads.hpp"
@@ -45,6 +46,42 @@ FirstPass parse_first_pass(std::string_view name) {
   throw InvalidArgument(
       "first_pass must be one of auto, integer, int8, int16, fp32, direct, prefix, but is '{}'",
       name);
+}
+
+KnnChoices parse_choices(std::string_view text) {
+  KnnChoices out;
+  const auto refuse = [](std::string_view item) {
+    throw InvalidArgument(
+        "choices are group=1|4|12, parts=N, columns=N (a multiple of 8 up to 128), clusters=N and "
+        "guess=on|off, with commas between them, but there is '{}'",
+        item);
+  };
+  while (!text.empty()) {
+    const std::string_view item = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), item.size() + 1));
+    const std::size_t equal = item.find('=');
+    if (equal == std::string_view::npos) refuse(item);
+    const std::string_view name = item.substr(0, equal), value = item.substr(equal + 1);
+    if (name == "guess") {
+      if (value != "on" && value != "off") refuse(item);
+      out.guess = value == "on";
+      continue;
+    }
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc() || end != value.data() + value.size()) refuse(item);
+    if (name == "group" && (number == 1 || number == 4 || number == 12))
+      out.group = static_cast<int>(number);
+    else if (name == "parts" && number >= 1 && number <= 4096)
+      out.parts = static_cast<int>(number);
+    else if (name == "columns" && number >= 8 && number <= 128 && number % 8 == 0)
+      out.columns = number;
+    else if (name == "clusters" && number >= 1 && number <= 1 << 20)
+      out.clusters = number;
+    else
+      refuse(item);
+  }
+  return out;
 }
 
 // A base in one part.

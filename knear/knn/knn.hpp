@@ -36,6 +36,20 @@ std::string_view name_of(FirstPass pass);
 // The inverse ("auto", "integer", ..., "prefix"); throws InvalidArgument for any other word.
 FirstPass parse_first_pass(std::string_view name);
 
+// What a search otherwise chooses by itself, beside its first pass. It changes the time, never the
+// answer; 0 leaves the choice to the search.
+struct KnnChoices {
+  int group = 0;              // queries that the kernel scores side by side: 1, 4 or 12
+  int parts = 0;              // into which the base is split for the same queries
+  std::int64_t columns = 0;   // of a prefix: a multiple of 8 up to 128
+  std::int64_t clusters = 0;  // of its rows
+  bool guess = true;          // thresholds for more than 32 neighbours, from the tiles seen so far
+};
+
+// "group=12,parts=2,columns=64,clusters=500,guess=off", any of these. Throws InvalidArgument for
+// other words and values.
+KnnChoices parse_choices(std::string_view text);
+
 struct KnnOptions {
   Metric metric = Metric::l2;
   int threads = 0;          // 0: all that the process may use
@@ -43,6 +57,9 @@ struct KnnOptions {
   FirstPass first_pass = FirstPass::automatic;
   RowFilter filter = {};  // the rows that may be found; by default every one
   Progress progress = {};
+  // columns and clusters are for first_pass prefix alone; a range search takes neither these nor
+  // guess. A self-join with a group other than 12, or parts, searches row by row.
+  KnnChoices choices = {};
 };
 
 // What was planned and what happened. Seconds are wall-clock; sums over threads say so.
@@ -72,6 +89,9 @@ struct KnnReport {
   std::int64_t chunks = 0;             // parts of the base, prepared one after the other
   double multiply_adds = 0;            // of the first pass
   std::int64_t prefix_columns = 0;     // coordinates of a prefix, if one was used
+  std::int64_t clusters = 0;           // of its rows
+  int group = 0, parts = 0;            // as KnnChoices: of the last scan
+  bool guessed = false;                // whether a threshold was
   bool joined = false;                 // a self-join scored each pair of rows once, for both
   double bytes_read = 0;               // of the packed base, once per pass over it
   std::int64_t version = 0;            // of an index: the number of the state that was searched

@@ -82,6 +82,24 @@ class Search {
             least_prefix_dim, name_of(options.metric), queries.cols());
       parts_.push_back({part, allowed, integer});
     }
+    const KnnChoices& choices = options.choices;
+    if (choices.group != 0 && choices.group != 1 && choices.group != 4 && choices.group != 12)
+      throw InvalidArgument("choices name a group of {}, but it must be 1, 4 or 12", choices.group);
+    if (choices.parts < 0 || choices.parts > 4096)
+      throw InvalidArgument("choices name {} parts, but there must be 1 to 4096", choices.parts);
+    if (choices.columns < 0 || choices.columns > 128 || choices.columns % 8 != 0)
+      throw InvalidArgument("choices name {} columns, but it must be a multiple of 8 up to 128",
+                            choices.columns);
+    if (choices.clusters < 0)
+      throw InvalidArgument("choices name {} clusters, but there must be 1 at least",
+                            choices.clusters);
+    if ((choices.columns > 0 || choices.clusters > 0) && options.first_pass != FirstPass::prefix)
+      throw InvalidArgument(
+          "choices name columns or clusters of a prefix, but first_pass is {}, not prefix",
+          name_of(options.first_pass));
+    if (choices.columns > queries.cols())
+      throw InvalidArgument("choices name {} columns of a prefix, but there are only {}",
+                            choices.columns, queries.cols());
     // From the largest, whose threshold serves the others.
     std::stable_sort(parts_.begin(), parts_.end(),
                      [](const Part& a, const Part& b) { return a.allowed > b.allowed; });
@@ -93,6 +111,8 @@ class Search {
     const auto start = Clock::now();
     if (options_.first_pass == FirstPass::prefix)
       throw InvalidArgument("first_pass is prefix, but a range search has no such pass");
+    if (!options_.choices.guess)
+      throw InvalidArgument("choices say guess=off, but a range search guesses no threshold");
     RangeLists lists(static_cast<std::size_t>(queries_.rows()));
     for_each_chunk([&](const BaseRows& rows, std::int64_t begin, std::int64_t packing) {
       // 16 bytes a pair, in two growing lists at once for a while; in the end 12 more in the
@@ -387,6 +407,7 @@ class Search {
     ScanJob job{queries_, rows,   options_.metric, out.keys.cols(), threads_,
                 isa_,     found_, false,           most_pending()};
     job.bars = bars_.empty() ? nullptr : bars_.data();
+    apply_choices(job);
     std::vector<std::int64_t> todo(queries_.rows());
     std::iota(todo.begin(), todo.end(), 0);
     const Choice choice = choose(rows, begin, job);
@@ -423,6 +444,18 @@ class Search {
     }
   }
 
+  void apply_choices(ScanJob& job) const {
+    job.group = options_.choices.group, job.parts = options_.choices.parts;
+    job.may_hope = options_.choices.guess;
+  }
+  // A plan as it was asked for.
+  PrefixPlan chosen(PrefixPlan plan) const {
+    if (options_.choices.columns > 0) plan.columns = options_.choices.columns;
+    if (options_.choices.clusters > 0)
+      plan.clusters = std::min(options_.choices.clusters, base().rows());
+    return plan;
+  }
+
   SearchShape shape_of(const BaseRows& rows) const {
     return {rows.rows(),
             rows.cols(),
@@ -452,7 +485,7 @@ class Search {
         made ? PrefixPlan{made->map.columns(), made->centroids.rows()} : PrefixPlan{};
     if (options_.first_pass == FirstPass::prefix) {
       if (rows.rows() < least_prefix_rows || todo.empty()) return {};
-      return made ? kept : usual_plan(shape);
+      return chosen(made ? kept : usual_plan(shape));
     }
     const std::int64_t queries = std::ssize(todo);
     if (options_.first_pass != FirstPass::automatic || options_.metric == Metric::ip || !whole_ ||
@@ -568,6 +601,8 @@ class Search {
   void join(const BaseRows& rows, const Choice& choice, ScanJob& job,
             std::vector<std::int64_t>& todo, ExactLists& out) {
     const bool forced = options_.first_pass == FirstPass::prefix, integer = part_->integer;
+    const KnnChoices& choices = options_.choices;
+    if ((choices.group > 0 && choices.group != 12) || choices.parts > 0) return;
     if (todo.empty() || !whole_ || !job.allowed.all() || options_.metric == Metric::ip ||
         choice.passes.front() == FirstPass::direct || prepared().no_prefix() ||
         rows.rows() < least_prefix_rows)
@@ -579,7 +614,7 @@ class Search {
     SearchShape shape = shape_of(rows);
     const auto kept = prepared().kept_prefix(integer);
     PrefixPlan plan =
-        kept ? PrefixPlan{kept->map.columns(), kept->centroids.rows()} : usual_plan(shape);
+        chosen(kept ? PrefixPlan{kept->map.columns(), kept->centroids.rows()} : usual_plan(shape));
     if (!forced) {
       if (options_.first_pass != FirstPass::automatic || rows.rows() < 8192 || rows.cols() < 32 ||
           rows.cols() > 4096 || k_ > rows.rows() / 64)
@@ -597,8 +632,8 @@ class Search {
       if (!(queries * joined + making < 0.9 * queries * cost->plain)) return;
       if (!kept) plan = cost->plan;
     }
-    const auto form = prepared().prefix(integer, plan, rows, choice.keep, true, threads_,
-                                        options_.progress, prepare_seconds_);
+    const auto form = prepared().prefix(integer, plan, rows, choice.keep && !differs(kept, plan),
+                                        true, threads_, options_.progress, prepare_seconds_);
     if (!form || !join_with_prefix(*form, job, todo, out, stats_, options_.progress)) return;
     note_pass(FirstPass::prefix, todo.size() * static_cast<std::size_t>(count_));
     note_prefix(*form, choice.keep, 0.5 * static_cast<double>(todo.size()));
@@ -606,9 +641,16 @@ class Search {
     todo.clear();
   }
 
+  // Whether a prefix that is kept is not the one that was asked for, which then is made for once.
+  bool differs(const std::shared_ptr<const PrefixBase>& kept, const PrefixPlan& plan) const {
+    return kept && ((options_.choices.columns > 0 && kept->map.columns() != plan.columns) ||
+                    (options_.choices.clusters > 0 && kept->centroids.rows() != plan.clusters));
+  }
+
   // queries: for which all rows were scored.
   void note_prefix(const PrefixBase& form, bool keep, double queries) {
     prefix_columns_ = std::max(prefix_columns_, form.map.columns());
+    clusters_ = std::max(clusters_, form.centroids.rows());
     packed_bytes_ =
         std::max(packed_bytes_, prepared().kept_bytes(nullptr) + (keep ? 0 : form.bytes()));
     multiply_adds_ +=
@@ -621,8 +663,10 @@ class Search {
     const bool forced = options_.first_pass == FirstPass::prefix;
     if (options_.memory > 0 && !prepared().kept_prefix(part_->integer))
       prepared().release_all_but(FirstPass::prefix);
-    const auto form = prepared().prefix(part_->integer, plan, rows, choice.keep, forced, threads_,
-                                        options_.progress, prepare_seconds_);
+    const auto kept = prepared().kept_prefix(part_->integer);
+    const auto form =
+        prepared().prefix(part_->integer, plan, rows, choice.keep && !differs(kept, plan), forced,
+                          threads_, options_.progress, prepare_seconds_);
     if (!form) return;
     const std::size_t before = todo.size();
     todo = scan_with_prefix(*form, job, todo, out, stats_, options_.progress);
@@ -658,6 +702,7 @@ class Search {
   void range_of_rows(const BaseRows& rows, std::int64_t begin, double limit, std::int64_t most,
                      RangeLists& lists) {
     ScanJob job{queries_, rows, options_.metric, k_, threads_, isa_, found_, false, 0};
+    apply_choices(job);
     const Choice choice = choose(rows, begin, job);
     const FirstPass pass = choice.passes.front();
     const RowIds ids = part_->part.ids.from(begin);
@@ -853,6 +898,8 @@ class Search {
     r.score_seconds = stats_.score_seconds, r.select_seconds = stats_.select_seconds;
     r.hits_per_query = static_cast<double>(stats_.hits) / per_query;
     r.survivors_per_query = static_cast<double>(stats_.survivors) / per_query;
+    r.clusters = clusters_, r.group = stats_.group, r.parts = stats_.parts;
+    r.guessed = stats_.guessed;
     r.fallback_queries = fallback_queries_, r.repeated_queries = stats_.repeated;
     r.certified_queries = queries_.rows();
     r.memory_bytes =
@@ -885,7 +932,7 @@ class Search {
   ScanStats stats_;
   double prepare_seconds_ = 0, multiply_adds_ = 0, bytes_read_ = 0;
   std::int64_t packed_bytes_ = 0, fallback_queries_ = 0, chunks_ = 0;
-  std::int64_t prefix_columns_ = 0;
+  std::int64_t prefix_columns_ = 0, clusters_ = 0;
   std::size_t done_by_[any_pass_count] = {};
 };
 

@@ -26,9 +26,13 @@ struct Seeds {
 
 // The tasks: queries in the order of their clusters, in groups of 12. Where there are too few for
 // that the base is split.
-Division divide_queries(const PackedBase& panels, std::int64_t queries, std::int64_t k,
-                        int threads) {
-  if (queries < std::int64_t{24} * threads) return divide(panels, queries, k, threads);
+Division divide_queries(const PackedBase& panels, std::int64_t queries, const ScanJob& job,
+                        ScanStats& stats) {
+  const std::int64_t k = job.k;
+  const int threads = job.threads;
+  if (queries < std::int64_t{24} * threads || job.group > 0 || job.parts > 0)
+    return divide(panels, queries, job, stats);
+  stats.group = 12, stats.parts = 1;
   constexpr std::int64_t group = 12;
   const std::int64_t groups = (queries + group - 1) / group;
   const std::int64_t most = std::max<std::int64_t>(1, queries_in_block(k) / 2 / group);
@@ -93,7 +97,7 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
 
   ScanJob prefix_job = job;
   prefix_job.queries = prefixes.view();
-  const Division division = divide_queries(panels, std::ssize(order), job.k, job.threads);
+  const Division division = divide_queries(panels, std::ssize(order), job, stats);
   const std::int64_t group_size = group_sizes[division.group], parts = division.parts;
   const std::vector<Task>& tasks = division.tasks;
   const double slack = (static_cast<double>(rows.dim) + 32) * 0x1p-50;

@@ -53,7 +53,7 @@ std::vector<std::int64_t> all_queries(const ScanJob& job) {
 
 void range_integer(const PackedBase& packed, const ScanJob& job, double limit, RangeSink& sink,
                    ScanStats& stats, const Progress& progress) {
-  const Division division = divide(packed, job.queries.rows(), job.k, job.threads);
+  const Division division = divide(packed, job.queries.rows(), job, stats);
   const int group_size = group_sizes[division.group];
   const bool l2 = job.metric == Metric::l2;
   const auto worst = static_cast<double>(worst_integer_key(packed, job));
@@ -99,7 +99,7 @@ void range_integer(const PackedBase& packed, const ScanJob& job, double limit, R
 
 void range_certified(const PackedBase& packed, const ScanJob& job, double limit, RangeSink& sink,
                      ScanStats& stats, const Progress& progress) {
-  const Division division = divide(packed, job.queries.rows(), job.k, job.threads);
+  const Division division = divide(packed, job.queries.rows(), job, stats);
   const int group_size = group_sizes[division.group];
   const double query_slack = packed.space.metric == Metric::l2 ? 2 * packed.space.slack : 0;
   std::mutex mutex;

@@ -24,7 +24,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
                                          ScanStats& stats, const Progress& progress,
                                          std::vector<std::int64_t>& disappointed) {
   const std::int64_t count = static_cast<std::int64_t>(which.size());
-  const Division division = divide(packed, count, job.k, job.threads);
+  const Division division = divide(packed, count, job, stats);
   const int group_size = group_sizes[division.group];
   const std::int64_t parts = division.parts;
   const std::vector<Task>& tasks = division.tasks;
@@ -55,6 +55,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
     ScanStats local;
     std::vector<Candidates> states(n);
     const bool hoping = hopes.on() && (wrong < 4 || 50 * wrong < hoped);
+    local.guessed = hoping;
     // Of the first tile the best as they come.
     const std::int64_t listed = hoping ? static_cast<std::int64_t>(hopes.rank(1)) : job.k;
     for (std::int64_t q = 0; q < n; ++q) {
@@ -219,8 +220,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
 void scan_integer(const PackedBase& packed, const ScanJob& job,
                   const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
                   const Progress& progress, std::vector<std::int64_t>& disappointed) {
-  const Division division =
-      divide(packed, static_cast<std::int64_t>(which.size()), job.k, job.threads);
+  const Division division = divide(packed, static_cast<std::int64_t>(which.size()), job, stats);
   const int group_size = group_sizes[division.group];
   const std::int64_t parts = division.parts;
   const std::vector<Task>& tasks = division.tasks;
@@ -248,6 +248,7 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
     ScanStats local;
     std::vector<TopK> best(n, TopK(job.k));
     const bool hoping = hopes.on() && (wrong < 4 || 50 * wrong < hoped);
+    local.guessed = hoping;
     // Hoped not to be exceeded by the k-th key; of the first tile the best as they come.
     std::vector<double> hope(n, infinity);
     std::vector<TopK> first_tile(hoping ? n : 0,

@@ -41,6 +41,8 @@ struct ScanStats {
   double scan_seconds = 0, rescore_seconds = 0;
   double query_seconds = 0, seed_seconds = 0, score_seconds = 0, select_seconds = 0;
   std::int64_t hits = 0, survivors = 0;
+  int group = 0, parts = 0;       // of the last scan
+  bool guessed = false;           // whether a threshold was hoped for
   std::int64_t repeated = 0;      // queries whose hoped-for threshold was too good to be true
   std::int64_t buffer_bytes = 0;  // most memory that the threads' buffers took
 
@@ -49,6 +51,7 @@ struct ScanStats {
     scan_seconds += task.scan_seconds, rescore_seconds += task.rescore_seconds;
     query_seconds += task.query_seconds, seed_seconds += task.seed_seconds;
     score_seconds += task.score_seconds, select_seconds += task.select_seconds;
+    guessed |= task.guessed;
     hits += task.hits, survivors += task.survivors, repeated += task.repeated;
   }
 };
@@ -82,6 +85,8 @@ struct ScanJob {
   // Whether thresholds for many neighbours may be guessed from the tiles seen so far. A query whose
   // guess proves wrong is scanned again without; the answer is the same.
   bool may_hope = true;
+  // Queries scored side by side, and parts of the base for the same queries; 0: by their number.
+  int group = 0, parts = 0;
   // Of each query, a key that k rows found elsewhere do not exceed, so that of this base only rows
   // with at most that key are wanted; nullptr: none known.
   const double* bars = nullptr;

@@ -18,8 +18,13 @@ std::int64_t worst_integer_key(const PackedBase& packed, const ScanJob& job) {
   return packed.dim * (job.metric == Metric::l2 ? (high - low) * (high - low) : reach * reach);
 }
 
-Division divide(const PackedBase& packed, std::int64_t queries, std::int64_t k, int threads) {
-  const GroupSize group = queries == 1 ? group_1 : queries <= 4 ? group_4 : group_12;
+Division divide(const PackedBase& packed, std::int64_t queries, const ScanJob& job,
+                ScanStats& stats) {
+  const std::int64_t k = job.k;
+  const int threads = job.threads;
+  GroupSize group = queries == 1 ? group_1 : queries <= 4 ? group_4 : group_12;
+  for (int size = 0; size < group_size_count; ++size)
+    if (job.group == group_sizes[size]) group = static_cast<GroupSize>(size);
   const int group_size = group_sizes[group];
   // Blocks number a multiple of the threads, so that all end together.
   const std::int64_t most = queries_in_block(k);
@@ -32,6 +37,8 @@ Division divide(const PackedBase& packed, std::int64_t queries, std::int64_t k, 
   } else {
     parts = std::min<std::int64_t>(packed.tiles, (threads + blocks - 1) / blocks);
   }
+  if (job.parts > 0) parts = std::min<std::int64_t>(packed.tiles, job.parts);
+  stats.group = group_size, stats.parts = static_cast<int>(parts);
   std::int64_t size = (queries + blocks - 1) / blocks;
   size = (size + group_size - 1) / group_size * group_size;
   std::vector<Task> tasks;

@@ -1,7 +1,7 @@
 // knear/scan/tile_loop.hpp -- what every kind of scan does the same way: the work is divided,
 // queries are packed, the kernel goes over tiles, and hits are read.
 //
-//   const Division division = divide(packed, queries, k, threads);
+//   const Division division = divide(packed, queries, job, stats);
 //   for_each_task(packed, job, which, division, progress, [&](std::int64_t t, TileLoop& loop) {
 //     loop.queries.heads[g].threshold[lane] = ...;
 //     loop.run([&](std::int64_t g, const Hit* first, int count) { ... });
@@ -93,7 +93,8 @@ struct Division {
   std::int64_t parts;
   std::vector<Task> tasks;
 };
-Division divide(const PackedBase& packed, std::int64_t queries, std::int64_t k, int threads);
+Division divide(const PackedBase& packed, std::int64_t queries, const ScanJob& job,
+                ScanStats& stats);
 
 // How many of the k best may lie in the first `seen` of the tiles, but for one query in many
 // thousands: their number is k seen / tiles on average, and hardly varies more than this.

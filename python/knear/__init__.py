@@ -23,6 +23,7 @@ Ctrl-C stops it. After os.fork(), the child may go on calling.
 """
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,7 @@ def knn(
     threads: int = 0,
     memory: int | str | None = None,
     first_pass: str = "auto",
+    choices: Mapping[str, Any] | None = None,
     filter: ArrayLike | None = None,
     report: dict[str, Any] | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -78,6 +80,10 @@ def knn(
     first_pass: how rows are scored before the few that matter are measured in float64: "auto",
         "integer", "int8", "int16", "fp32", "prefix" ("l2" and "cosine"). It changes the time, never
         the answer.
+    choices: what else the search chooses by itself, chosen otherwise, with the same answer: any of
+        "group" (queries scored side by side: 1, 4 or 12), "parts" (of the base for the same
+        queries), "columns" and "clusters" (of a prefix), "guess" (False: thresholds for many
+        neighbours are not guessed). `report` says what was chosen.
     filter: the rows that may be found, as ids in any order or as one bool a row; None for all. The
         answer is that of these rows alone, padded with -1 where they are fewer than k.
     report: a dict that is emptied and filled with what was planned and what happened: "first_pass",
@@ -94,6 +100,7 @@ def knn(
         _arrays.integer("threads", threads),
         _arrays.size("memory", memory),
         _arrays.text("first_pass", first_pass),
+        _arrays.choices(choices),
         *_arrays.filter_of(filter, len(np.asarray(base)))[:2],
         _arrays.report(report),
     )
@@ -107,6 +114,7 @@ def self_join(
     threads: int = 0,
     memory: int | str | None = None,
     first_pass: str = "auto",
+    choices: Mapping[str, Any] | None = None,
     filter: ArrayLike | None = None,
     report: dict[str, Any] | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -123,6 +131,7 @@ def self_join(
         _arrays.integer("threads", threads),
         _arrays.size("memory", memory),
         _arrays.text("first_pass", first_pass),
+        _arrays.choices(choices),
         *_arrays.filter_of(filter, len(np.asarray(base)))[:2],
         _arrays.report(report),
     )
@@ -302,6 +311,7 @@ class Index:
         threads: int = 0,
         memory: int | str | None = None,
         first_pass: str = "auto",
+        choices: Mapping[str, Any] | None = None,
         filter: ArrayLike | None = None,
         report: dict[str, Any] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -316,6 +326,7 @@ class Index:
             _arrays.integer("threads", threads),
             _arrays.size("memory", memory),
             _arrays.text("first_pass", first_pass),
+            _arrays.choices(choices),
             *_arrays.filter_of(filter, None),
             _arrays.report(report),
         )

@@ -7,6 +7,7 @@ one copy is made, and only if it holds the same numbers.
 
 import operator
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -156,6 +157,18 @@ def text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InvalidArgument(f"{name} must be text, but is {value!r}")
     return value
+
+
+def choices(value: Any) -> str:
+    """The choices of a search as the text that _core reads."""
+    if value is None:
+        return ""
+    if not isinstance(value, Mapping):
+        raise InvalidArgument(f"choices must be a dict, but is a {type(value).__name__}")
+    words = {True: "on", False: "off"}
+    return ",".join(
+        f"{name}={words[item] if isinstance(item, bool) else item}" for name, item in value.items()
+    )
 
 
 def report(value: Any) -> dict | None:

@@ -17,6 +17,22 @@ def knn(
     threads: int,
     memory: int,
     first_pass: str,
+    choices: str,
+    filter_ids: NDArray[np.int64] | None,
+    filter_bits: NDArray[np.uint64] | None,
+    report: dict[str, Any] | None,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]: ...
+def self_join(
+    base: NDArray[Any],
+    base_type: str,
+    k: int,
+    metric: str,
+    threads: int,
+    memory: int,
+    first_pass: str,
+    choices: str,
+    filter_ids: NDArray[np.int64] | None,
+    filter_bits: NDArray[np.uint64] | None,
     report: dict[str, Any] | None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]: ...
 

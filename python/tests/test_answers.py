@@ -189,3 +189,52 @@ def test_range_search(rng, metric, dtype):
         index.range_search(queries, float("nan"))
     with pytest.raises(knear.InvalidArgument, match="radius must be a number, but is 'far'"):
         index.range_search(queries, "far")
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+def test_self_join_is_a_search_for_every_row_without_the_row(metric):
+    rng = np.random.default_rng(3)
+    base = rng.standard_normal((700, 16)).astype(np.float32)
+    base[5] = base[600]  # copies are rows like any other
+    report = {}
+    first_pass = "auto" if metric == "ip" else "prefix"
+    distances, ids = knear.self_join(base, 7, metric, first_pass=first_pass, report=report)
+    assert report.get("joined", False) == (metric != "ip")
+    assert report["k"] == 7
+    all_distances, all_ids = knear.knn(base, base, 8, metric)
+    for row in range(len(base)):
+        others = all_ids[row] != row
+        if others.all():
+            others[-1] = False
+        np.testing.assert_array_equal(ids[row], all_ids[row][others])
+        np.testing.assert_array_equal(distances[row], all_distances[row][others])
+
+
+def test_choices_change_no_answer_and_are_reported():
+    rng = np.random.default_rng(4)
+    base = rng.standard_normal((3000, 40)).astype(np.float32)
+    queries = rng.standard_normal((50, 40)).astype(np.float32)
+    expected = knear.knn(queries, base, 40)
+    index = knear.Index("Flat", dim=40)
+    index.add(base)
+    for choices in ({"group": 4, "parts": 2}, {"group": 1}, {"guess": False}, {}, None):
+        for search in (
+            lambda **rest: knear.knn(queries, base, 40, **rest),
+            lambda **rest: index.search(queries, 40, **rest),
+        ):
+            report = {}
+            answer = search(choices=choices, report=report)
+            np.testing.assert_array_equal(answer[1], expected[1])
+            np.testing.assert_array_equal(answer[0], expected[0])
+            if choices and "group" in choices:
+                assert report["group"] == choices["group"]
+            if choices == {"guess": False}:
+                assert not report["guessed"]
+    report = {}
+    chosen = {"columns": 16, "clusters": 30}
+    answer = knear.knn(queries, base, 40, first_pass="prefix", choices=chosen, report=report)
+    np.testing.assert_array_equal(answer[1], expected[1])
+    assert (report["prefix_columns"], report["clusters"]) == (16, 30)
+    for wrong in ({"group": 3}, {"columns": 16}, {"color": 1}, {"parts": 0}, "group=1"):
+        with pytest.raises(knear.InvalidArgument):
+            knear.knn(queries, base, 3, choices=wrong)

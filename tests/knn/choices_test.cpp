@@ -1,0 +1,99 @@
+// Every choice of a search can be made otherwise, is reported, and changes no answer.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "knear/core/random.hpp"
+#include "knear/distance/reference.hpp"
+#include "knear/index/flat.hpp"
+#include "knear/knn/knn.hpp"
+
+namespace knear {
+namespace {
+
+Matrix<float> filled(std::int64_t rows, std::int64_t dim, std::uint64_t seed, bool whole) {
+  Random random(seed);
+  Matrix<float> out(rows, dim);
+  for (std::int64_t i = 0; i < rows * dim; ++i)
+    out.data()[i] =
+        whole ? static_cast<float>(random.below(100)) : static_cast<float>(random.uniform() - 0.5);
+  return out;
+}
+
+TEST(Choices, AreRead) {
+  const KnnChoices all = parse_choices("group=4,parts=3,columns=64,clusters=500,guess=off");
+  EXPECT_EQ(all.group, 4);
+  EXPECT_EQ(all.parts, 3);
+  EXPECT_EQ(all.columns, 64);
+  EXPECT_EQ(all.clusters, 500);
+  EXPECT_FALSE(all.guess);
+  const KnnChoices none = parse_choices("");
+  EXPECT_EQ(none.group, 0);
+  EXPECT_TRUE(none.guess);
+  for (const char* wrong :
+       {"group=2", "group=", "group", "parts=0", "parts=5000", "columns=12", "columns=136",
+        "columns=64x", "clusters=-1", "guess=maybe", "color=1", "group=4,,parts=2", "="})
+    EXPECT_THROW(parse_choices(wrong), InvalidArgument) << wrong;
+}
+
+TEST(Choices, ChangeNoAnswerAndAreReported) {
+  for (const bool whole : {true, false}) {
+    const Matrix<float> base = filled(4500, 2000, 1, whole), queries = filled(70, 2000, 2, whole);
+    ExactSearcher searcher(base.view(), {});
+    for (const std::int64_t count : {1, 3, 70})
+      for (const std::int64_t k : {10, 50}) {
+        const AnyMatrixView some = queries.view().rows(0, count);
+        const Neighbors expected = searcher.search(some, k, {.first_pass = FirstPass::direct});
+        for (const int group : {0, 1, 4, 12})
+          for (const int parts : {0, 1, 2, 3})
+            for (const bool guess : {true, false}) {
+              KnnOptions options{.threads = 2,
+                                 .choices = {.group = group, .parts = parts, .guess = guess}};
+              KnnReport report;
+              const Neighbors got = searcher.search(some, k, options, &report);
+              ASSERT_EQ(std::memcmp(got.ids.data(), expected.ids.data(),
+                                    static_cast<std::size_t>(count * k) * sizeof(Id)),
+                        0)
+                  << count << " queries, k " << k << ", group " << group << " parts " << parts;
+              if (group > 0) EXPECT_EQ(report.group, group);
+              if (parts > 0) EXPECT_EQ(report.parts, parts);
+              EXPECT_EQ(report.guessed, guess && k == 50);
+            }
+      }
+  }
+}
+
+TEST(Choices, OfAPrefix) {
+  const Matrix<float> base = filled(3000, 40, 1, false), queries = filled(60, 40, 2, false);
+  const Neighbors expected = reference_knn(queries.view(), base.view(), 10, Metric::l2);
+  ExactSearcher searcher(base.view(), {});
+  FlatIndex index(40, Metric::l2);
+  index.add(base.view());
+  for (const std::int64_t columns : {8, 40, 16})
+    for (const std::int64_t clusters : {1, 70, 5000}) {
+      KnnReport report;
+      const Neighbors got = searcher.search(
+          queries.view(), 10,
+          {.first_pass = FirstPass::prefix, .choices = {.columns = columns, .clusters = clusters}},
+          &report);
+      EXPECT_EQ(report.prefix_columns, columns);
+      EXPECT_EQ(report.clusters, std::min<std::int64_t>(clusters, 3000));
+      EXPECT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 600 * sizeof(Id)), 0);
+    }
+  KnnReport report;
+  index.search(queries.view(), 10, {.first_pass = FirstPass::prefix, .choices = {.columns = 24}},
+               &report);
+  EXPECT_EQ(report.prefix_columns, 24);
+  // Where they would be without effect they are refused.
+  EXPECT_THROW(searcher.search(queries.view(), 10, {.choices = {.columns = 16}}), InvalidArgument);
+  EXPECT_THROW(searcher.search(queries.view(), 10,
+                               {.first_pass = FirstPass::prefix, .choices = {.columns = 48}}),
+               InvalidArgument);
+  EXPECT_THROW(searcher.search(queries.view(), 10, {.choices = {.group = 5}}), InvalidArgument);
+  EXPECT_THROW(searcher.range_search(queries.view(), 1, {.choices = {.guess = false}}),
+               InvalidArgument);
+}
+
+}  // namespace
+}  // namespace knear
