@@ -298,8 +298,8 @@ class Search {
     if (rows < least)
       throw MemoryBudgetError(
           "memory is {} bytes, but this search needs at least {} ({} queries, k = {}, {} columns)",
-          options_.memory, other_bytes() + packed_bytes(least, pass), queries_.rows(), k_asked_,
-          base().cols());
+          options_.memory, other_bytes() + packed_bytes(least, pass), queries_.rows(),
+          k_asked_ - self_, base().cols());
     return rows;
   }
 
@@ -511,7 +511,7 @@ class Search {
         (!once_ || plain >= making_cost(shape)))
       cost = few ? try_prefix_on_rows(rows, shape, choice, kept)
                  : try_prefix(rows, shape, choice, job, todo, out, kept);
-    if (cost) {
+    if (cost && !cost->refused) {
       const double share = cost_of(cost->prefix, cost->plan.columns) / plain;
       if (share < 0.85 && made) return kept;
       const double saved = (before + plain) * (1 - share);
@@ -607,9 +607,10 @@ class Search {
         choice.passes.front() == FirstPass::direct || prepared().no_prefix() ||
         rows.rows() < least_prefix_rows)
       return;
-    if (options_.memory > 0 && (!forced || packing_bytes(rows.rows(), FirstPass::prefix) +
-                                                   other_bytes() + join_bytes(rows.rows(), k_) >
-                                               options_.memory))
+    if (options_.memory > 0 &&
+        (!forced || packing_bytes(rows.rows(), FirstPass::prefix) + other_bytes() +
+                            join_bytes(rows.rows(), rows.cols(), k_, threads_) >
+                        options_.memory))
       return;
     SearchShape shape = shape_of(rows);
     const auto kept = prepared().kept_prefix(integer);
@@ -672,7 +673,7 @@ class Search {
     todo = scan_with_prefix(*form, job, todo, out, stats_, options_.progress);
     note_pass(FirstPass::prefix, (before - todo.size()) * static_cast<std::size_t>(count_));
     fallback_queries_ = std::max(fallback_queries_, std::ssize(todo));
-    if (4 * todo.size() > before) prepared().refuse_prefix(part_->integer, k_);
+    prepared().note_prefix_served(part_->integer, k_, before, todo.size());
     note_prefix(*form, choice.keep, static_cast<double>(before));
   }
 

@@ -45,7 +45,8 @@ struct SearchShape {
 struct PrefixForecast {
   PrefixPlan plan;
   double plain = 0, prefix = 0;
-  double passed = 0;  // rows a query that the prefix does not rule out
+  double passed = 0;     // rows a query that the prefix does not rule out
+  bool refused = false;  // it served too few queries
 };
 // ns of a scan of all coordinates.
 double plain_cost(const SearchShape& shape);

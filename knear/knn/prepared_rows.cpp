@@ -161,13 +161,17 @@ std::optional<PrefixForecast> PreparedRows::prefix_forecast(bool integer, std::i
 
 void PreparedRows::note_prefix_forecast(bool integer, std::int64_t k, const PrefixForecast& cost) {
   std::lock_guard lock(mutex_);
-  verdicts_.push_back({integer, k, cost});
+  verdicts_.push_back({integer, k, cost, 0, 0});
 }
 
-void PreparedRows::refuse_prefix(bool integer, std::int64_t k) {
+void PreparedRows::note_prefix_served(bool integer, std::int64_t k, std::size_t queries,
+                                      std::size_t not_served) {
   std::lock_guard lock(mutex_);
-  for (Verdict& v : verdicts_)
-    if (v.integer == integer && k <= 2 * v.k && v.k <= 2 * k) v.cost.prefix = v.cost.plain;
+  for (Verdict& v : verdicts_) {
+    if (v.integer != integer || k > 2 * v.k || v.k > 2 * k) continue;
+    v.queries += queries, v.not_served += not_served;
+    if (v.queries >= 24 && 4 * v.not_served > v.queries) v.cost.refused = true;
+  }
 }
 
 double PreparedRows::searched_without_prefix(double more) {

@@ -71,8 +71,10 @@ class PreparedRows {
   // similar k was looked at.
   std::optional<PrefixForecast> prefix_forecast(bool integer, std::int64_t k);
   void note_prefix_forecast(bool integer, std::int64_t k, const PrefixForecast& cost);
-  // A prefix served too few of the queries: none is used any more for so many neighbours.
-  void refuse_prefix(bool integer, std::int64_t k);
+  // Of so many queries a prefix could not serve some. Where these come to be more than a quarter,
+  // none is used any more for so many neighbours.
+  void note_prefix_served(bool integer, std::int64_t k, std::size_t queries,
+                          std::size_t not_served);
   // Seconds of one core that searches took which a prefix might have served.
   double searched_without_prefix(double more);
 
@@ -110,6 +112,7 @@ class PreparedRows {
     bool integer;
     std::int64_t k;
     PrefixForecast cost;
+    std::size_t queries = 0, not_served = 0;
   };
   std::vector<Verdict> verdicts_;
   double without_prefix_ = 0;

@@ -182,7 +182,7 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& job,
                       const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
                       const Progress& progress);
 // What that takes beside its arguments, at most.
-std::int64_t join_bytes(std::int64_t rows, std::int64_t k);
+std::int64_t join_bytes(std::int64_t rows, std::int64_t dim, std::int64_t k, int threads);
 // Rows whose prefixes are made at a time.
 inline constexpr std::int64_t join_block = 65536;
 

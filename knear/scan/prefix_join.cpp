@@ -17,12 +17,19 @@
 namespace knear::detail {
 namespace {
 
-// Slots [begin[i], begin[i + 1]) are one block: whole clusters, of several times k rows.
+// Rows of a block at most, since all of its pairs are scored.
+std::int64_t most_seeds(std::int64_t k) { return std::max<std::int64_t>(2048, 6 * k); }
+
+// Slots [begin[i], begin[i + 1]) are one block, of several times k rows: whole clusters, or parts
+// of a large one.
 std::vector<std::uint32_t> seed_blocks(const PrefixBase& base, std::int64_t k) {
   std::vector<std::uint32_t> begin{0};
-  const std::int64_t rows = base.panels.rows;
-  for (const std::uint32_t end : base.cluster_begin)
+  const std::int64_t rows = base.panels.rows, most = most_seeds(k);
+  for (const std::uint32_t end : base.cluster_begin) {
+    while (end - begin.back() > most)
+      begin.push_back(begin.back() + static_cast<std::uint32_t>(most / 2));
     if (end - begin.back() >= 3 * k && rows - end >= 3 * k) begin.push_back(end);
+  }
   begin.push_back(static_cast<std::uint32_t>(rows));
   return begin;
 }
@@ -30,9 +37,11 @@ std::vector<std::uint32_t> seed_blocks(const PrefixBase& base, std::int64_t k) {
 // A hit as the other row of the pair sees it.
 Candidate seen_from(const KeyScale& other, const KeyScale& own, const Candidate& x,
                     std::uint32_t own_row, double slack) {
-  const double margin =
-      2 * slack *
-      (own.squares + other.squares + std::fabs(own.constant) + std::fabs(other.constant) + 1);
+  const double size =
+      own.metric == Metric::l2
+          ? own.squares + other.squares
+          : 2 + own.squares + other.squares + std::fabs(own.constant) + std::fabs(other.constant);
+  const double margin = 2 * slack * size;
   const double least = own.key_at_least(x.upper), most = own.key_at_least(x.lower);
   if (own.metric == Metric::l2)
     return {(other.squares - least) / 2 + margin, (other.squares - most) / 2 - margin, own_row};
@@ -41,9 +50,11 @@ Candidate seen_from(const KeyScale& other, const KeyScale& own, const Candidate&
 
 }  // namespace
 
-std::int64_t join_bytes(std::int64_t rows, std::int64_t k) {
-  return rows * (static_cast<std::int64_t>(sizeof(QueryState)) + 8 + 24 * (k + 40) + 32 * k) +
-         join_block * 4 * 128;
+std::int64_t join_bytes(std::int64_t rows, std::int64_t dim, std::int64_t k, int threads) {
+  // Beside the state: what waits, the keys found (a list may have twice the room that it needs),
+  // and what an allocation takes.
+  return rows * (static_cast<std::int64_t>(sizeof(QueryState)) + 72 + 24 * (2 * k + 80) + 64 * k) +
+         join_block * 4 * 128 + threads * most_seeds(k) * (dim + 64);
 }
 
 bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
@@ -113,7 +124,9 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
     }
   };
 
+  Reporter seeding(progress, "seed", std::ssize(blocks) - 1);
   parallel_for(job.threads, std::ssize(blocks) - 1, [&](std::int64_t block) {
+    seeding.add(1);
     const auto start = std::chrono::steady_clock::now();
     SecondStage stage(base, seed_job);
     ScanStats local;
@@ -156,6 +169,19 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
   const double plain_cost = 0.5 * 0.0022 * static_cast<double>(rows.dim);
   std::atomic<bool> useless = false;
   std::atomic<std::int64_t> seconds_done = 0, pairs_done = 0;
+  // Many tasks, since those of the first rows are the longest.
+  const auto task_size = [&](std::int64_t count) {
+    return std::clamp<std::int64_t>(count / (16 * job.threads) / 12 * 12, 12,
+                                    queries_in_block(job.k) / 24 * 12);
+  };
+  const std::int64_t tile_rows = panels.panels_per_tile * panel_rows;
+  std::int64_t all_tiles = 0;
+  for (std::int64_t first_slot = 0; first_slot < n; first_slot += join_block) {
+    const std::int64_t count = std::min(join_block, n - first_slot), size = task_size(count);
+    for (std::int64_t q = 0; q < count; q += size)
+      all_tiles += panels.tiles - (first_slot + q) / tile_rows;
+  }
+  Reporter reporter(progress, "join", all_tiles);
   for (std::int64_t first_slot = 0; first_slot < n && !useless; first_slot += join_block) {
     const std::int64_t count = std::min(join_block, n - first_slot);
     Matrix<float> prefixes(count, columns);
@@ -169,17 +195,14 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
     prefix_job.queries = prefixes.view();
     std::vector<std::int64_t> places(static_cast<std::size_t>(count));
     for (std::int64_t i = 0; i < count; ++i) places[i] = i;
-    // Many tasks, since those of the first rows are the longest.
     Division division{group_12, 1, {}};
-    const std::int64_t size = std::clamp<std::int64_t>(count / (16 * job.threads) / 12 * 12, 12,
-                                                       queries_in_block(job.k) / 24 * 12);
+    const std::int64_t size = task_size(count);
     for (std::int64_t q = 0; q < count; q += size)
-      division.tasks.push_back({q, std::min(count, q + size),
-                                (first_slot + q) / (panels.panels_per_tile * panel_rows),
-                                panels.tiles});
+      division.tasks.push_back(
+          {q, std::min(count, q + size), (first_slot + q) / tile_rows, panels.tiles});
 
     for_each_task(
-        panels, prefix_job, places, division, progress, [&](std::int64_t, TileLoop& loop) {
+        panels, prefix_job, places, division, reporter, [&](std::int64_t, TileLoop& loop) {
           const auto start = std::chrono::steady_clock::now();
           PackedQueries& queries = loop.queries;
           const std::int64_t own = loop.count();
@@ -269,7 +292,9 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
       const std::uint32_t row = panels.ids[slot];
       if (!wanted[row]) continue;
       QueryState& s = states[slot];
-      bytes += static_cast<std::int64_t>(s.candidates.pending.capacity() * sizeof(Candidate));
+      bytes += static_cast<std::int64_t>(
+          s.candidates.pending.capacity() * sizeof(Candidate) +
+          (s.candidates.exact.items().capacity() + s.best.items().capacity()) * sizeof(TopK::Item));
       stage.finish(s, row, out.keys.row(row), out.ids.row(row), local);
       s.candidates.pending = {};
       if (!panels.duplicates.any()) continue;
@@ -283,9 +308,9 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
     std::lock_guard lock(mutex);
     pending += bytes;
   });
-  stats.buffer_bytes = std::max(
-      stats.buffer_bytes,
-      pending + n * static_cast<std::int64_t>(sizeof(QueryState) + sizeof(float) + 16 * job.k));
+  stats.buffer_bytes =
+      std::max(stats.buffer_bytes,
+               pending + n * static_cast<std::int64_t>(sizeof(QueryState) + sizeof(float) + 48));
   return true;
 }
 

@@ -92,6 +92,7 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
   std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
     return std::pair(nearest.ids.row(a)[0], a) < std::pair(nearest.ids.row(b)[0], b);
   });
+  if (order.empty()) return which;
   stats.scan_seconds += seconds_since(begin_seconds) * job.threads;
   stats.query_seconds += seconds_since(begin_seconds) * job.threads;
 

@@ -197,17 +197,23 @@ class Pruner {
     const std::size_t k = static_cast<std::size_t>(job_.k);
     heap_.assign(c.exact.items().begin(), c.exact.items().end());
     measure_.set_query(job_.queries, query);
+    TopK::Item bar(infinity, std::numeric_limits<std::int64_t>::max());
     const auto cut = [&] {
-      if (heap_.size() <= k) return;
-      std::nth_element(heap_.begin(), heap_.begin() + static_cast<std::ptrdiff_t>(k), heap_.end());
+      if (heap_.size() < k) return;
+      const auto last = heap_.begin() + static_cast<std::ptrdiff_t>(k - 1);
+      std::nth_element(heap_.begin(), last, heap_.end());
       heap_.resize(k);
+      bar = heap_.back();
     };
     const auto take_all = [&](const Candidate* first, std::size_t count) {
       for (std::size_t i = 0; i < count; i += ExactDistance::most_rows) {
         const std::size_t some = std::min<std::size_t>(count - i, ExactDistance::most_rows);
         measure(first + i, static_cast<int>(some), count - i - some,
                 [&](double key, std::uint32_t row) {
-                  heap_.emplace_back(key, row);
+                  const TopK::Item item(key, row);
+                  if (!(item < bar)) return false;  // nor is any copy that follows
+                  heap_.push_back(item);
+                  if (heap_.size() >= 2 * k + 24) cut();
                   return true;
                 });
       }
@@ -223,7 +229,7 @@ class Pruner {
     }
     take_all(c.pending.data(), first);
     if (first < c.pending.size()) {  // so k rows were measured at least
-      const double last = std::max_element(heap_.begin(), heap_.end())->first;
+      const double last = bar.first;
       c.pending.erase(c.pending.begin(), c.pending.begin() + static_cast<std::ptrdiff_t>(first));
       std::erase_if(c.pending,
                     [&](const Candidate& x) { return scale.key_at_least(x.upper) > last; });

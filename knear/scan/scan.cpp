@@ -389,8 +389,7 @@ std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
     std::vector<std::int64_t> again = disappointed;
     std::sort(again.begin(), again.end());
     stats.repeated += std::ssize(again);
-    static const Progress quiet;
-    run(sober, again, quiet);
+    run(sober, again, progress);
     std::sort(given_up.begin(), given_up.end());
   }
   return given_up;

@@ -127,16 +127,16 @@ inline constexpr int hit_limit = 64;  // then thresholds are brought up to date
 // call of a kernel would take longer.
 class StageClock {
  public:
-  StageClock() : start_(std::chrono::steady_clock::now()), begin_(__builtin_ia32_rdtsc()) {}
+  StageClock() : start_(std::chrono::steady_clock::now()), begin_(now()) {}
   // Adds what has passed since the last call to `stage`.
   void charge(std::uint64_t& stage) {
-    const std::uint64_t now = __builtin_ia32_rdtsc();
-    stage += now - last_, last_ = now;
+    const std::uint64_t time = now();
+    stage += time - last_, last_ = time;
   }
-  void restart() { last_ = __builtin_ia32_rdtsc(); }
+  void restart() { last_ = now(); }
   // Seconds of each stage so far, of those that have passed.
   void report(ScanStats& stats) const {
-    const double ticks = static_cast<double>(__builtin_ia32_rdtsc() - begin_);
+    const double ticks = static_cast<double>(now() - begin_);
     const double seconds = ticks > 0 ? seconds_since(start_) / ticks : 0;
     stats.query_seconds += seconds * static_cast<double>(queries);
     stats.seed_seconds += seconds * static_cast<double>(seeds);
@@ -146,6 +146,13 @@ class StageClock {
   std::uint64_t queries = 0, seeds = 0, scores = 0, selection = 0;
 
  private:
+  static std::uint64_t now() {
+#ifdef __x86_64__
+    return __builtin_ia32_rdtsc();
+#else
+    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+#endif
+  }
   std::chrono::steady_clock::time_point start_;
   std::uint64_t begin_, last_ = begin_;
 };
@@ -277,13 +284,18 @@ class TileLoop {
 template <class F>
 void for_each_task(const PackedBase& packed, const ScanJob& job,
                    const std::vector<std::int64_t>& which, const Division& division,
-                   const Progress& progress, F f) {
-  const std::int64_t tasks = static_cast<std::int64_t>(division.tasks.size());
-  Reporter reporter(progress, "search", tasks * packed.tiles / division.parts);
-  parallel_for(job.threads, tasks, [&](std::int64_t t) {
+                   Reporter& reporter, F f) {
+  parallel_for(job.threads, std::ssize(division.tasks), [&](std::int64_t t) {
     TileLoop loop(packed, job, which.data(), division.tasks[t], division.group, reporter);
     f(t, loop);
   });
+}
+template <class F>
+void for_each_task(const PackedBase& packed, const ScanJob& job,
+                   const std::vector<std::int64_t>& which, const Division& division,
+                   const Progress& progress, F f) {
+  Reporter reporter(progress, "search", std::ssize(division.tasks) * packed.tiles / division.parts);
+  for_each_task(packed, job, which, division, reporter, f);
 }
 
 }  // namespace knear::detail

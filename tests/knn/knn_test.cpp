@@ -830,5 +830,26 @@ TEST(KnnErrors, Filters) {
   EXPECT_EQ(beyond_the_last.count(), 2);
 }
 
+// Of rows that stand for many copies only as many are listed as can be among the k.
+TEST(Knn, ManyNeighboursAmongCopies) {
+  constexpr std::int64_t rows = 60000, dim = 8;
+  Random random(1);
+  Matrix<float> base(rows, dim), queries(5, dim);
+  for (std::int64_t i = 0; i < 5 * dim; ++i) queries.data()[i] = float(random.uniform());
+  for (const std::int64_t distinct : {1, 4, 700}) {
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t j = 0; j < dim; ++j)
+        base.row(r)[j] = r < distinct ? float(random.uniform()) : base.row(r % distinct)[j];
+    for (const std::int64_t k : {33, 100, 5000}) {
+      const Neighbors expected = reference_knn(queries.view(), base.view(), k, Metric::l2);
+      for (const FirstPass pass : {FirstPass::automatic, FirstPass::int8}) {
+        const Neighbors got = knn(queries.view(), base.view(), k, {.first_pass = pass});
+        for (std::int64_t i = 0; i < 5 * k; ++i)
+          ASSERT_EQ(got.ids.data()[i], expected.ids.data()[i]) << distinct << " k " << k;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace knear

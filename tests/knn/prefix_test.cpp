@@ -371,6 +371,23 @@ TEST(Prefix, AnswersAtEveryScale) {
   }
 }
 
+TEST(Prefix, QueriesThatFitNoPrefixAreAnsweredWithoutOne) {
+  const Matrix<float> base = decaying(2000, 32, 1, 1);
+  Matrix<float> queries(3, 32);
+  for (std::int64_t i = 0; i < 3 * 32; ++i) queries.data()[i] = 1e20f;
+  ExactSearcher searcher(base.view(), {});
+  for (const std::int64_t count : {1, 2, 3}) {
+    const AnyMatrixView some = queries.view().rows(0, count);
+    const Neighbors expected = reference_knn(some, base.view(), 5, Metric::l2);
+    KnnReport report;
+    const Neighbors got = searcher.search(some, 5, {.first_pass = FirstPass::prefix}, &report);
+    EXPECT_EQ(report.fallback_queries, count);
+    EXPECT_EQ(std::memcmp(got.ids.data(), expected.ids.data(),
+                          static_cast<std::size_t>(count * 5) * sizeof(Id)),
+              0);
+  }
+}
+
 TEST(Prefix, SearchesForFewQueriesComeToUseOne) {
   // Whole numbers, of which the first coordinates matter most.
   Random random(1);

@@ -157,6 +157,7 @@ TEST(SelfJoin, OfDataThatThePrefixDoesNotSuit) {
   }
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST(SelfJoin, IsUsedWhereItPays) {
   const Matrix<float> base = clusters(50000, 200, 0.6, 1);
   KnnReport report;
@@ -167,6 +168,46 @@ TEST(SelfJoin, IsUsedWhereItPays) {
   self_join(flat.view(), 10, {.memory = 64 << 20}, &report);
   EXPECT_FALSE(report.joined);
   EXPECT_LE(report.memory_bytes, 64 << 20);
+}
+#endif
+
+TEST(SelfJoin, ReportsItsProgressAndCanBeCancelledAtAnyTime) {
+  // Nearly all rows are alike: one cluster would hold them.
+  Matrix<float> base = clusters(9000, 16, 0, 1);
+  for (std::int64_t r = 0; r < 9000; ++r)
+    for (std::int64_t j = 0; j < 16; ++j)
+      base.row(r)[j] = r % 20 == 0 ? 1e5f * base.row(r)[j] : 10 + 3e-6f * base.row(r)[j];
+  std::string stage;
+  double last = 0;
+  std::int64_t calls = 0;
+  KnnReport report;
+  KnnOptions options{.threads = 1, .first_pass = FirstPass::prefix};
+  options.progress = [&](std::string_view name, double done) {
+    if (name != stage) {
+      if (stage == "join") {
+        EXPECT_GT(last, 0.9);
+      }
+      stage = std::string(name), last = 0;
+    }
+    EXPECT_GE(done, last);
+    EXPECT_LE(done, 1);
+    last = done;
+    ++calls;
+    return true;
+  };
+  const Neighbors whole = self_join(clusters(9000, 16, 1, 1).view(), 5, options, &report);
+  EXPECT_TRUE(report.joined);
+  EXPECT_EQ(stage, "join");
+  EXPECT_GT(last, 0.9);
+  calls = 0, stage = "", last = 0;
+  const Neighbors alike = self_join(base.view(), 5, options);
+  const std::int64_t all = calls;
+  EXPECT_GT(all, 10);
+  for (const std::int64_t after : {all / 3, all / 2, all - 1}) {
+    std::int64_t left = after;
+    options.progress = [&](std::string_view, double) { return --left > 0; };
+    EXPECT_THROW(self_join(base.view(), 5, options), Cancelled) << after << " of " << all;
+  }
 }
 
 TEST(SelfJoin, HonoursFiltersShapesAndErrors) {
