@@ -47,14 +47,19 @@ void check(const ScanShape& shape, const MachinePeaks& peaks) {
     throw InvalidArgument("peaks must be of at least 1 thread, but are of {}", peaks.threads);
 }
 
+// Whether thresholds are guessed from the tiles seen so far (scan/tile_loop.hpp).
+bool guesses(const ScanShape& shape) {
+  const double row_bytes =
+      double(shape.prefix > 0 ? shape.prefix : shape.dim) * shape.bytes_per_element;
+  const double tile_rows = std::clamp(512 * 1024 / std::max(row_bytes, 1.0), 32., 4096.);
+  return shape.k > 32 && double(shape.rows) >= 16 * tile_rows && 4 * shape.k <= shape.rows;
+}
+
 // Rows a query that pass the threshold, where every one of `parts` of the base fills its own lists.
 double usual_hits(const ScanShape& shape, int parts) {
   const double rows = double(shape.rows), k = std::min(double(shape.k), rows);
-  const double row_bytes =
-      double(shape.prefix > 0 ? shape.prefix : shape.dim) * shape.bytes_per_element;
-  const double tiles = rows / std::clamp(512 * 1024 / std::max(row_bytes, 1.0), 32., 4096.);
   double hits;
-  if (k > 32 && tiles >= 16 && 4 * k <= rows) {
+  if (guesses(shape)) {
     hits = k + 12 * std::sqrt(k) + 60;
   } else {
     const double kept = std::min(k, rows / parts);
@@ -99,7 +104,8 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
                         : queries == 1    ? 1
                         : small           ? 4
                                           : std::ceil(queries / 12) * 12;
-  const double efficiency = scan_efficiency * (!small ? 1.0 : queries == 1 ? 0.24 : 0.75);
+  const bool single = small && queries == 1;
+  const double efficiency = scan_efficiency * (!small ? 1.0 : single ? single_efficiency : 0.75);
   const bool split = queries < 48.0 * threads;
   const double per_pass = shape.queries_per_pass > 0 ? double(shape.queries_per_pass)
                           : split                    ? queries
@@ -109,7 +115,7 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
   cost.multiply_adds = rows * queries * dim;
   cost.multiply_add_seconds =
       2 * rows * scored * dim / (peak_of(shape.op, peaks) * share * efficiency);
-  cost.cops = score_operations * rows * scored;
+  cost.cops = (single ? single_score_operations : score_operations) * rows * scored;
   cost.coefficient_wise_seconds = cost.cops / lanes;
   cost.bytes = base_bytes * std::ceil(queries / per_pass);
   double bytes_per_second = peaks.memory_bytes_per_second * share;
@@ -126,10 +132,13 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
   const double hits = shape.expected_hits > 0
                           ? shape.expected_hits
                           : usual_hits(shape, split && !peaks.matrix_unit ? threads : 1);
-  cost.selection_seconds =
-      queries *
-      (hits * (many ? many_hits_operations : hit_operations) + (many ? k * sort_operations : 0)) /
-      lanes;
+  const double looks = guesses(shape) ? looks_operations : 0;
+  const double per_query = !many         ? hits * hit_operations
+                           : shape.whole ? hits * many_hits_operations + k * sort_operations + looks
+                                         : hits * many_intervals_operations + 2 * looks;
+  cost.selection_seconds = queries * per_query / lanes;
+  if (many && split && !peaks.matrix_unit)
+    cost.selection_seconds += std::ceil(queries / threads) * k * merge_seconds;
   const double survivors = shape.whole                    ? 0
                            : shape.expected_survivors > 0 ? shape.expected_survivors
                                                           : std::min(rows, k + 6 * std::sqrt(k));
@@ -144,12 +153,15 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
                                 (second_operations + second_column_operations * all_columns) /
                                 lanes;
   if (shape.packing) cost.packing_seconds = rows * (150 + 4 * all_columns) * 200 / lanes;
-  const double call = peaks.matrix_unit ? 0 : queries <= 4 ? 10e-6 : 40e-6;
 
   const double computing = peaks.matrix_unit
                                ? std::max(cost.multiply_add_seconds, cost.coefficient_wise_seconds)
                                : cost.multiply_add_seconds + cost.coefficient_wise_seconds;
   cost.scoring_seconds = std::max(computing, cost.memory_seconds);
+  const double call = peaks.matrix_unit ? 0
+                      : queries <= 4
+                          ? few_call_seconds
+                          : call_seconds + std::min(wake_seconds, 0.48 * cost.scoring_seconds);
   cost.rate = 2 * cost.multiply_adds / cost.scoring_seconds;
   cost.seconds = cost.query_seconds + cost.scoring_seconds + cost.selection_seconds +
                  cost.second_stage_seconds + cost.rescore_seconds + cost.packing_seconds + call;

@@ -17,7 +17,7 @@
 //   second      stage: all coordinates of the rows that a prefix does not rule out
 //   rescoring   some k + 6 sqrt(k) rows are measured in float64
 //   packing     of the base, if asked for
-//   a call      10 us, and 30 more to start threads
+//   a call      8 us, or 50 and as much again until all threads have begun
 //
 // What one of these costs is measured on one machine, in lanes of its coefficient-wise or fp32
 // rate, and carries over to others as that. It does not know of data that defeat the threshold.
@@ -63,25 +63,32 @@ struct ScanCost {
   double rate = 0;                                // attainable, operations per second
 };
 
-// Part of the arithmetic peak that the tile kernels reach between two panels.
-inline constexpr double scan_efficiency = 0.85;
+// Part of the arithmetic peak that the tile kernels reach between two panels; of one query alone a
+// fifth of that, since its sums wait for themselves.
+inline constexpr double scan_efficiency = 0.90, single_efficiency = 0.2;
 // And of the bytes per second of a cache, where one holds the base.
 inline constexpr double cache_efficiency = 0.6;
-// Coefficient-wise operations of a score on a processor: thresholds in code units, the test.
-inline constexpr double score_operations = 2.2;
-// And of a row that passes: found in its block, appended, the list cut down later; some 26 ns, and
-// 17 where many pass. Where rows have intervals 1.85 times as many pass.
-inline constexpr double hit_operations = 5300, many_hits_operations = 3500;
-inline constexpr double interval_hits = 1.85;
+// Coefficient-wise operations of a score on a processor: thresholds in code units, the test. One
+// query has all that is done per panel for itself.
+inline constexpr double score_operations = 3.6, single_score_operations = 26;
+// And of a row that passes: found in its block, appended, the list cut down later; some 19 ns.
+// Where rows have intervals 1.85 times as many pass.
+inline constexpr double hit_operations = 3840, interval_hits = 1.85;
+// With more than 32 neighbours: of a row that passes, whole or with an interval; of each neighbour
+// that is sorted in the end; of the looks at what has passed so far, twice that where there are
+// intervals; and seconds for each neighbour that several parts of the base bring.
+inline constexpr double many_hits_operations = 3060, many_intervals_operations = 5100;
+inline constexpr double sort_operations = 21400, looks_operations = 1.2e6;
+inline constexpr double merge_seconds = 80e-9;
 // Of a row measured, and a column of it: it comes from anywhere in memory.
-inline constexpr double rescore_operations = 24500, rescore_column_operations = 59;
-// Of each of many neighbours: sorted in the end.
-inline constexpr double sort_operations = 12000;
+inline constexpr double rescore_operations = 31000, rescore_column_operations = 59;
 // Of a query that is packed, and a column of it.
 inline constexpr double query_operations = 6000, query_column_operations = 115;
 // Of a row in the second stage, and a column of it; of a coordinate of a prefix and a column.
 inline constexpr double second_operations = 1200, second_column_operations = 1.8;
 inline constexpr double prefix_operations = 4;
+// Seconds of a call: of up to four queries, and of more; besides, other threads are waited for.
+inline constexpr double few_call_seconds = 8e-6, call_seconds = 50e-6, wake_seconds = 50e-6;
 
 // Peaks scale with shape.threads / peaks.threads. Throws InvalidArgument for a negative number,
 // k < 1, dim < 1, or an op whose peak is not known (NaN).
