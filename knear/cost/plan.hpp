@@ -85,7 +85,7 @@ inline constexpr double rescore_operations = 31000, rescore_column_operations = 
 // Of a query that is packed, and a column of it.
 inline constexpr double query_operations = 6000, query_column_operations = 115;
 // Of a row in the second stage, and a column of it; of a coordinate of a prefix and a column.
-inline constexpr double second_operations = 1200, second_column_operations = 1.8;
+inline constexpr double second_operations = 3300, second_column_operations = 0.6;
 inline constexpr double prefix_operations = 4;
 // Seconds of a call: of up to four queries, and of more; besides, other threads are waited for.
 inline constexpr double few_call_seconds = 8e-6, call_seconds = 50e-6, wake_seconds = 50e-6;

@@ -93,9 +93,12 @@ PrefixStudy study_prefix(const BaseRows& base, Metric metric, const Progress& pr
 double plain_cost(const SearchShape& shape) {
   const double n = static_cast<double>(shape.rows), d = static_cast<double>(shape.dim);
   const double k = static_cast<double>(std::min(shape.k, shape.rows));
-  const double hits = k * (1 + std::log(std::max(1.0, n / k)));
   const double measured = shape.integer ? 0 : 2.5 * k * (30 + 0.4 * d);
-  return n * shape.plain_product * (d + 8) + hits * (shape.integer ? 20 : 40) + measured + 2000;
+  // For many neighbours thresholds are guessed (scan/scan.hpp).
+  const double hits = k <= 32 ? k * (1 + std::log(std::max(1.0, n / k))) * (shape.integer ? 20 : 40)
+                              : (k + 12 * std::sqrt(k) + 60) * (shape.integer ? 20 : 100) +
+                                    (shape.integer ? 105 * k : 0);
+  return n * shape.plain_product * (d + 8) + hits + measured + 2000;
 }
 
 double making_cost(const SearchShape& shape) {
@@ -174,8 +177,9 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
         std::max(n / static_cast<double>(out.plan.clusters), 3.0 * static_cast<double>(shape.k));
     const double measured = shape.integer ? 0 : 1.6 * static_cast<double>(shape.k) * (30 + 0.4 * d);
     const double cost = n * shape.prefix_product * (columns + 4) +
-                        n * passed[w] / pairs * second_stage_cost(dim) + seeds * (4 + 0.02 * d) +
-                        0.02 * columns * d + measured + 10000;
+                        n * passed[w] / pairs * second_stage_cost(dim) + seeds * (8 + 0.014 * d) +
+                        0.02 * columns * d + measured + 10000 +
+                        static_cast<double>(shape.k) * (shape.integer ? 60 : 250);
     if (cost < out.prefix)
       out.prefix = cost, out.plan.columns = widths[w], out.passed = n * passed[w] / pairs;
   }

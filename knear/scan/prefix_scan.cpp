@@ -48,7 +48,7 @@ Division divide_queries(const PackedBase& panels, std::int64_t queries, const Sc
 
 }  // namespace
 
-double second_stage_cost(std::int64_t dim) { return 6 + 0.009 * static_cast<double>(dim); }
+double second_stage_cost(std::int64_t dim) { return 16 + 0.003 * static_cast<double>(dim); }
 
 std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob& job,
                                            const std::vector<std::int64_t>& which, ExactLists& out,
