@@ -187,8 +187,8 @@ int magnitude_of(std::int64_t k) { return std::bit_width(static_cast<std::uint64
 
 PreparedRows::Seen PreparedRows::seen(FirstPass pass, std::int64_t k, bool few) {
   std::lock_guard lock(mutex_);
-  const auto found = seen_.find({pass, 2 * magnitude_of(k) + few});
-  return found == seen_.end() ? Seen{} : found->second;
+  const auto known = seen_.find({pass, 2 * magnitude_of(k) + few});
+  return known == seen_.end() ? Seen{} : known->second;
 }
 
 void PreparedRows::note_seen(FirstPass pass, std::int64_t k, bool few, const Seen& what) {
