@@ -106,6 +106,9 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
   // What a pair costs in the second stage and without the first, in ns of one core.
   const double second_cost = second_stage_cost(rows.dim);
   const double plain_cost = 0.0022 * static_cast<double>(rows.dim);
+  // Of few queries that without it wait for memory, together.
+  const bool few = count < std::int64_t{24} * job.threads;
+  const double reading_cost = 0.04 * static_cast<double>(panels.rows * rows.dim);
   std::mutex mutex;
   std::vector<std::vector<QueryState>> found(parts > 1 ? tasks.size() : 0);
 
@@ -207,8 +210,9 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
       const double done = static_cast<double>(tile + 1 - task.tile_begin);
       const double tiles = static_cast<double>(task.tile_end - task.tile_begin),
                    left = tiles - done;
-      const double all = static_cast<double>(panels.rows) * tiles /
-                         static_cast<double>(panels.tiles) * queries.heads[g].count * plain_cost;
+      const double share = tiles / static_cast<double>(panels.tiles);
+      double all = static_cast<double>(panels.rows) * share * queries.heads[g].count * plain_cost;
+      if (few) all = std::max(all, reading_cost * share);
       const double spent = second[g] * second_cost;
       if (spent <= 0.5 * all || spent * left <= 1.5 * all * done) return true;
       gave_up[g] = 1;
