@@ -90,6 +90,11 @@ class Search {
     if (choices.columns < 0 || choices.columns > 128 || choices.columns % 8 != 0)
       throw InvalidArgument("choices name {} columns, but it must be a multiple of 8 up to 128",
                             choices.columns);
+    if (options.first_pass == FirstPass::direct &&
+        (choices.group > 0 || choices.parts > 0 || !choices.guess))
+      throw InvalidArgument(
+          "choices name group, parts or guess=off, but first_pass is direct, which has none of "
+          "these");
     if (choices.clusters < 0)
       throw InvalidArgument("choices name {} clusters, but there must be 1 at least",
                             choices.clusters);
@@ -326,9 +331,12 @@ class Search {
   // leaves nothing to prune.
   bool direct_pays(std::int64_t rows) const {
     if (options_.first_pass == FirstPass::direct) return true;
-    if (options_.first_pass != FirstPass::automatic) return false;
+    if (options_.first_pass != FirstPass::automatic || kernel_chosen()) return false;
     return k_ > rows / 4 || (once_ && queries_.rows() <= 4) || rows < least_packed_rows;
   }
+
+  // Choices that measuring every row would leave without effect.
+  bool kernel_chosen() const { return options_.choices.group > 0 || options_.choices.parts > 0; }
 
   // How to search the allowed rows of a chunk.
   enum class Way {
@@ -353,7 +361,8 @@ class Search {
                                                                       packing * n;
     const double subset = q * (scoring * allowed + hits) + packing * allowed;
     const double direct = q * (0.1 * d + 20) * allowed;
-    if (options_.first_pass == FirstPass::automatic && direct <= std::min(whole, subset))
+    if (options_.first_pass == FirstPass::automatic && !kernel_chosen() &&
+        direct <= std::min(whole, subset))
       return Way::direct;
     return whole <= subset ? Way::whole : Way::subset;
   }

@@ -91,6 +91,14 @@ TEST(Choices, OfAPrefix) {
                                {.first_pass = FirstPass::prefix, .choices = {.columns = 48}}),
                InvalidArgument);
   EXPECT_THROW(searcher.search(queries.view(), 10, {.choices = {.group = 5}}), InvalidArgument);
+  EXPECT_THROW(searcher.search(queries.view(), 10,
+                               {.first_pass = FirstPass::direct, .choices = {.group = 4}}),
+               InvalidArgument);
+  // Measuring every row, else the choice for one query, would leave it without effect.
+  KnnReport kernel;
+  knn(queries.view().rows(0, 1), base.view(), 10, {.choices = {.group = 4}}, &kernel);
+  EXPECT_EQ(kernel.group, 4);
+  EXPECT_NE(kernel.first_pass, "direct");
   EXPECT_THROW(searcher.range_search(queries.view(), 1, {.choices = {.guess = false}}),
                InvalidArgument);
 }
