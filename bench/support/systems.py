@@ -69,6 +69,22 @@ def knear_index(base, queries, k: int, metric: str, threads: int, allowed=None) 
     return system
 
 
+def knear_plain(base, queries, k: int, metric: str, threads: int) -> System:
+    """The index without a prefix."""
+    index = knear.Index("Flat", dim=base.shape[1], metric=metric)
+    index.add(base)
+    first_pass = "integer" if base.dtype == np.uint8 and metric != "cosine" else "int8"
+    system = System(f"knear, {first_pass}", knear.__version__, lambda count: None)
+
+    def one(i: int) -> Answer:
+        return index.search(
+            queries[i : i + 1], k, threads=threads, first_pass=first_pass, report=system.report
+        )
+
+    system.one = one
+    return system
+
+
 def knear_unfiltered(base, queries, k: int, metric: str, threads: int, allowed=None) -> System:
     system = knear_index(base, queries, k, metric, threads)
     system.name = "without filter"
