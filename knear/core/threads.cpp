@@ -8,6 +8,7 @@
 #include <tbb/task_arena.h>
 #include <xmmintrin.h>
 
+#include <memory>
 #include <optional>
 #ifdef __SANITIZE_THREAD__
 #include <algorithm>
@@ -61,6 +62,19 @@ void run_on_plain_threads(int threads, std::int64_t tasks,
 }
 
 }  // namespace
+#else
+namespace {
+
+// The arena of the calling thread, kept from call to call: threads that have just left one come
+// back to it within a microsecond, and to a new one only after a hundred.
+tbb::task_arena& arena_of(int threads) {
+  thread_local std::unique_ptr<tbb::task_arena> kept;
+  if (!kept || kept->max_concurrency() != threads)
+    kept = std::make_unique<tbb::task_arena>(threads);
+  return *kept;
+}
+
+}  // namespace
 #endif
 
 void parallel_for(int threads, std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
@@ -80,8 +94,7 @@ void parallel_for(int threads, std::int64_t tasks, const std::function<void(std:
   if (threads > tbb::info::default_concurrency())
     more.emplace(tbb::global_control::max_allowed_parallelism, threads);
   // Tasks are handed out in order, one at a time: callers make them large and equal enough.
-  tbb::task_arena arena(threads);
-  arena.execute([&] {
+  arena_of(threads).execute([&] {
     tbb::parallel_for(
         tbb::blocked_range<std::int64_t>(0, tasks, 1),
         [&](const tbb::blocked_range<std::int64_t>& range) {
