@@ -54,8 +54,10 @@ std::vector<Point> measure(const ModelBench& bench, int threads, KnownPeaks& mac
             .first_pass = type == ElementType::u8 ? FirstPass::integer : FirstPass::int8};
         options.progress = [](std::string_view, double) { return !interrupted(); };
         const ExactSearcher searcher(base.view(), options);
-        // The peaks of the same minute: other work on the machine slows both.
-        machine = {measure_peaks(threads, bench.quick ? 0.2 : 1.0), true};
+        // The peaks of the same minute, before and after: other work on the machine slows both.
+        const auto measure_now = [&] { return measure_peaks(threads, bench.quick ? 0.2 : 1.0); };
+        const MachinePeaks before = measure_now();
+        const std::size_t first = points.size();
         for (const std::int64_t count : {1, 16, 200, 2000})
           for (const std::int64_t k : {1, 10, 100, 1000}) {
             check_interrupt();
@@ -63,14 +65,21 @@ std::vector<Point> measure(const ModelBench& bench, int threads, KnownPeaks& mac
             std::vector<double> seconds;
             const AnyMatrixView some = queries.view().rows(0, count);
             searcher.search(some, k, options, &report);
-            for (std::int64_t round = 0; round < bench.repeat; ++round) {
+            // Short ones more often: what else runs on a machine comes in spells.
+            double spent = 0;
+            for (std::int64_t round = 0; round < bench.repeat || (spent < 0.05 && !bench.quick);
+                 ++round) {
               searcher.search(some, k, options, &report);
-              seconds.push_back(report.seconds);
+              seconds.push_back(report.seconds), spent += report.seconds;
             }
-            const ScanCost cost = predict(report, machine).cost;
-            points.push_back({rows, dim, count, k, type, cost.seconds, median(seconds), cost.limit,
-                              report, cost});
+            points.push_back({rows, dim, count, k, type, 0, median(seconds), "", report, {}});
           }
+        machine = {better_of(before, measure_now()), true};
+        for (std::size_t i = first; i < points.size(); ++i) {
+          Point& p = points[i];
+          p.cost = predict(p.report, machine).cost;
+          p.predicted = p.cost.seconds, p.limit = p.cost.limit;
+        }
       }
   return points;
 }

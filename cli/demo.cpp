@@ -46,7 +46,7 @@ DemoData open_data(const DemoArguments& arguments) {
 
 // The peaks that the plan stands on: those of an earlier `knear roofline`, else measured now.
 KnownPeaks peaks_for_plan(int threads) {
-  const KnownPeaks known = known_peaks(threads);
+  const KnownPeaks known = known_peaks(active_isa(), threads);
   return known.measured ? known : measure_and_keep_peaks(threads, 2.0);
 }
 

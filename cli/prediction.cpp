@@ -33,17 +33,23 @@ Prediction predict(const KnnReport& report, const KnownPeaks& machine) {
                                        : op == ScanOp::int16 ? 2.0
                                                              : 4.0,
                   .op = op,
-                  .whole = prefix || report.survivors_per_query == 0,
+                  .whole = report.survivors_per_query == 0,
                   .threads = report.threads,
                   .prefix = report.prefix_columns};
-  if (prefix)  // a hundredth passes usually
+  if (prefix) {  // a hundredth passes usually
     shape.second_rows =
         report.expected_hits > 0 ? report.expected_hits : 0.01 * double(report.rows);
-  else
+    shape.seed_rows =
+        std::max(double(report.rows) / double(std::max<std::int64_t>(1, report.clusters)),
+                 3.0 * double(report.k));
+  } else {
     shape.expected_hits = report.expected_hits;
+  }
   shape.expected_survivors = report.expected_survivors;
+  shape.allowed = report.allowed_rows;
   Prediction out;
-  out.cost = predict_scan(shape, machine.peaks);
+  out.cost = report.first_pass == name_of(FirstPass::direct) ? predict_direct(shape, machine.peaks)
+                                                             : predict_scan(shape, machine.peaks);
   out.measured_peaks = machine.measured;
   const double peak_seconds = 2.0 * double(report.rows) * double(report.queries) *
                               double(prefix ? shape.prefix : shape.dim) /
@@ -101,7 +107,7 @@ std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,
       {"limit", cost.limit, none},
       {"seconds", readable_seconds(cost.seconds), readable_seconds(report.seconds)},
       {"  packing queries", planned(cost.query_seconds), happened(report.query_seconds)},
-      {"  rows of the nearest clusters", none, happened(report.seed_seconds)},
+      {"  rows of the nearest clusters", planned(cost.seed_seconds), happened(report.seed_seconds)},
       {"  scoring", planned(cost.scoring_seconds), happened(report.score_seconds)},
       {"    multiply-adds", readable_seconds(cost.multiply_add_seconds), none},
       {"    coefficient-wise operations", readable_seconds(cost.coefficient_wise_seconds), none},

@@ -360,7 +360,7 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   check_interrupt();
-  outcome.prediction = predict(outcome.report, known_peaks(options.threads));
+  outcome.prediction = predict(outcome.report, known_peaks(active_isa(), options.threads));
   if (truth) {
     const NamedRows named(outcome, streamed, {outcome.near.ids.view(), truth->view()});
     outcome.recall = measure_recall(outcome.queries.view(), named.rows(), options.metric,

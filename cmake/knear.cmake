@@ -75,12 +75,15 @@ function(knear_flags target)
                          $<$<BOOL:${KNEAR_WERROR}>:-Werror>)
 endfunction()
 
-# knear_test(NAME SOURCE LINKS ...): one GoogleTest program, one ctest entry per program.
+# knear_test(NAME SOURCE LINKS ...): one GoogleTest program, one ctest entry per program. Plans in
+# tests stand on estimates, not on what was measured on this machine before.
 function(knear_test name source)
   add_executable(${name} ${source})
   target_link_libraries(${name} PRIVATE GTest::gtest_main ${ARGN})
   knear_flags(${name})
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES
+                       ENVIRONMENT "XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/no-cache")
 endfunction()
 
 # knear_isa_sources(STEM): gives STEM_avx2.cpp, STEM_avx512.cpp, ... of this folder, where they

@@ -27,6 +27,7 @@
 #include "knear/core/threads.hpp"
 #include "knear/core/progress.hpp"
 #include "knear/core/cpu.hpp"
+#include "knear/cost/kept_peaks.hpp"
 #include "knear/cost/peaks.hpp"
 #include "knear/cost/plan.hpp"
 #include "knear/cost/roofline.hpp"

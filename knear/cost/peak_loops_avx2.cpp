@@ -80,6 +80,26 @@ void read(const void* data, long bytes) {
       : CLOBBERS);
 }
 
+void read_ahead(const void* data, long bytes) {
+  const char* end = static_cast<const char*>(data) + bytes;
+  asm volatile(
+      "1:\n"
+      ".irp r,0,1,2,3,4,5,6,7\n"
+      "vpaddq 32*\\r(%0),%%ymm\\r,%%ymm\\r\n"
+      ".endr\n"
+      "prefetcht0 4096(%0)\n"
+      "prefetcht0 4160(%0)\n"
+      "prefetcht0 4224(%0)\n"
+      "prefetcht0 4288(%0)\n"
+      "add $256,%0\n"
+      "cmp %1,%0\n"
+      "jne 1b\n"
+      "vzeroupper\n"
+      : "+r"(data)
+      : "r"(end)
+      : CLOBBERS);
+}
+
 }  // namespace
 
 PeakLoops peak_loops_avx2() {
@@ -87,7 +107,8 @@ PeakLoops peak_loops_avx2() {
           .int16 = {int16, 2 * 2 * lanes * sums},
           .int8 = {int8, 2 * 4 * lanes * sums},
           .cop = {cop, 3 * lanes * sums},
-          .read = read};
+          .read = read,
+          .read_ahead = read_ahead};
 }
 
 }  // namespace knear::detail

@@ -50,6 +50,23 @@ void read(const void* data, long bytes) {
       : CLOBBERS);
 }
 
+void read_ahead(const void* data, long bytes) {
+  const char* end = static_cast<const char*>(data) + bytes;
+  asm volatile(
+      "1:\n"
+      ".irp r,0,1,2,3,4,5,6,7\n"
+      "prefetcht0 4096+64*\\r(%0)\n"
+      "vpaddq 64*\\r(%0),%%zmm\\r,%%zmm\\r\n"
+      ".endr\n"
+      "add $512,%0\n"
+      "cmp %1,%0\n"
+      "jne 1b\n"
+      "vzeroupper\n"
+      : "+r"(data)
+      : "r"(end)
+      : CLOBBERS);
+}
+
 }  // namespace
 
 PeakLoops peak_loops_avx512() {
@@ -57,7 +74,8 @@ PeakLoops peak_loops_avx512() {
           .int16 = {int16, 2 * 2 * lanes * sums},
           .int8 = {int8, 2 * 4 * lanes * sums},
           .cop = {cop, 3 * lanes * sums},
-          .read = read};
+          .read = read,
+          .read_ahead = read_ahead};
 }
 
 }  // namespace knear::detail

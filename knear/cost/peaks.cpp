@@ -118,7 +118,7 @@ double measure_read(const PeakLoops& loops, int threads) {
         for (long i = 0; i < bytes; ++i)
           buffers[thread][size_t(i)] = static_cast<unsigned char>(i * 37 >> 3);
       },
-      [&](int thread) { loops.read(buffers[thread].data(), bytes); });
+      [&](int thread) { loops.read_ahead(buffers[thread].data(), bytes); });
   return double(threads) * double(bytes) / seconds;
 }
 
@@ -137,17 +137,18 @@ CachePeak measure_cache(const PeakLoops& loops, int threads, int level, double s
       buffers[thread][size_t(i)] = static_cast<unsigned char>(i * 37 >> 3);
   };
   fill(0);
+  const auto read = level < 2 ? loops.read : loops.read_ahead;
   long rounds = 1;
   for (; rounds < 1L << 40; rounds *= 4) {
     const auto begin = Clock::now();
-    for (long i = 0; i < rounds; ++i) loops.read(buffers[0].data(), bytes);
+    for (long i = 0; i < rounds; ++i) read(buffers[0].data(), bytes);
     const double taken = seconds_between(begin, Clock::now());
     if (taken < slice_seconds / 16) continue;
     rounds = std::max(1L, long(double(rounds) * slice_seconds / taken));
     break;
   }
   const double seconds = median_seconds(threads, fill, [&](int thread) {
-    for (long i = 0; i < rounds; ++i) loops.read(buffers[thread].data(), bytes);
+    for (long i = 0; i < rounds; ++i) read(buffers[thread].data(), bytes);
   });
   return {std::int64_t{bytes} * threads,
           double(threads) * double(rounds) * double(bytes) / seconds};

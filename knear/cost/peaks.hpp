@@ -31,7 +31,8 @@ struct MachinePeaks {
       0;  // bf16 products summed in fp32; NaN without AVX512_BF16 (or below its level)
   double int16_ops = 0;  // int16 products summed in int32
   double int8_ops = 0;   // int8 products summed in int32; below VNNI two or three instructions each
-  double memory_bytes_per_second = 0;  // read, from a buffer far larger than the last-level cache
+  // Read, from a buffer far larger than the last-level cache, fetching ahead.
+  double memory_bytes_per_second = 0;
   double cop_per_second = 0;  // coefficient-wise operations (compare, select, add; one third each)
                               // on 32-bit lanes: what a threshold test or a selection is made of
   CachePeak caches[3] = {};   // first, second and third level

@@ -57,15 +57,32 @@ bool guesses(const ScanShape& shape) {
 
 // Rows a query that pass the threshold, where every one of `parts` of the base fills its own lists.
 double usual_hits(const ScanShape& shape, int parts) {
-  const double rows = double(shape.rows), k = std::min(double(shape.k), rows);
+  const double allowed = double(shape.allowed > 0 ? shape.allowed : shape.rows);
+  const double k = std::min(double(shape.k), allowed);
   double hits;
   if (guesses(shape)) {
     hits = k + 12 * std::sqrt(k) + 60;
   } else {
-    const double kept = std::min(k, rows / parts);
-    hits = parts * kept * (1 + std::log(rows / parts / kept));
+    const double kept = std::min(k, allowed / parts);
+    hits = parts * kept * (1 + std::log(allowed / parts / kept));
   }
-  return shape.whole ? hits : std::min(rows, interval_hits * hits);
+  // Rows that are forbidden pass as others do.
+  if (!shape.whole) hits *= interval_hits;
+  return std::min(allowed, hits) * double(shape.rows) / allowed;
+}
+
+double core_operations(const MachinePeaks& peaks) { return peaks.cop_per_second / peaks.threads; }
+
+// Bytes per second of reading `bytes` again and again: from the first cache that holds them. Caches
+// were measured by half; of what is larger than that a part stays there.
+double reading_rate(double bytes, double share, const MachinePeaks& peaks) {
+  const double memory = peaks.memory_bytes_per_second * share;
+  for (const CachePeak& cache : peaks.caches)
+    if (bytes < 2 * double(cache.bytes)) {
+      const double stays = std::min(1.0, 2 - bytes / double(cache.bytes));
+      return 1 / (stays / std::max(memory, cache.bytes_per_second * share) + (1 - stays) / memory);
+    }
+  return memory;
 }
 
 }  // namespace
@@ -118,53 +135,54 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
   cost.cops = (single ? single_score_operations : score_operations) * rows * scored;
   cost.coefficient_wise_seconds = cost.cops / lanes;
   cost.bytes = base_bytes * std::ceil(queries / per_pass);
-  double bytes_per_second = peaks.memory_bytes_per_second * share;
-  for (const CachePeak& cache : peaks.caches)  // the largest that holds the base
-    if (base_bytes <= double(cache.bytes)) {
-      bytes_per_second =
-          std::max(bytes_per_second, cache.bytes_per_second * share * cache_efficiency);
-      break;
-    }
-  cost.memory_seconds = cost.bytes / bytes_per_second;
+  cost.memory_seconds = cost.bytes / reading_rate(base_bytes, share, peaks);
 
-  const double k = std::min(double(shape.k), rows);
+  const double allowed = double(shape.allowed > 0 ? shape.allowed : shape.rows);
+  const double k = std::min(double(shape.k), allowed);
   const bool many = k > 32;
   const double hits = shape.expected_hits > 0
                           ? shape.expected_hits
                           : usual_hits(shape, split && !peaks.matrix_unit ? threads : 1);
   const double looks = guesses(shape) ? looks_operations : 0;
-  const double per_query = !many         ? hits * hit_operations
+  const double per_query = shape.prefix > 0 ? k * (shape.whole ? prefix_neighbour_operations
+                                                               : prefix_interval_operations)
+                           : !many          ? hits * hit_operations * std::log2(1 + k)
                            : shape.whole ? hits * many_hits_operations + k * sort_operations + looks
                                          : hits * many_intervals_operations + 2 * looks;
-  cost.selection_seconds = queries * per_query / lanes;
+  const double lists = single ? single_lists : 1;
+  cost.selection_seconds = lists * queries * per_query / lanes;
   if (many && split && !peaks.matrix_unit)
-    cost.selection_seconds += std::ceil(queries / threads) * k * merge_seconds;
+    cost.selection_seconds += lists * std::ceil(queries / threads) * k * merge_seconds;
   const double survivors = shape.whole                    ? 0
                            : shape.expected_survivors > 0 ? shape.expected_survivors
-                                                          : std::min(rows, k + 6 * std::sqrt(k));
-  cost.rescore_seconds =
-      queries * survivors * (rescore_operations + rescore_column_operations * all_columns) / lanes;
-  cost.query_seconds = queries *
-                       (query_operations + query_column_operations * all_columns +
-                        (shape.prefix > 0 ? prefix_operations * dim * all_columns : 0)) /
-                       lanes;
-  if (shape.prefix > 0)
+                                                          : std::min(allowed, k + 6 * std::sqrt(k));
+  cost.rescore_seconds = lists * queries * survivors *
+                         (rescore_operations + rescore_column_operations * all_columns) / lanes;
+  cost.query_seconds =
+      queries *
+      (query_operations + query_column_operations * all_columns +
+       (shape.prefix > 0 ? prefix_query_operations + prefix_operations * dim * all_columns : 0)) /
+      lanes;
+  if (shape.prefix > 0) {
+    cost.seed_seconds = queries * shape.seed_rows *
+                        (seed_operations + seed_column_operations * all_columns) / lanes;
     cost.second_stage_seconds = queries * shape.second_rows *
                                 (second_operations + second_column_operations * all_columns) /
                                 lanes;
-  if (shape.packing) cost.packing_seconds = rows * (150 + 4 * all_columns) * 200 / lanes;
+  }
+  if (shape.packing)
+    cost.packing_seconds =
+        rows * (packing_operations + packing_column_operations * all_columns) / lanes;
 
   const double computing = peaks.matrix_unit
                                ? std::max(cost.multiply_add_seconds, cost.coefficient_wise_seconds)
                                : cost.multiply_add_seconds + cost.coefficient_wise_seconds;
   cost.scoring_seconds = std::max(computing, cost.memory_seconds);
-  const double call = peaks.matrix_unit ? 0
-                      : queries <= 4
-                          ? few_call_seconds
-                          : call_seconds + std::min(wake_seconds, 0.48 * cost.scoring_seconds);
+  const double call = peaks.matrix_unit ? 0 : call_seconds;
   cost.rate = 2 * cost.multiply_adds / cost.scoring_seconds;
-  cost.seconds = cost.query_seconds + cost.scoring_seconds + cost.selection_seconds +
-                 cost.second_stage_seconds + cost.rescore_seconds + cost.packing_seconds + call;
+  cost.seconds = cost.query_seconds + cost.seed_seconds + cost.scoring_seconds +
+                 cost.selection_seconds + cost.second_stage_seconds + cost.rescore_seconds +
+                 cost.packing_seconds + call;
 
   const std::pair<double, std::string> parts_of_it[] = {
       {cost.multiply_add_seconds, std::string(name_of(shape.op)) + " multiply-adds"},
@@ -172,6 +190,7 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
       {cost.coefficient_wise_seconds, "coefficient-wise operations"},
       {cost.query_seconds, "queries"},
       {cost.selection_seconds, "selection"},
+      {cost.seed_seconds, "nearest clusters"},
       {cost.second_stage_seconds, "second stage"},
       {cost.rescore_seconds, "rescoring"},
       {cost.packing_seconds, "packing"}};
@@ -179,6 +198,62 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
                                 [](const auto& a, const auto& b) { return a.first < b.first; })
                    ->second;
   return cost;
+}
+
+ScanCost predict_direct(const ScanShape& shape, const MachinePeaks& peaks) {
+  check(shape, peaks);
+  const double rows = double(shape.rows), queries = double(shape.queries), dim = double(shape.dim);
+  ScanCost cost;
+  cost.limit = "rescoring";
+  if (rows == 0 || queries == 0) return cost;
+  const int threads = shape.threads == 0 ? peaks.threads : shape.threads;
+  const double share = double(threads) / peaks.threads, lanes = peaks.cop_per_second * share;
+  const double k = std::min(double(shape.k), rows);
+  // Four queries share what is done for a row; a single one waits for its own sums.
+  const double measured = queries == 1 ? 2 : std::ceil(queries / 4) * 4;
+  const double measuring =
+      rows * measured * (direct_operations + direct_column_operations * dim) / lanes;
+  // Blocks of rows stay in cache for the 16 queries of a task.
+  const double bytes = rows * dim * shape.bytes_per_element;
+  cost.bytes = bytes * std::ceil(queries / 16);
+  cost.memory_seconds = cost.bytes / reading_rate(bytes, share, peaks);
+  cost.rescore_seconds = std::max(measuring, cost.memory_seconds);
+  const double hits = k * (1 + std::log(rows / k));
+  const double per_query = k > 32 ? hits * many_hits_operations + k * sort_operations
+                                  : hits * hit_operations * std::log2(1 + k);
+  cost.selection_seconds = queries * per_query / lanes;
+  cost.seconds = cost.rescore_seconds + cost.selection_seconds + call_seconds;
+  if (cost.memory_seconds > measuring) cost.limit = "memory";
+  if (cost.selection_seconds > cost.rescore_seconds) cost.limit = "selection";
+  return cost;
+}
+
+double prefix_making_seconds(std::int64_t rows, std::int64_t dim, const MachinePeaks& peaks) {
+  return double(rows) * (making_operations + making_column_operations * double(dim)) /
+         peaks.cop_per_second;
+}
+
+double pair_seconds(ScanOp op, std::int64_t dim, const MachinePeaks& peaks) {
+  return 2 * double(dim) / (peak_of(op, peaks) / peaks.threads * scan_efficiency) +
+         score_operations / core_operations(peaks);
+}
+
+double second_stage_seconds(std::int64_t dim, const MachinePeaks& peaks) {
+  return (second_operations + second_column_operations * double(dim)) / core_operations(peaks);
+}
+
+double measured_row_seconds(std::int64_t dim, const MachinePeaks& peaks) {
+  return (rescore_operations + rescore_column_operations * double(dim)) / core_operations(peaks);
+}
+
+double direct_row_seconds(std::int64_t dim, const MachinePeaks& peaks) {
+  return (direct_operations + direct_column_operations * double(dim)) / core_operations(peaks);
+}
+
+double hit_seconds(std::int64_t k, bool whole, const MachinePeaks& peaks) {
+  const double few = hit_operations * std::log2(1 + double(k));
+  const double many = whole ? many_hits_operations : many_intervals_operations;
+  return (k <= 32 ? few : many) / core_operations(peaks);
 }
 
 }  // namespace knear

@@ -14,13 +14,18 @@
 //               tiles are samples of the base; for many neighbours, where it is guessed from the
 //               tiles seen (scan/scan.hpp), k + 12 sqrt(k) + 60; more where the rows have intervals
 //               instead of values. What earlier searches of the same rows saw takes their place.
+//   seeds       the rows of the clusters nearest to a query, which are scored first
 //   second      stage: all coordinates of the rows that a prefix does not rule out
 //   rescoring   some k + 6 sqrt(k) rows are measured in float64
 //   packing     of the base, if asked for
-//   a call      8 us, or 50 and as much again until all threads have begun
+//   a call      5 us
 //
-// What one of these costs is measured on one machine, in lanes of its coefficient-wise or fp32
-// rate, and carries over to others as that. It does not know of data that defeat the threshold.
+// What one of these costs is measured on one machine, in operations of its coefficient-wise rate,
+// and carries over to others as that. It does not know of data that defeat the threshold.
+//
+// A search chooses by it (knn/part_search.cpp): what to score first, whether by a prefix and how
+// wide a one, whether to pack what a filter allows. The second half of this file has what single
+// things cost one core, for what is decided while a scan runs.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -41,11 +46,13 @@ struct ScanShape {
   ScanOp op = ScanOp::fp32;      // of the first pass
   bool whole = false;            // scores are exact: nothing has an interval or is measured again
   bool packing = false;          // of the base, within the time
+  std::int64_t allowed = 0;      // rows that may be found; 0: all
   int threads = 0;               // 0: as many as were measured
   std::int64_t queries_per_pass = 0;  // queries scored per reading of the base; 0: as the scan does
   // Columns of a prefix that is scored instead of all, and rows a query that it does not rule out.
   std::int64_t prefix = 0;
   double second_rows = 0;
+  double seed_rows = 0;  // rows of the nearest clusters
   // Rows a query that pass the threshold, and that are measured: 0 if nothing is known.
   double expected_hits = 0, expected_survivors = 0;
 };
@@ -53,9 +60,9 @@ struct ScanShape {
 struct ScanCost {
   double seconds = 0;
   // The largest of "int8 multiply-adds" (by type), "memory", "coefficient-wise operations",
-  // "queries", "selection", "second stage", "rescoring", "packing".
+  // "queries", "selection", "nearest clusters", "second stage", "rescoring", "packing".
   std::string limit;
-  double query_seconds = 0, second_stage_seconds = 0;
+  double query_seconds = 0, seed_seconds = 0, second_stage_seconds = 0;
   double scoring_seconds = 0;  // the larger of computing and reading
   double multiply_add_seconds = 0, memory_seconds = 0, coefficient_wise_seconds = 0;
   double selection_seconds = 0, rescore_seconds = 0, packing_seconds = 0;
@@ -66,32 +73,56 @@ struct ScanCost {
 // Part of the arithmetic peak that the tile kernels reach between two panels; of one query alone a
 // fifth of that, since its sums wait for themselves.
 inline constexpr double scan_efficiency = 0.90, single_efficiency = 0.2;
-// And of the bytes per second of a cache, where one holds the base.
-inline constexpr double cache_efficiency = 0.6;
 // Coefficient-wise operations of a score on a processor: thresholds in code units, the test. One
 // query has all that is done per panel for itself.
 inline constexpr double score_operations = 3.6, single_score_operations = 26;
-// And of a row that passes: found in its block, appended, the list cut down later; some 19 ns.
-// Where rows have intervals 1.85 times as many pass.
-inline constexpr double hit_operations = 3840, interval_hits = 1.85;
+// And of a row that passes: found in its block, its place in the list found, this times log2(1 +
+// k). Where rows have intervals 1.85 times as many pass.
+inline constexpr double hit_operations = 1510, interval_hits = 1.85;
 // With more than 32 neighbours: of a row that passes, whole or with an interval; of each neighbour
 // that is sorted in the end; of the looks at what has passed so far, twice that where there are
 // intervals; and seconds for each neighbour that several parts of the base bring.
-inline constexpr double many_hits_operations = 3060, many_intervals_operations = 5100;
-inline constexpr double sort_operations = 21400, looks_operations = 1.2e6;
-inline constexpr double merge_seconds = 80e-9;
+inline constexpr double many_hits_operations = 3440, many_intervals_operations = 6000;
+inline constexpr double sort_operations = 21400, looks_operations = 2e6;
+inline constexpr double merge_seconds = 48e-9;
 // Of a row measured, and a column of it: it comes from anywhere in memory.
-inline constexpr double rescore_operations = 31000, rescore_column_operations = 59;
+inline constexpr double rescore_operations = 22800, rescore_column_operations = 64;
+// The part of all these that it takes where there is one query, whose lists stay in cache.
+inline constexpr double single_lists = 0.42;
 // Of a query that is packed, and a column of it.
 inline constexpr double query_operations = 6000, query_column_operations = 115;
-// Of a row in the second stage, and a column of it; of a coordinate of a prefix and a column.
+// Of a row in the second stage, and a column of it, and of a row of the nearest clusters; of a
+// coordinate of a prefix and a column; of a query that goes by a prefix, and a neighbour of it.
 inline constexpr double second_operations = 3300, second_column_operations = 0.6;
-inline constexpr double prefix_operations = 4;
-// Seconds of a call: of up to four queries, and of more; besides, other threads are waited for.
-inline constexpr double few_call_seconds = 8e-6, call_seconds = 50e-6, wake_seconds = 50e-6;
+inline constexpr double seed_operations = 1650, seed_column_operations = 2.9;
+inline constexpr double prefix_operations = 4, prefix_query_operations = 2e6;
+inline constexpr double prefix_neighbour_operations = 12400, prefix_interval_operations = 52000;
+// Of a row that is packed, and a column of it; of a row of which a prefix is made, and a column.
+inline constexpr double packing_operations = 14600, packing_column_operations = 376;
+inline constexpr double making_operations = 310e3, making_column_operations = 4100;
+// Of a row that is measured in float64 in its order, and a column of it.
+inline constexpr double direct_operations = 1880, direct_column_operations = 10.4;
+// Seconds of a call.
+inline constexpr double call_seconds = 5e-6;
 
 // Peaks scale with shape.threads / peaks.threads. Throws InvalidArgument for a negative number,
 // k < 1, dim < 1, or an op whose peak is not known (NaN).
 ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks);
+
+// The same of measuring every pair in float64, four queries at a time; op, whole, packing and what
+// belongs to a prefix do not count. bytes_per_element: of the vectors.
+ScanCost predict_direct(const ScanShape& shape, const MachinePeaks& peaks);
+
+// Seconds of all threads of `peaks` to make the prefixes of a base and what belongs to them.
+double prefix_making_seconds(std::int64_t rows, std::int64_t dim, const MachinePeaks& peaks);
+
+// Seconds of one core: to score a pair, among many queries; to score a row whose prefix did not
+// rule it out; to measure a row somewhere in memory, and one among all in their order.
+double pair_seconds(ScanOp op, std::int64_t dim, const MachinePeaks& peaks);
+double second_stage_seconds(std::int64_t dim, const MachinePeaks& peaks);
+double measured_row_seconds(std::int64_t dim, const MachinePeaks& peaks);
+double direct_row_seconds(std::int64_t dim, const MachinePeaks& peaks);
+// And of one row that passes the threshold of a query for k neighbours.
+double hit_seconds(std::int64_t k, bool whole, const MachinePeaks& peaks);
 
 }  // namespace knear

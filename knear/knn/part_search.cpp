@@ -10,6 +10,8 @@
 
 #include "knear/core/cpu.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/cost/kept_peaks.hpp"
+#include "knear/cost/plan.hpp"
 #include "knear/distance/reference.hpp"
 
 namespace knear::detail {
@@ -59,6 +61,7 @@ class Search {
       : queries_(queries), options_(options), once_(once), k_asked_(k) {
     isa_ = active_isa();
     threads_ = resolve_threads(options.threads);
+    peaks_ = planning_peaks(isa_, threads_);
     found_ = survey(queries, "queries", threads_);
     for (const SearchPart& part : parts) {
       const std::int64_t rows = part.rows->base.rows();
@@ -319,11 +322,16 @@ class Search {
       return {options_.first_pass};
     if (part.integer) return {FirstPass::integer};
     std::vector<FirstPass> passes = ladder(isa_);
-    // A form that an index keeps, from a machine with other instructions say, costs no packing.
+    // A form that an index keeps, from a machine with other instructions say, costs no packing; and
+    // those before it were found useless when it was made.
     for (FirstPass pass : {FirstPass::int16, FirstPass::int8})
-      if (std::find(passes.begin(), passes.end(), pass) == passes.end() &&
-          part.part.rows->is_adopted(pass))
-        passes.insert(passes.begin(), pass);
+      if (part.part.rows->is_adopted(pass)) {
+        const auto at = std::find(passes.begin(), passes.end(), pass);
+        if (at == passes.end())
+          passes.insert(passes.begin(), pass);
+        else
+          passes.erase(passes.begin(), at);
+      }
     return passes;
   }
 
@@ -332,7 +340,25 @@ class Search {
   bool direct_pays(std::int64_t rows) const {
     if (options_.first_pass == FirstPass::direct) return true;
     if (options_.first_pass != FirstPass::automatic || kernel_chosen()) return false;
-    return k_ > rows / 4 || (once_ && queries_.rows() <= 4) || rows < least_packed_rows;
+    if (rows < least_packed_rows) return true;
+    const bool packed = !once_ || prepared().is_kept(ladder_of(*part_).front());
+    return measuring_seconds(rows) < scanning_seconds(rows, 0, packed ? 0 : 1);
+  }
+
+  // What to expect of a search of so many rows (cost/plan.hpp), of which `allowed` may be found, 0
+  // for all: by the first of the passes, with a part of packing them; and by measuring them all.
+  double scanning_seconds(std::int64_t rows, std::int64_t allowed, double packing) const {
+    ScanShape shape = scan_shape(rows, queries_.cols(), queries_.rows(), k_, part_->integer,
+                                 format_of(ladder_of(*part_).front()));
+    shape.allowed = allowed, shape.packing = true;
+    const ScanCost cost = predict_scan(shape, peaks_);
+    return cost.seconds - (1 - packing) * cost.packing_seconds;
+  }
+  double measuring_seconds(std::int64_t rows) const {
+    ScanShape shape =
+        scan_shape(rows, queries_.cols(), queries_.rows(), k_, part_->integer, format_fp32);
+    shape.bytes_per_element = static_cast<double>(size_of(base().type()));
+    return predict_direct(shape, peaks_).seconds;
   }
 
   // Choices that measuring every row would leave without effect.
@@ -345,24 +371,13 @@ class Search {
     direct   // measure them
   };
 
-  // The way of the least cost, in ns of one core: 0.003 d for a pair scored in int8, 0.1 d + 20 for
-  // one measured, 4 d + 150 for a row packed, 40 for a hit, of which there are k for each e-fold of
-  // the rows, and as many more as rows are forbidden. A form that later searches find packed counts
-  // a twentieth. (Measured on 1M x 96; it decides about time only.)
+  // The way that is expected to take the least time. A form that later searches find packed counts
+  // a twentieth.
   Way way_for(std::int64_t rows, bool kept, bool will_be_kept) const {
-    const double n = static_cast<double>(rows), d = static_cast<double>(queries_.cols()),
-                 q = static_cast<double>(queries_.rows()), allowed = static_cast<double>(count_),
-                 k = static_cast<double>(k_);
-    const double packing = 4 * d + 150, scoring = 0.003 * d;
-    const double hits = 40 * k * (1 + std::log(std::max(1.0, allowed / k)));
-    const double whole = q * (scoring * n + hits * n / allowed) + (kept           ? 0
-                                                                   : will_be_kept ? 0.05
-                                                                                  : 1) *
-                                                                      packing * n;
-    const double subset = q * (scoring * allowed + hits) + packing * allowed;
-    const double direct = q * (0.1 * d + 20) * allowed;
+    const double whole = scanning_seconds(rows, count_, kept ? 0 : will_be_kept ? 0.05 : 1);
+    const double subset = scanning_seconds(count_, 0, 1);
     if (options_.first_pass == FirstPass::automatic && !kernel_chosen() &&
-        direct <= std::min(whole, subset))
+        measuring_seconds(count_) <= std::min(whole, subset))
       return Way::direct;
     return whole <= subset ? Way::whole : Way::subset;
   }
@@ -465,19 +480,8 @@ class Search {
     return plan;
   }
 
-  SearchShape shape_of(const BaseRows& rows) const {
-    return {rows.rows(),
-            rows.cols(),
-            k_,
-            part_->integer,
-            product_cost(first_pass()),
-            product_cost(FirstPass::prefix)};
-  }
-  // ns of a product; without dot-product instructions those of 8 bits cost as much as of floats.
-  double product_cost(FirstPass pass) const {
-    const double fp32 = 0.0088;
-    if (isa_ != Isa::avx512_vnni) return fp32;
-    return pass == FirstPass::int16 ? fp32 / 2 : pass == FirstPass::fp32 ? fp32 : fp32 / 4;
+  SearchShape shape_of(const BaseRows& rows, FirstPass pass, std::int64_t queries) const {
+    return {rows.rows(), rows.cols(), k_, queries, part_->integer, format_of(pass), &peaks_};
   }
 
   // Whether the queries of `todo` go by a prefix, and by which. To find out, it may answer a few of
@@ -486,9 +490,8 @@ class Search {
                                        std::vector<std::int64_t>& todo, ExactLists& out) {
     const bool integer = part_->integer;
     if (prepared().no_prefix()) return {};
-    SearchShape shape = shape_of(rows);
-    if (options_.first_pass != FirstPass::prefix)
-      shape.plain_product = product_cost(choice.passes.front());
+    const std::int64_t queries = std::ssize(todo);
+    const SearchShape shape = shape_of(rows, choice.passes.front(), queries);
     const auto made = whole_ ? prepared().kept_prefix(integer) : nullptr;
     const PrefixPlan kept =
         made ? PrefixPlan{made->map.columns(), made->centroids.rows()} : PrefixPlan{};
@@ -496,7 +499,6 @@ class Search {
       if (rows.rows() < least_prefix_rows || todo.empty()) return {};
       return chosen(made ? kept : usual_plan(shape));
     }
-    const std::int64_t queries = std::ssize(todo);
     if (options_.first_pass != FirstPass::automatic || options_.metric == Metric::ip || !whole_ ||
         !choice.packed_rows.empty() || choice.passes.front() == FirstPass::direct ||
         options_.memory > 0 || rows.rows() < 8192 || rows.cols() < 32 || rows.cols() > 4096 ||
@@ -507,24 +509,20 @@ class Search {
     if (few && once_) return {};
     // Only one is kept: that of the other kind of codes serves the other searches.
     if (!made && prepared().kept_prefix(!integer)) return {};
-    // In ns of one core, as all costs.
-    const double number = static_cast<double>(queries), n = static_cast<double>(rows.rows());
-    const auto cost_of = [&](double query, std::int64_t columns) {
-      const double reading = 0.04 * n * static_cast<double>(columns + 8);
-      return few ? std::max(number * query, reading) : number * query;
-    };
-    const double plain = cost_of(plain_cost(shape), rows.cols());
+    const double plain = plain_cost(shape).seconds;
+    SearchShape trial = shape;
+    trial.queries = 192;
     const double before = once_ ? 0 : prepared().searched_without_prefix(0);
     auto cost = prepared().prefix_forecast(integer, k_);
-    if (!cost && before + plain >= 3 * study_cost(shape) + 192 * plain_cost(shape) &&
-        (!once_ || plain >= making_cost(shape)))
+    if (!cost && before + plain >= 3 * study_seconds(shape) + plain_cost(trial).seconds &&
+        (!once_ || plain >= making_seconds(shape)))
       cost = few ? try_prefix_on_rows(rows, shape, choice, kept)
                  : try_prefix(rows, shape, choice, job, todo, out, kept);
-    if (cost && !cost->refused) {
-      const double share = cost_of(cost->prefix, cost->plan.columns) / plain;
+    if (cost && cost->possible && !cost->refused) {
+      const double share = prefix_cost(shape, *cost).seconds / plain;
       if (share < 0.85 && made) return kept;
       const double saved = (before + plain) * (1 - share);
-      if (share < 0.85 && saved >= (once_ ? 1.5 : 1.0) * making_cost(shape)) return cost->plan;
+      if (share < 0.85 && saved >= (once_ ? 1.5 : 1.0) * making_seconds(shape)) return cost->plan;
     }
     if (!once_) prepared().searched_without_prefix(plain);
     return {};
@@ -621,7 +619,7 @@ class Search {
                             join_bytes(rows.rows(), rows.cols(), k_, threads_) >
                         options_.memory))
       return;
-    SearchShape shape = shape_of(rows);
+    const SearchShape shape = shape_of(rows, choice.passes.front(), std::ssize(todo));
     const auto kept = prepared().kept_prefix(integer);
     PrefixPlan plan =
         chosen(kept ? PrefixPlan{kept->map.columns(), kept->centroids.rows()} : usual_plan(shape));
@@ -629,17 +627,16 @@ class Search {
       if (options_.first_pass != FirstPass::automatic || rows.rows() < 8192 || rows.cols() < 32 ||
           rows.cols() > 4096 || k_ > rows.rows() / 64)
         return;
-      shape.plain_product = product_cost(choice.passes.front());
       auto cost = prepared().prefix_forecast(integer, k_);
       if (!cost) {
         const std::vector<std::int64_t> all = todo;  // some are answered on the way
         cost = try_prefix(rows, shape, choice, job, todo, out, kept ? plan : PrefixPlan{});
         todo = all;
       }
-      const double joined = joining_share * cost->prefix,
-                   queries = static_cast<double>(todo.size());
-      const double making = kept ? 0 : making_cost(shape);
-      if (!(queries * joined + making < 0.9 * queries * cost->plain)) return;
+      if (!cost->possible) return;
+      const double joined = joining_share * prefix_cost(shape, *cost).seconds;
+      const double making = kept ? 0 : making_seconds(shape);
+      if (!(joined + making < 0.9 * plain_cost(shape).seconds)) return;
       if (!kept) plan = cost->plan;
     }
     const auto form = prepared().prefix(integer, plan, rows, choice.keep && !differs(kept, plan),
@@ -762,7 +759,7 @@ class Search {
         scan(packed, job, all, out, stats, quiet);
         const double share = static_cast<double>(stats.survivors - k * queries.rows()) /
                              static_cast<double>(queries.rows() * base.rows());
-        const bool worth = share <= detail::survivors_worth(format_of(passes.front()), base.cols());
+        const bool worth = share <= survivors_worth(format_of(passes.front()), base.cols(), peaks_);
         prepared().note_worth(passes.front(), k_, worth);
         prepare_seconds_ += seconds_since(start);
         if (worth) return;
@@ -926,6 +923,7 @@ class Search {
   std::int64_t k_, k_asked_;
   Isa isa_;
   int threads_;
+  MachinePeaks peaks_;
   DataSurvey found_;
   std::vector<Part> parts_;  // that have a row allowed
   std::int64_t rows_ = 0, allowed_rows_ = 0;

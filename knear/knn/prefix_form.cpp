@@ -88,28 +88,48 @@ PrefixStudy study_prefix(const BaseRows& base, Metric metric, const Progress& pr
   return out;
 }
 
-// Measured on a 2-core Zen 5 with AVX-512 VNNI: 0.0022 ns a product of 8 bits, 4 columns more for
-// what is done per panel.
-double plain_cost(const SearchShape& shape) {
-  const double n = static_cast<double>(shape.rows), d = static_cast<double>(shape.dim);
-  const double k = static_cast<double>(std::min(shape.k, shape.rows));
-  const double measured = shape.integer ? 0 : 2.5 * k * (30 + 0.4 * d);
-  // For many neighbours thresholds are guessed (scan/scan.hpp).
-  const double hits = k <= 32 ? k * (1 + std::log(std::max(1.0, n / k))) * (shape.integer ? 20 : 40)
-                              : (k + 12 * std::sqrt(k) + 60) * (shape.integer ? 20 : 100) +
-                                    (shape.integer ? 105 * k : 0);
-  return n * shape.plain_product * (d + 8) + hits + measured + 2000;
+ScanShape scan_shape(std::int64_t rows, std::int64_t dim, std::int64_t queries, std::int64_t k,
+                     bool integer, Format format) {
+  const bool wide = format == format_fp32, middle = format == format_int16;
+  return {.rows = rows,
+          .dim = dim,
+          .queries = queries,
+          .k = std::max<std::int64_t>(1, k),
+          .bytes_per_element = wide     ? 4.0
+                               : middle ? 2.0
+                                        : 1.0,
+          .op = wide     ? ScanOp::fp32
+                : middle ? ScanOp::int16
+                         : ScanOp::int8,
+          .whole = integer};
 }
 
-double making_cost(const SearchShape& shape) {
-  const double n = static_cast<double>(shape.rows), d = static_cast<double>(shape.dim);
-  return study_cost(shape) + n * (1500 + 20 * d);
+ScanCost plain_cost(const SearchShape& shape) {
+  return predict_scan(
+      scan_shape(shape.rows, shape.dim, shape.queries, shape.k, shape.integer, shape.format),
+      *shape.peaks);
 }
 
-double study_cost(const SearchShape& shape) {
+ScanCost prefix_cost(const SearchShape& shape, const PrefixForecast& by) {
+  ScanShape scan =
+      scan_shape(shape.rows, shape.dim, shape.queries, shape.k, shape.integer, format_int8);
+  scan.prefix = by.plan.columns, scan.second_rows = by.passed;
+  scan.seed_rows = std::max(static_cast<double>(shape.rows) / static_cast<double>(by.plan.clusters),
+                            3.0 * static_cast<double>(shape.k));
+  return predict_scan(scan, *shape.peaks);
+}
+
+double making_seconds(const SearchShape& shape) {
+  return study_seconds(shape) + prefix_making_seconds(shape.rows, shape.dim, *shape.peaks);
+}
+
+// Products in double precision, on one core: 31, 250 and 1,670 operations each, by measurement.
+double study_seconds(const SearchShape& shape) {
   const double n = static_cast<double>(studied_rows(shape.rows, shape.dim));
   const double d = static_cast<double>(shape.dim), wide = std::min(d, 1024.0);
-  return n * d * wide * 0.15 + 1.2 * wide * wide * wide + (d > 1024 ? n * d * 144 * 8 : 0);
+  const double operations =
+      31 * n * d * wide + 250 * wide * wide * wide + (d > 1024 ? 1670 * n * d * 144 : 0);
+  return operations * shape.peaks->threads / shape.peaks->cop_per_second;
 }
 
 std::int64_t prefix_bytes_for(std::int64_t rows, std::int64_t dim) {
@@ -131,7 +151,7 @@ PrefixPlan usual_plan(const SearchShape& shape) {
 
 PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const double* bars,
                         const SearchShape& shape, const PrefixPlan& made) {
-  PrefixForecast out{usual_plan(shape), plain_cost(shape), std::numeric_limits<double>::infinity()};
+  PrefixForecast out{usual_plan(shape)};
   if (made.columns > 0) out.plan = made;
   const std::int64_t components = study.rows.cols(), dim = shape.dim;
   std::vector<std::int64_t> widths;
@@ -169,19 +189,14 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
       }
     }
   }
-  const double n = static_cast<double>(shape.rows), d = static_cast<double>(dim);
   const double pairs = static_cast<double>(queries.rows() * sample);
+  double least = std::numeric_limits<double>::infinity();
   for (std::size_t w = 0; w < widths.size(); ++w) {
-    const double columns = static_cast<double>(widths[w]);
-    const double seeds =
-        std::max(n / static_cast<double>(out.plan.clusters), 3.0 * static_cast<double>(shape.k));
-    const double measured = shape.integer ? 0 : 1.6 * static_cast<double>(shape.k) * (30 + 0.4 * d);
-    const double cost = n * shape.prefix_product * (columns + 4) +
-                        n * passed[w] / pairs * second_stage_cost(dim) + seeds * (8 + 0.014 * d) +
-                        0.02 * columns * d + measured + 10000 +
-                        static_cast<double>(shape.k) * (shape.integer ? 60 : 250);
-    if (cost < out.prefix)
-      out.prefix = cost, out.plan.columns = widths[w], out.passed = n * passed[w] / pairs;
+    PrefixForecast by = out;
+    by.plan.columns = widths[w], by.possible = true;
+    by.passed = static_cast<double>(shape.rows) * passed[w] / pairs;
+    if (const double seconds = prefix_cost(shape, by).seconds; seconds < least)
+      least = seconds, out = by;
   }
   return out;
 }

@@ -1,13 +1,15 @@
 // knear/knn/prefix_form.hpp -- the base of a scan in two stages (scan/prefix_base.hpp): whether it
 // pays, how wide the prefix should be, and making it.
 //
-//   PrefixStudy study = study_prefix(rows, metric);              // principal components of a
-//   sample PrefixForecast f = forecast(study, rows, queries, bars, shape, {}); if (f.prefix < 0.85
-//   * f.plain) form = make_prefix(rows, study, space, integer, found, f.plan, ...);
+//   PrefixStudy study = study_prefix(rows, metric);     // principal components of a sample
+//   PrefixForecast f = forecast(study, queries, bars, shape, {});
+//   if (prefix_cost(shape, f).seconds < 0.85 * plain_cost(shape).seconds)
+//     form = make_prefix(rows, study, space, integer, found, f.plan, ...);
 #pragma once
 #include <memory>
 
 #include "knear/core/progress.hpp"
+#include "knear/cost/plan.hpp"
 #include "knear/scan/prefix_base.hpp"
 #include "knear/transform/pca.hpp"
 
@@ -34,25 +36,27 @@ PrefixStudy study_prefix(const BaseRows& base, Metric metric, const Progress& pr
 
 // A search of which the time is wanted.
 struct SearchShape {
-  std::int64_t rows, dim, k;
+  std::int64_t rows, dim, k, queries;
   bool integer;
-  // ns of a product of the plain scan, and of that of prefixes.
-  double plain_product = 0.0022, prefix_product = 0.0022;
+  Format format;              // of the first pass on all coordinates
+  const MachinePeaks* peaks;  // of all its threads
 };
 
-// In ns of one core and a query, once all is prepared. The unit is that of the machine on which the
-// constants were measured; only ratios count.
 struct PrefixForecast {
   PrefixPlan plan;
-  double plain = 0, prefix = 0;
-  double passed = 0;     // rows a query that the prefix does not rule out
+  double passed = 0;  // rows a query that the prefix does not rule out
+  bool possible = false;
   bool refused = false;  // it served too few queries
 };
-// ns of a scan of all coordinates.
-double plain_cost(const SearchShape& shape);
-// ns of one core to make a prefix, and to study the rows.
-double making_cost(const SearchShape& shape);
-double study_cost(const SearchShape& shape);
+// A scan as the model of costs sees it.
+ScanShape scan_shape(std::int64_t rows, std::int64_t dim, std::int64_t queries, std::int64_t k,
+                     bool integer, Format format);
+// What a scan of all coordinates takes, all being prepared, and one by a prefix.
+ScanCost plain_cost(const SearchShape& shape);
+ScanCost prefix_cost(const SearchShape& shape, const PrefixForecast& by);
+// Seconds to make a prefix, and of these to study the rows.
+double making_seconds(const SearchShape& shape);
+double study_seconds(const SearchShape& shape);
 
 // From a few `queries` [q x dim] of which the key of the k-th nearest row is known: what part of
 // the sample a prefix of each width would let through. With a plan whose columns are not 0, for

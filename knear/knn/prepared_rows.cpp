@@ -15,9 +15,8 @@ int number_of(FirstPass pass) { return static_cast<int>(pass); }
 }  // namespace
 
 Format format_of(FirstPass pass) {
-  return pass == FirstPass::int8    ? format_int8
-         : pass == FirstPass::int16 ? format_int16
-                                    : format_fp32;
+  if (pass == FirstPass::int16) return format_int16;
+  return pass == FirstPass::fp32 || pass == FirstPass::direct ? format_fp32 : format_int8;
 }
 
 std::shared_ptr<const PackedBase> PreparedRows::packed(FirstPass pass, const BaseRows& rows,

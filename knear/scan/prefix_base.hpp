@@ -186,7 +186,4 @@ std::int64_t join_bytes(std::int64_t rows, std::int64_t dim, std::int64_t k, int
 // Rows whose prefixes are made at a time.
 inline constexpr std::int64_t join_block = 65536;
 
-// ns of one core to score a row on all coordinates when its prefix did not rule it out.
-double second_stage_cost(std::int64_t dim);
-
 }  // namespace knear::detail

@@ -163,10 +163,12 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
 
   // Where second stages cost more than scoring all pairs would, and than taking in the rows that
   // pass in any scan, there is no use in going on.
-  const double second_cost = second_stage_cost(rows.dim);
+  const MachinePeaks& peaks = planning_peaks(job.isa, job.threads);
+  const double second_cost = second_stage_seconds(rows.dim, peaks);
   const double k = static_cast<double>(job.k), all = static_cast<double>(n);
-  const double usual_cost = all * 60 * k * (1 + std::log(std::max(1.0, all / k)));
-  const double plain_cost = 0.5 * 0.0022 * static_cast<double>(rows.dim);
+  const double usual_cost =
+      2.5 * all * hit_seconds(job.k, false, peaks) * k * (1 + std::log(std::max(1.0, all / k)));
+  const double plain_cost = 0.5 * pair_seconds(ScanOp::int8, rows.dim, peaks);
   std::atomic<bool> useless = false;
   std::atomic<std::int64_t> seconds_done = 0, pairs_done = 0;
   // Many tasks, since those of the first rows are the longest.

@@ -48,8 +48,6 @@ Division divide_queries(const PackedBase& panels, std::int64_t queries, const Sc
 
 }  // namespace
 
-double second_stage_cost(std::int64_t dim) { return 16 + 0.003 * static_cast<double>(dim); }
-
 std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob& job,
                                            const std::vector<std::int64_t>& which, ExactLists& out,
                                            ScanStats& stats, const Progress& progress) {
@@ -103,12 +101,14 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
   const std::vector<Task>& tasks = division.tasks;
   const double slack = (static_cast<double>(rows.dim) + 32) * 0x1p-50;
   const std::int64_t code_bytes = SecondStage::code_bytes(rows.dim);
-  // What a pair costs in the second stage and without the first, in ns of one core.
-  const double second_cost = second_stage_cost(rows.dim);
-  const double plain_cost = 0.0022 * static_cast<double>(rows.dim);
+  // What a pair costs in the second stage and without the first, in seconds of one core.
+  const MachinePeaks& peaks = planning_peaks(job.isa, job.threads);
+  const double second_cost = second_stage_seconds(rows.dim, peaks);
+  const double plain_cost = pair_seconds(ScanOp::int8, rows.dim, peaks);
   // Of few queries that without it wait for memory, together.
   const bool few = count < std::int64_t{24} * job.threads;
-  const double reading_cost = 0.04 * static_cast<double>(panels.rows * rows.dim);
+  const double reading_cost =
+      static_cast<double>(panels.rows * rows.dim * job.threads) / peaks.memory_bytes_per_second;
   std::mutex mutex;
   std::vector<std::vector<QueryState>> found(parts > 1 ? tasks.size() : 0);
 

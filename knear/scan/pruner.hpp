@@ -13,6 +13,8 @@
 #include <limits>
 #include <vector>
 
+#include "knear/cost/kept_peaks.hpp"
+#include "knear/cost/plan.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/scan/tile_loop.hpp"
 #include "knear/select/top_k.hpp"
@@ -91,7 +93,12 @@ class Pruner {
         job_(job),
         measure_(job.metric, job.base.type(), job.isa),
         scratch_(ExactDistance::most_rows * job.base.scratch_bytes()),
-        most_(static_cast<std::size_t>(job.most_pending)) {}
+        most_(static_cast<std::size_t>(job.most_pending)) {
+    const MachinePeaks& peaks = planning_peaks(job.isa, job.threads);
+    // Rows of the first tile are in cache still.
+    worth_measuring_ = direct_row_seconds(job.base.cols(), peaks) * 3;
+    worth_measuring_ /= 0.5 * hit_seconds(job.k, false, peaks);
+  }
 
   void prune(Candidates& c, std::int64_t query, const KeyScale& scale, ScanStats& stats) {
     raise(c);
@@ -114,10 +121,9 @@ class Pruner {
     const std::size_t k = static_cast<std::size_t>(job_.k);
     std::erase_if(c.pending, [&](const Candidate& x) { return x.upper < c.threshold; });
     // Beside the k, the rows that only the width lets through: half of them would go, and as many
-    // come with every e-fold of the rows. In ns: a hit, and a row measured.
+    // come with every e-fold of the rows.
     const double excess = static_cast<double>(c.pending.size()) - static_cast<double>(k);
-    const double cost = 30 + 0.2 * static_cast<double>(job_.base.cols());
-    if (0.5 * 34 * excess * std::log(times) < cost * static_cast<double>(k)) return;
+    if (excess * std::log(times) < worth_measuring_ * static_cast<double>(k)) return;
     const std::size_t count = std::min(k, c.pending.size());
     std::partial_sort(c.pending.begin(), c.pending.begin() + count, c.pending.end(),
                       [](const Candidate& a, const Candidate& b) { return a.upper > b.upper; });
@@ -298,6 +304,7 @@ class Pruner {
   ExactDistance measure_;
   std::vector<std::byte> scratch_;
   std::size_t most_;
+  double worth_measuring_;  // rows that pass for nothing and take as long as measuring one
   std::vector<double> lowers_;
   std::vector<TopK::Item> heap_;
 };

@@ -43,7 +43,8 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
     return c.hoped > certain;
   };
 
-  const double worth = survivors_worth(packed.format, packed.dim);
+  const double worth =
+      survivors_worth(packed.format, packed.dim, planning_peaks(job.isa, job.threads));
   const double most_hits = packed.format == format_fp32 ? 0.5 : 0.05;
 
   for_each_task(packed, job, which, division, progress, [&](std::int64_t t, TileLoop& loop) {
@@ -361,10 +362,11 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
 
 }  // namespace
 
-double survivors_worth(Format format, std::int64_t dim) {
-  const double columns = static_cast<double>(dim), measuring = 30 + 0.4 * columns;
-  if (format == format_fp32) return std::min(0.1 * columns / measuring, 0.25);
-  return std::clamp(0.015 * columns / measuring, 0.002, 0.05);
+double survivors_worth(Format format, std::int64_t dim, const MachinePeaks& peaks) {
+  const double measuring = measured_row_seconds(dim, peaks);
+  if (format == format_fp32) return std::min(direct_row_seconds(dim, peaks) / measuring, 0.25);
+  // The next pass takes as long as one in fp32 does at most, and has to be packed.
+  return std::clamp(3 * pair_seconds(ScanOp::fp32, dim, peaks) / measuring, 0.002, 0.04);
 }
 
 std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
@@ -405,11 +407,13 @@ void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,
   // Blocks of rows small enough for the second-level cache are measured from all queries of a task.
   const std::int64_t per_block =
       std::clamp<std::int64_t>((256 << 10) / job.base.row_bytes(), 1, 4096);
-  const std::int64_t parts = count >= 4 * job.threads
-                                 ? 1
-                                 : std::clamp<std::int64_t>(rows / (4 * per_block), 1, job.threads);
-  const std::int64_t queries_per_task = parts > 1 ? count : std::min<std::int64_t>(count, 16);
+  // Up to 16 queries a task; where that makes fewer tasks than threads, the base is split too.
+  constexpr std::int64_t size = ExactGroup::size;
+  const std::int64_t blocks = (count + 15) / 16;
+  const std::int64_t queries_per_task = ((count + blocks - 1) / blocks + size - 1) / size * size;
   const std::int64_t groups = (count + queries_per_task - 1) / queries_per_task;
+  const std::int64_t parts =
+      std::clamp<std::int64_t>(rows / (4 * per_block), 1, (job.threads + groups - 1) / groups);
   std::vector<std::vector<TopK>> found(groups * parts);
   Reporter reporter(progress, "search", groups * parts);
   std::mutex mutex;

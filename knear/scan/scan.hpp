@@ -25,6 +25,7 @@
 #include "knear/core/progress.hpp"
 #include "knear/core/row_filter.hpp"
 #include "knear/core/row_set.hpp"
+#include "knear/cost/peaks.hpp"
 #include "knear/scan/packed_base.hpp"
 
 namespace knear::detail {
@@ -97,7 +98,7 @@ std::int64_t queries_in_block(std::int64_t k);
 
 // The share of the rows that a first pass may leave to be measured before the next pass of the
 // ladder, one of wider codes or after fp32 the direct one, costs less.
-double survivors_worth(Format format, std::int64_t dim);
+double survivors_worth(Format format, std::int64_t dim, const MachinePeaks& peaks);
 
 // Fills rows `which` of `out` (shapes [queries x k]); returns the queries given up, whose rows are
 // untouched. Requires k >= 1, equal columns, finite elements; ids are rows of job.base. Rows whose

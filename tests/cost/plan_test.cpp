@@ -42,10 +42,11 @@ TEST(PredictScan, ManyQueriesAreLimitedByMultiplyAdds) {
   EXPECT_EQ(cost.limit, "int8 multiply-adds");
   EXPECT_DOUBLE_EQ(cost.seconds, cost.query_seconds + cost.multiply_add_seconds +
                                      cost.coefficient_wise_seconds + cost.selection_seconds +
-                                     cost.rescore_seconds + call_seconds + wake_seconds);
-  EXPECT_NEAR(cost.rate, 2e12 / (cost.multiply_add_seconds + cost.coefficient_wise_seconds), 1e3);
+                                     cost.rescore_seconds + call_seconds);
+  EXPECT_NEAR(cost.rate, 2e12 / cost.scoring_seconds, 1e3);
   const double hits = 10 * (1 + std::log(1e5));
-  EXPECT_NEAR(cost.selection_seconds, 1000 * hits * interval_hits * hit_operations / 100e9, 1e-9);
+  EXPECT_NEAR(cost.selection_seconds,
+              1000 * hits * interval_hits * hit_operations * std::log2(11) / 100e9, 1e-9);
   EXPECT_NEAR(cost.rescore_seconds,
               1000 * (10 + 6 * std::sqrt(10)) *
                   (rescore_operations + 1000 * rescore_column_operations) / 100e9,
@@ -62,8 +63,8 @@ TEST(PredictScan, WholeNumbersAreNotMeasuredAgainAndTheBaseIsPackedOnce) {
   EXPECT_EQ(whole.rescore_seconds, 0);
   EXPECT_LT(whole.selection_seconds, predict_scan(batch, round_peaks()).selection_seconds);
   shape.packing = true;
-  EXPECT_NEAR(predict_scan(shape, round_peaks()).seconds - whole.seconds, 1e6 * 4150 * 200 / 100e9,
-              1e-9);
+  EXPECT_NEAR(predict_scan(shape, round_peaks()).seconds - whole.seconds,
+              1e6 * (packing_operations + 1000 * packing_column_operations) / 100e9, 1e-9);
 }
 
 TEST(PredictScan, OneQueryIsLimitedByMemoryOrTheCacheThatHoldsTheBase) {
@@ -74,9 +75,12 @@ TEST(PredictScan, OneQueryIsLimitedByMemoryOrTheCacheThatHoldsTheBase) {
   EXPECT_EQ(cost.limit, "memory");
   EXPECT_DOUBLE_EQ(cost.memory_seconds, 1e6 * row_bytes / 20e9);
   peaks.caches[2] = {2000 << 20, 40e9};
-  EXPECT_DOUBLE_EQ(predict_scan(shape, peaks).memory_seconds, 1e6 * row_bytes / (0.6 * 40e9));
+  EXPECT_DOUBLE_EQ(predict_scan(shape, peaks).memory_seconds, 1e6 * row_bytes / 40e9);
   peaks.caches[1] = {1 << 20, 400e9};  // too small
-  EXPECT_DOUBLE_EQ(predict_scan(shape, peaks).memory_seconds, 1e6 * row_bytes / (0.6 * 40e9));
+  EXPECT_DOUBLE_EQ(predict_scan(shape, peaks).memory_seconds, 1e6 * row_bytes / 40e9);
+  peaks.caches[2].bytes = 1009e6 / 1.5;  // half of it stays
+  EXPECT_NEAR(predict_scan(shape, peaks).memory_seconds,
+              1e6 * row_bytes / 2 * (1 / 40e9 + 1 / 20e9), 1e-6);
 }
 
 TEST(PredictScan, AMatrixUnitWorksBesideTheOthers) {
@@ -104,7 +108,7 @@ TEST(PredictScan, HalfTheThreadsTakeTwiceTheTime) {
   shape.threads = 1;
   EXPECT_NEAR(predict_scan(shape, round_peaks()).seconds,
               2 * predict_scan(batch, round_peaks()).seconds,
-              call_seconds + wake_seconds + 1e-9);  // a call is a call
+              call_seconds + 1e-9);  // a call is a call
 }
 
 TEST(PredictScan, NothingToScanTakesNoTime) {
@@ -138,6 +142,42 @@ TEST(PredictScan, RefusesWhatItCannotPredict) {
   refused([](ScanShape& s) { s.bytes_per_element = -1; });
   refused([](ScanShape& s) { s.op = ScanOp::bf16; });  // NaN in round_peaks
   EXPECT_THROW(predict_scan(batch, MachinePeaks{}), InvalidArgument);
+}
+
+TEST(PredictScan, RowsThatAFilterForbidsPassAsWell) {
+  ScanShape tenth = batch;
+  tenth.allowed = tenth.rows / 10;
+  const double all = predict_scan(batch, round_peaks()).selection_seconds;
+  const double hits = 10 * (1 + std::log(1e5)), fewer = 10 * (1 + std::log(1e4));
+  EXPECT_NEAR(predict_scan(tenth, round_peaks()).selection_seconds, all * 10 * fewer / hits, 1e-9);
+}
+
+TEST(PredictScan, APrefixIsScoredInsteadOfAllColumns) {
+  ScanShape shape = batch;
+  shape.prefix = 50, shape.second_rows = 3000, shape.seed_rows = 500;
+  const ScanCost cost = predict_scan(shape, round_peaks());
+  EXPECT_NEAR(cost.multiply_add_seconds,
+              predict_scan(batch, round_peaks()).multiply_add_seconds / 20, 1e-9);
+  EXPECT_NEAR(cost.second_stage_seconds,
+              1000 * 3000 * second_stage_seconds(1000, round_peaks()) / 2, 1e-9);
+  EXPECT_GT(cost.seed_seconds, 0);
+  EXPECT_LT(cost.seconds, predict_scan(batch, round_peaks()).seconds);
+}
+
+TEST(PredictDirect, IsRowsTimesQueriesAndBeatsPackingForAFew) {
+  ScanShape shape = batch;
+  shape.bytes_per_element = 4, shape.k = 1;
+  const ScanCost many = predict_direct(shape, round_peaks());
+  EXPECT_NEAR(many.rescore_seconds, 1e9 * direct_row_seconds(1000, round_peaks()) / 2, 1e-6);
+  EXPECT_EQ(many.limit, "rescoring");
+  ScanShape packed = batch;
+  packed.packing = true;
+  EXPECT_GT(many.seconds, predict_scan(packed, round_peaks()).seconds);
+  shape.queries = packed.queries = 1;
+  EXPECT_LT(predict_direct(shape, round_peaks()).seconds,
+            predict_scan(packed, round_peaks()).seconds);
+  shape.rows = 0;
+  EXPECT_EQ(predict_direct(shape, round_peaks()).seconds, 0);
 }
 
 TEST(ScanOp, HasNames) {

@@ -152,7 +152,8 @@ TEST(Knn, WholeNumbersOfEveryRangeAreExactIntegers) {
           for (Isa isa : available_isas()) {
             ForcedIsa forced(isa);
             KnnReport report;
-            EXPECT_TRUE(same(knn(queries, base, 12, {.metric = metric}, &report), expected))
+            const ExactSearcher searcher(base, {.metric = metric});
+            EXPECT_TRUE(same(searcher.search(queries, 12, {.metric = metric}, &report), expected))
                 << dim << ' ' << b.low << ' ' << x.low << ' ' << name_of(isa);
             EXPECT_EQ(report.first_pass, "integer");
           }
