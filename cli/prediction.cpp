@@ -46,7 +46,7 @@ Prediction predict(const KnnReport& report, const KnownPeaks& machine) {
     shape.expected_hits = report.expected_hits;
   }
   shape.expected_survivors = report.expected_survivors;
-  shape.allowed = report.allowed_rows;
+  shape.allowed = report.allowed_rows, shape.tile_rows = report.tile_rows;
   Prediction out;
   out.cost = report.first_pass == name_of(FirstPass::direct) ? predict_direct(shape, machine.peaks)
                                                              : predict_scan(shape, machine.peaks);
@@ -100,6 +100,7 @@ std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,
       {"first pass", none, first_pass},
       {"queries side by side", none, fmt::format("{}", report.group)},
       {"parts of the base", none, fmt::format("{}", report.parts)},
+      {"rows of a tile", none, fmt::format("{}", report.tile_rows)},
       {"threshold", none,
        report.prefix_columns > 0 ? fmt::format("from the nearest of {} clusters", report.clusters)
        : report.guessed          ? "guessed from the tiles seen"

@@ -52,6 +52,7 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   if (report.prefix_columns > 0) out["prefix_columns"] = report.prefix_columns;
   if (report.prefix_columns > 0) out["clusters"] = report.clusters;
   out["group"] = report.group;
+  out["tile_rows"] = report.tile_rows;
   out["parts"] = report.parts;
   out["guessed"] = report.guessed;
   out["centred"] = report.centred;

@@ -33,6 +33,8 @@
 #include "knear/cost/roofline.hpp"
 // The parts that the above are made of.
 #include "knear/distance/exact.hpp"
+#include "knear/select/nth_value.hpp"
+#include "knear/select/sort_pairs.hpp"
 #include "knear/select/top_k.hpp"
 #include "knear/io/atomic_file.hpp"
 #include "knear/core/random.hpp"

@@ -184,6 +184,7 @@ nb::object run(Report& out, Search search) {
     if (report.prefix_columns > 0) d["clusters"] = report.clusters;
     if (report.joined) d["joined"] = true;
     d["group"] = report.group;
+    d["tile_rows"] = report.tile_rows;
     d["parts"] = report.parts;
     d["guessed"] = report.guessed;
     d["bytes_read"] = report.bytes_read;

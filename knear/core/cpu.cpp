@@ -24,6 +24,13 @@ std::string_view name_of(Isa isa) {
   return "?";
 }
 
+std::int64_t cache_bytes(int level) {
+  const long size = sysconf(level == 1   ? _SC_LEVEL1_DCACHE_SIZE
+                            : level == 2 ? _SC_LEVEL2_CACHE_SIZE
+                                         : _SC_LEVEL3_CACHE_SIZE);
+  return size > 0 ? size : 0;
+}
+
 std::int64_t machine_memory() {
   const std::int64_t pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
   // A system that does not say refuses memory when it is taken.

@@ -23,6 +23,10 @@ std::string_view name_of(Isa isa);
 // Bytes of memory that this machine has.
 std::int64_t machine_memory();
 
+// Bytes of a cache that a core has to itself (first and second level) or shares (third); 0 where
+// the system does not say.
+std::int64_t cache_bytes(int level);
+
 // The best level of this processor and operating system.
 Isa best_isa();
 

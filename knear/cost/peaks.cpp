@@ -103,8 +103,7 @@ double measure(const PeakLoop& loop, int threads, double slice_seconds) {
 double measure_read(const PeakLoops& loops, int threads) {
   // Four times the last-level cache, as far as a quarter of the free memory allows.
   constexpr long mebibyte = 1L << 20;
-  long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  cache = std::max(cache, sysconf(_SC_LEVEL4_CACHE_SIZE));
+  const long cache = std::max(long{cache_bytes(3)}, sysconf(_SC_LEVEL4_CACHE_SIZE));
   const long free = sysconf(_SC_AVPHYS_PAGES) / 4 * sysconf(_SC_PAGESIZE);
   long total = std::clamp(4 * cache, 256 * mebibyte, 1024 * mebibyte);
   total = std::max(64 * mebibyte, std::min(total, free));
@@ -123,10 +122,8 @@ double measure_read(const PeakLoops& loops, int threads) {
 }
 
 CachePeak measure_cache(const PeakLoops& loops, int threads, int level, double slice_seconds) {
-  const long size = sysconf(level == 0   ? _SC_LEVEL1_DCACHE_SIZE
-                            : level == 1 ? _SC_LEVEL2_CACHE_SIZE
-                                         : _SC_LEVEL3_CACHE_SIZE);
-  if (size <= 0) return {};
+  const long size = cache_bytes(level + 1);
+  if (size == 0) return {};
   const long each = level < 2 ? size / 2 : std::min(size / 2, 32L << 20) / threads;
   const long bytes = each / detail::read_granule * detail::read_granule;
   if (bytes < detail::read_granule) return {};
@@ -201,7 +198,7 @@ MachinePeaks estimated_peaks(Isa isa, int threads) {
   peaks.int16_ops = 2 * multiply_adds * 2 / (vnni ? 1 : 2);
   peaks.int8_ops =
       isa == Isa::scalar ? peaks.int16_ops / 2 : 2 * multiply_adds * 4 / (vnni ? 1 : 3);
-  peaks.cop_per_second = multiply_adds;
+  peaks.cop_per_second = 1.5 * multiply_adds;  // three a cycle: any of the vector units
   peaks.memory_bytes_per_second = std::min(10e9 * peaks.threads, 40e9);
   return peaks;
 }

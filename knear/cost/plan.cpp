@@ -51,7 +51,9 @@ void check(const ScanShape& shape, const MachinePeaks& peaks) {
 bool guesses(const ScanShape& shape) {
   const double row_bytes =
       double(shape.prefix > 0 ? shape.prefix : shape.dim) * shape.bytes_per_element;
-  const double tile_rows = std::clamp(512 * 1024 / std::max(row_bytes, 1.0), 32., 4096.);
+  const double tile_rows = shape.tile_rows > 0
+                               ? double(shape.tile_rows)
+                               : std::clamp(512 * 1024 / std::max(row_bytes, 1.0), 32., 4096.);
   return shape.k > 32 && double(shape.rows) >= 16 * tile_rows && 4 * shape.k <= shape.rows;
 }
 
@@ -144,11 +146,10 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
                           ? shape.expected_hits
                           : usual_hits(shape, split && !peaks.matrix_unit ? threads : 1);
   const double looks = guesses(shape) ? looks_operations : 0;
-  const double per_query = shape.prefix > 0 ? k * (shape.whole ? prefix_neighbour_operations
-                                                               : prefix_interval_operations)
+  const double per_query = shape.prefix > 0 ? k * prefix_neighbour_operations
                            : !many          ? hits * hit_operations * std::log2(1 + k)
                            : shape.whole ? hits * many_hits_operations + k * sort_operations + looks
-                                         : hits * many_intervals_operations + 2 * looks;
+                                         : hits * many_intervals_operations + 3 * looks;
   const double lists = single ? single_lists : 1;
   cost.selection_seconds = lists * queries * per_query / lanes;
   if (many && split && !peaks.matrix_unit)
@@ -164,8 +165,12 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
        (shape.prefix > 0 ? prefix_query_operations + prefix_operations * dim * all_columns : 0)) /
       lanes;
   if (shape.prefix > 0) {
-    cost.seed_seconds = queries * shape.seed_rows *
-                        (seed_operations + seed_column_operations * all_columns) / lanes;
+    const double measured = shape.whole ? 0 : k;
+    cost.seed_seconds =
+        queries *
+        (shape.seed_rows * (seed_operations + seed_column_operations * all_columns) +
+         measured * (rescore_operations + rescore_column_operations * all_columns)) /
+        lanes;
     cost.second_stage_seconds = queries * shape.second_rows *
                                 (second_operations + second_column_operations * all_columns) /
                                 lanes;

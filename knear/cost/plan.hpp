@@ -18,7 +18,7 @@
 //   second      stage: all coordinates of the rows that a prefix does not rule out
 //   rescoring   some k + 6 sqrt(k) rows are measured in float64
 //   packing     of the base, if asked for
-//   a call      5 us
+//   a call      4 us
 //
 // What one of these costs is measured on one machine, in operations of its coefficient-wise rate,
 // and carries over to others as that. It does not know of data that defeat the threshold.
@@ -49,6 +49,7 @@ struct ScanShape {
   std::int64_t allowed = 0;      // rows that may be found; 0: all
   int threads = 0;               // 0: as many as were measured
   std::int64_t queries_per_pass = 0;  // queries scored per reading of the base; 0: as the scan does
+  std::int64_t tile_rows = 0;         // 0: those of 512 KiB
   // Columns of a prefix that is scored instead of all, and rows a query that it does not rule out.
   std::int64_t prefix = 0;
   double second_rows = 0;
@@ -80,30 +81,31 @@ inline constexpr double score_operations = 3.6, single_score_operations = 26;
 // k). Where rows have intervals 1.85 times as many pass.
 inline constexpr double hit_operations = 1510, interval_hits = 1.85;
 // With more than 32 neighbours: of a row that passes, whole or with an interval; of each neighbour
-// that is sorted in the end; of the looks at what has passed so far, twice that where there are
-// intervals; and seconds for each neighbour that several parts of the base bring.
-inline constexpr double many_hits_operations = 3440, many_intervals_operations = 6000;
-inline constexpr double sort_operations = 21400, looks_operations = 2e6;
-inline constexpr double merge_seconds = 48e-9;
+// that is sorted in the end; of the looks at what has passed so far, three times that where there
+// are intervals; and seconds for each neighbour that several parts of the base bring.
+inline constexpr double many_hits_operations = 2300, many_intervals_operations = 2900;
+inline constexpr double sort_operations = 14000, looks_operations = 1.2e6;
+inline constexpr double merge_seconds = 40e-9;
 // Of a row measured, and a column of it: it comes from anywhere in memory.
-inline constexpr double rescore_operations = 22800, rescore_column_operations = 64;
+inline constexpr double rescore_operations = 15700, rescore_column_operations = 69;
 // The part of all these that it takes where there is one query, whose lists stay in cache.
-inline constexpr double single_lists = 0.42;
+inline constexpr double single_lists = 0.6;
 // Of a query that is packed, and a column of it.
 inline constexpr double query_operations = 6000, query_column_operations = 115;
 // Of a row in the second stage, and a column of it, and of a row of the nearest clusters; of a
 // coordinate of a prefix and a column; of a query that goes by a prefix, and a neighbour of it.
+// Where rows have intervals the best k of the nearest clusters are measured besides.
 inline constexpr double second_operations = 3300, second_column_operations = 0.6;
 inline constexpr double seed_operations = 1650, seed_column_operations = 2.9;
-inline constexpr double prefix_operations = 4, prefix_query_operations = 2e6;
-inline constexpr double prefix_neighbour_operations = 12400, prefix_interval_operations = 52000;
+inline constexpr double prefix_operations = 4, prefix_query_operations = 210e3;
+inline constexpr double prefix_neighbour_operations = 12400;
 // Of a row that is packed, and a column of it; of a row of which a prefix is made, and a column.
 inline constexpr double packing_operations = 14600, packing_column_operations = 376;
 inline constexpr double making_operations = 310e3, making_column_operations = 4100;
 // Of a row that is measured in float64 in its order, and a column of it.
 inline constexpr double direct_operations = 1880, direct_column_operations = 10.4;
 // Seconds of a call.
-inline constexpr double call_seconds = 5e-6;
+inline constexpr double call_seconds = 4e-6;
 
 // Peaks scale with shape.threads / peaks.threads. Throws InvalidArgument for a negative number,
 // k < 1, dim < 1, or an op whose peak is not known (NaN).

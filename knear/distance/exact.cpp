@@ -1,5 +1,6 @@
 #include "knear/distance/exact.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "knear/distance/exact_kernels.hpp"
@@ -28,7 +29,8 @@ double load_query(AnyMatrixView queries, std::int64_t q, Metric metric, detail::
                   double* x) {
   const std::int64_t dim = queries.cols();
   visit(queries.rows(q, q + 1), [&](auto view) {
-    for (std::int64_t i = 0; i < dim; ++i) x[i] = to_float(view.data()[i]);
+    const auto* elements = view.data();
+    for (std::int64_t i = 0; i < dim; ++i) x[i] = to_float(elements[i]);
   });
   double xx = 0;
   if (metric != Metric::cosine) return xx;
@@ -51,7 +53,8 @@ ExactDistance::ExactDistance(Metric metric, ElementType row_type, Isa isa)
 
 void ExactDistance::set_query(AnyMatrixView queries, std::int64_t q) {
   dim_ = queries.cols();
-  x_.assign(padded(dim_), 0.0);
+  x_.resize(padded(dim_));
+  std::fill(x_.begin() + dim_, x_.end(), 0.0);
   xx_ = load_query(queries, q, metric_, squares_, x_.data());
 }
 

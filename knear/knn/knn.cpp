@@ -52,8 +52,8 @@ KnnChoices parse_choices(std::string_view text) {
   KnnChoices out;
   const auto refuse = [](std::string_view item) {
     throw InvalidArgument(
-        "choices are group=1|4|12, parts=N, columns=N (a multiple of 8 up to 128), clusters=N and "
-        "guess=on|off, with commas between them, but there is '{}'",
+        "choices are group=1|4|12, parts=N, columns=N (a multiple of 8 up to 128), clusters=N, "
+        "tile=N (KiB) and guess=on|off, with commas between them, but there is '{}'",
         item);
   };
   while (!text.empty()) {
@@ -78,6 +78,8 @@ KnnChoices parse_choices(std::string_view text) {
       out.columns = number;
     else if (name == "clusters" && number >= 1 && number <= 1 << 20)
       out.clusters = number;
+    else if (name == "tile" && number >= 1 && number <= detail::most_tile)
+      out.tile = number;
     else
       refuse(item);
   }

@@ -43,11 +43,12 @@ struct KnnChoices {
   int parts = 0;              // into which the base is split for the same queries
   std::int64_t columns = 0;   // of a prefix: a multiple of 8 up to 128
   std::int64_t clusters = 0;  // of its rows
+  std::int64_t tile = 0;      // KiB of codes that all queries of a task go over before the next
   bool guess = true;          // thresholds for more than 32 neighbours, from the tiles seen so far
 };
 
-// "group=12,parts=2,columns=64,clusters=500,guess=off", any of these. Throws InvalidArgument for
-// other words and values.
+// "group=12,parts=2,columns=64,clusters=500,tile=512,guess=off", any of these. Throws
+// InvalidArgument for other words and values.
 KnnChoices parse_choices(std::string_view text);
 
 struct KnnOptions {
@@ -91,6 +92,7 @@ struct KnnReport {
   std::int64_t prefix_columns = 0;     // coordinates of a prefix, if one was used
   std::int64_t clusters = 0;           // of its rows
   int group = 0, parts = 0;            // as KnnChoices: of the last scan
+  std::int64_t tile_rows = 0;          // of the largest tile; 0: every row was measured
   bool guessed = false;                // whether a threshold was
   bool joined = false;                 // a self-join scored each pair of rows once, for both
   double bytes_read = 0;               // of the packed base, once per pass over it

@@ -93,11 +93,14 @@ class Search {
     if (choices.columns < 0 || choices.columns > 128 || choices.columns % 8 != 0)
       throw InvalidArgument("choices name {} columns, but it must be a multiple of 8 up to 128",
                             choices.columns);
+    if (choices.tile < 0 || choices.tile > most_tile)
+      throw InvalidArgument("choices name a tile of {} KiB, but there must be 1 to {}",
+                            choices.tile, most_tile);
     if (options.first_pass == FirstPass::direct &&
-        (choices.group > 0 || choices.parts > 0 || !choices.guess))
+        (choices.group > 0 || choices.parts > 0 || choices.tile > 0 || !choices.guess))
       throw InvalidArgument(
-          "choices name group, parts or guess=off, but first_pass is direct, which has none of "
-          "these");
+          "choices name group, parts, tile or guess=off, but first_pass is direct, which has none "
+          "of these");
     if (choices.clusters < 0)
       throw InvalidArgument("choices name {} clusters, but there must be 1 at least",
                             choices.clusters);
@@ -271,7 +274,7 @@ class Search {
   }
   // Of these what a search has to pay for: nothing where an index keeps the form.
   std::int64_t packing_bytes(std::int64_t rows, FirstPass pass) const {
-    return prepared().is_adopted(pass) ? 0 : packed_bytes(rows, pass);
+    return prepared().is_adopted(pass) && tile_bytes() == 0 ? 0 : packed_bytes(rows, pass);
   }
   // Bytes of everything else: lists of all queries, buffers and scratch of each thread.
   std::int64_t other_bytes() const {
@@ -285,7 +288,8 @@ class Search {
     const double lists = queries * (k * 48 + static_cast<double>(k_asked_) * 12 + 64 + prefix);
     // Queries as doubles: of a task, or where there are few of them, of each thread.
     const double doubles = std::max(64.0, std::min(queries, 4 * threads));
-    const double scratch = threads * (doubles * dim * 8 + (1 << 16));
+    // And what selecting and sorting k of them takes.
+    const double scratch = threads * (doubles * dim * 8 + 64 * k + (1 << 16));
     return static_cast<std::int64_t>(
         std::min(lists + threads * block * per_query + scratch + (1 << 20), 4e18));
   }
@@ -362,7 +366,11 @@ class Search {
   }
 
   // Choices that measuring every row would leave without effect.
-  bool kernel_chosen() const { return options_.choices.group > 0 || options_.choices.parts > 0; }
+  bool kernel_chosen() const {
+    const KnnChoices& choices = options_.choices;
+    return choices.group > 0 || choices.parts > 0 || choices.tile > 0;
+  }
+  std::int64_t tile_bytes() const { return options_.choices.tile * 1024; }
 
   // How to search the allowed rows of a chunk.
   enum class Way {
@@ -471,9 +479,11 @@ class Search {
   void apply_choices(ScanJob& job) const {
     job.group = options_.choices.group, job.parts = options_.choices.parts;
     job.may_hope = options_.choices.guess;
+    job.by_rows = options_.memory <= 0;
   }
   // A plan as it was asked for.
   PrefixPlan chosen(PrefixPlan plan) const {
+    plan.tile_bytes = tile_bytes();
     if (options_.choices.columns > 0) plan.columns = options_.choices.columns;
     if (options_.choices.clusters > 0)
       plan.clusters = std::min(options_.choices.clusters, base().rows());
@@ -491,7 +501,7 @@ class Search {
     const bool integer = part_->integer;
     if (prepared().no_prefix()) return {};
     const std::int64_t queries = std::ssize(todo);
-    const SearchShape shape = shape_of(rows, choice.passes.front(), queries);
+    SearchShape shape = shape_of(rows, choice.passes.front(), queries);
     const auto made = whole_ ? prepared().kept_prefix(integer) : nullptr;
     const PrefixPlan kept =
         made ? PrefixPlan{made->map.columns(), made->centroids.rows()} : PrefixPlan{};
@@ -509,7 +519,7 @@ class Search {
     if (few && once_) return {};
     // Only one is kept: that of the other kind of codes serves the other searches.
     if (!made && prepared().kept_prefix(!integer)) return {};
-    const double plain = plain_cost(shape).seconds;
+    double plain = plain_cost(shape).seconds;
     SearchShape trial = shape;
     trial.queries = 192;
     const double before = once_ ? 0 : prepared().searched_without_prefix(0);
@@ -519,10 +529,12 @@ class Search {
       cost = few ? try_prefix_on_rows(rows, shape, choice, kept)
                  : try_prefix(rows, shape, choice, job, todo, out, kept);
     if (cost && cost->possible && !cost->refused) {
+      shape.format = cost->format, plain = plain_cost(shape).seconds;
       const double share = prefix_cost(shape, *cost).seconds / plain;
-      if (share < 0.85 && made) return kept;
+      if (share < 0.85 && made) return chosen(kept);
       const double saved = (before + plain) * (1 - share);
-      if (share < 0.85 && saved >= (once_ ? 1.5 : 1.0) * making_seconds(shape)) return cost->plan;
+      if (share < 0.85 && saved >= (once_ ? 1.5 : 1.0) * making_seconds(shape))
+        return chosen(cost->plan);
     }
     if (!once_) prepared().searched_without_prefix(plain);
     return {};
@@ -556,15 +568,16 @@ class Search {
       bars.push_back(out.keys.row(q)[k_]);
     }
     prepare_seconds_ += seconds_since(start);
-    return forecast_prefix(queries.view(), bars, shape, kept);
+    return forecast_prefix(queries.view(), bars, shape, kept, shape.format);
   }
 
   PrefixForecast forecast_prefix(AnyMatrixView queries, const std::vector<double>& bars,
-                                 const SearchShape& shape, const PrefixPlan& kept) {
+                                 const SearchShape& shape, const PrefixPlan& kept, Format format) {
     const auto study = prepared().prefix_study(options_.progress, prepare_seconds_);
     const auto start = Clock::now();
-    const PrefixForecast cost =
+    PrefixForecast cost =
         forecast(*study, queries.rows(0, std::ssize(bars)), bars.data(), shape, kept);
+    cost.format = format;
     prepared().note_prefix_forecast(part_->integer, k_, cost);
     prepare_seconds_ += seconds_since(start);
     return cost;
@@ -578,13 +591,21 @@ class Search {
     std::vector<std::int64_t> few, rest;
     for (std::size_t i = 0; i < todo.size(); ++i)
       (i * count / todo.size() != (i + 1) * count / todo.size() ? few : rest).push_back(todo[i]);
-    const FirstPass pass = choice.passes.front();
-    const auto packed = packed_form(pass, rows, choice);
-    job.may_give_up = choice.passes.size() > 1;
     static const Progress quiet;
-    std::vector<std::int64_t> again = scan(*packed, job, few, out, stats_, quiet);
-    note_form(*packed, pass);
-    note_pass(pass, (few.size() - again.size()) * static_cast<std::size_t>(count_));
+    std::vector<std::int64_t> again = few;
+    Format format = format_int8;
+    for (std::size_t p = 0; 2 * again.size() > few.size() && p < choice.passes.size(); ++p) {
+      const FirstPass pass = choice.passes[p];
+      if (pass == FirstPass::direct) break;
+      const auto packed = packed_form(pass, rows, choice);
+      job.may_give_up = p + 1 < choice.passes.size();
+      const std::size_t before = again.size();
+      again = scan(*packed, job, again, out, stats_, quiet);
+      note_form(*packed, pass);
+      note_pass(pass, (before - again.size()) * static_cast<std::size_t>(count_));
+      format = format_of(pass);
+    }
+    std::sort(again.begin(), again.end());
     std::vector<double> bars;
     AnyMatrix sample(queries_.type(), std::ssize(few), queries_.cols());
     for (const std::int64_t q : few) {
@@ -597,7 +618,7 @@ class Search {
                   static_cast<std::size_t>(queries_.cols() * size_of(queries_.type())));
       bars.push_back(bar);
     }
-    const PrefixForecast cost = forecast_prefix(sample.view(), bars, shape, kept);
+    const PrefixForecast cost = forecast_prefix(sample.view(), bars, shape, kept, format);
     todo = std::move(rest);
     todo.insert(todo.end(), again.begin(), again.end());
     std::sort(todo.begin(), todo.end());
@@ -619,7 +640,7 @@ class Search {
                             join_bytes(rows.rows(), rows.cols(), k_, threads_) >
                         options_.memory))
       return;
-    const SearchShape shape = shape_of(rows, choice.passes.front(), std::ssize(todo));
+    SearchShape shape = shape_of(rows, choice.passes.front(), std::ssize(todo));
     const auto kept = prepared().kept_prefix(integer);
     PrefixPlan plan =
         chosen(kept ? PrefixPlan{kept->map.columns(), kept->centroids.rows()} : usual_plan(shape));
@@ -634,10 +655,11 @@ class Search {
         todo = all;
       }
       if (!cost->possible) return;
+      shape.format = cost->format;
       const double joined = joining_share * prefix_cost(shape, *cost).seconds;
       const double making = kept ? 0 : making_seconds(shape);
       if (!(joined + making < 0.9 * plain_cost(shape).seconds)) return;
-      if (!kept) plan = cost->plan;
+      if (!kept) plan = chosen(cost->plan);
     }
     const auto form = prepared().prefix(integer, plan, rows, choice.keep && !differs(kept, plan),
                                         true, threads_, options_.progress, prepare_seconds_);
@@ -650,7 +672,8 @@ class Search {
 
   // Whether a prefix that is kept is not the one that was asked for, which then is made for once.
   bool differs(const std::shared_ptr<const PrefixBase>& kept, const PrefixPlan& plan) const {
-    return kept && ((options_.choices.columns > 0 && kept->map.columns() != plan.columns) ||
+    return kept && ((plan.tile_bytes > 0 && kept->panels.tile_bytes != plan.tile_bytes) ||
+                    (options_.choices.columns > 0 && kept->map.columns() != plan.columns) ||
                     (options_.choices.clusters > 0 && kept->centroids.rows() != plan.clusters));
   }
 
@@ -658,6 +681,7 @@ class Search {
   void note_prefix(const PrefixBase& form, bool keep, double queries) {
     prefix_columns_ = std::max(prefix_columns_, form.map.columns());
     clusters_ = std::max(clusters_, form.centroids.rows());
+    tile_rows_ = form.panels.panels_per_tile * panel_rows;
     packed_bytes_ =
         std::max(packed_bytes_, prepared().kept_bytes(nullptr) + (keep ? 0 : form.bytes()));
     multiply_adds_ +=
@@ -699,10 +723,10 @@ class Search {
   // The form of the chunk for a pass: the one kept, or one made now.
   std::shared_ptr<const PackedBase> packed_form(FirstPass pass, const BaseRows& rows,
                                                 const Choice& choice) {
-    if (whole_ && choice.packed_rows.empty() && prepared().is_adopted(pass))
+    if (whole_ && choice.packed_rows.empty() && prepared().is_adopted(pass) && tile_bytes() == 0)
       return prepared().kept(pass);
     return prepared().packed(pass, rows, choice.packed_rows, choice.keep, threads_,
-                             options_.progress, prepare_seconds_);
+                             options_.progress, prepare_seconds_, tile_bytes());
   }
 
   // Adds to `lists` what lies within the limit among the rows of a chunk.
@@ -867,7 +891,10 @@ class Search {
   void note_pass(FirstPass pass, std::size_t pairs) { done_by_[static_cast<int>(pass)] += pairs; }
   void note_form(const PackedBase& packed, FirstPass pass) {
     const std::int64_t bytes =
-        (prepared().is_adopted(pass) ? 0 : packed.bytes()) + prepared().kept_bytes(&packed);
+        (prepared().kept(pass).get() == &packed && prepared().is_adopted(pass) ? 0
+                                                                               : packed.bytes()) +
+        prepared().kept_bytes(&packed);
+    tile_rows_ = std::max(tile_rows_, packed.panels_per_tile * panel_rows);
     packed_bytes_ = std::max(packed_bytes_, bytes);
     centred_ |= !packed.space.mean.empty();
   }
@@ -906,7 +933,7 @@ class Search {
     r.hits_per_query = static_cast<double>(stats_.hits) / per_query;
     r.survivors_per_query = static_cast<double>(stats_.survivors) / per_query;
     r.clusters = clusters_, r.group = stats_.group, r.parts = stats_.parts;
-    r.guessed = stats_.guessed;
+    r.guessed = stats_.guessed, r.tile_rows = tile_rows_;
     r.fallback_queries = fallback_queries_, r.repeated_queries = stats_.repeated;
     r.certified_queries = queries_.rows();
     r.memory_bytes =
@@ -940,7 +967,7 @@ class Search {
   ScanStats stats_;
   double prepare_seconds_ = 0, multiply_adds_ = 0, bytes_read_ = 0;
   std::int64_t packed_bytes_ = 0, fallback_queries_ = 0, chunks_ = 0;
-  std::int64_t prefix_columns_ = 0, clusters_ = 0;
+  std::int64_t prefix_columns_ = 0, clusters_ = 0, tile_rows_ = 0;
   std::size_t done_by_[any_pass_count] = {};
 };
 

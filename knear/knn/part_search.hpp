@@ -52,4 +52,7 @@ std::optional<FirstPass> prepare(PreparedRows& rows, int threads, const Progress
 // Fewer rows than this are not packed: measuring them costs less.
 inline constexpr std::int64_t least_packed_rows = 256;
 
+// KiB of the largest tile that may be chosen.
+inline constexpr std::int64_t most_tile = 65536;
+
 }  // namespace knear::detail

@@ -91,17 +91,15 @@ PrefixStudy study_prefix(const BaseRows& base, Metric metric, const Progress& pr
 ScanShape scan_shape(std::int64_t rows, std::int64_t dim, std::int64_t queries, std::int64_t k,
                      bool integer, Format format) {
   const bool wide = format == format_fp32, middle = format == format_int16;
-  return {.rows = rows,
-          .dim = dim,
-          .queries = queries,
-          .k = std::max<std::int64_t>(1, k),
-          .bytes_per_element = wide     ? 4.0
-                               : middle ? 2.0
-                                        : 1.0,
-          .op = wide     ? ScanOp::fp32
-                : middle ? ScanOp::int16
-                         : ScanOp::int8,
-          .whole = integer};
+  const std::int64_t row_bytes = dim * (wide ? 4 : middle ? 2 : 1);
+  ScanShape shape;
+  shape.rows = rows, shape.dim = dim;
+  shape.queries = queries, shape.k = std::max<std::int64_t>(1, k);
+  shape.bytes_per_element = wide ? 4 : middle ? 2 : 1;
+  shape.op = wide ? ScanOp::fp32 : middle ? ScanOp::int16 : ScanOp::int8;
+  shape.whole = integer;
+  shape.tile_rows = std::clamp<std::int64_t>(usual_tile_bytes() / row_bytes, 32, 4096);
+  return shape;
 }
 
 ScanCost plain_cost(const SearchShape& shape) {
@@ -270,7 +268,7 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
   prefix_space.off_relative = out.map.off_relative();
   prefix_space.off_absolute = out.map.off_absolute();
   out.panels = PackedBase::certified_in_order(prefixes.view(), order, format_int8, prefix_space,
-                                              threads, progress);
+                                              threads, progress, plan.tile_bytes);
   out.panels.duplicates = duplicates;
   out.codes = row_codes(base, order, space, integer, found, threads, progress);
   return made;

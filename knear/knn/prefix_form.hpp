@@ -18,6 +18,7 @@ namespace knear::detail {
 struct PrefixPlan {
   std::int64_t columns = 0;  // of the prefix: a multiple of 8; 0: not decided
   std::int64_t clusters = 0;
+  std::int64_t tile_bytes = 0;  // 0: usual_tile_bytes()
 };
 
 // What is known of the rows before anything is prepared: a sample of them in principal coordinates.
@@ -46,7 +47,8 @@ struct PrefixForecast {
   PrefixPlan plan;
   double passed = 0;  // rows a query that the prefix does not rule out
   bool possible = false;
-  bool refused = false;  // it served too few queries
+  Format format = format_int8;  // of the pass that served the queries of the forecast
+  bool refused = false;         // it served too few queries
 };
 // A scan as the model of costs sees it.
 ScanShape scan_shape(std::int64_t rows, std::int64_t dim, std::int64_t queries, std::int64_t k,

@@ -19,26 +19,28 @@ Format format_of(FirstPass pass) {
   return pass == FirstPass::fp32 || pass == FirstPass::direct ? format_fp32 : format_int8;
 }
 
-std::shared_ptr<const PackedBase> PreparedRows::packed(FirstPass pass, const BaseRows& rows,
-                                                       std::span<const std::uint32_t> subset,
-                                                       bool keep, int threads,
-                                                       const Progress& progress,
-                                                       double& prepare_seconds) {
+std::shared_ptr<const PackedBase> PreparedRows::packed(
+    FirstPass pass, const BaseRows& rows, std::span<const std::uint32_t> subset, bool keep,
+    int threads, const Progress& progress, double& prepare_seconds, std::int64_t tile_bytes) {
   // What is kept is made by one search while others wait for it; what is not concerns no other.
   std::unique_lock lock(making_, std::defer_lock);
+  const auto fits = [&](const auto& form) {
+    return form && (tile_bytes == 0 || form->tile_bytes == tile_bytes);
+  };
   if (keep) {
-    if (auto form = kept(pass)) return form;
+    if (auto form = kept(pass); fits(form)) return form;
     lock.lock();
-    if (auto form = kept(pass)) return form;
+    if (auto form = kept(pass); fits(form)) return form;
+    keep = !kept(pass);
   }
   const auto start = Clock::now();
   std::shared_ptr<const PackedBase> made;
   if (pass == FirstPass::integer)
-    made = std::make_shared<PackedBase>(
-        PackedBase::integer(rows, subset, metric, active_isa(), found, threads, progress));
+    made = std::make_shared<PackedBase>(PackedBase::integer(rows, subset, metric, active_isa(),
+                                                            found, threads, progress, tile_bytes));
   else
-    made = std::make_shared<PackedBase>(
-        PackedBase::certified(rows, subset, format_of(pass), coding_space(), threads, progress));
+    made = std::make_shared<PackedBase>(PackedBase::certified(
+        rows, subset, format_of(pass), coding_space(), threads, progress, tile_bytes));
   prepare_seconds += std::chrono::duration<double>(Clock::now() - start).count();
   if (keep) {
     std::lock_guard state(mutex_);

@@ -34,11 +34,12 @@ class PreparedRows {
   const DataSurvey found;
 
   // The packed form for a pass, made on first use and kept. With `rows` a part of the base, made
-  // and not kept. Adds to prepare_seconds what it took.
+  // and not kept, nor one in tiles of another size than that which is kept. Adds to prepare_seconds
+  // what it took.
   std::shared_ptr<const PackedBase> packed(FirstPass pass, const BaseRows& rows,
                                            std::span<const std::uint32_t> subset, bool keep,
                                            int threads, const Progress& progress,
-                                           double& prepare_seconds);
+                                           double& prepare_seconds, std::int64_t tile_bytes = 0);
   // Takes a form made elsewhere, which then belongs to the base: it is not let go of, and its bytes
   // are not those of a search.
   void adopt(FirstPass pass, std::shared_ptr<const PackedBase> form);

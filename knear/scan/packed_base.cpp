@@ -12,8 +12,6 @@
 namespace knear::detail {
 namespace {
 
-constexpr std::int64_t tile_bytes = 512 << 10;  // of codes: half of a 1 MiB second-level cache
-
 // The place of the j-th row of a tile: each run of as many rows as there are tiles is dealt to
 // them, beginning with another tile each time, so that no order of the base, periodic ones
 // included, makes tiles unlike.
@@ -39,6 +37,11 @@ const ScanKernels& scan_kernels(Isa isa) {
       break;
   }
   return scan_kernels_scalar();
+}
+
+std::int64_t usual_tile_bytes() {
+  static const std::int64_t cache = cache_bytes(2);
+  return cache == 0 ? 512 << 10 : std::clamp<std::int64_t>(cache / 2, 128 << 10, 2 << 20);
 }
 
 CodingSpace CodingSpace::choose(const BaseRows& base, Metric metric, Isa isa) {
@@ -127,8 +130,12 @@ void PackedBase::lay_out(std::int64_t packed_rows, std::int64_t columns) {
   rows = packed_rows, dim = columns;
   const int per = elements_per_step(format);
   steps = (dim + per - 1) / per;
+  // Rows of few columns make no longer tiles than of 4,096, from the second of which thresholds
+  // gain.
   const std::int64_t most =
-      std::clamp<std::int64_t>(tile_bytes / (steps * panel_step_bytes), 1, 128);
+      tile_bytes > 0
+          ? std::clamp<std::int64_t>(tile_bytes / (steps * panel_step_bytes), 1, 4096)
+          : std::clamp<std::int64_t>(usual_tile_bytes() / (steps * panel_step_bytes), 1, 128);
   tiles = std::max<std::int64_t>(1, (rows + most * panel_rows - 1) / (most * panel_rows));
   const std::int64_t tile_rows = (rows + tiles - 1) / tiles;
   panels_per_tile = (tile_rows + panel_rows - 1) / panel_rows;
@@ -138,8 +145,9 @@ void PackedBase::lay_out(std::int64_t packed_rows, std::int64_t columns) {
 
 PackedBase PackedBase::certified(const BaseRows& base, std::span<const std::uint32_t> subset,
                                  Format format, CodingSpace space, int threads,
-                                 const Progress& progress) {
+                                 const Progress& progress, std::int64_t tile_bytes) {
   PackedBase out;
+  out.tile_bytes = tile_bytes;
   out.format = format;
   out.space = std::move(space);
   out.duplicates = Duplicates::find(base, subset, threads);
@@ -150,9 +158,10 @@ PackedBase PackedBase::certified(const BaseRows& base, std::span<const std::uint
 
 PackedBase PackedBase::certified_in_order(const BaseRows& base,
                                           std::span<const std::uint32_t> order, Format format,
-                                          CodingSpace space, int threads,
-                                          const Progress& progress) {
+                                          CodingSpace space, int threads, const Progress& progress,
+                                          std::int64_t tile_bytes) {
   PackedBase out;
+  out.tile_bytes = tile_bytes;
   out.format = format;
   out.space = std::move(space);
   pack_certified(out, base, order, true, threads, progress);
@@ -273,10 +282,11 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
 
 PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32_t> subset,
                                Metric metric, Isa isa, const DataSurvey& found, int threads,
-                               const Progress& progress) {
+                               const Progress& progress, std::int64_t tile_bytes) {
   PackedBase out;
   out.format = format_int8;
   out.is_integer = true;
+  out.tile_bytes = tile_bytes;
   out.space.metric = metric;
   out.space.kernels = &scan_kernels(isa);
   out.row_offset = found.low < 0 ? 128 : 0;

@@ -60,16 +60,16 @@ class PackedBase {
   // (ascending) if that is not empty. Requires 1 <= rows < 2^31.
   static PackedBase certified(const BaseRows& base, std::span<const std::uint32_t> subset,
                               Format format, CodingSpace space, int threads,
-                              const Progress& progress);
+                              const Progress& progress, std::int64_t tile_bytes = 0);
   // The rows in the order that is given instead of dealt to tiles: slot i holds row order[i]. No
   // rows are taken for copies of one another.
   static PackedBase certified_in_order(const BaseRows& base, std::span<const std::uint32_t> order,
                                        Format format, CodingSpace space, int threads,
-                                       const Progress& progress);
+                                       const Progress& progress, std::int64_t tile_bytes = 0);
   // int8 codes that are the values themselves: l2 and ip; `found` says they are whole and where.
   static PackedBase integer(const BaseRows& base, std::span<const std::uint32_t> subset,
                             Metric metric, Isa isa, const DataSurvey& found, int threads,
-                            const Progress& progress);
+                            const Progress& progress, std::int64_t tile_bytes = 0);
 
   Format format;
   bool is_integer = false;
@@ -80,6 +80,7 @@ class PackedBase {
   DataSurvey range;                           // integer: of the base
   std::int64_t rows = 0, dim = 0, steps = 0;  // rows: that were packed, copies not counted
   std::int64_t tiles = 0, panels_per_tile = 0;
+  std::int64_t tile_bytes = 0;  // as asked for; 0: usual_tile_bytes()
   AlignedArray<std::uint8_t> codes;
   AlignedArray<PanelHead> heads;
   AlignedArray<float> row_bias;
@@ -99,8 +100,13 @@ class PackedBase {
   static void pack_certified(PackedBase& out, const BaseRows& base,
                              std::span<const std::uint32_t> subset, bool in_order, int threads,
                              const Progress& progress);
+  // With tile_bytes set.
   void lay_out(std::int64_t packed_rows, std::int64_t columns);
 };
+
+// Bytes of codes that a tile has unless something else is asked for: half of a second-level cache,
+// so that a tile stays there while all queries of a task go over it.
+std::int64_t usual_tile_bytes();
 
 // Queries of one task, packed for the kernels.
 struct PackedQueries {

@@ -17,6 +17,8 @@
 #include "knear/cost/plan.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/scan/tile_loop.hpp"
+#include "knear/select/nth_value.hpp"
+#include "knear/select/sort_pairs.hpp"
 #include "knear/select/top_k.hpp"
 
 namespace knear::detail {
@@ -65,6 +67,16 @@ class LargestK {
   double scale_, unit_;
   float values_[1 + longest];  // descending after a first that is never given up
 };
+
+// Drops those that cannot reach the threshold, without a branch for each.
+inline void keep_reaching(std::vector<Candidate>& pending, double threshold) {
+  std::size_t kept = 0;
+  for (const Candidate& x : pending) {
+    const bool reaches = !(x.upper < threshold);
+    pending[kept] = x, kept += reaches;
+  }
+  pending.resize(kept);
+}
 
 // A finished selection as a row of the answer, padded.
 inline void write_list(const TopK& best, std::int64_t k, double* keys, Id* ids) {
@@ -119,7 +131,7 @@ class Pruner {
   void tighten(Candidates& c, std::int64_t query, const KeyScale& scale, double times,
                ScanStats& stats) {
     const std::size_t k = static_cast<std::size_t>(job_.k);
-    std::erase_if(c.pending, [&](const Candidate& x) { return x.upper < c.threshold; });
+    keep_reaching(c.pending, c.threshold);
     // Beside the k, the rows that only the width lets through: half of them would go, and as many
     // come with every e-fold of the rows.
     const double excess = static_cast<double>(c.pending.size()) - static_cast<double>(k);
@@ -133,15 +145,19 @@ class Pruner {
     c.threshold = std::max(c.threshold, scale.threshold_for(c.exact.bar()));
   }
 
+  // The threshold from what is pending, of which then only that remains which may pass it.
+  void raise(Candidates& c) {
+    const std::size_t k = static_cast<std::size_t>(job_.k);
+    if (job_.k > LargestK::longest && c.pending.size() >= k)
+      c.threshold = std::max(c.threshold, largest(c.pending, &Candidate::lower, k));
+    keep_reaching(c.pending, c.threshold);
+  }
+
   // Hopes that no more than `rank` of the k best were seen so far.
   void hope(Candidates& c, std::size_t rank) {
-    std::erase_if(c.pending, [&](const Candidate& x) { return x.upper < c.threshold; });
+    keep_reaching(c.pending, c.threshold);
     if (c.pending.size() < rank) return;
-    lowers_.resize(c.pending.size());
-    for (std::size_t i = 0; i < lowers_.size(); ++i) lowers_[i] = c.pending[i].lower;
-    std::nth_element(lowers_.begin(), lowers_.begin() + static_cast<std::ptrdiff_t>(rank - 1),
-                     lowers_.end(), std::greater<double>());
-    c.hoped = std::max(c.hoped, lowers_[rank - 1]);
+    c.hoped = std::max(c.hoped, largest(c.pending, &Candidate::lower, rank));
     c.threshold = std::max(c.threshold, c.hoped);
   }
 
@@ -191,6 +207,17 @@ class Pruner {
     }
   }
 
+  // Brings those that look best to the front: all, or k and those as good as the k-th of them.
+  // Returns how many.
+  std::size_t best_first(std::vector<Candidate>& pending, std::size_t k) {
+    if (pending.size() <= k) return pending.size();
+    const double last = largest(pending, &Candidate::upper, k);
+    return static_cast<std::size_t>(
+        std::partition(pending.begin(), pending.end(),
+                       [&](const Candidate& x) { return x.upper >= last; }) -
+        pending.begin());
+  }
+
   std::size_t first_room() const {
     return std::min(static_cast<std::size_t>(2 * job_.k + 80), most_ + 1);
   }
@@ -206,9 +233,7 @@ class Pruner {
     TopK::Item bar(infinity, std::numeric_limits<std::int64_t>::max());
     const auto cut = [&] {
       if (heap_.size() < k) return;
-      const auto last = heap_.begin() + static_cast<std::ptrdiff_t>(k - 1);
-      std::nth_element(heap_.begin(), last, heap_.end());
-      heap_.resize(k);
+      keep_smallest(heap_, k);
       bar = heap_.back();
     };
     const auto take_all = [&](const Candidate* first, std::size_t count) {
@@ -226,13 +251,7 @@ class Pruner {
       stats.survivors += static_cast<std::int64_t>(count);
       cut();
     };
-    std::size_t first = c.pending.size();
-    if (first > k) {
-      first = k;
-      std::nth_element(c.pending.begin(), c.pending.begin() + static_cast<std::ptrdiff_t>(k),
-                       c.pending.end(),
-                       [](const Candidate& a, const Candidate& b) { return a.upper > b.upper; });
-    }
+    const std::size_t first = best_first(c.pending, k);
     take_all(c.pending.data(), first);
     if (first < c.pending.size()) {  // so k rows were measured at least
       const double last = bar.first;
@@ -241,11 +260,19 @@ class Pruner {
                     [&](const Candidate& x) { return scale.key_at_least(x.upper) > last; });
       take_all(c.pending.data(), c.pending.size());
     }
-    std::sort(heap_.begin(), heap_.end());
+    sort_pairs(heap_);
     for (std::size_t j = 0; j < k; ++j) {
       keys[j] = j < heap_.size() ? heap_[j].first : infinity;
       ids[j] = j < heap_.size() ? heap_[j].second : no_id;
     }
+  }
+
+  // The rank-th largest, from 1, of one of the numbers of candidates.
+  double largest(const std::vector<Candidate>& list, double Candidate::*number, std::size_t rank) {
+    const std::size_t count = list.size();
+    numbers_.resize(2 * count);
+    for (std::size_t i = 0; i < count; ++i) numbers_[i] = list[i].*number;
+    return nth_value(numbers_.data(), numbers_.data() + count, count, count - rank);
   }
 
   // Measures the first `count` pending rows.
@@ -261,18 +288,6 @@ class Pruner {
     }
     stats.survivors += static_cast<std::int64_t>(count);
     c.pending.erase(c.pending.begin(), c.pending.begin() + count);
-  }
-
-  void raise(Candidates& c) {
-    const std::size_t k = static_cast<std::size_t>(job_.k);
-    if (job_.k > LargestK::longest && c.pending.size() >= k) {
-      lowers_.resize(c.pending.size());
-      for (std::size_t i = 0; i < lowers_.size(); ++i) lowers_[i] = c.pending[i].lower;
-      std::nth_element(lowers_.begin(), lowers_.begin() + (k - 1), lowers_.end(),
-                       std::greater<double>());
-      c.threshold = std::max(c.threshold, lowers_[k - 1]);
-    }
-    std::erase_if(c.pending, [&](const Candidate& x) { return x.upper < c.threshold; });
   }
 
   // Calls take(key, row) for each of `count` candidates and the copies that it stands for, until
@@ -305,7 +320,7 @@ class Pruner {
   std::vector<std::byte> scratch_;
   std::size_t most_;
   double worth_measuring_;  // rows that pass for nothing and take as long as measuring one
-  std::vector<double> lowers_;
+  std::vector<double> numbers_;
   std::vector<TopK::Item> heap_;
 };
 

@@ -13,6 +13,7 @@
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/scan/pruner.hpp"
+#include "knear/scan/row_rescoring.hpp"
 #include "knear/scan/tile_loop.hpp"
 #include "knear/select/top_k.hpp"
 
@@ -164,19 +165,31 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
     const auto rescoring = std::chrono::steady_clock::now();
     std::int64_t buffers = static_cast<std::int64_t>(queries.codes.bytes());
     std::vector<std::int64_t> dropped, missed;
+    RowRescoring together(packed.duplicates, job, pruner);
+    std::vector<Unfinished> unfinished;
+    std::int64_t waiting = 0;
+    for (std::int64_t q = 0; q < n && parts == 1; ++q) {
+      if (gave_up[q / group_size]) continue;
+      unfinished.push_back({&states[q], which[task.query_begin + q], scale_of(q)});
+      waiting += together.waiting(states[q]);
+    }
+    const bool by_rows = together.pays(waiting);
+    if (by_rows) together.finish(unfinished, out, local);
     for (std::int64_t q = 0; q < n; ++q) {
       const std::int64_t place = task.query_begin + q, query = which[place];
       buffers += static_cast<std::int64_t>(states[q].pending.capacity() * sizeof(Candidate));
       if (gave_up[q / group_size]) {
         dropped.push_back(place);
       } else if (parts == 1) {
-        pruner.finish(states[q], query, scale_of(q), out.keys.row(query), out.ids.row(query),
-                      local);
+        if (!by_rows)
+          pruner.finish(states[q], query, scale_of(q), out.keys.row(query), out.ids.row(query),
+                        local);
         states[q].pending = {};
         if (hoping && proves_wrong(states[q], scale_of(q), query)) missed.push_back(query);
       }
     }
     if (hoping) hoped += n, wrong += std::ssize(missed);
+    buffers += together.bytes();
     local.rescore_seconds = seconds_since(rescoring);
     std::lock_guard lock(mutex);
     for (const std::int64_t place : dropped) given_up[place] = 1;
@@ -309,11 +322,10 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
       const std::size_t rank = hopes.rank(seen);
       for (std::int64_t q = g * group_size; q < g * group_size + head.count; ++q) {
         if (best[q].items().size() < rank) continue;
-        keys.clear();
-        for (const TopK::Item& item : best[q].items()) keys.push_back(item.first);
-        std::nth_element(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(rank - 1),
-                         keys.end());
-        hope[q] = std::min(hope[q], keys[rank - 1]);
+        const std::size_t count = best[q].items().size();
+        keys.resize(2 * count);
+        for (std::size_t i = 0; i < count; ++i) keys[i] = best[q].items()[i].first;
+        hope[q] = std::min(hope[q], nth_value(keys.data(), keys.data() + count, count, rank - 1));
         tell(q);
       }
       repeat_last(head);

@@ -86,6 +86,8 @@ struct ScanJob {
   // Whether thresholds for many neighbours may be guessed from the tiles seen so far. A query whose
   // guess proves wrong is scanned again without; the answer is the same.
   bool may_hope = true;
+  // Whether candidates of many queries may be measured together, which takes memory.
+  bool by_rows = true;
   // Queries scored side by side, and parts of the base for the same queries; 0: by their number.
   int group = 0, parts = 0;
   // Of each query, a key that k rows found elsewhere do not exceed, so that of this base only rows

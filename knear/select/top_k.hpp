@@ -11,14 +11,15 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <utility>
 #include <vector>
+
+#include "knear/select/sort_pairs.hpp"
 
 namespace knear {
 
 class TopK {
  public:
-  using Item = std::pair<double, std::int64_t>;  // compared by key, then id
+  using Item = KeyedId;  // compared by key, then id
 
   // Requires k >= 1. Nothing is allocated before the first push.
   explicit TopK(std::int64_t k = 1) : k_(static_cast<std::size_t>(k)) {}
@@ -50,15 +51,14 @@ class TopK {
   // Cuts to the k smallest and tightens the bar.
   void cut() {
     if (k_ <= longest_sorted || items_.size() < k_) return;
-    std::nth_element(items_.begin(), items_.begin() + (k_ - 1), items_.end());
-    items_.resize(k_);
+    keep_smallest(items_, k_);
     bar_ = items_[k_ - 1];
   }
 
   // Sorts what is kept, ascending, at most k pairs.
   void finish() {
     cut();
-    std::sort(items_.begin(), items_.end());
+    if (k_ > longest_sorted) sort_pairs(items_);
   }
 
   const std::vector<Item>& items() const { return items_; }

@@ -217,7 +217,7 @@ def test_choices_change_no_answer_and_are_reported():
     expected = knear.knn(queries, base, 40)
     index = knear.Index("Flat", dim=40)
     index.add(base)
-    for choices in ({"group": 4, "parts": 2}, {"group": 1}, {"guess": False}, {}, None):
+    for choices in ({"group": 4, "parts": 2}, {"group": 1}, {"guess": False}, {"tile": 2}, {}, None):
         for search in (
             lambda **rest: knear.knn(queries, base, 40, **rest),
             lambda **rest: index.search(queries, 40, **rest),
@@ -228,6 +228,8 @@ def test_choices_change_no_answer_and_are_reported():
             np.testing.assert_array_equal(answer[0], expected[0])
             if choices and "group" in choices:
                 assert report["group"] == choices["group"]
+            if choices == {"tile": 2}:
+                assert 0 < report["tile_rows"] < 1000
             if choices == {"guess": False}:
                 assert not report["guessed"]
     report = {}
@@ -235,6 +237,6 @@ def test_choices_change_no_answer_and_are_reported():
     answer = knear.knn(queries, base, 40, first_pass="prefix", choices=chosen, report=report)
     np.testing.assert_array_equal(answer[1], expected[1])
     assert (report["prefix_columns"], report["clusters"]) == (16, 30)
-    for wrong in ({"group": 3}, {"columns": 16}, {"color": 1}, {"parts": 0}, "group=1"):
+    for wrong in ({"group": 3}, {"columns": 16}, {"color": 1}, {"tile": 0}, {"parts": 0}, "group=1"):
         with pytest.raises(knear.InvalidArgument):
             knear.knn(queries, base, 3, choices=wrong)

@@ -22,18 +22,20 @@ Matrix<float> filled(std::int64_t rows, std::int64_t dim, std::uint64_t seed, bo
 }
 
 TEST(Choices, AreRead) {
-  const KnnChoices all = parse_choices("group=4,parts=3,columns=64,clusters=500,guess=off");
+  const KnnChoices all =
+      parse_choices("group=4,parts=3,columns=64,clusters=500,tile=256,guess=off");
   EXPECT_EQ(all.group, 4);
   EXPECT_EQ(all.parts, 3);
   EXPECT_EQ(all.columns, 64);
   EXPECT_EQ(all.clusters, 500);
+  EXPECT_EQ(all.tile, 256);
   EXPECT_FALSE(all.guess);
   const KnnChoices none = parse_choices("");
   EXPECT_EQ(none.group, 0);
   EXPECT_TRUE(none.guess);
-  for (const char* wrong :
-       {"group=2", "group=", "group", "parts=0", "parts=5000", "columns=12", "columns=136",
-        "columns=64x", "clusters=-1", "guess=maybe", "color=1", "group=4,,parts=2", "="})
+  for (const char* wrong : {"group=2", "group=", "group", "parts=0", "parts=5000", "columns=12",
+                            "columns=136", "columns=64x", "clusters=-1", "tile=0", "tile=65537",
+                            "tile=1.5", "guess=maybe", "color=1", "group=4,,parts=2", "="})
     EXPECT_THROW(parse_choices(wrong), InvalidArgument) << wrong;
 }
 
@@ -62,6 +64,46 @@ TEST(Choices, ChangeNoAnswerAndAreReported) {
             }
       }
   }
+}
+
+TEST(Choices, OfATile) {
+  for (const bool whole : {true, false}) {
+    const Matrix<float> base = filled(4500, 96, 1, whole), queries = filled(70, 96, 2, whole);
+    ExactSearcher searcher(base.view(), {});
+    FlatIndex index(96, Metric::l2);
+    index.add(base.view());
+    const Neighbors expected = reference_knn(queries.view(), base.view(), 40, Metric::l2);
+    std::int64_t usual = 0;
+    for (const std::int64_t tile : {0, 3, 20, 1000, 65536, 0})  // KiB; of 96 bytes a row
+      for (const FirstPass pass : {FirstPass::automatic, FirstPass::prefix}) {
+        const KnnOptions options{.first_pass = pass, .choices = {.tile = tile}};
+        KnnReport report, of_index;
+        const Neighbors got = searcher.search(queries.view(), 40, options, &report);
+        ASSERT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 70 * 40 * sizeof(Id)), 0);
+        const Neighbors kept = index.search(
+            queries.view(), 40, {.first_pass = pass, .choices = {.tile = tile}}, &of_index);
+        ASSERT_EQ(std::memcmp(kept.ids.data(), expected.ids.data(), 70 * 40 * sizeof(Id)), 0);
+        EXPECT_EQ(of_index.tile_rows, report.tile_rows) << tile;
+        if (pass == FirstPass::prefix) continue;
+        // Panels have 32 rows.
+        if (tile == 0) {
+          if (usual == 0) usual = report.tile_rows;
+          EXPECT_EQ(report.tile_rows, usual);  // what is kept is kept
+        } else {
+          EXPECT_LE(report.tile_rows, std::max<std::int64_t>(32, tile * 1024 / 96));
+          EXPECT_GE(report.tile_rows, std::min<std::int64_t>(4500, tile * 1024 / 96 / 2 / 32 * 32));
+        }
+      }
+  }
+  const Matrix<float> few = filled(10, 8, 1, false);
+  EXPECT_THROW(
+      knn(few.view(), few.view(), 2, {.first_pass = FirstPass::direct, .choices = {.tile = 64}}),
+      InvalidArgument);
+  EXPECT_THROW(knn(few.view(), few.view(), 2, {.choices = {.tile = 1 << 20}}), InvalidArgument);
+  KnnReport report;  // small and few, but not measured: the tile was asked for
+  knn(few.view(), few.view(), 2, {.choices = {.tile = 64}}, &report);
+  EXPECT_NE(report.first_pass, "direct");
+  EXPECT_EQ(report.tile_rows, 32);
 }
 
 TEST(Choices, OfAPrefix) {
