@@ -217,7 +217,14 @@ def test_choices_change_no_answer_and_are_reported():
     expected = knear.knn(queries, base, 40)
     index = knear.Index("Flat", dim=40)
     index.add(base)
-    for choices in ({"group": 4, "parts": 2}, {"group": 1}, {"guess": False}, {"tile": 2}, {}, None):
+    for choices in (
+        {"group": 4, "parts": 2},
+        {"group": 1},
+        {"guess": False},
+        {"tile": 2},
+        {},
+        None,
+    ):
         for search in (
             lambda **rest: knear.knn(queries, base, 40, **rest),
             lambda **rest: index.search(queries, 40, **rest),
@@ -237,6 +244,13 @@ def test_choices_change_no_answer_and_are_reported():
     answer = knear.knn(queries, base, 40, first_pass="prefix", choices=chosen, report=report)
     np.testing.assert_array_equal(answer[1], expected[1])
     assert (report["prefix_columns"], report["clusters"]) == (16, 30)
-    for wrong in ({"group": 3}, {"columns": 16}, {"color": 1}, {"tile": 0}, {"parts": 0}, "group=1"):
+    for wrong in (
+        {"group": 3},
+        {"columns": 16},
+        {"color": 1},
+        {"tile": 0},
+        {"parts": 0},
+        "group=1",
+    ):
         with pytest.raises(knear.InvalidArgument):
             knear.knn(queries, base, 3, choices=wrong)
