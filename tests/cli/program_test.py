@@ -183,7 +183,8 @@ class Search(ProgramTest):
             ["--threads", 1], ["--threads", 0], ["--method", "exact"], ["--device", "cpu"],
             ["--recall", 0.5], ["--memory", "64M"], ["--type", "f32"], ["--first-pass", "int8"],
             ["--first-pass", "fp32"], ["--first-pass", "integer"], ["--first-pass", "prefix"],
-            ["--explain"],
+            ["--explain"], ["--choose", "group=4,parts=2"], ["--choose", "guess=off,tile=4"],
+            ["--first-pass", "prefix", "--choose", "columns=8,clusters=3"],
         ):
             with self.subTest(more=more):
                 self.search("-k", 5, "--out", "a.ivecs", *more)
@@ -332,6 +333,10 @@ class Search(ProgramTest):
             (["-k", "5", "--type", "f8"], "f8"), (["-k", "5", "--device", "abacus"], "abacus"),
             (["-k", "5", "--first-pass", "int4"], "int4"),
             (["-k", "5", "--first-pass", "prefix", "--metric", "ip"], "l2 or cosine"),
+            (["-k", "5", "--choose", "group=3"], "group=3"),
+            (["-k", "5", "--choose", "tile=0"], "tile=0"),
+            (["-k", "5", "--choose", "columns=8"], "not prefix"),
+            (["-k", "5", "--first-pass", "direct", "--choose", "tile=4"], "direct"),
             (["-k", "5", "--memory", "0"], "--memory"), (["-k", "5", "--memory", "-5M"], "-5M"),
             (["-k", "5", "--memory", "1"], "memory"),
             (["-k", "5", "--out", "a.txt"], "--out"),
