@@ -46,6 +46,7 @@ Prediction predict(const KnnReport& report, const KnownPeaks& machine) {
     shape.expected_hits = report.expected_hits;
   }
   shape.expected_survivors = report.expected_survivors;
+  if (report.allowed_rows == 0) shape.rows = 0;
   shape.allowed = report.allowed_rows, shape.tile_rows = report.tile_rows;
   Prediction out;
   out.cost = report.first_pass == name_of(FirstPass::direct) ? predict_direct(shape, machine.peaks)

@@ -66,13 +66,37 @@ void run_on_plain_threads(int threads, std::int64_t tasks,
 namespace {
 
 // The arena of the calling thread, kept from call to call: threads that have just left one come
-// back to it within a microsecond, and to a new one only after a hundred.
-tbb::task_arena& arena_of(int threads) {
-  thread_local std::unique_ptr<tbb::task_arena> kept;
-  if (!kept || kept->max_concurrency() != threads)
-    kept = std::make_unique<tbb::task_arena>(threads);
-  return *kept;
-}
+// back to it within a microsecond, and to a new one only after a hundred. While it is in use, by a
+// body that calls parallel_for itself, there is a new one for each call: a thread that waits for
+// the inner loop must not take up tasks of the outer one.
+class ArenaInUse {
+ public:
+  explicit ArenaInUse(int threads) {
+    if (kept_.busy) {
+      arena_ = &own_.emplace(threads);
+      return;
+    }
+    if (!kept_.arena || kept_.arena->max_concurrency() != threads)
+      kept_.arena = std::make_unique<tbb::task_arena>(threads);
+    arena_ = kept_.arena.get(), kept_.busy = true;
+  }
+  ~ArenaInUse() {
+    if (!own_) kept_.busy = false;
+  }
+  ArenaInUse(const ArenaInUse&) = delete;
+  ArenaInUse& operator=(const ArenaInUse&) = delete;
+  tbb::task_arena& operator*() const { return *arena_; }
+
+ private:
+  struct Kept {
+    std::unique_ptr<tbb::task_arena> arena;
+    bool busy = false;
+  };
+  static thread_local Kept kept_;
+  std::optional<tbb::task_arena> own_;
+  tbb::task_arena* arena_;
+};
+thread_local ArenaInUse::Kept ArenaInUse::kept_;
 
 }  // namespace
 #endif
@@ -94,7 +118,8 @@ void parallel_for(int threads, std::int64_t tasks, const std::function<void(std:
   if (threads > tbb::info::default_concurrency())
     more.emplace(tbb::global_control::max_allowed_parallelism, threads);
   // Tasks are handed out in order, one at a time: callers make them large and equal enough.
-  arena_of(threads).execute([&] {
+  const ArenaInUse arena(threads);
+  (*arena).execute([&] {
     tbb::parallel_for(
         tbb::blocked_range<std::int64_t>(0, tasks, 1),
         [&](const tbb::blocked_range<std::int64_t>& range) {

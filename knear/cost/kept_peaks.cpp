@@ -52,7 +52,7 @@ double number_in(const Json& object, const char* name) {
 }
 
 // Whether a figure may be that of a machine for which `guess` is the estimate.
-bool plausible(double value, double guess) { return value > guess / 1000 && value < guess * 1000; }
+bool plausible(double value, double guess) { return value > guess / 50 && value < guess * 50; }
 
 }  // namespace
 
@@ -93,13 +93,15 @@ KnownPeaks known_peaks(Isa isa, int threads) {
         !plausible(peaks.*field.value, guess.peaks.*field.value))
       return guess;
   }
+  if (!plausible(peaks.bf16_flops, guess.peaks.fp32_flops))
+    peaks.bf16_flops = std::numeric_limits<double>::quiet_NaN();
   const auto caches = entry->find("caches");
   if (caches != entry->end() && caches->is_array())
     for (std::size_t level = 0; level < std::min<std::size_t>(caches->size(), 3); ++level) {
       const Json& cache = (*caches)[level];
       if (!cache.is_object()) continue;
       const double bytes = number_in(cache, "bytes"), rate = number_in(cache, "bytes_per_second");
-      if (bytes >= 1 && bytes < 1e12 && plausible(rate, guess.peaks.memory_bytes_per_second))
+      if (bytes >= 1 && bytes < 1e12 && plausible(rate, 20 * guess.peaks.memory_bytes_per_second))
         peaks.caches[level] = {static_cast<std::int64_t>(bytes), rate};
     }
   return {peaks, true};

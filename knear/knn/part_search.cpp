@@ -289,7 +289,7 @@ class Search {
     // Queries as doubles: of a task, or where there are few of them, of each thread.
     const double doubles = std::max(64.0, std::min(queries, 4 * threads));
     // And what selecting and sorting k of them takes.
-    const double scratch = threads * (doubles * dim * 8 + 64 * k + (1 << 16));
+    const double scratch = threads * (doubles * dim * 8 + 208 * k + (1 << 16));
     return static_cast<std::int64_t>(
         std::min(lists + threads * block * per_query + scratch + (1 << 20), 4e18));
   }
@@ -461,7 +461,7 @@ class Search {
       if (options_.memory > 0 &&
           packing_bytes(rows.rows(), passes[p]) + other_bytes() + prepared().kept_bytes(nullptr) >
               options_.memory)
-        prepared().release_all_but(passes[p]);
+        prepared().release_all_but(tile_bytes() > 0 ? FirstPass::direct : passes[p]);
       const auto packed = packed_form(passes[p], rows, choice);
       const std::size_t before = todo.size();
       todo = last ? scan(*packed, job, todo, out, stats_, options_.progress)
@@ -531,8 +531,9 @@ class Search {
     if (cost && cost->possible && !cost->refused) {
       shape.format = cost->format, plain = plain_cost(shape).seconds;
       const double share = prefix_cost(shape, *cost).seconds / plain;
-      if (share < 0.85 && made) return chosen(kept);
-      const double saved = (before + plain) * (1 - share);
+      if (share < 0.85 && made && !differs(made, chosen(kept))) return kept;
+      // One in tiles that were chosen is made for this search alone.
+      const double saved = (tile_bytes() > 0 ? plain : before + plain) * (1 - share);
       if (share < 0.85 && saved >= (once_ ? 1.5 : 1.0) * making_seconds(shape))
         return chosen(cost->plan);
     }
@@ -657,12 +658,13 @@ class Search {
       if (!cost->possible) return;
       shape.format = cost->format;
       const double joined = joining_share * prefix_cost(shape, *cost).seconds;
-      const double making = kept ? 0 : making_seconds(shape);
+      const double making = kept && !differs(kept, plan) ? 0 : making_seconds(shape);
       if (!(joined + making < 0.9 * plain_cost(shape).seconds)) return;
       if (!kept) plan = chosen(cost->plan);
     }
-    const auto form = prepared().prefix(integer, plan, rows, choice.keep && !differs(kept, plan),
-                                        true, threads_, options_.progress, prepare_seconds_);
+    const auto form =
+        prepared().prefix(integer, plan, rows, choice.keep && !made_for_once(kept, plan), true,
+                          threads_, options_.progress, prepare_seconds_);
     if (!form || !join_with_prefix(*form, job, todo, out, stats_, options_.progress)) return;
     note_pass(FirstPass::prefix, todo.size() * static_cast<std::size_t>(count_));
     note_prefix(*form, choice.keep, 0.5 * static_cast<double>(todo.size()));
@@ -670,7 +672,11 @@ class Search {
     todo.clear();
   }
 
-  // Whether a prefix that is kept is not the one that was asked for, which then is made for once.
+  // Whether a prefix is not the one to keep, which is of the usual tiles and as it was first made.
+  bool made_for_once(const std::shared_ptr<const PrefixBase>& kept, const PrefixPlan& plan) const {
+    return plan.tile_bytes > 0 || differs(kept, plan);
+  }
+  // Whether one that is kept is not the one that was asked for.
   bool differs(const std::shared_ptr<const PrefixBase>& kept, const PrefixPlan& plan) const {
     return kept && ((plan.tile_bytes > 0 && kept->panels.tile_bytes != plan.tile_bytes) ||
                     (options_.choices.columns > 0 && kept->map.columns() != plan.columns) ||
@@ -692,12 +698,12 @@ class Search {
   void search_with_prefix(const PrefixPlan& plan, const BaseRows& rows, const Choice& choice,
                           const ScanJob& job, std::vector<std::int64_t>& todo, ExactLists& out) {
     const bool forced = options_.first_pass == FirstPass::prefix;
-    if (options_.memory > 0 && !prepared().kept_prefix(part_->integer))
-      prepared().release_all_but(FirstPass::prefix);
+    if (options_.memory > 0 && (tile_bytes() > 0 || !prepared().kept_prefix(part_->integer)))
+      prepared().release_all_but(tile_bytes() > 0 ? FirstPass::direct : FirstPass::prefix);
     const auto kept = prepared().kept_prefix(part_->integer);
     const auto form =
-        prepared().prefix(part_->integer, plan, rows, choice.keep && !differs(kept, plan), forced,
-                          threads_, options_.progress, prepare_seconds_);
+        prepared().prefix(part_->integer, plan, rows, choice.keep && !made_for_once(kept, plan),
+                          forced, threads_, options_.progress, prepare_seconds_);
     if (!form) return;
     const std::size_t before = todo.size();
     todo = scan_with_prefix(*form, job, todo, out, stats_, options_.progress);

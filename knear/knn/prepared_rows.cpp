@@ -24,14 +24,12 @@ std::shared_ptr<const PackedBase> PreparedRows::packed(
     int threads, const Progress& progress, double& prepare_seconds, std::int64_t tile_bytes) {
   // What is kept is made by one search while others wait for it; what is not concerns no other.
   std::unique_lock lock(making_, std::defer_lock);
-  const auto fits = [&](const auto& form) {
-    return form && (tile_bytes == 0 || form->tile_bytes == tile_bytes);
-  };
+  const auto fits = [&](const auto& form) { return form && form->tile_bytes == tile_bytes; };
   if (keep) {
     if (auto form = kept(pass); fits(form)) return form;
     lock.lock();
     if (auto form = kept(pass); fits(form)) return form;
-    keep = !kept(pass);
+    keep = !is_adopted(pass);
   }
   const auto start = Clock::now();
   std::shared_ptr<const PackedBase> made;

@@ -33,9 +33,9 @@ class PreparedRows {
   const Metric metric;
   const DataSurvey found;
 
-  // The packed form for a pass, made on first use and kept. With `rows` a part of the base, made
-  // and not kept, nor one in tiles of another size than that which is kept. Adds to prepare_seconds
-  // what it took.
+  // The packed form for a pass, made on first use and kept; in tiles of another size than before it
+  // takes the place of the one kept. With `rows` a part of the base, made and not kept, nor beside
+  // one that was adopted. Adds to prepare_seconds what it took.
   std::shared_ptr<const PackedBase> packed(FirstPass pass, const BaseRows& rows,
                                            std::span<const std::uint32_t> subset, bool keep,
                                            int threads, const Progress& progress,

@@ -39,7 +39,8 @@ class RowRescoring {
   bool pays(std::int64_t waiting) const {
     const std::int64_t cache = cache_bytes(3) > 0 ? cache_bytes(3) : 32 << 20;
     return job_.by_rows && job_.k > LargestK::longest && job_.base.row_bytes() >= 1024 &&
-           job_.base.rows() * job_.base.row_bytes() > cache && waiting >= 2 * job_.base.rows();
+           job_.base.rows() * job_.base.row_bytes() > cache &&
+           std::min(waiting, most_pairs) >= 2 * job_.base.rows();
   }
   // Rows of a query that certainly are measured, for pays().
   std::int64_t waiting(const Candidates& c) const {

@@ -50,28 +50,28 @@ void let_go_of_much(std::vector<T>& space) {
 
 // Merges sorted [a, a + n) and [a + n, a + n + m) into `out`; n >= m >= 1.
 inline void merge_from_both_ends(const Ordered* a, std::size_t n, std::size_t m, Ordered* out) {
-  const Ordered *left = a, *right = a + n;                          // forwards
-  const Ordered *left_end = a + n - 1, *right_end = a + n + m - 1;  // backwards
-  Ordered* last = out + n + m - 1;
+  const Ordered *left = a, *right = a + n;                  // forwards
+  const Ordered *left_end = right, *right_end = right + m;  // backwards, one beyond
+  Ordered* last = out + n + m;
   // So many steps from each end as can exhaust neither side before they meet.
   const std::size_t steps = std::min(m, (n + m) / 2);
   for (std::size_t i = 0; i < steps; ++i) {
-    const Ordered l = *left, r = *right, le = *left_end, re = *right_end;
+    const Ordered l = *left, r = *right, le = left_end[-1], re = right_end[-1];
     const bool from_right = r < l, from_left = re < le;
     *out++ = from_right ? r : l;
-    *last-- = from_left ? le : re;
+    *--last = from_left ? le : re;
     right += from_right, left += !from_right;
     left_end -= from_left, right_end -= !from_left;
   }
   // What is left between: nothing where both were as long.
-  while (left <= left_end && right <= right_end) *out++ = *right < *left ? *right++ : *left++;
-  while (left <= left_end) *out++ = *left++;
-  while (right <= right_end) *out++ = *right++;
+  while (left < left_end && right < right_end) *out++ = *right < *left ? *right++ : *left++;
+  while (left < left_end) *out++ = *left++;
+  while (right < right_end) *out++ = *right++;
 }
 
 }  // namespace detail
 
-// Sorts ascending. A key of -0.0 may come out as any that equals it.
+// Sorts ascending. Requires that no key is NaN; -0.0 comes out as 0.0.
 inline void sort_pairs(std::vector<KeyedId>& pairs) {
   const std::size_t count = pairs.size();
   thread_local std::vector<detail::Ordered> space;
@@ -102,7 +102,8 @@ inline void sort_pairs(std::vector<KeyedId>& pairs) {
   detail::let_go_of_much(space);
 }
 
-// Leaves the k smallest, in no order; the largest of them comes last. Requires 1 <= k <= size.
+// Leaves the k smallest, in no order; the largest of them comes last. Requires 1 <= k <= size,
+// no NaN.
 inline void keep_smallest(std::vector<KeyedId>& pairs, std::size_t k) {
   const std::size_t count = pairs.size();
   thread_local std::vector<double> keys;

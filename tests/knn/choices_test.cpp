@@ -106,6 +106,22 @@ TEST(Choices, OfATile) {
   EXPECT_EQ(report.tile_rows, 32);
 }
 
+TEST(Choices, OfATileKeepToTheMemory) {
+  const Matrix<float> base = filled(60000, 64, 1, false), queries = filled(50, 64, 2, false);
+  ExactSearcher searcher(base.view(), {});
+  const Neighbors expected = searcher.search(queries.view(), 10, {.first_pass = FirstPass::fp32});
+  for (const FirstPass pass : {FirstPass::automatic, FirstPass::int16, FirstPass::prefix})
+    for (const std::int64_t tile : {0, 64, 0, 7, 64}) {
+      const std::int64_t memory = pass == FirstPass::automatic ? 10 << 20 : 40 << 20;
+      KnnReport report;
+      const Neighbors got = searcher.search(
+          queries.view(), 10, {.memory = memory, .first_pass = pass, .choices = {.tile = tile}},
+          &report);
+      ASSERT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 500 * sizeof(Id)), 0);
+      EXPECT_LE(report.memory_bytes, memory) << name_of(pass) << " tile " << tile;
+    }
+}
+
 TEST(Choices, OfAPrefix) {
   const Matrix<float> base = filled(3000, 40, 1, false), queries = filled(60, 40, 2, false);
   const Neighbors expected = reference_knn(queries.view(), base.view(), 10, Metric::l2);
