@@ -1,6 +1,6 @@
 """SIFT descriptors of one photograph: [n x 128] uint8, strongest first, as .npy.
 
-    /usr/bin/python3 photographs.py PICTURE OUT.npy --limit 25000 --pixels 8000000
+    /usr/bin/python3 photographs.py PICTURE OUT.npy --limit 25000
 
 Run by bench/support/sift.py under Debian's Python, because Debian's python3-opencv belongs to
 that one. One picture a process, so that the memory of one does not add to that of the next.
@@ -11,17 +11,19 @@ import argparse
 import cv2
 import numpy
 
+# Larger pictures are scaled down to this: the scale space of SIFT takes some 150 bytes a pixel.
+MAX_PIXELS = 8_000_000
 CONTRAST_THRESHOLD = 0.02
 
 
-def descriptors(path: str, limit: int, pixels: int) -> numpy.ndarray:
+def descriptors(path: str, limit: int) -> numpy.ndarray:
     cv2.setNumThreads(1)  # the order of equal key points must not depend on the machine
     picture = cv2.imread(path, cv2.IMREAD_GRAYSCALE)
     if picture is None:
         raise SystemExit(f"photographs.py: {path} is not a picture that OpenCV reads")
     height, width = picture.shape
-    if height * width > pixels:
-        scale = (pixels / (height * width)) ** 0.5
+    if height * width > MAX_PIXELS:
+        scale = (MAX_PIXELS / (height * width)) ** 0.5
         size = (round(width * scale), round(height * scale))
         picture = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
     sift = cv2.SIFT_create(contrastThreshold=CONTRAST_THRESHOLD)
@@ -41,12 +43,6 @@ if __name__ == "__main__":
     parser.add_argument("picture")
     parser.add_argument("out")
     parser.add_argument("--limit", type=int, required=True)
-    parser.add_argument(
-        "--pixels",
-        type=int,
-        required=True,
-        help="larger pictures are scaled down to this: SIFT takes some 150 bytes a pixel",
-    )
     options = parser.parse_args()
     with open(options.out, "wb") as out:
-        numpy.save(out, descriptors(options.picture, options.limit, options.pixels))
+        numpy.save(out, descriptors(options.picture, options.limit))

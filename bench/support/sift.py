@@ -29,8 +29,6 @@ PACKAGES = (
 )
 # Not in the list: gnome-backgrounds, which in Debian 12 holds rendered patterns, no photographs.
 
-# Larger pictures are scaled down to this, unless a set wants more of each.
-PIXELS = 8_000_000
 FEWEST = 1_000  # a picture with fewer is a drawing or a gradient
 DEBIAN_PYTHON = "/usr/bin/python3"
 
@@ -107,11 +105,9 @@ def photographs(folder: Path) -> dict[str, Path]:
     return dict(sorted(largest.items()))
 
 
-def describe(picture: Path, limit: int, pixels: int, folder: Path) -> np.ndarray:
+def describe(picture: Path, limit: int, folder: Path) -> np.ndarray:
     """The `limit` strongest descriptors of one picture [n x 128] u8; kept in the cache."""
     identity = hashlib.sha256(picture.read_bytes()).hexdigest()[:16]
-    if pixels != PIXELS:
-        identity += f".{pixels}"
     for kept in sorted(folder.glob(f"{identity}-*.npy")):
         values = np.load(kept)
         taken = int(kept.stem.split("-")[1])
@@ -123,15 +119,14 @@ def describe(picture: Path, limit: int, pixels: int, folder: Path) -> np.ndarray
     script = Path(__file__).with_name("photographs.py")
     # Not the virtual environment's packages: this is Debian's interpreter.
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    command = (DEBIAN_PYTHON, str(script), str(picture), str(partial))
-    command += ("--limit", str(limit), "--pixels", str(pixels))
+    command = (DEBIAN_PYTHON, str(script), str(picture), str(partial), "--limit", str(limit))
     run(*command, env=clean)
     partial.rename(kept)
     return np.load(kept)
 
 
 def make(
-    rows: int, queries: int, seed: int, cache: Path, per_picture: int, pixels: int = PIXELS
+    rows: int, queries: int, seed: int, cache: Path, per_picture: int
 ) -> tuple[np.ndarray, np.ndarray, dict]:
     """Base [up to rows x 128], queries [queries x 128], u8, and a description."""
     ensure_opencv()
@@ -139,7 +134,7 @@ def make(
     say(f"{len(pictures)} pictures")
     found = []
     for i, (name, picture) in enumerate(pictures.items()):
-        values = describe(picture, per_picture, pixels, cache / "descriptors")
+        values = describe(picture, per_picture, cache / "descriptors")
         say(f"{i + 1}/{len(pictures)} {name}: {len(values):,} descriptors")
         if len(values) >= FEWEST:
             found.append((name, values))
