@@ -64,41 +64,29 @@ void cop(long rounds) {
        "vpaddd %%ymm14,%%ymm\\r,%%ymm\\r\n");
 }
 
-void read(const void* data, long bytes) {
-  const char* end = static_cast<const char*>(data) + bytes;
-  asm volatile(
-      "1:\n"
-      ".irp r,0,1,2,3,4,5,6,7\n"
-      "vpaddq 32*\\r(%0),%%ymm\\r,%%ymm\\r\n"
-      ".endr\n"
-      "add $256,%0\n"
-      "cmp %1,%0\n"
-      "jne 1b\n"
-      "vzeroupper\n"
-      : "+r"(data)
-      : "r"(end)
-      : CLOBBERS);
-}
-
-void read_ahead(const void* data, long bytes) {
-  const char* end = static_cast<const char*>(data) + bytes;
-  asm volatile(
-      "1:\n"
-      ".irp r,0,1,2,3,4,5,6,7\n"
-      "vpaddq 32*\\r(%0),%%ymm\\r,%%ymm\\r\n"
-      ".endr\n"
-      "prefetcht0 4096(%0)\n"
-      "prefetcht0 4160(%0)\n"
-      "prefetcht0 4224(%0)\n"
-      "prefetcht0 4288(%0)\n"
-      "add $256,%0\n"
-      "cmp %1,%0\n"
-      "jne 1b\n"
-      "vzeroupper\n"
-      : "+r"(data)
-      : "r"(end)
-      : CLOBBERS);
-}
+// Adds up 256 bytes a round; AHEAD: instructions after the additions.
+#define KNEAR_READ(NAME, AHEAD)                               \
+  void NAME(const void* data, long bytes) {                   \
+    const char* end = static_cast<const char*>(data) + bytes; \
+    asm volatile(                                             \
+        "1:\n"                                                \
+        ".irp r,0,1,2,3,4,5,6,7\n"                            \
+        "vpaddq 32*\\r(%0),%%ymm\\r,%%ymm\\r\n"               \
+        ".endr\n" AHEAD                                       \
+        "add $256,%0\n"                                       \
+        "cmp %1,%0\n"                                         \
+        "jne 1b\n"                                            \
+        "vzeroupper\n"                                        \
+        : "+r"(data)                                          \
+        : "r"(end)                                            \
+        : CLOBBERS);                                          \
+  }
+KNEAR_READ(read, "")
+KNEAR_READ(read_ahead,
+           "prefetcht0 4096(%0)\n"
+           "prefetcht0 4160(%0)\n"
+           "prefetcht0 4224(%0)\n"
+           "prefetcht0 4288(%0)\n")
 
 }  // namespace
 

@@ -34,38 +34,25 @@ void cop(long rounds) {
        "vpaddd %%zmm30,%%zmm\\r,%%zmm\\r\n");
 }
 
-void read(const void* data, long bytes) {
-  const char* end = static_cast<const char*>(data) + bytes;
-  asm volatile(
-      "1:\n"
-      ".irp r,0,1,2,3,4,5,6,7\n"
-      "vpaddq 64*\\r(%0),%%zmm\\r,%%zmm\\r\n"
-      ".endr\n"
-      "add $512,%0\n"
-      "cmp %1,%0\n"
-      "jne 1b\n"
-      "vzeroupper\n"
-      : "+r"(data)
-      : "r"(end)
-      : CLOBBERS);
-}
-
-void read_ahead(const void* data, long bytes) {
-  const char* end = static_cast<const char*>(data) + bytes;
-  asm volatile(
-      "1:\n"
-      ".irp r,0,1,2,3,4,5,6,7\n"
-      "prefetcht0 4096+64*\\r(%0)\n"
-      "vpaddq 64*\\r(%0),%%zmm\\r,%%zmm\\r\n"
-      ".endr\n"
-      "add $512,%0\n"
-      "cmp %1,%0\n"
-      "jne 1b\n"
-      "vzeroupper\n"
-      : "+r"(data)
-      : "r"(end)
-      : CLOBBERS);
-}
+// Adds up 512 bytes a round; AHEAD: instructions before each addition.
+#define KNEAR_READ(NAME, AHEAD)                               \
+  void NAME(const void* data, long bytes) {                   \
+    const char* end = static_cast<const char*>(data) + bytes; \
+    asm volatile(                                             \
+        "1:\n"                                                \
+        ".irp r,0,1,2,3,4,5,6,7\n" AHEAD                      \
+        "vpaddq 64*\\r(%0),%%zmm\\r,%%zmm\\r\n"               \
+        ".endr\n"                                             \
+        "add $512,%0\n"                                       \
+        "cmp %1,%0\n"                                         \
+        "jne 1b\n"                                            \
+        "vzeroupper\n"                                        \
+        : "+r"(data)                                          \
+        : "r"(end)                                            \
+        : CLOBBERS);                                          \
+  }
+KNEAR_READ(read, "")
+KNEAR_READ(read_ahead, "prefetcht0 4096+64*\\r(%0)\n")
 
 }  // namespace
 

@@ -90,20 +90,15 @@ void cop(long rounds) {
   refresh(best);
 }
 
+template <bool ahead>
 void read(const void* data, long bytes) {
   const auto* words = static_cast<const unsigned long*>(data);
   unsigned long sums[16] = {};
-  for (long i = 0; i < bytes / 8; i += 16)
-    for (int j = 0; j < 16; ++j) sums[j] += words[i + j];
-  refresh(sums);
-}
-
-void read_ahead(const void* data, long bytes) {
-  const auto* words = static_cast<const unsigned long*>(data);
-  unsigned long sums[16] = {};
   for (long i = 0; i < bytes / 8; i += 16) {
-    __builtin_prefetch(words + i + 512);
-    __builtin_prefetch(words + i + 520);
+    if constexpr (ahead) {
+      __builtin_prefetch(words + i + 512);
+      __builtin_prefetch(words + i + 520);
+    }
     for (int j = 0; j < 16; ++j) sums[j] += words[i + j];
   }
   refresh(sums);
@@ -116,8 +111,8 @@ PeakLoops peak_loops_scalar() {
           .int16 = {int16, 2.0 * length},
           .int8 = {int8, 2.0 * length},
           .cop = {cop, 3.0 * length},
-          .read = read,
-          .read_ahead = read_ahead};
+          .read = read<false>,
+          .read_ahead = read<true>};
 }
 
 }  // namespace knear::detail

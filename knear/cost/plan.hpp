@@ -124,7 +124,8 @@ double pair_seconds(ScanOp op, std::int64_t dim, const MachinePeaks& peaks);
 double second_stage_seconds(std::int64_t dim, const MachinePeaks& peaks);
 double measured_row_seconds(std::int64_t dim, const MachinePeaks& peaks);
 double direct_row_seconds(std::int64_t dim, const MachinePeaks& peaks);
-// And of one row that passes the threshold of a query for k neighbours.
+// And of one row that passes the threshold of a query for k neighbours. None of these checks what
+// it gets.
 double hit_seconds(std::int64_t k, bool whole, const MachinePeaks& peaks);
 
 }  // namespace knear

@@ -156,6 +156,7 @@ TEST(Knn, WholeNumbersOfEveryRangeAreExactIntegers) {
             EXPECT_TRUE(same(searcher.search(queries, 12, {.metric = metric}, &report), expected))
                 << dim << ' ' << b.low << ' ' << x.low << ' ' << name_of(isa);
             EXPECT_EQ(report.first_pass, "integer");
+            EXPECT_TRUE(same(knn(queries, base, 12, {.metric = metric}), expected));
           }
         }
       }
