@@ -54,11 +54,11 @@ std::vector<Point> measure(const ModelBench& bench, int threads, KnownPeaks& mac
             .first_pass = type == ElementType::u8 ? FirstPass::integer : FirstPass::int8};
         options.progress = [](std::string_view, double) { return !interrupted(); };
         const ExactSearcher searcher(base.view(), options);
-        // The peaks of the same minute, before and after: other work on the machine slows both.
-        const auto measure_now = [&] { return measure_peaks(threads, bench.quick ? 0.2 : 1.0); };
-        const MachinePeaks before = measure_now();
-        const std::size_t first = points.size();
-        for (const std::int64_t count : {1, 16, 200, 2000})
+        // The peaks of the same seconds, before and after: other work on the machine slows both.
+        const auto measure_now = [&] { return measure_peaks(threads, bench.quick ? 0.2 : 0.5); };
+        MachinePeaks before = measure_now();
+        for (const std::int64_t count : {1, 16, 200, 2000}) {
+          const std::size_t first = points.size();
           for (const std::int64_t k : {1, 10, 100, 1000}) {
             check_interrupt();
             KnnReport report;
@@ -74,11 +74,14 @@ std::vector<Point> measure(const ModelBench& bench, int threads, KnownPeaks& mac
             }
             points.push_back({rows, dim, count, k, type, 0, median(seconds), "", report, {}});
           }
-        machine = {better_of(before, measure_now()), true};
-        for (std::size_t i = first; i < points.size(); ++i) {
-          Point& p = points[i];
-          p.cost = predict(p.report, machine).cost;
-          p.predicted = p.cost.seconds, p.limit = p.cost.limit;
+          const MachinePeaks after = measure_now();
+          machine = {better_of(before, after), true};
+          before = after;
+          for (std::size_t i = first; i < points.size(); ++i) {
+            Point& p = points[i];
+            p.cost = predict(p.report, machine).cost;
+            p.predicted = p.cost.seconds, p.limit = p.cost.limit;
+          }
         }
       }
   return points;
@@ -112,7 +115,16 @@ void run_model(const ModelBench& bench) {
                       {"select_seconds", p.report.select_seconds / threads},
                       {"rescore_seconds", p.report.rescore_seconds / threads},
                       {"hits_per_query", p.report.hits_per_query},
-                      {"survivors_per_query", p.report.survivors_per_query}});
+                      {"survivors_per_query", p.report.survivors_per_query},
+                      {"predicted",
+                       {{"query_seconds", p.cost.query_seconds},
+                        {"score_seconds", p.cost.scoring_seconds},
+                        {"select_seconds", p.cost.selection_seconds},
+                        {"rescore_seconds", p.cost.rescore_seconds},
+                        {"multiply_add_seconds", p.cost.multiply_add_seconds},
+                        {"memory_seconds", p.cost.memory_seconds},
+                        {"coefficient_wise_seconds", p.cost.coefficient_wise_seconds},
+                        {"coefficient_wise_operations", p.cost.cops}}}});
     print("{}\n", out.dump(2));
     return;
   }

@@ -68,9 +68,27 @@ double usual_hits(const ScanShape& shape, int parts) {
     const double kept = std::min(k, allowed / parts);
     hits = parts * kept * (1 + std::log(allowed / parts / kept));
   }
+  // Of made clusters; the rows whose intervals reach the threshold for their width.
+  if (!shape.whole) hits += allowed * 24e-6 * std::pow(double(shape.dim), 0.87) * std::cbrt(k);
   // Rows that are forbidden pass as others do.
-  if (!shape.whole) hits *= interval_hits;
   return std::min(allowed, hits) * double(shape.rows) / allowed;
+}
+
+// Rows a query that are measured.
+double usual_survivors(const ScanShape& shape) {
+  const double allowed = double(shape.allowed > 0 ? shape.allowed : shape.rows);
+  const double k = std::min(double(shape.k), allowed), dim = double(shape.dim);
+  const double more = 0.47 * std::cbrt(dim * dim) * std::pow(k, 0.6);
+  return std::min(allowed, k + more * std::pow(allowed / 200e3, 0.4));
+}
+
+// Of a row in float64, from wherever the vectors are, which are thought of as floats.
+double rescoring_operations(double rows, double dim, const MachinePeaks& peaks) {
+  double cache = 32 << 20;
+  for (const CachePeak& level : peaks.caches)
+    if (level.bytes > 0) cache = 2 * double(level.bytes);  // measured by half
+  return rescore_operations + rescore_column_operations * dim +
+         (rows * dim * 4 > cache ? far_operations : 0);
 }
 
 double core_operations(const MachinePeaks& peaks) { return peaks.cop_per_second / peaks.threads; }
@@ -124,7 +142,8 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
                         : small           ? 4
                                           : std::ceil(queries / 12) * 12;
   const bool single = small && queries == 1;
-  const double efficiency = scan_efficiency * (!small ? 1.0 : single ? single_efficiency : 0.75);
+  const double alone = std::min(1.0, single_efficiency * std::pow(all_columns / 128, 0.2));
+  const double efficiency = scan_efficiency * (!small ? 1.0 : single ? alone : 0.75);
   const bool split = queries < 48.0 * threads;
   const double per_pass = shape.queries_per_pass > 0 ? double(shape.queries_per_pass)
                           : split                    ? queries
@@ -134,7 +153,7 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
   cost.multiply_adds = rows * queries * dim;
   cost.multiply_add_seconds =
       2 * rows * scored * dim / (peak_of(shape.op, peaks) * share * efficiency);
-  cost.cops = (single ? single_score_operations : score_operations) * rows * scored;
+  cost.cops = score_operations * rows * scored;
   cost.coefficient_wise_seconds = cost.cops / lanes;
   cost.bytes = base_bytes * std::ceil(queries / per_pass);
   cost.memory_seconds = cost.bytes / reading_rate(base_bytes, share, peaks);
@@ -145,20 +164,26 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
   const double hits = shape.expected_hits > 0
                           ? shape.expected_hits
                           : usual_hits(shape, split && !peaks.matrix_unit ? threads : 1);
-  const double looks = guesses(shape) ? looks_operations : 0;
+  const double looks = guesses(shape) ? looks_operations + k * looks_neighbour_operations : 0;
+  const double place = hit_operations * std::log2(1 + k) + (shape.whole ? 0 : interval_operations);
   const double per_query = shape.prefix > 0 ? k * prefix_neighbour_operations
-                           : !many          ? hits * hit_operations * std::log2(1 + k)
-                           : shape.whole ? hits * many_hits_operations + k * sort_operations + looks
-                                         : hits * many_intervals_operations + 3 * looks;
-  const double lists = single ? single_lists : 1;
+                           : many           ? hits * many_hits_operations + looks
+                                            : hits * place;
+  const bool one = queries == 1, few = split && !peaks.matrix_unit;
+  if (!one && !peaks.matrix_unit && shape.prefix == 0) {
+    const double panels = std::ceil(rows / 32), found = panels * (1 - std::exp(-hits / panels));
+    cost.coefficient_wise_seconds +=
+        (few ? few_found : 1) * queries * found * found_operations / lanes;
+  }
+  const double lists = one ? single_lists : few ? few_lists : 1;
   cost.selection_seconds = lists * queries * per_query / lanes;
   if (many && split && !peaks.matrix_unit)
     cost.selection_seconds += lists * std::ceil(queries / threads) * k * merge_seconds;
   const double survivors = shape.whole                    ? 0
                            : shape.expected_survivors > 0 ? shape.expected_survivors
-                                                          : std::min(allowed, k + 6 * std::sqrt(k));
-  cost.rescore_seconds = lists * queries * survivors *
-                         (rescore_operations + rescore_column_operations * all_columns) / lanes;
+                                                          : usual_survivors(shape);
+  const double rescoring = rescoring_operations(rows, all_columns, peaks);
+  cost.rescore_seconds = lists * queries * survivors * rescoring / lanes;
   cost.query_seconds =
       queries *
       (query_operations + query_column_operations * all_columns +
@@ -169,7 +194,7 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
     cost.seed_seconds =
         queries *
         (shape.seed_rows * (seed_operations + seed_column_operations * all_columns) +
-         measured * (rescore_operations + rescore_column_operations * all_columns)) /
+         measured * rescoring) /
         lanes;
     cost.second_stage_seconds = queries * shape.second_rows *
                                 (second_operations + second_column_operations * all_columns) /
@@ -179,10 +204,14 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
     cost.packing_seconds =
         rows * (packing_operations + packing_column_operations * all_columns) / lanes;
 
-  const double computing = peaks.matrix_unit
-                               ? std::max(cost.multiply_add_seconds, cost.coefficient_wise_seconds)
-                               : cost.multiply_add_seconds + cost.coefficient_wise_seconds;
-  cost.scoring_seconds = std::max(computing, cost.memory_seconds);
+  if (peaks.matrix_unit) {
+    cost.scoring_seconds =
+        std::max({cost.multiply_add_seconds, cost.coefficient_wise_seconds, cost.memory_seconds});
+  } else {
+    const double computing = cost.multiply_add_seconds + cost.coefficient_wise_seconds;
+    // The larger, mostly; where they are about as long neither quite hides the other.
+    cost.scoring_seconds = std::hypot(computing, cost.memory_seconds);
+  }
   const double call = peaks.matrix_unit ? 0 : call_seconds;
   cost.rate = 2 * cost.multiply_adds / cost.scoring_seconds;
   cost.seconds = cost.query_seconds + cost.seed_seconds + cost.scoring_seconds +
@@ -224,8 +253,8 @@ ScanCost predict_direct(const ScanShape& shape, const MachinePeaks& peaks) {
   cost.memory_seconds = cost.bytes / reading_rate(bytes, share, peaks);
   cost.rescore_seconds = std::max(measuring, cost.memory_seconds);
   const double hits = k * (1 + std::log(rows / k));
-  const double per_query = k > 32 ? hits * many_hits_operations + k * sort_operations
-                                  : hits * hit_operations * std::log2(1 + k);
+  const double per_query =
+      hits * (k > 32 ? many_hits_operations : hit_operations * std::log2(1 + k));
   cost.selection_seconds = queries * per_query / lanes;
   cost.seconds = cost.rescore_seconds + cost.selection_seconds + call_seconds;
   if (cost.memory_seconds > measuring) cost.limit = "memory";
@@ -248,7 +277,8 @@ double second_stage_seconds(std::int64_t dim, const MachinePeaks& peaks) {
 }
 
 double measured_row_seconds(std::int64_t dim, const MachinePeaks& peaks) {
-  return (rescore_operations + rescore_column_operations * double(dim)) / core_operations(peaks);
+  return (rescore_operations + rescore_column_operations * double(dim) + far_operations) /
+         core_operations(peaks);
 }
 
 double direct_row_seconds(std::int64_t dim, const MachinePeaks& peaks) {
@@ -256,9 +286,8 @@ double direct_row_seconds(std::int64_t dim, const MachinePeaks& peaks) {
 }
 
 double hit_seconds(std::int64_t k, bool whole, const MachinePeaks& peaks) {
-  const double few = hit_operations * std::log2(1 + double(k));
-  const double many = whole ? many_hits_operations : many_intervals_operations;
-  return (k <= 32 ? few : many) / core_operations(peaks);
+  const double few = hit_operations * std::log2(1 + double(k)) + (whole ? 0 : interval_operations);
+  return (k <= 32 ? few : many_hits_operations) / core_operations(peaks);
 }
 
 }  // namespace knear

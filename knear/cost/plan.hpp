@@ -12,11 +12,13 @@
 //   queries     are packed
 //   selection   k (1 + ln(rows / k)) rows a query pass the threshold while it tightens, as the
 //               tiles are samples of the base; for many neighbours, where it is guessed from the
-//               tiles seen (scan/scan.hpp), k + 12 sqrt(k) + 60; more where the rows have intervals
-//               instead of values. What earlier searches of the same rows saw takes their place.
+//               tiles seen (scan/scan.hpp), k + 12 sqrt(k) + 60. Where rows have intervals instead
+//               of values a share of the base passes besides, 24e-6 dim^0.87 k^(1/3) on the made
+//               clusters of the bench. What earlier searches of the same rows saw takes their
+//               place. To find those that passed counts as scoring.
 //   seeds       the rows of the clusters nearest to a query, which are scored first
 //   second      stage: all coordinates of the rows that a prefix does not rule out
-//   rescoring   some k + 6 sqrt(k) rows are measured in float64
+//   rescoring   k rows and 0.47 dim^(2/3) k^0.6 (rows / 200,000)^0.4 are measured in float64
 //   packing     of the base, if asked for
 //   a call      4 us
 //
@@ -72,24 +74,26 @@ struct ScanCost {
 };
 
 // Part of the arithmetic peak that the tile kernels reach between two panels; of one query alone a
-// fifth of that, since its sums wait for themselves.
-inline constexpr double scan_efficiency = 0.90, single_efficiency = 0.2;
-// Coefficient-wise operations of a score on a processor: thresholds in code units, the test. One
-// query has all that is done per panel for itself.
-inline constexpr double score_operations = 3.6, single_score_operations = 26;
-// And of a row that passes: found in its block, its place in the list found, this times log2(1 +
-// k). Where rows have intervals 1.85 times as many pass.
-inline constexpr double hit_operations = 1510, interval_hits = 1.85;
-// With more than 32 neighbours: of a row that passes, whole or with an interval; of each neighbour
-// that is sorted in the end; of the looks at what has passed so far, three times that where there
-// are intervals; and seconds for each neighbour that several parts of the base bring.
-inline constexpr double many_hits_operations = 2300, many_intervals_operations = 2900;
-inline constexpr double sort_operations = 14000, looks_operations = 1.2e6;
-inline constexpr double merge_seconds = 40e-9;
-// Of a row measured, and a column of it: it comes from anywhere in memory.
-inline constexpr double rescore_operations = 15700, rescore_column_operations = 69;
-// The part of all these that it takes where there is one query, whose lists stay in cache.
-inline constexpr double single_lists = 0.6;
+// part of that, since its sums wait for themselves: this at 128 columns, more by the fifth root.
+inline constexpr double scan_efficiency = 0.90, single_efficiency = 0.28;
+// Coefficient-wise operations of a score on a processor: thresholds in code units, the test.
+inline constexpr double score_operations = 2.6;
+// Of a panel and query of which rows pass: they are found; the part of it that it takes where there
+// are few queries. One query looks at them anyway.
+inline constexpr double found_operations = 2800, few_found = 0.55;
+// And of a row that passes: its place in the list found, this times log2(1 + k); its interval.
+inline constexpr double hit_operations = 820, interval_operations = 1700;
+// With more than 32 neighbours: of a row that passes; of the looks at what has passed so far, and
+// for each neighbour; and seconds for each neighbour that several parts of the base bring.
+inline constexpr double many_hits_operations = 3500;
+inline constexpr double looks_operations = 2.27e6, looks_neighbour_operations = 7100;
+inline constexpr double merge_seconds = 65e-9;
+// Of a row measured, and a column of it: it comes from anywhere, and where the base is larger than
+// the last cache from memory.
+inline constexpr double rescore_operations = 9700, rescore_column_operations = 49;
+inline constexpr double far_operations = 19600;
+// The part of all these that it takes where there are few queries, and one: lists stay in cache.
+inline constexpr double few_lists = 0.8, single_lists = 0.68;
 // Of a query that is packed, and a column of it.
 inline constexpr double query_operations = 6000, query_column_operations = 115;
 // Of a row in the second stage, and a column of it, and of a row of the nearest clusters; of a

@@ -38,18 +38,25 @@ TEST(PredictScan, ManyQueriesAreLimitedByMultiplyAdds) {
   // 84 groups of 12 queries.
   EXPECT_DOUBLE_EQ(cost.multiply_add_seconds, 2e12 * 1.008 / (800e9 * scan_efficiency));
   EXPECT_DOUBLE_EQ(cost.bytes, 1e6 * row_bytes * 10);
-  EXPECT_DOUBLE_EQ(cost.coefficient_wise_seconds, 1008e6 * score_operations / 100e9);
+  EXPECT_DOUBLE_EQ(cost.cops, 1008e6 * score_operations);
+  const double hits = 10 * (1 + std::log(1e5)) + 1e6 * 24e-6 * std::pow(1000, 0.87) * std::cbrt(10);
+  const double panels = 1e6 / 32, found = panels * (1 - std::exp(-hits / panels));
+  EXPECT_NEAR(cost.coefficient_wise_seconds, (cost.cops + 1000 * found * found_operations) / 100e9,
+              1e-9);
+  EXPECT_NEAR(
+      cost.scoring_seconds,
+      std::hypot(cost.multiply_add_seconds + cost.coefficient_wise_seconds, cost.memory_seconds),
+      1e-9);
   EXPECT_EQ(cost.limit, "int8 multiply-adds");
-  EXPECT_DOUBLE_EQ(cost.seconds, cost.query_seconds + cost.multiply_add_seconds +
-                                     cost.coefficient_wise_seconds + cost.selection_seconds +
-                                     cost.rescore_seconds + call_seconds);
+  EXPECT_DOUBLE_EQ(cost.seconds, cost.query_seconds + cost.scoring_seconds +
+                                     cost.selection_seconds + cost.rescore_seconds + call_seconds);
   EXPECT_NEAR(cost.rate, 2e12 / cost.scoring_seconds, 1e3);
-  const double hits = 10 * (1 + std::log(1e5));
   EXPECT_NEAR(cost.selection_seconds,
-              1000 * hits * interval_hits * hit_operations * std::log2(11) / 100e9, 1e-9);
+              1000 * hits * (hit_operations * std::log2(11) + interval_operations) / 100e9, 1e-9);
+  const double survivors = 10 + 0.47 * 100 * std::pow(10, 0.6) * std::pow(5, 0.4);
   EXPECT_NEAR(cost.rescore_seconds,
-              1000 * (10 + 6 * std::sqrt(10)) *
-                  (rescore_operations + 1000 * rescore_column_operations) / 100e9,
+              1000 * survivors *
+                  (rescore_operations + 1000 * rescore_column_operations + far_operations) / 100e9,
               1e-9);
   EXPECT_NEAR(cost.query_seconds,
               1000 * (query_operations + 1000 * query_column_operations) / 100e9, 1e-9);
@@ -148,7 +155,9 @@ TEST(PredictScan, RowsThatAFilterForbidsPassAsWell) {
   ScanShape tenth = batch;
   tenth.allowed = tenth.rows / 10;
   const double all = predict_scan(batch, round_peaks()).selection_seconds;
-  const double hits = 10 * (1 + std::log(1e5)), fewer = 10 * (1 + std::log(1e4));
+  const double wide = 24e-6 * std::pow(1000, 0.87) * std::cbrt(10);
+  const double hits = 10 * (1 + std::log(1e5)) + 1e6 * wide;
+  const double fewer = 10 * (1 + std::log(1e4)) + 1e5 * wide;
   EXPECT_NEAR(predict_scan(tenth, round_peaks()).selection_seconds, all * 10 * fewer / hits, 1e-9);
 }
 
