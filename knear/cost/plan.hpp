@@ -103,9 +103,12 @@ inline constexpr double second_operations = 3300, second_column_operations = 0.6
 inline constexpr double seed_operations = 1650, seed_column_operations = 2.9;
 inline constexpr double prefix_operations = 4, prefix_query_operations = 210e3;
 inline constexpr double prefix_neighbour_operations = 12400;
-// Of a row that is packed, and a column of it; of a row of which a prefix is made, and a column.
+// Of a row that is packed, and a column of it.
 inline constexpr double packing_operations = 14600, packing_column_operations = 376;
-inline constexpr double making_operations = 310e3, making_column_operations = 4100;
+// Of a row of which a prefix is made, and a column of it; of each time that a row's nearest cluster
+// is looked up, and a cluster.
+inline constexpr double making_operations = 270e3, making_column_operations = 950;
+inline constexpr double nearest_operations = 90e3, nearest_cluster_operations = 115;
 // Of a row that is measured in float64 in its order, and a column of it.
 inline constexpr double direct_operations = 1880, direct_column_operations = 10.4;
 // Seconds of a call.
@@ -119,8 +122,10 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks);
 // belongs to a prefix do not count. bytes_per_element: of the vectors.
 ScanCost predict_direct(const ScanShape& shape, const MachinePeaks& peaks);
 
-// Seconds of all threads of `peaks` to make the prefixes of a base and what belongs to them.
-double prefix_making_seconds(std::int64_t rows, std::int64_t dim, const MachinePeaks& peaks);
+// Seconds of all threads of `peaks` to make the prefixes of a base and what belongs to them: 100
+// rows a cluster look for theirs eight times, then all rows once.
+double prefix_making_seconds(std::int64_t rows, std::int64_t dim, std::int64_t clusters,
+                             const MachinePeaks& peaks);
 
 // Seconds of one core: to score a pair, among many queries; to score a row whose prefix did not
 // rule it out; to measure a row somewhere in memory, and one among all in their order.

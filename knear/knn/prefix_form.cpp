@@ -118,16 +118,18 @@ ScanCost prefix_cost(const SearchShape& shape, const PrefixForecast& by) {
 }
 
 double making_seconds(const SearchShape& shape) {
-  return study_seconds(shape) + prefix_making_seconds(shape.rows, shape.dim, *shape.peaks);
+  return study_seconds(shape) +
+         prefix_making_seconds(shape.rows, shape.dim, usual_plan(shape).clusters, *shape.peaks);
 }
 
-// Products in double precision, on one core: 31, 250 and 1,670 operations each, by measurement.
+// On one core: a covariance matrix and its solver, or from 1,025 columns on a subspace; and the
+// coordinates of the rows that are kept. Operations by measurement.
 double study_seconds(const SearchShape& shape) {
   const double n = static_cast<double>(studied_rows(shape.rows, shape.dim));
-  const double d = static_cast<double>(shape.dim), wide = std::min(d, 1024.0);
-  const double operations =
-      31 * n * d * wide + 250 * wide * wide * wide + (d > 1024 ? 1670 * n * d * 144 : 0);
-  return operations * shape.peaks->threads / shape.peaks->cop_per_second;
+  const double d = static_cast<double>(shape.dim);
+  const double solving = d > 1024 ? 33e3 * n * d + 9e6 * d : 19 * n * d * d + 100 * d * d * d;
+  const double kept = 20 * std::min(n, 2048.0) * std::min(d, 128.0) * d;
+  return (solving + kept) * shape.peaks->threads / shape.peaks->cop_per_second;
 }
 
 std::int64_t prefix_bytes_for(std::int64_t rows, std::int64_t dim) {
