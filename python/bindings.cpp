@@ -70,14 +70,6 @@ int narrow(std::int64_t threads) {
   return static_cast<int>(std::clamp<std::int64_t>(threads, -1, 1 << 30));
 }
 
-FirstPass parse_first_pass(const std::string& name) {
-  for (FirstPass pass : {FirstPass::automatic, FirstPass::integer, FirstPass::int8,
-                         FirstPass::int16, FirstPass::fp32, FirstPass::prefix})
-    if (name == name_of(pass)) return pass;
-  throw InvalidArgument(
-      "first_pass must be one of auto, integer, int8, int16, fp32, prefix, but is '{}'", name);
-}
-
 template <class T>
 nb::object array_of(Matrix<T>&& matrix) {
   auto owned = std::make_unique<Matrix<T>>(std::move(matrix));

@@ -78,7 +78,7 @@ def knn(
     threads: how many to use; 0 for all that the process may use.
     memory: what the search may take beside its arguments, in bytes or as "512M"; None for no limit.
     first_pass: how rows are scored before the few that matter are measured in float64: "auto",
-        "integer", "int8", "int16", "fp32", "prefix" ("l2" and "cosine"). It changes the time, never
+        "integer", "int8", "int16", "fp32", "direct", "prefix" ("l2" and "cosine"). It changes the time, never
         the answer.
     choices: what else the search chooses by itself, chosen otherwise, with the same answer: any of
         "group" (queries scored side by side: 1, 4 or 12), "parts" (of the base for the same

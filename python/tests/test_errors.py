@@ -70,7 +70,7 @@ def test_metric(metric):
 def test_first_pass_changes_no_answer_and_must_be_known(rng):
     base = rng.integers(0, 200, (60, 10)).astype(np.uint8)
     want = knear.knn(base[:5], base, 4)
-    for first_pass in ["auto", "integer", "int8", "int16", "fp32"]:
+    for first_pass in ["auto", "integer", "int8", "int16", "fp32", "direct", "prefix"]:
         got = knear.knn(base[:5], base, 4, first_pass=first_pass)
         np.testing.assert_array_equal(got[0], want[0])
         np.testing.assert_array_equal(got[1], want[1])
