@@ -46,6 +46,7 @@ Prediction predict(const KnnReport& report, const KnownPeaks& machine) {
     shape.expected_hits = report.expected_hits;
   }
   shape.expected_survivors = report.expected_survivors;
+  if (!prefix) shape.expected_refined = report.expected_refined;
   if (report.allowed_rows == 0) shape.rows = 0;
   shape.allowed = report.allowed_rows, shape.tile_rows = report.tile_rows;
   Prediction out;
@@ -125,6 +126,7 @@ std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,
       {"bytes read", readable_bytes(cost.bytes), readable_bytes(report.bytes_read)},
       {"coefficient-wise operations of scores", readable_count(cost.cops), none},
       {"hits per query", none, readable_count(report.hits_per_query)},
+      {"scored again per query", none, readable_count(report.refined_per_query)},
       {"survivors per query", none, readable_count(report.survivors_per_query)},
       {"queries that fell back", none, readable_count(double(report.fallback_queries))},
       {"queries scanned again", none, readable_count(double(report.repeated_queries))},

@@ -245,7 +245,7 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
       .add_option(
           "--choose", arguments.choices,
           "what the search chooses by itself otherwise: any of group=1|4|12,parts=N,columns=N,"
-          "clusters=N,tile=KiB,guess=on|off; the answer is the same")
+          "clusters=N,tile=KiB,guess=on|off,refine=on|off; the answer is the same")
       ->type_name("LIST")
       ->group("Advanced");
   command

@@ -61,6 +61,7 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   out["prepare_seconds"] = report.prepare_seconds;
   out["search_seconds"] = report.seconds;
   out["hits_per_query"] = report.hits_per_query;
+  out["refined_per_query"] = report.refined_per_query;
   out["fallback_queries"] = report.fallback_queries;
   out["repeated_queries"] = report.repeated_queries;
   out["peaks"] = outcome.prediction.measured_peaks ? "measured" : "estimated";

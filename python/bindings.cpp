@@ -166,6 +166,7 @@ nb::object run(Report& out, Search search) {
     d["select_seconds"] = report.select_seconds;
     d["rescore_seconds"] = report.rescore_seconds;
     d["hits_per_query"] = report.hits_per_query;
+    d["refined_per_query"] = report.refined_per_query;
     d["survivors_per_query"] = report.survivors_per_query;
     d["fallback_queries"] = report.fallback_queries;
     d["repeated_queries"] = report.repeated_queries;

@@ -183,7 +183,9 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
                            : shape.expected_survivors > 0 ? shape.expected_survivors
                                                           : usual_survivors(shape);
   const double rescoring = rescoring_operations(rows, all_columns, peaks);
-  cost.rescore_seconds = lists * queries * survivors * rescoring / lanes;
+  const double refined =
+      shape.expected_refined * (refine_operations + refine_column_operations * all_columns);
+  cost.rescore_seconds = lists * queries * (survivors * rescoring + refined) / lanes;
   cost.query_seconds =
       queries *
       (query_operations + query_column_operations * all_columns +
@@ -286,6 +288,18 @@ double measured_row_seconds(std::int64_t dim, const MachinePeaks& peaks) {
 
 double direct_row_seconds(std::int64_t dim, const MachinePeaks& peaks) {
   return (direct_operations + direct_column_operations * double(dim)) / core_operations(peaks);
+}
+
+double spared_by_refining(double rows, double k, std::int64_t dim, const MachinePeaks& peaks) {
+  // The share of the rows that need not be measured then, of made clusters of 128 to 784 columns.
+  const double share = 0.1 + 0.17 * std::log(rows / k);
+  const double refined = refine_operations + refine_column_operations * double(dim);
+  return rows * (share * measured_row_seconds(dim, peaks) - refined / core_operations(peaks));
+}
+
+double row_codes_seconds(std::int64_t rows, std::int64_t dim, const MachinePeaks& peaks) {
+  return double(rows) * (packing_operations + packing_column_operations * double(dim)) /
+         peaks.cop_per_second;
 }
 
 double hit_seconds(std::int64_t k, bool whole, const MachinePeaks& peaks) {

@@ -18,7 +18,9 @@
 //               place. To find those that passed counts as scoring.
 //   seeds       the rows of the clusters nearest to a query, which are scored first
 //   second      stage: all coordinates of the rows that a prefix does not rule out
-//   rescoring   k rows and 0.47 dim^(2/3) k^0.6 (rows / 200,000)^0.4 are measured in float64
+//   rescoring   rows that a first pass leaves are scored again by 8-bit codes with a scale of their
+//               own, if such were made;
+//               k rows and 0.47 dim^(2/3) k^0.6 (rows / 200,000)^0.4 are measured in float64
 //   packing     of the base, if asked for
 //   a call      4 us
 //
@@ -56,8 +58,9 @@ struct ScanShape {
   std::int64_t prefix = 0;
   double second_rows = 0;
   double seed_rows = 0;  // rows of the nearest clusters
-  // Rows a query that pass the threshold, and that are measured: 0 if nothing is known.
-  double expected_hits = 0, expected_survivors = 0;
+  // Rows a query that pass the threshold, and that are measured: 0 if nothing is known. And that
+  // are scored again by codes of their own before.
+  double expected_hits = 0, expected_survivors = 0, expected_refined = 0;
 };
 
 struct ScanCost {
@@ -92,6 +95,8 @@ inline constexpr double merge_seconds = 65e-9;
 // the last cache from memory.
 inline constexpr double rescore_operations = 9700, rescore_column_operations = 49;
 inline constexpr double far_operations = 19600;
+// Of a row scored again by codes of its own, and a column of it.
+inline constexpr double refine_operations = 12000, refine_column_operations = 13;
 // The part of all these that it takes where there are few queries, and one: lists stay in cache.
 inline constexpr double few_lists = 0.8, single_lists = 0.68;
 // Of a query that is packed, and a column of it.
@@ -133,6 +138,10 @@ double pair_seconds(ScanOp op, std::int64_t dim, const MachinePeaks& peaks);
 double second_stage_seconds(std::int64_t dim, const MachinePeaks& peaks);
 double measured_row_seconds(std::int64_t dim, const MachinePeaks& peaks);
 double direct_row_seconds(std::int64_t dim, const MachinePeaks& peaks);
+// What scoring rows again by codes of their own spares, where so many are left to be measured for k
+// neighbours; and for all threads of `peaks` to make such codes of a base.
+double spared_by_refining(double rows, double k, std::int64_t dim, const MachinePeaks& peaks);
+double row_codes_seconds(std::int64_t rows, std::int64_t dim, const MachinePeaks& peaks);
 // And of one row that passes the threshold of a query for k neighbours. None of these checks what
 // it gets.
 double hit_seconds(std::int64_t k, bool whole, const MachinePeaks& peaks);

@@ -53,7 +53,7 @@ KnnChoices parse_choices(std::string_view text) {
   const auto refuse = [](std::string_view item) {
     throw InvalidArgument(
         "choices are group=1|4|12, parts=N, columns=N (a multiple of 8 up to 128), clusters=N, "
-        "tile=N (KiB) and guess=on|off, with commas between them, but there is '{}'",
+        "tile=N (KiB), guess=on|off and refine=on|off, with commas between them, but there is '{}'",
         item);
   };
   while (!text.empty()) {
@@ -62,9 +62,12 @@ KnnChoices parse_choices(std::string_view text) {
     const std::size_t equal = item.find('=');
     if (equal == std::string_view::npos) refuse(item);
     const std::string_view name = item.substr(0, equal), value = item.substr(equal + 1);
-    if (name == "guess") {
+    if (name == "guess" || name == "refine") {
       if (value != "on" && value != "off") refuse(item);
-      out.guess = value == "on";
+      if (name == "guess")
+        out.guess = value == "on";
+      else
+        out.refine = value == "on";
       continue;
     }
     std::int64_t number = 0;

@@ -12,6 +12,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "knear/core/matrix.hpp"
@@ -45,9 +46,12 @@ struct KnnChoices {
   std::int64_t clusters = 0;  // of its rows
   std::int64_t tile = 0;      // KiB of codes that all queries of a task go over before the next
   bool guess = true;          // thresholds for more than 32 neighbours, from the tiles seen so far
+  // Whether rows that an 8-bit pass leaves are scored again before they are measured, with a scale
+  // for each row and a query of 16 bits; empty: where it pays.
+  std::optional<bool> refine = {};
 };
 
-// "group=12,parts=2,columns=64,clusters=500,tile=512,guess=off", any of these. Throws
+// "group=12,parts=2,columns=64,clusters=500,tile=512,guess=off,refine=on", any of these. Throws
 // InvalidArgument for other words and values.
 KnnChoices parse_choices(std::string_view text);
 
@@ -59,7 +63,9 @@ struct KnnOptions {
   RowFilter filter = {};  // the rows that may be found; by default every one
   Progress progress = {};
   // columns and clusters are for first_pass prefix alone; a range search takes neither these nor
-  // guess. A self-join with a group other than 12, or parts, searches row by row.
+  // guess nor refine. refine = true is for 8-bit codes of vectors that are not whole numbers of 8
+  // bits, without a memory limit. A self-join with a group other than 12, or parts, searches row by
+  // row.
   KnnChoices choices = {};
 };
 
@@ -79,10 +85,11 @@ struct KnnReport {
   // prefix; all others scored by the kernel; those that it let through sorted out.
   double query_seconds = 0, seed_seconds = 0, score_seconds = 0, select_seconds = 0;
   double hits_per_query = 0;       // rows that passed the threshold test
+  double refined_per_query = 0;    // rows scored again before that, as KnnChoices::refine
   double survivors_per_query = 0;  // rows measured in float64
   // What was expected of these before: as earlier searches by the same pass for about as many
   // neighbours had it, and for a prefix the rows that it does not rule out. 0: nothing was known.
-  double expected_hits = 0, expected_survivors = 0;
+  double expected_hits = 0, expected_refined = 0, expected_survivors = 0;
   std::int64_t fallback_queries = 0;   // queries whose first pass was changed while running
   std::int64_t repeated_queries = 0;   // scanned again: a threshold was guessed too well (scan.hpp)
   std::int64_t certified_queries = 0;  // queries whose answer is proven exact: all of them

@@ -101,6 +101,19 @@ class Search {
       throw InvalidArgument(
           "choices name group, parts, tile or guess=off, but first_pass is direct, which has none "
           "of these");
+    if (choices.refine.value_or(false)) {
+      if (options.first_pass != FirstPass::automatic && options.first_pass != FirstPass::int8 &&
+          options.first_pass != FirstPass::prefix)
+        throw InvalidArgument("choices say refine=on, but first_pass is {}, not int8 or prefix",
+                              name_of(options.first_pass));
+      if (options.memory > 0)
+        throw InvalidArgument("choices say refine=on, but memory is limited to {} bytes",
+                              options.memory);
+      if (options.first_pass != FirstPass::int8 && !parts_.empty() &&
+          std::all_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.integer; }))
+        throw InvalidArgument(
+            "choices say refine=on, but whole numbers of 8 bits are exact without");
+    }
     if (choices.clusters < 0)
       throw InvalidArgument("choices name {} clusters, but there must be 1 at least",
                             choices.clusters);
@@ -124,6 +137,9 @@ class Search {
       throw InvalidArgument("first_pass is prefix, but a range search has no such pass");
     if (!options_.choices.guess)
       throw InvalidArgument("choices say guess=off, but a range search guesses no threshold");
+    if (options_.choices.refine)
+      throw InvalidArgument("choices say refine={}, but a range search has no such step",
+                            *options_.choices.refine ? "on" : "off");
     RangeLists lists(static_cast<std::size_t>(queries_.rows()));
     for_each_chunk([&](const BaseRows& rows, std::int64_t begin, std::int64_t packing) {
       // 16 bytes a pair, in two growing lists at once for a while; in the end 12 more in the
@@ -368,7 +384,8 @@ class Search {
   // Choices that measuring every row would leave without effect.
   bool kernel_chosen() const {
     const KnnChoices& choices = options_.choices;
-    return choices.group > 0 || choices.parts > 0 || choices.tile > 0;
+    return choices.group > 0 || choices.parts > 0 || choices.tile > 0 ||
+           choices.refine.value_or(false);
   }
   std::int64_t tile_bytes() const { return options_.choices.tile * 1024; }
 
@@ -464,8 +481,13 @@ class Search {
         prepared().release_all_but(tile_bytes() > 0 ? FirstPass::direct : passes[p]);
       const auto packed = packed_form(passes[p], rows, choice);
       const std::size_t before = todo.size();
+      const bool few = std::ssize(todo) < std::int64_t{48} * threads_;
+      const auto codes = codes_for(*packed, choice, std::ssize(todo),
+                                   prepared().seen(FirstPass::int8, k_, few).survivors);
+      job.row_codes = codes.get();
       todo = last ? scan(*packed, job, todo, out, stats_, options_.progress)
-                  : try_pass(*packed, job, todo, out);
+                  : try_pass(*packed, choice, job, todo, out);
+      job.row_codes = nullptr;
       note_form(*packed, passes[p]);
       note_pass(passes[p], (before - todo.size()) * static_cast<std::size_t>(count_));
       multiply_adds_ += static_cast<double>(before) * static_cast<double>(packed->rows) *
@@ -476,9 +498,36 @@ class Search {
     }
   }
 
+  // Codes of rows for what an 8-bit pass leaves to be measured: those kept, or where so many rows
+  // survived it (a query of searches before) that they would have paid for themselves by now,
+  // new ones.
+  std::shared_ptr<const RowCodes> codes_for(const PackedBase& packed, const Choice& choice,
+                                            std::int64_t queries, double survivors) {
+    const std::optional<bool>& asked = options_.choices.refine;
+    if (packed.is_integer || packed.format != format_int8 || !whole_ ||
+        !choice.packed_rows.empty() || options_.memory > 0 || !asked.value_or(true))
+      return nullptr;
+    if (const auto kept = prepared().kept_row_codes())  // a form from a file has a space of its own
+      return kept->space.mean == packed.space.mean ? kept : nullptr;
+    const std::int64_t dim = base().cols();
+    if (!asked) {
+      const double spared =
+          survivors > 0 ? spared_by_refining(survivors, static_cast<double>(k_), dim, peaks_) *
+                              static_cast<double>(queries) / threads_
+                        : 0;
+      if (!(spared > 0)) return nullptr;
+      const double all = once_ ? spared : prepared().spared_by_row_codes(spared);
+      if (all < (once_ ? 1.5 : 1.0) * row_codes_seconds(base().rows(), dim, peaks_)) return nullptr;
+    }
+    return prepared().row_codes(packed.space, choice.keep, threads_, options_.progress,
+                                prepare_seconds_);
+  }
+
   void apply_choices(ScanJob& job) const {
     job.group = options_.choices.group, job.parts = options_.choices.parts;
     job.may_hope = options_.choices.guess;
+    job.may_refine = options_.choices.refine.value_or(true);
+    job.must_refine = options_.choices.refine.value_or(false);
     job.by_rows = options_.memory <= 0;
   }
   // A plan as it was asked for.
@@ -807,7 +856,7 @@ class Search {
 
   // A pass that may not suit the data: a few queries go first, and if most of them are handed
   // back, so is the rest.
-  std::vector<std::int64_t> try_pass(const PackedBase& packed, const ScanJob& job,
+  std::vector<std::int64_t> try_pass(const PackedBase& packed, const Choice& choice, ScanJob job,
                                      const std::vector<std::int64_t>& todo, ExactLists& out) {
     const std::size_t probe = std::min<std::size_t>(todo.size() / 120 * 12, 96);
     if (probe == 0) return scan(packed, job, todo, out, stats_, options_.progress);
@@ -816,9 +865,17 @@ class Search {
     for (std::size_t i = 0; i < todo.size(); ++i)
       (i % step == step / 2 && first.size() < probe ? first : rest).push_back(todo[i]);
     static const Progress quiet;
+    const std::int64_t before = stats_.survivors;
     std::vector<std::int64_t> again = scan(packed, job, first, out, stats_, quiet);
-    if (2 * again.size() <= first.size())
+    if (2 * again.size() <= first.size()) {
+      const std::shared_ptr<const RowCodes> codes =
+          job.row_codes ? nullptr
+                        : codes_for(packed, choice, std::ssize(rest),
+                                    static_cast<double>(stats_.survivors - before) /
+                                        static_cast<double>(first.size()));
+      if (codes) job.row_codes = codes.get();
       rest = scan(packed, job, rest, out, stats_, options_.progress);
+    }
     again.insert(again.end(), rest.begin(), rest.end());
     std::sort(again.begin(), again.end());
     return again;
@@ -917,8 +974,10 @@ class Search {
     PreparedRows& rows = *parts_.front().part.rows;
     const bool few = r.queries < std::int64_t{48} * threads_;
     const PreparedRows::Seen before = rows.seen(main_pass(), k_, few);
-    r.expected_hits = before.hits, r.expected_survivors = before.survivors;
-    rows.note_seen(main_pass(), k_, few, {r.hits_per_query, r.survivors_per_query});
+    r.expected_hits = before.hits, r.expected_refined = before.refined;
+    r.expected_survivors = before.survivors;
+    rows.note_seen(main_pass(), k_, few,
+                   {r.hits_per_query, r.refined_per_query, r.survivors_per_query});
     if (main_pass() == FirstPass::prefix && before.hits == 0)
       if (const auto cost = rows.prefix_forecast(parts_.front().integer, k_))
         r.expected_hits = cost->passed;
@@ -937,6 +996,7 @@ class Search {
     r.query_seconds = stats_.query_seconds, r.seed_seconds = stats_.seed_seconds;
     r.score_seconds = stats_.score_seconds, r.select_seconds = stats_.select_seconds;
     r.hits_per_query = static_cast<double>(stats_.hits) / per_query;
+    r.refined_per_query = static_cast<double>(stats_.refined) / per_query;
     r.survivors_per_query = static_cast<double>(stats_.survivors) / per_query;
     r.clusters = clusters_, r.group = stats_.group, r.parts = stats_.parts;
     r.guessed = stats_.guessed, r.tile_rows = tile_rows_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <numeric>
 #include <utility>
 
 namespace knear::detail {
@@ -178,6 +179,37 @@ double PreparedRows::searched_without_prefix(double more) {
   return without_prefix_ += more;
 }
 
+std::shared_ptr<const RowCodes> PreparedRows::kept_row_codes() {
+  std::lock_guard lock(mutex_);
+  return row_codes_;
+}
+
+std::shared_ptr<const RowCodes> PreparedRows::row_codes(const CodingSpace& space, bool keep,
+                                                        int threads, const Progress& progress,
+                                                        double& prepare_seconds) {
+  std::unique_lock lock(making_, std::defer_lock);
+  if (keep) {
+    lock.lock();
+    if (auto codes = kept_row_codes()) return codes;
+  }
+  const auto start = Clock::now();
+  std::vector<std::uint32_t> order(static_cast<std::size_t>(base.rows()));
+  std::iota(order.begin(), order.end(), 0u);
+  const auto made = std::make_shared<const RowCodes>(
+      detail::row_codes(base, order, space, false, found, threads, progress));
+  prepare_seconds += std::chrono::duration<double>(Clock::now() - start).count();
+  if (keep) {
+    std::lock_guard state(mutex_);
+    row_codes_ = made;
+  }
+  return made;
+}
+
+double PreparedRows::spared_by_row_codes(double more) {
+  std::lock_guard lock(mutex_);
+  return spared_ += more;
+}
+
 namespace {
 
 int magnitude_of(std::int64_t k) { return std::bit_width(static_cast<std::uint64_t>(k)); }
@@ -200,6 +232,7 @@ void PreparedRows::release_all_but(FirstPass pass) {
   for (int i = 0; i < first_pass_count; ++i)
     if (i != number_of(pass) && !adopted_[i]) forms_[i] = nullptr;
   if (pass != FirstPass::prefix) prefix_ = nullptr, study_ = nullptr;
+  row_codes_ = nullptr;
 }
 
 std::int64_t PreparedRows::kept_bytes(const PackedBase* except) {
@@ -207,7 +240,7 @@ std::int64_t PreparedRows::kept_bytes(const PackedBase* except) {
   std::int64_t sum = 0;
   for (int i = 0; i < first_pass_count; ++i)
     if (forms_[i] && !adopted_[i] && forms_[i].get() != except) sum += forms_[i]->bytes();
-  return sum + prefix_bytes();
+  return sum + other_bytes();
 }
 
 std::int64_t PreparedRows::bytes() {
@@ -215,11 +248,12 @@ std::int64_t PreparedRows::bytes() {
   std::int64_t sum = 0;
   for (const auto& form : forms_)
     if (form) sum += form->bytes();
-  return sum + prefix_bytes();
+  return sum + other_bytes();
 }
 
-std::int64_t PreparedRows::prefix_bytes() const {
-  return (prefix_ ? prefix_->bytes() : 0) + (study_ ? study_->bytes() : 0);
+std::int64_t PreparedRows::other_bytes() const {
+  return (prefix_ ? prefix_->bytes() : 0) + (study_ ? study_->bytes() : 0) +
+         (row_codes_ ? row_codes_->bytes() : 0);
 }
 
 }  // namespace knear::detail

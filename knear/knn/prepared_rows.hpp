@@ -79,9 +79,17 @@ class PreparedRows {
   // Seconds of one core that searches took which a prefix might have served.
   double searched_without_prefix(double more);
 
+  // Codes of rows by themselves, in their order and in the space of the packed base, for what an
+  // 8-bit pass leaves. With `keep`, the first made is kept.
+  std::shared_ptr<const RowCodes> kept_row_codes();
+  std::shared_ptr<const RowCodes> row_codes(const CodingSpace& space, bool keep, int threads,
+                                            const Progress& progress, double& prepare_seconds);
+  // Seconds that searches would have been spared by them so far.
+  double spared_by_row_codes(double more);
+
   // What searches of few or of many queries, for about k neighbours by a pass, saw last, a query.
   struct Seen {
-    double hits = 0, survivors = 0;
+    double hits = 0, refined = 0, survivors = 0;
   };
   Seen seen(FirstPass pass, std::int64_t k, bool few);
   void note_seen(FirstPass pass, std::int64_t k, bool few, const Seen& what);
@@ -96,7 +104,7 @@ class PreparedRows {
 
  private:
   const CodingSpace& space_chosen();
-  std::int64_t prefix_bytes() const;  // mutex_ is held
+  std::int64_t other_bytes() const;  // of a prefix and codes of rows; mutex_ is held
 
   struct Worth {
     std::int64_t up_to = 0, not_from = max_k + 1;
@@ -116,7 +124,8 @@ class PreparedRows {
     std::size_t queries = 0, not_served = 0;
   };
   std::vector<Verdict> verdicts_;
-  double without_prefix_ = 0;
+  double without_prefix_ = 0, spared_ = 0;
+  std::shared_ptr<const RowCodes> row_codes_;
   std::map<std::pair<FirstPass, int>, Seen> seen_;  // by the power of two of k
   bool no_prefix_ = false;
 };

@@ -55,6 +55,7 @@ void StreamedSearch::add(AnyMatrixView rows) {
   report.query_seconds += sum.query_seconds, report.seed_seconds += sum.seed_seconds;
   report.score_seconds += sum.score_seconds, report.select_seconds += sum.select_seconds;
   report.hits_per_query += sum.hits_per_query;
+  report.refined_per_query += sum.refined_per_query;
   report.repeated_queries += sum.repeated_queries;
   report.survivors_per_query += sum.survivors_per_query;
   report.fallback_queries = std::max(report.fallback_queries, sum.fallback_queries);

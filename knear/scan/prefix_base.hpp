@@ -18,6 +18,7 @@
 
 #include "knear/core/matrix.hpp"
 #include "knear/scan/packed_base.hpp"
+#include "knear/scan/row_codes.hpp"
 #include "knear/scan/scan.hpp"
 #include "knear/scan/tile_loop.hpp"
 
@@ -74,30 +75,6 @@ class PrefixMapper {
   std::int64_t count_ = 0;
 };
 
-// Rows as 8-bit codes, each by itself and contiguous, in the order of slots.
-struct RowCodes {
-  struct Head {   // certified: of the row in coding space, rounded up
-    float scale;  // value of a code unit, exact
-    float error;  // distance of the code from the row
-    float norm;   // of the row and of its code
-    float bias;   // b in units of scale^2, to the nearest: of any size of the rows
-  };
-  bool is_integer = false;
-  CodingSpace space;
-  int row_offset = 0;  // integer: 128 if codes are y + 128
-  DataSurvey range;    // integer
-  std::int64_t dim = 0, stride = 0;
-  AlignedArray<std::uint8_t> codes;     // [slots][stride], and 64 more
-  AlignedArray<Head> heads;             // certified
-  AlignedArray<std::uint32_t> squares;  // integer, l2
-  AlignedArray<std::int32_t> sums;      // integer
-
-  std::int64_t bytes() const {
-    return static_cast<std::int64_t>(codes.bytes() + heads.bytes() + squares.bytes() +
-                                     sums.bytes());
-  }
-};
-
 struct PrefixBase {
   PrefixMap map;
   PackedBase panels;  // of prefixes; slot i is row i of `codes`, ids are rows of the base
@@ -108,49 +85,6 @@ struct PrefixBase {
 
   std::int64_t bytes() const;
 };
-
-// What makes a PrefixBase, in the order of slots: `order` holds rows of the base, `prefixes` their
-// prefixes by row number. `integer`: codes are the values themselves.
-RowCodes row_codes(const BaseRows& base, std::span<const std::uint32_t> order,
-                   const CodingSpace& space, bool integer, const DataSurvey& found, int threads,
-                   const Progress& progress);
-
-// A query as RowCodes' rows are scored with it.
-struct CodedQuery {
-  double scale = 1, norm = 0, error = 0;  // certified, as in GroupHead
-  double squares = 0, constant = 0;       // |u|^2 (integer: |x|^2); <x, mean>
-  std::int32_t correction = 0;            // what a product has too much
-  std::int32_t sum_shift_mask = 0;
-};
-// Codes [dim rounded up to 64] of row i of `queries`; scratch [dim] doubles.
-CodedQuery code_query(const RowCodes& rows, AnyMatrixView queries, std::int64_t i,
-                      const DataSurvey& found, double* scratch, std::int8_t* codes);
-
-// The interval of a row and a query (docs/bounds.md, 3; the row is a panel of its own).
-inline Candidate interval_of(const RowCodes& rows, std::uint32_t slot, std::uint32_t id,
-                             std::int32_t product, const CodedQuery& query) {
-  const RowCodes::Head& head = rows.heads[slot];
-  const double norm = head.norm, slack = rows.space.slack, mean = rows.space.mean_norm;
-  const double scale = head.scale, unit = scale * scale;
-  const double g =
-      static_cast<double>(product - query.correction) * (query.scale * scale) + head.bias * unit;
-  const double error = query.norm * head.error + query.error * norm;
-  double rounding;
-  if (rows.space.metric == Metric::l2)
-    rounding = 2 * slack * query.squares + (2 * slack + 0x1p-23) * norm * norm;
-  else
-    rounding = 2 * slack * (mean * (norm + mean) + 1) + 0x1p-22 * mean * norm;
-  rounding += 0x1p-148 * unit;  // of a bias that is denormal
-  return {g + error + rounding, g - error - rounding, id};
-}
-
-inline double integer_key(const RowCodes& rows, std::uint32_t slot, std::int32_t product,
-                          const CodedQuery& query) {
-  std::int64_t dot = std::int64_t{product} - query.correction;
-  if (query.sum_shift_mask) dot += std::int64_t{128} * rows.sums[slot];
-  if (rows.space.metric != Metric::l2) return static_cast<double>(-dot);
-  return query.squares + static_cast<double>(std::int64_t{rows.squares[slot]} - 2 * dot);
-}
 
 // At least what the squares of a query's prefix would sum up to without rounding; `squares`: as
 // computed, in coding space.

@@ -143,10 +143,11 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
         for (std::size_t i = 0; i < some; ++i) slots[i] = from + static_cast<std::uint32_t>(i);
         const std::int32_t* products =
             stage.score(codes.data() + (slot - first) * code_bytes, slots.data(), some);
-        if (wanted[row]) stage.take(s, row, slots.data(), some, local);
         const std::size_t itself = from == slot;
         offer(stage, row, s.coded, slots.data() + itself, some - itself, products + itself, true,
               local);
+        if (wanted[row])
+          stage.take(s, row, codes.data() + (slot - first) * code_bytes, slots.data(), some, local);
       }
     }
     for (std::uint32_t slot = first; slot < last; ++slot) {
@@ -257,12 +258,11 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
             if (some == 0) return;
             const std::uint32_t row = panels.ids[slot];
             const std::int32_t* products = stage.score(codes.data() + p * code_bytes, slots, some);
-            if (wanted[row]) {
-              std::lock_guard lock(lock_of(slot));
-              stage.take(states[slot], row, slots, some, local);
-              set_reach(stage, slot);
-            }
             offer(stage, row, coded[p], slots, some, products, false, local);
+            if (!wanted[row]) return;
+            std::lock_guard lock(lock_of(slot));
+            stage.take(states[slot], row, codes.data() + p * code_bytes, slots, some, local);
+            set_reach(stage, slot);
           };
           std::int64_t before = 0;
           const auto tile_done = [&](std::int64_t g, std::int64_t tile) {

@@ -150,9 +150,9 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
       return std::any_of(others.begin(), others.end(), job.allowed);
     };
 
-    const auto second_stage = [&](std::int64_t p, const std::uint32_t* slots, std::size_t some) {
+    const auto second_stage = [&](std::int64_t p, std::uint32_t* slots, std::size_t some) {
       stage.score(codes.data() + p * code_bytes, slots, some);
-      stage.take(states[p], query_of(p), slots, some, local);
+      stage.take(states[p], query_of(p), codes.data() + p * code_bytes, slots, some, local);
     };
     // The clusters nearest to a query first. Where tasks share a query the first of them keeps what
     // is found there, the others its threshold.

@@ -11,11 +11,13 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "knear/cost/kept_peaks.hpp"
 #include "knear/cost/plan.hpp"
 #include "knear/distance/exact.hpp"
+#include "knear/scan/row_codes.hpp"
 #include "knear/scan/tile_loop.hpp"
 #include "knear/select/nth_value.hpp"
 #include "knear/select/sort_pairs.hpp"
@@ -110,6 +112,11 @@ class Pruner {
     // Rows of the first tile are in cache still.
     worth_measuring_ = direct_row_seconds(job.base.cols(), peaks) * 3;
     worth_measuring_ /= 0.5 * hit_seconds(job.k, false, peaks);
+    if (job.row_codes && job.may_refine) {
+      refined_scratch_.resize(static_cast<std::size_t>(job.base.cols()));
+      refined_codes_.resize(static_cast<std::size_t>(2 * plane_bytes(job.base.cols())));
+      peaks_ = peaks;
+    }
   }
 
   void prune(Candidates& c, std::int64_t query, const KeyScale& scale, ScanStats& stats) {
@@ -161,23 +168,43 @@ class Pruner {
     c.threshold = std::max(c.threshold, c.hoped);
   }
 
+  // Leaves of what is pending only that which may be among the k, by codes of rows where those are
+  // expected to spare more than they cost.
+  void settle(Candidates& c, std::int64_t query, ScanStats& stats) {
+    raise(c);
+    const std::size_t k = static_cast<std::size_t>(job_.k), count = c.pending.size();
+    if (refined_codes_.empty() || count <= k) return;
+    const std::size_t likely = likely_first(c.pending);
+    if (!job_.must_refine &&
+        !(spared_by_refining(static_cast<double>(likely), static_cast<double>(k), job_.base.cols(),
+                             peaks_) > 0))
+      return;
+    refine({c.pending.data(), likely}, query);
+    stats.refined += static_cast<std::int64_t>(likely);
+    c.threshold = std::max(c.threshold, largest(c.pending, &Candidate::lower, k));
+    keep_reaching(c.pending, c.threshold);
+  }
+
   // Measures what is left, best first; writes the k best.
   void finish(Candidates& c, std::int64_t query, const KeyScale& scale, double* keys, Id* ids,
               ScanStats& stats) {
-    raise(c);
+    settle(c, query, stats);
     if (job_.k > LargestK::longest) {
       finish_many(c, query, scale, keys, ids, stats);
       return;
     }
-    std::sort(c.pending.begin(), c.pending.end(), [](const Candidate& a, const Candidate& b) {
+    const auto better = [](const Candidate& a, const Candidate& b) {
       return a.upper != b.upper ? a.upper > b.upper : a.row < b.row;
-    });
+    };
+    // Most of many are never looked at.
+    const std::size_t k = static_cast<std::size_t>(job_.k);
+    std::size_t sorted = c.pending.size() > 4 * k + 64 ? likely_first(c.pending) : c.pending.size();
+    std::sort(c.pending.begin(), c.pending.begin() + static_cast<std::ptrdiff_t>(sorted), better);
     c.exact.finish();
     heap_.assign(c.exact.items().begin(), c.exact.items().end());  // sorted, so a heap reversed
     std::reverse(heap_.begin(), heap_.end());
     std::make_heap(heap_.begin(), heap_.end());
     measure_.set_query(job_.queries, query);
-    const std::size_t k = static_cast<std::size_t>(job_.k);
     const auto take = [&](double key, std::uint32_t row) {
       const TopK::Item item(key, row);
       if (heap_.size() == k) {
@@ -190,13 +217,24 @@ class Pruner {
       return true;
     };
     for (std::size_t i = 0; i < c.pending.size();) {
+      if (i == sorted) {
+        const auto rest = c.pending.begin() + static_cast<std::ptrdiff_t>(i);
+        c.pending.erase(std::remove_if(rest, c.pending.end(),
+                                       [&](const Candidate& x) {
+                                         return heap_.size() == k &&
+                                                scale.key_at_least(x.upper) > heap_.front().first;
+                                       }),
+                        c.pending.end());
+        std::sort(c.pending.begin() + static_cast<std::ptrdiff_t>(i), c.pending.end(), better);
+        sorted = c.pending.size();
+      }
       int count = 0;  // those of the next few that may still be among the k
-      while (count < ExactDistance::most_rows && i + count < c.pending.size() &&
+      while (count < ExactDistance::most_rows && i + count < sorted &&
              !(heap_.size() == k &&
                scale.key_at_least(c.pending[i + count].upper) > heap_.front().first))
         ++count;
       if (count == 0) break;
-      measure(&c.pending[i], count, c.pending.size() - i - count, take);
+      measure(&c.pending[i], count, sorted - i - count, take);
       stats.survivors += count;
       i += count;
     }
@@ -218,11 +256,62 @@ class Pruner {
         pending.begin());
   }
 
+  // Brings those to the front that would be measured if the middles of all intervals were right,
+  // and returns how many. Requires k pending.
+  std::size_t likely_first(std::vector<Candidate>& pending) {
+    const std::size_t count = pending.size();
+    numbers_.resize(2 * count);
+    for (std::size_t i = 0; i < count; ++i)
+      numbers_[i] = 0.5 * (pending[i].lower + pending[i].upper);
+    const double middle = nth_value(numbers_.data(), numbers_.data() + count, count,
+                                    count - static_cast<std::size_t>(job_.k));
+    return static_cast<std::size_t>(
+        std::partition(pending.begin(), pending.end(),
+                       [&](const Candidate& x) { return !(x.upper < middle); }) -
+        pending.begin());
+  }
+
   std::size_t first_room() const {
     return std::min(static_cast<std::size_t>(2 * job_.k + 80), most_ + 1);
   }
 
  private:
+  // Cuts intervals down to what the codes of their rows say too.
+  void refine(std::span<Candidate> pending, std::int64_t query) {
+    const RowCodes& rows = *job_.row_codes;
+    std::int8_t* codes = refined_codes_.data();
+    const CodedQuery coded =
+        code_query(rows, job_.queries, query, job_.query_survey, refined_scratch_.data(), codes);
+    constexpr std::size_t some = 16;
+    const auto fetch = [&](std::size_t begin) {
+      for (std::size_t i = begin; i < std::min(begin + some, pending.size()); ++i) {
+        const std::uint8_t* row =
+            rows.codes.data() + static_cast<std::int64_t>(pending[i].row) * rows.stride;
+        for (std::int64_t c = 0; c < rows.stride; c += 64) __builtin_prefetch(row + c);
+        __builtin_prefetch(&rows.heads[pending[i].row]);
+      }
+    };
+    fetch(0);
+    std::uint32_t slots[some];
+    std::int32_t products[some], fine[some];
+    for (std::size_t begin = 0; begin < pending.size(); begin += some) {
+      const std::size_t count = std::min(some, pending.size() - begin);
+      fetch(begin + some);
+      for (std::size_t i = 0; i < count; ++i) slots[i] = pending[begin + i].row;
+      const auto score = [&](const std::int8_t* plane, std::int32_t* out) {
+        rows.space.kernels->row_products(rows.codes.data(), rows.stride, slots,
+                                         static_cast<std::int64_t>(count), plane, rows.dim, out);
+      };
+      score(codes, products);
+      score(codes + plane_bytes(rows.dim), fine);
+      for (std::size_t i = 0; i < count; ++i) {
+        Candidate& x = pending[begin + i];
+        const Candidate y = interval_of(rows, x.row, x.row, products[i], fine[i], coded);
+        x.upper = std::min(x.upper, y.upper), x.lower = std::max(x.lower, y.lower);
+      }
+    }
+  }
+
   // The same without order among the candidates, which would cost more than measuring a few rows:
   // first the k that look best, then of the others those that may still come before the k-th.
   void finish_many(Candidates& c, std::int64_t query, const KeyScale& scale, double* keys, Id* ids,
@@ -320,6 +409,9 @@ class Pruner {
   std::vector<std::byte> scratch_;
   std::size_t most_;
   double worth_measuring_;  // rows that pass for nothing and take as long as measuring one
+  MachinePeaks peaks_;
+  std::vector<double> refined_scratch_;
+  std::vector<std::int8_t> refined_codes_;  // of a query; empty: no codes of rows
   std::vector<double> numbers_;
   std::vector<TopK::Item> heap_;
 };

@@ -79,7 +79,7 @@ class RowRescoring {
     pairs_.clear();
     for (std::size_t q = 0; q < queries.size(); ++q) {
       Candidates& c = *queries[q].candidates;
-      pruner_.raise(c);
+      pruner_.settle(c, queries[q].query, stats);
       for (const TopK::Item& item : c.exact.items()) best[q].push(item.first, item.second);
       const std::size_t first = pruner_.best_first(c.pending, k);
       for (std::size_t i = 0; i < first; ++i)

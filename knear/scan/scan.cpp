@@ -225,7 +225,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
     pruner.finish(all, query, scales[place], out.keys.row(query), out.ids.row(query), local);
     std::lock_guard lock(mutex);
     if (proves_wrong(all, scales[place], query)) disappointed.push_back(query);
-    stats.survivors += local.survivors;
+    stats.refined += local.refined, stats.survivors += local.survivors;
     stats.rescore_seconds += seconds_since(start);
   });
   return again;

@@ -41,9 +41,9 @@ struct ScanStats {
   // kernel, and what is done with the rows that it lets through.
   double scan_seconds = 0, rescore_seconds = 0;
   double query_seconds = 0, seed_seconds = 0, score_seconds = 0, select_seconds = 0;
-  std::int64_t hits = 0, survivors = 0;
-  int group = 0, parts = 0;       // of the last scan
-  bool guessed = false;           // whether a threshold was hoped for
+  std::int64_t hits = 0, refined = 0, survivors = 0;  // refined: scored again by codes of their own
+  int group = 0, parts = 0;                           // of the last scan
+  bool guessed = false;                               // whether a threshold was hoped for
   std::int64_t repeated = 0;      // queries whose hoped-for threshold was too good to be true
   std::int64_t buffer_bytes = 0;  // most memory that the threads' buffers took
 
@@ -53,7 +53,8 @@ struct ScanStats {
     query_seconds += task.query_seconds, seed_seconds += task.seed_seconds;
     score_seconds += task.score_seconds, select_seconds += task.select_seconds;
     guessed |= task.guessed;
-    hits += task.hits, survivors += task.survivors, repeated += task.repeated;
+    hits += task.hits, refined += task.refined, survivors += task.survivors;
+    repeated += task.repeated;
   }
 };
 
@@ -72,6 +73,8 @@ struct AllowedRows {
   }
 };
 
+struct RowCodes;  // scan/row_codes.hpp
+
 struct ScanJob {
   AnyMatrixView queries;
   BaseRows base;  // those that were packed
@@ -86,6 +89,10 @@ struct ScanJob {
   // Whether thresholds for many neighbours may be guessed from the tiles seen so far. A query whose
   // guess proves wrong is scanned again without; the answer is the same.
   bool may_hope = true;
+  // Whether rows that are left may be scored again by codes of their own; and those codes, in the
+  // order of rows and in the space of the packed base, if they were made.
+  bool may_refine = true, must_refine = false;  // else where it is expected to pay
+  const RowCodes* row_codes = nullptr;
   // Whether candidates of many queries may be measured together, which takes memory.
   bool by_rows = true;
   // Queries scored side by side, and parts of the base for the same queries; 0: by their number.

@@ -37,11 +37,12 @@ class SecondStage {
         job_(job),
         pruner_(base.panels.duplicates, job),
         scratch_(static_cast<std::size_t>(rows_.dim)),
-        products_(longest_list) {}
+        products_(longest_list),
+        fine_(longest_list) {}
 
   Pruner& pruner() { return pruner_; }
-  // Of a query's codes: [dim rounded up to 64].
-  static std::int64_t code_bytes(std::int64_t dim) { return (dim + 63) / 64 * 64; }
+  // Of a query's codes: two planes.
+  static std::int64_t code_bytes(std::int64_t dim) { return 2 * plane_bytes(dim); }
 
   QueryState begin(std::int64_t query, std::int8_t* codes) {
     QueryState s;
@@ -68,17 +69,38 @@ class SecondStage {
     return products_.data();
   }
 
-  // After score(), of the same slots.
-  void take(QueryState& s, std::int64_t query, const std::uint32_t* slots, std::size_t count,
-            ScanStats& stats) {
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::uint32_t row = base_.panels.ids[slots[i]];
-      if (rows_.is_integer)
-        take_key(s.best, integer_key(rows_, slots[i], products_[i], s.coded), row);
-      else
-        take_interval(s.candidates, query, s.scale,
-                      interval_of(rows_, slots[i], row, products_[i], s.coded), stats);
+  // After score(), of the same slots and codes. Rows that the first plane of the query does not
+  // rule out are scored with the second, while their codes are in cache. Uses up the slots.
+  void take(QueryState& s, std::int64_t query, const std::int8_t* codes, std::uint32_t* slots,
+            std::size_t count, ScanStats& stats) {
+    if (rows_.is_integer) {
+      for (std::size_t i = 0; i < count; ++i)
+        take_key(s.best, integer_key(rows_, slots[i], products_[i], s.coded),
+                 base_.panels.ids[slots[i]]);
+      return;
     }
+    if (!job_.may_refine) {
+      for (std::size_t i = 0; i < count; ++i)
+        take_interval(
+            s.candidates, query, s.scale,
+            interval_of(rows_, slots[i], base_.panels.ids[slots[i]], products_[i], s.coded), stats);
+      return;
+    }
+    std::size_t left = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const Candidate x = interval_of(rows_, slots[i], 0, products_[i], s.coded);
+      slots[left] = slots[i], products_[left] = products_[i];
+      left += !(x.upper < s.candidates.threshold);
+    }
+    rows_.space.kernels->row_products(rows_.codes.data(), rows_.stride, slots,
+                                      static_cast<std::int64_t>(left),
+                                      codes + plane_bytes(rows_.dim), rows_.dim, fine_.data());
+    stats.refined += static_cast<std::int64_t>(left);
+    for (std::size_t i = 0; i < left; ++i)
+      take_interval(
+          s.candidates, query, s.scale,
+          interval_of(rows_, slots[i], base_.panels.ids[slots[i]], products_[i], fine_[i], s.coded),
+          stats);
   }
 
   void take_key(TopK& best, double key, std::uint32_t row) {
@@ -129,7 +151,7 @@ class SecondStage {
   const ScanJob& job_;
   Pruner pruner_;
   std::vector<double> scratch_;
-  std::vector<std::int32_t> products_;
+  std::vector<std::int32_t> products_, fine_;
 };
 
 }  // namespace knear::detail

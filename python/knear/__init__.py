@@ -84,7 +84,8 @@ def knn(
         "group" (queries scored side by side: 1, 4 or 12), "parts" (of the base for the same
         queries), "columns" and "clusters" (of a prefix), "tile" (KiB of codes that are gone over
         by many queries before the next), "guess" (False: thresholds for many neighbours are not
-        guessed). `report` says what was chosen.
+        guessed), "refine" (whether rows that 8 bits leave are scored again, with a scale of their
+        own, before they are measured). `report` says what was chosen.
     filter: the rows that may be found, as ids in any order or as one bool a row; None for all. The
         answer is that of these rows alone, padded with -1 where they are fewer than k.
     report: a dict that is emptied and filled with what was planned and what happened: "first_pass",

@@ -222,6 +222,8 @@ def test_choices_change_no_answer_and_are_reported():
         {"group": 1},
         {"guess": False},
         {"tile": 2},
+        {"refine": True},
+        {"refine": False},
         {},
         None,
     ):
@@ -237,6 +239,8 @@ def test_choices_change_no_answer_and_are_reported():
                 assert report["group"] == choices["group"]
             if choices == {"tile": 2}:
                 assert 0 < report["tile_rows"] < 1000
+            if choices and "refine" in choices:
+                assert (report["refined_per_query"] > 0) == choices["refine"]
             if choices == {"guess": False}:
                 assert not report["guessed"]
     report = {}

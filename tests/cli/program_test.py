@@ -184,6 +184,7 @@ class Search(ProgramTest):
             ["--recall", 0.5], ["--memory", "64M"], ["--type", "f32"], ["--first-pass", "int8"],
             ["--first-pass", "fp32"], ["--first-pass", "integer"], ["--first-pass", "prefix"],
             ["--explain"], ["--choose", "group=4,parts=2"], ["--choose", "guess=off,tile=4"],
+            ["--first-pass", "int8", "--choose", "refine=on"], ["--choose", "refine=off"],
             ["--first-pass", "prefix", "--choose", "columns=8,clusters=3"],
         ):
             with self.subTest(more=more):
@@ -335,6 +336,8 @@ class Search(ProgramTest):
             (["-k", "5", "--first-pass", "prefix", "--metric", "ip"], "l2 or cosine"),
             (["-k", "5", "--choose", "group=3"], "group=3"),
             (["-k", "5", "--choose", "tile=0"], "tile=0"),
+            (["-k", "5", "--choose", "refine=yes"], "refine=yes"),
+            (["-k", "5", "--first-pass", "fp32", "--choose", "refine=on"], "fp32"),
             (["-k", "5", "--choose", "columns=8"], "not prefix"),
             (["-k", "5", "--first-pass", "direct", "--choose", "tile=4"], "direct"),
             (["-k", "5", "--memory", "0"], "--memory"), (["-k", "5", "--memory", "-5M"], "-5M"),

@@ -30,12 +30,16 @@ TEST(Choices, AreRead) {
   EXPECT_EQ(all.clusters, 500);
   EXPECT_EQ(all.tile, 256);
   EXPECT_FALSE(all.guess);
+  EXPECT_FALSE(all.refine.has_value());
+  EXPECT_EQ(parse_choices("refine=on").refine, true);
+  EXPECT_EQ(parse_choices("group=1,refine=off").refine, false);
   const KnnChoices none = parse_choices("");
   EXPECT_EQ(none.group, 0);
   EXPECT_TRUE(none.guess);
-  for (const char* wrong : {"group=2", "group=", "group", "parts=0", "parts=5000", "columns=12",
-                            "columns=136", "columns=64x", "clusters=-1", "tile=0", "tile=65537",
-                            "tile=1.5", "guess=maybe", "color=1", "group=4,,parts=2", "="})
+  for (const char* wrong :
+       {"group=2", "group=", "group", "parts=0", "parts=5000", "columns=12", "columns=136",
+        "columns=64x", "clusters=-1", "tile=0", "tile=65537", "tile=1.5", "guess=maybe", "refine=1",
+        "color=1", "group=4,,parts=2", "="})
     EXPECT_THROW(parse_choices(wrong), InvalidArgument) << wrong;
 }
 
@@ -159,6 +163,121 @@ TEST(Choices, OfAPrefix) {
   EXPECT_NE(kernel.first_pass, "direct");
   EXPECT_THROW(searcher.range_search(queries.view(), 1, {.choices = {.guess = false}}),
                InvalidArgument);
+}
+
+// Rows of eight tight clusters: many are left by 8 bits of a panel's scale.
+Matrix<float> tight(std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
+  Random centres(9), random(seed);
+  Matrix<float> middle(8, dim), out(rows, dim);
+  for (std::int64_t i = 0; i < 8 * dim; ++i)
+    middle.data()[i] = static_cast<float>(centres.uniform() - 0.5);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t j = 0; j < dim; ++j)
+      out.row(r)[j] = middle.row(r % 8)[j] + 0.2f * static_cast<float>(random.uniform() - 0.5);
+  return out;
+}
+
+TEST(Choices, RefiningChangesNoAnswerAndSparesMeasuring) {
+  const Matrix<float> base = tight(6000, 200, 1), queries = tight(60, 200, 2);
+  Matrix<float> with_copies = tight(6000, 200, 1);
+  for (std::int64_t r = 0; r < 500; ++r)
+    std::copy_n(base.row(r), 200, with_copies.row(5999 - 3 * r));
+  for (const MatrixView<float> rows : {base.view(), with_copies.view()})
+    for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+      ExactSearcher searcher(rows, {.metric = metric});
+      for (const std::int64_t count : {1, 60})
+        for (const std::int64_t k : {5, 40}) {
+          const auto some = queries.view().rows(0, count);
+          const Neighbors expected = reference_knn(some, rows, k, metric);
+          double survivors[2];
+          for (const bool refine : {false, true})
+            for (const bool once : {false, true}) {
+              const KnnOptions options{.metric = metric,
+                                       .threads = 2,
+                                       .first_pass = FirstPass::int8,
+                                       .choices = {.refine = refine}};
+              KnnReport report;
+              const Neighbors got = once ? knn(some, rows, k, options, &report)
+                                         : searcher.search(some, k, options, &report);
+              ASSERT_EQ(std::memcmp(got.ids.data(), expected.ids.data(),
+                                    static_cast<std::size_t>(count * k) * sizeof(Id)),
+                        0)
+                  << name_of(metric) << ' ' << count << " queries, k " << k;
+              EXPECT_EQ(report.refined_per_query > 0, refine);
+              survivors[refine] = report.survivors_per_query;
+            }
+          if (metric != Metric::ip) {
+            EXPECT_LT(survivors[true] - double(k), 0.7 * (survivors[false] - double(k)))
+                << name_of(metric) << " k " << k;
+          }
+        }
+    }
+}
+
+TEST(Choices, RefiningOfAPrefixSearch) {
+  // Most of every vector lies in twelve dimensions.
+  const Matrix<float> parts = filled(12, 200, 3, false);
+  const auto mixed = [&](std::int64_t rows, std::uint64_t seed) {
+    Matrix<float> out = filled(rows, 200, seed, false);
+    const Matrix<float> amounts = filled(rows, 12, seed + 10, false);
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t j = 0; j < 200; ++j) {
+        out.row(r)[j] *= 0.1f;
+        for (std::int64_t p = 0; p < 12; ++p) out.row(r)[j] += amounts.row(r)[p] * parts.row(p)[j];
+      }
+    return out;
+  };
+  const Matrix<float> base = mixed(6000, 1), queries = mixed(60, 2);
+  const Neighbors expected = reference_knn(queries.view(), base.view(), 5, Metric::l2);
+  double survivors[2];
+  for (const bool refine : {false, true}) {
+    KnnReport report;
+    const Neighbors got =
+        knn(queries.view(), base.view(), 5,
+            {.first_pass = FirstPass::prefix, .choices = {.refine = refine}}, &report);
+    EXPECT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 300 * sizeof(Id)), 0);
+    EXPECT_EQ(report.first_pass, "prefix");
+    EXPECT_EQ(report.refined_per_query > 0, refine);
+    survivors[refine] = report.survivors_per_query;
+  }
+  EXPECT_LT(survivors[true] - 5, 0.7 * (survivors[false] - 5));
+}
+
+TEST(Choices, RefiningIsRefusedWhereItDoesNothing) {
+  const Matrix<float> base = tight(3000, 40, 1), queries = tight(20, 40, 2);
+  const Matrix<float> whole = filled(3000, 40, 1, true), asked = filled(20, 40, 2, true);
+  ExactSearcher searcher(base.view(), {});
+  const KnnChoices on{.refine = true};
+  for (const FirstPass pass : {FirstPass::direct, FirstPass::int16, FirstPass::fp32})
+    EXPECT_THROW(searcher.search(queries.view(), 5, {.first_pass = pass, .choices = on}),
+                 InvalidArgument);
+  EXPECT_THROW(searcher.search(queries.view(), 5, {.memory = 1 << 30, .choices = on}),
+               InvalidArgument);
+  EXPECT_THROW(searcher.range_search(queries.view(), 1, {.choices = on}), InvalidArgument);
+  EXPECT_THROW(searcher.range_search(queries.view(), 1, {.choices = {.refine = false}}),
+               InvalidArgument);
+  EXPECT_THROW(knn(asked.view(), whole.view(), 5, {.choices = on}), InvalidArgument);
+  KnnReport report;
+  knn(asked.view(), whole.view(), 5, {.first_pass = FirstPass::int8, .choices = on}, &report);
+  EXPECT_EQ(report.first_pass, "int8");
+}
+
+// An index comes to it by itself, once what it would have spared pays for it, and says what it
+// takes.
+TEST(Choices, AnIndexComesToRefine) {
+  const Matrix<float> base = tight(6000, 768, 1), queries = tight(400, 768, 2);
+  FlatIndex index(768, Metric::ip);
+  index.add(base.view());
+  const Neighbors expected = reference_knn(queries.view(), base.view(), 3, Metric::ip);
+  std::int64_t before = 0;
+  KnnReport report;
+  for (int i = 0; i < 50 && report.refined_per_query == 0; ++i) {
+    if (i > 0) before = index.memory_bytes();
+    const Neighbors got = index.search(queries.view(), 3, {.first_pass = FirstPass::int8}, &report);
+    ASSERT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 1200 * sizeof(Id)), 0);
+  }
+  EXPECT_GT(report.refined_per_query, 0);
+  EXPECT_EQ(index.memory_bytes() - before, 6000 * (768 + 16) + 64);
 }
 
 }  // namespace

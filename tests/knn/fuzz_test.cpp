@@ -242,6 +242,9 @@ std::int64_t run(std::uint64_t seed) {
       options.threads = 1 + static_cast<int>(c.below(3));
       if (c.below(4) == 0) options.memory = (1 + c.below(40)) << 20;
       const std::int64_t budget = options.memory;
+      if (budget == 0 && pass == FirstPass::int8 && c.below(2)) options.choices.refine = true;
+      if (pass == FirstPass::prefix && c.below(4) == 0) options.choices.refine = false;
+      const bool refined = options.choices.refine.value_or(false);
       const bool once = c.below(2) == 0;
       KnnReport report;
       Neighbors got;
@@ -256,7 +259,7 @@ std::int64_t run(std::uint64_t seed) {
         continue;
       }
       ++searches;
-      options.memory = 0;
+      options.memory = 0, options.choices = {};
       if (pass == FirstPass::prefix) options.first_pass = FirstPass::automatic;
       check_range(once ? range_search(c.queries, c.base, radius, options)
                        : kept->range_search(c.queries, radius, options),
@@ -265,7 +268,8 @@ std::int64_t run(std::uint64_t seed) {
           << "range " << radius << ' ' << name_of(isa) << ' ' << name_of(pass);
       EXPECT_TRUE(same(got, expected))
           << name_of(isa) << ' ' << name_of(pass) << ", threads " << options.threads << ", memory "
-          << budget << (once ? ", once" : ", prepared") << ", did " << report.first_pass;
+          << budget << (refined ? ", refined" : "") << (once ? ", once" : ", prepared") << ", did "
+          << report.first_pass;
       if (budget > 0 && once) {
         EXPECT_LE(report.memory_bytes, budget);
       }

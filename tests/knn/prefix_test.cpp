@@ -149,51 +149,6 @@ TEST(Prefix, ThresholdsAreWhatKeysSay) {
   }
 }
 
-// Codes that err as far as they may, all to one side.
-TEST(Prefix, IntervalsOfRowsHoldRoundingThatMisleads) {
-  const std::int64_t dim = 96, rows = 64;
-  for (const double side : {0.49, -0.49}) {
-    Random random(1);
-    Matrix<float> base(rows, dim), query(1, dim);
-    for (std::int64_t j = 0; j < dim; ++j) query.row(0)[j] = random.below(2) ? 127.0f : -127.0f;
-    for (std::int64_t r = 0; r < rows; ++r) {
-      for (std::int64_t j = 0; j < dim; ++j)
-        base.row(r)[j] = static_cast<float>(int(random.below(200)) - 100 +
-                                            side * (query.row(0)[j] > 0 ? 1 : -1));
-      base.row(r)[0] = 127;  // a code unit is 1
-    }
-    for (const Metric metric : {Metric::l2, Metric::ip}) {
-      detail::CodingSpace space;
-      space.metric = metric, space.kernels = &detail::scan_kernels(active_isa());
-      space.slack = (static_cast<double>(dim) + 32) * 0x1p-50;
-      std::vector<std::uint32_t> order;
-      for (std::uint32_t r = 0; r < rows; ++r) order.push_back(r);
-      const detail::RowCodes codes =
-          detail::row_codes(base.view(), order, space, false, {.integer = false}, 1, {});
-      std::vector<double> scratch(dim);
-      AlignedArray<std::int8_t> query_codes(128);
-      const detail::CodedQuery coded =
-          detail::code_query(codes, query.view(), 0, {}, scratch.data(), query_codes.data());
-      std::vector<std::int32_t> products(rows);
-      space.kernels->row_products(codes.codes.data(), codes.stride, order.data(), rows,
-                                  query_codes.data(), dim, products.data());
-      for (std::uint32_t r = 0; r < rows; ++r) {
-        const detail::Candidate x = interval_of(codes, r, r, products[r], coded);
-        double uv = 0, vv = 0;
-        for (std::int64_t j = 0; j < dim; ++j)
-          uv += double(query.row(0)[j]) * base.row(r)[j],
-              vv += double(base.row(r)[j]) * base.row(r)[j];
-        const double g = metric == Metric::l2 ? uv - vv / 2 : uv;
-        ASSERT_LE(x.lower, g);
-        ASSERT_GE(x.upper, g);
-        // The interval is hardly wider than that.
-        const double width = (x.upper - x.lower) / 2, middle = (x.upper + x.lower) / 2;
-        ASSERT_GE(std::fabs(g - middle), 0.9 * width);
-      }
-    }
-  }
-}
-
 void expect_reference(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, KnnOptions options,
                       std::string_view first_pass = "prefix") {
   const Neighbors expected = reference_knn(queries, base, k, options.metric);
