@@ -60,12 +60,13 @@ namespace {
 struct ExactBench {
   std::string base, queries, metric = "l2", set = "u8";
   std::int64_t k = 10, threads = 0, repeat = 5, rows = 100000, dim = 128, count = 1000, seed = 1;
-  bool json = false;
+  bool prepared = false, json = false;
 };
 
 // What one first pass did; no seconds where the vectors do not allow it.
 struct PassFigures {
   FirstPass pass = FirstPass::automatic;
+  std::optional<bool> refine = {};
   std::vector<double> seconds;  // packing the base and searching, one per round
   KnnReport report;
   std::string refusal;
@@ -95,21 +96,30 @@ std::vector<PassFigures> time_passes(const ExactBench& bench, AnyMatrixView quer
                                      AnyMatrixView base, KnnOptions options) {
   std::vector<PassFigures> all;
   for (FirstPass pass : {FirstPass::automatic, FirstPass::integer, FirstPass::int8,
-                         FirstPass::int16, FirstPass::fp32})
-    all.push_back({pass, {}, {}, {}});
+                         FirstPass::int16, FirstPass::fp32, FirstPass::prefix})
+    all.push_back({pass, {}, {}, {}, {}});
+  for (const bool refine : {true, false}) all.push_back({FirstPass::int8, refine, {}, {}, {}});
+  all.push_back({FirstPass::prefix, false, {}, {}, {}});
   ProgressBar bar;
   options.progress = [](std::string_view, double) { return !interrupted(); };
   std::optional<Neighbors> expected;
-  for (std::int64_t round = 0; round < bench.repeat; ++round)
+  // A round before the others prepares.
+  std::vector<std::unique_ptr<ExactSearcher>> searchers(all.size());
+  for (std::int64_t round = bench.prepared ? -1 : 0; round < bench.repeat; ++round)
     for (PassFigures& figures : all) {
       if (!figures.refusal.empty()) continue;
-      bar.show(name_of(figures.pass), double(round) / double(bench.repeat));
-      options.first_pass = figures.pass;
+      bar.show(name_of(figures.pass),
+               double(std::max<std::int64_t>(0, round)) / double(bench.repeat));
+      options.first_pass = figures.pass, options.choices.refine = figures.refine;
       try {
+        auto& searcher = searchers[static_cast<std::size_t>(&figures - all.data())];
+        if (bench.prepared && !searcher) searcher = std::make_unique<ExactSearcher>(base, options);
         const auto start = std::chrono::steady_clock::now();
-        Neighbors near = knn(queries, base, bench.k, options, &figures.report);
-        figures.seconds.push_back(
-            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+        Neighbors near = searcher ? searcher->search(queries, bench.k, options, &figures.report)
+                                  : knn(queries, base, bench.k, options, &figures.report);
+        if (round >= 0)
+          figures.seconds.push_back(
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
         if (!expected)
           expected = std::move(near);
         else if (!same_bits(*expected, near))
@@ -136,6 +146,7 @@ void print_table(const std::vector<PassFigures>& all, const KnownPeaks& machine)
       continue;
     }
     if (figures.pass == FirstPass::automatic) name += fmt::format(" ({})", report.first_pass);
+    if (figures.refine) name += *figures.refine ? ", refine=on" : ", refine=off";
     const double seconds = median(figures.seconds);
     table.push_back(
         {name, readable_seconds(seconds),
@@ -157,6 +168,7 @@ void print_json(const std::vector<PassFigures>& all, const KnownPeaks& machine) 
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   for (const PassFigures& figures : all) {
     nlohmann::ordered_json line{{"asked", name_of(figures.pass)}};
+    if (figures.refine) line["refine"] = *figures.refine ? "on" : "off";
     if (!figures.refusal.empty()) {
       line["refusal"] = figures.refusal;
     } else {
@@ -169,6 +181,7 @@ void print_json(const std::vector<PassFigures>& all, const KnownPeaks& machine) 
       line["prepare_seconds"] = report.prepare_seconds;
       line["peak_fraction"] = predict(report, machine).peak_fraction;
       line["hits_per_query"] = report.hits_per_query;
+      line["refined_per_query"] = report.refined_per_query;
       line["survivors_per_query"] = report.survivors_per_query;
       line["fallback_queries"] = report.fallback_queries;
     }
@@ -232,6 +245,8 @@ void add_exact(CLI::App& bench) {
   add_whole(*command, "--count", arguments->count, "of the made queries (default 1000)");
   add_whole(*command, "--seed", arguments->seed, "of the made vectors (default 1)");
   add_whole(*command, "-k", arguments->k, "neighbours per query (default 10)");
+  command->add_flag("--prepared", arguments->prepared,
+                    "time searches of a base that was packed before");
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
   add_whole(*command, "--repeat", arguments->repeat,
             "rounds, of which the median counts (default 5)");

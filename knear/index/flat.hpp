@@ -12,7 +12,8 @@
 // more; whole numbers of 8 bits of any element type (l2 and ip): the packed form alone, one byte a
 // coordinate (5 % are padding) and 16 bytes a row. Own ids take 8 bytes a row more, and d + K + 26
 // are added where searches without a memory limit have come to go by a prefix of K columns, 8 to
-// 128, which they do once it has paid (knn/knn.hpp). Removed rows are given back when they are half
+// 128, or d + 16 where rows that 8 bits leave are scored again, which they do once it has paid
+// (knn/knn.hpp). Removed rows are given back when they are half
 // of their segment, or by compact(). Adding copies nothing that is there.
 //
 // Threads: any call at any time. Every search sees one state of the index, the one at its begin;

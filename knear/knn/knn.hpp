@@ -141,7 +141,9 @@ Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& option
 // l2 and cosine searches of many queries come to go by a prefix of K = 8 to 128 principal
 // coordinates (docs/bounds.md, 8) where that is forecast to be faster: once the queries served so
 // far would have saved the time that making it takes. It adds dim + K + 26 bytes a row; for a
-// search with a memory limit none is made unless first_pass asks for it.
+// search with a memory limit none is made unless first_pass asks for it. Where 8-bit passes leave
+// many more rows than are wanted, codes of rows by themselves are made in the same way
+// (KnnChoices::refine): dim + 16 bytes a row.
 //
 // Threads: any number of search() at once; a progress callback must not call it.
 class ExactSearcher {

@@ -78,8 +78,8 @@ def knn(
     threads: how many to use; 0 for all that the process may use.
     memory: what the search may take beside its arguments, in bytes or as "512M"; None for no limit.
     first_pass: how rows are scored before the few that matter are measured in float64: "auto",
-        "integer", "int8", "int16", "fp32", "direct", "prefix" ("l2" and "cosine"). It changes the time, never
-        the answer.
+        "integer", "int8", "int16", "fp32", "direct", "prefix" ("l2" and "cosine"). It changes the
+        time, never the answer.
     choices: what else the search chooses by itself, chosen otherwise, with the same answer: any of
         "group" (queries scored side by side: 1, 4 or 12), "parts" (of the base for the same
         queries), "columns" and "clusters" (of a prefix), "tile" (KiB of codes that are gone over
@@ -189,8 +189,9 @@ class Index:
     of 8 bits ("l2", "ip") take one byte each whatever their type, 5 % and 16 bytes a row. Searches
     of many queries by "l2" or "cosine" come to go by a prefix of up to 128 principal coordinates,
     if that is forecast to be faster and they set no memory limit: dim + 154 bytes a row more at
-    most. Any method may be called from any thread at any time: a search sees the index as it was
-    at its begin, and neither waits for the other.
+    most; or have rows that 8 bits leave scored again ("refine"): dim + 16 bytes. Any method may be
+    called from any thread at any time: a search sees the index as it was at its begin, and neither
+    waits for the other.
     """
 
     def __init__(self, factory: str, *, dim: int, metric: str = "l2") -> None:

@@ -832,7 +832,7 @@ class Bench(ProgramTest):
         )
         self.assertEqual((out["rows"], out["queries"]), (2000, 20))
         passes = {line["asked"]: line for line in out["passes"]}
-        self.assertEqual(set(passes), {"auto", "integer", "int8", "int16", "fp32"})
+        self.assertEqual(set(passes), {"auto", "integer", "int8", "int16", "fp32", "prefix"})
         for line in passes.values():
             self.assertEqual(len(line["all_seconds"]), 2)
             self.assertGreater(line["peak_fraction"], 0)
@@ -847,6 +847,7 @@ class Bench(ProgramTest):
     def test_files_and_wrong_values(self):
         self.ok("bench", "exact", "--base", "base.bvecs", "--queries", "queries.bvecs",
                 "--repeat", 1)
+        self.ok("bench", "exact", "--set", "f32", "--rows", 3000, "--repeat", 1, "--prepared")
         for more in (["--repeat", "0"], ["--set", "f64"], ["--dim", "0"], ["-k", "0"]):
             self.fails(1, "bench", "exact", *more)
 
