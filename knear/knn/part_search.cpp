@@ -326,8 +326,9 @@ class Search {
     if (rows < least)
       throw MemoryBudgetError(
           "memory is {} bytes, but this search needs at least {} ({} queries, k = {}, {} columns)",
-          options_.memory, other_bytes() + packed_bytes(least, pass), queries_.rows(),
-          k_asked_ - self_, base().cols());
+          options_.memory,
+          other_bytes() + std::min(packed_bytes(n, pass), (least + 1023) / 1024 * per_thousand),
+          queries_.rows(), k_asked_ - self_, base().cols());
     return rows;
   }
 
@@ -342,6 +343,11 @@ class Search {
       return {options_.first_pass};
     if (part.integer) return {FirstPass::integer};
     std::vector<FirstPass> passes = ladder(isa_);
+    if (options_.choices.refine.value_or(false)) {  // what it refines is 8 bits
+      std::erase(passes, FirstPass::int8);
+      passes.insert(passes.begin(), FirstPass::int8);
+      return passes;
+    }
     // A form that an index keeps, from a machine with other instructions say, costs no packing; and
     // those before it were found useless when it was made.
     for (FirstPass pass : {FirstPass::int16, FirstPass::int8})
@@ -427,7 +433,8 @@ class Search {
         job.allowed.filter = &part.filter, job.allowed.offset = part.filter_offset + begin;
       }
       bool packed_alone = false;
-      if (!part.live && !directly && options_.first_pass != FirstPass::prefix) {
+      if (!part.live && !directly && options_.first_pass != FirstPass::prefix &&
+          !options_.choices.refine.value_or(false)) {
         const bool keep = whole_ && !once_;
         const Way way = way_for(rows.rows(), keep && prepared().is_kept(first_pass()), keep);
         directly = way == Way::direct, packed_alone = way == Way::subset;
@@ -446,7 +453,7 @@ class Search {
       std::erase_if(passes, [&](FirstPass pass) {
         return pass != first && packing_bytes(rows.rows(), pass) + other_bytes() > options_.memory;
       });
-    else
+    else if (!options_.choices.refine.value_or(false))
       skip_useless(passes, rows);
     return choice;
   }
@@ -482,11 +489,11 @@ class Search {
       const auto packed = packed_form(passes[p], rows, choice);
       const std::size_t before = todo.size();
       const bool few = std::ssize(todo) < std::int64_t{48} * threads_;
-      const auto codes = codes_for(*packed, choice, std::ssize(todo),
-                                   prepared().seen(FirstPass::int8, k_, few).survivors);
+      const double survivors = prepared().seen(FirstPass::int8, k_, few).survivors;
+      const auto codes = codes_for(*packed, rows, choice, std::ssize(todo), survivors);
       job.row_codes = codes.get();
       todo = last ? scan(*packed, job, todo, out, stats_, options_.progress)
-                  : try_pass(*packed, choice, job, todo, out);
+                  : try_pass(*packed, rows, choice, survivors > 0, job, todo, out);
       job.row_codes = nullptr;
       note_form(*packed, passes[p]);
       note_pass(passes[p], (before - todo.size()) * static_cast<std::size_t>(count_));
@@ -501,14 +508,15 @@ class Search {
   // Codes of rows for what an 8-bit pass leaves to be measured: those kept, or where so many rows
   // survived it (a query of searches before) that they would have paid for themselves by now,
   // new ones.
-  std::shared_ptr<const RowCodes> codes_for(const PackedBase& packed, const Choice& choice,
-                                            std::int64_t queries, double survivors) {
+  std::shared_ptr<const RowCodes> codes_for(const PackedBase& packed, const BaseRows& rows,
+                                            const Choice& choice, std::int64_t queries,
+                                            double survivors) {
     const std::optional<bool>& asked = options_.choices.refine;
-    if (packed.is_integer || packed.format != format_int8 || !whole_ ||
-        !choice.packed_rows.empty() || options_.memory > 0 || !asked.value_or(true))
+    if (packed.is_integer || packed.format != format_int8 || !choice.packed_rows.empty() ||
+        options_.memory > 0 || !asked.value_or(whole_))
       return nullptr;
-    if (const auto kept = prepared().kept_row_codes())  // a form from a file has a space of its own
-      return kept->space.mean == packed.space.mean ? kept : nullptr;
+    if (whole_)
+      if (const auto kept = prepared().kept_row_codes(packed.space)) return kept;
     const std::int64_t dim = base().cols();
     if (!asked) {
       const double spared =
@@ -519,8 +527,11 @@ class Search {
       const double all = once_ ? spared : prepared().spared_by_row_codes(spared);
       if (all < (once_ ? 1.5 : 1.0) * row_codes_seconds(base().rows(), dim, peaks_)) return nullptr;
     }
-    return prepared().row_codes(packed.space, choice.keep, threads_, options_.progress,
-                                prepare_seconds_);
+    const auto codes = prepared().row_codes(packed.space, rows, choice.keep, threads_,
+                                            options_.progress, prepare_seconds_);
+    if (prepared().kept_row_codes(packed.space) != codes)
+      code_bytes_ = std::max(code_bytes_, codes->bytes());
+    return codes;
   }
 
   void apply_choices(ScanJob& job) const {
@@ -856,7 +867,9 @@ class Search {
 
   // A pass that may not suit the data: a few queries go first, and if most of them are handed
   // back, so is the rest.
-  std::vector<std::int64_t> try_pass(const PackedBase& packed, const Choice& choice, ScanJob job,
+  // survivors_known: whether earlier searches have told how many rows survive.
+  std::vector<std::int64_t> try_pass(const PackedBase& packed, const BaseRows& rows,
+                                     const Choice& choice, bool survivors_known, ScanJob job,
                                      const std::vector<std::int64_t>& todo, ExactLists& out) {
     const std::size_t probe = std::min<std::size_t>(todo.size() / 120 * 12, 96);
     if (probe == 0) return scan(packed, job, todo, out, stats_, options_.progress);
@@ -869,10 +882,11 @@ class Search {
     std::vector<std::int64_t> again = scan(packed, job, first, out, stats_, quiet);
     if (2 * again.size() <= first.size()) {
       const std::shared_ptr<const RowCodes> codes =
-          job.row_codes ? nullptr
-                        : codes_for(packed, choice, std::ssize(rest),
-                                    static_cast<double>(stats_.survivors - before) /
-                                        static_cast<double>(first.size()));
+          job.row_codes || survivors_known
+              ? nullptr
+              : codes_for(packed, rows, choice, std::ssize(rest),
+                          static_cast<double>(stats_.survivors - before) /
+                              static_cast<double>(first.size()));
       if (codes) job.row_codes = codes.get();
       rest = scan(packed, job, rest, out, stats_, options_.progress);
     }
@@ -958,7 +972,7 @@ class Search {
                                                                                : packed.bytes()) +
         prepared().kept_bytes(&packed);
     tile_rows_ = std::max(tile_rows_, packed.panels_per_tile * panel_rows);
-    packed_bytes_ = std::max(packed_bytes_, bytes);
+    packed_bytes_ = std::max(packed_bytes_, bytes + code_bytes_);
     centred_ |= !packed.space.mean.empty();
   }
 
@@ -1032,6 +1046,7 @@ class Search {
   bool centred_ = false;
   ScanStats stats_;
   double prepare_seconds_ = 0, multiply_adds_ = 0, bytes_read_ = 0;
+  std::int64_t code_bytes_ = 0;  // of codes of rows that are not kept
   std::int64_t packed_bytes_ = 0, fallback_queries_ = 0, chunks_ = 0;
   std::int64_t prefix_columns_ = 0, clusters_ = 0, tile_rows_ = 0;
   std::size_t done_by_[any_pass_count] = {};

@@ -179,28 +179,29 @@ double PreparedRows::searched_without_prefix(double more) {
   return without_prefix_ += more;
 }
 
-std::shared_ptr<const RowCodes> PreparedRows::kept_row_codes() {
+std::shared_ptr<const RowCodes> PreparedRows::kept_row_codes(const CodingSpace& space) {
   std::lock_guard lock(mutex_);
-  return row_codes_;
+  return row_codes_ && row_codes_->space.mean == space.mean ? row_codes_ : nullptr;
 }
 
-std::shared_ptr<const RowCodes> PreparedRows::row_codes(const CodingSpace& space, bool keep,
+std::shared_ptr<const RowCodes> PreparedRows::row_codes(const CodingSpace& space,
+                                                        const BaseRows& rows, bool keep,
                                                         int threads, const Progress& progress,
                                                         double& prepare_seconds) {
   std::unique_lock lock(making_, std::defer_lock);
   if (keep) {
     lock.lock();
-    if (auto codes = kept_row_codes()) return codes;
+    if (auto codes = kept_row_codes(space)) return codes;
   }
   const auto start = Clock::now();
-  std::vector<std::uint32_t> order(static_cast<std::size_t>(base.rows()));
+  std::vector<std::uint32_t> order(static_cast<std::size_t>(rows.rows()));
   std::iota(order.begin(), order.end(), 0u);
   const auto made = std::make_shared<const RowCodes>(
-      detail::row_codes(base, order, space, false, found, threads, progress));
+      detail::row_codes(rows, order, space, false, found, threads, progress));
   prepare_seconds += std::chrono::duration<double>(Clock::now() - start).count();
   if (keep) {
     std::lock_guard state(mutex_);
-    row_codes_ = made;
+    if (!row_codes_) row_codes_ = made;
   }
   return made;
 }
@@ -232,7 +233,7 @@ void PreparedRows::release_all_but(FirstPass pass) {
   for (int i = 0; i < first_pass_count; ++i)
     if (i != number_of(pass) && !adopted_[i]) forms_[i] = nullptr;
   if (pass != FirstPass::prefix) prefix_ = nullptr, study_ = nullptr;
-  row_codes_ = nullptr;
+  row_codes_ = nullptr, spared_ = 0;
 }
 
 std::int64_t PreparedRows::kept_bytes(const PackedBase* except) {

@@ -79,11 +79,13 @@ class PreparedRows {
   // Seconds of one core that searches took which a prefix might have served.
   double searched_without_prefix(double more);
 
-  // Codes of rows by themselves, in their order and in the space of the packed base, for what an
-  // 8-bit pass leaves. With `keep`, the first made is kept.
-  std::shared_ptr<const RowCodes> kept_row_codes();
-  std::shared_ptr<const RowCodes> row_codes(const CodingSpace& space, bool keep, int threads,
-                                            const Progress& progress, double& prepare_seconds);
+  // Codes of rows by themselves, in their order and in the space of the packed base (a form from a
+  // file may have one of its own), for what an 8-bit pass leaves. With `keep`, the first made is
+  // kept; with `rows` a part of the base none is.
+  std::shared_ptr<const RowCodes> kept_row_codes(const CodingSpace& space);
+  std::shared_ptr<const RowCodes> row_codes(const CodingSpace& space, const BaseRows& rows,
+                                            bool keep, int threads, const Progress& progress,
+                                            double& prepare_seconds);
   // Seconds that searches would have been spared by them so far.
   double spared_by_row_codes(double more);
 

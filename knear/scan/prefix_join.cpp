@@ -54,7 +54,7 @@ std::int64_t join_bytes(std::int64_t rows, std::int64_t dim, std::int64_t k, int
   // Beside the state: what waits, the keys found (a list may have twice the room that it needs),
   // and what an allocation takes.
   return rows * (static_cast<std::int64_t>(sizeof(QueryState)) + 72 + 24 * (2 * k + 80) + 64 * k) +
-         join_block * 4 * 128 + threads * most_seeds(k) * (dim + 64);
+         join_block * 4 * 128 + threads * most_seeds(k) * SecondStage::code_bytes(dim);
 }
 
 bool join_with_prefix(const PrefixBase& base, const ScanJob& given,

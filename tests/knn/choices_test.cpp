@@ -190,6 +190,7 @@ TEST(Choices, RefiningChangesNoAnswerAndSparesMeasuring) {
           const auto some = queries.view().rows(0, count);
           const Neighbors expected = reference_knn(some, rows, k, metric);
           double survivors[2];
+          std::int64_t memory[2];
           for (const bool refine : {false, true})
             for (const bool once : {false, true}) {
               const KnnOptions options{.metric = metric,
@@ -204,14 +205,36 @@ TEST(Choices, RefiningChangesNoAnswerAndSparesMeasuring) {
                         0)
                   << name_of(metric) << ' ' << count << " queries, k " << k;
               EXPECT_EQ(report.refined_per_query > 0, refine);
-              survivors[refine] = report.survivors_per_query;
+              survivors[refine] = report.survivors_per_query, memory[refine] = report.memory_bytes;
             }
+          EXPECT_GE(memory[true] - memory[false], 6000 * (200 + 16));  // in a one-shot search too
           if (metric != Metric::ip) {
             EXPECT_LT(survivors[true] - double(k), 0.7 * (survivors[false] - double(k)))
                 << name_of(metric) << " k " << k;
           }
         }
     }
+}
+
+// Asked for, it is done whatever the search would have chosen else.
+TEST(Choices, RefiningIsNotPassedOver) {
+  const Matrix<float> base = tight(6000, 40, 1), queries = tight(60, 40, 2);
+  std::vector<Id> some;
+  for (Id row = 0; row < 6000; row += 20) some.push_back(row);
+  for (const char* isa : {"scalar", ""}) {
+    if (*isa) setenv("KNEAR_ISA", isa, 1);
+    for (const bool filtered : {false, true}) {
+      KnnOptions options{.choices = {.refine = true}};
+      if (filtered) options.filter = RowFilter::of_ids(some, 6000);
+      KnnReport report;
+      const Neighbors got = knn(queries.view(), base.view(), 5, options, &report);
+      EXPECT_GT(report.refined_per_query, 0) << isa << filtered;
+      options.choices = {}, options.first_pass = FirstPass::direct;
+      const Neighbors expected = knn(queries.view(), base.view(), 5, options);
+      EXPECT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 300 * sizeof(Id)), 0);
+    }
+    unsetenv("KNEAR_ISA");
+  }
 }
 
 TEST(Choices, RefiningOfAPrefixSearch) {
