@@ -68,18 +68,9 @@ double usual_hits(const ScanShape& shape, int parts) {
     const double kept = std::min(k, allowed / parts);
     hits = parts * kept * (1 + std::log(allowed / parts / kept));
   }
-  // Of made clusters; the rows whose intervals reach the threshold for their width.
-  if (!shape.whole) hits += allowed * 24e-6 * std::pow(double(shape.dim), 0.87) * std::cbrt(k);
+  if (!shape.whole) hits *= interval_hits;
   // Rows that are forbidden pass as others do.
   return std::min(allowed, hits) * double(shape.rows) / allowed;
-}
-
-// Rows a query that are measured.
-double usual_survivors(const ScanShape& shape) {
-  const double allowed = double(shape.allowed > 0 ? shape.allowed : shape.rows);
-  const double k = std::min(double(shape.k), allowed), dim = double(shape.dim);
-  const double more = 0.47 * std::cbrt(dim * dim) * std::pow(k, 0.6);
-  return std::min(allowed, k + more * std::pow(allowed / 200e3, 0.4));
 }
 
 // Of a row in float64, from wherever the vectors are, which are thought of as floats.
@@ -181,7 +172,7 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
     cost.selection_seconds += lists * std::ceil(queries / threads) * k * merge_seconds;
   const double survivors = shape.whole                    ? 0
                            : shape.expected_survivors > 0 ? shape.expected_survivors
-                                                          : usual_survivors(shape);
+                                                          : std::min(allowed, k + 6 * std::sqrt(k));
   const double rescoring = rescoring_operations(rows, all_columns, peaks);
   const double refined =
       shape.expected_refined * (refine_operations + refine_column_operations * all_columns);

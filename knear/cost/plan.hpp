@@ -12,15 +12,14 @@
 //   queries     are packed
 //   selection   k (1 + ln(rows / k)) rows a query pass the threshold while it tightens, as the
 //               tiles are samples of the base; for many neighbours, where it is guessed from the
-//               tiles seen (scan/scan.hpp), k + 12 sqrt(k) + 60. Where rows have intervals instead
-//               of values a share of the base passes besides, 24e-6 dim^0.87 k^(1/3) on the made
-//               clusters of the bench. What earlier searches of the same rows saw takes their
-//               place. To find those that passed counts as scoring.
+//               tiles seen (scan/scan.hpp), k + 12 sqrt(k) + 60; where rows have intervals instead
+//               of values 1.85 times as many. What earlier searches of the same rows saw takes
+//               their place. To find those that passed counts as scoring.
 //   seeds       the rows of the clusters nearest to a query, which are scored first
 //   second      stage: all coordinates of the rows that a prefix does not rule out
 //   rescoring   rows that a first pass leaves are scored again by 8-bit codes with a scale of their
 //               own, if such were made;
-//               k rows and 0.47 dim^(2/3) k^0.6 (rows / 200,000)^0.4 are measured in float64
+//               some k + 6 sqrt(k) rows are measured in float64
 //   packing     of the base, if asked for
 //   a call      4 us
 //
@@ -86,6 +85,7 @@ inline constexpr double score_operations = 2.6;
 inline constexpr double found_operations = 2800, few_found = 0.55;
 // And of a row that passes: its place in the list found, this times log2(1 + k); its interval.
 inline constexpr double hit_operations = 820, interval_operations = 1700;
+inline constexpr double interval_hits = 1.85;  // times as many rows pass where they have intervals
 // With more than 32 neighbours: of a row that passes; of the looks at what has passed so far, and
 // for each neighbour; and seconds for each neighbour that several parts of the base bring.
 inline constexpr double many_hits_operations = 3500;

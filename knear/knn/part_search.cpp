@@ -551,7 +551,12 @@ class Search {
   }
 
   SearchShape shape_of(const BaseRows& rows, FirstPass pass, std::int64_t queries) const {
-    return {rows.rows(), rows.cols(), k_, queries, part_->integer, format_of(pass), &peaks_};
+    SearchShape shape{rows.rows(),    rows.cols(),     k_,     queries,
+                      part_->integer, format_of(pass), &peaks_};
+    const PreparedRows::Seen seen =
+        prepared().seen(pass, k_, queries < std::int64_t{48} * threads_);
+    shape.hits = seen.hits, shape.survivors = seen.survivors;
+    return shape;
   }
 
   // Whether the queries of `todo` go by a prefix, and by which. To find out, it may answer a few of
@@ -589,7 +594,7 @@ class Search {
       cost = few ? try_prefix_on_rows(rows, shape, choice, kept)
                  : try_prefix(rows, shape, choice, job, todo, out, kept);
     if (cost && cost->possible && !cost->refused) {
-      shape.format = cost->format, plain = plain_cost(shape).seconds;
+      shape.go_by(cost->format), plain = plain_cost(shape).seconds;
       const double share = prefix_cost(shape, *cost).seconds / plain;
       if (share < 0.85 && made && !differs(made, chosen(kept))) return kept;
       // One in tiles that were chosen is made for this search alone.
@@ -716,7 +721,7 @@ class Search {
         todo = all;
       }
       if (!cost->possible) return;
-      shape.format = cost->format;
+      shape.go_by(cost->format);
       const double joined = joining_share * prefix_cost(shape, *cost).seconds;
       const double making = kept && !differs(kept, plan) ? 0 : making_seconds(shape);
       if (!(joined + making < 0.9 * plain_cost(shape).seconds)) return;

@@ -103,9 +103,10 @@ ScanShape scan_shape(std::int64_t rows, std::int64_t dim, std::int64_t queries, 
 }
 
 ScanCost plain_cost(const SearchShape& shape) {
-  return predict_scan(
-      scan_shape(shape.rows, shape.dim, shape.queries, shape.k, shape.integer, shape.format),
-      *shape.peaks);
+  ScanShape scan =
+      scan_shape(shape.rows, shape.dim, shape.queries, shape.k, shape.integer, shape.format);
+  scan.expected_hits = shape.hits, scan.expected_survivors = shape.survivors;
+  return predict_scan(scan, *shape.peaks);
 }
 
 ScanCost prefix_cost(const SearchShape& shape, const PrefixForecast& by) {

@@ -41,6 +41,14 @@ struct SearchShape {
   bool integer;
   Format format;              // of the first pass on all coordinates
   const MachinePeaks* peaks;  // of all its threads
+  // Rows a query that passed and that were measured in earlier searches by that pass; 0: not known.
+  double hits = 0, survivors = 0;
+
+  // By another pass than was thought.
+  void go_by(Format other) {
+    if (other != format) hits = survivors = 0;
+    format = other;
+  }
 };
 
 struct PrefixForecast {
