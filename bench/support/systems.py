@@ -26,6 +26,7 @@ class System:
         self.search = search
         self.one: Callable[[int], Answer] | None = None  # a search of one query, by number
         self.latencies: list[float] = []  # of the last search, one query at a time
+        self.passed: list[float] = []  # rows that passed the first pass, by the same calls
         self.report: dict = {}  # of the last search, where the system gives one
         self.settles = False  # whether later searches may go another way than the first
 
@@ -35,12 +36,14 @@ def one_by_one(system: System) -> System:
     single = system.one
 
     def search(count: int) -> Answer:
-        system.latencies = []
+        system.latencies, system.passed = [], []
         answers = []
         for i in range(count):
             start = time.perf_counter()
             answers.append(single(i))
             system.latencies.append(time.perf_counter() - start)
+            if "hits_per_query" in system.report:
+                system.passed.append(system.report["hits_per_query"])
         distances, ids = zip(*answers, strict=True)
         return np.concatenate(distances), np.concatenate(ids)
 

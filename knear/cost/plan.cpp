@@ -133,7 +133,7 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
                         : small           ? 4
                                           : std::ceil(queries / 12) * 12;
   const bool single = small && queries == 1;
-  const double alone = std::min(1.0, single_efficiency * std::pow(all_columns / 128, 0.2));
+  const double alone = std::min(1.0, single_efficiency * std::pow(dim / 128, 0.2));
   const double efficiency = scan_efficiency * (!small ? 1.0 : single ? alone : 0.75);
   const bool split = queries < 48.0 * threads;
   const double per_pass = shape.queries_per_pass > 0 ? double(shape.queries_per_pass)
@@ -283,7 +283,7 @@ double direct_row_seconds(std::int64_t dim, const MachinePeaks& peaks) {
 
 double spared_by_refining(double rows, double k, std::int64_t dim, const MachinePeaks& peaks) {
   // The share of the rows that need not be measured then, of made clusters of 128 to 784 columns.
-  const double share = 0.1 + 0.17 * std::log(rows / k);
+  const double share = std::min(0.1 + 0.17 * std::log(rows / k), 1 - k / rows);
   const double refined = refine_operations + refine_column_operations * double(dim);
   return rows * (share * measured_row_seconds(dim, peaks) - refined / core_operations(peaks));
 }

@@ -1,6 +1,5 @@
 // knear/scan/row_codes.hpp -- rows as 8-bit codes, each with a scale of its own, and queries in two
-// planes of 8 bits: rows picked one by one, with intervals some three times as narrow as those of
-// panels.
+// planes of 8 bits: rows picked one by one, with narrower intervals than those of panels.
 //
 //   RowCodes rows = row_codes(base, order, space, false, {}, threads, {});
 //   CodedQuery query = code_query(rows, queries, i, {}, scratch, codes);

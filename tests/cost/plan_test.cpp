@@ -187,6 +187,31 @@ TEST(PredictDirect, IsRowsTimesQueriesAndBeatsPackingForAFew) {
   EXPECT_EQ(predict_direct(shape, round_peaks()).seconds, 0);
 }
 
+TEST(SparedByRefining, GrowsWithTheRowsThatAreLeftAndIsALossForFew) {
+  const MachinePeaks peaks = round_peaks();
+  EXPECT_LT(spared_by_refining(15, 10, 784, peaks), 0);
+  EXPECT_GT(spared_by_refining(200, 10, 784, peaks), 0);
+  EXPECT_GT(spared_by_refining(200, 10, 784, peaks), spared_by_refining(200, 10, 128, peaks));
+  // The k answers are measured in any case.
+  for (const double rows : {1e3, 1e6})
+    EXPECT_LT(spared_by_refining(rows, 10, 784, peaks),
+              (rows - 10) * measured_row_seconds(784, peaks));
+}
+
+TEST(PrefixMakingSeconds, CountsRowsColumnsAndClusters) {
+  const MachinePeaks peaks = round_peaks();
+  const double some = prefix_making_seconds(100000, 100, 100, peaks);
+  EXPECT_NEAR(some,
+              (1e5 * (making_operations + 100 * making_column_operations) +
+               (1e5 + 8e4) * (nearest_operations + 100 * nearest_cluster_operations)) /
+                  100e9,
+              1e-9);
+  // No row looks for its cluster more often than nine times.
+  EXPECT_NEAR(prefix_making_seconds(100000, 100, 5000, peaks) -
+                  prefix_making_seconds(100000, 100, 2000, peaks),
+              9e5 * 3000 * nearest_cluster_operations / 100e9, 1e-9);
+}
+
 TEST(ScanOp, HasNames) {
   EXPECT_EQ(name_of(ScanOp::fp32), "fp32");
   EXPECT_EQ(name_of(ScanOp::bf16), "bf16");

@@ -239,6 +239,20 @@ TEST(Knn, MemoryBudgetSplitsTheBaseOrSaysWhatItNeeds) {
   EXPECT_GT(report.chunks, 1);
   EXPECT_LE(report.memory_bytes, 4 << 20);
   EXPECT_THROW(knn(queries, base, 10, {.memory = 100000}), MemoryBudgetError);
+  // What it says that it needs is more than it was given, and enough.
+  for (const FirstPass pass : {FirstPass::automatic, FirstPass::int8, FirstPass::prefix}) {
+    for (std::int64_t memory = 100000;; memory += memory / 2) {
+      try {
+        knn(queries, base, 10, {.memory = memory, .first_pass = pass});
+        break;
+      } catch (const MemoryBudgetError& e) {
+        const std::string text = e.what(), before = "at least ";
+        const std::int64_t least = std::stoll(text.substr(text.find(before) + before.size()));
+        ASSERT_GT(least, memory) << text;
+        EXPECT_NO_THROW(knn(queries, base, 10, {.memory = least, .first_pass = pass})) << text;
+      }
+    }
+  }
   // Where the bound is useless no wider form is made than fits, and few candidates wait.
   Random random(9);
   const auto value = [&](std::int64_t r, auto) {
