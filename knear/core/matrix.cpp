@@ -7,7 +7,7 @@
 
 namespace knear {
 
-void* aligned_zeroed(std::size_t bytes) {
+void* aligned_memory(std::size_t bytes, bool zeroed) {
   constexpr std::size_t large_page = std::size_t{2} << 20;
   const bool large = bytes >= 2 * large_page;
   const std::size_t alignment = large ? large_page : 64;
@@ -16,7 +16,7 @@ void* aligned_zeroed(std::size_t bytes) {
   void* memory = std::aligned_alloc(alignment, bytes);
   if (!memory) return nullptr;
   if (large) madvise(memory, bytes, MADV_HUGEPAGE);  // a wish; failing changes nothing but speed
-  std::memset(memory, 0, bytes);
+  if (zeroed) std::memset(memory, 0, bytes);
   return memory;
 }
 

@@ -104,13 +104,9 @@ class AlignedArray {
  public:
   AlignedArray() = default;
   // Throws MemoryBudgetError where the system has no such memory.
-  explicit AlignedArray(std::size_t size) : size_(size) {
-    if (size == 0) return;
-    const std::size_t bytes = (size * sizeof(T) + 63) / 64 * 64;
-    void* memory = size > (std::size_t{1} << 62) / sizeof(T) ? nullptr : allocate(bytes);
-    if (!memory) throw MemoryBudgetError("no memory for {} elements of {} bytes", size, sizeof(T));
-    data_.reset(static_cast<T*>(memory));
-  }
+  explicit AlignedArray(std::size_t size) : AlignedArray(size, true) {}
+  // Its elements have any values: for what is written whole.
+  static AlignedArray unset(std::size_t size) { return AlignedArray(size, false); }
   static AlignedArray borrowed(const T* data, std::size_t size,
                                std::shared_ptr<const void> keeper) {
     AlignedArray out;
@@ -131,7 +127,14 @@ class AlignedArray {
   const T* end() const { return data() + size_; }
 
  private:
-  static void* allocate(std::size_t bytes);
+  AlignedArray(std::size_t size, bool zeroed) : size_(size) {
+    if (size == 0) return;
+    const std::size_t bytes = (size * sizeof(T) + 63) / 64 * 64;
+    void* memory = size > (std::size_t{1} << 62) / sizeof(T) ? nullptr : allocate(bytes, zeroed);
+    if (!memory) throw MemoryBudgetError("no memory for {} elements of {} bytes", size, sizeof(T));
+    data_.reset(static_cast<T*>(memory));
+  }
+  static void* allocate(std::size_t bytes, bool zeroed);
   struct Free {
     std::shared_ptr<const void> keeper = {};
     void operator()(T* p) const;
@@ -140,14 +143,14 @@ class AlignedArray {
   std::size_t size_ = 0;
 };
 
-// Zeroed memory, aligned to 64 bytes (2 MiB, asking for large pages, from 4 MiB on); nullptr where
-// there is none. Free with aligned_free.
-void* aligned_zeroed(std::size_t bytes);
+// Memory, zeroed or not, aligned to 64 bytes (2 MiB, asking for large pages, from 4 MiB on); nullptr
+// where there is none. Free with aligned_free.
+void* aligned_memory(std::size_t bytes, bool zeroed);
 void aligned_free(void* memory);
 
 template <class T>
-void* AlignedArray<T>::allocate(std::size_t bytes) {
-  return aligned_zeroed(bytes);
+void* AlignedArray<T>::allocate(std::size_t bytes, bool zeroed) {
+  return aligned_memory(bytes, zeroed);
 }
 template <class T>
 void AlignedArray<T>::Free::operator()(T* p) const {
@@ -169,6 +172,14 @@ class Matrix {
   Matrix() = default;
   Matrix(std::int64_t rows, std::int64_t cols)
       : data_(checked_size(rows, cols)), rows_(rows), cols_(cols) {}
+
+  // Its elements have any values: for what is written whole.
+  static Matrix unset(std::int64_t rows, std::int64_t cols) {
+    Matrix out;
+    out.data_ = AlignedArray<T>::unset(checked_size(rows, cols));
+    out.rows_ = rows, out.cols_ = cols;
+    return out;
+  }
 
   std::int64_t rows() const { return rows_; }
   std::int64_t cols() const { return cols_; }

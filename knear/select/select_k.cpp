@@ -1,0 +1,290 @@
+#include "knear/select/select_k.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/select/select_kernels.hpp"
+
+namespace knear {
+namespace {
+
+using detail::SelectKernels;
+using Key = std::uint64_t;
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+const SelectKernels& kernels_for(Isa isa) {
+  if (isa >= Isa::avx512) return detail::select_kernels_avx512();
+  if (isa >= Isa::avx2) return detail::select_kernels_avx2();
+  return detail::select_kernels_scalar();
+}
+
+// Values gathered between two looks at the bar: 64 KiB of them, in the first-level caches.
+constexpr std::int64_t chunk = 16384;
+// A part of a row longer than this has places of more than 32 bits; a shorter one than `least_part`
+// is not divided among threads.
+constexpr std::int64_t most_part = std::int64_t{1} << 31, least_part = 1 << 17;
+
+// Selects from parts of rows; one for each thread, with the memory that it needs.
+class RowSelector {
+ public:
+  RowSelector(const SelectKernels& kernels, Extreme extreme, std::int64_t k)
+      : kernels_(kernels), flip_(extreme == Extreme::largest ? 0x80000000u : 0), k_(k) {}
+
+  // The keys of the k best of row[0 .. count), or of all that are no NaN if these are fewer, best
+  // first or by ascending place. They stay until the next call.
+  template <class T>
+  std::span<const Key> select(const T* row, std::int64_t count, SelectMethod method, bool sorted) {
+    if (method == SelectMethod::automatic)
+      method = 3 * k_ >= count ? SelectMethod::partition : SelectMethod::threshold;
+    std::int64_t kept = 0;
+    if (method == SelectMethod::partition || k_ >= count) {
+      make_room(count);
+      kept = append(row, 0, count, infinity, 0);
+    } else {
+      // Of a row in no order the first values are a sample; of one that falls they make a bar that
+      // is soon brought down.
+      const std::int64_t span = std::min(count, std::max(chunk, 8 * k_));
+      make_room(limit() + std::min(chunk, count));
+      kept = gather(row, count, span, sampled_bar(row, span), true);
+      if (kept < 0) kept = gather(row, count, span, infinity, false);
+    }
+    if (kept > k_) {
+      if (sorted)
+        kernels_.keep_smallest(keys_.data(), spare_.data(), kept, k_), kept = k_;
+      else
+        kept = keep(kept);
+    }
+    if (sorted) kernels_.sort(keys_.data(), spare_.data(), kept);
+    return {keys_.data(), static_cast<std::size_t>(kept)};
+  }
+
+ private:
+  void make_room(std::int64_t count) {
+    const auto size = static_cast<std::size_t>(count) + 24;
+    if (keys_.size() >= size) return;
+    keys_.resize(size), spare_.resize(size), work_.resize(size);
+  }
+
+  // What may pass before the bar is brought down: so often that few pass, so seldom that it costs
+  // little.
+  std::int64_t limit() const { return 2 * k_ + 64; }
+
+  // The keys of what may be among the k best of the row, by ascending place. The bar is first
+  // `bar`, then what the first `span` values had as their k-th best. With `hope` it is from there
+  // on what k values of the whole row hardly miss, by the share of it that has been seen: in the
+  // end the k-th best shows whether that was right. Returns how many, or -1 if a bar was too good.
+  template <class T>
+  std::int64_t gather(const T* row, std::int64_t count, std::int64_t span, float bar, bool hope) {
+    float hoped = infinity;
+    std::int64_t kept = 0;
+    for (std::int64_t begin = 0; begin < count; begin += chunk) {
+      const std::int64_t end = std::min(count, begin + chunk);
+      kept = append(row, begin, end, bar, kept);
+      const bool seen = begin < span && end >= span;
+      if (seen && kept < k_ && bar < infinity) return -1;
+      if (end == count || kept <= k_ || (!seen && kept <= limit())) continue;
+      kept = keep(kept);
+      if (bar_ == -infinity) return kept;
+      bar =
+          std::min(bar, std::nextafter(bar_, -infinity));  // what comes later loses against equals
+      if (!seen || !hope) continue;
+      const double share = static_cast<double>(end) / static_cast<double>(count);
+      const double mean = static_cast<double>(k_) * share;
+      const auto rank = static_cast<std::int64_t>(mean + 3 * std::sqrt(mean * (1 - share))) + 2;
+      if (4 * rank > 3 * k_) continue;
+      std::copy_n(keys_.data(), kept, work_.data());
+      hoped = detail::value_of(kernels_.keep_smallest(work_.data(), spare_.data(), kept, rank));
+      bar = std::min(bar, hoped);
+    }
+    if (hoped < infinity) {
+      if (kept > k_) kept = keep(kept);
+      if (bar_ > hoped) return -1;
+    }
+    return kept;
+  }
+
+  // Appends the keys of row[begin .. end) that are at most `bar` to the `kept` there are.
+  std::int64_t append(const float* row, std::int64_t begin, std::int64_t end, float bar,
+                      std::int64_t kept) {
+    return kept + kernels_.gather(row + begin, end - begin, flip_, bar,
+                                  static_cast<std::uint32_t>(begin), keys_.data() + kept);
+  }
+  template <class T>
+  std::int64_t append(const T* row, std::int64_t begin, std::int64_t end, float bar,
+                      std::int64_t kept) {
+    widened_.resize(chunk);
+    for (std::int64_t i = begin; i < end; i += chunk) {
+      const std::int64_t n = std::min(chunk, end - i);
+      for (std::int64_t j = 0; j < n; ++j)
+        widened_[static_cast<std::size_t>(j)] = to_float(row[i + j]);
+      kept += kernels_.gather(widened_.data(), n, flip_, bar, static_cast<std::uint32_t>(i),
+                              keys_.data() + kept);
+    }
+    return kept;
+  }
+
+  // A value that hardly fewer than k of row[0 .. span) do not exceed: the rank of the k-th in a
+  // sample, and three standard deviations more.
+  template <class T>
+  float sampled_bar(const T* row, std::int64_t span) {
+    constexpr std::int64_t run = 16;  // a cache line of floats
+    const std::int64_t wanted = span <= 4096 ? 128 : k_ <= 4096 ? 256 : 4096;
+    const std::int64_t runs = std::min(wanted, span / 4) / run;
+    if (runs < 2) return infinity;
+    std::int64_t sampled = 0;
+    for (std::int64_t i = 0; i < runs; ++i) {
+      const std::int64_t begin = span / runs * i;
+      sampled = append(row, begin, begin + run, infinity, sampled);
+    }
+    const double mean =
+        static_cast<double>(k_) * static_cast<double>(runs * run) / static_cast<double>(span);
+    const auto rank = static_cast<std::int64_t>(mean + 3 * std::sqrt(mean)) + 1;
+    if (rank >= sampled) return infinity;
+    return detail::value_of(kernels_.keep_smallest(keys_.data(), spare_.data(), sampled, rank));
+  }
+
+  // Cuts to the k best, which stay in order of their places; bar_ is the value of the last.
+  std::int64_t keep(std::int64_t count) {
+    std::copy_n(keys_.data(), count, work_.data());
+    const Key last = kernels_.keep_smallest(work_.data(), spare_.data(), count, k_);
+    bar_ = detail::value_of(last);
+    return kernels_.cut(keys_.data(), spare_.data(), count, last);
+  }
+
+  const SelectKernels& kernels_;
+  std::uint32_t flip_;
+  std::int64_t k_;
+  float bar_ = infinity;
+  std::vector<Key> keys_, spare_, work_;
+  std::vector<float> widened_;
+};
+
+// Writes keys as values and places, from `first` on, and pads to k.
+template <class T>
+void write(std::span<const Key> keys, const T* row, std::int64_t k, Extreme extreme, float* values,
+           Id* places) {
+  const auto count = static_cast<std::int64_t>(keys.size());
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint32_t place = detail::place_of(keys[static_cast<std::size_t>(i)]);
+    values[i] = to_float(row[place]), places[i] = place;
+  }
+  const float none = extreme == Extreme::largest ? -infinity : infinity;
+  std::fill(values + count, values + k, none);
+  std::fill(places + count, places + k, no_id);
+}
+
+// The k best of the parts of a row, `kept` of each part being those of it: keys and where the part
+// begins.
+struct Part {
+  std::int64_t begin;
+  std::vector<Key> keys;
+};
+
+template <class T>
+void write_parts(std::span<const Part> parts, const T* row, std::int64_t k, bool sorted,
+                 Extreme extreme, float* values, Id* places) {
+  std::vector<std::pair<std::uint32_t, std::int64_t>> all;  // ordered bits and place
+  for (const Part& part : parts)
+    for (const Key key : part.keys)
+      all.emplace_back(static_cast<std::uint32_t>(key >> 32), part.begin + detail::place_of(key));
+  const auto count = std::min(k, std::ssize(all));
+  std::nth_element(all.begin(), all.begin() + (count > 0 ? count - 1 : 0), all.end());
+  all.resize(static_cast<std::size_t>(count));
+  if (sorted)
+    std::sort(all.begin(), all.end());
+  else
+    std::sort(all.begin(), all.end(), [](auto a, auto b) { return a.second < b.second; });
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t place = all[static_cast<std::size_t>(i)].second;
+    values[i] = to_float(row[place]), places[i] = place;
+  }
+  const float none = extreme == Extreme::largest ? -infinity : infinity;
+  std::fill(values + count, values + k, none);
+  std::fill(places + count, places + k, no_id);
+}
+
+template <class T>
+void select_rows(MatrixView<T> rows, std::int64_t k, const SelectOptions& options, Selection& out) {
+  const SelectKernels& kernels = kernels_for(active_isa());
+  const int threads = resolve_threads(options.threads);
+  const auto length = [&](std::int64_t row) {
+    return options.lengths.empty() ? rows.cols() : options.lengths[static_cast<std::size_t>(row)];
+  };
+  // Rows together until they are worth a task; a long row in parts where rows are too few.
+  const std::int64_t part_size =
+      std::clamp(rows.cols() * rows.rows() / (2 * threads) + 1,
+                 threads > 1 ? std::max(least_part, 8 * k) : most_part, most_part);
+  if (rows.cols() <= part_size || (rows.rows() >= 4 * threads && rows.cols() <= most_part)) {
+    const std::int64_t together =
+        std::max((1 << 18) / (rows.cols() + k + 1), rows.rows() / (8 * threads)) + 1;
+    parallel_for(threads, (rows.rows() + together - 1) / together, [&](std::int64_t task) {
+      RowSelector selector(kernels, options.extreme, k);
+      const std::int64_t end = std::min(rows.rows(), (task + 1) * together);
+      for (std::int64_t row = task * together; row < end; ++row)
+        write(selector.select(rows.row(row), length(row), options.method, options.sorted),
+              rows.row(row), k, options.extreme, out.values.row(row), out.places.row(row));
+    });
+    return;
+  }
+  const std::int64_t parts = (rows.cols() + part_size - 1) / part_size;
+  std::vector<Part> found(static_cast<std::size_t>(parts));
+  for (std::int64_t row = 0; row < rows.rows(); ++row) {
+    parallel_for(threads, parts, [&](std::int64_t p) {
+      const std::int64_t begin = p * part_size, end = std::min(length(row), begin + part_size);
+      Part& part = found[static_cast<std::size_t>(p)];
+      part.begin = begin, part.keys.clear();
+      if (begin >= end) return;
+      RowSelector selector(kernels, options.extreme, k);
+      const auto keys = selector.select(rows.row(row) + begin, end - begin, options.method, false);
+      part.keys.assign(keys.begin(), keys.end());
+    });
+    write_parts<T>(found, rows.row(row), k, options.sorted, options.extreme, out.values.row(row),
+                   out.places.row(row));
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(SelectMethod method) {
+  switch (method) {
+    case SelectMethod::automatic:
+      return "auto";
+    case SelectMethod::threshold:
+      return "threshold";
+    case SelectMethod::partition:
+      return "partition";
+  }
+  return "?";
+}
+
+SelectMethod parse_select_method(std::string_view name) {
+  for (SelectMethod method :
+       {SelectMethod::automatic, SelectMethod::threshold, SelectMethod::partition})
+    if (name == name_of(method)) return method;
+  throw InvalidArgument("method must be one of auto, threshold, partition, but is '{}'", name);
+}
+
+Selection select_k(AnyMatrixView rows, std::int64_t k, const SelectOptions& options) {
+  DefaultFloatMode mode;  // denormals are numbers like others
+  if (k < 1 || k >= std::int64_t{1} << 31)
+    throw InvalidArgument("k must be between 1 and 2^31 - 1, but is {}", k);
+  if (!options.lengths.empty() && std::ssize(options.lengths) != rows.rows())
+    throw ShapeMismatch("lengths has {} values, rows has {} rows", options.lengths.size(),
+                        rows.rows());
+  for (std::size_t i = 0; i < options.lengths.size(); ++i)
+    if (options.lengths[i] < 0 || options.lengths[i] > rows.cols())
+      throw InvalidArgument(
+          "lengths must be between 0 and {}, the columns of rows, but lengths[{}] is {}",
+          rows.cols(), i, options.lengths[i]);
+  Selection out{Matrix<float>::unset(rows.rows(), k), Matrix<Id>::unset(rows.rows(), k)};
+  visit(rows, [&](auto typed) { select_rows(typed, k, options, out); });
+  return out;
+}
+
+}  // namespace knear

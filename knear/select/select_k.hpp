@@ -1,0 +1,57 @@
+// knear/select/select_k.hpp -- the k smallest or largest values of each row of a matrix.
+//
+//   Selection best = select_k(scores.view(), 100, {.extreme = Extreme::largest});
+//   best.values.row(i), best.places.row(i)                  // [100] each, best first
+//
+// The front door of the family (docs/selection.md): all members give the same answer to the bit,
+// and the one that is expected to be fastest is taken.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "knear/core/matrix.hpp"
+#include "knear/core/neighbors.hpp"
+
+namespace knear {
+
+enum class Extreme : std::uint8_t { smallest, largest };
+
+enum class SelectMethod : std::uint8_t {
+  automatic,  // by k and the length of a row
+  threshold,  // a bar from a sample, what passes it, partition of that (TH-heap's idea)
+  partition,  // partition of the whole row
+};
+
+std::string_view name_of(SelectMethod method);
+// The inverse; throws InvalidArgument for any other word.
+SelectMethod parse_select_method(std::string_view name);
+
+struct SelectOptions {
+  Extreme extreme = Extreme::smallest;
+  bool sorted = true;  // best first; otherwise by ascending place, which is faster for large k
+  // [rows] How many values of each row count, from its beginning; empty: all.
+  std::span<const std::int64_t> lengths = {};
+  int threads = 0;  // 0: all that the process may use
+  SelectMethod method = SelectMethod::automatic;
+};
+
+// [rows x k] values and their places in the row. Places that no value is left for hold no_id and
+// +infinity, or -infinity where the largest were wanted.
+struct Selection {
+  Matrix<float> values;
+  Matrix<Id> places;
+};
+
+// The k smallest or largest of each row of `rows` [n x m], any element type.
+//
+// The order is (value, place): of equal values the one further to the left comes first, -0 equals
+// +0 (values come back with the bits that they have), and NaN is never kept. The answer does not
+// depend on the method, the number of threads or the instruction set. Memory: 12 bytes a result,
+// and for each thread some 16 k bytes and 400 KB; m of it where the whole row is partitioned.
+//
+// Throws InvalidArgument unless 1 <= k < 2^31 and each length is between 0 and m; ShapeMismatch
+// unless there are n lengths or none.
+Selection select_k(AnyMatrixView rows, std::int64_t k, const SelectOptions& options = {});
+
+}  // namespace knear

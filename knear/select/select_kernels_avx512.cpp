@@ -1,0 +1,174 @@
+// The loops of select_k for AVX-512: what passes is compressed in a register and stored whole, so
+// that no branch depends on a single value. See select_kernels.inl.
+#include <immintrin.h>
+#include <stdint.h>
+
+#include "knear/select/select_kernels.hpp"
+
+// GCC 12 warns of a variable of its own header that is left unset on purpose.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+
+#define KNEAR_TABLE select_kernels_avx512
+
+namespace knear::detail {
+namespace {
+
+// Stores the keys of the lanes in `passed`; returns the end. What stands beyond it is overwritten.
+static inline uint64_t* store_keys(__m512 values, __m512i places, __mmask16 passed, uint64_t* out) {
+  // Adding zero turns -0 into +0.
+  const __m512i bits = _mm512_castps_si512(_mm512_add_ps(values, _mm512_setzero_ps()));
+  const __m512i turn = _mm512_or_si512(_mm512_srai_epi32(bits, 31),
+                                       _mm512_set1_epi32(static_cast<int>(0x80000000u)));
+  const __m512i high = _mm512_maskz_compress_epi32(passed, _mm512_xor_si512(bits, turn));
+  const __m512i low = _mm512_maskz_compress_epi32(passed, places);
+  const int count = __builtin_popcount(passed);
+  const auto keys = [](__m256i h, __m256i l) {
+    return _mm512_or_si512(_mm512_slli_epi64(_mm512_cvtepu32_epi64(h), 32),
+                           _mm512_cvtepu32_epi64(l));
+  };
+  _mm512_storeu_si512(out, keys(_mm512_castsi512_si256(high), _mm512_castsi512_si256(low)));
+  if (count > 8)
+    _mm512_storeu_si512(
+        out + 8, keys(_mm512_extracti64x4_epi64(high, 1), _mm512_extracti64x4_epi64(low, 1)));
+  return out + count;
+}
+
+int64_t append(const float* row, int64_t count, uint32_t flip, float bar, uint32_t first,
+               uint64_t* out) {
+  uint64_t* const begin = out;
+  const __m512i sign = _mm512_set1_epi32(static_cast<int>(flip));
+  const __m512 bars = _mm512_set1_ps(bar);
+  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const auto turned = [&](__m512 x) {
+    return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(x), sign));
+  };
+  const auto places = [&](int64_t i) {
+    return _mm512_add_epi32(lanes,
+                            _mm512_set1_epi32(static_cast<int>(first + static_cast<uint32_t>(i))));
+  };
+  constexpr int wide = 8;
+  // So far ahead that it reaches into the next row: rows of some kilobytes end before the hardware
+  // has seen that they are read in order.
+  constexpr int64_t ahead = 2048;
+  int64_t i = 0;
+  for (; i + 16 * wide <= count; i += 16 * wide) {
+    __mmask16 passed[wide];
+    unsigned some = 0;
+#pragma GCC unroll 8
+    for (int j = 0; j < wide; ++j) {
+      __builtin_prefetch(row + i + ahead + 16 * j);
+      passed[j] = _mm512_cmp_ps_mask(turned(_mm512_loadu_ps(row + i + 16 * j)), bars, _CMP_LE_OQ);
+      some |= static_cast<unsigned>(passed[j] != 0) << j;
+    }
+    for (; some != 0; some &= some - 1) {
+      const int j = __builtin_ctz(some);
+      out =
+          store_keys(turned(_mm512_loadu_ps(row + i + 16 * j)), places(i + 16 * j), passed[j], out);
+    }
+  }
+  for (; i < count; i += 16) {
+    const auto here = static_cast<__mmask16>(count - i < 16 ? (1u << (count - i)) - 1 : 0xffffu);
+    const __m512 value = turned(_mm512_maskz_loadu_ps(here, row + i));
+    const __mmask16 passed = _mm512_mask_cmp_ps_mask(here, value, bars, _CMP_LE_OQ);
+    if (passed != 0) out = store_keys(value, places(i), passed, out);
+  }
+  return out - begin;
+}
+
+int64_t split(uint64_t* keys, int64_t count, uint64_t pivot, uint64_t* spare, int64_t* above) {
+  const __m512i pivots = _mm512_set1_epi64(static_cast<long long>(pivot));
+  int64_t low = 0, high = 0, i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m512i x = _mm512_loadu_si512(keys + i);
+    const __mmask8 is_low = _mm512_cmple_epu64_mask(x, pivots);
+    // In place: what is overwritten beyond the kept keys has been read.
+    _mm512_storeu_si512(keys + low, _mm512_maskz_compress_epi64(is_low, x));
+    _mm512_storeu_si512(spare + high,
+                        _mm512_maskz_compress_epi64(static_cast<__mmask8>(~is_low), x));
+    const int lows = __builtin_popcount(is_low);
+    low += lows, high += 8 - lows;
+  }
+  for (; i < count; ++i) {
+    const uint64_t key = keys[i];
+    const bool is_low = key <= pivot;
+    keys[low] = key, spare[high] = key;
+    low += is_low, high += !is_low;
+  }
+  *above = high;
+  return low;
+}
+
+constexpr int64_t most_few = 128;
+
+// Batcher's bitonic sort of 8 R keys, number i in lane i % 8 of x[i / 8]: one step, in which keys
+// whose numbers differ by `stride` are put in order, upwards in blocks of `size` that start at an
+// even multiple of it. By templates, so that every index is known and x stays in registers.
+template <int R, int size, int stride>
+static inline void sort_step(__m512i (&x)[R]) {
+  if constexpr (stride >= 8) {
+    constexpr int apart = stride / 8;
+#pragma GCC unroll 16
+    for (int i = 0; i < R / 2; ++i) {
+      const int r = i / apart * 2 * apart + i % apart;
+      const bool up = (r * 8 & size) == 0;
+      const __m512i small = _mm512_min_epu64(x[r], x[r + apart]);
+      const __m512i large = _mm512_max_epu64(x[r], x[r + apart]);
+      x[r] = up ? small : large, x[r + apart] = up ? large : small;
+    }
+  } else {
+    // Lanes that keep the larger key of an ascending pair.
+    constexpr int later = stride == 1 ? 0xaa : stride == 2 ? 0xcc : 0xf0;
+    constexpr int down = size == 2 ? 0xcc : size == 4 ? 0xf0 : 0;
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const __m512i other = stride == 1   ? _mm512_permutex_epi64(x[r], 0xb1)
+                            : stride == 2 ? _mm512_permutex_epi64(x[r], 0x4e)
+                                          : _mm512_shuffle_i64x2(x[r], x[r], 0x4e);
+      const int flipped = size >= 8 && (r * 8 & size) != 0 ? 0xff : down;
+      const auto larger = static_cast<__mmask8>(later ^ flipped);
+      x[r] = _mm512_mask_max_epu64(_mm512_min_epu64(x[r], other), larger, x[r], other);
+    }
+  }
+}
+template <int R, int size, int stride>
+static inline void sort_steps(__m512i (&x)[R]) {
+  sort_step<R, size, stride>(x);
+  if constexpr (stride > 1)
+    sort_steps<R, size, stride / 2>(x);
+  else if constexpr (size < 8 * R)
+    sort_steps<R, 2 * size, size>(x);
+}
+
+template <int R>
+static inline void sort_up_to(uint64_t* keys, int64_t count) {
+  __m512i x[R];
+  const __m512i none = _mm512_set1_epi64(-1);
+  const auto lanes = [&](int r) {
+    const int64_t left = count - 8 * r;
+    return static_cast<__mmask8>(left >= 8 ? 0xff : left <= 0 ? 0 : (1 << left) - 1);
+  };
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) x[r] = _mm512_mask_loadu_epi64(none, lanes(r), keys + 8 * r);
+  sort_steps<R, 2, 1>(x);
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) _mm512_mask_storeu_epi64(keys + 8 * r, lanes(r), x[r]);
+}
+
+void sort_few(uint64_t* keys, int64_t count) {
+  if (count <= 8)
+    sort_up_to<1>(keys, count);
+  else if (count <= 16)
+    sort_up_to<2>(keys, count);
+  else if (count <= 32)
+    sort_up_to<4>(keys, count);
+  else if (count <= 64)
+    sort_up_to<8>(keys, count);
+  else
+    sort_up_to<16>(keys, count);
+}
+
+}  // namespace
+}  // namespace knear::detail
+
+#include "knear/select/select_kernels.inl"

@@ -1,0 +1,286 @@
+// select_k against a partial sort: every method and instruction set, every kind of row, lengths
+// around the chunks that are gathered at once, ragged rows, rows in parts, element types.
+#include "knear/select/select_k.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <numeric>
+#include <vector>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/random.hpp"
+#include "knear/select/select_kernels.hpp"
+#include "tests/select/select_cases.hpp"
+
+namespace knear {
+namespace {
+
+using test::SelectKind;
+
+constexpr SelectMethod all_methods[] = {SelectMethod::automatic, SelectMethod::threshold,
+                                        SelectMethod::partition};
+
+struct Wanted {
+  std::vector<float> values;
+  std::vector<Id> places;
+};
+
+// By definition: the reference of the k smallest, of negated values where the largest are wanted.
+Wanted reference(const float* row, std::int64_t n, std::int64_t k, Extreme extreme, bool sorted) {
+  std::vector<float> x(row, row + n);
+  if (extreme == Extreme::largest)
+    for (float& value : x) value = -value;
+  Wanted out{std::vector<float>(static_cast<std::size_t>(k)),
+             std::vector<Id>(static_cast<std::size_t>(k))};
+  test::select_reference<Id>(x.data(), n, static_cast<int>(k), out.values.data(),
+                             out.places.data());
+  if (!sorted)
+    std::sort(out.places.begin(), out.places.end(), [](Id a, Id b) {
+      return static_cast<std::uint64_t>(a) < static_cast<std::uint64_t>(b);
+    });
+  for (std::size_t i = 0; i < out.places.size(); ++i)
+    out.values[i] = out.places[i] != no_id        ? row[out.places[i]]
+                    : extreme == Extreme::largest ? -std::numeric_limits<float>::infinity()
+                                                  : std::numeric_limits<float>::infinity();
+  return out;
+}
+
+void expect_rows(const Selection& got, MatrixView<float> rows, std::int64_t k,
+                 const SelectOptions& options) {
+  ASSERT_EQ(got.values.rows(), rows.rows());
+  ASSERT_EQ(got.values.cols(), k);
+  for (std::int64_t i = 0; i < rows.rows(); ++i) {
+    const std::int64_t n =
+        options.lengths.empty() ? rows.cols() : options.lengths[static_cast<std::size_t>(i)];
+    const Wanted wanted = reference(rows.row(i), n, k, options.extreme, options.sorted);
+    ASSERT_EQ(std::vector<Id>(got.places.row(i), got.places.row(i) + k), wanted.places)
+        << "row " << i;
+    ASSERT_TRUE(test::same_bits(got.values.row(i), wanted.values.data(), k)) << "row " << i;
+  }
+}
+
+Matrix<float> rows_of(SelectKind kind, std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
+  Matrix<float> out(rows, cols);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const auto x = test::select_values(kind, cols, seed * 1000 + static_cast<std::uint64_t>(i));
+    std::copy(x.begin(), x.end(), out.row(i));
+  }
+  return out;
+}
+
+class SelectKIsa : public testing::TestWithParam<std::tuple<Isa, SelectKind>> {
+ protected:
+  void SetUp() override {
+    setenv("KNEAR_ISA", std::string(name_of(std::get<0>(GetParam()))).c_str(), 1);
+  }
+  void TearDown() override { unsetenv("KNEAR_ISA"); }
+};
+
+TEST_P(SelectKIsa, EqualsAPartialSort) {
+  const SelectKind kind = std::get<1>(GetParam());
+  std::uint64_t seed = 1;
+  for (std::int64_t n : {0, 1, 7, 8, 15, 16, 17, 127, 128, 129, 500, 1000, 3000})
+    for (std::int64_t k : {1, 2, 10, 31, 32, 33, 100, 128, 129, 999, 1000, 1001, 2500}) {
+      const Matrix<float> x = rows_of(kind, 2, n, seed++);
+      for (SelectMethod method : all_methods)
+        for (Extreme extreme : {Extreme::smallest, Extreme::largest})
+          for (bool sorted : {true, false}) {
+            const SelectOptions options{
+                .extreme = extreme, .sorted = sorted, .threads = 1, .method = method};
+            SCOPED_TRACE(testing::Message() << "n " << n << " k " << k << " " << name_of(method)
+                                            << (extreme == Extreme::largest ? " largest" : "")
+                                            << (sorted ? "" : " unsorted"));
+            expect_rows(select_k(x.view(), k, options), x, k, options);
+            if (HasFatalFailure()) return;
+          }
+    }
+}
+
+// The bar is brought down between chunks of 16,384 values, and after the first ones it is hoped
+// for: rows that rise make every hope wrong, rows that fall let every value pass.
+TEST_P(SelectKIsa, LongRows) {
+  const SelectKind kind = std::get<1>(GetParam());
+  std::uint64_t seed = 1;
+  for (std::int64_t n : {16383, 16384, 16385, 40000, 150000})
+    for (std::int64_t k : {1, 10, 40, 1000, 5000, 20000}) {
+      if (n == 150000 && k == 20000 && kind != SelectKind::ties) continue;
+      const Matrix<float> x = rows_of(kind, 1, n, seed++);
+      for (SelectMethod method : {SelectMethod::threshold, SelectMethod::partition})
+        for (bool sorted : {true, false}) {
+          const SelectOptions options{.sorted = sorted, .threads = 1, .method = method};
+          SCOPED_TRACE(testing::Message() << "n " << n << " k " << k << " " << name_of(method));
+          expect_rows(select_k(x.view(), k, options), x, k, options);
+          if (HasFatalFailure()) return;
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SelectKIsa,
+                         testing::Combine(testing::ValuesIn(available_isas()),
+                                          testing::ValuesIn(test::all_select_kinds)),
+                         [](const auto& info) {
+                           return std::string(name_of(std::get<0>(info.param))) + "_" +
+                                  name_of(std::get<1>(info.param));
+                         });
+
+TEST(SelectK, ARowWhoseBestComeLast) {
+  // The first chunks hold nothing of the answer; then the best fall one below the other.
+  const std::int64_t n = 100000;
+  Matrix<float> x(1, n);
+  for (std::int64_t i = 0; i < n; ++i)
+    x.row(0)[i] = i < 70000 ? static_cast<float>((i * 7919) % 100003) : -static_cast<float>(i);
+  for (std::int64_t k : {5, 100, 3000}) {
+    const SelectOptions options{.threads = 1, .method = SelectMethod::threshold};
+    expect_rows(select_k(x.view(), k, options), x, k, options);
+  }
+}
+
+TEST(SelectK, RaggedRowsReadNothingBeyondTheirLengths) {
+  const std::int64_t rows = 300, cols = 700;
+  Matrix<float> x = rows_of(SelectKind::uniform, rows, cols, 5);
+  std::vector<std::int64_t> lengths;
+  Random random(1);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    lengths.push_back(static_cast<std::int64_t>(random.below(cols + 1)));
+    for (std::int64_t j = lengths.back(); j < cols; ++j)
+      x.row(i)[j] = -std::numeric_limits<float>::infinity();  // would win
+  }
+  for (SelectMethod method : all_methods)
+    for (std::int64_t k : {1, 50, 800}) {
+      const SelectOptions options{.lengths = lengths, .method = method};
+      expect_rows(select_k(x.view(), k, options), x, k, options);
+      if (HasFatalFailure()) return;
+    }
+}
+
+TEST(SelectK, SeveralThreadsAndRowsInParts) {
+  for (SelectKind kind :
+       {SelectKind::uniform, SelectKind::ties, SelectKind::equal, SelectKind::nan}) {
+    const Matrix<float> x = rows_of(kind, 3, 700000, 9);
+    const std::vector<std::int64_t> lengths = {700000, 0, 300001};
+    for (std::int64_t k : {1, 100, 5000})
+      for (bool sorted : {true, false})
+        for (Extreme extreme : {Extreme::smallest, Extreme::largest}) {
+          const SelectOptions options{
+              .extreme = extreme, .sorted = sorted, .lengths = lengths, .threads = 4};
+          SCOPED_TRACE(testing::Message() << name_of(kind) << " k " << k);
+          expect_rows(select_k(x.view(), k, options), x, k, options);
+          if (HasFatalFailure()) return;
+        }
+  }
+  const Matrix<float> many = rows_of(SelectKind::ties, 1000, 300, 10);
+  const SelectOptions options{.threads = 3};
+  expect_rows(select_k(many.view(), 20, options), many, 20, options);
+}
+
+TEST(SelectK, StridedViews) {
+  const Matrix<float> x = rows_of(SelectKind::uniform, 20, 500, 11);
+  const MatrixView<float> view(x.data() + 7, 20, 333, 500);
+  const SelectOptions options{.extreme = Extreme::largest};
+  expect_rows(select_k(view, 30, options), view, 30, options);
+}
+
+template <class T>
+void expect_typed(std::vector<T> values) {
+  const std::int64_t cols = 2500, rows = std::ssize(values) / cols;
+  Matrix<float> widened(rows, cols);
+  for (std::size_t i = 0; i < values.size(); ++i) widened.data()[i] = to_float(values[i]);
+  const MatrixView<T> view(values.data(), rows, cols);
+  for (std::int64_t k : {1, 40, 1200, 2500})
+    for (SelectMethod method : all_methods) {
+      const SelectOptions options{.method = method};
+      expect_rows(select_k(view, k, options), widened, k, options);
+    }
+}
+
+TEST(SelectK, ElementTypes) {
+  Random random(3);
+  std::vector<std::uint8_t> u8(10000);
+  std::vector<std::int8_t> i8(10000);
+  std::vector<f16> half(10000);
+  std::vector<bf16> brain(10000);
+  for (std::size_t i = 0; i < u8.size(); ++i) {
+    u8[i] = static_cast<std::uint8_t>(random.below(256));
+    i8[i] = static_cast<std::int8_t>(random.below(256));
+    half[i].bits = static_cast<std::uint16_t>(random.below(1 << 16));  // NaN and infinities too
+    brain[i].bits = static_cast<std::uint16_t>(random.below(1 << 16));
+  }
+  expect_typed(u8);
+  expect_typed(i8);
+  expect_typed(half);
+  expect_typed(brain);
+}
+
+TEST(SelectK, BadArguments) {
+  const Matrix<float> x(4, 10);
+  const auto message = [&](std::int64_t k, SelectOptions options) {
+    try {
+      select_k(x.view(), k, options);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(message(0, {}), "k must be between 1 and 2^31 - 1, but is 0");
+  const std::vector<std::int64_t> three = {1, 2, 3}, long_one = {1, 2, 11, 4},
+                                  negative = {1, -1, 1, 1};
+  EXPECT_EQ(message(1, {.lengths = three}), "lengths has 3 values, rows has 4 rows");
+  EXPECT_EQ(message(1, {.lengths = long_one}),
+            "lengths must be between 0 and 10, the columns of rows, but lengths[2] is 11");
+  EXPECT_EQ(message(1, {.lengths = negative}),
+            "lengths must be between 0 and 10, the columns of rows, but lengths[1] is -1");
+  EXPECT_THROW(parse_select_method("quick"), InvalidArgument);
+  EXPECT_THROW(select_k(x.view(), 1, {.threads = -1}), InvalidArgument);
+  const Matrix<float> none(0, 10), narrow(3, 0);
+  EXPECT_EQ(select_k(none.view(), 5).values.rows(), 0);
+  EXPECT_EQ(select_k(narrow.view(), 2).places.row(2)[1], no_id);
+}
+
+// Pivots come from fixed places; keys that are worst for them must not take quadratic time or
+// break the order.
+TEST(SelectKernels, SortAndSelectKeysMadeAgainstThem) {
+  for (Isa isa : available_isas()) {
+    const detail::SelectKernels& kernels = isa >= Isa::avx512 ? detail::select_kernels_avx512()
+                                           : isa >= Isa::avx2 ? detail::select_kernels_avx2()
+                                                              : detail::select_kernels_scalar();
+    Random random(7);
+    for (std::int64_t n : {1, 2, 31, 32, 33, 64, 65, 127, 128, 129, 1000, 4096, 70000})
+      for (int pattern = 0; pattern < 5; ++pattern) {
+        std::vector<std::uint64_t> keys(static_cast<std::size_t>(n) + 24), spare(keys.size());
+        for (std::int64_t i = 0; i < n; ++i) {
+          const auto u = static_cast<std::uint64_t>(i),
+                     stride = static_cast<std::uint64_t>(n / 16 + 1);
+          keys[static_cast<std::size_t>(i)] =
+              pattern == 0   ? u
+              : pattern == 1 ? static_cast<std::uint64_t>(n) - u
+              : pattern == 2 ? (u % stride == 0 ? u / stride : u + 1000)  // small at sampled places
+              : pattern == 3 ? (u % 2 ? u : std::uint64_t{1} << 62 | u)
+                             : random.next() >> 1;
+        }
+        std::vector<std::uint64_t> sorted(keys.begin(), keys.begin() + n);
+        std::sort(sorted.begin(), sorted.end());
+        const auto original = keys;
+        kernels.sort(keys.data(), spare.data(), n);
+        ASSERT_TRUE(std::equal(sorted.begin(), sorted.end(), keys.begin())) << n << " " << pattern;
+        for (std::int64_t k : {std::int64_t{1}, n / 3, n / 2, n - 1, n}) {
+          if (k < 1) continue;
+          keys = original;
+          const auto last = kernels.keep_smallest(keys.data(), spare.data(), n, k);
+          std::sort(keys.begin(), keys.begin() + k);
+          ASSERT_TRUE(std::equal(keys.begin(), keys.begin() + k, sorted.begin()));
+          ASSERT_EQ(last, sorted[static_cast<std::size_t>(k - 1)]);
+          keys = original;
+          ASSERT_EQ(kernels.cut(keys.data(), spare.data(), n, last), k);
+          std::vector<std::uint64_t> kept;
+          for (std::int64_t i = 0; i < n; ++i)
+            if (original[static_cast<std::size_t>(i)] <= last)
+              kept.push_back(original[static_cast<std::size_t>(i)]);
+          ASSERT_TRUE(std::equal(kept.begin(), kept.end(), keys.begin()));
+        }
+      }
+  }
+}
+
+}  // namespace
+}  // namespace knear
