@@ -27,6 +27,7 @@
 #include "knear/core/version.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/knn/knn.hpp"
+#include "knear/select/select_k.hpp"
 
 namespace nb = nanobind;
 
@@ -287,6 +288,29 @@ NB_MODULE(_core, m) {
       nb::arg("base_type"), nb::arg("radius"), nb::arg("metric"), nb::arg("threads"),
       nb::arg("memory"), nb::arg("first_pass"), nb::arg("filter_ids").none(),
       nb::arg("filter_bits").none(), nb::arg("report").none());
+
+  m.def(
+      "select_k",
+      [](const Array& x, const std::string& type, std::int64_t k, bool largest, bool sorted,
+         const Ids& lengths, std::int64_t threads, const std::string& method) {
+        SelectOptions options{.extreme = largest ? Extreme::largest : Extreme::smallest,
+                              .sorted = sorted,
+                              .threads = narrow(threads),
+                              .method = parse_select_method(method)};
+        const AnyMatrixView rows = view_of(x, type);
+        const bool no_lengths = lengths && lengths->size() == 0 && rows.rows() > 0;
+        if (no_lengths)
+          throw ShapeMismatch("lengths has 0 values, rows has {} rows", rows.rows());
+        if (lengths) options.lengths = span_of(*lengths);
+        Selection found;
+        without_interpreter([&](Progress progress) {
+          options.progress = std::move(progress);
+          found = select_k(rows, k, options);
+        });
+        return nb::make_tuple(array_of(std::move(found.values)), array_of(std::move(found.places)));
+      },
+      nb::arg("x").noconvert(), nb::arg("x_type"), nb::arg("k"), nb::arg("largest"),
+      nb::arg("sorted"), nb::arg("lengths").none(), nb::arg("threads"), nb::arg("method"));
 
   nb::class_<FlatIndex>(m, "FlatIndex")
       .def(

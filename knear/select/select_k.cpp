@@ -223,22 +223,26 @@ void select_rows(MatrixView<T> rows, std::int64_t k, const SelectOptions& option
   if (rows.cols() <= part_size || (rows.rows() >= 4 * threads && rows.cols() <= most_part)) {
     const std::int64_t together =
         std::max((1 << 18) / (rows.cols() + k + 1), rows.rows() / (8 * threads)) + 1;
+    Reporter reporter(options.progress, "select", rows.rows());
     parallel_for(threads, (rows.rows() + together - 1) / together, [&](std::int64_t task) {
       RowSelector selector(kernels, options.extreme, k);
       const std::int64_t end = std::min(rows.rows(), (task + 1) * together);
       for (std::int64_t row = task * together; row < end; ++row)
         write(selector.select(rows.row(row), length(row), options.method, options.sorted),
               rows.row(row), k, options.extreme, out.values.row(row), out.places.row(row));
+      reporter.add(end - task * together);
     });
     return;
   }
   const std::int64_t parts = (rows.cols() + part_size - 1) / part_size;
   std::vector<Part> found(static_cast<std::size_t>(parts));
+  Reporter reporter(options.progress, "select", rows.rows() * parts);
   for (std::int64_t row = 0; row < rows.rows(); ++row) {
     parallel_for(threads, parts, [&](std::int64_t p) {
       const std::int64_t begin = p * part_size, end = std::min(length(row), begin + part_size);
       Part& part = found[static_cast<std::size_t>(p)];
       part.begin = begin, part.keys.clear();
+      reporter.add(1);
       if (begin >= end) return;
       RowSelector selector(kernels, options.extreme, k);
       const auto keys = selector.select(rows.row(row) + begin, end - begin, options.method, false);

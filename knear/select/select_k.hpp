@@ -12,6 +12,7 @@
 
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
+#include "knear/core/progress.hpp"
 
 namespace knear {
 
@@ -34,6 +35,7 @@ struct SelectOptions {
   std::span<const std::int64_t> lengths = {};
   int threads = 0;  // 0: all that the process may use
   SelectMethod method = SelectMethod::automatic;
+  Progress progress = {};
 };
 
 // [rows x k] values and their places in the row. Places that no value is left for hold no_id and
@@ -51,7 +53,7 @@ struct Selection {
 // and for each thread some 16 k bytes and 400 KB; m of it where the whole row is partitioned.
 //
 // Throws InvalidArgument unless 1 <= k < 2^31 and each length is between 0 and m; ShapeMismatch
-// unless there are n lengths or none.
+// unless there are n lengths or none; Cancelled.
 Selection select_k(AnyMatrixView rows, std::int64_t k, const SelectOptions& options = {});
 
 }  // namespace knear

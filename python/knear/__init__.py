@@ -54,6 +54,7 @@ __all__ = [
     "ShapeMismatch",
     "knn",
     "range_search",
+    "select_k",
     "self_join",
 ]
 
@@ -168,6 +169,44 @@ def range_search(
         *_arrays.filter_of(filter, len(np.asarray(base)))[:2],
         _arrays.report(report),
     )
+
+
+def select_k(
+    x: ArrayLike,
+    k: int,
+    *,
+    largest: bool = False,
+    sorted: bool = True,
+    lengths: ArrayLike | None = None,
+    threads: int = 0,
+    method: str = "auto",
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The k smallest, or largest, of each row of `x` [n x m]: (values, indices), both [n x k].
+
+    A one-dimensional `x` is one row, and the results are [k]. Of equal values the one further to
+    the left comes first; NaN is never kept; infinities are values like others. Places beyond what
+    a row has hold the index -1 and +inf (-inf if the largest are wanted). The same bits for any
+    number of threads, any method and any machine.
+
+    sorted: best first; False: by ascending index, which is faster for large k.
+    lengths: how many values of each row count, from its beginning; None for all.
+    method: "auto", by k and m; or one of the ways to the same answer: "threshold" (a bar from a
+        sample, partition of what passes it), "partition".
+
+    Raises InvalidArgument for k < 1 and for a length beyond the row; ShapeMismatch if there are
+    more or fewer lengths than rows.
+    """
+    one = np.ndim(x) == 1
+    values, indices = _core.select_k(
+        *_arrays.matrix("x", np.asarray(x)[np.newaxis] if one else x),
+        _arrays.integer("k", k),
+        bool(largest),
+        bool(sorted),
+        None if lengths is None else _arrays.ids_of("lengths", lengths),
+        _arrays.integer("threads", threads),
+        _arrays.text("method", method),
+    )
+    return (values[0], indices[0]) if one else (values, indices)
 
 
 class Index:

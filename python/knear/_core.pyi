@@ -50,6 +50,17 @@ def range_search(
     report: dict[str, Any] | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]: ...
 
+def select_k(
+    x: NDArray[Any],
+    x_type: str,
+    k: int,
+    largest: bool,
+    sorted: bool,
+    lengths: NDArray[np.int64] | None,
+    threads: int,
+    method: str,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]: ...
+
 class FlatIndex:
     def __init__(self, dim: int, metric: str) -> None: ...
     def add(
