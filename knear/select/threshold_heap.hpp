@@ -70,8 +70,8 @@ class CompressedBatch {
   }
 
   // Appends to each row what its threshold [rows] lets pass of a tile [rows x n], whose columns
-  // have the ids first_id, first_id + 1, ... Tiles may come in any order and size. A threshold that
-  // is NaN lets nothing pass.
+  // have the ids first_id, first_id + 1, ... The tile has as many rows as were begun with; tiles
+  // may come in any order and size. A threshold that is NaN lets nothing pass.
   void compress(MatrixView<T> tile, const T* thresholds, Id first_id) {
     for (std::int64_t begin = 0; begin < tile.cols(); begin += most_at_once) {
       const std::int64_t n = std::min(most_at_once, tile.cols() - begin);
