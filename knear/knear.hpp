@@ -16,6 +16,7 @@
 // The search, the definition that every exact answer keeps, and an index around it.
 #include "knear/knn/knn.hpp"
 #include "knear/knn/streamed_search.hpp"
+#include "knear/select/select_k.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/index/id_filter.hpp"
@@ -33,8 +34,12 @@
 #include "knear/cost/roofline.hpp"
 // The parts that the above are made of.
 #include "knear/distance/exact.hpp"
+#include "knear/select/bitonic_partial_sort.hpp"
+#include "knear/select/min_max_heap.hpp"
 #include "knear/select/nth_value.hpp"
+#include "knear/select/radix_sort.hpp"
 #include "knear/select/sort_pairs.hpp"
+#include "knear/select/threshold_heap.hpp"
 #include "knear/select/top_k.hpp"
 #include "knear/io/atomic_file.hpp"
 #include "knear/core/random.hpp"

@@ -49,7 +49,6 @@ def range_search(
     filter_bits: NDArray[np.uint64] | None,
     report: dict[str, Any] | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]: ...
-
 def select_k(
     x: NDArray[Any],
     x_type: str,
