@@ -40,6 +40,11 @@ struct KeyScale {
     if (metric == Metric::ip) return -(upper + constant);
     return 1 - (upper + constant);
   }
+  // No row whose g is at least `lower` has a larger key.
+  double key_at_most(double lower) const {
+    const double key = key_at_least(lower);
+    return key + 0x1p-49 * (squares + std::fabs(key) + std::fabs(constant) + 1);
+  }
   // A row whose g is certainly below this has a larger key than `key`.
   double threshold_for(double key) const {
     const double margin = 0x1p-50 * (squares + std::fabs(key) + std::fabs(constant) + 1e-300);
@@ -187,15 +192,18 @@ class TileLoop {
     TileArgs args = arguments();
     args.hits = hits.data(), args.hit_limit = hit_limit;
     clock.restart();
-    each_tile(args, tile_done, [&](std::int64_t g) {
-      while (args.panel < args.panel_end) {
-        args.hit_count = 0;
-        kernel_(&args);
-        clock.charge(clock.scores);
-        if (args.hit_count) drain(g, hits.data(), args.hit_count);
-        clock.charge(clock.selection);
-      }
-    });
+    each_tile(task.tile_begin, task.tile_end, args, tile_done, hits_of(args, drain));
+  }
+  // The same for some of the tiles, as often as wanted.
+  template <class Drain>
+  void run_between(std::int64_t tile_begin, std::int64_t tile_end, Drain drain) {
+    if (hits_.empty()) hits_.resize(hit_limit + max_group * panel_rows);
+    TileArgs args = arguments();
+    args.hits = hits_.data(), args.hit_limit = hit_limit;
+    clock.restart();
+    each_tile(
+        tile_begin, tile_end, args, [](std::int64_t, std::int64_t) { return true; },
+        hits_of(args, drain));
   }
   template <class Drain>
   void run(Drain drain) {
@@ -226,7 +234,7 @@ class TileLoop {
     args.hit_limit = 1, args.list_limit = list_limit;
     for (int q = 0; q < max_group; ++q) args.lists[q] = lists.data() + q * room;
     clock.restart();
-    each_tile(args, tile_done, [&](std::int64_t g) {
+    each_tile(task.tile_begin, task.tile_end, args, tile_done, [&](std::int64_t g) {
       const int count = queries.heads[g].count;
       enter(args, g);
       while (args.panel < args.panel_end) {
@@ -253,12 +261,26 @@ class TileLoop {
     return args;
   }
 
+  template <class Drain>
+  auto hits_of(TileArgs& args, Drain& drain) {
+    return [this, &args, &drain](std::int64_t g) {
+      while (args.panel < args.panel_end) {
+        args.hit_count = 0;
+        kernel_(&args);
+        clock.charge(clock.scores);
+        if (args.hit_count) drain(g, args.hits, args.hit_count);
+        clock.charge(clock.selection);
+      }
+    };
+  }
+
   // Calls f(group) with `args` set for each tile and group.
   template <class TileDone, class F>
-  void each_tile(TileArgs& args, TileDone tile_done, F f) {
+  void each_tile(std::int64_t tile_begin, std::int64_t tile_end, TileArgs& args, TileDone tile_done,
+                 F f) {
     std::vector<bool> active(queries.groups, true);
     const std::int64_t tile_bytes = packed_.panels_per_tile * packed_.steps * panel_step_bytes;
-    for (std::int64_t tile = task.tile_begin; tile < task.tile_end; ++tile) {
+    for (std::int64_t tile = tile_begin; tile < tile_end; ++tile) {
       if (packed_.guard)  // codes of a mapped file, in cache for the kernel then
         packed_.guard->touch(packed_.codes.data() + tile * tile_bytes,
                              static_cast<std::size_t>(tile_bytes));
@@ -278,6 +300,7 @@ class TileLoop {
   const PackedBase& packed_;
   TileKernel kernel_, collect_, join_;
   Reporter& reporter_;
+  std::vector<Hit> hits_;  // of run_between
 };
 
 // Calls f(number of the task, loop) for each task, on the threads of the job.

@@ -98,6 +98,27 @@ class CompressedBatch {
                               values_.data() + end, ids_.data() + end);
   }
 
+  // One pair more in a row for which there is room.
+  void push(std::int64_t row, T value, Id id) {
+    std::size_t& count = counts_[static_cast<std::size_t>(row)];
+    const std::size_t end = static_cast<std::size_t>(row) * stride_ + count++;
+    values_[end] = value, ids_[end] = id;
+  }
+
+  // Drops what is above a limit from a row.
+  void keep_at_most(std::int64_t row, T limit) {
+    std::size_t& count = counts_[static_cast<std::size_t>(row)];
+    T* values = values_.data() + static_cast<std::size_t>(row) * stride_;
+    Id* ids = ids_.data() + static_cast<std::size_t>(row) * stride_;
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const T value = values[i];
+      values[kept] = value, ids[kept] = ids[i];
+      kept += value <= limit;
+    }
+    count = kept;
+  }
+
   // Once, after the last tile.
   void pad() {
     const std::size_t width = longest();
@@ -114,6 +135,9 @@ class CompressedBatch {
   // How many values of a row are no padding.
   std::int64_t count(std::int64_t row) const {
     return static_cast<std::int64_t>(counts_[static_cast<std::size_t>(row)]);
+  }
+  std::int64_t bytes() const {
+    return static_cast<std::int64_t>(values_.capacity() * sizeof(T) + ids_.capacity() * sizeof(Id));
   }
   // [rows x width], rows further apart than they are long; until the next start, make_room or
   // compress.

@@ -1,0 +1,357 @@
+// The TH-heap over packed tiles, and over float64 distances.
+#include "knear/scan/threshold_heap.hpp"
+
+#include <tbb/task_group.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <mutex>
+
+#include "knear/distance/exact.hpp"
+#include "knear/scan/pruner.hpp"
+#include "knear/scan/tile_loop.hpp"
+#include "knear/select/nth_value.hpp"
+#include "knear/select/threshold_heap.hpp"
+#include "knear/select/top_k.hpp"
+
+namespace knear::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The scan's kernels as the device that computes. With `ahead`, a tile is computed by whichever
+// thread is idle.
+class KernelTiles final : public PrunedTiles {
+ public:
+  KernelTiles(const PackedBase& packed, const ScanJob& job, const std::int64_t* which,
+              std::int64_t begin, std::int64_t end, GroupSize group, bool ahead, Reporter& reporter)
+      : packed_(packed),
+        job_(job),
+        group_size_(group_sizes[group]),
+        ahead_(ahead),
+        loop_(packed, job, which, {begin, end, 0, packed.tiles}, group, reporter) {
+    PackedQueries& queries = loop_.queries;
+    const std::int64_t n = loop_.count();
+    const double slack = packed.space.metric == Metric::l2 ? 2 * packed.space.slack : 0;
+    const bool l2 = job.metric == Metric::l2;
+    const auto worst =
+        packed.is_integer ? static_cast<double>(worst_integer_key(packed, job)) : 0.0;
+    for (std::int64_t q = 0; q < n; ++q) {
+      bars_.push_back(job.bars[which[begin + q]]);
+      if (packed.is_integer) continue;
+      scales_.push_back({job.metric, queries.squares[q], queries.constant[q]});
+      thresholds_.push_back(scales_[q].threshold_for(bars_[q]));
+    }
+    for (std::int64_t place = 0; place < queries.groups * group_size_; ++place) {
+      GroupHead& head = queries.heads[place / group_size_];
+      const std::int64_t lane = place % group_size_, q = std::min(place, n - 1);
+      if (packed.is_integer) {
+        const auto bar = static_cast<std::int64_t>(
+            std::floor(std::clamp(bars_[q], l2 ? -1.0 : -worst - 1, worst)));
+        const std::int64_t twice = static_cast<std::int64_t>(queries.squares[q]) - bar;
+        head.limit[lane] = static_cast<std::int32_t>(l2 ? twice >> 1 : -bar);
+        head.limit_bit[lane] = l2 ? twice & 1 : 0;
+        head.bar_row[lane] = PackedBase::no_row;
+      } else {
+        head.threshold[lane] = thresholds_[q] - slack * queries.squares[q];
+      }
+    }
+  }
+
+  std::int64_t tiles() const override { return packed_.tiles; }
+  void start(std::int64_t tile, int buffer) override {
+    if (ahead_)
+      tasks_->run([this, tile, buffer] { compute(tile, buffers_[buffer]); });
+    else
+      compute(tile, buffers_[buffer]);
+  }
+  const std::vector<PrunedPair>& wait(int buffer) override {
+    if (ahead_) tasks_->wait();
+    return buffers_[buffer];
+  }
+
+  ~KernelTiles() noexcept override {
+    if (!ahead_) return;
+    try {  // after an error a tile may still be under way
+      tasks_->cancel();
+      tasks_->wait();
+    } catch (...) {
+    }
+  }
+  // Once nothing is under way.
+  void report(ScanStats& stats) const {
+    loop_.clock.report(stats);
+    stats.hits += hits_;
+  }
+  std::int64_t bytes() const {
+    return static_cast<std::int64_t>(loop_.queries.codes.bytes() +
+                                     (buffers_[0].capacity() + buffers_[1].capacity()) *
+                                         sizeof(PrunedPair));
+  }
+
+ private:
+  void compute(std::int64_t tile, std::vector<PrunedPair>& found) {
+    found.clear();
+    const auto take = [&](double low, double high, std::int64_t q, std::uint32_t row) {
+      if (job_.allowed(row)) found.push_back({low, high, static_cast<std::uint32_t>(q), row});
+      if (!packed_.duplicates.any()) return;
+      for (const std::uint32_t other : packed_.duplicates.others(row))
+        if (job_.allowed(other)) found.push_back({low, high, static_cast<std::uint32_t>(q), other});
+    };
+    loop_.run_between(tile, tile + 1, [&](std::int64_t g, const Hit* first, int count) {
+      hits_ += count;
+      const GroupHead& head = loop_.queries.heads[g];
+      for (const Hit* hit = first; hit != first + count; ++hit) {
+        const std::uint32_t row = packed_.ids[hit->slot];
+        if (row == PackedBase::no_row) continue;
+        const std::int64_t q = g * group_size_ + hit->query;
+        if (packed_.is_integer) {
+          const double key = integer_key(packed_, loop_.queries, head, *hit, q);
+          if (key <= bars_[q]) take(key, key, q, row);
+          continue;
+        }
+        const Candidate x = interval_of(packed_, head, *hit, loop_.queries.squares[q]);
+        if (!(x.upper < thresholds_[q]))
+          take(scales_[q].key_at_least(x.upper), scales_[q].key_at_most(x.lower), q, row);
+      }
+    });
+  }
+
+  const PackedBase& packed_;
+  const ScanJob& job_;
+  const int group_size_;
+  const bool ahead_;
+  TileLoop loop_;
+  std::vector<double> bars_, thresholds_;
+  std::vector<KeyScale> scales_;
+  std::vector<PrunedPair> buffers_[2];
+  std::int64_t hits_ = 0;
+  // On the heap, since its destructor may throw.
+  const std::unique_ptr<tbb::task_group> tasks_ = std::make_unique<tbb::task_group>();
+};
+
+// The compressed rows of one batch, and their end.
+class Batch {
+ public:
+  Batch(const ScanJob& job, std::int64_t queries)
+      : job_(job), measure_(job.metric, job.base.type(), job.isa), widest_(queries, 0.0) {
+    rows_.start(queries);
+  }
+
+  void take(const std::vector<PrunedPair>& pairs) {
+    rows_.make_room(static_cast<std::int64_t>(pairs.size()));
+    for (const PrunedPair& pair : pairs) {
+      rows_.push(pair.query, pair.low, pair.row);
+      widest_[pair.query] = std::max(widest_[pair.query], pair.high - pair.low);
+    }
+    longest_ = std::max(longest_, rows_.width());
+    if (rows_.width() > most_width(job_.k)) cut();
+  }
+  CompressedBatch<double, std::uint32_t>& rows() { return rows_; }
+
+  // Eq. 4's length of the longest row, over all that came.
+  std::int64_t width() const { return std::max(longest_, taken_); }
+
+  // Sorts what is left of a query, measures it where scores were intervals, and writes its list.
+  void finish(std::int64_t q, std::int64_t query, double* keys, Id* ids,
+              ThresholdHeapStats& stats) {
+    const std::int64_t count = rows_.count(q), k = job_.k;
+    const double* values = rows_.values().row(q);
+    const std::uint32_t* rows = rows_.ids().row(q);
+    sorted_.resize(static_cast<std::size_t>(k)), sorted_rows_.resize(sorted_.size());
+    const std::int64_t found =
+        partial_heap_sort(values, rows, count, k, space_, sorted_.data(), sorted_rows_.data());
+    stats.kept += count;
+    if (widest_[static_cast<std::size_t>(q)] == 0) {
+      for (std::int64_t j = 0; j < k; ++j) {
+        keys[j] = j < found ? sorted_[static_cast<std::size_t>(j)] : infinity;
+        ids[j] = j < found ? Id{sorted_rows_[static_cast<std::size_t>(j)]} : no_id;
+      }
+      return;
+    }
+    const double last = reach(q, found == k ? sorted_.back() : infinity);
+    TopK best(k);
+    measure_.set_query(job_.queries, query);
+    scratch_.resize(ExactDistance::most_rows * job_.base.scratch_bytes());
+    const void* vectors[ExactDistance::most_rows] = {};
+    std::uint32_t waiting[ExactDistance::most_rows];
+    int n = 0;
+    const auto measure = [&] {
+      double measured[ExactDistance::most_rows];
+      measure_.keys(vectors, n, measured);
+      for (int j = 0; j < n; ++j)
+        if (best.admits(measured[j], waiting[j])) best.push(measured[j], waiting[j]);
+      stats.measured += n, n = 0;
+    };
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (values[i] > last) continue;
+      waiting[n] = rows[i];
+      vectors[n] = job_.base.row(
+          rows[i], scratch_.data() + static_cast<std::size_t>(n) * job_.base.scratch_bytes());
+      if (++n == ExactDistance::most_rows) measure();
+    }
+    if (n > 0) measure();
+    best.finish();
+    write_list(best, k, keys, ids);
+  }
+
+  std::int64_t bytes() const { return rows_.bytes(); }
+
+ private:
+  // Wider batches are cut down to what may still be among the k, so that memory has a bound.
+  static std::int64_t most_width(std::int64_t k) { return std::max<std::int64_t>(1 << 17, 4 * k); }
+
+  // Where an interval may begin at most for its key to be no larger than that of k rows whose
+  // intervals begin at `kth` or before.
+  double reach(std::int64_t q, double kth) const {
+    const double width = widest_[static_cast<std::size_t>(q)];
+    return width == 0 ? kth : kth + width + 0x1p-50 * (std::fabs(kth) + width);
+  }
+
+  void cut() {
+    std::int64_t most = 0;
+    for (std::int64_t q = 0; q < rows_.rows(); ++q) {
+      const std::int64_t count = rows_.count(q);
+      most = std::max(most, count);
+      if (count <= 2 * job_.k) continue;
+      const double* values = rows_.values().row(q);
+      numbers_.assign(values, values + count);
+      numbers_.resize(static_cast<std::size_t>(2 * count));
+      const double kth =
+          nth_value(numbers_.data(), numbers_.data() + count, static_cast<std::size_t>(count),
+                    static_cast<std::size_t>(job_.k - 1));
+      rows_.keep_at_most(q, reach(q, kth));
+    }
+    taken_ += most - rows_.width();
+    longest_ = 0;
+  }
+
+  const ScanJob& job_;
+  ExactDistance measure_;
+  CompressedBatch<double, std::uint32_t> rows_;
+  std::vector<double> widest_;
+  std::int64_t longest_ = 0, taken_ = 0;
+  std::vector<std::pair<double, std::uint32_t>> space_;
+  std::vector<double> sorted_, numbers_;
+  std::vector<std::uint32_t> sorted_rows_;
+  std::vector<std::byte> scratch_;
+};
+
+// Sorts a batch and writes its lists: queries which[begin], ...
+void finish(Batch& batch, std::int64_t rows, const std::int64_t* which, std::int64_t count,
+            ExactLists& out, ThresholdHeapStats& stats) {
+  const auto start = Clock::now();
+  batch.rows().pad();
+  for (std::int64_t q = 0; q < count; ++q)
+    batch.finish(q, which[q], out.keys.row(which[q]), out.ids.row(which[q]), stats);
+  stats.compress_sum += compression_ratio(rows, std::max<std::int64_t>(1, batch.width()));
+  ++stats.batches;
+  stats.sort_seconds += seconds_since(start);
+}
+
+void add(ThresholdHeapStats& all, const ThresholdHeapStats& task) {
+  all.sort_seconds += task.sort_seconds, all.compress_sum += task.compress_sum;
+  all.batches += task.batches, all.kept += task.kept, all.measured += task.measured;
+}
+
+}  // namespace
+
+void scan_threshold_heap(const PackedBase& packed, const ScanJob& job, std::int64_t batch,
+                         const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
+                         ThresholdHeapStats& heap, const Progress& progress) {
+  const std::int64_t count = std::ssize(which);
+  if (count == 0) return;
+  GroupSize group = batch == 1 || count == 1 ? group_1 : batch <= 4 ? group_4 : group_12;
+  for (int size = 0; size < group_size_count; ++size)
+    if (job.group == group_sizes[size]) group = static_cast<GroupSize>(size);
+  stats.group = group_sizes[group], stats.parts = 1;
+  const std::int64_t batches = (count + batch - 1) / batch;
+  // Where there are fewer batches than threads, idle ones compute the next tile.
+  const bool ahead = batches < job.threads;
+  Reporter reporter(progress, "search", batches * packed.tiles);
+  std::mutex mutex;
+  parallel_for(job.threads, batches, [&](std::int64_t b) {
+    const auto start = Clock::now();
+    const std::int64_t begin = b * batch, end = std::min(count, begin + batch);
+    ScanStats local;
+    ThresholdHeapStats local_heap;
+    Batch compressed(job, end - begin);
+    KernelTiles tiles(packed, job, which.data(), begin, end, group, ahead, reporter);
+    tiles.start(0, 0);
+    for (std::int64_t t = 0; t < tiles.tiles(); ++t) {
+      const std::vector<PrunedPair>& pairs = tiles.wait(t % 2);
+      if (t + 1 < tiles.tiles()) tiles.start(t + 1, (t + 1) % 2);
+      compressed.take(pairs);
+    }
+    tiles.report(local);
+    local.scan_seconds = seconds_since(start);
+    finish(compressed, packed.rows, which.data() + begin, end - begin, out, local_heap);
+    local.survivors = local_heap.measured, local.rescore_seconds = local_heap.sort_seconds;
+    const std::int64_t buffers = tiles.bytes() + compressed.bytes();
+    std::lock_guard lock(mutex);
+    stats.add(local), add(heap, local_heap);
+    stats.buffer_bytes =
+        std::max(stats.buffer_bytes, buffers * std::min<std::int64_t>(job.threads, batches));
+  });
+}
+
+void scan_threshold_heap_directly(const ScanJob& job, std::int64_t batch,
+                                  std::span<const std::uint32_t> subset,
+                                  const std::vector<std::int64_t>& which, ExactLists& out,
+                                  ScanStats& stats, ThresholdHeapStats& heap,
+                                  const Progress& progress) {
+  const std::int64_t count = std::ssize(which);
+  const std::int64_t rows =
+      subset.empty() ? job.base.rows() : static_cast<std::int64_t>(subset.size());
+  if (count == 0) return;
+  const std::int64_t batches = (count + batch - 1) / batch;
+  constexpr std::int64_t tile_rows = 1024;
+  Reporter reporter(progress, "search", batches);
+  std::mutex mutex;
+  parallel_for(job.threads, batches, [&](std::int64_t b) {
+    const auto start = Clock::now();
+    const std::int64_t begin = b * batch, n = std::min(count, begin + batch) - begin;
+    ThresholdHeapStats local_heap;
+    Batch compressed(job, n);
+    Matrix<double> tile(n, tile_rows);
+    std::vector<double> bars(static_cast<std::size_t>(n));
+    for (std::int64_t q = 0; q < n; ++q)
+      bars[static_cast<std::size_t>(q)] = job.bars[which[begin + q]];
+    ExactGroup measure(job.metric, job.base.type(), job.isa);
+    std::vector<std::byte> scratch(job.base.scratch_bytes());
+    std::vector<PrunedPair> found;
+    for (std::int64_t first = 0; first < rows; first += tile_rows) {
+      const std::int64_t here = std::min(rows - first, tile_rows);
+      for (std::int64_t q = 0; q < n; q += ExactGroup::size) {
+        const int together = static_cast<int>(std::min<std::int64_t>(n - q, ExactGroup::size));
+        measure.set_queries(job.queries, which.data() + begin + q, together);
+        for (std::int64_t i = 0; i < here; ++i) {
+          const std::int64_t row = subset.empty() ? first + i : std::int64_t{subset[first + i]};
+          double keys[ExactGroup::size];
+          measure.keys(job.base.row(row, scratch.data()), keys);
+          for (int j = 0; j < together; ++j) tile.row(q + j)[i] = keys[j];
+        }
+      }
+      found.clear();
+      for (std::int64_t q = 0; q < n; ++q)
+        for (std::int64_t i = 0; i < here; ++i)
+          if (const double key = tile.row(q)[i]; key <= bars[static_cast<std::size_t>(q)])
+            found.push_back(
+                {key, key, static_cast<std::uint32_t>(q),
+                 static_cast<std::uint32_t>(subset.empty() ? first + i : subset[first + i])});
+      compressed.take(found);
+    }
+    const double seconds = seconds_since(start);
+    finish(compressed, rows, which.data() + begin, n, out, local_heap);
+    reporter.add(1);
+    std::lock_guard lock(mutex);
+    stats.survivors += n * rows;
+    stats.scan_seconds += seconds, stats.rescore_seconds += local_heap.sort_seconds;
+    add(heap, local_heap);
+  });
+}
+
+}  // namespace knear::detail
