@@ -44,12 +44,13 @@
 namespace knear {
 
 // Whether `results`, the k smallest candidates by exact value, sorted, are the k smallest of all
-// that was offered. With fewer than k, only if nothing was dropped.
+// that was offered. With fewer than k, only if nothing was dropped. Requires k >= 1, and no more
+// than k results.
 inline bool certified(const std::vector<KeyedId>& results, std::int64_t k,
                       const std::optional<KeyedId>& best_dropped) {
   if (!best_dropped) return true;
   if (static_cast<std::int64_t>(results.size()) < k) return false;
-  return !(*best_dropped < results[static_cast<std::size_t>(k - 1)]);
+  return !(*best_dropped < results.back());
 }
 
 class PartialReduce {

@@ -15,6 +15,7 @@ Permutation::Permutation(std::int64_t n, std::uint64_t seed) : n_(static_cast<st
   a_ = static_cast<std::uint64_t>(std::sqrt(static_cast<double>(n)));
   while (a_ * a_ < n_) ++a_;
   b_ = (n_ + a_ - 1) / a_;
+  rounds_ = n_ < few ? rounds_if_few : rounds;
   Random random(seed);
   for (std::uint64_t& key : key_) key = random.next();
 }

@@ -44,7 +44,12 @@ class Permutation {
   }
 
  private:
-  static constexpr int rounds = 8;  // pairs of them; four are known to suffice for a true hash
+  // Four rounds suffice for a true hash and digits of many values (Luby and Rackoff). With digits
+  // of three or four, how far the places of two rows are from uniform falls by some factor each
+  // round: over 1.5 million seeds, 8 rounds fail Pearson's test up to n = 16 and pass from 31 on,
+  // 16 fail at 5 only, 24 pass everywhere. Small orders are cheap anyway.
+  static constexpr int rounds = 8, rounds_if_few = 24;
+  static constexpr std::uint64_t few = 4096;
 
   // Uniform in [0, bound) for all purposes, by the high half of a product.
   static std::uint64_t hash(std::uint64_t key, std::uint64_t digit, std::uint64_t bound) {
@@ -58,7 +63,7 @@ class Permutation {
   // x = high * a + low, low below a, high below b.
   std::uint64_t forwards(std::uint64_t x) const {
     std::uint64_t high = x / a_, low = x % a_;
-    for (int r = 0; r < rounds; r += 2) {
+    for (int r = 0; r < rounds_; r += 2) {
       low += hash(key_[r], high, a_);
       low -= low >= a_ ? a_ : 0;
       high += hash(key_[r + 1], low, b_);
@@ -68,7 +73,7 @@ class Permutation {
   }
   std::uint64_t backwards(std::uint64_t x) const {
     std::uint64_t high = x / a_, low = x % a_;
-    for (int r = rounds - 2; r >= 0; r -= 2) {
+    for (int r = rounds_ - 2; r >= 0; r -= 2) {
       const std::uint64_t from_low = hash(key_[r + 1], low, b_);
       high += high < from_low ? b_ - from_low : 0 - from_low;
       const std::uint64_t from_high = hash(key_[r], high, a_);
@@ -78,7 +83,8 @@ class Permutation {
   }
 
   std::uint64_t n_, a_, b_;
-  std::uint64_t key_[rounds];
+  int rounds_;
+  std::uint64_t key_[rounds_if_few];
 };
 
 }  // namespace knear

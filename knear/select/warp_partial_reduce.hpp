@@ -110,7 +110,7 @@ class WarpPartialReduce {
 
  private:
   // How many of the 32 values from `first` there are; none or fewer beyond the end.
-  static KNEAR_WARP int count_from(Id first, Id length) {
+  KNEAR_WARP static int count_from(Id first, Id length) {
     return first >= length              ? 0
            : length - first < warp_size ? static_cast<int>(length - first)
                                         : warp_size;
