@@ -133,7 +133,8 @@ double expected_loss(const BinGroups& groups) {
 //    term by an independent copy raises the expectation, as it is negatively dependent on the sum
 //    of the others). So X may be taken for a sum of independent terms: its law is a product of
 //    powers of power series, wanted up to a only. (The price is largest where a bin holds about
-//    one neighbour: X varies half as much as such a sum. Some 5 to 10 % more bins than needed.)
+//    one neighbour: X varies half as much as such a sum. By simulation, 4 to 12 % more bins than
+//    needed at recalls of .9 and above, 22 % at .5.)
 //
 // 3. For large a the exponential phi is nearly as good and needs no series: Chernoff's bound,
 //    with the same independent terms.

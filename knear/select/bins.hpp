@@ -19,8 +19,8 @@
 // about the order in which the bins compare: if they compare low-precision scores, the neighbours
 // by those scores are meant.
 //
-// Everything is plain arithmetic: a choice takes about a millisecond, whatever k and the rows.
-// Functions throw InvalidArgument for k < 1, k > rows, bins outside [1, rows], kept outside
+// Everything is plain arithmetic: a choice takes a few milliseconds at most, whatever k and the
+// rows. Functions throw InvalidArgument for k < 1, k > rows, bins outside [1, rows], kept outside
 // [1, most_kept], a recall or share outside (0, 1). Any number of calls may run at once.
 #pragma once
 #include <cstdint>
@@ -101,7 +101,8 @@ enum class Split {
 // shard, so fewer of them in a smaller one; where it is wrong the promise is broken (all k in one
 // of 8 shards: eight times as many in each of its bins).
 //
-// All shards must be given the same goal, k, logical_rows, split and number kept.
+// All shards must be given the same goal, k, logical_rows, split and number kept: choose_reduction
+// for the largest of them, fewest_bins with what it keeps for the others.
 struct ReducedBase {
   std::int64_t rows = 0;
   std::int64_t logical_rows = 0;  // 0: the rows are the whole base
