@@ -1,5 +1,6 @@
 // WarpSelect on the emulated warp against a partial sort: sizes around every edge, every kind of
-// row, every shape in use. The same cases run on a GPU in scripts/gpu_check.
+// row, every shape in use, both rules, rows in parts. The same cases run on a GPU in
+// scripts/gpu_check.
 #include "knear/select/warp_select.hpp"
 
 #include <gtest/gtest.h>
@@ -16,16 +17,24 @@ namespace {
 
 using test::SelectKind;
 
-template <class Id, class Shape>
-void expect_selected(Shape, const std::vector<float>& row, int k) {
+template <UpdateRule rule, class Id, class Shape>
+void expect_selected_by(const std::vector<float>& row, int k) {
   std::vector<float> wanted(k), got(k, -99.0f);  // no answer holds -99
   std::vector<Id> wanted_ids(k), ids(k, Id(-99));
   test::select_reference(row.data(), Id(row.size()), k, wanted.data(), wanted_ids.data());
-  WarpSelect<HostWarp, Id, Shape::R, Shape::T> select(HostWarp(), k);
+  WarpSelect<HostWarp, Id, Shape::R, Shape::T, rule> select(HostWarp(), k);
   select.add_row(row.data(), Id(row.size()));
   select.store(got.data(), ids.data());
   ASSERT_EQ(ids, wanted_ids);
   ASSERT_TRUE(test::same_bits(got.data(), wanted.data(), k));
+}
+
+template <class Id, class Shape>
+void expect_selected(Shape, const std::vector<float>& row, int k) {
+  SCOPED_TRACE(testing::Message() << "R " << Shape::R << " T " << Shape::T);
+  expect_selected_by<UpdateRule::queue_counts, Id, Shape>(row, k);
+  if (testing::Test::HasFatalFailure()) return;
+  expect_selected_by<UpdateRule::queue_heads, Id, Shape>(row, k);
 }
 
 template <class Id>
@@ -63,6 +72,9 @@ TEST(WarpSelect, QueuesLongerAndShorterThanTheResults) {
   for (int k : {1, 63, 64}) expect_selected<int>(WarpSelectShape<2, 1>{}, row, k);
   for (int k : {1, 100, 512}) expect_selected<int>(WarpSelectShape<16, 1>{}, row, k);
   for (int k : {1, 64, 128}) expect_selected<int>(WarpSelectShape<4, 4>{}, row, k);
+  for (int k : {1, 65, 96}) expect_selected<int>(WarpSelectShape<3, 5>{}, row, k);
+  for (int k : {1, 150, 224}) expect_selected<int>(WarpSelectShape<7, 3>{}, row, k);
+  for (int k : {1, 20, 32}) expect_selected<int>(WarpSelectShape<1, 1>{}, row, k);
 }
 
 TEST(WarpSelect, WideIds) {
@@ -72,7 +84,7 @@ TEST(WarpSelect, WideIds) {
   constexpr std::int64_t first = std::int64_t{1} << 40;
   std::vector<float> d(100), e(100);
   std::vector<std::int64_t> i(100), j(100);
-  WarpSelect<HostWarp, std::int64_t, 4, 4> forward(HostWarp(), 100), backward(HostWarp(), 100);
+  WarpSelect<HostWarp, std::int64_t, 4, 3> forward(HostWarp(), 100), backward(HostWarp(), 100);
   forward.add_row(row.data(), 400, first);
   forward.add_row(row.data() + 400, 300, first + 400);
   backward.add_row(row.data() + 400, 300, first + 400);
@@ -89,7 +101,7 @@ TEST(WarpSelect, TiesGoToTheSmallerIdWhateverArrivesFirst) {
   std::vector<float> d(40);
   std::vector<int> ids(40), wanted(40);
   for (int i = 0; i < 40; ++i) wanted[i] = i;
-  WarpSelect<HostWarp, int, 4, 4> select(HostWarp(), 40);
+  WarpSelect<HostWarp, int, 4, 3> select(HostWarp(), 40);
   select.add_row(row.data() + 300, 300, 300);
   select.add_row(row.data(), 300, 0);
   select.store(d.data(), ids.data());
@@ -124,7 +136,7 @@ TEST(WarpSelect, StoresNoMoreThanK) {
   const std::vector<float> row = test::select_values(SelectKind::uniform, 500, 6);
   std::vector<float> d(50, -1.0f);
   std::vector<int> ids(50, -7);
-  WarpSelect<HostWarp, int, 4, 4> select(HostWarp(), 33);
+  WarpSelect<HostWarp, int, 4, 3> select(HostWarp(), 33);
   select.add_row(row.data(), 500);
   select.store(d.data(), ids.data());
   for (int i = 33; i < 50; ++i) {
