@@ -183,8 +183,11 @@ class WarpSelect {
       clear_queue();
     } else {
       warp_merge(w_, best_, queue_);
+      // Ascending in each lane -> the largest at the head. (What is left over does not precede the
+      // k-th best, so in any order it would be lost before what does: answers and n3 don't depend
+      // on this.)
       KNEAR_UNROLL
-      for (int i = 0; i < T / 2; ++i) {  // ascending in each lane -> the largest at the head
+      for (int i = 0; i < T / 2; ++i) {
         const Item head = queue_[i];
         queue_[i] = queue_[T - 1 - i];
         queue_[T - 1 - i] = head;

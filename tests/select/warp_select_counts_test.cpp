@@ -269,14 +269,13 @@ void expect_bounds(int l, int k, int rows) {
   // Each merge empties queues of 32 T at most, and all successive minima go through them.
   EXPECT_GE((measured.n3.mean() + 1) * warp_size * T, expected_successive_minima(l, k));
 
-  // Counted queues: the estimate with k + t, to 10 %; the k-th best is out of date by some values.
+  // Counted queues: the estimate with k + t, to 7 %; the k-th best is out of date by some values.
   const double estimate = estimated_warp_insertions(l, k + T);
   EXPECT_LE(estimate, 1.02 * measured.counted_n2.mean() + 1);
-  EXPECT_LE(measured.counted_n2.mean(), 1.1 * estimate);
+  EXPECT_LE(measured.counted_n2.mean(), 1.07 * estimate);
   // Sorted queues: their heads are among the last of all values held, 32 (R + T). Not k + t.
   const double held = estimated_warp_insertions(l, warp_size * (R + T));
-  EXPECT_LE(measured.heads_n2.mean(), 1.1 * held);
-  EXPECT_GE(measured.heads_n2.mean(), 0.85 * held);
+  EXPECT_NEAR(measured.heads_n2.mean(), held, 0.03 * held);
 }
 
 // What the default is chosen by. The figures in warp_select.hpp are those of the last rows.
@@ -316,6 +315,14 @@ TEST(WarpSelectCounts, OfTheBestAndTheWorstOrder) {
   WarpSelectCounts counts = counts_of_warp<by_counts, 1, 2>(ascending, 32);
   EXPECT_EQ(counts.n1, 100);
   EXPECT_EQ(counts.n2, 2);
+  EXPECT_EQ(counts.n3, 1);
+  // Two groups fill the queues; the merge returns numbers 32 to 63 and 32 empty places, which stand
+  // at the heads, so one more group enters.
+  counts = counts_of_warp<by_heads, 1, 2>(ascending, 32);
+  EXPECT_EQ(counts.n2, 3);
+  EXPECT_EQ(counts.n3, 1);
+  counts = counts_of_warp<by_heads, 1, 3>(ascending, 32);
+  EXPECT_EQ(counts.n2, 4);
   EXPECT_EQ(counts.n3, 1);
   counts = counts_of_warp<by_counts, 1, 2>(descending, 32);
   EXPECT_EQ(counts.n2, 100);
