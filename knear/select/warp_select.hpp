@@ -1,36 +1,69 @@
 // knear/select/warp_select.hpp -- the k smallest (distance, id) pairs of a stream, kept by one
 // warp.
 //
-//   WarpSelect<W, int, 4, 4> select(w, 100);                // k <= 32 * 4
+//   WarpSelect<W, int, 4, 3> select(w, 100);                // k <= 32 * 4
 //   select.add_row(row, length);                            // ids are the places in the row
 //   select.store(distances, ids);
 //
-// After Johnson, Douze, Jegou, "Billion-scale similarity search with GPUs" (2017), section 4, in
-// the form that fits power-of-two networks. The warp holds the 32 * R best in order, the i-th in
-// lane i % 32 of register i / 32; each lane holds its T latest candidates in any order. A candidate
-// no better than the k-th best costs one comparison; when a lane is full, the queues are sorted and
-// merged into the best. One pass over the data, all state in registers: 2 (R + T) of them and about
-// 30 more.
-//
-// For n values in random order: n / 32 comparisons, about k ln(n / k) / T merges at most, each
-// log2(32 T)^2 / 2 * T + log2(32 R) * R comparators.
+// After Johnson, Douze, Jegou, "Billion-scale similarity search with GPUs", section 4. The warp
+// holds the 32 * R best in order, the i-th in lane i % 32 of register i / 32; each lane holds a
+// queue of T candidates. Most values cost one comparison; when the queues may hide one of the k
+// best, they are sorted and merged into the best. One pass over the data, all state in registers:
+// 2 (R + T) of them and about 30 more.
 //
 // Order and ties: ascending distance, then ascending id, so the answer is one, whatever the order
-// of arrival. NaN is never kept; +infinity is, before empty places. Same results on CudaWarp and
-// HostWarp.
+// of arrival and the rule. NaN is never kept; +infinity is, before empty places. Same results on
+// CudaWarp and HostWarp.
 #pragma once
 #include <cstdint>
 #include <limits>
 
-#include "knear/simt/bitonic.hpp"
 #include "knear/simt/candidate.hpp"
+#include "knear/simt/odd_networks.hpp"
 #include "knear/simt/warp.hpp"
 
 namespace knear {
 
-template <Warp W, class Id, int R, int T>  // R registers of results, T queued per lane
+// When a lane takes a value into its queue, and when the queues are merged.
+//
+// Both merge at the same moments, when T values that precede the k-th best have come to some lane.
+// The counts are the default because they send fewer groups into the queues: 184 instead of 402 of
+// 4,000 at k = 32 (T = 2), 446 instead of 743 at k = 100 (T = 3), 1,984 instead of 2,201 at
+// k = 1000 (T = 8), means over 20 rows of 128,000 random values (warp_select_counts_test). Each is
+// also cheaper, as a queue needs no order, and so is a merge, of which only the best are wanted.
+enum class UpdateRule {
+  // The journal version (2019): takes what precedes the k-th best as of the last merge, queues are
+  // unsorted and counted, and the first full one has all merged and emptied.
+  queue_counts,
+  // The first version (2017): takes what precedes the head of the lane's own queue, its largest,
+  // and queues are sorted. Merges when a head precedes the k-th best; what is left over by the
+  // merge goes back to the queues.
+  queue_heads
+};
+
+// What a WarpSelect did, by the names of section 4.3.
+struct WarpSelectCounts {
+  std::int64_t n1 = 0;  // groups of 32 values read
+  std::int64_t n2 = 0;  // of these, groups that went into a queue in some lane
+  std::int64_t n3 = 0;  // merges of the queues, without the last one, which store() does
+
+  KNEAR_WARP void on_read(int groups) { n1 += groups; }
+  KNEAR_WARP void on_insert() { ++n2; }
+  KNEAR_WARP void on_merge() { ++n3; }
+};
+
+// Counts nothing and costs nothing.
+struct NoCounts {
+  KNEAR_WARP void on_read(int) {}
+  KNEAR_WARP void on_insert() {}
+  KNEAR_WARP void on_merge() {}
+};
+
+// R registers of results, a queue of T in each lane; any R, T >= 1.
+template <Warp W, class Id, int R, int T, UpdateRule rule = UpdateRule::queue_counts,
+          class Counts = NoCounts>
 class WarpSelect {
-  static_assert(detail::is_power_of_two(R) && detail::is_power_of_two(T));
+  static_assert(R >= 1 && T >= 1);
 
  public:
   using Item = Candidate<W, Id>;
@@ -47,13 +80,27 @@ class WarpSelect {
   // Offers one candidate per lane; a lane that has none passes no_candidate(), or a NaN. Ids must
   // differ from each other and from the largest of their type. All lanes call together.
   KNEAR_WARP void add(const Item& c) {
-    const auto better = precedes(c, worst_);
+    counts_.on_read(1);
+    const auto better = precedes(c, bar());
     if (!w_.any(better)) return;  // the usual case once the stream has warmed up
-    KNEAR_UNROLL
-    for (int i = T - 1; i > 0; --i) queue_[i] = select(w_, better, queue_[i - 1], queue_[i]);
-    queue_[0] = select(w_, better, c, queue_[0]);
-    count_ = w_.select(better, count_ + w_.fill(1), count_);
-    if (w_.any(count_ == w_.fill(T))) merge();
+    counts_.on_insert();
+    if constexpr (rule == UpdateRule::queue_counts) {
+      KNEAR_UNROLL
+      for (int i = T - 1; i > 0; --i) queue_[i] = select(w_, better, queue_[i - 1], queue_[i]);
+      queue_[0] = select(w_, better, c, queue_[0]);
+      count_ = w_.select(better, count_ + w_.fill(1), count_);
+      if (!w_.any(count_ == w_.fill(T))) return;
+    } else {
+      // The head goes; the newcomer sinks from its place to its own.
+      queue_[0] = select(w_, better, c, queue_[0]);
+      KNEAR_UNROLL
+      for (int i = 0; i + 1 < T; ++i) detail::compare_across<0>(w_, queue_[i + 1], queue_[i]);
+      // A lane holds no more than T values: if all of them precede the k-th best, one that did may
+      // be the next to go.
+      if (!w_.any(precedes(queue_[0], worst_))) return;
+    }
+    counts_.on_merge();
+    merge();
   }
 
   // Offers row[0 .. length), ids first_id, first_id + 1, ...
@@ -72,7 +119,10 @@ class WarpSelect {
         auto smallest = x[0];
         KNEAR_UNROLL
         for (int i = 1; i < loads; ++i) smallest = w_.minimum(smallest, x[i]);
-        if (!w_.any(smallest <= worst_.distance)) continue;
+        if (!w_.any(smallest <= bar().distance)) {
+          counts_.on_read(loads);
+          continue;
+        }
       }
       KNEAR_NO_UNROLL
       for (int i = 0; i < rest; i += warp_size) {
@@ -81,6 +131,18 @@ class WarpSelect {
         // Beyond the end stands no candidate at all, not one at +infinity.
         add(select(w_, w_.template lane<int>() < w_.fill(rest - i), c, no_candidate<Id>(w_)));
       }
+    }
+  }
+
+  // Offers candidates (distances[i], ids[i]), 0 <= i < count, in any order; ids below 0 stand for
+  // empty places. What several warps stored from parts of a row is put together in this way.
+  KNEAR_WARP void add_candidates(const float* distances, const Id* ids, Id count) {
+    KNEAR_NO_UNROLL
+    for (Id begin = 0; begin < count; begin += warp_size) {
+      const int rest = count - begin < warp_size ? int(count - begin) : warp_size;
+      const Item c = {w_.load(distances + begin, rest, infinity),
+                      w_.load(ids + begin, rest, Id(-1))};
+      add(select(w_, c.id < w_.fill(Id(0)), no_candidate<Id>(w_), c));
     }
   }
 
@@ -97,16 +159,40 @@ class WarpSelect {
     }
   }
 
+  // So far; always nothing with NoCounts.
+  KNEAR_WARP const Counts& counts() const { return counts_; }
+
  private:
   static constexpr float infinity = std::numeric_limits<float>::infinity();
+
+  // What a newcomer to the lane must precede.
+  KNEAR_WARP const Item& bar() const {
+    return rule == UpdateRule::queue_counts ? worst_ : queue_[0];
+  }
 
   KNEAR_WARP Lanes<W, Id> ids_from(Id first) const {
     return w_.template lane<Id>() + w_.fill(first);
   }
 
   KNEAR_WARP void merge() {
-    warp_sort<Order::descending>(w_, queue_);
-    warp_keep_smallest(w_, best_, queue_);
+    // The queues as one array, number i in lane i % 32 of register i / 32: in which lane a
+    // candidate waited does not matter.
+    warp_sort(w_, queue_);
+    if constexpr (rule == UpdateRule::queue_counts) {
+      warp_merge_smallest(w_, best_, queue_);
+      clear_queue();
+    } else {
+      warp_merge(w_, best_, queue_);
+      // Ascending in each lane -> the largest at the head. (What is left over does not precede the
+      // k-th best, so in any order it would be lost before what does: answers and n3 don't depend
+      // on this.)
+      KNEAR_UNROLL
+      for (int i = 0; i < T / 2; ++i) {
+        const Item head = queue_[i];
+        queue_[i] = queue_[T - 1 - i];
+        queue_[T - 1 - i] = head;
+      }
+    }
     // A select for each register, not best_[(k_ - 1) / 32] nor an `if` in the loop, which the
     // compiler turns into the same: a run-time index would push the registers to memory.
     Item kth = best_[0];
@@ -114,7 +200,6 @@ class WarpSelect {
     for (int r = 1; r < R; ++r)
       kth = select(w_, w_.fill((k_ - 1) / warp_size) == w_.fill(r), best_[r], kth);
     worst_ = broadcast(w_, kth, (k_ - 1) % warp_size);
-    clear_queue();
   }
 
   KNEAR_WARP void clear_queue() {
@@ -125,14 +210,15 @@ class WarpSelect {
 
   W w_;
   int k_;                // results wanted
-  Item worst_;           // the k-th best so far, in every lane: the bar a newcomer must beat
+  Item worst_;           // the k-th best as of the last merge, in every lane
   Item best_[R];         // ascending
-  Item queue_[T];        // unordered between merges
-  Lanes<W, int> count_;  // candidates queued in each lane
+  Item queue_[T];        // by counts: the latest first; by heads: descending
+  Lanes<W, int> count_;  // candidates queued in each lane; by counts only
+  [[no_unique_address]] Counts counts_;
 };
 
-// R and T for each range of k: calls f with the shape. The queue lengths follow the paper's table
-// (t = 2, 3, 4, 8), 3 rounded up to a power of two; not tuned on a GPU yet.
+// R and T for each range of k: calls f with the shape. The queue lengths are those of section 4.3,
+// not tuned on a GPU yet. Few shapes: each is a kernel that takes long to compile.
 template <int registers, int queue>
 struct WarpSelectShape {
   static constexpr int R = registers, T = queue;
@@ -144,7 +230,7 @@ inline constexpr int warp_select_max_k = 1024;
 template <class F>
 decltype(auto) with_warp_select_shape(int k, F&& f) {
   if (k <= 32) return f(WarpSelectShape<1, 2>{});
-  if (k <= 128) return f(WarpSelectShape<4, 4>{});
+  if (k <= 128) return f(WarpSelectShape<4, 3>{});
   if (k <= 256) return f(WarpSelectShape<8, 4>{});
   return f(WarpSelectShape<32, 8>{});
 }

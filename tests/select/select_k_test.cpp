@@ -119,9 +119,9 @@ TEST_P(SelectKIsa, LongRows) {
 INSTANTIATE_TEST_SUITE_P(All, SelectKIsa,
                          testing::Combine(testing::ValuesIn(available_isas()),
                                           testing::ValuesIn(test::all_select_kinds)),
-                         [](const auto& info) {
-                           return std::string(name_of(std::get<0>(info.param))) + "_" +
-                                  name_of(std::get<1>(info.param));
+                         [](const auto& which) {
+                           return std::string(name_of(std::get<0>(which.param))) + "_" +
+                                  name_of(std::get<1>(which.param));
                          });
 
 TEST(SelectK, ARowWhoseBestComeLast) {
