@@ -48,6 +48,28 @@ FirstPass parse_first_pass(std::string_view name) {
       name);
 }
 
+std::string_view name_of(Method method) {
+  switch (method) {
+    case Method::automatic:
+      return "auto";
+    case Method::exact:
+      return "exact";
+    case Method::threshold_heap:
+      return "threshold-heap";
+    case Method::partial_reduce:
+      return "partial-reduce";
+  }
+  return "?";
+}
+
+Method parse_method(std::string_view name) {
+  for (Method method :
+       {Method::automatic, Method::exact, Method::threshold_heap, Method::partial_reduce})
+    if (name == name_of(method)) return method;
+  throw InvalidArgument(
+      "method must be one of auto, exact, threshold-heap, partial-reduce, but is '{}'", name);
+}
+
 KnnChoices parse_choices(std::string_view text) {
   KnnChoices out;
   const auto refuse = [](std::string_view item) {

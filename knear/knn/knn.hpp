@@ -33,6 +33,19 @@ enum class FirstPass : std::uint8_t {
   prefix      // a few principal coordinates in 8 bits, then all of them; l2 and cosine
 };
 
+// How the k nearest are found (docs/selection.md compares them).
+enum class Method : std::uint8_t {
+  automatic,       // exact, or partial_reduce where less recall is asked for and that is faster
+  exact,           // the scan with its own thresholds
+  threshold_heap,  // thresholds from a sample, pruned and compressed distances, min-max heaps
+  partial_reduce   // the best few of each of many bins of rows: as much recall as asked for
+};
+
+// "auto", "exact", "threshold-heap", "partial-reduce".
+std::string_view name_of(Method method);
+// The inverse; throws InvalidArgument for any other word.
+Method parse_method(std::string_view name);
+
 std::string_view name_of(FirstPass pass);
 // The inverse ("auto", "integer", ..., "prefix"); throws InvalidArgument for any other word.
 FirstPass parse_first_pass(std::string_view name);
@@ -67,6 +80,15 @@ struct KnnOptions {
   // bits, without a memory limit. A self-join with a group other than 12, or parts, searches row by
   // row.
   KnnChoices choices = {};
+  // What follows is for knn() and search() alone: self-joins, range searches and bases read block
+  // by block are exact.
+  Method method = Method::automatic;
+  // The least mean share of the k nearest that is found, in (0, 1]. 1: all of them. Less is for
+  // partial_reduce, and for automatic to choose by.
+  double recall = 1;
+  // threshold_heap: rows of the sample, k at least, 0 for 8 k; and queries whose compressed rows
+  // are sorted together, 0 for 48.
+  std::int64_t samples = 0, query_batch = 0;
 };
 
 // What was planned and what happened. Seconds are wall-clock; sums over threads say so.
@@ -103,7 +125,13 @@ struct KnnReport {
   bool guessed = false;                // whether a threshold was
   bool joined = false;                 // a self-join scored each pair of rows once, for both
   double bytes_read = 0;               // of the packed base, once per pass over it
-  std::int64_t version = 0;            // of an index: the number of the state that was searched
+  std::string method = "exact";        // or "threshold-heap", "partial-reduce"
+  // threshold-heap: rows sampled, seconds of that, seconds of sorting (a sum over threads), rows
+  // over the longest compressed row of a batch (Eq. 4 of the paper, mean over batches), and the
+  // k-th distance over the threshold (Eq. 3; 0 for ip).
+  std::int64_t samples = 0;
+  double sampling_seconds = 0, sorting_seconds = 0, compression_ratio = 0, threshold_ratio = 0;
+  std::int64_t version = 0;  // of an index: the number of the state that was searched
 };
 
 // The k nearest rows of base [n x d] for each of queries [q x d], any element types.

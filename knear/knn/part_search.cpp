@@ -21,16 +21,45 @@ void check_radius(double radius) {
 
 Neighbors search_parts(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
                        const KnnOptions& options, bool once, KnnReport* report) {
+  check_method(options);
+  if (options.method == Method::threshold_heap)
+    return threshold_heap_parts(parts, queries, k, options, once, report);
   return Search(parts, queries, k, options, once).run(report);
+}
+
+void check_method(const KnnOptions& options) {
+  if (!(options.recall > 0 && options.recall <= 1))
+    throw InvalidArgument("recall must be in (0, 1], but is {}", options.recall);
+  const auto refuse = [&](std::string_view name, std::int64_t value, Method method) {
+    if (value < 0) throw InvalidArgument("{} must be at least 0, but is {}", name, value);
+    if (value > 0 && options.method != method)
+      throw InvalidArgument("{} is {}, but method is {}, not {}", name, value,
+                            name_of(options.method), name_of(method));
+  };
+  refuse("samples", options.samples, Method::threshold_heap);
+  refuse("query_batch", options.query_batch, Method::threshold_heap);
+  if (options.recall < 1 &&
+      (options.method == Method::exact || options.method == Method::threshold_heap))
+    throw InvalidArgument("method is {}, which finds everything, but recall is {}",
+                          name_of(options.method), options.recall);
+}
+
+void check_exact(const KnnOptions& options, std::string_view search) {
+  check_method(options);
+  if (options.method != Method::automatic && options.method != Method::exact)
+    throw InvalidArgument("method is {}, but {} has only auto and exact", name_of(options.method),
+                          search);
 }
 
 Neighbors join_part(const SearchPart& part, AnyMatrixView rows, std::int64_t k,
                     const KnnOptions& options, bool once, KnnReport* report) {
+  check_exact(options, "a self-join");
   return Search({&part, 1}, rows, k + 1, options, once).run_self(report);
 }
 
 void search_more(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
                  const KnnOptions& options, ExactLists& found, KnnReport* report) {
+  check_exact(options, "a base that is read in blocks");
   Search(parts, queries, k, options, true, found.keys.cols()).run_from(found, report);
 }
 

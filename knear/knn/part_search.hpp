@@ -21,14 +21,22 @@ struct SearchPart {
   const RowSet* live = nullptr;
 };
 
-// InvalidArgument unless 1 <= k < 2^31; unless the radius is finite.
+// InvalidArgument unless 1 <= k < 2^31; unless the radius is finite; unless method, recall and what
+// belongs to a method go together; unless the method is exact, for a `search` that has no other.
 void check_k(std::int64_t k);
 void check_radius(double radius);
+void check_method(const KnnOptions& options);
+void check_exact(const KnnOptions& options, std::string_view search);
 
 // As knn(), for parts of equal metric and columns that have no id in common. options.filter is not
 // looked at. `once`: the forms made are of no use later.
 Neighbors search_parts(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
                        const KnnOptions& options, bool once, KnnReport* report);
+
+// The same by other methods; options.method is not looked at.
+Neighbors threshold_heap_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
+                               std::int64_t k, const KnnOptions& options, bool once,
+                               KnnReport* report);
 
 // The k nearest other rows of each row of a part whose ids are row numbers; rows: the part's own,
 // as one matrix.

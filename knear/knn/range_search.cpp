@@ -90,6 +90,7 @@ class RangeSearch : public Search {
 RangeNeighbors range_search_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
                                   double radius, const KnnOptions& options, bool once,
                                   KnnReport* report) {
+  check_exact(options, "a range search");
   return RangeSearch(parts, queries, usual_k, options, once)
       .run_range(limit_of(options.metric, radius), report);
 }

@@ -105,6 +105,20 @@ Search::Search(std::span<const SearchPart> parts, AnyMatrixView queries, std::in
   k_ = std::min(k, already + allowed_rows_);
 }
 
+void Search::check_plain(std::string_view method) const {
+  const KnnChoices& choices = options_.choices;
+  if (options_.first_pass == FirstPass::prefix)
+    throw InvalidArgument("first_pass is prefix, but method is {}, which has no such pass", method);
+  if (!choices.guess)
+    throw InvalidArgument("choices say guess=off, but method is {}, which guesses none", method);
+  if (choices.refine)
+    throw InvalidArgument("choices say refine={}, but method is {}, which has no such step",
+                          *choices.refine ? "on" : "off", method);
+  if (choices.parts > 0)
+    throw InvalidArgument("choices name {} parts, but method is {}, which has none", choices.parts,
+                          method);
+}
+
 Neighbors Search::run(KnnReport* report) {
   ExactLists all;
   run_from(all, report);

@@ -9,9 +9,11 @@
 //   prefix_search.cpp      whether a search goes by a prefix, or a join by one, and doing so
 //
 // A kind of search that does something else with the rows of a chunk is a class derived from it, in
-// a file of its own together with the function of part_search.hpp that starts it: range_search.cpp
-// is one. It calls for_each_chunk; choose and packed_form for the rows at hand; scans; says so by
-// note_pass, note_form, stats_, multiply_adds_ and bytes_read_; and ends with fill.
+// a file of its own together with the function of part_search.hpp that starts it. Those that find
+// the k nearest in another way have a search_rows of their own (threshold_heap.cpp,
+// partial_reduce.cpp); range_search.cpp calls for_each_chunk. They call choose and packed_form for
+// the rows at hand; scan; say so by note_pass, note_form, stats_, multiply_adds_ and bytes_read_;
+// and end with fill.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -41,6 +43,7 @@ class Search {
  public:
   Search(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
          const KnnOptions& options, bool once, std::int64_t already = 0);
+  virtual ~Search() = default;
 
   Neighbors run(KnnReport* report);
   // Of each row of the one part, the k_asked - 1 nearest others; the queries are its rows.
@@ -125,6 +128,8 @@ class Search {
   // alone.
   Choice choose(const BaseRows& rows, std::int64_t begin, ScanJob& job);
   void apply_choices(ScanJob& job) const;
+  // Throws InvalidArgument for choices that a method other than the exact search has not.
+  void check_plain(std::string_view method) const;
   // Makes subset_, which takes time in a large base, unless every row is allowed or it is there.
   void list_allowed(const ScanJob& job);
   // The form of the chunk for a pass: the one kept, or one made now.
@@ -165,10 +170,13 @@ class Search {
   double prepare_seconds_ = 0, multiply_adds_ = 0, bytes_read_ = 0;
   std::int64_t packed_bytes_ = 0, fallback_queries_ = 0;
 
+  // Fills `out`, [queries x the least of k and the rows allowed], with the nearest of the rows of a
+  // chunk, numbered from 0 on; of rows beyond bars_ none need be there. `begin`: the row of the
+  // part that is the first of `rows`.
+  virtual void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out);
+
  private:
   // search.cpp
-  // `begin`: the row of the part that is the first of `rows`.
-  void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out);
   // How many rows of the part at hand are allowed.
   std::int64_t allowed_between(std::int64_t begin, std::int64_t end) const;
   // Bytes of one chunk's packed rows, with what finding equal rows takes meanwhile.

@@ -87,6 +87,8 @@ AnyMatrix gaussians(std::int64_t rows, std::int64_t cols, std::uint64_t seed, do
   return ::testing::AssertionSuccess();
 }
 
+constexpr Method other_methods[] = {Method::threshold_heap};
+
 // Compares with the reference: automatic at every level, and every first pass forced.
 void check_all(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, Metric metric,
                const std::string& what) {
@@ -101,6 +103,16 @@ void check_all(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, Metric
     for (FirstPass pass : certified)
       EXPECT_TRUE(same(knn(queries, base, k, {.metric = metric, .first_pass = pass}), expected))
           << name_of(pass);
+    // The other methods, which are exact if all that is asked for.
+    for (Method method : other_methods) {
+      EXPECT_TRUE(same(knn(queries, base, k, {.metric = metric, .method = method}), expected))
+          << name_of(method);
+      for (FirstPass pass : {FirstPass::int8, FirstPass::fp32, FirstPass::direct})
+        EXPECT_TRUE(same(
+            knn(queries, base, k, {.metric = metric, .first_pass = pass, .method = method}),
+            expected))
+            << name_of(method) << ' ' << name_of(pass);
+    }
   }
   EXPECT_TRUE(
       same(knn(queries, base, k, {.metric = metric, .first_pass = FirstPass::direct}), expected))
