@@ -89,6 +89,13 @@ struct KnnOptions {
   // threshold_heap: rows of the sample, k at least, 0 for 8 k; and queries whose compressed rows
   // are sorted together, 0 for 48.
   std::int64_t samples = 0, query_batch = 0;
+  // partial_reduce: with logical_rows above 0 the base is a shard of so many rows that was drawn at
+  // random, and what is promised is for the answer merged from all shards (the meaning of XLA's
+  // reduction_input_size_override). With 0 it holds for the merged answer of any shards. Without
+  // `aggregate` the answer is what was kept of every bin (report.kept_per_bin from place
+  // kept_per_bin * bin on, each bin nearest first), so more columns than k.
+  std::int64_t logical_rows = 0;
+  bool aggregate = true;
 };
 
 // What was planned and what happened. Seconds are wall-clock; sums over threads say so.
@@ -114,7 +121,7 @@ struct KnnReport {
   double expected_hits = 0, expected_refined = 0, expected_survivors = 0;
   std::int64_t fallback_queries = 0;   // queries whose first pass was changed while running
   std::int64_t repeated_queries = 0;   // scanned again: a threshold was guessed too well (scan.hpp)
-  std::int64_t certified_queries = 0;  // queries whose answer is proven exact: all of them
+  std::int64_t certified_queries = 0;  // queries whose answer is proven exact
   std::int64_t memory_bytes = 0;       // packed base, buffers and answer
   std::int64_t chunks = 0;             // parts of the base, prepared one after the other
   double multiply_adds = 0;            // of the first pass
@@ -129,6 +136,13 @@ struct KnnReport {
   // threshold-heap: rows sampled, seconds of that, seconds of sorting (a sum over threads), rows
   // over the longest compressed row of a batch (Eq. 4 of the paper, mean over batches), and the
   // k-th distance over the threshold (Eq. 3; 0 for ip).
+  // What the recall of the answer is, on average over queries: promised (recall_argument: "exact",
+  // or "analytic", by how rows fall into bins) and, with no margin, expected.
+  double promised_recall = 1, expected_recall = 1;
+  std::string recall_argument = "exact";
+  // partial-reduce: bins of rows, of which so many were kept; queries that had no certificate and
+  // were searched again, exactly, for recall = 1.
+  std::int64_t bins = 0, kept_per_bin = 0, repaired_queries = 0;
   std::int64_t samples = 0;
   double sampling_seconds = 0, sorting_seconds = 0, compression_ratio = 0, threshold_ratio = 0;
   std::int64_t version = 0;  // of an index: the number of the state that was searched

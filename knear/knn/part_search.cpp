@@ -24,6 +24,8 @@ Neighbors search_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
   check_method(options);
   if (options.method == Method::threshold_heap)
     return threshold_heap_parts(parts, queries, k, options, once, report);
+  if (options.method == Method::partial_reduce)
+    return partial_reduce_parts(parts, queries, k, options, once, report);
   return Search(parts, queries, k, options, once).run(report);
 }
 
@@ -38,6 +40,10 @@ void check_method(const KnnOptions& options) {
   };
   refuse("samples", options.samples, Method::threshold_heap);
   refuse("query_batch", options.query_batch, Method::threshold_heap);
+  refuse("logical_rows", options.logical_rows, Method::partial_reduce);
+  if (!options.aggregate && options.method != Method::partial_reduce)
+    throw InvalidArgument("aggregate is off, but method is {}, not partial-reduce",
+                          name_of(options.method));
   if (options.recall < 1 &&
       (options.method == Method::exact || options.method == Method::threshold_heap))
     throw InvalidArgument("method is {}, which finds everything, but recall is {}",

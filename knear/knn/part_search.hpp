@@ -37,6 +37,9 @@ Neighbors search_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
 Neighbors threshold_heap_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
                                std::int64_t k, const KnnOptions& options, bool once,
                                KnnReport* report);
+Neighbors partial_reduce_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
+                               std::int64_t k, const KnnOptions& options, bool once,
+                               KnnReport* report);
 
 // The k nearest other rows of each row of a part whose ids are row numbers; rows: the part's own,
 // as one matrix.

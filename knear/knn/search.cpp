@@ -339,7 +339,7 @@ void Search::note_form(const PackedBase& packed, FirstPass pass) {
 }
 
 void Search::learn(KnnReport& r) const {
-  if (parts_.size() != 1 || allowed_rows_ != rows_ || r.queries == 0) return;
+  if (!learns_ || parts_.size() != 1 || allowed_rows_ != rows_ || r.queries == 0) return;
   PreparedRows& rows = *parts_.front().part.rows;
   const bool few = r.queries < std::int64_t{48} * threads_;
   const PreparedRows::Seen before = rows.seen(main_pass(), k_, few);

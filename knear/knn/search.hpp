@@ -115,7 +115,8 @@ class Search {
     if (options_.first_pass == FirstPass::prefix) return FirstPass::prefix;
     return ladder_of(*part_).front();
   }
-  std::int64_t tile_bytes() const { return options_.choices.tile * 1024; }
+  // Of codes; 0: as many as usual.
+  virtual std::int64_t tile_bytes() const { return options_.choices.tile * 1024; }
 
   // What a chunk is searched by.
   struct Choice {
@@ -166,6 +167,7 @@ class Search {
   std::vector<std::uint32_t> subset_;  // these, where that takes a list; empty: see job.allowed
   std::vector<double> bars_;           // the k-th key of each query so far; empty: not k yet
 
+  bool learns_ = true;  // whether what is seen tells of later searches
   ScanStats stats_;
   double prepare_seconds_ = 0, multiply_adds_ = 0, bytes_read_ = 0;
   std::int64_t packed_bytes_ = 0, fallback_queries_ = 0;

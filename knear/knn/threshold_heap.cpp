@@ -35,6 +35,7 @@ class ThresholdHeapSearch : public Search {
                       const KnnOptions& options, bool once)
       : Search(parts, queries, k, options, once) {
     check_plain("threshold-heap");
+    learns_ = false;
     samples_ = options.samples > 0 ? options.samples : 8 * k_;
     if (options.samples > 0 && options.samples < k_)
       throw InvalidArgument("samples must be at least k = {}, but are {}", k_, options.samples);

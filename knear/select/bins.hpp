@@ -39,7 +39,7 @@ struct Reduction {
   bool operator==(const Reduction&) const = default;
 };
 
-inline constexpr int most_kept = 64;  // of a bin, in these functions
+inline constexpr int most_kept = 1 << 20;  // of a bin, in these functions
 
 // The expected share of the k nearest that are kept: 1 - (1/k) sum over bins of
 // sum_{r > kept} (r - kept) P(c = r), the number c of them in a bin being hypergeometric. Exact.

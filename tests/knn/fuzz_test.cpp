@@ -274,7 +274,7 @@ std::int64_t run(std::uint64_t seed) {
         EXPECT_LE(report.memory_bytes, budget);
       }
     }
-    for (Method method : {Method::threshold_heap}) {
+    for (Method method : {Method::threshold_heap, Method::partial_reduce}) {
       KnnOptions options{.metric = c.metric,
                          .threads = 1 + static_cast<int>(c.below(3)),
                          .first_pass = passes[c.below(5)],

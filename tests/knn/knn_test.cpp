@@ -87,7 +87,7 @@ AnyMatrix gaussians(std::int64_t rows, std::int64_t cols, std::uint64_t seed, do
   return ::testing::AssertionSuccess();
 }
 
-constexpr Method other_methods[] = {Method::threshold_heap};
+constexpr Method other_methods[] = {Method::threshold_heap, Method::partial_reduce};
 
 // Compares with the reference: automatic at every level, and every first pass forced.
 void check_all(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, Metric metric,
@@ -108,9 +108,9 @@ void check_all(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, Metric
       EXPECT_TRUE(same(knn(queries, base, k, {.metric = metric, .method = method}), expected))
           << name_of(method);
       for (FirstPass pass : {FirstPass::int8, FirstPass::fp32, FirstPass::direct})
-        EXPECT_TRUE(same(
-            knn(queries, base, k, {.metric = metric, .first_pass = pass, .method = method}),
-            expected))
+        EXPECT_TRUE(
+            same(knn(queries, base, k, {.metric = metric, .first_pass = pass, .method = method}),
+                 expected))
             << name_of(method) << ' ' << name_of(pass);
     }
   }

@@ -1,0 +1,238 @@
+// The method partial-reduce: Chern et al. (2022), section 5, over the parts of a base: bins, the
+// best few rows of each, and exact rescoring (scan/partial_reduce.hpp).
+//
+// How many rows of a bin are kept follows from the recall. Of k rows, c fall into a given one of B
+// bins; whatever order the base has, E max(0, c - kept) is at most that of a binomial c with mean
+// k / B. With a = 1 - recall, Markov's inequality says that the mean share lost by any set of
+// queries, a thousand copies of one included, exceeds a with probability E loss / a at most. So
+// kept is the least for which E loss <= a / 1000: that is the margin of what is promised, and since
+// only expectations are used, neither copies of rows nor the dependence of bins matters.
+//
+// Several parts of a base have bins of their own, and each keeps what it would if it held all k:
+// the expected loss is a convex function of how the k are spread over the parts, so largest where
+// all are in one of them. So the promise holds for every split, and for shards merged elsewhere.
+//
+// With recall = 1 it is the share of queries without a certificate that is kept small, at 1/200,
+// and these are searched exactly.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "knear/distance/reference.hpp"
+#include "knear/knn/search.hpp"
+#include "knear/scan/partial_reduce.hpp"
+#include "knear/select/bins.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr double risk = 1e-3, uncertified = 0.005;
+
+// A row falls into each bin with the same probability, independently of most others: the law of
+// bins that are drawn from a base without end.
+constexpr std::int64_t endless = std::int64_t{1} << 40;
+
+class PartialReduceSearch : public Search {
+ public:
+  PartialReduceSearch(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
+                      const KnnOptions& options, bool once)
+      : Search(parts, queries, k, options, once), all_parts_(parts.begin(), parts.end()) {
+    check_plain("partial-reduce");
+    learns_ = false;
+  }
+
+  Neighbors run_reduce(KnnReport* report) {
+    const auto start = Clock::now();
+    dropped_.assign(static_cast<std::size_t>(queries_.rows()), none);
+    ExactLists all;
+    KnnReport filled;
+    run_from(all, &filled);
+    if (!options_.aggregate) {
+      filled.certified_queries = 0;
+      note(filled, start);
+      if (report) *report = filled;
+      return candidates();
+    }
+    std::vector<std::int64_t> open;  // without a certificate
+    for (std::int64_t q = 0; q < queries_.rows(); ++q)
+      if (!certified(all, q)) open.push_back(q);
+    filled.certified_queries = queries_.rows() - std::ssize(open);
+    if (options_.recall == 1 && !open.empty()) repair(open, all, filled);
+    note(filled, start);
+    if (report) *report = filled;
+    return pad(all);
+  }
+
+ protected:
+  // Tiles are bins: of a small base at least so many that there is something to reduce.
+  std::int64_t tile_bytes() const override {
+    if (options_.choices.tile > 0 || !part_) return Search::tile_bytes();
+    const std::int64_t row_bytes = base().cols() + 4, rows = base().rows();
+    if (rows * row_bytes >= least_bins * usual_tile_bytes()) return 0;
+    return std::max<std::int64_t>(1, rows * row_bytes / least_bins);
+  }
+
+  void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) override {
+    ScanJob job{queries_, rows,   options_.metric, out.keys.cols(), threads_,
+                isa_,     found_, false,           most_pending()};
+    job.bars = bars_.empty() ? nullptr : bars_.data();
+    apply_choices(job);
+    std::vector<std::int64_t> todo(queries_.rows());
+    std::iota(todo.begin(), todo.end(), 0);
+    const Choice choice = choose(rows, begin, job);
+    if (options_.metric != Metric::l2 && options_.aggregate)
+      answer_zero_queries(todo, job.allowed, out);
+    const FirstPass pass = choice.passes.front();
+    note_pass(pass, todo.size() * static_cast<std::size_t>(count_));
+    if (pass == FirstPass::direct) {  // nothing is dropped where everything is measured
+      list_allowed(job);
+      scan_directly(job, subset_, todo, out, stats_, options_.progress);
+      if (options_.aggregate) return;
+      ExactLists list{Matrix<double>(queries_.rows(), out.keys.cols()),
+                      Matrix<Id>(queries_.rows(), out.keys.cols())};
+      std::copy_n(out.keys.data(), out.keys.rows() * out.keys.cols(), list.keys.data());
+      std::copy_n(out.ids.data(), out.ids.rows() * out.ids.cols(), list.ids.data());
+      keep_candidates(std::move(list), part_->part.ids.from(begin));
+      return;
+    }
+    const auto packed = packed_form(pass, rows, choice);
+    const int kept = rows_kept(job.k, packed->tiles, packed->panels_per_tile * panel_rows);
+    std::vector<KeyedId> dropped(dropped_.size(), none);
+    const RowIds ids = part_->part.ids.from(begin);
+    if (options_.aggregate) {
+      scan_partial_reduce(*packed, job, kept, todo, out, dropped, nullptr, stats_,
+                          options_.progress);
+    } else {
+      const std::int64_t width = packed->tiles * kept;
+      ExactLists list{Matrix<double>(queries_.rows(), width), Matrix<Id>(queries_.rows(), width)};
+      scan_partial_reduce(*packed, job, kept, todo, out, dropped, &list, stats_, options_.progress);
+      keep_candidates(std::move(list), ids);
+      std::fill_n(out.keys.data(), out.keys.rows() * out.keys.cols(), none.first);
+      std::fill_n(out.ids.data(), out.ids.rows() * out.ids.cols(), no_id);
+    }
+    for (std::size_t q = 0; q < dropped.size(); ++q)
+      if (dropped[q] != none)
+        dropped_[q] = std::min(dropped_[q], KeyedId{dropped[q].first, ids(dropped[q].second)});
+    bins_ += packed->tiles, kept_ = std::max<std::int64_t>(kept_, kept);
+    note_form(*packed, pass);
+    multiply_adds_ += static_cast<double>(todo.size()) * static_cast<double>(packed->rows) *
+                      static_cast<double>(rows.cols());
+    bytes_read_ += static_cast<double>(packed->codes.bytes());
+  }
+
+ private:
+  static constexpr KeyedId none{std::numeric_limits<double>::infinity(),
+                                std::numeric_limits<Id>::max()};
+  static constexpr std::int64_t least_bins = 64;
+
+  // Of a bin, for the recall asked for; notes what that promises and makes to be expected.
+  int rows_kept(std::int64_t k, std::int64_t bins, std::int64_t rows_of_bin) {
+    // A shard of a base that was split at random has its share of the k, in bins like all others.
+    if (options_.logical_rows > 0)
+      bins = std::max(bins, static_cast<std::int64_t>(static_cast<double>(bins) *
+                                                      static_cast<double>(options_.logical_rows) /
+                                                      static_cast<double>(allowed_rows_)));
+    const auto loss = [&](std::int64_t kept) {
+      return 1 - expected_recall(k, endless, {.bins = bins, .kept = static_cast<int>(kept)});
+    };
+    const auto enough = [&](std::int64_t kept) {
+      if (options_.recall < 1) return loss(kept) <= risk * (1 - options_.recall);
+      return uncertified_share(k, endless, {.bins = bins, .kept = static_cast<int>(kept)}) <=
+             uncertified;
+    };
+    // All that a bin has, or may have of the k, is enough; less may be.
+    std::int64_t low = 1, high = std::min({k, rows_of_bin, std::int64_t{most_kept}});
+    const bool whole = high == rows_of_bin;
+    while (low < high) {
+      const std::int64_t middle = (low + high) / 2;
+      if (enough(middle))
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    if (!(whole && low == rows_of_bin)) expected_ = std::min(expected_, 1 - loss(low));
+    return static_cast<int>(low);
+  }
+
+  void note(KnnReport& report, Clock::time_point start) const {
+    report.method = "partial-reduce";
+    report.promised_recall = options_.recall;
+    report.expected_recall = options_.recall == 1 ? 1 : expected_;
+    report.recall_argument = options_.recall == 1 || expected_ == 1 ? "exact" : "analytic";
+    report.bins = bins_, report.kept_per_bin = kept_;
+    report.seconds = seconds_since(start) - report.prepare_seconds;
+  }
+
+  void keep_candidates(ExactLists list, RowIds ids) {
+    for (std::int64_t i = 0; i < list.ids.rows() * list.ids.cols(); ++i)
+      if (list.ids.data()[i] != no_id) list.ids.data()[i] = ids(list.ids.data()[i]);
+    candidates_.push_back(std::move(list));
+  }
+
+  // Those of all bins side by side.
+  Neighbors candidates() const {
+    std::int64_t width = 0;
+    for (const ExactLists& list : candidates_) width += list.keys.cols();
+    Neighbors out{Matrix<Id>(queries_.rows(), width), Matrix<float>(queries_.rows(), width)};
+    each_query([&](std::int64_t q) {
+      std::int64_t at = 0;
+      for (const ExactLists& list : candidates_)
+        for (std::int64_t j = 0; j < list.keys.cols(); ++j, ++at) {
+          const Id id = list.ids.row(q)[j];
+          out.ids.row(q)[at] = id;
+          out.distances.row(q)[at] =
+              id == no_id
+                  ? no_distance(options_.metric)
+                  : static_cast<float>(distance_of_key(options_.metric, list.keys.row(q)[j]));
+        }
+    });
+    return out;
+  }
+
+  // Whether nothing that was dropped comes before the last of the answer.
+  bool certified(const ExactLists& all, std::int64_t q) const {
+    const KeyedId& least = dropped_[static_cast<std::size_t>(q)];
+    if (least == none || k_ == 0) return true;
+    return !(least < KeyedId{all.keys.row(q)[k_ - 1], all.ids.row(q)[k_ - 1]});
+  }
+
+  // Searches the queries exactly and puts the answers in place.
+  void repair(const std::vector<std::int64_t>& open, ExactLists& all, KnnReport& report) {
+    AnyMatrix some(queries_.type(), std::ssize(open), queries_.cols());
+    const auto bytes = static_cast<std::size_t>(queries_.cols() * size_of(queries_.type()));
+    for (std::size_t i = 0; i < open.size(); ++i)
+      std::memcpy(some.row(static_cast<std::int64_t>(i)), queries_.row(open[i]), bytes);
+    KnnOptions options = options_;
+    options.progress = {};
+    if (options.choices.tile == 0) options.choices = {};
+    ExactLists exact;
+    KnnReport repaired;
+    Search(all_parts_, some.view(), k_asked_, options, once_).run_from(exact, &repaired);
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      std::copy_n(exact.keys.row(static_cast<std::int64_t>(i)), k_, all.keys.row(open[i]));
+      std::copy_n(exact.ids.row(static_cast<std::int64_t>(i)), k_, all.ids.row(open[i]));
+    }
+    report.repaired_queries = std::ssize(open);
+    report.certified_queries += std::ssize(open);
+    report.prepare_seconds += repaired.prepare_seconds;
+    report.memory_bytes += repaired.memory_bytes;
+  }
+
+  std::vector<SearchPart> all_parts_;
+  std::vector<KeyedId> dropped_;  // of each query, the least that was, by its id
+  std::int64_t bins_ = 0, kept_ = 0;
+  std::vector<ExactLists> candidates_;  // of each chunk, if they are the answer
+  double expected_ = 1;
+};
+
+}  // namespace
+
+Neighbors partial_reduce_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
+                               std::int64_t k, const KnnOptions& options, bool once,
+                               KnnReport* report) {
+  return PartialReduceSearch(parts, queries, k, options, once).run_reduce(report);
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,29 @@
+// knear/scan/partial_reduce.hpp -- the scan that keeps the best few rows of each bin.
+//
+// PartialReduce of Chern et al., "TPU-KNN" (2022), section 5, with more than one row kept of a bin.
+// A bin is a tile of the packed base. Rows were dealt to tiles so that each run of as many rows as
+// there are tiles has one row in every tile, beginning with a random one (packed_base.hpp): of k
+// rows, whichever they are and in whatever order the base is, the number c in a tile is a sum of
+// independent trials with mean k / tiles, and no such sum has a larger E max(0, c - kept) than the
+// binomial one (Hoeffding, 1956). So the guarantee needs no second copy of the base.
+//
+// What is below the k-th found so far is not looked at: it is none of the answer, kept or not.
+#pragma once
+#include <vector>
+
+#include "knear/scan/scan.hpp"
+#include "knear/select/sort_pairs.hpp"
+
+namespace knear::detail {
+
+// As scan(), but that of each tile only the `kept` best rows count, copies of one row together as
+// one. `dropped` [job.queries]: lowered to the least (key, row) that was dropped, in the total
+// order; where the k-th of the answer does not come after it, the answer is that of scan(). With
+// `candidates` [queries x tiles * kept] all that is kept is written there, those of tile t from
+// place t * kept on, ascending and padded, instead of the k best to `out`.
+void scan_partial_reduce(const PackedBase& packed, const ScanJob& job, int kept,
+                         const std::vector<std::int64_t>& which, ExactLists& out,
+                         std::vector<KeyedId>& dropped, ExactLists* candidates, ScanStats& stats,
+                         const Progress& progress);
+
+}  // namespace knear::detail
