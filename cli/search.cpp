@@ -1,4 +1,6 @@
 // cli/search.cpp -- `knear search`: the nearest rows of a base for each query.
+#include <cmath>
+
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/search_job.hpp"
@@ -16,12 +18,21 @@ void refuse_unsupported(const CLI::App& command) {
 
 void check_method(const SearchArguments& arguments) {
   const std::string& method = arguments.method;
-  if (method == "threshold-heap" || method == "partial-reduce")
-    throw InvalidArgument("--method {} is not in this version, only auto and exact", method);
-  if (method != "auto" && method != "exact")
-    throw InvalidArgument("--method must be auto or exact, but is '{}'", method);
-  if (method == "exact" && arguments.recall < 1)
-    throw InvalidArgument("--method exact finds everything, but --recall is {}", arguments.recall);
+  if (method != "auto" && method != "exact" && method != "threshold-heap" &&
+      method != "partial-reduce")
+    throw InvalidArgument(
+        "--method must be auto, exact, threshold-heap or partial-reduce, but is '{}'", method);
+  if ((method == "exact" || method == "threshold-heap") && arguments.recall < 1)
+    throw InvalidArgument("--method {} finds everything, but --recall is {}", method,
+                          arguments.recall);
+  if (arguments.samples != 0 && method != "threshold-heap")
+    throw InvalidArgument("--samples is {}, but --method is {}, not threshold-heap",
+                          arguments.samples, method);
+  if (arguments.samples < 0)
+    throw InvalidArgument("--samples must be at least 1, but is {}", arguments.samples);
+  if (!std::isnan(arguments.radius) && method != "auto" && method != "exact")
+    throw InvalidArgument("--radius {} is for --method auto and exact, but it is {}",
+                          arguments.radius, method);
 }
 
 void run_search(const CLI::App& command, const SearchArguments& arguments) {
@@ -41,16 +52,20 @@ void add_search(CLI::App& app) {
   add_search_arguments(*command, *arguments);
   command->add_option("--index", arguments->index, "an index to search in, made by knear build")
       ->type_name("FILE");
-  command->add_option("--method", arguments->method, "auto (default) or exact")->type_name("M");
+  command
+      ->add_option("--method", arguments->method,
+                   "auto (default), exact, threshold-heap or partial-reduce")
+      ->type_name("M");
+  add_whole(*command, "--samples", arguments->samples,
+            "rows that thresholds are taken from (threshold-heap; default: 8 k)");
   // Part of the interface to come; in no group, so that help shows only what works.
   for (const char* option : unsupported)
     command->add_option_function<std::string>(option, [](const std::string&) {})
         ->expected(0, 1)
         ->group("");
   command->footer(
-      "Files: .fvecs .bvecs .fbin .u8bin .i8bin .npy and MNIST idx, also gzipped. This version "
-      "answers exactly "
-      "whatever recall is asked for.\n\nExample:\n"
+      "Files: .fvecs .bvecs .fbin .u8bin .i8bin .npy and MNIST idx, also gzipped. With --recall "
+      "below 1 --method auto answers exactly where that is no slower.\n\nExample:\n"
       "  knear search --base base.fvecs --queries queries.fvecs -k 10 --out near.ivecs --explain");
   command->callback([=] { run_search(*command, *arguments); });
 }

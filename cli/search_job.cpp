@@ -273,6 +273,9 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   options.choices = parse_choices(arguments.choices);
   check_device(arguments.device);
   if (!arguments.machine.empty()) known_machine(arguments.machine);
+  options.approach = {.method = parse_method(arguments.method),
+                      .recall = arguments.recall,
+                      .samples = arguments.samples};
   if (arguments.k < 1) throw InvalidArgument("-k must be at least 1, but is {}", arguments.k);
   if (!(arguments.recall > 0 && arguments.recall <= 1))
     throw InvalidArgument("--recall must be in (0, 1], but is {}", arguments.recall);
@@ -292,6 +295,12 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
     if (arguments.metric.empty()) options.metric = metric_of_file(arguments.base);
     streamed = streamed_base(arguments, outcome);
   }
+  if (streamed && options.approach.method != Method::automatic &&
+      options.approach.method != Method::exact)
+    throw InvalidArgument(
+        "--method is {}, but {} is read block by block, since it is no plain file and large: only "
+        "auto and exact do that",
+        arguments.method, arguments.base);
   if (streamed) {
     columns = outcome.queries.view().cols();
   } else if (arguments.index.empty()) {
@@ -353,7 +362,8 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
                                             .first_pass = options.first_pass,
                                             .filter = index_filter,
                                             .progress = options.progress,
-                                            .choices = options.choices},
+                                            .choices = options.choices,
+                                            .approach = options.approach},
                                            &outcome.report);
     if (ranged) cut_at_radius(arguments, options.metric, outcome);
     outcome.seconds =

@@ -21,7 +21,7 @@ struct SearchArguments {
   std::string metric;                // empty: l2, or that of the index
   std::string method = "auto", type, device = "cpu", first_pass = "auto", choices;
   std::string out, distances, truth, filter, machine;
-  std::int64_t k = 0, threads = 0, memory = 0;
+  std::int64_t k = 0, threads = 0, memory = 0, samples = 0;
   double recall = 1, radius = std::numeric_limits<double>::quiet_NaN();  // NaN: none given
   bool explain = false, json = false;
 };

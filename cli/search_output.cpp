@@ -18,7 +18,7 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   nlohmann::ordered_json out;
   out["k"] = report.k;
   out["metric"] = name_of(report.metric);
-  out["method"] = "exact";
+  out["method"] = report.method;
   out["device"] = arguments.device;
   out["isa"] = report.isa;
   out["threads"] = report.threads;
@@ -32,9 +32,22 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   out["limit"] = outcome.prediction.cost.limit;
   out["memory_bytes"] = report.memory_bytes;
   out["survivors_per_query"] = report.survivors_per_query;
-  out["promised_recall"] = 1.0;
-  out["recall_argument"] = "exact";
+  out["promised_recall"] = report.promised_recall;
+  out["expected_recall"] = report.expected_recall;
+  out["recall_argument"] = report.recall_argument;
   out["certified_queries"] = report.certified_queries;
+  if (report.method == "partial-reduce") {
+    out["bins"] = report.bins;
+    out["kept_per_bin"] = report.kept_per_bin;
+    out["repaired_queries"] = report.repaired_queries;
+  }
+  if (report.method == "threshold-heap") {
+    out["samples"] = report.samples;
+    out["compression_ratio"] = report.compression_ratio;
+    if (report.threshold_ratio > 0) out["threshold_ratio"] = report.threshold_ratio;
+    out["sampling_seconds"] = report.sampling_seconds;
+    out["sorting_seconds_all_threads"] = report.sorting_seconds;
+  }
   if (outcome.recall) {
     const RecallFigures& recall = *outcome.recall;
     out["recall"] = recall.by_distance;
@@ -118,9 +131,20 @@ void print_summary(const SearchArguments& arguments, const SearchOutcome& outcom
         name_of(outcome.base_type), report.queries, report.k, name_of(report.metric));
   if (report.allowed_rows != report.rows)
     print("{} rows allowed by {}\n", report.allowed_rows, arguments.filter);
-  print("exact: {} of {} answers certified, {} queries/s, {} ({} first pass, {}, {} threads)\n",
-        report.certified_queries, report.queries, readable_count(queries_per_second(outcome)),
-        readable_seconds(outcome.seconds), report.first_pass, report.isa, report.threads);
+  print("{}: {} of {} answers certified exact, {} queries/s, {} ({} first pass, {}, {} threads)\n",
+        report.method, report.certified_queries, report.queries,
+        readable_count(queries_per_second(outcome)), readable_seconds(outcome.seconds),
+        report.first_pass, report.isa, report.threads);
+  if (report.method == "partial-reduce")
+    print("recall {:g} promised, {:.6g} expected: {} of each of {} bins kept{}\n",
+          report.promised_recall, report.expected_recall, report.kept_per_bin, report.bins,
+          report.repaired_queries > 0
+              ? fmt::format(", {} queries repaired", report.repaired_queries)
+              : "");
+  if (report.method == "threshold-heap")
+    print("{} rows sampled in {}, compression {:.4g}, threshold ratio {:.4g}, {} of sorting\n",
+          report.samples, readable_seconds(report.sampling_seconds), report.compression_ratio,
+          report.threshold_ratio, readable_seconds(report.sorting_seconds));
   if (!std::isnan(arguments.radius))
     print("{} neighbours within the radius {:g}; {} queries have more than k = {}\n",
           outcome.within_radius, arguments.radius, outcome.queries_cut, report.k);

@@ -508,7 +508,8 @@ KnnOptions knn_options(Metric metric, const SearchOptions& options) {
           .memory = options.memory,
           .first_pass = options.first_pass,
           .progress = options.progress,
-          .choices = options.choices};
+          .choices = options.choices,
+          .approach = options.approach};
 }
 
 }  // namespace

@@ -41,6 +41,7 @@ struct SearchOptions {
   IdFilter filter = {};  // the ids that may be found; by default every one
   Progress progress = {};
   KnnChoices choices = {};
+  Approach approach = {};  // of search()
 };
 
 // For calls that change an index.

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
@@ -68,20 +69,8 @@ struct KnnChoices {
 // InvalidArgument for other words and values.
 KnnChoices parse_choices(std::string_view text);
 
-struct KnnOptions {
-  Metric metric = Metric::l2;
-  int threads = 0;          // 0: all that the process may use
-  std::int64_t memory = 0;  // bytes that the search may take beside its arguments; 0: no limit
-  FirstPass first_pass = FirstPass::automatic;
-  RowFilter filter = {};  // the rows that may be found; by default every one
-  Progress progress = {};
-  // columns and clusters are for first_pass prefix alone; a range search takes neither these nor
-  // guess nor refine. refine = true is for 8-bit codes of vectors that are not whole numbers of 8
-  // bits, without a memory limit. A self-join with a group other than 12, or parts, searches row by
-  // row.
-  KnnChoices choices = {};
-  // What follows is for knn() and search() alone: self-joins, range searches and bases read block
-  // by block are exact.
+// How much is to be found, and by which method.
+struct Approach {
   Method method = Method::automatic;
   // The least mean share of the k nearest that is found, in (0, 1]. 1: all of them. Less is for
   // partial_reduce, and for automatic to choose by.
@@ -96,6 +85,23 @@ struct KnnOptions {
   // kept_per_bin * bin on, each bin nearest first), so more columns than k.
   std::int64_t logical_rows = 0;
   bool aggregate = true;
+};
+
+struct KnnOptions {
+  Metric metric = Metric::l2;
+  int threads = 0;          // 0: all that the process may use
+  std::int64_t memory = 0;  // bytes that the search may take beside its arguments; 0: no limit
+  FirstPass first_pass = FirstPass::automatic;
+  RowFilter filter = {};  // the rows that may be found; by default every one
+  Progress progress = {};
+  // columns and clusters are for first_pass prefix alone; a range search takes neither these nor
+  // guess nor refine. refine = true is for 8-bit codes of vectors that are not whole numbers of 8
+  // bits, without a memory limit. A self-join with a group other than 12, or parts, searches row by
+  // row.
+  KnnChoices choices = {};
+  // For knn() and search() alone: self-joins, range searches and bases read block by block are
+  // exact.
+  Approach approach = {};
 };
 
 // What was planned and what happened. Seconds are wall-clock; sums over threads say so.
@@ -143,6 +149,7 @@ struct KnnReport {
   // partial-reduce: bins of rows, of which so many were kept; queries that had no certificate and
   // were searched again, exactly, for recall = 1.
   std::int64_t bins = 0, kept_per_bin = 0, repaired_queries = 0;
+  std::vector<std::int64_t> uncertified;  // the queries that are not certified, ascending
   std::int64_t samples = 0;
   double sampling_seconds = 0, sorting_seconds = 0, compression_ratio = 0, threshold_ratio = 0;
   std::int64_t version = 0;  // of an index: the number of the state that was searched

@@ -22,39 +22,39 @@ void check_radius(double radius) {
 Neighbors search_parts(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
                        const KnnOptions& options, bool once, KnnReport* report) {
   check_method(options);
-  if (options.method == Method::threshold_heap)
+  if (options.approach.method == Method::threshold_heap)
     return threshold_heap_parts(parts, queries, k, options, once, report);
-  if (options.method == Method::partial_reduce)
+  if (options.approach.method == Method::partial_reduce)
     return partial_reduce_parts(parts, queries, k, options, once, report);
   return Search(parts, queries, k, options, once).run(report);
 }
 
 void check_method(const KnnOptions& options) {
-  if (!(options.recall > 0 && options.recall <= 1))
-    throw InvalidArgument("recall must be in (0, 1], but is {}", options.recall);
+  if (!(options.approach.recall > 0 && options.approach.recall <= 1))
+    throw InvalidArgument("recall must be in (0, 1], but is {}", options.approach.recall);
   const auto refuse = [&](std::string_view name, std::int64_t value, Method method) {
     if (value < 0) throw InvalidArgument("{} must be at least 0, but is {}", name, value);
-    if (value > 0 && options.method != method)
+    if (value > 0 && options.approach.method != method)
       throw InvalidArgument("{} is {}, but method is {}, not {}", name, value,
-                            name_of(options.method), name_of(method));
+                            name_of(options.approach.method), name_of(method));
   };
-  refuse("samples", options.samples, Method::threshold_heap);
-  refuse("query_batch", options.query_batch, Method::threshold_heap);
-  refuse("logical_rows", options.logical_rows, Method::partial_reduce);
-  if (!options.aggregate && options.method != Method::partial_reduce)
+  refuse("samples", options.approach.samples, Method::threshold_heap);
+  refuse("query_batch", options.approach.query_batch, Method::threshold_heap);
+  refuse("logical_rows", options.approach.logical_rows, Method::partial_reduce);
+  if (!options.approach.aggregate && options.approach.method != Method::partial_reduce)
     throw InvalidArgument("aggregate is off, but method is {}, not partial-reduce",
-                          name_of(options.method));
-  if (options.recall < 1 &&
-      (options.method == Method::exact || options.method == Method::threshold_heap))
+                          name_of(options.approach.method));
+  if (options.approach.recall < 1 && (options.approach.method == Method::exact ||
+                                      options.approach.method == Method::threshold_heap))
     throw InvalidArgument("method is {}, which finds everything, but recall is {}",
-                          name_of(options.method), options.recall);
+                          name_of(options.approach.method), options.approach.recall);
 }
 
 void check_exact(const KnnOptions& options, std::string_view search) {
   check_method(options);
-  if (options.method != Method::automatic && options.method != Method::exact)
-    throw InvalidArgument("method is {}, but {} has only auto and exact", name_of(options.method),
-                          search);
+  if (options.approach.method != Method::automatic && options.approach.method != Method::exact)
+    throw InvalidArgument("method is {}, but {} has only auto and exact",
+                          name_of(options.approach.method), search);
 }
 
 Neighbors join_part(const SearchPart& part, AnyMatrixView rows, std::int64_t k,

@@ -49,8 +49,8 @@ class PartialReduceSearch : public Search {
     ExactLists all;
     KnnReport filled;
     run_from(all, &filled);
-    if (!options_.aggregate) {
-      filled.certified_queries = 0;
+    if (!options_.approach.aggregate) {
+      filled.certified_queries = 0;  // nothing says which of them are the k nearest
       note(filled, start);
       if (report) *report = filled;
       return candidates();
@@ -59,7 +59,10 @@ class PartialReduceSearch : public Search {
     for (std::int64_t q = 0; q < queries_.rows(); ++q)
       if (!certified(all, q)) open.push_back(q);
     filled.certified_queries = queries_.rows() - std::ssize(open);
-    if (options_.recall == 1 && !open.empty()) repair(open, all, filled);
+    if (options_.approach.recall == 1 && !open.empty())
+      repair(open, all, filled);
+    else
+      filled.uncertified = std::move(open);
     note(filled, start);
     if (report) *report = filled;
     return pad(all);
@@ -82,14 +85,14 @@ class PartialReduceSearch : public Search {
     std::vector<std::int64_t> todo(queries_.rows());
     std::iota(todo.begin(), todo.end(), 0);
     const Choice choice = choose(rows, begin, job);
-    if (options_.metric != Metric::l2 && options_.aggregate)
+    if (options_.metric != Metric::l2 && options_.approach.aggregate)
       answer_zero_queries(todo, job.allowed, out);
     const FirstPass pass = choice.passes.front();
     note_pass(pass, todo.size() * static_cast<std::size_t>(count_));
     if (pass == FirstPass::direct) {  // nothing is dropped where everything is measured
       list_allowed(job);
       scan_directly(job, subset_, todo, out, stats_, options_.progress);
-      if (options_.aggregate) return;
+      if (options_.approach.aggregate) return;
       ExactLists list{Matrix<double>(queries_.rows(), out.keys.cols()),
                       Matrix<Id>(queries_.rows(), out.keys.cols())};
       std::copy_n(out.keys.data(), out.keys.rows() * out.keys.cols(), list.keys.data());
@@ -101,7 +104,7 @@ class PartialReduceSearch : public Search {
     const int kept = rows_kept(job.k, packed->tiles, packed->panels_per_tile * panel_rows);
     std::vector<KeyedId> dropped(dropped_.size(), none);
     const RowIds ids = part_->part.ids.from(begin);
-    if (options_.aggregate) {
+    if (options_.approach.aggregate) {
       scan_partial_reduce(*packed, job, kept, todo, out, dropped, nullptr, stats_,
                           options_.progress);
     } else {
@@ -130,15 +133,16 @@ class PartialReduceSearch : public Search {
   // Of a bin, for the recall asked for; notes what that promises and makes to be expected.
   int rows_kept(std::int64_t k, std::int64_t bins, std::int64_t rows_of_bin) {
     // A shard of a base that was split at random has its share of the k, in bins like all others.
-    if (options_.logical_rows > 0)
-      bins = std::max(bins, static_cast<std::int64_t>(static_cast<double>(bins) *
-                                                      static_cast<double>(options_.logical_rows) /
-                                                      static_cast<double>(allowed_rows_)));
+    if (options_.approach.logical_rows > 0)
+      bins = std::max(
+          bins, static_cast<std::int64_t>(static_cast<double>(bins) *
+                                          static_cast<double>(options_.approach.logical_rows) /
+                                          static_cast<double>(allowed_rows_)));
     const auto loss = [&](std::int64_t kept) {
       return 1 - expected_recall(k, endless, {.bins = bins, .kept = static_cast<int>(kept)});
     };
     const auto enough = [&](std::int64_t kept) {
-      if (options_.recall < 1) return loss(kept) <= risk * (1 - options_.recall);
+      if (options_.approach.recall < 1) return loss(kept) <= risk * (1 - options_.approach.recall);
       return uncertified_share(k, endless, {.bins = bins, .kept = static_cast<int>(kept)}) <=
              uncertified;
     };
@@ -158,9 +162,9 @@ class PartialReduceSearch : public Search {
 
   void note(KnnReport& report, Clock::time_point start) const {
     report.method = "partial-reduce";
-    report.promised_recall = options_.recall;
-    report.expected_recall = options_.recall == 1 ? 1 : expected_;
-    report.recall_argument = options_.recall == 1 || expected_ == 1 ? "exact" : "analytic";
+    report.promised_recall = options_.approach.recall;
+    report.expected_recall = options_.approach.recall == 1 ? 1 : expected_;
+    report.recall_argument = options_.approach.recall == 1 || expected_ == 1 ? "exact" : "analytic";
     report.bins = bins_, report.kept_per_bin = kept_;
     report.seconds = seconds_since(start) - report.prepare_seconds;
   }

@@ -36,11 +36,12 @@ class ThresholdHeapSearch : public Search {
       : Search(parts, queries, k, options, once) {
     check_plain("threshold-heap");
     learns_ = false;
-    samples_ = options.samples > 0 ? options.samples : 8 * k_;
-    if (options.samples > 0 && options.samples < k_)
-      throw InvalidArgument("samples must be at least k = {}, but are {}", k_, options.samples);
+    samples_ = options.approach.samples > 0 ? options.approach.samples : 8 * k_;
+    if (options.approach.samples > 0 && options.approach.samples < k_)
+      throw InvalidArgument("samples must be at least k = {}, but are {}", k_,
+                            options.approach.samples);
     samples_ = std::min(samples_, allowed_rows_);
-    batch_ = options.query_batch > 0 ? options.query_batch : usual_batch;
+    batch_ = options.approach.query_batch > 0 ? options.approach.query_batch : usual_batch;
   }
 
   Neighbors run_heap(KnnReport* report) {

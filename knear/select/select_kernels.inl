@@ -43,7 +43,8 @@ Key pivot_at(const Key* keys, int64_t count, int64_t rank, int toward) {
   const int64_t size = count < 4096 ? 16 : most_few;
   Key sample[most_few + 8];
   const int64_t stride = count / size;
-  for (int64_t i = 0; i < size; ++i) sample[i] = keys[i * stride];
+  // From the middle of each stride: the first key of a row that rises would be its least.
+  for (int64_t i = 0; i < size; ++i) sample[i] = keys[i * stride + stride / 2];
   sort_few(sample, size);
   const double share = static_cast<double>(rank) / static_cast<double>(count);
   const double deviation = __builtin_sqrt(share * (1 - share) * static_cast<double>(size));

@@ -279,10 +279,10 @@ std::int64_t run(std::uint64_t seed) {
                          .threads = 1 + static_cast<int>(c.below(3)),
                          .first_pass = passes[c.below(5)],
                          .filter = c.filter,
-                         .method = method};
+                         .approach = {.method = method}};
       if (c.below(3) == 0 && method == Method::threshold_heap) {
-        options.samples = c.k + c.below(2 * c.k + 100);
-        options.query_batch = 1 + c.below(70);
+        options.approach.samples = c.k + c.below(2 * c.k + 100);
+        options.approach.query_batch = 1 + c.below(70);
       }
       KnnReport report;
       const bool once = c.below(2) == 0;
@@ -292,9 +292,9 @@ std::int64_t run(std::uint64_t seed) {
       EXPECT_EQ(report.method, name_of(method));
       EXPECT_TRUE(same(got, expected))
           << name_of(method) << ' ' << name_of(isa) << ' ' << name_of(options.first_pass)
-          << ", threads " << options.threads << ", samples " << options.samples << ", batch "
-          << options.query_batch << (once ? ", once" : ", prepared") << ", did "
-          << report.first_pass;
+          << ", threads " << options.threads << ", samples " << options.approach.samples
+          << ", batch " << options.approach.query_batch << (once ? ", once" : ", prepared")
+          << ", did " << report.first_pass;
     }
     if (c.metric != Metric::ip && c.queries.cols() >= 8 && c.base.rows() < 1100 &&
         c.k <= c.base.rows()) {

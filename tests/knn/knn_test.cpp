@@ -105,11 +105,13 @@ void check_all(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, Metric
           << name_of(pass);
     // The other methods, which are exact if all that is asked for.
     for (Method method : other_methods) {
-      EXPECT_TRUE(same(knn(queries, base, k, {.metric = metric, .method = method}), expected))
+      EXPECT_TRUE(
+          same(knn(queries, base, k, {.metric = metric, .approach = {.method = method}}), expected))
           << name_of(method);
       for (FirstPass pass : {FirstPass::int8, FirstPass::fp32, FirstPass::direct})
         EXPECT_TRUE(
-            same(knn(queries, base, k, {.metric = metric, .first_pass = pass, .method = method}),
+            same(knn(queries, base, k,
+                     {.metric = metric, .first_pass = pass, .approach = {.method = method}}),
                  expected))
             << name_of(method) << ' ' << name_of(pass);
     }
