@@ -1,1 +1,1 @@
-"""What bench/data and bench/peers share."""
+"""What the programs in bench share."""

@@ -60,6 +60,25 @@ def peaks(knear: str | None, threads: int) -> dict | None:
     return json.loads(text) if text else None
 
 
+def last_cache_bytes() -> int | None:
+    """All last-level caches of the processors that this process may use; None where unknown."""
+    caches = {}  # by level and the processors that share it
+    for cpu in os.sched_getaffinity(0):
+        folder = Path(f"/sys/devices/system/cpu/cpu{cpu}/cache")
+        for index in folder.glob("index*"):
+            try:
+                level, sharers, size = (
+                    (index / name).read_text().strip()
+                    for name in ("level", "shared_cpu_list", "size")
+                )
+                if (index / "type").read_text().strip() != "Instruction":
+                    caches[int(level), sharers] = int(size.removesuffix("K")) * 1024
+            except (OSError, ValueError):
+                continue
+    last = max((level for level, _ in caches), default=0)
+    return sum(size for (level, _), size in caches.items() if level == last) or None
+
+
 def _output(command: list[str]) -> str | None:
     try:
         done = subprocess.run(command, check=True, capture_output=True, text=True)

@@ -109,3 +109,28 @@ def _first(key: np.ndarray, k: int) -> np.ndarray:
     kth = np.partition(key, k - 1)[k - 1]
     candidates = np.flatnonzero(key <= kth)
     return candidates[np.argsort(key[candidates], kind="stable")][:k]
+
+
+def selection_mistake(values, indices, rows, order, ordered: bool) -> str | None:
+    """What is wrong with the k smallest of `rows` [s x m], whose stable order is `order` [s x k]:
+    all has to be the same to the bit, best first if `ordered`, else by ascending index."""
+    if not ordered:
+        order = np.sort(order, axis=1)
+    if not np.array_equal(indices, order):
+        return "other indices"
+    best = np.take_along_axis(rows, order, 1)
+    same = np.array_equal(values.view(np.uint32), best.view(np.uint32))
+    return None if same else "other values"
+
+
+def peer_mistake(values, indices, rows, order) -> str | None:
+    """The same for an answer in any order, of equal values any ones, perhaps without values."""
+    if indices.min() < 0 or indices.max() >= rows.shape[1]:
+        return "an index outside the row"
+    if (np.diff(np.sort(indices, axis=1), axis=1) == 0).any():
+        return "an index twice"
+    found = np.take_along_axis(rows, indices, 1)
+    if values is not None and not np.array_equal(values, found):
+        return "values of other indices"
+    best = np.take_along_axis(rows, order, 1)
+    return None if np.array_equal(np.sort(found, axis=1), best) else "other values"

@@ -1,4 +1,4 @@
-"""The benchmark sets are the same on every run, and the checks of bench/peers find mistakes."""
+"""The benchmark sets are the same on every run, and the checks of the programs find mistakes."""
 
 import json
 import os
@@ -125,3 +125,65 @@ def test_peers_on_a_small_set(tmp_path):
         assert entry["queries"] == 40, name
         assert entry["recall"] == 1, name
         assert entry["queries_per_second"] * entry["median_seconds"] == pytest.approx(40), name
+
+
+def test_mistakes_of_a_selection_are_found():
+    rows = np.random.default_rng(8).permutation(60).reshape(3, 20).astype(np.float32)
+    rows[0, 5] = rows[0, 9] = -1  # a tie
+    order = np.argsort(rows, axis=1, kind="stable")[:, :4]
+    values = np.take_along_axis(rows, order, 1)
+    places = np.sort(order, axis=1)
+    at_places = np.take_along_axis(rows, places, 1)
+    swapped = order.copy()
+    swapped[0, :2] = swapped[0, 1::-1]
+    twice = order.copy()
+    twice[1, 3] = twice[1, 0]
+    worse = order.copy()
+    worse[2, 3] = np.argsort(rows[2])[6]
+    outside = order.copy()
+    outside[1, 1] = -1
+    off = values.copy()
+    off[1, 1] = np.nextafter(off[1, 1], np.float32(np.inf))
+
+    assert truth.selection_mistake(values, order, rows, order, True) is None
+    assert truth.selection_mistake(at_places, places, rows, order, False) is None
+    assert truth.selection_mistake(values, order, rows, order, False)
+    for indices in (swapped, twice, worse, outside):
+        assert truth.selection_mistake(values, indices, rows, order, True) == "other indices"
+    assert truth.selection_mistake(off, order, rows, order, True) == "other values"
+
+    for indices in (order, places, swapped):
+        assert truth.peer_mistake(None, indices, rows, order) is None
+    assert truth.peer_mistake(values, swapped, rows, order) is None
+    assert truth.peer_mistake(None, twice, rows, order) == "an index twice"
+    assert truth.peer_mistake(None, outside, rows, order) == "an index outside the row"
+    assert truth.peer_mistake(None, worse, rows, order) == "other values"
+    assert truth.peer_mistake(off, order, rows, order) == "values of other indices"
+
+
+def test_select_on_small_matrices(tmp_path):
+    for package in ("knear", "faiss"):
+        pytest.importorskip(package, reason=f"bench/select needs {package}")
+    out = tmp_path / "out.json"
+    options = ("--rows", "9", "--cols", "30", "500", "-k", "1", "40", "--kind", "uniform", "ties")
+    options = (*options, "--threads", "2", "--repeat", "2", "--min-time", "0.001", "--members")
+    done = run("select", *options, "--json", str(out), cache=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("skipped: a row has fewer values") == 2
+    everything = json.loads(out.read_text())
+    assert [(s["cols"], s["k"]) for s in everything["skipped"]] == [(30, 40)] * 2
+    shapes = [(r["kind"], r["cols"], r["k"]) for r in everything["results"]]
+    each = [(30, 1), (500, 1), (500, 40)]
+    assert shapes == [(kind, *shape) for kind in ("uniform", "ties") for shape in each]
+    for result in everything["results"]:
+        measured = result["systems"]
+        names = {"argpartition", "kmin", "knear", "unsorted", "threshold", "partition"}
+        assert set(measured) | set(result["members_left_out"]) >= names
+        peers = min(measured[name]["median_seconds"] for name in ("argpartition", "kmin"))
+        ours = measured["knear"]
+        assert ours["ratio"] * ours["median_seconds"] == pytest.approx(peers)
+        for name, entry in measured.items():
+            assert len(entry["seconds"]) == 2, name
+            assert entry["wrong"] is None, name
+    ratios = [entry for entry in everything["summary"] if entry["figure"] == "ratio"]
+    assert [entry["shapes"] for entry in ratios] == [6, 6]
