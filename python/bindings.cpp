@@ -8,6 +8,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 
 #include <algorithm>
 #include <atomic>
@@ -18,6 +19,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -40,6 +42,18 @@ using IdArray = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::d
 using Ids = std::optional<IdArray>;
 using Bits =
     std::optional<nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
+
+// Method, recall, samples, logical rows, and whether candidates become the k nearest.
+using ApproachTuple = std::tuple<std::string, double, std::int64_t, std::int64_t, bool>;
+
+Approach approach_of(const ApproachTuple& from) {
+  const auto& [method, recall, samples, logical_rows, aggregate] = from;
+  return {.method = parse_method(method),
+          .recall = recall,
+          .samples = samples,
+          .logical_rows = logical_rows,
+          .aggregate = aggregate};
+}
 
 RowFilter filter_of(const Ids& ids, const Bits& bits, std::int64_t rows) {
   if (ids) return RowFilter::of_ids({ids->data(), ids->size()}, rows);
@@ -172,6 +186,23 @@ nb::object run(Report& out, Search search) {
     d["fallback_queries"] = report.fallback_queries;
     d["repeated_queries"] = report.repeated_queries;
     d["certified_queries"] = report.certified_queries;
+    d["method"] = report.method;
+    d["promised_recall"] = report.promised_recall;
+    d["expected_recall"] = report.expected_recall;
+    d["recall_argument"] = report.recall_argument;
+    if (report.method == "partial-reduce") {
+      d["bins"] = report.bins;
+      d["kept_per_bin"] = report.kept_per_bin;
+      d["repaired_queries"] = report.repaired_queries;
+      d["uncertified"] = array_of(std::move(report.uncertified));
+    }
+    if (report.method == "threshold-heap") {
+      d["samples"] = report.samples;
+      d["compression_ratio"] = report.compression_ratio;
+      d["threshold_ratio"] = report.threshold_ratio;
+      d["sampling_seconds"] = report.sampling_seconds;
+      d["sorting_seconds"] = report.sorting_seconds;
+    }
     d["memory_bytes"] = report.memory_bytes;
     d["multiply_adds"] = report.multiply_adds;
     if (report.prefix_columns > 0) d["prefix_columns"] = report.prefix_columns;
@@ -228,14 +259,16 @@ NB_MODULE(_core, m) {
       [](const Array& queries, const std::string& queries_type, const Array& base,
          const std::string& base_type, std::int64_t k, const std::string& metric,
          std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-         const std::string& choices, const Ids& ids, const Bits& bits, Report report) {
+         const std::string& choices, const ApproachTuple& approach, const Ids& ids,
+         const Bits& bits, Report report) {
         const AnyMatrixView q = view_of(queries, queries_type), b = view_of(base, base_type);
         KnnOptions options{.metric = parse_metric(metric),
                            .threads = narrow(threads),
                            .memory = memory,
                            .first_pass = parse_first_pass(first_pass),
                            .filter = filter_of(ids, bits, b.rows()),
-                           .choices = parse_choices(choices)};
+                           .choices = parse_choices(choices),
+                           .approach = approach_of(approach)};
         return run(report, [&](Progress progress, KnnReport* filled) {
           options.progress = std::move(progress);
           return knn(q, b, k, options, filled);
@@ -243,7 +276,7 @@ NB_MODULE(_core, m) {
       },
       nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("base").noconvert(),
       nb::arg("base_type"), nb::arg("k"), nb::arg("metric"), nb::arg("threads"), nb::arg("memory"),
-      nb::arg("first_pass"), nb::arg("choices"), nb::arg("filter_ids").none(),
+      nb::arg("first_pass"), nb::arg("choices"), nb::arg("approach"), nb::arg("filter_ids").none(),
       nb::arg("filter_bits").none(), nb::arg("report").none());
 
   m.def(
@@ -299,8 +332,7 @@ NB_MODULE(_core, m) {
                               .method = parse_select_method(method)};
         const AnyMatrixView rows = view_of(x, type);
         const bool no_lengths = lengths && lengths->size() == 0 && rows.rows() > 0;
-        if (no_lengths)
-          throw ShapeMismatch("lengths has 0 values, rows has {} rows", rows.rows());
+        if (no_lengths) throw ShapeMismatch("lengths has 0 values, rows has {} rows", rows.rows());
         if (lengths) options.lengths = span_of(*lengths);
         Selection found;
         without_interpreter([&](Progress progress) {
@@ -403,21 +435,22 @@ NB_MODULE(_core, m) {
           "search",
           [](const FlatIndex& self, const Array& queries, const std::string& type, std::int64_t k,
              std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-             const std::string& choices, const Ids& ids, const Bits& bits, std::int64_t bit_count,
-             Report report) {
+             const std::string& choices, const ApproachTuple& approach, const Ids& ids,
+             const Bits& bits, std::int64_t bit_count, Report report) {
             const AnyMatrixView q = view_of(queries, type);
             SearchOptions options{.threads = narrow(threads),
                                   .memory = memory,
                                   .first_pass = parse_first_pass(first_pass),
                                   .filter = id_filter_of(ids, bits, bit_count),
-                                  .choices = parse_choices(choices)};
+                                  .choices = parse_choices(choices),
+                                  .approach = approach_of(approach)};
             return run(report, [&](Progress progress, KnnReport* filled) {
               options.progress = std::move(progress);
               return self.search(q, k, options, filled);
             });
           },
           nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("k"), nb::arg("threads"),
-          nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"),
+          nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"), nb::arg("approach"),
           nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("bit_count"),
           nb::arg("report").none())
       .def(

@@ -24,7 +24,7 @@ Neighbors search_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
   check_method(options);
   if (options.approach.method == Method::threshold_heap)
     return threshold_heap_parts(parts, queries, k, options, once, report);
-  if (options.approach.method == Method::partial_reduce)
+  if (options.approach.method == Method::partial_reduce || options.approach.recall < 1)
     return partial_reduce_parts(parts, queries, k, options, once, report);
   return Search(parts, queries, k, options, once).run(report);
 }

@@ -52,6 +52,8 @@ class ThresholdHeapSearch : public Search {
     run_from(all, report);
     if (report) {
       report->method = "threshold-heap";
+      report->expected_hits = static_cast<double>(allowed_rows_) * static_cast<double>(k_) /
+                              static_cast<double>(std::max<std::int64_t>(1, samples_));
       report->seconds += sampling;
       report->samples = samples_, report->sampling_seconds = sampling;
       report->sorting_seconds = heap_.sort_seconds;

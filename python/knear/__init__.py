@@ -69,6 +69,11 @@ def knn(
     memory: int | str | None = None,
     first_pass: str = "auto",
     choices: Mapping[str, Any] | None = None,
+    method: str = "auto",
+    recall: float = 1.0,
+    samples: int | None = None,
+    logical_rows: int | None = None,
+    aggregate_to_topk: bool = True,
     filter: ArrayLike | None = None,
     report: dict[str, Any] | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -87,6 +92,18 @@ def knn(
         by many queries before the next), "guess" (False: thresholds for many neighbours are not
         guessed), "refine" (whether rows that 8 bits leave are scored again, with a scale of their
         own, before they are measured). `report` says what was chosen.
+    method: "exact"; "threshold-heap", exact by thresholds that are the k-th distance to `samples`
+        random rows (8 k if None); "partial-reduce", the best few rows of each of many bins, of
+        which `report` says the numbers; "auto": exact, or partial-reduce where less recall is
+        asked for and it is forecast to be faster.
+    recall: the least mean share of the k nearest that is found, in (0, 1]; below 1 for "auto" and
+        "partial-reduce". The promise holds for any queries and any order of `base`; `report` has
+        "promised_recall", "expected_recall", and in "uncertified" the queries whose answer is not
+        proven to be exact.
+    logical_rows: `base` is a shard of so many rows, drawn at random, and the promise is for the
+        answer merged from all shards; None: it holds for any shards ("partial-reduce").
+    aggregate_to_topk: False: all rows that were kept, report["kept_per_bin"] of each bin one after
+        the other, instead of the k nearest of them ("partial-reduce").
     filter: the rows that may be found, as ids in any order or as one bool a row; None for all. The
         answer is that of these rows alone, padded with -1 where they are fewer than k.
     report: a dict that is emptied and filled with what was planned and what happened: "first_pass",
@@ -104,6 +121,7 @@ def knn(
         _arrays.size("memory", memory),
         _arrays.text("first_pass", first_pass),
         _arrays.choices(choices),
+        _arrays.approach(method, recall, samples, logical_rows, aggregate_to_topk),
         *_arrays.filter_of(filter, len(np.asarray(base)))[:2],
         _arrays.report(report),
     )
@@ -354,6 +372,11 @@ class Index:
         memory: int | str | None = None,
         first_pass: str = "auto",
         choices: Mapping[str, Any] | None = None,
+        method: str = "auto",
+        recall: float = 1.0,
+        samples: int | None = None,
+        logical_rows: int | None = None,
+        aggregate_to_topk: bool = True,
         filter: ArrayLike | None = None,
         report: dict[str, Any] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -369,6 +392,7 @@ class Index:
             _arrays.size("memory", memory),
             _arrays.text("first_pass", first_pass),
             _arrays.choices(choices),
+            _arrays.approach(method, recall, samples, logical_rows, aggregate_to_topk),
             *_arrays.filter_of(filter, None),
             _arrays.report(report),
         )

@@ -171,6 +171,19 @@ def choices(value: Any) -> str:
     )
 
 
+def approach(
+    method: Any, recall: Any, samples: Any, logical_rows: Any, aggregate: Any
+) -> tuple[str, float, int, int, bool]:
+    """How the k nearest are to be found, as _core takes it."""
+    counts = []
+    for name, value in (("samples", samples), ("logical_rows", logical_rows)):
+        count = 0 if value is None else integer(name, value)
+        if value is not None and count < 1:
+            raise InvalidArgument(f"{name} must be at least 1, but is {count}")
+        counts.append(count)
+    return text("method", method), number("recall", recall), *counts, bool(aggregate)
+
+
 def report(value: Any) -> dict | None:
     """`value`, which must be a dict or None."""
     if value is not None and not isinstance(value, dict):
