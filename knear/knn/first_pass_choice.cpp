@@ -34,6 +34,7 @@ std::vector<FirstPass> Search::ladder_of(const Part& part) const {
     return {options_.first_pass};
   if (part.integer) return {FirstPass::integer};
   std::vector<FirstPass> passes = ladder(isa_);
+  if (packs_always_) std::erase(passes, FirstPass::direct);
   if (options_.choices.refine.value_or(false)) {  // what it refines is 8 bits
     std::erase(passes, FirstPass::int8);
     passes.insert(passes.begin(), FirstPass::int8);
@@ -56,6 +57,7 @@ bool Search::direct_pays(std::int64_t rows) const {
   if (options_.first_pass == FirstPass::direct) return true;
   if (options_.first_pass != FirstPass::automatic || kernel_chosen()) return false;
   if (rows < least_packed_rows) return true;
+  if (packs_always_) return false;
   const bool packed = !once_ || prepared().is_kept(ladder_of(*part_).front());
   return measuring_seconds(rows) < scanning_seconds(rows, 0, packed ? 0 : 1);
 }
@@ -76,6 +78,7 @@ double Search::measuring_seconds(std::int64_t rows) const {
 }
 
 Search::Way Search::way_for(std::int64_t rows, bool kept, bool will_be_kept) const {
+  if (packs_always_) return 2 * count_ < rows ? Way::subset : Way::whole;
   const double whole = scanning_seconds(rows, count_, kept ? 0 : will_be_kept ? 0.05 : 1);
   const double subset = scanning_seconds(count_, 0, 1);
   if (options_.first_pass == FirstPass::automatic && !kernel_chosen() &&

@@ -46,7 +46,13 @@ class PartialReduceSearch : public Search {
       return;
     }
     check_plain("partial-reduce");
-    learns_ = false;
+    if (options.choices.tile > 0)
+      throw InvalidArgument(
+          "choices name a tile, but method is partial-reduce, whose bins are tiles");
+    if (options.first_pass == FirstPass::direct)
+      throw InvalidArgument(
+          "first_pass is direct, but method is partial-reduce, which has no bins then");
+    learns_ = false, packs_always_ = true;
   }
 
   Neighbors run_reduce(KnnReport* report) {
@@ -76,12 +82,15 @@ class PartialReduceSearch : public Search {
   }
 
  protected:
-  // Tiles are bins: of a small base at least so many that there is something to reduce.
+  // Tiles are bins. Where they end is the same on every machine and for every first pass: half a
+  // megabyte of 8-bit codes, and of a small base so many that there is something to reduce.
   std::int64_t tile_bytes() const override {
-    if (!reduces_ || options_.choices.tile > 0 || !part_) return Search::tile_bytes();
-    const std::int64_t row_bytes = base().cols() + 4, rows = base().rows();
-    if (rows * row_bytes >= least_bins * usual_tile_bytes()) return 0;
-    return std::max<std::int64_t>(1, rows * row_bytes / least_bins);
+    return reduces_ ? std::max<std::int64_t>(1, tile_bytes_) : Search::tile_bytes();
+  }
+  static std::int64_t panels_of_bin(std::int64_t rows, std::int64_t dim) {
+    return std::clamp<std::int64_t>(
+        std::min(most_bin_bytes / (panel_rows * (dim + 3)), rows / (panel_rows * least_bins)), 1,
+        128);
   }
 
   void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) override {
@@ -108,6 +117,9 @@ class PartialReduceSearch : public Search {
       keep_candidates(std::move(list), part_->part.ids.from(begin));
       return;
     }
+    const std::int64_t per_step = pass == FirstPass::fp32 ? 1 : pass == FirstPass::int16 ? 2 : 4;
+    tile_bytes_ = panels_of_bin(choice.packed_rows.empty() ? rows.rows() : count_, rows.cols()) *
+                  ((rows.cols() + per_step - 1) / per_step) * panel_step_bytes;
     const auto packed = packed_form(pass, rows, choice);
     const int kept = rows_kept(job.k, packed->tiles, packed->panels_per_tile * panel_rows);
     std::vector<KeyedId> dropped(dropped_.size(), none);
@@ -136,7 +148,7 @@ class PartialReduceSearch : public Search {
  private:
   static constexpr KeyedId none{std::numeric_limits<double>::infinity(),
                                 std::numeric_limits<Id>::max()};
-  static constexpr std::int64_t least_bins = 64;
+  static constexpr std::int64_t least_bins = 64, most_bin_bytes = 512 << 10;
 
   // Rows a query that pass: k (1 + ln(rows / k)) and a quarter more while the threshold of all
   // tightens after each bin only, and of each bin the first (measured on three sets, k = 10 to
@@ -156,12 +168,10 @@ class PartialReduceSearch : public Search {
                                  part_->integer, format_of(pass));
     part_ = nullptr;
     const double exact = predict_scan(shape, peaks_).seconds;
-    const double row_bytes = shape.bytes_per_element * static_cast<double>(queries_.cols()) + 4;
-    const double bins =
-        std::max(static_cast<double>(least_bins), static_cast<double>(allowed_rows_) * row_bytes /
-                                                      static_cast<double>(usual_tile_bytes()));
+    const std::int64_t bin_rows = panel_rows * panels_of_bin(allowed_rows_, queries_.cols());
     shape.expected_hits =
-        rows_passed(static_cast<double>(allowed_rows_), static_cast<double>(k_), bins);
+        rows_passed(static_cast<double>(allowed_rows_), static_cast<double>(k_),
+                    static_cast<double>((allowed_rows_ + bin_rows - 1) / bin_rows));
     return predict_scan(shape, peaks_).seconds < exact;
   }
 
@@ -249,7 +259,6 @@ class PartialReduceSearch : public Search {
       std::memcpy(some.row(static_cast<std::int64_t>(i)), queries_.row(open[i]), bytes);
     KnnOptions options = options_;
     options.progress = {};
-    if (options.choices.tile == 0) options.choices = {};
     ExactLists exact;
     KnnReport repaired;
     Search(all_parts_, some.view(), k_asked_, options, once_).run_from(exact, &repaired);
@@ -266,7 +275,7 @@ class PartialReduceSearch : public Search {
   bool reduces_ = true;
   std::vector<SearchPart> all_parts_;
   std::vector<KeyedId> dropped_;  // of each query, the least that was, by its id
-  std::int64_t bins_ = 0, kept_ = 0;
+  std::int64_t bins_ = 0, kept_ = 0, tile_bytes_ = 0;
   std::vector<ExactLists> candidates_;  // of each chunk, if they are the answer
   double expected_ = 1;
 };

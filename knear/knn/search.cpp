@@ -250,8 +250,9 @@ std::int64_t Search::other_bytes() const {
   const double doubles = std::max(64.0, std::min(queries, 4 * threads));
   // And what selecting and sorting k of them takes.
   const double scratch = threads * (doubles * dim * 8 + 208 * k + (1 << 16));
-  return static_cast<std::int64_t>(
-      std::min(lists + threads * block * per_query + scratch + (1 << 20), 4e18));
+  return static_cast<std::int64_t>(std::min(
+      lists + threads * block * per_query + scratch + (1 << 20) + static_cast<double>(more_bytes_),
+      4e18));
 }
 
 std::int64_t Search::chunk_rows() const {

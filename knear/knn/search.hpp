@@ -168,6 +168,10 @@ class Search {
   std::vector<double> bars_;           // the k-th key of each query so far; empty: not k yet
 
   bool learns_ = true;  // whether what is seen tells of later searches
+  // Whether the answer depends on what is packed, so that no choice may depend on the time that it
+  // takes: rows are never measured instead, but for a very small base.
+  bool packs_always_ = false;
+  std::int64_t more_bytes_ = 0;  // that a kind of search takes beside lists and scratch
   ScanStats stats_;
   double prepare_seconds_ = 0, multiply_adds_ = 0, bytes_read_ = 0;
   std::int64_t packed_bytes_ = 0, fallback_queries_ = 0;

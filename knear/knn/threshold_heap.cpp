@@ -42,6 +42,12 @@ class ThresholdHeapSearch : public Search {
                             options.approach.samples);
     samples_ = std::min(samples_, allowed_rows_);
     batch_ = options.approach.query_batch > 0 ? options.approach.query_batch : usual_batch;
+    // Fewer queries at a time where memory is limited: a quarter of it for what is compressed.
+    if (options.memory > 0) {
+      const std::int64_t each = threshold_heap_bytes(allowed_rows_, k_) * threads_;
+      batch_ = std::clamp<std::int64_t>(options.memory / 4 / each, 1, batch_);
+      more_bytes_ = batch_ * each;
+    }
   }
 
   Neighbors run_heap(KnnReport* report) {

@@ -133,6 +133,9 @@ class KernelTiles final : public PrunedTiles {
   const std::unique_ptr<tbb::task_group> tasks_ = std::make_unique<tbb::task_group>();
 };
 
+// Wider batches are cut down to what may still be among the k, so that memory has a bound.
+std::int64_t most_width(std::int64_t k) { return std::max<std::int64_t>(1 << 17, 4 * k); }
+
 // The compressed rows of one batch, and their end.
 class Batch {
  public:
@@ -201,9 +204,6 @@ class Batch {
   std::int64_t bytes() const { return rows_.bytes(); }
 
  private:
-  // Wider batches are cut down to what may still be among the k, so that memory has a bound.
-  static std::int64_t most_width(std::int64_t k) { return std::max<std::int64_t>(1 << 17, 4 * k); }
-
   // Where an interval may begin at most for its key to be no larger than that of k rows whose
   // intervals begin at `kth` or before.
   double reach(std::int64_t q, double kth) const {
@@ -258,6 +258,14 @@ void add(ThresholdHeapStats& all, const ThresholdHeapStats& task) {
 }
 
 }  // namespace
+
+std::int64_t threshold_heap_bytes(std::int64_t rows, std::int64_t k) {
+  // Both tiles under way, and the compressed row, which doubles as it grows and is copied then.
+  constexpr std::int64_t tile = 4096;
+  const std::int64_t width = 2 * std::min(rows, most_width(k) + tile);
+  return 2 * std::min(rows, tile) * static_cast<std::int64_t>(sizeof(PrunedPair)) + 2 * width * 12 +
+         16 * (k + 1) + 2 * 8 * width;
+}
 
 void scan_threshold_heap(const PackedBase& packed, const ScanJob& job, std::int64_t batch,
                          const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,

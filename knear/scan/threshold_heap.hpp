@@ -43,6 +43,9 @@ struct ThresholdHeapStats {
   std::int64_t measured = 0;  // in float64
 };
 
+// Most bytes that one query of a batch takes while it is searched for among so many rows.
+std::int64_t threshold_heap_bytes(std::int64_t rows, std::int64_t k);
+
 // As scan(), with job.bars as thresholds: rows whose key exceeds the bar are not looked at, those
 // that equal it are. batch: queries that share the width of their compressed rows, at least 1.
 void scan_threshold_heap(const PackedBase& packed, const ScanJob& job, std::int64_t batch,

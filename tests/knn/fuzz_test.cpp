@@ -277,7 +277,7 @@ std::int64_t run(std::uint64_t seed) {
     for (Method method : {Method::threshold_heap, Method::partial_reduce}) {
       KnnOptions options{.metric = c.metric,
                          .threads = 1 + static_cast<int>(c.below(3)),
-                         .first_pass = passes[c.below(5)],
+                         .first_pass = passes[c.below(method == Method::partial_reduce ? 4 : 5)],
                          .filter = c.filter,
                          .approach = {.method = method}};
       if (c.below(3) == 0 && method == Method::threshold_heap) {
