@@ -108,6 +108,9 @@ class Search {
   }
   // Bytes of everything else: lists of all queries, buffers and scratch of each thread.
   std::int64_t other_bytes() const;
+  // How many rows of the part at hand to prepare at a time: all, or as many as the memory allows.
+  // Throws MemoryBudgetError where it allows too few.
+  std::int64_t chunk_rows() const;
   // Candidates of a query that may wait to be measured.
   std::int64_t most_pending() const { return 4 * k_ + (options_.memory > 0 ? 64 : 4096); }
 
@@ -187,8 +190,6 @@ class Search {
   std::int64_t allowed_between(std::int64_t begin, std::int64_t end) const;
   // Bytes of one chunk's packed rows, with what finding equal rows takes meanwhile.
   std::int64_t packed_bytes(std::int64_t rows, FirstPass pass) const;
-  // How many rows to prepare at a time: all, or as many as the memory allows.
-  std::int64_t chunk_rows() const;
   // The pass that did most of the work.
   FirstPass main_pass() const {
     return static_cast<FirstPass>(std::max_element(std::begin(done_by_), std::end(done_by_)) -

@@ -42,12 +42,7 @@ class ThresholdHeapSearch : public Search {
                             options.approach.samples);
     samples_ = std::min(samples_, allowed_rows_);
     batch_ = options.approach.query_batch > 0 ? options.approach.query_batch : usual_batch;
-    // Fewer queries at a time where memory is limited: a quarter of it for what is compressed.
-    if (options.memory > 0) {
-      const std::int64_t each = threshold_heap_bytes(allowed_rows_, k_) * threads_;
-      batch_ = std::clamp<std::int64_t>(options.memory / 4 / each, 1, batch_);
-      more_bytes_ = batch_ * each;
-    }
+    if (options.memory > 0 && queries.rows() > 0) fit_memory();
   }
 
   Neighbors run_heap(KnnReport* report) {
@@ -100,6 +95,22 @@ class ThresholdHeapSearch : public Search {
   }
 
  private:
+  // Takes fewer queries at a time until they fit the memory: a quarter of it at most. Throws where
+  // one is too many.
+  void fit_memory() {
+    const std::int64_t each = threshold_heap_bytes(allowed_rows_, k_) * threads_;
+    batch_ = std::clamp<std::int64_t>(options_.memory / 4 / each, 1, batch_);
+    for (;; batch_ /= 2) {
+      more_bytes_ = batch_ * each;
+      try {
+        for (const Part& part : parts_) part_ = &part, chunk_rows();
+        return;
+      } catch (const MemoryBudgetError&) {
+        if (batch_ == 1) throw;
+      }
+    }
+  }
+
   // The paper's is 16; the kernels score twelve side by side.
   static constexpr std::int64_t usual_batch = 48;
 
