@@ -2,10 +2,16 @@
 // every pair in float64 gives. Looks in $KNEAR_DATA, then ../shared/data beside the repository.
 #include <gtest/gtest.h>
 
+#include <zlib.h>
+
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "knear/core/cpu.hpp"
 #include "knear/distance/reference.hpp"
@@ -74,6 +80,56 @@ void check(const std::string& base_name, const std::string& queries_name, std::i
       EXPECT_EQ(different, 0) << name_of(isa) << " forced " << name_of(pass);
     }
     unsetenv("KNEAR_ISA");
+  }
+}
+
+// The recall that is asked for, of all queries, whatever the order of the base: as it is, by class
+// and by the distance from a query. And the other methods, asked for everything, are exact.
+TEST(RealData, PartialReduceKeepsItsPromiseOnFashionMnist) {
+  const std::filesystem::path directory = std::filesystem::path(data_directory()) / "fashion-mnist";
+  if (!std::filesystem::exists(directory))
+    GTEST_SKIP() << "no fashion-mnist in " << data_directory() << ": set KNEAR_DATA";
+  const io::VectorFile base =
+      io::VectorFile::open((directory / "train-images-idx3-ubyte.gz").string());
+  const io::VectorFile all =
+      io::VectorFile::open((directory / "t10k-images-idx3-ubyte.gz").string());
+  const AnyMatrixView queries =
+      all.view().rows(0, std::min<std::int64_t>(most_queries, all.view().rows()));
+  const std::int64_t n = base.view().rows(), dim = base.view().cols(), k = 10;
+  std::vector<unsigned char> labels(static_cast<std::size_t>(n) + 8);
+  gzFile file = gzopen((directory / "train-labels-idx1-ubyte.gz").c_str(), "rb");
+  ASSERT_EQ(gzread(file, labels.data(), static_cast<unsigned>(labels.size())),
+            static_cast<int>(labels.size()));
+  gzclose(file);
+  std::vector<Id> given(static_cast<std::size_t>(n));
+  std::iota(given.begin(), given.end(), 0);
+  std::vector<Id> by_class = given;
+  std::stable_sort(by_class.begin(), by_class.end(), [&](Id a, Id b) {
+    return labels[8 + static_cast<std::size_t>(a)] < labels[8 + static_cast<std::size_t>(b)];
+  });
+  const Neighbors far = knn(queries.rows(0, 1), base.view(), n);
+  const std::vector<Id> by_distance(far.ids.row(0), far.ids.row(0) + n);
+  for (const std::vector<Id>* order :
+       std::initializer_list<const std::vector<Id>*>{&given, &by_class, &by_distance}) {
+    AnyMatrix rows(base.view().type(), n, dim);
+    for (Id i = 0; i < n; ++i)
+      std::memcpy(rows.row(i), base.view().row((*order)[static_cast<std::size_t>(i)]),
+                  static_cast<std::size_t>(dim * size_of(rows.type())));
+    const Neighbors exact = knn(queries, rows.view(), k);
+    for (double recall : {0.9, 0.95, 0.99, 0.999, 1.0}) {
+      KnnReport report;
+      const Neighbors got =
+          knn(queries, rows.view(), k,
+              {.approach = {.method = Method::partial_reduce, .recall = recall}}, &report);
+      double found = 0;
+      for (std::int64_t q = 0; q < queries.rows(); ++q)
+        for (std::int64_t j = 0; j < k; ++j)
+          found += got.distances.row(q)[j] <= exact.distances.row(q)[k - 1];
+      EXPECT_GE(found / static_cast<double>(queries.rows() * k), recall);
+      EXPECT_TRUE(recall < 1 || differences(got, exact) == 0);
+    }
+    const KnnOptions heap{.approach = {.method = Method::threshold_heap}};
+    EXPECT_EQ(differences(knn(queries, rows.view(), k, heap), exact), 0);
   }
 }
 
