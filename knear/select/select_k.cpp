@@ -8,6 +8,7 @@
 
 #include "knear/core/cpu.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/select/family.hpp"
 #include "knear/select/select_kernels.hpp"
 
 namespace knear {
@@ -28,18 +29,24 @@ const SelectKernels& kernels_for(Isa isa) {
 constexpr std::int64_t chunk = 16384;
 // A part of a row longer than this has places of more than 32 bits; a shorter one than `least_part`
 // is not divided among threads.
-constexpr std::int64_t most_part = std::int64_t{1} << 31, least_part = 1 << 17;
+constexpr std::int64_t most_part = (std::int64_t{1} << 31) - 2, least_part = 1 << 17;
 
 // Selects from parts of rows; one for each thread, with the memory that it needs.
 class RowSelector {
  public:
-  RowSelector(const SelectKernels& kernels, Extreme extreme, std::int64_t k)
-      : kernels_(kernels), flip_(extreme == Extreme::largest ? 0x80000000u : 0), k_(k) {}
+  RowSelector(const SelectKernels& kernels, Extreme extreme, std::int64_t k, SelectMethod method)
+      : kernels_(kernels),
+        flip_(extreme == Extreme::largest ? 0x80000000u : 0),
+        k_(k),
+        method_(method),
+        member_(detail::family_member(method)) {}
 
   // The keys of the k best of row[0 .. count), or of all that are no NaN if these are fewer, best
   // first or by ascending place. They stay until the next call.
   template <class T>
-  std::span<const Key> select(const T* row, std::int64_t count, SelectMethod method, bool sorted) {
+  std::span<const Key> select(const T* row, std::int64_t count, bool sorted) {
+    if (member_) return select_by_member(row, count, sorted);
+    SelectMethod method = method_;
     if (method == SelectMethod::automatic)
       method = 3 * k_ >= count ? SelectMethod::partition : SelectMethod::threshold;
     std::int64_t kept = 0;
@@ -65,6 +72,27 @@ class RowSelector {
   }
 
  private:
+  template <class T>
+  std::span<const Key> select_by_member(const T* row, std::int64_t count, bool sorted) {
+    widened_.resize(static_cast<std::size_t>(count));
+    const float sign = flip_ != 0 ? -1.0f : 1.0f;
+    for (std::int64_t i = 0; i < count; ++i)
+      widened_[static_cast<std::size_t>(i)] = sign * to_float(row[i]);
+    const std::int64_t k = std::max<std::int64_t>(1, std::min(k_, count));
+    values_.resize(static_cast<std::size_t>(k)), places_.resize(values_.size());
+    const std::int64_t kept =
+        member_->select(widened_.data(), count, k, values_.data(), places_.data());
+    make_room(kept);
+    for (std::int64_t i = 0; i < kept; ++i)
+      keys_[static_cast<std::size_t>(i)] =
+          Key{detail::ordered_bits(values_[static_cast<std::size_t>(i)])} << 32 |
+          static_cast<std::uint32_t>(places_[static_cast<std::size_t>(i)]);
+    if (!sorted)
+      std::sort(keys_.begin(), keys_.begin() + kept,
+                [](Key a, Key b) { return detail::place_of(a) < detail::place_of(b); });
+    return {keys_.data(), static_cast<std::size_t>(kept)};
+  }
+
   void make_room(std::int64_t count) {
     const auto size = static_cast<std::size_t>(count) + 24;
     if (keys_.size() >= size) return;
@@ -162,7 +190,10 @@ class RowSelector {
   std::int64_t k_;
   float bar_ = infinity;
   std::vector<Key> keys_, spare_, work_;
-  std::vector<float> widened_;
+  SelectMethod method_;
+  std::unique_ptr<detail::FamilyMember> member_;
+  std::vector<float> widened_, values_;
+  std::vector<std::int32_t> places_;
 };
 
 // Writes keys as values and places, from `first` on, and pads to k.
@@ -225,11 +256,11 @@ void select_rows(MatrixView<T> rows, std::int64_t k, const SelectOptions& option
         std::max((1 << 18) / (rows.cols() + k + 1), rows.rows() / (8 * threads)) + 1;
     Reporter reporter(options.progress, "select", rows.rows());
     parallel_for(threads, (rows.rows() + together - 1) / together, [&](std::int64_t task) {
-      RowSelector selector(kernels, options.extreme, k);
+      RowSelector selector(kernels, options.extreme, k, options.method);
       const std::int64_t end = std::min(rows.rows(), (task + 1) * together);
       for (std::int64_t row = task * together; row < end; ++row)
-        write(selector.select(rows.row(row), length(row), options.method, options.sorted),
-              rows.row(row), k, options.extreme, out.values.row(row), out.places.row(row));
+        write(selector.select(rows.row(row), length(row), options.sorted), rows.row(row), k,
+              options.extreme, out.values.row(row), out.places.row(row));
       reporter.add(end - task * together);
     });
     return;
@@ -244,8 +275,8 @@ void select_rows(MatrixView<T> rows, std::int64_t k, const SelectOptions& option
       part.begin = begin, part.keys.clear();
       reporter.add(1);
       if (begin >= end) return;
-      RowSelector selector(kernels, options.extreme, k);
-      const auto keys = selector.select(rows.row(row) + begin, end - begin, options.method, false);
+      RowSelector selector(kernels, options.extreme, k, options.method);
+      const auto keys = selector.select(rows.row(row) + begin, end - begin, false);
       part.keys.assign(keys.begin(), keys.end());
     });
     write_parts<T>(found, rows.row(row), k, options.sorted, options.extreme, out.values.row(row),
@@ -263,15 +294,27 @@ std::string_view name_of(SelectMethod method) {
       return "threshold";
     case SelectMethod::partition:
       return "partition";
+    case SelectMethod::list:
+      return "list";
+    case SelectMethod::radix:
+      return "radix";
+    case SelectMethod::threshold_heap:
+      return "threshold-heap";
+    case SelectMethod::bitonic:
+      return "bitonic";
+    case SelectMethod::warp_select:
+      return "warp-select";
   }
   return "?";
 }
 
 SelectMethod parse_select_method(std::string_view name) {
-  for (SelectMethod method :
-       {SelectMethod::automatic, SelectMethod::threshold, SelectMethod::partition})
+  for (SelectMethod method : all_select_methods)
     if (name == name_of(method)) return method;
-  throw InvalidArgument("method must be one of auto, threshold, partition, but is '{}'", name);
+  throw InvalidArgument(
+      "method must be one of auto, threshold, partition, list, radix, threshold-heap, bitonic, "
+      "warp-select, but is '{}'",
+      name);
 }
 
 Selection select_k(AnyMatrixView rows, std::int64_t k, const SelectOptions& options) {

@@ -22,7 +22,17 @@ enum class SelectMethod : std::uint8_t {
   automatic,  // by k and the length of a row
   threshold,  // a bar from a sample, what passes it, partition of that (TH-heap's idea)
   partition,  // partition of the whole row
+  // The others of the family, for comparison; never chosen here.
+  list,            // as the scan: a sorted list, for k > 32 a buffer cut by partition
+  radix,           // the k-th value by its bits from the left, then a gather
+  threshold_heap,  // TH-heap: k-th of a sample, compression, min-max heap
+  bitonic,         // sorted runs merged to the k-th place
+  warp_select      // WarpSelect on the emulated warp; k > 1024 goes to radix
 };
+inline constexpr SelectMethod all_select_methods[] = {
+    SelectMethod::automatic, SelectMethod::threshold,  SelectMethod::partition,
+    SelectMethod::list,      SelectMethod::radix,      SelectMethod::threshold_heap,
+    SelectMethod::bitonic,   SelectMethod::warp_select};
 
 std::string_view name_of(SelectMethod method);
 // The inverse; throws InvalidArgument for any other word.

@@ -209,7 +209,8 @@ def select_k(
     sorted: best first; False: by ascending index, which is faster for large k.
     lengths: how many values of each row count, from its beginning; None for all.
     method: "auto", by k and m; or one of the ways to the same answer: "threshold" (a bar from a
-        sample, partition of what passes it), "partition".
+        sample, partition of what passes it), "partition"; and for comparison "list", "radix",
+        "threshold-heap", "bitonic", and "warp-select", which is emulated and very slow.
 
     Raises InvalidArgument for k < 1 and for a length beyond the row; ShapeMismatch if there are
     more or fewer lengths than rows.
