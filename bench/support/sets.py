@@ -187,6 +187,18 @@ def _idx(path: Path) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=16).reshape(count, height * width)
 
 
+def labels(name: str) -> np.ndarray | None:
+    """The class of each row of the base, where the set has any."""
+    data = environment.data_folder()
+    path = None if data is None else data / name / "train-labels-idx1-ubyte.gz"
+    if path is None or not path.exists():
+        return None
+    content = gzip.decompress(path.read_bytes())
+    if content[:4] != b"\0\0\x08\x01":
+        raise SetError(f"{path} is no idx file of labels")
+    return np.frombuffer(content, np.uint8, offset=8)
+
+
 def load(name: str) -> tuple[np.ndarray, np.ndarray, dict]:
     """Base [n x d], queries [q x d] and a description of any set, by its name.
 

@@ -134,3 +134,38 @@ def peer_mistake(values, indices, rows, order) -> str | None:
         return "values of other indices"
     best = np.take_along_axis(rows, order, 1)
     return None if np.array_equal(np.sort(found, axis=1), best) else "other values"
+
+
+def found(answer: tuple, exact: tuple, metric: str) -> np.ndarray:
+    """How many of the true k each query of `answer` has, (distances, ids) [q x k] as float32 and
+    whole numbers: rows at a distance no greater than the k-th of `exact`, an id given twice once.
+    """
+    sign = -1 if metric == "ip" else 1
+    distances, ids = answer
+    good = sign * distances <= sign * exact[0][:, -1:]
+    some = np.sort(np.where(good, ids, -1), axis=1)
+    repeated = (np.diff(some, axis=1) == 0) & (some[:, 1:] >= 0)
+    return np.count_nonzero(good & (ids >= 0), axis=1) - np.count_nonzero(repeated, axis=1)
+
+
+def differs(answer: tuple, exact: tuple) -> np.ndarray:
+    """Which queries have other ids, or distances with other bits."""
+    bits = [part.view(np.uint32) for part in (answer[0], exact[0])]
+    return (answer[1] != exact[1]).any(axis=1) | (bits[0] != bits[1]).any(axis=1)
+
+
+def false_distances(
+    answer: tuple, which: np.ndarray, queries: np.ndarray, base: np.ndarray, metric: str
+) -> list[int]:
+    """Those of the queries `which` whose answer has a distance that is not its row's, beyond the
+    rounding to float32, or an id twice or outside the base."""
+    out = []
+    for q in which:
+        distances, ids = answer[0][q].astype(np.float64), answer[1][q]
+        if ids.min() < 0 or ids.max() >= len(base) or len(np.unique(ids)) < len(ids):
+            out.append(int(q))
+            continue
+        of_rows = exact_distances(queries[q], base[ids], metric)
+        if (np.abs(distances - of_rows) > 1e-7 * np.abs(of_rows) + 1e-12).any():
+            out.append(int(q))
+    return out

@@ -187,3 +187,98 @@ def test_select_on_small_matrices(tmp_path):
             assert entry["wrong"] is None, name
     ratios = [entry for entry in everything["summary"] if entry["figure"] == "ratio"]
     assert [entry["shapes"] for entry in ratios] == [6, 6]
+
+
+def test_what_is_found_and_what_differs():
+    """The numbers of what is found, of an answer with and without mistakes, for each direction."""
+    exact = (
+        np.array([[1, 2, 2, 3], [1, 2, 4, 4]], np.float32),
+        np.array([[0, 1, 2, 3], [4, 5, 6, 7]]),
+    )
+    tie = exact[0].copy(), np.array([[0, 1, 2, 3], [4, 5, 6, 9]])
+    worse = (
+        np.array([[1, 2, 3, 5], [1, 2, 4, 4]], np.float32),
+        np.array([[0, 1, 3, 8], [4, 5, 6, 7]]),
+    )
+    twice = exact[0].copy(), np.array([[0, 1, 2, 2], [4, 5, 6, 7]])
+    missing = exact[0].copy(), np.array([[0, 1, 2, -1], [4, 5, 6, 7]])
+    for answer, counts, other in (
+        (exact, [4, 4], [False, False]),
+        (tie, [4, 4], [False, True]),
+        (worse, [3, 4], [True, False]),
+        (twice, [3, 4], [True, False]),
+        (missing, [3, 4], [True, False]),
+    ):
+        assert truth.found(answer, exact, "l2").tolist() == counts
+        negative = [(-distances, ids) for distances, ids in (answer, exact)]
+        assert truth.found(*negative, "ip").tolist() == counts
+        assert truth.differs(answer, exact).tolist() == other
+    off = np.nextafter(exact[0], np.float32(9)), exact[1]
+    assert truth.differs(off, exact).all()
+
+    base = np.arange(10, dtype=np.float32)[:, None]
+    queries = np.zeros((2, 1), np.float32)
+    ids = np.array([[0, 1], [0, 3]])
+    right = ids.astype(np.float32) ** 2, ids
+    assert truth.false_distances(right, range(2), queries, base, "l2") == []
+    assert truth.false_distances((right[0] + 1, ids), [1], queries, base, "l2") == [1]
+    for wrong in (0, -1, 10):
+        bad = np.array([[0, 1], [0, wrong]])
+        assert truth.false_distances((right[0], bad), range(2), queries, base, "l2") == [1]
+
+
+def test_orders_are_permutations():
+    pytest.importorskip("knear", reason="support/orders.py needs knear")
+    from support import orders
+
+    rng = np.random.default_rng(9)
+    base = rng.integers(0, 256, (1003, 5)).astype(np.uint8)
+    queries = rng.integers(0, 256, (3, 5)).astype(np.uint8)
+    classes = rng.integers(0, 7, 1003)
+    far = truth.exact_distances(queries[0], base, "l2")
+
+    def order_of(name, labels=None):
+        how = {"front": 20, "bins": 16, "seed": 3}
+        order = orders.order_of(name, base, queries, labels, **how)
+        assert np.array_equal(np.sort(order), np.arange(1003)), name
+        return order
+
+    made = {name: order_of(name) for name in orders.ORDERS}
+    assert len({order.tobytes() for order in made.values()}) == len(made)
+    assert (np.diff(classes[order_of("class", classes)]) >= 0).all()
+    sorted_far = np.sort(far)
+    assert np.array_equal(far[made["distance"]], sorted_far)
+    assert np.array_equal(far[made["front"][:20]], sorted_far[:20])
+    assert (np.diff(made["front"][20:]) > 0).all()
+    assert np.array_equal(far[made["stride"][::16]], sorted_far[: len(range(0, 1003, 16))])
+
+
+def test_recall_on_a_small_set(tmp_path):
+    pytest.importorskip("knear", reason="bench/recall needs knear")
+    folder = tmp_path / "data" / "sift-5k"
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(10)
+    for name, rows in (("base", 3000), ("queries", 50)):
+        sets.write(folder / f"{name}.bvecs", rng.integers(0, 99, (rows, 8)).astype(np.uint8))
+    out = tmp_path / "out.json"
+    options = ("--sets", "sift-5k", "bge-bible", "-k", "5", "40", "4000", "--threads", "2")
+    options = (*options, "--recall", "0.9", "1", "--duplicate", "20", "--repeat", "2")
+    done = run("recall", *options, "--json", str(out), cache=tmp_path, data=tmp_path / "data")
+    assert done.returncode == 0, done.stderr
+    assert "bge-bible: skipped" in done.stdout
+    assert "k = 4000 skipped" in done.stdout
+    assert "the promise holds: 14 of 14 searches" in done.stdout
+    everything = json.loads(out.read_text())
+    assert everything["mistakes"] == []
+    names = ["given", "random", "class", "distance", "mean", "front", "stride"]
+    shapes = [(r["order"], r["k"]) for r in everything["results"]]
+    assert shapes == [(name, k) for name in names for k in (5, 40)]
+    for result in everything["results"]:
+        assert len(result["exact"]["seconds"]) == 2
+        some, whole = result["targets"]
+        assert (some["target"], whole["target"]) == (0.9, 1)
+        assert some["measured"] >= max(0.9, some["least"])
+        assert some["duplicate"]["queries"] == 20
+        assert some["exact"] >= some["certified"]
+        assert (whole["measured"], whole["exact"], whole["certified"]) == (1, 1, 1)
+        assert some["bins"] > 1
