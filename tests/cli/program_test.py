@@ -181,6 +181,8 @@ class Search(ProgramTest):
         expected, _ = brute_force(self.queries, self.base, 5)
         for more in (
             ["--threads", 1], ["--threads", 0], ["--method", "exact"], ["--device", "cpu"],
+            ["--method", "threshold-heap"], ["--method", "threshold-heap", "--samples", 40],
+            ["--method", "partial-reduce"],
             ["--recall", 0.5], ["--memory", "64M"], ["--type", "f32"], ["--first-pass", "int8"],
             ["--first-pass", "fp32"], ["--first-pass", "integer"], ["--first-pass", "prefix"],
             ["--explain"], ["--choose", "group=4,parts=2"], ["--choose", "guess=off,tile=4"],
@@ -208,6 +210,28 @@ class Search(ProgramTest):
     def test_a_lower_recall_is_answered_exactly_and_says_so(self):
         out = json.loads(self.search("-k", 5, "--json", "--recall", 0.8))
         self.assertEqual((out["promised_recall"], out["recall_argument"]), (1, "exact"))
+
+    def test_other_methods_say_what_they_did(self):
+        self.search("-k", 5, "--out", "truth.ivecs")
+        out = json.loads(self.search("-k", 5, "--json", "--method", "threshold-heap"))
+        self.assertEqual((out["method"], out["samples"]), ("threshold-heap", 40))
+        self.assertEqual((out["promised_recall"], out["certified_queries"]), (1, 17))
+        self.assertGreaterEqual(out["compression_ratio"], 1)
+        self.assertTrue(0 < out["threshold_ratio"] <= 1)
+        self.assertGreater(out["sampling_seconds"], 0)
+        out = json.loads(
+            self.search("-k", 5, "--json", "--method", "partial-reduce", "--recall", 0.9,
+                        "--truth", "truth.ivecs")
+        )
+        self.assertEqual((out["method"], out["promised_recall"]), ("partial-reduce", 0.9))
+        self.assertGreaterEqual(out["expected_recall"], 0.9)
+        self.assertGreaterEqual(out["recall"], 0.9)
+        self.assertGreater(out["bins"] * out["kept_per_bin"], 4)
+        self.assertLessEqual(out["certified_queries"], 17)
+        text = self.search("-k", 5, "--method", "partial-reduce", "--recall", 0.9)
+        self.assertIn("recall 0.9 promised", text)
+        text = self.search("-k", 5, "--method", "threshold-heap")
+        self.assertIn("40 rows sampled", text)
 
     def test_recall_counts_equally_near_rows_as_found(self):
         ids, distances = brute_force(self.queries, self.base, 300)
@@ -331,6 +355,12 @@ class Search(ProgramTest):
             (["-k", "5", "--recall", "-1"], "--recall"),
             (["-k", "5", "--method", "exact", "--recall", "0.9"], "0.9"),
             (["-k", "5", "--metric", "l7"], "l7"), (["-k", "5", "--method", "magic"], "magic"),
+            (["-k", "5", "--method", "threshold-heap", "--recall", "0.9"], "0.9"),
+            (["-k", "5", "--method", "threshold-heap", "--samples", "4"], "but are 4"),
+            (["-k", "5", "--method", "threshold-heap", "--samples", "-4"], "-4"),
+            (["-k", "5", "--method", "exact", "--samples", "50"], "50"),
+            (["-k", "5", "--method", "partial-reduce", "--radius", "9"], "--radius 9"),
+            (["-k", "5", "--method", "partial-reduce", "--first-pass", "direct"], "direct"),
             (["-k", "5", "--type", "f8"], "f8"), (["-k", "5", "--device", "abacus"], "abacus"),
             (["-k", "5", "--first-pass", "int4"], "int4"),
             (["-k", "5", "--first-pass", "prefix", "--metric", "ip"], "l2 or cosine"),
@@ -359,7 +389,6 @@ class Search(ProgramTest):
     def test_what_is_not_in_this_version_says_so(self):
         for more in (
             ["--probes", "4"],
-            ["--method", "threshold-heap"], ["--method", "partial-reduce"],
             ["--device", "cuda"], ["--device", "cuda:1"],
         ):
             with self.subTest(more=more):
