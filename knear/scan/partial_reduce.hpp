@@ -2,10 +2,12 @@
 //
 // PartialReduce of Chern et al., "TPU-KNN" (2022), section 5, with more than one row kept of a bin.
 // A bin is a tile of the packed base. Rows were dealt to tiles so that each run of as many rows as
-// there are tiles has one row in every tile, beginning with a random one (packed_base.hpp): of k
-// rows, whichever they are and in whatever order the base is, the number c in a tile is a sum of
-// independent trials with mean k / tiles, and no such sum has a larger E max(0, c - kept) than the
-// binomial one (Hoeffding, 1956). So the guarantee needs no second copy of the base.
+// there are tiles has one row in every tile, beginning with a pseudo-random one (packed_base.hpp):
+// of k rows, whichever they are and in whatever order the base is, the number c in a tile is a sum
+// of independent trials with mean k / tiles, and no such sum has a larger E max(0, c - kept) than
+// the binomial one (Hoeffding, 1956). So the guarantee needs no second copy of the base. It is
+// about the deal: an order made by somebody who knows the hash can put all neighbours of a query
+// into one tile. What is certified holds even then.
 //
 // What is below the k-th found so far is not looked at: it is none of the answer, kept or not.
 #pragma once

@@ -97,9 +97,9 @@ def knn(
         which `report` says the numbers; "auto": exact, or partial-reduce where less recall is
         asked for and it is forecast to be faster.
     recall: the least mean share of the k nearest that is found, in (0, 1]; below 1 for "auto" and
-        "partial-reduce". The promise holds for any queries and any order of `base`; `report` has
-        "promised_recall", "expected_recall", and in "uncertified" the queries whose answer is not
-        proven to be exact.
+        "partial-reduce". The promise holds for any queries and any order of `base` that was not
+        made against knear's own hash of row numbers; `report` has "promised_recall",
+        "expected_recall", and in "uncertified" the queries whose answer is not proven to be exact.
     logical_rows: `base` is a shard of so many rows, drawn at random, and the promise is for the
         answer merged from all shards; None: it holds for any shards ("partial-reduce").
     aggregate_to_topk: False: all rows that were kept, report["kept_per_bin"] of each bin one after
