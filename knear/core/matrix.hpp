@@ -143,8 +143,8 @@ class AlignedArray {
   std::size_t size_ = 0;
 };
 
-// Memory, zeroed or not, aligned to 64 bytes (2 MiB, asking for large pages, from 4 MiB on); nullptr
-// where there is none. Free with aligned_free.
+// Memory, zeroed or not, aligned to 64 bytes (2 MiB, asking for large pages, from 4 MiB on);
+// nullptr where there is none. Free with aligned_free.
 void* aligned_memory(std::size_t bytes, bool zeroed);
 void aligned_free(void* memory);
 
