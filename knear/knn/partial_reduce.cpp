@@ -52,6 +52,8 @@ class PartialReduceSearch : public Search {
     if (options.first_pass == FirstPass::direct)
       throw InvalidArgument(
           "first_pass is direct, but method is partial-reduce, which has no bins then");
+    if (!options.approach.aggregate && options.memory > 0)
+      throw InvalidArgument("aggregate is off, but memory is limited to {} bytes", options.memory);
     learns_ = false, packs_always_ = true;
   }
 
