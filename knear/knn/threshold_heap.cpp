@@ -112,7 +112,7 @@ class ThresholdHeapSearch : public Search {
   }
 
   // The paper's is 16; the kernels score twelve side by side.
-  static constexpr std::int64_t usual_batch = 12;
+  static constexpr std::int64_t usual_batch = 48;
 
   void find_thresholds() {
     thresholds_.assign(static_cast<std::size_t>(queries_.rows()),
