@@ -131,8 +131,8 @@ void print_text_output(const std::vector<Figure>& figures, const Setting& settin
   print(
       "\nSame answers from all, bit by bit. Medians. Compression: Eq. 4, columns before over "
       "after; "
-      "k-th / threshold: Eq. 3. Exact: by the scan's own thresholds, scored in the same way, or as "
-      "it chooses, with a prefix if that pays. Sorting is a sum over threads, divided by them.\n");
+      "k-th / threshold: Eq. 3. Exact: the scan with its own thresholds, its rows scored as the "
+      "heap's or first by a prefix. Sorting is a sum over threads, divided by them.\n");
 }
 
 nlohmann::ordered_json json_of(const Figure& figure) {
@@ -229,6 +229,24 @@ std::string as_html(const std::vector<Drawing>& drawings, const Setting& setting
          "</main>\n</body>\n</html>\n";
 }
 
+// Colours by value: by name, which follows the reader's light or dark setting, only browsers know
+// them, and a picture of its own is for other programs too. The first value of a name is the light
+// one.
+std::string with_fixed_colours(const std::string& style) {
+  std::string out;
+  for (std::size_t at = 0; at < style.size();) {
+    const std::size_t use = style.find("var(", at), end = style.find(')', use);
+    out += style.substr(at, use - at);
+    if (use == std::string::npos) break;
+    const std::string name = style.substr(use + 4, end - use - 4) + ": ";
+    const std::size_t value = style.find(name);
+    if (value != std::string::npos)
+      out += style.substr(value + name.size(), style.find(';', value) - value - name.size());
+    at = end + 1;
+  }
+  return out;
+}
+
 // All plots in one picture, two in a row.
 std::string as_svg(const std::vector<Drawing>& drawings, const Setting& setting,
                    const ThresholdHeapBench& bench) {
@@ -242,7 +260,7 @@ std::string as_svg(const std::vector<Drawing>& drawings, const Setting& setting,
       "class='panel' "
       "width='{0}' height='{1}'/>\n<text class='ink' x='{3}' y='32' font-size='20'>{4}</text>\n"
       "<text class='quiet' x='{3}' y='54'>{5}</text>\n",
-      width, height, page_style(), gap, escaped(heading(setting, bench)),
+      width, height, with_fixed_colours(page_style()), gap, escaped(heading(setting, bench)),
       escaped(subheading(setting, bench)));
   for (std::size_t i = 0; i < drawings.size(); ++i) {
     const int x = gap + static_cast<int>(i % 2) * (line_chart_width + gap);

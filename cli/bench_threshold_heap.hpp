@@ -56,6 +56,16 @@ struct Figure {
   }
 };
 
+// Figures without curves yet.
+inline Figure search_figure(std::string number, std::string question, std::string axis,
+                            std::vector<std::int64_t> at) {
+  return {std::move(number), true, std::move(question), std::move(axis), std::move(at), {}};
+}
+inline Figure selection_figure(std::string number, std::string question, std::string axis,
+                               std::vector<std::int64_t> at) {
+  return {std::move(number), false, std::move(question), std::move(axis), std::move(at), {}};
+}
+
 // The numbers of neighbours of Figures 7, 8 and 11, as far as 8 k of `rows` can be sampled.
 std::vector<std::int64_t> neighbour_counts(std::int64_t rows);
 // The sizes of samples of Figures 5 and 6: k, 2 k, 4 k, ... up to 8192, less than `rows`.
@@ -67,8 +77,8 @@ std::vector<Figure> measure_selection(MatrixView<float> distances, const Thresho
                                       ProgressBar& bar);
 
 // Figures 5 to 9 and 12 from whole searches of a base that was packed before. first_pass: the one
-// that all of them go by, but for exact searches that choose by themselves. Throws Error if two
-// searches give different answers.
+// that all of them go by, but for exact searches by a prefix. Throws Error if two searches give
+// different answers.
 std::vector<Figure> measure_searches(AnyMatrixView queries, AnyMatrixView base,
                                      const ThresholdHeapBench& bench, Metric metric, int threads,
                                      std::string& first_pass, ProgressBar& bar);

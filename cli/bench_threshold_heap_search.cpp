@@ -31,39 +31,31 @@ class SearchBench {
         count_(std::min(bench.count, queries.rows())),
         searcher_(base, options(Method::exact, FirstPass::automatic)) {}
 
-  // Packs the base and settles how rows are scored: what a search would choose once is not to
-  // change between rounds. A prefix, too, is made now if there can be one, and searches with method
-  // exact then take it where it pays.
+  // Packs the base, makes a prefix where there can be one, and settles how rows are scored: all of
+  // that a search would choose or make by itself some time, and change between rounds.
   std::string prepare() {
     bar_.show("pack", 0);
     KnnReport report;
     const AnyMatrixView some = queries_.rows(0, count_);
-    KnnOptions heap = options(Method::threshold_heap, FirstPass::automatic);
+    const KnnOptions heap = options(Method::threshold_heap, FirstPass::automatic);
     expect(count_, bench_.k, searcher_.search(some, bench_.k, heap, &report));
     pass_ = parse_first_pass(report.first_pass);
     exact(count_, bench_.k, pass_);
-    if (metric_ != Metric::ip)
-      searcher_.search(some.rows(0, 1), bench_.k, options(Method::exact, FirstPass::prefix));
-    exact(count_, bench_.k, FirstPass::automatic);
+    try {
+      exact(count_, bench_.k, FirstPass::prefix);
+    } catch (const InvalidArgument&) {
+      has_prefix_ = false;  // there is none for ip, say
+    }
     return report.first_pass;
   }
 
   // Figures 5 and 6, which are the same searches.
   std::pair<Figure, Figure> by_samples() {
-    Figure ratios{"5",
-                  true,
-                  "How well does a sample of this size prune and compress?",
-                  "n_S",
-                  sample_sizes(bench_.k, rows_),
-                  {}};
+    Figure ratios = search_figure("5", "How well does a sample of this size prune and compress?",
+                                  "n_S", sample_sizes(bench_.k, rows_));
     add_ratios(ratios);
-    Figure times{"6",
-                 true,
-                 "What do sampling, sorting and the whole search take, by the size of "
-                 "the sample?",
-                 "n_S",
-                 ratios.at,
-                 {}};
+    Figure times = search_figure(
+        "6", "What do its steps and the search take, by the size of the sample?", "n_S", ratios.at);
     add_times(times);
     rounds(times, [&](std::size_t point) {
       const HeapRun run = heap(count_, bench_.k, times.at[point]);
@@ -77,26 +69,16 @@ class SearchBench {
   // which it concludes from them.
   std::pair<Figure, Figure> by_neighbours() {
     const std::int64_t fixed = ThresholdHeapBench::samples_for(bench_.k);
-    Figure ratios{"7",
-                  true,
-                  "How well does a sample prune and compress, by the number of "
-                  "neighbours (n_S = 8 k)?",
-                  "k",
-                  neighbour_counts(rows_),
-                  {}};
+    Figure ratios = search_figure("7", "How well does a sample of 8 k rows prune and compress?",
+                                  "k", neighbour_counts(rows_));
     const std::string at_fixed = fmt::format("n_S = {}", fixed);
     add_ratios(ratios);
     ratios.add_curve("fixed_compression_ratio", "compression, " + at_fixed, Unit::compression);
     ratios.add_curve("fixed_threshold_ratio", "k-th / threshold, " + at_fixed, Unit::closeness);
-    Figure times{"8",
-                 true,
-                 "What do sampling, sorting and the whole search take, by the number of "
-                 "neighbours (n_S = 8 k)?",
-                 "k",
-                 ratios.at,
-                 {}};
+    Figure times = search_figure(
+        "8", "What do its steps and the search take with samples of 8 k rows?", "k", ratios.at);
     add_times(times);
-    times.add_curve("fixed_threshold_heap_seconds", "all, " + at_fixed);
+    times.add_curve("fixed_threshold_heap_seconds", "TH-heap, " + at_fixed);
     rounds(times, [&](std::size_t point) {
       const std::int64_t k = times.at[point];
       const HeapRun run = heap(count_, k, ThresholdHeapBench::samples_for(k));
@@ -113,12 +95,8 @@ class SearchBench {
 
   // Figure 9.
   Figure by_batch() {
-    Figure figure{"9",
-                  true,
-                  "What does it change how many queries are sorted together?",
-                  "size of a batch",
-                  {1, 4, 12, 48, 192},
-                  {}};
+    Figure figure = search_figure("9", "What does it change how many queries are sorted together?",
+                                  "size of a batch", {1, 4, 12, 48, 192});
     add_times(figure);
     add_ratios(figure);
     rounds(figure, [&](std::size_t point) {
@@ -133,8 +111,8 @@ class SearchBench {
 
   // Figure 12.
   Figure by_queries() {
-    Figure figure{"12",  true, "What does a search take, by the number of queries at once?",
-                  "n_Q", {},   {}};
+    Figure figure = search_figure(
+        "12", "What does a search take, by the number of queries at once?", "n_Q", {});
     const std::int64_t most = std::min(bench_.most, queries_.rows());
     for (const std::int64_t part : {16, 8, 4, 2, 1})
       if (most / part > 0) figure.at.push_back(most / part);
@@ -158,13 +136,13 @@ class SearchBench {
 
   // All columns that beside_exact() fills, and in its order.
   static void add_times(Figure& figure) {
-    figure.add_curve("threshold_heap_seconds", "all");
+    figure.add_curve("threshold_heap_seconds", "TH-heap");
     figure.add_curve("sampling_seconds", "sampling");
     figure.add_curve("sorting_seconds", "sorting");
-    figure.add_curve("exact_seconds", "exact, same pass");
-    figure.add_curve("automatic_seconds", "exact, its choice");
-    figure.add_curve("threshold_heap_over_exact", "all / same pass", Unit::times);
-    figure.add_curve("threshold_heap_over_automatic", "all / its choice", Unit::times);
+    figure.add_curve("exact_seconds", "exact");
+    figure.add_curve("prefix_seconds", "exact, prefix");
+    figure.add_curve("threshold_heap_over_exact", "TH-heap / exact", Unit::times);
+    figure.add_curve("threshold_heap_over_prefix", "TH-heap / prefix", Unit::times);
   }
   static void add_ratios(Figure& figure) {
     figure.add_curve("compression_ratio", "compression", Unit::compression);
@@ -204,8 +182,9 @@ class SearchBench {
   }
 
   std::vector<double> beside_exact(const HeapRun& run, std::int64_t count, std::int64_t k) {
-    const double same = exact(count, k, pass_), free = exact(count, k, FirstPass::automatic);
-    return {run.all, run.sampling, run.sorting, same, free, run.all / same, run.all / free};
+    const double same = exact(count, k, pass_);
+    const double prefix = has_prefix_ ? exact(count, k, FirstPass::prefix) : none;
+    return {run.all, run.sampling, run.sorting, same, prefix, run.all / same, run.all / prefix};
   }
 
   double timed(std::int64_t count, std::int64_t k, const KnnOptions& how, KnnReport& report) {
@@ -234,6 +213,7 @@ class SearchBench {
   std::int64_t count_;  // of queries, but in Figure 12
   ExactSearcher searcher_;
   FirstPass pass_ = FirstPass::automatic;
+  bool has_prefix_ = true;
   std::map<std::pair<std::int64_t, std::int64_t>, Neighbors> answers_;
 };
 

@@ -68,7 +68,7 @@ class Scale {
   std::vector<double> ticks() const {
     std::vector<double> out;
     if (!logarithmic_ || high_ < 4 * low_) {
-      const double step = round_step((high_ - low_) / 5);
+      const double step = round_step((high_ - low_) / 7);
       for (double i = std::ceil(low_ / step); i * step <= high_; ++i) out.push_back(i * step);
       return out;
     }
@@ -247,7 +247,8 @@ std::string line_chart(const std::vector<double>& places, const std::vector<Char
     out += fmt::format(
         "<path class='line' d='M{0:.1f} {1:.1f}H{2:.1f}'/><text class='quiet' x='{3:.1f}' "
         "y='{4:.1f}' text-anchor='end'>{5}</text>",
-        left, up.place(tick), right, left - 7, up.place(tick) + 4, readable_count(tick));
+        left, up.place(tick), right, left - 7, up.place(tick) + 4,
+        tick < 1e5 ? fmt::format("{:g}", tick) : readable_count(tick));
   out += fmt::format("<path class='line' d='M{0:.1f} {1:.1f}V{2:.1f}H{3:.1f}'/>", left, top, bottom,
                      right);
   // What was measured is what is marked: these are few places, and seldom powers of ten.
