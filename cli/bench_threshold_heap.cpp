@@ -32,7 +32,7 @@ namespace {
 
 // What the figures are about.
 struct Setting {
-  std::int64_t rows = 0, dim = 0, queries = 0, searched = 0, most = 0, matrix = 0;
+  std::int64_t rows = 0, dim = 0, searched = 0, most = 0, matrix = 0;
   ElementType type = ElementType::f32;
   Metric metric = Metric::l2;
   int threads = 0;
