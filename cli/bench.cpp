@@ -4,7 +4,6 @@
 //         passes take turns, the median of several rounds counts, and every answer is compared with
 //         the first one, bit by bit: a pass that were wrong would not be measured in silence.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -27,6 +26,12 @@ namespace knear::cli {
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
   return values[values.size() / 2];
+}
+
+bool same_bits(const Neighbors& a, const Neighbors& b) {
+  const auto count = static_cast<std::size_t>(a.ids.rows() * a.ids.cols());
+  return std::memcmp(a.ids.data(), b.ids.data(), count * sizeof(Id)) == 0 &&
+         std::memcmp(a.distances.data(), b.distances.data(), count * sizeof(float)) == 0;
 }
 
 AnyMatrix clustered(ElementType type, std::int64_t rows, std::int64_t dim, std::uint64_t seed,
@@ -86,12 +91,6 @@ void check(const ExactBench& bench) {
   if (bench.base.empty() != bench.queries.empty()) unparsable("--base and --queries go together");
 }
 
-bool same_bits(const Neighbors& a, const Neighbors& b) {
-  const auto count = static_cast<std::size_t>(a.ids.rows() * a.ids.cols());
-  return std::memcmp(a.ids.data(), b.ids.data(), count * sizeof(Id)) == 0 &&
-         std::memcmp(a.distances.data(), b.distances.data(), count * sizeof(float)) == 0;
-}
-
 std::vector<PassFigures> time_passes(const ExactBench& bench, AnyMatrixView queries,
                                      AnyMatrixView base, KnnOptions options) {
   std::vector<PassFigures> all;
@@ -114,12 +113,12 @@ std::vector<PassFigures> time_passes(const ExactBench& bench, AnyMatrixView quer
       try {
         auto& searcher = searchers[static_cast<std::size_t>(&figures - all.data())];
         if (bench.prepared && !searcher) searcher = std::make_unique<ExactSearcher>(base, options);
-        const auto start = std::chrono::steady_clock::now();
-        Neighbors near = searcher ? searcher->search(queries, bench.k, options, &figures.report)
-                                  : knn(queries, base, bench.k, options, &figures.report);
-        if (round >= 0)
-          figures.seconds.push_back(
-              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+        Neighbors near;
+        const double seconds = seconds_of([&] {
+          near = searcher ? searcher->search(queries, bench.k, options, &figures.report)
+                          : knn(queries, base, bench.k, options, &figures.report);
+        });
+        if (round >= 0) figures.seconds.push_back(seconds);
         if (!expected)
           expected = std::move(near);
         else if (!same_bits(*expected, near))
@@ -262,14 +261,15 @@ void add_bench(CLI::App& app) {
   add_exact(*command);
   add_bench_index(*command);
   add_bench_model(*command);
+  add_bench_threshold_heap(*command);
   command->require_subcommand(0, 1);
   command->footer("Example:\n  knear bench exact --set f32 --rows 200000 --dim 96");
   command->callback([command] {
     if (!command->get_subcommands().empty()) return;
+    constexpr const char* names = "exact, index, model, threshold-heap";
     const auto words = command->remaining();
-    unparsable(words.empty()
-                   ? "bench needs a name; there are: exact, index, model"
-                   : fmt::format("no bench '{}'; there are: exact, index, model", words.front()));
+    unparsable(words.empty() ? fmt::format("bench needs a name; there are: {}", names)
+                             : fmt::format("no bench '{}'; there are: {}", words.front(), names));
   });
 }
 

@@ -2,15 +2,28 @@
 #pragma once
 #include <CLI/CLI.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
 #include "knear/core/matrix.hpp"
+#include "knear/core/neighbors.hpp"
 
 namespace knear::cli {
 
 // The upper one of two in the middle. Requires that there are values.
 double median(std::vector<double> values);
+
+// What it takes, by the clock on the wall.
+template <class F>
+double seconds_of(F&& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Whether two answers of one shape are the same, to the bit.
+bool same_bits(const Neighbors& a, const Neighbors& b);
 
 // Vectors around 64 centres, all of them from the seed: real sets are clustered too, and uniform
 // noise, where every row is equally far, would be the hardest case for a threshold. u8 or f32;
@@ -20,5 +33,6 @@ AnyMatrix clustered(ElementType type, std::int64_t rows, std::int64_t dim, std::
 
 void add_bench_index(CLI::App& bench);
 void add_bench_model(CLI::App& bench);
+void add_bench_threshold_heap(CLI::App& bench);
 
 }  // namespace knear::cli

@@ -3,7 +3,6 @@
 // Adding, against a plain copy and one pass of packing; saving; opening the file and answering the
 // first query, against later ones; removing and replacing. All take turns, medians count.
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -33,13 +32,6 @@ struct Figures {
   std::int64_t index_bytes = 0, file_bytes = 0;
   std::string form;
 };
-
-template <class F>
-double seconds_of(F f) {
-  const auto start = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 Figures measure(const IndexBench& bench, AnyMatrixView base, AnyMatrixView queries, Metric metric,
                 int threads) {

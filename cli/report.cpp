@@ -12,6 +12,21 @@
 namespace knear::cli {
 namespace {
 
+// The curves of a line chart, one colour each; the first one is what the chart is about.
+constexpr const char* curves = R"(
+:root { --curve-1: #2563c9; --curve-2: #c2571a; --curve-3: #1b7f4d; --curve-4: #8a3fb5;
+  --curve-5: #667080; --curve-6: #9a7400; --curve-7: #0b7f8f; --curve-8: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --curve-1: #6ea0ff; --curve-2: #f0995c;
+  --curve-3: #5cc78e; --curve-4: #c792ea; --curve-5: #98a2b0; --curve-6: #d9b341;
+  --curve-7: #4fc1d1; --curve-8: #ff8f87; } }
+.curve-1 { stroke: var(--curve-1); } .curve-2 { stroke: var(--curve-2); }
+.curve-3 { stroke: var(--curve-3); } .curve-4 { stroke: var(--curve-4); }
+.curve-5 { stroke: var(--curve-5); } .curve-6 { stroke: var(--curve-6); }
+.curve-7 { stroke: var(--curve-7); } .curve-8 { stroke: var(--curve-8); }
+[class^=curve] { fill: none; stroke-width: 1.6; } .curve-1 { stroke-width: 2.4; }
+.mark { fill: var(--panel); } .panel { fill: var(--panel); }
+)";
+
 constexpr const char* style = R"(
 :root { color-scheme: light dark; --page: #f6f5f1; --panel: #ffffff; --ink: #1c2128;
   --quiet: #667080; --line: #dcdad3; --accent: #2563c9; --soft: #2563c955; --other: #c2571a;
@@ -320,6 +335,8 @@ std::string grouped(std::int64_t number) {
   }
   return out;
 }
+
+std::string page_style() { return std::string(style) + curves; }
 
 std::string demo_report(const DemoResult& result) {
   const KnnReport& report = result.report;

@@ -43,6 +43,9 @@ struct DemoResult {
   std::int64_t verified = 0;  // random queries that equal brute force, all of those tried
 };
 
+// The style sheet of the demo, and the colours of line charts: for other pages with plots.
+std::string page_style();
+
 // "60,000".
 std::string grouped(std::int64_t number);
 

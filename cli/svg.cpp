@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <limits>
 #include <numbers>
 
 #include "cli/output.hpp"
@@ -12,6 +15,7 @@ namespace knear::cli {
 namespace {
 
 constexpr int plot_width = 520;
+static_assert(plot_width == line_chart_width);
 
 // The smallest of 1, 2, 5, 10, 20, ... (and 0.5, ...) that is no less than `least`.
 double round_step(double least) {
@@ -26,6 +30,69 @@ std::vector<double> count_bins(const std::vector<double>& values, double top, in
   for (double value : values)
     if (value < top) counts[std::clamp(static_cast<int>(value / top * bins), 0, bins - 1)] += 1;
   return counts;
+}
+
+// One axis of a line chart: where values lie between two ends in pixels.
+class Scale {
+ public:
+  // Values that the axis cannot show are ignored.
+  Scale(const std::vector<double>& values, bool logarithmic, double begin, double end)
+      : logarithmic_(logarithmic), begin_(begin), end_(end) {
+    low_ = std::numeric_limits<double>::infinity(), high_ = -low_;
+    for (double value : values)
+      if (shows(value)) low_ = std::min(low_, value), high_ = std::max(high_, value);
+    if (!(low_ <= high_)) low_ = 1, high_ = 2;
+    if (low_ == high_) low_ *= 0.8, high_ *= 1.25;
+    if (low_ == high_) high_ = 1;  // both zero
+  }
+  // Leaves a little room beyond the outermost values.
+  void widen() {
+    const double share = 0.06;
+    if (logarithmic_) {
+      const double factor = std::pow(high_ / low_, share);
+      low_ /= factor, high_ *= factor;
+    } else {
+      const double more = share * (high_ - low_);
+      low_ -= more, high_ += more;
+    }
+  }
+
+  bool shows(double value) const { return std::isfinite(value) && (!logarithmic_ || value > 0); }
+  double place(double value) const {
+    const double share = logarithmic_ ? std::log(value / low_) / std::log(high_ / low_)
+                                      : (value - low_) / (high_ - low_);
+    return begin_ + share * (end_ - begin_);
+  }
+  // Round values in between: powers of ten, with their double and fivefold where those are few; and
+  // equal steps where the range is less than fourfold.
+  std::vector<double> ticks() const {
+    std::vector<double> out;
+    if (!logarithmic_ || high_ < 4 * low_) {
+      const double step = round_step((high_ - low_) / 7);
+      for (double i = std::ceil(low_ / step); i * step <= high_; ++i) out.push_back(i * step);
+      return out;
+    }
+    const bool tens = high_ >= 1000 * low_;
+    for (double power = std::pow(10.0, std::floor(std::log10(low_))); power <= high_; power *= 10)
+      for (double factor : {1.0, 2.0, 5.0})
+        if (factor * power >= low_ && factor * power <= high_ && (factor == 1.0 || !tens))
+          out.push_back(factor * power);
+    return out;
+  }
+
+ private:
+  bool logarithmic_;
+  double begin_, end_, low_, high_;
+};
+
+// The mark of a line of this number, so that colours are not all that tells them apart.
+std::string mark(std::size_t number, double x, double y) {
+  constexpr const char* shapes[] = {"m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0Z",
+                                    "m-3 -3h6v6h-6Z", "m0 -4l4 7h-8Z",
+                                    "m0 -4.5l4.5 4.5l-4.5 4.5"
+                                    "l-4.5 -4.5Z"};
+  return fmt::format("<path class='curve-{0} mark' d='M{1:.1f} {2:.1f}{3}'/>", number % 8 + 1, x, y,
+                     shapes[number % std::size(shapes)]);
 }
 
 }  // namespace
@@ -161,6 +228,62 @@ std::string roofline_plot(double peak, double slope, const std::string& roof,
     out += fmt::format("<text class='quiet' x='{:.1f}' y='{:.1f}' text-anchor='{}'>{}</text>",
                        far ? x - 8 : x + 8, y + 14, far ? "end" : "start", escaped(point.name));
     last_y = y;
+  }
+  return out + "</svg>";
+}
+
+std::string line_chart(const std::vector<double>& places, const std::vector<ChartLine>& lines,
+                       const ChartAxis& x, const ChartAxis& y) {
+  constexpr double left = 58, right = plot_width - 16, top = 26, bottom = 226;
+  std::vector<double> all;
+  for (const ChartLine& line : lines) all.insert(all.end(), line.values.begin(), line.values.end());
+  const Scale across(places, x.logarithmic, left + 14, right - 14);
+  Scale up(all, y.logarithmic, bottom, top);
+  up.widen();
+  std::string out =
+      fmt::format("<svg viewBox='0 0 {} {}' role='img'>", line_chart_width, line_chart_height);
+  out += fmt::format("<text class='quiet' x='4' y='13'>{}</text>", escaped(y.name));
+  for (double tick : up.ticks())
+    out += fmt::format(
+        "<path class='line' d='M{0:.1f} {1:.1f}H{2:.1f}'/><text class='quiet' x='{3:.1f}' "
+        "y='{4:.1f}' text-anchor='end'>{5}</text>",
+        left, up.place(tick), right, left - 7, up.place(tick) + 4,
+        tick < 1e5 ? fmt::format("{:g}", tick) : readable_count(tick));
+  out += fmt::format("<path class='line' d='M{0:.1f} {1:.1f}V{2:.1f}H{3:.1f}'/>", left, top, bottom,
+                     right);
+  // What was measured is what is marked: these are few places, and seldom powers of ten.
+  double last = -1e9;
+  for (double value : places) {
+    if (!across.shows(value)) continue;
+    const double at = across.place(value);
+    out += fmt::format("<path class='line' d='M{:.1f} {:.1f}v4'/>", at, bottom);
+    if (at < last + 44) continue;  // its number would lie on the last one
+    out += fmt::format("<text class='quiet' x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>",
+                       at, bottom + 17, static_cast<std::int64_t>(std::llround(value)));
+    last = at;
+  }
+  out += fmt::format("<text class='quiet' x='{:.1f}' y='{:.1f}' text-anchor='end'>{}</text>", right,
+                     bottom + 34, escaped(x.name));
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    std::string path, marks;
+    bool joined = false;
+    for (std::size_t j = 0; j < std::min(places.size(), lines[i].values.size()); ++j) {
+      const double value = lines[i].values[j];
+      const bool shown = across.shows(places[j]) && up.shows(value);
+      if (shown) {
+        const double at = across.place(places[j]), height = up.place(value);
+        path += fmt::format("{}{:.1f} {:.1f}", joined ? 'L' : 'M', at, height);
+        marks += mark(i, at, height);
+      }
+      joined = shown;
+    }
+    out += fmt::format("<path class='curve-{}' d='{}'/>", i % 8 + 1, path) + marks;
+    const double name_x = 8 + double(i % 2) * (plot_width / 2);
+    const double name_y = bottom + 54 + double(i / 2) * 18;
+    out += fmt::format("<path class='curve-{}' d='M{:.1f} {:.1f}h22'/>", i % 8 + 1, name_x, name_y);
+    out += mark(i, name_x + 11, name_y);
+    out += fmt::format("<text class='ink' x='{:.1f}' y='{:.1f}'>{}</text>", name_x + 30, name_y + 4,
+                       escaped(lines[i].name));
   }
   return out + "</svg>";
 }

@@ -1,6 +1,7 @@
-// cli/svg.hpp -- the few plots of the demo's report, as inline SVG.
+// cli/svg.hpp -- the few plots of the reports, as inline SVG.
 //
-// They take their colours from the CSS classes bar, ink, quiet, line, roof, area-1 and area-2.
+// They take their colours from the CSS classes bar, ink, quiet, line, roof, area-1 and area-2, and
+// curve-1 to curve-8 (report.hpp has the style sheet).
 #pragma once
 #include <span>
 #include <string>
@@ -33,6 +34,23 @@ struct RoofPoint {
 // A roofline: rates up to `peak`, and up to `slope` times the intensity, on logarithmic axes.
 std::string roofline_plot(double peak, double slope, const std::string& roof,
                           const std::string& axis, const std::vector<RoofPoint>& points);
+
+struct ChartLine {
+  std::string name;
+  std::vector<double> values;  // NaN: none at this place
+};
+
+struct ChartAxis {
+  std::string name;
+  bool logarithmic = true;
+};
+
+// Lines through points over the same places of the x axis, ascending, each with a mark of its own,
+// and their names below: eight at most. A logarithmic axis leaves out what is not above zero. The
+// size is always the same.
+inline constexpr int line_chart_width = 520, line_chart_height = 340;
+std::string line_chart(const std::vector<double>& places, const std::vector<ChartLine>& lines,
+                       const ChartAxis& x, const ChartAxis& y);
 
 // A SIFT descriptor [128]: 4 x 4 cells, in each a star of 8 gradient directions.
 std::string sift_star(std::span<const float> descriptor);

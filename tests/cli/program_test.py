@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 import unittest
+import xml.etree.ElementTree
 
 KNEAR = None
 SANITISED = False  # sanitisers take memory of their own
@@ -879,6 +880,59 @@ class Bench(ProgramTest):
         self.ok("bench", "exact", "--set", "f32", "--rows", 3000, "--repeat", 1, "--prepared")
         for more in (["--repeat", "0"], ["--set", "f64"], ["--dim", "0"], ["-k", "0"]):
             self.fails(1, "bench", "exact", *more)
+
+    def test_threshold_heap_draws_the_figures_of_its_paper(self):
+        tiny = ["bench", "threshold-heap", "--rows", 2000, "--dim", 16, "-k", 10, "--count", 30,
+                "--most", 64, "--matrix", 5, "--repeat", 2]
+        for metric, kind, name in (("l2", "u8", "figures.html"), ("ip", "f32", "figures.svg")):
+            out = json.loads(self.ok(*tiny, "--metric", metric, "--set", kind, "--out", name,
+                                     "--json"))
+            self.assertEqual((out["rows"], out["queries"], out["most_queries"]), (2000, 30, 64))
+            figures = {(one["figure"], one["of"]): one["points"] for one in out["figures"]}
+            self.assertEqual(
+                set(figures),
+                {(number, "searches") for number in ("5", "6", "7", "8", "9", "12")}
+                | {(number, "selection") for number in ("6", "10", "11")},
+            )
+            at = {key: [point["at"] for point in points] for key, points in figures.items()}
+            self.assertEqual(at["5", "searches"], [10, 20, 40, 80, 160, 320, 640, 1280])
+            self.assertEqual(at["11", "selection"], [10, 32, 64, 128])  # 8 * 256 are too many
+            self.assertEqual(at["10", "selection"], [125, 250, 500, 1000, 2000])
+            self.assertEqual(at["12", "searches"], [4, 8, 16, 32, 64])
+            pruned = [point["compression_ratio"] for point in figures["5", "searches"]]
+            self.assertGreater(pruned[-1], 2 * pruned[0])
+            for point in figures["5", "searches"]:
+                if metric == "ip":  # products are no distances
+                    self.assertIsNone(point["threshold_ratio"])
+                else:
+                    self.assertLessEqual(point["threshold_ratio"], 1)
+            for key in ("threshold_heap", "sampling", "bitonic", "radix_sort", "radix_select",
+                        "scan", "select_k"):
+                for point in figures["11", "selection"]:
+                    self.assertGreater(point[f"{key}_seconds"], 0)
+                    self.assertEqual(len(point["rounds"][f"{key}_seconds"]), 2)
+            for point in figures["12", "searches"]:
+                self.assertGreater(point["exact_seconds"], 0)
+                self.assertGreater(point["threshold_heap_over_exact"], 0)
+            drawn = xml.etree.ElementTree.parse(self.path(name)).getroot()
+            texts = "".join(drawn.itertext())
+            for number in (5, 6, 7, 8, 9, 10, 11, 12):
+                self.assertIn(f"Figure {number}, ", texts)
+
+    def test_threshold_heap_prints_a_table_for_each_figure(self):
+        out = self.ok("bench", "threshold-heap", "--base", "base.bvecs", "--queries",
+                      "queries.bvecs", "-k", 3, "--repeat", 1, "--matrix", 4)
+        for number in (5, 6, 7, 8, 9, 10, 11, 12):
+            self.assertRegex(out, rf"(?m)^Figure {number}, ")
+
+    def test_threshold_heap_refuses_wrong_values(self):
+        for more, says in (
+            (["-k", "0"], "-k"), (["--rows", "100", "-k", "13"], "-k"),
+            (["--repeat", "0"], "--repeat"), (["--matrix", "0"], "--matrix"),
+            (["--set", "f64"], "--set"), (["--out", "figures.png"], "--out"),
+        ):
+            self.fails(1, "bench", "threshold-heap", *more, says=says)
+        self.fails(2, "bench", "threshold-heap", "--base", "base.bvecs", says="--queries")
 
 
 class Demo(ProgramTest):

@@ -1,0 +1,239 @@
+// The part of `knear bench threshold-heap` that searches: method threshold-heap beside method exact
+// on the same queries and the same packed base.
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "cli/bench_threshold_heap.hpp"
+#include "cli/interrupt.hpp"
+#include "knear/knn/knn.hpp"
+
+namespace knear::cli {
+namespace {
+
+constexpr double none = std::numeric_limits<double>::quiet_NaN();
+
+// One search by the heap, seconds per query.
+struct HeapRun {
+  double all = none, sampling = none, sorting = none, compression = none, closeness = none;
+};
+
+class SearchBench {
+ public:
+  SearchBench(AnyMatrixView queries, AnyMatrixView base, const ThresholdHeapBench& bench,
+              Metric metric, int threads, ProgressBar& bar)
+      : queries_(queries),
+        rows_(base.rows()),
+        bench_(bench),
+        metric_(metric),
+        threads_(threads),
+        bar_(bar),
+        count_(std::min(bench.count, queries.rows())),
+        searcher_(base, options(Method::exact, FirstPass::automatic)) {}
+
+  // Packs the base, makes a prefix where there can be one, and settles how rows are scored: all of
+  // that a search would choose or make by itself some time, and change between rounds.
+  std::string prepare() {
+    bar_.show("pack", 0);
+    KnnReport report;
+    const AnyMatrixView some = queries_.rows(0, count_);
+    const KnnOptions heap = options(Method::threshold_heap, FirstPass::automatic);
+    expect(count_, bench_.k, searcher_.search(some, bench_.k, heap, &report));
+    pass_ = parse_first_pass(report.first_pass);
+    exact(count_, bench_.k, pass_);
+    try {
+      exact(count_, bench_.k, FirstPass::prefix);
+    } catch (const InvalidArgument&) {
+      has_prefix_ = false;  // there is none for ip, say
+    }
+    return report.first_pass;
+  }
+
+  // Figures 5 and 6, which are the same searches.
+  std::pair<Figure, Figure> by_samples() {
+    Figure ratios = search_figure("5", "How well does a sample of this size prune and compress?",
+                                  "n_S", sample_sizes(bench_.k, rows_));
+    add_ratios(ratios);
+    Figure times = search_figure(
+        "6", "What do its steps and the search take, by the size of the sample?", "n_S", ratios.at);
+    add_times(times);
+    rounds(times, [&](std::size_t point) {
+      const HeapRun run = heap(count_, bench_.k, times.at[point]);
+      ratios.add(point, {run.compression, run.closeness});
+      times.add(point, beside_exact(run, count_, bench_.k));
+    });
+    return {std::move(ratios), std::move(times)};
+  }
+
+  // Figures 7 and 8: with as large a sample for every k, as the paper has it there, and with 8 k,
+  // which it concludes from them.
+  std::pair<Figure, Figure> by_neighbours() {
+    const std::int64_t fixed = ThresholdHeapBench::samples_for(bench_.k);
+    Figure ratios = search_figure("7", "How well does a sample of 8 k rows prune and compress?",
+                                  "k", neighbour_counts(rows_));
+    const std::string at_fixed = fmt::format("n_S = {}", fixed);
+    add_ratios(ratios);
+    ratios.add_curve("fixed_compression_ratio", "compression, " + at_fixed, Unit::compression);
+    ratios.add_curve("fixed_threshold_ratio", "k-th / threshold, " + at_fixed, Unit::closeness);
+    Figure times = search_figure(
+        "8", "What do its steps and the search take with samples of 8 k rows?", "k", ratios.at);
+    add_times(times);
+    times.add_curve("fixed_threshold_heap_seconds", "TH-heap, " + at_fixed);
+    rounds(times, [&](std::size_t point) {
+      const std::int64_t k = times.at[point];
+      const HeapRun run = heap(count_, k, ThresholdHeapBench::samples_for(k));
+      // A sample has k rows at least.
+      const HeapRun with_fixed = k <= fixed ? heap(count_, k, fixed) : HeapRun{};
+      ratios.add(point,
+                 {run.compression, run.closeness, with_fixed.compression, with_fixed.closeness});
+      std::vector<double> values = beside_exact(run, count_, k);
+      values.push_back(with_fixed.all);
+      times.add(point, values);
+    });
+    return {std::move(ratios), std::move(times)};
+  }
+
+  // Figure 9.
+  Figure by_batch() {
+    Figure figure = search_figure("9", "What does it change how many queries are sorted together?",
+                                  "size of a batch", {1, 4, 12, 48, 192});
+    add_times(figure);
+    add_ratios(figure);
+    rounds(figure, [&](std::size_t point) {
+      const HeapRun run =
+          heap(count_, bench_.k, ThresholdHeapBench::samples_for(bench_.k), figure.at[point]);
+      std::vector<double> values = beside_exact(run, count_, bench_.k);
+      values.insert(values.end(), {run.compression, run.closeness});
+      figure.add(point, values);
+    });
+    return figure;
+  }
+
+  // Figure 12.
+  Figure by_queries() {
+    Figure figure = search_figure(
+        "12", "What does a search take, by the number of queries at once?", "n_Q", {});
+    const std::int64_t most = std::min(bench_.most, queries_.rows());
+    for (const std::int64_t part : {16, 8, 4, 2, 1})
+      if (most / part > 0) figure.at.push_back(most / part);
+    add_times(figure);
+    rounds(figure, [&](std::size_t point) {
+      const std::int64_t count = figure.at[point];
+      figure.add(point,
+                 beside_exact(heap(count, bench_.k, ThresholdHeapBench::samples_for(bench_.k)),
+                              count, bench_.k));
+    });
+    return figure;
+  }
+
+ private:
+  KnnOptions options(Method method, FirstPass pass) const {
+    KnnOptions out{.metric = metric_, .threads = threads_, .first_pass = pass};
+    out.approach.method = method;
+    out.progress = [](std::string_view, double) { return !interrupted(); };
+    return out;
+  }
+
+  // All columns that beside_exact() fills, and in its order.
+  static void add_times(Figure& figure) {
+    figure.add_curve("threshold_heap_seconds", "TH-heap");
+    figure.add_curve("sampling_seconds", "sampling");
+    figure.add_curve("sorting_seconds", "sorting");
+    figure.add_curve("exact_seconds", "exact");
+    figure.add_curve("prefix_seconds", "exact, prefix");
+    figure.add_curve("threshold_heap_over_exact", "TH-heap / exact", Unit::times);
+    figure.add_curve("threshold_heap_over_prefix", "TH-heap / prefix", Unit::times);
+  }
+  static void add_ratios(Figure& figure) {
+    figure.add_curve("compression_ratio", "compression", Unit::compression);
+    figure.add_curve("threshold_ratio", "k-th / threshold", Unit::closeness);
+  }
+
+  template <class Measure>
+  void rounds(const Figure& figure, Measure measure) {
+    for (std::int64_t round = 0; round < bench_.repeat; ++round)
+      for (std::size_t point = 0; point < figure.at.size(); ++point) {
+        bar_.show("figure " + figure.number,
+                  double(round * std::ssize(figure.at) + std::int64_t(point)) /
+                      double(bench_.repeat * std::ssize(figure.at)));
+        measure(point);
+      }
+  }
+
+  HeapRun heap(std::int64_t count, std::int64_t k, std::int64_t samples, std::int64_t batch = 0) {
+    KnnOptions how = options(Method::threshold_heap, pass_);
+    how.approach.samples = samples, how.approach.query_batch = batch;
+    KnnReport report;
+    HeapRun run;
+    const double queries = double(count);
+    run.all = timed(count, k, how, report) / queries;
+    run.sampling = report.sampling_seconds / queries;
+    // A sum over threads, where everything else is by the clock on the wall.
+    run.sorting = report.sorting_seconds / double(report.threads) / queries;
+    run.compression = report.compression_ratio;
+    run.closeness = metric_ == Metric::ip ? none : report.threshold_ratio;
+    return run;
+  }
+
+  // Seconds per query.
+  double exact(std::int64_t count, std::int64_t k, FirstPass pass) {
+    KnnReport report;
+    return timed(count, k, options(Method::exact, pass), report) / double(count);
+  }
+
+  std::vector<double> beside_exact(const HeapRun& run, std::int64_t count, std::int64_t k) {
+    const double same = exact(count, k, pass_);
+    const double prefix = has_prefix_ ? exact(count, k, FirstPass::prefix) : none;
+    return {run.all, run.sampling, run.sorting, same, prefix, run.all / same, run.all / prefix};
+  }
+
+  double timed(std::int64_t count, std::int64_t k, const KnnOptions& how, KnnReport& report) {
+    check_interrupt();
+    Neighbors near;
+    const double seconds =
+        seconds_of([&] { near = searcher_.search(queries_.rows(0, count), k, how, &report); });
+    expect(count, k, std::move(near));
+    return seconds;
+  }
+
+  // The first answer to a question stands; all others are to be the same.
+  void expect(std::int64_t count, std::int64_t k, Neighbors near) {
+    const auto [first, is_new] = answers_.try_emplace({count, k}, std::move(near));
+    if (!is_new && !same_bits(first->second, near))
+      throw Error(fmt::format("two searches of {} queries for {} neighbours gave different answers",
+                              count, k));
+  }
+
+  AnyMatrixView queries_;
+  std::int64_t rows_;
+  const ThresholdHeapBench& bench_;
+  Metric metric_;
+  int threads_;
+  ProgressBar& bar_;
+  std::int64_t count_;  // of queries, but in Figure 12
+  ExactSearcher searcher_;
+  FirstPass pass_ = FirstPass::automatic;
+  bool has_prefix_ = true;
+  std::map<std::pair<std::int64_t, std::int64_t>, Neighbors> answers_;
+};
+
+}  // namespace
+
+std::vector<Figure> measure_searches(AnyMatrixView queries, AnyMatrixView base,
+                                     const ThresholdHeapBench& bench, Metric metric, int threads,
+                                     std::string& first_pass, ProgressBar& bar) {
+  SearchBench all(queries, base, bench, metric, threads, bar);
+  first_pass = all.prepare();
+  std::vector<Figure> out;
+  auto [ratios_by_samples, times_by_samples] = all.by_samples();
+  out.push_back(std::move(ratios_by_samples));
+  out.push_back(std::move(times_by_samples));
+  auto [ratios_by_k, times_by_k] = all.by_neighbours();
+  out.push_back(std::move(ratios_by_k));
+  out.push_back(std::move(times_by_k));
+  out.push_back(all.by_batch());
+  out.push_back(all.by_queries());
+  return out;
+}
+
+}  // namespace knear::cli
