@@ -48,7 +48,7 @@ class RowSelector {
     if (member_) return select_by_member(row, count, sorted);
     SelectMethod method = method_;
     if (method == SelectMethod::automatic)
-      method = 3 * k_ >= count ? SelectMethod::partition : SelectMethod::threshold;
+      method = 3 * k_ >= 2 * count ? SelectMethod::partition : SelectMethod::threshold;
     std::int64_t kept = 0;
     if (method == SelectMethod::partition || k_ >= count) {
       make_room(count);
@@ -182,7 +182,7 @@ class RowSelector {
     std::copy_n(keys_.data(), count, work_.data());
     const Key last = kernels_.keep_smallest(work_.data(), spare_.data(), count, k_);
     bar_ = detail::value_of(last);
-    return kernels_.cut(keys_.data(), spare_.data(), count, last);
+    return kernels_.cut(keys_.data(), count, last);
   }
 
   const SelectKernels& kernels_;
@@ -196,17 +196,23 @@ class RowSelector {
   std::vector<std::int32_t> places_;
 };
 
-// Writes keys as values and places, from `first` on, and pads to k.
+void unpack(const SelectKernels& kernels, std::span<const Key> keys, const float* row,
+            Extreme extreme, float* values, Id* places) {
+  kernels.unpack(keys.data(), std::ssize(keys), extreme == Extreme::largest ? 0x80000000u : 0, row,
+                 values, places);
+}
 template <class T>
-void write(std::span<const Key> keys, const T* row, std::int64_t k, Extreme extreme, float* values,
-           Id* places) {
-  const auto count = static_cast<std::int64_t>(keys.size());
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::uint32_t place = detail::place_of(keys[static_cast<std::size_t>(i)]);
+void unpack(const SelectKernels&, std::span<const Key> keys, const T* row, Extreme, float* values,
+            Id* places) {
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const std::uint32_t place = detail::place_of(keys[i]);
     values[i] = to_float(row[place]), places[i] = place;
   }
-  const float none = extreme == Extreme::largest ? -infinity : infinity;
-  std::fill(values + count, values + k, none);
+}
+
+// Fills what is left of the k places.
+void pad(std::int64_t count, std::int64_t k, Extreme extreme, float* values, Id* places) {
+  std::fill(values + count, values + k, extreme == Extreme::largest ? -infinity : infinity);
   std::fill(places + count, places + k, no_id);
 }
 
@@ -235,9 +241,7 @@ void write_parts(std::span<const Part> parts, const T* row, std::int64_t k, bool
     const std::int64_t place = all[static_cast<std::size_t>(i)].second;
     values[i] = to_float(row[place]), places[i] = place;
   }
-  const float none = extreme == Extreme::largest ? -infinity : infinity;
-  std::fill(values + count, values + k, none);
-  std::fill(places + count, places + k, no_id);
+  pad(count, k, extreme, values, places);
 }
 
 template <class T>
@@ -258,9 +262,14 @@ void select_rows(MatrixView<T> rows, std::int64_t k, const SelectOptions& option
     parallel_for(threads, (rows.rows() + together - 1) / together, [&](std::int64_t task) {
       RowSelector selector(kernels, options.extreme, k, options.method);
       const std::int64_t end = std::min(rows.rows(), (task + 1) * together);
-      for (std::int64_t row = task * together; row < end; ++row)
-        write(selector.select(rows.row(row), length(row), options.sorted), rows.row(row), k,
-              options.extreme, out.values.row(row), out.places.row(row));
+      for (std::int64_t row = task * together; row < end; ++row) {
+        float* values = out.values.row(row);
+        Id* places = out.places.row(row);
+        const std::span<const Key> keys =
+            selector.select(rows.row(row), length(row), options.sorted);
+        unpack(kernels, keys, rows.row(row), options.extreme, values, places);
+        pad(std::ssize(keys), k, options.extreme, values, places);
+      }
       reporter.add(end - task * together);
     });
     return;

@@ -20,10 +20,12 @@ struct SelectKernels {
   std::uint64_t (*keep_smallest)(std::uint64_t* keys, std::uint64_t* spare, std::int64_t count,
                                  std::int64_t k);
   // Brings the keys up to `last` to the front, in the order that they had; returns how many.
-  std::int64_t (*cut)(std::uint64_t* keys, std::uint64_t* spare, std::int64_t count,
-                      std::uint64_t last);
+  std::int64_t (*cut)(std::uint64_t* keys, std::int64_t count, std::uint64_t last);
   // Sorts keys [count], ascending. Room as above.
   void (*sort)(std::uint64_t* keys, std::uint64_t* spare, std::int64_t count);
+  // The values of keys, with the bits that they have in the row, and their places.
+  void (*unpack)(const std::uint64_t* keys, std::int64_t count, std::uint32_t flip,
+                 const float* row, float* values, std::int64_t* places);
 };
 
 const SelectKernels& select_kernels_scalar();

@@ -5,7 +5,9 @@
 //   split(keys, count, pivot, spare, &above)     moves the keys up to the pivot to the front, in
 //                                                order, and the others to spare; returns how many
 //                                                are in front, `above` how many in spare
+//   cut(...)                                     as SelectKernels::cut
 //   most_few, sort_few(keys, count)              sorts up to so many
+//   unpack(...)                                  as SelectKernels::unpack
 // and KNEAR_TABLE. No library code inside: a function of this file must not be merged by the linker
 // with another level's.
 //
@@ -108,15 +110,10 @@ Key keep_smallest_keys(Key* keys, Key* spare, int64_t count, int64_t k) {
   return last;
 }
 
-int64_t cut_keys(Key* keys, Key* spare, int64_t count, Key last) {
-  int64_t above = 0;
-  return split(keys, count, last, spare, &above);
-}
-
 }  // namespace
 
 const SelectKernels& KNEAR_TABLE() {
-  static constexpr SelectKernels table = {append, keep_smallest_keys, cut_keys, sort_keys};
+  static constexpr SelectKernels table = {append, keep_smallest_keys, cut, sort_keys, unpack};
   return table;
 }
 

@@ -99,6 +99,48 @@ int64_t split(uint64_t* keys, int64_t count, uint64_t pivot, uint64_t* spare, in
   return low;
 }
 
+// Decoded instead of fetched from the row; but a zero may have had either sign.
+void unpack(const uint64_t* keys, int64_t count, uint32_t flip, const float* row, float* values,
+            int64_t* places) {
+  const __m512i low = _mm512_set1_epi64(0xffffffff);
+  const __m256i sign = _mm256_set1_epi32(static_cast<int>(0x80000000u));
+  const __m256i flips = _mm256_set1_epi32(static_cast<int>(flip));
+  for (int64_t i = 0; i < count; i += 8) {
+    const int64_t left = count - i;
+    const auto here = static_cast<__mmask8>(left < 8 ? (1 << left) - 1 : 0xff);
+    const __m512i key = _mm512_maskz_loadu_epi64(here, keys + i);
+    _mm512_mask_storeu_epi64(places + i, here, _mm512_and_si512(key, low));
+    const __m256i ordered = _mm512_cvtepi64_epi32(_mm512_srli_epi64(key, 32));
+    // Negative numbers had all their bits turned, others the sign alone.
+    const __m256i negative =
+        _mm256_andnot_si256(_mm256_srai_epi32(ordered, 31), _mm256_set1_epi32(-1));
+    const __m256i bits = _mm256_xor_si256(ordered, _mm256_or_si256(sign, negative));
+    _mm256_mask_storeu_ps(values + i, here, _mm256_castsi256_ps(_mm256_xor_si256(bits, flips)));
+    for (unsigned zeros = _mm256_mask_cmpeq_epi32_mask(here, ordered, sign); zeros != 0;
+         zeros &= zeros - 1) {
+      const int j = __builtin_ctz(zeros);
+      values[i + j] = row[static_cast<uint32_t>(keys[i + j])];
+    }
+  }
+}
+
+// As split, without what is above.
+int64_t cut(uint64_t* keys, int64_t count, uint64_t last) {
+  const __m512i lasts = _mm512_set1_epi64(static_cast<long long>(last));
+  int64_t low = 0, i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m512i x = _mm512_loadu_si512(keys + i);
+    const __mmask8 is_low = _mm512_cmple_epu64_mask(x, lasts);
+    _mm512_storeu_si512(keys + low, _mm512_maskz_compress_epi64(is_low, x));
+    low += __builtin_popcount(is_low);
+  }
+  for (; i < count; ++i) {
+    const uint64_t key = keys[i];
+    keys[low] = key, low += key <= last;
+  }
+  return low;
+}
+
 constexpr int64_t most_few = 128;
 
 // Batcher's bitonic sort of 8 R keys, number i in lane i % 8 of x[i / 8]: one step, in which keys

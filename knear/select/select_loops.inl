@@ -44,6 +44,23 @@ int64_t split(uint64_t* keys, int64_t count, uint64_t pivot, uint64_t* spare, in
   return low;
 }
 
+void unpack(const uint64_t* keys, int64_t count, uint32_t, const float* row, float* values,
+            int64_t* places) {
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t place = static_cast<uint32_t>(keys[i]);
+    values[i] = row[place], places[i] = place;
+  }
+}
+
+int64_t cut(uint64_t* keys, int64_t count, uint64_t last) {
+  int64_t low = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t key = keys[i];
+    keys[low] = key, low += key <= last;
+  }
+  return low;
+}
+
 constexpr int64_t most_few = 32;
 
 // By rank: as many comparisons as pairs, none of them a branch.
