@@ -178,13 +178,13 @@ TEST(PartialReduce, TheSameBitsForThreadsBatchesLevelsAndPasses) {
   }
 }
 
-TEST(PartialReduce, CopiesFiltersAndMetrics) {
-  Matrix<float> base = clustered(3000, 12, false, 7);
+void copies_filters_and_metrics(bool whole) {
+  Matrix<float> base = clustered(3000, 12, whole, 7);
   Random random(8);
   for (int i = 0; i < 1500; ++i)
     std::copy_n(base.row(static_cast<std::int64_t>(random.below(40))), 12,
                 base.row(static_cast<std::int64_t>(random.below(3000))));
-  const Matrix<float> queries = clustered(100, 12, false, 9);
+  const Matrix<float> queries = clustered(100, 12, whole, 9);
   std::vector<Id> some, few;
   for (Id row = 0; row < 3000; ++row) {
     if (row % 3 != 0) some.push_back(row);
@@ -207,6 +207,9 @@ TEST(PartialReduce, CopiesFiltersAndMetrics) {
           EXPECT_TRUE(open[static_cast<std::size_t>(q)] || same_row(got, exact, q)) << q;
       }
 }
+
+TEST(PartialReduce, CopiesFiltersAndMetrics) { copies_filters_and_metrics(false); }
+TEST(PartialReduce, CopiesFiltersAndMetricsOfWholeNumbers) { copies_filters_and_metrics(true); }
 
 TEST(PartialReduce, CandidatesAndShards) {
   const Matrix<float> base = clustered(6000, 16, true, 10), queries = clustered(50, 16, true, 11);
@@ -318,13 +321,15 @@ TEST(ThresholdHeap, SaysWhatTheSampleWasWorth) {
 
 // Equals of the threshold are kept: here every row is one.
 TEST(ThresholdHeap, EqualsAreKept) {
-  Matrix<float> base(3000, 8);
-  std::fill_n(base.data(), 3000 * 8, 2.5f);
-  const Matrix<float> queries = clustered(5, 8, false, 16);
-  const Neighbors got =
-      knn(queries.view(), base.view(), 30, {.approach = {.method = Method::threshold_heap}});
-  for (std::int64_t q = 0; q < 5; ++q)
-    for (std::int64_t j = 0; j < 30; ++j) EXPECT_EQ(got.ids.row(q)[j], j);
+  Matrix<float> base(3000, 8), queries(5, 8);
+  std::fill_n(base.data(), 3000 * 8, 2.0f);
+  for (std::int64_t i = 0; i < 5 * 8; ++i) queries.data()[i] = static_cast<float>(i % 7);
+  for (FirstPass pass : {FirstPass::int8, FirstPass::integer, FirstPass::direct}) {
+    const KnnOptions options{.first_pass = pass, .approach = {.method = Method::threshold_heap}};
+    const Neighbors got = knn(queries.view(), base.view(), 30, options);
+    for (std::int64_t q = 0; q < 5; ++q)
+      for (std::int64_t j = 0; j < 30; ++j) EXPECT_EQ(got.ids.row(q)[j], j) << name_of(pass);
+  }
 }
 
 TEST(ThresholdHeap, KeepsToItsMemory) {

@@ -144,6 +144,18 @@ TEST(SelectK, ARowWhoseBestComeLast) {
   }
 }
 
+// The first chunk holds the share of the best that makes one hope for a bar which later values of
+// the answer do not pass.
+TEST(SelectK, AHopeThatProvesWrong) {
+  const std::int64_t n = 131072, k = 1000;
+  Matrix<float> x(1, n);
+  for (std::int64_t i = 0; i < n; ++i)
+    x.row(0)[i] = i < k ? static_cast<float>(k - i) : 1e6f + static_cast<float>(i % 977);
+  for (std::int64_t i = 0; i < 600; ++i) x.row(0)[40000 + 100 * i] = 300.5f + static_cast<float>(i);
+  const SelectOptions options{.threads = 1, .method = SelectMethod::threshold};
+  expect_rows(select_k(x.view(), k, options), x, k, options);
+}
+
 TEST(SelectK, RaggedRowsReadNothingBeyondTheirLengths) {
   const std::int64_t rows = 300, cols = 700;
   Matrix<float> x = rows_of(SelectKind::uniform, rows, cols, 5);
