@@ -82,7 +82,9 @@ struct Approach {
   // random, and what is promised is for the answer merged from all shards (the meaning of XLA's
   // reduction_input_size_override). With 0 it holds for the merged answer of any shards. Without
   // `aggregate` the answer is what was kept of every bin (report.kept_per_bin from place
-  // kept_per_bin * bin on, each bin nearest first), so more columns than k.
+  // kept_per_bin * bin on, each bin nearest first, padded where it has fewer), so more columns
+  // than k. The bins are the same on every machine; with a memory limit they are those of the
+  // parts that the base is searched in.
   std::int64_t logical_rows = 0;
   bool aggregate = true;
 };
@@ -139,9 +141,6 @@ struct KnnReport {
   bool joined = false;                 // a self-join scored each pair of rows once, for both
   double bytes_read = 0;               // of the packed base, once per pass over it
   std::string method = "exact";        // or "threshold-heap", "partial-reduce"
-  // threshold-heap: rows sampled, seconds of that, seconds of sorting (a sum over threads), rows
-  // over the longest compressed row of a batch (Eq. 4 of the paper, mean over batches), and the
-  // k-th distance over the threshold (Eq. 3; 0 for ip).
   // What the recall of the answer is, on average over queries: promised (recall_argument: "exact",
   // or "analytic", by how rows fall into bins) and, with no margin, expected.
   double promised_recall = 1, expected_recall = 1;
@@ -150,6 +149,9 @@ struct KnnReport {
   // were searched again, exactly, for recall = 1.
   std::int64_t bins = 0, kept_per_bin = 0, repaired_queries = 0;
   std::vector<std::int64_t> uncertified;  // the queries that are not certified, ascending
+  // threshold-heap: rows sampled, seconds of that, seconds of sorting (a sum over threads), rows
+  // over the longest compressed row of a batch (Eq. 4 of the paper, mean over batches), and the
+  // k-th distance over the threshold (Eq. 3; 0 for ip).
   std::int64_t samples = 0;
   double sampling_seconds = 0, sorting_seconds = 0, compression_ratio = 0, threshold_ratio = 0;
   std::int64_t version = 0;  // of an index: the number of the state that was searched

@@ -40,8 +40,14 @@ class PartialReduceSearch : public Search {
   PartialReduceSearch(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
                       const KnnOptions& options, bool once)
       : Search(parts, queries, k, options, once), all_parts_(parts.begin(), parts.end()) {
-    // Unless it was asked for, it is used where it is forecast to be faster.
-    if (options.approach.method == Method::automatic && !pays()) {
+    const std::int64_t logical = options.approach.logical_rows;
+    if (logical > 0 && (logical < rows_ || logical > endless))
+      throw InvalidArgument(
+          "logical_rows must be between the {} rows that there are and 2^40, but is {}", rows_,
+          logical);
+    // Unless it was asked for, it is used where it is forecast to be faster, and nothing is asked
+    // for that only the exact search has.
+    if (options.approach.method == Method::automatic && (only_exact(options) || !pays())) {
       reduces_ = false;
       return;
     }
@@ -65,6 +71,7 @@ class PartialReduceSearch : public Search {
     KnnReport filled;
     run_from(all, &filled);
     if (!options_.approach.aggregate) {
+      filled.memory_bytes += queries_.rows() * bins_ * kept_ * 28;
       filled.certified_queries = 0;  // nothing says which of them are the k nearest
       note(filled, start);
       if (report) *report = filled;
@@ -84,11 +91,11 @@ class PartialReduceSearch : public Search {
   }
 
  protected:
+  // Never those of the form that an index keeps.
+  std::int64_t tile_bytes() const override { return reduces_ ? 1 : Search::tile_bytes(); }
   // Tiles are bins. Where they end is the same on every machine and for every first pass: half a
-  // megabyte of 8-bit codes, and of a small base so many that there is something to reduce.
-  std::int64_t tile_bytes() const override {
-    return reduces_ ? std::max<std::int64_t>(1, tile_bytes_) : Search::tile_bytes();
-  }
+  // megabyte of 8-bit codes, and of a small base so many that there is something to reduce. One
+  // bin's panels of rows:
   static std::int64_t panels_of_bin(std::int64_t rows, std::int64_t dim) {
     return std::clamp<std::int64_t>(
         std::min(most_bin_bytes / (panel_rows * (dim + 3)), rows / (panel_rows * least_bins)), 1,
@@ -116,13 +123,20 @@ class PartialReduceSearch : public Search {
                       Matrix<Id>(queries_.rows(), out.keys.cols())};
       std::copy_n(out.keys.data(), out.keys.rows() * out.keys.cols(), list.keys.data());
       std::copy_n(out.ids.data(), out.ids.rows() * out.ids.cols(), list.ids.data());
-      keep_candidates(std::move(list), part_->part.ids.from(begin));
+      keep_candidates(std::move(list), out.keys.cols(), part_->part.ids.from(begin));
+      ++bins_, kept_ = std::max(kept_, out.keys.cols());
       return;
     }
     const std::int64_t per_step = pass == FirstPass::fp32 ? 1 : pass == FirstPass::int16 ? 2 : 4;
-    tile_bytes_ = panels_of_bin(choice.packed_rows.empty() ? rows.rows() : count_, rows.cols()) *
-                  ((rows.cols() + per_step - 1) / per_step) * panel_step_bytes;
-    const auto packed = packed_form(pass, rows, choice);
+    const std::int64_t tile_bytes =
+        panels_of_bin(choice.packed_rows.empty() ? rows.rows() : count_, rows.cols()) *
+        ((rows.cols() + per_step - 1) / per_step) * panel_step_bytes;
+    if (options_.memory > 0 &&
+        packing_bytes(rows.rows(), pass) + other_bytes() + prepared().kept_bytes(nullptr) >
+            options_.memory)
+      prepared().release_all_but(FirstPass::direct);
+    const auto packed = prepared().bins(pass, rows, choice.packed_rows, choice.keep, threads_,
+                                        options_.progress, prepare_seconds_, tile_bytes);
     const int kept = rows_kept(job.k, packed->tiles, packed->panels_per_tile * panel_rows);
     std::vector<KeyedId> dropped(dropped_.size(), none);
     const RowIds ids = part_->part.ids.from(begin);
@@ -133,7 +147,7 @@ class PartialReduceSearch : public Search {
       const std::int64_t width = packed->tiles * kept;
       ExactLists list{Matrix<double>(queries_.rows(), width), Matrix<Id>(queries_.rows(), width)};
       scan_partial_reduce(*packed, job, kept, todo, out, dropped, &list, stats_, options_.progress);
-      keep_candidates(std::move(list), ids);
+      keep_candidates(std::move(list), kept, ids);
       std::fill_n(out.keys.data(), out.keys.rows() * out.keys.cols(), none.first);
       std::fill_n(out.ids.data(), out.ids.rows() * out.ids.cols(), no_id);
     }
@@ -159,6 +173,13 @@ class PartialReduceSearch : public Search {
     return 1.25 * k * (1 + std::log(std::max(1.0, rows / k))) + 1.3 * bins;
   }
 
+  // Choices that other methods have not.
+  static bool only_exact(const KnnOptions& options) {
+    const KnnChoices& choices = options.choices;
+    return options.first_pass == FirstPass::prefix || options.first_pass == FirstPass::direct ||
+           !choices.guess || choices.refine || choices.parts > 0 || choices.tile > 0;
+  }
+
   // Whether the exact search is forecast to take longer. On a processor it hardly can: it has a
   // better threshold for the same scores.
   bool pays() {
@@ -180,11 +201,12 @@ class PartialReduceSearch : public Search {
   // Of a bin, for the recall asked for; notes what that promises and makes to be expected.
   int rows_kept(std::int64_t k, std::int64_t bins, std::int64_t rows_of_bin) {
     // A shard of a base that was split at random has its share of the k, in bins like all others.
+    // (a filter thins out all shards alike)
     if (options_.approach.logical_rows > 0)
-      bins = std::max(
-          bins, static_cast<std::int64_t>(static_cast<double>(bins) *
-                                          static_cast<double>(options_.approach.logical_rows) /
-                                          static_cast<double>(allowed_rows_)));
+      bins = std::min(
+          endless, static_cast<std::int64_t>(static_cast<double>(bins) *
+                                             static_cast<double>(options_.approach.logical_rows) /
+                                             static_cast<double>(rows_)));
     const auto loss = [&](std::int64_t kept) {
       return 1 - expected_recall(k, endless, {.bins = bins, .kept = static_cast<int>(kept)});
     };
@@ -203,7 +225,8 @@ class PartialReduceSearch : public Search {
       else
         low = middle + 1;
     }
-    if (!(whole && low == rows_of_bin)) expected_ = std::min(expected_, 1 - loss(low));
+    if (low < k && !(whole && low == rows_of_bin))
+      expected_ = std::min(expected_, 1 - loss(low)), drops_ = true;
     return static_cast<int>(low);
   }
 
@@ -211,7 +234,7 @@ class PartialReduceSearch : public Search {
     report.method = "partial-reduce";
     report.promised_recall = options_.approach.recall;
     report.expected_recall = options_.approach.recall == 1 ? 1 : expected_;
-    report.recall_argument = options_.approach.recall == 1 || expected_ == 1 ? "exact" : "analytic";
+    report.recall_argument = options_.approach.recall == 1 || !drops_ ? "exact" : "analytic";
     report.bins = bins_, report.kept_per_bin = kept_;
     if (k_ > 0)
       report.expected_hits =
@@ -220,28 +243,31 @@ class PartialReduceSearch : public Search {
     report.seconds = seconds_since(start) - report.prepare_seconds;
   }
 
-  void keep_candidates(ExactLists list, RowIds ids) {
+  void keep_candidates(ExactLists list, std::int64_t kept, RowIds ids) {
     for (std::int64_t i = 0; i < list.ids.rows() * list.ids.cols(); ++i)
       if (list.ids.data()[i] != no_id) list.ids.data()[i] = ids(list.ids.data()[i]);
-    candidates_.push_back(std::move(list));
+    candidates_.push_back({std::move(list), kept});
   }
 
-  // Those of all bins side by side.
+  // Those of all bins side by side, each as wide as the widest.
   Neighbors candidates() const {
-    std::int64_t width = 0;
-    for (const ExactLists& list : candidates_) width += list.keys.cols();
+    const std::int64_t width = bins_ * kept_;
     Neighbors out{Matrix<Id>(queries_.rows(), width), Matrix<float>(queries_.rows(), width)};
     each_query([&](std::int64_t q) {
-      std::int64_t at = 0;
-      for (const ExactLists& list : candidates_)
-        for (std::int64_t j = 0; j < list.keys.cols(); ++j, ++at) {
-          const Id id = list.ids.row(q)[j];
-          out.ids.row(q)[at] = id;
+      std::fill_n(out.ids.row(q), width, no_id);
+      std::fill_n(out.distances.row(q), width, no_distance(options_.metric));
+      std::int64_t bin = 0;
+      for (const Kept& part : candidates_) {
+        const Id* ids = part.list.ids.row(q);
+        for (std::int64_t j = 0; j < part.list.ids.cols(); ++j) {
+          if (ids[j] == no_id) continue;
+          const std::int64_t at = (bin + j / part.kept) * kept_ + j % part.kept;
+          out.ids.row(q)[at] = ids[j];
           out.distances.row(q)[at] =
-              id == no_id
-                  ? no_distance(options_.metric)
-                  : static_cast<float>(distance_of_key(options_.metric, list.keys.row(q)[j]));
+              static_cast<float>(distance_of_key(options_.metric, part.list.keys.row(q)[j]));
         }
+        bin += part.list.ids.cols() / part.kept;
+      }
     });
     return out;
   }
@@ -274,11 +300,15 @@ class PartialReduceSearch : public Search {
     report.memory_bytes += repaired.memory_bytes;
   }
 
-  bool reduces_ = true;
+  bool reduces_ = true, drops_ = false;  // drops_: whether bins may lose one of the k
   std::vector<SearchPart> all_parts_;
   std::vector<KeyedId> dropped_;  // of each query, the least that was, by its id
-  std::int64_t bins_ = 0, kept_ = 0, tile_bytes_ = 0;
-  std::vector<ExactLists> candidates_;  // of each chunk, if they are the answer
+  std::int64_t bins_ = 0, kept_ = 0;
+  struct Kept {
+    ExactLists list;
+    std::int64_t kept;  // of each bin
+  };
+  std::vector<Kept> candidates_;  // of each chunk, if they are the answer
   double expected_ = 1;
 };
 

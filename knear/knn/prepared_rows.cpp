@@ -32,6 +32,43 @@ std::shared_ptr<const PackedBase> PreparedRows::packed(
     if (auto form = kept(pass); fits(form)) return form;
     keep = !is_adopted(pass);
   }
+  const auto made = make(pass, rows, subset, threads, progress, prepare_seconds, tile_bytes, true);
+  if (keep) {
+    std::lock_guard state(mutex_);
+    forms_[number_of(pass)] = made;
+  }
+  return made;
+}
+
+std::shared_ptr<const PackedBase> PreparedRows::bins(
+    FirstPass pass, const BaseRows& rows, std::span<const std::uint32_t> subset, bool keep,
+    int threads, const Progress& progress, double& prepare_seconds, std::int64_t tile_bytes) {
+  std::unique_lock lock(making_, std::defer_lock);
+  const auto known = [&]() -> std::shared_ptr<const PackedBase> {
+    std::lock_guard state(mutex_);
+    const bool fits = bins_ && bins_->tile_bytes == tile_bytes &&
+                      bins_->is_integer == (pass == FirstPass::integer) &&
+                      (bins_->is_integer || bins_->format == format_of(pass));
+    return fits ? bins_ : nullptr;
+  };
+  if (keep) {
+    if (auto form = known()) return form;
+    lock.lock();
+    if (auto form = known()) return form;
+  }
+  const auto made = make(pass, rows, subset, threads, progress, prepare_seconds, tile_bytes, false);
+  if (keep) {
+    std::lock_guard state(mutex_);
+    bins_ = made;
+  }
+  return made;
+}
+
+std::shared_ptr<const PackedBase> PreparedRows::make(FirstPass pass, const BaseRows& rows,
+                                                     std::span<const std::uint32_t> subset,
+                                                     int threads, const Progress& progress,
+                                                     double& prepare_seconds,
+                                                     std::int64_t tile_bytes, bool find_copies) {
   const auto start = Clock::now();
   std::shared_ptr<const PackedBase> made;
   if (pass == FirstPass::integer)
@@ -39,12 +76,8 @@ std::shared_ptr<const PackedBase> PreparedRows::packed(
                                                             found, threads, progress, tile_bytes));
   else
     made = std::make_shared<PackedBase>(PackedBase::certified(
-        rows, subset, format_of(pass), coding_space(), threads, progress, tile_bytes));
+        rows, subset, format_of(pass), coding_space(), threads, progress, tile_bytes, find_copies));
   prepare_seconds += std::chrono::duration<double>(Clock::now() - start).count();
-  if (keep) {
-    std::lock_guard state(mutex_);
-    forms_[number_of(pass)] = made;
-  }
   return made;
 }
 
@@ -233,7 +266,7 @@ void PreparedRows::release_all_but(FirstPass pass) {
   for (int i = 0; i < first_pass_count; ++i)
     if (i != number_of(pass) && !adopted_[i]) forms_[i] = nullptr;
   if (pass != FirstPass::prefix) prefix_ = nullptr, study_ = nullptr;
-  row_codes_ = nullptr, spared_ = 0;
+  row_codes_ = nullptr, spared_ = 0, bins_ = nullptr;
 }
 
 std::int64_t PreparedRows::kept_bytes(const PackedBase* except) {
@@ -241,6 +274,7 @@ std::int64_t PreparedRows::kept_bytes(const PackedBase* except) {
   std::int64_t sum = 0;
   for (int i = 0; i < first_pass_count; ++i)
     if (forms_[i] && !adopted_[i] && forms_[i].get() != except) sum += forms_[i]->bytes();
+  if (bins_ && bins_.get() != except) sum += bins_->bytes();
   return sum + other_bytes();
 }
 
@@ -249,6 +283,7 @@ std::int64_t PreparedRows::bytes() {
   std::int64_t sum = 0;
   for (const auto& form : forms_)
     if (form) sum += form->bytes();
+  if (bins_) sum += bins_->bytes();
   return sum + other_bytes();
 }
 

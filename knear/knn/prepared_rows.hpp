@@ -40,6 +40,12 @@ class PreparedRows {
                                            std::span<const std::uint32_t> subset, bool keep,
                                            int threads, const Progress& progress,
                                            double& prepare_seconds, std::int64_t tile_bytes = 0);
+  // The same in tiles that are bins: of their own size, and copies of rows dealt like other rows.
+  // One is kept beside the forms above.
+  std::shared_ptr<const PackedBase> bins(FirstPass pass, const BaseRows& rows,
+                                         std::span<const std::uint32_t> subset, bool keep,
+                                         int threads, const Progress& progress,
+                                         double& prepare_seconds, std::int64_t tile_bytes);
   // Takes a form made elsewhere, which then belongs to the base: it is not let go of, and its bytes
   // are not those of a search.
   void adopt(FirstPass pass, std::shared_ptr<const PackedBase> form);
@@ -107,6 +113,10 @@ class PreparedRows {
  private:
   const CodingSpace& space_chosen();
   std::int64_t other_bytes() const;  // of a prefix and codes of rows; mutex_ is held
+  std::shared_ptr<const PackedBase> make(FirstPass pass, const BaseRows& rows,
+                                         std::span<const std::uint32_t> subset, int threads,
+                                         const Progress& progress, double& prepare_seconds,
+                                         std::int64_t tile_bytes, bool find_copies);
 
   struct Worth {
     std::int64_t up_to = 0, not_from = max_k + 1;
@@ -114,6 +124,7 @@ class PreparedRows {
   std::mutex making_;  // held while a form is made that will be kept; taken before mutex_
   std::mutex mutex_;   // of what follows; never held for long
   std::shared_ptr<const PackedBase> forms_[any_pass_count];
+  std::shared_ptr<const PackedBase> bins_;
   bool adopted_[any_pass_count] = {};
   Worth worths_[any_pass_count];
   std::optional<CodingSpace> space_;

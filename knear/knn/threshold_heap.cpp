@@ -37,11 +37,12 @@ class ThresholdHeapSearch : public Search {
     check_plain("threshold-heap");
     learns_ = false;
     samples_ = options.approach.samples > 0 ? options.approach.samples : 8 * k_;
-    if (options.approach.samples > 0 && options.approach.samples < k_)
-      throw InvalidArgument("samples must be at least k = {}, but are {}", k_,
+    if (options.approach.samples > 0 && options.approach.samples < k)
+      throw InvalidArgument("samples must be at least k = {}, but are {}", k,
                             options.approach.samples);
     samples_ = std::min(samples_, allowed_rows_);
     batch_ = options.approach.query_batch > 0 ? options.approach.query_batch : usual_batch;
+    batch_ = std::clamp<std::int64_t>(queries.rows(), 1, batch_);
     if (options.memory > 0 && queries.rows() > 0) fit_memory();
   }
 
@@ -85,6 +86,10 @@ class ThresholdHeapSearch : public Search {
                                    options_.progress);
       return;
     }
+    if (options_.memory > 0 &&
+        packing_bytes(rows.rows(), pass) + other_bytes() + prepared().kept_bytes(nullptr) >
+            options_.memory)
+      prepared().release_all_but(Search::tile_bytes() > 0 ? FirstPass::direct : pass);
     const auto packed = packed_form(pass, rows, choice);
     scan_threshold_heap(*packed, job, batch_, todo, out, stats_, heap_, options_.progress);
     note_form(*packed, pass);

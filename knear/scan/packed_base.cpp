@@ -145,12 +145,13 @@ void PackedBase::lay_out(std::int64_t packed_rows, std::int64_t columns) {
 
 PackedBase PackedBase::certified(const BaseRows& base, std::span<const std::uint32_t> subset,
                                  Format format, CodingSpace space, int threads,
-                                 const Progress& progress, std::int64_t tile_bytes) {
+                                 const Progress& progress, std::int64_t tile_bytes,
+                                 bool find_copies) {
   PackedBase out;
   out.tile_bytes = tile_bytes;
   out.format = format;
   out.space = std::move(space);
-  out.duplicates = Duplicates::find(base, subset, threads);
+  if (find_copies) out.duplicates = Duplicates::find(base, subset, threads);
   pack_certified(out, base, out.duplicates.any() ? out.duplicates.distinct() : subset, false,
                  threads, progress);
   return out;

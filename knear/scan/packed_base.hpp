@@ -57,10 +57,12 @@ struct CodingSpace {
 class PackedBase {
  public:
   // Codes of `format` with certified errors, in `space`; of all rows, or of a `subset` of them
-  // (ascending) if that is not empty. Requires 1 <= rows < 2^31.
+  // (ascending) if that is not empty. Requires 1 <= rows < 2^31. Without find_copies equal rows are
+  // packed each by itself.
   static PackedBase certified(const BaseRows& base, std::span<const std::uint32_t> subset,
                               Format format, CodingSpace space, int threads,
-                              const Progress& progress, std::int64_t tile_bytes = 0);
+                              const Progress& progress, std::int64_t tile_bytes = 0,
+                              bool find_copies = true);
   // The rows in the order that is given instead of dealt to tiles: slot i holds row order[i]. No
   // rows are taken for copies of one another.
   static PackedBase certified_in_order(const BaseRows& base, std::span<const std::uint32_t> order,

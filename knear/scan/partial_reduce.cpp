@@ -52,17 +52,10 @@ class Found {
   std::vector<KeyedId> dropped_;
 };
 
-const KeyedId& pair_of(const KeyedId& item) { return item; }
-template <class Item>
-const KeyedId& pair_of(const Item& item) {
-  return item.pair;
-}
-
-template <class Item>
-void write_bin(const std::vector<Item>& items, std::size_t kept, double* keys, Id* ids) {
+void write_bin(const std::vector<KeyedId>& items, std::size_t kept, double* keys, Id* ids) {
   for (std::size_t i = 0; i < kept; ++i) {
-    keys[i] = i < items.size() ? pair_of(items[i]).first : infinity;
-    ids[i] = i < items.size() ? pair_of(items[i]).second : no_id;
+    keys[i] = i < items.size() ? items[i].first : infinity;
+    ids[i] = i < items.size() ? items[i].second : no_id;
   }
 }
 
@@ -143,7 +136,9 @@ void reduce_integer(const PackedBase& packed, const ScanJob& job, int kept,
                 if (bar.first >= static_cast<double>(worst_key))
                   set_limit(q, worst_key, PackedBase::no_row);
                 else
-                  set_limit(q, static_cast<std::int64_t>(std::floor(bar.first)),
+                  set_limit(q,
+                            static_cast<std::int64_t>(std::floor(std::max(
+                                bar.first, l2 ? -1.0 : -static_cast<double>(worst_key) - 1))),
                             std::min<Id>(bar.second, Id{PackedBase::no_row}));
               };
               const auto repeat_last = [&](GroupHead& head) {
@@ -221,14 +216,7 @@ void reduce_certified(const PackedBase& packed, const ScanJob& job, int kept,
               ExactDistance distance(job.metric, job.base.type(), job.isa);
               const std::size_t scratch_bytes = job.base.scratch_bytes();
               std::vector<std::byte> scratch(ExactDistance::most_rows * scratch_bytes);
-              // A row, or the first of its copies that is allowed, and the row that stands for
-              // them.
-              struct Item {
-                KeyedId pair;
-                std::uint32_t row;
-                bool operator<(const Item& other) const { return pair < other.pair; }
-              };
-              std::vector<Item> items;
+              std::vector<KeyedId> items;
               std::vector<double> numbers;
               const auto scale_of = [&](std::int64_t q) {
                 return KeyScale{job.metric, queries.squares[q], queries.constant[q]};
@@ -264,14 +252,6 @@ void reduce_certified(const PackedBase& packed, const ScanJob& job, int kept,
               };
               const bool many = kept + 1 > LargestK::longest;
               const std::size_t room = 2 * static_cast<std::size_t>(kept) + 64;
-              // The first allowed row among a row and its copies; no_id if there is none.
-              const auto first_allowed = [&](std::uint32_t row) -> Id {
-                if (!filtered || job.allowed(row)) return row;
-                if (packed.duplicates.any())
-                  for (const std::uint32_t other : packed.duplicates.others(row))
-                    if (job.allowed(other)) return other;
-                return no_id;
-              };
               const auto finish_bin = [&](std::int64_t q, std::int64_t tile) {
                 Bin& bin = bins[static_cast<std::size_t>(q)];
                 const std::int64_t query = which[loop.task.query_begin + q];
@@ -292,15 +272,13 @@ void reduce_certified(const PackedBase& packed, const ScanJob& job, int kept,
                         job.base.row(bin.pending[i + static_cast<std::size_t>(j)].row,
                                      scratch.data() + static_cast<std::size_t>(j) * scratch_bytes);
                   distance.keys(vectors, some, keys);
-                  for (int j = 0; j < some; ++j) {
-                    const std::uint32_t row = bin.pending[i + static_cast<std::size_t>(j)].row;
-                    items.push_back({{keys[j], first_allowed(row)}, row});
-                  }
+                  for (int j = 0; j < some; ++j)
+                    items.emplace_back(keys[j], bin.pending[i + static_cast<std::size_t>(j)].row);
                 }
                 local.survivors += std::ssize(items);
                 std::sort(items.begin(), items.end());
                 if (items.size() > found.kept()) {
-                  found.drop(q, items[found.kept()].pair);
+                  found.drop(q, items[found.kept()]);
                   items.resize(found.kept());
                 }
                 if (candidates) {
@@ -308,13 +286,7 @@ void reduce_certified(const PackedBase& packed, const ScanJob& job, int kept,
                             candidates->ids.row(query) + tile * kept);
                   return;
                 }
-                for (const Item& item : items) {
-                  found.push(q, item.pair.first, item.pair.second);
-                  if (!packed.duplicates.any()) continue;
-                  for (const std::uint32_t other : packed.duplicates.others(item.row))
-                    if (Id{other} > item.pair.second && job.allowed(other))
-                      found.push(q, item.pair.first, other);
-                }
+                for (const KeyedId& item : items) found.push(q, item.first, item.second);
                 found.tighten(q, tile - loop.task.tile_begin + 1);
               };
               for (std::int64_t q = 0; q < n; ++q) begin_bin(q), tell(q);
@@ -325,8 +297,7 @@ void reduce_certified(const PackedBase& packed, const ScanJob& job, int kept,
                     local.hits += count;
                     for (const Hit* hit = first; hit != first + count; ++hit) {
                       const std::uint32_t row = packed.ids[hit->slot];
-                      if (row == PackedBase::no_row || (filtered && first_allowed(row) == no_id))
-                        continue;
+                      if (row == PackedBase::no_row || (filtered && !job.allowed(row))) continue;
                       const std::int64_t q = g * group_size + hit->query;
                       Bin& bin = bins[static_cast<std::size_t>(q)];
                       const Candidate x = interval_of(packed, head, *hit, queries.squares[q]);

@@ -18,11 +18,11 @@
 
 namespace knear::detail {
 
-// As scan(), but that of each tile only the `kept` best rows count, copies of one row together as
-// one. `dropped` [job.queries]: lowered to the least (key, row) that was dropped, in the total
-// order; where the k-th of the answer does not come after it, the answer is that of scan(). With
-// `candidates` [queries x tiles * kept] all that is kept is written there, those of tile t from
-// place t * kept on, ascending and padded, instead of the k best to `out`.
+// As scan(), but that of each tile only the `kept` best rows count. Requires that copies of rows
+// were packed each by itself. `dropped` [job.queries]: lowered to the least (key, row) that was
+// dropped, in the total order; where the k-th of the answer does not come after it, the answer is
+// that of scan(). With `candidates` [queries x tiles * kept] all that is kept is written there,
+// those of tile t from place t * kept on, ascending and padded, instead of the k best to `out`.
 void scan_partial_reduce(const PackedBase& packed, const ScanJob& job, int kept,
                          const std::vector<std::int64_t>& which, ExactLists& out,
                          std::vector<KeyedId>& dropped, ExactLists* candidates, ScanStats& stats,

@@ -1,6 +1,7 @@
 // The TH-heap over packed tiles, and over float64 distances.
 #include "knear/scan/threshold_heap.hpp"
 
+#include <tbb/task_arena.h>
 #include <tbb/task_group.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <memory>
 #include <mutex>
 
+#include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/scan/pruner.hpp"
 #include "knear/scan/tile_loop.hpp"
@@ -32,6 +34,7 @@ class KernelTiles final : public PrunedTiles {
         job_(job),
         group_size_(group_sizes[group]),
         ahead_(ahead),
+        filtered_(!job.allowed.all()),
         loop_(packed, job, which, {begin, end, 0, packed.tiles}, group, reporter) {
     PackedQueries& queries = loop_.queries;
     const std::int64_t n = loop_.count();
@@ -93,13 +96,21 @@ class KernelTiles final : public PrunedTiles {
   }
 
  private:
+  bool allowed(std::uint32_t row) const {
+    if (job_.allowed(row)) return true;
+    if (!packed_.duplicates.any()) return false;
+    const auto others = packed_.duplicates.others(row);
+    return std::any_of(others.begin(), others.end(), job_.allowed);
+  }
+
   void compute(std::int64_t tile, std::vector<PrunedPair>& found) {
+    const DefaultFloatMode mode;  // a task of its own may run anywhere
     found.clear();
+    // Rows that no filter allows are left out; one that stands for copies counts if one of them may
+    // be found.
     const auto take = [&](double low, double high, std::int64_t q, std::uint32_t row) {
-      if (job_.allowed(row)) found.push_back({low, high, static_cast<std::uint32_t>(q), row});
-      if (!packed_.duplicates.any()) return;
-      for (const std::uint32_t other : packed_.duplicates.others(row))
-        if (job_.allowed(other)) found.push_back({low, high, static_cast<std::uint32_t>(q), other});
+      if (filtered_ && !allowed(row)) return;
+      found.push_back({low, high, static_cast<std::uint32_t>(q), row});
     };
     loop_.run_between(tile, tile + 1, [&](std::int64_t g, const Hit* first, int count) {
       hits_ += count;
@@ -123,7 +134,7 @@ class KernelTiles final : public PrunedTiles {
   const PackedBase& packed_;
   const ScanJob& job_;
   const int group_size_;
-  const bool ahead_;
+  const bool ahead_, filtered_;
   TileLoop loop_;
   std::vector<double> bars_, thresholds_;
   std::vector<KeyScale> scales_;
@@ -136,31 +147,42 @@ class KernelTiles final : public PrunedTiles {
 // Wider batches are cut down to what may still be among the k, so that memory has a bound.
 std::int64_t most_width(std::int64_t k) { return std::max<std::int64_t>(1 << 17, 4 * k); }
 
-// The compressed rows of one batch, and their end.
+// The compressed rows of one batch, and their end. What was packed as one row for several copies is
+// one row here too, until the end.
 class Batch {
  public:
-  Batch(const ScanJob& job, std::int64_t queries)
-      : job_(job), measure_(job.metric, job.base.type(), job.isa), widest_(queries, 0.0) {
+  Batch(const ScanJob& job, const Duplicates& duplicates, const std::int64_t* which,
+        std::int64_t queries)
+      : job_(job),
+        duplicates_(duplicates),
+        which_(which),
+        measure_(job.metric, job.base.type(), job.isa),
+        widest_(queries, 0.0),
+        exact_(queries, TopK(job.k)),
+        coming_(queries, 0),
+        room_(most_width(job.k)) {
     rows_.start(queries);
   }
 
   void take(const std::vector<PrunedPair>& pairs) {
-    rows_.make_room(static_cast<std::int64_t>(pairs.size()));
+    std::fill(coming_.begin(), coming_.end(), 0);
+    for (const PrunedPair& pair : pairs) ++coming_[pair.query];
+    rows_.make_room(*std::max_element(coming_.begin(), coming_.end()));
     for (const PrunedPair& pair : pairs) {
       rows_.push(pair.query, pair.low, pair.row);
       widest_[pair.query] = std::max(widest_[pair.query], pair.high - pair.low);
     }
-    longest_ = std::max(longest_, rows_.width());
-    if (rows_.width() > most_width(job_.k)) cut();
+    longest_ = std::max(longest_, taken_ + rows_.width());
+    if (rows_.width() > room_) cut();
   }
   CompressedBatch<double, std::uint32_t>& rows() { return rows_; }
 
+  std::int64_t measured_early() const { return measured_early_; }
   // Eq. 4's length of the longest row, over all that came.
-  std::int64_t width() const { return std::max(longest_, taken_); }
+  std::int64_t width() const { return longest_; }
 
   // Sorts what is left of a query, measures it where scores were intervals, and writes its list.
-  void finish(std::int64_t q, std::int64_t query, double* keys, Id* ids,
-              ThresholdHeapStats& stats) {
+  void finish(std::int64_t q, double* keys, Id* ids, ThresholdHeapStats& stats) {
     const std::int64_t count = rows_.count(q), k = job_.k;
     const double* values = rows_.values().row(q);
     const std::uint32_t* rows = rows_.ids().row(q);
@@ -168,40 +190,20 @@ class Batch {
     const std::int64_t found =
         partial_heap_sort(values, rows, count, k, space_, sorted_.data(), sorted_rows_.data());
     stats.kept += count;
-    if (widest_[static_cast<std::size_t>(q)] == 0) {
-      for (std::int64_t j = 0; j < k; ++j) {
-        keys[j] = j < found ? sorted_[static_cast<std::size_t>(j)] : infinity;
-        ids[j] = j < found ? Id{sorted_rows_[static_cast<std::size_t>(j)]} : no_id;
-      }
-      return;
+    TopK& best = exact_[static_cast<std::size_t>(q)];
+    if (is_exact(q)) {
+      for (std::int64_t j = 0; j < found; ++j)
+        push(best, sorted_[static_cast<std::size_t>(j)], sorted_rows_[static_cast<std::size_t>(j)]);
+    } else {
+      measure(q, reach(q, found == k ? sorted_.back() : infinity), stats.measured);
     }
-    const double last = reach(q, found == k ? sorted_.back() : infinity);
-    TopK best(k);
-    measure_.set_query(job_.queries, query);
-    scratch_.resize(ExactDistance::most_rows * job_.base.scratch_bytes());
-    const void* vectors[ExactDistance::most_rows] = {};
-    std::uint32_t waiting[ExactDistance::most_rows];
-    int n = 0;
-    const auto measure = [&] {
-      double measured[ExactDistance::most_rows];
-      measure_.keys(vectors, n, measured);
-      for (int j = 0; j < n; ++j)
-        if (best.admits(measured[j], waiting[j])) best.push(measured[j], waiting[j]);
-      stats.measured += n, n = 0;
-    };
-    for (std::int64_t i = 0; i < count; ++i) {
-      if (values[i] > last) continue;
-      waiting[n] = rows[i];
-      vectors[n] = job_.base.row(
-          rows[i], scratch_.data() + static_cast<std::size_t>(n) * job_.base.scratch_bytes());
-      if (++n == ExactDistance::most_rows) measure();
-    }
-    if (n > 0) measure();
     best.finish();
     write_list(best, k, keys, ids);
   }
 
-  std::int64_t bytes() const { return rows_.bytes(); }
+  std::int64_t bytes() const {
+    return rows_.bytes() + static_cast<std::int64_t>(numbers_.capacity() * sizeof(double));
+  }
 
  private:
   // Where an interval may begin at most for its key to be no larger than that of k rows whose
@@ -211,31 +213,98 @@ class Batch {
     return width == 0 ? kth : kth + width + 0x1p-50 * (std::fabs(kth) + width);
   }
 
+  // Whether the values are the keys, and each stands for its row alone.
+  bool is_exact(std::int64_t q) const {
+    return widest_[static_cast<std::size_t>(q)] == 0 && !duplicates_.any();
+  }
+
+  // A row with that key, and its copies.
+  void push(TopK& best, double key, std::uint32_t row) {
+    if (job_.allowed(row)) {
+      if (!best.admits(key, row)) return;  // nor is any copy that follows
+      best.push(key, row);
+    }
+    if (!duplicates_.any()) return;
+    for (const std::uint32_t other : duplicates_.others(row))
+      if (job_.allowed(other)) {
+        if (!best.admits(key, other)) return;
+        best.push(key, other);
+      }
+  }
+
+  // Measures those of a query's rows whose intervals begin no later than `last`.
+  void measure(std::int64_t q, double last, std::int64_t& measured) {
+    TopK& best = exact_[static_cast<std::size_t>(q)];
+    const double* values = rows_.values().row(q);
+    const std::uint32_t* rows = rows_.ids().row(q);
+    measure_.set_query(job_.queries, which_[q]);
+    scratch_.resize(ExactDistance::most_rows * job_.base.scratch_bytes());
+    const void* vectors[ExactDistance::most_rows] = {};
+    std::uint32_t waiting[ExactDistance::most_rows];
+    int n = 0;
+    const auto measure_waiting = [&] {
+      double keys[ExactDistance::most_rows];
+      measure_.keys(vectors, n, keys);
+      for (int j = 0; j < n; ++j) push(best, keys[j], waiting[j]);
+      measured += n, n = 0;
+    };
+    for (std::int64_t i = 0; i < rows_.count(q); ++i) {
+      if (values[i] > last) continue;
+      waiting[n] = rows[i];
+      vectors[n] = job_.base.row(
+          rows[i], scratch_.data() + static_cast<std::size_t>(n) * job_.base.scratch_bytes());
+      if (++n == ExactDistance::most_rows) measure_waiting();
+    }
+    if (n > 0) measure_waiting();
+  }
+
+  // Cuts each row that is long down to what may still be among the k. Where that is much (ties,
+  // intervals that tell nothing apart) it is measured, or if values are exact cut to k: so memory
+  // has a bound.
   void cut() {
     std::int64_t most = 0;
     for (std::int64_t q = 0; q < rows_.rows(); ++q) {
       const std::int64_t count = rows_.count(q);
       most = std::max(most, count);
-      if (count <= 2 * job_.k) continue;
+      if (count <= room_ / 2) continue;
       const double* values = rows_.values().row(q);
+      if (is_exact(q)) {
+        pairs_.clear();
+        for (std::int64_t i = 0; i < count; ++i)
+          pairs_.emplace_back(values[i], rows_.ids().row(q)[i]);
+        keep_smallest(pairs_, static_cast<std::size_t>(job_.k));
+        rows_.clear(q);
+        for (const KeyedId& pair : pairs_)
+          rows_.push(q, pair.first, static_cast<std::uint32_t>(pair.second));
+        continue;
+      }
       numbers_.assign(values, values + count);
       numbers_.resize(static_cast<std::size_t>(2 * count));
       const double kth =
           nth_value(numbers_.data(), numbers_.data() + count, static_cast<std::size_t>(count),
                     static_cast<std::size_t>(job_.k - 1));
       rows_.keep_at_most(q, reach(q, kth));
+      if (rows_.count(q) <= room_ / 2) continue;
+      measure(q, infinity, measured_early_);
+      exact_[static_cast<std::size_t>(q)].cut();
+      rows_.clear(q);
     }
     taken_ += most - rows_.width();
-    longest_ = 0;
   }
 
   const ScanJob& job_;
+  const Duplicates& duplicates_;
+  const std::int64_t* which_;
   ExactDistance measure_;
   CompressedBatch<double, std::uint32_t> rows_;
   std::vector<double> widest_;
-  std::int64_t longest_ = 0, taken_ = 0;
+  std::vector<TopK> exact_;  // of rows measured so far
+  std::vector<std::int64_t> coming_;
+  std::int64_t room_, longest_ = 0, taken_ = 0;
   std::vector<std::pair<double, std::uint32_t>> space_;
   std::vector<double> sorted_, numbers_;
+  std::int64_t measured_early_ = 0;
+  std::vector<KeyedId> pairs_;
   std::vector<std::uint32_t> sorted_rows_;
   std::vector<std::byte> scratch_;
 };
@@ -246,7 +315,8 @@ void finish(Batch& batch, std::int64_t rows, const std::int64_t* which, std::int
   const auto start = Clock::now();
   batch.rows().pad();
   for (std::int64_t q = 0; q < count; ++q)
-    batch.finish(q, which[q], out.keys.row(which[q]), out.ids.row(which[q]), stats);
+    batch.finish(q, out.keys.row(which[q]), out.ids.row(which[q]), stats);
+  stats.measured += batch.measured_early();
   stats.compress_sum += compression_ratio(rows, std::max<std::int64_t>(1, batch.width()));
   ++stats.batches;
   stats.sort_seconds += seconds_since(start);
@@ -286,14 +356,17 @@ void scan_threshold_heap(const PackedBase& packed, const ScanJob& job, std::int6
     const std::int64_t begin = b * batch, end = std::min(count, begin + batch);
     ScanStats local;
     ThresholdHeapStats local_heap;
-    Batch compressed(job, end - begin);
+    Batch compressed(job, packed.duplicates, which.data() + begin, end - begin);
     KernelTiles tiles(packed, job, which.data(), begin, end, group, ahead, reporter);
-    tiles.start(0, 0);
-    for (std::int64_t t = 0; t < tiles.tiles(); ++t) {
-      const std::vector<PrunedPair>& pairs = tiles.wait(t % 2);
-      if (t + 1 < tiles.tiles()) tiles.start(t + 1, (t + 1) % 2);
-      compressed.take(pairs);
-    }
+    // Waiting for a tile must not take up another batch.
+    tbb::this_task_arena::isolate([&] {
+      tiles.start(0, 0);
+      for (std::int64_t t = 0; t < tiles.tiles(); ++t) {
+        const std::vector<PrunedPair>& pairs = tiles.wait(t % 2);
+        if (t + 1 < tiles.tiles()) tiles.start(t + 1, (t + 1) % 2);
+        compressed.take(pairs);
+      }
+    });
     tiles.report(local);
     local.scan_seconds = seconds_since(start);
     finish(compressed, packed.rows, which.data() + begin, end - begin, out, local_heap);
@@ -323,7 +396,8 @@ void scan_threshold_heap_directly(const ScanJob& job, std::int64_t batch,
     const auto start = Clock::now();
     const std::int64_t begin = b * batch, n = std::min(count, begin + batch) - begin;
     ThresholdHeapStats local_heap;
-    Batch compressed(job, n);
+    const Duplicates no_copies;
+    Batch compressed(job, no_copies, which.data() + begin, n);
     Matrix<double> tile(n, tile_rows);
     std::vector<double> bars(static_cast<std::size_t>(n));
     for (std::int64_t q = 0; q < n; ++q)

@@ -252,9 +252,9 @@ void select_rows(MatrixView<T> rows, std::int64_t k, const SelectOptions& option
     return options.lengths.empty() ? rows.cols() : options.lengths[static_cast<std::size_t>(row)];
   };
   // Rows together until they are worth a task; a long row in parts where rows are too few.
-  const std::int64_t part_size =
-      std::clamp(rows.cols() * rows.rows() / (2 * threads) + 1,
-                 threads > 1 ? std::max(least_part, 8 * k) : most_part, most_part);
+  const std::int64_t part_size = std::clamp(
+      rows.cols() * rows.rows() / (2 * threads) + 1,
+      threads > 1 ? std::min(most_part, std::max(least_part, 8 * k)) : most_part, most_part);
   if (rows.cols() <= part_size || (rows.rows() >= 4 * threads && rows.cols() <= most_part)) {
     const std::int64_t together =
         std::max((1 << 18) / (rows.cols() + k + 1), rows.rows() / (8 * threads)) + 1;

@@ -105,6 +105,7 @@ class CompressedBatch {
     values_[end] = value, ids_[end] = id;
   }
 
+  void clear(std::int64_t row) { counts_[static_cast<std::size_t>(row)] = 0; }
   // Drops what is above a limit from a row.
   void keep_at_most(std::int64_t row, T limit) {
     std::size_t& count = counts_[static_cast<std::size_t>(row)];
