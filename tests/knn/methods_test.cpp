@@ -269,6 +269,58 @@ TEST(PartialReduce, CandidatesAndShards) {
   EXPECT_GE(recall_of(together, truth), 0.9);
 }
 
+// Copies of a row are rows like others: dealt each by itself, kept, and given back.
+TEST(PartialReduce, CandidatesAmongCopies) {
+  const Matrix<float> few = clustered(500, 12, true, 30), queries = clustered(40, 12, true, 31);
+  Matrix<float> base(5000, 12);
+  for (std::int64_t i = 0; i < 5000; ++i) std::copy_n(few.row(i % 500), 12, base.row(i));
+  const Neighbors exact = knn(queries.view(), base.view(), 20);
+  for (FirstPass pass : {FirstPass::integer, FirstPass::int8, FirstPass::fp32}) {
+    KnnOptions options = reducing(0.95, pass);
+    options.approach.aggregate = false;
+    const Neighbors all = knn(queries.view(), base.view(), 20, options);
+    for (std::int64_t q = 0; q < 40; ++q) {
+      const std::vector<Id> ids(all.ids.row(q), all.ids.row(q) + all.ids.cols());
+      for (std::int64_t j = 0; j < 20; ++j)
+        EXPECT_NE(std::find(ids.begin(), ids.end(), exact.ids.row(q)[j]), ids.end())
+            << name_of(pass) << ' ' << q;
+    }
+  }
+  EXPECT_TRUE(same(knn(queries.view(), base.view(), 20, reducing(0.4, FirstPass::integer)),
+                   knn(queries.view(), base.view(), 20, reducing(0.4, FirstPass::int8))));
+}
+
+// A filter thins out every shard of a base alike.
+TEST(PartialReduce, ShardsDrawnAtRandomAndAFilter) {
+  const std::int64_t n = 16000, shards = 8, part = n / shards, k = 150;
+  const Matrix<float> queries = clustered(30, 12, false, 32);
+  const Matrix<float> base =
+      std::move(orders_of(clustered(n, 12, false, 33), queries.view().rows(0, 1))[1]);
+  std::vector<Id> allowed;
+  for (Id row = 0; row < n; row += 10) allowed.push_back(row);
+  const Neighbors exact =
+      knn(queries.view(), base.view(), k, {.filter = RowFilter::of_ids(allowed, n)});
+  std::vector<std::vector<std::pair<float, Id>>> merged(30);
+  for (std::int64_t s = 0; s < shards; ++s) {
+    std::vector<Id> here;
+    for (const Id row : allowed)
+      if (row >= s * part && row < (s + 1) * part) here.push_back(row - s * part);
+    KnnOptions options = reducing(0.99);
+    options.approach.logical_rows = n, options.filter = RowFilter::of_ids(here, part);
+    const Neighbors found =
+        knn(queries.view(), base.view().rows(s * part, (s + 1) * part), k, options);
+    for (std::int64_t q = 0; q < 30; ++q)
+      for (std::int64_t j = 0; j < k; ++j)
+        if (found.ids.row(q)[j] != no_id)
+          merged[static_cast<std::size_t>(q)].emplace_back(found.distances.row(q)[j], 0);
+  }
+  double found = 0;
+  for (std::int64_t q = 0; q < 30; ++q)
+    for (const auto& [distance, id] : merged[static_cast<std::size_t>(q)])
+      found += distance <= exact.distances.row(q)[k - 1];
+  EXPECT_GE(found / static_cast<double>(30 * k), 0.99);
+}
+
 TEST(Methods, AnIndexInSegmentsWithRowsTakenAway) {
   const Matrix<float> base = clustered(4000, 16, false, 12), queries = clustered(80, 16, false, 13);
   FlatIndex index(16);
@@ -334,6 +386,23 @@ TEST(ThresholdHeap, EqualsAreKept) {
   }
 }
 
+// Every row at the same distance: nothing is above any threshold, and memory has a bound still.
+TEST(ThresholdHeap, TiesTakeLittleMemory) {
+  const std::int64_t n = 400000;
+  AnyMatrix base(ElementType::u8, n, 8), queries(ElementType::u8, 12, 8);
+  for (std::int64_t i = 0; i < n; ++i) static_cast<std::uint8_t*>(base.row(i))[i % 8] = 1;
+  for (std::int64_t batch : {0, 1, 1 << 30}) {
+    const KnnOptions options{.threads = 2,
+                             .first_pass = FirstPass::integer,
+                             .approach = {.method = Method::threshold_heap, .query_batch = batch}};
+    KnnReport report;
+    const Neighbors got = knn(queries.view(), base.view(), 10, options, &report);
+    for (std::int64_t q = 0; q < 12; ++q)
+      for (std::int64_t j = 0; j < 10; ++j) EXPECT_EQ(got.ids.row(q)[j], j);
+    EXPECT_LT(report.memory_bytes, std::int64_t{150} << 20);
+  }
+}
+
 TEST(ThresholdHeap, KeepsToItsMemory) {
   const Matrix<float> base = clustered(20000, 16, false, 17),
                       queries = clustered(300, 16, false, 18);
@@ -389,6 +458,14 @@ TEST(Methods, WhatDoesNotGoTogetherIsRefused) {
   EXPECT_EQ(message(options),
             "choices name a tile, but method is partial-reduce, whose bins are tiles");
   EXPECT_THROW(parse_method("heap"), InvalidArgument);
+  EXPECT_EQ(message(with({.method = Method::partial_reduce, .logical_rows = 499})),
+            "logical_rows must be between the 500 rows that there are and 2^40, but is 499");
+  options = reducing(0.9), options.approach.aggregate = false, options.memory = 1 << 30;
+  EXPECT_EQ(message(options), "aggregate is off, but memory is limited to 1073741824 bytes");
+  // What only the exact search has, auto leaves to it.
+  for (KnnChoices choices : {KnnChoices{.guess = false}, KnnChoices{.parts = 2},
+                             KnnChoices{.tile = 64}, KnnChoices{.refine = false}})
+    EXPECT_EQ(message({.choices = choices, .approach = {.recall = 0.5}}), "no error");
   // Fewer rows than k, none at all, and no queries are fine.
   for (Method method : {Method::threshold_heap, Method::partial_reduce}) {
     KnnOptions plain{.approach = {.method = method}};
