@@ -188,10 +188,10 @@ class PartialReduceSearch : public Search {
     if (parts_.empty() || k_ == 0) return false;
     part_ = &parts_.front();
     const FirstPass pass = first_pass();
+    part_ = nullptr;
     if (pass == FirstPass::direct || pass == FirstPass::prefix) return false;
     ScanShape shape = scan_shape(allowed_rows_, queries_.cols(), queries_.rows(), k_,
-                                 part_->integer, format_of(pass));
-    part_ = nullptr;
+                                 parts_.front().integer, format_of(pass));
     const double exact = predict_scan(shape, peaks_).seconds;
     const std::int64_t bin_rows = panel_rows * panels_of_bin(allowed_rows_, queries_.cols());
     shape.expected_hits =
@@ -202,8 +202,8 @@ class PartialReduceSearch : public Search {
 
   // Of a bin, for the recall asked for; notes what that promises and makes to be expected.
   int rows_kept(std::int64_t k, std::int64_t bins, std::int64_t rows_of_bin) {
-    // A shard of a base that was split at random has its share of the k, in bins like all others.
-    // (a filter thins out all shards alike)
+    // A shard of a base that was split at random has its share of the k, in bins like all others; a
+    // filter thins out all shards alike.
     if (options_.approach.logical_rows > 0)
       bins = std::min(
           endless, static_cast<std::int64_t>(static_cast<double>(bins) *
@@ -301,7 +301,9 @@ class PartialReduceSearch : public Search {
     report.repaired_queries = std::ssize(open);
     report.certified_queries += std::ssize(open);
     report.prepare_seconds += repaired.prepare_seconds;
-    report.memory_bytes += repaired.memory_bytes;
+    // The second search counts what the first one keeps.
+    report.memory_bytes = std::max(
+        report.memory_bytes, repaired.memory_bytes + queries_.rows() * (k_ * 16 + k_asked_ * 12));
   }
 
   bool reduces_ = true, drops_ = false;  // drops_: whether bins may lose one of the k

@@ -85,7 +85,7 @@ void check(const std::string& base_name, const std::string& queries_name, std::i
 
 // The recall that is asked for, of all queries, whatever the order of the base: as it is, by class
 // and by the distance from a query. And the other methods, asked for everything, are exact.
-TEST(RealData, PartialReduceKeepsItsPromiseOnFashionMnist) {
+TEST(RealData, FashionMnistByPartialReduce) {
   const std::filesystem::path directory = std::filesystem::path(data_directory()) / "fashion-mnist";
   if (!std::filesystem::exists(directory))
     GTEST_SKIP() << "no fashion-mnist in " << data_directory() << ": set KNEAR_DATA";
