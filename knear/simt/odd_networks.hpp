@@ -240,9 +240,20 @@ KNEAR_WARP void compare(W w, Item (&x)[R], const Item (&y)[T]) {
     keep_earlier<c.lanes>(w, x[c.low], y[c.high - R]);
 }
 
+// The comparators begin, ..., end - 1, some at a time: Clang folds no more than 256.
+template <const auto& network, std::size_t begin, Warp W, std::size_t... i, class... Arrays>
+KNEAR_WARP void run_some(W w, std::index_sequence<i...>, Arrays&... arrays) {
+  (compare<network, begin + i>(w, arrays...), ...);
+}
+template <const auto& network, std::size_t begin, std::size_t end, Warp W, class... Arrays>
+KNEAR_WARP void run_between(W w, Arrays&... arrays) {
+  constexpr std::size_t middle = end - begin > 128 ? begin + 128 : end;
+  run_some<network, begin>(w, std::make_index_sequence<middle - begin>(), arrays...);
+  if constexpr (middle < end) run_between<network, middle, end>(w, arrays...);
+}
 template <const auto& network, Warp W, std::size_t... i, class... Arrays>
 KNEAR_WARP void run_network(W w, std::index_sequence<i...>, Arrays&... arrays) {
-  (compare<network, i>(w, arrays...), ...);
+  run_between<network, 0, sizeof...(i)>(w, arrays...);
 }
 
 }  // namespace detail
