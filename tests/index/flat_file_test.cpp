@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -262,15 +263,33 @@ TEST_F(FlatFiles, AKilledSaveLeavesAWholeFile) {
   old_one.add(x.view().rows(0, 15000));
   new_one.add(x.view());
   old_one.save(path("a.knear"));
+  // How long a save takes differs a hundredfold between disks: the child says when one is done, and
+  // is killed within about the time of the next.
   int killed = 0, saw_old = 0, saw_new = 0;
+  const auto start = std::chrono::steady_clock::now();
+  old_one.save(path("a.knear"));
+  const std::chrono::duration<double, std::micro> save_time =
+      std::chrono::steady_clock::now() - start;
+  const auto longest = std::clamp<std::int64_t>(std::llround(1.5 * save_time.count()), 100, 30000);
   for (int round = 0; round < 300; ++round) {
+    int done[2];
+    ASSERT_EQ(pipe(done), 0);
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      for (int i = 0;; ++i) (i % 2 ? old_one : new_one).save(path("a.knear"));
+      for (int i = 0;; ++i) {
+        (i % 2 ? old_one : new_one).save(path("a.knear"));
+        if (::write(done[1], "", 1) != 1) _exit(1);
+      }
     }
-    usleep(static_cast<useconds_t>(200 + random.below(12000)));
+    close(done[1]);
+    for (std::size_t left = random.below(3); left > 0; --left) {
+      char byte;
+      ASSERT_EQ(::read(done[0], &byte, 1), 1);
+    }
+    usleep(static_cast<useconds_t>(random.below(static_cast<std::size_t>(longest))));
     kill(child, SIGKILL);
+    close(done[0]);
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     killed += WIFSIGNALED(status);
