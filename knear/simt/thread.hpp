@@ -1,0 +1,88 @@
+// knear/simt/thread.hpp -- what a kernel may do: the concept Thread, one thread of a block.
+//
+//   template <class Thread>
+//   struct Doubled {
+//     static constexpr int threads = 256, resident_blocks = 4;
+//     float* data;
+//     std::int64_t count;
+//     KNEAR_KERNEL void operator()(Thread t) const {
+//       const std::int64_t i = t.block() * threads + t.index();
+//       if (i < count) data[i] *= 2;
+//     }
+//   };
+//   launch(queue, {blocks, shared_bytes}, Doubled<Queue::Thread>{data, count});
+//
+// A kernel is a struct: its arguments, and a call operator that one thread runs. It is written
+// once. On a GPU Thread is CudaThread (registers and instructions) and the queue a stream; in the
+// tests it is HostThread, where a block runs as so many fibers in an order of chance, and the queue
+// runs blocks at once. What the tests can't show is said there (tests/simt/emulator.hpp).
+//
+// A block is one-dimensional and a multiple of 32 threads. Operations of a warp are called by all
+// of its 32 threads, those of a block by all of its threads.
+#pragma once
+#include <concepts>
+#include <cstdint>
+
+#include "knear/simt/warp.hpp"
+
+// Before the call operator of a kernel, and before what only kernels call.
+#if defined(__CUDACC__)
+#define KNEAR_KERNEL __device__
+#define KNEAR_DEVICE __device__ __forceinline__
+#else
+#define KNEAR_KERNEL
+#define KNEAR_DEVICE inline
+#endif
+
+namespace knear {
+
+template <class T>
+concept Thread = requires(T t, float x, int i, unsigned bits, bool yes, unsigned char* bytes,
+                          int (&ints)[4], float (&floats)[4], const unsigned (&a)[4],
+                          const unsigned (&b)[2], unsigned (&four)[4], int* counter,
+                          unsigned long long* largest) {
+  // Its number in the block, the block's in the grid, and how many blocks there are.
+  { t.index() } -> std::same_as<int>;
+  { t.block() } -> std::same_as<std::int64_t>;
+  { t.blocks() } -> std::same_as<std::int64_t>;
+  // The block's shared memory, as many bytes as the launch asked for, at a multiple of 128.
+  { t.shared() } -> std::same_as<unsigned char*>;
+
+  // Block: waits for all of its threads; what they wrote before is then seen.
+  t.sync();
+  // Warp: the same, and the bit of each lane that says yes.
+  t.sync_warp();
+  { t.ballot(yes) } -> std::same_as<unsigned>;
+  { t.any(yes) } -> std::same_as<bool>;
+  { t.all(yes) } -> std::same_as<bool>;
+  // Warp: the value of lane i, of the lane whose number differs by the bits of i.
+  { t.shuffle(x, i) } -> std::same_as<float>;
+  { t.shuffle_xor(x, i) } -> std::same_as<float>;
+
+  // Adds at once, whoever else does; returns what was there before.
+  { t.atomic_add(counter, i) } -> std::same_as<int>;
+  // The larger stays.
+  t.atomic_max(largest, *largest);
+  // What this thread wrote is seen by all who see what it writes later.
+  t.fence();
+
+  // Copies 16 bytes to shared memory, both addresses multiples of 16; without `valid` writes zeros
+  // and reads nothing. Copies are under way until wait_for_copies<n>() says that all but the last n
+  // groups have come, a group being what was asked for between two calls of close_copies(); other
+  // threads see them after a sync() on top.
+  t.copy_16(bytes, static_cast<const unsigned char*>(bytes), yes);
+  t.close_copies();
+  t.template wait_for_copies<1>();
+
+  // Warp, tensor cores: c += a b for a [16 x k] and b [k x 8], each lane holding the parts that
+  // mma.sync gives it (PTX ISA, "Matrix Fragments for mma.m16n8k32" and "m16n8k16"):
+  // with g = lane / 4 and q = lane % 4, a[0] row g, a[1] row g + 8, a[2] and a[3] the same rows
+  // half of k further on; b[0] column g, b[1] half of k further; of k the q-th 4 bytes of the half;
+  // and c[0], c[1] row g, columns 2 q and 2 q + 1, c[2] and c[3] row g + 8. 8-bit integers, k = 32,
+  // a without and b with a sign, sums in 32 bits:
+  t.multiply_u8_s8(ints, a, b);
+  // bfloat16, k = 16, sums in fp32 in an order of the hardware's own:
+  t.multiply_bf16(floats, a, b);
+};
+
+}  // namespace knear

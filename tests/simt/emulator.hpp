@@ -1,0 +1,176 @@
+// tests/simt/emulator.hpp -- kernels without a GPU: a block runs as fibers, in an order of chance.
+//
+//   HostQueue queue(seed);
+//   auto data = queue.allocate<float>(1000);
+//   launch(queue, {4, 0}, Doubled<HostThread>{data.data(), 1000});
+//
+// The text of a kernel (knear/simt/thread.hpp) runs as it is, thread by thread. Which thread goes
+// on after a barrier, a shuffle or an atomic operation, and which block comes next, is drawn from
+// the seed, so a missing barrier shows for some seed; memory is poisoned before it is written;
+// copies to shared memory happen as late as they may; each array has its own allocation, so that
+// the address sanitizer sees an access outside of it. It throws std::logic_error where lanes of a
+// warp meet in different operations, where a thread leaves while others wait for it, and for a
+// misaligned copy.
+//
+// What it can't show: races that no order of the switches makes visible, what the compiler for the
+// device makes of the text, and that memory is seen late. Blocks run one after another: a kernel
+// whose blocks wait for one another does not end.
+#pragma once
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "knear/simt/thread.hpp"
+
+namespace knear {
+
+class HostBlock;
+
+class HostThread {
+ public:
+  HostThread(HostBlock* block, int index) : block_(block), index_(index) {}
+
+  int index() const { return index_; }
+  std::int64_t block() const;
+  std::int64_t blocks() const;
+  unsigned char* shared() const;
+
+  void sync() const;
+  void sync_warp() const { meet(meet_sync, nullptr, 0); }
+  unsigned ballot(bool yes) const;
+  bool any(bool yes) const { return ballot(yes) != 0; }
+  bool all(bool yes) const { return ballot(yes) == 0xffffffffu; }
+  template <class T>
+  T shuffle(T x, int lane) const {
+    if (lane < 0 || lane >= warp_size) throw std::logic_error("shuffle from a lane that is none");
+    return exchange(x, lane);
+  }
+  template <class T>
+  T shuffle_xor(T x, int bits) const {
+    if (bits < 0 || bits >= warp_size) throw std::logic_error("shuffle_xor by a lane that is none");
+    return exchange(x, index_ % warp_size ^ bits);
+  }
+
+  template <class T>
+  T atomic_add(T* to, T x) const {
+    pause();
+    const T before = *to;
+    *to = before + x;
+    return before;
+  }
+  template <class T>
+  void atomic_max(T* to, T x) const {
+    pause();
+    if (x > *to) *to = x;
+  }
+  void fence() const { pause(); }
+
+  void copy_16(void* to, const void* from, bool valid) const;
+  void close_copies() const;
+  template <int left>
+  void wait_for_copies() const {
+    wait_for_copies(left);
+  }
+
+  void multiply_u8_s8(int (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) const;
+  void multiply_bf16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) const;
+
+ private:
+  enum Meeting { meet_sync, meet_ballot, meet_shuffle, meet_product };
+  struct Slot {
+    alignas(8) unsigned char bytes[24];
+  };
+
+  // Hands in `bytes` bytes, waits for the other lanes, and returns what all have handed in.
+  const Slot* meet(Meeting kind, const void* data, std::size_t bytes) const;
+  template <class T>
+  T exchange(T x, int lane) const {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(Slot));
+    const Slot* slots = meet(meet_shuffle, &x, sizeof(T));
+    T out;
+    std::memcpy(&out, slots[lane].bytes, sizeof(T));
+    return out;
+  }
+  void pause() const;  // lets others go on, sometimes
+  void wait_for_copies(int left) const;
+
+  HostBlock* block_;
+  int index_;
+  friend class HostBlock;
+};
+
+static_assert(Thread<HostThread>);
+
+// How many blocks of how much shared memory; the threads of a block are the kernel's.
+struct Grid {
+  std::int64_t blocks = 1;
+  std::size_t shared_bytes = 0;
+};
+
+// Runs body(thread) for all threads of all blocks.
+void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes, std::uint64_t seed,
+                const std::function<void(HostThread)>& body);
+
+// Memory of the emulated device, and its work, which is done when launch() returns.
+class HostQueue {
+ public:
+  using Thread = HostThread;
+
+  explicit HostQueue(std::uint64_t seed = 1) : seed_(seed) {}
+
+  // As cuda::Array: of plain elements, poisoned.
+  template <class T>
+  class Array {
+   public:
+    Array() = default;
+    explicit Array(std::size_t size) : elements_(size) { poison(); }
+    T* data() { return elements_.data(); }
+    const T* data() const { return elements_.data(); }
+    std::size_t size() const { return elements_.size(); }
+    void poison() {
+      if (!elements_.empty())
+        std::memset(static_cast<void*>(elements_.data()), 0xa5, elements_.size() * sizeof(T));
+    }
+
+   private:
+    std::vector<T> elements_;
+  };
+
+  template <class T>
+  Array<T> allocate(std::size_t size) {
+    return Array<T>(size);
+  }
+  template <class T>
+  void upload(T* to, const T* from, std::size_t count) {
+    if (count != 0) std::memcpy(to, from, count * sizeof(T));
+  }
+  template <class T>
+  void download(T* to, const T* from, std::size_t count) {
+    if (count != 0) std::memcpy(to, from, count * sizeof(T));
+  }
+  template <class T>
+  void fill_bytes(T* to, unsigned char byte, std::size_t count) {
+    if (count != 0) std::memset(static_cast<void*>(to), byte, count * sizeof(T));
+  }
+  void wait() {}
+  int multiprocessors() const { return 3; }
+
+  std::uint64_t next_seed() { return seed_++; }
+
+ private:
+  std::uint64_t seed_;
+};
+
+template <class Kernel>
+void launch(HostQueue& queue, Grid grid, const Kernel& kernel) {
+  static_assert(std::is_trivially_copyable_v<Kernel>, "arguments travel as bytes");
+  run_blocks(grid.blocks, Kernel::threads, grid.shared_bytes, queue.next_seed(),
+             [&](HostThread t) { kernel(t); });
+}
+
+}  // namespace knear

@@ -1,0 +1,243 @@
+// The emulated block: its operations are what a GPU's are, and it notices what it says it notices.
+#include "tests/simt/emulator.hpp"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <numeric>
+#include <set>
+#include <vector>
+
+#include "knear/core/random.hpp"
+#include "knear/select/warp_select.hpp"
+#include "knear/simt/thread_warp.hpp"
+#include "tests/select/select_cases.hpp"
+
+namespace knear {
+namespace {
+
+template <class Thread>
+struct Doubled {
+  static constexpr int threads = 96, resident_blocks = 1;
+  float* data;
+  std::int64_t count;
+
+  KNEAR_KERNEL void operator()(Thread t) const {
+    const std::int64_t i = t.block() * threads + t.index();
+    if (i < count) data[i] *= 2;
+  }
+};
+
+TEST(Emulator, RunsEveryThreadOfEveryBlock) {
+  HostQueue queue;
+  auto data = queue.allocate<float>(1000);
+  std::vector<float> host(1000);
+  std::iota(host.begin(), host.end(), 0.0f);
+  queue.upload(data.data(), host.data(), 1000);
+  launch(queue, {11, 0}, Doubled<HostThread>{data.data(), 1000});
+  queue.download(host.data(), data.data(), 1000);
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(host[i], 2.0f * static_cast<float>(i));
+}
+
+TEST(Emulator, OperationsOfAWarp) {
+  std::vector<int> wrong(64);
+  run_blocks(1, 64, 0, 3, [&](HostThread t) {
+    const int lane = t.index() % 32, warp = t.index() / 32;
+    const unsigned odd = t.ballot(lane % 2 == 1);
+    bool good = odd == 0xaaaaaaaau;
+    good &= t.any(lane == 17) && !t.any(false) && t.all(true) && !t.all(lane != 4);
+    good &= t.shuffle(10 * warp + lane, 5) == 10 * warp + 5;
+    good &= t.shuffle_xor(lane, 6) == (lane ^ 6);
+    good &= t.shuffle_xor(double(lane), 31) == double(31 - lane);
+    for (int i = 0; i < 50; ++i) good &= t.shuffle(i + lane, i % 32) == i + i % 32;
+    wrong[t.index()] = !good;
+  });
+  EXPECT_EQ(std::accumulate(wrong.begin(), wrong.end(), 0), 0);
+}
+
+// Sums of 256 values by halves; without its barriers it is wrong for most seeds.
+int wrong_sums(bool barriers, int seeds) {
+  int wrong = 0;
+  for (int seed = 0; seed < seeds; ++seed) {
+    int sum = 0;
+    run_blocks(1, 256, 256 * sizeof(int), seed, [&](HostThread t) {
+      int* x = reinterpret_cast<int*>(t.shared());
+      x[t.index()] = t.index();
+      t.sync();
+      for (int half = 128; half > 0; half /= 2) {
+        if (t.index() < half) x[t.index()] += x[t.index() + half];
+        barriers ? t.sync() : t.fence();
+      }
+      if (t.index() == 0) sum = x[0];
+    });
+    wrong += sum != 255 * 128;
+  }
+  return wrong;
+}
+
+TEST(Emulator, AMissingBarrierShows) {
+  EXPECT_EQ(wrong_sums(true, 20), 0);
+  EXPECT_GT(wrong_sums(false, 20), 10);
+}
+
+TEST(Emulator, AtomicOperationsAddUpAndOrderIsByChance) {
+  std::set<std::vector<int>> orders;
+  for (int seed = 0; seed < 5; ++seed) {
+    int count = 0;
+    unsigned long long largest = 0;
+    std::vector<int> order(3 * 64, -1);
+    run_blocks(3, 64, 0, seed, [&](HostThread t) {
+      const int number = static_cast<int>(t.block()) * 64 + t.index();
+      order[t.atomic_add(&count, 1)] = number;
+      t.atomic_max(&largest, static_cast<unsigned long long>(number));
+    });
+    EXPECT_EQ(count, 192);
+    EXPECT_EQ(largest, 191u);
+    EXPECT_EQ(std::set<int>(order.begin(), order.end()).size(), 192u);
+    orders.insert(order);
+  }
+  EXPECT_EQ(orders.size(), 5u);
+}
+
+TEST(Emulator, CopiesComeWhenTheyAreWaitedFor) {
+  std::vector<unsigned char> from(4 * 32 * 16);
+  for (std::size_t i = 0; i < from.size(); ++i)
+    from[i] = static_cast<unsigned char>(i * 7 + i / 256);
+  int early = 0, wrong = 0;
+  run_blocks(1, 32, 4 * 32 * 16, 1, [&](HostThread t) {
+    for (int stage = 0; stage < 4; ++stage) {
+      const int at = (stage * 32 + t.index()) * 16;
+      t.copy_16(t.shared() + at, from.data() + at, stage != 3);
+      t.close_copies();
+    }
+    const int mine = t.index() * 16;
+    t.wait_for_copies<3>();
+    early += std::memcmp(t.shared() + 512 + mine, from.data() + 512 + mine, 16) == 0;
+    wrong += std::memcmp(t.shared() + mine, from.data() + mine, 16) != 0;
+    t.wait_for_copies<0>();
+    for (int stage = 0; stage < 3; ++stage)
+      wrong +=
+          std::memcmp(t.shared() + stage * 512 + mine, from.data() + stage * 512 + mine, 16) != 0;
+    const unsigned char zeros[16] = {};
+    wrong += std::memcmp(t.shared() + 3 * 512 + mine, zeros, 16) != 0;
+  });
+  EXPECT_EQ(early, 0);
+  EXPECT_EQ(wrong, 0);
+}
+
+// Fragments are filled element by element as the PTX manual draws them, not as the emulator reads.
+TEST(Emulator, ProductsOfBytes) {
+  Random random(5);
+  std::uint8_t a[16][32];
+  std::int8_t b[32][8];
+  for (auto& row : a)
+    for (auto& x : row) x = static_cast<std::uint8_t>(random.below(256));
+  for (auto& row : b)
+    for (auto& x : row) x = static_cast<std::int8_t>(random.below(256));
+  int c[16][8];
+  run_blocks(1, 32, 0, 1, [&](HostThread t) {
+    const int group = t.index() >> 2, in_group = t.index() % 4;
+    unsigned fa[4] = {}, fb[2] = {};
+    int fc[4] = {1, 2, 3, 4};
+    for (int i = 0; i < 16; ++i) {
+      const int row = (i < 4) || (i >= 8 && i < 12) ? group : group + 8;
+      const int column = i < 8 ? in_group * 4 + (i & 3) : in_group * 4 + (i & 3) + 16;
+      fa[i / 4] |= static_cast<unsigned>(a[row][column]) << 8 * (i % 4);
+    }
+    for (int i = 0; i < 8; ++i) {
+      const int row = i < 4 ? in_group * 4 + (i & 3) : in_group * 4 + (i & 3) + 16;
+      fb[i / 4] |= static_cast<unsigned>(static_cast<std::uint8_t>(b[row][group])) << 8 * (i % 4);
+    }
+    t.multiply_u8_s8(fc, fa, fb);
+    for (int i = 0; i < 4; ++i)
+      c[i < 2 ? group : group + 8][in_group * 2 + (i & 1)] = fc[i] - (i + 1);
+  });
+  for (int i = 0; i < 16; ++i)
+    for (int j = 0; j < 8; ++j) {
+      int sum = 0;
+      for (int k = 0; k < 32; ++k) sum += a[i][k] * b[k][j];
+      ASSERT_EQ(c[i][j], sum) << i << " " << j;
+    }
+}
+
+TEST(Emulator, ProductsOfBfloat16) {
+  Random random(6);
+  const auto bits = [](int x) { return std::bit_cast<unsigned>(static_cast<float>(x)) >> 16; };
+  int a[16][16], b[16][8];  // whole numbers of 7 bits, which bfloat16 holds
+  for (auto& row : a)
+    for (auto& x : row) x = static_cast<int>(random.below(255)) - 127;
+  for (auto& row : b)
+    for (auto& x : row) x = static_cast<int>(random.below(255)) - 127;
+  float c[16][8];
+  run_blocks(1, 32, 0, 1, [&](HostThread t) {
+    const int group = t.index() >> 2, in_group = t.index() % 4;
+    unsigned fa[4] = {}, fb[2] = {};
+    float fc[4] = {};
+    for (int i = 0; i < 8; ++i) {
+      const int row = (i < 2) || (i >= 4 && i < 6) ? group : group + 8;
+      const int column = i < 4 ? in_group * 2 + (i & 1) : in_group * 2 + (i & 1) + 8;
+      fa[i / 2] |= bits(a[row][column]) << 16 * (i % 2);
+    }
+    for (int i = 0; i < 4; ++i) {
+      const int row = i < 2 ? in_group * 2 + (i & 1) : in_group * 2 + (i & 1) + 8;
+      fb[i / 2] |= bits(b[row][group]) << 16 * (i % 2);
+    }
+    t.multiply_bf16(fc, fa, fb);
+    for (int i = 0; i < 4; ++i) c[i < 2 ? group : group + 8][in_group * 2 + (i & 1)] = fc[i];
+  });
+  for (int i = 0; i < 16; ++i)
+    for (int j = 0; j < 8; ++j) {
+      int sum = 0;
+      for (int k = 0; k < 16; ++k) sum += a[i][k] * b[k][j];
+      ASSERT_EQ(c[i][j], static_cast<float>(sum)) << i << " " << j;
+    }
+}
+
+template <class F>
+std::string error_of(F body) {
+  try {
+    run_blocks(1, 64, 64, 1, body);
+  } catch (const std::logic_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Emulator, NoticesWhatNoBlockMayDo) {
+  EXPECT_NE(error_of([](HostThread t) { t.index() % 2 ? (void)t.any(true) : t.sync_warp(); }), "");
+  EXPECT_NE(error_of([](HostThread t) {
+              if (t.index() != 40) t.sync();
+            }),
+            "");
+  EXPECT_NE(error_of([](HostThread t) {
+              if (t.index() % 32 != 7) t.ballot(true);
+            }),
+            "");
+  EXPECT_NE(error_of([](HostThread t) { t.copy_16(t.shared() + 4, t.shared(), true); }), "");
+  EXPECT_NE(error_of([](HostThread t) { t.shuffle(1, 32); }), "");
+  EXPECT_EQ(error_of([](HostThread t) { t.sync(); }), "");
+}
+
+TEST(Emulator, WarpSelectRunsThreadByThread) {
+  for (test::SelectKind kind : test::all_select_kinds)
+    for (int k : {1, 10, 100}) {
+      const int length = 700;
+      const std::vector<float> row = test::select_values(kind, length, 11);
+      std::vector<float> smallest(k), expected(k);
+      std::vector<int> ids(k), expected_ids(k);
+      with_warp_select_shape(k, [&](auto shape) {
+        run_blocks(1, 32, 0, 1, [&](HostThread t) {
+          using W = ThreadWarp<HostThread>;
+          WarpSelect<W, int, shape.R, shape.T> select(W(t), k);
+          select.add_row(row.data(), length);
+          select.store(smallest.data(), ids.data());
+        });
+      });
+      test::select_reference(row.data(), length, k, expected.data(), expected_ids.data());
+      EXPECT_EQ(ids, expected_ids) << name_of(kind) << ", k " << k;
+      EXPECT_TRUE(test::same_bits(smallest.data(), expected.data(), k));
+    }
+}
+
+}  // namespace
+}  // namespace knear
