@@ -10,7 +10,7 @@
 //       if (i < count) data[i] *= 2;
 //     }
 //   };
-//   launch(queue, {blocks, shared_bytes}, Doubled<Queue::Thread>{data, count});
+//   launch(queue, Grid{blocks, shared_bytes}, Doubled<Queue::Thread>{data, count});
 //
 // A kernel is a struct: its arguments, and a call operator that one thread runs. It is written
 // once. On a GPU Thread is CudaThread (registers and instructions) and the queue a stream; in the
@@ -21,6 +21,7 @@
 // of its 32 threads, those of a block by all of its threads.
 #pragma once
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 
 #include "knear/simt/warp.hpp"
@@ -35,6 +36,12 @@
 #endif
 
 namespace knear {
+
+// How many blocks of how much shared memory; the threads of a block are the kernel's.
+struct Grid {
+  std::int64_t blocks = 1;
+  std::size_t shared_bytes = 0;
+};
 
 template <class T>
 concept Thread = requires(T t, float x, int i, unsigned bits, bool yes, unsigned char* bytes,

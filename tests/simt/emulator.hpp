@@ -2,7 +2,7 @@
 //
 //   HostQueue queue(seed);
 //   auto data = queue.allocate<float>(1000);
-//   launch(queue, {4, 0}, Doubled<HostThread>{data.data(), 1000});
+//   launch(queue, Grid{4, 0}, Doubled<HostThread>{data.data(), 1000});
 //
 // The text of a kernel (knear/simt/thread.hpp) runs as it is, thread by thread. Which thread goes
 // on after a barrier, a shuffle or an atomic operation, and which block comes next, is drawn from
@@ -105,12 +105,6 @@ class HostThread {
 };
 
 static_assert(Thread<HostThread>);
-
-// How many blocks of how much shared memory; the threads of a block are the kernel's.
-struct Grid {
-  std::int64_t blocks = 1;
-  std::size_t shared_bytes = 0;
-};
 
 // Runs body(thread) for all threads of all blocks.
 void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes, std::uint64_t seed,

@@ -1,0 +1,35 @@
+// knear/cuda/launch.cuh -- a kernel of knear/simt/thread.hpp on the device.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "knear/cuda/queue.hpp"
+
+namespace knear::cuda {
+
+template <class Kernel>
+__global__ void __launch_bounds__(Kernel::threads, Kernel::resident_blocks)
+    run_kernel(const __grid_constant__ Kernel kernel) {
+  kernel({});
+}
+
+// Asynchronous. grid: a knear::Grid. Kernel::resident_blocks is how many blocks must fit a
+// multiprocessor at once, from which the compiler takes its limit of registers. Throws
+// InvalidArgument unless 1 <= grid.blocks < 2^31; DeviceError if the launch fails.
+template <class Grid, class Kernel>
+void launch(Queue& queue, const Grid& grid, const Kernel& kernel) {
+  static_assert(std::is_trivially_copyable_v<Kernel>, "arguments travel as bytes");
+  if (grid.blocks < 1 || grid.blocks >= std::int64_t{1} << 31)
+    throw_invalid("grid.blocks", "between 1 and 2^31 - 1", grid.blocks);
+  const CurrentDevice current(queue.device());
+  if (grid.shared_bytes > 48 << 10)  // more than that must be asked for
+    KNEAR_CHECK(cudaFuncSetAttribute(run_kernel<Kernel>,
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     static_cast<int>(grid.shared_bytes)));
+  run_kernel<<<static_cast<unsigned>(grid.blocks), Kernel::threads, grid.shared_bytes,
+               queue.stream()>>>(kernel);
+  KNEAR_CHECK(cudaGetLastError());
+}
+
+}  // namespace knear::cuda

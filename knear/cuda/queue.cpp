@@ -1,0 +1,89 @@
+#include "knear/cuda/queue.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "knear/core/error.hpp"
+#include "knear/cuda/device.hpp"
+
+namespace knear::cuda {
+namespace detail {
+
+struct QueueState {
+  int device = 0, multiprocessors = 0;
+  std::size_t budget = 0, in_use = 0, most_in_use = 0;
+  bool pooled = false, own_stream = false;
+  cudaStream_t stream = nullptr;
+
+  ~QueueState() {
+    if (own_stream && stream) (void)cudaStreamDestroy(stream);
+  }
+};
+
+void* allocate(QueueState& state, std::size_t bytes) {
+  if (bytes > state.budget - state.in_use)
+    throw MemoryBudgetError(
+        "memory is {} bytes on device {}, of which {} are in use, but {} more are needed",
+        state.budget, state.device, state.in_use, bytes);
+  const CurrentDevice current(state.device);
+  void* out = nullptr;
+  if (state.pooled)
+    KNEAR_CHECK(cudaMallocAsync(&out, bytes, state.stream));
+  else
+    KNEAR_CHECK(cudaMalloc(&out, bytes));
+  state.in_use += bytes;
+  state.most_in_use = std::max(state.most_in_use, state.in_use);
+  return out;
+}
+
+// Nothing may be thrown here: what fails is seen by the next call.
+void free(QueueState& state, void* data, std::size_t bytes) noexcept {
+  state.in_use -= bytes;
+  if (state.pooled)
+    (void)cudaFreeAsync(data, state.stream);
+  else
+    (void)cudaFree(data);  // waits for the device
+}
+
+}  // namespace detail
+
+namespace {
+
+std::shared_ptr<detail::QueueState> open(int device, std::size_t budget) {
+  auto state = std::make_shared<detail::QueueState>();
+  state->device = device_info(device).index;  // throws for a device that is not there
+  state->budget = budget != 0 ? budget : std::numeric_limits<std::size_t>::max();
+  KNEAR_CHECK(
+      cudaDeviceGetAttribute(&state->multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  int pools = 0;
+  KNEAR_CHECK(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device));
+  state->pooled = pools != 0;
+  if (state->pooled) {
+    // What was given back stays with the process: otherwise each wait() returns it to the system.
+    cudaMemPool_t pool = nullptr;
+    KNEAR_CHECK(cudaDeviceGetDefaultMemPool(&pool, device));
+    std::uint64_t keep = std::numeric_limits<std::uint64_t>::max();
+    KNEAR_CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
+  }
+  return state;
+}
+
+}  // namespace
+
+Queue::Queue(int device, std::size_t budget) : state_(open(device, budget)) {
+  const CurrentDevice current(device);
+  KNEAR_CHECK(cudaStreamCreateWithFlags(&state_->stream, cudaStreamNonBlocking));
+  state_->own_stream = true;
+}
+Queue::Queue(int device, std::size_t budget, cudaStream_t stream) : state_(open(device, budget)) {
+  state_->stream = stream;
+}
+
+int Queue::device() const { return state_->device; }
+cudaStream_t Queue::stream() const { return state_->stream; }
+int Queue::multiprocessors() const { return state_->multiprocessors; }
+std::size_t Queue::bytes_in_use() const { return state_->in_use; }
+std::size_t Queue::most_bytes_in_use() const { return state_->most_in_use; }
+
+}  // namespace knear::cuda

@@ -1,0 +1,127 @@
+// knear/cuda/queue.hpp -- work in order on one device, and memory of it within a budget.
+//
+//   Queue queue(0, 4 << 30);                                  // device 0, at most 4 GiB
+//   Queue::Array<float> values = queue.allocate<float>(rows * cols);
+//   queue.upload(values.data(), host, rows * cols);
+//   launch(queue, Grid{blocks, shared_bytes}, Kernel<CudaThread>{...});    // knear/cuda/launch.cuh
+//   queue.download(host, values.data(), rows * cols);
+//   queue.wait();
+//
+// All of it is done in the order in which it was asked for, beside the work of other queues; calls
+// return at once, but for copies from and to memory that is not pinned, and wait(). What goes wrong
+// on the device is thrown by a later call. One thread at a time may use a queue.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "knear/cuda/check.hpp"
+
+namespace knear {
+struct CudaThread;
+}
+
+namespace knear::cuda {
+
+namespace detail {
+struct QueueState;
+void* allocate(QueueState& state, std::size_t bytes);
+void free(QueueState& state, void* data, std::size_t bytes) noexcept;
+}  // namespace detail
+
+class Queue {
+ public:
+  using Thread = CudaThread;
+
+  // On a stream of its own, or on `stream`, which the caller keeps until the queue and its arrays
+  // are gone. `budget` bytes of the device at most; 0: as many as are free. Throws
+  // DeviceUnavailable, naming both numbers, unless 0 <= device < device_count().
+  explicit Queue(int device = 0, std::size_t budget = 0);
+  Queue(int device, std::size_t budget, cudaStream_t stream);
+
+  // Memory from the device's pool: taken and given back in the order of the queue, so that neither
+  // waits for the work under way. Movable; it may outlive the queue.
+  template <class T>
+  class Array {
+   public:
+    Array() = default;
+    ~Array() {
+      if (data_) detail::free(*state_, data_, size_ * sizeof(T));
+    }
+    Array(Array&& other) noexcept
+        : state_(std::move(other.state_)),
+          data_(std::exchange(other.data_, nullptr)),
+          size_(std::exchange(other.size_, 0)) {}
+    Array& operator=(Array&& other) noexcept {
+      std::swap(state_, other.state_), std::swap(data_, other.data_), std::swap(size_, other.size_);
+      return *this;
+    }
+
+    T* data() { return data_; }
+    const T* data() const { return data_; }
+    std::size_t size() const { return size_; }
+
+   private:
+    friend class Queue;
+    std::shared_ptr<detail::QueueState> state_;
+    T* data_ = nullptr;
+    std::size_t size_ = 0;
+  };
+
+  // Not initialised. Throws MemoryBudgetError, with the bytes wanted and those in use, where they
+  // go beyond the budget or the device has none left.
+  template <class T>
+  Array<T> allocate(std::size_t size) {
+    Array<T> out;
+    if (size == 0) return out;
+    out.data_ = static_cast<T*>(detail::allocate(*state_, size * sizeof(T)));
+    out.state_ = state_, out.size_ = size;
+    return out;
+  }
+
+  // Host memory must stay until the work is done. Counts are of elements.
+  template <class T>
+  void upload(T* to, const T* from, std::size_t count) {
+    copy(to, from, count * sizeof(T), cudaMemcpyHostToDevice);
+  }
+  template <class T>
+  void download(T* to, const T* from, std::size_t count) {
+    copy(to, from, count * sizeof(T), cudaMemcpyDeviceToHost);
+  }
+  template <class T>
+  void fill_bytes(T* to, unsigned char byte, std::size_t count) {
+    if (count != 0) KNEAR_CHECK(cudaMemsetAsync(to, byte, count * sizeof(T), stream()));
+  }
+  // Until all work given so far is done; throws what went wrong in it.
+  void wait() { KNEAR_CHECK(cudaStreamSynchronize(stream())); }
+
+  int device() const;
+  cudaStream_t stream() const;
+  int multiprocessors() const;
+  // Bytes of arrays now, and the most there ever were.
+  std::size_t bytes_in_use() const;
+  std::size_t most_bytes_in_use() const;
+
+ private:
+  void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+    if (bytes != 0) KNEAR_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stream()));
+  }
+  std::shared_ptr<detail::QueueState> state_;
+};
+
+// Makes a device current for the calling thread until the end of the scope.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int device) {
+    KNEAR_CHECK(cudaGetDevice(&before_));
+    if (before_ != device) KNEAR_CHECK(cudaSetDevice(device));
+  }
+  ~CurrentDevice() { (void)cudaSetDevice(before_); }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+}  // namespace knear::cuda
