@@ -352,65 +352,78 @@ PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32
   return out;
 }
 
+double code_queries(const PackedBase& base, AnyMatrixView queries, const std::int64_t* which,
+                    std::int64_t count, const DataSurvey& found, std::uint8_t* codes,
+                    std::int64_t stride, QueryCode* out) {
+  const CodingSpace& space = base.space;
+  const std::int64_t dim = base.dim;
+  const double slack = space.slack;
+  const int query_offset = base.shifts_queries(found) ? 128 : 0;
+  std::vector<double> u(static_cast<std::size_t>(count * dim));
+  double max_coordinate = 0, max_squares = 0;
+  for (std::int64_t q = 0; q < count; ++q) {
+    double* v = u.data() + q * dim;
+    space.load(queries, which[q], v);
+    const auto [coordinate, squares] = space.kernels->measure(v, dim);
+    max_coordinate = std::max(max_coordinate, coordinate);
+    max_squares = std::max(max_squares, squares);
+    out[q].squares = squares;
+  }
+  const double scale =
+      base.is_integer ? 1 : scale_for(base.format, max_coordinate, std::sqrt(max_squares));
+  for (std::int64_t q = 0; q < count; ++q) {
+    double* v = u.data() + q * dim;
+    for (std::int64_t i = 0; query_offset && i < dim; ++i) v[i] -= query_offset;
+    const CodeSize code =
+        space.kernels->encode[base.format](v, dim, scale, 0, codes + q * step_bytes, stride);
+    const double norm = norm_above(out[q].squares, slack);
+    const double off = base.is_integer ? 0 : space.off_of(norm);
+    out[q].norm = norm + off;
+    // The rounding of centring, and for cosine that of normalising to unit length.
+    out[q].error =
+        error_above(code.error, space.metric == Metric::cosine ? norm + 1 : norm, slack) + off;
+    // What products of floats lose by underflow; a panel's N is at least half its scale.
+    if (base.format == format_fp32) out[q].error += static_cast<double>(dim) * 0x1p-147 * scale;
+    const int offset = base.is_integer ? base.row_offset : base.format == format_int8 ? 128 : 0;
+    out[q].correction = static_cast<std::int32_t>(offset * code.sum);
+    out[q].constant =
+        space.metric != Metric::l2 && !space.mean.empty()
+            ? dot(v, space.mean.data(), dim) + dot(space.mean.data(), space.mean.data(), dim)
+            : 0;
+  }
+  return scale;
+}
+
 PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const std::int64_t* which,
                            std::int64_t count, int group_size, const DataSurvey& found) {
   PackedQueries out;
-  const std::int64_t dim = base.dim;
-  const double slack = base.space.slack;
   out.group_size = group_size, out.steps = base.steps;
   out.groups = (count + group_size - 1) / group_size;
   out.codes = AlignedArray<std::uint8_t>(out.groups * out.steps * group_size * step_bytes);
   out.heads.resize(out.groups);
-  out.squares.resize(count), out.constant.assign(count, 0.0);
-  // Integer queries in [0, 255] are shifted to fit the signed factor; the rows' sums undo it.
-  const int query_offset = base.is_integer && found.high > 127 ? 128 : 0;
-  out.sum_shift_mask = query_offset ? -1 : 0;
-  std::vector<double> u(max_group * dim);
+  out.squares.resize(count), out.constant.resize(count);
+  out.sum_shift_mask = base.shifts_queries(found) ? -1 : 0;
   for (std::int64_t g = 0; g < out.groups; ++g) {
     GroupHead& head = out.heads[g];
     head.count = static_cast<int>(std::min<std::int64_t>(group_size, count - g * group_size));
-    std::uint8_t* codes = out.codes.data() + g * out.steps * group_size * step_bytes;
-    const std::int64_t stride = group_size * step_bytes;
-    double max_coordinate = 0, max_squares = 0;
-    for (int q = 0; q < group_size; ++q) {
-      double* v = u.data() + q * dim;
-      const std::int64_t index = g * group_size + std::min(q, head.count - 1);
-      base.space.load(queries, which[index], v);
-      const auto [coordinate, squares] = base.space.kernels->measure(v, dim);
-      max_coordinate = std::max(max_coordinate, coordinate);
-      max_squares = std::max(max_squares, squares);
-      if (q < head.count) out.squares[index] = squares;
-    }
-    head.scale =
-        base.is_integer ? 1 : scale_for(base.format, max_coordinate, std::sqrt(max_squares));
+    std::int64_t members[max_group];
+    QueryCode coded[max_group];
+    for (int q = 0; q < group_size; ++q)
+      members[q] = which[g * group_size + std::min(q, head.count - 1)];
+    head.scale = code_queries(base, queries, members, group_size, found,
+                              out.codes.data() + g * out.steps * group_size * step_bytes,
+                              group_size * step_bytes, coded);
     for (int q = 0; q < head_lanes; ++q) {
-      if (q >= group_size) {  // lanes without a query: repeat, so that no NaN arises from them
-        head.norm[q] = head.norm[group_size - 1], head.error[q] = head.error[group_size - 1];
-        head.correction[q] = 0, head.threshold[q] = 0;
-        head.limit[q] = 0, head.limit_bit[q] = 0, head.bar_row[q] = 0;
-        continue;
-      }
-      double* v = u.data() + q * dim;
-      for (std::int64_t i = 0; query_offset && i < dim; ++i) v[i] -= query_offset;
-      const CodeSize code = base.space.kernels->encode[base.format](v, dim, head.scale, 0,
-                                                                    codes + q * step_bytes, stride);
-      const std::int64_t index = g * group_size + std::min(q, head.count - 1);
-      const double norm = norm_above(out.squares[index], slack);
-      const double off = base.is_integer ? 0 : base.space.off_of(norm);
-      head.norm[q] = norm + off;
-      // The rounding of centring, and for cosine that of normalising to unit length.
-      head.error[q] =
-          error_above(code.error, base.space.metric == Metric::cosine ? norm + 1 : norm, slack) +
-          off;
-      // What products of floats lose by underflow; a panel's N is at least half its scale.
-      if (base.format == format_fp32)
-        head.error[q] += static_cast<double>(dim) * 0x1p-147 * head.scale;
-      const int offset = base.is_integer ? base.row_offset : base.format == format_int8 ? 128 : 0;
-      head.correction[q] = static_cast<std::int32_t>(offset * code.sum);
-      head.threshold[q] = -std::numeric_limits<double>::infinity();
-      if (base.space.metric != Metric::l2 && !base.space.mean.empty() && q < head.count)
-        out.constant[index] = dot(v, base.space.mean.data(), dim) +
-                              dot(base.space.mean.data(), base.space.mean.data(), dim);
+      // Lanes without a query repeat the last, so that no NaN arises from them.
+      const QueryCode& code = coded[std::min(q, group_size - 1)];
+      head.norm[q] = code.norm, head.error[q] = code.error;
+      const bool real = q < group_size;
+      head.correction[q] = real ? code.correction : 0;
+      head.threshold[q] = real ? -std::numeric_limits<double>::infinity() : 0;
+      if (!real) head.limit[q] = 0, head.limit_bit[q] = 0, head.bar_row[q] = 0;
+      if (q >= head.count) continue;
+      out.squares[g * group_size + q] = code.squares;
+      out.constant[g * group_size + q] = code.constant;
     }
   }
   return out;

@@ -95,6 +95,8 @@ class PackedBase {
   static constexpr std::uint32_t no_row = 0xffffffffu;
   std::int64_t bytes() const;
   std::int64_t panels() const { return tiles * panels_per_tile; }
+  // Whether whole queries are lowered by 128 to fit the signed factor; the rows' sums undo it.
+  bool shifts_queries(const DataSurvey& found) const { return is_integer && found.high > 127; }
   // What packing would take, before it is done.
   static std::int64_t bytes_for(std::int64_t rows, std::int64_t dim, Format format, bool integer);
 
@@ -109,6 +111,19 @@ class PackedBase {
 // Bytes of codes that a tile has unless something else is asked for: half of a second-level cache,
 // so that a tile stays there while all queries of a task go over it.
 std::int64_t usual_tile_bytes();
+
+// What is known of a query and its code, in coding space.
+struct QueryCode {
+  double squares;           // |u|^2 (integer: |x|^2, exact)
+  double norm, error;       // |u| and the distance of its code from u, rounded up
+  double constant;          // product of the unmoved query with the mean, 0 for l2
+  std::int32_t correction;  // what the code dot has too much
+};
+// Codes queries which[0 .. count) with one scale, the value of a code unit, which it returns. Query
+// q has its first step at codes + 4 q and one every `stride` bytes. `found` is of all queries.
+double code_queries(const PackedBase& base, AnyMatrixView queries, const std::int64_t* which,
+                    std::int64_t count, const DataSurvey& found, std::uint8_t* codes,
+                    std::int64_t stride, QueryCode* out);
 
 // Queries of one task, packed for the kernels.
 struct PackedQueries {
