@@ -7,6 +7,13 @@
 #include <cstring>
 #include <string_view>
 
+// Before what kernels call too.
+#if defined(__CUDACC__)
+#define KNEAR_ANYWHERE __host__ __device__
+#else
+#define KNEAR_ANYWHERE
+#endif
+
 namespace knear {
 
 struct f16 {
@@ -79,16 +86,16 @@ constexpr ElementType element_type_of<std::int8_t>() {
 
 // The exact value. Integer arithmetic only, so that a flush-to-zero mode of the caller cannot
 // change a denormal.
-inline float to_float(float x) { return x; }
-inline float to_float(std::uint8_t x) { return x; }
-inline float to_float(std::int8_t x) { return x; }
-inline float to_float(bf16 x) {
+KNEAR_ANYWHERE inline float to_float(float x) { return x; }
+KNEAR_ANYWHERE inline float to_float(std::uint8_t x) { return x; }
+KNEAR_ANYWHERE inline float to_float(std::int8_t x) { return x; }
+KNEAR_ANYWHERE inline float to_float(bf16 x) {
   const std::uint32_t bits = std::uint32_t{x.bits} << 16;
   float out;
   std::memcpy(&out, &bits, 4);
   return out;
 }
-inline float to_float(f16 x) {
+KNEAR_ANYWHERE inline float to_float(f16 x) {
   const std::uint32_t sign = std::uint32_t{x.bits & 0x8000u} << 16;
   std::uint32_t exponent = (x.bits >> 10) & 31u, mantissa = x.bits & 1023u, bits;
   if (exponent == 31) {

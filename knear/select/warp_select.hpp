@@ -159,6 +159,12 @@ class WarpSelect {
     }
   }
 
+  // The k-th best so far, the same in all lanes; no_candidate() of fewer than k.
+  KNEAR_WARP const Item& kth() {
+    merge();
+    return worst_;
+  }
+
   // So far; always nothing with NoCounts.
   KNEAR_WARP const Counts& counts() const { return counts_; }
 

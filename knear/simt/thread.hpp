@@ -37,6 +37,29 @@
 
 namespace knear {
 
+KNEAR_DEVICE int count_bits(unsigned bits) {
+#if defined(__CUDACC__)
+  return __popc(bits);
+#else
+  return __builtin_popcount(bits);
+#endif
+}
+// A product and a sum that stay two roundings, whatever the compiler may join elsewhere.
+KNEAR_DEVICE double rounded_product(double a, double b) {
+#if defined(__CUDACC__)
+  return __dmul_rn(a, b);
+#else
+  return a * b;  // compiled without contraction (cmake/knear.cmake)
+#endif
+}
+KNEAR_DEVICE double rounded_sum(double a, double b) {
+#if defined(__CUDACC__)
+  return __dadd_rn(a, b);
+#else
+  return a + b;
+#endif
+}
+
 // How many blocks of how much shared memory; the threads of a block are the kernel's.
 struct Grid {
   std::int64_t blocks = 1;

@@ -1,0 +1,31 @@
+// knear/scan/device_codes.hpp -- codes of rows and queries as kernels of a GPU read them
+// (device_layout.hpp), made from those of a processor.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "knear/scan/device_layout.hpp"
+#include "knear/scan/packed_base.hpp"
+
+namespace knear::detail {
+
+// The panels' codes in that order. Requires int8 codes.
+AlignedArray<std::uint8_t> device_codes(const PackedBase& base, int threads);
+
+// Queries as blocks of block_queries, those of the last one repeated where it is not full.
+struct DeviceQueries {
+  std::int64_t count = 0, blocks = 0, slices = 0;
+  bool shifted = false;              // whole numbers lowered by 128
+  std::vector<std::int64_t> order;   // [count]: place p holds query order[p]
+  AlignedArray<std::uint8_t> codes;  // [blocks][slices][block_slice_bytes]
+  std::vector<double> scales;        // [blocks]
+  std::vector<DeviceQuery> heads;    // [count], by place
+};
+
+// Queries `which`, those of similar length beside one another, since a block has one scale.
+DeviceQueries device_queries(const PackedBase& base, AnyMatrixView queries,
+                             std::span<const std::int64_t> which, const DataSurvey& found,
+                             int threads);
+
+}  // namespace knear::detail

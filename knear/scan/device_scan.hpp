@@ -1,0 +1,247 @@
+// knear/scan/device_scan.hpp -- exact search on a GPU: what device_kernels.hpp does, in order.
+//
+//   DeviceScan<Queue> scan(queue, packed, rows, threads);      // codes and rows go to the device
+//   auto left = scan.run(queries, which, found, k, out, stats);   // out as scan()'s
+//
+// Panels are gone over in an order of chance, so that the first ones are a sample of the base: of
+// these all pairs pass, the k-th best of each query is its first threshold, and the next part of
+// the base is three times what was seen so far. After each part thresholds are brought up to date.
+// A query for whose survivors its list has no room is handed back; the processor answers it.
+//
+// Queue: cuda::Queue, or HostQueue of the tests (tests/simt/emulator.hpp).
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "knear/core/error.hpp"
+#include "knear/core/matrix.hpp"
+#include "knear/core/random.hpp"
+#include "knear/distance/exact.hpp"
+#include "knear/scan/device_codes.hpp"
+#include "knear/scan/device_launches.hpp"
+#include "knear/scan/scan.hpp"
+
+namespace knear::detail {
+
+struct DeviceStats {
+  std::int64_t parts = 0;      // of the base, of the last batch
+  std::int64_t survivors = 0;  // pairs that were measured (whole numbers: that were left)
+};
+
+template <class Queue>
+class DeviceScan {
+  template <class T>
+  using Array = typename Queue::template Array<T>;
+
+ public:
+  // Most neighbours that kernels have registers for; columns of whole numbers whose sums fit.
+  static constexpr std::int64_t most_k = warp_select_max_k, most_integer_dim = 16384;
+
+  // rows: those that were packed, by id; integer codes need none. Requires int8 codes without
+  // copies, and of whole numbers no more than most_integer_dim columns. Both may go afterwards.
+  // Throws MemoryBudgetError if they do not fit the queue's budget.
+  DeviceScan(Queue& queue, const PackedBase& packed, AnyMatrixView rows, int threads)
+      : queue_(queue), packed_(packed), threads_(threads), row_type_(rows.type()) {
+    const auto slots = static_cast<std::size_t>(packed.panels() * panel_rows);
+    {
+      const AlignedArray<std::uint8_t> codes = device_codes(packed, threads);
+      codes_ = upload(codes.data(), codes.size());
+      queue_.wait();
+    }
+    if (packed.is_integer) {
+      squares_ = upload(packed.row_squares.data(), slots);
+      sums_ = upload(packed.row_sums.data(), slots);
+    } else {
+      heads_ = upload(packed.heads.data(), static_cast<std::size_t>(packed.panels()));
+      bias_ = upload(packed.row_bias.data(), slots);
+      rows_ = queue_.template allocate<unsigned char>(
+          static_cast<std::size_t>(rows.rows() * rows.cols() * size_of(rows.type())));
+      upload_rows(rows);
+    }
+    ids_ = upload(packed.ids.data(), slots);
+    std::vector<std::uint32_t> order(static_cast<std::size_t>(packed.panels()));
+    std::iota(order.begin(), order.end(), 0u);
+    Random random(0x6b6e656172);  // any: answers do not depend on it
+    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+    order_ = upload(order.data(), order.size());
+    queue_.wait();
+  }
+
+  // Fills rows `which` of `out` (shapes [queries x k]); returns the queries handed back, whose rows
+  // are untouched. Requires 1 <= k <= most_k, finite queries; `found` is of all of them. Batches of
+  // `batch` queries; 0: as many as have room in a quarter of the memory that is left, by the bytes
+  // `memory`.
+  std::vector<std::int64_t> run(AnyMatrixView queries, std::span<const std::int64_t> which,
+                                const DataSurvey& found, std::int64_t k, ExactLists& out,
+                                DeviceStats& stats, std::int64_t batch) {
+    std::vector<std::int64_t> left;
+    batch = std::max<std::int64_t>(1, batch);
+    for (std::int64_t first = 0; first < std::ssize(which); first += batch)
+      run_batch(queries,
+                which.subspan(static_cast<std::size_t>(first),
+                              static_cast<std::size_t>(
+                                  std::min<std::int64_t>(batch, std::ssize(which) - first))),
+                found, static_cast<int>(k), out, stats, left);
+    return left;
+  }
+
+  // Entries of a list: what may wait of a query between two looks.
+  static std::int64_t room_for(std::int64_t k) { return 2048 + 8 * k; }
+  // Of device memory that a query takes in a batch.
+  static std::int64_t bytes_for_query(std::int64_t k, std::int64_t dim, std::int64_t slices) {
+    return room_for(k) * static_cast<std::int64_t>(sizeof(Entry) + sizeof(double)) + 16 * k +
+           4 * dim + slices * slice_bytes + 256;
+  }
+
+ private:
+  template <class T>
+  Array<T> upload(const T* from, std::size_t count) {
+    Array<T> out = queue_.template allocate<T>(count);
+    queue_.upload(out.data(), from, count);
+    return out;
+  }
+
+  void upload_rows(AnyMatrixView rows) {
+    const std::size_t bytes = static_cast<std::size_t>(rows.cols() * size_of(rows.type()));
+    if (rows.stride() == rows.cols()) {
+      queue_.upload(rows_.data(), static_cast<const unsigned char*>(rows.row(0)),
+                    bytes * static_cast<std::size_t>(rows.rows()));
+      return;
+    }
+    for (std::int64_t i = 0; i < rows.rows(); ++i)
+      queue_.upload(rows_.data() + static_cast<std::size_t>(i) * bytes,
+                    static_cast<const unsigned char*>(rows.row(i)), bytes);
+  }
+
+  DeviceBaseView base_view() const {
+    const Metric metric = packed_.space.metric;
+    return {codes_.data(),
+            heads_.data(),
+            bias_.data(),
+            squares_.data(),
+            sums_.data(),
+            ids_.data(),
+            order_.data(),
+            packed_.panels(),
+            static_cast<int>(slices_of(packed_.steps)),
+            packed_.is_integer,
+            metric == Metric::l2,
+            metric == Metric::cosine,
+            !packed_.is_integer && metric == Metric::l2 ? 2 * packed_.space.slack : 0.0};
+  }
+
+  void run_batch(AnyMatrixView queries, std::span<const std::int64_t> which,
+                 const DataSurvey& found, int k, ExactLists& out, DeviceStats& stats,
+                 std::vector<std::int64_t>& left) {
+    const DeviceQueries coded = device_queries(packed_, queries, which, found, threads_);
+    const auto count = static_cast<std::size_t>(coded.count);
+    const auto codes = upload(coded.codes.data(), coded.codes.size());
+    const auto scales = upload(coded.scales.data(), coded.scales.size());
+    const auto heads = upload(coded.heads.data(), count);
+    const std::vector<double> unknown(count, packed_.is_integer
+                                                 ? std::numeric_limits<double>::infinity()
+                                                 : -std::numeric_limits<double>::infinity());
+    auto thresholds = upload(unknown.data(), count);
+
+    const std::int64_t room = room_for(k);
+    auto entries = queue_.template allocate<Entry>(count * static_cast<std::size_t>(room));
+    auto keys = queue_.template allocate<double>(count * static_cast<std::size_t>(room));
+    auto counts = queue_.template allocate<int>(count);
+    auto lost = queue_.template allocate<int>(count);
+    queue_.fill_bytes(counts.data(), 0, count);
+    queue_.fill_bytes(lost.data(), 0, count);
+
+    const DeviceBaseView base = base_view();
+    const DeviceQueryView view = {codes.data(), scales.data(), heads.data(), thresholds.data(),
+                                  coded.count,  coded.blocks,  coded.shifted};
+    const DeviceLists lists = {entries.data(), keys.data(), counts.data(), lost.data(),
+                               static_cast<int>(room)};
+    // The first part has k rows for certain, and no more than lists have room for.
+    stats.parts = 0;
+    for (std::int64_t begin = 0, end = 0; begin < base.panels; begin = end, ++stats.parts) {
+      end = begin == 0 ? (2 * k + 511) / panel_rows : 4 * begin;
+      end = std::min(end, base.panels);
+      launch_scan(queue_, base, view, lists, begin, end);
+      launch_update(queue_, base, view, lists, k);
+    }
+
+    Array<float> vectors;
+    Array<double> vector_squares;
+    if (packed_.is_integer) {
+      launch_integer_keys(queue_, base, view, lists);
+    } else {
+      const std::vector<float> x = widened(queries, coded.order);
+      vectors = upload(x.data(), x.size());
+      if (base.cosine) {
+        const std::vector<double> xx = squares_of(x, packed_.dim);
+        vector_squares = upload(xx.data(), xx.size());
+        queue_.wait();
+      }
+      queue_.wait();
+      launch_measure(queue_, base, view, lists, vectors.data(), vector_squares.data(), rows_.data(),
+                     row_type_, packed_.dim);
+    }
+    const std::size_t results = count * static_cast<std::size_t>(k);
+    auto out_keys = queue_.template allocate<double>(results);
+    auto out_ids = queue_.template allocate<std::int64_t>(results);
+    launch_rank(queue_, base, view, lists, out_keys.data(), out_ids.data(), k);
+
+    std::vector<double> best_keys(results);
+    std::vector<std::int64_t> best_ids(results);
+    std::vector<int> were_lost(count), survived(count);
+    queue_.download(best_keys.data(), out_keys.data(), results);
+    queue_.download(best_ids.data(), out_ids.data(), results);
+    queue_.download(were_lost.data(), lost.data(), count);
+    queue_.download(survived.data(), counts.data(), count);
+    queue_.wait();
+    for (std::size_t place = 0; place < count; ++place) {
+      const std::int64_t query = coded.order[place];
+      if (were_lost[place]) {
+        left.push_back(query);
+        continue;
+      }
+      stats.survivors += survived[place];
+      std::copy_n(best_keys.data() + place * k, k, out.keys.row(query));
+      std::copy_n(best_ids.data() + place * k, k, out.ids.row(query));
+    }
+  }
+
+  // Queries by place as floats, which hold every element type.
+  static std::vector<float> widened(AnyMatrixView queries, const std::vector<std::int64_t>& order) {
+    std::vector<float> out(order.size() * static_cast<std::size_t>(queries.cols()));
+    visit(queries, [&](auto view) {
+      float* to = out.data();
+      for (const std::int64_t query : order)
+        for (std::int64_t i = 0; i < view.cols(); ++i) *to++ = to_float(view.row(query)[i]);
+    });
+    return out;
+  }
+  // Of each vector, sum x_i x_i as the reference adds it up: minus the key of products with itself.
+  static std::vector<double> squares_of(const std::vector<float>& vectors, std::int64_t dim) {
+    const MatrixView<float> view(vectors.data(), std::ssize(vectors) / dim, dim);
+    ExactDistance measure(Metric::ip, ElementType::f32);
+    std::vector<double> out(static_cast<std::size_t>(view.rows()));
+    for (std::int64_t i = 0; i < view.rows(); ++i) {
+      measure.set_query(view, i);
+      out[static_cast<std::size_t>(i)] = -measure.key(view.row(i));
+    }
+    return out;
+  }
+
+  Queue& queue_;
+  const PackedBase& packed_;
+  int threads_;
+  ElementType row_type_;
+  Array<std::uint8_t> codes_;
+  Array<PanelHead> heads_;
+  Array<float> bias_;
+  Array<std::uint32_t> squares_, ids_, order_;
+  Array<std::int32_t> sums_;
+  Array<unsigned char> rows_;
+};
+
+}  // namespace knear::detail

@@ -1,0 +1,219 @@
+// The scan of a GPU on the emulated one: the same bits as the reference, whatever the data, and
+// each kernel by itself against plain arithmetic.
+#include "knear/scan/device_scan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "knear/core/random.hpp"
+#include "knear/distance/reference.hpp"
+#include "tests/simt/emulator.hpp"
+
+namespace knear::detail {
+namespace {
+
+enum class Kind { uniform, clustered, sorted, copies, sizes, outlier, zeros };
+
+template <class T>
+Matrix<T> vectors(Kind kind, std::int64_t rows, std::int64_t dim, Random& random) {
+  Matrix<T> out(rows, dim);
+  const auto put = [&](std::int64_t i, std::int64_t j, double x) {
+    if constexpr (std::is_same_v<T, float>)
+      out.row(i)[j] = static_cast<float>(x);
+    else if constexpr (std::is_same_v<T, std::uint8_t>)
+      out.row(i)[j] = static_cast<std::uint8_t>(std::fabs(x) * 255);
+    else if constexpr (std::is_same_v<T, std::int8_t>)
+      out.row(i)[j] = static_cast<std::int8_t>(x * 127);
+    else if constexpr (std::is_same_v<T, bf16>)
+      out.row(i)[j].bits =
+          static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(x)) >> 16);
+    else  // f16: 1 + x / 4 as bits, all normal numbers
+      out.row(i)[j].bits =
+          static_cast<std::uint16_t>(15 << 10 | static_cast<int>(std::fabs(x) * 1023));
+  };
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < dim; ++j) {
+      const double u = 2 * random.uniform() - 1;
+      switch (kind) {
+        case Kind::uniform:
+          put(i, j, u);
+          break;
+        case Kind::clustered:
+          put(i, j, 0.9 * std::sin(static_cast<double>(i % 7 * 31 + j)) + 0.05 * u);
+          break;
+        case Kind::sorted:
+          put(i, j, static_cast<double>(i) / static_cast<double>(rows) * 0.9 + 0.05 * u);
+          break;
+        case Kind::copies:
+          put(i, j, std::sin(static_cast<double>(i % 40 * 17 + j)));
+          break;
+        case Kind::sizes:  // lengths over six decades
+          put(i, j, u * std::pow(10.0, -static_cast<double>(i % 7)));
+          break;
+        case Kind::outlier:
+          put(i, j, i % 97 == 5 ? u : u * 1e-3);
+          break;
+        case Kind::zeros:
+          put(i, j, i % 5 == 0 ? 0.0 : u);
+          break;
+      }
+    }
+  return out;
+}
+
+struct Shape {
+  std::int64_t rows, queries, dim, k;
+};
+
+// Searches on the emulated device and compares with the reference; returns how many queries came
+// back unanswered.
+std::int64_t expect_exact(AnyMatrixView base, AnyMatrixView queries, std::int64_t k, Metric metric,
+                          std::uint64_t seed, const std::string& what) {
+  const DataSurvey of_base = survey(base, "base", 1), of_queries = survey(queries, "queries", 1);
+  const bool integer = metric != Metric::cosine && of_base.integer && of_queries.integer &&
+                       (of_base.low >= 0 || of_base.high <= 127) &&
+                       (of_queries.low >= 0 || of_queries.high <= 127);
+  const PackedBase packed =
+      integer
+          ? PackedBase::integer(base, {}, metric, active_isa(), of_base, 1, {})
+          : PackedBase::certified(base, {}, format_int8,
+                                  CodingSpace::choose(base, metric, active_isa()), 1, {}, 0, false);
+  HostQueue queue(seed);
+  DeviceScan<HostQueue> scan(queue, packed, base, 1);
+  ExactLists out{Matrix<double>(queries.rows(), k), Matrix<Id>(queries.rows(), k)};
+  std::vector<std::int64_t> which(static_cast<std::size_t>(queries.rows()));
+  std::iota(which.begin(), which.end(), 0);
+  DeviceStats stats;
+  const auto left = scan.run(queries, which, of_queries, k, out, stats, 200);
+  std::vector<bool> answered(which.size(), true);
+  for (const std::int64_t query : left) answered[static_cast<std::size_t>(query)] = false;
+  const Neighbors truth = reference_knn(queries, base, k, metric);
+  for (std::int64_t q = 0; q < queries.rows(); ++q) {
+    if (!answered[static_cast<std::size_t>(q)]) continue;
+    for (std::int64_t j = 0; j < k; ++j) {
+      EXPECT_EQ(out.ids.row(q)[j], truth.ids.row(q)[j])
+          << what << ", query " << q << ", place " << j;
+      if (out.ids.row(q)[j] != no_id) {
+        EXPECT_EQ(static_cast<float>(distance_of_key(metric, out.keys.row(q)[j])),
+                  truth.distances.row(q)[j])
+            << what << ", query " << q << ", place " << j;
+      }
+      if (testing::Test::HasFailure()) return 0;
+    }
+  }
+  return std::ssize(left);
+}
+
+TEST(DeviceScan, FloatsOfAllKindsAndMetrics) {
+  std::uint64_t seed = 1;
+  for (Kind kind : {Kind::uniform, Kind::clustered, Kind::sorted, Kind::copies, Kind::sizes,
+                    Kind::outlier, Kind::zeros})
+    for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+      for (Shape s : {Shape{700, 5, 33, 10}, Shape{1300, 130, 17, 3}}) {
+        Random random(seed);
+        const auto base = vectors<float>(kind, s.rows, s.dim, random);
+        const auto queries = vectors<float>(kind, s.queries, s.dim, random);
+        const std::string what = "kind " + std::to_string(static_cast<int>(kind)) + ", " +
+                                 std::string(name_of(metric)) + ", seed " + std::to_string(seed);
+        const std::int64_t left =
+            expect_exact(base.view(), queries.view(), s.k, metric, seed++, what);
+        EXPECT_EQ(left, 0) << what;  // lists have room for so few rows
+        if (HasFailure()) return;
+      }
+}
+
+TEST(DeviceScan, EveryElementType) {
+  Random random(3);
+  const auto check = [&](auto element) {
+    using T = decltype(element);
+    const auto base = vectors<T>(Kind::uniform, 500, 40, random);
+    const auto queries = vectors<float>(Kind::uniform, 7, 40, random);
+    for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+      EXPECT_EQ(expect_exact(base.view(), queries.view(), 10, metric, 5, "type"), 0);
+  };
+  check(float{});
+  check(f16{});
+  check(bf16{});
+  check(std::uint8_t{});
+  check(std::int8_t{});
+}
+
+TEST(DeviceScan, WholeNumbersWithAndWithoutSign) {
+  std::uint64_t seed = 1;
+  for (Kind kind : {Kind::uniform, Kind::copies, Kind::sorted, Kind::zeros})
+    for (Metric metric : {Metric::l2, Metric::ip}) {
+      Random random(seed);
+      const auto u8 = vectors<std::uint8_t>(kind, 900, 50, random);
+      const auto i8 = vectors<std::int8_t>(kind, 900, 50, random);
+      const auto u8_queries = vectors<std::uint8_t>(kind, 9, 50, random);
+      const auto i8_queries = vectors<std::int8_t>(kind, 9, 50, random);
+      EXPECT_EQ(expect_exact(u8.view(), u8_queries.view(), 10, metric, ++seed, "u8 u8"), 0);
+      EXPECT_EQ(expect_exact(u8.view(), i8_queries.view(), 10, metric, ++seed, "u8 i8"), 0);
+      EXPECT_EQ(expect_exact(i8.view(), u8_queries.view(), 10, metric, ++seed, "i8 u8"), 0);
+      EXPECT_EQ(expect_exact(i8.view(), i8_queries.view(), 10, metric, ++seed, "i8 i8"), 0);
+    }
+}
+
+// Sizes around those of warps, panels, tiles, slices and lists; more neighbours than rows.
+TEST(DeviceScan, ShapesAroundTheEdges) {
+  std::uint64_t seed = 100;
+  for (Shape s : {Shape{1, 1, 1, 1}, Shape{31, 2, 4, 40}, Shape{32, 128, 32, 5},
+                  Shape{33, 129, 31, 1}, Shape{127, 3, 64, 127}, Shape{128, 127, 65, 33},
+                  Shape{129, 1, 96, 128}, Shape{640, 257, 8, 2}, Shape{3000, 2, 5, 1000},
+                  Shape{200, 4, 3, 1024}, Shape{400, 3, 900, 10}}) {
+    Random random(seed);
+    const auto base = vectors<float>(Kind::uniform, s.rows, s.dim, random);
+    const auto queries = vectors<float>(Kind::uniform, s.queries, s.dim, random);
+    const auto whole = vectors<std::uint8_t>(Kind::uniform, s.rows, s.dim, random);
+    const auto whole_queries = vectors<std::uint8_t>(Kind::uniform, s.queries, s.dim, random);
+    const std::string what = std::to_string(s.rows) + " x " + std::to_string(s.dim) + ", " +
+                             std::to_string(s.queries) + " queries, k " + std::to_string(s.k);
+    EXPECT_EQ(expect_exact(base.view(), queries.view(), s.k, Metric::l2, ++seed, what), 0);
+    EXPECT_EQ(expect_exact(whole.view(), whole_queries.view(), s.k, Metric::l2, ++seed, what), 0);
+    if (HasFailure()) return;
+  }
+}
+
+// More rows tie with the k-th than a list has room for: the query comes back, and never a wrong
+// answer in its place.
+TEST(DeviceScan, AFullListIsSaid) {
+  Random random(9);
+  const auto one = vectors<float>(Kind::uniform, 1, 6, random);
+  Matrix<float> base(6000, 6);
+  for (std::int64_t i = 0; i < base.rows(); ++i) std::copy_n(one.row(0), 6, base.row(i));
+  const auto queries = vectors<float>(Kind::uniform, 3, 6, random);
+  EXPECT_EQ(expect_exact(base.view(), queries.view(), 5, Metric::l2, 1, "copies"), 3);
+}
+
+// Fragments of the tensor cores: a place holds one step of one row, and each step has one place.
+TEST(DeviceScan, PlacesOfCodesAreThoseOfTheFragments) {
+  std::vector<int> used(3 * panel_slice_bytes / 4);
+  for (std::int64_t step = 0; step < 3 * slice_steps; ++step)
+    for (int row = 0; row < panel_rows; ++row) {
+      const std::int64_t place = panel_place(step, row);
+      ASSERT_EQ(place % 4, 0);
+      ++used.at(static_cast<std::size_t>(place / 4));
+      // PTX: a0, a1 are columns 0 to 15 of rows g and g + 8, a2, a3 columns 16 to 31.
+      const int lane = static_cast<int>(place % 512 / 16), word = static_cast<int>(place % 16 / 4);
+      EXPECT_EQ(lane / 4 + word % 2 * 8 + place % panel_slice_bytes / 512 * 16, row);
+      EXPECT_EQ(lane % 4 + word / 2 * 4 + place / panel_slice_bytes * slice_steps, step);
+    }
+  for (int count : used) ASSERT_EQ(count, 1);
+  used.assign(3 * block_slice_bytes / 4, 0);
+  for (std::int64_t step = 0; step < 3 * slice_steps; ++step)
+    for (int query = 0; query < block_queries; ++query) {
+      const std::int64_t place = block_place(step, query);
+      ++used.at(static_cast<std::size_t>(place / 4));
+      const int lane = static_cast<int>(place % 512 / 16), word = static_cast<int>(place % 16 / 4);
+      EXPECT_EQ(lane / 4 + word / 2 * 8 + place % block_slice_bytes / 512 * 16, query);
+      EXPECT_EQ(lane % 4 + word % 2 * 4 + place / block_slice_bytes * slice_steps, step);
+    }
+  for (int count : used) ASSERT_EQ(count, 1);
+}
+
+}  // namespace
+}  // namespace knear::detail
