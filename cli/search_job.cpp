@@ -219,7 +219,9 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
   add_number(command, "--recall", arguments.recall, "least share of true neighbours, in (0, 1]");
   command.add_option("--type", arguments.type, "read vectors as f32, f16, bf16, u8 or i8")
       ->type_name("T");
-  command.add_option("--device", arguments.device, "cpu (default)")->type_name("D");
+  command
+      .add_option("--device", arguments.device, "where to search: cpu (default), cuda or cuda:N")
+      ->type_name("D");
   add_whole(command, "--threads", arguments.threads, "threads to use (default: all)");
   add_size(command, "--memory", arguments.memory,
            "memory for the search beside its files: 512M, 1.5G (default: no limit)");
@@ -257,13 +259,6 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
       ->group("Advanced");
 }
 
-void check_device(const std::string& device) {
-  if (device == "cpu") return;
-  if (device == "cuda" || device.starts_with("cuda:"))
-    throw DeviceUnavailable("--device {} is not in this version, only cpu", device);
-  throw InvalidArgument("--device must be cpu, but is '{}'", device);
-}
-
 SearchOutcome run_search_job(const SearchArguments& arguments) {
   KnnOptions options;
   if (!arguments.metric.empty()) options.metric = parse_metric(arguments.metric);
@@ -272,6 +267,7 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   options.first_pass = parse_first_pass(arguments.first_pass);
   options.choices = parse_choices(arguments.choices);
   check_device(arguments.device);
+  options.device = arguments.device;
   if (!arguments.machine.empty()) known_machine(arguments.machine);
   options.approach = {.method = parse_method(arguments.method),
                       .recall = arguments.recall,

@@ -29,9 +29,6 @@ struct SearchArguments {
 // The options that both commands take. --base and --queries are not marked as required.
 void add_search_arguments(CLI::App& command, SearchArguments& arguments);
 
-// Throws DeviceUnavailable for anything but the processor: this version has no other device.
-void check_device(const std::string& device);
-
 struct SearchOutcome {
   io::VectorFile queries;
   std::optional<io::VectorFile> base = {};  // or

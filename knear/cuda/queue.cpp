@@ -83,6 +83,20 @@ Queue::Queue(int device, std::size_t budget, cudaStream_t stream) : state_(open(
 int Queue::device() const { return state_->device; }
 cudaStream_t Queue::stream() const { return state_->stream; }
 int Queue::multiprocessors() const { return state_->multiprocessors; }
+std::size_t Queue::free_bytes() const {
+  const CurrentDevice current(state_->device);
+  std::size_t free = 0, all = 0;
+  KNEAR_CHECK(cudaMemGetInfo(&free, &all));
+  if (state_->pooled) {  // what the pool holds for us counts as taken there
+    cudaMemPool_t pool = nullptr;
+    std::uint64_t reserved = 0, used = 0;
+    KNEAR_CHECK(cudaDeviceGetDefaultMemPool(&pool, state_->device));
+    KNEAR_CHECK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved));
+    KNEAR_CHECK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used));
+    free += static_cast<std::size_t>(reserved - used);
+  }
+  return std::min(free, state_->budget - state_->in_use);
+}
 std::size_t Queue::bytes_in_use() const { return state_->in_use; }
 std::size_t Queue::most_bytes_in_use() const { return state_->most_in_use; }
 

@@ -98,6 +98,8 @@ class Queue {
   int device() const;
   cudaStream_t stream() const;
   int multiprocessors() const;
+  // Bytes that may still be taken: of the budget, or where there is none of the device.
+  std::size_t free_bytes() const;
   // Bytes of arrays now, and the most there ever were.
   std::size_t bytes_in_use() const;
   std::size_t most_bytes_in_use() const;

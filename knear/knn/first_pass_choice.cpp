@@ -87,18 +87,20 @@ Search::Way Search::way_for(std::int64_t rows, bool kept, bool will_be_kept) con
   return whole <= subset ? Way::whole : Way::subset;
 }
 
+AllowedRows Search::allowed_rows(const BaseRows& rows, std::int64_t begin) const {
+  const SearchPart& part = part_->part;
+  if (count_ == rows.rows()) return {};
+  if (part.live) return {.live = part.live, .live_offset = begin};
+  return {.filter = &part.filter, .offset = part.filter_offset + begin};
+}
+
 Search::Choice Search::choose(const BaseRows& rows, std::int64_t begin, ScanJob& job) {
   Choice choice;
-  const SearchPart& part = part_->part;
   bool directly = direct_pays(count_);
-  if (count_ < rows.rows()) {
-    if (part.live) {
-      job.allowed.live = part.live, job.allowed.live_offset = begin;
-    } else {
-      job.allowed.filter = &part.filter, job.allowed.offset = part.filter_offset + begin;
-    }
+  job.allowed = allowed_rows(rows, begin);
+  if (!job.allowed.all()) {
     bool packed_alone = false;
-    if (!part.live && !directly && options_.first_pass != FirstPass::prefix &&
+    if (!job.allowed.live && !directly && options_.first_pass != FirstPass::prefix &&
         !options_.choices.refine.value_or(false)) {
       const bool keep = whole_ && !once_;
       const Way way = way_for(rows.rows(), keep && prepared().is_kept(first_pass()), keep);

@@ -47,6 +47,10 @@ std::string_view name_of(Method method);
 // The inverse; throws InvalidArgument for any other word.
 Method parse_method(std::string_view name);
 
+// Throws InvalidArgument unless `device` is "cpu", "cuda" or "cuda:N"; DeviceUnavailable for a GPU
+// that is not there, or where knear was built without CUDA.
+void check_device(std::string_view device);
+
 std::string_view name_of(FirstPass pass);
 // The inverse ("auto", "integer", ..., "prefix"); throws InvalidArgument for any other word.
 FirstPass parse_first_pass(std::string_view name);
@@ -104,6 +108,11 @@ struct KnnOptions {
   // For knn() and search() alone: self-joins, range searches and bases read block by block are
   // exact.
   Approach approach = {};
+  // Where the base is scanned: "cpu", "cuda" (the first GPU) or "cuda:N". The answer is the same.
+  // For exact searches of the k nearest; with a GPU first_pass is automatic, integer or int8, and
+  // no choices are made. Queries that its lists have no room for, and k above 1024, are answered
+  // by the processor (report.fallback_queries).
+  std::string device = "cpu";
 };
 
 // What was planned and what happened. Seconds are wall-clock; sums over threads say so.
@@ -154,7 +163,9 @@ struct KnnReport {
   // k-th distance over the threshold (Eq. 3; 0 for ip).
   std::int64_t samples = 0;
   double sampling_seconds = 0, sorting_seconds = 0, compression_ratio = 0, threshold_ratio = 0;
-  std::int64_t version = 0;  // of an index: the number of the state that was searched
+  std::string device = "cpu";     // where the base was scanned
+  std::int64_t device_bytes = 0;  // memory of that device that was in use at most
+  std::int64_t version = 0;       // of an index: the number of the state that was searched
 };
 
 // The k nearest rows of base [n x d] for each of queries [q x d], any element types.

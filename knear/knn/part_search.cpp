@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "knear/knn/device_search.hpp"
 #include "knear/knn/search.hpp"
 
 namespace knear::detail {
@@ -22,11 +23,17 @@ void check_radius(double radius) {
 Neighbors search_parts(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
                        const KnnOptions& options, bool once, KnnReport* report) {
   check_method(options);
+  const Method method = options.approach.method;
+  const bool exact = method == Method::exact || method == Method::automatic;
+  if (!exact) check_processor(options, fmt::format("method {}", name_of(method)));
+  // A GPU has the exact search alone so far, which keeps every promise.
+  if (exact && parse_device(options.device).cuda)
+    return make_search(parts, queries, k, options, once)->run(report);
   if (options.approach.method == Method::threshold_heap)
     return threshold_heap_parts(parts, queries, k, options, once, report);
   if (options.approach.method == Method::partial_reduce || options.approach.recall < 1)
     return partial_reduce_parts(parts, queries, k, options, once, report);
-  return Search(parts, queries, k, options, once).run(report);
+  return make_search(parts, queries, k, options, once)->run(report);
 }
 
 void check_method(const KnnOptions& options) {
@@ -60,13 +67,14 @@ void check_exact(const KnnOptions& options, std::string_view search) {
 Neighbors join_part(const SearchPart& part, AnyMatrixView rows, std::int64_t k,
                     const KnnOptions& options, bool once, KnnReport* report) {
   check_exact(options, "a self-join");
+  check_processor(options, "a self-join");
   return Search({&part, 1}, rows, k + 1, options, once).run_self(report);
 }
 
 void search_more(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
                  const KnnOptions& options, ExactLists& found, KnnReport* report) {
   check_exact(options, "a base that is read in blocks");
-  Search(parts, queries, k, options, true, found.keys.cols()).run_from(found, report);
+  make_search(parts, queries, k, options, true, found.keys.cols())->run_from(found, report);
 }
 
 std::optional<FirstPass> prepare(PreparedRows& rows, int threads, const Progress& progress) {

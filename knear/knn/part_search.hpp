@@ -27,6 +27,8 @@ void check_k(std::int64_t k);
 void check_radius(double radius);
 void check_method(const KnnOptions& options);
 void check_exact(const KnnOptions& options, std::string_view search);
+// InvalidArgument unless the device is the processor, for a `search` that runs nowhere else.
+void check_processor(const KnnOptions& options, std::string_view search);
 
 // As knn(), for parts of equal metric and columns that have no id in common. options.filter is not
 // looked at. `once`: the forms made are of no use later.

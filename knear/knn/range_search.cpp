@@ -91,6 +91,7 @@ RangeNeighbors range_search_parts(std::span<const SearchPart> parts, AnyMatrixVi
                                   double radius, const KnnOptions& options, bool once,
                                   KnnReport* report) {
   check_exact(options, "a range search");
+  check_processor(options, "a range search");
   return RangeSearch(parts, queries, usual_k, options, once)
       .run_range(limit_of(options.metric, radius), report);
 }

@@ -12,12 +12,6 @@
 #include "knear/distance/reference.hpp"
 
 namespace knear::detail {
-namespace {
-
-constexpr std::int64_t max_chunk_rows = std::int64_t{1} << 30;  // slots are 32-bit numbers
-
-}  // namespace
-
 bool integer_fits(Metric metric, const DataSurvey& base, const DataSurvey& queries,
                   std::int64_t dim) {
   if (metric == Metric::cosine || !base.integer || !queries.integer) return false;
@@ -176,13 +170,22 @@ void Search::run_from(ExactLists& all, KnnReport* report) {
   if (report) fill(*report, seconds_since(start));
 }
 
+std::vector<std::int64_t> Search::all_queries() const {
+  std::vector<std::int64_t> out(static_cast<std::size_t>(queries_.rows()));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
 void Search::search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) {
+  search_queries(rows, begin, all_queries(), out);
+}
+
+void Search::search_queries(const BaseRows& rows, std::int64_t begin,
+                            std::vector<std::int64_t> todo, ExactLists& out) {
   ScanJob job{queries_, rows,   options_.metric, out.keys.cols(), threads_,
               isa_,     found_, false,           most_pending()};
   job.bars = bars_.empty() ? nullptr : bars_.data();
   apply_choices(job);
-  std::vector<std::int64_t> todo(queries_.rows());
-  std::iota(todo.begin(), todo.end(), 0);
   const Choice choice = choose(rows, begin, job);
   if (options_.metric != Metric::l2) answer_zero_queries(todo, job.allowed, out);
   const std::vector<FirstPass>& passes = choice.passes;
@@ -257,7 +260,7 @@ std::int64_t Search::other_bytes() const {
 
 std::int64_t Search::chunk_rows() const {
   const std::int64_t n = base().rows();
-  std::int64_t rows = std::clamp<std::int64_t>(n, 1, max_chunk_rows);
+  std::int64_t rows = std::clamp<std::int64_t>(n, 1, most_chunk_rows());
   if (options_.memory <= 0 || n == 0) return rows;
   const std::int64_t left = options_.memory - other_bytes();
   const FirstPass pass = first_pass();

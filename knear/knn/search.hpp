@@ -11,9 +11,9 @@
 // A kind of search that does something else with the rows of a chunk is a class derived from it, in
 // a file of its own together with the function of part_search.hpp that starts it. Those that find
 // the k nearest in another way have a search_rows of their own (threshold_heap.cpp,
-// partial_reduce.cpp); range_search.cpp calls for_each_chunk. They call choose and packed_form for
-// the rows at hand; scan; say so by note_pass, note_form, stats_, multiply_adds_ and bytes_read_;
-// and end with fill.
+// partial_reduce.cpp, device_search.hpp); range_search.cpp calls for_each_chunk. They call choose
+// and packed_form for the rows at hand; scan; say so by note_pass, note_form, stats_,
+// multiply_adds_ and bytes_read_; and end with fill.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -108,6 +108,8 @@ class Search {
   }
   // Bytes of everything else: lists of all queries, buffers and scratch of each thread.
   std::int64_t other_bytes() const;
+  // No more rows of a part are taken at a time.
+  virtual std::int64_t most_chunk_rows() const { return std::int64_t{1} << 30; }  // 32-bit slots
   // How many rows of the part at hand to prepare at a time: all, or as many as the memory allows.
   // Throws MemoryBudgetError where it allows too few.
   std::int64_t chunk_rows() const;
@@ -128,6 +130,8 @@ class Search {
     bool keep = false;                           // the packed form, for later searches
   };
 
+  // Which rows of the chunk are.
+  AllowedRows allowed_rows(const BaseRows& rows, std::int64_t begin) const;
   // Says in `job` which rows are allowed, if not all, or lists them in subset_ if they are packed
   // alone.
   Choice choose(const BaseRows& rows, std::int64_t begin, ScanJob& job);
@@ -150,7 +154,7 @@ class Search {
   // pairs: queries times rows.
   void note_pass(FirstPass pass, std::size_t pairs) { done_by_[static_cast<int>(pass)] += pairs; }
   void note_form(const PackedBase& packed, FirstPass pass);
-  void fill(KnnReport& r, double seconds) const;
+  virtual void fill(KnnReport& r, double seconds) const;
 
   AnyMatrixView queries_;
   const KnnOptions& options_;
@@ -183,6 +187,10 @@ class Search {
   // chunk, numbered from 0 on; of rows beyond bars_ none need be there. `begin`: the row of the
   // part that is the first of `rows`.
   virtual void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out);
+  // The same for the queries of `todo` alone.
+  void search_queries(const BaseRows& rows, std::int64_t begin, std::vector<std::int64_t> todo,
+                      ExactLists& out);
+  std::vector<std::int64_t> all_queries() const;
 
  private:
   // search.cpp

@@ -338,7 +338,7 @@ struct UpdateThresholds {
     // The k-th best of the ends that are certain.
     WarpSelect<W, int, R, T> select(w, k);
     for (int first = 0; first < count; first += warp_size) {
-      Candidate<W, int> c = no_candidate<int>(w);
+      typename WarpSelect<W, int, R, T>::Item c = no_candidate<int>(w);
       if (first + lane < count) {
         const Entry entry = list[first + lane];
         if (base.ids[entry.slot] != DeviceBaseView::no_row)

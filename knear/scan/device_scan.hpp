@@ -72,14 +72,12 @@ class DeviceScan {
   }
 
   // Fills rows `which` of `out` (shapes [queries x k]); returns the queries handed back, whose rows
-  // are untouched. Requires 1 <= k <= most_k, finite queries; `found` is of all of them. Batches of
-  // `batch` queries; 0: as many as have room in a quarter of the memory that is left, by the bytes
-  // `memory`.
+  // are untouched. Requires 1 <= k <= most_k, finite queries; `found` is of all of them. `batch`:
+  // queries at a time, 1 at least.
   std::vector<std::int64_t> run(AnyMatrixView queries, std::span<const std::int64_t> which,
                                 const DataSurvey& found, std::int64_t k, ExactLists& out,
                                 DeviceStats& stats, std::int64_t batch) {
     std::vector<std::int64_t> left;
-    batch = std::max<std::int64_t>(1, batch);
     for (std::int64_t first = 0; first < std::ssize(which); first += batch)
       run_batch(queries,
                 which.subspan(static_cast<std::size_t>(first),
@@ -87,6 +85,15 @@ class DeviceScan {
                                   std::min<std::int64_t>(batch, std::ssize(which) - first))),
                 found, static_cast<int>(k), out, stats, left);
     return left;
+  }
+
+  // How many queries of `count` to take at a time, so that they take no more than half of
+  // `free_bytes` of the device; whole blocks of them.
+  std::int64_t batch_for(std::int64_t count, std::int64_t k, std::size_t free_bytes) const {
+    const std::int64_t each = bytes_for_query(k, packed_.dim, slices_of(packed_.steps));
+    const auto held = static_cast<std::int64_t>(free_bytes / 2) / each;
+    return std::clamp<std::int64_t>(held / block_queries * block_queries, block_queries,
+                                    std::max<std::int64_t>(block_queries, count));
   }
 
   // Entries of a list: what may wait of a query between two looks.

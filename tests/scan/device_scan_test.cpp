@@ -189,6 +189,20 @@ TEST(DeviceScan, AFullListIsSaid) {
   EXPECT_EQ(expect_exact(base.view(), queries.view(), 5, Metric::l2, 1, "copies"), 3);
 }
 
+// Thresholds are kept as floats: rounded to the side that keeps more.
+TEST(DeviceScan, ThresholdsAreRoundedToTheSafeSide) {
+  Random random(12);
+  for (int i = 0; i < 100000; ++i) {
+    const double x = (random.uniform() - 0.5) * std::pow(10.0, 60 * random.uniform() - 30);
+    const float above = float_not_below(x);
+    ASSERT_GE(static_cast<double>(above), x);
+    ASSERT_LT(static_cast<double>(std::nextafter(above, -INFINITY)), x);
+  }
+  EXPECT_EQ(float_not_below(1e300), INFINITY);
+  EXPECT_EQ(float_not_below(-1e300), -std::numeric_limits<float>::max());
+  EXPECT_EQ(float_not_below(0.0), 0.0f);
+}
+
 // Fragments of the tensor cores: a place holds one step of one row, and each step has one place.
 TEST(DeviceScan, PlacesOfCodesAreThoseOfTheFragments) {
   std::vector<int> used(3 * panel_slice_bytes / 4);

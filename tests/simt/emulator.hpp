@@ -115,7 +115,9 @@ class HostQueue {
  public:
   using Thread = HostThread;
 
-  explicit HostQueue(std::uint64_t seed = 1) : seed_(seed) {}
+  // With a budget free_bytes() says so much; it is not enforced.
+  explicit HostQueue(std::uint64_t seed = 1, std::size_t budget = std::size_t{1} << 40)
+      : seed_(seed), budget_(budget) {}
 
   // As cuda::Array: of plain elements, poisoned.
   template <class T>
@@ -153,11 +155,14 @@ class HostQueue {
   }
   void wait() {}
   int multiprocessors() const { return 3; }
+  std::size_t free_bytes() const { return budget_; }
+  std::size_t most_bytes_in_use() const { return 0; }
 
   std::uint64_t next_seed() { return seed_++; }
 
  private:
   std::uint64_t seed_;
+  std::size_t budget_;
 };
 
 template <class Kernel>
