@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/bench.hpp"
+#include "cli/bench_vectors.hpp"
 #include "cli/progress_bar.hpp"
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
@@ -13,9 +14,9 @@
 namespace knear::cli {
 
 struct ThresholdHeapBench {
-  std::string base, queries, metric = "l2", set = "u8", out;
-  std::int64_t k = 64, threads = 0, repeat = 3, rows = 100000, dim = 128, count = 1000, most = 8192,
-               matrix = 48, seed = 1;
+  VectorOptions vectors;
+  std::string out;
+  std::int64_t k = 64, threads = 0, repeat = 3, count = 1000, most = 8192, matrix = 48;
   bool json = false;
 
   // The paper's multiple, from its Figure 9 on.
