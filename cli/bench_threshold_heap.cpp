@@ -123,7 +123,8 @@ void print_text_output(const std::vector<Figure>& figures, const Setting& settin
       "\nSame answers from all, bit by bit. Medians. Compression: Eq. 4, columns before over "
       "after; "
       "k-th / threshold: Eq. 3. Exact: the scan with its own thresholds, its rows scored as the "
-      "heap's or first by a prefix. Sorting is a sum over threads, divided by them.\n");
+      "heap's or first by a prefix. Partial-reduce: with a recall of 1. Sorting is a sum over "
+      "threads, divided by them.\n");
 }
 
 nlohmann::ordered_json json_of(const Figure& figure) {
@@ -343,6 +344,9 @@ void add_bench_threshold_heap(CLI::App& bench) {
       ->type_name("FILE");
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->footer(
+      "Figures 5 to 12 of Matsumoto and Yiu (2015): of selection alone 6, 10 and 11, of whole "
+      "searches 5 to\n10 and 12. Figure 10 searches the first n_D rows of the base, from a "
+      "hundredth to all of them.\n\n"
       "Example:\n  knear bench threshold-heap --base base.bvecs --queries queries.bvecs "
       "--out figures.html");
   command->callback([=] { run_threshold_heap(*arguments); });

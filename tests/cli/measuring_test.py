@@ -125,13 +125,15 @@ class Bench(ProgramTest):
             figures = {(one["figure"], one["of"]): one["points"] for one in out["figures"]}
             self.assertEqual(
                 set(figures),
-                {(number, "searches") for number in ("5", "6", "7", "8", "9", "12")}
+                {(number, "searches") for number in ("5", "6", "7", "8", "9", "10", "12")}
                 | {(number, "selection") for number in ("6", "10", "11")},
             )
             at = {key: [point["at"] for point in points] for key, points in figures.items()}
             self.assertEqual(at["5", "searches"], [10, 20, 40, 80, 160, 320, 640, 1280])
             self.assertEqual(at["11", "selection"], [10, 32, 64, 128])  # 8 * 256 are too many
             self.assertEqual(at["10", "selection"], [125, 250, 500, 1000, 2000])
+            # A quarter of a decade apart; from 63 rows 80 cannot be sampled.
+            self.assertEqual(at["10", "searches"], [112, 200, 356, 632, 1125, 2000])
             self.assertEqual(at["12", "searches"], [4, 8, 16, 32, 64])
             pruned = [point["compression_ratio"] for point in figures["5", "searches"]]
             self.assertGreater(pruned[-1], 2 * pruned[0])
@@ -152,13 +154,21 @@ class Bench(ProgramTest):
                 for point in figures["11", "selection"]:
                     self.assertGreater(point[f"{key}_seconds"], 0)
                     self.assertEqual(len(point["rounds"][f"{key}_seconds"]), 2)
-            for point in figures["12", "searches"]:
+            for point in figures["10", "searches"] + figures["12", "searches"]:
                 self.assertGreater(point["exact_seconds"], 0)
                 self.assertGreater(point["threshold_heap_over_exact"], 0)
+                self.assertEqual(point["prefix_seconds"] is None, metric == "ip")
+            for point in figures["10", "searches"]:
+                self.assertGreater(point["partial_reduce_seconds"], 0)
+                self.assertEqual(len(point["rounds"]["partial_reduce_seconds"]), 2)
             drawn = xml.etree.ElementTree.parse(self.path(name)).getroot()
             texts = "".join(drawn.itertext())
             for number in (5, 6, 7, 8, 9, 10, 11, 12):
                 self.assertIn(f"Figure {number}, ", texts)
+            if name.endswith(".html"):  # where a title stands in one piece
+                self.assertIn("Figure 10, whole searches: ", texts)
+                self.assertIn("Figure 10, selection alone: ", texts)
+            self.assertIn("partial-reduce", texts)
 
     def test_threshold_heap_prints_a_table_for_each_figure(self):
         out = self.ok(
