@@ -117,6 +117,10 @@ CLI::Option* add_size(CLI::App& app, const std::string& name, std::int64_t& targ
       ->type_name("SIZE");
 }
 
+void check_positive(const char* option, std::int64_t value) {
+  if (value < 1) throw InvalidArgument("{} must be at least 1, but is {}", option, value);
+}
+
 int checked_threads(std::int64_t value) {
   if (value < 0 || value > 4096)
     throw InvalidArgument("--threads must be between 0 (all) and 4096, but is {}", value);

@@ -30,6 +30,9 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, double& target,
 CLI::Option* add_size(CLI::App& app, const std::string& name, std::int64_t& target,
                       const std::string& help);
 
+// Throws InvalidArgument for a number that is not 1 or more.
+void check_positive(const char* option, std::int64_t value);
+
 // The number of threads that --threads asks for: all that the process may use for 0. Throws
 // InvalidArgument if it is negative or above 4096.
 int checked_threads(std::int64_t value);

@@ -4,22 +4,19 @@
 //         passes take turns, the median of several rounds counts, and every answer is compared with
 //         the first one, bit by bit: a pass that were wrong would not be measured in silence.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <numbers>
 #include <optional>
 
 #include "cli/arguments.hpp"
 #include "cli/bench.hpp"
+#include "cli/bench_vectors.hpp"
 #include "cli/commands.hpp"
-#include "cli/files.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/prediction.hpp"
 #include "cli/progress_bar.hpp"
-#include "knear/core/random.hpp"
-#include "knear/io/vectors.hpp"
+#include "knear/knn/knn.hpp"
 
 namespace knear::cli {
 
@@ -34,37 +31,11 @@ bool same_bits(const Neighbors& a, const Neighbors& b) {
          std::memcmp(a.distances.data(), b.distances.data(), count * sizeof(float)) == 0;
 }
 
-AnyMatrix clustered(ElementType type, std::int64_t rows, std::int64_t dim, std::uint64_t seed,
-                    std::uint64_t stream) {
-  constexpr std::int64_t clusters = 64;
-  Random centre_random(seed), random(seed ^ (0x9e3779b97f4a7c15u * (stream + 1)));
-  const auto normal = [](Random& from) {
-    const double radius = std::sqrt(-2 * std::log(1 - from.uniform()));
-    return radius * std::cos(2 * std::numbers::pi * from.uniform());
-  };
-  Matrix<float> centres(clusters, dim);
-  for (std::int64_t i = 0; i < clusters * dim; ++i)
-    centres.data()[i] = static_cast<float>(normal(centre_random));
-  AnyMatrix out(type, rows, dim);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const float* centre = centres.row(static_cast<std::int64_t>(random.below(clusters)));
-    for (std::int64_t j = 0; j < dim; ++j) {
-      const double value = centre[j] + 0.7 * normal(random);
-      if (type == ElementType::u8)
-        static_cast<std::uint8_t*>(out.row(i))[j] =
-            static_cast<std::uint8_t>(std::clamp(std::lround(128 + 32 * value), 0l, 255l));
-      else
-        static_cast<float*>(out.row(i))[j] = static_cast<float>(value);
-    }
-  }
-  return out;
-}
-
 namespace {
 
 struct ExactBench {
-  std::string base, queries, metric = "l2", set = "u8";
-  std::int64_t k = 10, threads = 0, repeat = 5, rows = 100000, dim = 128, count = 1000, seed = 1;
+  VectorOptions vectors;
+  std::int64_t k = 10, threads = 0, repeat = 5, count = 1000;
   bool prepared = false, json = false;
 };
 
@@ -78,17 +49,10 @@ struct PassFigures {
 };
 
 void check(const ExactBench& bench) {
-  const auto at_least_one = [](const char* option, std::int64_t value) {
-    if (value < 1) throw InvalidArgument("{} must be at least 1, but is {}", option, value);
-  };
-  at_least_one("-k", bench.k);
-  at_least_one("--repeat", bench.repeat);
-  at_least_one("--rows", bench.rows);
-  at_least_one("--dim", bench.dim);
-  at_least_one("--count", bench.count);
-  if (bench.set != "u8" && bench.set != "f32")
-    throw InvalidArgument("--set must be u8 or f32, but is '{}'", bench.set);
-  if (bench.base.empty() != bench.queries.empty()) unparsable("--base and --queries go together");
+  check_positive("-k", bench.k);
+  check_positive("--repeat", bench.repeat);
+  check_positive("--count", bench.count);
+  check(bench.vectors);
 }
 
 std::vector<PassFigures> time_passes(const ExactBench& bench, AnyMatrixView queries,
@@ -202,30 +166,19 @@ void print_json(const std::vector<PassFigures>& all, const KnownPeaks& machine) 
 void run_exact(const ExactBench& bench) {
   check(bench);
   KnnOptions options;
-  options.metric = parse_metric(bench.metric);
+  options.metric = parse_metric(bench.vectors.metric);
   options.threads = checked_threads(bench.threads);
   CatchInterrupts guard;
-  std::optional<io::VectorFile> base_file, query_file;
-  AnyMatrix base_made, queries_made;
-  if (bench.base.empty()) {
-    const ElementType type = parse_element_type(bench.set);
-    const auto seed = static_cast<std::uint64_t>(bench.seed);
-    base_made = clustered(type, bench.rows, bench.dim, seed, 0);
-    queries_made = clustered(type, bench.count, bench.dim, seed, 1);
-  } else {
-    base_file = open_vectors(bench.base, "", base_dataset);
-    query_file = open_vectors(bench.queries, "", queries_dataset);
-  }
+  const BenchVectors vectors(bench.vectors, bench.count);
+  const AnyMatrixView base = vectors.base(), queries = vectors.queries();
   check_interrupt();
-  const AnyMatrixView base = base_file ? base_file->view() : base_made.view();
-  const AnyMatrixView queries = query_file ? query_file->view() : queries_made.view();
   // In the same minute as the rounds: clock and neighbours on the machine are the same then.
   const KnownPeaks machine = measure_and_keep_peaks(options.threads, 1.5);
   const std::vector<PassFigures> all = time_passes(bench, queries, base, options);
   if (bench.json) return print_json(all, machine);
   const KnnReport& report = all.front().report;
   print("exact search, {} rows x {} {}{}, {} queries, k = {}, {}, {}, {} threads, {} rounds\n\n",
-        report.rows, report.dim, name_of(base.type()), bench.base.empty() ? " (made)" : "",
+        report.rows, report.dim, name_of(base.type()), bench.vectors.made() ? " (made)" : "",
         report.queries, report.k, name_of(report.metric), report.isa, report.threads, bench.repeat);
   print_table(all, machine);
 }
@@ -234,15 +187,8 @@ void add_exact(CLI::App& bench) {
   CLI::App* command =
       bench.add_subcommand("exact", "Which first pass is the fastest, and how near to the peak?");
   auto arguments = std::make_shared<ExactBench>();
-  command->add_option("--base", arguments->base, "vectors to search in")->type_name("FILE");
-  command->add_option("--queries", arguments->queries, "vectors to search for")->type_name("FILE");
-  command->add_option("--metric", arguments->metric, "l2 (default), ip or cosine")->type_name("M");
-  command->add_option("--set", arguments->set, "without files: made vectors, u8 (default) or f32")
-      ->type_name("T");
-  add_whole(*command, "--rows", arguments->rows, "of the made base (default 100000)");
-  add_whole(*command, "--dim", arguments->dim, "of the made vectors (default 128)");
+  add_vector_options(*command, arguments->vectors);
   add_whole(*command, "--count", arguments->count, "of the made queries (default 1000)");
-  add_whole(*command, "--seed", arguments->seed, "of the made vectors (default 1)");
   add_whole(*command, "-k", arguments->k, "neighbours per query (default 10)");
   command->add_flag("--prepared", arguments->prepared,
                     "time searches of a base that was packed before");

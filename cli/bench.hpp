@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
 
 namespace knear::cli {
@@ -24,12 +23,6 @@ double seconds_of(F&& work) {
 
 // Whether two answers of one shape are the same, to the bit.
 bool same_bits(const Neighbors& a, const Neighbors& b);
-
-// Vectors around 64 centres, all of them from the seed: real sets are clustered too, and uniform
-// noise, where every row is equally far, would be the hardest case for a threshold. u8 or f32;
-// another stream gives other vectors around the same centres.
-AnyMatrix clustered(ElementType type, std::int64_t rows, std::int64_t dim, std::uint64_t seed,
-                    std::uint64_t stream);
 
 void add_bench_index(CLI::App& bench);
 void add_bench_model(CLI::App& bench);

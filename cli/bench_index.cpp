@@ -93,9 +93,8 @@ Figures measure(const IndexBench& bench, AnyMatrixView base, AnyMatrixView queri
 }
 
 void run_index(const IndexBench& bench) {
-  if (bench.k < 1) throw InvalidArgument("-k must be at least 1, but is {}", bench.k);
-  if (bench.repeat < 1)
-    throw InvalidArgument("--repeat must be at least 1, but is {}", bench.repeat);
+  check_positive("-k", bench.k);
+  check_positive("--repeat", bench.repeat);
   const Metric metric = parse_metric(bench.metric);
   const int threads = checked_threads(bench.threads);
   const CatchInterrupts guard;

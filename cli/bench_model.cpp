@@ -9,6 +9,7 @@
 
 #include "cli/arguments.hpp"
 #include "cli/bench.hpp"
+#include "cli/bench_vectors.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/prediction.hpp"
@@ -88,8 +89,7 @@ std::vector<Point> measure(const ModelBench& bench, int threads, KnownPeaks& mac
 }
 
 void run_model(const ModelBench& bench) {
-  if (bench.repeat < 1)
-    throw InvalidArgument("--repeat must be at least 1, but is {}", bench.repeat);
+  check_positive("--repeat", bench.repeat);
   const int threads = checked_threads(bench.threads);
   KnownPeaks machine;
   const std::vector<Point> points = measure(bench, threads, machine);

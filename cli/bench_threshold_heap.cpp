@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "cli/arguments.hpp"
 #include "cli/files.hpp"
@@ -25,7 +24,6 @@
 #include "knear/cost/peaks.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/io/atomic_file.hpp"
-#include "knear/io/vectors.hpp"
 
 namespace knear::cli {
 namespace {
@@ -41,26 +39,19 @@ struct Setting {
 };
 
 void check(const ThresholdHeapBench& bench) {
-  const auto at_least_one = [](const char* option, std::int64_t value) {
-    if (value < 1) throw InvalidArgument("{} must be at least 1, but is {}", option, value);
-  };
-  at_least_one("-k", bench.k);
-  at_least_one("--repeat", bench.repeat);
-  at_least_one("--rows", bench.rows);
-  at_least_one("--dim", bench.dim);
-  at_least_one("--count", bench.count);
-  at_least_one("--most", bench.most);
-  at_least_one("--matrix", bench.matrix);
-  if (bench.set != "u8" && bench.set != "f32")
-    throw InvalidArgument("--set must be u8 or f32, but is '{}'", bench.set);
-  if (bench.base.empty() != bench.queries.empty()) unparsable("--base and --queries go together");
-  check_output("--out", bench.out, {".html", ".svg"}, {bench.base, bench.queries});
+  check_positive("-k", bench.k);
+  check_positive("--repeat", bench.repeat);
+  check_positive("--count", bench.count);
+  check_positive("--most", bench.most);
+  check_positive("--matrix", bench.matrix);
+  check(bench.vectors);
+  check_output("--out", bench.out, {".html", ".svg"}, {bench.vectors.base, bench.vectors.queries});
 }
 
 void check_shapes(const ThresholdHeapBench& bench, AnyMatrixView queries, AnyMatrixView base) {
   if (base.cols() != queries.cols())
     throw ShapeMismatch("queries have {} columns, base has {}", queries.cols(), base.cols());
-  if (queries.rows() == 0) throw InvalidArgument("{} has no queries", bench.queries);
+  if (queries.rows() == 0) throw InvalidArgument("{} has no queries", bench.vectors.queries);
   // Compared by division, as 8 k may be no number.
   if (bench.k > (base.rows() - 1) / ThresholdHeapBench::samples_for(1))
     throw InvalidArgument(
@@ -132,7 +123,8 @@ void print_text_output(const std::vector<Figure>& figures, const Setting& settin
       "\nSame answers from all, bit by bit. Medians. Compression: Eq. 4, columns before over "
       "after; "
       "k-th / threshold: Eq. 3. Exact: the scan with its own thresholds, its rows scored as the "
-      "heap's or first by a prefix. Sorting is a sum over threads, divided by them.\n");
+      "heap's or first by a prefix. Partial-reduce: with a recall of 1. Sorting is a sum over "
+      "threads, divided by them.\n");
 }
 
 nlohmann::ordered_json json_of(const Figure& figure) {
@@ -293,25 +285,13 @@ void write_drawings(const std::vector<Figure>& figures, const Setting& setting,
 void run_threshold_heap(const ThresholdHeapBench& bench) {
   check(bench);
   Setting setting;
-  setting.metric = parse_metric(bench.metric);
+  setting.metric = parse_metric(bench.vectors.metric);
   setting.threads = checked_threads(bench.threads);
-  setting.made = bench.base.empty();
+  setting.made = bench.vectors.made();
   const CatchInterrupts guard;
-  std::optional<io::VectorFile> base_file, query_file;
-  AnyMatrix base_made, queries_made;
-  if (setting.made) {
-    const ElementType type = parse_element_type(bench.set);
-    const auto seed = static_cast<std::uint64_t>(bench.seed);
-    base_made = clustered(type, bench.rows, bench.dim, seed, 0);
-    queries_made =
-        clustered(type, std::max({bench.count, bench.most, bench.matrix}), bench.dim, seed, 1);
-  } else {
-    base_file = open_vectors(bench.base, "", base_dataset);
-    query_file = open_vectors(bench.queries, "", queries_dataset);
-  }
+  const BenchVectors vectors(bench.vectors, std::max({bench.count, bench.most, bench.matrix}));
+  const AnyMatrixView base = vectors.base(), queries = vectors.queries();
   check_interrupt();
-  const AnyMatrixView base = base_file ? base_file->view() : base_made.view();
-  const AnyMatrixView queries = query_file ? query_file->view() : queries_made.view();
   check_shapes(bench, queries, base);
   setting.rows = base.rows(), setting.dim = base.cols(), setting.type = base.type();
   setting.searched = std::min(bench.count, queries.rows());
@@ -350,14 +330,7 @@ void add_bench_threshold_heap(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand(
       "threshold-heap", "What does a threshold from a sample save, beside other selections?");
   auto arguments = std::make_shared<ThresholdHeapBench>();
-  command->add_option("--base", arguments->base, "vectors to search in")->type_name("FILE");
-  command->add_option("--queries", arguments->queries, "vectors to search for")->type_name("FILE");
-  command->add_option("--metric", arguments->metric, "l2 (default), ip or cosine")->type_name("M");
-  command->add_option("--set", arguments->set, "without files: made vectors, u8 (default) or f32")
-      ->type_name("T");
-  add_whole(*command, "--rows", arguments->rows, "of the made base (default 100000)");
-  add_whole(*command, "--dim", arguments->dim, "of the made vectors (default 128)");
-  add_whole(*command, "--seed", arguments->seed, "of the made vectors (default 1)");
+  add_vector_options(*command, arguments->vectors);
   add_whole(*command, "-k", arguments->k, "neighbours where they do not vary (default 64)");
   add_whole(*command, "--count", arguments->count, "queries of a search (default 1000)");
   add_whole(*command, "--most", arguments->most,
@@ -371,6 +344,9 @@ void add_bench_threshold_heap(CLI::App& bench) {
       ->type_name("FILE");
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->footer(
+      "Figures 5 to 12 of Matsumoto and Yiu (2015): of selection alone 6, 10 and 11, of whole "
+      "searches 5 to\n10 and 12. Figure 10 searches the first n_D rows of the base, from a "
+      "hundredth to all of them.\n\n"
       "Example:\n  knear bench threshold-heap --base base.bvecs --queries queries.bvecs "
       "--out figures.html");
   command->callback([=] { run_threshold_heap(*arguments); });

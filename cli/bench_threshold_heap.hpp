@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/bench.hpp"
+#include "cli/bench_vectors.hpp"
 #include "cli/progress_bar.hpp"
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
@@ -13,9 +14,9 @@
 namespace knear::cli {
 
 struct ThresholdHeapBench {
-  std::string base, queries, metric = "l2", set = "u8", out;
-  std::int64_t k = 64, threads = 0, repeat = 3, rows = 100000, dim = 128, count = 1000, most = 8192,
-               matrix = 48, seed = 1;
+  VectorOptions vectors;
+  std::string out;
+  std::int64_t k = 64, threads = 0, repeat = 3, count = 1000, most = 8192, matrix = 48;
   bool json = false;
 
   // The paper's multiple, from its Figure 9 on.
@@ -71,12 +72,16 @@ std::vector<std::int64_t> neighbour_counts(std::int64_t rows);
 // The sizes of samples of Figures 5 and 6: k, 2 k, 4 k, ... up to 8192, less than `rows`.
 std::vector<std::int64_t> sample_sizes(std::int64_t k, std::int64_t rows);
 
+// The numbers of rows of Figure 10 as far as 8 k of them can be sampled: `rows` and down to a
+// hundredth of it, four to a tenth.
+std::vector<std::int64_t> row_counts(std::int64_t k, std::int64_t rows);
+
 // Figures 6, 10 and 11 from distances [queries x n] that are there already, on one thread. Throws
 // Error if two ways to select give different answers.
 std::vector<Figure> measure_selection(MatrixView<float> distances, const ThresholdHeapBench& bench,
                                       ProgressBar& bar);
 
-// Figures 5 to 9 and 12 from whole searches of a base that was packed before. first_pass: the one
+// Figures 5 to 10 and 12 from whole searches of a base that was packed before. first_pass: the one
 // that all of them go by, but for exact searches by a prefix. Throws Error if two searches give
 // different answers.
 std::vector<Figure> measure_searches(AnyMatrixView queries, AnyMatrixView base,

@@ -1,8 +1,9 @@
 // The part of `knear bench threshold-heap` that searches: method threshold-heap beside method exact
-// on the same queries and the same packed base.
+// on the same queries and the same packed base; over its rows, beside method partial-reduce too.
 #include <cmath>
 #include <limits>
 #include <map>
+#include <tuple>
 
 #include "cli/bench_threshold_heap.hpp"
 #include "cli/interrupt.hpp"
@@ -23,12 +24,13 @@ class SearchBench {
   SearchBench(AnyMatrixView queries, AnyMatrixView base, const ThresholdHeapBench& bench,
               Metric metric, int threads, ProgressBar& bar)
       : queries_(queries),
-        rows_(base.rows()),
+        base_(base),
         bench_(bench),
         metric_(metric),
         threads_(threads),
         bar_(bar),
         count_(std::min(bench.count, queries.rows())),
+        rows_(base.rows()),
         searcher_(base, options(Method::exact, FirstPass::automatic)) {}
 
   // Packs the base, makes a prefix where there can be one, and settles how rows are scored: all of
@@ -40,19 +42,14 @@ class SearchBench {
     const KnnOptions heap = options(Method::threshold_heap, FirstPass::automatic);
     expect(count_, bench_.k, searcher_.search(some, bench_.k, heap, &report));
     pass_ = parse_first_pass(report.first_pass);
-    exact(count_, bench_.k, pass_);
-    try {
-      exact(count_, bench_.k, FirstPass::prefix);
-    } catch (const InvalidArgument&) {
-      has_prefix_ = false;  // there is none for ip, say
-    }
+    warm_up();
     return report.first_pass;
   }
 
   // Figures 5 and 6, which are the same searches.
   std::pair<Figure, Figure> by_samples() {
     Figure ratios = search_figure("5", "How well does a sample of this size prune and compress?",
-                                  "n_S", sample_sizes(bench_.k, rows_));
+                                  "n_S", sample_sizes(bench_.k, base_.rows()));
     add_ratios(ratios);
     Figure times = search_figure(
         "6", "What do its steps and the search take, by the size of the sample?", "n_S", ratios.at);
@@ -70,7 +67,7 @@ class SearchBench {
   std::pair<Figure, Figure> by_neighbours() {
     const std::int64_t fixed = ThresholdHeapBench::samples_for(bench_.k);
     Figure ratios = search_figure("7", "How well does a sample of 8 k rows prune and compress?",
-                                  "k", neighbour_counts(rows_));
+                                  "k", neighbour_counts(base_.rows()));
     const std::string at_fixed = fmt::format("n_S = {}", fixed);
     add_ratios(ratios);
     ratios.add_curve("fixed_compression_ratio", "compression, " + at_fixed, Unit::compression);
@@ -106,6 +103,27 @@ class SearchBench {
       values.insert(values.end(), {run.compression, run.closeness});
       figure.add(point, values);
     });
+    return figure;
+  }
+
+  // Figure 10. One base after the other, each with all of its rounds, so that memory holds the
+  // packed forms of one; in the end that is the whole base again.
+  Figure by_rows() {
+    Figure figure = search_figure("10", "What does a search take, by the number of rows?", "n_D",
+                                  row_counts(bench_.k, base_.rows()));
+    add_times(figure);
+    figure.add_curve("partial_reduce_seconds", "partial-reduce");
+    for (std::size_t point = 0; point < figure.at.size(); ++point) {
+      take_rows(figure.at[point]);
+      partial_reduce(count_, bench_.k);  // makes its bins
+      for (std::int64_t round = 0; round < bench_.repeat; ++round) {
+        show(figure, std::int64_t(point) * bench_.repeat + round);
+        std::vector<double> values = beside_exact(
+            heap(count_, bench_.k, ThresholdHeapBench::samples_for(bench_.k)), count_, bench_.k);
+        values.push_back(partial_reduce(count_, bench_.k));
+        figure.add(point, values);
+      }
+    }
     return figure;
   }
 
@@ -153,11 +171,30 @@ class SearchBench {
   void rounds(const Figure& figure, Measure measure) {
     for (std::int64_t round = 0; round < bench_.repeat; ++round)
       for (std::size_t point = 0; point < figure.at.size(); ++point) {
-        bar_.show("figure " + figure.number,
-                  double(round * std::ssize(figure.at) + std::int64_t(point)) /
-                      double(bench_.repeat * std::ssize(figure.at)));
+        show(figure, round * std::ssize(figure.at) + std::int64_t(point));
         measure(point);
       }
+  }
+  void show(const Figure& figure, std::int64_t done) {
+    bar_.show("figure " + figure.number,
+              double(done) / double(bench_.repeat * std::ssize(figure.at)));
+  }
+
+  // From now on searches are of the first rows of the base.
+  void take_rows(std::int64_t rows) {
+    if (rows == rows_) return;
+    rows_ = rows;
+    searcher_ = ExactSearcher(base_.rows(0, rows), options(Method::exact, FirstPass::automatic));
+    warm_up();
+  }
+  // Makes the forms of the base that searches go by, outside of what is timed.
+  void warm_up() {
+    exact(count_, bench_.k, pass_);
+    try {
+      if (has_prefix_) exact(count_, bench_.k, FirstPass::prefix);
+    } catch (const InvalidArgument&) {
+      has_prefix_ = false;  // there is none for ip, say
+    }
   }
 
   HeapRun heap(std::int64_t count, std::int64_t k, std::int64_t samples, std::int64_t batch = 0) {
@@ -181,6 +218,13 @@ class SearchBench {
     return timed(count, k, options(Method::exact, pass), report) / double(count);
   }
 
+  // With a recall of 1, so that the answer is that of the others. Bins are never measured.
+  double partial_reduce(std::int64_t count, std::int64_t k) {
+    const FirstPass pass = pass_ == FirstPass::direct ? FirstPass::automatic : pass_;
+    KnnReport report;
+    return timed(count, k, options(Method::partial_reduce, pass), report) / double(count);
+  }
+
   std::vector<double> beside_exact(const HeapRun& run, std::int64_t count, std::int64_t k) {
     const double same = exact(count, k, pass_);
     const double prefix = has_prefix_ ? exact(count, k, FirstPass::prefix) : none;
@@ -196,25 +240,26 @@ class SearchBench {
     return seconds;
   }
 
-  // The first answer to a question stands; all others are to be the same.
+  // The first answer to a question stands; all others of as many rows are to be the same.
   void expect(std::int64_t count, std::int64_t k, Neighbors near) {
-    const auto [first, is_new] = answers_.try_emplace({count, k}, std::move(near));
+    const auto [first, is_new] = answers_.try_emplace({rows_, count, k}, std::move(near));
     if (!is_new && !same_bits(first->second, near))
-      throw Error(fmt::format("two searches of {} queries for {} neighbours gave different answers",
-                              count, k));
+      throw Error(fmt::format(
+          "two searches of {} rows for {} neighbours of {} queries gave different answers", rows_,
+          k, count));
   }
 
-  AnyMatrixView queries_;
-  std::int64_t rows_;
+  AnyMatrixView queries_, base_;
   const ThresholdHeapBench& bench_;
   Metric metric_;
   int threads_;
   ProgressBar& bar_;
   std::int64_t count_;  // of queries, but in Figure 12
+  std::int64_t rows_;   // of the base, fewer in Figure 10
   ExactSearcher searcher_;
   FirstPass pass_ = FirstPass::automatic;
   bool has_prefix_ = true;
-  std::map<std::pair<std::int64_t, std::int64_t>, Neighbors> answers_;
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, Neighbors> answers_;
 };
 
 }  // namespace
@@ -232,6 +277,7 @@ std::vector<Figure> measure_searches(AnyMatrixView queries, AnyMatrixView base,
   out.push_back(std::move(ratios_by_k));
   out.push_back(std::move(times_by_k));
   out.push_back(all.by_batch());
+  out.push_back(all.by_rows());
   out.push_back(all.by_queries());
   return out;
 }

@@ -1,6 +1,7 @@
 // The part of `knear bench threshold-heap` that selects from distances which are there already:
 // what the paper compares. All on one thread, so that a time per query is the work of a core.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
 
@@ -267,6 +268,15 @@ std::vector<std::int64_t> sample_sizes(std::int64_t k, std::int64_t rows) {
   for (std::int64_t samples = k; samples <= std::max<std::int64_t>(8192, k) && samples < rows;
        samples *= 2)
     out.push_back(samples);
+  return out;
+}
+
+std::vector<std::int64_t> row_counts(std::int64_t k, std::int64_t rows) {
+  std::vector<std::int64_t> out;
+  for (int step = 8; step >= 0; --step) {
+    const auto count = std::llround(double(rows) / std::pow(10.0, 0.25 * step));
+    if (count > ThresholdHeapBench::samples_for(k)) out.push_back(count);
+  }
   return out;
 }
 

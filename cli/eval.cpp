@@ -213,7 +213,7 @@ void print_json(const Evaluation& evaluation, const Vectors* vectors) {
 
 std::int64_t checked_k(const EvalArguments& arguments, MatrixView<Id> found, MatrixView<Id> truth) {
   if (!arguments.k_given) return std::min(found.cols(), truth.cols());
-  if (arguments.k < 1) throw InvalidArgument("-k must be at least 1, but is {}", arguments.k);
+  check_positive("-k", arguments.k);
   const auto check = [&](MatrixView<Id> ids, const std::string& path) {
     if (arguments.k > ids.cols())
       throw InvalidArgument("-k is {}, but '{}' has {} columns", arguments.k, path, ids.cols());

@@ -272,7 +272,7 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   options.approach = {.method = parse_method(arguments.method),
                       .recall = arguments.recall,
                       .samples = arguments.samples};
-  if (arguments.k < 1) throw InvalidArgument("-k must be at least 1, but is {}", arguments.k);
+  check_positive("-k", arguments.k);
   if (!(arguments.recall > 0 && arguments.recall <= 1))
     throw InvalidArgument("--recall must be in (0, 1], but is {}", arguments.recall);
   if (!arguments.type.empty()) parse_element_type(arguments.type);

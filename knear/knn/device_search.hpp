@@ -73,12 +73,9 @@ class DeviceSearch : public Search {
       const std::size_t before = todo.size();
       todo = scan.run(queries_, todo, found_, k, out, stats,
                       scan.batch_for(std::ssize(todo), k, queue_.free_bytes()));
-      note_form(packed, pass);
+      note_scan(packed, pass, static_cast<std::int64_t>(before));
       note_pass(pass, (before - todo.size()) * static_cast<std::size_t>(count_));
-      stats_.survivors += stats.survivors, stats_.hits += stats.survivors;
-      multiply_adds_ += static_cast<double>(before) * static_cast<double>(packed.rows) *
-                        static_cast<double>(rows.cols());
-      bytes_read_ += static_cast<double>(packed.codes.bytes());
+      stats_.survivors += stats.survivors;
     }
     fallback_queries_ = std::max(fallback_queries_, std::ssize(todo));
     if (!todo.empty()) search_queries(rows, begin, std::move(todo), out);

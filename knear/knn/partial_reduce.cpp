@@ -18,7 +18,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 
 #include "knear/cost/plan.hpp"
 #include "knear/distance/reference.hpp"
@@ -104,13 +103,7 @@ class PartialReduceSearch : public Search {
 
   void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) override {
     if (!reduces_) return Search::search_rows(rows, begin, out);
-    ScanJob job{queries_, rows,   options_.metric, out.keys.cols(), threads_,
-                isa_,     found_, false,           most_pending()};
-    job.bars = bars_.empty() ? nullptr : bars_.data();
-    apply_choices(job);
-    std::vector<std::int64_t> todo(queries_.rows());
-    std::iota(todo.begin(), todo.end(), 0);
-    const Choice choice = choose(rows, begin, job);
+    auto [job, choice, todo] = begin_rows(rows, begin, out.keys.cols(), bars_);
     if (options_.metric != Metric::l2 && options_.approach.aggregate)
       answer_zero_queries(todo, job.allowed, out);
     const FirstPass pass = choice.passes.front();
@@ -131,10 +124,7 @@ class PartialReduceSearch : public Search {
     const std::int64_t tile_bytes =
         panels_of_bin(choice.packed_rows.empty() ? rows.rows() : count_, rows.cols()) *
         ((rows.cols() + per_step - 1) / per_step) * panel_step_bytes;
-    if (options_.memory > 0 &&
-        packing_bytes(rows.rows(), pass) + other_bytes() + prepared().kept_bytes(nullptr) >
-            options_.memory)
-      prepared().release_all_but(FirstPass::direct);
+    make_room(rows.rows(), pass);
     const auto packed = prepared().bins(pass, rows, choice.packed_rows, choice.keep, threads_,
                                         options_.progress, prepare_seconds_, tile_bytes);
     const int kept = rows_kept(job.k, packed->tiles, packed->panels_per_tile * panel_rows);
@@ -155,10 +145,7 @@ class PartialReduceSearch : public Search {
       if (dropped[q] != none)
         dropped_[q] = std::min(dropped_[q], KeyedId{dropped[q].first, ids(dropped[q].second)});
     bins_ += packed->tiles, kept_ = std::max<std::int64_t>(kept_, kept);
-    note_form(*packed, pass);
-    multiply_adds_ += static_cast<double>(todo.size()) * static_cast<double>(packed->rows) *
-                      static_cast<double>(rows.cols());
-    bytes_read_ += static_cast<double>(packed->codes.bytes());
+    note_scan(*packed, pass, std::ssize(todo));
   }
 
  private:

@@ -78,10 +78,7 @@ class RangeSearch : public Search {
     }
     const auto packed = packed_form(pass, rows, choice);
     scan_range(*packed, job, limit, ids, most, lists, stats_, options_.progress);
-    note_form(*packed, pass);
-    multiply_adds_ += static_cast<double>(queries_.rows()) * static_cast<double>(packed->rows) *
-                      static_cast<double>(rows.cols());
-    bytes_read_ += static_cast<double>(packed->codes.bytes());
+    note_scan(*packed, pass, queries_.rows());
   }
 };
 

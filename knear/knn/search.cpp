@@ -176,17 +176,34 @@ std::vector<std::int64_t> Search::all_queries() const {
   return out;
 }
 
+Search::RowSearch Search::begin_rows(const BaseRows& rows, std::int64_t begin, std::int64_t k,
+                                     const std::vector<double>& bars) {
+  RowSearch out{{queries_, rows, options_.metric, k, threads_, isa_, found_, false, most_pending()},
+                {},
+                all_queries()};
+  out.job.bars = bars.empty() ? nullptr : bars.data();
+  apply_choices(out.job);
+  out.choice = choose(rows, begin, out.job);
+  return out;
+}
+
+void Search::make_room(std::int64_t rows, FirstPass pass) {
+  if (options_.memory <= 0) return;
+  const std::int64_t needed =
+      packing_bytes(rows, pass) + other_bytes() + prepared().kept_bytes(nullptr);
+  if (needed > options_.memory)
+    prepared().release_all_but(tile_bytes() > 0 ? FirstPass::direct : pass);
+}
+
 void Search::search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) {
   search_queries(rows, begin, all_queries(), out);
 }
 
 void Search::search_queries(const BaseRows& rows, std::int64_t begin,
                             std::vector<std::int64_t> todo, ExactLists& out) {
-  ScanJob job{queries_, rows,   options_.metric, out.keys.cols(), threads_,
-              isa_,     found_, false,           most_pending()};
-  job.bars = bars_.empty() ? nullptr : bars_.data();
-  apply_choices(job);
-  const Choice choice = choose(rows, begin, job);
+  RowSearch start = begin_rows(rows, begin, out.keys.cols(), bars_);
+  ScanJob& job = start.job;
+  const Choice& choice = start.choice;
   if (options_.metric != Metric::l2) answer_zero_queries(todo, job.allowed, out);
   const std::vector<FirstPass>& passes = choice.passes;
   if (self_) join(rows, choice, job, todo, out);
@@ -202,10 +219,7 @@ void Search::search_queries(const BaseRows& rows, std::int64_t begin,
     }
     const bool last = p + 1 == passes.size();
     job.may_give_up = !last;
-    if (options_.memory > 0 &&
-        packing_bytes(rows.rows(), passes[p]) + other_bytes() + prepared().kept_bytes(nullptr) >
-            options_.memory)
-      prepared().release_all_but(tile_bytes() > 0 ? FirstPass::direct : passes[p]);
+    make_room(rows.rows(), passes[p]);
     const auto packed = packed_form(passes[p], rows, choice);
     const std::size_t before = todo.size();
     const bool few = std::ssize(todo) < std::int64_t{48} * threads_;
@@ -215,11 +229,8 @@ void Search::search_queries(const BaseRows& rows, std::int64_t begin,
     todo = last ? scan(*packed, job, todo, out, stats_, options_.progress)
                 : try_pass(*packed, rows, choice, survivors > 0, job, todo, out);
     job.row_codes = nullptr;
-    note_form(*packed, passes[p]);
+    note_scan(*packed, passes[p], static_cast<std::int64_t>(before));
     note_pass(passes[p], (before - todo.size()) * static_cast<std::size_t>(count_));
-    multiply_adds_ += static_cast<double>(before) * static_cast<double>(packed->rows) *
-                      static_cast<double>(rows.cols());
-    bytes_read_ += static_cast<double>(packed->codes.bytes());
     if (p == 0 && prefix_columns_ == 0)
       fallback_queries_ = std::max(fallback_queries_, std::ssize(todo));
   }
@@ -340,6 +351,14 @@ void Search::note_form(const PackedBase& packed, FirstPass pass) {
   tile_rows_ = std::max(tile_rows_, packed.panels_per_tile * panel_rows);
   packed_bytes_ = std::max(packed_bytes_, bytes + code_bytes_);
   centred_ |= !packed.space.mean.empty();
+}
+
+void Search::note_scan(const PackedBase& packed, FirstPass pass, std::int64_t queries,
+                       std::int64_t times) {
+  note_form(packed, pass);
+  multiply_adds_ += static_cast<double>(queries) * static_cast<double>(packed.rows) *
+                    static_cast<double>(queries_.cols());
+  bytes_read_ += static_cast<double>(packed.codes.bytes()) * static_cast<double>(times);
 }
 
 void Search::learn(KnnReport& r) const {

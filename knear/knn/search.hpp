@@ -12,8 +12,8 @@
 // a file of its own together with the function of part_search.hpp that starts it. Those that find
 // the k nearest in another way have a search_rows of their own (threshold_heap.cpp,
 // partial_reduce.cpp, device_search.hpp); range_search.cpp calls for_each_chunk. They call choose
-// and packed_form for the rows at hand; scan; say so by note_pass, note_form, stats_,
-// multiply_adds_ and bytes_read_; and end with fill.
+// and packed_form for the rows at hand; scan; say so by note_pass, note_scan and stats_; and end
+// with fill.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -136,6 +136,17 @@ class Search {
   // alone.
   Choice choose(const BaseRows& rows, std::int64_t begin, ScanJob& job);
   void apply_choices(ScanJob& job) const;
+  // What a search of the rows of a chunk begins with: every query, none of them answered.
+  struct RowSearch {
+    ScanJob job;
+    Choice choice;
+    std::vector<std::int64_t> todo;
+  };
+  // bars: as ScanJob has them, or empty; they have to stay.
+  RowSearch begin_rows(const BaseRows& rows, std::int64_t begin, std::int64_t k,
+                       const std::vector<double>& bars);
+  // Lets go of forms that are kept where memory has no room for this one beside them.
+  void make_room(std::int64_t rows, FirstPass pass);
   // Throws InvalidArgument for choices that a method other than the exact search has not.
   void check_plain(std::string_view method) const;
   // Makes subset_, which takes time in a large base, unless every row is allowed or it is there.
@@ -154,6 +165,9 @@ class Search {
   // pairs: queries times rows.
   void note_pass(FirstPass pass, std::size_t pairs) { done_by_[static_cast<int>(pass)] += pairs; }
   void note_form(const PackedBase& packed, FirstPass pass);
+  // That so many queries were scored against all rows of the form, which was read so many times.
+  void note_scan(const PackedBase& packed, FirstPass pass, std::int64_t queries,
+                 std::int64_t times = 1);
   virtual void fill(KnnReport& r, double seconds) const;
 
   AnyMatrixView queries_;

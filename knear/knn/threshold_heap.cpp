@@ -7,7 +7,6 @@
 // The paper does both on its GPU; here the sample goes by whatever exact search is the fastest.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "knear/distance/reference.hpp"
 #include "knear/knn/search.hpp"
@@ -68,15 +67,9 @@ class ThresholdHeapSearch : public Search {
 
  protected:
   void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) override {
-    ScanJob job{queries_, rows,   options_.metric, out.keys.cols(), threads_,
-                isa_,     found_, false,           most_pending()};
     std::vector<double> bars = thresholds_;
     for (std::size_t q = 0; q < bars_.size(); ++q) bars[q] = std::min(bars[q], bars_[q]);
-    job.bars = bars.data();
-    apply_choices(job);
-    std::vector<std::int64_t> todo(queries_.rows());
-    std::iota(todo.begin(), todo.end(), 0);
-    const Choice choice = choose(rows, begin, job);
+    auto [job, choice, todo] = begin_rows(rows, begin, out.keys.cols(), bars);
     if (options_.metric != Metric::l2) answer_zero_queries(todo, job.allowed, out);
     const FirstPass pass = choice.passes.front();
     note_pass(pass, todo.size() * static_cast<std::size_t>(count_));
@@ -86,17 +79,10 @@ class ThresholdHeapSearch : public Search {
                                    options_.progress);
       return;
     }
-    if (options_.memory > 0 &&
-        packing_bytes(rows.rows(), pass) + other_bytes() + prepared().kept_bytes(nullptr) >
-            options_.memory)
-      prepared().release_all_but(Search::tile_bytes() > 0 ? FirstPass::direct : pass);
+    make_room(rows.rows(), pass);
     const auto packed = packed_form(pass, rows, choice);
     scan_threshold_heap(*packed, job, batch_, todo, out, stats_, heap_, options_.progress);
-    note_form(*packed, pass);
-    multiply_adds_ += static_cast<double>(todo.size()) * static_cast<double>(packed->rows) *
-                      static_cast<double>(rows.cols());
-    bytes_read_ += static_cast<double>(packed->codes.bytes()) *
-                   static_cast<double>((std::ssize(todo) + batch_ - 1) / batch_);
+    note_scan(*packed, pass, std::ssize(todo), (std::ssize(todo) + batch_ - 1) / batch_);
   }
 
  private:

@@ -12,6 +12,8 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -44,7 +46,7 @@ class DeviceScan {
   // rows: those that were packed, by id; integer codes need none. Requires int8 codes without
   // copies, and of whole numbers no more than most_integer_dim columns. Both may go afterwards.
   // Throws MemoryBudgetError if they do not fit the queue's budget.
-  DeviceScan(Queue& queue, const PackedBase& packed, AnyMatrixView rows, int threads)
+  DeviceScan(Queue& queue, const PackedBase& packed, const BaseRows& rows, int threads)
       : queue_(queue), packed_(packed), threads_(threads), row_type_(rows.type()) {
     const auto slots = static_cast<std::size_t>(packed.panels() * panel_rows);
     {
@@ -58,8 +60,6 @@ class DeviceScan {
     } else {
       heads_ = upload(packed.heads.data(), static_cast<std::size_t>(packed.panels()));
       bias_ = upload(packed.row_bias.data(), slots);
-      rows_ = queue_.template allocate<unsigned char>(
-          static_cast<std::size_t>(rows.rows() * rows.cols() * size_of(rows.type())));
       upload_rows(rows);
     }
     ids_ = upload(packed.ids.data(), slots);
@@ -112,16 +112,23 @@ class DeviceScan {
     return out;
   }
 
-  void upload_rows(AnyMatrixView rows) {
-    const std::size_t bytes = static_cast<std::size_t>(rows.cols() * size_of(rows.type()));
-    if (rows.stride() == rows.cols()) {
-      queue_.upload(rows_.data(), static_cast<const unsigned char*>(rows.row(0)),
-                    bytes * static_cast<std::size_t>(rows.rows()));
-      return;
+  // As they lie in memory, megabytes at a time: rows may be anywhere.
+  void upload_rows(const BaseRows& rows) {
+    const std::int64_t bytes = rows.row_bytes();
+    rows_ = queue_.template allocate<unsigned char>(static_cast<std::size_t>(rows.rows() * bytes));
+    const std::int64_t together = std::max<std::int64_t>(1, (16 << 20) / bytes);
+    std::vector<unsigned char> block(
+        static_cast<std::size_t>(std::min(together, rows.rows()) * bytes));
+    std::vector<std::byte> scratch(rows.scratch_bytes());
+    for (std::int64_t begin = 0; begin < rows.rows(); begin += together) {
+      const std::int64_t end = std::min(rows.rows(), begin + together);
+      for (std::int64_t i = begin; i < end; ++i)
+        std::memcpy(block.data() + (i - begin) * bytes, rows.row(i, scratch.data()),
+                    static_cast<std::size_t>(bytes));
+      queue_.upload(rows_.data() + begin * bytes, block.data(),
+                    static_cast<std::size_t>((end - begin) * bytes));
+      queue_.wait();
     }
-    for (std::int64_t i = 0; i < rows.rows(); ++i)
-      queue_.upload(rows_.data() + static_cast<std::size_t>(i) * bytes,
-                    static_cast<const unsigned char*>(rows.row(i)), bytes);
   }
 
   DeviceBaseView base_view() const {

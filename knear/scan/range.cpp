@@ -55,53 +55,42 @@ void range_integer(const PackedBase& packed, const ScanJob& job, double limit, R
                    ScanStats& stats, const Progress& progress) {
   const Division division = divide(packed, job.queries.rows(), job, stats);
   const int group_size = group_sizes[division.group];
-  const bool l2 = job.metric == Metric::l2;
-  const auto worst = static_cast<double>(worst_integer_key(packed, job));
-  const auto bar =
-      static_cast<std::int64_t>(std::floor(std::clamp(limit, l2 ? -1.0 : -worst - 1, worst)));
   std::mutex mutex;
-  for_each_task(
-      packed, job, all_queries(job), division, progress, [&](std::int64_t, TileLoop& loop) {
-        const auto start = std::chrono::steady_clock::now();
-        PackedQueries& queries = loop.queries;
-        RangeLists found(loop.count());
-        for (std::int64_t place = 0; place < queries.groups * group_size; ++place) {
-          GroupHead& head = queries.heads[place / group_size];
-          const std::int64_t lane = place % group_size;
-          const std::int64_t twice =
-              static_cast<std::int64_t>(queries.squares[std::min(place, loop.count() - 1)]) - bar;
-          head.limit[lane] = static_cast<std::int32_t>(l2 ? twice >> 1 : -bar);
-          head.limit_bit[lane] = l2 ? twice & 1 : 0;
-          head.bar_row[lane] = PackedBase::no_row;
-        }
-        std::int64_t hits = 0;
-        loop.run([&](std::int64_t g, const Hit* first, int hit_count) {
-          hits += hit_count;
-          std::int64_t more = 0;
-          for (const Hit* hit = first; hit != first + hit_count; ++hit) {
-            const std::uint32_t row = packed.ids[hit->slot];
-            if (row == PackedBase::no_row || !job.allowed(row)) continue;
-            const std::int64_t q = g * group_size + hit->query;
-            const double key = integer_key(packed, queries, queries.heads[g], *hit, q);
-            if (key > limit) continue;
-            found[q].emplace_back(key, row), ++more;
-          }
-          sink.count(more);
-        });
-        sink.take(loop.task.query_begin, found);
-        ScanStats local;
-        loop.clock.report(local);
-        local.hits = hits, local.scan_seconds = seconds_since(start);
-        std::lock_guard lock(mutex);
-        stats.add(local);
-      });
+  const auto work = [&](std::int64_t, TileLoop& loop) {
+    const auto start = std::chrono::steady_clock::now();
+    PackedQueries& queries = loop.queries;
+    RangeLists found(loop.count());
+    IntegerLimits limits(packed, job, queries);
+    for (std::int64_t q = 0; q < loop.count(); ++q) limits.set_up_to(q, limit);
+    limits.repeat_last();
+    std::int64_t hits = 0;
+    loop.run([&](std::int64_t g, const Hit* first, int hit_count) {
+      hits += hit_count;
+      std::int64_t more = 0;
+      for (const Hit* hit = first; hit != first + hit_count; ++hit) {
+        const std::uint32_t row = packed.ids[hit->slot];
+        if (row == PackedBase::no_row || !job.allowed(row)) continue;
+        const std::int64_t q = g * group_size + hit->query;
+        const double key = integer_key(packed, queries, queries.heads[g], *hit, q);
+        if (key > limit) continue;
+        found[q].emplace_back(key, row), ++more;
+      }
+      sink.count(more);
+    });
+    sink.take(loop.task.query_begin, found);
+    ScanStats local;
+    loop.clock.report(local);
+    local.hits = hits, local.scan_seconds = seconds_since(start);
+    std::lock_guard lock(mutex);
+    stats.add(local);
+  };
+  for_each_task(packed, job, all_queries(job), division, progress, work);
 }
 
 void range_certified(const PackedBase& packed, const ScanJob& job, double limit, RangeSink& sink,
                      ScanStats& stats, const Progress& progress) {
   const Division division = divide(packed, job.queries.rows(), job, stats);
   const int group_size = group_sizes[division.group];
-  const double query_slack = packed.space.metric == Metric::l2 ? 2 * packed.space.slack : 0;
   std::mutex mutex;
   for_each_task(
       packed, job, all_queries(job), division, progress, [&](std::int64_t, TileLoop& loop) {
@@ -142,13 +131,13 @@ void range_certified(const PackedBase& packed, const ScanJob& job, double limit,
           local.survivors += static_cast<std::int64_t>(waiting[q].size());
           waiting[q].clear();
         };
-        for (std::int64_t place = 0; place < queries.groups * group_size; ++place) {
-          const std::int64_t q = std::min(place, n - 1);
+        Thresholds told(packed, queries);
+        for (std::int64_t q = 0; q < n; ++q) {
           thresholds[q] =
               KeyScale{job.metric, queries.squares[q], queries.constant[q]}.threshold_for(limit);
-          queries.heads[place / group_size].threshold[place % group_size] =
-              thresholds[q] - query_slack * queries.squares[q];
+          told.set(q, thresholds[q]);
         }
+        told.repeat_last();
         loop.run([&](std::int64_t g, const Hit* first, int hit_count) {
           local.hits += hit_count;
           for (const Hit* hit = first; hit != first + hit_count; ++hit) {

@@ -68,14 +68,12 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
     const auto scale_of = [&](std::int64_t q) {
       return KeyScale{job.metric, queries.squares[q], queries.constant[q]};
     };
-    const double query_slack = packed.space.metric == Metric::l2 ? 2 * packed.space.slack : 0;
-    for (std::int64_t q = 0; q < n && job.bars; ++q)
+    Thresholds told(packed, queries);
+    for (std::int64_t q = 0; q < n && job.bars; ++q) {
       states[q].threshold = scale_of(q).threshold_for(job.bars[which[task.query_begin + q]]);
-    for (std::int64_t place = 0; place < queries.groups * group_size && job.bars; ++place) {
-      const std::int64_t q = std::min(place, n - 1);
-      queries.heads[place / group_size].threshold[place % group_size] =
-          states[q].threshold - query_slack * queries.squares[q];
+      told.set(q, states[q].threshold);
     }
+    if (job.bars) told.repeat_last();
     std::vector<std::int64_t> tile_hits(queries.groups, 0);
     std::vector<char> gave_up(queries.groups, 0);
     // Of rows that the filter forbids nothing may be concluded; one that stands for copies counts
@@ -107,13 +105,12 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
         c.threshold = std::max(c.threshold, c.lowers.push(x.lower));
         if (c.pending.size() >= c.room)
           pruner.prune(c, which[task.query_begin + q], scale_of(q), local);
-        if (c.threshold != before)
-          head.threshold[hit->query] = c.threshold - query_slack * queries.squares[q];
+        if (c.threshold != before) told.set(q, c.threshold);
       }
-      for (int q = head.count; q < group_size; ++q)
-        head.threshold[q] = head.threshold[head.count - 1];
+      told.repeat_last(head);
     };
     const auto tile_done = [&](std::int64_t g, std::int64_t tile) {
+      GroupHead& head = queries.heads[g];
       const std::int64_t rows = packed.panels_per_tile * panel_rows;
       const std::int64_t tile_index = tile - task.tile_begin;
       const std::int64_t passed = tile_hits[g];
@@ -121,30 +118,24 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
       // Once, when the first tile, a sample of the base, is done: later it gains less than the rows
       // cost that would not have been measured otherwise.
       if (tile_index == 0 && job.k <= LargestK::longest) {
-        GroupHead& head = queries.heads[g];
         const double times = static_cast<double>(task.tile_end - task.tile_begin);
-        for (int q = 0; q < group_size; ++q) {
-          const std::int64_t place = g * group_size + std::min(q, head.count - 1);
-          if (q < head.count)
-            pruner.tighten(states[place], which[task.query_begin + place], scale_of(place), times,
-                           local);
-          head.threshold[q] = states[place].threshold - query_slack * queries.squares[place];
+        for (std::int64_t q = g * group_size; q < g * group_size + head.count; ++q) {
+          pruner.tighten(states[q], which[task.query_begin + q], scale_of(q), times, local);
+          told.set(q, states[q].threshold);
         }
+        told.repeat_last(head);
       }
       if (hoping && Hopes::look(tile_index + 1)) {
-        GroupHead& head = queries.heads[g];
-        for (int q = 0; q < group_size; ++q) {
-          const std::int64_t place = g * group_size + std::min(q, head.count - 1);
-          Candidates& c = states[place];
-          if (q < head.count) {
-            if (tile_index == 0) c.hoped = c.threshold, c.lowers = LargestK(job.k);
-            pruner.hope(c, hopes.rank(tile_index + 1));
-          }
-          head.threshold[q] = c.threshold - query_slack * queries.squares[place];
+        for (std::int64_t q = g * group_size; q < g * group_size + head.count; ++q) {
+          Candidates& c = states[q];
+          if (tile_index == 0) c.hoped = c.threshold, c.lowers = LargestK(job.k);
+          pruner.hope(c, hopes.rank(tile_index + 1));
+          told.set(q, c.threshold);
         }
+        told.repeat_last(head);
       }
       if (!job.may_give_up || tile_index < 1 || rows * (tile_index + 1) < 20 * job.k) return true;
-      const int in_group = queries.heads[g].count;
+      const int in_group = head.count;
       std::int64_t pending = 0;
       for (int q = 0; q < in_group; ++q)
         pending += static_cast<std::int64_t>(states[g * group_size + q].pending.size());
@@ -250,9 +241,6 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
     write_list(best, job.k, out.keys.row(query), out.ids.row(query));
     return hope < std::min(out.keys.row(query)[job.k - 1], job.bars ? job.bars[query] : infinity);
   };
-  const bool l2 = job.metric == Metric::l2;
-  // Until k rows are known the limit is that of the worst key possible.
-  const std::int64_t worst_key = worst_integer_key(packed, job);
 
   for_each_task(packed, job, which, division, progress, [&](std::int64_t t, TileLoop& loop) {
     const auto start = std::chrono::steady_clock::now();
@@ -267,34 +255,16 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
     std::vector<double> hope(n, infinity);
     std::vector<TopK> first_tile(hoping ? n : 0,
                                  TopK(hoping ? static_cast<std::int64_t>(hopes.rank(1)) : 1));
-    // Keeps rows whose key is at most `bar`, and from row `bar_row` on less than it.
-    const auto set_limit = [&](std::int64_t q, std::int64_t bar, std::int64_t bar_row) {
-      GroupHead& head = queries.heads[q / group_size];
-      const std::int64_t lane = q % group_size;
-      const std::int64_t twice = static_cast<std::int64_t>(queries.squares[q]) - bar;
-      head.limit[lane] = static_cast<std::int32_t>(l2 ? twice >> 1 : -bar);
-      head.limit_bit[lane] = l2 ? twice & 1 : 0;
-      head.bar_row[lane] = static_cast<std::uint32_t>(bar_row);
-    };
-    const auto repeat_last = [&](GroupHead& head) {
-      for (int q = head.count; q < group_size; ++q) {
-        head.limit[q] = head.limit[head.count - 1];
-        head.limit_bit[q] = head.limit_bit[head.count - 1];
-        head.bar_row[q] = head.bar_row[head.count - 1];
-      }
-    };
-    for (std::int64_t q = 0; q < n; ++q) {
-      const double bar = job.bars ? job.bars[which[task.query_begin + q]] : infinity;
-      set_limit(q,
-                bar < static_cast<double>(worst_key) ? static_cast<std::int64_t>(bar) : worst_key,
-                PackedBase::no_row);
-    }
-    for (GroupHead& head : queries.heads) repeat_last(head);
+    // Until k rows are known the limit is that of the worst key possible.
+    IntegerLimits limits(packed, job, queries);
+    for (std::int64_t q = 0; q < n; ++q)
+      limits.set_up_to(q, job.bars ? job.bars[which[task.query_begin + q]] : infinity);
+    limits.repeat_last();
     const auto tell = [&](std::int64_t q) {
       if (hope[q] < best[q].bar())
-        set_limit(q, static_cast<std::int64_t>(hope[q]), PackedBase::no_row);
+        limits.set(q, static_cast<std::int64_t>(hope[q]));
       else if (best[q].bar() != infinity)
-        set_limit(q, static_cast<std::int64_t>(best[q].bar()), best[q].bar_id());
+        limits.set(q, static_cast<std::int64_t>(best[q].bar()), best[q].bar_id());
     };
     const auto drain = [&](std::int64_t g, const Hit* first, int hit_count) {
       GroupHead& head = queries.heads[g];
@@ -312,7 +282,7 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
         }
         tell(q);
       }
-      repeat_last(head);
+      limits.repeat_last(head);
     };
     std::vector<double> keys;
     const auto tile_done = [&](std::int64_t g, std::int64_t tile) {
@@ -328,7 +298,7 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
         hope[q] = std::min(hope[q], nth_value(keys.data(), keys.data() + count, count, rank - 1));
         tell(q);
       }
-      repeat_last(head);
+      limits.repeat_last(head);
       if (seen == 1 && g + 1 == queries.groups) first_tile.clear();
       return true;
     };

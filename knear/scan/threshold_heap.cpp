@@ -37,31 +37,20 @@ class KernelTiles final : public PrunedTiles {
         filtered_(!job.allowed.all()),
         loop_(packed, job, which, {begin, end, 0, packed.tiles}, group, reporter) {
     PackedQueries& queries = loop_.queries;
-    const std::int64_t n = loop_.count();
-    const double slack = packed.space.metric == Metric::l2 ? 2 * packed.space.slack : 0;
-    const bool l2 = job.metric == Metric::l2;
-    const auto worst =
-        packed.is_integer ? static_cast<double>(worst_integer_key(packed, job)) : 0.0;
-    for (std::int64_t q = 0; q < n; ++q) {
-      bars_.push_back(job.bars[which[begin + q]]);
-      if (packed.is_integer) continue;
+    for (std::int64_t q = 0; q < loop_.count(); ++q) bars_.push_back(job.bars[which[begin + q]]);
+    if (packed.is_integer) {
+      IntegerLimits limits(packed, job, queries);
+      for (std::int64_t q = 0; q < loop_.count(); ++q) limits.set_up_to(q, bars_[q]);
+      limits.repeat_last();
+      return;
+    }
+    Thresholds told(packed, queries);
+    for (std::int64_t q = 0; q < loop_.count(); ++q) {
       scales_.push_back({job.metric, queries.squares[q], queries.constant[q]});
       thresholds_.push_back(scales_[q].threshold_for(bars_[q]));
+      told.set(q, thresholds_[q]);
     }
-    for (std::int64_t place = 0; place < queries.groups * group_size_; ++place) {
-      GroupHead& head = queries.heads[place / group_size_];
-      const std::int64_t lane = place % group_size_, q = std::min(place, n - 1);
-      if (packed.is_integer) {
-        const auto bar = static_cast<std::int64_t>(
-            std::floor(std::clamp(bars_[q], l2 ? -1.0 : -worst - 1, worst)));
-        const std::int64_t twice = static_cast<std::int64_t>(queries.squares[q]) - bar;
-        head.limit[lane] = static_cast<std::int32_t>(l2 ? twice >> 1 : -bar);
-        head.limit_bit[lane] = l2 ? twice & 1 : 0;
-        head.bar_row[lane] = PackedBase::no_row;
-      } else {
-        head.threshold[lane] = thresholds_[q] - slack * queries.squares[q];
-      }
-    }
+    told.repeat_last();
   }
 
   std::int64_t tiles() const override { return packed_.tiles; }

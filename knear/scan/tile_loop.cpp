@@ -10,7 +10,6 @@ std::int64_t queries_in_block(std::int64_t k) {
   return std::clamp<std::int64_t>((24 << 20) / ((2 * k + 24) * 24), 24, 1008);
 }
 
-// No key of exact integers is larger.
 std::int64_t worst_integer_key(const PackedBase& packed, const ScanJob& job) {
   const std::int64_t low = std::min(packed.range.low, job.query_survey.low);
   const std::int64_t high = std::max(packed.range.high, job.query_survey.high);

@@ -7,6 +7,7 @@
 //     loop.run([&](std::int64_t g, const Hit* first, int count) { ... });
 //   });
 #pragma once
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -85,6 +86,68 @@ inline double integer_key(const PackedBase& packed, const PackedQueries& queries
 
 // No key of exact integers is larger.
 std::int64_t worst_integer_key(const PackedBase& packed, const ScanJob& job);
+
+// What the kernel keeps of exact integers, for the queries of a task.
+class IntegerLimits {
+ public:
+  IntegerLimits(const PackedBase& packed, const ScanJob& job, PackedQueries& queries)
+      : queries_(queries), l2_(job.metric == Metric::l2), worst_(worst_integer_key(packed, job)) {}
+
+  // Rows whose key is at most `bar`, one that a row may have, and from row `bar_row` on less.
+  void set(std::int64_t q, std::int64_t bar, std::int64_t bar_row = PackedBase::no_row) {
+    GroupHead& head = queries_.heads[q / queries_.group_size];
+    const std::int64_t lane = q % queries_.group_size;
+    const std::int64_t twice = static_cast<std::int64_t>(queries_.squares[q]) - bar;
+    head.limit[lane] = static_cast<std::int32_t>(l2_ ? twice >> 1 : -bar);
+    head.limit_bit[lane] = l2_ ? twice & 1 : 0;
+    head.bar_row[lane] = static_cast<std::uint32_t>(bar_row);
+  }
+  // The same for any number; a row that has it is named only where it is a key.
+  void set_up_to(std::int64_t q, double bar, std::int64_t bar_row = PackedBase::no_row) {
+    const auto worst = static_cast<double>(worst_);
+    const double least = l2_ ? -1.0 : -worst - 1;  // no row has it
+    set(q, static_cast<std::int64_t>(std::floor(std::clamp(bar, least, worst))), bar_row);
+  }
+  // Lanes beyond the queries of a group do as the last one.
+  void repeat_last(GroupHead& head) const {
+    for (int q = head.count; q < queries_.group_size; ++q) {
+      head.limit[q] = head.limit[head.count - 1];
+      head.limit_bit[q] = head.limit_bit[head.count - 1];
+      head.bar_row[q] = head.bar_row[head.count - 1];
+    }
+  }
+  void repeat_last() {
+    for (GroupHead& head : queries_.heads) repeat_last(head);
+  }
+
+ private:
+  PackedQueries& queries_;
+  bool l2_;
+  std::int64_t worst_;
+};
+
+// The same for intervals: rows whose upper end is not below a threshold.
+class Thresholds {
+ public:
+  Thresholds(const PackedBase& packed, PackedQueries& queries)
+      : queries_(queries), slack_(packed.space.metric == Metric::l2 ? 2 * packed.space.slack : 0) {}
+
+  void set(std::int64_t q, double threshold) {
+    queries_.heads[q / queries_.group_size].threshold[q % queries_.group_size] =
+        threshold - slack_ * queries_.squares[q];
+  }
+  void repeat_last(GroupHead& head) const {
+    for (int q = head.count; q < queries_.group_size; ++q)
+      head.threshold[q] = head.threshold[head.count - 1];
+  }
+  void repeat_last() {
+    for (GroupHead& head : queries_.heads) repeat_last(head);
+  }
+
+ private:
+  PackedQueries& queries_;
+  double slack_;
+};
 
 // A share of the work: some queries against some tiles.
 struct Task {

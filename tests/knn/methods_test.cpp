@@ -1,6 +1,7 @@
 // The methods beside the exact scan: what threshold-heap reports, and what partial-reduce promises,
 // certifies and repairs, for every order of the base. That both are exact where they say so on
-// awkward data, at every level, is tested with the exact search itself (knn_test, fuzz_test).
+// awkward data, at every level, is tested with the exact search itself (knn_test, nasty_data_test,
+// fuzz_test).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,14 +18,12 @@
 #include "knear/index/flat.hpp"
 #include "knear/knn/knn.hpp"
 #include "knear/select/bins.hpp"
+#include "tests/knn/knn_cases.hpp"
 
 namespace knear {
 namespace {
 
-double gaussian(Random& random) {
-  return std::sqrt(-2 * std::log(1 - random.uniform())) *
-         std::cos(6.283185307179586 * random.uniform());
-}
+using test::gaussian;
 
 // Rows around 20 centres, one cluster after the other; queries around the same. whole: 8 bits.
 Matrix<float> clustered(std::int64_t rows, std::int64_t dim, bool whole, std::uint64_t seed) {

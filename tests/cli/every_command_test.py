@@ -1,0 +1,278 @@
+"""What any command does with bad files, full disks, closed streams and signals."""
+
+import math
+import os
+import pty
+import random
+import re
+import signal
+import struct
+import subprocess
+import time
+
+from program_cases import ProgramTest, main, read_vecs, write_vecs
+
+
+class EveryCommand(ProgramTest):
+    """What any user may do wrong, with every command that could notice it."""
+
+    # Commands by what they read and write; FILE, QUERIES and OUT are put in.
+    reading = {
+        "search": ["search", "--base", "FILE", "--queries", "QUERIES", "-k", "3", "--out", "OUT"],
+        "truth": ["truth", "--base", "FILE", "--queries", "QUERIES", "-k", "3", "--out", "OUT"],
+        "build": ["build", "--base", "FILE", "--index", "Flat", "--out", "OUT"],
+        "convert": ["convert", "FILE", "OUT"],
+        "info": ["info", "FILE"],
+        "eval": ["eval", "QUERIES", "QUERIES", "--base", "FILE", "--queries", "FILE"],
+    }
+    endings = {"build": ".knear", "convert": ".fvecs"}
+
+    def words(self, command, file, queries="queries.fvecs", out=None):
+        out = out or "out" + self.endings.get(command, ".ivecs")
+        if command == "eval" and queries == "queries.fvecs":
+            queries = "ids.ivecs"
+        names = {"FILE": file, "QUERIES": queries, "OUT": out}
+        return [names.get(word, word) for word in self.reading[command]]
+
+    def setUp(self):
+        super().setUp()
+        write_vecs(self.path("ids.ivecs"), [[0]] * 17, "i")
+
+    def test_files_that_are_none(self):
+        whole = self.file("base.fvecs").read_bytes()
+        self.file("empty.fvecs").write_bytes(b"")
+        self.file("cut.fvecs").write_bytes(whole[:-2])
+        self.file("text.fvecs").write_bytes(b"some words that are no vectors")
+        self.file("text.dat").write_bytes(b"some words that are no vectors")
+        os.mkdir(self.path("folder.fvecs"))
+        for command in self.reading:
+            for file in (
+                "none.fvecs",
+                "empty.fvecs",
+                "cut.fvecs",
+                "text.fvecs",
+                "text.dat",
+                "folder.fvecs",
+            ):
+                with self.subTest(command=command, file=file):
+                    self.fails(1, *self.words(command, file), says=file)
+
+    def test_no_permission(self):
+        self.file("secret.fvecs").write_bytes(self.file("base.fvecs").read_bytes())
+        os.chmod(self.path("secret.fvecs"), 0)
+        options = {}
+        if os.geteuid() == 0:  # who may read everything: as nobody, then
+            options["user"] = 65534
+            os.chmod(self.folder, 0o755)
+            try:
+                self.run_program("--version", **options)
+            except PermissionError:
+                self.skipTest("nobody may not run the program where it lies")
+        for command in self.reading:
+            self.fails(1, *self.words(command, "secret.fvecs"), says="Permission denied", **options)
+        for command in ("search", "truth", "build", "convert"):  # nor write here
+            if options:
+                self.fails(
+                    1, *self.words(command, "base.fvecs"), says="Permission denied", **options
+                )
+
+    def test_not_finite(self):
+        for value in (math.nan, math.inf, -math.inf):
+            rows = [[float(x) for x in row] for row in self.base]
+            rows[7][5] = value
+            write_vecs(self.path("bad.fvecs"), rows, "f")
+            for command in ("search", "truth", "build"):
+                self.fails(1, *self.words(command, "bad.fvecs"), says="row 7 column 5")
+            write_vecs(self.path("bad.fvecs"), rows[:8], "f")
+            for command in ("search", "truth"):
+                self.fails(
+                    1,
+                    *self.words(command, "base.fvecs", "bad.fvecs"),
+                    says="queries must be finite, but row 7 column 5",
+                )
+            self.assertIn("not finite", self.ok("info", "bad.fvecs"))
+
+    def test_columns_that_differ(self):
+        write_vecs(self.path("wide.fvecs"), [[1.0] * 13] * 4, "f")
+        for command in ("search", "truth"):
+            self.fails(1, *self.words(command, "wide.fvecs"), says="12 columns, base has 13")
+
+    def test_k(self):
+        self.ok("build", "--base", "base.fvecs", "--index", "Flat", "--out", "a.knear")
+        for command in (
+            ["search", "--base", "base.fvecs"],
+            ["search", "--index", "a.knear"],
+            ["truth", "--base", "base.fvecs"],
+        ):
+            words = [*command, "--queries", "queries.fvecs", "--out", "o.ivecs"]
+            for k in (0, -1, -(2**40)):
+                self.fails(1, *words, "-k", str(k), says=f"-k must be at least 1, but is {k}")
+            self.fails(1, *words, "-k", str(2**62), says="k")
+            self.fails(2, *words, "-k", "ten", says="-k")
+            self.ok(*words, "-k", "305")
+            rows = read_vecs(self.path("o.ivecs"), "i")
+            self.assertTrue(all(row[300:] == [-1] * 5 and -1 not in row[:300] for row in rows))
+            self.file("o.ivecs").unlink()
+
+    def test_full_disk(self):
+        disk = self.path("disk")
+        os.mkdir(disk)
+        made = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk], stderr=subprocess.DEVNULL
+        )
+        if made.returncode != 0:
+            self.skipTest("no right to mount a small disk")
+        self.addCleanup(subprocess.run, ["umount", disk])
+        write_vecs(self.path("many.fvecs"), [[float(i), 0.5] for i in range(9000)], "f")
+        for command, queries in (
+            ("search", "many.fvecs"),
+            ("truth", "many.fvecs"),
+            ("build", ""),
+            ("convert", ""),
+        ):
+            out = "disk/out" + self.endings.get(command, ".ivecs")
+            words = self.words(command, "many.fvecs", queries, out)
+            result = self.fails(1, *words, says=out)
+            self.assertIn("No space left on device", result.stderr)
+            self.assertEqual(os.listdir(disk), [], command)
+
+    def test_ctrl_c_half_way(self):
+        # Zeros that take no disk: two seconds of work and more for every command.
+        rows, dim = 3_000_000, 128
+        with open(self.path("big.u8bin"), "wb") as file:
+            file.write(struct.pack("<II", rows, dim))
+            file.truncate(8 + rows * dim)
+        before = sorted(os.listdir(self.folder))
+        for command in ("build", "convert", "info"):
+            with self.subTest(command=command):
+                process = subprocess.Popen(
+                    [self.program, *self.words(command, "big.u8bin")],
+                    cwd=self.folder,
+                    env=self.environment,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                )
+                time.sleep(0.15)
+                self.assertIsNone(process.poll(), "it was over before it could be interrupted")
+                process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=120)
+                self.assertEqual((process.returncode, out, err), (130, "", "knear: interrupted\n"))
+                self.assertEqual(sorted(os.listdir(self.folder)), before)
+
+
+class Streams(ProgramTest):
+    def test_help_and_version(self):
+        self.assertRegex(self.ok("--version"), r"\Aknear \d+\.\d+\.\d+\n\Z")
+        commands = re.findall(r"^  (\w+) ", self.ok("--help").split("Subcommands:")[1], re.M)
+        self.assertLessEqual(
+            {"demo", "info", "convert", "search", "truth", "eval", "roofline", "bench"},
+            set(commands),
+        )
+        for command in commands:
+            self.assertIn(f"knear {command}", self.ok(command, "--help"), "an example")
+
+    def test_a_full_or_closed_output_is_an_error(self):
+        arguments = ["search", "--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "5"]
+        with open("/dev/full", "w") as full:
+            self.fails(1, *arguments, "--json", stdout=full, says="standard output")
+            self.fails(1, "--version", stdout=full, says="standard output")
+        command = 'exec "$0" "$@" >&-'
+        closed = subprocess.run(
+            ["sh", "-c", command, self.program, *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.assertEqual(closed.returncode, 1)
+        self.assertRegex(closed.stderr, r"\Aknear: [^\n]+\n\Z")
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        self.fails(1, *arguments, stdout=write_end, says="standard output")
+        os.close(write_end)
+
+    def test_progress_is_for_terminals_only(self):
+        self.big_files()
+        main, terminal = pty.openpty()
+        process = subprocess.Popen(
+            [
+                self.program,
+                "search",
+                "--base",
+                "big.fvecs",
+                "--queries",
+                "big.fvecs",
+                "-k",
+                "5",
+                "--first-pass",
+                "fp32",
+            ],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=terminal,
+        )
+        os.close(terminal)
+        shown = b""
+        while True:
+            try:
+                part = os.read(main, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not part:
+                break
+            shown += part
+        os.close(main)
+        self.assertEqual(process.wait(), 0)
+        self.assertRegex(shown.decode(), r"\[#* *\] +\d+ %")
+        self.assertTrue(shown.endswith(b"\x1b[K"), "the bar is wiped in the end")
+
+    def big_files(self, rows=6000, dim=200):
+        """Enough work to be interrupted in, though not to wait for."""
+        noise = random.Random(2).randbytes(rows * dim)
+        with open(self.path("big.fvecs"), "wb") as file:
+            for i in range(rows):
+                row = noise[i * dim : (i + 1) * dim]
+                file.write(struct.pack(f"<i{dim}f", dim, *(x + 0.37 * i for x in row)))
+
+    def test_ctrl_c_stops_cleanly(self):
+        self.big_files()
+        before = sorted(os.listdir(self.folder))
+        # In float64 throughout: seconds of work on any machine.
+        process = subprocess.Popen(
+            [
+                self.program,
+                "search",
+                "--base",
+                "big.fvecs",
+                "--queries",
+                "big.fvecs",
+                "-k",
+                "5",
+                "--first-pass",
+                "direct",
+                "--threads",
+                "1",
+                "--out",
+                "a.ivecs",
+            ],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # Programs started in the background have it ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        time.sleep(0.5)
+        self.assertIsNone(process.poll(), "it was over before it could be interrupted")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+        self.assertEqual((process.returncode, out, err), (130, "", "knear: interrupted\n"))
+        self.assertEqual(sorted(os.listdir(self.folder)), before)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+"""An index, built, searched and checked; and the demonstration with its report."""
+
+import json
+import math
+import os
+import pathlib
+import random
+
+from program_cases import ProgramTest, main, write_idx, write_vecs
+
+
+class Index(ProgramTest):
+    def build(self, *more, base="base.bvecs", out="a.knear"):
+        return self.ok("build", "--base", base, "--index", "Flat", "--out", out, *more)
+
+    def search_index(self, *more):
+        return self.ok("search", "--index", "a.knear", "--queries", "queries.bvecs", *more)
+
+    def test_search_equals_that_of_the_base(self):
+        write_vecs(self.path("allowed.ivecs"), [list(range(0, 300, 3))], "i")
+        for metric in ("l2", "ip", "cosine"):
+            for base in ("base.bvecs", "base.fvecs"):
+                if base == "base.fvecs":
+                    floats = [[x + 0.25 for x in row] for row in self.base]
+                    write_vecs(self.path(base), floats, "f")
+                made = json.loads(self.build("--metric", metric, "--json", base=base))
+                self.assertEqual(
+                    (made["rows"], made["metric"], made["index"]), (300, metric, "Flat")
+                )
+                for more in (
+                    [],
+                    ["--filter", "allowed.ivecs"],
+                    ["--radius", "40"],
+                    ["--memory", "8M"],
+                    ["--threads", "1"],
+                ):
+                    outputs = ["-k", "6", "--out", "b.ivecs", "--distances", "b.fvecs", *more]
+                    self.ok(
+                        "search",
+                        "--base",
+                        base,
+                        "--queries",
+                        "queries.bvecs",
+                        "--metric",
+                        metric,
+                        *outputs,
+                    )
+                    want = [self.file(f"b.{e}").read_bytes() for e in ("ivecs", "fvecs")]
+                    self.search_index(*outputs)
+                    got = [self.file(f"b.{e}").read_bytes() for e in ("ivecs", "fvecs")]
+                    self.assertEqual(got, want, (metric, base, more))
+                out = json.loads(self.search_index("-k", "4", "--json", "--metric", metric))
+                self.assertEqual((out["metric"], out["rows"], out["dim"]), (metric, 300, 12))
+                self.search_index("-k", "4", "--out", "t.ivecs")
+                out = json.loads(self.search_index("-k", "4", "--json", "--truth", "t.ivecs"))
+                self.assertEqual((out["recall"], out["recall_ids"]), (1, 1))
+
+    def test_info_checks_every_section(self):
+        self.assertIn("a.knear: Flat, 300 x 12 u8, l2", self.build())
+        self.assertIn("300 x 12 u8, l2", self.ok("info", "a.knear"))
+        out = json.loads(self.ok("info", "--json", "a.knear", "base.bvecs"))["files"]
+        self.assertEqual([file["format"] for file in out], ["knear", "bvecs"])
+        self.assertTrue(out[0]["verified"])
+        whole = self.file("a.knear").read_bytes()
+        self.file("cut.knear").write_bytes(whole[:-100])
+        self.fails(1, "info", "cut.knear", says="is cut off")
+        altered = bytearray(whole)
+        altered[whole.index(b"0/integer/codes") + 3000] ^= 1
+        self.file("altered.knear").write_bytes(altered)
+        self.fails(1, "info", "altered.knear", says="section '0/")
+        self.fails(
+            1,
+            "search",
+            "--index",
+            "altered.knear",
+            "--queries",
+            "queries.bvecs",
+            "-k",
+            "2",
+            "--out",
+            "c.ivecs",
+            says="section '0/",
+        )
+        self.file("text.knear").write_bytes(b"text" * 50)
+        self.fails(1, "info", "text.knear", says="is no .knear file")
+
+    def test_wrong_values(self):
+        self.build()
+        both = ["--queries", "queries.bvecs", "-k", "3"]
+        self.fails(2, "search", *both, says="one of --base and --index")
+        self.fails(
+            2,
+            "search",
+            "--base",
+            "base.bvecs",
+            "--index",
+            "a.knear",
+            *both,
+            says="one of --base and --index",
+        )
+        self.fails(
+            1,
+            "search",
+            "--index",
+            "a.knear",
+            *both,
+            "--metric",
+            "ip",
+            says="--metric is ip, but a.knear was built for l2",
+        )
+        self.fails(1, "search", "--index", "none.knear", *both, says="none.knear")
+        self.fails(1, "search", "--index", "base.bvecs", *both, says="is no .knear file")
+        write_vecs(self.path("wide.fvecs"), [[1.0] * 7], "f")
+        self.fails(
+            1,
+            "search",
+            "--index",
+            "a.knear",
+            "--queries",
+            "wide.fvecs",
+            "-k",
+            "3",
+            says="queries have 7 columns, index has 12",
+        )
+        write_vecs(self.path("beyond.ivecs"), [[3, 300]] * 17, "i")
+        self.fails(
+            1,
+            "search",
+            "--index",
+            "a.knear",
+            *both,
+            "--filter",
+            "beyond.ivecs",
+            says="filter holds id 300, which the index does not hold",
+        )
+        self.fails(
+            1,
+            "search",
+            "--index",
+            "a.knear",
+            "--queries",
+            "queries.bvecs",
+            "-k",
+            "2",
+            "--truth",
+            "beyond.ivecs",
+            says="--truth names id 300 for query 0",
+        )
+        build = ["build", "--base", "base.bvecs"]
+        self.fails(2, *build, "--out", "b.knear", says="--index is required")
+        self.fails(
+            1,
+            *build,
+            "--index",
+            "IVF16,PQ8",
+            "--out",
+            "b.knear",
+            says="--index IVF16,PQ8 is not in this version, only Flat",
+        )
+        self.fails(1, *build, "--index", "Flat", "--out", "b.bin", says="must end in .knear")
+        self.fails(1, *build, "--index", "Flat", "--out", "no/b.knear", says="no/b.knear")
+        self.fails(
+            1,
+            *build,
+            "--index",
+            "Flat",
+            "--out",
+            "b.knear",
+            "--train",
+            "100",
+            says="--train is 100, but Flat learns nothing",
+        )
+        self.fails(1, *build, "--index", "Flat", "--out", "b.knear", "--metric", "l1", says="l1")
+        self.fails(
+            1,
+            "build",
+            "--base",
+            "none.fvecs",
+            "--index",
+            "Flat",
+            "--out",
+            "b.knear",
+            says="none.fvecs",
+        )
+        bad = [[1.0] * 12, [math.nan] * 12]
+        write_vecs(self.path("nan.fvecs"), bad, "f")
+        self.fails(
+            1, "build", "--base", "nan.fvecs", "--index", "Flat", "--out", "b.knear", says="row 1"
+        )
+        self.assertFalse(self.file("b.knear").exists())
+
+
+class Demo(ProgramTest):
+    def make_images(self):
+        """Ten kinds of 8 x 8 pictures: a bright bar at one of ten places, and noise."""
+        source = random.Random(3)
+        os.makedirs(self.path("data/fashion-mnist"))
+
+        def images(count):
+            pixels, labels = [], []
+            for i in range(count):
+                kind = i % 10
+                row = [source.randrange(40) for _ in range(64)]
+                for j in range(kind * 6, kind * 6 + 6):
+                    row[j] = 200 + source.randrange(56)
+                pixels += row
+                labels.append(kind)
+            return pixels, labels
+
+        for name, count in (("train", 400), ("t10k", 60)):
+            pixels, labels = images(count)
+            stem = self.path(f"data/fashion-mnist/{name}")
+            write_idx(stem + "-images-idx3-ubyte.gz", pixels, (count, 8, 8))
+            write_idx(stem + "-labels-idx1-ubyte.gz", labels, (count,))
+
+    def check_report(self, path, pictures):
+        html = pathlib.Path(path).read_text()
+        self.assertTrue(html.startswith("<!doctype html>") and html.endswith("</html>\n"))
+        self.assertEqual(html.count("<figure"), pictures)
+        self.assertIn("<svg", html)
+        for network in ("http:", "https:", "<script", "<link", "url("):
+            self.assertNotIn(network, html)
+        return html
+
+    def test_images(self):
+        self.make_images()
+        out = self.ok("demo", "--data", "data")
+        self.assertIn("queries per second", out)
+        self.assertIn("20 random queries checked", out)
+        self.assertIn("100.00 % of the queries get their label", out)
+        self.assertIn("planned", out)
+        html = self.check_report(self.path("knear-demo.html"), 10 * 11)
+        self.assertEqual(html.count("data:image/png;base64,iVBORw0KGgo"), 10 * 11)
+
+    def test_without_labels(self):
+        self.make_images()
+        for name in ("train", "t10k"):
+            os.remove(self.path(f"data/fashion-mnist/{name}-labels-idx1-ubyte.gz"))
+        self.assertNotIn("label", self.ok("demo", "--data", "data", "--report", "r.html"))
+        self.check_report(self.path("r.html"), 8 * 11)
+
+    def test_sift(self):
+        source = random.Random(4)
+        os.makedirs(self.path("data/sift"))
+        for name, count in (("base", 200), ("queries", 30)):
+            rows = [[source.randrange(256) for _ in range(128)] for _ in range(count)]
+            write_vecs(self.path(f"data/sift/{name}.bvecs"), rows, "B")
+        self.environment["KNEAR_DATA"] = self.path("data")
+        self.assertIn("SIFT", self.ok("demo", "--report", "sift.html", "--threads", 1))
+        self.check_report(self.path("sift.html"), 8 * 11)
+        self.ok(
+            "demo",
+            "--base",
+            "data/sift/base.bvecs",
+            "--queries",
+            "data/sift/queries.bvecs",
+            "--report",
+            "again.html",
+        )
+
+    def test_errors(self):
+        os.makedirs(self.path("empty"))
+        self.fails(1, "demo", "--data", "empty", says="empty")
+        self.make_images()
+        self.fails(1, "demo", "--data", "data", "--report", "none/r.html", says="none/r.html")
+        labels = self.path("data/fashion-mnist/train-labels-idx1-ubyte.gz")
+        write_idx(labels, [1] * 399, (399,))
+        self.fails(1, "demo", "--data", "data", says="399 labels")
+        write_idx(labels, [1] * 390, (400,))
+        self.fails(1, "demo", "--data", "data", says="labels")
+        write_idx(labels, [11] * 400, (400,))
+        self.fails(1, "demo", "--data", "data", says="11")
+        self.fails(
+            1, "demo", "--base", "base.bvecs", "--queries", "queries.bvecs", says="12 columns"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""The commands that measure: `knear roofline` and `knear bench`."""
+
+import json
+import xml.etree.ElementTree
+
+from program_cases import ProgramTest, main
+
+
+class Roofline(ProgramTest):
+    KEYS = {
+        "fp32_flops",
+        "bf16_flops",
+        "int8_ops",
+        "memory_bytes_per_second",
+        "cop_per_second",
+        "threads",
+        "int16_ops",
+        "isa",
+    }
+
+    def test_measures_and_keeps(self):
+        out = json.loads(self.ok("roofline", "--threads", 1, "--seconds", 0.3, "--json"))
+        self.assertLessEqual(self.KEYS, out.keys())
+        self.assertEqual(out["threads"], 1)
+        for key in self.KEYS - {"isa", "threads", "bf16_flops"}:
+            self.assertGreater(out[key], 1e6, key)
+        self.assertTrue(out["bf16_flops"] is None or out["bf16_flops"] > 1e6)
+        found = json.loads(self.search("-k", 3, "--threads", 1, "--json"))
+        self.assertEqual(found["peaks"], "measured")
+        # A kept file that makes no sense is as good as none.
+        self.file("cache/knear/roofline.json").write_text('{"a": [')
+        found = json.loads(self.search("-k", 3, "--threads", 1, "--json"))
+        self.assertEqual(found["peaks"], "estimated")
+
+    def test_measures_every_number_of_threads(self):
+        out = json.loads(self.ok("roofline", "--seconds", 0.4, "--json"))
+        threads = [each["threads"] for each in out["by_threads"]]
+        self.assertEqual(threads[0], 1)
+        self.assertEqual(threads[-1], out["threads"])
+        self.assertEqual(threads, sorted(set(threads)))
+        self.assertEqual(out["by_threads"][-1]["int8_ops"], out["int8_ops"])
+        for cache in out["caches"]:
+            self.assertGreater(cache["bytes_per_second"], 1e6)
+        self.assertIn("1 thread", self.ok("roofline", "--threads", 1, "--seconds", 0.2))
+
+    def test_other_machines(self):
+        sheet = json.loads(self.ok("roofline", "--machine", "tpu-v4", "--json"))
+        self.assertEqual((sheet["bf16_flops"], sheet["cop_per_second"]), (274e12, 4.3e12))
+        self.assertIsNone(sheet["int8_ops"])
+        self.assertNotIn("threads", sheet)
+        self.assertIn("NVIDIA H200", self.ok("roofline", "--machine", "h200"))
+        there = json.loads(self.search("-k", 3, "--machine", "h200", "--json"))["machine"]
+        self.assertEqual(there["name"], "h200")
+        self.assertGreater(there["predicted_seconds"], 0)
+        self.assertIn("on TPU v3: ", self.search("-k", 3, "--machine", "tpu-v3"))
+        for command in (["roofline"], ["search", "--base", "b", "--queries", "q", "-k", 1]):
+            self.fails(1, *command, "--machine", "h20", says="v100, a100, tpu-v3, tpu-v4, h200")
+        self.fails(2, "roofline", "--machine", "h200", "--threads", 1, says="--threads")
+
+    def test_a_prefix_is_predicted_by_its_columns(self):
+        out = json.loads(self.search("-k", 3, "--first-pass", "prefix", "--json", "--explain"))
+        self.assertEqual(out["first_pass"], "prefix")
+        self.assertGreaterEqual(out["prefix_columns"], 8)
+        self.assertGreater(out["predicted_seconds"], 0)
+        self.assertNotIn("prefix_columns", json.loads(self.search("-k", 3, "--json")))
+
+    def test_wrong_values(self):
+        for more in (["--threads", "-1"], ["--seconds", "0"], ["--seconds", "-2"]):
+            self.fails(1, "roofline", *more)
+        self.environment["KNEAR_ISA"] = "abacus"
+        self.fails(1, "roofline", says="abacus")
+
+
+class Bench(ProgramTest):
+    def test_exact_times_every_first_pass(self):
+        out = json.loads(
+            self.ok("bench", "exact", "--rows", 2000, "--count", 20, "--repeat", 2, "--json")
+        )
+        self.assertEqual((out["rows"], out["queries"]), (2000, 20))
+        passes = {line["asked"]: line for line in out["passes"]}
+        self.assertEqual(set(passes), {"auto", "integer", "int8", "int16", "fp32", "prefix"})
+        for line in passes.values():
+            self.assertEqual(len(line["all_seconds"]), 2)
+            self.assertGreater(line["peak_fraction"], 0)
+
+    def test_a_pass_that_does_not_fit_the_data_is_named(self):
+        made = ["bench", "exact", "--set", "f32", "--rows", 2000, "--count", 20, "--repeat", 1]
+        out = json.loads(self.ok(*made, "--json"))
+        refused = [line["asked"] for line in out["passes"] if "refusal" in line]
+        self.assertEqual(refused, ["integer"])
+        self.assertIn("integer: ", self.ok(*made))
+
+    def test_files_and_wrong_values(self):
+        self.ok(
+            "bench", "exact", "--base", "base.bvecs", "--queries", "queries.bvecs", "--repeat", 1
+        )
+        self.ok("bench", "exact", "--set", "f32", "--rows", 3000, "--repeat", 1, "--prepared")
+        for more in (["--repeat", "0"], ["--set", "f64"], ["--dim", "0"], ["-k", "0"]):
+            self.fails(1, "bench", "exact", *more)
+
+    def test_threshold_heap_draws_the_figures_of_its_paper(self):
+        tiny = [
+            "bench",
+            "threshold-heap",
+            "--rows",
+            2000,
+            "--dim",
+            16,
+            "-k",
+            10,
+            "--count",
+            30,
+            "--most",
+            64,
+            "--matrix",
+            5,
+            "--repeat",
+            2,
+        ]
+        for metric, kind, name in (("l2", "u8", "figures.html"), ("ip", "f32", "figures.svg")):
+            out = json.loads(
+                self.ok(*tiny, "--metric", metric, "--set", kind, "--out", name, "--json")
+            )
+            self.assertEqual((out["rows"], out["queries"], out["most_queries"]), (2000, 30, 64))
+            figures = {(one["figure"], one["of"]): one["points"] for one in out["figures"]}
+            self.assertEqual(
+                set(figures),
+                {(number, "searches") for number in ("5", "6", "7", "8", "9", "10", "12")}
+                | {(number, "selection") for number in ("6", "10", "11")},
+            )
+            at = {key: [point["at"] for point in points] for key, points in figures.items()}
+            self.assertEqual(at["5", "searches"], [10, 20, 40, 80, 160, 320, 640, 1280])
+            self.assertEqual(at["11", "selection"], [10, 32, 64, 128])  # 8 * 256 are too many
+            self.assertEqual(at["10", "selection"], [125, 250, 500, 1000, 2000])
+            # A quarter of a decade apart; from 63 rows 80 cannot be sampled.
+            self.assertEqual(at["10", "searches"], [112, 200, 356, 632, 1125, 2000])
+            self.assertEqual(at["12", "searches"], [4, 8, 16, 32, 64])
+            pruned = [point["compression_ratio"] for point in figures["5", "searches"]]
+            self.assertGreater(pruned[-1], 2 * pruned[0])
+            for point in figures["5", "searches"]:
+                if metric == "ip":  # products are no distances
+                    self.assertIsNone(point["threshold_ratio"])
+                else:
+                    self.assertLessEqual(point["threshold_ratio"], 1)
+            for key in (
+                "threshold_heap",
+                "sampling",
+                "bitonic",
+                "radix_sort",
+                "radix_select",
+                "scan",
+                "select_k",
+            ):
+                for point in figures["11", "selection"]:
+                    self.assertGreater(point[f"{key}_seconds"], 0)
+                    self.assertEqual(len(point["rounds"][f"{key}_seconds"]), 2)
+            for point in figures["10", "searches"] + figures["12", "searches"]:
+                self.assertGreater(point["exact_seconds"], 0)
+                self.assertGreater(point["threshold_heap_over_exact"], 0)
+                self.assertEqual(point["prefix_seconds"] is None, metric == "ip")
+            for point in figures["10", "searches"]:
+                self.assertGreater(point["partial_reduce_seconds"], 0)
+                self.assertEqual(len(point["rounds"]["partial_reduce_seconds"]), 2)
+            drawn = xml.etree.ElementTree.parse(self.path(name)).getroot()
+            texts = "".join(drawn.itertext())
+            for number in (5, 6, 7, 8, 9, 10, 11, 12):
+                self.assertIn(f"Figure {number}, ", texts)
+            if name.endswith(".html"):  # where a title stands in one piece
+                self.assertIn("Figure 10, whole searches: ", texts)
+                self.assertIn("Figure 10, selection alone: ", texts)
+            self.assertIn("partial-reduce", texts)
+
+    def test_threshold_heap_prints_a_table_for_each_figure(self):
+        out = self.ok(
+            "bench",
+            "threshold-heap",
+            "--base",
+            "base.bvecs",
+            "--queries",
+            "queries.bvecs",
+            "-k",
+            3,
+            "--repeat",
+            1,
+            "--matrix",
+            4,
+        )
+        for number in (5, 6, 7, 8, 9, 10, 11, 12):
+            self.assertRegex(out, rf"(?m)^Figure {number}, ")
+
+    def test_threshold_heap_refuses_wrong_values(self):
+        for more, says in (
+            (["-k", "0"], "-k"),
+            (["--rows", "100", "-k", "13"], "-k"),
+            (["--repeat", "0"], "--repeat"),
+            (["--matrix", "0"], "--matrix"),
+            (["--set", "f64"], "--set"),
+            (["--out", "figures.png"], "--out"),
+        ):
+            self.fails(1, "bench", "threshold-heap", *more, says=says)
+        self.fails(2, "bench", "threshold-heap", "--base", "base.bvecs", says="--queries")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""What `knear search` and `knear truth` refuse: words, values, files; and that nothing is lost."""
+
+import math
+import os
+
+from program_cases import ProgramTest, main, write_vecs
+
+
+class RefusedSearches(ProgramTest):
+    def test_wrong_words_have_status_2(self):
+        files = ["--base", "base.bvecs", "--queries", "queries.bvecs"]
+        for arguments, says in (
+            ([], "command"),
+            (["serch"], "serch"),
+            (["--bogus"], "--bogus"),
+            (["search"], "-k"),
+            (["search", *files], "-k"),
+            (["search", "-k", "5", "--queries", "queries.bvecs"], "--base"),
+            (["search", "-k", "5", "--base", "base.bvecs"], "--queries"),
+            (["search", *files, "-k", "five"], "five"),
+            (["search", *files, "-k", "5.5"], "5.5"),
+            (["search", *files, "-k", ""], "-k"),
+            (["search", *files, "-k"], "-k"),
+            (["search", *files, "-k", "5", "--bogus"], "--bogus"),
+            (["search", *files, "-k", "5", "stray"], "stray"),
+            (["search", *files, "-k", "5", "--memory", "12Q"], "12Q"),
+            (["search", *files, "-k", "5", "--memory", "M"], "--memory"),
+            (["search", *files, "-k", "5", "--recall", "most"], "most"),
+            (["search", *files, "-k", "5", "--recall", "nan"], "nan"),
+            (["search", *files, "-k", "5", "--threads", "two"], "two"),
+            (["search", *files, "-k", "5", "-k", "6"], "-k"),
+            (["truth", *files, "-k", "5"], "--out"),
+            (["bench"], "exact"),
+            (["bench", "nothing"], "nothing"),
+            (["roofline", "--seconds", "long"], "long"),
+            (["demo", "--base", "base.bvecs"], "--queries"),
+        ):
+            with self.subTest(arguments=arguments):
+                self.fails(2, *arguments, says=says)
+
+    def test_wrong_values_have_status_1(self):
+        for more, says in (
+            (["-k", "0"], "-k"),
+            (["-k", "-3"], "-3"),
+            (["-k", "99999999999999999999"], "-k"),
+            (["-k", "1000000000000000"], "k = 1000000000000000"),
+            (["-k", "5", "--threads", "-1"], "-1"),
+            (["-k", "5", "--threads", "5000"], "5000"),
+            (["-k", "5", "--recall", "0"], "--recall"),
+            (["-k", "5", "--recall", "1.01"], "1.01"),
+            (["-k", "5", "--recall", "-1"], "--recall"),
+            (["-k", "5", "--method", "exact", "--recall", "0.9"], "0.9"),
+            (["-k", "5", "--metric", "l7"], "l7"),
+            (["-k", "5", "--method", "magic"], "magic"),
+            (["-k", "5", "--method", "threshold-heap", "--recall", "0.9"], "0.9"),
+            (["-k", "5", "--method", "threshold-heap", "--samples", "4"], "but are 4"),
+            (["-k", "5", "--method", "threshold-heap", "--samples", "-4"], "-4"),
+            (["-k", "5", "--method", "exact", "--samples", "50"], "50"),
+            (["-k", "5", "--method", "partial-reduce", "--radius", "9"], "--radius 9"),
+            (["-k", "5", "--method", "partial-reduce", "--first-pass", "direct"], "direct"),
+            (["-k", "5", "--type", "f8"], "f8"),
+            (["-k", "5", "--device", "abacus"], "abacus"),
+            (["-k", "5", "--first-pass", "int4"], "int4"),
+            (["-k", "5", "--first-pass", "prefix", "--metric", "ip"], "l2 or cosine"),
+            (["-k", "5", "--choose", "group=3"], "group=3"),
+            (["-k", "5", "--choose", "tile=0"], "tile=0"),
+            (["-k", "5", "--choose", "refine=yes"], "refine=yes"),
+            (["-k", "5", "--first-pass", "fp32", "--choose", "refine=on"], "fp32"),
+            (["-k", "5", "--choose", "columns=8"], "not prefix"),
+            (["-k", "5", "--first-pass", "direct", "--choose", "tile=4"], "direct"),
+            (["-k", "5", "--memory", "0"], "--memory"),
+            (["-k", "5", "--memory", "-5M"], "-5M"),
+            (["-k", "5", "--memory", "1"], "memory"),
+            (["-k", "5", "--out", "a.txt"], "--out"),
+            (["-k", "5", "--out", "none/a.ivecs"], "none/a.ivecs"),
+            (["-k", "5", "--out", "a.ivecs", "--distances", "none/d.fvecs"], "none/d.fvecs"),
+            (["-k", "5", "--out", "a.npy", "--distances", "a.npy"], "a.npy"),
+            (["-k", "5", "--truth", "none.ivecs"], "none.ivecs"),
+        ):
+            with self.subTest(more=more):
+                self.fails(
+                    1,
+                    "search",
+                    "--base",
+                    "base.bvecs",
+                    "--queries",
+                    "queries.bvecs",
+                    *more,
+                    says=says,
+                )
+        self.fails(
+            1,
+            "truth",
+            "--base",
+            "base.bvecs",
+            "--queries",
+            "queries.bvecs",
+            "-k",
+            "5",
+            "--recall",
+            "0.9",
+            "--out",
+            "a.ivecs",
+            says="0.9",
+        )
+
+    def test_what_is_not_in_this_version_says_so(self):
+        for more in (
+            ["--probes", "4"],
+            ["--device", "cuda"],
+            ["--device", "cuda:1"],
+        ):
+            with self.subTest(more=more):
+                result = self.fails(
+                    1,
+                    "search",
+                    "--base",
+                    "base.bvecs",
+                    "--queries",
+                    "queries.bvecs",
+                    "-k",
+                    "5",
+                    *more,
+                    says="not in this version",
+                )
+                self.assertIn(more[0], result.stderr)
+
+    def test_bad_files_have_status_1(self):
+        write_vecs(self.path("narrow.bvecs"), [row[:5] for row in self.queries], "B")
+        bad = [list(map(float, row)) for row in self.queries]
+        bad[3][2] = math.nan
+        write_vecs(self.path("nan.fvecs"), bad, "f")
+        self.file("torn.bvecs").write_bytes(self.file("base.bvecs").read_bytes()[:-3])
+        write_vecs(self.path("wide.ivecs"), [[0, 1, 2]] * 17, "i")
+        write_vecs(self.path("short.ivecs"), [[0, 1, 2, 3, 4]] * 16, "i")
+        write_vecs(self.path("outside.ivecs"), [[0, 1, 2, 3, 300]] * 17, "i")
+        for base, queries, more, says in (
+            ("none.bvecs", "queries.bvecs", [], "none.bvecs"),
+            ("base.bvecs", "none.bvecs", [], "none.bvecs"),
+            ("torn.bvecs", "queries.bvecs", [], "torn.bvecs"),
+            ("base.bvecs", "narrow.bvecs", [], "5 columns"),
+            ("base.bvecs", "nan.fvecs", [], "3"),
+            ("base.bvecs", "queries.bvecs", ["--truth", "wide.ivecs"], "3 columns"),
+            ("base.bvecs", "queries.bvecs", ["--truth", "short.ivecs"], "16"),
+            ("base.bvecs", "queries.bvecs", ["--truth", "outside.ivecs"], "300"),
+        ):
+            with self.subTest(base=base, queries=queries, more=more):
+                self.fails(
+                    1,
+                    "search",
+                    "--base",
+                    base,
+                    "--queries",
+                    queries,
+                    "-k",
+                    "5",
+                    "--out",
+                    "a.ivecs",
+                    *more,
+                    says=says,
+                )
+
+    def test_an_input_is_never_overwritten(self):
+        before = self.file("base.fvecs").read_bytes()
+        os.link(self.path("base.fvecs"), self.path("same.fvecs"))
+        for out in ("base.fvecs", "./base.fvecs", "same.fvecs"):
+            self.fails(
+                1,
+                "search",
+                "--base",
+                "base.fvecs",
+                "--queries",
+                "queries.fvecs",
+                "-k",
+                "5",
+                "--distances",
+                out,
+                says="overwrite",
+            )
+        self.assertEqual(self.file("base.fvecs").read_bytes(), before)
+
+    def test_an_older_output_survives_an_error(self):
+        self.file("a.ivecs").write_text("older")
+        self.fails(
+            1,
+            "search",
+            "--base",
+            "base.bvecs",
+            "--queries",
+            "queries.bvecs",
+            "-k",
+            "5",
+            "--out",
+            "a.ivecs",
+            "--distances",
+            "none/d.fvecs",
+        )
+        self.assertEqual(self.file("a.ivecs").read_text(), "older")
+
+
+if __name__ == "__main__":
+    main()

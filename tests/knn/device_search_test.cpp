@@ -1,0 +1,154 @@
+// Searches by a GPU, on the emulated one: the answers of the processor, whatever is asked for.
+#include "knear/knn/device_search.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "knear/core/random.hpp"
+#include "knear/knn/knn.hpp"
+#include "tests/simt/emulator.hpp"
+
+namespace knear {
+namespace {
+
+Matrix<float> gaussian(std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
+  Random random(seed);
+  Matrix<float> out(rows, dim);
+  for (std::int64_t i = 0; i < rows * dim; ++i)
+    out.data()[i] = static_cast<float>(std::sqrt(-2 * std::log(1 - random.uniform())) *
+                                       std::cos(6.283185307179586 * random.uniform()));
+  return out;
+}
+
+// knn() on the emulated device.
+Neighbors device_knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, KnnOptions options,
+                     KnnReport* report = nullptr, std::size_t device_bytes = std::size_t{1} << 40) {
+  options.device = "cuda";
+  detail::PreparedRows rows(base, options.metric, survey(base, "base", 1));
+  const detail::SearchPart part{&rows, {}, options.filter};
+  return detail::DeviceSearch<HostQueue>(HostQueue(7, device_bytes), {&part, 1}, queries, k,
+                                         options, true, 0)
+      .run(report);
+}
+
+void expect_same(const Neighbors& a, const Neighbors& b, const std::string& what) {
+  ASSERT_EQ(a.ids.rows(), b.ids.rows());
+  ASSERT_EQ(a.ids.cols(), b.ids.cols());
+  for (std::int64_t q = 0; q < a.ids.rows(); ++q)
+    for (std::int64_t j = 0; j < a.ids.cols(); ++j) {
+      ASSERT_EQ(a.ids.row(q)[j], b.ids.row(q)[j]) << what << ", query " << q << ", place " << j;
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(a.distances.row(q)[j]),
+                std::bit_cast<std::uint32_t>(b.distances.row(q)[j]))
+          << what << ", query " << q << ", place " << j;
+    }
+}
+
+TEST(DeviceSearch, AnswersAreThoseOfTheProcessor) {
+  const auto base = gaussian(3000, 24, 1), queries = gaussian(150, 24, 2);
+  for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+    for (std::int64_t k : {1, 10, 100}) {
+      const KnnOptions options{.metric = metric};
+      KnnReport report;
+      const Neighbors found = device_knn(queries.view(), base.view(), k, options, &report);
+      expect_same(found, knn(queries.view(), base.view(), k, options),
+                  std::string(name_of(metric)) + ", k " + std::to_string(k));
+      EXPECT_EQ(report.device, "cuda");
+      EXPECT_EQ(report.first_pass, "int8");
+      EXPECT_EQ(report.fallback_queries, 0);
+      EXPECT_GE(report.survivors_per_query, static_cast<double>(k));
+      EXPECT_LT(report.survivors_per_query, 3.0 * static_cast<double>(k) + 100);
+    }
+}
+
+TEST(DeviceSearch, FiltersOfAllSizes) {
+  const auto base = gaussian(1500, 16, 3), queries = gaussian(6, 16, 4);
+  for (std::int64_t every : {1, 2, 9, 400, 1500}) {
+    std::vector<Id> ids;
+    for (Id id = 0; id < 1500; id += every) ids.push_back(id);
+    const KnnOptions options{.filter = RowFilter::of_ids(ids, 1500)};
+    expect_same(device_knn(queries.view(), base.view(), 10, options),
+                knn(queries.view(), base.view(), 10, options), "every " + std::to_string(every));
+  }
+}
+
+TEST(DeviceSearch, MemoryOfTheDeviceAndTheProcessorMakesChunks) {
+  const auto base = gaussian(9000, 16, 5), queries = gaussian(5, 16, 6);
+  const Neighbors truth = knn(queries.view(), base.view(), 20);
+  KnnReport report;
+  expect_same(device_knn(queries.view(), base.view(), 20, {}, &report, 400 << 10), truth, "device");
+  EXPECT_GT(report.chunks, 1);
+  report = {};
+  expect_same(device_knn(queries.view(), base.view(), 20, {.memory = 3 << 20}, &report), truth,
+              "processor");
+}
+
+TEST(DeviceSearch, WhatADeviceCannotDoTheProcessorDoes) {
+  const auto base = gaussian(2500, 8, 7), queries = gaussian(3, 8, 8);
+  KnnReport report;
+  expect_same(device_knn(queries.view(), base.view(), 1500, {}, &report),
+              knn(queries.view(), base.view(), 1500), "k beyond the registers");
+  EXPECT_EQ(report.fallback_queries, 3);
+  // Rows that no 8-bit code tells apart fill the lists.
+  Matrix<float> near(6000, 8);
+  Random random(9);
+  for (std::int64_t i = 0; i < near.rows() * 8; ++i)
+    near.data()[i] = static_cast<float>(100 + 1e-4 * random.uniform() + (i % 97 == 0 ? 300 : 0));
+  expect_same(device_knn(queries.view(), near.view(), 5, {}, &report),
+              knn(queries.view(), near.view(), 5), "alike");
+  EXPECT_EQ(report.fallback_queries, 3);
+}
+
+TEST(DeviceSearch, ZeroQueriesAndNoRows) {
+  const auto base = gaussian(300, 8, 10);
+  Matrix<float> queries(2, 8);
+  std::fill_n(queries.data(), 16, 0.0f);
+  queries.row(1)[3] = 1;
+  for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+    expect_same(device_knn(queries.view(), base.view(), 4, {.metric = metric}),
+                knn(queries.view(), base.view(), 4, {.metric = metric}), "zero");
+  const Matrix<float> none(0, 8), nobody(0, 8);
+  expect_same(device_knn(queries.view(), none.view(), 4, {}), knn(queries.view(), none.view(), 4),
+              "no rows");
+  expect_same(device_knn(nobody.view(), base.view(), 4, {}), knn(nobody.view(), base.view(), 4),
+              "no queries");
+}
+
+template <class E, class F>
+void expect_refused(F call, const std::string& words) {
+  try {
+    call();
+    ADD_FAILURE() << "not refused: " << words;
+  } catch (const E& error) {
+    EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+  }
+}
+
+TEST(DeviceSearch, NothingIsIgnored) {
+  const auto x = gaussian(100, 8, 11);
+  const auto search = [&](KnnOptions options) {
+    return [&x, options] { device_knn(x.view(), x.view(), 3, options); };
+  };
+  expect_refused<InvalidArgument>(search({.first_pass = FirstPass::fp32}), "first_pass is fp32");
+  expect_refused<InvalidArgument>(search({.first_pass = FirstPass::prefix}),
+                                  "first_pass is prefix");
+  expect_refused<InvalidArgument>(search({.choices = {.group = 4}}), "choices");
+  expect_refused<InvalidArgument>(search({.choices = {.guess = false}}), "choices");
+  const auto plain = [&](KnnOptions options) {
+    return [&x, options] { knn(x.view(), x.view(), 3, options); };
+  };
+  for (const char* device : {"gpu", "cuda:", "cuda:-1", "cuda:1x", "CUDA", ""})
+    expect_refused<InvalidArgument>(plain({.device = device}),
+                                    "device must be cpu, cuda or cuda:N");
+  const Approach heap{.method = Method::threshold_heap}, reduce{.method = Method::partial_reduce};
+  expect_refused<InvalidArgument>(plain({.approach = heap, .device = "cuda"}), "method");
+  expect_refused<InvalidArgument>(plain({.approach = reduce, .device = "cuda"}), "method");
+  expect_refused<InvalidArgument>(
+      [&] { range_search(x.view(), x.view(), 1.0, {.device = "cuda"}); }, "a range search");
+  expect_refused<InvalidArgument>([&] { self_join(x.view(), 3, {.device = "cuda"}); },
+                                  "a self-join");
+}
+
+}  // namespace
+}  // namespace knear
