@@ -3,6 +3,8 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#include <type_traits>
+
 #include "knear/select/select_kernels.hpp"
 
 // GCC 12 warns of a variable of its own header that is left unset on purpose.
@@ -15,6 +17,9 @@ namespace knear::detail {
 namespace {
 
 // Stores the keys of the lanes in `passed`; returns the end. What stands beyond it is overwritten.
+// With `many` it does not look whether they are more than 8: where half of the values pass, nobody
+// predicts that.
+template <bool many>
 static inline uint64_t* store_keys(__m512 values, __m512i places, __mmask16 passed, uint64_t* out) {
   // Adding zero turns -0 into +0.
   const __m512i bits = _mm512_castps_si512(_mm512_add_ps(values, _mm512_setzero_ps()));
@@ -28,11 +33,15 @@ static inline uint64_t* store_keys(__m512 values, __m512i places, __mmask16 pass
                            _mm512_cvtepu32_epi64(l));
   };
   _mm512_storeu_si512(out, keys(_mm512_castsi512_si256(high), _mm512_castsi512_si256(low)));
-  if (count > 8)
+  if (many || count > 8)
     _mm512_storeu_si512(
         out + 8, keys(_mm512_extracti64x4_epi64(high, 1), _mm512_extracti64x4_epi64(low, 1)));
   return out + count;
 }
+
+// So far ahead that it reaches into the next row: rows of some kilobytes end before the hardware
+// has seen that they are read in order.
+constexpr int64_t ahead = 2048;
 
 int64_t append(const float* row, int64_t count, uint32_t flip, float bar, uint32_t first,
                uint64_t* out) {
@@ -48,11 +57,10 @@ int64_t append(const float* row, int64_t count, uint32_t flip, float bar, uint32
                             _mm512_set1_epi32(static_cast<int>(first + static_cast<uint32_t>(i))));
   };
   constexpr int wide = 8;
-  // So far ahead that it reaches into the next row: rows of some kilobytes end before the hardware
-  // has seen that they are read in order.
-  constexpr int64_t ahead = 2048;
+  bool many = false;
   int64_t i = 0;
   for (; i + 16 * wide <= count; i += 16 * wide) {
+    const uint64_t* const before = out;
     __mmask16 passed[wide];
     unsigned some = 0;
 #pragma GCC unroll 8
@@ -61,19 +69,81 @@ int64_t append(const float* row, int64_t count, uint32_t flip, float bar, uint32
       passed[j] = _mm512_cmp_ps_mask(turned(_mm512_loadu_ps(row + i + 16 * j)), bars, _CMP_LE_OQ);
       some |= static_cast<unsigned>(passed[j] != 0) << j;
     }
-    for (; some != 0; some &= some - 1) {
-      const int j = __builtin_ctz(some);
-      out =
-          store_keys(turned(_mm512_loadu_ps(row + i + 16 * j)), places(i + 16 * j), passed[j], out);
-    }
+    const auto store = [&](auto which, unsigned lines) {
+      for (; lines != 0; lines &= lines - 1) {
+        const int j = __builtin_ctz(lines);
+        out = store_keys<which()>(turned(_mm512_loadu_ps(row + i + 16 * j)), places(i + 16 * j),
+                                  passed[j], out);
+      }
+    };
+    if (many)
+      store(std::true_type(), some);
+    else
+      store(std::false_type(), some);
+    many = out - before > 6 * wide;  // as it was, so it will be
   }
   for (; i < count; i += 16) {
     const auto here = static_cast<__mmask16>(count - i < 16 ? (1u << (count - i)) - 1 : 0xffffu);
     const __m512 value = turned(_mm512_maskz_loadu_ps(here, row + i));
     const __mmask16 passed = _mm512_mask_cmp_ps_mask(here, value, bars, _CMP_LE_OQ);
-    if (passed != 0) out = store_keys(value, places(i), passed, out);
+    if (passed != 0) out = store_keys<false>(value, places(i), passed, out);
   }
   return out - begin;
+}
+
+int64_t split_values(const float* from, int64_t count, uint32_t flip, float pivot, float* low,
+                     float* above, int64_t* aboves) {
+  const __m512i sign = _mm512_set1_epi32(static_cast<int>(flip));
+  const __m512 pivots = _mm512_set1_ps(pivot);
+  int64_t lows = 0, highs = 0;
+  for (int64_t i = 0; i < count; i += 16) {
+    const auto here = static_cast<__mmask16>(count - i < 16 ? (1u << (count - i)) - 1 : 0xffffu);
+    __builtin_prefetch(from + i + ahead);
+    const __m512 x = _mm512_castsi512_ps(
+        _mm512_xor_si512(_mm512_castps_si512(_mm512_maskz_loadu_ps(here, from + i)), sign));
+    const __mmask16 is_low = _mm512_mask_cmp_ps_mask(here, x, pivots, _CMP_LE_OQ);
+    const __mmask16 is_high = _mm512_mask_cmp_ps_mask(here, x, pivots, _CMP_GT_OQ);
+    _mm512_storeu_ps(low + lows, _mm512_maskz_compress_ps(is_low, x));
+    _mm512_storeu_ps(above + highs, _mm512_maskz_compress_ps(is_high, x));
+    lows += __builtin_popcount(is_low), highs += __builtin_popcount(is_high);
+  }
+  *aboves = highs;
+  return lows;
+}
+
+int64_t take(const float* row, int64_t count, uint32_t flip, float last, int64_t ties, int64_t room,
+             float* values, int64_t* places) {
+  const __m512i sign = _mm512_set1_epi32(static_cast<int>(flip));
+  const __m512 lasts = _mm512_set1_ps(last);
+  __m512i place = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  int64_t taken = 0;
+  for (int64_t i = 0; i < count; i += 16) {
+    const auto here = static_cast<__mmask16>(count - i < 16 ? (1u << (count - i)) - 1 : 0xffffu);
+    const __m512 value = _mm512_maskz_loadu_ps(here, row + i);
+    const __m512 turned = _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(value), sign));
+    unsigned passed = _mm512_mask_cmp_ps_mask(here, turned, lasts, _CMP_LT_OQ);
+    if (unsigned equal = _mm512_mask_cmp_ps_mask(here, turned, lasts, _CMP_EQ_OQ)) {
+      for (; equal != 0 && ties > 0; equal &= equal - 1, --ties) passed |= equal & -equal;
+    }
+    const int more = __builtin_popcount(passed);
+    const __m512 x = _mm512_maskz_compress_ps(static_cast<__mmask16>(passed), value);
+    const __m512i p = _mm512_maskz_compress_epi32(static_cast<__mmask16>(passed), place);
+    const __m512i p0 = _mm512_cvtepu32_epi64(_mm512_castsi512_si256(p));
+    const __m512i p1 = _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(p, 1));
+    if (taken + 16 <= room) {
+      _mm512_storeu_ps(values + taken, x);
+      _mm512_storeu_si512(places + taken, p0);
+      _mm512_storeu_si512(places + taken + 8, p1);
+    } else {
+      const unsigned lanes = (1u << more) - 1;
+      _mm512_mask_storeu_ps(values + taken, static_cast<__mmask16>(lanes), x);
+      _mm512_mask_storeu_epi64(places + taken, static_cast<__mmask8>(lanes), p0);
+      _mm512_mask_storeu_epi64(places + taken + 8, static_cast<__mmask8>(lanes >> 8), p1);
+    }
+    taken += more;
+    place = _mm512_add_epi32(place, _mm512_set1_epi32(16));
+  }
+  return taken;
 }
 
 int64_t split(uint64_t* keys, int64_t count, uint64_t pivot, uint64_t* spare, int64_t* above) {
@@ -209,6 +279,8 @@ void sort_few(uint64_t* keys, int64_t count) {
   else
     sort_up_to<16>(keys, count);
 }
+
+constexpr int partition_sorted = 4, partition_by_place = 8;
 
 }  // namespace
 }  // namespace knear::detail
