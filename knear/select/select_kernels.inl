@@ -12,6 +12,8 @@
 //                                                above
 //   take(...), cut(...)                          as SelectKernels::take, SelectKernels::cut
 //   most_few, sort_few(keys, count)              sorts up to so many
+//   most_at_once, sort_at_once(keys, count)      sorts up to so many, where that is faster than
+//                                                dividing them first
 //   unpack(...)                                  as SelectKernels::unpack
 //   partition_sorted, partition_by_place         as SelectKernels has them
 // and KNEAR_TABLE. No library code inside: a function of this file must not be merged by the linker
@@ -75,7 +77,7 @@ int rounds_for(int64_t count) {
 }
 
 void sort_range(Key* keys, Key* spare, int64_t count, int rounds) {
-  while (count > most_few) {
+  while (count > most_at_once) {
     if (rounds-- == 0) return heap_sort(keys, count);
     int64_t above = 0;
     const int64_t low = split(keys, count, pivot_at(keys, count, count / 2, 0), spare, &above);
@@ -89,7 +91,7 @@ void sort_range(Key* keys, Key* spare, int64_t count, int rounds) {
       count = low;
     }
   }
-  sort_few(keys, count);
+  sort_at_once(keys, count);
 }
 
 void sort_keys(Key* keys, Key* spare, int64_t count) {

@@ -280,6 +280,191 @@ void sort_few(uint64_t* keys, int64_t count) {
     sort_up_to<16>(keys, count);
 }
 
+// Up to 1,024 keys as a matrix of 8 columns in memory, a register for each row: first the columns
+// are sorted, which takes no shuffles, then the columns are merged two by two, four by four and
+// all. The networks are bitonic, all upwards: the first step of a merge compares what has number i
+// with what has it from the end.
+//
+// A pass keeps the rows in registers that meet in several steps: 16 neighbours, or those with
+// numbers j and 15 - j in each block of 16.
+constexpr int64_t most_at_once = 1024;
+constexpr int block = 16;
+
+template <int N, int apart>
+static inline void clean(__m512i (&x)[N]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < N / 2; ++i) {
+    const int r = i / apart * 2 * apart + i % apart;
+    const __m512i small = _mm512_min_epu64(x[r], x[r + apart]);
+    x[r + apart] = _mm512_max_epu64(x[r], x[r + apart]), x[r] = small;
+  }
+}
+template <int N, int from, int to>
+static inline void clean_down(__m512i (&x)[N]) {
+  if constexpr (from >= to) {
+    clean<N, from>(x);
+    clean_down<N, from / 2, to>(x);
+  }
+}
+// Rows of sorted columns: those of `size` rows from those of size / 2.
+template <int N, int size>
+static inline void flip_rows(__m512i (&x)[N]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < N / 2; ++i) {
+    const int first = i / (size / 2) * size, r = first + i % (size / 2);
+    const int other = 2 * first + size - 1 - r;
+    const __m512i small = _mm512_min_epu64(x[r], x[other]);
+    x[other] = _mm512_max_epu64(x[r], x[other]), x[r] = small;
+  }
+}
+template <int N, int size = 2>
+static inline void sort_columns(__m512i (&x)[N]) {
+  flip_rows<N, size>(x);
+  clean_down<N, size / 4, 1>(x);
+  if constexpr (size < N) sort_columns<N, 2 * size>(x);
+}
+
+template <int columns>
+static inline __m512i reversed(__m512i x) {
+  if constexpr (columns == 2)
+    return _mm512_shuffle_epi32(x, _MM_PERM_BADC);
+  else if constexpr (columns == 4)
+    return _mm512_permutex_epi64(x, 0x1b);
+  else
+    return _mm512_permutexvar_epi64(_mm512_setr_epi64(7, 6, 5, 4, 3, 2, 1, 0), x);
+}
+// The first steps by which groups of `columns` columns become one order: those across columns.
+template <int columns, int N>
+static inline void merge_columns(__m512i (&x)[N]) {
+  constexpr __mmask8 later = columns == 2 ? 0xaa : columns == 4 ? 0xcc : 0xf0;
+#pragma GCC unroll 16
+  for (int r = 0; r < N / 2; ++r) {
+    const __m512i other = reversed<columns>(x[N - 1 - r]);
+    const __m512i small = _mm512_min_epu64(x[r], other), large = _mm512_max_epu64(x[r], other);
+    x[r] = _mm512_mask_blend_epi64(later, small, large);
+    x[N - 1 - r] = reversed<columns>(_mm512_mask_blend_epi64(later, large, small));
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < N; ++r) {
+    if constexpr (columns == 8) {
+      const __m512i other = _mm512_permutex_epi64(x[r], 0x4e);
+      x[r] = _mm512_mask_max_epu64(_mm512_min_epu64(x[r], other), 0xcc, x[r], other);
+    }
+    if constexpr (columns >= 4) {
+      const __m512i other = _mm512_shuffle_epi32(x[r], _MM_PERM_BADC);
+      x[r] = _mm512_mask_max_epu64(_mm512_min_epu64(x[r], other), 0xaa, x[r], other);
+    }
+  }
+}
+
+// Merges columns of 16 blocks / 2 rows to columns of 16 blocks, or, where `columns` is more than 1,
+// sorted columns / 2 columns of 16 blocks to sorted `columns`; up to the steps within blocks.
+template <int blocks, int columns>
+static inline void merge_blocks(uint64_t* rows) {
+  for (int j = 0; j < block / 2; ++j) {
+    __m512i x[2 * blocks];
+#pragma GCC unroll 16
+    for (int b = 0; b < blocks; ++b) {
+      x[2 * b] = _mm512_load_si512(rows + 8 * (block * b + j));
+      x[2 * b + 1] = _mm512_load_si512(rows + 8 * (block * b + block - 1 - j));
+    }
+    if constexpr (columns == 1) {
+      flip_rows<2 * blocks, 2 * blocks>(x);
+      clean_down<2 * blocks, blocks / 2, 2>(x);
+    } else {
+      merge_columns<columns>(x);
+      clean_down<2 * blocks, blocks, 2>(x);
+    }
+#pragma GCC unroll 16
+    for (int b = 0; b < blocks; ++b) {
+      _mm512_store_si512(rows + 8 * (block * b + j), x[2 * b]);
+      _mm512_store_si512(rows + 8 * (block * b + block - 1 - j), x[2 * b + 1]);
+    }
+  }
+}
+static inline void finish_blocks(uint64_t* rows, int blocks) {
+  for (int b = 0; b < blocks; ++b) {
+    __m512i x[block];
+#pragma GCC unroll 16
+    for (int r = 0; r < block; ++r) x[r] = _mm512_load_si512(rows + 8 * (block * b + r));
+    clean_down<block, block / 2, 1>(x);
+#pragma GCC unroll 16
+    for (int r = 0; r < block; ++r) _mm512_store_si512(rows + 8 * (block * b + r), x[r]);
+  }
+}
+// All columns: of 32 rows, then of 64, up to 16 `blocks`.
+template <int blocks, int size = 2>
+static inline void merge_rows(uint64_t* rows) {
+  for (int b = 0; b < blocks; b += size) merge_blocks<size, 1>(rows + 8 * block * b);
+  finish_blocks(rows, blocks);
+  if constexpr (size < blocks) merge_rows<blocks, 2 * size>(rows);
+}
+
+static inline void transpose(__m512i (&x)[8]) {
+  __m512i y[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    y[2 * i] = _mm512_unpacklo_epi64(x[2 * i], x[2 * i + 1]);
+    y[2 * i + 1] = _mm512_unpackhi_epi64(x[2 * i], x[2 * i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const __m512i a = _mm512_shuffle_i64x2(y[i], y[i + 2], 0x88);
+    const __m512i b = _mm512_shuffle_i64x2(y[i + 4], y[i + 6], 0x88);
+    const __m512i c = _mm512_shuffle_i64x2(y[i], y[i + 2], 0xdd);
+    const __m512i d = _mm512_shuffle_i64x2(y[i + 4], y[i + 6], 0xdd);
+    x[i] = _mm512_shuffle_i64x2(a, b, 0x88), x[i + 4] = _mm512_shuffle_i64x2(a, b, 0xdd);
+    x[i + 2] = _mm512_shuffle_i64x2(c, d, 0x88), x[i + 6] = _mm512_shuffle_i64x2(c, d, 0xdd);
+  }
+}
+
+template <int blocks>
+void sort_matrix(uint64_t* keys, int64_t count) {
+  alignas(64) uint64_t rows[8 * block * blocks];
+  const __m512i none = _mm512_set1_epi64(-1);
+  const auto lanes = [&](int64_t at) {
+    const int64_t left = count - at;
+    return static_cast<__mmask8>(left >= 8 ? 0xff : left <= 0 ? 0 : (1 << left) - 1);
+  };
+  for (int b = 0; b < blocks; ++b) {
+    __m512i x[block];
+#pragma GCC unroll 16
+    for (int r = 0; r < block; ++r) {
+      const int64_t at = 8 * (block * b + r);
+      x[r] = _mm512_mask_loadu_epi64(none, lanes(at), keys + at);
+    }
+    sort_columns(x);
+#pragma GCC unroll 16
+    for (int r = 0; r < block; ++r) _mm512_store_si512(rows + 8 * (block * b + r), x[r]);
+  }
+  if constexpr (blocks > 1) merge_rows<blocks>(rows);
+  merge_blocks<blocks, 2>(rows), finish_blocks(rows, blocks);
+  merge_blocks<blocks, 4>(rows), finish_blocks(rows, blocks);
+  merge_blocks<blocks, 8>(rows), finish_blocks(rows, blocks);
+  for (int r = 0; r < block * blocks; r += 8) {
+    __m512i x[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) x[i] = _mm512_load_si512(rows + 8 * (r + i));
+    transpose(x);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      const int64_t at = block * blocks * i + r;
+      _mm512_mask_storeu_epi64(keys + at, lanes(at), x[i]);
+    }
+  }
+}
+
+void sort_at_once(uint64_t* keys, int64_t count) {
+  if (count <= most_few)
+    sort_few(keys, count);
+  else if (count <= 256)
+    sort_matrix<2>(keys, count);
+  else if (count <= 512)
+    sort_matrix<4>(keys, count);
+  else
+    sort_matrix<8>(keys, count);
+}
+
 constexpr int partition_sorted = 4, partition_by_place = 8;
 
 }  // namespace
