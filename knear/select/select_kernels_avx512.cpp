@@ -41,7 +41,7 @@ static inline uint64_t* store_keys(__m512 values, __m512i places, __mmask16 pass
 
 // So far ahead that it reaches into the next row: rows of some kilobytes end before the hardware
 // has seen that they are read in order.
-constexpr int64_t ahead = 2048;
+constexpr int64_t ahead = 16384;
 
 int64_t append(const float* row, int64_t count, uint32_t flip, float bar, uint32_t first,
                uint64_t* out) {
@@ -98,7 +98,7 @@ int64_t split_values(const float* from, int64_t count, uint32_t flip, float pivo
   int64_t lows = 0, highs = 0;
   for (int64_t i = 0; i < count; i += 16) {
     const auto here = static_cast<__mmask16>(count - i < 16 ? (1u << (count - i)) - 1 : 0xffffu);
-    __builtin_prefetch(from + i + ahead);
+    __builtin_prefetch(from + i + 2048);
     const __m512 x = _mm512_castsi512_ps(
         _mm512_xor_si512(_mm512_castps_si512(_mm512_maskz_loadu_ps(here, from + i)), sign));
     const __mmask16 is_low = _mm512_mask_cmp_ps_mask(here, x, pivots, _CMP_LE_OQ);
