@@ -76,14 +76,12 @@ class RowSelector {
       kept = gather(row, count, span, sampled_bar(row, span), true);
       if (kept < 0) kept = gather(row, count, span, infinity, false);
     }
-    if (kept > k_) {
-      if (sorted)
-        kernels_.keep_smallest(keys_.data(), spare_.data(), kept, k_), kept = k_;
-      else
-        kept = keep(kept);
-    }
-    if (sorted) kernels_.sort(keys_.data(), spare_.data(), kept);
-    return {keys_.data(), static_cast<std::size_t>(kept)};
+    const std::int64_t wanted = std::min(kept, k_);
+    if (sorted)
+      kernels_.sort_smallest(keys_.data(), spare_.data(), kept, wanted);
+    else if (kept > k_)
+      keep(kept);
+    return {keys_.data(), static_cast<std::size_t>(wanted)};
   }
 
  private:

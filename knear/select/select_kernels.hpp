@@ -33,8 +33,9 @@ struct SelectKernels {
                                  std::int64_t k);
   // Brings the keys up to `last` to the front, in the order that they had; returns how many.
   std::int64_t (*cut)(std::uint64_t* keys, std::int64_t count, std::uint64_t last);
-  // Sorts keys [count], ascending. Room as above.
-  void (*sort)(std::uint64_t* keys, std::uint64_t* spare, std::int64_t count);
+  // The same, but ascending. Requires k <= count; k = count sorts them all.
+  void (*sort_smallest)(std::uint64_t* keys, std::uint64_t* spare, std::int64_t count,
+                        std::int64_t k);
   // The values of keys, with the bits that they have in the row, and their places.
   void (*unpack)(const std::uint64_t* keys, std::int64_t count, std::uint32_t flip,
                  const float* row, float* values, std::int64_t* places);

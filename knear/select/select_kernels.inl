@@ -94,23 +94,20 @@ void sort_range(Key* keys, Key* spare, int64_t count, int rounds) {
   sort_at_once(keys, count);
 }
 
-void sort_keys(Key* keys, Key* spare, int64_t count) {
-  sort_range(keys, spare, count, rounds_for(count));
-}
-
-Key keep_smallest_keys(Key* keys, Key* spare, int64_t count, int64_t k) {
-  const Key* const begin = keys;
-  const int64_t wanted = k;
+// Brings the k smallest to the front and sorts the last of them, before which stands only what is
+// less; returns where these begin.
+Key* narrow(Key* keys, Key* spare, int64_t count, int64_t k) {
   for (int rounds = rounds_for(count); k < count; --rounds) {
     if (count <= most_few || rounds == 0) {
       if (count <= most_few)
         sort_few(keys, count);
       else
         heap_sort(keys, count);
-      break;
+      return keys;
     }
-    // On the side of the smaller part, so that what is left to look at is little.
-    const int toward = 2 * k < count ? 1 : -1;
+    // On the side of the smaller part, so that what is left to look at is little; above the k-th
+    // where all up to it are few enough to be sorted at the end.
+    const int toward = 2 * k < count || 5 * k <= 4 * most_few ? 1 : -1;
     int64_t above = 0;
     const int64_t low = split(keys, count, pivot_at(keys, count, k, toward), spare, &above);
     if (low >= k) {
@@ -120,9 +117,19 @@ Key keep_smallest_keys(Key* keys, Key* spare, int64_t count, int64_t k) {
       keys += low, count = above, k -= low;
     }
   }
-  Key last = begin[0];
-  for (int64_t i = 1; i < wanted; ++i) last = begin[i] > last ? begin[i] : last;
+  return keys + k;
+}
+
+Key keep_smallest_keys(Key* keys, Key* spare, int64_t count, int64_t k) {
+  narrow(keys, spare, count, k);
+  Key last = keys[0];
+  for (int64_t i = 1; i < k; ++i) last = keys[i] > last ? keys[i] : last;
   return last;
+}
+
+void sort_smallest_keys(Key* keys, Key* spare, int64_t count, int64_t k) {
+  const int64_t unsorted = narrow(keys, spare, count, k) - keys;
+  sort_range(keys, spare, unsorted, rounds_for(unsorted));
 }
 
 constexpr float infinity = __builtin_inff();
@@ -194,7 +201,7 @@ const SelectKernels& KNEAR_TABLE() {
                                           take,
                                           keep_smallest_keys,
                                           cut,
-                                          sort_keys,
+                                          sort_smallest_keys,
                                           unpack};
   return table;
 }

@@ -359,10 +359,13 @@ TEST(SelectKernels, SortAndSelectKeysMadeAgainstThem) {
         std::vector<std::uint64_t> sorted(keys.begin(), keys.begin() + n);
         std::sort(sorted.begin(), sorted.end());
         const auto original = keys;
-        kernels.sort(keys.data(), spare.data(), n);
-        ASSERT_TRUE(std::equal(sorted.begin(), sorted.end(), keys.begin())) << n << " " << pattern;
-        for (std::int64_t k : {std::int64_t{1}, n / 3, n / 2, n - 1, n}) {
-          if (k < 1) continue;
+        for (std::int64_t k :
+             {std::int64_t{1}, std::int64_t{20}, std::int64_t{100}, n / 3, n / 2, n - 1, n}) {
+          if (k < 1 || k > n) continue;
+          keys = original;
+          kernels.sort_smallest(keys.data(), spare.data(), n, k);
+          ASSERT_TRUE(std::equal(keys.begin(), keys.begin() + k, sorted.begin()))
+              << n << " " << k << " " << pattern;
           keys = original;
           const auto last = kernels.keep_smallest(keys.data(), spare.data(), n, k);
           std::sort(keys.begin(), keys.begin() + k);
