@@ -42,6 +42,8 @@ static inline uint64_t* store_keys(__m512 values, __m512i places, __mmask16 pass
 // So far ahead that it reaches into the next row: rows of some kilobytes end before the hardware
 // has seen that they are read in order.
 constexpr int64_t ahead = 16384;
+// A row that is divided has few thousand values, and much is to be done before the next.
+constexpr int64_t ahead_to_divide = 2048;
 
 int64_t append(const float* row, int64_t count, uint32_t flip, float bar, uint32_t first,
                uint64_t* out) {
@@ -98,7 +100,7 @@ int64_t split_values(const float* from, int64_t count, uint32_t flip, float pivo
   int64_t lows = 0, highs = 0;
   for (int64_t i = 0; i < count; i += 16) {
     const auto here = static_cast<__mmask16>(count - i < 16 ? (1u << (count - i)) - 1 : 0xffffu);
-    __builtin_prefetch(from + i + 2048);
+    __builtin_prefetch(from + i + ahead_to_divide);
     const __m512 x = _mm512_castsi512_ps(
         _mm512_xor_si512(_mm512_castps_si512(_mm512_maskz_loadu_ps(here, from + i)), sign));
     const __mmask16 is_low = _mm512_mask_cmp_ps_mask(here, x, pivots, _CMP_LE_OQ);
@@ -169,6 +171,11 @@ int64_t split(uint64_t* keys, int64_t count, uint64_t pivot, uint64_t* spare, in
   return low;
 }
 
+// The lanes that the next `left` keys take.
+static inline __mmask8 lanes(int64_t left) {
+  return static_cast<__mmask8>(left >= 8 ? 0xff : left <= 0 ? 0 : (1 << left) - 1);
+}
+
 // Decoded instead of fetched from the row; but a zero may have had either sign.
 void unpack(const uint64_t* keys, int64_t count, uint32_t flip, const float* row, float* values,
             int64_t* places) {
@@ -176,8 +183,7 @@ void unpack(const uint64_t* keys, int64_t count, uint32_t flip, const float* row
   const __m256i sign = _mm256_set1_epi32(static_cast<int>(0x80000000u));
   const __m256i flips = _mm256_set1_epi32(static_cast<int>(flip));
   for (int64_t i = 0; i < count; i += 8) {
-    const int64_t left = count - i;
-    const auto here = static_cast<__mmask8>(left < 8 ? (1 << left) - 1 : 0xff);
+    const __mmask8 here = lanes(count - i);
     const __m512i key = _mm512_maskz_loadu_epi64(here, keys + i);
     _mm512_mask_storeu_epi64(places + i, here, _mm512_and_si512(key, low));
     const __m256i ordered = _mm512_cvtepi64_epi32(_mm512_srli_epi64(key, 32));
@@ -256,28 +262,12 @@ template <int R>
 static inline void sort_up_to(uint64_t* keys, int64_t count) {
   __m512i x[R];
   const __m512i none = _mm512_set1_epi64(-1);
-  const auto lanes = [&](int r) {
-    const int64_t left = count - 8 * r;
-    return static_cast<__mmask8>(left >= 8 ? 0xff : left <= 0 ? 0 : (1 << left) - 1);
-  };
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) x[r] = _mm512_mask_loadu_epi64(none, lanes(r), keys + 8 * r);
+  for (int r = 0; r < R; ++r)
+    x[r] = _mm512_mask_loadu_epi64(none, lanes(count - 8 * r), keys + 8 * r);
   sort_steps<R, 2, 1>(x);
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) _mm512_mask_storeu_epi64(keys + 8 * r, lanes(r), x[r]);
-}
-
-void sort_few(uint64_t* keys, int64_t count) {
-  if (count <= 8)
-    sort_up_to<1>(keys, count);
-  else if (count <= 16)
-    sort_up_to<2>(keys, count);
-  else if (count <= 32)
-    sort_up_to<4>(keys, count);
-  else if (count <= 64)
-    sort_up_to<8>(keys, count);
-  else
-    sort_up_to<16>(keys, count);
+  for (int r = 0; r < R; ++r) _mm512_mask_storeu_epi64(keys + 8 * r, lanes(count - 8 * r), x[r]);
 }
 
 // Up to 1,024 keys as a matrix of 8 columns in memory, a register for each row: first the columns
@@ -422,16 +412,12 @@ template <int blocks>
 void sort_matrix(uint64_t* keys, int64_t count) {
   alignas(64) uint64_t rows[8 * block * blocks];
   const __m512i none = _mm512_set1_epi64(-1);
-  const auto lanes = [&](int64_t at) {
-    const int64_t left = count - at;
-    return static_cast<__mmask8>(left >= 8 ? 0xff : left <= 0 ? 0 : (1 << left) - 1);
-  };
   for (int b = 0; b < blocks; ++b) {
     __m512i x[block];
 #pragma GCC unroll 16
     for (int r = 0; r < block; ++r) {
       const int64_t at = 8 * (block * b + r);
-      x[r] = _mm512_mask_loadu_epi64(none, lanes(at), keys + at);
+      x[r] = _mm512_mask_loadu_epi64(none, lanes(count - at), keys + at);
     }
     sort_columns(x);
 #pragma GCC unroll 16
@@ -449,9 +435,47 @@ void sort_matrix(uint64_t* keys, int64_t count) {
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
       const int64_t at = block * blocks * i + r;
-      _mm512_mask_storeu_epi64(keys + at, lanes(at), x[i]);
+      _mm512_mask_storeu_epi64(keys + at, lanes(count - at), x[i]);
     }
   }
+}
+
+// The same for up to 128, which stay in registers.
+static inline void sort_128(uint64_t* keys, int64_t count) {
+  __m512i x[block];
+  const __m512i none = _mm512_set1_epi64(-1);
+#pragma GCC unroll 16
+  for (int r = 0; r < block; ++r)
+    x[r] = _mm512_mask_loadu_epi64(none, lanes(count - 8 * r), keys + 8 * r);
+  sort_columns(x);
+  merge_columns<2>(x), clean_down<block, block / 2, 1>(x);
+  merge_columns<4>(x), clean_down<block, block / 2, 1>(x);
+  merge_columns<8>(x), clean_down<block, block / 2, 1>(x);
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; ++half) {
+    __m512i y[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) y[i] = x[8 * half + i];
+    transpose(y);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      const int64_t at = block * i + 8 * half;
+      _mm512_mask_storeu_epi64(keys + at, lanes(count - at), y[i]);
+    }
+  }
+}
+
+void sort_few(uint64_t* keys, int64_t count) {
+  if (count <= 8)
+    sort_up_to<1>(keys, count);
+  else if (count <= 16)
+    sort_up_to<2>(keys, count);
+  else if (count <= 32)
+    sort_up_to<4>(keys, count);
+  else if (count <= 64)
+    sort_up_to<8>(keys, count);
+  else
+    sort_128(keys, count);
 }
 
 void sort_at_once(uint64_t* keys, int64_t count) {
