@@ -19,7 +19,7 @@ struct SelectKernels {
                          std::uint32_t first, std::uint64_t* out);
   // The k-th smallest value of row[0 .. count), changed by `flip` as above, NaN not counted; `ties`
   // is how many of the values equal to it are among the k smallest. +infinity, and all of these,
-  // where fewer than k are no NaN. low and above: [count + 16]. Requires k >= 1.
+  // where fewer than k are no NaN. low and above: [count + 16]. Requires 1 <= k <= count.
   float (*nth_of_row)(const float* row, std::int64_t count, std::uint32_t flip, std::int64_t k,
                       float* low, float* above, std::int64_t* ties);
   // The values of row[0 .. count) that are less than `last` after `flip`, and of those that equal
