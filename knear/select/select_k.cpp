@@ -41,18 +41,33 @@ class RowSelector {
         method_(method),
         member_(detail::family_member(method)) {}
 
+  // The k best of row[0 .. count), or all that are no NaN if these are fewer, best first or by
+  // ascending place; returns how many.
+  template <class T>
+  std::int64_t select(const T* row, std::int64_t count, bool sorted, float* values, Id* places) {
+    if (sorted || member_ || method_for(count, sorted) != SelectMethod::partition) {
+      const std::span<const Key> keys = select(row, count, sorted);
+      unpack(keys, row, values, places);
+      return std::ssize(keys);
+    }
+    const float* const floats = widened(row, count);
+    std::int64_t ties = count;
+    const float last = k_ < count ? nth(floats, count, &ties) : infinity;
+    return kernels_.take(floats, count, flip_, last, ties, k_, values, places);
+  }
+
   // The keys of the k best of row[0 .. count), or of all that are no NaN if these are fewer, best
   // first or by ascending place. They stay until the next call.
   template <class T>
   std::span<const Key> select(const T* row, std::int64_t count, bool sorted) {
     if (member_) return select_by_member(row, count, sorted);
-    SelectMethod method = method_;
-    if (method == SelectMethod::automatic)
-      method = 3 * k_ >= 2 * count ? SelectMethod::partition : SelectMethod::threshold;
+    const SelectMethod method = method_for(count, sorted);
     std::int64_t kept = 0;
     if (method == SelectMethod::partition || k_ >= count) {
       make_room(count);
-      kept = append(row, 0, count, infinity, 0);
+      std::int64_t ties;
+      const float last = k_ < count ? nth(row, count, &ties) : infinity;
+      kept = append(row, 0, count, last, 0);
     } else {
       // Of a row in no order the first values are a sample; of one that falls they make a bar that
       // is soon brought down.
@@ -61,20 +76,52 @@ class RowSelector {
       kept = gather(row, count, span, sampled_bar(row, span), true);
       if (kept < 0) kept = gather(row, count, span, infinity, false);
     }
-    if (kept > k_) {
-      if (sorted)
-        kernels_.keep_smallest(keys_.data(), spare_.data(), kept, k_), kept = k_;
-      else
-        kept = keep(kept);
-    }
-    if (sorted) kernels_.sort(keys_.data(), spare_.data(), kept);
-    return {keys_.data(), static_cast<std::size_t>(kept)};
+    const std::int64_t wanted = std::min(kept, k_);
+    if (sorted)
+      kernels_.sort_smallest(keys_.data(), spare_.data(), kept, wanted);
+    else if (kept > k_)
+      keep(kept);
+    return {keys_.data(), static_cast<std::size_t>(wanted)};
   }
 
  private:
+  SelectMethod method_for(std::int64_t count, bool sorted) const {
+    if (method_ != SelectMethod::automatic) return method_;
+    const std::int64_t times = sorted ? kernels_.partition_sorted : kernels_.partition_by_place;
+    return count <= times * k_ ? SelectMethod::partition : SelectMethod::threshold;
+  }
+
+  // The row as floats.
+  const float* widened(const float* row, std::int64_t) { return row; }
+  template <class T>
+  const float* widened(const T* row, std::int64_t count) {
+    grow(widened_, count);
+    for (std::int64_t i = 0; i < count; ++i)
+      widened_[static_cast<std::size_t>(i)] = to_float(row[i]);
+    return widened_.data();
+  }
+
+  template <class T>
+  float nth(const T* row, std::int64_t count, std::int64_t* ties) {
+    grow(low_, count + 16), grow(above_, count + 16);
+    return kernels_.nth_of_row(widened(row, count), count, flip_, k_, low_.data(), above_.data(),
+                               ties);
+  }
+
+  void unpack(std::span<const Key> keys, const float* row, float* values, Id* places) {
+    kernels_.unpack(keys.data(), std::ssize(keys), flip_, row, values, places);
+  }
+  template <class T>
+  void unpack(std::span<const Key> keys, const T* row, float* values, Id* places) {
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const std::uint32_t place = detail::place_of(keys[i]);
+      values[i] = to_float(row[place]), places[i] = place;
+    }
+  }
+
   template <class T>
   std::span<const Key> select_by_member(const T* row, std::int64_t count, bool sorted) {
-    widened_.resize(static_cast<std::size_t>(count));
+    grow(widened_, count);
     const float sign = flip_ != 0 ? -1.0f : 1.0f;
     for (std::int64_t i = 0; i < count; ++i)
       widened_[static_cast<std::size_t>(i)] = sign * to_float(row[i]);
@@ -93,10 +140,13 @@ class RowSelector {
     return {keys_.data(), static_cast<std::size_t>(kept)};
   }
 
+  template <class T>
+  static void grow(std::vector<T>& memory, std::int64_t size) {
+    if (std::ssize(memory) < size) memory.resize(static_cast<std::size_t>(size));
+  }
+
   void make_room(std::int64_t count) {
-    const auto size = static_cast<std::size_t>(count) + 24;
-    if (keys_.size() >= size) return;
-    keys_.resize(size), spare_.resize(size), work_.resize(size);
+    grow(keys_, count + 24), grow(spare_, count + 24), grow(work_, count + 24);
   }
 
   // What may pass before the bar is brought down: so often that few pass, so seldom that it costs
@@ -146,7 +196,7 @@ class RowSelector {
   template <class T>
   std::int64_t append(const T* row, std::int64_t begin, std::int64_t end, float bar,
                       std::int64_t kept) {
-    widened_.resize(chunk);
+    grow(widened_, chunk);
     for (std::int64_t i = begin; i < end; i += chunk) {
       const std::int64_t n = std::min(chunk, end - i);
       for (std::int64_t j = 0; j < n; ++j)
@@ -192,23 +242,9 @@ class RowSelector {
   std::vector<Key> keys_, spare_, work_;
   SelectMethod method_;
   std::unique_ptr<detail::FamilyMember> member_;
-  std::vector<float> widened_, values_;
+  std::vector<float> widened_, values_, low_, above_;
   std::vector<std::int32_t> places_;
 };
-
-void unpack(const SelectKernels& kernels, std::span<const Key> keys, const float* row,
-            Extreme extreme, float* values, Id* places) {
-  kernels.unpack(keys.data(), std::ssize(keys), extreme == Extreme::largest ? 0x80000000u : 0, row,
-                 values, places);
-}
-template <class T>
-void unpack(const SelectKernels&, std::span<const Key> keys, const T* row, Extreme, float* values,
-            Id* places) {
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const std::uint32_t place = detail::place_of(keys[i]);
-    values[i] = to_float(row[place]), places[i] = place;
-  }
-}
 
 // Fills what is left of the k places.
 void pad(std::int64_t count, std::int64_t k, Extreme extreme, float* values, Id* places) {
@@ -265,10 +301,9 @@ void select_rows(MatrixView<T> rows, std::int64_t k, const SelectOptions& option
       for (std::int64_t row = task * together; row < end; ++row) {
         float* values = out.values.row(row);
         Id* places = out.places.row(row);
-        const std::span<const Key> keys =
-            selector.select(rows.row(row), length(row), options.sorted);
-        unpack(kernels, keys, rows.row(row), options.extreme, values, places);
-        pad(std::ssize(keys), k, options.extreme, values, places);
+        const std::int64_t kept =
+            selector.select(rows.row(row), length(row), options.sorted, values, places);
+        pad(kept, k, options.extreme, values, places);
       }
       reporter.add(end - task * together);
     });

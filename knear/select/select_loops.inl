@@ -31,6 +31,32 @@ int64_t append(const float* row, int64_t count, uint32_t flip, float bar, uint32
   return out - begin;
 }
 
+// What is not low is above, but for NaN. No branch depends on a comparison, as below.
+int64_t split_values(const float* from, int64_t count, uint32_t flip, float pivot, float* low,
+                     float* above, int64_t* aboves) {
+  int64_t lows = 0, highs = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = flip != 0 ? -from[i] : from[i];
+    const bool is_low = value <= pivot, is_high = value > pivot;
+    low[lows] = value, above[highs] = value;
+    lows += is_low, highs += is_high;
+  }
+  *aboves = highs;
+  return lows;
+}
+
+int64_t take(const float* row, int64_t count, uint32_t flip, float last, int64_t ties, int64_t room,
+             float* values, int64_t* places) {
+  int64_t taken = 0;
+  for (int64_t i = 0; i < count && taken < room; ++i) {
+    const float value = flip != 0 ? -row[i] : row[i];
+    const bool tie = value == last && ties > 0;
+    values[taken] = row[i], places[taken] = i;
+    ties -= tie, taken += tie || value < last;
+  }
+  return taken;
+}
+
 // No branch depends on a comparison: every key is written to both sides and one end moves.
 int64_t split(uint64_t* keys, int64_t count, uint64_t pivot, uint64_t* spare, int64_t* above) {
   int64_t low = 0, high = 0;
@@ -78,6 +104,11 @@ void sort_few(uint64_t* keys, int64_t count) {
   }
   for (int64_t i = 0; i < count; ++i) keys[rank[i]] = from[i];
 }
+
+constexpr int64_t most_at_once = most_few;
+void sort_at_once(uint64_t* keys, int64_t count) { sort_few(keys, count); }
+
+constexpr int partition_sorted = 2, partition_by_place = 2;
 
 }  // namespace
 }  // namespace knear::detail

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <cstdlib>
 #include <numeric>
 #include <vector>
@@ -259,15 +261,89 @@ TEST(SelectK, BadArguments) {
   EXPECT_EQ(select_k(narrow.view(), 2).places.row(2)[1], no_id);
 }
 
+const detail::SelectKernels& kernels_of(Isa isa) {
+  return isa >= Isa::avx512 ? detail::select_kernels_avx512()
+         : isa >= Isa::avx2 ? detail::select_kernels_avx2()
+                            : detail::select_kernels_scalar();
+}
+
+// The k-th value of a row and what is taken by it, in the middle of memory that must stay as it is.
+void expect_nth_and_take(const detail::SelectKernels& kernels, const std::vector<float>& row,
+                         std::int64_t k, Extreme extreme) {
+  const auto n = std::ssize(row);
+  const std::uint32_t flip = extreme == Extreme::largest ? 0x80000000u : 0;
+  std::vector<float> low(static_cast<std::size_t>(n) + 16), above(low.size());
+  std::int64_t ties = -1;
+  const float last = kernels.nth_of_row(row.data(), n, flip, k, low.data(), above.data(), &ties);
+  const Wanted wanted = reference(row.data(), n, k, extreme, false);
+  const auto kept =
+      std::find(wanted.places.begin(), wanted.places.end(), no_id) - wanted.places.begin();
+  const auto turned = [&](float value) { return flip != 0 ? -value : value; };
+  if (kept < k) {
+    ASSERT_EQ(last, std::numeric_limits<float>::infinity());
+  } else {
+    float worst = turned(wanted.values[0]);
+    for (float value : wanted.values) worst = std::max(worst, turned(value));
+    ASSERT_EQ(last, worst);
+    ASSERT_EQ(ties, std::count(wanted.values.begin(), wanted.values.end(), turned(worst)));
+  }
+  constexpr std::int64_t margin = 20;
+  std::vector<float> values(static_cast<std::size_t>(kept + 2 * margin), 123.0f);
+  std::vector<Id> places(values.size(), 123);
+  ASSERT_EQ(kernels.take(row.data(), n, flip, last, ties, kept, values.data() + margin,
+                         places.data() + margin),
+            kept);
+  ASSERT_TRUE(std::equal(places.begin() + margin, places.end() - margin, wanted.places.begin()));
+  ASSERT_TRUE(test::same_bits(values.data() + margin, wanted.values.data(), kept));
+  for (std::int64_t i = 0; i < margin; ++i)
+    for (std::size_t at :
+         {static_cast<std::size_t>(i), values.size() - 1 - static_cast<std::size_t>(i)})
+      ASSERT_TRUE(values[at] == 123.0f && places[at] == 123) << at;
+}
+
+TEST(SelectKernels, TheNthOfARowAndWhatIsTakenByIt) {
+  for (Isa isa : available_isas())
+    for (std::int64_t n :
+         {1, 2, 15, 16, 17, 31, 33, 127, 128, 129, 130, 500, 512, 1000, 2000, 5003}) {
+      std::vector<std::vector<float>> rows;
+      for (SelectKind kind : test::all_select_kinds)
+        rows.push_back(test::select_values(kind, n, static_cast<std::uint64_t>(n)));
+      const auto row_of = [&](auto value) {
+        auto& row = rows.emplace_back(static_cast<std::size_t>(n));
+        for (std::int64_t i = 0; i < n; ++i) row[static_cast<std::size_t>(i)] = value(i);
+      };
+      const float inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
+      // A third below, a third equal, a third above; the equal ones a zero of either sign.
+      row_of([&](std::int64_t i) {
+        return std::array{-1.0f, i % 2 ? 0.0f : -0.0f, 1.0f}[i * 7 % 3];
+      });
+      // As many infinities of both signs as numbers, and NaN.
+      row_of([&](std::int64_t i) { return std::array{inf, -inf, nan, float(i % 50)}[i * 5 % 4]; });
+      row_of([&](std::int64_t i) { return i % 3 ? inf : nan; });
+      row_of([&](std::int64_t i) { return i % 3 ? -inf : nan; });
+      // The least values where pivots are looked for.
+      row_of([&](std::int64_t i) { return i % (n / 16 + 1) == n / 32 ? -float(i) : float(i); });
+      for (std::size_t r = 0; r < rows.size(); ++r)
+        for (std::int64_t k : {std::int64_t{1}, n / 8, n / 3, n / 2, 2 * n / 3, n - 1, n})
+          for (Extreme extreme : {Extreme::smallest, Extreme::largest}) {
+            if (k < 1) continue;
+            SCOPED_TRACE(testing::Message()
+                         << name_of(isa) << " n " << n << " k " << k << " row " << r
+                         << (extreme == Extreme::largest ? " largest" : ""));
+            expect_nth_and_take(kernels_of(isa), rows[r], k, extreme);
+            if (HasFatalFailure()) return;
+          }
+    }
+}
+
 // Pivots come from fixed places; keys that are worst for them must not take quadratic time or
 // break the order.
 TEST(SelectKernels, SortAndSelectKeysMadeAgainstThem) {
   for (Isa isa : available_isas()) {
-    const detail::SelectKernels& kernels = isa >= Isa::avx512 ? detail::select_kernels_avx512()
-                                           : isa >= Isa::avx2 ? detail::select_kernels_avx2()
-                                                              : detail::select_kernels_scalar();
+    const detail::SelectKernels& kernels = kernels_of(isa);
     Random random(7);
-    for (std::int64_t n : {1, 2, 31, 32, 33, 64, 65, 127, 128, 129, 1000, 4096, 70000})
+    for (std::int64_t n : {1,   2,   31,  32,  33,  64,   65,   127,  128,  129,  200,  255,  256,
+                           257, 511, 512, 513, 700, 1000, 1023, 1024, 1025, 1500, 4096, 70000})
       for (int pattern = 0; pattern < 5; ++pattern) {
         std::vector<std::uint64_t> keys(static_cast<std::size_t>(n) + 24), spare(keys.size());
         for (std::int64_t i = 0; i < n; ++i) {
@@ -283,10 +359,13 @@ TEST(SelectKernels, SortAndSelectKeysMadeAgainstThem) {
         std::vector<std::uint64_t> sorted(keys.begin(), keys.begin() + n);
         std::sort(sorted.begin(), sorted.end());
         const auto original = keys;
-        kernels.sort(keys.data(), spare.data(), n);
-        ASSERT_TRUE(std::equal(sorted.begin(), sorted.end(), keys.begin())) << n << " " << pattern;
-        for (std::int64_t k : {std::int64_t{1}, n / 3, n / 2, n - 1, n}) {
-          if (k < 1) continue;
+        for (std::int64_t k :
+             {std::int64_t{1}, std::int64_t{20}, std::int64_t{100}, n / 3, n / 2, n - 1, n}) {
+          if (k < 1 || k > n) continue;
+          keys = original;
+          kernels.sort_smallest(keys.data(), spare.data(), n, k);
+          ASSERT_TRUE(std::equal(keys.begin(), keys.begin() + k, sorted.begin()))
+              << n << " " << k << " " << pattern;
           keys = original;
           const auto last = kernels.keep_smallest(keys.data(), spare.data(), n, k);
           std::sort(keys.begin(), keys.begin() + k);
