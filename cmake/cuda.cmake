@@ -9,11 +9,14 @@ enable_language(CUDA)
 find_package(CUDAToolkit 12.4 REQUIRED)
 
 # knear_cuda_library(NAME SOURCES a.cu b.cpp ... LINKS targets ...): the target knear::NAME, code for
-# the device and what launches it. Not installed yet: the library has no CUDA interface so far.
+# the device and what launches it. Installed because other libraries need it; its headers are not: a
+# program reaches a GPU by the option `device` of a search.
 function(knear_cuda_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
   add_library(knear_${name} STATIC ${ARG_SOURCES})
   add_library(knear::${name} ALIAS knear_${name})
+  set_target_properties(knear_${name} PROPERTIES EXPORT_NAME ${name})
+  set_property(GLOBAL APPEND PROPERTY KNEAR_LIBRARIES knear_${name})
   target_link_libraries(knear_${name} PUBLIC ${ARG_LINKS} CUDA::cudart_static)
   set_target_properties(knear_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   knear_cuda_flags(knear_${name})
