@@ -1,10 +1,12 @@
-// cli/info.cpp -- `knear info`: what is in files of vectors or ids.
+// cli/info.cpp -- `knear info`: what is in files of vectors or ids, or without files what this
+// knear is.
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/info_program.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
@@ -119,6 +121,7 @@ void describe_hdf5(const std::string& path, bool json, nlohmann::ordered_json& f
 }
 
 void run_info(const InfoArguments& arguments) {
+  if (arguments.files.empty()) return describe_program(arguments.json);
   const CatchInterrupts guard;
   ProgressBar bar;
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
@@ -149,19 +152,23 @@ void run_info(const InfoArguments& arguments) {
 
 void add_info(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "info", "Describe files of vectors or ids, or an index: shape, type, range, norms, checksum");
+      "info",
+      "Describe files of vectors or ids, or an index: shape, type, range, norms, checksum; without "
+      "files this knear: version, instruction sets, GPUs");
   auto arguments = std::make_shared<InfoArguments>();
-  command
-      ->add_option("FILE", arguments->files,
-                   ".fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin .npy or MNIST idx, also "
-                   "gzipped; .hdf5 or "
-                   ".hdf5:DATASET; or an index, .knear; read whole")
-      ->required();
-  command->add_flag("--json", arguments->json, "one JSON object {\"files\": [...]}");
+  command->add_option("FILE", arguments->files,
+                      ".fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin .npy or MNIST idx, also "
+                      "gzipped; .hdf5 or "
+                      ".hdf5:DATASET; or an index, .knear; read whole");
+  command->add_flag("--json", arguments->json,
+                    "one JSON object {\"files\": [...]}; without files {\"version\": ..., \"isa\": "
+                    "..., \"isas\": [...], \"cuda\": ..., \"cuda_architectures\": [...], "
+                    "\"devices\": [...]}");
   command->footer(
       "The checksum is XXH3 (64 bits) of the numbers alone, row after row: the same matrix has the "
       "same one in every format that keeps its type.\n\nExample:\n"
-      "  knear info base.fvecs queries.npy.gz");
+      "  knear info base.fvecs queries.npy.gz\n"
+      "  knear info");
   command->callback([=] { run_info(*arguments); });
 }
 

@@ -1,5 +1,6 @@
 """What any command does with bad files, full disks, closed streams and signals."""
 
+import json
 import math
 import os
 import pty
@@ -172,6 +173,32 @@ class Streams(ProgramTest):
         )
         for command in commands:
             self.assertIn(f"knear {command}", self.ok(command, "--help"), "an example")
+
+    def test_info_without_files_says_what_this_program_is(self):
+        text = self.ok("info")
+        out = json.loads(self.ok("info", "--json"))
+        self.assertEqual(f"knear {out['version']}\n", self.ok("--version"))
+        self.assertEqual(text.splitlines()[0], f"knear {out['version']}")
+        self.assertIn(out["isa"], out["isas"])
+        self.assertEqual(out["isas"][0], "scalar")
+        self.assertIs(type(out["cuda"]), bool)
+        self.assertEqual(out["cuda"], bool(out["cuda_architectures"]))
+        for code in out["cuda_architectures"]:
+            self.assertRegex(code, r"\A(sm|compute)_\d+a?\Z")
+            self.assertIn(code, text)
+        for device in out["devices"]:
+            self.assertIn(device["name"], text)
+            self.assertGreater(device["memory_bytes"], 0)
+            self.assertRegex(device["compute_capability"], r"\A\d+\.\d+\Z")
+        if not out["devices"]:  # and a search there is refused for the same reason
+            self.assertIn(out["no_device"], text)
+            words = ["search", "--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "1"]
+            reason = out["no_device"] if out["cuda"] else "without CUDA"
+            self.fails(1, *words, "--device", "cuda", "--json", says=reason)
+        self.environment["KNEAR_ISA"] = "scalar"
+        self.assertEqual(json.loads(self.ok("info", "--json"))["isa"], "scalar")
+        self.environment["KNEAR_ISA"] = "sse9"
+        self.fails(1, "info", says="KNEAR_ISA must be scalar")
 
     def test_a_full_or_closed_output_is_an_error(self):
         arguments = ["search", "--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "5"]
