@@ -34,7 +34,7 @@ Gpus look_for_gpus() {
   Gpus out;
   out.built = true;
   for (std::string_view rest = KNEAR_CUDA_CODE; !rest.empty();) {
-    const std::size_t end = std::min(rest.find(';'), rest.size());
+    const std::size_t end = std::min(rest.find(','), rest.size());
     out.codes.emplace_back(rest.substr(0, end));
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
