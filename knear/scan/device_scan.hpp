@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -32,6 +33,10 @@ namespace knear::detail {
 struct DeviceStats {
   std::int64_t parts = 0;      // of the base, of the last batch
   std::int64_t survivors = 0;  // pairs that were measured (whole numbers: that were left)
+  // Called, if set, when the work of a stage is about to be given to the queue, with nullptr after
+  // the last of a batch: for one who has a clock of the device. What the processor does within a
+  // stage named "... in" or "... out" counts there.
+  std::function<void(const char* stage)> at_stage = {};
 };
 
 template <class Queue>
@@ -153,6 +158,10 @@ class DeviceScan {
                  std::vector<std::int64_t>& left) {
     const DeviceQueries coded = device_queries(packed_, queries, which, found, threads_);
     const auto count = static_cast<std::size_t>(coded.count);
+    const auto stage = [&](const char* name) {
+      if (stats.at_stage) stats.at_stage(name);
+    };
+    stage("queries in");
     const auto codes = upload(coded.codes.data(), coded.codes.size());
     const auto scales = upload(coded.scales.data(), coded.scales.size());
     const auto heads = upload(coded.heads.data(), count);
@@ -179,15 +188,19 @@ class DeviceScan {
     for (std::int64_t begin = 0, end = 0; begin < base.panels; begin = end, ++stats.parts) {
       end = begin == 0 ? (2 * k + 511) / panel_rows : 4 * begin;
       end = std::min(end, base.panels);
+      stage("scan");
       launch_scan(queue_, base, view, lists, begin, end);
+      stage("thresholds");
       launch_update(queue_, base, view, lists, k);
     }
 
     Array<float> vectors;
     Array<double> vector_squares;
     if (packed_.is_integer) {
+      stage("measure");
       launch_integer_keys(queue_, base, view, lists);
     } else {
+      stage("vectors in");
       const std::vector<float> x = widened(queries, coded.order);
       vectors = upload(x.data(), x.size());
       if (base.cosine) {
@@ -196,14 +209,17 @@ class DeviceScan {
         queue_.wait();
       }
       queue_.wait();
+      stage("measure");
       launch_measure(queue_, base, view, lists, vectors.data(), vector_squares.data(), rows_.data(),
                      row_type_, packed_.dim);
     }
     const std::size_t results = count * static_cast<std::size_t>(k);
     auto out_keys = queue_.template allocate<double>(results);
     auto out_ids = queue_.template allocate<std::int64_t>(results);
+    stage("rank");
     launch_rank(queue_, base, view, lists, out_keys.data(), out_ids.data(), k);
 
+    stage("answers out");
     std::vector<double> best_keys(results);
     std::vector<std::int64_t> best_ids(results);
     std::vector<int> were_lost(count), survived(count);
@@ -212,6 +228,7 @@ class DeviceScan {
     queue_.download(were_lost.data(), lost.data(), count);
     queue_.download(survived.data(), counts.data(), count);
     queue_.wait();
+    stage(nullptr);
     for (std::size_t place = 0; place < count; ++place) {
       const std::int64_t query = coded.order[place];
       if (were_lost[place]) {

@@ -1,0 +1,257 @@
+#include "bench/gpu/exact_bench.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/gpu/vectors.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/cuda/queue.hpp"
+#include "knear/distance/reference.hpp"
+#include "knear/knn/knn.hpp"
+#include "knear/scan/device_launches_cuda.hpp"
+#include "knear/scan/device_scan.hpp"
+#if KNEAR_CUBLASLT
+#include "bench/gpu/matrix_products.hpp"
+#endif
+
+namespace knear::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Scan = detail::DeviceScan<cuda::Queue>;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// When the device came to each stage of a run, by its events.
+class Stages {
+ public:
+  explicit Stages(const cuda::Stream& stream) : stream_(stream) {}
+
+  void begin(const char* stage) {
+    marks_.emplace_back(stage ? stage : "", cuda::Event());
+    marks_.back().second.record(stream_);
+  }
+  double seconds_of(std::string_view stage) const {
+    double sum = 0;
+    for (std::size_t i = 0; i + 1 < marks_.size(); ++i)
+      if (marks_[i].first == stage) sum += marks_[i + 1].second.seconds_since(marks_[i].second);
+    return sum;
+  }
+
+ private:
+  const cuda::Stream& stream_;
+  std::vector<std::pair<std::string, cuda::Event>> marks_;
+};
+
+// A base on the device, and the processor's forms of it.
+class ResidentBase {
+ public:
+  ResidentBase(int device, const cuda::Stream& stream, AnyMatrixView base)
+      : base_(base),
+        found_(survey(base, "base", threads_)),
+        packed_(found_.integer ? detail::PackedBase::integer(base, {}, Metric::l2, active_isa(),
+                                                             found_, threads_, {})
+                               : detail::PackedBase::certified(
+                                     base, {}, detail::format_int8,
+                                     detail::CodingSpace::choose(base, Metric::l2, active_isa()),
+                                     threads_, {}, 0, false)),
+        queue_(device, 0, stream.get()),
+        scan_(queue_, packed_, base, threads_) {}
+
+  AnyMatrixView base() const { return base_; }
+  bool integer() const { return packed_.is_integer; }
+  // What a search has to read at least once: codes and what stands beside them in the test.
+  double scored_bytes() const {
+    const auto panels = static_cast<double>(packed_.panels());
+    const auto slots = panels * detail::panel_rows;
+    return slots * static_cast<double>(detail::slices_of(packed_.steps) * detail::slice_bytes) +
+           (integer() ? slots * 8 : slots * 4 + panels * sizeof(detail::PanelHead));
+  }
+
+  // Returns the number of queries handed back.
+  std::int64_t run(AnyMatrixView queries, const DataSurvey& found, detail::ExactLists& out,
+                   detail::DeviceStats& stats) {
+    std::vector<std::int64_t> which(static_cast<std::size_t>(queries.rows()));
+    std::iota(which.begin(), which.end(), 0);
+    const std::int64_t k = out.keys.cols();
+    const auto left = scan_.run(queries, which, found, k, out, stats,
+                                scan_.batch_for(queries.rows(), k, queue_.free_bytes()));
+    queue_.wait();
+    return std::ssize(left);
+  }
+
+ private:
+  int threads_ = available_threads();
+  AnyMatrixView base_;
+  DataSurvey found_;
+  detail::PackedBase packed_;
+  cuda::Queue queue_;
+  Scan scan_;
+};
+
+// Some queries of the answer against those of the processor.
+std::string first_error(AnyMatrixView queries, AnyMatrixView base, const detail::ExactLists& got) {
+  for (int sample = 0; sample < 4; ++sample) {
+    const std::int64_t q = (queries.rows() - 1) * sample / 3;
+    const Neighbors truth = knn(queries.rows(q, q + 1), base, got.keys.cols());
+    for (std::int64_t i = 0; i < got.keys.cols(); ++i) {
+      const auto distance = static_cast<float>(distance_of_key(Metric::l2, got.keys.row(q)[i]));
+      if (got.ids.row(q)[i] != truth.ids.row(0)[i] || distance != truth.distances.row(0)[i])
+        return fmt::format("query {}, place {}: ({}, {}) instead of ({}, {})", q, i, distance,
+                           got.ids.row(q)[i], truth.distances.row(0)[i], truth.ids.row(0)[i]);
+    }
+  }
+  return "";
+}
+
+// What the device was seen to reach in one kind of arithmetic, or nothing if it was not measured.
+std::optional<double> best_rate(const Report& report, std::initializer_list<const char*> names) {
+  std::optional<double> out;
+  for (const Entry& entry : report.entries)
+    for (const char* name : names)
+      if (entry.name == name) out = std::max(out.value_or(0), entry.value);
+  return out;
+}
+
+void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bool by_memory,
+                   const cuda::Stream& stream, double read_bytes_per_second, double budget,
+                   Report& report) {
+  const DataSurvey found = survey(queries, "queries", 0);
+  detail::ExactLists out{Matrix<double>(queries.rows(), k), Matrix<Id>(queries.rows(), k)};
+  std::vector<double> seconds;
+  detail::DeviceStats stats;
+  std::int64_t back = 0;
+  const Deadline deadline(budget);
+  for (int run = -1; run < 20 && (run < 3 || deadline.left() > 0); ++run) {
+    stats = {};
+    const auto start = Clock::now();
+    back = base.run(queries, found, out, stats);
+    if (run >= 0) seconds.push_back(seconds_since(start));
+  }
+  std::sort(seconds.begin(), seconds.end());
+  const double median = seconds[seconds.size() / 2];
+
+  const char* type = base.integer() ? "u8" : "f32";
+  const std::string name = fmt::format("exact {} k={}", type, k);
+  const std::string shape =
+      fmt::format("{} x {} x {}", queries.rows(), base.base().rows(), base.base().cols());
+  if (back != 0) {
+    report.failures.push_back(fmt::format(
+        "{}, {}: {} queries were handed back, so its time says little", name, shape, back));
+    return;
+  }
+  ++report.tests;
+  if (const std::string error = first_error(queries, base.base(), out); !error.empty())
+    report.failures.push_back(fmt::format("{}, {}: {}", name, shape, error));
+
+  Stages stages(stream);
+  detail::DeviceStats of_stages;
+  of_stages.at_stage = [&](const char* stage) { stages.begin(stage); };
+  base.run(queries, found, out, of_stages);
+  const double scan = stages.seconds_of("scan"), thresholds = stages.seconds_of("thresholds"),
+               measure = stages.seconds_of("measure"), rank = stages.seconds_of("rank");
+
+  // Work and ceiling: one pass over the codes, or all products.
+  const std::optional<double> peak = by_memory ? read_bytes_per_second / 1e9
+                                     : base.integer()
+                                         ? best_rate(report, {"int8 product", "int8 mma.sync"})
+                                         : best_rate(report, {"bf16 product", "bf16 mma.sync"});
+  const double work = by_memory ? base.scored_bytes() / 1e9
+                                : 2e-12 * static_cast<double>(queries.rows()) *
+                                      static_cast<double>(base.base().rows()) *
+                                      static_cast<double>(base.base().cols());
+  const auto add = [&](const std::string& entry, const std::string& what, double taken,
+                       double spread) {
+    Entry out_entry{
+        entry, what,   work / taken, by_memory ? "GB/s" : base.integer() ? "Top/s" : "Tflop/s",
+        taken, spread, {},           ""};
+    if (peak) {
+      out_entry.of_peak = work / taken / *peak;
+      out_entry.peak = by_memory ? "read" : base.integer() ? "int8" : "bf16";
+    }
+    report.entries.push_back(out_entry);
+  };
+  add(name, shape + ", whole run()", median, (seconds.back() - seconds.front()) / median);
+  add(name, shape + ", kernels alone", scan + thresholds + measure + rank, 0);
+  add(name, shape + ", scan kernel alone", scan, 0);
+  report.notes.push_back(fmt::format(
+      "{}, {}: {} parts, {:.0f} survivors a query; ms by events: queries in {:.2f}, scan {:.2f}, "
+      "thresholds {:.2f}, vectors in {:.2f}, measure {:.2f}, rank {:.2f}, answers out {:.2f}",
+      name, shape, stats.parts,
+      static_cast<double>(stats.survivors) / static_cast<double>(queries.rows()),
+      stages.seconds_of("queries in") * 1e3, scan * 1e3, thresholds * 1e3,
+      stages.seconds_of("vectors in") * 1e3, measure * 1e3, rank * 1e3,
+      stages.seconds_of("answers out") * 1e3));
+}
+
+// Rows that fit a third of the free memory with their codes; fewer than wanted only with a word.
+std::int64_t rows_that_fit(std::int64_t rows, std::int64_t dim, int element_bytes, Report& report) {
+  std::size_t free_bytes = 0, all_bytes = 0;
+  KNEAR_CHECK(cudaMemGetInfo(&free_bytes, &all_bytes));
+  const std::int64_t wanted = rows;
+  while (rows > 100000 &&
+         static_cast<double>(rows * (dim * (element_bytes + 1) + 64)) > double(free_bytes) / 3)
+    rows /= 10;
+  if (rows < wanted)
+    report.skipped.push_back(
+        fmt::format("exact search of {} x {}: {:.1f} GB are free on the device", wanted, dim,
+                    static_cast<double>(free_bytes) / 1e9));
+  return rows;
+}
+
+}  // namespace
+
+void bench_exact(int device, const cuda::Stream& stream, double read_bytes_per_second,
+                 const Deadline& deadline, Report& report) {
+  const struct {
+    ElementType type;
+    std::int64_t rows, dim;
+    std::vector<std::int64_t> queries, ks;
+    bool by_memory;
+  } cases[] = {{ElementType::f32, 1000000, 128, {10000}, {10, 100}, false},
+               {ElementType::u8, 1000000, 128, {10000}, {10, 100}, false},
+               {ElementType::f32, 10000000, 96, {1, 32}, {10, 100}, true}};
+  report.notes.push_back(
+      "exact: base resident; run() codes queries on the processor, copies them in and answers out; "
+      "data are rows around 1000 centres (bench/gpu/vectors.hpp)");
+  for (const auto& one : cases) {
+    const std::string name =
+        fmt::format("exact search of {} x {} {}", one.rows, one.dim, knear::name_of(one.type));
+    if (deadline.left() < 5) {
+      report.skipped.push_back(name + ": out of time");
+      continue;
+    }
+    fmt::print(stderr, "{}\n", name);
+    const int element_bytes = one.type == ElementType::u8 ? 1 : 4;
+    const std::int64_t rows = rows_that_fit(one.rows, one.dim, element_bytes, report);
+#if KNEAR_CUBLASLT
+    if (one.type == ElementType::f32 && !one.by_memory)
+      bench_fp32_product(one.queries[0], rows, one.dim, stream, std::min(3.0, deadline.left() / 4),
+                         report);
+#endif
+    const AnyMatrix vectors = make_clusters(one.type, rows, one.dim, 41);
+    ResidentBase base(device, stream, vectors);
+    for (const std::int64_t count : one.queries) {
+      const AnyMatrix queries = make_clusters(one.type, count, one.dim, 42);
+      for (const std::int64_t k : one.ks) {
+        if (deadline.left() > 0)
+          bench_queries(base, queries, k, one.by_memory, stream, read_bytes_per_second,
+                        std::min(3.0, deadline.left() / 4), report);
+        else
+          report.skipped.push_back(
+              fmt::format("{}, {} queries, k {}: out of time", name, count, k));
+      }
+    }
+  }
+}
+
+}  // namespace knear::bench

@@ -1,0 +1,235 @@
+#include "bench/gpu/exact_checks.hpp"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "bench/gpu/vectors.hpp"
+#include "knear/io/vectors.hpp"
+
+namespace knear::bench {
+namespace {
+
+constexpr Metric metrics[] = {Metric::l2, Metric::ip, Metric::cosine};
+
+// Queries that the device hands back to the processor.
+enum class HandedBack { none, all, some };
+
+std::string first_difference(const Neighbors& found, const Neighbors& truth) {
+  if (found.ids.rows() != truth.ids.rows() || found.ids.cols() != truth.ids.cols())
+    return "another shape";
+  for (std::int64_t q = 0; q < truth.ids.rows(); ++q)
+    for (std::int64_t i = 0; i < truth.ids.cols(); ++i)
+      if (found.ids.row(q)[i] != truth.ids.row(q)[i] ||
+          std::bit_cast<std::uint32_t>(found.distances.row(q)[i]) !=
+              std::bit_cast<std::uint32_t>(truth.distances.row(q)[i]))
+        return fmt::format("query {}, place {}: ({:.9g}, {}) instead of ({:.9g}, {})", q, i,
+                           found.distances.row(q)[i], found.ids.row(q)[i],
+                           truth.distances.row(q)[i], truth.ids.row(q)[i]);
+  return "";
+}
+
+class Checks {
+ public:
+  Checks(const ExactSearch& search, const std::string& device, int every, Report& report)
+      : search_(search), device_(device), every_(every), report_(report) {}
+
+  // Whether the next case is to run; asked before its data are made.
+  bool next() { return number_++ % every_ == 0; }
+  bool all() const { return every_ == 1; }
+
+  void check(const std::string& what, AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
+             KnnOptions options, HandedBack expected = HandedBack::none) {
+    const Neighbors truth = knn(queries, base, k, as_the_processor(options));
+    options.device = device_;
+    KnnReport report;
+    std::string error;
+    try {
+      error = first_difference(search_(queries, base, k, options, &report), truth);
+    } catch (const std::exception& thrown) {
+      error = thrown.what();
+    }
+    if (error.empty() && report.device != device_) error = "device " + report.device + " answered";
+    const std::int64_t back = report.fallback_queries;
+    if (error.empty() && ((expected == HandedBack::none && back != 0) ||
+                          (expected == HandedBack::all && back != queries.rows()) ||
+                          (expected == HandedBack::some && back == 0)))
+      error = fmt::format("{} of {} queries were handed back", back, queries.rows());
+    ++report_.tests;
+    if (!error.empty())
+      report_.failures.push_back(fmt::format(
+          "exact search, {}, {} {} x {} {}, {} queries of {}, k {}: {}", what,
+          name_of(options.metric), base.rows(), base.cols(), knear::name_of(base.type()),
+          queries.rows(), knear::name_of(queries.type()), k, error));
+  }
+
+ private:
+  // The processor's answer does not depend on the first pass; what is forced is for the device.
+  static KnnOptions as_the_processor(KnnOptions options) {
+    options.first_pass = FirstPass::automatic;
+    options.memory = 0;
+    return options;
+  }
+
+  const ExactSearch& search_;
+  std::string device_;
+  int every_, number_ = 0;
+  Report& report_;
+};
+
+void check_types(Checks& checks) {
+  for (const ElementType type :
+       {ElementType::f32, ElementType::f16, ElementType::bf16, ElementType::u8, ElementType::i8})
+    for (const Metric metric : metrics)
+      for (const std::int64_t k : {1, 10, 100, 1000}) {
+        if (!checks.next()) continue;
+        const AnyMatrix base = make_vectors(VectorKind::uniform, type, 2500, 40, 1);
+        // Of the same type, or where k is odd in the list, floats: types mix.
+        const AnyMatrix queries = make_vectors(
+            VectorKind::uniform, k == 10 || k == 1000 ? ElementType::f32 : type, 37, 40, 2);
+        checks.check("types", queries, base, k, {.metric = metric});
+      }
+}
+
+// Whole numbers and others in turn, all metrics, all k.
+void check_sizes(Checks& checks) {
+  int number = 0;
+  for (const std::int64_t rows :
+       {1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 511, 512, 513, 1023, 1025, 4097})
+    for (const std::int64_t count : {1, 7, 8, 9, 127, 128, 129})
+      for (const std::int64_t dim : {1, 31, 32, 33, 64, 100}) {
+        const int n = number++;
+        if (!checks.next()) continue;
+        const ElementType type = n % 2 ? ElementType::u8 : ElementType::f32;
+        const AnyMatrix base = make_vectors(VectorKind::uniform, type, rows, dim, 3);
+        const AnyMatrix queries = make_vectors(VectorKind::uniform, type, count, dim, 4);
+        constexpr std::int64_t ks[] = {1, 10, 33, 100, 1000};
+        checks.check("sizes", queries, base, ks[n / 2 % 5], {.metric = metrics[n / 2 % 3]});
+      }
+}
+
+void check_long_rows(Checks& checks) {
+  for (const std::int64_t dim : {900, 3000})
+    for (const ElementType type : {ElementType::f32, ElementType::bf16, ElementType::u8})
+      for (const Metric metric : metrics)
+        for (const std::int64_t k : {10, 100}) {
+          if (!checks.next()) continue;
+          const AnyMatrix base = make_vectors(VectorKind::uniform, type, 1200, dim, 5);
+          const AnyMatrix queries = make_vectors(VectorKind::uniform, type, 33, dim, 6);
+          checks.check("long rows", queries, base, k, {.metric = metric});
+        }
+}
+
+void check_filters(Checks& checks) {
+  constexpr std::int64_t rows = 5000;
+  for (const std::int64_t step : {1, 2, 9, 400, 5000})
+    for (const ElementType type : {ElementType::f32, ElementType::u8})
+      for (const Metric metric : metrics) {
+        if (!checks.next()) continue;
+        const AnyMatrix base = make_vectors(VectorKind::uniform, type, rows, 24, 7);
+        const AnyMatrix queries = make_vectors(VectorKind::uniform, type, 20, 24, 8);
+        std::vector<Id> ids;
+        for (Id id = step / 2; id < rows; id += step) ids.push_back(id);
+        checks.check(fmt::format("one row in {} allowed", step), queries, base, 10,
+                     {.metric = metric, .filter = RowFilter::of_ids(ids, rows)});
+      }
+}
+
+void check_kinds(Checks& checks) {
+  for (const VectorKind kind : all_vector_kinds)
+    for (const Metric metric : metrics)
+      for (const std::int64_t k : {10, 100}) {
+        if (kind == VectorKind::alike || !checks.next()) continue;
+        const AnyMatrix base = make_vectors(kind, ElementType::f32, 6000, 64, 9);
+        const AnyMatrix queries = make_vectors(kind, ElementType::f32, 130, 64, 10);
+        checks.check(std::string(name_of(kind)), queries, base, k, {.metric = metric});
+      }
+}
+
+// Lists that overflow, k beyond the registers or the rows, a base in chunks, a forced first pass.
+void check_limits(Checks& checks) {
+  const auto f32 = ElementType::f32;
+  for (const std::int64_t k : {5, 100}) {
+    if (!checks.next()) continue;
+    const AnyMatrix base = make_vectors(VectorKind::alike, f32, 6000, 8, 11);
+    const AnyMatrix queries = make_vectors(VectorKind::alike, f32, 3, 8, 12);
+    checks.check("alike", queries, base, k, {}, HandedBack::all);
+  }
+  for (const std::int64_t k : {1023, 1024, 1025, 3000}) {
+    if (!checks.next()) continue;
+    const AnyMatrix base = make_vectors(VectorKind::uniform, f32, 2500, 8, 13);
+    const AnyMatrix queries = make_vectors(VectorKind::uniform, f32, 9, 8, 14);
+    checks.check("large k", queries, base, k, {}, k > 1024 ? HandedBack::all : HandedBack::none);
+  }
+  for (const ElementType type : {f32, ElementType::u8}) {
+    if (!checks.next()) continue;
+    const AnyMatrix base = make_vectors(VectorKind::uniform, type, 30000, 16, 15);
+    const AnyMatrix queries = make_vectors(VectorKind::uniform, type, 9, 16, 16);
+    checks.check("in chunks", queries, base, 20, {.memory = 3 << 20});
+  }
+  for (const Metric metric : metrics) {
+    if (!checks.next()) continue;
+    const AnyMatrix base = make_vectors(VectorKind::uniform, ElementType::u8, 3000, 48, 17);
+    const AnyMatrix queries = make_vectors(VectorKind::uniform, ElementType::u8, 40, 48, 18);
+    checks.check("int8 for whole numbers", queries, base, 10,
+                 {.metric = metric, .first_pass = FirstPass::int8});
+  }
+}
+
+// Enough for all multiprocessors, several parts and thresholds that matter.
+void check_many(Checks& checks) {
+  if (!checks.all()) return;
+  for (const ElementType type : {ElementType::f32, ElementType::u8}) {
+    const AnyMatrix base = make_clusters(type, 200000, 128, 19);
+    const AnyMatrix queries = make_clusters(type, 1000, 128, 20);
+    for (const std::int64_t k : {10, 100, 1000}) checks.check("many", queries, base, k, {});
+  }
+}
+
+void check_real(Checks& checks, const std::string& data, Report& report) {
+  const struct {
+    const char *set, *base, *queries;
+    std::int64_t split;  // rows of one file that are the base, if there is but one
+  } sets[] = {{"sift-5k", "base.bvecs", "queries.bvecs", 0},
+              {"glove-twitter-25", "base.npy", "queries.npy", 0},
+              {"fashion-mnist", "t10k-images-idx3-ubyte.gz", nullptr, 9500}};
+  for (const auto& set : sets) {
+    const std::string folder = data + "/" + set.set + "/";
+    if (data.empty() || !std::filesystem::exists(folder + set.base)) {
+      report.skipped.push_back(fmt::format("exact search of {}: no such data", set.set));
+      continue;
+    }
+    const io::VectorFile file = io::VectorFile::open(folder + set.base);
+    std::optional<io::VectorFile> other;
+    if (set.queries) other = io::VectorFile::open(folder + set.queries);
+    const AnyMatrixView base = set.queries ? file.view() : file.view().rows(0, set.split);
+    const AnyMatrixView queries =
+        set.queries ? other->view() : file.view().rows(set.split, file.view().rows());
+    for (const Metric metric : metrics)
+      for (const std::int64_t k : {1, 10, 100, 1000})
+        if (checks.next()) checks.check(set.set, queries, base, k, {.metric = metric});
+  }
+}
+
+}  // namespace
+
+void check_exact(const ExactSearch& search, const std::string& device, const std::string& data,
+                 int every, Report& report) {
+  Checks checks(search, device, every, report);
+  check_types(checks);
+  check_sizes(checks);
+  check_long_rows(checks);
+  check_filters(checks);
+  check_kinds(checks);
+  check_limits(checks);
+  check_real(checks, data, report);
+  check_many(checks);
+}
+
+}  // namespace knear::bench

@@ -1,0 +1,23 @@
+// bench/gpu/exact_checks.hpp -- knn() on a device against knn() on the processor, bit for bit.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "bench/gpu/report.hpp"
+#include "knear/knn/knn.hpp"
+
+namespace knear::bench {
+
+// knn(), or what stands for it.
+using ExactSearch = std::function<Neighbors(AnyMatrixView queries, AnyMatrixView base,
+                                            std::int64_t k, const KnnOptions&, KnnReport*)>;
+
+// All metrics and element types, k up to and beyond what kernels hold, filters, sizes around those
+// of warps, panels and blocks, long rows, data that fill the lists, a base in chunks; with real
+// vectors if `data` is a folder that has some (scripts/gpu_check --pack). Also that it was the
+// device that answered, but for what it has to hand back. Runs one case in `every`. `search` is
+// given options.device = `device`.
+void check_exact(const ExactSearch& search, const std::string& device, const std::string& data,
+                 int every, Report& report);
+
+}  // namespace knear::bench

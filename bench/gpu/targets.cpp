@@ -1,0 +1,104 @@
+#include "bench/gpu/targets.hpp"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace knear::bench {
+namespace {
+
+// The best entry of this name whose `what` has these words, or nullptr.
+const Entry* find(const Report& report, std::string_view name, std::string_view words = "") {
+  const Entry* out = nullptr;
+  for (const Entry& entry : report.entries)
+    if (entry.name == name && entry.what.find(words) != std::string::npos &&
+        (!out || entry.value > out->value))
+      out = &entry;
+  return out;
+}
+
+std::string verdict(bool met) { return met ? "met" : "not met"; }
+Target skipped(std::string work, std::string target, const std::string& why) {
+  return {std::move(work), std::move(target), why, "skipped"};
+}
+Target not_measured(const Report& report, std::string work, std::string target) {
+  return skipped(std::move(work), std::move(target),
+                 report.device ? "not measured in this run" : "no GPU");
+}
+
+Target select_target(const Report& report, int k, double wanted) {
+  const std::string work = fmt::format("select_k, 10,000 x 128,000 fp32, k = {}", k);
+  const std::string target = fmt::format(">= {:.0f} % of the copy bandwidth", wanted * 100);
+  const Entry* select = find(report, fmt::format("select k={}", k), "10000 x 128000 fp32");
+  const Entry* copy = find(report, "copy");
+  if (!select || !copy) return not_measured(report, work, target);
+  const double share = select->value / copy->value;
+  return {work, target,
+          fmt::format("{:.0f} %: {:.0f} of {:.0f} GB/s, {:.2f} ms", share * 100, select->value,
+                      copy->value, select->seconds * 1e3),
+          verdict(share >= wanted)};
+}
+
+// The run, and the kernels in it.
+struct Exact {
+  const Entry *run, *kernels;
+};
+Exact find_exact(const Report& report, const std::string& name, const std::string& shape) {
+  return {find(report, name, shape + ", whole run()"),
+          find(report, name, shape + ", kernels alone")};
+}
+
+Target time_target(const Report& report, int k) {
+  const std::string work = fmt::format("exact, 10,000 x 1M x 128 fp32, k = {}", k);
+  const std::string target = "<= 1/3 of the time of cuBLAS's product";
+  const auto [run, kernels] =
+      find_exact(report, fmt::format("exact f32 k={}", k), "10000 x 1000000 x 128");
+  const Entry* product = find(report, "fp32 product", "10000 x 1000000 x 128");
+  if (!run || !kernels || !product) return not_measured(report, work, target);
+  const double share = run->seconds / product->seconds;
+  return {work, target,
+          fmt::format("{:.2f}: {:.2f} ms of {:.2f} ms; kernels alone {:.2f}: {:.2f} ms", share,
+                      run->seconds * 1e3, product->seconds * 1e3,
+                      kernels->seconds / product->seconds, kernels->seconds * 1e3),
+          verdict(share <= 1.0 / 3)};
+}
+
+Target share_target(const Report& report, const std::string& work, const std::string& name,
+                    const std::string& shape, double wanted, const char* ceiling) {
+  const std::string target = fmt::format(">= {:.0f} % of the {}", wanted * 100, ceiling);
+  const auto [run, kernels] = find_exact(report, name, shape);
+  if (!run || !kernels || !run->of_peak || !kernels->of_peak)
+    return not_measured(report, work, target);
+  return {work, target,
+          fmt::format("{:.1f} %: {:.3f} ms; kernels alone {:.1f} %: {:.3f} ms", *run->of_peak * 100,
+                      run->seconds * 1e3, *kernels->of_peak * 100, kernels->seconds * 1e3),
+          verdict(*run->of_peak >= wanted)};
+}
+
+}  // namespace
+
+void judge_targets(Report& report) {
+  auto& out = report.targets;
+  out.push_back(select_target(report, 100, 0.8));
+  out.push_back(select_target(report, 1000, 0.5));
+  for (const int k : {10, 100}) {
+    out.push_back(time_target(report, k));
+    out.push_back(share_target(report, fmt::format("exact, 10,000 x 1M x 128 fp32, k = {}", k),
+                               fmt::format("exact f32 k={}", k), "10000 x 1000000 x 128", 0.5,
+                               "bf16 peak"));
+  }
+  for (const int k : {10, 100})
+    out.push_back(share_target(report, fmt::format("exact, 10,000 x 1M x 128 uint8, k = {}", k),
+                               fmt::format("exact u8 k={}", k), "10000 x 1000000 x 128", 0.4,
+                               "int8 peak"));
+  out.push_back(skipped("partial-reduce", "-", "no kernel uses it yet"));
+  for (const int queries : {1, 32})
+    out.push_back(share_target(report, fmt::format("exact, {} x 10M x 96 fp32, k = 10", queries),
+                               "exact f32 k=10", fmt::format("{} x 10000000 x 96", queries), 0.85,
+                               "read bandwidth"));
+  out.push_back(skipped("base of 4 times the memory", "-", "copies do not overlap the scan yet"));
+}
+
+}  // namespace knear::bench
