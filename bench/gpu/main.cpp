@@ -1,10 +1,13 @@
 // knear_gpu -- checks and measures the CUDA code on the GPU of this machine.
 //
-//   knear_gpu [--seconds N] [--json FILE] [--tests-only] [--few] [--device N]
+//   knear_gpu [--seconds N] [--json FILE] [--targets FILE] [--data DIR] [--tests-only] [--few]
+//             [--device N]
 //
-// First the tests (those of the emulated warp too), then the device's peaks, then the kernels
-// beside them, as long as `seconds` (default 120) last; one table on standard output at the end,
-// progress on standard error. --few runs one test in 17, for checkers that slow a program down.
+// First the tests (those of the emulated warp too; searches of real vectors if DIR has some), then
+// the device's peaks, then the kernels and whole searches beside them, as long as `seconds`
+// (default 120) last; tables on standard output at the end, that of the targets in a file of its
+// own if one is named, progress on standard error. --few runs one test in 17, for checkers that
+// slow a program down.
 // Exit status: 0; 1 a test failed or a call did; 2 the words of the command; 3 there is no GPU (the
 // tests that need none have passed). scripts/gpu_check builds and runs it.
 #include <fmt/format.h>
@@ -15,10 +18,13 @@
 #include <exception>
 #include <string>
 
+#include "bench/gpu/exact_bench.hpp"
+#include "bench/gpu/exact_checks.hpp"
 #include "bench/gpu/hash.hpp"
 #include "bench/gpu/kernels.hpp"
 #include "bench/gpu/report.hpp"
 #include "bench/gpu/select_checks.hpp"
+#include "bench/gpu/targets.hpp"
 #include "bench/gpu/timing.hpp"
 #include "knear/core/error.hpp"
 #include "knear/cuda/buffer.hpp"
@@ -32,7 +38,7 @@ namespace {
 
 struct Options {
   double seconds = 120;
-  std::string json;
+  std::string json, targets, data;
   bool tests_only = false, few = false;
   int device = 0;
 };
@@ -54,8 +60,11 @@ bool parse(int argc, char** argv, Options& options) {
     if (i + 1 == argc) return false;
     const char* value = argv[++i];
     char* end = nullptr;
-    if (word == "--json") {
-      options.json = value;
+    if (std::string* text = word == "--json"      ? &options.json
+                            : word == "--targets" ? &options.targets
+                            : word == "--data"    ? &options.data
+                                                  : nullptr) {
+      *text = value;
       continue;
     } else if (word == "--seconds") {
       options.seconds = std::strtod(value, &end);
@@ -164,6 +173,13 @@ void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
   report.skipped.push_back("matrix products: built without cuBLASLt");
 #endif
   bench_select(stream, read_rate, deadline, report);
+  bench_exact(device.index, stream, read_rate, deadline, report);
+}
+
+void write_targets(const Report& report, const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file) report.print_targets(file);
+  if (!file || std::fclose(file) != 0) throw IoError("cannot write {}", path);
 }
 
 int run(const Options& options) {
@@ -182,6 +198,13 @@ int run(const Options& options) {
       const cuda::Stream stream;
       fmt::print(stderr, "tests on {}\n", report.device->name);
       check_select_on_device(stream, options.few ? 17 : 1, report);
+      fmt::print(stderr, "tests of whole searches\n");
+      const ExactSearch search = [](AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
+                                    const KnnOptions& knn_options, KnnReport* knn_report) {
+        return knn(queries, base, k, knn_options, knn_report);
+      };
+      check_exact(search, fmt::format("cuda:{}", options.device), options.data,
+                  options.few ? 17 : 1, report);
       if (!options.tests_only) {
         fmt::print(stderr, "benches, {:.0f} seconds at most\n", options.seconds);
         run_benches(*report.device, stream, Deadline(options.seconds), report);
@@ -191,8 +214,13 @@ int run(const Options& options) {
     }
   }
   if (!report.failures.empty()) status = failed;
+  if (!options.tests_only) judge_targets(report);
   if (!options.json.empty()) report.write_json(options.json);
   report.print_table(stdout);
+  if (options.targets.empty())
+    report.print_targets(stdout);
+  else
+    write_targets(report, options.targets);
   if (status == no_device)
     fmt::print("no GPU: {}; the tests that need none passed\n", cuda::why_no_device());
   return status;
@@ -204,9 +232,10 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   knear::bench::Options options;
   if (!knear::bench::parse(argc, argv, options)) {
-    fmt::print(stderr,
-               "knear_gpu: usage: knear_gpu [--seconds N] [--json FILE] [--tests-only] [--few] "
-               "[--device N]\n");
+    fmt::print(
+        stderr,
+        "knear_gpu: usage: knear_gpu [--seconds N] [--json FILE] [--targets FILE] [--data DIR] "
+        "[--tests-only] [--few] [--device N]\n");
     return knear::bench::bad_words;
   }
   try {

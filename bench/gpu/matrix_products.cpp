@@ -35,7 +35,7 @@ using Handle = std::unique_ptr<std::remove_pointer_t<T>, Destroy<T, destroy>>;
 
 using Layout = Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 
-Layout column_major(cudaDataType_t type, int rows, int cols) {
+Layout column_major(cudaDataType_t type, std::int64_t rows, std::int64_t cols) {
   cublasLtMatrixLayout_t layout = nullptr;
   CHECK_BLAS(
       cublasLtMatrixLayoutCreate(&layout, type, std::uint64_t(rows), std::uint64_t(cols), rows));
@@ -69,30 +69,37 @@ double element(const Kind& kind, const std::byte* from) {
   return double(value);
 }
 
-// A few places of C [n x n] against sums in double. fp32 sums of n products of at most 1: each of
-// the n additions errs by at most 2^-24 of a partial sum of at most n. Exact for int8.
-void check_product(const Kind& kind, int n, const std::byte* a, const std::byte* b, const float* c,
-                   const cuda::Stream& stream, Report& report) {
-  const std::size_t column = std::size_t(n) * kind.input_bytes;
+// C [m x n] = A' B of A [depth x m] and B [depth x n], column after column; B and with it C in
+// `parts` of n, one after the other into the same C.
+struct Shape {
+  std::int64_t m, n, depth, parts = 1;
+};
+
+// A few places of C of the last part against sums in double. fp32 sums of products of at most 1:
+// each of the additions errs by at most 2^-24 of a partial sum. Exact for int8.
+void check_product(const Kind& kind, const Shape& shape, const std::byte* a, const std::byte* b,
+                   const float* c, const cuda::Stream& stream, Report& report) {
+  const std::size_t column = std::size_t(shape.depth) * kind.input_bytes;
   std::vector<std::byte> x(column), y(column);
   for (int sample = 0; sample < 8; ++sample) {
-    const std::size_t row = std::size_t(n - 1) * sample / 7, col = std::size_t(n / 2 + 13 * sample);
+    const std::size_t row = std::size_t(shape.m - 1) * sample / 7,
+                      col = std::size_t(shape.n / 2 + 13 * sample);
     float got_bits;
     KNEAR_CHECK(
         cudaMemcpyAsync(x.data(), a + row * column, column, cudaMemcpyDeviceToHost, stream.get()));
     KNEAR_CHECK(
         cudaMemcpyAsync(y.data(), b + col * column, column, cudaMemcpyDeviceToHost, stream.get()));
-    KNEAR_CHECK(
-        cudaMemcpyAsync(&got_bits, c + col * n + row, 4, cudaMemcpyDeviceToHost, stream.get()));
+    KNEAR_CHECK(cudaMemcpyAsync(&got_bits, c + col * shape.m + row, 4, cudaMemcpyDeviceToHost,
+                                stream.get()));
     stream.synchronize();
     double wanted = 0, magnitude = 0;
-    for (int i = 0; i < n; ++i) {
+    for (std::int64_t i = 0; i < shape.depth; ++i) {
       const double product = element(kind, &x[std::size_t(i) * kind.input_bytes]) *
                              element(kind, &y[std::size_t(i) * kind.input_bytes]);
       wanted += product;
       magnitude += std::fabs(product);
     }
-    double got = got_bits, tolerance = magnitude * n * 0x1p-24;
+    double got = got_bits, tolerance = magnitude * double(shape.depth) * 0x1p-24;
     if (kind.random == Random::any_i8) {
       std::int32_t integer;
       std::memcpy(&integer, &got_bits, 4);
@@ -106,13 +113,14 @@ void check_product(const Kind& kind, int n, const std::byte* a, const std::byte*
   }
 }
 
-void bench_product(const Kind& kind, int n, cublasLtHandle_t handle, const cuda::Stream& stream,
-                   double budget, Report& report) {
-  const std::size_t count = std::size_t(n) * std::size_t(n), bytes = count * kind.input_bytes;
-  cuda::Buffer<std::byte> a(bytes), b(bytes), workspace(std::size_t{64} << 20);
-  cuda::Buffer<float> c(count);  // or int32: four bytes either way
-  fill_random(a.data(), std::int64_t(count), kind.random, 11, stream.get());
-  fill_random(b.data(), std::int64_t(count), kind.random, 12, stream.get());
+void bench_product(const Kind& kind, const Shape& shape, cublasLtHandle_t handle,
+                   const cuda::Stream& stream, double budget, Report& report) {
+  const std::int64_t a_count = shape.m * shape.depth, b_count = shape.n * shape.depth;
+  cuda::Buffer<std::byte> a(std::size_t(a_count) * kind.input_bytes),
+      b(std::size_t(b_count * shape.parts) * kind.input_bytes), workspace(std::size_t{64} << 20);
+  cuda::Buffer<float> c(std::size_t(shape.m * shape.n));  // or int32: four bytes either way
+  fill_random(a.data(), a_count, kind.random, 11, stream.get());
+  fill_random(b.data(), b_count * shape.parts, kind.random, 12, stream.get());
   c.fill_bytes(0xff, stream);
 
   cublasLtMatmulDesc_t raw = nullptr;
@@ -121,7 +129,9 @@ void bench_product(const Kind& kind, int n, cublasLtHandle_t handle, const cuda:
   const cublasOperation_t transpose = CUBLAS_OP_T;
   CHECK_BLAS(cublasLtMatmulDescSetAttribute(raw, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
                                             sizeof transpose));
-  const Layout in = column_major(kind.input, n, n), out = column_major(kind.output, n, n);
+  const Layout in_a = column_major(kind.input, shape.depth, shape.m),
+               in_b = column_major(kind.input, shape.depth, shape.n),
+               out = column_major(kind.output, shape.m, shape.n);
   cublasLtMatmulPreference_t raw_preference = nullptr;
   CHECK_BLAS(cublasLtMatmulPreferenceCreate(&raw_preference));
   Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy> preference(raw_preference);
@@ -131,7 +141,7 @@ void bench_product(const Kind& kind, int n, cublasLtHandle_t handle, const cuda:
   cublasLtMatmulHeuristicResult_t found{};
   int count_found = 0;
   const cublasStatus_t searched =
-      cublasLtMatmulAlgoGetHeuristic(handle, raw, in.get(), in.get(), out.get(), out.get(),
+      cublasLtMatmulAlgoGetHeuristic(handle, raw, in_a.get(), in_b.get(), out.get(), out.get(),
                                      raw_preference, 1, &found, &count_found);
   if (searched != CUBLAS_STATUS_SUCCESS || count_found == 0) {
     report.skipped.push_back(fmt::format("{}: cuBLASLt has no algorithm for it here ({})",
@@ -143,20 +153,26 @@ void bench_product(const Kind& kind, int n, cublasLtHandle_t handle, const cuda:
   const bool integer = kind.scale == CUDA_R_32I;
   const void* alpha = integer ? static_cast<const void*>(&int_one) : &one;
   const void* beta = integer ? static_cast<const void*>(&int_zero) : &zero;
+  const auto b_part = [&](std::int64_t part) {
+    return b.data() + part * b_count * kind.input_bytes;
+  };
   const Timing timing = time_runs(stream, budget, [&](int) {
-    CHECK_BLAS(cublasLtMatmul(handle, raw, alpha, a.data(), in.get(), b.data(), in.get(), beta,
-                              c.data(), out.get(), c.data(), out.get(), &found.algo,
-                              workspace.data(), workspace.size(), stream.get()));
+    for (std::int64_t part = 0; part < shape.parts; ++part)
+      CHECK_BLAS(cublasLtMatmul(handle, raw, alpha, a.data(), in_a.get(), b_part(part), in_b.get(),
+                                beta, c.data(), out.get(), c.data(), out.get(), &found.algo,
+                                workspace.data(), workspace.size(), stream.get()));
   });
-  check_product(kind, n, a.data(), b.data(), c.data(), stream, report);
-  report.entries.push_back({kind.name,
-                            fmt::format("cuBLASLt, {} x {} x {}", n, n, n),
-                            2.0 * n * n * double(n) / timing.seconds / 1e12,
-                            kind.unit,
-                            timing.seconds,
-                            timing.spread,
-                            {},
-                            ""});
+  check_product(kind, shape, a.data(), b_part(shape.parts - 1), c.data(), stream, report);
+  const double n = double(shape.n) * double(shape.parts);
+  report.entries.push_back(
+      {kind.name,
+       fmt::format("cuBLASLt, {} x {} x {}", shape.m, shape.n * shape.parts, shape.depth),
+       2.0 * double(shape.m) * n * double(shape.depth) / timing.seconds / 1e12,
+       kind.unit,
+       timing.seconds,
+       timing.spread,
+       {},
+       ""});
 }
 
 }  // namespace
@@ -170,8 +186,25 @@ void bench_matrix_products(const cuda::Stream& stream, const Deadline& deadline,
       report.skipped.push_back(std::string(kind.name) + ": out of time");
       continue;
     }
-    bench_product(kind, 8192, raw, stream, std::min(3.0, deadline.left() / 4), report);
+    bench_product(kind, {8192, 8192, 8192}, raw, stream, std::min(3.0, deadline.left() / 4),
+                  report);
   }
+}
+
+void bench_fp32_product(std::int64_t queries, std::int64_t rows, std::int64_t dim,
+                        const cuda::Stream& stream, double budget, Report& report) {
+  cublasLtHandle_t raw = nullptr;
+  CHECK_BLAS(cublasLtCreate(&raw));
+  Handle<cublasLtHandle_t, cublasLtDestroy> handle(raw);
+  constexpr std::int64_t parts = 10;
+  std::size_t free_bytes = 0, all_bytes = 0;
+  KNEAR_CHECK(cudaMemGetInfo(&free_bytes, &all_bytes));
+  if (double(queries) * double(rows / parts) * 4 > double(free_bytes) / 2) {
+    report.skipped.push_back(fmt::format("fp32 product of {} x {} x {}: {:.1f} GB are free",
+                                         queries, rows, dim, double(free_bytes) / 1e9));
+    return;
+  }
+  bench_product(kinds[0], {queries, rows / parts, dim, parts}, raw, stream, budget, report);
 }
 
 }  // namespace knear::bench

@@ -51,7 +51,16 @@ void Report::print_table(std::FILE* out) const {
     fmt::print(out, "{:<22} {:<34} {:>10.1f} {:<8} {:>10.3f} {:>6.1f}%  {}\n", e.name, e.what,
                e.value, e.unit, e.seconds * 1e3, e.spread * 100,
                e.of_peak ? fmt::format("{:.0f} % of {}", *e.of_peak * 100, e.peak) : "");
+  for (const std::string& note : notes) fmt::print(out, "{}\n", note);
   for (const std::string& s : skipped) fmt::print(out, "skipped {}\n", s);
+}
+
+void Report::print_targets(std::FILE* out) const {
+  if (targets.empty()) return;
+  fmt::print(out, "\n{:<44} {:<40} {:<10} {}\n", "targets", "at least or at most", "verdict",
+             "measured");
+  for (const Target& t : targets)
+    fmt::print(out, "{:<44} {:<40} {:<10} {}\n", t.work, t.target, t.verdict, t.measured);
 }
 
 void Report::write_json(const std::string& path) const {
@@ -64,8 +73,16 @@ void Report::write_json(const std::string& path) const {
         device->memory_bytes, device->l2_bytes);
   else
     out += "  \"device\": null,\n";
-  out += fmt::format("  \"tests\": {},\n  \"failures\": {},\n  \"skipped\": {},\n  \"benches\": [",
-                     tests, list(failures), list(skipped));
+  out += fmt::format(
+      "  \"tests\": {},\n  \"failures\": {},\n  \"skipped\": {},\n  \"notes\": {},\n  \"targets\": "
+      "[",
+      tests, list(failures), list(skipped), list(notes));
+  for (std::size_t i = 0; i < targets.size(); ++i)
+    out +=
+        fmt::format("{}\n    {{\"work\": {}, \"target\": {}, \"measured\": {}, \"verdict\": {}}}",
+                    i ? "," : "", quoted(targets[i].work), quoted(targets[i].target),
+                    quoted(targets[i].measured), quoted(targets[i].verdict));
+  out += "\n  ],\n  \"benches\": [";
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const Entry& e = entries[i];
     out += fmt::format(

@@ -21,14 +21,25 @@ struct Entry {
   std::string peak;
 };
 
+// One line of what this is to reach: what was aimed at and what was found.
+struct Target {
+  std::string work, target;
+  std::string measured;  // or why it was not
+  std::string verdict;   // "met", "not met", "skipped"
+};
+
 struct Report {
   std::optional<cuda::DeviceInfo> device;
   int tests = 0;
   std::vector<std::string> failures;
   std::vector<Entry> entries;
   std::vector<std::string> skipped;  // "name: why"
+  std::vector<std::string> notes;    // what an entry can't say
+  std::vector<Target> targets;
 
+  // All but the targets; and these.
   void print_table(std::FILE* out) const;
+  void print_targets(std::FILE* out) const;
   // Throws IoError if the file can't be written.
   void write_json(const std::string& path) const;
 };
