@@ -13,6 +13,10 @@ namespace knear::detail {
 // multiprocessor to hide the end of each, few enough threads for 128 registers each.
 inline constexpr int select_warps_per_block = 4;
 
+// Blocks that must fit a multiprocessor at once, from which the compiler takes its limit of
+// registers (2^16 / (128 * blocks)): 64 and 170. Not tuned on a GPU yet.
+KNEAR_HD constexpr int select_resident_blocks(std::int64_t k) { return k <= 256 ? 8 : 3; }
+
 KNEAR_HD constexpr std::int64_t select_blocks(std::int64_t rows) {
   return (rows + select_warps_per_block - 1) / select_warps_per_block;
 }

@@ -143,7 +143,7 @@ TEST(WarpSelectLayout, GivesEachRowOneWarp) {
     for (int threads : threads_of) ASSERT_EQ(threads, warp_size);
     EXPECT_LT(idle, detail::select_warps_per_block * warp_size);
   }
-  // The largest number of rows that select_smallest takes: within the grid's 2^31 - 1 blocks.
+  // The largest number of rows that select_rows takes: within the grid's 2^31 - 1 blocks.
   constexpr std::int64_t most = std::int64_t{1} << 32;
   EXPECT_LT(detail::select_blocks(most), std::int64_t{1} << 31);
   EXPECT_EQ(detail::select_row(detail::select_blocks(most) - 1, 127), most - 1);
