@@ -8,9 +8,10 @@
 // the left, NaN never, and in empty places +infinity (-infinity for the largest) and -1. Best first
 // or by ascending place. The answer is the same bits whatever the device and the way it goes.
 //
-// Up to k = 1024 by WarpSelect, one reading of the rows; beyond, and where k is a large part of the
-// row, by the digits of the values, two to four readings, and a sort if it is wanted. The
-// limits are guesses so far: nothing was measured on a GPU.
+// Up to k = 256 by WarpSelect, one reading of the rows. Beyond, by the digits of the values: one
+// reading where k is small beside the row and there are rows enough (else, up to k = 1024, it is
+// WarpSelect again), two to five otherwise, and a sort if it is wanted. The limits are guesses so
+// far: nothing was measured on a GPU.
 //
 // A queue is cuda::Queue (knear/cuda/queue.hpp), with the kernels on the device, or the one that
 // runs them thread by thread in the tests. Memory of the queue, until it is done: 8 k bytes for
@@ -33,9 +34,13 @@ namespace knear {
 namespace detail {
 
 // Whether WarpSelect is taken. Where it keeps most of what it reads, its merges are a sort of the
-// row, in networks.
-constexpr bool selects_by_warps(std::int64_t cols, std::int64_t k) {
-  return k <= 128 || (k <= warp_select_max_k && k <= cols / 4);
+// row, in networks. Beyond k = 256 they are long, too, and rows that are filtered by a threshold
+// first need none, if there are enough of them for `blocks` blocks.
+constexpr bool selects_by_warps(std::int64_t rows, std::int64_t cols, std::int64_t k,
+                                std::int64_t blocks) {
+  if (k <= 128) return true;
+  if (k > warp_select_max_k || k > cols / 4) return false;
+  return k <= 256 || rows < blocks || radix_room(cols, k) == 0;
 }
 
 // Best first. Requires 1 <= k <= warp_select_max_k, parts >= 1 and parts * k <= cols if there are
@@ -68,11 +73,12 @@ template <class Queue>
 void select_by_digits(Queue& queue, const DeviceRows& rows, int k, unsigned flip, int parts,
                       float* values, int* places) {
   using Thread = typename Queue::Thread;
-  constexpr std::size_t shared = RadixBlock<Thread>::shared_bytes;
   if (parts == 1) {
     using Kernel = RadixSelect<Thread>;
     const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
-    launch(queue, Grid{std::min(rows.rows, most), shared}, Kernel{rows, k, flip, values, places});
+    const int room = radix_room(rows.cols, k);
+    launch(queue, Grid{std::min(rows.rows, most), Kernel::shared_bytes(room)},
+           Kernel{rows, k, room, flip, values, places});
     return;
   }
   const auto n = static_cast<std::size_t>(rows.rows);
@@ -81,7 +87,7 @@ void select_by_digits(Queue& queue, const DeviceRows& rows, int k, unsigned flip
   auto kept = queue.template allocate<RadixKept>(n * static_cast<std::size_t>(parts));
   queue.fill_bytes(histograms.data(), 0, histograms.size());
   const RadixParts in = {rows, parts, k, flip, histograms.data(), bounds.data(), kept.data()};
-  const Grid grid{rows.rows * parts, shared};
+  const Grid grid{rows.rows * parts, RadixBlock<Thread>::shared_bytes};
   for (int digit = 0; digit < radix_digits; ++digit)
     launch(queue, grid, RadixCount<Thread>{in, digit});
   launch(queue, grid, RadixCountKept<Thread>{in});
@@ -111,7 +117,9 @@ void select_rows(Queue& queue, const DeviceRows& rows, std::int64_t k,
   if (rows.rows == 0) return;
   const unsigned flip = detail::flip_of(options.extreme);
   const int wanted = static_cast<int>(k);
-  if (detail::selects_by_warps(rows.cols, k)) {
+  const std::int64_t blocks = std::int64_t{queue.multiprocessors()} *
+                              detail::RadixSelect<typename Queue::Thread>::resident_blocks;
+  if (detail::selects_by_warps(rows.rows, rows.cols, k, blocks)) {
     const std::int64_t warps = std::int64_t{queue.multiprocessors()} *
                                detail::select_warps_per_block * detail::select_resident_blocks(k);
     detail::select_by_warps(queue, rows, wanted, flip,
@@ -120,8 +128,6 @@ void select_rows(Queue& queue, const DeviceRows& rows, std::int64_t k,
     if (!options.sorted)
       detail::sort_rows(queue, rows.rows, wanted, detail::RowOrder::by_place, flip, values, places);
   } else {
-    const std::int64_t blocks = std::int64_t{queue.multiprocessors()} *
-                                detail::RadixCount<typename Queue::Thread>::resident_blocks;
     detail::select_by_digits(queue, rows, wanted, flip,
                              detail::radix_parts(rows.rows, rows.cols, blocks), values, places);
     if (options.sorted)

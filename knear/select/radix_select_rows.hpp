@@ -7,14 +7,15 @@
 // or its values are equal: of those the first are kept. A last reading gathers what is kept, in the
 // order of the row, so the answer is the same whatever the threads do.
 //
-// RadixSelect does this with a block for each row: up to four readings, of a row that is likely to
-// be in the cache after the first. Where rows are few, each is cut into parts (those of
-// warp_select_layout.hpp) with a block each, and a kernel for each reading: RadixCount up to three
-// times, RadixCountKept, RadixGather.
+// RadixSelect does this with a block for each row: one reading of a row that is long beside k, else
+// up to four, of a row that is likely to be in the cache after the first. Where rows are few, each
+// is cut into parts (those of warp_select_layout.hpp) with a block each, and a kernel for each
+// reading: RadixCount up to three times, RadixCountKept, RadixGather.
 //
 // After Alabi, Blanchard, Gordon, Steinbach, "Fast k-selection algorithms for graphics processing
 // units" (2012), and Zhang, Naruse, Li, Wang, "Parallel top-K algorithms on GPU" (2023).
 #pragma once
+#include <cmath>
 #include <cstddef>
 
 #include "knear/select/device_rows.hpp"
@@ -129,6 +130,16 @@ class RadixBlock {
     return *chosen_;
   }
 
+  // The bound of the k first of row[0 .. length).
+  KNEAR_DEVICE RadixBound bound_of(const float* row, int length, int k) {
+    RadixBound bound = first_bound(k, length);
+    while (!bound.decided()) {
+      count(row, 0, unsigned(length), bound);
+      bound = choose(bound, [&](int i) { return bin(i); });
+    }
+    return bound;
+  }
+
   // How many of row[begin .. end) are below the bound and equal to it.
   KNEAR_DEVICE RadixKept count_kept(const float* row, unsigned begin, unsigned end,
                                     RadixBound bound) {
@@ -149,10 +160,11 @@ class RadixBlock {
   }
 
   // Writes those of row[begin .. end) that are kept to values and places [k], after what is kept of
-  // the row before `begin`. Returns how many of the k places are taken then. Ends early when all
-  // are.
+  // the row before `begin`; value i has the place names[i], or i without names. Returns how many of
+  // the k places are taken then; ends when all are, even if more would be kept.
   KNEAR_DEVICE int gather(const float* row, unsigned begin, unsigned end, RadixBound bound,
-                          RadixKept before, int k, float* values, int* places) {
+                          RadixKept before, int k, float* values, int* places,
+                          const int* names = nullptr) {
     const int lane = t_.index() % warp_size, warp = t_.index() / warp_size;
     const auto taken = [&](int below, int equal) {
       return below + (equal < bound.left ? equal : bound.left);
@@ -186,15 +198,18 @@ class RadixBlock {
       for (int i = 0; i < loads; ++i) {
         const int rank = here.equal + count_bits(equal[i] & lanes_before(lane));
         const int slot = taken(here.below + count_bits(below[i] & lanes_before(lane)), rank);
-        if ((below[i] >> lane & 1) || ((equal[i] >> lane & 1) && rank < bound.left)) {
+        const bool kept = (below[i] >> lane & 1) || ((equal[i] >> lane & 1) && rank < bound.left);
+        if (kept && slot < k) {
+          const int at = int(mine) + i * warp_size;
           values[slot] = x[i];
-          places[slot] = int(mine) + i * warp_size;
+          places[slot] = names ? names[at] : at;
         }
         here.below += count_bits(below[i]), here.equal += count_bits(equal[i]);
       }
       before.below += all & 0xffff, before.equal += all >> 16;
     }
-    return taken(before.below, before.equal);
+    const int all = taken(before.below, before.equal);
+    return all < k ? all : k;
   }
 
   KNEAR_DEVICE void fill_empty(int from, int k, float* values, int* places) const {
@@ -222,31 +237,83 @@ class RadixBlock {
   RadixBound* chosen_;
 };
 
+// A row that is long beside k is read once in the usual case: a threshold from a sample of it lets
+// some more than k values pass, which wait in shared memory, and the k first are selected of them.
+// (Matsumoto and Yiu's TH-heap, with another selection behind the threshold.) Where fewer pass than
+// are wanted, or more than there is room for, the row is gone through as if nothing had been. What
+// passes keeps its order, so the answer is the same.
+//
+// Of k values that lie anywhere, k * sample / length are in the sample, within four standard
+// deviations but for one row of some ten thousand; that many values of the sample are let pass.
+inline constexpr int radix_sample = 2048;  // values, in stretches of 32
+struct RadixFilter {
+  int rank = 0;      // the threshold is the value of this rank in the sample; 0: no filter
+  int expected = 0;  // how many values pass, four standard deviations more than the mean
+};
+KNEAR_HD inline RadixFilter radix_filter(int k, int length) {
+  if (length < 8 * radix_sample || k > length / 16) return {};
+  const float scale = float(length) / radix_sample, mean = float(k) / scale;
+  const float rank = mean + 4 * sqrtf(mean) + 2;
+  return {int(rank), int((rank + 4 * sqrtf(rank)) * scale)};
+}
+// Where value i of the sample stands: in stretches of 32, at equal distances in the row.
+KNEAR_HD constexpr int radix_sample_place(int i, int length) {
+  return i / warp_size * (length / (radix_sample / warp_size)) + i % warp_size;
+}
+// Room for what passes, in values; 0 where no row is filtered.
+KNEAR_HD constexpr int radix_room(std::int64_t cols, std::int64_t k) {
+  if (cols < 8 * radix_sample || k > cols / 16 || k > 2048) return 0;
+  return k <= 1024 ? 4096 : 8192;
+}
+
 // values, places [rows x k]. Block b takes the rows b, b + blocks, ...
 template <class Thread>
 struct RadixSelect {
   using Block = RadixBlock<Thread>;
-  static constexpr int threads = Block::threads, resident_blocks = 3;
+  static constexpr int threads = Block::threads, resident_blocks = 2;
 
   DeviceRows rows;
-  int k;
+  int k, room;  // room: a multiple of radix_sample, or 0; as many (value, place) in shared memory
   unsigned flip;
   float* values;
   int* places;
 
+  static constexpr std::size_t shared_bytes(int room) {
+    return Block::shared_bytes + static_cast<std::size_t>(room) * (sizeof(float) + sizeof(int));
+  }
+
   KNEAR_KERNEL void operator()(Thread t) const {
     Block block(t, flip);
+    float* const passed = reinterpret_cast<float*>(t.shared() + Block::shared_bytes);
+    int* const passed_places = reinterpret_cast<int*>(passed + room);
     for (std::int64_t row = t.block(); row < rows.rows; row += t.blocks()) {
       const float* x = rows.row(row);
-      const auto length = unsigned(rows.length(row));
-      RadixBound bound = first_bound(k, int(length));
-      while (!bound.decided()) {
-        block.count(x, 0, length, bound);
-        bound = block.choose(bound, [&](int i) { return block.bin(i); });
+      int length = rows.length(row);
+      const int* names = nullptr;
+      const RadixFilter filter = radix_filter(k, length);
+      if (filter.rank != 0 && filter.expected < room) {
+        take_sample(t, x, length, passed);
+        RadixBound pass = block.bound_of(passed, radix_sample, filter.rank);
+        pass = {pass.key + (pass.left != 0), 32, 0};  // what equals the threshold, too
+        const int count =
+            block.gather(x, 0, unsigned(length), pass, {0, 0}, room, passed, passed_places);
+        t.sync();
+        if (k <= count && count < room) x = passed, length = count, names = passed_places;
       }
-      const int found =
-          block.gather(x, 0, length, bound, {0, 0}, k, values + row * k, places + row * k);
+      const RadixBound bound = block.bound_of(x, length, k);
+      const int found = block.gather(x, 0, unsigned(length), bound, {0, 0}, k, values + row * k,
+                                     places + row * k, names);
       block.fill_empty(found, k, values + row * k, places + row * k);
+    }
+  }
+
+ private:
+  // Others see it once they have waited, as count() does before it reads.
+  KNEAR_DEVICE static void take_sample(Thread t, const float* row, int length, float* sample) {
+    KNEAR_UNROLL
+    for (int i = 0; i < radix_sample / threads; ++i) {
+      const int at = i * threads + t.index();
+      sample[at] = row[radix_sample_place(at, length)];
     }
   }
 };
