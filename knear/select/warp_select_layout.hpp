@@ -26,9 +26,9 @@ KNEAR_HD constexpr std::int64_t select_row(std::int64_t block, int thread) {
 }
 
 // Few long rows leave most of a machine idle. Then a row is cut into parts and a warp selects from
-// each (select_blocks(rows * parts) blocks; select_part() of select_row()); a second pass merges
-// the k candidates of all parts, parts * k of them, by add_candidates(). The answer is the same
-// for any number of parts, since the order of candidates is total.
+// each (select_blocks(rows * parts) blocks; select_part() of select_row()); a second pass selects
+// from the k candidates of all parts, parts * k of them. The answer is the same for any number of
+// parts, since the order of candidates is total.
 
 // How many parts make rows * parts come to the warps that the machine wants. No more than
 // sqrt(cols / k): a part is then as long as what the second pass reads, and with more of them that
