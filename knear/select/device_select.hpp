@@ -8,10 +8,10 @@
 // the left, NaN never, and in empty places +infinity (-infinity for the largest) and -1. Best first
 // or by ascending place. The answer is the same bits whatever the device and the way it goes.
 //
-// Up to k = 256 by WarpSelect, one reading of the rows. Beyond, by the digits of the values: one
-// reading where k is small beside the row and there are rows enough (else, up to k = 1024, it is
-// WarpSelect again), two to five otherwise, and a sort if it is wanted. The limits are guesses so
-// far: nothing was measured on a GPU.
+// Up to k = 256 by WarpSelect, one reading of the rows, unless k is a large part of the row.
+// Beyond, by the digits of the values: one reading where k is small beside a long row and there are
+// rows enough (else, up to k = 1024, it is WarpSelect again), two to five otherwise, and a sort if
+// it is wanted. The limits are guesses so far: nothing was measured on a GPU.
 //
 // A queue is cuda::Queue (knear/cuda/queue.hpp), with the kernels on the device, or the one that
 // runs them thread by thread in the tests. Memory of the queue, until it is done: 8 k bytes for
