@@ -267,6 +267,9 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   options.first_pass = parse_first_pass(arguments.first_pass);
   options.choices = parse_choices(arguments.choices);
   check_device(arguments.device);
+  if (arguments.device != "cpu" && arguments.explain)
+    throw InvalidArgument("--explain plans for cpu alone so far, but --device is {}",
+                          arguments.device);
   options.device = arguments.device;
   if (!arguments.machine.empty()) known_machine(arguments.machine);
   options.approach = {.method = parse_method(arguments.method),
@@ -359,14 +362,16 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
                                             .filter = index_filter,
                                             .progress = options.progress,
                                             .choices = options.choices,
-                                            .approach = options.approach},
+                                            .approach = options.approach,
+                                            .device = options.device},
                                            &outcome.report);
     if (ranged) cut_at_radius(arguments, options.metric, outcome);
     outcome.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   check_interrupt();
-  outcome.prediction = predict(outcome.report, known_peaks(active_isa(), options.threads));
+  if (arguments.device == "cpu")
+    outcome.prediction = predict(outcome.report, known_peaks(active_isa(), options.threads));
   if (truth) {
     const NamedRows named(outcome, streamed, {outcome.near.ids.view(), truth->view()});
     outcome.recall = measure_recall(outcome.queries.view(), named.rows(), options.metric,

@@ -38,8 +38,8 @@ struct SearchOutcome {
   Neighbors near = {};
   Matrix<double> distances = {};  // of a base read block by block: float64, as the search has them
   KnnReport report = {};
-  Prediction prediction = {};
-  std::optional<RecallFigures> recall = {};  // with arguments.truth
+  std::optional<Prediction> prediction = {};  // of the processor; there is none for a GPU so far
+  std::optional<RecallFigures> recall = {};   // with arguments.truth
   // With arguments.radius: neighbours kept, of all queries; queries that have more than k within.
   std::int64_t within_radius = 0, queries_cut = 0;
   double seconds = 0;  // of the search, packing of the base included; reading files is not

@@ -28,8 +28,12 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   out["queries"] = report.queries;
   out["seconds"] = outcome.seconds;
   out["queries_per_second"] = queries_per_second(outcome);
-  out["predicted_seconds"] = outcome.prediction.cost.seconds;
-  out["limit"] = outcome.prediction.cost.limit;
+  out["predicted_seconds"] = nullptr;
+  out["limit"] = nullptr;
+  if (outcome.prediction) {
+    out["predicted_seconds"] = outcome.prediction->cost.seconds;
+    out["limit"] = outcome.prediction->cost.limit;
+  }
   out["memory_bytes"] = report.memory_bytes;
   out["survivors_per_query"] = report.survivors_per_query;
   out["promised_recall"] = report.promised_recall;
@@ -77,14 +81,16 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   out["refined_per_query"] = report.refined_per_query;
   out["fallback_queries"] = report.fallback_queries;
   out["repeated_queries"] = report.repeated_queries;
-  out["peaks"] = outcome.prediction.measured_peaks ? "measured" : "estimated";
+  if (outcome.prediction)
+    out["peaks"] = outcome.prediction->measured_peaks ? "measured" : "estimated";
+  if (report.device != "cpu") out["device_bytes"] = report.device_bytes;
   if (!arguments.machine.empty()) {
     const ScanCost cost = predict_elsewhere(report, known_machine(arguments.machine));
     out["machine"] = {
         {"name", arguments.machine}, {"predicted_seconds", cost.seconds}, {"limit", cost.limit}};
   }
   if (arguments.explain) {
-    const ScanCost& cost = outcome.prediction.cost;
+    const ScanCost& cost = outcome.prediction->cost;
     out["explain"] = {{"predicted_multiply_add_seconds", cost.multiply_add_seconds},
                       {"predicted_memory_seconds", cost.memory_seconds},
                       {"predicted_coefficient_wise_seconds", cost.coefficient_wise_seconds},
@@ -134,7 +140,7 @@ void print_summary(const SearchArguments& arguments, const SearchOutcome& outcom
   print("{}: {} of {} answers certified exact, {} queries/s, {} ({} first pass, {}, {} threads)\n",
         report.method, report.certified_queries, report.queries,
         readable_count(queries_per_second(outcome)), readable_seconds(outcome.seconds),
-        report.first_pass, report.isa, report.threads);
+        report.first_pass, report.device == "cpu" ? report.isa : report.device, report.threads);
   if (report.method == "partial-reduce")
     print("recall {:g} promised, {:.6g} expected: {} of each of {} bins kept{}\n",
           report.promised_recall, report.expected_recall, report.kept_per_bin, report.bins,
@@ -155,8 +161,8 @@ void print_summary(const SearchArguments& arguments, const SearchOutcome& outcom
           recall.by_id, recall.id_interval.low, recall.id_interval.high);
   }
   if (arguments.explain) {
-    print("\n{}", format_table(explain_lines(outcome.report, outcome.prediction)));
-    if (!outcome.prediction.measured_peaks)
+    print("\n{}", format_table(explain_lines(outcome.report, *outcome.prediction)));
+    if (!outcome.prediction->measured_peaks)
       print("Planned with estimated peaks: 'knear roofline' measures this machine.\n");
   }
   if (!arguments.machine.empty()) {

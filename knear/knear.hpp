@@ -35,6 +35,7 @@
 // The parts that the above are made of.
 #include "knear/distance/exact.hpp"
 #include "knear/select/bitonic_partial_sort.hpp"
+#include "knear/select/extreme.hpp"
 #include "knear/select/min_max_heap.hpp"
 #include "knear/select/nth_value.hpp"
 #include "knear/select/radix_sort.hpp"

@@ -187,6 +187,8 @@ nb::object run(Report& out, Search search) {
     d["repeated_queries"] = report.repeated_queries;
     d["certified_queries"] = report.certified_queries;
     d["method"] = report.method;
+    d["device"] = report.device;
+    if (report.device != "cpu") d["device_bytes"] = report.device_bytes;
     d["promised_recall"] = report.promised_recall;
     d["expected_recall"] = report.expected_recall;
     d["recall_argument"] = report.recall_argument;
@@ -259,8 +261,8 @@ NB_MODULE(_core, m) {
       [](const Array& queries, const std::string& queries_type, const Array& base,
          const std::string& base_type, std::int64_t k, const std::string& metric,
          std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-         const std::string& choices, const ApproachTuple& approach, const Ids& ids,
-         const Bits& bits, Report report) {
+         const std::string& choices, const ApproachTuple& approach, const std::string& device,
+         const Ids& ids, const Bits& bits, Report report) {
         const AnyMatrixView q = view_of(queries, queries_type), b = view_of(base, base_type);
         KnnOptions options{.metric = parse_metric(metric),
                            .threads = narrow(threads),
@@ -268,7 +270,8 @@ NB_MODULE(_core, m) {
                            .first_pass = parse_first_pass(first_pass),
                            .filter = filter_of(ids, bits, b.rows()),
                            .choices = parse_choices(choices),
-                           .approach = approach_of(approach)};
+                           .approach = approach_of(approach),
+                           .device = device};
         return run(report, [&](Progress progress, KnnReport* filled) {
           options.progress = std::move(progress);
           return knn(q, b, k, options, filled);
@@ -276,8 +279,8 @@ NB_MODULE(_core, m) {
       },
       nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("base").noconvert(),
       nb::arg("base_type"), nb::arg("k"), nb::arg("metric"), nb::arg("threads"), nb::arg("memory"),
-      nb::arg("first_pass"), nb::arg("choices"), nb::arg("approach"), nb::arg("filter_ids").none(),
-      nb::arg("filter_bits").none(), nb::arg("report").none());
+      nb::arg("first_pass"), nb::arg("choices"), nb::arg("approach"), nb::arg("device"),
+      nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("report").none());
 
   m.def(
       "self_join",
@@ -435,15 +438,16 @@ NB_MODULE(_core, m) {
           "search",
           [](const FlatIndex& self, const Array& queries, const std::string& type, std::int64_t k,
              std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-             const std::string& choices, const ApproachTuple& approach, const Ids& ids,
-             const Bits& bits, std::int64_t bit_count, Report report) {
+             const std::string& choices, const ApproachTuple& approach, const std::string& device,
+             const Ids& ids, const Bits& bits, std::int64_t bit_count, Report report) {
             const AnyMatrixView q = view_of(queries, type);
             SearchOptions options{.threads = narrow(threads),
                                   .memory = memory,
                                   .first_pass = parse_first_pass(first_pass),
                                   .filter = id_filter_of(ids, bits, bit_count),
                                   .choices = parse_choices(choices),
-                                  .approach = approach_of(approach)};
+                                  .approach = approach_of(approach),
+                                  .device = device};
             return run(report, [&](Progress progress, KnnReport* filled) {
               options.progress = std::move(progress);
               return self.search(q, k, options, filled);
@@ -451,8 +455,8 @@ NB_MODULE(_core, m) {
           },
           nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("k"), nb::arg("threads"),
           nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"), nb::arg("approach"),
-          nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("bit_count"),
-          nb::arg("report").none())
+          nb::arg("device"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
+          nb::arg("bit_count"), nb::arg("report").none())
       .def(
           "range_search",
           [](const FlatIndex& self, const Array& queries, const std::string& type, double radius,

@@ -509,7 +509,8 @@ KnnOptions knn_options(Metric metric, const SearchOptions& options) {
           .first_pass = options.first_pass,
           .progress = options.progress,
           .choices = options.choices,
-          .approach = options.approach};
+          .approach = options.approach,
+          .device = options.device};
 }
 
 }  // namespace

@@ -41,7 +41,8 @@ struct SearchOptions {
   IdFilter filter = {};  // the ids that may be found; by default every one
   Progress progress = {};
   KnnChoices choices = {};
-  Approach approach = {};  // of search()
+  Approach approach = {};      // of search()
+  std::string device = "cpu";  // as KnnOptions; of search()
 };
 
 // For calls that change an index.

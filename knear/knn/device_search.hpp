@@ -72,7 +72,7 @@ class DeviceSearch : public Search {
       DeviceStats stats;
       const std::size_t before = todo.size();
       todo = scan.run(queries_, todo, found_, k, out, stats,
-                      scan.batch_for(std::ssize(todo), k, queue_.free_bytes()));
+                      scan.batch_for(std::ssize(todo), k, queue_.free_bytes()), options_.progress);
       note_scan(packed, pass, static_cast<std::int64_t>(before));
       note_pass(pass, (before - todo.size()) * static_cast<std::size_t>(count_));
       stats_.survivors += stats.survivors;

@@ -78,17 +78,21 @@ class DeviceScan {
 
   // Fills rows `which` of `out` (shapes [queries x k]); returns the queries handed back, whose rows
   // are untouched. Requires 1 <= k <= most_k, finite queries; `found` is of all of them. `batch`:
-  // queries at a time, 1 at least.
+  // queries at a time, 1 at least. Throws Cancelled.
   std::vector<std::int64_t> run(AnyMatrixView queries, std::span<const std::int64_t> which,
                                 const DataSurvey& found, std::int64_t k, ExactLists& out,
-                                DeviceStats& stats, std::int64_t batch) {
+                                DeviceStats& stats, std::int64_t batch, const Progress& progress) {
     std::vector<std::int64_t> left;
+    const std::int64_t batches = (std::ssize(which) + batch - 1) / batch;
+    Reporter reporter(progress, "search", batches * packed_.panels());
+    // Work is given in advance of what is done, unless somebody looks on.
+    Reporter* const watched = progress ? &reporter : nullptr;
     for (std::int64_t first = 0; first < std::ssize(which); first += batch)
       run_batch(queries,
                 which.subspan(static_cast<std::size_t>(first),
                               static_cast<std::size_t>(
                                   std::min<std::int64_t>(batch, std::ssize(which) - first))),
-                found, static_cast<int>(k), out, stats, left);
+                found, static_cast<int>(k), out, stats, left, watched);
     return left;
   }
 
@@ -155,7 +159,7 @@ class DeviceScan {
 
   void run_batch(AnyMatrixView queries, std::span<const std::int64_t> which,
                  const DataSurvey& found, int k, ExactLists& out, DeviceStats& stats,
-                 std::vector<std::int64_t>& left) {
+                 std::vector<std::int64_t>& left, Reporter* watched) {
     const DeviceQueries coded = device_queries(packed_, queries, which, found, threads_);
     const auto count = static_cast<std::size_t>(coded.count);
     const auto stage = [&](const char* name) {
@@ -192,6 +196,9 @@ class DeviceScan {
       launch_scan(queue_, base, view, lists, begin, end);
       stage("thresholds");
       launch_update(queue_, base, view, lists, k);
+      if (!watched) continue;
+      queue_.wait();
+      watched->add(end - begin);
     }
 
     Array<float> vectors;

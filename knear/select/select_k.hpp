@@ -13,10 +13,9 @@
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
+#include "knear/select/extreme.hpp"
 
 namespace knear {
-
-enum class Extreme : std::uint8_t { smallest, largest };
 
 enum class SelectMethod : std::uint8_t {
   automatic,  // by k and the length of a row

@@ -110,8 +110,9 @@ class WarpSelect {
   // cache) by a loop that is not unrolled: the code of a merge stands here once, not eight times.
   KNEAR_WARP void add_row(const float* row, Id length, Id first_id = 0) {
     constexpr int loads = 8, group = loads * warp_size;
-    for (Id begin = 0; begin < length; begin += group) {
-      const int rest = length - begin < group ? int(length - begin) : group;
+    int rest = 0;
+    for (Id begin = 0; begin < length; begin += rest) {  // never beyond length: Id may end there
+      rest = length - begin < group ? int(length - begin) : group;
       if (rest == group) {
         Lanes<W, float> x[loads];
         KNEAR_UNROLL

@@ -13,6 +13,10 @@ namespace knear::detail {
 // multiprocessor to hide the end of each, few enough threads for 128 registers each.
 inline constexpr int select_warps_per_block = 4;
 
+// Blocks that must fit a multiprocessor at once, from which the compiler takes its limit of
+// registers (2^16 / (128 * blocks)): 64 and 170. Not tuned on a GPU yet.
+KNEAR_HD constexpr int select_resident_blocks(std::int64_t k) { return k <= 256 ? 8 : 3; }
+
 KNEAR_HD constexpr std::int64_t select_blocks(std::int64_t rows) {
   return (rows + select_warps_per_block - 1) / select_warps_per_block;
 }
@@ -22,9 +26,9 @@ KNEAR_HD constexpr std::int64_t select_row(std::int64_t block, int thread) {
 }
 
 // Few long rows leave most of a machine idle. Then a row is cut into parts and a warp selects from
-// each (select_blocks(rows * parts) blocks; select_part() of select_row()); a second pass merges
-// the k candidates of all parts, parts * k of them, by add_candidates(). The answer is the same
-// for any number of parts, since the order of candidates is total.
+// each (select_blocks(rows * parts) blocks; select_part() of select_row()); a second pass selects
+// from the k candidates of all parts, parts * k of them. The answer is the same for any number of
+// parts, since the order of candidates is total.
 
 // How many parts make rows * parts come to the warps that the machine wants. No more than
 // sqrt(cols / k): a part is then as long as what the second pass reads, and with more of them that

@@ -74,6 +74,7 @@ def knn(
     samples: int | None = None,
     logical_rows: int | None = None,
     aggregate_to_topk: bool = True,
+    device: str = "cpu",
     filter: ArrayLike | None = None,
     report: dict[str, Any] | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -104,13 +105,15 @@ def knn(
         answer merged from all shards; None: it holds for any shards ("partial-reduce").
     aggregate_to_topk: False: all rows that were kept, report["kept_per_bin"] of each bin one after
         the other, instead of the k nearest of them ("partial-reduce").
+    device: where the rows are scanned: "cpu", or "cuda" and "cuda:N" for a GPU, where knear was
+        built with CUDA; exact searches alone. The answer is the same.
     filter: the rows that may be found, as ids in any order or as one bool a row; None for all. The
         answer is that of these rows alone, padded with -1 where they are fewer than k.
     report: a dict that is emptied and filled with what was planned and what happened: "first_pass",
         "seconds", "survivors_per_query", "memory_bytes", ...
 
     Raises ShapeMismatch if the numbers of columns differ; InvalidArgument for k < 1 and for a NaN
-    or infinity, naming the row; MemoryBudgetError.
+    or infinity, naming the row; MemoryBudgetError; DeviceUnavailable.
     """
     return _core.knn(
         *_arrays.matrix("queries", queries),
@@ -122,6 +125,7 @@ def knn(
         _arrays.text("first_pass", first_pass),
         _arrays.choices(choices),
         _arrays.approach(method, recall, samples, logical_rows, aggregate_to_topk),
+        _arrays.text("device", device),
         *_arrays.filter_of(filter, len(np.asarray(base)))[:2],
         _arrays.report(report),
     )
@@ -378,6 +382,7 @@ class Index:
         samples: int | None = None,
         logical_rows: int | None = None,
         aggregate_to_topk: bool = True,
+        device: str = "cpu",
         filter: ArrayLike | None = None,
         report: dict[str, Any] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -394,6 +399,7 @@ class Index:
             _arrays.text("first_pass", first_pass),
             _arrays.choices(choices),
             _arrays.approach(method, recall, samples, logical_rows, aggregate_to_topk),
+            _arrays.text("device", device),
             *_arrays.filter_of(filter, None),
             _arrays.report(report),
         )

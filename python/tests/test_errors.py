@@ -203,3 +203,23 @@ def test_unknown_words_are_no_silence():
         knear.Index("Flat", 4)
     with pytest.raises(knear.InvalidArgument, match="report must be a dict.*list"):
         knear.knn(ZEROS, ZEROS, 1, report=[])
+
+
+@pytest.mark.parametrize("device", ["cuda:98", "cuda:99"])
+def test_a_device_that_is_not_there(device):
+    with pytest.raises(knear.DeviceUnavailable, match=device):
+        knear.knn(ZEROS, ZEROS, 1, device=device)
+    index = knear.Index("Flat", dim=4)
+    index.add(ZEROS)
+    with pytest.raises(knear.DeviceUnavailable, match=device):
+        index.search(ZEROS, 1, device=device)
+
+
+def test_devices_are_known_by_name():
+    with pytest.raises(knear.InvalidArgument, match="device must be cpu, cuda or cuda:N.*gpu"):
+        knear.knn(ZEROS, ZEROS, 1, device="gpu")
+    with pytest.raises(knear.InvalidArgument, match="device"):
+        knear.knn(ZEROS, ZEROS, 1, device=None)
+    report = {}
+    knear.knn(ZEROS, ZEROS, 1, device="cpu", report=report)
+    assert report["device"] == "cpu"

@@ -107,8 +107,6 @@ class RefusedSearches(ProgramTest):
     def test_what_is_not_in_this_version_says_so(self):
         for more in (
             ["--probes", "4"],
-            ["--device", "cuda"],
-            ["--device", "cuda:1"],
         ):
             with self.subTest(more=more):
                 result = self.fails(
@@ -124,6 +122,13 @@ class RefusedSearches(ProgramTest):
                     says="not in this version",
                 )
                 self.assertIn(more[0], result.stderr)
+
+    def test_devices_that_are_not_here_say_so(self):
+        vectors = ["--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "5"]
+        for device in "cuda:98", "cuda:99":
+            with self.subTest(device=device):
+                self.fails(1, "search", *vectors, "--device", device, says="device")
+        self.fails(1, "search", *vectors, "--device", "gpu", says="cpu, cuda or cuda:N")
 
     def test_bad_files_have_status_1(self):
         write_vecs(self.path("narrow.bvecs"), [row[:5] for row in self.queries], "B")

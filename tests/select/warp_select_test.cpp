@@ -98,6 +98,21 @@ TEST(WarpSelect, WideIds) {
   EXPECT_GE(*std::min_element(i.begin(), i.end()), first);
 }
 
+// Up to the last id but one, where the next group would begin beyond the type.
+TEST(WarpSelect, RowsMayBeAsLongAsIdsGo) {
+  for (short length : {32766, 32750, 32512, 32511}) {
+    const std::vector<float> row = test::select_values(SelectKind::descending, length, 1);
+    std::vector<float> d(3);
+    std::vector<short> ids(3);
+    WarpSelect<HostWarp, short, 1, 2> select(HostWarp(), 3);
+    select.add_row(row.data(), length);
+    select.store(d.data(), ids.data());
+    const short last = static_cast<short>(length - 1);
+    EXPECT_EQ(ids, (std::vector<short>{last, static_cast<short>(last - 1),
+                                       static_cast<short>(last - 2)}));
+  }
+}
+
 TEST(WarpSelect, TiesGoToTheSmallerIdWhateverArrivesFirst) {
   const std::vector<float> row(600, 1.0f);
   std::vector<float> d(40);
@@ -128,7 +143,7 @@ TEST(WarpSelectLayout, GivesEachRowOneWarp) {
     for (int threads : threads_of) ASSERT_EQ(threads, warp_size);
     EXPECT_LT(idle, detail::select_warps_per_block * warp_size);
   }
-  // The largest number of rows that select_smallest takes: within the grid's 2^31 - 1 blocks.
+  // The largest number of rows that select_rows takes: within the grid's 2^31 - 1 blocks.
   constexpr std::int64_t most = std::int64_t{1} << 32;
   EXPECT_LT(detail::select_blocks(most), std::int64_t{1} << 31);
   EXPECT_EQ(detail::select_row(detail::select_blocks(most) - 1, 127), most - 1);

@@ -62,7 +62,8 @@ class HostBlock {
         random_(random),
         body_(body),
         fibers_(threads),
-        warps_(threads / warp_size) {
+        warps_(threads / warp_size),
+        starved_(random.below(2) ? static_cast<int>(random.below(warps_.size())) : -1) {
     shared_.reset(static_cast<unsigned char*>(::operator new(shared_bytes, alignment)));
     std::memset(shared_.get(), 0xc3, shared_bytes);
     for (int i = 0; i < threads; ++i) {
@@ -79,7 +80,11 @@ class HostBlock {
 
   void run() {
     while (!ready_.empty()) {
-      const std::size_t at = random_.below(ready_.size());
+      std::size_t at = random_.below(ready_.size());
+      // One warp goes on only when hardly another can: what the others do meanwhile must not matter
+      // to it.
+      for (int i = 0; i < 8 && ready_[at] / warp_size == starved_; ++i)
+        at = random_.below(ready_.size());
       const int i = ready_[at];
       ready_[at] = ready_.back(), ready_.pop_back();
       resume(i);
@@ -164,6 +169,7 @@ class HostBlock {
   const std::function<void(HostThread)>& body_;
   std::vector<Fiber> fibers_;
   std::vector<Warp> warps_;
+  const int starved_;  // -1: none
   static constexpr std::align_val_t alignment{128};
   struct Free {
     void operator()(unsigned char* bytes) const { ::operator delete(bytes, alignment); }

@@ -6,7 +6,8 @@
 //
 // The text of a kernel (knear/simt/thread.hpp) runs as it is, thread by thread. Which thread goes
 // on after a barrier, a shuffle or an atomic operation, and which block comes next, is drawn from
-// the seed, so a missing barrier shows for some seed; memory is poisoned before it is written;
+// the seed, and in half of the blocks one warp lags behind, so a missing barrier shows for some
+// seed; memory is poisoned before it is written;
 // copies to shared memory happen as late as they may; each array has its own allocation, so that
 // the address sanitizer sees an access outside of it. It throws std::logic_error where lanes of a
 // warp meet in different operations, where a thread leaves while others wait for it, and for a

@@ -80,6 +80,26 @@ TEST(Emulator, AMissingBarrierShows) {
   EXPECT_GT(wrong_sums(false, 20), 10);
 }
 
+// What the others wrote in the last round must not be overwritten before the slowest warp has read
+// it: for that a warp has to be several operations behind.
+TEST(Emulator, AWarpMayLagFarBehind) {
+  for (bool barrier : {true, false}) {
+    int wrong = 0;
+    for (int seed = 0; seed < 20; ++seed)
+      run_blocks(1, 128, 4 * sizeof(int), seed, [&](HostThread t) {
+        int* x = reinterpret_cast<int*>(t.shared());
+        for (int round = 0; round < 5; ++round) {
+          for (int i = 0; i < 10; ++i) t.sync_warp();
+          if (t.index() % 32 == 0) x[t.index() / 32] = round;
+          t.sync();
+          for (int i = 0; i < 4; ++i) wrong += x[i] != round;
+          if (barrier) t.sync();
+        }
+      });
+    EXPECT_EQ(wrong == 0, barrier);
+  }
+}
+
 TEST(Emulator, AtomicOperationsAddUpAndOrderIsByChance) {
   std::set<std::vector<int>> orders;
   for (int seed = 0; seed < 5; ++seed) {

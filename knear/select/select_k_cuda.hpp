@@ -1,0 +1,34 @@
+// knear/select/select_k_cuda.hpp -- the k smallest or largest of each row of a matrix on a GPU.
+//
+//   cuda::select_k({values, rows, cols, cols}, 100, {.extreme = Extreme::largest}, best, places,
+//                  stream);                                  // best, places [rows x 100]
+//
+// The device twin of select_k.hpp: everything is in device memory, and nothing is copied.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "knear/cuda/queue.hpp"
+#include "knear/select/device_rows.hpp"
+
+namespace knear::cuda {
+
+// Writes values and places [rows x k] of the k smallest or largest of each row, any k, best first
+// or by ascending place, in the order (value, place): of equal values the one further to the left
+// comes first, -0 equals +0 (values come back with the bits that they have), and NaN is never kept.
+// Empty places hold +infinity, or -infinity where the largest were wanted, and -1. The same bits as
+// knear::select_k, on any device. Answers may not overlap the rows.
+//
+// Asynchronous on the stream of the queue, or on `stream` of the current device: the rows must stay
+// until the work is done. Memory of the device for the time of the work: device_select.hpp.
+// Different queues and streams may be used at once.
+//
+// Throws InvalidArgument unless 1 <= k < 2^31, 0 <= cols <= min(stride, 2^31 - 2) and
+// 0 <= rows <= 2^32; MemoryBudgetError; DeviceError if a launch fails.
+void select_k(Queue& queue, const DeviceRows& rows, std::int64_t k,
+              const DeviceSelectOptions& options, float* values, int* places);
+void select_k(const DeviceRows& rows, std::int64_t k, const DeviceSelectOptions& options,
+              float* values, int* places, cudaStream_t stream);
+
+}  // namespace knear::cuda
