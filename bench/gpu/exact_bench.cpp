@@ -84,7 +84,7 @@ class ResidentBase {
     std::iota(which.begin(), which.end(), 0);
     const std::int64_t k = out.keys.cols();
     const auto left = scan_.run(queries, which, found, k, out, stats,
-                                scan_.batch_for(queries.rows(), k, queue_.free_bytes()));
+                                scan_.batch_for(queries.rows(), k, queue_.free_bytes()), {});
     queue_.wait();
     return std::ssize(left);
   }
