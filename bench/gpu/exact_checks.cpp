@@ -19,7 +19,7 @@ namespace {
 constexpr Metric metrics[] = {Metric::l2, Metric::ip, Metric::cosine};
 
 // Queries that the device hands back to the processor.
-enum class HandedBack { none, all, some };
+enum class HandedBack { none, some, all, any };
 
 std::string first_difference(const Neighbors& found, const Neighbors& truth) {
   if (found.ids.rows() != truth.ids.rows() || found.ids.cols() != truth.ids.cols())
@@ -90,7 +90,7 @@ void check_types(Checks& checks) {
       for (const std::int64_t k : {1, 10, 100, 1000}) {
         if (!checks.next()) continue;
         const AnyMatrix base = make_vectors(VectorKind::uniform, type, 2500, 40, 1);
-        // Of the same type, or where k is odd in the list, floats: types mix.
+        // Of the same type, or floats: types mix.
         const AnyMatrix queries = make_vectors(
             VectorKind::uniform, k == 10 || k == 1000 ? ElementType::f32 : type, 37, 40, 2);
         checks.check("types", queries, base, k, {.metric = metric});
@@ -148,7 +148,10 @@ void check_kinds(Checks& checks) {
         if (kind == VectorKind::alike || !checks.next()) continue;
         const AnyMatrix base = make_vectors(kind, ElementType::f32, 6000, 64, 9);
         const AnyMatrix queries = make_vectors(kind, ElementType::f32, 130, 64, 10);
-        checks.check(std::string(name_of(kind)), queries, base, k, {.metric = metric});
+        // Of rows that are tiny beside others, codes with one scale say little.
+        const bool hard = kind == VectorKind::sizes || kind == VectorKind::sorted;
+        checks.check(std::string(name_of(kind)), queries, base, k, {.metric = metric},
+                     hard ? HandedBack::any : HandedBack::none);
       }
 }
 
@@ -159,7 +162,7 @@ void check_limits(Checks& checks) {
     if (!checks.next()) continue;
     const AnyMatrix base = make_vectors(VectorKind::alike, f32, 6000, 8, 11);
     const AnyMatrix queries = make_vectors(VectorKind::alike, f32, 3, 8, 12);
-    checks.check("alike", queries, base, k, {}, HandedBack::all);
+    checks.check("alike", queries, base, k, {}, HandedBack::some);
   }
   for (const std::int64_t k : {1023, 1024, 1025, 3000}) {
     if (!checks.next()) continue;
