@@ -229,5 +229,30 @@ TEST(DeviceScan, PlacesOfCodesAreThoseOfTheFragments) {
   for (int count : used) ASSERT_EQ(count, 1);
 }
 
+TEST(DeviceScan, TellsItsStages) {
+  Random random(11);
+  const auto rows = vectors<float>(Kind::uniform, 3000, 20, random);
+  const auto queries = vectors<float>(Kind::uniform, 300, 20, random);
+  const BaseRows base = rows.view();
+  const PackedBase packed = PackedBase::certified(
+      base, {}, format_int8, CodingSpace::choose(base, Metric::l2, active_isa()), 1, {}, 0, false);
+  HostQueue queue(1);
+  DeviceScan<HostQueue> scan(queue, packed, base, 1);
+  ExactLists out{Matrix<double>(300, 3), Matrix<Id>(300, 3)};
+  std::vector<std::int64_t> which(300);
+  std::iota(which.begin(), which.end(), 0);
+  std::vector<std::string> told;
+  DeviceStats stats;
+  stats.at_stage = [&](const char* stage) { told.emplace_back(stage ? stage : "end"); };
+  scan.run(queries.view(), which, survey(queries.view(), "queries", 1), 3, out, stats, 256, {});
+  std::vector<std::string> of_a_batch{"queries in"};
+  for (std::int64_t part = 0; part < stats.parts; ++part)
+    of_a_batch.insert(of_a_batch.end(), {"scan", "thresholds"});
+  of_a_batch.insert(of_a_batch.end(), {"vectors in", "measure", "rank", "answers out", "end"});
+  std::vector<std::string> expected = of_a_batch;
+  expected.insert(expected.end(), of_a_batch.begin(), of_a_batch.end());
+  EXPECT_EQ(told, expected);
+}
+
 }  // namespace
 }  // namespace knear::detail
