@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "knear/core/random.hpp"
 #include "knear/knn/knn.hpp"
@@ -123,6 +125,44 @@ void expect_refused(F call, const std::string& words) {
   } catch (const E& error) {
     EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
   }
+}
+
+// A base that is searched many times is packed and copied once, and any thread may search it.
+TEST(DeviceSearch, RowsStayOnTheDevice) {
+  const auto base = gaussian(1500, 12, 14), queries = gaussian(6, 12, 15);
+  const KnnOptions options{.device = "cuda"};
+  const Neighbors truth = knn(queries.view(), base.view(), 7);
+  detail::PreparedRows rows(base.view(), Metric::l2, survey(base.view(), "base", 1));
+  const detail::SearchPart part{&rows};
+  const auto search = [&](KnnReport* report) {
+    return detail::DeviceSearch<HostQueue>(HostQueue(3), {&part, 1}, queries.view(), 7, options,
+                                           false, 0)
+        .run(report);
+  };
+  KnnReport first, second;
+  expect_same(search(&first), truth, "first");
+  EXPECT_GT(first.prepare_seconds, 0);
+  expect_same(search(&second), truth, "second");
+  EXPECT_EQ(second.prepare_seconds, 0);
+  EXPECT_EQ(second.bytes_read, first.bytes_read);
+  std::vector<std::thread> threads;
+  std::vector<Neighbors> found(4);
+  for (std::size_t t = 0; t < found.size(); ++t)
+    threads.emplace_back([&, t] { found[t] = search(nullptr); });
+  for (std::thread& thread : threads) thread.join();
+  for (const Neighbors& one : found) expect_same(one, truth, "thread");
+  // A filter takes other rows, and leaves those where they are.
+  KnnOptions filtered = options;
+  std::vector<Id> even;
+  for (Id id = 0; id < 1500; id += 2) even.push_back(id);
+  filtered.filter = RowFilter::of_ids(even, 1500);
+  const detail::SearchPart half{&rows, {}, filtered.filter};
+  expect_same(detail::DeviceSearch<HostQueue>(HostQueue(4), {&half, 1}, queries.view(), 7, filtered,
+                                              false, 0)
+                  .run(nullptr),
+              knn(queries.view(), base.view(), 7, {.filter = filtered.filter}), "filter");
+  expect_same(search(&second), truth, "last");
+  EXPECT_EQ(second.prepare_seconds, 0);
 }
 
 TEST(DeviceSearch, TellsWhereItIsAndStopsOnRequest) {
