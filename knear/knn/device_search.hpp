@@ -43,14 +43,24 @@ class DeviceSearch : public Search {
       throw InvalidArgument("first_pass is {}, but device is {}, which has auto, integer and int8",
                             name_of(pass), options.device);
     const KnnChoices& choices = options.choices;
-    if (choices.group > 0 || choices.parts > 0 || choices.tile > 0 || !choices.guess ||
-        choices.refine)
-      throw InvalidArgument("choices are made for the processor, but device is {}", options.device);
+    const auto refuse = [&](std::string_view choice) {
+      throw InvalidArgument("choices say {}, but device is {}, which makes none", choice,
+                            options.device);
+    };
+    if (choices.group > 0) refuse(fmt::format("group={}", choices.group));
+    if (choices.parts > 0) refuse(fmt::format("parts={}", choices.parts));
+    if (choices.tile > 0) refuse(fmt::format("tile={}", choices.tile));
+    if (!choices.guess) refuse("guess=off");
+    if (choices.refine) refuse(*choices.refine ? "refine=on" : "refine=off");
     if (pass == FirstPass::integer && queries.cols() > DeviceScan<Queue>::most_integer_dim)
       throw InvalidArgument(
           "first_pass is integer, but device is {}, which has it up to {} columns", options.device,
           DeviceScan<Queue>::most_integer_dim);
     learns_ = false;
+    if (options.memory > 0) {
+      piece_ = std::clamp<std::int64_t>(options.memory / 16, 64 << 10, piece_);
+      more_bytes_ = host_bytes(std::min<std::int64_t>(queries.rows(), block_queries)) + piece_;
+    }
   }
 
  protected:
@@ -63,22 +73,23 @@ class DeviceSearch : public Search {
       job.allowed = allowed_rows(rows, begin);
       list_allowed(job);
       if (options_.metric != Metric::l2) answer_zero_queries(todo, job.allowed, out);
-      const std::shared_ptr<Form> form = form_of(rows);
-      const FirstPass pass = integer() ? FirstPass::integer : FirstPass::int8;
-      DeviceStats stats;
-      const std::size_t before = todo.size();
-      std::lock_guard lock(form->mutex);
-      DeviceScan<Queue>& scan = *form->scan;
-      todo = scan.run(queries_, todo, found_, k, out, stats,
-                      scan.batch_for(std::ssize(todo), k, form->queue->free_bytes()),
-                      options_.progress);
-      note_scan(form->packed, pass, static_cast<std::int64_t>(before));
-      note_pass(pass, (before - todo.size()) * static_cast<std::size_t>(count_));
-      stats_.survivors += stats.survivors;
-      device_bytes_ = std::max(device_bytes_, form->queue->most_bytes_in_use());
+      // Where the device has no memory for the rows, or for a few queries, the processor has.
+      std::shared_ptr<Form> form;
+      try {
+        form = form_of(rows);
+      } catch (const MemoryBudgetError&) {
+      }
+      if (form) search_on_device(*form, k, todo, out);
     }
     fallback_queries_ = std::max(fallback_queries_, std::ssize(todo));
     if (!todo.empty()) search_queries(rows, begin, std::move(todo), out);
+  }
+
+  std::int64_t packing_bytes(std::int64_t rows, FirstPass pass) const override {
+    if (pass != FirstPass::integer && pass != FirstPass::int8)
+      return Search::packing_bytes(rows, pass);
+    if (prepared().kept_device_form(name())) return 0;
+    return packed_bytes(rows, integer() ? FirstPass::integer : FirstPass::int8);
   }
 
   // What half of the device's free memory holds: the other half is for queries and lists. All rows
@@ -107,6 +118,36 @@ class DeviceSearch : public Search {
     std::mutex mutex;
   };
 
+  // Of the processor's memory for a batch of so many queries.
+  std::int64_t host_bytes(std::int64_t batch) const {
+    const std::int64_t dim = queries_.cols();
+    return batch * DeviceScan<Queue>::host_bytes_for_query(k_, dim, slices_of((dim + 3) / 4)) +
+           threads_ * DeviceScan<Queue>::host_bytes_for_thread(dim);
+  }
+
+  // Answers what it can of `todo`, and leaves the others there.
+  void search_on_device(Form& form, std::int64_t k, std::vector<std::int64_t>& todo,
+                        ExactLists& out) {
+    std::lock_guard lock(form.mutex);
+    const std::size_t before = todo.size();
+    std::int64_t batch = form.scan->batch_for(std::ssize(todo), k, form.queue->free_bytes());
+    if (options_.memory > 0) {
+      const std::int64_t left = options_.memory - other_bytes() - form.packed.bytes();
+      while (batch > block_queries && host_bytes(batch) - host_bytes(block_queries) > left)
+        batch = std::max<std::int64_t>(block_queries, batch / 2);
+    }
+    DeviceStats stats;
+    todo = form.scan->run(queries_, todo, found_, k, out, stats, batch, options_.progress);
+    note_scan(form.packed, integer() ? FirstPass::integer : FirstPass::int8,
+              static_cast<std::int64_t>(before));
+    note_pass(integer() ? FirstPass::integer : FirstPass::int8,
+              (before - todo.size()) * static_cast<std::size_t>(count_));
+    stats_.survivors += stats.survivors;
+    stats_.buffer_bytes =
+        std::max(stats_.buffer_bytes, host_bytes(std::min<std::int64_t>(batch, queries_.rows())));
+    device_bytes_ = std::max(device_bytes_, form.queue->most_bytes_in_use());
+  }
+
   bool integer() const {
     return part_->integer && options_.first_pass != FirstPass::int8 &&
            base().cols() <= DeviceScan<Queue>::most_integer_dim;
@@ -125,7 +166,8 @@ class DeviceSearch : public Search {
                          : PackedBase::certified(rows, subset_, format_int8,
                                                  CodingSpace::choose(rows, options_.metric, isa_),
                                                  threads_, options_.progress, 0, false);
-      form->scan.emplace(*form->queue, form->packed, rows, threads_);
+      packed_bytes_ = std::max(packed_bytes_, form->packed.bytes() + piece_);
+      form->scan.emplace(*form->queue, form->packed, rows, threads_, piece_);
       form->packed.codes = {};
       prepare_seconds_ += seconds_since(start);
       return form;
@@ -136,6 +178,7 @@ class DeviceSearch : public Search {
 
   std::shared_ptr<Queue> queue_;
   std::size_t device_bytes_ = 0;
+  std::int64_t piece_ = 16 << 20;  // in which rows and codes go to the device
 };
 
 }  // namespace knear::detail

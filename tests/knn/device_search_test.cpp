@@ -79,7 +79,7 @@ TEST(DeviceSearch, MemoryOfTheDeviceAndTheProcessorMakesChunks) {
   const auto base = gaussian(5000, 16, 5), queries = gaussian(5, 16, 6);
   const Neighbors truth = knn(queries.view(), base.view(), 20);
   KnnReport report;
-  expect_same(device_knn(queries.view(), base.view(), 20, {}, &report, 220 << 10), truth, "device");
+  expect_same(device_knn(queries.view(), base.view(), 20, {}, &report, 640 << 10), truth, "device");
   EXPECT_GT(report.chunks, 1);
   report = {};
   expect_same(device_knn(queries.view(), base.view(), 20, {.memory = 3 << 20}, &report), truth,
@@ -100,6 +100,21 @@ TEST(DeviceSearch, WhatADeviceCannotDoTheProcessorDoes) {
   expect_same(device_knn(queries.view(), near.view(), 5, {}, &report),
               knn(queries.view(), near.view(), 5), "alike");
   EXPECT_EQ(report.fallback_queries, 3);
+}
+
+// Where the device has no memory for the rows or for lists, the processor answers, and says so.
+TEST(DeviceSearch, ADeviceWithoutMemoryAnswersNothing) {
+  const auto base = gaussian(3000, 16, 16), queries = gaussian(200, 16, 17);
+  const Neighbors truth = knn(queries.view(), base.view(), 4);
+  KnnReport report;
+  expect_same(device_knn(queries.view(), base.view(), 4, {}, &report, 50 << 10), truth, "rows");
+  EXPECT_EQ(report.fallback_queries, 200);
+  report = {};
+  expect_same(device_knn(queries.view(), base.view(), 4, {}, &report, 400 << 10), truth, "lists");
+  EXPECT_EQ(report.fallback_queries, 200);
+  report = {};
+  expect_same(device_knn(queries.view(), base.view(), 4, {}, &report, 10 << 20), truth, "half");
+  EXPECT_EQ(report.fallback_queries, 0);
 }
 
 TEST(DeviceSearch, ZeroQueriesAndNoRows) {
@@ -192,8 +207,8 @@ TEST(DeviceSearch, NothingIsIgnored) {
   expect_refused<InvalidArgument>(search({.first_pass = FirstPass::fp32}), "first_pass is fp32");
   expect_refused<InvalidArgument>(search({.first_pass = FirstPass::prefix}),
                                   "first_pass is prefix");
-  expect_refused<InvalidArgument>(search({.choices = {.group = 4}}), "choices");
-  expect_refused<InvalidArgument>(search({.choices = {.guess = false}}), "choices");
+  expect_refused<InvalidArgument>(search({.choices = {.group = 4}}), "group=4");
+  expect_refused<InvalidArgument>(search({.choices = {.guess = false}}), "guess=off");
   const auto plain = [&](KnnOptions options) {
     return [&x, options] { knn(x.view(), x.view(), 3, options); };
   };
