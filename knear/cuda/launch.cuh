@@ -27,9 +27,11 @@ void launch(Queue& queue, const Grid& grid, const Kernel& kernel) {
     KNEAR_CHECK(cudaFuncSetAttribute(run_kernel<Kernel>,
                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
                                      static_cast<int>(grid.shared_bytes)));
-  run_kernel<<<static_cast<unsigned>(grid.blocks), Kernel::threads, grid.shared_bytes,
-               queue.stream()>>>(kernel);
-  KNEAR_CHECK(cudaGetLastError());
+  // Its own status: what cudaGetLastError() says may be somebody else's.
+  void* arguments[] = {const_cast<Kernel*>(&kernel)};
+  KNEAR_CHECK(cudaLaunchKernel(reinterpret_cast<const void*>(run_kernel<Kernel>),
+                               dim3(static_cast<unsigned>(grid.blocks)), dim3(Kernel::threads),
+                               arguments, grid.shared_bytes, queue.stream()));
 }
 
 }  // namespace knear::cuda

@@ -13,11 +13,14 @@ namespace detail {
 struct QueueState {
   int device = 0, multiprocessors = 0;
   std::size_t budget = 0, in_use = 0, most_in_use = 0;
-  bool pooled = false, own_stream = false;
+  bool own_stream = false;
+  cudaMemPool_t pool = nullptr;  // ours alone: an application's own is left as it is
   cudaStream_t stream = nullptr;
 
+  // Once no array is left.
   ~QueueState() {
     if (own_stream && stream) (void)cudaStreamDestroy(stream);
+    if (pool) (void)cudaMemPoolDestroy(pool);  // when what was freed in the stream's order is
   }
 };
 
@@ -28,10 +31,15 @@ void* allocate(QueueState& state, std::size_t bytes) {
         state.budget, state.device, state.in_use, bytes);
   const CurrentDevice current(state.device);
   void* out = nullptr;
-  if (state.pooled)
-    KNEAR_CHECK(cudaMallocAsync(&out, bytes, state.stream));
-  else
-    KNEAR_CHECK(cudaMalloc(&out, bytes));
+  const cudaError_t status = state.pool
+                                 ? cudaMallocFromPoolAsync(&out, bytes, state.pool, state.stream)
+                                 : cudaMalloc(&out, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    throw MemoryBudgetError("device {} has no {} bytes left; {} are in use by this search or index",
+                            state.device, bytes, state.in_use);
+  }
+  check(status, "cudaMallocFromPoolAsync");
   state.in_use += bytes;
   state.most_in_use = std::max(state.most_in_use, state.in_use);
   return out;
@@ -40,10 +48,14 @@ void* allocate(QueueState& state, std::size_t bytes) {
 // Nothing may be thrown here: what fails is seen by the next call.
 void free(QueueState& state, void* data, std::size_t bytes) noexcept {
   state.in_use -= bytes;
-  if (state.pooled)
+  int before = -1;
+  if (cudaGetDevice(&before) == cudaSuccess && before != state.device)
+    (void)cudaSetDevice(state.device);
+  if (state.pool)
     (void)cudaFreeAsync(data, state.stream);
   else
     (void)cudaFree(data);  // waits for the device
+  if (before >= 0 && before != state.device) (void)cudaSetDevice(before);
 }
 
 }  // namespace detail
@@ -58,13 +70,15 @@ std::shared_ptr<detail::QueueState> open(int device, std::size_t budget) {
       cudaDeviceGetAttribute(&state->multiprocessors, cudaDevAttrMultiProcessorCount, device));
   int pools = 0;
   KNEAR_CHECK(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, device));
-  state->pooled = pools != 0;
-  if (state->pooled) {
-    // What was given back stays with the process: otherwise each wait() returns it to the system.
-    cudaMemPool_t pool = nullptr;
-    KNEAR_CHECK(cudaDeviceGetDefaultMemPool(&pool, device));
+  if (pools != 0) {
+    cudaMemPoolProps properties = {};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location.type = cudaMemLocationTypeDevice;
+    properties.location.id = device;
+    KNEAR_CHECK(cudaMemPoolCreate(&state->pool, &properties));
+    // What was given back stays with the queue: otherwise each wait() returns it to the system.
     std::uint64_t keep = std::numeric_limits<std::uint64_t>::max();
-    KNEAR_CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
+    KNEAR_CHECK(cudaMemPoolSetAttribute(state->pool, cudaMemPoolAttrReleaseThreshold, &keep));
   }
   return state;
 }
@@ -87,12 +101,11 @@ std::size_t Queue::free_bytes() const {
   const CurrentDevice current(state_->device);
   std::size_t free = 0, all = 0;
   KNEAR_CHECK(cudaMemGetInfo(&free, &all));
-  if (state_->pooled) {  // what the pool holds for us counts as taken there
-    cudaMemPool_t pool = nullptr;
+  if (state_->pool) {  // what the pool holds for us counts as taken there
     std::uint64_t reserved = 0, used = 0;
-    KNEAR_CHECK(cudaDeviceGetDefaultMemPool(&pool, state_->device));
-    KNEAR_CHECK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved));
-    KNEAR_CHECK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used));
+    KNEAR_CHECK(
+        cudaMemPoolGetAttribute(state_->pool, cudaMemPoolAttrReservedMemCurrent, &reserved));
+    KNEAR_CHECK(cudaMemPoolGetAttribute(state_->pool, cudaMemPoolAttrUsedMemCurrent, &used));
     free += static_cast<std::size_t>(reserved - used);
   }
   return std::min(free, state_->budget - state_->in_use);

@@ -29,6 +29,21 @@ void* allocate(QueueState& state, std::size_t bytes);
 void free(QueueState& state, void* data, std::size_t bytes) noexcept;
 }  // namespace detail
 
+// Makes a device current for the calling thread until the end of the scope.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int device) {
+    KNEAR_CHECK(cudaGetDevice(&before_));
+    if (before_ != device) KNEAR_CHECK(cudaSetDevice(device));
+  }
+  ~CurrentDevice() { (void)cudaSetDevice(before_); }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
 class Queue {
  public:
   using Thread = CudaThread;
@@ -39,8 +54,8 @@ class Queue {
   explicit Queue(int device = 0, std::size_t budget = 0);
   Queue(int device, std::size_t budget, cudaStream_t stream);
 
-  // Memory from the device's pool: taken and given back in the order of the queue, so that neither
-  // waits for the work under way. Movable; it may outlive the queue.
+  // Memory from a pool of the queue's own: taken and given back in the order of the queue, so that
+  // neither waits for the work under way. Movable; it may outlive the queue.
   template <class T>
   class Array {
    public:
@@ -90,10 +105,15 @@ class Queue {
   }
   template <class T>
   void fill_bytes(T* to, unsigned char byte, std::size_t count) {
-    if (count != 0) KNEAR_CHECK(cudaMemsetAsync(to, byte, count * sizeof(T), stream()));
+    if (count == 0) return;
+    const CurrentDevice current(device());
+    KNEAR_CHECK(cudaMemsetAsync(to, byte, count * sizeof(T), stream()));
   }
   // Until all work given so far is done; throws what went wrong in it.
-  void wait() { KNEAR_CHECK(cudaStreamSynchronize(stream())); }
+  void wait() {
+    const CurrentDevice current(device());
+    KNEAR_CHECK(cudaStreamSynchronize(stream()));
+  }
 
   int device() const;
   cudaStream_t stream() const;
@@ -106,24 +126,11 @@ class Queue {
 
  private:
   void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-    if (bytes != 0) KNEAR_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stream()));
+    if (bytes == 0) return;
+    const CurrentDevice current(device());
+    KNEAR_CHECK(cudaMemcpyAsync(to, from, bytes, kind, stream()));
   }
   std::shared_ptr<detail::QueueState> state_;
-};
-
-// Makes a device current for the calling thread until the end of the scope.
-class CurrentDevice {
- public:
-  explicit CurrentDevice(int device) {
-    KNEAR_CHECK(cudaGetDevice(&before_));
-    if (before_ != device) KNEAR_CHECK(cudaSetDevice(device));
-  }
-  ~CurrentDevice() { (void)cudaSetDevice(before_); }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
-
- private:
-  int before_ = 0;
 };
 
 }  // namespace knear::cuda

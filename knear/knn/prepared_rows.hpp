@@ -4,11 +4,13 @@
 // earlier searches learned about which first pass suits. An index has one of these a segment;
 // ExactSearcher has one.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "knear/knn/knn.hpp"
@@ -95,6 +97,12 @@ class PreparedRows {
   // Seconds that searches would have been spared by them so far.
   double spared_by_row_codes(double more);
 
+  // What a device keeps of the base, by the name of device and codes: made on first use. Its type
+  // is the maker's.
+  std::shared_ptr<void> kept_device_form(const std::string& name);
+  std::shared_ptr<void> device_form(const std::string& name,
+                                    const std::function<std::shared_ptr<void>()>& make);
+
   // What searches of few or of many queries, for about k neighbours by a pass, saw last, a query.
   struct Seen {
     double hits = 0, refined = 0, survivors = 0;
@@ -141,6 +149,7 @@ class PreparedRows {
   std::shared_ptr<const RowCodes> row_codes_;
   std::map<std::pair<FirstPass, int>, Seen> seen_;  // by the power of two of k
   bool no_prefix_ = false;
+  std::map<std::string, std::shared_ptr<void>> device_forms_;
 };
 
 }  // namespace knear::detail

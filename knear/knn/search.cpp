@@ -358,7 +358,8 @@ void Search::note_scan(const PackedBase& packed, FirstPass pass, std::int64_t qu
   note_form(packed, pass);
   multiply_adds_ += static_cast<double>(queries) * static_cast<double>(packed.rows) *
                     static_cast<double>(queries_.cols());
-  bytes_read_ += static_cast<double>(packed.codes.bytes()) * static_cast<double>(times);
+  bytes_read_ += static_cast<double>(packed.panels() * packed.steps * panel_step_bytes) *
+                 static_cast<double>(times);
 }
 
 void Search::learn(KnnReport& r) const {

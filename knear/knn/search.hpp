@@ -103,9 +103,11 @@ class Search {
 
   // Of the bytes of one chunk's packed rows what a search has to pay for: nothing where an index
   // keeps the form.
-  std::int64_t packing_bytes(std::int64_t rows, FirstPass pass) const {
+  virtual std::int64_t packing_bytes(std::int64_t rows, FirstPass pass) const {
     return prepared().is_adopted(pass) && tile_bytes() == 0 ? 0 : packed_bytes(rows, pass);
   }
+  // Bytes of one chunk's packed rows, with what finding equal rows takes meanwhile.
+  std::int64_t packed_bytes(std::int64_t rows, FirstPass pass) const;
   // Bytes of everything else: lists of all queries, buffers and scratch of each thread.
   std::int64_t other_bytes() const;
   // No more rows of a part are taken at a time.
@@ -210,8 +212,6 @@ class Search {
   // search.cpp
   // How many rows of the part at hand are allowed.
   std::int64_t allowed_between(std::int64_t begin, std::int64_t end) const;
-  // Bytes of one chunk's packed rows, with what finding equal rows takes meanwhile.
-  std::int64_t packed_bytes(std::int64_t rows, FirstPass pass) const;
   // The pass that did most of the work.
   FirstPass main_pass() const {
     return static_cast<FirstPass>(std::max_element(std::begin(done_by_), std::end(done_by_)) -

@@ -23,6 +23,7 @@ StreamedSearch::StreamedSearch(AnyMatrixView queries, std::int64_t k, const KnnO
                                std::int64_t total_rows)
     : state_(std::make_unique<State>()) {
   detail::check_k(k);
+  check_device(options.device);
   if (!options.filter.everything() && options.filter.rows() != total_rows)
     throw ShapeMismatch("filter is for {} rows, base has {}", options.filter.rows(), total_rows);
   state_->queries = queries, state_->k = k, state_->total = total_rows, state_->options = options;
@@ -60,6 +61,7 @@ void StreamedSearch::add(AnyMatrixView rows) {
   report.survivors_per_query += sum.survivors_per_query;
   report.fallback_queries = std::max(report.fallback_queries, sum.fallback_queries);
   report.memory_bytes = std::max(report.memory_bytes, sum.memory_bytes);
+  report.device_bytes = std::max(report.device_bytes, sum.device_bytes);
   report.multiply_adds += sum.multiply_adds, report.bytes_read += sum.bytes_read;
   report.chunks = chunks;
   sum = std::move(report);

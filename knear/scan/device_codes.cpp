@@ -8,11 +8,12 @@
 
 namespace knear::detail {
 
-AlignedArray<std::uint8_t> device_codes(const PackedBase& base, int threads) {
-  const std::int64_t slices = slices_of(base.steps), bytes = slices * panel_slice_bytes;
-  AlignedArray<std::uint8_t> out(base.panels() * bytes);
-  parallel_for(threads, base.panels(), [&](std::int64_t panel) {
-    std::uint8_t* to = out.data() + panel * bytes;
+void device_codes(const PackedBase& base, std::int64_t begin, std::int64_t end, int threads,
+                  std::uint8_t* out) {
+  const std::int64_t bytes = slices_of(base.steps) * panel_slice_bytes;
+  parallel_for(threads, end - begin, [&](std::int64_t i) {
+    std::uint8_t* to = out + i * bytes;
+    const std::int64_t panel = begin + i;
     const std::uint8_t* from = base.codes.data() + panel * base.steps * panel_step_bytes;
     std::memset(to, 0, static_cast<std::size_t>(bytes));
     for (std::int64_t step = 0; step < base.steps; ++step)
@@ -20,7 +21,6 @@ AlignedArray<std::uint8_t> device_codes(const PackedBase& base, int threads) {
         std::memcpy(to + panel_place(step, row), from + (step * panel_rows + row) * step_bytes,
                     step_bytes);
   });
-  return out;
 }
 
 DeviceQueries device_queries(const PackedBase& base, AnyMatrixView queries,

@@ -10,8 +10,9 @@
 
 namespace knear::detail {
 
-// The panels' codes in that order. Requires int8 codes.
-AlignedArray<std::uint8_t> device_codes(const PackedBase& base, int threads);
+// The codes of panels [begin, end) in that order, written to `out`. Requires int8 codes.
+void device_codes(const PackedBase& base, std::int64_t begin, std::int64_t end, int threads,
+                  std::uint8_t* out);
 
 // Queries as blocks of block_queries, those of the last one repeated where it is not full.
 struct DeviceQueries {

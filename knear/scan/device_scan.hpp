@@ -49,16 +49,15 @@ class DeviceScan {
   static constexpr std::int64_t most_k = warp_select_max_k, most_integer_dim = 16384;
 
   // rows: those that were packed, by id; integer codes need none. Requires int8 codes without
-  // copies, and of whole numbers no more than most_integer_dim columns. Both may go afterwards.
-  // Throws MemoryBudgetError if they do not fit the queue's budget.
-  DeviceScan(Queue& queue, const PackedBase& packed, const BaseRows& rows, int threads)
-      : queue_(queue), packed_(packed), threads_(threads), row_type_(rows.type()) {
+  // copies, and of whole numbers no more than most_integer_dim columns. Rows and codes may go
+  // afterwards. Throws MemoryBudgetError if they do not fit the queue's budget.
+  DeviceScan(Queue& queue, const PackedBase& packed, const BaseRows& rows, int threads,
+             std::int64_t piece = 16 << 20)
+      : queue_(queue), packed_(packed), threads_(threads), piece_(piece), row_type_(rows.type()) {
     const auto slots = static_cast<std::size_t>(packed.panels() * panel_rows);
-    {
-      const AlignedArray<std::uint8_t> codes = device_codes(packed, threads);
-      codes_ = upload(codes.data(), codes.size());
-      queue_.wait();
-    }
+    std::vector<std::uint32_t> order(static_cast<std::size_t>(packed.panels()));
+    const Settled settled{queue_};
+    upload_codes();
     if (packed.is_integer) {
       squares_ = upload(packed.row_squares.data(), slots);
       sums_ = upload(packed.row_sums.data(), slots);
@@ -68,7 +67,6 @@ class DeviceScan {
       upload_rows(rows);
     }
     ids_ = upload(packed.ids.data(), slots);
-    std::vector<std::uint32_t> order(static_cast<std::size_t>(packed.panels()));
     std::iota(order.begin(), order.end(), 0u);
     Random random(0x6b6e656172);  // any: answers do not depend on it
     for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
@@ -77,22 +75,31 @@ class DeviceScan {
   }
 
   // Fills rows `which` of `out` (shapes [queries x k]); returns the queries handed back, whose rows
-  // are untouched. Requires 1 <= k <= most_k, finite queries; `found` is of all of them. `batch`:
-  // queries at a time, 1 at least. Throws Cancelled.
+  // are untouched: those for whose survivors lists have no room, and where the device has no memory
+  // for a block of queries all that are left. Requires 1 <= k <= most_k, finite queries; `found` is
+  // of all of them. `batch`: queries at a time, 1 at least. Throws Cancelled.
   std::vector<std::int64_t> run(AnyMatrixView queries, std::span<const std::int64_t> which,
                                 const DataSurvey& found, std::int64_t k, ExactLists& out,
                                 DeviceStats& stats, std::int64_t batch, const Progress& progress) {
     std::vector<std::int64_t> left;
-    const std::int64_t batches = (std::ssize(which) + batch - 1) / batch;
-    Reporter reporter(progress, "search", batches * packed_.panels());
-    // Work is given in advance of what is done, unless somebody looks on.
-    Reporter* const watched = progress ? &reporter : nullptr;
-    for (std::int64_t first = 0; first < std::ssize(which); first += batch)
-      run_batch(queries,
-                which.subspan(static_cast<std::size_t>(first),
-                              static_cast<std::size_t>(
-                                  std::min<std::int64_t>(batch, std::ssize(which) - first))),
-                found, static_cast<int>(k), out, stats, left, watched);
+    const auto count = std::ssize(which);
+    Reporter reporter(progress, "search", count * packed_.panels());
+    for (std::int64_t first = 0, taken; first < count; first += taken) {
+      taken = std::min(batch, count - first);
+      const auto some =
+          which.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(taken));
+      try {
+        run_batch(queries, some, found, static_cast<int>(k), out, stats, left,
+                  progress ? &reporter : nullptr);
+      } catch (const MemoryBudgetError&) {
+        if (taken > block_queries) {  // with fewer at a time, from here on
+          batch = std::max<std::int64_t>(block_queries, taken / 2), taken = 0;
+          continue;
+        }
+        left.insert(left.end(), which.begin() + first, which.end());
+        break;
+      }
+    }
     return left;
   }
 
@@ -112,8 +119,27 @@ class DeviceScan {
     return room_for(k) * static_cast<std::int64_t>(sizeof(Entry) + sizeof(double)) + 16 * k +
            4 * dim + slices * slice_bytes + 256;
   }
+  // And of the processor's, beside the answer; and what packing them takes for each thread.
+  static std::int64_t host_bytes_for_query(std::int64_t k, std::int64_t dim, std::int64_t slices) {
+    return slices * slice_bytes + 4 * dim + 16 * k + 160;
+  }
+  static std::int64_t host_bytes_for_thread(std::int64_t dim) {
+    return block_queries * (9 * dim + 64);
+  }
 
  private:
+  // Declared after host memory that copies are made from or to: none is under way when that goes,
+  // whatever is thrown.
+  struct Settled {
+    Queue& queue;
+    ~Settled() {
+      try {
+        queue.wait();
+      } catch (...) {  // the next call says so
+      }
+    }
+  };
+
   template <class T>
   Array<T> upload(const T* from, std::size_t count) {
     Array<T> out = queue_.template allocate<T>(count);
@@ -121,20 +147,37 @@ class DeviceScan {
     return out;
   }
 
-  // As they lie in memory, megabytes at a time: rows may be anywhere.
+  void upload_codes() {
+    const std::int64_t bytes = slices_of(packed_.steps) * panel_slice_bytes;
+    const std::int64_t together = std::max<std::int64_t>(1, piece_ / bytes);
+    codes_ =
+        queue_.template allocate<std::uint8_t>(static_cast<std::size_t>(packed_.panels() * bytes));
+    AlignedArray<std::uint8_t> piece(std::min(together, packed_.panels()) * bytes);
+    const Settled settled{queue_};
+    for (std::int64_t begin = 0; begin < packed_.panels(); begin += together) {
+      const std::int64_t end = std::min(packed_.panels(), begin + together);
+      device_codes(packed_, begin, end, threads_, piece.data());
+      queue_.upload(codes_.data() + begin * bytes, piece.data(),
+                    static_cast<std::size_t>((end - begin) * bytes));
+      queue_.wait();
+    }
+  }
+
+  // As they lie in memory: rows may be anywhere.
   void upload_rows(const BaseRows& rows) {
     const std::int64_t bytes = rows.row_bytes();
     rows_ = queue_.template allocate<unsigned char>(static_cast<std::size_t>(rows.rows() * bytes));
-    const std::int64_t together = std::max<std::int64_t>(1, (16 << 20) / bytes);
-    std::vector<unsigned char> block(
+    const std::int64_t together = std::max<std::int64_t>(1, piece_ / bytes);
+    std::vector<unsigned char> piece(
         static_cast<std::size_t>(std::min(together, rows.rows()) * bytes));
     std::vector<std::byte> scratch(rows.scratch_bytes());
+    const Settled settled{queue_};
     for (std::int64_t begin = 0; begin < rows.rows(); begin += together) {
       const std::int64_t end = std::min(rows.rows(), begin + together);
       for (std::int64_t i = begin; i < end; ++i)
-        std::memcpy(block.data() + (i - begin) * bytes, rows.row(i, scratch.data()),
+        std::memcpy(piece.data() + (i - begin) * bytes, rows.row(i, scratch.data()),
                     static_cast<std::size_t>(bytes));
-      queue_.upload(rows_.data() + begin * bytes, block.data(),
+      queue_.upload(rows_.data() + begin * bytes, piece.data(),
                     static_cast<std::size_t>((end - begin) * bytes));
       queue_.wait();
     }
@@ -166,12 +209,15 @@ class DeviceScan {
       if (stats.at_stage) stats.at_stage(name);
     };
     stage("queries in");
-    const auto codes = upload(coded.codes.data(), coded.codes.size());
-    const auto scales = upload(coded.scales.data(), coded.scales.size());
-    const auto heads = upload(coded.heads.data(), count);
     const std::vector<double> unknown(count, packed_.is_integer
                                                  ? std::numeric_limits<double>::infinity()
                                                  : -std::numeric_limits<double>::infinity());
+    std::vector<float> x;
+    std::vector<double> xx;
+    const Settled settled{queue_};
+    const auto codes = upload(coded.codes.data(), coded.codes.size());
+    const auto scales = upload(coded.scales.data(), coded.scales.size());
+    const auto heads = upload(coded.heads.data(), count);
     auto thresholds = upload(unknown.data(), count);
 
     const std::int64_t room = room_for(k);
@@ -179,6 +225,20 @@ class DeviceScan {
     auto keys = queue_.template allocate<double>(count * static_cast<std::size_t>(room));
     auto counts = queue_.template allocate<int>(count);
     auto lost = queue_.template allocate<int>(count);
+    const std::size_t results = count * static_cast<std::size_t>(k);
+    auto out_keys = queue_.template allocate<double>(results);
+    auto out_ids = queue_.template allocate<std::int64_t>(results);
+    Array<float> vectors;
+    Array<double> vector_squares;
+    if (!packed_.is_integer) {
+      x = widened(queries, coded.order);
+      vectors = upload(x.data(), x.size());
+      if (packed_.space.metric == Metric::cosine) {
+        xx = squares_of(x, packed_.dim);
+        vector_squares = upload(xx.data(), xx.size());
+      }
+    }
+    // Nothing is allocated from here on.
     queue_.fill_bytes(counts.data(), 0, count);
     queue_.fill_bytes(lost.data(), 0, count);
 
@@ -196,33 +256,20 @@ class DeviceScan {
       launch_scan(queue_, base, view, lists, begin, end);
       stage("thresholds");
       launch_update(queue_, base, view, lists, k);
+      // Work is given in advance of what is done, unless somebody looks on.
       if (!watched) continue;
       queue_.wait();
-      watched->add(end - begin);
+      watched->add(coded.count * (end - begin));
     }
 
-    Array<float> vectors;
-    Array<double> vector_squares;
     if (packed_.is_integer) {
       stage("measure");
       launch_integer_keys(queue_, base, view, lists);
     } else {
-      stage("vectors in");
-      const std::vector<float> x = widened(queries, coded.order);
-      vectors = upload(x.data(), x.size());
-      if (base.cosine) {
-        const std::vector<double> xx = squares_of(x, packed_.dim);
-        vector_squares = upload(xx.data(), xx.size());
-        queue_.wait();
-      }
-      queue_.wait();
       stage("measure");
       launch_measure(queue_, base, view, lists, vectors.data(), vector_squares.data(), rows_.data(),
                      row_type_, packed_.dim);
     }
-    const std::size_t results = count * static_cast<std::size_t>(k);
-    auto out_keys = queue_.template allocate<double>(results);
-    auto out_ids = queue_.template allocate<std::int64_t>(results);
     stage("rank");
     launch_rank(queue_, base, view, lists, out_keys.data(), out_ids.data(), k);
 
@@ -230,6 +277,7 @@ class DeviceScan {
     std::vector<double> best_keys(results);
     std::vector<std::int64_t> best_ids(results);
     std::vector<int> were_lost(count), survived(count);
+    const Settled arrived{queue_};
     queue_.download(best_keys.data(), out_keys.data(), results);
     queue_.download(best_ids.data(), out_ids.data(), results);
     queue_.download(were_lost.data(), lost.data(), count);
@@ -273,6 +321,7 @@ class DeviceScan {
   Queue& queue_;
   const PackedBase& packed_;
   int threads_;
+  std::int64_t piece_;
   ElementType row_type_;
   Array<std::uint8_t> codes_;
   Array<PanelHead> heads_;

@@ -59,8 +59,8 @@ struct Selection {
 // The order is (value, place): of equal values the one further to the left comes first, -0 equals
 // +0 (values come back with the bits that they have), and NaN is never kept. The answer does not
 // depend on the method, the number of threads or the instruction set. Memory: 12 bytes a result,
-// and for each thread some 48 k bytes and 400 KB; where the whole row is partitioned 8 m bytes, best
-// first 32 m.
+// and for each thread some 48 k bytes and 400 KB; where the whole row is partitioned 8 m bytes,
+// best first 32 m.
 //
 // Throws InvalidArgument unless 1 <= k < 2^31 and each length is between 0 and m; ShapeMismatch
 // unless there are n lengths or none; Cancelled.

@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "knear/core/random.hpp"
 #include "knear/knn/knn.hpp"
@@ -77,7 +79,7 @@ TEST(DeviceSearch, MemoryOfTheDeviceAndTheProcessorMakesChunks) {
   const auto base = gaussian(5000, 16, 5), queries = gaussian(5, 16, 6);
   const Neighbors truth = knn(queries.view(), base.view(), 20);
   KnnReport report;
-  expect_same(device_knn(queries.view(), base.view(), 20, {}, &report, 220 << 10), truth, "device");
+  expect_same(device_knn(queries.view(), base.view(), 20, {}, &report, 640 << 10), truth, "device");
   EXPECT_GT(report.chunks, 1);
   report = {};
   expect_same(device_knn(queries.view(), base.view(), 20, {.memory = 3 << 20}, &report), truth,
@@ -98,6 +100,21 @@ TEST(DeviceSearch, WhatADeviceCannotDoTheProcessorDoes) {
   expect_same(device_knn(queries.view(), near.view(), 5, {}, &report),
               knn(queries.view(), near.view(), 5), "alike");
   EXPECT_EQ(report.fallback_queries, 3);
+}
+
+// Where the device has no memory for the rows or for lists, the processor answers, and says so.
+TEST(DeviceSearch, ADeviceWithoutMemoryAnswersNothing) {
+  const auto base = gaussian(3000, 16, 16), queries = gaussian(200, 16, 17);
+  const Neighbors truth = knn(queries.view(), base.view(), 4);
+  KnnReport report;
+  expect_same(device_knn(queries.view(), base.view(), 4, {}, &report, 50 << 10), truth, "rows");
+  EXPECT_EQ(report.fallback_queries, 200);
+  report = {};
+  expect_same(device_knn(queries.view(), base.view(), 4, {}, &report, 400 << 10), truth, "lists");
+  EXPECT_EQ(report.fallback_queries, 200);
+  report = {};
+  expect_same(device_knn(queries.view(), base.view(), 4, {}, &report, 10 << 20), truth, "half");
+  EXPECT_EQ(report.fallback_queries, 0);
 }
 
 TEST(DeviceSearch, ZeroQueriesAndNoRows) {
@@ -123,6 +140,44 @@ void expect_refused(F call, const std::string& words) {
   } catch (const E& error) {
     EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
   }
+}
+
+// A base that is searched many times is packed and copied once, and any thread may search it.
+TEST(DeviceSearch, RowsStayOnTheDevice) {
+  const auto base = gaussian(1500, 12, 14), queries = gaussian(6, 12, 15);
+  const KnnOptions options{.device = "cuda"};
+  const Neighbors truth = knn(queries.view(), base.view(), 7);
+  detail::PreparedRows rows(base.view(), Metric::l2, survey(base.view(), "base", 1));
+  const detail::SearchPart part{&rows};
+  const auto search = [&](KnnReport* report) {
+    return detail::DeviceSearch<HostQueue>(HostQueue(3), {&part, 1}, queries.view(), 7, options,
+                                           false, 0)
+        .run(report);
+  };
+  KnnReport first, second;
+  expect_same(search(&first), truth, "first");
+  EXPECT_GT(first.prepare_seconds, 0);
+  expect_same(search(&second), truth, "second");
+  EXPECT_EQ(second.prepare_seconds, 0);
+  EXPECT_EQ(second.bytes_read, first.bytes_read);
+  std::vector<std::thread> threads;
+  std::vector<Neighbors> found(4);
+  for (std::size_t t = 0; t < found.size(); ++t)
+    threads.emplace_back([&, t] { found[t] = search(nullptr); });
+  for (std::thread& thread : threads) thread.join();
+  for (const Neighbors& one : found) expect_same(one, truth, "thread");
+  // A filter takes other rows, and leaves those where they are.
+  KnnOptions filtered = options;
+  std::vector<Id> even;
+  for (Id id = 0; id < 1500; id += 2) even.push_back(id);
+  filtered.filter = RowFilter::of_ids(even, 1500);
+  const detail::SearchPart half{&rows, {}, filtered.filter};
+  expect_same(detail::DeviceSearch<HostQueue>(HostQueue(4), {&half, 1}, queries.view(), 7, filtered,
+                                              false, 0)
+                  .run(nullptr),
+              knn(queries.view(), base.view(), 7, {.filter = filtered.filter}), "filter");
+  expect_same(search(&second), truth, "last");
+  EXPECT_EQ(second.prepare_seconds, 0);
 }
 
 TEST(DeviceSearch, TellsWhereItIsAndStopsOnRequest) {
@@ -152,8 +207,8 @@ TEST(DeviceSearch, NothingIsIgnored) {
   expect_refused<InvalidArgument>(search({.first_pass = FirstPass::fp32}), "first_pass is fp32");
   expect_refused<InvalidArgument>(search({.first_pass = FirstPass::prefix}),
                                   "first_pass is prefix");
-  expect_refused<InvalidArgument>(search({.choices = {.group = 4}}), "choices");
-  expect_refused<InvalidArgument>(search({.choices = {.guess = false}}), "choices");
+  expect_refused<InvalidArgument>(search({.choices = {.group = 4}}), "group=4");
+  expect_refused<InvalidArgument>(search({.choices = {.guess = false}}), "guess=off");
   const auto plain = [&](KnnOptions options) {
     return [&x, options] { knn(x.view(), x.view(), 3, options); };
   };

@@ -222,9 +222,9 @@ const HostThread::Slot* HostThread::meet(Meeting kind, const void* data, std::si
   return slots;
 }
 
-unsigned HostThread::ballot(bool yes) const {
+unsigned HostThread::votes(Meeting kind, bool yes) const {
   const unsigned char mine = yes;
-  const Slot* slots = meet(meet_ballot, &mine, 1);
+  const Slot* slots = meet(kind, &mine, 1);
   unsigned out = 0;
   for (int i = 0; i < warp_size; ++i) out |= static_cast<unsigned>(slots[i].bytes[0]) << i;
   return out;

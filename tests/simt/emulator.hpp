@@ -21,11 +21,13 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "knear/core/error.hpp"
 #include "knear/simt/thread.hpp"
 
 namespace knear {
@@ -43,9 +45,9 @@ class HostThread {
 
   void sync() const;
   void sync_warp() const { meet(meet_sync, nullptr, 0); }
-  unsigned ballot(bool yes) const;
-  bool any(bool yes) const { return ballot(yes) != 0; }
-  bool all(bool yes) const { return ballot(yes) == 0xffffffffu; }
+  unsigned ballot(bool yes) const { return votes(meet_ballot, yes); }
+  bool any(bool yes) const { return votes(meet_any, yes) != 0; }
+  bool all(bool yes) const { return votes(meet_all, yes) == 0xffffffffu; }
   template <class T>
   T shuffle(T x, int lane) const {
     if (lane < 0 || lane >= warp_size) throw std::logic_error("shuffle from a lane that is none");
@@ -82,11 +84,12 @@ class HostThread {
   void multiply_bf16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) const;
 
  private:
-  enum Meeting { meet_sync, meet_ballot, meet_shuffle, meet_product };
+  enum Meeting { meet_sync, meet_ballot, meet_any, meet_all, meet_shuffle, meet_product };
   struct Slot {
     alignas(8) unsigned char bytes[24];
   };
 
+  unsigned votes(Meeting kind, bool yes) const;
   // Hands in `bytes` bytes, waits for the other lanes, and returns what all have handed in.
   const Slot* meet(Meeting kind, const void* data, std::size_t bytes) const;
   template <class T>
@@ -116,7 +119,7 @@ class HostQueue {
  public:
   using Thread = HostThread;
 
-  // With a budget free_bytes() says so much; it is not enforced.
+  // Throws MemoryBudgetError where arrays would take more than the budget.
   explicit HostQueue(std::uint64_t seed = 1, std::size_t budget = std::size_t{1} << 40)
       : seed_(seed), budget_(budget) {}
 
@@ -125,7 +128,18 @@ class HostQueue {
   class Array {
    public:
     Array() = default;
-    explicit Array(std::size_t size) : elements_(size) { poison(); }
+    Array(std::size_t size, std::shared_ptr<std::size_t> in_use)
+        : elements_(size), in_use_(std::move(in_use)) {
+      poison();
+    }
+    ~Array() {
+      if (in_use_) *in_use_ -= elements_.size() * sizeof(T);
+    }
+    Array(Array&& other) noexcept = default;
+    Array& operator=(Array&& other) noexcept {
+      std::swap(elements_, other.elements_), std::swap(in_use_, other.in_use_);
+      return *this;
+    }
     T* data() { return elements_.data(); }
     const T* data() const { return elements_.data(); }
     std::size_t size() const { return elements_.size(); }
@@ -136,11 +150,17 @@ class HostQueue {
 
    private:
     std::vector<T> elements_;
+    std::shared_ptr<std::size_t> in_use_;
   };
 
   template <class T>
   Array<T> allocate(std::size_t size) {
-    return Array<T>(size);
+    const std::size_t bytes = size * sizeof(T);
+    if (bytes > budget_ - *in_use_)
+      throw MemoryBudgetError("memory is {} bytes, of which {} are in use, but {} more are needed",
+                              budget_, *in_use_, bytes);
+    *in_use_ += bytes;
+    return Array<T>(size, in_use_);
   }
   template <class T>
   void upload(T* to, const T* from, std::size_t count) {
@@ -156,7 +176,7 @@ class HostQueue {
   }
   void wait() {}
   int multiprocessors() const { return 3; }
-  std::size_t free_bytes() const { return budget_; }
+  std::size_t free_bytes() const { return budget_ - *in_use_; }
   std::size_t most_bytes_in_use() const { return 0; }
 
   std::uint64_t next_seed() { return seed_++; }
@@ -164,6 +184,7 @@ class HostQueue {
  private:
   std::uint64_t seed_;
   std::size_t budget_;
+  std::shared_ptr<std::size_t> in_use_ = std::make_shared<std::size_t>(0);
 };
 
 template <class Kernel>
