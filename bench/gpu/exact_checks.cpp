@@ -172,7 +172,7 @@ void check_limits(Checks& checks) {
   }
   for (const ElementType type : {f32, ElementType::u8}) {
     if (!checks.next()) continue;
-    const AnyMatrix base = make_vectors(VectorKind::uniform, type, 30000, 16, 15);
+    const AnyMatrix base = make_vectors(VectorKind::uniform, type, 150000, 16, 15);
     const AnyMatrix queries = make_vectors(VectorKind::uniform, type, 9, 16, 16);
     checks.check("in chunks", queries, base, 20, {.memory = 3 << 20});
   }
