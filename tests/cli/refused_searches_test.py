@@ -105,9 +105,7 @@ class RefusedSearches(ProgramTest):
         )
 
     def test_what_is_not_in_this_version_says_so(self):
-        for more in (
-            ["--probes", "4"],
-        ):
+        for more in (["--probes", "4"],):
             with self.subTest(more=more):
                 result = self.fails(
                     1,
