@@ -23,9 +23,9 @@ struct Gpu {
 };
 
 struct Gpus {
-  bool built = false;              // with CUDA
-  std::vector<std::string> codes;  // "sm_80" is machine code, "compute_80" PTX
-  std::vector<Gpu> found;
+  bool built = false;                   // with CUDA
+  std::vector<std::string> codes = {};  // "sm_80" is machine code, "compute_80" PTX
+  std::vector<Gpu> found = {};
   std::string why_none;
 };
 
