@@ -152,7 +152,11 @@ class DeviceSearch : public Search {
     return part_->integer && options_.first_pass != FirstPass::int8 &&
            base().cols() <= DeviceScan<Queue>::most_integer_dim;
   }
-  std::string name() const { return options_.device + (integer() ? " integer" : " int8"); }
+  // Of a form: "cuda" and "cuda:0" are the same device.
+  std::string name() const {
+    return fmt::format("{} {}", parse_device(options_.device).index,
+                       integer() ? "integer" : "int8");
+  }
 
   // Of the rows allowed of a chunk. That of a whole part is kept for later searches.
   std::shared_ptr<Form> form_of(const BaseRows& rows) {

@@ -45,7 +45,8 @@ struct DeviceQueryView {
   const std::uint8_t* codes;  // as DeviceQueries, all by place
   const double* scales;       // [blocks]
   const DeviceQuery* heads;   // [count]
-  // [count] certified: G, at least that of the k-th; integer: a key that the k-th does not exceed.
+  // [count] certified: G, which the k-th best certainly reaches; integer: a key that the k-th does
+  // not exceed.
   double* thresholds;
   std::int64_t count, blocks;
   bool shifted;

@@ -1,7 +1,7 @@
 // knear/scan/device_scan.hpp -- exact search on a GPU: what device_kernels.hpp does, in order.
 //
 //   DeviceScan<Queue> scan(queue, packed, rows, threads);      // codes and rows go to the device
-//   auto left = scan.run(queries, which, found, k, out, stats);   // out as scan()'s
+//   auto left = scan.run(queries, which, found, k, out, stats, batch, progress);
 //
 // Panels are gone over in an order of chance, so that the first ones are a sample of the base: of
 // these all pairs pass, the k-th best of each query is its first threshold, and the next part of

@@ -30,7 +30,7 @@
 // at the end, but one for each bin. So the dropped pair is what is kept here.
 //
 // Order and ties: ascending distance, then id, in each bin and for the dropped. NaN is neither kept
-// nor dropped; +infinity is kept before empty places. Same results on CudaWarp and HostWarp.
+// nor dropped; +infinity is kept before empty places. Same results on every warp.
 #pragma once
 #include <cstdint>
 #include <limits>

@@ -13,7 +13,7 @@
 //
 // Order and ties: ascending distance, then ascending id, so the answer is one, whatever the order
 // of arrival and the rule. NaN is never kept; +infinity is, before empty places. Same results on
-// CudaWarp and HostWarp.
+// every warp.
 #pragma once
 #include <cstdint>
 #include <limits>

@@ -4,8 +4,8 @@
 //   KNEAR_WARP bool any_negative(W w, Lanes<W, float> x) { return w.any(x < w.fill(0.0f)); }
 //
 // An algorithm is written once, from the point of view of the whole warp. A value of type
-// Lanes<W, T> is 32 values of T, one per lane: one register on CUDA (CudaWarp), an array on the
-// host (HostWarp), where tests run it without a GPU. Control flow is uniform: `if` takes what
+// Lanes<W, T> is 32 values of T, one per lane: one register of a thread (ThreadWarp), an array on
+// the host (HostWarp), where tests run it without a GPU. Control flow is uniform: `if` takes what
 // any() returns, and a choice that differs between lanes is select(mask, a, b). A mask of HostWarp
 // does not convert to bool, so a divergent `if` does not compile in the tests.
 //
@@ -16,8 +16,8 @@
 #pragma once
 #include <concepts>
 
-// Before a function that is warp code: device code under nvcc, where CudaWarp is the only warp;
-// ordinary code elsewhere, where HostWarp is. (Not both at once: the members of CudaWarp exist on
+// Before a function that is warp code: device code under nvcc, where ThreadWarp is the only warp;
+// ordinary code elsewhere, where HostWarp is. (Not both at once: the members of CudaThread exist on
 // the device only, and nvcc warns of each call from a function that could also run on the host.)
 #if defined(__CUDACC__)
 #define KNEAR_HD __host__ __device__  // plain functions of numbers, for both sides

@@ -160,6 +160,13 @@ TEST(DeviceSearch, RowsStayOnTheDevice) {
   expect_same(search(&second), truth, "second");
   EXPECT_EQ(second.prepare_seconds, 0);
   EXPECT_EQ(second.bytes_read, first.bytes_read);
+  KnnOptions by_number = options;
+  by_number.device = "cuda:0";
+  expect_same(detail::DeviceSearch<HostQueue>(HostQueue(3), {&part, 1}, queries.view(), 7,
+                                              by_number, false, 0)
+                  .run(&second),
+              truth, "by number");
+  EXPECT_EQ(second.prepare_seconds, 0);
   std::vector<std::thread> threads;
   std::vector<Neighbors> found(4);
   for (std::size_t t = 0; t < found.size(); ++t)
