@@ -16,6 +16,7 @@
 #include "knear/distance/reference.hpp"
 #include "knear/knn/knn.hpp"
 #include "knear/scan/device_launches_cuda.hpp"
+#include "knear/scan/device_packing_cuda.hpp"
 #include "knear/scan/device_scan.hpp"
 #if KNEAR_CUBLASLT
 #include "bench/gpu/matrix_products.hpp"
@@ -52,20 +53,19 @@ class Stages {
   std::vector<std::pair<std::string, cuda::Event>> marks_;
 };
 
-// A base on the device, and the processor's forms of it.
+// A base on the device.
 class ResidentBase {
  public:
   ResidentBase(int device, const cuda::Stream& stream, AnyMatrixView base)
       : base_(base),
         found_(survey(base, "base", threads_)),
-        packed_(found_.integer ? detail::PackedBase::integer(base, {}, Metric::l2, active_isa(),
-                                                             found_, threads_, {})
-                               : detail::PackedBase::certified(
-                                     base, {}, detail::format_int8,
-                                     detail::CodingSpace::choose(base, Metric::l2, active_isa()),
-                                     threads_, {}, 0, false)),
+        packed_(detail::device_coding(
+            found_.integer ? detail::Coding::whole_numbers(Metric::l2, active_isa(), found_)
+                           : detail::certified_coding(
+                                 detail::CodingSpace::choose(base, Metric::l2, active_isa())),
+            base.rows(), base.cols())),
         queue_(device, 0, stream.get()),
-        scan_(queue_, packed_, base, threads_) {}
+        scan_(queue_, packed_, detail::upload_rows(queue_, base, {}, threads_), threads_) {}
 
   AnyMatrixView base() const { return base_; }
   bool integer() const { return packed_.is_integer; }
@@ -93,7 +93,7 @@ class ResidentBase {
   int threads_ = available_threads();
   AnyMatrixView base_;
   DataSurvey found_;
-  detail::PackedBase packed_;
+  detail::Coding packed_;
   cuda::Queue queue_;
   Scan scan_;
 };

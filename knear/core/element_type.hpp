@@ -84,6 +84,23 @@ constexpr ElementType element_type_of<std::int8_t>() {
   return ElementType::i8;
 }
 
+// f(float{}), f(f16{}), ... as the type says.
+template <class F>
+decltype(auto) with_element(ElementType type, F f) {
+  switch (type) {
+    case ElementType::f16:
+      return f(f16{});
+    case ElementType::bf16:
+      return f(bf16{});
+    case ElementType::u8:
+      return f(std::uint8_t{});
+    case ElementType::i8:
+      return f(std::int8_t{});
+    default:
+      return f(float{});
+  }
+}
+
 // The exact value. Integer arithmetic only, so that a flush-to-zero mode of the caller cannot
 // change a denormal.
 KNEAR_ANYWHERE inline float to_float(float x) { return x; }

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "knear/core/error.hpp"
 #include "knear/cuda/device.hpp"
@@ -58,6 +61,61 @@ void free(QueueState& state, void* data, std::size_t bytes) noexcept {
   if (before >= 0 && before != state.device) (void)cudaSetDevice(before);
 }
 
+namespace {
+
+// Blocks of pinned memory that nobody uses just now. They stay until the process ends, which gives
+// them back: by then the driver may be gone.
+struct SpareMemory {
+  static constexpr std::size_t most = 4;
+  std::mutex mutex;
+  std::vector<std::pair<void*, std::size_t>> blocks;
+};
+SpareMemory& spare_memory() {
+  static auto* const spare = new SpareMemory;
+  return *spare;
+}
+
+}  // namespace
+
+void* allocate_host(int device, std::size_t bytes) {
+  SpareMemory& spare = spare_memory();
+  {
+    std::lock_guard lock(spare.mutex);
+    for (auto& block : spare.blocks)
+      if (block.second == bytes) {
+        void* const out = block.first;
+        block = spare.blocks.back();
+        spare.blocks.pop_back();
+        return out;
+      }
+  }
+  const CurrentDevice current(device);
+  void* out = nullptr;
+  const cudaError_t status = cudaHostAlloc(&out, bytes, cudaHostAllocPortable);
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    throw MemoryBudgetError("the system has no {} bytes left for copies to device {}", bytes,
+                            device);
+  }
+  check(status, "cudaHostAlloc");
+  return out;
+}
+
+void free_host(void* data, std::size_t bytes) noexcept {
+  SpareMemory& spare = spare_memory();
+  {
+    std::lock_guard lock(spare.mutex);
+    if (spare.blocks.size() < SpareMemory::most) {
+      try {
+        spare.blocks.emplace_back(data, bytes);
+        return;
+      } catch (...) {  // no memory to note it
+      }
+    }
+  }
+  (void)cudaFreeHost(data);
+}
+
 }  // namespace detail
 
 namespace {
@@ -92,6 +150,11 @@ Queue::Queue(int device, std::size_t budget) : state_(open(device, budget)) {
 }
 Queue::Queue(int device, std::size_t budget, cudaStream_t stream) : state_(open(device, budget)) {
   state_->stream = stream;
+}
+
+Queue Queue::beside() const {
+  const std::size_t budget = state_->budget;
+  return Queue(state_->device, budget == std::numeric_limits<std::size_t>::max() ? 0 : budget);
 }
 
 int Queue::device() const { return state_->device; }

@@ -27,6 +27,8 @@ namespace detail {
 struct QueueState;
 void* allocate(QueueState& state, std::size_t bytes);
 void free(QueueState& state, void* data, std::size_t bytes) noexcept;
+void* allocate_host(int device, std::size_t bytes);
+void free_host(void* data, std::size_t bytes) noexcept;
 }  // namespace detail
 
 // Makes a device current for the calling thread until the end of the scope.
@@ -53,6 +55,8 @@ class Queue {
   // DeviceUnavailable, naming both numbers, unless 0 <= device < device_count().
   explicit Queue(int device = 0, std::size_t budget = 0);
   Queue(int device, std::size_t budget, cudaStream_t stream);
+  // Another one of the device, with a budget of its own as large as this one's.
+  Queue beside() const;
 
   // Memory from a pool of the queue's own: taken and given back in the order of the queue, so that
   // neither waits for the work under way. Movable; it may outlive the queue.
@@ -82,6 +86,70 @@ class Queue {
     T* data_ = nullptr;
     std::size_t size_ = 0;
   };
+
+  // Memory of the processor that the device copies by itself, from and to, while both go on. Not
+  // initialised, movable. Some of what is given back is kept for the next who asks: to get it from
+  // the system takes longer than to fill it.
+  template <class T>
+  class HostArray {
+   public:
+    HostArray() = default;
+    ~HostArray() {
+      if (data_) detail::free_host(data_, size_ * sizeof(T));
+    }
+    HostArray(HostArray&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    HostArray& operator=(HostArray&& other) noexcept {
+      std::swap(data_, other.data_), std::swap(size_, other.size_);
+      return *this;
+    }
+    T* data() { return data_; }
+    const T* data() const { return data_; }
+    std::size_t size() const { return size_; }
+
+   private:
+    friend class Queue;
+    T* data_ = nullptr;
+    std::size_t size_ = 0;
+  };
+  // Throws MemoryBudgetError where the system has none left.
+  template <class T>
+  HostArray<T> allocate_host(std::size_t size) {
+    HostArray<T> out;
+    if (size == 0) return out;
+    out.data_ = static_cast<T*>(detail::allocate_host(device(), size * sizeof(T)));
+    out.size_ = size;
+    return out;
+  }
+
+  // A point in the work given so far.
+  class Mark {
+   public:
+    Mark() = default;
+    ~Mark() {
+      if (event_) (void)cudaEventDestroy(event_);
+    }
+    Mark(Mark&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+    Mark& operator=(Mark&& other) noexcept {
+      std::swap(event_, other.event_);
+      return *this;
+    }
+    // Until all that came before it is done; at once where there is none.
+    void wait() const {
+      if (event_) KNEAR_CHECK(cudaEventSynchronize(event_));
+    }
+
+   private:
+    friend class Queue;
+    cudaEvent_t event_ = nullptr;
+  };
+  Mark mark() {
+    Mark out;
+    const CurrentDevice current(device());
+    KNEAR_CHECK(cudaEventCreateWithFlags(&out.event_, cudaEventDisableTiming));
+    KNEAR_CHECK(cudaEventRecord(out.event_, stream()));
+    return out;
+  }
 
   // Not initialised. Throws MemoryBudgetError, with the bytes wanted and those in use, where they
   // go beyond the budget or the device has none left.

@@ -5,6 +5,7 @@
 #ifdef KNEAR_CUDA
 #include "knear/cuda/device.hpp"
 #include "knear/scan/device_launches_cuda.hpp"
+#include "knear/scan/device_packing_cuda.hpp"
 #endif
 
 namespace knear {
@@ -31,8 +32,9 @@ std::unique_ptr<Search> make_search(std::span<const SearchPart> parts, AnyMatrix
   const Device device = parse_device(options.device);
   if (!device.cuda) return std::make_unique<Search>(parts, queries, k, options, once, already);
 #ifdef KNEAR_CUDA
-  return std::make_unique<DeviceSearch<cuda::Queue>>(cuda::Queue(device.index), parts, queries, k,
-                                                     options, once, already);
+  return std::make_unique<DeviceSearch<cuda::Queue>>(
+      cuda::Queue(device.index, static_cast<std::size_t>(options.memory)), parts, queries, k,
+      options, once, already);
 #else
   return nullptr;  // check_device has thrown
 #endif

@@ -1,10 +1,12 @@
 // knear/knn/device_search.hpp -- the k nearest by a GPU: a Search whose rows are scanned there.
 //
-// The processor packs the rows of a chunk, as for its own scan, and the device does the rest
-// (scan/device_scan.hpp). Rows that are searched again stay on the device. Queries that come back
-// are answered by the processor. Queue: cuda::Queue, or the emulated one of the tests.
+// Rows go to the device as they are, and it does the rest (scan/device_packing.hpp,
+// scan/device_scan.hpp). Rows that are searched again stay there. Where it has no memory for all of
+// them they come in chunks, each on its way while the one before is searched. Queries that come
+// back are answered by the processor. Queue: cuda::Queue, or the emulated one of the tests.
 #pragma once
 #include <algorithm>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -59,7 +61,7 @@ class DeviceSearch : public Search {
     learns_ = false;
     if (options.memory > 0) {
       piece_ = std::clamp<std::int64_t>(options.memory / 16, 64 << 10, piece_);
-      more_bytes_ = host_bytes(std::min<std::int64_t>(queries.rows(), block_queries)) + piece_;
+      more_bytes_ = host_bytes(std::min<std::int64_t>(queries.rows(), block_queries)) + 4 * piece_;
     }
   }
 
@@ -76,9 +78,10 @@ class DeviceSearch : public Search {
       // Where the device has no memory for the rows, or for a few queries, the processor has.
       std::shared_ptr<Form> form;
       try {
-        form = form_of(rows);
+        form = form_of(rows, begin);
       } catch (const MemoryBudgetError&) {
       }
+      send_next(rows, begin);
       if (form) search_on_device(*form, k, todo, out);
     }
     fallback_queries_ = std::max(fallback_queries_, std::ssize(todo));
@@ -92,15 +95,16 @@ class DeviceSearch : public Search {
     return packed_bytes(rows, integer() ? FirstPass::integer : FirstPass::int8);
   }
 
-  // What half of the device's free memory holds: the other half is for queries and lists. All rows
-  // where they are there.
+  // What half of the device's free memory holds: the other half is for queries and lists. Where
+  // that is not all rows, those that come next are on their way meanwhile.
   std::int64_t most_chunk_rows() const override {
     if (prepared().kept_device_form(name())) return Search::most_chunk_rows();
-    const std::int64_t dim = base().cols();
-    const std::int64_t row_bytes = slices_of((dim + 3) / 4) * slice_bytes + 16 +
-                                   dim * size_of(base().type()) + 2 * dim / panel_rows + 2;
-    return std::clamp<std::int64_t>(static_cast<std::int64_t>(queue_->free_bytes() / 2) / row_bytes,
-                                    1024, Search::most_chunk_rows());
+    const std::int64_t dim = base().cols(), row_bytes = base().row_bytes();
+    const std::int64_t code_bytes = device_code_bytes(dim) + 8;  // and sizes, and heads
+    const auto room = static_cast<std::int64_t>(queue_->free_bytes() / 2);
+    if (base().rows() <= room / (code_bytes + row_bytes)) return Search::most_chunk_rows();
+    return std::clamp<std::int64_t>(room / (code_bytes + 2 * row_bytes), 1024,
+                                    Search::most_chunk_rows());
   }
 
   void fill(KnnReport& r, double seconds) const override {
@@ -110,12 +114,18 @@ class DeviceSearch : public Search {
   }
 
  private:
-  // Rows on the device, and what is left of them here. One search at a time.
+  // Rows on the device. One search at a time.
   struct Form {
     std::shared_ptr<Queue> queue;
-    PackedBase packed;  // without codes
+    Coding coding;
     std::optional<DeviceScan<Queue>> scan;
     std::mutex mutex;
+  };
+  // Rows of the part at hand from `begin` on, on their way to the device.
+  struct Coming {
+    const void* part;
+    std::int64_t begin;
+    std::future<DeviceRowData<Queue>> rows;
   };
 
   // Of the processor's memory for a batch of so many queries.
@@ -132,20 +142,27 @@ class DeviceSearch : public Search {
     const std::size_t before = todo.size();
     std::int64_t batch = form.scan->batch_for(std::ssize(todo), k, form.queue->free_bytes());
     if (options_.memory > 0) {
-      const std::int64_t left = options_.memory - other_bytes() - form.packed.bytes();
+      const std::int64_t left = options_.memory - other_bytes();
       while (batch > block_queries && host_bytes(batch) - host_bytes(block_queries) > left)
         batch = std::max<std::int64_t>(block_queries, batch / 2);
     }
     DeviceStats stats;
-    todo = form.scan->run(queries_, todo, found_, k, out, stats, batch, options_.progress);
-    note_scan(form.packed, integer() ? FirstPass::integer : FirstPass::int8,
-              static_cast<std::int64_t>(before));
+    std::vector<bool> answered(static_cast<std::size_t>(queries_.rows()));
+    for (const std::int64_t q : todo) answered[static_cast<std::size_t>(q)] = true;
+    todo = form.scan->run(queries_, todo, found_, k, out, stats, batch, options_.progress, bars_);
+    // Rows that were sent alone are numbered by themselves.
+    for (const std::int64_t q : todo) answered[static_cast<std::size_t>(q)] = false;
+    for (std::int64_t q = 0; q < queries_.rows() && !subset_.empty(); ++q)
+      for (std::int64_t j = 0; answered[static_cast<std::size_t>(q)] && j < k; ++j)
+        if (Id& id = out.ids.row(q)[j]; id != no_id) id = subset_[static_cast<std::size_t>(id)];
+    note_scored(form.coding, static_cast<std::int64_t>(before));
     note_pass(integer() ? FirstPass::integer : FirstPass::int8,
               (before - todo.size()) * static_cast<std::size_t>(count_));
     stats_.survivors += stats.survivors;
     stats_.buffer_bytes =
         std::max(stats_.buffer_bytes, host_bytes(std::min<std::int64_t>(batch, queries_.rows())));
-    device_bytes_ = std::max(device_bytes_, form.queue->most_bytes_in_use());
+    device_bytes_ = std::max(device_bytes_, form.queue->most_bytes_in_use() +
+                                                (sender_ ? sender_->most_bytes_in_use() : 0));
   }
 
   bool integer() const {
@@ -159,20 +176,16 @@ class DeviceSearch : public Search {
   }
 
   // Of the rows allowed of a chunk. That of a whole part is kept for later searches.
-  std::shared_ptr<Form> form_of(const BaseRows& rows) {
+  std::shared_ptr<Form> form_of(const BaseRows& rows, std::int64_t begin) {
     const auto make = [&] {
       const auto start = Clock::now();
       auto form = std::make_shared<Form>();
       form->queue = queue_;
-      form->packed = integer()
-                         ? PackedBase::integer(rows, subset_, options_.metric, isa_,
-                                               prepared().found, threads_, options_.progress)
-                         : PackedBase::certified(rows, subset_, format_int8,
-                                                 CodingSpace::choose(rows, options_.metric, isa_),
-                                                 threads_, options_.progress, 0, false);
-      packed_bytes_ = std::max(packed_bytes_, form->packed.bytes() + piece_);
-      form->scan.emplace(*form->queue, form->packed, rows, threads_, piece_);
-      form->packed.codes = {};
+      form->coding =
+          device_coding(integer() ? Coding::whole_numbers(options_.metric, isa_, prepared().found)
+                                  : certified_coding(prepared().coding_space()),
+                        count_, rows.cols());
+      form->scan.emplace(*form->queue, form->coding, rows_of(rows, begin), threads_);
       prepare_seconds_ += seconds_since(start);
       return form;
     };
@@ -180,9 +193,33 @@ class DeviceSearch : public Search {
     return std::static_pointer_cast<Form>(prepared().device_form(name(), make));
   }
 
-  std::shared_ptr<Queue> queue_;
+  // The rows of a chunk on the device: those that were sent ahead, if they are these.
+  DeviceRowData<Queue> rows_of(const BaseRows& rows, std::int64_t begin) {
+    if (coming_ && coming_->part == part_ && coming_->begin == begin && subset_.empty()) {
+      auto out = std::exchange(coming_, {})->rows.get();
+      if (out.count == rows.rows()) return out;
+    }
+    coming_.reset();  // waits for it
+    return upload_rows(*queue_, rows, subset_, threads_, piece_);
+  }
+
+  // Sends the next chunk of the part on its way, while this one is searched.
+  void send_next(const BaseRows& rows, std::int64_t begin) {
+    const std::int64_t next = begin + rows.rows(),
+                       end = std::min(base().rows(), next + rows.rows());
+    if (whole_ || next >= end) return;
+    const BaseRows following = base().part(next, end);
+    if (!allowed_rows(following, next).all()) return;
+    if (!sender_) sender_ = std::make_shared<Queue>(queue_->beside());
+    coming_.emplace(Coming{part_, next, std::async(std::launch::async, [this, following] {
+                             return upload_rows(*sender_, following, {}, threads_, piece_);
+                           })});
+  }
+
+  std::shared_ptr<Queue> queue_, sender_;  // sender_: of rows that come next
+  std::optional<Coming> coming_;
   std::size_t device_bytes_ = 0;
-  std::int64_t piece_ = 16 << 20;  // in which rows and codes go to the device
+  std::int64_t piece_ = 4 << 20;  // in which rows go to the device
 };
 
 }  // namespace knear::detail

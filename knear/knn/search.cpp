@@ -356,6 +356,11 @@ void Search::note_form(const PackedBase& packed, FirstPass pass) {
 void Search::note_scan(const PackedBase& packed, FirstPass pass, std::int64_t queries,
                        std::int64_t times) {
   note_form(packed, pass);
+  note_scored(packed, queries, times);
+}
+
+void Search::note_scored(const Coding& packed, std::int64_t queries, std::int64_t times) {
+  centred_ |= !packed.space.mean.empty();
   multiply_adds_ += static_cast<double>(queries) * static_cast<double>(packed.rows) *
                     static_cast<double>(queries_.cols());
   bytes_read_ += static_cast<double>(packed.panels() * packed.steps * panel_step_bytes) *

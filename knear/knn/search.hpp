@@ -170,6 +170,8 @@ class Search {
   // That so many queries were scored against all rows of the form, which was read so many times.
   void note_scan(const PackedBase& packed, FirstPass pass, std::int64_t queries,
                  std::int64_t times = 1);
+  // The same of rows that are coded elsewhere.
+  void note_scored(const Coding& packed, std::int64_t queries, std::int64_t times = 1);
   virtual void fill(KnnReport& r, double seconds) const;
 
   AnyMatrixView queries_;

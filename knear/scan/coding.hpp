@@ -1,5 +1,5 @@
-// knear/scan/coding.hpp -- what coding of vectors takes, whoever is coded: scales, and lengths and
-// errors that hold for the exact vectors (docs/bounds.md, 2).
+// knear/scan/coding.hpp -- what coding of vectors takes, whoever is coded and on whatever device:
+// scales, and lengths and errors that hold for the exact vectors (docs/bounds.md, 2).
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "knear/scan/kernels.hpp"
+#include "knear/simt/warp.hpp"
 
 namespace knear::detail {
 
@@ -31,13 +32,13 @@ inline double dot(const double* a, const double* b, std::int64_t n) {
 
 // The next double above x with at most 24 bits of mantissa, so that its product with a code of 16
 // bits is exact. x > 0.
-inline double round_up_to_24_bits(double x) {
+KNEAR_HD inline double round_up_to_24_bits(double x) {
   constexpr std::uint64_t low = (std::uint64_t{1} << 29) - 1;
   return std::bit_cast<double>((std::bit_cast<std::uint64_t>(x) + low) & ~low);
 }
 
 // The value of a code unit for vectors with this largest coordinate and largest norm.
-inline double scale_for(Format format, double max_coordinate, double max_norm) {
+KNEAR_HD inline double scale_for(Format format, double max_coordinate, double max_norm) {
   if (max_coordinate == 0) return 1;
   if (format == format_fp32) {  // a power of two: coding only rounds to 24 bits
     int exponent;
@@ -45,12 +46,15 @@ inline double scale_for(Format format, double max_coordinate, double max_norm) {
     return std::ldexp(1.0, std::max(exponent, -250));
   }
   const double steps = format == format_int8 ? 127 : 32767;
-  return round_up_to_24_bits(std::max({max_coordinate / steps, max_norm / longest_code, 1e-75}));
+  const double wanted = std::max(max_coordinate / steps, max_norm / longest_code);
+  return round_up_to_24_bits(std::max(wanted, 1e-75));
 }
 
 // Bounds that hold for the exact vector, not only for the doubles at hand (docs/bounds.md, 2).
-inline double norm_above(double squares, double slack) { return std::sqrt(squares) * (1 + slack); }
-inline double error_above(double squares, double norm, double slack) {
+KNEAR_HD inline double norm_above(double squares, double slack) {
+  return std::sqrt(squares) * (1 + slack);
+}
+KNEAR_HD inline double error_above(double squares, double norm, double slack) {
   return std::sqrt(squares) * (1 + slack) + norm * slack;
 }
 

@@ -8,22 +8,7 @@
 
 namespace knear::detail {
 
-void device_codes(const PackedBase& base, std::int64_t begin, std::int64_t end, int threads,
-                  std::uint8_t* out) {
-  const std::int64_t bytes = slices_of(base.steps) * panel_slice_bytes;
-  parallel_for(threads, end - begin, [&](std::int64_t i) {
-    std::uint8_t* to = out + i * bytes;
-    const std::int64_t panel = begin + i;
-    const std::uint8_t* from = base.codes.data() + panel * base.steps * panel_step_bytes;
-    std::memset(to, 0, static_cast<std::size_t>(bytes));
-    for (std::int64_t step = 0; step < base.steps; ++step)
-      for (int row = 0; row < panel_rows; ++row)
-        std::memcpy(to + panel_place(step, row), from + (step * panel_rows + row) * step_bytes,
-                    step_bytes);
-  });
-}
-
-DeviceQueries device_queries(const PackedBase& base, AnyMatrixView queries,
+DeviceQueries device_queries(const Coding& base, AnyMatrixView queries,
                              std::span<const std::int64_t> which, const DataSurvey& found,
                              int threads) {
   DeviceQueries out;

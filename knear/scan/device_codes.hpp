@@ -1,5 +1,6 @@
-// knear/scan/device_codes.hpp -- codes of rows and queries as kernels of a GPU read them
-// (device_layout.hpp), made from those of a processor.
+// knear/scan/device_codes.hpp -- codes of queries as kernels of a GPU read them
+// (device_layout.hpp), made by the processor. Those of rows are made by the device:
+// device_packing.hpp.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -9,10 +10,6 @@
 #include "knear/scan/packed_base.hpp"
 
 namespace knear::detail {
-
-// The codes of panels [begin, end) in that order, written to `out`. Requires int8 codes.
-void device_codes(const PackedBase& base, std::int64_t begin, std::int64_t end, int threads,
-                  std::uint8_t* out);
 
 // Queries as blocks of block_queries, those of the last one repeated where it is not full.
 struct DeviceQueries {
@@ -25,7 +22,7 @@ struct DeviceQueries {
 };
 
 // Queries `which`, those of similar length beside one another, since a block has one scale.
-DeviceQueries device_queries(const PackedBase& base, AnyMatrixView queries,
+DeviceQueries device_queries(const Coding& base, AnyMatrixView queries,
                              std::span<const std::int64_t> which, const DataSurvey& found,
                              int threads);
 

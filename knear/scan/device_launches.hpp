@@ -47,24 +47,12 @@ template <class Queue>
 void launch_measure(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
                     const DeviceLists& lists, const float* vectors, const double* vector_squares,
                     const void* rows, ElementType type, std::int64_t dim) {
-  const auto run = [&](auto element) {
+  with_element(type, [&](auto element) {
     using Row = decltype(element);
     launch(queue, Grid{queries.count, 0},
            MeasureRows<typename Queue::Thread, Row>{base, lists, vectors, vector_squares,
                                                     static_cast<const Row*>(rows), dim});
-  };
-  switch (type) {
-    case ElementType::f32:
-      return run(float{});
-    case ElementType::f16:
-      return run(f16{});
-    case ElementType::bf16:
-      return run(bf16{});
-    case ElementType::u8:
-      return run(std::uint8_t{});
-    case ElementType::i8:
-      return run(std::int8_t{});
-  }
+  });
 }
 
 template <class Queue>

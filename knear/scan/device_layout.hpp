@@ -9,12 +9,13 @@
 //   base      [panels][slices][2 halves of a panel][32 lanes][16 bytes]   a[0 .. 4) of 16 rows
 //   queries   [blocks][slices][8 pairs of 8 queries][32 lanes][16 bytes]  b[0 .. 2) of both
 //
-// Codes and heads are those of PackedBase and code_queries(): rows without a sign, queries with
-// one, whatever is beyond the last column zero.
+// Codes and heads are as those of PackedBase and code_queries(): rows without a sign, queries with
+// one, whatever is beyond the last column zero in one of them.
 #pragma once
 #include <cstdint>
 
 #include "knear/scan/kernels.hpp"
+#include "knear/simt/warp.hpp"
 
 namespace knear::detail {
 
@@ -23,13 +24,13 @@ inline constexpr int panel_slice_bytes = panel_rows * slice_bytes;
 // Queries of a block, which have one scale, and a slice of their codes.
 inline constexpr int block_queries = 128, block_slice_bytes = block_queries * slice_bytes;
 
-inline std::int64_t slices_of(std::int64_t steps) {
+KNEAR_HD inline std::int64_t slices_of(std::int64_t steps) {
   return (steps + slice_steps - 1) / slice_steps;
 }
 
 // Where step `step` of row `row` of a panel stands in the panel's slices; step of query `query` of
 // a block in the block's.
-inline std::int64_t panel_place(std::int64_t step, int row) {
+KNEAR_HD inline std::int64_t panel_place(std::int64_t step, int row) {
   const int in_slice = static_cast<int>(step % slice_steps);
   const int lane = row % 8 * 4 + in_slice % 4, word = in_slice / 4 * 2 + row % 16 / 8;
   return step / slice_steps * panel_slice_bytes + row / 16 * 512 + lane * 16 + word * 4;

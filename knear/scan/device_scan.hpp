@@ -1,6 +1,6 @@
 // knear/scan/device_scan.hpp -- exact search on a GPU: what device_kernels.hpp does, in order.
 //
-//   DeviceScan<Queue> scan(queue, packed, rows, threads);      // codes and rows go to the device
+//   DeviceScan<Queue> scan(queue, coding, upload_rows(queue, base, {}, threads), threads);
 //   auto left = scan.run(queries, which, found, k, out, stats, batch, progress);
 //
 // Panels are gone over in an order of chance, so that the first ones are a sample of the base: of
@@ -12,7 +12,6 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -26,7 +25,9 @@
 #include "knear/distance/exact.hpp"
 #include "knear/scan/device_codes.hpp"
 #include "knear/scan/device_launches.hpp"
+#include "knear/scan/device_packing.hpp"
 #include "knear/scan/scan.hpp"
+#include "knear/scan/tile_loop.hpp"
 
 namespace knear::detail {
 
@@ -48,39 +49,35 @@ class DeviceScan {
   // Most neighbours that kernels have registers for; columns of whole numbers whose sums fit.
   static constexpr std::int64_t most_k = warp_select_max_k, most_integer_dim = 16384;
 
-  // rows: those that were packed, by id; integer codes need none. Requires int8 codes without
-  // copies, and of whole numbers no more than most_integer_dim columns. Rows and codes may go
-  // afterwards. Throws MemoryBudgetError if they do not fit the queue's budget.
-  DeviceScan(Queue& queue, const PackedBase& packed, const BaseRows& rows, int threads,
-             std::int64_t piece = 16 << 20)
-      : queue_(queue), packed_(packed), threads_(threads), piece_(piece), row_type_(rows.type()) {
-    const auto slots = static_cast<std::size_t>(packed.panels() * panel_rows);
-    std::vector<std::uint32_t> order(static_cast<std::size_t>(packed.panels()));
+  // Makes codes of the rows, which are numbered from 0 on, and keeps the rows where they are not
+  // whole numbers. coding: device_coding() of as many; of whole numbers no more than
+  // most_integer_dim columns. Throws MemoryBudgetError if codes do not fit the queue's budget.
+  DeviceScan(Queue& queue, const Coding& coding, DeviceRowData<Queue> rows, int threads)
+      : queue_(queue),
+        packed_(coding),
+        threads_(threads),
+        codes_(encode_rows(queue, coding, rows)),
+        rows_(std::move(rows)) {
+    std::vector<std::uint32_t> order(static_cast<std::size_t>(packed_.panels()));
     const Settled settled{queue_};
-    upload_codes();
-    if (packed.is_integer) {
-      squares_ = upload(packed.row_squares.data(), slots);
-      sums_ = upload(packed.row_sums.data(), slots);
-    } else {
-      heads_ = upload(packed.heads.data(), static_cast<std::size_t>(packed.panels()));
-      bias_ = upload(packed.row_bias.data(), slots);
-      upload_rows(rows);
-    }
-    ids_ = upload(packed.ids.data(), slots);
     std::iota(order.begin(), order.end(), 0u);
     Random random(0x6b6e656172);  // any: answers do not depend on it
     for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
     order_ = upload(order.data(), order.size());
     queue_.wait();
+    if (packed_.is_integer) rows_.own = {};
   }
 
   // Fills rows `which` of `out` (shapes [queries x k]); returns the queries handed back, whose rows
   // are untouched: those for whose survivors lists have no room, and where the device has no memory
   // for a block of queries all that are left. Requires 1 <= k <= most_k, finite queries; `found` is
-  // of all of them. `batch`: queries at a time, 1 at least. Throws Cancelled.
+  // of all of them. `batch`: queries at a time, 1 at least. bars [queries]: keys that the k-th of
+  // each query is known not to exceed, from rows elsewhere; then fewer than k may be found. Empty:
+  // nothing is known. Throws Cancelled.
   std::vector<std::int64_t> run(AnyMatrixView queries, std::span<const std::int64_t> which,
                                 const DataSurvey& found, std::int64_t k, ExactLists& out,
-                                DeviceStats& stats, std::int64_t batch, const Progress& progress) {
+                                DeviceStats& stats, std::int64_t batch, const Progress& progress,
+                                std::span<const double> bars = {}) {
     std::vector<std::int64_t> left;
     const auto count = std::ssize(which);
     Reporter reporter(progress, "search", count * packed_.panels());
@@ -89,7 +86,7 @@ class DeviceScan {
       const auto some =
           which.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(taken));
       try {
-        run_batch(queries, some, found, static_cast<int>(k), out, stats, left,
+        run_batch(queries, some, found, static_cast<int>(k), bars, out, stats, left,
                   progress ? &reporter : nullptr);
       } catch (const MemoryBudgetError&) {
         if (taken > block_queries) {  // with fewer at a time, from here on
@@ -128,18 +125,6 @@ class DeviceScan {
   }
 
  private:
-  // Declared after host memory that copies are made from or to: none is under way when that goes,
-  // whatever is thrown.
-  struct Settled {
-    Queue& queue;
-    ~Settled() {
-      try {
-        queue.wait();
-      } catch (...) {  // the next call says so
-      }
-    }
-  };
-
   template <class T>
   Array<T> upload(const T* from, std::size_t count) {
     Array<T> out = queue_.template allocate<T>(count);
@@ -147,50 +132,14 @@ class DeviceScan {
     return out;
   }
 
-  void upload_codes() {
-    const std::int64_t bytes = slices_of(packed_.steps) * panel_slice_bytes;
-    const std::int64_t together = std::max<std::int64_t>(1, piece_ / bytes);
-    codes_ =
-        queue_.template allocate<std::uint8_t>(static_cast<std::size_t>(packed_.panels() * bytes));
-    AlignedArray<std::uint8_t> piece(std::min(together, packed_.panels()) * bytes);
-    const Settled settled{queue_};
-    for (std::int64_t begin = 0; begin < packed_.panels(); begin += together) {
-      const std::int64_t end = std::min(packed_.panels(), begin + together);
-      device_codes(packed_, begin, end, threads_, piece.data());
-      queue_.upload(codes_.data() + begin * bytes, piece.data(),
-                    static_cast<std::size_t>((end - begin) * bytes));
-      queue_.wait();
-    }
-  }
-
-  // As they lie in memory: rows may be anywhere.
-  void upload_rows(const BaseRows& rows) {
-    const std::int64_t bytes = rows.row_bytes();
-    rows_ = queue_.template allocate<unsigned char>(static_cast<std::size_t>(rows.rows() * bytes));
-    const std::int64_t together = std::max<std::int64_t>(1, piece_ / bytes);
-    std::vector<unsigned char> piece(
-        static_cast<std::size_t>(std::min(together, rows.rows()) * bytes));
-    std::vector<std::byte> scratch(rows.scratch_bytes());
-    const Settled settled{queue_};
-    for (std::int64_t begin = 0; begin < rows.rows(); begin += together) {
-      const std::int64_t end = std::min(rows.rows(), begin + together);
-      for (std::int64_t i = begin; i < end; ++i)
-        std::memcpy(piece.data() + (i - begin) * bytes, rows.row(i, scratch.data()),
-                    static_cast<std::size_t>(bytes));
-      queue_.upload(rows_.data() + begin * bytes, piece.data(),
-                    static_cast<std::size_t>((end - begin) * bytes));
-      queue_.wait();
-    }
-  }
-
   DeviceBaseView base_view() const {
     const Metric metric = packed_.space.metric;
-    return {codes_.data(),
-            heads_.data(),
-            bias_.data(),
-            squares_.data(),
-            sums_.data(),
-            ids_.data(),
+    return {codes_.codes.data(),
+            codes_.heads.data(),
+            codes_.bias.data(),
+            codes_.squares.data(),
+            codes_.sums.data(),
+            reinterpret_cast<const std::uint32_t*>(codes_.ids.data()),
             order_.data(),
             packed_.panels(),
             static_cast<int>(slices_of(packed_.steps)),
@@ -201,24 +150,22 @@ class DeviceScan {
   }
 
   void run_batch(AnyMatrixView queries, std::span<const std::int64_t> which,
-                 const DataSurvey& found, int k, ExactLists& out, DeviceStats& stats,
-                 std::vector<std::int64_t>& left, Reporter* watched) {
+                 const DataSurvey& found, int k, std::span<const double> bars, ExactLists& out,
+                 DeviceStats& stats, std::vector<std::int64_t>& left, Reporter* watched) {
     const DeviceQueries coded = device_queries(packed_, queries, which, found, threads_);
     const auto count = static_cast<std::size_t>(coded.count);
     const auto stage = [&](const char* name) {
       if (stats.at_stage) stats.at_stage(name);
     };
     stage("queries in");
-    const std::vector<double> unknown(count, packed_.is_integer
-                                                 ? std::numeric_limits<double>::infinity()
-                                                 : -std::numeric_limits<double>::infinity());
+    const std::vector<double> known = thresholds_for(coded, bars);
     std::vector<float> x;
     std::vector<double> xx;
     const Settled settled{queue_};
     const auto codes = upload(coded.codes.data(), coded.codes.size());
     const auto scales = upload(coded.scales.data(), coded.scales.size());
     const auto heads = upload(coded.heads.data(), count);
-    auto thresholds = upload(unknown.data(), count);
+    auto thresholds = upload(known.data(), count);
 
     const std::int64_t room = room_for(k);
     auto entries = queue_.template allocate<Entry>(count * static_cast<std::size_t>(room));
@@ -247,10 +194,13 @@ class DeviceScan {
                                   coded.count,  coded.blocks,  coded.shifted};
     const DeviceLists lists = {entries.data(), keys.data(), counts.data(), lost.data(),
                                static_cast<int>(room)};
-    // The first part has k rows for certain, and no more than lists have room for.
+    // The first part has k rows for certain, and no more than lists have room for. With thresholds
+    // from elsewhere it may be longer, though not all: these rows may be nearer than those.
     stats.parts = 0;
+    const std::int64_t first =
+        std::max<std::int64_t>((2 * k + 511) / panel_rows, bars.empty() ? 0 : base.panels / 4);
     for (std::int64_t begin = 0, end = 0; begin < base.panels; begin = end, ++stats.parts) {
-      end = begin == 0 ? (2 * k + 511) / panel_rows : 4 * begin;
+      end = begin == 0 ? first : 4 * begin;
       end = std::min(end, base.panels);
       stage("scan");
       launch_scan(queue_, base, view, lists, begin, end);
@@ -268,7 +218,7 @@ class DeviceScan {
     } else {
       stage("measure");
       launch_measure(queue_, base, view, lists, vectors.data(), vector_squares.data(), rows_.data(),
-                     row_type_, packed_.dim);
+                     rows_.type, packed_.dim);
     }
     stage("rank");
     launch_rank(queue_, base, view, lists, out_keys.data(), out_ids.data(), k);
@@ -296,6 +246,24 @@ class DeviceScan {
     }
   }
 
+  // By place: what the kernels' test starts from.
+  std::vector<double> thresholds_for(const DeviceQueries& coded,
+                                     std::span<const double> bars) const {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    std::vector<double> out(static_cast<std::size_t>(coded.count),
+                            packed_.is_integer ? infinity : -infinity);
+    for (std::size_t place = 0; place < out.size() && !bars.empty(); ++place) {
+      const double bar = bars[static_cast<std::size_t>(coded.order[place])];
+      const DeviceQuery& query = coded.heads[place];
+      if (bar == infinity) continue;
+      out[place] =
+          packed_.is_integer
+              ? bar
+              : KeyScale{packed_.space.metric, query.squares, query.constant}.threshold_for(bar);
+    }
+    return out;
+  }
+
   // Queries by place as floats, which hold every element type.
   static std::vector<float> widened(AnyMatrixView queries, const std::vector<std::int64_t>& order) {
     std::vector<float> out(order.size() * static_cast<std::size_t>(queries.cols()));
@@ -319,16 +287,11 @@ class DeviceScan {
   }
 
   Queue& queue_;
-  const PackedBase& packed_;
+  const Coding packed_;
   int threads_;
-  std::int64_t piece_;
-  ElementType row_type_;
-  Array<std::uint8_t> codes_;
-  Array<PanelHead> heads_;
-  Array<float> bias_;
-  Array<std::uint32_t> squares_, ids_, order_;
-  Array<std::int32_t> sums_;
-  Array<unsigned char> rows_;
+  DeviceCodes<Queue> codes_;
+  DeviceRowData<Queue> rows_;
+  Array<std::uint32_t> order_;
 };
 
 }  // namespace knear::detail

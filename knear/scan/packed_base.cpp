@@ -8,23 +8,9 @@
 
 #include "knear/core/threads.hpp"
 #include "knear/scan/coding.hpp"
+#include "knear/scan/deal.hpp"
 
 namespace knear::detail {
-namespace {
-
-// The place of the j-th row of a tile: each run of as many rows as there are tiles is dealt to
-// them, beginning with another tile each time, so that no order of the base, periodic ones
-// included, makes tiles unlike.
-std::int64_t dealt(std::int64_t rows, std::int64_t tiles, std::int64_t tile, std::int64_t j) {
-  if ((j + 1) * tiles > rows) return j * tiles + tile;  // the last run is not whole
-  const std::uint64_t mixed = (static_cast<std::uint64_t>(j) + 1) * 0x9e3779b97f4a7c15u;
-  const std::uint64_t first = (mixed ^ mixed >> 29) * 0xbf58476d1ce4e5b9u >> 33;
-  return j * tiles + static_cast<std::int64_t>((static_cast<std::uint64_t>(tile) + first) %
-                                               static_cast<std::uint64_t>(tiles));
-}
-
-}  // namespace
-
 const ScanKernels& scan_kernels(Isa isa) {
   switch (isa) {
     case Isa::avx512_vnni:
@@ -126,7 +112,7 @@ std::int64_t PackedBase::bytes() const {
          duplicates.bytes();
 }
 
-void PackedBase::lay_out(std::int64_t packed_rows, std::int64_t columns) {
+void Coding::lay_out(std::int64_t packed_rows, std::int64_t columns) {
   rows = packed_rows, dim = columns;
   const int per = elements_per_step(format);
   steps = (dim + per - 1) / per;
@@ -139,6 +125,20 @@ void PackedBase::lay_out(std::int64_t packed_rows, std::int64_t columns) {
   tiles = std::max<std::int64_t>(1, (rows + most * panel_rows - 1) / (most * panel_rows));
   const std::int64_t tile_rows = (rows + tiles - 1) / tiles;
   panels_per_tile = (tile_rows + panel_rows - 1) / panel_rows;
+}
+
+Coding Coding::whole_numbers(Metric metric, Isa isa, const DataSurvey& found) {
+  Coding out;
+  out.is_integer = true;
+  out.space.metric = metric;
+  out.space.kernels = &scan_kernels(isa);
+  out.row_offset = found.low < 0 ? 128 : 0;
+  out.range = found;
+  return out;
+}
+
+void PackedBase::make_room(std::int64_t packed_rows, std::int64_t columns) {
+  lay_out(packed_rows, columns);
   codes = AlignedArray<std::uint8_t>(panels() * steps * panel_step_bytes);
   ids = AlignedArray<std::uint32_t>(panels() * panel_rows);
 }
@@ -172,7 +172,8 @@ PackedBase PackedBase::certified_in_order(const BaseRows& base,
 void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
                                 std::span<const std::uint32_t> subset, bool in_order, int threads,
                                 const Progress& progress) {
-  out.lay_out(subset.empty() ? base.rows() : static_cast<std::int64_t>(subset.size()), base.cols());
+  out.make_room(subset.empty() ? base.rows() : static_cast<std::int64_t>(subset.size()),
+                base.cols());
   out.heads = AlignedArray<PanelHead>(out.panels());
   out.row_bias = AlignedArray<float>(out.panels() * panel_rows);
   const std::int64_t dim = out.dim;
@@ -184,7 +185,7 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
     const std::int64_t tile_rows = out.panels_per_tile * panel_rows;
     const std::int64_t count =
         in_order ? std::clamp<std::int64_t>(out.rows - tile * tile_rows, 0, tile_rows)
-                 : (out.rows - tile + out.tiles - 1) / out.tiles;
+                 : dealt_rows(out.rows, out.tiles, tile);
     const auto row_of = [&](std::int64_t j) {
       const std::int64_t place =
           in_order ? tile * tile_rows + j : dealt(out.rows, out.tiles, tile, j);
@@ -285,19 +286,15 @@ PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32
                                Metric metric, Isa isa, const DataSurvey& found, int threads,
                                const Progress& progress, std::int64_t tile_bytes) {
   PackedBase out;
-  out.format = format_int8;
-  out.is_integer = true;
+  static_cast<Coding&>(out) = whole_numbers(metric, isa, found);
   out.tile_bytes = tile_bytes;
-  out.space.metric = metric;
-  out.space.kernels = &scan_kernels(isa);
-  out.row_offset = found.low < 0 ? 128 : 0;
-  out.range = found;
-  out.lay_out(subset.empty() ? base.rows() : static_cast<std::int64_t>(subset.size()), base.cols());
+  out.make_room(subset.empty() ? base.rows() : static_cast<std::int64_t>(subset.size()),
+                base.cols());
   out.row_squares = AlignedArray<std::uint32_t>(out.panels() * panel_rows);
   out.row_sums = AlignedArray<std::int32_t>(out.panels() * panel_rows);
   Reporter reporter(progress, "pack base", out.tiles);
   parallel_for(threads, out.tiles, [&](std::int64_t tile) {
-    const std::int64_t count = (out.rows - tile + out.tiles - 1) / out.tiles;
+    const std::int64_t count = dealt_rows(out.rows, out.tiles, tile);
     // Rows with even |y|^2 first, since a panel without odd ones has a sharper limit; in each part
     // by id, as ties want it. The sum has the same parity as the sum of squares.
     std::vector<std::int64_t> order(count);
@@ -352,7 +349,7 @@ PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32
   return out;
 }
 
-double code_queries(const PackedBase& base, AnyMatrixView queries, const std::int64_t* which,
+double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_t* which,
                     std::int64_t count, const DataSurvey& found, std::uint8_t* codes,
                     std::int64_t stride, QueryCode* out) {
   const CodingSpace& space = base.space;

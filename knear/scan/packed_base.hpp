@@ -54,7 +54,28 @@ struct CodingSpace {
   void load(AnyMatrixView data, std::int64_t i, double* v) const;
 };
 
-class PackedBase {
+// How rows are coded and laid out in panels, wherever the codes are.
+struct Coding {
+  Format format = format_int8;
+  bool is_integer = false;
+  CodingSpace space;                          // certified
+  int row_offset = 0;                         // integer: 128 if codes are y + 128, else 0
+  DataSurvey range;                           // integer: of the base
+  std::int64_t rows = 0, dim = 0, steps = 0;  // rows: that were packed, copies not counted
+  std::int64_t tiles = 0, panels_per_tile = 0;
+  std::int64_t tile_bytes = 0;  // as asked for; 0: usual_tile_bytes()
+
+  // int8 codes of `found` whole numbers as they are: l2 and ip.
+  static Coding whole_numbers(Metric metric, Isa isa, const DataSurvey& found);
+  // Sets rows, dim and what follows from them, by format and tile_bytes. Requires
+  // 1 <= packed_rows < 2^31.
+  void lay_out(std::int64_t packed_rows, std::int64_t columns);
+  std::int64_t panels() const { return tiles * panels_per_tile; }
+  // Whether whole queries are lowered by 128 to fit the signed factor; the rows' sums undo it.
+  bool shifts_queries(const DataSurvey& found) const { return is_integer && found.high > 127; }
+};
+
+class PackedBase : public Coding {
  public:
   // Codes of `format` with certified errors, in `space`; of all rows, or of a `subset` of them
   // (ascending) if that is not empty. Requires 1 <= rows < 2^31. Without find_copies equal rows are
@@ -73,16 +94,8 @@ class PackedBase {
                             Metric metric, Isa isa, const DataSurvey& found, int threads,
                             const Progress& progress, std::int64_t tile_bytes = 0);
 
-  Format format;
-  bool is_integer = false;
-  CodingSpace space;                          // certified
-  double longest = 0;                         // certified: the largest N of a panel
-  Duplicates duplicates;                      // certified: rows that stand for others
-  int row_offset = 0;                         // integer: 128 if codes are y + 128, else 0
-  DataSurvey range;                           // integer: of the base
-  std::int64_t rows = 0, dim = 0, steps = 0;  // rows: that were packed, copies not counted
-  std::int64_t tiles = 0, panels_per_tile = 0;
-  std::int64_t tile_bytes = 0;  // as asked for; 0: usual_tile_bytes()
+  double longest = 0;     // certified: the largest N of a panel
+  Duplicates duplicates;  // certified: rows that stand for others
   AlignedArray<std::uint8_t> codes;
   AlignedArray<PanelHead> heads;
   AlignedArray<float> row_bias;
@@ -94,9 +107,6 @@ class PackedBase {
 
   static constexpr std::uint32_t no_row = 0xffffffffu;
   std::int64_t bytes() const;
-  std::int64_t panels() const { return tiles * panels_per_tile; }
-  // Whether whole queries are lowered by 128 to fit the signed factor; the rows' sums undo it.
-  bool shifts_queries(const DataSurvey& found) const { return is_integer && found.high > 127; }
   // What packing would take, before it is done.
   static std::int64_t bytes_for(std::int64_t rows, std::int64_t dim, Format format, bool integer);
 
@@ -105,7 +115,7 @@ class PackedBase {
                              std::span<const std::uint32_t> subset, bool in_order, int threads,
                              const Progress& progress);
   // With tile_bytes set.
-  void lay_out(std::int64_t packed_rows, std::int64_t columns);
+  void make_room(std::int64_t packed_rows, std::int64_t columns);
 };
 
 // Bytes of codes that a tile has unless something else is asked for: half of a second-level cache,
@@ -121,7 +131,7 @@ struct QueryCode {
 };
 // Codes queries which[0 .. count) with one scale, the value of a code unit, which it returns. Query
 // q has its first step at codes + 4 q and one every `stride` bytes. `found` is of all queries.
-double code_queries(const PackedBase& base, AnyMatrixView queries, const std::int64_t* which,
+double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_t* which,
                     std::int64_t count, const DataSurvey& found, std::uint8_t* codes,
                     std::int64_t stride, QueryCode* out);
 

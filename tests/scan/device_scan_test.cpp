@@ -69,6 +69,15 @@ struct Shape {
   std::int64_t rows, queries, dim, k;
 };
 
+// How a base is coded on a device, in tiles of so many panels.
+Coding coding_of(const BaseRows& base, Metric metric, bool integer, const DataSurvey& found,
+                 std::int64_t panels) {
+  Coding out = integer ? Coding::whole_numbers(metric, active_isa(), found)
+                       : certified_coding(CodingSpace::choose(base, metric, active_isa()));
+  out.tile_bytes = panels * ((base.cols() + 3) / 4) * panel_step_bytes;
+  return device_coding(out, base.rows(), base.cols());
+}
+
 // Searches on the emulated device and compares with the reference; returns how many queries came
 // back unanswered.
 std::int64_t expect_exact(AnyMatrixView base, AnyMatrixView queries, std::int64_t k, Metric metric,
@@ -77,13 +86,10 @@ std::int64_t expect_exact(AnyMatrixView base, AnyMatrixView queries, std::int64_
   const bool integer = metric != Metric::cosine && of_base.integer && of_queries.integer &&
                        (of_base.low >= 0 || of_base.high <= 127) &&
                        (of_queries.low >= 0 || of_queries.high <= 127);
-  const PackedBase packed =
-      integer
-          ? PackedBase::integer(base, {}, metric, active_isa(), of_base, 1, {})
-          : PackedBase::certified(base, {}, format_int8,
-                                  CodingSpace::choose(base, metric, active_isa()), 1, {}, 0, false);
+  const BaseRows rows = base;
   HostQueue queue(seed);
-  DeviceScan<HostQueue> scan(queue, packed, base, 1);
+  DeviceScan<HostQueue> scan(queue, coding_of(rows, metric, integer, of_base, 3 + 5 * (seed % 3)),
+                             upload_rows(queue, rows, {}, 1, 4096), 1);
   ExactLists out{Matrix<double>(queries.rows(), k), Matrix<Id>(queries.rows(), k)};
   std::vector<std::int64_t> which(static_cast<std::size_t>(queries.rows()));
   std::iota(which.begin(), which.end(), 0);
@@ -234,10 +240,9 @@ TEST(DeviceScan, TellsItsStages) {
   const auto rows = vectors<float>(Kind::uniform, 3000, 20, random);
   const auto queries = vectors<float>(Kind::uniform, 300, 20, random);
   const BaseRows base = rows.view();
-  const PackedBase packed = PackedBase::certified(
-      base, {}, format_int8, CodingSpace::choose(base, Metric::l2, active_isa()), 1, {}, 0, false);
   HostQueue queue(1);
-  DeviceScan<HostQueue> scan(queue, packed, base, 1);
+  DeviceScan<HostQueue> scan(queue, coding_of(base, Metric::l2, false, {}, 128),
+                             upload_rows(queue, base, {}, 1), 1);
   ExactLists out{Matrix<double>(300, 3), Matrix<Id>(300, 3)};
   std::vector<std::int64_t> which(300);
   std::iota(which.begin(), which.end(), 0);

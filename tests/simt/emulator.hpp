@@ -17,6 +17,7 @@
 // device makes of the text, and that memory is seen late. Blocks run one after another: a kernel
 // whose blocks wait for one another does not end.
 #pragma once
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -114,8 +115,20 @@ static_assert(Thread<HostThread>);
 void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes, std::uint64_t seed,
                 const std::function<void(HostThread)>& body);
 
-// Memory of the emulated device, and its work, which is done when launch() returns.
+// Memory of the emulated device, and its work, which is done when launch() returns; but copies to
+// the device are done as late as may be, so that host memory that goes or is written again too soon
+// shows.
 class HostQueue {
+  struct State {
+    std::size_t in_use = 0;
+    std::vector<std::function<void()>> copies;  // still to be done
+
+    void do_copies() {
+      for (const auto& copy : copies) copy();
+      copies.clear();
+    }
+  };
+
  public:
   using Thread = HostThread;
 
@@ -128,16 +141,18 @@ class HostQueue {
   class Array {
    public:
     Array() = default;
-    Array(std::size_t size, std::shared_ptr<std::size_t> in_use)
-        : elements_(size), in_use_(std::move(in_use)) {
+    Array(std::size_t size, std::shared_ptr<State> state)
+        : elements_(size), state_(std::move(state)) {
       poison();
     }
     ~Array() {
-      if (in_use_) *in_use_ -= elements_.size() * sizeof(T);
+      if (!state_) return;
+      state_->do_copies();
+      state_->in_use -= elements_.size() * sizeof(T);
     }
     Array(Array&& other) noexcept = default;
     Array& operator=(Array&& other) noexcept {
-      std::swap(elements_, other.elements_), std::swap(in_use_, other.in_use_);
+      std::swap(elements_, other.elements_), std::swap(state_, other.state_);
       return *this;
     }
     T* data() { return elements_.data(); }
@@ -150,46 +165,82 @@ class HostQueue {
 
    private:
     std::vector<T> elements_;
-    std::shared_ptr<std::size_t> in_use_;
+    std::shared_ptr<State> state_;
   };
+
+  // Memory of the processor as the device likes it: any.
+  template <class T>
+  class HostArray {
+   public:
+    HostArray() = default;
+    explicit HostArray(std::size_t size) : elements_(size) {}
+    T* data() { return elements_.data(); }
+    const T* data() const { return elements_.data(); }
+    std::size_t size() const { return elements_.size(); }
+
+   private:
+    std::vector<T> elements_;
+  };
+  template <class T>
+  HostArray<T> allocate_host(std::size_t size) {
+    return HostArray<T>(size);
+  }
+
+  class Mark {
+   public:
+    Mark() = default;
+    explicit Mark(std::shared_ptr<State> state) : state_(std::move(state)) {}
+    void wait() const {
+      if (state_) state_->do_copies();
+    }
+
+   private:
+    std::shared_ptr<State> state_;
+  };
+  Mark mark() { return Mark(state_); }
 
   template <class T>
   Array<T> allocate(std::size_t size) {
     const std::size_t bytes = size * sizeof(T);
-    if (bytes > budget_ - *in_use_)
+    if (bytes > budget_ - state_->in_use)
       throw MemoryBudgetError("memory is {} bytes, of which {} are in use, but {} more are needed",
-                              budget_, *in_use_, bytes);
-    *in_use_ += bytes;
-    return Array<T>(size, in_use_);
+                              budget_, state_->in_use, bytes);
+    state_->in_use += bytes;
+    most_in_use_ = std::max(most_in_use_, state_->in_use);
+    return Array<T>(size, state_);
   }
   template <class T>
   void upload(T* to, const T* from, std::size_t count) {
-    if (count != 0) std::memcpy(to, from, count * sizeof(T));
+    if (count != 0) state_->copies.push_back([=] { std::memcpy(to, from, count * sizeof(T)); });
   }
   template <class T>
   void download(T* to, const T* from, std::size_t count) {
+    wait();
     if (count != 0) std::memcpy(to, from, count * sizeof(T));
   }
   template <class T>
   void fill_bytes(T* to, unsigned char byte, std::size_t count) {
+    wait();
     if (count != 0) std::memset(static_cast<void*>(to), byte, count * sizeof(T));
   }
-  void wait() {}
+  void wait() { state_->do_copies(); }
+  HostQueue beside() const { return HostQueue(seed_ + 1000, budget_); }
   int multiprocessors() const { return 3; }
-  std::size_t free_bytes() const { return budget_ - *in_use_; }
-  std::size_t most_bytes_in_use() const { return 0; }
+  std::size_t free_bytes() const { return budget_ - state_->in_use; }
+  std::size_t most_bytes_in_use() const { return most_in_use_; }
 
   std::uint64_t next_seed() { return seed_++; }
 
  private:
   std::uint64_t seed_;
-  std::size_t budget_;
-  std::shared_ptr<std::size_t> in_use_ = std::make_shared<std::size_t>(0);
+  std::size_t budget_, most_in_use_ = 0;
+  std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 template <class Kernel>
 void launch(HostQueue& queue, Grid grid, const Kernel& kernel) {
   static_assert(std::is_trivially_copyable_v<Kernel>, "arguments travel as bytes");
+  queue.wait();
   run_blocks(grid.blocks, Kernel::threads, grid.shared_bytes, queue.next_seed(),
              [&](HostThread t) { kernel(t); });
 }

@@ -1,0 +1,14 @@
+// The kernels that make codes of rows, compiled: see device_packing_launches.hpp.
+#include "knear/cuda/launch.cuh"
+#include "knear/scan/device_packing_launches.hpp"
+#include "knear/simt/cuda_thread.cuh"
+
+namespace knear::detail {
+
+template void launch_deal_slots(cuda::Queue&, const DevicePacking&);
+template void launch_deal_rows(cuda::Queue&, const DevicePacking&, ElementType);
+template void launch_encode_panels(cuda::Queue&, const DevicePacking&, ElementType);
+template void launch_encode_whole_rows(cuda::Queue&, const DevicePacking&, ElementType);
+template void sort_rows(cuda::Queue&, std::int64_t, int, RowOrder, unsigned, float*, int*);
+
+}  // namespace knear::detail

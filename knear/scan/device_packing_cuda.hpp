@@ -1,0 +1,15 @@
+// knear/scan/device_packing_cuda.hpp -- the launches of device_packing_launches.hpp that nvcc
+// compiled.
+#pragma once
+#include "knear/cuda/queue.hpp"
+#include "knear/scan/device_packing_launches.hpp"
+
+namespace knear::detail {
+
+extern template void launch_deal_slots(cuda::Queue&, const DevicePacking&);
+extern template void launch_deal_rows(cuda::Queue&, const DevicePacking&, ElementType);
+extern template void launch_encode_panels(cuda::Queue&, const DevicePacking&, ElementType);
+extern template void launch_encode_whole_rows(cuda::Queue&, const DevicePacking&, ElementType);
+extern template void sort_rows(cuda::Queue&, std::int64_t, int, RowOrder, unsigned, float*, int*);
+
+}  // namespace knear::detail

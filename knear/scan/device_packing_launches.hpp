@@ -1,0 +1,44 @@
+// knear/scan/device_packing_launches.hpp -- the launches of device_packing.hpp: what nvcc compiles
+// for cuda::Queue (device_packing.cu) and the tests for the emulator.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "knear/core/element_type.hpp"
+#include "knear/scan/device_packing_kernels.hpp"
+#include "knear/select/device_select.hpp"
+
+namespace knear::detail {
+
+template <class Queue>
+void launch_deal_slots(Queue& queue, const DevicePacking& packing) {
+  using Kernel = DealSlots<typename Queue::Thread>;
+  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
+  const std::int64_t blocks = (packing.slots() + Kernel::threads - 1) / Kernel::threads;
+  launch(queue, Grid{std::min(blocks, most), 0}, Kernel{packing});
+}
+template <class Queue>
+void launch_deal_rows(Queue& queue, const DevicePacking& packing, ElementType type) {
+  with_element(type, [&](auto element) {
+    using Kernel = DealRows<typename Queue::Thread, decltype(element)>;
+    const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
+    const std::int64_t blocks = (packing.slots() + Kernel::warps - 1) / Kernel::warps;
+    launch(queue, Grid{std::min(blocks, most), 0}, Kernel{packing});
+  });
+}
+template <class Queue>
+void launch_encode_panels(Queue& queue, const DevicePacking& packing, ElementType type) {
+  with_element(type, [&](auto element) {
+    using Kernel = EncodePanels<typename Queue::Thread, decltype(element)>;
+    launch(queue, Grid{packing.panels(), Kernel::shared_bytes}, Kernel{packing});
+  });
+}
+template <class Queue>
+void launch_encode_whole_rows(Queue& queue, const DevicePacking& packing, ElementType type) {
+  with_element(type, [&](auto element) {
+    using Kernel = EncodeWholeRows<typename Queue::Thread, decltype(element)>;
+    launch(queue, Grid{packing.panels(), 0}, Kernel{packing});
+  });
+}
+
+}  // namespace knear::detail
