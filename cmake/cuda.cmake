@@ -16,7 +16,7 @@ find_package(CUDAToolkit 12.4 REQUIRED)
 
 # knear_cuda_library(NAME SOURCES a.cu b.cpp ... LINKS targets ...): the target knear::NAME, code for
 # the device and what launches it. Installed because other libraries need it; its headers are not: a
-# program reaches a GPU by the option `device` of a search.
+# program reaches a GPU by the option `device` of a search, and by knear/knn/knn_cuda.hpp.
 function(knear_cuda_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
   add_library(knear_${name} STATIC ${ARG_SOURCES})

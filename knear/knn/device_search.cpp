@@ -1,5 +1,6 @@
 #include "knear/knn/device_search.hpp"
 
+#include <algorithm>
 #include <charconv>
 
 #ifdef KNEAR_CUDA
@@ -33,8 +34,9 @@ std::unique_ptr<Search> make_search(std::span<const SearchPart> parts, AnyMatrix
   if (!device.cuda) return std::make_unique<Search>(parts, queries, k, options, once, already);
 #ifdef KNEAR_CUDA
   return std::make_unique<DeviceSearch<cuda::Queue>>(
-      cuda::Queue(device.index, static_cast<std::size_t>(options.memory)), parts, queries, k,
-      options, once, already);
+      cuda::Queue(device.index,
+                  static_cast<std::size_t>(std::max<std::int64_t>(0, options.memory))),
+      parts, queries, k, options, once, already);
 #else
   return nullptr;  // check_device has thrown
 #endif

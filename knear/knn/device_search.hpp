@@ -6,6 +6,7 @@
 // back are answered by the processor. Queue: cuda::Queue, or the emulated one of the tests.
 #pragma once
 #include <algorithm>
+#include <cstring>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -74,6 +75,7 @@ class DeviceSearch : public Search {
                   found_,   false, most_pending()};
       job.allowed = allowed_rows(rows, begin);
       list_allowed(job);
+      if (prepared().on_device && !subset_.empty()) return search_copy(rows, begin, todo, out);
       if (options_.metric != Metric::l2) answer_zero_queries(todo, job.allowed, out);
       // Where the device has no memory for the rows, or for a few queries, the processor has.
       std::shared_ptr<Form> form;
@@ -85,7 +87,11 @@ class DeviceSearch : public Search {
       if (form) search_on_device(*form, k, todo, out);
     }
     fallback_queries_ = std::max(fallback_queries_, std::ssize(todo));
-    if (!todo.empty()) search_queries(rows, begin, std::move(todo), out);
+    if (todo.empty()) return;
+    if (prepared().on_device)
+      search_copy(rows, begin, todo, out);
+    else
+      search_queries(rows, begin, std::move(todo), out);
   }
 
   std::int64_t packing_bytes(std::int64_t rows, FirstPass pass) const override {
@@ -99,7 +105,8 @@ class DeviceSearch : public Search {
   // that is not all rows, those that come next are on their way meanwhile.
   std::int64_t most_chunk_rows() const override {
     if (prepared().kept_device_form(name())) return Search::most_chunk_rows();
-    const std::int64_t dim = base().cols(), row_bytes = base().row_bytes();
+    const std::int64_t dim = base().cols();
+    const std::int64_t row_bytes = prepared().on_device ? 0 : base().row_bytes();
     const std::int64_t code_bytes = device_code_bytes(dim) + 8;  // and sizes, and heads
     const auto room = static_cast<std::int64_t>(queue_->free_bytes() / 2);
     if (base().rows() <= room / (code_bytes + row_bytes)) return Search::most_chunk_rows();
@@ -156,6 +163,7 @@ class DeviceSearch : public Search {
       for (std::int64_t j = 0; answered[static_cast<std::size_t>(q)] && j < k; ++j)
         if (Id& id = out.ids.row(q)[j]; id != no_id) id = subset_[static_cast<std::size_t>(id)];
     note_scored(form.coding, static_cast<std::int64_t>(before));
+    packed_bytes_ = std::max(packed_bytes_, 2 * piece_);
     note_pass(integer() ? FirstPass::integer : FirstPass::int8,
               (before - todo.size()) * static_cast<std::size_t>(count_));
     stats_.survivors += stats.survivors;
@@ -163,6 +171,28 @@ class DeviceSearch : public Search {
         std::max(stats_.buffer_bytes, host_bytes(std::min<std::int64_t>(batch, queries_.rows())));
     device_bytes_ = std::max(device_bytes_, form.queue->most_bytes_in_use() +
                                                 (sender_ ? sender_->most_bytes_in_use() : 0));
+  }
+
+  // Answers queries by a copy of the rows of a chunk, which are on the device alone.
+  void search_copy(const BaseRows& rows, std::int64_t begin, const std::vector<std::int64_t>& todo,
+                   ExactLists& out) {
+    const AnyMatrix copy = prepared().on_device->copy(begin, rows.rows());
+    PreparedRows here(copy.view(), options_.metric, prepared().found);
+    SearchPart part = part_->part;
+    part.rows = &here, part.ids = {}, part.filter_offset += begin;
+    AnyMatrix some(queries_.type(), std::ssize(todo), queries_.cols());
+    const auto bytes = static_cast<std::size_t>(queries_.cols() * size_of(queries_.type()));
+    for (std::size_t i = 0; i < todo.size(); ++i)
+      std::memcpy(some.row(static_cast<std::int64_t>(i)), queries_.row(todo[i]), bytes);
+    KnnOptions options = options_;
+    options.device = "cpu", options.progress = {};
+    ExactLists found;
+    Search({&part, 1}, some.view(), out.keys.cols(), options, true).run_from(found, nullptr);
+    for (std::size_t i = 0; i < todo.size(); ++i) {
+      const auto from = static_cast<std::int64_t>(i);
+      std::copy_n(found.keys.row(from), found.keys.cols(), out.keys.row(todo[i]));
+      std::copy_n(found.ids.row(from), found.ids.cols(), out.ids.row(todo[i]));
+    }
   }
 
   bool integer() const {
@@ -181,10 +211,11 @@ class DeviceSearch : public Search {
       const auto start = Clock::now();
       auto form = std::make_shared<Form>();
       form->queue = queue_;
-      form->coding =
-          device_coding(integer() ? Coding::whole_numbers(options_.metric, isa_, prepared().found)
-                                  : certified_coding(prepared().coding_space()),
-                        count_, rows.cols());
+      form->coding = device_coding(
+          integer() ? Coding::whole_numbers(options_.metric, isa_, prepared().found)
+                    : certified_coding(prepared().on_device ? prepared().on_device->space
+                                                            : prepared().coding_space()),
+          count_, rows.cols());
       form->scan.emplace(*form->queue, form->coding, rows_of(rows, begin), threads_);
       prepare_seconds_ += seconds_since(start);
       return form;
@@ -195,6 +226,12 @@ class DeviceSearch : public Search {
 
   // The rows of a chunk on the device: those that were sent ahead, if they are these.
   DeviceRowData<Queue> rows_of(const BaseRows& rows, std::int64_t begin) {
+    if (const auto& there = prepared().on_device) {
+      DeviceRowData<Queue> out;
+      out.borrowed = static_cast<const unsigned char*>(there->data) + begin * rows.row_bytes();
+      out.type = rows.type(), out.count = rows.rows(), out.dim = rows.cols();
+      return out;
+    }
     if (coming_ && coming_->part == part_ && coming_->begin == begin && subset_.empty()) {
       auto out = std::exchange(coming_, {})->rows.get();
       if (out.count == rows.rows()) return out;
@@ -207,7 +244,7 @@ class DeviceSearch : public Search {
   void send_next(const BaseRows& rows, std::int64_t begin) {
     const std::int64_t next = begin + rows.rows(),
                        end = std::min(base().rows(), next + rows.rows());
-    if (whole_ || next >= end) return;
+    if (whole_ || next >= end || prepared().on_device) return;
     const BaseRows following = base().part(next, end);
     if (!allowed_rows(following, next).all()) return;
     if (!sender_) sender_ = std::make_shared<Queue>(queue_->beside());

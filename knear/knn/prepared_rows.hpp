@@ -35,6 +35,15 @@ class PreparedRows {
   const Metric metric;
   const DataSurvey found;
 
+  // Rows that lie in the memory of a device, one after another: only a search there may be asked
+  // for them, and nobody here reads base. Set before the first.
+  struct OnDevice {
+    const void* data = nullptr;
+    CodingSpace space;
+    std::function<AnyMatrix(std::int64_t begin, std::int64_t count)> copy;  // to the processor
+  };
+  std::optional<OnDevice> on_device;
+
   // The packed form for a pass, made on first use and kept; in tiles of another size than before it
   // takes the place of the one kept. With `rows` a part of the base, made and not kept, nor beside
   // one that was adopted. Adds to prepare_seconds what it took.

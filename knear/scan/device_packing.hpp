@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -83,6 +84,62 @@ DeviceRowData<Queue> upload_rows(Queue& queue, const BaseRows& rows,
     queue.upload(out.own.data() + begin * bytes, to, static_cast<std::size_t>(some * bytes));
     sent[turn] = queue.mark();
   }
+  queue.wait();
+  return out;
+}
+
+// As survey() of data_survey.hpp, of rows that are on the device. Throws InvalidArgument likewise.
+template <class Queue>
+DataSurvey survey_rows(Queue& queue, const DeviceRowData<Queue>& rows, std::string_view argument) {
+  DataSurvey out;
+  if (rows.count == 0) return out;
+  RowsFound found = {};
+  auto on_device = queue.template allocate<RowsFound>(1);
+  queue.fill_bytes(on_device.data(), 0, 1);
+  launch_survey(queue, rows.data(), rows.type, rows.count * rows.dim, on_device.data());
+  queue.download(&found, on_device.data(), 1);
+  queue.wait();
+  if (found.not_finite > 0) {
+    const std::int64_t at = rows.count * rows.dim - static_cast<std::int64_t>(found.not_finite);
+    AnyMatrix one(rows.type, 1, 1);
+    const int bytes = size_of(rows.type);
+    queue.download(static_cast<unsigned char*>(one.row(0)),
+                   static_cast<const unsigned char*>(rows.data()) + at * bytes,
+                   static_cast<std::size_t>(bytes));
+    queue.wait();
+    const float value = visit(one.view(), [](auto view) { return to_float(view.row(0)[0]); });
+    throw InvalidArgument("{} must be finite, but row {} column {} is {}", argument, at / rows.dim,
+                          at % rows.dim, value);
+  }
+  out.integer = found.not_whole == 0;
+  if (out.integer)
+    out.low = 512 - static_cast<int>(found.below), out.high = static_cast<int>(found.high) - 512;
+  return out;
+}
+
+// Copies of `count` rows, evenly spaced, in the memory of the processor. Requires
+// 1 <= count <= rows.count.
+template <class Queue>
+AnyMatrix sample_rows(Queue& queue, const DeviceRowData<Queue>& rows, std::int64_t count) {
+  AnyMatrix out(rows.type, count, rows.dim);
+  const std::int64_t row_bytes = rows.dim * size_of(rows.type);
+  const auto bytes = static_cast<std::size_t>(count * row_bytes);
+  auto taken = queue.template allocate<unsigned char>(bytes);
+  launch_sample(queue, rows.data(), rows.count, row_bytes, count, taken.data());
+  queue.download(static_cast<unsigned char*>(out.row(0)), taken.data(), bytes);
+  queue.wait();
+  return out;
+}
+// Rows [begin, begin + count).
+template <class Queue>
+AnyMatrix download_rows(Queue& queue, const DeviceRowData<Queue>& rows, std::int64_t begin,
+                        std::int64_t count) {
+  AnyMatrix out(rows.type, count, rows.dim);
+  const std::int64_t row_bytes = rows.dim * size_of(rows.type);
+  if (count == 0) return out;
+  queue.download(static_cast<unsigned char*>(out.row(0)),
+                 static_cast<const unsigned char*>(rows.data()) + begin * row_bytes,
+                 static_cast<std::size_t>(count * row_bytes));
   queue.wait();
   return out;
 }

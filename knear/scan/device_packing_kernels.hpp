@@ -6,6 +6,8 @@
 //                      a tile are sorted then
 //   EncodePanels       codes with certified errors, and what the test needs of rows and panels
 //   EncodeWholeRows    whole numbers of 8 bits as they are
+//   SurveyRows         whether all is finite, and whole numbers of which range (data_survey.hpp)
+//   SampleRows         some rows, evenly spaced
 //
 // What they make is what PackedBase has (scan/packed_base.cpp; docs/bounds.md, 2), in the order of
 // device_layout.hpp: the same rows in the same slots, the same codes but where a value stands half
@@ -269,6 +271,63 @@ struct EncodeWholeRows {
         squares += t.shuffle_xor(squares, step);
       }
       if (lane == 0) p.sums[slot] = sum, p.squares[slot] = p.l2 ? squares : 0;
+    }
+  }
+};
+
+// What SurveyRows finds; zeros before it.
+struct RowsFound {
+  unsigned long long not_finite;   // elements from the first that is not finite on: 0 for none
+  unsigned long long not_whole;    // 1: some element is no whole number in [-128, 255]
+  unsigned long long high, below;  // the largest whole number + 512, 512 - the smallest
+};
+
+template <class Thread, class Row>
+struct SurveyRows {
+  static constexpr int threads = 256, resident_blocks = 8;
+  const Row* elements;
+  std::int64_t count;
+  RowsFound* found;
+
+  KNEAR_KERNEL void operator()(Thread t) const {
+    std::int64_t bad = count;
+    int fractions = 0, low = 511, high = -511;
+    for (std::int64_t i = t.block() * threads + t.index(); i < count; i += t.blocks() * threads) {
+      const float x = to_float(elements[i]);
+      if (!(fabsf(x) <= std::numeric_limits<float>::max())) {
+        bad = i < bad ? i : bad;
+        continue;
+      }
+      const int whole = fabsf(x) <= 255 ? static_cast<int>(x) : -256;
+      fractions |= static_cast<float>(whole) != x || whole < -128;
+      low = whole < low ? whole : low, high = whole > high ? whole : high;
+    }
+    // Most have nothing to say that others have not said.
+    const auto tell = [&](unsigned long long* to, long long x) {
+      const auto value = static_cast<unsigned long long>(x);
+      if (x > 0 && value > *static_cast<volatile unsigned long long*>(to)) t.atomic_max(to, value);
+    };
+    tell(&found->not_finite, count - bad);
+    tell(&found->not_whole, fractions);
+    tell(&found->high, high + 512);
+    tell(&found->below, 512 - low);
+  }
+};
+
+template <class Thread>
+struct SampleRows {
+  static constexpr int threads = 256, resident_blocks = 8;
+  const unsigned char* from;  // [rows x row_bytes]
+  std::int64_t rows, row_bytes;
+  std::int64_t count;
+  unsigned char* to;  // [count x row_bytes]
+
+  KNEAR_KERNEL void operator()(Thread t) const {
+    const std::int64_t bytes = count * row_bytes;
+    for (std::int64_t i = t.block() * threads + t.index(); i < bytes; i += t.blocks() * threads) {
+      const std::int64_t row = i / row_bytes;
+      // count * rows is below 2^63: a sample has some thousands of rows.
+      to[i] = from[row * rows / count * row_bytes + i % row_bytes];
     }
   }
 };

@@ -41,4 +41,26 @@ void launch_encode_whole_rows(Queue& queue, const DevicePacking& packing, Elemen
   });
 }
 
+template <class Queue>
+void launch_survey(Queue& queue, const void* rows, ElementType type, std::int64_t elements,
+                   RowsFound* found) {
+  with_element(type, [&](auto element) {
+    using Row = decltype(element);
+    using Kernel = SurveyRows<typename Queue::Thread, Row>;
+    const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks;
+    const std::int64_t blocks = (elements + Kernel::threads - 1) / Kernel::threads;
+    launch(queue, Grid{std::min(blocks, most), 0},
+           Kernel{static_cast<const Row*>(rows), elements, found});
+  });
+}
+template <class Queue>
+void launch_sample(Queue& queue, const void* rows, std::int64_t count, std::int64_t row_bytes,
+                   std::int64_t sample, unsigned char* out) {
+  using Kernel = SampleRows<typename Queue::Thread>;
+  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks;
+  const std::int64_t blocks = (sample * row_bytes + Kernel::threads - 1) / Kernel::threads;
+  launch(queue, Grid{std::min(blocks, most), 0},
+         Kernel{static_cast<const unsigned char*>(rows), count, row_bytes, sample, out});
+}
+
 }  // namespace knear::detail

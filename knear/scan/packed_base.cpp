@@ -30,14 +30,18 @@ std::int64_t usual_tile_bytes() {
   return cache == 0 ? 512 << 10 : std::clamp<std::int64_t>(cache / 2, 128 << 10, 2 << 20);
 }
 
+std::int64_t CodingSpace::sample_size(std::int64_t rows, std::int64_t dim) {
+  return std::min<std::int64_t>(
+      rows, std::max<std::int64_t>(64, std::min<std::int64_t>(4096, (1 << 21) / dim)));
+}
+
 CodingSpace CodingSpace::choose(const BaseRows& base, Metric metric, Isa isa) {
   CodingSpace space;
   space.metric = metric;
   space.kernels = &scan_kernels(isa);
   const std::int64_t dim = base.cols();
   space.slack = (static_cast<double>(dim) + 32) * 0x1p-50;
-  const std::int64_t sample = std::min<std::int64_t>(
-      base.rows(), std::max<std::int64_t>(64, std::min<std::int64_t>(4096, (1 << 21) / dim)));
+  const std::int64_t sample = sample_size(base.rows(), dim);
   if (sample == 0) return space;
   const AnyMatrix rows = base.sample(sample);
   std::vector<double> v(dim), norms(sample);

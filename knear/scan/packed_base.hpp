@@ -49,6 +49,8 @@ struct CodingSpace {
 
   // Chooses the mean of a sample of the rows if that makes the typical row shorter.
   static CodingSpace choose(const BaseRows& base, Metric metric, Isa isa);
+  // How many rows it looks at.
+  static std::int64_t sample_size(std::int64_t rows, std::int64_t dim);
 
   // Row i of `data` in coding space, as doubles [dim].
   void load(AnyMatrixView data, std::int64_t i, double* v) const;

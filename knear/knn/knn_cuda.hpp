@@ -1,0 +1,61 @@
+// knear/knn/knn_cuda.hpp -- the k nearest of vectors that are in the memory of a GPU.
+//
+//   cuda::MatrixView base{rows, ElementType::f32, 1'000'000, 128};      // device pointers
+//   cuda::knn(queries, base, 10, ids, distances, stream);               // [queries x 10] each
+//
+//   cuda::ExactSearcher searcher(base, {.metric = Metric::cosine}, stream);
+//   searcher.search(queries, 10, ids, distances);
+//
+// The answers of knear::knn (knn/knn.hpp), bit for bit. The base is not copied: codes of it are
+// made on the device (a byte a coordinate, rounded up to 32 bytes a row, and 16 more), and the few
+// rows that they leave are measured where they are. Built with KNEAR_CUDA only.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "knear/knn/knn.hpp"
+
+struct CUstream_st;  // what a cudaStream_t points to: no header of CUDA is needed here
+
+namespace knear::cuda {
+
+// A matrix in device memory, row after row without gaps. It borrows the data.
+struct MatrixView {
+  const void* data = nullptr;
+  ElementType type = ElementType::f32;
+  std::int64_t rows = 0, cols = 0;
+};
+
+// The k nearest rows of base [n x d] for each of queries [q x d]: writes ids and distances [q x k],
+// which are in device memory too, as knear::knn returns them (order, ties, padding). All on the
+// device on which base is; queries and answers must be there.
+//
+// After the work that `stream` (of that device) has been given; done when it returns. Throws what
+// knear::knn throws, and InvalidArgument for a pointer that is not of that device, for a method
+// other than auto and exact, and for options.device other than "cpu" (unsaid), "cuda" or the
+// device's own name, cuda:N; DeviceError if a call fails. options.memory bounds the device memory
+// taken beside the arguments. Queries that the lists of the device have no room for are answered by
+// the processor, for which it copies the rows (report.fallback_queries).
+void knn(const MatrixView& queries, const MatrixView& base, std::int64_t k, Id* ids,
+         float* distances, CUstream_st* stream = nullptr, const KnnOptions& options = {},
+         KnnReport* report = nullptr);
+
+// A base prepared once for many searches: its codes stay on the device. The base must stay
+// unchanged, and the stream must stay, while this lives. One search at a time.
+class ExactSearcher {
+ public:
+  ExactSearcher(const MatrixView& base, const KnnOptions& options, CUstream_st* stream = nullptr);
+  ~ExactSearcher();
+  ExactSearcher(ExactSearcher&&) noexcept;
+  ExactSearcher& operator=(ExactSearcher&&) noexcept;
+
+  // As knn() above; InvalidArgument unless options.metric is the one given at construction.
+  void search(const MatrixView& queries, std::int64_t k, Id* ids, float* distances,
+              const KnnOptions& options, KnnReport* report = nullptr);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace knear::cuda
