@@ -1,8 +1,10 @@
 // knear/knn/device_search.hpp -- the k nearest by a GPU: a Search whose rows are scanned there.
 //
 // The processor packs the rows of a chunk, as for its own scan, and the device does the rest
-// (scan/device_scan.hpp). Rows that are searched again stay on the device. Queries that come back
-// are answered by the processor. Queue: cuda::Queue, or the emulated one of the tests.
+// (scan/device_scan.hpp). Rows that are searched again stay on the device, for searches that may
+// find all of them or one in sixteen at least: filters, and rows that were removed from an index,
+// go there as a bit a row. Queries that come back are answered by the processor. Queue:
+// cuda::Queue, or the emulated one of the tests.
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -71,7 +73,10 @@ class DeviceSearch : public Search {
       ScanJob job{queries_, rows,  options_.metric, k, threads_, isa_,
                   found_,   false, most_pending()};
       job.allowed = allowed_rows(rows, begin);
-      list_allowed(job);
+      if (!stays()) {
+        list_allowed(job);
+        job.allowed = {};
+      }
       if (options_.metric != Metric::l2) answer_zero_queries(todo, job.allowed, out);
       // Where the device has no memory for the rows, or for a few queries, the processor has.
       std::shared_ptr<Form> form;
@@ -79,7 +84,7 @@ class DeviceSearch : public Search {
         form = form_of(rows);
       } catch (const MemoryBudgetError&) {
       }
-      if (form) search_on_device(*form, k, todo, out);
+      if (form) search_on_device(*form, k, job.allowed, todo, out);
     }
     fallback_queries_ = std::max(fallback_queries_, std::ssize(todo));
     if (!todo.empty()) search_queries(rows, begin, std::move(todo), out);
@@ -88,14 +93,14 @@ class DeviceSearch : public Search {
   std::int64_t packing_bytes(std::int64_t rows, FirstPass pass) const override {
     if (pass != FirstPass::integer && pass != FirstPass::int8)
       return Search::packing_bytes(rows, pass);
-    if (prepared().kept_device_form(name())) return 0;
+    if (is_there()) return 0;
     return packed_bytes(rows, integer() ? FirstPass::integer : FirstPass::int8);
   }
 
   // What half of the device's free memory holds: the other half is for queries and lists. All rows
   // where they are there.
   std::int64_t most_chunk_rows() const override {
-    if (prepared().kept_device_form(name())) return Search::most_chunk_rows();
+    if (is_there()) return Search::most_chunk_rows();
     const std::int64_t dim = base().cols();
     const std::int64_t row_bytes = slices_of((dim + 3) / 4) * slice_bytes + 16 +
                                    dim * size_of(base().type()) + 2 * dim / panel_rows + 2;
@@ -126,8 +131,8 @@ class DeviceSearch : public Search {
   }
 
   // Answers what it can of `todo`, and leaves the others there.
-  void search_on_device(Form& form, std::int64_t k, std::vector<std::int64_t>& todo,
-                        ExactLists& out) {
+  void search_on_device(Form& form, std::int64_t k, const AllowedRows& allowed,
+                        std::vector<std::int64_t>& todo, ExactLists& out) {
     std::lock_guard lock(form.mutex);
     const std::size_t before = todo.size();
     std::int64_t batch = form.scan->batch_for(std::ssize(todo), k, form.queue->free_bytes());
@@ -137,7 +142,7 @@ class DeviceSearch : public Search {
         batch = std::max<std::int64_t>(block_queries, batch / 2);
     }
     DeviceStats stats;
-    todo = form.scan->run(queries_, todo, found_, k, out, stats, batch, options_.progress);
+    todo = form.scan->run(queries_, todo, found_, k, out, stats, batch, options_.progress, allowed);
     note_scan(form.packed, integer() ? FirstPass::integer : FirstPass::int8,
               static_cast<std::int64_t>(before));
     note_pass(integer() ? FirstPass::integer : FirstPass::int8,
@@ -158,7 +163,17 @@ class DeviceSearch : public Search {
                        integer() ? "integer" : "int8");
   }
 
-  // Of the rows allowed of a chunk. That of a whole part is kept for later searches.
+  // Whether the search goes by the form of all rows of the part, which is kept for later searches.
+  // Where it may find few of them, those are packed by themselves, for this search alone, so that
+  // what it costs falls with their number. From where on that pays was not measured.
+  static constexpr std::int64_t rows_for_one = 16;
+  bool all_rows(std::int64_t allowed) const {
+    return !once_ && allowed * rows_for_one >= base().rows();
+  }
+  bool stays() const { return whole_ && all_rows(count_); }
+  bool is_there() const { return all_rows(part_->allowed) && prepared().kept_device_form(name()); }
+
+  // Of the rows of a chunk, those allowed where it does not stay.
   std::shared_ptr<Form> form_of(const BaseRows& rows) {
     const auto make = [&] {
       const auto start = Clock::now();
@@ -176,7 +191,7 @@ class DeviceSearch : public Search {
       prepare_seconds_ += seconds_since(start);
       return form;
     };
-    if (once_ || !whole_ || !subset_.empty()) return make();
+    if (!stays()) return make();
     return std::static_pointer_cast<Form>(prepared().device_form(name(), make));
   }
 
