@@ -1,9 +1,11 @@
 // knear/knn/device_search.hpp -- the k nearest by a GPU: a Search whose rows are scanned there.
 //
 // Rows go to the device as they are, and it does the rest (scan/device_packing.hpp,
-// scan/device_scan.hpp). Rows that are searched again stay there. Where it has no memory for all of
-// them they come in chunks, each on its way while the one before is searched. Queries that come
-// back are answered by the processor. Queue: cuda::Queue, or the emulated one of the tests.
+// scan/device_scan.hpp). Rows that are searched again stay there, for searches that may find all of
+// them or one in sixteen at least: filters, and rows that were removed from an index, go there as a
+// bit a row. Where the device has no memory for all rows they come in chunks, each on its way while
+// the one before is searched. Queries that come back are answered by the processor. Queue:
+// cuda::Queue, or the emulated one of the tests.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -74,8 +76,11 @@ class DeviceSearch : public Search {
       ScanJob job{queries_, rows,  options_.metric, k, threads_, isa_,
                   found_,   false, most_pending()};
       job.allowed = allowed_rows(rows, begin);
-      list_allowed(job);
-      if (prepared().on_device && !subset_.empty()) return search_copy(rows, begin, todo, out);
+      if (!by_bits(rows)) {
+        list_allowed(job);
+        if (prepared().on_device && !subset_.empty()) return search_copy(rows, begin, todo, out);
+        job.allowed = {};
+      }
       if (options_.metric != Metric::l2) answer_zero_queries(todo, job.allowed, out);
       // Where the device has no memory for the rows, or for a few queries, the processor has.
       std::shared_ptr<Form> form;
@@ -84,7 +89,7 @@ class DeviceSearch : public Search {
       } catch (const MemoryBudgetError&) {
       }
       send_next(rows, begin);
-      if (form) search_on_device(*form, k, todo, out);
+      if (form) search_on_device(*form, k, job.allowed, todo, out);
     }
     fallback_queries_ = std::max(fallback_queries_, std::ssize(todo));
     if (todo.empty()) return;
@@ -97,14 +102,14 @@ class DeviceSearch : public Search {
   std::int64_t packing_bytes(std::int64_t rows, FirstPass pass) const override {
     if (pass != FirstPass::integer && pass != FirstPass::int8)
       return Search::packing_bytes(rows, pass);
-    if (prepared().kept_device_form(name())) return 0;
+    if (is_there()) return 0;
     return packed_bytes(rows, integer() ? FirstPass::integer : FirstPass::int8);
   }
 
   // What half of the device's free memory holds: the other half is for queries and lists. Where
   // that is not all rows, those that come next are on their way meanwhile.
   std::int64_t most_chunk_rows() const override {
-    if (prepared().kept_device_form(name())) return Search::most_chunk_rows();
+    if (is_there()) return Search::most_chunk_rows();
     const std::int64_t dim = base().cols();
     const std::int64_t row_bytes = prepared().on_device ? 0 : base().row_bytes();
     const std::int64_t code_bytes = device_code_bytes(dim) + 8;  // and sizes, and heads
@@ -143,8 +148,8 @@ class DeviceSearch : public Search {
   }
 
   // Answers what it can of `todo`, and leaves the others there.
-  void search_on_device(Form& form, std::int64_t k, std::vector<std::int64_t>& todo,
-                        ExactLists& out) {
+  void search_on_device(Form& form, std::int64_t k, const AllowedRows& allowed,
+                        std::vector<std::int64_t>& todo, ExactLists& out) {
     std::lock_guard lock(form.mutex);
     const std::size_t before = todo.size();
     std::int64_t batch = form.scan->batch_for(std::ssize(todo), k, form.queue->free_bytes());
@@ -156,7 +161,8 @@ class DeviceSearch : public Search {
     DeviceStats stats;
     std::vector<bool> answered(static_cast<std::size_t>(queries_.rows()));
     for (const std::int64_t q : todo) answered[static_cast<std::size_t>(q)] = true;
-    todo = form.scan->run(queries_, todo, found_, k, out, stats, batch, options_.progress, bars_);
+    todo = form.scan->run(queries_, todo, found_, k, out, stats, batch, options_.progress, bars_,
+                          allowed);
     // Rows that were sent alone are numbered by themselves.
     for (const std::int64_t q : todo) answered[static_cast<std::size_t>(q)] = false;
     for (std::int64_t q = 0; q < queries_.rows() && !subset_.empty(); ++q)
@@ -205,7 +211,21 @@ class DeviceSearch : public Search {
                        integer() ? "integer" : "int8");
   }
 
-  // Of the rows allowed of a chunk. That of a whole part is kept for later searches.
+  // Whether the search goes by all rows of a chunk, and takes from them those that it may find: by
+  // the form of a whole part that is kept for later searches, or of rows that are on the device
+  // anyway. Where it may find few of them, those are sent and coded by themselves, for this search
+  // alone, so that what it costs falls with their number. From where on that pays was not measured.
+  static constexpr std::int64_t rows_for_one = 16;
+  bool all_rows(std::int64_t allowed) const {
+    return !once_ && allowed * rows_for_one >= base().rows();
+  }
+  bool stays() const { return whole_ && all_rows(count_); }
+  bool by_bits(const BaseRows& rows) const {
+    return prepared().on_device ? count_ * rows_for_one >= rows.rows() : stays();
+  }
+  bool is_there() const { return all_rows(part_->allowed) && prepared().kept_device_form(name()); }
+
+  // Of the rows of a chunk, those allowed where it does not stay.
   std::shared_ptr<Form> form_of(const BaseRows& rows, std::int64_t begin) {
     const auto make = [&] {
       const auto start = Clock::now();
@@ -215,12 +235,12 @@ class DeviceSearch : public Search {
           integer() ? Coding::whole_numbers(options_.metric, isa_, prepared().found)
                     : certified_coding(prepared().on_device ? prepared().on_device->space
                                                             : prepared().coding_space()),
-          count_, rows.cols());
+          subset_.empty() ? rows.rows() : std::ssize(subset_), rows.cols());
       form->scan.emplace(*form->queue, form->coding, rows_of(rows, begin), threads_);
       prepare_seconds_ += seconds_since(start);
       return form;
     };
-    if (once_ || !whole_ || !subset_.empty()) return make();
+    if (!stays()) return make();
     return std::static_pointer_cast<Form>(prepared().device_form(name(), make));
   }
 

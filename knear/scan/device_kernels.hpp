@@ -38,7 +38,16 @@ struct DeviceBaseView {
   bool integer;        // whole numbers, exact at once
   bool l2, cosine;     // neither: ip
   double query_slack;  // times |u|^2: the query's share of rounding; l2, certified
+  // Bit i % 32 of word i / 32: whether row i may be found, for a search that is limited to some;
+  // nullptr: every row.
+  const std::uint32_t* allowed = nullptr;
   static constexpr std::uint32_t no_row = 0xffffffffu;
+
+  // Of a limited search.
+  KNEAR_HD bool allows(std::uint32_t slot) const {
+    const std::uint32_t id = ids[slot];
+    return id != no_row && (allowed[id / 32] >> id % 32 & 1);
+  }
 };
 
 struct DeviceQueryView {
@@ -299,12 +308,13 @@ struct ScanPanels {
           if (sums[m][n][i] < mine[m / 2 * block_queries + n * 8 + i % 2]) continue;
           const int row = row_warp * 64 + m * 16 + i / 2 * 8 + lane / 4;
           const std::int64_t query = std::int64_t{block} * block_queries + column + n * 8 + i % 2;
+          const std::uint32_t panel = base.order[begin + tile * tile_panels + row / panel_rows];
+          const std::uint32_t slot = panel * panel_rows + static_cast<unsigned>(row % panel_rows);
+          if (base.allowed && !base.allows(slot)) continue;
           const int at = t.atomic_add(&lists.counts[query], 1);
           if (at >= lists.room) continue;
-          const std::uint32_t panel = base.order[begin + tile * tile_panels + row / panel_rows];
           lists.entries[query * lists.room + at] = {
-              panel * panel_rows + static_cast<unsigned>(row % panel_rows),
-              sums[m][n][i] - terms[tile % 2 * tile_rows + row]};
+              slot, sums[m][n][i] - terms[tile % 2 * tile_rows + row]};
         }
       }
     }

@@ -8,9 +8,15 @@
 // the base is three times what was seen so far. After each part thresholds are brought up to date.
 // A query for whose survivors its list has no room is handed back; the processor answers it.
 //
+// A search may be limited to some of the rows: a bit a row goes to the device with it, and is asked
+// for the few pairs that pass the test, so lists hold allowed rows alone and what is resident
+// serves every filter. Bits of rows, not ids of slots: 32 times less to copy, and nothing has to be
+// known here of where rows stand.
+//
 // Queue: cuda::Queue, or HostQueue of the tests (tests/simt/emulator.hpp).
 #pragma once
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -22,6 +28,7 @@
 #include "knear/core/error.hpp"
 #include "knear/core/matrix.hpp"
 #include "knear/core/random.hpp"
+#include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/scan/device_codes.hpp"
 #include "knear/scan/device_launches.hpp"
@@ -73,20 +80,29 @@ class DeviceScan {
   // for a block of queries all that are left. Requires 1 <= k <= most_k, finite queries; `found` is
   // of all of them. `batch`: queries at a time, 1 at least. bars [queries]: keys that the k-th of
   // each query is known not to exceed, from rows elsewhere; then fewer than k may be found. Empty:
-  // nothing is known. Throws Cancelled.
+  // nothing is known. Only `allowed` rows are found, which takes a form of all rows. Throws
+  // Cancelled.
   std::vector<std::int64_t> run(AnyMatrixView queries, std::span<const std::int64_t> which,
                                 const DataSurvey& found, std::int64_t k, ExactLists& out,
                                 DeviceStats& stats, std::int64_t batch, const Progress& progress,
-                                std::span<const double> bars = {}) {
+                                std::span<const double> bars = {},
+                                const AllowedRows& allowed = {}) {
     std::vector<std::int64_t> left;
     const auto count = std::ssize(which);
+    Limited limited;
+    const Settled settled{queue_};
+    try {
+      if (!allowed.all()) limit(limited, allowed);
+    } catch (const MemoryBudgetError&) {
+      return {which.begin(), which.end()};
+    }
     Reporter reporter(progress, "search", count * packed_.panels());
     for (std::int64_t first = 0, taken; first < count; first += taken) {
       taken = std::min(batch, count - first);
       const auto some =
           which.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(taken));
       try {
-        run_batch(queries, some, found, static_cast<int>(k), bars, out, stats, left,
+        run_batch(queries, some, found, static_cast<int>(k), bars, limited, out, stats, left,
                   progress ? &reporter : nullptr);
       } catch (const MemoryBudgetError&) {
         if (taken > block_queries) {  // with fewer at a time, from here on
@@ -125,6 +141,39 @@ class DeviceScan {
   }
 
  private:
+  // Rows to which a search is limited: a bit a row, here and on the device, and how many they are.
+  struct Limited {
+    std::vector<std::uint32_t> words;
+    Array<std::uint32_t> bits;
+    std::int64_t count = 0;
+  };
+  void limit(Limited& limited, const AllowedRows& allowed) {
+    constexpr std::int64_t task_words = 2048;
+    const std::int64_t rows = packed_.rows, words = (rows + 31) / 32;
+    limited.words.resize(static_cast<std::size_t>(words));
+    parallel_for(threads_, (words + task_words - 1) / task_words, [&](std::int64_t task) {
+      const std::int64_t end = std::min(words, (task + 1) * task_words);
+      for (std::int64_t i = task * task_words; i < end; ++i) {
+        std::uint32_t word = 0;
+        for (std::int64_t row = 32 * i; row < std::min(rows, 32 * i + 32); ++row)
+          word |= static_cast<std::uint32_t>(allowed(row)) << row % 32;
+        limited.words[static_cast<std::size_t>(i)] = word;
+      }
+    });
+    for (const std::uint32_t word : limited.words) limited.count += std::popcount(word);
+    limited.bits = upload(limited.words.data(), limited.words.size());
+  }
+
+  // Panels of the first part: about 2 k + 500 rows that count, which is enough for a threshold, and
+  // a quarter of what lists have room for. Where a search is limited to some rows, so many panels
+  // more; panels come in an order of chance, so that rows that stand together, being of one size
+  // say, are not all in the first ones or the last.
+  std::int64_t first_panels(std::int64_t k, const Limited& limited) const {
+    const std::int64_t panels = (2 * k + 511) / panel_rows;
+    if (limited.count == 0) return panels;
+    return (panels * packed_.rows + limited.count - 1) / limited.count;
+  }
+
   template <class T>
   Array<T> upload(const T* from, std::size_t count) {
     Array<T> out = queue_.template allocate<T>(count);
@@ -150,8 +199,9 @@ class DeviceScan {
   }
 
   void run_batch(AnyMatrixView queries, std::span<const std::int64_t> which,
-                 const DataSurvey& found, int k, std::span<const double> bars, ExactLists& out,
-                 DeviceStats& stats, std::vector<std::int64_t>& left, Reporter* watched) {
+                 const DataSurvey& found, int k, std::span<const double> bars,
+                 const Limited& limited, ExactLists& out, DeviceStats& stats,
+                 std::vector<std::int64_t>& left, Reporter* watched) {
     const DeviceQueries coded = device_queries(packed_, queries, which, found, threads_);
     const auto count = static_cast<std::size_t>(coded.count);
     const auto stage = [&](const char* name) {
@@ -189,19 +239,19 @@ class DeviceScan {
     queue_.fill_bytes(counts.data(), 0, count);
     queue_.fill_bytes(lost.data(), 0, count);
 
-    const DeviceBaseView base = base_view();
+    DeviceBaseView base = base_view();
+    base.allowed = limited.bits.data();
     const DeviceQueryView view = {codes.data(), scales.data(), heads.data(), thresholds.data(),
                                   coded.count,  coded.blocks,  coded.shifted};
     const DeviceLists lists = {entries.data(), keys.data(), counts.data(), lost.data(),
                                static_cast<int>(room)};
-    // The first part has k rows for certain, and no more than lists have room for. With thresholds
-    // from elsewhere it may be longer, though not all: these rows may be nearer than those.
+    // With thresholds from elsewhere the first part may be longer, though not all: these rows may
+    // be nearer than those.
     stats.parts = 0;
     const std::int64_t first =
-        std::max<std::int64_t>((2 * k + 511) / panel_rows, bars.empty() ? 0 : base.panels / 4);
+        std::max<std::int64_t>(first_panels(k, limited), bars.empty() ? 0 : base.panels / 4);
     for (std::int64_t begin = 0, end = 0; begin < base.panels; begin = end, ++stats.parts) {
-      end = begin == 0 ? first : 4 * begin;
-      end = std::min(end, base.panels);
+      end = std::min(begin == 0 ? first : 4 * begin, base.panels);
       stage("scan");
       launch_scan(queue_, base, view, lists, begin, end);
       stage("thresholds");

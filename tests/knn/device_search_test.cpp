@@ -173,18 +173,136 @@ TEST(DeviceSearch, RowsStayOnTheDevice) {
     threads.emplace_back([&, t] { found[t] = search(nullptr); });
   for (std::thread& thread : threads) thread.join();
   for (const Neighbors& one : found) expect_same(one, truth, "thread");
-  // A filter takes other rows, and leaves those where they are.
-  KnnOptions filtered = options;
-  std::vector<Id> even;
-  for (Id id = 0; id < 1500; id += 2) even.push_back(id);
-  filtered.filter = RowFilter::of_ids(even, 1500);
-  const detail::SearchPart half{&rows, {}, filtered.filter};
-  expect_same(detail::DeviceSearch<HostQueue>(HostQueue(4), {&half, 1}, queries.view(), 7, filtered,
-                                              false, 0)
-                  .run(nullptr),
-              knn(queries.view(), base.view(), 7, {.filter = filtered.filter}), "filter");
-  expect_same(search(&second), truth, "last");
-  EXPECT_EQ(second.prepare_seconds, 0);
+}
+
+// What is on the device serves every filter that leaves one row in sixteen; where fewer are left,
+// they are packed by themselves, and what is there stays there.
+TEST(DeviceSearch, FiltersAreServedByTheRowsThatStay) {
+  constexpr std::int64_t n = 3000;
+  const auto floats = gaussian(n, 12, 18), queries = gaussian(9, 12, 19);
+  Matrix<std::uint8_t> whole(n, 12), whole_queries(9, 12);
+  Random random(20);
+  for (std::int64_t i = 0; i < n * 12; ++i)
+    whole.data()[i] = static_cast<std::uint8_t>(random.below(11));  // many ties
+  for (std::int64_t i = 0; i < 9 * 12; ++i)
+    whole_queries.data()[i] = static_cast<std::uint8_t>(random.below(11));
+  for (const bool integer : {false, true})
+    for (Metric metric : {Metric::l2, Metric::ip}) {
+      const AnyMatrixView base = integer ? AnyMatrixView(whole.view()) : floats.view();
+      const AnyMatrixView asked = integer ? AnyMatrixView(whole_queries.view()) : queries.view();
+      detail::PreparedRows rows(base, metric, survey(base, "base", 1));
+      const auto search = [&](const RowFilter& filter, std::int64_t offset, std::int64_t k,
+                              KnnReport* report) {
+        const KnnOptions options{.metric = metric, .device = "cuda"};
+        const detail::SearchPart part{&rows, {}, filter, offset};
+        return detail::DeviceSearch<HostQueue>(HostQueue(5), {&part, 1}, asked, k, options, false,
+                                               0)
+            .run(report);
+      };
+      KnnReport report;
+      search({}, 0, 10, &report);
+      ASSERT_GT(report.prepare_seconds, 0);
+      const double bytes = report.bytes_read;
+      for (std::int64_t every : {1, 2, 3, 7, 15, 16, 17, 100, 1500, 3000})
+        for (std::int64_t k : {10, 300}) {
+          const std::int64_t offset = every % 2 * 37;
+          const std::string what = std::string(name_of(metric)) + (integer ? ", integer" : "") +
+                                   ", every " + std::to_string(every) + ", offset " +
+                                   std::to_string(offset) + ", k " + std::to_string(k);
+          std::vector<Id> ids, own;
+          for (Id id = offset + every / 2; id < n; id += every) ids.push_back(id);
+          for (Id id : ids) own.push_back(id - offset);
+          // Row 0 of the part is row `offset` of the filter.
+          const auto filter = RowFilter::of_ids(ids, n + offset);
+          expect_same(search(filter, offset, k, &report),
+                      knn(asked, base, k, {.metric = metric, .filter = RowFilter::of_ids(own, n)}),
+                      what);
+          EXPECT_EQ(report.fallback_queries, 0) << what;
+          const bool served = std::ssize(ids) * 16 >= n;
+          EXPECT_EQ(report.prepare_seconds == 0, served) << what;
+          EXPECT_EQ(report.bytes_read == bytes, served) << what;
+          if (HasFailure()) return;
+        }
+      search({}, 0, 10, &report);
+      EXPECT_EQ(report.prepare_seconds, 0);
+    }
+}
+
+// Rows that a filter leaves may stand together in the panels, being the largest ones.
+TEST(DeviceSearch, AFilterOfTheLongestRows) {
+  constexpr std::int64_t n = 6000;
+  auto base = gaussian(n, 8, 21);
+  std::vector<Id> longest;
+  for (Id id = 3; id < n; id += 15) {
+    for (int j = 0; j < 8; ++j) base.row(id)[j] *= 50;
+    longest.push_back(id);
+  }
+  const auto queries = gaussian(20, 8, 22);
+  const auto filter = RowFilter::of_ids(longest, n);
+  detail::PreparedRows rows(base.view(), Metric::l2, survey(base.view(), "base", 1));
+  const detail::SearchPart part{&rows, {}, filter};
+  for (std::int64_t k : {1, 10, 100, 500}) {
+    const KnnOptions options{.device = "cuda"};
+    KnnReport report;
+    expect_same(detail::DeviceSearch<HostQueue>(HostQueue(6), {&part, 1}, queries.view(), k,
+                                                options, false, 0)
+                    .run(&report),
+                knn(queries.view(), base.view(), k, {.filter = filter}), std::to_string(k));
+    EXPECT_EQ(report.fallback_queries, 0);
+  }
+}
+
+// As an index says it: what was removed is never found, and nothing is packed anew for it.
+TEST(DeviceSearch, RemovedRows) {
+  constexpr std::int64_t n = 2500;
+  const auto base = gaussian(n, 10, 23), queries = gaussian(7, 10, 24);
+  detail::PreparedRows rows(base.view(), Metric::cosine, survey(base.view(), "base", 1));
+  RowSet live(n);
+  Random random(25);
+  std::vector<Id> names(n);
+  for (Id id = 0; id < n; ++id) names[static_cast<std::size_t>(id)] = 3 * id + 1;
+  const KnnOptions options{.metric = Metric::cosine, .device = "cuda"};
+  for (int removed = 0; removed < 1200; removed += 400) {
+    for (int i = 0; i < 400; ++i) live.remove(static_cast<std::int64_t>(random.below(n)));
+    std::vector<Id> left;
+    for (Id id = 0; id < n; ++id)
+      if (live.contains(id)) left.push_back(id);
+    const detail::SearchPart part{&rows, {0, names.data()}, {}, 0, &live};
+    KnnReport report;
+    const Neighbors found = detail::DeviceSearch<HostQueue>(HostQueue(6), {&part, 1},
+                                                            queries.view(), 20, options, false, 0)
+                                .run(&report);
+    Neighbors truth = knn(queries.view(), base.view(), 20,
+                          {.metric = Metric::cosine, .filter = RowFilter::of_ids(left, n)});
+    for (std::int64_t i = 0; i < 7 * 20; ++i) truth.ids.data()[i] = 3 * truth.ids.data()[i] + 1;
+    expect_same(found, truth, std::to_string(removed));
+    EXPECT_EQ(report.prepare_seconds == 0, removed > 0);
+    EXPECT_EQ(report.fallback_queries, 0);
+  }
+}
+
+// Where a device has no memory for the bits of a filter, the processor answers.
+TEST(DeviceSearch, NoMemoryForAFilter) {
+  const auto base = gaussian(40000, 4, 26), queries = gaussian(3, 4, 27);
+  std::vector<Id> ids;
+  for (Id id = 0; id < 40000; id += 2) ids.push_back(id);
+  const auto filter = RowFilter::of_ids(ids, 40000);
+  detail::PreparedRows rows(base.view(), Metric::l2, survey(base.view(), "base", 1));
+  const HostQueue queue(8, 12 << 20);
+  const std::size_t all = queue.free_bytes();
+  const detail::SearchPart everything{&rows}, half{&rows, {}, filter};
+  const KnnOptions options{.device = "cuda"};
+  detail::DeviceSearch<HostQueue>(queue, {&everything, 1}, queries.view(), 3, options, false, 0)
+      .run(nullptr);
+  HostQueue kept = queue;  // the same memory
+  ASSERT_LT(kept.free_bytes(), all);
+  const auto filler = kept.allocate<char>(kept.free_bytes() - 1000);
+  KnnReport report;
+  expect_same(
+      detail::DeviceSearch<HostQueue>(queue, {&half, 1}, queries.view(), 3, options, false, 0)
+          .run(&report),
+      knn(queries.view(), base.view(), 3, {.filter = filter}), "no memory");
+  EXPECT_EQ(report.fallback_queries, 3);
 }
 
 TEST(DeviceSearch, TellsWhereItIsAndStopsOnRequest) {

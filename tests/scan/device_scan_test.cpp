@@ -235,6 +235,45 @@ TEST(DeviceScan, PlacesOfCodesAreThoseOfTheFragments) {
   for (int count : used) ASSERT_EQ(count, 1);
 }
 
+// A limited search finds what the processor's filter lets it, with as many panels more in its first
+// part as it has fewer rows that count.
+TEST(DeviceScan, LimitedToSomeRows) {
+  constexpr std::int64_t n = 9600, k = 10;
+  Random random(13);
+  const auto rows = vectors<float>(Kind::uniform, n, 12, random);
+  const auto queries = vectors<float>(Kind::uniform, 20, 12, random);
+  const BaseRows base = rows.view();
+  const Coding coding = coding_of(base, Metric::l2, false, {}, 100);
+  ASSERT_EQ(coding.panels(), 300);
+  HostQueue queue(1);
+  DeviceScan<HostQueue> scan(queue, coding, upload_rows(queue, base, {}, 1), 1);
+  std::vector<std::int64_t> which(20);
+  std::iota(which.begin(), which.end(), 0);
+  const auto parts_of = [&](std::int64_t every) {
+    std::vector<Id> ids;
+    for (Id id = 0; id < n; id += every) ids.push_back(id);
+    const RowFilter filter = RowFilter::of_ids(ids, n);
+    const AllowedRows allowed{.filter = &filter};
+    ExactLists out{Matrix<double>(20, k), Matrix<Id>(20, k)};
+    DeviceStats stats;
+    const auto left = scan.run(queries.view(), which, survey(queries.view(), "queries", 1), k, out,
+                               stats, 256, {}, {}, allowed);
+    EXPECT_TRUE(left.empty());
+    Matrix<float> some(std::ssize(ids), 12);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      std::copy_n(rows.row(ids[i]), 12, some.row(static_cast<std::int64_t>(i)));
+    const Neighbors truth = reference_knn(queries.view(), some.view(), k, Metric::l2);
+    for (std::int64_t q = 0; q < 20; ++q)
+      for (std::int64_t j = 0; j < k; ++j)
+        EXPECT_EQ(out.ids.row(q)[j], ids[static_cast<std::size_t>(truth.ids.row(q)[j])])
+            << "every " << every << ", query " << q;
+    return stats.parts;
+  };
+  EXPECT_EQ(parts_of(1), 4);  // 16, 64, 256, 300 panels
+  EXPECT_EQ(parts_of(3), 3);  // 48, 192, 300
+  EXPECT_EQ(parts_of(8), 2);  // 128, 300
+}
+
 TEST(DeviceScan, TellsItsStages) {
   Random random(11);
   const auto rows = vectors<float>(Kind::uniform, 3000, 20, random);
