@@ -155,7 +155,8 @@ void check_kinds(Checks& checks) {
       }
 }
 
-// Lists that overflow, k beyond the registers or the rows, a base in chunks, a forced first pass.
+// Lists that overflow, k beyond a warp's registers or the rows, a base in chunks, a forced first
+// pass.
 void check_limits(Checks& checks) {
   const auto f32 = ElementType::f32;
   for (const std::int64_t k : {5, 100}) {
@@ -164,12 +165,13 @@ void check_limits(Checks& checks) {
     const AnyMatrix queries = make_vectors(VectorKind::alike, f32, 3, 8, 12);
     checks.check("alike", queries, base, k, {}, HandedBack::some);
   }
-  for (const std::int64_t k : {1023, 1024, 1025, 3000}) {
-    if (!checks.next()) continue;
-    const AnyMatrix base = make_vectors(VectorKind::uniform, f32, 2500, 8, 13);
-    const AnyMatrix queries = make_vectors(VectorKind::uniform, f32, 9, 8, 14);
-    checks.check("large k", queries, base, k, {}, k > 1024 ? HandedBack::all : HandedBack::none);
-  }
+  for (const VectorKind kind : {VectorKind::uniform, VectorKind::copies})
+    for (const std::int64_t k : {256, 257, 1023, 1024, 1025, 3000, 5000, 6000}) {
+      if (!checks.next()) continue;
+      const AnyMatrix base = make_vectors(kind, f32, 5000, 8, 13);
+      const AnyMatrix queries = make_vectors(kind, f32, 9, 8, 14);
+      checks.check("large k", queries, base, k, {});
+    }
   for (const ElementType type : {f32, ElementType::u8}) {
     if (!checks.next()) continue;
     const AnyMatrix base = make_vectors(VectorKind::uniform, type, 150000, 16, 15);

@@ -110,8 +110,8 @@ struct KnnOptions {
   Approach approach = {};
   // Where the base is scanned: "cpu", "cuda" (the first GPU) or "cuda:N". The answer is the same.
   // For exact searches of the k nearest; with a GPU first_pass is automatic, integer or int8, and
-  // no choices are made. Queries that its lists have no room for, and k above 1024, are answered
-  // by the processor (report.fallback_queries).
+  // no choices are made. Queries that its lists have no room for, and those for whose lists the
+  // device has no memory, are answered by the processor (report.fallback_queries).
   std::string device = "cpu";
 };
 

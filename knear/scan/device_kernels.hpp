@@ -7,6 +7,8 @@
 //   MeasureRows        the float64 reference of what is left; IntegerKeys, of whole numbers
 //   RankRows           the k best in the order (key, id)
 //
+// device_long_lists.hpp has two of them for many neighbours.
+//
 // The test is that of the processor's kernels (scan/kernels.hpp; docs/bounds.md, 4 and 6): a pair
 // is kept unless an inequality proves that it is not among the k. So answers are the same, whatever
 // the order in which pairs are appended. device_scan.hpp says how the kernels follow one another.
@@ -74,6 +76,13 @@ struct DeviceLists {
   int room;
 };
 
+// Memory for lists that are sorted.
+struct SpareLists {
+  double* keys;    // [count x room]
+  Entry* entries;  // [count x room]
+  std::int64_t count;
+};
+
 struct alignas(16) FourWords {
   unsigned word[4];
 };
@@ -136,6 +145,34 @@ KNEAR_DEVICE float float_not_below(double x) {
   const float near = static_cast<float>(x);
   return static_cast<double>(near) < x ? nextafterf(near, std::numeric_limits<float>::infinity())
                                        : near;
+}
+
+// What the kernels that go over lists know of the query at a place.
+struct ListedQuery {
+  DeviceQuery query;
+  double scale;
+  bool shifted;
+};
+KNEAR_DEVICE ListedQuery listed_query(const DeviceQueryView& queries, std::int64_t place) {
+  return {queries.heads[place], queries.scales[place / block_queries], queries.shifted};
+}
+// What a pair certainly does not exceed, by which the k-th best is found: its key, or minus the
+// lower end of its interval.
+KNEAR_DEVICE float certain_end(const DeviceBaseView& base, const ListedQuery& of, Entry entry) {
+  return float_not_below(base.integer ? integer_key(base, of.query, of.shifted, entry)
+                                      : -interval_of(base, of.query, of.scale, entry).lower);
+}
+// The threshold of a query whose k-th certain end is known.
+KNEAR_DEVICE double better_bar(const DeviceBaseView& base, double bar, double kth) {
+  if (base.integer) return kth < bar ? kth : bar;
+  return -kth > bar ? -kth : bar;
+}
+// Whether an entry is a row that may be among the k.
+KNEAR_DEVICE bool reaches(const DeviceBaseView& base, const ListedQuery& of, Entry entry,
+                          double bar) {
+  return base.ids[entry.slot] != DeviceBaseView::no_row &&
+         (base.integer ? integer_key(base, of.query, of.shifted, entry) <= bar
+                       : interval_of(base, of.query, of.scale, entry).upper >= bar);
 }
 
 // A block takes 128 queries and tiles of 4 panels, warp w the panels 2 (w / 4), + 1 and the queries
@@ -321,7 +358,7 @@ struct ScanPanels {
   }
 };
 
-// One warp a query. R, T as WarpSelect's.
+// One warp a query, k up to warp_select_max_k. R, T as WarpSelect's.
 template <class Thread, int R, int T>
 struct UpdateThresholds {
   static constexpr int threads = 128, resident_blocks = R <= 8 ? 8 : 3;
@@ -339,8 +376,7 @@ struct UpdateThresholds {
     using W = ThreadWarp<Thread>;
     const std::int64_t place = t.block() * warps + t.index() / warp_size;
     if (place >= queries.count) return;  // the whole warp
-    const DeviceQuery query = queries.heads[place];
-    const double scale = queries.scales[place / block_queries];
+    const ListedQuery query = listed_query(queries, place);
     Entry* const list = lists.entries + place * lists.room;
     const int lane = t.index() % warp_size, found = lists.counts[place];
     const int count = found < lists.room ? found : lists.room;
@@ -353,18 +389,12 @@ struct UpdateThresholds {
       if (first + lane < count) {
         const Entry entry = list[first + lane];
         if (base.ids[entry.slot] != DeviceBaseView::no_row)
-          c = {float_not_below(base.integer ? integer_key(base, query, queries.shifted, entry)
-                                            : -interval_of(base, query, scale, entry).lower),
-               first + lane};
+          c = {certain_end(base, query, entry), first + lane};
       }
       select.add(c);
     }
-    const double kth = static_cast<double>(select.kth().distance);
-    double bar = queries.thresholds[place];
-    if (base.integer)
-      bar = kth < bar ? kth : bar;
-    else
-      bar = -kth > bar ? -kth : bar;
+    const double bar =
+        better_bar(base, queries.thresholds[place], static_cast<double>(select.kth().distance));
 
     int kept = 0;
     for (int first = 0; first < count; first += warp_size) {
@@ -372,9 +402,7 @@ struct UpdateThresholds {
       bool keep = false;
       if (first + lane < count) {
         entry = list[first + lane];
-        keep = base.ids[entry.slot] != DeviceBaseView::no_row &&
-               (base.integer ? integer_key(base, query, queries.shifted, entry) <= bar
-                             : interval_of(base, query, scale, entry).upper >= bar);
+        keep = reaches(base, query, entry, bar);
       }
       const unsigned keeping = t.ballot(keep);  // and all have read
       if (keep) list[kept + count_bits(keeping & ((1u << lane) - 1))] = entry;

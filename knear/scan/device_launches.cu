@@ -15,6 +15,6 @@ template void launch_measure(cuda::Queue&, const DeviceBaseView&, const DeviceQu
                              const DeviceLists&, const float*, const double*, const void*,
                              ElementType, std::int64_t);
 template void launch_rank(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
-                          const DeviceLists&, double*, std::int64_t*, int);
+                          const DeviceLists&, const SpareLists&, double*, std::int64_t*, int);
 
 }  // namespace knear::detail

@@ -6,6 +6,7 @@
 
 #include "knear/core/element_type.hpp"
 #include "knear/scan/device_kernels.hpp"
+#include "knear/scan/device_long_lists.hpp"
 
 namespace knear::detail {
 
@@ -31,6 +32,11 @@ void launch_scan(Queue& queue, const DeviceBaseView& base, const DeviceQueryView
 template <class Queue>
 void launch_update(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
                    const DeviceLists& lists, int k) {
+  if (k > warp_select_max_k) {
+    using Kernel = UpdateLongLists<typename Queue::Thread>;
+    return launch(queue, Grid{queries.count, Kernel::shared_bytes},
+                  Kernel{base, queries, lists, k});
+  }
   with_warp_select_shape(k, [&](auto shape) {
     using Kernel = UpdateThresholds<typename Queue::Thread, shape.R, shape.T>;
     launch(queue, Grid{Kernel::blocks(queries.count), 0}, Kernel{base, queries, lists, k});
@@ -55,9 +61,23 @@ void launch_measure(Queue& queue, const DeviceBaseView& base, const DeviceQueryV
   });
 }
 
+// How many spare lists launch_rank wants for so many queries.
+template <class Queue>
+std::int64_t spare_lists(Queue& queue, std::int64_t count) {
+  return std::min<std::int64_t>(count, std::int64_t{queue.multiprocessors()} *
+                                           SortLists<typename Queue::Thread>::resident_blocks);
+}
+
+// With spare lists by sorting, without by comparing.
 template <class Queue>
 void launch_rank(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
-                 const DeviceLists& lists, double* keys, std::int64_t* ids, int k) {
+                 const DeviceLists& lists, const SpareLists& spare, double* keys, std::int64_t* ids,
+                 int k) {
+  if (spare.count > 0) {
+    using Kernel = SortLists<typename Queue::Thread>;
+    return launch(queue, Grid{spare.count, Kernel::shared_bytes},
+                  Kernel{base, lists, spare, keys, ids, k, queries.count});
+  }
   launch(queue, Grid{queries.count, 0},
          RankRows<typename Queue::Thread>{base, lists, keys, ids, k});
 }

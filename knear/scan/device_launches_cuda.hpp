@@ -15,6 +15,7 @@ extern template void launch_measure(cuda::Queue&, const DeviceBaseView&, const D
                                     const DeviceLists&, const float*, const double*, const void*,
                                     ElementType, std::int64_t);
 extern template void launch_rank(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
-                                 const DeviceLists&, double*, std::int64_t*, int);
+                                 const DeviceLists&, const SpareLists&, double*, std::int64_t*,
+                                 int);
 
 }  // namespace knear::detail

@@ -53,8 +53,10 @@ class DeviceScan {
   using Array = typename Queue::template Array<T>;
 
  public:
-  // Most neighbours that kernels have registers for; columns of whole numbers whose sums fit.
-  static constexpr std::int64_t most_k = warp_select_max_k, most_integer_dim = 16384;
+  // Most neighbours, so that a list has no more entries than an int counts: long before, the memory
+  // of the device decides. Columns of whole numbers whose sums fit.
+  static constexpr std::int64_t most_k = (std::numeric_limits<int>::max() - 2048) / 8,
+                                most_integer_dim = 16384;
 
   // Makes codes of the rows, which are numbered from 0 on, and keeps the rows where they are not
   // whole numbers. coding: device_coding() of as many; of whole numbers no more than
@@ -119,18 +121,23 @@ class DeviceScan {
   // How many queries of `count` to take at a time, so that they take no more than half of
   // `free_bytes` of the device; whole blocks of them.
   std::int64_t batch_for(std::int64_t count, std::int64_t k, std::size_t free_bytes) const {
-    const std::int64_t each = bytes_for_query(k, packed_.dim, slices_of(packed_.steps));
+    const std::int64_t each = bytes_for_query(k);
     const auto held = static_cast<std::int64_t>(free_bytes / 2) / each;
     return std::clamp<std::int64_t>(held / block_queries * block_queries, block_queries,
                                     std::max<std::int64_t>(block_queries, count));
   }
 
-  // Entries of a list: what may wait of a query between two looks.
-  static std::int64_t room_for(std::int64_t k) { return 2048 + 8 * k; }
-  // Of device memory that a query takes in a batch.
-  static std::int64_t bytes_for_query(std::int64_t k, std::int64_t dim, std::int64_t slices) {
-    return room_for(k) * static_cast<std::int64_t>(sizeof(Entry) + sizeof(double)) + 16 * k +
-           4 * dim + slices * slice_bytes + 256;
+  // Entries of a list: what may wait of a query between two looks, or all rows where they are
+  // fewer.
+  std::int64_t room_for(std::int64_t k) const {
+    return std::min(2048 + 8 * k, packed_.panels() * panel_rows);
+  }
+  // Of device memory that a query takes in a batch. Spare lists are as many as blocks at once,
+  // which are fewer than the queries of a large batch.
+  std::int64_t bytes_for_query(std::int64_t k) const {
+    const std::int64_t lists = sorts(k) ? 2 : 1;
+    return lists * room_for(k) * static_cast<std::int64_t>(sizeof(Entry) + sizeof(double)) +
+           16 * k + 4 * packed_.dim + slices_of(packed_.steps) * slice_bytes + 256;
   }
   // And of the processor's, beside the answer; and what packing them takes for each thread.
   static std::int64_t host_bytes_for_query(std::int64_t k, std::int64_t dim, std::int64_t slices) {
@@ -141,6 +148,11 @@ class DeviceScan {
   }
 
  private:
+  // Whether lists are sorted, rather than each entry compared with all others, whose work grows
+  // with the square of their length. From which k on that pays was not measured.
+  static constexpr std::int64_t most_compared_k = 256;
+  static bool sorts(std::int64_t k) { return k > most_compared_k; }
+
   // Rows to which a search is limited: a bit a row, here and on the device, and how many they are.
   struct Limited {
     std::vector<std::uint32_t> words;
@@ -222,6 +234,9 @@ class DeviceScan {
     auto keys = queue_.template allocate<double>(count * static_cast<std::size_t>(room));
     auto counts = queue_.template allocate<int>(count);
     auto lost = queue_.template allocate<int>(count);
+    const std::int64_t spares = sorts(k) ? spare_lists(queue_, coded.count) : 0;
+    auto spare_keys = queue_.template allocate<double>(static_cast<std::size_t>(spares * room));
+    auto spare_entries = queue_.template allocate<Entry>(static_cast<std::size_t>(spares * room));
     const std::size_t results = count * static_cast<std::size_t>(k);
     auto out_keys = queue_.template allocate<double>(results);
     auto out_ids = queue_.template allocate<std::int64_t>(results);
@@ -271,7 +286,9 @@ class DeviceScan {
                      rows_.type, packed_.dim);
     }
     stage("rank");
-    launch_rank(queue_, base, view, lists, out_keys.data(), out_ids.data(), k);
+    launch_rank(queue_, base, view, lists,
+                SpareLists{spare_keys.data(), spare_entries.data(), spares}, out_keys.data(),
+                out_ids.data(), k);
 
     stage("answers out");
     std::vector<double> best_keys(results);

@@ -1,4 +1,5 @@
-// knear/select/float_order.hpp -- the order of floats as that of unsigned numbers, in kernels.
+// knear/select/float_order.hpp -- the order of floats and doubles as that of unsigned numbers, in
+// kernels.
 #pragma once
 #include <cstring>
 #include <limits>
@@ -33,6 +34,23 @@ KNEAR_HD inline unsigned ordered_key(float x, unsigned flip) {
   memcpy(&bits, &x, sizeof(bits));
   if (bits == 0x80000000u) bits = 0;
   return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
+}
+
+// The number that has this key.
+KNEAR_HD inline float number_of_key(unsigned key) {
+  const unsigned bits = key ^ (key >> 31 ? 0x80000000u : 0xffffffffu);
+  float x;
+  memcpy(&x, &bits, sizeof(x));
+  return x;
+}
+
+// The same order for doubles, none of them NaN.
+KNEAR_HD inline unsigned long long ordered_key(double x) {
+  constexpr unsigned long long sign = 1ull << 63;
+  unsigned long long bits;
+  memcpy(&bits, &x, sizeof(bits));
+  if (bits == sign) bits = 0;
+  return bits ^ (bits & sign ? ~0ull : sign);
 }
 
 // What stands in a place that no value is left for, beside the place -1.

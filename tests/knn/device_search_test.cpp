@@ -75,6 +75,22 @@ TEST(DeviceSearch, FiltersOfAllSizes) {
   }
 }
 
+TEST(DeviceSearch, ManyNeighbours) {
+  const auto base = gaussian(4000, 9, 28), queries = gaussian(4, 9, 29);
+  for (Metric metric : {Metric::l2, Metric::cosine})
+    for (std::int64_t k : {1024, 1025, 3000, 4000, 5000}) {
+      const KnnOptions options{.metric = metric};
+      KnnReport report;
+      expect_same(device_knn(queries.view(), base.view(), k, options, &report),
+                  knn(queries.view(), base.view(), k, options), std::to_string(k));
+      EXPECT_EQ(report.fallback_queries, 0);
+      EXPECT_LT(report.survivors_per_query, 1.2 * static_cast<double>(k) + 100);
+    }
+  // Parts of a base, in chunks of them, with what was found so far from elsewhere.
+  expect_same(device_knn(queries.view(), base.view(), 1300, {}, nullptr, 2 << 20),
+              knn(queries.view(), base.view(), 1300), "chunks");
+}
+
 TEST(DeviceSearch, MemoryOfTheDeviceAndTheProcessorMakesChunks) {
   const auto base = gaussian(5000, 16, 5), queries = gaussian(5, 16, 6);
   const Neighbors truth = knn(queries.view(), base.view(), 20);
@@ -89,8 +105,10 @@ TEST(DeviceSearch, MemoryOfTheDeviceAndTheProcessorMakesChunks) {
 TEST(DeviceSearch, WhatADeviceCannotDoTheProcessorDoes) {
   const auto base = gaussian(2500, 8, 7), queries = gaussian(3, 8, 8);
   KnnReport report;
-  expect_same(device_knn(queries.view(), base.view(), 1500, {}, &report),
-              knn(queries.view(), base.view(), 1500), "k beyond the registers");
+  // The device has room for a thousand rows at a time, but not for three lists of them beside
+  // those.
+  expect_same(device_knn(queries.view(), base.view(), 1500, {}, &report, 160 << 10),
+              knn(queries.view(), base.view(), 1500), "no room for lists");
   EXPECT_EQ(report.fallback_queries, 3);
   // Rows that no 8-bit code tells apart fill the lists.
   Matrix<float> near(6000, 8);

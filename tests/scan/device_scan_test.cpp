@@ -184,6 +184,137 @@ TEST(DeviceScan, ShapesAroundTheEdges) {
   }
 }
 
+// More neighbours than a warp has registers for, to beyond all rows; ties and copies.
+TEST(DeviceScan, AnyNumberOfNeighbours) {
+  std::uint64_t seed = 300;
+  for (Kind kind : {Kind::uniform, Kind::copies, Kind::zeros})
+    for (Shape s : {Shape{5000, 2, 7, 1025}, Shape{5000, 2, 7, 3000}, Shape{3100, 2, 7, 3100},
+                    Shape{1500, 2, 7, 4000}, Shape{3000, 2, 7, 257}}) {
+      Random random(seed);
+      const auto base = vectors<float>(kind, s.rows, s.dim, random);
+      const auto queries = vectors<float>(kind, s.queries, s.dim, random);
+      const auto whole = vectors<std::uint8_t>(kind, s.rows, s.dim, random);
+      const auto whole_queries = vectors<std::uint8_t>(kind, s.queries, s.dim, random);
+      const std::string what = "kind " + std::to_string(static_cast<int>(kind)) + ", " +
+                               std::to_string(s.rows) + " rows, k " + std::to_string(s.k);
+      const Metric metric = seed % 2 ? Metric::l2 : Metric::ip;
+      EXPECT_EQ(expect_exact(base.view(), queries.view(), s.k, metric, ++seed, what), 0) << what;
+      EXPECT_EQ(expect_exact(whole.view(), whole_queries.view(), s.k, metric, ++seed, what), 0)
+          << what;
+      if (HasFailure()) return;
+    }
+}
+
+// Lists as they are after a scan, of every length around those of warps, blocks and tiles: the
+// threshold that is the k-th of the certain ends, and what is left, against sorting.
+TEST(DeviceScan, LongListsAreBroughtUpToDate) {
+  Random random(14);
+  constexpr int room = 3000;
+  const std::uint32_t no_row = DeviceBaseView::no_row;
+  std::vector<std::uint32_t> ids(room), squares(room);
+  std::vector<std::int32_t> sums(room);
+  for (int slot = 0; slot < room; ++slot)
+    ids[slot] = random.below(9) == 0 ? no_row : static_cast<std::uint32_t>(slot);
+  DeviceBaseView base{};
+  base.ids = ids.data(), base.row_squares = squares.data(), base.row_sums = sums.data();
+  base.integer = base.l2 = true;
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (int count : {0, 1, 31, 33, 511, 512, 513, 2047, 2048, 2049, 3000, 3001})
+    for (int k : {1, 20, 500, 2500, -1, 0})  // the last: as many as there are, one more
+      for (int spread : {1, 50, 100000, 0}) {
+        // The last: keys at which buckets of the digits begin.
+        const double start = spread == 0 ? 0 : 1000;
+        for (std::uint32_t& x : squares)
+          x = static_cast<std::uint32_t>(spread == 0 ? (1 + random.below(6)) << 14
+                                                     : random.below(100000));
+        std::vector<int> order(room);
+        std::iota(order.begin(), order.end(), 0);
+        for (std::size_t i = room; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+        std::vector<Entry> entries(room);
+        std::vector<double> keys(room), rows;
+        const int held = std::min(count, room);
+        for (int i = 0; i < held; ++i) {
+          const auto slot = static_cast<std::uint32_t>(order[static_cast<std::size_t>(i)]);
+          entries[i] = {slot, static_cast<std::int32_t>(random.below(spread + 1))};
+
+          if (ids[slot] != no_row) rows.push_back(start + squares[slot] - 2.0 * entries[i].score);
+        }
+        const int wanted = k > 0 ? k : std::max<int>(1, static_cast<int>(rows.size()) + 1 + k);
+        const DeviceQuery query{0, 0, start, 0, 0};
+        const double scale = 1;
+        double threshold = random.below(2) ? infinity : 40000;
+        int counts = count, lost = 0;
+        std::sort(rows.begin(), rows.end());
+        double bar = threshold;
+        if (std::ssize(rows) >= wanted)
+          bar = std::min(bar, rows[static_cast<std::size_t>(wanted - 1)]);
+        const std::vector<Entry> before = entries;
+        const DeviceQueryView queries{nullptr, &scale, &query, &threshold, 1, 1, false};
+        const DeviceLists lists{entries.data(), keys.data(), &counts, &lost, room};
+        HostQueue queue(random.below(1000));
+        using Kernel = UpdateLongLists<HostThread>;
+        launch(queue, Grid{1, Kernel::shared_bytes}, Kernel{base, queries, lists, wanted});
+        const std::string what = std::to_string(count) + " entries, k " + std::to_string(wanted) +
+                                 ", spread " + std::to_string(spread);
+        ASSERT_EQ(threshold, bar) << what;
+        ASSERT_EQ(lost, count > room) << what;
+        int kept = 0;
+        for (int i = 0; i < held; ++i) {
+          if (ids[before[i].slot] == no_row ||
+              start + squares[before[i].slot] - 2.0 * before[i].score > bar)
+            continue;
+          ASSERT_LT(kept, counts) << what;
+          ASSERT_EQ(entries[kept].slot, before[i].slot) << what;
+          ASSERT_EQ(entries[kept++].score, before[i].score) << what;
+        }
+        ASSERT_EQ(counts, kept) << what;
+      }
+}
+
+// Keys of both signs, many of them equal, and ids of all sizes.
+TEST(DeviceScan, LongListsAreSortedByKeyAndId) {
+  Random random(15);
+  constexpr int room = 2100, count = 7;
+  std::vector<std::uint32_t> ids(room);
+  for (int slot = 0; slot < room; ++slot)
+    ids[slot] = static_cast<std::uint32_t>((slot * 2654435761u) >> 1);
+  DeviceBaseView base{};
+  base.ids = ids.data();
+  for (int k : {300, 2500})
+    for (double step : {0.0, 1.0, 1e-3}) {
+      std::vector<Entry> entries(room * count), spare_entries(room * 2);
+      std::vector<double> keys(room * count), spare_keys(room * 2);
+      std::vector<int> counts{0, 1, 32, 513, 2048, 2049, 2100};
+      std::vector<std::vector<std::pair<double, std::int64_t>>> truth(count);
+      for (int place = 0; place < count; ++place) {
+        for (int i = 0; i < counts[place]; ++i) {
+          const double key = step == 0 ? 7 : step * (static_cast<double>(random.below(400)) - 200);
+          entries[place * room + i].slot = static_cast<std::uint32_t>(room - 1 - i);
+          keys[place * room + i] = random.below(50) == 0 && key == 0 ? -0.0 : key;
+          truth[place].emplace_back(key, ids[room - 1 - i]);
+        }
+        std::sort(truth[place].begin(), truth[place].end());
+      }
+      const DeviceLists lists{entries.data(), keys.data(), counts.data(), nullptr, room};
+      const SpareLists spare{spare_keys.data(), spare_entries.data(), 2};
+      std::vector<double> out_keys(static_cast<std::size_t>(k * count), -5);
+      std::vector<std::int64_t> out_ids(out_keys.size(), -5);
+      HostQueue queue(random.below(1000));
+      using Kernel = SortLists<HostThread>;
+      launch(queue, Grid{2, Kernel::shared_bytes},
+             Kernel{base, lists, spare, out_keys.data(), out_ids.data(), k, count});
+      for (int place = 0; place < count; ++place)
+        for (int i = 0; i < k; ++i) {
+          const bool has = i < counts[place];
+          ASSERT_EQ(out_keys[place * k + i],
+                    has ? truth[place][i].first : std::numeric_limits<double>::infinity())
+              << k << ", " << step << ", " << place << ", " << i;
+          ASSERT_EQ(out_ids[place * k + i], has ? truth[place][i].second : -1)
+              << k << ", " << step << ", " << place << ", " << i;
+        }
+    }
+}
+
 // More rows tie with the k-th than a list has room for: the query comes back, and never a wrong
 // answer in its place.
 TEST(DeviceScan, AFullListIsSaid) {
@@ -207,6 +338,16 @@ TEST(DeviceScan, ThresholdsAreRoundedToTheSafeSide) {
   EXPECT_EQ(float_not_below(1e300), INFINITY);
   EXPECT_EQ(float_not_below(-1e300), -std::numeric_limits<float>::max());
   EXPECT_EQ(float_not_below(0.0), 0.0f);
+}
+
+TEST(DeviceScan, KeysOfNumbersAreInTheirOrder) {
+  const double numbers[] = {-INFINITY, -1e300, -2, -1.5,  -1e-320, 0,
+                            1e-320,    1.5,    2,  1e300, INFINITY};
+  for (std::size_t i = 1; i < std::size(numbers); ++i)
+    EXPECT_LT(ordered_key(numbers[i - 1]), ordered_key(numbers[i]));
+  EXPECT_EQ(ordered_key(-0.0), ordered_key(0.0));
+  for (float x : {-INFINITY, -1e30f, -1.0f, 0.0f, 1e-40f, 3.25f, INFINITY})
+    EXPECT_EQ(number_of_key(ordered_key(x, 0)), x);
 }
 
 // Fragments of the tensor cores: a place holds one step of one row, and each step has one place.
