@@ -30,6 +30,7 @@
 #include "knear/cuda/device.hpp"
 #if KNEAR_CUBLASLT
 #include "bench/gpu/matrix_products.hpp"
+#include "bench/gpu/tiled_bench.hpp"
 #endif
 
 namespace knear::bench {
@@ -176,6 +177,10 @@ void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
   bench_select(stream, read_rate, deadline, report);
   stream.synchronize();
   bench_exact(device.index, stream, read_rate, deadline, report);
+#if KNEAR_CUBLASLT
+  stream.synchronize();
+  bench_tiled_search(stream, deadline, report);
+#endif
 }
 
 void write_targets(const Report& report, const std::string& path) {
@@ -207,6 +212,10 @@ int run(const Options& options) {
       };
       check_exact(search, fmt::format("cuda:{}", options.device), options.data,
                   options.few ? 17 : 1, report);
+#if KNEAR_CUBLASLT
+      // Not under checkers, which would go through the library's own kernels.
+      if (!options.few) check_tiled_search(stream, report);
+#endif
       if (!options.tests_only) {
         fmt::print(stderr, "benches, {:.0f} seconds at most\n", options.seconds);
         run_benches(*report.device, stream, Deadline(options.seconds), report);
