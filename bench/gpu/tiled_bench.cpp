@@ -45,6 +45,7 @@ class LibraryLane {
   using Queue = cuda::Queue;
   using Code = typename TypesOf<type>::Code;
   using Product = typename TypesOf<type>::Product;
+  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 
   LibraryLane(const ProductLibrary& library, const cuda::Stream& stream)
       : library_(library),
@@ -68,7 +69,6 @@ class LibraryLane {
   }
 
  private:
-  static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
   const ProductLibrary& library_;
   const cuda::Stream& stream_;
   Queue queue_;
@@ -103,7 +103,7 @@ Recall recall_of(const Question& question, int k, const std::vector<std::int64_t
     for (int i = 0; i < k; ++i) {
       const std::int64_t id = ids[static_cast<std::size_t>(q * k + i)];
       same += std::find(truth, truth + k, id) != truth + k;
-      near += id >= 0 && distance(id) <= kth;
+      near += id >= 0 && id < question.base.rows() && distance(id) <= kth;
     }
   }
   const double all = static_cast<double>(question.sample.size()) * k;
@@ -143,7 +143,7 @@ class TiledBench {
       for (const std::int64_t count : {tiles.queries, question_.queries.rows() % tiles.queries}) {
         if (n == 0 || count == 0) continue;
         const LibraryProduct product(library_, type, n, count, question_.base.cols(), tiles.rows,
-                                     std::size_t{32} << 20);
+                                     Lane::workspace_bytes);
         if (!product.available()) return product.why_not();
       }
     return "";
@@ -391,7 +391,7 @@ void bench_type(const cuda::Stream& stream, const Question& question, const Dead
     }
     for (const int k : {10, 100}) {
       if (deadline.left() > 0)
-        bench.run(k, tiles, std::min(2.0, deadline.left() / 8));
+        bench.run(k, tiles, std::min(1.0, deadline.left() / 8));
       else
         report.skipped.push_back(fmt::format("{} k={}: out of time", name, k));
     }
