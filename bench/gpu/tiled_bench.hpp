@@ -10,7 +10,8 @@ namespace knear::bench {
 // device; make_clusters(). By products in fp32, as the paper has it: not exact, since keys are
 // rounded; and in bf16 and int8, of which more than k rows are kept and, in the same time, measured
 // in float64. Each with tiles of half of the second-level cache and of 16 times the cache. The
-// ceiling is the library's product of all queries with all rows in the same type, without selection.
+// ceiling is the library's product of all queries with all rows in the same type, without
+// selection.
 //
 // Notes say what the library takes for the tiles alone, what share of the queries is certain
 // (tiled_codes.hpp), and of 200 queries the recall, by ids and by distance, against knn() on the

@@ -210,7 +210,7 @@ TYPED_TEST(TiledSearchTest, KeepsTheSmallestKeysInOrder) {
     int kept;
   } cases[] = {{1, 1, {1, 64}, 1},     {2, 63, {1, 64}, 10},   {7, 64, {3, 64}, 32},
                {9, 65, {2, 64}, 33},   {13, 300, {4, 64}, 10}, {13, 300, {7, 128}, 100},
-               {13, 700, {5, 320}, 3}, {6, 50, {3, 64}, 60},   {10, 700, {5, 64}, 300}};
+               {13, 700, {5, 320}, 3}, {6, 50, {3, 64}, 60},   {3, 400, {2, 64}, 130}};
   std::uint64_t seed = 1;
   for (const auto& c : cases) {
     Random random(seed);
@@ -254,18 +254,18 @@ TYPED_TEST(TiledSearchTest, DoesNotDependOnTilesOrStreams) {
 
 // Every key is within its slack, which is not so wide that it says nothing.
 TYPED_TEST(TiledSearchTest, SlackHoldsTheErrorOfKeys) {
-  constexpr std::int64_t dim = 48;
-  const Matrix<float> base = clusters(300, dim, 6), queries = clusters(20, dim, 7);
+  constexpr std::int64_t dim = 48, rows = 100;
+  const Matrix<float> base = clusters(rows, dim, 6), queries = clusters(20, dim, 7);
   const auto base_codes = tiled_codes<TypeParam>(base.view());
   const auto query_codes = tiled_codes<TypeParam>(queries.view());
-  const Kept got = search(base_codes, query_codes, dim, {10, 64}, 300, 8);
+  const Kept got = search(base_codes, query_codes, dim, {10, 64}, rows, 8);
   double nearest = 1e9;
   for (std::int64_t q = 0; q < queries.rows(); ++q) {
     const double slack = slack_of(query_codes, q, base_codes, dim);
     double most = 0, square = 0;
     for (std::int64_t j = 0; j < dim; ++j) square += double{queries.row(q)[j]} * queries.row(q)[j];
-    for (int i = 0; i < 300; ++i) {
-      const auto at = static_cast<std::size_t>(q * 300 + i);
+    for (int i = 0; i < rows; ++i) {
+      const auto at = static_cast<std::size_t>(q * rows + i);
       const double key =
           reference_distance(Metric::l2, queries.row(q), base.row(got.places[at]), dim) - square;
       most = std::max(most, std::fabs(key - double{got.values[at]}));
@@ -279,7 +279,7 @@ TYPED_TEST(TiledSearchTest, SlackHoldsTheErrorOfKeys) {
 
 // What is vouched for has the reference's bits; what is not is some of it wrong.
 TYPED_TEST(TiledSearchTest, WhatIsCertainIsExact) {
-  constexpr std::int64_t dim = 24, rows = 1500, count = 60;
+  constexpr std::int64_t dim = 24, rows = 700, count = 30;
   constexpr int k = 10;
   const Matrix<float> base = clusters(rows, dim, 9), queries = clusters(count, dim, 10);
   const auto base_codes = tiled_codes<TypeParam>(base.view());
