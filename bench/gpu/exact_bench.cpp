@@ -234,8 +234,8 @@ void bench_exact(int device, const cuda::Stream& stream, double read_bytes_per_s
     const std::int64_t rows = rows_that_fit(one.rows, one.dim, element_bytes, report);
 #if KNEAR_CUBLASLT
     if (one.type == ElementType::f32 && !one.by_memory)
-      bench_fp32_product(one.queries[0], rows, one.dim, stream, std::min(3.0, deadline.left() / 4),
-                         report);
+      bench_search_product(ProductType::f32, one.queries[0], rows, one.dim, stream,
+                           std::min(3.0, deadline.left() / 4), report);
 #endif
     const AnyMatrix vectors = make_clusters(one.type, rows, one.dim, 41);
     ResidentBase base(device, stream, vectors);

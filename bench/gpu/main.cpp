@@ -27,10 +27,10 @@
 #include "bench/gpu/targets.hpp"
 #include "bench/gpu/timing.hpp"
 #include "knear/core/error.hpp"
-#include "knear/cuda/buffer.hpp"
 #include "knear/cuda/device.hpp"
 #if KNEAR_CUBLASLT
 #include "bench/gpu/matrix_products.hpp"
+#include "bench/gpu/tiled_bench.hpp"
 #endif
 
 namespace knear::bench {
@@ -85,8 +85,9 @@ double bench_memory(const cuda::DeviceInfo& device, const cuda::Stream& stream, 
   // A gibibyte, or what fits; at least 16 times the cache in any case where memory allows.
   std::size_t bytes = std::max(std::size_t{1} << 30, 16 * device.l2_bytes);
   bytes = std::min(bytes, device.free_bytes / 4) / 4096 * 4096;
-  cuda::Buffer<float> from(bytes / 4), to(bytes / 4);
-  cuda::Buffer<float> sink(std::size_t(sink_size(device.multiprocessors)));
+  cuda::Queue queue = queue_on(stream);
+  auto from = queue.allocate<float>(bytes / 4), to = queue.allocate<float>(bytes / 4),
+       sink = queue.allocate<float>(std::size_t(sink_size(device.multiprocessors)));
   constexpr std::uint64_t seed = 31;
   fill_random(from.data(), std::int64_t(from.size()), Random::unit_f32, seed, stream.get());
   const std::string what = fmt::format("{:.1f} GB", double(bytes) / 1e9);
@@ -100,7 +101,7 @@ double bench_memory(const cuda::DeviceInfo& device, const cuda::Stream& stream, 
         cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice, stream.get()));
   });
   add("copy", ", cudaMemcpy, read + written", 2.0 * double(bytes), memcpy_time);
-  to.fill_bytes(0xff, stream);
+  queue.fill_bytes(to.data(), 0xff, to.size());
   const Timing copy_time = time_runs(stream, budget / 3, [&](int) {
     launch_copy(from.data(), to.data(), std::int64_t(bytes), device.multiprocessors, stream.get());
   });
@@ -109,9 +110,8 @@ double bench_memory(const cuda::DeviceInfo& device, const cuda::Stream& stream, 
   for (std::size_t at = 1; at <= to.size(); at *= 2)
     for (std::size_t place : {at - 1, to.size() - at}) {
       float got;
-      KNEAR_CHECK(
-          cudaMemcpyAsync(&got, to.data() + place, 4, cudaMemcpyDeviceToHost, stream.get()));
-      stream.synchronize();
+      queue.download(&got, to.data() + place, 1);
+      queue.wait();
       ++report.tests;
       if (const float wanted = unit_float(hash(seed, place)); got != wanted)
         report.failures.push_back(fmt::format("copy at {}: {} instead of {}", place, got, wanted));
@@ -129,7 +129,8 @@ using LaunchLoop = Launch (*)(int multiprocessors, int rounds, float* sink, cuda
 void bench_loop(const char* name, const char* what, const char* unit, LaunchLoop loop,
                 const cuda::DeviceInfo& device, const cuda::Stream& stream, double budget,
                 Report& report) {
-  cuda::Buffer<float> sink(std::size_t(sink_size(device.multiprocessors)));
+  cuda::Queue queue = queue_on(stream);
+  auto sink = queue.allocate<float>(std::size_t(sink_size(device.multiprocessors)));
   int rounds = 256;
   for (; rounds < 1 << 24; rounds *= 4)
     if (time_runs(stream, 0, [&](int) {
@@ -172,8 +173,14 @@ void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
 #else
   report.skipped.push_back("matrix products: built without cuBLASLt");
 #endif
+  stream.synchronize();  // the memory of one bench is back before the next asks how much is free
   bench_select(stream, read_rate, deadline, report);
+  stream.synchronize();
   bench_exact(device.index, stream, read_rate, deadline, report);
+#if KNEAR_CUBLASLT
+  stream.synchronize();
+  bench_tiled_search(stream, deadline, report);
+#endif
 }
 
 void write_targets(const Report& report, const std::string& path) {
@@ -205,6 +212,10 @@ int run(const Options& options) {
       };
       check_exact(search, fmt::format("cuda:{}", options.device), options.data,
                   options.few ? 17 : 1, report);
+#if KNEAR_CUBLASLT
+      // Not under checkers, which would go through the library's own kernels.
+      if (!options.few) check_tiled_search(stream, report);
+#endif
       if (!options.tests_only) {
         fmt::print(stderr, "benches, {:.0f} seconds at most\n", options.seconds);
         run_benches(*report.device, stream, Deadline(options.seconds), report);

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "bench/gpu/library_product.hpp"
 #include "bench/gpu/report.hpp"
 #include "bench/gpu/timing.hpp"
 
@@ -10,10 +11,11 @@ namespace knear::bench {
 // Times C = A' B for square matrices in fp32 (no tf32), bf16 and int8, each result checked in a few
 // places against the host. Adds entries, failures and what was skipped to the report.
 void bench_matrix_products(const cuda::Stream& stream, const Deadline& deadline, Report& report);
-// The fp32 product of all queries with all rows, a tenth of the rows at a time, since all products
+// The product of all queries with all rows, a tenth of the rows at a time, since all products
 // together may fit no memory: what an exact search by the library would do before it selects.
 // Requires rows to be a multiple of 10.
-void bench_fp32_product(std::int64_t queries, std::int64_t rows, std::int64_t dim,
-                        const cuda::Stream& stream, double budget, Report& report);
+void bench_search_product(ProductType type, std::int64_t queries, std::int64_t rows,
+                          std::int64_t dim, const cuda::Stream& stream, double budget,
+                          Report& report);
 
 }  // namespace knear::bench

@@ -12,7 +12,6 @@
 
 #include "bench/gpu/hash.hpp"
 #include "bench/gpu/kernels.hpp"
-#include "knear/cuda/buffer.hpp"
 #include "knear/select/select_k_cuda.hpp"
 #include "knear/select/warp_select.hpp"
 #include "knear/simt/host_warp.hpp"
@@ -92,19 +91,20 @@ void select_on_host(Problem& p) {
   });
 }
 
-void select_on_device(Problem& p, const cuda::Stream& stream) {
-  cuda::Buffer<float> values(p.values.size()), best(p.best.size());
-  cuda::Buffer<int> lengths(p.lengths.size()), places(p.places.size());
-  values.upload(p.values.data(), p.values.size(), stream);
-  lengths.upload(p.lengths.data(), p.lengths.size(), stream);
-  best.fill_bytes(0xff, stream);
-  places.fill_bytes(0x5a, stream);
+void select_on_device(Problem& p, cuda::Queue& queue) {
+  auto values = queue.allocate<float>(p.values.size()), best = queue.allocate<float>(p.best.size());
+  auto lengths = queue.allocate<int>(p.lengths.size()),
+       places = queue.allocate<int>(p.places.size());
+  queue.upload(values.data(), p.values.data(), p.values.size());
+  queue.upload(lengths.data(), p.lengths.data(), p.lengths.size());
+  queue.fill_bytes(best.data(), 0xff, best.size());
+  queue.fill_bytes(places.data(), 0x5a, places.size());
   cuda::select_k(
       {values.data(), p.rows, p.cols, p.stride, p.lengths.empty() ? nullptr : lengths.data()}, p.k,
-      p.options, best.data(), places.data(), stream.get());
-  best.download(p.best.data(), p.best.size(), stream);
-  places.download(p.places.data(), p.places.size(), stream);
-  stream.synchronize();
+      p.options, best.data(), places.data(), queue.stream());
+  queue.download(p.best.data(), best.data(), best.size());
+  queue.download(p.places.data(), places.data(), places.size());
+  queue.wait();
 }
 
 // Runs one of `every` questions: all k of all rows, whole and ragged.
@@ -143,7 +143,8 @@ void check_select_on_host(int every, Report& report) {
 }
 
 void check_select_on_device(const cuda::Stream& stream, int every, Report& report) {
-  const auto select = [&](Problem& p) { select_on_device(p, stream); };
+  cuda::Queue queue = queue_on(stream);
+  const auto select = [&](Problem& p) { select_on_device(p, queue); };
   const DeviceSelectOptions largest{.extreme = Extreme::largest}, by_place{.sorted = false},
       largest_by_place{.extreme = Extreme::largest, .sorted = false};
   // 37 rows: not a multiple of the warps of a block.
@@ -167,11 +168,10 @@ void bench_select(const cuda::Stream& stream, double read_bytes_per_second,
   if (longest < 128000)
     report.skipped.push_back(fmt::format("select on rows beyond {}: {:.1f} GB of memory are free",
                                          longest, double(free_bytes) / 1e9));
-  cuda::Buffer<float> values(std::size_t(rows * longest)), best(std::size_t(rows) * most_k);
-  cuda::Buffer<int> places(best.size());
-  int device = 0;
-  KNEAR_CHECK(cudaGetDevice(&device));
-  cuda::Queue queue(device, 0, stream.get());
+  cuda::Queue queue = queue_on(stream);
+  auto values = queue.allocate<float>(std::size_t(rows * longest)),
+       best = queue.allocate<float>(std::size_t(rows) * most_k);
+  auto places = queue.allocate<int>(best.size());
   constexpr std::uint64_t seed = 21;
   fill_random(values.data(), std::int64_t(values.size()), Random::unit_f32, seed, stream.get());
   stream.synchronize();
@@ -188,8 +188,8 @@ void bench_select(const cuda::Stream& stream, double read_bytes_per_second,
         report.skipped.push_back(name + ", " + what + ": out of time");
         continue;
       }
-      best.fill_bytes(0xff, stream);
-      places.fill_bytes(0x5a, stream);
+      queue.fill_bytes(best.data(), 0xff, best.size());
+      queue.fill_bytes(places.data(), 0x5a, places.size());
       int last = 0;
       const Timing timing = time_runs(stream, std::min(2.0, deadline.left() / 4), [&](int run) {
         last = run;
@@ -208,11 +208,9 @@ void bench_select(const cuda::Stream& stream, double read_bytes_per_second,
         for (std::int64_t i = 0; i < cols; ++i)
           p.values.push_back(
               unit_float(hash(seed, std::uint64_t(last % parts * part + row * cols + i))));
-        KNEAR_CHECK(cudaMemcpyAsync(p.best.data(), best.data() + row * k, std::size_t(k) * 4,
-                                    cudaMemcpyDeviceToHost, stream.get()));
-        KNEAR_CHECK(cudaMemcpyAsync(p.places.data(), places.data() + row * k, std::size_t(k) * 4,
-                                    cudaMemcpyDeviceToHost, stream.get()));
-        stream.synchronize();
+        queue.download(p.best.data(), best.data() + row * k, std::size_t(k));
+        queue.download(p.places.data(), places.data() + row * k, std::size_t(k));
+        queue.wait();
         ++report.tests;
         if (const std::string error = first_error(p); !error.empty())
           report.failures.push_back(

@@ -9,6 +9,7 @@
 
 #include "bench/gpu/report.hpp"
 #include "knear/core/error.hpp"
+#include "knear/cuda/queue.hpp"
 #include "knear/cuda/stream.hpp"
 
 namespace knear::bench {
@@ -25,6 +26,14 @@ class Deadline {
   using Clock = std::chrono::steady_clock;
   Clock::time_point end_;
 };
+
+// A queue of the current device on `stream`, for the memory of one bench: it goes back to the
+// device once the queue and its arrays are gone and the stream is done.
+inline cuda::Queue queue_on(const cuda::Stream& stream) {
+  int device = 0;
+  KNEAR_CHECK(cudaGetDevice(&device));
+  return cuda::Queue(device, 0, stream.get());
+}
 
 struct Timing {
   double seconds = 0, spread = 0;  // median; (slowest - fastest) / median

@@ -41,6 +41,10 @@ class Event {
   }
 
   void record(const Stream& stream) { KNEAR_CHECK(cudaEventRecord(event_, stream.get())); }
+  // What is given to `stream` later begins after this mark. Requires that it was recorded.
+  void hold_back(const Stream& stream) const {
+    KNEAR_CHECK(cudaStreamWaitEvent(stream.get(), event_, 0));
+  }
   // Waits for this event. Requires that both were recorded.
   double seconds_since(const Event& earlier) const {
     float milliseconds = 0;
