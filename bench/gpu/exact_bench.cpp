@@ -192,6 +192,81 @@ void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bo
       rank * 1e3, stages.seconds_of("answers out") * 1e3));
 }
 
+// What the bus gives from memory that the device copies by itself, bytes per second.
+double bus_bytes_per_second(int device, double budget) {
+  cuda::Queue queue(device);
+  constexpr std::size_t bytes = 64 << 20;
+  const auto from = queue.allocate_host<unsigned char>(bytes);
+  auto to = queue.allocate<unsigned char>(bytes);
+  std::vector<double> seconds;
+  const Deadline deadline(budget);
+  for (int run = -1; run < 20 && (run < 5 || deadline.left() > 0); ++run) {
+    const auto start = Clock::now();
+    for (int time = 0; time < 8; ++time) queue.upload(to.data(), from.data(), bytes);
+    queue.wait();
+    if (run >= 0) seconds.push_back(seconds_since(start) / 8);
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return static_cast<double>(bytes) / seconds[seconds.size() / 2];
+}
+
+// A base in the memory of the processor, four times as large as what a search may take of the
+// device, by what the bus gives; and a base searched once, copies and codes included.
+void bench_streamed(int device, const Deadline& deadline, Report& report) {
+  constexpr std::int64_t rows = 4000000, dim = 128, count = 1000, k = 10;
+  constexpr std::int64_t memory = rows * dim * 4 / 4;
+  fmt::print(stderr, "exact search of {} x {} f32 within {} MB\n", rows, dim, memory >> 20);
+  const double bus = bus_bytes_per_second(device, 1);
+  report.entries.push_back({"host to device",
+                            "pinned memory",
+                            bus / 1e9,
+                            "GB/s",
+                            static_cast<double>(64 << 20) / bus,
+                            0,
+                            {},
+                            ""});
+  const AnyMatrix base = make_clusters(ElementType::f32, rows, dim, 43);
+  const AnyMatrix queries = make_clusters(ElementType::f32, count, dim, 44);
+  KnnOptions options{.device = fmt::format("cuda:{}", device)};
+  const Neighbors truth = knn(queries.view().rows(0, 4), base, k);
+  const auto measure = [&](const char* name, const char* words, const auto& search) {
+    std::vector<double> seconds;
+    KnnReport seen;
+    Neighbors found;
+    for (int run = -1; run < 5 && (run < 1 || deadline.left() > 0); ++run) {
+      const auto start = Clock::now();
+      found = search(seen);
+      if (run >= 0) seconds.push_back(seconds_since(start));
+    }
+    ++report.tests;
+    for (std::int64_t q = 0; q < truth.ids.rows(); ++q)
+      if (!std::equal(truth.ids.row(q), truth.ids.row(q) + k, found.ids.row(q)))
+        report.failures.push_back(fmt::format("{}: query {} has other neighbours", name, q));
+    std::sort(seconds.begin(), seconds.end());
+    const double median = seconds[seconds.size() / 2];
+    Entry entry{name,
+                fmt::format("{} x {} x {}, {}", count, rows, dim, words),
+                static_cast<double>(rows * dim * 4) / median / 1e9,
+                "GB/s",
+                median,
+                (seconds.back() - seconds.front()) / median,
+                {},
+                ""};
+    entry.of_peak = static_cast<double>(rows * dim * 4) / median / bus, entry.peak = "bus";
+    report.entries.push_back(entry);
+    report.notes.push_back(fmt::format("{}: {} chunks, {} queries handed back, {} MB of the device",
+                                       entry.name, seen.chunks, seen.fallback_queries,
+                                       seen.device_bytes >> 20));
+  };
+  const ExactSearcher searcher(base, options);
+  options.memory = memory;
+  measure("exact f32 streamed", "memory a quarter of the base",
+          [&](KnnReport& seen) { return searcher.search(queries, k, options, &seen); });
+  options.memory = 0;
+  measure("exact f32 once", "knn() from the processor's memory",
+          [&](KnnReport& seen) { return knn(queries, base, k, options, &seen); });
+}
+
 // Rows that fit a third of the free memory with their codes; fewer than wanted only with a word.
 std::int64_t rows_that_fit(std::int64_t rows, std::int64_t dim, int element_bytes, Report& report) {
   std::size_t free_bytes = 0, all_bytes = 0;
@@ -251,6 +326,10 @@ void bench_exact(int device, const cuda::Stream& stream, double read_bytes_per_s
       }
     }
   }
+  if (deadline.left() > 15)
+    bench_streamed(device, deadline, report);
+  else
+    report.skipped.push_back("exact search of a base beyond the memory: out of time");
 }
 
 }  // namespace knear::bench

@@ -28,6 +28,8 @@
 #include "bench/gpu/timing.hpp"
 #include "knear/core/error.hpp"
 #include "knear/cuda/device.hpp"
+#include "knear/cuda/queue.hpp"
+#include "knear/knn/knn_cuda.hpp"
 #if KNEAR_CUBLASLT
 #include "bench/gpu/matrix_products.hpp"
 #include "bench/gpu/tiled_bench.hpp"
@@ -183,6 +185,33 @@ void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
 #endif
 }
 
+// knn() of vectors that are on the device before.
+Neighbors search_device_memory(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
+                               const KnnOptions& options, KnnReport* report) {
+  cuda::Queue queue(std::stoi(options.device.substr(options.device.find(':') + 1)));
+  Neighbors out{Matrix<Id>(queries.rows(), k), Matrix<float>(queries.rows(), k)};
+  const auto lend = [&](AnyMatrixView matrix) {
+    const auto bytes =
+        static_cast<std::size_t>(matrix.rows() * matrix.cols() * size_of(matrix.type()));
+    auto there = queue.allocate<unsigned char>(bytes);
+    queue.upload(there.data(), static_cast<const unsigned char*>(matrix.row(0)), bytes);
+    return there;
+  };
+  const auto asked = lend(queries), rows = lend(base);
+  const auto count = static_cast<std::size_t>(queries.rows() * k);
+  auto ids = queue.allocate<Id>(count);
+  auto distances = queue.allocate<float>(count);
+  queue.fill_bytes(ids.data(), 0xa5, count);
+  queue.wait();
+  cuda::knn({asked.data(), queries.type(), queries.rows(), queries.cols()},
+            {rows.data(), base.type(), base.rows(), base.cols()}, k, ids.data(), distances.data(),
+            queue.stream(), options, report);
+  queue.download(out.ids.data(), ids.data(), count);
+  queue.download(out.distances.data(), distances.data(), count);
+  queue.wait();
+  return out;
+}
+
 void write_targets(const Report& report, const std::string& path) {
   std::FILE* file = std::fopen(path.c_str(), "w");
   if (file) report.print_targets(file);
@@ -212,6 +241,9 @@ int run(const Options& options) {
       };
       check_exact(search, fmt::format("cuda:{}", options.device), options.data,
                   options.few ? 17 : 1, report);
+      fmt::print(stderr, "tests of searches of device memory\n");
+      check_exact(search_device_memory, fmt::format("cuda:{}", options.device), options.data,
+                  options.few ? 119 : 7, report);
 #if KNEAR_CUBLASLT
       // Not under checkers, which would go through the library's own kernels.
       if (!options.few) check_tiled_search(stream, report);
