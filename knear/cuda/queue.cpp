@@ -58,6 +58,19 @@ void free(QueueState& state, void* data, std::size_t bytes) noexcept {
   if (before >= 0 && before != state.device) (void)cudaSetDevice(before);
 }
 
+void* allocate_host(QueueState& state, std::size_t bytes) {
+  const CurrentDevice current(state.device);
+  void* out = nullptr;
+  const cudaError_t status = cudaMallocHost(&out, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    throw MemoryBudgetError("the host has no {} bytes left that can be pinned", bytes);
+  }
+  check(status, "cudaMallocHost");
+  return out;
+}
+void FreeHost::operator()(void* data) const noexcept { (void)cudaFreeHost(data); }
+
 }  // namespace detail
 
 namespace {

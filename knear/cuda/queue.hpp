@@ -27,6 +27,10 @@ namespace detail {
 struct QueueState;
 void* allocate(QueueState& state, std::size_t bytes);
 void free(QueueState& state, void* data, std::size_t bytes) noexcept;
+void* allocate_host(QueueState& state, std::size_t bytes);
+struct FreeHost {
+  void operator()(void* data) const noexcept;
+};
 }  // namespace detail
 
 // Makes a device current for the calling thread until the end of the scope.
@@ -91,6 +95,32 @@ class Queue {
     if (size == 0) return out;
     out.data_ = static_cast<T*>(detail::allocate(*state_, size * sizeof(T)));
     out.state_ = state_, out.size_ = size;
+    return out;
+  }
+
+  // Memory of the host that is pinned: copies from and to it are under way while calls return. Not
+  // of the budget. Movable; nothing may be under way when it goes.
+  template <class T>
+  class HostArray {
+   public:
+    HostArray() = default;
+    T* data() { return static_cast<T*>(data_.get()); }
+    const T* data() const { return static_cast<const T*>(data_.get()); }
+    std::size_t size() const { return size_; }
+
+   private:
+    friend class Queue;
+    std::unique_ptr<void, detail::FreeHost> data_;
+    std::size_t size_ = 0;
+  };
+
+  // Not initialised. Throws MemoryBudgetError where the host has none left that can be pinned.
+  template <class T>
+  HostArray<T> allocate_host(std::size_t size) {
+    HostArray<T> out;
+    if (size == 0) return out;
+    out.data_.reset(detail::allocate_host(*state_, size * sizeof(T)));
+    out.size_ = size;
     return out;
   }
 

@@ -17,6 +17,7 @@
 // device makes of the text, and that memory is seen late. Blocks run one after another: a kernel
 // whose blocks wait for one another does not end.
 #pragma once
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -114,7 +115,8 @@ static_assert(Thread<HostThread>);
 void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes, std::uint64_t seed,
                 const std::function<void(HostThread)>& body);
 
-// Memory of the emulated device, and its work, which is done when launch() returns.
+// Memory of the emulated device, and its work, which is done when launch() returns. What is
+// downloaded arrives as late as it may, with wait(); until then there is poison in its place.
 class HostQueue {
  public:
   using Thread = HostThread;
@@ -123,17 +125,20 @@ class HostQueue {
   explicit HostQueue(std::uint64_t seed = 1, std::size_t budget = std::size_t{1} << 40)
       : seed_(seed), budget_(budget) {}
 
+  struct BytesInUse {
+    std::size_t now = 0, most = 0;
+  };
   // As cuda::Array: of plain elements, poisoned.
   template <class T>
   class Array {
    public:
     Array() = default;
-    Array(std::size_t size, std::shared_ptr<std::size_t> in_use)
+    Array(std::size_t size, std::shared_ptr<BytesInUse> in_use)
         : elements_(size), in_use_(std::move(in_use)) {
       poison();
     }
     ~Array() {
-      if (in_use_) *in_use_ -= elements_.size() * sizeof(T);
+      if (in_use_) in_use_->now -= elements_.size() * sizeof(T);
     }
     Array(Array&& other) noexcept = default;
     Array& operator=(Array&& other) noexcept {
@@ -150,16 +155,25 @@ class HostQueue {
 
    private:
     std::vector<T> elements_;
-    std::shared_ptr<std::size_t> in_use_;
+    std::shared_ptr<BytesInUse> in_use_;
   };
 
+  // As cuda::HostArray, outside of the budget.
+  template <class T>
+  using HostArray = Array<T>;
+
+  template <class T>
+  HostArray<T> allocate_host(std::size_t size) {
+    return Array<T>(size, nullptr);
+  }
   template <class T>
   Array<T> allocate(std::size_t size) {
     const std::size_t bytes = size * sizeof(T);
-    if (bytes > budget_ - *in_use_)
+    if (bytes > budget_ - in_use_->now)
       throw MemoryBudgetError("memory is {} bytes, of which {} are in use, but {} more are needed",
-                              budget_, *in_use_, bytes);
-    *in_use_ += bytes;
+                              budget_, in_use_->now, bytes);
+    in_use_->now += bytes;
+    in_use_->most = std::max(in_use_->most, in_use_->now);
     return Array<T>(size, in_use_);
   }
   template <class T>
@@ -168,23 +182,34 @@ class HostQueue {
   }
   template <class T>
   void download(T* to, const T* from, std::size_t count) {
-    if (count != 0) std::memcpy(to, from, count * sizeof(T));
+    if (count == 0) return;
+    const auto* const bytes = reinterpret_cast<const unsigned char*>(from);
+    on_the_way_.push_back({to, {bytes, bytes + count * sizeof(T)}});
+    std::memset(static_cast<void*>(to), 0xa5, count * sizeof(T));
   }
   template <class T>
   void fill_bytes(T* to, unsigned char byte, std::size_t count) {
     if (count != 0) std::memset(static_cast<void*>(to), byte, count * sizeof(T));
   }
-  void wait() {}
+  void wait() {
+    for (const Download& one : on_the_way_) std::memcpy(one.to, one.bytes.data(), one.bytes.size());
+    on_the_way_.clear();
+  }
   int multiprocessors() const { return 3; }
-  std::size_t free_bytes() const { return budget_ - *in_use_; }
-  std::size_t most_bytes_in_use() const { return 0; }
+  std::size_t free_bytes() const { return budget_ - in_use_->now; }
+  std::size_t most_bytes_in_use() const { return in_use_->most; }
 
   std::uint64_t next_seed() { return seed_++; }
 
  private:
+  struct Download {
+    void* to;
+    std::vector<unsigned char> bytes;
+  };
+  std::vector<Download> on_the_way_;
   std::uint64_t seed_;
   std::size_t budget_;
-  std::shared_ptr<std::size_t> in_use_ = std::make_shared<std::size_t>(0);
+  std::shared_ptr<BytesInUse> in_use_ = std::make_shared<BytesInUse>();
 };
 
 template <class Kernel>
