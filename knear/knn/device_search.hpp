@@ -109,7 +109,6 @@ class DeviceSearch : public Search {
     r.device_bytes = static_cast<std::int64_t>(device_bytes_);
   }
 
- private:
   // Rows on the device, and what is left of them here. One search at a time.
   struct Form {
     std::shared_ptr<Queue> queue;

@@ -48,6 +48,18 @@ class DeviceScan {
   // Most neighbours that kernels have registers for; columns of whole numbers whose sums fit.
   static constexpr std::int64_t most_k = warp_select_max_k, most_integer_dim = 16384;
 
+  // Declared after host memory that copies are made from or to: none is under way when that goes,
+  // whatever is thrown.
+  struct Settled {
+    Queue& queue;
+    ~Settled() {
+      try {
+        queue.wait();
+      } catch (...) {  // the next call says so
+      }
+    }
+  };
+
   // rows: those that were packed, by id; integer codes need none. Requires int8 codes without
   // copies, and of whole numbers no more than most_integer_dim columns. Rows and codes may go
   // afterwards. Throws MemoryBudgetError if they do not fit the queue's budget.
@@ -112,6 +124,42 @@ class DeviceScan {
                                     std::max<std::int64_t>(block_queries, count));
   }
 
+  // The rows on the device, for kernels that others launch; as long as this lives.
+  DeviceBaseView base() const { return base_view(); }
+  const PackedBase& packed() const { return packed_; }
+
+  // Queries on the device, by place, with a threshold for each.
+  struct Queries {
+    Array<std::uint8_t> codes;
+    Array<double> scales, thresholds;
+    Array<DeviceQuery> heads;
+    std::int64_t slices = 0;
+    bool shifted = false;
+
+    // `count` of them from the place `first` on, which begins a block.
+    DeviceQueryView view(std::int64_t first, std::int64_t count) {
+      const std::int64_t block = first / block_queries;
+      return {codes.data() + block * slices * block_slice_bytes,
+              scales.data() + block,
+              heads.data() + first,
+              thresholds.data() + first,
+              count,
+              (count + block_queries - 1) / block_queries,
+              shifted};
+    }
+  };
+  // thresholds: [coded.count], as DeviceQueryView has them. Both have to stay until the queue has
+  // come so far.
+  Queries upload_queries(const DeviceQueries& coded, const std::vector<double>& thresholds) {
+    const auto count = static_cast<std::size_t>(coded.count);
+    return {upload(coded.codes.data(), coded.codes.size()),
+            upload(coded.scales.data(), coded.scales.size()),
+            upload(thresholds.data(), count),
+            upload(coded.heads.data(), count),
+            coded.slices,
+            coded.shifted};
+  }
+
   // Entries of a list: what may wait of a query between two looks.
   static std::int64_t room_for(std::int64_t k) { return 2048 + 8 * k; }
   // Of device memory that a query takes in a batch.
@@ -128,18 +176,6 @@ class DeviceScan {
   }
 
  private:
-  // Declared after host memory that copies are made from or to: none is under way when that goes,
-  // whatever is thrown.
-  struct Settled {
-    Queue& queue;
-    ~Settled() {
-      try {
-        queue.wait();
-      } catch (...) {  // the next call says so
-      }
-    }
-  };
-
   template <class T>
   Array<T> upload(const T* from, std::size_t count) {
     Array<T> out = queue_.template allocate<T>(count);
@@ -215,11 +251,7 @@ class DeviceScan {
     std::vector<float> x;
     std::vector<double> xx;
     const Settled settled{queue_};
-    const auto codes = upload(coded.codes.data(), coded.codes.size());
-    const auto scales = upload(coded.scales.data(), coded.scales.size());
-    const auto heads = upload(coded.heads.data(), count);
-    auto thresholds = upload(unknown.data(), count);
-
+    Queries uploaded = upload_queries(coded, unknown);
     const std::int64_t room = room_for(k);
     auto entries = queue_.template allocate<Entry>(count * static_cast<std::size_t>(room));
     auto keys = queue_.template allocate<double>(count * static_cast<std::size_t>(room));
@@ -243,8 +275,7 @@ class DeviceScan {
     queue_.fill_bytes(lost.data(), 0, count);
 
     const DeviceBaseView base = base_view();
-    const DeviceQueryView view = {codes.data(), scales.data(), heads.data(), thresholds.data(),
-                                  coded.count,  coded.blocks,  coded.shifted};
+    const DeviceQueryView view = uploaded.view(0, coded.count);
     const DeviceLists lists = {entries.data(), keys.data(), counts.data(), lost.data(),
                                static_cast<int>(room)};
     // The first part has k rows for certain, and no more than lists have room for.
