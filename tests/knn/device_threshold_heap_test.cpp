@@ -244,9 +244,12 @@ TEST(DeviceThresholdHeapSearch, NothingIsIgnored) {
   refused({.choices = {.group = 4}}, "group=4");
   refused({.choices = {.tile = 16}}, "tile=16");
   refused({.approach = {.samples = 2}}, "samples must be at least k = 3, but are 2");
-  for (const char* device : {"cuda:98", "cuda:99"})
+  for (const char* number : {"98", "99"})
     expect_refused<DeviceUnavailable>(
-        [&] { knn(x.view(), x.view(), 3, heap_options({.device = device})); }, device);
+        [&] {
+          knn(x.view(), x.view(), 3, heap_options({.device = std::string("cuda:") + number}));
+        },
+        number);
   expect_refused<InvalidArgument>(
       [&] { knn(x.view(), x.view(), 3, heap_options({.device = "gpu"})); },
       "device must be cpu, cuda or cuda:N");
