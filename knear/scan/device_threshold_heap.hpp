@@ -1,7 +1,7 @@
 // knear/scan/device_threshold_heap.hpp -- the TH-heap across devices: distances, thresholds and
 // compression on a GPU, heaps on the processor, both at work at once.
 //
-//   auto left = scan_threshold_heap_on(queue, scan, job, how, which, out, stats, heap, progress);
+//   auto left = scan_threshold_heap_on(queue, scan, job, sizes, which, out, stats, heap, progress);
 //
 // As Matsumoto and Yiu (2015), section III, have it. The rows and the kernel that scores them are
 // those of the exact search (device_scan.hpp); here thresholds stand from the beginning, and what
