@@ -1,8 +1,9 @@
 // cli/bench.cpp -- `knear bench NAME`: measurements that answer one question each.
 //
 // exact   Which first pass is the fastest on these vectors, and how near to the machine's peak? All
-//         passes take turns, the median of several rounds counts, and every answer is compared with
-//         the first one, bit by bit: a pass that were wrong would not be measured in silence.
+//         passes take turns, those of a GPU too if one is named; the median of several rounds
+//         counts, and every answer is compared with the first one, bit by bit: a pass that were
+//         wrong would not be measured in silence.
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@
 #include "cli/prediction.hpp"
 #include "cli/progress_bar.hpp"
 #include "knear/knn/knn.hpp"
+#include "knear/knn/part_search.hpp"
 
 namespace knear::cli {
 
@@ -31,10 +33,24 @@ bool same_bits(const Neighbors& a, const Neighbors& b) {
          std::memcmp(a.distances.data(), b.distances.data(), count * sizeof(float)) == 0;
 }
 
+void add_device(CLI::App& bench, std::string& device) {
+  bench
+      .add_option("--device", device,
+                  "cuda or cuda:N: search there too, beside the processor (default: cpu alone)")
+      ->type_name("D");
+}
+void add_no_device(CLI::App& bench, std::string& device) {
+  bench.add_option("--device", device, "cpu, which is all that this bench has")->type_name("D");
+}
+void check_no_device(const std::string& device, std::string_view bench) {
+  detail::check_processor({.device = device}, bench);
+}
+
 namespace {
 
 struct ExactBench {
   VectorOptions vectors;
+  std::string device = "cpu";
   std::int64_t k = 10, threads = 0, repeat = 5, count = 1000;
   bool prepared = false, json = false;
 };
@@ -43,9 +59,16 @@ struct ExactBench {
 struct PassFigures {
   FirstPass pass = FirstPass::automatic;
   std::optional<bool> refine = {};
-  std::vector<double> seconds;  // packing the base and searching, one per round
-  KnnReport report;
-  std::string refusal;
+  std::string device = "cpu";
+  std::vector<double> seconds = {};  // packing the base and searching, one per round
+  KnnReport report = {};
+  std::string refusal = {};
+
+  bool here() const { return device == "cpu"; }
+  std::string name() const {
+    const std::string pass_name(name_of(pass));
+    return here() ? pass_name : fmt::format("{} on {}", pass_name, device);
+  }
 };
 
 void check(const ExactBench& bench) {
@@ -53,6 +76,7 @@ void check(const ExactBench& bench) {
   check_positive("--repeat", bench.repeat);
   check_positive("--count", bench.count);
   check(bench.vectors);
+  check_device(bench.device);
 }
 
 std::vector<PassFigures> time_passes(const ExactBench& bench, AnyMatrixView queries,
@@ -60,9 +84,13 @@ std::vector<PassFigures> time_passes(const ExactBench& bench, AnyMatrixView quer
   std::vector<PassFigures> all;
   for (FirstPass pass : {FirstPass::automatic, FirstPass::integer, FirstPass::int8,
                          FirstPass::int16, FirstPass::fp32, FirstPass::prefix})
-    all.push_back({pass, {}, {}, {}, {}});
-  for (const bool refine : {true, false}) all.push_back({FirstPass::int8, refine, {}, {}, {}});
-  all.push_back({FirstPass::prefix, false, {}, {}, {}});
+    all.push_back({.pass = pass});
+  for (const bool refine : {true, false})
+    all.push_back({.pass = FirstPass::int8, .refine = refine});
+  all.push_back({.pass = FirstPass::prefix, .refine = false});
+  if (bench.device != "cpu")  // all that it has
+    for (FirstPass pass : {FirstPass::automatic, FirstPass::integer, FirstPass::int8})
+      all.push_back({.pass = pass, .device = bench.device});
   ProgressBar bar;
   options.progress = [](std::string_view, double) { return !interrupted(); };
   std::optional<Neighbors> expected;
@@ -71,9 +99,9 @@ std::vector<PassFigures> time_passes(const ExactBench& bench, AnyMatrixView quer
   for (std::int64_t round = bench.prepared ? -1 : 0; round < bench.repeat; ++round)
     for (PassFigures& figures : all) {
       if (!figures.refusal.empty()) continue;
-      bar.show(name_of(figures.pass),
-               double(std::max<std::int64_t>(0, round)) / double(bench.repeat));
+      bar.show(figures.name(), double(std::max<std::int64_t>(0, round)) / double(bench.repeat));
       options.first_pass = figures.pass, options.choices.refine = figures.refine;
+      options.device = figures.device;
       try {
         auto& searcher = searchers[static_cast<std::size_t>(&figures - all.data())];
         if (bench.prepared && !searcher) searcher = std::make_unique<ExactSearcher>(base, options);
@@ -86,7 +114,7 @@ std::vector<PassFigures> time_passes(const ExactBench& bench, AnyMatrixView quer
         if (!expected)
           expected = std::move(near);
         else if (!same_bits(*expected, near))
-          throw Error(fmt::format("first pass {} gave another answer", name_of(figures.pass)));
+          throw Error(fmt::format("first pass {} gave another answer", figures.name()));
       } catch (const InvalidArgument& refusal) {
         // Only a pass that was asked for by name may not fit; bad input fails with all of them.
         if (figures.pass == FirstPass::automatic) throw;
@@ -103,7 +131,7 @@ void print_table(const std::vector<PassFigures>& all, const KnownPeaks& machine)
   std::string refusals;
   for (const PassFigures& figures : all) {
     const KnnReport& report = figures.report;
-    std::string name(name_of(figures.pass));
+    std::string name = figures.name();
     if (!figures.refusal.empty()) {
       refusals += fmt::format("{}: {}\n", name, figures.refusal);
       continue;
@@ -115,7 +143,8 @@ void print_table(const std::vector<PassFigures>& all, const KnownPeaks& machine)
         {name, readable_seconds(seconds),
          readable_seconds(*std::min_element(figures.seconds.begin(), figures.seconds.end())),
          readable_count(double(report.queries) / seconds),
-         fmt::format("{:.0f} %", 100 * predict(report, machine).peak_fraction),
+         figures.here() ? fmt::format("{:.0f} %", 100 * predict(report, machine).peak_fraction)
+                        : "-",
          readable_seconds(report.prepare_seconds), readable_count(report.hits_per_query),
          readable_count(report.survivors_per_query),
          readable_count(double(report.fallback_queries))});
@@ -124,13 +153,15 @@ void print_table(const std::vector<PassFigures>& all, const KnownPeaks& machine)
   if (!refusals.empty()) print("\n{}", refusals);
   print(
       "\nSame answers from all, bit by bit. Of peak: multiply-adds of the pass against the best "
-      "rate measured on this machine, in the last round, packing left out.\n");
+      "rate measured on this machine's processor, in the last round, packing left out. Fell back: "
+      "queries that a wider pass, or instead of a GPU the processor, had to answer.\n");
 }
 
 void print_json(const std::vector<PassFigures>& all, const KnownPeaks& machine) {
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   for (const PassFigures& figures : all) {
     nlohmann::ordered_json line{{"asked", name_of(figures.pass)}};
+    line["device"] = figures.device;
     if (figures.refine) line["refine"] = *figures.refine ? "on" : "off";
     if (!figures.refusal.empty()) {
       line["refusal"] = figures.refusal;
@@ -142,7 +173,8 @@ void print_json(const std::vector<PassFigures>& all, const KnownPeaks& machine) 
       line["all_seconds"] = figures.seconds;
       line["queries_per_second"] = double(report.queries) / seconds;
       line["prepare_seconds"] = report.prepare_seconds;
-      line["peak_fraction"] = predict(report, machine).peak_fraction;
+      line["peak_fraction"] = nullptr;
+      if (figures.here()) line["peak_fraction"] = predict(report, machine).peak_fraction;
       line["hits_per_query"] = report.hits_per_query;
       line["refined_per_query"] = report.refined_per_query;
       line["survivors_per_query"] = report.survivors_per_query;
@@ -190,6 +222,7 @@ void add_exact(CLI::App& bench) {
   add_vector_options(*command, arguments->vectors);
   add_whole(*command, "--count", arguments->count, "of the made queries (default 1000)");
   add_whole(*command, "-k", arguments->k, "neighbours per query (default 10)");
+  add_device(*command, arguments->device);
   command->add_flag("--prepared", arguments->prepared,
                     "time searches of a base that was packed before");
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");

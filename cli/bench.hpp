@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "knear/core/neighbors.hpp"
@@ -23,6 +25,13 @@ double seconds_of(F&& work) {
 
 // Whether two answers of one shape are the same, to the bit.
 bool same_bits(const Neighbors& a, const Neighbors& b);
+
+// --device of a bench that searches there too, beside the processor; to be checked by
+// check_device().
+void add_device(CLI::App& bench, std::string& device);
+// The same of one that has no search for a GPU, and its check: InvalidArgument unless it is cpu.
+void add_no_device(CLI::App& bench, std::string& device);
+void check_no_device(const std::string& device, std::string_view bench);
 
 void add_bench_index(CLI::App& bench);
 void add_bench_model(CLI::App& bench);

@@ -22,7 +22,7 @@ namespace knear::cli {
 namespace {
 
 struct IndexBench {
-  std::string base, queries, metric = "l2", file;
+  std::string base, queries, metric = "l2", file, device = "cpu";
   std::int64_t k = 10, threads = 0, repeat = 5;
   bool json = false;
 };
@@ -95,6 +95,7 @@ Figures measure(const IndexBench& bench, AnyMatrixView base, AnyMatrixView queri
 void run_index(const IndexBench& bench) {
   check_positive("-k", bench.k);
   check_positive("--repeat", bench.repeat);
+  check_no_device(bench.device, "bench index");
   const Metric metric = parse_metric(bench.metric);
   const int threads = checked_threads(bench.threads);
   const CatchInterrupts guard;
@@ -167,6 +168,7 @@ void add_bench_index(CLI::App& bench) {
       ->required();
   command->add_option("--metric", arguments->metric, "l2 (default), ip or cosine")->type_name("M");
   add_whole(*command, "-k", arguments->k, "neighbours per query (default 10)");
+  add_no_device(*command, arguments->device);
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
   add_whole(*command, "--repeat", arguments->repeat,
             "rounds, of which the median counts (default 5)");

@@ -20,6 +20,7 @@ namespace knear::cli {
 namespace {
 
 struct ModelBench {
+  std::string device = "cpu";
   std::int64_t threads = 0, repeat = 5;
   bool quick = false, json = false;
 };
@@ -90,6 +91,7 @@ std::vector<Point> measure(const ModelBench& bench, int threads, KnownPeaks& mac
 
 void run_model(const ModelBench& bench) {
   check_positive("--repeat", bench.repeat);
+  check_no_device(bench.device, "bench model");
   const int threads = checked_threads(bench.threads);
   KnownPeaks machine;
   const std::vector<Point> points = measure(bench, threads, machine);
@@ -146,6 +148,7 @@ void add_bench_model(CLI::App& bench) {
   CLI::App* command =
       bench.add_subcommand("model", "How near do predicted times come to measured ones?");
   auto arguments = std::make_shared<ModelBench>();
+  add_no_device(*command, arguments->device);
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
   add_whole(*command, "--repeat", arguments->repeat,
             "searches, of which the median counts (default 5)");

@@ -24,6 +24,7 @@
 #include "knear/cost/peaks.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/io/atomic_file.hpp"
+#include "knear/knn/knn.hpp"
 
 namespace knear::cli {
 namespace {
@@ -34,7 +35,7 @@ struct Setting {
   ElementType type = ElementType::f32;
   Metric metric = Metric::l2;
   int threads = 0;
-  std::string first_pass;
+  SearchedBy by;
   bool made = false;
 };
 
@@ -45,6 +46,7 @@ void check(const ThresholdHeapBench& bench) {
   check_positive("--most", bench.most);
   check_positive("--matrix", bench.matrix);
   check(bench.vectors);
+  check_device(bench.device);
   check_output("--out", bench.out, {".html", ".svg"}, {bench.vectors.base, bench.vectors.queries});
 }
 
@@ -117,7 +119,7 @@ void print_text_output(const std::vector<Figure>& figures, const Setting& settin
         name_of(setting.type), setting.made ? " (made)" : "", name_of(setting.metric), bench.k,
         name_of(active_isa()), bench.repeat);
   print("selection alone: {} queries, one thread; whole searches: {} queries, {} threads, {}\n",
-        setting.matrix, setting.searched, setting.threads, setting.first_pass);
+        setting.matrix, setting.searched, setting.threads, setting.by.first_pass);
   print_tables(figures);
   print(
       "\nSame answers from all, bit by bit. Medians. Compression: Eq. 4, columns before over "
@@ -125,6 +127,12 @@ void print_text_output(const std::vector<Figure>& figures, const Setting& settin
       "k-th / threshold: Eq. 3. Exact: the scan with its own thresholds, its rows scored as the "
       "heap's or first by a prefix. Partial-reduce: with a recall of 1. Sorting is a sum over "
       "threads, divided by them.\n");
+  if (bench.device != "cpu")
+    print(
+        "On {}: the heap with distances and compression there and sorting here, and the exact "
+        "search "
+        "all there; of a search it left {} queries to the processor at most.\n",
+        bench.device, setting.by.left_by_the_device);
 }
 
 nlohmann::ordered_json json_of(const Figure& figure) {
@@ -160,7 +168,9 @@ void print_json(const std::vector<Figure>& figures, const Setting& setting,
                                        {"matrix_queries", setting.matrix},
                                        {"threads", setting.threads},
                                        {"isa", name_of(active_isa())},
-                                       {"first_pass", setting.first_pass},
+                                       {"first_pass", setting.by.first_pass},
+                                       {"device", bench.device},
+                                       {"left_by_the_device", setting.by.left_by_the_device},
                                        {"repeat", bench.repeat},
                                        {"figures", std::move(list)}}
                     .dump(2));
@@ -200,9 +210,11 @@ std::string heading(const Setting& setting, const ThresholdHeapBench& bench) {
 std::string subheading(const Setting& setting, const ThresholdHeapBench& bench) {
   return fmt::format(
       "{}, {}; selection alone on one thread, {} queries; searches on {} threads, "
-      "{} queries, first pass {}; medians of {} rounds; knear {}.",
+      "{} queries, first pass {}{}; medians of {} rounds; knear {}.",
       processor_name(), name_of(active_isa()), setting.matrix, setting.threads,
-      grouped(setting.searched), setting.first_pass, bench.repeat, KNEAR_VERSION);
+      grouped(setting.searched), setting.by.first_pass,
+      bench.device == "cpu" ? "" : fmt::format("; and on {}", bench.device), bench.repeat,
+      KNEAR_VERSION);
 }
 
 // Also well-formed XML, so that any tool can take the plots out of it.
@@ -309,8 +321,8 @@ void run_threshold_heap(const ThresholdHeapBench& bench) {
   }
   {
     ProgressBar bar;
-    for (Figure& figure : measure_searches(queries, base, bench, setting.metric, setting.threads,
-                                           setting.first_pass, bar))
+    for (Figure& figure :
+         measure_searches(queries, base, bench, setting.metric, setting.threads, setting.by, bar))
       figures.push_back(std::move(figure));
   }
   // In the order of the paper; of one number, whole searches first.
@@ -337,6 +349,7 @@ void add_bench_threshold_heap(CLI::App& bench) {
             "queries at once up to which Figure 12 goes (default 8192)");
   add_whole(*command, "--matrix", arguments->matrix,
             "queries of selection alone, 4 bytes times the base's rows each (default 48)");
+  add_device(*command, arguments->device);
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
   add_whole(*command, "--repeat", arguments->repeat,
             "rounds, of which the median counts (default 3)");

@@ -15,7 +15,7 @@ namespace knear::cli {
 
 struct ThresholdHeapBench {
   VectorOptions vectors;
-  std::string out;
+  std::string out, device = "cpu";
   std::int64_t k = 64, threads = 0, repeat = 3, count = 1000, most = 8192, matrix = 48;
   bool json = false;
 
@@ -81,11 +81,17 @@ std::vector<std::int64_t> row_counts(std::int64_t k, std::int64_t rows);
 std::vector<Figure> measure_selection(MatrixView<float> distances, const ThresholdHeapBench& bench,
                                       ProgressBar& bar);
 
-// Figures 5 to 10 and 12 from whole searches of a base that was packed before. first_pass: the one
-// that all of them go by, but for exact searches by a prefix. Throws Error if two searches give
-// different answers.
+// What searches have in common.
+struct SearchedBy {
+  std::string first_pass;               // all but exact searches by a prefix, and those of a GPU
+  std::int64_t left_by_the_device = 0;  // queries of one search that the processor had to answer
+};
+
+// Figures 5 to 10 and 12 from whole searches of a base that was packed before; with a GPU as
+// bench.device, of those that search there too. Throws Error if two searches give different
+// answers.
 std::vector<Figure> measure_searches(AnyMatrixView queries, AnyMatrixView base,
                                      const ThresholdHeapBench& bench, Metric metric, int threads,
-                                     std::string& first_pass, ProgressBar& bar);
+                                     SearchedBy& by, ProgressBar& bar);
 
 }  // namespace knear::cli

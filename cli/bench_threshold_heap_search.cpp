@@ -1,5 +1,9 @@
 // The part of `knear bench threshold-heap` that searches: method threshold-heap beside method exact
 // on the same queries and the same packed base; over its rows, beside method partial-reduce too.
+// With a GPU, the heap across both devices and the exact search there in the same rounds.
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -16,6 +20,7 @@ constexpr double none = std::numeric_limits<double>::quiet_NaN();
 
 // One search by the heap, seconds per query.
 struct HeapRun {
+  std::int64_t samples = 0, batch = 0;
   double all = none, sampling = none, sorting = none, compression = none, closeness = none;
 };
 
@@ -35,7 +40,7 @@ class SearchBench {
 
   // Packs the base, makes a prefix where there can be one, and settles how rows are scored: all of
   // that a search would choose or make by itself some time, and change between rounds.
-  std::string prepare() {
+  void prepare(SearchedBy& by) {
     bar_.show("pack", 0);
     KnnReport report;
     const AnyMatrixView some = queries_.rows(0, count_);
@@ -43,8 +48,9 @@ class SearchBench {
     expect(count_, bench_.k, searcher_.search(some, bench_.k, heap, &report));
     pass_ = parse_first_pass(report.first_pass);
     warm_up();
-    return report.first_pass;
+    by.first_pass = report.first_pass;
   }
+  std::int64_t left_by_the_device() const { return left_by_the_device_; }
 
   // Figures 5 and 6, which are the same searches.
   std::pair<Figure, Figure> by_samples() {
@@ -145,6 +151,8 @@ class SearchBench {
   }
 
  private:
+  bool has_device() const { return bench_.device != "cpu"; }
+
   KnnOptions options(Method method, FirstPass pass) const {
     KnnOptions out{.metric = metric_, .threads = threads_, .first_pass = pass};
     out.approach.method = method;
@@ -153,7 +161,7 @@ class SearchBench {
   }
 
   // All columns that beside_exact() fills, and in its order.
-  static void add_times(Figure& figure) {
+  void add_times(Figure& figure) const {
     figure.add_curve("threshold_heap_seconds", "TH-heap");
     figure.add_curve("sampling_seconds", "sampling");
     figure.add_curve("sorting_seconds", "sorting");
@@ -161,6 +169,13 @@ class SearchBench {
     figure.add_curve("prefix_seconds", "exact, prefix");
     figure.add_curve("threshold_heap_over_exact", "TH-heap / exact", Unit::times);
     figure.add_curve("threshold_heap_over_prefix", "TH-heap / prefix", Unit::times);
+    if (!has_device()) return;
+    const std::string& device = bench_.device;
+    figure.add_curve("device_threshold_heap_seconds", "TH-heap, " + device);
+    figure.add_curve("device_sorting_seconds", "sorting, " + device);
+    figure.add_curve("device_exact_seconds", "exact, " + device);
+    figure.add_curve("device_threshold_heap_over_exact", fmt::format("TH-heap / exact, {}", device),
+                     Unit::times);
   }
   static void add_ratios(Figure& figure) {
     figure.add_curve("compression_ratio", "compression", Unit::compression);
@@ -195,13 +210,22 @@ class SearchBench {
     } catch (const InvalidArgument&) {
       has_prefix_ = false;  // there is none for ip, say
     }
+    if (has_device()) {
+      const std::int64_t samples = ThresholdHeapBench::samples_for(bench_.k);
+      heap(count_, bench_.k, samples, 0, bench_.device);
+      exact_on_device(count_, bench_.k);
+    }
   }
 
-  HeapRun heap(std::int64_t count, std::int64_t k, std::int64_t samples, std::int64_t batch = 0) {
-    KnnOptions how = options(Method::threshold_heap, pass_);
-    how.approach.samples = samples, how.approach.query_batch = batch;
+  HeapRun heap(std::int64_t count, std::int64_t k, std::int64_t samples, std::int64_t batch = 0,
+               const std::string& device = "cpu") {
+    // A GPU has passes of its own.
+    KnnOptions how =
+        options(Method::threshold_heap, device == "cpu" ? pass_ : FirstPass::automatic);
+    how.approach.samples = samples, how.approach.query_batch = batch, how.device = device;
     KnnReport report;
     HeapRun run;
+    run.samples = samples, run.batch = batch;
     const double queries = double(count);
     run.all = timed(count, k, how, report) / queries;
     run.sampling = report.sampling_seconds / queries;
@@ -218,6 +242,13 @@ class SearchBench {
     return timed(count, k, options(Method::exact, pass), report) / double(count);
   }
 
+  double exact_on_device(std::int64_t count, std::int64_t k) {
+    KnnOptions how = options(Method::exact, FirstPass::automatic);
+    how.device = bench_.device;
+    KnnReport report;
+    return timed(count, k, how, report) / double(count);
+  }
+
   // With a recall of 1, so that the answer is that of the others. Bins are never measured.
   double partial_reduce(std::int64_t count, std::int64_t k) {
     const FirstPass pass = pass_ == FirstPass::direct ? FirstPass::automatic : pass_;
@@ -228,7 +259,14 @@ class SearchBench {
   std::vector<double> beside_exact(const HeapRun& run, std::int64_t count, std::int64_t k) {
     const double same = exact(count, k, pass_);
     const double prefix = has_prefix_ ? exact(count, k, FirstPass::prefix) : none;
-    return {run.all, run.sampling, run.sorting, same, prefix, run.all / same, run.all / prefix};
+    std::vector<double> out{run.all, run.sampling,   run.sorting,     same,
+                            prefix,  run.all / same, run.all / prefix};
+    if (has_device()) {
+      const HeapRun across = heap(count, k, run.samples, run.batch, bench_.device);
+      const double there = exact_on_device(count, k);
+      out.insert(out.end(), {across.all, across.sorting, there, across.all / there});
+    }
+    return out;
   }
 
   double timed(std::int64_t count, std::int64_t k, const KnnOptions& how, KnnReport& report) {
@@ -237,6 +275,8 @@ class SearchBench {
     const double seconds =
         seconds_of([&] { near = searcher_.search(queries_.rows(0, count), k, how, &report); });
     expect(count, k, std::move(near));
+    if (how.device != "cpu")
+      left_by_the_device_ = std::max(left_by_the_device_, report.fallback_queries);
     return seconds;
   }
 
@@ -259,6 +299,7 @@ class SearchBench {
   ExactSearcher searcher_;
   FirstPass pass_ = FirstPass::automatic;
   bool has_prefix_ = true;
+  std::int64_t left_by_the_device_ = 0;
   std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, Neighbors> answers_;
 };
 
@@ -266,9 +307,9 @@ class SearchBench {
 
 std::vector<Figure> measure_searches(AnyMatrixView queries, AnyMatrixView base,
                                      const ThresholdHeapBench& bench, Metric metric, int threads,
-                                     std::string& first_pass, ProgressBar& bar) {
+                                     SearchedBy& by, ProgressBar& bar) {
   SearchBench all(queries, base, bench, metric, threads, bar);
-  first_pass = all.prepare();
+  all.prepare(by);
   std::vector<Figure> out;
   auto [ratios_by_samples, times_by_samples] = all.by_samples();
   out.push_back(std::move(ratios_by_samples));
@@ -279,6 +320,7 @@ std::vector<Figure> measure_searches(AnyMatrixView queries, AnyMatrixView base,
   out.push_back(all.by_batch());
   out.push_back(all.by_rows());
   out.push_back(all.by_queries());
+  by.left_by_the_device = all.left_by_the_device();
   return out;
 }
 

@@ -12,6 +12,7 @@
 #include "knear/core/matrix.hpp"
 #include "knear/core/element_type.hpp"
 #include "knear/core/neighbors.hpp"
+#include "knear/core/metric.hpp"
 #include "knear/core/error.hpp"
 // The search, the definition that every exact answer keeps, and an index around it.
 #include "knear/knn/knn.hpp"

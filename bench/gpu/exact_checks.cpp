@@ -70,10 +70,11 @@ class Checks {
   }
 
  private:
-  // The processor's answer does not depend on the first pass; what is forced is for the device.
+  // The processor's answer does not depend on the first pass or the method; what is forced is for
+  // the device.
   static KnnOptions as_the_processor(KnnOptions options) {
     options.first_pass = FirstPass::automatic;
-    options.memory = 0;
+    options.memory = 0, options.approach = {};
     return options;
   }
 
@@ -187,6 +188,29 @@ void check_limits(Checks& checks) {
   }
 }
 
+// The TH-heap across devices: all types, thresholds that let one row in eight or every row pass, k
+// beyond the registers, equal distances.
+void check_threshold_heap(Checks& checks) {
+  KnnOptions options{.approach = {.method = Method::threshold_heap}};
+  for (const ElementType type :
+       {ElementType::f32, ElementType::f16, ElementType::bf16, ElementType::u8, ElementType::i8})
+    for (const Metric metric : metrics)
+      for (const std::int64_t k : {1, 10, 100, 2000}) {
+        if (!checks.next()) continue;
+        const AnyMatrix base = make_vectors(VectorKind::uniform, type, 20000, 40, 21);
+        const AnyMatrix queries = make_vectors(VectorKind::uniform, type, 140, 40, 22);
+        options.metric = metric;
+        checks.check("threshold-heap", queries, base, k, options);
+      }
+  for (const VectorKind kind : {VectorKind::alike, VectorKind::copies}) {
+    if (!checks.next()) continue;
+    const AnyMatrix base = make_vectors(kind, ElementType::f32, 6000, 8, 23);
+    const AnyMatrix queries = make_vectors(kind, ElementType::f32, 300, 8, 24);
+    options.metric = Metric::l2;
+    checks.check("threshold-heap", queries, base, 5, options);
+  }
+}
+
 // Enough for all multiprocessors, several parts and thresholds that matter.
 void check_many(Checks& checks) {
   if (!checks.all()) return;
@@ -233,6 +257,7 @@ void check_exact(const ExactSearch& search, const std::string& device, const std
   check_filters(checks);
   check_kinds(checks);
   check_limits(checks);
+  check_threshold_heap(checks);
   check_real(checks, data, report);
   check_many(checks);
 }

@@ -7,19 +7,14 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/matrix.hpp"
+#include "knear/core/metric.hpp"
 
 namespace knear {
 
 using Id = std::int64_t;
 inline constexpr Id no_id = -1;
 
-// l2: squared Euclidean distance, ascending. ip: inner product, descending. cosine: 1 - cos,
-// ascending, 1 where either vector is zero.
-enum class Metric : std::uint8_t { l2, ip, cosine };
-
-constexpr std::string_view name_of(Metric metric) {
-  return metric == Metric::l2 ? "l2" : metric == Metric::ip ? "ip" : "cosine";
-}
+// The inverse of name_of; throws InvalidArgument for any other word.
 inline Metric parse_metric(std::string_view name) {
   for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
     if (name == name_of(metric)) return metric;

@@ -66,7 +66,7 @@ namespace {
 // Blocks of pinned memory that nobody uses just now. They stay until the process ends, which gives
 // them back: by then the driver may be gone.
 struct SpareMemory {
-  static constexpr std::size_t most = 4;
+  static constexpr std::size_t most = 4, largest = 4 << 20;
   std::mutex mutex;
   std::vector<std::pair<void*, std::size_t>> blocks;
 };
@@ -105,7 +105,7 @@ void free_host(void* data, std::size_t bytes) noexcept {
   SpareMemory& spare = spare_memory();
   {
     std::lock_guard lock(spare.mutex);
-    if (spare.blocks.size() < SpareMemory::most) {
+    if (bytes <= SpareMemory::largest && spare.blocks.size() < SpareMemory::most) {
       try {
         spare.blocks.emplace_back(data, bytes);
         return;

@@ -125,7 +125,6 @@ class DeviceSearch : public Search {
     r.device_bytes = static_cast<std::int64_t>(device_bytes_);
   }
 
- private:
   // Rows on the device. One search at a time.
   struct Form {
     std::shared_ptr<Queue> queue;
@@ -240,7 +239,7 @@ class DeviceSearch : public Search {
       prepare_seconds_ += seconds_since(start);
       return form;
     };
-    if (!stays()) return make();
+    if (once_ || !whole_ || !subset_.empty()) return make();
     return std::static_pointer_cast<Form>(prepared().device_form(name(), make));
   }
 

@@ -127,6 +127,84 @@ class DeviceScan {
                                     std::max<std::int64_t>(block_queries, count));
   }
 
+  // The rows on the device, for kernels that others launch; as long as this lives.
+  DeviceBaseView base() const { return base_view(); }
+  const Coding& packed() const { return packed_; }
+
+  // By place: what the kernels' test starts from.
+  std::vector<double> thresholds_for(const DeviceQueries& coded,
+                                     std::span<const double> bars) const {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    std::vector<double> out(static_cast<std::size_t>(coded.count),
+                            packed_.is_integer ? infinity : -infinity);
+    for (std::size_t place = 0; place < out.size() && !bars.empty(); ++place) {
+      const double bar = bars[static_cast<std::size_t>(coded.order[place])];
+      const DeviceQuery& query = coded.heads[place];
+      if (bar == infinity) continue;
+      out[place] =
+          packed_.is_integer
+              ? bar
+              : KeyScale{packed_.space.metric, query.squares, query.constant}.threshold_for(bar);
+    }
+    return out;
+  }
+
+  // Rows to which a search is limited: a bit a row, here and on the device, and how many they are.
+  struct Limited {
+    std::vector<std::uint32_t> words;
+    Array<std::uint32_t> bits;
+    std::int64_t count = 0;
+  };
+  // Throws MemoryBudgetError. What is limited has to stay until the queue has come so far.
+  void limit(Limited& limited, const AllowedRows& allowed) {
+    constexpr std::int64_t task_words = 2048;
+    const std::int64_t rows = packed_.rows, words = (rows + 31) / 32;
+    limited.words.resize(static_cast<std::size_t>(words));
+    parallel_for(threads_, (words + task_words - 1) / task_words, [&](std::int64_t task) {
+      const std::int64_t end = std::min(words, (task + 1) * task_words);
+      for (std::int64_t i = task * task_words; i < end; ++i) {
+        std::uint32_t word = 0;
+        for (std::int64_t row = 32 * i; row < std::min(rows, 32 * i + 32); ++row)
+          word |= static_cast<std::uint32_t>(allowed(row)) << row % 32;
+        limited.words[static_cast<std::size_t>(i)] = word;
+      }
+    });
+    for (const std::uint32_t word : limited.words) limited.count += std::popcount(word);
+    limited.bits = upload(limited.words.data(), limited.words.size());
+  }
+
+  // Queries on the device, by place, with a threshold for each.
+  struct Queries {
+    Array<std::uint8_t> codes;
+    Array<double> scales, thresholds;
+    Array<DeviceQuery> heads;
+    std::int64_t slices = 0;
+    bool shifted = false;
+
+    // `count` of them from the place `first` on, which begins a block.
+    DeviceQueryView view(std::int64_t first, std::int64_t count) {
+      const std::int64_t block = first / block_queries;
+      return {codes.data() + block * slices * block_slice_bytes,
+              scales.data() + block,
+              heads.data() + first,
+              thresholds.data() + first,
+              count,
+              (count + block_queries - 1) / block_queries,
+              shifted};
+    }
+  };
+  // thresholds: [coded.count], as DeviceQueryView has them. Both have to stay until the queue has
+  // come so far.
+  Queries upload_queries(const DeviceQueries& coded, const std::vector<double>& thresholds) {
+    const auto count = static_cast<std::size_t>(coded.count);
+    return {upload(coded.codes.data(), coded.codes.size()),
+            upload(coded.scales.data(), coded.scales.size()),
+            upload(thresholds.data(), count),
+            upload(coded.heads.data(), count),
+            coded.slices,
+            coded.shifted};
+  }
+
   // Entries of a list: what may wait of a query between two looks, or all rows where they are
   // fewer.
   std::int64_t room_for(std::int64_t k) const {
@@ -152,29 +230,6 @@ class DeviceScan {
   // with the square of their length. From which k on that pays was not measured.
   static constexpr std::int64_t most_compared_k = 256;
   static bool sorts(std::int64_t k) { return k > most_compared_k; }
-
-  // Rows to which a search is limited: a bit a row, here and on the device, and how many they are.
-  struct Limited {
-    std::vector<std::uint32_t> words;
-    Array<std::uint32_t> bits;
-    std::int64_t count = 0;
-  };
-  void limit(Limited& limited, const AllowedRows& allowed) {
-    constexpr std::int64_t task_words = 2048;
-    const std::int64_t rows = packed_.rows, words = (rows + 31) / 32;
-    limited.words.resize(static_cast<std::size_t>(words));
-    parallel_for(threads_, (words + task_words - 1) / task_words, [&](std::int64_t task) {
-      const std::int64_t end = std::min(words, (task + 1) * task_words);
-      for (std::int64_t i = task * task_words; i < end; ++i) {
-        std::uint32_t word = 0;
-        for (std::int64_t row = 32 * i; row < std::min(rows, 32 * i + 32); ++row)
-          word |= static_cast<std::uint32_t>(allowed(row)) << row % 32;
-        limited.words[static_cast<std::size_t>(i)] = word;
-      }
-    });
-    for (const std::uint32_t word : limited.words) limited.count += std::popcount(word);
-    limited.bits = upload(limited.words.data(), limited.words.size());
-  }
 
   // Panels of the first part: about 2 k + 500 rows that count, which is enough for a threshold, and
   // a quarter of what lists have room for. Where a search is limited to some rows, so many panels
@@ -224,11 +279,7 @@ class DeviceScan {
     std::vector<float> x;
     std::vector<double> xx;
     const Settled settled{queue_};
-    const auto codes = upload(coded.codes.data(), coded.codes.size());
-    const auto scales = upload(coded.scales.data(), coded.scales.size());
-    const auto heads = upload(coded.heads.data(), count);
-    auto thresholds = upload(known.data(), count);
-
+    Queries uploaded = upload_queries(coded, known);
     const std::int64_t room = room_for(k);
     auto entries = queue_.template allocate<Entry>(count * static_cast<std::size_t>(room));
     auto keys = queue_.template allocate<double>(count * static_cast<std::size_t>(room));
@@ -256,8 +307,7 @@ class DeviceScan {
 
     DeviceBaseView base = base_view();
     base.allowed = limited.bits.data();
-    const DeviceQueryView view = {codes.data(), scales.data(), heads.data(), thresholds.data(),
-                                  coded.count,  coded.blocks,  coded.shifted};
+    const DeviceQueryView view = uploaded.view(0, coded.count);
     const DeviceLists lists = {entries.data(), keys.data(), counts.data(), lost.data(),
                                static_cast<int>(room)};
     // With thresholds from elsewhere the first part may be longer, though not all: these rows may
@@ -311,24 +361,6 @@ class DeviceScan {
       std::copy_n(best_keys.data() + place * k, k, out.keys.row(query));
       std::copy_n(best_ids.data() + place * k, k, out.ids.row(query));
     }
-  }
-
-  // By place: what the kernels' test starts from.
-  std::vector<double> thresholds_for(const DeviceQueries& coded,
-                                     std::span<const double> bars) const {
-    constexpr double infinity = std::numeric_limits<double>::infinity();
-    std::vector<double> out(static_cast<std::size_t>(coded.count),
-                            packed_.is_integer ? infinity : -infinity);
-    for (std::size_t place = 0; place < out.size() && !bars.empty(); ++place) {
-      const double bar = bars[static_cast<std::size_t>(coded.order[place])];
-      const DeviceQuery& query = coded.heads[place];
-      if (bar == infinity) continue;
-      out[place] =
-          packed_.is_integer
-              ? bar
-              : KeyScale{packed_.space.metric, query.squares, query.constant}.threshold_for(bar);
-    }
-    return out;
   }
 
   // Queries by place as floats, which hold every element type.

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <deque>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -60,7 +62,7 @@ class KernelTiles final : public PrunedTiles {
     else
       compute(tile, buffers_[buffer]);
   }
-  const std::vector<PrunedPair>& wait(int buffer) override {
+  std::span<const PrunedPair> wait(int buffer) override {
     if (ahead_) tasks_->wait();
     return buffers_[buffer];
   }
@@ -153,13 +155,15 @@ class Batch {
     rows_.start(queries);
   }
 
-  void take(const std::vector<PrunedPair>& pairs) {
+  // first: the number of the batch's first query in the pairs.
+  void take(std::span<const PrunedPair> pairs, std::int64_t first = 0) {
     std::fill(coming_.begin(), coming_.end(), 0);
-    for (const PrunedPair& pair : pairs) ++coming_[pair.query];
+    for (const PrunedPair& pair : pairs) ++coming_[pair.query - first];
     rows_.make_room(*std::max_element(coming_.begin(), coming_.end()));
     for (const PrunedPair& pair : pairs) {
-      rows_.push(pair.query, pair.low, pair.row);
-      widest_[pair.query] = std::max(widest_[pair.query], pair.high - pair.low);
+      const std::int64_t q = pair.query - first;
+      rows_.push(q, pair.low, pair.row);
+      widest_[q] = std::max(widest_[q], pair.high - pair.low);
     }
     longest_ = std::max(longest_, taken_ + rows_.width());
     if (rows_.width() > room_) cut();
@@ -351,7 +355,7 @@ void scan_threshold_heap(const PackedBase& packed, const ScanJob& job, std::int6
     tbb::this_task_arena::isolate([&] {
       tiles.start(0, 0);
       for (std::int64_t t = 0; t < tiles.tiles(); ++t) {
-        const std::vector<PrunedPair>& pairs = tiles.wait(t % 2);
+        const std::span<const PrunedPair> pairs = tiles.wait(t % 2);
         if (t + 1 < tiles.tiles()) tiles.start(t + 1, (t + 1) % 2);
         compressed.take(pairs);
       }
@@ -423,6 +427,59 @@ void scan_threshold_heap_directly(const ScanJob& job, std::int64_t batch,
     stats.scan_seconds += seconds, stats.rescore_seconds += local_heap.sort_seconds;
     add(heap, local_heap);
   });
+}
+
+void sort_pruned_tiles(PrunedTiles& tiles, std::int64_t group, const ScanJob& job,
+                       std::int64_t rows, std::int64_t batch, std::span<const std::int64_t> which,
+                       ExactLists& out, ScanStats& stats, ThresholdHeapStats& heap,
+                       Reporter& reporter) {
+  const std::int64_t count = std::ssize(which), groups = (count + group - 1) / group;
+  if (count == 0) return;
+  const std::int64_t all = tiles.tiles(), each = all / groups;
+  const Duplicates no_copies;
+  const bool filtered = !job.allowed.all();
+  const auto by_query = [](const PrunedPair& pair, std::int64_t query) {
+    return pair.query < query;
+  };
+  std::mutex mutex;
+  tiles.start(0, 0);
+  for (std::int64_t begin = 0, tile = 0; begin < count; begin += group) {
+    const auto start = Clock::now();
+    const std::int64_t end = std::min(count, begin + group);
+    const std::int64_t batches = (end - begin + batch - 1) / batch;
+    const auto first_of = [&](std::int64_t b) { return std::min(end, begin + b * batch); };
+    std::deque<Batch> compressed;
+    for (std::int64_t b = 0; b < batches; ++b)
+      compressed.emplace_back(job, no_copies, which.data() + first_of(b),
+                              first_of(b + 1) - first_of(b));
+    for (const std::int64_t last = tile + each; tile < last; ++tile) {
+      const std::span<const PrunedPair> pairs = tiles.wait(tile % 2);
+      if (tile + 1 < all) tiles.start(tile + 1, (tile + 1) % 2);
+      parallel_for(job.threads, batches, [&](std::int64_t b) {
+        const auto from = std::lower_bound(pairs.begin(), pairs.end(), first_of(b), by_query);
+        const auto to = std::lower_bound(from, pairs.end(), first_of(b + 1), by_query);
+        if (!filtered) return compressed[b].take({from, to}, first_of(b));
+        std::vector<PrunedPair> allowed;
+        std::copy_if(from, to, std::back_inserter(allowed),
+                     [&](const PrunedPair& pair) { return job.allowed(pair.row); });
+        compressed[b].take(allowed, first_of(b));
+      });
+      stats.hits += std::ssize(pairs);
+      reporter.add(end - begin);
+    }
+    stats.scan_seconds += seconds_since(start);
+    std::int64_t bytes = 0;
+    for (const Batch& one : compressed) bytes += one.bytes();
+    stats.buffer_bytes = std::max(stats.buffer_bytes, bytes);
+    parallel_for(job.threads, batches, [&](std::int64_t b) {
+      ThresholdHeapStats local;
+      finish(compressed[b], rows, which.data() + first_of(b), first_of(b + 1) - first_of(b), out,
+             local);
+      std::lock_guard lock(mutex);
+      add(heap, local);
+      stats.survivors += local.measured, stats.rescore_seconds += local.sort_seconds;
+    });
+  }
 }
 
 }  // namespace knear::detail

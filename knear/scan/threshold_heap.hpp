@@ -2,29 +2,27 @@
 // threshold that stands from the beginning, compressed, and sorted by one min-max heap a query.
 //
 // After Matsumoto and Yiu, "Accelerating Exact Similarity Search on CPU-GPU Systems" (2015),
-// section III: job.bars are the thresholds, each the k-th key of a sample of the base. Here the
-// distances of a batch of queries and a tile of rows come from the scan's kernels, pruned in the
-// registers; PrunedTiles is where another device would compute them. While one tile is compressed
-// the next is on its way, and while one batch is sorted other threads compute theirs.
+// section III: job.bars are the thresholds, each the k-th key of a sample of the base. The
+// distances of a batch of queries and a tile of rows are pruned in the registers, by the scan's
+// kernels or by a GPU (PrunedTiles; scan/device_threshold_heap.hpp). While one tile is compressed
+// the next is on its way, and while one batch is sorted other threads compute theirs, or the GPU
+// goes on.
 //
 // With interval instead of exact scores the heap finds the k smallest lower ends; what begins no
 // later than the k-th of them and the widest interval together is measured in float64. So the
 // answer is exact, and that of every other method.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "knear/scan/pruned_pair.hpp"
 #include "knear/scan/scan.hpp"
 
 namespace knear::detail {
 
-// A row that a threshold did not exclude: its key is certainly in [low, high].
-struct PrunedPair {
-  double low, high;
-  std::uint32_t query, row;  // query: its place in the batch
-};
-
-// Distances of one batch of queries to the rows of a base, tile by tile.
+// Distances of one batch of queries to the rows of a base, tile by tile. A tile is waited for
+// before the next one is started.
 class PrunedTiles {
  public:
   virtual ~PrunedTiles() = default;
@@ -32,7 +30,7 @@ class PrunedTiles {
   // Begins to compute a tile into one of two buffers, 0 or 1.
   virtual void start(std::int64_t tile, int buffer) = 0;
   // What is in a buffer once it is done, until that buffer is started again.
-  virtual const std::vector<PrunedPair>& wait(int buffer) = 0;
+  virtual std::span<const PrunedPair> wait(int buffer) = 0;
 };
 
 struct ThresholdHeapStats {
@@ -58,5 +56,15 @@ void scan_threshold_heap_directly(const ScanJob& job, std::int64_t batch,
                                   const std::vector<std::int64_t>& which, ExactLists& out,
                                   ScanStats& stats, ThresholdHeapStats& heap,
                                   const Progress& progress);
+
+// Compresses and sorts what another device prunes, for `group` queries after others: with G groups
+// of T tiles there are G T tiles, those of a group one after another; the pairs of a tile come by
+// query, whose number is its place in `which`. The pairs of rows that job.allowed forbids are
+// dropped here. rows: of the base; batch: as above, of a group. A tile counts its queries for
+// `reporter`.
+void sort_pruned_tiles(PrunedTiles& tiles, std::int64_t group, const ScanJob& job,
+                       std::int64_t rows, std::int64_t batch, std::span<const std::int64_t> which,
+                       ExactLists& out, ScanStats& stats, ThresholdHeapStats& heap,
+                       Reporter& reporter);
 
 }  // namespace knear::detail

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "knear/core/threads.hpp"
+#include "knear/scan/key_scale.hpp"
 #include "knear/scan/packed_base.hpp"
 #include "knear/scan/scan.hpp"
 
@@ -27,32 +28,6 @@ inline double seconds_since(std::chrono::steady_clock::time_point start) {
 struct Candidate {
   double upper, lower;
   std::uint32_t row;
-};
-
-// How g and the reference's order key belong together for one query.
-struct KeyScale {
-  Metric metric;
-  double squares, constant;
-
-  // No row whose g is at most `upper` has a smaller key. Rounding here is inside the slack that
-  // `upper` carries (docs/bounds.md, 5).
-  double key_at_least(double upper) const {
-    if (metric == Metric::l2) return squares - 2 * upper;
-    if (metric == Metric::ip) return -(upper + constant);
-    return 1 - (upper + constant);
-  }
-  // No row whose g is at least `lower` has a larger key.
-  double key_at_most(double lower) const {
-    const double key = key_at_least(lower);
-    return key + 0x1p-49 * (squares + std::fabs(key) + std::fabs(constant) + 1);
-  }
-  // A row whose g is certainly below this has a larger key than `key`.
-  double threshold_for(double key) const {
-    const double margin = 0x1p-50 * (squares + std::fabs(key) + std::fabs(constant) + 1e-300);
-    if (metric == Metric::l2) return (squares - key) / 2 - margin;
-    if (metric == Metric::ip) return -key - constant - margin;
-    return 1 - key - constant - margin - 0x1p-50;
-  }
 };
 
 // The interval of a hit (docs/bounds.md, 3).

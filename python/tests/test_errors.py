@@ -207,8 +207,9 @@ def test_unknown_words_are_no_silence():
 
 @pytest.mark.parametrize("device", ["cuda:98", "cuda:99"])
 def test_a_device_that_is_not_there(device):
-    with pytest.raises(knear.DeviceUnavailable, match=device):
-        knear.knn(ZEROS, ZEROS, 1, device=device)
+    for method in "auto", "exact", "threshold-heap":
+        with pytest.raises(knear.DeviceUnavailable, match=device):
+            knear.knn(ZEROS, ZEROS, 1, device=device, method=method)
     index = knear.Index("Flat", dim=4)
     index.add(ZEROS)
     with pytest.raises(knear.DeviceUnavailable, match=device):

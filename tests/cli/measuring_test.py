@@ -170,6 +170,23 @@ class Bench(ProgramTest):
                 self.assertIn("Figure 10, selection alone: ", texts)
             self.assertIn("partial-reduce", texts)
 
+    # With a GPU that is here, benches run there: tested where one is.
+    def test_devices_are_looked_for_before_anything_is_measured(self):
+        missing = ["--base", "none.bvecs", "--queries", "none.bvecs"]
+        for name in "exact", "threshold-heap":
+            self.fails(1, "bench", name, *missing, "--device", "cuda:99", says="99")
+            self.fails(1, "bench", name, *missing, "--device", "gpu", says="cpu, cuda or cuda:N")
+            self.fails(1, "bench", name, *missing, "--device", "cpu", says="none.bvecs")
+
+    def test_a_bench_without_a_gpu_says_so(self):
+        files = [*("--base", "base.bvecs"), *("--queries", "queries.bvecs"), "--file", "a.knear"]
+        for name, more in ("index", files), ("model", ["--quick"]):
+            with self.subTest(name=name):
+                says = f"device is cuda:1, but bench {name} runs on the processor alone"
+                self.fails(1, "bench", name, *more, "--device", "cuda:1", says=says)
+                self.fails(1, "bench", name, *more, "--device", "gpu", says="cpu, cuda or cuda:N")
+        self.ok("bench", "index", *files, "--repeat", 1, "--device", "cpu")
+
     def test_threshold_heap_prints_a_table_for_each_figure(self):
         out = self.ok(
             "bench",

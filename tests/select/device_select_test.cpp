@@ -94,6 +94,7 @@ Answer answer_of(const Problem& p, int k, std::uint64_t seed, const Select& sele
   Answer out{std::vector<float>(results), std::vector<int>(results)};
   queue.download(out.values.data(), best.data(), results);
   queue.download(out.places.data(), places.data(), results);
+  queue.wait();
   return out;
 }
 

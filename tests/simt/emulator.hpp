@@ -115,17 +115,27 @@ static_assert(Thread<HostThread>);
 void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes, std::uint64_t seed,
                 const std::function<void(HostThread)>& body);
 
-// Memory of the emulated device, and its work, which is done when launch() returns; but copies to
-// the device are done as late as may be, so that host memory that goes or is written again too soon
-// shows.
+// Memory of the emulated device, and its work, which is done when launch() returns. Copies to the
+// device are made as late as may be, so that host memory that goes or is written again too soon
+// shows; what is downloaded arrives with wait(), until when there is poison in its place.
 class HostQueue {
+  struct Download {
+    void* to;
+    std::vector<unsigned char> bytes;
+  };
   struct State {
-    std::size_t in_use = 0;
-    std::vector<std::function<void()>> copies;  // still to be done
+    std::size_t in_use = 0, most_in_use = 0;
+    std::vector<std::function<void()>> going;  // copies to the device, still to be made
+    std::vector<Download> coming;
 
-    void do_copies() {
-      for (const auto& copy : copies) copy();
-      copies.clear();
+    void send() {
+      for (const auto& copy : going) copy();
+      going.clear();
+    }
+    void finish() {
+      send();
+      for (const Download& one : coming) std::memcpy(one.to, one.bytes.data(), one.bytes.size());
+      coming.clear();
     }
   };
 
@@ -147,7 +157,7 @@ class HostQueue {
     }
     ~Array() {
       if (!state_) return;
-      state_->do_copies();
+      state_->send();
       state_->in_use -= elements_.size() * sizeof(T);
     }
     Array(Array&& other) noexcept = default;
@@ -168,22 +178,12 @@ class HostQueue {
     std::shared_ptr<State> state_;
   };
 
-  // Memory of the processor as the device likes it: any.
+  // As cuda::HostArray, outside of the budget.
   template <class T>
-  class HostArray {
-   public:
-    HostArray() = default;
-    explicit HostArray(std::size_t size) : elements_(size) {}
-    T* data() { return elements_.data(); }
-    const T* data() const { return elements_.data(); }
-    std::size_t size() const { return elements_.size(); }
-
-   private:
-    std::vector<T> elements_;
-  };
+  using HostArray = Array<T>;
   template <class T>
   HostArray<T> allocate_host(std::size_t size) {
-    return HostArray<T>(size);
+    return Array<T>(size, nullptr);
   }
 
   class Mark {
@@ -191,7 +191,7 @@ class HostQueue {
     Mark() = default;
     explicit Mark(std::shared_ptr<State> state) : state_(std::move(state)) {}
     void wait() const {
-      if (state_) state_->do_copies();
+      if (state_) state_->finish();
     }
 
    private:
@@ -206,41 +206,46 @@ class HostQueue {
       throw MemoryBudgetError("memory is {} bytes, of which {} are in use, but {} more are needed",
                               budget_, state_->in_use, bytes);
     state_->in_use += bytes;
-    most_in_use_ = std::max(most_in_use_, state_->in_use);
+    state_->most_in_use = std::max(state_->most_in_use, state_->in_use);
     return Array<T>(size, state_);
   }
   template <class T>
   void upload(T* to, const T* from, std::size_t count) {
-    if (count != 0) state_->copies.push_back([=] { std::memcpy(to, from, count * sizeof(T)); });
+    if (count != 0) state_->going.push_back([=] { std::memcpy(to, from, count * sizeof(T)); });
   }
   template <class T>
   void download(T* to, const T* from, std::size_t count) {
-    wait();
-    if (count != 0) std::memcpy(to, from, count * sizeof(T));
+    state_->send();
+    if (count == 0) return;
+    const auto* const bytes = reinterpret_cast<const unsigned char*>(from);
+    state_->coming.push_back({to, {bytes, bytes + count * sizeof(T)}});
+    std::memset(static_cast<void*>(to), 0xa5, count * sizeof(T));
   }
   template <class T>
   void fill_bytes(T* to, unsigned char byte, std::size_t count) {
-    wait();
+    state_->send();
     if (count != 0) std::memset(static_cast<void*>(to), byte, count * sizeof(T));
   }
-  void wait() { state_->do_copies(); }
+  void wait() { state_->finish(); }
   HostQueue beside() const { return HostQueue(seed_ + 1000, budget_); }
   int multiprocessors() const { return 3; }
   std::size_t free_bytes() const { return budget_ - state_->in_use; }
-  std::size_t most_bytes_in_use() const { return most_in_use_; }
+  std::size_t most_bytes_in_use() const { return state_->most_in_use; }
 
-  std::uint64_t next_seed() { return seed_++; }
+  std::uint64_t next_seed() {
+    state_->send();  // before a kernel
+    return seed_++;
+  }
 
  private:
   std::uint64_t seed_;
-  std::size_t budget_, most_in_use_ = 0;
+  std::size_t budget_;
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 template <class Kernel>
 void launch(HostQueue& queue, Grid grid, const Kernel& kernel) {
   static_assert(std::is_trivially_copyable_v<Kernel>, "arguments travel as bytes");
-  queue.wait();
   run_blocks(grid.blocks, Kernel::threads, grid.shared_bytes, queue.next_seed(),
              [&](HostThread t) { kernel(t); });
 }

@@ -1,0 +1,108 @@
+// knear/knn/device_threshold_heap.hpp -- the method threshold-heap across devices: a GPU prunes and
+// compresses (scan/device_threshold_heap.hpp), the processor sorts.
+//
+// The rows on the device are those of an exact search there, and are kept with them. The processor
+// searches the sample, and does everything for queries that the device has no memory for
+// (fallback_queries); k has no limit. Queue: cuda::Queue, or the emulated one of the tests.
+#pragma once
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "knear/knn/device_search.hpp"
+#include "knear/knn/threshold_heap.hpp"
+#include "knear/scan/device_threshold_heap.hpp"
+
+namespace knear::detail {
+
+template <class Queue>
+class DeviceThresholdHeap final : public ThresholdHeap<DeviceSearch<Queue>> {
+  using Base = ThresholdHeap<DeviceSearch<Queue>>;
+  using typename DeviceSearch<Queue>::Form;
+  using Base::allowed_rows_, Base::batch_, Base::heap_, Base::k_, Base::options_, Base::queries_,
+      Base::stats_, Base::threads_;
+
+ public:
+  DeviceThresholdHeap(Queue queue, std::span<const SearchPart> parts, AnyMatrixView queries,
+                      std::int64_t k, const KnnOptions& options, bool once)
+      : Base(std::move(queue), parts, queries, k, options, once, std::int64_t{0}) {
+    // So many that every thread has some to sort.
+    if (options.approach.query_batch == 0)
+      batch_ = std::clamp<std::int64_t>((queries.rows() + threads_ - 1) / threads_, 1, batch_);
+    // Each thread has a batch of a group. Copies arrive in what tiles of the processor would take;
+    // codes of queries are beside that.
+    const std::int64_t coded = this->host_bytes(1) - this->host_bytes(0);
+    this->fit_memory((threshold_heap_bytes(allowed_rows_, k_) + coded) * threads_);
+  }
+
+ protected:
+  void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) override {
+    const std::vector<double> bars = this->bars();
+    std::vector<std::int64_t> todo = this->all_queries();
+    ScanJob job{queries_,   rows,         options_.metric, out.keys.cols(),     threads_,
+                this->isa_, this->found_, false,           this->most_pending()};
+    job.bars = bars.data();
+    job.allowed = this->allowed_rows(rows, begin);
+    if (options_.metric != Metric::l2) this->answer_zero_queries(todo, job.allowed, out);
+    // Where the device has no memory for the rows, or for a few queries, the processor has.
+    std::shared_ptr<Form> form;
+    try {
+      form = this->form_of(rows, begin);
+    } catch (const MemoryBudgetError&) {
+    }
+    this->send_next(rows, begin);
+    if (form) todo = search_across(*form, job, todo, out);
+    this->fallback_queries_ = std::max(this->fallback_queries_, std::ssize(todo));
+    if (!todo.empty()) this->search_on_processor(rows, begin, bars, std::move(todo), out);
+  }
+
+ private:
+  // A guess: enough rows that a launch is short beside what it does.
+  static constexpr std::int64_t usual_tile_rows = 16384;
+  // Without a limit, of the processor's memory for compressed rows; and queries coded at once.
+  static constexpr std::int64_t usual_bytes = std::int64_t{1} << 30, most_together = 64 << 10;
+
+  // Returns what the device has no memory for.
+  std::vector<std::int64_t> search_across(Form& form, const ScanJob& job,
+                                          const std::vector<std::int64_t>& todo, ExactLists& out) {
+    std::lock_guard lock(form.mutex);
+    DeviceHeapSizes sizes = sizes_for(form.queue->free_bytes());
+    const std::size_t before = todo.size();
+    std::vector<std::int64_t> left = scan_threshold_heap_on(
+        *form.queue, *form.scan, job, sizes, todo, out, stats_, heap_, options_.progress);
+    const FirstPass pass = this->integer() ? FirstPass::integer : FirstPass::int8;
+    const std::int64_t answered = static_cast<std::int64_t>(before - left.size());
+    this->note_scored(form.coding, answered, (answered + sizes.group - 1) / sizes.group);
+    this->note_pass(pass, (before - left.size()) * static_cast<std::size_t>(this->count_));
+    this->device_bytes_ = std::max(this->device_bytes_, form.queue->most_bytes_in_use());
+    return left;
+  }
+
+  DeviceHeapSizes sizes_for(std::size_t free_bytes) const {
+    DeviceHeapSizes sizes{};
+    sizes.batch = batch_;
+    std::int64_t tile_rows = usual_tile_rows;
+    if (options_.memory > 0) {
+      // As many at once as threads of the processor would take, and what arrives of a tile in the
+      // memory of theirs.
+      sizes.together = sizes.group = batch_ * threads_;
+      tile_rows = 2048;
+    } else {
+      const std::int64_t each = threshold_heap_bytes(allowed_rows_, k_);
+      const std::int64_t wanted = std::max(batch_, usual_bytes / each);
+      sizes.group =
+          (std::min(wanted, queries_.rows()) + block_queries - 1) / block_queries * block_queries;
+      sizes.together = std::max<std::int64_t>(1, most_together / sizes.group) * sizes.group;
+    }
+    const std::int64_t at_once = std::clamp<std::int64_t>(queries_.rows(), 1, sizes.group);
+    const auto half = static_cast<std::int64_t>(free_bytes / 2);
+    sizes.tile_rows = std::clamp(half / (at_once * DeviceHeapSizes::bytes_for_pair),
+                                 std::int64_t{128}, tile_rows);
+    sizes.pairs = DeviceHeapSizes::usual_pairs(at_once, sizes.tile_rows);
+    return sizes;
+  }
+};
+
+}  // namespace knear::detail

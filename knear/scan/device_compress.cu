@@ -1,0 +1,14 @@
+// The kernels of the compression, compiled: see device_compress.hpp.
+#include "knear/cuda/launch.cuh"
+#include "knear/scan/device_compress.hpp"
+#include "knear/simt/cuda_thread.cuh"
+
+namespace knear::detail {
+
+template void launch_compress(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
+                              const DeviceLists&, const DevicePairs&, std::int64_t);
+template void launch_compress_more(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
+                                   const DeviceLists&, const DevicePairs&, std::int64_t,
+                                   std::int64_t);
+
+}  // namespace knear::detail

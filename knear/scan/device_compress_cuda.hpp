@@ -1,0 +1,14 @@
+// knear/scan/device_compress_cuda.hpp -- the launches of device_compress.hpp that nvcc compiled.
+#pragma once
+#include "knear/cuda/queue.hpp"
+#include "knear/scan/device_compress.hpp"
+
+namespace knear::detail {
+
+extern template void launch_compress(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
+                                     const DeviceLists&, const DevicePairs&, std::int64_t);
+extern template void launch_compress_more(cuda::Queue&, const DeviceBaseView&,
+                                          const DeviceQueryView&, const DeviceLists&,
+                                          const DevicePairs&, std::int64_t, std::int64_t);
+
+}  // namespace knear::detail
