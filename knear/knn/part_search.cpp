@@ -25,8 +25,9 @@ Neighbors search_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
   check_method(options);
   const Method method = options.approach.method;
   const bool exact = method == Method::exact || method == Method::automatic;
-  if (!exact) check_processor(options, fmt::format("method {}", name_of(method)));
-  // A GPU has the exact search alone so far, which keeps every promise.
+  if (method == Method::threshold_heap)
+    check_processor(options, fmt::format("method {}", name_of(method)));
+  // An exact answer keeps every promise of recall, and a GPU finds nothing faster than that.
   if (exact && parse_device(options.device).cuda)
     return make_search(parts, queries, k, options, once)->run(report);
   if (options.approach.method == Method::threshold_heap)

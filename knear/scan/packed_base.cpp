@@ -8,22 +8,9 @@
 
 #include "knear/core/threads.hpp"
 #include "knear/scan/coding.hpp"
+#include "knear/scan/dealing.hpp"
 
 namespace knear::detail {
-namespace {
-
-// The place of the j-th row of a tile: each run of as many rows as there are tiles is dealt to
-// them, beginning with another tile each time, so that no order of the base, periodic ones
-// included, makes tiles unlike.
-std::int64_t dealt(std::int64_t rows, std::int64_t tiles, std::int64_t tile, std::int64_t j) {
-  if ((j + 1) * tiles > rows) return j * tiles + tile;  // the last run is not whole
-  const std::uint64_t mixed = (static_cast<std::uint64_t>(j) + 1) * 0x9e3779b97f4a7c15u;
-  const std::uint64_t first = (mixed ^ mixed >> 29) * 0xbf58476d1ce4e5b9u >> 33;
-  return j * tiles + static_cast<std::int64_t>((static_cast<std::uint64_t>(tile) + first) %
-                                               static_cast<std::uint64_t>(tiles));
-}
-
-}  // namespace
 
 const ScanKernels& scan_kernels(Isa isa) {
   switch (isa) {
@@ -136,9 +123,8 @@ void PackedBase::lay_out(std::int64_t packed_rows, std::int64_t columns) {
       tile_bytes > 0
           ? std::clamp<std::int64_t>(tile_bytes / (steps * panel_step_bytes), 1, 4096)
           : std::clamp<std::int64_t>(usual_tile_bytes() / (steps * panel_step_bytes), 1, 128);
-  tiles = std::max<std::int64_t>(1, (rows + most * panel_rows - 1) / (most * panel_rows));
-  const std::int64_t tile_rows = (rows + tiles - 1) / tiles;
-  panels_per_tile = (tile_rows + panel_rows - 1) / panel_rows;
+  const Tiling tiling = Tiling::of(rows, most);
+  tiles = tiling.tiles, panels_per_tile = tiling.panels_per_tile;
   codes = AlignedArray<std::uint8_t>(panels() * steps * panel_step_bytes);
   ids = AlignedArray<std::uint32_t>(panels() * panel_rows);
 }
@@ -179,15 +165,15 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
   const Format format = out.format;
   const double slack = out.space.slack;
   const bool l2 = out.space.metric == Metric::l2;
+  const Dealing deal{out.rows, out.tiles};
   Reporter reporter(progress, "pack base", out.tiles);
   parallel_for(threads, out.tiles, [&](std::int64_t tile) {
     const std::int64_t tile_rows = out.panels_per_tile * panel_rows;
     const std::int64_t count =
         in_order ? std::clamp<std::int64_t>(out.rows - tile * tile_rows, 0, tile_rows)
-                 : (out.rows - tile + out.tiles - 1) / out.tiles;
+                 : deal.rows_of(tile);
     const auto row_of = [&](std::int64_t j) {
-      const std::int64_t place =
-          in_order ? tile * tile_rows + j : dealt(out.rows, out.tiles, tile, j);
+      const std::int64_t place = in_order ? tile * tile_rows + j : deal.row(tile, j);
       return subset.empty() ? place : std::int64_t{subset[place]};
     };
     // The rows of a tile lie far apart, where the hardware does not expect the next.
@@ -295,14 +281,15 @@ PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32
   out.lay_out(subset.empty() ? base.rows() : static_cast<std::int64_t>(subset.size()), base.cols());
   out.row_squares = AlignedArray<std::uint32_t>(out.panels() * panel_rows);
   out.row_sums = AlignedArray<std::int32_t>(out.panels() * panel_rows);
+  const Dealing deal{out.rows, out.tiles};
   Reporter reporter(progress, "pack base", out.tiles);
   parallel_for(threads, out.tiles, [&](std::int64_t tile) {
-    const std::int64_t count = (out.rows - tile + out.tiles - 1) / out.tiles;
+    const std::int64_t count = deal.rows_of(tile);
     // Rows with even |y|^2 first, since a panel without odd ones has a sharper limit; in each part
     // by id, as ties want it. The sum has the same parity as the sum of squares.
     std::vector<std::int64_t> order(count);
     for (std::int64_t j = 0; j < count; ++j) {
-      const std::int64_t place = dealt(out.rows, out.tiles, tile, j);
+      const std::int64_t place = deal.row(tile, j);
       order[j] = subset.empty() ? place : std::int64_t{subset[place]};
     }
     std::vector<std::byte> scratch(base.scratch_bytes());
