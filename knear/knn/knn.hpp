@@ -110,9 +110,9 @@ struct KnnOptions {
   Approach approach = {};
   // Where the base is scanned: "cpu", "cuda" (the first GPU) or "cuda:N". The answer is the same.
   // For searches of the k nearest, exact or by partial_reduce, which takes neither a memory limit
-  // nor aggregate = false there. With a GPU first_pass is automatic, integer or int8, and no choices
-  // are made. Queries that its lists have no room for, and those for whose lists the device has no
-  // memory, are answered by the processor (report.fallback_queries).
+  // nor aggregate = false there. With a GPU first_pass is automatic, integer or int8, and no
+  // choices are made. Queries that its lists have no room for, and those for whose lists the device
+  // has no memory, are answered by the processor (report.fallback_queries).
   std::string device = "cpu";
 };
 
