@@ -211,6 +211,27 @@ void check_threshold_heap(Checks& checks) {
   }
 }
 
+// Bins of all sizes, of all rows and of those that a filter allows.
+void check_partial_reduce(Checks& checks) {
+  constexpr std::int64_t rows = 5000;
+  for (const double recall : {0.5, 0.9, 0.95, 1.0})
+    for (const ElementType type : {ElementType::f32, ElementType::u8})
+      for (const Metric metric : metrics)
+        for (const std::int64_t step : {1, 3}) {
+          if (!checks.next()) continue;
+          const AnyMatrix base = make_vectors(VectorKind::uniform, type, rows, 24, 21);
+          const AnyMatrix queries = make_vectors(VectorKind::uniform, type, 40, 24, 22);
+          std::vector<Id> ids;
+          for (Id id = 0; id < rows; id += step) ids.push_back(id);
+          checks.check(
+              fmt::format("partial-reduce, recall {}, one row in {} allowed", recall, step),
+              queries, base, 20,
+              {.metric = metric,
+               .filter = RowFilter::of_ids(ids, rows),
+               .approach = {.method = Method::partial_reduce, .recall = recall}});
+        }
+}
+
 // Enough for all multiprocessors, several parts and thresholds that matter.
 void check_many(Checks& checks) {
   if (!checks.all()) return;
@@ -258,6 +279,7 @@ void check_exact(const ExactSearch& search, const std::string& device, const std
   check_kinds(checks);
   check_limits(checks);
   check_threshold_heap(checks);
+  check_partial_reduce(checks);
   check_real(checks, data, report);
   check_many(checks);
 }

@@ -22,6 +22,7 @@
 #include "bench/gpu/exact_checks.hpp"
 #include "bench/gpu/hash.hpp"
 #include "bench/gpu/kernels.hpp"
+#include "bench/gpu/partial_reduce_bench.hpp"
 #include "bench/gpu/report.hpp"
 #include "bench/gpu/select_checks.hpp"
 #include "bench/gpu/targets.hpp"
@@ -179,6 +180,7 @@ void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
   bench_select(stream, read_rate, deadline, report);
   stream.synchronize();
   bench_exact(device.index, stream, read_rate, deadline, report);
+  bench_partial_reduce(device.index, deadline, report);
 #if KNEAR_CUBLASLT
   stream.synchronize();
   bench_tiled_search(stream, deadline, report);

@@ -77,6 +77,15 @@ Target share_target(const Report& report, const std::string& work, const std::st
           verdict(*run->of_peak >= wanted)};
 }
 
+Target partial_reduce_target(const Report& report) {
+  const std::string work = "partial-reduce, 10,000 x 1M x 128 bf16, k = 10";
+  const std::string target = ">= 75 % of the bf16 product";
+  const Entry* run = find(report, "partial-reduce bf16 k=10", "10000 x 1000000 x 128");
+  if (!run || !run->of_peak) return not_measured(report, work, target);
+  return {work, target, fmt::format("{:.1f} %: {:.3f} ms", *run->of_peak * 100, run->seconds * 1e3),
+          verdict(*run->of_peak >= 0.75)};
+}
+
 }  // namespace
 
 void judge_targets(Report& report) {
@@ -93,7 +102,7 @@ void judge_targets(Report& report) {
     out.push_back(share_target(report, fmt::format("exact, 10,000 x 1M x 128 uint8, k = {}", k),
                                fmt::format("exact u8 k={}", k), "10000 x 1000000 x 128", 0.4,
                                "int8 peak"));
-  out.push_back(skipped("partial-reduce", "-", "no kernel uses it yet"));
+  out.push_back(partial_reduce_target(report));
   for (const int queries : {1, 32})
     out.push_back(share_target(report, fmt::format("exact, {} x 10M x 96 fp32, k = 10", queries),
                                "exact f32 k=10", fmt::format("{} x 10000000 x 96", queries), 0.85,

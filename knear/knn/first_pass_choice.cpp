@@ -94,8 +94,7 @@ AllowedRows Search::allowed_rows(const BaseRows& rows, std::int64_t begin) const
   return {.filter = &part.filter, .offset = part.filter_offset + begin};
 }
 
-Search::Choice Search::choose(const BaseRows& rows, std::int64_t begin, ScanJob& job) {
-  Choice choice;
+bool Search::choose_rows(const BaseRows& rows, std::int64_t begin, ScanJob& job, Choice& choice) {
   bool directly = direct_pays(count_);
   job.allowed = allowed_rows(rows, begin);
   if (!job.allowed.all()) {
@@ -111,6 +110,12 @@ Search::Choice Search::choose(const BaseRows& rows, std::int64_t begin, ScanJob&
       choice.packed_rows = subset_, job.allowed = {};
     }
   }
+  return directly;
+}
+
+Search::Choice Search::choose(const BaseRows& rows, std::int64_t begin, ScanJob& job) {
+  Choice choice;
+  const bool directly = choose_rows(rows, begin, job, choice);
   choice.keep = whole_ && !once_ && choice.packed_rows.empty() &&
                 (options_.memory <= 0 || parts_.size() == 1);
   std::vector<FirstPass>& passes = choice.passes;

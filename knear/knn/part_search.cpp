@@ -25,9 +25,7 @@ Neighbors search_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
   check_method(options);
   const Method method = options.approach.method;
   const bool exact = method == Method::exact || method == Method::automatic;
-  if (method == Method::partial_reduce)
-    check_processor(options, fmt::format("method {}", name_of(method)));
-  // A GPU finds everything, which keeps every promise.
+  // An exact answer keeps every promise of recall, and a GPU finds nothing faster than that.
   if (exact && parse_device(options.device).cuda)
     return make_search(parts, queries, k, options, once)->run(report);
   if (options.approach.method == Method::threshold_heap)

@@ -12,6 +12,9 @@
 // the expected loss is a convex function of how the k are spread over the parts, so largest where
 // all are in one of them. So the promise holds for every split, and for shards merged elsewhere.
 //
+// On a GPU the exact search finds what bins are taken from (knn/partial_reduce.hpp): it has one
+// comparison for each score, where bins that are kept in registers take more.
+//
 // With recall = 1 it is the share of queries without a certificate that is kept small, at 1/200,
 // and these are searched exactly.
 #include <algorithm>
@@ -19,9 +22,11 @@
 #include <cstring>
 #include <limits>
 
+#include "knear/core/threads.hpp"
 #include "knear/cost/plan.hpp"
 #include "knear/distance/reference.hpp"
-#include "knear/knn/search.hpp"
+#include "knear/knn/device_search.hpp"
+#include "knear/knn/partial_reduce.hpp"
 #include "knear/scan/partial_reduce.hpp"
 #include "knear/select/bins.hpp"
 
@@ -36,9 +41,12 @@ constexpr std::int64_t endless = std::int64_t{1} << 40;
 
 class PartialReduceSearch : public Search {
  public:
-  PartialReduceSearch(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
-                      const KnnOptions& options, bool once)
-      : Search(parts, queries, k, options, once), all_parts_(parts.begin(), parts.end()) {
+  // exact: the search of a device, or nothing.
+  PartialReduceSearch(const ExactMaker& exact, std::span<const SearchPart> parts,
+                      AnyMatrixView queries, std::int64_t k, const KnnOptions& options, bool once)
+      : Search(parts, queries, k, options, once),
+        exact_(exact),
+        all_parts_(parts.begin(), parts.end()) {
     const std::int64_t logical = options.approach.logical_rows;
     if (logical > 0 && (logical < rows_ || logical > endless))
       throw InvalidArgument(
@@ -59,6 +67,7 @@ class PartialReduceSearch : public Search {
           "first_pass is direct, but method is partial-reduce, which has no bins then");
     if (!options.approach.aggregate && options.memory > 0)
       throw InvalidArgument("aggregate is off, but memory is limited to {} bytes", options.memory);
+    if (exact_) check_device_way();
     learns_ = false, packs_always_ = true;
   }
 
@@ -103,7 +112,15 @@ class PartialReduceSearch : public Search {
 
   void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) override {
     if (!reduces_) return Search::search_rows(rows, begin, out);
+    std::vector<std::int64_t> left = all_queries();
+    if (exact_) {
+      // Bins are of whole parts; only beyond 2^30 rows there are others.
+      if (whole_) left = search_by_device(rows, out);
+      fallback_queries_ = std::max(fallback_queries_, std::ssize(left));
+      if (left.empty()) return;
+    }
     auto [job, choice, todo] = begin_rows(rows, begin, out.keys.cols(), bars_);
+    todo = std::move(left);
     if (options_.metric != Metric::l2 && options_.approach.aggregate)
       answer_zero_queries(todo, job.allowed, out);
     const FirstPass pass = choice.passes.front();
@@ -121,9 +138,8 @@ class PartialReduceSearch : public Search {
       return;
     }
     const std::int64_t per_step = pass == FirstPass::fp32 ? 1 : pass == FirstPass::int16 ? 2 : 4;
-    const std::int64_t tile_bytes =
-        panels_of_bin(choice.packed_rows.empty() ? rows.rows() : count_, rows.cols()) *
-        ((rows.cols() + per_step - 1) / per_step) * panel_step_bytes;
+    const std::int64_t tile_bytes = panels_of_bin(rows_packed(rows, choice), rows.cols()) *
+                                    ((rows.cols() + per_step - 1) / per_step) * panel_step_bytes;
     make_room(rows.rows(), pass);
     const auto packed = prepared().bins(pass, rows, choice.packed_rows, choice.keep, threads_,
                                         options_.progress, prepare_seconds_, tile_bytes);
@@ -144,11 +160,84 @@ class PartialReduceSearch : public Search {
     for (std::size_t q = 0; q < dropped.size(); ++q)
       if (dropped[q] != none)
         dropped_[q] = std::min(dropped_[q], KeyedId{dropped[q].first, ids(dropped[q].second)});
-    bins_ += packed->tiles, kept_ = std::max<std::int64_t>(kept_, kept);
+    if (!exact_ || !whole_) note_bins(packed->tiles, kept);
     note_scan(*packed, pass, std::ssize(todo));
   }
 
  private:
+  static std::int64_t rows_of_tiles(const Tiling& tiling) {
+    return tiling.panels_per_tile * panel_rows;
+  }
+  std::int64_t rows_packed(const BaseRows& rows, const Choice& choice) const {
+    return choice.packed_rows.empty() ? rows.rows() : count_;
+  }
+  void note_bins(std::int64_t bins, std::int64_t kept) {
+    bins_ += bins, kept_ = std::max(kept_, kept);
+  }
+
+  void check_device_way() const {
+    if (!options_.approach.aggregate)
+      throw InvalidArgument("aggregate is off, but device is {}, which keeps no bins",
+                            options_.device);
+    if (options_.memory > 0)
+      throw InvalidArgument(
+          "memory is limited to {} bytes, but method is partial-reduce and device is {}, where it "
+          "has bins of whole parts alone",
+          options_.memory, options_.device);
+    // It refuses what it has not; where there is something to search, when it is made for that.
+    if (parts_.empty() || queries_.rows() == 0) exact_({}, queries_, k_asked_, options_, once_);
+  }
+
+  // Fills `out` from the exact lists of a device for all rows of the part; returns the queries for
+  // which they were too short. The bins are those that the processor would pack.
+  std::vector<std::int64_t> search_by_device(const BaseRows& rows, ExactLists& out) {
+    const std::int64_t k = out.keys.cols();
+    ScanJob job{queries_, rows, options_.metric, k, threads_, isa_, found_, false, most_pending()};
+    Choice choice;
+    const bool direct = choose_rows(rows, 0, job, choice);
+    std::vector<std::int64_t> todo = all_queries(), left;
+    if (options_.metric != Metric::l2) answer_zero_queries(todo, job.allowed, out);
+    RowBins bins{{std::max<std::int64_t>(1, rows.rows()), 1}, static_cast<int>(k), {}};
+    if (!direct) {  // nothing is dropped where the processor measures everything
+      const std::int64_t packed = rows_packed(rows, choice);
+      const Tiling tiling = Tiling::of(packed, panels_of_bin(packed, rows.cols()));
+      bins = {{packed, tiling.tiles},
+              rows_kept(k, tiling.tiles, rows_of_tiles(tiling)),
+              choice.packed_rows};
+      note_bins(tiling.tiles, bins.kept);
+    }
+    const std::int64_t wanted = direct ? k : std::min(count_, k + rows_to_pass_over(k));
+    SearchPart part = part_->part;
+    part.ids = {};  // rows by their number
+    const auto exact = exact_({&part, 1}, queries_, wanted, options_, once_);
+    ExactLists lists;
+    KnnReport seen;
+    exact->run_from(lists, &seen);
+    note_search(*exact);
+    device_bytes_ = std::max(device_bytes_, seen.device_bytes);
+    exact_bytes_ = std::max(exact_bytes_, seen.memory_bytes);
+
+    constexpr std::int64_t task = 64;
+    const std::int64_t count = std::ssize(todo);
+    std::vector<char> answered(todo.size());
+    parallel_for(threads_, (count + task - 1) / task, [&](std::int64_t t) {
+      std::vector<int> taken(static_cast<std::size_t>(bins.deal.tiles));
+      for (std::int64_t i = t * task; i < std::min(count, (t + 1) * task); ++i) {
+        const std::int64_t q = todo[static_cast<std::size_t>(i)];
+        KeyedId dropped = none;
+        answered[static_cast<std::size_t>(i)] =
+            reduce_list(lists.keys.row(q), lists.ids.row(q), wanted, wanted == count_, bins, k,
+                        taken, out.keys.row(q), out.ids.row(q), dropped);
+        if (!answered[static_cast<std::size_t>(i)] || dropped == none) continue;
+        KeyedId& least = dropped_[static_cast<std::size_t>(q)];
+        least = std::min(least, KeyedId{dropped.first, part_->part.ids(dropped.second)});
+      }
+    });
+    for (std::int64_t i = 0; i < count; ++i)
+      if (!answered[static_cast<std::size_t>(i)]) left.push_back(todo[static_cast<std::size_t>(i)]);
+    return left;
+  }
+
   static constexpr KeyedId none{std::numeric_limits<double>::infinity(),
                                 std::numeric_limits<Id>::max()};
   static constexpr std::int64_t least_bins = 64, most_bin_bytes = 512 << 10;
@@ -225,7 +314,11 @@ class PartialReduceSearch : public Search {
     report.expected_recall = options_.approach.recall == 1 ? 1 : expected_;
     report.recall_argument = options_.approach.recall == 1 || !drops_ ? "exact" : "analytic";
     report.bins = bins_, report.kept_per_bin = kept_;
-    if (k_ > 0) {
+    if (exact_) {
+      report.device = options_.device, report.device_bytes = device_bytes_;
+      report.memory_bytes =
+          std::max(report.memory_bytes, exact_bytes_ + queries_.rows() * (k_ * 16 + k_asked_ * 12));
+    } else if (k_ > 0) {
       const bool whole = report.first_pass == name_of(FirstPass::integer);
       report.expected_hits =
           rows_passed(static_cast<double>(std::max<std::int64_t>(1, bins_)), whole);
@@ -280,7 +373,10 @@ class PartialReduceSearch : public Search {
     options.progress = {};
     ExactLists exact;
     KnnReport repaired;
-    Search(all_parts_, some.view(), k_asked_, options, once_).run_from(exact, &repaired);
+    const auto search =
+        exact_ ? exact_(all_parts_, some.view(), k_asked_, options, once_)
+               : std::make_unique<Search>(all_parts_, some.view(), k_asked_, options, once_);
+    search->run_from(exact, &repaired);
     for (std::size_t i = 0; i < open.size(); ++i) {
       std::copy_n(exact.keys.row(static_cast<std::int64_t>(i)), k_, all.keys.row(open[i]));
       std::copy_n(exact.ids.row(static_cast<std::int64_t>(i)), k_, all.ids.row(open[i]));
@@ -293,6 +389,8 @@ class PartialReduceSearch : public Search {
         report.memory_bytes, repaired.memory_bytes + queries_.rows() * (k_ * 16 + k_asked_ * 12));
   }
 
+  const ExactMaker& exact_;
+  std::int64_t device_bytes_ = 0, exact_bytes_ = 0;
   bool reduces_ = true, drops_ = false;  // drops_: whether bins may lose one of the k
   std::vector<SearchPart> all_parts_;
   std::vector<KeyedId> dropped_;  // of each query, the least that was, by its id
@@ -307,10 +405,21 @@ class PartialReduceSearch : public Search {
 
 }  // namespace
 
+Neighbors partial_reduce_by(const ExactMaker& exact, std::span<const SearchPart> parts,
+                            AnyMatrixView queries, std::int64_t k, const KnnOptions& options,
+                            bool once, KnnReport* report) {
+  return PartialReduceSearch(exact, parts, queries, k, options, once).run_reduce(report);
+}
+
 Neighbors partial_reduce_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
                                std::int64_t k, const KnnOptions& options, bool once,
                                KnnReport* report) {
-  return PartialReduceSearch(parts, queries, k, options, once).run_reduce(report);
+  ExactMaker exact;
+  if (parse_device(options.device).cuda) {
+    check_device(options.device);
+    exact = [](const auto&... given) { return make_search(given...); };
+  }
+  return partial_reduce_by(exact, parts, queries, k, options, once, report);
 }
 
 }  // namespace knear::detail

@@ -367,6 +367,18 @@ void Search::note_scored(const Coding& packed, std::int64_t queries, std::int64_
                  static_cast<double>(times);
 }
 
+void Search::note_search(const Search& other) {
+  stats_.add(other.stats_);
+  stats_.buffer_bytes = std::max(stats_.buffer_bytes, other.stats_.buffer_bytes);
+  for (int pass = 0; pass < any_pass_count; ++pass) done_by_[pass] += other.done_by_[pass];
+  prepare_seconds_ += other.prepare_seconds_;
+  multiply_adds_ += other.multiply_adds_, bytes_read_ += other.bytes_read_;
+  packed_bytes_ = std::max(packed_bytes_, other.packed_bytes_);
+  fallback_queries_ = std::max(fallback_queries_, other.fallback_queries_);
+  tile_rows_ = std::max(tile_rows_, other.tile_rows_);
+  centred_ |= other.centred_;
+}
+
 void Search::learn(KnnReport& r) const {
   if (!learns_ || parts_.size() != 1 || allowed_rows_ != rows_ || r.queries == 0) return;
   PreparedRows& rows = *parts_.front().part.rows;

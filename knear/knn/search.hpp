@@ -137,6 +137,9 @@ class Search {
   // Says in `job` which rows are allowed, if not all, or lists them in subset_ if they are packed
   // alone.
   Choice choose(const BaseRows& rows, std::int64_t begin, ScanJob& job);
+  // The first half of it: which rows are packed. Returns whether none are, since every row is
+  // measured.
+  bool choose_rows(const BaseRows& rows, std::int64_t begin, ScanJob& job, Choice& choice);
   void apply_choices(ScanJob& job) const;
   // What a search of the rows of a chunk begins with: every query, none of them answered.
   struct RowSearch {
@@ -172,6 +175,8 @@ class Search {
                  std::int64_t times = 1);
   // The same of rows that are coded elsewhere.
   void note_scored(const Coding& packed, std::int64_t queries, std::int64_t times = 1);
+  // What another search did for this one counts as if this one had.
+  void note_search(const Search& other);
   virtual void fill(KnnReport& r, double seconds) const;
 
   AnyMatrixView queries_;

@@ -20,7 +20,7 @@
 
 #include "knear/core/element_type.hpp"
 #include "knear/scan/coding.hpp"
-#include "knear/scan/deal.hpp"
+#include "knear/scan/dealing.hpp"
 #include "knear/scan/device_layout.hpp"
 #include "knear/simt/thread.hpp"
 
@@ -53,7 +53,8 @@ struct DevicePacking {
   KNEAR_HD int dealt_to(std::int64_t slot) const {
     const std::int64_t tile_slots = panels_per_tile * panel_rows;
     const std::int64_t tile = slot / tile_slots, j = slot % tile_slots;
-    return j < dealt_rows(count, tiles, tile) ? static_cast<int>(dealt(count, tiles, tile, j)) : -1;
+    const Dealing deal = {count, tiles};
+    return j < deal.rows_of(tile) ? static_cast<int>(deal.row(tile, j)) : -1;
   }
 };
 

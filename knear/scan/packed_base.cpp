@@ -8,9 +8,10 @@
 
 #include "knear/core/threads.hpp"
 #include "knear/scan/coding.hpp"
-#include "knear/scan/deal.hpp"
+#include "knear/scan/dealing.hpp"
 
 namespace knear::detail {
+
 const ScanKernels& scan_kernels(Isa isa) {
   switch (isa) {
     case Isa::avx512_vnni:
@@ -126,9 +127,8 @@ void Coding::lay_out(std::int64_t packed_rows, std::int64_t columns) {
       tile_bytes > 0
           ? std::clamp<std::int64_t>(tile_bytes / (steps * panel_step_bytes), 1, 4096)
           : std::clamp<std::int64_t>(usual_tile_bytes() / (steps * panel_step_bytes), 1, 128);
-  tiles = std::max<std::int64_t>(1, (rows + most * panel_rows - 1) / (most * panel_rows));
-  const std::int64_t tile_rows = (rows + tiles - 1) / tiles;
-  panels_per_tile = (tile_rows + panel_rows - 1) / panel_rows;
+  const Tiling tiling = Tiling::of(rows, most);
+  tiles = tiling.tiles, panels_per_tile = tiling.panels_per_tile;
 }
 
 Coding Coding::whole_numbers(Metric metric, Isa isa, const DataSurvey& found) {
@@ -184,15 +184,15 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
   const Format format = out.format;
   const double slack = out.space.slack;
   const bool l2 = out.space.metric == Metric::l2;
+  const Dealing deal{out.rows, out.tiles};
   Reporter reporter(progress, "pack base", out.tiles);
   parallel_for(threads, out.tiles, [&](std::int64_t tile) {
     const std::int64_t tile_rows = out.panels_per_tile * panel_rows;
     const std::int64_t count =
         in_order ? std::clamp<std::int64_t>(out.rows - tile * tile_rows, 0, tile_rows)
-                 : dealt_rows(out.rows, out.tiles, tile);
+                 : deal.rows_of(tile);
     const auto row_of = [&](std::int64_t j) {
-      const std::int64_t place =
-          in_order ? tile * tile_rows + j : dealt(out.rows, out.tiles, tile, j);
+      const std::int64_t place = in_order ? tile * tile_rows + j : deal.row(tile, j);
       return subset.empty() ? place : std::int64_t{subset[place]};
     };
     // The rows of a tile lie far apart, where the hardware does not expect the next.
@@ -296,14 +296,15 @@ PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32
                 base.cols());
   out.row_squares = AlignedArray<std::uint32_t>(out.panels() * panel_rows);
   out.row_sums = AlignedArray<std::int32_t>(out.panels() * panel_rows);
+  const Dealing deal{out.rows, out.tiles};
   Reporter reporter(progress, "pack base", out.tiles);
   parallel_for(threads, out.tiles, [&](std::int64_t tile) {
-    const std::int64_t count = dealt_rows(out.rows, out.tiles, tile);
+    const std::int64_t count = deal.rows_of(tile);
     // Rows with even |y|^2 first, since a panel without odd ones has a sharper limit; in each part
     // by id, as ties want it. The sum has the same parity as the sum of squares.
     std::vector<std::int64_t> order(count);
     for (std::int64_t j = 0; j < count; ++j) {
-      const std::int64_t place = dealt(out.rows, out.tiles, tile, j);
+      const std::int64_t place = deal.row(tile, j);
       order[j] = subset.empty() ? place : std::int64_t{subset[place]};
     }
     std::vector<std::byte> scratch(base.scratch_bytes());

@@ -322,4 +322,30 @@ void scan_partial_reduce(const PackedBase& packed, const ScanJob& job, int kept,
     reduce<CertifiedBins>(call, stats, progress);
 }
 
+std::int64_t RowBins::bin_of(Id row) const {
+  if (subset.empty()) return deal.tile_of(row);
+  return deal.tile_of(std::lower_bound(subset.begin(), subset.end(), row) - subset.begin());
+}
+
+bool reduce_list(const double* keys, const Id* rows, std::int64_t count, bool whole,
+                 const RowBins& bins, std::int64_t k, std::vector<int>& taken, double* out_keys,
+                 Id* out_rows, KeyedId& dropped) {
+  KeyedId first = none;  // that does not count
+  std::int64_t found = 0, looked = 0;
+  for (; looked < count && found < k && rows[looked] != no_id; ++looked) {
+    int& of_bin = taken[static_cast<std::size_t>(bins.bin_of(rows[looked]))];
+    if (of_bin < bins.kept)
+      ++of_bin, out_keys[found] = keys[looked], out_rows[found++] = rows[looked];
+    else
+      first = std::min(first, KeyedId{keys[looked], rows[looked]});
+  }
+  for (std::int64_t i = 0; i < looked; ++i)
+    taken[static_cast<std::size_t>(bins.bin_of(rows[i]))] = 0;
+  if (found < k && !whole) return false;
+  std::fill(out_keys + found, out_keys + k, infinity);
+  std::fill(out_rows + found, out_rows + k, no_id);
+  dropped = std::min(dropped, first);
+  return true;
+}
+
 }  // namespace knear::detail

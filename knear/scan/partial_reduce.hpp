@@ -11,8 +11,11 @@
 //
 // What is below the k-th found so far is not looked at: it is none of the answer, kept or not.
 #pragma once
+#include <cstdint>
+#include <span>
 #include <vector>
 
+#include "knear/scan/dealing.hpp"
 #include "knear/scan/scan.hpp"
 #include "knear/select/sort_pairs.hpp"
 
@@ -27,5 +30,25 @@ void scan_partial_reduce(const PackedBase& packed, const ScanJob& job, int kept,
                          const std::vector<std::int64_t>& which, ExactLists& out,
                          std::vector<KeyedId>& dropped, ExactLists* candidates, ScanStats& stats,
                          const Progress& progress);
+
+// The bins of a packed base, of which nothing else is needed.
+struct RowBins {
+  Dealing deal;
+  int kept;                               // rows of a bin that count
+  std::span<const std::uint32_t> subset;  // the rows that were packed, ascending; empty: all
+
+  // The bin of a row that was packed.
+  std::int64_t bin_of(Id row) const;
+};
+
+// The same answer from an exact one: of a query's best rows in order (keys, rows [count]), those
+// that count, at most k of them, to out_keys and out_rows [k], padded with +infinity and no_id.
+// `dropped` is lowered to the first that does not. `whole`: that every row there is was listed.
+// False if the list ends too soon to say what the k are; the query is to be scanned then.
+//
+// `taken` [bins.deal.tiles] holds zeros, before and after.
+bool reduce_list(const double* keys, const Id* rows, std::int64_t count, bool whole,
+                 const RowBins& bins, std::int64_t k, std::vector<int>& taken, double* out_keys,
+                 Id* out_rows, KeyedId& dropped);
 
 }  // namespace knear::detail

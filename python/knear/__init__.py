@@ -106,7 +106,7 @@ def knn(
     aggregate_to_topk: False: all rows that were kept, report["kept_per_bin"] of each bin one after
         the other, instead of the k nearest of them ("partial-reduce").
     device: where the rows are scanned: "cpu", or "cuda" and "cuda:N" for a GPU, where knear was
-        built with CUDA; exact searches and "threshold-heap". The answer is the same.
+        built with CUDA; every method. The answer is the same.
     filter: the rows that may be found, as ids in any order or as one bool a row; None for all. The
         answer is that of these rows alone, padded with -1 where they are fewer than k.
     report: a dict that is emptied and filled with what was planned and what happened: "first_pass",

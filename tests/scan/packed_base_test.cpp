@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "knear/core/random.hpp"
+#include "knear/scan/dealing.hpp"
 
 namespace knear::detail {
 namespace {
@@ -90,6 +91,40 @@ TEST(PackedBase, StatedErrorsEncloseTheTrueOnes) {
           }
         }
       }
+}
+
+// Both directions of the deal, and that packed tiles hold what it says.
+TEST(PackedBase, TilesHoldTheRowsDealtToThem) {
+  for (std::int64_t rows : {1, 2, 31, 100, 1000, 4099})
+    for (std::int64_t tiles : {1, 2, 3, 7, 64, 99, 1000}) {
+      if (tiles > rows) continue;
+      const Dealing deal{rows, tiles};
+      std::vector<int> seen(static_cast<std::size_t>(rows));
+      for (std::int64_t tile = 0; tile < tiles; ++tile)
+        for (std::int64_t j = 0; j < deal.rows_of(tile); ++j) {
+          const std::int64_t row = deal.row(tile, j);
+          ASSERT_EQ(row / tiles, j);
+          ++seen.at(static_cast<std::size_t>(row));
+          ASSERT_EQ(deal.tile_of(row), tile) << rows << " rows, " << tiles << " tiles, row " << row;
+        }
+      for (const int times : seen) ASSERT_EQ(times, 1);
+    }
+  Random random(9);
+  Matrix<float> base(3000, 8);
+  for (std::int64_t i = 0; i < 3000 * 8; ++i) base.data()[i] = static_cast<float>(random.uniform());
+  for (std::int64_t panels : {1, 2, 5, 100}) {
+    const PackedBase packed = PackedBase::certified(
+        base.view(), {}, format_int8, CodingSpace::choose(base.view(), Metric::l2, active_isa()), 1,
+        {}, panels * 2 * panel_step_bytes, false);
+    const Tiling tiling = Tiling::of(3000, panels);
+    ASSERT_EQ(packed.tiles, tiling.tiles);
+    ASSERT_EQ(packed.panels_per_tile, tiling.panels_per_tile);
+    const Dealing deal{3000, packed.tiles};
+    for (std::int64_t slot = 0; slot < packed.panels() * panel_rows; ++slot)
+      if (packed.ids[slot] != PackedBase::no_row) {
+        ASSERT_EQ(deal.tile_of(packed.ids[slot]), slot / panel_rows / packed.panels_per_tile);
+      }
+  }
 }
 
 }  // namespace
