@@ -4,18 +4,6 @@
 #include "knear/cuda/check.hpp"
 
 namespace knear::cuda {
-namespace {
-
-void require_device(int index) {
-  const int count = device_count();
-  if (count == 0)
-    throw DeviceUnavailable("device is {}, but no GPU is usable: {}", index, why_no_device());
-  if (index < 0 || index >= count)
-    throw DeviceUnavailable("device must be between 0 and {}, but is {}", count - 1, index);
-}
-
-}  // namespace
-
 int device_count() {
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
@@ -30,8 +18,16 @@ std::string why_no_device() {
   return status == cudaSuccess && count == 0 ? "CUDA counts none" : cudaGetErrorString(status);
 }
 
+void check_device(int index) {
+  const int count = device_count();
+  if (count == 0)
+    throw DeviceUnavailable("device is {}, but no GPU is usable: {}", index, why_no_device());
+  if (index < 0 || index >= count)
+    throw DeviceUnavailable("device must be between 0 and {}, but is {}", count - 1, index);
+}
+
 DeviceInfo device_info(int index) {
-  require_device(index);
+  check_device(index);
   cudaDeviceProp properties;
   KNEAR_CHECK(cudaGetDeviceProperties(&properties, index));
   DeviceInfo info;
@@ -50,7 +46,7 @@ DeviceInfo device_info(int index) {
 }
 
 void use_device(int index) {
-  require_device(index);
+  check_device(index);
   KNEAR_CHECK(cudaSetDevice(index));
 }
 

@@ -21,6 +21,9 @@ std::string why_no_device();
 // Throws DeviceUnavailable, naming both numbers, unless 0 <= index < device_count().
 DeviceInfo device_info(int index);
 
+// Throws like device_info(), which asks for more and so takes longer.
+void check_device(int index);
+
 // Makes the device current for the calling thread.
 void use_device(int index);
 

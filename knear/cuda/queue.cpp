@@ -122,7 +122,8 @@ namespace {
 
 std::shared_ptr<detail::QueueState> open(int device, std::size_t budget) {
   auto state = std::make_shared<detail::QueueState>();
-  state->device = device_info(device).index;  // throws for a device that is not there
+  check_device(device);
+  state->device = device;
   state->budget = budget != 0 ? budget : std::numeric_limits<std::size_t>::max();
   KNEAR_CHECK(
       cudaDeviceGetAttribute(&state->multiprocessors, cudaDevAttrMultiProcessorCount, device));

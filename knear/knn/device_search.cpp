@@ -1,10 +1,10 @@
 #include "knear/knn/device_search.hpp"
 
-#include <algorithm>
 #include <charconv>
 
 #ifdef KNEAR_CUDA
 #include "knear/cuda/device.hpp"
+#include "knear/knn/queue_opener.hpp"
 #include "knear/scan/device_launches_cuda.hpp"
 #include "knear/scan/device_packing_cuda.hpp"
 #endif
@@ -33,10 +33,8 @@ std::unique_ptr<Search> make_search(std::span<const SearchPart> parts, AnyMatrix
   const Device device = parse_device(options.device);
   if (!device.cuda) return std::make_unique<Search>(parts, queries, k, options, once, already);
 #ifdef KNEAR_CUDA
-  return std::make_unique<DeviceSearch<cuda::Queue>>(
-      cuda::Queue(device.index,
-                  static_cast<std::size_t>(std::max<std::int64_t>(0, options.memory))),
-      parts, queries, k, options, once, already);
+  return std::make_unique<DeviceSearch<cuda::Queue>>(queue_opener(device, options), parts, queries,
+                                                     k, options, once, already);
 #else
   return nullptr;  // check_device has thrown
 #endif
@@ -48,7 +46,7 @@ void check_device(std::string_view device) {
   const detail::Device parsed = detail::parse_device(device);
   if (!parsed.cuda) return;
 #ifdef KNEAR_CUDA
-  cuda::device_info(parsed.index);
+  cuda::check_device(parsed.index);
 #else
   throw DeviceUnavailable("device is {}, but this knear was built without CUDA", device);
 #endif

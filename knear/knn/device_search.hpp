@@ -9,6 +9,7 @@
 #pragma once
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -39,10 +40,11 @@ std::unique_ptr<Search> make_search(std::span<const SearchPart> parts, AnyMatrix
 template <class Queue>
 class DeviceSearch : public Search {
  public:
-  DeviceSearch(Queue queue, std::span<const SearchPart> parts, AnyMatrixView queries,
-               std::int64_t k, const KnnOptions& options, bool once, std::int64_t already)
-      : Search(parts, queries, k, options, once, already),
-        queue_(std::make_shared<Queue>(std::move(queue))) {
+  // open: makes the queue, where this search needs one. Rows that stayed on the device have theirs.
+  DeviceSearch(std::function<Queue()> open, std::span<const SearchPart> parts,
+               AnyMatrixView queries, std::int64_t k, const KnnOptions& options, bool once,
+               std::int64_t already)
+      : Search(parts, queries, k, options, once, already), open_(std::move(open)) {
     const FirstPass pass = options.first_pass;
     if (pass != FirstPass::automatic && pass != FirstPass::integer && pass != FirstPass::int8)
       throw InvalidArgument("first_pass is {}, but device is {}, which has auto, integer and int8",
@@ -67,6 +69,11 @@ class DeviceSearch : public Search {
       more_bytes_ = host_bytes(std::min<std::int64_t>(queries.rows(), block_queries)) + 4 * piece_;
     }
   }
+
+  DeviceSearch(Queue queue, std::span<const SearchPart> parts, AnyMatrixView queries,
+               std::int64_t k, const KnnOptions& options, bool once, std::int64_t already)
+      : DeviceSearch([queue = std::move(queue)] { return queue; }, parts, queries, k, options, once,
+                     already) {}
 
  protected:
   void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) override {
@@ -113,7 +120,7 @@ class DeviceSearch : public Search {
     const std::int64_t dim = base().cols();
     const std::int64_t row_bytes = prepared().on_device ? 0 : base().row_bytes();
     const std::int64_t code_bytes = device_code_bytes(dim) + 8;  // and sizes, and heads
-    const auto room = static_cast<std::int64_t>(queue_->free_bytes() / 2);
+    const auto room = static_cast<std::int64_t>(queue()->free_bytes() / 2);
     if (base().rows() <= room / (code_bytes + row_bytes)) return Search::most_chunk_rows();
     return std::clamp<std::int64_t>(room / (code_bytes + 2 * row_bytes), 1024,
                                     Search::most_chunk_rows());
@@ -151,7 +158,9 @@ class DeviceSearch : public Search {
                         std::vector<std::int64_t>& todo, ExactLists& out) {
     std::lock_guard lock(form.mutex);
     const std::size_t before = todo.size();
-    std::int64_t batch = form.scan->batch_for(std::ssize(todo), k, form.queue->free_bytes());
+    std::size_t room = form.queue->free_bytes();
+    if (options_.memory > 0) room = std::min(room, static_cast<std::size_t>(options_.memory));
+    std::int64_t batch = form.scan->batch_for(std::ssize(todo), k, room);
     if (options_.memory > 0) {
       const std::int64_t left = options_.memory - other_bytes();
       while (batch > block_queries && host_bytes(batch) - host_bytes(block_queries) > left)
@@ -229,7 +238,7 @@ class DeviceSearch : public Search {
     const auto make = [&] {
       const auto start = Clock::now();
       auto form = std::make_shared<Form>();
-      form->queue = queue_;
+      form->queue = queue();
       form->coding = device_coding(
           integer() ? Coding::whole_numbers(options_.metric, isa_, prepared().found)
                     : certified_coding(prepared().on_device ? prepared().on_device->space
@@ -240,6 +249,12 @@ class DeviceSearch : public Search {
       return form;
     };
     if (once_ || !whole_ || !subset_.empty()) return make();
+    // What stays was made without a limit; it takes nothing more of one that has.
+    if (options_.memory > 0) {
+      if (auto kept = prepared().kept_device_form(name()))
+        return std::static_pointer_cast<Form>(kept);
+      return make();
+    }
     return std::static_pointer_cast<Form>(prepared().device_form(name(), make));
   }
 
@@ -256,7 +271,7 @@ class DeviceSearch : public Search {
       if (out.count == rows.rows()) return out;
     }
     coming_.reset();  // waits for it
-    return upload_rows(*queue_, rows, subset_, threads_, piece_);
+    return upload_rows(*queue(), rows, subset_, threads_, piece_);
   }
 
   // Sends the next chunk of the part on its way, while this one is searched.
@@ -266,13 +281,20 @@ class DeviceSearch : public Search {
     if (whole_ || next >= end || prepared().on_device) return;
     const BaseRows following = base().part(next, end);
     if (!allowed_rows(following, next).all()) return;
-    if (!sender_) sender_ = std::make_shared<Queue>(queue_->beside());
+    if (!sender_) sender_ = std::make_shared<Queue>(queue()->beside());
     coming_.emplace(Coming{part_, next, std::async(std::launch::async, [this, following] {
                              return upload_rows(*sender_, following, {}, threads_, piece_);
                            })});
   }
 
-  std::shared_ptr<Queue> queue_, sender_;  // sender_: of rows that come next
+  const std::shared_ptr<Queue>& queue() const {
+    if (!queue_) queue_ = std::make_shared<Queue>(open_());
+    return queue_;
+  }
+
+  std::function<Queue()> open_;
+  mutable std::shared_ptr<Queue> queue_;  // see queue()
+  std::shared_ptr<Queue> sender_;         // of rows that come next
   std::optional<Coming> coming_;
   std::size_t device_bytes_ = 0;
   std::int64_t piece_ = 4 << 20;  // in which rows go to the device

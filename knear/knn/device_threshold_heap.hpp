@@ -25,7 +25,9 @@ class DeviceThresholdHeap final : public ThresholdHeap<DeviceSearch<Queue>> {
       Base::stats_, Base::threads_;
 
  public:
-  DeviceThresholdHeap(Queue queue, std::span<const SearchPart> parts, AnyMatrixView queries,
+  // queue: one, or what makes one (DeviceSearch).
+  template <class From>
+  DeviceThresholdHeap(From queue, std::span<const SearchPart> parts, AnyMatrixView queries,
                       std::int64_t k, const KnnOptions& options, bool once)
       : Base(std::move(queue), parts, queries, k, options, once, std::int64_t{0}) {
     // So many that every thread has some to sort.
@@ -68,7 +70,9 @@ class DeviceThresholdHeap final : public ThresholdHeap<DeviceSearch<Queue>> {
   std::vector<std::int64_t> search_across(Form& form, const ScanJob& job,
                                           const std::vector<std::int64_t>& todo, ExactLists& out) {
     std::lock_guard lock(form.mutex);
-    DeviceHeapSizes sizes = sizes_for(form.queue->free_bytes());
+    std::size_t room = form.queue->free_bytes();
+    if (options_.memory > 0) room = std::min(room, static_cast<std::size_t>(options_.memory));
+    DeviceHeapSizes sizes = sizes_for(room);
     const std::size_t before = todo.size();
     std::vector<std::int64_t> left = scan_threshold_heap_on(
         *form.queue, *form.scan, job, sizes, todo, out, stats_, heap_, options_.progress);

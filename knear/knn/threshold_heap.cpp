@@ -5,8 +5,10 @@
 #include "knear/select/permutation.hpp"
 
 #ifdef KNEAR_CUDA
+#include "knear/knn/queue_opener.hpp"
 #include "knear/scan/device_compress_cuda.hpp"
 #include "knear/scan/device_launches_cuda.hpp"
+#include "knear/scan/device_packing_cuda.hpp"
 #endif
 
 namespace knear::detail {
@@ -53,8 +55,8 @@ Neighbors threshold_heap_parts(std::span<const SearchPart> parts, AnyMatrixView 
   check_device(options.device);
 #ifdef KNEAR_CUDA
   if (const Device device = parse_device(options.device); device.cuda)
-    return DeviceThresholdHeap<cuda::Queue>(cuda::Queue(device.index), parts, queries, k, options,
-                                            once)
+    return DeviceThresholdHeap<cuda::Queue>(queue_opener(device, options), parts, queries, k,
+                                            options, once)
         .run_heap(report);
 #endif
   return ThresholdHeapSearch(parts, queries, k, options, once).run_heap(report);

@@ -47,6 +47,7 @@ template <class T>
 std::vector<T> fetch(HostQueue& queue, const HostQueue::Array<T>& from) {
   std::vector<T> out(from.size());
   queue.download(out.data(), from.data(), from.size());
+  queue.wait();
   return out;
 }
 
