@@ -242,7 +242,7 @@ void rescore_kept(Queue& queue, const float* rows, const std::uint32_t* row_numb
   const detail::DeviceLists lists = {entries.data(), list_keys.data(), counts.data(), nullptr,
                                      kept};
   detail::launch_measure(queue, base, view, lists, queries, nullptr, rows, ElementType::f32, dim);
-  detail::launch_rank(queue, base, view, lists, keys, ids, k);
+  detail::launch_rank(queue, base, view, lists, {}, keys, ids, k);
 }
 
 }  // namespace knear::bench
