@@ -39,7 +39,8 @@ class Tensor(ctypes.Structure):
     ]
 
 
-MADE = []  # tensors and what they point to: the last who has one may be C++
+keep = ctypes.pythonapi.Py_IncRef  # for ever: who deletes a tensor may come after the interpreter
+keep.argtypes = [ctypes.py_object]
 DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 capsule_of = ctypes.pythonapi.PyCapsule_New
 capsule_of.restype = ctypes.py_object
@@ -64,7 +65,7 @@ class Pretender:
         strides = (ctypes.c_int64 * n)(*(s // x.itemsize for s in x.strides))
 
         def delete(_):
-            self.deleted += 1
+            self.deleted += 1  # never raises: C calls it
 
         deleter = DELETER(delete)
         tensor = Tensor(
@@ -80,7 +81,7 @@ class Pretender:
             byte_offset=self.offset,
             deleter=ctypes.cast(deleter, ctypes.c_void_p),
         )
-        MADE.append((tensor, extents, strides, deleter))
+        keep((tensor, extents, strides, deleter))
         return capsule_of(ctypes.addressof(tensor), b"dltensor", None)
 
     def __array__(self, *_, **__):
