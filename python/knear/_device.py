@@ -252,6 +252,6 @@ def _check_layout(name: str, shape: tuple, strides: tuple | None) -> None:
     apart, within = strides
     if (rows > 1 and apart != cols) or (cols > 1 and within != 1):
         raise InvalidArgument(
-            f"{name} must be C-contiguous on a GPU, where knear copies nothing, but has the shape "
-            f"({rows}, {cols}) with strides of ({apart:g}, {within:g}) elements"
+            f"{name} must be C-contiguous on a GPU, where knear reads what is there, but has the "
+            f"shape ({rows}, {cols}) with strides of ({apart:g}, {within:g}) elements"
         )
