@@ -123,7 +123,7 @@ def knn(
     jax_enable_x64 is set). The search comes after the work that made the arrays, in the order that
     their protocol gives: DLPack that of the producer's current stream, the interface that of the
     stream that it names. The results are complete when the call returns, for any stream. `device`
-    is None, "cuda" or that GPU's own name. `filter` is the processor's.
+    is None, "cuda" or that GPU's own name, `method` "auto" or "exact"; `filter` is the processor's.
 
     Raises ShapeMismatch if the numbers of columns differ; InvalidArgument for k < 1 and for a NaN
     or infinity, naming the row; MemoryBudgetError; DeviceUnavailable.
