@@ -30,6 +30,7 @@
 #include "knear/index/flat.hpp"
 #include "knear/knn/knn.hpp"
 #include "knear/select/select_k.hpp"
+#include "python/device_arrays.hpp"
 
 namespace nb = nanobind;
 
@@ -152,10 +153,9 @@ void without_interpreter(Work work) {
   if (interruptible.stopped()) throw nb::python_error();  // stopped too late to matter
 }
 
-// Runs search(progress, report) without the interpreter; returns its arrays: (distances, ids), or
-// (begin, distances, ids) of a range search.
+// Runs search(progress, report) without the interpreter; returns what it found, and fills `out`.
 template <class Search>
-nb::object run(Report& out, Search search) {
+auto found_by(Report& out, Search search) {
   KnnReport report;
   std::optional<decltype(search(Progress(), &report))> near;
   without_interpreter([&](Progress progress) { near = search(std::move(progress), &report); });
@@ -217,7 +217,36 @@ nb::object run(Report& out, Search search) {
     d["bytes_read"] = report.bytes_read;
     d["version"] = report.version;
   }
-  return result_of(std::move(*near));
+  return std::move(*near);
+}
+
+// The same; returns its arrays: (distances, ids), or (begin, distances, ids) of a range search.
+template <class Search>
+nb::object run(Report& out, Search search) {
+  return result_of(found_by(out, std::move(search)));
+}
+
+// Address, element type, rows and columns of a matrix in device memory.
+using DeviceTuple = std::tuple<std::uintptr_t, std::string, std::int64_t, std::int64_t>;
+
+cuda::MatrixView matrix_of(const DeviceTuple& from) {
+  const auto& [address, type, rows, cols] = from;
+  return {reinterpret_cast<const void*>(address), parse_element_type(type), rows, cols};
+}
+
+// (address, object with __dlpack__) of a matrix [rows x k] that keeps its memory.
+template <class T>
+nb::object array_of(python::DeviceMemory memory, int device, std::int64_t rows, std::int64_t k) {
+  auto owned = std::make_unique<python::DeviceMemory>(std::move(memory));
+  void* data = owned->get();
+  nb::capsule owner(owned.get(),
+                    [](void* p) noexcept { delete static_cast<python::DeviceMemory*>(p); });
+  owned.release();
+  const std::size_t shape[] = {static_cast<std::size_t>(rows), static_cast<std::size_t>(k)};
+  return nb::make_tuple(
+      reinterpret_cast<std::uintptr_t>(data),
+      nb::cast(nb::ndarray<nb::array_api, T, nb::ndim<2>, nb::device::cuda>(
+          data, 2, shape, owner, nullptr, nb::dtype<T>(), nb::device::cuda::value, device)));
 }
 
 // Sets the exception of that name of knear/errors.py.
@@ -254,6 +283,7 @@ void translate(const std::exception_ptr& thrown, void*) {
 NB_MODULE(_core, m) {
   using namespace knear;
   m.attr("version") = KNEAR_VERSION;
+  m.attr("has_cuda") = python::has_cuda();
   nb::register_exception_translator(translate);
 
   m.def(
@@ -281,6 +311,61 @@ NB_MODULE(_core, m) {
       nb::arg("base_type"), nb::arg("k"), nb::arg("metric"), nb::arg("threads"), nb::arg("memory"),
       nb::arg("first_pass"), nb::arg("choices"), nb::arg("approach"), nb::arg("device"),
       nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("report").none());
+
+  // What a capsule of DLPack says of its array: (owner, address, (device type, number), (type code,
+  // bits, lanes), shape, strides in elements). The memory stays while the owner does.
+  m.def(
+      "read_dlpack",
+      [](const nb::ndarray<nb::ro>& array) {
+        nb::list shape, strides;
+        for (std::size_t i = 0; i < array.ndim(); ++i) {
+          shape.append(array.shape(i));
+          strides.append(array.stride(i));
+        }
+        const nb::dlpack::dtype type = array.dtype();
+        return nb::make_tuple(nb::cast(array, nb::rv_policy::reference),
+                              reinterpret_cast<std::uintptr_t>(array.data()),
+                              nb::make_tuple(array.device_type(), array.device_id()),
+                              nb::make_tuple(type.code, type.bits, type.lanes), nb::tuple(shape),
+                              nb::tuple(strides));
+      },
+      nb::arg("capsule").noconvert());
+
+  m.def(
+      "device_at",
+      [](std::uintptr_t address) {
+        return python::device_at(reinterpret_cast<const void*>(address));
+      },
+      nb::arg("address"));
+  m.def("wait_for_stream", &python::wait_for_stream, nb::arg("number"), nb::arg("stream"),
+        nb::call_guard<nb::gil_scoped_release>());
+
+  m.def(
+      "knn_on_device",
+      [](const DeviceTuple& queries, const DeviceTuple& base, int number, std::int64_t k,
+         const std::string& metric, std::int64_t threads, std::int64_t memory,
+         const std::string& first_pass, const std::string& choices, const ApproachTuple& approach,
+         const std::string& device, const Ids& ids, const Bits& bits, Report report) {
+        const cuda::MatrixView q = matrix_of(queries), b = matrix_of(base);
+        KnnOptions options{.metric = parse_metric(metric),
+                           .threads = narrow(threads),
+                           .memory = memory,
+                           .first_pass = parse_first_pass(first_pass),
+                           .filter = filter_of(ids, bits, b.rows),
+                           .choices = parse_choices(choices),
+                           .approach = approach_of(approach),
+                           .device = device};
+        python::DeviceNeighbors near = found_by(report, [&](Progress progress, KnnReport* filled) {
+          options.progress = std::move(progress);
+          return python::knn_on_device(q, b, k, number, options, filled);
+        });
+        return nb::make_tuple(array_of<float>(std::move(near.distances), number, q.rows, k),
+                              array_of<Id>(std::move(near.ids), number, q.rows, k));
+      },
+      nb::arg("queries"), nb::arg("base"), nb::arg("number"), nb::arg("k"), nb::arg("metric"),
+      nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"),
+      nb::arg("approach"), nb::arg("device"), nb::arg("filter_ids").none(),
+      nb::arg("filter_bits").none(), nb::arg("report").none());
 
   m.def(
       "self_join",

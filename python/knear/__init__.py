@@ -9,7 +9,8 @@
 Arrays are NumPy matrices [n x dim] of float32, float16, uint8, int8 or ml_dtypes.bfloat16, and
 anything that numpy.asarray makes one of. They are read where they lie, without a copy, if each row
 is contiguous (the rows may lie apart); other layouts are copied once. float64, int64 and other
-numbers are taken if float32 holds every value exactly, else refused.
+numbers are taken if float32 holds every value exactly, else refused. knear.knn also takes arrays
+in the memory of a GPU, where knear was built with CUDA.
 
 Metrics: "l2", squared Euclidean distances; "ip", inner products, largest first; "cosine",
 1 - cos. Equal distances are ordered by id. Places beyond the number of rows hold the id -1 and
@@ -29,7 +30,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _arrays, _core
+from . import _arrays, _core, _device
+from ._device import DeviceArray
 from .errors import (
     Cancelled,
     CorruptFile,
@@ -45,6 +47,7 @@ __version__: str = _core.version
 __all__ = [
     "Cancelled",
     "CorruptFile",
+    "DeviceArray",
     "DeviceUnavailable",
     "Error",
     "Index",
@@ -74,7 +77,7 @@ def knn(
     samples: int | None = None,
     logical_rows: int | None = None,
     aggregate_to_topk: bool = True,
-    device: str = "cpu",
+    device: str | None = None,
     filter: ArrayLike | None = None,
     report: dict[str, Any] | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -106,15 +109,48 @@ def knn(
     aggregate_to_topk: False: all rows that were kept, report["kept_per_bin"] of each bin one after
         the other, instead of the k nearest of them ("partial-reduce").
     device: where the rows are scanned: "cpu", or "cuda" and "cuda:N" for a GPU, where knear was
-        built with CUDA; every method. The answer is the same.
+        built with CUDA; every method. The answer is the same. None: where the arrays are.
     filter: the rows that may be found, as ids in any order or as one bool a row; None for all. The
         answer is that of these rows alone, padded with -1 where they are fewer than k.
     report: a dict that is emptied and filled with what was planned and what happened: "first_pass",
         "seconds", "survivors_per_query", "memory_bytes", ...
 
+    Both may be in the memory of one NVIDIA GPU: arrays that say so by `__dlpack_device__` (torch,
+    CuPy, JAX) or `__cuda_array_interface__` (Numba), of float32, float16, bfloat16, uint8 or int8,
+    C-contiguous. The base is not copied and nothing is converted: another type or layout, or one of
+    the two elsewhere, is an error. The results are new arrays there, of the library of `queries`,
+    or knear.DeviceArray where that is another than these three (ids of JAX have 32 bits unless
+    jax_enable_x64 is set). The search comes after the work that made the arrays, in the order that
+    their protocol gives: DLPack that of the producer's current stream, the interface that of the
+    stream that it names. The results are complete when the call returns, for any stream. `device`
+    is None, "cuda" or that GPU's own name, `method` "auto" or "exact"; `filter` is the processor's.
+
     Raises ShapeMismatch if the numbers of columns differ; InvalidArgument for k < 1 and for a NaN
     or infinity, naming the row; MemoryBudgetError; DeviceUnavailable.
     """
+    if _device.on_gpu(queries, base):
+        q, b = _device.matrix("queries", queries), _device.matrix("base", base)
+        number = _device.same_device(q, b)
+        found = _core.knn_on_device(
+            q[:4],
+            b[:4],
+            number,
+            _arrays.integer("k", k),
+            _arrays.text("metric", metric),
+            _arrays.integer("threads", threads),
+            _arrays.size("memory", memory),
+            _arrays.text("first_pass", first_pass),
+            _arrays.choices(choices),
+            _arrays.approach(method, recall, samples, logical_rows, aggregate_to_topk),
+            _arrays.text("device", _device.asked(device, number)),
+            *_arrays.filter_of(filter, b.rows)[:2],
+            _arrays.report(report),
+        )
+        distances, ids = (
+            _device.like(queries, *each, (q.rows, k), dtype)
+            for each, dtype in zip(found, (np.float32, np.int64), strict=True)
+        )
+        return distances, ids
     return _core.knn(
         *_arrays.matrix("queries", queries),
         *_arrays.matrix("base", base),
@@ -125,7 +161,7 @@ def knn(
         _arrays.text("first_pass", first_pass),
         _arrays.choices(choices),
         _arrays.approach(method, recall, samples, logical_rows, aggregate_to_topk),
-        _arrays.text("device", device),
+        _arrays.text("device", "cpu" if device is None else device),
         *_arrays.filter_of(filter, len(np.asarray(base)))[:2],
         _arrays.report(report),
     )
@@ -219,6 +255,7 @@ def select_k(
     Raises InvalidArgument for k < 1 and for a length beyond the row; ShapeMismatch if there are
     more or fewer lengths than rows.
     """
+    _device.require_processor("x", x)
     one = np.ndim(x) == 1
     values, indices = _core.select_k(
         *_arrays.matrix("x", np.asarray(x)[np.newaxis] if one else x),

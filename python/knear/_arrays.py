@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _device
 from .errors import InvalidArgument, ShapeMismatch
 
 # Element types of knear by NumPy's name of the type. NumPy has no bfloat16 of its own: ml_dtypes
@@ -29,6 +30,7 @@ _BLOCK = 1 << 20  # elements converted at a time
 
 def matrix(name: str, x: Any) -> tuple[np.ndarray, str]:
     """`x` as a 2-D array whose rows are contiguous, and the name of its element type."""
+    _device.require_processor(name, x)
     array = np.asarray(x)
     if array.ndim != 2:
         text = f"{name} must be a matrix [n x dim], but have {array.ndim} dimensions"
@@ -90,6 +92,7 @@ def filter_of(value: Any, rows: int | None) -> tuple[np.ndarray | None, np.ndarr
     """
     if value is None:
         return None, None, 0
+    _device.require_processor("filter", value)
     array = np.asarray(value)
     if array.ndim != 1:
         raise InvalidArgument(
@@ -104,6 +107,7 @@ def filter_of(value: Any, rows: int | None) -> tuple[np.ndarray | None, np.ndarr
 
 def ids_of(name: str, value: Any, what: str = "whole numbers") -> np.ndarray:
     """`value` as a list of ids."""
+    _device.require_processor(name, value)
     array = np.asarray(value)
     if array.ndim != 1:
         raise InvalidArgument(f"{name} must have one dimension, but has {array.ndim}")

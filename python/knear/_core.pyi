@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 version: str
+has_cuda: bool
 
 def knn(
     queries: NDArray[Any],
@@ -24,6 +25,27 @@ def knn(
     filter_bits: NDArray[np.uint64] | None,
     report: dict[str, Any] | None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]: ...
+def read_dlpack(
+    capsule: Any,
+) -> tuple[Any, int, tuple[int, int], tuple[int, int, int], tuple[int, ...], tuple[int, ...]]: ...
+def device_at(address: int) -> int: ...
+def wait_for_stream(number: int, stream: int) -> None: ...
+def knn_on_device(
+    queries: tuple[int, str, int, int],
+    base: tuple[int, str, int, int],
+    number: int,
+    k: int,
+    metric: str,
+    threads: int,
+    memory: int,
+    first_pass: str,
+    choices: str,
+    approach: tuple[str, float, int, int, bool],
+    device: str,
+    filter_ids: NDArray[np.int64] | None,
+    filter_bits: NDArray[np.uint64] | None,
+    report: dict[str, Any] | None,
+) -> tuple[tuple[int, Any], tuple[int, Any]]: ...
 def self_join(
     base: NDArray[Any],
     base_type: str,

@@ -1,0 +1,224 @@
+"""Searches of arrays in the memory of a GPU, by each library that has some here.
+
+    python python/tests/gpu_arrays.py        one line a library; fails if a check does
+
+Needs neither pytest nor the other tests: scripts/gpu_check runs it on bare machines.
+test_cuda_arrays.py runs the same.
+"""
+
+import importlib
+import os
+import re
+import sys
+
+import numpy as np
+
+import knear
+
+# JAX would take most of the memory for itself, beside the other libraries here.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+LIBRARIES = ["torch", "cupy", "jax", "numba"]
+
+
+class Skipped(Exception):
+    """Nothing to check with, and why."""
+
+
+class Library:
+    """Makes arrays of one library on GPU 0 from NumPy's, and NumPy's from them."""
+
+    def __init__(self, name):
+        self.name = name
+        if not knear._core.has_cuda:
+            raise Skipped("this knear was built without CUDA")
+        try:
+            self.module = importlib.import_module("numba.cuda" if name == "numba" else name)
+            there = {
+                "torch": lambda m: m.cuda.is_available(),
+                "cupy": lambda m: m.cuda.runtime.getDeviceCount() > 0,
+                "jax": lambda m: len(m.devices("gpu")) > 0,
+                "numba": lambda m: m.is_available(),
+            }[name](self.module)
+        except Exception as error:
+            why = str(error).partition("\n")[0] or repr(error)
+            raise Skipped(f"{name}: {why}") from None
+        if not there:
+            raise Skipped(f"{name} finds no GPU")
+
+    def on_gpu(self, x):
+        if self.name == "torch":
+            return self.module.from_numpy(np.ascontiguousarray(x)).cuda()
+        if self.name == "cupy":
+            return self.module.asarray(x)
+        if self.name == "jax":
+            return self.module.device_put(x, self.module.devices("gpu")[0])
+        return self.module.to_device(np.ascontiguousarray(x))
+
+    def to_numpy(self, x):
+        if self.name == "torch":
+            return x.cpu().numpy()
+        if self.name == "cupy":
+            return self.module.asnumpy(x)
+        if self.name == "jax":
+            return np.asarray(x)
+        return self.module.as_cuda_array(x).copy_to_host()
+
+    def owns(self, x, example):
+        if self.name == "numba":
+            return isinstance(x, knear.DeviceArray)
+        return isinstance(x, type(example))
+
+
+def refused(kind, words, call):
+    """Whether call() raises `kind` with a message that has `words`, a regular expression."""
+    try:
+        call()
+    except kind as error:
+        assert re.search(words, str(error)), f"{error} does not have {words}"
+        return
+    raise AssertionError(f"not refused: {words}")
+
+
+def same(library, got, want, what):
+    distances, ids = (library.to_numpy(each) for each in got)
+    np.testing.assert_array_equal(distances.view(np.uint32), want[0].view(np.uint32), err_msg=what)
+    np.testing.assert_array_equal(ids, want[1], err_msg=what)  # int32 from JAX
+
+
+def check_answers(library):
+    """The processor's bits: metrics, element types, filters, padding, no queries."""
+    rng = np.random.default_rng(3)
+    made = {
+        np.float32: rng.standard_normal((3000, 33)).astype(np.float32),
+        np.float16: rng.standard_normal((700, 16)).astype(np.float16),
+        np.uint8: rng.integers(0, 256, (2000, 20)).astype(np.uint8),
+        np.int8: rng.integers(-128, 128, (900, 7)).astype(np.int8),
+    }
+    for dtype, base in made.items():
+        queries = base[::37][:20].copy()
+        there = library.on_gpu(queries), library.on_gpu(base)
+        for metric in ("l2", "ip", "cosine"):
+            what = f"{library.name}, {np.dtype(dtype).name}, {metric}"
+            want = knear.knn(queries, base, 10, metric)
+            report = {}
+            got = knear.knn(*there, 10, metric, report=report)
+            same(library, got, want, what)
+            assert library.owns(got[0], there[0]), what
+            assert library.owns(got[1], there[0]), what
+            assert report["device"] == "cuda:0", what
+        every_third = np.arange(0, len(base), 3)
+        mask = np.zeros(len(base), bool)
+        mask[every_third] = True
+        want = knear.knn(queries, base, 5, filter=every_third)
+        for which in (every_third, mask):
+            same(library, knear.knn(*there, 5, filter=which), want, "filter")
+    if library.name == "torch":  # NumPy has no bfloat16
+        base = library.on_gpu(made[np.float32]).bfloat16()
+        rounded = library.to_numpy(base.float())
+        want = knear.knn(rounded[:20], rounded, 10)
+        same(library, knear.knn(base[:20], base, 10), want, "torch, bfloat16")
+    base = made[np.int8]
+    few = base[:3].copy()
+    want = knear.knn(queries, few, 5)
+    same(library, knear.knn(there[0], library.on_gpu(few), 5), want, "padding")
+    assert tuple(knear.knn(library.on_gpu(queries[:0]), there[1], 4)[0].shape) == (0, 4)
+
+
+def check_devices(library):
+    """What device= may say, and one of the two elsewhere."""
+    x = np.arange(24, dtype=np.float32).reshape(6, 4)
+    there = library.on_gpu(x)
+    want = knear.knn(x, x, 2)
+    for device in (None, "cuda", "cuda:0"):
+        same(library, knear.knn(there, there, 2, device=device), want, f"device={device}")
+    bad = knear.InvalidArgument
+    refused(bad, "device is cpu, but", lambda: knear.knn(there, there, 2, device="cpu"))
+    refused(bad, "device is cuda:7, but", lambda: knear.knn(there, there, 2, device="cuda:7"))
+    refused(bad, "queries are in .*, but base is not", lambda: knear.knn(there, x, 2))
+    refused(bad, "base is in .*, but queries are not", lambda: knear.knn(x, there, 2))
+    refused(bad, "x is in the memory of", lambda: knear.select_k(there, 2))
+    refused(bad, "base is in the memory of", lambda: knear.self_join(there, 2))
+    refused(bad, "x is in the memory of", lambda: knear.Index("Flat", dim=4).add(there))
+
+
+def check_refusals(library):
+    """Types and layouts, which no search converts here; options that a GPU has not; k; NaN."""
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((50, 8)).astype(np.float32)
+    there = library.on_gpu(x)
+    bad = knear.InvalidArgument
+    if library.name != "jax":  # an array of JAX is contiguous, and no float64 unless asked for
+        double = library.on_gpu(x.astype(np.float64))
+        refused(
+            bad, "base has elements of type .*f.*8|float64", lambda: knear.knn(there, double, 2)
+        )
+        for odd in (there[::2], there[:, :4]):
+            refused(bad, "queries must be C-contig", lambda odd=odd: knear.knn(odd, there, 2))
+    refused(bad, "k must be at least 1, but is 0", lambda: knear.knn(there, there, 0))
+    refused(bad, "method|recall", lambda: knear.knn(there, there, 2, method="threshold-heap"))
+    refused(bad, "first_pass", lambda: knear.knn(there, there, 2, first_pass="fp32"))
+    refused(bad, "group", lambda: knear.knn(there, there, 2, choices={"group": 4}))
+    refused(
+        knear.ShapeMismatch,
+        "queries have 3 columns, base has 8",
+        lambda: knear.knn(library.on_gpu(x[:, :3].copy()), there, 2),
+    )
+    x[7, 2] = np.nan
+    holed = library.on_gpu(x)
+    refused(bad, "base .*row 7", lambda: knear.knn(there, holed, 2))
+
+
+def check_order(library):
+    """An answer is complete when the call returns, and comes after what made its arrays; answers
+    are given back."""
+    if library.name not in ("torch", "cupy"):
+        return
+    m = library.module
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((4000, 64)).astype(np.float32)
+    plain = library.on_gpu(x)
+    want = knear.knn(2 * x[:10], 2 * x, 3)
+    if library.name == "torch":
+        stream = m.cuda.Stream()
+        within = m.cuda.stream(stream)
+        busy = m.ones((4096, 4096), device="cuda")
+    else:
+        stream = m.cuda.Stream(non_blocking=True)
+        within = stream
+        busy = m.ones((4096, 4096), np.float32)
+    (m.cuda.synchronize if library.name == "torch" else m.cuda.Device().synchronize)()
+    for _ in range(5):
+        with within:
+            for _ in range(20):
+                busy = busy @ busy * 0  # what is asked for next waits for this
+            late = plain * 2
+            got = knear.knn(late[:10], late, 3)
+        same(library, got, want, "a stream of its own")
+
+
+CHECKS = [check_answers, check_devices, check_refusals, check_order]
+
+
+def main():
+    failed = False
+    for name in LIBRARIES:
+        try:
+            library = Library(name)
+        except Skipped as why:
+            print(f"skipped knear.knn of {name} arrays: {why}")
+            continue
+        for check in CHECKS:
+            try:
+                check(library)
+            except Exception as error:
+                failed = True
+                print(f"FAILED knear.knn of {name} arrays, {check.__name__}: {error!r}")
+                break
+        else:
+            print(f"knear.knn of {name} arrays: the processor's bits")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
