@@ -75,7 +75,10 @@ class LateQueue {
   }
   template <class T>
   void upload(T* to, const T* from, std::size_t count) {
-    give([=, this] { host_.upload(to, from, count); });
+    give([=, this] {
+      host_.upload(to, from, count);
+      host_.wait();
+    });
   }
   void give(std::function<void()> work) { streams_.give(number_, std::move(work)); }
   void wait_for(const LateQueue& other) { streams_.wait(number_, other.number_); }

@@ -15,14 +15,16 @@ namespace knear::detail {
 namespace {
 
 constexpr std::int64_t rows = 2300, dim = 4096, k = 60;
+constexpr std::int64_t tile_bytes = 512 << 10;  // whatever caches this machine has
 
 PackedBase packed_of(const Matrix<float>& base, bool integer) {
   const Isa isa = active_isa();
   if (integer)
     return PackedBase::integer(base.view(), {}, Metric::l2, isa, survey(base.view(), "base", 1), 2,
-                               {});
+                               {}, tile_bytes);
   return PackedBase::certified(base.view(), {}, format_int8,
-                               CodingSpace::choose(base.view(), Metric::l2, isa), 2, {});
+                               CodingSpace::choose(base.view(), Metric::l2, isa), 2, {},
+                               tile_bytes);
 }
 
 // The rows whose codes lie in the first tile.
