@@ -13,9 +13,39 @@
 namespace knear::cuda {
 namespace detail {
 
+// Memory within a budget, of a queue and those beside it, which other threads may use.
+struct QueueMemory {
+  const std::size_t budget;
+  std::mutex mutex;
+  std::size_t in_use = 0, most_in_use = 0;
+
+  explicit QueueMemory(std::size_t bytes) : budget(bytes) {}
+  void take(std::size_t bytes, int device) {
+    std::lock_guard lock(mutex);
+    if (bytes > budget - in_use)
+      throw MemoryBudgetError(
+          "memory is {} bytes on device {}, of which {} are in use, but {} more are needed", budget,
+          device, in_use, bytes);
+    in_use += bytes;
+    most_in_use = std::max(most_in_use, in_use);
+  }
+  void give_back(std::size_t bytes) noexcept {
+    std::lock_guard lock(mutex);
+    in_use -= bytes;
+  }
+  std::size_t now() {
+    std::lock_guard lock(mutex);
+    return in_use;
+  }
+  std::size_t most() {
+    std::lock_guard lock(mutex);
+    return most_in_use;
+  }
+};
+
 struct QueueState {
   int device = 0, multiprocessors = 0;
-  std::size_t budget = 0, in_use = 0, most_in_use = 0;
+  std::shared_ptr<QueueMemory> memory;
   bool own_stream = false;
   cudaMemPool_t pool = nullptr;  // ours alone: an application's own is left as it is
   cudaStream_t stream = nullptr;
@@ -28,29 +58,26 @@ struct QueueState {
 };
 
 void* allocate(QueueState& state, std::size_t bytes) {
-  if (bytes > state.budget - state.in_use)
-    throw MemoryBudgetError(
-        "memory is {} bytes on device {}, of which {} are in use, but {} more are needed",
-        state.budget, state.device, state.in_use, bytes);
   const CurrentDevice current(state.device);
+  state.memory->take(bytes, state.device);
   void* out = nullptr;
   const cudaError_t status = state.pool
                                  ? cudaMallocFromPoolAsync(&out, bytes, state.pool, state.stream)
                                  : cudaMalloc(&out, bytes);
   if (status == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
+    state.memory->give_back(bytes);
     throw MemoryBudgetError("device {} has no {} bytes left; {} are in use by this search or index",
-                            state.device, bytes, state.in_use);
+                            state.device, bytes, state.memory->now());
   }
+  if (status != cudaSuccess) state.memory->give_back(bytes);
   check(status, "cudaMallocFromPoolAsync");
-  state.in_use += bytes;
-  state.most_in_use = std::max(state.most_in_use, state.in_use);
   return out;
 }
 
 // Nothing may be thrown here: what fails is seen by the next call.
 void free(QueueState& state, void* data, std::size_t bytes) noexcept {
-  state.in_use -= bytes;
+  state.memory->give_back(bytes);
   int before = -1;
   if (cudaGetDevice(&before) == cudaSuccess && before != state.device)
     (void)cudaSetDevice(state.device);
@@ -84,8 +111,7 @@ void* allocate_host(int device, std::size_t bytes) {
     for (auto& block : spare.blocks)
       if (block.second == bytes) {
         void* const out = block.first;
-        block = spare.blocks.back();
-        spare.blocks.pop_back();
+        spare.blocks.erase(spare.blocks.begin() + (&block - spare.blocks.data()));
         return out;
       }
   }
@@ -105,26 +131,35 @@ void free_host(void* data, std::size_t bytes) noexcept {
   SpareMemory& spare = spare_memory();
   {
     std::lock_guard lock(spare.mutex);
-    if (bytes <= SpareMemory::largest && spare.blocks.size() < SpareMemory::most) {
-      try {
+    try {
+      if (bytes <= SpareMemory::largest) {
         spare.blocks.emplace_back(data, bytes);
-        return;
-      } catch (...) {  // no memory to note it
+        data = nullptr;
+        if (spare.blocks.size() > SpareMemory::most) {  // the oldest goes
+          data = spare.blocks.front().first;
+          spare.blocks.erase(spare.blocks.begin());
+        }
       }
+    } catch (...) {  // no memory to note it
     }
   }
-  (void)cudaFreeHost(data);
+  if (data) (void)cudaFreeHost(data);
 }
 
 }  // namespace detail
 
 namespace {
 
-std::shared_ptr<detail::QueueState> open(int device, std::size_t budget) {
+std::shared_ptr<detail::QueueMemory> new_memory(std::size_t budget) {
+  return std::make_shared<detail::QueueMemory>(
+      budget != 0 ? budget : std::numeric_limits<std::size_t>::max());
+}
+
+std::shared_ptr<detail::QueueState> open(int device, std::shared_ptr<detail::QueueMemory> memory) {
   auto state = std::make_shared<detail::QueueState>();
   check_device(device);
   state->device = device;
-  state->budget = budget != 0 ? budget : std::numeric_limits<std::size_t>::max();
+  state->memory = std::move(memory);
   KNEAR_CHECK(
       cudaDeviceGetAttribute(&state->multiprocessors, cudaDevAttrMultiProcessorCount, device));
   int pools = 0;
@@ -144,19 +179,19 @@ std::shared_ptr<detail::QueueState> open(int device, std::size_t budget) {
 
 }  // namespace
 
-Queue::Queue(int device, std::size_t budget) : state_(open(device, budget)) {
+Queue::Queue(int device, std::size_t budget) : Queue(device, new_memory(budget)) {}
+Queue::Queue(int device, std::shared_ptr<detail::QueueMemory> memory)
+    : state_(open(device, std::move(memory))) {
   const CurrentDevice current(device);
   KNEAR_CHECK(cudaStreamCreateWithFlags(&state_->stream, cudaStreamNonBlocking));
   state_->own_stream = true;
 }
-Queue::Queue(int device, std::size_t budget, cudaStream_t stream) : state_(open(device, budget)) {
+Queue::Queue(int device, std::size_t budget, cudaStream_t stream)
+    : state_(open(device, new_memory(budget))) {
   state_->stream = stream;
 }
 
-Queue Queue::beside() const {
-  const std::size_t budget = state_->budget;
-  return Queue(state_->device, budget == std::numeric_limits<std::size_t>::max() ? 0 : budget);
-}
+Queue Queue::beside() const { return Queue(state_->device, state_->memory); }
 
 int Queue::device() const { return state_->device; }
 cudaStream_t Queue::stream() const { return state_->stream; }
@@ -172,9 +207,9 @@ std::size_t Queue::free_bytes() const {
     KNEAR_CHECK(cudaMemPoolGetAttribute(state_->pool, cudaMemPoolAttrUsedMemCurrent, &used));
     free += static_cast<std::size_t>(reserved - used);
   }
-  return std::min(free, state_->budget - state_->in_use);
+  return std::min(free, state_->memory->budget - state_->memory->now());
 }
-std::size_t Queue::bytes_in_use() const { return state_->in_use; }
-std::size_t Queue::most_bytes_in_use() const { return state_->most_in_use; }
+std::size_t Queue::bytes_in_use() const { return state_->memory->now(); }
+std::size_t Queue::most_bytes_in_use() const { return state_->memory->most(); }
 
 }  // namespace knear::cuda

@@ -25,6 +25,7 @@ namespace knear::cuda {
 
 namespace detail {
 struct QueueState;
+struct QueueMemory;
 void* allocate(QueueState& state, std::size_t bytes);
 void free(QueueState& state, void* data, std::size_t bytes) noexcept;
 void* allocate_host(int device, std::size_t bytes);
@@ -55,7 +56,7 @@ class Queue {
   // DeviceUnavailable, naming both numbers, unless 0 <= device < device_count().
   explicit Queue(int device = 0, std::size_t budget = 0);
   Queue(int device, std::size_t budget, cudaStream_t stream);
-  // Another one of the device, with a budget of its own as large as this one's.
+  // Another one of the device, for another thread; both keep to the one budget.
   Queue beside() const;
 
   // Memory from a pool of the queue's own: taken and given back in the order of the queue, so that
@@ -193,6 +194,7 @@ class Queue {
   std::size_t most_bytes_in_use() const;
 
  private:
+  Queue(int device, std::shared_ptr<detail::QueueMemory> memory);
   void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
     if (bytes == 0) return;
     const CurrentDevice current(device());

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -85,7 +86,10 @@ class DeviceSearch : public Search {
       job.allowed = allowed_rows(rows, begin);
       if (!by_bits(rows)) {
         list_allowed(job);
-        if (prepared().on_device && !subset_.empty()) return search_copy(rows, begin, todo, out);
+        if (prepared().on_device && !subset_.empty()) {
+          fallback_queries_ = std::max(fallback_queries_, std::ssize(todo));
+          return search_copy(rows, begin, todo, out);
+        }
         job.allowed = {};
       }
       if (options_.metric != Metric::l2) answer_zero_queries(todo, job.allowed, out);
@@ -117,6 +121,12 @@ class DeviceSearch : public Search {
   // that is not all rows, those that come next are on their way meanwhile.
   std::int64_t most_chunk_rows() const override {
     if (is_there()) return Search::most_chunk_rows();
+    // A device that has no memory for a queue has none for rows: the processor's way, then.
+    try {
+      queue();
+    } catch (const MemoryBudgetError&) {
+      return Search::most_chunk_rows();
+    }
     const std::int64_t dim = base().cols();
     const std::int64_t row_bytes = prepared().on_device ? 0 : base().row_bytes();
     const std::int64_t code_bytes = device_code_bytes(dim) + 8;  // and sizes, and heads
@@ -183,25 +193,38 @@ class DeviceSearch : public Search {
     stats_.survivors += stats.survivors;
     stats_.buffer_bytes =
         std::max(stats_.buffer_bytes, host_bytes(std::min<std::int64_t>(batch, queries_.rows())));
-    device_bytes_ = std::max(device_bytes_, form.queue->most_bytes_in_use() +
-                                                (sender_ ? sender_->most_bytes_in_use() : 0));
+    device_bytes_ = std::max(device_bytes_, form.queue->most_bytes_in_use());
   }
 
-  // Answers queries by a copy of the rows of a chunk, which are on the device alone.
+  // Answers queries by a copy of the rows of a chunk, which are on the device alone, some at a
+  // time.
+  static constexpr std::int64_t copied_bytes = 256 << 20;
   void search_copy(const BaseRows& rows, std::int64_t begin, const std::vector<std::int64_t>& todo,
                    ExactLists& out) {
-    const AnyMatrix copy = prepared().on_device->copy(begin, rows.rows());
-    PreparedRows here(copy.view(), options_.metric, prepared().found);
-    SearchPart part = part_->part;
-    part.rows = &here, part.ids = {}, part.filter_offset += begin;
+    const std::int64_t k = out.keys.cols();
     AnyMatrix some(queries_.type(), std::ssize(todo), queries_.cols());
     const auto bytes = static_cast<std::size_t>(queries_.cols() * size_of(queries_.type()));
     for (std::size_t i = 0; i < todo.size(); ++i)
       std::memcpy(some.row(static_cast<std::int64_t>(i)), queries_.row(todo[i]), bytes);
     KnnOptions options = options_;
-    options.device = "cpu", options.progress = {};
+    options.device = "cpu", options.progress = {}, options.first_pass = FirstPass::automatic;
+    std::int64_t piece = copied_bytes;
+    if (options.memory > 0) {
+      piece = std::min(piece, options.memory / 4);
+      options.memory -= piece;
+    }
+    const std::int64_t together = std::max<std::int64_t>(1, piece / rows.row_bytes());
     ExactLists found;
-    Search({&part, 1}, some.view(), out.keys.cols(), options, true).run_from(found, nullptr);
+    for (std::int64_t from = 0; from < rows.rows(); from += together) {
+      const std::int64_t count = std::min(together, rows.rows() - from);
+      const AnyMatrix copy = prepared().on_device->copy(begin + from, count);
+      PreparedRows here(copy.view(), options_.metric, prepared().found);
+      SearchPart part = part_->part;
+      part.rows = &here, part.ids = {from, nullptr}, part.filter_offset += begin + from;
+      Search search({&part, 1}, some.view(), k, options, true, found.keys.cols());
+      search.run_from(found, nullptr);
+      this->note_search(search);
+    }
     for (std::size_t i = 0; i < todo.size(); ++i) {
       const auto from = static_cast<std::int64_t>(i);
       std::copy_n(found.keys.row(from), found.keys.cols(), out.keys.row(todo[i]));
@@ -267,8 +290,12 @@ class DeviceSearch : public Search {
       return out;
     }
     if (coming_ && coming_->part == part_ && coming_->begin == begin && subset_.empty()) {
-      auto out = std::exchange(coming_, {})->rows.get();
-      if (out.count == rows.rows()) return out;
+      // What had no room beside the lists of the chunk before may have it now.
+      try {
+        auto out = std::exchange(coming_, {})->rows.get();
+        if (out.count == rows.rows()) return out;
+      } catch (const MemoryBudgetError&) {
+      }
     }
     coming_.reset();  // waits for it
     return upload_rows(*queue(), rows, subset_, threads_, piece_);
@@ -280,11 +307,16 @@ class DeviceSearch : public Search {
                        end = std::min(base().rows(), next + rows.rows());
     if (whole_ || next >= end || prepared().on_device) return;
     const BaseRows following = base().part(next, end);
-    if (!allowed_rows(following, next).all()) return;
-    if (!sender_) sender_ = std::make_shared<Queue>(queue()->beside());
-    coming_.emplace(Coming{part_, next, std::async(std::launch::async, [this, following] {
-                             return upload_rows(*sender_, following, {}, threads_, piece_);
-                           })});
+    if (allowed_between(next, end) != end - next) return;
+    // What can't be sent ahead is sent in its turn.
+    try {
+      if (!sender_) sender_ = std::make_shared<Queue>(queue()->beside());
+      coming_.emplace(Coming{part_, next, std::async(std::launch::async, [this, following] {
+                               return upload_rows(*sender_, following, {}, threads_, piece_);
+                             })});
+    } catch (const MemoryBudgetError&) {
+    } catch (const std::system_error&) {  // no thread
+    }
   }
 
   const std::shared_ptr<Queue>& queue() const {

@@ -132,6 +132,8 @@ class Search {
     bool keep = false;                           // the packed form, for later searches
   };
 
+  // How many rows of the part at hand are allowed.
+  std::int64_t allowed_between(std::int64_t begin, std::int64_t end) const;
   // Which rows of the chunk are.
   AllowedRows allowed_rows(const BaseRows& rows, std::int64_t begin) const;
   // Says in `job` which rows are allowed, if not all, or lists them in subset_ if they are packed
@@ -217,8 +219,6 @@ class Search {
 
  private:
   // search.cpp
-  // How many rows of the part at hand are allowed.
-  std::int64_t allowed_between(std::int64_t begin, std::int64_t end) const;
   // The pass that did most of the work.
   FirstPass main_pass() const {
     return static_cast<FirstPass>(std::max_element(std::begin(done_by_), std::end(done_by_)) -

@@ -45,10 +45,10 @@ struct DeviceBaseView {
   const std::uint32_t* allowed = nullptr;
   static constexpr std::uint32_t no_row = 0xffffffffu;
 
-  // Of a limited search.
-  KNEAR_HD bool allows(std::uint32_t slot) const {
+  // Whether there is a row, and it may be found.
+  KNEAR_HD bool counts(std::uint32_t slot) const {
     const std::uint32_t id = ids[slot];
-    return id != no_row && (allowed[id / 32] >> id % 32 & 1);
+    return id != no_row && (!allowed || (allowed[id / 32] >> id % 32 & 1));
   }
 };
 
@@ -347,7 +347,7 @@ struct ScanPanels {
           const std::int64_t query = std::int64_t{block} * block_queries + column + n * 8 + i % 2;
           const std::uint32_t panel = base.order[begin + tile * tile_panels + row / panel_rows];
           const std::uint32_t slot = panel * panel_rows + static_cast<unsigned>(row % panel_rows);
-          if (base.allowed && !base.allows(slot)) continue;
+          if (!base.counts(slot)) continue;
           const int at = t.atomic_add(&lists.counts[query], 1);
           if (at >= lists.room) continue;
           lists.entries[query * lists.room + at] = {

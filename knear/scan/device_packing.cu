@@ -11,7 +11,7 @@ template void launch_encode_panels(cuda::Queue&, const DevicePacking&, ElementTy
 template void launch_encode_whole_rows(cuda::Queue&, const DevicePacking&, ElementType);
 template void launch_survey(cuda::Queue&, const void*, ElementType, std::int64_t, RowsFound*);
 template void launch_sample(cuda::Queue&, const void*, std::int64_t, std::int64_t, std::int64_t,
-                            unsigned char*);
+                            std::int64_t, std::int64_t, unsigned char*);
 template void sort_rows(cuda::Queue&, std::int64_t, int, RowOrder, unsigned, float*, int*);
 
 }  // namespace knear::detail

@@ -62,10 +62,11 @@ DeviceRowData<Queue> upload_rows(Queue& queue, const BaseRows& rows,
   out.own = queue.template allocate<unsigned char>(static_cast<std::size_t>(count * bytes));
   const std::int64_t together = std::clamp<std::int64_t>(piece / bytes, 1, count);
   // While one piece is under way the other is filled.
-  auto first =
-      queue.template allocate_host<unsigned char>(static_cast<std::size_t>(together * bytes));
+  // Of a size that the next search will ask for, too.
+  const std::int64_t size = together * bytes <= (64 << 10) ? 64 << 10 : std::max(piece, bytes);
+  auto first = queue.template allocate_host<unsigned char>(static_cast<std::size_t>(size));
   auto second = queue.template allocate_host<unsigned char>(
-      static_cast<std::size_t>(count > together ? together * bytes : 0));
+      static_cast<std::size_t>(count > together ? size : 0));
   typename Queue::Mark sent[2];
   const Settled settled{queue};
   for (std::int64_t begin = 0, turn = 0; begin < count; begin += together, turn ^= 1) {
@@ -123,10 +124,16 @@ template <class Queue>
 AnyMatrix sample_rows(Queue& queue, const DeviceRowData<Queue>& rows, std::int64_t count) {
   AnyMatrix out(rows.type, count, rows.dim);
   const std::int64_t row_bytes = rows.dim * size_of(rows.type);
-  const auto bytes = static_cast<std::size_t>(count * row_bytes);
-  auto taken = queue.template allocate<unsigned char>(bytes);
-  launch_sample(queue, rows.data(), rows.count, row_bytes, count, taken.data());
-  queue.download(static_cast<unsigned char*>(out.row(0)), taken.data(), bytes);
+  // In pieces: a search within little memory has little for this.
+  const std::int64_t together = std::clamp<std::int64_t>((64 << 10) / row_bytes, 1, count);
+  auto taken =
+      queue.template allocate<unsigned char>(static_cast<std::size_t>(together * row_bytes));
+  for (std::int64_t first = 0; first < count; first += together) {
+    const std::int64_t some = std::min(together, count - first);
+    launch_sample(queue, rows.data(), rows.count, row_bytes, count, first, some, taken.data());
+    queue.download(static_cast<unsigned char*>(out.row(first)), taken.data(),
+                   static_cast<std::size_t>(some * row_bytes));
+  }
   queue.wait();
   return out;
 }

@@ -13,7 +13,7 @@ extern template void launch_encode_whole_rows(cuda::Queue&, const DevicePacking&
 extern template void launch_survey(cuda::Queue&, const void*, ElementType, std::int64_t,
                                    RowsFound*);
 extern template void launch_sample(cuda::Queue&, const void*, std::int64_t, std::int64_t,
-                                   std::int64_t, unsigned char*);
+                                   std::int64_t, std::int64_t, std::int64_t, unsigned char*);
 extern template void sort_rows(cuda::Queue&, std::int64_t, int, RowOrder, unsigned, float*, int*);
 
 }  // namespace knear::detail

@@ -320,13 +320,13 @@ struct SampleRows {
   static constexpr int threads = 256, resident_blocks = 8;
   const unsigned char* from;  // [rows x row_bytes]
   std::int64_t rows, row_bytes;
-  std::int64_t count;
-  unsigned char* to;  // [count x row_bytes]
+  std::int64_t count, first, some;  // of the sample's rows, these
+  unsigned char* to;                // [some x row_bytes]
 
   KNEAR_KERNEL void operator()(Thread t) const {
-    const std::int64_t bytes = count * row_bytes;
+    const std::int64_t bytes = some * row_bytes;
     for (std::int64_t i = t.block() * threads + t.index(); i < bytes; i += t.blocks() * threads) {
-      const std::int64_t row = i / row_bytes;
+      const std::int64_t row = first + i / row_bytes;
       // count * rows is below 2^63: a sample has some thousands of rows.
       to[i] = from[row * rows / count * row_bytes + i % row_bytes];
     }

@@ -55,12 +55,13 @@ void launch_survey(Queue& queue, const void* rows, ElementType type, std::int64_
 }
 template <class Queue>
 void launch_sample(Queue& queue, const void* rows, std::int64_t count, std::int64_t row_bytes,
-                   std::int64_t sample, unsigned char* out) {
+                   std::int64_t sample, std::int64_t first, std::int64_t some, unsigned char* out) {
   using Kernel = SampleRows<typename Queue::Thread>;
   const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks;
-  const std::int64_t blocks = (sample * row_bytes + Kernel::threads - 1) / Kernel::threads;
-  launch(queue, Grid{std::min(blocks, most), 0},
-         Kernel{static_cast<const unsigned char*>(rows), count, row_bytes, sample, out});
+  const std::int64_t blocks = (some * row_bytes + Kernel::threads - 1) / Kernel::threads;
+  launch(
+      queue, Grid{std::min(blocks, most), 0},
+      Kernel{static_cast<const unsigned char*>(rows), count, row_bytes, sample, first, some, out});
 }
 
 }  // namespace knear::detail

@@ -415,6 +415,31 @@ TEST(DeviceScan, LimitedToSomeRows) {
   EXPECT_EQ(parts_of(8), 2);  // 128, 300
 }
 
+// Slots without a row, of which each tile may have 31, are no pairs: as rows of whole numbers they
+// would be nearer than all others, and fill the lists.
+TEST(DeviceScan, PaddingFillsNoList) {
+  // 67 tiles with room for 31 rows more each: more slots without a row than a list has room for.
+  Matrix<std::int8_t> rows(67 * (67 * panel_rows - 31), 4);
+  Random random(17);
+  for (std::int64_t i = 0; i < rows.rows() * 4; ++i)
+    rows.data()[i] = static_cast<std::int8_t>(60 + random.below(60));
+  Matrix<std::int8_t> queries(3, 4);
+  std::fill_n(queries.data(), 12, std::int8_t{-100});
+  const BaseRows base = rows.view();
+  HostQueue queue(3);
+  const Coding coding = coding_of(base, Metric::l2, true, {true, -128, 127}, 67);
+  ASSERT_EQ(coding.panels() * panel_rows - coding.rows, 67 * 31);
+  DeviceScan<HostQueue> scan(queue, coding, upload_rows(queue, base, {}, 1), 1);
+  ExactLists out{Matrix<double>(3, 1), Matrix<Id>(3, 1)};
+  const std::vector<std::int64_t> which{0, 1, 2};
+  DeviceStats stats;
+  const auto left =
+      scan.run(queries.view(), which, survey(queries.view(), "queries", 1), 1, out, stats, 128, {});
+  EXPECT_TRUE(left.empty());
+  const Neighbors truth = reference_knn(queries.view(), rows.view(), 1, Metric::l2);
+  for (std::int64_t q = 0; q < 3; ++q) EXPECT_EQ(out.ids.row(q)[0], truth.ids.row(q)[0]);
+}
+
 TEST(DeviceScan, TellsItsStages) {
   Random random(11);
   const auto rows = vectors<float>(Kind::uniform, 3000, 20, random);

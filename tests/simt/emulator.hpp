@@ -23,6 +23,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
@@ -123,17 +124,46 @@ class HostQueue {
     void* to;
     std::vector<unsigned char> bytes;
   };
-  struct State {
+  // Within the budget, of a queue and those beside it, which other threads may use.
+  struct Memory {
+    const std::size_t budget;
+    std::mutex mutex;
     std::size_t in_use = 0, most_in_use = 0;
+
+    explicit Memory(std::size_t bytes) : budget(bytes) {}
+    void take(std::size_t bytes) {
+      std::lock_guard lock(mutex);
+      if (bytes > budget - in_use)
+        throw MemoryBudgetError(
+            "memory is {} bytes, of which {} are in use, but {} more are needed", budget, in_use,
+            bytes);
+      in_use += bytes;
+      most_in_use = std::max(most_in_use, in_use);
+    }
+    void give_back(std::size_t bytes) {
+      std::lock_guard lock(mutex);
+      in_use -= bytes;
+    }
+  };
+  // What is under way. An array may go while another thread uses the queue that it came from.
+  struct State {
+    std::shared_ptr<Memory> memory;
+    std::mutex mutex;
     std::vector<std::function<void()>> going;  // copies to the device, still to be made
     std::vector<Download> coming;
 
+    void give(std::function<void()> copy) {
+      std::lock_guard lock(mutex);
+      going.push_back(std::move(copy));
+    }
     void send() {
+      std::lock_guard lock(mutex);
       for (const auto& copy : going) copy();
       going.clear();
     }
     void finish() {
       send();
+      std::lock_guard lock(mutex);
       for (const Download& one : coming) std::memcpy(one.to, one.bytes.data(), one.bytes.size());
       coming.clear();
     }
@@ -144,7 +174,9 @@ class HostQueue {
 
   // Throws MemoryBudgetError where arrays would take more than the budget.
   explicit HostQueue(std::uint64_t seed = 1, std::size_t budget = std::size_t{1} << 40)
-      : seed_(seed), budget_(budget) {}
+      : seed_(seed) {
+    state_->memory = std::make_shared<Memory>(budget);
+  }
 
   // As cuda::Array: of plain elements, poisoned.
   template <class T>
@@ -158,7 +190,7 @@ class HostQueue {
     ~Array() {
       if (!state_) return;
       state_->send();
-      state_->in_use -= elements_.size() * sizeof(T);
+      state_->memory->give_back(elements_.size() * sizeof(T));
     }
     Array(Array&& other) noexcept = default;
     Array& operator=(Array&& other) noexcept {
@@ -201,23 +233,19 @@ class HostQueue {
 
   template <class T>
   Array<T> allocate(std::size_t size) {
-    const std::size_t bytes = size * sizeof(T);
-    if (bytes > budget_ - state_->in_use)
-      throw MemoryBudgetError("memory is {} bytes, of which {} are in use, but {} more are needed",
-                              budget_, state_->in_use, bytes);
-    state_->in_use += bytes;
-    state_->most_in_use = std::max(state_->most_in_use, state_->in_use);
+    state_->memory->take(size * sizeof(T));
     return Array<T>(size, state_);
   }
   template <class T>
   void upload(T* to, const T* from, std::size_t count) {
-    if (count != 0) state_->going.push_back([=] { std::memcpy(to, from, count * sizeof(T)); });
+    if (count != 0) state_->give([=] { std::memcpy(to, from, count * sizeof(T)); });
   }
   template <class T>
   void download(T* to, const T* from, std::size_t count) {
     state_->send();
     if (count == 0) return;
     const auto* const bytes = reinterpret_cast<const unsigned char*>(from);
+    std::lock_guard lock(state_->mutex);
     state_->coming.push_back({to, {bytes, bytes + count * sizeof(T)}});
     std::memset(static_cast<void*>(to), 0xa5, count * sizeof(T));
   }
@@ -227,10 +255,20 @@ class HostQueue {
     if (count != 0) std::memset(static_cast<void*>(to), byte, count * sizeof(T));
   }
   void wait() { state_->finish(); }
-  HostQueue beside() const { return HostQueue(seed_ + 1000, budget_); }
+  HostQueue beside() const {
+    HostQueue out(seed_ + 1000);
+    out.state_->memory = state_->memory;
+    return out;
+  }
   int multiprocessors() const { return 3; }
-  std::size_t free_bytes() const { return budget_ - state_->in_use; }
-  std::size_t most_bytes_in_use() const { return state_->most_in_use; }
+  std::size_t free_bytes() const {
+    std::lock_guard lock(state_->memory->mutex);
+    return state_->memory->budget - state_->memory->in_use;
+  }
+  std::size_t most_bytes_in_use() const {
+    std::lock_guard lock(state_->memory->mutex);
+    return state_->memory->most_in_use;
+  }
 
   std::uint64_t next_seed() {
     state_->send();  // before a kernel
@@ -239,7 +277,6 @@ class HostQueue {
 
  private:
   std::uint64_t seed_;
-  std::size_t budget_;
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
