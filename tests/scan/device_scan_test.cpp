@@ -415,29 +415,33 @@ TEST(DeviceScan, LimitedToSomeRows) {
   EXPECT_EQ(parts_of(8), 2);  // 128, 300
 }
 
-// Slots without a row, of which each tile may have 31, are no pairs: as rows of whole numbers they
-// would be nearer than all others, and fill the lists.
-TEST(DeviceScan, PaddingFillsNoList) {
-  // 67 tiles with room for 31 rows more each: more slots without a row than a list has room for.
-  Matrix<std::int8_t> rows(67 * (67 * panel_rows - 31), 4);
+// Slots without a row, of which each tile may have 31, are no pairs: of whole numbers they would be
+// nearer than all rows, and fill the lists of a long base.
+TEST(DeviceScan, SlotsWithoutARowAreNoPairs) {
   Random random(17);
-  for (std::int64_t i = 0; i < rows.rows() * 4; ++i)
-    rows.data()[i] = static_cast<std::int8_t>(60 + random.below(60));
-  Matrix<std::int8_t> queries(3, 4);
-  std::fill_n(queries.data(), 12, std::int8_t{-100});
-  const BaseRows base = rows.view();
-  HostQueue queue(3);
-  const Coding coding = coding_of(base, Metric::l2, true, {true, -128, 127}, 67);
-  ASSERT_EQ(coding.panels() * panel_rows - coding.rows, 67 * 31);
-  DeviceScan<HostQueue> scan(queue, coding, upload_rows(queue, base, {}, 1), 1);
-  ExactLists out{Matrix<double>(3, 1), Matrix<Id>(3, 1)};
-  const std::vector<std::int64_t> which{0, 1, 2};
-  DeviceStats stats;
-  const auto left =
-      scan.run(queries.view(), which, survey(queries.view(), "queries", 1), 1, out, stats, 128, {});
-  EXPECT_TRUE(left.empty());
-  const Neighbors truth = reference_knn(queries.view(), rows.view(), 1, Metric::l2);
-  for (std::int64_t q = 0; q < 3; ++q) EXPECT_EQ(out.ids.row(q)[0], truth.ids.row(q)[0]);
+  const auto whole = vectors<std::int8_t>(Kind::uniform, 70, 4, random);
+  const auto floats = vectors<float>(Kind::uniform, 70, 4, random);
+  for (const bool integer : {true, false}) {
+    const AnyMatrixView rows = integer ? AnyMatrixView(whole.view()) : floats.view();
+    const DataSurvey found = survey(rows, "rows", 1);
+    HostQueue queue(5);
+    DeviceScan<HostQueue> scan(queue, coding_of(BaseRows(rows), Metric::l2, integer, found, 2),
+                               upload_rows(queue, BaseRows(rows), {}, 1), 1);
+    ASSERT_EQ(scan.base().panels, 4);  // 128 slots
+    const std::vector<std::int64_t> which{3, 5};
+    const DeviceQueries coded = device_queries(scan.packed(), rows, which, found, 1);
+    const double all = integer ? 1e30 : -1e30;  // every pair passes
+    const std::vector<double> thresholds{all, all};
+    auto queries = scan.upload_queries(coded, thresholds);
+    auto entries = queue.allocate<Entry>(2 * 200);
+    auto counts = queue.allocate<int>(2);
+    queue.fill_bytes(counts.data(), 0, 2);
+    launch_scan(queue, scan.base(), queries.view(0, 2),
+                {entries.data(), nullptr, counts.data(), nullptr, 200}, 0, 4);
+    queue.wait();
+    EXPECT_EQ(counts.data()[0], 70);
+    EXPECT_EQ(counts.data()[1], 70);
+  }
 }
 
 TEST(DeviceScan, TellsItsStages) {
