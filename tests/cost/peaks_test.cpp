@@ -48,12 +48,14 @@ TEST_P(Peaks, AreFinitePositiveAndOrdered) {
   const bool bf16 = GetParam() == Isa::avx512_vnni && __builtin_cpu_supports("avx512bf16");
   EXPECT_EQ(std::isnan(peaks.bf16_flops), !bf16);
   if (GetParam() != Isa::avx512_vnni) return;
-  // Same pipes, twice and four times the products per instruction; 1.2 for a noisy neighbour, and
-  // more tries for one that took a whole core away during one of the loops. bf16 has one pipe on
-  // some processors where floats have two: half of fp32 was seen.
+  // Same pipes, twice and four times the products per instruction; 1.2 and 0.8 for a noisy
+  // neighbour, and more tries for one that took a whole core away during one of the loops. Of bf16
+  // an Intel Xeon was seen to begin one instruction in the time of four multiply-adds, whatever
+  // hangs on what: half the rate of fp32.
+  const double least_bf16 = __builtin_cpu_is("intel") ? 0.4 : 0.8;
   const auto in_order = [&](const MachinePeaks& p) {
     return p.int16_ops > 1.2 * p.fp32_flops && p.int8_ops > 1.2 * p.int16_ops &&
-           (!bf16 || p.bf16_flops > 0.3 * p.fp32_flops);
+           (!bf16 || p.bf16_flops > least_bf16 * p.fp32_flops);
   };
   bool ordered = in_order(peaks);
   for (int again = 0; again < 10 && !ordered; ++again) ordered = in_order(measure_peaks(1, 0.2));
