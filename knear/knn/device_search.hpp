@@ -214,6 +214,7 @@ class DeviceSearch : public Search {
       options.memory -= piece;
     }
     const std::int64_t together = std::max<std::int64_t>(1, piece / rows.row_bytes());
+    Reporter reporter(options_.progress, "search copy", (rows.rows() + together - 1) / together);
     ExactLists found;
     for (std::int64_t from = 0; from < rows.rows(); from += together) {
       const std::int64_t count = std::min(together, rows.rows() - from);
@@ -224,6 +225,7 @@ class DeviceSearch : public Search {
       Search search({&part, 1}, some.view(), k, options, true, found.keys.cols());
       search.run_from(found, nullptr);
       this->note_search(search);
+      reporter.add(1);
     }
     for (std::size_t i = 0; i < todo.size(); ++i) {
       const auto from = static_cast<std::int64_t>(i);

@@ -40,7 +40,8 @@ void knn(const MatrixView& queries, const MatrixView& base, std::int64_t k, Id* 
          float* distances, CUstream_st* stream = nullptr, const KnnOptions& options = {},
          KnnReport* report = nullptr);
 
-// A base prepared once for many searches: its codes stay on the device. The base must stay
+// A base prepared once for many searches: its codes stay on the device, but for searches with a
+// memory limit, which make them each time. The base must stay
 // unchanged, and the stream must stay, while this lives. One search at a time.
 class ExactSearcher {
  public:
