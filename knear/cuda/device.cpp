@@ -21,9 +21,10 @@ std::string why_no_device() {
 void check_device(int index) {
   const int count = device_count();
   if (count == 0)
-    throw DeviceUnavailable("device is {}, but no GPU is usable: {}", index, why_no_device());
+    throw DeviceUnavailable("device is cuda:{}, but no GPU is usable: {}", index, why_no_device());
   if (index < 0 || index >= count)
-    throw DeviceUnavailable("device must be between 0 and {}, but is {}", count - 1, index);
+    throw DeviceUnavailable("device must be between cuda:0 and cuda:{}, but is cuda:{}", count - 1,
+                            index);
 }
 
 DeviceInfo device_info(int index) {
