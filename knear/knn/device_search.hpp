@@ -180,13 +180,15 @@ class DeviceSearch : public Search {
     std::vector<bool> answered(static_cast<std::size_t>(queries_.rows()));
     for (const std::int64_t q : todo) answered[static_cast<std::size_t>(q)] = true;
     todo = form.scan->run(queries_, todo, found_, k, out, stats, batch, options_.progress, bars_,
-                          allowed);
+                          allowed, room);
     // Rows that were sent alone are numbered by themselves.
     for (const std::int64_t q : todo) answered[static_cast<std::size_t>(q)] = false;
     for (std::int64_t q = 0; q < queries_.rows() && !subset_.empty(); ++q)
       for (std::int64_t j = 0; answered[static_cast<std::size_t>(q)] && j < k; ++j)
         if (Id& id = out.ids.row(q)[j]; id != no_id) id = subset_[static_cast<std::size_t>(id)];
-    note_scored(form.coding, static_cast<std::int64_t>(before));
+    // Lists that were full were counted, and then made again.
+    note_scored(form.coding, static_cast<std::int64_t>(before) + 2 * stats.repeated);
+    stats_.repeated += stats.repeated;
     packed_bytes_ = std::max(packed_bytes_, 2 * piece_);
     note_pass(integer() ? FirstPass::integer : FirstPass::int8,
               (before - todo.size()) * static_cast<std::size_t>(count_));

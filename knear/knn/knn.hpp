@@ -111,9 +111,9 @@ struct KnnOptions {
   // Where the base is scanned: "cpu", "cuda" (the first GPU) or "cuda:N". The answer is the same.
   // For searches of the k nearest by any method; partial_reduce takes neither a memory limit nor
   // aggregate = false there. With a GPU first_pass is automatic, integer or int8, and no choices
-  // are made. Queries that its lists have no room for, and those for whose lists the device has no
-  // memory, are answered by the processor (report.fallback_queries). With threshold_heap a GPU
-  // prunes and compresses, the processor searches the sample and sorts.
+  // are made. Queries for whose lists the device has no memory are answered by the processor
+  // (report.fallback_queries). With threshold_heap a GPU prunes and compresses, the processor
+  // searches the sample and sorts.
   std::string device = "cpu";
 };
 
@@ -138,8 +138,9 @@ struct KnnReport {
   // What was expected of these before: as earlier searches by the same pass for about as many
   // neighbours had it, and for a prefix the rows that it does not rule out. 0: nothing was known.
   double expected_hits = 0, expected_refined = 0, expected_survivors = 0;
-  std::int64_t fallback_queries = 0;   // queries whose first pass was changed while running
-  std::int64_t repeated_queries = 0;   // scanned again: a threshold was guessed too well (scan.hpp)
+  std::int64_t fallback_queries = 0;  // queries whose first pass was changed while running
+  // Scanned again: a threshold was guessed too well (scan.hpp), or the list of a GPU was full.
+  std::int64_t repeated_queries = 0;
   std::int64_t certified_queries = 0;  // queries whose answer is proven exact
   std::int64_t memory_bytes = 0;       // packed base, buffers and answer
   std::int64_t chunks = 0;             // parts of the base, prepared one after the other

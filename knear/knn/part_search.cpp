@@ -66,8 +66,7 @@ void check_exact(const KnnOptions& options, std::string_view search) {
 Neighbors join_part(const SearchPart& part, AnyMatrixView rows, std::int64_t k,
                     const KnnOptions& options, bool once, KnnReport* report) {
   check_exact(options, "a self-join");
-  check_processor(options, "a self-join");
-  return Search({&part, 1}, rows, k + 1, options, once).run_self(report);
+  return make_search({&part, 1}, rows, k + 1, options, once)->run_self(report);
 }
 
 void search_more(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,

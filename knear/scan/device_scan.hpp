@@ -6,7 +6,8 @@
 // Panels are gone over in an order of chance, so that the first ones are a sample of the base: of
 // these all pairs pass, the k-th best of each query is its first threshold, and the next part of
 // the base is three times what was seen so far. After each part thresholds are brought up to date.
-// A query for whose survivors its list has no room is handed back; the processor answers it.
+// A query for whose survivors its list has no room is searched again: what passes the threshold
+// that it has reached is counted, and then kept in a list of that length.
 //
 // A search may be limited to some of the rows: a bit a row goes to the device with it, and is asked
 // for the few pairs that pass the test, so lists hold allowed rows alone and what is resident
@@ -41,6 +42,7 @@ namespace knear::detail {
 struct DeviceStats {
   std::int64_t parts = 0;      // of the base, of the last batch
   std::int64_t survivors = 0;  // pairs that were measured (whole numbers: that were left)
+  std::int64_t repeated = 0;   // queries that were searched again, since their lists were full
   // Called, if set, when the work of a stage is about to be given to the queue, with nullptr after
   // the last of a batch: for one who has a clock of the device. What the processor does within a
   // stage named "... in" or "... out" counts there.
@@ -78,18 +80,17 @@ class DeviceScan {
   }
 
   // Fills rows `which` of `out` (shapes [queries x k]); returns the queries handed back, whose rows
-  // are untouched: those for whose survivors lists have no room, and where the device has no memory
-  // for a block of queries all that are left. Requires 1 <= k <= most_k, finite queries; `found` is
-  // of all of them. `batch`: queries at a time, 1 at least. bars [queries]: keys that the k-th of
-  // each query is known not to exceed, from rows elsewhere; then fewer than k may be found. Empty:
-  // nothing is known. Only `allowed` rows are found, which takes a form of all rows. Throws
-  // Cancelled.
+  // are untouched: those for whose survivors the device has no memory, and where it has none for a
+  // block of queries all that are left. Requires 1 <= k <= most_k, finite queries; `found` is of
+  // all of them. `batch`: queries at a time, 1 at least. bars [queries]: keys that the k-th of each
+  // query is known not to exceed, from rows elsewhere; then fewer than k may be found. Empty:
+  // nothing is known. Only `allowed` rows are found, which takes a form of all rows. Lists that
+  // have to be long take no more than `most_bytes` of the device. Throws Cancelled.
   std::vector<std::int64_t> run(AnyMatrixView queries, std::span<const std::int64_t> which,
                                 const DataSurvey& found, std::int64_t k, ExactLists& out,
                                 DeviceStats& stats, std::int64_t batch, const Progress& progress,
-                                std::span<const double> bars = {},
-                                const AllowedRows& allowed = {}) {
-    std::vector<std::int64_t> left;
+                                std::span<const double> bars = {}, const AllowedRows& allowed = {},
+                                std::size_t most_bytes = std::numeric_limits<std::size_t>::max()) {
     const auto count = std::ssize(which);
     Limited limited;
     const Settled settled{queue_};
@@ -98,14 +99,16 @@ class DeviceScan {
     } catch (const MemoryBudgetError&) {
       return {which.begin(), which.end()};
     }
+    Run run{queries, found, static_cast<int>(k), bars, limited, out, stats, nullptr, most_bytes};
+    std::vector<std::int64_t> left;
     Reporter reporter(progress, "search", count * packed_.panels());
+    if (progress) run.watched = &reporter;
     for (std::int64_t first = 0, taken; first < count; first += taken) {
       taken = std::min(batch, count - first);
       const auto some =
           which.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(taken));
       try {
-        run_batch(queries, some, found, static_cast<int>(k), bars, limited, out, stats, left,
-                  progress ? &reporter : nullptr);
+        run_batch(run, some, false);
       } catch (const MemoryBudgetError&) {
         if (taken > block_queries) {  // with fewer at a time, from here on
           batch = std::max<std::int64_t>(block_queries, taken / 2), taken = 0;
@@ -115,13 +118,14 @@ class DeviceScan {
         break;
       }
     }
+    if (!run.full.empty()) run_again(run, batch, progress, left);
     return left;
   }
 
   // How many queries of `count` to take at a time, so that they take no more than half of
   // `free_bytes` of the device; whole blocks of them.
   std::int64_t batch_for(std::int64_t count, std::int64_t k, std::size_t free_bytes) const {
-    const std::int64_t each = bytes_for_query(k);
+    const std::int64_t each = bytes_for_query(k, room_for(k));
     const auto held = static_cast<std::int64_t>(free_bytes / 2) / each;
     return std::clamp<std::int64_t>(held / block_queries * block_queries, block_queries,
                                     std::max<std::int64_t>(block_queries, count));
@@ -210,12 +214,12 @@ class DeviceScan {
   std::int64_t room_for(std::int64_t k) const {
     return std::min(2048 + 8 * k, packed_.panels() * panel_rows);
   }
-  // Of device memory that a query takes in a batch. Spare lists are as many as blocks at once,
-  // which are fewer than the queries of a large batch.
-  std::int64_t bytes_for_query(std::int64_t k) const {
-    const std::int64_t lists = sorts(k) ? 2 : 1;
-    return lists * room_for(k) * static_cast<std::int64_t>(sizeof(Entry) + sizeof(double)) +
-           16 * k + 4 * packed_.dim + slices_of(packed_.steps) * slice_bytes + 256;
+  // Of device memory that a query takes in a batch, with a list of so many entries. Spare lists are
+  // as many as blocks at once, which are fewer than the queries of a large batch.
+  std::int64_t bytes_for_query(std::int64_t k, std::int64_t room) const {
+    const std::int64_t lists = sorts(k, room) ? 2 : 1;
+    return lists * room * static_cast<std::int64_t>(sizeof(Entry) + sizeof(double)) + 16 * k +
+           4 * packed_.dim + slices_of(packed_.steps) * slice_bytes + 256;
   }
   // And of the processor's, beside the answer; and what packing them takes for each thread.
   static std::int64_t host_bytes_for_query(std::int64_t k, std::int64_t dim, std::int64_t slices) {
@@ -228,8 +232,10 @@ class DeviceScan {
  private:
   // Whether lists are sorted, rather than each entry compared with all others, whose work grows
   // with the square of their length. From which k on that pays was not measured.
-  static constexpr std::int64_t most_compared_k = 256;
-  static bool sorts(std::int64_t k) { return k > most_compared_k; }
+  static constexpr std::int64_t most_compared_k = 256, most_compared = 2048 + 8 * most_compared_k;
+  static bool sorts(std::int64_t k, std::int64_t room) {
+    return k > most_compared_k || room > most_compared;
+  }
 
   // Panels of the first part: about 2 k + 500 rows that count, which is enough for a threshold, and
   // a quarter of what lists have room for. Where a search is limited to some rows, so many panels
@@ -265,27 +271,77 @@ class DeviceScan {
             !packed_.is_integer && metric == Metric::l2 ? 2 * packed_.space.slack : 0.0};
   }
 
-  void run_batch(AnyMatrixView queries, std::span<const std::int64_t> which,
-                 const DataSurvey& found, int k, std::span<const double> bars,
-                 const Limited& limited, ExactLists& out, DeviceStats& stats,
-                 std::vector<std::int64_t>& left, Reporter* watched) {
-    const DeviceQueries coded = device_queries(packed_, queries, which, found, threads_);
+  // One call of run().
+  struct Run {
+    AnyMatrixView queries;
+    const DataSurvey& found;
+    int k;
+    std::span<const double> bars;
+    const Limited& limited;
+    ExactLists& out;
+    DeviceStats& stats;
+    Reporter* watched;  // nullptr: nobody looks on
+    std::size_t most_bytes;
+    std::vector<std::int64_t> full = {};  // queries whose lists were full
+    std::vector<double> reached = {};     // [queries] the thresholds of these
+  };
+
+  // Answers queries whose lists were full; adds to `left` those for which there is no memory.
+  void run_again(Run& run, std::int64_t batch, const Progress& progress,
+                 std::vector<std::int64_t>& left) {
+    const auto which = std::exchange(run.full, {});
+    const auto count = std::ssize(which);
+    Reporter reporter(progress, "search again", 2 * count * packed_.panels());
+    if (progress) run.watched = &reporter;
+    for (std::int64_t first = 0, taken; first < count; first += taken) {
+      taken = std::min(batch, count - first);
+      try {
+        run_batch(run,
+                  std::span(which).subspan(static_cast<std::size_t>(first),
+                                           static_cast<std::size_t>(taken)),
+                  true);
+      } catch (const MemoryBudgetError&) {
+        if (taken == 1)
+          left.push_back(which[static_cast<std::size_t>(first)]);
+        else
+          batch = taken / 2, taken = 0;
+      }
+    }
+    run.stats.repeated += count;
+  }
+
+  // `again`: of queries whose lists were full, by lists that are as long as it takes.
+  void run_batch(Run& run, std::span<const std::int64_t> which, bool again) {
+    DeviceStats& stats = run.stats;
+    const int k = run.k;
+    const DeviceQueries coded = device_queries(packed_, run.queries, which, run.found, threads_);
     const auto count = static_cast<std::size_t>(coded.count);
     const auto stage = [&](const char* name) {
       if (stats.at_stage) stats.at_stage(name);
     };
     stage("queries in");
-    const std::vector<double> known = thresholds_for(coded, bars);
+    std::vector<double> reached =
+        again ? std::vector<double>(count) : thresholds_for(coded, run.bars);
+    for (std::size_t place = 0; again && place < count; ++place)
+      reached[place] = run.reached[static_cast<std::size_t>(coded.order[place])];
     std::vector<float> x;
     std::vector<double> xx;
     const Settled settled{queue_};
-    Queries uploaded = upload_queries(coded, known);
-    const std::int64_t room = room_for(k);
-    auto entries = queue_.template allocate<Entry>(count * static_cast<std::size_t>(room));
-    auto keys = queue_.template allocate<double>(count * static_cast<std::size_t>(room));
+    Queries uploaded = upload_queries(coded, reached);
+    const DeviceQueryView view = uploaded.view(0, coded.count);
+    DeviceBaseView base = base_view();
+    base.allowed = run.limited.bits.data();
     auto counts = queue_.template allocate<int>(count);
     auto lost = queue_.template allocate<int>(count);
-    const std::int64_t spares = sorts(k) ? spare_lists(queue_, coded.count) : 0;
+    std::int64_t room = room_for(k);
+    if (again) {
+      room = std::max(room, most_passing(base, view, counts.data(), run.watched));
+      if (static_cast<std::size_t>(coded.count * bytes_for_query(k, room)) > run.most_bytes)
+        throw MemoryBudgetError("lists of {} entries are too long", room);
+    }
+    auto entries = queue_.template allocate<Entry>(count * static_cast<std::size_t>(room));
+    auto keys = queue_.template allocate<double>(count * static_cast<std::size_t>(room));
+    const std::int64_t spares = sorts(k, room) ? spare_lists(queue_, coded.count) : 0;
     auto spare_keys = queue_.template allocate<double>(static_cast<std::size_t>(spares * room));
     auto spare_entries = queue_.template allocate<Entry>(static_cast<std::size_t>(spares * room));
     const std::size_t results = count * static_cast<std::size_t>(k);
@@ -294,7 +350,7 @@ class DeviceScan {
     Array<float> vectors;
     Array<double> vector_squares;
     if (!packed_.is_integer) {
-      x = widened(queries, coded.order);
+      x = widened(run.queries, coded.order);
       vectors = upload(x.data(), x.size());
       if (packed_.space.metric == Metric::cosine) {
         xx = squares_of(x, packed_.dim);
@@ -305,16 +361,14 @@ class DeviceScan {
     queue_.fill_bytes(counts.data(), 0, count);
     queue_.fill_bytes(lost.data(), 0, count);
 
-    DeviceBaseView base = base_view();
-    base.allowed = limited.bits.data();
-    const DeviceQueryView view = uploaded.view(0, coded.count);
     const DeviceLists lists = {entries.data(), keys.data(), counts.data(), lost.data(),
                                static_cast<int>(room)};
     // With thresholds from elsewhere the first part may be longer, though not all: these rows may
     // be nearer than those.
+    std::int64_t first = std::max<std::int64_t>(first_panels(k, run.limited),
+                                                run.bars.empty() ? 0 : base.panels / 4);
+    if (again) first = base.panels;
     stats.parts = 0;
-    const std::int64_t first =
-        std::max<std::int64_t>(first_panels(k, limited), bars.empty() ? 0 : base.panels / 4);
     for (std::int64_t begin = 0, end = 0; begin < base.panels; begin = end, ++stats.parts) {
       end = std::min(begin == 0 ? first : 4 * begin, base.panels);
       stage("scan");
@@ -322,9 +376,9 @@ class DeviceScan {
       stage("thresholds");
       launch_update(queue_, base, view, lists, k);
       // Work is given in advance of what is done, unless somebody looks on.
-      if (!watched) continue;
+      if (!run.watched) continue;
       queue_.wait();
-      watched->add(coded.count * (end - begin));
+      run.watched->add(coded.count * (end - begin));
     }
 
     if (packed_.is_integer) {
@@ -349,18 +403,34 @@ class DeviceScan {
     queue_.download(best_ids.data(), out_ids.data(), results);
     queue_.download(were_lost.data(), lost.data(), count);
     queue_.download(survived.data(), counts.data(), count);
+    queue_.download(reached.data(), uploaded.thresholds.data(), count);
     queue_.wait();
     stage(nullptr);
     for (std::size_t place = 0; place < count; ++place) {
       const std::int64_t query = coded.order[place];
       if (were_lost[place]) {
-        left.push_back(query);
+        run.reached.resize(static_cast<std::size_t>(run.queries.rows()));
+        run.reached[static_cast<std::size_t>(query)] = reached[place];
+        run.full.push_back(query);
         continue;
       }
       stats.survivors += survived[place];
-      std::copy_n(best_keys.data() + place * k, k, out.keys.row(query));
-      std::copy_n(best_ids.data() + place * k, k, out.ids.row(query));
+      std::copy_n(best_keys.data() + place * k, k, run.out.keys.row(query));
+      std::copy_n(best_ids.data() + place * k, k, run.out.ids.row(query));
     }
+  }
+
+  // The longest list that queries would have by the thresholds that stand. counts: [count].
+  std::int64_t most_passing(const DeviceBaseView& base, const DeviceQueryView& view, int* counts,
+                            Reporter* watched) {
+    std::vector<int> passed(static_cast<std::size_t>(view.count));
+    queue_.fill_bytes(counts, 0, passed.size());
+    launch_scan(queue_, base, view, {nullptr, nullptr, counts, nullptr, 0}, 0, base.panels);
+    const Settled arrived{queue_};
+    queue_.download(passed.data(), counts, passed.size());
+    queue_.wait();
+    if (watched) watched->add(view.count * base.panels);
+    return *std::max_element(passed.begin(), passed.end());
   }
 
   // Queries by place as floats, which hold every element type.

@@ -110,14 +110,45 @@ TEST(DeviceSearch, WhatADeviceCannotDoTheProcessorDoes) {
   expect_same(device_knn(queries.view(), base.view(), 1500, {}, &report, 160 << 10),
               knn(queries.view(), base.view(), 1500), "no room for lists");
   EXPECT_EQ(report.fallback_queries, 3);
-  // Rows that no 8-bit code tells apart fill the lists.
+}
+
+// Rows that no 8-bit code tells apart fill the lists, which are then made as long as it takes.
+TEST(DeviceSearch, ListsThatFillAreMadeAgain) {
   Matrix<float> near(6000, 8);
   Random random(9);
   for (std::int64_t i = 0; i < near.rows() * 8; ++i)
     near.data()[i] = static_cast<float>(100 + 1e-4 * random.uniform() + (i % 97 == 0 ? 300 : 0));
-  expect_same(device_knn(queries.view(), near.view(), 5, {}, &report),
-              knn(queries.view(), near.view(), 5), "alike");
-  EXPECT_EQ(report.fallback_queries, 3);
+  const auto queries = gaussian(3, 8, 8);
+  const Neighbors truth = knn(queries.view(), near.view(), 5);
+  KnnReport report;
+  expect_same(device_knn(queries.view(), near.view(), 5, {}, &report), truth, "alike");
+  EXPECT_EQ(report.fallback_queries, 0);
+  EXPECT_EQ(report.repeated_queries, 3);
+  EXPECT_GT(report.survivors_per_query, 4096);
+  EXPECT_EQ(report.multiply_adds, 3.0 * 3 * 6000 * 8);
+}
+
+// A self-join goes by the k + 1 nearest, whether or not the row is one of them.
+TEST(DeviceSearch, SelfJoins) {
+  auto base = gaussian(140, 12, 30);
+  for (std::int64_t i = 0; i < 30; ++i) std::copy_n(base.row(0), 12, base.row(4 * i));  // equal
+  std::fill_n(base.row(9), 12, 0.0f);
+  for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+    for (std::int64_t k : {1, 9, 200}) {
+      if (k == (metric == Metric::l2 ? 200 : 1)) continue;
+      KnnOptions options{.metric = metric};
+      const Neighbors truth = self_join(base.view(), k, options);
+      options.device = "cuda";
+      detail::PreparedRows rows(base.view(), metric, survey(base.view(), "base", 1));
+      const detail::SearchPart part{&rows};
+      KnnReport report;
+      expect_same(detail::DeviceSearch<HostQueue>(HostQueue(31), {&part, 1}, base.view(), k + 1,
+                                                  options, true, 0)
+                      .run_self(&report),
+                  truth, std::string(name_of(metric)) + ", k " + std::to_string(k));
+      EXPECT_EQ(report.k, k);
+      EXPECT_EQ(report.fallback_queries, 0);
+    }
 }
 
 // Where the device has no memory for the rows or for lists, the processor answers, and says so.
@@ -360,8 +391,6 @@ TEST(DeviceSearch, NothingIsIgnored) {
                                     "device must be cpu, cuda or cuda:N");
   expect_refused<InvalidArgument>(
       [&] { range_search(x.view(), x.view(), 1.0, {.device = "cuda"}); }, "a range search");
-  expect_refused<InvalidArgument>([&] { self_join(x.view(), 3, {.device = "cuda"}); },
-                                  "a self-join");
 }
 
 }  // namespace
