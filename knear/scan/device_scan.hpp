@@ -9,6 +9,9 @@
 // A query for whose survivors its list has no room is searched again: what passes the threshold
 // that it has reached is counted, and then kept in a list of that length.
 //
+// Of few queries each step takes about as long as its launch, so there are fewer: longer lists let
+// the base be gone over in fewer parts.
+//
 // A search may be limited to some of the rows: a bit a row goes to the device with it, and is asked
 // for the few pairs that pass the test, so lists hold allowed rows alone and what is resident
 // serves every filter. Bits of rows, not ids of slots: 32 times less to copy, and nothing has to be
@@ -114,6 +117,10 @@ class DeviceScan {
           batch = std::max<std::int64_t>(block_queries, taken / 2), taken = 0;
           continue;
         }
+        if (!std::exchange(run.usual_lists, true)) {
+          taken = 0;
+          continue;
+        }
         left.insert(left.end(), which.begin() + first, which.end());
         break;
       }
@@ -125,7 +132,7 @@ class DeviceScan {
   // How many queries of `count` to take at a time, so that they take no more than half of
   // `free_bytes` of the device; whole blocks of them.
   std::int64_t batch_for(std::int64_t count, std::int64_t k, std::size_t free_bytes) const {
-    const std::int64_t each = bytes_for_query(k, room_for(k));
+    const std::int64_t each = bytes_for_query(k, room_for(k), sorts(k));
     const auto held = static_cast<std::int64_t>(free_bytes / 2) / each;
     return std::clamp<std::int64_t>(held / block_queries * block_queries, block_queries,
                                     std::max<std::int64_t>(block_queries, count));
@@ -214,10 +221,19 @@ class DeviceScan {
   std::int64_t room_for(std::int64_t k) const {
     return std::min(2048 + 8 * k, packed_.panels() * panel_rows);
   }
+  // The same for a search of no more than a block of queries.
+  std::int64_t room_of_few(std::int64_t k) const {
+    return std::max(room_for(k), std::min(few_room, packed_.panels() * panel_rows));
+  }
+  // How many times the part that has been seen the next parts end at. As a list has room for 32
+  // times the pairs that pass by exact thresholds: bounds that are not tight let more pass.
+  static std::int64_t growth_of_few(std::int64_t k, std::int64_t room) {
+    return std::clamp<std::int64_t>(room / (32 * k), usual_growth, 64);
+  }
   // Of device memory that a query takes in a batch, with a list of so many entries. Spare lists are
   // as many as blocks at once, which are fewer than the queries of a large batch.
-  std::int64_t bytes_for_query(std::int64_t k, std::int64_t room) const {
-    const std::int64_t lists = sorts(k, room) ? 2 : 1;
+  std::int64_t bytes_for_query(std::int64_t k, std::int64_t room, bool sorted) const {
+    const std::int64_t lists = sorted ? 2 : 1;
     return lists * room * static_cast<std::int64_t>(sizeof(Entry) + sizeof(double)) + 16 * k +
            4 * packed_.dim + slices_of(packed_.steps) * slice_bytes + 256;
   }
@@ -232,10 +248,9 @@ class DeviceScan {
  private:
   // Whether lists are sorted, rather than each entry compared with all others, whose work grows
   // with the square of their length. From which k on that pays was not measured.
-  static constexpr std::int64_t most_compared_k = 256, most_compared = 2048 + 8 * most_compared_k;
-  static bool sorts(std::int64_t k, std::int64_t room) {
-    return k > most_compared_k || room > most_compared;
-  }
+  static constexpr std::int64_t most_compared_k = 256;
+  static bool sorts(std::int64_t k) { return k > most_compared_k; }
+  static constexpr std::int64_t usual_growth = 4, few_room = 16384;
 
   // Panels of the first part: about 2 k + 500 rows that count, which is enough for a threshold, and
   // a quarter of what lists have room for. Where a search is limited to some rows, so many panels
@@ -282,6 +297,7 @@ class DeviceScan {
     DeviceStats& stats;
     Reporter* watched;  // nullptr: nobody looks on
     std::size_t most_bytes;
+    bool usual_lists = false;             // of few queries too
     std::vector<std::int64_t> full = {};  // queries whose lists were full
     std::vector<double> reached = {};     // [queries] the thresholds of these
   };
@@ -333,15 +349,21 @@ class DeviceScan {
     base.allowed = run.limited.bits.data();
     auto counts = queue_.template allocate<int>(count);
     auto lost = queue_.template allocate<int>(count);
-    std::int64_t room = room_for(k);
+    const bool sorted = sorts(k) || again;
+    const auto fits = [&](std::int64_t room) {
+      return static_cast<std::size_t>(coded.count * bytes_for_query(k, room, sorted)) <=
+             run.most_bytes;
+    };
+    std::int64_t room = room_for(k), growth = usual_growth;
     if (again) {
       room = std::max(room, most_passing(base, view, counts.data(), run.watched));
-      if (static_cast<std::size_t>(coded.count * bytes_for_query(k, room)) > run.most_bytes)
-        throw MemoryBudgetError("lists of {} entries are too long", room);
+      if (!fits(room)) throw MemoryBudgetError("lists of {} entries are too long", room);
+    } else if (coded.count <= block_queries && !run.usual_lists && fits(room_of_few(k))) {
+      room = room_of_few(k), growth = growth_of_few(k, room);
     }
     auto entries = queue_.template allocate<Entry>(count * static_cast<std::size_t>(room));
     auto keys = queue_.template allocate<double>(count * static_cast<std::size_t>(room));
-    const std::int64_t spares = sorts(k, room) ? spare_lists(queue_, coded.count) : 0;
+    const std::int64_t spares = sorted ? spare_lists(queue_, coded.count) : 0;
     auto spare_keys = queue_.template allocate<double>(static_cast<std::size_t>(spares * room));
     auto spare_entries = queue_.template allocate<Entry>(static_cast<std::size_t>(spares * room));
     const std::size_t results = count * static_cast<std::size_t>(k);
@@ -370,7 +392,7 @@ class DeviceScan {
     if (again) first = base.panels;
     stats.parts = 0;
     for (std::int64_t begin = 0, end = 0; begin < base.panels; begin = end, ++stats.parts) {
-      end = std::min(begin == 0 ? first : 4 * begin, base.panels);
+      end = std::min(begin == 0 ? first : growth * begin, base.panels);
       stage("scan");
       launch_scan(queue_, base, view, lists, begin, end);
       stage("thresholds");

@@ -315,11 +315,11 @@ TEST(DeviceScan, LongListsAreSortedByKeyAndId) {
     }
 }
 
-// More rows tie with the k-th than a list has room for at first.
+// More rows tie with the k-th than a list has room for where queries are many.
 TEST(DeviceScan, EveryRowTies) {
   Random random(9);
   const auto one = vectors<float>(Kind::uniform, 1, 6, random);
-  Matrix<float> base(4400, 6);
+  Matrix<float> base(2500, 6);
   for (std::int64_t i = 0; i < base.rows(); ++i) std::copy_n(one.row(0), 6, base.row(i));
   const auto queries = vectors<float>(Kind::uniform, 3, 6, random);
   EXPECT_EQ(expect_exact(base.view(), queries.view(), 5, Metric::l2, 1, "copies"), 0);
@@ -378,23 +378,23 @@ TEST(DeviceScan, PlacesOfCodesAreThoseOfTheFragments) {
 // A limited search finds what the processor's filter lets it, with as many panels more in its first
 // part as it has fewer rows that count.
 TEST(DeviceScan, LimitedToSomeRows) {
-  constexpr std::int64_t n = 9600, k = 10;
+  constexpr std::int64_t n = 9600, k = 10, count = 129;  // more than a block
   Random random(13);
   const auto rows = vectors<float>(Kind::uniform, n, 12, random);
-  const auto queries = vectors<float>(Kind::uniform, 20, 12, random);
+  const auto queries = vectors<float>(Kind::uniform, count, 12, random);
   const BaseRows base = rows.view();
   const Coding coding = coding_of(base, Metric::l2, false, {}, 100);
   ASSERT_EQ(coding.panels(), 300);
   HostQueue queue(1);
   DeviceScan<HostQueue> scan(queue, coding, upload_rows(queue, base, {}, 1), 1);
-  std::vector<std::int64_t> which(20);
+  std::vector<std::int64_t> which(count);
   std::iota(which.begin(), which.end(), 0);
   const auto parts_of = [&](std::int64_t every) {
     std::vector<Id> ids;
     for (Id id = 0; id < n; id += every) ids.push_back(id);
     const RowFilter filter = RowFilter::of_ids(ids, n);
     const AllowedRows allowed{.filter = &filter};
-    ExactLists out{Matrix<double>(20, k), Matrix<Id>(20, k)};
+    ExactLists out{Matrix<double>(count, k), Matrix<Id>(count, k)};
     DeviceStats stats;
     const auto left = scan.run(queries.view(), which, survey(queries.view(), "queries", 1), k, out,
                                stats, 256, {}, {}, allowed);
@@ -403,7 +403,7 @@ TEST(DeviceScan, LimitedToSomeRows) {
     for (std::size_t i = 0; i < ids.size(); ++i)
       std::copy_n(rows.row(ids[i]), 12, some.row(static_cast<std::int64_t>(i)));
     const Neighbors truth = reference_knn(queries.view(), some.view(), k, Metric::l2);
-    for (std::int64_t q = 0; q < 20; ++q)
+    for (std::int64_t q = 0; q < count; ++q)
       for (std::int64_t j = 0; j < k; ++j)
         EXPECT_EQ(out.ids.row(q)[j], ids[static_cast<std::size_t>(truth.ids.row(q)[j])])
             << "every " << every << ", query " << q;
@@ -414,13 +414,13 @@ TEST(DeviceScan, LimitedToSomeRows) {
   EXPECT_EQ(parts_of(8), 2);  // 128, 300
 }
 
-// Lists that are full are made as long as it takes: of some queries and not of others, in one batch
-// or several, with what is known from elsewhere, of some rows alone; of whole numbers that are
+// Lists that are full are made as long as it takes: of some queries and not of others, together or
+// one by one, with what is known from elsewhere, of some rows alone; of whole numbers that are
 // alike too. What has no memory is handed back.
 TEST(DeviceScan, FullListsAreMadeAgain) {
-  constexpr std::int64_t n = 4800, dim = 5, count = 6, k = 4;
+  constexpr std::int64_t n = 2600, dim = 5, count = 130, k = 4, every = 40;
   Random random(15);
-  // Most rows stand so close together that their codes are alike.
+  // Most rows stand so close together that their codes are alike; some queries are near them.
   Matrix<float> rows(n, dim), queries(count, dim);
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < dim; ++j)
@@ -428,10 +428,10 @@ TEST(DeviceScan, FullListsAreMadeAgain) {
           static_cast<float>(i % 16 == 0 ? 300 * random.uniform() : 100 + 1e-4 * random.uniform());
   for (std::int64_t q = 0; q < count; ++q)
     for (std::int64_t j = 0; j < dim; ++j)
-      queries.row(q)[j] = q % 3 == 0 ? 100.0f : rows.row(16 * q)[j] + 0.5f;
+      queries.row(q)[j] = q % every == 0 ? 100.0f : 300.0f + static_cast<float>(q + j);
   Matrix<std::uint8_t> alike(n, dim), whole(count, dim);
   for (std::int64_t i = 0; i < n; ++i) alike.row(i)[0] = i % 16 == 0 ? 9 : 1;
-  for (std::int64_t q = 0; q < count; ++q) whole.row(q)[0] = q % 3 == 0 ? 1 : 9;
+  for (std::int64_t q = 0; q < count; ++q) whole.row(q)[0] = q % every == 0 ? 2 : 9;
   std::vector<Id> ids;
   for (Id id = 0; id < n; ++id)
     if (id % 40 > 0) ids.push_back(id);
@@ -439,29 +439,25 @@ TEST(DeviceScan, FullListsAreMadeAgain) {
   std::vector<std::int64_t> which(count);
   std::iota(which.begin(), which.end(), 0);
   constexpr std::size_t any = std::size_t{1} << 40;
+  constexpr std::int64_t near = (count + every - 1) / every;
 
   struct Case {
     bool integer;
-    Metric metric;
-    std::int64_t batch;
     bool bars, limited;
     std::size_t most_bytes;
-    std::int64_t repeated, left;
+    std::int64_t left;
   };
-  for (const Case& c : {Case{false, Metric::cosine, 200, false, false, any, 2, 0},
-                        Case{false, Metric::l2, 2, false, true, 200 << 10, 2, 0},
-                        Case{false, Metric::l2, 4, true, false, 100 << 10, 2, 2},
-                        Case{true, Metric::l2, 200, false, false, any, 2, 0},
-                        Case{true, Metric::l2, 1, false, true, any, 2, 0}}) {
+  for (const Case& c :
+       {Case{false, false, true, 100 << 10, 0}, Case{false, true, false, 60 << 10, near},
+        Case{true, false, false, any, 0}}) {
     const AnyMatrixView base = c.integer ? AnyMatrixView(alike.view()) : rows.view();
     const AnyMatrixView asked = c.integer ? AnyMatrixView(whole.view()) : queries.view();
-    const std::string what = std::string(c.integer ? "integer, " : "") +
-                             std::string(name_of(c.metric)) + ", batches of " +
-                             std::to_string(c.batch);
-    const Neighbors truth = reference_knn(asked, base, 2 * k, c.metric);
+    const std::string what =
+        std::string(c.integer ? "integer, " : "") + "bytes " + std::to_string(c.most_bytes);
+    const Neighbors truth = reference_knn(asked, base, 2 * k, Metric::l2);
     HostQueue queue(2);
     DeviceScan<HostQueue> scan(queue,
-                               coding_of(base, c.metric, c.integer, survey(base, "base", 1), 20),
+                               coding_of(base, Metric::l2, c.integer, survey(base, "base", 1), 20),
                                upload_rows(queue, base, {}, 1), 1);
     std::vector<double> bars;
     for (std::int64_t q = 0; q < count && c.bars; ++q)
@@ -469,21 +465,50 @@ TEST(DeviceScan, FullListsAreMadeAgain) {
     const AllowedRows allowed = c.limited ? AllowedRows{.filter = &filter} : AllowedRows{};
     ExactLists out{Matrix<double>(count, k), Matrix<Id>(count, k)};
     DeviceStats stats;
-    const auto left = scan.run(asked, which, survey(asked, "queries", 1), k, out, stats, c.batch,
-                               {}, bars, allowed, c.most_bytes);
-    EXPECT_EQ(stats.repeated, c.repeated) << what;
+    const auto left = scan.run(asked, which, survey(asked, "queries", 1), k, out, stats, 256, {},
+                               bars, allowed, c.most_bytes);
+    EXPECT_EQ(stats.repeated, near) << what;
     EXPECT_EQ(std::ssize(left), c.left) << what;
     for (std::int64_t q = 0; q < count; ++q) {
       if (std::count(left.begin(), left.end(), q) > 0) continue;
       for (std::int64_t j = 0, at = 0; j < k; ++j, ++at) {
         while (!allowed(truth.ids.row(q)[at])) ++at;
         EXPECT_EQ(out.ids.row(q)[j], truth.ids.row(q)[at]) << what << ", query " << q;
-        EXPECT_EQ(static_cast<float>(distance_of_key(c.metric, out.keys.row(q)[j])),
+        EXPECT_EQ(static_cast<float>(distance_of_key(Metric::l2, out.keys.row(q)[j])),
                   truth.distances.row(q)[at])
             << what << ", query " << q;
       }
     }
   }
+}
+
+// Few queries have longer lists and fewer parts, where there is memory for that.
+TEST(DeviceScan, FewQueries) {
+  constexpr std::int64_t n = 6400, k = 10, count = 3;
+  Random random(16);
+  const auto rows = vectors<float>(Kind::uniform, n, 12, random);
+  const auto queries = vectors<float>(Kind::uniform, count, 12, random);
+  const BaseRows base = rows.view();
+  const Neighbors truth = reference_knn(queries.view(), rows.view(), k, Metric::l2);
+  HostQueue queue(3, 4 << 20);
+  DeviceScan<HostQueue> scan(queue, coding_of(base, Metric::l2, false, {}, 100),
+                             upload_rows(queue, base, {}, 1), 1);
+  std::vector<std::int64_t> which(count);
+  std::iota(which.begin(), which.end(), 0);
+  const auto parts = [&](std::size_t most_bytes) {
+    ExactLists out{Matrix<double>(count, k), Matrix<Id>(count, k)};
+    DeviceStats stats;
+    const auto left = scan.run(queries.view(), which, survey(queries.view(), "queries", 1), k, out,
+                               stats, 128, {}, {}, {}, most_bytes);
+    EXPECT_TRUE(left.empty());
+    for (std::int64_t q = 0; q < count; ++q)
+      for (std::int64_t j = 0; j < k; ++j) EXPECT_EQ(out.ids.row(q)[j], truth.ids.row(q)[j]);
+    return stats.parts;
+  };
+  EXPECT_EQ(parts(1 << 20), 2);    // 16, 200 panels, with lists of 6400
+  EXPECT_EQ(parts(160 << 10), 3);  // 16, 64, 200, with lists of 2128
+  const auto filler = queue.allocate<char>(queue.free_bytes() - (160 << 10));
+  EXPECT_EQ(parts(1 << 20), 3);
 }
 
 // Slots without a row, of which each tile may have 31, are no pairs: of whole numbers they would be
