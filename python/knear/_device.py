@@ -179,6 +179,10 @@ def rows_to_select_from(name: str, x: Any) -> tuple[Rows, bool]:
     if one:
         memory = memory._replace(shape=(1, *memory.shape), strides=(0, *memory.strides))
     _check_layout(name, memory, apart=True)
+    if memory.address % 4 != 0:
+        raise InvalidArgument(
+            f"{name} must begin at a multiple of 4 bytes, but begins at {memory.address:#x}"
+        )
     rows, cols = memory.shape
     stride = int(memory.strides[0]) if rows > 1 and cols > 0 else cols
     return Rows(memory.address, "f32", rows, cols, stride, memory.number, memory.owner), one

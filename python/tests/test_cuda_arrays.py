@@ -561,6 +561,18 @@ def test_selection_from_rows_that_lie_apart(pretended, rng, kind):
     assert not pretended.selections
 
 
+def test_floats_that_lie_at_odd_bytes_are_refused(pretended):
+    odd = np.zeros(6, [("x", np.float32, 4), ("more", np.uint8)])["x"]
+    words = r"x must have contiguous rows .*with strides of \(4.25, 1\) elements"
+    with pytest.raises(knear.InvalidArgument, match=words):
+        knear.select_k(Interface(odd), 1)
+    with pytest.raises(knear.InvalidArgument, match=words):
+        knear.Index("Flat", dim=4).add(Interface(odd))
+    data = (X.ctypes.data + 2, False)
+    with pytest.raises(knear.InvalidArgument, match="x must begin at a multiple of 4 bytes"):
+        knear.select_k(Interface(X[:2], data=data), 1)
+
+
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8])
 @pytest.mark.parametrize("kind", [Pretender, Interface])
 def test_lengths_may_be_on_the_gpu_and_not(pretended, rng, kind, dtype):
