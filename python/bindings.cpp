@@ -234,19 +234,34 @@ cuda::MatrixView matrix_of(const DeviceTuple& from) {
   return {reinterpret_cast<const void*>(address), parse_element_type(type), rows, cols};
 }
 
-// (address, object with __dlpack__) of a matrix [rows x k] that keeps its memory.
-template <class T>
-nb::object array_of(python::DeviceMemory memory, int device, std::int64_t rows, std::int64_t k) {
+// (address, object with __dlpack__) of an array that keeps its memory.
+nb::object array_of(python::DeviceMemory memory, int device, const std::vector<std::size_t>& shape,
+                    nb::dlpack::dtype type) {
   auto owned = std::make_unique<python::DeviceMemory>(std::move(memory));
   void* data = owned->get();
   nb::capsule owner(owned.get(),
                     [](void* p) noexcept { delete static_cast<python::DeviceMemory*>(p); });
   owned.release();
-  const std::size_t shape[] = {static_cast<std::size_t>(rows), static_cast<std::size_t>(k)};
-  return nb::make_tuple(
-      reinterpret_cast<std::uintptr_t>(data),
-      nb::cast(nb::ndarray<nb::array_api, T, nb::ndim<2>, nb::device::cuda>(
-          data, 2, shape, owner, nullptr, nb::dtype<T>(), nb::device::cuda::value, device)));
+  return nb::make_tuple(reinterpret_cast<std::uintptr_t>(data),
+                        nb::cast(nb::ndarray<nb::array_api, nb::device::cuda>(
+                            data, shape.size(), shape.data(), owner, nullptr, type,
+                            nb::device::cuda::value, device)));
+}
+
+// Distances and ids [rows x k].
+nb::object result_of(python::DeviceNeighbors near, int device, std::int64_t rows, std::int64_t k) {
+  const std::vector<std::size_t> shape = {static_cast<std::size_t>(rows),
+                                          static_cast<std::size_t>(k)};
+  return nb::make_tuple(array_of(std::move(near.distances), device, shape, nb::dtype<float>()),
+                        array_of(std::move(near.ids), device, shape, nb::dtype<Id>()));
+}
+
+// The lengths of so many rows; an empty list of them is no word for all.
+std::span<const std::int64_t> lengths_of(const Ids& lengths, std::int64_t rows) {
+  if (!lengths) return {};
+  if (lengths->size() == 0 && rows > 0)
+    throw ShapeMismatch("lengths has 0 values, rows has {} rows", rows);
+  return span_of(*lengths);
 }
 
 // Sets the exception of that name of knear/errors.py.
@@ -359,13 +374,88 @@ NB_MODULE(_core, m) {
           options.progress = std::move(progress);
           return python::knn_on_device(q, b, k, number, options, filled);
         });
-        return nb::make_tuple(array_of<float>(std::move(near.distances), number, q.rows, k),
-                              array_of<Id>(std::move(near.ids), number, q.rows, k));
+        return result_of(std::move(near), number, q.rows, k);
       },
       nb::arg("queries"), nb::arg("base"), nb::arg("number"), nb::arg("k"), nb::arg("metric"),
       nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"),
       nb::arg("approach"), nb::arg("device"), nb::arg("filter_ids").none(),
       nb::arg("filter_bits").none(), nb::arg("report").none());
+
+  m.def(
+      "self_join_on_device",
+      [](const DeviceTuple& base, int number, std::int64_t k, const std::string& metric,
+         std::int64_t threads, std::int64_t memory, const std::string& first_pass,
+         const std::string& choices, const std::string& device, const Ids& ids, const Bits& bits,
+         Report report) {
+        const cuda::MatrixView b = matrix_of(base);
+        KnnOptions options{.metric = parse_metric(metric),
+                           .threads = narrow(threads),
+                           .memory = memory,
+                           .first_pass = parse_first_pass(first_pass),
+                           .filter = filter_of(ids, bits, b.rows),
+                           .choices = parse_choices(choices),
+                           .device = device};
+        python::DeviceNeighbors near = found_by(report, [&](Progress progress, KnnReport* filled) {
+          options.progress = std::move(progress);
+          return python::self_join_on_device(b, k, number, options, filled);
+        });
+        return result_of(std::move(near), number, b.rows, k);
+      },
+      nb::arg("base"), nb::arg("number"), nb::arg("k"), nb::arg("metric"), nb::arg("threads"),
+      nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"), nb::arg("device"),
+      nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("report").none());
+
+  // x: address, rows, columns and stride of a matrix of f32 in device memory. The answers are [k]
+  // where it is one row that is asked for as such.
+  m.def(
+      "select_on_device",
+      [](const std::tuple<std::uintptr_t, std::int64_t, std::int64_t, std::int64_t>& x, int number,
+         std::int64_t k, bool largest, bool sorted, const Ids& lengths, bool one_row) {
+        const auto& [address, rows, cols, stride] = x;
+        const DeviceRows from = {reinterpret_cast<const float*>(address), rows, cols, stride,
+                                 nullptr};
+        const DeviceSelectOptions options{largest ? Extreme::largest : Extreme::smallest, sorted};
+        const std::span<const std::int64_t> counts = lengths_of(lengths, rows);
+        python::DeviceSelection found;
+        {
+          const nb::gil_scoped_release released;
+          found = python::select_on_device(from, counts, k, options, number);
+        }
+        std::vector<std::size_t> shape = {static_cast<std::size_t>(k)};
+        if (!one_row) shape.insert(shape.begin(), static_cast<std::size_t>(rows));
+        return nb::make_tuple(array_of(std::move(found.values), number, shape, nb::dtype<float>()),
+                              array_of(std::move(found.places), number, shape, nb::dtype<Id>()));
+      },
+      nb::arg("x"), nb::arg("number"), nb::arg("k"), nb::arg("largest"), nb::arg("sorted"),
+      nb::arg("lengths").none(), nb::arg("one_row"));
+
+  // Rows of `out`, in bytes, are those of the device, which lie `pitch` bytes apart.
+  m.def(
+      "copy_from_device",
+      [](int number, std::uintptr_t address, std::int64_t pitch,
+         const nb::ndarray<std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>& out) {
+        const auto rows = static_cast<std::int64_t>(out.shape(0));
+        const auto width = static_cast<std::int64_t>(out.shape(1));
+        const nb::gil_scoped_release released;
+        python::copy_from_device(number, reinterpret_cast<const void*>(address), rows, width, pitch,
+                                 out.data());
+      },
+      nb::arg("number"), nb::arg("address"), nb::arg("pitch"), nb::arg("out").noconvert());
+  m.def(
+      "copy_to_device",
+      [](int number, const nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>& array) {
+        std::vector<std::size_t> shape;
+        for (std::size_t i = 0; i < array.ndim(); ++i) shape.push_back(array.shape(i));
+        python::DeviceMemory there;
+        {
+          const nb::gil_scoped_release released;
+          there =
+              python::copy_to_device(number, array.data(), static_cast<std::int64_t>(array.size()),
+                                     static_cast<std::int64_t>(array.itemsize()));
+        }
+        return array_of(std::move(there), number, shape, array.dtype());
+      },
+      nb::arg("number"), nb::arg("array").noconvert());
 
   m.def(
       "self_join",
@@ -419,9 +509,7 @@ NB_MODULE(_core, m) {
                               .threads = narrow(threads),
                               .method = parse_select_method(method)};
         const AnyMatrixView rows = view_of(x, type);
-        const bool no_lengths = lengths && lengths->size() == 0 && rows.rows() > 0;
-        if (no_lengths) throw ShapeMismatch("lengths has 0 values, rows has {} rows", rows.rows());
-        if (lengths) options.lengths = span_of(*lengths);
+        options.lengths = lengths_of(lengths, rows.rows());
         Selection found;
         without_interpreter([&](Progress progress) {
           options.progress = std::move(progress);

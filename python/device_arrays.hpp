@@ -1,10 +1,13 @@
-// python/device_arrays.hpp -- arrays in the memory of a GPU, for the bindings: the search of two,
-// and memory for its answers. Built without CUDA all of it throws DeviceUnavailable.
+// python/device_arrays.hpp -- arrays in the memory of a GPU, for the bindings: what searches them
+// there, memory for its answers, and copies from and to the processor. Built without CUDA all of it
+// throws DeviceUnavailable.
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "knear/knn/knn_cuda.hpp"
+#include "knear/select/device_rows.hpp"
 
 namespace knear::python {
 
@@ -18,8 +21,18 @@ int device_at(const void* address);
 // default stream of the thread, anything else a cudaStream_t.
 void wait_for_stream(int device, std::uintptr_t stream);
 
+// Copies rows of `width` bytes, the next one `pitch` bytes after the last, from the memory of a
+// device to the processor's, where they come without gaps. After the work of the legacy default
+// stream; done when it returns. Throws InvalidArgument for memory that is not the device's.
+void copy_from_device(int device, const void* from, std::int64_t rows, std::int64_t width,
+                      std::int64_t pitch, void* to);
+
 // Memory of a GPU, given back when nobody has it any more.
 using DeviceMemory = std::shared_ptr<void>;
+
+// A copy of `count` values of `size` bytes in new memory of the device. Throws MemoryBudgetError
+// where it has no room.
+DeviceMemory copy_to_device(int device, const void* from, std::int64_t count, std::int64_t size);
 
 // The k nearest in memory of the device: distances [q x k] f32, ids [q x k] i64.
 struct DeviceNeighbors {
@@ -31,5 +44,19 @@ struct DeviceNeighbors {
 DeviceNeighbors knn_on_device(const cuda::MatrixView& queries, const cuda::MatrixView& base,
                               std::int64_t k, int device, const KnnOptions& options,
                               KnnReport* report);
+
+// cuda::self_join likewise: distances and ids [n x k].
+DeviceNeighbors self_join_on_device(const cuda::MatrixView& base, std::int64_t k, int device,
+                                    const KnnOptions& options, KnnReport* report);
+
+// What was selected of each row, in memory of the device: values [n x k] f32, places [n x k] i64.
+struct DeviceSelection {
+  DeviceMemory values, places;
+};
+
+// cuda::select_k on the device of that number, likewise. rows.lengths is not looked at: `lengths`
+// [n], or none, are in the processor's memory, are checked as select_k does, and go to the device.
+DeviceSelection select_on_device(DeviceRows rows, std::span<const std::int64_t> lengths,
+                                 std::int64_t k, const DeviceSelectOptions& options, int device);
 
 }  // namespace knear::python

@@ -2,8 +2,8 @@
 //
 // What DeviceSearch does with rows of the processor, with those of somebody else: nothing of the
 // base is copied, but for a sample of some thousand rows that says where they lie. Queries come to
-// the processor, which codes them, and answers go back. Queue: cuda::Queue, or the emulated one of
-// the tests.
+// the processor, which codes them, and answers go back; for a self-join the rows are the queries.
+// Queue: cuda::Queue, or the emulated one of the tests.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -42,13 +42,18 @@ class DeviceBase {
               bool once, Id* ids, float* distances, KnnReport* report) {
     const AnyMatrix asked = download_rows(queue_, queries, 0, queries.count);
     const SearchPart part{&prepared_, {}, options.filter};
-    const Neighbors found =
-        DeviceSearch<Queue>(queue_, {&part, 1}, asked.view(), k, options, once, 0).run(report);
-    const auto count = static_cast<std::size_t>(found.ids.rows() * found.ids.cols());
-    const Settled settled{queue_};
-    queue_.upload(ids, found.ids.data(), count);
-    queue_.upload(distances, found.distances.data(), count);
-    queue_.wait();
+    DeviceSearch<Queue> search(queue_, {&part, 1}, asked.view(), k, options, once, 0);
+    send(search.run(report), ids, distances);
+  }
+
+  // The k nearest other rows of each row as self_join() has them; ids and distances [rows x k] as
+  // above.
+  void self_join(std::int64_t k, const KnnOptions& options, bool once, Id* ids, float* distances,
+                 KnnReport* report) {
+    const AnyMatrix asked = download_rows(queue_, rows_, 0, rows_.count);
+    const SearchPart part{&prepared_, {}, options.filter};
+    DeviceSearch<Queue> search(queue_, {&part, 1}, asked.view(), k + 1, options, once, 0);
+    send(search.run_self(report), ids, distances);
   }
 
   std::int64_t rows() const { return rows_.count; }
@@ -56,6 +61,14 @@ class DeviceBase {
   Metric metric() const { return prepared_.metric; }
 
  private:
+  void send(const Neighbors& found, Id* ids, float* distances) {
+    const auto count = static_cast<std::size_t>(found.ids.rows() * found.ids.cols());
+    const Settled settled{queue_};
+    queue_.upload(ids, found.ids.data(), count);
+    queue_.upload(distances, found.distances.data(), count);
+    queue_.wait();
+  }
+
   Queue queue_;
   DeviceRowData<Queue> rows_;
   PreparedRows prepared_;

@@ -135,4 +135,15 @@ void knn(const MatrixView& queries, const MatrixView& base, std::int64_t k, Id* 
   rows.search(rows_of(queries), k, checked(options, device), true, ids, distances, report);
 }
 
+void self_join(const MatrixView& base, std::int64_t k, Id* ids, float* distances,
+               cudaStream_t stream, const KnnOptions& options, KnnReport* report) {
+  const int device = home_of(base);
+  checked(options, device);
+  check_search(base, base, k, ids, distances, device, options);
+  const DefaultFloatMode mode;
+  knear::detail::DeviceBase<Queue> rows(Queue(device, budget_of(options), stream), rows_of(base),
+                                        options.metric);
+  rows.self_join(k, checked(options, device), true, ids, distances, report);
+}
+
 }  // namespace knear::cuda

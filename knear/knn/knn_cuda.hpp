@@ -1,14 +1,16 @@
-// knear/knn/knn_cuda.hpp -- the k nearest of vectors that are in the memory of a GPU.
+// knear/knn/knn_cuda.hpp -- searches of vectors that are in the memory of a GPU.
 //
 //   cuda::MatrixView base{rows, ElementType::f32, 1'000'000, 128};      // device pointers
 //   cuda::knn(queries, base, 10, ids, distances, stream);               // [queries x 10] each
+//   cuda::self_join(base, 10, ids, distances, stream);                  // [rows x 10] each
 //
 //   cuda::ExactSearcher searcher(base, {.metric = Metric::cosine}, stream);
 //   searcher.search(queries, 10, ids, distances);
 //
-// The answers of knear::knn (knn/knn.hpp), bit for bit. The base is not copied: codes of it are
-// made on the device (a byte a coordinate, rounded up to 32 bytes a row, and 16 more), and the few
-// rows that they leave are measured where they are. Built with KNEAR_CUDA only.
+// The answers of knear::knn and knear::self_join (knn/knn.hpp), bit for bit. The base is not
+// copied: codes of it are made on the device (a byte a coordinate, rounded up to 32 bytes a row,
+// and 16 more), and the few rows that they leave are measured where they are. Built with KNEAR_CUDA
+// only.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -39,6 +41,14 @@ struct MatrixView {
 void knn(const MatrixView& queries, const MatrixView& base, std::int64_t k, Id* ids,
          float* distances, CUstream_st* stream = nullptr, const KnnOptions& options = {},
          KnnReport* report = nullptr);
+
+// The k nearest other rows of each row of base [n x d], as knear::self_join returns them: writes
+// ids and distances [n x k]. A search for every row, so that each pair is scored twice; errors,
+// order of work and memory are those of knn() above. The rows are the queries: a copy of them comes
+// to the processor, n d elements of its memory, which options.memory does not count.
+void self_join(const MatrixView& base, std::int64_t k, Id* ids, float* distances,
+               CUstream_st* stream = nullptr, const KnnOptions& options = {},
+               KnnReport* report = nullptr);
 
 // A base prepared once for many searches: its codes stay on the device, but for searches with a
 // memory limit, which make them each time. The base must stay

@@ -13,11 +13,26 @@
 
 namespace knear::cuda {
 
-void select_k(Queue& queue, const DeviceRows& rows, std::int64_t k,
-              const DeviceSelectOptions& options, float* values, int* places) {
+namespace {
+
+template <class Place>
+void checked_select(Queue& queue, const DeviceRows& rows, std::int64_t k,
+                    const DeviceSelectOptions& options, float* values, Place* places) {
   const auto bad = knear::detail::bad_argument(rows, k);
   if (bad.name) throw_invalid(bad.name, bad.must, bad.value);
   select_rows(queue, rows, k, options, values, places);
+}
+
+}  // namespace
+
+void select_k(Queue& queue, const DeviceRows& rows, std::int64_t k,
+              const DeviceSelectOptions& options, float* values, int* places) {
+  checked_select(queue, rows, k, options, values, places);
+}
+
+void select_k(Queue& queue, const DeviceRows& rows, std::int64_t k,
+              const DeviceSelectOptions& options, float* values, std::int64_t* places) {
+  checked_select(queue, rows, k, options, values, places);
 }
 
 void select_k(const DeviceRows& rows, std::int64_t k, const DeviceSelectOptions& options,

@@ -16,7 +16,7 @@
 // A queue is cuda::Queue (knear/cuda/queue.hpp), with the kernels on the device, or the one that
 // runs them thread by thread in the tests. Memory of the queue, until it is done: 8 k bytes for
 // each part where rows are cut into parts, 24 KiB for each row in parts for k > 1024, and 8 k for
-// each block that sorts, two for each multiprocessor at most.
+// each block that sorts, two for each multiprocessor at most. Places of 64 bits, 4 k bytes a row.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -28,6 +28,7 @@
 #include "knear/select/sort_rows.hpp"
 #include "knear/select/warp_select_layout.hpp"
 #include "knear/select/warp_select_rows.hpp"
+#include "knear/select/widen_places.hpp"
 #include "knear/simt/thread.hpp"
 
 namespace knear {
@@ -133,6 +134,20 @@ void select_rows(Queue& queue, const DeviceRows& rows, std::int64_t k,
     if (options.sorted)
       detail::sort_rows(queue, rows.rows, wanted, detail::RowOrder::by_value, flip, values, places);
   }
+}
+
+// The same with places of 64 bits, as knear::select_k has them.
+template <class Queue>
+void select_rows(Queue& queue, const DeviceRows& rows, std::int64_t k,
+                 const DeviceSelectOptions& options, float* values, std::int64_t* places) {
+  using Kernel = detail::WidenPlaces<typename Queue::Thread>;
+  const std::int64_t count = rows.rows * k;
+  if (count == 0) return;
+  auto narrow = queue.template allocate<int>(static_cast<std::size_t>(count));
+  select_rows(queue, rows, k, options, values, narrow.data());
+  const std::int64_t blocks = (count + Kernel::threads - 1) / Kernel::threads;
+  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks;
+  launch(queue, Grid{std::min(blocks, most), 0}, Kernel{count, narrow.data(), places});
 }
 
 }  // namespace knear

@@ -361,18 +361,22 @@ SelectMethod parse_select_method(std::string_view name) {
       name);
 }
 
+void detail::check_lengths(std::span<const std::int64_t> lengths, std::int64_t rows,
+                           std::int64_t cols) {
+  if (!lengths.empty() && std::ssize(lengths) != rows)
+    throw ShapeMismatch("lengths has {} values, rows has {} rows", lengths.size(), rows);
+  for (std::size_t i = 0; i < lengths.size(); ++i)
+    if (lengths[i] < 0 || lengths[i] > cols)
+      throw InvalidArgument(
+          "lengths must be between 0 and {}, the columns of rows, but lengths[{}] is {}", cols, i,
+          lengths[i]);
+}
+
 Selection select_k(AnyMatrixView rows, std::int64_t k, const SelectOptions& options) {
   DefaultFloatMode mode;  // denormals are numbers like others
   if (k < 1 || k >= std::int64_t{1} << 31)
     throw InvalidArgument("k must be between 1 and 2^31 - 1, but is {}", k);
-  if (!options.lengths.empty() && std::ssize(options.lengths) != rows.rows())
-    throw ShapeMismatch("lengths has {} values, rows has {} rows", options.lengths.size(),
-                        rows.rows());
-  for (std::size_t i = 0; i < options.lengths.size(); ++i)
-    if (options.lengths[i] < 0 || options.lengths[i] > rows.cols())
-      throw InvalidArgument(
-          "lengths must be between 0 and {}, the columns of rows, but lengths[{}] is {}",
-          rows.cols(), i, options.lengths[i]);
+  detail::check_lengths(options.lengths, rows.rows(), rows.cols());
   Selection out{Matrix<float>::unset(rows.rows(), k), Matrix<Id>::unset(rows.rows(), k)};
   visit(rows, [&](auto typed) { select_rows(typed, k, options, out); });
   return out;

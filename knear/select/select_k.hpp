@@ -66,4 +66,9 @@ struct Selection {
 // unless there are n lengths or none; Cancelled.
 Selection select_k(AnyMatrixView rows, std::int64_t k, const SelectOptions& options = {});
 
+namespace detail {
+// Throws as select_k for `lengths` of [rows x cols]; none are fine.
+void check_lengths(std::span<const std::int64_t> lengths, std::int64_t rows, std::int64_t cols);
+}  // namespace detail
+
 }  // namespace knear

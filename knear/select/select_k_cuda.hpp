@@ -18,7 +18,7 @@ namespace knear::cuda {
 // or by ascending place, in the order (value, place): of equal values the one further to the left
 // comes first, -0 equals +0 (values come back with the bits that they have), and NaN is never kept.
 // Empty places hold +infinity, or -infinity where the largest were wanted, and -1. The same bits as
-// knear::select_k, on any device. Answers may not overlap the rows.
+// knear::select_k, on any device; it has places of 64 bits. Answers may not overlap the rows.
 //
 // Asynchronous on the stream of the queue, or on `stream` of the current device: the rows must stay
 // until the work is done. Memory of the device for the time of the work: device_select.hpp.
@@ -28,6 +28,8 @@ namespace knear::cuda {
 // 0 <= rows <= 2^32; MemoryBudgetError; DeviceError if a launch fails.
 void select_k(Queue& queue, const DeviceRows& rows, std::int64_t k,
               const DeviceSelectOptions& options, float* values, int* places);
+void select_k(Queue& queue, const DeviceRows& rows, std::int64_t k,
+              const DeviceSelectOptions& options, float* values, std::int64_t* places);
 void select_k(const DeviceRows& rows, std::int64_t k, const DeviceSelectOptions& options,
               float* values, int* places, cudaStream_t stream);
 

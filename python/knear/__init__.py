@@ -9,8 +9,17 @@
 Arrays are NumPy matrices [n x dim] of float32, float16, uint8, int8 or ml_dtypes.bfloat16, and
 anything that numpy.asarray makes one of. They are read where they lie, without a copy, if each row
 is contiguous (the rows may lie apart); other layouts are copied once. float64, int64 and other
-numbers are taken if float32 holds every value exactly, else refused. knear.knn also takes arrays
-in the memory of a GPU, where knear was built with CUDA.
+numbers are taken if float32 holds every value exactly, else refused.
+
+Arrays may also be in the memory of an NVIDIA GPU, where knear was built with CUDA: those that say
+so by `__dlpack_device__` (torch, CuPy, JAX) or `__cuda_array_interface__` (Numba). knear.knn,
+knear.self_join and knear.select_k work there on what is there, without a copy, and an Index copies
+it to the processor. Answers are new arrays on the same GPU, of the library of the first argument,
+or knear.DeviceArray where that is another than these three (ids of JAX have 32 bits unless
+jax_enable_x64 is set). The work comes after that which made the arrays, in the order that their
+protocol gives: DLPack that of the producer's current stream, the interface that of the stream that
+it names. Answers are complete when the call returns, for any stream. Lists of ids, filters and
+lengths may be on a GPU anywhere; the processor gets a copy.
 
 Metrics: "l2", squared Euclidean distances; "ip", inner products, largest first; "cosine",
 1 - cos. Equal distances are ordered by id. Places beyond the number of rows hold the id -1 and
@@ -115,15 +124,10 @@ def knn(
     report: a dict that is emptied and filled with what was planned and what happened: "first_pass",
         "seconds", "survivors_per_query", "memory_bytes", ...
 
-    Both may be in the memory of one NVIDIA GPU: arrays that say so by `__dlpack_device__` (torch,
-    CuPy, JAX) or `__cuda_array_interface__` (Numba), of float32, float16, bfloat16, uint8 or int8,
-    C-contiguous. The base is not copied and nothing is converted: another type or layout, or one of
-    the two elsewhere, is an error. The results are new arrays there, of the library of `queries`,
-    or knear.DeviceArray where that is another than these three (ids of JAX have 32 bits unless
-    jax_enable_x64 is set). The search comes after the work that made the arrays, in the order that
-    their protocol gives: DLPack that of the producer's current stream, the interface that of the
-    stream that it names. The results are complete when the call returns, for any stream. `device`
-    is None, "cuda" or that GPU's own name, `method` "auto" or "exact"; `filter` is the processor's.
+    Both may be in the memory of one GPU (help(knear) says how), of float32, float16, bfloat16,
+    uint8 or int8, C-contiguous. The base is not copied and nothing is converted: another type or
+    layout, or one of the two elsewhere, is an error. The results are arrays there. `device` is
+    None, "cuda" or that GPU's own name, `method` "auto" or "exact".
 
     Raises ShapeMismatch if the numbers of columns differ; InvalidArgument for k < 1 and for a NaN
     or infinity, naming the row; MemoryBudgetError; DeviceUnavailable.
@@ -131,11 +135,12 @@ def knn(
     if _device.on_gpu(queries, base):
         q, b = _device.matrix("queries", queries), _device.matrix("base", base)
         number = _device.same_device(q, b)
+        shape = (q.rows, _arrays.integer("k", k))
         found = _core.knn_on_device(
             q[:4],
             b[:4],
             number,
-            _arrays.integer("k", k),
+            shape[1],
             _arrays.text("metric", metric),
             _arrays.integer("threads", threads),
             _arrays.size("memory", memory),
@@ -146,11 +151,7 @@ def knn(
             *_arrays.filter_of(filter, b.rows)[:2],
             _arrays.report(report),
         )
-        distances, ids = (
-            _device.like(queries, *each, (q.rows, k), dtype)
-            for each, dtype in zip(found, (np.float32, np.int64), strict=True)
-        )
-        return distances, ids
+        return _device.answers(queries, found, (shape, np.float32), (shape, np.int64))
     return _core.knn(
         *_arrays.matrix("queries", queries),
         *_arrays.matrix("base", base),
@@ -161,7 +162,7 @@ def knn(
         _arrays.text("first_pass", first_pass),
         _arrays.choices(choices),
         _arrays.approach(method, recall, samples, logical_rows, aggregate_to_topk),
-        _arrays.text("device", "cpu" if device is None else device),
+        _arrays.text("device", _device.of_queries(device, None)),
         *_arrays.filter_of(filter, len(np.asarray(base)))[:2],
         _arrays.report(report),
     )
@@ -184,7 +185,27 @@ def self_join(
     Row i is what knn() would give for row i, without i itself; copies of a row are rows like any
     other. For "l2" and "cosine" each pair is scored once, for both rows, where that is faster.
     Arguments and errors are those of knn().
+
+    `base` may be in the memory of a GPU, as that of knn(), which is a search there for every row:
+    the base stays where it is, and a copy of it comes to the processor, as the queries.
     """
+    if _device.is_on_gpu("base", base):
+        b = _device.matrix("base", base)
+        shape = (b.rows, _arrays.integer("k", k))
+        found = _core.self_join_on_device(
+            b[:4],
+            b.number,
+            shape[1],
+            _arrays.text("metric", metric),
+            _arrays.integer("threads", threads),
+            _arrays.size("memory", memory),
+            _arrays.text("first_pass", first_pass),
+            _arrays.choices(choices),
+            "cuda",
+            *_arrays.filter_of(filter, b.rows)[:2],
+            _arrays.report(report),
+        )
+        return _device.answers(base, found, (shape, np.float32), (shape, np.int64))
     return _core.self_join(
         *_arrays.matrix("base", base),
         _arrays.integer("k", k),
@@ -214,8 +235,11 @@ def range_search(
 
     At a distance of at most `radius` for "l2" (squared) and "cosine", with a product of at least
     `radius` for "ip", compared in float64. Those of query i stand at begin[i] : begin[i + 1] of
-    the other two, nearest first. Options and errors are those of knear.knn.
+    the other two, nearest first. Options and errors are those of knear.knn; both matrices are in
+    the processor's memory.
     """
+    _device.require_processor("queries", queries)
+    _device.require_processor("base", base)
     return _core.range_search(
         *_arrays.matrix("queries", queries),
         *_arrays.matrix("base", base),
@@ -252,10 +276,28 @@ def select_k(
         sample, partition of what passes it), "partition"; and for comparison "list", "radix",
         "threshold-heap", "bitonic", and "warp-select", which is emulated and very slow.
 
+    `x` of float32 may be in the memory of a GPU, where it is selected from without a copy: each row
+    contiguous, whatever the distance between rows. The results are arrays there. Other types are
+    refused, as are `threads` and `method` other than 0 and "auto".
+
     Raises InvalidArgument for k < 1 and for a length beyond the row; ShapeMismatch if there are
     more or fewer lengths than rows.
     """
-    _device.require_processor("x", x)
+    if _device.is_on_gpu("x", x):
+        rows, one = _device.rows_to_select_from("x", x)
+        _device.refuse_words(rows.number, threads=(threads, 0), method=(method, "auto"))
+        k = _arrays.integer("k", k)
+        found = _core.select_on_device(
+            (rows.address, rows.rows, rows.cols, rows.stride),
+            rows.number,
+            k,
+            bool(largest),
+            bool(sorted),
+            None if lengths is None else _arrays.ids_of("lengths", lengths),
+            one,
+        )
+        shape = (k,) if one else (rows.rows, k)
+        return _device.answers(x, found, (shape, np.float32), (shape, np.int64))
     one = np.ndim(x) == 1
     values, indices = _core.select_k(
         *_arrays.matrix("x", np.asarray(x)[np.newaxis] if one else x),
@@ -291,6 +333,9 @@ class Index:
     most; or have rows that 8 bits leave scored again ("refine"): dim + 16 bytes. Any method may be
     called from any thread at any time: a search sees the index as it was at its begin, and neither
     waits for the other.
+
+    The index keeps its vectors in the processor's memory. Vectors and queries in that of a GPU are
+    copied to it, once, if their rows or columns are contiguous; what may be in them is the same.
     """
 
     def __init__(self, factory: str, *, dim: int, metric: str = "l2") -> None:
@@ -380,7 +425,9 @@ class Index:
         self._index.replace(_arrays.ids_of("ids", ids), *_arrays.matrix("x", x))
 
     def reconstruct(self, ids: ArrayLike) -> NDArray[Any]:
-        """The vectors with these ids [n x dim], as they were added, in the index's element type."""
+        """The vectors with these ids [n x dim], as they were added, in the index's element type: an
+        array of NumPy, wherever `ids` are.
+        """
         which = _arrays.ids_of("ids", ids)
         data, kind = self._index.reconstruct(which)
         return _arrays.rows_of(data, kind, len(which), self.dim)
@@ -419,7 +466,7 @@ class Index:
         samples: int | None = None,
         logical_rows: int | None = None,
         aggregate_to_topk: bool = True,
-        device: str = "cpu",
+        device: str | None = None,
         filter: ArrayLike | None = None,
         report: dict[str, Any] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -427,8 +474,11 @@ class Index:
 
         Options and errors are those of knear.knn. filter: ids, each of which the index must hold;
         or one bool for each of the ids 0, 1, ..., where ids beyond the last bool are left out.
+        device: None is where `q` is. For queries on a GPU "cuda" is that GPU, "cpu" searches on the
+        processor all the same, and the results are arrays on that GPU, whatever `device` is.
         """
-        return self._index.search(
+        number = _device.number_of("q", q)
+        found = self._index.search(
             *_arrays.matrix("q", q),
             _arrays.integer("k", k),
             _arrays.integer("threads", threads),
@@ -436,10 +486,11 @@ class Index:
             _arrays.text("first_pass", first_pass),
             _arrays.choices(choices),
             _arrays.approach(method, recall, samples, logical_rows, aggregate_to_topk),
-            _arrays.text("device", device),
+            _arrays.text("device", _device.of_queries(device, number)),
             *_arrays.filter_of(filter, None),
             _arrays.report(report),
         )
+        return _device.sent(q, number, found)
 
     def range_search(
         self,
@@ -454,9 +505,11 @@ class Index:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
         """All vectors within `radius` of each row of `q`: (begin, distances, ids).
 
-        As knear.range_search.
+        As knear.range_search. Queries on a GPU are searched for on the processor, and the results
+        are arrays on that GPU.
         """
-        return self._index.range_search(
+        number = _device.number_of("q", q)
+        found = self._index.range_search(
             *_arrays.matrix("q", q),
             _arrays.number("radius", radius),
             _arrays.integer("threads", threads),
@@ -465,3 +518,4 @@ class Index:
             *_arrays.filter_of(filter, None),
             _arrays.report(report),
         )
+        return _device.sent(q, number, found)

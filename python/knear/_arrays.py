@@ -2,7 +2,8 @@
 
 An array goes through without a copy if its element type is one of knear's and each row is
 contiguous, whatever the distance between rows (slices, mapped .fvecs files). Otherwise exactly
-one copy is made, and only if it holds the same numbers.
+one copy is made, and only if it holds the same numbers. What is in the memory of a GPU is copied
+from there.
 """
 
 import operator
@@ -30,8 +31,7 @@ _BLOCK = 1 << 20  # elements converted at a time
 
 def matrix(name: str, x: Any) -> tuple[np.ndarray, str]:
     """`x` as a 2-D array whose rows are contiguous, and the name of its element type."""
-    _device.require_processor(name, x)
-    array = np.asarray(x)
+    array = np.asarray(_device.to_processor(name, x))
     if array.ndim != 2:
         text = f"{name} must be a matrix [n x dim], but have {array.ndim} dimensions"
         if array.ndim == 1:
@@ -40,7 +40,7 @@ def matrix(name: str, x: Any) -> tuple[np.ndarray, str]:
                 f"values: {name}[None, :] makes one row of it"
             )
         raise InvalidArgument(text)
-    kind = _ELEMENT_TYPES.get(array.dtype.name)
+    kind = "bf16" if array.dtype == _device.BFLOAT16 else _ELEMENT_TYPES.get(array.dtype.name)
     if kind is None:
         array, kind = _as_float32(name, array), "f32"
     elif not array.dtype.isnative:
@@ -92,8 +92,7 @@ def filter_of(value: Any, rows: int | None) -> tuple[np.ndarray | None, np.ndarr
     """
     if value is None:
         return None, None, 0
-    _device.require_processor("filter", value)
-    array = np.asarray(value)
+    array = np.asarray(_device.to_processor("filter", value))
     if array.ndim != 1:
         raise InvalidArgument(
             f"filter must have one dimension: ids, or one bool a row; but has {array.ndim}"
@@ -107,8 +106,7 @@ def filter_of(value: Any, rows: int | None) -> tuple[np.ndarray | None, np.ndarr
 
 def ids_of(name: str, value: Any, what: str = "whole numbers") -> np.ndarray:
     """`value` as a list of ids."""
-    _device.require_processor(name, value)
-    array = np.asarray(value)
+    array = np.asarray(_device.to_processor(name, value))
     if array.ndim != 1:
         raise InvalidArgument(f"{name} must have one dimension, but has {array.ndim}")
     if array.size == 0:

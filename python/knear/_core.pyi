@@ -46,6 +46,31 @@ def knn_on_device(
     filter_bits: NDArray[np.uint64] | None,
     report: dict[str, Any] | None,
 ) -> tuple[tuple[int, Any], tuple[int, Any]]: ...
+def self_join_on_device(
+    base: tuple[int, str, int, int],
+    number: int,
+    k: int,
+    metric: str,
+    threads: int,
+    memory: int,
+    first_pass: str,
+    choices: str,
+    device: str,
+    filter_ids: NDArray[np.int64] | None,
+    filter_bits: NDArray[np.uint64] | None,
+    report: dict[str, Any] | None,
+) -> tuple[tuple[int, Any], tuple[int, Any]]: ...
+def select_on_device(
+    x: tuple[int, int, int, int],
+    number: int,
+    k: int,
+    largest: bool,
+    sorted: bool,
+    lengths: NDArray[np.int64] | None,
+    one_row: bool,
+) -> tuple[tuple[int, Any], tuple[int, Any]]: ...
+def copy_from_device(number: int, address: int, pitch: int, out: NDArray[np.uint8]) -> None: ...
+def copy_to_device(number: int, array: NDArray[Any]) -> tuple[int, Any]: ...
 def self_join(
     base: NDArray[Any],
     base_type: str,

@@ -1,9 +1,12 @@
 """Arrays that are in the memory of a GPU: who has them, what they hold, and answers as such arrays.
 
-Nothing is copied or converted here: what a search on a GPU cannot read as it lies is refused.
+What a search on a GPU reads is not copied or converted: what it cannot read as it lies is refused.
+What the processor reads comes to it as one copy, which NumPy's arrays can hold.
 """
 
+import contextlib
 import importlib
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,18 +18,45 @@ from .errors import DeviceUnavailable, InvalidArgument
 _PROCESSOR, _PINNED, _CUDA, _MANAGED = 1, 3, 2, 13
 _OTHERS = {4: "OpenCL", 7: "Vulkan", 8: "Metal", 10: "ROCm", 14: "oneAPI"}
 
-# Element types of knear by DLPack's (code, bits), and by NumPy's name of the type.
-_OF_DLPACK = {(2, 32): "f32", (2, 16): "f16", (4, 16): "bf16", (1, 8): "u8", (0, 8): "i8"}
-_OF_NUMPY = {"float32": "f32", "float16": "f16", "uint8": "u8", "int8": "i8"}
+# Letters of NumPy's types by DLPack's type codes. NumPy has no bfloat16: its bits go by a type that
+# is made here.
+_LETTERS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
+_BFLOAT = 4
+BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
+
+# Arguments that are more than one.
+_PLURALS = ("queries", "ids", "lengths")
+
+# Element types of knear.
+_KINDS = {
+    np.dtype(np.float32): "f32",
+    np.dtype(np.float16): "f16",
+    BFLOAT16: "bf16",
+    np.dtype(np.uint8): "u8",
+    np.dtype(np.int8): "i8",
+}
+
+
+class Memory(NamedTuple):
+    """An array in the memory of a GPU, as it tells of itself."""
+
+    address: int
+    dtype: np.dtype | None  # None for what NumPy does not have
+    told: Any  # the element type in the array's own words
+    shape: tuple[int, ...]
+    strides: tuple[float, ...]  # in elements
+    number: int  # of the device
+    owner: Any  # keeps the memory
 
 
 class Rows(NamedTuple):
-    """A matrix in the memory of a GPU, row after row without gaps."""
+    """A matrix in the memory of a GPU, each row without gaps."""
 
     address: int
     kind: str  # the element type
     rows: int
     cols: int
+    stride: int  # elements from one row to the next
     number: int  # of the device
     owner: Any  # keeps the memory
 
@@ -45,7 +75,7 @@ class DeviceArray:
     its memory when nobody has it any more. What is in it is complete.
     """
 
-    def __init__(self, address: int, array: Any, shape: tuple[int, int], dtype: Any) -> None:
+    def __init__(self, address: int, array: Any, shape: tuple[int, ...], dtype: Any) -> None:
         self._array = array  # owns the memory
         self.shape = shape
         self.dtype = np.dtype(dtype)
@@ -91,10 +121,7 @@ def on_gpu(queries: Any, base: Any) -> bool:
     if not away:
         return False
     for name, place in away.items():
-        if not place.cuda:
-            raise InvalidArgument(
-                f"{is_of(name)} in {place.text}; knear reads that of the processor and of CUDA"
-            )
+        _refuse_others(name, place)
     first, place = next(iter(away.items()))
     if len(away) == 1:
         other = "base" if first == "queries" else "queries"
@@ -102,10 +129,17 @@ def on_gpu(queries: Any, base: Any) -> bool:
             f"{is_of(first)} in {place.text}, but {is_of(other)} not: both must be on one GPU, or "
             "neither"
         )
-    if not _core.has_cuda:
-        raise DeviceUnavailable(
-            f"{is_of(first)} in {place.text}, but this knear was built without CUDA"
-        )
+    _refuse_without_cuda(first, place)
+    return True
+
+
+def is_on_gpu(name: str, x: Any) -> bool:
+    """Whether `x` is in the memory of a GPU (True) or in the processor's (False)."""
+    place = place_of(x)
+    if place is None:
+        return False
+    _refuse_others(name, place)
+    _refuse_without_cuda(name, place)
     return True
 
 
@@ -114,20 +148,85 @@ def require_processor(name: str, x: Any) -> None:
     place = place_of(x)
     if place is not None:
         raise InvalidArgument(
-            f"{is_of(name)} in {place.text}, but must be in that of the processor here: only the "
-            "queries and base of knear.knn may be on a GPU"
+            f"{is_of(name)} in {place.text}, but must be in that of the processor here: "
+            "knear.range_search has no search of a GPU's memory"
         )
 
 
 def is_of(name: str) -> str:
     """`name` with its verb."""
-    return f"{name} are" if name in ("queries", "ids", "lengths") else f"{name} is"
+    return f"{name} are" if name in _PLURALS else f"{name} is"
 
 
 def matrix(name: str, x: Any) -> Rows:
-    """A matrix that place_of() found on a GPU. The legacy default stream comes after what its
-    producer had the device do."""
-    return _of_dlpack(name, x) if _dlpack_device(x) is not None else _of_interface(name, x)
+    """A matrix that is_on_gpu(), row after row without gaps. The legacy default stream comes after
+    what its producer had the device do."""
+    memory = _read(name, x)
+    kind = _KINDS.get(memory.dtype)
+    if kind is None:
+        _refuse_type(name, memory, "knear takes float32, float16, bfloat16, uint8 and int8")
+    _check_layout(name, memory)
+    return Rows(memory.address, kind, *memory.shape, memory.shape[1], memory.number, memory.owner)
+
+
+def rows_to_select_from(name: str, x: Any) -> tuple[Rows, bool]:
+    """The same for knear.select_k, whose rows may lie apart; and whether it is one row, of one
+    dimension."""
+    memory = _read(name, x)
+    if memory.dtype != np.float32:
+        _refuse_type(name, memory, "knear.select_k takes float32")
+    one = len(memory.shape) == 1
+    if one:
+        memory = memory._replace(shape=(1, *memory.shape), strides=(0, *memory.strides))
+    _check_layout(name, memory, apart=True)
+    if memory.address % 4 != 0:
+        raise InvalidArgument(
+            f"{name} must begin at a multiple of 4 bytes, but begins at {memory.address:#x}"
+        )
+    rows, cols = memory.shape
+    stride = int(memory.strides[0]) if rows > 1 and cols > 0 else cols
+    return Rows(memory.address, "f32", rows, cols, stride, memory.number, memory.owner), one
+
+
+def to_processor(name: str, x: Any) -> Any:
+    """`x`; where that is_on_gpu(), a copy as an array of NumPy, of BFLOAT16 if need be."""
+    if not is_on_gpu(name, x):
+        return x
+    memory = _read(name, x)
+    if memory.dtype is None:
+        raise InvalidArgument(f"{_has(name)} elements of type {memory.told}, which NumPy has not")
+    shape, strides, size = memory.shape, memory.strides, memory.dtype.itemsize
+    if len(shape) not in (1, 2):
+        raise InvalidArgument(
+            f"{name} must have one or two dimensions, but the array on the GPU has {len(shape)}"
+        )
+    # A list is a column; a matrix whose columns are contiguous is copied as they lie.
+    if len(shape) == 1:
+        shape, strides = (*shape, 1), (*strides, 1)
+    turned = _within(shape, strides) != 1 and _within(shape[::-1], strides[::-1]) == 1
+    if turned:
+        shape, strides = shape[::-1], strides[::-1]
+    out = np.empty(shape, memory.dtype)
+    if out.size > 0:
+        rows, cols = shape
+        apart = strides[0] if rows > 1 else cols
+        if _within(shape, strides) != 1 or apart != int(apart) or apart < cols:
+            raise InvalidArgument(
+                f"{name} must have contiguous rows or columns on a GPU to be copied, but has the "
+                f"shape {memory.shape} with strides of {_text(memory.strides)} elements"
+            )
+        # What has no gaps is one row.
+        count = 1 if apart == cols else rows
+        there = out.view(np.uint8).reshape(count, -1)
+        pitch = there.shape[1] if count == 1 else int(apart) * size
+        _core.copy_from_device(memory.number, memory.address, pitch, there)
+    out = out.T if turned else out
+    return out[:, 0] if len(memory.shape) == 1 else out
+
+
+def number_of(name: str, x: Any) -> int | None:
+    """The number of the device in whose memory `x` is; None for the processor's."""
+    return _read(name, x).number if is_on_gpu(name, x) else None
 
 
 def same_device(queries: Rows, base: Rows) -> int:
@@ -151,7 +250,42 @@ def asked(device: Any, number: int) -> Any:
     return device
 
 
-def like(example: Any, address: int, array: Any, shape: tuple[int, int], dtype: Any) -> Any:
+def of_queries(device: Any, number: int | None) -> Any:
+    """What the search of rows of the processor is told of `device`: None is where the queries are,
+    "cuda" their GPU if they are on one."""
+    if number is None:
+        return "cpu" if device is None else device
+    return f"cuda:{number}" if device in (None, "cuda") else device
+
+
+def refuse_words(number: int, **words: tuple[Any, Any]) -> None:
+    """Refuses words that say other than the default: NAME=(what is said, the default)."""
+    for name, (said, default) in words.items():
+        if said != default:
+            raise InvalidArgument(
+                f"{name} is {said!r}, but x is in the memory of cuda:{number}, where select_k has "
+                f"{default!r} alone"
+            )
+
+
+def answers(example: Any, found: Any, *shapes_and_types: tuple[tuple[int, ...], Any]) -> Any:
+    """What _core found on a GPU, pairs of addresses and arrays, as arrays of the library of
+    `example`."""
+    return tuple(
+        like(example, *each, *what) for each, what in zip(found, shapes_and_types, strict=True)
+    )
+
+
+def sent(example: Any, number: int | None, found: Any) -> Any:
+    """What the processor found; as such arrays too if the number of a device is given."""
+    if number is None:
+        return found
+    return tuple(
+        like(example, *_core.copy_to_device(number, each), each.shape, each.dtype) for each in found
+    )
+
+
+def like(example: Any, address: int, array: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """An answer as an array of the library of `example`; a DeviceArray for one that is unknown."""
     out = DeviceArray(address, array, shape, dtype)
     for each in type(example).__mro__:
@@ -183,7 +317,25 @@ def _interface(x: Any) -> dict | None:
     return found if isinstance(found, dict) else None
 
 
-def _of_dlpack(name: str, x: Any) -> Rows:
+def _refuse_others(name: str, place: Place) -> None:
+    if not place.cuda:
+        raise InvalidArgument(
+            f"{is_of(name)} in {place.text}; knear reads that of the processor and of CUDA"
+        )
+
+
+def _refuse_without_cuda(name: str, place: Place) -> None:
+    if not _core.has_cuda:
+        raise DeviceUnavailable(
+            f"{is_of(name)} in {place.text}, but this knear was built without CUDA"
+        )
+
+
+def _read(name: str, x: Any) -> Memory:
+    return _of_dlpack(name, x) if _dlpack_device(x) is not None else _of_interface(name, x)
+
+
+def _of_dlpack(name: str, x: Any) -> Memory:
     try:
         try:
             capsule = x.__dlpack__(stream=1, max_version=(1, 1))
@@ -194,26 +346,29 @@ def _of_dlpack(name: str, x: Any) -> Rows:
         )
     except Exception as error:
         raise InvalidArgument(f"{is_of(name)} not to be had by DLPack: {error}") from None
-    kind = _OF_DLPACK.get((code, bits)) if lanes == 1 else None
-    if kind is None:
-        _refuse_type(name, getattr(x, "dtype", f"code {code} of DLPack with {bits} bits"))
-    _check_layout(name, shape, strides)
+    dtype = None
+    if lanes == 1 and (code, bits) == (_BFLOAT, 16):
+        dtype = BFLOAT16
+    elif lanes == 1 and code in _LETTERS and bits in (8, 16, 32, 64, 128):
+        with contextlib.suppress(TypeError):
+            dtype = np.dtype(f"{_LETTERS[code]}{bits // 8}")
     if device == _MANAGED and address:
         number = _core.device_at(address)
-    return Rows(address, kind, *shape, number, owner)
+    told = getattr(x, "dtype", f"code {code} of DLPack with {bits} bits")
+    return Memory(address, dtype, told, shape, strides, number, owner)
 
 
-def _of_interface(name: str, x: Any) -> Rows:
+def _of_interface(name: str, x: Any) -> Memory:
     told = _interface(x)
     if told.get("mask") is not None:
         raise InvalidArgument(f"{is_of(name)} masked, which knear does not read")
     dtype = np.dtype(told["typestr"])
-    kind = _OF_NUMPY.get(dtype.name) if dtype.isnative else None
-    if kind is None:
-        _refuse_type(name, dtype.str)
     shape = tuple(told["shape"])
     strides = told.get("strides")
-    _check_layout(name, shape, strides and tuple(s / dtype.itemsize for s in strides))
+    if strides is None:
+        strides = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+    else:
+        strides = tuple(s / dtype.itemsize for s in strides)
     address = told["data"][0] or 0
     number = _core.device_at(address) if address else 0
     if number < 0:
@@ -228,30 +383,45 @@ def _of_interface(name: str, x: Any) -> Rows:
                 "forbids: 1 or 2 is a default stream"
             )
         _core.wait_for_stream(number, stream)
-    return Rows(address, kind, *shape, number, x)
+    return Memory(address, dtype, dtype.str, shape, strides, number, x)
 
 
-def _refuse_type(name: str, dtype: Any) -> None:
-    have = "have" if name == "queries" else "has"
+def _has(name: str) -> str:
+    return f"{name} have" if name in _PLURALS else f"{name} has"
+
+
+def _refuse_type(name: str, memory: Memory, taken: str) -> None:
     raise InvalidArgument(
-        f"{name} {have} elements of type {dtype}; on a GPU knear takes float32, float16, bfloat16, "
-        "uint8 and int8, and converts nothing: convert to one of these first"
+        f"{_has(name)} elements of type {memory.told}; on a GPU {taken}, and converts nothing: "
+        "convert first"
     )
 
 
-def _check_layout(name: str, shape: tuple, strides: tuple | None) -> None:
-    """Refuses what is no matrix of rows without gaps. Strides are in elements."""
+def _within(shape: tuple, strides: tuple) -> float:
+    """Elements from one value of a row to the next; 1 where a row has no more than one."""
+    return strides[1] if shape[1] > 1 else 1
+
+
+def _text(strides: tuple) -> str:
+    return f"({', '.join(f'{each:g}' for each in strides)})"
+
+
+def _check_layout(name: str, memory: Memory, apart: bool = False) -> None:
+    """Refuses what is no matrix whose rows have no gaps, nor lie `apart` unless they may."""
+    shape, strides = memory.shape, memory.strides
     if len(shape) != 2:
         raise InvalidArgument(
             f"{name} must be a matrix [n x dim], but the array on the GPU has {len(shape)} "
             "dimensions"
         )
     rows, cols = shape
-    if strides is None or rows == 0 or cols == 0:
+    if rows == 0 or cols == 0:
         return
-    apart, within = strides
-    if (rows > 1 and apart != cols) or (cols > 1 and within != 1):
+    gaps = strides[0] - cols if rows > 1 else 0
+    fits = gaps >= 0 and gaps == int(gaps) if apart else gaps == 0
+    if not fits or _within(shape, strides) != 1:
         raise InvalidArgument(
-            f"{name} must be C-contiguous on a GPU, where knear reads what is there, but has the "
-            f"shape ({rows}, {cols}) with strides of ({apart:g}, {within:g}) elements"
+            f"{name} must {'have contiguous rows' if apart else 'be C-contiguous'} on a GPU, where "
+            f"knear reads what is there, but has the shape {shape} with strides of "
+            f"{_text(strides)} elements"
         )

@@ -1,4 +1,4 @@
-"""Searches of arrays in the memory of a GPU, by each library that has some here.
+"""What is done with arrays in the memory of a GPU, by each library that has some here.
 
     python python/tests/gpu_arrays.py        one line a library; fails if a check does
 
@@ -111,7 +111,7 @@ def check_answers(library):
         mask = np.zeros(len(base), bool)
         mask[every_third] = True
         want = knear.knn(queries, base, 5, filter=every_third)
-        for which in (every_third, mask):
+        for which in (every_third, mask, library.on_gpu(every_third), library.on_gpu(mask)):
             same(library, knear.knn(*there, 5, filter=which), want, "filter")
     if library.name == "torch":  # NumPy has no bfloat16
         base = library.on_gpu(made[np.float32]).bfloat16()
@@ -137,9 +137,118 @@ def check_devices(library):
     refused(bad, "device is cuda:7, but", lambda: knear.knn(there, there, 2, device="cuda:7"))
     refused(bad, "queries are in .*, but base is not", lambda: knear.knn(there, x, 2))
     refused(bad, "base is in .*, but queries are not", lambda: knear.knn(x, there, 2))
-    refused(bad, "x is in the memory of", lambda: knear.select_k(there, 2))
-    refused(bad, "base is in the memory of", lambda: knear.self_join(there, 2))
-    refused(bad, "x is in the memory of", lambda: knear.Index("Flat", dim=4).add(there))
+    refused(bad, "queries are in the memory of", lambda: knear.range_search(there, there, 2))
+
+
+def check_self_join(library):
+    """The nearest other rows: metrics, element types, filters, copies of rows, padding."""
+    rng = np.random.default_rng(6)
+    base = rng.standard_normal((2500, 24)).astype(np.float32)
+    base[::50] = base[7]  # more copies than neighbours
+    there = library.on_gpu(base)
+    for metric in ("l2", "ip", "cosine"):
+        report = {}
+        got = knear.self_join(there, 10, metric, report=report)
+        same(library, got, knear.self_join(base, 10, metric), f"self_join, {metric}")
+        assert library.owns(got[0], there)
+        assert (report["device"], report["k"]) == ("cuda:0", 10)
+    some = np.arange(0, 2500, 7)
+    got = knear.self_join(there, 3, filter=library.on_gpu(some))
+    same(library, got, knear.self_join(base, 3, filter=some), "self_join, filter")
+    for x in (
+        rng.integers(0, 256, (900, 16)).astype(np.uint8),
+        rng.standard_normal((300, 9)).astype(np.float16),
+        base[:3].copy(),
+    ):
+        got = knear.self_join(library.on_gpu(x), 5)
+        same(library, got, knear.self_join(x, 5), f"self_join, {x.dtype} {x.shape}")
+
+
+def check_select(library):
+    """The k best of rows: both extremes, both orders, ties, NaN, padding, lengths, one row."""
+    rng = np.random.default_rng(7)
+    x = rng.integers(-500, 500, (40, 3000)).astype(np.float32)
+    x[3, ::5] = np.nan
+    x[4] = np.nan
+    x[5, :9] = np.inf
+    there = library.on_gpu(x)
+    lengths = rng.integers(0, 3001, 40)
+    lengths[:2] = 0, 3000
+    for k in (1, 10, 300, 2000, 3100):
+        for largest in (False, True):
+            words = {"largest": largest, "sorted": k != 300}
+            got = knear.select_k(there, k, **words)
+            same(library, got, knear.select_k(x, k, **words), f"select_k, {k}, {words}")
+            assert library.owns(got[0], there)
+            assert library.owns(got[1], there)
+    for which in (lengths, library.on_gpu(lengths)):
+        got = knear.select_k(there, 20, lengths=which)
+        same(library, got, knear.select_k(x, 20, lengths=lengths), "select_k, lengths")
+    row = x[3].copy()
+    got = knear.select_k(library.on_gpu(row), 7)
+    same(library, got, knear.select_k(row, 7), "select_k, one row")
+    assert tuple(got[0].shape) == (7,)
+    got = knear.select_k(library.on_gpu(x[:0].copy()), 7)
+    assert tuple(got[0].shape) == (0, 7)
+    if library.name != "jax":  # there a slice is a copy
+        for view, same_view in ((there[:, 5:900], x[:, 5:900]), (there[::2], x[::2])):
+            got = knear.select_k(view, 50)
+            same(library, got, knear.select_k(same_view, 50), "select_k, rows apart")
+    bad = knear.InvalidArgument
+    refused(bad, "k must be between 1", lambda: knear.select_k(there, 0))
+    refused(bad, "threads is 2", lambda: knear.select_k(there, 1, threads=2))
+    refused(bad, "method is 'radix'", lambda: knear.select_k(there, 1, method="radix"))
+    refused(bad, r"lengths\[1\] is 3001", lambda: knear.select_k(there, 1, lengths=lengths + 1))
+    refused(knear.ShapeMismatch, "lengths", lambda: knear.select_k(there, 1, lengths=[3]))
+    half = library.on_gpu(x.astype(np.float16))
+    refused(bad, "x has elements of type .*f", lambda: knear.select_k(half, 1))
+
+
+def check_index(library):
+    """Vectors, ids, queries and filters on the GPU, of an index of the processor."""
+    rng = np.random.default_rng(8)
+    x = rng.standard_normal((2000, 20)).astype(np.float32)
+    ids = np.arange(2000) * 3
+    index, there = knear.Index("Flat", dim=20), knear.Index("Flat", dim=20)
+    index.add(x, ids)
+    there.add(library.on_gpu(x), library.on_gpu(ids))
+    index.replace(ids[:5], x[5:10])
+    there.replace(library.on_gpu(ids[:5]), library.on_gpu(x[5:10].copy()))
+    index.remove(ids[100:130])
+    there.remove(library.on_gpu(ids[100:130].copy()))
+    np.testing.assert_array_equal(there.ids, index.ids)
+    kept = ids[:90]
+    np.testing.assert_array_equal(
+        there.reconstruct(library.on_gpu(kept.copy())), index.reconstruct(kept)
+    )
+    q = x[::97].copy()
+    asked = library.on_gpu(q)
+    want = index.search(q, 6)
+    for device, where in ((None, "cuda:0"), ("cuda", "cuda:0"), ("cpu", "cpu")):
+        report = {}
+        got = there.search(asked, 6, device=device, report=report)
+        same(library, got, want, f"index, {device}")
+        assert library.owns(got[0], asked)
+        assert report["device"] == where
+    got = there.search(asked, 6, filter=library.on_gpu(kept.copy()))
+    same(library, got, index.search(q, 6, filter=kept), "index, filter")
+    begin, *found = there.range_search(asked, 20.0)
+    want = index.range_search(q, 20.0)
+    np.testing.assert_array_equal(library.to_numpy(begin), want[0])
+    same(library, found, want[1:], "index, range")
+    for dtype in (np.float16, np.uint8, np.int8):
+        some = rng.integers(0, 100, (50, 20)).astype(dtype)
+        one = knear.Index("Flat", dim=20)
+        one.add(library.on_gpu(some))
+        got = one.reconstruct(np.arange(50))
+        assert got.dtype == dtype
+        np.testing.assert_array_equal(got, some)
+    if library.name != "jax":
+        moved = library.on_gpu(x)
+        for view, here in ((moved[::2], x[::2]), (moved[:20].T, x[:20].T)):
+            one = knear.Index("Flat", dim=20)
+            one.add(view)
+            np.testing.assert_array_equal(one.reconstruct(np.arange(len(here))), here)
 
 
 def check_refusals(library):
@@ -194,10 +303,23 @@ def check_order(library):
                 busy = busy @ busy * 0  # what is asked for next waits for this
             late = plain * 2
             got = knear.knn(late[:10], late, 3)
+            chosen = knear.select_k(late[:9], 5)
+            copied = knear.Index("Flat", dim=64)
+            copied.add(late)
         same(library, got, want, "a stream of its own")
+        same(library, chosen, knear.select_k(2 * x[:9], 5), "select_k after a stream")
+        np.testing.assert_array_equal(copied.reconstruct(np.arange(4000)), 2 * x)
 
 
-CHECKS = [check_answers, check_devices, check_refusals, check_order]
+CHECKS = [
+    check_answers,
+    check_devices,
+    check_self_join,
+    check_select,
+    check_index,
+    check_refusals,
+    check_order,
+]
 
 
 def main():
@@ -206,17 +328,17 @@ def main():
         try:
             library = Library(name)
         except Skipped as why:
-            print(f"skipped knear.knn of {name} arrays: {why}")
+            print(f"skipped knear of {name} arrays: {why}")
             continue
         for check in CHECKS:
             try:
                 check(library)
             except Exception as error:
                 failed = True
-                print(f"FAILED knear.knn of {name} arrays, {check.__name__}: {error!r}")
+                print(f"FAILED knear of {name} arrays, {check.__name__}: {error!r}")
                 break
         else:
-            print(f"knear.knn of {name} arrays: the processor's bits")
+            print(f"knear of {name} arrays: the processor's bits")
     return 1 if failed else 0
 
 

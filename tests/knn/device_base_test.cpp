@@ -49,6 +49,17 @@ struct Lent {
   }
 };
 
+void expect_same(const HostQueue::Array<Id>& ids, const HostQueue::Array<float>& distances,
+                 const Neighbors& truth, const std::string& what) {
+  ASSERT_EQ(truth.ids.rows() * truth.ids.cols(), static_cast<std::int64_t>(ids.size())) << what;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    ASSERT_EQ(ids.data()[i], truth.ids.data()[i]) << what << ", place " << i;
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(distances.data()[i]),
+              std::bit_cast<std::uint32_t>(truth.distances.data()[i]))
+        << what << ", place " << i;
+  }
+}
+
 // Searches twice, the second time with codes that are there, and compares.
 void expect_exact(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
                   const KnnOptions& options, const std::string& what, KnnReport* report = nullptr,
@@ -69,13 +80,30 @@ void expect_exact(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
     if (time == 1 && seen.chunks == 1 && seen.fallback_queries == 0) {
       EXPECT_EQ(seen.prepare_seconds, 0) << what;
     }
-    for (std::size_t i = 0; i < count; ++i) {
-      ASSERT_EQ(ids.data()[i], truth.ids.data()[i]) << what << ", place " << i;
-      ASSERT_EQ(std::bit_cast<std::uint32_t>(distances.data()[i]),
-                std::bit_cast<std::uint32_t>(truth.distances.data()[i]))
-          << what << ", place " << i;
-    }
+    expect_same(ids, distances, truth, what);
   }
+}
+
+// The nearest others of each row, as the processor finds them.
+void expect_joined(AnyMatrixView base, std::int64_t k, const KnnOptions& options,
+                   const std::string& what, KnnReport* report = nullptr,
+                   std::size_t budget = std::size_t{1} << 40) {
+  HostQueue queue(5, budget), lender(6);
+  Lent lent(lender, base);
+  DeviceBase<HostQueue> rows(queue, std::move(lent.rows), options.metric);
+  KnnOptions there = options;
+  there.device = "cuda";
+  const auto count = static_cast<std::size_t>(base.rows() * k);
+  auto ids = lender.allocate<Id>(count);
+  auto distances = lender.allocate<float>(count);
+  KnnReport seen;
+  rows.self_join(k, there, true, ids.data(), distances.data(), &seen);
+  EXPECT_EQ(seen.k, k) << what;
+  EXPECT_EQ(seen.queries, base.rows()) << what;
+  EXPECT_EQ(seen.device, "cuda") << what;
+  EXPECT_FALSE(seen.joined) << what;
+  if (report) *report = seen;
+  expect_same(ids, distances, self_join(base, k, options), what);
 }
 
 TEST(DeviceBase, AnswersAreThoseOfRowsOfTheProcessor) {
@@ -124,6 +152,36 @@ TEST(DeviceBase, CodesInChunks) {
   expect_exact(queries.view(), base.view(), 10, {}, "chunks", &report, 800 << 10);
   EXPECT_GT(report.chunks, 1);
   EXPECT_EQ(report.fallback_queries, 0);
+}
+
+TEST(DeviceBase, JoinsRowsWithTheOthers) {
+  const auto base = made<float>(280, 13, 30);
+  for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+    expect_joined(base.view(), 6, {.metric = metric}, std::string(name_of(metric)));
+  KnnReport report;
+  expect_joined(made<std::uint8_t>(150, 2, 31).view(), 1, {}, "u8", &report);
+  EXPECT_EQ(report.first_pass, "integer");
+  EXPECT_EQ(report.fallback_queries, 0);
+  for (std::int64_t rows : {0, 1, 2, 5})
+    expect_joined(made<float>(rows, 4, 32).view(), 4, {}, std::to_string(rows) + " rows");
+  // No memory for a list: the processor answers, from a copy.
+  expect_joined(base.view(), 2, {}, "copy", &report, 200 << 10);
+  EXPECT_EQ(report.fallback_queries, 280);
+}
+
+// More copies of a row than neighbours: the row itself need not be among the first.
+TEST(DeviceBase, JoinsCopiesAndRowsOfAFilter) {
+  auto base = made<float>(260, 6, 34);
+  for (std::int64_t i = 0; i < 20; ++i) std::copy_n(base.row(259), 6, base.row(11 * i));
+  std::fill_n(base.row(76), 6, 0.0f), std::fill_n(base.row(250), 6, 0.0f);
+  for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+    expect_joined(base.view(), 5, {.metric = metric}, std::string(name_of(metric)));
+  for (std::int64_t every : {2, 60}) {
+    std::vector<Id> ids;
+    for (Id id = 0; id < 260; id += every) ids.push_back(id);
+    expect_joined(base.view(), 7, {.filter = RowFilter::of_ids(ids, 260)},
+                  "every " + std::to_string(every));
+  }
 }
 
 TEST(DeviceBase, WhatIsNotFiniteIsNamed) {

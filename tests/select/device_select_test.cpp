@@ -313,6 +313,35 @@ TEST(DeviceSelectLayout, ChoosesByKAndLength) {
   EXPECT_FALSE(detail::selects_by_warps(1, 128000, 1025, 264));
 }
 
+// Places of 64 bits are those of 32: more than the threads of all blocks, and none.
+TEST(DeviceSelectPlaces, AreWidened) {
+  using Kernel = detail::WidenPlaces<HostQueue::Thread>;
+  for (const std::int64_t rows : {0, 1, 67}) {
+    constexpr int k = 100;
+    const Problem p = make_problem(SelectKind::nan, rows, 90, true, Extreme::largest, 12);
+    std::vector<std::int64_t> wide;
+    const Answer narrow =
+        answer_of(p, k, 4, [&](HostQueue& queue, const DeviceRows& from, float* best, int* places) {
+          select_rows(queue, from, k, {Extreme::largest, true}, best, places);
+        });
+    const Answer got =
+        answer_of(p, k, 5, [&](HostQueue& queue, const DeviceRows& from, float* best, int*) {
+          const auto count = static_cast<std::size_t>(rows * k);
+          auto places = queue.allocate<std::int64_t>(count);
+          select_rows(queue, from, k, {Extreme::largest, true}, best, places.data());
+          wide.resize(count);
+          queue.download(wide.data(), places.data(), count);
+          queue.wait();
+        });
+    EXPECT_EQ(wide, std::vector<std::int64_t>(narrow.places.begin(), narrow.places.end()));
+    EXPECT_TRUE(test::same_bits(got.values.data(), narrow.values.data(), rows * k));
+    if (rows == 67) {
+      EXPECT_GT(rows * k, Kernel::threads * Kernel::resident_blocks * 3);  // multiprocessors
+      EXPECT_TRUE(std::ranges::count(wide, -1) > 0);
+    }
+  }
+}
+
 // Values that differ in the last bits only, so that all three digits are needed; and the buckets of
 // -infinity, of denormals and of +infinity.
 TEST(DeviceSelectDigits, AllThreeDecide) {
