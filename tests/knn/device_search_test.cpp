@@ -358,8 +358,6 @@ TEST(DeviceSearch, NothingIsIgnored) {
   for (const char* device : {"gpu", "cuda:", "cuda:-1", "cuda:1x", "CUDA", ""})
     expect_refused<InvalidArgument>(plain({.device = device}),
                                     "device must be cpu, cuda or cuda:N");
-  expect_refused<InvalidArgument>(
-      [&] { range_search(x.view(), x.view(), 1.0, {.device = "cuda"}); }, "a range search");
   expect_refused<InvalidArgument>([&] { self_join(x.view(), 3, {.device = "cuda"}); },
                                   "a self-join");
 }
