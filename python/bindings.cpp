@@ -482,14 +482,15 @@ NB_MODULE(_core, m) {
       "range_search",
       [](const Array& queries, const std::string& queries_type, const Array& base,
          const std::string& base_type, double radius, const std::string& metric,
-         std::int64_t threads, std::int64_t memory, const std::string& first_pass, const Ids& ids,
-         const Bits& bits, Report report) {
+         std::int64_t threads, std::int64_t memory, const std::string& first_pass,
+         const std::string& device, const Ids& ids, const Bits& bits, Report report) {
         const AnyMatrixView q = view_of(queries, queries_type), b = view_of(base, base_type);
         KnnOptions options{.metric = parse_metric(metric),
                            .threads = narrow(threads),
                            .memory = memory,
                            .first_pass = parse_first_pass(first_pass),
-                           .filter = filter_of(ids, bits, b.rows())};
+                           .filter = filter_of(ids, bits, b.rows()),
+                           .device = device};
         return run(report, [&](Progress progress, KnnReport* filled) {
           options.progress = std::move(progress);
           return range_search(q, b, radius, options, filled);
@@ -497,7 +498,7 @@ NB_MODULE(_core, m) {
       },
       nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("base").noconvert(),
       nb::arg("base_type"), nb::arg("radius"), nb::arg("metric"), nb::arg("threads"),
-      nb::arg("memory"), nb::arg("first_pass"), nb::arg("filter_ids").none(),
+      nb::arg("memory"), nb::arg("first_pass"), nb::arg("device"), nb::arg("filter_ids").none(),
       nb::arg("filter_bits").none(), nb::arg("report").none());
 
   m.def(
@@ -634,19 +635,21 @@ NB_MODULE(_core, m) {
           "range_search",
           [](const FlatIndex& self, const Array& queries, const std::string& type, double radius,
              std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-             const Ids& ids, const Bits& bits, std::int64_t bit_count, Report report) {
+             const std::string& device, const Ids& ids, const Bits& bits, std::int64_t bit_count,
+             Report report) {
             const AnyMatrixView q = view_of(queries, type);
             SearchOptions options{.threads = narrow(threads),
                                   .memory = memory,
                                   .first_pass = parse_first_pass(first_pass),
-                                  .filter = id_filter_of(ids, bits, bit_count)};
+                                  .filter = id_filter_of(ids, bits, bit_count),
+                                  .device = device};
             return run(report, [&](Progress progress, KnnReport* filled) {
               options.progress = std::move(progress);
               return self.range_search(q, radius, options, filled);
             });
           },
           nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("radius"),
-          nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"),
+          nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("device"),
           nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("bit_count"),
           nb::arg("report").none())
       .def_prop_ro("dim", &FlatIndex::dim)

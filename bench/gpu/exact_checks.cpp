@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <exception>
@@ -32,23 +33,38 @@ std::string first_difference(const Neighbors& found, const Neighbors& truth) {
   return "";
 }
 
+std::string first_difference(const RangeNeighbors& found, const RangeNeighbors& truth) {
+  if (found.begin != truth.begin)
+    return fmt::format("{} rows instead of {}, or cut elsewhere", found.ids.size(),
+                       truth.ids.size());
+  for (std::size_t i = 0; i < truth.ids.size(); ++i)
+    if (found.ids[i] != truth.ids[i] || std::bit_cast<std::uint32_t>(found.distances[i]) !=
+                                            std::bit_cast<std::uint32_t>(truth.distances[i]))
+      return fmt::format("place {}: ({:.9g}, {}) instead of ({:.9g}, {})", i, found.distances[i],
+                         found.ids[i], truth.distances[i], truth.ids[i]);
+  return "";
+}
+
+// Which cases run, and what is said of one.
 class Checks {
  public:
-  Checks(const ExactSearch& search, const std::string& device, int every, Report& report)
-      : search_(search), device_(device), every_(every), report_(report) {}
+  Checks(const std::string& device, int every, Report& report)
+      : device_(device), every_(every), report_(report) {}
 
   // Whether the next case is to run; asked before its data are made.
   bool next() { return number_++ % every_ == 0; }
   bool all() const { return every_ == 1; }
 
-  void check(const std::string& what, AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
-             KnnOptions options) {
-    const Neighbors truth = knn(queries, base, k, as_the_processor(options));
+ protected:
+  // differs(options, report): searches on the device and says how the answer differs.
+  template <class F>
+  void judge(const std::string& what, AnyMatrixView queries, AnyMatrixView base, KnnOptions options,
+             F differs) {
     options.device = device_;
     KnnReport report;
     std::string error;
     try {
-      error = first_difference(search_(queries, base, k, options, &report), truth);
+      error = differs(options, &report);
     } catch (const std::exception& thrown) {
       error = thrown.what();
     }
@@ -58,13 +74,12 @@ class Checks {
           fmt::format("{} of {} queries were handed back", report.fallback_queries, queries.rows());
     ++report_.tests;
     if (!error.empty())
-      report_.failures.push_back(fmt::format(
-          "exact search, {}, {} {} x {} {}, {} queries of {}, k {}: {}", what,
-          name_of(options.metric), base.rows(), base.cols(), knear::name_of(base.type()),
-          queries.rows(), knear::name_of(queries.type()), k, error));
+      report_.failures.push_back(fmt::format("{}, {} {} x {} {}, {} queries of {}: {}", what,
+                                             name_of(options.metric), base.rows(), base.cols(),
+                                             knear::name_of(base.type()), queries.rows(),
+                                             knear::name_of(queries.type()), error));
   }
 
- private:
   // The processor's answer does not depend on the first pass or the method; what is forced is for
   // the device.
   static KnnOptions as_the_processor(KnnOptions options) {
@@ -73,13 +88,52 @@ class Checks {
     return options;
   }
 
-  const ExactSearch& search_;
+ private:
   std::string device_;
   int every_, number_ = 0;
   Report& report_;
 };
 
-void check_types(Checks& checks) {
+class NearestChecks : public Checks {
+ public:
+  NearestChecks(const ExactSearch& search, const std::string& device, int every, Report& report)
+      : Checks(device, every, report), search_(search) {}
+
+  void check(const std::string& what, AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
+             const KnnOptions& options) {
+    const Neighbors truth = knn(queries, base, k, as_the_processor(options));
+    judge(fmt::format("exact search, {}, k {}", what, k), queries, base, options,
+          [&](const KnnOptions& there, KnnReport* report) {
+            return first_difference(search_(queries, base, k, there, report), truth);
+          });
+  }
+
+ private:
+  const ExactSearch& search_;
+};
+
+class RangeChecks : public Checks {
+ public:
+  RangeChecks(const RangeSearch& search, const std::string& device, int every, Report& report)
+      : Checks(device, every, report), search_(search) {}
+
+  // The radius: the distance of the row of that rank, from 0 on, from the first query.
+  void check(const std::string& what, AnyMatrixView queries, AnyMatrixView base, std::int64_t rank,
+             const KnnOptions& options) {
+    const Neighbors near = knn(queries.rows(0, 1), base, rank + 1, {.metric = options.metric});
+    const double radius = near.distances.row(0)[rank];
+    const RangeNeighbors truth = range_search(queries, base, radius, as_the_processor(options));
+    judge(fmt::format("range search, {}, rank {}", what, rank), queries, base, options,
+          [&](const KnnOptions& there, KnnReport* report) {
+            return first_difference(search_(queries, base, radius, there, report), truth);
+          });
+  }
+
+ private:
+  const RangeSearch& search_;
+};
+
+void check_types(NearestChecks& checks) {
   for (const ElementType type :
        {ElementType::f32, ElementType::f16, ElementType::bf16, ElementType::u8, ElementType::i8})
     for (const Metric metric : metrics)
@@ -94,7 +148,7 @@ void check_types(Checks& checks) {
 }
 
 // Whole numbers and others in turn, all metrics, all k.
-void check_sizes(Checks& checks) {
+void check_sizes(NearestChecks& checks) {
   int number = 0;
   for (const std::int64_t rows :
        {1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 511, 512, 513, 1023, 1025, 4097})
@@ -110,7 +164,7 @@ void check_sizes(Checks& checks) {
       }
 }
 
-void check_long_rows(Checks& checks) {
+void check_long_rows(NearestChecks& checks) {
   for (const std::int64_t dim : {900, 3000})
     for (const ElementType type : {ElementType::f32, ElementType::bf16, ElementType::u8})
       for (const Metric metric : metrics)
@@ -122,7 +176,7 @@ void check_long_rows(Checks& checks) {
         }
 }
 
-void check_filters(Checks& checks) {
+void check_filters(NearestChecks& checks) {
   constexpr std::int64_t rows = 5000;
   for (const std::int64_t step : {1, 2, 9, 400, 5000})
     for (const ElementType type : {ElementType::f32, ElementType::u8})
@@ -137,7 +191,7 @@ void check_filters(Checks& checks) {
       }
 }
 
-void check_kinds(Checks& checks) {
+void check_kinds(NearestChecks& checks) {
   for (const VectorKind kind : all_vector_kinds)
     for (const Metric metric : metrics)
       for (const std::int64_t k : {10, 100}) {
@@ -150,7 +204,7 @@ void check_kinds(Checks& checks) {
 
 // Lists that overflow, k beyond a warp's registers or the rows, a base in chunks, a forced first
 // pass.
-void check_limits(Checks& checks) {
+void check_limits(NearestChecks& checks) {
   const auto f32 = ElementType::f32;
   for (const std::int64_t k : {5, 100}) {
     if (!checks.next()) continue;
@@ -182,7 +236,7 @@ void check_limits(Checks& checks) {
 
 // The TH-heap across devices: all types, thresholds that let one row in eight or every row pass, k
 // beyond the registers, equal distances.
-void check_threshold_heap(Checks& checks) {
+void check_threshold_heap(NearestChecks& checks) {
   KnnOptions options{.approach = {.method = Method::threshold_heap}};
   for (const ElementType type :
        {ElementType::f32, ElementType::f16, ElementType::bf16, ElementType::u8, ElementType::i8})
@@ -204,7 +258,7 @@ void check_threshold_heap(Checks& checks) {
 }
 
 // Bins of all sizes, of all rows and of those that a filter allows.
-void check_partial_reduce(Checks& checks) {
+void check_partial_reduce(NearestChecks& checks) {
   constexpr std::int64_t rows = 5000;
   for (const double recall : {0.5, 0.9, 0.95, 1.0})
     for (const ElementType type : {ElementType::f32, ElementType::u8})
@@ -225,7 +279,7 @@ void check_partial_reduce(Checks& checks) {
 }
 
 // Enough for all multiprocessors, several parts and thresholds that matter.
-void check_many(Checks& checks) {
+void check_many(NearestChecks& checks) {
   if (!checks.all()) return;
   for (const ElementType type : {ElementType::f32, ElementType::u8}) {
     const AnyMatrix base = make_clusters(type, 200000, 128, 19);
@@ -234,7 +288,7 @@ void check_many(Checks& checks) {
   }
 }
 
-void check_real(Checks& checks, const std::string& data, Report& report) {
+void check_real(NearestChecks& checks, const std::string& data, Report& report) {
   const struct {
     const char *set, *base, *queries;
     std::int64_t split;  // rows of one file that are the base, if there is but one
@@ -259,11 +313,90 @@ void check_real(Checks& checks, const std::string& data, Report& report) {
   }
 }
 
+void check_range_types(RangeChecks& checks) {
+  for (const ElementType type :
+       {ElementType::f32, ElementType::f16, ElementType::bf16, ElementType::u8, ElementType::i8})
+    for (const Metric metric : metrics)
+      for (const std::int64_t rank : {0, 100, 2499}) {
+        if (!checks.next()) continue;
+        const AnyMatrix base = make_vectors(VectorKind::uniform, type, 2500, 40, 31);
+        const AnyMatrix queries =
+            make_vectors(VectorKind::uniform, rank == 100 ? ElementType::f32 : type, 37, 40, 32);
+        checks.check("types", queries, base, rank, {.metric = metric});
+      }
+  for (const std::int64_t dim : {900, 3000})
+    for (const ElementType type : {ElementType::f32, ElementType::u8})
+      for (const Metric metric : metrics) {
+        if (!checks.next()) continue;
+        const AnyMatrix base = make_vectors(VectorKind::uniform, type, 1200, dim, 33);
+        const AnyMatrix queries = make_vectors(VectorKind::uniform, type, 33, dim, 34);
+        checks.check("long rows", queries, base, 50, {.metric = metric});
+      }
+}
+
+void check_range_sizes(RangeChecks& checks) {
+  int number = 0;
+  for (const std::int64_t rows : {1, 31, 32, 33, 127, 128, 129, 513, 1025, 4097, 16385, 40000})
+    for (const std::int64_t count : {1, 127, 128, 129, 2049})
+      for (const std::int64_t dim : {1, 33, 100}) {
+        const int n = number++;
+        if (!checks.next()) continue;
+        const ElementType type = n % 2 ? ElementType::u8 : ElementType::f32;
+        const AnyMatrix base = make_vectors(VectorKind::uniform, type, rows, dim, 35);
+        const AnyMatrix queries = make_vectors(VectorKind::uniform, type, count, dim, 36);
+        checks.check("sizes", queries, base, std::min<std::int64_t>(rows - 1, 20),
+                     {.metric = metrics[n / 2 % 3]});
+      }
+}
+
+// Filters, data that codes tell apart badly, equal rows, more pairs than a copy has room for, a
+// base in chunks, a forced first pass.
+void check_range_limits(RangeChecks& checks) {
+  constexpr std::int64_t rows = 5000;
+  for (const std::int64_t step : {2, 9, 400})
+    for (const ElementType type : {ElementType::f32, ElementType::u8})
+      for (const Metric metric : metrics) {
+        if (!checks.next()) continue;
+        const AnyMatrix base = make_vectors(VectorKind::uniform, type, rows, 24, 37);
+        const AnyMatrix queries = make_vectors(VectorKind::uniform, type, 20, 24, 38);
+        std::vector<Id> ids;
+        for (Id id = step / 2; id < rows; id += step) ids.push_back(id);
+        checks.check(fmt::format("one row in {} allowed", step), queries, base, 1000,
+                     {.metric = metric, .filter = RowFilter::of_ids(ids, rows)});
+      }
+  for (const VectorKind kind : all_vector_kinds)
+    for (const Metric metric : metrics) {
+      if (!checks.next()) continue;
+      const AnyMatrix base = make_vectors(kind, ElementType::f32, 6000, 64, 39);
+      const AnyMatrix queries = make_vectors(kind, ElementType::f32, 130, 64, 40);
+      checks.check(std::string(name_of(kind)), queries, base, 50, {.metric = metric});
+    }
+  for (const ElementType type : {ElementType::f32, ElementType::u8}) {
+    if (!checks.next()) continue;
+    const AnyMatrix base = make_vectors(VectorKind::uniform, type, 40000, 16, 41);
+    const AnyMatrix queries = make_vectors(VectorKind::uniform, type, 200, 16, 42);
+    checks.check("everything", queries, base, 39999, {});
+  }
+  for (const ElementType type : {ElementType::f32, ElementType::u8}) {
+    if (!checks.next()) continue;
+    const AnyMatrix base = make_vectors(VectorKind::uniform, type, 150000, 16, 43);
+    const AnyMatrix queries = make_vectors(VectorKind::uniform, type, 9, 16, 44);
+    checks.check("in chunks", queries, base, 20, {.threads = 2, .memory = 6 << 20});
+  }
+  for (const Metric metric : metrics) {
+    if (!checks.next()) continue;
+    const AnyMatrix base = make_vectors(VectorKind::uniform, ElementType::u8, 3000, 48, 45);
+    const AnyMatrix queries = make_vectors(VectorKind::uniform, ElementType::u8, 40, 48, 46);
+    checks.check("int8 for whole numbers", queries, base, 30,
+                 {.metric = metric, .first_pass = FirstPass::int8});
+  }
+}
+
 }  // namespace
 
 void check_exact(const ExactSearch& search, const std::string& device, const std::string& data,
                  int every, Report& report) {
-  Checks checks(search, device, every, report);
+  NearestChecks checks(search, device, every, report);
   check_types(checks);
   check_sizes(checks);
   check_long_rows(checks);
@@ -274,6 +407,13 @@ void check_exact(const ExactSearch& search, const std::string& device, const std
   check_partial_reduce(checks);
   check_real(checks, data, report);
   check_many(checks);
+}
+
+void check_range(const RangeSearch& search, const std::string& device, int every, Report& report) {
+  RangeChecks checks(search, device, every, report);
+  check_range_types(checks);
+  check_range_sizes(checks);
+  check_range_limits(checks);
 }
 
 }  // namespace knear::bench

@@ -1,4 +1,5 @@
-// bench/gpu/exact_checks.hpp -- knn() on a device against knn() on the processor, bit for bit.
+// bench/gpu/exact_checks.hpp -- knn() and range_search() on a device against those on the
+// processor, bit for bit.
 #pragma once
 #include <functional>
 #include <string>
@@ -11,6 +12,9 @@ namespace knear::bench {
 // knn(), or what stands for it.
 using ExactSearch = std::function<Neighbors(AnyMatrixView queries, AnyMatrixView base,
                                             std::int64_t k, const KnnOptions&, KnnReport*)>;
+// range_search(), or what stands for it.
+using RangeSearch = std::function<RangeNeighbors(AnyMatrixView queries, AnyMatrixView base,
+                                                 double radius, const KnnOptions&, KnnReport*)>;
 
 // All metrics and element types, k up to and beyond what kernels hold, filters, sizes around those
 // of warps, panels and blocks, long rows, data that fill the lists, a base in chunks; with real
@@ -19,5 +23,8 @@ using ExactSearch = std::function<Neighbors(AnyMatrixView queries, AnyMatrixView
 // given options.device = `device`.
 void check_exact(const ExactSearch& search, const std::string& device, const std::string& data,
                  int every, Report& report);
+// The same of range searches: radii that hold one row, some and all, and one that is the distance
+// of a row.
+void check_range(const RangeSearch& search, const std::string& device, int every, Report& report);
 
 }  // namespace knear::bench

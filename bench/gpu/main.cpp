@@ -187,31 +187,51 @@ void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
 #endif
 }
 
-// knn() of vectors that are on the device before.
-Neighbors search_device_memory(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
-                               const KnnOptions& options, KnnReport* report) {
-  cuda::Queue queue(std::stoi(options.device.substr(options.device.find(':') + 1)));
-  Neighbors out{Matrix<Id>(queries.rows(), k), Matrix<float>(queries.rows(), k)};
-  const auto lend = [&](AnyMatrixView matrix) {
+// A copy of a matrix in the memory of a device, "cuda:N".
+class Lent {
+ public:
+  Lent(AnyMatrixView matrix, const std::string& device)
+      : queue_(std::stoi(device.substr(device.find(':') + 1))) {
     const auto bytes =
         static_cast<std::size_t>(matrix.rows() * matrix.cols() * size_of(matrix.type()));
-    auto there = queue.allocate<unsigned char>(bytes);
-    queue.upload(there.data(), static_cast<const unsigned char*>(matrix.row(0)), bytes);
-    return there;
-  };
-  const auto asked = lend(queries), rows = lend(base);
+    memory_ = queue_.allocate<unsigned char>(bytes);
+    queue_.upload(memory_.data(), static_cast<const unsigned char*>(matrix.row(0)), bytes);
+    queue_.wait();
+    view_ = {memory_.data(), matrix.type(), matrix.rows(), matrix.cols()};
+  }
+  cuda::Queue& queue() { return queue_; }
+  const cuda::MatrixView& view() const { return view_; }
+
+ private:
+  cuda::Queue queue_;
+  cuda::Queue::Array<unsigned char> memory_;
+  cuda::MatrixView view_;
+};
+
+// knn() and range_search() of vectors that are on the device before.
+Neighbors search_device_memory(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
+                               const KnnOptions& options, KnnReport* report) {
+  Neighbors out{Matrix<Id>(queries.rows(), k), Matrix<float>(queries.rows(), k)};
+  Lent asked(queries, options.device);
+  const Lent rows(base, options.device);
+  cuda::Queue& queue = asked.queue();
   const auto count = static_cast<std::size_t>(queries.rows() * k);
   auto ids = queue.allocate<Id>(count);
   auto distances = queue.allocate<float>(count);
   queue.fill_bytes(ids.data(), 0xa5, count);
   queue.wait();
-  cuda::knn({asked.data(), queries.type(), queries.rows(), queries.cols()},
-            {rows.data(), base.type(), base.rows(), base.cols()}, k, ids.data(), distances.data(),
-            queue.stream(), options, report);
+  cuda::knn(asked.view(), rows.view(), k, ids.data(), distances.data(), queue.stream(), options,
+            report);
   queue.download(out.ids.data(), ids.data(), count);
   queue.download(out.distances.data(), distances.data(), count);
   queue.wait();
   return out;
+}
+
+RangeNeighbors range_search_device_memory(AnyMatrixView queries, AnyMatrixView base, double radius,
+                                          const KnnOptions& options, KnnReport* report) {
+  const Lent asked(queries, options.device), rows(base, options.device);
+  return cuda::range_search(asked.view(), rows.view(), radius, nullptr, options, report);
 }
 
 void write_targets(const Report& report, const std::string& path) {
@@ -245,6 +265,14 @@ int run(const Options& options) {
                   options.few ? 17 : 1, report);
       fmt::print(stderr, "tests of searches of device memory\n");
       check_exact(search_device_memory, fmt::format("cuda:{}", options.device), options.data,
+                  options.few ? 119 : 7, report);
+      fmt::print(stderr, "tests of range searches\n");
+      const RangeSearch within = [](AnyMatrixView queries, AnyMatrixView base, double radius,
+                                    const KnnOptions& knn_options, KnnReport* knn_report) {
+        return range_search(queries, base, radius, knn_options, knn_report);
+      };
+      check_range(within, fmt::format("cuda:{}", options.device), options.few ? 17 : 1, report);
+      check_range(range_search_device_memory, fmt::format("cuda:{}", options.device),
                   options.few ? 119 : 7, report);
 #if KNEAR_CUBLASLT
       // Not under checkers, which would go through the library's own kernels.

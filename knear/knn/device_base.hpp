@@ -2,14 +2,16 @@
 //
 // What DeviceSearch does with rows of the processor, with those of somebody else: nothing of the
 // base is copied, but for a sample of some thousand rows that says where they lie. Queries come to
-// the processor, which codes them, and answers go back; for a self-join the rows are the queries.
-// Queue: cuda::Queue, or the emulated one of the tests.
+// the processor, which codes them, and the k nearest go back; for a self-join the rows are the
+// queries. What lies within a radius stays with the processor, which has sorted it. Queue:
+// cuda::Queue, or the emulated one of the tests.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <utility>
 
 #include "knear/core/cpu.hpp"
+#include "knear/knn/device_range_search.hpp"
 #include "knear/knn/device_search.hpp"
 
 namespace knear::detail {
@@ -54,6 +56,16 @@ class DeviceBase {
     const SearchPart part{&prepared_, {}, options.filter};
     DeviceSearch<Queue> search(queue_, {&part, 1}, asked.view(), k + 1, options, once, 0);
     send(search.run_self(report), ids, distances);
+  }
+
+  // All rows within a radius as range_search() has them, in the processor's memory: how many they
+  // are is known only then. The rest as above.
+  RangeNeighbors range_search(const DeviceRowData<Queue>& queries, double radius,
+                              const KnnOptions& options, bool once, KnnReport* report) {
+    const AnyMatrix asked = download_rows(queue_, queries, 0, queries.count);
+    const SearchPart part{&prepared_, {}, options.filter};
+    return DeviceRangeSearch<Queue>(queue_, {&part, 1}, asked.view(), options, once)
+        .run_range(range_limit(options.metric, radius), report);
   }
 
   std::int64_t rows() const { return rows_.count; }

@@ -77,37 +77,62 @@ class DeviceSearch : public Search {
                      already) {}
 
  protected:
+  // Rows on the device. One search at a time.
+  struct Form {
+    std::shared_ptr<Queue> queue;
+    Coding coding;
+    std::optional<DeviceScan<Queue>> scan;
+    std::mutex mutex;
+  };
+  // Rows of the part at hand from `begin` on, on their way to the device.
+  struct Coming {
+    const void* part;
+    std::int64_t begin;
+    std::future<DeviceRowData<Queue>> rows;
+  };
+
   void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) override {
     const std::int64_t k = out.keys.cols();
     std::vector<std::int64_t> todo = all_queries();
     if (k <= DeviceScan<Queue>::most_k) {
-      ScanJob job{queries_, rows,  options_.metric, k, threads_, isa_,
-                  found_,   false, most_pending()};
-      job.allowed = allowed_rows(rows, begin);
-      if (!by_bits(rows)) {
-        list_allowed(job);
-        if (prepared().on_device && !subset_.empty()) {
-          fallback_queries_ = std::max(fallback_queries_, std::ssize(todo));
-          return search_copy(rows, begin, todo, out);
-        }
-        job.allowed = {};
+      if (const auto allowed = allowed_there(rows, begin)) {
+        if (options_.metric != Metric::l2) answer_zero_queries(todo, *allowed, out);
+        if (const auto form = form_there(rows, begin))
+          search_on_device(*form, k, *allowed, todo, out);
       }
-      if (options_.metric != Metric::l2) answer_zero_queries(todo, job.allowed, out);
-      // Where the device has no memory for the rows, or for a few queries, the processor has.
-      std::shared_ptr<Form> form;
-      try {
-        form = form_of(rows, begin);
-      } catch (const MemoryBudgetError&) {
-      }
-      send_next(rows, begin);
-      if (form) search_on_device(*form, k, job.allowed, todo, out);
     }
-    fallback_queries_ = std::max(fallback_queries_, std::ssize(todo));
+    note_fallback(todo);
     if (todo.empty()) return;
     if (prepared().on_device)
       search_copy(rows, begin, todo, out);
     else
       search_queries(rows, begin, std::move(todo), out);
+  }
+
+  // Which rows of the form of a chunk may be found: all of them where the form is of the rows that
+  // subset_ lists. Nothing where few rows of those that are on the device alone may be: the
+  // processor has a copy made.
+  std::optional<AllowedRows> allowed_there(const BaseRows& rows, std::int64_t begin) {
+    ScanJob job{};
+    job.base = rows, job.allowed = allowed_rows(rows, begin);
+    if (by_bits(rows)) return job.allowed;
+    list_allowed(job);
+    if (prepared().on_device && !subset_.empty()) return {};
+    return AllowedRows{};
+  }
+  // The rows of a chunk on the device, and the next ones on their way. Nothing where the device has
+  // no memory for them.
+  std::shared_ptr<Form> form_there(const BaseRows& rows, std::int64_t begin) {
+    std::shared_ptr<Form> form;
+    try {
+      form = form_of(rows, begin);
+    } catch (const MemoryBudgetError&) {
+    }
+    send_next(rows, begin);
+    return form;
+  }
+  void note_fallback(const std::vector<std::int64_t>& left) {
+    fallback_queries_ = std::max(fallback_queries_, std::ssize(left));
   }
 
   std::int64_t packing_bytes(std::int64_t rows, FirstPass pass) const override {
@@ -142,20 +167,6 @@ class DeviceSearch : public Search {
     r.device_bytes = static_cast<std::int64_t>(device_bytes_);
   }
 
-  // Rows on the device. One search at a time.
-  struct Form {
-    std::shared_ptr<Queue> queue;
-    Coding coding;
-    std::optional<DeviceScan<Queue>> scan;
-    std::mutex mutex;
-  };
-  // Rows of the part at hand from `begin` on, on their way to the device.
-  struct Coming {
-    const void* part;
-    std::int64_t begin;
-    std::future<DeviceRowData<Queue>> rows;
-  };
-
   // Of the processor's memory for a batch of so many queries.
   std::int64_t host_bytes(std::int64_t batch) const {
     const std::int64_t dim = queries_.cols();
@@ -163,19 +174,34 @@ class DeviceSearch : public Search {
            threads_ * DeviceScan<Queue>::host_bytes_for_thread(dim);
   }
 
+  // Of the device's memory, what this search may take now.
+  std::size_t room_on(const Form& form) const {
+    const std::size_t room = form.queue->free_bytes();
+    return options_.memory > 0 ? std::min(room, static_cast<std::size_t>(options_.memory)) : room;
+  }
+  // Queries at a time, `batch` or with a memory limit as many as the processor has room for.
+  std::int64_t fitting_batch(std::int64_t batch) const {
+    if (options_.memory <= 0) return batch;
+    const std::int64_t left = options_.memory - other_bytes();
+    while (batch > block_queries && host_bytes(batch) - host_bytes(block_queries) > left)
+      batch = std::max<std::int64_t>(block_queries, batch / 2);
+    return batch;
+  }
+  // That so many queries were answered there.
+  void note_on_device(const Form& form, std::int64_t queries) {
+    packed_bytes_ = std::max(packed_bytes_, 2 * piece_);
+    note_pass(integer() ? FirstPass::integer : FirstPass::int8,
+              static_cast<std::size_t>(queries * count_));
+    device_bytes_ = std::max(device_bytes_, form.queue->most_bytes_in_use());
+  }
+
   // Answers what it can of `todo`, and leaves the others there.
   void search_on_device(Form& form, std::int64_t k, const AllowedRows& allowed,
                         std::vector<std::int64_t>& todo, ExactLists& out) {
     std::lock_guard lock(form.mutex);
     const std::size_t before = todo.size();
-    std::size_t room = form.queue->free_bytes();
-    if (options_.memory > 0) room = std::min(room, static_cast<std::size_t>(options_.memory));
-    std::int64_t batch = form.scan->batch_for(std::ssize(todo), k, room);
-    if (options_.memory > 0) {
-      const std::int64_t left = options_.memory - other_bytes();
-      while (batch > block_queries && host_bytes(batch) - host_bytes(block_queries) > left)
-        batch = std::max<std::int64_t>(block_queries, batch / 2);
-    }
+    const std::size_t room = room_on(form);
+    const std::int64_t batch = fitting_batch(form.scan->batch_for(std::ssize(todo), k, room));
     DeviceStats stats;
     std::vector<bool> answered(static_cast<std::size_t>(queries_.rows()));
     for (const std::int64_t q : todo) answered[static_cast<std::size_t>(q)] = true;
@@ -189,25 +215,38 @@ class DeviceSearch : public Search {
     // Lists that were full were counted, and then made again.
     note_scored(form.coding, static_cast<std::int64_t>(before) + 2 * stats.repeated);
     stats_.repeated += stats.repeated;
-    packed_bytes_ = std::max(packed_bytes_, 2 * piece_);
-    note_pass(integer() ? FirstPass::integer : FirstPass::int8,
-              (before - todo.size()) * static_cast<std::size_t>(count_));
+    note_on_device(form, static_cast<std::int64_t>(before - todo.size()));
     stats_.survivors += stats.survivors;
     stats_.buffer_bytes =
         std::max(stats_.buffer_bytes, host_bytes(std::min<std::int64_t>(batch, queries_.rows())));
-    device_bytes_ = std::max(device_bytes_, form.queue->most_bytes_in_use());
   }
 
-  // Answers queries by a copy of the rows of a chunk, which are on the device alone, some at a
-  // time.
-  static constexpr std::int64_t copied_bytes = 256 << 20;
+  // Answers queries by copies of the rows of a chunk.
   void search_copy(const BaseRows& rows, std::int64_t begin, const std::vector<std::int64_t>& todo,
                    ExactLists& out) {
     const std::int64_t k = out.keys.cols();
-    AnyMatrix some(queries_.type(), std::ssize(todo), queries_.cols());
-    const auto bytes = static_cast<std::size_t>(queries_.cols() * size_of(queries_.type()));
-    for (std::size_t i = 0; i < todo.size(); ++i)
-      std::memcpy(some.row(static_cast<std::int64_t>(i)), queries_.row(todo[i]), bytes);
+    ExactLists found;
+    each_copy(rows, begin, todo,
+              [&](const SearchPart& part, AnyMatrixView queries, const KnnOptions& options) {
+                Search search({&part, 1}, queries, k, options, true, found.keys.cols());
+                search.run_from(found, nullptr);
+                this->note_search(search);
+              });
+    for (std::size_t i = 0; i < todo.size(); ++i) {
+      const auto from = static_cast<std::int64_t>(i);
+      std::copy_n(found.keys.row(from), found.keys.cols(), out.keys.row(todo[i]));
+      std::copy_n(found.ids.row(from), found.ids.cols(), out.ids.row(todo[i]));
+    }
+  }
+
+  // Calls f(part, queries, options) for copies of the rows of a chunk, which are on the device
+  // alone, some at a time: for a search of the processor. part.ids are rows of the chunk; queries:
+  // those of `todo`, in this order.
+  static constexpr std::int64_t copied_bytes = 256 << 20;
+  template <class F>
+  void each_copy(const BaseRows& rows, std::int64_t begin, const std::vector<std::int64_t>& todo,
+                 F f) {
+    const AnyMatrix some = queries_of(todo);
     KnnOptions options = options_;
     options.device = "cpu", options.progress = {}, options.first_pass = FirstPass::automatic;
     std::int64_t piece = copied_bytes;
@@ -217,23 +256,23 @@ class DeviceSearch : public Search {
     }
     const std::int64_t together = std::max<std::int64_t>(1, piece / rows.row_bytes());
     Reporter reporter(options_.progress, "search copy", (rows.rows() + together - 1) / together);
-    ExactLists found;
     for (std::int64_t from = 0; from < rows.rows(); from += together) {
       const std::int64_t count = std::min(together, rows.rows() - from);
       const AnyMatrix copy = prepared().on_device->copy(begin + from, count);
       PreparedRows here(copy.view(), options_.metric, prepared().found);
       SearchPart part = part_->part;
       part.rows = &here, part.ids = {from, nullptr}, part.filter_offset += begin + from;
-      Search search({&part, 1}, some.view(), k, options, true, found.keys.cols());
-      search.run_from(found, nullptr);
-      this->note_search(search);
+      f(part, some.view(), options);
       reporter.add(1);
     }
-    for (std::size_t i = 0; i < todo.size(); ++i) {
-      const auto from = static_cast<std::int64_t>(i);
-      std::copy_n(found.keys.row(from), found.keys.cols(), out.keys.row(todo[i]));
-      std::copy_n(found.ids.row(from), found.ids.cols(), out.ids.row(todo[i]));
-    }
+  }
+  // Copies of some queries.
+  AnyMatrix queries_of(const std::vector<std::int64_t>& which) const {
+    AnyMatrix out(queries_.type(), std::ssize(which), queries_.cols());
+    const auto bytes = static_cast<std::size_t>(queries_.cols() * size_of(queries_.type()));
+    for (std::size_t i = 0; i < which.size(); ++i)
+      std::memcpy(out.row(static_cast<std::int64_t>(i)), queries_.row(which[i]), bytes);
+    return out;
   }
 
   bool integer() const {

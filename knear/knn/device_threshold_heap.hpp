@@ -49,14 +49,9 @@ class DeviceThresholdHeap final : public ThresholdHeap<DeviceSearch<Queue>> {
     job.allowed = this->allowed_rows(rows, begin);
     if (options_.metric != Metric::l2) this->answer_zero_queries(todo, job.allowed, out);
     // Where the device has no memory for the rows, or for a few queries, the processor has.
-    std::shared_ptr<Form> form;
-    try {
-      form = this->form_of(rows, begin);
-    } catch (const MemoryBudgetError&) {
-    }
-    this->send_next(rows, begin);
-    if (form) todo = search_across(*form, job, todo, out);
-    this->fallback_queries_ = std::max(this->fallback_queries_, std::ssize(todo));
+    if (const auto form = this->form_there(rows, begin))
+      todo = search_across(*form, job, todo, out);
+    this->note_fallback(todo);
     if (!todo.empty()) this->search_on_processor(rows, begin, bars, std::move(todo), out);
   }
 
@@ -70,23 +65,17 @@ class DeviceThresholdHeap final : public ThresholdHeap<DeviceSearch<Queue>> {
   std::vector<std::int64_t> search_across(Form& form, const ScanJob& job,
                                           const std::vector<std::int64_t>& todo, ExactLists& out) {
     std::lock_guard lock(form.mutex);
-    std::size_t room = form.queue->free_bytes();
-    if (options_.memory > 0) room = std::min(room, static_cast<std::size_t>(options_.memory));
-    DeviceHeapSizes sizes = sizes_for(room);
-    const std::size_t before = todo.size();
+    DeviceTileSizes sizes = sizes_for(this->room_on(form));
     std::vector<std::int64_t> left = scan_threshold_heap_on(
-        *form.queue, *form.scan, job, sizes, todo, out, stats_, heap_, options_.progress);
-    const FirstPass pass = this->integer() ? FirstPass::integer : FirstPass::int8;
-    const std::int64_t answered = static_cast<std::int64_t>(before - left.size());
+        *form.queue, *form.scan, job, sizes, batch_, todo, out, stats_, heap_, options_.progress);
+    const std::int64_t answered = std::ssize(todo) - std::ssize(left);
     this->note_scored(form.coding, answered, (answered + sizes.group - 1) / sizes.group);
-    this->note_pass(pass, (before - left.size()) * static_cast<std::size_t>(this->count_));
-    this->device_bytes_ = std::max(this->device_bytes_, form.queue->most_bytes_in_use());
+    this->note_on_device(form, answered);
     return left;
   }
 
-  DeviceHeapSizes sizes_for(std::size_t free_bytes) const {
-    DeviceHeapSizes sizes{};
-    sizes.batch = batch_;
+  DeviceTileSizes sizes_for(std::size_t free_bytes) const {
+    DeviceTileSizes sizes{};
     std::int64_t tile_rows = usual_tile_rows;
     if (options_.memory > 0) {
       // As many at once as threads of the processor would take, and what arrives of a tile in the
@@ -102,9 +91,9 @@ class DeviceThresholdHeap final : public ThresholdHeap<DeviceSearch<Queue>> {
     }
     const std::int64_t at_once = std::clamp<std::int64_t>(queries_.rows(), 1, sizes.group);
     const auto half = static_cast<std::int64_t>(free_bytes / 2);
-    sizes.tile_rows = std::clamp(half / (at_once * DeviceHeapSizes::bytes_for_pair),
+    sizes.tile_rows = std::clamp(half / (at_once * DeviceTileSizes::bytes_for_pair),
                                  std::int64_t{128}, tile_rows);
-    sizes.pairs = DeviceHeapSizes::usual_pairs(at_once, sizes.tile_rows);
+    sizes.pairs = DeviceTileSizes::usual_pairs(at_once, sizes.tile_rows);
     return sizes;
   }
 };

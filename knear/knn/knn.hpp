@@ -109,11 +109,12 @@ struct KnnOptions {
   // exact.
   Approach approach = {};
   // Where the base is scanned: "cpu", "cuda" (the first GPU) or "cuda:N". The answer is the same.
-  // For searches of the k nearest by any method; partial_reduce takes neither a memory limit nor
-  // aggregate = false there. With a GPU first_pass is automatic, integer or int8, and no choices
-  // are made. Queries for whose lists the device has no memory are answered by the processor
-  // (report.fallback_queries). With threshold_heap a GPU prunes and compresses, the processor
-  // searches the sample and sorts.
+  // For searches of the k nearest by any method, self-joins and range searches; partial_reduce
+  // takes neither a memory limit nor aggregate = false there. With a GPU first_pass is automatic,
+  // integer or int8, and no choices are made. Queries for whose lists the device has no memory are
+  // answered by the processor (report.fallback_queries). With threshold_heap a GPU prunes and
+  // compresses, the processor searches the sample and sorts; of a range search it keeps and sorts
+  // what was found.
   std::string device = "cpu";
 };
 

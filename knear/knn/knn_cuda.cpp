@@ -6,6 +6,7 @@
 #include "knear/core/threads.hpp"
 #include "knear/cuda/check.hpp"
 #include "knear/knn/device_base.hpp"
+#include "knear/scan/device_compress_cuda.hpp"
 #include "knear/scan/device_launches_cuda.hpp"
 #include "knear/scan/device_packing_cuda.hpp"
 
@@ -74,18 +75,29 @@ KnnOptions checked(KnnOptions options, int device) {
   return options;
 }
 
-void check_search(const MatrixView& queries, const MatrixView& base, std::int64_t k, const Id* ids,
-                  const float* distances, int device, const KnnOptions& options) {
-  knear::detail::check_k(k);
+void check_queries(const MatrixView& queries, const MatrixView& base, int device,
+                   const KnnOptions& options) {
   check_shape(queries, "queries");
   if (queries.cols != base.cols)
     throw ShapeMismatch("queries have {} columns, base has {}", queries.cols, base.cols);
   if (!options.filter.everything() && options.filter.rows() != base.rows)
     throw ShapeMismatch("filter is for {} rows, base has {}", options.filter.rows(), base.rows);
+  if (queries.rows > 0) check_pointer(queries.data, device, "queries");
+}
+
+void check_search(const MatrixView& queries, const MatrixView& base, std::int64_t k, const Id* ids,
+                  const float* distances, int device, const KnnOptions& options) {
+  knear::detail::check_k(k);
+  check_queries(queries, base, device, options);
   if (queries.rows == 0) return;
-  check_pointer(queries.data, device, "queries");
   check_pointer(ids, device, "ids");
   check_pointer(distances, device, "distances");
+}
+
+void check_range_search(const MatrixView& queries, const MatrixView& base, double radius,
+                        int device, const KnnOptions& options) {
+  knear::detail::check_radius(radius);
+  check_queries(queries, base, device, options);
 }
 
 }  // namespace
@@ -101,15 +113,28 @@ class ExactSearcher::Impl {
               const KnnOptions& options, bool once, KnnReport* report) {
     const DefaultFloatMode mode;
     check_search(queries, matrix, k, ids, distances, device, options);
-    if (options.metric != rows.metric())
-      throw InvalidArgument("metric is {}, but the base was prepared for {}",
-                            name_of(options.metric), name_of(rows.metric()));
+    check_metric(options);
     rows.search(rows_of(queries), k, checked(options, device), once, ids, distances, report);
+  }
+
+  RangeNeighbors range_search(const MatrixView& queries, double radius, const KnnOptions& options,
+                              KnnReport* report) {
+    const DefaultFloatMode mode;
+    check_range_search(queries, matrix, radius, device, options);
+    check_metric(options);
+    return rows.range_search(rows_of(queries), radius, checked(options, device), false, report);
   }
 
   MatrixView matrix;
   int device;
   knear::detail::DeviceBase<Queue> rows;
+
+ private:
+  void check_metric(const KnnOptions& options) const {
+    if (options.metric != rows.metric())
+      throw InvalidArgument("metric is {}, but the base was prepared for {}",
+                            name_of(options.metric), name_of(rows.metric()));
+  }
 };
 
 ExactSearcher::ExactSearcher(const MatrixView& base, const KnnOptions& options, cudaStream_t stream)
@@ -121,6 +146,11 @@ ExactSearcher& ExactSearcher::operator=(ExactSearcher&&) noexcept = default;
 void ExactSearcher::search(const MatrixView& queries, std::int64_t k, Id* ids, float* distances,
                            const KnnOptions& options, KnnReport* report) {
   impl_->search(queries, k, ids, distances, options, false, report);
+}
+
+RangeNeighbors ExactSearcher::range_search(const MatrixView& queries, double radius,
+                                           const KnnOptions& options, KnnReport* report) {
+  return impl_->range_search(queries, radius, options, report);
 }
 
 void knn(const MatrixView& queries, const MatrixView& base, std::int64_t k, Id* ids,
@@ -144,6 +174,17 @@ void self_join(const MatrixView& base, std::int64_t k, Id* ids, float* distances
   knear::detail::DeviceBase<Queue> rows(Queue(device, budget_of(options), stream), rows_of(base),
                                         options.metric);
   rows.self_join(k, checked(options, device), true, ids, distances, report);
+}
+
+RangeNeighbors range_search(const MatrixView& queries, const MatrixView& base, double radius,
+                            cudaStream_t stream, const KnnOptions& options, KnnReport* report) {
+  const int device = home_of(base);
+  checked(options, device);
+  check_range_search(queries, base, radius, device, options);
+  const DefaultFloatMode mode;
+  knear::detail::DeviceBase<Queue> rows(Queue(device, budget_of(options), stream), rows_of(base),
+                                        options.metric);
+  return rows.range_search(rows_of(queries), radius, checked(options, device), true, report);
 }
 
 }  // namespace knear::cuda

@@ -5,9 +5,11 @@
 //   cuda::self_join(base, 10, ids, distances, stream);                  // [rows x 10] each
 //
 //   cuda::ExactSearcher searcher(base, {.metric = Metric::cosine}, stream);
-//   searcher.search(queries, 10, ids, distances);
+//   searcher.search(queries, 10, ids, distances, {.metric = Metric::cosine});
+//   RangeNeighbors near = searcher.range_search(queries, 0.3, {.metric = Metric::cosine});
 //
-// The answers of knear::knn and knear::self_join (knn/knn.hpp), bit for bit. The base is not
+// The answers of knear::knn, knear::self_join and knear::range_search (knn/knn.hpp), bit for bit.
+// The base is not
 // copied: codes of it are made on the device (a byte a coordinate, rounded up to 32 bytes a row,
 // and 16 more), and the few rows that they leave are measured where they are. Built with KNEAR_CUDA
 // only.
@@ -49,6 +51,12 @@ void knn(const MatrixView& queries, const MatrixView& base, std::int64_t k, Id* 
 void self_join(const MatrixView& base, std::int64_t k, Id* ids, float* distances,
                CUstream_st* stream = nullptr, const KnnOptions& options = {},
                KnnReport* report = nullptr);
+// All rows of base [n x d] within a radius of each of queries [q x d], as knear::range_search
+// returns them, in the processor's memory: how many they are is known only when they are found.
+// Everything else as knn() above; options.memory bounds what they take here too.
+RangeNeighbors range_search(const MatrixView& queries, const MatrixView& base, double radius,
+                            CUstream_st* stream = nullptr, const KnnOptions& options = {},
+                            KnnReport* report = nullptr);
 
 // A base prepared once for many searches: its codes stay on the device, but for searches with a
 // memory limit, which make them each time. The base must stay
@@ -63,6 +71,9 @@ class ExactSearcher {
   // As knn() above; InvalidArgument unless options.metric is the one given at construction.
   void search(const MatrixView& queries, std::int64_t k, Id* ids, float* distances,
               const KnnOptions& options, KnnReport* report = nullptr);
+  // As range_search() above; the same for options.metric.
+  RangeNeighbors range_search(const MatrixView& queries, double radius, const KnnOptions& options,
+                              KnnReport* report = nullptr);
 
  private:
   class Impl;

@@ -11,7 +11,7 @@
 // A kind of search that does something else with the rows of a chunk is a class derived from it, in
 // a file of its own together with the function of part_search.hpp that starts it. Those that find
 // the k nearest in another way have a search_rows of their own (threshold_heap.cpp,
-// partial_reduce.cpp, device_search.hpp); range_search.cpp calls for_each_chunk. They call choose
+// partial_reduce.cpp, device_search.hpp); range_search.hpp calls for_each_chunk. They call choose
 // and packed_form for the rows at hand; scan; say so by note_pass, note_scan and stats_; and end
 // with fill.
 #pragma once

@@ -10,5 +10,8 @@ template void launch_compress(cuda::Queue&, const DeviceBaseView&, const DeviceQ
 template void launch_compress_more(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
                                    const DeviceLists&, const DevicePairs&, std::int64_t,
                                    std::int64_t);
+template void launch_measure_pairs(cuda::Queue&, const DeviceBaseView&, const DevicePairs&,
+                                   std::int64_t, const float*, const double*, const void*,
+                                   ElementType, std::int64_t);
 
 }  // namespace knear::detail

@@ -4,9 +4,14 @@
 // ScanPanels leaves a list for each query, in an order of chance. CompressLists goes over the lists
 // twice: first each query counts what is certainly wanted of its list, then it writes that where
 // the queries before it end. So pairs come by query, and those of one query in an order of chance.
+// MeasurePairs goes over that array: each pair takes as long as any other, wherever it comes from,
+// so that a query with many rows keeps the whole machine busy and not one block (as it does in
+// MeasureRows, which has no such array).
 #pragma once
+#include <algorithm>
 #include <cstdint>
 
+#include "knear/core/element_type.hpp"
 #include "knear/scan/device_kernels.hpp"
 #include "knear/scan/key_scale.hpp"
 #include "knear/scan/pruned_pair.hpp"
@@ -91,6 +96,36 @@ struct CompressLists {
   }
 };
 
+// Sets both ends of pairs to the key of the reference. Half a warp a pair; Row and vectors as in
+// MeasureRows.
+template <class Thread, class Row>
+struct MeasurePairs {
+  static constexpr int threads = 128, resident_blocks = 8;
+  static constexpr int halves = threads / 16;
+
+  DeviceBaseView base;
+  DevicePairs pairs;
+  std::int64_t begin;            // of all pairs, the one that is the first here
+  const float* vectors;          // [queries x dim], by number
+  const double* vector_squares;  // [queries]; cosine
+  const Row* rows;               // [rows x dim]
+  std::int64_t dim;
+  std::int64_t blocks;  // of the grid
+
+  KNEAR_KERNEL void operator()(Thread t) const {
+    const std::int64_t left = *pairs.total - begin, count = left < pairs.room ? left : pairs.room;
+    const int half = t.index() / 16;
+    for (std::int64_t first = t.block() * halves; first < count; first += blocks * halves) {
+      const bool real = first + half < count;
+      PrunedPair& pair = pairs.pairs[real ? first + half : 0];
+      const double key = reference_key(t, base, vectors + std::int64_t{pair.query} * dim,
+                                       base.cosine ? vector_squares + pair.query : nullptr,
+                                       rows + std::int64_t{pair.row} * dim, dim);
+      if (real && t.index() % 16 == 0) pair.low = pair.high = key;
+    }
+  }
+};
+
 // Counts and writes the first pairs of all lists, as many as there is room for.
 template <class Queue>
 void launch_compress(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
@@ -108,6 +143,24 @@ void launch_compress_more(Queue& queue, const DeviceBaseView& base, const Device
   using Kernel = CompressLists<typename Queue::Thread>;
   launch(queue, Grid{Kernel::blocks(queries.count), 0},
          Kernel{base, queries, lists, out, false, first_query, begin});
+}
+
+// Measures the pairs that were written last, from number `begin` on.
+template <class Queue>
+void launch_measure_pairs(Queue& queue, const DeviceBaseView& base, const DevicePairs& pairs,
+                          std::int64_t begin, const float* vectors, const double* vector_squares,
+                          const void* rows, ElementType type, std::int64_t dim) {
+  with_element(type, [&](auto element) {
+    using Row = decltype(element);
+    using Kernel = MeasurePairs<typename Queue::Thread, Row>;
+    // How many there are is known on the device alone: as many blocks as run at once.
+    const std::int64_t resident = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks;
+    const std::int64_t blocks =
+        std::min(resident, (pairs.room + Kernel::halves - 1) / Kernel::halves);
+    launch(queue, Grid{blocks, 0},
+           Kernel{base, pairs, begin, vectors, vector_squares, static_cast<const Row*>(rows), dim,
+                  blocks});
+  });
 }
 
 }  // namespace knear::detail

@@ -433,9 +433,35 @@ struct IntegerKeys {
   }
 };
 
-// Keys by the float64 reference (distance/reference.hpp): sixteen partial sums, one in each lane of
-// half a warp. One block a query. Row: the type of the rows; queries as floats, which hold all of
-// them.
+// The key of a query and a row by the float64 reference (distance/reference.hpp): sixteen partial
+// sums, one in each lane of half a warp. All lanes of the warp call it. square: of the query;
+// for cosine, else nothing.
+template <class Thread, class Row>
+KNEAR_DEVICE double reference_key(Thread t, const DeviceBaseView& base, const float* x,
+                                  const double* square, const Row* y, std::int64_t dim) {
+  double sum = 0, squares = 0;
+  for (std::int64_t i = t.index() % 16; i < dim; i += 16) {
+    const double a = x[i], b = to_float(y[i]);
+    if (base.l2) {
+      sum = rounded_sum(sum, rounded_product(a - b, a - b));
+    } else {
+      sum = rounded_sum(sum, rounded_product(a, b));
+      if (base.cosine) squares = rounded_sum(squares, rounded_product(b, b));
+    }
+  }
+  // Each step adds the same two numbers in both lanes.
+  for (int step = 8; step > 0; step /= 2) {
+    sum = rounded_sum(sum, t.shuffle_xor(sum, step));
+    squares = rounded_sum(squares, t.shuffle_xor(squares, step));
+  }
+  if (!base.cosine) return base.l2 ? sum : 0.0 - sum;
+  const double xx = *square;
+  return xx == 0 || squares == 0 ? 1.0
+                                 : rounded_sum(1.0, -(sum / sqrt(rounded_product(xx, squares))));
+}
+
+// Keys by the reference, each by half a warp. One block a query. Row: the type of the rows; queries
+// as floats, which hold all of them.
 template <class Thread, class Row>
 struct MeasureRows {
   static constexpr int threads = 128, resident_blocks = 8;
@@ -455,29 +481,9 @@ struct MeasureRows {
       const bool real = first + half < count;
       const Entry entry = lists.entries[place * lists.room + (real ? first + half : 0)];
       const Row* const y = rows + base.ids[entry.slot] * dim;
-      double sum = 0, squares = 0;
-      for (std::int64_t i = lane; i < dim; i += 16) {
-        const double a = x[i], b = to_float(y[i]);
-        if (base.l2) {
-          sum = rounded_sum(sum, rounded_product(a - b, a - b));
-        } else {
-          sum = rounded_sum(sum, rounded_product(a, b));
-          if (base.cosine) squares = rounded_sum(squares, rounded_product(b, b));
-        }
-      }
-      // Each step adds the same two numbers in both lanes.
-      for (int step = 8; step > 0; step /= 2) {
-        sum = rounded_sum(sum, t.shuffle_xor(sum, step));
-        squares = rounded_sum(squares, t.shuffle_xor(squares, step));
-      }
+      const double key =
+          reference_key(t, base, x, base.cosine ? vector_squares + place : nullptr, y, dim);
       if (!real || lane != 0) continue;
-      double key = base.l2 ? sum : 0.0 - sum;
-      if (base.cosine) {
-        const double xx = vector_squares[place];
-        key = xx == 0 || squares == 0
-                  ? 1.0
-                  : rounded_sum(1.0, -(sum / sqrt(rounded_product(xx, squares))));
-      }
       lists.keys[place * lists.room + first + half] = key;
     }
   }

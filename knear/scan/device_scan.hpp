@@ -141,6 +141,8 @@ class DeviceScan {
   // The rows on the device, for kernels that others launch; as long as this lives.
   DeviceBaseView base() const { return base_view(); }
   const Coding& packed() const { return packed_; }
+  // As they were sent; of whole numbers no more than their type and shape.
+  const DeviceRowData<Queue>& rows() const { return rows_; }
 
   // By place: what the kernels' test starts from.
   std::vector<double> thresholds_for(const DeviceQueries& coded,
@@ -214,6 +216,22 @@ class DeviceScan {
             upload(coded.heads.data(), count),
             coded.slices,
             coded.shifted};
+  }
+
+  // The vectors of queries on the device, by place, which rows are measured by; not of whole
+  // numbers. All of it has to stay until the queue has come so far.
+  struct Vectors {
+    std::vector<float> widened;  // which hold every element type
+    std::vector<double> added;
+    Array<float> elements;  // [count x dim]
+    Array<double> squares;  // [count], as the reference adds them up; cosine
+  };
+  void upload_vectors(Vectors& out, AnyMatrixView queries, const std::vector<std::int64_t>& order) {
+    out.widened = widened(queries, order);
+    out.elements = upload(out.widened.data(), out.widened.size());
+    if (packed_.space.metric != Metric::cosine) return;
+    out.added = squares_of(out.widened, packed_.dim);
+    out.squares = upload(out.added.data(), out.added.size());
   }
 
   // Entries of a list: what may wait of a query between two looks, or all rows where they are
@@ -340,8 +358,7 @@ class DeviceScan {
         again ? std::vector<double>(count) : thresholds_for(coded, run.bars);
     for (std::size_t place = 0; again && place < count; ++place)
       reached[place] = run.reached[static_cast<std::size_t>(coded.order[place])];
-    std::vector<float> x;
-    std::vector<double> xx;
+    Vectors vectors;
     const Settled settled{queue_};
     Queries uploaded = upload_queries(coded, reached);
     const DeviceQueryView view = uploaded.view(0, coded.count);
@@ -369,16 +386,7 @@ class DeviceScan {
     const std::size_t results = count * static_cast<std::size_t>(k);
     auto out_keys = queue_.template allocate<double>(results);
     auto out_ids = queue_.template allocate<std::int64_t>(results);
-    Array<float> vectors;
-    Array<double> vector_squares;
-    if (!packed_.is_integer) {
-      x = widened(run.queries, coded.order);
-      vectors = upload(x.data(), x.size());
-      if (packed_.space.metric == Metric::cosine) {
-        xx = squares_of(x, packed_.dim);
-        vector_squares = upload(xx.data(), xx.size());
-      }
-    }
+    if (!packed_.is_integer) upload_vectors(vectors, run.queries, coded.order);
     // Nothing is allocated from here on.
     queue_.fill_bytes(counts.data(), 0, count);
     queue_.fill_bytes(lost.data(), 0, count);
@@ -408,8 +416,8 @@ class DeviceScan {
       launch_integer_keys(queue_, base, view, lists);
     } else {
       stage("measure");
-      launch_measure(queue_, base, view, lists, vectors.data(), vector_squares.data(), rows_.data(),
-                     rows_.type, packed_.dim);
+      launch_measure(queue_, base, view, lists, vectors.elements.data(), vectors.squares.data(),
+                     rows_.data(), rows_.type, packed_.dim);
     }
     stage("rank");
     launch_rank(queue_, base, view, lists,
@@ -455,7 +463,7 @@ class DeviceScan {
     return *std::max_element(passed.begin(), passed.end());
   }
 
-  // Queries by place as floats, which hold every element type.
+  // Queries by place as floats.
   static std::vector<float> widened(AnyMatrixView queries, const std::vector<std::int64_t>& order) {
     std::vector<float> out(order.size() * static_cast<std::size_t>(queries.cols()));
     visit(queries, [&](auto view) {

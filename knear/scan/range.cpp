@@ -1,49 +1,17 @@
 // All rows within a radius: the threshold stands from the beginning, and every hit that the bound
 // cannot exclude is measured.
 #include <algorithm>
-#include <atomic>
 #include <mutex>
 #include <numeric>
 
 #include "knear/core/error.hpp"
 #include "knear/distance/exact.hpp"
+#include "knear/scan/range_sink.hpp"
 #include "knear/scan/scan.hpp"
 #include "knear/scan/tile_loop.hpp"
 
 namespace knear::detail {
 namespace {
-
-// Takes what the threads find, and stops them once there are more pairs than may be.
-class RangeSink {
- public:
-  RangeSink(RangeLists& out, RowIds ids, std::int64_t most) : out_(out), ids_(ids), most_(most) {
-    std::int64_t before = 0;
-    for (const auto& list : out) before += static_cast<std::int64_t>(list.size());
-    count_ = before;
-  }
-  // Called for pairs as they are found, before they are taken.
-  void count(std::int64_t more) {
-    if ((count_ += more) > most_)
-      throw MemoryBudgetError("more than {} rows lie within the radius, and memory holds no more",
-                              most_);
-  }
-  // Moves the pairs of queries begin, begin + 1, ... over.
-  void take(std::int64_t begin, RangeLists& found) {
-    std::lock_guard lock(mutex_);
-    for (std::size_t q = 0; q < found.size(); ++q) {
-      auto& to = out_[static_cast<std::size_t>(begin) + q];
-      for (const auto& [key, row] : found[q]) to.emplace_back(key, ids_(row));
-      found[q] = {};
-    }
-  }
-
- private:
-  std::mutex mutex_;
-  RangeLists& out_;
-  RowIds ids_;
-  std::int64_t most_;
-  std::atomic<std::int64_t> count_;
-};
 
 std::vector<std::int64_t> all_queries(const ScanJob& job) {
   std::vector<std::int64_t> which(job.queries.rows());
@@ -159,9 +127,51 @@ void range_certified(const PackedBase& packed, const ScanJob& job, double limit,
 
 }  // namespace
 
-void scan_range(const PackedBase& packed, const ScanJob& job, double limit, RowIds ids,
-                std::int64_t most, RangeLists& out, ScanStats& stats, const Progress& progress) {
-  RangeSink sink(out, ids, most);
+RangeSink::RangeSink(RangeLists& out, RowIds ids, std::int64_t most,
+                     std::span<const std::int64_t> which)
+    : out_(out), ids_(ids), most_(most), which_(which) {
+  for (const auto& list : out) count_ += static_cast<std::int64_t>(list.size());
+}
+
+void RangeSink::count(std::int64_t more) {
+  if ((count_ += more) > most_)
+    throw MemoryBudgetError("more than {} rows lie within the radius, and memory holds no more",
+                            most_);
+}
+
+void RangeSink::take(std::int64_t begin, RangeLists& found) {
+  std::lock_guard lock(mutex_);
+  for (std::size_t q = 0; q < found.size(); ++q) {
+    auto& to = list_of(begin + static_cast<std::int64_t>(q));
+    for (const auto& [key, row] : found[q]) to.emplace_back(key, ids_(row));
+    found[q] = {};
+  }
+}
+
+void RangeSink::take(std::span<const PrunedPair> pairs, std::span<const std::int64_t> queries,
+                     std::span<const std::uint32_t> rows, double limit, int threads) {
+  const std::int64_t count = std::ssize(pairs);
+  // About as many pairs a task, and all of a query in one.
+  const std::int64_t tasks = std::clamp<std::int64_t>(count / 4096, 1, std::int64_t{4} * threads);
+  const auto begin_of = [&](std::int64_t task) {
+    if (task == 0 || task == tasks) return pairs.begin() + task / tasks * count;
+    const std::uint32_t query = pairs[static_cast<std::size_t>(task * count / tasks)].query;
+    return std::lower_bound(
+        pairs.begin(), pairs.end(), query,
+        [](const PrunedPair& pair, std::uint32_t wanted) { return pair.query < wanted; });
+  };
+  parallel_for(tasks > 1 ? threads : 1, tasks, [&](std::int64_t task) {
+    const auto from = begin_of(task), to = begin_of(task + 1);
+    this->count(std::count_if(from, to, [&](const PrunedPair& p) { return p.low <= limit; }));
+    for (auto pair = from; pair != to; ++pair)
+      if (pair->low <= limit)
+        list_of(queries[pair->query])
+            .emplace_back(pair->low, ids_(rows.empty() ? pair->row : rows[pair->row]));
+  });
+}
+
+void scan_range(const PackedBase& packed, const ScanJob& job, double limit, RangeSink& sink,
+                ScanStats& stats, const Progress& progress) {
   if (packed.is_integer)
     range_integer(packed, job, limit, sink, stats, progress);
   else
@@ -169,9 +179,7 @@ void scan_range(const PackedBase& packed, const ScanJob& job, double limit, RowI
 }
 
 void scan_range_directly(const ScanJob& job, std::span<const std::uint32_t> subset, double limit,
-                         RowIds ids, std::int64_t most, RangeLists& out, ScanStats& stats,
-                         const Progress& progress) {
-  RangeSink sink(out, ids, most);
+                         RangeSink& sink, ScanStats& stats, const Progress& progress) {
   const std::int64_t count = job.queries.rows();
   const std::int64_t rows =
       subset.empty() ? job.base.rows() : static_cast<std::int64_t>(subset.size());

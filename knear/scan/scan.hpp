@@ -136,14 +136,14 @@ struct RowIds {
   RowIds from(std::int64_t begin) const { return {first + begin, ids ? ids + begin : nullptr}; }
 };
 
-// Appends to list q of `out` every row whose key is at most `limit` from query q, for all queries
-// of the job, by its id. job.k, job.bars and job.may_give_up do not count. Throws MemoryBudgetError
-// once the lists have more than `most` pairs.
-void scan_range(const PackedBase& packed, const ScanJob& job, double limit, RowIds ids,
-                std::int64_t most, RangeLists& out, ScanStats& stats, const Progress& progress);
+class RangeSink;  // scan/range_sink.hpp
+
+// Gives to the sink every row whose key is at most `limit` from a query, for all queries of the
+// job. job.k, job.bars and job.may_give_up do not count. Throws MemoryBudgetError as the sink does.
+void scan_range(const PackedBase& packed, const ScanJob& job, double limit, RangeSink& sink,
+                ScanStats& stats, const Progress& progress);
 // The same by measuring every pair, of all rows or of `subset`.
 void scan_range_directly(const ScanJob& job, std::span<const std::uint32_t> subset, double limit,
-                         RowIds ids, std::int64_t most, RangeLists& out, ScanStats& stats,
-                         const Progress& progress);
+                         RangeSink& sink, ScanStats& stats, const Progress& progress);
 
 }  // namespace knear::detail

@@ -228,6 +228,7 @@ def range_search(
     threads: int = 0,
     memory: int | str | None = None,
     first_pass: str = "auto",
+    device: str = "cpu",
     filter: ArrayLike | None = None,
     report: dict[str, Any] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
@@ -235,8 +236,8 @@ def range_search(
 
     At a distance of at most `radius` for "l2" (squared) and "cosine", with a product of at least
     `radius` for "ip", compared in float64. Those of query i stand at begin[i] : begin[i + 1] of
-    the other two, nearest first. Options and errors are those of knear.knn; both matrices are in
-    the processor's memory.
+    the other two, nearest first. Options and errors are those of knear.knn; device is "cpu", "cuda"
+    or "cuda:N". Both matrices are in the processor's memory.
     """
     _device.require_processor("queries", queries)
     _device.require_processor("base", base)
@@ -248,6 +249,7 @@ def range_search(
         _arrays.integer("threads", threads),
         _arrays.size("memory", memory),
         _arrays.text("first_pass", first_pass),
+        _arrays.text("device", device),
         *_arrays.filter_of(filter, len(np.asarray(base)))[:2],
         _arrays.report(report),
     )
@@ -500,6 +502,7 @@ class Index:
         threads: int = 0,
         memory: int | str | None = None,
         first_pass: str = "auto",
+        device: str = "cpu",
         filter: ArrayLike | None = None,
         report: dict[str, Any] | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
@@ -515,6 +518,7 @@ class Index:
             _arrays.integer("threads", threads),
             _arrays.size("memory", memory),
             _arrays.text("first_pass", first_pass),
+            _arrays.text("device", device),
             *_arrays.filter_of(filter, None),
             _arrays.report(report),
         )

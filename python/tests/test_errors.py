@@ -215,6 +215,10 @@ def test_a_device_that_is_not_there(device):
     index.add(ZEROS)
     with pytest.raises(knear.DeviceUnavailable, match=number):
         index.search(ZEROS, 1, device=device)
+    with pytest.raises(knear.DeviceUnavailable, match=number):
+        index.range_search(ZEROS, 1.0, device=device)
+    with pytest.raises(knear.DeviceUnavailable, match=number):
+        knear.range_search(ZEROS, ZEROS, 1.0, device=device)
 
 
 def test_devices_are_known_by_name():

@@ -126,6 +126,9 @@ class RefusedSearches(ProgramTest):
         for device in "cuda:98", "cuda:99":
             with self.subTest(device=device):
                 self.fails(1, "search", *vectors, "--device", device, says="device")
+                self.fails(
+                    1, "search", *vectors, "--radius", "9", "--device", device, says="device"
+                )
                 heap = ["--method", "threshold-heap", "--device", device]
                 self.fails(1, "search", *vectors, *heap, says="device")
         self.fails(1, "search", *vectors, "--device", "gpu", says="cpu, cuda or cuda:N")

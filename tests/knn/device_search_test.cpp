@@ -389,8 +389,6 @@ TEST(DeviceSearch, NothingIsIgnored) {
   for (const char* device : {"gpu", "cuda:", "cuda:-1", "cuda:1x", "CUDA", ""})
     expect_refused<InvalidArgument>(plain({.device = device}),
                                     "device must be cpu, cuda or cuda:N");
-  expect_refused<InvalidArgument>(
-      [&] { range_search(x.view(), x.view(), 1.0, {.device = "cuda"}); }, "a range search");
 }
 
 }  // namespace

@@ -8,100 +8,13 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <string>
 #include <vector>
 
-#include "knear/core/random.hpp"
-#include "knear/distance/reference.hpp"
-#include "tests/simt/emulator.hpp"
+#include "tests/scan/device_problem.hpp"
 
 namespace knear::detail {
 namespace {
-
-constexpr Metric metrics[] = {Metric::l2, Metric::ip, Metric::cosine};
-
-template <class T>
-Matrix<T> vectors(std::int64_t rows, std::int64_t dim, std::uint64_t seed, int different = 1000) {
-  Random random(seed);
-  Matrix<T> out(rows, dim);
-  for (std::int64_t i = 0; i < rows * dim; ++i) {
-    const double x =
-        static_cast<double>(random.below(static_cast<std::uint64_t>(different))) / (different - 1);
-    if constexpr (std::is_same_v<T, std::uint8_t>)
-      out.data()[i] = static_cast<std::uint8_t>(x * 255);
-    else if constexpr (std::is_same_v<T, std::int8_t>)
-      out.data()[i] = static_cast<std::int8_t>(x * 255 - 128);
-    else if constexpr (std::is_same_v<T, f16>)
-      out.data()[i] = to_f16(static_cast<float>(2 * x - 1));
-    else if constexpr (std::is_same_v<T, bf16>)
-      out.data()[i] = to_bf16(static_cast<float>(2 * x - 1));
-    else
-      out.data()[i] = static_cast<float>(2 * x - 1);
-  }
-  return out;
-}
-
-// A base on the emulated device, queries, and all keys by the reference.
-struct Problem {
-  Problem(AnyMatrixView base_rows, AnyMatrixView query_rows, Metric of, std::uint64_t seed,
-          std::size_t budget = std::size_t{1} << 40)
-      : base(base_rows),
-        queries(query_rows),
-        metric(of),
-        found(survey(queries, "queries", 1)),
-        packed(pack(base, found, metric)),
-        queue(seed, budget),
-        scan(queue, packed, upload_rows(queue, BaseRows(base), {}, 1), 1) {
-    keys = Matrix<double>(queries.rows(), base.rows());
-    visit(queries, [&](auto x) {
-      visit(base, [&](auto y) {
-        for (std::int64_t q = 0; q < x.rows(); ++q)
-          for (std::int64_t i = 0; i < y.rows(); ++i)
-            keys.row(q)[i] =
-                order_key(metric, reference_distance(metric, x.row(q), y.row(i), y.cols()));
-      });
-    });
-  }
-  static Coding pack(AnyMatrixView base, const DataSurvey& of_queries, Metric metric) {
-    const DataSurvey of_base = survey(base, "base", 1);
-    const bool whole = metric != Metric::cosine && of_base.integer && of_queries.integer;
-    return device_coding(
-        whole ? Coding::whole_numbers(metric, active_isa(), of_base)
-              : certified_coding(CodingSpace::choose(BaseRows(base), metric, active_isa())),
-        base.rows(), base.cols());
-  }
-  ScanJob job(std::int64_t k, int threads = 2) const {
-    ScanJob out{queries, base, metric, k, threads, active_isa(), found, false, 4 * k + 64};
-    out.bars = bars.data();
-    return out;
-  }
-  // Thresholds: of every query the key of rank `rank` among all.
-  void set_bars(std::int64_t rank) {
-    bars.clear();
-    for (std::int64_t q = 0; q < queries.rows(); ++q) {
-      std::vector<double> row(keys.row(q), keys.row(q) + base.rows());
-      std::sort(row.begin(), row.end());
-      bars.push_back(rank < base.rows() ? row[static_cast<std::size_t>(rank)]
-                                        : std::numeric_limits<double>::infinity());
-    }
-  }
-
-  const AnyMatrixView base, queries;
-  const Metric metric;
-  const DataSurvey found;
-  const Coding packed;
-  HostQueue queue;
-  DeviceScan<HostQueue> scan;
-  Matrix<double> keys;  // [queries x base]
-  std::vector<double> bars;
-};
-
-std::vector<std::int64_t> all_of(std::int64_t count) {
-  std::vector<std::int64_t> out(static_cast<std::size_t>(count));
-  std::iota(out.begin(), out.end(), 0);
-  return out;
-}
 
 bool same(std::span<const PrunedPair> a, const std::vector<PrunedPair>& b) {
   return a.size() == b.size() &&
@@ -113,10 +26,10 @@ bool same(std::span<const PrunedPair> a, const std::vector<PrunedPair>& b) {
 // Every row that a threshold does not exclude is there once, its key within the ends; what begins
 // above it is not, but for rounding; pairs come by query; a buffer keeps its tile while the next
 // one comes.
-void expect_sound(Problem& problem, const DeviceHeapSizes& sizes, const std::string& what) {
+void expect_sound(Problem& problem, const DeviceTileSizes& sizes, const std::string& what) {
   const std::int64_t count = problem.queries.rows();
   const ScanJob job = problem.job(1);
-  DeviceTiles<HostQueue> tiles(problem.queue, problem.scan, job, sizes, all_of(count));
+  DeviceTiles<HostQueue> tiles(problem.queue, problem.scan, job, Keys::ends, sizes, all_of(count));
   const std::vector<std::int64_t>& numbers = tiles.queries();
   std::vector<std::vector<int>> seen(
       static_cast<std::size_t>(count),
@@ -167,9 +80,9 @@ TEST(DeviceThresholdHeap, TilesHoldWhatThresholdsLeave) {
         const std::string what = std::string(name_of(metric)) + ", rank " + std::to_string(rank) +
                                  ", seed " + std::to_string(seed);
         // Tiles of one panel, of some, of all; pairs that fit at once and one by one.
-        expect_sound(problem, {256, 128, 48, 32, rank == rows ? 997 : 64}, what + ", panels");
-        expect_sound(problem, {256, 256, 48, 96, 1 << 20}, what + ", some");
-        expect_sound(problem, {256, 128, 48, 1 << 20, 4096}, what + ", all");
+        expect_sound(problem, {256, 128, 32, rank == rows ? 997 : 64}, what + ", panels");
+        expect_sound(problem, {256, 256, 96, 1 << 20}, what + ", some");
+        expect_sound(problem, {256, 128, 1 << 20, 4096}, what + ", all");
         if (testing::Test::HasFatalFailure()) return;
       }
   };
@@ -186,13 +99,14 @@ TEST(DeviceThresholdHeap, NoPairIsLostWhereThereIsNoRoom) {
   Problem problem(base.view(), queries.view(), Metric::l2, 7);
   problem.set_bars(100);
   for (std::int64_t room : {1, 2, 31, 32, 33, 223, 224, 225, 699, 700, 701, 5000})
-    expect_sound(problem, {7, 7, 7, 1 << 20, room}, "room " + std::to_string(room));
+    expect_sound(problem, {7, 7, 1 << 20, room}, "room " + std::to_string(room));
 }
 
 // Searches with thresholds of some rank and compares with all keys; returns what was left.
 std::int64_t expect_exact(Problem& problem, std::int64_t k, std::int64_t rank,
-                          DeviceHeapSizes sizes, int threads, const std::string& what,
-                          ThresholdHeapStats* told = nullptr, const RowFilter* filter = nullptr) {
+                          DeviceTileSizes sizes, std::int64_t batch, int threads,
+                          const std::string& what, ThresholdHeapStats* told = nullptr,
+                          const RowFilter* filter = nullptr) {
   const std::int64_t count = problem.queries.rows();
   problem.set_bars(std::max(rank, k - 1));
   ExactLists out{Matrix<double>(count, k), Matrix<Id>(count, k)};
@@ -200,8 +114,8 @@ std::int64_t expect_exact(Problem& problem, std::int64_t k, std::int64_t rank,
   job.allowed.filter = filter;
   ScanStats stats;
   ThresholdHeapStats heap;
-  const auto left = scan_threshold_heap_on(problem.queue, problem.scan, job, sizes, all_of(count),
-                                           out, stats, heap, {});
+  const auto left = scan_threshold_heap_on(problem.queue, problem.scan, job, sizes, batch,
+                                           all_of(count), out, stats, heap, {});
   if (told) *told = heap;
   for (std::int64_t q = 0; q < count; ++q) {
     if (std::find(left.begin(), left.end(), q) != left.end()) continue;
@@ -236,8 +150,8 @@ TEST(DeviceThresholdHeap, FindsWhatTheReferenceFinds) {
         const std::string what = std::string(name_of(metric)) + ", k " + std::to_string(k) +
                                  ", seed " + std::to_string(seed);
         // Groups of one block, those coded together of two; and all at once.
-        EXPECT_EQ(expect_exact(problem, k, 2 * k, {256, 128, 50, 96, 3000}, 2, what), 0);
-        EXPECT_EQ(expect_exact(problem, k, k - 1, {512, 512, 7, 4096, 1 << 20}, 1, what), 0);
+        EXPECT_EQ(expect_exact(problem, k, 2 * k, {256, 128, 96, 3000}, 50, 2, what), 0);
+        EXPECT_EQ(expect_exact(problem, k, k - 1, {512, 512, 4096, 1 << 20}, 7, 1, what), 0);
         if (testing::Test::HasFailure()) return;
       }
   };
@@ -256,10 +170,10 @@ TEST(DeviceThresholdHeap, RowsThatAFilterForbidsAreDropped) {
   for (Id id = 3; id < 500; id += 7) ids.push_back(id);
   const RowFilter filter = RowFilter::of_ids(ids, 500);
   Problem floats(base.view(), queries.view(), Metric::l2, 25);
-  EXPECT_EQ(expect_exact(floats, 10, 400, {128, 128, 4, 64, 100}, 2, "floats", nullptr, &filter),
+  EXPECT_EQ(expect_exact(floats, 10, 400, {128, 128, 64, 100}, 4, 2, "floats", nullptr, &filter),
             0);
   Problem integers(whole.view(), whole_queries.view(), Metric::ip, 26);
-  EXPECT_EQ(expect_exact(integers, 10, 400, {128, 128, 4, 64, 100}, 2, "whole", nullptr, &filter),
+  EXPECT_EQ(expect_exact(integers, 10, 400, {128, 128, 64, 100}, 4, 2, "whole", nullptr, &filter),
             0);
 }
 
@@ -268,7 +182,7 @@ TEST(DeviceThresholdHeap, CountsAsTheProcessorDoes) {
   const auto base = vectors<std::uint8_t>(600, 10, 31), queries = vectors<std::uint8_t>(50, 10, 32);
   Problem problem(base.view(), queries.view(), Metric::l2, 33);
   ThresholdHeapStats across;
-  EXPECT_EQ(expect_exact(problem, 5, 60, {128, 128, 16, 96, 200}, 2, "counts", &across), 0);
+  EXPECT_EQ(expect_exact(problem, 5, 60, {128, 128, 96, 200}, 16, 2, "counts", &across), 0);
   ExactLists out{Matrix<double>(50, 5), Matrix<Id>(50, 5)};
   ScanStats stats;
   ThresholdHeapStats alone;
@@ -288,7 +202,7 @@ TEST(DeviceThresholdHeap, WithoutMemoryQueriesAreLeft) {
   std::int64_t fewest = 400, most = 0;
   for (std::size_t kilobytes : {150, 250, 400, 700, 1200, 3000}) {
     Problem problem(base.view(), queries.view(), Metric::l2, 43, kilobytes << 10);
-    const std::int64_t left = expect_exact(problem, 4, 100, {512, 512, 48, 256, 4096}, 2,
+    const std::int64_t left = expect_exact(problem, 4, 100, {512, 512, 256, 4096}, 48, 2,
                                            std::to_string(kilobytes) + " KB");
     if (HasFailure()) return;
     fewest = std::min(fewest, left), most = std::max(most, left);
@@ -308,9 +222,9 @@ TEST(DeviceThresholdHeap, StopsOnRequest) {
     ExactLists out{Matrix<double>(300, 3), Matrix<Id>(300, 3)};
     ScanStats stats;
     ThresholdHeapStats heap;
-    DeviceHeapSizes sizes{128, 128, 48, 64, 1000};
-    scan_threshold_heap_on(problem.queue, problem.scan, job, sizes, all_of(300), out, stats, heap,
-                           [&](std::string_view, double fraction) {
+    DeviceTileSizes sizes{128, 128, 64, 1000};
+    scan_threshold_heap_on(problem.queue, problem.scan, job, sizes, 48, all_of(300), out, stats,
+                           heap, [&](std::string_view, double fraction) {
                              fractions.push_back(fraction);
                              return std::ssize(fractions) < last;
                            });
