@@ -4,7 +4,7 @@
 # Machine code for sm_80 (A100) and sm_90a (H100 and H200, with wgmma and the copy engine), and PTX
 # of compute_80, from which the driver makes code for every later GPU. Given as -gencode because
 # CMake 3.25 does not know the name 90a. The list is also what `knear info` prints.
-set(KNEAR_CUDA_CODE sm_80 compute_80 sm_90a)
+set(KNEAR_CUDA_CODE sm_80 compute_80 sm_90a CACHE STRING "What device code is made for (-code of nvcc)")
 set(KNEAR_CUDA_GENCODE "")
 foreach(code IN LISTS KNEAR_CUDA_CODE)
   string(REGEX REPLACE "^sm_" "compute_" virtual ${code})

@@ -145,13 +145,13 @@ void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bo
   const std::string shape =
       fmt::format("{} x {} x {}", queries.rows(), base.base().rows(), base.base().cols());
   if (back != 0) {
-    report.failures.push_back(fmt::format(
-        "{}, {}: {} queries were handed back, so its time says little", name, shape, back));
+    report.fail(fmt::format("{}, {}: {} queries were handed back, so its time says little", name,
+                            shape, back));
     return;
   }
   ++report.tests;
   if (const std::string error = first_error(queries, base.base(), out); !error.empty())
-    report.failures.push_back(fmt::format("{}, {}: {}", name, shape, error));
+    report.fail(fmt::format("{}, {}: {}", name, shape, error));
 
   Stages stages(stream);
   detail::DeviceStats of_stages;
@@ -178,7 +178,7 @@ void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bo
       out_entry.of_peak = work / taken / *peak;
       out_entry.peak = by_memory ? "read" : base.integer() ? "int8" : "bf16";
     }
-    report.entries.push_back(out_entry);
+    report.add(out_entry);
   };
   add(name, shape + ", whole run()", median, (seconds.back() - seconds.front()) / median);
   add(name, shape + ", kernels alone", scan + thresholds + measure + rank, 0);
@@ -217,14 +217,14 @@ void bench_streamed(int device, const Deadline& deadline, Report& report) {
   constexpr std::int64_t memory = rows * dim * 4 / 4;
   fmt::print(stderr, "exact search of {} x {} f32 within {} MB\n", rows, dim, memory >> 20);
   const double bus = bus_bytes_per_second(device, 1);
-  report.entries.push_back({"host to device",
-                            "pinned memory",
-                            bus / 1e9,
-                            "GB/s",
-                            static_cast<double>(64 << 20) / bus,
-                            0,
-                            {},
-                            ""});
+  report.add({"host to device",
+              "pinned memory",
+              bus / 1e9,
+              "GB/s",
+              static_cast<double>(64 << 20) / bus,
+              0,
+              {},
+              ""});
   const AnyMatrix base = make_clusters(ElementType::f32, rows, dim, 43);
   const AnyMatrix queries = make_clusters(ElementType::f32, count, dim, 44);
   KnnOptions options{.device = fmt::format("cuda:{}", device)};
@@ -241,7 +241,7 @@ void bench_streamed(int device, const Deadline& deadline, Report& report) {
     ++report.tests;
     for (std::int64_t q = 0; q < truth.ids.rows(); ++q)
       if (!std::equal(truth.ids.row(q), truth.ids.row(q) + k, found.ids.row(q)))
-        report.failures.push_back(fmt::format("{}: query {} has other neighbours", name, q));
+        report.fail(fmt::format("{}: query {} has other neighbours", name, q));
     std::sort(seconds.begin(), seconds.end());
     const double median = seconds[seconds.size() / 2];
     Entry entry{name,
@@ -253,7 +253,7 @@ void bench_streamed(int device, const Deadline& deadline, Report& report) {
                 {},
                 ""};
     entry.of_peak = static_cast<double>(rows * dim * 4) / median / bus, entry.peak = "bus";
-    report.entries.push_back(entry);
+    report.add(entry);
     report.notes.push_back(fmt::format("{}: {} chunks, {} queries handed back, {} MB of the device",
                                        entry.name, seen.chunks, seen.fallback_queries,
                                        seen.device_bytes >> 20));

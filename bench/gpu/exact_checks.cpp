@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bench/gpu/vectors.hpp"
+#include "knear/cuda/device_error.hpp"
 #include "knear/io/vectors.hpp"
 
 namespace knear::bench {
@@ -48,8 +49,8 @@ std::string first_difference(const RangeNeighbors& found, const RangeNeighbors& 
 // Which cases run, and what is said of one.
 class Checks {
  public:
-  Checks(const std::string& device, int every, Report& report)
-      : device_(device), every_(every), report_(report) {}
+  Checks(const std::string& device, int every, bool there, Report& report)
+      : device_(device), every_(every), there_(there), report_(report) {}
 
   // Whether the next case is to run; asked before its data are made.
   bool next() { return number_++ % every_ == 0; }
@@ -65,39 +66,46 @@ class Checks {
     std::string error;
     try {
       error = differs(options, &report);
+    } catch (const cuda::DeviceError&) {
+      throw;
     } catch (const std::exception& thrown) {
       error = thrown.what();
     }
     if (error.empty() && report.device != device_) error = "device " + report.device + " answered";
-    if (error.empty() && report.fallback_queries != 0)
+    const std::int64_t rows = base.rows();
+    const bool few = !options.filter.everything() && options.filter.count(0, rows) * 16 < rows;
+    if (error.empty() && report.fallback_queries != 0 && !(there_ && few))
       error =
           fmt::format("{} of {} queries were handed back", report.fallback_queries, queries.rows());
     ++report_.tests;
     if (!error.empty())
-      report_.failures.push_back(fmt::format("{}, {} {} x {} {}, {} queries of {}: {}", what,
-                                             name_of(options.metric), base.rows(), base.cols(),
-                                             knear::name_of(base.type()), queries.rows(),
-                                             knear::name_of(queries.type()), error));
+      report_.fail(fmt::format("{}, {} {} x {} {}, {} queries of {}: {}", what,
+                               name_of(options.metric), base.rows(), base.cols(),
+                               knear::name_of(base.type()), queries.rows(),
+                               knear::name_of(queries.type()), error));
   }
 
-  // The processor's answer does not depend on the first pass or the method; what is forced is for
-  // the device.
+  // The processor's answer does not depend on the first pass, nor on the method but for
+  // partial-reduce; what is forced is for the device.
   static KnnOptions as_the_processor(KnnOptions options) {
     options.first_pass = FirstPass::automatic;
-    options.memory = 0, options.approach = {};
+    options.memory = 0;
+    if (options.approach.method != Method::partial_reduce) options.approach = {};
     return options;
   }
 
  private:
   std::string device_;
   int every_, number_ = 0;
+  bool there_;
   Report& report_;
 };
 
 class NearestChecks : public Checks {
  public:
-  NearestChecks(const ExactSearch& search, const std::string& device, int every, Report& report)
-      : Checks(device, every, report), search_(search) {}
+  NearestChecks(const ExactSearch& search, const std::string& device, int every, bool there,
+                Report& report)
+      : Checks(device, every, there, report), search_(search) {}
 
   void check(const std::string& what, AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
              const KnnOptions& options) {
@@ -114,8 +122,9 @@ class NearestChecks : public Checks {
 
 class RangeChecks : public Checks {
  public:
-  RangeChecks(const RangeSearch& search, const std::string& device, int every, Report& report)
-      : Checks(device, every, report), search_(search) {}
+  RangeChecks(const RangeSearch& search, const std::string& device, int every, bool there,
+              Report& report)
+      : Checks(device, every, there, report), search_(search) {}
 
   // The radius: the distance of the row of that rank, from 0 on, from the first query.
   void check(const std::string& what, AnyMatrixView queries, AnyMatrixView base, std::int64_t rank,
@@ -395,22 +404,23 @@ void check_range_limits(RangeChecks& checks) {
 }  // namespace
 
 void check_exact(const ExactSearch& search, const std::string& device, const std::string& data,
-                 int every, Report& report) {
-  NearestChecks checks(search, device, every, report);
+                 int every, bool there, Report& report) {
+  NearestChecks checks(search, device, every, there, report);
   check_types(checks);
   check_sizes(checks);
   check_long_rows(checks);
   check_filters(checks);
   check_kinds(checks);
   check_limits(checks);
-  check_threshold_heap(checks);
-  check_partial_reduce(checks);
+  if (!there) check_threshold_heap(checks);
+  if (!there) check_partial_reduce(checks);
   check_real(checks, data, report);
   check_many(checks);
 }
 
-void check_range(const RangeSearch& search, const std::string& device, int every, Report& report) {
-  RangeChecks checks(search, device, every, report);
+void check_range(const RangeSearch& search, const std::string& device, int every, bool there,
+                 Report& report) {
+  RangeChecks checks(search, device, every, there, report);
   check_range_types(checks);
   check_range_sizes(checks);
   check_range_limits(checks);

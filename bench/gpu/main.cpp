@@ -42,7 +42,7 @@ namespace {
 struct Options {
   double seconds = 120;
   std::string json, targets, data;
-  bool tests_only = false, few = false;
+  bool tests = true, benches = true, few = false;
   int device = 0;
 };
 
@@ -53,7 +53,11 @@ bool parse(int argc, char** argv, Options& options) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--tests-only") {
-      options.tests_only = true;
+      options.benches = false;
+      continue;
+    }
+    if (word == "--benches-only") {
+      options.tests = false;
       continue;
     }
     if (word == "--few") {
@@ -95,8 +99,7 @@ double bench_memory(const cuda::DeviceInfo& device, const cuda::Stream& stream, 
   fill_random(from.data(), std::int64_t(from.size()), Random::unit_f32, seed, stream.get());
   const std::string what = fmt::format("{:.1f} GB", double(bytes) / 1e9);
   const auto add = [&](const char* name, const std::string& how, double moved, const Timing& t) {
-    report.entries.push_back(
-        {name, what + how, moved / t.seconds / 1e9, "GB/s", t.seconds, t.spread, {}, ""});
+    report.add({name, what + how, moved / t.seconds / 1e9, "GB/s", t.seconds, t.spread, {}, ""});
     return moved / t.seconds;
   };
   const Timing memcpy_time = time_runs(stream, budget / 3, [&](int) {
@@ -117,7 +120,7 @@ double bench_memory(const cuda::DeviceInfo& device, const cuda::Stream& stream, 
       queue.wait();
       ++report.tests;
       if (const float wanted = unit_float(hash(seed, place)); got != wanted)
-        report.failures.push_back(fmt::format("copy at {}: {} instead of {}", place, got, wanted));
+        report.fail(fmt::format("copy at {}: {} instead of {}", place, got, wanted));
     }
   const Timing read_time = time_runs(stream, budget / 3, [&](int) {
     launch_read(from.data(), std::int64_t(bytes), device.multiprocessors, sink.data(),
@@ -144,18 +147,22 @@ void bench_loop(const char* name, const char* what, const char* unit, LaunchLoop
   const Timing timing = time_runs(stream, budget, [&](int) {
     operations = loop(device.multiprocessors, rounds, sink.data(), stream.get()).operations;
   });
-  report.entries.push_back({name,
-                            what,
-                            operations / timing.seconds / 1e12,
-                            unit,
-                            timing.seconds,
-                            timing.spread,
-                            {},
-                            ""});
+  report.add({name,
+              what,
+              operations / timing.seconds / 1e12,
+              unit,
+              timing.seconds,
+              timing.spread,
+              {},
+              ""});
 }
 
+// What is there is in the file after each bench, for one that does not end.
 void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
-                 const Deadline& deadline, Report& report) {
+                 const Deadline& deadline, const std::string& json, Report& report) {
+  const auto keep = [&] {
+    if (!json.empty()) report.write_json(json);
+  };
   const double share = std::min(2.0, deadline.left() / 12);
   const double read_rate = bench_memory(device, stream, share, report);
   const struct {
@@ -177,10 +184,14 @@ void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
   report.skipped.push_back("matrix products: built without cuBLASLt");
 #endif
   stream.synchronize();  // the memory of one bench is back before the next asks how much is free
+  keep();
   bench_select(stream, read_rate, deadline, report);
+  keep();
   stream.synchronize();
   bench_exact(device.index, stream, read_rate, deadline, report);
+  keep();
   bench_partial_reduce(device.index, deadline, report);
+  keep();
 #if KNEAR_CUBLASLT
   stream.synchronize();
   bench_tiled_search(stream, deadline, report);
@@ -240,11 +251,39 @@ void write_targets(const Report& report, const std::string& path) {
   if (!file || std::fclose(file) != 0) throw IoError("cannot write {}", path);
 }
 
+void run_tests(const Options& options, const cuda::Stream& stream, Report& report) {
+  const std::string device = fmt::format("cuda:{}", options.device);
+  fmt::print(stderr, "tests on {}\n", report.device->name);
+  check_select_on_device(stream, options.few ? 17 : 1, report);
+  fmt::print(stderr, "tests of whole searches\n");
+  const ExactSearch nearest = [](AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
+                                 const KnnOptions& knn_options, KnnReport* knn_report) {
+    return knn(queries, base, k, knn_options, knn_report);
+  };
+  check_exact(nearest, device, options.data, options.few ? 17 : 1, false, report);
+  fmt::print(stderr, "tests of searches of device memory\n");
+  check_exact(search_device_memory, device, options.data, options.few ? 119 : 7, true, report);
+  fmt::print(stderr, "tests of range searches\n");
+  const RangeSearch within = [](AnyMatrixView queries, AnyMatrixView base, double radius,
+                                const KnnOptions& knn_options, KnnReport* knn_report) {
+    return range_search(queries, base, radius, knn_options, knn_report);
+  };
+  check_range(within, device, options.few ? 17 : 1, false, report);
+  check_range(range_search_device_memory, device, options.few ? 119 : 7, true, report);
+#if KNEAR_CUBLASLT
+  // Not under checkers, which would go through the library's own kernels.
+  if (!options.few) check_tiled_search(stream, report);
+#endif
+}
+
 int run(const Options& options) {
   Report report;
   Status status = all_well;
-  fmt::print(stderr, "tests on the emulated warp\n");
-  check_select_on_host(options.few ? 17 : 1, report);
+  const Deadline deadline(options.seconds);
+  if (options.tests) {
+    fmt::print(stderr, "tests on the emulated warp\n");
+    check_select_on_host(options.few ? 17 : 1, report);
+  }
   if (cuda::device_count() == 0) {
     status = no_device;
     report.skipped.push_back("everything on a device: " + cuda::why_no_device());
@@ -254,40 +293,17 @@ int run(const Options& options) {
       report.device = cuda::device_info(options.device);
       cuda::use_device(options.device);
       const cuda::Stream stream;
-      fmt::print(stderr, "tests on {}\n", report.device->name);
-      check_select_on_device(stream, options.few ? 17 : 1, report);
-      fmt::print(stderr, "tests of whole searches\n");
-      const ExactSearch search = [](AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
-                                    const KnnOptions& knn_options, KnnReport* knn_report) {
-        return knn(queries, base, k, knn_options, knn_report);
-      };
-      check_exact(search, fmt::format("cuda:{}", options.device), options.data,
-                  options.few ? 17 : 1, report);
-      fmt::print(stderr, "tests of searches of device memory\n");
-      check_exact(search_device_memory, fmt::format("cuda:{}", options.device), options.data,
-                  options.few ? 119 : 7, report);
-      fmt::print(stderr, "tests of range searches\n");
-      const RangeSearch within = [](AnyMatrixView queries, AnyMatrixView base, double radius,
-                                    const KnnOptions& knn_options, KnnReport* knn_report) {
-        return range_search(queries, base, radius, knn_options, knn_report);
-      };
-      check_range(within, fmt::format("cuda:{}", options.device), options.few ? 17 : 1, report);
-      check_range(range_search_device_memory, fmt::format("cuda:{}", options.device),
-                  options.few ? 119 : 7, report);
-#if KNEAR_CUBLASLT
-      // Not under checkers, which would go through the library's own kernels.
-      if (!options.few) check_tiled_search(stream, report);
-#endif
-      if (!options.tests_only) {
-        fmt::print(stderr, "benches, {:.0f} seconds at most\n", options.seconds);
-        run_benches(*report.device, stream, Deadline(options.seconds), report);
+      if (options.tests) run_tests(options, stream, report);
+      if (options.benches) {
+        fmt::print(stderr, "benches, {:.0f} seconds at most\n", deadline.left());
+        run_benches(*report.device, stream, deadline, options.json, report);
       }
-    } catch (const Error& error) {
-      report.failures.push_back(error.what());
+    } catch (const std::exception& error) {
+      report.fail(error.what());
     }
   }
   if (!report.failures.empty()) status = failed;
-  if (!options.tests_only) judge_targets(report);
+  if (options.benches) judge_targets(report);
   if (!options.json.empty()) report.write_json(options.json);
   report.print_table(stdout);
   if (options.targets.empty())
@@ -295,7 +311,8 @@ int run(const Options& options) {
   else
     write_targets(report, options.targets);
   if (status == no_device)
-    fmt::print("no GPU: {}; the tests that need none passed\n", cuda::why_no_device());
+    fmt::print("no GPU: {}{}\n", cuda::why_no_device(),
+               options.tests ? "; the tests that need none passed" : "");
   return status;
 }
 
@@ -308,7 +325,7 @@ int main(int argc, char** argv) {
     fmt::print(
         stderr,
         "knear_gpu: usage: knear_gpu [--seconds N] [--json FILE] [--targets FILE] [--data DIR] "
-        "[--tests-only] [--few] [--device N]\n");
+        "[--tests-only | --benches-only] [--few] [--device N]\n");
     return knear::bench::bad_words;
   }
   try {

@@ -76,8 +76,8 @@ void check_product(const Kind& kind, const Shape& shape, const std::byte* a, con
     }
     ++report.tests;
     if (!(std::fabs(got - wanted) <= tolerance))
-      report.failures.push_back(fmt::format("{} at ({}, {}): {} instead of {} (tolerance {})",
-                                            kind.name(), row, col, got, wanted, tolerance));
+      report.fail(fmt::format("{} at ({}, {}): {} instead of {} (tolerance {})", kind.name(), row,
+                              col, got, wanted, tolerance));
   }
 }
 
@@ -108,15 +108,14 @@ void bench_product(const Kind& kind, const Shape& shape, const cuda::Stream& str
   });
   check_product(kind, shape, a.data(), b_part(shape.parts - 1), c.data(), queue, report);
   const double n = double(shape.n) * double(shape.parts);
-  report.entries.push_back(
-      {kind.name(),
-       fmt::format("cuBLASLt, {} x {} x {}", shape.m, shape.n * shape.parts, shape.depth),
-       2.0 * double(shape.m) * n * double(shape.depth) / timing.seconds / 1e12,
-       kind.unit,
-       timing.seconds,
-       timing.spread,
-       {},
-       ""});
+  report.add({kind.name(),
+              fmt::format("cuBLASLt, {} x {} x {}", shape.m, shape.n * shape.parts, shape.depth),
+              2.0 * double(shape.m) * n * double(shape.depth) / timing.seconds / 1e12,
+              kind.unit,
+              timing.seconds,
+              timing.spread,
+              {},
+              ""});
 }
 
 }  // namespace

@@ -53,9 +53,8 @@ void bench_partial_reduce(int device, const Deadline& deadline, Report& report) 
   }
   std::sort(seconds.begin(), seconds.end());
   if (seen.fallback_queries != 0) {
-    report.failures.push_back(
-        fmt::format("{}, {}: {} queries were handed back, so its time says little", name, shape,
-                    seen.fallback_queries));
+    report.fail(fmt::format("{}, {}: {} queries were handed back, so its time says little", name,
+                            shape, seen.fallback_queries));
     return;
   }
   ++report.tests;
@@ -64,10 +63,9 @@ void bench_partial_reduce(int device, const Deadline& deadline, Report& report) 
   for (std::int64_t i = 0; i < 64 * k; ++i)
     if (truth.ids.data()[i] != found.ids.data()[i] ||
         truth.distances.data()[i] != found.distances.data()[i]) {
-      report.failures.push_back(
-          fmt::format("{}, {}: query {}, place {}: ({}, {}) instead of ({}, {})", name, shape,
-                      i / k, i % k, found.distances.data()[i], found.ids.data()[i],
-                      truth.distances.data()[i], truth.ids.data()[i]));
+      report.fail(fmt::format("{}, {}: query {}, place {}: ({}, {}) instead of ({}, {})", name,
+                              shape, i / k, i % k, found.distances.data()[i], found.ids.data()[i],
+                              truth.distances.data()[i], truth.ids.data()[i]));
       break;
     }
 
@@ -79,7 +77,7 @@ void bench_partial_reduce(int device, const Deadline& deadline, Report& report) 
   for (const Entry& other : report.entries)
     if (other.name == "bf16 product" && other.value > 0)
       entry.of_peak = work / median / other.value, entry.peak = "bf16 product";
-  report.entries.push_back(entry);
+  report.add(entry);
   report.notes.push_back(fmt::format(
       "{}: {} bins, {} rows kept of each, {} of {} queries certified, {:.0f} survivors "
       "a query",

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "knear/core/error.hpp"
 #include "knear/core/version.hpp"
@@ -33,7 +34,23 @@ std::string list(const std::vector<std::string>& texts) {
   return out + "]";
 }
 
+std::string line_of(const Entry& e) {
+  return fmt::format("{:<22} {:<34} {:>10.1f} {:<8} {:>10.3f} {:>6.1f}%  {}", e.name, e.what,
+                     e.value, e.unit, e.seconds * 1e3, e.spread * 100,
+                     e.of_peak ? fmt::format("{:.0f} % of {}", *e.of_peak * 100, e.peak) : "");
+}
+
 }  // namespace
+
+void Report::fail(std::string what) {
+  fmt::print(stderr, "FAILED {}\n", what);
+  failures.push_back(std::move(what));
+}
+
+void Report::add(Entry entry) {
+  fmt::print(stderr, "{}\n", line_of(entry));
+  entries.push_back(std::move(entry));
+}
 
 void Report::print_table(std::FILE* out) const {
   fmt::print(
@@ -47,10 +64,7 @@ void Report::print_table(std::FILE* out) const {
   if (!entries.empty())
     fmt::print(out, "{:<22} {:<34} {:>10} {:<8} {:>10} {:>7}  {}\n", "bench", "what", "rate", "",
                "ms", "spread", "of ceiling");
-  for (const Entry& e : entries)
-    fmt::print(out, "{:<22} {:<34} {:>10.1f} {:<8} {:>10.3f} {:>6.1f}%  {}\n", e.name, e.what,
-               e.value, e.unit, e.seconds * 1e3, e.spread * 100,
-               e.of_peak ? fmt::format("{:.0f} % of {}", *e.of_peak * 100, e.peak) : "");
+  for (const Entry& e : entries) fmt::print(out, "{}\n", line_of(e));
   for (const std::string& note : notes) fmt::print(out, "{}\n", note);
   for (const std::string& s : skipped) fmt::print(out, "skipped {}\n", s);
 }

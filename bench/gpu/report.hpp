@@ -37,6 +37,11 @@ struct Report {
   std::vector<std::string> notes;    // what an entry can't say
   std::vector<Target> targets;
 
+  // Notes it, and says so on standard error at once, so that what was found is known even if the
+  // program does not come to its end.
+  void fail(std::string what);
+  void add(Entry entry);
+
   // All but the targets; and these.
   void print_table(std::FILE* out) const;
   void print_targets(std::FILE* out) const;

@@ -126,10 +126,10 @@ void check_all(const char* where, const Sizes& sizes, const std::vector<DeviceSe
             select(p);
             ++report.tests;
             if (const std::string error = first_error(p); !error.empty())
-              report.failures.push_back(fmt::format(
-                  "select on {}, {}{}{}{}, {} x {}, k {}: {}", where, name_of(kind),
-                  ragged ? ", ragged" : "", way.extreme == Extreme::largest ? ", largest" : "",
-                  way.sorted ? "" : ", by place", sizes.rows, cols, k, error));
+              report.fail(fmt::format("select on {}, {}{}{}{}, {} x {}, k {}: {}", where,
+                                      name_of(kind), ragged ? ", ragged" : "",
+                                      way.extreme == Extreme::largest ? ", largest" : "",
+                                      way.sorted ? "" : ", by place", sizes.rows, cols, k, error));
           }
 }
 
@@ -197,9 +197,8 @@ void bench_select(const cuda::Stream& stream, double read_bytes_per_second,
                        best.data(), places.data());
       });
       const double bytes = double(part) * sizeof(float);
-      report.entries.push_back({name, what, bytes / timing.seconds / 1e9, "GB/s", timing.seconds,
-                                timing.spread, bytes / timing.seconds / read_bytes_per_second,
-                                "read"});
+      report.add({name, what, bytes / timing.seconds / 1e9, "GB/s", timing.seconds, timing.spread,
+                  bytes / timing.seconds / read_bytes_per_second, "read"});
       // First, middle and last row of the last run; their values are a function of the place.
       for (std::int64_t row : {std::int64_t{0}, rows / 2 + 1, rows - 1}) {
         Problem p{1, cols, cols, k, {}, {}, {}, {}, {}};
@@ -213,8 +212,7 @@ void bench_select(const cuda::Stream& stream, double read_bytes_per_second,
         queue.wait();
         ++report.tests;
         if (const std::string error = first_error(p); !error.empty())
-          report.failures.push_back(
-              fmt::format("{}, {}, matrix row {}: {}", name, what, row, error));
+          report.fail(fmt::format("{}, {}, matrix row {}: {}", name, what, row, error));
       }
     }
   }

@@ -174,7 +174,7 @@ class TiledBench {
     for (const Entry& e : report_.entries)
       if (e.name == product && e.what == shape)
         entry.of_peak = e.seconds / timing.seconds, entry.peak = "the product";
-    report_.entries.push_back(entry);
+    report_.add(entry);
 
     const Answer answer = work.answer();
     std::string note = fmt::format("{}, {}: products of the tiles alone {:.2f} ms of {:.2f}", name,
@@ -307,7 +307,7 @@ class TiledBench {
       ++report_.tests;
       const Id* const truth = question_.truth.ids.row(static_cast<std::int64_t>(s));
       if (!std::equal(truth, truth + k, answer.ids.begin() + q * k))
-        report_.failures.push_back(fmt::format("{}: query {} is certain but not exact", name, q));
+        report_.fail(fmt::format("{}: query {} is certain but not exact", name, q));
     }
     return static_cast<double>(std::count(sure.begin(), sure.end(), true)) /
            static_cast<double>(count);
@@ -317,7 +317,7 @@ class TiledBench {
   void check_recall(const Recall& recall, const std::string& name) {
     ++report_.tests;
     if (recall.distance < (type == ProductType::i8 ? 0.9 : 0.99))
-      report_.failures.push_back(fmt::format("{}: recall {:.5f}", name, recall.distance));
+      report_.fail(fmt::format("{}: recall {:.5f}", name, recall.distance));
   }
 
   const cuda::Stream& stream_;

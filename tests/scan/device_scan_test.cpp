@@ -554,7 +554,7 @@ TEST(DeviceScan, TellsItsStages) {
   std::vector<std::string> told;
   DeviceStats stats;
   stats.at_stage = [&](const char* stage) { told.emplace_back(stage ? stage : "end"); };
-  scan.run(queries.view(), which, survey(queries.view(), "queries", 1), 3, out, stats, 256, {});
+  scan.run(queries.view(), which, survey(queries.view(), "queries", 1), 3, out, stats, 150, {});
   std::vector<std::string> of_a_batch{"queries in"};
   for (std::int64_t part = 0; part < stats.parts; ++part)
     of_a_batch.insert(of_a_batch.end(), {"scan", "thresholds"});

@@ -1,0 +1,115 @@
+// The checks of whole searches that bench/gpu runs on a device, with the processor in its place:
+// they find nothing wrong with a search that is right, and say so of one that is not.
+#include "bench/gpu/exact_checks.hpp"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "knear/core/error.hpp"
+#include "knear/cuda/device_error.hpp"
+
+namespace knear::bench {
+
+// Without the printing of report.cpp, which is for the program.
+void Report::fail(std::string what) { failures.push_back(std::move(what)); }
+
+namespace {
+
+// Searches of the processor that say they are of a device. `there`: its own memory, of which few
+// rows are not its work, and which knows no method.
+KnnOptions here(const KnnOptions& options, bool there) {
+  KnnOptions out = options;
+  EXPECT_EQ(options.device, "cuda:1");
+  if (there && out.approach.method != Method::automatic)
+    throw InvalidArgument("method is {}", name_of(out.approach.method));
+  if (out.approach.method == Method::partial_reduce) out.memory = 0;
+  out.device = "cpu";
+  return out;
+}
+
+void pretend(const KnnOptions& options, AnyMatrixView base, bool there, KnnReport* report) {
+  const std::int64_t rows = base.rows();
+  report->device = options.device;
+  report->fallback_queries =
+      there && !options.filter.everything() && options.filter.count(0, rows) * 16 < rows ? 9 : 0;
+}
+
+ExactSearch nearest(bool there) {
+  return [there](AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
+                 const KnnOptions& options, KnnReport* report) {
+    Neighbors out = knn(queries, base, k, here(options, there), report);
+    pretend(options, base, there, report);
+    return out;
+  };
+}
+
+RangeSearch within(bool there) {
+  return [there](AnyMatrixView queries, AnyMatrixView base, double radius,
+                 const KnnOptions& options, KnnReport* report) {
+    RangeNeighbors out = range_search(queries, base, radius, here(options, there), report);
+    pretend(options, base, there, report);
+    return out;
+  };
+}
+
+std::string first_of(const Report& report) {
+  return report.failures.empty() ? "" : report.failures.front();
+}
+
+TEST(ExactChecks, PassARightSearch) {
+  for (const bool there : {false, true}) {
+    Report report;
+    check_exact(nearest(there), "cuda:1", "", 7, there, report);
+    EXPECT_EQ(first_of(report), "") << there;
+    EXPECT_GT(report.tests, 100) << there;
+    Report ranges;
+    check_range(within(there), "cuda:1", 7, there, ranges);
+    EXPECT_EQ(first_of(ranges), "") << there;
+    EXPECT_GT(ranges.tests, 40) << there;
+  }
+}
+
+TEST(ExactChecks, FailAWrongSearch) {
+  // One id, in one case.
+  int calls = 0;
+  Report report;
+  check_exact(
+      [&](AnyMatrixView queries, AnyMatrixView base, std::int64_t k, const KnnOptions& options,
+          KnnReport* seen) {
+        Neighbors out = nearest(false)(queries, base, k, options, seen);
+        if (calls++ == 3) ++out.ids.row(queries.rows() - 1)[k - 1];
+        return out;
+      },
+      "cuda:1", "", 61, false, report);
+  EXPECT_EQ(report.failures.size(), 1u);
+  EXPECT_GT(report.tests, 10);
+
+  calls = 0;
+  Report ranges;
+  check_range(
+      [&](AnyMatrixView queries, AnyMatrixView base, double radius, const KnnOptions& options,
+          KnnReport* seen) {
+        RangeNeighbors out = within(false)(queries, base, radius, options, seen);
+        if (calls == 2) seen->device = "cpu";
+        if (calls == 3) seen->fallback_queries = 1;
+        if (calls++ == 4) out.begin.back() -= 1;
+        return out;
+      },
+      "cuda:1", 41, false, ranges);
+  EXPECT_EQ(ranges.failures.size(), 3u);
+}
+
+// What fails on a device fails from then on.
+TEST(ExactChecks, EndWithTheDevice) {
+  Report report;
+  const ExactSearch gone = [](AnyMatrixView, AnyMatrixView, std::int64_t, const KnnOptions&,
+                              KnnReport*) -> Neighbors { throw cuda::DeviceError("gone"); };
+  EXPECT_THROW(check_exact(gone, "cuda:1", "", 1, false, report), cuda::DeviceError);
+  EXPECT_TRUE(report.failures.empty());
+}
+
+}  // namespace
+}  // namespace knear::bench
