@@ -120,6 +120,24 @@ class NearestChecks : public Checks {
   const ExactSearch& search_;
 };
 
+class JoinChecks : public Checks {
+ public:
+  JoinChecks(const SelfJoin& join, const std::string& device, int every, Report& report)
+      : Checks(device, every, false, report), join_(join) {}
+
+  void check(const std::string& what, AnyMatrixView base, std::int64_t k,
+             const KnnOptions& options) {
+    const Neighbors truth = self_join(base, k, as_the_processor(options));
+    judge(fmt::format("self-join, {}, k {}", what, k), base, base, options,
+          [&](const KnnOptions& there, KnnReport* report) {
+            return first_difference(join_(base, k, there, report), truth);
+          });
+  }
+
+ private:
+  const SelfJoin& join_;
+};
+
 class RangeChecks : public Checks {
  public:
   RangeChecks(const RangeSearch& search, const std::string& device, int every, bool there,
@@ -416,6 +434,18 @@ void check_exact(const ExactSearch& search, const std::string& device, const std
   if (!there) check_partial_reduce(checks);
   check_real(checks, data, report);
   check_many(checks);
+}
+
+void check_self_join(const SelfJoin& join, const std::string& device, int every, Report& report) {
+  JoinChecks checks(join, device, every, report);
+  for (const VectorKind kind : {VectorKind::uniform, VectorKind::copies, VectorKind::zeros})
+    for (const ElementType type : {ElementType::f32, ElementType::bf16, ElementType::u8})
+      for (const Metric metric : metrics)
+        for (const std::int64_t k : {1, 10, 1100}) {
+          if (!checks.next()) continue;
+          const AnyMatrix base = make_vectors(kind, type, 1050, 20, 51);
+          checks.check(std::string(name_of(kind)), base, k, {.metric = metric});
+        }
 }
 
 void check_range(const RangeSearch& search, const std::string& device, int every, bool there,

@@ -12,6 +12,9 @@ namespace knear::bench {
 // knn(), or what stands for it.
 using ExactSearch = std::function<Neighbors(AnyMatrixView queries, AnyMatrixView base,
                                             std::int64_t k, const KnnOptions&, KnnReport*)>;
+// self_join(), or what stands for it.
+using SelfJoin =
+    std::function<Neighbors(AnyMatrixView base, std::int64_t k, const KnnOptions&, KnnReport*)>;
 // range_search(), or what stands for it.
 using RangeSearch = std::function<RangeNeighbors(AnyMatrixView queries, AnyMatrixView base,
                                                  double radius, const KnnOptions&, KnnReport*)>;
@@ -25,6 +28,8 @@ using RangeSearch = std::function<RangeNeighbors(AnyMatrixView queries, AnyMatri
 // one on a GPU fails too.
 void check_exact(const ExactSearch& search, const std::string& device, const std::string& data,
                  int every, bool there, Report& report);
+// The same of self-joins: rows that are copies of others, more neighbours than rows.
+void check_self_join(const SelfJoin& join, const std::string& device, int every, Report& report);
 // The same of range searches: radii that hold one row, some and all, and one that is the distance
 // of a row.
 void check_range(const RangeSearch& search, const std::string& device, int every, bool there,

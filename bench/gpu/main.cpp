@@ -219,9 +219,9 @@ class Lent {
   cuda::MatrixView view_;
 };
 
-// knn() and range_search() of vectors that are on the device before.
+// knn(), self_join() and range_search() of vectors that are on the device before.
 Neighbors search_device_memory(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
-                               const KnnOptions& options, KnnReport* report) {
+                               const KnnOptions& options, KnnReport* report, bool kept) {
   Neighbors out{Matrix<Id>(queries.rows(), k), Matrix<float>(queries.rows(), k)};
   Lent asked(queries, options.device);
   const Lent rows(base, options.device);
@@ -231,8 +231,31 @@ Neighbors search_device_memory(AnyMatrixView queries, AnyMatrixView base, std::i
   auto distances = queue.allocate<float>(count);
   queue.fill_bytes(ids.data(), 0xa5, count);
   queue.wait();
-  cuda::knn(asked.view(), rows.view(), k, ids.data(), distances.data(), queue.stream(), options,
-            report);
+  if (kept) {
+    // The second time with codes that are there.
+    cuda::ExactSearcher searcher(rows.view(), options, queue.stream());
+    for (int time = 0; time < 2; ++time)
+      searcher.search(asked.view(), k, ids.data(), distances.data(), options, report);
+  } else {
+    cuda::knn(asked.view(), rows.view(), k, ids.data(), distances.data(), queue.stream(), options,
+              report);
+  }
+  queue.download(out.ids.data(), ids.data(), count);
+  queue.download(out.distances.data(), distances.data(), count);
+  queue.wait();
+  return out;
+}
+
+Neighbors self_join_device_memory(AnyMatrixView base, std::int64_t k, const KnnOptions& options,
+                                  KnnReport* report) {
+  Neighbors out{Matrix<Id>(base.rows(), k), Matrix<float>(base.rows(), k)};
+  Lent rows(base, options.device);
+  cuda::Queue& queue = rows.queue();
+  const auto count = static_cast<std::size_t>(base.rows() * k);
+  auto ids = queue.allocate<Id>(count);
+  auto distances = queue.allocate<float>(count);
+  queue.wait();
+  cuda::self_join(rows.view(), k, ids.data(), distances.data(), queue.stream(), options, report);
   queue.download(out.ids.data(), ids.data(), count);
   queue.download(out.distances.data(), distances.data(), count);
   queue.wait();
@@ -261,8 +284,31 @@ void run_tests(const Options& options, const cuda::Stream& stream, Report& repor
     return knn(queries, base, k, knn_options, knn_report);
   };
   check_exact(nearest, device, options.data, options.few ? 17 : 1, false, report);
+  fmt::print(stderr, "tests of searches of rows that stay there\n");
+  const ExactSearch again = [](AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
+                               const KnnOptions& knn_options, KnnReport* knn_report) {
+    const ExactSearcher searcher(base, knn_options);
+    searcher.search(queries, k, {.metric = knn_options.metric, .device = knn_options.device});
+    return searcher.search(queries, k, knn_options, knn_report);
+  };
+  check_exact(again, device, options.data, options.few ? 61 : 5, false, report);
   fmt::print(stderr, "tests of searches of device memory\n");
-  check_exact(search_device_memory, device, options.data, options.few ? 119 : 7, true, report);
+  for (const bool kept : {false, true})
+    check_exact(
+        [kept](AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
+               const KnnOptions& knn_options, KnnReport* knn_report) {
+          return search_device_memory(queries, base, k, knn_options, knn_report, kept);
+        },
+        device, options.data,
+        options.few ? 119
+        : kept      ? 11
+                    : 7,
+        true, report);
+  fmt::print(stderr, "tests of self-joins\n");
+  check_self_join([](AnyMatrixView base, std::int64_t k, const KnnOptions& knn_options,
+                     KnnReport* knn_report) { return self_join(base, k, knn_options, knn_report); },
+                  device, options.few ? 17 : 1, report);
+  check_self_join(self_join_device_memory, device, options.few ? 61 : 7, report);
   fmt::print(stderr, "tests of range searches\n");
   const RangeSearch within = [](AnyMatrixView queries, AnyMatrixView base, double radius,
                                 const KnnOptions& knn_options, KnnReport* knn_report) {

@@ -55,6 +55,12 @@ RangeSearch within(bool there) {
   };
 }
 
+Neighbors joined(AnyMatrixView base, std::int64_t k, const KnnOptions& options, KnnReport* report) {
+  Neighbors out = self_join(base, k, here(options, false), report);
+  pretend(options, base, false, report);
+  return out;
+}
+
 std::string first_of(const Report& report) {
   return report.failures.empty() ? "" : report.failures.front();
 }
@@ -100,6 +106,22 @@ TEST(ExactChecks, FailAWrongSearch) {
       },
       "cuda:1", 41, false, ranges);
   EXPECT_EQ(ranges.failures.size(), 3u);
+}
+
+TEST(ExactChecks, JudgeSelfJoins) {
+  Report report;
+  check_self_join(joined, "cuda:1", 2, report);
+  EXPECT_EQ(first_of(report), "");
+  EXPECT_GT(report.tests, 30);
+  int calls = 0;
+  check_self_join(
+      [&](AnyMatrixView base, std::int64_t k, const KnnOptions& options, KnnReport* seen) {
+        Neighbors out = joined(base, k, options, seen);
+        if (calls++ == 1) out.distances.row(5)[0] += 1;
+        return out;
+      },
+      "cuda:1", 20, report);
+  EXPECT_EQ(report.failures.size(), 1u);
 }
 
 // What fails on a device fails from then on.
