@@ -77,14 +77,19 @@ class ResidentBase {
            (integer() ? slots * 8 : slots * 4 + panels * sizeof(detail::PanelHead));
   }
 
+  // How many queries at a time: all, where that is little memory, without asking how much there is.
+  std::int64_t batch_for(AnyMatrixView queries, std::int64_t k) const {
+    const std::int64_t count = queries.rows();
+    return scan_.batch_for(count, k, count <= detail::block_queries ? 0 : queue_.free_bytes());
+  }
+
   // Returns the number of queries handed back.
   std::int64_t run(AnyMatrixView queries, const DataSurvey& found, detail::ExactLists& out,
                    detail::DeviceStats& stats) {
     std::vector<std::int64_t> which(static_cast<std::size_t>(queries.rows()));
     std::iota(which.begin(), which.end(), 0);
     const std::int64_t k = out.keys.cols();
-    const auto left = scan_.run(queries, which, found, k, out, stats,
-                                scan_.batch_for(queries.rows(), k, queue_.free_bytes()), {});
+    const auto left = scan_.run(queries, which, found, k, out, stats, batch_for(queries, k), {});
     queue_.wait();
     return std::ssize(left);
   }

@@ -61,9 +61,18 @@ void* allocate(QueueState& state, std::size_t bytes) {
   const CurrentDevice current(state.device);
   state.memory->take(bytes, state.device);
   void* out = nullptr;
-  const cudaError_t status = state.pool
-                                 ? cudaMallocFromPoolAsync(&out, bytes, state.pool, state.stream)
-                                 : cudaMalloc(&out, bytes);
+  const auto ask = [&] {
+    return state.pool ? cudaMallocFromPoolAsync(&out, bytes, state.pool, state.stream)
+                      : cudaMalloc(&out, bytes);
+  };
+  cudaError_t status = ask();
+  if (status == cudaErrorMemoryAllocation && state.pool) {
+    // What the pool holds may be in pieces that are too small; without them there may be room.
+    (void)cudaGetLastError();
+    status = cudaStreamSynchronize(state.stream);
+    if (status == cudaSuccess) status = cudaMemPoolTrimTo(state.pool, 0);
+    if (status == cudaSuccess) status = ask();
+  }
   if (status == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
     state.memory->give_back(bytes);

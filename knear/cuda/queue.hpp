@@ -37,14 +37,19 @@ class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {
     KNEAR_CHECK(cudaGetDevice(&before_));
-    if (before_ != device) KNEAR_CHECK(cudaSetDevice(device));
+    if (before_ == device) return;
+    KNEAR_CHECK(cudaSetDevice(device));
+    changed_ = true;
   }
-  ~CurrentDevice() { (void)cudaSetDevice(before_); }
+  ~CurrentDevice() {
+    if (changed_) (void)cudaSetDevice(before_);
+  }
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
 
  private:
   int before_ = 0;
+  bool changed_ = false;
 };
 
 class Queue {

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <functional>
 #include <future>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -200,13 +201,16 @@ class DeviceSearch : public Search {
                         std::vector<std::int64_t>& todo, ExactLists& out) {
     std::lock_guard lock(form.mutex);
     const std::size_t before = todo.size();
-    const std::size_t room = room_on(form);
+    // To ask what is free takes as long as a search of few queries, whose lists are small.
+    const bool limited = options_.memory > 0;
+    const bool small = std::ssize(todo) <= block_queries && k <= warp_select_max_k;
+    const std::size_t room = small && !limited ? 0 : room_on(form);
     const std::int64_t batch = fitting_batch(form.scan->batch_for(std::ssize(todo), k, room));
     DeviceStats stats;
     std::vector<bool> answered(static_cast<std::size_t>(queries_.rows()));
     for (const std::int64_t q : todo) answered[static_cast<std::size_t>(q)] = true;
     todo = form.scan->run(queries_, todo, found_, k, out, stats, batch, options_.progress, bars_,
-                          allowed, room);
+                          allowed, limited ? room : std::numeric_limits<std::size_t>::max());
     // Rows that were sent alone are numbered by themselves.
     for (const std::int64_t q : todo) answered[static_cast<std::size_t>(q)] = false;
     for (std::int64_t q = 0; q < queries_.rows() && !subset_.empty(); ++q)

@@ -362,7 +362,7 @@ struct ScanPanels {
 template <class Thread, int R, int T>
 struct UpdateThresholds {
   static constexpr int threads = 128, resident_blocks = R <= 8 ? 8 : 3;
-  static constexpr int warps = threads / warp_size;
+  static constexpr int warps = threads / warp_size, ahead = 4;
 
   DeviceBaseView base;
   DeviceQueryView queries;
@@ -382,31 +382,44 @@ struct UpdateThresholds {
     const int count = found < lists.room ? found : lists.room;
     const W w(t);
 
-    // The k-th best of the ends that are certain.
+    // The k-th best of the ends that are certain. Several at a time are on their way from memory:
+    // of few queries there are too few warps for others to fill the time.
     WarpSelect<W, int, R, T> select(w, k);
-    for (int first = 0; first < count; first += warp_size) {
-      typename WarpSelect<W, int, R, T>::Item c = no_candidate<int>(w);
-      if (first + lane < count) {
-        const Entry entry = list[first + lane];
-        if (base.ids[entry.slot] != DeviceBaseView::no_row)
-          c = {certain_end(base, query, entry), first + lane};
+    for (int first = 0; first < count; first += ahead * warp_size) {
+      typename WarpSelect<W, int, R, T>::Item c[ahead];
+      KNEAR_UNROLL
+      for (int i = 0; i < ahead; ++i) {
+        const int at = first + i * warp_size + lane;
+        c[i] = no_candidate<int>(w);
+        if (at < count) {
+          const Entry entry = list[at];
+          if (base.ids[entry.slot] != DeviceBaseView::no_row)
+            c[i] = {certain_end(base, query, entry), at};
+        }
       }
-      select.add(c);
+      KNEAR_UNROLL
+      for (int i = 0; i < ahead; ++i) select.add(c[i]);
     }
     const double bar =
         better_bar(base, queries.thresholds[place], static_cast<double>(select.kth().distance));
 
     int kept = 0;
-    for (int first = 0; first < count; first += warp_size) {
-      Entry entry = {};
-      bool keep = false;
-      if (first + lane < count) {
-        entry = list[first + lane];
-        keep = reaches(base, query, entry, bar);
+    for (int first = 0; first < count; first += ahead * warp_size) {
+      Entry entry[ahead] = {};
+      bool keep[ahead] = {};
+      KNEAR_UNROLL
+      for (int i = 0; i < ahead; ++i) {
+        const int at = first + i * warp_size + lane;
+        if (at >= count) continue;
+        entry[i] = list[at];
+        keep[i] = reaches(base, query, entry[i], bar);
       }
-      const unsigned keeping = t.ballot(keep);  // and all have read
-      if (keep) list[kept + count_bits(keeping & ((1u << lane) - 1))] = entry;
-      kept += count_bits(keeping);
+      KNEAR_UNROLL
+      for (int i = 0; i < ahead; ++i) {
+        const unsigned keeping = t.ballot(keep[i]);  // and all have read
+        if (keep[i]) list[kept + count_bits(keeping & ((1u << lane) - 1))] = entry[i];
+        kept += count_bits(keeping);
+      }
     }
     if (lane == 0) {
       queries.thresholds[place] = bar;

@@ -86,6 +86,7 @@ class DeviceTiles final : public PrunedTiles {
     counts_ = queue_.template allocate<int>(group);
     kept_ = queue_.template allocate<int>(group);
     pairs_ = queue_.template allocate<PrunedPair>(pairs);
+    queue_.fill_bytes(pairs_.data(), 0, pairs);  // start() copies more than there may be
     total_ = queue_.template allocate<std::int64_t>(1);
     for (Buffer& buffer : buffers_) {
       buffer.pairs = queue_.template allocate_host<PrunedPair>(pairs);

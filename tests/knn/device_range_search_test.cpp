@@ -159,8 +159,8 @@ TEST(DeviceRangeSearch, NothingAndEverything) {
       EXPECT_EQ(there(queries, *base, none, {.metric = metric}).ids.size(), 0u);
       EXPECT_EQ(there(queries, *base, -none, {.metric = metric}).ids.size(), 3000u);
       // What has room for a few thousand pairs at a time gets seven thousand.
-      expect_same(base->view().rows(0, 12), *base, -none, {.metric = metric, .memory = 3 << 20},
-                  "in pieces");
+      expect_same(base->view().rows(0, 12), *base, -none,
+                  {.metric = metric, .threads = 2, .memory = 3 << 20}, "in pieces");
     }
 }
 
@@ -304,7 +304,8 @@ TEST(DeviceRangeSearch, ChunksOfABaseThatDoesNotFit) {
   EXPECT_TRUE(same(there(queries, base, radius, {}, &report, 640 << 10), truth));
   EXPECT_GT(report.chunks, 1);
   EXPECT_EQ(report.fallback_queries, 0);
-  EXPECT_TRUE(same(there(queries, base, radius, {.memory = 3 << 20}, &report), truth));
+  EXPECT_TRUE(
+      same(there(queries, base, radius, {.threads = 2, .memory = 3 << 20}, &report), truth));
   EXPECT_LE(report.memory_bytes, 3 << 20);
   EXPECT_EQ(report.fallback_queries, 0);
   // A filter of few rows, which are sent by themselves, chunk by chunk.
@@ -313,7 +314,7 @@ TEST(DeviceRangeSearch, ChunksOfABaseThatDoesNotFit) {
                    range_search(queries, base, radius, few)));
   EXPECT_GT(report.chunks, 1);
   const double near = distance_of(asked, whole, 10, Metric::l2);
-  EXPECT_TRUE(same(there(asked, whole, near, {.memory = 3 << 20}, &report),
+  EXPECT_TRUE(same(there(asked, whole, near, {.threads = 2, .memory = 3 << 20}, &report),
                    range_search(asked, whole, near)));
   EXPECT_GT(report.chunks, 1);
   EXPECT_LE(report.memory_bytes, 3 << 20);
@@ -396,6 +397,26 @@ TEST(DeviceRangeSearch, MoreWithinTheRadiusThanMemoryHolds) {
   }
   expect_refused<MemoryBudgetError>(
       [&] { there(floats.view().rows(0, 5), floats, 1, {.memory = 1 << 10}); }, "memory is 1024");
+}
+
+// What copies arrive in is taken from the memory for pairs: an eighth, beside the pieces in which
+// rows go there, which are a quarter.
+TEST(DeviceRangeSearch, BuffersAreWithinTheMemory) {
+  const AnyMatrix base = gaussians(3000, 8, 113);
+  const KnnOptions options{.threads = 2, .memory = 8 << 20, .first_pass = FirstPass::int8};
+  const auto most = [](auto search) {
+    try {
+      search();
+    } catch (const MemoryBudgetError& error) {
+      return std::stol(std::string(error.what()).substr(std::strlen("more than ")));
+    }
+    return 0l;
+  };
+  const AnyMatrixView queries = base.view().rows(0, 100);
+  const long here = most([&] { range_search(queries, base, 1e9, options); });
+  const long device = most([&] { there(queries, base, 1e9, options); });
+  EXPECT_GT(device, 0);
+  EXPECT_GE(here - device, (8 << 20) / 8 * 3 / 64);
 }
 
 TEST(DeviceRangeSearch, TheReportSaysWhatWasDoneWhere) {
@@ -507,7 +528,8 @@ TEST(DeviceRangeSearch, DeviceMemory) {
   const auto queries_there = lent(lender, queries_memory, some);
   const double radius = distance_of(some, many, 4000, Metric::l2);
   int stages = 0;
-  const KnnOptions options{.memory = 4 << 20,
+  const KnnOptions options{.threads = 2,
+                           .memory = 4 << 20,
                            .filter = every(40, 1, 30000),
                            .progress =
                                [&](std::string_view stage, double) {
