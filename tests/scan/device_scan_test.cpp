@@ -114,23 +114,23 @@ std::int64_t expect_exact(AnyMatrixView base, AnyMatrixView queries, std::int64_
   return std::ssize(left);
 }
 
-TEST(DeviceScan, FloatsOfAllKindsAndMetrics) {
-  std::uint64_t seed = 1;
+void expect_exact_floats(Shape s, std::uint64_t seed) {
   for (Kind kind : {Kind::uniform, Kind::clustered, Kind::sorted, Kind::copies, Kind::sizes,
                     Kind::outlier, Kind::zeros})
-    for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
-      for (Shape s : {Shape{500, 5, 33, 10}, Shape{700, 130, 17, 3}}) {
-        Random random(seed);
-        const auto base = vectors<float>(kind, s.rows, s.dim, random);
-        const auto queries = vectors<float>(kind, s.queries, s.dim, random);
-        const std::string what = "kind " + std::to_string(static_cast<int>(kind)) + ", " +
-                                 std::string(name_of(metric)) + ", seed " + std::to_string(seed);
-        const std::int64_t left =
-            expect_exact(base.view(), queries.view(), s.k, metric, seed++, what);
-        EXPECT_EQ(left, 0) << what;
-        if (HasFailure()) return;
-      }
+    for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+      Random random(seed);
+      const auto base = vectors<float>(kind, s.rows, s.dim, random);
+      const auto queries = vectors<float>(kind, s.queries, s.dim, random);
+      const std::string what = "kind " + std::to_string(static_cast<int>(kind)) + ", " +
+                               std::string(name_of(metric)) + ", seed " + std::to_string(seed);
+      const std::int64_t left =
+          expect_exact(base.view(), queries.view(), s.k, metric, seed++, what);
+      EXPECT_EQ(left, 0) << what;
+      if (testing::Test::HasFailure()) return;
+    }
 }
+TEST(DeviceScan, FloatsOfAllKindsAndMetrics) { expect_exact_floats({500, 5, 33, 10}, 1); }
+TEST(DeviceScan, FloatsInSeveralBlocks) { expect_exact_floats({700, 130, 17, 3}, 101); }
 
 TEST(DeviceScan, EveryElementType) {
   Random random(3);
