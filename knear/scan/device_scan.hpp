@@ -22,8 +22,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -186,36 +188,53 @@ class DeviceScan {
     limited.bits = upload(limited.words.data(), limited.words.size());
   }
 
-  // Queries on the device, by place, with a threshold for each.
+  // Queries on the device, by place, with a threshold for each. All in one array, one after
+  // another: each copy and each array take about as long as a small kernel.
   struct Queries {
-    Array<std::uint8_t> codes;
-    Array<double> scales, thresholds;
-    Array<DeviceQuery> heads;
-    std::int64_t slices = 0;
+    std::vector<unsigned char> host;  // as they were sent
+    Array<unsigned char> there;
+    std::int64_t count = 0, blocks = 0, slices = 0;
     bool shifted = false;
 
-    // `count` of them from the place `first` on, which begins a block.
-    DeviceQueryView view(std::int64_t first, std::int64_t count) {
+    // Bytes of codes, heads, scales and thresholds.
+    std::size_t bytes() const {
+      return static_cast<std::size_t>(blocks * slices * block_slice_bytes) +
+             static_cast<std::size_t>(count) * (sizeof(DeviceQuery) + sizeof(double)) +
+             static_cast<std::size_t>(blocks) * sizeof(double);
+    }
+    // All of them, in `bytes` of the device or of the processor.
+    DeviceQueryView view_of(unsigned char* bytes) const {
+      auto* const heads =
+          reinterpret_cast<DeviceQuery*>(bytes + blocks * slices * block_slice_bytes);
+      auto* const scales = reinterpret_cast<double*>(heads + count);
+      return {bytes, scales, heads, scales + blocks, count, blocks, shifted};
+    }
+    // Some of them from the place `first` on, which begins a block.
+    DeviceQueryView view(std::int64_t first, std::int64_t some) {
+      DeviceQueryView out = view_of(there.data());
       const std::int64_t block = first / block_queries;
-      return {codes.data() + block * slices * block_slice_bytes,
-              scales.data() + block,
-              heads.data() + first,
-              thresholds.data() + first,
-              count,
-              (count + block_queries - 1) / block_queries,
-              shifted};
+      out.codes += block * slices * block_slice_bytes, out.scales += block;
+      out.heads += first, out.thresholds += first;
+      out.count = some, out.blocks = (some + block_queries - 1) / block_queries;
+      return out;
     }
   };
-  // thresholds: [coded.count], as DeviceQueryView has them. Both have to stay until the queue has
-  // come so far.
+  // thresholds: [coded.count], as DeviceQueryView has them. What is returned has to stay until the
+  // queue has come so far.
   Queries upload_queries(const DeviceQueries& coded, const std::vector<double>& thresholds) {
-    const auto count = static_cast<std::size_t>(coded.count);
-    return {upload(coded.codes.data(), coded.codes.size()),
-            upload(coded.scales.data(), coded.scales.size()),
-            upload(thresholds.data(), count),
-            upload(coded.heads.data(), count),
-            coded.slices,
-            coded.shifted};
+    Queries out{{}, {}, coded.count, coded.blocks, coded.slices, coded.shifted};
+    out.host.resize(out.bytes());
+    unsigned char* to = out.host.data();
+    const auto put = [&](const auto* from, std::size_t count) {
+      std::memcpy(to, from, count * sizeof *from);
+      to += count * sizeof *from;
+    };
+    put(coded.codes.data(), coded.codes.size());
+    put(coded.heads.data(), coded.heads.size());
+    put(coded.scales.data(), coded.scales.size());
+    put(thresholds.data(), thresholds.size());
+    out.there = upload(out.host.data(), out.host.size());
+    return out;
   }
 
   // The vectors of queries on the device, by place, which rows are measured by; not of whole
@@ -320,6 +339,23 @@ class DeviceScan {
     std::vector<double> reached = {};     // [queries] the thresholds of these
   };
 
+  // Of a batch, one after another: keys and ids [results], entries of each list and whether any
+  // were lost [count].
+  struct Found {
+    double* keys;
+    std::int64_t* ids;
+    int *counts, *lost;
+
+    static std::size_t bytes(std::size_t results, std::size_t count) {
+      return results * (sizeof(double) + sizeof(std::int64_t)) + 2 * count * sizeof(int);
+    }
+    Found(unsigned char* at, std::size_t results, std::size_t count)
+        : keys(reinterpret_cast<double*>(at)),
+          ids(reinterpret_cast<std::int64_t*>(keys + results)),
+          counts(reinterpret_cast<int*>(ids + results)),
+          lost(counts + count) {}
+  };
+
   // Answers queries whose lists were full; adds to `left` those for which there is no memory.
   void run_again(Run& run, std::int64_t batch, const Progress& progress,
                  std::vector<std::int64_t>& left) {
@@ -364,8 +400,10 @@ class DeviceScan {
     const DeviceQueryView view = uploaded.view(0, coded.count);
     DeviceBaseView base = base_view();
     base.allowed = run.limited.bits.data();
-    auto counts = queue_.template allocate<int>(count);
-    auto lost = queue_.template allocate<int>(count);
+    // What comes back, in one array too.
+    const std::size_t results = count * static_cast<std::size_t>(k);
+    auto found = queue_.template allocate<unsigned char>(Found::bytes(results, count));
+    const Found there(found.data(), results, count);
     const bool sorted = sorts(k) || again;
     const auto fits = [&](std::int64_t room) {
       return static_cast<std::size_t>(coded.count * bytes_for_query(k, room, sorted)) <=
@@ -373,7 +411,7 @@ class DeviceScan {
     };
     std::int64_t room = room_for(k), growth = usual_growth;
     if (again) {
-      room = std::max(room, most_passing(base, view, counts.data(), run.watched));
+      room = std::max(room, most_passing(base, view, there.counts, run.watched));
       if (!fits(room)) throw MemoryBudgetError("lists of {} entries are too long", room);
     } else if (coded.count <= block_queries && !run.usual_lists && fits(room_of_few(k))) {
       room = room_of_few(k), growth = growth_of_few(k, room);
@@ -383,15 +421,11 @@ class DeviceScan {
     const std::int64_t spares = sorted ? spare_lists(queue_, coded.count) : 0;
     auto spare_keys = queue_.template allocate<double>(static_cast<std::size_t>(spares * room));
     auto spare_entries = queue_.template allocate<Entry>(static_cast<std::size_t>(spares * room));
-    const std::size_t results = count * static_cast<std::size_t>(k);
-    auto out_keys = queue_.template allocate<double>(results);
-    auto out_ids = queue_.template allocate<std::int64_t>(results);
     if (!packed_.is_integer) upload_vectors(vectors, run.queries, coded.order);
     // Nothing is allocated from here on.
-    queue_.fill_bytes(counts.data(), 0, count);
-    queue_.fill_bytes(lost.data(), 0, count);
+    queue_.fill_bytes(there.counts, 0, 2 * count);  // and those of `lost`
 
-    const DeviceLists lists = {entries.data(), keys.data(), counts.data(), lost.data(),
+    const DeviceLists lists = {entries.data(), keys.data(), there.counts, there.lost,
                                static_cast<int>(room)};
     // With thresholds from elsewhere the first part may be longer, though not all: these rows may
     // be nearer than those.
@@ -421,32 +455,33 @@ class DeviceScan {
     }
     stage("rank");
     launch_rank(queue_, base, view, lists,
-                SpareLists{spare_keys.data(), spare_entries.data(), spares}, out_keys.data(),
-                out_ids.data(), k);
+                SpareLists{spare_keys.data(), spare_entries.data(), spares}, there.keys, there.ids,
+                k);
 
     stage("answers out");
-    std::vector<double> best_keys(results);
-    std::vector<std::int64_t> best_ids(results);
-    std::vector<int> were_lost(count), survived(count);
-    const Settled arrived{queue_};
-    queue_.download(best_keys.data(), out_keys.data(), results);
-    queue_.download(best_ids.data(), out_ids.data(), results);
-    queue_.download(were_lost.data(), lost.data(), count);
-    queue_.download(survived.data(), counts.data(), count);
-    queue_.download(reached.data(), uploaded.thresholds.data(), count);
-    queue_.wait();
+    const auto copy = std::make_unique_for_overwrite<unsigned char[]>(found.size());
+    const Found best(copy.get(), results, count);
+    {
+      const Settled arrived{queue_};
+      queue_.download(copy.get(), found.data(), found.size());
+      queue_.wait();
+    }
+    if (std::any_of(best.lost, best.lost + count, [](int lost) { return lost != 0; })) {
+      queue_.download(reached.data(), view.thresholds, count);
+      queue_.wait();
+    }
     stage(nullptr);
     for (std::size_t place = 0; place < count; ++place) {
       const std::int64_t query = coded.order[place];
-      if (were_lost[place]) {
+      if (best.lost[place]) {
         run.reached.resize(static_cast<std::size_t>(run.queries.rows()));
         run.reached[static_cast<std::size_t>(query)] = reached[place];
         run.full.push_back(query);
         continue;
       }
-      stats.survivors += survived[place];
-      std::copy_n(best_keys.data() + place * k, k, run.out.keys.row(query));
-      std::copy_n(best_ids.data() + place * k, k, run.out.ids.row(query));
+      stats.survivors += best.counts[place];
+      std::copy_n(best.keys + place * k, k, run.out.keys.row(query));
+      std::copy_n(best.ids + place * k, k, run.out.ids.row(query));
     }
   }
 
