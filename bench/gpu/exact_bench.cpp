@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cstring>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -105,16 +106,24 @@ class ResidentBase {
 
 // Some queries of the answer against those of the processor.
 std::string first_error(AnyMatrixView queries, AnyMatrixView base, const detail::ExactLists& got) {
-  for (int sample = 0; sample < 4; ++sample) {
-    const std::int64_t q = (queries.rows() - 1) * sample / 3;
-    const Neighbors truth = knn(queries.rows(q, q + 1), base, got.keys.cols());
-    for (std::int64_t i = 0; i < got.keys.cols(); ++i) {
+  constexpr std::int64_t samples = 4;
+  const auto number = [&](std::int64_t sample) {
+    return (queries.rows() - 1) * sample / (samples - 1);
+  };
+  AnyMatrix some(queries.type(), samples, queries.cols());
+  for (std::int64_t sample = 0; sample < samples; ++sample)
+    std::memcpy(some.row(sample), queries.row(number(sample)),
+                static_cast<std::size_t>(queries.cols() * size_of(queries.type())));
+  const Neighbors truth = knn(some, base, got.keys.cols());
+  for (std::int64_t sample = 0; sample < samples; ++sample)
+    for (std::int64_t i = 0, q = number(sample); i < got.keys.cols(); ++i) {
       const auto distance = static_cast<float>(distance_of_key(Metric::l2, got.keys.row(q)[i]));
-      if (got.ids.row(q)[i] != truth.ids.row(0)[i] || distance != truth.distances.row(0)[i])
+      if (got.ids.row(q)[i] != truth.ids.row(sample)[i] ||
+          distance != truth.distances.row(sample)[i])
         return fmt::format("query {}, place {}: ({}, {}) instead of ({}, {})", q, i, distance,
-                           got.ids.row(q)[i], truth.distances.row(0)[i], truth.ids.row(0)[i]);
+                           got.ids.row(q)[i], truth.distances.row(sample)[i],
+                           truth.ids.row(sample)[i]);
     }
-  }
   return "";
 }
 

@@ -176,12 +176,16 @@ KNEAR_DEVICE bool reaches(const DeviceBaseView& base, const ListedQuery& of, Ent
 }
 
 // A block takes 128 queries and tiles of 4 panels, warp w the panels 2 (w / 4), + 1 and the queries
-// from 32 (w % 4) on: sums of 64 x 32 pairs, 64 in each thread. Codes of the base come slice by
-// slice through a ring of stages in shared memory; those of the queries stay there, or where they
-// have too many columns for that come with them.
-template <class Thread>
+// from 32 (w % 4) on: sums of 64 x 32 pairs, 64 in each thread. `few`: there are no more than 32
+// queries, with which warp w takes the rows from 16 w on: sums of 16 x 32 pairs, so no product is
+// for nothing, and with less in registers more blocks have copies on their way. Codes of the base
+// come slice by slice through a ring of stages in shared memory; those of the queries stay there,
+// or where they have too many columns for that come with them.
+template <class Thread, bool few>
 struct ScanPanels {
-  static constexpr int threads = 256, resident_blocks = 2;
+  static constexpr int threads = 256, resident_blocks = few ? 3 : 2;
+  static constexpr int most_few = 32;         // queries
+  static constexpr int groups = few ? 1 : 4;  // of 16 rows, of a warp
   static constexpr int stages = 4, tile_panels = 4, tile_rows = tile_panels * panel_rows;
   static constexpr int tile_slice_bytes = tile_panels * panel_slice_bytes;
   static_assert(tile_slice_bytes == threads * 16 && block_slice_bytes == threads * 16);
@@ -216,7 +220,7 @@ struct ScanPanels {
     int* const terms = limits + 2 * tile_panels * block_queries;
 
     const int lane = t.index() % warp_size, warp = t.index() / warp_size;
-    const int row_warp = warp / 4, query_warp = warp % 4;
+    const int first_group = few ? warp : warp / 4 * groups, query_warp = few ? 0 : warp % 4;
     const std::uint8_t* const block_codes =
         queries.codes + std::int64_t{block} * base.slices * block_slice_bytes + t.index() * 16;
 
@@ -284,15 +288,15 @@ struct ScanPanels {
 
     int stage = 0;
     for (int tile = first_tile; tile < last_tile; ++tile) {
-      int sums[4][4][4];  // 16 rows, 8 queries, the fragment's four
+      int sums[groups][4][4];  // 16 rows, 8 queries, the fragment's four
       for (int slice = 0; slice < base.slices; ++slice) {
         t.template wait_for_copies<stages - 2>();
         t.sync();
         fetch();  // over what was used before the sync
         if (slice == 0) {
-          const int* const mine = terms + tile % 2 * tile_rows + row_warp * 64 + lane / 4;
+          const int* const mine = terms + tile % 2 * tile_rows + first_group * 16 + lane / 4;
           KNEAR_UNROLL
-          for (int m = 0; m < 4; ++m) KNEAR_UNROLL
+          for (int m = 0; m < groups; ++m) KNEAR_UNROLL
           for (int n = 0; n < 4; ++n) KNEAR_UNROLL
           for (int i = 0; i < 4; ++i) sums[m][n][i] = mine[m * 16 + i / 2 * 8];
         }
@@ -308,42 +312,43 @@ struct ScanPanels {
           b[2 * pair + 1][0] = words.word[2], b[2 * pair + 1][1] = words.word[3];
         }
         KNEAR_UNROLL
-        for (int m = 0; m < 4; ++m) {
+        for (int m = 0; m < groups; ++m) {
+          const int group = first_group + m;
           const FourWords a = *reinterpret_cast<const FourWords*>(
-              rows + (row_warp * 2 + m / 2) * panel_slice_bytes + m % 2 * 512 + lane * 16);
+              rows + group / 2 * panel_slice_bytes + group % 2 * 512 + lane * 16);
           KNEAR_UNROLL
           for (int n = 0; n < 4; ++n) t.multiply_u8_s8(sums[m][n], a.word, b[n]);
         }
         if (++stage == stages) stage = 0;
       }
-      append(t, tile, sums, limits, terms, block, row_warp, query_warp);
+      append(t, tile, sums, limits, terms, block, first_group, query_warp);
       prepare(tile + 1);  // seen after the next sync; what it replaces was used before the last
     }
     t.template wait_for_copies<0>();
   }
 
  private:
-  KNEAR_DEVICE void append(Thread t, int tile, const int (&sums)[4][4][4], const int* limits,
-                           const int* terms, int block, int row_warp, int query_warp) const {
+  KNEAR_DEVICE void append(Thread t, int tile, const int (&sums)[groups][4][4], const int* limits,
+                           const int* terms, int block, int first_group, int query_warp) const {
     const int lane = t.index() % warp_size, column = query_warp * 32 + lane % 4 * 2;
-    const int* const mine =
-        limits + tile % 2 * (tile_panels * block_queries) + row_warp * 2 * block_queries + column;
+    const int* const mine = limits + tile % 2 * (tile_panels * block_queries) +
+                            first_group / 2 * block_queries + column;
     bool passed = false;
     KNEAR_UNROLL
-    for (int m = 0; m < 4; ++m) KNEAR_UNROLL
+    for (int m = 0; m < groups; ++m) KNEAR_UNROLL
     for (int n = 0; n < 4; ++n) KNEAR_UNROLL
     for (int i = 0; i < 4; ++i)
       passed |= sums[m][n][i] >= mine[m / 2 * block_queries + n * 8 + i % 2];
     if (!t.any(passed)) return;  // the usual case once thresholds are good
     if (!passed) return;
     KNEAR_UNROLL
-    for (int m = 0; m < 4; ++m) {
+    for (int m = 0; m < groups; ++m) {
       KNEAR_UNROLL
       for (int n = 0; n < 4; ++n) {
         KNEAR_UNROLL
         for (int i = 0; i < 4; ++i) {
           if (sums[m][n][i] < mine[m / 2 * block_queries + n * 8 + i % 2]) continue;
-          const int row = row_warp * 64 + m * 16 + i / 2 * 8 + lane / 4;
+          const int row = (first_group + m) * 16 + i / 2 * 8 + lane / 4;
           const std::int64_t query = std::int64_t{block} * block_queries + column + n * 8 + i % 2;
           const std::uint32_t panel = base.order[begin + tile * tile_panels + row / panel_rows];
           const std::uint32_t slot = panel * panel_rows + static_cast<unsigned>(row % panel_rows);
@@ -361,7 +366,7 @@ struct ScanPanels {
 // One warp a query, k up to warp_select_max_k. R, T as WarpSelect's.
 template <class Thread, int R, int T>
 struct UpdateThresholds {
-  static constexpr int threads = 128, resident_blocks = R <= 8 ? 8 : 3;
+  static constexpr int threads = 128, resident_blocks = R <= 4 ? 8 : R <= 8 ? 6 : 3;
   static constexpr int warps = threads / warp_size, ahead = 4;
 
   DeviceBaseView base;

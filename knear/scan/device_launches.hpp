@@ -13,11 +13,10 @@ namespace knear::detail {
 // Of a block; what a multiprocessor has for two of them on the smallest GPU we build for (sm_80).
 inline constexpr std::size_t most_kept_bytes = 80 << 10;
 
-// Panels [begin, end) of base.order against all queries.
-template <class Queue>
-void launch_scan(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
-                 const DeviceLists& lists, std::int64_t begin, std::int64_t end) {
-  using Kernel = ScanPanels<typename Queue::Thread>;
+template <bool few, class Queue>
+void launch_scan_panels(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
+                        const DeviceLists& lists, std::int64_t begin, std::int64_t end) {
+  using Kernel = ScanPanels<typename Queue::Thread, few>;
   const bool keep = Kernel::shared_bytes(base.slices, true) <= most_kept_bytes;
   // Some waves of blocks, so that the last ends soon; none with less than two tiles, unless all.
   const std::int64_t tiles = (end - begin + Kernel::tile_panels - 1) / Kernel::tile_panels;
@@ -27,6 +26,16 @@ void launch_scan(Queue& queue, const DeviceBaseView& base, const DeviceQueryView
   launch(queue, Grid{queries.blocks * splits, Kernel::shared_bytes(base.slices, keep)},
          Kernel{base, queries, lists, static_cast<int>(begin), static_cast<int>(end),
                 static_cast<int>(splits), keep});
+}
+
+// Panels [begin, end) of base.order against all queries.
+template <class Queue>
+void launch_scan(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
+                 const DeviceLists& lists, std::int64_t begin, std::int64_t end) {
+  if (queries.count <= ScanPanels<typename Queue::Thread, true>::most_few)
+    launch_scan_panels<true>(queue, base, queries, lists, begin, end);
+  else
+    launch_scan_panels<false>(queue, base, queries, lists, begin, end);
 }
 
 template <class Queue>

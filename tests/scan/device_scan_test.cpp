@@ -167,10 +167,11 @@ TEST(DeviceScan, WholeNumbersWithAndWithoutSign) {
 // Sizes around those of warps, panels, tiles, slices and lists; more neighbours than rows.
 TEST(DeviceScan, ShapesAroundTheEdges) {
   std::uint64_t seed = 100;
-  for (Shape s : {Shape{1, 1, 1, 1}, Shape{31, 2, 4, 40}, Shape{32, 128, 32, 5},
-                  Shape{33, 129, 31, 1}, Shape{127, 3, 64, 127}, Shape{128, 127, 65, 33},
-                  Shape{129, 1, 96, 128}, Shape{640, 257, 8, 2}, Shape{3000, 2, 5, 1000},
-                  Shape{200, 4, 3, 1024}, Shape{400, 3, 900, 10}}) {
+  for (Shape s :
+       {Shape{1, 1, 1, 1}, Shape{31, 2, 4, 40}, Shape{32, 128, 32, 5}, Shape{33, 129, 31, 1},
+        Shape{127, 3, 64, 127}, Shape{128, 127, 65, 33}, Shape{129, 1, 96, 128},
+        Shape{260, 32, 70, 3}, Shape{260, 33, 70, 3}, Shape{640, 257, 8, 2},
+        Shape{3000, 2, 5, 1000}, Shape{200, 4, 3, 1024}, Shape{400, 3, 900, 10}}) {
     Random random(seed);
     const auto base = vectors<float>(Kind::uniform, s.rows, s.dim, random);
     const auto queries = vectors<float>(Kind::uniform, s.queries, s.dim, random);
