@@ -502,14 +502,13 @@ class Index:
         threads: int = 0,
         memory: int | str | None = None,
         first_pass: str = "auto",
-        device: str = "cpu",
+        device: str | None = None,
         filter: ArrayLike | None = None,
         report: dict[str, Any] | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
         """All vectors within `radius` of each row of `q`: (begin, distances, ids).
 
-        As knear.range_search. Queries on a GPU are searched for on the processor, and the results
-        are arrays on that GPU.
+        As knear.range_search; `device` and queries on a GPU are as in search().
         """
         number = _device.number_of("q", q)
         found = self._index.range_search(
@@ -518,7 +517,7 @@ class Index:
             _arrays.integer("threads", threads),
             _arrays.size("memory", memory),
             _arrays.text("first_pass", first_pass),
-            _arrays.text("device", device),
+            _arrays.text("device", _device.of_queries(device, number)),
             *_arrays.filter_of(filter, None),
             _arrays.report(report),
         )

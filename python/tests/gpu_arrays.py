@@ -86,6 +86,12 @@ def same(library, got, want, what):
     np.testing.assert_array_equal(ids, want[1], err_msg=what)  # int32 from JAX
 
 
+def same_within(library, got, want, what):
+    """The same for (begin, distances, ids) of a range search."""
+    np.testing.assert_array_equal(library.to_numpy(got[0]), want[0], err_msg=what)
+    same(library, got[1:], want[1:], what)
+
+
 def check_answers(library):
     """The processor's bits: metrics, element types, filters, padding, no queries."""
     rng = np.random.default_rng(3)
@@ -232,10 +238,13 @@ def check_index(library):
         assert report["device"] == where
     got = there.search(asked, 6, filter=library.on_gpu(kept.copy()))
     same(library, got, index.search(q, 6, filter=kept), "index, filter")
-    begin, *found = there.range_search(asked, 20.0)
     want = index.range_search(q, 20.0)
-    np.testing.assert_array_equal(library.to_numpy(begin), want[0])
-    same(library, found, want[1:], "index, range")
+    for device, where in ((None, "cuda:0"), ("cuda", "cuda:0"), ("cpu", "cpu")):
+        report = {}
+        got = there.range_search(asked, 20.0, device=device, report=report)
+        same_within(library, got, want, f"index, range, {device}")
+        assert library.owns(got[0], asked)
+        assert report["device"] == where
     for dtype in (np.float16, np.uint8, np.int8):
         some = rng.integers(0, 100, (50, 20)).astype(dtype)
         one = knear.Index("Flat", dim=20)

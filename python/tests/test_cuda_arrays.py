@@ -730,9 +730,14 @@ class Noted:
         return getattr(self.index, name)
 
     def search(self, *words):
-        device = 8
+        return self._noted(self.index.search, 8, words)
+
+    def range_search(self, *words):
+        return self._noted(self.index.range_search, 6, words)
+
+    def _noted(self, search, device, words):
         self.devices.append(words[device])
-        found = self.index.search(*words[:device], "cpu", *words[device + 1 :])
+        found = search(*words[:device], "cpu", *words[device + 1 :])
         if words[-1] is not None:
             words[-1]["device"] = words[device]
         return found
@@ -746,24 +751,25 @@ def test_an_index_answers_where_the_queries_are(pretended, rng, kind):
     noted = index._index = Noted(index._index)
     pretended.devices[q.ctypes.data] = 1
     there = kind(q, (2, 1)) if kind is Pretender else kind(q)
-    want = index.search(q, 3)
-    for said, told in (
-        (None, "cuda:1"),
-        ("cuda", "cuda:1"),
-        ("cuda:1", "cuda:1"),
-        ("cuda:0", "cuda:0"),
-        ("cpu", "cpu"),
-    ):
-        pretended.copies.clear()
-        same(index.search(there, 3, device=said), want, 1)
-        assert noted.devices[-1] == told
-        assert pretended.copies == [(1, q.ctypes.data, q.nbytes, (1, q.nbytes))]
-    for said, told in ((None, "cpu"), ("cpu", "cpu"), ("cuda", "cuda"), ("cuda:2", "cuda:2")):
-        got = index.search(q, 3, device=said)
-        assert noted.devices[-1] == told
-        assert isinstance(got[0], np.ndarray)
-    with pytest.raises(knear.InvalidArgument, match="device must be text"):
-        index.search(there, 3, device=1)
+    for search in (index.search, index.range_search):
+        want = search(q, 3)
+        for said, told in (
+            (None, "cuda:1"),
+            ("cuda", "cuda:1"),
+            ("cuda:1", "cuda:1"),
+            ("cuda:0", "cuda:0"),
+            ("cpu", "cpu"),
+        ):
+            pretended.copies.clear()
+            same(search(there, 3, device=said), want, 1)
+            assert noted.devices[-1] == told
+            assert pretended.copies == [(1, q.ctypes.data, q.nbytes, (1, q.nbytes))]
+        for said, told in ((None, "cpu"), ("cpu", "cpu"), ("cuda", "cuda"), ("cuda:2", "cuda:2")):
+            got = search(q, 3, device=said)
+            assert noted.devices[-1] == told
+            assert isinstance(got[0], np.ndarray)
+        with pytest.raises(knear.InvalidArgument, match="device must be text"):
+            search(there, 3, device=1)
     few = np.array([3, 50])
     found = index.search(there, 3, filter=kind(few))
     same(found, index.search(q, 3, filter=few), 1)
@@ -798,7 +804,8 @@ def test_answers_are_of_the_caller_s_library(pretended, monkeypatch, kind):
     assert knear.select_k(kind(X), 2) == ("tensor 5", "tensor 6")
     index = filled(X)
     assert index.search(kind(X), 2, device="cpu") == ("tensor 7", "tensor 8")
-    assert index.range_search(kind(X), 0.5) == ("tensor 9", "tensor 10", "tensor 11")
+    found = index.range_search(kind(X), 0.5, device="cpu")
+    assert found == ("tensor 9", "tensor 10", "tensor 11")
     dtypes = [np.float32, np.int64] * 3 + [np.int64, np.float32, np.int64]
     assert [each.dtype for each in made[2:]] == dtypes
 
