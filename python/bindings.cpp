@@ -405,6 +405,28 @@ NB_MODULE(_core, m) {
       nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"), nb::arg("device"),
       nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("report").none());
 
+  m.def(
+      "range_search_on_device",
+      [](const DeviceTuple& queries, const DeviceTuple& base, int number, double radius,
+         const std::string& metric, std::int64_t threads, std::int64_t memory,
+         const std::string& first_pass, const std::string& device, const Ids& ids, const Bits& bits,
+         Report report) {
+        const cuda::MatrixView q = matrix_of(queries), b = matrix_of(base);
+        KnnOptions options{.metric = parse_metric(metric),
+                           .threads = narrow(threads),
+                           .memory = memory,
+                           .first_pass = parse_first_pass(first_pass),
+                           .filter = filter_of(ids, bits, b.rows),
+                           .device = device};
+        return run(report, [&](Progress progress, KnnReport* filled) {
+          options.progress = std::move(progress);
+          return python::range_search_on_device(q, b, radius, number, options, filled);
+        });
+      },
+      nb::arg("queries"), nb::arg("base"), nb::arg("number"), nb::arg("radius"), nb::arg("metric"),
+      nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("device"),
+      nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("report").none());
+
   // x: address, rows, columns and stride of a matrix of f32 in device memory. The answers are [k]
   // where it is one row that is asked for as such.
   m.def(
