@@ -177,6 +177,7 @@ def self_join(
     memory: int | str | None = None,
     first_pass: str = "auto",
     choices: Mapping[str, Any] | None = None,
+    device: str | None = None,
     filter: ArrayLike | None = None,
     report: dict[str, Any] | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -186,8 +187,8 @@ def self_join(
     other. For "l2" and "cosine" each pair is scored once, for both rows, where that is faster.
     Arguments and errors are those of knn().
 
-    `base` may be in the memory of a GPU, as that of knn(), which is a search there for every row:
-    the base stays where it is, and a copy of it comes to the processor, as the queries.
+    On a GPU it is a search for every row. `base` may be in its memory, as that of knn(): the base
+    stays where it is, and a copy of it comes to the processor, as the queries.
     """
     if _device.is_on_gpu("base", base):
         b = _device.matrix("base", base)
@@ -201,7 +202,7 @@ def self_join(
             _arrays.size("memory", memory),
             _arrays.text("first_pass", first_pass),
             _arrays.choices(choices),
-            "cuda",
+            _arrays.text("device", _device.asked(device, b.number)),
             *_arrays.filter_of(filter, b.rows)[:2],
             _arrays.report(report),
         )
@@ -214,6 +215,7 @@ def self_join(
         _arrays.size("memory", memory),
         _arrays.text("first_pass", first_pass),
         _arrays.choices(choices),
+        _arrays.text("device", _device.of_queries(device, None)),
         *_arrays.filter_of(filter, len(np.asarray(base)))[:2],
         _arrays.report(report),
     )

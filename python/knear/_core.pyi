@@ -94,6 +94,7 @@ def self_join(
     memory: int,
     first_pass: str,
     choices: str,
+    device: str,
     filter_ids: NDArray[np.int64] | None,
     filter_bits: NDArray[np.uint64] | None,
     report: dict[str, Any] | None,

@@ -138,6 +138,7 @@ def check_devices(library):
     bad = knear.InvalidArgument
     for search, alike, count in (
         (knear.knn, same, 2),
+        (knear.self_join, same, 1),
         (knear.range_search, same_within, 2),
     ):
         want = search(*[x] * count, 2)

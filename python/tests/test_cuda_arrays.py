@@ -163,7 +163,7 @@ def pretended(monkeypatch):
     def join(base, number, *words):
         noted.joins.append((base, number, *words))
         *before, _, ids, bits, report = words
-        found = _core.self_join(*matrix(*base), *before, ids, bits, report)
+        found = _core.self_join(*matrix(*base), *before, "cpu", ids, bits, report)
         return there(number, found, report)
 
     def within(queries, base, number, *words):
@@ -454,6 +454,7 @@ def test_what_device_may_say(pretended):
     there = Pretender(X, (2, 1))
     for search, words, noted, place in (
         (knear.knn, (there, there, 1), pretended.calls, 10),
+        (knear.self_join, (there, 1), pretended.joins, 8),
         (knear.range_search, (there, there, 1.0), pretended.ranges, 8),
     ):
         for said, told in ((None, "cuda"), ("cuda", "cuda"), ("cuda:1", "cuda:1"), ("cuda:0",) * 2):

@@ -219,6 +219,8 @@ def test_a_device_that_is_not_there(device):
         index.range_search(ZEROS, 1.0, device=device)
     with pytest.raises(knear.DeviceUnavailable, match=number):
         knear.range_search(ZEROS, ZEROS, 1.0, device=device)
+    with pytest.raises(knear.DeviceUnavailable, match=number):
+        knear.self_join(ZEROS, 1, device=device)
 
 
 def test_devices_are_known_by_name():
@@ -226,6 +228,7 @@ def test_devices_are_known_by_name():
     index.add(ZEROS)
     for search, words in (
         (knear.knn, (ZEROS, ZEROS, 1)),
+        (knear.self_join, (ZEROS, 1)),
         (knear.range_search, (ZEROS, ZEROS, 1)),
         (index.search, (ZEROS, 1)),
         (index.range_search, (ZEROS, 1)),
