@@ -405,6 +405,28 @@ NB_MODULE(_core, m) {
       nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"), nb::arg("device"),
       nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("report").none());
 
+  m.def(
+      "range_search_on_device",
+      [](const DeviceTuple& queries, const DeviceTuple& base, int number, double radius,
+         const std::string& metric, std::int64_t threads, std::int64_t memory,
+         const std::string& first_pass, const std::string& device, const Ids& ids, const Bits& bits,
+         Report report) {
+        const cuda::MatrixView q = matrix_of(queries), b = matrix_of(base);
+        KnnOptions options{.metric = parse_metric(metric),
+                           .threads = narrow(threads),
+                           .memory = memory,
+                           .first_pass = parse_first_pass(first_pass),
+                           .filter = filter_of(ids, bits, b.rows),
+                           .device = device};
+        return run(report, [&](Progress progress, KnnReport* filled) {
+          options.progress = std::move(progress);
+          return python::range_search_on_device(q, b, radius, number, options, filled);
+        });
+      },
+      nb::arg("queries"), nb::arg("base"), nb::arg("number"), nb::arg("radius"), nb::arg("metric"),
+      nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("device"),
+      nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("report").none());
+
   // x: address, rows, columns and stride of a matrix of f32 in device memory. The answers are [k]
   // where it is one row that is asked for as such.
   m.def(
@@ -461,14 +483,16 @@ NB_MODULE(_core, m) {
       "self_join",
       [](const Array& base, const std::string& base_type, std::int64_t k, const std::string& metric,
          std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-         const std::string& choices, const Ids& ids, const Bits& bits, Report report) {
+         const std::string& choices, const std::string& device, const Ids& ids, const Bits& bits,
+         Report report) {
         const AnyMatrixView b = view_of(base, base_type);
         KnnOptions options{.metric = parse_metric(metric),
                            .threads = narrow(threads),
                            .memory = memory,
                            .first_pass = parse_first_pass(first_pass),
                            .filter = filter_of(ids, bits, b.rows()),
-                           .choices = parse_choices(choices)};
+                           .choices = parse_choices(choices),
+                           .device = device};
         return run(report, [&](Progress progress, KnnReport* filled) {
           options.progress = std::move(progress);
           return self_join(b, k, options, filled);
@@ -476,7 +500,8 @@ NB_MODULE(_core, m) {
       },
       nb::arg("base").noconvert(), nb::arg("base_type"), nb::arg("k"), nb::arg("metric"),
       nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"),
-      nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("report").none());
+      nb::arg("device"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
+      nb::arg("report").none());
 
   m.def(
       "range_search",

@@ -114,6 +114,14 @@ DeviceNeighbors self_join_on_device(const cuda::MatrixView& base, std::int64_t k
   return out;
 }
 
+RangeNeighbors range_search_on_device(const cuda::MatrixView& queries, const cuda::MatrixView& base,
+                                      double radius, int device, const KnnOptions& options,
+                                      KnnReport* report) {
+  (void)cuda::device_info(device);
+  const cuda::CurrentDevice current(device);
+  return cuda::range_search(queries, base, radius, nullptr, options, report);
+}
+
 DeviceSelection select_on_device(DeviceRows rows, std::span<const std::int64_t> lengths,
                                  std::int64_t k, const DeviceSelectOptions& options, int device) {
   (void)cuda::device_info(device);
@@ -161,6 +169,10 @@ DeviceNeighbors knn_on_device(const cuda::MatrixView&, const cuda::MatrixView&, 
 }
 DeviceNeighbors self_join_on_device(const cuda::MatrixView&, std::int64_t, int, const KnnOptions&,
                                     KnnReport*) {
+  refuse();
+}
+RangeNeighbors range_search_on_device(const cuda::MatrixView&, const cuda::MatrixView&, double, int,
+                                      const KnnOptions&, KnnReport*) {
   refuse();
 }
 DeviceSelection select_on_device(DeviceRows, std::span<const std::int64_t>, std::int64_t,

@@ -49,6 +49,11 @@ DeviceNeighbors knn_on_device(const cuda::MatrixView& queries, const cuda::Matri
 DeviceNeighbors self_join_on_device(const cuda::MatrixView& base, std::int64_t k, int device,
                                     const KnnOptions& options, KnnReport* report);
 
+// cuda::range_search likewise; what it finds is in the processor's memory.
+RangeNeighbors range_search_on_device(const cuda::MatrixView& queries, const cuda::MatrixView& base,
+                                      double radius, int device, const KnnOptions& options,
+                                      KnnReport* report);
+
 // What was selected of each row, in memory of the device: values [n x k] f32, places [n x k] i64.
 struct DeviceSelection {
   DeviceMemory values, places;

@@ -12,14 +12,14 @@ is contiguous (the rows may lie apart); other layouts are copied once. float64, 
 numbers are taken if float32 holds every value exactly, else refused.
 
 Arrays may also be in the memory of an NVIDIA GPU, where knear was built with CUDA: those that say
-so by `__dlpack_device__` (torch, CuPy, JAX) or `__cuda_array_interface__` (Numba). knear.knn,
-knear.self_join and knear.select_k work there on what is there, without a copy, and an Index copies
-it to the processor. Answers are new arrays on the same GPU, of the library of the first argument,
-or knear.DeviceArray where that is another than these three (ids of JAX have 32 bits unless
-jax_enable_x64 is set). The work comes after that which made the arrays, in the order that their
-protocol gives: DLPack that of the producer's current stream, the interface that of the stream that
-it names. Answers are complete when the call returns, for any stream. Lists of ids, filters and
-lengths may be on a GPU anywhere; the processor gets a copy.
+so by `__dlpack_device__` (torch, CuPy, JAX) or `__cuda_array_interface__` (Numba). Functions work
+on what is there, without a copy, and an Index copies it to the processor. Answers are new arrays on
+the same GPU, of the library of the first argument, or knear.DeviceArray where that is another than
+these three (ids of JAX have 32 bits unless jax_enable_x64 is set). The work comes after that which
+made the arrays, in the order that their protocol gives: DLPack that of the producer's current
+stream, the interface that of the stream that it names. Answers are complete when the call returns,
+for any stream. Lists of ids, filters and lengths may be on a GPU anywhere; the processor gets a
+copy.
 
 Metrics: "l2", squared Euclidean distances; "ip", inner products, largest first; "cosine",
 1 - cos. Equal distances are ordered by id. Places beyond the number of rows hold the id -1 and
@@ -177,6 +177,7 @@ def self_join(
     memory: int | str | None = None,
     first_pass: str = "auto",
     choices: Mapping[str, Any] | None = None,
+    device: str | None = None,
     filter: ArrayLike | None = None,
     report: dict[str, Any] | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -186,8 +187,8 @@ def self_join(
     other. For "l2" and "cosine" each pair is scored once, for both rows, where that is faster.
     Arguments and errors are those of knn().
 
-    `base` may be in the memory of a GPU, as that of knn(), which is a search there for every row:
-    the base stays where it is, and a copy of it comes to the processor, as the queries.
+    On a GPU it is a search for every row. `base` may be in its memory, as that of knn(): the base
+    stays where it is, and a copy of it comes to the processor, as the queries.
     """
     if _device.is_on_gpu("base", base):
         b = _device.matrix("base", base)
@@ -201,7 +202,7 @@ def self_join(
             _arrays.size("memory", memory),
             _arrays.text("first_pass", first_pass),
             _arrays.choices(choices),
-            "cuda",
+            _arrays.text("device", _device.asked(device, b.number)),
             *_arrays.filter_of(filter, b.rows)[:2],
             _arrays.report(report),
         )
@@ -214,6 +215,7 @@ def self_join(
         _arrays.size("memory", memory),
         _arrays.text("first_pass", first_pass),
         _arrays.choices(choices),
+        _arrays.text("device", _device.of_queries(device, None)),
         *_arrays.filter_of(filter, len(np.asarray(base)))[:2],
         _arrays.report(report),
     )
@@ -228,7 +230,7 @@ def range_search(
     threads: int = 0,
     memory: int | str | None = None,
     first_pass: str = "auto",
-    device: str = "cpu",
+    device: str | None = None,
     filter: ArrayLike | None = None,
     report: dict[str, Any] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
@@ -236,11 +238,28 @@ def range_search(
 
     At a distance of at most `radius` for "l2" (squared) and "cosine", with a product of at least
     `radius` for "ip", compared in float64. Those of query i stand at begin[i] : begin[i + 1] of
-    the other two, nearest first. Options and errors are those of knear.knn; device is "cpu", "cuda"
-    or "cuda:N". Both matrices are in the processor's memory.
+    the other two, nearest first. Options and errors are those of knear.knn.
+
+    Both may be in the memory of one GPU, as those of knear.knn. What is found there comes to the
+    processor, and goes back as arrays there.
     """
-    _device.require_processor("queries", queries)
-    _device.require_processor("base", base)
+    if _device.on_gpu(queries, base):
+        q, b = _device.matrix("queries", queries), _device.matrix("base", base)
+        number = _device.same_device(q, b)
+        found = _core.range_search_on_device(
+            q[:4],
+            b[:4],
+            number,
+            _arrays.number("radius", radius),
+            _arrays.text("metric", metric),
+            _arrays.integer("threads", threads),
+            _arrays.size("memory", memory),
+            _arrays.text("first_pass", first_pass),
+            _arrays.text("device", _device.asked(device, number)),
+            *_arrays.filter_of(filter, b.rows)[:2],
+            _arrays.report(report),
+        )
+        return _device.sent(queries, number, found)
     return _core.range_search(
         *_arrays.matrix("queries", queries),
         *_arrays.matrix("base", base),
@@ -249,7 +268,7 @@ def range_search(
         _arrays.integer("threads", threads),
         _arrays.size("memory", memory),
         _arrays.text("first_pass", first_pass),
-        _arrays.text("device", device),
+        _arrays.text("device", _device.of_queries(device, None)),
         *_arrays.filter_of(filter, len(np.asarray(base)))[:2],
         _arrays.report(report),
     )
@@ -502,14 +521,13 @@ class Index:
         threads: int = 0,
         memory: int | str | None = None,
         first_pass: str = "auto",
-        device: str = "cpu",
+        device: str | None = None,
         filter: ArrayLike | None = None,
         report: dict[str, Any] | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
         """All vectors within `radius` of each row of `q`: (begin, distances, ids).
 
-        As knear.range_search. Queries on a GPU are searched for on the processor, and the results
-        are arrays on that GPU.
+        As knear.range_search; `device` and queries on a GPU are as in search().
         """
         number = _device.number_of("q", q)
         found = self._index.range_search(
@@ -518,7 +536,7 @@ class Index:
             _arrays.integer("threads", threads),
             _arrays.size("memory", memory),
             _arrays.text("first_pass", first_pass),
-            _arrays.text("device", device),
+            _arrays.text("device", _device.of_queries(device, number)),
             *_arrays.filter_of(filter, None),
             _arrays.report(report),
         )

@@ -60,6 +60,20 @@ def self_join_on_device(
     filter_bits: NDArray[np.uint64] | None,
     report: dict[str, Any] | None,
 ) -> tuple[tuple[int, Any], tuple[int, Any]]: ...
+def range_search_on_device(
+    queries: tuple[int, str, int, int],
+    base: tuple[int, str, int, int],
+    number: int,
+    radius: float,
+    metric: str,
+    threads: int,
+    memory: int,
+    first_pass: str,
+    device: str,
+    filter_ids: NDArray[np.int64] | None,
+    filter_bits: NDArray[np.uint64] | None,
+    report: dict[str, Any] | None,
+) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]: ...
 def select_on_device(
     x: tuple[int, int, int, int],
     number: int,
@@ -80,6 +94,7 @@ def self_join(
     memory: int,
     first_pass: str,
     choices: str,
+    device: str,
     filter_ids: NDArray[np.int64] | None,
     filter_bits: NDArray[np.uint64] | None,
     report: dict[str, Any] | None,

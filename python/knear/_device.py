@@ -143,16 +143,6 @@ def is_on_gpu(name: str, x: Any) -> bool:
     return True
 
 
-def require_processor(name: str, x: Any) -> None:
-    """Refuses what is in the memory of a GPU."""
-    place = place_of(x)
-    if place is not None:
-        raise InvalidArgument(
-            f"{is_of(name)} in {place.text}, but must be in that of the processor here: "
-            "knear.range_search has no search of a GPU's memory"
-        )
-
-
 def is_of(name: str) -> str:
     """`name` with its verb."""
     return f"{name} are" if name in _PLURALS else f"{name} is"
@@ -244,9 +234,7 @@ def asked(device: Any, number: int) -> Any:
     if device is None:
         return "cuda"
     if device == "cpu":
-        raise InvalidArgument(
-            f"device is cpu, but queries and base are in the memory of cuda:{number}"
-        )
+        raise InvalidArgument(f"device is cpu, but base is in the memory of cuda:{number}")
     return device
 
 
@@ -277,7 +265,7 @@ def answers(example: Any, found: Any, *shapes_and_types: tuple[tuple[int, ...], 
 
 
 def sent(example: Any, number: int | None, found: Any) -> Any:
-    """What the processor found; as such arrays too if the number of a device is given."""
+    """Answers in the processor's memory; as such arrays too if the number of a device is given."""
     if number is None:
         return found
     return tuple(

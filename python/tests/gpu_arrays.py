@@ -86,6 +86,12 @@ def same(library, got, want, what):
     np.testing.assert_array_equal(ids, want[1], err_msg=what)  # int32 from JAX
 
 
+def same_within(library, got, want, what):
+    """The same for (begin, distances, ids) of a range search."""
+    np.testing.assert_array_equal(library.to_numpy(got[0]), want[0], err_msg=what)
+    same(library, got[1:], want[1:], what)
+
+
 def check_answers(library):
     """The processor's bits: metrics, element types, filters, padding, no queries."""
     rng = np.random.default_rng(3)
@@ -129,15 +135,25 @@ def check_devices(library):
     """What device= may say, and one of the two elsewhere."""
     x = np.arange(24, dtype=np.float32).reshape(6, 4)
     there = library.on_gpu(x)
-    want = knear.knn(x, x, 2)
-    for device in (None, "cuda", "cuda:0"):
-        same(library, knear.knn(there, there, 2, device=device), want, f"device={device}")
     bad = knear.InvalidArgument
-    refused(bad, "device is cpu, but", lambda: knear.knn(there, there, 2, device="cpu"))
-    refused(bad, "device is cuda:7, but", lambda: knear.knn(there, there, 2, device="cuda:7"))
-    refused(bad, "queries are in .*, but base is not", lambda: knear.knn(there, x, 2))
-    refused(bad, "base is in .*, but queries are not", lambda: knear.knn(x, there, 2))
-    refused(bad, "queries are in the memory of", lambda: knear.range_search(there, there, 2))
+    for search, alike, count in (
+        (knear.knn, same, 2),
+        (knear.self_join, same, 1),
+        (knear.range_search, same_within, 2),
+    ):
+        want = search(*[x] * count, 2)
+        asked = [there] * count
+        for device in (None, "cuda", "cuda:0"):
+            alike(library, search(*asked, 2, device=device), want, f"device={device}")
+        for device in ("cpu", "cuda:7"):
+            refused(
+                bad,
+                f"device is {device}, but base is ",
+                lambda search=search, asked=asked, device=device: search(*asked, 2, device=device),
+            )
+    for search in (knear.knn, knear.range_search):
+        refused(bad, "queries are in .*, but base is not", lambda s=search: s(there, x, 2))
+        refused(bad, "base is in .*, but queries are not", lambda s=search: s(x, there, 2))
 
 
 def check_self_join(library):
@@ -162,6 +178,39 @@ def check_self_join(library):
     ):
         got = knear.self_join(library.on_gpu(x), 5)
         same(library, got, knear.self_join(x, 5), f"self_join, {x.dtype} {x.shape}")
+
+
+def check_range_search(library):
+    """All rows within a radius: metrics, element types, filters, none found, no queries."""
+    rng = np.random.default_rng(9)
+    for base in (
+        rng.standard_normal((2500, 24)).astype(np.float32),
+        rng.standard_normal((300, 9)).astype(np.float16),
+        rng.integers(0, 256, (900, 16)).astype(np.uint8),
+        rng.integers(-128, 128, (900, 7)).astype(np.int8),
+    ):
+        queries = base[::31].copy()
+        there = library.on_gpu(queries), library.on_gpu(base)
+        for metric in ("l2", "ip", "cosine"):
+            what = f"range_search, {base.dtype}, {metric}"
+            radius = float(np.median(knear.knn(queries, base, 20, metric)[0][:, -1]))
+            report = {}
+            got = knear.range_search(*there, radius, metric, report=report)
+            want = knear.range_search(queries, base, radius, metric)
+            assert len(want[1]) > len(queries), what
+            same_within(library, got, want, what)
+            assert all(library.owns(each, there[0]) for each in got), what
+            assert report["device"] == "cuda:0", what
+    # Of the last base.
+    some = np.arange(0, len(base), 7)
+    got = knear.range_search(*there, 20000.0, filter=library.on_gpu(some))
+    want = knear.range_search(queries, base, 20000.0, filter=some)
+    same_within(library, got, want, "range_search, filter")
+    got = knear.range_search(*there, -1.0)
+    same_within(library, got, knear.range_search(queries, base, -1.0), "range_search, none found")
+    got = knear.range_search(library.on_gpu(queries[:0]), there[1], 20000.0)
+    want = knear.range_search(queries[:0], base, 20000.0)
+    same_within(library, got, want, "range_search, no queries")
 
 
 def check_select(library):
@@ -232,10 +281,13 @@ def check_index(library):
         assert report["device"] == where
     got = there.search(asked, 6, filter=library.on_gpu(kept.copy()))
     same(library, got, index.search(q, 6, filter=kept), "index, filter")
-    begin, *found = there.range_search(asked, 20.0)
     want = index.range_search(q, 20.0)
-    np.testing.assert_array_equal(library.to_numpy(begin), want[0])
-    same(library, found, want[1:], "index, range")
+    for device, where in ((None, "cuda:0"), ("cuda", "cuda:0"), ("cpu", "cpu")):
+        report = {}
+        got = there.range_search(asked, 20.0, device=device, report=report)
+        same_within(library, got, want, f"index, range, {device}")
+        assert library.owns(got[0], asked)
+        assert report["device"] == where
     for dtype in (np.float16, np.uint8, np.int8):
         some = rng.integers(0, 100, (50, 20)).astype(dtype)
         one = knear.Index("Flat", dim=20)
@@ -266,16 +318,19 @@ def check_refusals(library):
             refused(bad, "queries must be C-contig", lambda odd=odd: knear.knn(odd, there, 2))
     refused(bad, "k must be at least 1, but is 0", lambda: knear.knn(there, there, 0))
     refused(bad, "method|recall", lambda: knear.knn(there, there, 2, method="threshold-heap"))
-    refused(bad, "first_pass", lambda: knear.knn(there, there, 2, first_pass="fp32"))
+    for search in (knear.knn, knear.range_search):
+        refused(bad, "first_pass", lambda s=search: s(there, there, 2, first_pass="fp32"))
     refused(bad, "group", lambda: knear.knn(there, there, 2, choices={"group": 4}))
     refused(
         knear.ShapeMismatch,
         "queries have 3 columns, base has 8",
         lambda: knear.knn(library.on_gpu(x[:, :3].copy()), there, 2),
     )
+    refused(bad, "radius must be", lambda: knear.range_search(there, there, np.nan))
     x[7, 2] = np.nan
     holed = library.on_gpu(x)
-    refused(bad, "base .*row 7", lambda: knear.knn(there, holed, 2))
+    for search in (knear.knn, knear.range_search):
+        refused(bad, "base .*row 7", lambda s=search: s(there, holed, 2))
 
 
 def check_order(library):
@@ -288,6 +343,7 @@ def check_order(library):
     x = rng.standard_normal((4000, 64)).astype(np.float32)
     plain = library.on_gpu(x)
     want = knear.knn(2 * x[:10], 2 * x, 3)
+    radius = float(want[0][:, -1].max())
     if library.name == "torch":
         stream = m.cuda.Stream()
         within = m.cuda.stream(stream)
@@ -303,10 +359,13 @@ def check_order(library):
                 busy = busy @ busy * 0  # what is asked for next waits for this
             late = plain * 2
             got = knear.knn(late[:10], late, 3)
+            close = knear.range_search(late[:10], late, radius)
             chosen = knear.select_k(late[:9], 5)
             copied = knear.Index("Flat", dim=64)
             copied.add(late)
         same(library, got, want, "a stream of its own")
+        held = knear.range_search(2 * x[:10], 2 * x, radius)
+        same_within(library, close, held, "range_search after a stream")
         same(library, chosen, knear.select_k(2 * x[:9], 5), "select_k after a stream")
         np.testing.assert_array_equal(copied.reconstruct(np.arange(4000)), 2 * x)
 
@@ -315,6 +374,7 @@ CHECKS = [
     check_answers,
     check_devices,
     check_self_join,
+    check_range_search,
     check_select,
     check_index,
     check_refusals,

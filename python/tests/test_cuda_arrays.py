@@ -140,7 +140,7 @@ TYPES = {
 @pytest.fixture
 def pretended(monkeypatch):
     """Functions that stand in for the GPU's; they note what they were asked."""
-    noted = types.SimpleNamespace(calls=[], joins=[], selections=[], copies=[])
+    noted = types.SimpleNamespace(calls=[], joins=[], ranges=[], selections=[], copies=[])
     noted.streams, noted.devices = [], {}
 
     def matrix(address, kind, rows, cols):
@@ -163,8 +163,18 @@ def pretended(monkeypatch):
     def join(base, number, *words):
         noted.joins.append((base, number, *words))
         *before, _, ids, bits, report = words
-        found = _core.self_join(*matrix(*base), *before, ids, bits, report)
+        found = _core.self_join(*matrix(*base), *before, "cpu", ids, bits, report)
         return there(number, found, report)
+
+    def within(queries, base, number, *words):
+        noted.ranges.append((queries, base, number, *words))
+        *before, _, ids, bits, report = words
+        found = _core.range_search(
+            *matrix(*queries), *matrix(*base), *before, "cpu", ids, bits, report
+        )
+        if report is not None:
+            report["device"] = f"cuda:{number}"
+        return found
 
     def select(x, number, k, largest, in_order, lengths, one_row):
         address, rows, cols, stride = x
@@ -183,6 +193,7 @@ def pretended(monkeypatch):
     monkeypatch.setattr(_core, "has_cuda", True)
     monkeypatch.setattr(_core, "knn_on_device", search)
     monkeypatch.setattr(_core, "self_join_on_device", join)
+    monkeypatch.setattr(_core, "range_search_on_device", within)
     monkeypatch.setattr(_core, "select_on_device", select)
     monkeypatch.setattr(_core, "copy_from_device", copy_here)
     monkeypatch.setattr(
@@ -227,6 +238,10 @@ def test_one_on_the_gpu_and_one_not(there):
         knear.knn(there, X, 1)
     with pytest.raises(knear.InvalidArgument, match=f"base is in {place}, but queries are not"):
         knear.knn(X.tolist(), there, 1)
+    with pytest.raises(knear.InvalidArgument, match=f"queries are in {place}, but base is not"):
+        knear.range_search(there, X, 1.0)
+    with pytest.raises(knear.InvalidArgument, match=f"base is in {place}, but queries are not"):
+        knear.range_search(X, there, 1.0)
 
 
 @pytest.mark.skipif(_core.has_cuda, reason="this knear was built with CUDA")
@@ -237,6 +252,7 @@ def test_without_cuda_one_line_says_so(there):
     calls = [
         ("queries are", lambda: knear.knn(there, there, 1)),
         ("base is", lambda: knear.self_join(there, 1)),
+        ("queries are", lambda: knear.range_search(there, there, 1.0)),
         ("x is", lambda: knear.select_k(there, 1)),
         ("lengths are", lambda: knear.select_k(X, 1, lengths=there)),
         ("filter is", lambda: knear.knn(X, X, 1, filter=there)),
@@ -265,6 +281,9 @@ def test_without_cuda_one_line_says_so(there):
         lambda: _core.copy_to_device(0, X),
         lambda: _core.knn_on_device(told, told, 0, *rest, approach, "cuda", None, None, None),
         lambda: _core.self_join_on_device(told, 0, *rest, "cuda", None, None, None),
+        lambda: _core.range_search_on_device(
+            told, told, 0, 1.0, "l2", 0, 0, "auto", "cuda", None, None, None
+        ),
         lambda: _core.select_on_device((0, 1, 1, 1), 0, 1, False, True, None, False),
     ):
         with pytest.raises(knear.DeviceUnavailable, match="this knear was built without CUDA"):
@@ -278,6 +297,7 @@ def test_memory_that_is_not_the_device_s_is_refused_by_the_library():
         for call in (
             lambda t=there: knear.knn(t, t, 1),
             lambda t=there: knear.self_join(t, 1),
+            lambda t=there: knear.range_search(t, t, 1.0),
             lambda t=there: knear.select_k(t, 1),
             lambda t=there: knear.Index("Flat", dim=4).add(t),
         ):
@@ -286,19 +306,6 @@ def test_memory_that_is_not_the_device_s_is_refused_by_the_library():
                 match="no GPU is usable|in the memory of a GPU|says that it is in the memory of",
             ):
                 call()
-
-
-@pytest.mark.parametrize("there", [Pretender(X), Interface(X), Pretender(X, (13, 0))])
-def test_range_search_wants_the_processor_s_memory(pretended, there):
-    for name, call in (
-        ("queries", lambda: knear.range_search(there, X, 1.0)),
-        ("base", lambda: knear.range_search(X, there, 1.0)),
-    ):
-        with pytest.raises(
-            knear.InvalidArgument,
-            match=f"^{name} (is|are) in the memory of .*must be in that of the processor",
-        ):
-            call()
 
 
 def test_other_devices_are_refused_by_name():
@@ -312,6 +319,7 @@ def test_other_devices_are_refused_by_name():
         for name, call in (
             ("x is", lambda t=there: knear.select_k(t, 1)),
             ("base is", lambda t=there: knear.self_join(t, 1)),
+            ("queries are", lambda t=there: knear.range_search(t, t, 1.0)),
             ("lengths are", lambda t=there: knear.select_k(X, 1, lengths=t)),
         ):
             with pytest.raises(knear.InvalidArgument, match=f"{name} in .* {kind}"):
@@ -338,16 +346,17 @@ def test_the_search_gets_the_memory_itself(pretended, rng):
     assert "cuda:1" in repr(ids)
 
 
-def test_the_memory_stays_while_the_search_goes_on(pretended, monkeypatch):
+@pytest.mark.parametrize("name", ["knn", "range_search"])
+def test_the_memory_stays_while_the_search_goes_on(pretended, monkeypatch, name):
     there = Pretender(X)
-    search = _core.knn_on_device
+    search = getattr(_core, f"{name}_on_device")
 
     def looks(*words):
         assert there.deleted == 0
         return search(*words)
 
-    monkeypatch.setattr(_core, "knn_on_device", looks)
-    knear.knn(there, there, 1)
+    monkeypatch.setattr(_core, f"{name}_on_device", looks)
+    getattr(knear, name)(there, there, 1)
     assert there.deleted == 2
 
 
@@ -443,13 +452,21 @@ def test_a_producer_that_refuses_is_quoted(pretended):
 
 def test_what_device_may_say(pretended):
     there = Pretender(X, (2, 1))
-    for said, told in ((None, "cuda"), ("cuda", "cuda"), ("cuda:1", "cuda:1"), ("cuda:0",) * 2):
-        knear.knn(there, there, 1, device=said)  # cuda:0 is for the library to refuse
-        assert pretended.calls[-1][10] == told
-    with pytest.raises(knear.InvalidArgument, match="device is cpu, but queries and base are in"):
-        knear.knn(there, there, 1, device="cpu")
-    with pytest.raises(knear.InvalidArgument, match="device must be text"):
-        knear.knn(there, there, 1, device=1)
+    for search, words, noted, place in (
+        (knear.knn, (there, there, 1), pretended.calls, 10),
+        (knear.self_join, (there, 1), pretended.joins, 8),
+        (knear.range_search, (there, there, 1.0), pretended.ranges, 8),
+    ):
+        for said, told in ((None, "cuda"), ("cuda", "cuda"), ("cuda:1", "cuda:1"), ("cuda:0",) * 2):
+            search(*words, device=said)  # cuda:0 is for the library to refuse
+            assert noted[-1][place] == told
+        with pytest.raises(
+            knear.InvalidArgument, match="^device is cpu, but base is in the memory of cuda:1$"
+        ):
+            search(*words, device="cpu")
+        with pytest.raises(knear.InvalidArgument, match="device must be text"):
+            search(*words, device=1)
+        assert len(noted) == 4
 
 
 def test_other_arguments_are_checked_as_ever(pretended):
@@ -520,6 +537,54 @@ def test_a_self_join_gets_the_memory_itself(pretended, rng):
     with pytest.raises(knear.InvalidArgument, match="k must be a whole number"):
         knear.self_join(there, 1.5)
     assert not pretended.joins
+
+
+def test_a_range_search_gets_the_memory_itself(pretended, rng):
+    base = rng.standard_normal((70, 6)).astype(np.float32)
+    q, b = Pretender(base[3:9], (2, 1)), Old(base, (2, 1), offset=16)
+    some = np.arange(0, 70, 2)
+    report = {}
+    got = knear.range_search(
+        q, b, 0.5, "cosine", threads=2, memory="8M", first_pass="int8", filter=Pretender(some),
+        report=report,
+    )  # fmt: skip
+    queries_told, base_told, *told = pretended.ranges[0]
+    assert queries_told == (q.x.ctypes.data, "f32", 6, 6)
+    assert base_told == (base.ctypes.data, "f32", 70, 6)
+    assert told[:7] == [1, 0.5, "cosine", 2, 8 << 20, "int8", "cuda"]
+    assert q.streams == b.streams == [1]
+    assert (q.deleted, b.deleted) == (1, 1)
+    assert [copied[1] for copied in pretended.copies] == [some.ctypes.data]
+    assert (report["device"], report["queries"]) == ("cuda:1", 6)
+    want = knear.range_search(base[3:9], base, 0.5, "cosine", filter=some)
+    assert 6 < len(want[1]) < 6 * 35
+    same(got, want, 1)
+    for x in (rng.integers(0, 9, (30, 3)).astype(np.uint8), X.astype(np.float16)):
+        there = Interface(x)
+        for n, radius in ((4, 9.0), (4, -1.0), (0, 9.0)):
+            got = knear.range_search(Interface(x[:n]), there, radius)
+            same(got, knear.range_search(x[:n], x, radius))
+    bits = (base.view(np.uint32) >> 16).astype(np.uint16)
+    knear.range_search(Pretender(bits, code=4), Pretender(bits, code=4), 1)
+    assert [told[1] for told in pretended.ranges[-1][:2]] == ["bf16", "bf16"]
+
+
+def test_what_a_range_search_refuses_of_a_gpu(pretended):
+    there = Pretender(X)
+    for queries, base, words in (
+        (Pretender(X, (2, 1)), there, "queries are in the memory of cuda:1, but base is in that"),
+        (there, Pretender(X.astype(np.float64)), "base has elements of type float64"),
+        (Pretender(X[:, :3]), there, "queries must be C-contiguous on a GPU"),
+    ):
+        with pytest.raises(knear.InvalidArgument, match=words):
+            knear.range_search(queries, base, 1.0)
+    with pytest.raises(knear.InvalidArgument, match="radius must be a number"):
+        knear.range_search(there, there, "far")
+    with pytest.raises(knear.ShapeMismatch, match="filter has 3 bools, but there are 10 rows"):
+        knear.range_search(there, there, 1.0, filter=[True, False, True])
+    with pytest.raises(knear.InvalidArgument, match="report must be a dict"):
+        knear.range_search(there, there, 1.0, report=[])
+    assert not pretended.ranges
 
 
 @pytest.mark.parametrize("kind", [Pretender, Interface])
@@ -730,9 +795,14 @@ class Noted:
         return getattr(self.index, name)
 
     def search(self, *words):
-        device = 8
+        return self._noted(self.index.search, 8, words)
+
+    def range_search(self, *words):
+        return self._noted(self.index.range_search, 6, words)
+
+    def _noted(self, search, device, words):
         self.devices.append(words[device])
-        found = self.index.search(*words[:device], "cpu", *words[device + 1 :])
+        found = search(*words[:device], "cpu", *words[device + 1 :])
         if words[-1] is not None:
             words[-1]["device"] = words[device]
         return found
@@ -746,24 +816,25 @@ def test_an_index_answers_where_the_queries_are(pretended, rng, kind):
     noted = index._index = Noted(index._index)
     pretended.devices[q.ctypes.data] = 1
     there = kind(q, (2, 1)) if kind is Pretender else kind(q)
-    want = index.search(q, 3)
-    for said, told in (
-        (None, "cuda:1"),
-        ("cuda", "cuda:1"),
-        ("cuda:1", "cuda:1"),
-        ("cuda:0", "cuda:0"),
-        ("cpu", "cpu"),
-    ):
-        pretended.copies.clear()
-        same(index.search(there, 3, device=said), want, 1)
-        assert noted.devices[-1] == told
-        assert pretended.copies == [(1, q.ctypes.data, q.nbytes, (1, q.nbytes))]
-    for said, told in ((None, "cpu"), ("cpu", "cpu"), ("cuda", "cuda"), ("cuda:2", "cuda:2")):
-        got = index.search(q, 3, device=said)
-        assert noted.devices[-1] == told
-        assert isinstance(got[0], np.ndarray)
-    with pytest.raises(knear.InvalidArgument, match="device must be text"):
-        index.search(there, 3, device=1)
+    for search in (index.search, index.range_search):
+        want = search(q, 3)
+        for said, told in (
+            (None, "cuda:1"),
+            ("cuda", "cuda:1"),
+            ("cuda:1", "cuda:1"),
+            ("cuda:0", "cuda:0"),
+            ("cpu", "cpu"),
+        ):
+            pretended.copies.clear()
+            same(search(there, 3, device=said), want, 1)
+            assert noted.devices[-1] == told
+            assert pretended.copies == [(1, q.ctypes.data, q.nbytes, (1, q.nbytes))]
+        for said, told in ((None, "cpu"), ("cpu", "cpu"), ("cuda", "cuda"), ("cuda:2", "cuda:2")):
+            got = search(q, 3, device=said)
+            assert noted.devices[-1] == told
+            assert isinstance(got[0], np.ndarray)
+        with pytest.raises(knear.InvalidArgument, match="device must be text"):
+            search(there, 3, device=1)
     few = np.array([3, 50])
     found = index.search(there, 3, filter=kind(few))
     same(found, index.search(q, 3, filter=few), 1)
@@ -798,8 +869,11 @@ def test_answers_are_of_the_caller_s_library(pretended, monkeypatch, kind):
     assert knear.select_k(kind(X), 2) == ("tensor 5", "tensor 6")
     index = filled(X)
     assert index.search(kind(X), 2, device="cpu") == ("tensor 7", "tensor 8")
-    assert index.range_search(kind(X), 0.5) == ("tensor 9", "tensor 10", "tensor 11")
-    dtypes = [np.float32, np.int64] * 3 + [np.int64, np.float32, np.int64]
+    found = index.range_search(kind(X), 0.5, device="cpu")
+    assert found == ("tensor 9", "tensor 10", "tensor 11")
+    found = knear.range_search(kind(X), Pretender(X), 0.5)
+    assert found == ("tensor 12", "tensor 13", "tensor 14")
+    dtypes = [np.float32, np.int64] * 3 + [np.int64, np.float32, np.int64] * 2
     assert [each.dtype for each in made[2:]] == dtypes
 
 
@@ -849,6 +923,7 @@ class Library:
     [
         gpu_arrays.check_answers,
         gpu_arrays.check_self_join,
+        gpu_arrays.check_range_search,
         gpu_arrays.check_select,
         gpu_arrays.check_index,
     ],

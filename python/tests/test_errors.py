@@ -219,14 +219,25 @@ def test_a_device_that_is_not_there(device):
         index.range_search(ZEROS, 1.0, device=device)
     with pytest.raises(knear.DeviceUnavailable, match=number):
         knear.range_search(ZEROS, ZEROS, 1.0, device=device)
+    with pytest.raises(knear.DeviceUnavailable, match=number):
+        knear.self_join(ZEROS, 1, device=device)
 
 
 def test_devices_are_known_by_name():
-    with pytest.raises(knear.InvalidArgument, match="device must be cpu, cuda or cuda:N.*gpu"):
-        knear.knn(ZEROS, ZEROS, 1, device="gpu")
-    with pytest.raises(knear.InvalidArgument, match="device must be text, but is 0"):
-        knear.knn(ZEROS, ZEROS, 1, device=0)
-    for device in ("cpu", None):
-        report = {}
-        knear.knn(ZEROS, ZEROS, 1, device=device, report=report)
-        assert report["device"] == "cpu"
+    index = knear.Index("Flat", dim=4)
+    index.add(ZEROS)
+    for search, words in (
+        (knear.knn, (ZEROS, ZEROS, 1)),
+        (knear.self_join, (ZEROS, 1)),
+        (knear.range_search, (ZEROS, ZEROS, 1)),
+        (index.search, (ZEROS, 1)),
+        (index.range_search, (ZEROS, 1)),
+    ):
+        with pytest.raises(knear.InvalidArgument, match="device must be cpu, cuda or cuda:N.*gpu"):
+            search(*words, device="gpu")
+        with pytest.raises(knear.InvalidArgument, match="device must be text, but is 0"):
+            search(*words, device=0)
+        for device in ("cpu", None):
+            report = {}
+            search(*words, device=device, report=report)
+            assert report["device"] == "cpu"
