@@ -9,10 +9,9 @@
 //   RangeNeighbors near = searcher.range_search(queries, 0.3, {.metric = Metric::cosine});
 //
 // The answers of knear::knn, knear::self_join and knear::range_search (knn/knn.hpp), bit for bit.
-// The base is not
-// copied: codes of it are made on the device (a byte a coordinate, rounded up to 32 bytes a row,
-// and 16 more), and the few rows that they leave are measured where they are. Built with KNEAR_CUDA
-// only.
+// The base is not copied: codes of it are made on the device (a byte a coordinate, rounded up to 32
+// bytes a row, and 16 more), and the few rows that they leave are measured where they are. Built with
+// KNEAR_CUDA only.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -51,6 +50,7 @@ void knn(const MatrixView& queries, const MatrixView& base, std::int64_t k, Id* 
 void self_join(const MatrixView& base, std::int64_t k, Id* ids, float* distances,
                CUstream_st* stream = nullptr, const KnnOptions& options = {},
                KnnReport* report = nullptr);
+
 // All rows of base [n x d] within a radius of each of queries [q x d], as knear::range_search
 // returns them, in the processor's memory: how many they are is known only when they are found.
 // Everything else as knn() above; options.memory bounds what they take here too.
