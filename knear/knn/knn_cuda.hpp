@@ -10,8 +10,8 @@
 //
 // The answers of knear::knn, knear::self_join and knear::range_search (knn/knn.hpp), bit for bit.
 // The base is not copied: codes of it are made on the device (a byte a coordinate, rounded up to 32
-// bytes a row, and 16 more), and the few rows that they leave are measured where they are. Built with
-// KNEAR_CUDA only.
+// bytes a row, and 16 more), and the few rows that they leave are measured where they are. Built
+// with KNEAR_CUDA only.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -59,8 +59,8 @@ RangeNeighbors range_search(const MatrixView& queries, const MatrixView& base, d
                             KnnReport* report = nullptr);
 
 // A base prepared once for many searches: its codes stay on the device, but for searches with a
-// memory limit, which make them each time. The base must stay
-// unchanged, and the stream must stay, while this lives. One search at a time.
+// memory limit, which make them each time. The base must stay unchanged, and the stream must stay,
+// while this lives. One search at a time.
 class ExactSearcher {
  public:
   ExactSearcher(const MatrixView& base, const KnnOptions& options, CUstream_st* stream = nullptr);
