@@ -250,7 +250,7 @@ void check_limits(NearestChecks& checks) {
     if (!checks.next()) continue;
     const AnyMatrix base = make_vectors(VectorKind::uniform, type, 150000, 16, 15);
     const AnyMatrix queries = make_vectors(VectorKind::uniform, type, 9, 16, 16);
-    checks.check("in chunks", queries, base, 20, {.memory = 3 << 20});
+    checks.check("in chunks", queries, base, 20, {.threads = 2, .memory = 3 << 20});
   }
   for (const Metric metric : metrics) {
     if (!checks.next()) continue;

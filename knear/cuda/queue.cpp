@@ -102,7 +102,7 @@ namespace {
 // Blocks of pinned memory that nobody uses just now. They stay until the process ends, which gives
 // them back: by then the driver may be gone.
 struct SpareMemory {
-  static constexpr std::size_t most = 4, largest = 4 << 20;
+  static constexpr std::size_t most = 4, largest = 8 << 20;
   std::mutex mutex;
   std::vector<std::pair<void*, std::size_t>> blocks;
 };

@@ -139,7 +139,8 @@ struct KnnReport {
   // What was expected of these before: as earlier searches by the same pass for about as many
   // neighbours had it, and for a prefix the rows that it does not rule out. 0: nothing was known.
   double expected_hits = 0, expected_refined = 0, expected_survivors = 0;
-  std::int64_t fallback_queries = 0;  // queries whose first pass was changed while running
+  // Queries whose first pass was changed while running; with a GPU, that the processor answered.
+  std::int64_t fallback_queries = 0;
   // Scanned again: a threshold was guessed too well (scan.hpp), or the list of a GPU was full.
   std::int64_t repeated_queries = 0;
   std::int64_t certified_queries = 0;  // queries whose answer is proven exact

@@ -37,7 +37,7 @@ struct MatrixView {
 // knear::knn throws, and InvalidArgument for a pointer that is not of that device, for a method
 // other than auto and exact, and for options.device other than "cpu" (unsaid), "cuda" or the
 // device's own name, cuda:N; DeviceError if a call fails. options.memory bounds the device memory
-// taken beside the arguments. Queries that the lists of the device have no room for are answered by
+// taken beside the arguments. Queries for whose lists the device has no memory are answered by
 // the processor, for which it copies the rows (report.fallback_queries).
 void knn(const MatrixView& queries, const MatrixView& base, std::int64_t k, Id* ids,
          float* distances, CUstream_st* stream = nullptr, const KnnOptions& options = {},

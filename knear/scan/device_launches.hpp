@@ -11,6 +11,7 @@
 namespace knear::detail {
 
 // Of a block; what a multiprocessor has for two of them on the smallest GPU we build for (sm_80).
+// With long rows fewer blocks are resident than the kernel's registers would let.
 inline constexpr std::size_t most_kept_bytes = 80 << 10;
 
 template <bool few, class Queue>

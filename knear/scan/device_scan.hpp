@@ -395,8 +395,9 @@ class DeviceScan {
     for (std::size_t place = 0; again && place < count; ++place)
       reached[place] = run.reached[static_cast<std::size_t>(coded.order[place])];
     Vectors vectors;
+    Queries uploaded;
     const Settled settled{queue_};
-    Queries uploaded = upload_queries(coded, reached);
+    uploaded = upload_queries(coded, reached);
     const DeviceQueryView view = uploaded.view(0, coded.count);
     DeviceBaseView base = base_view();
     base.allowed = run.limited.bits.data();
@@ -411,7 +412,7 @@ class DeviceScan {
     };
     std::int64_t room = room_for(k), growth = usual_growth;
     if (again) {
-      room = std::max(room, most_passing(base, view, there.counts, run.watched));
+      room = std::max(room, most_passing(base, view, there.counts));
       if (!fits(room)) throw MemoryBudgetError("lists of {} entries are too long", room);
     } else if (coded.count <= block_queries && !run.usual_lists && fits(room_of_few(k))) {
       room = room_of_few(k), growth = growth_of_few(k, room);
@@ -423,7 +424,8 @@ class DeviceScan {
     auto spare_entries = queue_.template allocate<Entry>(static_cast<std::size_t>(spares * room));
     if (!packed_.is_integer) upload_vectors(vectors, run.queries, coded.order);
     // Nothing is allocated from here on.
-    queue_.fill_bytes(there.counts, 0, 2 * count);  // and those of `lost`
+    if (again && run.watched) run.watched->add(coded.count * base.panels);  // what was counted
+    queue_.fill_bytes(there.counts, 0, 2 * count);                          // and those of `lost`
 
     const DeviceLists lists = {entries.data(), keys.data(), there.counts, there.lost,
                                static_cast<int>(room)};
@@ -486,15 +488,13 @@ class DeviceScan {
   }
 
   // The longest list that queries would have by the thresholds that stand. counts: [count].
-  std::int64_t most_passing(const DeviceBaseView& base, const DeviceQueryView& view, int* counts,
-                            Reporter* watched) {
+  std::int64_t most_passing(const DeviceBaseView& base, const DeviceQueryView& view, int* counts) {
     std::vector<int> passed(static_cast<std::size_t>(view.count));
     queue_.fill_bytes(counts, 0, passed.size());
     launch_scan(queue_, base, view, {nullptr, nullptr, counts, nullptr, 0}, 0, base.panels);
     const Settled arrived{queue_};
     queue_.download(passed.data(), counts, passed.size());
     queue_.wait();
-    if (watched) watched->add(view.count * base.panels);
     return *std::max_element(passed.begin(), passed.end());
   }
 

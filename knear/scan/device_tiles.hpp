@@ -239,7 +239,9 @@ std::vector<std::int64_t> with_tiles(Queue& queue, DeviceScan<Queue>& scan, cons
     } catch (const MemoryBudgetError&) {
       if (taken <= block_queries) return {which.begin() + first, which.end()};
       // With fewer at a time, from here on.
-      sizes.together = sizes.group = std::max<std::int64_t>(block_queries, taken / 2);
+      sizes.together =
+          std::max<std::int64_t>(block_queries, taken / 2 / block_queries * block_queries);
+      sizes.group = std::min(sizes.group, sizes.together);
       sizes.pairs =
           std::min(sizes.pairs, DeviceTileSizes::usual_pairs(sizes.group, sizes.tile_rows));
       taken = 0;

@@ -98,8 +98,9 @@ TEST(DeviceSearch, MemoryOfTheDeviceAndTheProcessorMakesChunks) {
   expect_same(device_knn(queries.view(), base.view(), 20, {}, &report, 640 << 10), truth, "device");
   EXPECT_GT(report.chunks, 1);
   report = {};
-  expect_same(device_knn(queries.view(), base.view(), 20, {.memory = 3 << 20}, &report), truth,
-              "processor");
+  expect_same(
+      device_knn(queries.view(), base.view(), 20, {.threads = 2, .memory = 3 << 20}, &report),
+      truth, "processor");
 }
 
 TEST(DeviceSearch, WhatADeviceCannotDoTheProcessorDoes) {
