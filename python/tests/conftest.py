@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pretended_arrays import pretended  # noqa: F401, a fixture
 
 
 def brute_force(queries, base, k, metric):

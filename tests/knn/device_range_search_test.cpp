@@ -15,6 +15,7 @@
 
 #include "knear/knn/device_base.hpp"
 #include "tests/knn/knn_cases.hpp"
+#include "tests/knn/refused.hpp"
 #include "tests/simt/emulator.hpp"
 
 namespace knear {
@@ -23,6 +24,7 @@ namespace {
 using detail::DeviceRangeSearch;
 using detail::PreparedRows;
 using detail::SearchPart;
+using test::expect_refused;
 using test::gaussians;
 using test::metrics;
 
@@ -365,16 +367,6 @@ TEST(DeviceRangeSearch, SomeQueriesOfTheProcessor) {
                      truth));
     EXPECT_EQ(report.fallback_queries, 300 - 128);  // one block was taken
     EXPECT_EQ(report.device, "cuda");
-  }
-}
-
-template <class E, class F>
-void expect_refused(F call, const std::string& words) {
-  try {
-    call();
-    ADD_FAILURE() << "not refused: " << words;
-  } catch (const E& error) {
-    EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
   }
 }
 

@@ -10,10 +10,13 @@
 
 #include "knear/core/random.hpp"
 #include "knear/knn/knn.hpp"
+#include "tests/knn/refused.hpp"
 #include "tests/simt/emulator.hpp"
 
 namespace knear {
 namespace {
+
+using test::expect_refused;
 
 Matrix<float> gaussian(std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
   Random random(seed);
@@ -180,16 +183,6 @@ TEST(DeviceSearch, ZeroQueriesAndNoRows) {
               "no rows");
   expect_same(device_knn(nobody.view(), base.view(), 4, {}), knn(nobody.view(), base.view(), 4),
               "no queries");
-}
-
-template <class E, class F>
-void expect_refused(F call, const std::string& words) {
-  try {
-    call();
-    ADD_FAILURE() << "not refused: " << words;
-  } catch (const E& error) {
-    EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
-  }
 }
 
 // A base that is searched many times is packed and copied once, and any thread may search it.

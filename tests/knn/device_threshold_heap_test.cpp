@@ -9,11 +9,13 @@
 #include <vector>
 
 #include "tests/knn/knn_cases.hpp"
+#include "tests/knn/refused.hpp"
 #include "tests/simt/emulator.hpp"
 
 namespace knear {
 namespace {
 
+using test::expect_refused;
 using test::gaussians;
 using test::metrics;
 using test::same;
@@ -221,16 +223,6 @@ TEST(DeviceThresholdHeapSearch, ZeroQueriesAndNoRows) {
     expect_same(queries.view(), base.view(), 4, {.metric = metric}, "zero");
     expect_same(queries.view(), none.view(), 4, {.metric = metric}, "no rows");
     expect_same(nobody.view(), base.view(), 4, {.metric = metric}, "no queries");
-  }
-}
-
-template <class E, class F>
-void expect_refused(F call, const std::string& words) {
-  try {
-    call();
-    ADD_FAILURE() << "not refused: " << words;
-  } catch (const E& error) {
-    EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
   }
 }
 
