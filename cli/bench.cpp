@@ -18,7 +18,7 @@
 #include "cli/prediction.hpp"
 #include "cli/progress_bar.hpp"
 #include "knear/knn/knn.hpp"
-#include "knear/knn/part_search.hpp"
+#include "knear/knn/segment_search.hpp"
 
 namespace knear::cli {
 

@@ -16,7 +16,7 @@
 #include "cli/progress_bar.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/index/flat.hpp"
-#include "knear/knn/part_search.hpp"
+#include "knear/knn/segment_search.hpp"
 
 namespace knear::cli {
 namespace {

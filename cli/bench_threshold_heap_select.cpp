@@ -7,11 +7,11 @@
 
 #include "cli/bench_threshold_heap.hpp"
 #include "cli/interrupt.hpp"
-#include "knear/select/bitonic_partial_sort.hpp"
-#include "knear/select/permutation.hpp"
-#include "knear/select/radix_sort.hpp"
+#include "knear/select/sort/bitonic_partial_sort.hpp"
+#include "knear/select/sort/permutation.hpp"
+#include "knear/select/sort/radix_sort.hpp"
 #include "knear/select/select_k.hpp"
-#include "knear/select/threshold_heap.hpp"
+#include "knear/select/sort/compressed_batch.hpp"
 #include "knear/select/top_k.hpp"
 
 namespace knear::cli {

@@ -10,7 +10,7 @@
 #include "knear/cuda/check.hpp"
 #include "knear/cuda/device.hpp"
 #include "knear/cuda/queue.hpp"
-#include "knear/scan/device_packing.hpp"
+#include "knear/scan/device/packing.hpp"
 #include "knear/select/select_k.hpp"
 #include "knear/select/select_k_cuda.hpp"
 

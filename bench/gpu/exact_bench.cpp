@@ -16,9 +16,9 @@
 #include "knear/cuda/queue.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/knn/knn.hpp"
-#include "knear/scan/device_launches_cuda.hpp"
-#include "knear/scan/device_packing_cuda.hpp"
-#include "knear/scan/device_scan.hpp"
+#include "knear/scan/device/scan_launches_cuda.hpp"
+#include "knear/scan/device/packing_cuda.hpp"
+#include "knear/scan/device/device_scan.hpp"
 #if KNEAR_CUBLASLT
 #include "bench/gpu/matrix_products.hpp"
 #endif

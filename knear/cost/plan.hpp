@@ -27,7 +27,7 @@
 // and carries over to others as that. It does not know of data that defeat the threshold.
 //
 // A search chooses by it: what to score first, whether to pack what a filter allows
-// (knn/first_pass_choice.cpp), whether by a prefix and how wide a one (knn/prefix_search.cpp). The
+// (knn/search/first_pass_choice.cpp), whether by a prefix and how wide a one (knn/prefix/prefix_search.cpp). The
 // second half of this file has what single things cost one core, for what is decided while a scan
 // runs.
 #pragma once

@@ -15,7 +15,7 @@
 #include <span>
 
 #include "knear/core/row_set.hpp"
-#include "knear/knn/part_search.hpp"
+#include "knear/knn/segment_search.hpp"
 
 namespace knear::detail {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "knear/core/threads.hpp"
-#include "knear/knn/part_search.hpp"
+#include "knear/knn/segment_search.hpp"
 
 namespace knear {
 namespace {

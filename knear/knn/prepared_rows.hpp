@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "knear/knn/knn.hpp"
-#include "knear/knn/prefix_form.hpp"
-#include "knear/scan/packed_base.hpp"
+#include "knear/knn/prefix/prefix_form.hpp"
+#include "knear/scan/packing/packed_base.hpp"
 
 namespace knear::detail {
 

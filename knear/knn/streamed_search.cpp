@@ -6,7 +6,7 @@
 #include "knear/core/error.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/reference.hpp"
-#include "knear/knn/part_search.hpp"
+#include "knear/knn/segment_search.hpp"
 
 namespace knear {
 

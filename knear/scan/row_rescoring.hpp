@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "knear/scan/pruner.hpp"
+#include "knear/scan/candidate_refiner.hpp"
 
 namespace knear::detail {
 

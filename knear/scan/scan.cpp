@@ -12,7 +12,7 @@
 
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
-#include "knear/scan/pruner.hpp"
+#include "knear/scan/candidate_refiner.hpp"
 #include "knear/scan/row_rescoring.hpp"
 #include "knear/scan/tile_loop.hpp"
 #include "knear/select/top_k.hpp"

@@ -1,6 +1,6 @@
 // knear/scan/scan.hpp -- the one scan: score, test against a threshold, keep candidates, rescore.
 //
-// For each tile of the base and each group of queries the kernel (scan/kernels.hpp) hands back the
+// For each tile of the base and each group of queries the kernel (scan/kernels/tile_kernels.hpp) hands back the
 // few pairs that passed the test. Each becomes an interval that certainly holds its g; the k-th
 // best lower end is the threshold G of its query, and whatever has its upper end below G is
 // dropped. What is left at the end is measured in float64, best first, until the next interval
@@ -26,7 +26,7 @@
 #include "knear/core/row_filter.hpp"
 #include "knear/core/row_set.hpp"
 #include "knear/cost/peaks.hpp"
-#include "knear/scan/packed_base.hpp"
+#include "knear/scan/packing/packed_base.hpp"
 
 namespace knear::detail {
 
@@ -73,7 +73,7 @@ struct AllowedRows {
   }
 };
 
-struct RowCodes;  // scan/row_codes.hpp
+struct RowCodes;  // scan/packing/per_row_codes.hpp
 
 struct ScanJob {
   AnyMatrixView queries;
@@ -136,7 +136,7 @@ struct RowIds {
   RowIds from(std::int64_t begin) const { return {first + begin, ids ? ids + begin : nullptr}; }
 };
 
-class RangeSink;  // scan/range_sink.hpp
+class RangeSink;  // scan/methods/range_sink.hpp
 
 // Gives to the sink every row whose key is at most `limit` from a query, for all queries of the
 // job. job.k, job.bars and job.may_give_up do not count. Throws MemoryBudgetError as the sink does.

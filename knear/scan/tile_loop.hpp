@@ -15,7 +15,7 @@
 
 #include "knear/core/threads.hpp"
 #include "knear/scan/key_scale.hpp"
-#include "knear/scan/packed_base.hpp"
+#include "knear/scan/packing/packed_base.hpp"
 #include "knear/scan/scan.hpp"
 
 namespace knear::detail {

@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "knear/select/bitonic_partial_sort.hpp"
-#include "knear/select/radix_sort.hpp"
-#include "knear/select/threshold_heap.hpp"
+#include "knear/select/sort/bitonic_partial_sort.hpp"
+#include "knear/select/sort/radix_sort.hpp"
+#include "knear/select/sort/compressed_batch.hpp"
 #include "knear/select/top_k.hpp"
-#include "knear/select/warp_select.hpp"
+#include "knear/select/warp/warp_select.hpp"
 #include "knear/simt/host_warp.hpp"
 
 namespace knear::detail {

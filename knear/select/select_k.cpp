@@ -9,7 +9,7 @@
 #include "knear/core/cpu.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/select/family.hpp"
-#include "knear/select/select_kernels.hpp"
+#include "knear/select/kernels/select_kernels.hpp"
 
 namespace knear {
 namespace {

@@ -13,7 +13,7 @@
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
-#include "knear/select/extreme.hpp"
+#include "knear/core/metric.hpp"
 
 namespace knear {
 

@@ -13,7 +13,7 @@
 #include <limits>
 #include <vector>
 
-#include "knear/select/sort_pairs.hpp"
+#include "knear/select/sort/sort_pairs.hpp"
 
 namespace knear {
 

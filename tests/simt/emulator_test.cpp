@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "knear/core/random.hpp"
-#include "knear/select/warp_select.hpp"
+#include "knear/select/warp/warp_select.hpp"
 #include "knear/simt/thread_warp.hpp"
 #include "tests/select/select_cases.hpp"
 

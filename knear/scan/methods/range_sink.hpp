@@ -1,0 +1,52 @@
+// knear/scan/methods/range_sink.hpp -- where range searches put what they find: one growing list a query,
+// by the ids of the rows, and no more pairs in all than memory holds.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <span>
+
+#include "knear/scan/methods/pruned_pair.hpp"
+#include "knear/scan/scan.hpp"
+
+namespace knear::detail {
+
+// Takes what the threads find, and stops them once there are more pairs than may be.
+class RangeSink {
+ public:
+  // ids: of the rows that are found. The lists may have pairs already, which count among the
+  // `most`. which: the list of each query; empty: the first query has the first list.
+  RangeSink(RangeLists& out, RowIds ids, std::int64_t most,
+            std::span<const std::int64_t> which = {});
+  // The same lists, of which query q has that of number which[q].
+  RangeSink(const RangeSink& whole, std::span<const std::int64_t> which)
+      : RangeSink(whole.out_, whole.ids_, whole.most_, which) {}
+
+  // Called for pairs as they are found, before they are taken. Throws MemoryBudgetError.
+  void count(std::int64_t more);
+  // Moves the pairs of queries begin, begin + 1, ... over. Any number of threads at once.
+  void take(std::int64_t begin, RangeLists& found);
+  // Counts and copies measured pairs whose key is at most `limit`, which come by query: pair.query
+  // is a place in `queries`, which has their numbers. rows: the row for that of a pair; empty: the
+  // same.
+  void take(std::span<const PrunedPair> pairs, std::span<const std::int64_t> queries,
+            std::span<const std::uint32_t> rows, double limit, int threads);
+
+  RangeLists& lists() { return out_; }
+  RowIds ids() const { return ids_; }
+
+ private:
+  auto& list_of(std::int64_t query) {
+    return out_[static_cast<std::size_t>(which_.empty() ? query
+                                                        : which_[static_cast<std::size_t>(query)])];
+  }
+
+  std::mutex mutex_;
+  RangeLists& out_;
+  RowIds ids_;
+  std::int64_t most_;
+  std::span<const std::int64_t> which_;
+  std::atomic<std::int64_t> count_ = 0;
+};
+
+}  // namespace knear::detail
