@@ -7,8 +7,8 @@
 #include "knear/cuda/check.hpp"
 #include "knear/knn/device/device_base.hpp"
 #include "knear/scan/device/compress_cuda.hpp"
-#include "knear/scan/device/scan_launches_cuda.hpp"
 #include "knear/scan/device/packing_cuda.hpp"
+#include "knear/scan/device/scan_launches_cuda.hpp"
 
 namespace knear::cuda {
 namespace {

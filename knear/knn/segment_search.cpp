@@ -23,48 +23,48 @@ void check_radius(double radius) {
 Neighbors search_parts(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
                        const KnnOptions& options, bool once, KnnReport* report) {
   check_method(options);
-  const Method method = options.approach.method;
+  const Method method = options.method.kind;
   const bool exact = method == Method::exact || method == Method::automatic;
   // An exact answer keeps every promise of recall, and a GPU finds nothing faster than that.
   if (exact && parse_device(options.device).cuda)
     return make_search(parts, queries, k, options, once)->run(report);
-  if (options.approach.method == Method::threshold_heap)
+  if (options.method.kind == Method::threshold_heap)
     return threshold_heap_parts(parts, queries, k, options, once, report);
-  if (options.approach.method == Method::partial_reduce || options.approach.recall < 1)
+  if (options.method.kind == Method::partial_reduce || options.method.recall < 1)
     return partial_reduce_parts(parts, queries, k, options, once, report);
   return make_search(parts, queries, k, options, once)->run(report);
 }
 
 void check_method(const KnnOptions& options) {
-  if (!(options.approach.recall > 0 && options.approach.recall <= 1))
-    throw InvalidArgument("recall must be in (0, 1], but is {}", options.approach.recall);
+  if (!(options.method.recall > 0 && options.method.recall <= 1))
+    throw InvalidArgument("recall must be in (0, 1], but is {}", options.method.recall);
   const auto refuse = [&](std::string_view name, std::int64_t value, Method method) {
     if (value < 0) throw InvalidArgument("{} must be at least 0, but is {}", name, value);
-    if (value > 0 && options.approach.method != method)
+    if (value > 0 && options.method.kind != method)
       throw InvalidArgument("{} is {}, but method is {}, not {}", name, value,
-                            name_of(options.approach.method), name_of(method));
+                            name_of(options.method.kind), name_of(method));
   };
-  refuse("samples", options.approach.samples, Method::threshold_heap);
-  refuse("query_batch", options.approach.query_batch, Method::threshold_heap);
-  refuse("logical_rows", options.approach.logical_rows, Method::partial_reduce);
-  if (!options.approach.aggregate && options.approach.method != Method::partial_reduce)
+  refuse("samples", options.method.samples, Method::threshold_heap);
+  refuse("query_batch", options.method.query_batch, Method::threshold_heap);
+  refuse("logical_rows", options.method.logical_rows, Method::partial_reduce);
+  if (!options.method.aggregate && options.method.kind != Method::partial_reduce)
     throw InvalidArgument("aggregate is off, but method is {}, not partial-reduce",
-                          name_of(options.approach.method));
-  if (options.approach.recall < 1 && (options.approach.method == Method::exact ||
-                                      options.approach.method == Method::threshold_heap))
+                          name_of(options.method.kind));
+  if (options.method.recall < 1 &&
+      (options.method.kind == Method::exact || options.method.kind == Method::threshold_heap))
     throw InvalidArgument("method is {}, which finds everything, but recall is {}",
-                          name_of(options.approach.method), options.approach.recall);
+                          name_of(options.method.kind), options.method.recall);
 }
 
 void check_exact(const KnnOptions& options, std::string_view search) {
   check_method(options);
-  if (options.approach.method != Method::automatic && options.approach.method != Method::exact)
+  if (options.method.kind != Method::automatic && options.method.kind != Method::exact)
     throw InvalidArgument("method is {}, but {} has only auto and exact",
-                          name_of(options.approach.method), search);
+                          name_of(options.method.kind), search);
 }
 
-Neighbors join_part(const SearchPart& part, AnyMatrixView rows, std::int64_t k,
-                    const KnnOptions& options, bool once, KnnReport* report) {
+Neighbors self_join_segment(const SearchPart& part, AnyMatrixView rows, std::int64_t k,
+                            const KnnOptions& options, bool once, KnnReport* report) {
   check_exact(options, "a self-join");
   return make_search({&part, 1}, rows, k + 1, options, once)->run_self(report);
 }

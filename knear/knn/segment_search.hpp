@@ -45,8 +45,8 @@ Neighbors partial_reduce_parts(std::span<const SearchPart> parts, AnyMatrixView 
 
 // The k nearest other rows of each row of a part whose ids are row numbers; rows: the part's own,
 // as one matrix.
-Neighbors join_part(const SearchPart& part, AnyMatrixView rows, std::int64_t k,
-                    const KnnOptions& options, bool once, KnnReport* report);
+Neighbors self_join_segment(const SearchPart& part, AnyMatrixView rows, std::int64_t k,
+                            const KnnOptions& options, bool once, KnnReport* report);
 
 // The same for parts that come one after another: adds what these have to `found`, the k best of
 // those before.

@@ -40,7 +40,7 @@ void StreamedSearch::add(AnyMatrixView rows) {
   if (rows.rows() == 0) return;
   DefaultFloatMode mode;
   detail::PreparedRows prepared(rows, s.options.metric,
-                                survey(rows, "base", s.options.threads, s.rows));
+                                find_value_range(rows, "base", s.options.threads, s.rows));
   const detail::SearchPart part{.rows = &prepared,
                                 .ids = {.first = s.rows},
                                 .filter = s.options.filter,

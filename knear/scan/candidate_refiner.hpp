@@ -1,5 +1,5 @@
-// knear/scan/candidate_refiner.hpp -- what a certified scan keeps of each query: the rows that may still be
-// among its k, and what is known of the k-th.
+// knear/scan/candidate_refiner.hpp -- what a certified scan keeps of each query: the rows that may
+// still be among its k, and what is known of the k-th.
 //
 //   Candidates c;                                   // one a query
 //   c.pending.push_back(x);                         // a row whose interval reaches c.threshold
@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "knear/cost/kept_peaks.hpp"
+#include "knear/cost/peak_cache.hpp"
 #include "knear/cost/plan.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/scan/packing/per_row_codes.hpp"
@@ -71,9 +71,9 @@ class LargestK {
 };
 
 // Drops those that cannot reach the threshold, without a branch for each.
-inline void keep_reaching(std::vector<Candidate>& pending, double threshold) {
+inline void keep_reaching(std::vector<ScoreInterval>& pending, double threshold) {
   std::size_t kept = 0;
-  for (const Candidate& x : pending) {
+  for (const ScoreInterval& x : pending) {
     const bool reaches = !(x.upper < threshold);
     pending[kept] = x, kept += reaches;
   }
@@ -90,19 +90,19 @@ inline void write_list(const TopK& best, std::int64_t k, double* keys, Id* ids) 
 }
 
 // What a query knows so far (certified formats).
-struct Candidates {
-  std::vector<Candidate> pending;
+struct QueryCandidates {
+  std::vector<ScoreInterval> pending;
   LargestK lowers;
   TopK exact;                    // rows measured early, when too many were pending
   double threshold = -infinity;  // G: the k-th best row certainly has at least this g
-  double hoped = -infinity;      // the part of it that is only hoped for
+  double estimated = -infinity;  // the part of it that is only hoped for
   std::size_t room = 0;          // pending is cut down when it holds this many
 };
 
 // Cuts down the pending candidates of one query and raises its threshold.
-class Pruner {
+class CandidateRefiner {
  public:
-  Pruner(const Duplicates& duplicates, const ScanJob& job)
+  CandidateRefiner(const Duplicates& duplicates, const ScanJob& job)
       : duplicates_(duplicates),
         job_(job),
         measure_(job.metric, job.base.type(), job.isa),
@@ -112,14 +112,14 @@ class Pruner {
     // Rows of the first tile are in cache still.
     worth_measuring_ = direct_row_seconds(job.base.cols(), peaks) * 3;
     worth_measuring_ /= 0.5 * hit_seconds(job.k, false, peaks);
-    if (job.row_codes && job.may_refine) {
+    if (job.per_row_codes && job.may_refine) {
       refined_scratch_.resize(static_cast<std::size_t>(job.base.cols()));
       refined_codes_.resize(static_cast<std::size_t>(2 * plane_bytes(job.base.cols())));
       peaks_ = peaks;
     }
   }
 
-  void prune(Candidates& c, std::int64_t query, const KeyScale& scale, ScanStats& stats) {
+  void prune(QueryCandidates& c, std::int64_t query, const KeyScale& scale, ScanStats& stats) {
     raise(c);
     if (c.pending.size() > most_) {
       // Ties, near-duplicates or a useless bound: measure now, so that memory stays bounded and
@@ -127,7 +127,7 @@ class Pruner {
       measure_.set_query(job_.queries, query);
       measure_early(c, c.pending.size(), stats);
       c.exact.cut();
-      c.threshold = std::max(c.threshold, scale.threshold_for(c.exact.bar()));
+      c.threshold = std::max(c.threshold, scale.threshold_for(c.exact.bound()));
     }
     c.room = std::max(first_room(), c.pending.size() + c.pending.size() / 2 + 24);
   }
@@ -135,7 +135,7 @@ class Pruner {
   // Measures the k rows that look best and sets the threshold by them, which then lacks the width
   // of their intervals; unless what that is expected to save, when `times` as many rows are still
   // to be scored as were, is less than it costs.
-  void tighten(Candidates& c, std::int64_t query, const KeyScale& scale, double times,
+  void tighten(QueryCandidates& c, std::int64_t query, const KeyScale& scale, double times,
                ScanStats& stats) {
     const std::size_t k = static_cast<std::size_t>(job_.k);
     keep_reaching(c.pending, c.threshold);
@@ -144,33 +144,34 @@ class Pruner {
     const double excess = static_cast<double>(c.pending.size()) - static_cast<double>(k);
     if (excess * std::log(times) < worth_measuring_ * static_cast<double>(k)) return;
     const std::size_t count = std::min(k, c.pending.size());
-    std::partial_sort(c.pending.begin(), c.pending.begin() + count, c.pending.end(),
-                      [](const Candidate& a, const Candidate& b) { return a.upper > b.upper; });
+    std::partial_sort(
+        c.pending.begin(), c.pending.begin() + count, c.pending.end(),
+        [](const ScoreInterval& a, const ScoreInterval& b) { return a.upper > b.upper; });
     measure_.set_query(job_.queries, query);
     measure_early(c, count, stats);
     c.exact.cut();
-    c.threshold = std::max(c.threshold, scale.threshold_for(c.exact.bar()));
+    c.threshold = std::max(c.threshold, scale.threshold_for(c.exact.bound()));
   }
 
   // The threshold from what is pending, of which then only that remains which may pass it.
-  void raise(Candidates& c) {
+  void raise(QueryCandidates& c) {
     const std::size_t k = static_cast<std::size_t>(job_.k);
     if (job_.k > LargestK::longest && c.pending.size() >= k)
-      c.threshold = std::max(c.threshold, largest(c.pending, &Candidate::lower, k));
+      c.threshold = std::max(c.threshold, largest(c.pending, &ScoreInterval::lower, k));
     keep_reaching(c.pending, c.threshold);
   }
 
   // Hopes that no more than `rank` of the k best were seen so far.
-  void hope(Candidates& c, std::size_t rank) {
+  void estimate(QueryCandidates& c, std::size_t rank) {
     keep_reaching(c.pending, c.threshold);
     if (c.pending.size() < rank) return;
-    c.hoped = std::max(c.hoped, largest(c.pending, &Candidate::lower, rank));
-    c.threshold = std::max(c.threshold, c.hoped);
+    c.estimated = std::max(c.estimated, largest(c.pending, &ScoreInterval::lower, rank));
+    c.threshold = std::max(c.threshold, c.estimated);
   }
 
   // Leaves of what is pending only that which may be among the k, by codes of rows where those are
   // expected to spare more than they cost.
-  void settle(Candidates& c, std::int64_t query, ScanStats& stats) {
+  void settle(QueryCandidates& c, std::int64_t query, ScanStats& stats) {
     raise(c);
     const std::size_t k = static_cast<std::size_t>(job_.k), count = c.pending.size();
     if (refined_codes_.empty() || count <= k) return;
@@ -181,19 +182,19 @@ class Pruner {
       return;
     refine({c.pending.data(), likely}, query);
     stats.refined += static_cast<std::int64_t>(likely);
-    c.threshold = std::max(c.threshold, largest(c.pending, &Candidate::lower, k));
+    c.threshold = std::max(c.threshold, largest(c.pending, &ScoreInterval::lower, k));
     keep_reaching(c.pending, c.threshold);
   }
 
   // Measures what is left, best first; writes the k best.
-  void finish(Candidates& c, std::int64_t query, const KeyScale& scale, double* keys, Id* ids,
+  void finish(QueryCandidates& c, std::int64_t query, const KeyScale& scale, double* keys, Id* ids,
               ScanStats& stats) {
     settle(c, query, stats);
     if (job_.k > LargestK::longest) {
       finish_many(c, query, scale, keys, ids, stats);
       return;
     }
-    const auto better = [](const Candidate& a, const Candidate& b) {
+    const auto better = [](const ScoreInterval& a, const ScoreInterval& b) {
       return a.upper != b.upper ? a.upper > b.upper : a.row < b.row;
     };
     // Most of many are never looked at.
@@ -220,7 +221,7 @@ class Pruner {
       if (i == sorted) {
         const auto rest = c.pending.begin() + static_cast<std::ptrdiff_t>(i);
         c.pending.erase(std::remove_if(rest, c.pending.end(),
-                                       [&](const Candidate& x) {
+                                       [&](const ScoreInterval& x) {
                                          return heap_.size() == k &&
                                                 scale.key_at_least(x.upper) > heap_.front().first;
                                        }),
@@ -247,18 +248,18 @@ class Pruner {
 
   // Brings those that look best to the front: all, or k and those as good as the k-th of them.
   // Returns how many.
-  std::size_t best_first(std::vector<Candidate>& pending, std::size_t k) {
+  std::size_t best_first(std::vector<ScoreInterval>& pending, std::size_t k) {
     if (pending.size() <= k) return pending.size();
-    const double last = largest(pending, &Candidate::upper, k);
+    const double last = largest(pending, &ScoreInterval::upper, k);
     return static_cast<std::size_t>(
         std::partition(pending.begin(), pending.end(),
-                       [&](const Candidate& x) { return x.upper >= last; }) -
+                       [&](const ScoreInterval& x) { return x.upper >= last; }) -
         pending.begin());
   }
 
   // Brings those to the front that would be measured if the middles of all intervals were right,
   // and returns how many. Requires k pending.
-  std::size_t likely_first(std::vector<Candidate>& pending) {
+  std::size_t likely_first(std::vector<ScoreInterval>& pending) {
     const std::size_t count = pending.size();
     numbers_.resize(2 * count);
     for (std::size_t i = 0; i < count; ++i)
@@ -267,7 +268,7 @@ class Pruner {
                                     count - static_cast<std::size_t>(job_.k));
     return static_cast<std::size_t>(
         std::partition(pending.begin(), pending.end(),
-                       [&](const Candidate& x) { return !(x.upper < middle); }) -
+                       [&](const ScoreInterval& x) { return !(x.upper < middle); }) -
         pending.begin());
   }
 
@@ -277,11 +278,11 @@ class Pruner {
 
  private:
   // Cuts intervals down to what the codes of their rows say too.
-  void refine(std::span<Candidate> pending, std::int64_t query) {
-    const RowCodes& rows = *job_.row_codes;
+  void refine(std::span<ScoreInterval> pending, std::int64_t query) {
+    const PerRowCodes& rows = *job_.per_row_codes;
     std::int8_t* codes = refined_codes_.data();
     const CodedQuery coded =
-        code_query(rows, job_.queries, query, job_.query_survey, refined_scratch_.data(), codes);
+        code_query(rows, job_.queries, query, job_.query_range, refined_scratch_.data(), codes);
     constexpr std::size_t some = 16;
     const auto fetch = [&](std::size_t begin) {
       for (std::size_t i = begin; i < std::min(begin + some, pending.size()); ++i) {
@@ -305,8 +306,8 @@ class Pruner {
       score(codes, products);
       score(codes + plane_bytes(rows.dim), fine);
       for (std::size_t i = 0; i < count; ++i) {
-        Candidate& x = pending[begin + i];
-        const Candidate y = interval_of(rows, x.row, x.row, products[i], fine[i], coded);
+        ScoreInterval& x = pending[begin + i];
+        const ScoreInterval y = interval_of(rows, x.row, x.row, products[i], fine[i], coded);
         x.upper = std::min(x.upper, y.upper), x.lower = std::max(x.lower, y.lower);
       }
     }
@@ -314,24 +315,24 @@ class Pruner {
 
   // The same without order among the candidates, which would cost more than measuring a few rows:
   // first the k that look best, then of the others those that may still come before the k-th.
-  void finish_many(Candidates& c, std::int64_t query, const KeyScale& scale, double* keys, Id* ids,
-                   ScanStats& stats) {
+  void finish_many(QueryCandidates& c, std::int64_t query, const KeyScale& scale, double* keys,
+                   Id* ids, ScanStats& stats) {
     const std::size_t k = static_cast<std::size_t>(job_.k);
     heap_.assign(c.exact.items().begin(), c.exact.items().end());
     measure_.set_query(job_.queries, query);
-    TopK::Item bar(infinity, std::numeric_limits<std::int64_t>::max());
+    TopK::Item bound(infinity, std::numeric_limits<std::int64_t>::max());
     const auto cut = [&] {
       if (heap_.size() < k) return;
       keep_smallest(heap_, k);
-      bar = heap_.back();
+      bound = heap_.back();
     };
-    const auto take_all = [&](const Candidate* first, std::size_t count) {
+    const auto take_all = [&](const ScoreInterval* first, std::size_t count) {
       for (std::size_t i = 0; i < count; i += ExactDistance::most_rows) {
         const std::size_t some = std::min<std::size_t>(count - i, ExactDistance::most_rows);
         measure(first + i, static_cast<int>(some), count - i - some,
                 [&](double key, std::uint32_t row) {
                   const TopK::Item item(key, row);
-                  if (!(item < bar)) return false;  // nor is any copy that follows
+                  if (!(item < bound)) return false;  // nor is any copy that follows
                   heap_.push_back(item);
                   if (heap_.size() >= 2 * k + 24) cut();
                   return true;
@@ -343,10 +344,10 @@ class Pruner {
     const std::size_t first = best_first(c.pending, k);
     take_all(c.pending.data(), first);
     if (first < c.pending.size()) {  // so k rows were measured at least
-      const double last = bar.first;
+      const double last = bound.first;
       c.pending.erase(c.pending.begin(), c.pending.begin() + static_cast<std::ptrdiff_t>(first));
       std::erase_if(c.pending,
-                    [&](const Candidate& x) { return scale.key_at_least(x.upper) > last; });
+                    [&](const ScoreInterval& x) { return scale.key_at_least(x.upper) > last; });
       take_all(c.pending.data(), c.pending.size());
     }
     sort_pairs(heap_);
@@ -357,7 +358,8 @@ class Pruner {
   }
 
   // The rank-th largest, from 1, of one of the numbers of candidates.
-  double largest(const std::vector<Candidate>& list, double Candidate::*number, std::size_t rank) {
+  double largest(const std::vector<ScoreInterval>& list, double ScoreInterval::*number,
+                 std::size_t rank) {
     const std::size_t count = list.size();
     numbers_.resize(2 * count);
     for (std::size_t i = 0; i < count; ++i) numbers_[i] = list[i].*number;
@@ -365,7 +367,7 @@ class Pruner {
   }
 
   // Measures the first `count` pending rows.
-  void measure_early(Candidates& c, std::size_t count, ScanStats& stats) {
+  void measure_early(QueryCandidates& c, std::size_t count, ScanStats& stats) {
     for (std::size_t i = 0; i < count; i += ExactDistance::most_rows) {
       const std::size_t some = std::min<std::size_t>(count - i, ExactDistance::most_rows);
       measure(&c.pending[i], static_cast<int>(some), count - i - some,
@@ -383,7 +385,7 @@ class Pruner {
   // one is not taken: the copies that follow have the same key and larger ids. `next` more are
   // likely to be measured soon.
   template <class Take>
-  void measure(const Candidate* candidates, int count, std::size_t next, Take take) {
+  void measure(const ScoreInterval* candidates, int count, std::size_t next, Take take) {
     const void* rows[ExactDistance::most_rows] = {};
     double keys[ExactDistance::most_rows];
     for (int i = 0; i < count; ++i)

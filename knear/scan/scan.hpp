@@ -1,9 +1,9 @@
 // knear/scan/scan.hpp -- the one scan: score, test against a threshold, keep candidates, rescore.
 //
-// For each tile of the base and each group of queries the kernel (scan/kernels/tile_kernels.hpp) hands back the
-// few pairs that passed the test. Each becomes an interval that certainly holds its g; the k-th
-// best lower end is the threshold G of its query, and whatever has its upper end below G is
-// dropped. What is left at the end is measured in float64, best first, until the next interval
+// For each tile of the base and each group of queries the kernel (scan/kernels/tile_kernels.hpp)
+// hands back the few pairs that passed the test. Each becomes an interval that certainly holds its
+// g; the k-th best lower end is the threshold G of its query, and whatever has its upper end below
+// G is dropped. What is left at the end is measured in float64, best first, until the next interval
 // lies beyond the k-th. Exact integers need no interval and no rescoring.
 //
 // For many neighbours the k-th best of what was seen is a poor threshold for long: the tiles are
@@ -73,7 +73,7 @@ struct AllowedRows {
   }
 };
 
-struct RowCodes;  // scan/packing/per_row_codes.hpp
+struct PerRowCodes;  // scan/packing/per_row_codes.hpp
 
 struct ScanJob {
   AnyMatrixView queries;
@@ -82,24 +82,24 @@ struct ScanJob {
   std::int64_t k;
   int threads;
   Isa isa;
-  DataSurvey query_survey;
+  ValueRange query_range;
   bool may_give_up;           // whether a query whose bound prunes too little may be handed back
   std::int64_t most_pending;  // candidates of a query kept before they are measured; above k
   AllowedRows allowed = {};   // of the rows that were packed
   // Whether thresholds for many neighbours may be guessed from the tiles seen so far. A query whose
   // guess proves wrong is scanned again without; the answer is the same.
-  bool may_hope = true;
+  bool may_estimate = true;
   // Whether rows that are left may be scored again by codes of their own; and those codes, in the
   // order of rows and in the space of the packed base, if they were made.
   bool may_refine = true, must_refine = false;  // else where it is expected to pay
-  const RowCodes* row_codes = nullptr;
+  const PerRowCodes* per_row_codes = nullptr;
   // Whether candidates of many queries may be measured together, which takes memory.
   bool by_rows = true;
   // Queries scored side by side, and parts of the base for the same queries; 0: by their number.
   int group = 0, parts = 0;
   // Of each query, a key that k rows found elsewhere do not exceed, so that of this base only rows
   // with at most that key are wanted; nullptr: none known.
-  const double* bars = nullptr;
+  const double* upper_bounds = nullptr;
 };
 
 // The most queries that one thread takes at a time, so that their buffers stay within megabytes.
@@ -107,7 +107,7 @@ std::int64_t queries_in_block(std::int64_t k);
 
 // The share of the rows that a first pass may leave to be measured before the next pass of the
 // ladder, one of wider codes or after fp32 the direct one, costs less.
-double survivors_worth(Format format, std::int64_t dim, const MachinePeaks& peaks);
+double worthwhile_survivors(Format format, std::int64_t dim, const MachinePeaks& peaks);
 
 // Fills rows `which` of `out` (shapes [queries x k]); returns the queries given up, whose rows are
 // untouched. Requires k >= 1, equal columns, finite elements; ids are rows of job.base. Rows whose

@@ -11,8 +11,8 @@ std::int64_t queries_in_block(std::int64_t k) {
 }
 
 std::int64_t worst_integer_key(const PackedBase& packed, const ScanJob& job) {
-  const std::int64_t low = std::min(packed.range.low, job.query_survey.low);
-  const std::int64_t high = std::max(packed.range.high, job.query_survey.high);
+  const std::int64_t low = std::min(packed.range.low, job.query_range.low);
+  const std::int64_t high = std::max(packed.range.high, job.query_range.high);
   const std::int64_t reach = std::max(std::abs(low), std::abs(high));
   return packed.dim * (job.metric == Metric::l2 ? (high - low) * (high - low) : reach * reach);
 }

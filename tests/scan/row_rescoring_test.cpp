@@ -56,16 +56,16 @@ TEST(RowRescoring, GivesEachQueryTheKBest) {
           const RowFilter filter = RowFilter::of_ids(allowed_ids, rows);
           ScanJob job{asked.view(), base.view(), metric, k, 1, active_isa(), {}, false, 4 * k + 64};
           if (filtered) job.allowed.filter = &filter;
-          Pruner pruner(duplicates, job);
-          RowRescoring together(duplicates, job, pruner);
+          CandidateRefiner refiner(duplicates, job);
+          RowRescoring together(duplicates, job, refiner);
           ExactLists by_rows{Matrix<double>(queries, k), Matrix<Id>(queries, k)};
           ExactLists one_by_one{Matrix<double>(queries, k), Matrix<Id>(queries, k)};
           // Intervals that hold the true g, some of them wide: g as l2 sees it, about.
-          std::vector<Candidates> states(queries), same(queries);
+          std::vector<QueryCandidates> states(queries), same(queries);
           std::vector<Unfinished> unfinished;
           const KeyScale scale{Metric::ip, 0, 0};  // g is minus the key, for every metric here
           for (std::int64_t q = 0; q < queries; ++q) {
-            Candidates& c = states[q];
+            QueryCandidates& c = states[q];
             c.exact = TopK(k), c.lowers = LargestK(k);
             for (const std::uint32_t row : duplicates.distinct()) {
               const double g = -key_of(metric, asked.view(), q, base.view(), row);
@@ -81,7 +81,7 @@ TEST(RowRescoring, GivesEachQueryTheKBest) {
               }
             }
             if (filtered) {  // what is forbidden proves nothing
-              std::erase_if(c.pending, [&](const Candidate& x) {
+              std::erase_if(c.pending, [&](const ScoreInterval& x) {
                 if (job.allowed(x.row)) return false;
                 const auto others = duplicates.others(x.row);
                 return std::none_of(others.begin(), others.end(), job.allowed);
@@ -90,7 +90,7 @@ TEST(RowRescoring, GivesEachQueryTheKBest) {
             same[q] = c;
             unfinished.push_back({&states[q], q, scale});
             ScanStats stats;
-            pruner.finish(same[q], q, scale, one_by_one.keys.row(q), one_by_one.ids.row(q), stats);
+            refiner.finish(same[q], q, scale, one_by_one.keys.row(q), one_by_one.ids.row(q), stats);
           }
           ScanStats stats;
           together.finish(unfinished, by_rows, stats);

@@ -20,8 +20,8 @@ constexpr std::int64_t tile_bytes = 512 << 10;  // whatever caches this machine 
 PackedBase packed_of(const Matrix<float>& base, bool integer) {
   const Isa isa = active_isa();
   if (integer)
-    return PackedBase::integer(base.view(), {}, Metric::l2, isa, survey(base.view(), "base", 1), 2,
-                               {}, tile_bytes);
+    return PackedBase::integer(base.view(), {}, Metric::l2, isa,
+                               find_value_range(base.view(), "base", 1), 2, {}, tile_bytes);
   return PackedBase::certified(base.view(), {}, format_int8,
                                CodingSpace::choose(base.view(), Metric::l2, isa), 2, {},
                                tile_bytes);
@@ -48,11 +48,17 @@ void expect_reference(const Matrix<float>& base, const Matrix<float>& queries, b
   ASSERT_GE(packed.tiles, 16);
   const Neighbors expected = reference_knn(queries.view(), base.view(), k, Metric::l2);
   for (const std::int64_t count : {std::int64_t{1}, std::int64_t{30}, queries.rows()})
-    for (const bool hope : {true, false}) {
-      ScanJob job{
-          queries.view().rows(0, count),        base.view(), Metric::l2,  k, 2, active_isa(),
-          survey(queries.view(), "queries", 1), false,       4 * k + 4096};
-      job.may_hope = hope;
+    for (const bool estimate : {true, false}) {
+      ScanJob job{queries.view().rows(0, count),
+                  base.view(),
+                  Metric::l2,
+                  k,
+                  2,
+                  active_isa(),
+                  find_value_range(queries.view(), "queries", 1),
+                  false,
+                  4 * k + 4096};
+      job.may_estimate = estimate;
       ExactLists out{Matrix<double>(count, k), Matrix<Id>(count, k)};
       std::vector<std::int64_t> all(static_cast<std::size_t>(count));
       std::iota(all.begin(), all.end(), 0);
@@ -60,16 +66,16 @@ void expect_reference(const Matrix<float>& base, const Matrix<float>& queries, b
       ASSERT_TRUE(scan(packed, job, all, out, stats, {}).empty());
       for (std::int64_t i = 0; i < count * k; ++i)
         ASSERT_EQ(out.ids.data()[i], expected.ids.data()[i]) << count << " place " << i;
-      EXPECT_EQ(stats.repeated > 0, hope && repeated) << count;
+      EXPECT_EQ(stats.repeated > 0, estimate && repeated) << count;
     }
 }
 
-TEST(Hopes, AreRightForSamples) {
+TEST(ThresholdEstimates, AreRightForSamples) {
   const Matrix<float> base = whole_numbers(rows, 1), queries = whole_numbers(120, 2);
   for (const bool integer : {true, false}) expect_reference(base, queries, integer, false);
 }
 
-TEST(Hopes, ThatProveWrongAreGivenUp) {
+TEST(ThresholdEstimates, ThatProveWrongAreGivenUp) {
   const Matrix<float> base = whole_numbers(rows, 1);
   const Matrix<float> queries = [] {
     Matrix<float> out = whole_numbers(120, 3);

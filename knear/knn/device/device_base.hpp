@@ -1,4 +1,5 @@
-// knear/knn/device/device_base.hpp -- searches of vectors that are in the memory of a device already.
+// knear/knn/device/device_base.hpp -- searches of vectors that are in the memory of a device
+// already.
 //
 // What DeviceSearch does with rows of the processor, with those of somebody else: nothing of the
 // base is copied, but for a sample of some thousand rows that says where they lie. Queries come to
@@ -26,7 +27,7 @@ class DeviceBase {
         rows_(std::move(rows)),
         // Only its shape is looked at (PreparedRows::OnDevice).
         prepared_(AnyMatrixView(rows_.type, rows_.data(), rows_.count, rows_.dim, rows_.dim),
-                  metric, survey_rows(queue_, rows_, "base")) {
+                  metric, value_range_of_rows(queue_, rows_, "base")) {
     const std::int64_t sample = CodingSpace::sample_size(rows_.count, rows_.dim);
     const AnyMatrix sampled =
         sample > 0 ? sample_rows(queue_, rows_, sample) : AnyMatrix(rows_.type, 0, rows_.dim);
@@ -75,7 +76,7 @@ class DeviceBase {
  private:
   void send(const Neighbors& found, Id* ids, float* distances) {
     const auto count = static_cast<std::size_t>(found.ids.rows() * found.ids.cols());
-    const Settled settled{queue_};
+    const StreamSyncGuard settled{queue_};
     queue_.upload(ids, found.ids.data(), count);
     queue_.upload(distances, found.distances.data(), count);
     queue_.wait();

@@ -1,5 +1,5 @@
-// knear/knn/device/device_range_search.hpp -- all rows within a radius by a GPU: it prunes and measures
-// (scan/device/range_by_tiles.hpp), the processor keeps and sorts.
+// knear/knn/device/device_range_search.hpp -- all rows within a radius by a GPU: it prunes and
+// measures (scan/device/range_by_tiles.hpp), the processor keeps and sorts.
 //
 // The rows on the device are those of an exact search there, and are kept with them. Lists there
 // have room for every row of a tile, so only what the device has no memory for is answered by the
@@ -22,7 +22,7 @@ namespace knear::detail {
 template <class Queue>
 class DeviceRangeSearch final : public RangeSearch<DeviceSearch<Queue>> {
   using Base = RangeSearch<DeviceSearch<Queue>>;
-  using typename DeviceSearch<Queue>::Form;
+  using typename DeviceSearch<Queue>::Representation;
   using Base::count_, Base::options_, Base::queries_, Base::stats_, Base::subset_, Base::threads_;
 
  public:
@@ -73,15 +73,15 @@ class DeviceRangeSearch final : public RangeSearch<DeviceSearch<Queue>> {
   }
 
   // Returns what the device has no memory for.
-  std::vector<std::int64_t> range_on_device(Form& form, const BaseRows& rows, double limit,
-                                            const AllowedRows& allowed,
+  std::vector<std::int64_t> range_on_device(Representation& form, const BaseRows& rows,
+                                            double limit, const AllowedRows& allowed,
                                             const std::vector<std::int64_t>& todo,
                                             RangeSink& sink) {
     std::lock_guard lock(form.mutex);
-    const std::vector<double> bars(static_cast<std::size_t>(queries_.rows()), limit);
+    const std::vector<double> upper_bounds(static_cast<std::size_t>(queries_.rows()), limit);
     ScanJob job{queries_,   rows,         options_.metric, this->k_, threads_,
                 this->isa_, this->found_, false,           0};
-    job.bars = bars.data(), job.allowed = allowed;
+    job.upper_bounds = upper_bounds.data(), job.allowed = allowed;
     DeviceTileSizes sizes = sizes_for(this->room_on(form));
     ScanStats these;
     std::vector<std::int64_t> left = scan_range_on(*form.queue, *form.scan, job, limit, sizes, todo,

@@ -4,9 +4,9 @@
 
 #ifdef KNEAR_CUDA
 #include "knear/cuda/device.hpp"
-#include "knear/knn/device/make_queue.hpp"
-#include "knear/scan/device/scan_launches_cuda.hpp"
+#include "knear/knn/device/queue_factory.hpp"
 #include "knear/scan/device/packing_cuda.hpp"
+#include "knear/scan/device/scan_launches_cuda.hpp"
 #endif
 
 namespace knear {
@@ -33,7 +33,7 @@ std::unique_ptr<Search> make_search(std::span<const SearchPart> parts, AnyMatrix
   const Device device = parse_device(options.device);
   if (!device.cuda) return std::make_unique<Search>(parts, queries, k, options, once, already);
 #ifdef KNEAR_CUDA
-  return std::make_unique<DeviceSearch<cuda::Queue>>(queue_opener(device, options), parts, queries,
+  return std::make_unique<DeviceSearch<cuda::Queue>>(queue_factory(device, options), parts, queries,
                                                      k, options, once, already);
 #else
   return nullptr;  // check_device has thrown

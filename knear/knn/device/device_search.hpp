@@ -1,11 +1,12 @@
-// knear/knn/device/device_search.hpp -- the k nearest by a GPU: a Search whose rows are scanned there.
+// knear/knn/device/device_search.hpp -- the k nearest by a GPU: a Search whose rows are scanned
+// there.
 //
 // Rows go to the device as they are, and it does the rest (scan/device/packing.hpp,
-// scan/device/device_scan.hpp). Rows that are searched again stay there, for searches that may find all of
-// them or one in sixteen at least: filters, and rows that were removed from an index, go there as a
-// bit a row. Where the device has no memory for all rows they come in chunks, each on its way while
-// the one before is searched. Queries that come back are answered by the processor. Queue:
-// cuda::Queue, or the emulated one of the tests.
+// scan/device/device_scan.hpp). Rows that are searched again stay there, for searches that may find
+// all of them or one in sixteen at least: filters, and rows that were removed from an index, go
+// there as a bit a row. Where the device has no memory for all rows they come in chunks, each on
+// its way while the one before is searched. Queries that come back are answered by the processor.
+// Queue: cuda::Queue, or the emulated one of the tests.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -51,7 +52,7 @@ class DeviceSearch : public Search {
     if (pass != FirstPass::automatic && pass != FirstPass::integer && pass != FirstPass::int8)
       throw InvalidArgument("first_pass is {}, but device is {}, which has auto, integer and int8",
                             name_of(pass), options.device);
-    const KnnChoices& choices = options.choices;
+    const TuningOverrides& choices = options.tuning;
     const auto refuse = [&](std::string_view choice) {
       throw InvalidArgument("choices say {}, but device is {}, which makes none", choice,
                             options.device);
@@ -79,7 +80,7 @@ class DeviceSearch : public Search {
 
  protected:
   // Rows on the device. One search at a time.
-  struct Form {
+  struct Representation {
     std::shared_ptr<Queue> queue;
     Coding coding;
     std::optional<DeviceScan<Queue>> scan;
@@ -123,8 +124,8 @@ class DeviceSearch : public Search {
   }
   // The rows of a chunk on the device, and the next ones on their way. Nothing where the device has
   // no memory for them.
-  std::shared_ptr<Form> form_there(const BaseRows& rows, std::int64_t begin) {
-    std::shared_ptr<Form> form;
+  std::shared_ptr<Representation> form_there(const BaseRows& rows, std::int64_t begin) {
+    std::shared_ptr<Representation> form;
     try {
       form = form_of(rows, begin);
     } catch (const MemoryBudgetError&) {
@@ -176,7 +177,7 @@ class DeviceSearch : public Search {
   }
 
   // Of the device's memory, what this search may take now.
-  std::size_t room_on(const Form& form) const {
+  std::size_t room_on(const Representation& form) const {
     const std::size_t room = form.queue->free_bytes();
     return options_.memory > 0 ? std::min(room, static_cast<std::size_t>(options_.memory)) : room;
   }
@@ -189,7 +190,7 @@ class DeviceSearch : public Search {
     return batch;
   }
   // That so many queries were answered there.
-  void note_on_device(const Form& form, std::int64_t queries) {
+  void note_on_device(const Representation& form, std::int64_t queries) {
     packed_bytes_ = std::max(packed_bytes_, 2 * piece_);
     note_pass(integer() ? FirstPass::integer : FirstPass::int8,
               static_cast<std::size_t>(queries * count_));
@@ -197,7 +198,7 @@ class DeviceSearch : public Search {
   }
 
   // Answers what it can of `todo`, and leaves the others there.
-  void search_on_device(Form& form, std::int64_t k, const AllowedRows& allowed,
+  void search_on_device(Representation& form, std::int64_t k, const AllowedRows& allowed,
                         std::vector<std::int64_t>& todo, ExactLists& out) {
     std::lock_guard lock(form.mutex);
     const std::size_t before = todo.size();
@@ -209,8 +210,9 @@ class DeviceSearch : public Search {
     DeviceStats stats;
     std::vector<bool> answered(static_cast<std::size_t>(queries_.rows()));
     for (const std::int64_t q : todo) answered[static_cast<std::size_t>(q)] = true;
-    todo = form.scan->run(queries_, todo, found_, k, out, stats, batch, options_.progress, bars_,
-                          allowed, limited ? room : std::numeric_limits<std::size_t>::max());
+    todo = form.scan->run(queries_, todo, found_, k, out, stats, batch, options_.progress,
+                          upper_bounds_, allowed,
+                          limited ? room : std::numeric_limits<std::size_t>::max());
     // Rows that were sent alone are numbered by themselves.
     for (const std::int64_t q : todo) answered[static_cast<std::size_t>(q)] = false;
     for (std::int64_t q = 0; q < queries_.rows() && !subset_.empty(); ++q)
@@ -304,10 +306,10 @@ class DeviceSearch : public Search {
   bool is_there() const { return all_rows(part_->allowed) && prepared().kept_device_form(name()); }
 
   // Of the rows of a chunk, those allowed where it does not stay.
-  std::shared_ptr<Form> form_of(const BaseRows& rows, std::int64_t begin) {
+  std::shared_ptr<Representation> form_of(const BaseRows& rows, std::int64_t begin) {
     const auto make = [&] {
       const auto start = Clock::now();
-      auto form = std::make_shared<Form>();
+      auto form = std::make_shared<Representation>();
       form->queue = queue();
       form->coding = device_coding(
           integer() ? Coding::whole_numbers(options_.metric, isa_, prepared().found)
@@ -322,10 +324,10 @@ class DeviceSearch : public Search {
     // What stays was made without a limit; it takes nothing more of one that has.
     if (options_.memory > 0) {
       if (auto kept = prepared().kept_device_form(name()))
-        return std::static_pointer_cast<Form>(kept);
+        return std::static_pointer_cast<Representation>(kept);
       return make();
     }
-    return std::static_pointer_cast<Form>(prepared().device_form(name(), make));
+    return std::static_pointer_cast<Representation>(prepared().device_form(name(), make));
   }
 
   // The rows of a chunk on the device: those that were sent ahead, if they are these.

@@ -1,5 +1,5 @@
-// knear/knn/device/device_threshold_heap_search.hpp -- the method threshold-heap across devices: a GPU prunes and
-// compresses (scan/device/threshold_heap_by_tiles.hpp), the processor sorts.
+// knear/knn/device/device_threshold_heap_search.hpp -- the method threshold-heap across devices: a
+// GPU prunes and compresses (scan/device/threshold_heap_by_tiles.hpp), the processor sorts.
 //
 // The rows on the device are those of an exact search there, and are kept with them. The processor
 // searches the sample, and does everything for queries that the device has no memory for
@@ -20,7 +20,7 @@ namespace knear::detail {
 template <class Queue>
 class DeviceThresholdHeap final : public ThresholdHeap<DeviceSearch<Queue>> {
   using Base = ThresholdHeap<DeviceSearch<Queue>>;
-  using typename DeviceSearch<Queue>::Form;
+  using typename DeviceSearch<Queue>::Representation;
   using Base::allowed_rows_, Base::batch_, Base::heap_, Base::k_, Base::options_, Base::queries_,
       Base::stats_, Base::threads_;
 
@@ -31,7 +31,7 @@ class DeviceThresholdHeap final : public ThresholdHeap<DeviceSearch<Queue>> {
                       std::int64_t k, const KnnOptions& options, bool once)
       : Base(std::move(queue), parts, queries, k, options, once, std::int64_t{0}) {
     // So many that every thread has some to sort.
-    if (options.approach.query_batch == 0)
+    if (options.method.query_batch == 0)
       batch_ = std::clamp<std::int64_t>((queries.rows() + threads_ - 1) / threads_, 1, batch_);
     // Each thread has a batch of a group. Copies arrive in what tiles of the processor would take;
     // codes of queries are beside that.
@@ -41,18 +41,18 @@ class DeviceThresholdHeap final : public ThresholdHeap<DeviceSearch<Queue>> {
 
  protected:
   void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) override {
-    const std::vector<double> bars = this->bars();
+    const std::vector<double> upper_bounds = this->upper_bounds();
     std::vector<std::int64_t> todo = this->all_queries();
     ScanJob job{queries_,   rows,         options_.metric, out.keys.cols(),     threads_,
                 this->isa_, this->found_, false,           this->most_pending()};
-    job.bars = bars.data();
+    job.upper_bounds = upper_bounds.data();
     job.allowed = this->allowed_rows(rows, begin);
     if (options_.metric != Metric::l2) this->answer_zero_queries(todo, job.allowed, out);
     // Where the device has no memory for the rows, or for a few queries, the processor has.
     if (const auto form = this->form_there(rows, begin))
       todo = search_across(*form, job, todo, out);
     this->note_fallback(todo);
-    if (!todo.empty()) this->search_on_processor(rows, begin, bars, std::move(todo), out);
+    if (!todo.empty()) this->search_on_processor(rows, begin, upper_bounds, std::move(todo), out);
   }
 
  private:
@@ -62,7 +62,7 @@ class DeviceThresholdHeap final : public ThresholdHeap<DeviceSearch<Queue>> {
   static constexpr std::int64_t usual_bytes = std::int64_t{1} << 30, most_together = 64 << 10;
 
   // Returns what the device has no memory for.
-  std::vector<std::int64_t> search_across(Form& form, const ScanJob& job,
+  std::vector<std::int64_t> search_across(Representation& form, const ScanJob& job,
                                           const std::vector<std::int64_t>& todo, ExactLists& out) {
     std::lock_guard lock(form.mutex);
     DeviceTileSizes sizes = sizes_for(this->room_on(form));

@@ -150,7 +150,7 @@ PrefixPlan usual_plan(const SearchShape& shape) {
           std::clamp<std::int64_t>(shape.rows / in_cluster, 1, 1000)};
 }
 
-PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const double* bars,
+PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const double* upper_bounds,
                         const SearchShape& shape, const PrefixPlan& made) {
   PrefixForecast out{usual_plan(shape)};
   if (made.columns > 0) out.plan = made;
@@ -175,11 +175,11 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
     plain.load(queries, q, x.data());
     const auto [rest, norm] = principal_coordinates(study.pca, x.data(), coordinates.data());
     tails_of(coordinates.data(), components, rest, widths, tail.data());
-    const double bar = study.metric == Metric::cosine ? 2 * bars[q] : bars[q];
+    const double bound = study.metric == Metric::cosine ? 2 * upper_bounds[q] : upper_bounds[q];
     for (std::int64_t i = 0; i < sample; ++i) {
       const float *y = study.rows.row(i), *its_tail = tails.row(i);
       // 8 bits: each code is off by about 1 % of the length.
-      const double limit = bar + 0.038 * norm * study.norm[i];
+      const double limit = bound + 0.038 * norm * study.norm[i];
       double sum = 0;
       std::int64_t j = 0;
       for (std::size_t w = 0; w < widths.size() && sum <= limit; ++w) {
@@ -204,7 +204,7 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
 
 std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const PrefixStudy& study,
                                               const CodingSpace& space, bool integer,
-                                              const DataSurvey& found, const PrefixPlan& plan,
+                                              const ValueRange& found, const PrefixPlan& plan,
                                               int threads, const Progress& progress) {
   auto made = std::make_shared<PrefixBase>();
   PrefixBase& out = *made;
@@ -273,7 +273,7 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
   out.panels = PackedBase::certified_in_order(prefixes.view(), order, format_int8, prefix_space,
                                               threads, progress, plan.tile_bytes);
   out.panels.duplicates = duplicates;
-  out.codes = row_codes(base, order, space, integer, found, threads, progress);
+  out.codes = per_row_codes(base, order, space, integer, found, threads, progress);
   return made;
 }
 

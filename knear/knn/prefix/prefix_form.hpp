@@ -1,5 +1,5 @@
-// knear/knn/prefix/prefix_form.hpp -- the base of a scan in two stages (scan/prefix/prefix_base.hpp): whether it
-// pays, how wide the prefix should be, and making it.
+// knear/knn/prefix/prefix_form.hpp -- the base of a scan in two stages
+// (scan/prefix/prefix_base.hpp): whether it pays, how wide the prefix should be, and making it.
 //
 //   PrefixStudy study = study_prefix(rows, metric);     // principal components of a sample
 //   PrefixForecast f = forecast(study, queries, bars, shape, {});
@@ -71,7 +71,7 @@ double study_seconds(const SearchShape& shape);
 // From a few `queries` [q x dim] of which the key of the k-th nearest row is known: what part of
 // the sample a prefix of each width would let through. With a plan whose columns are not 0, for
 // that plan alone.
-PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const double* bars,
+PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const double* upper_bounds,
                         const SearchShape& shape, const PrefixPlan& made);
 
 // Bytes of a prefix form of usual width and of what making it takes.
@@ -86,7 +86,7 @@ PrefixPlan usual_plan(const SearchShape& shape);
 // nullptr if a row has a coordinate too large for it (PrefixMap::fits).
 std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const PrefixStudy& study,
                                               const CodingSpace& space, bool integer,
-                                              const DataSurvey& found, const PrefixPlan& plan,
+                                              const ValueRange& found, const PrefixPlan& plan,
                                               int threads, const Progress& progress);
 
 }  // namespace knear::detail

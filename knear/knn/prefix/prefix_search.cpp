@@ -10,22 +10,23 @@ namespace knear::detail {
 namespace {
 
 // What a join of a base with itself takes, of a search for its rows by the same prefix.
-constexpr double joining_share = 0.65;
+constexpr double self_join_share = 0.65;
 
 }  // namespace
 
 PrefixPlan Search::chosen(PrefixPlan plan) const {
   plan.tile_bytes = tile_bytes();
-  if (options_.choices.columns > 0) plan.columns = options_.choices.columns;
-  if (options_.choices.clusters > 0)
-    plan.clusters = std::min(options_.choices.clusters, base().rows());
+  if (options_.tuning.columns > 0) plan.columns = options_.tuning.columns;
+  if (options_.tuning.clusters > 0)
+    plan.clusters = std::min(options_.tuning.clusters, base().rows());
   return plan;
 }
 
 SearchShape Search::shape_of(const BaseRows& rows, FirstPass pass, std::int64_t queries) const {
   SearchShape shape{rows.rows(),    rows.cols(),     k_,     queries,
                     part_->integer, format_of(pass), &peaks_};
-  const PreparedRows::Seen seen = prepared().seen(pass, k_, queries < std::int64_t{48} * threads_);
+  const PreparedRows::PassStats seen =
+      prepared().seen(pass, k_, queries < std::int64_t{48} * threads_);
   shape.hits = seen.hits, shape.survivors = seen.survivors;
   return shape;
 }
@@ -83,11 +84,11 @@ PrefixForecast Search::try_prefix_on_rows(const BaseRows& rows, const SearchShap
   const AnyMatrix sample = rows.sample(96);
   const std::int64_t k = k_ + 1;  // a row is the nearest to itself
   ScanJob job{sample, rows, options_.metric, k, threads_, isa_, found_, false, 4 * k + 4096};
-  job.query_survey = prepared().found;
+  job.query_range = prepared().found;
   ExactLists out{Matrix<double>(96, k), Matrix<Id>(96, k)};
   std::vector<std::int64_t> all;
   AnyMatrix queries(sample.type(), 96, sample.cols());
-  std::vector<double> bars;
+  std::vector<double> upper_bounds;
   for (std::int64_t q = 0; q < 96; ++q)
     if (!is_zero(sample, q)) all.push_back(q);
   static const Progress quiet;
@@ -98,21 +99,22 @@ PrefixForecast Search::try_prefix_on_rows(const BaseRows& rows, const SearchShap
   else
     all.clear();
   for (const std::int64_t q : all) {
-    std::memcpy(queries.row(std::ssize(bars)), sample.view().row(q),
+    std::memcpy(queries.row(std::ssize(upper_bounds)), sample.view().row(q),
                 static_cast<std::size_t>(rows.row_bytes()));
-    bars.push_back(out.keys.row(q)[k_]);
+    upper_bounds.push_back(out.keys.row(q)[k_]);
   }
   prepare_seconds_ += seconds_since(start);
-  return forecast_prefix(queries.view(), bars, shape, kept, shape.format);
+  return forecast_prefix(queries.view(), upper_bounds, shape, kept, shape.format);
 }
 
-PrefixForecast Search::forecast_prefix(AnyMatrixView queries, const std::vector<double>& bars,
+PrefixForecast Search::forecast_prefix(AnyMatrixView queries,
+                                       const std::vector<double>& upper_bounds,
                                        const SearchShape& shape, const PrefixPlan& kept,
                                        Format format) {
   const auto study = prepared().prefix_study(options_.progress, prepare_seconds_);
   const auto start = Clock::now();
   PrefixForecast cost =
-      forecast(*study, queries.rows(0, std::ssize(bars)), bars.data(), shape, kept);
+      forecast(*study, queries.rows(0, std::ssize(upper_bounds)), upper_bounds.data(), shape, kept);
   cost.format = format;
   prepared().note_prefix_forecast(part_->integer, k_, cost);
   prepare_seconds_ += seconds_since(start);
@@ -142,29 +144,29 @@ PrefixForecast Search::try_prefix(const BaseRows& rows, const SearchShape& shape
     format = format_of(pass);
   }
   std::sort(again.begin(), again.end());
-  std::vector<double> bars;
+  std::vector<double> upper_bounds;
   AnyMatrix sample(queries_.type(), std::ssize(few), queries_.cols());
   for (const std::int64_t q : few) {
-    double bar = out.keys.row(q)[out.keys.cols() - 1];
-    if (job.bars) bar = std::min(bar, job.bars[q]);
-    if (!(bar < std::numeric_limits<double>::infinity()) ||
+    double bound = out.keys.row(q)[out.keys.cols() - 1];
+    if (job.upper_bounds) bound = std::min(bound, job.upper_bounds[q]);
+    if (!(bound < std::numeric_limits<double>::infinity()) ||
         std::binary_search(again.begin(), again.end(), q))
       continue;
-    std::memcpy(sample.row(std::ssize(bars)), queries_.row(q),
+    std::memcpy(sample.row(std::ssize(upper_bounds)), queries_.row(q),
                 static_cast<std::size_t>(queries_.cols() * size_of(queries_.type())));
-    bars.push_back(bar);
+    upper_bounds.push_back(bound);
   }
-  const PrefixForecast cost = forecast_prefix(sample.view(), bars, shape, kept, format);
+  const PrefixForecast cost = forecast_prefix(sample.view(), upper_bounds, shape, kept, format);
   todo = std::move(rest);
   todo.insert(todo.end(), again.begin(), again.end());
   std::sort(todo.begin(), todo.end());
   return cost;
 }
 
-void Search::join(const BaseRows& rows, const Choice& choice, ScanJob& job,
-                  std::vector<std::int64_t>& todo, ExactLists& out) {
+void Search::self_join(const BaseRows& rows, const Choice& choice, ScanJob& job,
+                       std::vector<std::int64_t>& todo, ExactLists& out) {
   const bool forced = options_.first_pass == FirstPass::prefix, integer = part_->integer;
-  const KnnChoices& choices = options_.choices;
+  const TuningOverrides& choices = options_.tuning;
   if ((choices.group > 0 && choices.group != 12) || choices.parts > 0) return;
   if (todo.empty() || !whole_ || !job.allowed.all() || options_.metric == Metric::ip ||
       choice.passes.front() == FirstPass::direct || prepared().no_prefix() ||
@@ -172,7 +174,7 @@ void Search::join(const BaseRows& rows, const Choice& choice, ScanJob& job,
     return;
   if (options_.memory > 0 &&
       (!forced || packing_bytes(rows.rows(), FirstPass::prefix) + other_bytes() +
-                          join_bytes(rows.rows(), rows.cols(), k_, threads_) >
+                          self_join_bytes(rows.rows(), rows.cols(), k_, threads_) >
                       options_.memory))
     return;
   SearchShape shape = shape_of(rows, choice.passes.front(), std::ssize(todo));
@@ -191,7 +193,7 @@ void Search::join(const BaseRows& rows, const Choice& choice, ScanJob& job,
     }
     if (!cost->possible) return;
     shape.go_by(cost->format);
-    const double joined = joining_share * prefix_cost(shape, *cost).seconds;
+    const double joined = self_join_share * prefix_cost(shape, *cost).seconds;
     const double making = kept && !differs(kept, plan) ? 0 : making_seconds(shape);
     if (!(joined + making < 0.9 * plain_cost(shape).seconds)) return;
     if (!kept) plan = chosen(cost->plan);
@@ -199,17 +201,17 @@ void Search::join(const BaseRows& rows, const Choice& choice, ScanJob& job,
   const auto form =
       prepared().prefix(integer, plan, rows, choice.keep && !made_for_once(kept, plan), true,
                         threads_, options_.progress, prepare_seconds_);
-  if (!form || !join_with_prefix(*form, job, todo, out, stats_, options_.progress)) return;
+  if (!form || !self_join_with_prefix(*form, job, todo, out, stats_, options_.progress)) return;
   note_pass(FirstPass::prefix, todo.size() * static_cast<std::size_t>(count_));
   note_prefix(*form, choice.keep, 0.5 * static_cast<double>(todo.size()));
-  joined_ = true;
+  self_joined_ = true;
   todo.clear();
 }
 
 bool Search::differs(const std::shared_ptr<const PrefixBase>& kept, const PrefixPlan& plan) const {
   return kept && ((plan.tile_bytes > 0 && kept->panels.tile_bytes != plan.tile_bytes) ||
-                  (options_.choices.columns > 0 && kept->map.columns() != plan.columns) ||
-                  (options_.choices.clusters > 0 && kept->centroids.rows() != plan.clusters));
+                  (options_.tuning.columns > 0 && kept->map.columns() != plan.columns) ||
+                  (options_.tuning.clusters > 0 && kept->centroids.rows() != plan.clusters));
 }
 
 void Search::note_prefix(const PrefixBase& form, bool keep, double queries) {

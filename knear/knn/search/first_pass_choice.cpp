@@ -14,7 +14,7 @@ namespace {
 // too much through. Without the dot-product instructions all run at the rate of fp32, whose bound
 // is the tightest. Where even that is useless, measuring every row in order is cheaper than
 // measuring most of them as they come.
-std::vector<FirstPass> ladder(Isa isa) {
+std::vector<FirstPass> precision_cascade(Isa isa) {
   if (isa == Isa::avx512_vnni)
     return {FirstPass::int8, FirstPass::int16, FirstPass::fp32, FirstPass::direct};
   return {FirstPass::fp32, FirstPass::direct};
@@ -29,13 +29,13 @@ AnyMatrixView every_nth(AnyMatrixView all, std::int64_t count) {
 
 }  // namespace
 
-std::vector<FirstPass> Search::ladder_of(const Part& part) const {
+std::vector<FirstPass> Search::cascade_of(const Part& part) const {
   if (options_.first_pass != FirstPass::automatic && options_.first_pass != FirstPass::prefix)
     return {options_.first_pass};
   if (part.integer) return {FirstPass::integer};
-  std::vector<FirstPass> passes = ladder(isa_);
+  std::vector<FirstPass> passes = precision_cascade(isa_);
   if (packs_always_) std::erase(passes, FirstPass::direct);
-  if (options_.choices.refine.value_or(false)) {  // what it refines is 8 bits
+  if (options_.tuning.refine.value_or(false)) {  // what it refines is 8 bits
     std::erase(passes, FirstPass::int8);
     passes.insert(passes.begin(), FirstPass::int8);
     return passes;
@@ -58,13 +58,13 @@ bool Search::direct_pays(std::int64_t rows) const {
   if (options_.first_pass != FirstPass::automatic || kernel_chosen()) return false;
   if (rows < least_packed_rows) return true;
   if (packs_always_) return false;
-  const bool packed = !once_ || prepared().is_kept(ladder_of(*part_).front());
+  const bool packed = !once_ || prepared().is_kept(cascade_of(*part_).front());
   return measuring_seconds(rows) < scanning_seconds(rows, 0, packed ? 0 : 1);
 }
 
 double Search::scanning_seconds(std::int64_t rows, std::int64_t allowed, double packing) const {
   ScanShape shape = scan_shape(rows, queries_.cols(), queries_.rows(), k_, part_->integer,
-                               format_of(ladder_of(*part_).front()));
+                               format_of(cascade_of(*part_).front()));
   shape.allowed = allowed, shape.packing = true;
   const ScanCost cost = predict_scan(shape, peaks_);
   return cost.seconds - (1 - packing) * cost.packing_seconds;
@@ -100,7 +100,7 @@ bool Search::choose_rows(const BaseRows& rows, std::int64_t begin, ScanJob& job,
   if (!job.allowed.all()) {
     bool packed_alone = false;
     if (!job.allowed.live && !directly && options_.first_pass != FirstPass::prefix &&
-        !options_.choices.refine.value_or(false)) {
+        !options_.tuning.refine.value_or(false)) {
       const bool keep = whole_ && !once_;
       const Way way = way_for(rows.rows(), keep && prepared().is_kept(first_pass()), keep);
       directly = way == Way::direct, packed_alone = way == Way::subset;
@@ -119,22 +119,22 @@ Search::Choice Search::choose(const BaseRows& rows, std::int64_t begin, ScanJob&
   choice.keep = whole_ && !once_ && choice.packed_rows.empty() &&
                 (options_.memory <= 0 || parts_.size() == 1);
   std::vector<FirstPass>& passes = choice.passes;
-  passes = directly ? std::vector{FirstPass::direct} : ladder_of(*part_);
+  passes = directly ? std::vector{FirstPass::direct} : cascade_of(*part_);
   const FirstPass first = passes.front();
   if (options_.memory > 0)  // wider codes only where they fit; the first is what chunks fit
     std::erase_if(passes, [&](FirstPass pass) {
       return pass != first && packing_bytes(rows.rows(), pass) + other_bytes() > options_.memory;
     });
-  else if (!options_.choices.refine.value_or(false))
+  else if (!options_.tuning.refine.value_or(false))
     skip_useless(passes, rows);
   return choice;
 }
 
-void Search::apply_choices(ScanJob& job) const {
-  job.group = options_.choices.group, job.parts = options_.choices.parts;
-  job.may_hope = options_.choices.guess;
-  job.may_refine = options_.choices.refine.value_or(true);
-  job.must_refine = options_.choices.refine.value_or(false);
+void Search::apply_tuning(ScanJob& job) const {
+  job.group = options_.tuning.group, job.parts = options_.tuning.parts;
+  job.may_estimate = options_.tuning.guess;
+  job.may_refine = options_.tuning.refine.value_or(true);
+  job.must_refine = options_.tuning.refine.value_or(false);
   job.by_rows = options_.memory <= 0;
 }
 
@@ -158,15 +158,17 @@ std::shared_ptr<const PackedBase> Search::packed_form(FirstPass pass, const Base
                            prepare_seconds_, tile_bytes());
 }
 
-std::shared_ptr<const RowCodes> Search::codes_for(const PackedBase& packed, const BaseRows& rows,
-                                                  const Choice& choice, std::int64_t queries,
-                                                  double survivors) {
-  const std::optional<bool>& asked = options_.choices.refine;
+std::shared_ptr<const PerRowCodes> Search::per_row_codes_for(const PackedBase& packed,
+                                                             const BaseRows& rows,
+                                                             const Choice& choice,
+                                                             std::int64_t queries,
+                                                             double survivors) {
+  const std::optional<bool>& asked = options_.tuning.refine;
   if (packed.is_integer || packed.format != format_int8 || !choice.packed_rows.empty() ||
       options_.memory > 0 || !asked.value_or(whole_))
     return nullptr;
   if (whole_)
-    if (const auto kept = prepared().kept_row_codes(packed.space)) return kept;
+    if (const auto kept = prepared().kept_per_row_codes(packed.space)) return kept;
   const std::int64_t dim = base().cols();
   if (!asked) {
     const double spared =
@@ -174,12 +176,13 @@ std::shared_ptr<const RowCodes> Search::codes_for(const PackedBase& packed, cons
                             static_cast<double>(queries) / threads_
                       : 0;
     if (!(spared > 0)) return nullptr;
-    const double all = once_ ? spared : prepared().spared_by_row_codes(spared);
-    if (all < (once_ ? 1.5 : 1.0) * row_codes_seconds(base().rows(), dim, peaks_)) return nullptr;
+    const double all = once_ ? spared : prepared().spared_by_per_row_codes(spared);
+    if (all < (once_ ? 1.5 : 1.0) * per_row_codes_seconds(base().rows(), dim, peaks_))
+      return nullptr;
   }
-  const auto codes = prepared().row_codes(packed.space, rows, choice.keep, threads_,
-                                          options_.progress, prepare_seconds_);
-  if (prepared().kept_row_codes(packed.space) != codes)
+  const auto codes = prepared().per_row_codes(packed.space, rows, choice.keep, threads_,
+                                              options_.progress, prepare_seconds_);
+  if (prepared().kept_per_row_codes(packed.space) != codes)
     code_bytes_ = std::max(code_bytes_, codes->bytes());
   return codes;
 }
@@ -213,7 +216,8 @@ void Search::skip_useless(std::vector<FirstPass>& passes, const BaseRows& rows) 
       scan(packed, job, all, out, stats, quiet);
       const double share = static_cast<double>(stats.survivors - k * queries.rows()) /
                            static_cast<double>(queries.rows() * base.rows());
-      const bool worth = share <= survivors_worth(format_of(passes.front()), base.cols(), peaks_);
+      const bool worth =
+          share <= worthwhile_survivors(format_of(passes.front()), base.cols(), peaks_);
       prepared().note_worth(passes.front(), k_, worth);
       prepare_seconds_ += seconds_since(start);
       if (worth) return;
@@ -235,13 +239,13 @@ std::vector<std::int64_t> Search::try_pass(const PackedBase& packed, const BaseR
   const std::int64_t before = stats_.survivors;
   std::vector<std::int64_t> again = scan(packed, job, first, out, stats_, quiet);
   if (2 * again.size() <= first.size()) {
-    const std::shared_ptr<const RowCodes> codes =
-        job.row_codes || survivors_known
+    const std::shared_ptr<const PerRowCodes> codes =
+        job.per_row_codes || survivors_known
             ? nullptr
-            : codes_for(packed, rows, choice, std::ssize(rest),
-                        static_cast<double>(stats_.survivors - before) /
-                            static_cast<double>(first.size()));
-    if (codes) job.row_codes = codes.get();
+            : per_row_codes_for(packed, rows, choice, std::ssize(rest),
+                                static_cast<double>(stats_.survivors - before) /
+                                    static_cast<double>(first.size()));
+    if (codes) job.per_row_codes = codes.get();
     rest = scan(packed, job, rest, out, stats_, options_.progress);
   }
   again.insert(again.end(), rest.begin(), rest.end());
@@ -251,7 +255,7 @@ std::vector<std::int64_t> Search::try_pass(const PackedBase& packed, const BaseR
 
 std::optional<FirstPass> Search::prepare() {
   part_ = &parts_.front();
-  std::vector<FirstPass> passes = ladder_of(*part_);
+  std::vector<FirstPass> passes = cascade_of(*part_);
   skip_useless(passes, base());
   if (passes.front() == FirstPass::direct) return {};
   prepared().adopt(passes.front(), prepared().packed(passes.front(), base(), {}, true, threads_,

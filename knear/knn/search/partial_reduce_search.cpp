@@ -12,8 +12,8 @@
 // the expected loss is a convex function of how the k are spread over the parts, so largest where
 // all are in one of them. So the promise holds for every split, and for shards merged elsewhere.
 //
-// On a GPU the exact search finds what bins are taken from (knn/search/partial_reduce_search.hpp): it has one
-// comparison for each score, where bins that are kept in registers take more.
+// On a GPU the exact search finds what bins are taken from (knn/search/partial_reduce_search.hpp):
+// it has one comparison for each score, where bins that are kept in registers take more.
 //
 // With recall = 1 it is the share of queries without a certificate that is kept small, at 1/200,
 // and these are searched exactly.
@@ -47,25 +47,25 @@ class PartialReduceSearch : public Search {
       : Search(parts, queries, k, options, once),
         exact_(exact),
         all_parts_(parts.begin(), parts.end()) {
-    const std::int64_t logical = options.approach.logical_rows;
+    const std::int64_t logical = options.method.logical_rows;
     if (logical > 0 && (logical < rows_ || logical > endless))
       throw InvalidArgument(
           "logical_rows must be between the {} rows that there are and 2^40, but is {}", rows_,
           logical);
     // Unless it was asked for, it is used where it is forecast to be faster, and nothing is asked
     // for that only the exact search has.
-    if (options.approach.method == Method::automatic && (only_exact(options) || !pays())) {
+    if (options.method.kind == Method::automatic && (only_exact(options) || !pays())) {
       reduces_ = false;
       return;
     }
     check_plain("partial-reduce");
-    if (options.choices.tile > 0)
+    if (options.tuning.tile > 0)
       throw InvalidArgument(
           "choices name a tile, but method is partial-reduce, whose bins are tiles");
     if (options.first_pass == FirstPass::direct)
       throw InvalidArgument(
           "first_pass is direct, but method is partial-reduce, which has no bins then");
-    if (!options.approach.aggregate && options.memory > 0)
+    if (!options.method.aggregate && options.memory > 0)
       throw InvalidArgument("aggregate is off, but memory is limited to {} bytes", options.memory);
     if (exact_) check_device_way();
     learns_ = false, packs_always_ = true;
@@ -78,7 +78,7 @@ class PartialReduceSearch : public Search {
     ExactLists all;
     KnnReport filled;
     run_from(all, &filled);
-    if (!options_.approach.aggregate) {
+    if (!options_.method.aggregate) {
       filled.memory_bytes += queries_.rows() * bins_ * kept_ * 28;
       filled.certified_queries = 0;  // nothing says which of them are the k nearest
       note(filled, start);
@@ -89,7 +89,7 @@ class PartialReduceSearch : public Search {
     for (std::int64_t q = 0; q < queries_.rows(); ++q)
       if (!certified(all, q)) open.push_back(q);
     filled.certified_queries = queries_.rows() - std::ssize(open);
-    if (options_.approach.recall == 1 && !open.empty())
+    if (options_.method.recall == 1 && !open.empty())
       repair(open, all, filled);
     else
       filled.uncertified = std::move(open);
@@ -119,16 +119,16 @@ class PartialReduceSearch : public Search {
       fallback_queries_ = std::max(fallback_queries_, std::ssize(left));
       if (left.empty()) return;
     }
-    auto [job, choice, todo] = begin_rows(rows, begin, out.keys.cols(), bars_);
+    auto [job, choice, todo] = begin_rows(rows, begin, out.keys.cols(), upper_bounds_);
     todo = std::move(left);
-    if (options_.metric != Metric::l2 && options_.approach.aggregate)
+    if (options_.metric != Metric::l2 && options_.method.aggregate)
       answer_zero_queries(todo, job.allowed, out);
     const FirstPass pass = choice.passes.front();
     note_pass(pass, todo.size() * static_cast<std::size_t>(count_));
     if (pass == FirstPass::direct) {  // nothing is dropped where everything is measured
       list_allowed(job);
       scan_directly(job, subset_, todo, out, stats_, options_.progress);
-      if (options_.approach.aggregate) return;
+      if (options_.method.aggregate) return;
       ExactLists list{Matrix<double>(queries_.rows(), out.keys.cols()),
                       Matrix<Id>(queries_.rows(), out.keys.cols())};
       std::copy_n(out.keys.data(), out.keys.rows() * out.keys.cols(), list.keys.data());
@@ -146,7 +146,7 @@ class PartialReduceSearch : public Search {
     const int kept = rows_kept(job.k, packed->tiles, packed->panels_per_tile * panel_rows);
     std::vector<KeyedId> dropped(dropped_.size(), none);
     const RowIds ids = part_->part.ids.from(begin);
-    if (options_.approach.aggregate) {
+    if (options_.method.aggregate) {
       scan_partial_reduce(*packed, job, kept, todo, out, dropped, nullptr, stats_,
                           options_.progress);
     } else {
@@ -176,7 +176,7 @@ class PartialReduceSearch : public Search {
   }
 
   void check_device_way() const {
-    if (!options_.approach.aggregate)
+    if (!options_.method.aggregate)
       throw InvalidArgument("aggregate is off, but device is {}, which keeps no bins",
                             options_.device);
     if (options_.memory > 0)
@@ -221,7 +221,7 @@ class PartialReduceSearch : public Search {
     const std::int64_t count = std::ssize(todo);
     std::vector<char> answered(todo.size());
     parallel_for(threads_, (count + task - 1) / task, [&](std::int64_t t) {
-      std::vector<int> taken(static_cast<std::size_t>(bins.deal.tiles));
+      std::vector<int> taken(static_cast<std::size_t>(bins.interleaving.tiles));
       for (std::int64_t i = t * task; i < std::min(count, (t + 1) * task); ++i) {
         const std::int64_t q = todo[static_cast<std::size_t>(i)];
         KeyedId dropped = none;
@@ -253,7 +253,7 @@ class PartialReduceSearch : public Search {
 
   // Choices that other methods have not.
   static bool only_exact(const KnnOptions& options) {
-    const KnnChoices& choices = options.choices;
+    const TuningOverrides& choices = options.tuning;
     return options.first_pass == FirstPass::prefix || options.first_pass == FirstPass::direct ||
            !choices.guess || choices.refine || choices.parts > 0 || choices.tile > 0;
   }
@@ -280,16 +280,16 @@ class PartialReduceSearch : public Search {
   int rows_kept(std::int64_t k, std::int64_t bins, std::int64_t rows_of_bin) {
     // A shard of a base that was split at random has its share of the k, in bins like all others; a
     // filter thins out all shards alike.
-    if (options_.approach.logical_rows > 0)
-      bins = std::min(
-          endless, static_cast<std::int64_t>(static_cast<double>(bins) *
-                                             static_cast<double>(options_.approach.logical_rows) /
-                                             static_cast<double>(rows_)));
+    if (options_.method.logical_rows > 0)
+      bins = std::min(endless,
+                      static_cast<std::int64_t>(static_cast<double>(bins) *
+                                                static_cast<double>(options_.method.logical_rows) /
+                                                static_cast<double>(rows_)));
     const auto loss = [&](std::int64_t kept) {
       return 1 - expected_recall(k, endless, {.bins = bins, .kept = static_cast<int>(kept)});
     };
     const auto enough = [&](std::int64_t kept) {
-      if (options_.approach.recall < 1) return loss(kept) <= risk * (1 - options_.approach.recall);
+      if (options_.method.recall < 1) return loss(kept) <= risk * (1 - options_.method.recall);
       return uncertified_share(k, endless, {.bins = bins, .kept = static_cast<int>(kept)}) <=
              uncertified;
     };
@@ -310,9 +310,9 @@ class PartialReduceSearch : public Search {
 
   void note(KnnReport& report, Clock::time_point start) const {
     report.method = "partial-reduce";
-    report.promised_recall = options_.approach.recall;
-    report.expected_recall = options_.approach.recall == 1 ? 1 : expected_;
-    report.recall_argument = options_.approach.recall == 1 || !drops_ ? "exact" : "analytic";
+    report.promised_recall = options_.method.recall;
+    report.expected_recall = options_.method.recall == 1 ? 1 : expected_;
+    report.recall_argument = options_.method.recall == 1 || !drops_ ? "exact" : "analytic";
     report.bins = bins_, report.kept_per_bin = kept_;
     if (exact_) {
       report.device = options_.device, report.device_bytes = device_bytes_;
@@ -341,7 +341,7 @@ class PartialReduceSearch : public Search {
       std::fill_n(out.ids.row(q), width, no_id);
       std::fill_n(out.distances.row(q), width, no_distance(options_.metric));
       std::int64_t bin = 0;
-      for (const Kept& part : candidates_) {
+      for (const BinCandidates& part : candidates_) {
         const Id* ids = part.list.ids.row(q);
         for (std::int64_t j = 0; j < part.list.ids.cols(); ++j) {
           if (ids[j] == no_id) continue;
@@ -395,11 +395,11 @@ class PartialReduceSearch : public Search {
   std::vector<SearchPart> all_parts_;
   std::vector<KeyedId> dropped_;  // of each query, the least that was, by its id
   std::int64_t bins_ = 0, kept_ = 0;
-  struct Kept {
+  struct BinCandidates {
     ExactLists list;
     std::int64_t kept;  // of each bin
   };
-  std::vector<Kept> candidates_;  // of each chunk, if they are the answer
+  std::vector<BinCandidates> candidates_;  // of each chunk, if they are the answer
   double expected_ = 1;
 };
 

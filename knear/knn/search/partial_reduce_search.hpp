@@ -1,9 +1,11 @@
-// knear/knn/search/partial_reduce_search.hpp -- partial-reduce with an exact search by another device for it.
+// knear/knn/search/partial_reduce_search.hpp -- partial-reduce with an exact search by another
+// device for it.
 //
-// The processor keeps the best few rows of each bin while it scans (scan/methods/partial_reduce_scan.hpp). A
-// device finds the k nearest of each part and some more instead, exactly; taken in order, a row of
-// whose bin enough were taken is passed over, until there are k. That is the processor's answer,
-// to the bit. Queries of which the list was too short for that are left to the processor.
+// The processor keeps the best few rows of each bin while it scans
+// (scan/methods/partial_reduce_scan.hpp). A device finds the k nearest of each part and some more
+// instead, exactly; taken in order, a row of whose bin enough were taken is passed over, until
+// there are k. That is the processor's answer, to the bit. Queries of which the list was too short
+// for that are left to the processor.
 #pragma once
 #include <functional>
 #include <memory>

@@ -4,10 +4,10 @@
 #include "knear/knn/device/device_range_search.hpp"
 
 #ifdef KNEAR_CUDA
-#include "knear/knn/device/make_queue.hpp"
+#include "knear/knn/device/queue_factory.hpp"
 #include "knear/scan/device/compress_cuda.hpp"
-#include "knear/scan/device/scan_launches_cuda.hpp"
 #include "knear/scan/device/packing_cuda.hpp"
+#include "knear/scan/device/scan_launches_cuda.hpp"
 #endif
 
 namespace knear::detail {
@@ -20,7 +20,7 @@ RangeNeighbors range_search_parts(std::span<const SearchPart> parts, AnyMatrixVi
   const double limit = range_limit(options.metric, radius);
 #ifdef KNEAR_CUDA
   if (const Device device = parse_device(options.device); device.cuda)
-    return DeviceRangeSearch<cuda::Queue>(queue_opener(device, options), parts, queries, options,
+    return DeviceRangeSearch<cuda::Queue>(queue_factory(device, options), parts, queries, options,
                                           once)
         .run_range(limit, report);
 #endif

@@ -1,6 +1,6 @@
-// knear/knn/search/range_search.hpp -- all rows within a radius: a search whose threshold is given, so it
-// guesses none, and which has no k but the one that plans take. What it finds lies in lists that
-// grow, and memory limits those. On the processor (range_search.cpp) or on a GPU
+// knear/knn/search/range_search.hpp -- all rows within a radius: a search whose threshold is given,
+// so it guesses none, and which has no k but the one that plans take. What it finds lies in lists
+// that grow, and memory limits those. On the processor (range_search.cpp) or on a GPU
 // (device_range_search.hpp).
 #pragma once
 #include <algorithm>
@@ -29,11 +29,11 @@ class RangeSearch : public Base {
   explicit RangeSearch(Arguments&&... arguments) : Base(std::forward<Arguments>(arguments)...) {
     if (options_.first_pass == FirstPass::prefix)
       throw InvalidArgument("first_pass is prefix, but a range search has no such pass");
-    if (!options_.choices.guess)
+    if (!options_.tuning.guess)
       throw InvalidArgument("choices say guess=off, but a range search guesses no threshold");
-    if (options_.choices.refine)
+    if (options_.tuning.refine)
       throw InvalidArgument("choices say refine={}, but a range search has no such step",
-                            *options_.choices.refine ? "on" : "off");
+                            *options_.tuning.refine ? "on" : "off");
   }
 
   // All rows whose key is at most `limit`.
@@ -93,7 +93,7 @@ class RangeSearch : public Base {
                           AnyMatrixView queries, RangeSink& sink) {
     ScanJob job{queries,    rows,         options_.metric, this->k_, threads_,
                 this->isa_, this->found_, false,           0};
-    this->apply_choices(job);
+    this->apply_tuning(job);
     const typename Base::Choice choice = this->choose(rows, begin, job);
     const FirstPass pass = choice.passes.front();
     this->note_pass(pass, static_cast<std::size_t>(queries.rows() * this->count_));

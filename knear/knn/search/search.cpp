@@ -8,14 +8,14 @@
 #include <utility>
 
 #include "knear/core/cpu.hpp"
-#include "knear/cost/kept_peaks.hpp"
+#include "knear/cost/peak_cache.hpp"
 #include "knear/distance/reference.hpp"
 
 namespace knear::detail {
-bool integer_fits(Metric metric, const DataSurvey& base, const DataSurvey& queries,
+bool integer_fits(Metric metric, const ValueRange& base, const ValueRange& queries,
                   std::int64_t dim) {
   if (metric == Metric::cosine || !base.integer || !queries.integer) return false;
-  for (const DataSurvey& side : {base, queries})
+  for (const ValueRange& side : {base, queries})
     if (side.low < 0 && side.high > 127) return false;
   const std::int64_t low = std::min(base.low, queries.low),
                      high = std::max(base.high, queries.high);
@@ -32,7 +32,7 @@ Search::Search(std::span<const SearchPart> parts, AnyMatrixView queries, std::in
   isa_ = active_isa();
   threads_ = resolve_threads(options.threads);
   peaks_ = planning_peaks(isa_, threads_);
-  found_ = survey(queries, "queries", threads_);
+  found_ = find_value_range(queries, "queries", threads_);
   for (const SearchPart& part : parts) {
     const std::int64_t rows = part.rows->base.rows();
     const std::int64_t allowed =
@@ -55,7 +55,7 @@ Search::Search(std::span<const SearchPart> parts, AnyMatrixView queries, std::in
           least_prefix_dim, name_of(options.metric), queries.cols());
     parts_.push_back({part, allowed, integer});
   }
-  const KnnChoices& choices = options.choices;
+  const TuningOverrides& choices = options.tuning;
   if (choices.group != 0 && choices.group != 1 && choices.group != 4 && choices.group != 12)
     throw InvalidArgument("choices name a group of {}, but it must be 1, 4 or 12", choices.group);
   if (choices.parts < 0 || choices.parts > 4096)
@@ -100,7 +100,7 @@ Search::Search(std::span<const SearchPart> parts, AnyMatrixView queries, std::in
 }
 
 void Search::check_plain(std::string_view method) const {
-  const KnnChoices& choices = options_.choices;
+  const TuningOverrides& choices = options_.tuning;
   if (options_.first_pass == FirstPass::prefix)
     throw InvalidArgument("first_pass is prefix, but method is {}, which has no such pass", method);
   if (!choices.guess)
@@ -144,13 +144,13 @@ void Search::run_from(ExactLists& all, KnnReport* report) {
   const auto start = Clock::now();
   const std::int64_t q = queries_.rows();
   bool first = all.keys.cols() == 0;
-  const auto set_bars = [&] {
+  const auto set_upper_bounds = [&] {
     if (all.keys.cols() < k_ || k_ == 0) return;
-    bars_.resize(static_cast<std::size_t>(q));
+    upper_bounds_.resize(static_cast<std::size_t>(q));
     for (std::int64_t i = 0; i < q; ++i)
-      bars_[static_cast<std::size_t>(i)] = all.keys.row(i)[k_ - 1];
+      upper_bounds_[static_cast<std::size_t>(i)] = all.keys.row(i)[k_ - 1];
   };
-  set_bars();
+  set_upper_bounds();
   for_each_chunk([&](const BaseRows& rows, std::int64_t begin, std::int64_t) {
     const std::int64_t width = std::min(k_, count_);
     ExactLists found{Matrix<double>(q, width), Matrix<Id>(q, width)};
@@ -165,7 +165,7 @@ void Search::run_from(ExactLists& all, KnnReport* report) {
       all = std::move(found);
     else
       merge(all, found);
-    set_bars();
+    set_upper_bounds();
   });
   if (report) fill(*report, seconds_since(start));
 }
@@ -177,12 +177,12 @@ std::vector<std::int64_t> Search::all_queries() const {
 }
 
 Search::RowSearch Search::begin_rows(const BaseRows& rows, std::int64_t begin, std::int64_t k,
-                                     const std::vector<double>& bars) {
+                                     const std::vector<double>& upper_bounds) {
   RowSearch out{{queries_, rows, options_.metric, k, threads_, isa_, found_, false, most_pending()},
                 {},
                 all_queries()};
-  out.job.bars = bars.empty() ? nullptr : bars.data();
-  apply_choices(out.job);
+  out.job.upper_bounds = upper_bounds.empty() ? nullptr : upper_bounds.data();
+  apply_tuning(out.job);
   out.choice = choose(rows, begin, out.job);
   return out;
 }
@@ -201,12 +201,12 @@ void Search::search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& o
 
 void Search::search_queries(const BaseRows& rows, std::int64_t begin,
                             std::vector<std::int64_t> todo, ExactLists& out) {
-  RowSearch start = begin_rows(rows, begin, out.keys.cols(), bars_);
+  RowSearch start = begin_rows(rows, begin, out.keys.cols(), upper_bounds_);
   ScanJob& job = start.job;
   const Choice& choice = start.choice;
   if (options_.metric != Metric::l2) answer_zero_queries(todo, job.allowed, out);
   const std::vector<FirstPass>& passes = choice.passes;
-  if (self_) join(rows, choice, job, todo, out);
+  if (self_) self_join(rows, choice, job, todo, out);
   if (const auto plan = prefix_for(rows, choice, job, todo, out))
     search_with_prefix(*plan, rows, choice, job, todo, out);
   if (todo.empty()) return;
@@ -224,11 +224,11 @@ void Search::search_queries(const BaseRows& rows, std::int64_t begin,
     const std::size_t before = todo.size();
     const bool few = std::ssize(todo) < std::int64_t{48} * threads_;
     const double survivors = prepared().seen(FirstPass::int8, k_, few).survivors;
-    const auto codes = codes_for(*packed, rows, choice, std::ssize(todo), survivors);
-    job.row_codes = codes.get();
+    const auto codes = per_row_codes_for(*packed, rows, choice, std::ssize(todo), survivors);
+    job.per_row_codes = codes.get();
     todo = last ? scan(*packed, job, todo, out, stats_, options_.progress)
                 : try_pass(*packed, rows, choice, survivors > 0, job, todo, out);
-    job.row_codes = nullptr;
+    job.per_row_codes = nullptr;
     note_scan(*packed, passes[p], static_cast<std::int64_t>(before));
     note_pass(passes[p], (before - todo.size()) * static_cast<std::size_t>(count_));
     if (p == 0 && prefix_columns_ == 0)
@@ -383,7 +383,7 @@ void Search::learn(KnnReport& r) const {
   if (!learns_ || parts_.size() != 1 || allowed_rows_ != rows_ || r.queries == 0) return;
   PreparedRows& rows = *parts_.front().part.rows;
   const bool few = r.queries < std::int64_t{48} * threads_;
-  const PreparedRows::Seen before = rows.seen(main_pass(), k_, few);
+  const PreparedRows::PassStats before = rows.seen(main_pass(), k_, few);
   r.expected_hits = before.hits, r.expected_refined = before.refined;
   r.expected_survivors = before.survivors;
   rows.note_seen(main_pass(), k_, few,
@@ -415,7 +415,7 @@ void Search::fill(KnnReport& r, double seconds) const {
   r.memory_bytes =
       packed_bytes_ + stats_.buffer_bytes + queries_.rows() * (k_ * 16 + k_asked_ * 12);
   r.chunks = chunks_;
-  r.multiply_adds = multiply_adds_, r.prefix_columns = prefix_columns_, r.joined = joined_;
+  r.multiply_adds = multiply_adds_, r.prefix_columns = prefix_columns_, r.joined = self_joined_;
   r.bytes_read = bytes_read_;
   learn(r);
 }

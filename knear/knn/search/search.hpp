@@ -1,4 +1,5 @@
-// knear/knn/search/search.hpp -- what every search of a base in parts (knn/segment_search.hpp) goes by.
+// knear/knn/search/search.hpp -- what every search of a base in parts (knn/segment_search.hpp) goes
+// by.
 //
 // Search checks what was asked for, takes the parts in turn, in chunks where memory is limited,
 // chooses for each by what to score its rows first, and counts what was done for the report. It
@@ -9,8 +10,8 @@
 //   prefix_search.cpp      whether a search goes by a prefix, or a join by one, and doing so
 //
 // A kind of search that does something else with the rows of a chunk is a class derived from it, in
-// a file of its own together with the function of segment_search.hpp that starts it. Those that find
-// the k nearest in another way have a search_rows of their own (threshold_heap.cpp,
+// a file of its own together with the function of segment_search.hpp that starts it. Those that
+// find the k nearest in another way have a search_rows of their own (threshold_heap.cpp,
 // partial_reduce.cpp, device_search.hpp); range_search.hpp calls for_each_chunk. They call choose
 // and packed_form for the rows at hand; scan; say so by note_pass, note_scan and stats_; and end
 // with fill.
@@ -35,7 +36,7 @@ inline constexpr std::int64_t usual_k = 10;
 
 // Whether exact integer arithmetic holds both sides: 8 bits each, and every difference that the
 // kernel's int32 test forms (scan/kernels/tile_kernels.hpp) within 31 bits.
-bool integer_fits(Metric metric, const DataSurvey& base, const DataSurvey& queries,
+bool integer_fits(Metric metric, const ValueRange& base, const ValueRange& queries,
                   std::int64_t dim);
 
 // Everything that one search decides and counts.
@@ -120,10 +121,10 @@ class Search {
 
   FirstPass first_pass() const {
     if (options_.first_pass == FirstPass::prefix) return FirstPass::prefix;
-    return ladder_of(*part_).front();
+    return cascade_of(*part_).front();
   }
   // Of codes; 0: as many as usual.
-  virtual std::int64_t tile_bytes() const { return options_.choices.tile * 1024; }
+  virtual std::int64_t tile_bytes() const { return options_.tuning.tile * 1024; }
 
   // What a chunk is searched by.
   struct Choice {
@@ -142,7 +143,7 @@ class Search {
   // The first half of it: which rows are packed. Returns whether none are, since every row is
   // measured.
   bool choose_rows(const BaseRows& rows, std::int64_t begin, ScanJob& job, Choice& choice);
-  void apply_choices(ScanJob& job) const;
+  void apply_tuning(ScanJob& job) const;
   // What a search of the rows of a chunk begins with: every query, none of them answered.
   struct RowSearch {
     ScanJob job;
@@ -151,7 +152,7 @@ class Search {
   };
   // bars: as ScanJob has them, or empty; they have to stay.
   RowSearch begin_rows(const BaseRows& rows, std::int64_t begin, std::int64_t k,
-                       const std::vector<double>& bars);
+                       const std::vector<double>& upper_bounds);
   // Lets go of forms that are kept where memory has no room for this one beside them.
   void make_room(std::int64_t rows, FirstPass pass);
   // Throws InvalidArgument for choices that a method other than the exact search has not.
@@ -188,7 +189,7 @@ class Search {
   Isa isa_;
   int threads_;
   MachinePeaks peaks_;
-  DataSurvey found_;
+  ValueRange found_;
   std::vector<Part> parts_;  // that have a row allowed
   std::int64_t rows_ = 0, allowed_rows_ = 0;
 
@@ -197,7 +198,7 @@ class Search {
   bool whole_ = true;                  // whether it is all of its part
   std::int64_t count_ = 0;             // rows allowed
   std::vector<std::uint32_t> subset_;  // these, where that takes a list; empty: see job.allowed
-  std::vector<double> bars_;           // the k-th key of each query so far; empty: not k yet
+  std::vector<double> upper_bounds_;   // the k-th key of each query so far; empty: not k yet
 
   bool learns_ = true;  // whether what is seen tells of later searches
   // Whether the answer depends on what is packed, so that no choice may depend on the time that it
@@ -209,8 +210,8 @@ class Search {
   std::int64_t packed_bytes_ = 0, fallback_queries_ = 0;
 
   // Fills `out`, [queries x the least of k and the rows allowed], with the nearest of the rows of a
-  // chunk, numbered from 0 on; of rows beyond bars_ none need be there. `begin`: the row of the
-  // part that is the first of `rows`.
+  // chunk, numbered from 0 on; of rows beyond upper_bounds_ none need be there. `begin`: the row of
+  // the part that is the first of `rows`.
   virtual void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out);
   // The same for the queries of `todo` alone.
   void search_queries(const BaseRows& rows, std::int64_t begin, std::vector<std::int64_t> todo,
@@ -229,7 +230,7 @@ class Search {
 
   // first_pass_choice.cpp
   // The first passes that may be tried on a part, in this order, on all coordinates.
-  std::vector<FirstPass> ladder_of(const Part& part) const;
+  std::vector<FirstPass> cascade_of(const Part& part) const;
   // Packing costs about as much as measuring a few queries in float64; a k of the size of the base
   // leaves nothing to prune.
   bool direct_pays(std::int64_t rows) const;
@@ -239,7 +240,7 @@ class Search {
   double measuring_seconds(std::int64_t rows) const;
   // Choices that measuring every row would leave without effect.
   bool kernel_chosen() const {
-    const KnnChoices& choices = options_.choices;
+    const TuningOverrides& choices = options_.tuning;
     return choices.group > 0 || choices.parts > 0 || choices.tile > 0 ||
            choices.refine.value_or(false);
   }
@@ -265,9 +266,9 @@ class Search {
   // Codes of rows for what an 8-bit pass leaves to be measured: those kept, or where so many rows
   // survived it (a query of searches before) that they would have paid for themselves by now,
   // new ones.
-  std::shared_ptr<const RowCodes> codes_for(const PackedBase& packed, const BaseRows& rows,
-                                            const Choice& choice, std::int64_t queries,
-                                            double survivors);
+  std::shared_ptr<const PerRowCodes> per_row_codes_for(const PackedBase& packed,
+                                                       const BaseRows& rows, const Choice& choice,
+                                                       std::int64_t queries, double survivors);
 
   // prefix_search.cpp
   // A plan as it was asked for.
@@ -280,15 +281,15 @@ class Search {
   // Reckons from the neighbours of some rows what a prefix would cost.
   PrefixForecast try_prefix_on_rows(const BaseRows& rows, const SearchShape& shape,
                                     const Choice& choice, const PrefixPlan& kept);
-  PrefixForecast forecast_prefix(AnyMatrixView queries, const std::vector<double>& bars,
+  PrefixForecast forecast_prefix(AnyMatrixView queries, const std::vector<double>& upper_bounds,
                                  const SearchShape& shape, const PrefixPlan& kept, Format format);
   // Answers a few queries without a prefix and reckons from their distances what one would cost.
   PrefixForecast try_prefix(const BaseRows& rows, const SearchShape& shape, const Choice& choice,
                             ScanJob& job, std::vector<std::int64_t>& todo, ExactLists& out,
                             const PrefixPlan& kept);
   // Scores each pair of rows once and answers all of `todo`, where that is expected to pay.
-  void join(const BaseRows& rows, const Choice& choice, ScanJob& job,
-            std::vector<std::int64_t>& todo, ExactLists& out);
+  void self_join(const BaseRows& rows, const Choice& choice, ScanJob& job,
+                 std::vector<std::int64_t>& todo, ExactLists& out);
   // Whether a prefix is not the one to keep, which is of the usual tiles and as it was first made.
   bool made_for_once(const std::shared_ptr<const PrefixBase>& kept, const PrefixPlan& plan) const {
     return plan.tile_bytes > 0 || differs(kept, plan);
@@ -300,7 +301,7 @@ class Search {
   void search_with_prefix(const PrefixPlan& plan, const BaseRows& rows, const Choice& choice,
                           const ScanJob& job, std::vector<std::int64_t>& todo, ExactLists& out);
 
-  bool self_ = false, joined_ = false;  // queries are the rows; each pair was scored once
+  bool self_ = false, self_joined_ = false;  // queries are the rows; each pair was scored once
   bool centred_ = false;
   std::int64_t code_bytes_ = 0;  // of codes of rows that are not kept
   std::int64_t chunks_ = 0;

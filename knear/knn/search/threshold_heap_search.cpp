@@ -5,10 +5,10 @@
 #include "knear/select/sort/permutation.hpp"
 
 #ifdef KNEAR_CUDA
-#include "knear/knn/device/make_queue.hpp"
+#include "knear/knn/device/queue_factory.hpp"
 #include "knear/scan/device/compress_cuda.hpp"
-#include "knear/scan/device/scan_launches_cuda.hpp"
 #include "knear/scan/device/packing_cuda.hpp"
+#include "knear/scan/device/scan_launches_cuda.hpp"
 #endif
 
 namespace knear::detail {
@@ -26,7 +26,7 @@ class ThresholdHeapSearch final : public ThresholdHeap<Search> {
 
  protected:
   void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) override {
-    search_on_processor(rows, begin, bars(), all_queries(), out);
+    search_on_processor(rows, begin, upper_bounds(), all_queries(), out);
   }
 };
 
@@ -55,7 +55,7 @@ Neighbors threshold_heap_parts(std::span<const SearchPart> parts, AnyMatrixView 
   check_device(options.device);
 #ifdef KNEAR_CUDA
   if (const Device device = parse_device(options.device); device.cuda)
-    return DeviceThresholdHeap<cuda::Queue>(queue_opener(device, options), parts, queries, k,
+    return DeviceThresholdHeap<cuda::Queue>(queue_factory(device, options), parts, queries, k,
                                             options, once)
         .run_heap(report);
 #endif

@@ -1,9 +1,10 @@
-// knear/knn/search/threshold_heap_search.hpp -- the method threshold-heap: Matsumoto and Yiu (2015), section III,
-// over the parts of a base.
+// knear/knn/search/threshold_heap_search.hpp -- the method threshold-heap: Matsumoto and Yiu
+// (2015), section III, over the parts of a base.
 //
 //   1. samples rows are drawn at random, without repetition, and searched: the k-th key of each
 //      query among them is its threshold
-//   2. the scan goes over all rows with that threshold (scan/methods/threshold_heap_scan.hpp), on the processor
+//   2. the scan goes over all rows with that threshold (scan/methods/threshold_heap_scan.hpp), on
+//   the processor
 //      (threshold_heap.cpp) or across devices (device_threshold_heap.hpp)
 //
 // The paper does both on its GPU; here the processor searches the sample, which is small, by
@@ -35,14 +36,14 @@ class ThresholdHeap : public Base {
   // The arguments are those of Base.
   template <class... Arguments>
   explicit ThresholdHeap(Arguments&&... arguments) : Base(std::forward<Arguments>(arguments)...) {
-    const Approach& approach = options_.approach;
+    const MethodOptions& method = options_.method;
     this->check_plain("threshold-heap");
     this->learns_ = false;
-    if (approach.samples > 0 && approach.samples < k_asked_)
+    if (method.samples > 0 && method.samples < k_asked_)
       throw InvalidArgument("samples must be at least k = {}, but are {}", k_asked_,
-                            approach.samples);
-    samples_ = std::min(approach.samples > 0 ? approach.samples : 8 * k_, allowed_rows_);
-    batch_ = approach.query_batch > 0 ? approach.query_batch : usual_batch;
+                            method.samples);
+    samples_ = std::min(method.samples > 0 ? method.samples : 8 * k_, allowed_rows_);
+    batch_ = method.query_batch > 0 ? method.query_batch : usual_batch;
     batch_ = std::clamp<std::int64_t>(queries_.rows(), 1, batch_);
   }
 
@@ -90,9 +91,10 @@ class ThresholdHeap : public Base {
   }
 
   // What the rows of the next chunk are pruned by: the sample's, or what was found since.
-  std::vector<double> bars() const {
+  std::vector<double> upper_bounds() const {
     std::vector<double> out = thresholds_;
-    for (std::size_t q = 0; q < this->bars_.size(); ++q) out[q] = std::min(out[q], this->bars_[q]);
+    for (std::size_t q = 0; q < this->upper_bounds_.size(); ++q)
+      out[q] = std::min(out[q], this->upper_bounds_[q]);
     return out;
   }
 
@@ -141,7 +143,7 @@ class ThresholdHeap : public Base {
         parts.push_back({part.part.rows, part.part.ids, RowFilter::of_ids(sampled, rows)});
     }
     KnnOptions options = options_;
-    options.choices = {}, options.filter = {}, options.progress = {};
+    options.tuning = {}, options.filter = {}, options.progress = {};
     ExactLists found;
     Search(parts, queries_, k_, options, true).run_from(found, nullptr);
     for (std::int64_t q = 0; q < queries_.rows() && found.keys.cols() == k_; ++q)
@@ -151,17 +153,17 @@ class ThresholdHeap : public Base {
   // Eq. 3, of distances and not of their squares; 0 for products, which are no distances.
   double ratio(const ExactLists& all) const {
     if (options_.metric == Metric::ip || all.keys.cols() < k_ || k_ == 0) return 0;
-    std::vector<double> kth, bars;
+    std::vector<double> kth, upper_bounds;
     for (std::int64_t q = 0; q < queries_.rows(); ++q) {
-      const double bar = thresholds_[static_cast<std::size_t>(q)];
-      if (std::isinf(bar)) continue;
+      const double bound = thresholds_[static_cast<std::size_t>(q)];
+      if (std::isinf(bound)) continue;
       const auto distance = [&](double key) {
         const double value = std::max(0.0, distance_of_key(options_.metric, key));
         return options_.metric == Metric::l2 ? std::sqrt(value) : value;
       };
-      kth.push_back(distance(all.keys.row(q)[k_ - 1])), bars.push_back(distance(bar));
+      kth.push_back(distance(all.keys.row(q)[k_ - 1])), upper_bounds.push_back(distance(bound));
     }
-    return threshold_ratio(kth.data(), bars.data(), std::ssize(kth));
+    return threshold_ratio(kth.data(), upper_bounds.data(), std::ssize(kth));
   }
 
   std::int64_t samples_ = 0;

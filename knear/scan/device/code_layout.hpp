@@ -1,5 +1,5 @@
-// knear/scan/device/code_layout.hpp -- the order of codes in device memory, and what the test needs of a
-// query: what kernels and those who pack for them share.
+// knear/scan/device/code_layout.hpp -- the order of codes in device memory, and what the test needs
+// of a query: what kernels and those who pack for them share.
 //
 // A product of mma.sync takes [16 rows x 32 bytes] and [32 bytes x 8 queries], and of these each
 // lane a few words (knear/simt/thread.hpp). Codes are kept so that what a lane needs next is 16

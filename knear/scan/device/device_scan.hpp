@@ -36,9 +36,9 @@
 #include "knear/core/random.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
+#include "knear/scan/device/packing.hpp"
 #include "knear/scan/device/query_codes.hpp"
 #include "knear/scan/device/scan_launches.hpp"
-#include "knear/scan/device/packing.hpp"
 #include "knear/scan/scan.hpp"
 #include "knear/scan/tile_loop.hpp"
 
@@ -75,7 +75,7 @@ class DeviceScan {
         codes_(encode_rows(queue, coding, rows)),
         rows_(std::move(rows)) {
     std::vector<std::uint32_t> order(static_cast<std::size_t>(packed_.panels()));
-    const Settled settled{queue_};
+    const StreamSyncGuard settled{queue_};
     std::iota(order.begin(), order.end(), 0u);
     Random random(0x6b6e656172);  // any: answers do not depend on it
     for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
@@ -92,19 +92,21 @@ class DeviceScan {
   // nothing is known. Only `allowed` rows are found, which takes a form of all rows. Lists that
   // have to be long take no more than `most_bytes` of the device. Throws Cancelled.
   std::vector<std::int64_t> run(AnyMatrixView queries, std::span<const std::int64_t> which,
-                                const DataSurvey& found, std::int64_t k, ExactLists& out,
+                                const ValueRange& found, std::int64_t k, ExactLists& out,
                                 DeviceStats& stats, std::int64_t batch, const Progress& progress,
-                                std::span<const double> bars = {}, const AllowedRows& allowed = {},
+                                std::span<const double> upper_bounds = {},
+                                const AllowedRows& allowed = {},
                                 std::size_t most_bytes = std::numeric_limits<std::size_t>::max()) {
     const auto count = std::ssize(which);
     Limited limited;
-    const Settled settled{queue_};
+    const StreamSyncGuard settled{queue_};
     try {
       if (!allowed.all()) limit(limited, allowed);
     } catch (const MemoryBudgetError&) {
       return {which.begin(), which.end()};
     }
-    Run run{queries, found, static_cast<int>(k), bars, limited, out, stats, nullptr, most_bytes};
+    Run run{queries, found,   static_cast<int>(k), upper_bounds, limited, out,
+            stats,   nullptr, most_bytes};
     std::vector<std::int64_t> left;
     Reporter reporter(progress, "search", count * packed_.panels());
     if (progress) run.watched = &reporter;
@@ -148,18 +150,18 @@ class DeviceScan {
 
   // By place: what the kernels' test starts from.
   std::vector<double> thresholds_for(const DeviceQueries& coded,
-                                     std::span<const double> bars) const {
+                                     std::span<const double> upper_bounds) const {
     constexpr double infinity = std::numeric_limits<double>::infinity();
     std::vector<double> out(static_cast<std::size_t>(coded.count),
                             packed_.is_integer ? infinity : -infinity);
-    for (std::size_t place = 0; place < out.size() && !bars.empty(); ++place) {
-      const double bar = bars[static_cast<std::size_t>(coded.order[place])];
+    for (std::size_t place = 0; place < out.size() && !upper_bounds.empty(); ++place) {
+      const double bound = upper_bounds[static_cast<std::size_t>(coded.order[place])];
       const DeviceQuery& query = coded.heads[place];
-      if (bar == infinity) continue;
+      if (bound == infinity) continue;
       out[place] =
           packed_.is_integer
-              ? bar
-              : KeyScale{packed_.space.metric, query.squares, query.constant}.threshold_for(bar);
+              ? bound
+              : KeyScale{packed_.space.metric, query.squares, query.constant}.threshold_for(bound);
     }
     return out;
   }
@@ -326,9 +328,9 @@ class DeviceScan {
   // One call of run().
   struct Run {
     AnyMatrixView queries;
-    const DataSurvey& found;
+    const ValueRange& found;
     int k;
-    std::span<const double> bars;
+    std::span<const double> upper_bounds;
     const Limited& limited;
     ExactLists& out;
     DeviceStats& stats;
@@ -341,7 +343,7 @@ class DeviceScan {
 
   // Of a batch, one after another: keys and ids [results], entries of each list and whether any
   // were lost [count].
-  struct Found {
+  struct TaskResults {
     double* keys;
     std::int64_t* ids;
     int *counts, *lost;
@@ -349,7 +351,7 @@ class DeviceScan {
     static std::size_t bytes(std::size_t results, std::size_t count) {
       return results * (sizeof(double) + sizeof(std::int64_t)) + 2 * count * sizeof(int);
     }
-    Found(unsigned char* at, std::size_t results, std::size_t count)
+    TaskResults(unsigned char* at, std::size_t results, std::size_t count)
         : keys(reinterpret_cast<double*>(at)),
           ids(reinterpret_cast<std::int64_t*>(keys + results)),
           counts(reinterpret_cast<int*>(ids + results)),
@@ -391,20 +393,20 @@ class DeviceScan {
     };
     stage("queries in");
     std::vector<double> reached =
-        again ? std::vector<double>(count) : thresholds_for(coded, run.bars);
+        again ? std::vector<double>(count) : thresholds_for(coded, run.upper_bounds);
     for (std::size_t place = 0; again && place < count; ++place)
       reached[place] = run.reached[static_cast<std::size_t>(coded.order[place])];
     Vectors vectors;
     Queries uploaded;
-    const Settled settled{queue_};
+    const StreamSyncGuard settled{queue_};
     uploaded = upload_queries(coded, reached);
     const DeviceQueryView view = uploaded.view(0, coded.count);
     DeviceBaseView base = base_view();
     base.allowed = run.limited.bits.data();
     // What comes back, in one array too.
     const std::size_t results = count * static_cast<std::size_t>(k);
-    auto found = queue_.template allocate<unsigned char>(Found::bytes(results, count));
-    const Found there(found.data(), results, count);
+    auto found = queue_.template allocate<unsigned char>(TaskResults::bytes(results, count));
+    const TaskResults there(found.data(), results, count);
     const bool sorted = sorts(k) || again;
     const auto fits = [&](std::int64_t room) {
       return static_cast<std::size_t>(coded.count * bytes_for_query(k, room, sorted)) <=
@@ -432,7 +434,7 @@ class DeviceScan {
     // With thresholds from elsewhere the first part may be longer, though not all: these rows may
     // be nearer than those.
     std::int64_t first = std::max<std::int64_t>(first_panels(k, run.limited),
-                                                run.bars.empty() ? 0 : base.panels / 4);
+                                                run.upper_bounds.empty() ? 0 : base.panels / 4);
     if (again) first = base.panels;
     stats.parts = 0;
     for (std::int64_t begin = 0, end = 0; begin < base.panels; begin = end, ++stats.parts) {
@@ -462,9 +464,9 @@ class DeviceScan {
 
     stage("answers out");
     const auto copy = std::make_unique_for_overwrite<unsigned char[]>(found.size());
-    const Found best(copy.get(), results, count);
+    const TaskResults best(copy.get(), results, count);
     {
-      const Settled arrived{queue_};
+      const StreamSyncGuard arrived{queue_};
       queue_.download(copy.get(), found.data(), found.size());
       queue_.wait();
     }
@@ -492,7 +494,7 @@ class DeviceScan {
     std::vector<int> passed(static_cast<std::size_t>(view.count));
     queue_.fill_bytes(counts, 0, passed.size());
     launch_scan(queue_, base, view, {nullptr, nullptr, counts, nullptr, 0}, 0, base.panels);
-    const Settled arrived{queue_};
+    const StreamSyncGuard arrived{queue_};
     queue_.download(passed.data(), counts, passed.size());
     queue_.wait();
     return *std::max_element(passed.begin(), passed.end());

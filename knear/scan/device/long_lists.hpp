@@ -49,7 +49,8 @@ struct UpdateLongLists {
       ends[i] = base.ids[list[i].slot] == DeviceBaseView::no_row
                     ? std::numeric_limits<float>::quiet_NaN()
                     : certain_end(base, query, list[i]);
-    const double bar = better_bar(base, queries.thresholds[place], kth_of(t, shared, ends, count));
+    const double bound =
+        better_bound(base, queries.thresholds[place], kth_of(t, shared, ends, count));
 
     int kept = 0;
     for (std::int64_t first = 0; first < count; first += threads) {
@@ -57,7 +58,7 @@ struct UpdateLongLists {
       bool keep = false;
       if (first + t.index() < count) {
         entry = list[first + t.index()];
-        keep = reaches(base, query, entry, bar);
+        keep = reaches(base, query, entry, bound);
       }
       int total = 0;
       const int before = block_prefix<threads>(t, keep, shared.sums, total);  // and all have read
@@ -66,7 +67,7 @@ struct UpdateLongLists {
       t.sync();  // before the sums are used again
     }
     if (t.index() == 0) {
-      queries.thresholds[place] = bar;
+      queries.thresholds[place] = bound;
       lists.counts[place] = kept;
       if (found > lists.room) lists.lost[place] = 1;
     }

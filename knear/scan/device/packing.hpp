@@ -25,9 +25,9 @@ namespace knear::detail {
 // Declared after host memory that copies are made from or to: none is under way when that goes,
 // whatever is thrown.
 template <class Queue>
-struct Settled {
+struct StreamSyncGuard {
   Queue& queue;
-  ~Settled() {
+  ~StreamSyncGuard() {
     try {
       queue.wait();
     } catch (...) {  // the next call says so
@@ -35,7 +35,7 @@ struct Settled {
   }
 };
 template <class Queue>
-Settled(Queue&) -> Settled<Queue>;
+StreamSyncGuard(Queue&) -> StreamSyncGuard<Queue>;
 
 // Rows [count x dim] in device memory, one after another: our own copy, or somebody else's.
 template <class Queue>
@@ -68,7 +68,7 @@ DeviceRowData<Queue> upload_rows(Queue& queue, const BaseRows& rows,
   auto second = queue.template allocate_host<unsigned char>(
       static_cast<std::size_t>(count > together ? size : 0));
   typename Queue::Mark sent[2];
-  const Settled settled{queue};
+  const StreamSyncGuard settled{queue};
   for (std::int64_t begin = 0, turn = 0; begin < count; begin += together, turn ^= 1) {
     const std::int64_t some = std::min(count - begin, together);
     unsigned char* const to = turn == 0 ? first.data() : second.data();
@@ -91,13 +91,14 @@ DeviceRowData<Queue> upload_rows(Queue& queue, const BaseRows& rows,
 
 // As survey() of value_range.hpp, of rows that are on the device. Throws InvalidArgument likewise.
 template <class Queue>
-DataSurvey survey_rows(Queue& queue, const DeviceRowData<Queue>& rows, std::string_view argument) {
-  DataSurvey out;
+ValueRange value_range_of_rows(Queue& queue, const DeviceRowData<Queue>& rows,
+                               std::string_view argument) {
+  ValueRange out;
   if (rows.count == 0) return out;
   RowsFound found = {};
   auto on_device = queue.template allocate<RowsFound>(1);
   queue.fill_bytes(on_device.data(), 0, 1);
-  launch_survey(queue, rows.data(), rows.type, rows.count * rows.dim, on_device.data());
+  launch_find_value_range(queue, rows.data(), rows.type, rows.count * rows.dim, on_device.data());
   queue.download(&found, on_device.data(), 1);
   queue.wait();
   if (found.not_finite > 0) {
@@ -207,11 +208,11 @@ DeviceCodes<Queue> encode_rows(Queue& queue, const Coding& coding,
     out.sums = queue.template allocate<std::int32_t>(slots);
     packing.squares = out.squares.data(), packing.sums = out.sums.data();
     packing.row_offset = coding.row_offset;
-    launch_deal_slots(queue, packing);
+    launch_interleave_slots(queue, packing);
     launch_encode_whole_rows(queue, packing, rows.type);
     return out;
   }
-  const Settled settled{queue};
+  const StreamSyncGuard settled{queue};
   out.heads = queue.template allocate<PanelHead>(panels);
   out.bias = queue.template allocate<float>(slots);
   sizes = queue.template allocate<float>(slots);
@@ -223,7 +224,7 @@ DeviceCodes<Queue> encode_rows(Queue& queue, const Coding& coding,
     queue.upload(mean.data(), space.mean.data(), space.mean.size());
     packing.mean = mean.data();
   }
-  launch_deal_rows(queue, packing, rows.type);
+  launch_interleave_rows(queue, packing, rows.type);
   // Rows of similar size share a panel, and so a scale; those of one size stand by id.
   sort_rows(queue, coding.tiles, static_cast<int>(coding.panels_per_tile * panel_rows),
             RowOrder::by_value, flip_of(Extreme::smallest), sizes.data(), out.ids.data());

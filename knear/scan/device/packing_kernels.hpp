@@ -1,27 +1,27 @@
 // knear/scan/device/packing_kernels.hpp -- rows in device memory made into codes there.
 //
-//   DealSlots          which row each slot of the tiles takes
-//   DealRows           the same, with the size of the row's largest coordinate, by which the rows
-//   of
+//   InterleaveSlots          which row each slot of the tiles takes
+//   InterleaveRows           the same, with the size of the row's largest coordinate, by which the
+//   rows of
 //                      a tile are sorted then
 //   EncodePanels       codes with certified errors, and what the test needs of rows and panels
 //   EncodeWholeRows    whole numbers of 8 bits as they are
-//   SurveyRows         whether all is finite, and whole numbers of which range (value_range.hpp)
-//   SampleRows         some rows, evenly spaced
+//   FindValueRange         whether all is finite, and whole numbers of which range
+//   (value_range.hpp) SampleRows         some rows, evenly spaced
 //
-// What they make is what PackedBase has (scan/packing/packed_base.cpp; docs/bounds.md, 2), in the order of
-// code_layout.hpp: the same rows in the same slots, the same codes but where a value stands half
-// way between two of them, and lengths and errors with sums in another order, which the slack
-// covers.
+// What they make is what PackedBase has (scan/packing/packed_base.cpp; docs/bounds.md, 2), in the
+// order of code_layout.hpp: the same rows in the same slots, the same codes but where a value
+// stands half way between two of them, and lengths and errors with sums in another order, which the
+// slack covers.
 #pragma once
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
 #include "knear/core/element_type.hpp"
+#include "knear/scan/device/code_layout.hpp"
 #include "knear/scan/packing/coding.hpp"
 #include "knear/scan/packing/interleaving.hpp"
-#include "knear/scan/device/code_layout.hpp"
 #include "knear/simt/thread.hpp"
 
 namespace knear::detail {
@@ -53,8 +53,8 @@ struct DevicePacking {
   KNEAR_HD int dealt_to(std::int64_t slot) const {
     const std::int64_t tile_slots = panels_per_tile * panel_rows;
     const std::int64_t tile = slot / tile_slots, j = slot % tile_slots;
-    const Dealing deal = {count, tiles};
-    return j < deal.rows_of(tile) ? static_cast<int>(deal.row(tile, j)) : -1;
+    const Interleaving interleaving = {count, tiles};
+    return j < interleaving.rows_of(tile) ? static_cast<int>(interleaving.row(tile, j)) : -1;
   }
 };
 
@@ -101,7 +101,7 @@ KNEAR_DEVICE CodingRow<Row> coding_row(Thread t, const DevicePacking& p, std::in
 }
 
 template <class Thread>
-struct DealSlots {
+struct InterleaveSlots {
   static constexpr int threads = 256, resident_blocks = 8;
   DevicePacking p;
 
@@ -114,7 +114,7 @@ struct DealSlots {
 
 // A warp for each slot.
 template <class Thread, class Row>
-struct DealRows {
+struct InterleaveRows {
   static constexpr int threads = 256, resident_blocks = 4;
   static constexpr int warps = threads / warp_size;
   DevicePacking p;
@@ -276,7 +276,7 @@ struct EncodeWholeRows {
   }
 };
 
-// What SurveyRows finds; zeros before it.
+// What FindValueRange finds; zeros before it.
 struct RowsFound {
   unsigned long long not_finite;   // elements from the first that is not finite on: 0 for none
   unsigned long long not_whole;    // 1: some element is no whole number in [-128, 255]
@@ -284,7 +284,7 @@ struct RowsFound {
 };
 
 template <class Thread, class Row>
-struct SurveyRows {
+struct FindValueRange {
   static constexpr int threads = 256, resident_blocks = 8;
   const Row* elements;
   std::int64_t count;
@@ -304,14 +304,14 @@ struct SurveyRows {
       low = whole < low ? whole : low, high = whole > high ? whole : high;
     }
     // Most have nothing to say that others have not said.
-    const auto tell = [&](unsigned long long* to, long long x) {
+    const auto publish = [&](unsigned long long* to, long long x) {
       const auto value = static_cast<unsigned long long>(x);
       if (x > 0 && value > *static_cast<volatile unsigned long long*>(to)) t.atomic_max(to, value);
     };
-    tell(&found->not_finite, count - bad);
-    tell(&found->not_whole, fractions);
-    tell(&found->high, high + 512);
-    tell(&found->below, 512 - low);
+    publish(&found->not_finite, count - bad);
+    publish(&found->not_whole, fractions);
+    publish(&found->high, high + 512);
+    publish(&found->below, 512 - low);
   }
 };
 

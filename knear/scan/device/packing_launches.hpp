@@ -11,16 +11,16 @@
 namespace knear::detail {
 
 template <class Queue>
-void launch_deal_slots(Queue& queue, const DevicePacking& packing) {
-  using Kernel = DealSlots<typename Queue::Thread>;
+void launch_interleave_slots(Queue& queue, const DevicePacking& packing) {
+  using Kernel = InterleaveSlots<typename Queue::Thread>;
   const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
   const std::int64_t blocks = (packing.slots() + Kernel::threads - 1) / Kernel::threads;
   launch(queue, Grid{std::min(blocks, most), 0}, Kernel{packing});
 }
 template <class Queue>
-void launch_deal_rows(Queue& queue, const DevicePacking& packing, ElementType type) {
+void launch_interleave_rows(Queue& queue, const DevicePacking& packing, ElementType type) {
   with_element(type, [&](auto element) {
-    using Kernel = DealRows<typename Queue::Thread, decltype(element)>;
+    using Kernel = InterleaveRows<typename Queue::Thread, decltype(element)>;
     const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
     const std::int64_t blocks = (packing.slots() + Kernel::warps - 1) / Kernel::warps;
     launch(queue, Grid{std::min(blocks, most), 0}, Kernel{packing});
@@ -42,11 +42,11 @@ void launch_encode_whole_rows(Queue& queue, const DevicePacking& packing, Elemen
 }
 
 template <class Queue>
-void launch_survey(Queue& queue, const void* rows, ElementType type, std::int64_t elements,
-                   RowsFound* found) {
+void launch_find_value_range(Queue& queue, const void* rows, ElementType type,
+                             std::int64_t elements, RowsFound* found) {
   with_element(type, [&](auto element) {
     using Row = decltype(element);
-    using Kernel = SurveyRows<typename Queue::Thread, Row>;
+    using Kernel = FindValueRange<typename Queue::Thread, Row>;
     const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks;
     const std::int64_t blocks = (elements + Kernel::threads - 1) / Kernel::threads;
     launch(queue, Grid{std::min(blocks, most), 0},

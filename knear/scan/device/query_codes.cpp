@@ -9,7 +9,7 @@
 namespace knear::detail {
 
 DeviceQueries device_queries(const Coding& base, AnyMatrixView queries,
-                             std::span<const std::int64_t> which, const DataSurvey& found,
+                             std::span<const std::int64_t> which, const ValueRange& found,
                              int threads) {
   DeviceQueries out;
   out.count = std::ssize(which), out.slices = slices_of(base.steps);

@@ -23,7 +23,7 @@ struct DeviceQueries {
 
 // Queries `which`, those of similar length beside one another, since a block has one scale.
 DeviceQueries device_queries(const Coding& base, AnyMatrixView queries,
-                             std::span<const std::int64_t> which, const DataSurvey& found,
+                             std::span<const std::int64_t> which, const ValueRange& found,
                              int threads);
 
 }  // namespace knear::detail

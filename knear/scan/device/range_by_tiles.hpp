@@ -1,5 +1,5 @@
-// knear/scan/device/range_by_tiles.hpp -- all rows within a radius, by a GPU: it prunes and measures one
-// tile of rows after another, and the processor puts what came into lists meanwhile.
+// knear/scan/device/range_by_tiles.hpp -- all rows within a radius, by a GPU: it prunes and
+// measures one tile of rows after another, and the processor puts what came into lists meanwhile.
 //
 //   auto left = scan_range_on(queue, scan, job, limit, sizes, which, {}, sink, stats, progress);
 //

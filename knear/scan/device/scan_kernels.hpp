@@ -9,9 +9,10 @@
 //
 // long_lists.hpp has two of them for many neighbours.
 //
-// The test is that of the processor's kernels (scan/kernels/tile_kernels.hpp; docs/bounds.md, 4 and 6): a pair
-// is kept unless an inequality proves that it is not among the k. So answers are the same, whatever
-// the order in which pairs are appended. device_scan.hpp says how the kernels follow one another.
+// The test is that of the processor's kernels (scan/kernels/tile_kernels.hpp; docs/bounds.md, 4 and
+// 6): a pair is kept unless an inequality proves that it is not among the k. So answers are the
+// same, whatever the order in which pairs are appended. device_scan.hpp says how the kernels follow
+// one another.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -106,8 +107,8 @@ KNEAR_DEVICE int certified_term(const PanelHead& panel, float bias, double scale
   return static_cast<int>(term > -0x1p29f ? term : -0x1p29f);
 }
 // key <= bar, for l2 but for a half of it that rows of odd length lose.
-KNEAR_DEVICE int integer_limit(const DeviceQuery& query, double bar, bool l2) {
-  const double limit = (l2 ? floor((query.squares - bar) * 0.5) : -bar) + query.correction;
+KNEAR_DEVICE int integer_limit(const DeviceQuery& query, double bound, bool l2) {
+  const double limit = (l2 ? floor((query.squares - bound) * 0.5) : -bound) + query.correction;
   if (!(limit > -2147483648.0)) return std::numeric_limits<int>::min();
   return limit < 2147483646.0 ? static_cast<int>(limit) : std::numeric_limits<int>::max() - 1;
 }
@@ -163,16 +164,16 @@ KNEAR_DEVICE float certain_end(const DeviceBaseView& base, const ListedQuery& of
                                       : -interval_of(base, of.query, of.scale, entry).lower);
 }
 // The threshold of a query whose k-th certain end is known.
-KNEAR_DEVICE double better_bar(const DeviceBaseView& base, double bar, double kth) {
-  if (base.integer) return kth < bar ? kth : bar;
-  return -kth > bar ? -kth : bar;
+KNEAR_DEVICE double better_bound(const DeviceBaseView& base, double bound, double kth) {
+  if (base.integer) return kth < bound ? kth : bound;
+  return -kth > bound ? -kth : bound;
 }
 // Whether an entry is a row that may be among the k.
 KNEAR_DEVICE bool reaches(const DeviceBaseView& base, const ListedQuery& of, Entry entry,
-                          double bar) {
+                          double bound) {
   return base.ids[entry.slot] != DeviceBaseView::no_row &&
-         (base.integer ? integer_key(base, of.query, of.shifted, entry) <= bar
-                       : interval_of(base, of.query, of.scale, entry).upper >= bar);
+         (base.integer ? integer_key(base, of.query, of.shifted, entry) <= bound
+                       : interval_of(base, of.query, of.scale, entry).upper >= bound);
 }
 
 // A block takes 128 queries and tiles of 4 panels, warp w the panels 2 (w / 4), + 1 and the queries
@@ -233,15 +234,15 @@ struct ScanPanels {
       const bool real = query_place < queries.count;
       const DeviceQuery query = queries.heads[real ? query_place : 0];
       const double scale = queries.scales[block];
-      const double bar = queries.thresholds[real ? query_place : 0];
-      const double threshold = bar - base.query_slack * query.squares;
+      const double bound = queries.thresholds[real ? query_place : 0];
+      const double threshold = bound - base.query_slack * query.squares;
       int* const to = limits + tile % 2 * (tile_panels * block_queries);
       for (int p = t.index() / block_queries; p < tile_panels; p += threads / block_queries) {
         const int place = begin + tile * tile_panels + p;
         int limit = std::numeric_limits<int>::max();  // none passes
         if (real && place < end)
           limit = base.integer
-                      ? integer_limit(query, bar, base.l2)
+                      ? integer_limit(query, bound, base.l2)
                       : certified_limit(base.heads[base.order[place]], query, scale, threshold);
         to[p * block_queries + my_query] = limit;
       }
@@ -405,8 +406,8 @@ struct UpdateThresholds {
       KNEAR_UNROLL
       for (int i = 0; i < ahead; ++i) select.add(c[i]);
     }
-    const double bar =
-        better_bar(base, queries.thresholds[place], static_cast<double>(select.kth().distance));
+    const double bound =
+        better_bound(base, queries.thresholds[place], static_cast<double>(select.kth().distance));
 
     int kept = 0;
     for (int first = 0; first < count; first += ahead * warp_size) {
@@ -417,7 +418,7 @@ struct UpdateThresholds {
         const int at = first + i * warp_size + lane;
         if (at >= count) continue;
         entry[i] = list[at];
-        keep[i] = reaches(base, query, entry[i], bar);
+        keep[i] = reaches(base, query, entry[i], bound);
       }
       KNEAR_UNROLL
       for (int i = 0; i < ahead; ++i) {
@@ -427,7 +428,7 @@ struct UpdateThresholds {
       }
     }
     if (lane == 0) {
-      queries.thresholds[place] = bar;
+      queries.thresholds[place] = bound;
       lists.counts[place] = kept;
       if (found > lists.room) lists.lost[place] = 1;
     }

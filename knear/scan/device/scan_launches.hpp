@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "knear/core/element_type.hpp"
-#include "knear/scan/device/scan_kernels.hpp"
 #include "knear/scan/device/long_lists.hpp"
+#include "knear/scan/device/scan_kernels.hpp"
 
 namespace knear::detail {
 

@@ -1,5 +1,5 @@
-// knear/scan/device/threshold_heap_by_tiles.hpp -- the TH-heap across devices: distances, thresholds and
-// compression on a GPU, heaps on the processor, both at work at once.
+// knear/scan/device/threshold_heap_by_tiles.hpp -- the TH-heap across devices: distances,
+// thresholds and compression on a GPU, heaps on the processor, both at work at once.
 //
 //   auto left = scan_threshold_heap_on(queue, scan, job, sizes, batch, which, out, stats, heap,
 //                                      progress);

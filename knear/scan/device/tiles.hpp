@@ -67,13 +67,13 @@ class DeviceTiles final : public PrunedTiles {
       : queue_(queue),
         scan_(scan),
         base_(scan.base()),
-        coded_(device_queries(scan.packed(), job.queries, which, job.query_survey, job.threads)),
+        coded_(device_queries(scan.packed(), job.queries, which, job.query_range, job.threads)),
         measured_(keys == Keys::exact && !base_.integer),
         group_(std::min(sizes.group, coded_.count)),
         panels_(sizes.tile_panels(base_.panels)),
         settled_{queue} {
-    thresholds_ =
-        scan.thresholds_for(coded_, {job.bars, static_cast<std::size_t>(job.queries.rows())});
+    thresholds_ = scan.thresholds_for(
+        coded_, {job.upper_bounds, static_cast<std::size_t>(job.queries.rows())});
     if (!job.allowed.all()) scan.limit(limited_, job.allowed);
     base_.allowed = limited_.bits.data();
     const std::int64_t rows = panels_ * panel_rows;
@@ -219,7 +219,7 @@ class DeviceTiles final : public PrunedTiles {
   Array<std::int64_t> total_;
   Buffer buffers_[2];
   std::int64_t last_total_ = 0;
-  const Settled<Queue> settled_;
+  const StreamSyncGuard<Queue> settled_;
 };
 
 // Calls f(tiles) for all of the queries `which`, as many together as the device has memory for:

@@ -1,4 +1,5 @@
-// knear/scan/kernels/tile_kernels.hpp -- the boundary of the tile kernels: plain structs, one table per level.
+// knear/scan/kernels/tile_kernels.hpp -- the boundary of the tile kernels: plain structs, one table
+// per level.
 //
 // A kernel scores one group of up to 12 queries against a run of panels of 32 base rows and
 // appends the pairs that pass the threshold test to a small buffer; it calls nobody and updates no
@@ -55,7 +56,7 @@ struct GroupHead {
   // of rows after it only those with smaller keys are wanted.
   std::int32_t limit[head_lanes];
   std::uint32_t limit_bit[head_lanes];
-  std::uint32_t bar_row[head_lanes];
+  std::uint32_t bound_row[head_lanes];
   // `join` only: what G would be if the k-th key were 0. A row's own reach lowers that likewise.
   double top[head_lanes];
   double scale;  // value of a code unit, common to the group
@@ -135,7 +136,7 @@ struct ScanKernels {
   TileKernel certified[format_count][group_size_count];
   TileKernel integer[group_size_count];  // on int8 codes
   TileKernel collect[group_size_count];  // certified on int8 codes, for a second stage
-  TileKernel join;                       // the same for 12 rows of the base as queries: see below
+  TileKernel self_join;                  // the same for 12 rows of the base as queries: see below
   LoadFloats load_floats;                // v = from - mean; mean may be nullptr
   Measure measure;
   Encode encode[format_count];

@@ -1,4 +1,5 @@
-// knear/scan/kernels/tile_kernels.inl -- the tile kernels, written once and compiled for each level.
+// knear/scan/kernels/tile_kernels.inl -- the tile kernels, written once and compiled for each
+// level.
 //
 // The including file defines KNEAR_TABLE, KNEAR_WIDTH (int32 lanes of a register), KNEAR_BLOCK (the
 // most queries whose accumulators fit the registers, two registers a query) and the few functions
@@ -39,7 +40,7 @@ static inline Floats broadcast_float(const void* p) {
   return x - Floats{};  // not +: that would turn -0 into +0, so it can't be left out
 }
 
-enum class Mode { certified, integer, collect, join };
+enum class Mode { certified, integer, collect, self_join };
 
 template <Format format>
 struct Arithmetic {
@@ -90,7 +91,7 @@ static inline void store(T* p, V v) {
 
 // Written with vectors: compilers keep comparisons of doubles as branches otherwise, and at small
 // dimensions this is a good part of a panel's time.
-template <Format format, bool join>
+template <Format format, bool self_join>
 static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& out) {
   const PanelHead& p = a.heads[panel];
   const GroupHead& g = *a.group;
@@ -100,7 +101,7 @@ static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& ou
                          load_as<Doubles>(g.error + q) * p.norm;
     Doubles t = (load_as<Doubles>(g.threshold + q) - loss) * units;
     t = clamp(t, -2 * bound - 8, bound + 8);  // NaN, from infinities, becomes the lower end
-    if constexpr (join) {
+    if constexpr (self_join) {
       // Lowered where it is too high for int32, and everything passes where it is too low.
       Doubles top = (load_as<Doubles>(g.top + q) - loss) * units;
       t = top >= -bound ? t : Doubles{} - 2 * bound - 8;
@@ -130,7 +131,7 @@ static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& ou
       store(out.row_float + r, x);
     else
       store(out.row + r, __builtin_convertvector(x, Ints));
-    if constexpr (join) {
+    if constexpr (self_join) {
       const float* reach = a.row_reach + (panel - a.reach_panel) * panel_rows + r;
       const Floats h = load_floats(reach) * (static_cast<float>(units) * (1.0f + 0x1p-21f));
       const Floats y = x + h + ((h - x) * 0x1p-21f + 1.0f);  // rounded up
@@ -155,7 +156,7 @@ static inline void integer_limits(const TileArgs& a, int64_t panel, Limits& out)
   // rounded down for the sake of rows with odd |y|^2, up where there are none.
   const uint32_t least = a.ids[panel * panel_rows], even = ~odd & 1;
   for (int q = 0; q < head_lanes; ++q) {
-    const uint32_t bits = g.limit_bit[q] + (least > g.bar_row[q]);
+    const uint32_t bits = g.limit_bit[q] + (least > g.bound_row[q]);
     out.query[q] = static_cast<int32_t>(static_cast<uint32_t>(g.limit[q]) + (bits >> 1) +
                                         (bits & even) + static_cast<uint32_t>(g.correction[q]));
   }
@@ -211,7 +212,7 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
   } else {
     const Ints row0 = load_ints(limits.row + first_row);
     const Ints row1 = load_ints(limits.row + first_row + KNEAR_WIDTH);
-    if constexpr (mode == Mode::join) {
+    if constexpr (mode == Mode::self_join) {
       const Ints top0 = load_ints(limits.row_top + first_row);
       const Ints top1 = load_ints(limits.row_top + first_row + KNEAR_WIDTH);
 #pragma GCC unroll 12
@@ -259,7 +260,7 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
     for (int q = 0; q < queries; ++q) all_signs &= sum[q][0] & sum[q][1];
   }
   constexpr uint32_t lane_mask = (uint32_t{1} << KNEAR_WIDTH) - 1;
-  constexpr bool lists = mode == Mode::collect || mode == Mode::join;
+  constexpr bool lists = mode == Mode::collect || mode == Mode::self_join;
   if (__builtin_expect(sign_bits(all_signs) == lane_mask, !lists)) return;
   if constexpr (lists) {
     uint32_t kept[queries];
@@ -311,7 +312,7 @@ static void tile(TileArgs* args) {
     if constexpr (mode == Mode::integer)
       integer_limits(a, panel, out);
     else
-      certified_limits<format, mode == Mode::join>(a, panel, out);
+      certified_limits<format, mode == Mode::self_join>(a, panel, out);
     asm volatile("" : "+m"(out));
   };
   if (a.panel < a.panel_end) compute(a.panel);
@@ -507,7 +508,7 @@ const ScanKernels& KNEAR_TABLE() {
        tile<format_int8, Mode::integer, 12>},
       {tile<format_int8, Mode::collect, 1>, tile<format_int8, Mode::collect, 4>,
        tile<format_int8, Mode::collect, 12>},
-      tile<format_int8, Mode::join, 12>,
+      tile<format_int8, Mode::self_join, 12>,
       load_floats_centred,
       measure,
       {encode<format_int8>, encode<format_int16>, encode<format_fp32>},

@@ -30,9 +30,9 @@ struct Reduction {
 };
 
 // What the queries of a task have found, and where it goes.
-class Found {
+class TaskResults {
  public:
-  Found(const Reduction& call, const Task& task)
+  TaskResults(const Reduction& call, const Task& task)
       : call_(call),
         task_(task),
         best_(static_cast<std::size_t>(task.query_end - task.query_begin), TopK(call.job.k)),
@@ -42,12 +42,12 @@ class Found {
   std::int64_t query(std::int64_t q) const { return call_.which[task_.query_begin + q]; }
   // The pair that rows still have to come before, whatever bin they are in; `none` where candidates
   // are wanted, whatever the k best are.
-  KeyedId bar(std::int64_t q) const {
+  KeyedId bound(std::int64_t q) const {
     if (call_.candidates) return none;
     const TopK& best = best_[static_cast<std::size_t>(q)];
-    const double known = call_.job.bars ? call_.job.bars[query(q)] : infinity;
-    return known < best.bar() ? KeyedId{known, Id{PackedBase::no_row}}
-                              : KeyedId{best.bar(), best.bar_id()};
+    const double known = call_.job.upper_bounds ? call_.job.upper_bounds[query(q)] : infinity;
+    return known < best.bound() ? KeyedId{known, Id{PackedBase::no_row}}
+                                : KeyedId{best.bound(), best.bound_id()};
   }
   bool admits(std::int64_t q, double key, Id row) const {
     return call_.candidates || best_[static_cast<std::size_t>(q)].admits(key, row);
@@ -71,7 +71,7 @@ class Found {
     for (std::size_t i = 0; i < std::min(items.size(), kept); ++i)
       best.push(items[i].first, items[i].second);
     // Brings the bar down now and then.
-    if (Hopes::look(tile - task_.tile_begin + 1)) best.cut();
+    if (ThresholdEstimates::look(tile - task_.tile_begin + 1)) best.cut();
   }
 
   std::vector<TopK>& lists() { return best_; }
@@ -87,14 +87,14 @@ class Found {
 // The bins of the tile at hand, one a query, of exact integers.
 class IntegerBins {
  public:
-  IntegerBins(const Reduction& call, TileLoop& loop, Found& found, ScanStats&)
+  IntegerBins(const Reduction& call, TileLoop& loop, TaskResults& found, ScanStats&)
       : call_(call),
         queries_(loop.queries),
         found_(found),
         limits_(call.packed, call.job, loop.queries),
         // One more than is kept: the best that is dropped.
         bins_(static_cast<std::size_t>(loop.count()), TopK(call.kept + 1)) {
-    for (std::int64_t q = 0; q < loop.count(); ++q) tell(q);
+    for (std::int64_t q = 0; q < loop.count(); ++q) publish(q);
     limits_.repeat_last();
   }
 
@@ -103,7 +103,7 @@ class IntegerBins {
     const double key = integer_key(call_.packed, queries_, head, hit, q);
     if (!bin.admits(key, row) || !call_.job.allowed(row) || !found_.admits(q, key, row)) return;
     bin.push(key, row);
-    tell(q);
+    publish(q);
   }
   // Hands the bin over and begins the one of the next tile.
   void finish(std::int64_t q, std::int64_t tile) {
@@ -111,7 +111,7 @@ class IntegerBins {
     bin.finish();
     found_.take(q, tile, bin.items());
     bin = TopK(call_.kept + 1);
-    tell(q);
+    publish(q);
   }
   void repeat_last(GroupHead& head) const { limits_.repeat_last(head); }
   std::int64_t bytes() const {
@@ -120,15 +120,15 @@ class IntegerBins {
   }
 
  private:
-  void tell(std::int64_t q) {
+  void publish(std::int64_t q) {
     const TopK& bin = bins_[static_cast<std::size_t>(q)];
-    const KeyedId bar = std::min(KeyedId{bin.bar(), bin.bar_id()}, found_.bar(q));
-    limits_.set_up_to(q, bar.first, std::min<Id>(bar.second, Id{PackedBase::no_row}));
+    const KeyedId bound = std::min(KeyedId{bin.bound(), bin.bound_id()}, found_.bound(q));
+    limits_.set_up_to(q, bound.first, std::min<Id>(bound.second, Id{PackedBase::no_row}));
   }
 
   const Reduction& call_;
   const PackedQueries& queries_;
-  Found& found_;
+  TaskResults& found_;
   IntegerLimits limits_;
   std::vector<TopK> bins_;
 };
@@ -136,7 +136,7 @@ class IntegerBins {
 // The same of intervals: when a tile is done, what may be among those kept is measured.
 class CertifiedBins {
  public:
-  CertifiedBins(const Reduction& call, TileLoop& loop, Found& found, ScanStats& stats)
+  CertifiedBins(const Reduction& call, TileLoop& loop, TaskResults& found, ScanStats& stats)
       : call_(call),
         queries_(loop.queries),
         found_(found),
@@ -152,7 +152,7 @@ class CertifiedBins {
   void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row) {
     if (filtered_ && !call_.job.allowed(row)) return;
     Bin& bin = bins_[static_cast<std::size_t>(q)];
-    const Candidate x =
+    const ScoreInterval x =
         interval_of(call_.packed, head, hit, queries_.squares[static_cast<std::size_t>(q)]);
     if (x.upper < bin.threshold) return;
     bin.pending.push_back(x);
@@ -176,14 +176,14 @@ class CertifiedBins {
   }
   void repeat_last(GroupHead& head) const { thresholds_.repeat_last(head); }
   std::int64_t bytes() const {
-    const std::size_t pending = bins_.size() * most_pending_ * sizeof(Candidate);
+    const std::size_t pending = bins_.size() * most_pending_ * sizeof(ScoreInterval);
     return static_cast<std::int64_t>(pending) +
            std::ssize(bins_) * (call_.job.k + 24) * static_cast<std::int64_t>(sizeof(KeyedId));
   }
 
  private:
   struct Bin {
-    std::vector<Candidate> pending;
+    std::vector<ScoreInterval> pending;
     LargestK lowers;
     double threshold = -infinity;
   };
@@ -194,10 +194,10 @@ class CertifiedBins {
     const double squares = queries_.squares[place], longest = call_.packed.longest;
     bin.pending.clear(), bin.threshold = -infinity;
     bin.lowers = LargestK(call_.kept + 1, (std::sqrt(squares) + longest) * longest);
-    const double bar = found_.bar(q).first;
-    if (bar < infinity)
+    const double bound = found_.bound(q).first;
+    if (bound < infinity)
       bin.threshold =
-          KeyScale{call_.job.metric, squares, queries_.constant[place]}.threshold_for(bar);
+          KeyScale{call_.job.metric, squares, queries_.constant[place]}.threshold_for(bound);
     thresholds_.set(q, bin.threshold);
   }
   // Raises the threshold of a bin for many to its (kept + 1)-th largest lower end.
@@ -211,7 +211,7 @@ class CertifiedBins {
     keep_reaching(bin.pending, bin.threshold);
   }
   // Fills measured_, ascending.
-  void measure(std::int64_t q, const std::vector<Candidate>& rows) {
+  void measure(std::int64_t q, const std::vector<ScoreInterval>& rows) {
     constexpr auto most = static_cast<std::size_t>(ExactDistance::most_rows);
     const BaseRows& base = call_.job.base;
     measured_.clear();
@@ -231,7 +231,7 @@ class CertifiedBins {
 
   const Reduction& call_;
   const PackedQueries& queries_;
-  Found& found_;
+  TaskResults& found_;
   ScanStats& stats_;
   Thresholds thresholds_;
   std::vector<Bin> bins_;
@@ -271,7 +271,7 @@ void reduce(const Reduction& call, ScanStats& stats, const Progress& progress) {
   const auto work = [&](std::int64_t t, TileLoop& loop) {
     const auto start = std::chrono::steady_clock::now();
     ScanStats local;
-    Found here(call, loop.task);
+    TaskResults here(call, loop.task);
     Bins bins(call, loop, here, local);
     const auto drain = [&](std::int64_t g, const Hit* first, int count) {
       GroupHead& head = loop.queries.heads[g];
@@ -323,8 +323,8 @@ void scan_partial_reduce(const PackedBase& packed, const ScanJob& job, int kept,
 }
 
 std::int64_t RowBins::bin_of(Id row) const {
-  if (subset.empty()) return deal.tile_of(row);
-  return deal.tile_of(std::lower_bound(subset.begin(), subset.end(), row) - subset.begin());
+  if (subset.empty()) return interleaving.tile_of(row);
+  return interleaving.tile_of(std::lower_bound(subset.begin(), subset.end(), row) - subset.begin());
 }
 
 bool reduce_list(const double* keys, const Id* rows, std::int64_t count, bool whole,

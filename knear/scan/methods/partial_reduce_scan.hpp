@@ -33,7 +33,7 @@ void scan_partial_reduce(const PackedBase& packed, const ScanJob& job, int kept,
 
 // The bins of a packed base, of which nothing else is needed.
 struct RowBins {
-  Dealing deal;
+  Interleaving interleaving;
   int kept;                               // rows of a bin that count
   std::span<const std::uint32_t> subset;  // the rows that were packed, ascending; empty: all
 

@@ -1,4 +1,5 @@
-// knear/scan/methods/pruned_pair.hpp -- what a threshold leaves of a tile, whichever device computed it.
+// knear/scan/methods/pruned_pair.hpp -- what a threshold leaves of a tile, whichever device
+// computed it.
 #pragma once
 #include <cstdint>
 

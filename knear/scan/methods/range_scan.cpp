@@ -99,18 +99,18 @@ void range_certified(const PackedBase& packed, const ScanJob& job, double limit,
           local.survivors += static_cast<std::int64_t>(waiting[q].size());
           waiting[q].clear();
         };
-        Thresholds told(packed, queries);
+        Thresholds published(packed, queries);
         for (std::int64_t q = 0; q < n; ++q) {
           thresholds[q] =
               KeyScale{job.metric, queries.squares[q], queries.constant[q]}.threshold_for(limit);
-          told.set(q, thresholds[q]);
+          published.set(q, thresholds[q]);
         }
-        told.repeat_last();
+        published.repeat_last();
         loop.run([&](std::int64_t g, const Hit* first, int hit_count) {
           local.hits += hit_count;
           for (const Hit* hit = first; hit != first + hit_count; ++hit) {
             const std::int64_t q = g * group_size + hit->query;
-            const Candidate x = interval_of(packed, queries.heads[g], *hit, queries.squares[q]);
+            const ScoreInterval x = interval_of(packed, queries.heads[g], *hit, queries.squares[q]);
             if (x.upper < thresholds[q] || x.row == PackedBase::no_row) continue;
             waiting[q].push_back(x.row);
             if (waiting[q].size() == most_waiting) measure(q);

@@ -1,5 +1,5 @@
-// knear/scan/methods/range_sink.hpp -- where range searches put what they find: one growing list a query,
-// by the ids of the rows, and no more pairs in all than memory holds.
+// knear/scan/methods/range_sink.hpp -- where range searches put what they find: one growing list a
+// query, by the ids of the rows, and no more pairs in all than memory holds.
 #pragma once
 #include <atomic>
 #include <cstdint>

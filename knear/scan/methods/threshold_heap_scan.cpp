@@ -17,8 +17,8 @@
 #include "knear/distance/exact.hpp"
 #include "knear/scan/candidate_refiner.hpp"
 #include "knear/scan/tile_loop.hpp"
-#include "knear/select/sort/nth_value.hpp"
 #include "knear/select/sort/compressed_batch.hpp"
+#include "knear/select/sort/nth_value.hpp"
 #include "knear/select/top_k.hpp"
 
 namespace knear::detail {
@@ -39,20 +39,21 @@ class KernelTiles final : public PrunedTiles {
         filtered_(!job.allowed.all()),
         loop_(packed, job, which, {begin, end, 0, packed.tiles}, group, reporter) {
     PackedQueries& queries = loop_.queries;
-    for (std::int64_t q = 0; q < loop_.count(); ++q) bars_.push_back(job.bars[which[begin + q]]);
+    for (std::int64_t q = 0; q < loop_.count(); ++q)
+      upper_bounds_.push_back(job.upper_bounds[which[begin + q]]);
     if (packed.is_integer) {
       IntegerLimits limits(packed, job, queries);
-      for (std::int64_t q = 0; q < loop_.count(); ++q) limits.set_up_to(q, bars_[q]);
+      for (std::int64_t q = 0; q < loop_.count(); ++q) limits.set_up_to(q, upper_bounds_[q]);
       limits.repeat_last();
       return;
     }
-    Thresholds told(packed, queries);
+    Thresholds published(packed, queries);
     for (std::int64_t q = 0; q < loop_.count(); ++q) {
       scales_.push_back({job.metric, queries.squares[q], queries.constant[q]});
-      thresholds_.push_back(scales_[q].threshold_for(bars_[q]));
-      told.set(q, thresholds_[q]);
+      thresholds_.push_back(scales_[q].threshold_for(upper_bounds_[q]));
+      published.set(q, thresholds_[q]);
     }
-    told.repeat_last();
+    published.repeat_last();
   }
 
   std::int64_t tiles() const override { return packed_.tiles; }
@@ -112,10 +113,10 @@ class KernelTiles final : public PrunedTiles {
         const std::int64_t q = g * group_size_ + hit->query;
         if (packed_.is_integer) {
           const double key = integer_key(packed_, loop_.queries, head, *hit, q);
-          if (key <= bars_[q]) take(key, key, q, row);
+          if (key <= upper_bounds_[q]) take(key, key, q, row);
           continue;
         }
-        const Candidate x = interval_of(packed_, head, *hit, loop_.queries.squares[q]);
+        const ScoreInterval x = interval_of(packed_, head, *hit, loop_.queries.squares[q]);
         if (!(x.upper < thresholds_[q]))
           take(scales_[q].key_at_least(x.upper), scales_[q].key_at_most(x.lower), q, row);
       }
@@ -127,7 +128,7 @@ class KernelTiles final : public PrunedTiles {
   const int group_size_;
   const bool ahead_, filtered_;
   TileLoop loop_;
-  std::vector<double> bars_, thresholds_;
+  std::vector<double> upper_bounds_, thresholds_;
   std::vector<KeyScale> scales_;
   std::vector<PrunedPair> buffers_[2];
   std::int64_t hits_ = 0;
@@ -392,9 +393,9 @@ void scan_threshold_heap_directly(const ScanJob& job, std::int64_t batch,
     const Duplicates no_copies;
     Batch compressed(job, no_copies, which.data() + begin, n);
     Matrix<double> tile(n, tile_rows);
-    std::vector<double> bars(static_cast<std::size_t>(n));
+    std::vector<double> upper_bounds(static_cast<std::size_t>(n));
     for (std::int64_t q = 0; q < n; ++q)
-      bars[static_cast<std::size_t>(q)] = job.bars[which[begin + q]];
+      upper_bounds[static_cast<std::size_t>(q)] = job.upper_bounds[which[begin + q]];
     ExactGroup measure(job.metric, job.base.type(), job.isa);
     std::vector<std::byte> scratch(job.base.scratch_bytes());
     std::vector<PrunedPair> found;
@@ -413,7 +414,7 @@ void scan_threshold_heap_directly(const ScanJob& job, std::int64_t batch,
       found.clear();
       for (std::int64_t q = 0; q < n; ++q)
         for (std::int64_t i = 0; i < here; ++i)
-          if (const double key = tile.row(q)[i]; key <= bars[static_cast<std::size_t>(q)])
+          if (const double key = tile.row(q)[i]; key <= upper_bounds[static_cast<std::size_t>(q)])
             found.push_back(
                 {key, key, static_cast<std::uint32_t>(q),
                  static_cast<std::uint32_t>(subset.empty() ? first + i : subset[first + i])});

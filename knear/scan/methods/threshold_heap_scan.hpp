@@ -1,12 +1,13 @@
-// knear/scan/methods/threshold_heap_scan.hpp -- the TH-heap's way through a base: distances are pruned by a
-// threshold that stands from the beginning, compressed, and sorted by one min-max heap a query.
+// knear/scan/methods/threshold_heap_scan.hpp -- the TH-heap's way through a base: distances are
+// pruned by a threshold that stands from the beginning, compressed, and sorted by one min-max heap
+// a query.
 //
 // After Matsumoto and Yiu, "Accelerating Exact Similarity Search on CPU-GPU Systems" (2015),
 // section III: job.bars are the thresholds, each the k-th key of a sample of the base. The
 // distances of a batch of queries and a tile of rows are pruned in the registers, by the scan's
-// kernels or by a GPU (PrunedTiles; scan/device/threshold_heap_by_tiles.hpp). While one tile is compressed
-// the next is on its way, and while one batch is sorted other threads compute theirs, or the GPU
-// goes on.
+// kernels or by a GPU (PrunedTiles; scan/device/threshold_heap_by_tiles.hpp). While one tile is
+// compressed the next is on its way, and while one batch is sorted other threads compute theirs, or
+// the GPU goes on.
 //
 // With interval instead of exact scores the heap finds the k smallest lower ends; what begins no
 // later than the k-th of them and the widest interval together is measured in float64. So the

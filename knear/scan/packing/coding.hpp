@@ -1,5 +1,5 @@
-// knear/scan/packing/coding.hpp -- what coding of vectors takes, whoever is coded and on whatever device:
-// scales, and lengths and errors that hold for the exact vectors (docs/bounds.md, 2).
+// knear/scan/packing/coding.hpp -- what coding of vectors takes, whoever is coded and on whatever
+// device: scales, and lengths and errors that hold for the exact vectors (docs/bounds.md, 2).
 #pragma once
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,5 @@
-// knear/scan/packing/duplicates.hpp -- rows that occur more than once, so that the scan sees them once.
+// knear/scan/packing/duplicates.hpp -- rows that occur more than once, so that the scan sees them
+// once.
 //
 // No bound can tell equal rows apart: with thousands of copies of one vector, all of them would
 // survive for every query near it. Packed once, a copy costs a push when its first row is

@@ -24,7 +24,7 @@ struct Tiling {
 };
 
 // Rows 0, ..., rows - 1 dealt to tiles.
-struct Dealing {
+struct Interleaving {
   std::int64_t rows, tiles;
 
   KNEAR_HD std::int64_t rows_of(std::int64_t tile) const {

@@ -131,7 +131,7 @@ void Coding::lay_out(std::int64_t packed_rows, std::int64_t columns) {
   tiles = tiling.tiles, panels_per_tile = tiling.panels_per_tile;
 }
 
-Coding Coding::whole_numbers(Metric metric, Isa isa, const DataSurvey& found) {
+Coding Coding::whole_numbers(Metric metric, Isa isa, const ValueRange& found) {
   Coding out;
   out.is_integer = true;
   out.space.metric = metric;
@@ -184,15 +184,15 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
   const Format format = out.format;
   const double slack = out.space.slack;
   const bool l2 = out.space.metric == Metric::l2;
-  const Dealing deal{out.rows, out.tiles};
+  const Interleaving interleaving{out.rows, out.tiles};
   Reporter reporter(progress, "pack base", out.tiles);
   parallel_for(threads, out.tiles, [&](std::int64_t tile) {
     const std::int64_t tile_rows = out.panels_per_tile * panel_rows;
     const std::int64_t count =
         in_order ? std::clamp<std::int64_t>(out.rows - tile * tile_rows, 0, tile_rows)
-                 : deal.rows_of(tile);
+                 : interleaving.rows_of(tile);
     const auto row_of = [&](std::int64_t j) {
-      const std::int64_t place = in_order ? tile * tile_rows + j : deal.row(tile, j);
+      const std::int64_t place = in_order ? tile * tile_rows + j : interleaving.row(tile, j);
       return subset.empty() ? place : std::int64_t{subset[place]};
     };
     // The rows of a tile lie far apart, where the hardware does not expect the next.
@@ -287,7 +287,7 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
 }
 
 PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32_t> subset,
-                               Metric metric, Isa isa, const DataSurvey& found, int threads,
+                               Metric metric, Isa isa, const ValueRange& found, int threads,
                                const Progress& progress, std::int64_t tile_bytes) {
   PackedBase out;
   static_cast<Coding&>(out) = whole_numbers(metric, isa, found);
@@ -296,15 +296,15 @@ PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32
                 base.cols());
   out.row_squares = AlignedArray<std::uint32_t>(out.panels() * panel_rows);
   out.row_sums = AlignedArray<std::int32_t>(out.panels() * panel_rows);
-  const Dealing deal{out.rows, out.tiles};
+  const Interleaving interleaving{out.rows, out.tiles};
   Reporter reporter(progress, "pack base", out.tiles);
   parallel_for(threads, out.tiles, [&](std::int64_t tile) {
-    const std::int64_t count = deal.rows_of(tile);
+    const std::int64_t count = interleaving.rows_of(tile);
     // Rows with even |y|^2 first, since a panel without odd ones has a sharper limit; in each part
     // by id, as ties want it. The sum has the same parity as the sum of squares.
     std::vector<std::int64_t> order(count);
     for (std::int64_t j = 0; j < count; ++j) {
-      const std::int64_t place = deal.row(tile, j);
+      const std::int64_t place = interleaving.row(tile, j);
       order[j] = subset.empty() ? place : std::int64_t{subset[place]};
     }
     std::vector<std::byte> scratch(base.scratch_bytes());
@@ -355,7 +355,7 @@ PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32
 }
 
 double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_t* which,
-                    std::int64_t count, const DataSurvey& found, std::uint8_t* codes,
+                    std::int64_t count, const ValueRange& found, std::uint8_t* codes,
                     std::int64_t stride, QueryCode* out) {
   const CodingSpace& space = base.space;
   const std::int64_t dim = base.dim;
@@ -397,7 +397,7 @@ double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_
 }
 
 PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const std::int64_t* which,
-                           std::int64_t count, int group_size, const DataSurvey& found) {
+                           std::int64_t count, int group_size, const ValueRange& found) {
   PackedQueries out;
   out.group_size = group_size, out.steps = base.steps;
   out.groups = (count + group_size - 1) / group_size;
@@ -422,7 +422,7 @@ PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const 
       const bool real = q < group_size;
       head.correction[q] = real ? code.correction : 0;
       head.threshold[q] = real ? -std::numeric_limits<double>::infinity() : 0;
-      if (!real) head.limit[q] = 0, head.limit_bit[q] = 0, head.bar_row[q] = 0;
+      if (!real) head.limit[q] = 0, head.limit_bit[q] = 0, head.bound_row[q] = 0;
       if (q >= head.count) continue;
       out.squares[g * group_size + q] = code.squares;
       out.constant[g * group_size + q] = code.constant;

@@ -1,4 +1,5 @@
-// knear/scan/packing/packed_base.hpp -- base rows as panels of codes, with what the certified test needs.
+// knear/scan/packing/packed_base.hpp -- base rows as panels of codes, with what the certified test
+// needs.
 //
 // Rows are dealt to tiles like cards: tile t of T holds one of each T rows that follow one another,
 // so that every tile is a sample of the whole base. A base sorted by class, by time or by distance
@@ -24,10 +25,10 @@
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
-#include "knear/scan/packing/base_rows.hpp"
-#include "knear/scan/packing/value_range.hpp"
-#include "knear/scan/packing/duplicates.hpp"
 #include "knear/scan/kernels/tile_kernels.hpp"
+#include "knear/scan/packing/base_rows.hpp"
+#include "knear/scan/packing/duplicates.hpp"
+#include "knear/scan/packing/value_range.hpp"
 
 namespace knear::detail {
 
@@ -62,19 +63,19 @@ struct Coding {
   bool is_integer = false;
   CodingSpace space;                          // certified
   int row_offset = 0;                         // integer: 128 if codes are y + 128, else 0
-  DataSurvey range;                           // integer: of the base
+  ValueRange range;                           // integer: of the base
   std::int64_t rows = 0, dim = 0, steps = 0;  // rows: that were packed, copies not counted
   std::int64_t tiles = 0, panels_per_tile = 0;
   std::int64_t tile_bytes = 0;  // as asked for; 0: usual_tile_bytes()
 
   // int8 codes of `found` whole numbers as they are: l2 and ip.
-  static Coding whole_numbers(Metric metric, Isa isa, const DataSurvey& found);
+  static Coding whole_numbers(Metric metric, Isa isa, const ValueRange& found);
   // Sets rows, dim and what follows from them, by format and tile_bytes. Requires
   // 1 <= packed_rows < 2^31.
   void lay_out(std::int64_t packed_rows, std::int64_t columns);
   std::int64_t panels() const { return tiles * panels_per_tile; }
   // Whether whole queries are lowered by 128 to fit the signed factor; the rows' sums undo it.
-  bool shifts_queries(const DataSurvey& found) const { return is_integer && found.high > 127; }
+  bool shifts_queries(const ValueRange& found) const { return is_integer && found.high > 127; }
 };
 
 class PackedBase : public Coding {
@@ -93,7 +94,7 @@ class PackedBase : public Coding {
                                        const Progress& progress, std::int64_t tile_bytes = 0);
   // int8 codes that are the values themselves: l2 and ip; `found` says they are whole and where.
   static PackedBase integer(const BaseRows& base, std::span<const std::uint32_t> subset,
-                            Metric metric, Isa isa, const DataSurvey& found, int threads,
+                            Metric metric, Isa isa, const ValueRange& found, int threads,
                             const Progress& progress, std::int64_t tile_bytes = 0);
 
   double longest = 0;     // certified: the largest N of a panel
@@ -134,7 +135,7 @@ struct QueryCode {
 // Codes queries which[0 .. count) with one scale, the value of a code unit, which it returns. Query
 // q has its first step at codes + 4 q and one every `stride` bytes. `found` is of all queries.
 double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_t* which,
-                    std::int64_t count, const DataSurvey& found, std::uint8_t* codes,
+                    std::int64_t count, const ValueRange& found, std::uint8_t* codes,
                     std::int64_t stride, QueryCode* out);
 
 // Queries of one task, packed for the kernels.
@@ -153,6 +154,6 @@ struct PackedQueries {
 };
 
 PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const std::int64_t* which,
-                           std::int64_t count, int group_size, const DataSurvey& found);
+                           std::int64_t count, int group_size, const ValueRange& found);
 
 }  // namespace knear::detail

@@ -8,10 +8,10 @@
 
 namespace knear::detail {
 
-RowCodes row_codes(const BaseRows& base, std::span<const std::uint32_t> order,
-                   const CodingSpace& space, bool integer, const DataSurvey& found, int threads,
-                   const Progress& progress) {
-  RowCodes out;
+PerRowCodes per_row_codes(const BaseRows& base, std::span<const std::uint32_t> order,
+                          const CodingSpace& space, bool integer, const ValueRange& found,
+                          int threads, const Progress& progress) {
+  PerRowCodes out;
   out.is_integer = integer;
   out.space = space;
   out.dim = base.cols(), out.stride = (out.dim + 3) / 4 * 4;
@@ -23,7 +23,7 @@ RowCodes row_codes(const BaseRows& base, std::span<const std::uint32_t> order,
     out.squares = AlignedArray<std::uint32_t>(rows);
     out.sums = AlignedArray<std::int32_t>(rows);
   } else {
-    out.heads = AlignedArray<RowCodes::Head>(rows);
+    out.heads = AlignedArray<PerRowCodes::Head>(rows);
   }
   const bool l2 = space.metric == Metric::l2;
   constexpr std::int64_t block = 1024;
@@ -58,7 +58,7 @@ RowCodes row_codes(const BaseRows& base, std::span<const std::uint32_t> order,
           space.kernels->encode[format_int8](v.data(), out.dim, scale, 128, codes, step_bytes);
       const double norm = norm_above(size.squares, space.slack);
       const double whole = norm + space.mean_norm + (space.metric == Metric::cosine ? 1.0 : 0.0);
-      RowCodes::Head& head = out.heads[i];
+      PerRowCodes::Head& head = out.heads[i];
       head.scale = static_cast<float>(scale);
       head.error = float_above(error_above(code.error, 0, space.slack) +
                                (norm + (l2 ? 0 : whole)) * space.slack);
@@ -72,8 +72,8 @@ RowCodes row_codes(const BaseRows& base, std::span<const std::uint32_t> order,
   return out;
 }
 
-CodedQuery code_query(const RowCodes& rows, AnyMatrixView queries, std::int64_t i,
-                      const DataSurvey& found, double* scratch, std::int8_t* codes) {
+CodedQuery code_query(const PerRowCodes& rows, AnyMatrixView queries, std::int64_t i,
+                      const ValueRange& found, double* scratch, std::int8_t* codes) {
   const CodingSpace& space = rows.space;
   const std::int64_t dim = rows.dim;
   CodedQuery out;

@@ -1,13 +1,14 @@
-// knear/scan/packing/per_row_codes.hpp -- rows as 8-bit codes, each with a scale of its own, and queries in two
-// planes of 8 bits: rows picked one by one, with narrower intervals than those of panels.
+// knear/scan/packing/per_row_codes.hpp -- rows as 8-bit codes, each with a scale of its own, and
+// queries in two planes of 8 bits: rows picked one by one, with narrower intervals than those of
+// panels.
 //
-//   RowCodes rows = row_codes(base, order, space, false, {}, threads, {});
+//   PerRowCodes rows = per_row_codes(base, order, space, false, {}, threads, {});
 //   CodedQuery query = code_query(rows, queries, i, {}, scratch, codes);
 //   kernels.row_products(rows.codes.data(), rows.stride, slots, count, codes, rows.dim, products);
 //   interval_of(rows, slots[0], id, products[0], query);
 //
-// The second stage of a prefix (scan/prefix/second_stage.hpp) and the rung of the ladder before float64
-// (scan/candidate_refiner.hpp) score by them. Derivation: docs/bounds.md, 2, 3 and 5.
+// The second stage of a prefix (scan/prefix/second_stage.hpp) and the rung of the ladder before
+// float64 (scan/candidate_refiner.hpp) score by them. Derivation: docs/bounds.md, 2, 3 and 5.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -21,7 +22,7 @@
 namespace knear::detail {
 
 // Rows as 8-bit codes, each by itself and contiguous, in the order of slots.
-struct RowCodes {
+struct PerRowCodes {
   struct Head {   // certified: of the row in coding space, rounded up
     float scale;  // value of a code unit, exact
     float error;  // distance of the code from the row
@@ -31,7 +32,7 @@ struct RowCodes {
   bool is_integer = false;
   CodingSpace space;
   int row_offset = 0;  // integer: 128 if codes are y + 128
-  DataSurvey range;    // integer
+  ValueRange range;    // integer
   std::int64_t dim = 0, stride = 0;
   AlignedArray<std::uint8_t> codes;     // [slots][stride], and 64 more
   AlignedArray<Head> heads;             // certified
@@ -46,12 +47,12 @@ struct RowCodes {
 
 // `order` holds rows of the base, by slot. `integer`: codes are the values themselves, whose range
 // is `found`.
-RowCodes row_codes(const BaseRows& base, std::span<const std::uint32_t> order,
-                   const CodingSpace& space, bool integer, const DataSurvey& found, int threads,
-                   const Progress& progress);
+PerRowCodes per_row_codes(const BaseRows& base, std::span<const std::uint32_t> order,
+                          const CodingSpace& space, bool integer, const ValueRange& found,
+                          int threads, const Progress& progress);
 
-// A query as RowCodes' rows are scored with it. What its codes leave out is coded again, in units
-// some 250 times smaller: with both planes next to nothing of the error is the query's.
+// A query as PerRowCodes' rows are scored with it. What its codes leave out is coded again, in
+// units some 250 times smaller: with both planes next to nothing of the error is the query's.
 struct CodedQuery {
   double scale = 1, norm = 0, error = 0;  // certified, as in GroupHead
   double squares = 0, constant = 0;       // |u|^2 (integer: |x|^2); <x, mean>
@@ -64,15 +65,15 @@ struct CodedQuery {
 inline std::int64_t plane_bytes(std::int64_t dim) { return (dim + 63) / 64 * 64; }
 // Codes of row i of `queries`: two planes, one after the other (integer: one). scratch [dim]
 // doubles.
-CodedQuery code_query(const RowCodes& rows, AnyMatrixView queries, std::int64_t i,
-                      const DataSurvey& found, double* scratch, std::int8_t* codes);
+CodedQuery code_query(const PerRowCodes& rows, AnyMatrixView queries, std::int64_t i,
+                      const ValueRange& found, double* scratch, std::int8_t* codes);
 
 // The interval of a row and a query (docs/bounds.md, 3; the row is a panel of its own): `dot` is
 // the product of their codes in units of the row's scale, `query_error` what those of the query
 // leave out.
-inline Candidate interval_of(const RowCodes& rows, std::uint32_t slot, std::uint32_t id, double dot,
-                             double query_error, const CodedQuery& query) {
-  const RowCodes::Head& head = rows.heads[slot];
+inline ScoreInterval interval_of(const PerRowCodes& rows, std::uint32_t slot, std::uint32_t id,
+                                 double dot, double query_error, const CodedQuery& query) {
+  const PerRowCodes::Head& head = rows.heads[slot];
   const double norm = head.norm, slack = rows.space.slack, mean = rows.space.mean_norm;
   const double scale = head.scale, unit = scale * scale;
   const double g = dot * scale + head.bias * unit;
@@ -87,21 +88,21 @@ inline Candidate interval_of(const RowCodes& rows, std::uint32_t slot, std::uint
   return {g + error + rounding, g - error - rounding, id};
 }
 // By the first plane of the query.
-inline Candidate interval_of(const RowCodes& rows, std::uint32_t slot, std::uint32_t id,
-                             std::int32_t product, const CodedQuery& query) {
+inline ScoreInterval interval_of(const PerRowCodes& rows, std::uint32_t slot, std::uint32_t id,
+                                 std::int32_t product, const CodedQuery& query) {
   return interval_of(rows, slot, id, (product - query.correction) * query.scale, query.error,
                      query);
 }
 // By both.
-inline Candidate interval_of(const RowCodes& rows, std::uint32_t slot, std::uint32_t id,
-                             std::int32_t product, std::int32_t fine_product,
-                             const CodedQuery& query) {
+inline ScoreInterval interval_of(const PerRowCodes& rows, std::uint32_t slot, std::uint32_t id,
+                                 std::int32_t product, std::int32_t fine_product,
+                                 const CodedQuery& query) {
   const double dot = (product - query.correction) * query.scale +
                      (fine_product - query.fine_correction) * query.fine_scale;
   return interval_of(rows, slot, id, dot, query.fine_error, query);
 }
 
-inline double integer_key(const RowCodes& rows, std::uint32_t slot, std::int32_t product,
+inline double integer_key(const PerRowCodes& rows, std::uint32_t slot, std::int32_t product,
                           const CodedQuery& query) {
   std::int64_t dot = std::int64_t{product} - query.correction;
   if (query.sum_shift_mask) dot += std::int64_t{128} * rows.sums[slot];

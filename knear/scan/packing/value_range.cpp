@@ -15,7 +15,7 @@ namespace {
 // Whether all of a row is finite; low, high and whole are narrowed on the way. The loops reduce
 // integers, which compilers do in vectors, as they do not with floats.
 template <class T>
-bool survey_row(const T* row, std::int64_t cols, DataSurvey& out) {
+bool value_range_of_row(const T* row, std::int64_t cols, ValueRange& out) {
   if constexpr (sizeof(T) == 1) {
     int low = out.low, high = out.high;
     for (std::int64_t i = 0; i < cols; ++i) {
@@ -52,23 +52,23 @@ bool survey_row(const T* row, std::int64_t cols, DataSurvey& out) {
 
 }  // namespace
 
-DataSurvey survey(AnyMatrixView data, std::string_view argument, int threads,
-                  std::int64_t first_row) {
+ValueRange find_value_range(AnyMatrixView data, std::string_view argument, int threads,
+                            std::int64_t first_row) {
   const std::int64_t block =
       std::max<std::int64_t>(1, (1 << 18) / std::max<std::int64_t>(1, data.cols()));
   const std::int64_t blocks = (data.rows() + block - 1) / block;
-  DataSurvey total;
+  ValueRange total;
   std::int64_t bad_row = std::numeric_limits<std::int64_t>::max();
   std::mutex mutex;
   std::atomic<bool> integer = true;
   parallel_for(threads, blocks, [&](std::int64_t b) {
-    DataSurvey part;
+    ValueRange part;
     part.integer = integer.load(std::memory_order_relaxed);
     std::int64_t bad = std::numeric_limits<std::int64_t>::max();
     visit(data, [&](auto view) {
       const std::int64_t end = std::min(view.rows(), (b + 1) * block);
       for (std::int64_t r = b * block; r < end; ++r)
-        if (!survey_row(view.row(r), view.cols(), part)) {
+        if (!value_range_of_row(view.row(r), view.cols(), part)) {
           bad = r;
           break;
         }

@@ -1,4 +1,5 @@
-// knear/scan/packing/value_range.hpp -- one pass over vectors at the edge: are they finite, are they whole?
+// knear/scan/packing/value_range.hpp -- one pass over vectors at the edge: are they finite, are
+// they whole?
 #pragma once
 #include <string_view>
 
@@ -6,14 +7,14 @@
 
 namespace knear {
 
-struct DataSurvey {
+struct ValueRange {
   bool integer = true;         // every element is a whole number in [-128, 255]
   int low = 255, high = -128;  // the range, if integer and not empty
 };
 
 // Throws InvalidArgument naming `argument`, the row (counted from first_row) and the column of the
 // first NaN or infinity.
-DataSurvey survey(AnyMatrixView data, std::string_view argument, int threads,
-                  std::int64_t first_row = 0);
+ValueRange find_value_range(AnyMatrixView data, std::string_view argument, int threads,
+                            std::int64_t first_row = 0);
 
 }  // namespace knear

@@ -78,7 +78,7 @@ class PrefixMapper {
 struct PrefixBase {
   PrefixMap map;
   PackedBase panels;  // of prefixes; slot i is row i of `codes`, ids are rows of the base
-  RowCodes codes;
+  PerRowCodes codes;
   Matrix<float> centroids;                   // [clusters x columns], of prefixes
   PackedBase centroid_panels;                // of `centroids`
   std::vector<std::uint32_t> cluster_begin;  // [clusters + 1]: the slots of each
@@ -112,12 +112,12 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
 // among its own k, or copies of it with smaller ids. Each pair is scored once. Rows with the bytes
 // of one in `which` must be in it too. No row may be forbidden, and no bars be known. False, with
 // `out` untouched or partly filled, where the prefix rules out too little.
-bool join_with_prefix(const PrefixBase& base, const ScanJob& job,
-                      const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
-                      const Progress& progress);
+bool self_join_with_prefix(const PrefixBase& base, const ScanJob& job,
+                           const std::vector<std::int64_t>& which, ExactLists& out,
+                           ScanStats& stats, const Progress& progress);
 // What that takes beside its arguments, at most.
-std::int64_t join_bytes(std::int64_t rows, std::int64_t dim, std::int64_t k, int threads);
+std::int64_t self_join_bytes(std::int64_t rows, std::int64_t dim, std::int64_t k, int threads);
 // Rows whose prefixes are made at a time.
-inline constexpr std::int64_t join_block = 65536;
+inline constexpr std::int64_t self_join_block = 65536;
 
 }  // namespace knear::detail

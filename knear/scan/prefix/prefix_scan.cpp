@@ -13,7 +13,7 @@ namespace knear::detail {
 namespace {
 
 // Ranges of slots that a query has been held against already.
-struct Seeds {
+struct ProbedClusters {
   static constexpr int most = 8;
   int count = 0;
   std::uint32_t begin[most], end[most];
@@ -52,7 +52,7 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
                                            const std::vector<std::int64_t>& which, ExactLists& out,
                                            ScanStats& stats, const Progress& progress) {
   const PackedBase& panels = base.panels;
-  const RowCodes& rows = base.codes;
+  const PerRowCodes& rows = base.codes;
   const std::int64_t count = static_cast<std::int64_t>(which.size());
   const std::int64_t columns = base.map.columns();
   const std::int64_t clusters = base.centroids.rows();
@@ -73,17 +73,23 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
 
   // The nearest clusters, so many that they hold several times k rows.
   const double cluster_rows = static_cast<double>(panels.rows) / static_cast<double>(clusters);
-  const std::int64_t seeds = std::clamp<std::int64_t>(
+  const std::int64_t probed_clusters = std::clamp<std::int64_t>(
       static_cast<std::int64_t>(std::ceil(3 * static_cast<double>(job.k) / cluster_rows)), 1,
-      std::min<std::int64_t>(Seeds::most, clusters));
-  ExactLists nearest{Matrix<double>(count, seeds), Matrix<Id>(count, seeds)};
+      std::min<std::int64_t>(ProbedClusters::most, clusters));
+  ExactLists nearest{Matrix<double>(count, probed_clusters), Matrix<Id>(count, probed_clusters)};
   std::vector<std::int64_t> order;
   for (std::int64_t i = 0; i < count; ++i)
     if (!given_up[i]) order.push_back(i);
   {
-    const ScanJob centroid_job{
-        prefixes.view(), base.centroids.view(), Metric::l2, seeds, job.threads, job.isa, {},
-        false,           4 * seeds + 4096};
+    const ScanJob centroid_job{prefixes.view(),
+                               base.centroids.view(),
+                               Metric::l2,
+                               probed_clusters,
+                               job.threads,
+                               job.isa,
+                               {},
+                               false,
+                               4 * probed_clusters + 4096};
     ScanStats ignored;
     scan(base.centroid_panels, centroid_job, order, nearest, ignored, {});
   }
@@ -120,14 +126,14 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
     SecondStage stage(base, job);
     ScanStats local;
     std::vector<QueryState> states(n);
-    std::vector<Seeds> seeded(n);
+    std::vector<ProbedClusters> probed(n);
     AlignedArray<std::int8_t> codes(n * code_bytes);
     const auto query_of = [&](std::int64_t p) { return which[order[task.query_begin + p]]; };
 
     // Tells the kernel what is known of a query.
     const auto set_threshold = [&](std::int64_t p) {
       const QueryState& s = states[p];
-      const double key = stage.bar(s);
+      const double key = stage.bound(s);
       double threshold = -infinity;
       if (key < infinity) {
         threshold = threshold_of_prefix(job.metric, key, s.squares_low, slack) -
@@ -162,9 +168,9 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
     for (std::int64_t p = 0; p < n; ++p) {
       QueryState& s = states[p] = stage.begin(query_of(p), codes.data() + p * code_bytes);
       s.squares_low = least_squares(queries.squares[p], panels.space);
-      Seeds& own = seeded[p];
+      ProbedClusters& own = probed[p];
       double first_rows = 0;
-      for (std::int64_t j = 0; j < seeds; ++j) {
+      for (std::int64_t j = 0; j < probed_clusters; ++j) {
         const Id cluster = nearest.ids.row(order[task.query_begin + p])[j];
         const std::uint32_t begin = base.cluster_begin[cluster];
         const std::uint32_t end = base.cluster_begin[cluster + 1];
@@ -182,14 +188,14 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
       waiting.clear();
       stage.tighten(s, query_of(p), static_cast<double>(panels.rows) / first_rows, local);
       if (!keeps_seeds) {
-        s.bar = stage.bar(s);
+        s.bound = stage.bound(s);
         s.best = TopK(job.k), s.candidates.exact = TopK(job.k);
         s.candidates.pending.clear();
       }
       set_threshold(p);
     }
 
-    loop.clock.charge(loop.clock.seeds);
+    loop.clock.charge(loop.clock.probed_clusters);
 
     std::vector<double> second(queries.groups, 0);
     std::vector<char> gave_up(queries.groups, 0);
@@ -197,7 +203,7 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
       const std::int64_t p = g * group_size + lane;
       local.hits += passed, second[g] += passed;
       const std::uint32_t* end = std::remove_if(slots, slots + passed, [&](std::uint32_t slot) {
-        return slot >= panels.rows || seeded[p].has(slot) ||
+        return slot >= panels.rows || probed[p].has(slot) ||
                (filtered && !is_allowed(panels.ids[slot]));
       });
       if (end == slots) return;
@@ -227,7 +233,7 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
     for (std::int64_t p = 0; p < n; ++p) {
       QueryState& s = states[p];
       const std::int64_t query = query_of(p);
-      buffers += static_cast<std::int64_t>(s.candidates.pending.capacity() * sizeof(Candidate) +
+      buffers += static_cast<std::int64_t>(s.candidates.pending.capacity() * sizeof(ScoreInterval) +
                                            sizeof(QueryState));
       if (gave_up[p / group_size]) {
         dropped.push_back(order[task.query_begin + p]);
@@ -256,7 +262,7 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
         QueryState& all = found[first][p];
         for (std::int64_t part = first + 1; part < first + parts; ++part) {
           const QueryState& more = found[part][p];
-          Candidates& c = all.candidates;
+          QueryCandidates& c = all.candidates;
           for (const TopK::Item& item : more.best.items()) all.best.push(item.first, item.second);
           for (const TopK::Item& item : more.candidates.exact.items())
             c.exact.push(item.first, item.second);

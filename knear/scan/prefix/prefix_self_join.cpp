@@ -35,8 +35,8 @@ std::vector<std::uint32_t> seed_blocks(const PrefixBase& base, std::int64_t k) {
 }
 
 // A hit as the other row of the pair sees it.
-Candidate seen_from(const KeyScale& other, const KeyScale& own, const Candidate& x,
-                    std::uint32_t own_row, double slack) {
+ScoreInterval seen_from(const KeyScale& other, const KeyScale& own, const ScoreInterval& x,
+                        std::uint32_t own_row, double slack) {
   const double size =
       own.metric == Metric::l2
           ? own.squares + other.squares
@@ -50,18 +50,18 @@ Candidate seen_from(const KeyScale& other, const KeyScale& own, const Candidate&
 
 }  // namespace
 
-std::int64_t join_bytes(std::int64_t rows, std::int64_t dim, std::int64_t k, int threads) {
+std::int64_t self_join_bytes(std::int64_t rows, std::int64_t dim, std::int64_t k, int threads) {
   // Beside the state: what waits, the keys found (a list may have twice the room that it needs),
   // and what an allocation takes.
   return rows * (static_cast<std::int64_t>(sizeof(QueryState)) + 72 + 24 * (2 * k + 80) + 64 * k) +
-         join_block * 4 * 128 + threads * most_seeds(k) * SecondStage::code_bytes(dim);
+         self_join_block * 4 * 128 + threads * most_seeds(k) * SecondStage::code_bytes(dim);
 }
 
-bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
-                      const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
-                      const Progress& progress) {
+bool self_join_with_prefix(const PrefixBase& base, const ScanJob& given,
+                           const std::vector<std::int64_t>& which, ExactLists& out,
+                           ScanStats& stats, const Progress& progress) {
   const PackedBase& panels = base.panels;
-  const RowCodes& rows = base.codes;
+  const PerRowCodes& rows = base.codes;
   const std::int64_t n = panels.rows, columns = base.map.columns();
   const std::int64_t code_bytes = SecondStage::code_bytes(rows.dim);
   const double slack = (static_cast<double>(rows.dim) + 32) * 0x1p-50;
@@ -87,7 +87,7 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
   };
   const auto set_reach = [&](SecondStage& stage, std::uint32_t slot) {
     std::atomic_ref(reach[slot])
-        .store(reach_of(stage.bar(states[slot])), std::memory_order_relaxed);
+        .store(reach_of(stage.bound(states[slot])), std::memory_order_relaxed);
   };
   std::mutex mutex;
   const auto add = [&](const ScanStats& local) {
@@ -104,8 +104,8 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint32_t slot = slots[i];
       const double key = integer ? integer_key(rows, slot, products[i], coded) : 0;
-      const Candidate x =
-          integer ? Candidate{} : interval_of(rows, slot, panels.ids[slot], products[i], coded);
+      const ScoreInterval x =
+          integer ? ScoreInterval{} : interval_of(rows, slot, panels.ids[slot], products[i], coded);
       // Never more than reach_of() makes of that key.
       const double least = integer ? key : own.key_at_least(x.upper);
       if (!alone && (l2 ? least / 2 : least + 4 * slack) > static_cast<double>(load_reach(slot)))
@@ -179,14 +179,14 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
   };
   const std::int64_t tile_rows = panels.panels_per_tile * panel_rows;
   std::int64_t all_tiles = 0;
-  for (std::int64_t first_slot = 0; first_slot < n; first_slot += join_block) {
-    const std::int64_t count = std::min(join_block, n - first_slot), size = task_size(count);
+  for (std::int64_t first_slot = 0; first_slot < n; first_slot += self_join_block) {
+    const std::int64_t count = std::min(self_join_block, n - first_slot), size = task_size(count);
     for (std::int64_t q = 0; q < count; q += size)
       all_tiles += panels.tiles - (first_slot + q) / tile_rows;
   }
   Reporter reporter(progress, "join", all_tiles);
-  for (std::int64_t first_slot = 0; first_slot < n && !useless; first_slot += join_block) {
-    const std::int64_t count = std::min(join_block, n - first_slot);
+  for (std::int64_t first_slot = 0; first_slot < n && !useless; first_slot += self_join_block) {
+    const std::int64_t count = std::min(self_join_block, n - first_slot);
     Matrix<float> prefixes(count, columns);
     parallel_for(job.threads, (count + 63) / 64, [&](std::int64_t task) {
       PrefixMapper mapper(base.map);
@@ -217,7 +217,7 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
           std::vector<double> scratch(static_cast<std::size_t>(rows.dim));
           std::vector<float> near(static_cast<std::size_t>(panels.panels_per_tile * panel_rows));
           for (std::int64_t p = 0; p < own; ++p) {
-            coded[p] = code_query(rows, job.queries, panels.ids[begin + p], job.query_survey,
+            coded[p] = code_query(rows, job.queries, panels.ids[begin + p], job.query_range,
                                   scratch.data(), codes.data() + p * code_bytes);
             queries.heads[p / max_group].top[p % max_group] =
                 least_squares(queries.squares[p], panels.space) / 2 -
@@ -276,7 +276,7 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
             return !useless;
           };
           loop.clock.charge(loop.clock.queries);
-          loop.join(list_limit, enter, take, tile_done);
+          loop.self_join(list_limit, enter, take, tile_done);
           loop.clock.report(local);
           local.scan_seconds = seconds_since(start);
           add(local);
@@ -295,7 +295,7 @@ bool join_with_prefix(const PrefixBase& base, const ScanJob& given,
       if (!wanted[row]) continue;
       QueryState& s = states[slot];
       bytes += static_cast<std::int64_t>(
-          s.candidates.pending.capacity() * sizeof(Candidate) +
+          s.candidates.pending.capacity() * sizeof(ScoreInterval) +
           (s.candidates.exact.items().capacity() + s.best.items().capacity()) * sizeof(TopK::Item));
       stage.finish(s, row, out.keys.row(row), out.ids.row(row), local);
       s.candidates.pending = {};

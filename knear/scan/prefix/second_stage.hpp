@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "knear/scan/prefix/prefix_base.hpp"
 #include "knear/scan/candidate_refiner.hpp"
+#include "knear/scan/prefix/prefix_base.hpp"
 
 namespace knear::detail {
 
@@ -22,10 +22,10 @@ inline constexpr std::size_t longest_list = list_limit + panel_rows;
 struct QueryState {
   CodedQuery coded;
   KeyScale scale;
-  Candidates candidates;   // certified
-  TopK best;               // integer
-  double bar = infinity;   // a key known from elsewhere
-  double squares_low = 0;  // of the prefix, at most what it really has
+  QueryCandidates candidates;  // certified
+  TopK best;                   // integer
+  double bound = infinity;     // a key known from elsewhere
+  double squares_low = 0;      // of the prefix, at most what it really has
 };
 
 // One thread's.
@@ -35,28 +35,28 @@ class SecondStage {
       : base_(base),
         rows_(base.codes),
         job_(job),
-        pruner_(base.panels.duplicates, job),
+        refiner_(base.panels.duplicates, job),
         scratch_(static_cast<std::size_t>(rows_.dim)),
         products_(longest_list),
         fine_(longest_list) {}
 
-  Pruner& pruner() { return pruner_; }
+  CandidateRefiner& refiner() { return refiner_; }
   // Of a query's codes: two planes.
   static std::int64_t code_bytes(std::int64_t dim) { return 2 * plane_bytes(dim); }
 
   QueryState begin(std::int64_t query, std::int8_t* codes) {
     QueryState s;
-    s.coded = code_query(rows_, job_.queries, query, job_.query_survey, scratch_.data(), codes);
+    s.coded = code_query(rows_, job_.queries, query, job_.query_range, scratch_.data(), codes);
     s.scale = {job_.metric, s.coded.squares, s.coded.constant};
-    if (job_.bars) s.bar = job_.bars[query];
+    if (job_.upper_bounds) s.bound = job_.upper_bounds[query];
     if (rows_.is_integer) {
       s.best = TopK(job_.k);
       return s;
     }
-    Candidates& c = s.candidates;
+    QueryCandidates& c = s.candidates;
     c.lowers = LargestK(job_.k, s.coded.norm * s.coded.norm);
-    c.exact = TopK(job_.k), c.room = pruner_.first_room();
-    if (job_.bars) c.threshold = s.scale.threshold_for(s.bar);
+    c.exact = TopK(job_.k), c.room = refiner_.first_room();
+    if (job_.upper_bounds) c.threshold = s.scale.threshold_for(s.bound);
     return s;
   }
 
@@ -88,7 +88,7 @@ class SecondStage {
     }
     std::size_t left = 0;
     for (std::size_t i = 0; i < count; ++i) {
-      const Candidate x = interval_of(rows_, slots[i], 0, products_[i], s.coded);
+      const ScoreInterval x = interval_of(rows_, slots[i], 0, products_[i], s.coded);
       slots[left] = slots[i], products_[left] = products_[i];
       left += !(x.upper < s.candidates.threshold);
     }
@@ -110,13 +110,13 @@ class SecondStage {
       if (job_.allowed(other) && best.admits(key, other)) best.push(key, other);
   }
 
-  void take_interval(Candidates& c, std::int64_t query, const KeyScale& scale, const Candidate& x,
-                     ScanStats& stats) {
+  void take_interval(QueryCandidates& c, std::int64_t query, const KeyScale& scale,
+                     const ScoreInterval& x, ScanStats& stats) {
     if (x.upper < c.threshold) return;
     if (c.pending.size() == c.pending.capacity()) c.pending.reserve(c.room);
     c.pending.push_back(x);
     c.threshold = std::max(c.threshold, c.lowers.push(x.lower));
-    if (c.pending.size() >= c.room) pruner_.prune(c, query, scale, stats);
+    if (c.pending.size() >= c.room) refiner_.prune(c, query, scale, stats);
   }
 
   // Makes the most of what was taken first, `times` as many rows being still to come.
@@ -125,13 +125,13 @@ class SecondStage {
       s.best.cut();
       return;
     }
-    pruner_.prune(s.candidates, query, s.scale, stats);
-    pruner_.tighten(s.candidates, query, s.scale, std::max(2.0, times), stats);
+    refiner_.prune(s.candidates, query, s.scale, stats);
+    refiner_.tighten(s.candidates, query, s.scale, std::max(2.0, times), stats);
   }
 
   // A key that the k-th best row certainly does not exceed; infinity: none known.
-  double bar(const QueryState& s) const {
-    if (rows_.is_integer) return std::min(s.bar, s.best.bar());
+  double bound(const QueryState& s) const {
+    if (rows_.is_integer) return std::min(s.bound, s.best.bound());
     return s.candidates.threshold > -infinity ? s.scale.key_at_least(s.candidates.threshold)
                                               : infinity;
   }
@@ -141,15 +141,15 @@ class SecondStage {
       s.best.finish();
       write_list(s.best, job_.k, keys, ids);
     } else {
-      pruner_.finish(s.candidates, query, s.scale, keys, ids, stats);
+      refiner_.finish(s.candidates, query, s.scale, keys, ids, stats);
     }
   }
 
  private:
   const PrefixBase& base_;
-  const RowCodes& rows_;
+  const PerRowCodes& rows_;
   const ScanJob& job_;
-  Pruner pruner_;
+  CandidateRefiner refiner_;
   std::vector<double> scratch_;
   std::vector<std::int32_t> products_, fine_;
 };

@@ -15,7 +15,7 @@ struct SelectKernels {
   // has place first + i. With flip = 0x80000000 values change their sign first, so that the largest
   // come to be the smallest; `bar` is of changed values. NaN is never at most anything. Returns how
   // many; out needs room for 16 more than that.
-  std::int64_t (*gather)(const float* row, std::int64_t count, std::uint32_t flip, float bar,
+  std::int64_t (*gather)(const float* row, std::int64_t count, std::uint32_t flip, float bound,
                          std::uint32_t first, std::uint64_t* out);
   // The k-th smallest value of row[0 .. count), changed by `flip` as above, NaN not counted; `ties`
   // is how many of the values equal to it are among the k smallest. +infinity, and all of these,

@@ -1,4 +1,5 @@
-// knear/select/kernels/select_kernels.inl -- selection and sorting of keys, written once for each level.
+// knear/select/kernels/select_kernels.inl -- selection and sorting of keys, written once for each
+// level.
 //
 // The level has defined, in this namespace,
 //   append(row, count, flip, bar, first, out)    as SelectKernels::gather

@@ -9,11 +9,11 @@
 namespace knear::detail {
 namespace {
 
-static inline uint32_t at_most(const float* p, uint32_t flip, float bar) {
+static inline uint32_t at_most(const float* p, uint32_t flip, float bound) {
   const __m256 sign = _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(flip)));
   const __m256 value = _mm256_xor_ps(_mm256_loadu_ps(p), sign);
   return static_cast<uint32_t>(
-      _mm256_movemask_ps(_mm256_cmp_ps(value, _mm256_set1_ps(bar), _CMP_LE_OQ)));
+      _mm256_movemask_ps(_mm256_cmp_ps(value, _mm256_set1_ps(bound), _CMP_LE_OQ)));
 }
 
 }  // namespace

@@ -45,11 +45,11 @@ constexpr int64_t ahead = 16384;
 // A row that is divided has few thousand values, and much is to be done before the next.
 constexpr int64_t ahead_to_divide = 2048;
 
-int64_t append(const float* row, int64_t count, uint32_t flip, float bar, uint32_t first,
+int64_t append(const float* row, int64_t count, uint32_t flip, float bound, uint32_t first,
                uint64_t* out) {
   uint64_t* const begin = out;
   const __m512i sign = _mm512_set1_epi32(static_cast<int>(flip));
-  const __m512 bars = _mm512_set1_ps(bar);
+  const __m512 upper_bounds = _mm512_set1_ps(bound);
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const auto turned = [&](__m512 x) {
     return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(x), sign));
@@ -68,7 +68,8 @@ int64_t append(const float* row, int64_t count, uint32_t flip, float bar, uint32
 #pragma GCC unroll 8
     for (int j = 0; j < wide; ++j) {
       __builtin_prefetch(row + i + ahead + 16 * j);
-      passed[j] = _mm512_cmp_ps_mask(turned(_mm512_loadu_ps(row + i + 16 * j)), bars, _CMP_LE_OQ);
+      passed[j] =
+          _mm512_cmp_ps_mask(turned(_mm512_loadu_ps(row + i + 16 * j)), upper_bounds, _CMP_LE_OQ);
       some |= static_cast<unsigned>(passed[j] != 0) << j;
     }
     const auto store = [&](auto which, unsigned lines) {
@@ -87,7 +88,7 @@ int64_t append(const float* row, int64_t count, uint32_t flip, float bar, uint32
   for (; i < count; i += 16) {
     const auto here = static_cast<__mmask16>(count - i < 16 ? (1u << (count - i)) - 1 : 0xffffu);
     const __m512 value = turned(_mm512_maskz_loadu_ps(here, row + i));
-    const __mmask16 passed = _mm512_mask_cmp_ps_mask(here, value, bars, _CMP_LE_OQ);
+    const __mmask16 passed = _mm512_mask_cmp_ps_mask(here, value, upper_bounds, _CMP_LE_OQ);
     if (passed != 0) out = store_keys<false>(value, places(i), passed, out);
   }
   return out - begin;

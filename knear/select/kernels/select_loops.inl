@@ -1,10 +1,11 @@
-// knear/select/kernels/select_loops.inl -- the loops of select_kernels.inl for levels without compression
-// of registers. The level has defined at_most(p, flip, bar): a bit for each of eight values.
+// knear/select/kernels/select_loops.inl -- the loops of select_kernels.inl for levels without
+// compression of registers. The level has defined at_most(p, flip, bar): a bit for each of eight
+// values.
 
 namespace knear::detail {
 namespace {
 
-int64_t append(const float* row, int64_t count, uint32_t flip, float bar, uint32_t first,
+int64_t append(const float* row, int64_t count, uint32_t flip, float bound, uint32_t first,
                uint64_t* out) {
   uint64_t* const begin = out;
   const auto key_of = [&](int64_t i) {
@@ -17,7 +18,7 @@ int64_t append(const float* row, int64_t count, uint32_t flip, float bar, uint32
   };
   int64_t i = 0;
   for (; i + 16 <= count; i += 16) {
-    uint32_t passed = at_most(row + i, flip, bar) | at_most(row + i + 8, flip, bar) << 8;
+    uint32_t passed = at_most(row + i, flip, bound) | at_most(row + i + 8, flip, bound) << 8;
     for (; passed != 0; passed &= passed - 1) *out++ = key_of(i + __builtin_ctz(passed));
   }
   for (; i < count; ++i) {
@@ -26,7 +27,7 @@ int64_t append(const float* row, int64_t count, uint32_t flip, float bar, uint32
     bits ^= flip;
     float value;
     __builtin_memcpy(&value, &bits, 4);
-    if (value <= bar) *out++ = key_of(i);
+    if (value <= bound) *out++ = key_of(i);
   }
   return out - begin;
 }

@@ -1,5 +1,5 @@
-// knear/select/sort/bitonic_partial_sort.hpp -- the k smallest of a row by a bitonic sort that throws
-// away what cannot be among them.
+// knear/select/sort/bitonic_partial_sort.hpp -- the k smallest of a row by a bitonic sort that
+// throws away what cannot be among them.
 //
 //   BitonicPartialSort sort;                            // keeps its memory from row to row
 //   int64_t found = sort(row, n, k, values, ids);       // ascending; ids are the places in the row

@@ -1,5 +1,5 @@
-// knear/select/sort/compressed_batch.hpp -- rows of distances pruned by a threshold and compressed, and
-// the k smallest of what is left by a min-max heap: the selection of the TH-heap.
+// knear/select/sort/compressed_batch.hpp -- rows of distances pruned by a threshold and compressed,
+// and the k smallest of what is left by a min-max heap: the selection of the TH-heap.
 //
 //   thresholds[q] = threshold_of_sample(sample.row(q), sample.cols(), k, space);
 //   batch.start(queries);
@@ -186,10 +186,10 @@ std::int64_t partial_heap_sort(const T* row, const Id* row_ids, std::int64_t cou
     for (std::int64_t i = 0; i < kept; ++i)
       space[static_cast<std::size_t>(i)] = {row[i], row_ids[i]};
     MinMaxHeap<std::pair<T, Id>> heap{std::span(space)};
-    T bar = heap.max().first;  // most values end here, and need no pair
+    T bound = heap.max().first;  // most values end here, and need no pair
     for (std::int64_t i = kept; i < count; ++i)
-      if (!(row[i] > bar) && heap.insert_replacing_max({row[i], row_ids[i]}))
-        bar = heap.max().first;
+      if (!(row[i] > bound) && heap.insert_replacing_max({row[i], row_ids[i]}))
+        bound = heap.max().first;
     for (std::int64_t i = 0; i < kept; ++i) {
       const auto [value, id] = heap.delete_min();
       values[i] = value, ids[i] = id;

@@ -1,5 +1,5 @@
-// knear/select/sort/float_order.hpp -- the order of floats and doubles as that of unsigned numbers, in
-// kernels.
+// knear/select/sort/float_order.hpp -- the order of floats and doubles as that of unsigned numbers,
+// in kernels.
 #pragma once
 #include <cstring>
 #include <limits>

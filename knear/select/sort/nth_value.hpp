@@ -1,4 +1,5 @@
-// knear/select/sort/nth_value.hpp -- the value at a rank, some five times as fast as std::nth_element.
+// knear/select/sort/nth_value.hpp -- the value at a rank, some five times as fast as
+// std::nth_element.
 //
 //   std::vector<double> values = ..., spare(values.size());
 //   double median = nth_value(values.data(), spare.data(), values.size(), values.size() / 2);

@@ -70,8 +70,8 @@ inline constexpr std::array<RadixDigit, 3> radix_digits{{{21, 11}, {10, 11}, {0,
 using RadixHistogram = std::array<std::uint32_t, radix_most_values>;
 
 // Deals words out by a digit, in their order. `counts` is used up.
-inline void radix_deal(const RadixWord* words, std::size_t count, RadixDigit digit,
-                       RadixHistogram& counts, RadixWord* out) {
+inline void radix_scatter(const RadixWord* words, std::size_t count, RadixDigit digit,
+                          RadixHistogram& counts, RadixWord* out) {
   std::uint32_t begin = 0;
   for (std::size_t value = 0; value < digit.values(); ++value) {
     const std::uint32_t here = counts[value];
@@ -94,7 +94,7 @@ inline RadixWord* radix_sort_words(RadixWord* from, RadixWord* spare, std::size_
                                    RadixHistograms& counts) {
   for (std::size_t d = 3; d-- > 0;) {
     if (count == 0 || counts[d][radix_digits[d].of(from[0])] == count) continue;
-    radix_deal(from, count, radix_digits[d], counts[d], spare);
+    radix_scatter(from, count, radix_digits[d], counts[d], spare);
     std::swap(from, spare);
   }
   return from;

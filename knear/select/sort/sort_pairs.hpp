@@ -1,5 +1,5 @@
-// knear/select/sort/sort_pairs.hpp -- (key, id) pairs in the total order: sorted, or the k smallest of
-// them, some four times as fast as the standard library.
+// knear/select/sort/sort_pairs.hpp -- (key, id) pairs in the total order: sorted, or the k smallest
+// of them, some four times as fast as the standard library.
 //
 //   std::vector<Pair> pairs = ...;                // compared by key, then id
 //   keep_smallest(pairs, k);                      // the k smallest, in no order
@@ -110,18 +110,18 @@ inline void keep_smallest(std::vector<KeyedId>& pairs, std::size_t k) {
   thread_local std::vector<std::int64_t> ties;
   keys.resize(2 * count);
   for (std::size_t i = 0; i < count; ++i) keys[i] = pairs[i].first;
-  const double bar = nth_value(keys.data(), keys.data() + count, count, k - 1);
+  const double bound = nth_value(keys.data(), keys.data() + count, count, k - 1);
   ties.clear();
   std::size_t kept = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const KeyedId pair = pairs[i];
-    if (pair.first == bar) ties.push_back(pair.second);
-    pairs[kept] = pair, kept += pair.first < bar;
+    if (pair.first == bound) ties.push_back(pair.second);
+    pairs[kept] = pair, kept += pair.first < bound;
   }
   const std::ptrdiff_t wanted = static_cast<std::ptrdiff_t>(k - kept);
   std::nth_element(ties.begin(), ties.begin() + (wanted - 1), ties.end());
   pairs.resize(k);
-  for (std::ptrdiff_t i = 0; i < wanted; ++i) pairs[kept + i] = {bar, ties[i]};
+  for (std::ptrdiff_t i = 0; i < wanted; ++i) pairs[kept + i] = {bound, ties[i]};
   detail::let_go_of_much(keys), detail::let_go_of_much(ties);
 }
 

@@ -1,4 +1,5 @@
-// knear/select/sort/sort_rows.hpp -- a kernel that sorts rows of (value, place), by value or by place.
+// knear/select/sort/sort_rows.hpp -- a kernel that sorts rows of (value, place), by value or by
+// place.
 //
 // What a stable sort by value (block_sort.hpp) makes of items in ascending place is the order
 // (value, place). A block for each row, 16 bytes read and written an item and pass; k items of

@@ -1,4 +1,5 @@
-// knear/select/warp/device_rows.hpp -- rows of a matrix in device memory, and what is wanted of each.
+// knear/select/warp/device_rows.hpp -- rows of a matrix in device memory, and what is wanted of
+// each.
 #pragma once
 #include <cstdint>
 #include <limits>

@@ -1,4 +1,5 @@
-// knear/select/warp/device_select.hpp -- select_k on rows that are in device memory, over any queue.
+// knear/select/warp/device_select.hpp -- select_k on rows that are in device memory, over any
+// queue.
 //
 //   select_rows(queue, {values, rows, cols, stride, lengths}, k,
 //               {.extreme = Extreme::largest}, best, places);      // [rows x k] each
@@ -22,10 +23,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "knear/select/warp/device_rows.hpp"
 #include "knear/select/sort/float_order.hpp"
-#include "knear/select/warp/radix_select_rows.hpp"
 #include "knear/select/sort/sort_rows.hpp"
+#include "knear/select/warp/device_rows.hpp"
+#include "knear/select/warp/radix_select_rows.hpp"
 #include "knear/select/warp/warp_select_layout.hpp"
 #include "knear/select/warp/warp_select_rows.hpp"
 #include "knear/select/warp/widen_places.hpp"

@@ -1,5 +1,5 @@
-// knear/select/warp/radix_select_rows.hpp -- kernels that select any k of each row by the digits of the
-// values' bits, in ascending place.
+// knear/select/warp/radix_select_rows.hpp -- kernels that select any k of each row by the digits of
+// the values' bits, in ascending place.
 //
 // The bits of a float, made to be in its order, are digits of 11, 11 and 10 bits. A histogram of
 // the first digit names the bucket that holds the k-th value; what lies below is kept, what lies
@@ -18,8 +18,8 @@
 #include <cmath>
 #include <cstddef>
 
-#include "knear/select/warp/device_rows.hpp"
 #include "knear/select/sort/float_order.hpp"
+#include "knear/select/warp/device_rows.hpp"
 #include "knear/select/warp/warp_select_layout.hpp"
 #include "knear/simt/block.hpp"
 #include "knear/simt/thread.hpp"

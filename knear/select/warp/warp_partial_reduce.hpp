@@ -1,5 +1,5 @@
-// knear/select/warp/warp_partial_reduce.hpp -- the best few of each bin of a row, kept by one warp in
-// registers.
+// knear/select/warp/warp_partial_reduce.hpp -- the best few of each bin of a row, kept by one warp
+// in registers.
 //
 //   WarpPartialReduce<W, int, 4, 2> reduce(w);              // 128 bins, the best 2 of each
 //   reduce.add_row(row, length);                            // ids are the places in the row

@@ -81,7 +81,7 @@ class WarpSelect {
   // differ from each other and from the largest of their type. All lanes call together.
   KNEAR_WARP void add(const Item& c) {
     counts_.on_read(1);
-    const auto better = precedes(c, bar());
+    const auto better = precedes(c, bound());
     if (!w_.any(better)) return;  // the usual case once the stream has warmed up
     counts_.on_insert();
     if constexpr (rule == UpdateRule::queue_counts) {
@@ -120,7 +120,7 @@ class WarpSelect {
         auto smallest = x[0];
         KNEAR_UNROLL
         for (int i = 1; i < loads; ++i) smallest = w_.minimum(smallest, x[i]);
-        if (!w_.any(smallest <= bar().distance)) {
+        if (!w_.any(smallest <= bound().distance)) {
           counts_.on_read(loads);
           continue;
         }
@@ -173,7 +173,7 @@ class WarpSelect {
   static constexpr float infinity = std::numeric_limits<float>::infinity();
 
   // What a newcomer to the lane must precede.
-  KNEAR_WARP const Item& bar() const {
+  KNEAR_WARP const Item& bound() const {
     return rule == UpdateRule::queue_counts ? worst_ : queue_[0];
   }
 

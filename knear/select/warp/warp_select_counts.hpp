@@ -1,4 +1,5 @@
-// knear/select/warp/warp_select_counts.hpp -- how often WarpSelect inserts and merges on random rows.
+// knear/select/warp/warp_select_counts.hpp -- how often WarpSelect inserts and merges on random
+// rows.
 //
 //   using namespace warp_select_model;
 //   const double merges = expected_one_lane_counts(8000, 100, 3).merges;   // E[N3] of one lane

@@ -1,5 +1,5 @@
-// knear/select/warp/warp_select_layout.hpp -- which warp of the grid selects from which row, or from
-// which part of a row.
+// knear/select/warp/warp_select_layout.hpp -- which warp of the grid selects from which row, or
+// from which part of a row.
 //
 // Plain integer functions used by kernels and, on the host, by their tests.
 #pragma once

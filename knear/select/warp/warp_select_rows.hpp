@@ -1,5 +1,5 @@
-// knear/select/warp/warp_select_rows.hpp -- the kernel of WarpSelect: a warp for each row of a matrix,
-// or for each part of a row.
+// knear/select/warp/warp_select_rows.hpp -- the kernel of WarpSelect: a warp for each row of a
+// matrix, or for each part of a row.
 //
 // Where rows are few, each is cut into parts (warp_select_layout.hpp), and the k best of all parts,
 // one after another, are the rows of a second run of the same kernel. It ranks equal values by
@@ -10,8 +10,8 @@
 #pragma once
 #include <limits>
 
-#include "knear/select/warp/device_rows.hpp"
 #include "knear/select/sort/float_order.hpp"
+#include "knear/select/warp/device_rows.hpp"
 #include "knear/select/warp/warp_select.hpp"
 #include "knear/select/warp/warp_select_layout.hpp"
 #include "knear/simt/thread_warp.hpp"

@@ -85,9 +85,9 @@ void expect_exact(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
 }
 
 // The nearest others of each row, as the processor finds them.
-void expect_joined(AnyMatrixView base, std::int64_t k, const KnnOptions& options,
-                   const std::string& what, KnnReport* report = nullptr,
-                   std::size_t budget = std::size_t{1} << 40) {
+void expect_self_joined(AnyMatrixView base, std::int64_t k, const KnnOptions& options,
+                        const std::string& what, KnnReport* report = nullptr,
+                        std::size_t budget = std::size_t{1} << 40) {
   HostQueue queue(5, budget), lender(6);
   Lent lent(lender, base);
   DeviceBase<HostQueue> rows(queue, std::move(lent.rows), options.metric);
@@ -157,15 +157,15 @@ TEST(DeviceBase, CodesInChunks) {
 TEST(DeviceBase, JoinsRowsWithTheOthers) {
   const auto base = made<float>(280, 13, 30);
   for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
-    expect_joined(base.view(), 6, {.metric = metric}, std::string(name_of(metric)));
+    expect_self_joined(base.view(), 6, {.metric = metric}, std::string(name_of(metric)));
   KnnReport report;
-  expect_joined(made<std::uint8_t>(150, 2, 31).view(), 1, {}, "u8", &report);
+  expect_self_joined(made<std::uint8_t>(150, 2, 31).view(), 1, {}, "u8", &report);
   EXPECT_EQ(report.first_pass, "integer");
   EXPECT_EQ(report.fallback_queries, 0);
   for (std::int64_t rows : {0, 1, 2, 5})
-    expect_joined(made<float>(rows, 4, 32).view(), 4, {}, std::to_string(rows) + " rows");
+    expect_self_joined(made<float>(rows, 4, 32).view(), 4, {}, std::to_string(rows) + " rows");
   // No memory for a list: the processor answers, from a copy.
-  expect_joined(base.view(), 2, {}, "copy", &report, 200 << 10);
+  expect_self_joined(base.view(), 2, {}, "copy", &report, 200 << 10);
   EXPECT_EQ(report.fallback_queries, 280);
 }
 
@@ -175,12 +175,12 @@ TEST(DeviceBase, JoinsCopiesAndRowsOfAFilter) {
   for (std::int64_t i = 0; i < 20; ++i) std::copy_n(base.row(259), 6, base.row(11 * i));
   std::fill_n(base.row(76), 6, 0.0f), std::fill_n(base.row(250), 6, 0.0f);
   for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
-    expect_joined(base.view(), 5, {.metric = metric}, std::string(name_of(metric)));
+    expect_self_joined(base.view(), 5, {.metric = metric}, std::string(name_of(metric)));
   for (std::int64_t every : {2, 60}) {
     std::vector<Id> ids;
     for (Id id = 0; id < 260; id += every) ids.push_back(id);
-    expect_joined(base.view(), 7, {.filter = RowFilter::of_ids(ids, 260)},
-                  "every " + std::to_string(every));
+    expect_self_joined(base.view(), 7, {.filter = RowFilter::of_ids(ids, 260)},
+                       "every " + std::to_string(every));
   }
 }
 
@@ -208,7 +208,8 @@ TEST(DeviceBase, SurveysAndSamples) {
   const auto check = [&](AnyMatrixView rows) {
     HostQueue queue(++seed);
     Lent lent(queue, rows);
-    const DataSurvey here = survey(rows, "base", 1), there = survey_rows(queue, lent.rows, "base");
+    const ValueRange here = find_value_range(rows, "base", 1),
+                     there = value_range_of_rows(queue, lent.rows, "base");
     EXPECT_EQ(here.integer, there.integer);
     if (here.integer) {
       EXPECT_EQ(here.low, there.low);

@@ -48,10 +48,10 @@ std::unique_ptr<Search> emulated_without_memory(std::span<const SearchPart> part
 
 // Compares the device with the processor; returns the report of the device.
 KnnReport expect_same(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
-                      Metric metric, const Approach& approach, const std::string& what,
+                      Metric metric, const MethodOptions& method, const std::string& what,
                       bool once = false, const ExactMaker& exact = emulated) {
-  KnnOptions options{.metric = metric, .approach = approach};
-  options.approach.method = Method::partial_reduce;
+  KnnOptions options{.metric = metric, .method = method};
+  options.method.kind = Method::partial_reduce;
   KnnReport report, wanted;
   const Neighbors truth = partial_reduce_by({}, parts, queries, k, options, once, &wanted);
   options.device = "cuda";
@@ -89,7 +89,7 @@ TEST(DevicePartialReduce, FloatsAndWholeNumbers) {
       const AnyMatrixView base = integer ? AnyMatrixView(whole.view()) : floats.view();
       const AnyMatrixView queries =
           integer ? AnyMatrixView(whole_queries.view()) : float_queries.view();
-      PreparedRows rows(base, metric, survey(base, "base", 1));
+      PreparedRows rows(base, metric, find_value_range(base, "base", 1));
       const SearchPart part{&rows};
       for (const double recall : recalls)
         for (std::int64_t k : {1, 30}) {
@@ -107,14 +107,14 @@ TEST(DevicePartialReduce, FloatsAndWholeNumbers) {
 
 // A base of which one bin holds so many of each query's nearest rows: query q has them in bin
 // 5 q + 1 of those that are packed, which are one row in `every`.
-Matrix<float> crowded(const Matrix<float>& queries, const Dealing& deal, std::int64_t every,
-                      std::int64_t together) {
-  Matrix<float> out = gaussian(deal.rows * every, queries.cols(), 5);
+Matrix<float> crowded(const Matrix<float>& queries, const Interleaving& interleaving,
+                      std::int64_t every, std::int64_t together) {
+  Matrix<float> out = gaussian(interleaving.rows * every, queries.cols(), 5);
   Random random(6);
   for (std::int64_t q = 0; q < queries.rows(); ++q)
     for (std::int64_t j = 0; j < together; ++j)
       for (std::int64_t c = 0; c < queries.cols(); ++c)
-        out.row(every * deal.row(5 * q + 1, 2 * j))[c] =
+        out.row(every * interleaving.row(5 * q + 1, 2 * j))[c] =
             queries.row(q)[c] + static_cast<float>(0.1 * random.uniform());
   return out;
 }
@@ -126,7 +126,7 @@ TEST(DevicePartialReduce, BinsThatDropRows) {
   for (std::int64_t every : {1, 3})
     for (std::int64_t together : {3, 5, 7, 20}) {
       const auto base = crowded(queries, {n, bins}, every, together);
-      PreparedRows rows(base.view(), Metric::l2, survey(base.view(), "base", 1));
+      PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
       std::vector<Id> ids;
       for (Id id = 0; id < n; ++id) ids.push_back(every * id);
       SearchPart part{&rows};
@@ -156,12 +156,13 @@ TEST(DevicePartialReduce, BinsThatDropRows) {
 // them are the k nearest, and what was dropped, at the same distance, comes after them by its id.
 TEST(DevicePartialReduce, TiesBetweenParts) {
   constexpr std::int64_t n = 4096;
-  const Dealing deal{n, 64};
+  const Interleaving interleaving{n, 64};
   auto base = gaussian(n, 6, 18);
   const auto queries = gaussian(3, 6, 19);
   for (std::int64_t q = 0; q < 3; ++q)
-    for (std::int64_t j = 9; j < 14; ++j) std::copy_n(queries.row(q), 6, base.row(deal.row(q, j)));
-  PreparedRows rows(base.view(), Metric::l2, survey(base.view(), "base", 1));
+    for (std::int64_t j = 9; j < 14; ++j)
+      std::copy_n(queries.row(q), 6, base.row(interleaving.row(q, j)));
+  PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
   std::vector<Id> names[2];
   for (Id id = 0; id < n; ++id)
     for (int part = 0; part < 2; ++part) names[part].push_back(5 * id + part);
@@ -186,8 +187,8 @@ TEST(DevicePartialReduce, PartsFiltersAndRemovedRows) {
   std::vector<std::vector<Id>> names;
   for (int part = 0; part < 3; ++part) {
     bases.push_back(gaussian(sizes[part], 10, 20 + static_cast<std::uint64_t>(part)));
-    rows.push_back(std::make_unique<PreparedRows>(bases.back().view(), Metric::cosine,
-                                                  survey(bases.back().view(), "base", 1)));
+    rows.push_back(std::make_unique<PreparedRows>(
+        bases.back().view(), Metric::cosine, find_value_range(bases.back().view(), "base", 1)));
     names.emplace_back();
     for (std::int64_t i = 0; i < sizes[part]; ++i) names.back().push_back(3 * i + part);
   }
@@ -227,7 +228,7 @@ TEST(DevicePartialReduce, PartsFiltersAndRemovedRows) {
 TEST(DevicePartialReduce, FewRowsAndManyNeighbours) {
   for (std::int64_t n : {1, 255, 256, 2100}) {
     const auto base = gaussian(n, 5, 9), queries = gaussian(3, 5, 10);
-    PreparedRows rows(base.view(), Metric::l2, survey(base.view(), "base", 1));
+    PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
     const SearchPart part{&rows};
     for (const double recall : {0.5, 0.99})
       for (std::int64_t k : {1, 40, 2050})
@@ -248,7 +249,7 @@ TEST(DevicePartialReduce, CopiesAndZeroQueries) {
   std::fill_n(queries.row(2), 6, 0.0f);
   for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
     for (const bool once : {false, true}) {
-      PreparedRows rows(base.view(), metric, survey(base.view(), "base", 1));
+      PreparedRows rows(base.view(), metric, find_value_range(base.view(), "base", 1));
       const SearchPart part{&rows};
       for (const double recall : recalls)
         expect_same({&part, 1}, queries.view(), 10, metric, {.recall = recall},
@@ -258,7 +259,7 @@ TEST(DevicePartialReduce, CopiesAndZeroQueries) {
 
 TEST(DevicePartialReduce, ADeviceWithoutMemory) {
   const auto base = gaussian(3000, 16, 13), queries = gaussian(9, 16, 14);
-  PreparedRows rows(base.view(), Metric::l2, survey(base.view(), "base", 1));
+  PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
   const SearchPart part{&rows};
   const KnnReport report = expect_same({&part, 1}, queries.view(), 10, Metric::l2, {.recall = 0.9},
                                        "no memory", false, emulated_without_memory);
@@ -268,7 +269,7 @@ TEST(DevicePartialReduce, ADeviceWithoutMemory) {
 // What a device keeps serves partial-reduce and exact searches.
 TEST(DevicePartialReduce, RowsStayOnTheDevice) {
   const auto base = gaussian(3000, 6, 15), queries = gaussian(4, 6, 16);
-  PreparedRows rows(base.view(), Metric::l2, survey(base.view(), "base", 1));
+  PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
   const SearchPart part{&rows};
   const KnnOptions options{.device = "cuda"};
   KnnReport report;
@@ -282,11 +283,11 @@ TEST(DevicePartialReduce, RowsStayOnTheDevice) {
 
 TEST(DevicePartialReduce, NothingIsIgnored) {
   const auto base = gaussian(600, 4, 17);
-  PreparedRows rows(base.view(), Metric::l2, survey(base.view(), "base", 1));
+  PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
   const SearchPart part{&rows};
   const auto expect_refused = [&](KnnOptions options, const std::string& words) {
     options.device = "cuda:3";
-    options.approach.method = Method::partial_reduce;
+    options.method.kind = Method::partial_reduce;
     for (const std::size_t parts : {std::size_t{0}, std::size_t{1}}) try {
         partial_reduce_by(emulated, {&part, parts}, base.view(), 3, options, false, nullptr);
         ADD_FAILURE() << "not refused: " << words;
@@ -294,7 +295,7 @@ TEST(DevicePartialReduce, NothingIsIgnored) {
         EXPECT_EQ(std::string(error.what()), words);
       }
   };
-  expect_refused({.approach = {.aggregate = false}},
+  expect_refused({.method = {.aggregate = false}},
                  "aggregate is off, but device is cuda:3, which keeps no bins");
   expect_refused(
       {.memory = 1 << 30},
@@ -302,7 +303,7 @@ TEST(DevicePartialReduce, NothingIsIgnored) {
       "cuda:3, where it has bins of whole parts alone");
   expect_refused({.first_pass = FirstPass::fp32},
                  "first_pass is fp32, but device is cuda:3, which has auto, integer and int8");
-  expect_refused({.choices = {.group = 4}},
+  expect_refused({.tuning = {.group = 4}},
                  "choices say group=4, but device is cuda:3, which makes none");
 }
 

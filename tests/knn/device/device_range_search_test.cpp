@@ -56,7 +56,7 @@ RangeNeighbors over_parts(const HostQueue& queue, std::span<const SearchPart> pa
 RangeNeighbors there(AnyMatrixView queries, AnyMatrixView base, double radius,
                      const KnnOptions& options, KnnReport* report = nullptr,
                      std::size_t device_bytes = plenty) {
-  PreparedRows rows(base, options.metric, survey(base, "base", 1));
+  PreparedRows rows(base, options.metric, find_value_range(base, "base", 1));
   const SearchPart part{&rows, {}, options.filter};
   return over_parts(HostQueue(7, device_bytes), {&part, 1}, queries, radius, options, true, report);
 }
@@ -215,7 +215,7 @@ TEST(DeviceRangeSearch, FiltersOfAllSizes) {
     const AnyMatrixView base = integer ? whole.view() : floats.view();
     const AnyMatrixView queries = integer ? whole_asked.view() : asked.view();
     const double radius = distance_of(queries, base, 300, Metric::l2);
-    PreparedRows rows(base, Metric::l2, survey(base, "base", 1));
+    PreparedRows rows(base, Metric::l2, find_value_range(base, "base", 1));
     const SearchPart all{&rows};
     KnnReport report;
     over_parts(HostQueue(3), {&all, 1}, queries, radius, {}, false, &report);
@@ -239,8 +239,8 @@ TEST(DeviceRangeSearch, PartsAndLiveRows) {
   const AnyMatrix base = gaussians(900, 8, 71), queries = gaussians(7, 8, 72);
   const AnyMatrixView view = base.view();
   for (Metric metric : metrics) {
-    PreparedRows first(view.rows(0, 350), metric, survey(view, "base", 1)),
-        second(view.rows(350, 900), metric, survey(view, "base", 1));
+    PreparedRows first(view.rows(0, 350), metric, find_value_range(view, "base", 1)),
+        second(view.rows(350, 900), metric, find_value_range(view, "base", 1));
     RowSet live(350);
     std::vector<Id> allowed, names;
     for (Id id = 0; id < 350; ++id) {
@@ -274,7 +274,7 @@ TEST(DeviceRangeSearch, PartsAndLiveRows) {
 // number of threads.
 TEST(DeviceRangeSearch, RowsStayOnTheDevice) {
   const AnyMatrix base = gaussians(900, 8, 81), queries = gaussians(7, 8, 82);
-  PreparedRows rows(base.view(), Metric::l2, survey(base.view(), "base", 1));
+  PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
   const SearchPart part{&rows};
   const double radius = distance_of(queries, base, 60, Metric::l2);
   const KnnOptions options{.device = "cuda"};
@@ -353,7 +353,7 @@ TEST(DeviceRangeSearch, SomeQueriesOfTheProcessor) {
     const AnyMatrixView base = integer ? whole.view() : floats.view();
     const AnyMatrixView queries = integer ? whole_asked.view() : asked.view();
     const double radius = distance_of(queries, base, 20, Metric::l2);
-    PreparedRows rows(base, Metric::l2, survey(base, "base", 1));
+    PreparedRows rows(base, Metric::l2, find_value_range(base, "base", 1));
     std::vector<Id> names;
     for (Id id = 0; id < 300; ++id) names.push_back(2 * id + 9);
     const SearchPart part{&rows, {0, names.data()}};
@@ -542,9 +542,9 @@ TEST(DeviceRangeSearch, NothingIsIgnored) {
   refused({.first_pass = FirstPass::fp32}, "first_pass is fp32");
   refused({.first_pass = FirstPass::prefix}, "first_pass is prefix");
   refused({.first_pass = FirstPass::integer}, "first_pass is integer");
-  refused({.choices = {.group = 4}}, "group=4");
-  refused({.choices = {.guess = false}}, "guess=off");
-  refused({.choices = {.refine = true}}, "refine=on");
+  refused({.tuning = {.group = 4}}, "group=4");
+  refused({.tuning = {.guess = false}}, "guess=off");
+  refused({.tuning = {.refine = true}}, "refine=on");
   const ExactSearcher searcher(x, {});
   for (const char* number : {"98", "99"}) {
     const KnnOptions options{.device = std::string("cuda:") + number};
@@ -555,8 +555,7 @@ TEST(DeviceRangeSearch, NothingIsIgnored) {
                                   "device must be cpu, cuda or cuda:N");
   expect_refused<InvalidArgument>(
       [&] {
-        range_search(x, x, 1,
-                     {.approach = {.method = Method::threshold_heap}, .device = "cuda:99"});
+        range_search(x, x, 1, {.method = {.kind = Method::threshold_heap}, .device = "cuda:99"});
       },
       "method is threshold-heap, but a range search has only auto and exact");
 }

@@ -21,7 +21,7 @@ using test::metrics;
 using test::same;
 
 KnnOptions heap_options(KnnOptions options) {
-  options.approach.method = Method::threshold_heap;
+  options.method.kind = Method::threshold_heap;
   return options;
 }
 
@@ -30,7 +30,7 @@ Neighbors across(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, KnnO
                  KnnReport* report = nullptr, std::size_t device_bytes = std::size_t{1} << 40) {
   options = heap_options(options);
   options.device = "cuda";
-  detail::PreparedRows rows(base, options.metric, survey(base, "base", 1));
+  detail::PreparedRows rows(base, options.metric, find_value_range(base, "base", 1));
   const detail::SearchPart part{&rows, {}, options.filter};
   return detail::DeviceThresholdHeap<HostQueue>(HostQueue(7, device_bytes), {&part, 1}, queries, k,
                                                 options, true)
@@ -44,7 +44,7 @@ void expect_same(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, KnnO
   KnnReport report;
   const Neighbors found = across(queries, base, k, options, &report, device_bytes);
   KnnOptions exact = options;
-  exact.memory = 0, exact.approach = {}, exact.first_pass = FirstPass::automatic;
+  exact.memory = 0, exact.method = {}, exact.first_pass = FirstPass::automatic;
   EXPECT_TRUE(same(found, knn(queries, base, k, exact)));
   EXPECT_EQ(report.fallback_queries, fallback);
 }
@@ -70,7 +70,7 @@ TEST(DeviceThresholdHeapSearch, AnswersAreThoseOfTheProcessor) {
 TEST(DeviceThresholdHeapSearch, ManyQueriesInGroups) {
   const AnyMatrix base = gaussians(700, 12, 31), queries = gaussians(300, 12, 32);
   expect_same(queries.view(), base.view(), 5, {.threads = 2}, "floats");
-  expect_same(queries.view(), base.view(), 5, {.threads = 2, .approach = {.query_batch = 130}},
+  expect_same(queries.view(), base.view(), 5, {.threads = 2, .method = {.query_batch = 130}},
               "batches");
   // A memory limit makes groups small, of which each is coded by itself.
   expect_same(queries.view(), base.view(), 5, {.threads = 2, .memory = 6 << 20}, "memory");
@@ -102,7 +102,7 @@ TEST(DeviceThresholdHeapSearch, FiltersAndSamples) {
                 "every " + std::to_string(every));
   }
   for (std::int64_t samples : {10, 1000, 5000})
-    expect_same(queries.view(), base.view(), 10, {.approach = {.samples = samples}},
+    expect_same(queries.view(), base.view(), 10, {.method = {.samples = samples}},
                 "samples " + std::to_string(samples));
 }
 
@@ -110,8 +110,8 @@ TEST(DeviceThresholdHeapSearch, FiltersAndSamples) {
 TEST(DeviceThresholdHeapSearch, PartsAndLiveRows) {
   const AnyMatrix base = gaussians(900, 8, 61), queries = gaussians(7, 8, 62);
   const auto view = base.view();
-  detail::PreparedRows first(view.rows(0, 350), Metric::l2, survey(view, "base", 1)),
-      second(view.rows(350, 900), Metric::l2, survey(view, "base", 1));
+  detail::PreparedRows first(view.rows(0, 350), Metric::l2, find_value_range(view, "base", 1)),
+      second(view.rows(350, 900), Metric::l2, find_value_range(view, "base", 1));
   RowSet live(350);
   std::vector<Id> allowed;
   for (Id id = 0; id < 350; ++id) {
@@ -137,7 +137,7 @@ TEST(DeviceThresholdHeapSearch, PartsAndLiveRows) {
 // The rows that an exact search left on the device serve this one, and the other way round.
 TEST(DeviceThresholdHeapSearch, RowsStayOnTheDevice) {
   const AnyMatrix base = gaussians(900, 8, 71), queries = gaussians(7, 8, 72);
-  detail::PreparedRows rows(base.view(), Metric::l2, survey(base.view(), "base", 1));
+  detail::PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
   const detail::SearchPart part{&rows};
   const KnnOptions exact{.device = "cuda"}, heap = heap_options(exact);
   const Neighbors truth = knn(queries.view(), base.view(), 7);
@@ -158,9 +158,8 @@ TEST(DeviceThresholdHeapSearch, TheReportSaysWhatWasDoneWhere) {
   const AnyMatrix base = typed(ElementType::u8, 2000, 12, 81),
                   queries = typed(ElementType::u8, 60, 12, 82);
   KnnReport there, here;
-  const KnnOptions options{.threads = 2,
-                           .first_pass = FirstPass::integer,
-                           .approach = {.samples = 100, .query_batch = 8}};
+  const KnnOptions options{
+      .threads = 2, .first_pass = FirstPass::integer, .method = {.samples = 100, .query_batch = 8}};
   across(queries.view(), base.view(), 10, options, &there);
   knn(queries.view(), base.view(), 10, heap_options(options), &here);
   EXPECT_EQ(there.device, "cuda");
@@ -233,9 +232,9 @@ TEST(DeviceThresholdHeapSearch, NothingIsIgnored) {
   };
   refused({.first_pass = FirstPass::fp32}, "first_pass is fp32");
   refused({.first_pass = FirstPass::direct}, "first_pass is direct");
-  refused({.choices = {.group = 4}}, "group=4");
-  refused({.choices = {.tile = 16}}, "tile=16");
-  refused({.approach = {.samples = 2}}, "samples must be at least k = 3, but are 2");
+  refused({.tuning = {.group = 4}}, "group=4");
+  refused({.tuning = {.tile = 16}}, "tile=16");
+  refused({.method = {.samples = 2}}, "samples must be at least k = 3, but are 2");
   for (const char* number : {"98", "99"})
     expect_refused<DeviceUnavailable>(
         [&] {

@@ -1,5 +1,6 @@
-// tests/scan/device/device_problem.hpp -- a base on the emulated device, queries, and what the reference
-// says of every pair of them: for tests of scans whose thresholds stand from the beginning.
+// tests/scan/device/device_problem.hpp -- a base on the emulated device, queries, and what the
+// reference says of every pair of them: for tests of scans whose thresholds stand from the
+// beginning.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -44,7 +45,7 @@ struct Problem {
       : base(base_rows),
         queries(query_rows),
         metric(of),
-        found(survey(queries, "queries", 1)),
+        found(find_value_range(queries, "queries", 1)),
         packed(pack(base, found, metric)),
         queue(seed, budget),
         scan(queue, packed, upload_rows(queue, BaseRows(base), {}, 1), 1) {
@@ -58,8 +59,8 @@ struct Problem {
       });
     });
   }
-  static Coding pack(AnyMatrixView base, const DataSurvey& of_queries, Metric metric) {
-    const DataSurvey of_base = survey(base, "base", 1);
+  static Coding pack(AnyMatrixView base, const ValueRange& of_queries, Metric metric) {
+    const ValueRange of_base = find_value_range(base, "base", 1);
     const bool whole = metric != Metric::cosine && of_base.integer && of_queries.integer;
     return device_coding(
         whole ? Coding::whole_numbers(metric, active_isa(), of_base)
@@ -68,28 +69,28 @@ struct Problem {
   }
   ScanJob job(std::int64_t k, int threads = 2) const {
     ScanJob out{queries, base, metric, k, threads, active_isa(), found, false, 4 * k + 64};
-    out.bars = bars.data();
+    out.upper_bounds = upper_bounds.data();
     return out;
   }
   // Thresholds: of every query the key of rank `rank` among all.
-  void set_bars(std::int64_t rank) {
-    bars.clear();
+  void set_upper_bounds(std::int64_t rank) {
+    upper_bounds.clear();
     for (std::int64_t q = 0; q < queries.rows(); ++q) {
       std::vector<double> row(keys.row(q), keys.row(q) + base.rows());
       std::sort(row.begin(), row.end());
-      bars.push_back(rank < base.rows() ? row[static_cast<std::size_t>(rank)]
-                                        : std::numeric_limits<double>::infinity());
+      upper_bounds.push_back(rank < base.rows() ? row[static_cast<std::size_t>(rank)]
+                                                : std::numeric_limits<double>::infinity());
     }
   }
 
   const AnyMatrixView base, queries;
   const Metric metric;
-  const DataSurvey found;
+  const ValueRange found;
   const Coding packed;
   HostQueue queue;
   DeviceScan<HostQueue> scan;
   Matrix<double> keys;  // [queries x base]
-  std::vector<double> bars;
+  std::vector<double> upper_bounds;
 };
 
 inline std::vector<std::int64_t> all_of(std::int64_t count) {

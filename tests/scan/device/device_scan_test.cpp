@@ -70,7 +70,7 @@ struct Shape {
 };
 
 // How a base is coded on a device, in tiles of so many panels.
-Coding coding_of(const BaseRows& base, Metric metric, bool integer, const DataSurvey& found,
+Coding coding_of(const BaseRows& base, Metric metric, bool integer, const ValueRange& found,
                  std::int64_t panels) {
   Coding out = integer ? Coding::whole_numbers(metric, active_isa(), found)
                        : certified_coding(CodingSpace::choose(base, metric, active_isa()));
@@ -82,7 +82,8 @@ Coding coding_of(const BaseRows& base, Metric metric, bool integer, const DataSu
 // back unanswered.
 std::int64_t expect_exact(AnyMatrixView base, AnyMatrixView queries, std::int64_t k, Metric metric,
                           std::uint64_t seed, const std::string& what) {
-  const DataSurvey of_base = survey(base, "base", 1), of_queries = survey(queries, "queries", 1);
+  const ValueRange of_base = find_value_range(base, "base", 1),
+                   of_queries = find_value_range(queries, "queries", 1);
   const bool integer = metric != Metric::cosine && of_base.integer && of_queries.integer &&
                        (of_base.low >= 0 || of_base.high <= 127) &&
                        (of_queries.low >= 0 || of_queries.high <= 127);
@@ -246,9 +247,9 @@ TEST(DeviceScan, LongListsAreBroughtUpToDate) {
         double threshold = random.below(2) ? infinity : 40000;
         int counts = count, lost = 0;
         std::sort(rows.begin(), rows.end());
-        double bar = threshold;
+        double bound = threshold;
         if (std::ssize(rows) >= wanted)
-          bar = std::min(bar, rows[static_cast<std::size_t>(wanted - 1)]);
+          bound = std::min(bound, rows[static_cast<std::size_t>(wanted - 1)]);
         const std::vector<Entry> before = entries;
         const DeviceQueryView queries{nullptr, &scale, &query, &threshold, 1, 1, false};
         const DeviceLists lists{entries.data(), keys.data(), &counts, &lost, room};
@@ -257,12 +258,12 @@ TEST(DeviceScan, LongListsAreBroughtUpToDate) {
         launch(queue, Grid{1, Kernel::shared_bytes}, Kernel{base, queries, lists, wanted});
         const std::string what = std::to_string(count) + " entries, k " + std::to_string(wanted) +
                                  ", spread " + std::to_string(spread);
-        ASSERT_EQ(threshold, bar) << what;
+        ASSERT_EQ(threshold, bound) << what;
         ASSERT_EQ(lost, count > room) << what;
         int kept = 0;
         for (int i = 0; i < held; ++i) {
           if (ids[before[i].slot] == no_row ||
-              start + squares[before[i].slot] - 2.0 * before[i].score > bar)
+              start + squares[before[i].slot] - 2.0 * before[i].score > bound)
             continue;
           ASSERT_LT(kept, counts) << what;
           ASSERT_EQ(entries[kept].slot, before[i].slot) << what;
@@ -397,8 +398,9 @@ TEST(DeviceScan, LimitedToSomeRows) {
     const AllowedRows allowed{.filter = &filter};
     ExactLists out{Matrix<double>(count, k), Matrix<Id>(count, k)};
     DeviceStats stats;
-    const auto left = scan.run(queries.view(), which, survey(queries.view(), "queries", 1), k, out,
-                               stats, 256, {}, {}, allowed);
+    const auto left =
+        scan.run(queries.view(), which, find_value_range(queries.view(), "queries", 1), k, out,
+                 stats, 256, {}, {}, allowed);
     EXPECT_TRUE(left.empty());
     Matrix<float> some(std::ssize(ids), 12);
     for (std::size_t i = 0; i < ids.size(); ++i)
@@ -444,7 +446,7 @@ TEST(DeviceScan, FullListsAreMadeAgain) {
 
   struct Case {
     bool integer;
-    bool bars, limited;
+    bool upper_bounds, limited;
     std::size_t most_bytes;
     std::int64_t left;
   };
@@ -457,17 +459,17 @@ TEST(DeviceScan, FullListsAreMadeAgain) {
         std::string(c.integer ? "integer, " : "") + "bytes " + std::to_string(c.most_bytes);
     const Neighbors truth = reference_knn(asked, base, 2 * k, Metric::l2);
     HostQueue queue(2);
-    DeviceScan<HostQueue> scan(queue,
-                               coding_of(base, Metric::l2, c.integer, survey(base, "base", 1), 20),
-                               upload_rows(queue, base, {}, 1), 1);
-    std::vector<double> bars;
-    for (std::int64_t q = 0; q < count && c.bars; ++q)
-      bars.push_back(double{truth.distances.row(q)[k - 1]} * 1.001);
+    DeviceScan<HostQueue> scan(
+        queue, coding_of(base, Metric::l2, c.integer, find_value_range(base, "base", 1), 20),
+        upload_rows(queue, base, {}, 1), 1);
+    std::vector<double> upper_bounds;
+    for (std::int64_t q = 0; q < count && c.upper_bounds; ++q)
+      upper_bounds.push_back(double{truth.distances.row(q)[k - 1]} * 1.001);
     const AllowedRows allowed = c.limited ? AllowedRows{.filter = &filter} : AllowedRows{};
     ExactLists out{Matrix<double>(count, k), Matrix<Id>(count, k)};
     DeviceStats stats;
-    const auto left = scan.run(asked, which, survey(asked, "queries", 1), k, out, stats, 256, {},
-                               bars, allowed, c.most_bytes);
+    const auto left = scan.run(asked, which, find_value_range(asked, "queries", 1), k, out, stats,
+                               256, {}, upper_bounds, allowed, c.most_bytes);
     EXPECT_EQ(stats.repeated, near) << what;
     EXPECT_EQ(std::ssize(left), c.left) << what;
     for (std::int64_t q = 0; q < count; ++q) {
@@ -499,8 +501,9 @@ TEST(DeviceScan, FewQueries) {
   const auto parts = [&](std::size_t most_bytes) {
     ExactLists out{Matrix<double>(count, k), Matrix<Id>(count, k)};
     DeviceStats stats;
-    const auto left = scan.run(queries.view(), which, survey(queries.view(), "queries", 1), k, out,
-                               stats, 128, {}, {}, {}, most_bytes);
+    const auto left =
+        scan.run(queries.view(), which, find_value_range(queries.view(), "queries", 1), k, out,
+                 stats, 128, {}, {}, {}, most_bytes);
     EXPECT_TRUE(left.empty());
     for (std::int64_t q = 0; q < count; ++q)
       for (std::int64_t j = 0; j < k; ++j) EXPECT_EQ(out.ids.row(q)[j], truth.ids.row(q)[j]);
@@ -520,7 +523,7 @@ TEST(DeviceScan, SlotsWithoutARowAreNoPairs) {
   const auto floats = vectors<float>(Kind::uniform, 70, 4, random);
   for (const bool integer : {true, false}) {
     const AnyMatrixView rows = integer ? AnyMatrixView(whole.view()) : floats.view();
-    const DataSurvey found = survey(rows, "rows", 1);
+    const ValueRange found = find_value_range(rows, "rows", 1);
     HostQueue queue(5);
     DeviceScan<HostQueue> scan(queue, coding_of(BaseRows(rows), Metric::l2, integer, found, 2),
                                upload_rows(queue, BaseRows(rows), {}, 1), 1);
@@ -552,17 +555,18 @@ TEST(DeviceScan, TellsItsStages) {
   ExactLists out{Matrix<double>(300, 3), Matrix<Id>(300, 3)};
   std::vector<std::int64_t> which(300);
   std::iota(which.begin(), which.end(), 0);
-  std::vector<std::string> told;
+  std::vector<std::string> published;
   DeviceStats stats;
-  stats.at_stage = [&](const char* stage) { told.emplace_back(stage ? stage : "end"); };
-  scan.run(queries.view(), which, survey(queries.view(), "queries", 1), 3, out, stats, 150, {});
+  stats.at_stage = [&](const char* stage) { published.emplace_back(stage ? stage : "end"); };
+  scan.run(queries.view(), which, find_value_range(queries.view(), "queries", 1), 3, out, stats,
+           150, {});
   std::vector<std::string> of_a_batch{"queries in"};
   for (std::int64_t part = 0; part < stats.parts; ++part)
     of_a_batch.insert(of_a_batch.end(), {"scan", "thresholds"});
   of_a_batch.insert(of_a_batch.end(), {"measure", "rank", "answers out", "end"});
   std::vector<std::string> expected = of_a_batch;
   expected.insert(expected.end(), of_a_batch.begin(), of_a_batch.end());
-  EXPECT_EQ(told, expected);
+  EXPECT_EQ(published, expected);
 }
 
 }  // namespace

@@ -213,7 +213,7 @@ TEST(DevicePacking, WholeNumbersAsTheyAre) {
         x.data()[i] =
             static_cast<float>(random.below(negative ? 256 : 250)) - (negative ? 128.f : 0);
       const BaseRows base = x.view();
-      const DataSurvey found = survey(x.view(), "base", 1);
+      const ValueRange found = find_value_range(x.view(), "base", 1);
       Coding coding = Coding::whole_numbers(metric, active_isa(), found);
       coding.tile_bytes = 4 * 5 * panel_step_bytes;
       coding = device_coding(coding, 301, 19);

@@ -45,7 +45,7 @@ std::vector<std::int64_t> expect_exact(Problem& problem, double limit, DeviceTil
                                        const std::vector<std::int64_t>& which,
                                        const RowFilter* filter = nullptr,
                                        const Progress& progress = {}) {
-  problem.bars.assign(static_cast<std::size_t>(problem.queries.rows()), limit);
+  problem.upper_bounds.assign(static_cast<std::size_t>(problem.queries.rows()), limit);
   ScanJob job = problem.job(1);
   job.allowed.filter = filter;
   RangeLists lists(static_cast<std::size_t>(problem.queries.rows()));
@@ -128,7 +128,7 @@ TEST(DeviceRange, PairsAreMeasuredOnTheDevice) {
   for (Problem* problem : {&floats, &integers}) {
     const bool integer = problem == &integers;
     const double limit = limit_of(*problem, 60);
-    problem->bars.assign(9, limit);
+    problem->upper_bounds.assign(9, limit);
     DeviceTiles<HostQueue> tiles(problem->queue, problem->scan, problem->job(1), Keys::exact,
                                  {9, 9, 64, 50}, all_of(9));
     EXPECT_EQ(tiles.measured(), !integer);

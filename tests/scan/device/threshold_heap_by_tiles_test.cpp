@@ -50,8 +50,8 @@ void expect_sound(Problem& problem, const DeviceTileSizes& sizes, const std::str
       const double key = problem.keys.row(query)[pair.row];
       ASSERT_LE(pair.low, key) << what << ", query " << query << ", row " << pair.row;
       ASSERT_GE(pair.high, key) << what << ", query " << query << ", row " << pair.row;
-      const double bar = problem.bars[static_cast<std::size_t>(query)];
-      ASSERT_LE(pair.low, bar + 1e-12 * (1 + std::fabs(bar))) << what;
+      const double bound = problem.upper_bounds[static_cast<std::size_t>(query)];
+      ASSERT_LE(pair.low, bound + 1e-12 * (1 + std::fabs(bound))) << what;
       ASSERT_TRUE(!problem.packed.is_integer || pair.low == pair.high) << what;
       ++seen[static_cast<std::size_t>(query)][pair.row];
     }
@@ -61,7 +61,7 @@ void expect_sound(Problem& problem, const DeviceTileSizes& sizes, const std::str
     for (std::int64_t i = 0; i < problem.base.rows(); ++i) {
       const int times = seen[static_cast<std::size_t>(q)][static_cast<std::size_t>(i)];
       ASSERT_LE(times, 1) << what << ", query " << q << ", row " << i;
-      if (problem.keys.row(q)[i] <= problem.bars[static_cast<std::size_t>(q)]) {
+      if (problem.keys.row(q)[i] <= problem.upper_bounds[static_cast<std::size_t>(q)]) {
         ASSERT_EQ(times, 1) << what << ", query " << q << ", row " << i;
       }
     }
@@ -76,7 +76,7 @@ TEST(DeviceThresholdHeap, TilesHoldWhatThresholdsLeave) {
     for (Metric metric : metrics)
       for (std::int64_t rank : {std::int64_t{0}, rows / 9, rows}) {
         Problem problem(base.view(), queries.view(), metric, ++seed);
-        problem.set_bars(rank);
+        problem.set_upper_bounds(rank);
         const std::string what = std::string(name_of(metric)) + ", rank " + std::to_string(rank) +
                                  ", seed " + std::to_string(seed);
         // Tiles of one panel, of some, of all; pairs that fit at once and one by one.
@@ -97,7 +97,7 @@ TEST(DeviceThresholdHeap, TilesHoldWhatThresholdsLeave) {
 TEST(DeviceThresholdHeap, NoPairIsLostWhereThereIsNoRoom) {
   const auto base = vectors<float>(100, 9, 5), queries = vectors<float>(7, 9, 6);
   Problem problem(base.view(), queries.view(), Metric::l2, 7);
-  problem.set_bars(100);
+  problem.set_upper_bounds(100);
   for (std::int64_t room : {1, 2, 31, 32, 33, 223, 224, 225, 699, 700, 701, 5000})
     expect_sound(problem, {7, 7, 1 << 20, room}, "room " + std::to_string(room));
 }
@@ -105,10 +105,10 @@ TEST(DeviceThresholdHeap, NoPairIsLostWhereThereIsNoRoom) {
 // Searches with thresholds of some rank and compares with all keys; returns what was left.
 std::int64_t expect_exact(Problem& problem, std::int64_t k, std::int64_t rank,
                           DeviceTileSizes sizes, std::int64_t batch, int threads,
-                          const std::string& what, ThresholdHeapStats* told = nullptr,
+                          const std::string& what, ThresholdHeapStats* published = nullptr,
                           const RowFilter* filter = nullptr) {
   const std::int64_t count = problem.queries.rows();
-  problem.set_bars(std::max(rank, k - 1));
+  problem.set_upper_bounds(std::max(rank, k - 1));
   ExactLists out{Matrix<double>(count, k), Matrix<Id>(count, k)};
   ScanJob job = problem.job(k, threads);
   job.allowed.filter = filter;
@@ -116,7 +116,7 @@ std::int64_t expect_exact(Problem& problem, std::int64_t k, std::int64_t rank,
   ThresholdHeapStats heap;
   const auto left = scan_threshold_heap_on(problem.queue, problem.scan, job, sizes, batch,
                                            all_of(count), out, stats, heap, {});
-  if (told) *told = heap;
+  if (published) *published = heap;
   for (std::int64_t q = 0; q < count; ++q) {
     if (std::find(left.begin(), left.end(), q) != left.end()) continue;
     std::vector<std::pair<double, Id>> all;
@@ -188,7 +188,7 @@ TEST(DeviceThresholdHeap, CountsAsTheProcessorDoes) {
   ThresholdHeapStats alone;
   const ScanJob job = problem.job(5);
   const PackedBase packed = PackedBase::integer(problem.base, {}, Metric::l2, active_isa(),
-                                                survey(problem.base, "base", 1), 1, {});
+                                                find_value_range(problem.base, "base", 1), 1, {});
   scan_threshold_heap(packed, job, 16, all_of(50), out, stats, alone, {});
   EXPECT_EQ(across.kept, alone.kept);
   EXPECT_EQ(across.batches, alone.batches);
@@ -214,7 +214,7 @@ TEST(DeviceThresholdHeap, WithoutMemoryQueriesAreLeft) {
 TEST(DeviceThresholdHeap, StopsOnRequest) {
   const auto base = vectors<float>(700, 6, 51), queries = vectors<float>(300, 6, 52);
   Problem problem(base.view(), queries.view(), Metric::l2, 53);
-  problem.set_bars(50);
+  problem.set_upper_bounds(50);
   const ScanJob job = problem.job(3);
   std::vector<double> fractions;
   int last = 1000;

@@ -227,7 +227,7 @@ TEST(Kernels, JoinPassesWhatEitherSideWants) {
         args.hit_limit = 1, args.list_limit = 1900;
         args.row_reach = reach.data();
         for (int q = 0; q < max_group; ++q) args.lists[q] = lists.data() + q * 2000;
-        kernels.join(&args);
+        kernels.self_join(&args);
         ASSERT_EQ(args.panel, c.panels);
         std::int64_t passed = 0, others = 0;
         for (int q = 0; q < 12; ++q) {
@@ -330,13 +330,13 @@ TEST(Kernels, IntegerTestIsExactAndTiesOnlyPassToEarlierRows) {
           twice[q] = nearness(slot, q);
           c.group.limit[q] = static_cast<std::int32_t>(twice[q] >> 1);
           c.group.limit_bit[q] = twice[q] & 1;
-          c.group.bar_row[q] = c.ids[(3 * slot + 40) % (c.panels * panel_rows)];
+          c.group.bound_row[q] = c.ids[(3 * slot + 40) % (c.panels * panel_rows)];
         }
         const auto found = c.run(kernels_for(isa).integer[size], 1000);
         for (std::int64_t slot = 0; slot < c.panels * panel_rows; ++slot)
           for (int q = 0; q < c.group_size; ++q) {
             const std::int64_t panel = slot / panel_rows;
-            const bool after = c.ids[panel * panel_rows] > c.group.bar_row[q];
+            const bool after = c.ids[panel * panel_rows] > c.group.bound_row[q];
             const std::int64_t over = nearness(slot, q) - twice[q] - after;
             const bool kept = found.count({std::uint32_t(slot), std::uint32_t(q)}) == 1;
             const bool mixed = panel % 4 == 0;  // there a half may be lost

@@ -79,7 +79,7 @@ TEST(PackedBase, StatedErrorsEncloseTheTrueOnes) {
         }
         for (int group_size : {1, 4, 12}) {
           const PackedQueries coded = pack_queries(packed, queries.view(), which.data(),
-                                                   queries.rows(), group_size, DataSurvey{});
+                                                   queries.rows(), group_size, ValueRange{});
           for (std::int64_t q = 0; q < queries.rows(); ++q) {
             const GroupHead& head = coded.heads[q / group_size];
             const int lane = static_cast<int>(q % group_size);
@@ -98,14 +98,15 @@ TEST(PackedBase, TilesHoldTheRowsDealtToThem) {
   for (std::int64_t rows : {1, 2, 31, 100, 1000, 4099})
     for (std::int64_t tiles : {1, 2, 3, 7, 64, 99, 1000}) {
       if (tiles > rows) continue;
-      const Dealing deal{rows, tiles};
+      const Interleaving interleaving{rows, tiles};
       std::vector<int> seen(static_cast<std::size_t>(rows));
       for (std::int64_t tile = 0; tile < tiles; ++tile)
-        for (std::int64_t j = 0; j < deal.rows_of(tile); ++j) {
-          const std::int64_t row = deal.row(tile, j);
+        for (std::int64_t j = 0; j < interleaving.rows_of(tile); ++j) {
+          const std::int64_t row = interleaving.row(tile, j);
           ASSERT_EQ(row / tiles, j);
           ++seen.at(static_cast<std::size_t>(row));
-          ASSERT_EQ(deal.tile_of(row), tile) << rows << " rows, " << tiles << " tiles, row " << row;
+          ASSERT_EQ(interleaving.tile_of(row), tile)
+              << rows << " rows, " << tiles << " tiles, row " << row;
         }
       for (const int times : seen) ASSERT_EQ(times, 1);
     }
@@ -119,10 +120,11 @@ TEST(PackedBase, TilesHoldTheRowsDealtToThem) {
     const Tiling tiling = Tiling::of(3000, panels);
     ASSERT_EQ(packed.tiles, tiling.tiles);
     ASSERT_EQ(packed.panels_per_tile, tiling.panels_per_tile);
-    const Dealing deal{3000, packed.tiles};
+    const Interleaving interleaving{3000, packed.tiles};
     for (std::int64_t slot = 0; slot < packed.panels() * panel_rows; ++slot)
       if (packed.ids[slot] != PackedBase::no_row) {
-        ASSERT_EQ(deal.tile_of(packed.ids[slot]), slot / panel_rows / packed.panels_per_tile);
+        ASSERT_EQ(interleaving.tile_of(packed.ids[slot]),
+                  slot / panel_rows / packed.panels_per_tile);
       }
   }
 }

@@ -13,7 +13,7 @@ namespace knear::detail {
 namespace {
 
 struct Scored {
-  std::vector<Candidate> coarse, fine;  // by the first plane of the query, and by both
+  std::vector<ScoreInterval> coarse, fine;  // by the first plane of the query, and by both
   KeyScale scale;
 };
 
@@ -22,7 +22,7 @@ Scored score(MatrixView<float> base, MatrixView<float> query, Metric metric,
   const std::int64_t dim = base.cols(), rows = base.rows();
   std::vector<std::uint32_t> order(static_cast<std::size_t>(rows));
   std::iota(order.begin(), order.end(), 0u);
-  const RowCodes codes = row_codes(base, order, space, false, {.integer = false}, 1, {});
+  const PerRowCodes codes = per_row_codes(base, order, space, false, {.integer = false}, 1, {});
   std::vector<double> scratch(static_cast<std::size_t>(dim));
   AlignedArray<std::int8_t> planes(2 * plane_bytes(dim));
   const CodedQuery coded = code_query(codes, query, 0, {}, scratch.data(), planes.data());
@@ -40,7 +40,7 @@ Scored score(MatrixView<float> base, MatrixView<float> query, Metric metric,
   return out;
 }
 
-TEST(RowCodes, IntervalsHoldTheReference) {
+TEST(PerRowCodes, IntervalsHoldTheReference) {
   for (const std::int64_t dim : {1, 7, 64, 200})
     for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
       for (const double size : {1e-30, 1e-3, 1.0, 1e6, 1e17})
@@ -63,7 +63,7 @@ TEST(RowCodes, IntervalsHoldTheReference) {
               const double key =
                   order_key(metric, reference_distance(metric, queries.row(q), base.row(r), dim));
               for (const auto* list : {&scored.coarse, &scored.fine}) {
-                const Candidate& x = (*list)[static_cast<std::size_t>(r)];
+                const ScoreInterval& x = (*list)[static_cast<std::size_t>(r)];
                 ASSERT_LE(scored.scale.key_at_least(x.upper), key)
                     << name_of(metric) << ' ' << dim << ' ' << size << " row " << r;
                 ASSERT_GE(scored.scale.key_at_least(x.lower), key)
@@ -79,7 +79,7 @@ TEST(RowCodes, IntervalsHoldTheReference) {
 }
 
 // Codes that err as far as they may, all to one side.
-TEST(RowCodes, IntervalsHoldRoundingThatMisleads) {
+TEST(PerRowCodes, IntervalsHoldRoundingThatMisleads) {
   const std::int64_t dim = 96, rows = 64;
   for (const double side : {0.49, -0.49})
     for (const bool of_rows : {true, false}) {
@@ -107,7 +107,7 @@ TEST(RowCodes, IntervalsHoldRoundingThatMisleads) {
             uv += double(exact.row(0)[j]) * one.row(0)[j], vv += double(v[j]) * v[j];
           const double g = metric == Metric::l2 ? uv - vv / 2 : uv;
           for (const auto* list : {&scored.coarse, &scored.fine}) {
-            const Candidate& x = list->front();
+            const ScoreInterval& x = list->front();
             ASSERT_LE(x.lower, g);
             ASSERT_GE(x.upper, g);
             // The interval is hardly wider than that, but where the second plane mends it.

@@ -55,13 +55,13 @@ TEST(Permutation, RefusesBadSizes) {
 
 // Every place as likely for a row, every pair of places for two: over many seeds.
 TEST(Permutation, PlacesAreUniform) {
-  constexpr int seeds = 200000;
+  constexpr int probed_clusters = 200000;
   for (const std::int64_t n : {2, 3, 5, 7, 12, 16}) {
     const auto cells = static_cast<std::size_t>(n * n);
     for (const auto& [first, second] :
          {std::pair<std::int64_t, std::int64_t>{0, 1}, {0, n - 1}, {n / 2 - 1, n - 1}}) {
       std::vector<std::int64_t> counts(cells);
-      for (int seed = 0; seed < seeds; ++seed) {
+      for (int seed = 0; seed < probed_clusters; ++seed) {
         const Permutation order(n, static_cast<std::uint64_t>(seed));
         ++counts[static_cast<std::size_t>(order(first) * n + order(second))];
       }
@@ -103,7 +103,7 @@ std::vector<std::int64_t> pattern(int which, std::int64_t k, std::int64_t n) {
 }
 
 TEST(Permutation, NeighboursFallIntoBinsAsByATrueShuffle) {
-  constexpr int seeds = 20000;
+  constexpr int probed_clusters = 20000;
   constexpr std::int64_t k = 10;
   struct Case {
     std::int64_t n;
@@ -117,7 +117,7 @@ TEST(Permutation, NeighboursFallIntoBinsAsByATrueShuffle) {
     for (int which = 0; which < 5; ++which) {
       const auto rows = pattern(which, k, c.n);
       std::vector<std::int64_t> strided(k + 1), in_blocks(k + 1), places;
-      for (int seed = 0; seed < seeds; ++seed) {
+      for (int seed = 0; seed < probed_clusters; ++seed) {
         const Permutation order(c.n, static_cast<std::uint64_t>(seed));
         places.clear();
         for (const std::int64_t row : rows) places.push_back(order(row));
@@ -137,20 +137,21 @@ TEST(Permutation, NeighboursFallIntoBinsAsByATrueShuffle) {
 // Many neighbours, for which the digits of the network are few: mean and variance of the loss.
 TEST(Permutation, ThousandsOfNeighboursLoseAsByATrueShuffle) {
   Random random(3);
-  constexpr int seeds = 2000;
+  constexpr int probed_clusters = 2000;
   const std::int64_t k = 2000, n = 100000;
   const Reduction reduction{1000, 3};
   const auto moments = [&](auto&& draw) {
     double sum = 0, squares = 0;
-    for (int seed = 0; seed < seeds; ++seed) {
+    for (int seed = 0; seed < probed_clusters; ++seed) {
       const auto x = static_cast<double>(test::lost(draw(seed), reduction));
       sum += x, squares += x * x;
     }
-    return std::pair(sum / seeds, squares / seeds - sum / seeds * sum / seeds);
+    return std::pair(sum / probed_clusters,
+                     squares / probed_clusters - sum / probed_clusters * sum / probed_clusters);
   };
   const auto [mean, variance] = moments([&](int) { return test::random_places(random, k, n); });
   const double wanted = (1 - expected_recall(k, n, reduction)) * static_cast<double>(k);
-  EXPECT_NEAR(mean, wanted, 4 * std::sqrt(variance / seeds));
+  EXPECT_NEAR(mean, wanted, 4 * std::sqrt(variance / probed_clusters));
   for (int which = 0; which < 5; ++which) {
     const auto rows = pattern(which, k, n);
     const auto [m, v] = moments([&](int seed) {
@@ -159,9 +160,9 @@ TEST(Permutation, ThousandsOfNeighboursLoseAsByATrueShuffle) {
       for (const std::int64_t row : rows) places.push_back(order(row));
       return places;
     });
-    EXPECT_NEAR(m, wanted, 4 * std::sqrt(variance / seeds)) << which;
+    EXPECT_NEAR(m, wanted, 4 * std::sqrt(variance / probed_clusters)) << which;
     // A variance from so many runs is known to sqrt(2 / seeds), here 3 %; both are.
-    EXPECT_NEAR(v / variance, 1, 6 * std::sqrt(2.0 / seeds)) << which;
+    EXPECT_NEAR(v / variance, 1, 6 * std::sqrt(2.0 / probed_clusters)) << which;
   }
 }
 

@@ -1,5 +1,5 @@
 // The file of the measured peaks: what was kept is found again, and what makes no sense is not.
-#include "knear/cost/kept_peaks.hpp"
+#include "knear/cost/peak_cache.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -16,12 +16,12 @@ namespace {
 class KeptPeaks : public testing::Test {
  protected:
   KeptPeaks() {
-    folder_ = std::filesystem::temp_directory_path() / ("kept_peaks." + std::to_string(getpid()));
+    folder_ = std::filesystem::temp_directory_path() / ("peak_cache." + std::to_string(getpid()));
     std::filesystem::create_directories(folder_ / "knear");
     setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
   }
   ~KeptPeaks() override { std::filesystem::remove_all(folder_); }
-  void write(const std::string& text) { std::ofstream(kept_peaks_file()) << text; }
+  void write(const std::string& text) { std::ofstream(peak_cache_file()) << text; }
 
   static MachinePeaks peaks(double scale = 1) {
     MachinePeaks out = estimated_peaks(Isa::avx2, 3);
@@ -35,7 +35,7 @@ class KeptPeaks : public testing::Test {
 
 TEST_F(KeptPeaks, AreFoundAgainForTheSameLevelAndThreads) {
   EXPECT_FALSE(known_peaks(Isa::avx2, 3).measured);
-  write(kept_peaks_with(peaks()));
+  write(peak_cache_with(peaks()));
   const KnownPeaks known = known_peaks(Isa::avx2, 3);
   EXPECT_TRUE(known.measured);
   EXPECT_EQ(known.peaks.threads, 3);
@@ -52,10 +52,10 @@ TEST_F(KeptPeaks, AreFoundAgainForTheSameLevelAndThreads) {
 }
 
 TEST_F(KeptPeaks, KeepTheBestOfEachFigure) {
-  write(kept_peaks_with(peaks()));
+  write(peak_cache_with(peaks()));
   MachinePeaks slower = peaks(0.5);
   slower.fp32_flops *= 2;
-  write(kept_peaks_with(slower));
+  write(peak_cache_with(slower));
   const MachinePeaks best = known_peaks(Isa::avx2, 3).peaks;
   EXPECT_DOUBLE_EQ(best.int8_ops, peaks().int8_ops);
   EXPECT_DOUBLE_EQ(best.fp32_flops, slower.fp32_flops);
@@ -63,7 +63,7 @@ TEST_F(KeptPeaks, KeepTheBestOfEachFigure) {
 }
 
 TEST_F(KeptPeaks, OfAFileThatMakesNoSenseAreNone) {
-  const std::string whole = kept_peaks_with(peaks());
+  const std::string whole = peak_cache_with(peaks());
   const auto known = [&](const std::string& text) {
     write(text);
     return known_peaks(Isa::avx2, 3).measured;
@@ -89,7 +89,7 @@ TEST_F(KeptPeaks, OfAFileThatMakesNoSenseAreNone) {
 
 TEST_F(KeptPeaks, PlansStayAsTheyWereWhenAProgramFirstAsked) {
   const double before = planning_peaks(Isa::avx2, 3).int8_ops;
-  write(kept_peaks_with(peaks(3)));
+  write(peak_cache_with(peaks(3)));
   EXPECT_EQ(planning_peaks(Isa::avx2, 3).int8_ops, before);
   EXPECT_EQ(&planning_peaks(Isa::avx2, 3), &planning_peaks(Isa::avx2, 3));
   EXPECT_EQ(planning_peaks(Isa::avx2, 7).threads, 7);
@@ -101,7 +101,7 @@ TEST(CacheDirectory, FollowsTheEnvironment) {
   EXPECT_EQ(cache_directory(), "/home/someone/.cache/knear");
   unsetenv("HOME");
   EXPECT_EQ(cache_directory(), "");
-  EXPECT_EQ(kept_peaks_file(), "");
+  EXPECT_EQ(peak_cache_file(), "");
   EXPECT_THROW(known_peaks(Isa::scalar, -1), std::exception);
 }
 

@@ -1,4 +1,4 @@
-// knear/cost/kept_peaks.hpp -- the measured peaks of this machine, kept from one `knear roofline`
+// knear/cost/peak_cache.hpp -- the measured peaks of this machine, kept from one `knear roofline`
 // to all later searches, and what these plan by until then.
 //
 //   const MachinePeaks& peaks = planning_peaks(active_isa(), threads);
@@ -18,7 +18,7 @@ namespace knear {
 std::string cache_directory();
 
 // The file of the figures; empty where there is no directory for it.
-std::string kept_peaks_file();
+std::string peak_cache_file();
 
 // The model name that the system reports for this processor, or "unknown processor".
 std::string processor_name();
@@ -36,7 +36,7 @@ KnownPeaks known_peaks(Isa isa, int threads);
 MachinePeaks better_of(const MachinePeaks& a, const MachinePeaks& b);
 
 // The text of the file once it has these figures too, each if it is the best so far.
-std::string kept_peaks_with(const MachinePeaks& peaks);
+std::string peak_cache_with(const MachinePeaks& peaks);
 
 // What known_peaks() says when a program first asks; the file is not read again. From any thread.
 const MachinePeaks& planning_peaks(Isa isa, int threads);

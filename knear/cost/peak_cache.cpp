@@ -1,4 +1,4 @@
-#include "knear/cost/kept_peaks.hpp"
+#include "knear/cost/peak_cache.hpp"
 
 #include <fmt/format.h>
 
@@ -36,7 +36,7 @@ std::string entry_name(Isa isa, int threads) {
 
 // The whole file as an object, empty if there is none that parses.
 Json read_kept() {
-  const std::string path = kept_peaks_file();
+  const std::string path = peak_cache_file();
   std::error_code none;
   if (path.empty() || std::filesystem::file_size(path, none) > 1 << 20 || none)
     return Json::object();
@@ -64,7 +64,7 @@ std::string cache_directory() {
   return home && *home ? std::string(home) + "/.cache/knear" : "";
 }
 
-std::string kept_peaks_file() {
+std::string peak_cache_file() {
   const std::string directory = cache_directory();
   return directory.empty() ? "" : directory + "/roofline.json";
 }
@@ -117,7 +117,7 @@ MachinePeaks better_of(const MachinePeaks& a, const MachinePeaks& b) {
   return best;
 }
 
-std::string kept_peaks_with(const MachinePeaks& peaks) {
+std::string peak_cache_with(const MachinePeaks& peaks) {
   const KnownPeaks before = known_peaks(peaks.isa, peaks.threads);
   const MachinePeaks best = before.measured ? better_of(peaks, before.peaks) : peaks;
   Json kept = read_kept();
