@@ -85,7 +85,7 @@ class ResidentBase {
   }
 
   // Returns the number of queries handed back.
-  std::int64_t run(AnyMatrixView queries, const ValueRange& found, detail::ExactLists& out,
+  std::int64_t run(AnyMatrixView queries, const ValueRange& found, ExactNeighbors& out,
                    detail::DeviceStats& stats) {
     std::vector<std::int64_t> which(static_cast<std::size_t>(queries.rows()));
     std::iota(which.begin(), which.end(), 0);
@@ -105,7 +105,7 @@ class ResidentBase {
 };
 
 // Some queries of the answer against those of the processor.
-std::string first_error(AnyMatrixView queries, AnyMatrixView base, const detail::ExactLists& got) {
+std::string first_error(AnyMatrixView queries, AnyMatrixView base, const ExactNeighbors& got) {
   constexpr std::int64_t samples = 4;
   const auto number = [&](std::int64_t sample) {
     return (queries.rows() - 1) * sample / (samples - 1);
@@ -140,7 +140,7 @@ void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bo
                    const cuda::Stream& stream, double read_bytes_per_second, double budget,
                    Report& report) {
   const ValueRange found = find_value_range(queries, "queries", 0);
-  detail::ExactLists out{Matrix<double>(queries.rows(), k), Matrix<Id>(queries.rows(), k)};
+  detail::ExactNeighbors out(queries.rows(), k);
   std::vector<double> seconds;
   detail::DeviceStats stats;
   std::int64_t back = 0;

@@ -70,7 +70,7 @@ Neighbors self_join_segment(const SearchPart& part, AnyMatrixView rows, std::int
 }
 
 void search_more(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
-                 const KnnOptions& options, ExactLists& found, KnnReport* report) {
+                 const KnnOptions& options, ExactNeighbors& found, KnnReport* report) {
   check_exact(options, "a base that is read in blocks");
   make_search(parts, queries, k, options, true, found.keys.cols())->run_from(found, report);
 }

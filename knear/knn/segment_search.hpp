@@ -51,7 +51,7 @@ Neighbors self_join_segment(const SearchPart& part, AnyMatrixView rows, std::int
 // The same for parts that come one after another: adds what these have to `found`, the k best of
 // those before.
 void search_more(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
-                 const KnnOptions& options, ExactLists& found, KnnReport* report);
+                 const KnnOptions& options, ExactNeighbors& found, KnnReport* report);
 
 // As range_search().
 RangeNeighbors range_search_parts(std::span<const SearchPart> parts, AnyMatrixView queries,

@@ -107,8 +107,8 @@ class CandidateRefiner {
         job_(job),
         measure_(job.metric, job.base.type(), job.isa),
         scratch_(ExactDistance::most_rows * job.base.scratch_bytes()),
-        most_(static_cast<std::size_t>(job.most_pending)) {
-    const MachinePeaks& peaks = planning_peaks(job.isa, job.threads);
+        most_(static_cast<std::size_t>(job.most_pending())) {
+    const MachinePeaks& peaks = *job.peaks;
     // Rows of the first tile are in cache still.
     worth_measuring_ = direct_row_seconds(job.base.cols(), peaks) * 3;
     worth_measuring_ /= 0.5 * hit_seconds(job.k, false, peaks);

@@ -48,7 +48,7 @@ class RowRescoring {
   }
 
   // Writes the k best of each query, as CandidateRefiner::finish does.
-  void finish(std::span<const Unfinished> queries, ExactLists& out, ScanStats& stats) {
+  void finish(std::span<const Unfinished> queries, ExactNeighbors& out, ScanStats& stats) {
     for (std::size_t begin = 0; begin < queries.size();) {
       std::size_t end = begin;
       for (std::int64_t pairs = 0; end < queries.size(); ++end) {
@@ -72,7 +72,7 @@ class RowRescoring {
   };
   static constexpr std::int64_t most_pairs = 1 << 18;
 
-  void finish_some(std::span<const Unfinished> queries, ExactLists& out, ScanStats& stats) {
+  void finish_some(std::span<const Unfinished> queries, ExactNeighbors& out, ScanStats& stats) {
     const std::size_t k = static_cast<std::size_t>(job_.k);
     std::vector<TopK> best(queries.size(), TopK(job_.k));
     // First the k of each query that look best.

@@ -21,8 +21,9 @@ namespace knear::detail {
 namespace {
 
 std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob& job,
-                                         const std::vector<std::int64_t>& which, ExactLists& out,
-                                         ScanStats& stats, const Progress& progress,
+                                         const std::vector<std::int64_t>& which,
+                                         ExactNeighbors& out, ScanStats& stats,
+                                         const Progress& progress,
                                          std::vector<std::int64_t>& mispredicted) {
   const std::int64_t count = static_cast<std::int64_t>(which.size());
   const Division division = divide(packed, count, job, stats);
@@ -45,8 +46,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
     return c.estimated > certain;
   };
 
-  const double worth =
-      worthwhile_survivors(packed.format, packed.dim, planning_peaks(job.isa, job.threads));
+  const double worth = worthwhile_survivors(packed.format, packed.dim, *job.peaks);
   const double most_hits = packed.format == format_fp32 ? 0.5 : 0.05;
 
   for_each_task(packed, job, which, division, progress, [&](std::int64_t t, TileLoop& loop) {
@@ -58,7 +58,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
     ScanStats local;
     std::vector<QueryCandidates> states(n);
     const bool estimating = estimates.on() && (wrong < 4 || 50 * wrong < estimated);
-    local.guessed = estimating;
+    local.estimated = estimating;
     // Of the first tile the best as they come.
     const std::int64_t listed = estimating ? static_cast<std::int64_t>(estimates.rank(1)) : job.k;
     for (std::int64_t q = 0; q < n; ++q) {
@@ -225,7 +225,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
 }
 
 void scan_integer(const PackedBase& packed, const ScanJob& job,
-                  const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
+                  const std::vector<std::int64_t>& which, ExactNeighbors& out, ScanStats& stats,
                   const Progress& progress, std::vector<std::int64_t>& mispredicted) {
   const Division division = divide(packed, static_cast<std::int64_t>(which.size()), job, stats);
   const int group_size = group_sizes[division.group];
@@ -253,7 +253,7 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
     ScanStats local;
     std::vector<TopK> best(n, TopK(job.k));
     const bool estimating = estimates.on() && (wrong < 4 || 50 * wrong < estimated);
-    local.guessed = estimating;
+    local.estimated = estimating;
     // Hoped not to be exceeded by the k-th key; of the first tile the best as they come.
     std::vector<double> estimate(n, infinity);
     std::vector<TopK> first_tile(
@@ -357,7 +357,7 @@ double worthwhile_survivors(Format format, std::int64_t dim, const MachinePeaks&
 }
 
 std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
-                               const std::vector<std::int64_t>& which, ExactLists& out,
+                               const std::vector<std::int64_t>& which, ExactNeighbors& out,
                                ScanStats& stats, const Progress& progress) {
   if (which.empty()) return {};
   std::vector<std::int64_t> given_up, mispredicted;
@@ -385,7 +385,7 @@ std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
 }
 
 void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,
-                   const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
+                   const std::vector<std::int64_t>& which, ExactNeighbors& out, ScanStats& stats,
                    const Progress& progress) {
   const std::int64_t count = static_cast<std::int64_t>(which.size());
   const std::int64_t rows =

@@ -36,8 +36,8 @@ Division divide(const PackedBase& packed, std::int64_t queries, const ScanJob& j
   } else {
     parts = std::min<std::int64_t>(packed.tiles, (threads + blocks - 1) / blocks);
   }
-  if (job.parts > 0) parts = std::min<std::int64_t>(packed.tiles, job.parts);
-  stats.group = group_size, stats.parts = static_cast<int>(parts);
+  if (job.splits > 0) parts = std::min<std::int64_t>(packed.tiles, job.splits);
+  stats.group = group_size, stats.splits = static_cast<int>(parts);
   std::int64_t size = (queries + blocks - 1) / blocks;
   size = (size + group_size - 1) / group_size * group_size;
   std::vector<Task> tasks;

@@ -1,6 +1,7 @@
 // Measuring the candidates of many queries row by row against doing so query by query, and both
 // against measuring everything.
 #include "knear/scan/row_rescoring.hpp"
+#include "knear/cost/peak_cache.hpp"
 
 #include <gtest/gtest.h>
 
@@ -54,12 +55,19 @@ TEST(RowRescoring, GivesEachQueryTheKBest) {
           std::vector<Id> allowed_ids;
           for (Id row = 0; row < rows; row += 2) allowed_ids.push_back(row);
           const RowFilter filter = RowFilter::of_ids(allowed_ids, rows);
-          ScanJob job{asked.view(), base.view(), metric, k, 1, active_isa(), {}, false, 4 * k + 64};
+          ScanJob job{.queries = asked.view(),
+                      .base = base.view(),
+                      .metric = metric,
+                      .k = k,
+                      .threads = 1,
+                      .isa = active_isa(),
+                      .peaks = &planning_peaks(active_isa(), 1)};
+          job.pending = 4 * k + 64;
           if (filtered) job.allowed.filter = &filter;
           CandidateRefiner refiner(duplicates, job);
           RowRescoring together(duplicates, job, refiner);
-          ExactLists by_rows{Matrix<double>(queries, k), Matrix<Id>(queries, k)};
-          ExactLists one_by_one{Matrix<double>(queries, k), Matrix<Id>(queries, k)};
+          ExactNeighbors by_rows(queries, k);
+          ExactNeighbors one_by_one(queries, k);
           // Intervals that hold the true g, some of them wide: g as l2 sees it, about.
           std::vector<QueryCandidates> states(queries), same(queries);
           std::vector<Unfinished> unfinished;

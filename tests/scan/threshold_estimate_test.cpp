@@ -8,6 +8,7 @@
 
 #include "knear/core/cpu.hpp"
 #include "knear/core/random.hpp"
+#include "knear/cost/peak_cache.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/scan/scan.hpp"
 
@@ -49,17 +50,16 @@ void expect_reference(const Matrix<float>& base, const Matrix<float>& queries, b
   const Neighbors expected = reference_knn(queries.view(), base.view(), k, Metric::l2);
   for (const std::int64_t count : {std::int64_t{1}, std::int64_t{30}, queries.rows()})
     for (const bool estimate : {true, false}) {
-      ScanJob job{queries.view().rows(0, count),
-                  base.view(),
-                  Metric::l2,
-                  k,
-                  2,
-                  active_isa(),
-                  find_value_range(queries.view(), "queries", 1),
-                  false,
-                  4 * k + 4096};
+      ScanJob job{.queries = queries.view().rows(0, count),
+                  .base = base.view(),
+                  .metric = Metric::l2,
+                  .k = k,
+                  .threads = 2,
+                  .isa = active_isa(),
+                  .peaks = &planning_peaks(active_isa(), 2)};
+      job.query_range = find_value_range(queries.view(), "queries", 1);
       job.may_estimate = estimate;
-      ExactLists out{Matrix<double>(count, k), Matrix<Id>(count, k)};
+      ExactNeighbors out(count, k);
       std::vector<std::int64_t> all(static_cast<std::size_t>(count));
       std::iota(all.begin(), all.end(), 0);
       ScanStats stats;

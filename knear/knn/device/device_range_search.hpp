@@ -79,8 +79,8 @@ class DeviceRangeSearch final : public RangeSearch<DeviceSearch<Queue>> {
                                             RangeSink& sink) {
     std::lock_guard lock(form.mutex);
     const std::vector<double> upper_bounds(static_cast<std::size_t>(queries_.rows()), limit);
-    ScanJob job{queries_,   rows,         options_.metric, this->k_, threads_,
-                this->isa_, this->found_, false,           0};
+    ScanJob job = this->job_for(queries_, rows, this->k_);
+    job.query_range = this->found_;
     job.upper_bounds = upper_bounds.data(), job.allowed = allowed;
     DeviceTileSizes sizes = sizes_for(this->room_on(form));
     ScanStats these;

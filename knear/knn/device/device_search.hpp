@@ -93,7 +93,7 @@ class DeviceSearch : public Search {
     std::future<DeviceRowData<Queue>> rows;
   };
 
-  void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) override {
+  void search_rows(const BaseRows& rows, std::int64_t begin, ExactNeighbors& out) override {
     const std::int64_t k = out.keys.cols();
     std::vector<std::int64_t> todo = all_queries();
     if (k <= DeviceScan<Queue>::most_k) {
@@ -115,8 +115,8 @@ class DeviceSearch : public Search {
   // subset_ lists. Nothing where few rows of those that are on the device alone may be: the
   // processor has a copy made.
   std::optional<AllowedRows> allowed_there(const BaseRows& rows, std::int64_t begin) {
-    ScanJob job{};
-    job.base = rows, job.allowed = allowed_rows(rows, begin);
+    ScanJob job = job_for(queries_, rows, k_);
+    job.allowed = allowed_rows(rows, begin);
     if (by_bits(rows)) return job.allowed;
     list_allowed(job);
     if (prepared().on_device && !subset_.empty()) return {};
@@ -199,7 +199,7 @@ class DeviceSearch : public Search {
 
   // Answers what it can of `todo`, and leaves the others there.
   void search_on_device(Representation& form, std::int64_t k, const AllowedRows& allowed,
-                        std::vector<std::int64_t>& todo, ExactLists& out) {
+                        std::vector<std::int64_t>& todo, ExactNeighbors& out) {
     std::lock_guard lock(form.mutex);
     const std::size_t before = todo.size();
     // To ask what is free takes as long as a search of few queries, whose lists are small.
@@ -229,9 +229,9 @@ class DeviceSearch : public Search {
 
   // Answers queries by copies of the rows of a chunk.
   void search_copy(const BaseRows& rows, std::int64_t begin, const std::vector<std::int64_t>& todo,
-                   ExactLists& out) {
+                   ExactNeighbors& out) {
     const std::int64_t k = out.keys.cols();
-    ExactLists found;
+    ExactNeighbors found;
     each_copy(rows, begin, todo,
               [&](const SearchPart& part, AnyMatrixView queries, const KnnOptions& options) {
                 Search search({&part, 1}, queries, k, options, true, found.keys.cols());

@@ -40,11 +40,11 @@ class DeviceThresholdHeap final : public ThresholdHeap<DeviceSearch<Queue>> {
   }
 
  protected:
-  void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) override {
+  void search_rows(const BaseRows& rows, std::int64_t begin, ExactNeighbors& out) override {
     const std::vector<double> upper_bounds = this->upper_bounds();
     std::vector<std::int64_t> todo = this->all_queries();
-    ScanJob job{queries_,   rows,         options_.metric, out.keys.cols(),     threads_,
-                this->isa_, this->found_, false,           this->most_pending()};
+    ScanJob job = this->job_for(queries_, rows, out.columns());
+    job.query_range = this->found_, job.pending = this->most_pending();
     job.upper_bounds = upper_bounds.data();
     job.allowed = this->allowed_rows(rows, begin);
     if (options_.metric != Metric::l2) this->answer_zero_queries(todo, job.allowed, out);
@@ -63,7 +63,8 @@ class DeviceThresholdHeap final : public ThresholdHeap<DeviceSearch<Queue>> {
 
   // Returns what the device has no memory for.
   std::vector<std::int64_t> search_across(Representation& form, const ScanJob& job,
-                                          const std::vector<std::int64_t>& todo, ExactLists& out) {
+                                          const std::vector<std::int64_t>& todo,
+                                          ExactNeighbors& out) {
     std::lock_guard lock(form.mutex);
     DeviceTileSizes sizes = sizes_for(this->room_on(form));
     std::vector<std::int64_t> left = scan_threshold_heap_on(

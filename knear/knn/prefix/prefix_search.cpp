@@ -33,7 +33,7 @@ SearchShape Search::shape_of(const BaseRows& rows, FirstPass pass, std::int64_t 
 
 std::optional<PrefixPlan> Search::prefix_for(const BaseRows& rows, const Choice& choice,
                                              ScanJob& job, std::vector<std::int64_t>& todo,
-                                             ExactLists& out) {
+                                             ExactNeighbors& out) {
   const bool integer = part_->integer;
   if (prepared().no_prefix()) return {};
   const std::int64_t queries = std::ssize(todo);
@@ -83,9 +83,9 @@ PrefixForecast Search::try_prefix_on_rows(const BaseRows& rows, const SearchShap
   const auto start = Clock::now();
   const AnyMatrix sample = rows.sample(96);
   const std::int64_t k = k_ + 1;  // a row is the nearest to itself
-  ScanJob job{sample, rows, options_.metric, k, threads_, isa_, found_, false, 4 * k + 4096};
+  ScanJob job = job_for(sample, rows, k);
   job.query_range = prepared().found;
-  ExactLists out{Matrix<double>(96, k), Matrix<Id>(96, k)};
+  ExactNeighbors out(96, k);
   std::vector<std::int64_t> all;
   AnyMatrix queries(sample.type(), 96, sample.cols());
   std::vector<double> upper_bounds;
@@ -123,7 +123,7 @@ PrefixForecast Search::forecast_prefix(AnyMatrixView queries,
 
 PrefixForecast Search::try_prefix(const BaseRows& rows, const SearchShape& shape,
                                   const Choice& choice, ScanJob& job,
-                                  std::vector<std::int64_t>& todo, ExactLists& out,
+                                  std::vector<std::int64_t>& todo, ExactNeighbors& out,
                                   const PrefixPlan& kept) {
   const std::size_t count = std::min<std::size_t>(192, todo.size() / 4);
   std::vector<std::int64_t> few, rest;
@@ -164,7 +164,7 @@ PrefixForecast Search::try_prefix(const BaseRows& rows, const SearchShape& shape
 }
 
 void Search::self_join(const BaseRows& rows, const Choice& choice, ScanJob& job,
-                       std::vector<std::int64_t>& todo, ExactLists& out) {
+                       std::vector<std::int64_t>& todo, ExactNeighbors& out) {
   const bool forced = options_.first_pass == FirstPass::prefix, integer = part_->integer;
   const TuningOverrides& choices = options_.tuning;
   if ((choices.group > 0 && choices.group != 12) || choices.parts > 0) return;
@@ -227,7 +227,7 @@ void Search::note_prefix(const PrefixBase& form, bool keep, double queries) {
 
 void Search::search_with_prefix(const PrefixPlan& plan, const BaseRows& rows, const Choice& choice,
                                 const ScanJob& job, std::vector<std::int64_t>& todo,
-                                ExactLists& out) {
+                                ExactNeighbors& out) {
   const bool forced = options_.first_pass == FirstPass::prefix;
   if (options_.memory > 0 && (tile_bytes() > 0 || !prepared().kept_prefix(part_->integer)))
     prepared().release_all_but(tile_bytes() > 0 ? FirstPass::direct : FirstPass::prefix);

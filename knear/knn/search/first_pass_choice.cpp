@@ -131,7 +131,7 @@ Search::Choice Search::choose(const BaseRows& rows, std::int64_t begin, ScanJob&
 }
 
 void Search::apply_tuning(ScanJob& job) const {
-  job.group = options_.tuning.group, job.parts = options_.tuning.parts;
+  job.group = options_.tuning.group, job.splits = options_.tuning.parts;
   job.may_estimate = options_.tuning.guess;
   job.may_refine = options_.tuning.refine.value_or(true);
   job.must_refine = options_.tuning.refine.value_or(false);
@@ -207,9 +207,9 @@ void Search::skip_useless(std::vector<FirstPass>& passes, const BaseRows& rows) 
       if (base.rows() == 0) base = rows.sample(sample_rows);
       const PackedBase packed = PackedBase::certified(base.view(), {}, format_of(passes.front()),
                                                       prepared().coding_space(), threads_, quiet);
-      ScanJob job{queries, base.view(), options_.metric, k,           threads_,
-                  isa_,    found_,      false,           4 * k + 4096};
-      ExactLists out{Matrix<double>(queries.rows(), k), Matrix<Id>(queries.rows(), k)};
+      ScanJob job = job_for(queries, base.view(), k);
+      job.query_range = found_;
+      ExactNeighbors out(queries.rows(), k);
       std::vector<std::int64_t> all(queries.rows());
       std::iota(all.begin(), all.end(), 0);
       ScanStats stats;
@@ -228,7 +228,8 @@ void Search::skip_useless(std::vector<FirstPass>& passes, const BaseRows& rows) 
 
 std::vector<std::int64_t> Search::try_pass(const PackedBase& packed, const BaseRows& rows,
                                            const Choice& choice, bool survivors_known, ScanJob job,
-                                           const std::vector<std::int64_t>& todo, ExactLists& out) {
+                                           const std::vector<std::int64_t>& todo,
+                                           ExactNeighbors& out) {
   const std::size_t probe = std::min<std::size_t>(todo.size() / 120 * 12, 96);
   if (probe == 0) return scan(packed, job, todo, out, stats_, options_.progress);
   const std::size_t step = todo.size() / probe;

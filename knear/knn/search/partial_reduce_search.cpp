@@ -75,7 +75,7 @@ class PartialReduceSearch : public Search {
     if (!reduces_) return run(report);
     const auto start = Clock::now();
     dropped_.assign(static_cast<std::size_t>(queries_.rows()), none);
-    ExactLists all;
+    ExactNeighbors all;
     KnnReport filled;
     run_from(all, &filled);
     if (!options_.method.aggregate) {
@@ -95,7 +95,7 @@ class PartialReduceSearch : public Search {
       filled.uncertified = std::move(open);
     note(filled, start);
     if (report) *report = filled;
-    return pad(all);
+    return rounded(all, options_.metric, queries_.rows(), k_asked_, threads_);
   }
 
  protected:
@@ -110,7 +110,7 @@ class PartialReduceSearch : public Search {
         128);
   }
 
-  void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) override {
+  void search_rows(const BaseRows& rows, std::int64_t begin, ExactNeighbors& out) override {
     if (!reduces_) return Search::search_rows(rows, begin, out);
     std::vector<std::int64_t> left = all_queries();
     if (exact_) {
@@ -129,8 +129,7 @@ class PartialReduceSearch : public Search {
       list_allowed(job);
       scan_directly(job, subset_, todo, out, stats_, options_.progress);
       if (options_.method.aggregate) return;
-      ExactLists list{Matrix<double>(queries_.rows(), out.keys.cols()),
-                      Matrix<Id>(queries_.rows(), out.keys.cols())};
+      ExactNeighbors list(queries_.rows(), out.keys.cols());
       std::copy_n(out.keys.data(), out.keys.rows() * out.keys.cols(), list.keys.data());
       std::copy_n(out.ids.data(), out.ids.rows() * out.ids.cols(), list.ids.data());
       keep_candidates(std::move(list), out.keys.cols(), part_->part.ids.from(begin));
@@ -151,7 +150,7 @@ class PartialReduceSearch : public Search {
                           options_.progress);
     } else {
       const std::int64_t width = packed->tiles * kept;
-      ExactLists list{Matrix<double>(queries_.rows(), width), Matrix<Id>(queries_.rows(), width)};
+      ExactNeighbors list(queries_.rows(), width);
       scan_partial_reduce(*packed, job, kept, todo, out, dropped, &list, stats_, options_.progress);
       keep_candidates(std::move(list), kept, ids);
       std::fill_n(out.keys.data(), out.keys.rows() * out.keys.cols(), none.first);
@@ -190,9 +189,10 @@ class PartialReduceSearch : public Search {
 
   // Fills `out` from the exact lists of a device for all rows of the part; returns the queries for
   // which they were too short. The bins are those that the processor would pack.
-  std::vector<std::int64_t> search_by_device(const BaseRows& rows, ExactLists& out) {
+  std::vector<std::int64_t> search_by_device(const BaseRows& rows, ExactNeighbors& out) {
     const std::int64_t k = out.keys.cols();
-    ScanJob job{queries_, rows, options_.metric, k, threads_, isa_, found_, false, most_pending()};
+    ScanJob job = job_for(queries_, rows, k);
+    job.query_range = found_, job.pending = most_pending();
     Choice choice;
     const bool direct = choose_rows(rows, 0, job, choice);
     std::vector<std::int64_t> todo = all_queries(), left;
@@ -210,7 +210,7 @@ class PartialReduceSearch : public Search {
     SearchPart part = part_->part;
     part.ids = {};  // rows by their number
     const auto exact = exact_({&part, 1}, queries_, wanted, options_, once_);
-    ExactLists lists;
+    ExactNeighbors lists;
     KnnReport seen;
     exact->run_from(lists, &seen);
     note_search(*exact);
@@ -327,7 +327,7 @@ class PartialReduceSearch : public Search {
     report.seconds = seconds_since(start) - report.prepare_seconds;
   }
 
-  void keep_candidates(ExactLists list, std::int64_t kept, RowIds ids) {
+  void keep_candidates(ExactNeighbors list, std::int64_t kept, RowIds ids) {
     for (std::int64_t i = 0; i < list.ids.rows() * list.ids.cols(); ++i)
       if (list.ids.data()[i] != no_id) list.ids.data()[i] = ids(list.ids.data()[i]);
     candidates_.push_back({std::move(list), kept});
@@ -357,21 +357,21 @@ class PartialReduceSearch : public Search {
   }
 
   // Whether nothing that was dropped comes before the last of the answer.
-  bool certified(const ExactLists& all, std::int64_t q) const {
+  bool certified(const ExactNeighbors& all, std::int64_t q) const {
     const KeyedId& least = dropped_[static_cast<std::size_t>(q)];
     if (least == none || k_ == 0) return true;
     return !(least < KeyedId{all.keys.row(q)[k_ - 1], all.ids.row(q)[k_ - 1]});
   }
 
   // Searches the queries exactly and puts the answers in place.
-  void repair(const std::vector<std::int64_t>& open, ExactLists& all, KnnReport& report) {
+  void repair(const std::vector<std::int64_t>& open, ExactNeighbors& all, KnnReport& report) {
     AnyMatrix some(queries_.type(), std::ssize(open), queries_.cols());
     const auto bytes = static_cast<std::size_t>(queries_.cols() * size_of(queries_.type()));
     for (std::size_t i = 0; i < open.size(); ++i)
       std::memcpy(some.row(static_cast<std::int64_t>(i)), queries_.row(open[i]), bytes);
     KnnOptions options = options_;
     options.progress = {};
-    ExactLists exact;
+    ExactNeighbors exact;
     KnnReport repaired;
     const auto search =
         exact_ ? exact_(all_parts_, some.view(), k_asked_, options, once_)
@@ -396,7 +396,7 @@ class PartialReduceSearch : public Search {
   std::vector<KeyedId> dropped_;  // of each query, the least that was, by its id
   std::int64_t bins_ = 0, kept_ = 0;
   struct BinCandidates {
-    ExactLists list;
+    ExactNeighbors list;
     std::int64_t kept;  // of each bin
   };
   std::vector<BinCandidates> candidates_;  // of each chunk, if they are the answer

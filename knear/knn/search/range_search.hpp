@@ -11,7 +11,7 @@
 #include "knear/core/cpu.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/knn/search/search.hpp"
-#include "knear/scan/methods/range_sink.hpp"
+#include "knear/scan/methods/range_scan.hpp"
 
 namespace knear::detail {
 
@@ -91,8 +91,8 @@ class RangeSearch : public Base {
   // The processor's way, for these queries.
   void range_on_processor(const BaseRows& rows, std::int64_t begin, double limit,
                           AnyMatrixView queries, RangeSink& sink) {
-    ScanJob job{queries,    rows,         options_.metric, this->k_, threads_,
-                this->isa_, this->found_, false,           0};
+    ScanJob job = this->job_for(queries, rows, this->k_);
+    job.query_range = this->found_;
     this->apply_tuning(job);
     const typename Base::Choice choice = this->choose(rows, begin, job);
     const FirstPass pass = choice.passes.front();

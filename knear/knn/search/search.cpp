@@ -114,33 +114,21 @@ void Search::check_plain(std::string_view method) const {
 }
 
 Neighbors Search::run(KnnReport* report) {
-  ExactLists all;
+  ExactNeighbors all;
   run_from(all, report);
-  return pad(all);
+  return rounded(all, options_.metric, queries_.rows(), k_asked_, threads_);
 }
 
 Neighbors Search::run_self(KnnReport* report) {
   self_ = true;
-  ExactLists all;
+  ExactNeighbors all;
   run_from(all, report);
   const std::int64_t k = k_asked_ - 1;
   if (report) report->k = k;
-  Neighbors out{Matrix<Id>(queries_.rows(), k), Matrix<float>(queries_.rows(), k)};
-  each_query([&](std::int64_t row) {
-    std::int64_t from = 0;
-    for (std::int64_t j = 0; j < k; ++j, ++from) {
-      if (from < all.keys.cols() && all.ids.row(row)[from] == row) ++from;
-      const bool has = from < all.keys.cols() && all.ids.row(row)[from] != no_id;
-      out.ids.row(row)[j] = has ? all.ids.row(row)[from] : no_id;
-      out.distances.row(row)[j] =
-          has ? static_cast<float>(distance_of_key(options_.metric, all.keys.row(row)[from]))
-              : no_distance(options_.metric);
-    }
-  });
-  return out;
+  return rounded(all, options_.metric, queries_.rows(), k, threads_, true);
 }
 
-void Search::run_from(ExactLists& all, KnnReport* report) {
+void Search::run_from(ExactNeighbors& all, KnnReport* report) {
   const auto start = Clock::now();
   const std::int64_t q = queries_.rows();
   bool first = all.keys.cols() == 0;
@@ -153,7 +141,7 @@ void Search::run_from(ExactLists& all, KnnReport* report) {
   set_upper_bounds();
   for_each_chunk([&](const BaseRows& rows, std::int64_t begin, std::int64_t) {
     const std::int64_t width = std::min(k_, count_);
-    ExactLists found{Matrix<double>(q, width), Matrix<Id>(q, width)};
+    ExactNeighbors found(q, width);
     const RowIds ids = part_->part.ids.from(begin);
     search_rows(rows, begin, found);
     if (ids.ids || ids.first != 0)
@@ -164,7 +152,7 @@ void Search::run_from(ExactLists& all, KnnReport* report) {
     if (std::exchange(first, false))
       all = std::move(found);
     else
-      merge(all, found);
+      merge(all, found, k_, threads_);
     set_upper_bounds();
   });
   if (report) fill(*report, seconds_since(start));
@@ -176,11 +164,20 @@ std::vector<std::int64_t> Search::all_queries() const {
   return out;
 }
 
+ScanJob Search::job_for(AnyMatrixView queries, const BaseRows& rows, std::int64_t k) const {
+  return {.queries = queries,
+          .base = rows,
+          .metric = options_.metric,
+          .k = k,
+          .threads = threads_,
+          .isa = isa_,
+          .peaks = &peaks_};
+}
+
 Search::RowSearch Search::begin_rows(const BaseRows& rows, std::int64_t begin, std::int64_t k,
                                      const std::vector<double>& upper_bounds) {
-  RowSearch out{{queries_, rows, options_.metric, k, threads_, isa_, found_, false, most_pending()},
-                {},
-                all_queries()};
+  RowSearch out{job_for(queries_, rows, k), {}, all_queries()};
+  out.job.query_range = found_, out.job.pending = most_pending();
   out.job.upper_bounds = upper_bounds.empty() ? nullptr : upper_bounds.data();
   apply_tuning(out.job);
   out.choice = choose(rows, begin, out.job);
@@ -195,12 +192,12 @@ void Search::make_room(std::int64_t rows, FirstPass pass) {
     prepared().release_all_but(tile_bytes() > 0 ? FirstPass::direct : pass);
 }
 
-void Search::search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) {
+void Search::search_rows(const BaseRows& rows, std::int64_t begin, ExactNeighbors& out) {
   search_queries(rows, begin, all_queries(), out);
 }
 
 void Search::search_queries(const BaseRows& rows, std::int64_t begin,
-                            std::vector<std::int64_t> todo, ExactLists& out) {
+                            std::vector<std::int64_t> todo, ExactNeighbors& out) {
   RowSearch start = begin_rows(rows, begin, out.keys.cols(), upper_bounds_);
   ScanJob& job = start.job;
   const Choice& choice = start.choice;
@@ -298,7 +295,7 @@ bool Search::is_zero(AnyMatrixView vectors, std::int64_t row) {
 }
 
 void Search::answer_zero_queries(std::vector<std::int64_t>& todo, const AllowedRows& allowed,
-                                 ExactLists& out) {
+                                 ExactNeighbors& out) {
   std::erase_if(todo, [&](std::int64_t q) {
     if (!is_zero(queries_, q)) return false;
     std::int64_t next = 0;
@@ -309,39 +306,6 @@ void Search::answer_zero_queries(std::vector<std::int64_t>& todo, const AllowedR
     }
     return true;
   });
-}
-
-void Search::merge(ExactLists& all, const ExactLists& part) const {
-  const std::int64_t have = all.keys.cols(), more = part.keys.cols();
-  const std::int64_t width = std::min(k_, have + more);
-  ExactLists merged{Matrix<double>(queries_.rows(), width), Matrix<Id>(queries_.rows(), width)};
-  for (std::int64_t q = 0; q < queries_.rows(); ++q) {
-    std::int64_t a = 0, b = 0;
-    for (std::int64_t j = 0; j < width; ++j) {
-      const bool from_all =
-          b == more || (a < have && std::pair(all.keys.row(q)[a], all.ids.row(q)[a]) <=
-                                        std::pair(part.keys.row(q)[b], part.ids.row(q)[b]));
-      const ExactLists& source = from_all ? all : part;
-      const std::int64_t at = from_all ? a++ : b++;
-      merged.keys.row(q)[j] = source.keys.row(q)[at];
-      merged.ids.row(q)[j] = source.ids.row(q)[at];
-    }
-  }
-  all = std::move(merged);
-}
-
-Neighbors Search::pad(const ExactLists& all) const {
-  Neighbors out{Matrix<Id>(queries_.rows(), k_asked_), Matrix<float>(queries_.rows(), k_asked_)};
-  each_query([&](std::int64_t q) {
-    for (std::int64_t j = 0; j < k_asked_; ++j) {
-      const bool has = j < all.keys.cols() && all.ids.row(q)[j] != no_id;
-      out.ids.row(q)[j] = has ? all.ids.row(q)[j] : no_id;
-      out.distances.row(q)[j] =
-          has ? static_cast<float>(distance_of_key(options_.metric, all.keys.row(q)[j]))
-              : no_distance(options_.metric);
-    }
-  });
-  return out;
 }
 
 void Search::note_form(const PackedBase& packed, FirstPass pass) {
@@ -408,8 +372,8 @@ void Search::fill(KnnReport& r, double seconds) const {
   r.hits_per_query = static_cast<double>(stats_.hits) / per_query;
   r.refined_per_query = static_cast<double>(stats_.refined) / per_query;
   r.survivors_per_query = static_cast<double>(stats_.survivors) / per_query;
-  r.clusters = clusters_, r.group = stats_.group, r.parts = stats_.parts;
-  r.guessed = stats_.guessed, r.tile_rows = tile_rows_;
+  r.clusters = clusters_, r.group = stats_.group, r.parts = stats_.splits;
+  r.guessed = stats_.estimated, r.tile_rows = tile_rows_;
   r.fallback_queries = fallback_queries_, r.repeated_queries = stats_.repeated;
   r.certified_queries = queries_.rows();
   r.memory_bytes =

@@ -50,7 +50,7 @@ class Search {
   // Of each row of the one part, the k_asked - 1 nearest others; the queries are its rows.
   Neighbors run_self(KnnReport* report);
   // `all`: the best of rows elsewhere, as many columns as were announced; takes in what is found.
-  void run_from(ExactLists& all, KnnReport* report);
+  void run_from(ExactNeighbors& all, KnnReport* report);
 
   // Makes and keeps the form of the one part that searches like this one go by; none if that is to
   // measure every row.
@@ -144,6 +144,8 @@ class Search {
   // measured.
   bool choose_rows(const BaseRows& rows, std::int64_t begin, ScanJob& job, Choice& choice);
   void apply_tuning(ScanJob& job) const;
+  // A scan of these queries among the rows of a chunk, with nothing chosen yet.
+  ScanJob job_for(AnyMatrixView queries, const BaseRows& rows, std::int64_t k) const;
   // What a search of the rows of a chunk begins with: every query, none of them answered.
   struct RowSearch {
     ScanJob job;
@@ -166,9 +168,7 @@ class Search {
   static bool is_zero(AnyMatrixView vectors, std::int64_t row);
   // A zero query is as near to every row: the first k rows, by definition of the distances.
   void answer_zero_queries(std::vector<std::int64_t>& todo, const AllowedRows& allowed,
-                           ExactLists& out);
-  void merge(ExactLists& all, const ExactLists& part) const;
-  Neighbors pad(const ExactLists& all) const;
+                           ExactNeighbors& out);
 
   // pairs: queries times rows.
   void note_pass(FirstPass pass, std::size_t pairs) { done_by_[static_cast<int>(pass)] += pairs; }
@@ -212,10 +212,10 @@ class Search {
   // Fills `out`, [queries x the least of k and the rows allowed], with the nearest of the rows of a
   // chunk, numbered from 0 on; of rows beyond upper_bounds_ none need be there. `begin`: the row of
   // the part that is the first of `rows`.
-  virtual void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out);
+  virtual void search_rows(const BaseRows& rows, std::int64_t begin, ExactNeighbors& out);
   // The same for the queries of `todo` alone.
   void search_queries(const BaseRows& rows, std::int64_t begin, std::vector<std::int64_t> todo,
-                      ExactLists& out);
+                      ExactNeighbors& out);
   std::vector<std::int64_t> all_queries() const;
 
  private:
@@ -262,7 +262,7 @@ class Search {
   // survivors_known: whether earlier searches have told how many rows survive.
   std::vector<std::int64_t> try_pass(const PackedBase& packed, const BaseRows& rows,
                                      const Choice& choice, bool survivors_known, ScanJob job,
-                                     const std::vector<std::int64_t>& todo, ExactLists& out);
+                                     const std::vector<std::int64_t>& todo, ExactNeighbors& out);
   // Codes of rows for what an 8-bit pass leaves to be measured: those kept, or where so many rows
   // survived it (a query of searches before) that they would have paid for themselves by now,
   // new ones.
@@ -277,7 +277,7 @@ class Search {
   // Whether the queries of `todo` go by a prefix, and by which. To find out, it may answer a few of
   // them without, and takes these out of `todo`.
   std::optional<PrefixPlan> prefix_for(const BaseRows& rows, const Choice& choice, ScanJob& job,
-                                       std::vector<std::int64_t>& todo, ExactLists& out);
+                                       std::vector<std::int64_t>& todo, ExactNeighbors& out);
   // Reckons from the neighbours of some rows what a prefix would cost.
   PrefixForecast try_prefix_on_rows(const BaseRows& rows, const SearchShape& shape,
                                     const Choice& choice, const PrefixPlan& kept);
@@ -285,11 +285,11 @@ class Search {
                                  const SearchShape& shape, const PrefixPlan& kept, Format format);
   // Answers a few queries without a prefix and reckons from their distances what one would cost.
   PrefixForecast try_prefix(const BaseRows& rows, const SearchShape& shape, const Choice& choice,
-                            ScanJob& job, std::vector<std::int64_t>& todo, ExactLists& out,
+                            ScanJob& job, std::vector<std::int64_t>& todo, ExactNeighbors& out,
                             const PrefixPlan& kept);
   // Scores each pair of rows once and answers all of `todo`, where that is expected to pay.
   void self_join(const BaseRows& rows, const Choice& choice, ScanJob& job,
-                 std::vector<std::int64_t>& todo, ExactLists& out);
+                 std::vector<std::int64_t>& todo, ExactNeighbors& out);
   // Whether a prefix is not the one to keep, which is of the usual tiles and as it was first made.
   bool made_for_once(const std::shared_ptr<const PrefixBase>& kept, const PrefixPlan& plan) const {
     return plan.tile_bytes > 0 || differs(kept, plan);
@@ -299,7 +299,7 @@ class Search {
   // queries: for which all rows were scored.
   void note_prefix(const PrefixBase& form, bool keep, double queries);
   void search_with_prefix(const PrefixPlan& plan, const BaseRows& rows, const Choice& choice,
-                          const ScanJob& job, std::vector<std::int64_t>& todo, ExactLists& out);
+                          const ScanJob& job, std::vector<std::int64_t>& todo, ExactNeighbors& out);
 
   bool self_ = false, self_joined_ = false;  // queries are the rows; each pair was scored once
   bool centred_ = false;

@@ -25,7 +25,7 @@ class ThresholdHeapSearch final : public ThresholdHeap<Search> {
   }
 
  protected:
-  void search_rows(const BaseRows& rows, std::int64_t begin, ExactLists& out) override {
+  void search_rows(const BaseRows& rows, std::int64_t begin, ExactNeighbors& out) override {
     search_on_processor(rows, begin, upper_bounds(), all_queries(), out);
   }
 };

@@ -51,7 +51,7 @@ class ThresholdHeap : public Base {
     const auto start = Base::Clock::now();
     find_thresholds();
     const double sampling = Base::seconds_since(start);
-    ExactLists all;
+    ExactNeighbors all;
     this->run_from(all, report);
     if (report) {
       report->method = "threshold-heap";
@@ -64,7 +64,7 @@ class ThresholdHeap : public Base {
           heap_.batches > 0 ? heap_.compress_sum / static_cast<double>(heap_.batches) : 1;
       report->threshold_ratio = ratio(all);
     }
-    return this->pad(all);
+    return rounded(all, options_.metric, queries_.rows(), k_asked_, threads_);
   }
 
  protected:
@@ -100,7 +100,7 @@ class ThresholdHeap : public Base {
 
   // The processor's way for the queries of `todo`, with thresholds `now`.
   void search_on_processor(const BaseRows& rows, std::int64_t begin, const std::vector<double>& now,
-                           std::vector<std::int64_t> todo, ExactLists& out) {
+                           std::vector<std::int64_t> todo, ExactNeighbors& out) {
     auto [job, choice, all] = this->begin_rows(rows, begin, out.keys.cols(), now);
     if (options_.metric != Metric::l2) this->answer_zero_queries(todo, job.allowed, out);
     const FirstPass pass = choice.passes.front();
@@ -144,14 +144,14 @@ class ThresholdHeap : public Base {
     }
     KnnOptions options = options_;
     options.tuning = {}, options.filter = {}, options.progress = {};
-    ExactLists found;
+    ExactNeighbors found;
     Search(parts, queries_, k_, options, true).run_from(found, nullptr);
     for (std::int64_t q = 0; q < queries_.rows() && found.keys.cols() == k_; ++q)
       thresholds_[static_cast<std::size_t>(q)] = found.keys.row(q)[k_ - 1];
   }
 
   // Eq. 3, of distances and not of their squares; 0 for products, which are no distances.
-  double ratio(const ExactLists& all) const {
+  double ratio(const ExactNeighbors& all) const {
     if (options_.metric == Metric::ip || all.keys.cols() < k_ || k_ == 0) return 0;
     std::vector<double> kth, upper_bounds;
     for (std::int64_t q = 0; q < queries_.rows(); ++q) {

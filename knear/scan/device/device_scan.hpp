@@ -92,7 +92,7 @@ class DeviceScan {
   // nothing is known. Only `allowed` rows are found, which takes a form of all rows. Lists that
   // have to be long take no more than `most_bytes` of the device. Throws Cancelled.
   std::vector<std::int64_t> run(AnyMatrixView queries, std::span<const std::int64_t> which,
-                                const ValueRange& found, std::int64_t k, ExactLists& out,
+                                const ValueRange& found, std::int64_t k, ExactNeighbors& out,
                                 DeviceStats& stats, std::int64_t batch, const Progress& progress,
                                 std::span<const double> upper_bounds = {},
                                 const AllowedRows& allowed = {},
@@ -332,7 +332,7 @@ class DeviceScan {
     int k;
     std::span<const double> upper_bounds;
     const Limited& limited;
-    ExactLists& out;
+    ExactNeighbors& out;
     DeviceStats& stats;
     Reporter* watched;  // nullptr: nobody looks on
     std::size_t most_bytes;

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "knear/scan/device/tiles.hpp"
-#include "knear/scan/methods/range_sink.hpp"
+#include "knear/scan/methods/range_scan.hpp"
 
 namespace knear::detail {
 

@@ -22,8 +22,8 @@ namespace knear::detail {
 template <class Queue>
 std::vector<std::int64_t> scan_threshold_heap_on(
     Queue& queue, DeviceScan<Queue>& scan, const ScanJob& job, DeviceTileSizes& sizes,
-    std::int64_t batch, const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
-    ThresholdHeapStats& heap, const Progress& progress) {
+    std::int64_t batch, const std::vector<std::int64_t>& which, ExactNeighbors& out,
+    ScanStats& stats, ThresholdHeapStats& heap, const Progress& progress) {
   const std::int64_t panels = scan.base().panels, tile_panels = sizes.tile_panels(panels);
   Reporter reporter(progress, "search",
                     std::ssize(which) * ((panels + tile_panels - 1) / tile_panels));

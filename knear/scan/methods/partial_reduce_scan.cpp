@@ -24,9 +24,9 @@ struct Reduction {
   const ScanJob& job;
   int kept;
   const std::vector<std::int64_t>& which;
-  ExactLists& out;
+  ExactNeighbors& out;
   std::vector<KeyedId>& dropped;
-  ExactLists* candidates;
+  ExactNeighbors* candidates;
 };
 
 // What the queries of a task have found, and where it goes.
@@ -311,9 +311,9 @@ void reduce(const Reduction& call, ScanStats& stats, const Progress& progress) {
 }  // namespace
 
 void scan_partial_reduce(const PackedBase& packed, const ScanJob& job, int kept,
-                         const std::vector<std::int64_t>& which, ExactLists& out,
-                         std::vector<KeyedId>& dropped, ExactLists* candidates, ScanStats& stats,
-                         const Progress& progress) {
+                         const std::vector<std::int64_t>& which, ExactNeighbors& out,
+                         std::vector<KeyedId>& dropped, ExactNeighbors* candidates,
+                         ScanStats& stats, const Progress& progress) {
   if (which.empty()) return;
   const Reduction call{packed, job, kept, which, out, dropped, candidates};
   if (packed.is_integer)

@@ -27,9 +27,9 @@ namespace knear::detail {
 // that of scan(). With `candidates` [queries x tiles * kept] all that is kept is written there,
 // those of tile t from place t * kept on, ascending and padded, instead of the k best to `out`.
 void scan_partial_reduce(const PackedBase& packed, const ScanJob& job, int kept,
-                         const std::vector<std::int64_t>& which, ExactLists& out,
-                         std::vector<KeyedId>& dropped, ExactLists* candidates, ScanStats& stats,
-                         const Progress& progress);
+                         const std::vector<std::int64_t>& which, ExactNeighbors& out,
+                         std::vector<KeyedId>& dropped, ExactNeighbors* candidates,
+                         ScanStats& stats, const Progress& progress);
 
 // The bins of a packed base, of which nothing else is needed.
 struct RowBins {

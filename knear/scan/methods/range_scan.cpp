@@ -6,7 +6,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/distance/exact.hpp"
-#include "knear/scan/methods/range_sink.hpp"
+#include "knear/scan/methods/range_scan.hpp"
 #include "knear/scan/scan.hpp"
 #include "knear/scan/tile_loop.hpp"
 

@@ -305,7 +305,7 @@ class Batch {
 
 // Sorts a batch and writes its lists: queries which[begin], ...
 void finish(Batch& batch, std::int64_t rows, const std::int64_t* which, std::int64_t count,
-            ExactLists& out, ThresholdHeapStats& stats) {
+            ExactNeighbors& out, ThresholdHeapStats& stats) {
   const auto start = Clock::now();
   batch.rows().pad();
   for (std::int64_t q = 0; q < count; ++q)
@@ -332,14 +332,14 @@ std::int64_t threshold_heap_bytes(std::int64_t rows, std::int64_t k) {
 }
 
 void scan_threshold_heap(const PackedBase& packed, const ScanJob& job, std::int64_t batch,
-                         const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
-                         ThresholdHeapStats& heap, const Progress& progress) {
+                         const std::vector<std::int64_t>& which, ExactNeighbors& out,
+                         ScanStats& stats, ThresholdHeapStats& heap, const Progress& progress) {
   const std::int64_t count = std::ssize(which);
   if (count == 0) return;
   GroupSize group = batch == 1 || count == 1 ? group_1 : batch <= 4 ? group_4 : group_12;
   for (int size = 0; size < group_size_count; ++size)
     if (job.group == group_sizes[size]) group = static_cast<GroupSize>(size);
-  stats.group = group_sizes[group], stats.parts = 1;
+  stats.group = group_sizes[group], stats.splits = 1;
   const std::int64_t batches = (count + batch - 1) / batch;
   // Where there are fewer batches than threads, idle ones compute the next tile.
   const bool ahead = batches < job.threads;
@@ -375,7 +375,7 @@ void scan_threshold_heap(const PackedBase& packed, const ScanJob& job, std::int6
 
 void scan_threshold_heap_directly(const ScanJob& job, std::int64_t batch,
                                   std::span<const std::uint32_t> subset,
-                                  const std::vector<std::int64_t>& which, ExactLists& out,
+                                  const std::vector<std::int64_t>& which, ExactNeighbors& out,
                                   ScanStats& stats, ThresholdHeapStats& heap,
                                   const Progress& progress) {
   const std::int64_t count = std::ssize(which);
@@ -432,7 +432,7 @@ void scan_threshold_heap_directly(const ScanJob& job, std::int64_t batch,
 
 void sort_pruned_tiles(PrunedTiles& tiles, std::int64_t group, const ScanJob& job,
                        std::int64_t rows, std::int64_t batch, std::span<const std::int64_t> which,
-                       ExactLists& out, ScanStats& stats, ThresholdHeapStats& heap,
+                       ExactNeighbors& out, ScanStats& stats, ThresholdHeapStats& heap,
                        Reporter& reporter) {
   const std::int64_t count = std::ssize(which), groups = (count + group - 1) / group;
   if (count == 0) return;

@@ -48,13 +48,13 @@ std::int64_t threshold_heap_bytes(std::int64_t rows, std::int64_t k);
 // As scan(), with job.bars as thresholds: rows whose key exceeds the bar are not looked at, those
 // that equal it are. batch: queries that share the width of their compressed rows, at least 1.
 void scan_threshold_heap(const PackedBase& packed, const ScanJob& job, std::int64_t batch,
-                         const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
-                         ThresholdHeapStats& heap, const Progress& progress);
+                         const std::vector<std::int64_t>& which, ExactNeighbors& out,
+                         ScanStats& stats, ThresholdHeapStats& heap, const Progress& progress);
 
 // The same with every distance in float64, of all rows of job.base or of a `subset` (ascending).
 void scan_threshold_heap_directly(const ScanJob& job, std::int64_t batch,
                                   std::span<const std::uint32_t> subset,
-                                  const std::vector<std::int64_t>& which, ExactLists& out,
+                                  const std::vector<std::int64_t>& which, ExactNeighbors& out,
                                   ScanStats& stats, ThresholdHeapStats& heap,
                                   const Progress& progress);
 
@@ -65,7 +65,7 @@ void scan_threshold_heap_directly(const ScanJob& job, std::int64_t batch,
 // `reporter`.
 void sort_pruned_tiles(PrunedTiles& tiles, std::int64_t group, const ScanJob& job,
                        std::int64_t rows, std::int64_t batch, std::span<const std::int64_t> which,
-                       ExactLists& out, ScanStats& stats, ThresholdHeapStats& heap,
+                       ExactNeighbors& out, ScanStats& stats, ThresholdHeapStats& heap,
                        Reporter& reporter);
 
 }  // namespace knear::detail

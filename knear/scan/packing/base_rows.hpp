@@ -14,10 +14,21 @@
 
 #include "knear/core/checked_blocks.hpp"
 #include "knear/core/matrix.hpp"
+#include "knear/core/neighbors.hpp"
 
 namespace knear::detail {
 
 class PackedBase;
+
+// The ids of the rows of a base: ids[row], or if there are none first + row.
+struct RowIds {
+  Id first = 0;
+  const Id* ids = nullptr;
+
+  Id operator()(std::int64_t row) const { return ids ? ids[row] : first + row; }
+  // Those of the rows from `begin` on.
+  RowIds from(std::int64_t begin) const { return {first + begin, ids ? ids + begin : nullptr}; }
+};
 
 class BaseRows {
  public:

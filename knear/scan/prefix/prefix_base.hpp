@@ -105,15 +105,16 @@ inline double threshold_of_prefix(Metric metric, double key, double least, doubl
 // As scan(), by way of the prefix; job.base must be the rows that `base` was made of. Queries that
 // the prefix serves badly are given up, whatever job.may_give_up says.
 std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob& job,
-                                           const std::vector<std::int64_t>& which, ExactLists& out,
-                                           ScanStats& stats, const Progress& progress);
+                                           const std::vector<std::int64_t>& which,
+                                           ExactNeighbors& out, ScanStats& stats,
+                                           const Progress& progress);
 
 // The k nearest of rows `which` of job.base, which are job.queries, among all its rows: each row
 // among its own k, or copies of it with smaller ids. Each pair is scored once. Rows with the bytes
 // of one in `which` must be in it too. No row may be forbidden, and no bars be known. False, with
 // `out` untouched or partly filled, where the prefix rules out too little.
 bool self_join_with_prefix(const PrefixBase& base, const ScanJob& job,
-                           const std::vector<std::int64_t>& which, ExactLists& out,
+                           const std::vector<std::int64_t>& which, ExactNeighbors& out,
                            ScanStats& stats, const Progress& progress);
 // What that takes beside its arguments, at most.
 std::int64_t self_join_bytes(std::int64_t rows, std::int64_t dim, std::int64_t k, int threads);

@@ -30,9 +30,9 @@ Division divide_queries(const PackedBase& panels, std::int64_t queries, const Sc
                         ScanStats& stats) {
   const std::int64_t k = job.k;
   const int threads = job.threads;
-  if (queries < std::int64_t{24} * threads || job.group > 0 || job.parts > 0)
+  if (queries < std::int64_t{24} * threads || job.group > 0 || job.splits > 0)
     return divide(panels, queries, job, stats);
-  stats.group = 12, stats.parts = 1;
+  stats.group = 12, stats.splits = 1;
   constexpr std::int64_t group = 12;
   const std::int64_t groups = (queries + group - 1) / group;
   const std::int64_t most = std::max<std::int64_t>(1, queries_in_block(k) / 2 / group);
@@ -49,8 +49,9 @@ Division divide_queries(const PackedBase& panels, std::int64_t queries, const Sc
 }  // namespace
 
 std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob& job,
-                                           const std::vector<std::int64_t>& which, ExactLists& out,
-                                           ScanStats& stats, const Progress& progress) {
+                                           const std::vector<std::int64_t>& which,
+                                           ExactNeighbors& out, ScanStats& stats,
+                                           const Progress& progress) {
   const PackedBase& panels = base.panels;
   const PerRowCodes& rows = base.codes;
   const std::int64_t count = static_cast<std::int64_t>(which.size());
@@ -76,20 +77,18 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
   const std::int64_t probed_clusters = std::clamp<std::int64_t>(
       static_cast<std::int64_t>(std::ceil(3 * static_cast<double>(job.k) / cluster_rows)), 1,
       std::min<std::int64_t>(ProbedClusters::most, clusters));
-  ExactLists nearest{Matrix<double>(count, probed_clusters), Matrix<Id>(count, probed_clusters)};
+  ExactNeighbors nearest(count, probed_clusters);
   std::vector<std::int64_t> order;
   for (std::int64_t i = 0; i < count; ++i)
     if (!given_up[i]) order.push_back(i);
   {
-    const ScanJob centroid_job{prefixes.view(),
-                               base.centroids.view(),
-                               Metric::l2,
-                               probed_clusters,
-                               job.threads,
-                               job.isa,
-                               {},
-                               false,
-                               4 * probed_clusters + 4096};
+    const ScanJob centroid_job{.queries = prefixes.view(),
+                               .base = base.centroids.view(),
+                               .metric = Metric::l2,
+                               .k = probed_clusters,
+                               .threads = job.threads,
+                               .isa = job.isa,
+                               .peaks = job.peaks};
     ScanStats ignored;
     scan(base.centroid_panels, centroid_job, order, nearest, ignored, {});
   }
@@ -108,7 +107,7 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
   const double slack = (static_cast<double>(rows.dim) + 32) * 0x1p-50;
   const std::int64_t code_bytes = SecondStage::code_bytes(rows.dim);
   // What a pair costs in the second stage and without the first, in seconds of one core.
-  const MachinePeaks& peaks = planning_peaks(job.isa, job.threads);
+  const MachinePeaks& peaks = *job.peaks;
   const double second_cost = second_stage_seconds(rows.dim, peaks);
   const double plain_cost = pair_seconds(ScanOp::int8, rows.dim, peaks);
   // Of few queries that without it wait for memory, together.

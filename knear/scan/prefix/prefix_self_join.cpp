@@ -58,7 +58,7 @@ std::int64_t self_join_bytes(std::int64_t rows, std::int64_t dim, std::int64_t k
 }
 
 bool self_join_with_prefix(const PrefixBase& base, const ScanJob& given,
-                           const std::vector<std::int64_t>& which, ExactLists& out,
+                           const std::vector<std::int64_t>& which, ExactNeighbors& out,
                            ScanStats& stats, const Progress& progress) {
   const PackedBase& panels = base.panels;
   const PerRowCodes& rows = base.codes;
@@ -66,8 +66,8 @@ bool self_join_with_prefix(const PrefixBase& base, const ScanJob& given,
   const std::int64_t code_bytes = SecondStage::code_bytes(rows.dim);
   const double slack = (static_cast<double>(rows.dim) + 32) * 0x1p-50;
   ScanJob job = given, seed_job = given;
-  job.most_pending = job.k + 24;  // there is a list for every row at once
-  seed_job.most_pending = 2 * job.k + 80;
+  job.pending = job.k + 24;  // there is a list for every row at once
+  seed_job.pending = 2 * job.k + 80;
   const bool integer = rows.is_integer, l2 = job.metric == Metric::l2;
 
   std::vector<bool> wanted(static_cast<std::size_t>(job.base.rows()), false);
@@ -155,7 +155,7 @@ bool self_join_with_prefix(const PrefixBase& base, const ScanJob& given,
       if (!wanted[panels.ids[slot]]) continue;
       stage.tighten(s, panels.ids[slot], static_cast<double>(n) / (last - first), local);
       s.candidates.pending.shrink_to_fit();
-      s.candidates.room = static_cast<std::size_t>(job.most_pending) + 1;
+      s.candidates.room = static_cast<std::size_t>(job.most_pending()) + 1;
       set_reach(stage, slot);
     }
     local.scan_seconds = local.seed_seconds = seconds_since(start);
@@ -164,7 +164,7 @@ bool self_join_with_prefix(const PrefixBase& base, const ScanJob& given,
 
   // Where second stages cost more than scoring all pairs would, and than taking in the rows that
   // pass in any scan, there is no use in going on.
-  const MachinePeaks& peaks = planning_peaks(job.isa, job.threads);
+  const MachinePeaks& peaks = *job.peaks;
   const double second_cost = second_stage_seconds(rows.dim, peaks);
   const double k = static_cast<double>(job.k), all = static_cast<double>(n);
   const double usual_cost =

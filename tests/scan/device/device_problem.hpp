@@ -68,7 +68,14 @@ struct Problem {
         base.rows(), base.cols());
   }
   ScanJob job(std::int64_t k, int threads = 2) const {
-    ScanJob out{queries, base, metric, k, threads, active_isa(), found, false, 4 * k + 64};
+    ScanJob out{.queries = queries,
+                .base = base,
+                .metric = metric,
+                .k = k,
+                .threads = threads,
+                .isa = active_isa(),
+                .peaks = &planning_peaks(active_isa(), threads)};
+    out.query_range = found, out.pending = 4 * k + 64;
     out.upper_bounds = upper_bounds.data();
     return out;
   }

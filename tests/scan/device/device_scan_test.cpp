@@ -91,7 +91,7 @@ std::int64_t expect_exact(AnyMatrixView base, AnyMatrixView queries, std::int64_
   HostQueue queue(seed);
   DeviceScan<HostQueue> scan(queue, coding_of(rows, metric, integer, of_base, 3 + 5 * (seed % 3)),
                              upload_rows(queue, rows, {}, 1, 4096), 1);
-  ExactLists out{Matrix<double>(queries.rows(), k), Matrix<Id>(queries.rows(), k)};
+  ExactNeighbors out(queries.rows(), k);
   std::vector<std::int64_t> which(static_cast<std::size_t>(queries.rows()));
   std::iota(which.begin(), which.end(), 0);
   DeviceStats stats;
@@ -396,7 +396,7 @@ TEST(DeviceScan, LimitedToSomeRows) {
     for (Id id = 0; id < n; id += every) ids.push_back(id);
     const RowFilter filter = RowFilter::of_ids(ids, n);
     const AllowedRows allowed{.filter = &filter};
-    ExactLists out{Matrix<double>(count, k), Matrix<Id>(count, k)};
+    ExactNeighbors out(count, k);
     DeviceStats stats;
     const auto left =
         scan.run(queries.view(), which, find_value_range(queries.view(), "queries", 1), k, out,
@@ -466,7 +466,7 @@ TEST(DeviceScan, FullListsAreMadeAgain) {
     for (std::int64_t q = 0; q < count && c.upper_bounds; ++q)
       upper_bounds.push_back(double{truth.distances.row(q)[k - 1]} * 1.001);
     const AllowedRows allowed = c.limited ? AllowedRows{.filter = &filter} : AllowedRows{};
-    ExactLists out{Matrix<double>(count, k), Matrix<Id>(count, k)};
+    ExactNeighbors out(count, k);
     DeviceStats stats;
     const auto left = scan.run(asked, which, find_value_range(asked, "queries", 1), k, out, stats,
                                256, {}, upper_bounds, allowed, c.most_bytes);
@@ -499,7 +499,7 @@ TEST(DeviceScan, FewQueries) {
   std::vector<std::int64_t> which(count);
   std::iota(which.begin(), which.end(), 0);
   const auto parts = [&](std::size_t most_bytes) {
-    ExactLists out{Matrix<double>(count, k), Matrix<Id>(count, k)};
+    ExactNeighbors out(count, k);
     DeviceStats stats;
     const auto left =
         scan.run(queries.view(), which, find_value_range(queries.view(), "queries", 1), k, out,
@@ -552,7 +552,7 @@ TEST(DeviceScan, TellsItsStages) {
   HostQueue queue(1);
   DeviceScan<HostQueue> scan(queue, coding_of(base, Metric::l2, false, {}, 128),
                              upload_rows(queue, base, {}, 1), 1);
-  ExactLists out{Matrix<double>(300, 3), Matrix<Id>(300, 3)};
+  ExactNeighbors out(300, 3);
   std::vector<std::int64_t> which(300);
   std::iota(which.begin(), which.end(), 0);
   std::vector<std::string> published;

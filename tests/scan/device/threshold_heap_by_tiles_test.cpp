@@ -109,7 +109,7 @@ std::int64_t expect_exact(Problem& problem, std::int64_t k, std::int64_t rank,
                           const RowFilter* filter = nullptr) {
   const std::int64_t count = problem.queries.rows();
   problem.set_upper_bounds(std::max(rank, k - 1));
-  ExactLists out{Matrix<double>(count, k), Matrix<Id>(count, k)};
+  ExactNeighbors out(count, k);
   ScanJob job = problem.job(k, threads);
   job.allowed.filter = filter;
   ScanStats stats;
@@ -183,7 +183,7 @@ TEST(DeviceThresholdHeap, CountsAsTheProcessorDoes) {
   Problem problem(base.view(), queries.view(), Metric::l2, 33);
   ThresholdHeapStats across;
   EXPECT_EQ(expect_exact(problem, 5, 60, {128, 128, 96, 200}, 16, 2, "counts", &across), 0);
-  ExactLists out{Matrix<double>(50, 5), Matrix<Id>(50, 5)};
+  ExactNeighbors out(50, 5);
   ScanStats stats;
   ThresholdHeapStats alone;
   const ScanJob job = problem.job(5);
@@ -219,7 +219,7 @@ TEST(DeviceThresholdHeap, StopsOnRequest) {
   std::vector<double> fractions;
   int last = 1000;
   const auto run = [&] {
-    ExactLists out{Matrix<double>(300, 3), Matrix<Id>(300, 3)};
+    ExactNeighbors out(300, 3);
     ScanStats stats;
     ThresholdHeapStats heap;
     DeviceTileSizes sizes{128, 128, 64, 1000};

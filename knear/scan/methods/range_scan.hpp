@@ -1,15 +1,21 @@
-// knear/scan/methods/range_sink.hpp -- where range searches put what they find: one growing list a
-// query, by the ids of the rows, and no more pairs in all than memory holds.
+// knear/scan/methods/range_scan.hpp -- all rows within a radius: the threshold stands from the
+// beginning, and what is found goes into growing lists, one a query, of no more pairs in all than
+// memory holds.
 #pragma once
 #include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "knear/scan/methods/pruned_pair.hpp"
 #include "knear/scan/scan.hpp"
 
 namespace knear::detail {
+
+// What lies within a radius: pairs (key, id), one list a query, in no order.
+using RangeLists = std::vector<std::vector<std::pair<double, std::int64_t>>>;
 
 // Takes what the threads find, and stops them once there are more pairs than may be.
 class RangeSink {
@@ -48,5 +54,14 @@ class RangeSink {
   std::span<const std::int64_t> which_;
   std::atomic<std::int64_t> count_ = 0;
 };
+
+// Gives to the sink every row whose key is at most `limit` from a query, for all queries of the
+// job. job.k, job.upper_bounds and job.may_give_up do not count. Throws MemoryBudgetError as the
+// sink does.
+void scan_range(const PackedBase& packed, const ScanJob& job, double limit, RangeSink& sink,
+                ScanStats& stats, const Progress& progress);
+// The same answer by measuring every pair, of all rows or of `subset`.
+void scan_range_directly(const ScanJob& job, std::span<const std::uint32_t> subset, double limit,
+                         RangeSink& sink, ScanStats& stats, const Progress& progress);
 
 }  // namespace knear::detail
