@@ -10,6 +10,7 @@
 #include "knear/core/cpu.hpp"
 #include "knear/cost/peak_cache.hpp"
 #include "knear/distance/reference.hpp"
+#include "knear/scan/work_table.hpp"
 
 namespace knear::detail {
 bool integer_fits(Metric metric, const ValueRange& base, const ValueRange& queries,

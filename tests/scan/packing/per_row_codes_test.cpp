@@ -1,5 +1,6 @@
 // Intervals by codes of rows: that they hold what the reference computes, and how wide they are.
 #include "knear/scan/packing/per_row_codes.hpp"
+#include "knear/scan/kernels/key_scale.hpp"
 
 #include <gtest/gtest.h>
 
