@@ -11,13 +11,11 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <future>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -88,9 +86,10 @@ class DeviceSearch : public Search {
   };
   // Rows of the part at hand from `begin` on, on their way to the device.
   struct Coming {
-    const void* part;
-    std::int64_t begin;
-    std::future<DeviceRowData<Queue>> rows;
+    const void* part = nullptr;
+    std::int64_t begin = 0;
+    DeviceRowData<Queue> rows;  // once sent
+    BackgroundTask sending{BackgroundTask::TakenBy::own_thread};
   };
 
   void search_rows(const BaseRows& rows, std::int64_t begin, ExactNeighbors& out) override {
@@ -341,7 +340,9 @@ class DeviceSearch : public Search {
     if (coming_ && coming_->part == part_ && coming_->begin == begin && subset_.empty()) {
       // What had no room beside the lists of the chunk before may have it now.
       try {
-        auto out = std::exchange(coming_, {})->rows.get();
+        coming_->sending.wait();
+        DeviceRowData<Queue> out = std::move(coming_->rows);
+        coming_.reset();
         if (out.count == rows.rows()) return out;
       } catch (const MemoryBudgetError&) {
       }
@@ -360,11 +361,12 @@ class DeviceSearch : public Search {
     // What can't be sent ahead is sent in its turn.
     try {
       if (!sender_) sender_ = std::make_shared<Queue>(queue()->beside());
-      coming_.emplace(Coming{part_, next, std::async(std::launch::async, [this, following] {
-                               return upload_rows(*sender_, following, {}, threads_, piece_);
-                             })});
+      Coming& coming = coming_.emplace();
+      coming.part = part_, coming.begin = next;
+      coming.sending.run([this, following, &coming] {
+        coming.rows = upload_rows(*sender_, following, {}, threads_, piece_);
+      });
     } catch (const MemoryBudgetError&) {
-    } catch (const std::system_error&) {  // no thread
     }
   }
 
