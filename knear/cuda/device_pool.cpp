@@ -151,6 +151,16 @@ std::size_t DevicePool::free_bytes() const {
   return free;
 }
 
+void DevicePool::allow_shared_memory(const void* kernel, std::size_t bytes) {
+  std::lock_guard lock(shared_mutex_);
+  std::size_t& allowed = shared_bytes_[kernel];
+  if (bytes <= allowed) return;
+  const CurrentDevice current(device_);
+  KNEAR_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   static_cast<int>(bytes)));
+  allowed = bytes;
+}
+
 void DevicePool::add_stream(cudaStream_t stream) {
   std::lock_guard lock(mutex_);
   streams_.push_back(stream);

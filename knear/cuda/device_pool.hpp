@@ -1,5 +1,5 @@
-// knear/cuda/device_pool.hpp -- what all queues of a device share: a pool of its memory. What holds
-// for those who use queues is said in queue.hpp.
+// knear/cuda/device_pool.hpp -- what all queues of a device share: a pool of its memory, and what
+// kernels were allowed there. What holds for those who use queues is said in queue.hpp.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -37,6 +37,7 @@ class DevicePool {
   void give_back();
   // Those of the device, and those that the pool keeps.
   std::size_t free_bytes() const;
+  void allow_shared_memory(const void* kernel, std::size_t bytes);
 
   // Streams whose work is waited for where memory is missing.
   void add_stream(cudaStream_t stream);
@@ -59,6 +60,8 @@ class DevicePool {
   std::size_t in_use_ = 0, most_in_use_ = 0;  // sums over all users
   std::uint64_t kept_ = 0;                    // what the pool was told to hold at most
   std::vector<cudaStream_t> streams_;
+  std::mutex shared_mutex_;  // its own: to ask CUDA may take as long as a copy that is under way
+  std::map<const void*, std::size_t> shared_bytes_;  // of each kernel, beyond what all may have
 };
 
 // One user of a pool, with a budget: any number of threads.

@@ -139,6 +139,10 @@ int Queue::multiprocessors() const { return state_->user->pool().multiprocessors
 std::size_t Queue::free_bytes() const { return state_->user->free_bytes(); }
 std::size_t Queue::bytes_in_use() const { return state_->user->bytes_in_use(); }
 std::size_t Queue::most_bytes_in_use() const { return state_->user->most_bytes_in_use(); }
+void Queue::allow_shared_memory(const void* kernel, std::size_t bytes) {
+  state_->user->pool().allow_shared_memory(kernel, bytes);
+}
+
 bool give_back_memory(int device) {
   const auto pool = detail::DevicePool::if_there(device);
   if (pool) pool->give_back();

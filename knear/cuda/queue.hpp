@@ -217,6 +217,11 @@ class Queue {
   std::size_t bytes_in_use() const;
   std::size_t most_bytes_in_use() const;
 
+  // Lets a kernel have so many bytes of dynamic shared memory in each block, on this device. CUDA
+  // wants to be asked for more than 48 KiB, and keeps the answer with the kernel: it is never made
+  // smaller, since another thread may be about to launch it, and not asked for again.
+  void allow_shared_memory(const void* kernel, std::size_t bytes);
+
  private:
   explicit Queue(std::shared_ptr<detail::QueueState> state) : state_(std::move(state)) {}
   void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {

@@ -1,4 +1,4 @@
-// The memory of queues (knear/cuda/queue.hpp), over a CUDA runtime
+// The memory of queues (knear/cuda/queue.hpp), and what kernels are allowed, over a CUDA runtime
 // that needs no GPU: who gets what another gave back, what is kept of it, and what is called.
 #include "knear/cuda/queue.hpp"
 
@@ -258,6 +258,31 @@ TEST(Queue, ManyThreads) {
   }
   EXPECT_EQ(runtime.reserved(0), 0u);
   EXPECT_EQ(runtime.pools(0), 0);
+}
+
+// A kernel's limit of shared memory is that of all threads.
+TEST(Queue, SharedMemoryOfAKernelIsNeverTakenBack) {
+  FakeRuntime& runtime = FakeRuntime::start({.devices = 1});
+  Queue first(0);
+  const int kernels[2] = {};
+  std::vector<std::thread> threads;
+  for (int number = 0; number < 4; ++number)
+    threads.emplace_back([&, number] {
+      Queue queue(0);
+      Random random(static_cast<std::uint64_t>(number));
+      for (int round = 0; round < 500; ++round) {
+        const int bytes = static_cast<int>((48 << 10) + random.below(100 << 10));
+        const int* const kernel = &kernels[round % 2];
+        queue.allow_shared_memory(kernel, static_cast<std::size_t>(bytes));
+        EXPECT_GE(runtime.shared_limit(kernel), bytes);  // as a launch would find it
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FALSE(runtime.shared_limit_was_lowered());
+  const int before = runtime.calls("cudaFuncSetAttribute");
+  EXPECT_LT(before, 200);
+  first.allow_shared_memory(&kernels[0], 49 << 10);
+  EXPECT_EQ(runtime.calls("cudaFuncSetAttribute"), before);
 }
 
 // What a child inherits does nothing, and to use a device there is refused in one line.
