@@ -143,7 +143,7 @@ DeviceSelection select_on_device(DeviceRows rows, std::span<const std::int64_t> 
     out.places = allocate(device, rows.rows * k, sizeof(Id));
   }
   const std::vector<int> narrow(lengths.begin(), refused ? lengths.begin() : lengths.end());
-  cuda::Queue queue(device, 0, nullptr);
+  cuda::Queue queue = cuda::Queue::for_call(device, nullptr);
   const knear::detail::StreamSyncGuard settled{queue};
   auto there = queue.allocate<int>(narrow.size());
   queue.upload(there.data(), narrow.data(), narrow.size());

@@ -21,6 +21,7 @@ std::atomic<bool> forked = false;
 struct Registry {
   std::mutex mutex;
   std::map<int, std::weak_ptr<DevicePool>> pools;
+  std::map<int, std::shared_ptr<PoolUser>> calls;
 
   Registry() {
     (void)pthread_atfork(nullptr, nullptr, [] { forked = true; });
@@ -222,6 +223,19 @@ PoolUser::~PoolUser() {
   (void)cudaMemPoolSetAttribute(pool_->pool_, cudaMemPoolAttrReleaseThreshold, &most);
   (void)cudaMemPoolTrimTo(pool_->pool_, static_cast<std::size_t>(most));
   pool_->kept_ = most;
+}
+
+std::shared_ptr<PoolUser> PoolUser::of_calls(int device) {
+  refuse_forked(device);
+  Registry& all = registry();
+  {
+    std::lock_guard lock(all.mutex);
+    const auto known = all.calls.find(device);
+    if (known != all.calls.end()) return known->second;
+  }
+  auto user = std::make_shared<PoolUser>(DevicePool::of(device), 0);
+  std::lock_guard lock(all.mutex);
+  return all.calls.emplace(device, std::move(user)).first->second;  // that of the first thread
 }
 
 void PoolUser::take(std::size_t bytes) {

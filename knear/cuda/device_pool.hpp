@@ -72,6 +72,8 @@ class PoolUser {
   ~PoolUser();
   PoolUser(const PoolUser&) = delete;
   PoolUser& operator=(const PoolUser&) = delete;
+  // The one that stands for all calls without a queue of their own. It stays.
+  static std::shared_ptr<PoolUser> of_calls(int device);
 
   DevicePool& pool() const { return *pool_; }
   // Throws MemoryBudgetError, and what DevicePool::allocate() throws.

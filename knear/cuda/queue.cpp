@@ -131,6 +131,9 @@ std::shared_ptr<detail::PoolUser> new_user(int device, std::size_t budget) {
 Queue::Queue(int device, std::size_t budget) : state_(with_own_stream(new_user(device, budget))) {}
 Queue::Queue(int device, std::size_t budget, cudaStream_t stream)
     : state_(state_of(new_user(device, budget), stream, false)) {}
+Queue Queue::for_call(int device, cudaStream_t stream) {
+  return Queue(state_of(detail::PoolUser::of_calls(device), stream, false));
+}
 Queue Queue::beside() const { return Queue(with_own_stream(state_->user)); }
 
 int Queue::device() const { return state_->user->pool().device(); }

@@ -23,10 +23,10 @@
 // - Where the device has no memory for an array, all that is kept goes back to the system and the
 //   array is asked for again, at last when the work of all queues there is done. Where the system
 //   has none for copies, the pinned memory that is kept goes back.
-// - When the last queue and array of a device are gone, all of it is given back. At the end
-//   of the process nothing is: CUDA does that.
+// - When the last queue and array of a device are gone, all of it is given back, but for what
+//   for_call() keeps. At the end of the process nothing is: CUDA does that.
 // - Each device has a pool of its own, and so has each copy of the library in a process.
-// - cudaDeviceReset() may be called when no queue and no array is left.
+// - cudaDeviceReset() may be called when no queue and no array is left and for_call() never was.
 // - A process made by fork() after a device was used here cannot use one: to make a queue throws
 //   DeviceUnavailable there, and what it inherited does nothing when it goes.
 #pragma once
@@ -79,6 +79,11 @@ class Queue {
   // DeviceUnavailable, naming both numbers, unless 0 <= device < device_count().
   explicit Queue(int device = 0, std::size_t budget = 0);
   Queue(int device, std::size_t budget, cudaStream_t stream);
+  // For the work of one call on a caller's stream, without a budget: nothing of CUDA is made or
+  // destroyed for it, so it costs little and `stream` may be one that is being captured. All such
+  // queues of a device are one user of its memory, which stays until the process ends. The first
+  // of a device makes the pool, so that one should be made before a capture.
+  static Queue for_call(int device, cudaStream_t stream);
   // Another one of the device, for another thread; both keep to the one budget.
   Queue beside() const;
 

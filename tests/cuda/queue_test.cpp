@@ -22,7 +22,8 @@ using cuda::Queue;
 using test::FakeRuntime;
 
 // Streams of an application.
-const auto stream_a = reinterpret_cast<cudaStream_t>(1);
+const auto stream_a = reinterpret_cast<cudaStream_t>(1),
+           stream_b = reinterpret_cast<cudaStream_t>(2);
 
 template <class Error, class F>
 std::string message_of(F f) {
@@ -285,9 +286,55 @@ TEST(Queue, SharedMemoryOfAKernelIsNeverTakenBack) {
   EXPECT_EQ(runtime.calls("cudaFuncSetAttribute"), before);
 }
 
+// for_call() keeps its pool, so these come last and go together.
+TEST(QueueForCall, MakesNothingAndMayBeCaptured) {
+  FakeRuntime& runtime = FakeRuntime::start({.device_bytes = device_bytes});
+  const auto call = [](cudaStream_t stream) {
+    Queue queue = Queue::for_call(0, stream);
+    const auto values = queue.allocate<float>(100);
+    const auto places = queue.allocate<int>(50);
+    queue.allow_shared_memory(&device_bytes, 64 << 10);
+  };
+  call(stream_a);
+  EXPECT_EQ(runtime.pools(0), 1);
+  EXPECT_EQ(cudaStreamSynchronize(stream_a), cudaSuccess);
+  EXPECT_EQ(runtime.reserved(0), 600u);  // for the next
+
+  runtime.forget_calls();
+  for (int time = 0; time < 3; ++time) call(stream_a);
+  EXPECT_EQ(runtime.calls("cudaMallocFromPoolAsync"), 6);
+  EXPECT_EQ(runtime.calls("cudaFreeAsync"), 6);
+  for (const char* name : {"cudaMalloc", "cudaFree", "cudaMemGetInfo", "cudaMemPoolCreate",
+                           "cudaMemPoolDestroy", "cudaMemPoolTrimTo", "cudaMemPoolSetAttribute",
+                           "cudaStreamCreateWithFlags", "cudaStreamDestroy",
+                           "cudaStreamSynchronize", "cudaEventSynchronize", "cudaFuncSetAttribute"})
+    EXPECT_EQ(runtime.calls(name), 0) << name;
+
+  // As it is, and with more than there ever was before.
+  runtime.begin_capture(stream_b);
+  call(stream_b);
+  {
+    Queue queue = Queue::for_call(0, stream_b);
+    const auto many = queue.allocate<char>(20000);
+  }
+  EXPECT_EQ(runtime.forbidden(), 0);
+  runtime.end_capture(stream_b);
+  EXPECT_EQ(runtime.graph_bytes(), 20600u);
+  EXPECT_EQ(runtime.reserved(0), 600u);
+
+  // Queues share its pool, and leave what calls keep.
+  {
+    Queue queue(0);
+    take_and_give_back(queue, 900);
+    EXPECT_EQ(runtime.pools(0), 1);
+  }
+  EXPECT_LE(runtime.reserved(0), 1000u);
+  EXPECT_EQ(runtime.pools(0), 1);
+}
+
 // What a child inherits does nothing, and to use a device there is refused in one line.
-TEST(Queue, ProcessesMadeByFork) {
-  FakeRuntime& runtime = FakeRuntime::start({});
+TEST(QueueForCall, ProcessesMadeByFork) {
+  FakeRuntime& runtime = FakeRuntime::now();
   auto queue = std::make_optional<Queue>(0);
   auto array = std::make_optional(queue->allocate<char>(10));
   auto pinned = std::make_optional(queue->allocate_host<char>(10));
@@ -296,11 +343,13 @@ TEST(Queue, ProcessesMadeByFork) {
     runtime.forget_calls();
     array.reset(), pinned.reset(), queue.reset();
     const std::string refusal = message_of<DeviceUnavailable>([] { Queue(0); });
+    const std::string of_call = message_of<DeviceUnavailable>([] { Queue::for_call(0, stream_a); });
     const bool right = runtime.calls("cudaFreeAsync") + runtime.calls("cudaFreeHost") +
                                runtime.calls("cudaStreamDestroy") +
                                runtime.calls("cudaMemPoolSetAttribute") ==
                            0 &&
-                       refusal.find("fork()") != std::string::npos && !cuda::give_back_memory(0);
+                       refusal == of_call && refusal.find("fork()") != std::string::npos &&
+                       !cuda::give_back_memory(0);
     _exit(right ? 0 : 1);
   }
   int status = -1;
@@ -310,8 +359,8 @@ TEST(Queue, ProcessesMadeByFork) {
 }
 
 // A queue may be a static object, which goes when the runtime is gone.
-TEST(Queue, TheEndOfTheProcess) {
-  FakeRuntime& runtime = FakeRuntime::start({});
+TEST(QueueForCall, TheEndOfTheProcess) {
+  FakeRuntime& runtime = FakeRuntime::now();
   auto queue = std::make_optional<Queue>(0);
   auto array = std::make_optional(queue->allocate<char>(10));
   runtime.unload();
