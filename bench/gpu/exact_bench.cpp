@@ -140,7 +140,7 @@ void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bo
                    const cuda::Stream& stream, double read_bytes_per_second, double budget,
                    Report& report) {
   const ValueRange found = find_value_range(queries, "queries", 0);
-  detail::ExactNeighbors out(queries.rows(), k);
+  ExactNeighbors out(queries.rows(), k);
   std::vector<double> seconds;
   detail::DeviceStats stats;
   std::int64_t back = 0;
