@@ -22,6 +22,7 @@
 #include "bench/gpu/exact_checks.hpp"
 #include "bench/gpu/hash.hpp"
 #include "bench/gpu/kernels.hpp"
+#include "bench/gpu/memory_checks.hpp"
 #include "bench/gpu/partial_reduce_bench.hpp"
 #include "bench/gpu/report.hpp"
 #include "bench/gpu/select_checks.hpp"
@@ -277,6 +278,7 @@ void write_targets(const Report& report, const std::string& path) {
 void run_tests(const Options& options, const cuda::Stream& stream, Report& report) {
   const std::string device = fmt::format("cuda:{}", options.device);
   fmt::print(stderr, "tests on {}\n", report.device->name);
+  check_memory(report);
   check_select_on_device(stream, options.few ? 17 : 1, report);
   fmt::print(stderr, "tests of whole searches\n");
   const ExactSearch nearest = [](AnyMatrixView queries, AnyMatrixView base, std::int64_t k,

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "bench/gpu/hash.hpp"
@@ -133,6 +134,35 @@ void check_all(const char* where, const Sizes& sizes, const std::vector<DeviceSe
           }
 }
 
+// The same work captured in a CUDA graph, of which a second launch gives the answer.
+void select_by_graph(Problem& p, cuda::Queue& queue) {
+  auto values = queue.allocate<float>(p.values.size()), best = queue.allocate<float>(p.best.size());
+  auto places = queue.allocate<int>(p.places.size());
+  queue.upload(values.data(), p.values.data(), p.values.size());
+  const auto select = [&] {
+    cuda::select_k({values.data(), p.rows, p.cols, p.stride}, p.k, p.options, best.data(),
+                   places.data(), queue.stream());
+  };
+  select();
+  queue.wait();
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  KNEAR_CHECK(cudaStreamBeginCapture(queue.stream(), cudaStreamCaptureModeGlobal));
+  select();
+  KNEAR_CHECK(cudaStreamEndCapture(queue.stream(), &graph));
+  KNEAR_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+  for (int time = 0; time < 2; ++time) {
+    queue.fill_bytes(best.data(), 0xff, best.size());
+    queue.fill_bytes(places.data(), 0x5a, places.size());
+    KNEAR_CHECK(cudaGraphLaunch(exec, queue.stream()));
+  }
+  queue.download(p.best.data(), best.data(), best.size());
+  queue.download(p.places.data(), places.data(), places.size());
+  queue.wait();
+  KNEAR_CHECK(cudaGraphExecDestroy(exec));
+  KNEAR_CHECK(cudaGraphDestroy(graph));
+}
+
 const std::vector<int> warp_ks = {1, 32, 33, 100, 128, 129, 256, 257, 1000, 1024};
 
 }  // namespace
@@ -155,6 +185,15 @@ void check_select_on_device(const cuda::Stream& stream, int every, Report& repor
   // Few rows, which are cut into parts.
   check_all("the device", {2, {100000, 1000003}, {10, 1000, 2000, 99999}},
             {{}, largest, by_place, largest_by_place}, every, select, report);
+  // By warps, by blocks, and by parts of rows either way; with a sort.
+  for (const auto& [rows, cols, k] : {std::tuple{37, 1000, 100}, std::tuple{37, 5000, 3000},
+                                      std::tuple{2, 100000, 100}, std::tuple{2, 100000, 3000}}) {
+    Problem p = make_problem(SelectKind::uniform, rows, cols, k, {}, false);
+    select_by_graph(p, queue);
+    ++report.tests;
+    if (const std::string error = first_error(p); !error.empty())
+      report.fail(fmt::format("select by a CUDA graph, {} x {}, k {}: {}", rows, cols, k, error));
+  }
 }
 
 void bench_select(const cuda::Stream& stream, double read_bytes_per_second,
