@@ -33,6 +33,7 @@
 #include "knear/cuda/queue.hpp"
 #include "knear/knn/knn_cuda.hpp"
 #if KNEAR_CUBLASLT
+#include "bench/gpu/cublas_lt.hpp"
 #include "bench/gpu/matrix_products.hpp"
 #include "bench/gpu/tiled_bench.hpp"
 #endif
@@ -158,12 +159,8 @@ void bench_loop(const char* name, const char* what, const char* unit, LaunchLoop
               ""});
 }
 
-// What is there is in the file after each bench, for one that does not end.
 void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
-                 const Deadline& deadline, const std::string& json, Report& report) {
-  const auto keep = [&] {
-    if (!json.empty()) report.write_json(json);
-  };
+                 const Deadline& deadline, Report& report) {
   const double share = std::min(2.0, deadline.left() / 12);
   const double read_rate = bench_memory(device, stream, share, report);
   const struct {
@@ -180,23 +177,25 @@ void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
       report.skipped.push_back(std::string(l.name) + ": out of time");
   }
 #if KNEAR_CUBLASLT
-  bench_matrix_products(stream, deadline, report);
+  report.no_cublaslt = CublasLt::get().why_not;
+  if (report.no_cublaslt.empty()) bench_matrix_products(stream, deadline, report);
 #else
-  report.skipped.push_back("matrix products: built without cuBLASLt");
+  report.no_cublaslt = "this was built without its header";
 #endif
+  if (!report.no_cublaslt.empty())
+    fmt::print(stderr, "no cuBLASLt ({}): what is held against its products is unmeasured\n",
+               report.no_cublaslt);
   stream.synchronize();  // the memory of one bench is back before the next asks how much is free
-  keep();
   bench_select(stream, read_rate, deadline, report);
-  keep();
   stream.synchronize();
   bench_exact(device.index, stream, read_rate, deadline, report);
-  keep();
   bench_partial_reduce(device.index, deadline, report);
-  keep();
 #if KNEAR_CUBLASLT
   stream.synchronize();
-  bench_tiled_search(stream, deadline, report);
+  if (report.no_cublaslt.empty()) bench_tiled_search(stream, deadline, report);
 #endif
+  if (!report.no_cublaslt.empty())
+    report.skipped.push_back("matrix products and tiled search: no cuBLASLt");
 }
 
 // A copy of a matrix in the memory of a device, "cuda:N".
@@ -320,12 +319,13 @@ void run_tests(const Options& options, const cuda::Stream& stream, Report& repor
   check_range(range_search_device_memory, device, options.few ? 119 : 7, true, report);
 #if KNEAR_CUBLASLT
   // Not under checkers, which would go through the library's own kernels.
-  if (!options.few) check_tiled_search(stream, report);
+  if (!options.few && CublasLt::get().why_not.empty()) check_tiled_search(stream, report);
 #endif
 }
 
 int run(const Options& options) {
   Report report;
+  report.json = options.json;
   Status status = all_well;
   const Deadline deadline(options.seconds);
   if (options.tests) {
@@ -344,7 +344,7 @@ int run(const Options& options) {
       if (options.tests) run_tests(options, stream, report);
       if (options.benches) {
         fmt::print(stderr, "benches, {:.0f} seconds at most\n", deadline.left());
-        run_benches(*report.device, stream, deadline, options.json, report);
+        run_benches(*report.device, stream, deadline, report);
       }
     } catch (const std::exception& error) {
       report.fail(error.what());
@@ -352,7 +352,7 @@ int run(const Options& options) {
   }
   if (!report.failures.empty()) status = failed;
   if (options.benches) judge_targets(report);
-  if (!options.json.empty()) report.write_json(options.json);
+  report.save();
   report.print_table(stdout);
   if (options.targets.empty())
     report.print_targets(stdout);
