@@ -14,8 +14,8 @@ sys.path.insert(0, str(BENCH))
 from support import sets, synthetic, truth
 
 
-def run(program, *arguments, cache, data=""):
-    environment = dict(os.environ, KNEAR_CACHE=str(cache), KNEAR_DATA=str(data))
+def run(program, *arguments, cache, data="", **variables):
+    environment = dict(os.environ, KNEAR_CACHE=str(cache), KNEAR_DATA=str(data), **variables)
     return subprocess.run(
         [sys.executable, str(BENCH / program), *arguments],
         env=environment,
