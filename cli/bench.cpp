@@ -18,7 +18,7 @@
 #include "cli/prediction.hpp"
 #include "cli/progress_bar.hpp"
 #include "knear/knn/knn.hpp"
-#include "knear/knn/part_search.hpp"
+#include "knear/knn/segment_search.hpp"
 
 namespace knear::cli {
 
@@ -91,7 +91,7 @@ std::vector<PassFigures> time_passes(const ExactBench& bench, AnyMatrixView quer
   if (bench.device != "cpu")  // all that it has
     for (FirstPass pass : {FirstPass::automatic, FirstPass::integer, FirstPass::int8})
       all.push_back({.pass = pass, .device = bench.device});
-  ProgressBar bar;
+  ProgressBar bound;
   options.progress = [](std::string_view, double) { return !interrupted(); };
   std::optional<Neighbors> expected;
   // A round before the others prepares.
@@ -99,8 +99,8 @@ std::vector<PassFigures> time_passes(const ExactBench& bench, AnyMatrixView quer
   for (std::int64_t round = bench.prepared ? -1 : 0; round < bench.repeat; ++round)
     for (PassFigures& figures : all) {
       if (!figures.refusal.empty()) continue;
-      bar.show(figures.name(), double(std::max<std::int64_t>(0, round)) / double(bench.repeat));
-      options.first_pass = figures.pass, options.choices.refine = figures.refine;
+      bound.show(figures.name(), double(std::max<std::int64_t>(0, round)) / double(bench.repeat));
+      options.first_pass = figures.pass, options.tuning.refine = figures.refine;
       options.device = figures.device;
       try {
         auto& searcher = searchers[static_cast<std::size_t>(&figures - all.data())];

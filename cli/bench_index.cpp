@@ -16,7 +16,7 @@
 #include "cli/progress_bar.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/index/flat.hpp"
-#include "knear/knn/part_search.hpp"
+#include "knear/knn/segment_search.hpp"
 
 namespace knear::cli {
 namespace {
@@ -36,11 +36,11 @@ struct Figures {
 Figures measure(const IndexBench& bench, AnyMatrixView base, AnyMatrixView queries, Metric metric,
                 int threads) {
   Figures out;
-  ProgressBar bar;
+  ProgressBar bound;
   const std::int64_t n = base.rows(), row_bytes = base.cols() * size_of(base.type());
   const SearchOptions options{.threads = threads};
   for (std::int64_t round = 0; round < bench.repeat; ++round) {
-    bar.show("bench", double(round) / double(bench.repeat));
+    bound.show("bench", double(round) / double(bench.repeat));
     check_interrupt();
     out.copy.push_back(seconds_of([&] {
       AnyMatrix copy(base.type(), n, base.cols());
@@ -51,7 +51,7 @@ Figures measure(const IndexBench& bench, AnyMatrixView base, AnyMatrixView queri
       });
     }));
     out.pack.push_back(seconds_of([&] {
-      const DataSurvey found = survey(base, "base", threads);
+      const ValueRange found = find_value_range(base, "base", threads);
       detail::PreparedRows rows(base, metric, found);
       double ignored = 0;
       const FirstPass pass = metric != Metric::cosine && found.integer ? FirstPass::integer

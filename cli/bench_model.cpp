@@ -38,7 +38,7 @@ struct Point {
 
 std::vector<Point> measure(const ModelBench& bench, int threads, KnownPeaks& machine) {
   std::vector<Point> points;
-  ProgressBar bar;
+  ProgressBar bound;
   const std::vector<std::int64_t> all_rows =
       bench.quick ? std::vector<std::int64_t>{5000} : std::vector<std::int64_t>{20000, 200000};
   const std::vector<std::int64_t> dims =
@@ -48,7 +48,7 @@ std::vector<Point> measure(const ModelBench& bench, int threads, KnownPeaks& mac
   for (const ElementType type : {ElementType::u8, ElementType::f32})
     for (const std::int64_t rows : all_rows)
       for (const std::int64_t dim : dims) {
-        bar.show("bench", done++ / bases);
+        bound.show("bench", done++ / bases);
         const AnyMatrix base = clustered(type, rows, dim, 1, 0);
         const AnyMatrix queries = clustered(type, 2000, dim, 1, 1);
         KnnOptions options{

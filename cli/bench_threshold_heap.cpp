@@ -312,17 +312,17 @@ void run_threshold_heap(const ThresholdHeapBench& bench) {
 
   std::vector<Figure> figures;
   {
-    ProgressBar bar;
-    bar.show("distances", 0);
+    ProgressBar bound;
+    bound.show("distances", 0);
     // In a scope of its own: searches do not need the memory of the distances.
     const Matrix<float> distances =
         distances_of(queries.rows(0, setting.matrix), base, setting.metric, setting.threads);
-    figures = measure_selection(distances, bench, bar);
+    figures = measure_selection(distances, bench, bound);
   }
   {
-    ProgressBar bar;
+    ProgressBar bound;
     for (Figure& figure :
-         measure_searches(queries, base, bench, setting.metric, setting.threads, setting.by, bar))
+         measure_searches(queries, base, bench, setting.metric, setting.threads, setting.by, bound))
       figures.push_back(std::move(figure));
   }
   // In the order of the paper; of one number, whole searches first.

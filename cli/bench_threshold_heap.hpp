@@ -79,7 +79,7 @@ std::vector<std::int64_t> row_counts(std::int64_t k, std::int64_t rows);
 // Figures 6, 10 and 11 from distances [queries x n] that are there already, on one thread. Throws
 // Error if two ways to select give different answers.
 std::vector<Figure> measure_selection(MatrixView<float> distances, const ThresholdHeapBench& bench,
-                                      ProgressBar& bar);
+                                      ProgressBar& bound);
 
 // What searches have in common.
 struct SearchedBy {
@@ -92,6 +92,6 @@ struct SearchedBy {
 // answers.
 std::vector<Figure> measure_searches(AnyMatrixView queries, AnyMatrixView base,
                                      const ThresholdHeapBench& bench, Metric metric, int threads,
-                                     SearchedBy& by, ProgressBar& bar);
+                                     SearchedBy& by, ProgressBar& bound);
 
 }  // namespace knear::cli

@@ -27,13 +27,13 @@ struct HeapRun {
 class SearchBench {
  public:
   SearchBench(AnyMatrixView queries, AnyMatrixView base, const ThresholdHeapBench& bench,
-              Metric metric, int threads, ProgressBar& bar)
+              Metric metric, int threads, ProgressBar& bound)
       : queries_(queries),
         base_(base),
         bench_(bench),
         metric_(metric),
         threads_(threads),
-        bar_(bar),
+        bound_(bound),
         count_(std::min(bench.count, queries.rows())),
         rows_(base.rows()),
         searcher_(base, options(Method::exact, FirstPass::automatic)) {}
@@ -41,7 +41,7 @@ class SearchBench {
   // Packs the base, makes a prefix where there can be one, and settles how rows are scored: all of
   // that a search would choose or make by itself some time, and change between rounds.
   void prepare(SearchedBy& by) {
-    bar_.show("pack", 0);
+    bound_.show("pack", 0);
     KnnReport report;
     const AnyMatrixView some = queries_.rows(0, count_);
     const KnnOptions heap = options(Method::threshold_heap, FirstPass::automatic);
@@ -155,7 +155,7 @@ class SearchBench {
 
   KnnOptions options(Method method, FirstPass pass) const {
     KnnOptions out{.metric = metric_, .threads = threads_, .first_pass = pass};
-    out.approach.method = method;
+    out.method.kind = method;
     out.progress = [](std::string_view, double) { return !interrupted(); };
     return out;
   }
@@ -191,8 +191,8 @@ class SearchBench {
       }
   }
   void show(const Figure& figure, std::int64_t done) {
-    bar_.show("figure " + figure.number,
-              double(done) / double(bench_.repeat * std::ssize(figure.at)));
+    bound_.show("figure " + figure.number,
+                double(done) / double(bench_.repeat * std::ssize(figure.at)));
   }
 
   // From now on searches are of the first rows of the base.
@@ -222,7 +222,7 @@ class SearchBench {
     // A GPU has passes of its own.
     KnnOptions how =
         options(Method::threshold_heap, device == "cpu" ? pass_ : FirstPass::automatic);
-    how.approach.samples = samples, how.approach.query_batch = batch, how.device = device;
+    how.method.samples = samples, how.method.query_batch = batch, how.device = device;
     KnnReport report;
     HeapRun run;
     run.samples = samples, run.batch = batch;
@@ -293,7 +293,7 @@ class SearchBench {
   const ThresholdHeapBench& bench_;
   Metric metric_;
   int threads_;
-  ProgressBar& bar_;
+  ProgressBar& bound_;
   std::int64_t count_;  // of queries, but in Figure 12
   std::int64_t rows_;   // of the base, fewer in Figure 10
   ExactSearcher searcher_;
@@ -307,8 +307,8 @@ class SearchBench {
 
 std::vector<Figure> measure_searches(AnyMatrixView queries, AnyMatrixView base,
                                      const ThresholdHeapBench& bench, Metric metric, int threads,
-                                     SearchedBy& by, ProgressBar& bar) {
-  SearchBench all(queries, base, bench, metric, threads, bar);
+                                     SearchedBy& by, ProgressBar& bound) {
+  SearchBench all(queries, base, bench, metric, threads, bound);
   all.prepare(by);
   std::vector<Figure> out;
   auto [ratios_by_samples, times_by_samples] = all.by_samples();

@@ -7,11 +7,11 @@
 
 #include "cli/bench_threshold_heap.hpp"
 #include "cli/interrupt.hpp"
-#include "knear/select/bitonic_partial_sort.hpp"
-#include "knear/select/permutation.hpp"
-#include "knear/select/radix_sort.hpp"
 #include "knear/select/select_k.hpp"
-#include "knear/select/threshold_heap.hpp"
+#include "knear/select/sort/bitonic_partial_sort.hpp"
+#include "knear/select/sort/compressed_batch.hpp"
+#include "knear/select/sort/permutation.hpp"
+#include "knear/select/sort/radix_sort.hpp"
 #include "knear/select/top_k.hpp"
 
 namespace knear::cli {
@@ -142,8 +142,8 @@ std::vector<std::int64_t> drawn_columns(std::int64_t count, std::int64_t wanted)
 
 class SelectionBench {
  public:
-  SelectionBench(MatrixView<float> distances, const ThresholdHeapBench& bench, ProgressBar& bar)
-      : distances_(distances), bench_(bench), bar_(bar) {
+  SelectionBench(MatrixView<float> distances, const ThresholdHeapBench& bench, ProgressBar& bound)
+      : distances_(distances), bench_(bench), bound_(bound) {
     // So that no first round pays for memory: the smallest sample leaves the most.
     run_heap(distances, drawn_columns(distances.cols(), bench.k), bench.k);
     for (std::size_t way = 0; way < ways_.size(); ++way) check(way, distances, bench.k);
@@ -200,9 +200,9 @@ class SelectionBench {
     for (std::int64_t round = 0; round < bench_.repeat; ++round)
       for (std::size_t point = 0; point < figure.at.size(); ++point) {
         check_interrupt();
-        bar_.show("figure " + figure.number,
-                  double(round * std::ssize(figure.at) + std::int64_t(point)) /
-                      double(bench_.repeat * std::ssize(figure.at)));
+        bound_.show("figure " + figure.number,
+                    double(round * std::ssize(figure.at) + std::int64_t(point)) /
+                        double(bench_.repeat * std::ssize(figure.at)));
         measure(point);
       }
   }
@@ -248,7 +248,7 @@ class SelectionBench {
 
   MatrixView<float> distances_;
   const ThresholdHeapBench& bench_;
-  ProgressBar& bar_;
+  ProgressBar& bound_;
   HeapSelection heap_;
   std::vector<Way> ways_ = other_ways();
   Selected by_heap_, other_;
@@ -281,8 +281,8 @@ std::vector<std::int64_t> row_counts(std::int64_t k, std::int64_t rows) {
 }
 
 std::vector<Figure> measure_selection(MatrixView<float> distances, const ThresholdHeapBench& bench,
-                                      ProgressBar& bar) {
-  SelectionBench all(distances, bench, bar);
+                                      ProgressBar& bound) {
+  SelectionBench all(distances, bench, bound);
   std::vector<Figure> out;
   out.push_back(all.by_samples());
   out.push_back(all.by_rows());

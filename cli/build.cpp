@@ -39,10 +39,10 @@ void run_build(const BuildArguments& arguments) {
 
   const auto start = std::chrono::steady_clock::now();
   FlatIndex index(base.view().cols(), metric);
-  ProgressBar bar;
-  index.add(base.view(), {.threads = threads, .progress = bar.callback()});
-  index.save(arguments.out, bar.callback());
-  bar.clear();
+  ProgressBar bound;
+  index.add(base.view(), {.threads = threads, .progress = bound.callback()});
+  index.save(arguments.out, bound.callback());
+  bound.clear();
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string type(name_of(index.element_type()));

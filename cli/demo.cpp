@@ -110,7 +110,7 @@ std::int64_t columns_of(const KnnReport& report) {
 // whole search tells which sizes would take too long.
 std::vector<BatchRate> time_batches(const ExactSearcher& searcher, AnyMatrixView queries,
                                     const KnnOptions& options, double seconds_per_query,
-                                    ProgressBar& bar) {
+                                    ProgressBar& bound) {
   std::vector<BatchRate> out;
   for (std::int64_t batch = 1; batch < queries.rows(); batch *= 10) {
     if (double(batch) * seconds_per_query > 5) break;
@@ -120,7 +120,7 @@ std::vector<BatchRate> time_batches(const ExactSearcher& searcher, AnyMatrixView
     for (std::int64_t begin = 0; begin + batch <= queries.rows() && (total < 1 || begin == 0);
          begin += batch) {
       check_interrupt();
-      bar.show("batches", std::min(total, 1.0));
+      bound.show("batches", std::min(total, 1.0));
       times.push_back(seconds_of(
           [&] { searcher.search(queries.rows(begin, begin + batch), k, options, &report); }));
       total += times.back();
@@ -165,10 +165,10 @@ void run_demo(const DemoArguments& arguments) {
   CatchInterrupts guard;
   { io::AtomicFile probe(arguments.report); }
 
-  ProgressBar bar;
+  ProgressBar bound;
   KnnOptions options;
-  options.threads = threads, options.progress = bar.callback();
-  bar.show("read", 0);
+  options.threads = threads, options.progress = bound.callback();
+  bound.show("read", 0);
   auto start = std::chrono::steady_clock::now();
   const DemoData data = open_data(arguments);
   const double read_seconds = seconds_since(start);
@@ -178,7 +178,7 @@ void run_demo(const DemoArguments& arguments) {
   if (base.rows() == 0 || queries.rows() == 0)
     throw InvalidArgument("{} holds {} rows and {} queries: nothing to show", data.source,
                           base.rows(), queries.rows());
-  bar.show("measure machine", 0);
+  bound.show("measure machine", 0);
   const KnownPeaks machine = peaks_for_plan(threads);
   check_interrupt();
 
@@ -188,15 +188,15 @@ void run_demo(const DemoArguments& arguments) {
   const Neighbors near = searcher.search(queries, k, options, &report);
   const double seconds = seconds_since(start);
 
-  bar.show("check", 0);
+  bound.show("check", 0);
   std::int64_t verified = 0;
   const double check_seconds = seconds_of([&] { verified = verify(data, near, threads); });
   KnnOptions quiet = options;
   quiet.progress = [](std::string_view, double) { return !interrupted(); };
   std::vector<BatchRate> batches =
-      time_batches(searcher, queries, quiet, report.seconds / double(queries.rows()), bar);
+      time_batches(searcher, queries, quiet, report.seconds / double(queries.rows()), bound);
   batches.push_back({queries.rows(), report.seconds, columns_of(report)});
-  bar.clear();
+  bound.clear();
 
   const Prediction prediction = predict(report, machine);
   const DemoResult result{data,

@@ -67,11 +67,11 @@ nlohmann::ordered_json json_of(const io::Statistics& s) {
 }
 
 // An index: every section is read and compared with its checksums.
-nlohmann::ordered_json describe_index(const std::string& path, bool json, ProgressBar& bar) {
+nlohmann::ordered_json describe_index(const std::string& path, bool json, ProgressBar& bound) {
   const auto archive = io::Archive::open(path);
-  archive->verify(bar.callback());
+  archive->verify(bound.callback());
   const FlatIndex index = FlatIndex::load(path);
-  bar.clear();
+  bound.clear();
   const std::string type(name_of(index.element_type())), metric(name_of(index.metric()));
   if (!json) {
     print("{}\n", path);
@@ -123,7 +123,7 @@ void describe_hdf5(const std::string& path, bool json, nlohmann::ordered_json& f
 void run_info(const InfoArguments& arguments) {
   if (arguments.files.empty()) return describe_program(arguments.json);
   const CatchInterrupts guard;
-  ProgressBar bar;
+  ProgressBar bound;
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
   for (const std::string& file : arguments.files) {
     if (const auto hdf5 = io::hdf5_path(file); hdf5 && hdf5->dataset.empty()) {
@@ -131,12 +131,12 @@ void run_info(const InfoArguments& arguments) {
       continue;
     }
     if (io::is_archive(file) || file.ends_with(".knear")) {
-      auto described = describe_index(file, arguments.json, bar);
+      auto described = describe_index(file, arguments.json, bound);
       if (arguments.json) files.push_back(std::move(described));
       continue;
     }
-    const io::Statistics statistics = io::compute_statistics(file, bar.callback());
-    bar.clear();
+    const io::Statistics statistics = io::compute_statistics(file, bound.callback());
+    bound.clear();
     if (arguments.json)
       files.push_back(json_of(statistics));
     else

@@ -16,9 +16,9 @@ std::string machine_names() {
 }
 
 void keep_peaks(const MachinePeaks& peaks) {
-  const std::string path = kept_peaks_file();
+  const std::string path = peak_cache_file();
   if (path.empty()) throw IoError("no place to keep the figures: HOME is not set");
-  const std::string text = kept_peaks_with(peaks);
+  const std::string text = peak_cache_with(peaks);
   std::error_code failed;
   std::filesystem::create_directories(cache_directory(), failed);
   if (failed) throw IoError("cannot make {}: {}", cache_directory(), failed.message());

@@ -1,9 +1,9 @@
 // cli/machine.hpp -- measuring the peaks of this machine and keeping them for later searches
-// (cost/kept_peaks.hpp).
+// (cost/peak_cache.hpp).
 #pragma once
 #include <string>
 
-#include "knear/cost/kept_peaks.hpp"
+#include "knear/cost/peak_cache.hpp"
 
 namespace knear::cli {
 

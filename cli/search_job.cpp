@@ -265,16 +265,16 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   options.threads = checked_threads(arguments.threads);
   options.memory = arguments.memory;
   options.first_pass = parse_first_pass(arguments.first_pass);
-  options.choices = parse_choices(arguments.choices);
+  options.tuning = parse_tuning(arguments.choices);
   check_device(arguments.device);
   if (arguments.device != "cpu" && arguments.explain)
     throw InvalidArgument("--explain plans for cpu alone so far, but --device is {}",
                           arguments.device);
   options.device = arguments.device;
   if (!arguments.machine.empty()) known_machine(arguments.machine);
-  options.approach = {.method = parse_method(arguments.method),
-                      .recall = arguments.recall,
-                      .samples = arguments.samples};
+  options.method = {.kind = parse_method(arguments.method),
+                    .recall = arguments.recall,
+                    .samples = arguments.samples};
   check_positive("-k", arguments.k);
   if (!(arguments.recall > 0 && arguments.recall <= 1))
     throw InvalidArgument("--recall must be in (0, 1], but is {}", arguments.recall);
@@ -294,8 +294,7 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
     if (arguments.metric.empty()) options.metric = metric_of_file(arguments.base);
     streamed = streamed_base(arguments, outcome);
   }
-  if (streamed && options.approach.method != Method::automatic &&
-      options.approach.method != Method::exact)
+  if (streamed && options.method.kind != Method::automatic && options.method.kind != Method::exact)
     throw InvalidArgument(
         "--method is {}, but {} is read block by block, since it is no plain file and large: only "
         "auto and exact do that",
@@ -345,8 +344,8 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   check_interrupt();
 
   {
-    ProgressBar bar;
-    options.progress = bar.callback();
+    ProgressBar bound;
+    options.progress = bound.callback();
     const auto start = std::chrono::steady_clock::now();
     // One more tells whether a query has more than k within the radius.
     const std::int64_t k = arguments.k + (ranged && arguments.k < outcome.rows);
@@ -361,8 +360,8 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
                                             .first_pass = options.first_pass,
                                             .filter = index_filter,
                                             .progress = options.progress,
-                                            .choices = options.choices,
-                                            .approach = options.approach,
+                                            .tuning = options.tuning,
+                                            .method = options.method,
                                             .device = options.device},
                                            &outcome.report);
     if (ranged) cut_at_radius(arguments, options.metric, outcome);

@@ -121,22 +121,22 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-std::string bar_chart(const std::vector<Bar>& bars) {
+std::string bar_chart(const std::vector<Bar>& upper_bounds) {
   constexpr int row = 30, name_width = 130, label_width = 150;
   constexpr double full = plot_width - name_width - label_width;
   double largest = 0;
-  for (const Bar& bar : bars) largest = std::max(largest, bar.value);
+  for (const Bar& bound : upper_bounds) largest = std::max(largest, bound.value);
   std::string out = fmt::format("<svg viewBox='0 0 {} {}' role='img'>", plot_width,
-                                row * static_cast<int>(bars.size()) + 4);
-  for (std::size_t i = 0; i < bars.size(); ++i) {
+                                row * static_cast<int>(upper_bounds.size()) + 4);
+  for (std::size_t i = 0; i < upper_bounds.size(); ++i) {
     const int y = static_cast<int>(i) * row + 4;
-    const double length = largest > 0 ? std::max(1.0, bars[i].value / largest * full) : 1.0;
+    const double length = largest > 0 ? std::max(1.0, upper_bounds[i].value / largest * full) : 1.0;
     out += fmt::format(
         "<text class='ink' x='{}' y='{}' text-anchor='end'>{}</text>"
         "<rect class='bar' x='{}' y='{}' width='{:.1f}' height='{}' rx='3'/>"
         "<text class='quiet' x='{:.1f}' y='{}'>{}</text>",
-        name_width - 10, y + 16, escaped(bars[i].name), name_width, y, length, row - 8,
-        name_width + length + 8, y + 16, escaped(bars[i].label));
+        name_width - 10, y + 16, escaped(upper_bounds[i].name), name_width, y, length, row - 8,
+        name_width + length + 8, y + 16, escaped(upper_bounds[i].label));
   }
   return out + "</svg>";
 }

@@ -16,7 +16,7 @@ struct Bar {
 };
 
 // Horizontal bars from a common zero, one below the other.
-std::string bar_chart(const std::vector<Bar>& bars);
+std::string bar_chart(const std::vector<Bar>& upper_bounds);
 
 struct Series {
   std::string name;

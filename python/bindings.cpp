@@ -45,9 +45,9 @@ using Bits =
     std::optional<nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
 
 // Method, recall, samples, logical rows, and whether candidates become the k nearest.
-using ApproachTuple = std::tuple<std::string, double, std::int64_t, std::int64_t, bool>;
+using MethodTuple = std::tuple<std::string, double, std::int64_t, std::int64_t, bool>;
 
-Approach approach_of(const ApproachTuple& from) {
+MethodOptions method_options_of(const MethodTuple& from) {
   const auto& [method, recall, samples, logical_rows, aggregate] = from;
   return {.method = parse_method(method),
           .recall = recall,
@@ -306,7 +306,7 @@ NB_MODULE(_core, m) {
       [](const Array& queries, const std::string& queries_type, const Array& base,
          const std::string& base_type, std::int64_t k, const std::string& metric,
          std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-         const std::string& choices, const ApproachTuple& approach, const std::string& device,
+         const std::string& choices, const MethodTuple& approach, const std::string& device,
          const Ids& ids, const Bits& bits, Report report) {
         const AnyMatrixView q = view_of(queries, queries_type), b = view_of(base, base_type);
         KnnOptions options{.metric = parse_metric(metric),
@@ -314,8 +314,8 @@ NB_MODULE(_core, m) {
                            .memory = memory,
                            .first_pass = parse_first_pass(first_pass),
                            .filter = filter_of(ids, bits, b.rows()),
-                           .choices = parse_choices(choices),
-                           .approach = approach_of(approach),
+                           .tuning = parse_tuning(choices),
+                           .method = method_options_of(approach),
                            .device = device};
         return run(report, [&](Progress progress, KnnReport* filled) {
           options.progress = std::move(progress);
@@ -359,7 +359,7 @@ NB_MODULE(_core, m) {
       "knn_on_device",
       [](const DeviceTuple& queries, const DeviceTuple& base, int number, std::int64_t k,
          const std::string& metric, std::int64_t threads, std::int64_t memory,
-         const std::string& first_pass, const std::string& choices, const ApproachTuple& approach,
+         const std::string& first_pass, const std::string& choices, const MethodTuple& approach,
          const std::string& device, const Ids& ids, const Bits& bits, Report report) {
         const cuda::MatrixView q = matrix_of(queries), b = matrix_of(base);
         KnnOptions options{.metric = parse_metric(metric),
@@ -367,8 +367,8 @@ NB_MODULE(_core, m) {
                            .memory = memory,
                            .first_pass = parse_first_pass(first_pass),
                            .filter = filter_of(ids, bits, b.rows),
-                           .choices = parse_choices(choices),
-                           .approach = approach_of(approach),
+                           .tuning = parse_tuning(choices),
+                           .method = method_options_of(approach),
                            .device = device};
         python::DeviceNeighbors near = found_by(report, [&](Progress progress, KnnReport* filled) {
           options.progress = std::move(progress);
@@ -393,7 +393,7 @@ NB_MODULE(_core, m) {
                            .memory = memory,
                            .first_pass = parse_first_pass(first_pass),
                            .filter = filter_of(ids, bits, b.rows),
-                           .choices = parse_choices(choices),
+                           .tuning = parse_tuning(choices),
                            .device = device};
         python::DeviceNeighbors near = found_by(report, [&](Progress progress, KnnReport* filled) {
           options.progress = std::move(progress);
@@ -491,7 +491,7 @@ NB_MODULE(_core, m) {
                            .memory = memory,
                            .first_pass = parse_first_pass(first_pass),
                            .filter = filter_of(ids, bits, b.rows()),
-                           .choices = parse_choices(choices),
+                           .tuning = parse_tuning(choices),
                            .device = device};
         return run(report, [&](Progress progress, KnnReport* filled) {
           options.progress = std::move(progress);
@@ -637,15 +637,15 @@ NB_MODULE(_core, m) {
           "search",
           [](const FlatIndex& self, const Array& queries, const std::string& type, std::int64_t k,
              std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-             const std::string& choices, const ApproachTuple& approach, const std::string& device,
+             const std::string& choices, const MethodTuple& approach, const std::string& device,
              const Ids& ids, const Bits& bits, std::int64_t bit_count, Report report) {
             const AnyMatrixView q = view_of(queries, type);
             SearchOptions options{.threads = narrow(threads),
                                   .memory = memory,
                                   .first_pass = parse_first_pass(first_pass),
                                   .filter = id_filter_of(ids, bits, bit_count),
-                                  .choices = parse_choices(choices),
-                                  .approach = approach_of(approach),
+                                  .tuning = parse_tuning(choices),
+                                  .method = method_options_of(approach),
                                   .device = device};
             return run(report, [&](Progress progress, KnnReport* filled) {
               options.progress = std::move(progress);

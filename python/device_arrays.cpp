@@ -10,7 +10,7 @@
 #include "knear/cuda/check.hpp"
 #include "knear/cuda/device.hpp"
 #include "knear/cuda/queue.hpp"
-#include "knear/scan/device_packing.hpp"
+#include "knear/scan/device/packing.hpp"
 #include "knear/select/select_k.hpp"
 #include "knear/select/select_k_cuda.hpp"
 
@@ -137,7 +137,7 @@ DeviceSelection select_on_device(DeviceRows rows, std::span<const std::int64_t> 
   }
   const std::vector<int> narrow(lengths.begin(), refused ? lengths.begin() : lengths.end());
   cuda::Queue queue(device, 0, nullptr);
-  const knear::detail::Settled settled{queue};
+  const knear::detail::StreamSyncGuard settled{queue};
   auto there = queue.allocate<int>(narrow.size());
   queue.upload(there.data(), narrow.data(), narrow.size());
   rows.lengths = narrow.empty() ? nullptr : there.data();

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "knear/knn/knn_cuda.hpp"
-#include "knear/select/device_rows.hpp"
+#include "knear/select/warp/device_rows.hpp"
 
 namespace knear::python {
 

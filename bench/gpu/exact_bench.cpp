@@ -16,9 +16,9 @@
 #include "knear/cuda/queue.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/knn/knn.hpp"
-#include "knear/scan/device_launches_cuda.hpp"
-#include "knear/scan/device_packing_cuda.hpp"
-#include "knear/scan/device_scan.hpp"
+#include "knear/scan/device/device_scan.hpp"
+#include "knear/scan/device/packing_cuda.hpp"
+#include "knear/scan/device/scan_launches_cuda.hpp"
 #if KNEAR_CUBLASLT
 #include "bench/gpu/matrix_products.hpp"
 #endif
@@ -59,7 +59,7 @@ class ResidentBase {
  public:
   ResidentBase(int device, const cuda::Stream& stream, AnyMatrixView base)
       : base_(base),
-        found_(survey(base, "base", threads_)),
+        found_(find_value_range(base, "base", threads_)),
         packed_(detail::device_coding(
             found_.integer ? detail::Coding::whole_numbers(Metric::l2, active_isa(), found_)
                            : detail::certified_coding(
@@ -85,7 +85,7 @@ class ResidentBase {
   }
 
   // Returns the number of queries handed back.
-  std::int64_t run(AnyMatrixView queries, const DataSurvey& found, detail::ExactLists& out,
+  std::int64_t run(AnyMatrixView queries, const ValueRange& found, ExactNeighbors& out,
                    detail::DeviceStats& stats) {
     std::vector<std::int64_t> which(static_cast<std::size_t>(queries.rows()));
     std::iota(which.begin(), which.end(), 0);
@@ -98,14 +98,14 @@ class ResidentBase {
  private:
   int threads_ = available_threads();
   AnyMatrixView base_;
-  DataSurvey found_;
+  ValueRange found_;
   detail::Coding packed_;
   cuda::Queue queue_;
   Scan scan_;
 };
 
 // Some queries of the answer against those of the processor.
-std::string first_error(AnyMatrixView queries, AnyMatrixView base, const detail::ExactLists& got) {
+std::string first_error(AnyMatrixView queries, AnyMatrixView base, const ExactNeighbors& got) {
   constexpr std::int64_t samples = 4;
   const auto number = [&](std::int64_t sample) {
     return (queries.rows() - 1) * sample / (samples - 1);
@@ -139,8 +139,8 @@ std::optional<double> best_rate(const Report& report, std::initializer_list<cons
 void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bool by_memory,
                    const cuda::Stream& stream, double read_bytes_per_second, double budget,
                    Report& report) {
-  const DataSurvey found = survey(queries, "queries", 0);
-  detail::ExactLists out{Matrix<double>(queries.rows(), k), Matrix<Id>(queries.rows(), k)};
+  const ValueRange found = find_value_range(queries, "queries", 0);
+  detail::ExactNeighbors out(queries.rows(), k);
   std::vector<double> seconds;
   detail::DeviceStats stats;
   std::int64_t back = 0;

@@ -90,7 +90,7 @@ class Checks {
   static KnnOptions as_the_processor(KnnOptions options) {
     options.first_pass = FirstPass::automatic;
     options.memory = 0;
-    if (options.approach.method != Method::partial_reduce) options.approach = {};
+    if (options.method.kind != Method::partial_reduce) options.method = {};
     return options;
   }
 
@@ -122,8 +122,8 @@ class NearestChecks : public Checks {
 
 class JoinChecks : public Checks {
  public:
-  JoinChecks(const SelfJoin& join, const std::string& device, int every, Report& report)
-      : Checks(device, every, false, report), join_(join) {}
+  JoinChecks(const SelfJoin& self_join, const std::string& device, int every, Report& report)
+      : Checks(device, every, false, report), join_(self_join) {}
 
   void check(const std::string& what, AnyMatrixView base, std::int64_t k,
              const KnnOptions& options) {
@@ -264,7 +264,7 @@ void check_limits(NearestChecks& checks) {
 // The TH-heap across devices: all types, thresholds that let one row in eight or every row pass, k
 // beyond the registers, equal distances.
 void check_threshold_heap(NearestChecks& checks) {
-  KnnOptions options{.approach = {.method = Method::threshold_heap}};
+  KnnOptions options{.method = {.kind = Method::threshold_heap}};
   for (const ElementType type :
        {ElementType::f32, ElementType::f16, ElementType::bf16, ElementType::u8, ElementType::i8})
     for (const Metric metric : metrics)
@@ -301,7 +301,7 @@ void check_partial_reduce(NearestChecks& checks) {
               queries, base, 20,
               {.metric = metric,
                .filter = RowFilter::of_ids(ids, rows),
-               .approach = {.method = Method::partial_reduce, .recall = recall}});
+               .method = {.kind = Method::partial_reduce, .recall = recall}});
         }
 }
 
@@ -436,8 +436,9 @@ void check_exact(const ExactSearch& search, const std::string& device, const std
   check_many(checks);
 }
 
-void check_self_join(const SelfJoin& join, const std::string& device, int every, Report& report) {
-  JoinChecks checks(join, device, every, report);
+void check_self_join(const SelfJoin& self_join, const std::string& device, int every,
+                     Report& report) {
+  JoinChecks checks(self_join, device, every, report);
   for (const VectorKind kind : {VectorKind::uniform, VectorKind::copies, VectorKind::zeros})
     for (const ElementType type : {ElementType::f32, ElementType::bf16, ElementType::u8})
       for (const Metric metric : metrics)

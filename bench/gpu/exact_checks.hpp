@@ -29,7 +29,8 @@ using RangeSearch = std::function<RangeNeighbors(AnyMatrixView queries, AnyMatri
 void check_exact(const ExactSearch& search, const std::string& device, const std::string& data,
                  int every, bool there, Report& report);
 // The same of self-joins: rows that are copies of others, more neighbours than rows.
-void check_self_join(const SelfJoin& join, const std::string& device, int every, Report& report);
+void check_self_join(const SelfJoin& self_join, const std::string& device, int every,
+                     Report& report);
 // The same of range searches: radii that hold one row, some and all, and one that is the distance
 // of a row.
 void check_range(const RangeSearch& search, const std::string& device, int every, bool there,

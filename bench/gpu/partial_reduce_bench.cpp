@@ -39,7 +39,7 @@ void bench_partial_reduce(int device, const Deadline& deadline, Report& report) 
   fmt::print(stderr, "{}\n", name);
   const Matrix<bf16> base = rounded_clusters(rows, dim, 41),
                      queries = rounded_clusters(count, dim, 42);
-  KnnOptions options{.approach = {.method = Method::partial_reduce, .recall = 0.95},
+  KnnOptions options{.method = {.kind = Method::partial_reduce, .recall = 0.95},
                      .device = fmt::format("cuda:{}", device)};
   const ExactSearcher searcher(base.view(), options);
   std::vector<double> seconds;

@@ -13,7 +13,7 @@
 #include "bench/gpu/hash.hpp"
 #include "bench/gpu/kernels.hpp"
 #include "knear/select/select_k_cuda.hpp"
-#include "knear/select/warp_select.hpp"
+#include "knear/select/warp/warp_select.hpp"
 #include "knear/simt/host_warp.hpp"
 #include "tests/select/select_cases.hpp"
 

@@ -2,7 +2,7 @@
 #pragma once
 #include "bench/gpu/tiled_search.hpp"
 #include "knear/cuda/queue.hpp"
-#include "knear/scan/device_launches_cuda.hpp"
+#include "knear/scan/device/scan_launches_cuda.hpp"
 
 namespace knear::bench {
 

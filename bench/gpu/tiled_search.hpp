@@ -24,9 +24,9 @@
 #include <cstdint>
 #include <limits>
 
-#include "knear/scan/device_launches.hpp"
-#include "knear/select/warp_select.hpp"
-#include "knear/select/warp_select_layout.hpp"
+#include "knear/scan/device/scan_launches.hpp"
+#include "knear/select/warp/warp_select.hpp"
+#include "knear/select/warp/warp_select_layout.hpp"
 #include "knear/simt/thread.hpp"
 #include "knear/simt/thread_warp.hpp"
 

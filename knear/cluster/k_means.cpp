@@ -6,6 +6,7 @@
 #include "knear/core/error.hpp"
 #include "knear/core/random.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/cost/peak_cache.hpp"
 
 namespace knear {
 
@@ -19,12 +20,18 @@ NearestCentroid::NearestCentroid(MatrixView<float> centroids)
           detail::CodingSpace::choose(centroids_, Metric::l2, active_isa()), 1, {})) {}
 
 Matrix<Id> NearestCentroid::of(AnyMatrixView rows, std::int64_t count, int threads) const {
-  detail::ExactLists out{Matrix<double>(rows.rows(), count), Matrix<Id>(rows.rows(), count)};
+  ExactNeighbors out(rows.rows(), count);
   std::vector<std::int64_t> which(static_cast<std::size_t>(rows.rows()));
   std::iota(which.begin(), which.end(), 0);
-  const detail::ScanJob job{
-      rows,         centroids_, Metric::l2, count,           resolve_threads(threads),
-      active_isa(), {},         false,      4 * count + 4096};
+  const int used = resolve_threads(threads);
+  const Isa isa = active_isa();
+  const detail::ScanJob job{.queries = rows,
+                            .base = centroids_,
+                            .metric = Metric::l2,
+                            .k = count,
+                            .threads = used,
+                            .isa = isa,
+                            .peaks = &planning_peaks(isa, used)};
   detail::ScanStats stats;
   detail::scan(packed_, job, which, out, stats, {});
   return std::move(out.ids);

@@ -13,4 +13,7 @@ constexpr std::string_view name_of(Metric metric) {
   return metric == Metric::l2 ? "l2" : metric == Metric::ip ? "ip" : "cosine";
 }
 
+// Which end of a row of values a selection wants.
+enum class Extreme : std::uint8_t { smallest, largest };
+
 }  // namespace knear

@@ -288,7 +288,7 @@ double spared_by_refining(double rows, double k, std::int64_t dim, const Machine
   return rows * (share * measured_row_seconds(dim, peaks) - refined / core_operations(peaks));
 }
 
-double row_codes_seconds(std::int64_t rows, std::int64_t dim, const MachinePeaks& peaks) {
+double per_row_codes_seconds(std::int64_t rows, std::int64_t dim, const MachinePeaks& peaks) {
   return double(rows) * (packing_operations + packing_column_operations * double(dim)) /
          peaks.cop_per_second;
 }

@@ -27,9 +27,9 @@
 // and carries over to others as that. It does not know of data that defeat the threshold.
 //
 // A search chooses by it: what to score first, whether to pack what a filter allows
-// (knn/first_pass_choice.cpp), whether by a prefix and how wide a one (knn/prefix_search.cpp). The
-// second half of this file has what single things cost one core, for what is decided while a scan
-// runs.
+// (knn/search/first_pass_choice.cpp), whether by a prefix and how wide a one
+// (knn/prefix/prefix_search.cpp). The second half of this file has what single things cost one
+// core, for what is decided while a scan runs.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -142,7 +142,7 @@ double direct_row_seconds(std::int64_t dim, const MachinePeaks& peaks);
 // What scoring rows again by codes of their own spares, where so many are left to be measured for k
 // neighbours; and for all threads of `peaks` to make such codes of a base.
 double spared_by_refining(double rows, double k, std::int64_t dim, const MachinePeaks& peaks);
-double row_codes_seconds(std::int64_t rows, std::int64_t dim, const MachinePeaks& peaks);
+double per_row_codes_seconds(std::int64_t rows, std::int64_t dim, const MachinePeaks& peaks);
 // And of one row that passes the threshold of a query for k neighbours. None of these checks what
 // it gets.
 double hit_seconds(std::int64_t k, bool whole, const MachinePeaks& peaks);

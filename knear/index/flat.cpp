@@ -129,7 +129,7 @@ class FlatIndex::Impl {
   // Adds rows to a state to come, under ids that are not in use.
   void append(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
               const ChangeOptions& options) {
-    const DataSurvey found = survey(vectors, "vectors", options.threads);
+    const ValueRange found = find_value_range(vectors, "vectors", options.threads);
     if (!next.type) next.type = vectors.type();
     AnyMatrix converted;
     if (vectors.type() != *next.type) {
@@ -185,7 +185,7 @@ class FlatIndex::Impl {
 
  private:
   void append_segment(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
-                      const DataSurvey& found, const ChangeOptions& options) {
+                      const ValueRange& found, const ChangeOptions& options) {
     const std::int64_t n = vectors.rows();
     AlignedArray<std::uint32_t> order;
     AlignedArray<Id> ids;
@@ -226,7 +226,7 @@ class FlatIndex::Impl {
   }
 
   std::shared_ptr<SegmentRows> panels_of(const BaseRows& rows, AlignedArray<Id> ids, Id first,
-                                         const DataSurvey& found,
+                                         const ValueRange& found,
                                          const ChangeOptions& options) const {
     auto panels = std::make_shared<const PackedBase>(PackedBase::integer(
         rows, {}, metric, active_isa(), found, options.threads, options.progress));
@@ -281,7 +281,7 @@ class FlatIndex::Impl {
     const std::int64_t a_rows = a.rows->rows(), b_rows = b.rows->rows();
     const bool both_small = std::max(a_rows, b_rows) < detail::least_packed_rows;
     if ((!both_small && a_rows >= 2 * b_rows) || a_rows + b_rows > max_segment_rows) return false;
-    const DataSurvey found = detail::united(a.rows->found(), b.rows->found());
+    const ValueRange found = detail::united(a.rows->found(), b.rows->found());
     if (a.size() + b.size() == 0 ||
         (a.rows->is_panels() && !detail::keeps_as_panels(metric, found)))
       return false;
@@ -329,7 +329,7 @@ class FlatIndex::Impl {
   }
 
   // Two matrices that lie next to one another as one segment, of their live rows.
-  Segment joined(const Segment& a, const Segment& b, const DataSurvey& found,
+  Segment joined(const Segment& a, const Segment& b, const ValueRange& found,
                  const ChangeOptions& options) const {
     const AnyMatrixView &top = a.rows->matrix(), &bottom = b.rows->matrix();
     const AnyMatrixView both(top.type(), top.data(), top.rows() + bottom.rows(), top.cols(),
@@ -360,7 +360,7 @@ class FlatIndex::Impl {
   // The live rows of some segments of one kind, copied. Requires that there are some.
   Segment rewritten(std::span<const Segment> segments, const ChangeOptions& options) const {
     const std::vector<Live> live = live_rows(segments);
-    DataSurvey found = segments[0].rows->found();
+    ValueRange found = segments[0].rows->found();
     for (const Segment& segment : segments) found = detail::united(found, segment.rows->found());
     const bool panels = segments[0].rows->is_panels();
     const ElementType type = !panels         ? segments[0].rows->base().type()
@@ -508,8 +508,8 @@ KnnOptions knn_options(Metric metric, const SearchOptions& options) {
           .memory = options.memory,
           .first_pass = options.first_pass,
           .progress = options.progress,
-          .choices = options.choices,
-          .approach = options.approach,
+          .tuning = options.tuning,
+          .method = options.method,
           .device = options.device};
 }
 

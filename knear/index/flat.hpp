@@ -40,8 +40,8 @@ struct SearchOptions {
   FirstPass first_pass = FirstPass::automatic;
   IdFilter filter = {};  // the ids that may be found; by default every one
   Progress progress = {};
-  KnnChoices choices = {};
-  Approach approach = {};      // of search()
+  TuningOverrides tuning = {};
+  MethodOptions method = {};   // of search()
   std::string device = "cpu";  // as KnnOptions; of search()
 };
 

@@ -25,7 +25,7 @@ struct IndexFields {
 struct SegmentFields {
   std::int64_t rows, matrix_rows;  // matrix_rows 0: kept as panels
   std::int64_t first_id, live;
-  std::int64_t integer, low, high;  // DataSurvey
+  std::int64_t integer, low, high;  // ValueRange
   std::uint64_t forms;              // bit p: has a form for FirstPass p
 };
 
@@ -246,7 +246,7 @@ Segment load_segment(Sections& in, std::size_t number, const SavedFlat& saved, E
   } else if (panels || rows != fields.matrix_rows) {
     in.refuse(prefix + "order", "it is missing");
   }
-  DataSurvey found;
+  ValueRange found;
   found.integer = fields.integer != 0;
   if (fields.low < -128 || fields.low > 255 || fields.high < -128 || fields.high > 255 ||
       (found.integer && fields.low > fields.high))

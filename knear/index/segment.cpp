@@ -26,7 +26,7 @@ std::shared_ptr<SegmentRows> SegmentRows::of_matrix(AnyMatrixView rows,
                                                     std::shared_ptr<const void> keeper,
                                                     AlignedArray<std::uint32_t> order,
                                                     AlignedArray<Id> ids, Id first, Metric metric,
-                                                    const DataSurvey& found,
+                                                    const ValueRange& found,
                                                     std::shared_ptr<const CheckedBlocks> guard) {
   std::shared_ptr<SegmentRows> out(new SegmentRows);
   out->keeper_ = std::move(keeper);
@@ -90,12 +90,12 @@ std::int64_t SegmentRows::bytes() const {
          (is_panels() || chunk() ? 0 : matrix_.bytes()) + prepared_->bytes();
 }
 
-bool keeps_as_panels(Metric metric, const DataSurvey& found) {
+bool keeps_as_panels(Metric metric, const ValueRange& found) {
   return metric != Metric::cosine && found.integer && (found.low >= 0 || found.high <= 127);
 }
 
-DataSurvey united(const DataSurvey& a, const DataSurvey& b) {
-  DataSurvey out;
+ValueRange united(const ValueRange& a, const ValueRange& b) {
+  ValueRange out;
   out.integer = a.integer && b.integer;
   out.low = std::min(a.low, b.low), out.high = std::max(a.high, b.high);
   return out;

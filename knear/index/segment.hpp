@@ -15,7 +15,7 @@
 #include <span>
 
 #include "knear/core/row_set.hpp"
-#include "knear/knn/part_search.hpp"
+#include "knear/knn/segment_search.hpp"
 
 namespace knear::detail {
 
@@ -48,7 +48,7 @@ class SegmentRows {
                                                 std::shared_ptr<const void> keeper,
                                                 AlignedArray<std::uint32_t> order,
                                                 AlignedArray<Id> ids, Id first, Metric metric,
-                                                const DataSurvey& found,
+                                                const ValueRange& found,
                                                 std::shared_ptr<const CheckedBlocks> guard = {});
   // Of integer panels, whose row numbers are those of `ids`. slots: the slot of each row; empty:
   // found out.
@@ -62,7 +62,7 @@ class SegmentRows {
 
   std::int64_t rows() const { return prepared_->base.rows(); }
   const BaseRows& base() const { return prepared_->base; }
-  const DataSurvey& found() const { return prepared_->found; }
+  const ValueRange& found() const { return prepared_->found; }
   PreparedRows& prepared() const { return *prepared_; }  // has its own lock
   RowIds ids() const { return {first_, ids_.size() ? ids_.data() : nullptr}; }
   bool has_own_ids() const { return ids_.size() > 0; }
@@ -111,7 +111,7 @@ struct Segment {
 };
 
 // Whether rows may be kept as panels alone.
-bool keeps_as_panels(Metric metric, const DataSurvey& found);
-DataSurvey united(const DataSurvey& a, const DataSurvey& b);
+bool keeps_as_panels(Metric metric, const ValueRange& found);
+ValueRange united(const ValueRange& a, const ValueRange& b);
 
 }  // namespace knear::detail

@@ -84,17 +84,17 @@ Statistics compute_statistics(const std::string& path, const Progress& progress)
   if (!hash) throw MemoryBudgetError("no memory to compute a checksum");
   XXH3_64bits_reset(hash.get());
   const DefaultFloatMode mode;
-  Survey survey(out);
+  Survey find_value_range(out);
   read_rows(reader, [&](std::int64_t first, std::int64_t count, const std::byte* block) {
     const std::int64_t row_bytes = reader.packed_row_bytes();
     XXH3_64bits_update(hash.get(), block, static_cast<std::size_t>(count * row_bytes));
     visit_scalar(reader.scalar(), [&](auto scalar) {
       for (std::int64_t i = 0; i < count; ++i)
-        survey.add_row<decltype(scalar)>(block + i * row_bytes, reader.dim(), first + i);
+        find_value_range.add_row<decltype(scalar)>(block + i * row_bytes, reader.dim(), first + i);
     });
     report_progress(progress, "read", first + count, reader.rows());
   });
-  survey.finish();
+  find_value_range.finish();
   out.checksum = XXH3_64bits_digest(hash.get());
   return out;
 }

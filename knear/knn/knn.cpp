@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "knear/core/threads.hpp"
-#include "knear/knn/part_search.hpp"
+#include "knear/knn/segment_search.hpp"
 
 namespace knear {
 namespace {
@@ -70,8 +70,8 @@ Method parse_method(std::string_view name) {
       "method must be one of auto, exact, threshold-heap, partial-reduce, but is '{}'", name);
 }
 
-KnnChoices parse_choices(std::string_view text) {
-  KnnChoices out;
+TuningOverrides parse_tuning(std::string_view text) {
+  TuningOverrides out;
   const auto refuse = [](std::string_view item) {
     throw InvalidArgument(
         "choices are group=1|4|12, parts=N, columns=N (a multiple of 8 up to 128), clusters=N, "
@@ -128,10 +128,10 @@ class ExactSearcher::Impl {
   detail::PreparedRows rows;
 
  private:
-  static DataSurvey surveyed(AnyMatrixView base, const KnnOptions& options) {
+  static ValueRange surveyed(AnyMatrixView base, const KnnOptions& options) {
     DefaultFloatMode mode;
     check_dim("base", base.cols());
-    return survey(base, "base", options.threads);
+    return find_value_range(base, "base", options.threads);
   }
 };
 
@@ -176,7 +176,7 @@ Neighbors ExactSearcher::self_join(std::int64_t k, const KnnOptions& options,
   DefaultFloatMode mode;
   check_k(k);
   check_metric(options.metric, impl_->rows.metric);
-  return detail::join_part(impl_->part(options), impl_->matrix, k, options, false, report);
+  return detail::self_join_segment(impl_->part(options), impl_->matrix, k, options, false, report);
 }
 
 RangeNeighbors ExactSearcher::range_search(AnyMatrixView queries, double radius,
@@ -204,7 +204,7 @@ Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& option
   DefaultFloatMode mode;
   check_k(k);
   ExactSearcher::Impl impl(base, options);
-  return detail::join_part(impl.part(options), base, k, options, true, report);
+  return detail::self_join_segment(impl.part(options), base, k, options, true, report);
 }
 
 RangeNeighbors range_search(AnyMatrixView queries, AnyMatrixView base, double radius,

@@ -57,7 +57,7 @@ FirstPass parse_first_pass(std::string_view name);
 
 // What a search otherwise chooses by itself, beside its first pass. It changes the time, never the
 // answer; 0 leaves the choice to the search.
-struct KnnChoices {
+struct TuningOverrides {
   int group = 0;              // queries that the kernel scores side by side: 1, 4 or 12
   int parts = 0;              // into which the base is split for the same queries
   std::int64_t columns = 0;   // of a prefix: a multiple of 8 up to 128
@@ -71,11 +71,11 @@ struct KnnChoices {
 
 // "group=12,parts=2,columns=64,clusters=500,tile=512,guess=off,refine=on", any of these. Throws
 // InvalidArgument for other words and values.
-KnnChoices parse_choices(std::string_view text);
+TuningOverrides parse_tuning(std::string_view text);
 
 // How much is to be found, and by which method.
-struct Approach {
-  Method method = Method::automatic;
+struct MethodOptions {
+  Method kind = Method::automatic;
   // The least mean share of the k nearest that is found, in (0, 1]. 1: all of them. Less is for
   // partial_reduce, and for automatic to choose by.
   double recall = 1;
@@ -104,10 +104,10 @@ struct KnnOptions {
   // guess nor refine. refine = true is for 8-bit codes of vectors that are not whole numbers of 8
   // bits, without a memory limit. A self-join with a group other than 12, or parts, searches row by
   // row.
-  KnnChoices choices = {};
+  TuningOverrides tuning = {};
   // For knn() and search() alone: self-joins, range searches and bases read block by block are
   // exact.
-  Approach approach = {};
+  MethodOptions method = {};
   // Where the base is scanned: "cpu", "cuda" (the first GPU) or "cuda:N". The answer is the same.
   // For searches of the k nearest by any method, self-joins and range searches; partial_reduce
   // takes neither a memory limit nor aggregate = false there. With a GPU first_pass is automatic,
@@ -134,7 +134,7 @@ struct KnnReport {
   // prefix; all others scored by the kernel; those that it let through sorted out.
   double query_seconds = 0, seed_seconds = 0, score_seconds = 0, select_seconds = 0;
   double hits_per_query = 0;       // rows that passed the threshold test
-  double refined_per_query = 0;    // rows scored again before that, as KnnChoices::refine
+  double refined_per_query = 0;    // rows scored again before that, as TuningOverrides::refine
   double survivors_per_query = 0;  // rows measured in float64
   // What was expected of these before: as earlier searches by the same pass for about as many
   // neighbours had it, and for a prefix the rows that it does not rule out. 0: nothing was known.
@@ -149,7 +149,7 @@ struct KnnReport {
   double multiply_adds = 0;            // of the first pass
   std::int64_t prefix_columns = 0;     // coordinates of a prefix, if one was used
   std::int64_t clusters = 0;           // of its rows
-  int group = 0, parts = 0;            // as KnnChoices: of the last scan
+  int group = 0, parts = 0;            // as TuningOverrides: of the last scan
   std::int64_t tile_rows = 0;          // of the largest tile; 0: every row was measured
   bool guessed = false;                // whether a threshold was
   bool joined = false;                 // a self-join scored each pair of rows once, for both
@@ -210,7 +210,7 @@ Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& option
 // far would have saved the time that making it takes. It adds dim + K + 26 bytes a row; for a
 // search with a memory limit none is made unless first_pass asks for it. Where 8-bit passes leave
 // many more rows than are wanted, codes of rows by themselves are made in the same way
-// (KnnChoices::refine): dim + 16 bytes a row.
+// (TuningOverrides::refine): dim + 16 bytes a row.
 //
 // Threads: any number of search() at once; a progress callback must not call it.
 class ExactSearcher {

@@ -5,10 +5,10 @@
 
 #include "knear/core/threads.hpp"
 #include "knear/cuda/check.hpp"
-#include "knear/knn/device_base.hpp"
-#include "knear/scan/device_compress_cuda.hpp"
-#include "knear/scan/device_launches_cuda.hpp"
-#include "knear/scan/device_packing_cuda.hpp"
+#include "knear/knn/device/device_base.hpp"
+#include "knear/scan/device/compress_cuda.hpp"
+#include "knear/scan/device/packing_cuda.hpp"
+#include "knear/scan/device/scan_launches_cuda.hpp"
 
 namespace knear::cuda {
 namespace {

@@ -109,7 +109,7 @@ const CodingSpace& PreparedRows::space_chosen() {
 
 std::optional<bool> PreparedRows::known_worth(FirstPass pass, std::int64_t k) {
   std::lock_guard lock(mutex_);
-  const Worth& seen = worths_[number_of(pass)];
+  const PassViability& seen = pass_viability_[number_of(pass)];
   if (k <= seen.up_to) return true;
   if (k >= seen.not_from) return false;
   return {};
@@ -117,7 +117,7 @@ std::optional<bool> PreparedRows::known_worth(FirstPass pass, std::int64_t k) {
 
 void PreparedRows::note_worth(FirstPass pass, std::int64_t k, bool worth) {
   std::lock_guard lock(mutex_);
-  Worth& seen = worths_[number_of(pass)];
+  PassViability& seen = pass_viability_[number_of(pass)];
   if (worth)
     seen.up_to = std::max(seen.up_to, k);
   else
@@ -126,7 +126,7 @@ void PreparedRows::note_worth(FirstPass pass, std::int64_t k, bool worth) {
 
 std::int64_t PreparedRows::worth_up_to(FirstPass pass) {
   std::lock_guard lock(mutex_);
-  return worths_[number_of(pass)].up_to;
+  return pass_viability_[number_of(pass)].up_to;
 }
 
 bool PreparedRows::no_prefix() {
@@ -187,20 +187,20 @@ std::shared_ptr<const PrefixStudy> PreparedRows::prefix_study(const Progress& pr
 
 std::optional<PrefixForecast> PreparedRows::prefix_forecast(bool integer, std::int64_t k) {
   std::lock_guard lock(mutex_);
-  for (const Verdict& v : verdicts_)
+  for (const PrefixDecision& v : prefix_decisions_)
     if (v.integer == integer && k <= 2 * v.k && v.k <= 2 * k) return v.cost;
   return {};
 }
 
 void PreparedRows::note_prefix_forecast(bool integer, std::int64_t k, const PrefixForecast& cost) {
   std::lock_guard lock(mutex_);
-  verdicts_.push_back({integer, k, cost, 0, 0});
+  prefix_decisions_.push_back({integer, k, cost, 0, 0});
 }
 
 void PreparedRows::note_prefix_served(bool integer, std::int64_t k, std::size_t queries,
                                       std::size_t not_served) {
   std::lock_guard lock(mutex_);
-  for (Verdict& v : verdicts_) {
+  for (PrefixDecision& v : prefix_decisions_) {
     if (v.integer != integer || k > 2 * v.k || v.k > 2 * k) continue;
     v.queries += queries, v.not_served += not_served;
     if (v.queries >= 24 && 4 * v.not_served > v.queries) v.cost.refused = true;
@@ -212,34 +212,35 @@ double PreparedRows::searched_without_prefix(double more) {
   return without_prefix_ += more;
 }
 
-std::shared_ptr<const RowCodes> PreparedRows::kept_row_codes(const CodingSpace& space) {
+std::shared_ptr<const PerRowCodes> PreparedRows::kept_per_row_codes(const CodingSpace& space) {
   std::lock_guard lock(mutex_);
-  return row_codes_ && row_codes_->space.mean == space.mean ? row_codes_ : nullptr;
+  return per_row_codes_ && per_row_codes_->space.mean == space.mean ? per_row_codes_ : nullptr;
 }
 
-std::shared_ptr<const RowCodes> PreparedRows::row_codes(const CodingSpace& space,
-                                                        const BaseRows& rows, bool keep,
-                                                        int threads, const Progress& progress,
-                                                        double& prepare_seconds) {
+std::shared_ptr<const PerRowCodes> PreparedRows::per_row_codes(const CodingSpace& space,
+                                                               const BaseRows& rows, bool keep,
+                                                               int threads,
+                                                               const Progress& progress,
+                                                               double& prepare_seconds) {
   std::unique_lock lock(making_, std::defer_lock);
   if (keep) {
     lock.lock();
-    if (auto codes = kept_row_codes(space)) return codes;
+    if (auto codes = kept_per_row_codes(space)) return codes;
   }
   const auto start = Clock::now();
   std::vector<std::uint32_t> order(static_cast<std::size_t>(rows.rows()));
   std::iota(order.begin(), order.end(), 0u);
-  const auto made = std::make_shared<const RowCodes>(
-      detail::row_codes(rows, order, space, false, found, threads, progress));
+  const auto made = std::make_shared<const PerRowCodes>(
+      detail::per_row_codes(rows, order, space, false, found, threads, progress));
   prepare_seconds += std::chrono::duration<double>(Clock::now() - start).count();
   if (keep) {
     std::lock_guard state(mutex_);
-    if (!row_codes_) row_codes_ = made;
+    if (!per_row_codes_) per_row_codes_ = made;
   }
   return made;
 }
 
-double PreparedRows::spared_by_row_codes(double more) {
+double PreparedRows::spared_by_per_row_codes(double more) {
   std::lock_guard lock(mutex_);
   return spared_ += more;
 }
@@ -265,13 +266,13 @@ std::shared_ptr<void> PreparedRows::device_form(
   return device_forms_[name] = std::move(made);
 }
 
-PreparedRows::Seen PreparedRows::seen(FirstPass pass, std::int64_t k, bool few) {
+PreparedRows::PassStats PreparedRows::seen(FirstPass pass, std::int64_t k, bool few) {
   std::lock_guard lock(mutex_);
   const auto known = seen_.find({pass, 2 * magnitude_of(k) + few});
-  return known == seen_.end() ? Seen{} : known->second;
+  return known == seen_.end() ? PassStats{} : known->second;
 }
 
-void PreparedRows::note_seen(FirstPass pass, std::int64_t k, bool few, const Seen& what) {
+void PreparedRows::note_seen(FirstPass pass, std::int64_t k, bool few, const PassStats& what) {
   std::lock_guard lock(mutex_);
   seen_[{pass, 2 * magnitude_of(k) + few}] = what;
 }
@@ -281,7 +282,7 @@ void PreparedRows::release_all_but(FirstPass pass) {
   for (int i = 0; i < first_pass_count; ++i)
     if (i != number_of(pass) && !adopted_[i]) forms_[i] = nullptr;
   if (pass != FirstPass::prefix) prefix_ = nullptr, study_ = nullptr;
-  row_codes_ = nullptr, spared_ = 0, bins_ = nullptr;
+  per_row_codes_ = nullptr, spared_ = 0, bins_ = nullptr;
 }
 
 std::int64_t PreparedRows::kept_bytes(const PackedBase* except) {
@@ -304,7 +305,7 @@ std::int64_t PreparedRows::bytes() {
 
 std::int64_t PreparedRows::other_bytes() const {
   return (prefix_ ? prefix_->bytes() : 0) + (study_ ? study_->bytes() : 0) +
-         (row_codes_ ? row_codes_->bytes() : 0);
+         (per_row_codes_ ? per_row_codes_->bytes() : 0);
 }
 
 }  // namespace knear::detail

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "knear/knn/knn.hpp"
-#include "knear/knn/prefix_form.hpp"
-#include "knear/scan/packed_base.hpp"
+#include "knear/knn/prefix/prefix_form.hpp"
+#include "knear/scan/packing/packed_base.hpp"
 
 namespace knear::detail {
 
@@ -28,12 +28,12 @@ Format format_of(FirstPass pass);
 class PreparedRows {
  public:
   // `found` is what survey() said of these rows, or of more.
-  PreparedRows(const BaseRows& base_rows, Metric of, const DataSurvey& what)
+  PreparedRows(const BaseRows& base_rows, Metric of, const ValueRange& what)
       : base(base_rows), metric(of), found(what) {}
 
   const BaseRows base;
   const Metric metric;
-  const DataSurvey found;
+  const ValueRange found;
 
   // Rows that lie in the memory of a device, one after another: only a search there may be asked
   // for them, and nobody here reads base. Set before the first.
@@ -99,12 +99,12 @@ class PreparedRows {
   // Codes of rows by themselves, in their order and in the space of the packed base (a form from a
   // file may have one of its own), for what an 8-bit pass leaves. With `keep`, the first made is
   // kept; with `rows` a part of the base none is.
-  std::shared_ptr<const RowCodes> kept_row_codes(const CodingSpace& space);
-  std::shared_ptr<const RowCodes> row_codes(const CodingSpace& space, const BaseRows& rows,
-                                            bool keep, int threads, const Progress& progress,
-                                            double& prepare_seconds);
+  std::shared_ptr<const PerRowCodes> kept_per_row_codes(const CodingSpace& space);
+  std::shared_ptr<const PerRowCodes> per_row_codes(const CodingSpace& space, const BaseRows& rows,
+                                                   bool keep, int threads, const Progress& progress,
+                                                   double& prepare_seconds);
   // Seconds that searches would have been spared by them so far.
-  double spared_by_row_codes(double more);
+  double spared_by_per_row_codes(double more);
 
   // What a device keeps of the base, by the name of device and codes: made on first use. Its type
   // is the maker's.
@@ -113,11 +113,11 @@ class PreparedRows {
                                     const std::function<std::shared_ptr<void>()>& make);
 
   // What searches of few or of many queries, for about k neighbours by a pass, saw last, a query.
-  struct Seen {
+  struct PassStats {
     double hits = 0, refined = 0, survivors = 0;
   };
-  Seen seen(FirstPass pass, std::int64_t k, bool few);
-  void note_seen(FirstPass pass, std::int64_t k, bool few, const Seen& what);
+  PassStats seen(FirstPass pass, std::int64_t k, bool few);
+  void note_seen(FirstPass pass, std::int64_t k, bool few, const PassStats& what);
 
   // Lets go of the forms kept but this one and those adopted; searches that use them hold them
   // until they end.
@@ -135,7 +135,7 @@ class PreparedRows {
                                          const Progress& progress, double& prepare_seconds,
                                          std::int64_t tile_bytes, bool find_copies);
 
-  struct Worth {
+  struct PassViability {
     std::int64_t up_to = 0, not_from = max_k + 1;
   };
   std::mutex making_;  // held while a form is made that will be kept; taken before mutex_
@@ -143,20 +143,20 @@ class PreparedRows {
   std::shared_ptr<const PackedBase> forms_[any_pass_count];
   std::shared_ptr<const PackedBase> bins_;
   bool adopted_[any_pass_count] = {};
-  Worth worths_[any_pass_count];
+  PassViability pass_viability_[any_pass_count];
   std::optional<CodingSpace> space_;
   std::shared_ptr<const PrefixBase> prefix_;
   std::shared_ptr<const PrefixStudy> study_;
-  struct Verdict {
+  struct PrefixDecision {
     bool integer;
     std::int64_t k;
     PrefixForecast cost;
     std::size_t queries = 0, not_served = 0;
   };
-  std::vector<Verdict> verdicts_;
+  std::vector<PrefixDecision> prefix_decisions_;
   double without_prefix_ = 0, spared_ = 0;
-  std::shared_ptr<const RowCodes> row_codes_;
-  std::map<std::pair<FirstPass, int>, Seen> seen_;  // by the power of two of k
+  std::shared_ptr<const PerRowCodes> per_row_codes_;
+  std::map<std::pair<FirstPass, int>, PassStats> seen_;  // by the power of two of k
   bool no_prefix_ = false;
   std::map<std::string, std::shared_ptr<void>> device_forms_;
 };

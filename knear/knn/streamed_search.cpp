@@ -6,7 +6,7 @@
 #include "knear/core/error.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/reference.hpp"
-#include "knear/knn/part_search.hpp"
+#include "knear/knn/segment_search.hpp"
 
 namespace knear {
 
@@ -14,7 +14,7 @@ struct StreamedSearch::State {
   AnyMatrixView queries;
   std::int64_t k, total, rows = 0;
   KnnOptions options;
-  detail::ExactLists found;
+  ExactNeighbors found;
   KnnReport report;
   Matrix<double> distances;
 };
@@ -40,7 +40,7 @@ void StreamedSearch::add(AnyMatrixView rows) {
   if (rows.rows() == 0) return;
   DefaultFloatMode mode;
   detail::PreparedRows prepared(rows, s.options.metric,
-                                survey(rows, "base", s.options.threads, s.rows));
+                                find_value_range(rows, "base", s.options.threads, s.rows));
   const detail::SearchPart part{.rows = &prepared,
                                 .ids = {.first = s.rows},
                                 .filter = s.options.filter,
@@ -72,17 +72,8 @@ Neighbors StreamedSearch::finish(KnnReport* report) {
   if (s.rows != s.total)
     throw InvalidArgument("base has {} rows, but {} were announced", s.rows, s.total);
   const std::int64_t q = s.queries.rows();
-  Neighbors out{Matrix<Id>(q, s.k), Matrix<float>(q, s.k)};
-  s.distances = Matrix<double>(q, s.k);
-  for (std::int64_t i = 0; i < q; ++i)
-    for (std::int64_t j = 0; j < s.k; ++j) {
-      const bool has = j < s.found.ids.cols() && s.found.ids.row(i)[j] != no_id;
-      const double distance = has ? distance_of_key(s.options.metric, s.found.keys.row(i)[j])
-                                  : no_distance(s.options.metric);
-      out.ids.row(i)[j] = has ? s.found.ids.row(i)[j] : no_id;
-      out.distances.row(i)[j] = static_cast<float>(distance);
-      s.distances.row(i)[j] = distance;
-    }
+  Neighbors out = rounded(s.found, s.options.metric, q, s.k, s.options.threads);
+  s.distances = distances_of(s.found, s.options.metric, q, s.k);
   if (report) {
     *report = s.report;
     report->queries = q, report->dim = s.queries.cols(), report->k = s.k;

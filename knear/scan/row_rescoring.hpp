@@ -12,13 +12,13 @@
 #include <span>
 #include <vector>
 
-#include "knear/scan/pruner.hpp"
+#include "knear/scan/candidate_refiner.hpp"
 
 namespace knear::detail {
 
 // A query whose candidates are all known. What it has pending is used up.
 struct Unfinished {
-  Candidates* candidates;
+  QueryCandidates* candidates;
   std::int64_t query;
   KeyScale scale;
 };
@@ -26,10 +26,10 @@ struct Unfinished {
 // One thread's.
 class RowRescoring {
  public:
-  RowRescoring(const Duplicates& duplicates, const ScanJob& job, Pruner& pruner)
+  RowRescoring(const Duplicates& duplicates, const ScanJob& job, CandidateRefiner& refiner)
       : duplicates_(duplicates),
         job_(job),
-        pruner_(pruner),
+        refiner_(refiner),
         measure_(job.metric, job.queries.type(), job.isa),
         scratch_(job.base.scratch_bytes()) {}
 
@@ -43,12 +43,12 @@ class RowRescoring {
            std::min(waiting, most_pairs) >= 2 * job_.base.rows();
   }
   // Rows of a query that certainly are measured, for pays().
-  std::int64_t waiting(const Candidates& c) const {
+  std::int64_t waiting(const QueryCandidates& c) const {
     return std::min<std::int64_t>(std::ssize(c.pending), job_.k);
   }
 
-  // Writes the k best of each query, as Pruner::finish does.
-  void finish(std::span<const Unfinished> queries, ExactLists& out, ScanStats& stats) {
+  // Writes the k best of each query, as CandidateRefiner::finish does.
+  void finish(std::span<const Unfinished> queries, ExactNeighbors& out, ScanStats& stats) {
     for (std::size_t begin = 0; begin < queries.size();) {
       std::size_t end = begin;
       for (std::int64_t pairs = 0; end < queries.size(); ++end) {
@@ -72,16 +72,16 @@ class RowRescoring {
   };
   static constexpr std::int64_t most_pairs = 1 << 18;
 
-  void finish_some(std::span<const Unfinished> queries, ExactLists& out, ScanStats& stats) {
+  void finish_some(std::span<const Unfinished> queries, ExactNeighbors& out, ScanStats& stats) {
     const std::size_t k = static_cast<std::size_t>(job_.k);
     std::vector<TopK> best(queries.size(), TopK(job_.k));
     // First the k of each query that look best.
     pairs_.clear();
     for (std::size_t q = 0; q < queries.size(); ++q) {
-      Candidates& c = *queries[q].candidates;
-      pruner_.settle(c, queries[q].query, stats);
+      QueryCandidates& c = *queries[q].candidates;
+      refiner_.settle(c, queries[q].query, stats);
       for (const TopK::Item& item : c.exact.items()) best[q].push(item.first, item.second);
-      const std::size_t first = pruner_.best_first(c.pending, k);
+      const std::size_t first = refiner_.best_first(c.pending, k);
       for (std::size_t i = 0; i < first; ++i)
         pairs_.push_back({c.pending[i].row, static_cast<std::uint32_t>(q)});
       c.pending.erase(c.pending.begin(), c.pending.begin() + static_cast<std::ptrdiff_t>(first));
@@ -91,8 +91,8 @@ class RowRescoring {
     pairs_.clear();
     for (std::size_t q = 0; q < queries.size(); ++q) {
       best[q].cut();
-      const double last = best[q].bar();
-      for (const Candidate& x : queries[q].candidates->pending)
+      const double last = best[q].bound();
+      for (const ScoreInterval& x : queries[q].candidates->pending)
         if (!(queries[q].scale.key_at_least(x.upper) > last))
           pairs_.push_back({x.row, static_cast<std::uint32_t>(q)});
     }
@@ -149,7 +149,7 @@ class RowRescoring {
 
   const Duplicates& duplicates_;
   const ScanJob& job_;
-  Pruner& pruner_;
+  CandidateRefiner& refiner_;
   ExactDistance measure_;  // its query is the row
   std::vector<std::byte> scratch_;
   std::vector<Pair> pairs_;

@@ -12,7 +12,7 @@
 
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
-#include "knear/scan/pruner.hpp"
+#include "knear/scan/candidate_refiner.hpp"
 #include "knear/scan/row_rescoring.hpp"
 #include "knear/scan/tile_loop.hpp"
 #include "knear/select/top_k.hpp"
@@ -21,9 +21,10 @@ namespace knear::detail {
 namespace {
 
 std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob& job,
-                                         const std::vector<std::int64_t>& which, ExactLists& out,
-                                         ScanStats& stats, const Progress& progress,
-                                         std::vector<std::int64_t>& disappointed) {
+                                         const std::vector<std::int64_t>& which,
+                                         ExactNeighbors& out, ScanStats& stats,
+                                         const Progress& progress,
+                                         std::vector<std::int64_t>& mispredicted) {
   const std::int64_t count = static_cast<std::int64_t>(which.size());
   const Division division = divide(packed, count, job, stats);
   const int group_size = group_sizes[division.group];
@@ -32,20 +33,20 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
   std::mutex mutex;
   std::vector<char> given_up(count, 0);
   // With several parts per query: what each found, put together below.
-  std::vector<std::vector<Candidates>> found(parts > 1 ? tasks.size() : 0);
+  std::vector<std::vector<QueryCandidates>> found(parts > 1 ? tasks.size() : 0);
   std::vector<KeyScale> scales(parts > 1 ? count : 0);
-  const Hopes hopes(packed, job);
+  const ThresholdEstimates estimates(packed, job);
   // Where many hopes prove wrong later tasks do without.
-  std::atomic<std::int64_t> hoped = 0, wrong = 0;
-  const auto proves_wrong = [&](const Candidates& c, const KeyScale& scale, std::int64_t query) {
+  std::atomic<std::int64_t> estimated = 0, wrong = 0;
+  const auto proves_wrong = [&](const QueryCandidates& c, const KeyScale& scale,
+                                std::int64_t query) {
     const double key = out.keys.row(query)[job.k - 1];
-    double certain = job.bars ? scale.threshold_for(job.bars[query]) : -infinity;
+    double certain = job.upper_bounds ? scale.threshold_for(job.upper_bounds[query]) : -infinity;
     if (key < infinity) certain = std::max(certain, scale.threshold_for(key));
-    return c.hoped > certain;
+    return c.estimated > certain;
   };
 
-  const double worth =
-      survivors_worth(packed.format, packed.dim, planning_peaks(job.isa, job.threads));
+  const double worth = worthwhile_survivors(packed.format, packed.dim, *job.peaks);
   const double most_hits = packed.format == format_fp32 ? 0.5 : 0.05;
 
   for_each_task(packed, job, which, division, progress, [&](std::int64_t t, TileLoop& loop) {
@@ -53,27 +54,28 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
     const Task& task = loop.task;
     PackedQueries& queries = loop.queries;
     const std::int64_t n = loop.count();
-    Pruner pruner(packed.duplicates, job);
+    CandidateRefiner refiner(packed.duplicates, job);
     ScanStats local;
-    std::vector<Candidates> states(n);
-    const bool hoping = hopes.on() && (wrong < 4 || 50 * wrong < hoped);
-    local.guessed = hoping;
+    std::vector<QueryCandidates> states(n);
+    const bool estimating = estimates.on() && (wrong < 4 || 50 * wrong < estimated);
+    local.estimated = estimating;
     // Of the first tile the best as they come.
-    const std::int64_t listed = hoping ? static_cast<std::int64_t>(hopes.rank(1)) : job.k;
+    const std::int64_t listed = estimating ? static_cast<std::int64_t>(estimates.rank(1)) : job.k;
     for (std::int64_t q = 0; q < n; ++q) {
       const double norm = std::sqrt(queries.squares[q]);
       states[q].lowers = LargestK(listed, (norm + packed.longest) * packed.longest);
-      states[q].exact = TopK(job.k), states[q].room = pruner.first_room();
+      states[q].exact = TopK(job.k), states[q].room = refiner.first_room();
     }
     const auto scale_of = [&](std::int64_t q) {
       return KeyScale{job.metric, queries.squares[q], queries.constant[q]};
     };
-    Thresholds told(packed, queries);
-    for (std::int64_t q = 0; q < n && job.bars; ++q) {
-      states[q].threshold = scale_of(q).threshold_for(job.bars[which[task.query_begin + q]]);
-      told.set(q, states[q].threshold);
+    Thresholds published(packed, queries);
+    for (std::int64_t q = 0; q < n && job.upper_bounds; ++q) {
+      states[q].threshold =
+          scale_of(q).threshold_for(job.upper_bounds[which[task.query_begin + q]]);
+      published.set(q, states[q].threshold);
     }
-    if (job.bars) told.repeat_last();
+    if (job.upper_bounds) published.repeat_last();
     std::vector<std::int64_t> tile_hits(queries.groups, 0);
     std::vector<char> gave_up(queries.groups, 0);
     // Of rows that the filter forbids nothing may be concluded; one that stands for copies counts
@@ -90,13 +92,13 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
       local.hits += hit_count, tile_hits[g] += hit_count;
       for (const Hit* hit = first; hit != first + hit_count; ++hit) {
         const std::int64_t q = g * group_size + hit->query;
-        Candidates& c = states[q];
+        QueryCandidates& c = states[q];
         if (const std::uint32_t row = packed.ids[hit->slot];
             row == PackedBase::no_row || (filtered && !is_allowed(row))) {
           --tile_hits[g];
           continue;
         }
-        const Candidate x = interval_of(packed, head, *hit, queries.squares[q]);
+        const ScoreInterval x = interval_of(packed, head, *hit, queries.squares[q]);
         if (x.upper < c.threshold) continue;
         // Exactly what was counted on; growing by itself it would double.
         if (c.pending.size() == c.pending.capacity()) c.pending.reserve(c.room);
@@ -104,10 +106,10 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
         const double before = c.threshold;
         c.threshold = std::max(c.threshold, c.lowers.push(x.lower));
         if (c.pending.size() >= c.room)
-          pruner.prune(c, which[task.query_begin + q], scale_of(q), local);
-        if (c.threshold != before) told.set(q, c.threshold);
+          refiner.prune(c, which[task.query_begin + q], scale_of(q), local);
+        if (c.threshold != before) published.set(q, c.threshold);
       }
-      told.repeat_last(head);
+      published.repeat_last(head);
     };
     const auto tile_done = [&](std::int64_t g, std::int64_t tile) {
       GroupHead& head = queries.heads[g];
@@ -120,19 +122,19 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
       if (tile_index == 0 && job.k <= LargestK::longest) {
         const double times = static_cast<double>(task.tile_end - task.tile_begin);
         for (std::int64_t q = g * group_size; q < g * group_size + head.count; ++q) {
-          pruner.tighten(states[q], which[task.query_begin + q], scale_of(q), times, local);
-          told.set(q, states[q].threshold);
+          refiner.tighten(states[q], which[task.query_begin + q], scale_of(q), times, local);
+          published.set(q, states[q].threshold);
         }
-        told.repeat_last(head);
+        published.repeat_last(head);
       }
-      if (hoping && Hopes::look(tile_index + 1)) {
+      if (estimating && ThresholdEstimates::look(tile_index + 1)) {
         for (std::int64_t q = g * group_size; q < g * group_size + head.count; ++q) {
-          Candidates& c = states[q];
-          if (tile_index == 0) c.hoped = c.threshold, c.lowers = LargestK(job.k);
-          pruner.hope(c, hopes.rank(tile_index + 1));
-          told.set(q, c.threshold);
+          QueryCandidates& c = states[q];
+          if (tile_index == 0) c.estimated = c.threshold, c.lowers = LargestK(job.k);
+          refiner.estimate(c, estimates.rank(tile_index + 1));
+          published.set(q, c.threshold);
         }
-        told.repeat_last(head);
+        published.repeat_last(head);
       }
       if (!job.may_give_up || tile_index < 1 || rows * (tile_index + 1) < 20 * job.k) return true;
       const int in_group = head.count;
@@ -156,7 +158,7 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
     const auto rescoring = std::chrono::steady_clock::now();
     std::int64_t buffers = static_cast<std::int64_t>(queries.codes.bytes());
     std::vector<std::int64_t> dropped, missed;
-    RowRescoring together(packed.duplicates, job, pruner);
+    RowRescoring together(packed.duplicates, job, refiner);
     std::vector<Unfinished> unfinished;
     std::int64_t waiting = 0;
     for (std::int64_t q = 0; q < n && parts == 1; ++q) {
@@ -168,23 +170,23 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
     if (by_rows) together.finish(unfinished, out, local);
     for (std::int64_t q = 0; q < n; ++q) {
       const std::int64_t place = task.query_begin + q, query = which[place];
-      buffers += static_cast<std::int64_t>(states[q].pending.capacity() * sizeof(Candidate));
+      buffers += static_cast<std::int64_t>(states[q].pending.capacity() * sizeof(ScoreInterval));
       if (gave_up[q / group_size]) {
         dropped.push_back(place);
       } else if (parts == 1) {
         if (!by_rows)
-          pruner.finish(states[q], query, scale_of(q), out.keys.row(query), out.ids.row(query),
-                        local);
+          refiner.finish(states[q], query, scale_of(q), out.keys.row(query), out.ids.row(query),
+                         local);
         states[q].pending = {};
-        if (hoping && proves_wrong(states[q], scale_of(q), query)) missed.push_back(query);
+        if (estimating && proves_wrong(states[q], scale_of(q), query)) missed.push_back(query);
       }
     }
-    if (hoping) hoped += n, wrong += std::ssize(missed);
+    if (estimating) estimated += n, wrong += std::ssize(missed);
     buffers += together.bytes();
     local.rescore_seconds = seconds_since(rescoring);
     std::lock_guard lock(mutex);
     for (const std::int64_t place : dropped) given_up[place] = 1;
-    disappointed.insert(disappointed.end(), missed.begin(), missed.end());
+    mispredicted.insert(mispredicted.end(), missed.begin(), missed.end());
     for (std::int64_t q = 0; q < n && parts > 1; ++q) scales[task.query_begin + q] = scale_of(q);
     if (parts > 1) found[t] = std::move(states);
     stats.add(local);
@@ -200,22 +202,22 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
   parallel_for(job.threads, count, [&](std::int64_t place) {
     if (given_up[place]) return;
     const auto start = std::chrono::steady_clock::now();
-    Pruner pruner(packed.duplicates, job);
+    CandidateRefiner refiner(packed.duplicates, job);
     ScanStats local;
-    Candidates all;
+    QueryCandidates all;
     all.exact = TopK(job.k);
     for (std::size_t t = 0; t < tasks.size(); ++t) {
       if (place < tasks[t].query_begin || place >= tasks[t].query_end) continue;
-      Candidates& part = found[t][place - tasks[t].query_begin];
+      QueryCandidates& part = found[t][place - tasks[t].query_begin];
       all.threshold = std::max(all.threshold, part.threshold);
-      all.hoped = std::max(all.hoped, part.hoped);
+      all.estimated = std::max(all.estimated, part.estimated);
       all.pending.insert(all.pending.end(), part.pending.begin(), part.pending.end());
       for (const TopK::Item& item : part.exact.items()) all.exact.push(item.first, item.second);
     }
     const std::int64_t query = which[place];
-    pruner.finish(all, query, scales[place], out.keys.row(query), out.ids.row(query), local);
+    refiner.finish(all, query, scales[place], out.keys.row(query), out.ids.row(query), local);
     std::lock_guard lock(mutex);
-    if (proves_wrong(all, scales[place], query)) disappointed.push_back(query);
+    if (proves_wrong(all, scales[place], query)) mispredicted.push_back(query);
     stats.refined += local.refined, stats.survivors += local.survivors;
     stats.rescore_seconds += seconds_since(start);
   });
@@ -223,23 +225,24 @@ std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob
 }
 
 void scan_integer(const PackedBase& packed, const ScanJob& job,
-                  const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
-                  const Progress& progress, std::vector<std::int64_t>& disappointed) {
+                  const std::vector<std::int64_t>& which, ExactNeighbors& out, ScanStats& stats,
+                  const Progress& progress, std::vector<std::int64_t>& mispredicted) {
   const Division division = divide(packed, static_cast<std::int64_t>(which.size()), job, stats);
   const int group_size = group_sizes[division.group];
   const std::int64_t parts = division.parts;
   const std::vector<Task>& tasks = division.tasks;
   std::mutex mutex;
   std::vector<std::vector<TopK>> found(parts > 1 ? tasks.size() : 0);
-  std::vector<std::vector<double>> found_hopes(parts > 1 ? tasks.size() : 0);
-  const Hopes hopes(packed, job);
+  std::vector<std::vector<double>> found_estimates(parts > 1 ? tasks.size() : 0);
+  const ThresholdEstimates estimates(packed, job);
   // Where many hopes prove wrong later tasks do without.
-  std::atomic<std::int64_t> hoped = 0, wrong = 0;
+  std::atomic<std::int64_t> estimated = 0, wrong = 0;
   // Returns whether the key that the k-th was hoped not to exceed was too small.
-  const auto write = [&](const TopK& best, std::int64_t place, double hope) {
+  const auto write = [&](const TopK& best, std::int64_t place, double estimate) {
     const std::int64_t query = which[place];
     write_list(best, job.k, out.keys.row(query), out.ids.row(query));
-    return hope < std::min(out.keys.row(query)[job.k - 1], job.bars ? job.bars[query] : infinity);
+    return estimate < std::min(out.keys.row(query)[job.k - 1],
+                               job.upper_bounds ? job.upper_bounds[query] : infinity);
   };
 
   for_each_task(packed, job, which, division, progress, [&](std::int64_t t, TileLoop& loop) {
@@ -249,22 +252,23 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
     const std::int64_t n = loop.count();
     ScanStats local;
     std::vector<TopK> best(n, TopK(job.k));
-    const bool hoping = hopes.on() && (wrong < 4 || 50 * wrong < hoped);
-    local.guessed = hoping;
+    const bool estimating = estimates.on() && (wrong < 4 || 50 * wrong < estimated);
+    local.estimated = estimating;
     // Hoped not to be exceeded by the k-th key; of the first tile the best as they come.
-    std::vector<double> hope(n, infinity);
-    std::vector<TopK> first_tile(hoping ? n : 0,
-                                 TopK(hoping ? static_cast<std::int64_t>(hopes.rank(1)) : 1));
+    std::vector<double> estimate(n, infinity);
+    std::vector<TopK> first_tile(
+        estimating ? n : 0, TopK(estimating ? static_cast<std::int64_t>(estimates.rank(1)) : 1));
     // Until k rows are known the limit is that of the worst key possible.
     IntegerLimits limits(packed, job, queries);
     for (std::int64_t q = 0; q < n; ++q)
-      limits.set_up_to(q, job.bars ? job.bars[which[task.query_begin + q]] : infinity);
+      limits.set_up_to(q,
+                       job.upper_bounds ? job.upper_bounds[which[task.query_begin + q]] : infinity);
     limits.repeat_last();
-    const auto tell = [&](std::int64_t q) {
-      if (hope[q] < best[q].bar())
-        limits.set(q, static_cast<std::int64_t>(hope[q]));
-      else if (best[q].bar() != infinity)
-        limits.set(q, static_cast<std::int64_t>(best[q].bar()), best[q].bar_id());
+    const auto publish = [&](std::int64_t q) {
+      if (estimate[q] < best[q].bound())
+        limits.set(q, static_cast<std::int64_t>(estimate[q]));
+      else if (best[q].bound() != infinity)
+        limits.set(q, static_cast<std::int64_t>(best[q].bound()), best[q].bound_id());
     };
     const auto drain = [&](std::int64_t g, const Hit* first, int hit_count) {
       GroupHead& head = queries.heads[g];
@@ -274,29 +278,30 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
         if (row == PackedBase::no_row) continue;
         const std::int64_t q = g * group_size + hit->query;
         const double key = integer_key(packed, queries, head, *hit, q);
-        if (key > hope[q] || !best[q].admits(key, row) || !job.allowed(row)) continue;
+        if (key > estimate[q] || !best[q].admits(key, row) || !job.allowed(row)) continue;
         best[q].push(key, row);
         if (!first_tile.empty()) {
           first_tile[q].push(key, row);
-          hope[q] = first_tile[q].bar();
+          estimate[q] = first_tile[q].bound();
         }
-        tell(q);
+        publish(q);
       }
       limits.repeat_last(head);
     };
     std::vector<double> keys;
     const auto tile_done = [&](std::int64_t g, std::int64_t tile) {
       const std::int64_t seen = tile - task.tile_begin + 1;
-      if (!hoping || !Hopes::look(seen)) return true;
+      if (!estimating || !ThresholdEstimates::look(seen)) return true;
       GroupHead& head = queries.heads[g];
-      const std::size_t rank = hopes.rank(seen);
+      const std::size_t rank = estimates.rank(seen);
       for (std::int64_t q = g * group_size; q < g * group_size + head.count; ++q) {
         if (best[q].items().size() < rank) continue;
         const std::size_t count = best[q].items().size();
         keys.resize(2 * count);
         for (std::size_t i = 0; i < count; ++i) keys[i] = best[q].items()[i].first;
-        hope[q] = std::min(hope[q], nth_value(keys.data(), keys.data() + count, count, rank - 1));
-        tell(q);
+        estimate[q] =
+            std::min(estimate[q], nth_value(keys.data(), keys.data() + count, count, rank - 1));
+        publish(q);
       }
       limits.repeat_last(head);
       if (seen == 1 && g + 1 == queries.groups) first_tile.clear();
@@ -313,12 +318,12 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
     local.scan_seconds = seconds_since(start);
     std::vector<std::int64_t> missed;
     for (std::int64_t q = 0; q < n && parts == 1; ++q)
-      if (write(best[q], task.query_begin + q, hope[q]) && hoping)
+      if (write(best[q], task.query_begin + q, estimate[q]) && estimating)
         missed.push_back(which[task.query_begin + q]);
-    if (hoping) hoped += n, wrong += std::ssize(missed);
+    if (estimating) estimated += n, wrong += std::ssize(missed);
     std::lock_guard lock(mutex);
-    if (parts > 1) found[t] = std::move(best), found_hopes[t] = std::move(hope);
-    disappointed.insert(disappointed.end(), missed.begin(), missed.end());
+    if (parts > 1) found[t] = std::move(best), found_estimates[t] = std::move(estimate);
+    mispredicted.insert(mispredicted.end(), missed.begin(), missed.end());
     stats.add(local);
     stats.buffer_bytes =
         std::max(stats.buffer_bytes, buffers * std::min<std::int64_t>(job.threads, tasks.size()));
@@ -328,23 +333,23 @@ void scan_integer(const PackedBase& packed, const ScanJob& job,
   // What the parts found, put together.
   parallel_for(job.threads, std::ssize(which), [&](std::int64_t place) {
     TopK merged(job.k);
-    double hope = infinity;
+    double estimate = infinity;
     for (std::size_t t = 0; t < tasks.size(); ++t) {
       if (place < tasks[t].query_begin || place >= tasks[t].query_end) continue;
       const std::int64_t q = place - tasks[t].query_begin;
       for (const TopK::Item& item : found[t][q].items()) merged.push(item.first, item.second);
-      hope = std::min(hope, found_hopes[t][q]);
+      estimate = std::min(estimate, found_estimates[t][q]);
     }
     merged.finish();
-    if (!write(merged, place, hope)) return;
+    if (!write(merged, place, estimate)) return;
     std::lock_guard lock(mutex);
-    disappointed.push_back(which[place]);
+    mispredicted.push_back(which[place]);
   });
 }
 
 }  // namespace
 
-double survivors_worth(Format format, std::int64_t dim, const MachinePeaks& peaks) {
+double worthwhile_survivors(Format format, std::int64_t dim, const MachinePeaks& peaks) {
   const double measuring = measured_row_seconds(dim, peaks);
   if (format == format_fp32) return std::min(direct_row_seconds(dim, peaks) / measuring, 0.25);
   // The next pass takes as long as one in fp32 does at most, and has to be packed.
@@ -352,35 +357,35 @@ double survivors_worth(Format format, std::int64_t dim, const MachinePeaks& peak
 }
 
 std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
-                               const std::vector<std::int64_t>& which, ExactLists& out,
+                               const std::vector<std::int64_t>& which, ExactNeighbors& out,
                                ScanStats& stats, const Progress& progress) {
   if (which.empty()) return {};
-  std::vector<std::int64_t> given_up, disappointed;
+  std::vector<std::int64_t> given_up, mispredicted;
   const auto run = [&](const ScanJob& how, const std::vector<std::int64_t>& queries,
                        const Progress& shown) {
-    disappointed.clear();
+    mispredicted.clear();
     if (packed.is_integer) {
-      scan_integer(packed, how, queries, out, stats, shown, disappointed);
+      scan_integer(packed, how, queries, out, stats, shown, mispredicted);
       return;
     }
-    const auto more = scan_certified(packed, how, queries, out, stats, shown, disappointed);
+    const auto more = scan_certified(packed, how, queries, out, stats, shown, mispredicted);
     given_up.insert(given_up.end(), more.begin(), more.end());
   };
   run(job, which, progress);
-  if (!disappointed.empty()) {
-    ScanJob sober = job;
-    sober.may_hope = false;
-    std::vector<std::int64_t> again = disappointed;
+  if (!mispredicted.empty()) {
+    ScanJob without_estimates = job;
+    without_estimates.may_estimate = false;
+    std::vector<std::int64_t> again = mispredicted;
     std::sort(again.begin(), again.end());
     stats.repeated += std::ssize(again);
-    run(sober, again, progress);
+    run(without_estimates, again, progress);
     std::sort(given_up.begin(), given_up.end());
   }
   return given_up;
 }
 
 void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,
-                   const std::vector<std::int64_t>& which, ExactLists& out, ScanStats& stats,
+                   const std::vector<std::int64_t>& which, ExactNeighbors& out, ScanStats& stats,
                    const Progress& progress) {
   const std::int64_t count = static_cast<std::int64_t>(which.size());
   const std::int64_t rows =

@@ -11,8 +11,8 @@ std::int64_t queries_in_block(std::int64_t k) {
 }
 
 std::int64_t worst_integer_key(const PackedBase& packed, const ScanJob& job) {
-  const std::int64_t low = std::min(packed.range.low, job.query_survey.low);
-  const std::int64_t high = std::max(packed.range.high, job.query_survey.high);
+  const std::int64_t low = std::min(packed.range.low, job.query_range.low);
+  const std::int64_t high = std::max(packed.range.high, job.query_range.high);
   const std::int64_t reach = std::max(std::abs(low), std::abs(high));
   return packed.dim * (job.metric == Metric::l2 ? (high - low) * (high - low) : reach * reach);
 }
@@ -36,8 +36,8 @@ Division divide(const PackedBase& packed, std::int64_t queries, const ScanJob& j
   } else {
     parts = std::min<std::int64_t>(packed.tiles, (threads + blocks - 1) / blocks);
   }
-  if (job.parts > 0) parts = std::min<std::int64_t>(packed.tiles, job.parts);
-  stats.group = group_size, stats.parts = static_cast<int>(parts);
+  if (job.splits > 0) parts = std::min<std::int64_t>(packed.tiles, job.splits);
+  stats.group = group_size, stats.splits = static_cast<int>(parts);
   std::int64_t size = (queries + blocks - 1) / blocks;
   size = (size + group_size - 1) / group_size * group_size;
   std::vector<Task> tasks;

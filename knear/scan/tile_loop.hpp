@@ -15,7 +15,7 @@
 
 #include "knear/core/threads.hpp"
 #include "knear/scan/key_scale.hpp"
-#include "knear/scan/packed_base.hpp"
+#include "knear/scan/packing/packed_base.hpp"
 #include "knear/scan/scan.hpp"
 
 namespace knear::detail {
@@ -25,14 +25,14 @@ inline double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 // A base row that may be among the k of a query: its g is certainly in [lower, upper].
-struct Candidate {
+struct ScoreInterval {
   double upper, lower;
   std::uint32_t row;
 };
 
 // The interval of a hit (docs/bounds.md, 3).
-inline Candidate interval_of(const PackedBase& packed, const GroupHead& group, const Hit& hit,
-                             double squares) {
+inline ScoreInterval interval_of(const PackedBase& packed, const GroupHead& group, const Hit& hit,
+                                 double squares) {
   const PanelHead& panel = packed.heads[hit.slot / panel_rows];
   const double units = group.scale * panel.scale;
   const double dot =
@@ -42,7 +42,7 @@ inline Candidate interval_of(const PackedBase& packed, const GroupHead& group, c
   const double bias = panel.scale * panel.scale * packed.row_bias[hit.slot];
   const double error = group.norm[hit.query] * panel.error + group.error[hit.query] * panel.norm;
   const double slack = packed.space.metric == Metric::l2 ? 2 * packed.space.slack * squares : 0;
-  Candidate out;
+  ScoreInterval out;
   out.upper = dot * units + bias + panel.bias_max + error + slack;
   out.lower = out.upper - 2 * (error + slack + panel.slack) + 0x1p-21 * bias;
   out.row = packed.ids[hit.slot];
@@ -68,27 +68,27 @@ class IntegerLimits {
   IntegerLimits(const PackedBase& packed, const ScanJob& job, PackedQueries& queries)
       : queries_(queries), l2_(job.metric == Metric::l2), worst_(worst_integer_key(packed, job)) {}
 
-  // Rows whose key is at most `bar`, one that a row may have, and from row `bar_row` on less.
-  void set(std::int64_t q, std::int64_t bar, std::int64_t bar_row = PackedBase::no_row) {
+  // Rows whose key is at most `bar`, one that a row may have, and from row `bound_row` on less.
+  void set(std::int64_t q, std::int64_t bound, std::int64_t bound_row = PackedBase::no_row) {
     GroupHead& head = queries_.heads[q / queries_.group_size];
     const std::int64_t lane = q % queries_.group_size;
-    const std::int64_t twice = static_cast<std::int64_t>(queries_.squares[q]) - bar;
-    head.limit[lane] = static_cast<std::int32_t>(l2_ ? twice >> 1 : -bar);
+    const std::int64_t twice = static_cast<std::int64_t>(queries_.squares[q]) - bound;
+    head.limit[lane] = static_cast<std::int32_t>(l2_ ? twice >> 1 : -bound);
     head.limit_bit[lane] = l2_ ? twice & 1 : 0;
-    head.bar_row[lane] = static_cast<std::uint32_t>(bar_row);
+    head.bound_row[lane] = static_cast<std::uint32_t>(bound_row);
   }
   // The same for any number; a row that has it is named only where it is a key.
-  void set_up_to(std::int64_t q, double bar, std::int64_t bar_row = PackedBase::no_row) {
+  void set_up_to(std::int64_t q, double bound, std::int64_t bound_row = PackedBase::no_row) {
     const auto worst = static_cast<double>(worst_);
     const double least = l2_ ? -1.0 : -worst - 1;  // no row has it
-    set(q, static_cast<std::int64_t>(std::floor(std::clamp(bar, least, worst))), bar_row);
+    set(q, static_cast<std::int64_t>(std::floor(std::clamp(bound, least, worst))), bound_row);
   }
   // Lanes beyond the queries of a group do as the last one.
   void repeat_last(GroupHead& head) const {
     for (int q = head.count; q < queries_.group_size; ++q) {
       head.limit[q] = head.limit[head.count - 1];
       head.limit_bit[q] = head.limit_bit[head.count - 1];
-      head.bar_row[q] = head.bar_row[head.count - 1];
+      head.bound_row[q] = head.bound_row[head.count - 1];
     }
   }
   void repeat_last() {
@@ -141,12 +141,12 @@ Division divide(const PackedBase& packed, std::int64_t queries, const ScanJob& j
 
 // How many of the k best may lie in the first `seen` of the tiles, but for one query in many
 // thousands: their number is k seen / tiles on average, and hardly varies more than this.
-class Hopes {
+class ThresholdEstimates {
  public:
-  Hopes(const PackedBase& packed, const ScanJob& job)
+  ThresholdEstimates(const PackedBase& packed, const ScanJob& job)
       : k_(static_cast<double>(job.k)),
         tiles_(static_cast<double>(packed.tiles)),
-        on_(job.may_hope && job.k > 32 && packed.tiles >= 16 && 4 * job.k <= packed.rows) {}
+        on_(job.may_estimate && job.k > 32 && packed.tiles >= 16 && 4 * job.k <= packed.rows) {}
   bool on() const { return on_; }
   std::size_t rank(std::int64_t seen) const {
     const double share = static_cast<double>(seen) / tiles_, mean = k_ * share;
@@ -182,11 +182,11 @@ class StageClock {
     const double ticks = static_cast<double>(now() - begin_);
     const double seconds = ticks > 0 ? seconds_since(start_) / ticks : 0;
     stats.query_seconds += seconds * static_cast<double>(queries);
-    stats.seed_seconds += seconds * static_cast<double>(seeds);
+    stats.seed_seconds += seconds * static_cast<double>(probed_clusters);
     stats.score_seconds += seconds * static_cast<double>(scores);
     stats.select_seconds += seconds * static_cast<double>(selection);
   }
-  std::uint64_t queries = 0, seeds = 0, scores = 0, selection = 0;
+  std::uint64_t queries = 0, probed_clusters = 0, scores = 0, selection = 0;
 
  private:
   static std::uint64_t now() {
@@ -208,12 +208,12 @@ class TileLoop {
       : task(share),
         queries(pack_queries(base, job.queries, which + share.query_begin,
                              share.query_end - share.query_begin, group_sizes[group],
-                             job.query_survey)),
+                             job.query_range)),
         packed_(base),
         reporter_(reporter) {
     const ScanKernels& kernels = scan_kernels(job.isa);
     kernel_ = base.is_integer ? kernels.integer[group] : kernels.certified[base.format][group];
-    collect_ = kernels.collect[group], join_ = kernels.join;
+    collect_ = kernels.collect[group], join_ = kernels.self_join;
     clock.charge(clock.queries);
   }
 
@@ -259,7 +259,7 @@ class TileLoop {
   // The same where queries are rows, each pair being scored from one side: `enter(args, group)`
   // sets the reach of the rows of a tile and from which panel on they are wanted.
   template <class Enter, class Take, class TileDone>
-  void join(int list_limit, Enter enter, Take take, TileDone tile_done) {
+  void self_join(int list_limit, Enter enter, Take take, TileDone tile_done) {
     collect_by(join_, list_limit, enter, take, tile_done);
   }
 

@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "knear/select/bitonic_partial_sort.hpp"
-#include "knear/select/radix_sort.hpp"
-#include "knear/select/threshold_heap.hpp"
+#include "knear/select/sort/bitonic_partial_sort.hpp"
+#include "knear/select/sort/compressed_batch.hpp"
+#include "knear/select/sort/radix_sort.hpp"
 #include "knear/select/top_k.hpp"
-#include "knear/select/warp_select.hpp"
+#include "knear/select/warp/warp_select.hpp"
 #include "knear/simt/host_warp.hpp"
 
 namespace knear::detail {
@@ -49,10 +49,10 @@ class ByThresholdHeap final : public FamilyMember {
     for (std::int64_t i = 0; i < samples; ++i)
       sample_.push_back(row[static_cast<std::int64_t>(
           static_cast<double>(i) * static_cast<double>(count) / static_cast<double>(samples))]);
-    const float bar = threshold_of_sample(sample_.data(), samples, k, heap_of_values_);
+    const float bound = threshold_of_sample(sample_.data(), samples, k, heap_of_values_);
     kept_.resize(static_cast<std::size_t>(count)), kept_places_.resize(kept_.size());
     const auto kept = static_cast<std::int64_t>(append_not_above(
-        row, kept_.size(), bar, std::int32_t{0}, kept_.data(), kept_places_.data()));
+        row, kept_.size(), bound, std::int32_t{0}, kept_.data(), kept_places_.data()));
     return partial_heap_sort(kept_.data(), kept_places_.data(), kept, k, heap_, values, places);
   }
 

@@ -39,7 +39,7 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
-#include "knear/select/sort_pairs.hpp"
+#include "knear/select/sort/sort_pairs.hpp"
 
 namespace knear {
 

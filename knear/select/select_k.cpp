@@ -9,7 +9,7 @@
 #include "knear/core/cpu.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/select/family.hpp"
-#include "knear/select/select_kernels.hpp"
+#include "knear/select/kernels/select_kernels.hpp"
 
 namespace knear {
 namespace {
@@ -73,7 +73,7 @@ class RowSelector {
       // is soon brought down.
       const std::int64_t span = std::min(count, std::max(chunk, 8 * k_));
       make_room(limit() + std::min(chunk, count));
-      kept = gather(row, count, span, sampled_bar(row, span), true);
+      kept = gather(row, count, span, sampled_bound(row, span), true);
       if (kept < 0) kept = gather(row, count, span, infinity, false);
     }
     const std::int64_t wanted = std::min(kept, k_);
@@ -158,50 +158,51 @@ class RowSelector {
   // on what k values of the whole row hardly miss, by the share of it that has been seen: in the
   // end the k-th best shows whether that was right. Returns how many, or -1 if a bar was too good.
   template <class T>
-  std::int64_t gather(const T* row, std::int64_t count, std::int64_t span, float bar, bool hope) {
-    float hoped = infinity;
+  std::int64_t gather(const T* row, std::int64_t count, std::int64_t span, float bound,
+                      bool estimate) {
+    float estimated = infinity;
     std::int64_t kept = 0;
     for (std::int64_t begin = 0; begin < count; begin += chunk) {
       const std::int64_t end = std::min(count, begin + chunk);
-      kept = append(row, begin, end, bar, kept);
+      kept = append(row, begin, end, bound, kept);
       const bool seen = begin < span && end >= span;
-      if (seen && kept < k_ && bar < infinity) return -1;
+      if (seen && kept < k_ && bound < infinity) return -1;
       if (end == count || kept <= k_ || (!seen && kept <= limit())) continue;
       kept = keep(kept);
-      if (bar_ == -infinity) return kept;
-      bar =
-          std::min(bar, std::nextafter(bar_, -infinity));  // what comes later loses against equals
-      if (!seen || !hope) continue;
+      if (bound_ == -infinity) return kept;
+      bound = std::min(bound,
+                       std::nextafter(bound_, -infinity));  // what comes later loses against equals
+      if (!seen || !estimate) continue;
       const double share = static_cast<double>(end) / static_cast<double>(count);
       const double mean = static_cast<double>(k_) * share;
       const auto rank = static_cast<std::int64_t>(mean + 3 * std::sqrt(mean * (1 - share))) + 2;
       if (4 * rank > 3 * k_) continue;
       std::copy_n(keys_.data(), kept, work_.data());
-      hoped = detail::value_of(kernels_.keep_smallest(work_.data(), spare_.data(), kept, rank));
-      bar = std::min(bar, hoped);
+      estimated = detail::value_of(kernels_.keep_smallest(work_.data(), spare_.data(), kept, rank));
+      bound = std::min(bound, estimated);
     }
-    if (hoped < infinity) {
+    if (estimated < infinity) {
       if (kept > k_) kept = keep(kept);
-      if (bar_ > hoped) return -1;
+      if (bound_ > estimated) return -1;
     }
     return kept;
   }
 
   // Appends the keys of row[begin .. end) that are at most `bar` to the `kept` there are.
-  std::int64_t append(const float* row, std::int64_t begin, std::int64_t end, float bar,
+  std::int64_t append(const float* row, std::int64_t begin, std::int64_t end, float bound,
                       std::int64_t kept) {
-    return kept + kernels_.gather(row + begin, end - begin, flip_, bar,
+    return kept + kernels_.gather(row + begin, end - begin, flip_, bound,
                                   static_cast<std::uint32_t>(begin), keys_.data() + kept);
   }
   template <class T>
-  std::int64_t append(const T* row, std::int64_t begin, std::int64_t end, float bar,
+  std::int64_t append(const T* row, std::int64_t begin, std::int64_t end, float bound,
                       std::int64_t kept) {
     grow(widened_, chunk);
     for (std::int64_t i = begin; i < end; i += chunk) {
       const std::int64_t n = std::min(chunk, end - i);
       for (std::int64_t j = 0; j < n; ++j)
         widened_[static_cast<std::size_t>(j)] = to_float(row[i + j]);
-      kept += kernels_.gather(widened_.data(), n, flip_, bar, static_cast<std::uint32_t>(i),
+      kept += kernels_.gather(widened_.data(), n, flip_, bound, static_cast<std::uint32_t>(i),
                               keys_.data() + kept);
     }
     return kept;
@@ -210,7 +211,7 @@ class RowSelector {
   // A value that hardly fewer than k of row[0 .. span) do not exceed: the rank of the k-th in a
   // sample, and three standard deviations more.
   template <class T>
-  float sampled_bar(const T* row, std::int64_t span) {
+  float sampled_bound(const T* row, std::int64_t span) {
     constexpr std::int64_t run = 16;  // a cache line of floats
     const std::int64_t wanted = span <= 4096 ? 128 : k_ <= 4096 ? 256 : 4096;
     const std::int64_t runs = std::min(wanted, span / 4) / run;
@@ -227,18 +228,18 @@ class RowSelector {
     return detail::value_of(kernels_.keep_smallest(keys_.data(), spare_.data(), sampled, rank));
   }
 
-  // Cuts to the k best, which stay in order of their places; bar_ is the value of the last.
+  // Cuts to the k best, which stay in order of their places; bound_ is the value of the last.
   std::int64_t keep(std::int64_t count) {
     std::copy_n(keys_.data(), count, work_.data());
     const Key last = kernels_.keep_smallest(work_.data(), spare_.data(), count, k_);
-    bar_ = detail::value_of(last);
+    bound_ = detail::value_of(last);
     return kernels_.cut(keys_.data(), count, last);
   }
 
   const SelectKernels& kernels_;
   std::uint32_t flip_;
   std::int64_t k_;
-  float bar_ = infinity;
+  float bound_ = infinity;
   std::vector<Key> keys_, spare_, work_;
   SelectMethod method_;
   std::unique_ptr<detail::FamilyMember> member_;

@@ -11,9 +11,9 @@
 #include <string_view>
 
 #include "knear/core/matrix.hpp"
+#include "knear/core/metric.hpp"
 #include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
-#include "knear/select/extreme.hpp"
 
 namespace knear {
 

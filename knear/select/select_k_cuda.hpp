@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "knear/cuda/queue.hpp"
-#include "knear/select/device_rows.hpp"
+#include "knear/select/warp/device_rows.hpp"
 
 namespace knear::cuda {
 

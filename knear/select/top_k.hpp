@@ -13,7 +13,7 @@
 #include <limits>
 #include <vector>
 
-#include "knear/select/sort_pairs.hpp"
+#include "knear/select/sort/sort_pairs.hpp"
 
 namespace knear {
 
@@ -25,11 +25,11 @@ class TopK {
   explicit TopK(std::int64_t k = 1) : k_(static_cast<std::size_t>(k)) {}
 
   // Whether the pair could still be among the k smallest.
-  bool admits(double key, std::int64_t id) const { return Item(key, id) < bar_; }
+  bool admits(double key, std::int64_t id) const { return Item(key, id) < bound_; }
   // The key that a newcomer must not exceed: +infinity until k pairs have been seen and cut.
-  double bar() const { return bar_.first; }
+  double bound() const { return bound_.first; }
   // With that very key, it must have a smaller id than this.
-  std::int64_t bar_id() const { return bar_.second; }
+  std::int64_t bound_id() const { return bound_.second; }
 
   // A pair that is not admitted changes nothing. Keys are never NaN; no pair comes twice.
   void push(double key, std::int64_t id) {
@@ -39,20 +39,20 @@ class TopK {
       return;
     }
     const Item item(key, id);
-    if (!(item < bar_)) return;
+    if (!(item < bound_)) return;
     if (items_.size() == k_) items_.pop_back();
     items_.push_back(item);
     std::size_t place = items_.size() - 1;
     for (; place > 0 && item < items_[place - 1]; --place) items_[place] = items_[place - 1];
     items_[place] = item;
-    if (items_.size() == k_) bar_ = items_.back();
+    if (items_.size() == k_) bound_ = items_.back();
   }
 
   // Cuts to the k smallest and tightens the bar.
   void cut() {
     if (k_ <= longest_sorted || items_.size() < k_) return;
     keep_smallest(items_, k_);
-    bar_ = items_[k_ - 1];
+    bound_ = items_[k_ - 1];
   }
 
   // Sorts what is kept, ascending, at most k pairs.
@@ -67,7 +67,7 @@ class TopK {
   static constexpr std::size_t longest_sorted = 32;  // moving up to 512 bytes beats a partition
 
   std::size_t k_;
-  Item bar_{std::numeric_limits<double>::infinity(), std::numeric_limits<std::int64_t>::max()};
+  Item bound_{std::numeric_limits<double>::infinity(), std::numeric_limits<std::int64_t>::max()};
   std::vector<Item> items_;
 };
 

@@ -23,9 +23,9 @@ namespace {
 KnnOptions here(const KnnOptions& options, bool there) {
   KnnOptions out = options;
   EXPECT_EQ(options.device, "cuda:1");
-  if (there && out.approach.method != Method::automatic)
-    throw InvalidArgument("method is {}", name_of(out.approach.method));
-  if (out.approach.method == Method::partial_reduce) out.memory = 0;
+  if (there && out.method.kind != Method::automatic)
+    throw InvalidArgument("method is {}", name_of(out.method.kind));
+  if (out.method.kind == Method::partial_reduce) out.memory = 0;
   out.device = "cpu";
   return out;
 }

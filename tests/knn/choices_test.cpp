@@ -22,8 +22,8 @@ Matrix<float> filled(std::int64_t rows, std::int64_t dim, std::uint64_t seed, bo
 }
 
 TEST(Choices, AreRead) {
-  const KnnChoices all =
-      parse_choices("group=4,parts=3,columns=64,clusters=500,tile=256,guess=off");
+  const TuningOverrides all =
+      parse_tuning("group=4,parts=3,columns=64,clusters=500,tile=256,guess=off");
   EXPECT_EQ(all.group, 4);
   EXPECT_EQ(all.parts, 3);
   EXPECT_EQ(all.columns, 64);
@@ -31,16 +31,16 @@ TEST(Choices, AreRead) {
   EXPECT_EQ(all.tile, 256);
   EXPECT_FALSE(all.guess);
   EXPECT_FALSE(all.refine.has_value());
-  EXPECT_EQ(parse_choices("refine=on").refine, true);
-  EXPECT_EQ(parse_choices("group=1,refine=off").refine, false);
-  const KnnChoices none = parse_choices("");
+  EXPECT_EQ(parse_tuning("refine=on").refine, true);
+  EXPECT_EQ(parse_tuning("group=1,refine=off").refine, false);
+  const TuningOverrides none = parse_tuning("");
   EXPECT_EQ(none.group, 0);
   EXPECT_TRUE(none.guess);
   for (const char* wrong :
        {"group=2", "group=", "group", "parts=0", "parts=5000", "columns=12", "columns=136",
         "columns=64x", "clusters=-1", "tile=0", "tile=65537", "tile=1.5", "guess=maybe", "refine=1",
         "color=1", "group=4,,parts=2", "="})
-    EXPECT_THROW(parse_choices(wrong), InvalidArgument) << wrong;
+    EXPECT_THROW(parse_tuning(wrong), InvalidArgument) << wrong;
 }
 
 TEST(Choices, ChangeNoAnswerAndAreReported) {
@@ -58,7 +58,7 @@ TEST(Choices, ChangeNoAnswerAndAreReported) {
               // guessed.
               KnnOptions options{
                   .threads = 2,
-                  .choices = {.group = group, .parts = parts, .tile = 512, .guess = guess}};
+                  .tuning = {.group = group, .parts = parts, .tile = 512, .guess = guess}};
               KnnReport report;
               const Neighbors got = searcher.search(some, k, options, &report);
               ASSERT_EQ(std::memcmp(got.ids.data(), expected.ids.data(),
@@ -83,12 +83,12 @@ TEST(Choices, OfATile) {
     std::int64_t usual = 0;
     for (const std::int64_t tile : {0, 3, 20, 1000, 65536, 0})  // KiB; of 96 bytes a row
       for (const FirstPass pass : {FirstPass::automatic, FirstPass::prefix}) {
-        const KnnOptions options{.first_pass = pass, .choices = {.tile = tile}};
+        const KnnOptions options{.first_pass = pass, .tuning = {.tile = tile}};
         KnnReport report, of_index;
         const Neighbors got = searcher.search(queries.view(), 40, options, &report);
         ASSERT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 70 * 40 * sizeof(Id)), 0);
         const Neighbors kept = index.search(
-            queries.view(), 40, {.first_pass = pass, .choices = {.tile = tile}}, &of_index);
+            queries.view(), 40, {.first_pass = pass, .tuning = {.tile = tile}}, &of_index);
         ASSERT_EQ(std::memcmp(kept.ids.data(), expected.ids.data(), 70 * 40 * sizeof(Id)), 0);
         EXPECT_EQ(of_index.tile_rows, report.tile_rows) << tile;
         if (pass == FirstPass::prefix) continue;
@@ -104,11 +104,11 @@ TEST(Choices, OfATile) {
   }
   const Matrix<float> few = filled(10, 8, 1, false);
   EXPECT_THROW(
-      knn(few.view(), few.view(), 2, {.first_pass = FirstPass::direct, .choices = {.tile = 64}}),
+      knn(few.view(), few.view(), 2, {.first_pass = FirstPass::direct, .tuning = {.tile = 64}}),
       InvalidArgument);
-  EXPECT_THROW(knn(few.view(), few.view(), 2, {.choices = {.tile = 1 << 20}}), InvalidArgument);
+  EXPECT_THROW(knn(few.view(), few.view(), 2, {.tuning = {.tile = 1 << 20}}), InvalidArgument);
   KnnReport report;  // small and few, but not measured: the tile was asked for
-  knn(few.view(), few.view(), 2, {.choices = {.tile = 64}}, &report);
+  knn(few.view(), few.view(), 2, {.tuning = {.tile = 64}}, &report);
   EXPECT_NE(report.first_pass, "direct");
   EXPECT_EQ(report.tile_rows, 32);
 }
@@ -122,7 +122,7 @@ TEST(Choices, OfATileKeepToTheMemory) {
       const std::int64_t memory = pass == FirstPass::automatic ? 10 << 20 : 40 << 20;
       KnnReport report;
       const Neighbors got = searcher.search(
-          queries.view(), 10, {.memory = memory, .first_pass = pass, .choices = {.tile = tile}},
+          queries.view(), 10, {.memory = memory, .first_pass = pass, .tuning = {.tile = tile}},
           &report);
       ASSERT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 500 * sizeof(Id)), 0);
       EXPECT_LE(report.memory_bytes, memory) << name_of(pass) << " tile " << tile;
@@ -140,31 +140,31 @@ TEST(Choices, OfAPrefix) {
       KnnReport report;
       const Neighbors got = searcher.search(
           queries.view(), 10,
-          {.first_pass = FirstPass::prefix, .choices = {.columns = columns, .clusters = clusters}},
+          {.first_pass = FirstPass::prefix, .tuning = {.columns = columns, .clusters = clusters}},
           &report);
       EXPECT_EQ(report.prefix_columns, columns);
       EXPECT_EQ(report.clusters, std::min<std::int64_t>(clusters, 3000));
       EXPECT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 600 * sizeof(Id)), 0);
     }
   KnnReport report;
-  index.search(queries.view(), 10, {.first_pass = FirstPass::prefix, .choices = {.columns = 24}},
+  index.search(queries.view(), 10, {.first_pass = FirstPass::prefix, .tuning = {.columns = 24}},
                &report);
   EXPECT_EQ(report.prefix_columns, 24);
   // Where they would be without effect they are refused.
-  EXPECT_THROW(searcher.search(queries.view(), 10, {.choices = {.columns = 16}}), InvalidArgument);
+  EXPECT_THROW(searcher.search(queries.view(), 10, {.tuning = {.columns = 16}}), InvalidArgument);
   EXPECT_THROW(searcher.search(queries.view(), 10,
-                               {.first_pass = FirstPass::prefix, .choices = {.columns = 48}}),
+                               {.first_pass = FirstPass::prefix, .tuning = {.columns = 48}}),
                InvalidArgument);
-  EXPECT_THROW(searcher.search(queries.view(), 10, {.choices = {.group = 5}}), InvalidArgument);
+  EXPECT_THROW(searcher.search(queries.view(), 10, {.tuning = {.group = 5}}), InvalidArgument);
   EXPECT_THROW(searcher.search(queries.view(), 10,
-                               {.first_pass = FirstPass::direct, .choices = {.group = 4}}),
+                               {.first_pass = FirstPass::direct, .tuning = {.group = 4}}),
                InvalidArgument);
   // Measuring every row, else the choice for one query, would leave it without effect.
   KnnReport kernel;
-  knn(queries.view().rows(0, 1), base.view(), 10, {.choices = {.group = 4}}, &kernel);
+  knn(queries.view().rows(0, 1), base.view(), 10, {.tuning = {.group = 4}}, &kernel);
   EXPECT_EQ(kernel.group, 4);
   EXPECT_NE(kernel.first_pass, "direct");
-  EXPECT_THROW(searcher.range_search(queries.view(), 1, {.choices = {.guess = false}}),
+  EXPECT_THROW(searcher.range_search(queries.view(), 1, {.tuning = {.guess = false}}),
                InvalidArgument);
 }
 
@@ -199,7 +199,7 @@ TEST(Choices, RefiningChangesNoAnswerAndSparesMeasuring) {
               const KnnOptions options{.metric = metric,
                                        .threads = 2,
                                        .first_pass = FirstPass::int8,
-                                       .choices = {.refine = refine}};
+                                       .tuning = {.refine = refine}};
               KnnReport report;
               const Neighbors got = once ? knn(some, rows, k, options, &report)
                                          : searcher.search(some, k, options, &report);
@@ -227,12 +227,12 @@ TEST(Choices, RefiningIsNotPassedOver) {
   for (const char* isa : {"scalar", ""}) {
     if (*isa) setenv("KNEAR_ISA", isa, 1);
     for (const bool filtered : {false, true}) {
-      KnnOptions options{.choices = {.refine = true}};
+      KnnOptions options{.tuning = {.refine = true}};
       if (filtered) options.filter = RowFilter::of_ids(some, 6000);
       KnnReport report;
       const Neighbors got = knn(queries.view(), base.view(), 5, options, &report);
       EXPECT_GT(report.refined_per_query, 0) << isa << filtered;
-      options.choices = {}, options.first_pass = FirstPass::direct;
+      options.tuning = {}, options.first_pass = FirstPass::direct;
       const Neighbors expected = knn(queries.view(), base.view(), 5, options);
       EXPECT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 300 * sizeof(Id)), 0);
     }
@@ -260,7 +260,7 @@ TEST(Choices, RefiningOfAPrefixSearch) {
     KnnReport report;
     const Neighbors got =
         knn(queries.view(), base.view(), 5,
-            {.first_pass = FirstPass::prefix, .choices = {.refine = refine}}, &report);
+            {.first_pass = FirstPass::prefix, .tuning = {.refine = refine}}, &report);
     EXPECT_EQ(std::memcmp(got.ids.data(), expected.ids.data(), 300 * sizeof(Id)), 0);
     EXPECT_EQ(report.first_pass, "prefix");
     EXPECT_EQ(report.refined_per_query > 0, refine);
@@ -273,18 +273,18 @@ TEST(Choices, RefiningIsRefusedWhereItDoesNothing) {
   const Matrix<float> base = tight(3000, 40, 1), queries = tight(20, 40, 2);
   const Matrix<float> whole = filled(3000, 40, 1, true), asked = filled(20, 40, 2, true);
   ExactSearcher searcher(base.view(), {});
-  const KnnChoices on{.refine = true};
+  const TuningOverrides on{.refine = true};
   for (const FirstPass pass : {FirstPass::direct, FirstPass::int16, FirstPass::fp32})
-    EXPECT_THROW(searcher.search(queries.view(), 5, {.first_pass = pass, .choices = on}),
+    EXPECT_THROW(searcher.search(queries.view(), 5, {.first_pass = pass, .tuning = on}),
                  InvalidArgument);
-  EXPECT_THROW(searcher.search(queries.view(), 5, {.memory = 1 << 30, .choices = on}),
+  EXPECT_THROW(searcher.search(queries.view(), 5, {.memory = 1 << 30, .tuning = on}),
                InvalidArgument);
-  EXPECT_THROW(searcher.range_search(queries.view(), 1, {.choices = on}), InvalidArgument);
-  EXPECT_THROW(searcher.range_search(queries.view(), 1, {.choices = {.refine = false}}),
+  EXPECT_THROW(searcher.range_search(queries.view(), 1, {.tuning = on}), InvalidArgument);
+  EXPECT_THROW(searcher.range_search(queries.view(), 1, {.tuning = {.refine = false}}),
                InvalidArgument);
-  EXPECT_THROW(knn(asked.view(), whole.view(), 5, {.choices = on}), InvalidArgument);
+  EXPECT_THROW(knn(asked.view(), whole.view(), 5, {.tuning = on}), InvalidArgument);
   KnnReport report;
-  knn(asked.view(), whole.view(), 5, {.first_pass = FirstPass::int8, .choices = on}, &report);
+  knn(asked.view(), whole.view(), 5, {.first_pass = FirstPass::int8, .tuning = on}, &report);
   EXPECT_EQ(report.first_pass, "int8");
 }
 

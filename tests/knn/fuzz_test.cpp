@@ -242,9 +242,9 @@ std::int64_t run(std::uint64_t seed) {
       options.threads = 1 + static_cast<int>(c.below(3));
       if (c.below(4) == 0) options.memory = (1 + c.below(40)) << 20;
       const std::int64_t budget = options.memory;
-      if (budget == 0 && pass == FirstPass::int8 && c.below(2)) options.choices.refine = true;
-      if (pass == FirstPass::prefix && c.below(4) == 0) options.choices.refine = false;
-      const bool refined = options.choices.refine.value_or(false);
+      if (budget == 0 && pass == FirstPass::int8 && c.below(2)) options.tuning.refine = true;
+      if (pass == FirstPass::prefix && c.below(4) == 0) options.tuning.refine = false;
+      const bool refined = options.tuning.refine.value_or(false);
       const bool once = c.below(2) == 0;
       KnnReport report;
       Neighbors got;
@@ -259,7 +259,7 @@ std::int64_t run(std::uint64_t seed) {
         continue;
       }
       ++searches;
-      options.memory = 0, options.choices = {};
+      options.memory = 0, options.tuning = {};
       if (pass == FirstPass::prefix) options.first_pass = FirstPass::automatic;
       check_range(once ? range_search(c.queries, c.base, radius, options)
                        : kept->range_search(c.queries, radius, options),
@@ -279,10 +279,10 @@ std::int64_t run(std::uint64_t seed) {
                          .threads = 1 + static_cast<int>(c.below(3)),
                          .first_pass = passes[c.below(method == Method::partial_reduce ? 4 : 5)],
                          .filter = c.filter,
-                         .approach = {.method = method}};
+                         .method = {.kind = method}};
       if (c.below(3) == 0 && method == Method::threshold_heap) {
-        options.approach.samples = c.k + c.below(2 * c.k + 100);
-        options.approach.query_batch = 1 + c.below(70);
+        options.method.samples = c.k + c.below(2 * c.k + 100);
+        options.method.query_batch = 1 + c.below(70);
       }
       KnnReport report;
       const bool once = c.below(2) == 0;
@@ -292,9 +292,9 @@ std::int64_t run(std::uint64_t seed) {
       EXPECT_EQ(report.method, name_of(method));
       EXPECT_TRUE(same(got, expected))
           << name_of(method) << ' ' << name_of(isa) << ' ' << name_of(options.first_pass)
-          << ", threads " << options.threads << ", samples " << options.approach.samples
-          << ", batch " << options.approach.query_batch << (once ? ", once" : ", prepared")
-          << ", did " << report.first_pass;
+          << ", threads " << options.threads << ", samples " << options.method.samples << ", batch "
+          << options.method.query_batch << (once ? ", once" : ", prepared") << ", did "
+          << report.first_pass;
     }
     if (c.metric != Metric::ip && c.queries.cols() >= 8 && c.base.rows() < 1100 &&
         c.k <= c.base.rows()) {

@@ -101,13 +101,12 @@ inline void check_all(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
     // The other methods, which are exact if all that is asked for.
     for (Method method : other_methods) {
       EXPECT_TRUE(
-          same(knn(queries, base, k, {.metric = metric, .approach = {.method = method}}), expected))
+          same(knn(queries, base, k, {.metric = metric, .method = {.kind = method}}), expected))
           << name_of(method);
       for (FirstPass pass : {FirstPass::int8, FirstPass::fp32})
-        EXPECT_TRUE(
-            same(knn(queries, base, k,
-                     {.metric = metric, .first_pass = pass, .approach = {.method = method}}),
-                 expected))
+        EXPECT_TRUE(same(knn(queries, base, k,
+                             {.metric = metric, .first_pass = pass, .method = {.kind = method}}),
+                         expected))
             << name_of(method) << ' ' << name_of(pass);
     }
   }

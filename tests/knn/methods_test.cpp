@@ -98,7 +98,7 @@ bool same(const Neighbors& a, const Neighbors& b) {
 }
 
 KnnOptions reducing(double recall, FirstPass pass = FirstPass::automatic) {
-  return {.first_pass = pass, .approach = {.method = Method::partial_reduce, .recall = recall}};
+  return {.first_pass = pass, .method = {.kind = Method::partial_reduce, .recall = recall}};
 }
 
 class PartialReduceKinds : public testing::TestWithParam<bool> {};
@@ -198,7 +198,7 @@ void copies_filters_and_metrics(bool whole) {
         options.metric = metric;
         if (allowed) options.filter = RowFilter::of_ids(*allowed, 3000);
         KnnOptions plain = options;
-        plain.approach = {};
+        plain.method = {};
         KnnReport report;
         const Neighbors exact = knn(queries.view(), base.view(), 40, plain);
         const Neighbors got = knn(queries.view(), base.view(), 40, options, &report);
@@ -216,13 +216,13 @@ TEST(PartialReduce, CandidatesAndShards) {
   const Matrix<float> base = clustered(6000, 16, true, 10), queries = clustered(50, 16, true, 11);
   const Neighbors exact = knn(queries.view(), base.view(), 10);
   KnnOptions options = reducing(0.9);
-  options.approach.aggregate = false;
+  options.method.aggregate = false;
   KnnReport report;
   const Neighbors all = knn(queries.view(), base.view(), 10, options, &report);
   ASSERT_EQ(all.ids.cols(), report.bins * report.kept_per_bin);
   EXPECT_EQ(report.certified_queries, 0);
   // Each bin nearest first; the best of all of them is what the aggregated answer is.
-  options.approach.aggregate = true;
+  options.method.aggregate = true;
   const Neighbors got = knn(queries.view(), base.view(), 10, options);
   for (std::int64_t q = 0; q < 50; ++q) {
     std::vector<std::pair<float, Id>> pairs;
@@ -239,7 +239,7 @@ TEST(PartialReduce, CandidatesAndShards) {
     }
   }
   // A shard of a base that was split at random has fewer of the k, and keeps fewer.
-  options.approach.logical_rows = 600000;
+  options.method.logical_rows = 600000;
   KnnReport shard;
   knn(queries.view(), base.view(), 10, options, &shard);
   EXPECT_LT(shard.kept_per_bin, report.kept_per_bin);
@@ -276,7 +276,7 @@ TEST(PartialReduce, CandidatesAmongCopies) {
   const Neighbors exact = knn(queries.view(), base.view(), 20);
   for (FirstPass pass : {FirstPass::integer, FirstPass::int8, FirstPass::fp32}) {
     KnnOptions options = reducing(0.95, pass);
-    options.approach.aggregate = false;
+    options.method.aggregate = false;
     const Neighbors all = knn(queries.view(), base.view(), 20, options);
     for (std::int64_t q = 0; q < 40; ++q) {
       const std::vector<Id> ids(all.ids.row(q), all.ids.row(q) + all.ids.cols());
@@ -305,7 +305,7 @@ TEST(PartialReduce, ShardsDrawnAtRandomAndAFilter) {
     for (const Id row : allowed)
       if (row >= s * part && row < (s + 1) * part) here.push_back(row - s * part);
     KnnOptions options = reducing(0.99);
-    options.approach.logical_rows = n, options.filter = RowFilter::of_ids(here, part);
+    options.method.logical_rows = n, options.filter = RowFilter::of_ids(here, part);
     const Neighbors found =
         knn(queries.view(), base.view().rows(s * part, (s + 1) * part), k, options);
     for (std::int64_t q = 0; q < 30; ++q)
@@ -332,12 +332,12 @@ TEST(Methods, AnIndexInSegmentsWithRowsTakenAway) {
   for (Method method : {Method::threshold_heap, Method::partial_reduce}) {
     KnnReport report;
     EXPECT_TRUE(
-        same(index.search(queries.view(), 20, {.approach = {.method = method}}, &report), exact));
+        same(index.search(queries.view(), 20, {.method = {.kind = method}}, &report), exact));
     EXPECT_EQ(report.method, name_of(method));
   }
   KnnReport report;
   const Neighbors got = index.search(
-      queries.view(), 20, {.approach = {.method = Method::partial_reduce, .recall = 0.5}}, &report);
+      queries.view(), 20, {.method = {.kind = Method::partial_reduce, .recall = 0.5}}, &report);
   EXPECT_GE(recall_of(got, exact), 0.5);
 }
 
@@ -350,7 +350,7 @@ TEST(ThresholdHeap, SaysWhatTheSampleWasWorth) {
   for (std::int64_t samples : {16, 128, 1024, 6000}) {
     KnnReport report;
     const KnnOptions options{
-        .approach = {.method = Method::threshold_heap, .samples = samples, .query_batch = 8}};
+        .method = {.kind = Method::threshold_heap, .samples = samples, .query_batch = 8}};
     EXPECT_TRUE(same(knn(queries.view(), base.view(), k, options, &report), exact));
     EXPECT_EQ(report.samples, samples);
     if (samples == 6000) {  // the sample is the base, and thresholds would be the answer
@@ -363,12 +363,12 @@ TEST(ThresholdHeap, SaysWhatTheSampleWasWorth) {
     last_ratio = report.compression_ratio, last_threshold = report.threshold_ratio;
   }
   KnnReport usual;
-  knn(queries.view(), base.view(), k, {.approach = {.method = Method::threshold_heap}}, &usual);
+  knn(queries.view(), base.view(), k, {.method = {.kind = Method::threshold_heap}}, &usual);
   EXPECT_EQ(usual.samples, 8 * k);
   // The sample has nothing of a row that is not allowed, and the ratio of products is none.
   KnnReport report;
   knn(queries.view(), base.view(), k,
-      {.metric = Metric::ip, .approach = {.method = Method::threshold_heap}}, &report);
+      {.metric = Metric::ip, .method = {.kind = Method::threshold_heap}}, &report);
   EXPECT_EQ(report.threshold_ratio, 0);
 }
 
@@ -378,7 +378,7 @@ TEST(ThresholdHeap, EqualsAreKept) {
   std::fill_n(base.data(), 3000 * 8, 2.0f);
   for (std::int64_t i = 0; i < 5 * 8; ++i) queries.data()[i] = static_cast<float>(i % 7);
   for (FirstPass pass : {FirstPass::int8, FirstPass::integer, FirstPass::direct}) {
-    const KnnOptions options{.first_pass = pass, .approach = {.method = Method::threshold_heap}};
+    const KnnOptions options{.first_pass = pass, .method = {.kind = Method::threshold_heap}};
     const Neighbors got = knn(queries.view(), base.view(), 30, options);
     for (std::int64_t q = 0; q < 5; ++q)
       for (std::int64_t j = 0; j < 30; ++j) EXPECT_EQ(got.ids.row(q)[j], j) << name_of(pass);
@@ -393,7 +393,7 @@ TEST(ThresholdHeap, TiesTakeLittleMemory) {
   for (std::int64_t batch : {0, 1, 1 << 30}) {
     const KnnOptions options{.threads = 2,
                              .first_pass = FirstPass::integer,
-                             .approach = {.method = Method::threshold_heap, .query_batch = batch}};
+                             .method = {.kind = Method::threshold_heap, .query_batch = batch}};
     KnnReport report;
     const Neighbors got = knn(queries.view(), base.view(), 10, options, &report);
     for (std::int64_t q = 0; q < 12; ++q)
@@ -408,13 +408,12 @@ TEST(ThresholdHeap, KeepsToItsMemory) {
   const Neighbors exact = knn(queries.view(), base.view(), 100);
   for (std::int64_t megabytes : {20, 28, 64}) {
     KnnOptions options{
-        .threads = 2, .memory = megabytes << 20, .approach = {.method = Method::threshold_heap}};
+        .threads = 2, .memory = megabytes << 20, .method = {.kind = Method::threshold_heap}};
     KnnReport report;
     EXPECT_TRUE(same(knn(queries.view(), base.view(), 100, options, &report), exact));
     EXPECT_LE(report.memory_bytes, options.memory);
   }
-  KnnOptions options{
-      .threads = 2, .memory = 1 << 20, .approach = {.method = Method::threshold_heap}};
+  KnnOptions options{.threads = 2, .memory = 1 << 20, .method = {.kind = Method::threshold_heap}};
   EXPECT_THROW(knn(queries.view(), base.view(), 100, options), MemoryBudgetError);
 }
 
@@ -430,22 +429,22 @@ TEST(Methods, WhatDoesNotGoTogetherIsRefused) {
     }
     return std::string("no error");
   };
-  const auto with = [](Approach approach) { return KnnOptions{.approach = approach}; };
+  const auto with = [](MethodOptions method) { return KnnOptions{.method = method}; };
   EXPECT_EQ(message(with({.recall = 0})), "recall must be in (0, 1], but is 0");
   EXPECT_EQ(message(with({.recall = NAN})), "recall must be in (0, 1], but is nan");
-  EXPECT_EQ(message(with({.method = Method::exact, .recall = 0.9})),
+  EXPECT_EQ(message(with({.kind = Method::exact, .recall = 0.9})),
             "method is exact, which finds everything, but recall is 0.9");
-  EXPECT_EQ(message(with({.method = Method::threshold_heap, .samples = 4})),
+  EXPECT_EQ(message(with({.kind = Method::threshold_heap, .samples = 4})),
             "samples must be at least k = 5, but are 4");
   EXPECT_EQ(message(with({.samples = 40})),
             "samples is 40, but method is auto, not threshold-heap");
-  EXPECT_EQ(message(with({.method = Method::exact, .logical_rows = 4})),
+  EXPECT_EQ(message(with({.kind = Method::exact, .logical_rows = 4})),
             "logical_rows is 4, but method is exact, not partial-reduce");
   EXPECT_EQ(message(with({.aggregate = false})),
             "aggregate is off, but method is auto, not partial-reduce");
-  EXPECT_EQ(message(with({.method = Method::partial_reduce}), 1),
+  EXPECT_EQ(message(with({.kind = Method::partial_reduce}), 1),
             "method is partial-reduce, but a self-join has only auto and exact");
-  EXPECT_EQ(message(with({.method = Method::threshold_heap}), 2),
+  EXPECT_EQ(message(with({.kind = Method::threshold_heap}), 2),
             "method is threshold-heap, but a range search has only auto and exact");
   KnnOptions options = reducing(0.9, FirstPass::direct);
   EXPECT_EQ(message(options),
@@ -453,21 +452,21 @@ TEST(Methods, WhatDoesNotGoTogetherIsRefused) {
   options = reducing(0.9, FirstPass::prefix);
   EXPECT_EQ(message(options),
             "first_pass is prefix, but method is partial-reduce, which has no such pass");
-  options = reducing(0.9), options.choices.tile = 64;
+  options = reducing(0.9), options.tuning.tile = 64;
   EXPECT_EQ(message(options),
             "choices name a tile, but method is partial-reduce, whose bins are tiles");
   EXPECT_THROW(parse_method("heap"), InvalidArgument);
-  EXPECT_EQ(message(with({.method = Method::partial_reduce, .logical_rows = 499})),
+  EXPECT_EQ(message(with({.kind = Method::partial_reduce, .logical_rows = 499})),
             "logical_rows must be between the 500 rows that there are and 2^40, but is 499");
-  options = reducing(0.9), options.approach.aggregate = false, options.memory = 1 << 30;
+  options = reducing(0.9), options.method.aggregate = false, options.memory = 1 << 30;
   EXPECT_EQ(message(options), "aggregate is off, but memory is limited to 1073741824 bytes");
   // What only the exact search has, auto leaves to it.
-  for (KnnChoices choices : {KnnChoices{.guess = false}, KnnChoices{.parts = 2},
-                             KnnChoices{.tile = 64}, KnnChoices{.refine = false}})
-    EXPECT_EQ(message({.choices = choices, .approach = {.recall = 0.5}}), "no error");
+  for (TuningOverrides choices : {TuningOverrides{.guess = false}, TuningOverrides{.parts = 2},
+                                  TuningOverrides{.tile = 64}, TuningOverrides{.refine = false}})
+    EXPECT_EQ(message({.tuning = choices, .method = {.recall = 0.5}}), "no error");
   // Fewer rows than k, none at all, and no queries are fine.
   for (Method method : {Method::threshold_heap, Method::partial_reduce}) {
-    KnnOptions plain{.approach = {.method = method}};
+    KnnOptions plain{.method = {.kind = method}};
     EXPECT_EQ(knn(x.view(), x.view().rows(0, 3), 5, plain).ids.row(0)[4], no_id);
     EXPECT_EQ(knn(x.view(), x.view().rows(0, 0), 5, plain).ids.row(0)[0], no_id);
     EXPECT_EQ(knn(x.view().rows(0, 0), x.view(), 5, plain).ids.rows(), 0);
@@ -479,8 +478,7 @@ TEST(Methods, WhatDoesNotGoTogetherIsRefused) {
 TEST(Methods, AutoSaysWhatItDid) {
   const Matrix<float> base = clustered(6000, 24, true, 20), queries = clustered(100, 24, true, 21);
   KnnReport report;
-  const Neighbors got =
-      knn(queries.view(), base.view(), 10, {.approach = {.recall = 0.9}}, &report);
+  const Neighbors got = knn(queries.view(), base.view(), 10, {.method = {.recall = 0.9}}, &report);
   if (report.method == "exact") {
     EXPECT_EQ(report.promised_recall, 1);
     EXPECT_TRUE(same(got, knn(queries.view(), base.view(), 10)));

@@ -120,7 +120,7 @@ TEST(RealData, FashionMnistByPartialReduce) {
       KnnReport report;
       const Neighbors got =
           knn(queries, rows.view(), k,
-              {.approach = {.method = Method::partial_reduce, .recall = recall}}, &report);
+              {.method = {.kind = Method::partial_reduce, .recall = recall}}, &report);
       double found = 0;
       for (std::int64_t q = 0; q < queries.rows(); ++q)
         for (std::int64_t j = 0; j < k; ++j)
@@ -128,7 +128,7 @@ TEST(RealData, FashionMnistByPartialReduce) {
       EXPECT_GE(found / static_cast<double>(queries.rows() * k), recall);
       EXPECT_TRUE(recall < 1 || differences(got, exact) == 0);
     }
-    const KnnOptions heap{.approach = {.method = Method::threshold_heap}};
+    const KnnOptions heap{.method = {.kind = Method::threshold_heap}};
     EXPECT_EQ(differences(knn(queries, rows.view(), k, heap), exact), 0);
   }
 }

@@ -1,6 +1,7 @@
 // Measuring the candidates of many queries row by row against doing so query by query, and both
 // against measuring everything.
 #include "knear/scan/row_rescoring.hpp"
+#include "knear/cost/peak_cache.hpp"
 
 #include <gtest/gtest.h>
 
@@ -54,18 +55,25 @@ TEST(RowRescoring, GivesEachQueryTheKBest) {
           std::vector<Id> allowed_ids;
           for (Id row = 0; row < rows; row += 2) allowed_ids.push_back(row);
           const RowFilter filter = RowFilter::of_ids(allowed_ids, rows);
-          ScanJob job{asked.view(), base.view(), metric, k, 1, active_isa(), {}, false, 4 * k + 64};
+          ScanJob job{.queries = asked.view(),
+                      .base = base.view(),
+                      .metric = metric,
+                      .k = k,
+                      .threads = 1,
+                      .isa = active_isa(),
+                      .peaks = &planning_peaks(active_isa(), 1)};
+          job.pending = 4 * k + 64;
           if (filtered) job.allowed.filter = &filter;
-          Pruner pruner(duplicates, job);
-          RowRescoring together(duplicates, job, pruner);
-          ExactLists by_rows{Matrix<double>(queries, k), Matrix<Id>(queries, k)};
-          ExactLists one_by_one{Matrix<double>(queries, k), Matrix<Id>(queries, k)};
+          CandidateRefiner refiner(duplicates, job);
+          RowRescoring together(duplicates, job, refiner);
+          ExactNeighbors by_rows(queries, k);
+          ExactNeighbors one_by_one(queries, k);
           // Intervals that hold the true g, some of them wide: g as l2 sees it, about.
-          std::vector<Candidates> states(queries), same(queries);
+          std::vector<QueryCandidates> states(queries), same(queries);
           std::vector<Unfinished> unfinished;
           const KeyScale scale{Metric::ip, 0, 0};  // g is minus the key, for every metric here
           for (std::int64_t q = 0; q < queries; ++q) {
-            Candidates& c = states[q];
+            QueryCandidates& c = states[q];
             c.exact = TopK(k), c.lowers = LargestK(k);
             for (const std::uint32_t row : duplicates.distinct()) {
               const double g = -key_of(metric, asked.view(), q, base.view(), row);
@@ -81,7 +89,7 @@ TEST(RowRescoring, GivesEachQueryTheKBest) {
               }
             }
             if (filtered) {  // what is forbidden proves nothing
-              std::erase_if(c.pending, [&](const Candidate& x) {
+              std::erase_if(c.pending, [&](const ScoreInterval& x) {
                 if (job.allowed(x.row)) return false;
                 const auto others = duplicates.others(x.row);
                 return std::none_of(others.begin(), others.end(), job.allowed);
@@ -90,7 +98,7 @@ TEST(RowRescoring, GivesEachQueryTheKBest) {
             same[q] = c;
             unfinished.push_back({&states[q], q, scale});
             ScanStats stats;
-            pruner.finish(same[q], q, scale, one_by_one.keys.row(q), one_by_one.ids.row(q), stats);
+            refiner.finish(same[q], q, scale, one_by_one.keys.row(q), one_by_one.ids.row(q), stats);
           }
           ScanStats stats;
           together.finish(unfinished, by_rows, stats);

@@ -12,7 +12,7 @@
 
 #include "knear/core/cpu.hpp"
 #include "knear/core/random.hpp"
-#include "knear/select/select_kernels.hpp"
+#include "knear/select/kernels/select_kernels.hpp"
 #include "tests/select/select_cases.hpp"
 
 namespace knear {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "knear/core/random.hpp"
-#include "knear/select/warp_select.hpp"
+#include "knear/select/warp/warp_select.hpp"
 #include "knear/simt/thread_warp.hpp"
 #include "tests/select/select_cases.hpp"
 
@@ -58,9 +58,9 @@ TEST(Emulator, OperationsOfAWarp) {
 }
 
 // Sums of 256 values by halves; without its barriers it is wrong for most seeds.
-int wrong_sums(bool barriers, int seeds) {
+int wrong_sums(bool barriers, int probed_clusters) {
   int wrong = 0;
-  for (int seed = 0; seed < seeds; ++seed) {
+  for (int seed = 0; seed < probed_clusters; ++seed) {
     int sum = 0;
     run_blocks(1, 256, 256 * sizeof(int), seed, [&](HostThread t) {
       int* x = reinterpret_cast<int*>(t.shared());

@@ -1,0 +1,144 @@
+#include "knear/cost/peak_cache.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "knear/core/threads.hpp"
+
+namespace knear {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Field {
+  const char* name;
+  double MachinePeaks::*value;
+};
+constexpr Field fields[] = {{"fp32_flops", &MachinePeaks::fp32_flops},
+                            {"bf16_flops", &MachinePeaks::bf16_flops},
+                            {"int16_ops", &MachinePeaks::int16_ops},
+                            {"int8_ops", &MachinePeaks::int8_ops},
+                            {"memory_bytes_per_second", &MachinePeaks::memory_bytes_per_second},
+                            {"cop_per_second", &MachinePeaks::cop_per_second}};
+
+std::string entry_name(Isa isa, int threads) {
+  return fmt::format("{} / {} / {} threads", processor_name(), name_of(isa), threads);
+}
+
+// The whole file as an object, empty if there is none that parses.
+Json read_kept() {
+  const std::string path = peak_cache_file();
+  std::error_code none;
+  if (path.empty() || std::filesystem::file_size(path, none) > 1 << 20 || none)
+    return Json::object();
+  std::ifstream file(path);
+  Json kept = Json::parse(file, nullptr, false);
+  return kept.is_object() ? kept : Json::object();
+}
+
+double number_in(const Json& object, const char* name) {
+  const auto value = object.find(name);
+  return value != object.end() && value->is_number() ? value->get<double>()
+                                                     : std::numeric_limits<double>::quiet_NaN();
+}
+
+// Whether a figure may be that of a machine for which `guess` is the estimate.
+bool plausible(double value, double guess) { return value > guess / 50 && value < guess * 50; }
+
+}  // namespace
+
+std::string cache_directory() {
+  // The XDG specification has relative paths ignored.
+  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && xdg[0] == '/')
+    return std::string(xdg) + "/knear";
+  const char* home = std::getenv("HOME");
+  return home && *home ? std::string(home) + "/.cache/knear" : "";
+}
+
+std::string peak_cache_file() {
+  const std::string directory = cache_directory();
+  return directory.empty() ? "" : directory + "/roofline.json";
+}
+
+std::string processor_name() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);)
+    if (line.starts_with("model name")) {
+      const auto colon = line.find(": ");
+      if (colon != std::string::npos) return line.substr(colon + 2);
+    }
+  return "unknown processor";
+}
+
+KnownPeaks known_peaks(Isa isa, int threads) {
+  threads = resolve_threads(threads);
+  const KnownPeaks guess{estimated_peaks(isa, threads), false};
+  const Json kept = read_kept();
+  const auto entry = kept.find(entry_name(isa, threads));
+  if (entry == kept.end() || !entry->is_object()) return guess;
+  MachinePeaks peaks;
+  peaks.isa = isa, peaks.threads = threads;
+  for (const Field& field : fields) {
+    peaks.*field.value = number_in(*entry, field.name);
+    if (field.value != &MachinePeaks::bf16_flops &&
+        !plausible(peaks.*field.value, guess.peaks.*field.value))
+      return guess;
+  }
+  if (!plausible(peaks.bf16_flops, guess.peaks.fp32_flops))
+    peaks.bf16_flops = std::numeric_limits<double>::quiet_NaN();
+  const auto caches = entry->find("caches");
+  if (caches != entry->end() && caches->is_array())
+    for (std::size_t level = 0; level < std::min<std::size_t>(caches->size(), 3); ++level) {
+      const Json& cache = (*caches)[level];
+      if (!cache.is_object()) continue;
+      const double bytes = number_in(cache, "bytes"), rate = number_in(cache, "bytes_per_second");
+      if (bytes >= 1 && bytes < 1e12 && plausible(rate, 20 * guess.peaks.memory_bytes_per_second))
+        peaks.caches[level] = {static_cast<std::int64_t>(bytes), rate};
+    }
+  return {peaks, true};
+}
+
+MachinePeaks better_of(const MachinePeaks& a, const MachinePeaks& b) {
+  MachinePeaks best = a;
+  for (const Field& field : fields) best.*field.value = std::fmax(a.*field.value, b.*field.value);
+  for (int level = 0; level < 3; ++level)
+    if (b.caches[level].bytes == a.caches[level].bytes &&
+        b.caches[level].bytes_per_second > a.caches[level].bytes_per_second)
+      best.caches[level] = b.caches[level];
+  return best;
+}
+
+std::string peak_cache_with(const MachinePeaks& peaks) {
+  const KnownPeaks before = known_peaks(peaks.isa, peaks.threads);
+  const MachinePeaks best = before.measured ? better_of(peaks, before.peaks) : peaks;
+  Json kept = read_kept();
+  Json& entry = kept[entry_name(peaks.isa, peaks.threads)] = Json::object();
+  for (const Field& field : fields)
+    if (std::isfinite(best.*field.value)) entry[field.name] = best.*field.value;
+  Json& caches = entry["caches"] = Json::array();
+  for (const CachePeak& cache : best.caches)
+    caches.push_back({{"bytes", cache.bytes}, {"bytes_per_second", cache.bytes_per_second}});
+  return kept.dump(2) + "\n";
+}
+
+const MachinePeaks& planning_peaks(Isa isa, int threads) {
+  static std::mutex mutex;
+  static std::map<std::pair<Isa, int>, MachinePeaks> known;
+  threads = resolve_threads(threads);
+  std::lock_guard lock(mutex);
+  auto found = known.find({isa, threads});
+  if (found == known.end())
+    found = known.emplace(std::pair(isa, threads), known_peaks(isa, threads).peaks).first;
+  return found->second;
+}
+
+}  // namespace knear

@@ -1,0 +1,44 @@
+// knear/cost/peak_cache.hpp -- the measured peaks of this machine, kept from one `knear roofline`
+// to all later searches, and what these plan by until then.
+//
+//   const MachinePeaks& peaks = planning_peaks(active_isa(), threads);
+//
+// Kept in $XDG_CACHE_HOME/knear/roofline.json (~/.cache without it), one entry per processor model,
+// instruction set and number of threads. A file that makes no sense is as good as none: figures
+// decide how fast an answer comes, not which.
+#pragma once
+#include <string>
+
+#include "knear/cost/peaks.hpp"
+
+namespace knear {
+
+// The directory for things that can be made again, without a trailing slash; empty where neither
+// XDG_CACHE_HOME nor HOME is set.
+std::string cache_directory();
+
+// The file of the figures; empty where there is no directory for it.
+std::string peak_cache_file();
+
+// The model name that the system reports for this processor, or "unknown processor".
+std::string processor_name();
+
+struct KnownPeaks {
+  MachinePeaks peaks;
+  bool measured = false;  // else estimated_peaks()
+};
+
+// The figures of the file as it is now. threads as in resolve_threads.
+KnownPeaks known_peaks(Isa isa, int threads);
+
+// Of two measurements with the same instructions and threads the better figures: whatever else runs
+// on a machine can only make one too low.
+MachinePeaks better_of(const MachinePeaks& a, const MachinePeaks& b);
+
+// The text of the file once it has these figures too, each if it is the best so far.
+std::string peak_cache_with(const MachinePeaks& peaks);
+
+// What known_peaks() says when a program first asks; the file is not read again. From any thread.
+const MachinePeaks& planning_peaks(Isa isa, int threads);
+
+}  // namespace knear

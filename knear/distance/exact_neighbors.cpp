@@ -1,0 +1,71 @@
+#include "knear/distance/exact_neighbors.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "knear/core/threads.hpp"
+#include "knear/distance/reference.hpp"
+
+namespace knear {
+namespace {
+
+// Calls f(query) for each query, on all threads where the numbers are many.
+template <class F>
+void each_query(std::int64_t queries, std::int64_t columns, int threads, F f) {
+  const std::int64_t block = std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(1, columns));
+  const std::int64_t tasks = (queries + block - 1) / block;
+  parallel_for(tasks > 1 ? threads : 1, tasks, [&](std::int64_t task) {
+    for (std::int64_t q = task * block; q < std::min(queries, (task + 1) * block); ++q) f(q);
+  });
+}
+
+}  // namespace
+
+void merge(ExactNeighbors& all, const ExactNeighbors& more, std::int64_t k, int threads) {
+  const std::int64_t have = all.columns(), coming = more.columns();
+  ExactNeighbors merged(more.keys.rows(), std::min(k, have + coming));
+  each_query(more.keys.rows(), merged.columns(), threads, [&](std::int64_t q) {
+    std::int64_t a = 0, b = 0;
+    for (std::int64_t j = 0; j < merged.columns(); ++j) {
+      const bool from_all =
+          b == coming || (a < have && std::pair(all.keys.row(q)[a], all.ids.row(q)[a]) <=
+                                          std::pair(more.keys.row(q)[b], more.ids.row(q)[b]));
+      const ExactNeighbors& source = from_all ? all : more;
+      const std::int64_t at = from_all ? a++ : b++;
+      merged.keys.row(q)[j] = source.keys.row(q)[at];
+      merged.ids.row(q)[j] = source.ids.row(q)[at];
+    }
+  });
+  all = std::move(merged);
+}
+
+Neighbors rounded(const ExactNeighbors& all, Metric metric, std::int64_t queries,
+                  std::int64_t columns, int threads, bool self) {
+  Neighbors out{Matrix<Id>(queries, columns), Matrix<float>(queries, columns)};
+  each_query(queries, columns, threads, [&](std::int64_t q) {
+    std::int64_t from = 0;
+    for (std::int64_t j = 0; j < columns; ++j, ++from) {
+      if (self && from < all.columns() && all.ids.row(q)[from] == q) ++from;
+      const bool has = from < all.columns() && all.ids.row(q)[from] != no_id;
+      out.ids.row(q)[j] = has ? all.ids.row(q)[from] : no_id;
+      out.distances.row(q)[j] =
+          has ? static_cast<float>(distance_of_key(metric, all.keys.row(q)[from]))
+              : no_distance(metric);
+    }
+  });
+  return out;
+}
+
+Matrix<double> distances_of(const ExactNeighbors& all, Metric metric, std::int64_t queries,
+                            std::int64_t columns) {
+  Matrix<double> out(queries, columns);
+  for (std::int64_t q = 0; q < out.rows(); ++q)
+    for (std::int64_t j = 0; j < columns; ++j)
+      out.row(q)[j] = j < all.columns() && all.ids.row(q)[j] != no_id
+                          ? distance_of_key(metric, all.keys.row(q)[j])
+                          : no_distance(metric);
+  return out;
+}
+
+}  // namespace knear

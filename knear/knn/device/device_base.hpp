@@ -1,0 +1,90 @@
+// knear/knn/device/device_base.hpp -- searches of vectors that are in the memory of a device
+// already.
+//
+// What DeviceSearch does with rows of the processor, with those of somebody else: nothing of the
+// base is copied, but for a sample of some thousand rows that says where they lie. Queries come to
+// the processor, which codes them, and the k nearest go back; for a self-join the rows are the
+// queries. What lies within a radius stays with the processor, which has sorted it. Queue:
+// cuda::Queue, or the emulated one of the tests.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "knear/core/cpu.hpp"
+#include "knear/knn/device/device_range_search.hpp"
+#include "knear/knn/device/device_search.hpp"
+
+namespace knear::detail {
+
+template <class Queue>
+class DeviceBase {
+ public:
+  // rows: in device memory; they must stay unchanged while this lives. Throws InvalidArgument for a
+  // NaN or an infinity, naming the row.
+  DeviceBase(Queue queue, DeviceRowData<Queue> rows, Metric metric)
+      : queue_(std::move(queue)),
+        rows_(std::move(rows)),
+        // Only its shape is looked at (PreparedRows::OnDevice).
+        prepared_(AnyMatrixView(rows_.type, rows_.data(), rows_.count, rows_.dim, rows_.dim),
+                  metric, value_range_of_rows(queue_, rows_, "base")) {
+    const std::int64_t sample = CodingSpace::sample_size(rows_.count, rows_.dim);
+    const AnyMatrix sampled =
+        sample > 0 ? sample_rows(queue_, rows_, sample) : AnyMatrix(rows_.type, 0, rows_.dim);
+    prepared_.on_device = {rows_.data(), CodingSpace::choose(sampled.view(), metric, active_isa()),
+                           [this](std::int64_t begin, std::int64_t count) {
+                             return download_rows(queue_, rows_, begin, count);
+                           }};
+  }
+  DeviceBase(const DeviceBase&) = delete;
+  DeviceBase& operator=(const DeviceBase&) = delete;
+
+  // The k nearest as knn() has them; ids and distances [queries x k] are in device memory, and
+  // written when this returns. `once`: the codes are of no use later. One search at a time.
+  void search(const DeviceRowData<Queue>& queries, std::int64_t k, const KnnOptions& options,
+              bool once, Id* ids, float* distances, KnnReport* report) {
+    const AnyMatrix asked = download_rows(queue_, queries, 0, queries.count);
+    const SearchPart part{&prepared_, {}, options.filter};
+    DeviceSearch<Queue> search(queue_, {&part, 1}, asked.view(), k, options, once, 0);
+    send(search.run(report), ids, distances);
+  }
+
+  // The k nearest other rows of each row as self_join() has them; ids and distances [rows x k] as
+  // above.
+  void self_join(std::int64_t k, const KnnOptions& options, bool once, Id* ids, float* distances,
+                 KnnReport* report) {
+    const AnyMatrix asked = download_rows(queue_, rows_, 0, rows_.count);
+    const SearchPart part{&prepared_, {}, options.filter};
+    DeviceSearch<Queue> search(queue_, {&part, 1}, asked.view(), k + 1, options, once, 0);
+    send(search.run_self(report), ids, distances);
+  }
+
+  // All rows within a radius as range_search() has them, in the processor's memory: how many they
+  // are is known only then. The rest as above.
+  RangeNeighbors range_search(const DeviceRowData<Queue>& queries, double radius,
+                              const KnnOptions& options, bool once, KnnReport* report) {
+    const AnyMatrix asked = download_rows(queue_, queries, 0, queries.count);
+    const SearchPart part{&prepared_, {}, options.filter};
+    return DeviceRangeSearch<Queue>(queue_, {&part, 1}, asked.view(), options, once)
+        .run_range(range_limit(options.metric, radius), report);
+  }
+
+  std::int64_t rows() const { return rows_.count; }
+  std::int64_t dim() const { return rows_.dim; }
+  Metric metric() const { return prepared_.metric; }
+
+ private:
+  void send(const Neighbors& found, Id* ids, float* distances) {
+    const auto count = static_cast<std::size_t>(found.ids.rows() * found.ids.cols());
+    const StreamSyncGuard settled{queue_};
+    queue_.upload(ids, found.ids.data(), count);
+    queue_.upload(distances, found.distances.data(), count);
+    queue_.wait();
+  }
+
+  Queue queue_;
+  DeviceRowData<Queue> rows_;
+  PreparedRows prepared_;
+};
+
+}  // namespace knear::detail

@@ -1,0 +1,280 @@
+#include "knear/knn/prefix/prefix_form.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "knear/cluster/k_means.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/scan/packing/coding.hpp"
+#include "knear/transform/pca.hpp"
+
+namespace knear::detail {
+namespace {
+
+// A sample of the rows as doubles, of unit length for cosine.
+Matrix<double> sample_of(const BaseRows& base, Metric metric, std::int64_t most) {
+  const std::int64_t dim = base.cols(), n = std::min(base.rows(), most);
+  const AnyMatrix rows = base.sample(n);
+  CodingSpace plain;
+  plain.metric = metric;
+  plain.kernels = &scan_kernels(active_isa());
+  Matrix<double> out(n, dim);
+  for (std::int64_t i = 0; i < n; ++i) plain.load(rows, i, out.row(i));
+  return out;
+}
+
+// The widest prefix that is considered.
+constexpr std::int64_t most_columns = 128;
+
+// Rows of which the principal components are found: at most 128 MiB of doubles.
+std::int64_t studied_rows(std::int64_t rows, std::int64_t dim) {
+  return std::min(rows, std::clamp<std::int64_t>((1 << 24) / dim, 256, 4096));
+}
+
+// The principal coordinates of a vector; returns the length of what they leave out and of the
+// whole, both from the mean.
+std::pair<float, float> principal_coordinates(const PrincipalComponents& pca, const double* x,
+                                              float* out) {
+  const std::int64_t dim = pca.basis.cols();
+  std::vector<double> v(x, x + dim);
+  for (std::int64_t j = 0; j < dim; ++j) v[j] -= pca.mean[j];
+  double rest = dot(v.data(), v.data(), dim);
+  const double whole = rest;
+  for (std::int64_t c = 0; c < pca.basis.rows(); ++c) {
+    const double y = dot(v.data(), pca.basis.row(c), dim);
+    out[c] = static_cast<float>(y), rest -= y * y;
+  }
+  return {static_cast<float>(std::sqrt(std::max(0.0, rest))), static_cast<float>(std::sqrt(whole))};
+}
+
+// The length of what the first width - 1 coordinates leave out, for each width.
+void tails_of(const float* coordinates, std::int64_t components, float rest,
+              const std::vector<std::int64_t>& widths, float* out) {
+  double squares = static_cast<double>(rest) * rest;
+  std::int64_t j = components;
+  for (std::size_t w = widths.size(); w-- > 0;) {
+    while (j > widths[w] - 1) {
+      --j;
+      squares += static_cast<double>(coordinates[j]) * coordinates[j];
+    }
+    out[w] = static_cast<float>(std::sqrt(squares));
+  }
+}
+
+}  // namespace
+
+std::int64_t PrefixStudy::bytes() const {
+  return (rows.rows() * (rows.cols() + 2)) * 4 + pca.basis.rows() * pca.basis.cols() * 8;
+}
+
+PrefixStudy study_prefix(const BaseRows& base, Metric metric, const Progress& progress) {
+  const std::int64_t dim = base.cols();
+  Reporter reporter(progress, "study rows", 3);
+  reporter.add(1);
+  const Matrix<double> sample = sample_of(base, metric, studied_rows(base.rows(), dim));
+  const std::int64_t components = std::min(dim, most_columns) / 8 * 8 - 1;
+  PrefixStudy out{metric, principal_components(sample, components, progress), {}, {}, {}};
+  reporter.add(1);
+  const std::int64_t rows = std::min<std::int64_t>(sample.rows(), 2048);
+  out.rows = Matrix<float>(rows, components);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const auto [rest, norm] =
+        principal_coordinates(out.pca, sample.row(i * sample.rows() / rows), out.rows.row(i));
+    out.rest.push_back(rest), out.norm.push_back(norm);
+  }
+  return out;
+}
+
+ScanShape scan_shape(std::int64_t rows, std::int64_t dim, std::int64_t queries, std::int64_t k,
+                     bool integer, Format format) {
+  const bool wide = format == format_fp32, middle = format == format_int16;
+  const std::int64_t row_bytes = dim * (wide ? 4 : middle ? 2 : 1);
+  ScanShape shape;
+  shape.rows = rows, shape.dim = dim;
+  shape.queries = queries, shape.k = std::max<std::int64_t>(1, k);
+  shape.bytes_per_element = wide ? 4 : middle ? 2 : 1;
+  shape.op = wide ? ScanOp::fp32 : middle ? ScanOp::int16 : ScanOp::int8;
+  shape.whole = integer;
+  shape.tile_rows = std::clamp<std::int64_t>(usual_tile_bytes() / row_bytes, 32, 4096);
+  return shape;
+}
+
+ScanCost plain_cost(const SearchShape& shape) {
+  ScanShape scan =
+      scan_shape(shape.rows, shape.dim, shape.queries, shape.k, shape.integer, shape.format);
+  scan.expected_hits = shape.hits, scan.expected_survivors = shape.survivors;
+  return predict_scan(scan, *shape.peaks);
+}
+
+ScanCost prefix_cost(const SearchShape& shape, const PrefixForecast& by) {
+  ScanShape scan =
+      scan_shape(shape.rows, shape.dim, shape.queries, shape.k, shape.integer, format_int8);
+  scan.prefix = by.plan.columns, scan.second_rows = by.passed;
+  scan.seed_rows = std::max(static_cast<double>(shape.rows) / static_cast<double>(by.plan.clusters),
+                            3.0 * static_cast<double>(shape.k));
+  return predict_scan(scan, *shape.peaks);
+}
+
+double making_seconds(const SearchShape& shape) {
+  return study_seconds(shape) +
+         prefix_making_seconds(shape.rows, shape.dim, usual_plan(shape).clusters, *shape.peaks);
+}
+
+// On one core: a covariance matrix and its solver, or from 1,025 columns on a subspace; and the
+// coordinates of the rows that are kept. Operations by measurement.
+double study_seconds(const SearchShape& shape) {
+  const double n = static_cast<double>(studied_rows(shape.rows, shape.dim));
+  const double d = static_cast<double>(shape.dim);
+  const double solving = d > 1024 ? 33e3 * n * d + 9e6 * d : 19 * n * d * d + 100 * d * d * d;
+  const double kept = 20 * std::min(n, 2048.0) * std::min(d, 128.0) * d;
+  return (solving + kept) * shape.peaks->threads / shape.peaks->cop_per_second;
+}
+
+std::int64_t prefix_bytes_for(std::int64_t rows, std::int64_t dim) {
+  const std::int64_t columns = std::min<std::int64_t>(64, dim), sample = studied_rows(rows, dim);
+  const std::int64_t form =
+      (rows + panel_rows) * (columns + 10 + dim + 3 + 16) + 1000 * columns * 8;
+  const std::int64_t solved = std::min<std::int64_t>(dim, 1024);
+  const std::int64_t making = rows * (columns * 4 + 60) + sample * dim * 20 + solved * solved * 32 +
+                              dim * (most_columns * 16 + columns * 8 + (dim > 1024 ? 144 * 40 : 0));
+  return form + making + (1 << 20);
+}
+
+PrefixPlan usual_plan(const SearchShape& shape) {
+  // Clusters of some 250 rows for few neighbours, of more for many.
+  const std::int64_t in_cluster = std::clamp<std::int64_t>(4 * shape.k, 256, 1024);
+  return {std::min<std::int64_t>(64, shape.dim / 8 * 8),
+          std::clamp<std::int64_t>(shape.rows / in_cluster, 1, 1000)};
+}
+
+PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const double* upper_bounds,
+                        const SearchShape& shape, const PrefixPlan& made) {
+  PrefixForecast out{usual_plan(shape)};
+  if (made.columns > 0) out.plan = made;
+  const std::int64_t components = study.rows.cols(), dim = shape.dim;
+  std::vector<std::int64_t> widths;
+  for (const std::int64_t columns : {8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 128})
+    if (columns - 1 <= components && columns <= dim &&
+        (made.columns == 0 || columns == made.columns))
+      widths.push_back(columns);
+  if (widths.empty() || queries.rows() == 0) return out;
+  const std::int64_t sample = study.rows.rows(), count = static_cast<std::int64_t>(widths.size());
+  Matrix<float> tails(sample, count);
+  for (std::int64_t i = 0; i < sample; ++i)
+    tails_of(study.rows.row(i), components, study.rest[i], widths, tails.row(i));
+  std::vector<double> passed(widths.size(), 0);
+  CodingSpace plain;
+  plain.metric = study.metric;
+  plain.kernels = &scan_kernels(active_isa());
+  std::vector<double> x(dim);
+  std::vector<float> coordinates(components), tail(widths.size());
+  for (std::int64_t q = 0; q < queries.rows(); ++q) {
+    plain.load(queries, q, x.data());
+    const auto [rest, norm] = principal_coordinates(study.pca, x.data(), coordinates.data());
+    tails_of(coordinates.data(), components, rest, widths, tail.data());
+    const double bound = study.metric == Metric::cosine ? 2 * upper_bounds[q] : upper_bounds[q];
+    for (std::int64_t i = 0; i < sample; ++i) {
+      const float *y = study.rows.row(i), *its_tail = tails.row(i);
+      // 8 bits: each code is off by about 1 % of the length.
+      const double limit = bound + 0.038 * norm * study.norm[i];
+      double sum = 0;
+      std::int64_t j = 0;
+      for (std::size_t w = 0; w < widths.size() && sum <= limit; ++w) {
+        for (; j < widths[w] - 1; ++j)
+          sum += double(coordinates[j] - y[j]) * double(coordinates[j] - y[j]);
+        const double difference = double(tail[w]) - its_tail[w];
+        passed[w] += sum + difference * difference <= limit;
+      }
+    }
+  }
+  const double pairs = static_cast<double>(queries.rows() * sample);
+  double least = std::numeric_limits<double>::infinity();
+  for (std::size_t w = 0; w < widths.size(); ++w) {
+    PrefixForecast by = out;
+    by.plan.columns = widths[w], by.possible = true;
+    by.passed = static_cast<double>(shape.rows) * passed[w] / pairs;
+    if (const double seconds = prefix_cost(shape, by).seconds; seconds < least)
+      least = seconds, out = by;
+  }
+  return out;
+}
+
+std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const PrefixStudy& study,
+                                              const CodingSpace& space, bool integer,
+                                              const ValueRange& found, const PrefixPlan& plan,
+                                              int threads, const Progress& progress) {
+  auto made = std::make_shared<PrefixBase>();
+  PrefixBase& out = *made;
+  const std::int64_t columns = plan.columns;
+  const PrincipalComponents& pca = study.pca;
+  const MatrixView<double> basis = pca.basis.view().rows(0, columns - 1);
+  const Rotation rotation = random_rotation(columns, 1);
+  out.map = PrefixMap(study.metric, pca.mean, basis, pca.defect, rotation.matrix, rotation.defect,
+                      active_isa());
+
+  const Duplicates duplicates = Duplicates::find(base, {}, threads);
+  std::vector<std::uint32_t> order;
+  if (duplicates.any()) {
+    order = duplicates.distinct();
+  } else {
+    order.resize(static_cast<std::size_t>(base.rows()));
+    std::iota(order.begin(), order.end(), 0u);
+  }
+  const std::int64_t rows = static_cast<std::int64_t>(order.size());
+  Matrix<float> prefixes(base.rows(), columns);
+  constexpr std::int64_t block = 256;
+  Reporter reporter(progress, "map rows", (rows + block - 1) / block);
+  std::atomic<bool> fit = true;
+  parallel_for(threads, (rows + block - 1) / block, [&](std::int64_t task) {
+    std::vector<std::byte> row(base.scratch_bytes());
+    PrefixMapper mapper(out.map);
+    const std::int64_t end = std::min(rows, (task + 1) * block);
+    for (std::int64_t i = task * block; i < end; ++i)
+      mapper.add(base.row_view(order[i], row.data()), 0, prefixes.row(order[i]));
+    mapper.finish();
+    for (std::int64_t i = task * block; i < end; ++i)
+      if (!out.map.fits(prefixes.row(order[i]))) fit = false;
+    reporter.add(1);
+  });
+  if (!fit) return nullptr;
+
+  // Clusters of a sample of the prefixes.
+  const std::int64_t clusters = std::min(plan.clusters, rows);
+  const std::int64_t sampled = std::min(rows, 100 * clusters);
+  Matrix<float> sample(sampled, columns);
+  for (std::int64_t i = 0; i < sampled; ++i)
+    std::copy_n(prefixes.row(order[i * rows / sampled]), columns, sample.row(i));
+  out.centroids = k_means(sample, clusters, {.iterations = 8, .threads = threads}, progress);
+  out.centroid_panels = PackedBase::certified(
+      out.centroids.view(), {}, format_int8,
+      CodingSpace::choose(out.centroids.view(), Metric::l2, active_isa()), threads, {});
+  const std::vector<std::uint32_t> cluster =
+      NearestCentroid(out.centroids).of(prefixes.view(), threads);
+
+  // By cluster, then by the largest coordinate, so that the rows of a panel fit one scale.
+  std::vector<float> largest(static_cast<std::size_t>(base.rows()));
+  for (const std::uint32_t row : order)
+    for (std::int64_t j = 0; j < columns; ++j)
+      largest[row] = std::max(largest[row], std::fabs(prefixes.row(row)[j]));
+  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    if (cluster[a] != cluster[b]) return cluster[a] < cluster[b];
+    return std::pair(largest[a], a) < std::pair(largest[b], b);
+  });
+  out.cluster_begin.assign(static_cast<std::size_t>(clusters + 1), 0);
+  for (const std::uint32_t row : order) ++out.cluster_begin[cluster[row] + 1];
+  std::partial_sum(out.cluster_begin.begin(), out.cluster_begin.end(), out.cluster_begin.begin());
+
+  CodingSpace prefix_space = CodingSpace::choose(prefixes.view(), Metric::l2, active_isa());
+  prefix_space.off_relative = out.map.off_relative();
+  prefix_space.off_absolute = out.map.off_absolute();
+  out.panels = PackedBase::certified_in_order(prefixes.view(), order, format_int8, prefix_space,
+                                              threads, progress, plan.tile_bytes);
+  out.panels.duplicates = duplicates;
+  out.codes = per_row_codes(base, order, space, integer, found, threads, progress);
+  return made;
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,421 @@
+// knear/scan/candidate_refiner.hpp -- what a certified scan keeps of each query: the rows that may
+// still be among its k, and what is known of the k-th.
+//
+//   Candidates c;                                   // one a query
+//   c.pending.push_back(x);                         // a row whose interval reaches c.threshold
+//   c.threshold = std::max(c.threshold, c.lowers.push(x.lower));
+//   if (c.pending.size() >= c.room) pruner.prune(c, query, scale, stats);
+//   pruner.finish(c, query, scale, keys, ids, stats);
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "knear/cost/peak_cache.hpp"
+#include "knear/cost/plan.hpp"
+#include "knear/distance/exact.hpp"
+#include "knear/scan/packing/per_row_codes.hpp"
+#include "knear/scan/tile_loop.hpp"
+#include "knear/select/sort/nth_value.hpp"
+#include "knear/select/sort/sort_pairs.hpp"
+#include "knear/select/top_k.hpp"
+
+namespace knear::detail {
+
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// The k largest of a stream of numbers, each rounded down to a float, for k small enough that a
+// sorted list is cheap: keeps the threshold of a query at the k-th best lower end all the time.
+class LargestK {
+ public:
+  static constexpr std::int64_t longest = 32;
+  // `size`: about how large the numbers are. They are kept in units near it, so that no scale of
+  // the data is beyond the range of floats.
+  explicit LargestK(std::int64_t k = 1, double size = 1)
+      : k_(k <= longest ? static_cast<int>(k) : 0) {
+    const int exponent = size > 1e-200 && size < 1e200 ? std::ilogb(size) : 0;
+    scale_ = std::ldexp(1.0, -exponent), unit_ = std::ldexp(1.0, exponent);
+    std::fill(values_, values_ + 1 + longest, -float_infinity);
+    values_[0] = float_infinity;
+  }
+  // The k-th largest so far, or -infinity. Requires that x is no NaN.
+  double push(double x) {
+    if (k_ == 0) return -std::numeric_limits<double>::infinity();
+    double scaled = std::min(x * scale_, 1e30);
+    if (scaled < -1e30) scaled = -infinity;  // beyond floats: down, as all rounding here
+    const float near = static_cast<float>(scaled);
+    const float low = near - std::fabs(near) * 0x1p-23f - 0x1p-120f;
+    // Every place takes the larger of its value and what the place before it gives up, at most x.
+    // No branch, which would be predicted badly. From the end, so that old values are read.
+    const Four all = Four{} + low;
+    for (int i = (k_ - 1) / 4 * 4; i >= 0; i -= 4) {
+      Four here, before;
+      std::memcpy(&here, values_ + i + 1, sizeof here);
+      std::memcpy(&before, values_ + i, sizeof before);
+      const Four given = before < all ? before : all;
+      here = here > given ? here : given;
+      std::memcpy(values_ + i + 1, &here, sizeof here);
+    }
+    return values_[k_] * unit_;
+  }
+
+ private:
+  using Four __attribute__((vector_size(16))) = float;
+  static constexpr float float_infinity = std::numeric_limits<float>::infinity();
+  int k_;
+  double scale_, unit_;
+  float values_[1 + longest];  // descending after a first that is never given up
+};
+
+// Drops those that cannot reach the threshold, without a branch for each.
+inline void keep_reaching(std::vector<ScoreInterval>& pending, double threshold) {
+  std::size_t kept = 0;
+  for (const ScoreInterval& x : pending) {
+    const bool reaches = !(x.upper < threshold);
+    pending[kept] = x, kept += reaches;
+  }
+  pending.resize(kept);
+}
+
+// A finished selection as a row of the answer, padded.
+inline void write_list(const TopK& best, std::int64_t k, double* keys, Id* ids) {
+  for (std::int64_t j = 0; j < k; ++j) {
+    const bool has = j < static_cast<std::int64_t>(best.items().size());
+    keys[j] = has ? best.items()[j].first : infinity;
+    ids[j] = has ? best.items()[j].second : no_id;
+  }
+}
+
+// What a query knows so far (certified formats).
+struct QueryCandidates {
+  std::vector<ScoreInterval> pending;
+  LargestK lowers;
+  TopK exact;                    // rows measured early, when too many were pending
+  double threshold = -infinity;  // G: the k-th best row certainly has at least this g
+  double estimated = -infinity;  // the part of it that is only hoped for
+  std::size_t room = 0;          // pending is cut down when it holds this many
+};
+
+// Cuts down the pending candidates of one query and raises its threshold.
+class CandidateRefiner {
+ public:
+  CandidateRefiner(const Duplicates& duplicates, const ScanJob& job)
+      : duplicates_(duplicates),
+        job_(job),
+        measure_(job.metric, job.base.type(), job.isa),
+        scratch_(ExactDistance::most_rows * job.base.scratch_bytes()),
+        most_(static_cast<std::size_t>(job.most_pending())) {
+    const MachinePeaks& peaks = *job.peaks;
+    // Rows of the first tile are in cache still.
+    worth_measuring_ = direct_row_seconds(job.base.cols(), peaks) * 3;
+    worth_measuring_ /= 0.5 * hit_seconds(job.k, false, peaks);
+    if (job.per_row_codes && job.may_refine) {
+      refined_scratch_.resize(static_cast<std::size_t>(job.base.cols()));
+      refined_codes_.resize(static_cast<std::size_t>(2 * plane_bytes(job.base.cols())));
+      peaks_ = peaks;
+    }
+  }
+
+  void prune(QueryCandidates& c, std::int64_t query, const KeyScale& scale, ScanStats& stats) {
+    raise(c);
+    if (c.pending.size() > most_) {
+      // Ties, near-duplicates or a useless bound: measure now, so that memory stays bounded and
+      // the order (key, id) decides what the intervals can't.
+      measure_.set_query(job_.queries, query);
+      measure_early(c, c.pending.size(), stats);
+      c.exact.cut();
+      c.threshold = std::max(c.threshold, scale.threshold_for(c.exact.bound()));
+    }
+    c.room = std::max(first_room(), c.pending.size() + c.pending.size() / 2 + 24);
+  }
+
+  // Measures the k rows that look best and sets the threshold by them, which then lacks the width
+  // of their intervals; unless what that is expected to save, when `times` as many rows are still
+  // to be scored as were, is less than it costs.
+  void tighten(QueryCandidates& c, std::int64_t query, const KeyScale& scale, double times,
+               ScanStats& stats) {
+    const std::size_t k = static_cast<std::size_t>(job_.k);
+    keep_reaching(c.pending, c.threshold);
+    // Beside the k, the rows that only the width lets through: half of them would go, and as many
+    // come with every e-fold of the rows.
+    const double excess = static_cast<double>(c.pending.size()) - static_cast<double>(k);
+    if (excess * std::log(times) < worth_measuring_ * static_cast<double>(k)) return;
+    const std::size_t count = std::min(k, c.pending.size());
+    std::partial_sort(
+        c.pending.begin(), c.pending.begin() + count, c.pending.end(),
+        [](const ScoreInterval& a, const ScoreInterval& b) { return a.upper > b.upper; });
+    measure_.set_query(job_.queries, query);
+    measure_early(c, count, stats);
+    c.exact.cut();
+    c.threshold = std::max(c.threshold, scale.threshold_for(c.exact.bound()));
+  }
+
+  // The threshold from what is pending, of which then only that remains which may pass it.
+  void raise(QueryCandidates& c) {
+    const std::size_t k = static_cast<std::size_t>(job_.k);
+    if (job_.k > LargestK::longest && c.pending.size() >= k)
+      c.threshold = std::max(c.threshold, largest(c.pending, &ScoreInterval::lower, k));
+    keep_reaching(c.pending, c.threshold);
+  }
+
+  // Hopes that no more than `rank` of the k best were seen so far.
+  void estimate(QueryCandidates& c, std::size_t rank) {
+    keep_reaching(c.pending, c.threshold);
+    if (c.pending.size() < rank) return;
+    c.estimated = std::max(c.estimated, largest(c.pending, &ScoreInterval::lower, rank));
+    c.threshold = std::max(c.threshold, c.estimated);
+  }
+
+  // Leaves of what is pending only that which may be among the k, by codes of rows where those are
+  // expected to spare more than they cost.
+  void settle(QueryCandidates& c, std::int64_t query, ScanStats& stats) {
+    raise(c);
+    const std::size_t k = static_cast<std::size_t>(job_.k), count = c.pending.size();
+    if (refined_codes_.empty() || count <= k) return;
+    const std::size_t likely = likely_first(c.pending);
+    if (!job_.must_refine &&
+        !(spared_by_refining(static_cast<double>(likely), static_cast<double>(k), job_.base.cols(),
+                             peaks_) > 0))
+      return;
+    refine({c.pending.data(), likely}, query);
+    stats.refined += static_cast<std::int64_t>(likely);
+    c.threshold = std::max(c.threshold, largest(c.pending, &ScoreInterval::lower, k));
+    keep_reaching(c.pending, c.threshold);
+  }
+
+  // Measures what is left, best first; writes the k best.
+  void finish(QueryCandidates& c, std::int64_t query, const KeyScale& scale, double* keys, Id* ids,
+              ScanStats& stats) {
+    settle(c, query, stats);
+    if (job_.k > LargestK::longest) {
+      finish_many(c, query, scale, keys, ids, stats);
+      return;
+    }
+    const auto better = [](const ScoreInterval& a, const ScoreInterval& b) {
+      return a.upper != b.upper ? a.upper > b.upper : a.row < b.row;
+    };
+    // Most of many are never looked at.
+    const std::size_t k = static_cast<std::size_t>(job_.k);
+    std::size_t sorted = c.pending.size() > 4 * k + 64 ? likely_first(c.pending) : c.pending.size();
+    std::sort(c.pending.begin(), c.pending.begin() + static_cast<std::ptrdiff_t>(sorted), better);
+    c.exact.finish();
+    heap_.assign(c.exact.items().begin(), c.exact.items().end());  // sorted, so a heap reversed
+    std::reverse(heap_.begin(), heap_.end());
+    std::make_heap(heap_.begin(), heap_.end());
+    measure_.set_query(job_.queries, query);
+    const auto take = [&](double key, std::uint32_t row) {
+      const TopK::Item item(key, row);
+      if (heap_.size() == k) {
+        if (!(item < heap_.front())) return false;
+        std::pop_heap(heap_.begin(), heap_.end());
+        heap_.pop_back();
+      }
+      heap_.push_back(item);
+      std::push_heap(heap_.begin(), heap_.end());
+      return true;
+    };
+    for (std::size_t i = 0; i < c.pending.size();) {
+      if (i == sorted) {
+        const auto rest = c.pending.begin() + static_cast<std::ptrdiff_t>(i);
+        c.pending.erase(std::remove_if(rest, c.pending.end(),
+                                       [&](const ScoreInterval& x) {
+                                         return heap_.size() == k &&
+                                                scale.key_at_least(x.upper) > heap_.front().first;
+                                       }),
+                        c.pending.end());
+        std::sort(c.pending.begin() + static_cast<std::ptrdiff_t>(i), c.pending.end(), better);
+        sorted = c.pending.size();
+      }
+      int count = 0;  // those of the next few that may still be among the k
+      while (count < ExactDistance::most_rows && i + count < sorted &&
+             !(heap_.size() == k &&
+               scale.key_at_least(c.pending[i + count].upper) > heap_.front().first))
+        ++count;
+      if (count == 0) break;
+      measure(&c.pending[i], count, sorted - i - count, take);
+      stats.survivors += count;
+      i += count;
+    }
+    std::sort_heap(heap_.begin(), heap_.end());
+    for (std::size_t j = 0; j < k; ++j) {
+      keys[j] = j < heap_.size() ? heap_[j].first : infinity;
+      ids[j] = j < heap_.size() ? heap_[j].second : no_id;
+    }
+  }
+
+  // Brings those that look best to the front: all, or k and those as good as the k-th of them.
+  // Returns how many.
+  std::size_t best_first(std::vector<ScoreInterval>& pending, std::size_t k) {
+    if (pending.size() <= k) return pending.size();
+    const double last = largest(pending, &ScoreInterval::upper, k);
+    return static_cast<std::size_t>(
+        std::partition(pending.begin(), pending.end(),
+                       [&](const ScoreInterval& x) { return x.upper >= last; }) -
+        pending.begin());
+  }
+
+  // Brings those to the front that would be measured if the middles of all intervals were right,
+  // and returns how many. Requires k pending.
+  std::size_t likely_first(std::vector<ScoreInterval>& pending) {
+    const std::size_t count = pending.size();
+    numbers_.resize(2 * count);
+    for (std::size_t i = 0; i < count; ++i)
+      numbers_[i] = 0.5 * (pending[i].lower + pending[i].upper);
+    const double middle = nth_value(numbers_.data(), numbers_.data() + count, count,
+                                    count - static_cast<std::size_t>(job_.k));
+    return static_cast<std::size_t>(
+        std::partition(pending.begin(), pending.end(),
+                       [&](const ScoreInterval& x) { return !(x.upper < middle); }) -
+        pending.begin());
+  }
+
+  std::size_t first_room() const {
+    return std::min(static_cast<std::size_t>(2 * job_.k + 80), most_ + 1);
+  }
+
+ private:
+  // Cuts intervals down to what the codes of their rows say too.
+  void refine(std::span<ScoreInterval> pending, std::int64_t query) {
+    const PerRowCodes& rows = *job_.per_row_codes;
+    std::int8_t* codes = refined_codes_.data();
+    const CodedQuery coded =
+        code_query(rows, job_.queries, query, job_.query_range, refined_scratch_.data(), codes);
+    constexpr std::size_t some = 16;
+    const auto fetch = [&](std::size_t begin) {
+      for (std::size_t i = begin; i < std::min(begin + some, pending.size()); ++i) {
+        const std::uint8_t* row =
+            rows.codes.data() + static_cast<std::int64_t>(pending[i].row) * rows.stride;
+        for (std::int64_t c = 0; c < rows.stride; c += 64) __builtin_prefetch(row + c);
+        __builtin_prefetch(&rows.heads[pending[i].row]);
+      }
+    };
+    fetch(0);
+    std::uint32_t slots[some];
+    std::int32_t products[some], fine[some];
+    for (std::size_t begin = 0; begin < pending.size(); begin += some) {
+      const std::size_t count = std::min(some, pending.size() - begin);
+      fetch(begin + some);
+      for (std::size_t i = 0; i < count; ++i) slots[i] = pending[begin + i].row;
+      const auto score = [&](const std::int8_t* plane, std::int32_t* out) {
+        rows.space.kernels->row_products(rows.codes.data(), rows.stride, slots,
+                                         static_cast<std::int64_t>(count), plane, rows.dim, out);
+      };
+      score(codes, products);
+      score(codes + plane_bytes(rows.dim), fine);
+      for (std::size_t i = 0; i < count; ++i) {
+        ScoreInterval& x = pending[begin + i];
+        const ScoreInterval y = interval_of(rows, x.row, x.row, products[i], fine[i], coded);
+        x.upper = std::min(x.upper, y.upper), x.lower = std::max(x.lower, y.lower);
+      }
+    }
+  }
+
+  // The same without order among the candidates, which would cost more than measuring a few rows:
+  // first the k that look best, then of the others those that may still come before the k-th.
+  void finish_many(QueryCandidates& c, std::int64_t query, const KeyScale& scale, double* keys,
+                   Id* ids, ScanStats& stats) {
+    const std::size_t k = static_cast<std::size_t>(job_.k);
+    heap_.assign(c.exact.items().begin(), c.exact.items().end());
+    measure_.set_query(job_.queries, query);
+    TopK::Item bound(infinity, std::numeric_limits<std::int64_t>::max());
+    const auto cut = [&] {
+      if (heap_.size() < k) return;
+      keep_smallest(heap_, k);
+      bound = heap_.back();
+    };
+    const auto take_all = [&](const ScoreInterval* first, std::size_t count) {
+      for (std::size_t i = 0; i < count; i += ExactDistance::most_rows) {
+        const std::size_t some = std::min<std::size_t>(count - i, ExactDistance::most_rows);
+        measure(first + i, static_cast<int>(some), count - i - some,
+                [&](double key, std::uint32_t row) {
+                  const TopK::Item item(key, row);
+                  if (!(item < bound)) return false;  // nor is any copy that follows
+                  heap_.push_back(item);
+                  if (heap_.size() >= 2 * k + 24) cut();
+                  return true;
+                });
+      }
+      stats.survivors += static_cast<std::int64_t>(count);
+      cut();
+    };
+    const std::size_t first = best_first(c.pending, k);
+    take_all(c.pending.data(), first);
+    if (first < c.pending.size()) {  // so k rows were measured at least
+      const double last = bound.first;
+      c.pending.erase(c.pending.begin(), c.pending.begin() + static_cast<std::ptrdiff_t>(first));
+      std::erase_if(c.pending,
+                    [&](const ScoreInterval& x) { return scale.key_at_least(x.upper) > last; });
+      take_all(c.pending.data(), c.pending.size());
+    }
+    sort_pairs(heap_);
+    for (std::size_t j = 0; j < k; ++j) {
+      keys[j] = j < heap_.size() ? heap_[j].first : infinity;
+      ids[j] = j < heap_.size() ? heap_[j].second : no_id;
+    }
+  }
+
+  // The rank-th largest, from 1, of one of the numbers of candidates.
+  double largest(const std::vector<ScoreInterval>& list, double ScoreInterval::*number,
+                 std::size_t rank) {
+    const std::size_t count = list.size();
+    numbers_.resize(2 * count);
+    for (std::size_t i = 0; i < count; ++i) numbers_[i] = list[i].*number;
+    return nth_value(numbers_.data(), numbers_.data() + count, count, count - rank);
+  }
+
+  // Measures the first `count` pending rows.
+  void measure_early(QueryCandidates& c, std::size_t count, ScanStats& stats) {
+    for (std::size_t i = 0; i < count; i += ExactDistance::most_rows) {
+      const std::size_t some = std::min<std::size_t>(count - i, ExactDistance::most_rows);
+      measure(&c.pending[i], static_cast<int>(some), count - i - some,
+              [&](double key, std::uint32_t row) {
+                const bool admitted = c.exact.admits(key, row);
+                if (admitted) c.exact.push(key, row);
+                return admitted;
+              });
+    }
+    stats.survivors += static_cast<std::int64_t>(count);
+    c.pending.erase(c.pending.begin(), c.pending.begin() + count);
+  }
+
+  // Calls take(key, row) for each of `count` candidates and the copies that it stands for, until
+  // one is not taken: the copies that follow have the same key and larger ids. `next` more are
+  // likely to be measured soon.
+  template <class Take>
+  void measure(const ScoreInterval* candidates, int count, std::size_t next, Take take) {
+    const void* rows[ExactDistance::most_rows] = {};
+    double keys[ExactDistance::most_rows];
+    for (int i = 0; i < count; ++i)
+      rows[i] = job_.base.row(candidates[i].row, scratch_.data() + static_cast<std::size_t>(i) *
+                                                                       job_.base.scratch_bytes());
+    // Rows lie anywhere in memory. The hardware goes on with what has been begun.
+    constexpr std::int64_t ahead = 512;
+    for (std::size_t i = 0; i < std::min<std::size_t>(next, ExactDistance::most_rows); ++i)
+      job_.base.prefetch(candidates[static_cast<std::size_t>(count) + i].row,
+                         std::min(ahead, job_.base.row_bytes()));
+    measure_.keys(rows, count, keys);
+    for (int i = 0; i < count; ++i) {
+      const std::uint32_t row = candidates[i].row;
+      if ((job_.allowed(row) && !take(keys[i], row)) || !duplicates_.any()) continue;
+      for (const std::uint32_t other : duplicates_.others(row))
+        if (job_.allowed(other) && !take(keys[i], other)) break;
+    }
+  }
+
+  const Duplicates& duplicates_;
+  const ScanJob& job_;
+  ExactDistance measure_;
+  std::vector<std::byte> scratch_;
+  std::size_t most_;
+  double worth_measuring_;  // rows that pass for nothing and take as long as measuring one
+  MachinePeaks peaks_;
+  std::vector<double> refined_scratch_;
+  std::vector<std::int8_t> refined_codes_;  // of a query; empty: no codes of rows
+  std::vector<double> numbers_;
+  std::vector<TopK::Item> heap_;
+};
+
+}  // namespace knear::detail

@@ -1,0 +1,533 @@
+// knear/scan/device/device_scan.hpp -- exact search on a GPU: what scan_kernels.hpp does, in order.
+//
+//   DeviceScan<Queue> scan(queue, coding, upload_rows(queue, base, {}, threads), threads);
+//   auto left = scan.run(queries, which, found, k, out, stats, batch, progress);
+//
+// Panels are gone over in an order of chance, so that the first ones are a sample of the base: of
+// these all pairs pass, the k-th best of each query is its first threshold, and the next part of
+// the base is three times what was seen so far. After each part thresholds are brought up to date.
+// A query for whose survivors its list has no room is searched again: what passes the threshold
+// that it has reached is counted, and then kept in a list of that length.
+//
+// Of few queries each step takes about as long as its launch, so there are fewer: longer lists let
+// the base be gone over in fewer parts.
+//
+// A search may be limited to some of the rows: a bit a row goes to the device with it, and is asked
+// for the few pairs that pass the test, so lists hold allowed rows alone and what is resident
+// serves every filter. Bits of rows, not ids of slots: 32 times less to copy, and nothing has to be
+// known here of where rows stand.
+//
+// Queue: cuda::Queue, or HostQueue of the tests (tests/simt/emulator.hpp).
+#pragma once
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "knear/core/error.hpp"
+#include "knear/core/matrix.hpp"
+#include "knear/core/random.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/distance/exact.hpp"
+#include "knear/scan/device/packing.hpp"
+#include "knear/scan/device/query_codes.hpp"
+#include "knear/scan/device/scan_launches.hpp"
+#include "knear/scan/scan.hpp"
+#include "knear/scan/tile_loop.hpp"
+
+namespace knear::detail {
+
+struct DeviceStats {
+  std::int64_t parts = 0;      // of the base, of the last batch
+  std::int64_t survivors = 0;  // pairs that were measured (whole numbers: that were left)
+  std::int64_t repeated = 0;   // queries that were searched again, since their lists were full
+  // Called, if set, when the work of a stage is about to be given to the queue, with nullptr after
+  // the last of a batch: for one who has a clock of the device. What the processor does within a
+  // stage named "... in" or "... out" counts there.
+  std::function<void(const char* stage)> at_stage = {};
+};
+
+template <class Queue>
+class DeviceScan {
+  template <class T>
+  using Array = typename Queue::template Array<T>;
+
+ public:
+  // Most neighbours, so that a list has no more entries than an int counts: long before, the memory
+  // of the device decides. Columns of whole numbers whose sums fit.
+  static constexpr std::int64_t most_k = (std::numeric_limits<int>::max() - 2048) / 8,
+                                most_integer_dim = 16384;
+
+  // Makes codes of the rows, which are numbered from 0 on, and keeps the rows where they are not
+  // whole numbers. coding: device_coding() of as many; of whole numbers no more than
+  // most_integer_dim columns. Throws MemoryBudgetError if codes do not fit the queue's budget.
+  DeviceScan(Queue& queue, const Coding& coding, DeviceRowData<Queue> rows, int threads)
+      : queue_(queue),
+        packed_(coding),
+        threads_(threads),
+        codes_(encode_rows(queue, coding, rows)),
+        rows_(std::move(rows)) {
+    std::vector<std::uint32_t> order(static_cast<std::size_t>(packed_.panels()));
+    const StreamSyncGuard settled{queue_};
+    std::iota(order.begin(), order.end(), 0u);
+    Random random(0x6b6e656172);  // any: answers do not depend on it
+    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+    order_ = upload(order.data(), order.size());
+    queue_.wait();
+    if (packed_.is_integer) rows_.own = {};
+  }
+
+  // Fills rows `which` of `out` (shapes [queries x k]); returns the queries handed back, whose rows
+  // are untouched: those for whose survivors the device has no memory, and where it has none for a
+  // block of queries all that are left. Requires 1 <= k <= most_k, finite queries; `found` is of
+  // all of them. `batch`: queries at a time, 1 at least. bars [queries]: keys that the k-th of each
+  // query is known not to exceed, from rows elsewhere; then fewer than k may be found. Empty:
+  // nothing is known. Only `allowed` rows are found, which takes a form of all rows. Lists that
+  // have to be long take no more than `most_bytes` of the device. Throws Cancelled.
+  std::vector<std::int64_t> run(AnyMatrixView queries, std::span<const std::int64_t> which,
+                                const ValueRange& found, std::int64_t k, ExactNeighbors& out,
+                                DeviceStats& stats, std::int64_t batch, const Progress& progress,
+                                std::span<const double> upper_bounds = {},
+                                const AllowedRows& allowed = {},
+                                std::size_t most_bytes = std::numeric_limits<std::size_t>::max()) {
+    const auto count = std::ssize(which);
+    Limited limited;
+    const StreamSyncGuard settled{queue_};
+    try {
+      if (!allowed.all()) limit(limited, allowed);
+    } catch (const MemoryBudgetError&) {
+      return {which.begin(), which.end()};
+    }
+    Run run{queries, found,   static_cast<int>(k), upper_bounds, limited, out,
+            stats,   nullptr, most_bytes};
+    std::vector<std::int64_t> left;
+    Reporter reporter(progress, "search", count * packed_.panels());
+    if (progress) run.watched = &reporter;
+    for (std::int64_t first = 0, taken; first < count; first += taken) {
+      taken = std::min(batch, count - first);
+      const auto some =
+          which.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(taken));
+      try {
+        run_batch(run, some, false);
+      } catch (const MemoryBudgetError&) {
+        if (taken > block_queries) {  // with fewer at a time, from here on
+          batch = std::max<std::int64_t>(block_queries, taken / 2), taken = 0;
+          continue;
+        }
+        if (!std::exchange(run.usual_lists, true)) {
+          taken = 0;
+          continue;
+        }
+        left.insert(left.end(), which.begin() + first, which.end());
+        break;
+      }
+    }
+    if (!run.full.empty()) run_again(run, batch, progress, left);
+    return left;
+  }
+
+  // How many queries of `count` to take at a time, so that they take no more than half of
+  // `free_bytes` of the device; whole blocks of them.
+  std::int64_t batch_for(std::int64_t count, std::int64_t k, std::size_t free_bytes) const {
+    const std::int64_t each = bytes_for_query(k, room_for(k), sorts(k));
+    const auto held = static_cast<std::int64_t>(free_bytes / 2) / each;
+    return std::clamp<std::int64_t>(held / block_queries * block_queries, block_queries,
+                                    std::max<std::int64_t>(block_queries, count));
+  }
+
+  // The rows on the device, for kernels that others launch; as long as this lives.
+  DeviceBaseView base() const { return base_view(); }
+  const Coding& packed() const { return packed_; }
+  // As they were sent; of whole numbers no more than their type and shape.
+  const DeviceRowData<Queue>& rows() const { return rows_; }
+
+  // By place: what the kernels' test starts from.
+  std::vector<double> thresholds_for(const DeviceQueries& coded,
+                                     std::span<const double> upper_bounds) const {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    std::vector<double> out(static_cast<std::size_t>(coded.count),
+                            packed_.is_integer ? infinity : -infinity);
+    for (std::size_t place = 0; place < out.size() && !upper_bounds.empty(); ++place) {
+      const double bound = upper_bounds[static_cast<std::size_t>(coded.order[place])];
+      const DeviceQuery& query = coded.heads[place];
+      if (bound == infinity) continue;
+      out[place] =
+          packed_.is_integer
+              ? bound
+              : KeyScale{packed_.space.metric, query.squares, query.constant}.threshold_for(bound);
+    }
+    return out;
+  }
+
+  // Rows to which a search is limited: a bit a row, here and on the device, and how many they are.
+  struct Limited {
+    std::vector<std::uint32_t> words;
+    Array<std::uint32_t> bits;
+    std::int64_t count = 0;
+  };
+  // Throws MemoryBudgetError. What is limited has to stay until the queue has come so far.
+  void limit(Limited& limited, const AllowedRows& allowed) {
+    constexpr std::int64_t task_words = 2048;
+    const std::int64_t rows = packed_.rows, words = (rows + 31) / 32;
+    limited.words.resize(static_cast<std::size_t>(words));
+    parallel_for(threads_, (words + task_words - 1) / task_words, [&](std::int64_t task) {
+      const std::int64_t end = std::min(words, (task + 1) * task_words);
+      for (std::int64_t i = task * task_words; i < end; ++i) {
+        std::uint32_t word = 0;
+        for (std::int64_t row = 32 * i; row < std::min(rows, 32 * i + 32); ++row)
+          word |= static_cast<std::uint32_t>(allowed(row)) << row % 32;
+        limited.words[static_cast<std::size_t>(i)] = word;
+      }
+    });
+    for (const std::uint32_t word : limited.words) limited.count += std::popcount(word);
+    limited.bits = upload(limited.words.data(), limited.words.size());
+  }
+
+  // Queries on the device, by place, with a threshold for each. All in one array, one after
+  // another: each copy and each array take about as long as a small kernel.
+  struct Queries {
+    std::vector<unsigned char> host;  // as they were sent
+    Array<unsigned char> there;
+    std::int64_t count = 0, blocks = 0, slices = 0;
+    bool shifted = false;
+
+    // Bytes of codes, heads, scales and thresholds.
+    std::size_t bytes() const {
+      return static_cast<std::size_t>(blocks * slices * block_slice_bytes) +
+             static_cast<std::size_t>(count) * (sizeof(DeviceQuery) + sizeof(double)) +
+             static_cast<std::size_t>(blocks) * sizeof(double);
+    }
+    // All of them, in `bytes` of the device or of the processor.
+    DeviceQueryView view_of(unsigned char* bytes) const {
+      auto* const heads =
+          reinterpret_cast<DeviceQuery*>(bytes + blocks * slices * block_slice_bytes);
+      auto* const scales = reinterpret_cast<double*>(heads + count);
+      return {bytes, scales, heads, scales + blocks, count, blocks, shifted};
+    }
+    // Some of them from the place `first` on, which begins a block.
+    DeviceQueryView view(std::int64_t first, std::int64_t some) {
+      DeviceQueryView out = view_of(there.data());
+      const std::int64_t block = first / block_queries;
+      out.codes += block * slices * block_slice_bytes, out.scales += block;
+      out.heads += first, out.thresholds += first;
+      out.count = some, out.blocks = (some + block_queries - 1) / block_queries;
+      return out;
+    }
+  };
+  // thresholds: [coded.count], as DeviceQueryView has them. What is returned has to stay until the
+  // queue has come so far.
+  Queries upload_queries(const DeviceQueries& coded, const std::vector<double>& thresholds) {
+    Queries out{{}, {}, coded.count, coded.blocks, coded.slices, coded.shifted};
+    out.host.resize(out.bytes());
+    unsigned char* to = out.host.data();
+    const auto put = [&](const auto* from, std::size_t count) {
+      std::memcpy(to, from, count * sizeof *from);
+      to += count * sizeof *from;
+    };
+    put(coded.codes.data(), coded.codes.size());
+    put(coded.heads.data(), coded.heads.size());
+    put(coded.scales.data(), coded.scales.size());
+    put(thresholds.data(), thresholds.size());
+    out.there = upload(out.host.data(), out.host.size());
+    return out;
+  }
+
+  // The vectors of queries on the device, by place, which rows are measured by; not of whole
+  // numbers. All of it has to stay until the queue has come so far.
+  struct Vectors {
+    std::vector<float> widened;  // which hold every element type
+    std::vector<double> added;
+    Array<float> elements;  // [count x dim]
+    Array<double> squares;  // [count], as the reference adds them up; cosine
+  };
+  void upload_vectors(Vectors& out, AnyMatrixView queries, const std::vector<std::int64_t>& order) {
+    out.widened = widened(queries, order);
+    out.elements = upload(out.widened.data(), out.widened.size());
+    if (packed_.space.metric != Metric::cosine) return;
+    out.added = squares_of(out.widened, packed_.dim);
+    out.squares = upload(out.added.data(), out.added.size());
+  }
+
+  // Entries of a list: what may wait of a query between two looks, or all rows where they are
+  // fewer.
+  std::int64_t room_for(std::int64_t k) const {
+    return std::min(2048 + 8 * k, packed_.panels() * panel_rows);
+  }
+  // The same for a search of no more than a block of queries.
+  std::int64_t room_of_few(std::int64_t k) const {
+    return std::max(room_for(k), std::min(few_room, packed_.panels() * panel_rows));
+  }
+  // How many times the part that has been seen the next parts end at. As a list has room for 32
+  // times the pairs that pass by exact thresholds: bounds that are not tight let more pass.
+  static std::int64_t growth_of_few(std::int64_t k, std::int64_t room) {
+    return std::clamp<std::int64_t>(room / (32 * k), usual_growth, 64);
+  }
+  // Of device memory that a query takes in a batch, with a list of so many entries. Spare lists are
+  // as many as blocks at once, which are fewer than the queries of a large batch.
+  std::int64_t bytes_for_query(std::int64_t k, std::int64_t room, bool sorted) const {
+    const std::int64_t lists = sorted ? 2 : 1;
+    return lists * room * static_cast<std::int64_t>(sizeof(Entry) + sizeof(double)) + 16 * k +
+           4 * packed_.dim + slices_of(packed_.steps) * slice_bytes + 256;
+  }
+  // And of the processor's, beside the answer; and what packing them takes for each thread.
+  static std::int64_t host_bytes_for_query(std::int64_t k, std::int64_t dim, std::int64_t slices) {
+    return slices * slice_bytes + 4 * dim + 16 * k + 160;
+  }
+  static std::int64_t host_bytes_for_thread(std::int64_t dim) {
+    return block_queries * (9 * dim + 64);
+  }
+
+ private:
+  // Whether lists are sorted, rather than each entry compared with all others, whose work grows
+  // with the square of their length. From which k on that pays was not measured.
+  static constexpr std::int64_t most_compared_k = 256;
+  static bool sorts(std::int64_t k) { return k > most_compared_k; }
+  static constexpr std::int64_t usual_growth = 4, few_room = 16384;
+
+  // Panels of the first part: about 2 k + 500 rows that count, which is enough for a threshold, and
+  // a quarter of what lists have room for. Where a search is limited to some rows, so many panels
+  // more; panels come in an order of chance, so that rows that stand together, being of one size
+  // say, are not all in the first ones or the last.
+  std::int64_t first_panels(std::int64_t k, const Limited& limited) const {
+    const std::int64_t panels = (2 * k + 511) / panel_rows;
+    if (limited.count == 0) return panels;
+    return (panels * packed_.rows + limited.count - 1) / limited.count;
+  }
+
+  template <class T>
+  Array<T> upload(const T* from, std::size_t count) {
+    Array<T> out = queue_.template allocate<T>(count);
+    queue_.upload(out.data(), from, count);
+    return out;
+  }
+
+  DeviceBaseView base_view() const {
+    const Metric metric = packed_.space.metric;
+    return {codes_.codes.data(),
+            codes_.heads.data(),
+            codes_.bias.data(),
+            codes_.squares.data(),
+            codes_.sums.data(),
+            reinterpret_cast<const std::uint32_t*>(codes_.ids.data()),
+            order_.data(),
+            packed_.panels(),
+            static_cast<int>(slices_of(packed_.steps)),
+            packed_.is_integer,
+            metric == Metric::l2,
+            metric == Metric::cosine,
+            !packed_.is_integer && metric == Metric::l2 ? 2 * packed_.space.slack : 0.0};
+  }
+
+  // One call of run().
+  struct Run {
+    AnyMatrixView queries;
+    const ValueRange& found;
+    int k;
+    std::span<const double> upper_bounds;
+    const Limited& limited;
+    ExactNeighbors& out;
+    DeviceStats& stats;
+    Reporter* watched;  // nullptr: nobody looks on
+    std::size_t most_bytes;
+    bool usual_lists = false;             // of few queries too
+    std::vector<std::int64_t> full = {};  // queries whose lists were full
+    std::vector<double> reached = {};     // [queries] the thresholds of these
+  };
+
+  // Of a batch, one after another: keys and ids [results], entries of each list and whether any
+  // were lost [count].
+  struct TaskResults {
+    double* keys;
+    std::int64_t* ids;
+    int *counts, *lost;
+
+    static std::size_t bytes(std::size_t results, std::size_t count) {
+      return results * (sizeof(double) + sizeof(std::int64_t)) + 2 * count * sizeof(int);
+    }
+    TaskResults(unsigned char* at, std::size_t results, std::size_t count)
+        : keys(reinterpret_cast<double*>(at)),
+          ids(reinterpret_cast<std::int64_t*>(keys + results)),
+          counts(reinterpret_cast<int*>(ids + results)),
+          lost(counts + count) {}
+  };
+
+  // Answers queries whose lists were full; adds to `left` those for which there is no memory.
+  void run_again(Run& run, std::int64_t batch, const Progress& progress,
+                 std::vector<std::int64_t>& left) {
+    const auto which = std::exchange(run.full, {});
+    const auto count = std::ssize(which);
+    Reporter reporter(progress, "search again", 2 * count * packed_.panels());
+    if (progress) run.watched = &reporter;
+    for (std::int64_t first = 0, taken; first < count; first += taken) {
+      taken = std::min(batch, count - first);
+      try {
+        run_batch(run,
+                  std::span(which).subspan(static_cast<std::size_t>(first),
+                                           static_cast<std::size_t>(taken)),
+                  true);
+      } catch (const MemoryBudgetError&) {
+        if (taken == 1)
+          left.push_back(which[static_cast<std::size_t>(first)]);
+        else
+          batch = taken / 2, taken = 0;
+      }
+    }
+    run.stats.repeated += count;
+  }
+
+  // `again`: of queries whose lists were full, by lists that are as long as it takes.
+  void run_batch(Run& run, std::span<const std::int64_t> which, bool again) {
+    DeviceStats& stats = run.stats;
+    const int k = run.k;
+    const DeviceQueries coded = device_queries(packed_, run.queries, which, run.found, threads_);
+    const auto count = static_cast<std::size_t>(coded.count);
+    const auto stage = [&](const char* name) {
+      if (stats.at_stage) stats.at_stage(name);
+    };
+    stage("queries in");
+    std::vector<double> reached =
+        again ? std::vector<double>(count) : thresholds_for(coded, run.upper_bounds);
+    for (std::size_t place = 0; again && place < count; ++place)
+      reached[place] = run.reached[static_cast<std::size_t>(coded.order[place])];
+    Vectors vectors;
+    Queries uploaded;
+    const StreamSyncGuard settled{queue_};
+    uploaded = upload_queries(coded, reached);
+    const DeviceQueryView view = uploaded.view(0, coded.count);
+    DeviceBaseView base = base_view();
+    base.allowed = run.limited.bits.data();
+    // What comes back, in one array too.
+    const std::size_t results = count * static_cast<std::size_t>(k);
+    auto found = queue_.template allocate<unsigned char>(TaskResults::bytes(results, count));
+    const TaskResults there(found.data(), results, count);
+    const bool sorted = sorts(k) || again;
+    const auto fits = [&](std::int64_t room) {
+      return static_cast<std::size_t>(coded.count * bytes_for_query(k, room, sorted)) <=
+             run.most_bytes;
+    };
+    std::int64_t room = room_for(k), growth = usual_growth;
+    if (again) {
+      room = std::max(room, most_passing(base, view, there.counts));
+      if (!fits(room)) throw MemoryBudgetError("lists of {} entries are too long", room);
+    } else if (coded.count <= block_queries && !run.usual_lists && fits(room_of_few(k))) {
+      room = room_of_few(k), growth = growth_of_few(k, room);
+    }
+    auto entries = queue_.template allocate<Entry>(count * static_cast<std::size_t>(room));
+    auto keys = queue_.template allocate<double>(count * static_cast<std::size_t>(room));
+    const std::int64_t spares = sorted ? spare_lists(queue_, coded.count) : 0;
+    auto spare_keys = queue_.template allocate<double>(static_cast<std::size_t>(spares * room));
+    auto spare_entries = queue_.template allocate<Entry>(static_cast<std::size_t>(spares * room));
+    if (!packed_.is_integer) upload_vectors(vectors, run.queries, coded.order);
+    // Nothing is allocated from here on.
+    if (again && run.watched) run.watched->add(coded.count * base.panels);  // what was counted
+    queue_.fill_bytes(there.counts, 0, 2 * count);                          // and those of `lost`
+
+    const DeviceLists lists = {entries.data(), keys.data(), there.counts, there.lost,
+                               static_cast<int>(room)};
+    // With thresholds from elsewhere the first part may be longer, though not all: these rows may
+    // be nearer than those.
+    std::int64_t first = std::max<std::int64_t>(first_panels(k, run.limited),
+                                                run.upper_bounds.empty() ? 0 : base.panels / 4);
+    if (again) first = base.panels;
+    stats.parts = 0;
+    for (std::int64_t begin = 0, end = 0; begin < base.panels; begin = end, ++stats.parts) {
+      end = std::min(begin == 0 ? first : growth * begin, base.panels);
+      stage("scan");
+      launch_scan(queue_, base, view, lists, begin, end);
+      stage("thresholds");
+      launch_update(queue_, base, view, lists, k);
+      // Work is given in advance of what is done, unless somebody looks on.
+      if (!run.watched) continue;
+      queue_.wait();
+      run.watched->add(coded.count * (end - begin));
+    }
+
+    if (packed_.is_integer) {
+      stage("measure");
+      launch_integer_keys(queue_, base, view, lists);
+    } else {
+      stage("measure");
+      launch_measure(queue_, base, view, lists, vectors.elements.data(), vectors.squares.data(),
+                     rows_.data(), rows_.type, packed_.dim);
+    }
+    stage("rank");
+    launch_rank(queue_, base, view, lists,
+                SpareLists{spare_keys.data(), spare_entries.data(), spares}, there.keys, there.ids,
+                k);
+
+    stage("answers out");
+    const auto copy = std::make_unique_for_overwrite<unsigned char[]>(found.size());
+    const TaskResults best(copy.get(), results, count);
+    {
+      const StreamSyncGuard arrived{queue_};
+      queue_.download(copy.get(), found.data(), found.size());
+      queue_.wait();
+    }
+    if (std::any_of(best.lost, best.lost + count, [](int lost) { return lost != 0; })) {
+      queue_.download(reached.data(), view.thresholds, count);
+      queue_.wait();
+    }
+    stage(nullptr);
+    for (std::size_t place = 0; place < count; ++place) {
+      const std::int64_t query = coded.order[place];
+      if (best.lost[place]) {
+        run.reached.resize(static_cast<std::size_t>(run.queries.rows()));
+        run.reached[static_cast<std::size_t>(query)] = reached[place];
+        run.full.push_back(query);
+        continue;
+      }
+      stats.survivors += best.counts[place];
+      std::copy_n(best.keys + place * k, k, run.out.keys.row(query));
+      std::copy_n(best.ids + place * k, k, run.out.ids.row(query));
+    }
+  }
+
+  // The longest list that queries would have by the thresholds that stand. counts: [count].
+  std::int64_t most_passing(const DeviceBaseView& base, const DeviceQueryView& view, int* counts) {
+    std::vector<int> passed(static_cast<std::size_t>(view.count));
+    queue_.fill_bytes(counts, 0, passed.size());
+    launch_scan(queue_, base, view, {nullptr, nullptr, counts, nullptr, 0}, 0, base.panels);
+    const StreamSyncGuard arrived{queue_};
+    queue_.download(passed.data(), counts, passed.size());
+    queue_.wait();
+    return *std::max_element(passed.begin(), passed.end());
+  }
+
+  // Queries by place as floats.
+  static std::vector<float> widened(AnyMatrixView queries, const std::vector<std::int64_t>& order) {
+    std::vector<float> out(order.size() * static_cast<std::size_t>(queries.cols()));
+    visit(queries, [&](auto view) {
+      float* to = out.data();
+      for (const std::int64_t query : order)
+        for (std::int64_t i = 0; i < view.cols(); ++i) *to++ = to_float(view.row(query)[i]);
+    });
+    return out;
+  }
+  // Of each vector, sum x_i x_i as the reference adds it up: minus the key of products with itself.
+  static std::vector<double> squares_of(const std::vector<float>& vectors, std::int64_t dim) {
+    const MatrixView<float> view(vectors.data(), std::ssize(vectors) / dim, dim);
+    ExactDistance measure(Metric::ip, ElementType::f32);
+    std::vector<double> out(static_cast<std::size_t>(view.rows()));
+    for (std::int64_t i = 0; i < view.rows(); ++i) {
+      measure.set_query(view, i);
+      out[static_cast<std::size_t>(i)] = -measure.key(view.row(i));
+    }
+    return out;
+  }
+
+  Queue& queue_;
+  const Coding packed_;
+  int threads_;
+  DeviceCodes<Queue> codes_;
+  DeviceRowData<Queue> rows_;
+  Array<std::uint32_t> order_;
+};
+
+}  // namespace knear::detail

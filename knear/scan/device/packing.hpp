@@ -1,0 +1,235 @@
+// knear/scan/device/packing.hpp -- rows brought to a device, and made into codes there.
+//
+//   DeviceRowData<Queue> rows = upload_rows(queue, base, subset, threads);
+//   DeviceCodes<Queue> codes = encode_rows(queue, coding, rows);
+//
+// Rows go over the bus as they are, and nothing else does: what kernels make of them takes the
+// device a fraction of the time that the copy takes.
+//
+// Queue: cuda::Queue, or HostQueue of the tests (tests/simt/emulator.hpp).
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "knear/core/threads.hpp"
+#include "knear/scan/device/packing_launches.hpp"
+#include "knear/scan/packing/packed_base.hpp"
+
+namespace knear::detail {
+
+// Declared after host memory that copies are made from or to: none is under way when that goes,
+// whatever is thrown.
+template <class Queue>
+struct StreamSyncGuard {
+  Queue& queue;
+  ~StreamSyncGuard() {
+    try {
+      queue.wait();
+    } catch (...) {  // the next call says so
+    }
+  }
+};
+template <class Queue>
+StreamSyncGuard(Queue&) -> StreamSyncGuard<Queue>;
+
+// Rows [count x dim] in device memory, one after another: our own copy, or somebody else's.
+template <class Queue>
+struct DeviceRowData {
+  typename Queue::template Array<unsigned char> own = {};
+  const void* borrowed = nullptr;
+  ElementType type = ElementType::f32;
+  std::int64_t count = 0, dim = 0;
+
+  const void* data() const { return borrowed ? borrowed : own.data(); }
+};
+
+// All rows, or those of `subset` (ascending) if that is not empty. Returns when they are there.
+// piece: bytes that go at a time, through memory of the processor that the device reads by itself.
+// Throws MemoryBudgetError if they do not fit the queue's budget, Cancelled.
+template <class Queue>
+DeviceRowData<Queue> upload_rows(Queue& queue, const BaseRows& rows,
+                                 std::span<const std::uint32_t> subset, int threads,
+                                 std::int64_t piece = 4 << 20) {
+  const std::int64_t count = subset.empty() ? rows.rows() : std::ssize(subset);
+  const std::int64_t bytes = rows.row_bytes();
+  DeviceRowData<Queue> out;
+  out.type = rows.type(), out.count = count, out.dim = rows.cols();
+  out.own = queue.template allocate<unsigned char>(static_cast<std::size_t>(count * bytes));
+  const std::int64_t together = std::clamp<std::int64_t>(piece / bytes, 1, count);
+  // While one piece is under way the other is filled.
+  // Of a size that the next search will ask for, too.
+  const std::int64_t size = together * bytes <= (64 << 10) ? 64 << 10 : std::max(piece, bytes);
+  auto first = queue.template allocate_host<unsigned char>(static_cast<std::size_t>(size));
+  auto second = queue.template allocate_host<unsigned char>(
+      static_cast<std::size_t>(count > together ? size : 0));
+  typename Queue::Mark sent[2];
+  const StreamSyncGuard settled{queue};
+  for (std::int64_t begin = 0, turn = 0; begin < count; begin += together, turn ^= 1) {
+    const std::int64_t some = std::min(count - begin, together);
+    unsigned char* const to = turn == 0 ? first.data() : second.data();
+    sent[turn].wait();
+    // Rows may be anywhere; 64 KiB or one row a task.
+    const std::int64_t each = std::clamp<std::int64_t>((64 << 10) / bytes, 1, some);
+    parallel_for(threads, (some + each - 1) / each, [&](std::int64_t task) {
+      std::vector<std::byte> scratch(rows.scratch_bytes());
+      for (std::int64_t i = task * each; i < std::min(some, (task + 1) * each); ++i) {
+        const std::int64_t row = subset.empty() ? begin + i : std::int64_t{subset[begin + i]};
+        std::memcpy(to + i * bytes, rows.row(row, scratch.data()), static_cast<std::size_t>(bytes));
+      }
+    });
+    queue.upload(out.own.data() + begin * bytes, to, static_cast<std::size_t>(some * bytes));
+    sent[turn] = queue.mark();
+  }
+  queue.wait();
+  return out;
+}
+
+// As survey() of value_range.hpp, of rows that are on the device. Throws InvalidArgument likewise.
+template <class Queue>
+ValueRange value_range_of_rows(Queue& queue, const DeviceRowData<Queue>& rows,
+                               std::string_view argument) {
+  ValueRange out;
+  if (rows.count == 0) return out;
+  RowsFound found = {};
+  auto on_device = queue.template allocate<RowsFound>(1);
+  queue.fill_bytes(on_device.data(), 0, 1);
+  launch_find_value_range(queue, rows.data(), rows.type, rows.count * rows.dim, on_device.data());
+  queue.download(&found, on_device.data(), 1);
+  queue.wait();
+  if (found.not_finite > 0) {
+    const std::int64_t at = rows.count * rows.dim - static_cast<std::int64_t>(found.not_finite);
+    AnyMatrix one(rows.type, 1, 1);
+    const int bytes = size_of(rows.type);
+    queue.download(static_cast<unsigned char*>(one.row(0)),
+                   static_cast<const unsigned char*>(rows.data()) + at * bytes,
+                   static_cast<std::size_t>(bytes));
+    queue.wait();
+    const float value = visit(one.view(), [](auto view) { return to_float(view.row(0)[0]); });
+    throw InvalidArgument("{} must be finite, but row {} column {} is {}", argument, at / rows.dim,
+                          at % rows.dim, value);
+  }
+  out.integer = found.not_whole == 0;
+  if (out.integer)
+    out.low = 512 - static_cast<int>(found.below), out.high = static_cast<int>(found.high) - 512;
+  return out;
+}
+
+// Copies of `count` rows, evenly spaced, in the memory of the processor. Requires
+// 1 <= count <= rows.count.
+template <class Queue>
+AnyMatrix sample_rows(Queue& queue, const DeviceRowData<Queue>& rows, std::int64_t count) {
+  AnyMatrix out(rows.type, count, rows.dim);
+  const std::int64_t row_bytes = rows.dim * size_of(rows.type);
+  // In pieces: a search within little memory has little for this.
+  const std::int64_t together = std::clamp<std::int64_t>((64 << 10) / row_bytes, 1, count);
+  auto taken =
+      queue.template allocate<unsigned char>(static_cast<std::size_t>(together * row_bytes));
+  for (std::int64_t first = 0; first < count; first += together) {
+    const std::int64_t some = std::min(together, count - first);
+    launch_sample(queue, rows.data(), rows.count, row_bytes, count, first, some, taken.data());
+    queue.download(static_cast<unsigned char*>(out.row(first)), taken.data(),
+                   static_cast<std::size_t>(some * row_bytes));
+  }
+  queue.wait();
+  return out;
+}
+// Rows [begin, begin + count).
+template <class Queue>
+AnyMatrix download_rows(Queue& queue, const DeviceRowData<Queue>& rows, std::int64_t begin,
+                        std::int64_t count) {
+  AnyMatrix out(rows.type, count, rows.dim);
+  const std::int64_t row_bytes = rows.dim * size_of(rows.type);
+  if (count == 0) return out;
+  queue.download(static_cast<unsigned char*>(out.row(0)),
+                 static_cast<const unsigned char*>(rows.data()) + begin * row_bytes,
+                 static_cast<std::size_t>(count * row_bytes));
+  queue.wait();
+  return out;
+}
+
+// Bytes of codes that a tile has on a device: 4,096 rows, which one block sorts.
+inline std::int64_t device_tile_bytes(std::int64_t dim) {
+  return 128 * ((dim + 3) / 4) * panel_step_bytes;
+}
+// How rows of a device are coded: whole numbers, or int8 codes with certified errors in `space`.
+inline Coding device_coding(Coding coding, std::int64_t rows, std::int64_t dim) {
+  if (coding.tile_bytes == 0) coding.tile_bytes = device_tile_bytes(dim);
+  coding.lay_out(rows, dim);
+  return coding;
+}
+inline Coding certified_coding(CodingSpace space) {
+  Coding out;
+  out.space = std::move(space);
+  return out;
+}
+
+// The codes of a base in device memory. [slots] are panels * 32.
+template <class Queue>
+struct DeviceCodes {
+  template <class T>
+  using Array = typename Queue::template Array<T>;
+  Array<std::uint8_t> codes;     // as code_layout.hpp
+  Array<PanelHead> heads;        // [panels], certified
+  Array<float> bias;             // [slots], certified
+  Array<std::uint32_t> squares;  // [slots], whole numbers
+  Array<std::int32_t> sums;      // [slots], whole numbers
+  Array<int> ids;                // [slots], -1: no row
+};
+// Of device memory, for each row: what codes take, and while they are made.
+inline std::int64_t device_code_bytes(std::int64_t dim) {
+  return slices_of((dim + 3) / 4) * slice_bytes + 16;
+}
+
+// Codes of `rows` as `coding` lays them out (device_coding()). Returns when the work is given to
+// the queue, but for centred rows when it is done.
+template <class Queue>
+DeviceCodes<Queue> encode_rows(Queue& queue, const Coding& coding,
+                               const DeviceRowData<Queue>& rows) {
+  const auto panels = static_cast<std::size_t>(coding.panels()), slots = panels * panel_rows;
+  const auto bytes = static_cast<std::size_t>(slices_of(coding.steps) * panel_slice_bytes);
+  const CodingSpace& space = coding.space;
+  DeviceCodes<Queue> out;
+  typename Queue::template Array<double> mean;
+  typename Queue::template Array<float> sizes;
+  out.codes = queue.template allocate<std::uint8_t>(panels * bytes);
+  out.ids = queue.template allocate<int>(slots);
+  DevicePacking packing = {};
+  packing.rows = rows.data(), packing.count = coding.rows, packing.dim = coding.dim;
+  packing.tiles = coding.tiles, packing.panels_per_tile = coding.panels_per_tile;
+  packing.l2 = space.metric == Metric::l2, packing.cosine = space.metric == Metric::cosine;
+  packing.ids = out.ids.data(), packing.codes = out.codes.data();
+  if (coding.is_integer) {
+    out.squares = queue.template allocate<std::uint32_t>(slots);
+    out.sums = queue.template allocate<std::int32_t>(slots);
+    packing.squares = out.squares.data(), packing.sums = out.sums.data();
+    packing.row_offset = coding.row_offset;
+    launch_interleave_slots(queue, packing);
+    launch_encode_whole_rows(queue, packing, rows.type);
+    return out;
+  }
+  const StreamSyncGuard settled{queue};
+  out.heads = queue.template allocate<PanelHead>(panels);
+  out.bias = queue.template allocate<float>(slots);
+  sizes = queue.template allocate<float>(slots);
+  packing.heads = out.heads.data(), packing.bias = out.bias.data();
+  packing.sizes = sizes.data();
+  packing.slack = space.slack, packing.mean_norm = space.mean_norm;
+  if (!space.mean.empty()) {
+    mean = queue.template allocate<double>(space.mean.size());
+    queue.upload(mean.data(), space.mean.data(), space.mean.size());
+    packing.mean = mean.data();
+  }
+  launch_interleave_rows(queue, packing, rows.type);
+  // Rows of similar size share a panel, and so a scale; those of one size stand by id.
+  sort_rows(queue, coding.tiles, static_cast<int>(coding.panels_per_tile * panel_rows),
+            RowOrder::by_value, flip_of(Extreme::smallest), sizes.data(), out.ids.data());
+  launch_encode_panels(queue, packing, rows.type);
+  return out;
+}
+
+}  // namespace knear::detail

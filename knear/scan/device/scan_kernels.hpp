@@ -1,0 +1,545 @@
+// knear/scan/device/scan_kernels.hpp -- the one scan on a GPU, as kernels of knear/simt/thread.hpp.
+//
+//   ScanPanels         scores queries x rows on the tensor cores, compares while sums are in
+//                      registers, appends the few pairs that pass to a list of their query
+//   UpdateThresholds   brings each query's threshold to the k-th best of its list, and drops from
+//                      the list what cannot be among the k
+//   MeasureRows        the float64 reference of what is left; IntegerKeys, of whole numbers
+//   RankRows           the k best in the order (key, id)
+//
+// long_lists.hpp has two of them for many neighbours.
+//
+// The test is that of the processor's kernels (scan/kernels/tile_kernels.hpp; docs/bounds.md, 4 and
+// 6): a pair is kept unless an inequality proves that it is not among the k. So answers are the
+// same, whatever the order in which pairs are appended. device_scan.hpp says how the kernels follow
+// one another.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "knear/core/element_type.hpp"
+#include "knear/scan/device/code_layout.hpp"
+#include "knear/scan/kernels/tile_kernels.hpp"
+#include "knear/select/warp/warp_select.hpp"
+#include "knear/simt/thread.hpp"
+#include "knear/simt/thread_warp.hpp"
+
+namespace knear::detail {
+
+// Arrays in device memory; [slots] are panels * 32.
+struct DeviceBaseView {
+  const std::uint8_t* codes;         // as device_codes()
+  const PanelHead* heads;            // [panels], certified
+  const float* row_bias;             // [slots], certified
+  const std::uint32_t* row_squares;  // [slots], integer
+  const std::int32_t* row_sums;      // [slots], integer
+  const std::uint32_t* ids;          // [slots]; no_row: none
+  const std::uint32_t* order;        // [panels] in which panels are gone over
+  std::int64_t panels;
+  int slices;
+  bool integer;        // whole numbers, exact at once
+  bool l2, cosine;     // neither: ip
+  double query_slack;  // times |u|^2: the query's share of rounding; l2, certified
+  // Bit i % 32 of word i / 32: whether row i may be found, for a search that is limited to some;
+  // nullptr: every row.
+  const std::uint32_t* allowed = nullptr;
+  static constexpr std::uint32_t no_row = 0xffffffffu;
+
+  // Whether there is a row, and it may be found.
+  KNEAR_HD bool counts(std::uint32_t slot) const {
+    const std::uint32_t id = ids[slot];
+    return id != no_row && (!allowed || (allowed[id / 32] >> id % 32 & 1));
+  }
+};
+
+struct DeviceQueryView {
+  const std::uint8_t* codes;  // as DeviceQueries, all by place
+  const double* scales;       // [blocks]
+  const DeviceQuery* heads;   // [count]
+  // [count] certified: G, which the k-th best certainly reaches; integer: a key that the k-th does
+  // not exceed.
+  double* thresholds;
+  std::int64_t count, blocks;
+  bool shifted;
+};
+
+// What passed of each query: a slot and its code dot, correction included.
+struct Entry {
+  std::uint32_t slot;
+  std::int32_t score;
+};
+struct DeviceLists {
+  Entry* entries;  // [count x room]
+  double* keys;    // [count x room], once measured
+  int* counts;     // [count]; above room: some were lost
+  int* lost;       // [count]: whether that ever happened
+  int room;
+};
+
+// Memory for lists that are sorted.
+struct SpareLists {
+  double* keys;    // [count x room]
+  Entry* entries;  // [count x room]
+  std::int64_t count;
+};
+
+struct alignas(16) FourWords {
+  unsigned word[4];
+};
+
+// The limit of a query in a panel: pairs whose sum of products and row term is below it are out.
+KNEAR_DEVICE int certified_limit(const PanelHead& panel, const DeviceQuery& query, double scale,
+                                 double threshold) {
+  const double units = 1.0 / (scale * panel.scale), bound = code_dot_bound;
+  const double loss = panel.bias_max + query.norm * panel.error + query.error * panel.norm;
+  double limit = (threshold - loss) * units;
+  if (!(limit > -2 * bound - 8)) limit = -2 * bound - 8;  // NaN too: keeps all
+  if (limit > bound + 8) limit = bound + 8;
+  // 3: truncation towards zero on both sides, and that of the row term.
+  return static_cast<int>(limit) - 3 + query.correction;
+}
+KNEAR_DEVICE int certified_term(const PanelHead& panel, float bias, double scale) {
+  const double ratio = panel.scale / scale;
+  const float factor =
+      ratio > 1e-30 ? static_cast<float>(ratio < 1e30 ? ratio : 1e30) * (1.0f - 0x1p-21f) : 0.0f;
+  const float term = bias * factor;
+  return static_cast<int>(term > -0x1p29f ? term : -0x1p29f);
+}
+// key <= bar, for l2 but for a half of it that rows of odd length lose.
+KNEAR_DEVICE int integer_limit(const DeviceQuery& query, double bound, bool l2) {
+  const double limit = (l2 ? floor((query.squares - bound) * 0.5) : -bound) + query.correction;
+  if (!(limit > -2147483648.0)) return std::numeric_limits<int>::min();
+  return limit < 2147483646.0 ? static_cast<int>(limit) : std::numeric_limits<int>::max() - 1;
+}
+KNEAR_DEVICE int integer_term(std::uint32_t squares, std::int32_t sum, bool shifted) {
+  return (shifted ? sum * 128 : 0) - static_cast<int>((squares >> 1) + (squares & 1));
+}
+
+// The ends of the interval that holds a pair's g (docs/bounds.md, 3).
+struct GInterval {
+  double upper, lower;
+};
+KNEAR_DEVICE GInterval interval_of(const DeviceBaseView& base, const DeviceQuery& query,
+                                   double scale, Entry entry) {
+  const PanelHead& panel = base.heads[entry.slot / panel_rows];
+  const double dot = static_cast<double>(static_cast<std::int64_t>(entry.score) - query.correction);
+  const double bias = panel.scale * panel.scale * base.row_bias[entry.slot];
+  const double error = query.norm * panel.error + query.error * panel.norm;
+  const double slack = base.query_slack * query.squares;
+  GInterval out;
+  out.upper = dot * (scale * panel.scale) + bias + panel.bias_max + error + slack;
+  out.lower = out.upper - 2 * (error + slack + panel.slack) + 0x1p-21 * bias;
+  return out;
+}
+KNEAR_DEVICE double integer_key(const DeviceBaseView& base, const DeviceQuery& query, bool shifted,
+                                Entry entry) {
+  std::int64_t product = static_cast<std::int64_t>(entry.score) - query.correction;
+  if (shifted) product += std::int64_t{128} * base.row_sums[entry.slot];
+  if (!base.l2) return static_cast<double>(-product);
+  return query.squares + static_cast<double>(base.row_squares[entry.slot]) -
+         2 * static_cast<double>(product);
+}
+
+// A float that is not below x.
+KNEAR_DEVICE float float_not_below(double x) {
+  const float near = static_cast<float>(x);
+  return static_cast<double>(near) < x ? nextafterf(near, std::numeric_limits<float>::infinity())
+                                       : near;
+}
+
+// What the kernels that go over lists know of the query at a place.
+struct ListedQuery {
+  DeviceQuery query;
+  double scale;
+  bool shifted;
+};
+KNEAR_DEVICE ListedQuery listed_query(const DeviceQueryView& queries, std::int64_t place) {
+  return {queries.heads[place], queries.scales[place / block_queries], queries.shifted};
+}
+// What a pair certainly does not exceed, by which the k-th best is found: its key, or minus the
+// lower end of its interval.
+KNEAR_DEVICE float certain_end(const DeviceBaseView& base, const ListedQuery& of, Entry entry) {
+  return float_not_below(base.integer ? integer_key(base, of.query, of.shifted, entry)
+                                      : -interval_of(base, of.query, of.scale, entry).lower);
+}
+// The threshold of a query whose k-th certain end is known.
+KNEAR_DEVICE double better_bound(const DeviceBaseView& base, double bound, double kth) {
+  if (base.integer) return kth < bound ? kth : bound;
+  return -kth > bound ? -kth : bound;
+}
+// Whether an entry is a row that may be among the k.
+KNEAR_DEVICE bool reaches(const DeviceBaseView& base, const ListedQuery& of, Entry entry,
+                          double bound) {
+  return base.ids[entry.slot] != DeviceBaseView::no_row &&
+         (base.integer ? integer_key(base, of.query, of.shifted, entry) <= bound
+                       : interval_of(base, of.query, of.scale, entry).upper >= bound);
+}
+
+// A block takes 128 queries and tiles of 4 panels, warp w the panels 2 (w / 4), + 1 and the queries
+// from 32 (w % 4) on: sums of 64 x 32 pairs, 64 in each thread. `few`: there are no more than 32
+// queries, with which warp w takes the rows from 16 w on: sums of 16 x 32 pairs, so no product is
+// for nothing, and with less in registers more blocks have copies on their way. Codes of the base
+// come slice by slice through a ring of stages in shared memory; those of the queries stay there,
+// or where they have too many columns for that come with them.
+template <class Thread, bool few>
+struct ScanPanels {
+  static constexpr int threads = 256, resident_blocks = few ? 3 : 2;
+  static constexpr int most_few = 32;         // queries
+  static constexpr int groups = few ? 1 : 4;  // of 16 rows, of a warp
+  static constexpr int stages = 4, tile_panels = 4, tile_rows = tile_panels * panel_rows;
+  static constexpr int tile_slice_bytes = tile_panels * panel_slice_bytes;
+  static_assert(tile_slice_bytes == threads * 16 && block_slice_bytes == threads * 16);
+  static_assert(block_queries * 2 == threads);
+
+  DeviceBaseView base;
+  DeviceQueryView queries;
+  DeviceLists lists;
+  int begin, end;     // of base.order
+  int splits;         // of these, each for as many blocks as the queries have
+  bool keep_queries;  // in shared memory
+
+  // A grid has queries.blocks * splits blocks.
+  static std::size_t shared_bytes(int slices, bool keep) {
+    return static_cast<std::size_t>(keep ? slices + stages : 2 * stages) * tile_slice_bytes +
+           2 * (tile_panels * block_queries + tile_rows) * sizeof(int);
+  }
+
+  // The queries' neighbours in the grid take the same rows, which are then in the cache.
+  KNEAR_KERNEL void operator()(Thread t) const {
+    const int block = static_cast<int>(t.block() % queries.blocks);
+    const std::int64_t split = t.block() / queries.blocks;
+    const std::int64_t tiles = (end - begin + tile_panels - 1) / tile_panels;
+    const int first_tile = static_cast<int>(tiles * split / splits);
+    const int last_tile = static_cast<int>(tiles * (split + 1) / splits);
+    if (first_tile == last_tile) return;  // the whole block
+
+    const int stage_bytes = keep_queries ? tile_slice_bytes : 2 * tile_slice_bytes;
+    unsigned char* const kept = t.shared();
+    unsigned char* const ring = kept + (keep_queries ? base.slices * block_slice_bytes : 0);
+    int* const limits = reinterpret_cast<int*>(ring + stages * stage_bytes);
+    int* const terms = limits + 2 * tile_panels * block_queries;
+
+    const int lane = t.index() % warp_size, warp = t.index() / warp_size;
+    const int first_group = few ? warp : warp / 4 * groups, query_warp = few ? 0 : warp % 4;
+    const std::uint8_t* const block_codes =
+        queries.codes + std::int64_t{block} * base.slices * block_slice_bytes + t.index() * 16;
+
+    // The limits that a thread computes are those of one query. What it needs for them it reads
+    // each time: kept over the products, it would take their registers.
+    const auto prepare = [&](int tile) {
+      if (tile == last_tile) return;
+      const int my_query = t.index() % block_queries;
+      const int query_place = block * block_queries + my_query;
+      const bool real = query_place < queries.count;
+      const DeviceQuery query = queries.heads[real ? query_place : 0];
+      const double scale = queries.scales[block];
+      const double bound = queries.thresholds[real ? query_place : 0];
+      const double threshold = bound - base.query_slack * query.squares;
+      int* const to = limits + tile % 2 * (tile_panels * block_queries);
+      for (int p = t.index() / block_queries; p < tile_panels; p += threads / block_queries) {
+        const int place = begin + tile * tile_panels + p;
+        int limit = std::numeric_limits<int>::max();  // none passes
+        if (real && place < end)
+          limit = base.integer
+                      ? integer_limit(query, bound, base.l2)
+                      : certified_limit(base.heads[base.order[place]], query, scale, threshold);
+        to[p * block_queries + my_query] = limit;
+      }
+      if (t.index() < tile_rows) {
+        const int place = begin + tile * tile_panels + t.index() / panel_rows;
+        int term = 0;
+        if (place < end) {
+          const std::int64_t panel = base.order[place];
+          const std::int64_t slot = panel * panel_rows + t.index() % panel_rows;
+          term = base.integer
+                     ? integer_term(base.row_squares[slot], base.row_sums[slot], queries.shifted)
+                     : certified_term(base.heads[panel], base.row_bias[slot], scale);
+        }
+        terms[tile % 2 * tile_rows + t.index()] = term;
+      }
+    };
+
+    // What is to be copied next, 16 bytes by each thread.
+    int next_tile = first_tile;
+    int next_slice = 0, next_stage = 0;
+    const auto fetch = [&] {
+      if (next_tile < last_tile) {
+        unsigned char* const to = ring + next_stage * stage_bytes + t.index() * 16;
+        const int place = begin + next_tile * tile_panels + t.index() / 64;
+        const bool valid = place < end;
+        const std::int64_t panel = valid ? base.order[place] : 0;
+        t.copy_16(to,
+                  base.codes + (panel * base.slices + next_slice) * panel_slice_bytes +
+                      t.index() % 64 * 16,
+                  valid);
+        if (!keep_queries)
+          t.copy_16(to + tile_slice_bytes, block_codes + next_slice * block_slice_bytes, true);
+        if (++next_slice == base.slices) next_slice = 0, ++next_tile;
+        if (++next_stage == stages) next_stage = 0;
+      }
+      t.close_copies();
+    };
+
+    for (int slice = 0; keep_queries && slice < base.slices; ++slice)
+      t.copy_16(kept + slice * block_slice_bytes + t.index() * 16,
+                block_codes + slice * block_slice_bytes, true);
+    for (int i = 0; i + 1 < stages; ++i) fetch();
+    prepare(first_tile);
+
+    int stage = 0;
+    for (int tile = first_tile; tile < last_tile; ++tile) {
+      int sums[groups][4][4];  // 16 rows, 8 queries, the fragment's four
+      for (int slice = 0; slice < base.slices; ++slice) {
+        t.template wait_for_copies<stages - 2>();
+        t.sync();
+        fetch();  // over what was used before the sync
+        if (slice == 0) {
+          const int* const mine = terms + tile % 2 * tile_rows + first_group * 16 + lane / 4;
+          KNEAR_UNROLL
+          for (int m = 0; m < groups; ++m) KNEAR_UNROLL
+          for (int n = 0; n < 4; ++n) KNEAR_UNROLL
+          for (int i = 0; i < 4; ++i) sums[m][n][i] = mine[m * 16 + i / 2 * 8];
+        }
+        const unsigned char* const rows = ring + stage * stage_bytes;
+        const unsigned char* const columns =
+            keep_queries ? kept + slice * block_slice_bytes : rows + tile_slice_bytes;
+        unsigned b[4][2];
+        KNEAR_UNROLL
+        for (int pair = 0; pair < 2; ++pair) {
+          const FourWords words = *reinterpret_cast<const FourWords*>(
+              columns + (query_warp * 2 + pair) * 512 + lane * 16);
+          b[2 * pair][0] = words.word[0], b[2 * pair][1] = words.word[1];
+          b[2 * pair + 1][0] = words.word[2], b[2 * pair + 1][1] = words.word[3];
+        }
+        KNEAR_UNROLL
+        for (int m = 0; m < groups; ++m) {
+          const int group = first_group + m;
+          const FourWords a = *reinterpret_cast<const FourWords*>(
+              rows + group / 2 * panel_slice_bytes + group % 2 * 512 + lane * 16);
+          KNEAR_UNROLL
+          for (int n = 0; n < 4; ++n) t.multiply_u8_s8(sums[m][n], a.word, b[n]);
+        }
+        if (++stage == stages) stage = 0;
+      }
+      append(t, tile, sums, limits, terms, block, first_group, query_warp);
+      prepare(tile + 1);  // seen after the next sync; what it replaces was used before the last
+    }
+    t.template wait_for_copies<0>();
+  }
+
+ private:
+  KNEAR_DEVICE void append(Thread t, int tile, const int (&sums)[groups][4][4], const int* limits,
+                           const int* terms, int block, int first_group, int query_warp) const {
+    const int lane = t.index() % warp_size, column = query_warp * 32 + lane % 4 * 2;
+    const int* const mine = limits + tile % 2 * (tile_panels * block_queries) +
+                            first_group / 2 * block_queries + column;
+    bool passed = false;
+    KNEAR_UNROLL
+    for (int m = 0; m < groups; ++m) KNEAR_UNROLL
+    for (int n = 0; n < 4; ++n) KNEAR_UNROLL
+    for (int i = 0; i < 4; ++i)
+      passed |= sums[m][n][i] >= mine[m / 2 * block_queries + n * 8 + i % 2];
+    if (!t.any(passed)) return;  // the usual case once thresholds are good
+    if (!passed) return;
+    KNEAR_UNROLL
+    for (int m = 0; m < groups; ++m) {
+      KNEAR_UNROLL
+      for (int n = 0; n < 4; ++n) {
+        KNEAR_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          if (sums[m][n][i] < mine[m / 2 * block_queries + n * 8 + i % 2]) continue;
+          const int row = (first_group + m) * 16 + i / 2 * 8 + lane / 4;
+          const std::int64_t query = std::int64_t{block} * block_queries + column + n * 8 + i % 2;
+          const std::uint32_t panel = base.order[begin + tile * tile_panels + row / panel_rows];
+          const std::uint32_t slot = panel * panel_rows + static_cast<unsigned>(row % panel_rows);
+          if (!base.counts(slot)) continue;
+          const int at = t.atomic_add(&lists.counts[query], 1);
+          if (at >= lists.room) continue;
+          lists.entries[query * lists.room + at] = {
+              slot, sums[m][n][i] - terms[tile % 2 * tile_rows + row]};
+        }
+      }
+    }
+  }
+};
+
+// One warp a query, k up to warp_select_max_k. R, T as WarpSelect's.
+template <class Thread, int R, int T>
+struct UpdateThresholds {
+  static constexpr int threads = 128, resident_blocks = R <= 4 ? 8 : R <= 8 ? 6 : 3;
+  static constexpr int warps = threads / warp_size, ahead = 4;
+
+  DeviceBaseView base;
+  DeviceQueryView queries;
+  DeviceLists lists;
+  int k;
+
+  // A grid has so many blocks.
+  static std::int64_t blocks(std::int64_t count) { return (count + warps - 1) / warps; }
+
+  KNEAR_KERNEL void operator()(Thread t) const {
+    using W = ThreadWarp<Thread>;
+    const std::int64_t place = t.block() * warps + t.index() / warp_size;
+    if (place >= queries.count) return;  // the whole warp
+    const ListedQuery query = listed_query(queries, place);
+    Entry* const list = lists.entries + place * lists.room;
+    const int lane = t.index() % warp_size, found = lists.counts[place];
+    const int count = found < lists.room ? found : lists.room;
+    const W w(t);
+
+    // The k-th best of the ends that are certain. Several at a time are on their way from memory:
+    // of few queries there are too few warps for others to fill the time.
+    WarpSelect<W, int, R, T> select(w, k);
+    for (int first = 0; first < count; first += ahead * warp_size) {
+      typename WarpSelect<W, int, R, T>::Item c[ahead];
+      KNEAR_UNROLL
+      for (int i = 0; i < ahead; ++i) {
+        const int at = first + i * warp_size + lane;
+        c[i] = no_candidate<int>(w);
+        if (at < count) {
+          const Entry entry = list[at];
+          if (base.ids[entry.slot] != DeviceBaseView::no_row)
+            c[i] = {certain_end(base, query, entry), at};
+        }
+      }
+      KNEAR_UNROLL
+      for (int i = 0; i < ahead; ++i) select.add(c[i]);
+    }
+    const double bound =
+        better_bound(base, queries.thresholds[place], static_cast<double>(select.kth().distance));
+
+    int kept = 0;
+    for (int first = 0; first < count; first += ahead * warp_size) {
+      Entry entry[ahead] = {};
+      bool keep[ahead] = {};
+      KNEAR_UNROLL
+      for (int i = 0; i < ahead; ++i) {
+        const int at = first + i * warp_size + lane;
+        if (at >= count) continue;
+        entry[i] = list[at];
+        keep[i] = reaches(base, query, entry[i], bound);
+      }
+      KNEAR_UNROLL
+      for (int i = 0; i < ahead; ++i) {
+        const unsigned keeping = t.ballot(keep[i]);  // and all have read
+        if (keep[i]) list[kept + count_bits(keeping & ((1u << lane) - 1))] = entry[i];
+        kept += count_bits(keeping);
+      }
+    }
+    if (lane == 0) {
+      queries.thresholds[place] = bound;
+      lists.counts[place] = kept;
+      if (found > lists.room) lists.lost[place] = 1;
+    }
+  }
+};
+
+// Exact keys of whole numbers. One block a query.
+template <class Thread>
+struct IntegerKeys {
+  static constexpr int threads = 128, resident_blocks = 8;
+  DeviceBaseView base;
+  DeviceQueryView queries;
+  DeviceLists lists;
+
+  KNEAR_KERNEL void operator()(Thread t) const {
+    const std::int64_t place = t.block();
+    const DeviceQuery query = queries.heads[place];
+    for (std::int64_t i = t.index(); i < lists.counts[place]; i += threads)
+      lists.keys[place * lists.room + i] =
+          integer_key(base, query, queries.shifted, lists.entries[place * lists.room + i]);
+  }
+};
+
+// The key of a query and a row by the float64 reference (distance/reference.hpp): sixteen partial
+// sums, one in each lane of half a warp. All lanes of the warp call it. square: of the query;
+// for cosine, else nothing.
+template <class Thread, class Row>
+KNEAR_DEVICE double reference_key(Thread t, const DeviceBaseView& base, const float* x,
+                                  const double* square, const Row* y, std::int64_t dim) {
+  double sum = 0, squares = 0;
+  for (std::int64_t i = t.index() % 16; i < dim; i += 16) {
+    const double a = x[i], b = to_float(y[i]);
+    if (base.l2) {
+      sum = rounded_sum(sum, rounded_product(a - b, a - b));
+    } else {
+      sum = rounded_sum(sum, rounded_product(a, b));
+      if (base.cosine) squares = rounded_sum(squares, rounded_product(b, b));
+    }
+  }
+  // Each step adds the same two numbers in both lanes.
+  for (int step = 8; step > 0; step /= 2) {
+    sum = rounded_sum(sum, t.shuffle_xor(sum, step));
+    squares = rounded_sum(squares, t.shuffle_xor(squares, step));
+  }
+  if (!base.cosine) return base.l2 ? sum : 0.0 - sum;
+  const double xx = *square;
+  return xx == 0 || squares == 0 ? 1.0
+                                 : rounded_sum(1.0, -(sum / sqrt(rounded_product(xx, squares))));
+}
+
+// Keys by the reference, each by half a warp. One block a query. Row: the type of the rows; queries
+// as floats, which hold all of them.
+template <class Thread, class Row>
+struct MeasureRows {
+  static constexpr int threads = 128, resident_blocks = 8;
+  static constexpr int halves = threads / 16;
+  DeviceBaseView base;
+  DeviceLists lists;
+  const float* vectors;          // [count x dim], by place
+  const double* vector_squares;  // [count], in the order of the reference; cosine
+  const Row* rows;               // [rows x dim]
+  std::int64_t dim;
+
+  KNEAR_KERNEL void operator()(Thread t) const {
+    const std::int64_t place = t.block();
+    const float* const x = vectors + place * dim;
+    const int count = lists.counts[place], half = t.index() / 16, lane = t.index() % 16;
+    for (int first = 0; first < count; first += halves) {
+      const bool real = first + half < count;
+      const Entry entry = lists.entries[place * lists.room + (real ? first + half : 0)];
+      const Row* const y = rows + base.ids[entry.slot] * dim;
+      const double key =
+          reference_key(t, base, x, base.cosine ? vector_squares + place : nullptr, y, dim);
+      if (!real || lane != 0) continue;
+      lists.keys[place * lists.room + first + half] = key;
+    }
+  }
+};
+
+// Row `place` of out_keys and out_ids [count x k]: the k best of its list in the order (key, id),
+// and +infinity and -1 where there are fewer. Each finds its rank by comparing with all: lists are
+// short. One block a query.
+template <class Thread>
+struct RankRows {
+  static constexpr int threads = 128, resident_blocks = 8;
+  DeviceBaseView base;
+  DeviceLists lists;
+  double* out_keys;
+  std::int64_t* out_ids;
+  int k;
+
+  KNEAR_KERNEL void operator()(Thread t) const {
+    const std::int64_t place = t.block();
+    const Entry* const list = lists.entries + place * lists.room;
+    const double* const keys = lists.keys + place * lists.room;
+    const int count = lists.counts[place];
+    for (int i = t.index(); i < count; i += threads) {
+      const double key = keys[i];
+      const std::uint32_t id = base.ids[list[i].slot];
+      int rank = 0;
+      for (int j = 0; j < count; ++j)
+        rank += keys[j] < key || (keys[j] == key && base.ids[list[j].slot] < id);
+      if (rank >= k) continue;
+      out_keys[place * k + rank] = key;
+      out_ids[place * k + rank] = id;
+    }
+    for (int i = count + t.index(); i < k; i += threads) {
+      out_keys[place * k + i] = std::numeric_limits<double>::infinity();
+      out_ids[place * k + i] = -1;
+    }
+  }
+};
+
+}  // namespace knear::detail

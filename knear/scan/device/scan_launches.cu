@@ -1,0 +1,20 @@
+// The kernels of the scan, compiled: see scan_launches.hpp.
+#include "knear/cuda/launch.cuh"
+#include "knear/scan/device/scan_launches.hpp"
+#include "knear/simt/cuda_thread.cuh"
+
+namespace knear::detail {
+
+template void launch_scan(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
+                          const DeviceLists&, std::int64_t, std::int64_t);
+template void launch_update(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
+                            const DeviceLists&, int);
+template void launch_integer_keys(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
+                                  const DeviceLists&);
+template void launch_measure(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
+                             const DeviceLists&, const float*, const double*, const void*,
+                             ElementType, std::int64_t);
+template void launch_rank(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
+                          const DeviceLists&, const SpareLists&, double*, std::int64_t*, int);
+
+}  // namespace knear::detail

@@ -1,0 +1,95 @@
+// knear/scan/device/scan_launches.hpp -- the launches of the scan on a GPU: what nvcc compiles for
+// cuda::Queue (scan_launches.cu) and the tests for the emulator.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "knear/core/element_type.hpp"
+#include "knear/scan/device/long_lists.hpp"
+#include "knear/scan/device/scan_kernels.hpp"
+
+namespace knear::detail {
+
+// Of a block; what a multiprocessor has for two of them on the smallest GPU we build for (sm_80).
+// With long rows fewer blocks are resident than the kernel's registers would let.
+inline constexpr std::size_t most_kept_bytes = 80 << 10;
+
+template <bool few, class Queue>
+void launch_scan_panels(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
+                        const DeviceLists& lists, std::int64_t begin, std::int64_t end) {
+  using Kernel = ScanPanels<typename Queue::Thread, few>;
+  const bool keep = Kernel::shared_bytes(base.slices, true) <= most_kept_bytes;
+  // Some waves of blocks, so that the last ends soon; none with less than two tiles, unless all.
+  const std::int64_t tiles = (end - begin + Kernel::tile_panels - 1) / Kernel::tile_panels;
+  const std::int64_t resident = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks;
+  const std::int64_t wanted = (8 * resident + queries.blocks - 1) / queries.blocks;
+  const std::int64_t splits = std::clamp<std::int64_t>(tiles / 2, 1, wanted);
+  launch(queue, Grid{queries.blocks * splits, Kernel::shared_bytes(base.slices, keep)},
+         Kernel{base, queries, lists, static_cast<int>(begin), static_cast<int>(end),
+                static_cast<int>(splits), keep});
+}
+
+// Panels [begin, end) of base.order against all queries.
+template <class Queue>
+void launch_scan(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
+                 const DeviceLists& lists, std::int64_t begin, std::int64_t end) {
+  if (queries.count <= ScanPanels<typename Queue::Thread, true>::most_few)
+    launch_scan_panels<true>(queue, base, queries, lists, begin, end);
+  else
+    launch_scan_panels<false>(queue, base, queries, lists, begin, end);
+}
+
+template <class Queue>
+void launch_update(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
+                   const DeviceLists& lists, int k) {
+  if (k > warp_select_max_k) {
+    using Kernel = UpdateLongLists<typename Queue::Thread>;
+    return launch(queue, Grid{queries.count, Kernel::shared_bytes},
+                  Kernel{base, queries, lists, k});
+  }
+  with_warp_select_shape(k, [&](auto shape) {
+    using Kernel = UpdateThresholds<typename Queue::Thread, shape.R, shape.T>;
+    launch(queue, Grid{Kernel::blocks(queries.count), 0}, Kernel{base, queries, lists, k});
+  });
+}
+
+template <class Queue>
+void launch_integer_keys(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
+                         const DeviceLists& lists) {
+  launch(queue, Grid{queries.count, 0}, IntegerKeys<typename Queue::Thread>{base, queries, lists});
+}
+
+template <class Queue>
+void launch_measure(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
+                    const DeviceLists& lists, const float* vectors, const double* vector_squares,
+                    const void* rows, ElementType type, std::int64_t dim) {
+  with_element(type, [&](auto element) {
+    using Row = decltype(element);
+    launch(queue, Grid{queries.count, 0},
+           MeasureRows<typename Queue::Thread, Row>{base, lists, vectors, vector_squares,
+                                                    static_cast<const Row*>(rows), dim});
+  });
+}
+
+// How many spare lists launch_rank wants for so many queries.
+template <class Queue>
+std::int64_t spare_lists(Queue& queue, std::int64_t count) {
+  return std::min<std::int64_t>(count, std::int64_t{queue.multiprocessors()} *
+                                           SortLists<typename Queue::Thread>::resident_blocks);
+}
+
+// With spare lists by sorting, without by comparing.
+template <class Queue>
+void launch_rank(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
+                 const DeviceLists& lists, const SpareLists& spare, double* keys, std::int64_t* ids,
+                 int k) {
+  if (spare.count > 0) {
+    using Kernel = SortLists<typename Queue::Thread>;
+    return launch(queue, Grid{spare.count, Kernel::shared_bytes},
+                  Kernel{base, lists, spare, keys, ids, k, queries.count});
+  }
+  launch(queue, Grid{queries.count, 0},
+         RankRows<typename Queue::Thread>{base, lists, keys, ids, k});
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,21 @@
+// knear/scan/device/scan_launches_cuda.hpp -- the launches of scan_launches.hpp that nvcc compiled.
+#pragma once
+#include "knear/cuda/queue.hpp"
+#include "knear/scan/device/scan_launches.hpp"
+
+namespace knear::detail {
+
+extern template void launch_scan(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
+                                 const DeviceLists&, std::int64_t, std::int64_t);
+extern template void launch_update(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
+                                   const DeviceLists&, int);
+extern template void launch_integer_keys(cuda::Queue&, const DeviceBaseView&,
+                                         const DeviceQueryView&, const DeviceLists&);
+extern template void launch_measure(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
+                                    const DeviceLists&, const float*, const double*, const void*,
+                                    ElementType, std::int64_t);
+extern template void launch_rank(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
+                                 const DeviceLists&, const SpareLists&, double*, std::int64_t*,
+                                 int);
+
+}  // namespace knear::detail

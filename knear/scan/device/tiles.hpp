@@ -1,0 +1,255 @@
+// knear/scan/device/tiles.hpp -- rows that thresholds leave, from a GPU: one tile of a base after
+// another, for what the processor does with them meanwhile.
+//
+//   DeviceTiles<Queue> tiles(queue, scan, job, Keys::ends, sizes, which);
+//   tiles.start(0, 0);
+//   for (std::int64_t tile = 0; tile < tiles.tiles(); ++tile) {
+//     const auto pairs = tiles.wait(tile % 2);
+//     if (tile + 1 < tiles.tiles()) tiles.start(tile + 1, (tile + 1) % 2);
+//     ...
+//   }
+//
+// The rows and the kernel that scores them are those of the exact search (device_scan.hpp); here
+// thresholds stand from the beginning, and what passes them is compressed there, measured if that
+// is wanted (compress.hpp), and copied. For the TH-heap (device_threshold_heap.hpp) and
+// range searches (range_by_tiles.hpp).
+//
+// Queue: cuda::Queue, or HostQueue of the tests (tests/simt/emulator.hpp).
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "knear/core/error.hpp"
+#include "knear/scan/device/compress.hpp"
+#include "knear/scan/device/device_scan.hpp"
+#include "knear/scan/methods/threshold_heap_scan.hpp"
+
+namespace knear::detail {
+
+// How the work is cut. Queries are coded `together`, a whole number of groups; the device goes over
+// the base for a `group`, whole blocks of queries or all of those together. A tile has so many rows
+// at most; up to `pairs` of a tile are copied at once.
+struct DeviceTileSizes {
+  std::int64_t together, group, tile_rows, pairs;
+
+  // The usual number of pairs: twice what a sample of 8 k rows lets pass.
+  static std::int64_t usual_pairs(std::int64_t group, std::int64_t tile_rows) {
+    return std::max<std::int64_t>(1, group * tile_rows / 4);
+  }
+  // Of device memory that these take for each query of a group and row of a tile.
+  static constexpr std::int64_t bytes_for_pair =
+      static_cast<std::int64_t>(sizeof(Entry) + sizeof(PrunedPair) / 4);
+
+  std::int64_t tile_panels(std::int64_t panels) const {
+    return std::clamp<std::int64_t>(tile_rows / panel_rows, 1, panels);
+  }
+};
+
+// What is wanted of the keys of pairs: two ends, or the key itself as the reference has it.
+enum class Keys : std::uint8_t { ends, exact };
+
+// The tiles of all groups, those of a group one after another; pairs by query, whose number is its
+// place in queries(). Lists have room for every row of a tile, so none is lost; of more pairs than
+// are copied at once the others are fetched while the processor waits.
+template <class Queue>
+class DeviceTiles final : public PrunedTiles {
+  template <class T>
+  using Array = typename Queue::template Array<T>;
+
+ public:
+  // job.bars are the thresholds. With exact keys what passed the test of the codes is there, so a
+  // key may be above the bar. Throws MemoryBudgetError where the device has no room.
+  DeviceTiles(Queue& queue, DeviceScan<Queue>& scan, const ScanJob& job, Keys keys,
+              const DeviceTileSizes& sizes, std::span<const std::int64_t> which)
+      : queue_(queue),
+        scan_(scan),
+        base_(scan.base()),
+        coded_(device_queries(scan.packed(), job.queries, which, job.query_range, job.threads)),
+        measured_(keys == Keys::exact && !base_.integer),
+        group_(std::min(sizes.group, coded_.count)),
+        panels_(sizes.tile_panels(base_.panels)),
+        settled_{queue} {
+    thresholds_ = scan.thresholds_for(
+        coded_, {job.upper_bounds, static_cast<std::size_t>(job.queries.rows())});
+    if (!job.allowed.all()) scan.limit(limited_, job.allowed);
+    base_.allowed = limited_.bits.data();
+    const std::int64_t rows = panels_ * panel_rows;
+    const auto group = static_cast<std::size_t>(group_);
+    const auto pairs =
+        static_cast<std::size_t>(std::clamp<std::int64_t>(sizes.pairs, 1, group_ * rows));
+    queries_ = scan.upload_queries(coded_, thresholds_);
+    if (measured_) scan.upload_vectors(vectors_, job.queries, coded_.order);
+    entries_ = queue_.template allocate<Entry>(group * static_cast<std::size_t>(rows));
+    counts_ = queue_.template allocate<int>(group);
+    kept_ = queue_.template allocate<int>(group);
+    pairs_ = queue_.template allocate<PrunedPair>(pairs);
+    queue_.fill_bytes(pairs_.data(), 0, pairs);  // start() copies more than there may be
+    total_ = queue_.template allocate<std::int64_t>(1);
+    for (Buffer& buffer : buffers_) {
+      buffer.pairs = queue_.template allocate_host<PrunedPair>(pairs);
+      buffer.total = queue_.template allocate_host<std::int64_t>(1);
+    }
+  }
+
+  // In the order of their numbers.
+  const std::vector<std::int64_t>& queries() const { return coded_.order; }
+  std::int64_t group() const { return group_; }
+  // How many queries the pairs of a tile are of.
+  std::int64_t queries_of(std::int64_t tile) { return at(tile).queries.count; }
+  // Whether pairs were measured in float64; whole numbers need not be.
+  bool measured() const { return measured_; }
+  // Of the processor's memory: what copies arrive in.
+  std::int64_t bytes() const {
+    std::size_t pairs = 0;
+    for (const Buffer& buffer : buffers_) pairs += buffer.pairs.size() + buffer.more.capacity();
+    return static_cast<std::int64_t>(pairs * sizeof(PrunedPair));
+  }
+
+  std::int64_t tiles() const override {
+    return (coded_.count + group_ - 1) / group_ * tiles_of_group();
+  }
+  void start(std::int64_t tile, int number) override {
+    const Tile now = at(tile);
+    Buffer& buffer = buffers_[number];
+    queue_.fill_bytes(counts_.data(), 0, static_cast<std::size_t>(now.queries.count));
+    launch_scan(queue_, base_, now.queries, lists(), now.begin, now.end);
+    launch_compress(queue_, base_, now.queries, lists(), pairs(), now.first_query);
+    measure(0);
+    queue_.download(buffer.total.data(), total_.data(), 1);
+    // As many as there were last: panels are gone over in an order of chance, so tiles are alike.
+    buffer.tile = tile, buffer.copied = std::min(last_total_, pairs().room);
+    queue_.download(buffer.pairs.data(), pairs_.data(), static_cast<std::size_t>(buffer.copied));
+  }
+  // Nothing else may have been started since.
+  std::span<const PrunedPair> wait(int number) override {
+    Buffer& buffer = buffers_[number];
+    const auto first = wait_first(number);
+    if (all_taken(number)) return first;
+    buffer.more.clear();
+    buffer.more.reserve(static_cast<std::size_t>(*buffer.total.data()));
+    for (auto some = first; !some.empty(); some = next(number))
+      buffer.more.insert(buffer.more.end(), some.begin(), some.end());
+    return buffer.more;
+  }
+
+  // The same in pieces, each of as many pairs as are copied at once and there until the next one;
+  // none after the last, and nothing else may be started before that.
+  std::span<const PrunedPair> wait_first(int number) {
+    Buffer& buffer = buffers_[number];
+    queue_.wait();
+    last_total_ = *buffer.total.data();
+    buffer.taken = std::min(last_total_, pairs().room);
+    if (buffer.taken > buffer.copied) {
+      queue_.download(buffer.pairs.data() + buffer.copied, pairs_.data() + buffer.copied,
+                      static_cast<std::size_t>(buffer.taken - buffer.copied));
+      queue_.wait();
+    }
+    return {buffer.pairs.data(), static_cast<std::size_t>(buffer.taken)};
+  }
+  std::span<const PrunedPair> next(int number) {
+    Buffer& buffer = buffers_[number];
+    if (all_taken(number)) return {};
+    const Tile now = at(buffer.tile);
+    launch_compress_more(queue_, base_, now.queries, lists(), pairs(), now.first_query,
+                         buffer.taken);
+    measure(buffer.taken);
+    const auto count =
+        static_cast<std::size_t>(std::min(pairs().room, *buffer.total.data() - buffer.taken));
+    queue_.download(buffer.pairs.data(), pairs_.data(), count);
+    queue_.wait();
+    buffer.taken += static_cast<std::int64_t>(count);
+    return {buffer.pairs.data(), count};
+  }
+  // Whether next() has none for this buffer.
+  bool all_taken(int number) const {
+    return buffers_[number].taken >= *buffers_[number].total.data();
+  }
+
+ private:
+  struct Buffer {
+    typename Queue::template HostArray<PrunedPair> pairs;
+    typename Queue::template HostArray<std::int64_t> total;
+    std::vector<PrunedPair> more;  // a tile with more than those have room for
+    // Pairs copied before it was known how many there are; and that were taken.
+    std::int64_t tile = 0, copied = 0, taken = 0;
+  };
+  struct Tile {
+    DeviceQueryView queries;
+    std::int64_t first_query, begin, end;  // panels of the order
+  };
+
+  std::int64_t tiles_of_group() const { return (base_.panels + panels_ - 1) / panels_; }
+  Tile at(std::int64_t tile) {
+    const std::int64_t first = tile / tiles_of_group() * group_;
+    const std::int64_t begin = tile % tiles_of_group() * panels_;
+    return {queries_.view(first, std::min(group_, coded_.count - first)), first, begin,
+            std::min(base_.panels, begin + panels_)};
+  }
+  DeviceLists lists() {
+    return {entries_.data(), nullptr, counts_.data(), nullptr,
+            static_cast<int>(panels_ * panel_rows)};
+  }
+  DevicePairs pairs() {
+    return {pairs_.data(), kept_.data(), total_.data(), static_cast<std::int64_t>(pairs_.size())};
+  }
+  // The pairs that are there, of which the first is number `begin` of the tile.
+  void measure(std::int64_t begin) {
+    if (!measured_) return;
+    const DeviceRowData<Queue>& rows = scan_.rows();
+    launch_measure_pairs(queue_, base_, pairs(), begin, vectors_.elements.data(),
+                         vectors_.squares.data(), rows.data(), rows.type, rows.dim);
+  }
+
+  Queue& queue_;
+  DeviceScan<Queue>& scan_;
+  DeviceBaseView base_;
+  const DeviceQueries coded_;
+  const bool measured_;
+  const std::int64_t group_, panels_;  // panels of a tile
+  std::vector<double> thresholds_;     // by place
+  typename DeviceScan<Queue>::Limited limited_;
+  typename DeviceScan<Queue>::Queries queries_;
+  typename DeviceScan<Queue>::Vectors vectors_;
+  Array<Entry> entries_;
+  Array<int> counts_, kept_;
+  Array<PrunedPair> pairs_;
+  Array<std::int64_t> total_;
+  Buffer buffers_[2];
+  std::int64_t last_total_ = 0;
+  const StreamSyncGuard<Queue> settled_;
+};
+
+// Calls f(tiles) for all of the queries `which`, as many together as the device has memory for:
+// `sizes` are made smaller where that is less. Returns the queries for which it has none.
+template <class Queue, class F>
+std::vector<std::int64_t> with_tiles(Queue& queue, DeviceScan<Queue>& scan, const ScanJob& job,
+                                     Keys keys, DeviceTileSizes& sizes,
+                                     const std::vector<std::int64_t>& which, F f) {
+  const std::int64_t count = std::ssize(which);
+  for (std::int64_t first = 0, taken; first < count; first += taken) {
+    taken = std::min(sizes.together, count - first);
+    const auto some =
+        std::span(which).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(taken));
+    std::optional<DeviceTiles<Queue>> tiles;
+    try {
+      tiles.emplace(queue, scan, job, keys, sizes, some);
+    } catch (const MemoryBudgetError&) {
+      if (taken <= block_queries) return {which.begin() + first, which.end()};
+      // With fewer at a time, from here on.
+      sizes.together =
+          std::max<std::int64_t>(block_queries, taken / 2 / block_queries * block_queries);
+      sizes.group = std::min(sizes.group, sizes.together);
+      sizes.pairs =
+          std::min(sizes.pairs, DeviceTileSizes::usual_pairs(sizes.group, sizes.tile_rows));
+      taken = 0;
+      continue;
+    }
+    f(*tiles);
+  }
+  return {};
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,520 @@
+// knear/scan/kernels/tile_kernels.inl -- the tile kernels, written once and compiled for each
+// level.
+//
+// The including file defines KNEAR_TABLE, KNEAR_WIDTH (int32 lanes of a register), KNEAR_BLOCK (the
+// most queries whose accumulators fit the registers, two registers a query) and the few functions
+// that have no portable spelling:
+//   Ints dot_int8(Ints sum, Ints rows, Ints query)     u8 x s8 products, four to a lane
+//   Ints dot_int16(Ints sum, Ints rows, Ints query)    s16 products, two to a lane
+//   Floats multiply_add(Floats sum, Floats rows, Floats query)
+//   uint32_t sign_bits(Ints)                            one bit a lane
+//   Doubles clamp(Doubles, double low, double high)     NaN becomes low
+//   Floats at_least(Floats, float low)
+// and the types Ints, Floats of a register and Doubles of as many bytes.
+// Everything is static and of C types: no inline function may be shared with another level.
+//
+// Registers at AVX-512: 24 accumulators (12 queries x 32 rows), two of rows, the rest broadcasts:
+// per step 24 dot products against 14 loads, so the multiplier ports limit, not the loads.
+
+namespace knear::detail {
+namespace {
+
+static inline Ints load_ints(const void* p) {
+  Ints v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+static inline Floats load_floats(const void* p) {
+  Floats v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+static inline Ints broadcast_int(const void* p) {
+  int32_t x;
+  __builtin_memcpy(&x, p, 4);
+  return Ints{} + x;
+}
+static inline Floats broadcast_float(const void* p) {
+  float x;
+  __builtin_memcpy(&x, p, 4);
+  return x - Floats{};  // not +: that would turn -0 into +0, so it can't be left out
+}
+
+enum class Mode { certified, integer, collect, self_join };
+
+template <Format format>
+struct Arithmetic {
+  using Sum = Ints;
+  static inline Sum load(const void* p) { return load_ints(p); }
+  static inline Sum broadcast(const void* p) { return broadcast_int(p); }
+  static inline Sum dot(Sum sum, Sum rows, Sum query) {
+    if constexpr (format == format_int8)
+      return dot_int8(sum, rows, query);
+    else
+      return dot_int16(sum, rows, query);
+  }
+};
+template <>
+struct Arithmetic<format_fp32> {
+  using Sum = Floats;
+  static inline Sum load(const void* p) { return load_floats(p); }
+  static inline Sum broadcast(const void* p) { return broadcast_float(p); }
+  static inline Sum dot(Sum sum, Sum rows, Sum query) { return multiply_add(sum, rows, query); }
+};
+
+// Per panel: the limit of each query and the term of each row, in code units.
+struct Limits {
+  alignas(64) int32_t query[head_lanes];  // correction included
+  alignas(64) float query_float[head_lanes];
+  alignas(64) int32_t row[panel_rows];
+  alignas(64) float row_float[panel_rows];
+  // join: of the other side of a pair. Here corrections are not included.
+  alignas(64) int32_t query_top[head_lanes];
+  alignas(64) int32_t row_top[panel_rows];
+};
+
+typedef int32_t HalfInts __attribute__((vector_size(KNEAR_WIDTH * 2)));
+typedef uint32_t HalfWordsU __attribute__((vector_size(KNEAR_WIDTH * 2)));
+typedef float HalfFloats __attribute__((vector_size(KNEAR_WIDTH * 2)));
+constexpr int double_lanes = KNEAR_WIDTH / 2;
+
+template <class V, class T>
+static inline V load_as(const T* p) {
+  V v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+template <class T, class V>
+static inline void store(T* p, V v) {
+  __builtin_memcpy(p, &v, sizeof v);
+}
+
+// Written with vectors: compilers keep comparisons of doubles as branches otherwise, and at small
+// dimensions this is a good part of a panel's time.
+template <Format format, bool self_join>
+static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& out) {
+  const PanelHead& p = a.heads[panel];
+  const GroupHead& g = *a.group;
+  const double units = 1.0 / (g.scale * p.scale), bound = code_dot_bound;
+  for (int q = 0; q < head_lanes; q += double_lanes) {
+    const Doubles loss = p.bias_max + load_as<Doubles>(g.norm + q) * p.error +
+                         load_as<Doubles>(g.error + q) * p.norm;
+    Doubles t = (load_as<Doubles>(g.threshold + q) - loss) * units;
+    t = clamp(t, -2 * bound - 8, bound + 8);  // NaN, from infinities, becomes the lower end
+    if constexpr (self_join) {
+      // Lowered where it is too high for int32, and everything passes where it is too low.
+      Doubles top = (load_as<Doubles>(g.top + q) - loss) * units;
+      t = top >= -bound ? t : Doubles{} - 2 * bound - 8;
+      top = clamp(top, -bound, bound - 64);
+      store(out.query_top + q, __builtin_convertvector(top, HalfInts) - 3);
+      store(out.query + q, __builtin_convertvector(t, HalfInts) - 3);
+      continue;
+    }
+    if constexpr (format == format_fp32) {
+      const Doubles size = t < 0 ? -t : t;
+      store(out.query_float + q,
+            __builtin_convertvector(t - size * 0x1p-22 - 0x1p-100, HalfFloats));
+    } else {
+      // 3: truncation towards zero on both sides, and the row factor's rounding to an integer.
+      store(out.query + q, (HalfInts)((HalfWordsU) __builtin_convertvector(t, HalfInts) - 3u +
+                                      load_as<HalfWordsU>(g.correction + q)));
+    }
+  }
+  // Rows: (b - bias_max) / (s_q s_p), at most 0. A factor rounded down keeps it too high.
+  const double ratio = p.scale * p.scale * units;
+  const float factor =
+      ratio > 1e-30 ? static_cast<float>(ratio < 1e30 ? ratio : 1e30) * (1.0f - 0x1p-21f) : 0.0f;
+  const float* bias = a.row_bias + panel * panel_rows;
+  for (int r = 0; r < panel_rows; r += KNEAR_WIDTH) {
+    const Floats x = at_least(load_floats(bias + r) * factor, -0x1p29f);
+    if constexpr (format == format_fp32)
+      store(out.row_float + r, x);
+    else
+      store(out.row + r, __builtin_convertvector(x, Ints));
+    if constexpr (self_join) {
+      const float* reach = a.row_reach + (panel - a.reach_panel) * panel_rows + r;
+      const Floats h = load_floats(reach) * (static_cast<float>(units) * (1.0f + 0x1p-21f));
+      const Floats y = x + h + ((h - x) * 0x1p-21f + 1.0f);  // rounded up
+      store(out.row_top + r,
+            __builtin_convertvector(y < 0x1p30f - 64 ? y : Floats{} + (0x1p30f - 64), Ints));
+    }
+  }
+}
+
+static inline void integer_limits(const TileArgs& a, int64_t panel, Limits& out) {
+  const GroupHead& g = *a.group;
+  const uint32_t* squares = a.row_squares + panel * panel_rows;
+  const int32_t* sums = a.row_sums + panel * panel_rows;
+  const uint32_t mask = static_cast<uint32_t>(a.sum_shift_mask);
+  uint32_t odd = 0;
+  for (int r = 0; r < panel_rows; ++r) {
+    const uint32_t half = (squares[r] >> 1) + (squares[r] & 1);
+    odd |= squares[r];
+    out.row[r] = static_cast<int32_t>(((static_cast<uint32_t>(sums[r]) << 7) & mask) - half);
+  }
+  // Twice the limit is |x|^2 - bar, plus 1 where rows must be better than the bar. Half of it is
+  // rounded down for the sake of rows with odd |y|^2, up where there are none.
+  const uint32_t least = a.ids[panel * panel_rows], even = ~odd & 1;
+  for (int q = 0; q < head_lanes; ++q) {
+    const uint32_t bits = g.limit_bit[q] + (least > g.bound_row[q]);
+    out.query[q] = static_cast<int32_t>(static_cast<uint32_t>(g.limit[q]) + (bits >> 1) +
+                                        (bits & even) + static_cast<uint32_t>(g.correction[q]));
+  }
+}
+
+// Appends the pairs of a block that passed: `kept` has a bit per row for each query.
+template <int queries>
+static __attribute__((noinline)) void emit(TileArgs& a, int64_t panel, int first_query,
+                                           int first_row, const uint32_t* kept,
+                                           const int32_t (*raw)[2 * KNEAR_WIDTH]) {
+  const int count = a.group->count;
+  for (int q = 0; q < queries && first_query + q < count; ++q)
+    for (uint32_t keep = kept[q]; keep; keep &= keep - 1) {
+      const int lane = __builtin_ctz(keep);
+      Hit& hit = a.hits[a.hit_count++];
+      hit.score = raw[q][lane];
+      hit.slot = static_cast<uint32_t>(panel * panel_rows + first_row + lane);
+      hit.query = static_cast<uint32_t>(first_query + q);
+    }
+}
+
+// The same as slots alone, in the lists of the queries.
+template <int queries>
+static __attribute__((noinline)) void emit_slots(TileArgs& a, int64_t panel, int first_query,
+                                                 int first_row, const uint32_t* kept) {
+  const int count = a.group->count;
+  const uint32_t first = static_cast<uint32_t>(panel * panel_rows + first_row);
+  for (int q = 0; q < queries && first_query + q < count; ++q) {
+    if (kept[q] == 0) continue;
+    uint32_t* list = a.lists[first_query + q] + a.list_count[first_query + q];
+    const int more = __builtin_popcount(kept[q]);
+    for (uint32_t keep = kept[q]; keep; keep &= keep - 1)
+      *list++ = first + static_cast<uint32_t>(__builtin_ctz(keep));
+    a.list_count[first_query + q] += more;
+    if (a.list_count[first_query + q] >= a.list_limit) a.hit_count = a.hit_limit;
+  }
+}
+
+// One block: `queries` of the group from first_query on against 2 * KNEAR_WIDTH rows.
+template <Format format, Mode mode, int group, int queries>
+static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t panel,
+                                                        const Limits& limits, int first_query,
+                                                        int first_row) {
+  using A = Arithmetic<format>;
+  using Sum = typename A::Sum;
+  constexpr bool fp32 = format == format_fp32;
+  const uint8_t* rows = a.codes + panel * a.steps * panel_step_bytes + first_row * step_bytes;
+  const uint8_t* query = a.query_codes + first_query * step_bytes;
+  Sum sum[queries][2];
+  if constexpr (fp32) {
+#pragma GCC unroll 12
+    for (int q = 0; q < queries; ++q) sum[q][0] = sum[q][1] = Sum{};
+  } else {
+    const Ints row0 = load_ints(limits.row + first_row);
+    const Ints row1 = load_ints(limits.row + first_row + KNEAR_WIDTH);
+    if constexpr (mode == Mode::self_join) {
+      const Ints top0 = load_ints(limits.row_top + first_row);
+      const Ints top1 = load_ints(limits.row_top + first_row + KNEAR_WIDTH);
+#pragma GCC unroll 12
+      for (int q = 0; q < queries; ++q) {
+        const Ints limit = broadcast_int(limits.query + first_query + q);
+        const Ints top = broadcast_int(limits.query_top + first_query + q);
+        const Ints correction = broadcast_int(a.group->correction + first_query + q);
+        const Ints own0 = row0 - limit, own1 = row1 - limit;
+        const Ints other0 = top0 - top, other1 = top1 - top;
+        sum[q][0] = subtract(own0 > other0 ? own0 : other0, correction);
+        sum[q][1] = subtract(own1 > other1 ? own1 : other1, correction);
+      }
+    } else {
+#pragma GCC unroll 12
+      for (int q = 0; q < queries; ++q) {
+        const Ints limit = broadcast_int(limits.query + first_query + q);
+        sum[q][0] = subtract(row0, limit), sum[q][1] = subtract(row1, limit);
+      }
+    }
+  }
+  for (int64_t step = 0; step < a.steps; ++step) {
+    const Sum rows0 = A::load(rows), rows1 = A::load(rows + KNEAR_WIDTH * step_bytes);
+#pragma GCC unroll 12
+    for (int q = 0; q < queries; ++q) {
+      const Sum x = A::broadcast(query + q * step_bytes);
+      sum[q][0] = A::dot(sum[q][0], rows0, x);
+      sum[q][1] = A::dot(sum[q][1], rows1, x);
+    }
+    rows += panel_step_bytes, query += group * step_bytes;
+    if constexpr (queries <= 4) __builtin_prefetch(rows + 4096);
+    if constexpr (queries <= 4) __builtin_prefetch(rows + 4096 + 64);
+  }
+  // A pair passes if (sum + row term - limit) has its sign bit clear; the usual case is none.
+  Ints all_signs = Ints{} - 1;
+  if constexpr (fp32) {
+    const Floats row0 = load_floats(limits.row_float + first_row);
+    const Floats row1 = load_floats(limits.row_float + first_row + KNEAR_WIDTH);
+#pragma GCC unroll 12
+    for (int q = 0; q < queries; ++q) {
+      const Floats limit = broadcast_float(limits.query_float + first_query + q);
+      all_signs &= (Ints)((sum[q][0] + row0) - limit) & (Ints)((sum[q][1] + row1) - limit);
+    }
+  } else {
+#pragma GCC unroll 12
+    for (int q = 0; q < queries; ++q) all_signs &= sum[q][0] & sum[q][1];
+  }
+  constexpr uint32_t lane_mask = (uint32_t{1} << KNEAR_WIDTH) - 1;
+  constexpr bool lists = mode == Mode::collect || mode == Mode::self_join;
+  if (__builtin_expect(sign_bits(all_signs) == lane_mask, !lists)) return;
+  if constexpr (lists) {
+    uint32_t kept[queries];
+#pragma GCC unroll 12
+    for (int q = 0; q < queries; ++q)
+      kept[q] = (~sign_bits((Ints)sum[q][0]) & lane_mask) |
+                (~sign_bits((Ints)sum[q][1]) & lane_mask) << KNEAR_WIDTH;
+    emit_slots<queries>(a, panel, first_query, first_row, kept);
+    return;
+  }
+  // No call while the accumulators live, or they would all live in memory: first the masks and the
+  // scores of the queries that have a pair, then emit().
+  alignas(64) int32_t raw[queries][2 * KNEAR_WIDTH];
+  uint32_t kept[queries];
+#pragma GCC unroll 12
+  for (int q = 0; q < queries; ++q) {
+    Ints test0, test1;
+    if constexpr (fp32) {
+      const Floats limit = broadcast_float(limits.query_float + first_query + q);
+      test0 = (Ints)((sum[q][0] + load_floats(limits.row_float + first_row)) - limit);
+      test1 = (Ints)((sum[q][1] + load_floats(limits.row_float + first_row + KNEAR_WIDTH)) - limit);
+    } else {
+      test0 = sum[q][0], test1 = sum[q][1];
+    }
+    kept[q] = (~sign_bits(test0) & lane_mask) | (~sign_bits(test1) & lane_mask) << KNEAR_WIDTH;
+    if (kept[q] == 0) continue;
+    Ints score0 = (Ints)sum[q][0], score1 = (Ints)sum[q][1];
+    if constexpr (!fp32) {  // what the accumulators started from
+      const Ints limit = broadcast_int(limits.query + first_query + q);
+      score0 = add(subtract(score0, load_ints(limits.row + first_row)), limit);
+      score1 = add(subtract(score1, load_ints(limits.row + first_row + KNEAR_WIDTH)), limit);
+    }
+    store(raw[q], score0), store(raw[q] + KNEAR_WIDTH, score1);
+  }
+  emit<queries>(a, panel, first_query, first_row, kept, raw);
+}
+
+template <Format format, Mode mode, int group>
+static void tile(TileArgs* args) {
+  TileArgs& a = *args;
+  constexpr int queries = group < KNEAR_BLOCK ? group : KNEAR_BLOCK;
+  static_assert(group % queries == 0 && panel_rows % (2 * KNEAR_WIDTH) == 0);
+  // The limits of a panel are computed before the panel ahead of it is scored, so that their chain
+  // of latencies runs beside dot products. Through memory (the asm): a broadcast from there needs
+  // no shuffle port, one from a register does.
+  Limits limits[2];
+  const auto compute = [&](int64_t panel) __attribute__((always_inline)) {
+    Limits& out = limits[panel & 1];
+    if constexpr (mode == Mode::integer)
+      integer_limits(a, panel, out);
+    else
+      certified_limits<format, mode == Mode::self_join>(a, panel, out);
+    asm volatile("" : "+m"(out));
+  };
+  if (a.panel < a.panel_end) compute(a.panel);
+  while (a.panel < a.panel_end && a.hit_count < a.hit_limit) {
+    compute(a.panel + 1 < a.panel_end ? a.panel + 1 : a.panel);
+    for (int row = 0; row < panel_rows; row += 2 * KNEAR_WIDTH)
+      for (int q = 0; q < group; q += queries)
+        block<format, mode, group, queries>(a, a.panel, limits[a.panel & 1], q, row);
+    ++a.panel;
+  }
+}
+
+// ---- packing: sums in any order, since every bound leaves room for float64 rounding ------------
+
+static void load_floats_centred(const float* from, const double* mean, int64_t dim, double* v) {
+  int64_t i = 0;
+  for (; i + double_lanes <= dim; i += double_lanes) {
+    Doubles x = __builtin_convertvector(load_as<HalfFloats>(from + i), Doubles);
+    if (mean) x = x - load_as<Doubles>(mean + i);
+    store(v + i, x);
+  }
+  for (; i < dim; ++i) v[i] = mean ? from[i] - mean[i] : from[i];
+}
+
+static inline double sum_of_lanes(Doubles x) {
+  double sum = 0;
+  for (int j = 0; j < double_lanes; ++j) sum += x[j];
+  return sum;
+}
+
+static VectorSize measure(const double* v, int64_t dim) {
+  Doubles squares0{}, squares1{}, largest{};
+  int64_t i = 0;
+  for (; i + 2 * double_lanes <= dim; i += 2 * double_lanes) {
+    const Doubles a = load_as<Doubles>(v + i), b = load_as<Doubles>(v + i + double_lanes);
+    squares0 += a * a, squares1 += b * b;
+    const Doubles p = a < 0 ? -a : a, q = b < 0 ? -b : b, m = p > q ? p : q;
+    largest = m > largest ? m : largest;
+  }
+  VectorSize out = {0, sum_of_lanes(squares0 + squares1)};
+  for (int j = 0; j < double_lanes; ++j)
+    out.largest = largest[j] > out.largest ? largest[j] : out.largest;
+  for (; i < dim; ++i) {
+    const double size = v[i] < 0 ? -v[i] : v[i];
+    out.squares += v[i] * v[i];
+    out.largest = size > out.largest ? size : out.largest;
+  }
+  return out;
+}
+
+template <Format format>
+static CodeSize encode(const double* v, int64_t dim, double scale, int offset, uint8_t* out,
+                       int64_t stride) {
+  typedef int16_t HalfWords __attribute__((vector_size(KNEAR_WIDTH)));
+  typedef uint8_t HalfBytes __attribute__((vector_size(KNEAR_WIDTH / 2)));
+  constexpr int per_step = format == format_int8 ? 4 : format == format_int16 ? 2 : 1;
+  // At least one whole step at a time: two registers of the narrowest level make one of int8.
+  constexpr int lanes = double_lanes < 4 ? 4 : double_lanes;
+  constexpr double round = 0x1.8p52;  // adding and taking it off rounds to an integer
+  const double inverse = 1 / scale;
+  Doubles error{}, squares{};
+  HalfInts sum{};
+  for (int64_t i = 0; i < dim; i += lanes) {
+    alignas(64) double last[lanes] = {};
+    const double* x = v + i;
+    int valid = lanes;
+    if (i + lanes > dim) {  // the last few, made up with zeros
+      valid = static_cast<int>(dim - i);
+      for (int j = 0; j < valid; ++j) last[j] = x[j];
+      x = last;
+    }
+    alignas(64) uint8_t steps[lanes / per_step * step_bytes];
+    for (int r = 0; r < lanes; r += double_lanes) {
+      const Doubles y = load_as<Doubles>(x + r);
+      Doubles c;
+      if constexpr (format == format_fp32) {
+        const HalfFloats f = __builtin_convertvector(y * inverse, HalfFloats);
+        store(steps + r * 4, f);
+        c = __builtin_convertvector(f, Doubles);
+      } else {
+        c = (y * inverse + round) - round;
+        const HalfInts code = __builtin_convertvector(c, HalfInts);
+        if constexpr (format == format_int8) sum += code;
+        if constexpr (format == format_int8)
+          store(steps + r, __builtin_convertvector(code + offset, HalfBytes));
+        else
+          store(steps + r * 2, __builtin_convertvector(code, HalfWords));
+      }
+      const Doubles e = y - c * scale;
+      error += e * e, squares += c * c;
+    }
+    for (int j = 0; j < valid; j += per_step, out += stride)
+      __builtin_memcpy(out, steps + j / per_step * step_bytes, step_bytes);
+  }
+  int64_t total = 0;
+  for (int j = 0; j < double_lanes; ++j) total += sum[j];
+  return {sum_of_lanes(error), sum_of_lanes(squares), total};
+}
+
+// ---- rows one by one ----------------------------------------------------------------------------
+
+static inline int32_t sum_of_lanes(Ints x) {
+  typedef uint32_t Unsigned __attribute__((vector_size(sizeof(Ints))));
+  const Unsigned u = (Unsigned)x;
+  uint32_t sum = 0;
+  for (int j = 0; j < KNEAR_WIDTH; ++j) sum += u[j];
+  return static_cast<int32_t>(sum);
+}
+
+// The sums of the lanes of four registers.
+typedef int32_t Quad __attribute__((vector_size(16)));
+static inline Quad quarter_sums(Ints x) {
+  Quad sum = load_as<Quad>(reinterpret_cast<const int32_t*>(&x));
+  for (int j = 4; j < KNEAR_WIDTH; j += 4)
+    sum += load_as<Quad>(reinterpret_cast<const int32_t*>(&x) + j);
+  return sum;
+}
+static inline Quad sums_of_lanes(Ints a, Ints b, Ints c, Ints d) {
+  const Quad p = quarter_sums(a), q = quarter_sums(b), r = quarter_sums(c), s = quarter_sums(d);
+  const Quad pq =
+      __builtin_shufflevector(p, q, 0, 4, 1, 5) + __builtin_shufflevector(p, q, 2, 6, 3, 7);
+  const Quad rs =
+      __builtin_shufflevector(r, s, 0, 4, 1, 5) + __builtin_shufflevector(r, s, 2, 6, 3, 7);
+  return __builtin_shufflevector(pq, rs, 0, 1, 4, 5) + __builtin_shufflevector(pq, rs, 2, 3, 6, 7);
+}
+
+static void row_products(const uint8_t* rows, int64_t stride, const uint32_t* which, int64_t count,
+                         const int8_t* query, int64_t dim, int32_t* out) {
+  constexpr int64_t bytes = KNEAR_WIDTH * 4, ahead = 8;
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    const uint8_t *r0 = rows + which[i] * stride, *r1 = rows + which[i + 1] * stride,
+                  *r2 = rows + which[i + 2] * stride, *r3 = rows + which[i + 3] * stride;
+    for (int64_t j = i + ahead; j < i + ahead + 4 && j < count; ++j) {
+      const uint8_t* next = rows + which[j] * stride;
+      for (int64_t c = 0; c < stride && c < 512; c += 64) __builtin_prefetch(next + c);
+    }
+    Ints s0{}, s1{}, s2{}, s3{};
+    for (int64_t c = 0; c < dim; c += bytes) {
+      const Ints x = load_ints(query + c);
+      s0 = dot_int8(s0, load_ints(r0 + c), x), s1 = dot_int8(s1, load_ints(r1 + c), x);
+      s2 = dot_int8(s2, load_ints(r2 + c), x), s3 = dot_int8(s3, load_ints(r3 + c), x);
+    }
+    store(out + i, sums_of_lanes(s0, s1, s2, s3));
+  }
+  for (; i < count; ++i) {
+    const uint8_t* row = rows + which[i] * stride;
+    Ints sum{};
+    for (int64_t c = 0; c < dim; c += bytes)
+      sum = dot_int8(sum, load_ints(row + c), load_ints(query + c));
+    out[i] = sum_of_lanes(sum);
+  }
+}
+
+// `wide` registers of columns from c on, of `count` vectors.
+template <int count, int wide>
+static void project_columns(const double* v, const double* matrix, int64_t dim, int64_t cols,
+                            int64_t c, double* out) {
+  Doubles sum[count][wide] = {};
+  for (int64_t i = 0; i < dim; ++i) {
+    const double* row = matrix + i * cols + c;
+#pragma GCC unroll 8
+    for (int j = 0; j < wide; ++j) {
+      const Doubles m = load_as<Doubles>(row + j * double_lanes);
+#pragma GCC unroll 4
+      for (int r = 0; r < count; ++r) sum[r][j] += (Doubles{} + v[r * dim + i]) * m;
+    }
+  }
+  for (int r = 0; r < count; ++r)
+    for (int j = 0; j < wide; ++j) store(out + r * cols + c + j * double_lanes, sum[r][j]);
+}
+
+template <int count>
+static void project(const double* v, const double* matrix, int64_t dim, int64_t cols, double* out) {
+  constexpr int wide = (KNEAR_WIDTH >= 16 ? 16 : 8) / (count < 2 ? 2 : count);
+  int64_t c = 0;
+  for (; c + wide * double_lanes <= cols; c += wide * double_lanes)
+    project_columns<count, wide>(v, matrix, dim, cols, c, out);
+  for (; c < cols; c += double_lanes) project_columns<count, 1>(v, matrix, dim, cols, c, out);
+}
+
+}  // namespace
+
+const ScanKernels& KNEAR_TABLE() {
+  static constexpr ScanKernels table = {
+      {{tile<format_int8, Mode::certified, 1>, tile<format_int8, Mode::certified, 4>,
+        tile<format_int8, Mode::certified, 12>},
+       {tile<format_int16, Mode::certified, 1>, tile<format_int16, Mode::certified, 4>,
+        tile<format_int16, Mode::certified, 12>},
+       {tile<format_fp32, Mode::certified, 1>, tile<format_fp32, Mode::certified, 4>,
+        tile<format_fp32, Mode::certified, 12>}},
+      {tile<format_int8, Mode::integer, 1>, tile<format_int8, Mode::integer, 4>,
+       tile<format_int8, Mode::integer, 12>},
+      {tile<format_int8, Mode::collect, 1>, tile<format_int8, Mode::collect, 4>,
+       tile<format_int8, Mode::collect, 12>},
+      tile<format_int8, Mode::self_join, 12>,
+      load_floats_centred,
+      measure,
+      {encode<format_int8>, encode<format_int16>, encode<format_fp32>},
+      row_products,
+      {project<1>, project<4>}};
+  return table;
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,95 @@
+// knear/scan/packing/base_rows.hpp -- the rows of a base by number, wherever they lie.
+//
+//   BaseRows rows = matrix;                       // row i is row i
+//   BaseRows rows(matrix, order);                 // row i is row order[i] of the matrix
+//   BaseRows rows(panels, slots);                 // row i is what was packed into slots[i]
+//
+// The scan decides ties by row number. An index whose ids do not ascend with its rows gives the
+// order; one that keeps whole numbers as their panels alone has no matrix at all. A view: what it
+// refers to must outlive it.
+#pragma once
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "knear/core/checked_blocks.hpp"
+#include "knear/core/matrix.hpp"
+#include "knear/core/neighbors.hpp"
+
+namespace knear::detail {
+
+class PackedBase;
+
+// The ids of the rows of a base: ids[row], or if there are none first + row.
+struct RowIds {
+  Id first = 0;
+  const Id* ids = nullptr;
+
+  Id operator()(std::int64_t row) const { return ids ? ids[row] : first + row; }
+  // Those of the rows from `begin` on.
+  RowIds from(std::int64_t begin) const { return {first + begin, ids ? ids + begin : nullptr}; }
+};
+
+class BaseRows {
+ public:
+  BaseRows() = default;
+  BaseRows(AnyMatrixView matrix)  // implicit: the usual case
+      : type_(matrix.type()), matrix_(matrix), rows_(matrix.rows()), cols_(matrix.cols()) {}
+  template <class T>
+  BaseRows(MatrixView<T> matrix) : BaseRows(AnyMatrixView(matrix)) {}
+  // guard: checks a mapped matrix before it is used; nullptr for others.
+  BaseRows(AnyMatrixView matrix, const CheckedBlocks* guard) : BaseRows(matrix) { guard_ = guard; }
+  BaseRows(AnyMatrixView matrix, std::span<const std::uint32_t> order,
+           const CheckedBlocks* guard = nullptr)
+      : type_(matrix.type()),
+        matrix_(matrix),
+        guard_(guard),
+        places_(order.data()),
+        rows_(static_cast<std::int64_t>(order.size())),
+        cols_(matrix.cols()) {}
+  // Requires panels.is_integer. The type is u8, or i8 if there are negative numbers.
+  BaseRows(const PackedBase& panels, std::span<const std::uint32_t> slots);
+
+  ElementType type() const { return type_; }
+  std::int64_t rows() const { return rows_; }
+  std::int64_t cols() const { return cols_; }
+  std::int64_t row_bytes() const { return cols_ * size_of(type_); }
+
+  // Row i, contiguous, as cols() elements of type(). What is not kept so is written to `scratch`
+  // [scratch_bytes()].
+  const void* row(std::int64_t i, std::byte* scratch) const {
+    if (panels_) return unpack(i, scratch);
+    const void* found = matrix_.row(places_ ? std::int64_t{places_[i]} : i);
+    if (guard_) guard_->touch(found, static_cast<std::size_t>(row_bytes()));
+    return found;
+  }
+  std::size_t scratch_bytes() const {
+    return panels_ ? static_cast<std::size_t>((cols_ + 3) / 4 * 4) : 0;
+  }
+  // Row i as a matrix of one row.
+  AnyMatrixView row_view(std::int64_t i, std::byte* scratch) const {
+    return {type_, row(i, scratch), 1, cols_, cols_};
+  }
+  // Asks the memory for the first `bytes` of a row that will be wanted soon.
+  void prefetch(std::int64_t i, std::int64_t bytes) const {
+    if (panels_) return;  // a row lies in as many places as it has steps
+    const char* p = static_cast<const char*>(matrix_.row(places_ ? std::int64_t{places_[i]} : i));
+    for (std::int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(p + b);
+  }
+  // Rows begin, ..., end - 1.
+  BaseRows part(std::int64_t begin, std::int64_t end) const;
+  // Copies of `count` rows, evenly spaced. Requires count <= rows().
+  AnyMatrix sample(std::int64_t count) const;
+
+ private:
+  const void* unpack(std::int64_t i, std::byte* scratch) const;
+
+  ElementType type_ = ElementType::f32;
+  AnyMatrixView matrix_;
+  const CheckedBlocks* guard_ = nullptr;
+  const PackedBase* panels_ = nullptr;
+  const std::uint32_t* places_ = nullptr;  // rows of the matrix or slots of the panels
+  std::int64_t rows_ = 0, cols_ = 0;
+};
+
+}  // namespace knear::detail

@@ -1,0 +1,52 @@
+// knear/scan/packing/duplicates.hpp -- rows that occur more than once, so that the scan sees them
+// once.
+//
+// No bound can tell equal rows apart: with thousands of copies of one vector, all of them would
+// survive for every query near it. Packed once, a copy costs a push when its first row is
+// measured. Looking for them costs a hash of a sample, and of all rows only where the sample has
+// some; a handful of copies that the sample missed does no harm.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "knear/scan/packing/base_rows.hpp"
+
+namespace knear::detail {
+
+class Duplicates {
+ public:
+  Duplicates() = default;  // none
+  // Among all rows, or the `subset` of them (ascending) if it is not empty. Rows are equal if their
+  // bytes are. Requires base.rows() < 2^32.
+  static Duplicates find(const BaseRows& base, std::span<const std::uint32_t> subset, int threads);
+
+  // From the four lists below, as they were saved; none of them empty. `base_rows`: of the base.
+  // Throws CorruptFile if they can't be those of any base.
+  static Duplicates from_lists(std::vector<std::uint32_t> rows, std::vector<std::uint32_t> firsts,
+                               std::vector<std::uint32_t> begin, std::vector<std::uint32_t> others,
+                               std::int64_t base_rows);
+
+  bool any() const { return !rows_.empty(); }
+  // The first of each set of equal rows, ascending; only if any().
+  const std::vector<std::uint32_t>& distinct() const { return rows_; }
+  // The other rows equal to `first`, ascending.
+  std::span<const std::uint32_t> others(std::uint32_t first) const;
+
+  const std::vector<std::uint32_t>& firsts() const { return firsts_; }
+  const std::vector<std::uint32_t>& begins() const { return begin_; }
+  const std::vector<std::uint32_t>& all_others() const { return others_; }
+
+  std::int64_t bytes() const {
+    return 4 * static_cast<std::int64_t>(rows_.size() + firsts_.size() + begin_.size() +
+                                         others_.size());
+  }
+
+ private:
+  std::vector<std::uint32_t> rows_;    // [distinct]
+  std::vector<std::uint32_t> firsts_;  // those of them that have others, ascending
+  std::vector<std::uint32_t> begin_;   // [firsts + 1] into others_
+  std::vector<std::uint32_t> others_;
+};
+
+}  // namespace knear::detail

@@ -1,0 +1,434 @@
+#include "knear/scan/packing/packed_base.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "knear/core/threads.hpp"
+#include "knear/scan/packing/coding.hpp"
+#include "knear/scan/packing/interleaving.hpp"
+
+namespace knear::detail {
+
+const ScanKernels& scan_kernels(Isa isa) {
+  switch (isa) {
+    case Isa::avx512_vnni:
+      return scan_kernels_avx512_vnni();
+    case Isa::avx512:
+      return scan_kernels_avx512();
+    case Isa::avx2:
+      return scan_kernels_avx2();
+    case Isa::scalar:
+      break;
+  }
+  return scan_kernels_scalar();
+}
+
+std::int64_t usual_tile_bytes() {
+  static const std::int64_t cache = cache_bytes(2);
+  return cache == 0 ? 512 << 10 : std::clamp<std::int64_t>(cache / 2, 128 << 10, 2 << 20);
+}
+
+std::int64_t CodingSpace::sample_size(std::int64_t rows, std::int64_t dim) {
+  return std::min<std::int64_t>(
+      rows, std::max<std::int64_t>(64, std::min<std::int64_t>(4096, (1 << 21) / dim)));
+}
+
+CodingSpace CodingSpace::choose(const BaseRows& base, Metric metric, Isa isa) {
+  CodingSpace space;
+  space.metric = metric;
+  space.kernels = &scan_kernels(isa);
+  const std::int64_t dim = base.cols();
+  space.slack = (static_cast<double>(dim) + 32) * 0x1p-50;
+  const std::int64_t sample = sample_size(base.rows(), dim);
+  if (sample == 0) return space;
+  const AnyMatrix rows = base.sample(sample);
+  std::vector<double> v(dim), norms(sample);
+  const auto norm_of = [&](const std::vector<double>& x) {
+    return std::sqrt(space.kernels->measure(x.data(), dim).squares);
+  };
+  const auto median_of = [&](std::vector<double> values) {
+    std::nth_element(values.begin(), values.begin() + sample / 2, values.end());
+    return values[sample / 2];
+  };
+  for (std::int64_t i = 0; i < sample; ++i) {
+    space.load(rows, i, v.data());
+    norms[i] = norm_of(v);
+  }
+  const double median = median_of(norms);
+  // Rows far longer than the typical one are left out, or one outlier would move the mean away
+  // from all others.
+  std::vector<double> mean(dim, 0.0);
+  std::int64_t used = 0;
+  for (std::int64_t i = 0; i < sample; ++i) {
+    if (norms[i] > 8 * median) continue;
+    space.load(rows, i, v.data());
+    for (std::int64_t j = 0; j < dim; ++j) mean[j] += v[j];
+    ++used;
+  }
+  if (used == 0 || median == 0) return space;
+  for (double& m : mean) m /= static_cast<double>(used);
+  for (std::int64_t i = 0; i < sample; ++i) {
+    space.load(rows, i, v.data());
+    for (std::int64_t j = 0; j < dim; ++j) v[j] -= mean[j];
+    norms[i] = norm_of(v);
+  }
+  if (median_of(norms) < 0.95 * median) {
+    space.mean_norm = norm_of(mean) * (1 + space.slack);
+    space.mean = std::move(mean);
+  }
+  return space;
+}
+
+void CodingSpace::load(AnyMatrixView data, std::int64_t i, double* v) const {
+  const std::int64_t dim = data.cols();
+  const double* m = mean.empty() ? nullptr : mean.data();
+  if (data.type() == ElementType::f32 && metric != Metric::cosine) {
+    kernels->load_floats(static_cast<const float*>(data.row(i)), m, dim, v);
+    return;
+  }
+  visit(data, [&](auto view) {
+    const auto* row = view.row(i);
+    for (std::int64_t j = 0; j < dim; ++j) v[j] = to_float(row[j]);
+  });
+  if (metric == Metric::cosine) {
+    const double norm = std::sqrt(kernels->measure(v, dim).squares);
+    if (norm != 0)
+      for (std::int64_t j = 0; j < dim; ++j) v[j] /= norm;
+  }
+  if (m)
+    for (std::int64_t j = 0; j < dim; ++j) v[j] -= m[j];
+}
+
+std::int64_t PackedBase::bytes_for(std::int64_t rows, std::int64_t dim, Format format,
+                                   bool integer) {
+  const int per = elements_per_step(format);
+  const std::int64_t slots = (rows + panel_rows - 1) / panel_rows * panel_rows;
+  // Up to one panel of padding for each tile, which is at most a few per cent.
+  return (slots + slots / 16) * ((dim + per - 1) / per * step_bytes + (integer ? 12 : 9));
+}
+
+std::int64_t PackedBase::bytes() const {
+  return static_cast<std::int64_t>(codes.bytes() + heads.bytes() + row_bias.bytes() +
+                                   row_squares.bytes() + row_sums.bytes() + ids.bytes() +
+                                   space.mean.size() * sizeof(double)) +
+         duplicates.bytes();
+}
+
+void Coding::lay_out(std::int64_t packed_rows, std::int64_t columns) {
+  rows = packed_rows, dim = columns;
+  const int per = elements_per_step(format);
+  steps = (dim + per - 1) / per;
+  // Rows of few columns make no longer tiles than of 4,096, from the second of which thresholds
+  // gain.
+  const std::int64_t most =
+      tile_bytes > 0
+          ? std::clamp<std::int64_t>(tile_bytes / (steps * panel_step_bytes), 1, 4096)
+          : std::clamp<std::int64_t>(usual_tile_bytes() / (steps * panel_step_bytes), 1, 128);
+  const Tiling tiling = Tiling::of(rows, most);
+  tiles = tiling.tiles, panels_per_tile = tiling.panels_per_tile;
+}
+
+Coding Coding::whole_numbers(Metric metric, Isa isa, const ValueRange& found) {
+  Coding out;
+  out.is_integer = true;
+  out.space.metric = metric;
+  out.space.kernels = &scan_kernels(isa);
+  out.row_offset = found.low < 0 ? 128 : 0;
+  out.range = found;
+  return out;
+}
+
+void PackedBase::make_room(std::int64_t packed_rows, std::int64_t columns) {
+  lay_out(packed_rows, columns);
+  codes = AlignedArray<std::uint8_t>(panels() * steps * panel_step_bytes);
+  ids = AlignedArray<std::uint32_t>(panels() * panel_rows);
+}
+
+PackedBase PackedBase::certified(const BaseRows& base, std::span<const std::uint32_t> subset,
+                                 Format format, CodingSpace space, int threads,
+                                 const Progress& progress, std::int64_t tile_bytes,
+                                 bool find_copies) {
+  PackedBase out;
+  out.tile_bytes = tile_bytes;
+  out.format = format;
+  out.space = std::move(space);
+  if (find_copies) out.duplicates = Duplicates::find(base, subset, threads);
+  pack_certified(out, base, out.duplicates.any() ? out.duplicates.distinct() : subset, false,
+                 threads, progress);
+  return out;
+}
+
+PackedBase PackedBase::certified_in_order(const BaseRows& base,
+                                          std::span<const std::uint32_t> order, Format format,
+                                          CodingSpace space, int threads, const Progress& progress,
+                                          std::int64_t tile_bytes) {
+  PackedBase out;
+  out.tile_bytes = tile_bytes;
+  out.format = format;
+  out.space = std::move(space);
+  pack_certified(out, base, order, true, threads, progress);
+  return out;
+}
+
+void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
+                                std::span<const std::uint32_t> subset, bool in_order, int threads,
+                                const Progress& progress) {
+  out.make_room(subset.empty() ? base.rows() : static_cast<std::int64_t>(subset.size()),
+                base.cols());
+  out.heads = AlignedArray<PanelHead>(out.panels());
+  out.row_bias = AlignedArray<float>(out.panels() * panel_rows);
+  const std::int64_t dim = out.dim;
+  const Format format = out.format;
+  const double slack = out.space.slack;
+  const bool l2 = out.space.metric == Metric::l2;
+  const Interleaving interleaving{out.rows, out.tiles};
+  Reporter reporter(progress, "pack base", out.tiles);
+  parallel_for(threads, out.tiles, [&](std::int64_t tile) {
+    const std::int64_t tile_rows = out.panels_per_tile * panel_rows;
+    const std::int64_t count =
+        in_order ? std::clamp<std::int64_t>(out.rows - tile * tile_rows, 0, tile_rows)
+                 : interleaving.rows_of(tile);
+    const auto row_of = [&](std::int64_t j) {
+      const std::int64_t place = in_order ? tile * tile_rows + j : interleaving.row(tile, j);
+      return subset.empty() ? place : std::int64_t{subset[place]};
+    };
+    // The rows of a tile lie far apart, where the hardware does not expect the next.
+    std::vector<std::byte> scratch(base.scratch_bytes());
+    const auto load = [&](std::int64_t row, double* to) {
+      out.space.load(base.row_view(row, scratch.data()), 0, to);
+    };
+    const auto prefetch = [&](std::int64_t row) { base.prefetch(row, base.row_bytes()); };
+    // First by largest coordinate, then 32 at a time.
+    std::vector<double> v(panel_rows * dim);
+    std::vector<std::pair<float, std::uint32_t>> order(count);
+    for (std::int64_t j = 0; j < count; ++j) {
+      if (in_order) {
+        order[j].second = static_cast<std::uint32_t>(row_of(j));
+        continue;
+      }
+      if (j + 4 < count) prefetch(row_of(j + 4));
+      load(row_of(j), v.data());
+      order[j] = {static_cast<float>(out.space.kernels->measure(v.data(), dim).largest),
+                  static_cast<std::uint32_t>(row_of(j))};
+    }
+    if (!in_order) std::sort(order.begin(), order.end());
+    for (std::int64_t p = 0; p < out.panels_per_tile; ++p) {
+      const std::int64_t panel = tile * out.panels_per_tile + p;
+      const std::int64_t first = p * panel_rows;
+      const int filled = static_cast<int>(std::clamp<std::int64_t>(count - first, 0, panel_rows));
+      std::uint32_t* ids = out.ids.data() + panel * panel_rows;
+      std::uint8_t* codes = out.codes.data() + panel * out.steps * panel_step_bytes;
+      float* bias = out.row_bias.data() + panel * panel_rows;
+      PanelHead& head = out.heads[panel];
+      std::fill(ids + filled, ids + panel_rows, no_row);
+      if (filled == 0) {  // nothing can pass: its largest g is far below any threshold
+        head = {1, -std::numeric_limits<double>::max(), 0, 0, 0};
+        continue;
+      }
+      double max_coordinate = 0, squares[panel_rows], max_squares = 0;
+      for (int r = 0; r < panel_rows; ++r) {  // padding repeats the last row
+        const std::int64_t j = first + std::min(r, filled - 1);
+        if (r < filled) ids[r] = order[j].second;
+        if (j + 4 < count) prefetch(order[j + 4].second);
+        load(order[j].second, v.data() + r * dim);
+        const VectorSize size = out.space.kernels->measure(v.data() + r * dim, dim);
+        max_coordinate = std::max(max_coordinate, size.largest);
+        squares[r] = size.squares;
+        max_squares = std::max(max_squares, squares[r]);
+      }
+      head.scale = scale_for(format, max_coordinate, std::sqrt(max_squares));
+      head.norm = head.error = 0;
+      for (int r = 0; r < panel_rows; ++r) {
+        const CodeSize code = out.space.kernels->encode[format](
+            v.data() + r * dim, dim, head.scale, format == format_int8 ? 128 : 0,
+            codes + r * step_bytes, panel_step_bytes);
+        const double norm = norm_above(squares[r], slack);
+        head.norm = std::max({head.norm, norm, norm_above(code.squares, slack) * head.scale});
+        // A row of a cosine space was divided by its length first: unit size, whatever v is.
+        const double size = out.space.metric == Metric::cosine ? norm + out.space.mean_norm + 1
+                                                               : norm + out.space.mean_norm;
+        head.error =
+            std::max(head.error, error_above(code.error, 0, slack) + (l2 ? norm : size) * slack);
+      }
+      const double off = out.space.off_of(head.norm);
+      head.error += off;
+      head.norm += off;
+      head.error += accumulation_error(format, dim) * head.norm;
+      double b[panel_rows], lowest = 0;
+      head.bias_max = 0;
+      for (int r = 0; r < panel_rows; ++r) {
+        b[r] = l2                       ? -squares[r] / 2
+               : out.space.mean.empty() ? 0
+                                        : dot(v.data() + r * dim, out.space.mean.data(), dim);
+        head.bias_max = r == 0 ? b[r] : std::max(head.bias_max, b[r]);
+        lowest = r == 0 ? b[r] : std::min(lowest, b[r]);
+      }
+      const double unit = 1 / (head.scale * head.scale);
+      for (int r = 0; r < panel_rows; ++r)  // towards zero: never below the true value
+        bias[r] = static_cast<float>((b[r] - head.bias_max) * unit) * (1.0f - 0x1p-22f);
+      const double mean_norm = out.space.mean_norm;
+      head.slack = 2 * slack *
+                       (l2 ? head.norm * head.norm
+                           : mean_norm * (head.norm + mean_norm) +
+                                 (out.space.metric == Metric::cosine ? 1.0 : 0.0)) +
+                   off * (l2 ? head.norm : mean_norm);
+      if (format == format_fp32) {  // the rounding of sum + row term, in float
+        head.error += 0x1p-22 * head.norm;
+        head.slack += 0x1p-22 * (head.norm * head.norm + (head.bias_max - lowest));
+      }
+      head.bias_max += head.slack;
+    }
+    reporter.add(1);
+  });
+  for (const PanelHead& head : out.heads) out.longest = std::max(out.longest, head.norm);
+}
+
+PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32_t> subset,
+                               Metric metric, Isa isa, const ValueRange& found, int threads,
+                               const Progress& progress, std::int64_t tile_bytes) {
+  PackedBase out;
+  static_cast<Coding&>(out) = whole_numbers(metric, isa, found);
+  out.tile_bytes = tile_bytes;
+  out.make_room(subset.empty() ? base.rows() : static_cast<std::int64_t>(subset.size()),
+                base.cols());
+  out.row_squares = AlignedArray<std::uint32_t>(out.panels() * panel_rows);
+  out.row_sums = AlignedArray<std::int32_t>(out.panels() * panel_rows);
+  const Interleaving interleaving{out.rows, out.tiles};
+  Reporter reporter(progress, "pack base", out.tiles);
+  parallel_for(threads, out.tiles, [&](std::int64_t tile) {
+    const std::int64_t count = interleaving.rows_of(tile);
+    // Rows with even |y|^2 first, since a panel without odd ones has a sharper limit; in each part
+    // by id, as ties want it. The sum has the same parity as the sum of squares.
+    std::vector<std::int64_t> order(count);
+    for (std::int64_t j = 0; j < count; ++j) {
+      const std::int64_t place = interleaving.row(tile, j);
+      order[j] = subset.empty() ? place : std::int64_t{subset[place]};
+    }
+    std::vector<std::byte> scratch(base.scratch_bytes());
+    if (metric == Metric::l2) {
+      const auto odd = std::stable_partition(order.begin(), order.end(), [&](std::int64_t id) {
+        return visit(base.row_view(id, scratch.data()), [&](auto view) {
+          const auto* row = view.row(0);
+          int sum = 0;
+          for (std::int64_t i = 0; i < out.dim; ++i) sum ^= static_cast<int>(to_float(row[i]));
+          return sum % 2 == 0;
+        });
+      });
+      // The panel that has rows of both kinds.
+      const std::int64_t mixed = (odd - order.begin()) / panel_rows * panel_rows;
+      std::sort(order.begin() + mixed,
+                order.begin() + std::min<std::int64_t>(count, mixed + panel_rows));
+    }
+    for (std::int64_t p = 0; p < out.panels_per_tile; ++p) {
+      const std::int64_t panel = tile * out.panels_per_tile + p, first = p * panel_rows;
+      std::uint8_t* codes = out.codes.data() + panel * out.steps * panel_step_bytes;
+      for (int r = 0; r < panel_rows; ++r) {
+        const std::int64_t slot = panel * panel_rows + r;
+        const bool real = first + r < count;
+        // Padding repeats the last row of the tile.
+        const std::int64_t id = order[std::min(first + r, count - 1)];
+        out.ids[slot] = real ? static_cast<std::uint32_t>(id) : no_row;
+        visit(base.row_view(id, scratch.data()), [&](auto view) {
+          const auto* row = view.row(0);
+          std::uint32_t squares = 0;
+          std::int32_t sum = 0;
+          for (std::int64_t i = 0; i < out.dim; i += 4) {
+            std::uint8_t bytes[4] = {0, 0, 0, 0};
+            for (int j = 0; j < 4 && i + j < out.dim; ++j) {
+              const int y = static_cast<int>(to_float(row[i + j]));
+              squares += static_cast<std::uint32_t>(y * y), sum += y;
+              bytes[j] = static_cast<std::uint8_t>(y + out.row_offset);
+            }
+            std::memcpy(codes + i / 4 * panel_step_bytes + r * step_bytes, bytes, 4);
+          }
+          out.row_squares[slot] = metric == Metric::l2 ? squares : 0;
+          out.row_sums[slot] = sum;
+        });
+      }
+    }
+    reporter.add(1);
+  });
+  return out;
+}
+
+double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_t* which,
+                    std::int64_t count, const ValueRange& found, std::uint8_t* codes,
+                    std::int64_t stride, QueryCode* out) {
+  const CodingSpace& space = base.space;
+  const std::int64_t dim = base.dim;
+  const double slack = space.slack;
+  const int query_offset = base.shifts_queries(found) ? 128 : 0;
+  std::vector<double> u(static_cast<std::size_t>(count * dim));
+  double max_coordinate = 0, max_squares = 0;
+  for (std::int64_t q = 0; q < count; ++q) {
+    double* v = u.data() + q * dim;
+    space.load(queries, which[q], v);
+    const auto [coordinate, squares] = space.kernels->measure(v, dim);
+    max_coordinate = std::max(max_coordinate, coordinate);
+    max_squares = std::max(max_squares, squares);
+    out[q].squares = squares;
+  }
+  const double scale =
+      base.is_integer ? 1 : scale_for(base.format, max_coordinate, std::sqrt(max_squares));
+  for (std::int64_t q = 0; q < count; ++q) {
+    double* v = u.data() + q * dim;
+    for (std::int64_t i = 0; query_offset && i < dim; ++i) v[i] -= query_offset;
+    const CodeSize code =
+        space.kernels->encode[base.format](v, dim, scale, 0, codes + q * step_bytes, stride);
+    const double norm = norm_above(out[q].squares, slack);
+    const double off = base.is_integer ? 0 : space.off_of(norm);
+    out[q].norm = norm + off;
+    // The rounding of centring, and for cosine that of normalising to unit length.
+    out[q].error =
+        error_above(code.error, space.metric == Metric::cosine ? norm + 1 : norm, slack) + off;
+    // What products of floats lose by underflow; a panel's N is at least half its scale.
+    if (base.format == format_fp32) out[q].error += static_cast<double>(dim) * 0x1p-147 * scale;
+    const int offset = base.is_integer ? base.row_offset : base.format == format_int8 ? 128 : 0;
+    out[q].correction = static_cast<std::int32_t>(offset * code.sum);
+    out[q].constant =
+        space.metric != Metric::l2 && !space.mean.empty()
+            ? dot(v, space.mean.data(), dim) + dot(space.mean.data(), space.mean.data(), dim)
+            : 0;
+  }
+  return scale;
+}
+
+PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const std::int64_t* which,
+                           std::int64_t count, int group_size, const ValueRange& found) {
+  PackedQueries out;
+  out.group_size = group_size, out.steps = base.steps;
+  out.groups = (count + group_size - 1) / group_size;
+  out.codes = AlignedArray<std::uint8_t>(out.groups * out.steps * group_size * step_bytes);
+  out.heads.resize(out.groups);
+  out.squares.resize(count), out.constant.resize(count);
+  out.sum_shift_mask = base.shifts_queries(found) ? -1 : 0;
+  for (std::int64_t g = 0; g < out.groups; ++g) {
+    GroupHead& head = out.heads[g];
+    head.count = static_cast<int>(std::min<std::int64_t>(group_size, count - g * group_size));
+    std::int64_t members[max_group];
+    QueryCode coded[max_group];
+    for (int q = 0; q < group_size; ++q)
+      members[q] = which[g * group_size + std::min(q, head.count - 1)];
+    head.scale = code_queries(base, queries, members, group_size, found,
+                              out.codes.data() + g * out.steps * group_size * step_bytes,
+                              group_size * step_bytes, coded);
+    for (int q = 0; q < head_lanes; ++q) {
+      // Lanes without a query repeat the last, so that no NaN arises from them.
+      const QueryCode& code = coded[std::min(q, group_size - 1)];
+      head.norm[q] = code.norm, head.error[q] = code.error;
+      const bool real = q < group_size;
+      head.correction[q] = real ? code.correction : 0;
+      head.threshold[q] = real ? -std::numeric_limits<double>::infinity() : 0;
+      if (!real) head.limit[q] = 0, head.limit_bit[q] = 0, head.bound_row[q] = 0;
+      if (q >= head.count) continue;
+      out.squares[g * group_size + q] = code.squares;
+      out.constant[g * group_size + q] = code.constant;
+    }
+  }
+  return out;
+}
+
+}  // namespace knear::detail

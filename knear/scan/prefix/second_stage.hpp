@@ -1,0 +1,157 @@
+// knear/scan/prefix/second_stage.hpp -- all coordinates of the rows that a prefix did not rule out.
+//
+//   SecondStage stage(base, job);
+//   QueryState s = stage.begin(query, codes);          // what is known of one query: nothing yet
+//   stage.score(s, codes, slots, count);               // their products, in 8 bits
+//   stage.take(s, query, slots, count, stats);         // those that may be among its k are kept
+//   stage.finish(s, query, keys, ids, stats);          // measured in float64 where need be
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "knear/scan/candidate_refiner.hpp"
+#include "knear/scan/prefix/prefix_base.hpp"
+
+namespace knear::detail {
+
+inline constexpr int list_limit = 128;  // rows of a query that wait for the second stage
+inline constexpr std::size_t longest_list = list_limit + panel_rows;
+
+struct QueryState {
+  CodedQuery coded;
+  KeyScale scale;
+  QueryCandidates candidates;  // certified
+  TopK best;                   // integer
+  double bound = infinity;     // a key known from elsewhere
+  double squares_low = 0;      // of the prefix, at most what it really has
+};
+
+// One thread's.
+class SecondStage {
+ public:
+  SecondStage(const PrefixBase& base, const ScanJob& job)
+      : base_(base),
+        rows_(base.codes),
+        job_(job),
+        refiner_(base.panels.duplicates, job),
+        scratch_(static_cast<std::size_t>(rows_.dim)),
+        products_(longest_list),
+        fine_(longest_list) {}
+
+  CandidateRefiner& refiner() { return refiner_; }
+  // Of a query's codes: two planes.
+  static std::int64_t code_bytes(std::int64_t dim) { return 2 * plane_bytes(dim); }
+
+  QueryState begin(std::int64_t query, std::int8_t* codes) {
+    QueryState s;
+    s.coded = code_query(rows_, job_.queries, query, job_.query_range, scratch_.data(), codes);
+    s.scale = {job_.metric, s.coded.squares, s.coded.constant};
+    if (job_.upper_bounds) s.bound = job_.upper_bounds[query];
+    if (rows_.is_integer) {
+      s.best = TopK(job_.k);
+      return s;
+    }
+    QueryCandidates& c = s.candidates;
+    c.lowers = LargestK(job_.k, s.coded.norm * s.coded.norm);
+    c.exact = TopK(job_.k), c.room = refiner_.first_room();
+    if (job_.upper_bounds) c.threshold = s.scale.threshold_for(s.bound);
+    return s;
+  }
+
+  // Up to longest_list products, by place in `slots`.
+  const std::int32_t* score(const std::int8_t* codes, const std::uint32_t* slots,
+                            std::size_t count) {
+    rows_.space.kernels->row_products(rows_.codes.data(), rows_.stride, slots,
+                                      static_cast<std::int64_t>(count), codes, rows_.dim,
+                                      products_.data());
+    return products_.data();
+  }
+
+  // After score(), of the same slots and codes. Rows that the first plane of the query does not
+  // rule out are scored with the second, while their codes are in cache. Uses up the slots.
+  void take(QueryState& s, std::int64_t query, const std::int8_t* codes, std::uint32_t* slots,
+            std::size_t count, ScanStats& stats) {
+    if (rows_.is_integer) {
+      for (std::size_t i = 0; i < count; ++i)
+        take_key(s.best, integer_key(rows_, slots[i], products_[i], s.coded),
+                 base_.panels.ids[slots[i]]);
+      return;
+    }
+    if (!job_.may_refine) {
+      for (std::size_t i = 0; i < count; ++i)
+        take_interval(
+            s.candidates, query, s.scale,
+            interval_of(rows_, slots[i], base_.panels.ids[slots[i]], products_[i], s.coded), stats);
+      return;
+    }
+    std::size_t left = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const ScoreInterval x = interval_of(rows_, slots[i], 0, products_[i], s.coded);
+      slots[left] = slots[i], products_[left] = products_[i];
+      left += !(x.upper < s.candidates.threshold);
+    }
+    rows_.space.kernels->row_products(rows_.codes.data(), rows_.stride, slots,
+                                      static_cast<std::int64_t>(left),
+                                      codes + plane_bytes(rows_.dim), rows_.dim, fine_.data());
+    stats.refined += static_cast<std::int64_t>(left);
+    for (std::size_t i = 0; i < left; ++i)
+      take_interval(
+          s.candidates, query, s.scale,
+          interval_of(rows_, slots[i], base_.panels.ids[slots[i]], products_[i], fine_[i], s.coded),
+          stats);
+  }
+
+  void take_key(TopK& best, double key, std::uint32_t row) {
+    if (job_.allowed(row) && best.admits(key, row)) best.push(key, row);
+    if (!base_.panels.duplicates.any()) return;
+    for (const std::uint32_t other : base_.panels.duplicates.others(row))
+      if (job_.allowed(other) && best.admits(key, other)) best.push(key, other);
+  }
+
+  void take_interval(QueryCandidates& c, std::int64_t query, const KeyScale& scale,
+                     const ScoreInterval& x, ScanStats& stats) {
+    if (x.upper < c.threshold) return;
+    if (c.pending.size() == c.pending.capacity()) c.pending.reserve(c.room);
+    c.pending.push_back(x);
+    c.threshold = std::max(c.threshold, c.lowers.push(x.lower));
+    if (c.pending.size() >= c.room) refiner_.prune(c, query, scale, stats);
+  }
+
+  // Makes the most of what was taken first, `times` as many rows being still to come.
+  void tighten(QueryState& s, std::int64_t query, double times, ScanStats& stats) {
+    if (rows_.is_integer) {
+      s.best.cut();
+      return;
+    }
+    refiner_.prune(s.candidates, query, s.scale, stats);
+    refiner_.tighten(s.candidates, query, s.scale, std::max(2.0, times), stats);
+  }
+
+  // A key that the k-th best row certainly does not exceed; infinity: none known.
+  double bound(const QueryState& s) const {
+    if (rows_.is_integer) return std::min(s.bound, s.best.bound());
+    return s.candidates.threshold > -infinity ? s.scale.key_at_least(s.candidates.threshold)
+                                              : infinity;
+  }
+
+  void finish(QueryState& s, std::int64_t query, double* keys, Id* ids, ScanStats& stats) {
+    if (rows_.is_integer) {
+      s.best.finish();
+      write_list(s.best, job_.k, keys, ids);
+    } else {
+      refiner_.finish(s.candidates, query, s.scale, keys, ids, stats);
+    }
+  }
+
+ private:
+  const PrefixBase& base_;
+  const PerRowCodes& rows_;
+  const ScanJob& job_;
+  CandidateRefiner refiner_;
+  std::vector<double> scratch_;
+  std::vector<std::int32_t> products_, fine_;
+};
+
+}  // namespace knear::detail

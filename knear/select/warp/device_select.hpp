@@ -1,0 +1,154 @@
+// knear/select/warp/device_select.hpp -- select_k on rows that are in device memory, over any
+// queue.
+//
+//   select_rows(queue, {values, rows, cols, stride, lengths}, k,
+//               {.extreme = Extreme::largest}, best, places);      // [rows x k] each
+//
+// The k smallest or largest of each row in the order (value, place), as knear::select_k gives them
+// (knear/select/select_k.hpp): values with the bits that they have, of equal ones those further to
+// the left, NaN never, and in empty places +infinity (-infinity for the largest) and -1. Best first
+// or by ascending place. The answer is the same bits whatever the device and the way it goes.
+//
+// Up to k = 256 by WarpSelect, one reading of the rows, unless k is a large part of the row.
+// Beyond, by the digits of the values: one reading where k is small beside a long row and there are
+// rows enough (else, up to k = 1024, it is WarpSelect again), two to five otherwise, and a sort if
+// it is wanted. The limits are guesses so far: nothing was measured on a GPU.
+//
+// A queue is cuda::Queue (knear/cuda/queue.hpp), with the kernels on the device, or the one that
+// runs them thread by thread in the tests. Memory of the queue, until it is done: 8 k bytes for
+// each part where rows are cut into parts, 24 KiB for each row in parts for k > 1024, and 8 k for
+// each block that sorts, two for each multiprocessor at most. Places of 64 bits, 4 k bytes a row.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "knear/select/sort/float_order.hpp"
+#include "knear/select/sort/sort_rows.hpp"
+#include "knear/select/warp/device_rows.hpp"
+#include "knear/select/warp/radix_select_rows.hpp"
+#include "knear/select/warp/warp_select_layout.hpp"
+#include "knear/select/warp/warp_select_rows.hpp"
+#include "knear/select/warp/widen_places.hpp"
+#include "knear/simt/thread.hpp"
+
+namespace knear {
+namespace detail {
+
+// Whether WarpSelect is taken. Where it keeps most of what it reads, its merges are a sort of the
+// row, in networks. Beyond k = 256 they are long, too, and rows that are filtered by a threshold
+// first need none, if there are enough of them for `blocks` blocks.
+constexpr bool selects_by_warps(std::int64_t rows, std::int64_t cols, std::int64_t k,
+                                std::int64_t blocks) {
+  if (k <= 128) return true;
+  if (k > warp_select_max_k || k > cols / 4) return false;
+  return k <= 256 || rows < blocks || radix_room(cols, k) == 0;
+}
+
+// Best first. Requires 1 <= k <= warp_select_max_k, parts >= 1 and parts * k <= cols if there are
+// several.
+template <class Queue>
+void select_by_warps(Queue& queue, const DeviceRows& rows, int k, unsigned flip, int parts,
+                     float* values, int* places) {
+  using Thread = typename Queue::Thread;
+  const auto candidates = static_cast<std::size_t>(parts > 1 ? rows.rows * parts * k : 0);
+  auto part_values = queue.template allocate<float>(candidates);
+  auto part_places = queue.template allocate<int>(candidates);
+  with_warp_select_shape(k, [&](auto shape) {
+    using Kernel = SelectByWarp<Thread, decltype(shape)::R, decltype(shape)::T>;
+    if (parts == 1) {
+      launch(queue, Grid{select_blocks(rows.rows), 0},
+             Kernel{rows, 1, k, flip, nullptr, values, places});
+      return;
+    }
+    launch(queue, Grid{select_blocks(rows.rows * parts), 0},
+           Kernel{rows, parts, k, flip, nullptr, part_values.data(), part_places.data()});
+    const std::int64_t cols = std::int64_t{parts} * k;
+    launch(queue, Grid{select_blocks(rows.rows), 0},
+           Kernel{DeviceRows{part_values.data(), rows.rows, cols, cols, nullptr}, 1, k, flip,
+                  part_places.data(), values, places});
+  });
+}
+
+// By ascending place. Requires 1 <= k < 2^31 and parts >= 1.
+template <class Queue>
+void select_by_digits(Queue& queue, const DeviceRows& rows, int k, unsigned flip, int parts,
+                      float* values, int* places) {
+  using Thread = typename Queue::Thread;
+  if (parts == 1) {
+    using Kernel = RadixSelect<Thread>;
+    const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks * 4;
+    const int room = radix_room(rows.cols, k);
+    launch(queue, Grid{std::min(rows.rows, most), Kernel::shared_bytes(room)},
+           Kernel{rows, k, room, flip, values, places});
+    return;
+  }
+  const auto n = static_cast<std::size_t>(rows.rows);
+  auto histograms = queue.template allocate<int>(n * radix_digits * radix_bins);
+  auto bounds = queue.template allocate<RadixBound>(n * (radix_digits + 1));
+  auto kept = queue.template allocate<RadixKept>(n * static_cast<std::size_t>(parts));
+  queue.fill_bytes(histograms.data(), 0, histograms.size());
+  const RadixParts in = {rows, parts, k, flip, histograms.data(), bounds.data(), kept.data()};
+  const Grid grid{rows.rows * parts, RadixBlock<Thread>::shared_bytes};
+  for (int digit = 0; digit < radix_digits; ++digit)
+    launch(queue, grid, RadixCount<Thread>{in, digit});
+  launch(queue, grid, RadixCountKept<Thread>{in});
+  launch(queue, grid, RadixGather<Thread>{in, values, places});
+}
+
+// Requires rows >= 1 and 1 <= k < 2^31.
+template <class Queue>
+void sort_rows(Queue& queue, std::int64_t rows, int k, RowOrder order, unsigned flip, float* values,
+               int* places) {
+  using Kernel = SortRows<typename Queue::Thread>;
+  const std::int64_t blocks =
+      std::min(rows, std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks);
+  auto other_values = queue.template allocate<float>(static_cast<std::size_t>(blocks * k));
+  auto other_places = queue.template allocate<int>(static_cast<std::size_t>(blocks * k));
+  launch(queue, Grid{blocks, Kernel::shared_bytes},
+         Kernel{rows, k, order, flip, values, places, other_values.data(), other_places.data()});
+}
+
+}  // namespace detail
+
+// values, places [rows x k], in device memory. Requires that detail::bad_argument(rows, k) finds
+// nothing. Returns when the work is given to the queue.
+template <class Queue>
+void select_rows(Queue& queue, const DeviceRows& rows, std::int64_t k,
+                 const DeviceSelectOptions& options, float* values, int* places) {
+  if (rows.rows == 0) return;
+  const unsigned flip = detail::flip_of(options.extreme);
+  const int wanted = static_cast<int>(k);
+  const std::int64_t blocks = std::int64_t{queue.multiprocessors()} *
+                              detail::RadixSelect<typename Queue::Thread>::resident_blocks;
+  if (detail::selects_by_warps(rows.rows, rows.cols, k, blocks)) {
+    const std::int64_t warps = std::int64_t{queue.multiprocessors()} *
+                               detail::select_warps_per_block * detail::select_resident_blocks(k);
+    detail::select_by_warps(queue, rows, wanted, flip,
+                            detail::select_parts(rows.rows, rows.cols, wanted, warps), values,
+                            places);
+    if (!options.sorted)
+      detail::sort_rows(queue, rows.rows, wanted, detail::RowOrder::by_place, flip, values, places);
+  } else {
+    detail::select_by_digits(queue, rows, wanted, flip,
+                             detail::radix_parts(rows.rows, rows.cols, blocks), values, places);
+    if (options.sorted)
+      detail::sort_rows(queue, rows.rows, wanted, detail::RowOrder::by_value, flip, values, places);
+  }
+}
+
+// The same with places of 64 bits, as knear::select_k has them.
+template <class Queue>
+void select_rows(Queue& queue, const DeviceRows& rows, std::int64_t k,
+                 const DeviceSelectOptions& options, float* values, std::int64_t* places) {
+  using Kernel = detail::WidenPlaces<typename Queue::Thread>;
+  const std::int64_t count = rows.rows * k;
+  if (count == 0) return;
+  auto narrow = queue.template allocate<int>(static_cast<std::size_t>(count));
+  select_rows(queue, rows, k, options, values, narrow.data());
+  const std::int64_t blocks = (count + Kernel::threads - 1) / Kernel::threads;
+  const std::int64_t most = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks;
+  launch(queue, Grid{std::min(blocks, most), 0}, Kernel{count, narrow.data(), places});
+}
+
+}  // namespace knear

@@ -1,0 +1,433 @@
+// knear/select/warp/radix_select_rows.hpp -- kernels that select any k of each row by the digits of
+// the values' bits, in ascending place.
+//
+// The bits of a float, made to be in its order, are digits of 11, 11 and 10 bits. A histogram of
+// the first digit names the bucket that holds the k-th value; what lies below is kept, what lies
+// above is done with, and the bucket is looked at again by its next digit, until it is wanted whole
+// or its values are equal: of those the first are kept. A last reading gathers what is kept, in the
+// order of the row, so the answer is the same whatever the threads do.
+//
+// RadixSelect does this with a block for each row: one reading of a row that is long beside k, else
+// up to four, of a row that is likely to be in the cache after the first. Where rows are few, each
+// is cut into parts (those of warp_select_layout.hpp) with a block each, and a kernel for each
+// reading: RadixCount up to three times, RadixCountKept, RadixGather.
+//
+// After Alabi, Blanchard, Gordon, Steinbach, "Fast k-selection algorithms for graphics processing
+// units" (2012), and Zhang, Naruse, Li, Wang, "Parallel top-K algorithms on GPU" (2023).
+#pragma once
+#include <cmath>
+#include <cstddef>
+
+#include "knear/select/sort/float_order.hpp"
+#include "knear/select/warp/device_rows.hpp"
+#include "knear/select/warp/warp_select_layout.hpp"
+#include "knear/simt/block.hpp"
+#include "knear/simt/thread.hpp"
+
+namespace knear::detail {
+
+inline constexpr int radix_digit_bits = 11, radix_bins = 1 << radix_digit_bits;
+inline constexpr int radix_digits = 3;  // of 11, 11 and 10 bits
+
+// What is known of the k-th value. Keys below `key` are kept; of those whose first `bits` bits are
+// the key's, the `left` first by (value, place). Decided when there are none such, or they are
+// equal.
+struct RadixBound {
+  unsigned key;
+  int bits, left;
+
+  KNEAR_HD bool decided() const { return left == 0 || bits == 32; }
+  KNEAR_HD unsigned prefix_mask() const { return bits == 0 ? 0 : ~0u << (32 - bits); }
+  // The digit to be decided next: key >> shift() & (2^width() - 1).
+  KNEAR_HD int width() const { return 32 - bits < radix_digit_bits ? 32 - bits : radix_digit_bits; }
+  KNEAR_HD int shift() const { return 32 - bits - width(); }
+
+  // After the next digit, if `before` of the candidates have a smaller one and `count` have this
+  // one: before < left <= before + count.
+  KNEAR_HD RadixBound narrowed(unsigned digit, int before, int count) const {
+    const RadixBound next = {key | digit << shift(), bits + width(), left - before};
+    // All of the bucket is wanted. (Past the last bucket there are only NaNs: no overflow.)
+    return next.left == count ? RadixBound{next.key + (1u << shift()), next.bits, 0} : next;
+  }
+};
+KNEAR_HD constexpr RadixBound all_numbers() { return {key_after_numbers, 32, 0}; }
+KNEAR_HD constexpr RadixBound first_bound(int k, int length) {
+  return length <= k ? all_numbers() : RadixBound{0, 0, k};
+}
+
+// How many values of a stretch of a row are kept for certain, and how many equal the bound.
+struct RadixKept {
+  int below, equal;
+};
+
+// What a block does, with its shared memory.
+template <class Thread>
+class RadixBlock {
+ public:
+  static constexpr int threads = 512, warps = threads / warp_size;
+  static constexpr int loads = 4;  // under way at once
+  static constexpr int tile = threads * loads;
+  // Many values of a row share their first digit, so that lanes would wait for one another at one
+  // counter: each bin has four, in turn for the lanes.
+  static constexpr int copies = 4;
+  static constexpr std::size_t shared_bytes =
+      (radix_bins * copies + warps) * sizeof(int) + sizeof(RadixBound);
+
+  KNEAR_DEVICE RadixBlock(Thread t, unsigned flip)
+      : t_(t),
+        flip_(flip),
+        histogram_(reinterpret_cast<int*>(t.shared())),
+        sums_(histogram_ + radix_bins * copies),
+        chosen_(reinterpret_cast<RadixBound*>(sums_ + warps)) {}
+
+  // The histogram of the next digit of those values of row[begin .. end) that are candidates; it is
+  // there for all threads when this returns.
+  KNEAR_DEVICE void count(const float* row, unsigned begin, unsigned end, RadixBound bound) {
+    for (int i = t_.index(); i < radix_bins * copies; i += threads) histogram_[i] = 0;
+    t_.sync();
+    const unsigned mask = bound.prefix_mask(), digits = (1u << bound.width()) - 1;
+    for (unsigned from = begin; from < end; from += tile) {
+      unsigned keys[loads];
+      KNEAR_UNROLL
+      for (int i = 0; i < loads; ++i)
+        keys[i] = key_at(row, from + unsigned(i * threads + t_.index()), end);
+      KNEAR_UNROLL
+      for (int i = 0; i < loads; ++i)
+        if (keys[i] != key_of_nan && ((keys[i] ^ bound.key) & mask) == 0)
+          t_.atomic_add(
+              &histogram_[int(keys[i] >> bound.shift() & digits) * copies + t_.index() % copies],
+              1);
+    }
+    t_.sync();
+  }
+  KNEAR_DEVICE int bin(int i) const {
+    int sum = 0;
+    KNEAR_UNROLL
+    for (int copy = 0; copy < copies; ++copy) sum += histogram_[i * copies + copy];
+    return sum;
+  }
+
+  // The bound by one digit more, if bin(i) values have the digit i.
+  template <class Bin>
+  KNEAR_DEVICE RadixBound choose(RadixBound bound, Bin bin) {
+    constexpr int mine = radix_bins / threads;
+    const int first = t_.index() * mine;
+    int counts[mine], sum = 0;
+    KNEAR_UNROLL
+    for (int i = 0; i < mine; ++i) sum += counts[i] = bin(first + i);
+    int total = 0, before = block_prefix<threads>(t_, sum, sums_, total);
+    if (total <= bound.left) {  // no more numbers than are wanted
+      if (t_.index() == 0) *chosen_ = all_numbers();
+    } else if (before < bound.left && bound.left <= before + sum) {
+      KNEAR_UNROLL
+      for (int i = 0; i < mine; ++i) {
+        if (before < bound.left && bound.left <= before + counts[i])
+          *chosen_ = bound.narrowed(unsigned(first + i), before, counts[i]);
+        before += counts[i];
+      }
+    }
+    t_.sync();
+    return *chosen_;
+  }
+
+  // The bound of the k first of row[0 .. length).
+  KNEAR_DEVICE RadixBound bound_of(const float* row, int length, int k) {
+    RadixBound bound = first_bound(k, length);
+    while (!bound.decided()) {
+      count(row, 0, unsigned(length), bound);
+      bound = choose(bound, [&](int i) { return bin(i); });
+    }
+    return bound;
+  }
+
+  // How many of row[begin .. end) are below the bound and equal to it.
+  KNEAR_DEVICE RadixKept count_kept(const float* row, unsigned begin, unsigned end,
+                                    RadixBound bound) {
+    RadixKept mine = {0, 0}, all;
+    for (unsigned from = begin; from < end; from += tile) {
+      KNEAR_UNROLL
+      for (int i = 0; i < loads; ++i) {
+        const unsigned key = key_at(row, from + unsigned(i * threads + t_.index()), end);
+        mine.below += key < bound.key;
+        mine.equal += key == bound.key;
+      }
+    }
+    block_prefix<threads>(t_, mine.below, sums_, all.below);
+    t_.sync();
+    block_prefix<threads>(t_, mine.equal, sums_, all.equal);
+    t_.sync();
+    return all;
+  }
+
+  // Writes those of row[begin .. end) that are kept to values and places [k], after what is kept of
+  // the row before `begin`; value i has the place names[i], or i without names. Returns how many of
+  // the k places are taken then; ends when all are, even if more would be kept.
+  KNEAR_DEVICE int gather(const float* row, unsigned begin, unsigned end, RadixBound bound,
+                          RadixKept before, int k, float* values, int* places,
+                          const int* names = nullptr) {
+    const int lane = t_.index() % warp_size, warp = t_.index() / warp_size;
+    const auto taken = [&](int below, int equal) {
+      return below + (equal < bound.left ? equal : bound.left);
+    };
+    for (unsigned from = begin; from < end && taken(before.below, before.equal) < k; from += tile) {
+      // A warp has a stretch of the tile, which its loads go through in order.
+      const unsigned mine = from + unsigned(warp * loads * warp_size + lane);
+      float x[loads];
+      unsigned below[loads], equal[loads];
+      int count = 0;  // both in one number: at most 2048 each
+      KNEAR_UNROLL
+      for (int i = 0; i < loads; ++i) {
+        const unsigned at = mine + unsigned(i * warp_size);
+        x[i] = at < end ? row[at] : 0;
+        const unsigned key = at < end ? ordered_key(x[i], flip_) : key_of_nan;
+        below[i] = t_.ballot(key < bound.key);
+        equal[i] = t_.ballot(key == bound.key && bound.left != 0);
+        count += count_bits(below[i]) + (count_bits(equal[i]) << 16);
+      }
+      if (lane == 0) sums_[warp] = count;
+      t_.sync();
+      int earlier = 0, all = 0;
+      KNEAR_UNROLL
+      for (int i = 0; i < warps; ++i) {
+        if (i < warp) earlier += sums_[i];
+        all += sums_[i];
+      }
+      t_.sync();
+      RadixKept here = {before.below + (earlier & 0xffff), before.equal + (earlier >> 16)};
+      KNEAR_UNROLL
+      for (int i = 0; i < loads; ++i) {
+        const int rank = here.equal + count_bits(equal[i] & lanes_before(lane));
+        const int slot = taken(here.below + count_bits(below[i] & lanes_before(lane)), rank);
+        const bool kept = (below[i] >> lane & 1) || ((equal[i] >> lane & 1) && rank < bound.left);
+        if (kept && slot < k) {
+          const int at = int(mine) + i * warp_size;
+          values[slot] = x[i];
+          places[slot] = names ? names[at] : at;
+        }
+        here.below += count_bits(below[i]), here.equal += count_bits(equal[i]);
+      }
+      before.below += all & 0xffff, before.equal += all >> 16;
+    }
+    const int all = taken(before.below, before.equal);
+    return all < k ? all : k;
+  }
+
+  KNEAR_DEVICE void fill_empty(int from, int k, float* values, int* places) const {
+    for (unsigned i = unsigned(from + t_.index()); i < unsigned(k); i += threads)
+      values[i] = no_value(flip_), places[i] = -1;
+  }
+
+  // The sum of x over all threads; `total` of what they pass.
+  KNEAR_DEVICE int sum(int x) {
+    int total = 0;
+    block_prefix<threads>(t_, x, sums_, total);
+    t_.sync();
+    return total;
+  }
+
+ private:
+  KNEAR_DEVICE unsigned key_at(const float* row, unsigned at, unsigned end) const {
+    return at < end ? ordered_key(row[at], flip_) : key_of_nan;
+  }
+
+  Thread t_;
+  unsigned flip_;
+  int* histogram_;  // [radix_bins x copies]
+  int* sums_;       // [warps]
+  RadixBound* chosen_;
+};
+
+// A row that is long beside k is read once in the usual case: a threshold from a sample of it lets
+// some more than k values pass, which wait in shared memory, and the k first are selected of them.
+// (Matsumoto and Yiu's TH-heap, with another selection behind the threshold.) Where fewer pass than
+// are wanted, or more than there is room for, the row is gone through as if nothing had been. What
+// passes keeps its order, so the answer is the same.
+//
+// Of k values that lie anywhere, k * sample / length are in the sample, within four standard
+// deviations but for one row of some ten thousand; that many values of the sample are let pass.
+inline constexpr int radix_sample = 2048;  // values, in stretches of 32
+struct RadixFilter {
+  int rank = 0;      // the threshold is the value of this rank in the sample; 0: no filter
+  int expected = 0;  // how many values pass, four standard deviations more than the mean
+};
+KNEAR_HD inline RadixFilter radix_filter(int k, int length) {
+  if (length < 8 * radix_sample || k > length / 16) return {};
+  const float scale = float(length) / radix_sample, mean = float(k) / scale;
+  const float rank = mean + 4 * sqrtf(mean) + 2;
+  return {int(rank), int((rank + 4 * sqrtf(rank)) * scale)};
+}
+// Where value i of the sample stands: in stretches of 32, at equal distances in the row.
+KNEAR_HD constexpr int radix_sample_place(int i, int length) {
+  return i / warp_size * (length / (radix_sample / warp_size)) + i % warp_size;
+}
+// Room for what passes, in values; 0 where no row is filtered.
+KNEAR_HD constexpr int radix_room(std::int64_t cols, std::int64_t k) {
+  if (cols < 8 * radix_sample || k > cols / 16 || k > 2048) return 0;
+  return k <= 1024 ? 4096 : 8192;
+}
+
+// values, places [rows x k]. Block b takes the rows b, b + blocks, ...
+template <class Thread>
+struct RadixSelect {
+  using Block = RadixBlock<Thread>;
+  static constexpr int threads = Block::threads, resident_blocks = 2;
+
+  DeviceRows rows;
+  int k, room;  // room: a multiple of radix_sample, or 0; as many (value, place) in shared memory
+  unsigned flip;
+  float* values;
+  int* places;
+
+  static constexpr std::size_t shared_bytes(int room) {
+    return Block::shared_bytes + static_cast<std::size_t>(room) * (sizeof(float) + sizeof(int));
+  }
+
+  KNEAR_KERNEL void operator()(Thread t) const {
+    Block block(t, flip);
+    float* const passed = reinterpret_cast<float*>(t.shared() + Block::shared_bytes);
+    int* const passed_places = reinterpret_cast<int*>(passed + room);
+    for (std::int64_t row = t.block(); row < rows.rows; row += t.blocks()) {
+      const float* x = rows.row(row);
+      int length = rows.length(row);
+      const int* names = nullptr;
+      const RadixFilter filter = radix_filter(k, length);
+      if (filter.rank != 0 && filter.expected < room) {
+        take_sample(t, x, length, passed);
+        RadixBound pass = block.bound_of(passed, radix_sample, filter.rank);
+        pass = {pass.key + (pass.left != 0), 32, 0};  // what equals the threshold, too
+        const int count =
+            block.gather(x, 0, unsigned(length), pass, {0, 0}, room, passed, passed_places);
+        t.sync();
+        if (k <= count && count < room) x = passed, length = count, names = passed_places;
+      }
+      const RadixBound bound = block.bound_of(x, length, k);
+      const int found = block.gather(x, 0, unsigned(length), bound, {0, 0}, k, values + row * k,
+                                     places + row * k, names);
+      block.fill_empty(found, k, values + row * k, places + row * k);
+    }
+  }
+
+ private:
+  // Others see it once they have waited, as count() does before it reads.
+  KNEAR_DEVICE static void take_sample(Thread t, const float* row, int length, float* sample) {
+    KNEAR_UNROLL
+    for (int i = 0; i < radix_sample / threads; ++i) {
+      const int at = i * threads + t.index();
+      sample[at] = row[radix_sample_place(at, length)];
+    }
+  }
+};
+
+// What the kernels for rows in parts share. Block b has part b % parts of row b / parts.
+struct RadixParts {
+  DeviceRows rows;
+  int parts, k;
+  unsigned flip;
+  int* histograms;     // [3 x rows x radix_bins], zeros before the first kernel
+  RadixBound* bounds;  // [4 x rows]: before each digit, and in the end
+  RadixKept* kept;     // [rows x parts]
+
+  struct Stretch {
+    const float* x;
+    std::int64_t row;
+    int part;
+    unsigned begin, end;
+  };
+  KNEAR_HD Stretch stretch(std::int64_t block) const {
+    const auto [row, part] = select_part(block, parts);
+    const int length = rows.length(row);
+    return {rows.row(row), row, part, unsigned(select_part_begin(part, parts, length)),
+            unsigned(select_part_begin(part + 1, parts, length))};
+  }
+  KNEAR_HD int* histogram(int digit, std::int64_t row) const {
+    return histograms + (digit * rows.rows + row) * radix_bins;
+  }
+
+  // The bound before digit `digit`, found anew by each block of the row, and left for the next
+  // kernel by the first.
+  template <class Thread>
+  KNEAR_DEVICE RadixBound bound_before(Thread t, RadixBlock<Thread>& block, const Stretch& at,
+                                       int digit) const {
+    RadixBound bound;
+    if (digit == 0) {
+      bound = first_bound(k, rows.length(at.row));
+    } else {
+      bound = bounds[(digit - 1) * rows.rows + at.row];
+      const int* counts = histogram(digit - 1, at.row);
+      if (!bound.decided()) bound = block.choose(bound, [&](int i) { return counts[i]; });
+    }
+    if (at.part == 0 && t.index() == 0) bounds[digit * rows.rows + at.row] = bound;
+    return bound;
+  }
+};
+
+// Adds each part's histogram of a digit to its row's.
+template <class Thread>
+struct RadixCount {
+  using Block = RadixBlock<Thread>;
+  static constexpr int threads = Block::threads, resident_blocks = 3;
+  RadixParts in;
+  int digit;
+
+  KNEAR_KERNEL void operator()(Thread t) const {
+    Block block(t, in.flip);
+    const auto at = in.stretch(t.block());
+    const RadixBound bound = in.bound_before(t, block, at, digit);
+    if (bound.decided()) return;
+    block.count(at.x, at.begin, at.end, bound);
+    int* histogram = in.histogram(digit, at.row);
+    for (int i = t.index(); i < radix_bins; i += threads)
+      if (const int count = block.bin(i); count != 0) t.atomic_add(&histogram[i], count);
+  }
+};
+
+// How many each part keeps.
+template <class Thread>
+struct RadixCountKept {
+  using Block = RadixBlock<Thread>;
+  static constexpr int threads = Block::threads, resident_blocks = 3;
+  RadixParts in;
+
+  KNEAR_KERNEL void operator()(Thread t) const {
+    Block block(t, in.flip);
+    const auto at = in.stretch(t.block());
+    const RadixBound bound = in.bound_before(t, block, at, radix_digits);
+    const RadixKept kept = block.count_kept(at.x, at.begin, at.end, bound);
+    if (t.index() == 0) in.kept[t.block()] = kept;
+  }
+};
+
+// values, places [rows x k].
+template <class Thread>
+struct RadixGather {
+  using Block = RadixBlock<Thread>;
+  static constexpr int threads = Block::threads, resident_blocks = 2;
+  RadixParts in;
+  float* values;
+  int* places;
+
+  KNEAR_KERNEL void operator()(Thread t) const {
+    Block block(t, in.flip);
+    const auto at = in.stretch(t.block());
+    const RadixBound bound = in.bounds[radix_digits * in.rows.rows + at.row];
+    RadixKept before = {0, 0};
+    for (int part = t.index(); part < at.part; part += threads) {
+      const RadixKept kept = in.kept[at.row * in.parts + part];
+      before.below += kept.below, before.equal += kept.equal;
+    }
+    before = {block.sum(before.below), block.sum(before.equal)};
+    float* my_values = values + at.row * in.k;
+    int* my_places = places + at.row * in.k;
+    const int found =
+        block.gather(at.x, at.begin, at.end, bound, before, in.k, my_values, my_places);
+    if (at.part == in.parts - 1) block.fill_empty(found, in.k, my_values, my_places);
+  }
+};
+
+// How many parts of at least 2^14 values make rows * parts come to `blocks`.
+KNEAR_HD constexpr int radix_parts(std::int64_t rows, std::int64_t cols, std::int64_t blocks) {
+  const std::int64_t wanted = (blocks + rows - 1) / rows, most = cols >> 14;
+  return int(wanted < most ? wanted : most > 1 ? most : 1);
+}
+
+}  // namespace knear::detail

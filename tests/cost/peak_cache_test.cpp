@@ -1,0 +1,109 @@
+// The file of the measured peaks: what was kept is found again, and what makes no sense is not.
+#include "knear/cost/peak_cache.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+
+namespace knear {
+namespace {
+
+class KeptPeaks : public testing::Test {
+ protected:
+  KeptPeaks() {
+    folder_ = std::filesystem::temp_directory_path() / ("peak_cache." + std::to_string(getpid()));
+    std::filesystem::create_directories(folder_ / "knear");
+    setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
+  }
+  ~KeptPeaks() override { std::filesystem::remove_all(folder_); }
+  void write(const std::string& text) { std::ofstream(peak_cache_file()) << text; }
+
+  static MachinePeaks peaks(double scale = 1) {
+    MachinePeaks out = estimated_peaks(Isa::avx2, 3);
+    out.int8_ops *= 1.5 * scale, out.memory_bytes_per_second *= 2;
+    out.bf16_flops = std::numeric_limits<double>::quiet_NaN();
+    out.caches[2] = {16 << 20, 200e9 * scale};
+    return out;
+  }
+  std::filesystem::path folder_;
+};
+
+TEST_F(KeptPeaks, AreFoundAgainForTheSameLevelAndThreads) {
+  EXPECT_FALSE(known_peaks(Isa::avx2, 3).measured);
+  write(peak_cache_with(peaks()));
+  const KnownPeaks known = known_peaks(Isa::avx2, 3);
+  EXPECT_TRUE(known.measured);
+  EXPECT_EQ(known.peaks.threads, 3);
+  EXPECT_DOUBLE_EQ(known.peaks.int8_ops, peaks().int8_ops);
+  EXPECT_DOUBLE_EQ(known.peaks.memory_bytes_per_second, peaks().memory_bytes_per_second);
+  EXPECT_NE(known.peaks.bf16_flops, known.peaks.bf16_flops);  // not known
+  EXPECT_EQ(known.peaks.caches[2].bytes, 16 << 20);
+  EXPECT_DOUBLE_EQ(known.peaks.caches[2].bytes_per_second, 200e9);
+  EXPECT_EQ(known.peaks.caches[0].bytes, 0);
+  EXPECT_FALSE(known_peaks(Isa::avx2, 2).measured);
+  EXPECT_FALSE(known_peaks(Isa::scalar, 3).measured);
+  EXPECT_DOUBLE_EQ(known_peaks(Isa::avx2, 2).peaks.int8_ops,
+                   estimated_peaks(Isa::avx2, 2).int8_ops);
+}
+
+TEST_F(KeptPeaks, KeepTheBestOfEachFigure) {
+  write(peak_cache_with(peaks()));
+  MachinePeaks slower = peaks(0.5);
+  slower.fp32_flops *= 2;
+  write(peak_cache_with(slower));
+  const MachinePeaks best = known_peaks(Isa::avx2, 3).peaks;
+  EXPECT_DOUBLE_EQ(best.int8_ops, peaks().int8_ops);
+  EXPECT_DOUBLE_EQ(best.fp32_flops, slower.fp32_flops);
+  EXPECT_DOUBLE_EQ(best.caches[2].bytes_per_second, 200e9);
+}
+
+TEST_F(KeptPeaks, OfAFileThatMakesNoSenseAreNone) {
+  const std::string whole = peak_cache_with(peaks());
+  const auto known = [&](const std::string& text) {
+    write(text);
+    return known_peaks(Isa::avx2, 3).measured;
+  };
+  const auto replaced = [&](const std::string& what, const std::string& with) {
+    std::string text = whole;
+    const auto at = text.find("\"" + what + "\": ") + what.size() + 4;
+    EXPECT_LT(at, text.size());
+    return text.replace(at, text.find_first_of(",\n}", at) - at, with);
+  };
+  EXPECT_TRUE(known(replaced("int8_ops", "1e12")));
+  for (const char* bad : {"-1", "0", "1e300", "1e3", "null", "\"fast\"", "[]", "{}", "true"})
+    EXPECT_FALSE(known(replaced("int8_ops", bad))) << bad;
+  for (const char* bad : {"", "[", "[]", "7", "{\"a\": 1}", "null"})
+    EXPECT_FALSE(known(bad)) << bad;
+  // A cache that makes no sense is not known; the rest is.
+  for (const char* bad : {"-1", "1e300", "null", "\"\""}) {
+    EXPECT_TRUE(known(replaced("bytes_per_second", bad))) << bad;
+    EXPECT_EQ(known_peaks(Isa::avx2, 3).peaks.caches[0].bytes, 0);
+  }
+  EXPECT_FALSE(known(std::string(2 << 20, ' ') + whole));
+}
+
+TEST_F(KeptPeaks, PlansStayAsTheyWereWhenAProgramFirstAsked) {
+  const double before = planning_peaks(Isa::avx2, 3).int8_ops;
+  write(peak_cache_with(peaks(3)));
+  EXPECT_EQ(planning_peaks(Isa::avx2, 3).int8_ops, before);
+  EXPECT_EQ(&planning_peaks(Isa::avx2, 3), &planning_peaks(Isa::avx2, 3));
+  EXPECT_EQ(planning_peaks(Isa::avx2, 7).threads, 7);
+}
+
+TEST(CacheDirectory, FollowsTheEnvironment) {
+  setenv("XDG_CACHE_HOME", "relative", 1);
+  setenv("HOME", "/home/someone", 1);
+  EXPECT_EQ(cache_directory(), "/home/someone/.cache/knear");
+  unsetenv("HOME");
+  EXPECT_EQ(cache_directory(), "");
+  EXPECT_EQ(peak_cache_file(), "");
+  EXPECT_THROW(known_peaks(Isa::scalar, -1), std::exception);
+}
+
+}  // namespace
+}  // namespace knear

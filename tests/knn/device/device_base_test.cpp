@@ -1,0 +1,240 @@
+// Searches of vectors that are in the memory of the emulated device: the answers of knn().
+#include "knear/knn/device/device_base.hpp"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "knear/core/random.hpp"
+#include "knear/knn/knn.hpp"
+#include "tests/simt/emulator.hpp"
+
+namespace knear::detail {
+namespace {
+
+using Rows = DeviceRowData<HostQueue>;
+
+template <class T>
+Matrix<T> made(std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
+  Random random(seed);
+  Matrix<T> out(rows, dim);
+  for (std::int64_t i = 0; i < rows * dim; ++i) {
+    const double x = 2 * random.uniform() - 1;
+    if constexpr (std::is_same_v<T, float>)
+      out.data()[i] = static_cast<float>(x);
+    else
+      out.data()[i] = static_cast<T>(100 * std::fabs(x));
+  }
+  return out;
+}
+
+// Memory of the device that belongs to somebody else.
+struct Lent {
+  HostQueue::Array<unsigned char> memory;
+  Rows rows;
+
+  Lent(HostQueue& queue, AnyMatrixView matrix) {
+    const auto bytes =
+        static_cast<std::size_t>(matrix.rows() * matrix.cols() * size_of(matrix.type()));
+    memory = queue.allocate<unsigned char>(bytes);
+    if (bytes > 0)
+      queue.upload(memory.data(), static_cast<const unsigned char*>(matrix.row(0)), bytes);
+    queue.wait();
+    rows.borrowed = memory.data(), rows.type = matrix.type();
+    rows.count = matrix.rows(), rows.dim = matrix.cols();
+  }
+};
+
+void expect_same(const HostQueue::Array<Id>& ids, const HostQueue::Array<float>& distances,
+                 const Neighbors& truth, const std::string& what) {
+  ASSERT_EQ(truth.ids.rows() * truth.ids.cols(), static_cast<std::int64_t>(ids.size())) << what;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    ASSERT_EQ(ids.data()[i], truth.ids.data()[i]) << what << ", place " << i;
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(distances.data()[i]),
+              std::bit_cast<std::uint32_t>(truth.distances.data()[i]))
+        << what << ", place " << i;
+  }
+}
+
+// Searches twice, the second time with codes that are there, and compares.
+void expect_exact(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
+                  const KnnOptions& options, const std::string& what, KnnReport* report = nullptr,
+                  std::size_t budget = std::size_t{1} << 40) {
+  HostQueue queue(3, budget), lender(4);
+  Lent lent(lender, base), asked(lender, queries);
+  DeviceBase<HostQueue> rows(queue, std::move(lent.rows), options.metric);
+  const Neighbors truth = knn(queries, base, k, options);
+  KnnOptions there = options;
+  there.device = "cuda";
+  for (int time = 0; time < 2; ++time) {
+    const auto count = static_cast<std::size_t>(queries.rows() * k);
+    auto ids = lender.allocate<Id>(count);
+    auto distances = lender.allocate<float>(count);
+    KnnReport seen;
+    rows.search(asked.rows, k, there, false, ids.data(), distances.data(), &seen);
+    if (report && time == 0) *report = seen;
+    if (time == 1 && seen.chunks == 1 && seen.fallback_queries == 0) {
+      EXPECT_EQ(seen.prepare_seconds, 0) << what;
+    }
+    expect_same(ids, distances, truth, what);
+  }
+}
+
+// The nearest others of each row, as the processor finds them.
+void expect_self_joined(AnyMatrixView base, std::int64_t k, const KnnOptions& options,
+                        const std::string& what, KnnReport* report = nullptr,
+                        std::size_t budget = std::size_t{1} << 40) {
+  HostQueue queue(5, budget), lender(6);
+  Lent lent(lender, base);
+  DeviceBase<HostQueue> rows(queue, std::move(lent.rows), options.metric);
+  KnnOptions there = options;
+  there.device = "cuda";
+  const auto count = static_cast<std::size_t>(base.rows() * k);
+  auto ids = lender.allocate<Id>(count);
+  auto distances = lender.allocate<float>(count);
+  KnnReport seen;
+  rows.self_join(k, there, true, ids.data(), distances.data(), &seen);
+  EXPECT_EQ(seen.k, k) << what;
+  EXPECT_EQ(seen.queries, base.rows()) << what;
+  EXPECT_EQ(seen.device, "cuda") << what;
+  EXPECT_FALSE(seen.joined) << what;
+  if (report) *report = seen;
+  expect_same(ids, distances, self_join(base, k, options), what);
+}
+
+TEST(DeviceBase, AnswersAreThoseOfRowsOfTheProcessor) {
+  const auto base = made<float>(900, 20, 1), queries = made<float>(130, 20, 2);
+  for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+    expect_exact(queries.view(), base.view(), 7, {.metric = metric}, std::string(name_of(metric)));
+  const auto whole = made<std::uint8_t>(500, 9, 3);
+  KnnReport report;
+  expect_exact(whole.view(), whole.view(), 3, {}, "u8", &report);
+  EXPECT_EQ(report.first_pass, "integer");
+  expect_exact(made<float>(4, 9, 5).view(), whole.view(), 3, {}, "u8 and f32", &report);
+  EXPECT_EQ(report.first_pass, "int8");
+}
+
+TEST(DeviceBase, FiltersAndMoreNeighboursThanRows) {
+  const auto base = made<float>(700, 6, 6), queries = made<float>(5, 6, 7);
+  for (std::int64_t every : {1, 3, 300}) {
+    std::vector<Id> ids;
+    for (Id id = 0; id < 700; id += every) ids.push_back(id);
+    expect_exact(queries.view(), base.view(), 10, {.filter = RowFilter::of_ids(ids, 700)},
+                 "every " + std::to_string(every));
+  }
+  expect_exact(queries.view(), made<float>(3, 6, 8).view(), 10, {}, "padded");
+  expect_exact(queries.view(), Matrix<float>(0, 6).view(), 2, {}, "no rows");
+  expect_exact(Matrix<float>(0, 6).view(), base.view(), 2, {}, "no queries");
+}
+
+// What the device has no memory for comes from a copy of the rows, which the processor searches.
+TEST(DeviceBase, TheProcessorAnswersWhatComesBack) {
+  const auto base = made<float>(2500, 8, 9), queries = made<float>(3, 8, 10);
+  constexpr std::size_t budget = 160 << 10;  // rows have room, not three lists of them
+  KnnReport report;
+  expect_exact(queries.view(), base.view(), 1500, {}, "lists", &report, budget);
+  EXPECT_EQ(report.fallback_queries, 3);
+  std::vector<Id> ids;
+  for (Id id = 0; id < 2500; id += 2) ids.push_back(id);
+  expect_exact(queries.view(), base.view(), 1500, {.filter = RowFilter::of_ids(ids, 2500)}, "some",
+               &report, budget);
+  EXPECT_EQ(report.fallback_queries, 3);
+}
+
+// Codes that do not fit are made chunk by chunk of the rows that are there.
+TEST(DeviceBase, CodesInChunks) {
+  const auto base = made<float>(9000, 24, 11), queries = made<float>(4, 24, 12);
+  KnnReport report;
+  expect_exact(queries.view(), base.view(), 10, {}, "chunks", &report, 800 << 10);
+  EXPECT_GT(report.chunks, 1);
+  EXPECT_EQ(report.fallback_queries, 0);
+}
+
+TEST(DeviceBase, JoinsRowsWithTheOthers) {
+  const auto base = made<float>(280, 13, 30);
+  for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+    expect_self_joined(base.view(), 6, {.metric = metric}, std::string(name_of(metric)));
+  KnnReport report;
+  expect_self_joined(made<std::uint8_t>(150, 2, 31).view(), 1, {}, "u8", &report);
+  EXPECT_EQ(report.first_pass, "integer");
+  EXPECT_EQ(report.fallback_queries, 0);
+  for (std::int64_t rows : {0, 1, 2, 5})
+    expect_self_joined(made<float>(rows, 4, 32).view(), 4, {}, std::to_string(rows) + " rows");
+  // No memory for a list: the processor answers, from a copy.
+  expect_self_joined(base.view(), 2, {}, "copy", &report, 200 << 10);
+  EXPECT_EQ(report.fallback_queries, 280);
+}
+
+// More copies of a row than neighbours: the row itself need not be among the first.
+TEST(DeviceBase, JoinsCopiesAndRowsOfAFilter) {
+  auto base = made<float>(260, 6, 34);
+  for (std::int64_t i = 0; i < 20; ++i) std::copy_n(base.row(259), 6, base.row(11 * i));
+  std::fill_n(base.row(76), 6, 0.0f), std::fill_n(base.row(250), 6, 0.0f);
+  for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+    expect_self_joined(base.view(), 5, {.metric = metric}, std::string(name_of(metric)));
+  for (std::int64_t every : {2, 60}) {
+    std::vector<Id> ids;
+    for (Id id = 0; id < 260; id += every) ids.push_back(id);
+    expect_self_joined(base.view(), 7, {.filter = RowFilter::of_ids(ids, 260)},
+                       "every " + std::to_string(every));
+  }
+}
+
+TEST(DeviceBase, WhatIsNotFiniteIsNamed) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    auto base = made<float>(300, 7, 13);
+    base.row(211)[4] = bad, base.row(212)[1] = bad;
+    HostQueue queue(1);
+    Lent lent(queue, base.view());
+    try {
+      DeviceBase<HostQueue> rows(queue, std::move(lent.rows), Metric::l2);
+      ADD_FAILURE() << "not refused";
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find("base must be finite, but row 211 column 4 is"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+// The survey and the sample of the device are those of the processor.
+TEST(DeviceBase, SurveysAndSamples) {
+  std::uint64_t seed = 20;
+  const auto check = [&](AnyMatrixView rows) {
+    HostQueue queue(++seed);
+    Lent lent(queue, rows);
+    const ValueRange here = find_value_range(rows, "base", 1),
+                     there = value_range_of_rows(queue, lent.rows, "base");
+    EXPECT_EQ(here.integer, there.integer);
+    if (here.integer) {
+      EXPECT_EQ(here.low, there.low);
+      EXPECT_EQ(here.high, there.high);
+    }
+    for (std::int64_t count : {std::int64_t{1}, rows.rows() / 3, rows.rows()}) {
+      const AnyMatrix a = BaseRows(rows).sample(count), b = sample_rows(queue, lent.rows, count);
+      for (std::int64_t i = 0; i < count; ++i)
+        EXPECT_EQ(std::memcmp(a.view().row(i), b.view().row(i),
+                              static_cast<std::size_t>(rows.cols() * size_of(rows.type()))),
+                  0);
+    }
+  };
+  check(made<float>(100, 5, 1).view());
+  check(made<std::uint8_t>(700, 3, 2).view());
+  check(made<std::int8_t>(70, 3, 2).view());
+  Matrix<float> x(50, 4);
+  for (const auto& [low, high] : {std::pair{0, 255}, {-128, 127}, {-129, 3}, {7, 256}, {5, 5}}) {
+    std::fill_n(x.data(), 200, static_cast<float>(low));
+    x.row(31)[2] = static_cast<float>(high);
+    check(x.view());
+    x.row(49)[3] += 0.5f;
+    check(x.view());
+  }
+}
+
+}  // namespace
+}  // namespace knear::detail

@@ -1,0 +1,573 @@
+// The scan of a GPU on the emulated one: the same bits as the reference, whatever the data, and
+// each kernel by itself against plain arithmetic.
+#include "knear/scan/device/device_scan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "knear/core/random.hpp"
+#include "knear/distance/reference.hpp"
+#include "tests/simt/emulator.hpp"
+
+namespace knear::detail {
+namespace {
+
+enum class Kind { uniform, clustered, sorted, copies, sizes, outlier, zeros };
+
+template <class T>
+Matrix<T> vectors(Kind kind, std::int64_t rows, std::int64_t dim, Random& random) {
+  Matrix<T> out(rows, dim);
+  const auto put = [&](std::int64_t i, std::int64_t j, double x) {
+    if constexpr (std::is_same_v<T, float>)
+      out.row(i)[j] = static_cast<float>(x);
+    else if constexpr (std::is_same_v<T, std::uint8_t>)
+      out.row(i)[j] = static_cast<std::uint8_t>(std::fabs(x) * 255);
+    else if constexpr (std::is_same_v<T, std::int8_t>)
+      out.row(i)[j] = static_cast<std::int8_t>(x * 127);
+    else if constexpr (std::is_same_v<T, bf16>)
+      out.row(i)[j].bits =
+          static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(x)) >> 16);
+    else  // f16: 1 + x / 4 as bits, all normal numbers
+      out.row(i)[j].bits =
+          static_cast<std::uint16_t>(15 << 10 | static_cast<int>(std::fabs(x) * 1023));
+  };
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < dim; ++j) {
+      const double u = 2 * random.uniform() - 1;
+      switch (kind) {
+        case Kind::uniform:
+          put(i, j, u);
+          break;
+        case Kind::clustered:
+          put(i, j, 0.9 * std::sin(static_cast<double>(i % 7 * 31 + j)) + 0.05 * u);
+          break;
+        case Kind::sorted:
+          put(i, j, static_cast<double>(i) / static_cast<double>(rows) * 0.9 + 0.05 * u);
+          break;
+        case Kind::copies:
+          put(i, j, std::sin(static_cast<double>(i % 40 * 17 + j)));
+          break;
+        case Kind::sizes:  // lengths over six decades
+          put(i, j, u * std::pow(10.0, -static_cast<double>(i % 7)));
+          break;
+        case Kind::outlier:
+          put(i, j, i % 97 == 5 ? u : u * 1e-3);
+          break;
+        case Kind::zeros:
+          put(i, j, i % 5 == 0 ? 0.0 : u);
+          break;
+      }
+    }
+  return out;
+}
+
+struct Shape {
+  std::int64_t rows, queries, dim, k;
+};
+
+// How a base is coded on a device, in tiles of so many panels.
+Coding coding_of(const BaseRows& base, Metric metric, bool integer, const ValueRange& found,
+                 std::int64_t panels) {
+  Coding out = integer ? Coding::whole_numbers(metric, active_isa(), found)
+                       : certified_coding(CodingSpace::choose(base, metric, active_isa()));
+  out.tile_bytes = panels * ((base.cols() + 3) / 4) * panel_step_bytes;
+  return device_coding(out, base.rows(), base.cols());
+}
+
+// Searches on the emulated device and compares with the reference; returns how many queries came
+// back unanswered.
+std::int64_t expect_exact(AnyMatrixView base, AnyMatrixView queries, std::int64_t k, Metric metric,
+                          std::uint64_t seed, const std::string& what) {
+  const ValueRange of_base = find_value_range(base, "base", 1),
+                   of_queries = find_value_range(queries, "queries", 1);
+  const bool integer = metric != Metric::cosine && of_base.integer && of_queries.integer &&
+                       (of_base.low >= 0 || of_base.high <= 127) &&
+                       (of_queries.low >= 0 || of_queries.high <= 127);
+  const BaseRows rows = base;
+  HostQueue queue(seed);
+  DeviceScan<HostQueue> scan(queue, coding_of(rows, metric, integer, of_base, 3 + 5 * (seed % 3)),
+                             upload_rows(queue, rows, {}, 1, 4096), 1);
+  ExactNeighbors out(queries.rows(), k);
+  std::vector<std::int64_t> which(static_cast<std::size_t>(queries.rows()));
+  std::iota(which.begin(), which.end(), 0);
+  DeviceStats stats;
+  const auto left = scan.run(queries, which, of_queries, k, out, stats, 200, {});
+  std::vector<bool> answered(which.size(), true);
+  for (const std::int64_t query : left) answered[static_cast<std::size_t>(query)] = false;
+  const Neighbors truth = reference_knn(queries, base, k, metric);
+  for (std::int64_t q = 0; q < queries.rows(); ++q) {
+    if (!answered[static_cast<std::size_t>(q)]) continue;
+    for (std::int64_t j = 0; j < k; ++j) {
+      EXPECT_EQ(out.ids.row(q)[j], truth.ids.row(q)[j])
+          << what << ", query " << q << ", place " << j;
+      if (out.ids.row(q)[j] != no_id) {
+        EXPECT_EQ(static_cast<float>(distance_of_key(metric, out.keys.row(q)[j])),
+                  truth.distances.row(q)[j])
+            << what << ", query " << q << ", place " << j;
+      }
+      if (testing::Test::HasFailure()) return 0;
+    }
+  }
+  return std::ssize(left);
+}
+
+void expect_exact_floats(Shape s, std::uint64_t seed) {
+  for (Kind kind : {Kind::uniform, Kind::clustered, Kind::sorted, Kind::copies, Kind::sizes,
+                    Kind::outlier, Kind::zeros})
+    for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+      Random random(seed);
+      const auto base = vectors<float>(kind, s.rows, s.dim, random);
+      const auto queries = vectors<float>(kind, s.queries, s.dim, random);
+      const std::string what = "kind " + std::to_string(static_cast<int>(kind)) + ", " +
+                               std::string(name_of(metric)) + ", seed " + std::to_string(seed);
+      const std::int64_t left =
+          expect_exact(base.view(), queries.view(), s.k, metric, seed++, what);
+      EXPECT_EQ(left, 0) << what;
+      if (testing::Test::HasFailure()) return;
+    }
+}
+TEST(DeviceScan, FloatsOfAllKindsAndMetrics) { expect_exact_floats({500, 5, 33, 10}, 1); }
+TEST(DeviceScan, FloatsInSeveralBlocks) { expect_exact_floats({700, 130, 17, 3}, 101); }
+
+TEST(DeviceScan, EveryElementType) {
+  Random random(3);
+  const auto check = [&](auto element) {
+    using T = decltype(element);
+    const auto base = vectors<T>(Kind::uniform, 500, 40, random);
+    const auto queries = vectors<float>(Kind::uniform, 7, 40, random);
+    for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+      EXPECT_EQ(expect_exact(base.view(), queries.view(), 10, metric, 5, "type"), 0);
+  };
+  check(float{});
+  check(f16{});
+  check(bf16{});
+  check(std::uint8_t{});
+  check(std::int8_t{});
+}
+
+TEST(DeviceScan, WholeNumbersWithAndWithoutSign) {
+  std::uint64_t seed = 1;
+  for (Kind kind : {Kind::uniform, Kind::copies, Kind::sorted, Kind::zeros})
+    for (Metric metric : {Metric::l2, Metric::ip}) {
+      Random random(seed);
+      const auto u8 = vectors<std::uint8_t>(kind, 900, 50, random);
+      const auto i8 = vectors<std::int8_t>(kind, 900, 50, random);
+      const auto u8_queries = vectors<std::uint8_t>(kind, 9, 50, random);
+      const auto i8_queries = vectors<std::int8_t>(kind, 9, 50, random);
+      EXPECT_EQ(expect_exact(u8.view(), u8_queries.view(), 10, metric, ++seed, "u8 u8"), 0);
+      EXPECT_EQ(expect_exact(u8.view(), i8_queries.view(), 10, metric, ++seed, "u8 i8"), 0);
+      EXPECT_EQ(expect_exact(i8.view(), u8_queries.view(), 10, metric, ++seed, "i8 u8"), 0);
+      EXPECT_EQ(expect_exact(i8.view(), i8_queries.view(), 10, metric, ++seed, "i8 i8"), 0);
+    }
+}
+
+// Sizes around those of warps, panels, tiles, slices and lists; more neighbours than rows.
+TEST(DeviceScan, ShapesAroundTheEdges) {
+  std::uint64_t seed = 100;
+  for (Shape s :
+       {Shape{1, 1, 1, 1}, Shape{31, 2, 4, 40}, Shape{32, 128, 32, 5}, Shape{33, 129, 31, 1},
+        Shape{127, 3, 64, 127}, Shape{128, 127, 65, 33}, Shape{129, 1, 96, 128},
+        Shape{260, 32, 70, 3}, Shape{260, 33, 70, 3}, Shape{640, 257, 8, 2},
+        Shape{3000, 2, 5, 1000}, Shape{200, 4, 3, 1024}, Shape{400, 3, 900, 10}}) {
+    Random random(seed);
+    const auto base = vectors<float>(Kind::uniform, s.rows, s.dim, random);
+    const auto queries = vectors<float>(Kind::uniform, s.queries, s.dim, random);
+    const auto whole = vectors<std::uint8_t>(Kind::uniform, s.rows, s.dim, random);
+    const auto whole_queries = vectors<std::uint8_t>(Kind::uniform, s.queries, s.dim, random);
+    const std::string what = std::to_string(s.rows) + " x " + std::to_string(s.dim) + ", " +
+                             std::to_string(s.queries) + " queries, k " + std::to_string(s.k);
+    EXPECT_EQ(expect_exact(base.view(), queries.view(), s.k, Metric::l2, ++seed, what), 0);
+    EXPECT_EQ(expect_exact(whole.view(), whole_queries.view(), s.k, Metric::l2, ++seed, what), 0);
+    if (HasFailure()) return;
+  }
+}
+
+// More neighbours than a warp has registers for, to beyond all rows; ties and copies.
+TEST(DeviceScan, AnyNumberOfNeighbours) {
+  std::uint64_t seed = 300;
+  for (Kind kind : {Kind::uniform, Kind::copies, Kind::zeros})
+    for (Shape s : {Shape{5000, 2, 7, 1025}, Shape{5000, 2, 7, 3000}, Shape{3100, 2, 7, 3100},
+                    Shape{1500, 2, 7, 4000}, Shape{3000, 2, 7, 257}}) {
+      Random random(seed);
+      const auto base = vectors<float>(kind, s.rows, s.dim, random);
+      const auto queries = vectors<float>(kind, s.queries, s.dim, random);
+      const auto whole = vectors<std::uint8_t>(kind, s.rows, s.dim, random);
+      const auto whole_queries = vectors<std::uint8_t>(kind, s.queries, s.dim, random);
+      const std::string what = "kind " + std::to_string(static_cast<int>(kind)) + ", " +
+                               std::to_string(s.rows) + " rows, k " + std::to_string(s.k);
+      const Metric metric = seed % 2 ? Metric::l2 : Metric::ip;
+      EXPECT_EQ(expect_exact(base.view(), queries.view(), s.k, metric, ++seed, what), 0) << what;
+      EXPECT_EQ(expect_exact(whole.view(), whole_queries.view(), s.k, metric, ++seed, what), 0)
+          << what;
+      if (HasFailure()) return;
+    }
+}
+
+// Lists as they are after a scan, of every length around those of warps, blocks and tiles: the
+// threshold that is the k-th of the certain ends, and what is left, against sorting.
+TEST(DeviceScan, LongListsAreBroughtUpToDate) {
+  Random random(14);
+  constexpr int room = 3000;
+  const std::uint32_t no_row = DeviceBaseView::no_row;
+  std::vector<std::uint32_t> ids(room), squares(room);
+  std::vector<std::int32_t> sums(room);
+  for (int slot = 0; slot < room; ++slot)
+    ids[slot] = random.below(9) == 0 ? no_row : static_cast<std::uint32_t>(slot);
+  DeviceBaseView base{};
+  base.ids = ids.data(), base.row_squares = squares.data(), base.row_sums = sums.data();
+  base.integer = base.l2 = true;
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (int count : {0, 1, 31, 33, 511, 512, 513, 2047, 2048, 2049, 3000, 3001})
+    for (int k : {1, 20, 500, 2500, -1, 0})  // the last: as many as there are, one more
+      for (int spread : {1, 50, 100000, 0}) {
+        // The last: keys at which buckets of the digits begin.
+        const double start = spread == 0 ? 0 : 1000;
+        for (std::uint32_t& x : squares)
+          x = static_cast<std::uint32_t>(spread == 0 ? (1 + random.below(6)) << 14
+                                                     : random.below(100000));
+        std::vector<int> order(room);
+        std::iota(order.begin(), order.end(), 0);
+        for (std::size_t i = room; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+        std::vector<Entry> entries(room);
+        std::vector<double> keys(room), rows;
+        const int held = std::min(count, room);
+        for (int i = 0; i < held; ++i) {
+          const auto slot = static_cast<std::uint32_t>(order[static_cast<std::size_t>(i)]);
+          entries[i] = {slot, static_cast<std::int32_t>(random.below(spread + 1))};
+
+          if (ids[slot] != no_row) rows.push_back(start + squares[slot] - 2.0 * entries[i].score);
+        }
+        const int wanted = k > 0 ? k : std::max<int>(1, static_cast<int>(rows.size()) + 1 + k);
+        const DeviceQuery query{0, 0, start, 0, 0};
+        const double scale = 1;
+        double threshold = random.below(2) ? infinity : 40000;
+        int counts = count, lost = 0;
+        std::sort(rows.begin(), rows.end());
+        double bound = threshold;
+        if (std::ssize(rows) >= wanted)
+          bound = std::min(bound, rows[static_cast<std::size_t>(wanted - 1)]);
+        const std::vector<Entry> before = entries;
+        const DeviceQueryView queries{nullptr, &scale, &query, &threshold, 1, 1, false};
+        const DeviceLists lists{entries.data(), keys.data(), &counts, &lost, room};
+        HostQueue queue(random.below(1000));
+        using Kernel = UpdateLongLists<HostThread>;
+        launch(queue, Grid{1, Kernel::shared_bytes}, Kernel{base, queries, lists, wanted});
+        const std::string what = std::to_string(count) + " entries, k " + std::to_string(wanted) +
+                                 ", spread " + std::to_string(spread);
+        ASSERT_EQ(threshold, bound) << what;
+        ASSERT_EQ(lost, count > room) << what;
+        int kept = 0;
+        for (int i = 0; i < held; ++i) {
+          if (ids[before[i].slot] == no_row ||
+              start + squares[before[i].slot] - 2.0 * before[i].score > bound)
+            continue;
+          ASSERT_LT(kept, counts) << what;
+          ASSERT_EQ(entries[kept].slot, before[i].slot) << what;
+          ASSERT_EQ(entries[kept++].score, before[i].score) << what;
+        }
+        ASSERT_EQ(counts, kept) << what;
+      }
+}
+
+// Keys of both signs, many of them equal, and ids of all sizes.
+TEST(DeviceScan, LongListsAreSortedByKeyAndId) {
+  Random random(15);
+  constexpr int room = 2100, count = 7;
+  std::vector<std::uint32_t> ids(room);
+  for (int slot = 0; slot < room; ++slot)
+    ids[slot] = static_cast<std::uint32_t>((slot * 2654435761u) >> 1);
+  DeviceBaseView base{};
+  base.ids = ids.data();
+  for (int k : {300, 2500})
+    for (double step : {0.0, 1.0, 1e-3}) {
+      std::vector<Entry> entries(room * count), spare_entries(room * 2);
+      std::vector<double> keys(room * count), spare_keys(room * 2);
+      std::vector<int> counts{0, 1, 32, 513, 2048, 2049, 2100};
+      std::vector<std::vector<std::pair<double, std::int64_t>>> truth(count);
+      for (int place = 0; place < count; ++place) {
+        for (int i = 0; i < counts[place]; ++i) {
+          const double key = step == 0 ? 7 : step * (static_cast<double>(random.below(400)) - 200);
+          entries[place * room + i].slot = static_cast<std::uint32_t>(room - 1 - i);
+          keys[place * room + i] = random.below(50) == 0 && key == 0 ? -0.0 : key;
+          truth[place].emplace_back(key, ids[room - 1 - i]);
+        }
+        std::sort(truth[place].begin(), truth[place].end());
+      }
+      const DeviceLists lists{entries.data(), keys.data(), counts.data(), nullptr, room};
+      const SpareLists spare{spare_keys.data(), spare_entries.data(), 2};
+      std::vector<double> out_keys(static_cast<std::size_t>(k * count), -5);
+      std::vector<std::int64_t> out_ids(out_keys.size(), -5);
+      HostQueue queue(random.below(1000));
+      using Kernel = SortLists<HostThread>;
+      launch(queue, Grid{2, Kernel::shared_bytes},
+             Kernel{base, lists, spare, out_keys.data(), out_ids.data(), k, count});
+      for (int place = 0; place < count; ++place)
+        for (int i = 0; i < k; ++i) {
+          const bool has = i < counts[place];
+          ASSERT_EQ(out_keys[place * k + i],
+                    has ? truth[place][i].first : std::numeric_limits<double>::infinity())
+              << k << ", " << step << ", " << place << ", " << i;
+          ASSERT_EQ(out_ids[place * k + i], has ? truth[place][i].second : -1)
+              << k << ", " << step << ", " << place << ", " << i;
+        }
+    }
+}
+
+// More rows tie with the k-th than a list has room for where queries are many.
+TEST(DeviceScan, EveryRowTies) {
+  Random random(9);
+  const auto one = vectors<float>(Kind::uniform, 1, 6, random);
+  Matrix<float> base(2500, 6);
+  for (std::int64_t i = 0; i < base.rows(); ++i) std::copy_n(one.row(0), 6, base.row(i));
+  const auto queries = vectors<float>(Kind::uniform, 3, 6, random);
+  EXPECT_EQ(expect_exact(base.view(), queries.view(), 5, Metric::l2, 1, "copies"), 0);
+}
+
+// Thresholds are kept as floats: rounded to the side that keeps more.
+TEST(DeviceScan, ThresholdsAreRoundedToTheSafeSide) {
+  Random random(12);
+  for (int i = 0; i < 100000; ++i) {
+    const double x = (random.uniform() - 0.5) * std::pow(10.0, 60 * random.uniform() - 30);
+    const float above = float_not_below(x);
+    ASSERT_GE(static_cast<double>(above), x);
+    ASSERT_LT(static_cast<double>(std::nextafter(above, -INFINITY)), x);
+  }
+  EXPECT_EQ(float_not_below(1e300), INFINITY);
+  EXPECT_EQ(float_not_below(-1e300), -std::numeric_limits<float>::max());
+  EXPECT_EQ(float_not_below(0.0), 0.0f);
+}
+
+TEST(DeviceScan, KeysOfNumbersAreInTheirOrder) {
+  const double numbers[] = {-INFINITY, -1e300, -2, -1.5,  -1e-320, 0,
+                            1e-320,    1.5,    2,  1e300, INFINITY};
+  for (std::size_t i = 1; i < std::size(numbers); ++i)
+    EXPECT_LT(ordered_key(numbers[i - 1]), ordered_key(numbers[i]));
+  EXPECT_EQ(ordered_key(-0.0), ordered_key(0.0));
+  for (float x : {-INFINITY, -1e30f, -1.0f, 0.0f, 1e-40f, 3.25f, INFINITY})
+    EXPECT_EQ(number_of_key(ordered_key(x, 0)), x);
+}
+
+// Fragments of the tensor cores: a place holds one step of one row, and each step has one place.
+TEST(DeviceScan, PlacesOfCodesAreThoseOfTheFragments) {
+  std::vector<int> used(3 * panel_slice_bytes / 4);
+  for (std::int64_t step = 0; step < 3 * slice_steps; ++step)
+    for (int row = 0; row < panel_rows; ++row) {
+      const std::int64_t place = panel_place(step, row);
+      ASSERT_EQ(place % 4, 0);
+      ++used.at(static_cast<std::size_t>(place / 4));
+      // PTX: a0, a1 are columns 0 to 15 of rows g and g + 8, a2, a3 columns 16 to 31.
+      const int lane = static_cast<int>(place % 512 / 16), word = static_cast<int>(place % 16 / 4);
+      EXPECT_EQ(lane / 4 + word % 2 * 8 + place % panel_slice_bytes / 512 * 16, row);
+      EXPECT_EQ(lane % 4 + word / 2 * 4 + place / panel_slice_bytes * slice_steps, step);
+    }
+  for (int count : used) ASSERT_EQ(count, 1);
+  used.assign(3 * block_slice_bytes / 4, 0);
+  for (std::int64_t step = 0; step < 3 * slice_steps; ++step)
+    for (int query = 0; query < block_queries; ++query) {
+      const std::int64_t place = block_place(step, query);
+      ++used.at(static_cast<std::size_t>(place / 4));
+      const int lane = static_cast<int>(place % 512 / 16), word = static_cast<int>(place % 16 / 4);
+      EXPECT_EQ(lane / 4 + word / 2 * 8 + place % block_slice_bytes / 512 * 16, query);
+      EXPECT_EQ(lane % 4 + word % 2 * 4 + place / block_slice_bytes * slice_steps, step);
+    }
+  for (int count : used) ASSERT_EQ(count, 1);
+}
+
+// A limited search finds what the processor's filter lets it, with as many panels more in its first
+// part as it has fewer rows that count.
+TEST(DeviceScan, LimitedToSomeRows) {
+  constexpr std::int64_t n = 9600, k = 10, count = 129;  // more than a block
+  Random random(13);
+  const auto rows = vectors<float>(Kind::uniform, n, 12, random);
+  const auto queries = vectors<float>(Kind::uniform, count, 12, random);
+  const BaseRows base = rows.view();
+  const Coding coding = coding_of(base, Metric::l2, false, {}, 100);
+  ASSERT_EQ(coding.panels(), 300);
+  HostQueue queue(1);
+  DeviceScan<HostQueue> scan(queue, coding, upload_rows(queue, base, {}, 1), 1);
+  std::vector<std::int64_t> which(count);
+  std::iota(which.begin(), which.end(), 0);
+  const auto parts_of = [&](std::int64_t every) {
+    std::vector<Id> ids;
+    for (Id id = 0; id < n; id += every) ids.push_back(id);
+    const RowFilter filter = RowFilter::of_ids(ids, n);
+    const AllowedRows allowed{.filter = &filter};
+    ExactNeighbors out(count, k);
+    DeviceStats stats;
+    const auto left =
+        scan.run(queries.view(), which, find_value_range(queries.view(), "queries", 1), k, out,
+                 stats, 256, {}, {}, allowed);
+    EXPECT_TRUE(left.empty());
+    Matrix<float> some(std::ssize(ids), 12);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      std::copy_n(rows.row(ids[i]), 12, some.row(static_cast<std::int64_t>(i)));
+    const Neighbors truth = reference_knn(queries.view(), some.view(), k, Metric::l2);
+    for (std::int64_t q = 0; q < count; ++q)
+      for (std::int64_t j = 0; j < k; ++j)
+        EXPECT_EQ(out.ids.row(q)[j], ids[static_cast<std::size_t>(truth.ids.row(q)[j])])
+            << "every " << every << ", query " << q;
+    return stats.parts;
+  };
+  EXPECT_EQ(parts_of(1), 4);  // 16, 64, 256, 300 panels
+  EXPECT_EQ(parts_of(3), 3);  // 48, 192, 300
+  EXPECT_EQ(parts_of(8), 2);  // 128, 300
+}
+
+// Lists that are full are made as long as it takes: of some queries and not of others, together or
+// one by one, with what is known from elsewhere, of some rows alone; of whole numbers that are
+// alike too. What has no memory is handed back.
+TEST(DeviceScan, FullListsAreMadeAgain) {
+  constexpr std::int64_t n = 2600, dim = 5, count = 130, k = 4, every = 40;
+  Random random(15);
+  // Most rows stand so close together that their codes are alike; some queries are near them.
+  Matrix<float> rows(n, dim), queries(count, dim);
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::int64_t j = 0; j < dim; ++j)
+      rows.row(i)[j] =
+          static_cast<float>(i % 16 == 0 ? 300 * random.uniform() : 100 + 1e-4 * random.uniform());
+  for (std::int64_t q = 0; q < count; ++q)
+    for (std::int64_t j = 0; j < dim; ++j)
+      queries.row(q)[j] = q % every == 0 ? 100.0f : 300.0f + static_cast<float>(q + j);
+  Matrix<std::uint8_t> alike(n, dim), whole(count, dim);
+  for (std::int64_t i = 0; i < n; ++i) alike.row(i)[0] = i % 16 == 0 ? 9 : 1;
+  for (std::int64_t q = 0; q < count; ++q) whole.row(q)[0] = q % every == 0 ? 2 : 9;
+  std::vector<Id> ids;
+  for (Id id = 0; id < n; ++id)
+    if (id % 40 > 0) ids.push_back(id);
+  const RowFilter filter = RowFilter::of_ids(ids, n);
+  std::vector<std::int64_t> which(count);
+  std::iota(which.begin(), which.end(), 0);
+  constexpr std::size_t any = std::size_t{1} << 40;
+  constexpr std::int64_t near = (count + every - 1) / every;
+
+  struct Case {
+    bool integer;
+    bool upper_bounds, limited;
+    std::size_t most_bytes;
+    std::int64_t left;
+  };
+  for (const Case& c :
+       {Case{false, false, true, 100 << 10, 0}, Case{false, true, false, 60 << 10, near},
+        Case{true, false, false, any, 0}}) {
+    const AnyMatrixView base = c.integer ? AnyMatrixView(alike.view()) : rows.view();
+    const AnyMatrixView asked = c.integer ? AnyMatrixView(whole.view()) : queries.view();
+    const std::string what =
+        std::string(c.integer ? "integer, " : "") + "bytes " + std::to_string(c.most_bytes);
+    const Neighbors truth = reference_knn(asked, base, 2 * k, Metric::l2);
+    HostQueue queue(2);
+    DeviceScan<HostQueue> scan(
+        queue, coding_of(base, Metric::l2, c.integer, find_value_range(base, "base", 1), 20),
+        upload_rows(queue, base, {}, 1), 1);
+    std::vector<double> upper_bounds;
+    for (std::int64_t q = 0; q < count && c.upper_bounds; ++q)
+      upper_bounds.push_back(double{truth.distances.row(q)[k - 1]} * 1.001);
+    const AllowedRows allowed = c.limited ? AllowedRows{.filter = &filter} : AllowedRows{};
+    ExactNeighbors out(count, k);
+    DeviceStats stats;
+    const auto left = scan.run(asked, which, find_value_range(asked, "queries", 1), k, out, stats,
+                               256, {}, upper_bounds, allowed, c.most_bytes);
+    EXPECT_EQ(stats.repeated, near) << what;
+    EXPECT_EQ(std::ssize(left), c.left) << what;
+    for (std::int64_t q = 0; q < count; ++q) {
+      if (std::count(left.begin(), left.end(), q) > 0) continue;
+      for (std::int64_t j = 0, at = 0; j < k; ++j, ++at) {
+        while (!allowed(truth.ids.row(q)[at])) ++at;
+        EXPECT_EQ(out.ids.row(q)[j], truth.ids.row(q)[at]) << what << ", query " << q;
+        EXPECT_EQ(static_cast<float>(distance_of_key(Metric::l2, out.keys.row(q)[j])),
+                  truth.distances.row(q)[at])
+            << what << ", query " << q;
+      }
+    }
+  }
+}
+
+// Few queries have longer lists and fewer parts, where there is memory for that.
+TEST(DeviceScan, FewQueries) {
+  constexpr std::int64_t n = 6400, k = 10, count = 3;
+  Random random(16);
+  const auto rows = vectors<float>(Kind::uniform, n, 12, random);
+  const auto queries = vectors<float>(Kind::uniform, count, 12, random);
+  const BaseRows base = rows.view();
+  const Neighbors truth = reference_knn(queries.view(), rows.view(), k, Metric::l2);
+  HostQueue queue(3, 4 << 20);
+  DeviceScan<HostQueue> scan(queue, coding_of(base, Metric::l2, false, {}, 100),
+                             upload_rows(queue, base, {}, 1), 1);
+  std::vector<std::int64_t> which(count);
+  std::iota(which.begin(), which.end(), 0);
+  const auto parts = [&](std::size_t most_bytes) {
+    ExactNeighbors out(count, k);
+    DeviceStats stats;
+    const auto left =
+        scan.run(queries.view(), which, find_value_range(queries.view(), "queries", 1), k, out,
+                 stats, 128, {}, {}, {}, most_bytes);
+    EXPECT_TRUE(left.empty());
+    for (std::int64_t q = 0; q < count; ++q)
+      for (std::int64_t j = 0; j < k; ++j) EXPECT_EQ(out.ids.row(q)[j], truth.ids.row(q)[j]);
+    return stats.parts;
+  };
+  EXPECT_EQ(parts(1 << 20), 2);    // 16, 200 panels, with lists of 6400
+  EXPECT_EQ(parts(160 << 10), 3);  // 16, 64, 200, with lists of 2128
+  const auto filler = queue.allocate<char>(queue.free_bytes() - (160 << 10));
+  EXPECT_EQ(parts(1 << 20), 3);
+}
+
+// Slots without a row, of which each tile may have 31, are no pairs: of whole numbers they would be
+// nearer than all rows, and fill the lists of a long base.
+TEST(DeviceScan, SlotsWithoutARowAreNoPairs) {
+  Random random(17);
+  const auto whole = vectors<std::int8_t>(Kind::uniform, 70, 4, random);
+  const auto floats = vectors<float>(Kind::uniform, 70, 4, random);
+  for (const bool integer : {true, false}) {
+    const AnyMatrixView rows = integer ? AnyMatrixView(whole.view()) : floats.view();
+    const ValueRange found = find_value_range(rows, "rows", 1);
+    HostQueue queue(5);
+    DeviceScan<HostQueue> scan(queue, coding_of(BaseRows(rows), Metric::l2, integer, found, 2),
+                               upload_rows(queue, BaseRows(rows), {}, 1), 1);
+    ASSERT_EQ(scan.base().panels, 4);  // 128 slots
+    const std::vector<std::int64_t> which{3, 5};
+    const DeviceQueries coded = device_queries(scan.packed(), rows, which, found, 1);
+    const double all = integer ? 1e30 : -1e30;  // every pair passes
+    const std::vector<double> thresholds{all, all};
+    auto queries = scan.upload_queries(coded, thresholds);
+    auto entries = queue.allocate<Entry>(2 * 200);
+    auto counts = queue.allocate<int>(2);
+    queue.fill_bytes(counts.data(), 0, 2);
+    launch_scan(queue, scan.base(), queries.view(0, 2),
+                {entries.data(), nullptr, counts.data(), nullptr, 200}, 0, 4);
+    queue.wait();
+    EXPECT_EQ(counts.data()[0], 70);
+    EXPECT_EQ(counts.data()[1], 70);
+  }
+}
+
+TEST(DeviceScan, TellsItsStages) {
+  Random random(11);
+  const auto rows = vectors<float>(Kind::uniform, 3000, 20, random);
+  const auto queries = vectors<float>(Kind::uniform, 300, 20, random);
+  const BaseRows base = rows.view();
+  HostQueue queue(1);
+  DeviceScan<HostQueue> scan(queue, coding_of(base, Metric::l2, false, {}, 128),
+                             upload_rows(queue, base, {}, 1), 1);
+  ExactNeighbors out(300, 3);
+  std::vector<std::int64_t> which(300);
+  std::iota(which.begin(), which.end(), 0);
+  std::vector<std::string> published;
+  DeviceStats stats;
+  stats.at_stage = [&](const char* stage) { published.emplace_back(stage ? stage : "end"); };
+  scan.run(queries.view(), which, find_value_range(queries.view(), "queries", 1), 3, out, stats,
+           150, {});
+  std::vector<std::string> of_a_batch{"queries in"};
+  for (std::int64_t part = 0; part < stats.parts; ++part)
+    of_a_batch.insert(of_a_batch.end(), {"scan", "thresholds"});
+  of_a_batch.insert(of_a_batch.end(), {"measure", "rank", "answers out", "end"});
+  std::vector<std::string> expected = of_a_batch;
+  expected.insert(expected.end(), of_a_batch.begin(), of_a_batch.end());
+  EXPECT_EQ(published, expected);
+}
+
+}  // namespace
+}  // namespace knear::detail

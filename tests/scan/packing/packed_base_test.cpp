@@ -1,0 +1,133 @@
+// The bounds that packing states hold: no row or query is farther from its code than the stated
+// error, none longer than the stated norm.
+#include "knear/scan/packing/packed_base.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "knear/core/random.hpp"
+#include "knear/scan/packing/interleaving.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr std::int64_t dim = 37;
+
+// One coordinate in code units; `step` holds the four bytes in which it lies.
+double decoded(Format format, const std::uint8_t* step, std::int64_t i, int int8_offset) {
+  if (format == format_fp32) {
+    float x;
+    std::memcpy(&x, step, 4);
+    return x;
+  }
+  if (format == format_int16) {
+    std::int16_t x;
+    std::memcpy(&x, step + i % 2 * 2, 2);
+    return x;
+  }
+  if (int8_offset) return step[i % 4] - int8_offset;
+  return static_cast<std::int8_t>(step[i % 4]);
+}
+
+// Compares |v - scale code| and |v| with what is stated.
+void expect_enclosed(Format format, const std::vector<double>& v, const std::uint8_t* codes,
+                     std::int64_t stride, int int8_offset, double scale, double error,
+                     double norm) {
+  const std::int64_t per_step = format == format_int8 ? 4 : format == format_int16 ? 2 : 1;
+  long double errors = 0, squares = 0;
+  for (std::int64_t i = 0; i < dim; ++i) {
+    const long double e = v[i] - static_cast<long double>(scale) *
+                                     decoded(format, codes + i / per_step * stride, i, int8_offset);
+    errors += e * e, squares += static_cast<long double>(v[i]) * v[i];
+  }
+  ASSERT_LE(std::sqrt(errors), error);
+  ASSERT_LE(std::sqrt(squares), norm);
+  // And they are of use: not many times what they enclose.
+  ASSERT_LE(norm, 40 * std::sqrt(squares) + 1e-9);
+}
+
+TEST(PackedBase, StatedErrorsEncloseTheTrueOnes) {
+  Random random(3);
+  Matrix<float> base(700, dim), queries(30, dim);
+  for (auto* matrix : {&base, &queries})
+    for (std::int64_t i = 0; i < matrix->rows() * dim; ++i)
+      matrix->data()[i] = static_cast<float>((random.uniform() - 0.3) * (1 + i % 11));
+  std::vector<std::int64_t> which(queries.rows());
+  std::iota(which.begin(), which.end(), 0);
+  for (Isa isa : available_isas())
+    for (Format format : {format_int8, format_int16, format_fp32})
+      for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+        SCOPED_TRACE(std::string(name_of(isa)) + " format " + std::to_string(format) + " " +
+                     std::string(name_of(metric)));
+        const CodingSpace space = CodingSpace::choose(base.view(), metric, isa);
+        const PackedBase packed = PackedBase::certified(base.view(), {}, format, space, 1, {});
+        std::vector<double> v(dim);
+        for (std::int64_t slot = 0; slot < packed.panels() * panel_rows; ++slot) {
+          if (packed.ids[slot] == PackedBase::no_row) continue;
+          const PanelHead& head = packed.heads[slot / panel_rows];
+          space.load(base.view(), packed.ids[slot], v.data());
+          const std::uint8_t* codes = packed.codes.data() +
+                                      slot / panel_rows * packed.steps * panel_step_bytes +
+                                      slot % panel_rows * step_bytes;
+          SCOPED_TRACE("slot " + std::to_string(slot));
+          expect_enclosed(format, v, codes, panel_step_bytes, 128, head.scale, head.error,
+                          head.norm);
+        }
+        for (int group_size : {1, 4, 12}) {
+          const PackedQueries coded = pack_queries(packed, queries.view(), which.data(),
+                                                   queries.rows(), group_size, ValueRange{});
+          for (std::int64_t q = 0; q < queries.rows(); ++q) {
+            const GroupHead& head = coded.heads[q / group_size];
+            const int lane = static_cast<int>(q % group_size);
+            space.load(queries.view(), q, v.data());
+            SCOPED_TRACE("query " + std::to_string(q) + " of " + std::to_string(group_size));
+            expect_enclosed(format, v, coded.group_codes(q / group_size) + lane * step_bytes,
+                            group_size * step_bytes, 0, head.scale, head.error[lane],
+                            head.norm[lane]);
+          }
+        }
+      }
+}
+
+// Both directions of the deal, and that packed tiles hold what it says.
+TEST(PackedBase, TilesHoldTheRowsDealtToThem) {
+  for (std::int64_t rows : {1, 2, 31, 100, 1000, 4099})
+    for (std::int64_t tiles : {1, 2, 3, 7, 64, 99, 1000}) {
+      if (tiles > rows) continue;
+      const Interleaving interleaving{rows, tiles};
+      std::vector<int> seen(static_cast<std::size_t>(rows));
+      for (std::int64_t tile = 0; tile < tiles; ++tile)
+        for (std::int64_t j = 0; j < interleaving.rows_of(tile); ++j) {
+          const std::int64_t row = interleaving.row(tile, j);
+          ASSERT_EQ(row / tiles, j);
+          ++seen.at(static_cast<std::size_t>(row));
+          ASSERT_EQ(interleaving.tile_of(row), tile)
+              << rows << " rows, " << tiles << " tiles, row " << row;
+        }
+      for (const int times : seen) ASSERT_EQ(times, 1);
+    }
+  Random random(9);
+  Matrix<float> base(3000, 8);
+  for (std::int64_t i = 0; i < 3000 * 8; ++i) base.data()[i] = static_cast<float>(random.uniform());
+  for (std::int64_t panels : {1, 2, 5, 100}) {
+    const PackedBase packed = PackedBase::certified(
+        base.view(), {}, format_int8, CodingSpace::choose(base.view(), Metric::l2, active_isa()), 1,
+        {}, panels * 2 * panel_step_bytes, false);
+    const Tiling tiling = Tiling::of(3000, panels);
+    ASSERT_EQ(packed.tiles, tiling.tiles);
+    ASSERT_EQ(packed.panels_per_tile, tiling.panels_per_tile);
+    const Interleaving interleaving{3000, packed.tiles};
+    for (std::int64_t slot = 0; slot < packed.panels() * panel_rows; ++slot)
+      if (packed.ids[slot] != PackedBase::no_row) {
+        ASSERT_EQ(interleaving.tile_of(packed.ids[slot]),
+                  slot / panel_rows / packed.panels_per_tile);
+      }
+  }
+}
+
+}  // namespace
+}  // namespace knear::detail
