@@ -68,7 +68,7 @@ struct Limits {
   alignas(64) float query_float[head_lanes];
   alignas(64) int32_t row[panel_rows];
   alignas(64) float row_float[panel_rows];
-  // join: of the other side of a pair. Here corrections are not included.
+  // For self_join: the limits of the other side of a pair, without corrections.
   alignas(64) int32_t query_top[head_lanes];
   alignas(64) int32_t row_top[panel_rows];
 };
@@ -90,7 +90,7 @@ static inline void store(T* p, V v) {
 }
 
 // Written with vectors: compilers keep comparisons of doubles as branches otherwise, and at small
-// dimensions this is a good part of a panel's time.
+// dimensions this is a large share of a panel's time.
 template <Format format, bool self_join>
 static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& out) {
   const PanelHead& p = a.heads[panel];
@@ -102,7 +102,7 @@ static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& ou
     Doubles t = (load_as<Doubles>(g.threshold + q) - loss) * units;
     t = clamp(t, -2 * bound - 8, bound + 8);  // NaN, from infinities, becomes the lower end
     if constexpr (self_join) {
-      // Lowered where it is too high for int32, and everything passes where it is too low.
+      // The top is lowered where it is too high for int32; where it is too low, everything passes.
       Doubles top = (load_as<Doubles>(g.top + q) - loss) * units;
       t = top >= -bound ? t : Doubles{} - 2 * bound - 8;
       top = clamp(top, -bound, bound - 64);
@@ -115,12 +115,13 @@ static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& ou
       store(out.query_float + q,
             __builtin_convertvector(t - size * 0x1p-22 - 0x1p-100, HalfFloats));
     } else {
-      // 3: truncation towards zero on both sides, and the row factor's rounding to an integer.
+      // 3 covers truncation towards zero on both sides, and the rounding of the row term to an
+      // integer.
       store(out.query + q, (HalfInts)((HalfWordsU) __builtin_convertvector(t, HalfInts) - 3u +
                                       load_as<HalfWordsU>(g.correction + q)));
     }
   }
-  // Rows: (b - bias_max) / (s_q s_p), at most 0. A factor rounded down keeps it too high.
+  // Row terms: (b - bias_max) / (s_q s_p), at most 0. A factor rounded down makes them too high.
   const double ratio = p.scale * p.scale * units;
   const float factor =
       ratio > 1e-30 ? static_cast<float>(ratio < 1e30 ? ratio : 1e30) * (1.0f - 0x1p-21f) : 0.0f;
@@ -152,8 +153,8 @@ static inline void integer_limits(const TileArgs& a, int64_t panel, Limits& out)
     odd |= squares[r];
     out.row[r] = static_cast<int32_t>(((static_cast<uint32_t>(sums[r]) << 7) & mask) - half);
   }
-  // Twice the limit is |x|^2 - bar, plus 1 where rows must be better than the bar. Half of it is
-  // rounded down for the sake of rows with odd |y|^2, up where there are none.
+  // Twice the limit is |x|^2 - bound, plus 1 where keys must be below the bound. Half of it is
+  // rounded down for rows with odd |y|^2, up where there are none.
   const uint32_t least = a.ids[panel * panel_rows], even = ~odd & 1;
   for (int q = 0; q < head_lanes; ++q) {
     const uint32_t bits = g.limit_bit[q] + (least > g.bound_row[q]);
@@ -178,7 +179,7 @@ static __attribute__((noinline)) void emit(TileArgs& a, int64_t panel, int first
     }
 }
 
-// The same as slots alone, in the lists of the queries.
+// As emit, but only slots, in the lists of the queries.
 template <int queries>
 static __attribute__((noinline)) void emit_slots(TileArgs& a, int64_t panel, int first_query,
                                                  int first_row, const uint32_t* kept) {
@@ -195,7 +196,7 @@ static __attribute__((noinline)) void emit_slots(TileArgs& a, int64_t panel, int
   }
 }
 
-// One block: `queries` of the group from first_query on against 2 * KNEAR_WIDTH rows.
+// Scores one block: `queries` of the group from first_query on against 2 * KNEAR_WIDTH rows.
 template <Format format, Mode mode, int group, int queries>
 static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t panel,
                                                         const Limits& limits, int first_query,
@@ -245,7 +246,7 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
     if constexpr (queries <= 4) __builtin_prefetch(rows + 4096);
     if constexpr (queries <= 4) __builtin_prefetch(rows + 4096 + 64);
   }
-  // A pair passes if (sum + row term - limit) has its sign bit clear; the usual case is none.
+  // A pair passes if (sum + row term - limit) has its sign bit clear; usually none does.
   Ints all_signs = Ints{} - 1;
   if constexpr (fp32) {
     const Floats row0 = load_floats(limits.row_float + first_row);
@@ -271,8 +272,8 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
     emit_slots<queries>(a, panel, first_query, first_row, kept);
     return;
   }
-  // No call while the accumulators live, or they would all live in memory: first the masks and the
-  // scores of the queries that have a pair, then emit().
+  // No call while the accumulators are live, or they would all be spilled to memory: first the
+  // masks and the scores of the queries that have a pair, then emit().
   alignas(64) int32_t raw[queries][2 * KNEAR_WIDTH];
   uint32_t kept[queries];
 #pragma GCC unroll 12
@@ -303,9 +304,9 @@ static void tile(TileArgs* args) {
   TileArgs& a = *args;
   constexpr int queries = group < KNEAR_BLOCK ? group : KNEAR_BLOCK;
   static_assert(group % queries == 0 && panel_rows % (2 * KNEAR_WIDTH) == 0);
-  // The limits of a panel are computed before the panel ahead of it is scored, so that their chain
-  // of latencies runs beside dot products. Through memory (the asm): a broadcast from there needs
-  // no shuffle port, one from a register does.
+  // The limits of a panel are computed before the previous panel is scored, so that their chain of
+  // latencies runs beside dot products. They pass through memory (the asm): a broadcast from there
+  // needs no shuffle port, one from a register does.
   Limits limits[2];
   const auto compute = [&](int64_t panel) __attribute__((always_inline)) {
     Limits& out = limits[panel & 1];
@@ -369,7 +370,7 @@ static CodeSize encode(const double* v, int64_t dim, double scale, int offset, u
   typedef int16_t HalfWords __attribute__((vector_size(KNEAR_WIDTH)));
   typedef uint8_t HalfBytes __attribute__((vector_size(KNEAR_WIDTH / 2)));
   constexpr int per_step = format == format_int8 ? 4 : format == format_int16 ? 2 : 1;
-  // At least one whole step at a time: two registers of the narrowest level make one of int8.
+  // At least one whole step at a time: two registers of the narrowest level make one int8 step.
   constexpr int lanes = double_lanes < 4 ? 4 : double_lanes;
   constexpr double round = 0x1.8p52;  // adding and taking it off rounds to an integer
   const double inverse = 1 / scale;
@@ -379,7 +380,7 @@ static CodeSize encode(const double* v, int64_t dim, double scale, int offset, u
     alignas(64) double last[lanes] = {};
     const double* x = v + i;
     int valid = lanes;
-    if (i + lanes > dim) {  // the last few, made up with zeros
+    if (i + lanes > dim) {  // the last few, padded with zeros
       valid = static_cast<int>(dim - i);
       for (int j = 0; j < valid; ++j) last[j] = x[j];
       x = last;
@@ -467,7 +468,7 @@ static void row_products(const uint8_t* rows, int64_t stride, const uint32_t* wh
   }
 }
 
-// `wide` registers of columns from c on, of `count` vectors.
+// Computes `wide` registers of columns from c on, for `count` vectors.
 template <int count, int wide>
 static void project_columns(const double* v, const double* matrix, int64_t dim, int64_t cols,
                             int64_t c, double* out) {
