@@ -26,11 +26,11 @@ namespace knear {
 
 // The rule by which a lane takes a value into its queue, and by which the queues are merged.
 //
-//  Both rules merge at the same moments, when some lane has got T values that precede the k-th
-//  best. The counts are the default because they send fewer groups into the queues: 184 instead of
-//  402 of 4,000 at k = 32 (T = 2), 446 instead of 743 at k = 100 (T = 3), 1,984 instead of 2,201 at
-//  k = 1000 (T = 8), means over 20 rows of 128,000 random values (warp_select_counts_test). Each is
-//  also cheaper, as a queue needs no order, and so is a merge, of which only the best are wanted.
+// Both rules merge at the same moments, when some lane has got T values that precede the k-th
+// best. The counts are the default because they send fewer groups into the queues: 184 instead of
+// 402 of 4,000 at k = 32 (T = 2), 446 instead of 743 at k = 100 (T = 3), 1,984 instead of 2,201 at
+// k = 1000 (T = 8), means over 20 rows of 128,000 random values (warp_select_counts_test). Each is
+// also cheaper, as a queue needs no order, and so is a merge, of which only the best are wanted.
 enum class UpdateRule {
   // The journal version (2019): takes a value that precedes the k-th best as of the last merge;
   // queues are unsorted and counted, and when one is full all are merged and emptied.

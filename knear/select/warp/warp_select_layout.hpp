@@ -1,7 +1,7 @@
 // knear/select/warp/warp_select_layout.hpp -- which warp of the grid selects from which row, or
 // from which part of a row.
 //
-//  These are integer functions, used by kernels and, on the host, by their tests.
+// These are integer functions, used by kernels and, on the host, by their tests.
 #pragma once
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 // knear/select/warp/widen_places.hpp -- a kernel that makes places of 64 bits from places of 32.
 //
-//  Kernels that select keep places of 32 bits, which is half the memory to sort; knear::select_k
-//  answers with ids.
+// Kernels that select keep places of 32 bits, which is half the memory to sort; knear::select_k
+// answers with ids.
 #pragma once
 #include <cstdint>
 
