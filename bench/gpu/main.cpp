@@ -3,13 +3,12 @@
 //   knear_gpu [--seconds N] [--json FILE] [--targets FILE] [--data DIR] [--tests-only] [--few]
 //             [--device N]
 //
-// First the tests (those of the emulated warp too; searches of real vectors if DIR has some), then
-// the device's peaks, then the kernels and whole searches beside them, as long as `seconds`
-// (default 120) last; tables on standard output at the end, that of the targets in a file of its
-// own if one is named, progress on standard error. --few runs one test in 17, for checkers that
-// slow a program down.
-// Exit status: 0; 1 a test failed or a call did; 2 the words of the command; 3 there is no GPU (the
-// tests that need none have passed). scripts/gpu_check builds and runs it.
+// It runs the tests (those of the emulated warp too; searches of real vectors if DIR has some),
+// then measures the device's peaks, the kernels and whole searches, for about `seconds` (default
+// 120). Tables go to standard output at the end, that of the targets to a file of its own if one is
+// named, progress to standard error. --few runs one test in 17, for checkers that slow a program
+// down. Exit status: 0; 1 if a test or a call failed; 2 for wrong arguments; 3 if there is no GPU
+// (the tests that need none have passed). scripts/gpu_check builds and runs it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -48,7 +47,7 @@ struct Options {
 
 enum Status { all_well = 0, failed = 1, bad_words = 2, no_device = 3 };
 
-// False for words that it does not know, or a number that is none.
+// False for unknown options, or a word that should be a number.
 bool parse(int argc, char** argv, Options& options) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
@@ -89,7 +88,7 @@ bool parse(int argc, char** argv, Options& options) {
 // Copy and read bandwidth on buffers far larger than the cache; returns the read rate.
 double bench_memory(const cuda::DeviceInfo& device, const cuda::Stream& stream, double budget,
                     Report& report) {
-  // A gibibyte, or what fits; at least 16 times the cache in any case where memory allows.
+  // A gibibyte, or what fits; at least 16 times the cache if memory allows.
   std::size_t bytes = std::max(std::size_t{1} << 30, 16 * device.l2_bytes);
   bytes = std::min(bytes, device.free_bytes / 4) / 4096 * 4096;
   cuda::Queue queue = queue_on(stream);
@@ -112,7 +111,7 @@ double bench_memory(const cuda::DeviceInfo& device, const cuda::Stream& stream, 
     launch_copy(from.data(), to.data(), std::int64_t(bytes), device.multiprocessors, stream.get());
   });
   add("copy", ", kernel, read + written", 2.0 * double(bytes), copy_time);
-  // That the copy is one: every place that a power of two or the end could hide.
+  // Checks the copy at every place that a power of two or the end could hide.
   for (std::size_t at = 1; at <= to.size(); at *= 2)
     for (std::size_t place : {at - 1, to.size() - at}) {
       float got;
@@ -131,7 +130,7 @@ double bench_memory(const cuda::DeviceInfo& device, const cuda::Stream& stream, 
 
 using LaunchLoop = Launch (*)(int multiprocessors, int rounds, float* sink, cudaStream_t stream);
 
-// A loop over registers, long enough (some milliseconds) for its launch not to count.
+// Times a loop over registers, long enough (some milliseconds) for its launch not to count.
 void bench_loop(const char* name, const char* what, const char* unit, LaunchLoop loop,
                 const cuda::DeviceInfo& device, const cuda::Stream& stream, double budget,
                 Report& report) {
@@ -157,7 +156,7 @@ void bench_loop(const char* name, const char* what, const char* unit, LaunchLoop
               ""});
 }
 
-// What is there is in the file after each bench, for one that does not end.
+// The file is written after each bench, in case one does not end.
 void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
                  const Deadline& deadline, const std::string& json, Report& report) {
   const auto keep = [&] {
@@ -183,7 +182,7 @@ void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
 #else
   report.skipped.push_back("matrix products: built without cuBLASLt");
 #endif
-  stream.synchronize();  // the memory of one bench is back before the next asks how much is free
+  stream.synchronize();  // frees the memory of one bench before the next asks how much there is
   keep();
   bench_select(stream, read_rate, deadline, report);
   keep();
@@ -219,7 +218,7 @@ class Lent {
   cuda::MatrixView view_;
 };
 
-// knn(), self_join() and range_search() of vectors that are on the device before.
+// knn(), self_join() and range_search() for vectors that were copied to the device before.
 Neighbors search_device_memory(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
                                const KnnOptions& options, KnnReport* report, bool kept) {
   Neighbors out{Matrix<Id>(queries.rows(), k), Matrix<float>(queries.rows(), k)};
@@ -232,7 +231,7 @@ Neighbors search_device_memory(AnyMatrixView queries, AnyMatrixView base, std::i
   queue.fill_bytes(ids.data(), 0xa5, count);
   queue.wait();
   if (kept) {
-    // The second time with codes that are there.
+    // The second search uses the codes of the first.
     cuda::ExactSearcher searcher(rows.view(), options, queue.stream());
     for (int time = 0; time < 2; ++time)
       searcher.search(asked.view(), k, ids.data(), distances.data(), options, report);
@@ -317,7 +316,7 @@ void run_tests(const Options& options, const cuda::Stream& stream, Report& repor
   check_range(within, device, options.few ? 17 : 1, false, report);
   check_range(range_search_device_memory, device, options.few ? 119 : 7, true, report);
 #if KNEAR_CUBLASLT
-  // Not under checkers, which would go through the library's own kernels.
+  // Not under checkers, which would instrument the library's own kernels.
   if (!options.few) check_tiled_search(stream, report);
 #endif
 }
@@ -334,7 +333,7 @@ int run(const Options& options) {
     status = no_device;
     report.skipped.push_back("everything on a device: " + cuda::why_no_device());
   } else {
-    // What went wrong is part of the report, with all that was measured before.
+    // Errors are part of the report, with all that was measured before.
     try {
       report.device = cuda::device_info(options.device);
       cuda::use_device(options.device);

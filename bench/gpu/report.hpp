@@ -1,4 +1,4 @@
-// bench/gpu/report.hpp -- what was found, as one table at the end and as JSON.
+// bench/gpu/report.hpp -- the results, as one table at the end and as JSON.
 #pragma once
 #include <cmath>
 #include <cstdio>
@@ -21,7 +21,7 @@ struct Entry {
   std::string peak;
 };
 
-// One line of what this is to reach: what was aimed at and what was found.
+// One line of the table of targets: the target and what was measured.
 struct Target {
   std::string work, target;
   std::string measured;  // or why it was not
@@ -34,15 +34,15 @@ struct Report {
   std::vector<std::string> failures;
   std::vector<Entry> entries;
   std::vector<std::string> skipped;  // "name: why"
-  std::vector<std::string> notes;    // what an entry can't say
+  std::vector<std::string> notes;    // remarks that fit no entry
   std::vector<Target> targets;
 
-  // Notes it, and says so on standard error at once, so that what was found is known even if the
-  // program does not come to its end.
+  // Records a failure, and prints it on standard error at once, so that it is known even if the
+  // program does not finish.
   void fail(std::string what);
   void add(Entry entry);
 
-  // All but the targets; and these.
+  // Prints all but the targets, or the targets.
   void print_table(std::FILE* out) const;
   void print_targets(std::FILE* out) const;
   // Throws IoError if the file can't be written.

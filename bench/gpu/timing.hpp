@@ -14,7 +14,7 @@
 
 namespace knear::bench {
 
-// The time left for all benches, shared out as they come.
+// The time left for all benches, divided among them as they start.
 class Deadline {
  public:
   explicit Deadline(double seconds)
@@ -27,8 +27,8 @@ class Deadline {
   Clock::time_point end_;
 };
 
-// A queue of the current device on `stream`, for the memory of one bench: it goes back to the
-// device once the queue and its arrays are gone and the stream is done.
+// A queue of the current device on `stream`, for the memory of one bench: that is freed once the
+// queue and its arrays are gone and the stream is done.
 inline cuda::Queue queue_on(const cuda::Stream& stream) {
   int device = 0;
   KNEAR_CHECK(cudaGetDevice(&device));
