@@ -13,9 +13,9 @@ Selection is that of the rows of a matrix. The data are random: neither time dep
     jax     top_k, and approx_max_k with a recall target of 0.95, each compiled with the product
 
 Times are medians of five runs after two, or of fewer where those take long; by events of the
-device, for jax by the processor's clock. --anywhere runs small shapes once, without a GPU too, to see that
-it works. Exit status 1, with one line on standard error, where there is no such module or no
-GPU for it.
+device, for jax by the processor's clock. --anywhere runs small shapes once, without a GPU too, to
+see that it works. Exit status 1, with one line on standard error, where there is no such module or
+no GPU for it.
 """
 
 import argparse
