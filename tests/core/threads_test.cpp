@@ -1,5 +1,5 @@
-// parallel_for: every task once, nested and from many threads; exceptions; no task of a loop taken
-// up by a thread that waits within another.
+// parallel_for: every task once, nested and from many threads; exceptions; a thread that waits
+// within a task starts no other task of that loop.
 #include "knear/core/threads.hpp"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ TEST(ParallelFor, RunsEveryTaskOnceNestedToo) {
     }
 }
 
-TEST(ParallelFor, AThreadThatWaitsTakesUpNoTaskOfTheLoopAround) {
+TEST(ParallelFor, AThreadThatWaitsStartsNoTaskOfTheOuterLoop) {
   static thread_local int depth = 0;
   std::atomic<int> deepest = 0;
   for (int round = 0; round < 50; ++round)
