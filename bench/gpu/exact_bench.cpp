@@ -34,7 +34,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// When the device came to each stage of a run, by its events.
+// When the device reached each stage of a run, by its events.
 class Stages {
  public:
   explicit Stages(const cuda::Stream& stream) : stream_(stream) {}
@@ -55,7 +55,7 @@ class Stages {
   std::vector<std::pair<std::string, cuda::Event>> marks_;
 };
 
-// A base on the device.
+// A base that is on the device already.
 class ResidentBase {
  public:
   ResidentBase(int device, const cuda::Stream& stream, AnyMatrixView base)
@@ -71,7 +71,7 @@ class ResidentBase {
 
   AnyMatrixView base() const { return base_; }
   bool integer() const { return packed_.is_integer; }
-  // What a search has to read at least once: codes and what stands beside them in the test.
+  // The bytes that a search reads at least once: codes and the numbers beside them in the test.
   double scored_bytes() const {
     const auto panels = static_cast<double>(packed_.panels());
     const auto slots = panels * detail::panel_rows;
@@ -79,13 +79,13 @@ class ResidentBase {
            (integer() ? slots * 8 : slots * 4 + panels * sizeof(detail::PanelHead));
   }
 
-  // How many queries at a time: all, where that is little memory, without asking how much there is.
+  // How many queries at a time: all, if they take little memory, without asking how much is free.
   std::int64_t batch_for(AnyMatrixView queries, std::int64_t k) const {
     const std::int64_t count = queries.rows();
     return scan_.batch_for(count, k, count <= detail::block_queries ? 0 : queue_.free_bytes());
   }
 
-  // Returns the number of queries handed back.
+  // Returns the number of queries that it could not answer.
   std::int64_t run(AnyMatrixView queries, const ValueRange& found, ExactNeighbors& out,
                    detail::DeviceStats& stats) {
     std::vector<std::int64_t> which(static_cast<std::size_t>(queries.rows()));
@@ -105,7 +105,7 @@ class ResidentBase {
   Scan scan_;
 };
 
-// Some queries of the answer against those of the processor.
+// Compares some queries of the answer with those of the processor.
 std::string first_error(AnyMatrixView queries, AnyMatrixView base, const ExactNeighbors& got) {
   constexpr std::int64_t samples = 4;
   const auto number = [&](std::int64_t sample) {
@@ -193,7 +193,7 @@ void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bo
       rank * 1e3, stages.seconds_of("answers out") * 1e3));
 }
 
-// What the bus gives from memory that the device copies by itself, bytes per second.
+// The rate of the bus for pinned memory, bytes per second.
 double bus_bytes_per_second(int device, double budget) {
   cuda::Queue queue(device);
   constexpr std::size_t bytes = 64 << 20;
@@ -212,7 +212,7 @@ double bus_bytes_per_second(int device, double budget) {
 }
 
 // A base in the memory of the processor, four times as large as what a search may take of the
-// device, by what the bus gives; and a base searched once, copies and codes included.
+// device, beside the rate of the bus; and a base searched once, copies and coding included.
 void bench_streamed(int device, const Deadline& deadline, Report& report) {
   constexpr std::int64_t rows = 4000000, dim = 128, count = 1000, k = 10;
   constexpr std::int64_t memory = rows * dim * 4 / 4;
@@ -268,7 +268,8 @@ void bench_streamed(int device, const Deadline& deadline, Report& report) {
           [&](KnnReport& seen) { return knn(queries, base, k, options, &seen); });
 }
 
-// Rows that fit a third of the free memory with their codes; fewer than wanted only with a word.
+// The number of rows that fit a third of the free memory with their codes; notes it if they are
+// fewer than wanted.
 std::int64_t rows_that_fit(std::int64_t rows, std::int64_t dim, int element_bytes, Report& report) {
   std::size_t free_bytes = 0, all_bytes = 0;
   KNEAR_CHECK(cudaMemGetInfo(&free_bytes, &all_bytes));

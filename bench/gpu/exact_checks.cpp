@@ -46,7 +46,7 @@ std::string first_difference(const RangeNeighbors& found, const RangeNeighbors& 
   return "";
 }
 
-// Which cases run, and what is said of one.
+// Decides which cases run, and reports on them.
 class Checks {
  public:
   Checks(const std::string& device, const CaseShare& share, bool there, Report& report)
@@ -57,7 +57,7 @@ class Checks {
   bool large() const { return share_.takes_once(); }
 
  protected:
-  // differs(options, report): searches on the device and says how the answer differs.
+  // differs(options, report) searches on the device and says how the answer differs.
   template <class F>
   void judge(const std::string& what, AnyMatrixView queries, AnyMatrixView base, KnnOptions options,
              F differs) {
@@ -85,8 +85,8 @@ class Checks {
                                knear::name_of(queries.type()), error));
   }
 
-  // The processor's answer does not depend on the first pass, nor on the method but for
-  // partial-reduce; what is forced is for the device.
+  // The processor's options: its answer does not depend on the first pass, nor on the method except
+  // partial-reduce; those are for the device.
   static KnnOptions as_the_processor(KnnOptions options) {
     options.first_pass = FirstPass::automatic;
     options.memory = 0;
@@ -121,7 +121,7 @@ class NearestChecks : public Checks {
   const ExactSearch& search_;
 };
 
-class JoinChecks : public Checks {
+class SelfJoinChecks : public Checks {
  public:
   JoinChecks(const SelfJoin& self_join, const std::string& device, const CaseShare& share,
              Report& report)
@@ -132,12 +132,12 @@ class JoinChecks : public Checks {
     const Neighbors truth = self_join(base, k, as_the_processor(options));
     judge(fmt::format("self-join, {}, k {}", what, k), base, base, options,
           [&](const KnnOptions& there, KnnReport* report) {
-            return first_difference(join_(base, k, there, report), truth);
+            return first_difference(self_join_(base, k, there, report), truth);
           });
   }
 
  private:
-  const SelfJoin& join_;
+  const SelfJoin& self_join_;
 };
 
 class RangeChecks : public Checks {
@@ -146,7 +146,7 @@ class RangeChecks : public Checks {
               bool there, Report& report)
       : Checks(device, share, there, report), search_(search) {}
 
-  // The radius: the distance of the row of that rank, from 0 on, from the first query.
+  // The radius is the distance of the row of that rank, from 0 on, to the first query.
   void check(const std::string& what, AnyMatrixView queries, AnyMatrixView base, std::int64_t rank,
              const KnnOptions& options) {
     const Neighbors near = knn(queries.rows(0, 1), base, rank + 1, {.metric = options.metric});
@@ -169,14 +169,14 @@ void check_types(NearestChecks& checks) {
       for (const std::int64_t k : {1, 10, 100, 1000}) {
         if (!checks.next()) continue;
         const AnyMatrix base = make_vectors(VectorKind::uniform, type, 2500, 40, 1);
-        // Of the same type, or floats: types mix.
+        // Queries of the base's type, or floats: types mix.
         const AnyMatrix queries = make_vectors(
             VectorKind::uniform, k == 10 || k == 1000 ? ElementType::f32 : type, 37, 40, 2);
         checks.check("types", queries, base, k, {.metric = metric});
       }
 }
 
-// Whole numbers and others in turn, all metrics, all k.
+// Whole numbers and other types in turn, all metrics, all k.
 void check_sizes(NearestChecks& checks) {
   int number = 0;
   for (const std::int64_t rows :
@@ -286,7 +286,7 @@ void check_threshold_heap(NearestChecks& checks) {
   }
 }
 
-// Bins of all sizes, of all rows and of those that a filter allows.
+// Bins of all sizes, for all rows and for those that a filter allows.
 void check_partial_reduce(NearestChecks& checks) {
   constexpr std::int64_t rows = 5000;
   for (const double recall : {0.5, 0.9, 0.95, 1.0})
@@ -307,7 +307,8 @@ void check_partial_reduce(NearestChecks& checks) {
         }
 }
 
-// Enough for all multiprocessors, several parts and thresholds that matter.
+// Enough queries and rows for all multiprocessors, several parts of the base, and thresholds that
+// matter.
 void check_many(NearestChecks& checks) {
   if (!checks.large()) return;
   for (const ElementType type : {ElementType::f32, ElementType::u8}) {
@@ -320,7 +321,7 @@ void check_many(NearestChecks& checks) {
 void check_real(NearestChecks& checks, const std::string& data, Report& report) {
   const struct {
     const char *set, *base, *queries;
-    std::int64_t split;  // rows of one file that are the base, if there is but one
+    std::int64_t split;  // rows of the base, if one file holds base and queries
   } sets[] = {{"sift-5k", "base.bvecs", "queries.bvecs", 0},
               {"glove-twitter-25", "base.npy", "queries.npy", 0},
               {"fashion-mnist", "t10k-images-idx3-ubyte.gz", nullptr, 9500}};
@@ -378,8 +379,8 @@ void check_range_sizes(RangeChecks& checks) {
       }
 }
 
-// Filters, data that codes tell apart badly, equal rows, more pairs than a copy has room for, a
-// base in chunks, a forced first pass.
+// Filters, data that codes separate badly, equal rows, more pairs than a copy has room for, a base
+// in blocks, a forced first pass.
 void check_range_limits(RangeChecks& checks) {
   constexpr std::int64_t rows = 5000;
   for (const std::int64_t step : {2, 9, 400})

@@ -1,5 +1,5 @@
-// bench/gpu/exact_checks.hpp -- knn() and range_search() on a device against those on the
-// processor, bit for bit.
+// bench/gpu/exact_checks.hpp -- compares knn() and range_search() on a device with the processor,
+// bit for bit.
 #pragma once
 #include <functional>
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace knear::bench {
 
-// knn(), or what stands for it.
+// knn(), or a function that stands in for it.
 using ExactSearch = std::function<Neighbors(AnyMatrixView queries, AnyMatrixView base,
                                             std::int64_t k, const KnnOptions&, KnnReport*)>;
-// self_join(), or what stands for it.
+// self_join(), or a function that stands in for it.
 using SelfJoin =
     std::function<Neighbors(AnyMatrixView base, std::int64_t k, const KnnOptions&, KnnReport*)>;
-// range_search(), or what stands for it.
+// range_search(), or a function that stands in for it.
 using RangeSearch = std::function<RangeNeighbors(AnyMatrixView queries, AnyMatrixView base,
                                                  double radius, const KnnOptions&, KnnReport*)>;
 
@@ -26,8 +26,8 @@ using RangeSearch = std::function<RangeNeighbors(AnyMatrixView queries, AnyMatri
 // device that answered. Runs its share of
 // the cases. `search` is given options.device = `device`.
 // `there`: both matrices are in the memory of the device, where a search is exact, and where the
-// processor answers for filters that allow very few rows. A DeviceError ends it: what comes after
-// one on a GPU fails too.
+// processor answers for filters that allow very few rows. A DeviceError ends the checks: after one
+// everything on a GPU fails.
 void check_exact(const ExactSearch& search, const std::string& device, const std::string& data,
                  const CaseShare& share, bool there, Report& report);
 // The same of self-joins: rows that are copies of others, more neighbours than rows.

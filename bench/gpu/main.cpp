@@ -57,7 +57,7 @@ struct Options {
 
 enum Status { all_well = 0, failed = 1, bad_words = 2, no_device = 3, too_little = 5 };
 
-// False for words that it does not know, or a number that is none.
+// False for unknown options, or a word that should be a number.
 bool parse(int argc, char** argv, Options& options) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
@@ -98,7 +98,7 @@ bool parse(int argc, char** argv, Options& options) {
 // Copy and read bandwidth on buffers far larger than the cache; returns the read rate.
 double bench_memory(const cuda::DeviceInfo& device, const cuda::Stream& stream, double budget,
                     Report& report) {
-  // A gibibyte, or what fits; at least 16 times the cache in any case where memory allows.
+  // A gibibyte, or what fits; at least 16 times the cache if memory allows.
   std::size_t bytes = std::max(std::size_t{1} << 30, 16 * device.l2_bytes);
   bytes = std::min(bytes, device.free_bytes / 4) / 4096 * 4096;
   cuda::Queue queue = queue_on(stream);
@@ -121,7 +121,7 @@ double bench_memory(const cuda::DeviceInfo& device, const cuda::Stream& stream, 
     launch_copy(from.data(), to.data(), std::int64_t(bytes), device.multiprocessors, stream.get());
   });
   add("copy", ", kernel, read + written", 2.0 * double(bytes), copy_time);
-  // That the copy is one: every place that a power of two or the end could hide.
+  // Checks the copy at every place that a power of two or the end could hide.
   for (std::size_t at = 1; at <= to.size(); at *= 2)
     for (std::size_t place : {at - 1, to.size() - at}) {
       float got;
@@ -140,7 +140,7 @@ double bench_memory(const cuda::DeviceInfo& device, const cuda::Stream& stream, 
 
 using LaunchLoop = Launch (*)(int multiprocessors, int rounds, float* sink, cudaStream_t stream);
 
-// A loop over registers, long enough (some milliseconds) for its launch not to count.
+// Times a loop over registers, long enough (some milliseconds) for its launch not to count.
 void bench_loop(const char* name, const char* what, const char* unit, LaunchLoop loop,
                 const cuda::DeviceInfo& device, const cuda::Stream& stream, double budget,
                 Report& report) {
@@ -226,7 +226,7 @@ class Lent {
   cuda::MatrixView view_;
 };
 
-// knn(), self_join() and range_search() of vectors that are on the device before.
+// knn(), self_join() and range_search() for vectors that were copied to the device before.
 Neighbors search_device_memory(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
                                const KnnOptions& options, KnnReport* report, bool kept) {
   Neighbors out{Matrix<Id>(queries.rows(), k), Matrix<float>(queries.rows(), k)};
@@ -239,7 +239,7 @@ Neighbors search_device_memory(AnyMatrixView queries, AnyMatrixView base, std::i
   queue.fill_bytes(ids.data(), 0xa5, count);
   queue.wait();
   if (kept) {
-    // The second time with codes that are there.
+    // The second search uses the codes of the first.
     cuda::ExactSearcher searcher(rows.view(), options, queue.stream());
     for (int time = 0; time < 2; ++time)
       searcher.search(asked.view(), k, ids.data(), distances.data(), options, report);

@@ -1,4 +1,4 @@
-// bench/gpu/report.hpp -- what was found, as one table at the end and as JSON.
+// bench/gpu/report.hpp -- the results, as one table at the end and as JSON.
 #pragma once
 #include <cmath>
 #include <cstdio>
@@ -21,7 +21,7 @@ struct Entry {
   std::string peak;               // or why there is none
 };
 
-// One line of what this is to reach: what was aimed at and what was found.
+// One line of the table of targets: the target and what was measured.
 struct Target {
   std::string work, target;
   std::string measured;  // or why it was not
@@ -35,7 +35,7 @@ struct Report {
   std::vector<std::string> failures;
   std::vector<Entry> entries;
   std::vector<std::string> skipped;  // "name: why"
-  std::vector<std::string> notes;    // what an entry can't say
+  std::vector<std::string> notes;    // remarks that fit no entry
   std::vector<Target> targets;
   std::string json;  // a file that holds all of it at any time, if it has a name
 
@@ -45,7 +45,7 @@ struct Report {
   void add(Entry entry);
   void save() const;
 
-  // All but the targets; and these.
+  // Prints all but the targets, or the targets.
   void print_table(std::FILE* out) const;
   void print_targets(std::FILE* out) const;
   // In one step: the file is the old one until it is the new one. Throws IoError.

@@ -26,7 +26,7 @@ using test::SelectKind;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-// What a selection is given and what it answers, in host memory.
+// The input of a selection and its answer, in host memory.
 struct Problem {
   std::int64_t rows, cols, stride;
   int k;
@@ -41,7 +41,7 @@ Problem make_problem(SelectKind kind, std::int64_t rows, std::int64_t cols, int 
                      DeviceSelectOptions options, bool ragged) {
   const std::uint64_t seed = std::uint64_t(cols * 2048 + k);
   Problem p{rows, cols, cols + 3, k, options, {}, {}, {}, {}};
-  // Gaps hold what would win if it were read as a value.
+  // Gaps hold the value that would win if it were read.
   p.values.assign(std::size_t(rows * p.stride),
                   options.extreme == Extreme::smallest ? -infinity : infinity);
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -54,8 +54,8 @@ Problem make_problem(SelectKind kind, std::int64_t rows, std::int64_t cols, int 
   return p;
 }
 
-// Empty if the answer is right, else what is wrong in the first row that is not. The largest are
-// the smallest of the negated values.
+// Empty if the answer is right, else the mistake in the first row that has one. The largest values
+// are the smallest of the negated ones.
 std::string first_error(const Problem& p) {
   const bool largest = p.options.extreme == Extreme::largest;
   std::vector<float> values, best(std::size_t(p.k));
@@ -247,7 +247,7 @@ void bench_select(const cuda::Stream& stream, double read_bytes_per_second,
 
   for (std::int64_t cols : {std::int64_t{1000}, std::int64_t{8000}, std::int64_t{32000}, longest}) {
     if (cols > longest || (cols == longest && cols != 128000 && cols <= 32000)) continue;
-    // Short matrices would stay in the cache: each run takes the next part of the large one.
+    // Short matrices would stay in the cache, so each run takes the next part of a large one.
     const std::int64_t parts = longest / cols, part = rows * cols;
     for (int k : {32, 100, 1000, 4000}) {
       if (k >= cols) continue;
@@ -268,7 +268,8 @@ void bench_select(const cuda::Stream& stream, double read_bytes_per_second,
       const double bytes = double(part) * sizeof(float);
       report.add({name, what, bytes / timing.seconds / 1e9, "GB/s", timing.seconds, timing.spread,
                   bytes / timing.seconds / read_bytes_per_second, "read"});
-      // First, middle and last row of the last run; their values are a function of the place.
+      // Checks first, middle and last row of the last run; their values are a function of the
+      // place.
       for (std::int64_t row : {std::int64_t{0}, rows / 2 + 1, rows - 1}) {
         Problem p{1, cols, cols, k, {}, {}, {}, {}, {}};
         p.best.resize(std::size_t(k));

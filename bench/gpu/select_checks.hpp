@@ -1,5 +1,5 @@
-// bench/gpu/select_checks.hpp -- select_k on a device against a partial sort, and its rate against
-// the copy's.
+// bench/gpu/select_checks.hpp -- compares select_k on a device with a partial sort, and its rate
+// with that of a copy.
 #pragma once
 #include "bench/gpu/case_share.hpp"
 #include "bench/gpu/report.hpp"
@@ -15,9 +15,8 @@ void check_select_on_host(const CaseShare& share, Report& report);
 void check_select_on_device(const cuda::Stream& stream, const CaseShare& share, Report& report);
 
 // 10,000 rows of 1,000 to 128,000 values at k = 32, 100 and 1000, as in section 6.1 of the paper of
-// WarpSelect, and 4000, which goes by the digits.
-// Rates count each value read once; their ceiling is `read_bytes_per_second`. Rows of every answer
-// are checked after the timing.
+// WarpSelect, and 4000, for radix selection. Rates count each value read once; their ceiling is
+// `read_bytes_per_second`. Rows of every answer are checked after the timing.
 void bench_select(const cuda::Stream& stream, double read_bytes_per_second,
                   const Deadline& deadline, Report& report);
 

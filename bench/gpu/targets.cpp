@@ -11,7 +11,7 @@
 namespace knear::bench {
 namespace {
 
-// The best entry of this name whose `what` has these words, or nullptr.
+// The best entry of this name whose `what` contains these words, or nullptr.
 const Entry* find(const Report& report, std::string_view name, std::string_view words = "") {
   const Entry* out = nullptr;
   for (const Entry& entry : report.entries)
@@ -43,7 +43,7 @@ Target select_target(const Report& report, int k, double wanted) {
           verdict(share >= wanted)};
 }
 
-// The run, and the kernels in it.
+// The entries of the whole run, and of the kernels in it.
 struct Exact {
   const Entry *run, *kernels;
 };

@@ -42,7 +42,7 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
 }
 
 // The median over slices of the time in which all threads do `work` once, after one slice that is
-// not counted (clocks settle, pages and code arrive). prepare(thread) runs before, untimed.
+// not counted (clocks settle, pages and code are loaded). prepare(thread) runs before, untimed.
 double median_seconds(int threads, const std::function<void(int)>& prepare,
                       const std::function<void(int)>& work) {
   std::vector<std::vector<Clock::time_point>> begin(slices + 1), end(slices + 1);
@@ -53,7 +53,7 @@ double median_seconds(int threads, const std::function<void(int)>& prepare,
     try {
       prepare(thread);
     } catch (...) {
-      together.arrive_and_drop();  // the others go on; the caller sees the exception
+      together.arrive_and_drop();  // the others go on; the caller gets the exception
       throw;
     }
     for (int slice = 0; slice <= slices; ++slice) {
@@ -72,7 +72,7 @@ double median_seconds(int threads, const std::function<void(int)>& prepare,
 }
 
 double measure(const PeakLoop& loop, int threads, double slice_seconds) {
-  long rounds = 1;  // grows until its time can be read off the clock, then is scaled to a slice
+  long rounds = 1;  // grows until the clock can measure it, then is scaled to a slice
   for (double taken = 0; rounds < 1L << 40; rounds *= 4) {
     const auto begin = Clock::now();
     loop.run(rounds);
@@ -94,7 +94,7 @@ double measure_read(const PeakLoops& loops, int threads) {
   long total = std::clamp(4 * cache, 256 * mebibyte, 1024 * mebibyte);
   total = std::max(64 * mebibyte, std::min(total, free));
   const long bytes = std::max(1L, total / threads / detail::read_granule) * detail::read_granule;
-  // Each thread touches its own buffer first, so that it lies in that thread's memory node.
+  // Each thread writes its own buffer first, so that it lies in that thread's memory node.
   std::vector<AlignedArray<unsigned char>> buffers(threads);
   const double seconds = median_seconds(
       threads,

@@ -1,5 +1,5 @@
 // The checks of whole searches that bench/gpu runs on a device, with the processor in its place:
-// they find nothing wrong with a search that is right, and say so of one that is not.
+// they accept a search that is right and report one that is wrong.
 #include "bench/gpu/exact_checks.hpp"
 
 #include <gtest/gtest.h>
@@ -14,13 +14,13 @@
 
 namespace knear::bench {
 
-// Without the printing of report.cpp, which is for the program.
+// A Report without the printing of report.cpp, which is for the program.
 void Report::fail(std::string what) { failures.push_back(std::move(what)); }
 
 namespace {
 
-// Searches of the processor that say they are of a device. `there`: its own memory, of which few
-// rows are not its work, and which knows no method.
+// Options for searches of the processor that claim to be of a device. `there`: the vectors are in
+// the device's memory, where there are no methods.
 KnnOptions here(const KnnOptions& options, bool there) {
   KnnOptions out = options;
   EXPECT_EQ(options.device, "cuda:1");

@@ -34,7 +34,7 @@ TEST(ParallelFor, RunsEveryTaskOnceNestedToo) {
     }
 }
 
-TEST(ParallelFor, AThreadThatWaitsTakesUpNoTaskOfTheLoopAround) {
+TEST(ParallelFor, AThreadThatWaitsStartsNoTaskOfTheOuterLoop) {
   static thread_local int depth = 0;
   std::atomic<int> deepest = 0;
   for (int round = 0; round < 50; ++round)

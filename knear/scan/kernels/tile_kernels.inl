@@ -68,7 +68,7 @@ struct Limits {
   alignas(64) float query_float[head_lanes];
   alignas(64) int32_t row[panel_rows];
   alignas(64) float row_float[panel_rows];
-  // join: of the other side of a pair. Here corrections are not included.
+  // For self_join: the limits of the other side of a pair, without corrections.
   alignas(64) int32_t query_top[head_lanes];
   alignas(64) int32_t row_top[panel_rows];
 };
@@ -90,7 +90,7 @@ static inline void store(T* p, V v) {
 }
 
 // Written with vectors: compilers keep comparisons of doubles as branches otherwise, and at small
-// dimensions this is a good part of a panel's time.
+// dimensions this is a large share of a panel's time.
 template <Format format, bool self_join>
 static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& out) {
   const PanelHead& p = a.heads[panel];
@@ -152,8 +152,8 @@ static inline void integer_limits(const TileArgs& a, int64_t panel, Limits& out)
     odd |= squares[r];
     out.row[r] = integer_term(squares[r], sums[r], mask);
   }
-  // Twice the limit is |x|^2 - bar, plus 1 where rows must be better than the bar. Half of it is
-  // rounded down for the sake of rows with odd |y|^2, up where there are none.
+  // Twice the limit is |x|^2 - bound, plus 1 where keys must be below the bound. Half of it is
+  // rounded down for rows with odd |y|^2, up where there are none.
   const uint32_t least = a.ids[panel * panel_rows], even = ~odd & 1;
   for (int q = 0; q < head_lanes; ++q) {
     const uint32_t bits = g.limit_bit[q] + (least > g.bound_row[q]);
@@ -178,7 +178,7 @@ static __attribute__((noinline)) void emit(TileArgs& a, int64_t panel, int first
     }
 }
 
-// The same as slots alone, in the lists of the queries.
+// As emit, but only slots, in the lists of the queries.
 template <int queries>
 static __attribute__((noinline)) void emit_slots(TileArgs& a, int64_t panel, int first_query,
                                                  int first_row, const uint32_t* kept) {
@@ -195,7 +195,7 @@ static __attribute__((noinline)) void emit_slots(TileArgs& a, int64_t panel, int
   }
 }
 
-// One block: `queries` of the group from first_query on against 2 * KNEAR_WIDTH rows.
+// Scores one block: `queries` of the group from first_query on against 2 * KNEAR_WIDTH rows.
 template <Format format, Mode mode, int group, int queries>
 static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t panel,
                                                         const Limits& limits, int first_query,
@@ -245,7 +245,7 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
     if constexpr (queries <= 4) __builtin_prefetch(rows + 4096);
     if constexpr (queries <= 4) __builtin_prefetch(rows + 4096 + 64);
   }
-  // A pair passes if (sum + row term - limit) has its sign bit clear; the usual case is none.
+  // A pair passes if (sum + row term - limit) has its sign bit clear; usually none does.
   Ints all_signs = Ints{} - 1;
   if constexpr (fp32) {
     const Floats row0 = load_floats(limits.row_float + first_row);
@@ -271,8 +271,8 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
     emit_slots<queries>(a, panel, first_query, first_row, kept);
     return;
   }
-  // No call while the accumulators live, or they would all live in memory: first the masks and the
-  // scores of the queries that have a pair, then emit().
+  // No call while the accumulators are live, or they would all be spilled to memory: first the
+  // masks and the scores of the queries that have a pair, then emit().
   alignas(64) int32_t raw[queries][2 * KNEAR_WIDTH];
   uint32_t kept[queries];
 #pragma GCC unroll 12
@@ -303,9 +303,9 @@ static void tile(TileArgs* args) {
   TileArgs& a = *args;
   constexpr int queries = group < KNEAR_BLOCK ? group : KNEAR_BLOCK;
   static_assert(group % queries == 0 && panel_rows % (2 * KNEAR_WIDTH) == 0);
-  // The limits of a panel are computed before the panel ahead of it is scored, so that their chain
-  // of latencies runs beside dot products. Through memory (the asm): a broadcast from there needs
-  // no shuffle port, one from a register does.
+  // The limits of a panel are computed before the previous panel is scored, so that their chain of
+  // latencies runs beside dot products. They pass through memory (the asm): a broadcast from there
+  // needs no shuffle port, one from a register does.
   Limits limits[2];
   const auto compute = [&](int64_t panel) __attribute__((always_inline)) {
     Limits& out = limits[panel & 1];
@@ -369,7 +369,7 @@ static CodeSize encode(const double* v, int64_t dim, double scale, int offset, u
   typedef int16_t HalfWords __attribute__((vector_size(KNEAR_WIDTH)));
   typedef uint8_t HalfBytes __attribute__((vector_size(KNEAR_WIDTH / 2)));
   constexpr int per_step = format == format_int8 ? 4 : format == format_int16 ? 2 : 1;
-  // At least one whole step at a time: two registers of the narrowest level make one of int8.
+  // At least one whole step at a time: two registers of the narrowest level make one int8 step.
   constexpr int lanes = double_lanes < 4 ? 4 : double_lanes;
   constexpr double round = 0x1.8p52;  // adding and taking it off rounds to an integer
   const double inverse = 1 / scale;
@@ -379,7 +379,7 @@ static CodeSize encode(const double* v, int64_t dim, double scale, int offset, u
     alignas(64) double last[lanes] = {};
     const double* x = v + i;
     int valid = lanes;
-    if (i + lanes > dim) {  // the last few, made up with zeros
+    if (i + lanes > dim) {  // the last few, padded with zeros
       valid = static_cast<int>(dim - i);
       for (int j = 0; j < valid; ++j) last[j] = x[j];
       x = last;
@@ -467,7 +467,7 @@ static void row_products(const uint8_t* rows, int64_t stride, const uint32_t* wh
   }
 }
 
-// `wide` registers of columns from c on, of `count` vectors.
+// Computes `wide` registers of columns from c on, for `count` vectors.
 template <int count, int wide>
 static void project_columns(const double* v, const double* matrix, int64_t dim, int64_t cols,
                             int64_t c, double* out) {

@@ -72,7 +72,7 @@ TEST(DeviceThresholdHeapSearch, ManyQueriesInGroups) {
   expect_same(queries.view(), base.view(), 5, {.threads = 2}, "floats");
   expect_same(queries.view(), base.view(), 5, {.threads = 2, .method = {.query_batch = 130}},
               "batches");
-  // A memory limit makes groups small, of which each is coded by itself.
+  // A memory limit makes groups small; each is coded by itself.
   expect_same(queries.view(), base.view(), 5, {.threads = 2, .memory = 6 << 20}, "memory");
 }
 
@@ -106,8 +106,8 @@ TEST(DeviceThresholdHeapSearch, FiltersAndSamples) {
                 "samples " + std::to_string(samples));
 }
 
-// As an index has it: parts, removed rows, and each row its own id.
-TEST(DeviceThresholdHeapSearch, PartsAndLiveRows) {
+// The input of an index: segments, removed rows, and an id for each row.
+TEST(DeviceThresholdHeapSearch, SegmentsAndLiveRows) {
   const AnyMatrix base = gaussians(900, 8, 61), queries = gaussians(7, 8, 62);
   const auto view = base.view();
   detail::PreparedRows first(view.rows(0, 350), Metric::l2, find_value_range(view, "base", 1)),
@@ -134,7 +134,7 @@ TEST(DeviceThresholdHeapSearch, PartsAndLiveRows) {
   }
 }
 
-// The rows that an exact search left on the device serve this one, and the other way round.
+// The rows that an exact search left on the device serve this method, and the other way round.
 TEST(DeviceThresholdHeapSearch, RowsStayOnTheDevice) {
   const AnyMatrix base = gaussians(900, 8, 71), queries = gaussians(7, 8, 72);
   detail::PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
@@ -169,7 +169,7 @@ TEST(DeviceThresholdHeapSearch, TheReportSaysWhatWasDoneWhere) {
   EXPECT_EQ(there.samples, 100);
   EXPECT_GT(there.sampling_seconds, 0);
   EXPECT_GT(there.sorting_seconds, 0);
-  // Both see the same keys, so that these are the same.
+  // Both use the same keys, so that these figures are equal.
   EXPECT_EQ(there.compression_ratio, here.compression_ratio);
   EXPECT_EQ(there.threshold_ratio, here.threshold_ratio);
   EXPECT_EQ(there.expected_hits, here.expected_hits);
