@@ -65,7 +65,7 @@ class NearestTask {
   std::int64_t query(std::int64_t q) const {
     return scan_.table.queries[static_cast<std::size_t>(begin_ + q)];
   }
-  // Of the first tile the best are kept as they come, so many.
+  // How many of the first tile's best rows are kept as they come.
   std::int64_t listed() const { return estimating_ ? scan_.estimates.rank(1) : job_.k; }
   bool estimate_due(std::int64_t seen) const {
     return estimating_ && ThresholdEstimates::due(seen);
