@@ -24,8 +24,15 @@ DeviceMemory allocate(int device, std::int64_t count, std::int64_t size) {
   std::size_t bytes = 0;
   void* out = nullptr;
   cudaError_t status = cudaErrorMemoryAllocation;
-  if (!__builtin_mul_overflow(count, size, &bytes))
-    status = cudaMalloc(&out, std::max<std::size_t>(bytes, 1));
+  if (!__builtin_mul_overflow(count, size, &bytes)) {
+    bytes = std::max<std::size_t>(bytes, 1);
+    status = cudaMalloc(&out, bytes);
+    // Searches may keep what is missing.
+    if (status == cudaErrorMemoryAllocation && cuda::give_back_memory(device)) {
+      (void)cudaGetLastError();
+      status = cudaMalloc(&out, bytes);
+    }
+  }
   if (status == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
     throw MemoryBudgetError("device {} has no memory left for an answer of {} values of {} bytes",
@@ -136,7 +143,7 @@ DeviceSelection select_on_device(DeviceRows rows, std::span<const std::int64_t> 
     out.places = allocate(device, rows.rows * k, sizeof(Id));
   }
   const std::vector<int> narrow(lengths.begin(), refused ? lengths.begin() : lengths.end());
-  cuda::Queue queue(device, 0, nullptr);
+  cuda::Queue queue = cuda::Queue::for_call(device, nullptr);
   const knear::detail::StreamSyncGuard settled{queue};
   auto there = queue.allocate<int>(narrow.size());
   queue.upload(there.data(), narrow.data(), narrow.size());

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpu/ceiling.hpp"
 #include "bench/gpu/vectors.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/cuda/queue.hpp"
@@ -127,20 +128,11 @@ std::string first_error(AnyMatrixView queries, AnyMatrixView base, const ExactNe
   return "";
 }
 
-// The rate that the device reached in one kind of arithmetic, or nothing if it was not measured.
-std::optional<double> best_rate(const Report& report, std::initializer_list<const char*> names) {
-  std::optional<double> out;
-  for (const Entry& entry : report.entries)
-    for (const char* name : names)
-      if (entry.name == name) out = std::max(out.value_or(0), entry.value);
-  return out;
-}
-
 void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bool by_memory,
                    const cuda::Stream& stream, double read_bytes_per_second, double budget,
                    Report& report) {
   const ValueRange found = find_value_range(queries, "queries", 0);
-  detail::ExactNeighbors out(queries.rows(), k);
+  ExactNeighbors out(queries.rows(), k);
   std::vector<double> seconds;
   detail::DeviceStats stats;
   std::int64_t back = 0;
@@ -174,11 +166,9 @@ void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bo
   const double scan = stages.seconds_of("scan"), thresholds = stages.seconds_of("thresholds"),
                measure = stages.seconds_of("measure"), rank = stages.seconds_of("rank");
 
-  // The work and its ceiling: one pass over the codes, or all products.
-  const std::optional<double> peak = by_memory ? read_bytes_per_second / 1e9
-                                     : base.integer()
-                                         ? best_rate(report, {"int8 product", "int8 mma.sync"})
-                                         : best_rate(report, {"bf16 product", "bf16 mma.sync"});
+  // Work and ceiling: one pass over the codes, or all products.
+  const Ceiling ceiling = by_memory ? Ceiling{read_bytes_per_second / 1e9, "read"}
+                                    : product_ceiling(report, base.integer() ? "int8" : "bf16");
   const double work = by_memory ? base.scored_bytes() / 1e9
                                 : 2e-12 * static_cast<double>(queries.rows()) *
                                       static_cast<double>(base.base().rows()) *
@@ -188,10 +178,7 @@ void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bo
     Entry out_entry{
         entry, what,   work / taken, by_memory ? "GB/s" : base.integer() ? "Top/s" : "Tflop/s",
         taken, spread, {},           ""};
-    if (peak) {
-      out_entry.of_peak = work / taken / *peak;
-      out_entry.peak = by_memory ? "read" : base.integer() ? "int8" : "bf16";
-    }
+    hold_against(ceiling, out_entry);
     report.add(out_entry);
   };
   add(name, shape + ", whole run()", median, (seconds.back() - seconds.front()) / median);
@@ -323,7 +310,7 @@ void bench_exact(int device, const cuda::Stream& stream, double read_bytes_per_s
     const int element_bytes = one.type == ElementType::u8 ? 1 : 4;
     const std::int64_t rows = rows_that_fit(one.rows, one.dim, element_bytes, report);
 #if KNEAR_CUBLASLT
-    if (one.type == ElementType::f32 && !one.by_memory)
+    if (one.type == ElementType::f32 && !one.by_memory && report.no_cublaslt.empty())
       bench_search_product(ProductType::f32, one.queries[0], rows, one.dim, stream,
                            std::min(3.0, deadline.left() / 4), report);
 #endif

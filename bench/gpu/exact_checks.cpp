@@ -49,12 +49,12 @@ std::string first_difference(const RangeNeighbors& found, const RangeNeighbors& 
 // Decides which cases run, and reports on them.
 class Checks {
  public:
-  Checks(const std::string& device, int every, bool there, Report& report)
-      : device_(device), every_(every), there_(there), report_(report) {}
+  Checks(const std::string& device, const CaseShare& share, bool there, Report& report)
+      : device_(device), share_(share), there_(there), report_(report) {}
 
   // Whether the next case is to run; asked before its data are made.
-  bool next() { return number_++ % every_ == 0; }
-  bool all() const { return every_ == 1; }
+  bool next() { return share_.takes(number_++); }
+  bool large() const { return share_.takes_once(); }
 
  protected:
   // differs(options, report) searches on the device and says how the answer differs.
@@ -96,16 +96,17 @@ class Checks {
 
  private:
   std::string device_;
-  int every_, number_ = 0;
+  CaseShare share_;
+  std::int64_t number_ = 0;
   bool there_;
   Report& report_;
 };
 
 class NearestChecks : public Checks {
  public:
-  NearestChecks(const ExactSearch& search, const std::string& device, int every, bool there,
-                Report& report)
-      : Checks(device, every, there, report), search_(search) {}
+  NearestChecks(const ExactSearch& search, const std::string& device, const CaseShare& share,
+                bool there, Report& report)
+      : Checks(device, share, there, report), search_(search) {}
 
   void check(const std::string& what, AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
              const KnnOptions& options) {
@@ -122,8 +123,9 @@ class NearestChecks : public Checks {
 
 class SelfJoinChecks : public Checks {
  public:
-  SelfJoinChecks(const SelfJoin& self_join, const std::string& device, int every, Report& report)
-      : Checks(device, every, false, report), self_join_(self_join) {}
+  JoinChecks(const SelfJoin& self_join, const std::string& device, const CaseShare& share,
+             Report& report)
+      : Checks(device, share, false, report), join_(self_join) {}
 
   void check(const std::string& what, AnyMatrixView base, std::int64_t k,
              const KnnOptions& options) {
@@ -140,9 +142,9 @@ class SelfJoinChecks : public Checks {
 
 class RangeChecks : public Checks {
  public:
-  RangeChecks(const RangeSearch& search, const std::string& device, int every, bool there,
-              Report& report)
-      : Checks(device, every, there, report), search_(search) {}
+  RangeChecks(const RangeSearch& search, const std::string& device, const CaseShare& share,
+              bool there, Report& report)
+      : Checks(device, share, there, report), search_(search) {}
 
   // The radius is the distance of the row of that rank, from 0 on, to the first query.
   void check(const std::string& what, AnyMatrixView queries, AnyMatrixView base, std::int64_t rank,
@@ -308,7 +310,7 @@ void check_partial_reduce(NearestChecks& checks) {
 // Enough queries and rows for all multiprocessors, several parts of the base, and thresholds that
 // matter.
 void check_many(NearestChecks& checks) {
-  if (!checks.all()) return;
+  if (!checks.large()) return;
   for (const ElementType type : {ElementType::f32, ElementType::u8}) {
     const AnyMatrix base = make_clusters(type, 200000, 128, 19);
     const AnyMatrix queries = make_clusters(type, 1000, 128, 20);
@@ -423,8 +425,8 @@ void check_range_limits(RangeChecks& checks) {
 }  // namespace
 
 void check_exact(const ExactSearch& search, const std::string& device, const std::string& data,
-                 int every, bool there, Report& report) {
-  NearestChecks checks(search, device, every, there, report);
+                 const CaseShare& share, bool there, Report& report) {
+  NearestChecks checks(search, device, share, there, report);
   check_types(checks);
   check_sizes(checks);
   check_long_rows(checks);
@@ -437,9 +439,9 @@ void check_exact(const ExactSearch& search, const std::string& device, const std
   check_many(checks);
 }
 
-void check_self_join(const SelfJoin& self_join, const std::string& device, int every,
+void check_self_join(const SelfJoin& self_join, const std::string& device, const CaseShare& share,
                      Report& report) {
-  SelfJoinChecks checks(self_join, device, every, report);
+  JoinChecks checks(self_join, device, share, report);
   for (const VectorKind kind : {VectorKind::uniform, VectorKind::copies, VectorKind::zeros})
     for (const ElementType type : {ElementType::f32, ElementType::bf16, ElementType::u8})
       for (const Metric metric : metrics)
@@ -450,9 +452,9 @@ void check_self_join(const SelfJoin& self_join, const std::string& device, int e
         }
 }
 
-void check_range(const RangeSearch& search, const std::string& device, int every, bool there,
-                 Report& report) {
-  RangeChecks checks(search, device, every, there, report);
+void check_range(const RangeSearch& search, const std::string& device, const CaseShare& share,
+                 bool there, Report& report) {
+  RangeChecks checks(search, device, share, there, report);
   check_range_types(checks);
   check_range_sizes(checks);
   check_range_limits(checks);

@@ -4,13 +4,13 @@
 //   LibraryProduct product(library, ProductType::f32, m, n, depth, m, workspace.size());
 //   if (product.available()) product.run(a, b, c, workspace.data(), stream);
 #pragma once
-#include <cublasLt.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <type_traits>
+
+#include "bench/gpu/cublas_lt.hpp"
 
 namespace knear::bench {
 
@@ -18,26 +18,27 @@ namespace knear::bench {
 void check_blas(cublasStatus_t status, const char* call);
 #define KNEAR_CHECK_BLAS(call) ::knear::bench::check_blas((call), #call)
 
-template <class T, cublasStatus_t (*destroy)(T)>
+template <class T, auto destroy>
 struct DestroyBlas {
   using pointer = T;
-  void operator()(T handle) const { destroy(handle); }
+  void operator()(T handle) const { (CublasLt::get().*destroy)(handle); }
 };
-template <class T, cublasStatus_t (*destroy)(T)>
+template <class T, auto destroy>
 using BlasHandle = std::unique_ptr<std::remove_pointer_t<T>, DestroyBlas<T, destroy>>;
 
-// The library on the current device. Products of different streams may share one.
+// The library on the current device. Products of different streams may share one. Requires that
+// CublasLt::get().why_not is empty.
 class ProductLibrary {
  public:
   ProductLibrary() {
     cublasLtHandle_t raw = nullptr;
-    KNEAR_CHECK_BLAS(cublasLtCreate(&raw));
+    KNEAR_CHECK_BLAS(CublasLt::get().create(&raw));
     handle_.reset(raw);
   }
   cublasLtHandle_t get() const { return handle_.get(); }
 
  private:
-  BlasHandle<cublasLtHandle_t, cublasLtDestroy> handle_;
+  BlasHandle<cublasLtHandle_t, &CublasLt::destroy> handle_;
 };
 
 // The types of the factors: fp32 (no tf32) and bf16 with sums in fp32, signed 8-bit integers with
@@ -67,14 +68,14 @@ class LibraryProduct {
   void run(const void* a, const void* b, void* c, void* workspace, cudaStream_t stream) const;
 
  private:
-  using Layout = BlasHandle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+  using Layout = BlasHandle<cublasLtMatrixLayout_t, &CublasLt::layout_destroy>;
   static Layout column_major(cudaDataType_t type, std::int64_t rows, std::int64_t cols,
                              std::int64_t stride);
 
   cublasLtHandle_t library_;
   bool integer_;
   std::size_t workspace_bytes_;
-  BlasHandle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> product_;
+  BlasHandle<cublasLtMatmulDesc_t, &CublasLt::product_destroy> product_;
   Layout a_, b_, c_;
   cublasLtMatmulAlgo_t algorithm_{};
   std::string why_not_;

@@ -6,9 +6,7 @@
 #include <barrier>
 #include <chrono>
 #include <functional>
-#include <future>
 #include <limits>
-#include <system_error>
 #include <vector>
 
 #include "knear/core/error.hpp"
@@ -51,8 +49,7 @@ double median_seconds(int threads, const std::function<void(int)>& prepare,
   for (auto* times : {&begin, &end})
     for (auto& slice : *times) slice.resize(threads);
   std::barrier together(threads);
-  std::vector<std::future<void>> running;
-  const auto body = [&](int thread) {
+  run_together(threads, [&](int thread) {
     try {
       prepare(thread);
     } catch (...) {
@@ -65,18 +62,7 @@ double median_seconds(int threads, const std::function<void(int)>& prepare,
       work(thread);
       end[slice][thread] = Clock::now();
     }
-  };
-  try {
-    for (int thread = 0; thread < threads; ++thread)
-      running.push_back(std::async(std::launch::async, body, thread));
-  } catch (const std::system_error&) {
-    const int started = int(running.size());
-    for (int thread = started; thread < threads; ++thread) together.arrive_and_drop();
-    for (auto& thread : running) thread.wait();
-    throw InvalidArgument("threads is {}, but the system starts only {} at once", threads, started);
-  }
-  for (auto& thread : running) thread.wait();
-  for (auto& thread : running) thread.get();
+  });
   std::vector<double> seconds;
   for (int slice = 1; slice <= slices; ++slice)
     seconds.push_back(seconds_between(*std::min_element(begin[slice].begin(), begin[slice].end()),

@@ -16,16 +16,16 @@
 #pragma once
 #include <concepts>
 
-// Marks a function that is warp code: device code under nvcc, where ThreadWarp is the only warp;
+#include "knear/core/host_device.hpp"
+
+// Before a function that is warp code: device code under nvcc, where ThreadWarp is the only warp;
 // ordinary code elsewhere, where HostWarp is. (Not both at once: the members of CudaThread exist on
 // the device only, and nvcc warns of each call from a function that could also run on the host.)
 #if defined(__CUDACC__)
-#define KNEAR_HD __host__ __device__  // plain functions of numbers, for both sides
 #define KNEAR_WARP __device__ __forceinline__
 #define KNEAR_UNROLL _Pragma("unroll")
 #define KNEAR_NO_UNROLL _Pragma("unroll 1")
 #else
-#define KNEAR_HD
 // Not inlined: a network is thousands of operations, and building the tests would take minutes.
 #define KNEAR_WARP [[gnu::noinline]] inline
 #define KNEAR_UNROLL

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "knear/core/error.hpp"
 #include "knear/cuda/device_error.hpp"
@@ -124,7 +125,29 @@ TEST(ExactChecks, JudgeSelfJoins) {
   EXPECT_EQ(report.failures.size(), 1u);
 }
 
-// After a failure of the device all later calls fail.
+// All passes together are every case once; the first has some of each kind; none runs late.
+TEST(ExactChecks, RunInPasses) {
+  constexpr int passes = 17;
+  const Deadline never(1e9), over(0);
+  std::vector<int> runs(1000);
+  for (int pass = 0; pass < passes; ++pass) {
+    const CaseShare share = CaseShare(pass, passes, &never).one_in(3);
+    for (std::size_t number = 0; number < runs.size(); ++number)
+      runs[number] += share.takes(static_cast<std::int64_t>(number));
+  }
+  for (std::size_t number = 0; number < runs.size(); ++number)
+    EXPECT_EQ(runs[number], number % 3 == 0 ? 1 : 0) << number;
+
+  Report all, first, late;
+  check_self_join(joined, "cuda:1", 1, all);
+  check_self_join(joined, "cuda:1", CaseShare(0, passes, &never), first);
+  check_self_join(joined, "cuda:1", CaseShare(0, passes, &over), late);
+  EXPECT_EQ(all.tests, 81);
+  EXPECT_EQ(first.tests, 5);
+  EXPECT_EQ(late.tests, 0);
+}
+
+// What fails on a device fails from then on.
 TEST(ExactChecks, EndWithTheDevice) {
   Report report;
   const ExactSearch gone = [](AnyMatrixView, AnyMatrixView, std::int64_t, const KnnOptions&,

@@ -13,7 +13,7 @@
 
 #include "knear/core/element_type.hpp"
 #include "knear/scan/device/scan_kernels.hpp"
-#include "knear/scan/key_scale.hpp"
+#include "knear/scan/kernels/key_scale.hpp"
 #include "knear/scan/methods/pruned_pair.hpp"
 
 namespace knear::detail {

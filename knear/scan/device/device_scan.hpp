@@ -40,8 +40,8 @@
 #include "knear/scan/device/packing.hpp"
 #include "knear/scan/device/query_codes.hpp"
 #include "knear/scan/device/scan_launches.hpp"
+#include "knear/scan/kernels/key_scale.hpp"
 #include "knear/scan/scan.hpp"
-#include "knear/scan/tile_loop.hpp"
 
 namespace knear::detail {
 

@@ -20,6 +20,7 @@
 
 #include "knear/core/element_type.hpp"
 #include "knear/scan/device/code_layout.hpp"
+#include "knear/scan/kernels/bounds.hpp"
 #include "knear/scan/kernels/tile_kernels.hpp"
 #include "knear/select/warp/warp_select.hpp"
 #include "knear/simt/thread.hpp"
@@ -92,54 +93,35 @@ struct alignas(16) FourWords {
 // pass.
 KNEAR_DEVICE int certified_limit(const PanelHead& panel, const DeviceQuery& query, double scale,
                                  double threshold) {
-  const double units = 1.0 / (scale * panel.scale), bound = code_dot_bound;
-  const double loss = panel.bias_max + query.norm * panel.error + query.error * panel.norm;
-  double limit = (threshold - loss) * units;
-  if (!(limit > -2 * bound - 8)) limit = -2 * bound - 8;  // NaN too: keeps all
-  if (limit > bound + 8) limit = bound + 8;
-  // 3 covers truncation towards zero on both sides, and that of the row term.
-  return static_cast<int>(limit) - 3 + query.correction;
+  const double unit = unit_of(panel, scale);
+  double limit = limit_of(panel, unit, threshold, query.norm, query.error);
+  if (!(limit > lowest_limit)) limit = lowest_limit;  // NaN too: keeps all
+  if (limit > highest_limit) limit = highest_limit;
+  return static_cast<int>(limit) - limit_margin + query.correction;
 }
 KNEAR_DEVICE int certified_term(const PanelHead& panel, float bias, double scale) {
-  const double ratio = panel.scale / scale;
-  const float factor =
-      ratio > 1e-30 ? static_cast<float>(ratio < 1e30 ? ratio : 1e30) * (1.0f - 0x1p-21f) : 0.0f;
-  const float term = bias * factor;
-  return static_cast<int>(term > -0x1p29f ? term : -0x1p29f);
+  const float term = bias * term_factor(panel, unit_of(panel, scale));
+  return static_cast<int>(term > lowest_term ? term : lowest_term);
 }
 // The limit for key <= bound; for l2 it is rounded down to a whole number, for odd squared lengths.
 KNEAR_DEVICE int integer_limit(const DeviceQuery& query, double bound, bool l2) {
-  const double limit = (l2 ? floor((query.squares - bound) * 0.5) : -bound) + query.correction;
+  const double limit = integer_limit_of(l2, query.squares, bound) + query.correction;
   if (!(limit > -2147483648.0)) return std::numeric_limits<int>::min();
   return limit < 2147483646.0 ? static_cast<int>(limit) : std::numeric_limits<int>::max() - 1;
 }
-KNEAR_DEVICE int integer_term(std::uint32_t squares, std::int32_t sum, bool shifted) {
-  return (shifted ? sum * 128 : 0) - static_cast<int>((squares >> 1) + (squares & 1));
-}
 
-// The ends of the interval that holds a pair's g (docs/bounds.md, 3).
-struct GInterval {
-  double upper, lower;
-};
+// The ends of the interval that holds a pair's g.
 KNEAR_DEVICE GInterval interval_of(const DeviceBaseView& base, const DeviceQuery& query,
                                    double scale, Entry entry) {
-  const PanelHead& panel = base.heads[entry.slot / panel_rows];
   const double dot = static_cast<double>(static_cast<std::int64_t>(entry.score) - query.correction);
-  const double bias = panel.scale * panel.scale * base.row_bias[entry.slot];
-  const double error = query.norm * panel.error + query.error * panel.norm;
-  const double slack = base.query_slack * query.squares;
-  GInterval out;
-  out.upper = dot * (scale * panel.scale) + bias + panel.bias_max + error + slack;
-  out.lower = out.upper - 2 * (error + slack + panel.slack) + 0x1p-21 * bias;
-  return out;
+  return panel_interval(base.heads[entry.slot / panel_rows], base.row_bias[entry.slot], dot, scale,
+                        query.norm, query.error, base.query_slack * query.squares);
 }
 KNEAR_DEVICE double integer_key(const DeviceBaseView& base, const DeviceQuery& query, bool shifted,
                                 Entry entry) {
-  std::int64_t product = static_cast<std::int64_t>(entry.score) - query.correction;
-  if (shifted) product += std::int64_t{128} * base.row_sums[entry.slot];
-  if (!base.l2) return static_cast<double>(-product);
-  return query.squares + static_cast<double>(base.row_squares[entry.slot]) -
-         2 * static_cast<double>(product);
+  const std::int32_t sum = shifted ? base.row_sums[entry.slot] : 0;
+  return integer_key(base.l2, integer_product(entry.score, query.correction, shifted, sum),
+                     query.squares, base.l2 ? base.row_squares[entry.slot] : 0);
 }
 
 // A float that is not below x.
@@ -254,9 +236,9 @@ struct ScanPanels {
         if (place < end) {
           const std::int64_t panel = base.order[place];
           const std::int64_t slot = panel * panel_rows + t.index() % panel_rows;
-          term = base.integer
-                     ? integer_term(base.row_squares[slot], base.row_sums[slot], queries.shifted)
-                     : certified_term(base.heads[panel], base.row_bias[slot], scale);
+          term = base.integer ? integer_term(base.row_squares[slot], base.row_sums[slot],
+                                             queries.shifted ? 0xffffffffu : 0u)
+                              : certified_term(base.heads[panel], base.row_bias[slot], scale);
         }
         terms[tile % 2 * tile_rows + t.index()] = term;
       }

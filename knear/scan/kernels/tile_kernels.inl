@@ -95,19 +95,22 @@ template <Format format, bool self_join>
 static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& out) {
   const PanelHead& p = a.heads[panel];
   const GroupHead& g = *a.group;
-  const double units = 1.0 / (g.scale * p.scale), bound = code_dot_bound;
+  const double unit = unit_of(p, g.scale);
   for (int q = 0; q < head_lanes; q += double_lanes) {
-    const Doubles loss = p.bias_max + load_as<Doubles>(g.norm + q) * p.error +
-                         load_as<Doubles>(g.error + q) * p.norm;
-    Doubles t = (load_as<Doubles>(g.threshold + q) - loss) * units;
-    t = clamp(t, -2 * bound - 8, bound + 8);  // NaN, from infinities, becomes the lower end
+    const auto limit = [&](const double* threshold) __attribute__((always_inline)) {
+      return limit_of<Doubles>(p, unit, load_as<Doubles>(threshold + q),
+                               load_as<Doubles>(g.norm + q), load_as<Doubles>(g.error + q));
+    };
+    // NaN, from infinities, becomes the lower end.
+    Doubles t = clamp(limit(g.threshold), lowest_limit, highest_limit);
     if constexpr (self_join) {
-      // The top is lowered where it is too high for int32; where it is too low, everything passes.
-      Doubles top = (load_as<Doubles>(g.top + q) - loss) * units;
-      t = top >= -bound ? t : Doubles{} - 2 * bound - 8;
+      // Lowered where it is too high for int32, and everything passes where it is too low.
+      const double bound = code_dot_bound;
+      Doubles top = limit(g.top);
+      t = top >= -bound ? t : Doubles{} + lowest_limit;
       top = clamp(top, -bound, bound - 64);
-      store(out.query_top + q, __builtin_convertvector(top, HalfInts) - 3);
-      store(out.query + q, __builtin_convertvector(t, HalfInts) - 3);
+      store(out.query_top + q, __builtin_convertvector(top, HalfInts) - limit_margin);
+      store(out.query + q, __builtin_convertvector(t, HalfInts) - limit_margin);
       continue;
     }
     if constexpr (format == format_fp32) {
@@ -115,26 +118,23 @@ static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& ou
       store(out.query_float + q,
             __builtin_convertvector(t - size * 0x1p-22 - 0x1p-100, HalfFloats));
     } else {
-      // 3 covers truncation towards zero on both sides, and the rounding of the row term to an
-      // integer.
-      store(out.query + q, (HalfInts)((HalfWordsU) __builtin_convertvector(t, HalfInts) - 3u +
+      store(out.query + q, (HalfInts)((HalfWordsU) __builtin_convertvector(t, HalfInts) -
+                                      static_cast<uint32_t>(limit_margin) +
                                       load_as<HalfWordsU>(g.correction + q)));
     }
   }
-  // Row terms: (b - bias_max) / (s_q s_p), at most 0. A factor rounded down makes them too high.
-  const double ratio = p.scale * p.scale * units;
-  const float factor =
-      ratio > 1e-30 ? static_cast<float>(ratio < 1e30 ? ratio : 1e30) * (1.0f - 0x1p-21f) : 0.0f;
+  // Rows: (b - bias_max) / (s_q s_p), at most 0.
+  const float factor = term_factor(p, unit);
   const float* bias = a.row_bias + panel * panel_rows;
   for (int r = 0; r < panel_rows; r += KNEAR_WIDTH) {
-    const Floats x = at_least(load_floats(bias + r) * factor, -0x1p29f);
+    const Floats x = at_least(load_floats(bias + r) * factor, lowest_term);
     if constexpr (format == format_fp32)
       store(out.row_float + r, x);
     else
       store(out.row + r, __builtin_convertvector(x, Ints));
     if constexpr (self_join) {
       const float* reach = a.row_reach + (panel - a.reach_panel) * panel_rows + r;
-      const Floats h = load_floats(reach) * (static_cast<float>(units) * (1.0f + 0x1p-21f));
+      const Floats h = load_floats(reach) * (static_cast<float>(unit) * (1.0f + 0x1p-21f));
       const Floats y = x + h + ((h - x) * 0x1p-21f + 1.0f);  // rounded up
       store(out.row_top + r,
             __builtin_convertvector(y < 0x1p30f - 64 ? y : Floats{} + (0x1p30f - 64), Ints));
@@ -149,9 +149,8 @@ static inline void integer_limits(const TileArgs& a, int64_t panel, Limits& out)
   const uint32_t mask = static_cast<uint32_t>(a.sum_shift_mask);
   uint32_t odd = 0;
   for (int r = 0; r < panel_rows; ++r) {
-    const uint32_t half = (squares[r] >> 1) + (squares[r] & 1);
     odd |= squares[r];
-    out.row[r] = static_cast<int32_t>(((static_cast<uint32_t>(sums[r]) << 7) & mask) - half);
+    out.row[r] = integer_term(squares[r], sums[r], mask);
   }
   // Twice the limit is |x|^2 - bound, plus 1 where keys must be below the bound. Half of it is
   // rounded down for rows with odd |y|^2, up where there are none.

@@ -6,6 +6,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#include "knear/scan/kernels/bounds.hpp"
 #include "knear/scan/kernels/tile_kernels.hpp"
 
 #define KNEAR_TABLE scan_kernels_avx512_vnni
@@ -20,7 +21,7 @@ typedef uint32_t Words __attribute__((vector_size(64)));
 typedef float Floats __attribute__((vector_size(64)));
 typedef double Doubles __attribute__((vector_size(64)));
 
-// Sums wrap around modulo 2^32 (tile_kernels.hpp): unsigned, for which that is defined.
+// Sums wrap around modulo 2^32 (tile_kernels.hpp): unsigned, where that is defined.
 static inline Ints add(Ints a, Ints b) { return (Ints)((Words)a + (Words)b); }
 static inline Ints subtract(Ints a, Ints b) { return (Ints)((Words)a - (Words)b); }
 

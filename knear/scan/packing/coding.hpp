@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "knear/core/host_device.hpp"
 #include "knear/scan/kernels/tile_kernels.hpp"
-#include "knear/simt/warp.hpp"
 
 namespace knear::detail {
 

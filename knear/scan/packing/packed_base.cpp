@@ -402,7 +402,9 @@ PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const 
   PackedQueries out;
   out.group_size = group_size, out.steps = base.steps;
   out.groups = (count + group_size - 1) / group_size;
-  out.codes = AlignedArray<std::uint8_t>(out.groups * out.steps * group_size * step_bytes);
+  const auto codes = std::make_shared<AlignedArray<std::uint8_t>>(out.groups * out.steps *
+                                                                  group_size * step_bytes);
+  out.codes = codes;
   out.heads.resize(out.groups);
   out.squares.resize(count), out.constant.resize(count);
   out.sum_shift_mask = base.shifts_queries(found) ? -1 : 0;
@@ -414,7 +416,7 @@ PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const 
     for (int q = 0; q < group_size; ++q)
       members[q] = which[g * group_size + std::min(q, head.count - 1)];
     head.scale = code_queries(base, queries, members, group_size, found,
-                              out.codes.data() + g * out.steps * group_size * step_bytes,
+                              codes->data() + g * out.steps * group_size * step_bytes,
                               group_size * step_bytes, coded);
     for (int q = 0; q < head_lanes; ++q) {
       // Lanes without a query repeat the last, so that no NaN arises from them.

@@ -140,18 +140,18 @@ double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_
                     std::int64_t count, const ValueRange& found, std::uint8_t* codes,
                     std::int64_t stride, QueryCode* out);
 
-// Queries of one task, packed for the kernels.
+// Queries packed for the kernels. Copies share the codes, and have thresholds of their own.
 struct PackedQueries {
   int group_size = max_group;
   std::int64_t groups = 0, steps = 0;
-  AlignedArray<std::uint8_t> codes;  // [groups][steps][group_size][4]
+  std::shared_ptr<const AlignedArray<std::uint8_t>> codes;  // [groups][steps][group_size][4]
   std::vector<GroupHead> heads;
   std::vector<double> squares;   // |u|^2 of each query (integer: |x|^2, exact)
   std::vector<double> constant;  // product of the unmoved query with the mean, 0 for l2
   std::int32_t sum_shift_mask = 0;
 
   const std::uint8_t* group_codes(std::int64_t g) const {
-    return codes.data() + g * steps * group_size * step_bytes;
+    return codes->data() + g * steps * group_size * step_bytes;
   }
 };
 

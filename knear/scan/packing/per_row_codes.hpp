@@ -16,9 +16,9 @@
 
 #include "knear/core/matrix.hpp"
 #include "knear/core/progress.hpp"
+#include "knear/scan/kernels/bounds.hpp"
 #include "knear/scan/packing/base_rows.hpp"
 #include "knear/scan/packing/packed_base.hpp"
-#include "knear/scan/tile_loop.hpp"
 
 namespace knear::detail {
 
@@ -75,18 +75,10 @@ CodedQuery code_query(const PerRowCodes& rows, AnyMatrixView queries, std::int64
 inline ScoreInterval interval_of(const PerRowCodes& rows, std::uint32_t slot, std::uint32_t id,
                                  double dot, double query_error, const CodedQuery& query) {
   const PerRowCodes::Head& head = rows.heads[slot];
-  const double norm = head.norm, slack = rows.space.slack, mean = rows.space.mean_norm;
-  const double scale = head.scale, unit = scale * scale;
-  const double g = dot * scale + head.bias * unit;
-  const double error = query.norm * head.error + query_error * norm;
-  double rounding;
-  if (rows.space.metric == Metric::l2)
-    rounding = 2 * slack * query.squares + (2 * slack + 0x1p-23) * norm * norm;
-  else
-    rounding = (2 * slack + 0x1p-22) * mean * (norm + mean);
-  if (rows.space.metric == Metric::cosine) rounding += 2 * slack;
-  rounding += 0x1p-148 * unit;  // for a denormal bias
-  return {g + error + rounding, g - error - rounding, id};
+  const GInterval g =
+      row_interval(rows.space.metric, rows.space.slack, rows.space.mean_norm, head.scale,
+                   head.error, head.norm, head.bias, dot, query.norm, query_error, query.squares);
+  return {g.upper, g.lower, id};
 }
 // The interval by the first plane of the query.
 inline ScoreInterval interval_of(const PerRowCodes& rows, std::uint32_t slot, std::uint32_t id,
@@ -105,10 +97,10 @@ inline ScoreInterval interval_of(const PerRowCodes& rows, std::uint32_t slot, st
 
 inline double integer_key(const PerRowCodes& rows, std::uint32_t slot, std::int32_t product,
                           const CodedQuery& query) {
-  std::int64_t dot = std::int64_t{product} - query.correction;
-  if (query.sum_shift_mask) dot += std::int64_t{128} * rows.sums[slot];
-  if (rows.space.metric != Metric::l2) return static_cast<double>(-dot);
-  return query.squares + static_cast<double>(std::int64_t{rows.squares[slot]} - 2 * dot);
+  const bool shifted = query.sum_shift_mask != 0, l2 = rows.space.metric == Metric::l2;
+  return integer_key(
+      l2, integer_product(product, query.correction, shifted, shifted ? rows.sums[slot] : 0),
+      query.squares, l2 ? rows.squares[slot] : 0);
 }
 
 }  // namespace knear::detail

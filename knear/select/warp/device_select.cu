@@ -39,7 +39,7 @@ void select_k(const DeviceRows& rows, std::int64_t k, const DeviceSelectOptions&
               float* values, int* places, cudaStream_t stream) {
   int device = 0;
   KNEAR_CHECK(cudaGetDevice(&device));
-  Queue queue(device, 0, stream);
+  Queue queue = Queue::for_call(device, stream);
   select_k(queue, rows, k, options, values, places);
 }
 

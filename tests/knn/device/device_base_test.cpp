@@ -75,7 +75,7 @@ void expect_exact(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
     auto ids = lender.allocate<Id>(count);
     auto distances = lender.allocate<float>(count);
     KnnReport seen;
-    rows.search(asked.rows, k, there, false, ids.data(), distances.data(), &seen);
+    rows.search(asked.rows, k, there, detail::Reuse::expected, ids.data(), distances.data(), &seen);
     if (report && time == 0) *report = seen;
     if (time == 1 && seen.chunks == 1 && seen.fallback_queries == 0) {
       EXPECT_EQ(seen.prepare_seconds, 0) << what;
@@ -97,7 +97,7 @@ void expect_self_joined(AnyMatrixView base, std::int64_t k, const KnnOptions& op
   auto ids = lender.allocate<Id>(count);
   auto distances = lender.allocate<float>(count);
   KnnReport seen;
-  rows.self_join(k, there, true, ids.data(), distances.data(), &seen);
+  rows.self_join(k, there, detail::Reuse::none, ids.data(), distances.data(), &seen);
   EXPECT_EQ(seen.k, k) << what;
   EXPECT_EQ(seen.queries, base.rows()) << what;
   EXPECT_EQ(seen.device, "cuda") << what;

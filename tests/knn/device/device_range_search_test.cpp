@@ -23,7 +23,7 @@ namespace {
 
 using detail::DeviceRangeSearch;
 using detail::PreparedRows;
-using detail::SearchPart;
+using detail::SearchSegment;
 using test::expect_refused;
 using test::gaussians;
 using test::metrics;
@@ -44,11 +44,11 @@ testing::AssertionResult same(const RangeNeighbors& got, const RangeNeighbors& e
   return testing::AssertionSuccess();
 }
 
-RangeNeighbors over_parts(const HostQueue& queue, std::span<const SearchPart> parts,
-                          AnyMatrixView queries, double radius, KnnOptions options, bool once,
-                          KnnReport* report = nullptr) {
+RangeNeighbors over_segments(const HostQueue& queue, std::span<const SearchSegment> segments,
+                             AnyMatrixView queries, double radius, KnnOptions options,
+                             detail::Reuse reuse, KnnReport* report = nullptr) {
   options.device = "cuda";
-  return DeviceRangeSearch<HostQueue>(queue, parts, queries, options, once)
+  return DeviceRangeSearch<HostQueue>(queue, segments, queries, options, reuse)
       .run_range(detail::range_limit(options.metric, radius), report);
 }
 
@@ -57,8 +57,9 @@ RangeNeighbors there(AnyMatrixView queries, AnyMatrixView base, double radius,
                      const KnnOptions& options, KnnReport* report = nullptr,
                      std::size_t device_bytes = plenty) {
   PreparedRows rows(base, options.metric, find_value_range(base, "base", 1));
-  const SearchPart part{&rows, {}, options.filter};
-  return over_parts(HostQueue(7, device_bytes), {&part, 1}, queries, radius, options, true, report);
+  const SearchSegment segment{&rows, {}, options.filter};
+  return over_segments(HostQueue(7, device_bytes), {&segment, 1}, queries, radius, options,
+                       detail::Reuse::none, report);
 }
 
 void expect_same(AnyMatrixView queries, AnyMatrixView base, double radius, KnnOptions options,
@@ -216,17 +217,17 @@ TEST(DeviceRangeSearch, FiltersOfAllSizes) {
     const AnyMatrixView queries = integer ? whole_asked.view() : asked.view();
     const double radius = distance_of(queries, base, 300, Metric::l2);
     PreparedRows rows(base, Metric::l2, find_value_range(base, "base", 1));
-    const SearchPart all{&rows};
+    const SearchSegment all{&rows};
     KnnReport report;
-    over_parts(HostQueue(3), {&all, 1}, queries, radius, {}, false, &report);
+    over_segments(HostQueue(3), {&all, 1}, queries, radius, {}, detail::Reuse::expected, &report);
     ASSERT_GT(report.prepare_seconds, 0);
     for (std::int64_t step : {1, 2, 9, 16, 17, 400, 1500}) {
       const std::string what = "one in " + std::to_string(step);
       expect_same(queries, base, radius, {.filter = every(step, step / 2, n)}, what);
-      // Row 0 of the segment is row 41 of the filter; the rows on the device are used if they can
-      // be.
-      const SearchPart part{&rows, {}, every(step, 41 + step / 2, n + 41), 41};
-      EXPECT_TRUE(same(over_parts(HostQueue(3), {&part, 1}, queries, radius, {}, false, &report),
+      // Row 0 of the segment is row 41 of the filter; what is on the device serves if it may.
+      const SearchSegment segment{&rows, {}, every(step, 41 + step / 2, n + 41), 41};
+      EXPECT_TRUE(same(over_segments(HostQueue(3), {&segment, 1}, queries, radius, {},
+                                     detail::Reuse::expected, &report),
                        range_search(queries, base, radius, {.filter = every(step, step / 2, n)})))
           << what;
       EXPECT_EQ(report.fallback_queries, 0) << what;
@@ -235,7 +236,7 @@ TEST(DeviceRangeSearch, FiltersOfAllSizes) {
   }
 }
 
-// The input of an index: segments, removed rows, and ids of their own.
+// As an index has it: segments, removed rows, and ids of their own.
 TEST(DeviceRangeSearch, SegmentsAndLiveRows) {
   const AnyMatrix base = gaussians(900, 8, 71), queries = gaussians(7, 8, 72);
   const AnyMatrixView view = base.view();
@@ -252,21 +253,21 @@ TEST(DeviceRangeSearch, SegmentsAndLiveRows) {
         allowed.push_back(id);
     }
     for (Id id = 350; id < 900; ++id) allowed.push_back(id);
-    const SearchPart parts[] = {{.rows = &first, .ids = {0, names.data()}, .live = &live},
-                                {.rows = &second, .ids = {.first = 5000}}};
+    const SearchSegment segments[] = {{.rows = &first, .ids = {0, names.data()}, .live = &live},
+                                      {.rows = &second, .ids = {.first = 5000}}};
     const double radius = distance_of(queries, base, 90, metric);
     RangeNeighbors truth = range_search(
         queries, view, radius, {.metric = metric, .filter = RowFilter::of_ids(allowed, 900)});
     for (Id& id : truth.ids) id = id < 350 ? 3 * id + 1 : id - 350 + 5000;
     KnnReport report;
-    EXPECT_TRUE(
-        same(over_parts(HostQueue(3), parts, queries, radius, {.metric = metric}, false, &report),
-             truth));
+    EXPECT_TRUE(same(over_segments(HostQueue(3), segments, queries, radius, {.metric = metric},
+                                   detail::Reuse::expected, &report),
+                     truth));
     EXPECT_EQ(report.fallback_queries, 0);
-    // The same where the device has no memory.
-    EXPECT_TRUE(same(
-        over_parts(HostQueue(3, 9000), parts, queries, radius, {.metric = metric}, true, &report),
-        truth));
+    // And where the device has no memory.
+    EXPECT_TRUE(same(over_segments(HostQueue(3, 9000), segments, queries, radius,
+                                   {.metric = metric}, detail::Reuse::none, &report),
+                     truth));
     EXPECT_EQ(report.fallback_queries, 7);
   }
 }
@@ -276,22 +277,25 @@ TEST(DeviceRangeSearch, SegmentsAndLiveRows) {
 TEST(DeviceRangeSearch, RowsStayOnTheDevice) {
   const AnyMatrix base = gaussians(900, 8, 81), queries = gaussians(7, 8, 82);
   PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
-  const SearchPart part{&rows};
+  const SearchSegment segment{&rows};
   const double radius = distance_of(queries, base, 60, Metric::l2);
   const KnnOptions options{.device = "cuda"};
   KnnReport report;
-  detail::DeviceSearch<HostQueue>(HostQueue(3), {&part, 1}, queries, 7, options, false, 0)
+  detail::DeviceSearch<HostQueue>(HostQueue(3), {&segment, 1}, queries, 7, options,
+                                  detail::Reuse::expected, 0)
       .run(&report);
   EXPECT_GT(report.prepare_seconds, 0);
   const RangeNeighbors truth = range_search(queries, base, radius);
-  EXPECT_TRUE(
-      same(over_parts(HostQueue(3), {&part, 1}, queries, radius, {}, false, &report), truth));
+  EXPECT_TRUE(same(over_segments(HostQueue(3), {&segment, 1}, queries, radius, {},
+                                 detail::Reuse::expected, &report),
+                   truth));
   EXPECT_EQ(report.prepare_seconds, 0);
   std::vector<RangeNeighbors> found(3);
   std::vector<std::thread> threads;
   for (RangeNeighbors& one : found)
     threads.emplace_back([&] {
-      one = over_parts(HostQueue(3), {&part, 1}, queries, radius, {.threads = 1}, false);
+      one = over_segments(HostQueue(3), {&segment, 1}, queries, radius, {.threads = 1},
+                          detail::Reuse::expected);
     });
   for (std::thread& thread : threads) thread.join();
   for (const RangeNeighbors& one : found) EXPECT_TRUE(same(one, truth));
@@ -358,13 +362,13 @@ TEST(DeviceRangeSearch, SomeQueriesOfTheProcessor) {
     PreparedRows rows(base, Metric::l2, find_value_range(base, "base", 1));
     std::vector<Id> names;
     for (Id id = 0; id < 300; ++id) names.push_back(2 * id + 9);
-    const SearchPart part{&rows, {0, names.data()}};
+    const SearchSegment segment{&rows, {0, names.data()}};
     const KnnOptions options{.device = "cuda"};
     KnnReport report;
     RangeNeighbors truth = range_search(queries, base, radius);
     for (Id& id : truth.ids) id = 2 * id + 9;
-    EXPECT_TRUE(same(DeviceRangeSearch<ScarceQueue>(ScarceQueue(HostQueue(5)), {&part, 1}, queries,
-                                                    options, true)
+    EXPECT_TRUE(same(DeviceRangeSearch<ScarceQueue>(ScarceQueue(HostQueue(5)), {&segment, 1},
+                                                    queries, options, detail::Reuse::none)
                          .run_range(radius, &report),
                      truth));
     EXPECT_EQ(report.fallback_queries, 300 - 128);  // one block was taken
@@ -496,8 +500,9 @@ TEST(DeviceRangeSearch, DeviceMemory) {
         options.device = "cuda";
         for (int time = 0; time < 2; ++time) {
           KnnReport report;
-          EXPECT_TRUE(
-              same(rows.range_search(queries_there, radius, options, false, &report), truth));
+          EXPECT_TRUE(same(
+              rows.range_search(queries_there, radius, options, detail::Reuse::expected, &report),
+              truth));
           EXPECT_EQ(report.fallback_queries, fallback);
           EXPECT_EQ(report.device, "cuda");
           if (time == 1 && fallback == 0 && report.chunks == 1) {
@@ -532,7 +537,7 @@ TEST(DeviceRangeSearch, DeviceMemory) {
                                  return true;
                                },
                            .device = "cuda"};
-  EXPECT_TRUE(same(rows.range_search(queries_there, radius, options, true, nullptr),
+  EXPECT_TRUE(same(rows.range_search(queries_there, radius, options, detail::Reuse::none, nullptr),
                    range_search(some, many, radius, {.filter = every(40, 1, 30000)})));
   EXPECT_GE(stages, 2);
 }

@@ -32,9 +32,9 @@ Neighbors device_knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, 
                      KnnReport* report = nullptr, std::size_t device_bytes = std::size_t{1} << 40) {
   options.device = "cuda";
   detail::PreparedRows rows(base, options.metric, find_value_range(base, "base", 1));
-  const detail::SearchPart part{&rows, {}, options.filter};
-  return detail::DeviceSearch<HostQueue>(HostQueue(7, device_bytes), {&part, 1}, queries, k,
-                                         options, true, 0)
+  const detail::SearchSegment segment{&rows, {}, options.filter};
+  return detail::DeviceSearch<HostQueue>(HostQueue(7, device_bytes), {&segment, 1}, queries, k,
+                                         options, detail::Reuse::none, 0)
       .run(report);
 }
 
@@ -144,10 +144,10 @@ TEST(DeviceSearch, SelfJoins) {
       const Neighbors truth = self_join(base.view(), k, options);
       options.device = "cuda";
       detail::PreparedRows rows(base.view(), metric, find_value_range(base.view(), "base", 1));
-      const detail::SearchPart part{&rows};
+      const detail::SearchSegment segment{&rows};
       KnnReport report;
-      expect_same(detail::DeviceSearch<HostQueue>(HostQueue(31), {&part, 1}, base.view(), k + 1,
-                                                  options, true, 0)
+      expect_same(detail::DeviceSearch<HostQueue>(HostQueue(31), {&segment, 1}, base.view(), k + 1,
+                                                  options, detail::Reuse::none, 0)
                       .run_self(&report),
                   truth, std::string(name_of(metric)) + ", k " + std::to_string(k));
       EXPECT_EQ(report.k, k);
@@ -192,10 +192,10 @@ TEST(DeviceSearch, RowsStayOnTheDevice) {
   const KnnOptions options{.device = "cuda"};
   const Neighbors truth = knn(queries.view(), base.view(), 7);
   detail::PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
-  const detail::SearchPart part{&rows};
+  const detail::SearchSegment segment{&rows};
   const auto search = [&](KnnReport* report) {
-    return detail::DeviceSearch<HostQueue>(HostQueue(3), {&part, 1}, queries.view(), 7, options,
-                                           false, 0)
+    return detail::DeviceSearch<HostQueue>(HostQueue(3), {&segment, 1}, queries.view(), 7, options,
+                                           detail::Reuse::expected, 0)
         .run(report);
   };
   KnnReport first, second;
@@ -206,8 +206,8 @@ TEST(DeviceSearch, RowsStayOnTheDevice) {
   EXPECT_EQ(second.bytes_read, first.bytes_read);
   KnnOptions by_number = options;
   by_number.device = "cuda:0";
-  expect_same(detail::DeviceSearch<HostQueue>(HostQueue(3), {&part, 1}, queries.view(), 7,
-                                              by_number, false, 0)
+  expect_same(detail::DeviceSearch<HostQueue>(HostQueue(3), {&segment, 1}, queries.view(), 7,
+                                              by_number, detail::Reuse::expected, 0)
                   .run(&second),
               truth, "by number");
   EXPECT_EQ(second.prepare_seconds, 0);
@@ -238,9 +238,9 @@ TEST(DeviceSearch, FiltersAreServedByTheRowsThatStay) {
       const auto search = [&](const RowFilter& filter, std::int64_t offset, std::int64_t k,
                               KnnReport* report) {
         const KnnOptions options{.metric = metric, .device = "cuda"};
-        const detail::SearchPart part{&rows, {}, filter, offset};
-        return detail::DeviceSearch<HostQueue>(HostQueue(5), {&part, 1}, asked, k, options, false,
-                                               0)
+        const detail::SearchSegment segment{&rows, {}, filter, offset};
+        return detail::DeviceSearch<HostQueue>(HostQueue(5), {&segment, 1}, asked, k, options,
+                                               detail::Reuse::expected, 0)
             .run(report);
       };
       KnnReport report;
@@ -284,12 +284,12 @@ TEST(DeviceSearch, AFilterOfTheLongestRows) {
   const auto queries = gaussian(20, 8, 22);
   const auto filter = RowFilter::of_ids(longest, n);
   detail::PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
-  const detail::SearchPart part{&rows, {}, filter};
+  const detail::SearchSegment segment{&rows, {}, filter};
   for (std::int64_t k : {1, 10, 100, 500}) {
     const KnnOptions options{.device = "cuda"};
     KnnReport report;
-    expect_same(detail::DeviceSearch<HostQueue>(HostQueue(6), {&part, 1}, queries.view(), k,
-                                                options, false, 0)
+    expect_same(detail::DeviceSearch<HostQueue>(HostQueue(6), {&segment, 1}, queries.view(), k,
+                                                options, detail::Reuse::expected, 0)
                     .run(&report),
                 knn(queries.view(), base.view(), k, {.filter = filter}), std::to_string(k));
     EXPECT_EQ(report.fallback_queries, 0);
@@ -311,11 +311,12 @@ TEST(DeviceSearch, RemovedRows) {
     std::vector<Id> left;
     for (Id id = 0; id < n; ++id)
       if (live.contains(id)) left.push_back(id);
-    const detail::SearchPart part{&rows, {0, names.data()}, {}, 0, &live};
+    const detail::SearchSegment segment{&rows, {0, names.data()}, {}, 0, &live};
     KnnReport report;
-    const Neighbors found = detail::DeviceSearch<HostQueue>(HostQueue(6), {&part, 1},
-                                                            queries.view(), 20, options, false, 0)
-                                .run(&report);
+    const Neighbors found =
+        detail::DeviceSearch<HostQueue>(HostQueue(6), {&segment, 1}, queries.view(), 20, options,
+                                        detail::Reuse::expected, 0)
+            .run(&report);
     Neighbors truth = knn(queries.view(), base.view(), 20,
                           {.metric = Metric::cosine, .filter = RowFilter::of_ids(left, n)});
     for (std::int64_t i = 0; i < 7 * 20; ++i) truth.ids.data()[i] = 3 * truth.ids.data()[i] + 1;
@@ -334,18 +335,19 @@ TEST(DeviceSearch, NoMemoryForAFilter) {
   detail::PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
   const HostQueue queue(8, 12 << 20);
   const std::size_t all = queue.free_bytes();
-  const detail::SearchPart everything{&rows}, half{&rows, {}, filter};
+  const detail::SearchSegment everything{&rows}, half{&rows, {}, filter};
   const KnnOptions options{.device = "cuda"};
-  detail::DeviceSearch<HostQueue>(queue, {&everything, 1}, queries.view(), 3, options, false, 0)
+  detail::DeviceSearch<HostQueue>(queue, {&everything, 1}, queries.view(), 3, options,
+                                  detail::Reuse::expected, 0)
       .run(nullptr);
   HostQueue kept = queue;  // the same memory
   ASSERT_LT(kept.free_bytes(), all);
   const auto filler = kept.allocate<char>(kept.free_bytes() - 1000);
   KnnReport report;
-  expect_same(
-      detail::DeviceSearch<HostQueue>(queue, {&half, 1}, queries.view(), 3, options, false, 0)
-          .run(&report),
-      knn(queries.view(), base.view(), 3, {.filter = filter}), "no memory");
+  expect_same(detail::DeviceSearch<HostQueue>(queue, {&half, 1}, queries.view(), 3, options,
+                                              detail::Reuse::expected, 0)
+                  .run(&report),
+              knn(queries.view(), base.view(), 3, {.filter = filter}), "no memory");
   EXPECT_EQ(report.fallback_queries, 3);
 }
 

@@ -31,9 +31,9 @@ Neighbors across(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, KnnO
   options = heap_options(options);
   options.device = "cuda";
   detail::PreparedRows rows(base, options.metric, find_value_range(base, "base", 1));
-  const detail::SearchPart part{&rows, {}, options.filter};
-  return detail::DeviceThresholdHeap<HostQueue>(HostQueue(7, device_bytes), {&part, 1}, queries, k,
-                                                options, true)
+  const detail::SearchSegment segment{&rows, {}, options.filter};
+  return detail::DeviceThresholdHeap<HostQueue>(HostQueue(7, device_bytes), {&segment, 1}, queries,
+                                                k, options, detail::Reuse::none)
       .run_heap(report);
 }
 
@@ -106,7 +106,7 @@ TEST(DeviceThresholdHeapSearch, FiltersAndSamples) {
                 "samples " + std::to_string(samples));
 }
 
-// The input of an index: segments, removed rows, and an id for each row.
+// As an index has it: segments, removed rows, and each row its own id.
 TEST(DeviceThresholdHeapSearch, SegmentsAndLiveRows) {
   const AnyMatrix base = gaussians(900, 8, 61), queries = gaussians(7, 8, 62);
   const auto view = base.view();
@@ -121,14 +121,14 @@ TEST(DeviceThresholdHeapSearch, SegmentsAndLiveRows) {
       allowed.push_back(id);
   }
   for (Id id = 350; id < 900; ++id) allowed.push_back(id);
-  const detail::SearchPart parts[] = {{.rows = &first, .live = &live},
-                                      {.rows = &second, .ids = {.first = 350}}};
+  const detail::SearchSegment segments[] = {{.rows = &first, .live = &live},
+                                            {.rows = &second, .ids = {.first = 350}}};
   const KnnOptions options = heap_options({.device = "cuda"});
   for (std::int64_t k : {1, 10, 100}) {
     const Neighbors truth =
         knn(queries.view(), view, k, {.filter = RowFilter::of_ids(allowed, 900)});
-    EXPECT_TRUE(same(detail::DeviceThresholdHeap<HostQueue>(HostQueue(3), parts, queries.view(), k,
-                                                            options, false)
+    EXPECT_TRUE(same(detail::DeviceThresholdHeap<HostQueue>(HostQueue(3), segments, queries.view(),
+                                                            k, options, detail::Reuse::expected)
                          .run_heap(nullptr),
                      truth));
   }
@@ -138,19 +138,20 @@ TEST(DeviceThresholdHeapSearch, SegmentsAndLiveRows) {
 TEST(DeviceThresholdHeapSearch, RowsStayOnTheDevice) {
   const AnyMatrix base = gaussians(900, 8, 71), queries = gaussians(7, 8, 72);
   detail::PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
-  const detail::SearchPart part{&rows};
+  const detail::SearchSegment segment{&rows};
   const KnnOptions exact{.device = "cuda"}, heap = heap_options(exact);
   const Neighbors truth = knn(queries.view(), base.view(), 7);
   KnnReport first, second;
-  EXPECT_TRUE(same(
-      detail::DeviceSearch<HostQueue>(HostQueue(3), {&part, 1}, queries.view(), 7, exact, false, 0)
-          .run(&first),
-      truth));
-  EXPECT_GT(first.prepare_seconds, 0);
-  EXPECT_TRUE(same(detail::DeviceThresholdHeap<HostQueue>(HostQueue(3), {&part, 1}, queries.view(),
-                                                          7, heap, false)
-                       .run_heap(&second),
+  EXPECT_TRUE(same(detail::DeviceSearch<HostQueue>(HostQueue(3), {&segment, 1}, queries.view(), 7,
+                                                   exact, detail::Reuse::expected, 0)
+                       .run(&first),
                    truth));
+  EXPECT_GT(first.prepare_seconds, 0);
+  EXPECT_TRUE(
+      same(detail::DeviceThresholdHeap<HostQueue>(HostQueue(3), {&segment, 1}, queries.view(), 7,
+                                                  heap, detail::Reuse::expected)
+               .run_heap(&second),
+           truth));
   EXPECT_EQ(second.prepare_seconds, 0);
 }
 

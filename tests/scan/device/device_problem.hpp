@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "knear/core/random.hpp"
+#include "knear/cost/peak_cache.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/scan/device/tiles.hpp"
 #include "tests/simt/emulator.hpp"

@@ -1,5 +1,6 @@
 // Intervals by per-row codes: they hold what the reference computes, and are narrow.
 #include "knear/scan/packing/per_row_codes.hpp"
+#include "knear/scan/kernels/key_scale.hpp"
 
 #include <gtest/gtest.h>
 
