@@ -17,7 +17,7 @@ namespace {
 struct RooflineArguments {
   std::int64_t threads = 0;
   double seconds = 3;
-  std::string machine;  // one that is not measured
+  std::string machine;  // a machine of known_machines(), not measured
   bool json = false;
 };
 
@@ -27,7 +27,7 @@ struct Source {
   bool measured;
 };
 
-// The same for several numbers of threads, the last of them the most.
+// As print_peaks above for several numbers of threads, of which the last is the largest.
 void print_peaks(const std::vector<MachinePeaks>& all, const Source& source) {
   const MachinePeaks& peaks = all.back();
   if (source.measured)
@@ -130,7 +130,7 @@ void run_roofline(const RooflineArguments& arguments) {
   try {
     for (const MachinePeaks& some : peaks) keep_peaks(some);
     kept = "Kept for the predictions of search, truth, bench and demo.";
-  } catch (const IoError& error) {  // the figures are the result; keeping them is a convenience
+  } catch (const IoError& error) {  // the figures are the result; storing them is a convenience
     kept = fmt::format("Not kept for later predictions: {}.", error.what());
   }
   if (arguments.json) return print_json(peaks, here);

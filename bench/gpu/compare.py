@@ -1,10 +1,10 @@
-"""Holds what knear_gpu measured against torch, CuPy and JAX of the same run.
+"""Compares what knear_gpu measured with torch, CuPy and JAX of the same run.
 
     python3 bench/gpu/compare.py gpu_check.json [PEER.json ...]
 
-Peers' files are those of bench/gpu/peers.py; one that is not there is left out. Prints the targets
-that name a peer, as lines of knear_gpu's table of targets, then each peer's time beside the best of
-ours for the same shape and k. Exit status 1, with one line on standard error, for a file that can't
+Peers' files are those of bench/gpu/peers.py; a missing one is left out. Prints the targets that
+name a peer, as lines of knear_gpu's table of targets, then each peer's time beside our best for the
+same shape and k. Exit status 1, with one line on standard error, for a file that can't
 be read.
 """
 
@@ -45,7 +45,7 @@ def theirs(peers, system, task, k, shape):
     return min(found, key=lambda one: one["seconds"], default=None)
 
 
-# What it is called, the work, who is beaten and by what factor.
+# Name of the target, the work, the peer and the factor.
 TARGETS = (
     ("select_k, 10,000 x 128,000 fp32", "select", (100, 1000), "10000 x 128000 fp32", 4, "topk"),
     ("exact, 10,000 x 1M x 128", "exact", (10, 100), "10000 x 1000000 x 128 fp32", 10, "mm + topk"),

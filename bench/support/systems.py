@@ -37,7 +37,7 @@ class System:
 
 
 def one_by_one(system: System) -> System:
-    """The same, each query in a call of its own; keeps how long each took."""
+    """As `system`, with each query in a call of its own; keeps how long each took."""
     single = system.one
 
     def search(count: int) -> Answer:
@@ -262,8 +262,8 @@ def with_self(answer: Answer) -> Answer:
 
 
 def join_systems(base, k: int, metric: str, threads: int, wanted: list[str]) -> dict[str, System]:
-    """All rows among themselves: pairs scored once; rows as queries, by the way that is chosen and
-    by all columns; and faiss."""
+    """Self-joins: pairs scored once; rows as queries, by the first pass that is chosen and by all
+    columns; and faiss."""
 
     def system(name: str, run: Callable[[dict], Answer]) -> System:
         made = System(name, knear.__version__, lambda count: run(made.report))

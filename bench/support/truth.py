@@ -1,4 +1,4 @@
-"""What the answers of every system are held against: brute force in float64, the direct form."""
+"""The reference for the answers of every system: brute force in float64, in the direct form."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ _ROWS = 8192  # of the base at a time
 
 
 def exact_distances(query: np.ndarray, base: np.ndarray, metric: str) -> np.ndarray:
-    """Of one query [d] to every row of base [n x d], in float64."""
+    """The distances of one query [d] to every row of base [n x d], in float64."""
     out = np.empty(len(base))
     x = query.astype(np.float64)
     for begin in range(0, len(base), _ROWS):
@@ -140,7 +140,8 @@ def selection_mistake(values, indices, rows, order, ordered: bool) -> str | None
 
 
 def peer_mistake(values, indices, rows, order) -> str | None:
-    """The same for an answer in any order, of equal values any ones, perhaps without values."""
+    """As selection_mistake, for an answer in any order, with any of equal values, perhaps without
+    values."""
     if indices.min() < 0 or indices.max() >= rows.shape[1]:
         return "an index outside the row"
     if (np.diff(np.sort(indices, axis=1), axis=1) == 0).any():

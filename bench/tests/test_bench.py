@@ -233,7 +233,7 @@ def test_select_on_small_matrices(tmp_path):
 
 
 def test_what_is_found_and_what_differs():
-    """The numbers of what is found, of an answer with and without mistakes, for each direction."""
+    """found() and differs() for answers with and without mistakes, in each direction."""
     exact = (
         np.array([[1, 2, 2, 3], [1, 2, 4, 4]], np.float32),
         np.array([[0, 1, 2, 3], [4, 5, 6, 7]]),

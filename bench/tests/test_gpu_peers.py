@@ -1,4 +1,4 @@
-"""What others take on a GPU and how it is held against ours, without any of them or a GPU."""
+"""Timing of the peers on a GPU and its comparison with ours, without any of them or a GPU."""
 
 import json
 import subprocess

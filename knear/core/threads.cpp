@@ -68,6 +68,29 @@ void run_on_plain_threads(int threads, std::int64_t tasks,
 #else
 namespace {
 
+// Has oneTBB start `threads` threads, which unless told to it does up to the number of cores, and
+// returns how many of them it gives an arena: to ask for more makes it print. Of several limits
+// that stand at once the smallest counts, so the process has one that is never lowered, instead of
+// one for each loop.
+int raise_limit(int threads) {
+  using Limit = tbb::global_control;
+  const int cores = tbb::info::default_concurrency();
+  if (threads > cores) {
+    static std::mutex mutex;
+    static int most = 0;
+    static Limit* limit = nullptr;  // never destroyed: oneTBB may go first
+    std::lock_guard lock(mutex);
+    if (threads > most) {
+      const auto raised = new Limit(Limit::max_allowed_parallelism, std::size_t(threads) + 1);
+      delete std::exchange(limit, raised);
+      most = threads;
+    }
+  }
+  // What it says is one too many where it has come to its own end, some 256.
+  const auto active = static_cast<int>(Limit::active_value(Limit::max_allowed_parallelism));
+  return std::min(threads, active > cores ? active - 1 : active);
+}
+
 // The arena of the calling thread, kept from call to call: threads that have just left one come
 // back to it within a microsecond, and to a new one only after a hundred. While it is in use, by a
 // body that calls parallel_for itself, there is a new one for each call: a thread that waits for
@@ -116,12 +139,8 @@ void parallel_for(int threads, std::int64_t tasks, const std::function<void(std:
   // another.
   run_on_plain_threads(threads, tasks, body);
 #else
-  // oneTBB starts no more threads than cores unless told to, and says so on standard error.
-  std::optional<tbb::global_control> more;
-  if (threads > tbb::info::default_concurrency())
-    more.emplace(tbb::global_control::max_allowed_parallelism, threads);
   // Tasks are handed out in order, one at a time: callers make them large and equal enough.
-  const ArenaInUse arena(threads);
+  const ArenaInUse arena(raise_limit(threads));
   (*arena).execute([&] {
     tbb::parallel_for(
         tbb::blocked_range<std::int64_t>(0, tasks, 1),

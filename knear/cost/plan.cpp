@@ -47,8 +47,8 @@ void check(const ScanShape& shape, const MachinePeaks& peaks) {
     throw InvalidArgument("peaks must be of at least 1 thread, but are of {}", peaks.threads);
 }
 
-// Whether thresholds are guessed from the tiles seen so far (scan/tile_loop.hpp).
-bool guesses(const ScanShape& shape) {
+// Whether thresholds are estimated from the tiles seen so far (scan/tile_loop.hpp).
+bool estimates_thresholds(const ScanShape& shape) {
   const double row_bytes =
       double(shape.prefix > 0 ? shape.prefix : shape.dim) * shape.bytes_per_element;
   const double tile_rows = shape.tile_rows > 0
@@ -57,23 +57,24 @@ bool guesses(const ScanShape& shape) {
   return shape.k > 32 && double(shape.rows) >= 16 * tile_rows && 4 * shape.k <= shape.rows;
 }
 
-// Rows a query that pass the threshold, where every one of `parts` of the base fills its own lists.
-double usual_hits(const ScanShape& shape, int parts) {
+// The number of rows per query that pass the threshold, where every one of `splits` of the base
+// fills its own lists.
+double usual_hits(const ScanShape& shape, int splits) {
   const double allowed = double(shape.allowed > 0 ? shape.allowed : shape.rows);
   const double k = std::min(double(shape.k), allowed);
   double hits;
-  if (guesses(shape)) {
+  if (estimates_thresholds(shape)) {
     hits = k + 12 * std::sqrt(k) + 60;
   } else {
-    const double kept = std::min(k, allowed / parts);
-    hits = parts * kept * (1 + std::log(allowed / parts / kept));
+    const double kept = std::min(k, allowed / splits);
+    hits = splits * kept * (1 + std::log(allowed / splits / kept));
   }
   if (!shape.whole) hits *= interval_hits;
-  // Rows that are forbidden pass as others do.
+  // Forbidden rows pass as others do.
   return std::min(allowed, hits) * double(shape.rows) / allowed;
 }
 
-// Of a row in float64, from wherever the vectors are, which are thought of as floats.
+// Operations to measure a row in float64, wherever the vectors are, which are taken to be floats.
 double rescoring_operations(double rows, double dim, const MachinePeaks& peaks) {
   double cache = 32 << 20;
   for (const CachePeak& level : peaks.caches)
@@ -84,8 +85,8 @@ double rescoring_operations(double rows, double dim, const MachinePeaks& peaks) 
 
 double core_operations(const MachinePeaks& peaks) { return peaks.cop_per_second / peaks.threads; }
 
-// Bytes per second of reading `bytes` again and again: from the first cache that holds them. Caches
-// were measured by half; of what is larger than that a part stays there.
+// Bytes per second of reading `bytes` repeatedly: those of the first cache that holds them. Caches
+// were measured with half of their size; what is larger than that stays there in part.
 double reading_rate(double bytes, double share, const MachinePeaks& peaks) {
   const double memory = peaks.memory_bytes_per_second * share;
   for (const CachePeak& cache : peaks.caches)
@@ -125,8 +126,9 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
     cost.limit = "memory";
     return cost;
   }
-  // Queries go in groups of 12, the last one padded; 1 and 4 leave some of the pipes empty while
-  // they wait for their own sums. Few queries share one reading of the base, which is split.
+  // Queries are scored in groups of 12, the last one padded; groups of 1 and 4 leave some of the
+  // pipes empty while they wait for their own sums. Few queries share one reading of the base,
+  // which is split.
   const bool small = !peaks.matrix_unit && queries <= 4;
   const double scored = peaks.matrix_unit ? queries
                         : queries == 1    ? 1
@@ -155,7 +157,8 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
   const double hits = shape.expected_hits > 0
                           ? shape.expected_hits
                           : usual_hits(shape, split && !peaks.matrix_unit ? threads : 1);
-  const double looks = guesses(shape) ? looks_operations + k * looks_neighbour_operations : 0;
+  const double looks =
+      estimates_thresholds(shape) ? looks_operations + k * looks_neighbour_operations : 0;
   const double place = hit_operations * std::log2(1 + k) + (shape.whole ? 0 : interval_operations);
   const double per_query = shape.prefix > 0 ? k * prefix_neighbour_operations
                            : many           ? hits * many_hits_operations + looks
@@ -202,7 +205,7 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
         std::max({cost.multiply_add_seconds, cost.coefficient_wise_seconds, cost.memory_seconds});
   } else {
     const double computing = cost.multiply_add_seconds + cost.coefficient_wise_seconds;
-    // The larger, mostly; where they are about as long neither quite hides the other.
+    // Mostly the larger of the two; where they are about as long neither quite hides the other.
     cost.scoring_seconds = std::hypot(computing, cost.memory_seconds);
   }
   const double call = peaks.matrix_unit ? 0 : call_seconds;
@@ -211,7 +214,7 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
                  cost.selection_seconds + cost.second_stage_seconds + cost.rescore_seconds +
                  cost.packing_seconds + call;
 
-  const std::pair<double, std::string> parts_of_it[] = {
+  const std::pair<double, std::string> times[] = {
       {cost.multiply_add_seconds, std::string(name_of(shape.op)) + " multiply-adds"},
       {cost.memory_seconds, "memory"},
       {cost.coefficient_wise_seconds, "coefficient-wise operations"},
@@ -221,9 +224,10 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
       {cost.second_stage_seconds, "second stage"},
       {cost.rescore_seconds, "rescoring"},
       {cost.packing_seconds, "packing"}};
-  cost.limit = std::max_element(std::begin(parts_of_it), std::end(parts_of_it),
-                                [](const auto& a, const auto& b) { return a.first < b.first; })
-                   ->second;
+  cost.limit =
+      std::max_element(std::begin(times), std::end(times), [](const auto& a, const auto& b) {
+        return a.first < b.first;
+      })->second;
   return cost;
 }
 
@@ -236,7 +240,7 @@ ScanCost predict_direct(const ScanShape& shape, const MachinePeaks& peaks) {
   const int threads = shape.threads == 0 ? peaks.threads : shape.threads;
   const double share = double(threads) / peaks.threads, lanes = peaks.cop_per_second * share;
   const double k = std::min(double(shape.k), rows);
-  // Four queries share what is done for a row; a single one waits for its own sums.
+  // Four queries share the work of loading a row; a single one waits for its own sums.
   const double measured = queries == 1 ? 2 : std::ceil(queries / 4) * 4;
   const double measuring =
       rows * measured * (direct_operations + direct_column_operations * dim) / lanes;
@@ -282,7 +286,8 @@ double direct_row_seconds(std::int64_t dim, const MachinePeaks& peaks) {
 }
 
 double spared_by_refining(double rows, double k, std::int64_t dim, const MachinePeaks& peaks) {
-  // The share of the rows that need not be measured then, of made clusters of 128 to 784 columns.
+  // The share of the rows that need not be measured then, found on synthetic clusters of 128 to 784
+  // columns.
   const double share = std::min(0.1 + 0.17 * std::log(rows / k), 1 - k / rows);
   const double refined = refine_operations + refine_column_operations * double(dim);
   return rows * (share * measured_row_seconds(dim, peaks) - refined / core_operations(peaks));

@@ -20,9 +20,9 @@
 namespace knear {
 
 using detail::BaseRows;
-using detail::Chunk;
 using detail::PackedBase;
-using detail::SearchPart;
+using detail::RowBuffer;
+using detail::SearchSegment;
 using detail::Segment;
 using detail::SegmentRows;
 using detail::State;
@@ -31,7 +31,7 @@ namespace {
 
 constexpr std::int64_t max_segment_rows = std::int64_t{1} << 30;
 constexpr std::size_t most_matrices = 24;
-constexpr std::int64_t max_spare_bytes = std::int64_t{1} << 30;  // of a chunk beyond what is asked
+constexpr std::int64_t max_spare_bytes = std::int64_t{1} << 30;  // of a buffer beyond what is asked
 
 template <class T>
 T from_float(float x) {
@@ -180,8 +180,8 @@ class FlatIndex::Impl {
       std::move(kind->begin(), kind->end(), std::back_inserter(next.segments));
   }
 
-  std::shared_ptr<Chunk> tail;  // the chunk that is being filled; for the writer
-  std::int64_t reserved = 0;    // rows
+  std::shared_ptr<RowBuffer> tail;  // the buffer that is being filled; for the writer
+  std::int64_t reserved = 0;        // rows
 
  private:
   void append_segment(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
@@ -214,13 +214,13 @@ class FlatIndex::Impl {
                        std::move(ids), first, found, options);
     } else {
       const bool whole = detail::keeps_as_panels(metric, found);
-      const std::shared_ptr<Chunk> chunk = room_for(next, n, whole);
-      copy_in_parallel(vectors, chunk->row(chunk->used), options.threads);
-      const AnyMatrixView view = chunk->rows.rows(chunk->used, chunk->used + n);
-      rows = SegmentRows::of_matrix(view, chunk, std::move(order), std::move(ids), first, metric,
+      const std::shared_ptr<RowBuffer> buffer = room_for(next, n, whole);
+      copy_in_parallel(vectors, buffer->row(buffer->used), options.threads);
+      const AnyMatrixView view = buffer->rows.rows(buffer->used, buffer->used + n);
+      rows = SegmentRows::of_matrix(view, buffer, std::move(order), std::move(ids), first, metric,
                                     found);
       if (packs) prepare(rows->prepared(), options.threads, options.progress);
-      chunk->used += n;
+      buffer->used += n;
     }
     next.segments.push_back({rows, RowSet(n)});
   }
@@ -233,9 +233,9 @@ class FlatIndex::Impl {
     return SegmentRows::of_panels(std::move(panels), {}, std::move(ids), first, metric);
   }
 
-  // A chunk with room for n rows more. The first one takes what it needs; later ones leave room, so
-  // that many small adds make few chunks. Rows that will soon be kept as panels need little.
-  std::shared_ptr<Chunk> room_for(const State& next, std::int64_t n, bool soon_panels) {
+  // A buffer with room for n rows more. The first one takes what it needs; later ones leave room,
+  // so that many small adds make few buffers. Rows that will soon be kept as panels need little.
+  std::shared_ptr<RowBuffer> room_for(const State& next, std::int64_t n, bool soon_panels) {
     if (tail && tail->rows.type() == *next.type && tail->used + n <= tail->rows.rows()) return tail;
     std::int64_t total = 0;
     for (const Segment& segment : next.segments) total += segment.size();
@@ -248,10 +248,10 @@ class FlatIndex::Impl {
       capacity = std::max({capacity, spare, 4 * detail::least_packed_rows});
     }
     try {
-      return tail = std::make_shared<Chunk>(*next.type, capacity, dim);
+      return tail = std::make_shared<RowBuffer>(*next.type, capacity, dim);
     } catch (const MemoryBudgetError&) {
       if (capacity == n) throw;
-      return tail = std::make_shared<Chunk>(*next.type, n, dim);  // without room to spare, then
+      return tail = std::make_shared<RowBuffer>(*next.type, n, dim);  // without room to spare, then
     }
   }
 
@@ -367,7 +367,7 @@ class FlatIndex::Impl {
                              : found.low < 0 ? ElementType::i8
                                              : ElementType::u8;
     const std::int64_t n = std::ssize(live);
-    const auto chunk = std::make_shared<Chunk>(type, n, dim);
+    const auto buffer = std::make_shared<RowBuffer>(type, n, dim);
     constexpr std::int64_t block = 1024;
     parallel_for(options.threads, (n + block - 1) / block, [&](std::int64_t b) {
       std::vector<std::byte> scratch(std::max(segments.front().rows->base().scratch_bytes(),
@@ -375,13 +375,13 @@ class FlatIndex::Impl {
       for (std::int64_t i = b * block; i < std::min(n, (b + 1) * block); ++i) {
         const Live& one = live[static_cast<std::size_t>(i)];
         const BaseRows& base = segments[one.segment].rows->base();
-        copy_exactly(base.row_view(one.row, scratch.data()), type, chunk->row(i));
+        copy_exactly(base.row_view(one.row, scratch.data()), type, buffer->row(i));
       }
     });
-    chunk->used = n;
+    buffer->used = n;
     if (panels || (n >= detail::least_packed_rows && detail::keeps_as_panels(metric, found)))
-      return {panels_of(chunk->rows, ids_of(live), live.front().id, found, options), RowSet(n)};
-    auto rows = SegmentRows::of_matrix(chunk->rows, chunk, {}, ids_of(live), live.front().id,
+      return {panels_of(buffer->rows, ids_of(live), live.front().id, found, options), RowSet(n)};
+    auto rows = SegmentRows::of_matrix(buffer->rows, buffer, {}, ids_of(live), live.front().id,
                                        metric, found);
     if (n >= detail::least_packed_rows)
       prepare(rows->prepared(), options.threads, options.progress);
@@ -435,16 +435,16 @@ void tidy(FlatIndex::Impl& impl, State& next, double share, const ChangeOptions&
     if (dead > 0 && static_cast<double>(dead) >= share * static_cast<double>(kept))
       segment = impl.compacted(segment, options);
   }
-  // A chunk stays as long as one segment lies in it: those that have most of it for nothing move.
-  std::map<const Chunk*, std::int64_t> kept;
+  // A buffer stays as long as one segment lies in it: those that have most of it for nothing move.
+  std::map<const RowBuffer*, std::int64_t> kept;
   for (const Segment& segment : next.segments)
-    if (const Chunk* chunk = segment.rows->chunk()) kept[chunk] += segment.rows->rows_kept();
+    if (const RowBuffer* buffer = segment.rows->buffer()) kept[buffer] += segment.rows->rows_kept();
   for (Segment& segment : next.segments) {
-    const Chunk* chunk = segment.rows->chunk();
-    if (chunk && chunk->used > 2 * kept[chunk] && chunk->used > 4 * detail::least_packed_rows)
+    const RowBuffer* buffer = segment.rows->buffer();
+    if (buffer && buffer->used > 2 * kept[buffer] && buffer->used > 4 * detail::least_packed_rows)
       segment = impl.compacted(segment, options);
   }
-  // A chunk that no segment of the state needs goes with the last search that does.
+  // A buffer that no segment of the state needs goes with the last search that does.
   const auto in_tail = [&](const Segment& segment) {
     return segment.rows->keeper() == std::static_pointer_cast<const void>(impl.tail);
   };
@@ -454,13 +454,14 @@ void tidy(FlatIndex::Impl& impl, State& next, double share, const ChangeOptions&
 
 // The rows of a segment that a filter lets through, or nothing if that is all or none that are
 // live. `named` counts those of a list that were found.
-SearchPart part_of(const Segment& segment, const IdFilter& filter, std::int64_t& named) {
+SearchSegment search_segment_of(const Segment& segment, const IdFilter& filter,
+                                std::int64_t& named) {
   const SegmentRows& rows = *segment.rows;
   const std::int64_t n = rows.rows();
-  SearchPart part{.rows = &rows.prepared(), .ids = rows.ids()};
+  SearchSegment out{.rows = &rows.prepared(), .ids = rows.ids()};
   if (filter.everything()) {
-    if (!segment.live.all()) part.live = &segment.live;
-    return part;
+    if (!segment.live.all()) out.live = &segment.live;
+    return out;
   }
   if (const std::vector<Id>* list = filter.list()) {
     std::vector<Id> allowed;
@@ -470,28 +471,29 @@ SearchPart part_of(const Segment& segment, const IdFilter& filter, std::int64_t&
       if (row >= 0 && segment.live.contains(row)) allowed.push_back(row);
     }
     named += std::ssize(allowed);
-    part.filter = RowFilter::of_ids(allowed, n);
-    return part;
+    out.filter = RowFilter::of_ids(allowed, n);
+    return out;
   }
   const RowFilter& bits = filter.bits();
   if (!rows.has_own_ids() && segment.live.all() && rows.last_id() < bits.rows()) {
-    part.filter = bits, part.filter_offset = rows.first_id();
-    return part;
+    out.filter = bits, out.filter_offset = rows.first_id();
+    return out;
   }
   std::vector<std::uint8_t> own(static_cast<std::size_t>((n + 7) / 8), 0);
   for (std::int64_t row = 0; row < n; ++row) {
-    const Id id = part.ids(row);
+    const Id id = out.ids(row);
     if (id < bits.rows() && bits.allows(id) && segment.live.contains(row))
       own[static_cast<std::size_t>(row / 8)] |= static_cast<std::uint8_t>(1 << row % 8);
   }
-  part.filter = RowFilter::of_bits(own, n);
-  return part;
+  out.filter = RowFilter::of_bits(own, n);
+  return out;
 }
 
-std::vector<SearchPart> parts_of(const State& state, const IdFilter& filter) {
-  std::vector<SearchPart> parts;
+std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter& filter) {
+  std::vector<SearchSegment> segments;
   std::int64_t named = 0;
-  for (const Segment& segment : state.segments) parts.push_back(part_of(segment, filter, named));
+  for (const Segment& segment : state.segments)
+    segments.push_back(search_segment_of(segment, filter, named));
   if (const std::vector<Id>* list = filter.list(); list && named < std::ssize(*list))
     for (const Id id : *list)
       if (state.find(id).row < 0)
@@ -499,7 +501,7 @@ std::vector<SearchPart> parts_of(const State& state, const IdFilter& filter) {
   if (!filter.bits().everything() && filter.bits().rows() > state.next_id)
     throw ShapeMismatch("filter is for the ids below {}, but those of the index are below {}",
                         filter.bits().rows(), state.next_id);
-  return parts;
+  return segments;
 }
 
 KnnOptions knn_options(Metric metric, const SearchOptions& options) {
@@ -550,10 +552,10 @@ std::int64_t FlatIndex::memory_bytes() const {
   std::int64_t sum = 0;
   for (const Segment& segment : state->segments)
     sum += segment.rows->bytes() + segment.live.bytes();
-  std::set<const Chunk*> chunks;
+  std::set<const RowBuffer*> buffers;
   for (const Segment& segment : state->segments)
-    if (const Chunk* chunk = segment.rows->chunk(); chunk && chunks.insert(chunk).second)
-      sum += chunk->used_bytes();
+    if (const RowBuffer* buffer = segment.rows->buffer(); buffer && buffers.insert(buffer).second)
+      sum += buffer->used_bytes();
   return sum;
 }
 
@@ -699,8 +701,9 @@ Neighbors FlatIndex::search(AnyMatrixView queries, std::int64_t k, const SearchO
   impl_->check_columns("queries", queries);
   DefaultFloatMode mode;
   const auto state = impl_->state();
-  Neighbors near = detail::search_parts(parts_of(*state, options.filter), queries, k,
-                                        knn_options(metric(), options), false, report);
+  Neighbors near =
+      detail::search_segments(search_segments_of(*state, options.filter), queries, k,
+                              knn_options(metric(), options), detail::Reuse::expected, report);
   if (report) report->rows = state->size, report->version = state->version;
   return near;
 }
@@ -711,9 +714,9 @@ RangeNeighbors FlatIndex::range_search(AnyMatrixView queries, double radius,
   impl_->check_columns("queries", queries);
   DefaultFloatMode mode;
   const auto state = impl_->state();
-  RangeNeighbors near =
-      detail::range_search_parts(parts_of(*state, options.filter), queries, radius,
-                                 knn_options(metric(), options), false, report);
+  RangeNeighbors near = detail::range_search_segments(
+      search_segments_of(*state, options.filter), queries, radius, knn_options(metric(), options),
+      detail::Reuse::expected, report);
   if (report) report->rows = state->size, report->version = state->version;
   return near;
 }

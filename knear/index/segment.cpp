@@ -7,7 +7,7 @@
 
 namespace knear::detail {
 
-Chunk::Chunk(ElementType type, std::int64_t capacity, std::int64_t dim)
+RowBuffer::RowBuffer(ElementType type, std::int64_t capacity, std::int64_t dim)
     : bytes_(std::max<std::size_t>(1, checked_size(capacity, dim, size_of(type)))) {
   void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
@@ -16,9 +16,9 @@ Chunk::Chunk(ElementType type, std::int64_t capacity, std::int64_t dim)
   rows = {type, memory, capacity, dim, dim};
 }
 
-Chunk::~Chunk() { munmap(const_cast<void*>(rows.data()), bytes_); }
+RowBuffer::~RowBuffer() { munmap(const_cast<void*>(rows.data()), bytes_); }
 
-std::byte* Chunk::row(std::int64_t i) {
+std::byte* RowBuffer::row(std::int64_t i) {
   return static_cast<std::byte*>(const_cast<void*>(rows.row(i)));
 }
 
@@ -87,7 +87,7 @@ std::int64_t SegmentRows::find(Id id) const {
 
 std::int64_t SegmentRows::bytes() const {
   return static_cast<std::int64_t>(order_.bytes() + ids_.bytes()) +
-         (is_panels() || chunk() ? 0 : matrix_.bytes()) + prepared_->bytes();
+         (is_panels() || buffer() ? 0 : matrix_.bytes()) + prepared_->bytes();
 }
 
 bool keeps_as_panels(Metric metric, const ValueRange& found) {

@@ -5,7 +5,7 @@
 // share segments, so a search goes on with those it began with while the index moves on.
 //
 // Rows are kept in one of two ways:
-//   a matrix   part of a chunk of storage, as they came, in the element type of the index;
+//   a matrix   part of a buffer, as they came, in the element type of the index;
 //              beside it a packed form (from 256 rows on), a quarter of f32 vectors
 //   panels     whole numbers of 8 bits (l2 and ip): the packed form alone, one byte a coordinate,
 //              from which a row can be read back
@@ -21,13 +21,13 @@ namespace knear::detail {
 
 // Storage for rows of a matrix. Rows are written once, beyond those in use; what has not been
 // written takes no memory yet.
-class Chunk {
+class RowBuffer {
  public:
   // Throws MemoryBudgetError where the system has no such memory.
-  Chunk(ElementType type, std::int64_t capacity, std::int64_t dim);
-  ~Chunk();
-  Chunk(const Chunk&) = delete;
-  Chunk& operator=(const Chunk&) = delete;
+  RowBuffer(ElementType type, std::int64_t capacity, std::int64_t dim);
+  ~RowBuffer();
+  RowBuffer(const RowBuffer&) = delete;
+  RowBuffer& operator=(const RowBuffer&) = delete;
 
   AnyMatrixView rows;                  // [capacity x dim]
   std::atomic<std::int64_t> used = 0;  // changed by the writer of the index that owns it
@@ -77,9 +77,9 @@ class SegmentRows {
   const AnyMatrixView& matrix() const { return matrix_; }
   std::span<const std::uint32_t> order() const { return {order_.data(), order_.size()}; }
   const std::shared_ptr<const void>& keeper() const { return keeper_; }
-  // The storage that the matrix lies in; nullptr for panels and mapped files.
-  const Chunk* chunk() const {
-    return is_panels() || guard_ ? nullptr : static_cast<const Chunk*>(keeper_.get());
+  // The buffer that the matrix lies in; nullptr for panels and mapped files.
+  const RowBuffer* buffer() const {
+    return is_panels() || guard_ ? nullptr : static_cast<const RowBuffer*>(keeper_.get());
   }
   // Of a mapped file; else nullptr.
   const CheckedBlocks* guard() const { return guard_.get(); }
@@ -87,7 +87,7 @@ class SegmentRows {
   // Rows for which memory is taken.
   std::int64_t rows_kept() const { return is_panels() ? rows() : matrix_.rows(); }
 
-  // Bytes of ids, order and all packed forms, and of rows in no chunk.
+  // Bytes of ids, order and all packed forms, and of rows in no buffer.
   std::int64_t bytes() const;
 
  private:

@@ -111,13 +111,13 @@ TuningOverrides parse_tuning(std::string_view text) {
   return out;
 }
 
-// A base in one part.
+// A base of one segment.
 class ExactSearcher::Impl {
  public:
   Impl(AnyMatrixView base, const KnnOptions& options)
       : matrix(base), rows(base, options.metric, surveyed(base, options)) {}
 
-  detail::SearchPart part(const KnnOptions& options) {
+  detail::SearchSegment segment(const KnnOptions& options) {
     if (!options.filter.everything() && options.filter.rows() != rows.base.rows())
       throw ShapeMismatch("filter is for {} rows, base has {}", options.filter.rows(),
                           rows.base.rows());
@@ -167,8 +167,9 @@ Neighbors ExactSearcher::search(AnyMatrixView queries, std::int64_t k, const Knn
   check_k(k);
   check_columns(queries, impl_->rows.base.cols());
   check_metric(options.metric, impl_->rows.metric);
-  const detail::SearchPart part = impl_->part(options);
-  return detail::search_parts({&part, 1}, queries, k, options, false, report);
+  const detail::SearchSegment segment = impl_->segment(options);
+  return detail::search_segments({&segment, 1}, queries, k, options, detail::Reuse::expected,
+                                 report);
 }
 
 Neighbors ExactSearcher::self_join(std::int64_t k, const KnnOptions& options,
@@ -176,7 +177,8 @@ Neighbors ExactSearcher::self_join(std::int64_t k, const KnnOptions& options,
   DefaultFloatMode mode;
   check_k(k);
   check_metric(options.metric, impl_->rows.metric);
-  return detail::self_join_segment(impl_->part(options), impl_->matrix, k, options, false, report);
+  return detail::self_join_segment(impl_->segment(options), impl_->matrix, k, options,
+                                   detail::Reuse::expected, report);
 }
 
 RangeNeighbors ExactSearcher::range_search(AnyMatrixView queries, double radius,
@@ -185,8 +187,9 @@ RangeNeighbors ExactSearcher::range_search(AnyMatrixView queries, double radius,
   check_radius(radius);
   check_columns(queries, impl_->rows.base.cols());
   check_metric(options.metric, impl_->rows.metric);
-  const detail::SearchPart part = impl_->part(options);
-  return detail::range_search_parts({&part, 1}, queries, radius, options, false, report);
+  const detail::SearchSegment segment = impl_->segment(options);
+  return detail::range_search_segments({&segment, 1}, queries, radius, options,
+                                       detail::Reuse::expected, report);
 }
 
 Neighbors knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, const KnnOptions& options,
@@ -195,8 +198,8 @@ Neighbors knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, const K
   check_k(k);
   check_columns(queries, base.cols());
   ExactSearcher::Impl impl(base, options);
-  const detail::SearchPart part = impl.part(options);
-  return detail::search_parts({&part, 1}, queries, k, options, true, report);
+  const detail::SearchSegment segment = impl.segment(options);
+  return detail::search_segments({&segment, 1}, queries, k, options, detail::Reuse::none, report);
 }
 
 Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& options,
@@ -204,7 +207,8 @@ Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& option
   DefaultFloatMode mode;
   check_k(k);
   ExactSearcher::Impl impl(base, options);
-  return detail::self_join_segment(impl.part(options), base, k, options, true, report);
+  return detail::self_join_segment(impl.segment(options), base, k, options, detail::Reuse::none,
+                                   report);
 }
 
 RangeNeighbors range_search(AnyMatrixView queries, AnyMatrixView base, double radius,
@@ -213,8 +217,9 @@ RangeNeighbors range_search(AnyMatrixView queries, AnyMatrixView base, double ra
   check_radius(radius);
   check_columns(queries, base.cols());
   ExactSearcher::Impl impl(base, options);
-  const detail::SearchPart part = impl.part(options);
-  return detail::range_search_parts({&part, 1}, queries, radius, options, true, report);
+  const detail::SearchSegment segment = impl.segment(options);
+  return detail::range_search_segments({&segment, 1}, queries, radius, options, detail::Reuse::none,
+                                       report);
 }
 
 }  // namespace knear

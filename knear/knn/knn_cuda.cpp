@@ -14,6 +14,7 @@ namespace knear::cuda {
 namespace {
 
 using knear::detail::DeviceRowData;
+using knear::detail::Reuse;
 
 // The device whose memory it is. Throws InvalidArgument for a pointer to anything else.
 int device_of(const void* data, std::string_view argument) {
@@ -110,11 +111,11 @@ class ExactSearcher::Impl {
         rows(Queue(device, budget_of(options), stream), rows_of(base), options.metric) {}
 
   void search(const MatrixView& queries, std::int64_t k, Id* ids, float* distances,
-              const KnnOptions& options, bool once, KnnReport* report) {
+              const KnnOptions& options, Reuse reuse, KnnReport* report) {
     const DefaultFloatMode mode;
     check_search(queries, matrix, k, ids, distances, device, options);
     check_metric(options);
-    rows.search(rows_of(queries), k, checked(options, device), once, ids, distances, report);
+    rows.search(rows_of(queries), k, checked(options, device), reuse, ids, distances, report);
   }
 
   RangeNeighbors range_search(const MatrixView& queries, double radius, const KnnOptions& options,
@@ -122,7 +123,8 @@ class ExactSearcher::Impl {
     const DefaultFloatMode mode;
     check_range_search(queries, matrix, radius, device, options);
     check_metric(options);
-    return rows.range_search(rows_of(queries), radius, checked(options, device), false, report);
+    return rows.range_search(rows_of(queries), radius, checked(options, device), Reuse::expected,
+                             report);
   }
 
   MatrixView matrix;
@@ -145,7 +147,7 @@ ExactSearcher& ExactSearcher::operator=(ExactSearcher&&) noexcept = default;
 
 void ExactSearcher::search(const MatrixView& queries, std::int64_t k, Id* ids, float* distances,
                            const KnnOptions& options, KnnReport* report) {
-  impl_->search(queries, k, ids, distances, options, false, report);
+  impl_->search(queries, k, ids, distances, options, Reuse::expected, report);
 }
 
 RangeNeighbors ExactSearcher::range_search(const MatrixView& queries, double radius,
@@ -162,7 +164,7 @@ void knn(const MatrixView& queries, const MatrixView& base, std::int64_t k, Id* 
   const DefaultFloatMode mode;
   knear::detail::DeviceBase<Queue> rows(Queue(device, budget_of(options), stream), rows_of(base),
                                         options.metric);
-  rows.search(rows_of(queries), k, checked(options, device), true, ids, distances, report);
+  rows.search(rows_of(queries), k, checked(options, device), Reuse::none, ids, distances, report);
 }
 
 void self_join(const MatrixView& base, std::int64_t k, Id* ids, float* distances,
@@ -173,7 +175,7 @@ void self_join(const MatrixView& base, std::int64_t k, Id* ids, float* distances
   const DefaultFloatMode mode;
   knear::detail::DeviceBase<Queue> rows(Queue(device, budget_of(options), stream), rows_of(base),
                                         options.metric);
-  rows.self_join(k, checked(options, device), true, ids, distances, report);
+  rows.self_join(k, checked(options, device), Reuse::none, ids, distances, report);
 }
 
 RangeNeighbors range_search(const MatrixView& queries, const MatrixView& base, double radius,
@@ -184,7 +186,7 @@ RangeNeighbors range_search(const MatrixView& queries, const MatrixView& base, d
   const DefaultFloatMode mode;
   knear::detail::DeviceBase<Queue> rows(Queue(device, budget_of(options), stream), rows_of(base),
                                         options.metric);
-  return rows.range_search(rows_of(queries), radius, checked(options, device), true, report);
+  return rows.range_search(rows_of(queries), radius, checked(options, device), Reuse::none, report);
 }
 
 }  // namespace knear::cuda

@@ -1,5 +1,5 @@
 // The ways into a search for the k nearest, and the checks of k and radius. Each makes a Search,
-// which does the rest (knn/search/search.hpp); range_search_parts is beside its own kind, in
+// which does the rest (knn/search/search.hpp); range_search_segments is beside its own kind, in
 // range_search.cpp.
 #include "knear/knn/segment_search.hpp"
 
@@ -20,19 +20,20 @@ void check_radius(double radius) {
     throw InvalidArgument("radius must be a finite number, but is {}", radius);
 }
 
-Neighbors search_parts(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
-                       const KnnOptions& options, bool once, KnnReport* report) {
+Neighbors search_segments(std::span<const SearchSegment> segments, AnyMatrixView queries,
+                          std::int64_t k, const KnnOptions& options, Reuse reuse,
+                          KnnReport* report) {
   check_method(options);
   const Method method = options.method.kind;
   const bool exact = method == Method::exact || method == Method::automatic;
   // An exact answer keeps every promise of recall, and a GPU finds nothing faster than that.
   if (exact && parse_device(options.device).cuda)
-    return make_search(parts, queries, k, options, once)->run(report);
+    return make_search(segments, queries, k, options, reuse)->run(report);
   if (options.method.kind == Method::threshold_heap)
-    return threshold_heap_parts(parts, queries, k, options, once, report);
+    return threshold_heap_segments(segments, queries, k, options, reuse, report);
   if (options.method.kind == Method::partial_reduce || options.method.recall < 1)
-    return partial_reduce_parts(parts, queries, k, options, once, report);
-  return make_search(parts, queries, k, options, once)->run(report);
+    return partial_reduce_segments(segments, queries, k, options, reuse, report);
+  return make_search(segments, queries, k, options, reuse)->run(report);
 }
 
 void check_method(const KnnOptions& options) {
@@ -63,16 +64,17 @@ void check_exact(const KnnOptions& options, std::string_view search) {
                           name_of(options.method.kind), search);
 }
 
-Neighbors self_join_segment(const SearchPart& part, AnyMatrixView rows, std::int64_t k,
-                            const KnnOptions& options, bool once, KnnReport* report) {
+Neighbors self_join_segment(const SearchSegment& segment, AnyMatrixView rows, std::int64_t k,
+                            const KnnOptions& options, Reuse reuse, KnnReport* report) {
   check_exact(options, "a self-join");
-  return make_search({&part, 1}, rows, k + 1, options, once)->run_self(report);
+  return make_search({&segment, 1}, rows, k + 1, options, reuse)->run_self(report);
 }
 
-void search_more(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
+void search_more(std::span<const SearchSegment> segments, AnyMatrixView queries, std::int64_t k,
                  const KnnOptions& options, ExactNeighbors& found, KnnReport* report) {
   check_exact(options, "a base that is read in blocks");
-  make_search(parts, queries, k, options, true, found.keys.cols())->run_from(found, report);
+  make_search(segments, queries, k, options, Reuse::none, found.keys.cols())
+      ->run_from(found, report);
 }
 
 std::optional<FirstPass> prepare(PreparedRows& rows, int threads, const Progress& progress) {
@@ -80,8 +82,8 @@ std::optional<FirstPass> prepare(PreparedRows& rows, int threads, const Progress
   if (n < least_packed_rows) return {};
   const AnyMatrix queries = rows.base.sample(std::min<std::int64_t>(n, 384));
   const KnnOptions options{.metric = rows.metric, .threads = threads, .progress = progress};
-  const SearchPart part{.rows = &rows};
-  return Search({&part, 1}, queries.view(), usual_k, options, false).prepare();
+  const SearchSegment segment{.rows = &rows};
+  return Search({&segment, 1}, queries.view(), usual_k, options, Reuse::expected).prepare();
 }
 
 }  // namespace knear::detail

@@ -1,8 +1,10 @@
-// knear/knn/segment_search.hpp -- exact search of a base that lies in parts.
+// knear/knn/segment_search.hpp -- exact search of a base that lies in segments.
 //
-// One search goes over the parts in turn, each by the form prepared for it, and what it has found
-// so far is the threshold from which the next part starts. knn() and ExactSearcher have one part,
-// an index as many as it has segments. The answer does not depend on the division.
+// A segment is a stretch of rows that is packed by itself. One search goes over the segments in
+// turn, and what it has found so far is the threshold from which the next one starts. knn() and
+// ExactSearcher have one segment, an index may have many. The answer does not depend on the
+// division. Where memory is limited, the rows of a segment are taken a chunk at a time; where there
+// are few queries, tasks divide the base into splits.
 #pragma once
 #include <span>
 
@@ -11,10 +13,13 @@
 
 namespace knear::detail {
 
-struct SearchPart {
+// Whether what a search makes on its way, packed rows above all, is of use to searches to come.
+enum class Reuse : std::uint8_t { none, expected };
+
+struct SearchSegment {
   PreparedRows* rows = nullptr;
   RowIds ids = {};  // ascending with the rows
-  // The rows that may be found: those that the filter allows, row 0 of the part being its row
+  // The rows that may be found: those that the filter allows, row 0 of the segment being its row
   // `filter_offset`; or those of the set. Not both.
   RowFilter filter = {};
   std::int64_t filter_offset = 0;
@@ -30,33 +35,34 @@ void check_exact(const KnnOptions& options, std::string_view search);
 // InvalidArgument unless the device is the processor, for a `search` that runs nowhere else.
 void check_processor(const KnnOptions& options, std::string_view search);
 
-// As knn(), for parts of equal metric and columns that have no id in common. options.filter is not
-// looked at. `once`: the forms made are of no use later.
-Neighbors search_parts(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
-                       const KnnOptions& options, bool once, KnnReport* report);
+// As knn(), for segments of equal metric and columns that have no id in common. options.filter is
+// not looked at.
+Neighbors search_segments(std::span<const SearchSegment> segments, AnyMatrixView queries,
+                          std::int64_t k, const KnnOptions& options, Reuse reuse,
+                          KnnReport* report);
 
 // The same by other methods; options.method is not looked at.
-Neighbors threshold_heap_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
-                               std::int64_t k, const KnnOptions& options, bool once,
-                               KnnReport* report);
-Neighbors partial_reduce_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
-                               std::int64_t k, const KnnOptions& options, bool once,
-                               KnnReport* report);
+Neighbors threshold_heap_segments(std::span<const SearchSegment> segments, AnyMatrixView queries,
+                                  std::int64_t k, const KnnOptions& options, Reuse reuse,
+                                  KnnReport* report);
+Neighbors partial_reduce_segments(std::span<const SearchSegment> segments, AnyMatrixView queries,
+                                  std::int64_t k, const KnnOptions& options, Reuse reuse,
+                                  KnnReport* report);
 
-// The k nearest other rows of each row of a part whose ids are row numbers; rows: the part's own,
-// as one matrix.
-Neighbors self_join_segment(const SearchPart& part, AnyMatrixView rows, std::int64_t k,
-                            const KnnOptions& options, bool once, KnnReport* report);
+// The k nearest other rows of each row of a segment whose ids are row numbers; rows: its own, as
+// one matrix.
+Neighbors self_join_segment(const SearchSegment& segment, AnyMatrixView rows, std::int64_t k,
+                            const KnnOptions& options, Reuse reuse, KnnReport* report);
 
-// The same for parts that come one after another: adds what these have to `found`, the k best of
-// those before.
-void search_more(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
+// As search_segments(), for segments that come one after another: adds what these have to `found`,
+// the k best of those before.
+void search_more(std::span<const SearchSegment> segments, AnyMatrixView queries, std::int64_t k,
                  const KnnOptions& options, ExactNeighbors& found, KnnReport* report);
 
 // As range_search().
-RangeNeighbors range_search_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
-                                  double radius, const KnnOptions& options, bool once,
-                                  KnnReport* report);
+RangeNeighbors range_search_segments(std::span<const SearchSegment> segments, AnyMatrixView queries,
+                                     double radius, const KnnOptions& options, Reuse reuse,
+                                     KnnReport* report);
 
 // Makes the form by which searches for few neighbours are expected to go; the rows adopt it.
 // Returns none for rows so few, or so hard to bound, that they are measured as they are.

@@ -41,12 +41,12 @@ void StreamedSearch::add(AnyMatrixView rows) {
   DefaultFloatMode mode;
   detail::PreparedRows prepared(rows, s.options.metric,
                                 find_value_range(rows, "base", s.options.threads, s.rows));
-  const detail::SearchPart part{.rows = &prepared,
-                                .ids = {.first = s.rows},
-                                .filter = s.options.filter,
-                                .filter_offset = s.rows};
+  const detail::SearchSegment segment{.rows = &prepared,
+                                      .ids = {.first = s.rows},
+                                      .filter = s.options.filter,
+                                      .filter_offset = s.rows};
   KnnReport report;
-  detail::search_more({&part, 1}, s.queries, s.k, s.options, s.found, &report);
+  detail::search_more({&segment, 1}, s.queries, s.k, s.options, s.found, &report);
   s.rows += rows.rows();
   KnnReport& sum = s.report;
   const std::int64_t chunks = sum.chunks + report.chunks;

@@ -11,15 +11,15 @@
 namespace knear {
 namespace {
 
-// The number of neighbours beyond those kept in one bin: probability[j] that it is j. All terms
-// are positive and come by recurrence from the most likely count, normalised by their sum: exact
-// to some 1e-13, where differences of log-gamma at 1e9 rows would leave five digits.
+// The law of the number of neighbours that one bin loses: probability[j] that it is j. All terms
+// are positive and come by recurrence from the most likely count, normalised by their sum: exact to
+// some 1e-13, where differences of log-gamma at 1e9 rows would leave five digits.
 struct BinLoss {
   std::vector<double> probability{1.0};
   double mean = 0;
-  double last_ratio = 0;  // what was cut falls at least as fast as by this factor a place
+  double last_ratio = 0;  // the terms that were cut fall by at least this factor each
 
-  double over() const {  // that anything is lost
+  double over() const {  // the probability that anything is lost
     double sum = 0;
     for (std::size_t j = probability.size(); --j > 0;) sum += probability[j];
     return sum;
@@ -62,7 +62,7 @@ BinLoss bin_loss(std::int64_t low, std::int64_t mode, std::int64_t high, int kep
   return loss;
 }
 
-// k of `rows` rows are neighbours, `size` of them make a bin.
+// k of `rows` rows are neighbours; `size` of the rows make a bin.
 BinLoss hypergeometric_loss(std::int64_t k, std::int64_t rows, std::int64_t size, int kept) {
   const double K = static_cast<double>(k), N = static_cast<double>(rows),
                n = static_cast<double>(size);
@@ -91,7 +91,7 @@ struct BinGroup {
 };
 using BinGroups = std::vector<BinGroup>;
 
-// Bins as equal as can be: rows % bins of them have one row more.
+// Bins of sizes as equal as possible: rows % bins of them have one row more.
 BinGroups groups_of(std::int64_t k, std::int64_t rows, const Reduction& reduction) {
   const std::int64_t size = rows / reduction.bins, larger = rows % reduction.bins;
   BinGroups groups;
@@ -144,14 +144,14 @@ double chernoff_bound(const BinGroups& groups, double a) {
   const auto exponent = [&](double s) {
     double sum = -s * a;
     for (const BinGroup& group : groups) {
-      // E (exp(s j) - 1), summed as it is: the probabilities may be 1e-12 each.
+      // E (exp(s j) - 1), summed in this form: the probabilities may be 1e-12 each.
       double excess = 0, power = 1;
       const double step = std::exp(s);
       for (std::size_t j = 1; j < group.loss.probability.size(); ++j) {
         power *= step;
         excess += group.loss.probability[j] * (power - 1);
       }
-      // What was cut is at most a geometric series of ratio 1/2 after the last term.
+      // The terms that were cut are at most a geometric series of ratio 1/2 after the last term.
       if (group.loss.last_ratio > 0) excess += group.loss.probability.back() * power;
       sum += group.bins * std::log1p(excess);
     }
@@ -176,8 +176,8 @@ double chernoff_bound(const BinGroups& groups, double a) {
   return std::exp(std::min({0.0, at_left, at_right}));
 }
 
-// (*) by power series, for a up to this; beyond it Chernoff's bound costs at most some 5 % more
-// bins.
+// (*) is computed by power series for a up to this; beyond it Chernoff's bound costs at most some 5
+// % more bins.
 constexpr double longest_series = 128;
 
 // The first `count` coefficients of prod g_i(z)^bins_i. With h = z G' / G, which is the sum of
@@ -212,7 +212,7 @@ double series_bound(const BinGroups& groups, double a) {
   for (std::size_t t = 1; t < steps; ++t) {
     at_most_t += law[t - 1];
     over -= 1 - at_most_t;
-    // Each step may have rounded by some 1e-15 of what was subtracted.
+    // Each step may have rounded by some 1e-15 of the subtracted value.
     const double rounding = 1e-14 * static_cast<double>(t * t);
     best = std::min(best, (std::max(0.0, over) + rounding) / (a - static_cast<double>(t)));
   }
@@ -231,7 +231,7 @@ bool series_serves(const BinGroups& groups, double a) {
 }
 
 // A bound on the probability that a set of queries loses `a` or more in the mean; stops at the
-// first argument that gives `enough`.
+// first argument by which it is at most `enough`.
 double mean_loss_bound(const BinGroups& groups, double a, double enough) {
   const double expected = expected_loss(groups);
   if (expected == 0) return 0;
@@ -251,7 +251,7 @@ double bound_of_uncertified(const BinGroups& groups) {
 
 // Bins for any split. --------------------------------------------------------------------------
 //
-// Shard i has n_i rows and k_i of the k nearest, sum k_i = k, divided as an enemy likes. Give every
+// Shard i has n_i rows and k_i of the k nearest, sum k_i = k, divided by an adversary. Give every
 // shard bins of at most floor(n_i / B) rows. Then the merged loss X = sum of X_i is, in the mean of
 // every convex increasing phi, at most that of B independent bins into which k neighbours fall with
 // probability 1 / B each:
@@ -325,7 +325,8 @@ bool meets(const ReductionGoal& goal, std::int64_t k, const BinGroups& groups, b
          std::get<CertificateGoal>(goal).uncertified;
 }
 
-// The smallest number in [1, most] that is good, if any; good from some number on.
+// The smallest number in [1, most] that is good, if any. Assumes that all numbers above it are
+// good too.
 template <class Good>
 std::optional<std::int64_t> first_good(std::int64_t most, Good&& good) {
   std::int64_t bad = 0, step = 1;
@@ -401,10 +402,10 @@ std::optional<std::int64_t> fewest_bins(const ReductionGoal& goal, std::int64_t 
       return meets(goal, k, groups_of(k, base.rows, {count, kept}), false);
     });
   }
-  // Bins of the logical base, none larger than `size` rows in any shard.
+  // Bins of the logical base: none has more than `size` rows in any shard.
   std::int64_t size = 0;
   if (base.split == Split::any) {
-    // So many at most that all shards, whatever their size, come to the same number.
+    // A limit by which all shards, whatever their size, find the same number.
     bins = first_good(std::int64_t{1} << 50, [&](std::int64_t count) {
       return meets(goal, k, groups_of_any_split(k, {count, kept}), true);
     });

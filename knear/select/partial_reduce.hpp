@@ -1,15 +1,15 @@
 // knear/select/partial_reduce.hpp -- the plain reference of partial reduction: the best few of each
-// bin, and the best that was ever dropped.
+// bin, and the best pair that was ever dropped.
 //
 //   PartialReduce reduce(bins, kept);
 //   for (place = 0; place < rows; ++place) reduce.offer(place % bins, values[place], ids[place]);
 //   auto nearest = reduce.smallest(10);            // ExactRescoring, where the values are exact
 //   if (reduce.certified(10)) ...                  // then no row that was dropped belongs there
 //
-// After Chern et al., "TPU-KNN" (2022), section 5, with more than one kept of each bin (bins.hpp
-// says how many bins it takes) and with a certificate. Everything is in the total order of
-// (value, id), so the outcome does not depend on the order of the offers. NaN is never kept and
-// never counts as dropped; +infinity may be.
+// After Chern et al., "TPU-KNN" (2022), section 5, keeping one or more of each bin (bins.hpp says
+// how many bins it takes), with a certificate. Everything is in the total order of (value, id), so
+// the outcome does not depend on the order of the offers. NaN is never kept and never counts as
+// dropped; +infinity may be.
 //
 // The certificate. An answer of k results is the true one iff nothing dropped precedes its last.
 // One pair is remembered for that, the smallest dropped. Nothing else is needed with ties: of
@@ -26,9 +26,9 @@
 //
 // A dropped row has (exact, id) no smaller than (lower, id), and that is no smaller than the best
 // dropped pair: the same rule is sound, ties included, and an equal lower end with a larger id does
-// no harm. To keep by any other end would drop smaller lower ends, so certify less; the upper
-// end is not needed. What the lower end must be is proven: no larger than the exact value as it
-// is compared. One that is not known is -infinity, not NaN.
+// no harm. Any other order would drop smaller lower ends and so certify less; the upper end is not
+// needed. A lower end must be proven to be no larger than the exact value as it is compared; an
+// unknown one is -infinity, not NaN.
 //
 // Cost: a comparison for an offer that is not kept, kept moves for one that is; 16 bytes a place.
 #pragma once
@@ -63,7 +63,7 @@ class PartialReduce {
     places_.resize(static_cast<std::size_t>(bins) * kept_);
   }
 
-  // No id may come twice. Throws InvalidArgument unless 0 <= bin < bins.
+  // Ids must be distinct. Throws InvalidArgument unless 0 <= bin < bins.
   void offer(std::int64_t bin, double value, std::int64_t id) {
     if (bin < 0 || bin >= bins_)
       throw InvalidArgument("bin must be at least 0 and below {}, but is {}", bins_, bin);
@@ -105,8 +105,8 @@ class PartialReduce {
   // The smallest pair that was offered and is not kept.
   const std::optional<KeyedId>& best_dropped() const { return best_dropped_; }
 
-  // Whether smallest(k) are the k smallest of all that was offered, for exact values: it is true
-  // whenever they are, too.
+  // Whether smallest(k) are the k smallest of all that was offered, for exact values; then it is
+  // true whenever they are.
   bool certified(std::int64_t k) const { return knear::certified(smallest(k), k, best_dropped_); }
 
  private:

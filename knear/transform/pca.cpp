@@ -11,7 +11,7 @@ namespace {
 
 using RowMajor = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-// |q q^T - 1| and the rounding of computing it.
+// The Frobenius norm of q q^T - 1, plus the rounding of computing it.
 double defect_of(const RowMajor& q) {
   const double n = static_cast<double>(q.cols());
   const RowMajor gram = q * q.transpose();
@@ -19,7 +19,8 @@ double defect_of(const RowMajor& q) {
          (n + 8) * 0x1p-52 * std::sqrt(static_cast<double>(q.rows())) * 4;
 }
 
-// About normal: a sum of twelve, which no library's logarithm makes different elsewhere.
+// Roughly normal numbers: sums of twelve uniform ones, the same everywhere, where a library's
+// logarithm may differ.
 Eigen::MatrixXd normal_numbers(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
   Random random(seed);
   Eigen::MatrixXd out(rows, cols);
@@ -62,7 +63,7 @@ PrincipalComponents principal_components(MatrixView<double> rows, std::int64_t c
   const RowMajor x = all.rowwise() - mean.transpose();
   out.total_variance = x.squaredNorm() / static_cast<double>(n);
 
-  // The solver's time grows with dim^3, of which little serves a few components.
+  // The time of the solver grows with dim^3, too much for a few components.
   constexpr std::int64_t widest_solved = 1024;
   RowMajor basis;
   Eigen::VectorXd variances;
@@ -78,7 +79,7 @@ PrincipalComponents principal_components(MatrixView<double> rows, std::int64_t c
     variances = solver.eigenvalues().reverse().head(components);
   } else {
     // Subspace iteration (Halko, Martinsson, Tropp 2011, algorithm 4.4) on a few more directions
-    // than are wanted, then the solver within the subspace.
+    // than wanted, then the solver within the subspace.
     const std::int64_t width = std::min(dim, components + 16);
     Eigen::MatrixXd q = orthonormal(normal_numbers(dim, width, 1));
     for (int round = 0; round < 4; ++round) {

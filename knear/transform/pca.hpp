@@ -3,8 +3,8 @@
 //   const PrincipalComponents pca = principal_components(sample, 64);
 //   pca.basis.row(0)                            // the first direction, of unit length
 //
-// By Eigen, in float64, from whatever sample of rows is given: of rows without number a few
-// thousand tell the directions well enough.
+// Computed by Eigen, in float64, from the sample of rows that is given: a few thousand rows
+// determine the directions of any number well enough.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -19,8 +19,7 @@ struct PrincipalComponents {
   Matrix<double> basis;           // [components x dim], rows orthonormal, largest variance first
   std::vector<double> variances;  // [components], along each of them
   double total_variance = 0;      // in all directions
-  // basis basis^T differs from the identity by no more than this, as the root of the sum of
-  // squares.
+  // The Frobenius norm of (basis basis^T - identity) is at most this.
   double defect = 0;
 };
 
@@ -29,8 +28,8 @@ struct PrincipalComponents {
 // that complete the basis. The same bits for the same rows. Throws InvalidArgument. Uses one
 // thread.
 //
-// Of wide rows (dim above 1,024) the directions are found by subspace iteration and approximate.
-// Throws Cancelled if the progress says so: it is asked between steps of up to a second or so.
+// For wide rows (dim above 1,024) the directions are approximate, found by subspace iteration.
+// Throws Cancelled if the progress says so: it is called between steps of up to a second or so.
 PrincipalComponents principal_components(MatrixView<double> rows, std::int64_t components,
                                          const Progress& progress = {});
 

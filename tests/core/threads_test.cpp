@@ -34,7 +34,7 @@ TEST(ParallelFor, RunsEveryTaskOnceNestedToo) {
     }
 }
 
-TEST(ParallelFor, AThreadThatWaitsTakesUpNoTaskOfTheLoopAround) {
+TEST(ParallelFor, AThreadThatWaitsStartsNoTaskOfTheOuterLoop) {
   static thread_local int depth = 0;
   std::atomic<int> deepest = 0;
   for (int round = 0; round < 50; ++round)
@@ -78,6 +78,27 @@ TEST(ParallelFor, FromManyThreadsAtOnce) {
 
 // Threads of a loop wait for calls that others of them have taken up, while tasks of the loop are
 // left: were one to take those up meanwhile, it would be within two tasks at once.
+// In a process of its own, since oneTBB says each thing once.
+void loops_of_more_threads_than_cores() {
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 8; ++c)
+    callers.emplace_back([c] {
+      for (int round = 0; round < 50; ++round)
+        parallel_for(available_threads() + 1 + (3 * c + round) % 8, 6, [&](std::int64_t i) {
+          if (i == 0) parallel_for(available_threads() + 1 + c, 4, [](std::int64_t) {});
+        });
+    });
+  for (std::thread& caller : callers) caller.join();
+  parallel_for(1000, 2000, [](std::int64_t) {});
+  std::exit(0);
+}
+
+TEST(ParallelFor, PrintsNothingWhereThreadsAreMoreThanCores) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(loops_of_more_threads_than_cores(), testing::ExitedWithCode(0),
+              testing::Eq(std::string()));
+}
+
 TEST(BackgroundTask, AThreadThatWaitsTakesUpNoTaskOfTheLoopAround) {
   using std::chrono::microseconds, std::chrono::steady_clock;
   static thread_local int depth = 0;

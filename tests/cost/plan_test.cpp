@@ -30,7 +30,7 @@ constexpr ScanShape batch = {.rows = 1000000,
                              .bytes_per_element = 1,
                              .op = ScanOp::int8,
                              .queries_per_pass = 100};
-constexpr double row_bytes = 1009;  // of a packed row, with what is kept beside it
+constexpr double row_bytes = 1009;  // bytes of a packed row and the numbers beside its codes
 
 TEST(PredictScan, ManyQueriesAreLimitedByMultiplyAdds) {
   const ScanCost cost = predict_scan(batch, round_peaks());
@@ -115,7 +115,7 @@ TEST(PredictScan, HalfTheThreadsTakeTwiceTheTime) {
   shape.threads = 1;
   EXPECT_NEAR(predict_scan(shape, round_peaks()).seconds,
               2 * predict_scan(batch, round_peaks()).seconds,
-              call_seconds + 1e-9);  // a call is a call
+              call_seconds + 1e-9);  // the call costs the same
 }
 
 TEST(PredictScan, NothingToScanTakesNoTime) {
@@ -206,7 +206,7 @@ TEST(PrefixMakingSeconds, CountsRowsColumnsAndClusters) {
                (1e5 + 8e4) * (nearest_operations + 100 * nearest_cluster_operations)) /
                   100e9,
               1e-9);
-  // No row looks for its cluster more often than nine times.
+  // No row looks up its cluster more than nine times.
   EXPECT_NEAR(prefix_making_seconds(100000, 100, 5000, peaks) -
                   prefix_making_seconds(100000, 100, 2000, peaks),
               9e5 * 3000 * nearest_cluster_operations / 100e9, 1e-9);

@@ -182,7 +182,8 @@ TEST(FlatIndex, SearchesAndAddsFromManyThreadsAtOnce) {
       for (int i = 0; i < 10; ++i) {
         if (t == 0 && i < 6) index.add(base.view().rows(100 + 50 * i, 150 + 50 * i));
         const auto near = index.search(queries.view(), 3, {.threads = 1 + t % 2});
-        // Whatever was there: the first 100 rows were, so no place may be farther than among them.
+        // Whatever rows were there: the first 100 were, so no neighbour may be farther than among
+        // them.
         const auto first = reference_knn(queries.view(), base.view().rows(0, 100), 3, Metric::l2);
         for (int j = 0; j < 15; ++j) EXPECT_LE(near.distances.data()[j], first.distances.data()[j]);
       }

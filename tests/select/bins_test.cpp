@@ -1,5 +1,5 @@
-// The theory of bins against counting, against simulation and against published numbers; what is
-// promised against thousands of orders, and against splits made to break it.
+// The theory of bins against counting, against simulation and against published numbers; its
+// promises against thousands of orders, and against splits made to break them.
 #include "knear/select/bins.hpp"
 
 #include <gtest/gtest.h>
@@ -107,7 +107,7 @@ TEST(PaperBins, InvertsTheEquation) {
   EXPECT_EQ(paper_expected_recall(5, 1), 0.0);
 }
 
-// Eq. 13 is the share of neighbours alone in their bin, and below the recall.
+// Eq. 13 is the share of neighbours that are alone in their bin, and a lower bound of the recall.
 TEST(PaperBins, EqualsSimulationOfThoseAlone) {
   Random random(2);
   const std::int64_t k = 20, bins = 90, rows = 90 * 1000000;
@@ -122,7 +122,7 @@ TEST(PaperBins, EqualsSimulationOfThoseAlone) {
   EXPECT_GT(expected_recall(k, rows, {bins, 1}), paper_expected_recall(k, bins) + .05);
 }
 
-// The margin's bound from the true law of the loss, which independent bins may only raise.
+// The bound of the margin from the true law of the loss; independent bins may only raise it.
 double bound_by_counting(const std::vector<double>& law, double a) {
   double best = 1;
   for (double t = 0; t < a; ++t) {
@@ -147,14 +147,14 @@ TEST(ShortfallProbability, IsSoundAndNotFarFromSharp) {
             const double bound = shortfall_probability(k, rows, {bins, kept}, recall);
             ASSERT_GE(bound, exact * (1 - 1e-9))
                 << rows << ' ' << k << ' ' << bins << ' ' << kept << ' ' << recall;
-            // What independent bins cost, where the bound is put to use. Most where a bin holds one
-            // neighbour or so: there the true loss varies half as much as a sum of independent
-            // ones.
+            // The cost of assuming independent bins, where the bound is used. It is largest where a
+            // bin holds about one neighbour: there the true loss varies half as much as a sum of
+            // independent ones.
             if (rows >= 10000 && bins >= 20 && k >= 10 && recall >= .8 && exact > 1e-4) {
               ASSERT_LE(bound, 2.5 * exact)
                   << rows << ' ' << k << ' ' << bins << ' ' << kept << ' ' << recall;
             }
-            // The share of single queries that lose so much, the least that any bound must cover.
+            // The share of single queries that lose so much: the least that any bound must cover.
             double tail = 0;
             for (std::size_t l = 0; l < law.size(); ++l)
               if (static_cast<double>(l) >= a) tail += law[l];
@@ -162,7 +162,7 @@ TEST(ShortfallProbability, IsSoundAndNotFarFromSharp) {
           }
 }
 
-// Where more than 128 neighbours may be lost the series gives way to Chernoff's bound.
+// Where more than 128 neighbours may be lost Chernoff's bound replaces the series.
 TEST(FewestBins, ChangeLittleWhereTheBoundChanges) {
   for (const int kept : {1, 2, 4}) {
     const auto series = fewest_bins(RecallGoal{.87201}, 1000, {.rows = 1000000}, kept);
@@ -203,9 +203,9 @@ TEST(FewestBins, MeetTheGoalAndOneFewerDoNot) {
         }
 }
 
-// What is promised. -----------------------------------------------------------------------------
+// The promise. ----------------------------------------------------------------------------------
 
-// The mean loss of some queries in one order of the base; each has k of its rows.
+// The mean loss of some queries in one order of the base; each query is a list of k of its rows.
 using Queries = std::vector<std::vector<std::int64_t>>;
 double mean_loss(const Queries& queries, const std::vector<std::int64_t>& place_of,
                  const Reduction& reduction) {
@@ -219,8 +219,8 @@ double mean_loss(const Queries& queries, const std::vector<std::int64_t>& place_
   return static_cast<double>(sum) / static_cast<double>(queries.size());
 }
 
-// The runs of so many in which the queries' mean recall is below `recall`. Rows that matter are
-// 0 .. used - 1, of so many.
+// The number of runs in which the queries' mean recall is below `recall`. Rows that matter are 0 ..
+// used - 1 of so many.
 int shortfalls(Random& random, int runs, const Queries& queries, std::int64_t used,
                std::int64_t rows, const Reduction& reduction, double recall) {
   const auto k = static_cast<double>(queries[0].size());
@@ -264,7 +264,7 @@ TEST(Promise, AMeanFallsBelowItLessThanOnceInAThousandRuns) {
       const auto bins = fewest_bins(RecallGoal{c.recall}, c.k, {.rows = c.rows}, kept);
       if (!bins) continue;
       const Reduction reduction{*bins, kept};
-      // The count of runs allowed: its mean and four standard deviations.
+      // The number of runs allowed: its mean plus four standard deviations.
       const double mean = 1e-3 * c.runs;
       const double most = mean + 4 * std::sqrt(mean);
       EXPECT_LE(shortfalls(random, c.runs, copies(c.k), c.k, c.rows, reduction, c.recall), most);
@@ -278,7 +278,7 @@ TEST(Promise, AMeanFallsBelowItLessThanOnceInAThousandRuns) {
     }
 }
 
-// The same runs show what the margin is for: by the expectation alone it is every third run.
+// The same runs show what the margin is for: with the expectation alone it is every third run.
 TEST(Promise, IsBrokenOftenWithoutItsMargin) {
   Random random(4);
   const std::int64_t k = 100, rows = 100000;
@@ -286,8 +286,8 @@ TEST(Promise, IsBrokenOftenWithoutItsMargin) {
   EXPECT_GT(shortfalls(random, 1000, copies(k), k, rows, {*bins, 2}, .9), 300);
 }
 
-// With one neighbour lost in a thousand orders for one query alone, groups of queries break it
-// oftener: the bound must be on the expected loss, not on the share of orders with a loss.
+// With one neighbour lost in a thousand orders for one query alone, groups of queries break it more
+// often: the bound must be on the expected loss, not on the share of orders with a loss.
 TEST(Promise, CoversGroupsOfQueriesThatShareNothing) {
   Random random(5);
   const std::int64_t k = 10, rows = 100000;
@@ -295,7 +295,7 @@ TEST(Promise, CoversGroupsOfQueriesThatShareNothing) {
   const Queries queries = overlapping(k, 9, k);
   const auto bins = fewest_bins(RecallGoal{recall}, k, {.rows = rows}, 2);
   EXPECT_LE(shortfalls(random, 20000, queries, 9 * k, rows, {*bins, 2}, recall), 20 + 18);
-  // Bins with which one query has a loss in one order of a thousand: nine times as often.
+  // Bins with which one query has a loss in one order of a thousand fail nine times as often.
   const auto alone = fewest_bins(CertificateGoal{1e-3}, k, {.rows = rows}, 2);
   EXPECT_GT(shortfalls(random, 20000, queries, 9 * k, rows, {*alone, 2}, recall), 100);
 }
@@ -347,7 +347,7 @@ TEST(Shards, AnySplitKeepsThePromise) {
       std::vector<std::optional<std::int64_t>> bins;
       for (const std::int64_t n : sizes)
         bins.push_back(fewest_bins(RecallGoal{recall}, k, {n, rows, Split::any}, kept));
-      // All in one shard, whichever; half in each of two; spread.
+      // All neighbours in one shard, whichever; half in each of two; spread.
       std::vector<std::vector<std::int64_t>> splits;
       for (std::size_t i = 0; i < sizes.size(); ++i) {
         splits.emplace_back(sizes.size());
@@ -370,7 +370,7 @@ TEST(Shards, AnySplitKeepsThePromise) {
     }
 }
 
-// The expectation alone is held to, tightly, where the rule for random splits loses eight times as
+// The expectation alone is met, tightly, where the rule for random splits loses eight times as
 // much.
 TEST(Shards, ARandomSplitNeedsFewerBinsAndBreaksForOthers) {
   Random random(8);
@@ -428,7 +428,7 @@ TEST(Shards, OneThatIsTheWholeBaseAndSmallOnes) {
   EXPECT_EQ(*part, (12345 + size - 1) / size);
 }
 
-// The choice. -----------------------------------------------------------------------------------
+// The choice of a reduction. --------------------------------------------------------------------
 
 TEST(ChooseReduction, TakesTheCheapest) {
   const RecallGoal goal{.95};
@@ -450,7 +450,7 @@ TEST(ChooseReduction, KeepsEverythingWhereNothingCanGo) {
   EXPECT_EQ(choose_reduction(RecallGoal{.9}, 1, {.rows = 1}), std::nullopt);
   EXPECT_EQ(choose_reduction(RecallGoal{.999}, 90, {.rows = 100}), std::nullopt);
   EXPECT_EQ(choose_reduction(CertificateGoal{.01}, 100, {.rows = 100}), std::nullopt);
-  // One neighbour is the best of its bin, and k fit one bin that keeps k.
+  // One neighbour is the best of its bin, and k neighbours fit one bin that keeps k.
   EXPECT_EQ(choose_reduction(RecallGoal{.999}, 1, {.rows = 2}), (Reduction{1, 1}));
   EXPECT_EQ(fewest_bins(CertificateGoal{1e-6}, 8, {.rows = 9}, 8), 1);
   EXPECT_EQ(fewest_bins(RecallGoal{.99}, 8, {.rows = 8}, 8), std::nullopt);

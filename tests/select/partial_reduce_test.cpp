@@ -1,5 +1,5 @@
 // PartialReduce against sorting bin by bin, and its certificate against the truth: over a million
-// small cases that are mostly ties.
+// small cases, mostly with ties.
 #include "knear/select/partial_reduce.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 struct Row {
-  double value, lower;  // the exact value, and a bound that is known at first
+  double value, lower;  // the exact value, and a lower bound of it
   std::int64_t bin, id;
 };
 
@@ -132,7 +132,7 @@ TEST(PartialReduce, IsSoundForIntervals) {
     }
     exact += true_answer;
   }
-  // Some true answers can't be known to be; most are.
+  // Some true answers cannot be certified; most can.
   EXPECT_GT(certain, exact / 2);
   EXPECT_LT(certain, exact);
 }
@@ -146,8 +146,8 @@ TEST(PartialReduce, KeepingOneMoreOfEachBinCertifiesTheSame) {
       reduce.offer(row.bin, row.value, row.id);
       wider.offer(row.bin, row.value, row.id);
     }
-    // Certified by the wider one: no bin has all its kept + 1 at or before the k-th of those that
-    // the narrower keeps.
+    // Certified by the wider reduction: no bin has all its kept + 1 at or before the k-th of those
+    // that the narrower one keeps.
     const auto answer = reduce.smallest(c.k);
     std::vector<int> before(static_cast<std::size_t>(c.bins));
     for (const KeyedId& candidate : wider.candidates())
@@ -182,7 +182,7 @@ TEST(PartialReduce, InfinitiesAndZeros) {
   EXPECT_FALSE(reduce.certified(3));
 }
 
-// An equal lower end hides nothing from a smaller id, and may from a larger one.
+// An equal lower end hides nothing from a smaller id, and may hide something from a larger one.
 TEST(Certified, EqualLowerEnds) {
   const std::vector<KeyedId> results{{1.0, 4}, {2.0, 5}};
   EXPECT_TRUE(certified(results, 2, KeyedId{2.0, 6}));

@@ -30,7 +30,7 @@ void expect_orthonormal(const Matrix<double>& basis, double defect) {
 }
 
 TEST(Pca, FindsTheDirectionsInWhichVectorsDiffer) {
-  // Coordinate i of `dim` has deviation 1 / (1 + i), then all are turned.
+  // Coordinate i of `dim` has deviation 1 / (1 + i); then all are rotated.
   for (const std::int64_t dim : {3, 40, 1100}) {
     Random random(1);
     const std::int64_t n = dim == 1100 ? 400 : 3000;

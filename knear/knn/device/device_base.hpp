@@ -40,32 +40,32 @@ class DeviceBase {
   DeviceBase& operator=(const DeviceBase&) = delete;
 
   // The k nearest as knn() has them; ids and distances [queries x k] are in device memory, and
-  // written when this returns. `once`: the codes are of no use later. One search at a time.
+  // written when this returns. One search at a time.
   void search(const DeviceRowData<Queue>& queries, std::int64_t k, const KnnOptions& options,
-              bool once, Id* ids, float* distances, KnnReport* report) {
+              Reuse reuse, Id* ids, float* distances, KnnReport* report) {
     const AnyMatrix asked = download_rows(queue_, queries, 0, queries.count);
-    const SearchPart part{&prepared_, {}, options.filter};
-    DeviceSearch<Queue> search(queue_, {&part, 1}, asked.view(), k, options, once, 0);
+    const SearchSegment segment{&prepared_, {}, options.filter};
+    DeviceSearch<Queue> search(queue_, {&segment, 1}, asked.view(), k, options, reuse, 0);
     send(search.run(report), ids, distances);
   }
 
   // The k nearest other rows of each row as self_join() has them; ids and distances [rows x k] as
   // above.
-  void self_join(std::int64_t k, const KnnOptions& options, bool once, Id* ids, float* distances,
+  void self_join(std::int64_t k, const KnnOptions& options, Reuse reuse, Id* ids, float* distances,
                  KnnReport* report) {
     const AnyMatrix asked = download_rows(queue_, rows_, 0, rows_.count);
-    const SearchPart part{&prepared_, {}, options.filter};
-    DeviceSearch<Queue> search(queue_, {&part, 1}, asked.view(), k + 1, options, once, 0);
+    const SearchSegment segment{&prepared_, {}, options.filter};
+    DeviceSearch<Queue> search(queue_, {&segment, 1}, asked.view(), k + 1, options, reuse, 0);
     send(search.run_self(report), ids, distances);
   }
 
   // All rows within a radius as range_search() has them, in the processor's memory: how many they
   // are is known only then. The rest as above.
   RangeNeighbors range_search(const DeviceRowData<Queue>& queries, double radius,
-                              const KnnOptions& options, bool once, KnnReport* report) {
+                              const KnnOptions& options, Reuse reuse, KnnReport* report) {
     const AnyMatrix asked = download_rows(queue_, queries, 0, queries.count);
-    const SearchPart part{&prepared_, {}, options.filter};
-    return DeviceRangeSearch<Queue>(queue_, {&part, 1}, asked.view(), options, once)
+    const SearchSegment segment{&prepared_, {}, options.filter};
+    return DeviceRangeSearch<Queue>(queue_, {&segment, 1}, asked.view(), options, reuse)
         .run_range(range_limit(options.metric, radius), report);
   }
 

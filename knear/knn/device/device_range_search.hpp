@@ -28,9 +28,9 @@ class DeviceRangeSearch final : public RangeSearch<DeviceSearch<Queue>> {
  public:
   // queue: one, or what makes one (DeviceSearch).
   template <class From>
-  DeviceRangeSearch(From queue, std::span<const SearchPart> parts, AnyMatrixView queries,
-                    const KnnOptions& options, bool once)
-      : Base(std::move(queue), parts, queries, usual_k, options, once, std::int64_t{0}) {
+  DeviceRangeSearch(From queue, std::span<const SearchSegment> segments, AnyMatrixView queries,
+                    const KnnOptions& options, Reuse reuse)
+      : Base(std::move(queue), segments, queries, usual_k, options, reuse, std::int64_t{0}) {
     if (options.memory > 0) this->more_bytes_ += 2 * most_pairs() * pair_bytes;
   }
 
@@ -45,10 +45,10 @@ class DeviceRangeSearch final : public RangeSearch<DeviceSearch<Queue>> {
     if (todo.empty()) return;
     if (this->prepared().on_device) {
       this->each_copy(rows, begin, todo,
-                      [&](SearchPart part, AnyMatrixView queries, const KnnOptions& options) {
-                        part.ids = sink.ids().from(part.ids.first);
-                        RangeSearch<Search> search(std::span(&part, 1), queries, usual_k, options,
-                                                   true);
+                      [&](SearchSegment segment, AnyMatrixView queries, const KnnOptions& options) {
+                        segment.ids = sink.ids().from(segment.ids.first);
+                        RangeSearch<Search> search(std::span(&segment, 1), queries, usual_k,
+                                                   options, Reuse::none);
                         search.find(limit, sink.lists(), todo);
                         this->note_search(search);
                       });

@@ -26,15 +26,15 @@ Device parse_device(std::string_view text) {
   throw InvalidArgument("device must be cpu, cuda or cuda:N, but is '{}'", text);
 }
 
-std::unique_ptr<Search> make_search(std::span<const SearchPart> parts, AnyMatrixView queries,
-                                    std::int64_t k, const KnnOptions& options, bool once,
+std::unique_ptr<Search> make_search(std::span<const SearchSegment> segments, AnyMatrixView queries,
+                                    std::int64_t k, const KnnOptions& options, Reuse reuse,
                                     std::int64_t already) {
   check_device(options.device);
   const Device device = parse_device(options.device);
-  if (!device.cuda) return std::make_unique<Search>(parts, queries, k, options, once, already);
+  if (!device.cuda) return std::make_unique<Search>(segments, queries, k, options, reuse, already);
 #ifdef KNEAR_CUDA
-  return std::make_unique<DeviceSearch<cuda::Queue>>(queue_factory(device, options), parts, queries,
-                                                     k, options, once, already);
+  return std::make_unique<DeviceSearch<cuda::Queue>>(queue_factory(device, options), segments,
+                                                     queries, k, options, reuse, already);
 #else
   return nullptr;  // check_device has thrown
 #endif

@@ -11,13 +11,11 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <future>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -36,18 +34,18 @@ Device parse_device(std::string_view text);
 
 // The search of options.device, which has `already` keys of rows elsewhere. Throws
 // DeviceUnavailable where that is a GPU that is not there, or knear was built without CUDA.
-std::unique_ptr<Search> make_search(std::span<const SearchPart> parts, AnyMatrixView queries,
-                                    std::int64_t k, const KnnOptions& options, bool once,
+std::unique_ptr<Search> make_search(std::span<const SearchSegment> segments, AnyMatrixView queries,
+                                    std::int64_t k, const KnnOptions& options, Reuse reuse,
                                     std::int64_t already = 0);
 
 template <class Queue>
 class DeviceSearch : public Search {
  public:
   // open: makes the queue, where this search needs one. Rows that stayed on the device have theirs.
-  DeviceSearch(std::function<Queue()> open, std::span<const SearchPart> parts,
-               AnyMatrixView queries, std::int64_t k, const KnnOptions& options, bool once,
+  DeviceSearch(std::function<Queue()> open, std::span<const SearchSegment> segments,
+               AnyMatrixView queries, std::int64_t k, const KnnOptions& options, Reuse reuse,
                std::int64_t already)
-      : Search(parts, queries, k, options, once, already), open_(std::move(open)) {
+      : Search(segments, queries, k, options, reuse, already), open_(std::move(open)) {
     const FirstPass pass = options.first_pass;
     if (pass != FirstPass::automatic && pass != FirstPass::integer && pass != FirstPass::int8)
       throw InvalidArgument("first_pass is {}, but device is {}, which has auto, integer and int8",
@@ -73,10 +71,10 @@ class DeviceSearch : public Search {
     }
   }
 
-  DeviceSearch(Queue queue, std::span<const SearchPart> parts, AnyMatrixView queries,
-               std::int64_t k, const KnnOptions& options, bool once, std::int64_t already)
-      : DeviceSearch([queue = std::move(queue)] { return queue; }, parts, queries, k, options, once,
-                     already) {}
+  DeviceSearch(Queue queue, std::span<const SearchSegment> segments, AnyMatrixView queries,
+               std::int64_t k, const KnnOptions& options, Reuse reuse, std::int64_t already)
+      : DeviceSearch([queue = std::move(queue)] { return queue; }, segments, queries, k, options,
+                     reuse, already) {}
 
  protected:
   // Rows on the device. One search at a time.
@@ -88,9 +86,10 @@ class DeviceSearch : public Search {
   };
   // Rows of the part at hand from `begin` on, on their way to the device.
   struct Coming {
-    const void* part;
-    std::int64_t begin;
-    std::future<DeviceRowData<Queue>> rows;
+    const void* segment = nullptr;
+    std::int64_t begin = 0;
+    DeviceRowData<Queue> rows;  // once sent
+    BackgroundTask sending{BackgroundTask::TakenBy::own_thread};
   };
 
   void search_rows(const BaseRows& rows, std::int64_t begin, ExactNeighbors& out) override {
@@ -233,8 +232,8 @@ class DeviceSearch : public Search {
     const std::int64_t k = out.keys.cols();
     ExactNeighbors found;
     each_copy(rows, begin, todo,
-              [&](const SearchPart& part, AnyMatrixView queries, const KnnOptions& options) {
-                Search search({&part, 1}, queries, k, options, true, found.keys.cols());
+              [&](const SearchSegment& segment, AnyMatrixView queries, const KnnOptions& options) {
+                Search search({&segment, 1}, queries, k, options, Reuse::none, found.keys.cols());
                 search.run_from(found, nullptr);
                 this->note_search(search);
               });
@@ -266,9 +265,9 @@ class DeviceSearch : public Search {
       const std::int64_t count = std::min(together, rows.rows() - from);
       const AnyMatrix copy = prepared().on_device->copy(begin + from, count);
       PreparedRows here(copy.view(), options_.metric, prepared().found);
-      SearchPart part = part_->part;
-      part.rows = &here, part.ids = {from, nullptr}, part.filter_offset += begin + from;
-      f(part, some.view(), options);
+      SearchSegment segment = segment_->given;
+      segment.rows = &here, segment.ids = {from, nullptr}, segment.filter_offset += begin + from;
+      f(segment, some.view(), options);
       reporter.add(1);
     }
   }
@@ -282,7 +281,7 @@ class DeviceSearch : public Search {
   }
 
   bool integer() const {
-    return part_->integer && options_.first_pass != FirstPass::int8 &&
+    return segment_->integer && options_.first_pass != FirstPass::int8 &&
            base().cols() <= DeviceScan<Queue>::most_integer_dim;
   }
   // Of a form: "cuda" and "cuda:0" are the same device.
@@ -297,13 +296,15 @@ class DeviceSearch : public Search {
   // alone, so that what it costs falls with their number. From where on that pays was not measured.
   static constexpr std::int64_t rows_for_one = 16;
   bool all_rows(std::int64_t allowed) const {
-    return !once_ && allowed * rows_for_one >= base().rows();
+    return reuse_ == Reuse::expected && allowed * rows_for_one >= base().rows();
   }
   bool stays() const { return whole_ && all_rows(count_); }
   bool by_bits(const BaseRows& rows) const {
     return prepared().on_device ? count_ * rows_for_one >= rows.rows() : stays();
   }
-  bool is_there() const { return all_rows(part_->allowed) && prepared().kept_device_form(name()); }
+  bool is_there() const {
+    return all_rows(segment_->allowed) && prepared().kept_device_form(name());
+  }
 
   // Of the rows of a chunk, those allowed where it does not stay.
   std::shared_ptr<Representation> form_of(const BaseRows& rows, std::int64_t begin) {
@@ -320,7 +321,7 @@ class DeviceSearch : public Search {
       prepare_seconds_ += seconds_since(start);
       return form;
     };
-    if (once_ || !whole_ || !subset_.empty()) return make();
+    if (reuse_ == Reuse::none || !whole_ || !subset_.empty()) return make();
     // What stays was made without a limit; it takes nothing more of one that has.
     if (options_.memory > 0) {
       if (auto kept = prepared().kept_device_form(name()))
@@ -338,10 +339,12 @@ class DeviceSearch : public Search {
       out.type = rows.type(), out.count = rows.rows(), out.dim = rows.cols();
       return out;
     }
-    if (coming_ && coming_->part == part_ && coming_->begin == begin && subset_.empty()) {
+    if (coming_ && coming_->segment == segment_ && coming_->begin == begin && subset_.empty()) {
       // What had no room beside the lists of the chunk before may have it now.
       try {
-        auto out = std::exchange(coming_, {})->rows.get();
+        coming_->sending.wait();
+        DeviceRowData<Queue> out = std::move(coming_->rows);
+        coming_.reset();
         if (out.count == rows.rows()) return out;
       } catch (const MemoryBudgetError&) {
       }
@@ -360,11 +363,12 @@ class DeviceSearch : public Search {
     // What can't be sent ahead is sent in its turn.
     try {
       if (!sender_) sender_ = std::make_shared<Queue>(queue()->beside());
-      coming_.emplace(Coming{part_, next, std::async(std::launch::async, [this, following] {
-                               return upload_rows(*sender_, following, {}, threads_, piece_);
-                             })});
+      Coming& coming = coming_.emplace();
+      coming.segment = segment_, coming.begin = next;
+      coming.sending.run([this, following, &coming] {
+        coming.rows = upload_rows(*sender_, following, {}, threads_, piece_);
+      });
     } catch (const MemoryBudgetError&) {
-    } catch (const std::system_error&) {  // no thread
     }
   }
 

@@ -27,9 +27,9 @@ class DeviceThresholdHeap final : public ThresholdHeap<DeviceSearch<Queue>> {
  public:
   // queue: one, or what makes one (DeviceSearch).
   template <class From>
-  DeviceThresholdHeap(From queue, std::span<const SearchPart> parts, AnyMatrixView queries,
-                      std::int64_t k, const KnnOptions& options, bool once)
-      : Base(std::move(queue), parts, queries, k, options, once, std::int64_t{0}) {
+  DeviceThresholdHeap(From queue, std::span<const SearchSegment> segments, AnyMatrixView queries,
+                      std::int64_t k, const KnnOptions& options, Reuse reuse)
+      : Base(std::move(queue), segments, queries, k, options, reuse, std::int64_t{0}) {
     // So many that every thread has some to sort.
     if (options.method.query_batch == 0)
       batch_ = std::clamp<std::int64_t>((queries.rows() + threads_ - 1) / threads_, 1, batch_);

@@ -23,8 +23,8 @@ PrefixPlan Search::chosen(PrefixPlan plan) const {
 }
 
 SearchShape Search::shape_of(const BaseRows& rows, FirstPass pass, std::int64_t queries) const {
-  SearchShape shape{rows.rows(),    rows.cols(),     k_,     queries,
-                    part_->integer, format_of(pass), &peaks_};
+  SearchShape shape{rows.rows(),       rows.cols(),     k_,     queries,
+                    segment_->integer, format_of(pass), &peaks_};
   const PreparedRows::PassStats seen =
       prepared().seen(pass, k_, queries < std::int64_t{48} * threads_);
   shape.hits = seen.hits, shape.survivors = seen.survivors;
@@ -34,7 +34,7 @@ SearchShape Search::shape_of(const BaseRows& rows, FirstPass pass, std::int64_t 
 std::optional<PrefixPlan> Search::prefix_for(const BaseRows& rows, const Choice& choice,
                                              ScanJob& job, std::vector<std::int64_t>& todo,
                                              ExactNeighbors& out) {
-  const bool integer = part_->integer;
+  const bool integer = segment_->integer;
   if (prepared().no_prefix()) return {};
   const std::int64_t queries = std::ssize(todo);
   SearchShape shape = shape_of(rows, choice.passes.front(), queries);
@@ -52,16 +52,16 @@ std::optional<PrefixPlan> Search::prefix_for(const BaseRows& rows, const Choice&
     return {};
   // Few queries at a time wait for memory instead, and cannot be spared to try a prefix on.
   const bool few = queries < std::int64_t{24} * threads_;
-  if (few && once_) return {};
+  if (few && reuse_ == Reuse::none) return {};
   // Only one is kept: that of the other kind of codes serves the other searches.
   if (!made && prepared().kept_prefix(!integer)) return {};
   double plain = plain_cost(shape).seconds;
   SearchShape trial = shape;
   trial.queries = 192;
-  const double before = once_ ? 0 : prepared().searched_without_prefix(0);
+  const double before = reuse_ == Reuse::none ? 0 : prepared().searched_without_prefix(0);
   auto cost = prepared().prefix_forecast(integer, k_);
   if (!cost && before + plain >= 3 * study_seconds(shape) + plain_cost(trial).seconds &&
-      (!once_ || plain >= making_seconds(shape)))
+      (reuse_ == Reuse::expected || plain >= making_seconds(shape)))
     cost = few ? try_prefix_on_rows(rows, shape, choice, kept)
                : try_prefix(rows, shape, choice, job, todo, out, kept);
   if (cost && cost->possible && !cost->refused) {
@@ -70,10 +70,10 @@ std::optional<PrefixPlan> Search::prefix_for(const BaseRows& rows, const Choice&
     if (share < 0.85 && made && !differs(made, chosen(kept))) return kept;
     // One in tiles that were chosen is made for this search alone.
     const double saved = (tile_bytes() > 0 ? plain : before + plain) * (1 - share);
-    if (share < 0.85 && saved >= (once_ ? 1.5 : 1.0) * making_seconds(shape))
+    if (share < 0.85 && saved >= (reuse_ == Reuse::none ? 1.5 : 1.0) * making_seconds(shape))
       return chosen(cost->plan);
   }
-  if (!once_) prepared().searched_without_prefix(plain);
+  if (reuse_ == Reuse::expected) prepared().searched_without_prefix(plain);
   return {};
 }
 
@@ -93,7 +93,7 @@ PrefixForecast Search::try_prefix_on_rows(const BaseRows& rows, const SearchShap
     if (!is_zero(sample, q)) all.push_back(q);
   static const Progress quiet;
   ScanStats stats;
-  if (!part_->integer ||
+  if (!segment_->integer ||
       integer_fits(options_.metric, prepared().found, prepared().found, rows.cols()))
     scan(*packed, job, all, out, stats, quiet);
   else
@@ -116,7 +116,7 @@ PrefixForecast Search::forecast_prefix(AnyMatrixView queries,
   PrefixForecast cost =
       forecast(*study, queries.rows(0, std::ssize(upper_bounds)), upper_bounds.data(), shape, kept);
   cost.format = format;
-  prepared().note_prefix_forecast(part_->integer, k_, cost);
+  prepared().note_prefix_forecast(segment_->integer, k_, cost);
   prepare_seconds_ += seconds_since(start);
   return cost;
 }
@@ -165,7 +165,7 @@ PrefixForecast Search::try_prefix(const BaseRows& rows, const SearchShape& shape
 
 void Search::self_join(const BaseRows& rows, const Choice& choice, ScanJob& job,
                        std::vector<std::int64_t>& todo, ExactNeighbors& out) {
-  const bool forced = options_.first_pass == FirstPass::prefix, integer = part_->integer;
+  const bool forced = options_.first_pass == FirstPass::prefix, integer = segment_->integer;
   const TuningOverrides& choices = options_.tuning;
   if ((choices.group > 0 && choices.group != 12) || choices.parts > 0) return;
   if (todo.empty() || !whole_ || !job.allowed.all() || options_.metric == Metric::ip ||
@@ -229,18 +229,18 @@ void Search::search_with_prefix(const PrefixPlan& plan, const BaseRows& rows, co
                                 const ScanJob& job, std::vector<std::int64_t>& todo,
                                 ExactNeighbors& out) {
   const bool forced = options_.first_pass == FirstPass::prefix;
-  if (options_.memory > 0 && (tile_bytes() > 0 || !prepared().kept_prefix(part_->integer)))
+  if (options_.memory > 0 && (tile_bytes() > 0 || !prepared().kept_prefix(segment_->integer)))
     prepared().release_all_but(tile_bytes() > 0 ? FirstPass::direct : FirstPass::prefix);
-  const auto kept = prepared().kept_prefix(part_->integer);
+  const auto kept = prepared().kept_prefix(segment_->integer);
   const auto form =
-      prepared().prefix(part_->integer, plan, rows, choice.keep && !made_for_once(kept, plan),
+      prepared().prefix(segment_->integer, plan, rows, choice.keep && !made_for_once(kept, plan),
                         forced, threads_, options_.progress, prepare_seconds_);
   if (!form) return;
   const std::size_t before = todo.size();
   todo = scan_with_prefix(*form, job, todo, out, stats_, options_.progress);
   note_pass(FirstPass::prefix, (before - todo.size()) * static_cast<std::size_t>(count_));
   fallback_queries_ = std::max(fallback_queries_, std::ssize(todo));
-  prepared().note_prefix_served(part_->integer, k_, before, todo.size());
+  prepared().note_prefix_served(segment_->integer, k_, before, todo.size());
   note_prefix(*form, choice.keep, static_cast<double>(before));
 }
 

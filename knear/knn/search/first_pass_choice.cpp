@@ -29,10 +29,10 @@ AnyMatrixView every_nth(AnyMatrixView all, std::int64_t count) {
 
 }  // namespace
 
-std::vector<FirstPass> Search::cascade_of(const Part& part) const {
+std::vector<FirstPass> Search::cascade_of(const Segment& segment) const {
   if (options_.first_pass != FirstPass::automatic && options_.first_pass != FirstPass::prefix)
     return {options_.first_pass};
-  if (part.integer) return {FirstPass::integer};
+  if (segment.integer) return {FirstPass::integer};
   std::vector<FirstPass> passes = precision_cascade(isa_);
   if (packs_always_) std::erase(passes, FirstPass::direct);
   if (options_.tuning.refine.value_or(false)) {  // what it refines is 8 bits
@@ -43,7 +43,7 @@ std::vector<FirstPass> Search::cascade_of(const Part& part) const {
   // A form that an index keeps, from a machine with other instructions say, costs no packing; and
   // those before it were found useless when it was made.
   for (FirstPass pass : {FirstPass::int16, FirstPass::int8})
-    if (part.part.rows->is_adopted(pass)) {
+    if (segment.given.rows->is_adopted(pass)) {
       const auto at = std::find(passes.begin(), passes.end(), pass);
       if (at == passes.end())
         passes.insert(passes.begin(), pass);
@@ -58,13 +58,14 @@ bool Search::direct_pays(std::int64_t rows) const {
   if (options_.first_pass != FirstPass::automatic || kernel_chosen()) return false;
   if (rows < least_packed_rows) return true;
   if (packs_always_) return false;
-  const bool packed = !once_ || prepared().is_kept(cascade_of(*part_).front());
+  const bool packed =
+      reuse_ == Reuse::expected || prepared().is_kept(cascade_of(*segment_).front());
   return measuring_seconds(rows) < scanning_seconds(rows, 0, packed ? 0 : 1);
 }
 
 double Search::scanning_seconds(std::int64_t rows, std::int64_t allowed, double packing) const {
-  ScanShape shape = scan_shape(rows, queries_.cols(), queries_.rows(), k_, part_->integer,
-                               format_of(cascade_of(*part_).front()));
+  ScanShape shape = scan_shape(rows, queries_.cols(), queries_.rows(), k_, segment_->integer,
+                               format_of(cascade_of(*segment_).front()));
   shape.allowed = allowed, shape.packing = true;
   const ScanCost cost = predict_scan(shape, peaks_);
   return cost.seconds - (1 - packing) * cost.packing_seconds;
@@ -72,7 +73,7 @@ double Search::scanning_seconds(std::int64_t rows, std::int64_t allowed, double 
 
 double Search::measuring_seconds(std::int64_t rows) const {
   ScanShape shape =
-      scan_shape(rows, queries_.cols(), queries_.rows(), k_, part_->integer, format_fp32);
+      scan_shape(rows, queries_.cols(), queries_.rows(), k_, segment_->integer, format_fp32);
   shape.bytes_per_element = static_cast<double>(size_of(base().type()));
   return predict_direct(shape, peaks_).seconds;
 }
@@ -88,10 +89,10 @@ Search::Way Search::way_for(std::int64_t rows, bool kept, bool will_be_kept) con
 }
 
 AllowedRows Search::allowed_rows(const BaseRows& rows, std::int64_t begin) const {
-  const SearchPart& part = part_->part;
+  const SearchSegment& segment = segment_->given;
   if (count_ == rows.rows()) return {};
-  if (part.live) return {.live = part.live, .live_offset = begin};
-  return {.filter = &part.filter, .offset = part.filter_offset + begin};
+  if (segment.live) return {.live = segment.live, .live_offset = begin};
+  return {.filter = &segment.filter, .offset = segment.filter_offset + begin};
 }
 
 bool Search::choose_rows(const BaseRows& rows, std::int64_t begin, ScanJob& job, Choice& choice) {
@@ -101,7 +102,7 @@ bool Search::choose_rows(const BaseRows& rows, std::int64_t begin, ScanJob& job,
     bool packed_alone = false;
     if (!job.allowed.live && !directly && options_.first_pass != FirstPass::prefix &&
         !options_.tuning.refine.value_or(false)) {
-      const bool keep = whole_ && !once_;
+      const bool keep = whole_ && reuse_ == Reuse::expected;
       const Way way = way_for(rows.rows(), keep && prepared().is_kept(first_pass()), keep);
       directly = way == Way::direct, packed_alone = way == Way::subset;
     }
@@ -116,10 +117,10 @@ bool Search::choose_rows(const BaseRows& rows, std::int64_t begin, ScanJob& job,
 Search::Choice Search::choose(const BaseRows& rows, std::int64_t begin, ScanJob& job) {
   Choice choice;
   const bool directly = choose_rows(rows, begin, job, choice);
-  choice.keep = whole_ && !once_ && choice.packed_rows.empty() &&
-                (options_.memory <= 0 || parts_.size() == 1);
+  choice.keep = whole_ && reuse_ == Reuse::expected && choice.packed_rows.empty() &&
+                (options_.memory <= 0 || segments_.size() == 1);
   std::vector<FirstPass>& passes = choice.passes;
-  passes = directly ? std::vector{FirstPass::direct} : cascade_of(*part_);
+  passes = directly ? std::vector{FirstPass::direct} : cascade_of(*segment_);
   const FirstPass first = passes.front();
   if (options_.memory > 0)  // wider codes only where they fit; the first is what chunks fit
     std::erase_if(passes, [&](FirstPass pass) {
@@ -176,8 +177,9 @@ std::shared_ptr<const PerRowCodes> Search::per_row_codes_for(const PackedBase& p
                             static_cast<double>(queries) / threads_
                       : 0;
     if (!(spared > 0)) return nullptr;
-    const double all = once_ ? spared : prepared().spared_by_per_row_codes(spared);
-    if (all < (once_ ? 1.5 : 1.0) * per_row_codes_seconds(base().rows(), dim, peaks_))
+    const double all = reuse_ == Reuse::none ? spared : prepared().spared_by_per_row_codes(spared);
+    if (all <
+        (reuse_ == Reuse::none ? 1.5 : 1.0) * per_row_codes_seconds(base().rows(), dim, peaks_))
       return nullptr;
   }
   const auto codes = prepared().per_row_codes(packed.space, rows, choice.keep, threads_,
@@ -255,8 +257,8 @@ std::vector<std::int64_t> Search::try_pass(const PackedBase& packed, const BaseR
 }
 
 std::optional<FirstPass> Search::prepare() {
-  part_ = &parts_.front();
-  std::vector<FirstPass> passes = cascade_of(*part_);
+  segment_ = &segments_.front();
+  std::vector<FirstPass> passes = cascade_of(*segment_);
   skip_useless(passes, base());
   if (passes.front() == FirstPass::direct) return {};
   prepared().adopt(passes.front(), prepared().packed(passes.front(), base(), {}, true, threads_,

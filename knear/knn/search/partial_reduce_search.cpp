@@ -42,11 +42,11 @@ constexpr std::int64_t endless = std::int64_t{1} << 40;
 class PartialReduceSearch : public Search {
  public:
   // exact: the search of a device, or nothing.
-  PartialReduceSearch(const ExactMaker& exact, std::span<const SearchPart> parts,
-                      AnyMatrixView queries, std::int64_t k, const KnnOptions& options, bool once)
-      : Search(parts, queries, k, options, once),
+  PartialReduceSearch(const ExactMaker& exact, std::span<const SearchSegment> segments,
+                      AnyMatrixView queries, std::int64_t k, const KnnOptions& options, Reuse reuse)
+      : Search(segments, queries, k, options, reuse),
         exact_(exact),
-        all_parts_(parts.begin(), parts.end()) {
+        all_segments_(segments.begin(), segments.end()) {
     const std::int64_t logical = options.method.logical_rows;
     if (logical > 0 && (logical < rows_ || logical > endless))
       throw InvalidArgument(
@@ -132,7 +132,7 @@ class PartialReduceSearch : public Search {
       ExactNeighbors list(queries_.rows(), out.keys.cols());
       std::copy_n(out.keys.data(), out.keys.rows() * out.keys.cols(), list.keys.data());
       std::copy_n(out.ids.data(), out.ids.rows() * out.ids.cols(), list.ids.data());
-      keep_candidates(std::move(list), out.keys.cols(), part_->part.ids.from(begin));
+      keep_candidates(std::move(list), out.keys.cols(), segment_->given.ids.from(begin));
       ++bins_, kept_ = std::max(kept_, out.keys.cols());
       return;
     }
@@ -144,7 +144,7 @@ class PartialReduceSearch : public Search {
                                         options_.progress, prepare_seconds_, tile_bytes);
     const int kept = rows_kept(job.k, packed->tiles, packed->panels_per_tile * panel_rows);
     std::vector<KeyedId> dropped(dropped_.size(), none);
-    const RowIds ids = part_->part.ids.from(begin);
+    const RowIds ids = segment_->given.ids.from(begin);
     if (options_.method.aggregate) {
       scan_partial_reduce(*packed, job, kept, todo, out, dropped, nullptr, stats_,
                           options_.progress);
@@ -184,7 +184,7 @@ class PartialReduceSearch : public Search {
           "has bins of whole parts alone",
           options_.memory, options_.device);
     // It refuses what it has not; where there is something to search, when it is made for that.
-    if (parts_.empty() || queries_.rows() == 0) exact_({}, queries_, k_asked_, options_, once_);
+    if (segments_.empty() || queries_.rows() == 0) exact_({}, queries_, k_asked_, options_, reuse_);
   }
 
   // Fills `out` from the exact lists of a device for all rows of the part; returns the queries for
@@ -207,9 +207,9 @@ class PartialReduceSearch : public Search {
       note_bins(tiling.tiles, bins.kept);
     }
     const std::int64_t wanted = direct ? k : std::min(count_, k + rows_to_pass_over(k));
-    SearchPart part = part_->part;
-    part.ids = {};  // rows by their number
-    const auto exact = exact_({&part, 1}, queries_, wanted, options_, once_);
+    SearchSegment segment = segment_->given;
+    segment.ids = {};  // rows by their number
+    const auto exact = exact_({&segment, 1}, queries_, wanted, options_, reuse_);
     ExactNeighbors lists;
     KnnReport seen;
     exact->run_from(lists, &seen);
@@ -230,7 +230,7 @@ class PartialReduceSearch : public Search {
                         taken, out.keys.row(q), out.ids.row(q), dropped);
         if (!answered[static_cast<std::size_t>(i)] || dropped == none) continue;
         KeyedId& least = dropped_[static_cast<std::size_t>(q)];
-        least = std::min(least, KeyedId{dropped.first, part_->part.ids(dropped.second)});
+        least = std::min(least, KeyedId{dropped.first, segment_->given.ids(dropped.second)});
       }
     });
     for (std::int64_t i = 0; i < count; ++i)
@@ -261,13 +261,13 @@ class PartialReduceSearch : public Search {
   // Whether the exact search is forecast to take longer. On a processor it hardly can: it has a
   // better threshold for the same scores.
   bool pays() {
-    if (parts_.empty() || k_ == 0) return false;
-    part_ = &parts_.front();
+    if (segments_.empty() || k_ == 0) return false;
+    segment_ = &segments_.front();
     const FirstPass pass = first_pass();
-    part_ = nullptr;
+    segment_ = nullptr;
     if (pass == FirstPass::direct || pass == FirstPass::prefix) return false;
     ScanShape shape = scan_shape(allowed_rows_, queries_.cols(), queries_.rows(), k_,
-                                 parts_.front().integer, format_of(pass));
+                                 segments_.front().integer, format_of(pass));
     const double exact = predict_scan(shape, peaks_).seconds;
     const std::int64_t bin_rows = panel_rows * panels_of_bin(allowed_rows_, queries_.cols());
     shape.expected_hits =
@@ -341,16 +341,16 @@ class PartialReduceSearch : public Search {
       std::fill_n(out.ids.row(q), width, no_id);
       std::fill_n(out.distances.row(q), width, no_distance(options_.metric));
       std::int64_t bin = 0;
-      for (const BinCandidates& part : candidates_) {
-        const Id* ids = part.list.ids.row(q);
-        for (std::int64_t j = 0; j < part.list.ids.cols(); ++j) {
+      for (const BinCandidates& chunk : candidates_) {
+        const Id* ids = chunk.list.ids.row(q);
+        for (std::int64_t j = 0; j < chunk.list.ids.cols(); ++j) {
           if (ids[j] == no_id) continue;
-          const std::int64_t at = (bin + j / part.kept) * kept_ + j % part.kept;
+          const std::int64_t at = (bin + j / chunk.kept) * kept_ + j % chunk.kept;
           out.ids.row(q)[at] = ids[j];
           out.distances.row(q)[at] =
-              static_cast<float>(distance_of_key(options_.metric, part.list.keys.row(q)[j]));
+              static_cast<float>(distance_of_key(options_.metric, chunk.list.keys.row(q)[j]));
         }
-        bin += part.list.ids.cols() / part.kept;
+        bin += chunk.list.ids.cols() / chunk.kept;
       }
     });
     return out;
@@ -374,8 +374,8 @@ class PartialReduceSearch : public Search {
     ExactNeighbors exact;
     KnnReport repaired;
     const auto search =
-        exact_ ? exact_(all_parts_, some.view(), k_asked_, options, once_)
-               : std::make_unique<Search>(all_parts_, some.view(), k_asked_, options, once_);
+        exact_ ? exact_(all_segments_, some.view(), k_asked_, options, reuse_)
+               : std::make_unique<Search>(all_segments_, some.view(), k_asked_, options, reuse_);
     search->run_from(exact, &repaired);
     for (std::size_t i = 0; i < open.size(); ++i) {
       std::copy_n(exact.keys.row(static_cast<std::int64_t>(i)), k_, all.keys.row(open[i]));
@@ -392,7 +392,7 @@ class PartialReduceSearch : public Search {
   const ExactMaker& exact_;
   std::int64_t device_bytes_ = 0, exact_bytes_ = 0;
   bool reduces_ = true, drops_ = false;  // drops_: whether bins may lose one of the k
-  std::vector<SearchPart> all_parts_;
+  std::vector<SearchSegment> all_segments_;
   std::vector<KeyedId> dropped_;  // of each query, the least that was, by its id
   std::int64_t bins_ = 0, kept_ = 0;
   struct BinCandidates {
@@ -405,21 +405,21 @@ class PartialReduceSearch : public Search {
 
 }  // namespace
 
-Neighbors partial_reduce_by(const ExactMaker& exact, std::span<const SearchPart> parts,
+Neighbors partial_reduce_by(const ExactMaker& exact, std::span<const SearchSegment> segments,
                             AnyMatrixView queries, std::int64_t k, const KnnOptions& options,
-                            bool once, KnnReport* report) {
-  return PartialReduceSearch(exact, parts, queries, k, options, once).run_reduce(report);
+                            Reuse reuse, KnnReport* report) {
+  return PartialReduceSearch(exact, segments, queries, k, options, reuse).run_reduce(report);
 }
 
-Neighbors partial_reduce_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
-                               std::int64_t k, const KnnOptions& options, bool once,
-                               KnnReport* report) {
+Neighbors partial_reduce_segments(std::span<const SearchSegment> segments, AnyMatrixView queries,
+                                  std::int64_t k, const KnnOptions& options, Reuse reuse,
+                                  KnnReport* report) {
   ExactMaker exact;
   if (parse_device(options.device).cuda) {
     check_device(options.device);
     exact = [](const auto&... given) { return make_search(given...); };
   }
-  return partial_reduce_by(exact, parts, queries, k, options, once, report);
+  return partial_reduce_by(exact, segments, queries, k, options, reuse, report);
 }
 
 }  // namespace knear::detail

@@ -16,14 +16,15 @@
 namespace knear::detail {
 
 // Makes the exact search of some parts. What it is given has to stay.
-using ExactMaker =
-    std::function<std::unique_ptr<Search>(std::span<const SearchPart> parts, AnyMatrixView queries,
-                                          std::int64_t k, const KnnOptions& options, bool once)>;
+using ExactMaker = std::function<std::unique_ptr<Search>(std::span<const SearchSegment> segments,
+                                                         AnyMatrixView queries, std::int64_t k,
+                                                         const KnnOptions& options, Reuse reuse)>;
 
-// As partial_reduce_parts(); `exact`: the search of options.device, or nothing for the processor.
-Neighbors partial_reduce_by(const ExactMaker& exact, std::span<const SearchPart> parts,
+// As partial_reduce_segments(); `exact`: the search of options.device, or nothing for the
+// processor.
+Neighbors partial_reduce_by(const ExactMaker& exact, std::span<const SearchSegment> segments,
                             AnyMatrixView queries, std::int64_t k, const KnnOptions& options,
-                            bool once, KnnReport* report);
+                            Reuse reuse, KnnReport* report);
 
 // How many rows more than the k nearest are asked of a device. A promise of recall leaves less than
 // k / 1000 rows of a query to be passed over on average; so very few queries have more than this.

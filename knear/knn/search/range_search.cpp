@@ -12,19 +12,19 @@
 
 namespace knear::detail {
 
-RangeNeighbors range_search_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
-                                  double radius, const KnnOptions& options, bool once,
-                                  KnnReport* report) {
+RangeNeighbors range_search_segments(std::span<const SearchSegment> segments, AnyMatrixView queries,
+                                     double radius, const KnnOptions& options, Reuse reuse,
+                                     KnnReport* report) {
   check_exact(options, "a range search");
   check_device(options.device);
   const double limit = range_limit(options.metric, radius);
 #ifdef KNEAR_CUDA
   if (const Device device = parse_device(options.device); device.cuda)
-    return DeviceRangeSearch<cuda::Queue>(queue_factory(device, options), parts, queries, options,
-                                          once)
+    return DeviceRangeSearch<cuda::Queue>(queue_factory(device, options), segments, queries,
+                                          options, reuse)
         .run_range(limit, report);
 #endif
-  return RangeSearch<Search>(parts, queries, usual_k, options, once).run_range(limit, report);
+  return RangeSearch<Search>(segments, queries, usual_k, options, reuse).run_range(limit, report);
 }
 
 }  // namespace knear::detail

@@ -74,7 +74,7 @@ class RangeSearch : public Base {
       const std::int64_t memory = options_.memory > 0 ? options_.memory : machine_memory();
       const std::int64_t most =
           std::max<std::int64_t>(0, (memory - this->other_bytes() - packing) / 64);
-      RangeSink sink(lists, this->part_->part.ids.from(begin), most, which);
+      RangeSink sink(lists, this->segment_->given.ids.from(begin), most, which);
       range_of_rows(rows, begin, limit, sink);
     });
   }

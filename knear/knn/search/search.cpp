@@ -10,6 +10,7 @@
 #include "knear/core/cpu.hpp"
 #include "knear/cost/peak_cache.hpp"
 #include "knear/distance/reference.hpp"
+#include "knear/scan/work_table.hpp"
 
 namespace knear::detail {
 bool integer_fits(Metric metric, const ValueRange& base, const ValueRange& queries,
@@ -26,24 +27,24 @@ bool integer_fits(Metric metric, const ValueRange& base, const ValueRange& queri
   return largest < (std::int64_t{1} << 31) - 65536;
 }
 
-Search::Search(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
-               const KnnOptions& options, bool once, std::int64_t already)
-    : queries_(queries), options_(options), once_(once), k_asked_(k) {
+Search::Search(std::span<const SearchSegment> segments, AnyMatrixView queries, std::int64_t k,
+               const KnnOptions& options, Reuse reuse, std::int64_t already)
+    : queries_(queries), options_(options), reuse_(reuse), k_asked_(k) {
   isa_ = active_isa();
   threads_ = resolve_threads(options.threads);
   peaks_ = planning_peaks(isa_, threads_);
   found_ = find_value_range(queries, "queries", threads_);
-  for (const SearchPart& part : parts) {
-    const std::int64_t rows = part.rows->base.rows();
+  for (const SearchSegment& segment : segments) {
+    const std::int64_t rows = segment.rows->base.rows();
     const std::int64_t allowed =
-        part.live ? part.live->count()
-        : part.filter.everything()
+        segment.live ? segment.live->count()
+        : segment.filter.everything()
             ? rows
-            : part.filter.count(part.filter_offset, part.filter_offset + rows);
-    rows_ += part.live ? allowed : rows, allowed_rows_ += allowed;
+            : segment.filter.count(segment.filter_offset, segment.filter_offset + rows);
+    rows_ += segment.live ? allowed : rows, allowed_rows_ += allowed;
     if (allowed == 0) continue;
     const bool integer =
-        integer_fits(options.metric, part.rows->found, found_, part.rows->base.cols());
+        integer_fits(options.metric, segment.rows->found, found_, segment.rows->base.cols());
     if (options.first_pass == FirstPass::integer && !integer)
       throw InvalidArgument(
           "first_pass is integer, but that needs l2 or ip and whole numbers of 8 bits on both "
@@ -53,7 +54,7 @@ Search::Search(std::span<const SearchPart> parts, AnyMatrixView queries, std::in
       throw InvalidArgument(
           "first_pass is prefix, but that needs l2 or cosine and {} columns, not {} and {}",
           least_prefix_dim, name_of(options.metric), queries.cols());
-    parts_.push_back({part, allowed, integer});
+    segments_.push_back({segment, allowed, integer});
   }
   const TuningOverrides& choices = options.tuning;
   if (choices.group != 0 && choices.group != 1 && choices.group != 4 && choices.group != 12)
@@ -79,8 +80,8 @@ Search::Search(std::span<const SearchPart> parts, AnyMatrixView queries, std::in
     if (options.memory > 0)
       throw InvalidArgument("choices say refine=on, but memory is limited to {} bytes",
                             options.memory);
-    if (options.first_pass != FirstPass::int8 && !parts_.empty() &&
-        std::all_of(parts_.begin(), parts_.end(), [](const Part& p) { return p.integer; }))
+    if (options.first_pass != FirstPass::int8 && !segments_.empty() &&
+        std::all_of(segments_.begin(), segments_.end(), [](const Segment& p) { return p.integer; }))
       throw InvalidArgument("choices say refine=on, but whole numbers of 8 bits are exact without");
   }
   if (choices.clusters < 0)
@@ -94,8 +95,8 @@ Search::Search(std::span<const SearchPart> parts, AnyMatrixView queries, std::in
     throw InvalidArgument("choices name {} columns of a prefix, but there are only {}",
                           choices.columns, queries.cols());
   // From the largest, whose threshold serves the others.
-  std::stable_sort(parts_.begin(), parts_.end(),
-                   [](const Part& a, const Part& b) { return a.allowed > b.allowed; });
+  std::stable_sort(segments_.begin(), segments_.end(),
+                   [](const Segment& a, const Segment& b) { return a.allowed > b.allowed; });
   k_ = std::min(k, already + allowed_rows_);
 }
 
@@ -142,7 +143,7 @@ void Search::run_from(ExactNeighbors& all, KnnReport* report) {
   for_each_chunk([&](const BaseRows& rows, std::int64_t begin, std::int64_t) {
     const std::int64_t width = std::min(k_, count_);
     ExactNeighbors found(q, width);
-    const RowIds ids = part_->part.ids.from(begin);
+    const RowIds ids = segment_->given.ids.from(begin);
     search_rows(rows, begin, found);
     if (ids.ids || ids.first != 0)
       each_query([&](std::int64_t i) {
@@ -234,10 +235,10 @@ void Search::search_queries(const BaseRows& rows, std::int64_t begin,
 }
 
 std::int64_t Search::allowed_between(std::int64_t begin, std::int64_t end) const {
-  const SearchPart& part = part_->part;
-  if (part.live) return part.live->count(begin, end);
-  if (part.filter.everything()) return end - begin;
-  return part.filter.count(part.filter_offset + begin, part.filter_offset + end);
+  const SearchSegment& segment = segment_->given;
+  if (segment.live) return segment.live->count(begin, end);
+  if (segment.filter.everything()) return end - begin;
+  return segment.filter.count(segment.filter_offset + begin, segment.filter_offset + end);
 }
 
 std::int64_t Search::packed_bytes(std::int64_t rows, FirstPass pass) const {
@@ -344,8 +345,8 @@ void Search::note_search(const Search& other) {
 }
 
 void Search::learn(KnnReport& r) const {
-  if (!learns_ || parts_.size() != 1 || allowed_rows_ != rows_ || r.queries == 0) return;
-  PreparedRows& rows = *parts_.front().part.rows;
+  if (!learns_ || segments_.size() != 1 || allowed_rows_ != rows_ || r.queries == 0) return;
+  PreparedRows& rows = *segments_.front().given.rows;
   const bool few = r.queries < std::int64_t{48} * threads_;
   const PreparedRows::PassStats before = rows.seen(main_pass(), k_, few);
   r.expected_hits = before.hits, r.expected_refined = before.refined;
@@ -353,7 +354,7 @@ void Search::learn(KnnReport& r) const {
   rows.note_seen(main_pass(), k_, few,
                  {r.hits_per_query, r.refined_per_query, r.survivors_per_query});
   if (main_pass() == FirstPass::prefix && before.hits == 0)
-    if (const auto cost = rows.prefix_forecast(parts_.front().integer, k_))
+    if (const auto cost = rows.prefix_forecast(segments_.front().integer, k_))
       r.expected_hits = cost->passed;
 }
 

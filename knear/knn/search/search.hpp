@@ -42,8 +42,8 @@ bool integer_fits(Metric metric, const ValueRange& base, const ValueRange& queri
 // Everything that one search decides and counts.
 class Search {
  public:
-  Search(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
-         const KnnOptions& options, bool once, std::int64_t already = 0);
+  Search(std::span<const SearchSegment> segments, AnyMatrixView queries, std::int64_t k,
+         const KnnOptions& options, Reuse reuse, std::int64_t already = 0);
   virtual ~Search() = default;
 
   Neighbors run(KnnReport* report);
@@ -62,22 +62,22 @@ class Search {
     return std::chrono::duration<double>(Clock::now() - start).count();
   }
 
-  struct Part {
-    SearchPart part;
+  struct Segment {
+    SearchSegment given;
     std::int64_t allowed;
     bool integer;  // whether exact integers hold both sides
   };
-  PreparedRows& prepared() const { return *part_->part.rows; }
-  const BaseRows& base() const { return part_->part.rows->base; }
+  PreparedRows& prepared() const { return *segment_->given.rows; }
+  const BaseRows& base() const { return segment_->given.rows->base; }
 
   // Calls f(rows, begin, bytes of packing them) for each part, or chunks of it where memory holds
-  // no more; rows none of which is allowed are passed over. part_, whole_, count_ and subset_ say
-  // what is at hand.
+  // no more; rows none of which is allowed are passed over. segment_, whole_, count_ and subset_
+  // say what is at hand.
   template <class F>
   void for_each_chunk(F f) {
     if (queries_.rows() == 0) return;
-    for (const Part& part : parts_) {
-      part_ = &part;
+    for (const Segment& segment : segments_) {
+      segment_ = &segment;
       const std::int64_t n = base().rows(), chunk = chunk_rows();
       whole_ = chunk >= n;
       for (std::int64_t begin = 0; begin < n; begin += chunk) {
@@ -121,7 +121,7 @@ class Search {
 
   FirstPass first_pass() const {
     if (options_.first_pass == FirstPass::prefix) return FirstPass::prefix;
-    return cascade_of(*part_).front();
+    return cascade_of(*segment_).front();
   }
   // Of codes; 0: as many as usual.
   virtual std::int64_t tile_bytes() const { return options_.tuning.tile * 1024; }
@@ -184,17 +184,17 @@ class Search {
 
   AnyMatrixView queries_;
   const KnnOptions& options_;
-  bool once_;
+  Reuse reuse_;
   std::int64_t k_, k_asked_;
   Isa isa_;
   int threads_;
   MachinePeaks peaks_;
   ValueRange found_;
-  std::vector<Part> parts_;  // that have a row allowed
+  std::vector<Segment> segments_;  // that have a row allowed
   std::int64_t rows_ = 0, allowed_rows_ = 0;
 
   // The chunk at hand.
-  const Part* part_ = nullptr;
+  const Segment* segment_ = nullptr;
   bool whole_ = true;                  // whether it is all of its part
   std::int64_t count_ = 0;             // rows allowed
   std::vector<std::uint32_t> subset_;  // these, where that takes a list; empty: see job.allowed
@@ -230,7 +230,7 @@ class Search {
 
   // first_pass_choice.cpp
   // The first passes that may be tried on a part, in this order, on all coordinates.
-  std::vector<FirstPass> cascade_of(const Part& part) const;
+  std::vector<FirstPass> cascade_of(const Segment& segment) const;
   // Packing costs about as much as measuring a few queries in float64; a k of the size of the base
   // leaves nothing to prune.
   bool direct_pays(std::int64_t rows) const;

@@ -18,9 +18,9 @@ constexpr std::uint64_t sample_seed = 0x7468726573686f6c;
 
 class ThresholdHeapSearch final : public ThresholdHeap<Search> {
  public:
-  ThresholdHeapSearch(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
-                      const KnnOptions& options, bool once)
-      : ThresholdHeap(parts, queries, k, options, once) {
+  ThresholdHeapSearch(std::span<const SearchSegment> segments, AnyMatrixView queries,
+                      std::int64_t k, const KnnOptions& options, Reuse reuse)
+      : ThresholdHeap(segments, queries, k, options, reuse) {
     fit_memory(threshold_heap_bytes(allowed_rows_, k_) * threads_);
   }
 
@@ -40,26 +40,27 @@ std::vector<std::int64_t> sampled_rows(std::int64_t count, std::int64_t wanted) 
   return out;
 }
 
-std::vector<std::uint32_t> allowed_rows_of(const SearchPart& part) {
-  const std::int64_t rows = part.rows->base.rows();
-  if (!part.live) return part.filter.allowed(part.filter_offset, part.filter_offset + rows);
+std::vector<std::uint32_t> allowed_rows_of(const SearchSegment& segment) {
+  const std::int64_t rows = segment.rows->base.rows();
+  if (!segment.live)
+    return segment.filter.allowed(segment.filter_offset, segment.filter_offset + rows);
   std::vector<std::uint32_t> out;
   for (std::int64_t row = 0; row < rows; ++row)
-    if (part.live->contains(row)) out.push_back(static_cast<std::uint32_t>(row));
+    if (segment.live->contains(row)) out.push_back(static_cast<std::uint32_t>(row));
   return out;
 }
 
-Neighbors threshold_heap_parts(std::span<const SearchPart> parts, AnyMatrixView queries,
-                               std::int64_t k, const KnnOptions& options, bool once,
-                               KnnReport* report) {
+Neighbors threshold_heap_segments(std::span<const SearchSegment> segments, AnyMatrixView queries,
+                                  std::int64_t k, const KnnOptions& options, Reuse reuse,
+                                  KnnReport* report) {
   check_device(options.device);
 #ifdef KNEAR_CUDA
   if (const Device device = parse_device(options.device); device.cuda)
-    return DeviceThresholdHeap<cuda::Queue>(queue_factory(device, options), parts, queries, k,
-                                            options, once)
+    return DeviceThresholdHeap<cuda::Queue>(queue_factory(device, options), segments, queries, k,
+                                            options, reuse)
         .run_heap(report);
 #endif
-  return ThresholdHeapSearch(parts, queries, k, options, once).run_heap(report);
+  return ThresholdHeapSearch(segments, queries, k, options, reuse).run_heap(report);
 }
 
 }  // namespace knear::detail

@@ -26,7 +26,7 @@ namespace knear::detail {
 // Of a count of rows, `wanted` different ones, ascending; the same each time.
 std::vector<std::int64_t> sampled_rows(std::int64_t count, std::int64_t wanted);
 // The rows of a part that may be found.
-std::vector<std::uint32_t> allowed_rows_of(const SearchPart& part);
+std::vector<std::uint32_t> allowed_rows_of(const SearchSegment& segment);
 
 // Base: the search that the rows are taken from, Search or one derived from it. What is derived
 // from this calls fit_memory in the end of its constructor and has a search_rows of its own.
@@ -69,7 +69,7 @@ class ThresholdHeap : public Base {
 
  protected:
   using Base::allowed_rows_, Base::k_, Base::k_asked_, Base::more_bytes_, Base::options_,
-      Base::parts_, Base::queries_, Base::threads_;
+      Base::segments_, Base::queries_, Base::threads_;
 
   // The paper's is 16; the kernels score twelve side by side.
   static constexpr std::int64_t usual_batch = 48;
@@ -82,7 +82,8 @@ class ThresholdHeap : public Base {
     for (const std::int64_t others = more_bytes_;; batch_ /= 2) {
       more_bytes_ = others + batch_ * each;
       try {
-        for (const typename Base::Part& part : parts_) this->part_ = &part, this->chunk_rows();
+        for (const typename Base::Segment& segment : segments_)
+          this->segment_ = &segment, this->chunk_rows();
         return;
       } catch (const MemoryBudgetError&) {
         if (batch_ == 1) throw;
@@ -126,26 +127,27 @@ class ThresholdHeap : public Base {
                        std::numeric_limits<double>::infinity());
     if (k_ == 0 || samples_ == allowed_rows_) return;
     const std::vector<std::int64_t> places = sampled_rows(allowed_rows_, samples_);
-    std::vector<SearchPart> parts;
+    std::vector<SearchSegment> segments;
     std::size_t next = 0;
     std::int64_t before = 0;  // allowed rows of the parts that were passed
-    for (const typename Base::Part& part : parts_) {
-      const std::int64_t rows = part.part.rows->base.rows();
+    for (const typename Base::Segment& segment : segments_) {
+      const std::int64_t rows = segment.given.rows->base.rows();
       std::vector<Id> sampled;
       std::vector<std::uint32_t> allowed;
-      if (part.allowed < rows) allowed = allowed_rows_of(part.part);
-      for (; next < places.size() && places[next] < before + part.allowed; ++next) {
+      if (segment.allowed < rows) allowed = allowed_rows_of(segment.given);
+      for (; next < places.size() && places[next] < before + segment.allowed; ++next) {
         const std::int64_t place = places[next] - before;
         sampled.push_back(allowed.empty() ? place : allowed[static_cast<std::size_t>(place)]);
       }
-      before += part.allowed;
+      before += segment.allowed;
       if (!sampled.empty())
-        parts.push_back({part.part.rows, part.part.ids, RowFilter::of_ids(sampled, rows)});
+        segments.push_back(
+            {segment.given.rows, segment.given.ids, RowFilter::of_ids(sampled, rows)});
     }
     KnnOptions options = options_;
     options.tuning = {}, options.filter = {}, options.progress = {};
     ExactNeighbors found;
-    Search(parts, queries_, k_, options, true).run_from(found, nullptr);
+    Search(segments, queries_, k_, options, Reuse::none).run_from(found, nullptr);
     for (std::int64_t q = 0; q < queries_.rows() && found.keys.cols() == k_; ++q)
       thresholds_[static_cast<std::size_t>(q)] = found.keys.row(q)[k_ - 1];
   }

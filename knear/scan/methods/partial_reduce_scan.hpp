@@ -15,8 +15,11 @@
 #include <span>
 #include <vector>
 
+#include "knear/core/progress.hpp"
+#include "knear/distance/exact_neighbors.hpp"
 #include "knear/scan/packing/interleaving.hpp"
-#include "knear/scan/scan.hpp"
+#include "knear/scan/packing/packed_base.hpp"
+#include "knear/scan/scan_job.hpp"
 #include "knear/select/sort/sort_pairs.hpp"
 
 namespace knear::detail {

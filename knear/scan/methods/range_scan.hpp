@@ -9,8 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "knear/core/progress.hpp"
 #include "knear/scan/methods/pruned_pair.hpp"
-#include "knear/scan/scan.hpp"
+#include "knear/scan/packing/packed_base.hpp"
+#include "knear/scan/scan_job.hpp"
 
 namespace knear::detail {
 

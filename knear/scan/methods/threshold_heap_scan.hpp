@@ -17,8 +17,11 @@
 #include <span>
 #include <vector>
 
+#include "knear/core/progress.hpp"
+#include "knear/distance/exact_neighbors.hpp"
 #include "knear/scan/methods/pruned_pair.hpp"
-#include "knear/scan/scan.hpp"
+#include "knear/scan/packing/packed_base.hpp"
+#include "knear/scan/scan_job.hpp"
 
 namespace knear::detail {
 
@@ -40,6 +43,11 @@ struct ThresholdHeapStats {
   std::int64_t batches = 0;   // of queries
   std::int64_t kept = 0;      // pairs that passed, over all queries
   std::int64_t measured = 0;  // in float64
+
+  void add(const ThresholdHeapStats& task) {
+    sort_seconds += task.sort_seconds, compress_sum += task.compress_sum;
+    batches += task.batches, kept += task.kept, measured += task.measured;
+  }
 };
 
 // Most bytes that one query of a batch takes while it is searched for among so many rows.

@@ -17,10 +17,11 @@
 #include <vector>
 
 #include "knear/core/matrix.hpp"
+#include "knear/core/progress.hpp"
+#include "knear/distance/exact_neighbors.hpp"
 #include "knear/scan/packing/packed_base.hpp"
 #include "knear/scan/packing/per_row_codes.hpp"
-#include "knear/scan/scan.hpp"
-#include "knear/scan/tile_loop.hpp"
+#include "knear/scan/scan_job.hpp"
 
 namespace knear::detail {
 

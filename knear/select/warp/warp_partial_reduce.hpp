@@ -7,13 +7,13 @@
 //
 // The partial reduction of Chern et al., "TPU-KNN" (2022), section 5 and Algorithm 2, for more than
 // one kept of each bin and with the best pair that was ever dropped, for the certificate
-// (partial_reduce.hpp, which says the same plainly). The value at place i belongs to bin i mod
-// (32 * bins_per_lane), that is to lane i mod 32: each load of the warp is one line of memory, and
-// no lane ever looks at another's bins. Rows must be in random order (permutation.hpp).
+// (partial_reduce.hpp is the plain reference). The value at place i belongs to bin i mod (32 *
+// bins_per_lane), that is to lane i mod 32: each load of the warp is one line of memory, and no
+// lane reads another's bins. Rows must be in random order (permutation.hpp).
 //
 // One pass, no branch that depends on a value, and state in registers alone: 2 (bins_per_lane *
-// kept + 1) of them. For a value, in coefficient-wise operations, where to precede takes 5 (two
-// comparisons of distances, one of ids, and two of truth values), and to select a pair 2:
+// kept + 1) of them. The coefficient-wise operations per value, where `precedes` takes 5 (two
+// comparisons of distances, one of ids, and two of truth values), and selecting a pair 2:
 //
 //   kept  precede     select                                         sum
 //      1     5     +  2 (the place)                                =   7   the paper's 3 and ties
@@ -21,13 +21,13 @@
 //   certificate: 2 to select what is dropped, 5 and 2 to compare it with the best dropped: 9 more
 //
 // Where ids ascend with the places and no value is infinite, the later of two equal values never
-// precedes, and one comparison of distances would do for the five: 3 for K = 1, which are the
-// paper's. That is left to a kernel that is short of operations.
+// precedes, and one comparison of distances would do instead of the five operations: 3 for K = 1,
+// as in the paper. A kernel that is limited by operations may do so.
 //
-// To keep kept + 1 of each bin instead of the best dropped pair certifies the same queries
-// (partial_reduce.hpp). It costs 9 operations a value as well, but 2 registers for each bin of a
-// lane instead of 2 in all, and candidates grow by 1 / kept; nor is its certificate one comparison
-// at the end, but one for each bin. So the dropped pair is what is kept here.
+// Keeping kept + 1 of each bin instead of the best dropped pair certifies the same queries
+// (partial_reduce.hpp). It costs 9 operations per value as well, but 2 registers for each bin of a
+// lane instead of 2 in all, candidates grow by 1 / kept, and its certificate takes one comparison
+// for each bin instead of one in all. So the dropped pair is kept here.
 //
 // Order and ties: ascending distance, then id, in each bin and for the dropped. NaN is neither kept
 // nor dropped; +infinity is kept before empty places. Same results on every warp.
@@ -58,9 +58,9 @@ class WarpPartialReduce {
     }
   }
 
-  // Offers row[0 .. length), ids first_place, first_place + 1, ..., which are their places too: of
-  // parts of a row, all but the last must have a multiple of `bins` values, and they must come in
-  // ascending order.
+  // Offers row[0 .. length), ids first_place, first_place + 1, ..., which are their places too.
+  // Parts of a row must come in ascending order, and all but the last must have a multiple of
+  // `bins` values.
   KNEAR_WARP void add_row(const float* row, Id length, Id first_place = 0) {
     for (Id begin = 0; begin < length; begin += bins) {
       KNEAR_UNROLL
@@ -73,8 +73,8 @@ class WarpPartialReduce {
     }
   }
 
-  // The same with the id of each value: original ids, where the row is in permuted order. They must
-  // differ from each other and from the largest of their type.
+  // As add_row with the id of each value: original ids, where the row is in permuted order. They
+  // must differ from each other and from the largest of their type.
   KNEAR_WARP void add_row_with_ids(const float* row, const Id* ids, Id length) {
     for (Id begin = 0; begin < length; begin += bins) {
       KNEAR_UNROLL
@@ -88,9 +88,9 @@ class WarpPartialReduce {
     }
   }
 
-  // Writes the candidates, [bins_per_lane x kept x 32]: the j-th best of bin 32 b + l at
-  // (b * kept + j) * 32 + l; empty places get +infinity and -1. Writes the best dropped pair, or
-  // the same for none. Call last.
+  // Writes the candidates, [bins_per_lane x kept x 32]: the j-th best of bin 32 b + l at (b * kept
+  // + j) * 32 + l; empty places get +infinity and -1. Writes the best dropped pair, or +infinity
+  // and -1 for none. Call last.
   KNEAR_WARP void store(float* distances, Id* ids, float* dropped_distance, Id* dropped_id) {
     KNEAR_UNROLL
     for (int b = 0; b < bins_per_lane; ++b) {
@@ -109,20 +109,20 @@ class WarpPartialReduce {
   }
 
  private:
-  // How many of the 32 values from `first` there are; none or fewer beyond the end.
+  // How many of the 32 values from `first` exist; 0 or less beyond the end.
   KNEAR_WARP static int count_from(Id first, Id length) {
     return first >= length              ? 0
            : length - first < warp_size ? static_cast<int>(length - first)
                                         : warp_size;
   }
 
-  // Beyond the end stands no candidate at all, not one at +infinity.
+  // A place beyond the end is no candidate at all, not one at +infinity.
   KNEAR_WARP Item offered(const Lanes<W, float>& x, const Lanes<W, Id>& id, int rest) const {
     return select(w_, w_.template lane<int>() < w_.fill(rest), Item{x, id}, no_candidate<Id>(w_));
   }
 
-  // Sorted insertion: all comparisons first, none waits for another; then each place takes the
-  // newcomer, its neighbour, or what it has.
+  // Sorted insertion: all comparisons first, so that none waits for another; then each place takes
+  // the new item, its neighbour, or what it has.
   KNEAR_WARP void insert(Item (&best)[kept], const Item& c) {
     typename W::Mask before[kept];
     KNEAR_UNROLL

@@ -32,7 +32,7 @@ Matrix<T> made(std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
   return out;
 }
 
-// Memory of the device that belongs to somebody else.
+// Memory of the device that belongs to the caller.
 struct Lent {
   HostQueue::Array<unsigned char> memory;
   Rows rows;
@@ -60,7 +60,7 @@ void expect_same(const HostQueue::Array<Id>& ids, const HostQueue::Array<float>&
   }
 }
 
-// Searches twice, the second time with codes that are there, and compares.
+// Searches twice, the second time with the codes of the first, and compares.
 void expect_exact(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
                   const KnnOptions& options, const std::string& what, KnnReport* report = nullptr,
                   std::size_t budget = std::size_t{1} << 40) {
@@ -75,7 +75,7 @@ void expect_exact(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
     auto ids = lender.allocate<Id>(count);
     auto distances = lender.allocate<float>(count);
     KnnReport seen;
-    rows.search(asked.rows, k, there, false, ids.data(), distances.data(), &seen);
+    rows.search(asked.rows, k, there, detail::Reuse::expected, ids.data(), distances.data(), &seen);
     if (report && time == 0) *report = seen;
     if (time == 1 && seen.chunks == 1 && seen.fallback_queries == 0) {
       EXPECT_EQ(seen.prepare_seconds, 0) << what;
@@ -97,7 +97,7 @@ void expect_self_joined(AnyMatrixView base, std::int64_t k, const KnnOptions& op
   auto ids = lender.allocate<Id>(count);
   auto distances = lender.allocate<float>(count);
   KnnReport seen;
-  rows.self_join(k, there, true, ids.data(), distances.data(), &seen);
+  rows.self_join(k, there, detail::Reuse::none, ids.data(), distances.data(), &seen);
   EXPECT_EQ(seen.k, k) << what;
   EXPECT_EQ(seen.queries, base.rows()) << what;
   EXPECT_EQ(seen.device, "cuda") << what;
@@ -131,7 +131,8 @@ TEST(DeviceBase, FiltersAndMoreNeighboursThanRows) {
   expect_exact(Matrix<float>(0, 6).view(), base.view(), 2, {}, "no queries");
 }
 
-// What the device has no memory for comes from a copy of the rows, which the processor searches.
+// Queries for which the device has no memory are answered by the processor, from a copy of the
+// rows.
 TEST(DeviceBase, TheProcessorAnswersWhatComesBack) {
   const auto base = made<float>(2500, 8, 9), queries = made<float>(3, 8, 10);
   constexpr std::size_t budget = 160 << 10;  // rows have room, not three lists of them
@@ -145,7 +146,7 @@ TEST(DeviceBase, TheProcessorAnswersWhatComesBack) {
   EXPECT_EQ(report.fallback_queries, 3);
 }
 
-// Codes that do not fit are made chunk by chunk of the rows that are there.
+// Codes that do not fit are made chunk by chunk from the rows on the device.
 TEST(DeviceBase, CodesInChunks) {
   const auto base = made<float>(9000, 24, 11), queries = made<float>(4, 24, 12);
   KnnReport report;
@@ -154,7 +155,7 @@ TEST(DeviceBase, CodesInChunks) {
   EXPECT_EQ(report.fallback_queries, 0);
 }
 
-TEST(DeviceBase, JoinsRowsWithTheOthers) {
+TEST(DeviceBase, SelfJoins) {
   const auto base = made<float>(280, 13, 30);
   for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
     expect_self_joined(base.view(), 6, {.metric = metric}, std::string(name_of(metric)));
@@ -170,7 +171,7 @@ TEST(DeviceBase, JoinsRowsWithTheOthers) {
 }
 
 // More copies of a row than neighbours: the row itself need not be among the first.
-TEST(DeviceBase, JoinsCopiesAndRowsOfAFilter) {
+TEST(DeviceBase, SelfJoinsOfCopiesAndFilteredRows) {
   auto base = made<float>(260, 6, 34);
   for (std::int64_t i = 0; i < 20; ++i) std::copy_n(base.row(259), 6, base.row(11 * i));
   std::fill_n(base.row(76), 6, 0.0f), std::fill_n(base.row(250), 6, 0.0f);
@@ -202,8 +203,8 @@ TEST(DeviceBase, WhatIsNotFiniteIsNamed) {
   }
 }
 
-// The survey and the sample of the device are those of the processor.
-TEST(DeviceBase, SurveysAndSamples) {
+// The value range and the sample from the device are those of the processor.
+TEST(DeviceBase, ValueRangesAndSamples) {
   std::uint64_t seed = 20;
   const auto check = [&](AnyMatrixView rows) {
     HostQueue queue(++seed);

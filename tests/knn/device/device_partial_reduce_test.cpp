@@ -1,5 +1,5 @@
-// partial-reduce by a GPU, on the emulated one: the answer of the processor, to the bit, and what
-// is said of it, whatever the bins drop.
+// partial-reduce on the emulated GPU: the answer of the processor, to the bit, and the report,
+// whatever the bins drop.
 #include "knear/knn/search/partial_reduce_search.hpp"
 
 #include <gtest/gtest.h>
@@ -34,28 +34,29 @@ Matrix<std::uint8_t> whole_numbers(std::int64_t rows, std::int64_t dim, int belo
   return out;
 }
 
-std::unique_ptr<Search> emulated(std::span<const SearchPart> parts, AnyMatrixView queries,
-                                 std::int64_t k, const KnnOptions& options, bool once) {
-  return std::make_unique<DeviceSearch<HostQueue>>(HostQueue(7), parts, queries, k, options, once,
-                                                   0);
+std::unique_ptr<Search> emulated(std::span<const SearchSegment> segments, AnyMatrixView queries,
+                                 std::int64_t k, const KnnOptions& options, Reuse reuse) {
+  return std::make_unique<DeviceSearch<HostQueue>>(HostQueue(7), segments, queries, k, options,
+                                                   reuse, 0);
 }
-std::unique_ptr<Search> emulated_without_memory(std::span<const SearchPart> parts,
+std::unique_ptr<Search> emulated_without_memory(std::span<const SearchSegment> segments,
                                                 AnyMatrixView queries, std::int64_t k,
-                                                const KnnOptions& options, bool once) {
-  return std::make_unique<DeviceSearch<HostQueue>>(HostQueue(7, 50 << 10), parts, queries, k,
-                                                   options, once, 0);
+                                                const KnnOptions& options, Reuse reuse) {
+  return std::make_unique<DeviceSearch<HostQueue>>(HostQueue(7, 50 << 10), segments, queries, k,
+                                                   options, reuse, 0);
 }
 
 // Compares the device with the processor; returns the report of the device.
-KnnReport expect_same(std::span<const SearchPart> parts, AnyMatrixView queries, std::int64_t k,
-                      Metric metric, const MethodOptions& method, const std::string& what,
-                      bool once = false, const ExactMaker& exact = emulated) {
+KnnReport expect_same(std::span<const SearchSegment> segments, AnyMatrixView queries,
+                      std::int64_t k, Metric metric, const MethodOptions& method,
+                      const std::string& what, Reuse reuse = Reuse::expected,
+                      const ExactMaker& exact = emulated) {
   KnnOptions options{.metric = metric, .method = method};
   options.method.kind = Method::partial_reduce;
   KnnReport report, wanted;
-  const Neighbors truth = partial_reduce_by({}, parts, queries, k, options, once, &wanted);
+  const Neighbors truth = partial_reduce_by({}, segments, queries, k, options, reuse, &wanted);
   options.device = "cuda";
-  const Neighbors found = partial_reduce_by(exact, parts, queries, k, options, once, &report);
+  const Neighbors found = partial_reduce_by(exact, segments, queries, k, options, reuse, &report);
   for (std::int64_t q = 0; q < queries.rows() && !testing::Test::HasFailure(); ++q)
     for (std::int64_t j = 0; j < k; ++j) {
       EXPECT_EQ(found.ids.row(q)[j], truth.ids.row(q)[j])
@@ -90,14 +91,14 @@ TEST(DevicePartialReduce, FloatsAndWholeNumbers) {
       const AnyMatrixView queries =
           integer ? AnyMatrixView(whole_queries.view()) : float_queries.view();
       PreparedRows rows(base, metric, find_value_range(base, "base", 1));
-      const SearchPart part{&rows};
+      const SearchSegment segment{&rows};
       for (const double recall : recalls)
         for (std::int64_t k : {1, 30}) {
           const std::string what = std::string(name_of(metric)) + (integer ? ", integer" : "") +
                                    ", recall " + std::to_string(recall) + ", k " +
                                    std::to_string(k);
           const KnnReport report =
-              expect_same({&part, 1}, queries, k, metric, {.recall = recall}, what);
+              expect_same({&segment, 1}, queries, k, metric, {.recall = recall}, what);
           EXPECT_EQ(report.fallback_queries, 0) << what;
           EXPECT_EQ(report.bins, 71) << what;
           if (HasFailure()) return;
@@ -105,8 +106,8 @@ TEST(DevicePartialReduce, FloatsAndWholeNumbers) {
     }
 }
 
-// A base of which one bin holds so many of each query's nearest rows: query q has them in bin
-// 5 q + 1 of those that are packed, which are one row in `every`.
+// A base in which one bin holds so many of each query's nearest rows: query q has them in bin 5 q +
+// 1 of the packed rows, which are one row in `every`.
 Matrix<float> crowded(const Matrix<float>& queries, const Interleaving& interleaving,
                       std::int64_t every, std::int64_t together) {
   Matrix<float> out = gaussian(interleaving.rows * every, queries.cols(), 5);
@@ -129,16 +130,16 @@ TEST(DevicePartialReduce, BinsThatDropRows) {
       PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
       std::vector<Id> ids;
       for (Id id = 0; id < n; ++id) ids.push_back(every * id);
-      SearchPart part{&rows};
-      if (every > 1) part.filter = RowFilter::of_ids(ids, n * every);
+      SearchSegment segment{&rows};
+      if (every > 1) segment.filter = RowFilter::of_ids(ids, n * every);
       for (const double recall : {0.5, 0.95, 1.0})
         for (std::int64_t k : {4, 10}) {
           const std::string what = std::to_string(together) + " together, recall " +
                                    std::to_string(recall) + ", k " + std::to_string(k);
           const KnnReport report =
-              expect_same({&part, 1}, queries.view(), k, Metric::l2, {.recall = recall}, what);
+              expect_same({&segment, 1}, queries.view(), k, Metric::l2, {.recall = recall}, what);
           EXPECT_EQ(report.bins, bins);
-          // Of the k and 8 more that the device finds, all but the few that are kept are dropped.
+          // The device finds k and 8 more; all of them but the few that are kept are dropped.
           EXPECT_EQ(report.fallback_queries, together == 20 ? count : 0) << what;
           if (report.kept_per_bin < std::min(together, k)) {
             EXPECT_EQ(recall < 1 ? count - report.certified_queries : report.repaired_queries,
@@ -152,9 +153,10 @@ TEST(DevicePartialReduce, BinsThatDropRows) {
   EXPECT_GE(uncertified, 24);
 }
 
-// Two parts with copies of the query in one bin, of which each keeps as many as the other: all of
-// them are the k nearest, and what was dropped, at the same distance, comes after them by its id.
-TEST(DevicePartialReduce, TiesBetweenParts) {
+// Two segments with copies of the query in one bin, of which each keeps as many as the other: all
+// of them are the k nearest, and what was dropped, at the same distance, comes after them by its
+// id.
+TEST(DevicePartialReduce, TiesBetweenSegments) {
   constexpr std::int64_t n = 4096;
   const Interleaving interleaving{n, 64};
   auto base = gaussian(n, 6, 18);
@@ -165,10 +167,10 @@ TEST(DevicePartialReduce, TiesBetweenParts) {
   PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
   std::vector<Id> names[2];
   for (Id id = 0; id < n; ++id)
-    for (int part = 0; part < 2; ++part) names[part].push_back(5 * id + part);
-  const SearchPart parts[] = {{&rows, {0, names[0].data()}}, {&rows, {0, names[1].data()}}};
+    for (int segment = 0; segment < 2; ++segment) names[segment].push_back(5 * id + segment);
+  const SearchSegment segments[] = {{&rows, {0, names[0].data()}}, {&rows, {0, names[1].data()}}};
   const auto search = [&](std::int64_t k) {
-    return expect_same(parts, queries.view(), k, Metric::l2, {.recall = 0.5}, std::to_string(k));
+    return expect_same(segments, queries.view(), k, Metric::l2, {.recall = 0.5}, std::to_string(k));
   };
   const std::int64_t all = 2 * search(4).kept_per_bin;
   EXPECT_EQ(search(all).kept_per_bin, all / 2);
@@ -177,63 +179,63 @@ TEST(DevicePartialReduce, TiesBetweenParts) {
   EXPECT_EQ(search(all + 1).certified_queries, 0);
 }
 
-// Segments of several sizes, one of them measured as it is, with ids of their own; rows that were
-// removed; filters that make the processor pack all rows, or those that are allowed.
-TEST(DevicePartialReduce, PartsFiltersAndRemovedRows) {
+// Segments of several sizes, one of them measured without codes, with ids of their own; rows that
+// were removed; filters that make the processor pack all rows, or those that are allowed.
+TEST(DevicePartialReduce, SegmentsFiltersAndRemovedRows) {
   const auto queries = gaussian(15, 10, 8);
   const std::int64_t sizes[] = {3000, 200, 2300};
   std::vector<Matrix<float>> bases;
   std::vector<std::unique_ptr<PreparedRows>> rows;
   std::vector<std::vector<Id>> names;
-  for (int part = 0; part < 3; ++part) {
-    bases.push_back(gaussian(sizes[part], 10, 20 + static_cast<std::uint64_t>(part)));
+  for (int segment = 0; segment < 3; ++segment) {
+    bases.push_back(gaussian(sizes[segment], 10, 20 + static_cast<std::uint64_t>(segment)));
     rows.push_back(std::make_unique<PreparedRows>(
         bases.back().view(), Metric::cosine, find_value_range(bases.back().view(), "base", 1)));
     names.emplace_back();
-    for (std::int64_t i = 0; i < sizes[part]; ++i) names.back().push_back(3 * i + part);
+    for (std::int64_t i = 0; i < sizes[segment]; ++i) names.back().push_back(3 * i + segment);
   }
   for (const int every : {1, 2, 3, 20})
     for (const bool removed : {false, true}) {
       Random random(30);
-      std::vector<SearchPart> parts;
+      std::vector<SearchSegment> segments;
       std::vector<RowSet> live(3);
-      for (int part = 0; part < 3; ++part) {
-        const std::int64_t n = sizes[part];
-        SearchPart one{rows[part].get(), {0, names[part].data()}};
+      for (int segment = 0; segment < 3; ++segment) {
+        const std::int64_t n = sizes[segment];
+        SearchSegment one{rows[segment].get(), {0, names[segment].data()}};
         if (removed) {
-          live[part] = RowSet(n);
+          live[segment] = RowSet(n);
           for (std::int64_t row = 0; row < n; ++row)
             if (every > 1 && random.below(static_cast<std::uint64_t>(every)) != 0)
-              live[part].remove(row);
-          one.live = &live[part];
+              live[segment].remove(row);
+          one.live = &live[segment];
         } else if (every > 1) {
           std::vector<Id> ids;
-          for (Id id = part; id < n; id += every) ids.push_back(id);
+          for (Id id = segment; id < n; id += every) ids.push_back(id);
           one.filter = RowFilter::of_ids(ids, n);
         }
-        parts.push_back(one);
+        segments.push_back(one);
       }
       for (const double recall : {0.5, 1.0})
         for (std::int64_t k : {10, 100}) {
           const std::string what = "every " + std::to_string(every) + (removed ? ", removed" : "") +
                                    ", recall " + std::to_string(recall) + ", k " +
                                    std::to_string(k);
-          expect_same(parts, queries.view(), k, Metric::cosine, {.recall = recall}, what);
+          expect_same(segments, queries.view(), k, Metric::cosine, {.recall = recall}, what);
           if (HasFailure()) return;
         }
     }
-  expect_same({}, queries.view(), 3, Metric::cosine, {.recall = 0.9}, "no parts");
+  expect_same({}, queries.view(), 3, Metric::cosine, {.recall = 0.9}, "no segments");
 }
 
 TEST(DevicePartialReduce, FewRowsAndManyNeighbours) {
   for (std::int64_t n : {1, 255, 256, 2100}) {
     const auto base = gaussian(n, 5, 9), queries = gaussian(3, 5, 10);
     PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
-    const SearchPart part{&rows};
+    const SearchSegment segment{&rows};
     for (const double recall : {0.5, 0.99})
       for (std::int64_t k : {1, 40, 2050})
         for (std::int64_t logical : {std::int64_t{0}, 50 * n}) {
-          expect_same({&part, 1}, queries.view(), k, Metric::l2,
+          expect_same({&segment, 1}, queries.view(), k, Metric::l2,
                       {.recall = recall, .logical_rows = logical},
                       std::to_string(n) + " rows, k " + std::to_string(k));
           if (HasFailure()) return;
@@ -248,34 +250,35 @@ TEST(DevicePartialReduce, CopiesAndZeroQueries) {
   auto queries = gaussian(5, 6, 12);
   std::fill_n(queries.row(2), 6, 0.0f);
   for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
-    for (const bool once : {false, true}) {
+    for (const Reuse reuse : {Reuse::expected, Reuse::none}) {
       PreparedRows rows(base.view(), metric, find_value_range(base.view(), "base", 1));
-      const SearchPart part{&rows};
+      const SearchSegment segment{&rows};
       for (const double recall : recalls)
-        expect_same({&part, 1}, queries.view(), 10, metric, {.recall = recall},
-                    std::string(name_of(metric)) + ", recall " + std::to_string(recall), once);
+        expect_same({&segment, 1}, queries.view(), 10, metric, {.recall = recall},
+                    std::string(name_of(metric)) + ", recall " + std::to_string(recall), reuse);
     }
 }
 
 TEST(DevicePartialReduce, ADeviceWithoutMemory) {
   const auto base = gaussian(3000, 16, 13), queries = gaussian(9, 16, 14);
   PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
-  const SearchPart part{&rows};
-  const KnnReport report = expect_same({&part, 1}, queries.view(), 10, Metric::l2, {.recall = 0.9},
-                                       "no memory", false, emulated_without_memory);
+  const SearchSegment segment{&rows};
+  const KnnReport report =
+      expect_same({&segment, 1}, queries.view(), 10, Metric::l2, {.recall = 0.9}, "no memory",
+                  Reuse::expected, emulated_without_memory);
   EXPECT_EQ(report.fallback_queries, 9);
 }
 
-// What a device keeps serves partial-reduce and exact searches.
+// The rows that stay on a device serve partial-reduce and exact searches.
 TEST(DevicePartialReduce, RowsStayOnTheDevice) {
   const auto base = gaussian(3000, 6, 15), queries = gaussian(4, 6, 16);
   PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
-  const SearchPart part{&rows};
+  const SearchSegment segment{&rows};
   const KnnOptions options{.device = "cuda"};
   KnnReport report;
-  emulated({&part, 1}, queries.view(), 5, options, false)->run(&report);
+  emulated({&segment, 1}, queries.view(), 5, options, Reuse::expected)->run(&report);
   EXPECT_GT(report.prepare_seconds, 0);
-  report = expect_same({&part, 1}, queries.view(), 5, Metric::l2, {.recall = 0.9}, "kept");
+  report = expect_same({&segment, 1}, queries.view(), 5, Metric::l2, {.recall = 0.9}, "kept");
   EXPECT_EQ(report.prepare_seconds, 0);
   EXPECT_EQ(report.first_pass, "int8");
   EXPECT_GT(report.survivors_per_query, 4);
@@ -284,12 +287,13 @@ TEST(DevicePartialReduce, RowsStayOnTheDevice) {
 TEST(DevicePartialReduce, NothingIsIgnored) {
   const auto base = gaussian(600, 4, 17);
   PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
-  const SearchPart part{&rows};
+  const SearchSegment segment{&rows};
   const auto expect_refused = [&](KnnOptions options, const std::string& words) {
     options.device = "cuda:3";
     options.method.kind = Method::partial_reduce;
-    for (const std::size_t parts : {std::size_t{0}, std::size_t{1}}) try {
-        partial_reduce_by(emulated, {&part, parts}, base.view(), 3, options, false, nullptr);
+    for (const std::size_t segments : {std::size_t{0}, std::size_t{1}}) try {
+        partial_reduce_by(emulated, {&segment, segments}, base.view(), 3, options, Reuse::expected,
+                          nullptr);
         ADD_FAILURE() << "not refused: " << words;
       } catch (const InvalidArgument& error) {
         EXPECT_EQ(std::string(error.what()), words);

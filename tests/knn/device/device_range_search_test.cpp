@@ -1,5 +1,5 @@
-// Range searches by a GPU, on the emulated one: the answers of the processor to the bit, whatever
-// is asked for, and a report that says what was done where.
+// Range searches on the emulated GPU: the answers of the processor to the bit, for all options, and
+// a report that says what was done where.
 #include "knear/knn/device/device_range_search.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace {
 
 using detail::DeviceRangeSearch;
 using detail::PreparedRows;
-using detail::SearchPart;
+using detail::SearchSegment;
 using test::expect_refused;
 using test::gaussians;
 using test::metrics;
@@ -44,11 +44,11 @@ testing::AssertionResult same(const RangeNeighbors& got, const RangeNeighbors& e
   return testing::AssertionSuccess();
 }
 
-RangeNeighbors over_parts(const HostQueue& queue, std::span<const SearchPart> parts,
-                          AnyMatrixView queries, double radius, KnnOptions options, bool once,
-                          KnnReport* report = nullptr) {
+RangeNeighbors over_segments(const HostQueue& queue, std::span<const SearchSegment> segments,
+                             AnyMatrixView queries, double radius, KnnOptions options,
+                             detail::Reuse reuse, KnnReport* report = nullptr) {
   options.device = "cuda";
-  return DeviceRangeSearch<HostQueue>(queue, parts, queries, options, once)
+  return DeviceRangeSearch<HostQueue>(queue, segments, queries, options, reuse)
       .run_range(detail::range_limit(options.metric, radius), report);
 }
 
@@ -57,8 +57,9 @@ RangeNeighbors there(AnyMatrixView queries, AnyMatrixView base, double radius,
                      const KnnOptions& options, KnnReport* report = nullptr,
                      std::size_t device_bytes = plenty) {
   PreparedRows rows(base, options.metric, find_value_range(base, "base", 1));
-  const SearchPart part{&rows, {}, options.filter};
-  return over_parts(HostQueue(7, device_bytes), {&part, 1}, queries, radius, options, true, report);
+  const SearchSegment segment{&rows, {}, options.filter};
+  return over_segments(HostQueue(7, device_bytes), {&segment, 1}, queries, radius, options,
+                       detail::Reuse::none, report);
 }
 
 void expect_same(AnyMatrixView queries, AnyMatrixView base, double radius, KnnOptions options,
@@ -73,7 +74,7 @@ void expect_same(AnyMatrixView queries, AnyMatrixView base, double radius, KnnOp
   EXPECT_EQ(report.fallback_queries, fallback);
 }
 
-// The distance, in float64, that so many rows of the base do not exceed for one of the queries (of
+// The distance, in float64, that so many rows of the base do not exceed for one of the queries (for
 // ip: that so many reach).
 double distance_of(AnyMatrixView queries, AnyMatrixView base, std::int64_t rank, Metric metric,
                    std::int64_t query = 0) {
@@ -120,8 +121,8 @@ TEST(DeviceRangeSearch, AnswersAreThoseOfTheProcessor) {
                 {.metric = metric, .first_pass = FirstPass::int8}, "codes of whole numbers");
 }
 
-// The very distance of a row, which belongs to the answer, and the next number below, by which it
-// does not; where many rows have that distance, all of them.
+// The very distance of a row, which is within the radius, and the next number below, which excludes
+// it; where many rows have that distance, all of them.
 TEST(DeviceRangeSearch, ExactlyAtTheRadius) {
   const AnyMatrix floats = gaussians(400, 9, 21), asked = gaussians(6, 9, 22);
   const AnyMatrix whole = typed(ElementType::u8, 400, 4, 23, 5),
@@ -160,7 +161,7 @@ TEST(DeviceRangeSearch, NothingAndEverything) {
       }
       EXPECT_EQ(there(queries, *base, none, {.metric = metric}).ids.size(), 0u);
       EXPECT_EQ(there(queries, *base, -none, {.metric = metric}).ids.size(), 3000u);
-      // What has room for a few thousand pairs at a time gets seven thousand.
+      // A buffer for a few thousand pairs gets seven thousand.
       expect_same(base->view().rows(0, 12), *base, -none,
                   {.metric = metric, .threads = 2, .memory = 3 << 20}, "in pieces");
     }
@@ -185,7 +186,7 @@ TEST(DeviceRangeSearch, ZeroVectorsAndNoRows) {
   }
 }
 
-// More queries than are coded in a block, on some threads, also in the memory for a few.
+// More queries than are coded in a block, on several threads, also with memory for a few.
 TEST(DeviceRangeSearch, ManyQueries) {
   const AnyMatrix base = gaussians(600, 12, 51), queries = gaussians(300, 12, 52);
   const double radius = distance_of(queries, base, 40, Metric::l2);
@@ -216,16 +217,17 @@ TEST(DeviceRangeSearch, FiltersOfAllSizes) {
     const AnyMatrixView queries = integer ? whole_asked.view() : asked.view();
     const double radius = distance_of(queries, base, 300, Metric::l2);
     PreparedRows rows(base, Metric::l2, find_value_range(base, "base", 1));
-    const SearchPart all{&rows};
+    const SearchSegment all{&rows};
     KnnReport report;
-    over_parts(HostQueue(3), {&all, 1}, queries, radius, {}, false, &report);
+    over_segments(HostQueue(3), {&all, 1}, queries, radius, {}, detail::Reuse::expected, &report);
     ASSERT_GT(report.prepare_seconds, 0);
     for (std::int64_t step : {1, 2, 9, 16, 17, 400, 1500}) {
       const std::string what = "one in " + std::to_string(step);
       expect_same(queries, base, radius, {.filter = every(step, step / 2, n)}, what);
-      // Row 0 of the part is row 41 of the filter; what is on the device serves if it may.
-      const SearchPart part{&rows, {}, every(step, 41 + step / 2, n + 41), 41};
-      EXPECT_TRUE(same(over_parts(HostQueue(3), {&part, 1}, queries, radius, {}, false, &report),
+      // Row 0 of the segment is row 41 of the filter; what is on the device serves if it may.
+      const SearchSegment segment{&rows, {}, every(step, 41 + step / 2, n + 41), 41};
+      EXPECT_TRUE(same(over_segments(HostQueue(3), {&segment, 1}, queries, radius, {},
+                                     detail::Reuse::expected, &report),
                        range_search(queries, base, radius, {.filter = every(step, step / 2, n)})))
           << what;
       EXPECT_EQ(report.fallback_queries, 0) << what;
@@ -234,8 +236,8 @@ TEST(DeviceRangeSearch, FiltersOfAllSizes) {
   }
 }
 
-// As an index has it: parts, removed rows, and ids of their own.
-TEST(DeviceRangeSearch, PartsAndLiveRows) {
+// As an index has it: segments, removed rows, and ids of their own.
+TEST(DeviceRangeSearch, SegmentsAndLiveRows) {
   const AnyMatrix base = gaussians(900, 8, 71), queries = gaussians(7, 8, 72);
   const AnyMatrixView view = base.view();
   for (Metric metric : metrics) {
@@ -251,21 +253,21 @@ TEST(DeviceRangeSearch, PartsAndLiveRows) {
         allowed.push_back(id);
     }
     for (Id id = 350; id < 900; ++id) allowed.push_back(id);
-    const SearchPart parts[] = {{.rows = &first, .ids = {0, names.data()}, .live = &live},
-                                {.rows = &second, .ids = {.first = 5000}}};
+    const SearchSegment segments[] = {{.rows = &first, .ids = {0, names.data()}, .live = &live},
+                                      {.rows = &second, .ids = {.first = 5000}}};
     const double radius = distance_of(queries, base, 90, metric);
     RangeNeighbors truth = range_search(
         queries, view, radius, {.metric = metric, .filter = RowFilter::of_ids(allowed, 900)});
     for (Id& id : truth.ids) id = id < 350 ? 3 * id + 1 : id - 350 + 5000;
     KnnReport report;
-    EXPECT_TRUE(
-        same(over_parts(HostQueue(3), parts, queries, radius, {.metric = metric}, false, &report),
-             truth));
+    EXPECT_TRUE(same(over_segments(HostQueue(3), segments, queries, radius, {.metric = metric},
+                                   detail::Reuse::expected, &report),
+                     truth));
     EXPECT_EQ(report.fallback_queries, 0);
     // And where the device has no memory.
-    EXPECT_TRUE(same(
-        over_parts(HostQueue(3, 9000), parts, queries, radius, {.metric = metric}, true, &report),
-        truth));
+    EXPECT_TRUE(same(over_segments(HostQueue(3, 9000), segments, queries, radius,
+                                   {.metric = metric}, detail::Reuse::none, &report),
+                     truth));
     EXPECT_EQ(report.fallback_queries, 7);
   }
 }
@@ -275,22 +277,25 @@ TEST(DeviceRangeSearch, PartsAndLiveRows) {
 TEST(DeviceRangeSearch, RowsStayOnTheDevice) {
   const AnyMatrix base = gaussians(900, 8, 81), queries = gaussians(7, 8, 82);
   PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
-  const SearchPart part{&rows};
+  const SearchSegment segment{&rows};
   const double radius = distance_of(queries, base, 60, Metric::l2);
   const KnnOptions options{.device = "cuda"};
   KnnReport report;
-  detail::DeviceSearch<HostQueue>(HostQueue(3), {&part, 1}, queries, 7, options, false, 0)
+  detail::DeviceSearch<HostQueue>(HostQueue(3), {&segment, 1}, queries, 7, options,
+                                  detail::Reuse::expected, 0)
       .run(&report);
   EXPECT_GT(report.prepare_seconds, 0);
   const RangeNeighbors truth = range_search(queries, base, radius);
-  EXPECT_TRUE(
-      same(over_parts(HostQueue(3), {&part, 1}, queries, radius, {}, false, &report), truth));
+  EXPECT_TRUE(same(over_segments(HostQueue(3), {&segment, 1}, queries, radius, {},
+                                 detail::Reuse::expected, &report),
+                   truth));
   EXPECT_EQ(report.prepare_seconds, 0);
   std::vector<RangeNeighbors> found(3);
   std::vector<std::thread> threads;
   for (RangeNeighbors& one : found)
     threads.emplace_back([&] {
-      one = over_parts(HostQueue(3), {&part, 1}, queries, radius, {.threads = 1}, false);
+      one = over_segments(HostQueue(3), {&segment, 1}, queries, radius, {.threads = 1},
+                          detail::Reuse::expected);
     });
   for (std::thread& thread : threads) thread.join();
   for (const RangeNeighbors& one : found) EXPECT_TRUE(same(one, truth));
@@ -310,7 +315,7 @@ TEST(DeviceRangeSearch, ChunksOfABaseThatDoesNotFit) {
       same(there(queries, base, radius, {.threads = 2, .memory = 3 << 20}, &report), truth));
   EXPECT_LE(report.memory_bytes, 3 << 20);
   EXPECT_EQ(report.fallback_queries, 0);
-  // A filter of few rows, which are sent by themselves, chunk by chunk.
+  // A filter of few rows, which are uploaded by themselves, chunk by chunk.
   const KnnOptions few{.filter = every(33, 5, 5000)};
   EXPECT_TRUE(same(there(queries, base, radius, few, &report, 640 << 10),
                    range_search(queries, base, radius, few)));
@@ -322,7 +327,8 @@ TEST(DeviceRangeSearch, ChunksOfABaseThatDoesNotFit) {
   EXPECT_LE(report.memory_bytes, 3 << 20);
 }
 
-// Where the device has no memory for the rows or for lists, the processor answers, and says so.
+// Where the device has no memory for the rows or for lists, the processor answers, and the report
+// says so.
 TEST(DeviceRangeSearch, ADeviceWithoutMemory) {
   const AnyMatrix base = gaussians(3000, 16, 101), queries = gaussians(200, 16, 102);
   const double radius = distance_of(queries, base, 30, Metric::l2);
@@ -331,7 +337,7 @@ TEST(DeviceRangeSearch, ADeviceWithoutMemory) {
   expect_same(queries, base, radius, {}, "plenty", 0, 10 << 20);
 }
 
-// A queue that has memory for lists at the second attempt alone.
+// A queue that has memory for lists only at the second attempt.
 struct ScarceQueue : HostQueue {
   std::shared_ptr<int> attempts = std::make_shared<int>(0);
 
@@ -344,7 +350,7 @@ struct ScarceQueue : HostQueue {
   }
 };
 
-// Memory that goes while the device is at work: some queries are answered by each.
+// Memory that becomes scarce during the search: device and processor answer some queries each.
 TEST(DeviceRangeSearch, SomeQueriesOfTheProcessor) {
   const AnyMatrix floats = gaussians(300, 16, 103), asked = gaussians(300, 16, 104);
   const AnyMatrix whole = typed(ElementType::u8, 300, 16, 105),
@@ -356,13 +362,13 @@ TEST(DeviceRangeSearch, SomeQueriesOfTheProcessor) {
     PreparedRows rows(base, Metric::l2, find_value_range(base, "base", 1));
     std::vector<Id> names;
     for (Id id = 0; id < 300; ++id) names.push_back(2 * id + 9);
-    const SearchPart part{&rows, {0, names.data()}};
+    const SearchSegment segment{&rows, {0, names.data()}};
     const KnnOptions options{.device = "cuda"};
     KnnReport report;
     RangeNeighbors truth = range_search(queries, base, radius);
     for (Id& id : truth.ids) id = 2 * id + 9;
-    EXPECT_TRUE(same(DeviceRangeSearch<ScarceQueue>(ScarceQueue(HostQueue(5)), {&part, 1}, queries,
-                                                    options, true)
+    EXPECT_TRUE(same(DeviceRangeSearch<ScarceQueue>(ScarceQueue(HostQueue(5)), {&segment, 1},
+                                                    queries, options, detail::Reuse::none)
                          .run_range(radius, &report),
                      truth));
     EXPECT_EQ(report.fallback_queries, 300 - 128);  // one block was taken
@@ -370,7 +376,7 @@ TEST(DeviceRangeSearch, SomeQueriesOfTheProcessor) {
   }
 }
 
-// As the processor says it, whatever stands on the device.
+// The message is the processor's, whatever is on the device.
 TEST(DeviceRangeSearch, MoreWithinTheRadiusThanMemoryHolds) {
   const AnyMatrix floats = gaussians(3000, 8, 111);
   const AnyMatrix bytes = typed(ElementType::u8, 3000, 8, 112, 9);
@@ -391,8 +397,8 @@ TEST(DeviceRangeSearch, MoreWithinTheRadiusThanMemoryHolds) {
       [&] { there(floats.view().rows(0, 5), floats, 1, {.memory = 1 << 10}); }, "memory is 1024");
 }
 
-// What copies arrive in is taken from the memory for pairs: an eighth, beside the pieces in which
-// rows go there, which are a quarter.
+// The buffers into which pairs are copied are part of the memory: an eighth, beside the pieces in
+// which rows are uploaded, which are a quarter.
 TEST(DeviceRangeSearch, BuffersAreWithinTheMemory) {
   const AnyMatrix base = gaussians(3000, 8, 113);
   const KnnOptions options{.threads = 2, .memory = 8 << 20, .first_pass = FirstPass::int8};
@@ -452,7 +458,7 @@ TEST(DeviceRangeSearch, StopsOnRequest) {
   EXPECT_EQ(fractions.size(), 2u);
 }
 
-// Rows and queries that are in the memory of the device already.
+// Rows and queries that are already in the memory of the device.
 TEST(DeviceRangeSearch, DeviceMemory) {
   const AnyMatrix floats = gaussians(1100, 20, 141), asked = gaussians(9, 20, 142);
   const AnyMatrix whole = typed(ElementType::u8, 1100, 20, 143),
@@ -494,8 +500,9 @@ TEST(DeviceRangeSearch, DeviceMemory) {
         options.device = "cuda";
         for (int time = 0; time < 2; ++time) {
           KnnReport report;
-          EXPECT_TRUE(
-              same(rows.range_search(queries_there, radius, options, false, &report), truth));
+          EXPECT_TRUE(same(
+              rows.range_search(queries_there, radius, options, detail::Reuse::expected, &report),
+              truth));
           EXPECT_EQ(report.fallback_queries, fallback);
           EXPECT_EQ(report.device, "cuda");
           if (time == 1 && fallback == 0 && report.chunks == 1) {
@@ -506,12 +513,13 @@ TEST(DeviceRangeSearch, DeviceMemory) {
       check({}, 0, 4 << 20, "all");
       if (metric == Metric::ip) continue;
       check({.filter = every(3, 1, 1100)}, 0, 4 << 20, "filter");
-      // Few rows are searched in a copy of all of them; so is everything where codes have no room.
+      // Few rows are searched in a copy of all of them; so is everything where there is no room for
+      // codes.
       check({.filter = every(40, 1, 1100)}, 9, 4 << 20, "few rows");
       check({}, 9, 1 << 10, "no room");
       check({.filter = every(3, 1, 1100)}, 9, 1 << 10, "no room, filter");
     }
-  // A copy that comes in pieces, of rows with other ids than their place in it.
+  // A copy that comes in pieces, of rows whose ids are not their places in it.
   HostQueue lender(4);
   HostQueue::Array<unsigned char> rows_memory, queries_memory;
   const AnyMatrix many = gaussians(30000, 10, 145), some = gaussians(5, 10, 146);
@@ -529,7 +537,7 @@ TEST(DeviceRangeSearch, DeviceMemory) {
                                  return true;
                                },
                            .device = "cuda"};
-  EXPECT_TRUE(same(rows.range_search(queries_there, radius, options, true, nullptr),
+  EXPECT_TRUE(same(rows.range_search(queries_there, radius, options, detail::Reuse::none, nullptr),
                    range_search(some, many, radius, {.filter = every(40, 1, 30000)})));
   EXPECT_GE(stages, 2);
 }

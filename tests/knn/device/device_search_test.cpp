@@ -1,4 +1,4 @@
-// Searches by a GPU, on the emulated one: the answers of the processor, whatever is asked for.
+// Searches on the emulated GPU: the answers of the processor, for all options.
 #include "knear/knn/device/device_search.hpp"
 
 #include <gtest/gtest.h>
@@ -32,9 +32,9 @@ Neighbors device_knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, 
                      KnnReport* report = nullptr, std::size_t device_bytes = std::size_t{1} << 40) {
   options.device = "cuda";
   detail::PreparedRows rows(base, options.metric, find_value_range(base, "base", 1));
-  const detail::SearchPart part{&rows, {}, options.filter};
-  return detail::DeviceSearch<HostQueue>(HostQueue(7, device_bytes), {&part, 1}, queries, k,
-                                         options, true, 0)
+  const detail::SearchSegment segment{&rows, {}, options.filter};
+  return detail::DeviceSearch<HostQueue>(HostQueue(7, device_bytes), {&segment, 1}, queries, k,
+                                         options, detail::Reuse::none, 0)
       .run(report);
 }
 
@@ -89,7 +89,7 @@ TEST(DeviceSearch, ManyNeighbours) {
       EXPECT_EQ(report.fallback_queries, 0);
       EXPECT_LT(report.survivors_per_query, 1.2 * static_cast<double>(k) + 100);
     }
-  // Parts of a base, in chunks of them, with what was found so far from elsewhere.
+  // Segments of a base, in chunks, with upper bounds from the rows searched before.
   expect_same(device_knn(queries.view(), base.view(), 1300, {}, nullptr, 2 << 20),
               knn(queries.view(), base.view(), 1300), "chunks");
 }
@@ -116,7 +116,7 @@ TEST(DeviceSearch, WhatADeviceCannotDoTheProcessorDoes) {
   EXPECT_EQ(report.fallback_queries, 3);
 }
 
-// Rows that no 8-bit code tells apart fill the lists, which are then made as long as it takes.
+// Rows that 8-bit codes do not separate fill the lists, which are then made as long as necessary.
 TEST(DeviceSearch, ListsThatFillAreMadeAgain) {
   Matrix<float> near(2500, 8);
   Random random(9);
@@ -132,7 +132,7 @@ TEST(DeviceSearch, ListsThatFillAreMadeAgain) {
   EXPECT_EQ(report.multiply_adds, (130.0 + 2 * 3) * 2500 * 8);
 }
 
-// A self-join goes by the k + 1 nearest, whether or not the row is one of them.
+// A self-join searches for the k + 1 nearest, whether or not the row is one of them.
 TEST(DeviceSearch, SelfJoins) {
   auto base = gaussian(140, 12, 30);
   for (std::int64_t i = 0; i < 30; ++i) std::copy_n(base.row(0), 12, base.row(4 * i));  // equal
@@ -144,10 +144,10 @@ TEST(DeviceSearch, SelfJoins) {
       const Neighbors truth = self_join(base.view(), k, options);
       options.device = "cuda";
       detail::PreparedRows rows(base.view(), metric, find_value_range(base.view(), "base", 1));
-      const detail::SearchPart part{&rows};
+      const detail::SearchSegment segment{&rows};
       KnnReport report;
-      expect_same(detail::DeviceSearch<HostQueue>(HostQueue(31), {&part, 1}, base.view(), k + 1,
-                                                  options, true, 0)
+      expect_same(detail::DeviceSearch<HostQueue>(HostQueue(31), {&segment, 1}, base.view(), k + 1,
+                                                  options, detail::Reuse::none, 0)
                       .run_self(&report),
                   truth, std::string(name_of(metric)) + ", k " + std::to_string(k));
       EXPECT_EQ(report.k, k);
@@ -155,7 +155,8 @@ TEST(DeviceSearch, SelfJoins) {
     }
 }
 
-// Where the device has no memory for the rows or for lists, the processor answers, and says so.
+// Where the device has no memory for the rows or for lists, the processor answers, and the report
+// says so.
 TEST(DeviceSearch, ADeviceWithoutMemoryAnswersNothing) {
   const auto base = gaussian(3000, 16, 16), queries = gaussian(200, 16, 17);
   const Neighbors truth = knn(queries.view(), base.view(), 4);
@@ -191,10 +192,10 @@ TEST(DeviceSearch, RowsStayOnTheDevice) {
   const KnnOptions options{.device = "cuda"};
   const Neighbors truth = knn(queries.view(), base.view(), 7);
   detail::PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
-  const detail::SearchPart part{&rows};
+  const detail::SearchSegment segment{&rows};
   const auto search = [&](KnnReport* report) {
-    return detail::DeviceSearch<HostQueue>(HostQueue(3), {&part, 1}, queries.view(), 7, options,
-                                           false, 0)
+    return detail::DeviceSearch<HostQueue>(HostQueue(3), {&segment, 1}, queries.view(), 7, options,
+                                           detail::Reuse::expected, 0)
         .run(report);
   };
   KnnReport first, second;
@@ -205,8 +206,8 @@ TEST(DeviceSearch, RowsStayOnTheDevice) {
   EXPECT_EQ(second.bytes_read, first.bytes_read);
   KnnOptions by_number = options;
   by_number.device = "cuda:0";
-  expect_same(detail::DeviceSearch<HostQueue>(HostQueue(3), {&part, 1}, queries.view(), 7,
-                                              by_number, false, 0)
+  expect_same(detail::DeviceSearch<HostQueue>(HostQueue(3), {&segment, 1}, queries.view(), 7,
+                                              by_number, detail::Reuse::expected, 0)
                   .run(&second),
               truth, "by number");
   EXPECT_EQ(second.prepare_seconds, 0);
@@ -218,8 +219,8 @@ TEST(DeviceSearch, RowsStayOnTheDevice) {
   for (const Neighbors& one : found) expect_same(one, truth, "thread");
 }
 
-// What is on the device serves every filter that leaves one row in sixteen; where fewer are left,
-// they are packed by themselves, and what is there stays there.
+// The rows on the device serve every filter that leaves one row in sixteen; where fewer are left,
+// these are packed by themselves, and the rows on the device stay.
 TEST(DeviceSearch, FiltersAreServedByTheRowsThatStay) {
   constexpr std::int64_t n = 3000;
   const auto floats = gaussian(n, 12, 18), queries = gaussian(9, 12, 19);
@@ -237,9 +238,9 @@ TEST(DeviceSearch, FiltersAreServedByTheRowsThatStay) {
       const auto search = [&](const RowFilter& filter, std::int64_t offset, std::int64_t k,
                               KnnReport* report) {
         const KnnOptions options{.metric = metric, .device = "cuda"};
-        const detail::SearchPart part{&rows, {}, filter, offset};
-        return detail::DeviceSearch<HostQueue>(HostQueue(5), {&part, 1}, asked, k, options, false,
-                                               0)
+        const detail::SearchSegment segment{&rows, {}, filter, offset};
+        return detail::DeviceSearch<HostQueue>(HostQueue(5), {&segment, 1}, asked, k, options,
+                                               detail::Reuse::expected, 0)
             .run(report);
       };
       KnnReport report;
@@ -255,7 +256,7 @@ TEST(DeviceSearch, FiltersAreServedByTheRowsThatStay) {
           std::vector<Id> ids, own;
           for (Id id = offset + every / 2; id < n; id += every) ids.push_back(id);
           for (Id id : ids) own.push_back(id - offset);
-          // Row 0 of the part is row `offset` of the filter.
+          // Row 0 of the segment is row `offset` of the filter.
           const auto filter = RowFilter::of_ids(ids, n + offset);
           expect_same(search(filter, offset, k, &report),
                       knn(asked, base, k, {.metric = metric, .filter = RowFilter::of_ids(own, n)}),
@@ -271,7 +272,7 @@ TEST(DeviceSearch, FiltersAreServedByTheRowsThatStay) {
     }
 }
 
-// Rows that a filter leaves may stand together in the panels, being the largest ones.
+// The allowed rows may be together in the panels, here because they are the largest.
 TEST(DeviceSearch, AFilterOfTheLongestRows) {
   constexpr std::int64_t n = 6000;
   auto base = gaussian(n, 8, 21);
@@ -283,19 +284,19 @@ TEST(DeviceSearch, AFilterOfTheLongestRows) {
   const auto queries = gaussian(20, 8, 22);
   const auto filter = RowFilter::of_ids(longest, n);
   detail::PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
-  const detail::SearchPart part{&rows, {}, filter};
+  const detail::SearchSegment segment{&rows, {}, filter};
   for (std::int64_t k : {1, 10, 100, 500}) {
     const KnnOptions options{.device = "cuda"};
     KnnReport report;
-    expect_same(detail::DeviceSearch<HostQueue>(HostQueue(6), {&part, 1}, queries.view(), k,
-                                                options, false, 0)
+    expect_same(detail::DeviceSearch<HostQueue>(HostQueue(6), {&segment, 1}, queries.view(), k,
+                                                options, detail::Reuse::expected, 0)
                     .run(&report),
                 knn(queries.view(), base.view(), k, {.filter = filter}), std::to_string(k));
     EXPECT_EQ(report.fallback_queries, 0);
   }
 }
 
-// As an index says it: what was removed is never found, and nothing is packed anew for it.
+// Rows that an index has removed are never found, and nothing is packed again for that.
 TEST(DeviceSearch, RemovedRows) {
   constexpr std::int64_t n = 2500;
   const auto base = gaussian(n, 10, 23), queries = gaussian(7, 10, 24);
@@ -310,11 +311,12 @@ TEST(DeviceSearch, RemovedRows) {
     std::vector<Id> left;
     for (Id id = 0; id < n; ++id)
       if (live.contains(id)) left.push_back(id);
-    const detail::SearchPart part{&rows, {0, names.data()}, {}, 0, &live};
+    const detail::SearchSegment segment{&rows, {0, names.data()}, {}, 0, &live};
     KnnReport report;
-    const Neighbors found = detail::DeviceSearch<HostQueue>(HostQueue(6), {&part, 1},
-                                                            queries.view(), 20, options, false, 0)
-                                .run(&report);
+    const Neighbors found =
+        detail::DeviceSearch<HostQueue>(HostQueue(6), {&segment, 1}, queries.view(), 20, options,
+                                        detail::Reuse::expected, 0)
+            .run(&report);
     Neighbors truth = knn(queries.view(), base.view(), 20,
                           {.metric = Metric::cosine, .filter = RowFilter::of_ids(left, n)});
     for (std::int64_t i = 0; i < 7 * 20; ++i) truth.ids.data()[i] = 3 * truth.ids.data()[i] + 1;
@@ -333,22 +335,23 @@ TEST(DeviceSearch, NoMemoryForAFilter) {
   detail::PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
   const HostQueue queue(8, 12 << 20);
   const std::size_t all = queue.free_bytes();
-  const detail::SearchPart everything{&rows}, half{&rows, {}, filter};
+  const detail::SearchSegment everything{&rows}, half{&rows, {}, filter};
   const KnnOptions options{.device = "cuda"};
-  detail::DeviceSearch<HostQueue>(queue, {&everything, 1}, queries.view(), 3, options, false, 0)
+  detail::DeviceSearch<HostQueue>(queue, {&everything, 1}, queries.view(), 3, options,
+                                  detail::Reuse::expected, 0)
       .run(nullptr);
   HostQueue kept = queue;  // the same memory
   ASSERT_LT(kept.free_bytes(), all);
   const auto filler = kept.allocate<char>(kept.free_bytes() - 1000);
   KnnReport report;
-  expect_same(
-      detail::DeviceSearch<HostQueue>(queue, {&half, 1}, queries.view(), 3, options, false, 0)
-          .run(&report),
-      knn(queries.view(), base.view(), 3, {.filter = filter}), "no memory");
+  expect_same(detail::DeviceSearch<HostQueue>(queue, {&half, 1}, queries.view(), 3, options,
+                                              detail::Reuse::expected, 0)
+                  .run(&report),
+              knn(queries.view(), base.view(), 3, {.filter = filter}), "no memory");
   EXPECT_EQ(report.fallback_queries, 3);
 }
 
-TEST(DeviceSearch, TellsWhereItIsAndStopsOnRequest) {
+TEST(DeviceSearch, ReportsProgressAndStopsOnRequest) {
   const auto base = gaussian(3000, 8, 12), queries = gaussian(5, 8, 13);
   std::vector<double> fractions;
   KnnOptions options{.progress = [&](std::string_view stage, double fraction) {

@@ -31,9 +31,9 @@ Neighbors across(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, KnnO
   options = heap_options(options);
   options.device = "cuda";
   detail::PreparedRows rows(base, options.metric, find_value_range(base, "base", 1));
-  const detail::SearchPart part{&rows, {}, options.filter};
-  return detail::DeviceThresholdHeap<HostQueue>(HostQueue(7, device_bytes), {&part, 1}, queries, k,
-                                                options, true)
+  const detail::SearchSegment segment{&rows, {}, options.filter};
+  return detail::DeviceThresholdHeap<HostQueue>(HostQueue(7, device_bytes), {&segment, 1}, queries,
+                                                k, options, detail::Reuse::none)
       .run_heap(report);
 }
 
@@ -72,7 +72,7 @@ TEST(DeviceThresholdHeapSearch, ManyQueriesInGroups) {
   expect_same(queries.view(), base.view(), 5, {.threads = 2}, "floats");
   expect_same(queries.view(), base.view(), 5, {.threads = 2, .method = {.query_batch = 130}},
               "batches");
-  // A memory limit makes groups small, of which each is coded by itself.
+  // A memory limit makes groups small; each is coded by itself.
   expect_same(queries.view(), base.view(), 5, {.threads = 2, .memory = 6 << 20}, "memory");
 }
 
@@ -106,8 +106,8 @@ TEST(DeviceThresholdHeapSearch, FiltersAndSamples) {
                 "samples " + std::to_string(samples));
 }
 
-// As an index has it: parts, removed rows, and each row its own id.
-TEST(DeviceThresholdHeapSearch, PartsAndLiveRows) {
+// As an index has it: segments, removed rows, and each row its own id.
+TEST(DeviceThresholdHeapSearch, SegmentsAndLiveRows) {
   const AnyMatrix base = gaussians(900, 8, 61), queries = gaussians(7, 8, 62);
   const auto view = base.view();
   detail::PreparedRows first(view.rows(0, 350), Metric::l2, find_value_range(view, "base", 1)),
@@ -121,36 +121,37 @@ TEST(DeviceThresholdHeapSearch, PartsAndLiveRows) {
       allowed.push_back(id);
   }
   for (Id id = 350; id < 900; ++id) allowed.push_back(id);
-  const detail::SearchPart parts[] = {{.rows = &first, .live = &live},
-                                      {.rows = &second, .ids = {.first = 350}}};
+  const detail::SearchSegment segments[] = {{.rows = &first, .live = &live},
+                                            {.rows = &second, .ids = {.first = 350}}};
   const KnnOptions options = heap_options({.device = "cuda"});
   for (std::int64_t k : {1, 10, 100}) {
     const Neighbors truth =
         knn(queries.view(), view, k, {.filter = RowFilter::of_ids(allowed, 900)});
-    EXPECT_TRUE(same(detail::DeviceThresholdHeap<HostQueue>(HostQueue(3), parts, queries.view(), k,
-                                                            options, false)
+    EXPECT_TRUE(same(detail::DeviceThresholdHeap<HostQueue>(HostQueue(3), segments, queries.view(),
+                                                            k, options, detail::Reuse::expected)
                          .run_heap(nullptr),
                      truth));
   }
 }
 
-// The rows that an exact search left on the device serve this one, and the other way round.
+// The rows that an exact search left on the device serve this method, and the other way round.
 TEST(DeviceThresholdHeapSearch, RowsStayOnTheDevice) {
   const AnyMatrix base = gaussians(900, 8, 71), queries = gaussians(7, 8, 72);
   detail::PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
-  const detail::SearchPart part{&rows};
+  const detail::SearchSegment segment{&rows};
   const KnnOptions exact{.device = "cuda"}, heap = heap_options(exact);
   const Neighbors truth = knn(queries.view(), base.view(), 7);
   KnnReport first, second;
-  EXPECT_TRUE(same(
-      detail::DeviceSearch<HostQueue>(HostQueue(3), {&part, 1}, queries.view(), 7, exact, false, 0)
-          .run(&first),
-      truth));
-  EXPECT_GT(first.prepare_seconds, 0);
-  EXPECT_TRUE(same(detail::DeviceThresholdHeap<HostQueue>(HostQueue(3), {&part, 1}, queries.view(),
-                                                          7, heap, false)
-                       .run_heap(&second),
+  EXPECT_TRUE(same(detail::DeviceSearch<HostQueue>(HostQueue(3), {&segment, 1}, queries.view(), 7,
+                                                   exact, detail::Reuse::expected, 0)
+                       .run(&first),
                    truth));
+  EXPECT_GT(first.prepare_seconds, 0);
+  EXPECT_TRUE(
+      same(detail::DeviceThresholdHeap<HostQueue>(HostQueue(3), {&segment, 1}, queries.view(), 7,
+                                                  heap, detail::Reuse::expected)
+               .run_heap(&second),
+           truth));
   EXPECT_EQ(second.prepare_seconds, 0);
 }
 
@@ -169,7 +170,7 @@ TEST(DeviceThresholdHeapSearch, TheReportSaysWhatWasDoneWhere) {
   EXPECT_EQ(there.samples, 100);
   EXPECT_GT(there.sampling_seconds, 0);
   EXPECT_GT(there.sorting_seconds, 0);
-  // Both see the same keys, so that these are the same.
+  // Both use the same keys, so that these figures are equal.
   EXPECT_EQ(there.compression_ratio, here.compression_ratio);
   EXPECT_EQ(there.threshold_ratio, here.threshold_ratio);
   EXPECT_EQ(there.expected_hits, here.expected_hits);

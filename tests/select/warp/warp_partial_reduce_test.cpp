@@ -31,8 +31,8 @@ struct Stored {
   }
 };
 
-// What is stored equals the reference over the same row: the place of an id leads to its value,
-// whose very bits are wanted.
+// Expects what is stored to equal the reference over the same row: the place of an id leads to its
+// value, whose bits must be the same.
 template <int bins_per_lane, int kept, class Id>
 void expect_as_reference(const Stored<Id>& got, const std::vector<float>& row,
                          const std::vector<Id>& ids) {
@@ -117,7 +117,7 @@ TEST(WarpPartialReduce, PartsOfARowAndWideIds) {
   expect_as_reference<2, 2, std::int64_t>(Stored<std::int64_t>(reduce), row, ids);
 }
 
-// All the way: a sorted base in permuted order, its candidates and its certificate.
+// The whole method: a sorted base in permuted order, its candidates and its certificate.
 TEST(WarpPartialReduce, AnswersAQueryOverASortedBase) {
   constexpr int n = 5000, k = 10;
   const Permutation order(n, 11);

@@ -202,8 +202,8 @@ TEST(WarpSelectLayout, PartsFillTheMachineAsFarAsTheyPay) {
         }
 }
 
-// Both passes as a kernel would run them: each part by its own warp, then the candidates of all
-// parts by one.
+// Both passes as a kernel would run them: one warp for each part, then one for the candidates of
+// all parts.
 template <class Id>
 void expect_selected_in_parts(const std::vector<float>& row, int k, int parts) {
   SCOPED_TRACE(testing::Message() << "k " << k << " parts " << parts << " n " << row.size());
@@ -244,7 +244,7 @@ TEST(WarpSelect, AnySplitOfARowGivesTheSameAnswer) {
   expect_selected_in_parts<int>(test::select_values(SelectKind::signed_zero, 5000, 6), 1000, 3);
 }
 
-// Places that store() left empty are no candidates, infinitely far ones are; a NaN never is.
+// Places that store() left empty are not candidates; infinitely far ones are; a NaN never is.
 TEST(WarpSelect, CandidatesWithIdsOfTheirOwn) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();
