@@ -323,9 +323,9 @@ class IntegerNearest : NearestTask {
     const auto place = static_cast<std::size_t>(q);
     const TopK& best = best_[place];
     if (estimates_[place] < best.bound())
-      scores_.publish(q, estimates_[place]);
+      scores_.publish_key(q, static_cast<std::int64_t>(estimates_[place]));
     else if (best.bound() != infinity)
-      scores_.publish(q, best.bound(), best.bound_id());
+      scores_.publish_key(q, static_cast<std::int64_t>(best.bound()), best.bound_id());
   }
 
   IntegerScores scores_;
