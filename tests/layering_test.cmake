@@ -15,10 +15,9 @@ function(includes_of variable file)
   set(${variable} "${lines}" PARENT_SCOPE)
 endfunction()
 
-# The library's own files that may include what starts threads. threshold_heap_scan.cpp is to go
-# over to knear/core/threads.hpp; then it goes from this list, and TBB::tbb from
-# knear/scan/CMakeLists.txt.
-set(THREADS_IN knear/core/threads.cpp knear/scan/methods/threshold_heap_scan.cpp)
+# The library's own files that may include what starts threads. device_pool.cpp has to know of a
+# fork, and starts none.
+set(THREADS_IN knear/core/threads.cpp knear/cuda/device_pool.cpp)
 set(THREADS_BY "thread|future|execution|pthread\\.h|omp\\.h|(tbb|oneapi)/[^>]+")
 
 # Every violation of one tree, as lines of text.
@@ -61,6 +60,16 @@ function(find_violations variable root)
         string(APPEND found "${file} includes ${include}: ${used} is not in KNEAR_LAYERS\n")
       elseif(NOT used STREQUAL folder AND NOT used_layer LESS layer)
         string(APPEND found "${file} includes ${include}: ${used} is not before ${folder}\n")
+      elseif(used STREQUAL folder AND KNEAR_ROOMS_${folder})
+        string(REGEX REPLACE "^knear/${folder}/" "" path ${file})
+        string(REGEX REPLACE "^knear/${folder}/" "" used_path ${include})
+        string(REGEX MATCH "^[^/]+/" own_folder "${path}")
+        string(REGEX MATCH "^[^/]+/" used_folder "${used_path}")
+        knear_room(room ${folder} ${path})
+        knear_room(used_room ${folder} ${used_path})
+        if(NOT own_folder STREQUAL used_folder AND NOT used_room LESS room)
+          string(APPEND found "${file} includes ${include}: that room is not before its own\n")
+        endif()
       endif()
     endforeach()
   endforeach()
@@ -126,6 +135,8 @@ if(SELF_TEST)
              knear/scan/scan.cu "#include \"knear/knear.hpp\"")
   break_tree("knear/scan/scan.cu includes cli/output.hpp: cli is not before scan"
              knear/scan/scan.cu "#include \"cli/output.hpp\"")
+  break_tree("knear/scan/scan.cu includes knear/scan/device/tiles.hpp: that room is not before its own"
+             knear/scan/scan.cu "#include \"knear/scan/device/tiles.hpp\"")
   break_tree("knear/scan/scan.cu includes ../knn/knn.hpp: write the path from the root"
              knear/scan/scan.cu "#include \"../knn/knn.hpp\"")
   break_tree("knear/scan/scan.cu includes knear/util/x.hpp: util is not in KNEAR_LAYERS"

@@ -123,9 +123,9 @@ class NearestChecks : public Checks {
 
 class SelfJoinChecks : public Checks {
  public:
-  JoinChecks(const SelfJoin& self_join, const std::string& device, const CaseShare& share,
-             Report& report)
-      : Checks(device, share, false, report), join_(self_join) {}
+  SelfJoinChecks(const SelfJoin& self_join, const std::string& device, const CaseShare& share,
+                 Report& report)
+      : Checks(device, share, false, report), self_join_(self_join) {}
 
   void check(const std::string& what, AnyMatrixView base, std::int64_t k,
              const KnnOptions& options) {
@@ -441,7 +441,7 @@ void check_exact(const ExactSearch& search, const std::string& device, const std
 
 void check_self_join(const SelfJoin& self_join, const std::string& device, const CaseShare& share,
                      Report& report) {
-  JoinChecks checks(self_join, device, share, report);
+  SelfJoinChecks checks(self_join, device, share, report);
   for (const VectorKind kind : {VectorKind::uniform, VectorKind::copies, VectorKind::zeros})
     for (const ElementType type : {ElementType::f32, ElementType::bf16, ElementType::u8})
       for (const Metric metric : metrics)

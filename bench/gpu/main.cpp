@@ -206,9 +206,9 @@ void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
 }
 
 // A copy of a matrix in the memory of a device, "cuda:N".
-class Lent {
+class DeviceCopy {
  public:
-  Lent(AnyMatrixView matrix, const std::string& device)
+  DeviceCopy(AnyMatrixView matrix, const std::string& device)
       : queue_(std::stoi(device.substr(device.find(':') + 1))) {
     const auto bytes =
         static_cast<std::size_t>(matrix.rows() * matrix.cols() * size_of(matrix.type()));
@@ -230,8 +230,8 @@ class Lent {
 Neighbors search_device_memory(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
                                const KnnOptions& options, KnnReport* report, bool kept) {
   Neighbors out{Matrix<Id>(queries.rows(), k), Matrix<float>(queries.rows(), k)};
-  Lent asked(queries, options.device);
-  const Lent rows(base, options.device);
+  DeviceCopy asked(queries, options.device);
+  const DeviceCopy rows(base, options.device);
   cuda::Queue& queue = asked.queue();
   const auto count = static_cast<std::size_t>(queries.rows() * k);
   auto ids = queue.allocate<Id>(count);
@@ -256,7 +256,7 @@ Neighbors search_device_memory(AnyMatrixView queries, AnyMatrixView base, std::i
 Neighbors self_join_device_memory(AnyMatrixView base, std::int64_t k, const KnnOptions& options,
                                   KnnReport* report) {
   Neighbors out{Matrix<Id>(base.rows(), k), Matrix<float>(base.rows(), k)};
-  Lent rows(base, options.device);
+  DeviceCopy rows(base, options.device);
   cuda::Queue& queue = rows.queue();
   const auto count = static_cast<std::size_t>(base.rows() * k);
   auto ids = queue.allocate<Id>(count);
@@ -271,7 +271,7 @@ Neighbors self_join_device_memory(AnyMatrixView base, std::int64_t k, const KnnO
 
 RangeNeighbors range_search_device_memory(AnyMatrixView queries, AnyMatrixView base, double radius,
                                           const KnnOptions& options, KnnReport* report) {
-  const Lent asked(queries, options.device), rows(base, options.device);
+  const DeviceCopy asked(queries, options.device), rows(base, options.device);
   return cuda::range_search(asked.view(), rows.view(), radius, nullptr, options, report);
 }
 

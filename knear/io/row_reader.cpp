@@ -117,7 +117,7 @@ void RowReader::open_gzip(std::optional<Format> by_name, bool column) {
 
   gzip_.emplace(file_.data(), file_.size(), info_.path);  // from the start again
   if (is_vecs(format)) {
-    // No header tells the size, so the content is unpacked twice: once to count and check it
+    // No header gives the size, so the content is unpacked twice: once to count and check it
     // without keeping anything, once to keep it.
     vecs_dim(head, info_.path);
     layout_ = parse_vecs_header(format, head, count_gzip_rows(format), info_.path);

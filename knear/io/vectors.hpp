@@ -11,8 +11,8 @@
 //
 //   .fvecs .bvecs .ivecs   rows of one int32 d and d floats, bytes or int32
 //   .fbin .u8bin .i8bin    one uint32 n, one uint32 d, n rows of d floats, bytes or int8
-//   .ibin                  the same of int32; or, told apart by its size, big-ann ground truth: n
-//                          rows of d ids and then as many float distances, which are passed over
+//   .ibin                  the same of int32; or, recognised by its size, big-ann ground truth: n
+//                          rows of d ids and then as many float distances, which are skipped
 //   .npy                   NumPy arrays of two dimensions, f2 f4 f8, i1 i2 i4 i8, u1 u2 u4 u8, in
 //                          C or Fortran order, either byte order
 //   .hdf5 .h5             a dataset of two dimensions of one of these types, named after a colon:

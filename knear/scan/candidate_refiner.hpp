@@ -176,7 +176,7 @@ class CandidateRefiner {
     keep_reaching(c.pending, c.threshold);
   }
 
-  // Hopes that no more than `rank` of the k best were seen so far.
+  // Estimates the threshold by the assumption that at most `rank` of the k best were seen so far.
   void estimate(QueryCandidates& c, std::size_t rank) {
     keep_reaching(c.pending, c.threshold);
     if (c.pending.size() < rank) return;
@@ -328,7 +328,7 @@ class CandidateRefiner {
     }
   }
 
-  // The same without order among the candidates, which would cost more than measuring a few rows:
+  // finish() without order among the candidates, which would cost more than measuring a few rows:
   // first the k that look best, then of the others those that may still come before the k-th.
   void finish_many(QueryCandidates& c, std::int64_t query, const KeyScale& scale, double* keys,
                    Id* ids, ScanStats& stats) {

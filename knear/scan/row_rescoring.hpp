@@ -60,7 +60,7 @@ class RowRescoring {
       begin = end;
     }
   }
-  // Of what that takes, beside what pending candidates took.
+  // The memory that finish() took, beside that of pending candidates.
   std::int64_t bytes() const {
     return static_cast<std::int64_t>(pairs_.capacity() * sizeof(Pair) + keys_.capacity() * 8 +
                                      (by_row_.capacity() + begin_.capacity()) * 4) +

@@ -65,7 +65,7 @@ class NearestTask {
   std::int64_t query(std::int64_t q) const {
     return scan_.table.queries[static_cast<std::size_t>(begin_ + q)];
   }
-  // Of the first tile the best are kept as they come, so many.
+  // How many of the first tile's best rows are kept as they come.
   std::int64_t listed() const { return estimating_ ? scan_.estimates.rank(1) : job_.k; }
   bool estimate_due(std::int64_t seen) const {
     return estimating_ && ThresholdEstimates::due(seen);
@@ -323,9 +323,9 @@ class IntegerNearest : NearestTask {
     const auto place = static_cast<std::size_t>(q);
     const TopK& best = best_[place];
     if (estimates_[place] < best.bound())
-      scores_.publish(q, estimates_[place]);
+      scores_.publish_key(q, static_cast<std::int64_t>(estimates_[place]));
     else if (best.bound() != infinity)
-      scores_.publish(q, best.bound(), best.bound_id());
+      scores_.publish_key(q, static_cast<std::int64_t>(best.bound()), best.bound_id());
   }
 
   IntegerScores scores_;

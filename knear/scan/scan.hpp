@@ -34,9 +34,9 @@ std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
                                const std::vector<std::int64_t>& which, ExactNeighbors& out,
                                ScanStats& stats, const Progress& progress);
 
-// The same answer by measuring every pair in float64, of all rows of job.base or of a `subset` of
-// them (ascending) if that is not empty: for very few queries or a k near the size of the base,
-// where preparing codes would not pay.
+// Gives the same answer by measuring every pair in float64, of all rows of job.base or of a
+// `subset` of them (ascending) if that is not empty: for very few queries or a k near the size of
+// the base, where preparing codes would not pay.
 void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,
                    const std::vector<std::int64_t>& which, ExactNeighbors& out, ScanStats& stats,
                    const Progress& progress);

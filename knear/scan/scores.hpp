@@ -67,19 +67,21 @@ class IntegerScores {
     return {exact_key, exact_key};
   }
 
-  // Rows with keys up to `bound` may come; of those with that very key, only rows before
-  // `bound_row`.
-  void publish(std::int64_t q, double bound, std::int64_t bound_row = PackedBase::no_row) {
+  // Rows with keys up to `bound`, any number, may come.
+  void publish(std::int64_t q, double bound) {
     const double least = l2_ ? -1.0 : -worst_ - 1;  // no row has it
-    const double key = std::floor(std::clamp(bound, least, worst_));
+    publish_key(q, static_cast<std::int64_t>(std::floor(std::clamp(bound, least, worst_))));
+  }
+  // Rows with keys up to `key`, one that a row may have; of those with that very key, only rows
+  // before `row`.
+  void publish_key(std::int64_t q, std::int64_t key, std::int64_t row = PackedBase::no_row) {
     GroupHead& head = queries_.heads[static_cast<std::size_t>(q / queries_.group_size)];
     const std::int64_t lane = q % queries_.group_size;
-    const double squares = queries_.squares[static_cast<std::size_t>(q)];
+    const auto squares = static_cast<std::int64_t>(queries_.squares[static_cast<std::size_t>(q)]);
     head.limit[lane] = static_cast<std::int32_t>(integer_limit_of(l2_, squares, key));
     // What half of an odd number loses.
-    head.limit_bit[lane] =
-        l2_ ? static_cast<std::uint32_t>(static_cast<std::int64_t>(squares - key) & 1) : 0;
-    head.bound_row[lane] = static_cast<std::uint32_t>(bound_row);
+    head.limit_bit[lane] = l2_ ? static_cast<std::uint32_t>((squares - key) & 1) : 0;
+    head.bound_row[lane] = static_cast<std::uint32_t>(row);
   }
   // Lanes beyond the queries of a group do as the last one.
   void publish_group(GroupHead& head) const {

@@ -81,7 +81,7 @@ class ByList final : public FamilyMember {
 };
 
 // WarpSelect on the emulated warp: what a GPU would do, step by step, hundreds of times slower.
-// Where k is too large for its registers, radix selection.
+// Radix selection where k is too large for its registers.
 class ByWarpSelect final : public FamilyMember {
  public:
   std::int64_t select(const float* row, std::int64_t count, std::int64_t k, float* values,

@@ -80,11 +80,11 @@ TEST_F(FlatFiles, WhatIsSavedComesBack) {
     FlatIndex loaded = FlatIndex::load(path("a.knear"));
     expect_same(loaded, index);
     KnnReport report;
-    Matrix<float> whole = queries();  // for which both kinds of forms serve
+    Matrix<float> whole = queries();  // both kinds of codes can score these
     for (std::int64_t i = 0; i < whole.rows() * whole.cols(); ++i)
       whole.data()[i] = std::round(whole.data()[i]);
     loaded.search(whole.view(), 5, {}, &report);
-    EXPECT_EQ(report.prepare_seconds, 0);  // the packed forms are in the file
+    EXPECT_EQ(report.prepare_seconds, 0);  // the packed codes are in the file
     // Saved over its own file, twice.
     loaded.save(path("a.knear"));
     expect_same(FlatIndex::load(path("a.knear")), index);

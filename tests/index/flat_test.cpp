@@ -71,7 +71,7 @@ TEST(FlatIndex, ManySmallAddsEqualOneLargeOne) {
   FlatIndex index(6);
   for (std::int64_t begin = 0, step = 1; begin < 500; begin += step, step = step % 17 + 1) {
     index.add(base.view().rows(begin, std::min<std::int64_t>(begin + step, 500)));
-    if (step % 5 == 0) {  // a search between adds prepares a form that the next add makes stale
+    if (step % 5 == 0) {  // a search between adds makes codes that the next add outdates
       const auto part = base.view().rows(0, index.size());
       expect_same(index.search(queries.view(), 9), reference_knn(queries.view(), part, 9, {}));
     }

@@ -105,9 +105,14 @@ KNEAR_DEVICE int certified_term(const PanelHead& panel, float bias, double scale
 }
 // The limit for key <= bound; for l2 it is rounded down to a whole number, for odd squared lengths.
 KNEAR_DEVICE int integer_limit(const DeviceQuery& query, double bound, bool l2) {
-  const double limit = integer_limit_of(l2, query.squares, bound) + query.correction;
-  if (!(limit > -2147483648.0)) return std::numeric_limits<int>::min();
-  return limit < 2147483646.0 ? static_cast<int>(limit) : std::numeric_limits<int>::max() - 1;
+  constexpr double most = 9e15;  // beyond all keys
+  if (!(bound < most)) return std::numeric_limits<int>::min();
+  const auto key = static_cast<std::int64_t>(floor(bound > -most ? bound : -most));
+  const std::int64_t limit =
+      integer_limit_of(l2, static_cast<std::int64_t>(query.squares), key) + query.correction;
+  if (limit <= std::numeric_limits<int>::min()) return std::numeric_limits<int>::min();
+  return limit < std::numeric_limits<int>::max() ? static_cast<int>(limit)
+                                                 : std::numeric_limits<int>::max() - 1;
 }
 
 // The ends of the interval that holds a pair's g.

@@ -10,7 +10,6 @@
 //
 // `Number` is double, or a vector of them.
 #pragma once
-#include <cmath>
 #include <cstdint>
 
 #include "knear/core/host_device.hpp"
@@ -98,9 +97,10 @@ KNEAR_FORMULA double integer_key(bool l2, std::int64_t product, double query_squ
   return query_squares + static_cast<double>(std::int64_t{row_squares} - 2 * product);
 }
 // The least product, less the row's term, of a pair whose key is at most `bound`; for l2 in halves,
-// of which rows with odd |y|^2 lose one.
-KNEAR_FORMULA double integer_limit_of(bool l2, double query_squares, double bound) {
-  return l2 ? std::floor((query_squares - bound) * 0.5) : -bound;
+// rounded down, of which rows with odd |y|^2 lose one.
+KNEAR_FORMULA std::int64_t integer_limit_of(bool l2, std::int64_t query_squares,
+                                            std::int64_t bound) {
+  return l2 ? (query_squares - bound) >> 1 : -bound;
 }
 // A row's term: half of |y|^2, rounded up, taken off what the shift needs.
 KNEAR_FORMULA std::int32_t integer_term(std::uint32_t row_squares, std::int32_t row_sum,

@@ -134,7 +134,10 @@ class IntegerBins {
   void publish(std::int64_t q) {
     const TopK& bin = bins_[static_cast<std::size_t>(q)];
     const KeyedId bound = std::min(KeyedId{bin.bound(), bin.bound_id()}, found_.bound(q));
-    scores_.publish(q, bound.first, std::min<Id>(bound.second, Id{PackedBase::no_row}));
+    if (bound.first < infinity && bound.second < Id{PackedBase::no_row})
+      scores_.publish_key(q, static_cast<std::int64_t>(bound.first), bound.second);
+    else
+      scores_.publish(q, bound.first);  // a key from elsewhere, whatever its row
   }
 
   const Reduction& call_;

@@ -112,8 +112,8 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
 
 // The k nearest of rows `which` of job.base, which are job.queries, among all its rows: each row
 // among its own k, or copies of it with smaller ids. Each pair is scored once. Rows with the bytes
-// of one in `which` must be in it too. No row may be forbidden, and no bars be known. False, with
-// `out` untouched or partly filled, where the prefix rules out too little.
+// of one in `which` must be in it too. No row may be forbidden, and no upper bounds be known.
+// False, with `out` untouched or partly filled, where the prefix rules out too little.
 bool self_join_with_prefix(const PrefixBase& base, const ScanJob& job,
                            const std::vector<std::int64_t>& which, ExactNeighbors& out,
                            ScanStats& stats, const Progress& progress);

@@ -59,7 +59,7 @@ class SecondStage {
         fine_(longest_list) {}
 
   CandidateRefiner& refiner() { return refiner_; }
-  // Of a query's codes: two planes.
+  // The bytes of a query's codes: two planes.
   static std::int64_t code_bytes(std::int64_t dim) { return 2 * plane_bytes(dim); }
 
   QueryState begin(std::int64_t query, std::int8_t* codes) {

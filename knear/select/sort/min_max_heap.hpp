@@ -1,9 +1,9 @@
 // knear/select/sort/min_max_heap.hpp -- a heap of fixed size that knows both its ends.
 //
 //   std::vector<KeyedId> space = ...;                   // the first k of a stream, in any order
-//   MinMaxHeap<KeyedId> heap{std::span(space)};         // lent: ordered in place, O(k)
-//   for (...) heap.insert_replacing_max(newcomer);      // O(1) if it comes too late, or O(log k)
-//   heap.take_sorted(out);                              // ascending, O(k log k), heap used up
+//   MinMaxHeap<KeyedId> heap{std::span(space)};         // borrowed: ordered in place, O(k)
+//   for (...) heap.insert_replacing_max(item);          // O(1) if it comes too late, or O(log k)
+//   heap.take_sorted(out);                              // ascending, O(k log k), heap empty then
 //
 // A complete binary tree in an array, the children of place i at 2i + 1 and 2i + 2. On the even
 // levels (the root's is 0) an item precedes nothing below it, on the odd levels nothing below
@@ -17,7 +17,7 @@
 // Their listings have slips. We implement the heap of 1986 and only name their procedures; what the
 // listings would do as printed (tests/select/sort/min_max_heap_test.cpp does it):
 // - Algorithm 5 trickles *min* from the place of the replaced maximum, which is on a max level. A
-//   newcomer smaller than a child there stays above it, and the heap loses sight of its maximum.
+//   new item smaller than a child there stays above it, and the heap no longer knows its maximum.
 //   Heaps of three, as in the paper's examples, are too small to show it.
 // - Algorithm 7 goes on from `current` (the place in the row) or `k - current`, where it has to go
 //   on from `update` (the place in the heap): beyond the end, so that only the first step is done.

@@ -33,11 +33,11 @@ Matrix<T> made(std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
 }
 
 // Memory of the device that belongs to the caller.
-struct Lent {
+struct DeviceMatrix {
   HostQueue::Array<unsigned char> memory;
   Rows rows;
 
-  Lent(HostQueue& queue, AnyMatrixView matrix) {
+  DeviceMatrix(HostQueue& queue, AnyMatrixView matrix) {
     const auto bytes =
         static_cast<std::size_t>(matrix.rows() * matrix.cols() * size_of(matrix.type()));
     memory = queue.allocate<unsigned char>(bytes);
@@ -65,7 +65,7 @@ void expect_exact(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
                   const KnnOptions& options, const std::string& what, KnnReport* report = nullptr,
                   std::size_t budget = std::size_t{1} << 40) {
   HostQueue queue(3, budget), lender(4);
-  Lent lent(lender, base), asked(lender, queries);
+  DeviceMatrix lent(lender, base), asked(lender, queries);
   DeviceBase<HostQueue> rows(queue, std::move(lent.rows), options.metric);
   const Neighbors truth = knn(queries, base, k, options);
   KnnOptions there = options;
@@ -89,7 +89,7 @@ void expect_self_joined(AnyMatrixView base, std::int64_t k, const KnnOptions& op
                         const std::string& what, KnnReport* report = nullptr,
                         std::size_t budget = std::size_t{1} << 40) {
   HostQueue queue(5, budget), lender(6);
-  Lent lent(lender, base);
+  DeviceMatrix lent(lender, base);
   DeviceBase<HostQueue> rows(queue, std::move(lent.rows), options.metric);
   KnnOptions there = options;
   there.device = "cuda";
@@ -191,7 +191,7 @@ TEST(DeviceBase, WhatIsNotFiniteIsNamed) {
     auto base = made<float>(300, 7, 13);
     base.row(211)[4] = bad, base.row(212)[1] = bad;
     HostQueue queue(1);
-    Lent lent(queue, base.view());
+    DeviceMatrix lent(queue, base.view());
     try {
       DeviceBase<HostQueue> rows(queue, std::move(lent.rows), Metric::l2);
       ADD_FAILURE() << "not refused";
@@ -208,7 +208,7 @@ TEST(DeviceBase, ValueRangesAndSamples) {
   std::uint64_t seed = 20;
   const auto check = [&](AnyMatrixView rows) {
     HostQueue queue(++seed);
-    Lent lent(queue, rows);
+    DeviceMatrix lent(queue, rows);
     const ValueRange here = find_value_range(rows, "base", 1),
                      there = value_range_of_rows(queue, lent.rows, "base");
     EXPECT_EQ(here.integer, there.integer);
