@@ -28,11 +28,18 @@ struct NearestScan {
   const WorkTable& table;
   NearestState* state;  // where candidates stay; nullptr: each task finishes its own queries
   ExactNeighbors* out;  // for these, where their answers go
+  // Whether a task starts from the thresholds in *state. Splits do not: they run at the same time,
+  // and what they do would depend on which of them ends first.
+  bool starts_from_state = false;
   ThresholdEstimates estimates{packed, job};
   std::vector<char> given_up = std::vector<char>(table.queries.size(), 0);  // by place
   std::vector<std::int64_t> mispredicted = {};
   std::mutex mutex = {};  // of *state, while tasks run
 
+  void note_given_up() const {
+    for (std::size_t place = 0; place < given_up.size(); ++place)
+      if (given_up[place]) state->given_up[static_cast<std::size_t>(table.queries[place])] = 1;
+  }
   // A key that k rows found elsewhere do not exceed.
   double upper_bound(std::int64_t query) const {
     return job.upper_bounds ? job.upper_bounds[query] : infinity;
@@ -114,7 +121,7 @@ class CertifiedNearest : NearestTask {
       c.exact = TopK(job_.k), c.room = refiner_.first_room();
       if (const double bound = scan_.upper_bound(query(q)); bound < infinity)
         c.threshold = scores_.scale(q).threshold_for(bound);
-      if (scan_.state) {
+      if (scan_.starts_from_state) {
         std::lock_guard lock(scan_.mutex);
         const QueryCandidates& known = scan_.state->candidates[static_cast<std::size_t>(query(q))];
         c.threshold = std::max(c.threshold, known.threshold), c.estimated = known.estimated;
@@ -247,7 +254,7 @@ class IntegerNearest : NearestTask {
   void begin() {
     for (std::int64_t q = 0; q < loop_.count(); ++q) {
       double bound = scan_.upper_bound(query(q));
-      if (scan_.state) {
+      if (scan_.starts_from_state) {
         std::lock_guard lock(scan_.mutex);
         bound = std::min(bound, scan_.state->best[static_cast<std::size_t>(query(q))].bound());
       }
@@ -359,7 +366,9 @@ void scan_once(const PackedBase& packed, const ScanJob& job, const std::vector<s
     mispredicted = std::move(scan.mispredicted);
   } else {
     NearestState state(job.queries.rows(), packed, job);
-    scan_tasks(packed, job, table, state, stats, progress);
+    NearestScan scan{packed, job, table, &state, nullptr};
+    run(scan, stats, progress);
+    scan.note_given_up();
     std::vector<std::int64_t> answered;
     for (const std::int64_t query : which)
       (state.given_up[static_cast<std::size_t>(query)] ? given_up : answered).push_back(query);
@@ -416,10 +425,9 @@ NearestState::NearestState(std::int64_t queries, const PackedBase& packed, const
 
 void scan_tasks(const PackedBase& packed, const ScanJob& job, const WorkTable& table,
                 NearestState& state, ScanStats& stats, const Progress& progress) {
-  NearestScan scan{packed, job, table, &state, nullptr};
+  NearestScan scan{packed, job, table, &state, nullptr, true};
   run(scan, stats, progress);
-  for (std::size_t place = 0; place < table.queries.size(); ++place)
-    if (scan.given_up[place]) state.given_up[static_cast<std::size_t>(table.queries[place])] = 1;
+  scan.note_given_up();
 }
 
 std::vector<std::int64_t> finish_nearest(const PackedBase& packed, const ScanJob& job,
