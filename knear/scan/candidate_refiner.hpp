@@ -323,6 +323,7 @@ class CandidateRefiner {
       for (std::size_t i = 0; i < count; ++i) {
         ScoreInterval& x = pending[begin + i];
         const ScoreInterval y = interval_of(rows, x.row, x.row, products[i], fine[i], coded);
+        // What is known stands first: y may be no number, where a row is longer than any float.
         x.upper = std::min(x.upper, y.upper), x.lower = std::max(x.lower, y.lower);
       }
     }

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "knear/core/host_device.hpp"
 #include "knear/scan/kernels/tile_kernels.hpp"
@@ -58,9 +59,11 @@ KNEAR_HD inline double error_above(double squares, double norm, double slack) {
   return std::sqrt(squares) * (1 + slack) + norm * slack;
 }
 
-// A float larger than x, which must not be negative or beyond the range of floats.
+// A float larger than x, which must not be negative: infinity beyond the largest float.
 inline float float_above(double x) {
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(static_cast<float>(x)) + 1);
+  constexpr double largest = std::numeric_limits<float>::max();
+  const float near = static_cast<float>(std::min(x, largest));
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(near) + 1);
 }
 
 // Error of accumulating a dot product of `steps` floats, relative to |u| |v|.
