@@ -6,9 +6,12 @@
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/cost/scan_cost_model.hpp"
 
 namespace knear {
 namespace {
+
+constexpr ScanCostModel model;
 
 double peak_of(ScanOp op, const MachinePeaks& peaks) {
   switch (op) {
@@ -69,7 +72,7 @@ double usual_hits(const ScanShape& shape, int splits) {
     const double kept = std::min(k, allowed / splits);
     hits = splits * kept * (1 + std::log(allowed / splits / kept));
   }
-  if (!shape.whole) hits *= interval_hits;
+  if (!shape.whole) hits *= model.interval_hits;
   // Forbidden rows pass as others do.
   return std::min(allowed, hits) * double(shape.rows) / allowed;
 }
@@ -79,8 +82,8 @@ double rescoring_operations(double rows, double dim, const MachinePeaks& peaks) 
   double cache = 32 << 20;
   for (const CachePeak& level : peaks.caches)
     if (level.bytes > 0) cache = 2 * double(level.bytes);  // measured by half
-  return rescore_operations + rescore_column_operations * dim +
-         (rows * dim * 4 > cache ? far_operations : 0);
+  return model.rescore_operations + model.rescore_column_operations * dim +
+         (rows * dim * 4 > cache ? model.far_operations : 0);
 }
 
 double core_operations(const MachinePeaks& peaks) { return peaks.cop_per_second / peaks.threads; }
@@ -135,8 +138,8 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
                         : small           ? 4
                                           : std::ceil(queries / 12) * 12;
   const bool single = small && queries == 1;
-  const double alone = std::min(1.0, single_efficiency * std::pow(dim / 128, 0.2));
-  const double efficiency = scan_efficiency * (!small ? 1.0 : single ? alone : 0.75);
+  const double alone = std::min(1.0, model.single_efficiency * std::pow(dim / 128, 0.2));
+  const double efficiency = model.scan_efficiency * (!small ? 1.0 : single ? alone : 0.75);
   const bool split = queries < 48.0 * threads;
   const double per_pass = shape.queries_per_pass > 0 ? double(shape.queries_per_pass)
                           : split                    ? queries
@@ -146,7 +149,7 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
   cost.multiply_adds = rows * queries * dim;
   cost.multiply_add_seconds =
       2 * rows * scored * dim / (peak_of(shape.op, peaks) * share * efficiency);
-  cost.cops = score_operations * rows * scored;
+  cost.cops = model.score_operations * rows * scored;
   cost.coefficient_wise_seconds = cost.cops / lanes;
   cost.bytes = base_bytes * std::ceil(queries / per_pass);
   cost.memory_seconds = cost.bytes / reading_rate(base_bytes, share, peaks);
@@ -157,48 +160,51 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
   const double hits = shape.expected_hits > 0
                           ? shape.expected_hits
                           : usual_hits(shape, split && !peaks.matrix_unit ? threads : 1);
-  const double looks =
-      estimates_thresholds(shape) ? looks_operations + k * looks_neighbour_operations : 0;
-  const double place = hit_operations * std::log2(1 + k) + (shape.whole ? 0 : interval_operations);
-  const double per_query = shape.prefix > 0 ? k * prefix_neighbour_operations
-                           : many           ? hits * many_hits_operations + looks
+  const double looks = estimates_thresholds(shape)
+                           ? model.looks_operations + k * model.looks_neighbour_operations
+                           : 0;
+  const double place =
+      model.hit_operations * std::log2(1 + k) + (shape.whole ? 0 : model.interval_operations);
+  const double per_query = shape.prefix > 0 ? k * model.prefix_neighbour_operations
+                           : many           ? hits * model.many_hits_operations + looks
                                             : hits * place;
   const bool one = queries == 1, few = split && !peaks.matrix_unit;
   if (!one && !peaks.matrix_unit && shape.prefix == 0) {
     const double panels = std::ceil(rows / 32), found = panels * (1 - std::exp(-hits / panels));
     cost.coefficient_wise_seconds +=
-        (few ? few_found : 1) * queries * found * found_operations / lanes;
+        (few ? model.few_found : 1) * queries * found * model.found_operations / lanes;
   }
-  const double lists = one ? single_lists : few ? few_lists : 1;
+  const double lists = one ? model.single_lists : few ? model.few_lists : 1;
   cost.selection_seconds = lists * queries * per_query / lanes;
   if (many && split && !peaks.matrix_unit)
-    cost.selection_seconds += lists * std::ceil(queries / threads) * k * merge_seconds;
+    cost.selection_seconds += lists * std::ceil(queries / threads) * k * model.merge_seconds;
   const double survivors = shape.whole                    ? 0
                            : shape.expected_survivors > 0 ? shape.expected_survivors
                                                           : std::min(allowed, k + 6 * std::sqrt(k));
   const double rescoring = rescoring_operations(rows, all_columns, peaks);
-  const double refined =
-      shape.expected_refined * (refine_operations + refine_column_operations * all_columns);
+  const double refined = shape.expected_refined *
+                         (model.refine_operations + model.refine_column_operations * all_columns);
   cost.rescore_seconds = lists * queries * (survivors * rescoring + refined) / lanes;
-  cost.query_seconds =
-      queries *
-      (query_operations + query_column_operations * all_columns +
-       (shape.prefix > 0 ? prefix_query_operations + prefix_operations * dim * all_columns : 0)) /
-      lanes;
+  cost.query_seconds = queries *
+                       (model.query_operations + model.query_column_operations * all_columns +
+                        (shape.prefix > 0 ? model.prefix_query_operations +
+                                                model.prefix_operations * dim * all_columns
+                                          : 0)) /
+                       lanes;
   if (shape.prefix > 0) {
     const double measured = shape.whole ? 0 : k;
     cost.seed_seconds =
         queries *
-        (shape.seed_rows * (seed_operations + seed_column_operations * all_columns) +
+        (shape.seed_rows * (model.seed_operations + model.seed_column_operations * all_columns) +
          measured * rescoring) /
         lanes;
-    cost.second_stage_seconds = queries * shape.second_rows *
-                                (second_operations + second_column_operations * all_columns) /
-                                lanes;
+    cost.second_stage_seconds =
+        queries * shape.second_rows *
+        (model.second_operations + model.second_column_operations * all_columns) / lanes;
   }
   if (shape.packing)
     cost.packing_seconds =
-        rows * (packing_operations + packing_column_operations * all_columns) / lanes;
+        rows * (model.packing_operations + model.packing_column_operations * all_columns) / lanes;
 
   if (peaks.matrix_unit) {
     cost.scoring_seconds =
@@ -208,7 +214,7 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
     // Mostly the larger of the two; where they are about as long neither quite hides the other.
     cost.scoring_seconds = std::hypot(computing, cost.memory_seconds);
   }
-  const double call = peaks.matrix_unit ? 0 : call_seconds;
+  const double call = peaks.matrix_unit ? 0 : model.call_seconds;
   cost.rate = 2 * cost.multiply_adds / cost.scoring_seconds;
   cost.seconds = cost.query_seconds + cost.seed_seconds + cost.scoring_seconds +
                  cost.selection_seconds + cost.second_stage_seconds + cost.rescore_seconds +
@@ -243,7 +249,7 @@ ScanCost predict_direct(const ScanShape& shape, const MachinePeaks& peaks) {
   // Four queries share the work of loading a row; a single one waits for its own sums.
   const double measured = queries == 1 ? 2 : std::ceil(queries / 4) * 4;
   const double measuring =
-      rows * measured * (direct_operations + direct_column_operations * dim) / lanes;
+      rows * measured * (model.direct_operations + model.direct_column_operations * dim) / lanes;
   // Blocks of rows stay in cache for the 16 queries of a task.
   const double bytes = rows * dim * shape.bytes_per_element;
   cost.bytes = bytes * std::ceil(queries / 16);
@@ -251,9 +257,9 @@ ScanCost predict_direct(const ScanShape& shape, const MachinePeaks& peaks) {
   cost.rescore_seconds = std::max(measuring, cost.memory_seconds);
   const double hits = k * (1 + std::log(rows / k));
   const double per_query =
-      hits * (k > 32 ? many_hits_operations : hit_operations * std::log2(1 + k));
+      hits * (k > 32 ? model.many_hits_operations : model.hit_operations * std::log2(1 + k));
   cost.selection_seconds = queries * per_query / lanes;
-  cost.seconds = cost.rescore_seconds + cost.selection_seconds + call_seconds;
+  cost.seconds = cost.rescore_seconds + cost.selection_seconds + model.call_seconds;
   if (cost.memory_seconds > measuring) cost.limit = "memory";
   if (cost.selection_seconds > cost.rescore_seconds) cost.limit = "selection";
   return cost;
@@ -262,45 +268,50 @@ ScanCost predict_direct(const ScanShape& shape, const MachinePeaks& peaks) {
 double prefix_making_seconds(std::int64_t rows, std::int64_t dim, std::int64_t clusters,
                              const MachinePeaks& peaks) {
   const double n = double(rows), looks = n + 8 * std::min(n, 100 * double(clusters));
-  return (n * (making_operations + making_column_operations * double(dim)) +
-          looks * (nearest_operations + nearest_cluster_operations * double(clusters))) /
+  return (n * (model.making_operations + model.making_column_operations * double(dim)) +
+          looks *
+              (model.nearest_operations + model.nearest_cluster_operations * double(clusters))) /
          peaks.cop_per_second;
 }
 
 double pair_seconds(ScanOp op, std::int64_t dim, const MachinePeaks& peaks) {
-  return 2 * double(dim) / (peak_of(op, peaks) / peaks.threads * scan_efficiency) +
-         score_operations / core_operations(peaks);
+  return 2 * double(dim) / (peak_of(op, peaks) / peaks.threads * model.scan_efficiency) +
+         model.score_operations / core_operations(peaks);
 }
 
 double second_stage_seconds(std::int64_t dim, const MachinePeaks& peaks) {
-  return (second_operations + second_column_operations * double(dim)) / core_operations(peaks);
+  return (model.second_operations + model.second_column_operations * double(dim)) /
+         core_operations(peaks);
 }
 
 double measured_row_seconds(std::int64_t dim, const MachinePeaks& peaks) {
-  return (rescore_operations + rescore_column_operations * double(dim) + far_operations) /
+  return (model.rescore_operations + model.rescore_column_operations * double(dim) +
+          model.far_operations) /
          core_operations(peaks);
 }
 
 double direct_row_seconds(std::int64_t dim, const MachinePeaks& peaks) {
-  return (direct_operations + direct_column_operations * double(dim)) / core_operations(peaks);
+  return (model.direct_operations + model.direct_column_operations * double(dim)) /
+         core_operations(peaks);
 }
 
 double spared_by_refining(double rows, double k, std::int64_t dim, const MachinePeaks& peaks) {
   // The share of the rows that need not be measured then, found on synthetic clusters of 128 to 784
   // columns.
   const double share = std::min(0.1 + 0.17 * std::log(rows / k), 1 - k / rows);
-  const double refined = refine_operations + refine_column_operations * double(dim);
+  const double refined = model.refine_operations + model.refine_column_operations * double(dim);
   return rows * (share * measured_row_seconds(dim, peaks) - refined / core_operations(peaks));
 }
 
 double per_row_codes_seconds(std::int64_t rows, std::int64_t dim, const MachinePeaks& peaks) {
-  return double(rows) * (packing_operations + packing_column_operations * double(dim)) /
+  return double(rows) * (model.packing_operations + model.packing_column_operations * double(dim)) /
          peaks.cop_per_second;
 }
 
 double hit_seconds(std::int64_t k, bool whole, const MachinePeaks& peaks) {
-  const double few = hit_operations * std::log2(1 + double(k)) + (whole ? 0 : interval_operations);
-  return (k <= 32 ? few : many_hits_operations) / core_operations(peaks);
+  const double few =
+      model.hit_operations * std::log2(1 + double(k)) + (whole ? 0 : model.interval_operations);
+  return (k <= 32 ? few : model.many_hits_operations) / core_operations(peaks);
 }
 
 }  // namespace knear

@@ -23,7 +23,8 @@
 //   a call      4 us
 //
 // Each cost was measured on one machine, in operations of its coefficient-wise rate, and is used on
-// others in these units. The model does not know of data that defeat the threshold.
+// others in these units (cost/scan_cost_model.hpp; `knear roofline --model` prints them). The model
+// does not know of data that defeat the threshold.
 //
 // A search chooses by this model what to score first, whether to pack the rows that a filter allows
 // (knn/search/first_pass_choice.cpp), whether to use a prefix and how wide a one
@@ -75,51 +76,6 @@ struct ScanCost {
   double multiply_adds = 0, bytes = 0, cops = 0;  // cops: those of scoring
   double rate = 0;                                // attainable, operations per second
 };
-
-// The share of the arithmetic peak that the tile kernels reach between two panels; and the part of
-// it that one query alone reaches, since its sums wait for themselves: this at 128 columns, growing
-// with the fifth root.
-inline constexpr double scan_efficiency = 0.90, single_efficiency = 0.28;
-// Coefficient-wise operations per score on a processor: thresholds in code units, the test.
-inline constexpr double score_operations = 2.6;
-// Operations per panel and query from which rows pass, to find these rows; and the factor where
-// there are few queries. One query looks at them anyway.
-inline constexpr double found_operations = 2800, few_found = 0.55;
-// Operations per row that passes: inserting it into the list, this times log2(1 + k); its interval.
-inline constexpr double hit_operations = 820, interval_operations = 1700;
-inline constexpr double interval_hits = 1.85;  // times as many rows pass where they have intervals
-// With more than 32 neighbours: operations per row that passes; of estimating thresholds, and of
-// that per neighbour; and seconds per neighbour where the lists of several splits are merged.
-inline constexpr double many_hits_operations = 3500;
-inline constexpr double looks_operations = 2.27e6, looks_neighbour_operations = 7100;
-inline constexpr double merge_seconds = 65e-9;
-// Operations per row measured, and per column of it: it comes from anywhere, and where the base is
-// larger than the last cache from memory, which costs `far_operations` more.
-inline constexpr double rescore_operations = 9700, rescore_column_operations = 49;
-inline constexpr double far_operations = 19600;
-// Operations per row scored again by per-row codes, and per column of it.
-inline constexpr double refine_operations = 12000, refine_column_operations = 13;
-// The factor of all these where there are few queries, and for one: lists stay in cache.
-inline constexpr double few_lists = 0.8, single_lists = 0.68;
-// Operations per query that is packed, and per column of it.
-inline constexpr double query_operations = 6000, query_column_operations = 115;
-// Operations per row in the second stage, and per column of it; the same for a row of the nearest
-// clusters; per coordinate of a prefix and column; per query that uses a prefix, and per neighbour
-// of it. Where rows have intervals the best k of the nearest clusters are measured too.
-inline constexpr double second_operations = 3300, second_column_operations = 0.6;
-inline constexpr double seed_operations = 1650, seed_column_operations = 2.9;
-inline constexpr double prefix_operations = 4, prefix_query_operations = 210e3;
-inline constexpr double prefix_neighbour_operations = 12400;
-// Operations per row that is packed, and per column of it.
-inline constexpr double packing_operations = 14600, packing_column_operations = 376;
-// Operations per row of which a prefix is made, and per column of it; per look-up of a row's
-// nearest cluster, and per cluster.
-inline constexpr double making_operations = 270e3, making_column_operations = 950;
-inline constexpr double nearest_operations = 90e3, nearest_cluster_operations = 115;
-// Operations per row that is measured in float64 in storage order, and per column of it.
-inline constexpr double direct_operations = 1880, direct_column_operations = 10.4;
-// Seconds per call.
-inline constexpr double call_seconds = 4e-6;
 
 // Peaks scale with shape.threads / peaks.threads. Throws InvalidArgument for a negative number,
 // k < 1, dim < 1, or an op whose peak is not known (NaN).

@@ -57,6 +57,19 @@ class Roofline(ProgramTest):
             self.fails(1, *command, "--machine", "h20", says="v100, a100, tpu-v3, tpu-v4, h200")
         self.fails(2, "roofline", "--machine", "h200", "--threads", 1, says="--threads")
 
+    def test_the_constants_of_the_model(self):
+        constants = json.loads(self.ok("roofline", "--model", "--json"))
+        self.assertEqual(constants["scan_efficiency"], 0.9)
+        self.assertEqual(constants["call_seconds"], 4e-6)
+        self.assertGreater(min(constants.values()), 0)
+        lines = self.ok("roofline", "--model").splitlines()
+        for name, value in constants.items():
+            (line,) = [line for line in lines if line.split()[:1] == [name]]
+            self.assertEqual(float(line.split()[1]), value)
+            self.assertGreater(len(line.split()), 3, name)
+        self.fails(2, "roofline", "--model", "--threads", 1, says="--threads")
+        self.fails(2, "roofline", "--model", "--machine", "h200", says="--machine")
+
     def test_a_prefix_is_predicted_by_its_columns(self):
         out = json.loads(self.search("-k", 3, "--first-pass", "prefix", "--json", "--explain"))
         self.assertEqual(out["first_pass"], "prefix")

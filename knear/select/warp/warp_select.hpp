@@ -15,7 +15,6 @@
 // order of arrival and the rule. NaN is never kept; +infinity is, before empty places. Same results
 // on every warp.
 #pragma once
-#include <cstdint>
 #include <limits>
 
 #include "knear/simt/candidate.hpp"
@@ -41,18 +40,7 @@ enum class UpdateRule {
   queue_heads
 };
 
-// What a WarpSelect did, by the names of section 4.3.
-struct WarpSelectCounts {
-  std::int64_t n1 = 0;  // groups of 32 values read
-  std::int64_t n2 = 0;  // of these, groups that went into a queue in some lane
-  std::int64_t n3 = 0;  // merges of the queues, without the last one, which store() does
-
-  KNEAR_WARP void on_read(int groups) { n1 += groups; }
-  KNEAR_WARP void on_insert() { ++n2; }
-  KNEAR_WARP void on_merge() { ++n3; }
-};
-
-// Counts nothing and costs nothing.
+// Counts nothing and costs nothing; the tests count groups read, insertions and merges.
 struct NoCounts {
   KNEAR_WARP void on_read(int) {}
   KNEAR_WARP void on_insert() {}
@@ -128,22 +116,10 @@ class WarpSelect {
       KNEAR_NO_UNROLL
       for (int i = 0; i < rest; i += warp_size) {
         const Item c = {w_.load(row + begin + i, rest - i, infinity),
-                        ids_from(first_id + begin + i)};
+                        w_.template lane<Id>() + w_.fill(Id(first_id + begin + i))};
         // A place beyond the end is no candidate at all, not one at +infinity.
         add(select(w_, w_.template lane<int>() < w_.fill(rest - i), c, no_candidate<Id>(w_)));
       }
-    }
-  }
-
-  // Offers candidates (distances[i], ids[i]), 0 <= i < count, in any order; ids below 0 mean empty
-  // places. This merges what several warps stored from parts of a row.
-  KNEAR_WARP void add_candidates(const float* distances, const Id* ids, Id count) {
-    KNEAR_NO_UNROLL
-    for (Id begin = 0; begin < count; begin += warp_size) {
-      const int rest = count - begin < warp_size ? int(count - begin) : warp_size;
-      const Item c = {w_.load(distances + begin, rest, infinity),
-                      w_.load(ids + begin, rest, Id(-1))};
-      add(select(w_, c.id < w_.fill(Id(0)), no_candidate<Id>(w_), c));
     }
   }
 
@@ -175,10 +151,6 @@ class WarpSelect {
   // A new candidate of the lane must precede this.
   KNEAR_WARP const Item& bound() const {
     return rule == UpdateRule::queue_counts ? worst_ : queue_[0];
-  }
-
-  KNEAR_WARP Lanes<W, Id> ids_from(Id first) const {
-    return w_.template lane<Id>() + w_.fill(first);
   }
 
   KNEAR_WARP void merge() {

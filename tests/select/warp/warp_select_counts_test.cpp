@@ -1,10 +1,8 @@
 // How often WarpSelect reads, inserts and merges (N1, N2, N3) on random permutations, against the
-// appendix of the paper and the exact expectations of warp_select_counts.hpp.
+// appendix of the paper and the exact expectations of warp_select_model.hpp.
 //
 // Short rows: the mean over every permutation, equal up to rounding. Long rows: the mean over some
 // hundred with fixed seeds, within five standard errors of the mean.
-#include "knear/select/warp/warp_select_counts.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,6 +16,7 @@
 #include "knear/select/warp/warp_select.hpp"
 #include "knear/simt/host_warp.hpp"
 #include "tests/select/select_cases.hpp"
+#include "tests/select/warp/warp_select_model.hpp"
 
 namespace knear {
 namespace {

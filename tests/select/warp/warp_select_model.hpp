@@ -1,4 +1,4 @@
-// knear/select/warp/warp_select_counts.hpp -- how often WarpSelect inserts and merges on random
+// tests/select/warp/warp_select_model.hpp -- how often WarpSelect inserts and merges on random
 // rows.
 //
 //   using namespace warp_select_model;
@@ -8,8 +8,7 @@
 // what it leaves open. Throughout: a row is a random permutation of l distinct values, of which the
 // k smallest are selected with queues of t; n is the place of a value, from 1; an element is a
 // successive minimum if it is among the k smallest of the first n. N2 and N3 are counted as in
-// WarpSelectCounts: won ballots, without the merge at the end. For tests, benches and documents,
-// on the host only.
+// WarpSelectCounts: won ballots, without the merge at the end.
 //
 // What we found, and the tests hold:
 //  - t = 1, one lane: the appendix is exact, E[N3] = pi.
@@ -39,6 +38,21 @@
 #include <vector>
 
 #include "knear/simt/warp.hpp"
+
+namespace knear {
+
+// What a WarpSelect did, by the names of section 4.3.
+struct WarpSelectCounts {
+  std::int64_t n1 = 0;  // groups of 32 values read
+  std::int64_t n2 = 0;  // of these, groups that went into a queue in some lane
+  std::int64_t n3 = 0;  // merges of the queues, without the last one, which store() does
+
+  KNEAR_WARP void on_read(int groups) { n1 += groups; }
+  KNEAR_WARP void on_insert() { ++n2; }
+  KNEAR_WARP void on_merge() { ++n3; }
+};
+
+}  // namespace knear
 
 // A namespace of its own: alpha is a word of the appendix.
 namespace knear::warp_select_model {
