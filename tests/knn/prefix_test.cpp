@@ -62,7 +62,7 @@ void expect_no_longer(const Matrix<float>& x, Metric metric, std::int64_t column
   const PrefixMap map = map_of(study, columns);
   const std::int64_t n = x.rows(), dim = x.cols();
   Matrix<float> prefixes(n, columns);
-  detail::PrefixMapper mapper(map);
+  detail::PrefixMapper mapper(map, 5);
   for (std::int64_t i = 0; i < n; ++i) mapper.add(x.view(), i, prefixes.row(i));
   mapper.finish();
   const auto length = [&](std::int64_t i) {
@@ -125,7 +125,7 @@ TEST(Prefix, ThresholdsAreWhatKeysSay) {
     const PrefixStudy study = detail::study_prefix(BaseRows(x.view()), metric);
     const PrefixMap map = map_of(study, 16);
     Matrix<float> prefixes(400, 16);
-    detail::PrefixMapper mapper(map);
+    detail::PrefixMapper mapper(map, 5);
     for (std::int64_t i = 0; i < 400; ++i) mapper.add(x.view(), i, prefixes.row(i));
     mapper.finish();
     detail::CodingSpace space =

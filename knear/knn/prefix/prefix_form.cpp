@@ -230,7 +230,7 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
   std::atomic<bool> fit = true;
   parallel_for(threads, (rows + block - 1) / block, [&](std::int64_t task) {
     std::vector<std::byte> row(base.scratch_bytes());
-    PrefixMapper mapper(out.map);
+    PrefixMapper mapper(out.map, 32);
     const std::int64_t end = std::min(rows, (task + 1) * block);
     for (std::int64_t i = task * block; i < end; ++i)
       mapper.add(base.row_view(order[i], row.data()), 0, prefixes.row(order[i]));
