@@ -243,11 +243,11 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
 
   // Clusters of a sample of the prefixes.
   const std::int64_t clusters = std::min(plan.clusters, rows);
-  const std::int64_t sampled = std::min(rows, 100 * clusters);
+  const std::int64_t sampled = std::min(rows, 50 * clusters);
   Matrix<float> sample(sampled, columns);
   for (std::int64_t i = 0; i < sampled; ++i)
     std::copy_n(prefixes.row(order[i * rows / sampled]), columns, sample.row(i));
-  out.centroids = k_means(sample, clusters, {.iterations = 8, .threads = threads}, progress);
+  out.centroids = k_means(sample, clusters, {.iterations = 4, .threads = threads}, progress);
   out.centroid_panels = PackedBase::certified(
       out.centroids.view(), {}, format_int8,
       CodingSpace::choose(out.centroids.view(), Metric::l2, active_isa()), threads, {});
