@@ -58,7 +58,7 @@ PrefixMap map_of(const PrefixStudy& study, std::int64_t columns) {
 }
 
 void expect_no_longer(const Matrix<float>& x, Metric metric, std::int64_t columns) {
-  const PrefixStudy study = detail::study_prefix(BaseRows(x.view()), metric);
+  const PrefixStudy study = detail::study_prefix(BaseRows(x.view()), metric, 2);
   const PrefixMap map = map_of(study, columns);
   const std::int64_t n = x.rows(), dim = x.cols();
   Matrix<float> prefixes(n, columns);
@@ -122,7 +122,7 @@ TEST(Prefix, ThresholdsAreWhatKeysSay) {
   Matrix<float> x = decaying(400, 16, 0.2, 1);
   for (std::int64_t i = 0; i < 400; ++i) std::fill(x.row(i) + 12, x.row(i) + 16, 0.0f);
   for (const Metric metric : {Metric::l2, Metric::cosine}) {
-    const PrefixStudy study = detail::study_prefix(BaseRows(x.view()), metric);
+    const PrefixStudy study = detail::study_prefix(BaseRows(x.view()), metric, 2);
     const PrefixMap map = map_of(study, 16);
     Matrix<float> prefixes(400, 16);
     detail::PrefixMapper mapper(map, 5);
