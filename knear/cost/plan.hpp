@@ -114,8 +114,8 @@ inline constexpr double prefix_neighbour_operations = 12400;
 inline constexpr double packing_operations = 14600, packing_column_operations = 376;
 // Operations per row of which a prefix is made, and per column of it; per look-up of a row's
 // nearest cluster, and per cluster.
-inline constexpr double making_operations = 270e3, making_column_operations = 950;
-inline constexpr double nearest_operations = 90e3, nearest_cluster_operations = 115;
+inline constexpr double making_operations = 45e3, making_column_operations = 190;
+inline constexpr double nearest_operations = 50e3, nearest_cluster_operations = 80;
 // Operations per row that is measured in float64 in storage order, and per column of it.
 inline constexpr double direct_operations = 1880, direct_column_operations = 10.4;
 // Seconds per call.
@@ -129,8 +129,8 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks);
 // whole, packing and the fields of a prefix. bytes_per_element is that of the vectors.
 ScanCost predict_direct(const ScanShape& shape, const MachinePeaks& peaks);
 
-// Seconds of all threads of `peaks` to make the prefixes of a base and their clusters: 100 rows per
-// cluster look up their cluster eight times, then all rows once.
+// Seconds of all threads of `peaks` to make the prefixes of a base and their clusters: 50 rows per
+// cluster look up their cluster four times, then all rows once.
 double prefix_making_seconds(std::int64_t rows, std::int64_t dim, std::int64_t clusters,
                              const MachinePeaks& peaks);
 
