@@ -49,7 +49,7 @@ using MethodTuple = std::tuple<std::string, double, std::int64_t, std::int64_t, 
 
 MethodOptions method_options_of(const MethodTuple& from) {
   const auto& [method, recall, samples, logical_rows, aggregate] = from;
-  return {.method = parse_method(method),
+  return {.kind = parse_method(method),
           .recall = recall,
           .samples = samples,
           .logical_rows = logical_rows,

@@ -317,7 +317,7 @@ def line(one):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("system", choices=SYSTEMS)
-    parser.add_argument("--json", help="write the figures here, too")
+    parser.add_argument("--json", help="append a line for each figure to this file, too")
     parser.add_argument("--anywhere", action="store_true", help="small shapes, without a GPU too")
     arguments = parser.parse_args()
     try:
@@ -337,17 +337,15 @@ def main():
             lambda: exact(system, 1, 10000000, 96, (10, 100), 5),
             lambda: exact(system, 32, 10000000, 96, (10, 100), 5),
         )
-    found = []
+    names = {"system": arguments.system, "version": system.version}
     for steps in work:
         try:
             for one in steps():
-                found.append(one)
                 print(line(one), flush=True)
-                # Written after each part, so that what was measured is kept if time runs out.
+                # Written at once, so that what was measured is kept if time runs out.
                 if arguments.json:
-                    with open(arguments.json, "w") as file:
-                        figures = {"version": system.version, "benches": found}
-                        json.dump({"system": arguments.system, **figures}, file, indent=2)
+                    with open(arguments.json, "a") as file:
+                        file.write(json.dumps({**names, **one}) + "\n")
         except system.out_of_memory as error:
             print(f"skipped {arguments.system}: {str(error).splitlines()[0]}", flush=True)
         system.give_back()

@@ -56,8 +56,10 @@ def fake_program(path, seconds: float, answer: int = 0):
                 if option in words:
                     open(words[words.index(option) + 1], "wb").write(bytes([{answer}]))
             seconds = {seconds} * (1 + 0.005 * (time.time_ns() // 1000 % 1000 / 1000))
-            figures = dict.fromkeys(("seconds", "search_seconds"), seconds)
-            print(json.dumps(dict(figures, prepare_seconds=0.0)))
+            names = ("seconds", "search_seconds", "later_query_seconds", "add_seconds")
+            passes = [dict(asked="auto", seconds=1.0), dict(asked="prefix", seconds=seconds)]
+            figures = dict(dict.fromkeys(names, seconds), prepare_seconds=0.0, passes=passes)
+            print(json.dumps(figures))
             """)
     )
     path.chmod(0o755)
@@ -99,6 +101,23 @@ def test_a_slower_program_and_another_answer_are_seen(tmp_path):
     assert "lost more than 3 %: Fashion-MNIST, k = 10: search" in done.stdout
     assert "other answers: Fashion-MNIST, k = 10" in done.stdout
     assert everything["rows"][0]["figures"]["search"]["verdict"] == "LOST"
+
+
+def test_one_query_at_a_time_is_raced_in_three_ways(tmp_path):
+    program = fake_program(tmp_path / "a" / "bin" / "knear", 0.1)
+    made = run("data", "unit96", "--rows", "200", "--queries", "20", cache=tmp_path)
+    assert made.returncode == 0, made.stderr
+    small, usual = (tmp_path / "bench" / f"unit96-{n}-s1" for n in ("200x20", "1000000x10000"))
+    small.rename(usual)  # the small set by the name of the large one
+    about = (usual / "about.json").read_text().replace(str(small), str(usual))
+    (usual / "about.json").write_text(about)
+    out = tmp_path / "out.json"
+    words = ("--against", program, "--program", program, "--pairs", "6", "--json", str(out))
+    done = run("limits", *words, "--rows", "1M x 96, one at a time", cache=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(out.read_text())["rows"]
+    assert list(row["figures"]) == ["one query a call", "by a prefix", "adding"]
+    assert row["figures"]["by a prefix"]["seconds"][0] == pytest.approx(0.1, rel=0.01)
 
 
 def test_what_a_race_cannot_do_is_refused(tmp_path):

@@ -52,7 +52,7 @@ double shortfall_probability(std::int64_t k, std::int64_t rows, const Reduction&
                              double recall);
 
 // An upper bound on the expected share of queries whose answer is not certified
-// (partial_reduce.hpp): the probability that some bin holds more than `kept` of the k nearest, by
+// (scan/methods/partial_reduce_scan.hpp): the probability that some bin holds more than `kept` of the k nearest, by
 // the union bound over the bins. At most 1. By negative association the truth is at least 1 - prod
 // P(c <= kept), so the bound is nearly exact where it is small. Certificates by scores that are
 // known to lie in an interval miss more than this.

@@ -1,5 +1,5 @@
-// Uses what a CUDA build installs as a stranger would: a selection in device memory, its answer
-// known. Where there is no GPU it says so in one line, and its status is 3.
+// Uses what a CUDA build installs as an outside program would: a selection in device memory with a
+// known answer. Where there is no GPU it prints one line that says so, and its status is 3.
 #include <cstdio>
 #include <knear/core/error.hpp>
 #include <knear/cuda/device_error.hpp>
