@@ -267,7 +267,7 @@ ScanCost predict_direct(const ScanShape& shape, const MachinePeaks& peaks) {
 
 double prefix_making_seconds(std::int64_t rows, std::int64_t dim, std::int64_t clusters,
                              const MachinePeaks& peaks) {
-  const double n = double(rows), looks = n + 8 * std::min(n, 100 * double(clusters));
+  const double n = double(rows), looks = n + 4 * std::min(n, 50 * double(clusters));
   return (n * (model.making_operations + model.making_column_operations * double(dim)) +
           looks *
               (model.nearest_operations + model.nearest_cluster_operations * double(clusters))) /

@@ -85,8 +85,8 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks);
 // whole, packing and the fields of a prefix. bytes_per_element is that of the vectors.
 ScanCost predict_direct(const ScanShape& shape, const MachinePeaks& peaks);
 
-// Seconds of all threads of `peaks` to make the prefixes of a base and their clusters: 100 rows per
-// cluster look up their cluster eight times, then all rows once.
+// Seconds of all threads of `peaks` to make the prefixes of a base and their clusters: 50 rows per
+// cluster look up their cluster four times, then all rows once.
 double prefix_making_seconds(std::int64_t rows, std::int64_t dim, std::int64_t clusters,
                              const MachinePeaks& peaks);
 

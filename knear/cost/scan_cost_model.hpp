@@ -32,8 +32,8 @@ struct ScanCostModel {
   double prefix_operations = 4, prefix_query_operations = 210e3;
   double prefix_neighbour_operations = 12400;
   double packing_operations = 14600, packing_column_operations = 376;
-  double making_operations = 270e3, making_column_operations = 950;
-  double nearest_operations = 90e3, nearest_cluster_operations = 115;
+  double making_operations = 45e3, making_column_operations = 190;
+  double nearest_operations = 50e3, nearest_cluster_operations = 80;
   double direct_operations = 1880, direct_column_operations = 10.4;
   double call_seconds = 4e-6;
 };

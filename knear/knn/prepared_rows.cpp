@@ -154,9 +154,10 @@ std::shared_ptr<const PrefixBase> PreparedRows::prefix(bool integer, const Prefi
     if (auto form = kept_prefix(integer)) return form;
   }
   const bool whole = rows.rows() == base.rows();
-  auto study = whole ? prefix_study(progress, prepare_seconds) : nullptr;
+  auto study = whole ? prefix_study(threads, progress, prepare_seconds) : nullptr;
   const auto start = Clock::now();
-  if (!whole) study = std::make_shared<const PrefixStudy>(study_prefix(rows, metric, progress));
+  if (!whole)
+    study = std::make_shared<const PrefixStudy>(study_prefix(rows, metric, threads, progress));
   CodingSpace space;
   if (integer) {
     space.metric = metric, space.kernels = &scan_kernels(active_isa());
@@ -171,14 +172,14 @@ std::shared_ptr<const PrefixBase> PreparedRows::prefix(bool integer, const Prefi
   return made;
 }
 
-std::shared_ptr<const PrefixStudy> PreparedRows::prefix_study(const Progress& progress,
+std::shared_ptr<const PrefixStudy> PreparedRows::prefix_study(int threads, const Progress& progress,
                                                               double& prepare_seconds) {
   {
     std::lock_guard lock(mutex_);
     if (study_) return study_;
   }
   const auto start = Clock::now();
-  auto made = std::make_shared<const PrefixStudy>(study_prefix(base, metric, progress));
+  auto made = std::make_shared<const PrefixStudy>(study_prefix(base, metric, threads, progress));
   prepare_seconds += std::chrono::duration<double>(Clock::now() - start).count();
   std::lock_guard lock(mutex_);
   if (!study_) study_ = std::move(made);

@@ -212,13 +212,13 @@ TEST(PrefixMakingSeconds, CountsRowsColumnsAndClusters) {
   const double some = prefix_making_seconds(100000, 100, 100, peaks);
   EXPECT_NEAR(some,
               (1e5 * (model.making_operations + 100 * model.making_column_operations) +
-               (1e5 + 8e4) * (model.nearest_operations + 100 * model.nearest_cluster_operations)) /
+               (1e5 + 2e4) * (model.nearest_operations + 100 * model.nearest_cluster_operations)) /
                   100e9,
               1e-9);
-  // No row looks up its cluster more than nine times.
+  // No row looks up its cluster more than five times.
   EXPECT_NEAR(prefix_making_seconds(100000, 100, 5000, peaks) -
                   prefix_making_seconds(100000, 100, 2000, peaks),
-              9e5 * 3000 * model.nearest_cluster_operations / 100e9, 1e-9);
+              5e5 * 3000 * model.nearest_cluster_operations / 100e9, 1e-9);
 }
 
 TEST(ScanOp, HasNames) {

@@ -111,7 +111,7 @@ PrefixForecast Search::forecast_prefix(AnyMatrixView queries,
                                        const std::vector<double>& upper_bounds,
                                        const SearchShape& shape, const PrefixPlan& kept,
                                        Format format) {
-  const auto study = prepared().prefix_study(options_.progress, prepare_seconds_);
+  const auto study = prepared().prefix_study(threads_, options_.progress, prepare_seconds_);
   const auto start = Clock::now();
   PrefixForecast cost =
       forecast(*study, queries.rows(0, std::ssize(upper_bounds)), upper_bounds.data(), shape, kept);

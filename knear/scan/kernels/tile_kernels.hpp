@@ -129,11 +129,6 @@ using Encode = CodeSize (*)(const double* v, std::int64_t dim, double scale, int
 using RowProducts = void (*)(const std::uint8_t* rows, std::int64_t stride,
                              const std::uint32_t* which, std::int64_t count,
                              const std::int8_t* query, std::int64_t dim, std::int32_t* out);
-// out [n x cols] = v [n x dim] times matrix [dim x cols], cols a multiple of 8; the order of the
-// sums is not specified. There is one for n = 1 and one for n = 4.
-using Project = void (*)(const double* v, const double* matrix, std::int64_t dim, std::int64_t cols,
-                         double* out);
-
 struct ScanKernels {
   TileKernel certified[format_count][group_size_count];
   TileKernel integer[group_size_count];  // on int8 codes
@@ -143,7 +138,6 @@ struct ScanKernels {
   Measure measure;
   Encode encode[format_count];
   RowProducts row_products;
-  Project project[2];
 };
 
 const ScanKernels& scan_kernels_scalar();

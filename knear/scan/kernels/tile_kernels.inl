@@ -467,33 +467,6 @@ static void row_products(const uint8_t* rows, int64_t stride, const uint32_t* wh
   }
 }
 
-// Computes `wide` registers of columns from c on, for `count` vectors.
-template <int count, int wide>
-static void project_columns(const double* v, const double* matrix, int64_t dim, int64_t cols,
-                            int64_t c, double* out) {
-  Doubles sum[count][wide] = {};
-  for (int64_t i = 0; i < dim; ++i) {
-    const double* row = matrix + i * cols + c;
-#pragma GCC unroll 8
-    for (int j = 0; j < wide; ++j) {
-      const Doubles m = load_as<Doubles>(row + j * double_lanes);
-#pragma GCC unroll 4
-      for (int r = 0; r < count; ++r) sum[r][j] += (Doubles{} + v[r * dim + i]) * m;
-    }
-  }
-  for (int r = 0; r < count; ++r)
-    for (int j = 0; j < wide; ++j) store(out + r * cols + c + j * double_lanes, sum[r][j]);
-}
-
-template <int count>
-static void project(const double* v, const double* matrix, int64_t dim, int64_t cols, double* out) {
-  constexpr int wide = (KNEAR_WIDTH >= 16 ? 16 : 8) / (count < 2 ? 2 : count);
-  int64_t c = 0;
-  for (; c + wide * double_lanes <= cols; c += wide * double_lanes)
-    project_columns<count, wide>(v, matrix, dim, cols, c, out);
-  for (; c < cols; c += double_lanes) project_columns<count, 1>(v, matrix, dim, cols, c, out);
-}
-
 }  // namespace
 
 const ScanKernels& KNEAR_TABLE() {
@@ -512,8 +485,7 @@ const ScanKernels& KNEAR_TABLE() {
       load_floats_centred,
       measure,
       {encode<format_int8>, encode<format_int16>, encode<format_fp32>},
-      row_products,
-      {project<1>, project<4>}};
+      row_products};
   return table;
 }
 

@@ -59,21 +59,21 @@ class PrefixMap {
   double off_relative_ = 0, off_absolute_ = 0;
 };
 
-// Maps vectors, a few at a time so that the matrix is read once for them. One thread's.
+// Maps vectors, `at_once` at a time so that the matrix is read once for them. One thread's.
 class PrefixMapper {
  public:
-  explicit PrefixMapper(const PrefixMap& map)
-      : map_(map), vectors_(at_once * map.dim()), products_(at_once * map.columns()) {}
+  PrefixMapper(const PrefixMap& map, std::int64_t at_once)
+      : map_(map),
+        vectors_(Matrix<double>::unset(at_once, map.dim())),
+        products_(Matrix<double>::unset(at_once, map.columns())) {}
   // Writes the prefix [columns()] of row i of `data`, by the next finish() at the latest.
   void add(AnyMatrixView data, std::int64_t i, float* prefix);
   void finish();
 
  private:
-  static constexpr std::int64_t at_once = 4;
   const PrefixMap& map_;
-  std::vector<double> vectors_, products_;
-  float* prefixes_[at_once];
-  std::int64_t count_ = 0;
+  Matrix<double> vectors_, products_;
+  std::vector<float*> prefixes_;  // where those of the vectors go
 };
 
 struct PrefixBase {

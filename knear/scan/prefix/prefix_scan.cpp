@@ -51,8 +51,8 @@ void project_queries(PrefixScan& scan) {
   constexpr std::int64_t block = 64;
   const std::int64_t count = std::ssize(scan.which);
   parallel_for(scan.job.threads, (count + block - 1) / block, [&](std::int64_t task) {
-    PrefixMapper mapper(scan.base.map);
     const std::int64_t begin = task * block, end = std::min(count, begin + block);
+    PrefixMapper mapper(scan.base.map, std::min<std::int64_t>(16, end - begin));
     for (std::int64_t i = begin; i < end; ++i)
       mapper.add(scan.job.queries, scan.which[static_cast<std::size_t>(i)], scan.prefixes.row(i));
     mapper.finish();

@@ -376,7 +376,7 @@ void SelfJoin::score_rows(std::int64_t first, std::int64_t count, Reporter& repo
   Matrix<float> prefixes(count, base_.map.columns());
   constexpr std::int64_t block = 64;
   parallel_for(job_.threads, (count + block - 1) / block, [&](std::int64_t task) {
-    PrefixMapper mapper(base_.map);
+    PrefixMapper mapper(base_.map, 16);
     for (std::int64_t i = task * block; i < std::min(count, task * block + block); ++i)
       mapper.add(job_.queries, panels_.ids[static_cast<std::size_t>(first + i)], prefixes.row(i));
     mapper.finish();

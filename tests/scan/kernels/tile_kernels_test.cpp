@@ -284,29 +284,6 @@ TEST(TileKernels, RowProductsAreTheProducts) {
     }
 }
 
-TEST(TileKernels, ProjectIsAProductWithAMatrix) {
-  Random random(4);
-  for (Isa isa : available_isas())
-    for (std::int64_t dim : {1, 7, 100})
-      for (std::int64_t cols : {8, 16, 40, 64, 72, 128}) {
-        Matrix<double> matrix(dim, cols);
-        std::vector<double> v(4 * dim);
-        for (double& x : v) x = random.uniform() - 0.5;
-        for (std::int64_t i = 0; i < dim * cols; ++i) matrix.data()[i] = random.uniform() - 0.5;
-        for (const int count : {1, 4}) {
-          std::vector<double> got(count * cols + 1, 77);
-          kernels_for(isa).project[count == 4](v.data(), matrix.data(), dim, cols, got.data());
-          for (std::int64_t r = 0; r < count; ++r)
-            for (std::int64_t c = 0; c < cols; ++c) {
-              double sum = 0;
-              for (std::int64_t i = 0; i < dim; ++i) sum += v[r * dim + i] * matrix.row(i)[c];
-              ASSERT_NEAR(got[r * cols + c], sum, 1e-13 * double(dim)) << name_of(isa);
-            }
-          ASSERT_EQ(got[count * cols], 77);
-        }
-      }
-}
-
 TEST(TileKernels, IntegerTestIsExactAndTiesOnlyPassToEarlierRows) {
   for (Isa isa : available_isas())
     for (int size = 0; size < group_size_count; ++size)
