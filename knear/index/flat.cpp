@@ -701,9 +701,10 @@ Neighbors FlatIndex::search(AnyMatrixView queries, std::int64_t k, const SearchO
   impl_->check_columns("queries", queries);
   DefaultFloatMode mode;
   const auto state = impl_->state();
-  Neighbors near =
-      detail::search_segments(search_segments_of(*state, options.filter), queries, k,
-                              knn_options(metric(), options), detail::Reuse::expected, report);
+  const detail::SearchRequest request(detail::SearchKind::nearest,
+                                      search_segments_of(*state, options.filter), queries, k,
+                                      knn_options(metric(), options), detail::Reuse::expected);
+  Neighbors near = detail::search_segments(request, report);
   if (report) report->rows = state->size, report->version = state->version;
   return near;
 }
@@ -714,9 +715,10 @@ RangeNeighbors FlatIndex::range_search(AnyMatrixView queries, double radius,
   impl_->check_columns("queries", queries);
   DefaultFloatMode mode;
   const auto state = impl_->state();
-  RangeNeighbors near = detail::range_search_segments(
-      search_segments_of(*state, options.filter), queries, radius, knn_options(metric(), options),
-      detail::Reuse::expected, report);
+  const detail::SearchRequest request(
+      detail::SearchKind::range, search_segments_of(*state, options.filter), queries,
+      detail::usual_k, knn_options(metric(), options), detail::Reuse::expected);
+  RangeNeighbors near = detail::range_search_segments(request, radius, report);
   if (report) report->rows = state->size, report->version = state->version;
   return near;
 }
