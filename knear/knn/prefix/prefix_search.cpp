@@ -167,7 +167,7 @@ std::optional<PrefixPlan> PrefixSearch::plan_of_join(ChunkSearch& chunk, ExactNe
   const bool forced = request.options.first_pass == FirstPass::prefix,
              integer = at_.segment->integer;
   if ((choices.group > 0 && choices.group != 12) || choices.parts > 0) return {};
-  if (chunk.todo.empty() || !at_.whole || !chunk.job.allowed.all() ||
+  if (chunk.todo.empty() || !at_.whole || at_.count < rows ||
       request.options.metric == Metric::ip || chunk.choice.passes.front() == FirstPass::direct ||
       at_.prepared().no_prefix() || rows < least_prefix_rows)
     return {};
