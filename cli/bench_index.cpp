@@ -54,10 +54,11 @@ Figures measure(const IndexBench& bench, AnyMatrixView base, AnyMatrixView queri
       const ValueRange found = find_value_range(base, "base", threads);
       detail::PreparedRows rows(base, metric, found);
       double ignored = 0;
+      const Progress quiet;
       const FirstPass pass = metric != Metric::cosine && found.integer ? FirstPass::integer
                              : active_isa() == Isa::avx512_vnni        ? FirstPass::int8
                                                                        : FirstPass::fp32;
-      rows.packed(pass, base, {}, true, threads, {}, ignored);
+      rows.packed(pass, {base, {}, true, threads, quiet, ignored});
       out.form = name_of(pass);
     }));
     FlatIndex index(base.cols(), metric);

@@ -72,19 +72,10 @@ std::int64_t copy_exactly(MatrixView<From> in, To* out) {
 
 std::int64_t copy_exactly(AnyMatrixView in, ElementType type, void* out) {
   return visit(in, [&](auto from) {
-    switch (type) {
-      case ElementType::f16:
-        return copy_exactly(from, static_cast<f16*>(out));
-      case ElementType::bf16:
-        return copy_exactly(from, static_cast<bf16*>(out));
-      case ElementType::u8:
-        return copy_exactly(from, static_cast<std::uint8_t*>(out));
-      case ElementType::i8:
-        return copy_exactly(from, static_cast<std::int8_t*>(out));
-      case ElementType::f32:
-        break;
-    }
-    return copy_exactly(from, static_cast<float*>(out));
+    return visit(AnyMatrixView(type, out, in.rows(), in.cols(), in.cols()), [&](auto to) {
+      using To = std::remove_cvref_t<decltype(*to.row(0))>;
+      return copy_exactly(from, static_cast<To*>(out));
+    });
   });
 }
 
@@ -101,8 +92,7 @@ void copy_in_parallel(AnyMatrixView in, std::byte* out, int threads) {
 
 class FlatIndex::Impl {
  public:
-  Impl(std::int64_t columns, Metric how) : Impl(columns, how, {}) {}
-  Impl(std::int64_t columns, Metric how, State from)
+  Impl(std::int64_t columns, Metric how, State from = {})
       : dim(columns), metric(how), state_(std::make_shared<const State>(std::move(from))) {}
 
   const std::int64_t dim;
@@ -207,22 +197,27 @@ class FlatIndex::Impl {
       }
     }
     next.next_id = std::max(next.next_id, last == std::numeric_limits<Id>::max() ? last : last + 1);
-    const bool packs = n >= detail::least_packed_rows;
-    std::shared_ptr<SegmentRows> rows;
-    if (packs && detail::keeps_as_panels(metric, found)) {
-      rows = panels_of(order.size() ? BaseRows(vectors, {order.data(), order.size()}) : vectors,
-                       std::move(ids), first, found, options);
-    } else {
-      const bool whole = detail::keeps_as_panels(metric, found);
-      const std::shared_ptr<RowBuffer> buffer = room_for(next, n, whole);
+    detail::MatrixRows rows{vectors, nullptr, found, first, std::move(ids), std::move(order)};
+    const bool panels = detail::keeps_as_panels(metric, found);
+    std::shared_ptr<RowBuffer> buffer;
+    if (!panels || n < detail::least_packed_rows) {
+      buffer = room_for(next, n, panels);
       copy_in_parallel(vectors, buffer->row(buffer->used), options.threads);
-      const AnyMatrixView view = buffer->rows.rows(buffer->used, buffer->used + n);
-      rows = SegmentRows::of_matrix(view, buffer, std::move(order), std::move(ids), first, metric,
-                                    found);
-      if (packs) prepare(rows->prepared(), options.threads, options.progress);
-      buffer->used += n;
+      rows.matrix = buffer->rows.rows(buffer->used, buffer->used + n), rows.keeper = buffer;
     }
-    next.segments.push_back({rows, RowSet(n)});
+    next.segments.push_back(segment_of(std::move(rows), n, options));
+    if (buffer) buffer->used += n;
+  }
+
+  // `n` rows with their ids as a segment of live rows: packed, if they are many.
+  Segment segment_of(detail::MatrixRows rows, std::int64_t n, const ChangeOptions& options) const {
+    const bool packs = n >= detail::least_packed_rows;
+    if (packs && detail::keeps_as_panels(metric, rows.found))
+      return {panels_of(rows.base(), std::move(rows.ids), rows.first, rows.found, options),
+              RowSet(n)};
+    const auto made = SegmentRows::of_matrix(std::move(rows), metric);
+    if (packs) detail::prepare(made->prepared(), options.threads, options.progress);
+    return {made, RowSet(n)};
   }
 
   std::shared_ptr<SegmentRows> panels_of(const BaseRows& rows, AlignedArray<Id> ids, Id first,
@@ -345,16 +340,9 @@ class FlatIndex::Impl {
       as_they_lie &= order[i] == i;
     }
     if (as_they_lie) order = {};
-    const std::int64_t n = std::ssize(live);
-    if (n >= detail::least_packed_rows && detail::keeps_as_panels(metric, found)) {
-      const BaseRows base = order.size() ? BaseRows(both, {order.data(), order.size()}) : both;
-      return {panels_of(base, ids_of(live), live.front().id, found, options), RowSet(n)};
-    }
-    auto rows = SegmentRows::of_matrix(both, a.rows->keeper(), std::move(order), ids_of(live),
-                                       live.front().id, metric, found);
-    if (n >= detail::least_packed_rows)
-      prepare(rows->prepared(), options.threads, options.progress);
-    return {rows, RowSet(n)};
+    return segment_of(
+        {both, a.rows->keeper(), found, live.front().id, ids_of(live), std::move(order)},
+        std::ssize(live), options);
   }
 
   // The live rows of some segments of one kind, copied. Requires that there are some.
@@ -379,17 +367,9 @@ class FlatIndex::Impl {
       }
     });
     buffer->used = n;
-    if (panels || (n >= detail::least_packed_rows && detail::keeps_as_panels(metric, found)))
+    if (panels)
       return {panels_of(buffer->rows, ids_of(live), live.front().id, found, options), RowSet(n)};
-    auto rows = SegmentRows::of_matrix(buffer->rows, buffer, {}, ids_of(live), live.front().id,
-                                       metric, found);
-    if (n >= detail::least_packed_rows)
-      prepare(rows->prepared(), options.threads, options.progress);
-    return {rows, RowSet(n)};
-  }
-
-  static void prepare(detail::PreparedRows& rows, int threads, const Progress& progress) {
-    detail::prepare(rows, threads, progress);
+    return segment_of({buffer->rows, buffer, found, live.front().id, ids_of(live)}, n, options);
   }
 
   mutable std::mutex state_mutex_;  // held for the time of copying a pointer
@@ -502,17 +482,6 @@ std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter
     throw ShapeMismatch("filter is for the ids below {}, but those of the index are below {}",
                         filter.bits().rows(), state.next_id);
   return segments;
-}
-
-KnnOptions knn_options(Metric metric, const SearchOptions& options) {
-  return {.metric = metric,
-          .threads = options.threads,
-          .memory = options.memory,
-          .first_pass = options.first_pass,
-          .progress = options.progress,
-          .tuning = options.tuning,
-          .method = options.method,
-          .device = options.device};
 }
 
 }  // namespace
@@ -701,9 +670,10 @@ Neighbors FlatIndex::search(AnyMatrixView queries, std::int64_t k, const SearchO
   impl_->check_columns("queries", queries);
   DefaultFloatMode mode;
   const auto state = impl_->state();
-  Neighbors near =
-      detail::search_segments(search_segments_of(*state, options.filter), queries, k,
-                              knn_options(metric(), options), detail::Reuse::expected, report);
+  const detail::SearchRequest request(detail::SearchKind::nearest,
+                                      search_segments_of(*state, options.filter), queries, k,
+                                      options.with(metric(), RowFilter{}), detail::Reuse::expected);
+  Neighbors near = detail::search_segments(request, report);
   if (report) report->rows = state->size, report->version = state->version;
   return near;
 }
@@ -714,9 +684,10 @@ RangeNeighbors FlatIndex::range_search(AnyMatrixView queries, double radius,
   impl_->check_columns("queries", queries);
   DefaultFloatMode mode;
   const auto state = impl_->state();
-  RangeNeighbors near = detail::range_search_segments(
-      search_segments_of(*state, options.filter), queries, radius, knn_options(metric(), options),
-      detail::Reuse::expected, report);
+  const detail::SearchRequest request(
+      detail::SearchKind::range, search_segments_of(*state, options.filter), queries,
+      detail::usual_k, options.with(metric(), RowFilter{}), detail::Reuse::expected);
+  RangeNeighbors near = detail::range_search_segments(request, radius, report);
   if (report) report->rows = state->size, report->version = state->version;
   return near;
 }

@@ -8,8 +8,8 @@
 // The answers are those of knn() (knn/knn.hpp) over the rows that are there, ties by id, to the
 // bit, whatever the history of the index.
 //
-// Memory. f32, f16 and bf16 vectors: as they came and a packed form of about d bytes a row and 16
-// more; whole numbers of 8 bits of any element type (l2 and ip): the packed form alone, one byte a
+// Memory. f32, f16 and bf16 vectors: as they came and packed codes of about d bytes a row and 16
+// more; whole numbers of 8 bits of any element type (l2 and ip): packed codes alone, one byte a
 // coordinate (5 % are padding) and 16 bytes a row. Own ids take 8 bytes a row more, and d + K + 26
 // are added where searches without a memory limit have come to go by a prefix of K columns, 8 to
 // 128, or d + 16 where rows that 8 bits leave are scored again, which they do once it has paid
@@ -33,17 +33,10 @@
 
 namespace knear {
 
-// KnnOptions without the metric, which belongs to the index.
-struct SearchOptions {
-  int threads = 0;          // 0: all that the process may use
-  std::int64_t memory = 0;  // bytes that the search may take beside index and queries; 0: no limit
-  FirstPass first_pass = FirstPass::automatic;
-  IdFilter filter = {};  // the ids that may be found; by default every one
-  Progress progress = {};
-  TuningOverrides tuning = {};
-  MethodOptions method = {};   // of search()
-  std::string device = "cpu";  // as KnnOptions; of search()
-};
+// Searches by the metric of the index, which is not theirs to choose.
+struct MetricOfIndex {};
+// As KnnOptions, with a filter of ids for one of row numbers. `memory` is beside the index too.
+using SearchOptions = BasicKnnOptions<MetricOfIndex, IdFilter>;
 
 // For calls that change an index.
 struct ChangeOptions {
@@ -68,7 +61,7 @@ class FlatIndex {
   Metric metric() const;
   // Rows that are there.
   std::int64_t size() const;
-  // Of the first rows added; f32 before that.
+  // The type of the first rows added; f32 before that.
   ElementType element_type() const;
   // Above every id that was ever given: what the next row gets that comes without one.
   Id next_id() const;
@@ -77,7 +70,7 @@ class FlatIndex {
   bool contains(Id id) const;
   // All ids, ascending.
   std::vector<Id> ids() const;
-  // Bytes of rows, ids and packed forms.
+  // Bytes of rows, ids and packed rows.
   std::int64_t memory_bytes() const;
 
   // Appends copies of the rows [n x dim]; they get the ids next_id(), next_id() + 1, ... The first
@@ -86,8 +79,9 @@ class FlatIndex {
   // element type of the index cannot hold exactly, naming the row; MemoryBudgetError; Cancelled.
   // Then nothing is added.
   void add(AnyMatrixView vectors, const ChangeOptions& options = {});
-  // The same with ids of the caller's, one a row, not negative, none of them twice or held by the
-  // index: InvalidArgument, with its place. The id of a row that was removed may be given again.
+  // Appends rows with ids of the caller's, one a row, not negative, none of them twice or held by
+  // the index: InvalidArgument, with its place. The id of a row that was removed may be given
+  // again.
   void add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options = {});
   // Makes the next allocation large enough for as many rows in all. Never shrinks. Throws
   // MemoryBudgetError for more than the machine has.

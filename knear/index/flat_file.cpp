@@ -274,8 +274,9 @@ Segment load_segment(Sections& in, std::size_t number, const SavedFlat& saved, E
     const auto vectors =
         in.guarded(prefix + "vectors", fields.matrix_rows * saved.dim * size_of(type));
     const AnyMatrixView view(type, vectors.section.data, fields.matrix_rows, saved.dim, saved.dim);
-    made = SegmentRows::of_matrix(view, in.keeper(), std::move(order), std::move(ids), first,
-                                  saved.metric, found, vectors.blocks);
+    made = SegmentRows::of_matrix(
+        {view, in.keeper(), found, first, std::move(ids), std::move(order), vectors.blocks},
+        saved.metric);
     for (int p = 0; p < first_pass_count; ++p) {
       const auto pass = static_cast<FirstPass>(p);
       if (!(fields.forms >> p & 1)) continue;

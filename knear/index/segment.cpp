@@ -22,21 +22,13 @@ std::byte* RowBuffer::row(std::int64_t i) {
   return static_cast<std::byte*>(const_cast<void*>(rows.row(i)));
 }
 
-std::shared_ptr<SegmentRows> SegmentRows::of_matrix(AnyMatrixView rows,
-                                                    std::shared_ptr<const void> keeper,
-                                                    AlignedArray<std::uint32_t> order,
-                                                    AlignedArray<Id> ids, Id first, Metric metric,
-                                                    const ValueRange& found,
-                                                    std::shared_ptr<const CheckedBlocks> guard) {
+std::shared_ptr<SegmentRows> SegmentRows::of_matrix(MatrixRows rows, Metric metric) {
   std::shared_ptr<SegmentRows> out(new SegmentRows);
-  out->keeper_ = std::move(keeper);
-  out->matrix_ = rows;
-  out->order_ = std::move(order);
-  out->ids_ = std::move(ids), out->first_ = first;
-  out->guard_ = std::move(guard);
-  const BaseRows base = out->order_.size() ? BaseRows(rows, out->order(), out->guard())
-                                           : BaseRows(rows, out->guard());
-  out->prepared_ = std::make_unique<PreparedRows>(base, metric, found);
+  out->prepared_ = std::make_unique<PreparedRows>(rows.base(), metric, rows.found);
+  out->keeper_ = std::move(rows.keeper), out->matrix_ = rows.matrix;
+  out->order_ = std::move(rows.order);
+  out->ids_ = std::move(rows.ids), out->first_ = rows.first;
+  out->guard_ = std::move(rows.guard);
   return out;
 }
 
@@ -67,10 +59,15 @@ std::shared_ptr<SegmentRows> SegmentRows::shifted(const std::shared_ptr<const Se
                  [by](Id id) { return id + by; });
   if (from->is_panels())
     return of_panels(from->panels_, {}, std::move(ids), from->first_ + by, from->prepared_->metric);
-  auto out = of_matrix(
-      from->matrix_, from->keeper_,
-      AlignedArray<std::uint32_t>::borrowed(from->order_.data(), from->order_.size(), from),
-      std::move(ids), from->first_ + by, from->prepared_->metric, from->found(), from->guard_);
+  auto out = of_matrix({.matrix = from->matrix_,
+                        .keeper = from->keeper_,
+                        .found = from->found(),
+                        .first = from->first_ + by,
+                        .ids = std::move(ids),
+                        .order = AlignedArray<std::uint32_t>::borrowed(from->order_.data(),
+                                                                       from->order_.size(), from),
+                        .guard = from->guard_},
+                       from->prepared_->metric);
   for (int i = 0; i < first_pass_count; ++i)
     if (const auto pass = static_cast<FirstPass>(i); from->prepared_->is_adopted(pass))
       out->prepared_->adopt(pass, from->prepared_->kept(pass)),

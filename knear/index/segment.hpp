@@ -6,8 +6,8 @@
 //
 // Rows are kept in one of two ways:
 //   a matrix   part of a buffer, as they came, in the element type of the index;
-//              beside it a packed form (from 256 rows on), a quarter of f32 vectors
-//   panels     whole numbers of 8 bits (l2 and ip): the packed form alone, one byte a coordinate,
+//              beside it packed codes (from 256 rows on), a quarter of f32 vectors
+//   panels     whole numbers of 8 bits (l2 and ip): packed codes alone, one byte a coordinate,
 //              from which a row can be read back
 #pragma once
 #include <atomic>
@@ -38,25 +38,34 @@ class RowBuffer {
   std::size_t bytes_;
 };
 
+// Rows of a matrix and their ids.
+struct MatrixRows {
+  AnyMatrixView matrix;
+  std::shared_ptr<const void> keeper;  // of the memory of the matrix
+  ValueRange found;
+  Id first;
+  AlignedArray<Id> ids =
+      {};  // one for each row that counts, ascending; empty: first, first + 1, ...
+  AlignedArray<std::uint32_t> order = {};  // the rows that count, by ascending id; empty: all
+  std::shared_ptr<const CheckedBlocks> guard = {};  // of a mapped matrix
+
+  BaseRows base() const {
+    return order.size() ? BaseRows(matrix, {order.data(), order.size()}, guard.get())
+                        : BaseRows(matrix, guard.get());
+  }
+};
+
 // The rows of a segment, in the order of their ids.
 class SegmentRows {
  public:
-  // Of rows begin, ..., end - 1 of the matrix that `keeper` keeps alive. order: the rows that
-  // count, by ascending id; empty: all of them. ids: one for each of these, ascending; empty:
-  // first, first + 1, ...
-  static std::shared_ptr<SegmentRows> of_matrix(AnyMatrixView rows,
-                                                std::shared_ptr<const void> keeper,
-                                                AlignedArray<std::uint32_t> order,
-                                                AlignedArray<Id> ids, Id first, Metric metric,
-                                                const ValueRange& found,
-                                                std::shared_ptr<const CheckedBlocks> guard = {});
-  // Of integer panels, whose row numbers are those of `ids`. slots: the slot of each row; empty:
-  // found out.
+  static std::shared_ptr<SegmentRows> of_matrix(MatrixRows rows, Metric metric);
+  // Rows that are integer panels, whose row numbers are those of `ids`. slots: the slot of each
+  // row; empty: found out.
   static std::shared_ptr<SegmentRows> of_panels(std::shared_ptr<const PackedBase> panels,
                                                 AlignedArray<std::uint32_t> slots,
                                                 AlignedArray<Id> ids, Id first, Metric metric);
 
-  // The same rows, each id raised.
+  // The rows of `from`, each id raised.
   static std::shared_ptr<SegmentRows> shifted(const std::shared_ptr<const SegmentRows>& from,
                                               Id by);
 
@@ -73,7 +82,7 @@ class SegmentRows {
   std::int64_t find(Id id) const;
 
   bool is_panels() const { return panels_ != nullptr; }
-  // Of a matrix: all rows that it takes up, those that do not count too.
+  // Where rows are a matrix: all that it takes up, those that do not count too.
   const AnyMatrixView& matrix() const { return matrix_; }
   std::span<const std::uint32_t> order() const { return {order_.data(), order_.size()}; }
   const std::shared_ptr<const void>& keeper() const { return keeper_; }
@@ -81,13 +90,13 @@ class SegmentRows {
   const RowBuffer* buffer() const {
     return is_panels() || guard_ ? nullptr : static_cast<const RowBuffer*>(keeper_.get());
   }
-  // Of a mapped file; else nullptr.
+  // Checks the matrix of a mapped file; else nullptr.
   const CheckedBlocks* guard() const { return guard_.get(); }
   const std::shared_ptr<const PackedBase>& panels() const { return panels_; }
   // Rows for which memory is taken.
   std::int64_t rows_kept() const { return is_panels() ? rows() : matrix_.rows(); }
 
-  // Bytes of ids, order and all packed forms, and of rows in no buffer.
+  // Bytes of ids, order and all packed rows, and of rows in no buffer.
   std::int64_t bytes() const;
 
  private:

@@ -1,7 +1,6 @@
 #include "knear/knn/knn.hpp"
 
 #include <charconv>
-#include <cmath>
 
 #include "knear/core/threads.hpp"
 #include "knear/knn/segment_search.hpp"
@@ -9,66 +8,45 @@
 namespace knear {
 namespace {
 
-constexpr std::int64_t max_dim = 65536;
+template <class T>
+struct Named {
+  T value;
+  std::string_view name;
+};
+constexpr Named<FirstPass> first_passes[] = {
+    {FirstPass::automatic, "auto"}, {FirstPass::integer, "integer"}, {FirstPass::int8, "int8"},
+    {FirstPass::int16, "int16"},    {FirstPass::fp32, "fp32"},       {FirstPass::direct, "direct"},
+    {FirstPass::prefix, "prefix"}};
+constexpr Named<Method> methods[] = {{Method::automatic, "auto"},
+                                     {Method::exact, "exact"},
+                                     {Method::threshold_heap, "threshold-heap"},
+                                     {Method::partial_reduce, "partial-reduce"}};
 
-void check_dim(std::string_view argument, std::int64_t dim) {
-  if (dim < 1 || dim > max_dim)
-    throw InvalidArgument("{} must have between 1 and {} columns, but has {}", argument, max_dim,
-                          dim);
+template <class T>
+std::string_view name_in(std::span<const Named<T>> all, T value) {
+  for (const Named<T>& one : all)
+    if (one.value == value) return one.name;
+  return "?";
+}
+
+template <class T>
+T value_in(std::span<const Named<T>> all, std::string_view argument, std::string_view name) {
+  std::string names;
+  for (const Named<T>& one : all) {
+    if (one.name == name) return one.value;
+    names += (names.empty() ? "" : ", ") + std::string(one.name);
+  }
+  throw InvalidArgument("{} must be one of {}, but is '{}'", argument, names, name);
 }
 
 }  // namespace
 
-std::string_view name_of(FirstPass pass) {
-  switch (pass) {
-    case FirstPass::automatic:
-      return "auto";
-    case FirstPass::integer:
-      return "integer";
-    case FirstPass::int8:
-      return "int8";
-    case FirstPass::int16:
-      return "int16";
-    case FirstPass::fp32:
-      return "fp32";
-    case FirstPass::direct:
-      return "direct";
-    case FirstPass::prefix:
-      return "prefix";
-  }
-  return "?";
-}
-
+std::string_view name_of(FirstPass pass) { return name_in<FirstPass>(first_passes, pass); }
 FirstPass parse_first_pass(std::string_view name) {
-  for (FirstPass pass : {FirstPass::automatic, FirstPass::integer, FirstPass::int8,
-                         FirstPass::int16, FirstPass::fp32, FirstPass::direct, FirstPass::prefix})
-    if (name == name_of(pass)) return pass;
-  throw InvalidArgument(
-      "first_pass must be one of auto, integer, int8, int16, fp32, direct, prefix, but is '{}'",
-      name);
+  return value_in<FirstPass>(first_passes, "first_pass", name);
 }
-
-std::string_view name_of(Method method) {
-  switch (method) {
-    case Method::automatic:
-      return "auto";
-    case Method::exact:
-      return "exact";
-    case Method::threshold_heap:
-      return "threshold-heap";
-    case Method::partial_reduce:
-      return "partial-reduce";
-  }
-  return "?";
-}
-
-Method parse_method(std::string_view name) {
-  for (Method method :
-       {Method::automatic, Method::exact, Method::threshold_heap, Method::partial_reduce})
-    if (name == name_of(method)) return method;
-  throw InvalidArgument(
-      "method must be one of auto, exact, threshold-heap, partial-reduce, but is '{}'", name);
-}
+std::string_view name_of(Method method) { return name_in<Method>(methods, method); }
+Method parse_method(std::string_view name) { return value_in<Method>(methods, "method", name); }
 
 TuningOverrides parse_tuning(std::string_view text) {
   TuningOverrides out;
@@ -111,115 +89,98 @@ TuningOverrides parse_tuning(std::string_view text) {
   return out;
 }
 
+using detail::Reuse;
+using detail::SearchKind;
+using detail::SearchRequest;
+
 // A base of one segment.
 class ExactSearcher::Impl {
  public:
   Impl(AnyMatrixView base, const KnnOptions& options)
-      : matrix(base), rows(base, options.metric, surveyed(base, options)) {}
+      : matrix(base), rows_(base, options.metric, value_range(base, options)) {}
 
-  detail::SearchSegment segment(const KnnOptions& options) {
-    if (!options.filter.everything() && options.filter.rows() != rows.base.rows())
-      throw ShapeMismatch("filter is for {} rows, base has {}", options.filter.rows(),
-                          rows.base.rows());
-    return {&rows, {}, options.filter};
+  SearchRequest request(SearchKind kind, AnyMatrixView queries, std::int64_t k,
+                        const KnnOptions& options, Reuse reuse) {
+    detail::check_k(k);
+    detail::check_columns(queries.cols(), matrix.cols());
+    detail::check_metric(options.metric, rows_.metric);
+    detail::check_filter(options.filter, matrix.rows());
+    const detail::SearchSegment segment{&rows_, {}, options.filter};
+    return SearchRequest(kind, {&segment, 1}, queries, k, options, reuse);
   }
 
   const AnyMatrixView matrix;
-  detail::PreparedRows rows;
 
  private:
-  static ValueRange surveyed(AnyMatrixView base, const KnnOptions& options) {
-    DefaultFloatMode mode;
-    check_dim("base", base.cols());
+  static ValueRange value_range(AnyMatrixView base, const KnnOptions& options) {
+    detail::check_dim("base", base.cols());
     return find_value_range(base, "base", options.threads);
   }
+  detail::PreparedRows rows_;
 };
 
-ExactSearcher::ExactSearcher(AnyMatrixView base, const KnnOptions& options)
-    : impl_(std::make_unique<Impl>(base, options)) {}
+// Whatever the caller's floating-point mode is: with denormals off, zero queries and the distances
+// of tiny vectors would be others.
+ExactSearcher::ExactSearcher(AnyMatrixView base, const KnnOptions& options) {
+  DefaultFloatMode mode;
+  impl_ = std::make_unique<Impl>(base, options);
+}
 ExactSearcher::~ExactSearcher() = default;
 ExactSearcher::ExactSearcher(ExactSearcher&&) noexcept = default;
 ExactSearcher& ExactSearcher::operator=(ExactSearcher&&) noexcept = default;
 
-namespace {
-
-using detail::check_k;
-using detail::check_radius;
-
-void check_columns(AnyMatrixView queries, std::int64_t columns) {
-  if (queries.cols() != columns)
-    throw ShapeMismatch("queries have {} columns, base has {}", queries.cols(), columns);
-}
-
-void check_metric(Metric asked, Metric prepared) {
-  if (asked != prepared)
-    throw InvalidArgument("metric is {}, but the base was prepared for {}", name_of(asked),
-                          name_of(prepared));
-}
-
-}  // namespace
-
 Neighbors ExactSearcher::search(AnyMatrixView queries, std::int64_t k, const KnnOptions& options,
                                 KnnReport* report) const {
-  // Whatever the caller's mode is: with denormals off, zero queries and the distances of tiny
-  // vectors would be others.
   DefaultFloatMode mode;
-  check_k(k);
-  check_columns(queries, impl_->rows.base.cols());
-  check_metric(options.metric, impl_->rows.metric);
-  const detail::SearchSegment segment = impl_->segment(options);
-  return detail::search_segments({&segment, 1}, queries, k, options, detail::Reuse::expected,
-                                 report);
+  return search_segments(impl_->request(SearchKind::nearest, queries, k, options, Reuse::expected),
+                         report);
 }
 
 Neighbors ExactSearcher::self_join(std::int64_t k, const KnnOptions& options,
                                    KnnReport* report) const {
   DefaultFloatMode mode;
-  check_k(k);
-  check_metric(options.metric, impl_->rows.metric);
-  return detail::self_join_segment(impl_->segment(options), impl_->matrix, k, options,
-                                   detail::Reuse::expected, report);
+  return search_segments(
+      impl_->request(SearchKind::self_join, impl_->matrix, k, options, Reuse::expected), report);
 }
 
 RangeNeighbors ExactSearcher::range_search(AnyMatrixView queries, double radius,
                                            const KnnOptions& options, KnnReport* report) const {
   DefaultFloatMode mode;
-  check_radius(radius);
-  check_columns(queries, impl_->rows.base.cols());
-  check_metric(options.metric, impl_->rows.metric);
-  const detail::SearchSegment segment = impl_->segment(options);
-  return detail::range_search_segments({&segment, 1}, queries, radius, options,
-                                       detail::Reuse::expected, report);
+  detail::check_radius(radius);
+  return range_search_segments(
+      impl_->request(SearchKind::range, queries, detail::usual_k, options, Reuse::expected), radius,
+      report);
 }
 
+// What is wrong with the arguments is said before the base is looked at.
 Neighbors knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, const KnnOptions& options,
               KnnReport* report) {
   DefaultFloatMode mode;
-  check_k(k);
-  check_columns(queries, base.cols());
+  detail::check_k(k);
+  detail::check_columns(queries.cols(), base.cols());
   ExactSearcher::Impl impl(base, options);
-  const detail::SearchSegment segment = impl.segment(options);
-  return detail::search_segments({&segment, 1}, queries, k, options, detail::Reuse::none, report);
+  return search_segments(impl.request(SearchKind::nearest, queries, k, options, Reuse::none),
+                         report);
 }
 
 Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& options,
                     KnnReport* report) {
   DefaultFloatMode mode;
-  check_k(k);
+  detail::check_k(k);
   ExactSearcher::Impl impl(base, options);
-  return detail::self_join_segment(impl.segment(options), base, k, options, detail::Reuse::none,
-                                   report);
+  return search_segments(impl.request(SearchKind::self_join, base, k, options, Reuse::none),
+                         report);
 }
 
 RangeNeighbors range_search(AnyMatrixView queries, AnyMatrixView base, double radius,
                             const KnnOptions& options, KnnReport* report) {
   DefaultFloatMode mode;
-  check_radius(radius);
-  check_columns(queries, base.cols());
+  detail::check_radius(radius);
+  detail::check_columns(queries.cols(), base.cols());
   ExactSearcher::Impl impl(base, options);
-  const detail::SearchSegment segment = impl.segment(options);
-  return detail::range_search_segments({&segment, 1}, queries, radius, options, detail::Reuse::none,
-                                       report);
+  return range_search_segments(
+      impl.request(SearchKind::range, queries, detail::usual_k, options, Reuse::none), radius,
+      report);
 }
 
 }  // namespace knear

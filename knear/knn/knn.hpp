@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "knear/core/matrix.hpp"
@@ -88,17 +89,19 @@ struct MethodOptions {
   // `aggregate` the answer is what was kept of every bin (report.kept_per_bin from place
   // kept_per_bin * bin on, each bin nearest first, padded where it has fewer), so more columns
   // than k. The bins are the same on every machine; with a memory limit they are those of the
-  // parts that the base is searched in.
+  // chunks that the base is searched in.
   std::int64_t logical_rows = 0;
   bool aggregate = true;
 };
 
-struct KnnOptions {
-  Metric metric = Metric::l2;
+// How to search: KnnOptions below, or SearchOptions of an index (index/flat.hpp).
+template <class MetricChoice, class Filter>
+struct BasicKnnOptions {
+  MetricChoice metric{};
   int threads = 0;          // 0: all that the process may use
   std::int64_t memory = 0;  // bytes that the search may take beside its arguments; 0: no limit
   FirstPass first_pass = FirstPass::automatic;
-  RowFilter filter = {};  // the rows that may be found; by default every one
+  Filter filter = {};  // the rows that may be found; by default every one
   Progress progress = {};
   // columns and clusters are for first_pass prefix alone; a range search takes neither these nor
   // guess nor refine. refine = true is for 8-bit codes of vectors that are not whole numbers of 8
@@ -116,7 +119,14 @@ struct KnnOptions {
   // compresses, the processor searches the sample and sorts; of a range search it keeps and sorts
   // what was found.
   std::string device = "cpu";
+
+  // These options with another metric and filter.
+  template <class OtherMetric, class OtherFilter>
+  BasicKnnOptions<OtherMetric, OtherFilter> with(OtherMetric other, OtherFilter rows) const {
+    return {other, threads, memory, first_pass, std::move(rows), progress, tuning, method, device};
+  }
 };
+using KnnOptions = BasicKnnOptions<Metric, RowFilter>;
 
 // What was planned and what happened. Seconds are wall-clock; sums over threads say so.
 struct KnnReport {
@@ -130,8 +140,8 @@ struct KnnReport {
   double prepare_seconds = 0;                    // packing the base
   double seconds = 0;                            // the search itself, packing of queries included
   double scan_seconds = 0, rescore_seconds = 0;  // sums over threads
-  // Of the scan, sums over threads: queries packed; rows that are looked at first, where there is a
-  // prefix; all others scored by the kernel; those that it let through sorted out.
+  // Parts of scan_seconds, sums over threads: queries packed; rows that are looked at first, where
+  // there is a prefix; all others scored by the kernel; those that it let through sorted out.
   double query_seconds = 0, seed_seconds = 0, score_seconds = 0, select_seconds = 0;
   double hits_per_query = 0;       // rows that passed the threshold test
   double refined_per_query = 0;    // rows scored again before that, as TuningOverrides::refine
@@ -145,7 +155,7 @@ struct KnnReport {
   std::int64_t repeated_queries = 0;
   std::int64_t certified_queries = 0;  // queries whose answer is proven exact
   std::int64_t memory_bytes = 0;       // packed base, buffers and answer
-  std::int64_t chunks = 0;             // parts of the base, prepared one after the other
+  std::int64_t chunks = 0;             // of the base, packed one after the other
   double multiply_adds = 0;            // of the first pass
   std::int64_t prefix_columns = 0;     // coordinates of a prefix, if one was used
   std::int64_t clusters = 0;           // of its rows

@@ -15,6 +15,8 @@ namespace {
 
 using knear::detail::DeviceRowData;
 using knear::detail::Reuse;
+using knear::detail::SearchKind;
+using Destination = knear::detail::DeviceBase<Queue>::Destination;
 
 // The device whose memory it is. Throws InvalidArgument for a pointer to anything else.
 int device_of(const void* data, std::string_view argument) {
@@ -32,10 +34,8 @@ void check_pointer(const void* data, int device, std::string_view argument) {
 }
 
 void check_shape(const MatrixView& matrix, std::string_view argument) {
-  constexpr std::int64_t most_cols = 65536, most_rows = std::int64_t{1} << 30;
-  if (matrix.cols < 1 || matrix.cols > most_cols)
-    throw InvalidArgument("{} must have between 1 and {} columns, but has {}", argument, most_cols,
-                          matrix.cols);
+  constexpr std::int64_t most_rows = std::int64_t{1} << 30;
+  knear::detail::check_dim(argument, matrix.cols);
   if (matrix.rows < 0 || matrix.rows > most_rows)
     throw InvalidArgument("{} must have between 0 and {} rows, but has {}", argument, most_rows,
                           matrix.rows);
@@ -79,26 +79,18 @@ KnnOptions checked(KnnOptions options, int device) {
 void check_queries(const MatrixView& queries, const MatrixView& base, int device,
                    const KnnOptions& options) {
   check_shape(queries, "queries");
-  if (queries.cols != base.cols)
-    throw ShapeMismatch("queries have {} columns, base has {}", queries.cols, base.cols);
-  if (!options.filter.everything() && options.filter.rows() != base.rows)
-    throw ShapeMismatch("filter is for {} rows, base has {}", options.filter.rows(), base.rows);
+  knear::detail::check_columns(queries.cols, base.cols);
+  knear::detail::check_filter(options.filter, base.rows);
   if (queries.rows > 0) check_pointer(queries.data, device, "queries");
 }
 
-void check_search(const MatrixView& queries, const MatrixView& base, std::int64_t k, const Id* ids,
-                  const float* distances, int device, const KnnOptions& options) {
+void check_search(const MatrixView& queries, const MatrixView& base, std::int64_t k,
+                  const Destination& to, int device, const KnnOptions& options) {
   knear::detail::check_k(k);
   check_queries(queries, base, device, options);
   if (queries.rows == 0) return;
-  check_pointer(ids, device, "ids");
-  check_pointer(distances, device, "distances");
-}
-
-void check_range_search(const MatrixView& queries, const MatrixView& base, double radius,
-                        int device, const KnnOptions& options) {
-  knear::detail::check_radius(radius);
-  check_queries(queries, base, device, options);
+  check_pointer(to.ids, device, "ids");
+  check_pointer(to.distances, device, "distances");
 }
 
 }  // namespace
@@ -110,33 +102,28 @@ class ExactSearcher::Impl {
         device(home_of(base)),
         rows(Queue(device, budget_of(options), stream), rows_of(base), options.metric) {}
 
-  void search(const MatrixView& queries, std::int64_t k, Id* ids, float* distances,
-              const KnnOptions& options, Reuse reuse, KnnReport* report) {
+  void search(const MatrixView& queries, std::int64_t k, const KnnOptions& options, Reuse reuse,
+              Destination to, KnnReport* report) {
     const DefaultFloatMode mode;
-    check_search(queries, matrix, k, ids, distances, device, options);
-    check_metric(options);
-    rows.search(rows_of(queries), k, checked(options, device), reuse, ids, distances, report);
+    check_search(queries, matrix, k, to, device, options);
+    knear::detail::check_metric(options.metric, rows.metric());
+    rows.send(rows.search(SearchKind::nearest, rows_of(queries), k, checked(options, device), reuse,
+                          report),
+              to);
   }
 
   RangeNeighbors range_search(const MatrixView& queries, double radius, const KnnOptions& options,
-                              KnnReport* report) {
+                              Reuse reuse, KnnReport* report) {
     const DefaultFloatMode mode;
-    check_range_search(queries, matrix, radius, device, options);
-    check_metric(options);
-    return rows.range_search(rows_of(queries), radius, checked(options, device), Reuse::expected,
-                             report);
+    knear::detail::check_radius(radius);
+    check_queries(queries, matrix, device, options);
+    knear::detail::check_metric(options.metric, rows.metric());
+    return rows.range_search(rows_of(queries), radius, checked(options, device), reuse, report);
   }
 
   MatrixView matrix;
   int device;
   knear::detail::DeviceBase<Queue> rows;
-
- private:
-  void check_metric(const KnnOptions& options) const {
-    if (options.metric != rows.metric())
-      throw InvalidArgument("metric is {}, but the base was prepared for {}",
-                            name_of(options.metric), name_of(rows.metric()));
-  }
 };
 
 ExactSearcher::ExactSearcher(const MatrixView& base, const KnnOptions& options, cudaStream_t stream)
@@ -147,12 +134,12 @@ ExactSearcher& ExactSearcher::operator=(ExactSearcher&&) noexcept = default;
 
 void ExactSearcher::search(const MatrixView& queries, std::int64_t k, Id* ids, float* distances,
                            const KnnOptions& options, KnnReport* report) {
-  impl_->search(queries, k, ids, distances, options, Reuse::expected, report);
+  impl_->search(queries, k, options, Reuse::expected, {ids, distances}, report);
 }
 
 RangeNeighbors ExactSearcher::range_search(const MatrixView& queries, double radius,
                                            const KnnOptions& options, KnnReport* report) {
-  return impl_->range_search(queries, radius, options, report);
+  return impl_->range_search(queries, radius, options, Reuse::expected, report);
 }
 
 void knn(const MatrixView& queries, const MatrixView& base, std::int64_t k, Id* ids,
@@ -160,33 +147,33 @@ void knn(const MatrixView& queries, const MatrixView& base, std::int64_t k, Id* 
   // What is wrong is said before the base is looked at.
   const int device = home_of(base);
   checked(options, device);
-  check_search(queries, base, k, ids, distances, device, options);
+  check_search(queries, base, k, {ids, distances}, device, options);
   const DefaultFloatMode mode;
-  knear::detail::DeviceBase<Queue> rows(Queue(device, budget_of(options), stream), rows_of(base),
-                                        options.metric);
-  rows.search(rows_of(queries), k, checked(options, device), Reuse::none, ids, distances, report);
+  ExactSearcher::Impl(base, options, stream)
+      .search(queries, k, options, Reuse::none, {ids, distances}, report);
 }
 
 void self_join(const MatrixView& base, std::int64_t k, Id* ids, float* distances,
                cudaStream_t stream, const KnnOptions& options, KnnReport* report) {
   const int device = home_of(base);
   checked(options, device);
-  check_search(base, base, k, ids, distances, device, options);
+  check_search(base, base, k, {ids, distances}, device, options);
   const DefaultFloatMode mode;
-  knear::detail::DeviceBase<Queue> rows(Queue(device, budget_of(options), stream), rows_of(base),
-                                        options.metric);
-  rows.self_join(k, checked(options, device), Reuse::none, ids, distances, report);
+  ExactSearcher::Impl impl(base, options, stream);
+  impl.rows.send(impl.rows.search(SearchKind::self_join, rows_of(base), k, checked(options, device),
+                                  Reuse::none, report),
+                 {ids, distances});
 }
 
 RangeNeighbors range_search(const MatrixView& queries, const MatrixView& base, double radius,
                             cudaStream_t stream, const KnnOptions& options, KnnReport* report) {
   const int device = home_of(base);
   checked(options, device);
-  check_range_search(queries, base, radius, device, options);
+  knear::detail::check_radius(radius);
+  check_queries(queries, base, device, options);
   const DefaultFloatMode mode;
-  knear::detail::DeviceBase<Queue> rows(Queue(device, budget_of(options), stream), rows_of(base),
-                                        options.metric);
-  return rows.range_search(rows_of(queries), radius, checked(options, device), Reuse::none, report);
+  return ExactSearcher::Impl(base, options, stream)
+      .range_search(queries, radius, options, Reuse::none, report);
 }
 
 }  // namespace knear::cuda

@@ -75,8 +75,9 @@ class ExactSearcher {
   RangeNeighbors range_search(const MatrixView& queries, double radius, const KnnOptions& options,
                               KnnReport* report = nullptr);
 
- private:
   class Impl;
+
+ private:
   std::unique_ptr<Impl> impl_;
 };
 

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <numeric>
 #include <utility>
 
 namespace knear::detail {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 int number_of(FirstPass pass) { return static_cast<int>(pass); }
 
@@ -20,64 +17,60 @@ Format format_of(FirstPass pass) {
   return pass == FirstPass::fp32 || pass == FirstPass::direct ? format_fp32 : format_int8;
 }
 
-std::shared_ptr<const PackedBase> PreparedRows::packed(
-    FirstPass pass, const BaseRows& rows, std::span<const std::uint32_t> subset, bool keep,
-    int threads, const Progress& progress, double& prepare_seconds, std::int64_t tile_bytes) {
-  // What is kept is made by one search while others wait for it; what is not concerns no other.
+// What is kept is made by one search while others wait for it; what is not concerns no other.
+template <class Find, class Make>
+auto PreparedRows::found_or_made(bool keep, Find find, Make make) {
   std::unique_lock lock(making_, std::defer_lock);
-  const auto fits = [&](const auto& form) { return form && form->tile_bytes == tile_bytes; };
   if (keep) {
-    if (auto form = kept(pass); fits(form)) return form;
+    if (auto kept = find()) return kept;
     lock.lock();
-    if (auto form = kept(pass); fits(form)) return form;
-    keep = !is_adopted(pass);
+    if (auto kept = find()) return kept;
   }
-  const auto made = make(pass, rows, subset, threads, progress, prepare_seconds, tile_bytes, true);
-  if (keep) {
-    std::lock_guard state(mutex_);
-    forms_[number_of(pass)] = made;
-  }
-  return made;
+  return make();
 }
 
-std::shared_ptr<const PackedBase> PreparedRows::bins(
-    FirstPass pass, const BaseRows& rows, std::span<const std::uint32_t> subset, bool keep,
-    int threads, const Progress& progress, double& prepare_seconds, std::int64_t tile_bytes) {
-  std::unique_lock lock(making_, std::defer_lock);
-  const auto known = [&]() -> std::shared_ptr<const PackedBase> {
+std::shared_ptr<const PackedBase> PreparedRows::packed(FirstPass pass, const PackingJob& job) {
+  const auto find = [&] {
+    auto form = kept(pass);
+    return form && form->tile_bytes == job.tile_bytes ? form : nullptr;
+  };
+  return found_or_made(job.keep, find, [&] {
+    const auto made = make(pass, job, true);
     std::lock_guard state(mutex_);
-    const bool fits = bins_ && bins_->tile_bytes == tile_bytes &&
+    if (job.keep && !adopted_[number_of(pass)]) forms_[number_of(pass)] = made;
+    return made;
+  });
+}
+
+std::shared_ptr<const PackedBase> PreparedRows::bins(FirstPass pass, const PackingJob& job) {
+  const auto find = [&]() -> std::shared_ptr<const PackedBase> {
+    std::lock_guard state(mutex_);
+    const bool fits = bins_ && bins_->tile_bytes == job.tile_bytes &&
                       bins_->is_integer == (pass == FirstPass::integer) &&
                       (bins_->is_integer || bins_->format == format_of(pass));
     return fits ? bins_ : nullptr;
   };
-  if (keep) {
-    if (auto form = known()) return form;
-    lock.lock();
-    if (auto form = known()) return form;
-  }
-  const auto made = make(pass, rows, subset, threads, progress, prepare_seconds, tile_bytes, false);
-  if (keep) {
+  return found_or_made(job.keep, find, [&] {
+    const auto made = make(pass, job, false);
     std::lock_guard state(mutex_);
-    bins_ = made;
-  }
-  return made;
+    if (job.keep) bins_ = made;
+    return made;
+  });
 }
 
-std::shared_ptr<const PackedBase> PreparedRows::make(FirstPass pass, const BaseRows& rows,
-                                                     std::span<const std::uint32_t> subset,
-                                                     int threads, const Progress& progress,
-                                                     double& prepare_seconds,
-                                                     std::int64_t tile_bytes, bool find_copies) {
-  const auto start = Clock::now();
+std::shared_ptr<const PackedBase> PreparedRows::make(FirstPass pass, const PackingJob& job,
+                                                     bool find_copies) {
+  const Stopwatch time;
   std::shared_ptr<const PackedBase> made;
   if (pass == FirstPass::integer)
-    made = std::make_shared<PackedBase>(PackedBase::integer(rows, subset, metric, active_isa(),
-                                                            found, threads, progress, tile_bytes));
+    made = std::make_shared<PackedBase>(PackedBase::integer(job.rows, job.subset, metric,
+                                                            active_isa(), found, job.threads,
+                                                            job.progress, job.tile_bytes));
   else
-    made = std::make_shared<PackedBase>(PackedBase::certified(
-        rows, subset, format_of(pass), coding_space(), threads, progress, tile_bytes, find_copies));
-  prepare_seconds += std::chrono::duration<double>(Clock::now() - start).count();
+    made = std::make_shared<PackedBase>(
+        PackedBase::certified(job.rows, job.subset, format_of(pass), coding_space(), job.threads,
+                              job.progress, job.tile_bytes, find_copies));
+  job.seconds += time.seconds();
   return made;
 }
 
@@ -140,12 +133,10 @@ std::shared_ptr<const PrefixBase> PreparedRows::kept_prefix(bool integer) {
 }
 
 std::shared_ptr<const PrefixBase> PreparedRows::prefix(bool integer, const PrefixPlan& plan,
-                                                       const BaseRows& rows, bool keep, bool wait,
-                                                       int threads, const Progress& progress,
-                                                       double& prepare_seconds) {
+                                                       const PackingJob& job, bool wait) {
   std::unique_lock lock(making_, std::defer_lock);
   if (no_prefix()) return nullptr;
-  if (keep) {
+  if (job.keep) {
     if (auto form = kept_prefix(integer)) return form;
     if (wait)
       lock.lock();
@@ -153,22 +144,23 @@ std::shared_ptr<const PrefixBase> PreparedRows::prefix(bool integer, const Prefi
       return nullptr;
     if (auto form = kept_prefix(integer)) return form;
   }
-  const bool whole = rows.rows() == base.rows();
-  auto study = whole ? prefix_study(threads, progress, prepare_seconds) : nullptr;
-  const auto start = Clock::now();
+  const bool whole = job.rows.rows() == base.rows();
+  auto study = whole ? prefix_study(job.threads, job.progress, job.seconds) : nullptr;
+  const Stopwatch time;
   if (!whole)
-    study = std::make_shared<const PrefixStudy>(study_prefix(rows, metric, threads, progress));
+    study = std::make_shared<const PrefixStudy>(
+        study_prefix(job.rows, metric, job.threads, job.progress));
   CodingSpace space;
   if (integer) {
     space.metric = metric, space.kernels = &scan_kernels(active_isa());
   } else {
     space = coding_space();
   }
-  auto made = make_prefix(rows, *study, space, integer, found, plan, threads, progress);
-  prepare_seconds += std::chrono::duration<double>(Clock::now() - start).count();
+  auto made = make_prefix(job.rows, *study, space, integer, found, plan, job.threads, job.progress);
+  job.seconds += time.seconds();
   std::lock_guard state(mutex_);
   if (!made) no_prefix_ = true;
-  if (keep && !prefix_) prefix_ = made;
+  if (job.keep && !prefix_) prefix_ = made;
   return made;
 }
 
@@ -178,9 +170,9 @@ std::shared_ptr<const PrefixStudy> PreparedRows::prefix_study(int threads, const
     std::lock_guard lock(mutex_);
     if (study_) return study_;
   }
-  const auto start = Clock::now();
+  const Stopwatch time;
   auto made = std::make_shared<const PrefixStudy>(study_prefix(base, metric, threads, progress));
-  prepare_seconds += std::chrono::duration<double>(Clock::now() - start).count();
+  prepare_seconds += time.seconds();
   std::lock_guard lock(mutex_);
   if (!study_) study_ = std::move(made);
   return study_;
@@ -219,26 +211,19 @@ std::shared_ptr<const PerRowCodes> PreparedRows::kept_per_row_codes(const Coding
 }
 
 std::shared_ptr<const PerRowCodes> PreparedRows::per_row_codes(const CodingSpace& space,
-                                                               const BaseRows& rows, bool keep,
-                                                               int threads,
-                                                               const Progress& progress,
-                                                               double& prepare_seconds) {
-  std::unique_lock lock(making_, std::defer_lock);
-  if (keep) {
-    lock.lock();
-    if (auto codes = kept_per_row_codes(space)) return codes;
-  }
-  const auto start = Clock::now();
-  std::vector<std::uint32_t> order(static_cast<std::size_t>(rows.rows()));
-  std::iota(order.begin(), order.end(), 0u);
-  const auto made = std::make_shared<const PerRowCodes>(
-      detail::per_row_codes(rows, order, space, false, found, threads, progress));
-  prepare_seconds += std::chrono::duration<double>(Clock::now() - start).count();
-  if (keep) {
+                                                               const PackingJob& job) {
+  const auto find = [&] { return kept_per_row_codes(space); };
+  return found_or_made(job.keep, find, [&] {
+    const Stopwatch time;
+    std::vector<std::uint32_t> order(static_cast<std::size_t>(job.rows.rows()));
+    std::iota(order.begin(), order.end(), 0u);
+    const auto made = std::make_shared<const PerRowCodes>(
+        detail::per_row_codes(job.rows, order, space, false, found, job.threads, job.progress));
+    job.seconds += time.seconds();
     std::lock_guard state(mutex_);
-    if (!per_row_codes_) per_row_codes_ = made;
-  }
-  return made;
+    if (job.keep && !per_row_codes_) per_row_codes_ = made;
+    return made;
+  });
 }
 
 double PreparedRows::spared_by_per_row_codes(double more) {
@@ -260,11 +245,13 @@ std::shared_ptr<void> PreparedRows::kept_device_form(const std::string& name) {
 
 std::shared_ptr<void> PreparedRows::device_form(
     const std::string& name, const std::function<std::shared_ptr<void>()>& make) {
-  std::lock_guard making(making_);
-  if (auto kept = kept_device_form(name)) return kept;
-  std::shared_ptr<void> made = make();
-  std::lock_guard lock(mutex_);
-  return device_forms_[name] = std::move(made);
+  return found_or_made(
+      true, [&] { return kept_device_form(name); },
+      [&] {
+        std::shared_ptr<void> made = make();
+        std::lock_guard lock(mutex_);
+        return device_forms_[name] = std::move(made);
+      });
 }
 
 PreparedRows::PassStats PreparedRows::seen(FirstPass pass, std::int64_t k, bool few) {

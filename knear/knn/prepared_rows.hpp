@@ -1,9 +1,10 @@
-// knear/knn/prepared_rows.hpp -- rows and the packed forms made of them so far.
+// knear/knn/prepared_rows.hpp -- rows and the ways in which they are packed so far.
 //
-// What a search needs again next time: the forms, the space in which they are coded, and what
+// What a search needs again next time: packed rows, the space in which they are coded, and what
 // earlier searches learned about which first pass suits. An index has one of these a segment;
 // ExactSearcher has one.
 #pragma once
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,15 +20,37 @@
 
 namespace knear::detail {
 
-inline constexpr int first_pass_count = 6;  // that have a packed form of all coordinates, or none
+inline constexpr int first_pass_count = 6;  // that read packed rows of all coordinates, or none
 inline constexpr int any_pass_count = 7;
 inline constexpr std::int64_t max_k = (std::int64_t{1} << 31) - 1;
 
 Format format_of(FirstPass pass);
 
+// Seconds since it was made.
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// Which rows are packed, and for whom.
+struct PackingJob {
+  BaseRows rows;                          // the base, or a part of it
+  std::span<const std::uint32_t> subset;  // of these the ones that are packed; empty: all
+  bool keep;                              // for later searches; of a part of the base nothing is
+  int threads;
+  const Progress& progress;
+  double& seconds;              // what packing took is added
+  std::int64_t tile_bytes = 0;  // 0: as many as usual
+};
+
 class PreparedRows {
  public:
-  // `found` is what survey() said of these rows, or of more.
+  // `what` is the value range of these rows, or of more.
   PreparedRows(const BaseRows& base_rows, Metric of, const ValueRange& what)
       : base(base_rows), metric(of), found(what) {}
 
@@ -44,21 +67,14 @@ class PreparedRows {
   };
   std::optional<OnDevice> on_device;
 
-  // The packed form for a pass, made on first use and kept; in tiles of another size than before it
-  // takes the place of the one kept. With `rows` a part of the base, made and not kept, nor beside
-  // one that was adopted. Adds to prepare_seconds what it took.
-  std::shared_ptr<const PackedBase> packed(FirstPass pass, const BaseRows& rows,
-                                           std::span<const std::uint32_t> subset, bool keep,
-                                           int threads, const Progress& progress,
-                                           double& prepare_seconds, std::int64_t tile_bytes = 0);
-  // The same in tiles that are bins: of their own size, and copies of rows dealt like other rows.
-  // One is kept beside the forms above.
-  std::shared_ptr<const PackedBase> bins(FirstPass pass, const BaseRows& rows,
-                                         std::span<const std::uint32_t> subset, bool keep,
-                                         int threads, const Progress& progress,
-                                         double& prepare_seconds, std::int64_t tile_bytes);
-  // Takes a form made elsewhere, which then belongs to the base: it is not let go of, and its bytes
-  // are not those of a search.
+  // The packed rows for a pass, made on first use and kept, if the job says so, but not beside
+  // adopted ones; in tiles of another size than before they take the place of those kept.
+  std::shared_ptr<const PackedBase> packed(FirstPass pass, const PackingJob& job);
+  // Packed rows whose tiles are bins: of their own size, and copies of rows are interleaved like
+  // other rows. One packing is kept beside those above.
+  std::shared_ptr<const PackedBase> bins(FirstPass pass, const PackingJob& job);
+  // Takes rows packed elsewhere, which then belong to the base: they are not let go of, and their
+  // bytes are not those of a search.
   void adopt(FirstPass pass, std::shared_ptr<const PackedBase> form);
   std::shared_ptr<const PackedBase> kept(FirstPass pass);
   bool is_kept(FirstPass pass) { return kept(pass) != nullptr; }
@@ -73,13 +89,11 @@ class PreparedRows {
   // The largest k for which a pass is known to be worth it; 0 for none.
   std::int64_t worth_up_to(FirstPass pass);
 
-  // The form of a scan in two stages, for codes that are whole numbers or others. The first one
-  // made is kept; with `rows` a part of the base none is. Where another search is making one just
-  // now, nullptr unless `wait`.
+  // What a scan in two stages goes by, for codes that are whole numbers or others. The first one
+  // made is kept. Where another search is making one just now, nullptr unless `wait`.
   std::shared_ptr<const PrefixBase> kept_prefix(bool integer);
   std::shared_ptr<const PrefixBase> prefix(bool integer, const PrefixPlan& plan,
-                                           const BaseRows& rows, bool keep, bool wait, int threads,
-                                           const Progress& progress, double& prepare_seconds);
+                                           const PackingJob& job, bool wait);
   // The study of the rows, made on first use.
   std::shared_ptr<const PrefixStudy> prefix_study(int threads, const Progress& progress,
                                                   double& prepare_seconds);
@@ -89,20 +103,17 @@ class PreparedRows {
   // similar k was looked at.
   std::optional<PrefixForecast> prefix_forecast(bool integer, std::int64_t k);
   void note_prefix_forecast(bool integer, std::int64_t k, const PrefixForecast& cost);
-  // Of so many queries a prefix could not serve some. Where these come to be more than a quarter,
-  // none is used any more for so many neighbours.
+  // Notes that a prefix could not serve some of so many queries. Where these come to be more than a
+  // quarter, none is used any more for so many neighbours.
   void note_prefix_served(bool integer, std::int64_t k, std::size_t queries,
                           std::size_t not_served);
   // Seconds of one core that searches took which a prefix might have served.
   double searched_without_prefix(double more);
 
-  // Codes of rows by themselves, in their order and in the space of the packed base (a form from a
-  // file may have one of its own), for what an 8-bit pass leaves. With `keep`, the first made is
-  // kept; with `rows` a part of the base none is.
+  // Codes of rows by themselves, in their order and in the space of the packed base (one from a
+  // file may have a space of its own), for what an 8-bit pass leaves. The first made are kept.
   std::shared_ptr<const PerRowCodes> kept_per_row_codes(const CodingSpace& space);
-  std::shared_ptr<const PerRowCodes> per_row_codes(const CodingSpace& space, const BaseRows& rows,
-                                                   bool keep, int threads, const Progress& progress,
-                                                   double& prepare_seconds);
+  std::shared_ptr<const PerRowCodes> per_row_codes(const CodingSpace& space, const PackingJob& job);
   // Seconds that searches would have been spared by them so far.
   double spared_by_per_row_codes(double more);
 
@@ -119,26 +130,25 @@ class PreparedRows {
   PassStats seen(FirstPass pass, std::int64_t k, bool few);
   void note_seen(FirstPass pass, std::int64_t k, bool few, const PassStats& what);
 
-  // Lets go of the forms kept but this one and those adopted; searches that use them hold them
+  // Lets go of what is kept but for this pass and what was adopted; searches that use it hold it
   // until they end.
   void release_all_but(FirstPass pass);
-  // Bytes of the forms kept, `except` and those adopted left out.
+  // Bytes of packed rows that are kept, `except` and those adopted left out.
   std::int64_t kept_bytes(const PackedBase* except);
-  // Of all forms.
+  // Bytes of all of them.
   std::int64_t bytes();
 
  private:
   const CodingSpace& space_chosen();
   std::int64_t other_bytes() const;  // of a prefix and codes of rows; mutex_ is held
-  std::shared_ptr<const PackedBase> make(FirstPass pass, const BaseRows& rows,
-                                         std::span<const std::uint32_t> subset, int threads,
-                                         const Progress& progress, double& prepare_seconds,
-                                         std::int64_t tile_bytes, bool find_copies);
+  template <class Find, class Make>
+  auto found_or_made(bool keep, Find find, Make make);
+  std::shared_ptr<const PackedBase> make(FirstPass pass, const PackingJob& job, bool find_copies);
 
   struct PassViability {
     std::int64_t up_to = 0, not_from = max_k + 1;
   };
-  std::mutex making_;  // held while a form is made that will be kept; taken before mutex_
+  std::mutex making_;  // held while rows are packed that will be kept; taken before mutex_
   std::mutex mutex_;   // of what follows; never held for long
   std::shared_ptr<const PackedBase> forms_[any_pass_count];
   std::shared_ptr<const PackedBase> bins_;

@@ -24,8 +24,7 @@ StreamedSearch::StreamedSearch(AnyMatrixView queries, std::int64_t k, const KnnO
     : state_(std::make_unique<State>()) {
   detail::check_k(k);
   check_device(options.device);
-  if (!options.filter.everything() && options.filter.rows() != total_rows)
-    throw ShapeMismatch("filter is for {} rows, base has {}", options.filter.rows(), total_rows);
+  detail::check_filter(options.filter, total_rows);
   state_->queries = queries, state_->k = k, state_->total = total_rows, state_->options = options;
   state_->report.metric = options.metric;
 }
@@ -33,8 +32,7 @@ StreamedSearch::~StreamedSearch() = default;
 
 void StreamedSearch::add(AnyMatrixView rows) {
   State& s = *state_;
-  if (rows.cols() != s.queries.cols())
-    throw ShapeMismatch("queries have {} columns, base has {}", s.queries.cols(), rows.cols());
+  detail::check_columns(s.queries.cols(), rows.cols());
   if (rows.rows() > s.total - s.rows)
     throw InvalidArgument("base has more than the {} rows that were announced", s.total);
   if (rows.rows() == 0) return;
@@ -46,25 +44,25 @@ void StreamedSearch::add(AnyMatrixView rows) {
                                       .filter = s.options.filter,
                                       .filter_offset = s.rows};
   KnnReport report;
-  detail::search_more({&segment, 1}, s.queries, s.k, s.options, s.found, &report);
+  detail::search_more(
+      {detail::SearchKind::blocks, {&segment, 1}, s.queries, s.k, s.options, detail::Reuse::none},
+      s.found, &report);
   s.rows += rows.rows();
-  KnnReport& sum = s.report;
-  const std::int64_t chunks = sum.chunks + report.chunks;
-  report.rows += sum.rows, report.allowed_rows += sum.allowed_rows;
-  report.prepare_seconds += sum.prepare_seconds, report.seconds += sum.seconds;
-  report.scan_seconds += sum.scan_seconds, report.rescore_seconds += sum.rescore_seconds;
-  report.query_seconds += sum.query_seconds, report.seed_seconds += sum.seed_seconds;
-  report.score_seconds += sum.score_seconds, report.select_seconds += sum.select_seconds;
-  report.hits_per_query += sum.hits_per_query;
-  report.refined_per_query += sum.refined_per_query;
-  report.repeated_queries += sum.repeated_queries;
-  report.survivors_per_query += sum.survivors_per_query;
-  report.fallback_queries = std::max(report.fallback_queries, sum.fallback_queries);
-  report.memory_bytes = std::max(report.memory_bytes, sum.memory_bytes);
-  report.device_bytes = std::max(report.device_bytes, sum.device_bytes);
-  report.multiply_adds += sum.multiply_adds, report.bytes_read += sum.bytes_read;
-  report.chunks = chunks;
-  sum = std::move(report);
+  const KnnReport& sum = s.report;
+  for (const auto field : {&KnnReport::rows, &KnnReport::allowed_rows, &KnnReport::chunks,
+                           &KnnReport::repeated_queries})
+    report.*field += sum.*field;
+  for (const auto field :
+       {&KnnReport::prepare_seconds, &KnnReport::seconds, &KnnReport::scan_seconds,
+        &KnnReport::rescore_seconds, &KnnReport::query_seconds, &KnnReport::seed_seconds,
+        &KnnReport::score_seconds, &KnnReport::select_seconds, &KnnReport::hits_per_query,
+        &KnnReport::refined_per_query, &KnnReport::survivors_per_query, &KnnReport::multiply_adds,
+        &KnnReport::bytes_read})
+    report.*field += sum.*field;
+  for (const auto field :
+       {&KnnReport::fallback_queries, &KnnReport::memory_bytes, &KnnReport::device_bytes})
+    report.*field = std::max(report.*field, sum.*field);
+  s.report = std::move(report);
 }
 
 Neighbors StreamedSearch::finish(KnnReport* report) {

@@ -169,6 +169,23 @@ TEST(SelfJoin, IsUsedWhereItPays) {
   EXPECT_FALSE(report.joined);
   EXPECT_LE(report.memory_bytes, 64 << 20);
 }
+
+// So few rows are allowed that they are packed alone, where a join of all rows would pay.
+TEST(SelfJoin, AFilterIsKeptWhereAJoinWouldPay) {
+  Matrix<float> base(20000, 64);
+  Random random(5);
+  for (std::int64_t i = 0; i < 20000 * 64; ++i)
+    base.data()[i] = static_cast<float>((random.uniform() - 0.5) * (i % 64 < 8 ? 10 : 0.5));
+  std::vector<Id> allowed;
+  for (Id id = 0; id < 20000; id += 3) allowed.push_back(id);
+  const KnnOptions options{.filter = RowFilter::of_ids(allowed, 20000)};
+  KnnReport report;
+  const Neighbors got = self_join(base.view(), 10, options, &report);
+  EXPECT_FALSE(report.joined);
+  expect_same(got, without_self(knn(base.view(), base.view(), 11, options), 10));
+  self_join(base.view(), 10, {}, &report);
+  EXPECT_TRUE(report.joined);
+}
 #endif
 
 TEST(SelfJoin, ReportsItsProgressAndCanBeCancelledAtAnyTime) {

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "knear/core/cpu.hpp"
-#include "knear/knn/device/device_range_search.hpp"
 #include "knear/knn/device/device_search.hpp"
+#include "knear/knn/search/search.hpp"
 
 namespace knear::detail {
 
@@ -39,49 +39,45 @@ class DeviceBase {
   DeviceBase(const DeviceBase&) = delete;
   DeviceBase& operator=(const DeviceBase&) = delete;
 
-  // The k nearest as knn() has them; ids and distances [queries x k] are in device memory, and
-  // written when this returns. One search at a time.
-  void search(const DeviceRowData<Queue>& queries, std::int64_t k, const KnnOptions& options,
-              Reuse reuse, Id* ids, float* distances, KnnReport* report) {
+  // Where an answer goes: [queries x k] each, in device memory.
+  struct Destination {
+    Id* ids;
+    float* distances;
+  };
+
+  // The k nearest as knn() has them, or as self_join() does, with the rows for queries. One search
+  // at a time.
+  Neighbors search(SearchKind kind, const DeviceRowData<Queue>& queries, std::int64_t k,
+                   const KnnOptions& options, Reuse reuse, KnnReport* report) {
     const AnyMatrix asked = download_rows(queue_, queries, 0, queries.count);
     const SearchSegment segment{&prepared_, {}, options.filter};
-    DeviceSearch<Queue> search(queue_, {&segment, 1}, asked.view(), k, options, reuse, 0);
-    send(search.run(report), ids, distances);
+    const SearchRequest request(kind, {&segment, 1}, asked, k, options, reuse);
+    DeviceSearch<Queue> device(queue_);
+    return search_on(&device, request, report);
   }
-
-  // The k nearest other rows of each row as self_join() has them; ids and distances [rows x k] as
-  // above.
-  void self_join(std::int64_t k, const KnnOptions& options, Reuse reuse, Id* ids, float* distances,
-                 KnnReport* report) {
-    const AnyMatrix asked = download_rows(queue_, rows_, 0, rows_.count);
-    const SearchSegment segment{&prepared_, {}, options.filter};
-    DeviceSearch<Queue> search(queue_, {&segment, 1}, asked.view(), k + 1, options, reuse, 0);
-    send(search.run_self(report), ids, distances);
+  // Sends an answer to the device, where it is when this returns.
+  void send(const Neighbors& found, Destination to) {
+    const auto count = static_cast<std::size_t>(found.ids.rows() * found.ids.cols());
+    const StreamSyncGuard settled{queue_};
+    queue_.upload(to.ids, found.ids.data(), count);
+    queue_.upload(to.distances, found.distances.data(), count);
+    queue_.wait();
   }
 
   // All rows within a radius as range_search() has them, in the processor's memory: how many they
-  // are is known only then. The rest as above.
+  // are is known only then.
   RangeNeighbors range_search(const DeviceRowData<Queue>& queries, double radius,
                               const KnnOptions& options, Reuse reuse, KnnReport* report) {
     const AnyMatrix asked = download_rows(queue_, queries, 0, queries.count);
     const SearchSegment segment{&prepared_, {}, options.filter};
-    return DeviceRangeSearch<Queue>(queue_, {&segment, 1}, asked.view(), options, reuse)
-        .run_range(range_limit(options.metric, radius), report);
+    const SearchRequest request(SearchKind::range, {&segment, 1}, asked, usual_k, options, reuse);
+    DeviceSearch<Queue> device(queue_);
+    return range_search_on(&device, request, radius, report);
   }
 
-  std::int64_t rows() const { return rows_.count; }
-  std::int64_t dim() const { return rows_.dim; }
   Metric metric() const { return prepared_.metric; }
 
  private:
-  void send(const Neighbors& found, Id* ids, float* distances) {
-    const auto count = static_cast<std::size_t>(found.ids.rows() * found.ids.cols());
-    const StreamSyncGuard settled{queue_};
-    queue_.upload(ids, found.ids.data(), count);
-    queue_.upload(distances, found.distances.data(), count);
-    queue_.wait();
-  }
-
   Queue queue_;
   DeviceRowData<Queue> rows_;
   PreparedRows prepared_;

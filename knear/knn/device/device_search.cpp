@@ -1,15 +1,28 @@
-#include "knear/knn/device/device_search.hpp"
-
 #include <charconv>
+
+#include "knear/knn/device/device_engine.hpp"
 
 #ifdef KNEAR_CUDA
 #include "knear/cuda/device.hpp"
-#include "knear/knn/device/queue_factory.hpp"
+#include "knear/cuda/queue.hpp"
+#include "knear/knn/device/device_search.hpp"
+#include "knear/scan/device/compress_cuda.hpp"
 #include "knear/scan/device/packing_cuda.hpp"
 #include "knear/scan/device/scan_launches_cuda.hpp"
 #endif
 
 namespace knear {
+
+void check_device(std::string_view device) {
+  const detail::Device parsed = detail::parse_device(device);
+  if (!parsed.cuda) return;
+#ifdef KNEAR_CUDA
+  cuda::check_device(parsed.index);
+#else
+  throw DeviceUnavailable("device is {}, but this knear was built without CUDA", device);
+#endif
+}
+
 namespace detail {
 
 Device parse_device(std::string_view text) {
@@ -26,38 +39,17 @@ Device parse_device(std::string_view text) {
   throw InvalidArgument("device must be cpu, cuda or cuda:N, but is '{}'", text);
 }
 
-std::unique_ptr<Search> make_search(std::span<const SearchSegment> segments, AnyMatrixView queries,
-                                    std::int64_t k, const KnnOptions& options, Reuse reuse,
-                                    std::int64_t already) {
+std::unique_ptr<DeviceEngine> open_device(const KnnOptions& options) {
   check_device(options.device);
-  const Device device = parse_device(options.device);
-  if (!device.cuda) return std::make_unique<Search>(segments, queries, k, options, reuse, already);
 #ifdef KNEAR_CUDA
-  return std::make_unique<DeviceSearch<cuda::Queue>>(queue_factory(device, options), segments,
-                                                     queries, k, options, reuse, already);
-#else
-  return nullptr;  // check_device has thrown
+  // options.memory bounds what the queue takes of the device; 0: nothing does.
+  if (const Device device = parse_device(options.device); device.cuda)
+    return std::make_unique<DeviceSearch<cuda::Queue>>(
+        [index = device.index, memory = std::max<std::int64_t>(0, options.memory)] {
+          return cuda::Queue(index, static_cast<std::size_t>(memory));
+        });
 #endif
-}
-
-}  // namespace detail
-
-void check_device(std::string_view device) {
-  const detail::Device parsed = detail::parse_device(device);
-  if (!parsed.cuda) return;
-#ifdef KNEAR_CUDA
-  cuda::check_device(parsed.index);
-#else
-  throw DeviceUnavailable("device is {}, but this knear was built without CUDA", device);
-#endif
-}
-
-namespace detail {
-
-void check_processor(const KnnOptions& options, std::string_view search) {
-  if (parse_device(options.device).cuda)
-    throw InvalidArgument("device is {}, but {} runs on the processor alone", options.device,
-                          search);
+  return nullptr;
 }
 
 }  // namespace detail

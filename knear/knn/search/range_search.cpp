@@ -1,30 +1,112 @@
-// The ways into a range search.
-#include "knear/knn/search/range_search.hpp"
+// All rows within a radius: a search whose threshold is given, so it estimates none, and which has
+// no k but the one that plans take. What it finds lies in lists that grow, and memory limits those.
+#include <utility>
 
-#include "knear/knn/device/device_range_search.hpp"
-
-#ifdef KNEAR_CUDA
-#include "knear/knn/device/queue_factory.hpp"
-#include "knear/scan/device/compress_cuda.hpp"
-#include "knear/scan/device/packing_cuda.hpp"
-#include "knear/scan/device/scan_launches_cuda.hpp"
-#endif
+#include "knear/core/cpu.hpp"
+#include "knear/distance/reference.hpp"
+#include "knear/knn/search/search.hpp"
 
 namespace knear::detail {
+namespace {
 
-RangeNeighbors range_search_segments(std::span<const SearchSegment> segments, AnyMatrixView queries,
-                                     double radius, const KnnOptions& options, Reuse reuse,
-                                     KnnReport* report) {
-  check_exact(options, "a range search");
-  check_device(options.device);
-  const double limit = range_limit(options.metric, radius);
-#ifdef KNEAR_CUDA
-  if (const Device device = parse_device(options.device); device.cuda)
-    return DeviceRangeSearch<cuda::Queue>(queue_factory(device, options), segments, queries,
-                                          options, reuse)
-        .run_range(limit, report);
-#endif
-  return RangeSearch<Search>(segments, queries, usual_k, options, reuse).run_range(limit, report);
+class RangeSearch final : public Search {
+ public:
+  // limit: the largest key that is found.
+  RangeSearch(const SearchRequest& request, DeviceEngine* device, double limit)
+      : Search(request, device), limit_(limit) {}
+
+  RangeNeighbors run_range(KnnReport* report) {
+    const Stopwatch time;
+    const std::int64_t queries = request_.queries.rows();
+    RangeLists lists(static_cast<std::size_t>(queries));
+    find(lists);
+    RangeNeighbors out;
+    out.begin.assign(1, 0);
+    for (const auto& list : lists)
+      out.begin.push_back(out.begin.back() + static_cast<std::int64_t>(list.size()));
+    out.ids.resize(static_cast<std::size_t>(out.begin.back()));
+    out.distances.resize(out.ids.size());
+    parallel_for(request_.threads, queries, [&](std::int64_t i) {
+      auto& list = lists[static_cast<std::size_t>(i)];
+      std::sort(list.begin(), list.end());
+      std::size_t place = static_cast<std::size_t>(out.begin[static_cast<std::size_t>(i)]);
+      for (const auto& [key, id] : list) {
+        out.ids[place] = id;
+        out.distances[place++] = static_cast<float>(distance_of_key(request_.options.metric, key));
+      }
+      list = {};
+    });
+    if (report) {
+      *report = report_.report(at_, time.seconds());
+      report->k = 0;
+      report->memory_bytes += 64 * out.begin.back();
+    }
+    return out;
+  }
+
+ private:
+  // Adds what is found to `lists`, query q to that of number which[q]; empty: to list q. What the
+  // lists have already counts among the pairs that memory holds.
+  void find(RangeLists& lists, std::span<const std::int64_t> which = {}) {
+    at_.for_each_chunk([&] {
+      // 16 bytes a pair, in two growing lists at once for a while; in the end 12 more in the
+      // answer.
+      const std::int64_t memory = request_.limited() ? request_.options.memory : machine_memory();
+      const std::int64_t packing = at_.packing_bytes(at_.rows.rows(), at_.first_pass());
+      RangeSink sink(lists, at_.ids(),
+                     std::max<std::int64_t>(0, (memory - at_.other_bytes() - packing) / 64), which);
+      search_into(sink);
+    });
+  }
+
+  void search_into(RangeSink& sink) {
+    if (!at_.device) return find_on_processor(request_.queries, sink);
+    const std::vector<std::int64_t> todo =
+        at_.device->range(at_, report_, limit_, at_.all_queries(), sink);
+    report_.note_fallback(std::ssize(todo));
+    if (todo.empty()) return;
+    if (at_.prepared().on_device) return find_in_copies(todo, sink);
+    const AnyMatrix some = copies_of(request_.queries, todo);
+    RangeSink theirs(sink, todo);
+    find_on_processor(some.view(), theirs);
+  }
+
+  void find_in_copies(const std::vector<std::int64_t>& todo, RangeSink& sink) {
+    each_copy(todo, [&](SearchRequest request) {
+      for (SearchRequest::Segment& segment : request.segments)
+        segment.given.ids = sink.ids().from(segment.given.ids.first);
+      RangeSearch search(request, nullptr, limit_);
+      search.find(sink.lists(), todo);
+      report_.note_search(search.report_);
+    });
+  }
+
+  void find_on_processor(AnyMatrixView queries, RangeSink& sink) {
+    const Progress& progress = request_.options.progress;
+    ScanJob job = at_.job(queries, request_.k);
+    passes_.apply_tuning(job);
+    const Choice choice = passes_.choose(job);
+    const FirstPass pass = choice.passes.front();
+    report_.note_pass(pass, queries.rows(), at_.count);
+    if (pass == FirstPass::direct) {
+      at_.list_allowed();
+      return scan_range_directly(job, at_.subset, limit_, sink, report_.stats, progress);
+    }
+    const auto packed = passes_.packed(pass, choice);
+    scan_range(*packed, job, limit_, sink, report_.stats, progress);
+    report_.note_packed(at_.prepared(), *packed, pass);
+    report_.note_scored(*packed, queries.rows());
+  }
+
+  const double limit_;
+};
+
+}  // namespace
+
+RangeNeighbors range_search_on(DeviceEngine* device, const SearchRequest& request, double radius,
+                               KnnReport* report) {
+  const double limit = request.options.metric == Metric::ip ? 0.0 - radius : radius;
+  return RangeSearch(request, device, limit).run_range(report);
 }
 
 }  // namespace knear::detail

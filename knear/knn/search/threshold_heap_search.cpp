@@ -1,37 +1,30 @@
-// The method threshold-heap on the processor, and the way into it.
-#include "knear/knn/search/threshold_heap_search.hpp"
+// The method threshold-heap: Matsumoto and Yiu (2015), section III, over the segments of a base.
+//
+//   1. samples rows are drawn at random, without repetition, and searched: the k-th key of each
+//      query among them is its threshold
+//   2. the scan goes over all rows with that threshold (scan/methods/threshold_heap_scan.hpp); a
+//      GPU prunes and compresses (scan/device/threshold_heap_by_tiles.hpp), the processor sorts
+//
+// The paper does both on its GPU; here the processor searches the sample, which is small, by
+// whatever exact search is the fastest.
+#include <cmath>
+#include <limits>
+#include <utility>
 
-#include "knear/knn/device/device_threshold_heap_search.hpp"
+#include "knear/distance/reference.hpp"
+#include "knear/knn/search/search.hpp"
+#include "knear/select/sort/compressed_batch.hpp"
 #include "knear/select/sort/permutation.hpp"
-
-#ifdef KNEAR_CUDA
-#include "knear/knn/device/queue_factory.hpp"
-#include "knear/scan/device/compress_cuda.hpp"
-#include "knear/scan/device/packing_cuda.hpp"
-#include "knear/scan/device/scan_launches_cuda.hpp"
-#endif
 
 namespace knear::detail {
 namespace {
 
 constexpr std::uint64_t sample_seed = 0x7468726573686f6c;
 
-class ThresholdHeapSearch final : public ThresholdHeap<Search> {
- public:
-  ThresholdHeapSearch(std::span<const SearchSegment> segments, AnyMatrixView queries,
-                      std::int64_t k, const KnnOptions& options, Reuse reuse)
-      : ThresholdHeap(segments, queries, k, options, reuse) {
-    fit_memory(threshold_heap_bytes(allowed_rows_, k_) * threads_);
-  }
+// The paper's is 16; the kernels score twelve side by side.
+constexpr std::int64_t usual_batch = 48;
 
- protected:
-  void search_rows(const BaseRows& rows, std::int64_t begin, ExactNeighbors& out) override {
-    search_on_processor(rows, begin, upper_bounds(), all_queries(), out);
-  }
-};
-
-}  // namespace
-
+// Draws `wanted` different rows of a count, ascending; the same each time.
 std::vector<std::int64_t> sampled_rows(std::int64_t count, std::int64_t wanted) {
   const Permutation order(count, sample_seed);
   std::vector<std::int64_t> out(static_cast<std::size_t>(wanted));
@@ -40,27 +33,164 @@ std::vector<std::int64_t> sampled_rows(std::int64_t count, std::int64_t wanted) 
   return out;
 }
 
-std::vector<std::uint32_t> allowed_rows_of(const SearchSegment& segment) {
-  const std::int64_t rows = segment.rows->base.rows();
-  if (!segment.live)
-    return segment.filter.allowed(segment.filter_offset, segment.filter_offset + rows);
-  std::vector<std::uint32_t> out;
-  for (std::int64_t row = 0; row < rows; ++row)
-    if (segment.live->contains(row)) out.push_back(static_cast<std::uint32_t>(row));
-  return out;
-}
+class ThresholdHeapSearch final : public Search {
+ public:
+  ThresholdHeapSearch(const SearchRequest& request, DeviceEngine* device)
+      : Search(request, device) {
+    const MethodOptions& method = request.options.method;
+    const std::int64_t queries = request.queries.rows(), threads = request.threads;
+    report_.learns = false;
+    samples_ = std::min(method.samples > 0 ? method.samples : 8 * request.k, request.allowed_rows);
+    batch_ = method.query_batch > 0 ? method.query_batch : usual_batch;
+    // With a device so many that every thread has some to sort.
+    if (device && method.query_batch == 0)
+      batch_ = std::min(batch_, (queries + threads - 1) / threads);
+    batch_ = std::clamp<std::int64_t>(queries, 1, std::max<std::int64_t>(1, batch_));
+    fit_memory();
+  }
 
-Neighbors threshold_heap_segments(std::span<const SearchSegment> segments, AnyMatrixView queries,
-                                  std::int64_t k, const KnnOptions& options, Reuse reuse,
-                                  KnnReport* report) {
-  check_device(options.device);
-#ifdef KNEAR_CUDA
-  if (const Device device = parse_device(options.device); device.cuda)
-    return DeviceThresholdHeap<cuda::Queue>(queue_factory(device, options), segments, queries, k,
-                                            options, reuse)
-        .run_heap(report);
-#endif
-  return ThresholdHeapSearch(segments, queries, k, options, reuse).run_heap(report);
+  Neighbors run_heap(KnnReport* report) {
+    const Stopwatch time;
+    find_thresholds();
+    const double sampling = time.seconds();
+    ExactNeighbors all;
+    run_from(all, report);
+    if (report) {
+      report->method = "threshold-heap";
+      report->expected_hits = static_cast<double>(request_.allowed_rows) *
+                              static_cast<double>(request_.k) /
+                              static_cast<double>(std::max<std::int64_t>(1, samples_));
+      report->seconds += sampling;
+      report->samples = samples_, report->sampling_seconds = sampling;
+      report->sorting_seconds = heap_.sort_seconds;
+      report->compression_ratio =
+          heap_.batches > 0 ? heap_.compress_sum / static_cast<double>(heap_.batches) : 1;
+      report->threshold_ratio = ratio(all);
+    }
+    return rounded(all, request_.options.metric, request_.queries.rows(), request_.k_asked,
+                   request_.threads);
+  }
+
+ protected:
+  void search_chunk(ExactNeighbors& out) override {
+    // The sample's thresholds, or what was found since.
+    std::vector<double> thresholds = thresholds_;
+    for (std::size_t q = 0; q < at_.upper_bounds.size(); ++q)
+      thresholds[q] = std::min(thresholds[q], at_.upper_bounds[q]);
+    std::vector<std::int64_t> todo = at_.all_queries();
+    if (at_.device) {
+      todo = at_.device->threshold_heap(at_, report_, {thresholds, batch_, heap_}, std::move(todo),
+                                        out);
+      report_.note_fallback(std::ssize(todo));
+    }
+    if (!todo.empty()) search_on_processor(thresholds, std::move(todo), out);
+  }
+
+ private:
+  void search_on_processor(const std::vector<double>& thresholds, std::vector<std::int64_t> todo,
+                           ExactNeighbors& out) {
+    const Progress& progress = request_.options.progress;
+    const ChunkSearch chunk = passes_.begin(out.columns(), thresholds);
+    at_.answer_zero_queries(todo, chunk.job.allowed, out);
+    const FirstPass pass = chunk.choice.passes.front();
+    report_.note_pass(pass, std::ssize(todo), at_.count);
+    if (pass == FirstPass::direct) {
+      at_.list_allowed();
+      return scan_threshold_heap_directly(chunk.job, batch_, at_.subset, todo, out, report_.stats,
+                                          heap_, progress);
+    }
+    at_.make_room(pass);
+    const auto packed = passes_.packed(pass, chunk.choice);
+    scan_threshold_heap(*packed, chunk.job, batch_, todo, out, report_.stats, heap_, progress);
+    report_.note_packed(at_.prepared(), *packed, pass);
+    report_.note_scored(*packed, std::ssize(todo), (std::ssize(todo) + batch_ - 1) / batch_);
+  }
+
+  // With a memory limit takes fewer queries at a time until they fit: a batch of each thread takes
+  // a quarter of it at most. Throws where one query is too many.
+  void fit_memory() {
+    if (!request_.limited() || request_.queries.rows() == 0) return;
+    std::int64_t each = threshold_heap_bytes(request_.allowed_rows, request_.k);
+    // Codes of queries for a device are beside what arrives in the place of the processor's tiles.
+    if (at_.device)
+      each += at_.device->host_bytes(request_, 1) - at_.device->host_bytes(request_, 0);
+    each *= request_.threads;
+    batch_ = std::clamp<std::int64_t>(request_.options.memory / 4 / each, 1, batch_);
+    for (const std::int64_t others = at_.more_bytes;; batch_ /= 2) {
+      at_.more_bytes = others + batch_ * each;
+      try {
+        for (const SearchRequest::Segment& segment : request_.segments)
+          at_.segment = &segment, at_.chunk_rows();
+        return;
+      } catch (const MemoryBudgetError&) {
+        if (batch_ == 1) throw;
+      }
+    }
+  }
+
+  void find_thresholds() {
+    thresholds_.assign(static_cast<std::size_t>(request_.queries.rows()),
+                       std::numeric_limits<double>::infinity());
+    const std::int64_t k = request_.k;
+    if (k == 0 || samples_ == request_.allowed_rows) return;
+    const std::vector<SearchSegment> sample = sampled_segments();
+    SearchRequest request = request_.among(sample, request_.queries, k);
+    request.options.tuning = {}, request.options.progress = {}, request.reuse = Reuse::none;
+    ExactNeighbors found;
+    Search(request).run_from(found, nullptr);
+    for (std::int64_t q = 0; q < request_.queries.rows() && found.columns() == k; ++q)
+      thresholds_[static_cast<std::size_t>(q)] = found.keys.row(q)[k - 1];
+  }
+
+  // The segments with a filter that lets the sample through.
+  std::vector<SearchSegment> sampled_segments() const {
+    const std::vector<std::int64_t> places = sampled_rows(request_.allowed_rows, samples_);
+    std::vector<SearchSegment> out;
+    std::size_t next = 0;
+    std::int64_t before = 0;  // allowed rows of the segments that were passed
+    for (const auto& [given, allowed, integer] : request_.segments) {
+      const std::int64_t rows = given.rows->base.rows();
+      std::vector<Id> sampled;
+      std::vector<std::uint32_t> numbers;
+      if (allowed < rows) numbers = given.allowed_rows(0, rows);
+      for (; next < places.size() && places[next] < before + allowed; ++next) {
+        const std::int64_t place = places[next] - before;
+        sampled.push_back(numbers.empty() ? place : numbers[static_cast<std::size_t>(place)]);
+      }
+      before += allowed;
+      if (!sampled.empty())
+        out.push_back({given.rows, given.ids, RowFilter::of_ids(sampled, rows)});
+    }
+    return out;
+  }
+
+  // Eq. 3, of distances and not of their squares; 0 for products, which are no distances.
+  double ratio(const ExactNeighbors& all) const {
+    const std::int64_t k = request_.k;
+    const Metric metric = request_.options.metric;
+    if (metric == Metric::ip || all.columns() < k || k == 0) return 0;
+    std::vector<double> kth, upper_bounds;
+    for (std::int64_t q = 0; q < request_.queries.rows(); ++q) {
+      const double bound = thresholds_[static_cast<std::size_t>(q)];
+      if (std::isinf(bound)) continue;
+      const auto distance = [&](double key) {
+        const double value = std::max(0.0, distance_of_key(metric, key));
+        return metric == Metric::l2 ? std::sqrt(value) : value;
+      };
+      kth.push_back(distance(all.keys.row(q)[k - 1])), upper_bounds.push_back(distance(bound));
+    }
+    return threshold_ratio(kth.data(), upper_bounds.data(), std::ssize(kth));
+  }
+
+  std::int64_t batch_, samples_;
+  ThresholdHeapStats heap_;
+  std::vector<double> thresholds_;  // of each query
+};
+
+}  // namespace
+
+Neighbors threshold_heap_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report) {
+  return ThresholdHeapSearch(request, device).run_heap(report);
 }
 
 }  // namespace knear::detail

@@ -75,7 +75,8 @@ void expect_exact(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
     auto ids = lender.allocate<Id>(count);
     auto distances = lender.allocate<float>(count);
     KnnReport seen;
-    rows.search(asked.rows, k, there, detail::Reuse::expected, ids.data(), distances.data(), &seen);
+    rows.send(rows.search(SearchKind::nearest, asked.rows, k, there, Reuse::expected, &seen),
+              {ids.data(), distances.data()});
     if (report && time == 0) *report = seen;
     if (time == 1 && seen.chunks == 1 && seen.fallback_queries == 0) {
       EXPECT_EQ(seen.prepare_seconds, 0) << what;
@@ -89,7 +90,7 @@ void expect_self_joined(AnyMatrixView base, std::int64_t k, const KnnOptions& op
                         const std::string& what, KnnReport* report = nullptr,
                         std::size_t budget = std::size_t{1} << 40) {
   HostQueue queue(5, budget), lender(6);
-  DeviceMatrix lent(lender, base);
+  DeviceMatrix lent(lender, base), asked(lender, base);
   DeviceBase<HostQueue> rows(queue, std::move(lent.rows), options.metric);
   KnnOptions there = options;
   there.device = "cuda";
@@ -97,7 +98,8 @@ void expect_self_joined(AnyMatrixView base, std::int64_t k, const KnnOptions& op
   auto ids = lender.allocate<Id>(count);
   auto distances = lender.allocate<float>(count);
   KnnReport seen;
-  rows.self_join(k, there, detail::Reuse::none, ids.data(), distances.data(), &seen);
+  rows.send(rows.search(SearchKind::self_join, asked.rows, k, there, Reuse::none, &seen),
+            {ids.data(), distances.data()});
   EXPECT_EQ(seen.k, k) << what;
   EXPECT_EQ(seen.queries, base.rows()) << what;
   EXPECT_EQ(seen.device, "cuda") << what;

@@ -1,6 +1,6 @@
-// partial-reduce on the emulated GPU: the answer of the processor, to the bit, and the report,
-// whatever the bins drop.
-#include "knear/knn/search/partial_reduce_search.hpp"
+// partial-reduce by a GPU, on the emulated one: the answer of the processor, to the bit, and what
+// is said of it, whatever the bins drop.
+#include "knear/knn/segment_search.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "knear/core/random.hpp"
-#include "knear/knn/device/device_search.hpp"
 #include "knear/scan/packing/interleaving.hpp"
-#include "tests/simt/emulator.hpp"
+#include "tests/knn/device/on_device.hpp"
 
 namespace knear::detail {
 namespace {
+
+using test::search_on_device;
 
 Matrix<float> gaussian(std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
   Random random(seed);
@@ -34,29 +35,19 @@ Matrix<std::uint8_t> whole_numbers(std::int64_t rows, std::int64_t dim, int belo
   return out;
 }
 
-std::unique_ptr<Search> emulated(std::span<const SearchSegment> segments, AnyMatrixView queries,
-                                 std::int64_t k, const KnnOptions& options, Reuse reuse) {
-  return std::make_unique<DeviceSearch<HostQueue>>(HostQueue(7), segments, queries, k, options,
-                                                   reuse, 0);
-}
-std::unique_ptr<Search> emulated_without_memory(std::span<const SearchSegment> segments,
-                                                AnyMatrixView queries, std::int64_t k,
-                                                const KnnOptions& options, Reuse reuse) {
-  return std::make_unique<DeviceSearch<HostQueue>>(HostQueue(7, 50 << 10), segments, queries, k,
-                                                   options, reuse, 0);
-}
-
 // Compares the device with the processor; returns the report of the device.
 KnnReport expect_same(std::span<const SearchSegment> segments, AnyMatrixView queries,
                       std::int64_t k, Metric metric, const MethodOptions& method,
                       const std::string& what, Reuse reuse = Reuse::expected,
-                      const ExactMaker& exact = emulated) {
+                      std::size_t device_bytes = std::size_t{1} << 40) {
   KnnOptions options{.metric = metric, .method = method};
   options.method.kind = Method::partial_reduce;
   KnnReport report, wanted;
-  const Neighbors truth = partial_reduce_by({}, segments, queries, k, options, reuse, &wanted);
+  const Neighbors truth = search_segments(
+      SearchRequest(SearchKind::nearest, segments, queries, k, options, reuse), &wanted);
   options.device = "cuda";
-  const Neighbors found = partial_reduce_by(exact, segments, queries, k, options, reuse, &report);
+  const Neighbors found =
+      search_on_device(HostQueue(7, device_bytes), segments, queries, k, options, reuse, &report);
   for (std::int64_t q = 0; q < queries.rows() && !testing::Test::HasFailure(); ++q)
     for (std::int64_t j = 0; j < k; ++j) {
       EXPECT_EQ(found.ids.row(q)[j], truth.ids.row(q)[j])
@@ -263,9 +254,8 @@ TEST(DevicePartialReduce, ADeviceWithoutMemory) {
   const auto base = gaussian(3000, 16, 13), queries = gaussian(9, 16, 14);
   PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
   const SearchSegment segment{&rows};
-  const KnnReport report =
-      expect_same({&segment, 1}, queries.view(), 10, Metric::l2, {.recall = 0.9}, "no memory",
-                  Reuse::expected, emulated_without_memory);
+  const KnnReport report = expect_same({&segment, 1}, queries.view(), 10, Metric::l2,
+                                       {.recall = 0.9}, "no memory", Reuse::expected, 50 << 10);
   EXPECT_EQ(report.fallback_queries, 9);
 }
 
@@ -276,7 +266,8 @@ TEST(DevicePartialReduce, RowsStayOnTheDevice) {
   const SearchSegment segment{&rows};
   const KnnOptions options{.device = "cuda"};
   KnnReport report;
-  emulated({&segment, 1}, queries.view(), 5, options, Reuse::expected)->run(&report);
+  search_on_device(HostQueue(7), {&segment, 1}, queries.view(), 5, options, Reuse::expected,
+                   &report);
   EXPECT_GT(report.prepare_seconds, 0);
   report = expect_same({&segment, 1}, queries.view(), 5, Metric::l2, {.recall = 0.9}, "kept");
   EXPECT_EQ(report.prepare_seconds, 0);
@@ -292,8 +283,8 @@ TEST(DevicePartialReduce, NothingIsIgnored) {
     options.device = "cuda:3";
     options.method.kind = Method::partial_reduce;
     for (const std::size_t segments : {std::size_t{0}, std::size_t{1}}) try {
-        partial_reduce_by(emulated, {&segment, segments}, base.view(), 3, options, Reuse::expected,
-                          nullptr);
+        search_on_device(HostQueue(7), {&segment, segments}, base.view(), 3, options,
+                         Reuse::expected);
         ADD_FAILURE() << "not refused: " << words;
       } catch (const InvalidArgument& error) {
         EXPECT_EQ(std::string(error.what()), words);

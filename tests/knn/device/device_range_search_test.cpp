@@ -1,6 +1,6 @@
-// Range searches on the emulated GPU: the answers of the processor to the bit, for all options, and
-// a report that says what was done where.
-#include "knear/knn/device/device_range_search.hpp"
+// Range searches by a GPU, on the emulated one: the answers of the processor to the bit, whatever
+// is asked for, and a report that says what was done where.
+#include "knear/knn/device/device_search.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,19 +14,20 @@
 #include <vector>
 
 #include "knear/knn/device/device_base.hpp"
+#include "tests/knn/device/on_device.hpp"
 #include "tests/knn/knn_cases.hpp"
 #include "tests/knn/refused.hpp"
-#include "tests/simt/emulator.hpp"
 
 namespace knear {
 namespace {
 
-using detail::DeviceRangeSearch;
 using detail::PreparedRows;
 using detail::SearchSegment;
 using test::expect_refused;
 using test::gaussians;
 using test::metrics;
+using test::range_search_on_device;
+using test::search_on_device;
 
 constexpr std::size_t plenty = std::size_t{1} << 40;
 
@@ -48,8 +49,7 @@ RangeNeighbors over_segments(const HostQueue& queue, std::span<const SearchSegme
                              AnyMatrixView queries, double radius, KnnOptions options,
                              detail::Reuse reuse, KnnReport* report = nullptr) {
   options.device = "cuda";
-  return DeviceRangeSearch<HostQueue>(queue, segments, queries, options, reuse)
-      .run_range(detail::range_limit(options.metric, radius), report);
+  return range_search_on_device(queue, segments, queries, radius, options, reuse, report);
 }
 
 // range_search() on the emulated device.
@@ -281,9 +281,8 @@ TEST(DeviceRangeSearch, RowsStayOnTheDevice) {
   const double radius = distance_of(queries, base, 60, Metric::l2);
   const KnnOptions options{.device = "cuda"};
   KnnReport report;
-  detail::DeviceSearch<HostQueue>(HostQueue(3), {&segment, 1}, queries, 7, options,
-                                  detail::Reuse::expected, 0)
-      .run(&report);
+  search_on_device(HostQueue(3), {&segment, 1}, queries, 7, options, detail::Reuse::expected,
+                   &report);
   EXPECT_GT(report.prepare_seconds, 0);
   const RangeNeighbors truth = range_search(queries, base, radius);
   EXPECT_TRUE(same(over_segments(HostQueue(3), {&segment, 1}, queries, radius, {},
@@ -367,9 +366,8 @@ TEST(DeviceRangeSearch, SomeQueriesOfTheProcessor) {
     KnnReport report;
     RangeNeighbors truth = range_search(queries, base, radius);
     for (Id& id : truth.ids) id = 2 * id + 9;
-    EXPECT_TRUE(same(DeviceRangeSearch<ScarceQueue>(ScarceQueue(HostQueue(5)), {&segment, 1},
-                                                    queries, options, detail::Reuse::none)
-                         .run_range(radius, &report),
+    EXPECT_TRUE(same(range_search_on_device(ScarceQueue(HostQueue(5)), {&segment, 1}, queries,
+                                            radius, options, detail::Reuse::none, &report),
                      truth));
     EXPECT_EQ(report.fallback_queries, 300 - 128);  // one block was taken
     EXPECT_EQ(report.device, "cuda");

@@ -10,13 +10,14 @@
 
 #include "knear/core/random.hpp"
 #include "knear/knn/knn.hpp"
+#include "tests/knn/device/on_device.hpp"
 #include "tests/knn/refused.hpp"
-#include "tests/simt/emulator.hpp"
 
 namespace knear {
 namespace {
 
 using test::expect_refused;
+using test::search_on_device;
 
 Matrix<float> gaussian(std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
   Random random(seed);
@@ -33,9 +34,8 @@ Neighbors device_knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, 
   options.device = "cuda";
   detail::PreparedRows rows(base, options.metric, find_value_range(base, "base", 1));
   const detail::SearchSegment segment{&rows, {}, options.filter};
-  return detail::DeviceSearch<HostQueue>(HostQueue(7, device_bytes), {&segment, 1}, queries, k,
-                                         options, detail::Reuse::none, 0)
-      .run(report);
+  return search_on_device(HostQueue(7, device_bytes), {&segment, 1}, queries, k, options,
+                          detail::Reuse::none, report);
 }
 
 void expect_same(const Neighbors& a, const Neighbors& b, const std::string& what) {
@@ -146,9 +146,8 @@ TEST(DeviceSearch, SelfJoins) {
       detail::PreparedRows rows(base.view(), metric, find_value_range(base.view(), "base", 1));
       const detail::SearchSegment segment{&rows};
       KnnReport report;
-      expect_same(detail::DeviceSearch<HostQueue>(HostQueue(31), {&segment, 1}, base.view(), k + 1,
-                                                  options, detail::Reuse::none, 0)
-                      .run_self(&report),
+      expect_same(search_on_device(HostQueue(31), {&segment, 1}, base.view(), k, options,
+                                   detail::Reuse::none, &report, detail::SearchKind::self_join),
                   truth, std::string(name_of(metric)) + ", k " + std::to_string(k));
       EXPECT_EQ(report.k, k);
       EXPECT_EQ(report.fallback_queries, 0);
@@ -194,9 +193,8 @@ TEST(DeviceSearch, RowsStayOnTheDevice) {
   detail::PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
   const detail::SearchSegment segment{&rows};
   const auto search = [&](KnnReport* report) {
-    return detail::DeviceSearch<HostQueue>(HostQueue(3), {&segment, 1}, queries.view(), 7, options,
-                                           detail::Reuse::expected, 0)
-        .run(report);
+    return search_on_device(HostQueue(3), {&segment, 1}, queries.view(), 7, options,
+                            detail::Reuse::expected, report);
   };
   KnnReport first, second;
   expect_same(search(&first), truth, "first");
@@ -206,9 +204,8 @@ TEST(DeviceSearch, RowsStayOnTheDevice) {
   EXPECT_EQ(second.bytes_read, first.bytes_read);
   KnnOptions by_number = options;
   by_number.device = "cuda:0";
-  expect_same(detail::DeviceSearch<HostQueue>(HostQueue(3), {&segment, 1}, queries.view(), 7,
-                                              by_number, detail::Reuse::expected, 0)
-                  .run(&second),
+  expect_same(search_on_device(HostQueue(3), {&segment, 1}, queries.view(), 7, by_number,
+                               detail::Reuse::expected, &second),
               truth, "by number");
   EXPECT_EQ(second.prepare_seconds, 0);
   std::vector<std::thread> threads;
@@ -239,9 +236,8 @@ TEST(DeviceSearch, FiltersAreServedByTheRowsThatStay) {
                               KnnReport* report) {
         const KnnOptions options{.metric = metric, .device = "cuda"};
         const detail::SearchSegment segment{&rows, {}, filter, offset};
-        return detail::DeviceSearch<HostQueue>(HostQueue(5), {&segment, 1}, asked, k, options,
-                                               detail::Reuse::expected, 0)
-            .run(report);
+        return search_on_device(HostQueue(5), {&segment, 1}, asked, k, options,
+                                detail::Reuse::expected, report);
       };
       KnnReport report;
       search({}, 0, 10, &report);
@@ -288,9 +284,8 @@ TEST(DeviceSearch, AFilterOfTheLongestRows) {
   for (std::int64_t k : {1, 10, 100, 500}) {
     const KnnOptions options{.device = "cuda"};
     KnnReport report;
-    expect_same(detail::DeviceSearch<HostQueue>(HostQueue(6), {&segment, 1}, queries.view(), k,
-                                                options, detail::Reuse::expected, 0)
-                    .run(&report),
+    expect_same(search_on_device(HostQueue(6), {&segment, 1}, queries.view(), k, options,
+                                 detail::Reuse::expected, &report),
                 knn(queries.view(), base.view(), k, {.filter = filter}), std::to_string(k));
     EXPECT_EQ(report.fallback_queries, 0);
   }
@@ -313,10 +308,8 @@ TEST(DeviceSearch, RemovedRows) {
       if (live.contains(id)) left.push_back(id);
     const detail::SearchSegment segment{&rows, {0, names.data()}, {}, 0, &live};
     KnnReport report;
-    const Neighbors found =
-        detail::DeviceSearch<HostQueue>(HostQueue(6), {&segment, 1}, queries.view(), 20, options,
-                                        detail::Reuse::expected, 0)
-            .run(&report);
+    const Neighbors found = search_on_device(HostQueue(6), {&segment, 1}, queries.view(), 20,
+                                             options, detail::Reuse::expected, &report);
     Neighbors truth = knn(queries.view(), base.view(), 20,
                           {.metric = Metric::cosine, .filter = RowFilter::of_ids(left, n)});
     for (std::int64_t i = 0; i < 7 * 20; ++i) truth.ids.data()[i] = 3 * truth.ids.data()[i] + 1;
@@ -337,16 +330,14 @@ TEST(DeviceSearch, NoMemoryForAFilter) {
   const std::size_t all = queue.free_bytes();
   const detail::SearchSegment everything{&rows}, half{&rows, {}, filter};
   const KnnOptions options{.device = "cuda"};
-  detail::DeviceSearch<HostQueue>(queue, {&everything, 1}, queries.view(), 3, options,
-                                  detail::Reuse::expected, 0)
-      .run(nullptr);
+  search_on_device(queue, {&everything, 1}, queries.view(), 3, options, detail::Reuse::expected,
+                   nullptr);
   HostQueue kept = queue;  // the same memory
   ASSERT_LT(kept.free_bytes(), all);
   const auto filler = kept.allocate<char>(kept.free_bytes() - 1000);
   KnnReport report;
-  expect_same(detail::DeviceSearch<HostQueue>(queue, {&half, 1}, queries.view(), 3, options,
-                                              detail::Reuse::expected, 0)
-                  .run(&report),
+  expect_same(search_on_device(queue, {&half, 1}, queries.view(), 3, options,
+                               detail::Reuse::expected, &report),
               knn(queries.view(), base.view(), 3, {.filter = filter}), "no memory");
   EXPECT_EQ(report.fallback_queries, 3);
 }

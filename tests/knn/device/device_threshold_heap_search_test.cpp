@@ -1,6 +1,6 @@
 // Method threshold-heap across devices, on the emulated GPU: the answers of the processor to the
 // bit, and a report that says what was done where.
-#include "knear/knn/device/device_threshold_heap_search.hpp"
+#include "knear/knn/device/device_search.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "tests/knn/device/on_device.hpp"
 #include "tests/knn/knn_cases.hpp"
 #include "tests/knn/refused.hpp"
-#include "tests/simt/emulator.hpp"
 
 namespace knear {
 namespace {
@@ -19,6 +19,7 @@ using test::expect_refused;
 using test::gaussians;
 using test::metrics;
 using test::same;
+using test::search_on_device;
 
 KnnOptions heap_options(KnnOptions options) {
   options.method.kind = Method::threshold_heap;
@@ -32,9 +33,8 @@ Neighbors across(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, KnnO
   options.device = "cuda";
   detail::PreparedRows rows(base, options.metric, find_value_range(base, "base", 1));
   const detail::SearchSegment segment{&rows, {}, options.filter};
-  return detail::DeviceThresholdHeap<HostQueue>(HostQueue(7, device_bytes), {&segment, 1}, queries,
-                                                k, options, detail::Reuse::none)
-      .run_heap(report);
+  return search_on_device(HostQueue(7, device_bytes), {&segment, 1}, queries, k, options,
+                          detail::Reuse::none, report);
 }
 
 void expect_same(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, KnnOptions options,
@@ -127,9 +127,8 @@ TEST(DeviceThresholdHeapSearch, SegmentsAndLiveRows) {
   for (std::int64_t k : {1, 10, 100}) {
     const Neighbors truth =
         knn(queries.view(), view, k, {.filter = RowFilter::of_ids(allowed, 900)});
-    EXPECT_TRUE(same(detail::DeviceThresholdHeap<HostQueue>(HostQueue(3), segments, queries.view(),
-                                                            k, options, detail::Reuse::expected)
-                         .run_heap(nullptr),
+    EXPECT_TRUE(same(search_on_device(HostQueue(3), segments, queries.view(), k, options,
+                                      detail::Reuse::expected, nullptr),
                      truth));
   }
 }
@@ -142,16 +141,13 @@ TEST(DeviceThresholdHeapSearch, RowsStayOnTheDevice) {
   const KnnOptions exact{.device = "cuda"}, heap = heap_options(exact);
   const Neighbors truth = knn(queries.view(), base.view(), 7);
   KnnReport first, second;
-  EXPECT_TRUE(same(detail::DeviceSearch<HostQueue>(HostQueue(3), {&segment, 1}, queries.view(), 7,
-                                                   exact, detail::Reuse::expected, 0)
-                       .run(&first),
+  EXPECT_TRUE(same(search_on_device(HostQueue(3), {&segment, 1}, queries.view(), 7, exact,
+                                    detail::Reuse::expected, &first),
                    truth));
   EXPECT_GT(first.prepare_seconds, 0);
-  EXPECT_TRUE(
-      same(detail::DeviceThresholdHeap<HostQueue>(HostQueue(3), {&segment, 1}, queries.view(), 7,
-                                                  heap, detail::Reuse::expected)
-               .run_heap(&second),
-           truth));
+  EXPECT_TRUE(same(search_on_device(HostQueue(3), {&segment, 1}, queries.view(), 7, heap,
+                                    detail::Reuse::expected, &second),
+                   truth));
   EXPECT_EQ(second.prepare_seconds, 0);
 }
 
