@@ -66,6 +66,7 @@ struct UpdateLongLists {
       kept += total;
       t.sync();  // before the sums are used again
     }
+    t.sync();  // of an empty list, too, all have read the threshold
     if (t.index() == 0) {
       queries.thresholds[place] = bound;
       lists.counts[place] = kept;

@@ -278,6 +278,8 @@ struct ScanPanels {
 
     int stage = 0;
     for (int tile = first_tile; tile < last_tile; ++tile) {
+      // append() parts the lanes, and mma.sync is for a whole warp.
+      t.sync_warp();
       int sums[groups][4][4];  // 16 rows, 8 queries, the fragment's four
       for (int slice = 0; slice < base.slices; ++slice) {
         t.template wait_for_copies<stages - 2>();
@@ -409,13 +411,15 @@ struct UpdateThresholds {
         entry[i] = list[at];
         keep[i] = reaches(base, query, entry[i], bound);
       }
+      t.sync_warp();  // all have read what is overwritten
       KNEAR_UNROLL
       for (int i = 0; i < ahead; ++i) {
-        const unsigned keeping = t.ballot(keep[i]);  // and all have read
+        const unsigned keeping = t.ballot(keep[i]);
         if (keep[i]) list[kept + count_bits(keeping & ((1u << lane) - 1))] = entry[i];
         kept += count_bits(keeping);
       }
     }
+    t.sync_warp();  // of an empty list, too, all have read the count and the threshold
     if (lane == 0) {
       queries.thresholds[place] = bound;
       lists.counts[place] = kept;
