@@ -3,8 +3,8 @@
 //   add_whole(*command, "-k", options.k, "neighbours wanted")->required();
 //   add_size(*command, "--memory", options.memory, "memory for the search");
 //
-// A word that is no number where one is due can't be parsed: CLI::ConversionError, exit status 2. A
-// number that no call accepts (-k 0, or one beyond 64 bits) is an InvalidArgument, exit status 1.
+// A word where a number is expected is a CLI::ConversionError, exit status 2. A number that no call
+// accepts (-k 0, or one beyond 64 bits) is an InvalidArgument, exit status 1.
 #pragma once
 #include <CLI/CLI.hpp>
 
@@ -18,9 +18,9 @@ namespace knear::cli {
 
 // A whole number in decimal ("010" is ten, not eight).
 std::int64_t parse_whole(const std::string& option, const std::string& word);
-// A number, decimal point and exponent allowed; "nan" and "inf" are none.
+// A number, decimal point and exponent allowed; "nan" and "inf" are not numbers.
 double parse_number(const std::string& option, const std::string& word);
-// Bytes: a number, perhaps with a fraction, and perhaps one of k, M, G, T (powers of 1024).
+// Bytes: a number, which may have a fraction, and optionally one of k, M, G, T (powers of 1024).
 std::int64_t parse_size(const std::string& option, const std::string& word);
 
 CLI::Option* add_whole(CLI::App& app, const std::string& name, std::int64_t& target,

@@ -1,9 +1,10 @@
 // cli/bench.cpp -- `knear bench NAME`: measurements that answer one question each.
 //
-// exact   Which first pass is the fastest on these vectors, and how near to the machine's peak? All
-//         passes take turns, those of a GPU too if one is named; the median of several rounds
-//         counts, and every answer is compared with the first one, bit by bit: a pass that were
-//         wrong would not be measured in silence.
+//   exact   Which first pass is the fastest on these vectors, and how near to the machine's peak?
+//   All
+//           passes take turns, those of a GPU too if one is named; the median of several rounds
+//           counts, and every answer is compared with the first one, bit by bit, so that no wrong
+//           pass is measured.
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -55,7 +56,7 @@ struct ExactBench {
   bool prepared = false, json = false;
 };
 
-// What one first pass did; no seconds where the vectors do not allow it.
+// The figures of one first pass; no seconds where the vectors do not allow it.
 struct PassFigures {
   FirstPass pass = FirstPass::automatic;
   std::optional<bool> refine = {};
@@ -88,18 +89,18 @@ std::vector<PassFigures> time_passes(const ExactBench& bench, AnyMatrixView quer
   for (const bool refine : {true, false})
     all.push_back({.pass = FirstPass::int8, .refine = refine});
   all.push_back({.pass = FirstPass::prefix, .refine = false});
-  if (bench.device != "cpu")  // all that it has
+  if (bench.device != "cpu")  // all passes that it has
     for (FirstPass pass : {FirstPass::automatic, FirstPass::integer, FirstPass::int8})
       all.push_back({.pass = pass, .device = bench.device});
-  ProgressBar bound;
+  ProgressBar bar;
   options.progress = [](std::string_view, double) { return !interrupted(); };
   std::optional<Neighbors> expected;
-  // A round before the others prepares.
+  // A round before the others packs what a search keeps.
   std::vector<std::unique_ptr<ExactSearcher>> searchers(all.size());
   for (std::int64_t round = bench.prepared ? -1 : 0; round < bench.repeat; ++round)
     for (PassFigures& figures : all) {
       if (!figures.refusal.empty()) continue;
-      bound.show(figures.name(), double(std::max<std::int64_t>(0, round)) / double(bench.repeat));
+      bar.show(figures.name(), double(std::max<std::int64_t>(0, round)) / double(bench.repeat));
       options.first_pass = figures.pass, options.tuning.refine = figures.refine;
       options.device = figures.device;
       try {
@@ -116,7 +117,7 @@ std::vector<PassFigures> time_passes(const ExactBench& bench, AnyMatrixView quer
         else if (!same_bits(*expected, near))
           throw Error(fmt::format("first pass {} gave another answer", figures.name()));
       } catch (const InvalidArgument& refusal) {
-        // Only a pass that was asked for by name may not fit; bad input fails with all of them.
+        // Only a pass that was asked for by name may refuse; bad input fails with all of them.
         if (figures.pass == FirstPass::automatic) throw;
         figures.refusal = refusal.what();
       }
@@ -204,7 +205,8 @@ void run_exact(const ExactBench& bench) {
   const BenchVectors vectors(bench.vectors, bench.count);
   const AnyMatrixView base = vectors.base(), queries = vectors.queries();
   check_interrupt();
-  // In the same minute as the rounds: clock and neighbours on the machine are the same then.
+  // The peaks are measured in the same minute as the rounds, when clock and other load are the
+  // same.
   const KnownPeaks machine = measure_and_keep_peaks(options.threads, 1.5);
   const std::vector<PassFigures> all = time_passes(bench, queries, base, options);
   if (bench.json) return print_json(all, machine);

@@ -1,4 +1,4 @@
-// cli/bench.hpp -- what the benches share; each adds itself below `knear bench`.
+// cli/bench.hpp -- what the benches share; each adds its own command below `knear bench`.
 #pragma once
 #include <CLI/CLI.hpp>
 
@@ -12,10 +12,10 @@
 
 namespace knear::cli {
 
-// The upper one of two in the middle. Requires that there are values.
+// The median, the upper one of two in the middle. Requires that there are values.
 double median(std::vector<double> values);
 
-// What it takes, by the clock on the wall.
+// The wall-clock seconds that `work` takes.
 template <class F>
 double seconds_of(F&& work) {
   const auto start = std::chrono::steady_clock::now();
@@ -26,10 +26,11 @@ double seconds_of(F&& work) {
 // Whether two answers of one shape are the same, to the bit.
 bool same_bits(const Neighbors& a, const Neighbors& b);
 
-// --device of a bench that searches there too, beside the processor; to be checked by
-// check_device().
+// Adds --device to a bench that searches on a GPU too, beside the processor; check_device() checks
+// it.
 void add_device(CLI::App& bench, std::string& device);
-// The same of one that has no search for a GPU, and its check: InvalidArgument unless it is cpu.
+// Adds --device to a bench that has no search for a GPU, and checks it: InvalidArgument unless it
+// is cpu.
 void add_no_device(CLI::App& bench, std::string& device);
 void check_no_device(const std::string& device, std::string_view bench);
 

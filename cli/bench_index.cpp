@@ -1,7 +1,7 @@
 // cli/bench_index.cpp -- `knear bench index`: what keeping vectors in an index costs.
 //
 // Adding, against a plain copy and one pass of packing; saving; opening the file and answering the
-// first query, against later ones; removing and replacing. All take turns, medians count.
+// first query, against later ones; removing and replacing. All take turns; medians count.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -36,11 +36,11 @@ struct Figures {
 Figures measure(const IndexBench& bench, AnyMatrixView base, AnyMatrixView queries, Metric metric,
                 int threads) {
   Figures out;
-  ProgressBar bound;
+  ProgressBar bar;
   const std::int64_t n = base.rows(), row_bytes = base.cols() * size_of(base.type());
   const SearchOptions options{.threads = threads};
   for (std::int64_t round = 0; round < bench.repeat; ++round) {
-    bound.show("bench", double(round) / double(bench.repeat));
+    bar.show("bench", double(round) / double(bench.repeat));
     check_interrupt();
     out.copy.push_back(seconds_of([&] {
       AnyMatrix copy(base.type(), n, base.cols());

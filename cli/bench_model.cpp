@@ -1,9 +1,9 @@
-// cli/bench_model.cpp -- `knear bench model`: how near do predictions come to measurements?
+// cli/bench_model.cpp -- `knear bench model`: how close are predictions to measurements?
 //
-// The written-down grid: made vectors of 8 bits and of floats, bases of 20,000 and 200,000 rows,
-// 32, 128 and 784 columns, 1 to 2,000 queries, 1 to 1,000 neighbours; the base packed before, no
-// prefix. Each search is measured several times, the median counts. A prediction is good if it is
-// within a quarter of that.
+// The grid is fixed: synthetic vectors of 8 bits and of floats, bases of 20,000 and 200,000 rows,
+// 32, 128 and 784 columns, 1 to 2,000 queries, 1 to 1,000 neighbours; the base is packed before,
+// without a prefix. Each search is measured several times, and the median counts. A prediction is
+// good if it is within a quarter of that.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -38,7 +38,7 @@ struct Point {
 
 std::vector<Point> measure(const ModelBench& bench, int threads, KnownPeaks& machine) {
   std::vector<Point> points;
-  ProgressBar bound;
+  ProgressBar bar;
   const std::vector<std::int64_t> all_rows =
       bench.quick ? std::vector<std::int64_t>{5000} : std::vector<std::int64_t>{20000, 200000};
   const std::vector<std::int64_t> dims =
@@ -48,7 +48,7 @@ std::vector<Point> measure(const ModelBench& bench, int threads, KnownPeaks& mac
   for (const ElementType type : {ElementType::u8, ElementType::f32})
     for (const std::int64_t rows : all_rows)
       for (const std::int64_t dim : dims) {
-        bound.show("bench", done++ / bases);
+        bar.show("bench", done++ / bases);
         const AnyMatrix base = clustered(type, rows, dim, 1, 0);
         const AnyMatrix queries = clustered(type, 2000, dim, 1, 1);
         KnnOptions options{
@@ -56,7 +56,7 @@ std::vector<Point> measure(const ModelBench& bench, int threads, KnownPeaks& mac
             .first_pass = type == ElementType::u8 ? FirstPass::integer : FirstPass::int8};
         options.progress = [](std::string_view, double) { return !interrupted(); };
         const ExactSearcher searcher(base.view(), options);
-        // The peaks of the same seconds, before and after: other work on the machine slows both.
+        // The peaks just before and after the searches: other work on the machine slows both.
         const auto measure_now = [&] { return measure_peaks(threads, bench.quick ? 0.2 : 0.5); };
         MachinePeaks before = measure_now();
         for (const std::int64_t count : {1, 16, 200, 2000}) {
@@ -67,7 +67,8 @@ std::vector<Point> measure(const ModelBench& bench, int threads, KnownPeaks& mac
             std::vector<double> seconds;
             const AnyMatrixView some = queries.view().rows(0, count);
             searcher.search(some, k, options, &report);
-            // Short ones more often: what else runs on a machine comes in spells.
+            // Short searches are repeated more often, since other load on a machine comes in
+            // bursts.
             double spent = 0;
             for (std::int64_t round = 0; round < bench.repeat || (spent < 0.05 && !bench.quick);
                  ++round) {

@@ -2,10 +2,10 @@
 // drawn on this machine.
 //
 // Matsumoto and Yiu, "Accelerating Exact Similarity Search on CPU-GPU Systems" (2015), section VI:
-// what a threshold from a sample saves, and how the selection compares with others. Twice:
-// selection alone, from distances that are there already, which is what they time; and whole
-// searches. What is compared takes turns, medians count, and every answer is compared with the
-// others, bit by bit.
+// what a threshold from a sample saves, and how the selection compares with others. There are two
+// parts: selection alone, from precomputed distances, which the paper times; and whole searches.
+// The candidates take turns, medians count, and every answer is compared with the others, bit by
+// bit.
 #include "cli/bench_threshold_heap.hpp"
 
 #include <algorithm>
@@ -29,7 +29,7 @@
 namespace knear::cli {
 namespace {
 
-// What the figures are about.
+// The vectors and options of the figures.
 struct Setting {
   std::int64_t rows = 0, dim = 0, searched = 0, most = 0, matrix = 0;
   ElementType type = ElementType::f32;
@@ -54,7 +54,7 @@ void check_shapes(const ThresholdHeapBench& bench, AnyMatrixView queries, AnyMat
   if (base.cols() != queries.cols())
     throw ShapeMismatch("queries have {} columns, base has {}", queries.cols(), base.cols());
   if (queries.rows() == 0) throw InvalidArgument("{} has no queries", bench.vectors.queries);
-  // Compared by division, as 8 k may be no number.
+  // Compared by division, since 8 k may overflow.
   if (bench.k > (base.rows() - 1) / ThresholdHeapBench::samples_for(1))
     throw InvalidArgument(
         "-k must be so small that 8 k rows are less than the base's {}, but is {}", base.rows(),
@@ -87,7 +87,7 @@ std::string title(const Figure& figure) {
                      figure.searches ? "whole searches" : "selection alone", figure.question);
 }
 
-// Three digits: times in microseconds.
+// Three digits; times in microseconds.
 std::string cell(const Curve& curve, std::size_t point) {
   const double value = curve.value(point) * (curve.unit == Unit::seconds ? 1e6 : 1);
   if (!std::isfinite(value)) return std::isnan(value) ? "-" : "inf";
@@ -180,7 +180,7 @@ struct Drawing {
   std::string title, svg;
 };
 
-// One for each unit of a figure: its parts (a) and (b).
+// One drawing for each unit of a figure: its parts (a) and (b).
 std::vector<Drawing> drawings_of(const Figure& figure) {
   std::vector<Drawing> out;
   const std::vector<double> places(figure.at.begin(), figure.at.end());
@@ -217,7 +217,7 @@ std::string subheading(const Setting& setting, const ThresholdHeapBench& bench) 
       KNEAR_VERSION);
 }
 
-// Also well-formed XML, so that any tool can take the plots out of it.
+// The page is also well-formed XML, so that any tool can extract the plots.
 std::string as_html(const std::vector<Drawing>& drawings, const Setting& setting,
                     const ThresholdHeapBench& bench) {
   std::string out = fmt::format(
@@ -233,9 +233,9 @@ std::string as_html(const std::vector<Drawing>& drawings, const Setting& setting
          "</main>\n</body>\n</html>\n";
 }
 
-// Colours by value: by name, which follows the reader's light or dark setting, only browsers know
-// them, and a picture of its own is for other programs too. The first value of a name is the light
-// one.
+// Replaces the names of colours by values: only browsers know names, which follow the reader's
+// light or dark setting, and a picture of its own is for other programs too. The first value of a
+// name is the light one.
 std::string with_fixed_colours(const std::string& style) {
   std::string out;
   for (std::size_t at = 0; at < style.size();) {
@@ -312,20 +312,20 @@ void run_threshold_heap(const ThresholdHeapBench& bench) {
 
   std::vector<Figure> figures;
   {
-    ProgressBar bound;
-    bound.show("distances", 0);
+    ProgressBar bar;
+    bar.show("distances", 0);
     // In a scope of its own: searches do not need the memory of the distances.
     const Matrix<float> distances =
         distances_of(queries.rows(0, setting.matrix), base, setting.metric, setting.threads);
-    figures = measure_selection(distances, bench, bound);
+    figures = measure_selection(distances, bench, bar);
   }
   {
-    ProgressBar bound;
+    ProgressBar bar;
     for (Figure& figure :
-         measure_searches(queries, base, bench, setting.metric, setting.threads, setting.by, bound))
+         measure_searches(queries, base, bench, setting.metric, setting.threads, setting.by, bar))
       figures.push_back(std::move(figure));
   }
-  // In the order of the paper; of one number, whole searches first.
+  // In the order of the paper; whole searches come first within a figure.
   std::stable_sort(figures.begin(), figures.end(), [](const Figure& a, const Figure& b) {
     const int first = std::stoi(a.number), second = std::stoi(b.number);
     return first != second ? first < second : a.searches > b.searches;

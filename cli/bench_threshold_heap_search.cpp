@@ -1,6 +1,7 @@
 // The part of `knear bench threshold-heap` that searches: method threshold-heap beside method exact
-// on the same queries and the same packed base; over its rows, beside method partial-reduce too.
-// With a GPU, the heap across both devices and the exact search there in the same rounds.
+// on the same queries and the same packed base; where the number of rows varies, beside method
+// partial-reduce too. With a GPU, the same rounds measure the heap across both devices and the
+// exact search there.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@ namespace {
 
 constexpr double none = std::numeric_limits<double>::quiet_NaN();
 
-// One search by the heap, seconds per query.
+// One search by the heap; seconds per query.
 struct HeapRun {
   std::int64_t samples = 0, batch = 0;
   double all = none, sampling = none, sorting = none, compression = none, closeness = none;
@@ -27,21 +28,21 @@ struct HeapRun {
 class SearchBench {
  public:
   SearchBench(AnyMatrixView queries, AnyMatrixView base, const ThresholdHeapBench& bench,
-              Metric metric, int threads, ProgressBar& bound)
+              Metric metric, int threads, ProgressBar& bar)
       : queries_(queries),
         base_(base),
         bench_(bench),
         metric_(metric),
         threads_(threads),
-        bound_(bound),
+        bar_(bar),
         count_(std::min(bench.count, queries.rows())),
         rows_(base.rows()),
         searcher_(base, options(Method::exact, FirstPass::automatic)) {}
 
-  // Packs the base, makes a prefix where there can be one, and settles how rows are scored: all of
-  // that a search would choose or make by itself some time, and change between rounds.
+  // Packs the base, makes a prefix where there can be one, and decides how rows are scored: a
+  // search would do all of that by itself at some time, and change between rounds.
   void prepare(SearchedBy& by) {
-    bound_.show("pack", 0);
+    bar_.show("pack", 0);
     KnnReport report;
     const AnyMatrixView some = queries_.rows(0, count_);
     const KnnOptions heap = options(Method::threshold_heap, FirstPass::automatic);
@@ -68,8 +69,8 @@ class SearchBench {
     return {std::move(ratios), std::move(times)};
   }
 
-  // Figures 7 and 8: with as large a sample for every k, as the paper has it there, and with 8 k,
-  // which it concludes from them.
+  // Figures 7 and 8: with the same sample size for every k, as in the paper, and with 8 k, which it
+  // concludes from them.
   std::pair<Figure, Figure> by_neighbours() {
     const std::int64_t fixed = ThresholdHeapBench::samples_for(bench_.k);
     Figure ratios = search_figure("7", "How well does a sample of 8 k rows prune and compress?",
@@ -85,7 +86,7 @@ class SearchBench {
     rounds(times, [&](std::size_t point) {
       const std::int64_t k = times.at[point];
       const HeapRun run = heap(count_, k, ThresholdHeapBench::samples_for(k));
-      // A sample has k rows at least.
+      // A sample has at least k rows.
       const HeapRun with_fixed = k <= fixed ? heap(count_, k, fixed) : HeapRun{};
       ratios.add(point,
                  {run.compression, run.closeness, with_fixed.compression, with_fixed.closeness});
@@ -112,8 +113,8 @@ class SearchBench {
     return figure;
   }
 
-  // Figure 10. One base after the other, each with all of its rounds, so that memory holds the
-  // packed forms of one; in the end that is the whole base again.
+  // Figure 10. One base after the other, each with all of its rounds, so that only one packed base
+  // is in memory; at the end that is the whole base again.
   Figure by_rows() {
     Figure figure = search_figure("10", "What does a search take, by the number of rows?", "n_D",
                                   row_counts(bench_.k, base_.rows()));
@@ -160,7 +161,7 @@ class SearchBench {
     return out;
   }
 
-  // All columns that beside_exact() fills, and in its order.
+  // All columns that beside_exact() fills, in its order.
   void add_times(Figure& figure) const {
     figure.add_curve("threshold_heap_seconds", "TH-heap");
     figure.add_curve("sampling_seconds", "sampling");
@@ -191,18 +192,18 @@ class SearchBench {
       }
   }
   void show(const Figure& figure, std::int64_t done) {
-    bound_.show("figure " + figure.number,
-                double(done) / double(bench_.repeat * std::ssize(figure.at)));
+    bar_.show("figure " + figure.number,
+              double(done) / double(bench_.repeat * std::ssize(figure.at)));
   }
 
-  // From now on searches are of the first rows of the base.
+  // From now on searches use only the first rows of the base.
   void take_rows(std::int64_t rows) {
     if (rows == rows_) return;
     rows_ = rows;
     searcher_ = ExactSearcher(base_.rows(0, rows), options(Method::exact, FirstPass::automatic));
     warm_up();
   }
-  // Makes the forms of the base that searches go by, outside of what is timed.
+  // Makes what searches of the base keep, so that it is not timed.
   void warm_up() {
     exact(count_, bench_.k, pass_);
     try {
@@ -229,14 +230,14 @@ class SearchBench {
     const double queries = double(count);
     run.all = timed(count, k, how, report) / queries;
     run.sampling = report.sampling_seconds / queries;
-    // A sum over threads, where everything else is by the clock on the wall.
+    // A sum over threads, where all other times are wall-clock.
     run.sorting = report.sorting_seconds / double(report.threads) / queries;
     run.compression = report.compression_ratio;
     run.closeness = metric_ == Metric::ip ? none : report.threshold_ratio;
     return run;
   }
 
-  // Seconds per query.
+  // Seconds per query of the exact search.
   double exact(std::int64_t count, std::int64_t k, FirstPass pass) {
     KnnReport report;
     return timed(count, k, options(Method::exact, pass), report) / double(count);
@@ -249,7 +250,7 @@ class SearchBench {
     return timed(count, k, how, report) / double(count);
   }
 
-  // With a recall of 1, so that the answer is that of the others. Bins are never measured.
+  // With a recall of 1, the answer is that of the other methods. The bins alone are never measured.
   double partial_reduce(std::int64_t count, std::int64_t k) {
     const FirstPass pass = pass_ == FirstPass::direct ? FirstPass::automatic : pass_;
     KnnReport report;
@@ -280,7 +281,7 @@ class SearchBench {
     return seconds;
   }
 
-  // The first answer to a question stands; all others of as many rows are to be the same.
+  // The first answer to a question is kept; all later ones with as many rows must equal it.
   void expect(std::int64_t count, std::int64_t k, Neighbors near) {
     const auto [first, is_new] = answers_.try_emplace({rows_, count, k}, std::move(near));
     if (!is_new && !same_bits(first->second, near))
@@ -293,9 +294,9 @@ class SearchBench {
   const ThresholdHeapBench& bench_;
   Metric metric_;
   int threads_;
-  ProgressBar& bound_;
-  std::int64_t count_;  // of queries, but in Figure 12
-  std::int64_t rows_;   // of the base, fewer in Figure 10
+  ProgressBar& bar_;
+  std::int64_t count_;  // of queries; other numbers in Figure 12
+  std::int64_t rows_;   // of the base; fewer in Figure 10
   ExactSearcher searcher_;
   FirstPass pass_ = FirstPass::automatic;
   bool has_prefix_ = true;
@@ -307,8 +308,8 @@ class SearchBench {
 
 std::vector<Figure> measure_searches(AnyMatrixView queries, AnyMatrixView base,
                                      const ThresholdHeapBench& bench, Metric metric, int threads,
-                                     SearchedBy& by, ProgressBar& bound) {
-  SearchBench all(queries, base, bench, metric, threads, bound);
+                                     SearchedBy& by, ProgressBar& bar) {
+  SearchBench all(queries, base, bench, metric, threads, bar);
   all.prepare(by);
   std::vector<Figure> out;
   auto [ratios_by_samples, times_by_samples] = all.by_samples();

@@ -1,5 +1,5 @@
-// The part of `knear bench threshold-heap` that selects from distances which are there already:
-// what the paper compares. All on one thread, so that a time per query is the work of a core.
+// The part of `knear bench threshold-heap` that selects from precomputed distances: what the paper
+// compares. All on one thread, so that a time per query is the work of a core.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -36,10 +36,11 @@ struct HeapSeconds {
   double all() const { return sampling + compressing + sorting; }
 };
 
-// The TH-heap. Its memory is kept from call to call, as that of the others.
+// The TH-heap. Like the other methods it keeps its memory from call to call.
 class HeapSelection {
  public:
-  // columns: of the sample. Drawing them is not timed: a search does so once for all its queries.
+  // columns: those of the sample. Drawing them is not timed: a search does so once for all its
+  // queries.
   HeapSeconds operator()(MatrixView<float> distances, const std::vector<std::int64_t>& columns,
                          std::int64_t k, Selected& out) {
     HeapSeconds seconds;
@@ -72,13 +73,13 @@ class HeapSelection {
   std::vector<std::pair<float, std::int32_t>> heap_;
 };
 
-// Another way: returns the seconds that all queries took.
+// Another method: returns the seconds that all queries took.
 struct Way {
   std::string key, name;
   std::function<double(MatrixView<float>, std::int64_t k, Selected&)> select;
 };
 
-// select(row, n, k, values, ids) for every query.
+// Calls select(row, n, k, values, ids) for every query.
 template <class Select>
 double for_each_query(MatrixView<float> distances, std::int64_t k, Selected& out, Select select) {
   return seconds_of([&] {
@@ -88,7 +89,7 @@ double for_each_query(MatrixView<float> distances, std::int64_t k, Selected& out
   });
 }
 
-// As the scan keeps its best: in the total order, keys in float64.
+// The selection of the scan: in the total order, with keys in float64.
 void scan_selection(const float* row, std::int64_t n, std::int64_t k, float* values,
                     std::int32_t* ids) {
   TopK best(k);
@@ -142,9 +143,9 @@ std::vector<std::int64_t> drawn_columns(std::int64_t count, std::int64_t wanted)
 
 class SelectionBench {
  public:
-  SelectionBench(MatrixView<float> distances, const ThresholdHeapBench& bench, ProgressBar& bound)
-      : distances_(distances), bench_(bench), bound_(bound) {
-    // So that no first round pays for memory: the smallest sample leaves the most.
+  SelectionBench(MatrixView<float> distances, const ThresholdHeapBench& bench, ProgressBar& bar)
+      : distances_(distances), bench_(bench), bar_(bar) {
+    // A first run, so that no round pays for memory: the smallest sample leaves the most values.
     run_heap(distances, drawn_columns(distances.cols(), bench.k), bench.k);
     for (std::size_t way = 0; way < ways_.size(); ++way) check(way, distances, bench.k);
   }
@@ -168,7 +169,7 @@ class SelectionBench {
     return figure;
   }
 
-  // Figure 10: all ways, by the number of distances.
+  // Figure 10: all methods, by the number of distances.
   Figure by_rows() {
     Figure figure = selection_figure(
         "10", "Which way to select is the fastest, by the number of rows?", "n_D", {});
@@ -183,7 +184,7 @@ class SelectionBench {
     return figure;
   }
 
-  // Figure 11: all ways, by the number of neighbours.
+  // Figure 11: all methods, by the number of neighbours.
   Figure by_neighbours() {
     Figure figure = selection_figure(
         "11", "Which way to select is the fastest, by k, with samples of 8 k rows?", "k",
@@ -200,14 +201,14 @@ class SelectionBench {
     for (std::int64_t round = 0; round < bench_.repeat; ++round)
       for (std::size_t point = 0; point < figure.at.size(); ++point) {
         check_interrupt();
-        bound_.show("figure " + figure.number,
-                    double(round * std::ssize(figure.at) + std::int64_t(point)) /
-                        double(bench_.repeat * std::ssize(figure.at)));
+        bar_.show("figure " + figure.number,
+                  double(round * std::ssize(figure.at) + std::int64_t(point)) /
+                      double(bench_.repeat * std::ssize(figure.at)));
         measure(point);
       }
   }
 
-  // what(point): the distances and k.
+  // what(point) returns the distances and k.
   template <class What>
   void compare(Figure& figure, What what) {
     figure.add_curve("threshold_heap_seconds", "TH-heap");
@@ -236,7 +237,7 @@ class SelectionBench {
     by_heap_.resize(distances.rows(), k);
     return heap_(distances, columns, k, by_heap_);
   }
-  // The heap's last answer beside that of another way, which is not timed.
+  // Compares the heap's last answer with that of another method, which is not timed.
   void check(std::size_t way, MatrixView<float> distances, std::int64_t k) {
     other_.resize(distances.rows(), k);
     ways_[way].select(distances, k, other_);
@@ -248,7 +249,7 @@ class SelectionBench {
 
   MatrixView<float> distances_;
   const ThresholdHeapBench& bench_;
-  ProgressBar& bound_;
+  ProgressBar& bar_;
   HeapSelection heap_;
   std::vector<Way> ways_ = other_ways();
   Selected by_heap_, other_;
@@ -281,8 +282,8 @@ std::vector<std::int64_t> row_counts(std::int64_t k, std::int64_t rows) {
 }
 
 std::vector<Figure> measure_selection(MatrixView<float> distances, const ThresholdHeapBench& bench,
-                                      ProgressBar& bound) {
-  SelectionBench all(distances, bench, bound);
+                                      ProgressBar& bar) {
+  SelectionBench all(distances, bench, bar);
   std::vector<Figure> out;
   out.push_back(all.by_samples());
   out.push_back(all.by_rows());

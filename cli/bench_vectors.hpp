@@ -1,4 +1,4 @@
-// cli/bench_vectors.hpp -- what benches search: vectors of files, or made ones.
+// cli/bench_vectors.hpp -- what benches search: vectors of files, or synthetic ones.
 //
 //   add_vector_options(*command, arguments->vectors);
 //   check(bench.vectors);                          // before anything is read
@@ -16,9 +16,9 @@
 
 namespace knear::cli {
 
-// Vectors around 64 centres, all of them from the seed: real sets are clustered too, and uniform
-// noise, where every row is equally far, would be the hardest case for a threshold. u8 or f32;
-// another stream gives other vectors around the same centres.
+// Vectors around 64 centres, all drawn from the seed: real sets are clustered too, and uniform
+// noise, where all rows are about equally far, would be the hardest case for a threshold. The type
+// is u8 or f32; another stream gives other vectors around the same centres.
 AnyMatrix clustered(ElementType type, std::int64_t rows, std::int64_t dim, std::uint64_t seed,
                     std::uint64_t stream);
 
@@ -35,7 +35,7 @@ void check(const VectorOptions& options);
 
 class BenchVectors {
  public:
-  // Opens the files, or makes the base and so many queries.
+  // Opens the files, or makes the base and this many queries.
   BenchVectors(const VectorOptions& options, std::int64_t queries_made);
 
   AnyMatrixView base() const { return base_file_ ? base_file_->view() : base_made_.view(); }

@@ -39,10 +39,10 @@ void run_build(const BuildArguments& arguments) {
 
   const auto start = std::chrono::steady_clock::now();
   FlatIndex index(base.view().cols(), metric);
-  ProgressBar bound;
-  index.add(base.view(), {.threads = threads, .progress = bound.callback()});
-  index.save(arguments.out, bound.callback());
-  bound.clear();
+  ProgressBar bar;
+  index.add(base.view(), {.threads = threads, .progress = bar.callback()});
+  index.save(arguments.out, bar.callback());
+  bar.clear();
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string type(name_of(index.element_type()));
@@ -81,7 +81,7 @@ void add_build(CLI::App& app) {
       ->type_name("M");
   command->add_option("--type", arguments->type, "keep vectors as f32, f16, bf16, u8 or i8")
       ->type_name("T");
-  // Part of the interface to come; in no group, so that help shows only what works.
+  // An option that is planned; it is in no group, so that help shows only what works.
   CLI::Option* train = add_whole(*command, "--train", arguments->train, "vectors to learn from");
   train->group("");
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");

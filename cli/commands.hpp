@@ -4,8 +4,8 @@
 // add_x(app) adds the subcommand with its options, help text and example (the footer), and a
 // callback that does the work. The callback runs while CLI11 parses; it throws knear::Error for
 // what went wrong (exit status 1) and CLI::ParseError only for words that can't be parsed (2). It
-// prints results with the functions of output.hpp and everything else not at all: main() prints the
-// one error line.
+// prints results with the functions of output.hpp and nothing else: main() prints the one error
+// line.
 #pragma once
 #include <CLI/CLI.hpp>
 

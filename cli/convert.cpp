@@ -34,10 +34,10 @@ void run_convert(const ConvertArguments& arguments) {
   if (arguments.rows_given) options.rows = parse_rows(arguments.rows);
   if (arguments.type_given) options.type = parse_element_type(arguments.type);
   const CatchInterrupts guard;
-  ProgressBar bound;
-  options.progress = bound.callback();
+  ProgressBar bar;
+  options.progress = bar.callback();
   const io::Converted made = io::convert_file(arguments.in, arguments.out, options);
-  bound.clear();
+  bar.clear();
   print("{}: {} x {} {}\n", arguments.out, made.rows, made.dim, made.type);
 }
 

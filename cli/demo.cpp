@@ -1,7 +1,7 @@
 // cli/demo.cpp -- `knear demo`: the main job on real vectors, timed, checked, and shown.
 //
-// The time that counts is packing the base and searching; reading files, the check against brute
-// force and the batches of other sizes are told apart from it.
+// The time that counts is that of packing the base and searching; reading files, the check against
+// brute force and the batches of other sizes are reported separately.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -44,14 +44,14 @@ DemoData open_data(const DemoArguments& arguments) {
   return open_demo_files(arguments.base, arguments.queries);
 }
 
-// The peaks that the plan stands on: those of an earlier `knear roofline`, else measured now.
+// The peaks that the plan uses: those of an earlier `knear roofline`, else measured now.
 KnownPeaks peaks_for_plan(int threads) {
   const KnownPeaks known = known_peaks(active_isa(), threads);
   return known.measured ? known : measure_and_keep_peaks(threads, 2.0);
 }
 
-// Searches a few random queries by the definition, in float64, and compares every bit. Returns how
-// many; throws Error if one differs.
+// Searches a few random queries by the definition, in float64, and compares every bit. Returns
+// their number; throws Error if one differs.
 std::int64_t verify(const DemoData& data, const Neighbors& near, int threads) {
   const AnyMatrixView base = data.base.view(), queries = data.queries.view();
   // About 2e9 terms of the definition: some seconds on any machine.
@@ -75,7 +75,7 @@ std::int64_t verify(const DemoData& data, const Neighbors& near, int threads) {
   return count;
 }
 
-// The label that most neighbours have; of equally many, that of the nearest.
+// The label that most neighbours have; on a tie that of the nearest.
 std::uint8_t voted_label(const DemoData& data, const Id* ids) {
   int votes[256] = {};
   for (std::int64_t j = 0; j < k; ++j)
@@ -106,11 +106,11 @@ std::int64_t columns_of(const KnnReport& report) {
   return report.prefix_columns > 0 ? report.prefix_columns : report.dim;
 }
 
-// Batches of 1, 10, 100, ... queries, a second or less for each size; `seconds_per_query` of the
-// whole search tells which sizes would take too long.
+// Times batches of 1, 10, 100, ... queries, a second or less for each size; by `seconds_per_query`
+// of the whole search it skips sizes that would take too long.
 std::vector<BatchRate> time_batches(const ExactSearcher& searcher, AnyMatrixView queries,
                                     const KnnOptions& options, double seconds_per_query,
-                                    ProgressBar& bound) {
+                                    ProgressBar& bar) {
   std::vector<BatchRate> out;
   for (std::int64_t batch = 1; batch < queries.rows(); batch *= 10) {
     if (double(batch) * seconds_per_query > 5) break;
@@ -120,7 +120,7 @@ std::vector<BatchRate> time_batches(const ExactSearcher& searcher, AnyMatrixView
     for (std::int64_t begin = 0; begin + batch <= queries.rows() && (total < 1 || begin == 0);
          begin += batch) {
       check_interrupt();
-      bound.show("batches", std::min(total, 1.0));
+      bar.show("batches", std::min(total, 1.0));
       times.push_back(seconds_of(
           [&] { searcher.search(queries.rows(begin, begin + batch), k, options, &report); }));
       total += times.back();
@@ -165,10 +165,10 @@ void run_demo(const DemoArguments& arguments) {
   CatchInterrupts guard;
   { io::AtomicFile probe(arguments.report); }
 
-  ProgressBar bound;
+  ProgressBar bar;
   KnnOptions options;
-  options.threads = threads, options.progress = bound.callback();
-  bound.show("read", 0);
+  options.threads = threads, options.progress = bar.callback();
+  bar.show("read", 0);
   auto start = std::chrono::steady_clock::now();
   const DemoData data = open_data(arguments);
   const double read_seconds = seconds_since(start);
@@ -178,7 +178,7 @@ void run_demo(const DemoArguments& arguments) {
   if (base.rows() == 0 || queries.rows() == 0)
     throw InvalidArgument("{} holds {} rows and {} queries: nothing to show", data.source,
                           base.rows(), queries.rows());
-  bound.show("measure machine", 0);
+  bar.show("measure machine", 0);
   const KnownPeaks machine = peaks_for_plan(threads);
   check_interrupt();
 
@@ -188,15 +188,15 @@ void run_demo(const DemoArguments& arguments) {
   const Neighbors near = searcher.search(queries, k, options, &report);
   const double seconds = seconds_since(start);
 
-  bound.show("check", 0);
+  bar.show("check", 0);
   std::int64_t verified = 0;
   const double check_seconds = seconds_of([&] { verified = verify(data, near, threads); });
   KnnOptions quiet = options;
   quiet.progress = [](std::string_view, double) { return !interrupted(); };
   std::vector<BatchRate> batches =
-      time_batches(searcher, queries, quiet, report.seconds / double(queries.rows()), bound);
+      time_batches(searcher, queries, quiet, report.seconds / double(queries.rows()), bar);
   batches.push_back({queries.rows(), report.seconds, columns_of(report)});
-  bound.clear();
+  bar.clear();
 
   const Prediction prediction = predict(report, machine);
   const DemoResult result{data,

@@ -29,7 +29,7 @@ std::vector<std::uint8_t> read_labels(const std::string& path, std::int64_t expe
       std::int64_t{header[4]} << 24 | header[5] << 16 | header[6] << 8 | header[7];
   if (count != expected)
     throw CorruptFile("'{}' has {} labels for {} images", path, count, expected);
-  std::vector<std::uint8_t> labels(count + 1);  // one more, to see that there is no more
+  std::vector<std::uint8_t> labels(count + 1);  // one more, to check that the file ends there
   if (gzread(file.get(), labels.data(), static_cast<unsigned>(count + 1)) != count)
     throw CorruptFile("'{}' does not hold the {} labels that it announces", path, count);
   labels.pop_back();

@@ -18,7 +18,7 @@ struct DemoData {
   std::string source;  // the directory or file that it came from
   Picture picture = Picture::image;
   io::VectorFile base, queries;
-  // One per row, or empty where there are no label files.
+  // One label per row, or none where there are no label files.
   std::vector<std::uint8_t> base_labels, query_labels;
   std::vector<std::string> class_names;  // by label; empty if unknown
 };
@@ -32,8 +32,8 @@ std::vector<std::string> demo_directories(const std::string& given);
 // neither.
 DemoData find_demo_data(const std::vector<std::string>& directories);
 
-// The files that were given: 128 columns are drawn as SIFT, a square number as images. Throws
-// InvalidArgument for another number.
+// The files that were given: rows of 128 columns are drawn as SIFT, those of a square number as
+// images. Throws InvalidArgument for another number.
 DemoData open_demo_files(const std::string& base, const std::string& queries);
 
 }  // namespace knear::cli

@@ -1,4 +1,4 @@
-// cli/eval.cpp -- `knear eval`: how much of the true neighbours an answer holds.
+// cli/eval.cpp -- `knear eval`: how many of the true neighbours an answer has.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -52,7 +52,7 @@ Figure figure_of(const std::vector<double>& values) {
   return {sum / double(values.size()), mean_interval(values)};
 }
 
-// What the ids stand for, if the caller has it.
+// The vectors that the ids refer to, if the caller has them.
 struct Vectors {
   AnyMatrixView base, queries;
   Metric metric;
@@ -81,7 +81,7 @@ void check_row(AnyMatrixView vectors, std::int64_t row, const char* argument) {
   });
 }
 
-// The vectors that are going to be measured, and no others: a base may be far larger.
+// Checks the vectors that will be measured, and no others: a base may be far larger.
 void check_finite(const Vectors& vectors, MatrixView<Id> ids) {
   for (std::int64_t q = 0; q < ids.rows(); ++q)
     for (std::int64_t j = 0; j < ids.cols(); ++j)
@@ -119,8 +119,8 @@ std::vector<double> recall_by_id(MatrixView<Id> found, MatrixView<Id> truth, std
   return values;
 }
 
-// The column in which each query's true first neighbour, or by distance one that is as near, is
-// found; the number of columns if it is not; 0 for a query without neighbours.
+// The column in which each query's true first neighbour is found, or by distance one that is as
+// near; the number of columns if it is not found; 0 for a query without neighbours.
 std::vector<std::int64_t> columns_of_first(MatrixView<Id> found, MatrixView<Id> truth,
                                            const Vectors* vectors) {
   std::vector<std::int64_t> columns(size_t(found.rows()), 0);

@@ -8,20 +8,20 @@
 
 namespace knear::cli {
 
-// The vectors of a file, as `type` (f32, f16, bf16, u8, i8) unless that is empty. dataset: of an
-// HDF5 file whose name says none.
+// Opens the vectors of a file, as `type` (f32, f16, bf16, u8, i8) unless that is empty. dataset:
+// the one to open of an HDF5 file whose name says none.
 io::VectorFile open_vectors(const std::string& path, const std::string& type,
                             const std::string& dataset);
-// As ann-benchmarks names them.
+// The names that ann-benchmarks uses.
 inline constexpr const char* base_dataset = "train";
 inline constexpr const char* queries_dataset = "test";
 
 // The metric that an HDF5 file names in its attribute "distance" (euclidean, angular); l2 for any
-// other file. Throws InvalidArgument for a distance that knear has not.
+// other file. Throws InvalidArgument for a distance that knear does not have.
 Metric metric_of_file(const std::string& path);
 
-// Fails now rather than after an hour of work: throws for a name that can't be written, lacks these
-// endings, or would overwrite one of the inputs. An empty path is none.
+// Checks an output before the work begins: throws for a name that cannot be written, lacks these
+// endings, or would overwrite one of the inputs. An empty path means no output.
 void check_output(const std::string& option, const std::string& path,
                   std::initializer_list<std::string_view> endings,
                   std::initializer_list<std::string> inputs);

@@ -1,5 +1,5 @@
-// cli/info.cpp -- `knear info`: what is in files of vectors or ids, or without files what this
-// knear is.
+// cli/info.cpp -- `knear info`: what files of vectors or ids hold, or without files what this knear
+// is.
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -66,12 +66,12 @@ nlohmann::ordered_json json_of(const io::Statistics& s) {
   return out;
 }
 
-// An index: every section is read and compared with its checksums.
-nlohmann::ordered_json describe_index(const std::string& path, bool json, ProgressBar& bound) {
+// Describes an index, comparing every section with its checksums.
+nlohmann::ordered_json describe_index(const std::string& path, bool json, ProgressBar& bar) {
   const auto archive = io::Archive::open(path);
-  archive->verify(bound.callback());
+  archive->verify(bar.callback());
   const FlatIndex index = FlatIndex::load(path);
-  bound.clear();
+  bar.clear();
   const std::string type(name_of(index.element_type())), metric(name_of(index.metric()));
   if (!json) {
     print("{}\n", path);
@@ -97,7 +97,7 @@ nlohmann::ordered_json describe_index(const std::string& path, bool json, Progre
           {"verified", true}};
 }
 
-// What an HDF5 file has; `knear info FILE:DATASET` reads one of them.
+// Describes the datasets of an HDF5 file; `knear info FILE:DATASET` reads one of them.
 void describe_hdf5(const std::string& path, bool json, nlohmann::ordered_json& files) {
   const io::Hdf5Contents contents = io::inspect_hdf5(path);
   nlohmann::ordered_json datasets = nlohmann::ordered_json::array();
@@ -123,7 +123,7 @@ void describe_hdf5(const std::string& path, bool json, nlohmann::ordered_json& f
 void run_info(const InfoArguments& arguments) {
   if (arguments.files.empty()) return describe_program(arguments.json);
   const CatchInterrupts guard;
-  ProgressBar bound;
+  ProgressBar bar;
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
   for (const std::string& file : arguments.files) {
     if (const auto hdf5 = io::hdf5_path(file); hdf5 && hdf5->dataset.empty()) {
@@ -131,12 +131,12 @@ void run_info(const InfoArguments& arguments) {
       continue;
     }
     if (io::is_archive(file) || file.ends_with(".knear")) {
-      auto described = describe_index(file, arguments.json, bound);
+      auto described = describe_index(file, arguments.json, bar);
       if (arguments.json) files.push_back(std::move(described));
       continue;
     }
-    const io::Statistics statistics = io::compute_statistics(file, bound.callback());
-    bound.clear();
+    const io::Statistics statistics = io::compute_statistics(file, bar.callback());
+    bar.clear();
     if (arguments.json)
       files.push_back(json_of(statistics));
     else

@@ -14,12 +14,12 @@ void note_signal(int signal) { received = signal; }
 void set_handlers(void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
-  // SA_RESETHAND: the second signal meets the default action and ends the process.
+  // SA_RESETHAND: the second signal takes the default action, which ends the process.
   action.sa_flags = handler == SIG_DFL ? 0 : static_cast<int>(SA_RESETHAND) | SA_RESTART;
   for (int signal : {SIGINT, SIGTERM}) {
     struct sigaction old = {};
     sigaction(signal, nullptr, &old);
-    // A shell that starts a job in the background has it ignore SIGINT: leave that as it is.
+    // A shell that starts a job in the background makes it ignore SIGINT, which stays so.
     if (old.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
   }
 }

@@ -31,7 +31,7 @@ KnownPeaks measure_and_keep_peaks(int threads, double seconds) {
   const MachinePeaks peaks = measure_peaks(threads, seconds);
   try {
     keep_peaks(peaks);
-  } catch (const IoError&) {  // no place to keep them: the next run measures again
+  } catch (const IoError&) {  // nowhere to store them: the next run measures again
     return {peaks, true};
   }
   return known_peaks(peaks.isa, peaks.threads);

@@ -1,4 +1,4 @@
-// cli/machine.hpp -- measuring the peaks of this machine and keeping them for later searches
+// cli/machine.hpp -- measures the peaks of this machine and stores them for later searches
 // (cost/peak_cache.hpp).
 #pragma once
 #include <string>
@@ -10,12 +10,11 @@ namespace knear::cli {
 // "v100, a100, ...": the machines of known_machines().
 std::string machine_names();
 
-// Keeps each figure if it is the best so far. Throws IoError if the file can't be written or there
-// is no place for it.
+// Stores each figure if it is the best so far. Throws IoError if the file cannot be written or
+// there is no place for it.
 void keep_peaks(const MachinePeaks& peaks);
 
-// Measures for about `seconds`, keeps the figures where there is a place for them, and returns the
-// best so far.
+// Measures for about `seconds`, stores the figures if possible, and returns the best so far.
 KnownPeaks measure_and_keep_peaks(int threads, double seconds);
 
 }  // namespace knear::cli

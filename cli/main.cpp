@@ -24,7 +24,8 @@ namespace {
 enum Status { ok = 0, failure = 1, unparsed = 2 };
 
 // A closed standard stream would be the number of the next file opened, and results or messages
-// would land in it. What stands in can't be written to, so that printing fails as it should.
+// would be written to it. The replacement cannot be written to, so that printing fails as it
+// should.
 void occupy_closed_streams() {
   for (int stream : {0, 1, 2})
     if (fcntl(stream, F_GETFD) == -1 && open("/dev/null", O_RDONLY) == -1) _exit(failure);
@@ -37,7 +38,7 @@ int complain(std::string message, int status) {
   return status;
 }
 
-// In the order in which help lists them.
+// The order is that of the help.
 void add_commands(CLI::App& app) {
   add_demo(app);
   add_info(app);
@@ -50,7 +51,7 @@ void add_commands(CLI::App& app) {
   add_bench(app);
 }
 
-// CLI11 says "A subcommand is required" for any misspelt word here; say which word it was.
+// CLI11 reports "A subcommand is required" for any misspelt word here; this names the word.
 void check_first_word(CLI::App& app, int argc, char** argv) {
   if (argc < 2) unparsable("no command given; 'knear --help' lists them");
   const std::string word = argv[1];
@@ -101,6 +102,6 @@ int guarded_run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   knear::cli::occupy_closed_streams();
-  signal(SIGPIPE, SIG_IGN);  // a reader that went away is an error of writing, not a silent death
+  signal(SIGPIPE, SIG_IGN);  // a closed pipe is then a write error, not a silent end
   return knear::cli::guarded_run(argc, argv);
 }

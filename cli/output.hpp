@@ -1,4 +1,4 @@
-// cli/output.hpp -- standard output: results only, and never lost in silence.
+// cli/output.hpp -- standard output: results only, and never lost silently.
 //
 //   print("{} rows\n", rows);
 //   finish_output();   // main() calls it last: a full disk or a closed pipe is an error

@@ -14,7 +14,7 @@ std::string big_endian(std::uint32_t value) {
           static_cast<char>(value >> 8), static_cast<char>(value)};
 }
 
-// Length, name, data, and the checksum of name and data.
+// A chunk: length, name, data, and the checksum of name and data.
 std::string chunk(const std::string& name, const std::string& data) {
   const std::string body = name + data;
   const auto checksum =
@@ -52,10 +52,10 @@ std::string base64(const std::string& bytes) {
 std::string grey_png(std::span<const std::uint8_t> pixels, int width, int height) {
   std::string lines;
   for (int y = 0; y < height; ++y) {
-    lines += '\0';  // this line is not filtered
+    lines += '\0';  // filter type 0: none
     lines.append(reinterpret_cast<const char*>(pixels.data()) + y * width, width);
   }
-  // 8 bits, greyscale, and the only compression, filtering and interlacing there are.
+  // 8 bits, greyscale, and the only methods of compression, filtering and interlacing there are.
   const std::string header =
       big_endian(width) + big_endian(height) + std::string("\x08\0\0\0\0", 5);
   return "\x89PNG\r\n\x1a\n" + chunk("IHDR", header) + chunk("IDAT", deflate(lines)) +

@@ -36,7 +36,7 @@ Prediction predict(const KnnReport& report, const KnownPeaks& machine) {
                   .whole = report.survivors_per_query == 0,
                   .threads = report.threads,
                   .prefix = report.prefix_columns};
-  if (prefix) {  // a hundredth passes usually
+  if (prefix) {  // usually a hundredth of the rows passes
     shape.second_rows =
         report.expected_hits > 0 ? report.expected_hits : 0.01 * double(report.rows);
     shape.seed_rows =
@@ -83,7 +83,7 @@ std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,
       report.first_pass +
       (report.prefix_columns > 0 ? fmt::format(" of {} columns", report.prefix_columns) : none) +
       (report.joined ? ", pairs once" : "") + (report.centred ? ", centred" : "");
-  // Stages are sums over threads; here as shares of the time that passed.
+  // The stages are sums over threads; here they become shares of the elapsed time.
   const double threads = double(std::max(1, report.threads));
   const double parts[] = {report.query_seconds, report.seed_seconds, report.score_seconds,
                           report.select_seconds, report.rescore_seconds};

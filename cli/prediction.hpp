@@ -1,5 +1,5 @@
-// cli/prediction.hpp -- a search beside its plan: what the model expected, what the machine could
-// do.
+// cli/prediction.hpp -- a search compared with its plan: what the model predicted, and what the
+// machine could do.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,17 +13,17 @@ namespace knear::cli {
 
 struct Prediction {
   ScanCost cost;
-  bool measured_peaks = false;  // else estimated ones: `knear roofline` has not run here
+  bool measured_peaks = false;  // else estimated: `knear roofline` has not run here
   // Multiply-adds of the whole search at the peak rate of its first pass, as a share of the time
   // that the search took (packing of the base left out); 0 for an empty search.
   double peak_fraction = 0;
   std::string peak_name;  // what that is a fraction of: "int8 multiply-adds"
-  MachinePeaks peaks;     // by which the plan was made
+  MachinePeaks peaks;     // those of the plan
   double peak = 0;        // operations per second of the first pass
 };
 
-// From the shape of the search, the first pass that the data allowed, and the machine. The time
-// that the search took enters peak_fraction only.
+// Predicts from the shape of the search, the first pass that the data allowed, and the machine. The
+// time that the search took enters peak_fraction only.
 Prediction predict(const KnnReport& report, const KnownPeaks& machine);
 
 // What the same search would cost on another machine: all coordinates in 8 bits where it has them,

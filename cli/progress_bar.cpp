@@ -38,7 +38,7 @@ void ProgressBar::show(std::string_view stage, double fraction) {
   last_drawn_ = now;
   fraction = std::clamp(fraction, 0.0, 1.0);
   const double elapsed = std::chrono::duration<double>(now - stage_start_).count();
-  // Too early a guess of the rest jumps about, and nobody needs one for work that ends at once.
+  // An early estimate of the remaining time varies too much, and work that ends at once needs none.
   std::string rest;
   if (elapsed > 1 && fraction > 0.02 && fraction < 1)
     rest = "  " + readable_seconds(elapsed / fraction * (1 - fraction)) + " left";

@@ -3,7 +3,7 @@
 //   ProgressBar bar;
 //   options.progress = bar.callback();    // also stops the work at Ctrl-C
 //
-// The line is redrawn at most ten times a second and wiped when the bar dies, so that what follows
+// The line is redrawn at most ten times a second and erased by the destructor, so that later output
 // starts on a clean line.
 #pragma once
 #include <chrono>
@@ -23,7 +23,7 @@ class ProgressBar {
 
   void show(std::string_view stage, double fraction);
   void clear();
-  // For KnnOptions::progress; valid while the bar lives. Returns false once a signal has arrived.
+  // For KnnOptions::progress; valid as long as the bar. Returns false once a signal has arrived.
   Progress callback();
 
  private:

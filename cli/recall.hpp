@@ -1,9 +1,9 @@
-// cli/recall.hpp -- how much of the truth an answer holds, and how sure that figure is.
+// cli/recall.hpp -- how many of the true neighbours an answer has, with a confidence interval.
 //
 //   RecallFigures recall = measure_recall(queries, base, Metric::l2, near.ids, truth, 10, 0);
 //
 // A neighbour counts as found if its float64 distance is no greater than that of the true k-th one,
-// without slack: an equally near row that the truth file happens not to list is no mistake.
+// without slack: an equally near row that the truth file does not list is no mistake.
 #pragma once
 #include <span>
 
@@ -20,8 +20,8 @@ struct Interval {
 //
 // Wilson's score interval, with the number of queries divided by the ratio of the values' variance
 // to that of yes-or-no answers of the same mean: neighbours of one query are found or missed
-// together, so a query and not a neighbour is the unit. Where all values are 0 or all are 1 their
-// variance says nothing and the ratio is 1, so that a perfect sample is not called certain.
+// together, so the unit is a query, not a neighbour. Where all values are 0 or all are 1 their
+// variance says nothing and the ratio is 1, so that the interval of a perfect sample is not empty.
 Interval mean_interval(std::span<const double> values);
 
 struct RecallFigures {
@@ -29,9 +29,9 @@ struct RecallFigures {
   Interval distance_interval, id_interval;
 };
 
-// Of the first k columns of found [q x >= k] against the first k of truth [q x >= k], whose ids are
-// rows of base [n x d] or no_id; queries [q x d]. An id that is listed twice counts once. A query
-// whose truth has fewer than k rows is measured by those; one with none counts as 1.
+// Compares the first k columns of found [q x >= k] with the first k of truth [q x >= k], whose ids
+// are rows of base [n x d] or no_id; queries [q x d]. An id that is listed twice counts once. A
+// query whose truth has fewer than k rows is measured by those; one without any counts as 1.
 //
 // Throws ShapeMismatch where shapes do not fit (fewer than k columns of truth among them),
 // InvalidArgument for an id that is no row of the base.

@@ -12,7 +12,7 @@
 namespace knear::cli {
 namespace {
 
-// The curves of a line chart, one colour each; the first one is what the chart is about.
+// The colours of a line chart's curves; the first curve is what the chart is about.
 constexpr const char* curves = R"(
 :root { --curve-1: #2563c9; --curve-2: #c2571a; --curve-3: #1b7f4d; --curve-4: #8a3fb5;
   --curve-5: #667080; --curve-6: #9a7400; --curve-7: #0b7f8f; --curve-8: #b3261e; }
@@ -102,7 +102,7 @@ std::string section(const std::string& title, const std::string& text, const std
   return fmt::format("<section><h2>{}</h2>\n{}{}\n</section>\n", escaped(title), paragraph, body);
 }
 
-// One picture of a row, image or descriptor.
+// Draws a row as a picture, image or descriptor.
 std::string picture(const DemoData& data, AnyMatrixView vectors, std::int64_t row,
                     const std::string& name) {
   std::vector<float> values(vectors.cols());
@@ -122,11 +122,11 @@ std::string label_name(const DemoData& data, std::uint8_t label) {
   return label < data.class_names.size() ? data.class_names[label] : fmt::format("{}", label);
 }
 
-// l2 searches compare squares; people read the distance itself.
+// l2 searches compare squares; the report shows the distance itself.
 std::string shown_distance(double squared) { return fmt::format("{:.0f}", std::sqrt(squared)); }
 
 // One query of each class where there are labels, else eight: drawn at random with a fixed seed, so
-// that nobody has picked the pretty ones.
+// that they are not picked for their looks.
 std::vector<std::int64_t> queries_to_show(const DemoData& data) {
   const std::int64_t count = data.queries.view().rows();
   Random random(7);
@@ -201,8 +201,8 @@ std::string timing(const DemoResult& result) {
          "</div>\n";
 }
 
-// Figure 2 of Chern et al. 2022 for this machine: what the search could reach by the bytes that it
-// reads and by its coefficient-wise operations, and what it reached.
+// Figure 2 of Chern et al. 2022 for this machine: the rates that the search could reach by the
+// bytes that it reads and by its coefficient-wise operations, and the rate that it reached.
 std::string roofline(const DemoResult& result) {
   const KnnReport& report = result.report;
   const Prediction& prediction = result.prediction;

@@ -1,4 +1,4 @@
-// cli/report.hpp -- the demo's report: one HTML file that needs nothing else to be looked at.
+// cli/report.hpp -- the demo's report: one self-contained HTML file.
 //
 // Pictures are data URIs and plots inline SVG; no script, no font, no network. Colours follow the
 // reader's light or dark setting.
@@ -18,14 +18,14 @@ struct Stage {
   double seconds = 0;
 };
 
-// The search once more, so many queries at a time.
+// The same search in batches of this many queries.
 struct BatchRate {
   std::int64_t queries = 0;
   double seconds = 0;        // of one batch, the median
-  std::int64_t columns = 0;  // that its first pass scored
+  std::int64_t columns = 0;  // those that its first pass scored
 };
 
-// How well a vote of the neighbours' labels gives the label of a query.
+// How often a vote of the neighbours' labels gives the label of a query.
 struct LabelVote {
   std::int64_t right = 0, total = 0;
   std::vector<std::vector<std::int64_t>> confusion;  // [true label][voted label]
@@ -40,13 +40,13 @@ struct DemoResult {
   std::vector<Stage> stages;  // in the order in which they ran
   std::vector<BatchRate> batches;
   LabelVote vote;             // total 0 where there are no labels
-  std::int64_t verified = 0;  // random queries that equal brute force, all of those tried
+  std::int64_t verified = 0;  // random queries whose answers equal brute force
 };
 
-// The style sheet of the demo, and the colours of line charts: for other pages with plots.
+// The style sheet of the demo, and the colours of line charts: for other pages with plots too.
 std::string page_style();
 
-// "60,000".
+// A number with separators: "60,000".
 std::string grouped(std::int64_t number);
 
 // The whole HTML document.

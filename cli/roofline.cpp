@@ -10,6 +10,7 @@
 #include "knear/core/error.hpp"
 #include "knear/cost/peaks.hpp"
 #include "knear/cost/roofline.hpp"
+#include "knear/cost/scan_cost_model.hpp"
 
 namespace knear::cli {
 namespace {
@@ -17,7 +18,8 @@ namespace {
 struct RooflineArguments {
   std::int64_t threads = 0;
   double seconds = 3;
-  std::string machine;  // one that is not measured
+  std::string machine;  // a machine of known_machines(), not measured
+  bool model = false;   // the constants of the cost model, nothing measured
   bool json = false;
 };
 
@@ -27,7 +29,7 @@ struct Source {
   bool measured;
 };
 
-// The same for several numbers of threads, the last of them the most.
+// As print_peaks above for several numbers of threads, of which the last is the largest.
 void print_peaks(const std::vector<MachinePeaks>& all, const Source& source) {
   const MachinePeaks& peaks = all.back();
   if (source.measured)
@@ -105,6 +107,19 @@ void print_json(const std::vector<MachinePeaks>& all, const Source& source) {
   print("{}\n", out.dump(2));
 }
 
+void print_model(bool json) {
+  constexpr ScanCostModel model;
+  nlohmann::ordered_json object;
+  std::string text;
+  for (const auto& [name, value, meaning] : scan_cost_constants) {
+    object[std::string(name)] = model.*value;
+    text += fmt::format("{:<28}{:>9}  {}\n", name, model.*value, meaning);
+  }
+  if (json) return print("{}\n", object.dump(2));
+  print("{}\nOperations are coefficient-wise ones, at the rate that this command measures.\n",
+        text);
+}
+
 // 1, 2, 4, ... threads, and all.
 std::vector<int> thread_counts(int all) {
   std::vector<int> out;
@@ -114,6 +129,7 @@ std::vector<int> thread_counts(int all) {
 }
 
 void run_roofline(const RooflineArguments& arguments) {
+  if (arguments.model) return print_model(arguments.json);
   if (!arguments.machine.empty()) {
     const KnownMachine& machine = known_machine(arguments.machine);
     const Source sheet{fmt::format("{} ({})", machine.title, machine.source), false};
@@ -130,7 +146,7 @@ void run_roofline(const RooflineArguments& arguments) {
   try {
     for (const MachinePeaks& some : peaks) keep_peaks(some);
     kept = "Kept for the predictions of search, truth, bench and demo.";
-  } catch (const IoError& error) {  // the figures are the result; keeping them is a convenience
+  } catch (const IoError& error) {  // the figures are the result; storing them is a convenience
     kept = fmt::format("Not kept for later predictions: {}.", error.what());
   }
   if (arguments.json) return print_json(peaks, here);
@@ -153,13 +169,18 @@ void add_roofline(CLI::App& app) {
           ->add_option("--machine", arguments->machine,
                        "measure nothing, print the figures of this one: " + machine_names())
           ->type_name("NAME");
+  CLI::Option* model = command->add_flag(
+      "--model", arguments->model,
+      "measure nothing, print the constants by which searches predict what they will cost");
   for (const char* measuring : {"--threads", "--seconds"})
-    machine->excludes(command->get_option(measuring));
+    for (CLI::Option* printing : {machine, model})
+      printing->excludes(command->get_option(measuring));
+  model->excludes(machine);
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->footer(
       "The figures are kept in the cache directory of the user, for the predictions of other "
       "commands.\n\nExample:\n  knear roofline --threads 2 --json\n  knear roofline --machine "
-      "h200");
+      "h200\n  knear roofline --model");
   command->callback([arguments] { run_roofline(*arguments); });
 }
 

@@ -8,7 +8,7 @@
 namespace knear::cli {
 namespace {
 
-// What the interface has but this version does not: known as words, refused whatever the value.
+// Options that are planned for later versions: known as words, and refused with any value.
 constexpr const char* unsupported[] = {"--probes"};
 
 void refuse_unsupported(const CLI::App& command) {
@@ -58,7 +58,7 @@ void add_search(CLI::App& app) {
       ->type_name("M");
   add_whole(*command, "--samples", arguments->samples,
             "rows that thresholds are taken from (threshold-heap; default: 8 k)");
-  // Part of the interface to come; in no group, so that help shows only what works.
+  // Planned options are in no group, so that help shows only what works.
   for (const char* option : unsupported)
     command->add_option_function<std::string>(option, [](const std::string&) {})
         ->expected(0, 1)

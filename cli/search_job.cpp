@@ -25,7 +25,7 @@
 namespace knear::cli {
 namespace {
 
-// Shapes that do not fit are known before the search: say so before it.
+// Shapes that do not fit are reported before the search.
 Matrix<Id> read_truth(const SearchArguments& arguments, std::int64_t queries) {
   Matrix<Id> truth = io::read_ids(arguments.truth);
   if (truth.cols() < arguments.k)
@@ -35,7 +35,7 @@ Matrix<Id> read_truth(const SearchArguments& arguments, std::int64_t queries) {
   return truth;
 }
 
-// Bytes of memory that the system could hand out now; none where it does not say.
+// Bytes of memory that the system could allocate now; nullopt where it does not say.
 std::optional<double> available_memory() {
   std::ifstream meminfo("/proc/meminfo");
   for (std::string name, unit; meminfo >> name;) {
@@ -46,7 +46,8 @@ std::optional<double> available_memory() {
   return {};
 }
 
-// The system promises more memory than it has and kills whoever uses it: ask first.
+// The system promises more memory than it has and kills processes that use it, so this checks
+// first.
 void check_answer_fits(std::int64_t queries, std::int64_t k) {
   const double bytes = double(queries) * double(k) * (sizeof(Id) + sizeof(float));
   const auto available = available_memory();
@@ -55,14 +56,15 @@ void check_answer_fits(std::int64_t queries, std::int64_t k) {
                             k, readable_bytes(bytes), readable_bytes(*available));
 }
 
-// A base that is no mapped file and larger than its share of memory: read again for each use.
+// A base that is not a mapped file and is larger than its share of memory: it is read again for
+// each use.
 struct StreamedBase {
   std::string path;
   io::OpenOptions options;
   std::int64_t block_rows = 0, search_memory = 0;
 };
 
-// Nothing for a base that is mapped, or fits. It may take half of --memory, or of the machine's
+// nullopt for a base that is mapped, or fits. It may take half of --memory, or of the machine's
 // memory where that is not given.
 std::optional<StreamedBase> streamed_base(const SearchArguments& arguments,
                                           SearchOutcome& outcome) {
@@ -94,7 +96,7 @@ void search_blocks(const StreamedBase& base, std::int64_t k, KnnOptions options,
   options.memory = base.search_memory;
   const Progress whole = options.progress;
   std::int64_t done = 0, count = 0;
-  if (whole)  // of the whole base, not of the block
+  if (whole)  // that of the whole base, not of the block
     options.progress = [&](std::string_view stage, double fraction) {
       return whole(stage, (double(done) + fraction * double(count)) / double(blocks.rows()));
     };
@@ -110,7 +112,7 @@ void search_blocks(const StreamedBase& base, std::int64_t k, KnnOptions options,
   outcome.distances = search.take_distances();
 }
 
-// The rows of a streamed base that some ids name, ascending.
+// The rows of a streamed base with these ids, ascending.
 AnyMatrix gathered(const StreamedBase& base, const std::vector<Id>& ids) {
   io::VectorBlocks blocks(base.path, base.options);
   AnyMatrix out(blocks.type(), std::ssize(ids), blocks.dim());
@@ -128,7 +130,7 @@ AnyMatrix gathered(const StreamedBase& base, const std::vector<Id>& ids) {
   return out;
 }
 
-// Rows by id: of the base, or of an index or a streamed base those that some ids name.
+// Rows by id: those of the base, or of an index or a streamed base those that some ids name.
 class NamedRows {
  public:
   NamedRows(const SearchOutcome& outcome, const std::optional<StreamedBase>& streamed,
@@ -166,8 +168,8 @@ class NamedRows {
   std::vector<Id> ids_;
 };
 
-// Keeps of the answer to k, or if there are as many k + 1, what lies within the radius. Compared
-// in float64, as the search orders rows.
+// Keeps those of the answer's k (or k + 1) neighbours that are within the radius. Compared in
+// float64, as the search orders rows.
 void cut_at_radius(const SearchArguments& arguments, Metric metric, SearchOutcome& outcome) {
   const bool known = outcome.distances.rows() > 0;  // no need to measure again
   const NamedRows named(outcome, {}, {known ? MatrixView<Id>() : outcome.near.ids.view()});
@@ -179,7 +181,7 @@ void cut_at_radius(const SearchArguments& arguments, Metric metric, SearchOutcom
   for (std::int64_t q = 0; q < queries.rows(); ++q) {
     measure.set_query(queries, q);
     const Id* ids = outcome.near.ids.row(q);
-    std::int64_t count = 0;  // they are in order
+    std::int64_t count = 0;  // neighbours are in order
     while (count < outcome.near.ids.cols() && ids[count] != no_id &&
            (known ? order_key(metric, outcome.distances.row(q)[count])
                   : measure.key(base.row(named.place(ids[count])))) <= limit)
@@ -200,7 +202,7 @@ void write_outputs(const SearchArguments& arguments, const Neighbors& near) {
   if (arguments.distances.empty()) return;
   try {
     io::write_distances(arguments.distances, near.distances);
-  } catch (...) {  // ids without the distances that were asked for are half an output
+  } catch (...) {  // ids without their distances would be half an output
     if (!arguments.out.empty()) unlink(arguments.out.c_str());
     throw;
   }
@@ -344,10 +346,10 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   check_interrupt();
 
   {
-    ProgressBar bound;
-    options.progress = bound.callback();
+    ProgressBar bar;
+    options.progress = bar.callback();
     const auto start = std::chrono::steady_clock::now();
-    // One more tells whether a query has more than k within the radius.
+    // One neighbour more shows whether a query has more than k within the radius.
     const std::int64_t k = arguments.k + (ranged && arguments.k < outcome.rows);
     if (streamed)
       search_blocks(*streamed, k, options, outcome);

@@ -17,7 +17,7 @@
 namespace knear::cli {
 
 struct SearchArguments {
-  std::string base, index, queries;  // base or index
+  std::string base, index, queries;  // either base or index
   std::string metric;                // empty: l2, or that of the index
   std::string method = "auto", type, device = "cpu", first_pass = "auto", choices;
   std::string out, distances, truth, filter, machine;
@@ -31,18 +31,19 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments);
 
 struct SearchOutcome {
   io::VectorFile queries;
-  std::optional<io::VectorFile> base = {};  // or
-  std::optional<FlatIndex> index = {};      // or neither: the base was read block by block
-  std::int64_t rows = 0;                    // of either
+  std::optional<io::VectorFile> base = {};  // either this
+  std::optional<FlatIndex> index = {};      // or this, or neither: the base was read block by block
+  std::int64_t rows = 0;                    // of the base or index
   ElementType base_type = ElementType::f32;
   Neighbors near = {};
-  Matrix<double> distances = {};  // of a base read block by block: float64, as the search has them
+  Matrix<double> distances = {};  // float64, for a base read block by block
   KnnReport report = {};
-  std::optional<Prediction> prediction = {};  // of the processor; there is none for a GPU so far
-  std::optional<RecallFigures> recall = {};   // with arguments.truth
-  // With arguments.radius: neighbours kept, of all queries; queries that have more than k within.
+  std::optional<Prediction> prediction = {};  // for the processor; there is none for a GPU so far
+  std::optional<RecallFigures> recall = {};   // if arguments.truth is given
+  // If arguments.radius is given: neighbours kept, over all queries; queries that have more than k
+  // within it.
   std::int64_t within_radius = 0, queries_cut = 0;
-  double seconds = 0;  // of the search, packing of the base included; reading files is not
+  double seconds = 0;  // of the search, including packing of the base, not reading files
 };
 
 // Checks every argument, then the files, then searches with a progress bar; writes arguments.out
@@ -50,8 +51,8 @@ struct SearchOutcome {
 // neither output behind.
 SearchOutcome run_search_job(const SearchArguments& arguments);
 
-// To standard output: one JSON object with arguments.json, else a summary, and the first few
-// answers where no file holds them.
+// Prints one JSON object with arguments.json, else a summary, and the first few answers where no
+// file holds them.
 void print_outcome(const SearchArguments& arguments, const SearchOutcome& outcome);
 
 }  // namespace knear::cli

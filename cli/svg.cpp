@@ -32,7 +32,7 @@ std::vector<double> count_bins(const std::vector<double>& values, double top, in
   return counts;
 }
 
-// One axis of a line chart: where values lie between two ends in pixels.
+// One axis of a line chart: maps values to pixels between two ends.
 class Scale {
  public:
   // Values that the axis cannot show are ignored.
@@ -63,7 +63,7 @@ class Scale {
                                       : (value - low_) / (high_ - low_);
     return begin_ + share * (end_ - begin_);
   }
-  // Round values in between: powers of ten, with their double and fivefold where those are few; and
+  // Round values in between: powers of ten, with their double and fivefold where those are few;
   // equal steps where the range is less than fourfold.
   std::vector<double> ticks() const {
     std::vector<double> out;
@@ -85,7 +85,7 @@ class Scale {
   double begin_, end_, low_, high_;
 };
 
-// The mark of a line of this number, so that colours are not all that tells them apart.
+// The mark of line `number`, so that lines differ by more than colour.
 std::string mark(std::size_t number, double x, double y) {
   constexpr const char* shapes[] = {"m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0Z",
                                     "m-3 -3h6v6h-6Z", "m0 -4l4 7h-8Z",
@@ -121,22 +121,22 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
-std::string bar_chart(const std::vector<Bar>& upper_bounds) {
+std::string bar_chart(const std::vector<Bar>& bars) {
   constexpr int row = 30, name_width = 130, label_width = 150;
   constexpr double full = plot_width - name_width - label_width;
   double largest = 0;
-  for (const Bar& bound : upper_bounds) largest = std::max(largest, bound.value);
+  for (const Bar& bar : bars) largest = std::max(largest, bar.value);
   std::string out = fmt::format("<svg viewBox='0 0 {} {}' role='img'>", plot_width,
-                                row * static_cast<int>(upper_bounds.size()) + 4);
-  for (std::size_t i = 0; i < upper_bounds.size(); ++i) {
+                                row * static_cast<int>(bars.size()) + 4);
+  for (std::size_t i = 0; i < bars.size(); ++i) {
     const int y = static_cast<int>(i) * row + 4;
-    const double length = largest > 0 ? std::max(1.0, upper_bounds[i].value / largest * full) : 1.0;
+    const double length = largest > 0 ? std::max(1.0, bars[i].value / largest * full) : 1.0;
     out += fmt::format(
         "<text class='ink' x='{}' y='{}' text-anchor='end'>{}</text>"
         "<rect class='bar' x='{}' y='{}' width='{:.1f}' height='{}' rx='3'/>"
         "<text class='quiet' x='{:.1f}' y='{}'>{}</text>",
-        name_width - 10, y + 16, escaped(upper_bounds[i].name), name_width, y, length, row - 8,
-        name_width + length + 8, y + 16, escaped(upper_bounds[i].label));
+        name_width - 10, y + 16, escaped(bars[i].name), name_width, y, length, row - 8,
+        name_width + length + 8, y + 16, escaped(bars[i].label));
   }
   return out + "</svg>";
 }
@@ -210,7 +210,7 @@ std::string roofline_plot(double peak, double slope, const std::string& roof,
         "<path class='line' d='M{0:.1f} {1:.1f}h-4'/><text class='quiet' x='{2:.1f}' y='{3:.1f}' "
         "text-anchor='end'>{4}</text>",
         left, y_of(tick), left - 7, y_of(tick) + 4, readable_count(tick));
-  // Where the slope meets the lower edge.
+  // The point where the slope meets the lower edge.
   const double start = std::max(x_low, y_low / slope);
   out += fmt::format("<path class='roof' d='M{:.1f} {:.1f}L{:.1f} {:.1f}H{:.1f}'/>", x_of(start),
                      y_of(start * slope), x_of(knee), y_of(peak), right);
@@ -223,7 +223,7 @@ std::string roofline_plot(double peak, double slope, const std::string& roof,
     if (!(point.intensity > 0) || !(point.rate > 0)) continue;
     const double x = x_of(point.intensity), y = y_of(point.rate);
     out += fmt::format("<circle class='bar' cx='{:.1f}' cy='{:.1f}' r='4'/>", x, y);
-    if (std::fabs(y - last_y) < 12) continue;  // its name would lie on the last one
+    if (std::fabs(y - last_y) < 12) continue;  // its name would overlap the last one
     const bool far = x > left + 0.7 * (right - left);
     out += fmt::format("<text class='quiet' x='{:.1f}' y='{:.1f}' text-anchor='{}'>{}</text>",
                        far ? x - 8 : x + 8, y + 14, far ? "end" : "start", escaped(point.name));
@@ -251,13 +251,13 @@ std::string line_chart(const std::vector<double>& places, const std::vector<Char
         tick < 1e5 ? fmt::format("{:g}", tick) : readable_count(tick));
   out += fmt::format("<path class='line' d='M{0:.1f} {1:.1f}V{2:.1f}H{3:.1f}'/>", left, top, bottom,
                      right);
-  // What was measured is what is marked: these are few places, and seldom powers of ten.
+  // The measured places are marked: these are few, and seldom powers of ten.
   double last = -1e9;
   for (double value : places) {
     if (!across.shows(value)) continue;
     const double at = across.place(value);
     out += fmt::format("<path class='line' d='M{:.1f} {:.1f}v4'/>", at, bottom);
-    if (at < last + 44) continue;  // its number would lie on the last one
+    if (at < last + 44) continue;  // its number would overlap the last one
     out += fmt::format("<text class='quiet' x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>",
                        at, bottom + 17, static_cast<std::int64_t>(std::llround(value)));
     last = at;

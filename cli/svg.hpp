@@ -16,7 +16,7 @@ struct Bar {
 };
 
 // Horizontal bars from a common zero, one below the other.
-std::string bar_chart(const std::vector<Bar>& upper_bounds);
+std::string bar_chart(const std::vector<Bar>& bars);
 
 struct Series {
   std::string name;
@@ -28,7 +28,8 @@ std::string histogram(const Series& first, const Series& second, const std::stri
 
 struct RoofPoint {
   std::string name;
-  double intensity = 0, rate = 0;  // operations per byte or per what the slope counts; per second
+  double intensity = 0,
+         rate = 0;  // operations per byte or per unit of the slope; operations per second
 };
 
 // A roofline: rates up to `peak`, and up to `slope` times the intensity, on logarithmic axes.
@@ -37,7 +38,7 @@ std::string roofline_plot(double peak, double slope, const std::string& roof,
 
 struct ChartLine {
   std::string name;
-  std::vector<double> values;  // NaN: none at this place
+  std::vector<double> values;  // NaN: no value at this place
 };
 
 struct ChartAxis {
@@ -45,8 +46,8 @@ struct ChartAxis {
   bool logarithmic = true;
 };
 
-// Lines through points over the same places of the x axis, ascending, each with a mark of its own,
-// and their names below: eight at most. A logarithmic axis leaves out what is not above zero. The
+// At most eight lines through points over the same ascending places of the x axis, each with a mark
+// of its own and its name below. A logarithmic axis leaves out values that are not above zero. The
 // size is always the same.
 inline constexpr int line_chart_width = 520, line_chart_height = 340;
 std::string line_chart(const std::vector<double>& places, const std::vector<ChartLine>& lines,

@@ -1,4 +1,5 @@
-// cli/truth.cpp -- `knear truth`: the exact neighbours, to a file, for others to be measured by.
+// cli/truth.cpp -- `knear truth`: writes the exact neighbours to a file, for measuring other
+// answers.
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/search_job.hpp"

@@ -14,12 +14,14 @@ set(CMAKE_CUDA_ARCHITECTURES OFF)
 enable_language(CUDA)
 find_package(CUDAToolkit 12.4 REQUIRED)
 
-# knear_cuda_library(NAME SOURCES a.cu b.cpp ... LINKS targets ...): the target knear::NAME, code for
-# the device and what launches it. Installed because other libraries need it; its headers are not: a
-# program reaches a GPU by the option `device` of a search, and by knear/knn/knn_cuda.hpp.
+# knear_cuda_library(NAME [INSTALL a.hpp ...] SOURCES a.cu b.cpp ... LINKS targets ...): the target
+# knear::NAME, code for the device and what launches it. INSTALL are its public headers. They are not
+# in knear/knear.hpp, which builds without CUDA have too.
 function(knear_cuda_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "INSTALL;SOURCES;LINKS" ${ARGN})
   add_library(knear_${name} STATIC ${ARG_SOURCES})
+  target_sources(knear_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}
+                                      FILES ${ARG_INSTALL})
   add_library(knear::${name} ALIAS knear_${name})
   set_target_properties(knear_${name} PROPERTIES EXPORT_NAME ${name})
   set_property(GLOBAL APPEND PROPERTY KNEAR_LIBRARIES knear_${name})

@@ -17,6 +17,29 @@ set(KNEAR_LAYERS
     "knear.hpp"
     "cli python bench")
 
+# The rooms of a folder, in the same order; '.' stands for the files directly in it. A room may use
+# those of earlier lines.
+set(KNEAR_ROOMS_scan "kernels" "packing" "." "prefix methods" "device")
+set(KNEAR_ROOMS_select "sort kernels" "warp" ".")
+
+# knear_room(VARIABLE FOLDER PATH): the number of the line of the room that PATH (below FOLDER) lies
+# in, -1 for a room that has none.
+function(knear_room variable folder path)
+  set(${variable} -1 PARENT_SCOPE)
+  set(room ".")
+  if(path MATCHES "^([^/]+)/")
+    set(room ${CMAKE_MATCH_1})
+  endif()
+  set(number 0)
+  foreach(line IN LISTS KNEAR_ROOMS_${folder})
+    separate_arguments(rooms UNIX_COMMAND "${line}")
+    if(room IN_LIST rooms)
+      set(${variable} ${number} PARENT_SCOPE)
+    endif()
+    math(EXPR number "${number} + 1")
+  endforeach()
+endfunction()
+
 # knear_layer(VARIABLE FOLDER): the number of the folder's line, -1 for a folder that has none.
 function(knear_layer variable folder)
   set(${variable} -1 PARENT_SCOPE)

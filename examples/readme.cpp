@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 #include <knear/knear.hpp>
-
 int main(int count, char** files) {
   if (count != 3) return 2;
   const auto base = knear::io::VectorFile::open(files[1]);  // mapped, whatever its element type

@@ -1,8 +1,8 @@
 // python/bindings.cpp -- the extension knear._core: the library for NumPy arrays.
 //
-// Thin: what may be wrong in an argument is found in python/knear/_arrays.py or by the library.
-// Here arrays become views of the same memory, results become arrays that own theirs, exceptions
-// get the Python class of their name, and the interpreter is released while the library works.
+// A thin layer: python/knear/_arrays.py or the library checks arguments. Here arrays become views
+// of the same memory, results become arrays that own theirs, exceptions get the Python class of
+// their name, and the interpreter lock is released while the library works.
 #include <Python.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -49,7 +49,7 @@ using MethodTuple = std::tuple<std::string, double, std::int64_t, std::int64_t, 
 
 MethodOptions method_options_of(const MethodTuple& from) {
   const auto& [method, recall, samples, logical_rows, aggregate] = from;
-  return {.method = parse_method(method),
+  return {.kind = parse_method(method),
           .recall = recall,
           .samples = samples,
           .logical_rows = logical_rows,
@@ -76,12 +76,12 @@ AnyMatrixView view_of(const Array& array, const std::string& type) {
   const ElementType element = parse_element_type(type);
   if (array.dtype().bits != 8 * size_of(element))
     throw InvalidArgument("an array of {}-bit elements was passed as {}", array.dtype().bits, type);
-  // The stride of a single row means nothing, and NumPy lets it be anything.
+  // The stride of a single row has no meaning, and NumPy lets it be anything.
   const std::int64_t stride = rows > 1 ? array.stride(0) : cols;
   return {element, array.data(), rows, cols, stride};
 }
 
-// Too large a number stays too large, for the library to refuse.
+// A number that is too large stays too large, for the library to refuse.
 int narrow(std::int64_t threads) {
   return static_cast<int>(std::clamp<std::int64_t>(threads, -1, 1 << 30));
 }
@@ -97,8 +97,8 @@ nb::object array_of(Matrix<T>&& matrix) {
   return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<2>>(data, 2, shape, owner));
 }
 
-// Asks Python now and then whether a signal has come (Ctrl-C). Only the calling thread may ask, so
-// the others pass on what it heard; it takes its share of the work and is heard from often enough.
+// Checks now and then whether Python got a signal (Ctrl-C). Only the calling thread may check, so
+// the other threads read its flag; it does its share of the work and so checks often enough.
 class Interruptible {
  public:
   Progress progress() {
@@ -106,7 +106,7 @@ class Interruptible {
       const auto now = std::chrono::steady_clock::now();
       if (std::this_thread::get_id() == caller_ && now >= next_) {
         const nb::gil_scoped_acquire python;
-        if (PyErr_CheckSignals() != 0) stopped_ = true;  // the exception waits in this thread
+        if (PyErr_CheckSignals() != 0) stopped_ = true;  // the exception is pending in this thread
         next_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
       }
       return !stopped_;
@@ -139,7 +139,7 @@ nb::object result_of(RangeNeighbors near) {
                         array_of(std::move(near.ids)));
 }
 
-// Runs work(progress) without the interpreter.
+// Runs work(progress) with the interpreter lock released.
 template <class Work>
 void without_interpreter(Work work) {
   Interruptible interruptible;
@@ -147,13 +147,14 @@ void without_interpreter(Work work) {
     const nb::gil_scoped_release released;
     work(interruptible.progress());
   } catch (const Cancelled&) {
-    if (interruptible.stopped()) throw nb::python_error();  // takes the exception that waits
+    if (interruptible.stopped()) throw nb::python_error();  // takes the pending exception
     throw;
   }
   if (interruptible.stopped()) throw nb::python_error();  // stopped too late to matter
 }
 
-// Runs search(progress, report) without the interpreter; returns what it found, and fills `out`.
+// Runs search(progress, report) with the interpreter lock released; returns its result, and fills
+// `out`.
 template <class Search>
 auto found_by(Report& out, Search search) {
   KnnReport report;
@@ -220,7 +221,8 @@ auto found_by(Report& out, Search search) {
   return std::move(*near);
 }
 
-// The same; returns its arrays: (distances, ids), or (begin, distances, ids) of a range search.
+// As found_by, but returns the result's arrays: (distances, ids), or (begin, distances, ids) of a
+// range search.
 template <class Search>
 nb::object run(Report& out, Search search) {
   return result_of(found_by(out, std::move(search)));
@@ -256,7 +258,7 @@ nb::object result_of(python::DeviceNeighbors near, int device, std::int64_t rows
                         array_of(std::move(near.ids), device, shape, nb::dtype<Id>()));
 }
 
-// The lengths of so many rows; an empty list of them is no word for all.
+// The lengths of this many rows; an empty list given for them does not mean all.
 std::span<const std::int64_t> lengths_of(const Ids& lengths, std::int64_t rows) {
   if (!lengths) return {};
   if (lengths->size() == 0 && rows > 0)
@@ -264,7 +266,7 @@ std::span<const std::int64_t> lengths_of(const Ids& lengths, std::int64_t rows) 
   return span_of(*lengths);
 }
 
-// Sets the exception of that name of knear/errors.py.
+// Raises the exception of this name in knear/errors.py.
 void raise(const char* name, const Error& error) {
   const nb::object type = nb::module_::import_("knear.errors").attr(name);
   PyErr_SetString(type.ptr(), error.what());
@@ -327,8 +329,8 @@ NB_MODULE(_core, m) {
       nb::arg("first_pass"), nb::arg("choices"), nb::arg("approach"), nb::arg("device"),
       nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("report").none());
 
-  // What a capsule of DLPack says of its array: (owner, address, (device type, number), (type code,
-  // bits, lanes), shape, strides in elements). The memory stays while the owner does.
+  // What a DLPack capsule says of its array: (owner, address, (device type, number), (type code,
+  // bits, lanes), shape, strides in elements). The memory lives as long as the owner.
   m.def(
       "read_dlpack",
       [](const nb::ndarray<nb::ro>& array) {
@@ -428,7 +430,7 @@ NB_MODULE(_core, m) {
       nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("report").none());
 
   // x: address, rows, columns and stride of a matrix of f32 in device memory. The answers are [k]
-  // where it is one row that is asked for as such.
+  // where `x` is a one-dimensional array.
   m.def(
       "select_on_device",
       [](const std::tuple<std::uintptr_t, std::int64_t, std::int64_t, std::int64_t>& x, int number,
@@ -451,7 +453,7 @@ NB_MODULE(_core, m) {
       nb::arg("x"), nb::arg("number"), nb::arg("k"), nb::arg("largest"), nb::arg("sorted"),
       nb::arg("lengths").none(), nb::arg("one_row"));
 
-  // Rows of `out`, in bytes, are those of the device, which lie `pitch` bytes apart.
+  // The rows of `out` are bytes; those of the device are `pitch` bytes apart.
   m.def(
       "copy_from_device",
       [](int number, std::uintptr_t address, std::int64_t pitch,

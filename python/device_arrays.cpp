@@ -17,15 +17,22 @@
 namespace knear::python {
 namespace {
 
-// Not of a pool: the array that it becomes belongs to Python, and is freed from any thread.
+// Not from a pool: the array that it becomes belongs to Python, and any thread may free it.
 // cudaFree waits for the device, so work on other streams that reads the array is done by then.
 DeviceMemory allocate(int device, std::int64_t count, std::int64_t size) {
   const cuda::CurrentDevice current(device);
   std::size_t bytes = 0;
   void* out = nullptr;
   cudaError_t status = cudaErrorMemoryAllocation;
-  if (!__builtin_mul_overflow(count, size, &bytes))
-    status = cudaMalloc(&out, std::max<std::size_t>(bytes, 1));
+  if (!__builtin_mul_overflow(count, size, &bytes)) {
+    bytes = std::max<std::size_t>(bytes, 1);
+    status = cudaMalloc(&out, bytes);
+    // Searches may keep what is missing.
+    if (status == cudaErrorMemoryAllocation && cuda::give_back_memory(device)) {
+      (void)cudaGetLastError();
+      status = cudaMalloc(&out, bytes);
+    }
+  }
   if (status == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
     throw MemoryBudgetError("device {} has no memory left for an answer of {} values of {} bytes",
@@ -41,7 +48,7 @@ void check_memory(const void* data, int device) {
                           data, found < 0 ? "not" : "in that of another GPU");
 }
 
-// Distances and ids [rows x k]. None where cuda::knn will refuse so many.
+// Memory for distances and ids [rows x k]. None where cuda::knn will refuse the shape.
 DeviceNeighbors room_for(std::int64_t rows, std::int64_t k, int device) {
   DeviceNeighbors out;
   if (k < 1 || k >= std::int64_t{1} << 31 || rows > std::int64_t{1} << 30) return out;
@@ -64,13 +71,13 @@ int device_at(const void* address) {
 }
 
 void wait_for_stream(int device, std::uintptr_t stream) {
-  const cuda::CurrentDevice current(device);  // each device has default streams of its own
+  const cuda::CurrentDevice current(device);  // each device has its own default streams
   KNEAR_CHECK(cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(stream)));
 }
 
 void copy_from_device(int device, const void* from, std::int64_t rows, std::int64_t width,
                       std::int64_t pitch, void* to) {
-  (void)cuda::device_info(device);  // throws where it is not there
+  (void)cuda::device_info(device);  // throws if there is no such device
   if (rows == 0 || width == 0) return;
   check_memory(from, device);
   const cuda::CurrentDevice current(device);
@@ -98,7 +105,7 @@ DeviceNeighbors knn_on_device(const cuda::MatrixView& queries, const cuda::Matri
                               std::int64_t k, int device, const KnnOptions& options,
                               KnnReport* report) {
   (void)cuda::device_info(device);
-  const cuda::CurrentDevice current(device);  // cuda::knn goes by it where the base has no rows
+  const cuda::CurrentDevice current(device);  // cuda::knn uses it where the base has no rows
   DeviceNeighbors out = room_for(queries.rows, k, device);
   cuda::knn(queries, base, k, static_cast<Id*>(out.ids.get()),
             static_cast<float*>(out.distances.get()), nullptr, options, report);
@@ -129,14 +136,14 @@ DeviceSelection select_on_device(DeviceRows rows, std::span<const std::int64_t> 
   knear::detail::check_lengths(lengths, rows.rows, rows.cols);
   if (rows.rows > 0 && rows.cols > 0) check_memory(rows.values, device);
   DeviceSelection out;
-  // What cuda::select_k refuses gets no memory first.
+  // Arguments that cuda::select_k refuses get no memory first.
   const bool refused = knear::detail::bad_argument(rows, k).name != nullptr;
   if (!refused) {
     out.values = allocate(device, rows.rows * k, sizeof(float));
     out.places = allocate(device, rows.rows * k, sizeof(Id));
   }
   const std::vector<int> narrow(lengths.begin(), refused ? lengths.begin() : lengths.end());
-  cuda::Queue queue(device, 0, nullptr);
+  cuda::Queue queue = cuda::Queue::for_call(device, nullptr);
   const knear::detail::StreamSyncGuard settled{queue};
   auto there = queue.allocate<int>(narrow.size());
   queue.upload(there.data(), narrow.data(), narrow.size());

@@ -1,5 +1,6 @@
 # Checks that each folder of the source tree includes only folders before it in KNEAR_LAYERS
-# (cmake/knear.cmake), and that knear/knear.hpp includes every public header and no other.
+# (cmake/knear.cmake), that only knear/core/threads.cpp starts threads, and that knear/knear.hpp
+# includes every public header and no other.
 #
 #   cmake -DROOT=. -P tests/layering_test.cmake                 prints each violation, fails if any
 #   cmake -DSELF_TEST=DIR -P tests/layering_test.cmake          breaks made-up trees in DIR, each one
@@ -13,6 +14,11 @@ function(includes_of variable file)
   list(TRANSFORM lines REPLACE "^[^\"<]*[\"<]([^\">]+)[\">].*$" "\\1")
   set(${variable} "${lines}" PARENT_SCOPE)
 endfunction()
+
+# The library's own files that may include what starts threads. device_pool.cpp has to know of a
+# fork, and starts none.
+set(THREADS_IN knear/core/threads.cpp knear/cuda/device_pool.cpp)
+set(THREADS_BY "thread|future|execution|pthread\\.h|omp\\.h|(tbb|oneapi)/[^>]+")
 
 # Every violation of one tree, as lines of text.
 function(find_violations variable root)
@@ -31,6 +37,13 @@ function(find_violations variable root)
       string(APPEND found "${file}: the folder ${folder} is not in KNEAR_LAYERS\n")
       continue()
     endif()
+    if(file MATCHES "^knear/" AND NOT file IN_LIST THREADS_IN)
+      file(STRINGS ${root}/${file} lines REGEX "^[ \t]*#[ \t]*include[ \t]*[\"<](${THREADS_BY})[\">]")
+      foreach(line IN LISTS lines)
+        string(REGEX REPLACE "^[^\"<]*[\"<]([^\">]+)[\">].*$" "\\1" include "${line}")
+        string(APPEND found "${file} includes ${include}: threads come from knear/core/threads.hpp\n")
+      endforeach()
+    endif()
     includes_of(includes ${root}/${file})
     foreach(include IN LISTS includes)
       if(include MATCHES "(^|/)\\.\\./")
@@ -47,6 +60,16 @@ function(find_violations variable root)
         string(APPEND found "${file} includes ${include}: ${used} is not in KNEAR_LAYERS\n")
       elseif(NOT used STREQUAL folder AND NOT used_layer LESS layer)
         string(APPEND found "${file} includes ${include}: ${used} is not before ${folder}\n")
+      elseif(used STREQUAL folder AND KNEAR_ROOMS_${folder})
+        string(REGEX REPLACE "^knear/${folder}/" "" path ${file})
+        string(REGEX REPLACE "^knear/${folder}/" "" used_path ${include})
+        string(REGEX MATCH "^[^/]+/" own_folder "${path}")
+        string(REGEX MATCH "^[^/]+/" used_folder "${used_path}")
+        knear_room(room ${folder} ${path})
+        knear_room(used_room ${folder} ${used_path})
+        if(NOT own_folder STREQUAL used_folder AND NOT used_room LESS room)
+          string(APPEND found "${file} includes ${include}: that room is not before its own\n")
+        endif()
       endif()
     endforeach()
   endforeach()
@@ -84,7 +107,8 @@ function(break_tree reason file text)
   file(REMOVE_RECURSE ${SELF_TEST})
   file(WRITE ${SELF_TEST}/knear/core/CMakeLists.txt "knear_library(core\n  HEADERS error.hpp\n)\n")
   file(WRITE ${SELF_TEST}/knear/core/error.hpp "#include <string>\n// #include \"knear/knn/knn.hpp\"\n")
-  file(WRITE ${SELF_TEST}/knear/io/vectors.cpp "#include \"knear/core/error.hpp\"\n#include \"rows.inl\"\n")
+  file(WRITE ${SELF_TEST}/knear/core/threads.cpp "#include <tbb/parallel_for.h>\n#include <thread>\n")
+  file(WRITE ${SELF_TEST}/knear/io/vectors.cpp "#include <barrier>\n#include \"knear/core/error.hpp\"\n#include \"rows.inl\"\n")
   file(WRITE ${SELF_TEST}/knear/scan/scan.cu "#include \"knear/core/error.hpp\"\n")
   file(WRITE ${SELF_TEST}/knear/knear.hpp "#include \"knear/core/error.hpp\"\n")
   file(WRITE ${SELF_TEST}/cli/main.cpp "#include \"cli/output.hpp\"\n#include <knear/knear.hpp>\n")
@@ -111,10 +135,16 @@ if(SELF_TEST)
              knear/scan/scan.cu "#include \"knear/knear.hpp\"")
   break_tree("knear/scan/scan.cu includes cli/output.hpp: cli is not before scan"
              knear/scan/scan.cu "#include \"cli/output.hpp\"")
+  break_tree("knear/scan/scan.cu includes knear/scan/device/tiles.hpp: that room is not before its own"
+             knear/scan/scan.cu "#include \"knear/scan/device/tiles.hpp\"")
   break_tree("knear/scan/scan.cu includes ../knn/knn.hpp: write the path from the root"
              knear/scan/scan.cu "#include \"../knn/knn.hpp\"")
   break_tree("knear/scan/scan.cu includes knear/util/x.hpp: util is not in KNEAR_LAYERS"
              knear/scan/scan.cu "#include \"knear/util/x.hpp\"")
+  foreach(header thread future execution pthread.h omp.h tbb/parallel_for.h oneapi/tbb.h)
+    break_tree("knear/io/vectors.cpp includes ${header}: threads come from knear/core/threads.hpp"
+               knear/io/vectors.cpp "  # include <${header}>")
+  endforeach()
   break_tree("knear/util/x.hpp: the folder util is not in KNEAR_LAYERS"
              knear/util/x.hpp "// anything")
   break_tree("knear/knear.hpp: misses knear/knn/knn.hpp, which is public"

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Keeps the README true: its C++ is examples/readme.cpp, which is run, and its commands are run, on
-# small files of the names and the format that they use.
+# Keeps the documentation true: the C++ of README.md is examples/readme.cpp, which is run, and the
+# commands of docs/command-line.md are run, on small files of the names and the format that they use.
 #
 #   readme_test.sh ROOT BIN        BIN holds the programs knear and readme_example
 set -euo pipefail
 root=$1 bin=$2
 
 fail() { printf 'readme_test: %s\n' "$*" >&2; exit 1; }
-block() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/{/^\`\`\`/d;p}" "$root/README.md"; }
+block() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/{/^\`\`\`/d;p}" "$root/$2"; }
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 export XDG_CACHE_HOME=$folder/cache
 
-block cpp >readme.cpp
+block cpp README.md >readme.cpp
 [ -s readme.cpp ] || fail "the README has no C++"
 # The file has a comment and an empty line before what the README shows.
 tail -n +3 "$root/examples/readme.cpp" | diff readme.cpp - ||
@@ -31,9 +31,9 @@ head -c $((400 * 784)) < <(seq 1 200000 | gzip -n 2>/dev/null) >pixels
 [ "$(wc -l <found)" = 10 ] || fail "the example printed $(wc -l <found) lines, not 10"
 [ "$(head -n 1 found)" = "7 at squared distance 0" ] || fail "the example found: $(head -n 1 found)"
 
-block sh >commands
-[ "$(grep -c '^knear ' commands)" -ge 5 ] || fail "the README has no commands"
-PATH=$bin:$PATH bash -eu commands >printed || fail "a command of the README failed"
+block sh docs/command-line.md >commands
+[ "$(grep -c '^knear ' commands)" -ge 5 ] || fail "docs/command-line.md has no commands"
+PATH=$bin:$PATH bash -eu commands >printed || fail "a command of docs/command-line.md failed"
 grep -q '"certified_queries": *100' printed || fail "search --json does not certify its 100 queries"
 for file in near.ivecs truth.npy; do [ -s $file ] || fail "no $file was written"; done
-echo "readme_test: example and commands do what the README says"
+echo "readme_test: example and commands do what is written"

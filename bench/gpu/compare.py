@@ -1,10 +1,10 @@
-"""Holds what knear_gpu measured against torch, CuPy and JAX of the same run.
+"""Compares what knear_gpu measured with torch, CuPy and JAX of the same run.
 
-    python3 bench/gpu/compare.py gpu_check.json [PEER.json ...]
+    python3 bench/gpu/compare.py gpu_check.json [peers.jsonl]
 
-Peers' files are those of bench/gpu/peers.py; one that is not there is left out. Prints the targets
-that name a peer, as lines of knear_gpu's table of targets, then each peer's time beside the best of
-ours for the same shape and k. Exit status 1, with one line on standard error, for a file that can't
+The second file is that of bench/gpu/peers.py, which may not be there yet. Prints the targets that
+name a peer, as lines of knear_gpu's table of targets, then each peer's time beside our best for the
+same shape and k. Exit status 1, with one line on standard error, for a file that can't
 be read.
 """
 
@@ -19,6 +19,22 @@ def read(path):
         return json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:
         sys.exit(f"{path}: {error}")
+
+
+def read_peers(path):
+    """One object for each system, with its figures, of lines that have one each."""
+    peers = {}
+    lines = path.read_text().splitlines() if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        try:
+            one = json.loads(line)
+        except ValueError as error:
+            if number == len(lines):
+                break  # its writer was stopped in the middle
+            sys.exit(f"{path}, line {number}: {error}")
+        names = {key: one.pop(key) for key in ("system", "version")}
+        peers.setdefault(names["system"], {**names, "benches": []})["benches"].append(one)
+    return list(peers.values())
 
 
 def ours(report, task, k, shape):
@@ -45,7 +61,7 @@ def theirs(peers, system, task, k, shape):
     return min(found, key=lambda one: one["seconds"], default=None)
 
 
-# What it is called, the work, who is beaten and by what factor.
+# Name of the target, the work, the peer and the factor.
 TARGETS = (
     ("select_k, 10,000 x 128,000 fp32", "select", (100, 1000), "10000 x 128000 fp32", 4, "topk"),
     ("exact, 10,000 x 1M x 128", "exact", (10, 100), "10000 x 1000000 x 128 fp32", 10, "mm + topk"),
@@ -81,10 +97,10 @@ def beside(report, peers):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("report", help="what knear_gpu --json wrote")
-    parser.add_argument("peers", nargs="*", help="what peers.py --json wrote")
+    parser.add_argument("peers", nargs="?", type=Path, help="what peers.py --json wrote")
     arguments = parser.parse_args()
     report = read(arguments.report)
-    peers = [read(path) for path in arguments.peers if Path(path).exists()]
+    peers = read_peers(arguments.peers) if arguments.peers else []
     for work, target, verdict, measured in targets(report, peers):
         print(f"{work:<44} {target:<40} {verdict:<10} {measured}")
     pairs = list(beside(report, peers))

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpu/ceiling.hpp"
 #include "bench/gpu/vectors.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/cuda/queue.hpp"
@@ -33,7 +34,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// When the device came to each stage of a run, by its events.
+// When the device reached each stage of a run, by its events.
 class Stages {
  public:
   explicit Stages(const cuda::Stream& stream) : stream_(stream) {}
@@ -54,7 +55,7 @@ class Stages {
   std::vector<std::pair<std::string, cuda::Event>> marks_;
 };
 
-// A base on the device.
+// A base that is on the device already.
 class ResidentBase {
  public:
   ResidentBase(int device, const cuda::Stream& stream, AnyMatrixView base)
@@ -70,7 +71,7 @@ class ResidentBase {
 
   AnyMatrixView base() const { return base_; }
   bool integer() const { return packed_.is_integer; }
-  // What a search has to read at least once: codes and what stands beside them in the test.
+  // The bytes that a search reads at least once: codes and the numbers beside them in the test.
   double scored_bytes() const {
     const auto panels = static_cast<double>(packed_.panels());
     const auto slots = panels * detail::panel_rows;
@@ -78,13 +79,13 @@ class ResidentBase {
            (integer() ? slots * 8 : slots * 4 + panels * sizeof(detail::PanelHead));
   }
 
-  // How many queries at a time: all, where that is little memory, without asking how much there is.
+  // How many queries at a time: all, if they take little memory, without asking how much is free.
   std::int64_t batch_for(AnyMatrixView queries, std::int64_t k) const {
     const std::int64_t count = queries.rows();
     return scan_.batch_for(count, k, count <= detail::block_queries ? 0 : queue_.free_bytes());
   }
 
-  // Returns the number of queries handed back.
+  // Returns the number of queries that it could not answer.
   std::int64_t run(AnyMatrixView queries, const ValueRange& found, ExactNeighbors& out,
                    detail::DeviceStats& stats) {
     std::vector<std::int64_t> which(static_cast<std::size_t>(queries.rows()));
@@ -104,7 +105,7 @@ class ResidentBase {
   Scan scan_;
 };
 
-// Some queries of the answer against those of the processor.
+// Compares some queries of the answer with those of the processor.
 std::string first_error(AnyMatrixView queries, AnyMatrixView base, const ExactNeighbors& got) {
   constexpr std::int64_t samples = 4;
   const auto number = [&](std::int64_t sample) {
@@ -127,20 +128,11 @@ std::string first_error(AnyMatrixView queries, AnyMatrixView base, const ExactNe
   return "";
 }
 
-// What the device was seen to reach in one kind of arithmetic, or nothing if it was not measured.
-std::optional<double> best_rate(const Report& report, std::initializer_list<const char*> names) {
-  std::optional<double> out;
-  for (const Entry& entry : report.entries)
-    for (const char* name : names)
-      if (entry.name == name) out = std::max(out.value_or(0), entry.value);
-  return out;
-}
-
 void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bool by_memory,
                    const cuda::Stream& stream, double read_bytes_per_second, double budget,
                    Report& report) {
   const ValueRange found = find_value_range(queries, "queries", 0);
-  detail::ExactNeighbors out(queries.rows(), k);
+  ExactNeighbors out(queries.rows(), k);
   std::vector<double> seconds;
   detail::DeviceStats stats;
   std::int64_t back = 0;
@@ -175,10 +167,8 @@ void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bo
                measure = stages.seconds_of("measure"), rank = stages.seconds_of("rank");
 
   // Work and ceiling: one pass over the codes, or all products.
-  const std::optional<double> peak = by_memory ? read_bytes_per_second / 1e9
-                                     : base.integer()
-                                         ? best_rate(report, {"int8 product", "int8 mma.sync"})
-                                         : best_rate(report, {"bf16 product", "bf16 mma.sync"});
+  const Ceiling ceiling = by_memory ? Ceiling{read_bytes_per_second / 1e9, "read"}
+                                    : product_ceiling(report, base.integer() ? "int8" : "bf16");
   const double work = by_memory ? base.scored_bytes() / 1e9
                                 : 2e-12 * static_cast<double>(queries.rows()) *
                                       static_cast<double>(base.base().rows()) *
@@ -188,10 +178,7 @@ void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bo
     Entry out_entry{
         entry, what,   work / taken, by_memory ? "GB/s" : base.integer() ? "Top/s" : "Tflop/s",
         taken, spread, {},           ""};
-    if (peak) {
-      out_entry.of_peak = work / taken / *peak;
-      out_entry.peak = by_memory ? "read" : base.integer() ? "int8" : "bf16";
-    }
+    hold_against(ceiling, out_entry);
     report.add(out_entry);
   };
   add(name, shape + ", whole run()", median, (seconds.back() - seconds.front()) / median);
@@ -206,7 +193,7 @@ void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bo
       rank * 1e3, stages.seconds_of("answers out") * 1e3));
 }
 
-// What the bus gives from memory that the device copies by itself, bytes per second.
+// The rate of the bus for pinned memory, bytes per second.
 double bus_bytes_per_second(int device, double budget) {
   cuda::Queue queue(device);
   constexpr std::size_t bytes = 64 << 20;
@@ -225,7 +212,7 @@ double bus_bytes_per_second(int device, double budget) {
 }
 
 // A base in the memory of the processor, four times as large as what a search may take of the
-// device, by what the bus gives; and a base searched once, copies and codes included.
+// device, beside the rate of the bus; and a base searched once, copies and coding included.
 void bench_streamed(int device, const Deadline& deadline, Report& report) {
   constexpr std::int64_t rows = 4000000, dim = 128, count = 1000, k = 10;
   constexpr std::int64_t memory = rows * dim * 4 / 4;
@@ -281,7 +268,8 @@ void bench_streamed(int device, const Deadline& deadline, Report& report) {
           [&](KnnReport& seen) { return knn(queries, base, k, options, &seen); });
 }
 
-// Rows that fit a third of the free memory with their codes; fewer than wanted only with a word.
+// The number of rows that fit a third of the free memory with their codes; notes it if they are
+// fewer than wanted.
 std::int64_t rows_that_fit(std::int64_t rows, std::int64_t dim, int element_bytes, Report& report) {
   std::size_t free_bytes = 0, all_bytes = 0;
   KNEAR_CHECK(cudaMemGetInfo(&free_bytes, &all_bytes));
@@ -322,7 +310,7 @@ void bench_exact(int device, const cuda::Stream& stream, double read_bytes_per_s
     const int element_bytes = one.type == ElementType::u8 ? 1 : 4;
     const std::int64_t rows = rows_that_fit(one.rows, one.dim, element_bytes, report);
 #if KNEAR_CUBLASLT
-    if (one.type == ElementType::f32 && !one.by_memory)
+    if (one.type == ElementType::f32 && !one.by_memory && report.no_cublaslt.empty())
       bench_search_product(ProductType::f32, one.queries[0], rows, one.dim, stream,
                            std::min(3.0, deadline.left() / 4), report);
 #endif

@@ -1,5 +1,5 @@
-// bench/gpu/exact_bench.hpp -- exact search of a base that is on the device already, beside the
-// ceilings of the device.
+// bench/gpu/exact_bench.hpp -- exact search of a base that is on the device already, compared with
+// the ceilings of the device.
 #pragma once
 #include "bench/gpu/report.hpp"
 #include "bench/gpu/timing.hpp"
@@ -7,13 +7,14 @@
 namespace knear::bench {
 
 // 10,000 queries against a million rows of 128 columns, floats and whole numbers of 8 bits, k = 10
-// and 100; and 1 and 32 queries against ten million rows of 96 floats. Data: make_clusters().
+// and 100; and 1 and 32 queries against ten million rows of 96 floats. The data are those of
+// make_clusters().
 //
-// Timed is the whole of DeviceScan::run() by the clock of the processor: queries are coded by the
-// processor, copied in, and answers copied out; and once the stages within it by events. Ceilings
-// are the rates that `report` has already: the faster of the library's product and mma.sync in bf16
-// and int8, and read_bytes_per_second. A few queries of each answer are compared with those of the
-// processor.
+// The whole of DeviceScan::run() is timed by the processor's clock: queries are coded by the
+// processor, copied in, and answers copied out; once the stages within it by events too. The
+// ceilings are rates that `report` has already: the faster of the library's product and mma.sync in
+// bf16 and int8, and read_bytes_per_second. A few queries of each answer are compared with those of
+// the processor.
 void bench_exact(int device, const cuda::Stream& stream, double read_bytes_per_second,
                  const Deadline& deadline, Report& report);
 

@@ -46,18 +46,18 @@ std::string first_difference(const RangeNeighbors& found, const RangeNeighbors& 
   return "";
 }
 
-// Which cases run, and what is said of one.
+// Decides which cases run, and reports on them.
 class Checks {
  public:
-  Checks(const std::string& device, int every, bool there, Report& report)
-      : device_(device), every_(every), there_(there), report_(report) {}
+  Checks(const std::string& device, const CaseShare& share, bool there, Report& report)
+      : device_(device), share_(share), there_(there), report_(report) {}
 
   // Whether the next case is to run; asked before its data are made.
-  bool next() { return number_++ % every_ == 0; }
-  bool all() const { return every_ == 1; }
+  bool next() { return share_.takes(number_++); }
+  bool large() const { return share_.takes_once(); }
 
  protected:
-  // differs(options, report): searches on the device and says how the answer differs.
+  // differs(options, report) searches on the device and says how the answer differs.
   template <class F>
   void judge(const std::string& what, AnyMatrixView queries, AnyMatrixView base, KnnOptions options,
              F differs) {
@@ -85,8 +85,8 @@ class Checks {
                                knear::name_of(queries.type()), error));
   }
 
-  // The processor's answer does not depend on the first pass, nor on the method but for
-  // partial-reduce; what is forced is for the device.
+  // The processor's options: its answer does not depend on the first pass, nor on the method except
+  // partial-reduce; those are for the device.
   static KnnOptions as_the_processor(KnnOptions options) {
     options.first_pass = FirstPass::automatic;
     options.memory = 0;
@@ -96,16 +96,17 @@ class Checks {
 
  private:
   std::string device_;
-  int every_, number_ = 0;
+  CaseShare share_;
+  std::int64_t number_ = 0;
   bool there_;
   Report& report_;
 };
 
 class NearestChecks : public Checks {
  public:
-  NearestChecks(const ExactSearch& search, const std::string& device, int every, bool there,
-                Report& report)
-      : Checks(device, every, there, report), search_(search) {}
+  NearestChecks(const ExactSearch& search, const std::string& device, const CaseShare& share,
+                bool there, Report& report)
+      : Checks(device, share, there, report), search_(search) {}
 
   void check(const std::string& what, AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
              const KnnOptions& options) {
@@ -120,31 +121,32 @@ class NearestChecks : public Checks {
   const ExactSearch& search_;
 };
 
-class JoinChecks : public Checks {
+class SelfJoinChecks : public Checks {
  public:
-  JoinChecks(const SelfJoin& self_join, const std::string& device, int every, Report& report)
-      : Checks(device, every, false, report), join_(self_join) {}
+  SelfJoinChecks(const SelfJoin& self_join, const std::string& device, const CaseShare& share,
+                 Report& report)
+      : Checks(device, share, false, report), self_join_(self_join) {}
 
   void check(const std::string& what, AnyMatrixView base, std::int64_t k,
              const KnnOptions& options) {
     const Neighbors truth = self_join(base, k, as_the_processor(options));
     judge(fmt::format("self-join, {}, k {}", what, k), base, base, options,
           [&](const KnnOptions& there, KnnReport* report) {
-            return first_difference(join_(base, k, there, report), truth);
+            return first_difference(self_join_(base, k, there, report), truth);
           });
   }
 
  private:
-  const SelfJoin& join_;
+  const SelfJoin& self_join_;
 };
 
 class RangeChecks : public Checks {
  public:
-  RangeChecks(const RangeSearch& search, const std::string& device, int every, bool there,
-              Report& report)
-      : Checks(device, every, there, report), search_(search) {}
+  RangeChecks(const RangeSearch& search, const std::string& device, const CaseShare& share,
+              bool there, Report& report)
+      : Checks(device, share, there, report), search_(search) {}
 
-  // The radius: the distance of the row of that rank, from 0 on, from the first query.
+  // The radius is the distance of the row of that rank, from 0 on, to the first query.
   void check(const std::string& what, AnyMatrixView queries, AnyMatrixView base, std::int64_t rank,
              const KnnOptions& options) {
     const Neighbors near = knn(queries.rows(0, 1), base, rank + 1, {.metric = options.metric});
@@ -167,14 +169,14 @@ void check_types(NearestChecks& checks) {
       for (const std::int64_t k : {1, 10, 100, 1000}) {
         if (!checks.next()) continue;
         const AnyMatrix base = make_vectors(VectorKind::uniform, type, 2500, 40, 1);
-        // Of the same type, or floats: types mix.
+        // Queries of the base's type, or floats: types mix.
         const AnyMatrix queries = make_vectors(
             VectorKind::uniform, k == 10 || k == 1000 ? ElementType::f32 : type, 37, 40, 2);
         checks.check("types", queries, base, k, {.metric = metric});
       }
 }
 
-// Whole numbers and others in turn, all metrics, all k.
+// Whole numbers and other types in turn, all metrics, all k.
 void check_sizes(NearestChecks& checks) {
   int number = 0;
   for (const std::int64_t rows :
@@ -284,7 +286,7 @@ void check_threshold_heap(NearestChecks& checks) {
   }
 }
 
-// Bins of all sizes, of all rows and of those that a filter allows.
+// Bins of all sizes, for all rows and for those that a filter allows.
 void check_partial_reduce(NearestChecks& checks) {
   constexpr std::int64_t rows = 5000;
   for (const double recall : {0.5, 0.9, 0.95, 1.0})
@@ -305,9 +307,10 @@ void check_partial_reduce(NearestChecks& checks) {
         }
 }
 
-// Enough for all multiprocessors, several parts and thresholds that matter.
+// Enough queries and rows for all multiprocessors, several parts of the base, and thresholds that
+// matter.
 void check_many(NearestChecks& checks) {
-  if (!checks.all()) return;
+  if (!checks.large()) return;
   for (const ElementType type : {ElementType::f32, ElementType::u8}) {
     const AnyMatrix base = make_clusters(type, 200000, 128, 19);
     const AnyMatrix queries = make_clusters(type, 1000, 128, 20);
@@ -318,7 +321,7 @@ void check_many(NearestChecks& checks) {
 void check_real(NearestChecks& checks, const std::string& data, Report& report) {
   const struct {
     const char *set, *base, *queries;
-    std::int64_t split;  // rows of one file that are the base, if there is but one
+    std::int64_t split;  // rows of the base, if one file holds base and queries
   } sets[] = {{"sift-5k", "base.bvecs", "queries.bvecs", 0},
               {"glove-twitter-25", "base.npy", "queries.npy", 0},
               {"fashion-mnist", "t10k-images-idx3-ubyte.gz", nullptr, 9500}};
@@ -376,8 +379,8 @@ void check_range_sizes(RangeChecks& checks) {
       }
 }
 
-// Filters, data that codes tell apart badly, equal rows, more pairs than a copy has room for, a
-// base in chunks, a forced first pass.
+// Filters, data that codes separate badly, equal rows, more pairs than a copy has room for, a base
+// in blocks, a forced first pass.
 void check_range_limits(RangeChecks& checks) {
   constexpr std::int64_t rows = 5000;
   for (const std::int64_t step : {2, 9, 400})
@@ -422,8 +425,8 @@ void check_range_limits(RangeChecks& checks) {
 }  // namespace
 
 void check_exact(const ExactSearch& search, const std::string& device, const std::string& data,
-                 int every, bool there, Report& report) {
-  NearestChecks checks(search, device, every, there, report);
+                 const CaseShare& share, bool there, Report& report) {
+  NearestChecks checks(search, device, share, there, report);
   check_types(checks);
   check_sizes(checks);
   check_long_rows(checks);
@@ -436,9 +439,9 @@ void check_exact(const ExactSearch& search, const std::string& device, const std
   check_many(checks);
 }
 
-void check_self_join(const SelfJoin& self_join, const std::string& device, int every,
+void check_self_join(const SelfJoin& self_join, const std::string& device, const CaseShare& share,
                      Report& report) {
-  JoinChecks checks(self_join, device, every, report);
+  SelfJoinChecks checks(self_join, device, share, report);
   for (const VectorKind kind : {VectorKind::uniform, VectorKind::copies, VectorKind::zeros})
     for (const ElementType type : {ElementType::f32, ElementType::bf16, ElementType::u8})
       for (const Metric metric : metrics)
@@ -449,9 +452,9 @@ void check_self_join(const SelfJoin& self_join, const std::string& device, int e
         }
 }
 
-void check_range(const RangeSearch& search, const std::string& device, int every, bool there,
-                 Report& report) {
-  RangeChecks checks(search, device, every, there, report);
+void check_range(const RangeSearch& search, const std::string& device, const CaseShare& share,
+                 bool there, Report& report) {
+  RangeChecks checks(search, device, share, there, report);
   check_range_types(checks);
   check_range_sizes(checks);
   check_range_limits(checks);

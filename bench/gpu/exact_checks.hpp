@@ -1,39 +1,41 @@
-// bench/gpu/exact_checks.hpp -- knn() and range_search() on a device against those on the
-// processor, bit for bit.
+// bench/gpu/exact_checks.hpp -- compares knn() and range_search() on a device with the processor,
+// bit for bit.
 #pragma once
 #include <functional>
 #include <string>
 
+#include "bench/gpu/case_share.hpp"
 #include "bench/gpu/report.hpp"
 #include "knear/knn/knn.hpp"
 
 namespace knear::bench {
 
-// knn(), or what stands for it.
+// knn(), or a function that stands in for it.
 using ExactSearch = std::function<Neighbors(AnyMatrixView queries, AnyMatrixView base,
                                             std::int64_t k, const KnnOptions&, KnnReport*)>;
-// self_join(), or what stands for it.
+// self_join(), or a function that stands in for it.
 using SelfJoin =
     std::function<Neighbors(AnyMatrixView base, std::int64_t k, const KnnOptions&, KnnReport*)>;
-// range_search(), or what stands for it.
+// range_search(), or a function that stands in for it.
 using RangeSearch = std::function<RangeNeighbors(AnyMatrixView queries, AnyMatrixView base,
                                                  double radius, const KnnOptions&, KnnReport*)>;
 
 // All metrics and element types, k up to and beyond what kernels hold, filters, sizes around those
 // of warps, panels and blocks, long rows, data that fill the lists, a base in chunks; with real
 // vectors if `data` is a folder that has some (scripts/gpu_check --pack). Also that it was the
-// device that answered. Runs one case in `every`. `search` is given options.device = `device`.
+// device that answered. Runs its share of
+// the cases. `search` is given options.device = `device`.
 // `there`: both matrices are in the memory of the device, where a search is exact, and where the
-// processor answers for filters that allow very few rows. A DeviceError ends it: what comes after
-// one on a GPU fails too.
+// processor answers for filters that allow very few rows. A DeviceError ends the checks: after one
+// everything on a GPU fails.
 void check_exact(const ExactSearch& search, const std::string& device, const std::string& data,
-                 int every, bool there, Report& report);
+                 const CaseShare& share, bool there, Report& report);
 // The same of self-joins: rows that are copies of others, more neighbours than rows.
-void check_self_join(const SelfJoin& self_join, const std::string& device, int every,
+void check_self_join(const SelfJoin& self_join, const std::string& device, const CaseShare& share,
                      Report& report);
 // The same of range searches: radii that hold one row, some and all, and one that is the distance
 // of a row.
-void check_range(const RangeSearch& search, const std::string& device, int every, bool there,
-                 Report& report);
+void check_range(const RangeSearch& search, const std::string& device, const CaseShare& share,
+                 bool there, Report& report);
 
 }  // namespace knear::bench

@@ -35,7 +35,7 @@ __device__ std::int64_t thread_number() {
   return std::int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 
-// 16 independent sums hide the latency of 4 cycles at 4 schedulers with warps to spare.
+// 16 independent sums hide the latency of 4 cycles on 4 schedulers with warps to spare.
 __global__ void __launch_bounds__(threads) fma_kernel(int rounds, float* sink) {
   const float a = unit_float(hash(1, thread_number())), b = unit_float(hash(2, thread_number()));
   float sums[16];
@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(threads) fma_kernel(int rounds, float* sink) {
   sink[thread_number()] = total;
 }
 
-// compare, select, add on 32-bit lanes. The select takes neither of the values compared, so that it
-// can't become a minimum.
+// Compares, selects and adds on 32-bit lanes. The select takes neither of the compared values, so
+// that it cannot become a minimum.
 __global__ void __launch_bounds__(threads) cop_kernel(int rounds, float* sink) {
   const float a = unit_float(hash(1, thread_number())), b = unit_float(hash(2, thread_number()));
   const float c = unit_float(hash(4, thread_number())) - 0.5f;

@@ -1,4 +1,4 @@
-// bench/gpu/kernels.hpp -- the loops that measure one unit of the device each, and random data.
+// bench/gpu/kernels.hpp -- loops that each measure one unit of the device, and random data.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -14,17 +14,18 @@ enum class Random {
   any_i8        // [-128, 127]
 };
 
-// data: `count` elements. The same values for the same seed on any device.
+// Fills data [count]. The values are the same for the same seed on any device.
 void fill_random(void* data, std::int64_t count, Random kind, std::uint64_t seed,
                  cudaStream_t stream);
 
-// Operations of one launch: a multiply-add is two, each compare, select and add is one.
+// The operations of one launch: a multiply-add counts two, a compare, select or add one.
 struct Launch {
   double operations = 0;
 };
 
-// Registers only, every multiprocessor full. `rounds` sets the length; sink holds one float for
-// each of the sink_size(...) threads, written so that no work can be dropped.
+// Uses registers only and fills every multiprocessor. `rounds` sets the length; sink holds one
+// float for each of the sink_size(...) threads, which write it so that no work can be optimised
+// away.
 std::int64_t sink_size(int multiprocessors);
 Launch launch_fma(int multiprocessors, int rounds, float* sink, cudaStream_t stream);
 Launch launch_cop(int multiprocessors, int rounds, float* sink, cudaStream_t stream);

@@ -4,24 +4,32 @@
 //             [--device N]
 //
 // First the tests (those of the emulated warp too; searches of real vectors if DIR has some), then
-// the device's peaks, then the kernels and whole searches beside them, as long as `seconds`
-// (default 120) last; tables on standard output at the end, that of the targets in a file of its
-// own if one is named, progress on standard error. --few runs one test in 17, for checkers that
-// slow a program down.
+// the device's peaks, then the kernels and whole searches beside them, for `seconds` (default 120);
+// tables on standard output at the end, that of the targets in a file of its own if one is named,
+// progress on standard error. FILE of --json holds what was found at any time.
+//
+// Tests come in 17 passes, each of one case in 17 of every kind. --few is the first pass alone, for
+// checkers that slow a program down. With --tests-only no case begins after `seconds`.
+//
 // Exit status: 0; 1 a test failed or a call did; 2 the words of the command; 3 there is no GPU (the
-// tests that need none have passed). scripts/gpu_check builds and runs it.
+// tests that need none have passed); 5 nothing failed, but time was over before the first pass was.
+// scripts/gpu_check builds and runs it.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <functional>
+#include <optional>
 #include <string>
 
+#include "bench/gpu/case_share.hpp"
 #include "bench/gpu/exact_bench.hpp"
 #include "bench/gpu/exact_checks.hpp"
 #include "bench/gpu/hash.hpp"
 #include "bench/gpu/kernels.hpp"
+#include "bench/gpu/memory_checks.hpp"
 #include "bench/gpu/partial_reduce_bench.hpp"
 #include "bench/gpu/report.hpp"
 #include "bench/gpu/select_checks.hpp"
@@ -32,6 +40,7 @@
 #include "knear/cuda/queue.hpp"
 #include "knear/knn/knn_cuda.hpp"
 #if KNEAR_CUBLASLT
+#include "bench/gpu/cublas_lt.hpp"
 #include "bench/gpu/matrix_products.hpp"
 #include "bench/gpu/tiled_bench.hpp"
 #endif
@@ -40,15 +49,15 @@ namespace knear::bench {
 namespace {
 
 struct Options {
-  double seconds = 120;
+  std::optional<double> seconds;
   std::string json, targets, data;
   bool tests = true, benches = true, few = false;
   int device = 0;
 };
 
-enum Status { all_well = 0, failed = 1, bad_words = 2, no_device = 3 };
+enum Status { all_well = 0, failed = 1, bad_words = 2, no_device = 3, too_little = 5 };
 
-// False for words that it does not know, or a number that is none.
+// False for unknown options, or a word that should be a number.
 bool parse(int argc, char** argv, Options& options) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
@@ -75,7 +84,7 @@ bool parse(int argc, char** argv, Options& options) {
       continue;
     } else if (word == "--seconds") {
       options.seconds = std::strtod(value, &end);
-      if (!(options.seconds >= 0)) return false;
+      if (!(*options.seconds >= 0)) return false;
     } else if (word == "--device") {
       options.device = int(std::strtol(value, &end, 10));
     } else {
@@ -89,7 +98,7 @@ bool parse(int argc, char** argv, Options& options) {
 // Copy and read bandwidth on buffers far larger than the cache; returns the read rate.
 double bench_memory(const cuda::DeviceInfo& device, const cuda::Stream& stream, double budget,
                     Report& report) {
-  // A gibibyte, or what fits; at least 16 times the cache in any case where memory allows.
+  // A gibibyte, or what fits; at least 16 times the cache if memory allows.
   std::size_t bytes = std::max(std::size_t{1} << 30, 16 * device.l2_bytes);
   bytes = std::min(bytes, device.free_bytes / 4) / 4096 * 4096;
   cuda::Queue queue = queue_on(stream);
@@ -112,7 +121,7 @@ double bench_memory(const cuda::DeviceInfo& device, const cuda::Stream& stream, 
     launch_copy(from.data(), to.data(), std::int64_t(bytes), device.multiprocessors, stream.get());
   });
   add("copy", ", kernel, read + written", 2.0 * double(bytes), copy_time);
-  // That the copy is one: every place that a power of two or the end could hide.
+  // Checks the copy at every place that a power of two or the end could hide.
   for (std::size_t at = 1; at <= to.size(); at *= 2)
     for (std::size_t place : {at - 1, to.size() - at}) {
       float got;
@@ -131,7 +140,7 @@ double bench_memory(const cuda::DeviceInfo& device, const cuda::Stream& stream, 
 
 using LaunchLoop = Launch (*)(int multiprocessors, int rounds, float* sink, cudaStream_t stream);
 
-// A loop over registers, long enough (some milliseconds) for its launch not to count.
+// Times a loop over registers, long enough (some milliseconds) for its launch not to count.
 void bench_loop(const char* name, const char* what, const char* unit, LaunchLoop loop,
                 const cuda::DeviceInfo& device, const cuda::Stream& stream, double budget,
                 Report& report) {
@@ -157,12 +166,8 @@ void bench_loop(const char* name, const char* what, const char* unit, LaunchLoop
               ""});
 }
 
-// What is there is in the file after each bench, for one that does not end.
 void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
-                 const Deadline& deadline, const std::string& json, Report& report) {
-  const auto keep = [&] {
-    if (!json.empty()) report.write_json(json);
-  };
+                 const Deadline& deadline, Report& report) {
   const double share = std::min(2.0, deadline.left() / 12);
   const double read_rate = bench_memory(device, stream, share, report);
   const struct {
@@ -179,29 +184,31 @@ void run_benches(const cuda::DeviceInfo& device, const cuda::Stream& stream,
       report.skipped.push_back(std::string(l.name) + ": out of time");
   }
 #if KNEAR_CUBLASLT
-  bench_matrix_products(stream, deadline, report);
+  report.no_cublaslt = CublasLt::get().why_not;
+  if (report.no_cublaslt.empty()) bench_matrix_products(stream, deadline, report);
 #else
-  report.skipped.push_back("matrix products: built without cuBLASLt");
+  report.no_cublaslt = "this was built without its header";
 #endif
+  if (!report.no_cublaslt.empty())
+    fmt::print(stderr, "no cuBLASLt ({}): what is held against its products is unmeasured\n",
+               report.no_cublaslt);
   stream.synchronize();  // the memory of one bench is back before the next asks how much is free
-  keep();
   bench_select(stream, read_rate, deadline, report);
-  keep();
   stream.synchronize();
   bench_exact(device.index, stream, read_rate, deadline, report);
-  keep();
   bench_partial_reduce(device.index, deadline, report);
-  keep();
 #if KNEAR_CUBLASLT
   stream.synchronize();
-  bench_tiled_search(stream, deadline, report);
+  if (report.no_cublaslt.empty()) bench_tiled_search(stream, deadline, report);
 #endif
+  if (!report.no_cublaslt.empty())
+    report.skipped.push_back("matrix products and tiled search: no cuBLASLt");
 }
 
 // A copy of a matrix in the memory of a device, "cuda:N".
-class Lent {
+class DeviceCopy {
  public:
-  Lent(AnyMatrixView matrix, const std::string& device)
+  DeviceCopy(AnyMatrixView matrix, const std::string& device)
       : queue_(std::stoi(device.substr(device.find(':') + 1))) {
     const auto bytes =
         static_cast<std::size_t>(matrix.rows() * matrix.cols() * size_of(matrix.type()));
@@ -219,12 +226,12 @@ class Lent {
   cuda::MatrixView view_;
 };
 
-// knn(), self_join() and range_search() of vectors that are on the device before.
+// knn(), self_join() and range_search() for vectors that were copied to the device before.
 Neighbors search_device_memory(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
                                const KnnOptions& options, KnnReport* report, bool kept) {
   Neighbors out{Matrix<Id>(queries.rows(), k), Matrix<float>(queries.rows(), k)};
-  Lent asked(queries, options.device);
-  const Lent rows(base, options.device);
+  DeviceCopy asked(queries, options.device);
+  const DeviceCopy rows(base, options.device);
   cuda::Queue& queue = asked.queue();
   const auto count = static_cast<std::size_t>(queries.rows() * k);
   auto ids = queue.allocate<Id>(count);
@@ -232,7 +239,7 @@ Neighbors search_device_memory(AnyMatrixView queries, AnyMatrixView base, std::i
   queue.fill_bytes(ids.data(), 0xa5, count);
   queue.wait();
   if (kept) {
-    // The second time with codes that are there.
+    // The second search uses the codes of the first.
     cuda::ExactSearcher searcher(rows.view(), options, queue.stream());
     for (int time = 0; time < 2; ++time)
       searcher.search(asked.view(), k, ids.data(), distances.data(), options, report);
@@ -249,7 +256,7 @@ Neighbors search_device_memory(AnyMatrixView queries, AnyMatrixView base, std::i
 Neighbors self_join_device_memory(AnyMatrixView base, std::int64_t k, const KnnOptions& options,
                                   KnnReport* report) {
   Neighbors out{Matrix<Id>(base.rows(), k), Matrix<float>(base.rows(), k)};
-  Lent rows(base, options.device);
+  DeviceCopy rows(base, options.device);
   cuda::Queue& queue = rows.queue();
   const auto count = static_cast<std::size_t>(base.rows() * k);
   auto ids = queue.allocate<Id>(count);
@@ -264,7 +271,7 @@ Neighbors self_join_device_memory(AnyMatrixView base, std::int64_t k, const KnnO
 
 RangeNeighbors range_search_device_memory(AnyMatrixView queries, AnyMatrixView base, double radius,
                                           const KnnOptions& options, KnnReport* report) {
-  const Lent asked(queries, options.device), rows(base, options.device);
+  const DeviceCopy asked(queries, options.device), rows(base, options.device);
   return cuda::range_search(asked.view(), rows.view(), radius, nullptr, options, report);
 }
 
@@ -274,83 +281,124 @@ void write_targets(const Report& report, const std::string& path) {
   if (!file || std::fclose(file) != 0) throw IoError("cannot write {}", path);
 }
 
-void run_tests(const Options& options, const cuda::Stream& stream, Report& report) {
+// One pass of the tests. Searches of the same rows in other ways are of fewer cases.
+void run_tests(const Options& options, const cuda::Stream& stream, const CaseShare& share,
+               Report& report) {
   const std::string device = fmt::format("cuda:{}", options.device);
-  fmt::print(stderr, "tests on {}\n", report.device->name);
-  check_select_on_device(stream, options.few ? 17 : 1, report);
-  fmt::print(stderr, "tests of whole searches\n");
+  const auto begin = [&](const char* what) {
+    report.save();
+    if (share.pass == 0) fmt::print(stderr, "tests of {}\n", what);
+  };
+  // Not under checkers, whose own memory grows with what it takes.
+  if (share.pass == 0 && !options.few) {
+    begin("the memory of queues");
+    check_memory(report);
+  }
+  const cuda::Queue keeper(options.device);  // searches find its pool, and make none
+  begin("select_k");
+  check_select_on_device(stream, share, report);
+  begin("whole searches");
   const ExactSearch nearest = [](AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
                                  const KnnOptions& knn_options, KnnReport* knn_report) {
     return knn(queries, base, k, knn_options, knn_report);
   };
-  check_exact(nearest, device, options.data, options.few ? 17 : 1, false, report);
-  fmt::print(stderr, "tests of searches of rows that stay there\n");
+  check_exact(nearest, device, options.data, share, false, report);
+  begin("searches of rows that stay there");
   const ExactSearch again = [](AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
                                const KnnOptions& knn_options, KnnReport* knn_report) {
     const ExactSearcher searcher(base, knn_options);
     searcher.search(queries, k, {.metric = knn_options.metric, .device = knn_options.device});
     return searcher.search(queries, k, knn_options, knn_report);
   };
-  check_exact(again, device, options.data, options.few ? 61 : 5, false, report);
-  fmt::print(stderr, "tests of searches of device memory\n");
+  check_exact(again, device, options.data, share.one_in(5), false, report);
+  begin("searches of device memory");
   for (const bool kept : {false, true})
     check_exact(
         [kept](AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
                const KnnOptions& knn_options, KnnReport* knn_report) {
           return search_device_memory(queries, base, k, knn_options, knn_report, kept);
         },
-        device, options.data,
-        options.few ? 119
-        : kept      ? 11
-                    : 7,
-        true, report);
-  fmt::print(stderr, "tests of self-joins\n");
+        device, options.data, share.one_in(kept ? 11 : 7), true, report);
+  begin("self-joins");
   check_self_join([](AnyMatrixView base, std::int64_t k, const KnnOptions& knn_options,
                      KnnReport* knn_report) { return self_join(base, k, knn_options, knn_report); },
-                  device, options.few ? 17 : 1, report);
-  check_self_join(self_join_device_memory, device, options.few ? 61 : 7, report);
-  fmt::print(stderr, "tests of range searches\n");
+                  device, share, report);
+  check_self_join(self_join_device_memory, device, share.one_in(7), report);
+  begin("range searches");
   const RangeSearch within = [](AnyMatrixView queries, AnyMatrixView base, double radius,
                                 const KnnOptions& knn_options, KnnReport* knn_report) {
     return range_search(queries, base, radius, knn_options, knn_report);
   };
-  check_range(within, device, options.few ? 17 : 1, false, report);
-  check_range(range_search_device_memory, device, options.few ? 119 : 7, true, report);
+  check_range(within, device, share, false, report);
+  check_range(range_search_device_memory, device, share.one_in(7), true, report);
 #if KNEAR_CUBLASLT
-  // Not under checkers, which would go through the library's own kernels.
-  if (!options.few) check_tiled_search(stream, report);
+  // Not in the first pass, which checkers run: they would go through the library's own kernels.
+  if (share.pass == 1 && !share.is_over() && CublasLt::get().why_not.empty())
+    check_tiled_search(stream, report);
 #endif
+}
+
+// One case in 17 of each kind, and so on until all had their turn or time is over. False if not
+// even the first had.
+bool run_passes(const Options& options, const Deadline* deadline,
+                const std::function<void(const CaseShare&)>& pass, Report& report) {
+  constexpr int passes = 17;
+  const int wanted = options.few ? 1 : passes;
+  for (int number = 0; number < wanted; ++number) {
+    const CaseShare share(number, passes, deadline);
+    if (number > 0) fmt::print(stderr, "tests, pass {} of {}\n", number + 1, wanted);
+    pass(share);
+    if (!share.is_over()) continue;
+    report.skipped.push_back(
+        fmt::format("tests after {} of {} passes: out of time", number, wanted));
+    return number > 0;
+  }
+  return true;
 }
 
 int run(const Options& options) {
   Report report;
+  report.json = options.json;
   Status status = all_well;
-  const Deadline deadline(options.seconds);
-  if (options.tests) {
-    fmt::print(stderr, "tests on the emulated warp\n");
-    check_select_on_host(options.few ? 17 : 1, report);
-  }
-  if (cuda::device_count() == 0) {
+  // Of the tests, if they are all there is; else of the benches.
+  const Deadline tests_end(options.seconds.value_or(0));
+  const Deadline* const limit = options.benches || !options.seconds ? nullptr : &tests_end;
+  const bool is_there = cuda::device_count() > 0;
+  bool enough = true;
+  if (!is_there) {
     status = no_device;
     report.skipped.push_back("everything on a device: " + cuda::why_no_device());
-  } else {
-    // What went wrong is part of the report, with all that was measured before.
-    try {
+  }
+  // What went wrong is part of the report, with all that was measured before.
+  try {
+    std::optional<cuda::Stream> stream;
+    if (is_there) {
       report.device = cuda::device_info(options.device);
       cuda::use_device(options.device);
-      const cuda::Stream stream;
-      if (options.tests) run_tests(options, stream, report);
-      if (options.benches) {
-        fmt::print(stderr, "benches, {:.0f} seconds at most\n", deadline.left());
-        run_benches(*report.device, stream, deadline, options.json, report);
-      }
-    } catch (const std::exception& error) {
-      report.fail(error.what());
+      stream.emplace();
+      fmt::print(stderr, "on {}\n", report.device->name);
     }
+    if (options.tests)
+      enough = run_passes(
+          options, limit,
+          [&](const CaseShare& share) {
+            if (share.pass == 0) fmt::print(stderr, "tests of the emulated warp\n");
+            check_select_on_host(share, report);
+            if (is_there) run_tests(options, *stream, share, report);
+          },
+          report);
+    if (options.benches && is_there) {
+      const Deadline deadline(options.seconds.value_or(120));
+      fmt::print(stderr, "benches, {:.0f} seconds at most\n", deadline.left());
+      run_benches(*report.device, *stream, deadline, report);
+    }
+  } catch (const std::exception& error) {
+    report.fail(error.what());
   }
+  if (!enough && status == all_well) status = too_little;
   if (!report.failures.empty()) status = failed;
   if (options.benches) judge_targets(report);
-  if (!options.json.empty()) report.write_json(options.json);
+  report.save();
   report.print_table(stdout);
   if (options.targets.empty())
     report.print_targets(stdout);

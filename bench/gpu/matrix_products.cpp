@@ -24,7 +24,7 @@ struct Kind {
   std::string name() const { return fmt::format("{} product", name_of(type)); }
 };
 
-// In the order of ProductType.
+// The order is that of ProductType.
 constexpr Kind kinds[] = {{ProductType::f32, "Tflop/s", Random::signed_f32},
                           {ProductType::bf16, "Tflop/s", Random::signed_bf16},
                           {ProductType::i8, "Top/s", Random::any_i8}};
@@ -40,14 +40,14 @@ double element(const Kind& kind, const std::byte* from) {
   return double(value);
 }
 
-// C [m x n] = A' B of A [depth x m] and B [depth x n], column after column; B and with it C in
-// `parts` of n, one after the other into the same C.
+// C [m x n] = A' B of A [depth x m] and B [depth x n], column after column; B and with it C are in
+// `parts` of n columns, one after the other into the same C.
 struct Shape {
   std::int64_t m, n, depth, parts = 1;
 };
 
-// A few places of C of the last part against sums in double. fp32 sums of products of at most 1:
-// each of the additions errs by at most 2^-24 of a partial sum. Exact for int8.
+// Compares a few elements of C of the last part with sums in double. fp32 sums of products of at
+// most 1: each of the additions errs by at most 2^-24 of a partial sum. Exact for int8.
 void check_product(const Kind& kind, const Shape& shape, const std::byte* a, const std::byte* b,
                    const float* c, cuda::Queue& queue, Report& report) {
   const std::size_t column = std::size_t(shape.depth) * kind.bytes();

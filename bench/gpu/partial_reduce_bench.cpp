@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpu/ceiling.hpp"
 #include "bench/gpu/vectors.hpp"
 #include "knear/knn/knn.hpp"
 
@@ -74,9 +75,7 @@ void bench_partial_reduce(int device, const Deadline& deadline, Report& report) 
   Entry entry{name,      shape,  work / median,
               "Tflop/s", median, (seconds.back() - seconds.front()) / median,
               {},        ""};
-  for (const Entry& other : report.entries)
-    if (other.name == "bf16 product" && other.value > 0)
-      entry.of_peak = work / median / other.value, entry.peak = "bf16 product";
+  hold_against(product_ceiling(report, "bf16"), entry);
   report.add(entry);
   report.notes.push_back(fmt::format(
       "{}: {} bins, {} rows kept of each, {} of {} queries certified, {:.0f} survivors "

@@ -1,21 +1,21 @@
-"""What torch, CuPy or JAX take for what bench/gpu measures, on the same GPU: one line each.
+"""Times torch, CuPy or JAX at what bench/gpu measures, on the same GPU: one line each.
 
     python3 bench/gpu/peers.py torch|cupy|jax [--json FILE] [--anywhere]
 
 Exact search is a product of matrices in fp32 (no tf32) and a selection, some queries at a time so
-that their distances fit; squared distances but for |q|^2, which does not change the order.
-Selection is that of rows of a matrix alone. Data are random: neither depends much on them.
+that their distances fit; squared distances are without |q|^2, which does not change the order.
+Selection is that of the rows of a matrix. The data are random: neither time depends much on them.
 
     torch   addmm and topk
-    cupy    matmul and partition, then the places of what is no greater than the k-th (of rows with
+    cupy    matmul and partition, then the places of the values up to the k-th (of rows with
             ties by argpartition); argpartition alone, which sorts whole rows there, for a tenth of
             the queries
     jax     top_k, and approx_max_k with a recall target of 0.95, each compiled with the product
 
-Times are medians of five runs after two, of fewer where those take long; by events of the device,
-for jax by the clock of the processor. --anywhere runs small shapes once, without a GPU too: to see
-that it works. Exit status 1, with one line on standard error, where there is no such module or no
-GPU for it.
+Times are medians of five runs after two, or of fewer where those take long; by events of the
+device, for jax by the processor's clock. --anywhere runs small shapes once, without a GPU too, to
+see that it works. Exit status 1, with one line on standard error, where there is no such module or
+no GPU for it.
 """
 
 import argparse
@@ -82,7 +82,7 @@ class Cupy:
     most_values = 2**28  # partition works on a copy, argpartition on places of eight bytes
 
     def __init__(self, anywhere=False, module=None):
-        """module: what stands for CuPy, numpy in the tests."""
+        """module: stands in for CuPy; numpy in the tests."""
         if module is None:
             import cupy as module
         self.cupy, self.version = module, module.__version__
@@ -133,7 +133,7 @@ class Cupy:
         return out
 
     def places(self, values, k):
-        """Of the k smallest of each row, in any order."""
+        """The places of the k smallest of each row, in any order."""
         kth = self.cupy.partition(values, k - 1, axis=1)[:, k - 1 : k]
         rows, places = self.cupy.nonzero(values <= kth)
         if len(places) == len(values) * k:
@@ -240,7 +240,7 @@ def processor_seconds(work):
 
 
 def median_seconds(system, work, budget):
-    """Of five runs after two; of fewer, but of one, where they take more than `budget` seconds."""
+    """The median of five runs after two; of fewer, at least one, within `budget` seconds."""
     seconds = []
     begin = time.monotonic()
     warm_ups = 2
@@ -307,7 +307,7 @@ def select(system, rows, cols, ks, budget):
 
 
 def line(one):
-    """As a line of knear_gpu's table: name, what, two columns for its rate, milliseconds."""
+    """A line of knear_gpu's table: name, what, two columns for its rate, milliseconds."""
     text = f"{one['name']:<30} {one['what']:<26} {'':>19} {one['seconds'] * 1e3:>10.3f} ms"
     if one.get("recall", 1) < 1:
         text += f"  recall {one['recall']:.4f}"
@@ -317,7 +317,7 @@ def line(one):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("system", choices=SYSTEMS)
-    parser.add_argument("--json", help="write the figures here, too")
+    parser.add_argument("--json", help="append a line for each figure to this file, too")
     parser.add_argument("--anywhere", action="store_true", help="small shapes, without a GPU too")
     arguments = parser.parse_args()
     try:
@@ -337,17 +337,15 @@ def main():
             lambda: exact(system, 1, 10000000, 96, (10, 100), 5),
             lambda: exact(system, 32, 10000000, 96, (10, 100), 5),
         )
-    found = []
+    names = {"system": arguments.system, "version": system.version}
     for steps in work:
         try:
             for one in steps():
-                found.append(one)
                 print(line(one), flush=True)
-                # After each, so that what was measured stays if time runs out.
+                # Written at once, so that what was measured is kept if time runs out.
                 if arguments.json:
-                    with open(arguments.json, "w") as file:
-                        figures = {"version": system.version, "benches": found}
-                        json.dump({"system": arguments.system, **figures}, file, indent=2)
+                    with open(arguments.json, "a") as file:
+                        file.write(json.dumps({**names, **one}) + "\n")
         except system.out_of_memory as error:
             print(f"skipped {arguments.system}: {str(error).splitlines()[0]}", flush=True)
         system.give_back()

@@ -37,7 +37,7 @@ std::string list(const std::vector<std::string>& texts) {
 std::string line_of(const Entry& e) {
   return fmt::format("{:<22} {:<34} {:>10.1f} {:<8} {:>10.3f} {:>6.1f}%  {}", e.name, e.what,
                      e.value, e.unit, e.seconds * 1e3, e.spread * 100,
-                     e.of_peak ? fmt::format("{:.0f} % of {}", *e.of_peak * 100, e.peak) : "");
+                     e.of_peak ? fmt::format("{:.0f} % of {}", *e.of_peak * 100, e.peak) : e.peak);
 }
 
 }  // namespace
@@ -45,11 +45,17 @@ std::string line_of(const Entry& e) {
 void Report::fail(std::string what) {
   fmt::print(stderr, "FAILED {}\n", what);
   failures.push_back(std::move(what));
+  save();
 }
 
 void Report::add(Entry entry) {
   fmt::print(stderr, "{}\n", line_of(entry));
   entries.push_back(std::move(entry));
+  save();
+}
+
+void Report::save() const {
+  if (!json.empty()) write_json(json);
 }
 
 void Report::print_table(std::FILE* out) const {
@@ -60,6 +66,9 @@ void Report::print_table(std::FILE* out) const {
                            double(device->memory_bytes) / (1 << 30), double(device->l2_bytes) / 1e6)
              : std::string("no GPU"));
   fmt::print(out, "{} tests, {} failed\n", tests, failures.size());
+  if (!no_cublaslt.empty())
+    fmt::print(out, "no cuBLASLt ({}): what is held against its products is unmeasured\n",
+               no_cublaslt);
   for (const std::string& failure : failures) fmt::print(out, "  FAILED {}\n", failure);
   if (!entries.empty())
     fmt::print(out, "{:<22} {:<34} {:>10} {:<8} {:>10} {:>7}  {}\n", "bench", "what", "rate", "",
@@ -88,9 +97,11 @@ void Report::write_json(const std::string& path) const {
   else
     out += "  \"device\": null,\n";
   out += fmt::format(
-      "  \"tests\": {},\n  \"failures\": {},\n  \"skipped\": {},\n  \"notes\": {},\n  \"targets\": "
+      "  \"no_cublaslt\": {},\n  \"tests\": {},\n  \"failures\": {},\n  \"skipped\": {},\n  "
+      "\"notes\": {},\n  \"targets\": "
       "[",
-      tests, list(failures), list(skipped), list(notes));
+      no_cublaslt.empty() ? "null" : quoted(no_cublaslt), tests, list(failures), list(skipped),
+      list(notes));
   for (std::size_t i = 0; i < targets.size(); ++i)
     out +=
         fmt::format("{}\n    {{\"work\": {}, \"target\": {}, \"measured\": {}, \"verdict\": {}}}",
@@ -107,10 +118,12 @@ void Report::write_json(const std::string& path) const {
         quoted(e.peak));
   }
   out += "\n  ]\n}\n";
-  std::FILE* file = std::fopen(path.c_str(), "w");
+  const std::string part = path + ".part";
+  std::FILE* file = std::fopen(part.c_str(), "w");
   const bool written = file && std::fwrite(out.data(), 1, out.size(), file) == out.size();
   const bool closed = file && std::fclose(file) == 0;
-  if (!written || !closed) throw IoError("cannot write {}: {}", path, std::strerror(errno));
+  if (!written || !closed || std::rename(part.c_str(), path.c_str()) != 0)
+    throw IoError("cannot write {}: {}", path, std::strerror(errno));
 }
 
 }  // namespace knear::bench

@@ -1,4 +1,4 @@
-// bench/gpu/report.hpp -- what was found, as one table at the end and as JSON.
+// bench/gpu/report.hpp -- the results, as one table at the end and as JSON.
 #pragma once
 #include <cmath>
 #include <cstdio>
@@ -18,34 +18,37 @@ struct Entry {
   double seconds = 0;             // one run, the median
   double spread = 0;              // (slowest - fastest) / median of the runs
   std::optional<double> of_peak;  // fraction of the ceiling named in `peak`
-  std::string peak;
+  std::string peak;               // or why there is none
 };
 
-// One line of what this is to reach: what was aimed at and what was found.
+// One line of the table of targets: the target and what was measured.
 struct Target {
   std::string work, target;
   std::string measured;  // or why it was not
-  std::string verdict;   // "met", "not met", "skipped"
+  std::string verdict;   // "met", "not met", "unmeasured", "skipped"
 };
 
 struct Report {
   std::optional<cuda::DeviceInfo> device;
+  std::string no_cublaslt;  // why, where there is none
   int tests = 0;
   std::vector<std::string> failures;
   std::vector<Entry> entries;
   std::vector<std::string> skipped;  // "name: why"
-  std::vector<std::string> notes;    // what an entry can't say
+  std::vector<std::string> notes;    // remarks that fit no entry
   std::vector<Target> targets;
+  std::string json;  // a file that holds all of it at any time, if it has a name
 
-  // Notes it, and says so on standard error at once, so that what was found is known even if the
-  // program does not come to its end.
+  // Notes it, says so on standard error and writes the file, so that what was found is known even
+  // if the program does not come to its end.
   void fail(std::string what);
   void add(Entry entry);
+  void save() const;
 
-  // All but the targets; and these.
+  // Prints all but the targets, or the targets.
   void print_table(std::FILE* out) const;
   void print_targets(std::FILE* out) const;
-  // Throws IoError if the file can't be written.
+  // In one step: the file is the old one until it is the new one. Throws IoError.
   void write_json(const std::string& path) const;
 };
 

@@ -8,10 +8,12 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "bench/gpu/hash.hpp"
 #include "bench/gpu/kernels.hpp"
+#include "knear/core/threads.hpp"
 #include "knear/select/select_k_cuda.hpp"
 #include "knear/select/warp/warp_select.hpp"
 #include "knear/simt/host_warp.hpp"
@@ -24,7 +26,7 @@ using test::SelectKind;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-// What a selection is given and what it answers, in host memory.
+// The input of a selection and its answer, in host memory.
 struct Problem {
   std::int64_t rows, cols, stride;
   int k;
@@ -39,7 +41,7 @@ Problem make_problem(SelectKind kind, std::int64_t rows, std::int64_t cols, int 
                      DeviceSelectOptions options, bool ragged) {
   const std::uint64_t seed = std::uint64_t(cols * 2048 + k);
   Problem p{rows, cols, cols + 3, k, options, {}, {}, {}, {}};
-  // Gaps hold what would win if it were read as a value.
+  // Gaps hold the value that would win if it were read.
   p.values.assign(std::size_t(rows * p.stride),
                   options.extreme == Extreme::smallest ? -infinity : infinity);
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -52,8 +54,8 @@ Problem make_problem(SelectKind kind, std::int64_t rows, std::int64_t cols, int 
   return p;
 }
 
-// Empty if the answer is right, else what is wrong in the first row that is not. The largest are
-// the smallest of the negated values.
+// Empty if the answer is right, else the mistake in the first row that has one. The largest values
+// are the smallest of the negated ones.
 std::string first_error(const Problem& p) {
   const bool largest = p.options.extreme == Extreme::largest;
   std::vector<float> values, best(std::size_t(p.k));
@@ -107,54 +109,121 @@ void select_on_device(Problem& p, cuda::Queue& queue) {
   queue.wait();
 }
 
-// Runs one of `every` questions: all k of all rows, whole and ragged.
+// Its share of the questions: all k of all rows, whole and ragged.
 struct Sizes {
   std::int64_t rows;
   std::vector<std::int64_t> lengths;
   std::vector<int> ks;
 };
+struct Question {
+  SelectKind kind;
+  std::int64_t cols;
+  int k;
+  DeviceSelectOptions way;
+  bool ragged;
+};
+// `threads`: how many may select at once. All of the processor make the rows and judge the answers
+// of some questions at a time: the device takes less.
 void check_all(const char* where, const Sizes& sizes, const std::vector<DeviceSelectOptions>& ways,
-               int every, const std::function<void(Problem&)>& select, Report& report) {
-  int number = 0;
+               const CaseShare& share, int threads, const std::function<void(Problem&)>& select,
+               Report& report) {
+  std::vector<Question> questions;
+  std::int64_t number = 0;
   for (SelectKind kind : test::all_select_kinds)
     for (std::int64_t cols : sizes.lengths)
       for (int k : sizes.ks)
         for (const DeviceSelectOptions& way : ways)
-          for (bool ragged : {false, true}) {
-            if (number++ % every != 0) continue;
-            Problem p = make_problem(kind, sizes.rows, cols, k, way, ragged);
-            select(p);
-            ++report.tests;
-            if (const std::string error = first_error(p); !error.empty())
-              report.fail(fmt::format("select on {}, {}{}{}{}, {} x {}, k {}: {}", where,
-                                      name_of(kind), ragged ? ", ragged" : "",
-                                      way.extreme == Extreme::largest ? ", largest" : "",
-                                      way.sorted ? "" : ", by place", sizes.rows, cols, k, error));
-          }
+          for (bool ragged : {false, true})
+            if (share.takes(number++)) questions.push_back({kind, cols, k, way, ragged});
+  constexpr std::ptrdiff_t together = 32;
+  for (std::ptrdiff_t begin = 0; begin < std::ssize(questions) && !share.is_over();
+       begin += together) {
+    const std::ptrdiff_t count = std::min(together, std::ssize(questions) - begin);
+    std::vector<Problem> problems(static_cast<std::size_t>(count));
+    std::vector<std::string> errors(problems.size());
+    parallel_for(0, count, [&](std::int64_t i) {
+      const Question& q = questions[static_cast<std::size_t>(begin + i)];
+      problems[static_cast<std::size_t>(i)] =
+          make_problem(q.kind, sizes.rows, q.cols, q.k, q.way, q.ragged);
+    });
+    parallel_for(threads, count,
+                 [&](std::int64_t i) { select(problems[static_cast<std::size_t>(i)]); });
+    parallel_for(0, count, [&](std::int64_t i) {
+      errors[static_cast<std::size_t>(i)] = first_error(problems[static_cast<std::size_t>(i)]);
+    });
+    for (std::size_t i = 0; i < errors.size(); ++i) {
+      const Question& q = questions[static_cast<std::size_t>(begin) + i];
+      ++report.tests;
+      if (!errors[i].empty())
+        report.fail(fmt::format(
+            "select on {}, {}{}{}{}, {} x {}, k {}: {}", where, name_of(q.kind),
+            q.ragged ? ", ragged" : "", q.way.extreme == Extreme::largest ? ", largest" : "",
+            q.way.sorted ? "" : ", by place", sizes.rows, q.cols, q.k, errors[i]));
+    }
+  }
+}
+
+// The same work captured in a CUDA graph, of which a second launch gives the answer.
+void select_by_graph(Problem& p, cuda::Queue& queue) {
+  auto values = queue.allocate<float>(p.values.size()), best = queue.allocate<float>(p.best.size());
+  auto places = queue.allocate<int>(p.places.size());
+  queue.upload(values.data(), p.values.data(), p.values.size());
+  const auto select = [&] {
+    cuda::select_k({values.data(), p.rows, p.cols, p.stride}, p.k, p.options, best.data(),
+                   places.data(), queue.stream());
+  };
+  select();
+  queue.wait();
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  KNEAR_CHECK(cudaStreamBeginCapture(queue.stream(), cudaStreamCaptureModeGlobal));
+  select();
+  KNEAR_CHECK(cudaStreamEndCapture(queue.stream(), &graph));
+  KNEAR_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+  for (int time = 0; time < 2; ++time) {
+    queue.fill_bytes(best.data(), 0xff, best.size());
+    queue.fill_bytes(places.data(), 0x5a, places.size());
+    KNEAR_CHECK(cudaGraphLaunch(exec, queue.stream()));
+  }
+  queue.download(p.best.data(), best.data(), best.size());
+  queue.download(p.places.data(), places.data(), places.size());
+  queue.wait();
+  KNEAR_CHECK(cudaGraphExecDestroy(exec));
+  KNEAR_CHECK(cudaGraphDestroy(graph));
 }
 
 const std::vector<int> warp_ks = {1, 32, 33, 100, 128, 129, 256, 257, 1000, 1024};
 
 }  // namespace
 
-void check_select_on_host(int every, Report& report) {
-  check_all("the emulated warp", {2, {1, 31, 257, 700}, warp_ks}, {{}}, every, select_on_host,
+void check_select_on_host(const CaseShare& share, Report& report) {
+  check_all("the emulated warp", {2, {1, 31, 257, 700}, warp_ks}, {{}}, share, 0, select_on_host,
             report);
 }
 
-void check_select_on_device(const cuda::Stream& stream, int every, Report& report) {
+void check_select_on_device(const cuda::Stream& stream, const CaseShare& share, Report& report) {
   cuda::Queue queue = queue_on(stream);
   const auto select = [&](Problem& p) { select_on_device(p, queue); };
   const DeviceSelectOptions largest{.extreme = Extreme::largest}, by_place{.sorted = false},
       largest_by_place{.extreme = Extreme::largest, .sorted = false};
   // 37 rows: not a multiple of the warps of a block.
-  check_all("the device", {37, {1, 31, 32, 33, 255, 256, 257, 1000, 5000}, warp_ks}, {{}}, every,
+  check_all("the device", {37, {1, 31, 32, 33, 255, 256, 257, 1000, 5000}, warp_ks}, {{}}, share, 1,
             select, report);
   check_all("the device", {37, {1, 1000, 5000}, {100, 1000, 1025, 3000, 4999, 5005}},
-            {{}, largest, by_place, largest_by_place}, every, select, report);
+            {{}, largest, by_place, largest_by_place}, share, 1, select, report);
   // Few rows, which are cut into parts.
   check_all("the device", {2, {100000, 1000003}, {10, 1000, 2000, 99999}},
-            {{}, largest, by_place, largest_by_place}, every, select, report);
+            {{}, largest, by_place, largest_by_place}, share, 1, select, report);
+  // By warps, by blocks, and by parts of rows either way; with a sort.
+  if (share.pass != 0) return;
+  for (const auto& [rows, cols, k] : {std::tuple{37, 1000, 100}, std::tuple{37, 5000, 3000},
+                                      std::tuple{2, 100000, 100}, std::tuple{2, 100000, 3000}}) {
+    Problem p = make_problem(SelectKind::uniform, rows, cols, k, {}, false);
+    select_by_graph(p, queue);
+    ++report.tests;
+    if (const std::string error = first_error(p); !error.empty())
+      report.fail(fmt::format("select by a CUDA graph, {} x {}, k {}: {}", rows, cols, k, error));
+  }
 }
 
 void bench_select(const cuda::Stream& stream, double read_bytes_per_second,
@@ -178,7 +247,7 @@ void bench_select(const cuda::Stream& stream, double read_bytes_per_second,
 
   for (std::int64_t cols : {std::int64_t{1000}, std::int64_t{8000}, std::int64_t{32000}, longest}) {
     if (cols > longest || (cols == longest && cols != 128000 && cols <= 32000)) continue;
-    // Short matrices would stay in the cache: each run takes the next part of the large one.
+    // Short matrices would stay in the cache, so each run takes the next part of a large one.
     const std::int64_t parts = longest / cols, part = rows * cols;
     for (int k : {32, 100, 1000, 4000}) {
       if (k >= cols) continue;
@@ -199,7 +268,8 @@ void bench_select(const cuda::Stream& stream, double read_bytes_per_second,
       const double bytes = double(part) * sizeof(float);
       report.add({name, what, bytes / timing.seconds / 1e9, "GB/s", timing.seconds, timing.spread,
                   bytes / timing.seconds / read_bytes_per_second, "read"});
-      // First, middle and last row of the last run; their values are a function of the place.
+      // Checks first, middle and last row of the last run; their values are a function of the
+      // place.
       for (std::int64_t row : {std::int64_t{0}, rows / 2 + 1, rows - 1}) {
         Problem p{1, cols, cols, k, {}, {}, {}, {}, {}};
         p.best.resize(std::size_t(k));

@@ -54,7 +54,8 @@ class LibraryLane {
         workspace_(queue_.allocate<std::byte>(workspace_bytes)) {}
 
   Queue& queue() { return queue_; }
-  // Of rows [n x dim] and queries [count x dim]. Throws DeviceError where the library has none.
+  // Multiplies queries [count x dim] by rows [n x dim]. Throws DeviceError where the library
+  // cannot.
   void multiply(const Code* queries, std::int64_t count, const Code* rows, std::int64_t n,
                 std::int64_t dim, Product* out, std::int64_t stride) {
     auto at = products_.find({count, n});
@@ -74,19 +75,19 @@ class LibraryLane {
   Queue queue_;
   Queue::Array<std::byte> workspace_;
   cuda::Event given_;
-  // By shape: whole tiles, and those at the ends. All of one dim and one stride.
+  // Products by shape: whole tiles, and those at the ends. All have the same dim and stride.
   std::map<std::pair<std::int64_t, std::int64_t>, LibraryProduct> products_;
 };
 
-// What is the same for all types of products. Rows lie one after another.
+// What all types of products share. Rows are contiguous.
 struct Question {
   MatrixView<float> base, queries;
-  Neighbors truth;                   // of `sample`, for the largest k
+  Neighbors truth;                   // for the queries `sample` and the largest k
   std::vector<std::int64_t> sample;  // queries
 };
 
-// Of the sampled queries: neighbours that are among the k true ones, and those that are no farther
-// than the k-th.
+// Recall of the sampled queries: the share of neighbours that are among the k true ones, and that
+// of those no farther than the k-th.
 struct Recall {
   double ids = 0, distance = 0;
 };
@@ -110,7 +111,7 @@ Recall recall_of(const Question& question, int k, const std::vector<std::int64_t
   return {static_cast<double>(same) / all, static_cast<double>(near) / all};
 }
 
-// One type of products: codes and vectors on the device, and its runs.
+// One type of products: codes and vectors on the device, and the runs with them.
 template <ProductType type>
 class TiledBench {
   using Lane = LibraryLane<type>;
@@ -137,7 +138,7 @@ class TiledBench {
     first_.queue().wait();
   }
 
-  // Why the library can't, or nothing.
+  // Why the library cannot multiply, or an empty string.
   std::string why_not(TileSizes tiles) {
     for (const std::int64_t n : {tiles.rows, question_.base.rows() % tiles.rows})
       for (const std::int64_t count : {tiles.queries, question_.queries.rows() % tiles.queries}) {
@@ -190,7 +191,7 @@ class TiledBench {
     check_recall(recall, name + ", " + what);
   }
 
-  // The answer alone.
+  // Checks the answer, without timing.
   void check(int k, TileSizes tiles) {
     Work work(*this, k, tiles);
     work.run();
@@ -203,7 +204,7 @@ class TiledBench {
  private:
   static constexpr bool rescored = type != ProductType::f32;
 
-  // A shape of WarpSelect each. int8 codes tell rows apart less well.
+  // The rows kept for k, each a shape of WarpSelect. int8 codes separate rows less well.
   static int kept_for(int k) {
     if (!rescored) return k;
     if (type == ProductType::bf16) return k <= 16 ? 32 : k <= 64 ? 128 : 256;
@@ -217,7 +218,7 @@ class TiledBench {
     std::vector<std::int64_t> ids;  // [queries x k]
   };
 
-  // One question on the device, and what comes of it.
+  // One search on the device, and its results.
   class Work {
    public:
     Work(TiledBench& bench, int k, TileSizes tiles)
@@ -289,7 +290,8 @@ class TiledBench {
     return out;
   }
 
-  // The share of queries that is; a sampled one that is but has another answer is a failure.
+  // The share of queries that is certain; a sampled query that is certain but has another answer is
+  // a failure.
   double certain(int k, const Answer& answer, const std::string& name) {
     const std::int64_t count = question_.queries.rows();
     const int kept = kept_for(k);
@@ -313,7 +315,8 @@ class TiledBench {
            static_cast<double>(count);
   }
 
-  // Codes of 8 bits may lose some; the others differ from float64 in ties but for rounding.
+  // Codes of 8 bits may lose some neighbours; the other types differ from float64 only in ties up
+  // to rounding.
   void check_recall(const Recall& recall, const std::string& name) {
     ++report_.tests;
     if (recall.distance < (type == ProductType::i8 ? 0.9 : 0.99))
@@ -357,7 +360,7 @@ struct Vectors {
 
 template <ProductType type>
 void check_type(const cuda::Stream& stream, const Question& question, Report& report) {
-  // Several tiles each way, and a part of one at the ends; one of all.
+  // Several tiles each way, and a partial one at the ends; then a single one.
   for (const TileSizes tiles : {TileSizes{40, 1024}, TileSizes{88, 4096}}) {
     TiledBench<type> bench(stream, question, report);  // a lane has products of one stride
     if (const std::string why = bench.why_not(tiles); !why.empty())
@@ -376,7 +379,7 @@ void bench_type(const cuda::Stream& stream, const Question& question, const Dead
     report.skipped.push_back(name + ": out of time");
     return;
   }
-  // That of fp32 was measured for the exact search.
+  // The product in fp32 was measured for the exact search.
   if (type != ProductType::f32)
     bench_search_product(type, queries, rows, question.base.cols(), stream,
                          std::min(2.0, deadline.left() / 8), report);
@@ -408,7 +411,7 @@ void bench_tiled_search(const cuda::Stream& stream, const Deadline& deadline, Re
   }
   std::size_t free_bytes = 0, all_bytes = 0;
   KNEAR_CHECK(cudaMemGetInfo(&free_bytes, &all_bytes));
-  // Vectors, codes, tiles of 16 times the cache, and what is kept of each query.
+  // Vectors, codes, tiles of 16 times the cache, and the rows kept for each query.
   const double needed = double(rows * dim) * 8 + 16.0 * double(report.device->l2_bytes) +
                         double(queries) * warp_select_max_k * 32;
   if (needed > double(free_bytes) * 0.8) {

@@ -52,7 +52,7 @@ TiledCodes<Code> tiled_codes(MatrixView<float> vectors) {
         error += (x - stands_for) * (x - stands_for);
         code_squares += stands_for * stands_for;
       }
-      constexpr double up = 1 + 1e-9;  // over the rounding of these sums
+      constexpr double up = 1 + 1e-9;  // covers the rounding of these sums
       const auto at = static_cast<std::size_t>(i);
       out.norms[at] = static_cast<float>(squares);
       out.lengths[at] = std::sqrt(squares) * up;

@@ -1,4 +1,4 @@
-// The kernels of tiled_search.hpp, compiled.
+// Instantiates the kernels of tiled_search.hpp for cuda::Queue.
 #include "bench/gpu/tiled_launches.hpp"
 #include "knear/cuda/launch.cuh"
 #include "knear/simt/cuda_thread.cuh"

@@ -7,13 +7,13 @@
 // queries x rows is multiplied by the library and lies in the second-level cache when one kernel
 // adds the rows' norms and selects the k best of each query by WarpSelect; two streams, so that one
 // multiplies while the other selects. Where the paper selects from the k best of all tiles in the
-// end, selection goes on here from the k best so far: of a row of tiles nearly all values then fail
+// end, selection continues here from the k best so far: nearly all values of later tiles then fail
 // one comparison, as in one pass over the whole row.
 //
-// What is ordered is |y|^2 - factor * product, in fp32: squared distances but for |x|^2. Of codes
-// of fewer bits that is not exact; tiled_codes.hpp says what proves an answer all the same.
+// The key is |y|^2 - factor * product, in fp32: the squared distance without |x|^2. With codes of
+// fewer bits it is not exact; tiled_codes.hpp proves answers nevertheless.
 //
-// A Lane is a stream with a workspace; LibraryLane of tiled_bench.cpp, or what stands for it in
+// A Lane is a stream with a workspace: LibraryLane of tiled_bench.cpp, or the one of
 // tests/bench/tiled_search_test.cpp:
 //   Queue, Code, Product      types: of the stream, of a coordinate, of a product (float or int)
 //   queue()
@@ -32,14 +32,14 @@
 
 namespace knear::bench {
 
-// Of one tile.
+// The sizes of one tile.
 struct TileSizes {
   std::int64_t queries, rows;
 };
 
-// Two tiles of four bytes a place that take `bytes` together. About 2,000 queries at most, a warp
-// for each: two tiles then fill a large device. Blocks of queries come in pairs, so that neither
-// stream is left with one. Rows by 64, which suits the library's kernels.
+// Tiles of which two, of four bytes an element, take `bytes` together. About 2,000 queries at most,
+// a warp for each: two tiles then fill a large device. Blocks of queries come in pairs, so that
+// neither stream is left with one. Rows are a multiple of 64, which suits the library's kernels.
 // Requires queries, rows >= 1.
 inline TileSizes choose_tiles(std::int64_t queries, std::int64_t rows, std::size_t bytes) {
   constexpr std::int64_t most_queries = 2048, step = 64;
@@ -73,8 +73,8 @@ class KeyWarp : public ThreadWarp<Thread> {
   float factor_;
 };
 
-// A warp for each query: of the rows of a tile and of what was kept before, the k with the smallest
-// keys, equal ones by row. R, T as WarpSelect's.
+// A warp for each query: selects, from the rows of a tile and those kept before, the k with the
+// smallest keys, equal ones by row. R and T are those of WarpSelect.
 template <class Thread, class Product, int R, int T>
 struct SelectFromTile {
   static constexpr int threads = detail::select_warps_per_block * warp_size;
@@ -85,9 +85,9 @@ struct SelectFromTile {
   const float* norms;  // [rows], of this tile
   float factor;
   std::int64_t queries;
-  int rows, first_row;  // of the tile; the number of its first
+  int rows, first_row;  // rows of the tile, and the number of the first
   int k;
-  bool going_on;  // values and places hold something
+  bool going_on;  // values and places hold the result of earlier tiles
   float* values;  // [queries x k], ascending; +infinity and -1 where there are fewer
   int* places;
 
@@ -123,7 +123,7 @@ void launch_select_from_tile(Queue& queue, const Product* products, std::int64_t
   });
 }
 
-// In device memory: codes [rows x dim], row after row, and of a base |y|^2 [rows].
+// In device memory: codes [rows x dim], row after row, and for a base |y|^2 [rows].
 template <class Code>
 struct TiledRows {
   const Code* codes = nullptr;
@@ -137,13 +137,13 @@ class TiledSearch {
   using Code = typename Lane::Code;
   using Product = typename Lane::Product;
 
-  // Each lane gets a tile of device memory. The lanes stay the caller's.
+  // Each lane gets a tile of device memory. The caller keeps the lanes.
   TiledSearch(Lane& first, Lane& second, TileSizes tiles)
       : tiles_(tiles), sides_{{first, products_of(first)}, {second, products_of(second)}} {}
 
   // values, places [queries.rows x kept], in device memory: the `kept` rows with the smallest keys,
-  // as SelectFromTile says. It begins after all that was given to `first` and is done when what is
-  // given to `first` later begins. Requires 1 <= kept <= warp_select_max_k, rows < 2^31.
+  // as SelectFromTile says. It starts after all work enqueued on `first` before, and work enqueued
+  // on `first` later starts after it. Requires 1 <= kept <= warp_select_max_k, rows < 2^31.
   void run(const TiledRows<Code>& base, const TiledRows<Code>& queries, float factor, int kept,
            float* values, int* places) {
     for_tiles(base, queries,
@@ -155,7 +155,7 @@ class TiledSearch {
                                         places + query * kept);
               });
   }
-  // The same without selecting: what the library takes for these tiles.
+  // As run() without selecting, to time the library's products of these tiles alone.
   void multiply_alone(const TiledRows<Code>& base, const TiledRows<Code>& queries) {
     for_tiles(base, queries, [](auto&&...) {});
   }
@@ -172,8 +172,8 @@ class TiledSearch {
         static_cast<std::size_t>(tiles_.queries * tiles_.rows));
   }
 
-  // Two blocks of queries side by side, a lane each, and tile after tile in turns: a stream takes
-  // about a thousand launches in advance, so neither may be given all of its work before the other.
+  // Two blocks of queries side by side, a lane each, tile after tile in turns: a stream takes about
+  // a thousand launches ahead, so neither may get all of its work before the other.
   template <class F>
   void for_tiles(const TiledRows<Code>& base, const TiledRows<Code>& queries, F&& then) {
     sides_[1].lane.wait_for(sides_[0].lane);
@@ -196,7 +196,7 @@ class TiledSearch {
   Side sides_[2];
 };
 
-// What was kept of each query as the lists of the scan, whose kernels then measure it.
+// Turns the rows kept for each query into the lists of the scan, whose kernels then measure them.
 template <class Thread>
 struct ListKept {
   static constexpr int threads = 128, resident_blocks = 8;
@@ -222,9 +222,9 @@ void launch_list_kept(Queue& queue, const int* places, std::int64_t queries, int
          Kernel{places, queries, kept, entries, counts});
 }
 
-// Measures what was kept by the float64 reference: keys, ids [queries x k], the k best of it in the
-// order (squared distance, row). rows [rows x dim], queries [queries x dim] as they came, ids
-// [rows] 0, 1, ...; all in device memory. Requires k <= kept.
+// Measures the rows kept by the float64 reference: keys, ids [queries x k], the k best in the order
+// (squared distance, row). rows [rows x dim] and queries [queries x dim] are the original vectors,
+// ids [rows] 0, 1, ...; all in device memory. Requires k <= kept.
 template <class Queue>
 void rescore_kept(Queue& queue, const float* rows, const std::uint32_t* row_numbers,
                   const float* queries, std::int64_t count, std::int64_t dim, const int* places,

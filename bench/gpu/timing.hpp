@@ -1,31 +1,18 @@
 // bench/gpu/timing.hpp -- how long the device takes, measured with its own events.
 #pragma once
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "bench/gpu/deadline.hpp"
 #include "bench/gpu/report.hpp"
 #include "knear/core/error.hpp"
 #include "knear/cuda/queue.hpp"
 #include "knear/cuda/stream.hpp"
 
 namespace knear::bench {
-
-// The time left for all benches, shared out as they come.
-class Deadline {
- public:
-  explicit Deadline(double seconds)
-      : end_(Clock::now() +
-             std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
-  double left() const { return std::chrono::duration<double>(end_ - Clock::now()).count(); }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point end_;
-};
 
 // A queue of the current device on `stream`, for the memory of one bench: it goes back to the
 // device once the queue and its arrays are gone and the stream is done.

@@ -57,14 +57,14 @@ void put(ElementType type, void* row, std::int64_t j, double x) {
   }
 }
 
-// Box and Muller's, by place. The first uniform is in (0, 1].
+// Box and Muller's method, by place. The first uniform number is in (0, 1].
 double normal(std::uint64_t seed, std::uint64_t place) {
   const double u = static_cast<double>((hash(seed, 2 * place) >> 11) + 1) * 0x1p-53;
   const double v = static_cast<double>(hash(seed, 2 * place + 1) >> 11) * 0x1p-53;
   return std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * v);
 }
 
-// Rows in parallel, some at a time.
+// Makes rows in parallel, some at a time.
 template <class F>
 void for_rows(std::int64_t rows, F make_row) {
   constexpr std::int64_t together = 256;

@@ -41,7 +41,7 @@ def cache_folder() -> Path:
 
 
 def data_folder() -> Path | None:
-    """Where real vectors lie: $KNEAR_DATA, else ../shared/data; None where neither exists."""
+    """The folder of real vectors: $KNEAR_DATA, else ../shared/data; None where neither exists."""
     if data := os.environ.get("KNEAR_DATA"):
         return Path(data)
     shared = ROOT.parent / "shared" / "data"

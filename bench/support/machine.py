@@ -1,4 +1,4 @@
-"""Which machine and which versions a figure was taken on, and what the machine can do at most."""
+"""Which machine and which versions a figure was taken on, and the machine's peaks."""
 
 import datetime
 import json

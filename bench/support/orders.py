@@ -1,4 +1,4 @@
-"""Orders of a base: those that people have, and those that an ill-willed one would choose.
+"""Orders of a base: those that occur, and those that an adversary would choose.
 
 Each is a permutation [n]: row i of the reordered base is row order[i] of the base as it comes.
 """

@@ -3,7 +3,7 @@
     /usr/bin/python3 photographs.py PICTURE OUT.npy --limit 25000
 
 Run by bench/support/sift.py under Debian's Python, because Debian's python3-opencv belongs to
-that one. One picture a process, so that the memory of one does not add to that of the next.
+it. Each picture has a process of its own, so that their memory does not add up.
 """
 
 import argparse

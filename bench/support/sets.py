@@ -1,6 +1,6 @@
 """The benchmark sets: what there is, how each is made, kept and read.
 
-Made sets (bench/data) lie in CACHE/bench/NAME-ROWSxQUERIES-sSEED as base, queries and about.json,
+Sets made by bench/data are in CACHE/bench/NAME-ROWSxQUERIES-sSEED as base, queries and about.json,
 which holds the SHA-256 of both. Real sets that were downloaded by somebody (Fashion-MNIST,
 GloVe, BGE) are read from $KNEAR_DATA, else ../shared/data.
 """
@@ -32,7 +32,8 @@ class MadeSet:
     suffix: str
     make: Callable[[int, int, int, Path], tuple[np.ndarray, np.ndarray, dict]]
     queries: int = 10_000
-    # Of base and queries at the default size and seed; None where it depends on the machine.
+    # SHA-256 of base and queries at the default size and seed; None where it depends on the
+    # machine.
     sha256: tuple[str, str] | None = None
 
 
@@ -101,7 +102,7 @@ def write(path: Path, values: np.ndarray) -> None:
 
 
 def read(path: Path) -> np.ndarray:
-    """A matrix; .bvecs as the rows lie in the file, 4 bytes apart (not contiguous)."""
+    """A matrix; the rows of .bvecs are 4 bytes apart, as in the file (not contiguous)."""
     if path.suffix == ".npy":
         return np.load(path)
     dim = int(np.fromfile(path, "<i4", 1)[0])

@@ -1,4 +1,4 @@
-"""What the answers of every system are held against: brute force in float64, the direct form."""
+"""The reference for the answers of every system: brute force in float64, in the direct form."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ _ROWS = 8192  # of the base at a time
 
 
 def exact_distances(query: np.ndarray, base: np.ndarray, metric: str) -> np.ndarray:
-    """Of one query [d] to every row of base [n x d], in float64."""
+    """The distances of one query [d] to every row of base [n x d], in float64."""
     out = np.empty(len(base))
     x = query.astype(np.float64)
     for begin in range(0, len(base), _ROWS):
@@ -70,6 +70,22 @@ def judge(
     }
 
 
+def recall_of_all(
+    ids: np.ndarray, exact: tuple[np.ndarray, np.ndarray], queries, base, metric: str
+) -> tuple[float, float]:
+    """Recall by distance and by id, as in Verdict, of all queries [q x k] beside an exact answer:
+    what an approximate search loses does not show on a few."""
+    distances, true = exact
+    sign = -1.0 if metric == "ip" else 1.0
+    k, good, same = true.shape[1], 0, 0
+    for q, given in enumerate(ids):
+        given = np.unique(given[(given >= 0) & (given < len(base))])
+        measured = exact_distances(queries[q], base[given], metric).astype(np.float32)
+        good += min(k, np.count_nonzero(sign * measured <= sign * distances[q, -1]))
+        same += len(np.intersect1d(given, true[q]))
+    return good / true.size, same / true.size
+
+
 def judge_ranges(
     answers: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
     sample: np.ndarray,
@@ -124,7 +140,8 @@ def selection_mistake(values, indices, rows, order, ordered: bool) -> str | None
 
 
 def peer_mistake(values, indices, rows, order) -> str | None:
-    """The same for an answer in any order, of equal values any ones, perhaps without values."""
+    """As selection_mistake, for an answer in any order, with any of equal values, perhaps without
+    values."""
     if indices.min() < 0 or indices.max() >= rows.shape[1]:
         return "an index outside the row"
     if (np.diff(np.sort(indices, axis=1), axis=1) == 0).any():

@@ -14,8 +14,8 @@ sys.path.insert(0, str(BENCH))
 from support import sets, synthetic, truth
 
 
-def run(program, *arguments, cache, data=""):
-    environment = dict(os.environ, KNEAR_CACHE=str(cache), KNEAR_DATA=str(data))
+def run(program, *arguments, cache, data="", **variables):
+    environment = dict(os.environ, KNEAR_CACHE=str(cache), KNEAR_DATA=str(data), **variables)
     return subprocess.run(
         [sys.executable, str(BENCH / program), *arguments],
         env=environment,
@@ -127,6 +127,49 @@ def test_peers_on_a_small_set(tmp_path):
         assert entry["queries_per_second"] * entry["median_seconds"] == pytest.approx(40), name
 
 
+def test_panorama_and_hnswlib_beside_the_exact_search(tmp_path):
+    for package in ("knear", "faiss", "threadpoolctl", "hnswlib"):
+        pytest.importorskip(package, reason=f"bench/peers needs {package}")
+    folder = tmp_path / "data" / "sift-5k"
+    folder.mkdir(parents=True)
+    for name, rows in (("base", 4000), ("queries", 60)):
+        vectors = synthetic.bytes_like(rows, 48, len(name))
+        sets.write(folder / f"{name}.bvecs", vectors)
+    out = tmp_path / "out.json"
+    options = ("--sets", "sift-5k", "sift-5k:ip", "--systems", "knear", "panorama", "hnswlib")
+    options = (*options, "--ef", "10", "400", "--repeat", "1", "--min-time", "0.01")
+    done = run("peers", *options, "--json", str(out), cache=tmp_path, data=tmp_path / "data")
+    assert done.returncode == 0, done.stderr
+    assert "sift-5k, ip: without panorama" in done.stdout
+    by_l2, by_product = (result["systems"] for result in json.loads(out.read_text())["results"])
+    assert set(by_l2) == {"knear", "panorama", "hnswlib-10", "hnswlib-400"}
+    assert set(by_product) == {"knear", "hnswlib-10", "hnswlib-400"}
+    assert by_l2["panorama"]["recall"] == 1
+    for found in (by_l2, by_product):
+        fast, sure = found["hnswlib-10"], found["hnswlib-400"]
+        assert fast["recall_queries"] == sure["recall_queries"] == 60
+        assert fast["recall"] < 1, "an ef of k that finds everything says nothing about recall"
+        assert fast["recall"] < sure["recall"] <= 1
+    for words, message in (
+        (("--ef", "10"), "--ef is for --systems hnswlib"),
+        (("--systems", "hnswlib", "-k", "20", "--ef", "10"), "--ef must be at least k = 20"),
+    ):
+        refused = run("peers", *words, cache=tmp_path)
+        assert refused.returncode == 2
+        assert message in refused.stderr
+
+
+def test_recall_of_an_approximate_answer():
+    base = np.array([[0.0], [1.0], [1.0], [2.0], [5.0]], np.float32)
+    queries = np.zeros((2, 1), np.float32)
+    exact = np.array([[0, 1], [0, 1]], np.float32), np.array([[0, 1], [0, 1]])
+    answer = np.array([[0, 2], [3, -1]])  # a tie of the second; a farther row, and none
+    assert truth.recall_of_all(answer, exact, queries, base, "l2") == (0.5, 0.25)
+    assert truth.recall_of_all(exact[1], exact, queries, base, "l2") == (1, 1)
+    twice = np.array([[0, 0], [0, 1]])
+    assert truth.recall_of_all(twice, exact, queries, base, "l2") == (0.75, 0.75)
+
+
 def test_mistakes_of_a_selection_are_found():
     rows = np.random.default_rng(8).permutation(60).reshape(3, 20).astype(np.float32)
     rows[0, 5] = rows[0, 9] = -1  # a tie
@@ -190,7 +233,7 @@ def test_select_on_small_matrices(tmp_path):
 
 
 def test_what_is_found_and_what_differs():
-    """The numbers of what is found, of an answer with and without mistakes, for each direction."""
+    """found() and differs() for answers with and without mistakes, in each direction."""
     exact = (
         np.array([[1, 2, 2, 3], [1, 2, 4, 4]], np.float32),
         np.array([[0, 1, 2, 3], [4, 5, 6, 7]]),

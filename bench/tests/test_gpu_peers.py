@@ -1,4 +1,4 @@
-"""What others take on a GPU and how it is held against ours, without any of them or a GPU."""
+"""Timing of the peers on a GPU and its comparison with ours, without any of them or a GPU."""
 
 import json
 import subprocess
@@ -155,17 +155,53 @@ def test_what_was_not_measured_is_skipped_with_the_reason():
     }
 
 
+def lines_of(peer):
+    names = {key: peer[key] for key in ("system", "version")}
+    return "".join(json.dumps({**names, **one}) + "\n" for one in peer["benches"])
+
+
+def test_peers_are_read_line_by_line_and_a_line_cut_short_is_left_out(tmp_path):
+    file = tmp_path / "peers.jsonl"
+    assert compare.read_peers(file) == []
+    file.write_text(lines_of(TORCH) + lines_of(JAX) + '{"system": "cu')
+    assert compare.read_peers(file) == [TORCH, JAX]
+    file.write_text(lines_of(TORCH) + '{"system"\n' + lines_of(JAX))
+    with pytest.raises(SystemExit, match="line 7"):
+        compare.read_peers(file)
+
+
+def test_a_figure_is_in_the_file_as_soon_as_it_is_measured(tmp_path, monkeypatch):
+    class Stopped:
+        version, out_of_memory = "9", MemoryError
+
+        def __init__(self, anywhere):
+            pass
+
+        def give_back(self):
+            pass
+
+    def select(*_):
+        yield {**bench("one", ROWS, 1), "task": "select", "k": 10, "recall": 1}
+        raise KeyboardInterrupt
+
+    file = tmp_path / "peers.jsonl"
+    file.write_text(lines_of(TORCH))
+    monkeypatch.setattr(peers, "Jax", Stopped)
+    monkeypatch.setattr(peers, "select", select)
+    monkeypatch.setattr(sys, "argv", ["peers.py", "jax", "--json", str(file)])
+    with pytest.raises(KeyboardInterrupt):
+        peers.main()
+    torch, jax = compare.read_peers(file)
+    assert torch == TORCH
+    assert [one["name"] for one in jax["benches"]] == ["one"]
+
+
 def test_the_program_prints_targets_then_every_peer_of_a_shape_of_ours(tmp_path):
-    report, jax = tmp_path / "gpu_check.json", tmp_path / "jax.json"
+    report, jax = tmp_path / "gpu_check.json", tmp_path / "peers.jsonl"
     report.write_text(json.dumps(REPORT))
-    jax.write_text(json.dumps(JAX))
+    jax.write_text(lines_of(JAX))
     command = [sys.executable, str(GPU / "compare.py"), str(report)]
-    done = subprocess.run(
-        [*command, str(tmp_path / "torch.json"), str(jax)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = subprocess.run([*command, str(jax)], capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
     assert len(lines) == 4 + 2 + 1
     assert lines[0].split()[:2] == ["select_k,", "10,000"]

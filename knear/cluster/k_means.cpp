@@ -51,7 +51,7 @@ Matrix<float> k_means(MatrixView<float> rows, std::int64_t count, const KMeansOp
     throw InvalidArgument("iterations must not be negative, but is {}", options.iterations);
   const int threads = resolve_threads(options.threads);
   Random random(options.seed);
-  // The first `count` of a random order.
+  // The first `count` rows of a random order.
   std::vector<std::int64_t> order(static_cast<std::size_t>(n));
   std::iota(order.begin(), order.end(), 0);
   Matrix<float> centroids(count, dim);
@@ -64,7 +64,7 @@ Matrix<float> k_means(MatrixView<float> rows, std::int64_t count, const KMeansOp
   Reporter reporter(progress, "k-means", options.iterations);
   for (int round = 0; round < options.iterations; ++round) {
     const std::vector<std::uint32_t> group = NearestCentroid(centroids).of(rows, threads);
-    // Sums in the order of the rows, whatever the threads.
+    // Sums are taken in the order of the rows, whatever the threads.
     Matrix<double> sums(count, dim);
     std::vector<std::int64_t> sizes(static_cast<std::size_t>(count));
     for (std::int64_t i = 0; i < n; ++i) {

@@ -21,7 +21,8 @@ class NearestCentroid {
   // Keeps a reference to the centroids [c x dim], c >= 1.
   explicit NearestCentroid(MatrixView<float> centroids);
 
-  // The nearest centroid of each of rows [n x dim], by squared distance. Threads: const.
+  // The nearest centroid of each of rows [n x dim], by squared distance. Threads: calls may run at
+  // once.
   std::vector<std::uint32_t> of(AnyMatrixView rows, int threads) const;
   // The `count` nearest [n x count], nearest first; 1 <= count <= c.
   Matrix<Id> of(AnyMatrixView rows, std::int64_t count, int threads) const;

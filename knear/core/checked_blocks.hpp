@@ -2,8 +2,8 @@
 //
 //   blocks.touch(row, row_bytes);      // throws CorruptFile if what lies there was altered
 //
-// A large file is opened without being read. Of each block of 4 KiB, a page, the first one who
-// touches it checks the sum (XXH3, 64 bits); from then on touching costs the test of a bit.
+// A large file is opened without being read. The first touch of a block of 4 KiB (a page) compares
+// it with its checksum (XXH3, 64 bits); every later one costs the test of a bit.
 //
 // Threads: any number at once.
 #pragma once
@@ -21,11 +21,11 @@ class CheckedBlocks {
   static std::size_t block_count(std::size_t bytes) {
     return (bytes + block_bytes - 1) / block_bytes;
   }
-  // Of up to block_bytes bytes.
+  // The checksum of one block, which holds up to block_bytes bytes.
   static std::uint64_t sum_of(const std::byte* data, std::size_t bytes);
 
-  // Of `bytes` bytes with the sums of their blocks, both kept alive by `keeper`. `name` says in
-  // messages what they are.
+  // Guards `bytes` bytes with the checksums of their blocks; `keeper` keeps both alive. `name` says
+  // in messages what the bytes are.
   CheckedBlocks(const std::byte* data, std::size_t bytes, const std::uint64_t* sums,
                 std::shared_ptr<const void> keeper, std::string name);
 

@@ -33,7 +33,7 @@ std::int64_t cache_bytes(int level) {
 
 std::int64_t machine_memory() {
   const std::int64_t pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
-  // A system that does not say refuses memory when it is taken.
+  // Where the system does not say, no limit is assumed: it refuses memory when that is taken.
   return pages > 0 && bytes > 0 ? pages * bytes : std::numeric_limits<std::int64_t>::max();
 }
 

@@ -2,8 +2,8 @@
 // memory there is.
 //
 // A level names one set of compiled kernels; each includes those before it. Exact results do not
-// depend on it. The environment variable KNEAR_ISA=scalar|avx2|avx512|avx512_vnni forces a lower
-// one, which is how the tests run them all.
+// depend on the level. The environment variable KNEAR_ISA=scalar|avx2|avx512|avx512_vnni forces a
+// lower one, which is how the tests run them all.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -15,7 +15,7 @@ enum class Isa : std::uint8_t {
   scalar,      // what every x86-64 has
   avx2,        // AVX2, FMA, F16C
   avx512,      // AVX-512 F, BW, DQ, VL
-  avx512_vnni  // and VNNI: int8 at four times, int16 at twice the rate of fp32
+  avx512_vnni  // AVX-512 VNNI: int8 at four times, int16 at twice the rate of fp32
 };
 
 std::string_view name_of(Isa isa);
@@ -23,7 +23,7 @@ std::string_view name_of(Isa isa);
 // Bytes of memory that this machine has.
 std::int64_t machine_memory();
 
-// Bytes of a cache that a core has to itself (first and second level) or shares (third); 0 where
+// Bytes of a cache that belongs to one core (first and second level) or is shared (third); 0 where
 // the system does not say.
 std::int64_t cache_bytes(int level);
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string_view>
 
-// Before what kernels call too.
+// Marks functions that kernels call too.
 #if defined(__CUDACC__)
 #define KNEAR_ANYWHERE __host__ __device__
 #else
@@ -134,7 +134,7 @@ KNEAR_ANYWHERE inline float to_float(f16 x) {
   return out;
 }
 
-// Rounded to nearest, ties to even; NaN stays NaN, overflow becomes infinity.
+// Rounds to nearest, ties to even; NaN stays NaN, overflow becomes infinity.
 f16 to_f16(float x);
 bf16 to_bf16(float x);
 

@@ -18,7 +18,7 @@ class Error : public std::runtime_error {
   explicit Error(const std::string& message) : std::runtime_error(message) {}
 };
 
-// The classes differ in what the caller can do about it, so each says that.
+// The classes differ in what the caller can do about the error, which stands beside each.
 #define KNEAR_ERROR_CLASS(Name)                                       \
   class Name : public Error {                                         \
    public:                                                            \
@@ -27,12 +27,11 @@ class Error : public std::runtime_error {
         : Error(fmt::format(format, std::forward<Args>(args)...)) {}  \
   }
 
-KNEAR_ERROR_CLASS(InvalidArgument);  // a value that no call accepts: pass another
-KNEAR_ERROR_CLASS(ShapeMismatch);    // two arguments that do not fit each other
-KNEAR_ERROR_CLASS(CorruptFile);      // a file that is not what it says: get another copy
-KNEAR_ERROR_CLASS(IoError);          // the system refused: permission, space, no such file
-KNEAR_ERROR_CLASS(
-    MemoryBudgetError);  // does not fit the budget that was given, said before allocating
+KNEAR_ERROR_CLASS(InvalidArgument);    // a value that no call accepts: pass another
+KNEAR_ERROR_CLASS(ShapeMismatch);      // two arguments that do not fit each other
+KNEAR_ERROR_CLASS(CorruptFile);        // a file that is not what it says: get another copy
+KNEAR_ERROR_CLASS(IoError);            // the system refused: permission, space, no such file
+KNEAR_ERROR_CLASS(MemoryBudgetError);  // more than the given budget, thrown before allocating
 KNEAR_ERROR_CLASS(DeviceUnavailable);  // no such device here, or built without it
 KNEAR_ERROR_CLASS(Cancelled);          // the progress callback asked to stop
 #undef KNEAR_ERROR_CLASS

@@ -15,7 +15,7 @@ void* aligned_memory(std::size_t bytes, bool zeroed) {
   bytes = (bytes + alignment - 1) / alignment * alignment;
   void* memory = std::aligned_alloc(alignment, bytes);
   if (!memory) return nullptr;
-  if (large) madvise(memory, bytes, MADV_HUGEPAGE);  // a wish; failing changes nothing but speed
+  if (large) madvise(memory, bytes, MADV_HUGEPAGE);  // only a hint: without it the memory is slower
   if (zeroed) std::memset(memory, 0, bytes);
   return memory;
 }

@@ -2,8 +2,7 @@
 //
 //   Matrix<float> base(1000, 96);                   // zeroed, rows contiguous
 //   MatrixView<float> part = base.view().rows(10, 20);
-//   AnyMatrixView any = part;                       // the same rows, element type known at run
-//   time
+//   AnyMatrixView any = part;                       // its element type is known at run time
 //
 // Row-major; a view's rows may lie further apart than their length (stride, in elements), which is
 // how a mapped .fvecs file is a matrix without being copied. Views are two words of pointer and
@@ -97,15 +96,15 @@ decltype(auto) visit(AnyMatrixView view, F&& f) {
   return f(view.as<float>());
 }
 
-// An array aligned to cache lines, zeroed. Movable, not copyable by accident. Or one that lies in
-// memory kept by somebody else, a mapped file say, and is only to be read.
+// An array aligned to cache lines, zeroed. Movable, not copyable by accident. Or a read-only view
+// of memory that somebody else keeps, a mapped file say.
 template <class T>
 class AlignedArray {
  public:
   AlignedArray() = default;
   // Throws MemoryBudgetError where the system has no such memory.
   explicit AlignedArray(std::size_t size) : AlignedArray(size, true) {}
-  // Its elements have any values: for what is written whole.
+  // The elements are not initialised, for callers that write all of them.
   static AlignedArray unset(std::size_t size) { return AlignedArray(size, false); }
   static AlignedArray borrowed(const T* data, std::size_t size,
                                std::shared_ptr<const void> keeper) {
@@ -143,8 +142,8 @@ class AlignedArray {
   std::size_t size_ = 0;
 };
 
-// Memory, zeroed or not, aligned to 64 bytes (2 MiB, asking for large pages, from 4 MiB on);
-// nullptr where there is none. Free with aligned_free.
+// Allocates memory, zeroed or not, aligned to 64 bytes (2 MiB, asking for large pages, from 4 MiB
+// on); nullptr where there is none. Free with aligned_free.
 void* aligned_memory(std::size_t bytes, bool zeroed);
 void aligned_free(void* memory);
 
@@ -157,7 +156,7 @@ void AlignedArray<T>::Free::operator()(T* p) const {
   if (!keeper) aligned_free(p);
 }
 
-// rows * cols * size, for a size that no 64-bit arithmetic may get wrong.
+// rows * cols * size; throws where the product overflows.
 inline std::size_t checked_size(std::int64_t rows, std::int64_t cols, std::int64_t size = 1) {
   std::int64_t elements = 0;
   if (rows < 0 || cols < 0 || __builtin_mul_overflow(rows, cols, &elements) ||
@@ -173,7 +172,7 @@ class Matrix {
   Matrix(std::int64_t rows, std::int64_t cols)
       : data_(checked_size(rows, cols)), rows_(rows), cols_(cols) {}
 
-  // Its elements have any values: for what is written whole.
+  // The elements are not initialised, for callers that write all of them.
   static Matrix unset(std::int64_t rows, std::int64_t cols) {
     Matrix out;
     out.data_ = AlignedArray<T>::unset(checked_size(rows, cols));

@@ -1,4 +1,5 @@
-// knear/core/metric.hpp -- what 'near' means; by itself, since kernels of a GPU ask for it too.
+// knear/core/metric.hpp -- what 'near' means; a header of its own, since GPU kernels include it
+// too.
 #pragma once
 #include <cstdint>
 #include <string_view>

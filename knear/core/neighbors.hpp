@@ -21,7 +21,7 @@ inline Metric parse_metric(std::string_view name) {
   throw InvalidArgument("metric must be one of l2, ip, cosine, but is '{}'", name);
 }
 
-// What stands in a place for which there was no neighbour, beside no_id.
+// The distance that stands beside no_id where there was no neighbour.
 constexpr float no_distance(Metric metric) {
   return metric == Metric::ip ? -std::numeric_limits<float>::infinity()
                               : std::numeric_limits<float>::infinity();
@@ -34,9 +34,9 @@ struct Neighbors {
   Matrix<float> distances;
 };
 
-// All rows within a radius of each query, nearest first, equal distances by ascending id: those of
-// query q stand at places begin[q], ..., begin[q + 1] - 1 of ids and distances. begin [queries +
-// 1].
+// All rows within a radius of each query, nearest first, equal distances by ascending id. Those of
+// query q stand at places begin[q], ..., begin[q + 1] - 1 of ids and distances; begin has queries +
+// 1 elements.
 struct RangeNeighbors {
   std::vector<std::int64_t> begin;
   std::vector<Id> ids;

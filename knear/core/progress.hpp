@@ -1,4 +1,4 @@
-// knear/core/progress.hpp -- how long work tells its caller where it is, and is told to stop.
+// knear/core/progress.hpp -- how long-running work reports its progress, and how it is cancelled.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace knear {
 // it ends with the exception Cancelled.
 using Progress = std::function<bool(std::string_view stage, double fraction)>;
 
-// Adds up work done by many threads and reports it, a hundred times at most.
+// Adds up the work done by many threads and reports it, a hundred times at most.
 class Reporter {
  public:
-  // Keeps the reference; an empty Progress is asked nothing.
+  // Keeps the reference; an empty Progress is never called.
   Reporter(const Progress& progress, std::string_view stage, std::int64_t total)
       : progress_(progress), stage_(stage), total_(std::max<std::int64_t>(1, total)) {}
 

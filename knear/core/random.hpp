@@ -1,6 +1,7 @@
 // knear/core/random.hpp -- the generator behind every sample: same seed, same numbers, any machine.
 //
-// SplitMix64 (Steele, Lea, Flood 2014): one addition and a mix of 64 bits a number, any seed good.
+// SplitMix64 (Steele, Lea, Flood 2014): one addition and a mix of 64 bits for each number; any seed
+// is good.
 #pragma once
 #include <cstdint>
 

@@ -3,7 +3,7 @@
 //   const auto filter = RowFilter::of_ids(ids, base.rows());    // any order, copies are fine
 //   knn(queries, base, 10, {.filter = filter});
 //
-// Keeps a bit a row. Copies share them.
+// Keeps one bit per row; copies share the bits.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,22 +18,23 @@ class RowFilter {
  public:
   // Every row of any base.
   RowFilter() = default;
-  // These rows of a base of `rows` rows, at most 2^31. Throws InvalidArgument for an id that is
-  // none of them, with its place in the list.
+  // Allows these rows of a base of `rows` rows, at most 2^31. Throws InvalidArgument for an id that
+  // is not one of its rows, with its place in the list.
   static RowFilter of_ids(std::span<const Id> ids, std::int64_t rows);
-  // Row i if bit i % 8 of byte i / 8 is set. Throws ShapeMismatch unless there are
-  // ceil(rows / 8) bytes; what is set beyond the last row does not count.
+  // Allows row i if bit i % 8 of byte i / 8 is set. Throws ShapeMismatch unless there are ceil(rows
+  // / 8) bytes; bits beyond the last row are ignored.
   static RowFilter of_bits(std::span<const std::uint8_t> bits, std::int64_t rows);
 
   bool everything() const { return !data_; }
-  // Of the base that it was made for, and how many of these are allowed. Require !everything().
+  // The rows of the base that the filter was made for, and how many of them are allowed. Both
+  // require !everything().
   std::int64_t rows() const { return data_->rows; }
   std::int64_t count() const { return data_->count; }
   bool allows(std::int64_t row) const {
     return data_->bits[static_cast<std::size_t>(row >> 6)] >> (row & 63) & 1;
   }
-  // How many of rows begin, ..., end - 1 are allowed, 64 in a step; and which, ascending, counted
-  // from `begin`.
+  // How many of rows begin, ..., end - 1 are allowed, counted 64 in a step; and which, ascending,
+  // counted from `begin`.
   std::int64_t count(std::int64_t begin, std::int64_t end) const;
   std::vector<std::uint32_t> allowed(std::int64_t begin, std::int64_t end) const;
 
@@ -46,7 +47,8 @@ class RowFilter {
     std::int64_t count = 0;
   };
   static RowFilter of(Data data);
-  // Calls f(word, number of its first row) for what rows begin, ..., end - 1 have set.
+  // Calls f(word, number of its first row) for the words of rows begin, ..., end - 1 that have bits
+  // set.
   template <class F>
   void for_each_word(std::int64_t begin, std::int64_t end, F f) const;
 

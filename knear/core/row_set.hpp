@@ -4,8 +4,8 @@
 //   RowSet fewer = live;                     // shares what has not changed
 //   fewer.remove(17);
 //
-// One bit a row, in pages that copies share until one of them changes: a snapshot for searches that
-// still run costs a pointer for every 32,768 rows, taking a row out of it a page.
+// One bit per row, in pages that copies share until one of them changes: a snapshot for searches
+// that still run costs a pointer for every 32,768 rows, and removing a row copies a page.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -19,7 +19,7 @@ namespace knear {
 class RowSet {
  public:
   RowSet() = default;
-  // Rows 0, ..., rows - 1.
+  // The set of rows 0, ..., rows - 1.
   explicit RowSet(std::int64_t rows) : rows_(rows), count_(rows) {}
 
   std::int64_t rows() const { return rows_; }
@@ -30,7 +30,7 @@ class RowSet {
     const Page* page = pages_[static_cast<std::size_t>(row / page_rows)].get();
     return !page || page->word[static_cast<std::size_t>(row % page_rows / 64)] >> (row & 63) & 1;
   }
-  // Of rows begin, ..., end - 1, how many are in it.
+  // How many of rows begin, ..., end - 1 are in the set.
   std::int64_t count(std::int64_t begin, std::int64_t end) const {
     if (all()) return end - begin;
     if (begin == 0 && end == rows_) return count_;
@@ -49,14 +49,15 @@ class RowSet {
     }
     return n;
   }
-  // Takes a row out; false if it was not in. Not while another thread uses this very object;
-  // copies may be in use.
+  // Removes a row; false if it was not in the set. Must not run while another thread uses this very
+  // object; copies may be in use.
   bool remove(std::int64_t row) {
     if (!contains(row)) return false;
     if (pages_.empty())
       pages_.resize(static_cast<std::size_t>((rows_ + page_rows - 1) / page_rows));
     auto& page = pages_[static_cast<std::size_t>(row / page_rows)];
-    // Shared pages are never written; one of our own is written while nobody else can have it.
+    // Shared pages are never written. A page of our own may be, since nobody else can get hold of
+    // it meanwhile.
     if (!page)
       page = std::make_shared<Page>(Page::full());
     else if (page.use_count() > 1)

@@ -1,23 +1,26 @@
 #include "knear/core/threads.hpp"
 
+#define TBB_PREVIEW_ISOLATED_TASK_GROUP 1  // a wait for one's own tasks alone
 #include <sched.h>
 #include <tbb/blocked_range.h>
 #include <tbb/global_control.h>
 #include <tbb/info.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
+#include <tbb/task_group.h>
 #include <xmmintrin.h>
 
-#include <memory>
-#include <optional>
-#ifdef __SANITIZE_THREAD__
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <exception>
+#include <memory>
 #include <mutex>
+#include <optional>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
-#endif
 
 #include "knear/core/error.hpp"
 
@@ -64,6 +67,29 @@ void run_on_plain_threads(int threads, std::int64_t tasks,
 }  // namespace
 #else
 namespace {
+
+// Has oneTBB start `threads` threads, which unless told to it does up to the number of cores, and
+// returns how many of them it gives an arena: to ask for more makes it print. Of several limits
+// that stand at once the smallest counts, so the process has one that is never lowered, instead of
+// one for each loop.
+int raise_limit(int threads) {
+  using Limit = tbb::global_control;
+  const int cores = tbb::info::default_concurrency();
+  if (threads > cores) {
+    static std::mutex mutex;
+    static int most = 0;
+    static Limit* limit = nullptr;  // never destroyed: oneTBB may go first
+    std::lock_guard lock(mutex);
+    if (threads > most) {
+      const auto raised = new Limit(Limit::max_allowed_parallelism, std::size_t(threads) + 1);
+      delete std::exchange(limit, raised);
+      most = threads;
+    }
+  }
+  // What it says is one too many where it has come to its own end, some 256.
+  const auto active = static_cast<int>(Limit::active_value(Limit::max_allowed_parallelism));
+  return std::min(threads, active > cores ? active - 1 : active);
+}
 
 // The arena of the calling thread, kept from call to call: threads that have just left one come
 // back to it within a microsecond, and to a new one only after a hundred. While it is in use, by a
@@ -113,12 +139,8 @@ void parallel_for(int threads, std::int64_t tasks, const std::function<void(std:
   // another.
   run_on_plain_threads(threads, tasks, body);
 #else
-  // oneTBB starts no more threads than cores unless told to, and says so on standard error.
-  std::optional<tbb::global_control> more;
-  if (threads > tbb::info::default_concurrency())
-    more.emplace(tbb::global_control::max_allowed_parallelism, threads);
   // Tasks are handed out in order, one at a time: callers make them large and equal enough.
-  const ArenaInUse arena(threads);
+  const ArenaInUse arena(raise_limit(threads));
   (*arena).execute([&] {
     tbb::parallel_for(
         tbb::blocked_range<std::int64_t>(0, tasks, 1),
@@ -129,6 +151,111 @@ void parallel_for(int threads, std::int64_t tasks, const std::function<void(std:
         tbb::simple_partitioner());
   });
 #endif
+}
+
+void run_isolated(const std::function<void()>& body) {
+#ifdef __SANITIZE_THREAD__
+  body();  // plain threads take up nothing while they wait
+#else
+  tbb::this_task_arena::isolate(body);
+#endif
+}
+
+void run_together(int threads, const std::function<void(int)>& body) {
+  enum class Start { later, now, never };
+  std::atomic<Start> start = Start::later;
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(threads));
+  std::vector<std::thread> started;
+  const auto end = [&](Start how) {
+    start = how;
+    start.notify_all();
+    for (std::thread& thread : started) thread.join();
+  };
+  try {
+    started.reserve(failures.size());
+    for (int t = 0; t < threads; ++t)
+      started.emplace_back([&, t] {
+        start.wait(Start::later);
+        if (start == Start::never) return;
+        const DefaultFloatMode mode;
+        try {
+          body(t);
+        } catch (...) {
+          failures[static_cast<std::size_t>(t)] = std::current_exception();
+        }
+      });
+  } catch (const std::system_error&) {
+    end(Start::never);
+    throw InvalidArgument("threads is {}, but the system starts only {} at once", threads,
+                          started.size());
+  } catch (...) {
+    end(Start::never);
+    throw;
+  }
+  end(Start::now);
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+}
+
+struct BackgroundTask::Call {
+  std::function<void()> body;  // empty once somebody has taken it up
+  std::exception_ptr failure;
+  std::thread own;
+#ifndef __SANITIZE_THREAD__
+  // A context of its own: an error elsewhere in the loop around does not drop the call.
+  tbb::task_group_context context{tbb::task_group_context::isolated};
+  std::optional<tbb::isolated_task_group> idle;
+#endif
+
+  void make() {
+    const DefaultFloatMode mode;
+    try {
+      std::exchange(body, nullptr)();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  void wait() {
+    if (own.joinable()) own.join();
+#ifndef __SANITIZE_THREAD__
+    if (idle) idle->wait();
+#endif
+  }
+};
+
+BackgroundTask::BackgroundTask([[maybe_unused]] TakenBy taken_by)
+    : call_(std::make_unique<Call>()) {
+#ifndef __SANITIZE_THREAD__
+  if (taken_by == TakenBy::idle_thread) call_->idle.emplace(call_->context);
+#endif
+}
+
+BackgroundTask::~BackgroundTask() {
+#ifndef __SANITIZE_THREAD__
+  if (call_->idle) call_->idle->cancel();
+#endif
+  call_->wait();
+}
+
+void BackgroundTask::run(std::function<void()> call) {
+  assert(!call_->body && !call_->own.joinable());
+  call_->body = std::move(call);
+#ifndef __SANITIZE_THREAD__
+  if (call_->idle) {
+    call_->idle->run([this_call = call_.get()] { this_call->make(); });
+    return;
+  }
+#endif
+  try {
+    call_->own = std::thread([this_call = call_.get()] { this_call->make(); });
+  } catch (const std::system_error&) {  // no thread: wait() makes the call
+  }
+}
+
+void BackgroundTask::wait() {
+  call_->wait();
+  if (call_->body) call_->make();
+  if (const auto failure = std::exchange(call_->failure, nullptr)) std::rethrow_exception(failure);
 }
 
 DefaultFloatMode::DefaultFloatMode() : saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }

@@ -2,12 +2,18 @@
 //
 //   parallel_for(threads, tasks, [&](std::int64_t task) { ... });
 //
-// On oneTBB. Results must not depend on which thread runs a task or in which order: every caller
-// keeps to that. Work runs with the default floating-point mode (to nearest, denormals kept),
-// whatever the calling thread had set: some libraries of a Python process turn denormals off.
+//   BackgroundTask next;
+//   next.run([&] { ... });  // beside what this thread does meanwhile
+//   next.wait();
+//
+// On oneTBB; no other file of the library starts a thread. Results must not depend on which thread
+// runs a task or in which order: every caller keeps to that. Work runs with the default
+// floating-point mode (to nearest, denormals kept), whatever the calling thread had set: some
+// libraries of a Python process turn denormals off.
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 namespace knear {
 
@@ -20,6 +26,42 @@ int resolve_threads(int threads);
 // Calls body(task) for each task in [0, tasks), at most `threads` (0: all) at once. The first
 // exception stops the rest and is thrown here.
 void parallel_for(int threads, std::int64_t tasks, const std::function<void(std::int64_t)>& body);
+
+// Calls body. Whatever body waits for, this thread meanwhile takes up no task that was there
+// before: no other task of a parallel_for around it.
+void run_isolated(const std::function<void()>& body);
+
+// Calls body(thread) for each thread in [0, threads), on as many threads of their own, the first of
+// which begins once all have been started: a body may wait for the others. Once all have ended,
+// throws the exception of the first one that has any. Throws InvalidArgument, and calls none, where
+// the system does not start so many threads.
+void run_together(int threads, const std::function<void(int)>& body);
+
+// One call at a time that runs beside its owner. A call that no thread has taken up is made by the
+// thread that waits for it, which takes up nothing else meanwhile. So every call is made, also
+// where all threads are busy or the system has none to give.
+class BackgroundTask {
+ public:
+  enum class TakenBy {
+    idle_thread,  // of those that work on the parallel_for around run()
+    own_thread,   // which begins at once, however busy the others are
+  };
+  explicit BackgroundTask(TakenBy taken_by = TakenBy::idle_thread);
+  // Waits for a call that is under way. One that nobody has taken up is dropped, and so is what the
+  // call throws.
+  ~BackgroundTask();
+  BackgroundTask(const BackgroundTask&) = delete;
+  BackgroundTask& operator=(const BackgroundTask&) = delete;
+
+  // Requires that the call before has been waited for.
+  void run(std::function<void()> call);
+  // Returns once the call has been made, or throws what it threw. Without a call, returns at once.
+  void wait();
+
+ private:
+  struct Call;
+  std::unique_ptr<Call> call_;
+};
 
 // Sets the default floating-point mode for a scope, in the calling thread.
 class DefaultFloatMode {

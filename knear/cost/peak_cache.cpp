@@ -34,7 +34,7 @@ std::string entry_name(Isa isa, int threads) {
   return fmt::format("{} / {} / {} threads", processor_name(), name_of(isa), threads);
 }
 
-// The whole file as an object, empty if there is none that parses.
+// The file's content as an object, empty if there is no file that parses.
 Json read_kept() {
   const std::string path = peak_cache_file();
   std::error_code none;
@@ -51,13 +51,13 @@ double number_in(const Json& object, const char* name) {
                                                      : std::numeric_limits<double>::quiet_NaN();
 }
 
-// Whether a figure may be that of a machine for which `guess` is the estimate.
+// Whether a figure is plausible for a machine for which `guess` is the estimate.
 bool plausible(double value, double guess) { return value > guess / 50 && value < guess * 50; }
 
 }  // namespace
 
 std::string cache_directory() {
-  // The XDG specification has relative paths ignored.
+  // The XDG specification says that relative paths are to be ignored.
   if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && xdg[0] == '/')
     return std::string(xdg) + "/knear";
   const char* home = std::getenv("HOME");

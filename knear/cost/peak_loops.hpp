@@ -7,7 +7,7 @@
 
 namespace knear::detail {
 
-// Aggregates without default values, so without a constructor that could be that inline code.
+// Aggregates without default values have no constructor, which would be such inline code.
 struct PeakLoop {
   void (*run)(long rounds);  // rounds >= 1
   double operations;         // per round
@@ -17,7 +17,7 @@ struct PeakLoops {
   PeakLoop fp32, int16, int8, cop;
   // Reads `bytes` (a multiple of read_granule) from 64-byte aligned memory once.
   void (*read)(const void* data, long bytes);
-  // The same fetching 4 KiB ahead, which pays beyond the second-level cache.
+  // As read, but fetches 4 KiB ahead, which pays beyond the second-level cache.
   void (*read_ahead)(const void* data, long bytes);
 };
 

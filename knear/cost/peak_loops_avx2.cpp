@@ -1,7 +1,7 @@
 // The loops of the AVX2 level, in assembly so that the compiler can neither spill the sums nor
 // drop them. A loop is one asm statement; .irp repeats a line for each register named.
 //
-// Of the 16 registers 12 are sums. A multiply-add has a latency of 4 or 5 cycles and issues twice
+// 12 of the 16 registers hold sums. A multiply-add has a latency of 4 or 5 cycles and issues twice
 // per cycle, so 8 to 10 independent sums are needed.
 #include "knear/cost/peak_loops.hpp"
 
@@ -14,7 +14,7 @@ constexpr double lanes = 8, sums = 12;
   "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
       "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "memory", "cc"
 
-// Runs `body` on ymm0..ymm11 (as ymm\r) with the operands in ymm14 and ymm15, for rounds times.
+// Runs `body` on ymm0..ymm11 (as ymm\r) with the operands in ymm14 and ymm15, `rounds` times.
 #define LOOP(setup, body)                        \
   asm volatile(                                  \
       ".irp r,0,1,2,3,4,5,6,7,8,9,10,11,12,13\n" \
@@ -64,7 +64,7 @@ void cop(long rounds) {
        "vpaddd %%ymm14,%%ymm\\r,%%ymm\\r\n");
 }
 
-// Adds up 256 bytes a round; AHEAD: instructions after the additions.
+// Adds up 256 bytes a round; AHEAD are the instructions after the additions.
 #define KNEAR_READ(NAME, AHEAD)                               \
   void NAME(const void* data, long bytes) {                   \
     const char* end = static_cast<const char*>(data) + bytes; \

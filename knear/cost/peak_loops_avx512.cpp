@@ -34,7 +34,7 @@ void cop(long rounds) {
        "vpaddd %%zmm30,%%zmm\\r,%%zmm\\r\n");
 }
 
-// Adds up 512 bytes a round; AHEAD: instructions before each addition.
+// Adds up 512 bytes a round; AHEAD are the instructions before each addition.
 #define KNEAR_READ(NAME, AHEAD)                               \
   void NAME(const void* data, long bytes) {                   \
     const char* end = static_cast<const char*>(data) + bytes; \

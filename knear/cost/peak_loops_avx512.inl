@@ -1,5 +1,5 @@
-// What the three AVX-512 files share: a loop over 24 of the 32 registers as one asm statement (the
-// reasons stand in peak_loops_avx2.cpp). Included by those files only.
+// What the three AVX-512 files share: a loop over 24 of the 32 registers as one asm statement
+// (peak_loops_avx2.cpp gives the reasons). Only those files include it.
 #include "knear/cost/peak_loops.hpp"
 
 #define CLOBBERS                                                                                \
@@ -8,7 +8,7 @@
       "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", \
       "xmm31", "k1", "memory", "cc"
 
-// Runs `body` on zmm0..zmm23 (as zmm\r) with operands in zmm30 and zmm31, for rounds times.
+// Runs `body` on zmm0..zmm23 (as zmm\r) with operands in zmm30 and zmm31, `rounds` times.
 #define LOOP(setup, body)                                                            \
   asm volatile(                                                                      \
       ".irp r,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,29\n" \

@@ -1,4 +1,4 @@
-// The loop of AVX512_BF16, which some processors with VNNI have and some have not.
+// The loop of AVX512_BF16, which only some processors with VNNI have.
 #include "knear/cost/peak_loops_avx512.inl"
 
 namespace knear::detail {

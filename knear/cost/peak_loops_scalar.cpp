@@ -1,6 +1,6 @@
 // The loops of the scalar level: plain C++ over arrays that stay in the first-level cache, compiled
-// for every x86-64. The compiler may use SSE2 as it sees fit, as it may in the scalar kernels; so
-// these are the rates of compiled code, not of an instruction.
+// for every x86-64. The compiler may use SSE2, as it may in the scalar kernels, so these are the
+// rates of compiled code, not of an instruction.
 #include "knear/cost/peak_loops.hpp"
 
 namespace knear::detail {
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int length = 1024;
 
-// Hides from the compiler what the array holds, so that no round can be computed ahead.
+// Hides from the compiler what the array holds, so that it cannot compute a round ahead.
 template <class T>
 void refresh(T* data) {
   asm volatile("" : : "r"(data) : "memory");

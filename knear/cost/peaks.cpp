@@ -6,9 +6,7 @@
 #include <barrier>
 #include <chrono>
 #include <functional>
-#include <future>
 #include <limits>
-#include <system_error>
 #include <vector>
 
 #include "knear/core/error.hpp"
@@ -44,19 +42,18 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
 }
 
 // The median over slices of the time in which all threads do `work` once, after one slice that is
-// not counted (clocks settle, pages and code arrive). prepare(thread) runs before, untimed.
+// not counted (clocks settle, pages and code are loaded). prepare(thread) runs before, untimed.
 double median_seconds(int threads, const std::function<void(int)>& prepare,
                       const std::function<void(int)>& work) {
   std::vector<std::vector<Clock::time_point>> begin(slices + 1), end(slices + 1);
   for (auto* times : {&begin, &end})
     for (auto& slice : *times) slice.resize(threads);
   std::barrier together(threads);
-  std::vector<std::future<void>> running;
-  const auto body = [&](int thread) {
+  run_together(threads, [&](int thread) {
     try {
       prepare(thread);
     } catch (...) {
-      together.arrive_and_drop();  // the others go on; the caller sees the exception
+      together.arrive_and_drop();  // the others go on; the caller gets the exception
       throw;
     }
     for (int slice = 0; slice <= slices; ++slice) {
@@ -65,18 +62,7 @@ double median_seconds(int threads, const std::function<void(int)>& prepare,
       work(thread);
       end[slice][thread] = Clock::now();
     }
-  };
-  try {
-    for (int thread = 0; thread < threads; ++thread)
-      running.push_back(std::async(std::launch::async, body, thread));
-  } catch (const std::system_error&) {
-    const int started = int(running.size());
-    for (int thread = started; thread < threads; ++thread) together.arrive_and_drop();
-    for (auto& thread : running) thread.wait();
-    throw InvalidArgument("threads is {}, but the system starts only {} at once", threads, started);
-  }
-  for (auto& thread : running) thread.wait();
-  for (auto& thread : running) thread.get();
+  });
   std::vector<double> seconds;
   for (int slice = 1; slice <= slices; ++slice)
     seconds.push_back(seconds_between(*std::min_element(begin[slice].begin(), begin[slice].end()),
@@ -86,7 +72,7 @@ double median_seconds(int threads, const std::function<void(int)>& prepare,
 }
 
 double measure(const PeakLoop& loop, int threads, double slice_seconds) {
-  long rounds = 1;  // grows until its time can be read off the clock, then is scaled to a slice
+  long rounds = 1;  // grows until the clock can measure it, then is scaled to a slice
   for (double taken = 0; rounds < 1L << 40; rounds *= 4) {
     const auto begin = Clock::now();
     loop.run(rounds);
@@ -108,7 +94,7 @@ double measure_read(const PeakLoops& loops, int threads) {
   long total = std::clamp(4 * cache, 256 * mebibyte, 1024 * mebibyte);
   total = std::max(64 * mebibyte, std::min(total, free));
   const long bytes = std::max(1L, total / threads / detail::read_granule) * detail::read_granule;
-  // Each thread touches its own buffer first, so that it lies in that thread's memory node.
+  // Each thread writes its own buffer first, so that it lies in that thread's memory node.
   std::vector<AlignedArray<unsigned char>> buffers(threads);
   const double seconds = median_seconds(
       threads,

@@ -1,4 +1,4 @@
-// knear/cost/peaks.hpp -- what this machine can do at most: the roof under which every time stands.
+// knear/cost/peaks.hpp -- the peak rates of this machine, which bound every predicted time.
 //
 //   MachinePeaks peaks = measure_peaks(0, 2.0);        // all threads, about two seconds
 //   double seconds = 2.0 * multiply_adds / peaks.int8_ops;
@@ -15,9 +15,9 @@
 
 namespace knear {
 
-// Reading again and again what fits in half of a cache: each thread its own bytes of a level that
-// cores have to themselves, all together those of the last level (at most 32 MiB: a virtual machine
-// may name a cache that it shares with many others).
+// The rate of reading repeatedly what fits into half of a cache: each thread its own bytes of a
+// level that cores have to themselves, all together those of the last level (at most 32 MiB: a
+// virtual machine may report a cache that it shares with many others).
 struct CachePeak {
   std::int64_t bytes = 0;  // that were read, by all threads together; 0: not known
   double bytes_per_second = 0;
@@ -31,12 +31,12 @@ struct MachinePeaks {
       0;  // bf16 products summed in fp32; NaN without AVX512_BF16 (or below its level)
   double int16_ops = 0;  // int16 products summed in int32
   double int8_ops = 0;   // int8 products summed in int32; below VNNI two or three instructions each
-  // Read, from a buffer far larger than the last-level cache, fetching ahead.
+  // The rate of reading a buffer far larger than the last-level cache, fetching ahead.
   double memory_bytes_per_second = 0;
   double cop_per_second = 0;  // coefficient-wise operations (compare, select, add; one third each)
                               // on 32-bit lanes: what a threshold test or a selection is made of
   CachePeak caches[3] = {};   // first, second and third level
-  // Whether multiply-adds have a unit of their own, beside which others go on.
+  // Whether multiply-adds have a unit of their own, beside which other operations go on.
   bool matrix_unit = false;
 };
 
@@ -46,8 +46,9 @@ struct MachinePeaks {
 // together).
 MachinePeaks measure_peaks(int threads, double seconds);
 
-// A guess where nothing was measured: a server core at 2.5 GHz with two vector pipes and 10 GB/s of
-// memory per thread up to 40 GB/s. Right within a factor of two or so; good for ranking plans.
+// An estimate where nothing was measured: a server core at 2.5 GHz with two vector pipes and 10
+// GB/s of memory per thread up to 40 GB/s. Right within a factor of two or so; good for ranking
+// plans.
 MachinePeaks estimated_peaks(Isa isa, int threads);
 
 }  // namespace knear

@@ -6,9 +6,12 @@
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/cost/scan_cost_model.hpp"
 
 namespace knear {
 namespace {
+
+constexpr ScanCostModel model;
 
 double peak_of(ScanOp op, const MachinePeaks& peaks) {
   switch (op) {
@@ -47,8 +50,8 @@ void check(const ScanShape& shape, const MachinePeaks& peaks) {
     throw InvalidArgument("peaks must be of at least 1 thread, but are of {}", peaks.threads);
 }
 
-// Whether thresholds are guessed from the tiles seen so far (scan/tile_loop.hpp).
-bool guesses(const ScanShape& shape) {
+// Whether thresholds are estimated from the tiles seen so far (scan/tile_loop.hpp).
+bool estimates_thresholds(const ScanShape& shape) {
   const double row_bytes =
       double(shape.prefix > 0 ? shape.prefix : shape.dim) * shape.bytes_per_element;
   const double tile_rows = shape.tile_rows > 0
@@ -57,35 +60,36 @@ bool guesses(const ScanShape& shape) {
   return shape.k > 32 && double(shape.rows) >= 16 * tile_rows && 4 * shape.k <= shape.rows;
 }
 
-// Rows a query that pass the threshold, where every one of `parts` of the base fills its own lists.
-double usual_hits(const ScanShape& shape, int parts) {
+// The number of rows per query that pass the threshold, where every one of `splits` of the base
+// fills its own lists.
+double usual_hits(const ScanShape& shape, int splits) {
   const double allowed = double(shape.allowed > 0 ? shape.allowed : shape.rows);
   const double k = std::min(double(shape.k), allowed);
   double hits;
-  if (guesses(shape)) {
+  if (estimates_thresholds(shape)) {
     hits = k + 12 * std::sqrt(k) + 60;
   } else {
-    const double kept = std::min(k, allowed / parts);
-    hits = parts * kept * (1 + std::log(allowed / parts / kept));
+    const double kept = std::min(k, allowed / splits);
+    hits = splits * kept * (1 + std::log(allowed / splits / kept));
   }
-  if (!shape.whole) hits *= interval_hits;
-  // Rows that are forbidden pass as others do.
+  if (!shape.whole) hits *= model.interval_hits;
+  // Forbidden rows pass as others do.
   return std::min(allowed, hits) * double(shape.rows) / allowed;
 }
 
-// Of a row in float64, from wherever the vectors are, which are thought of as floats.
+// Operations to measure a row in float64, wherever the vectors are, which are taken to be floats.
 double rescoring_operations(double rows, double dim, const MachinePeaks& peaks) {
   double cache = 32 << 20;
   for (const CachePeak& level : peaks.caches)
     if (level.bytes > 0) cache = 2 * double(level.bytes);  // measured by half
-  return rescore_operations + rescore_column_operations * dim +
-         (rows * dim * 4 > cache ? far_operations : 0);
+  return model.rescore_operations + model.rescore_column_operations * dim +
+         (rows * dim * 4 > cache ? model.far_operations : 0);
 }
 
 double core_operations(const MachinePeaks& peaks) { return peaks.cop_per_second / peaks.threads; }
 
-// Bytes per second of reading `bytes` again and again: from the first cache that holds them. Caches
-// were measured by half; of what is larger than that a part stays there.
+// Bytes per second of reading `bytes` repeatedly: those of the first cache that holds them. Caches
+// were measured with half of their size; what is larger than that stays there in part.
 double reading_rate(double bytes, double share, const MachinePeaks& peaks) {
   const double memory = peaks.memory_bytes_per_second * share;
   for (const CachePeak& cache : peaks.caches)
@@ -125,16 +129,17 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
     cost.limit = "memory";
     return cost;
   }
-  // Queries go in groups of 12, the last one padded; 1 and 4 leave some of the pipes empty while
-  // they wait for their own sums. Few queries share one reading of the base, which is split.
+  // Queries are scored in groups of 12, the last one padded; groups of 1 and 4 leave some of the
+  // pipes empty while they wait for their own sums. Few queries share one reading of the base,
+  // which is split.
   const bool small = !peaks.matrix_unit && queries <= 4;
   const double scored = peaks.matrix_unit ? queries
                         : queries == 1    ? 1
                         : small           ? 4
                                           : std::ceil(queries / 12) * 12;
   const bool single = small && queries == 1;
-  const double alone = std::min(1.0, single_efficiency * std::pow(dim / 128, 0.2));
-  const double efficiency = scan_efficiency * (!small ? 1.0 : single ? alone : 0.75);
+  const double alone = std::min(1.0, model.single_efficiency * std::pow(dim / 128, 0.2));
+  const double efficiency = model.scan_efficiency * (!small ? 1.0 : single ? alone : 0.75);
   const bool split = queries < 48.0 * threads;
   const double per_pass = shape.queries_per_pass > 0 ? double(shape.queries_per_pass)
                           : split                    ? queries
@@ -144,7 +149,7 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
   cost.multiply_adds = rows * queries * dim;
   cost.multiply_add_seconds =
       2 * rows * scored * dim / (peak_of(shape.op, peaks) * share * efficiency);
-  cost.cops = score_operations * rows * scored;
+  cost.cops = model.score_operations * rows * scored;
   cost.coefficient_wise_seconds = cost.cops / lanes;
   cost.bytes = base_bytes * std::ceil(queries / per_pass);
   cost.memory_seconds = cost.bytes / reading_rate(base_bytes, share, peaks);
@@ -155,63 +160,67 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
   const double hits = shape.expected_hits > 0
                           ? shape.expected_hits
                           : usual_hits(shape, split && !peaks.matrix_unit ? threads : 1);
-  const double looks = guesses(shape) ? looks_operations + k * looks_neighbour_operations : 0;
-  const double place = hit_operations * std::log2(1 + k) + (shape.whole ? 0 : interval_operations);
-  const double per_query = shape.prefix > 0 ? k * prefix_neighbour_operations
-                           : many           ? hits * many_hits_operations + looks
+  const double looks = estimates_thresholds(shape)
+                           ? model.looks_operations + k * model.looks_neighbour_operations
+                           : 0;
+  const double place =
+      model.hit_operations * std::log2(1 + k) + (shape.whole ? 0 : model.interval_operations);
+  const double per_query = shape.prefix > 0 ? k * model.prefix_neighbour_operations
+                           : many           ? hits * model.many_hits_operations + looks
                                             : hits * place;
   const bool one = queries == 1, few = split && !peaks.matrix_unit;
   if (!one && !peaks.matrix_unit && shape.prefix == 0) {
     const double panels = std::ceil(rows / 32), found = panels * (1 - std::exp(-hits / panels));
     cost.coefficient_wise_seconds +=
-        (few ? few_found : 1) * queries * found * found_operations / lanes;
+        (few ? model.few_found : 1) * queries * found * model.found_operations / lanes;
   }
-  const double lists = one ? single_lists : few ? few_lists : 1;
+  const double lists = one ? model.single_lists : few ? model.few_lists : 1;
   cost.selection_seconds = lists * queries * per_query / lanes;
   if (many && split && !peaks.matrix_unit)
-    cost.selection_seconds += lists * std::ceil(queries / threads) * k * merge_seconds;
+    cost.selection_seconds += lists * std::ceil(queries / threads) * k * model.merge_seconds;
   const double survivors = shape.whole                    ? 0
                            : shape.expected_survivors > 0 ? shape.expected_survivors
                                                           : std::min(allowed, k + 6 * std::sqrt(k));
   const double rescoring = rescoring_operations(rows, all_columns, peaks);
-  const double refined =
-      shape.expected_refined * (refine_operations + refine_column_operations * all_columns);
+  const double refined = shape.expected_refined *
+                         (model.refine_operations + model.refine_column_operations * all_columns);
   cost.rescore_seconds = lists * queries * (survivors * rescoring + refined) / lanes;
-  cost.query_seconds =
-      queries *
-      (query_operations + query_column_operations * all_columns +
-       (shape.prefix > 0 ? prefix_query_operations + prefix_operations * dim * all_columns : 0)) /
-      lanes;
+  cost.query_seconds = queries *
+                       (model.query_operations + model.query_column_operations * all_columns +
+                        (shape.prefix > 0 ? model.prefix_query_operations +
+                                                model.prefix_operations * dim * all_columns
+                                          : 0)) /
+                       lanes;
   if (shape.prefix > 0) {
     const double measured = shape.whole ? 0 : k;
     cost.seed_seconds =
         queries *
-        (shape.seed_rows * (seed_operations + seed_column_operations * all_columns) +
+        (shape.seed_rows * (model.seed_operations + model.seed_column_operations * all_columns) +
          measured * rescoring) /
         lanes;
-    cost.second_stage_seconds = queries * shape.second_rows *
-                                (second_operations + second_column_operations * all_columns) /
-                                lanes;
+    cost.second_stage_seconds =
+        queries * shape.second_rows *
+        (model.second_operations + model.second_column_operations * all_columns) / lanes;
   }
   if (shape.packing)
     cost.packing_seconds =
-        rows * (packing_operations + packing_column_operations * all_columns) / lanes;
+        rows * (model.packing_operations + model.packing_column_operations * all_columns) / lanes;
 
   if (peaks.matrix_unit) {
     cost.scoring_seconds =
         std::max({cost.multiply_add_seconds, cost.coefficient_wise_seconds, cost.memory_seconds});
   } else {
     const double computing = cost.multiply_add_seconds + cost.coefficient_wise_seconds;
-    // The larger, mostly; where they are about as long neither quite hides the other.
+    // Mostly the larger of the two; where they are about as long neither quite hides the other.
     cost.scoring_seconds = std::hypot(computing, cost.memory_seconds);
   }
-  const double call = peaks.matrix_unit ? 0 : call_seconds;
+  const double call = peaks.matrix_unit ? 0 : model.call_seconds;
   cost.rate = 2 * cost.multiply_adds / cost.scoring_seconds;
   cost.seconds = cost.query_seconds + cost.seed_seconds + cost.scoring_seconds +
                  cost.selection_seconds + cost.second_stage_seconds + cost.rescore_seconds +
                  cost.packing_seconds + call;
 
-  const std::pair<double, std::string> parts_of_it[] = {
+  const std::pair<double, std::string> times[] = {
       {cost.multiply_add_seconds, std::string(name_of(shape.op)) + " multiply-adds"},
       {cost.memory_seconds, "memory"},
       {cost.coefficient_wise_seconds, "coefficient-wise operations"},
@@ -221,9 +230,10 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
       {cost.second_stage_seconds, "second stage"},
       {cost.rescore_seconds, "rescoring"},
       {cost.packing_seconds, "packing"}};
-  cost.limit = std::max_element(std::begin(parts_of_it), std::end(parts_of_it),
-                                [](const auto& a, const auto& b) { return a.first < b.first; })
-                   ->second;
+  cost.limit =
+      std::max_element(std::begin(times), std::end(times), [](const auto& a, const auto& b) {
+        return a.first < b.first;
+      })->second;
   return cost;
 }
 
@@ -236,10 +246,10 @@ ScanCost predict_direct(const ScanShape& shape, const MachinePeaks& peaks) {
   const int threads = shape.threads == 0 ? peaks.threads : shape.threads;
   const double share = double(threads) / peaks.threads, lanes = peaks.cop_per_second * share;
   const double k = std::min(double(shape.k), rows);
-  // Four queries share what is done for a row; a single one waits for its own sums.
+  // Four queries share the work of loading a row; a single one waits for its own sums.
   const double measured = queries == 1 ? 2 : std::ceil(queries / 4) * 4;
   const double measuring =
-      rows * measured * (direct_operations + direct_column_operations * dim) / lanes;
+      rows * measured * (model.direct_operations + model.direct_column_operations * dim) / lanes;
   // Blocks of rows stay in cache for the 16 queries of a task.
   const double bytes = rows * dim * shape.bytes_per_element;
   cost.bytes = bytes * std::ceil(queries / 16);
@@ -247,9 +257,9 @@ ScanCost predict_direct(const ScanShape& shape, const MachinePeaks& peaks) {
   cost.rescore_seconds = std::max(measuring, cost.memory_seconds);
   const double hits = k * (1 + std::log(rows / k));
   const double per_query =
-      hits * (k > 32 ? many_hits_operations : hit_operations * std::log2(1 + k));
+      hits * (k > 32 ? model.many_hits_operations : model.hit_operations * std::log2(1 + k));
   cost.selection_seconds = queries * per_query / lanes;
-  cost.seconds = cost.rescore_seconds + cost.selection_seconds + call_seconds;
+  cost.seconds = cost.rescore_seconds + cost.selection_seconds + model.call_seconds;
   if (cost.memory_seconds > measuring) cost.limit = "memory";
   if (cost.selection_seconds > cost.rescore_seconds) cost.limit = "selection";
   return cost;
@@ -257,45 +267,51 @@ ScanCost predict_direct(const ScanShape& shape, const MachinePeaks& peaks) {
 
 double prefix_making_seconds(std::int64_t rows, std::int64_t dim, std::int64_t clusters,
                              const MachinePeaks& peaks) {
-  const double n = double(rows), looks = n + 8 * std::min(n, 100 * double(clusters));
-  return (n * (making_operations + making_column_operations * double(dim)) +
-          looks * (nearest_operations + nearest_cluster_operations * double(clusters))) /
+  const double n = double(rows), looks = n + 4 * std::min(n, 50 * double(clusters));
+  return (n * (model.making_operations + model.making_column_operations * double(dim)) +
+          looks *
+              (model.nearest_operations + model.nearest_cluster_operations * double(clusters))) /
          peaks.cop_per_second;
 }
 
 double pair_seconds(ScanOp op, std::int64_t dim, const MachinePeaks& peaks) {
-  return 2 * double(dim) / (peak_of(op, peaks) / peaks.threads * scan_efficiency) +
-         score_operations / core_operations(peaks);
+  return 2 * double(dim) / (peak_of(op, peaks) / peaks.threads * model.scan_efficiency) +
+         model.score_operations / core_operations(peaks);
 }
 
 double second_stage_seconds(std::int64_t dim, const MachinePeaks& peaks) {
-  return (second_operations + second_column_operations * double(dim)) / core_operations(peaks);
+  return (model.second_operations + model.second_column_operations * double(dim)) /
+         core_operations(peaks);
 }
 
 double measured_row_seconds(std::int64_t dim, const MachinePeaks& peaks) {
-  return (rescore_operations + rescore_column_operations * double(dim) + far_operations) /
+  return (model.rescore_operations + model.rescore_column_operations * double(dim) +
+          model.far_operations) /
          core_operations(peaks);
 }
 
 double direct_row_seconds(std::int64_t dim, const MachinePeaks& peaks) {
-  return (direct_operations + direct_column_operations * double(dim)) / core_operations(peaks);
+  return (model.direct_operations + model.direct_column_operations * double(dim)) /
+         core_operations(peaks);
 }
 
 double spared_by_refining(double rows, double k, std::int64_t dim, const MachinePeaks& peaks) {
-  // The share of the rows that need not be measured then, of made clusters of 128 to 784 columns.
+  // The share of the rows that need not be measured then, found on synthetic clusters of 128 to 784
+  // columns.
   const double share = std::min(0.1 + 0.17 * std::log(rows / k), 1 - k / rows);
-  const double refined = refine_operations + refine_column_operations * double(dim);
+  const double refined = model.refine_operations + model.refine_column_operations * double(dim);
   return rows * (share * measured_row_seconds(dim, peaks) - refined / core_operations(peaks));
 }
 
 double per_row_codes_seconds(std::int64_t rows, std::int64_t dim, const MachinePeaks& peaks) {
-  return double(rows) * (packing_operations + packing_column_operations * double(dim)) /
+  return double(rows) * (model.packing_operations + model.packing_column_operations * double(dim)) /
          peaks.cop_per_second;
 }
 
 double hit_seconds(std::int64_t k, bool whole, const MachinePeaks& peaks) {
-  const double few = hit_operations * std::log2(1 + double(k)) + (whole ? 0 : interval_operations);
-  return (k <= 32 ? few : many_hits_operations) / core_operations(peaks);
+  const double few =
+      model.hit_operations * std::log2(1 + double(k)) + (whole ? 0 : model.interval_operations);
+  return (k <= 32 ? few : model.many_hits_operations) / core_operations(peaks);
 }
 
 }  // namespace knear

@@ -13,8 +13,8 @@ namespace {
 
 constexpr double none = std::numeric_limits<double>::quiet_NaN();
 
-// pi is the rate of the matrix unit at 16 bits, gamma that of fp32 outside of it, at which what has
-// to be measured again is measured too.
+// pi is the rate of the matrix unit at 16 bits; gamma that of fp32 outside it, which is also the
+// rate of rescoring.
 constexpr KnownMachine accelerator(std::string_view name, std::string_view title,
                                    std::string_view source, double fp32, double bf16, double int8,
                                    double bytes, double coefficient_wise) {

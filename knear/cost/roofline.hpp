@@ -17,14 +17,15 @@
 
 namespace knear {
 
-// Per second.
+// Rates per second.
 struct Roofs {
   double operations = 0;        // pi: multiply-adds, at two operations each
   double bytes = 0;             // beta: from memory
   double coefficient_wise = 0;  // gamma
 };
 
-// Of a computation: its operations over the bytes that it moves and over its coefficient-wise ones.
+// The intensity of a computation: its operations over the bytes that it moves and over its
+// coefficient-wise ones.
 struct Intensity {
   double memory = 0;
   double coefficient_wise = 0;
@@ -40,10 +41,10 @@ struct Attainable {
 };
 
 // Eq. 6: the smallest of pi, beta I_MEM and gamma I_COP. Throws InvalidArgument unless all five are
-// positive (infinity is).
+// positive (infinity is allowed).
 Attainable attainable_rate(const Roofs& roofs, const Intensity& intensity);
 
-// A search by PartialReduce on a TPU (appendix A.3 and A.5 there).
+// A search by PartialReduce on a TPU (appendix A.3 and A.5 of the paper).
 struct PartialReduceShape {
   std::int64_t rows = 0, dim = 0, queries = 0;
   Metric metric = Metric::ip;
@@ -51,23 +52,23 @@ struct PartialReduceShape {
   std::int64_t query_block = 1024;  // queries that share one reading of the base
   bool padded = true;               // dim was rounded up to a multiple of 128
 };
-// C: coefficient-wise operations of a score. 3 for the reduction; 1 more where dim is no multiple
-// of 128, 1 where rows is no power of two, 2 for l2 (subtracting half the norm, and bringing it
+// C: coefficient-wise operations per score. 3 for the reduction; 1 more where dim is no multiple of
+// 128, 1 where rows is no power of two, 2 for l2 (subtracting half the norm, and bringing it
 // there).
 int coefficient_wise_per_score(const PartialReduceShape& shape);
-// Eq. 11 and 20. Throws InvalidArgument for a shape without positive numbers.
+// Eq. 11 and 20. Throws InvalidArgument unless all numbers of the shape are positive.
 Intensity intensity_of(const PartialReduceShape& shape);
 
 struct KnownMachine {
   std::string_view name;    // "h200"
   std::string_view title;   // "NVIDIA H200 SXM"
-  std::string_view source;  // of the figures
+  std::string_view source;  // where the figures come from
   MachinePeaks peaks;       // one "thread"; NaN where the machine has no such unit
 };
 
 // Table 1 of the paper (V100, A100, TPU v3, TPU v4), and H200.
 std::span<const KnownMachine> known_machines();
-// Throws InvalidArgument for a name that is none of them.
+// Throws InvalidArgument for any other name.
 const KnownMachine& known_machine(std::string_view name);
 
 }  // namespace knear

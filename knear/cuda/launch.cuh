@@ -23,15 +23,13 @@ void launch(Queue& queue, const Grid& grid, const Kernel& kernel) {
   if (grid.blocks < 1 || grid.blocks >= std::int64_t{1} << 31)
     throw_invalid("grid.blocks", "between 1 and 2^31 - 1", grid.blocks);
   const CurrentDevice current(queue.device());
-  if (grid.shared_bytes > 48 << 10)  // more than that must be asked for
-    KNEAR_CHECK(cudaFuncSetAttribute(run_kernel<Kernel>,
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     static_cast<int>(grid.shared_bytes)));
+  const auto* const function = reinterpret_cast<const void*>(run_kernel<Kernel>);
+  if (grid.shared_bytes > 48 << 10) queue.allow_shared_memory(function, grid.shared_bytes);
   // Its own status: what cudaGetLastError() says may be somebody else's.
   void* arguments[] = {const_cast<Kernel*>(&kernel)};
-  KNEAR_CHECK(cudaLaunchKernel(reinterpret_cast<const void*>(run_kernel<Kernel>),
-                               dim3(static_cast<unsigned>(grid.blocks)), dim3(Kernel::threads),
-                               arguments, grid.shared_bytes, queue.stream()));
+  KNEAR_CHECK(cudaLaunchKernel(function, dim3(static_cast<unsigned>(grid.blocks)),
+                               dim3(Kernel::threads), arguments, grid.shared_bytes,
+                               queue.stream()));
 }
 
 }  // namespace knear::cuda

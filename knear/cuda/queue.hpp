@@ -10,6 +10,25 @@
 // All of it is done in the order in which it was asked for, beside the work of other queues; calls
 // return at once, but for copies from and to memory that is not pinned, and wait(). What goes wrong
 // on the device is thrown by a later call. One thread at a time may use a queue.
+//
+// Memory comes from a pool that all queues of a device share, never from the application's own.
+// - It is taken and given back in the order of each queue. What one queue gave back goes to another
+//   only once the work before it is done, or in an order that CUDA makes sure of: by events, or
+//   where the device is full by letting the taker wait.
+// - What is given back is kept for the next who asks, but no more of it than a 32nd of the device's
+//   memory, and never so much that the pool holds more than its users together ever had at once,
+//   each within its budget. A user is a queue with those beside it and their arrays. What is beyond
+//   that goes back to the system at the next synchronisation, and until then the pool may hold
+//   more: work on several streams cannot use what is not yet free.
+// - Where the device has no memory for an array, all that is kept goes back to the system and the
+//   array is asked for again, at last when the work of all queues there is done. Where the system
+//   has none for copies, the pinned memory that is kept goes back.
+// - When the last queue and array of a device are gone, all of it is given back, but for what
+//   for_call() keeps. At the end of the process nothing is: CUDA does that.
+// - Each device has a pool of its own, and so has each copy of the library in a process.
+// - cudaDeviceReset() may be called when no queue and no array is left and for_call() never was.
+// - A process made by fork() after a device was used here cannot use one: to make a queue throws
+//   DeviceUnavailable there, and what it inherited does nothing when it goes.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -25,7 +44,6 @@ namespace knear::cuda {
 
 namespace detail {
 struct QueueState;
-struct QueueMemory;
 void* allocate(QueueState& state, std::size_t bytes);
 void free(QueueState& state, void* data, std::size_t bytes) noexcept;
 void* allocate_host(int device, std::size_t bytes);
@@ -61,11 +79,16 @@ class Queue {
   // DeviceUnavailable, naming both numbers, unless 0 <= device < device_count().
   explicit Queue(int device = 0, std::size_t budget = 0);
   Queue(int device, std::size_t budget, cudaStream_t stream);
+  // For the work of one call on a caller's stream, without a budget: nothing of CUDA is made or
+  // destroyed for it, so it costs little and `stream` may be one that is being captured. All such
+  // queues of a device are one user of its memory, which stays until the process ends. The first
+  // of a device makes the pool, so that one should be made before a capture.
+  static Queue for_call(int device, cudaStream_t stream);
   // Another one of the device, for another thread; both keep to the one budget.
   Queue beside() const;
 
-  // Memory from a pool of the queue's own: taken and given back in the order of the queue, so that
-  // neither waits for the work under way. Movable; it may outlive the queue.
+  // Memory of the device's pool: taken and given back in the order of the queue, so that neither
+  // waits for the work under way. Movable; it may outlive the queue.
   template <class T>
   class Array {
    public:
@@ -192,14 +215,20 @@ class Queue {
   int device() const;
   cudaStream_t stream() const;
   int multiprocessors() const;
-  // Bytes that may still be taken: of the budget, or where there is none of the device.
+  // Bytes that may still be taken: of the budget, but no more than the device has, with what the
+  // pool keeps. Other queues and programs may be quicker.
   std::size_t free_bytes() const;
-  // Bytes of arrays now, and the most there ever were.
+  // Bytes of arrays of this queue and those beside it now, and the most there ever were.
   std::size_t bytes_in_use() const;
   std::size_t most_bytes_in_use() const;
 
+  // Lets a kernel have so many bytes of dynamic shared memory in each block, on this device. CUDA
+  // wants to be asked for more than 48 KiB, and keeps the answer with the kernel: it is never made
+  // smaller, since another thread may be about to launch it, and not asked for again.
+  void allow_shared_memory(const void* kernel, std::size_t bytes);
+
  private:
-  Queue(int device, std::shared_ptr<detail::QueueMemory> memory);
+  explicit Queue(std::shared_ptr<detail::QueueState> state) : state_(std::move(state)) {}
   void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
     if (bytes == 0) return;
     const CurrentDevice current(device());
@@ -207,5 +236,9 @@ class Queue {
   }
   std::shared_ptr<detail::QueueState> state_;
 };
+
+// Gives what the pool of a device keeps back to the system, after the work of all queues there: for
+// who finds no memory by other means. False where there is no pool.
+bool give_back_memory(int device);
 
 }  // namespace knear::cuda

@@ -34,7 +34,8 @@ double load_query(AnyMatrixView queries, std::int64_t q, Metric metric, detail::
   });
   double xx = 0;
   if (metric != Metric::cosine) return xx;
-  // The reference sums x_i^2 in the same order as a product of x with itself; elements are floats.
+  // The reference sums x_i^2 in the same order as a product of x with itself; the elements are
+  // floats.
   const std::vector<float> floats(x, x + dim);
   const void* row = floats.data();
   squares(x, &row, dim, &xx);

@@ -3,7 +3,7 @@
 //   ExactDistance measure(Metric::l2, queries, q);      // one query, made double once
 //   double key = measure.key(base.row(id));             // as order_key(metric, reference_distance)
 //
-// ExactGroup does so for a few queries at once, of which each row is then widened once.
+// ExactGroup does so for a few queries at once, for which each row is widened once.
 //
 // Rescoring, the direct path and the tests of every index call this. Its sixteen partial sums fill
 // vector registers; element types other than f32 are widened in registers, not in memory.
@@ -18,7 +18,8 @@
 namespace knear {
 namespace detail {
 
-// order_key of the sums: of squared differences (l2) or of products; for cosine, of squares too.
+// order_key of the sums: those of squared differences (l2) or of products; for cosine, of squares
+// too.
 inline double exact_key(Metric metric, double sum, double xx, double yy) {
   if (metric == Metric::l2) return sum;
   if (metric == Metric::ip) return 0.0 - sum;
@@ -29,7 +30,7 @@ inline double exact_key(Metric metric, double sum, double xx, double yy) {
 
 class ExactDistance {
  public:
-  // For rows of `row_type` with queries.cols() elements. Threads: const calls at once are fine.
+  // Measures rows of `row_type` with queries.cols() elements. Threads: const calls may run at once.
   ExactDistance(Metric metric, ElementType row_type, Isa isa = active_isa());
 
   // Makes row q of `queries` the one that key() measures from.
@@ -41,7 +42,7 @@ class ExactDistance {
     one_(x_.data(), &row, dim_, sums);
     return detail::exact_key(metric_, sums[0], xx_, sums[1]);
   }
-  // The same of rows[0 .. count) at once, 1 <= count <= most_rows: their sums go on side by side.
+  // As key(), for rows[0 .. count) at once, 1 <= count <= most_rows: their sums go on side by side.
   static constexpr int most_rows = 4;
   void keys(const void* const* rows, int count, double* out) const {
     if (count < most_rows) {
@@ -63,12 +64,12 @@ class ExactDistance {
   double xx_ = 0;
 };
 
-// Up to four queries, measured from together. More than twice as fast a pair as one by one.
+// Up to four queries, measured together: more than twice as fast per pair as one by one.
 class ExactGroup {
  public:
   static constexpr int size = 4;
 
-  // As ExactDistance's.
+  // As the constructor of ExactDistance.
   ExactGroup(Metric metric, ElementType row_type, Isa isa = active_isa());
 
   // Makes rows which[0 .. count) of `queries` those that keys() measures from, 1 <= count <= size.

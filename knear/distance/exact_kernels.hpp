@@ -1,13 +1,13 @@
-// knear/distance/exact_kernels.hpp -- the table behind ExactDistance: plain pointers, one per
-// level.
+// knear/distance/exact_kernels.hpp -- the table of kernels behind ExactDistance, one per level;
+// plain pointers only.
 #pragma once
 #include <cstdint>
 
 namespace knear::detail {
 
-// Pairs of a few queries and a few rows at once: sums[q * rows + r] = sum (x_i - y_i)^2 or
-// sum x_i y_i; for `product_and_squares` then sums[queries * rows + r] = sum y_i^2. x: doubles,
-// each query padded with zeros to a multiple of 16. Order of the sums: distance/reference.hpp.
+// Pairs of a few queries and a few rows at once: sums[q * rows + r] = sum (x_i - y_i)^2 or sum x_i
+// y_i; for `product_and_squares` then sums[queries * rows + r] = sum y_i^2. x: doubles, each query
+// padded with zeros to a multiple of 16. distance/reference.hpp defines the order of the sums.
 using ExactSums = void (*)(const double* x, const void* const* rows, std::int64_t dim,
                            double* sums);
 
@@ -15,7 +15,7 @@ inline constexpr int exact_group = 4;
 enum ExactShape { one_to_one, group_to_one, one_to_group, exact_shape_count };
 
 struct ExactKernels {
-  // By queries and rows, then by ElementType.
+  // Indexed by queries and rows, then by ElementType.
   ExactSums l2[exact_shape_count][5], product[exact_shape_count][5],
       product_and_squares[exact_shape_count][5];
 };

@@ -43,7 +43,7 @@ static inline float widen(HalfBits x) {
   return out;
 }
 
-// Sixteen elements as floats: where they lie, or widened into `buffer`.
+// Sixteen elements as floats: used in place, or widened into `buffer`.
 static inline const float* sixteen(const float* row, float*) { return row; }
 template <class T>
 static inline const float* sixteen(const T* row, float* buffer) {

@@ -10,7 +10,7 @@
 namespace knear {
 namespace {
 
-// Calls f(query) for each query, on all threads where the numbers are many.
+// Calls f(query) for each query, on all threads where there are many numbers.
 template <class F>
 void each_query(std::int64_t queries, std::int64_t columns, int threads, F f) {
   const std::int64_t block = std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(1, columns));

@@ -20,7 +20,7 @@ struct ExactNeighbors {
   Matrix<Id> ids;
 
   ExactNeighbors() = default;
-  // Not initialised to anything that means something.
+  // All zeros, until a search fills it.
   ExactNeighbors(std::int64_t queries, std::int64_t columns)
       : keys(queries, columns), ids(queries, columns) {}
   std::int64_t columns() const { return keys.cols(); }
@@ -30,9 +30,9 @@ struct ExactNeighbors {
 // Requires as many queries.
 void merge(ExactNeighbors& all, const ExactNeighbors& more, std::int64_t k, int threads);
 
-// Distances rounded to float32, as many columns as are asked for, padded with no_id and
-// no_distance(). With `self`, row i is that of row i of the base and leaves that row itself out.
-// `all` may have no rows yet, when nothing was searched.
+// Distances rounded to float32 [queries x columns], padded with no_id and no_distance(). With
+// `self`, query i is row i of the base and its answer leaves that row out. `all` may have no rows
+// yet, when nothing was searched.
 Neighbors rounded(const ExactNeighbors& all, Metric metric, std::int64_t queries,
                   std::int64_t columns, int threads, bool self = false);
 

@@ -21,7 +21,7 @@
 
 namespace knear {
 
-// Of two vectors [dim] of any two element types; dim >= 1; elements finite.
+// The distance of two vectors [dim] of any two element types; dim >= 1; elements finite.
 template <class Q, class B>
 double reference_distance(Metric metric, const Q* query, const B* row, std::int64_t dim);
 

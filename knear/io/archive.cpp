@@ -13,7 +13,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "archives are little-endian");
 
-// As docs/knear-files.md describes them.
+// The constants and structures of docs/knear-files.md.
 constexpr char magic[8] = {'\x89', 'K', 'N', 'E', 'A', 'R', '\r', '\n'};
 constexpr std::uint32_t format_version = 1;
 constexpr std::uint32_t flag_optional = 1;
@@ -44,7 +44,8 @@ static_assert(sizeof(Entry) == 64);
 
 std::uint64_t aligned(std::uint64_t x) { return (x + alignment - 1) / alignment * alignment; }
 
-// The sum of header and directory: of the blocks' sums, so that it is made like every other.
+// The checksum of header and directory: that of the checksums of their blocks, so that it is
+// computed like every other.
 std::uint64_t checksum_of(Header header, const std::byte* directory, std::size_t bytes) {
   header.checksum = 0;
   std::vector<std::uint64_t> sums{
@@ -72,7 +73,7 @@ void ArchiveWriter::add_copy(std::string name, const void* data, std::size_t byt
 }
 
 void ArchiveWriter::write(const std::string& path, const Progress& progress) const {
-  AtomicFile file(path);  // what can't be written is known before the sums are made
+  AtomicFile file(path);  // fails before the checksums are computed, if at all
   std::vector<Entry> table;
   std::vector<std::uint64_t> sums;
   std::size_t blocks = 0;
@@ -157,7 +158,8 @@ Archive::Archive(const std::string& path) : path_(path), file_(path) {
   if (checksum_of(header, begin, directory) != header.checksum)
     throw CorruptFile("{}: section 'header' or 'table' has been altered: their checksum differs",
                       path);
-  // From here on the numbers are those that somebody wrote, though perhaps to do harm.
+  // The checksums match, so from here on the numbers are those that somebody wrote, though perhaps
+  // to do harm.
   const auto refuse = [&](std::string_view what) {
     throw CorruptFile("{}: section 'table' is wrong: {}", path, what);
   };

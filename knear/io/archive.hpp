@@ -33,7 +33,7 @@ class ArchiveWriter {
   // Appends a section; its bytes must live until write(). Names are at most 39 characters, each
   // once.
   void add(std::string name, const void* data, std::size_t bytes);
-  // The same of bytes that the writer keeps.
+  // As add(), of bytes that the writer keeps.
   void add_copy(std::string name, const void* data, std::size_t bytes);
   // Throws IoError; Cancelled. Then nothing has changed on disk.
   void write(const std::string& path, const Progress& progress) const;
@@ -72,13 +72,13 @@ class Archive : public std::enable_shared_from_this<Archive> {
   // A section whose content is checked now. Throws CorruptFile, naming it, if it is missing or
   // altered.
   Section read(std::string_view name) const;
-  // One whose content is to be checked block by block.
+  // A section whose content the guard checks block by block.
   struct Guarded {
     Section section;
     std::shared_ptr<const CheckedBlocks> blocks;
   };
   Guarded guarded(std::string_view name) const;
-  // Checks everything.
+  // Checks every block of every section.
   void verify(const Progress& progress) const;
 
  private:
@@ -90,12 +90,12 @@ class Archive : public std::enable_shared_from_this<Archive> {
   MappedFile file_;
   std::string kind_;
   std::vector<Section> sections_;
-  std::vector<const std::uint64_t*> sums_;  // of the blocks of each section
+  std::vector<const std::uint64_t*> sums_;  // checksums of the blocks of each section
   std::map<std::string_view, std::size_t> numbers_;
 };
 
-// Writes the right checksum into the header of an archive, if these bytes are as long as one says:
-// for tests, which alter what the header says.
+// Writes the right checksum into the header of an archive, if these bytes are as long as the header
+// says: for tests that alter the header.
 void seal_archive(std::vector<std::byte>& bytes);
 
 // Whether the first bytes of a file are those of an archive; false if it can't be read.

@@ -54,7 +54,7 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(path) {
 
   file_ = open(directory_.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
   if (file_ >= 0 && access(descriptor_path(file_).c_str(), F_OK) != 0) {
-    close(file_);  // without /proc it could never be given a name
+    close(file_);  // without /proc the file could never be given a name
     file_ = -1;
   }
   for (int attempt = 0; file_ < 0 && attempt < 100; ++attempt) {

@@ -6,7 +6,7 @@
 //
 // Bytes go to a temporary file in the same directory; commit() syncs it, renames it to its name and
 // syncs the directory, so that after a crash there is the old file or the new one. Where the system
-// allows it the temporary has no name until then, and a killed process leaves nothing behind,
+// allows it the temporary has no name until then, so that a killed process leaves nothing behind,
 // unless it is killed between naming and renaming; elsewhere the destructor removes it.
 #pragma once
 #include <cstddef>
@@ -27,7 +27,7 @@ class AtomicFile {
 
   // Appends. Throws IoError with the path and the system's message.
   void write(const void* data, std::size_t bytes);
-  // Once, last. Throws IoError; then the old file still stands.
+  // Call once, last. Throws IoError; then the old file still stands.
   void commit();
 
  private:

@@ -1,4 +1,4 @@
-// Mapping by mmap, unpacking by zlib: its own gzread would let trailing bytes pass.
+// Files are mapped by mmap and unpacked by zlib itself: gzread would let trailing bytes pass.
 #include "knear/io/byte_source.hpp"
 
 #include <fcntl.h>
@@ -43,7 +43,7 @@ MappedFile::MappedFile(const std::string& path) {
 }
 
 void MappedFile::forget_before(std::int64_t end) {
-  constexpr std::int64_t step = 4 << 20;  // a call for each is not felt
+  constexpr std::int64_t step = 4 << 20;  // so seldom that the calls cost nothing
   if (end < forgotten_) forgotten_ = 0;   // from the front again
   if (end - forgotten_ < step) return;
   end -= end % step;

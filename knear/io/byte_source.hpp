@@ -11,8 +11,8 @@ namespace knear::io {
 // A regular file mapped into memory, read-only. Movable.
 class MappedFile {
  public:
-  // Throws IoError: no such file, no permission, a directory, a pipe, no address space;
-  // CorruptFile if empty.
+  // Throws IoError for no such file, no permission, a directory, a pipe, no address space;
+  // CorruptFile for an empty file.
   explicit MappedFile(const std::string& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
@@ -20,8 +20,8 @@ class MappedFile {
 
   const std::byte* data() const { return data_; }
   std::int64_t size() const { return size_; }
-  // Lets go of the memory of pages that end before this byte; they come back from the file if they
-  // are read again. For who reads front to back what is larger than memory.
+  // Releases the memory of pages that end before this byte; they are read from the file again when
+  // needed. For callers that read front to back a file larger than memory.
   void forget_before(std::int64_t end);
 
  private:
@@ -38,19 +38,19 @@ class GzipStream {
   GzipStream(GzipStream&&) noexcept;
   GzipStream& operator=(GzipStream&&) noexcept;
 
-  // Up to `bytes` more bytes; fewer only at the end of the content. Throws CorruptFile for damaged
-  // or truncated data, a wrong checksum, or bytes after the last member.
+  // Reads up to `bytes` more bytes; fewer only at the end of the content. Throws CorruptFile for
+  // damaged or truncated data, a wrong checksum, or bytes after the last member.
   std::int64_t read(void* out, std::int64_t bytes);
-  // As read(), without keeping them.
+  // As read(), but drops the bytes.
   std::int64_t skip(std::int64_t bytes);
-  // Bytes of the input that are not needed any more.
+  // Bytes of the input that are no longer needed.
   std::int64_t consumed() const;
   // Whether all has been read.
   bool at_end() { return available() == 0; }
 
  private:
   struct State;
-  std::int64_t available();  // bytes in the window, unpacking more if there are none
+  std::int64_t available();  // bytes in the window; unpacks more if there are none
 
   std::unique_ptr<State> state_;
 };

@@ -1,4 +1,4 @@
-// Decides what to store, then moves block after block from RowReader to RowWriter.
+// Chooses the type to store, then copies block after block from RowReader to RowWriter.
 #include "knear/io/convert.hpp"
 
 #include <vector>
@@ -36,7 +36,7 @@ void convert_to_type(RowReader& reader, const std::string& in, ElementType type,
   });
 }
 
-// nullopt: as ids.
+// nullopt: stored as ids.
 std::optional<ElementType> stored_type(const std::string& out, Scalar from,
                                        std::optional<ElementType> asked) {
   if (asked) return asked;

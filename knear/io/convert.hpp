@@ -12,9 +12,9 @@
 namespace knear::io {
 
 struct ConvertOptions {
-  // The type to store, f32 and f16 with rounding to nearest where needed. Without it: what the
-  // output format stores; for .npy the type of the input, where whole numbers of 16 bits and more
-  // (ids) become i64, and f64 must be exact in f32.
+  // The type to store, f32 and f16 with rounding to nearest where needed. By default the one that
+  // the output format stores; for .npy the type of the input, where whole numbers of 16 bits and
+  // more (ids) become i64, and f64 must be exact in f32.
   std::optional<ElementType> type = {};
   std::optional<RowRange> rows = {};
   Progress progress = {};
@@ -25,7 +25,7 @@ struct Converted {
   std::int64_t rows = 0, dim = 0;
 };
 
-// .ivecs and .ibin out take any whole numbers of 32 bits. Throws as VectorFile::open and
+// An .ivecs or .ibin output takes any whole numbers of 32 bits. Throws as VectorFile::open and
 // write_vectors; InvalidArgument with row, column and value for a number that does not fit;
 // Cancelled. `out` may be `in`. Memory: a few megabytes, or a row where that is more.
 Converted convert_file(const std::string& in, const std::string& out,

@@ -56,10 +56,10 @@ Hdf5Stream::Hdf5Stream(const std::string& file, const Hdf5Dataset&, std::int64_t
 
 namespace {
 
-// What the child does; it ends with the process, so nothing is closed.
+// What the child process runs. It ends with the process, so nothing is closed.
 namespace child {
 
-// Text of a message without what would end it; the rest is for people.
+// The text of a message without the characters that would end it; what is left is for people.
 std::string plain(std::string text) {
   std::erase_if(text, [](char c) { return c == '\t' || c == '\n'; });
   return text;
@@ -75,7 +75,7 @@ void put(int out, const void* data, std::size_t bytes) {
   }
 }
 
-// Some files send the library in circles: the system ends the process once it has computed this
+// Some files make the library loop forever: the system ends the process once it has computed this
 // much longer. Waiting for a slow disk does not count.
 void allow_seconds(int more) {
   rusage used;
@@ -115,7 +115,7 @@ std::optional<Scalar> scalar_of_type(hid_t type) {
   return {};
 }
 
-// One line: what there is to know of an open dataset.
+// Writes one line with what there is to know of an open dataset.
 void describe(int out, hid_t dataset, const std::string& name) {
   const hid_t space = H5Dget_space(dataset), type = H5Dget_type(dataset),
               plan = H5Dget_create_plist(dataset);
@@ -210,7 +210,7 @@ void stream(int out, const std::string& file, const std::string& name, std::int6
     _exit(1);
   const int rank = H5Sget_simple_extent_ndims(space);
   const std::size_t row_bytes = shape[1] * H5Tget_size(memory_type);
-  // Whole chunks at a time, or each would be unpacked again and again.
+  // Blocks of whole chunks, or each chunk would be unpacked again and again.
   std::int64_t block = std::max<std::int64_t>(1, (4 << 20) / static_cast<std::int64_t>(row_bytes));
   const hid_t plan = H5Dget_create_plist(dataset);
   hsize_t chunk[2] = {1, 1};
@@ -237,7 +237,7 @@ void stream(int out, const std::string& file, const std::string& name, std::int6
 
 }  // namespace child
 
-// Starts a child that runs work(pipe); returns the other end.
+// Starts a child process that runs work(pipe); returns the other end of the pipe.
 template <class Work>
 std::pair<pid_t, int> start(const std::string& file, Work work) {
   int ends[2];
@@ -254,8 +254,8 @@ std::pair<pid_t, int> start(const std::string& file, Work work) {
     setrlimit(RLIMIT_CORE, &none);
     for (const int number : {SIGPIPE, SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGTERM, SIGXCPU})
       signal(number, SIG_DFL);
-    signal(SIGINT, SIG_IGN);  // the parent hears it and closes the pipe
-    // Nothing else that the parent has open may be kept open by this process.
+    signal(SIGINT, SIG_IGN);  // the parent gets it and closes the pipe
+    // This process must not keep open anything else that the parent has open.
     if (ends[1] != 3) dup2(ends[1], 3);
     close_range(4, ~0u, 0);
     work(3);
@@ -280,7 +280,7 @@ std::string read_all(int pipe, std::size_t most) {
 }  // namespace
 
 Hdf5Contents inspect_hdf5(const std::string& file, const std::string& dataset) {
-  MappedFile readable(file);  // what the system refuses is told in its words
+  MappedFile readable(file);  // reports refusals in the system's own words
   const auto [pid, pipe] = start(file, [&](int out) { child::inspect(out, file, dataset); });
   const std::string text = read_all(pipe, 1 << 22);
   close(pipe);
@@ -337,9 +337,9 @@ Hdf5Stream& Hdf5Stream::operator=(Hdf5Stream&& other) noexcept {
 }
 
 void Hdf5Stream::close() {
-  if (pipe_ >= 0) ::close(pipe_);  // a child that still writes ends by that
+  if (pipe_ >= 0) ::close(pipe_);  // this ends a child that still writes
   if (child_ > 0) {
-    kill(child_, SIGKILL);  // it has nothing to put in order
+    kill(child_, SIGKILL);  // it has nothing to clean up
     wait_for(child_);
   }
   pipe_ = -1, child_ = -1;

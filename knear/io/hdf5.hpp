@@ -1,9 +1,9 @@
 // knear/io/hdf5.hpp -- what is in an HDF5 file, read by the HDF5 library in a process of its own.
 //
 // The library was not made for hostile files: some crash it. So a child process opens the file and
-// tells over a pipe what it found, and if it dies there, that is an error of the file. Data that
-// lie in one piece and are not compressed, as ann-benchmarks writes them, are mapped by the caller
-// like those of any other format; all else comes through the pipe.
+// writes to a pipe what it found; if it dies, that is an error of the file. Contiguous,
+// uncompressed data, as ann-benchmarks writes them, are mapped by the caller like those of any
+// other format; all else comes through the pipe.
 #pragma once
 #include <sys/types.h>
 
@@ -21,27 +21,29 @@ struct Hdf5Dataset {
   std::vector<std::int64_t> shape;
   std::optional<Scalar> scalar;  // none for text, structures and the like
   bool big_endian = false;
-  std::int64_t offset = -1;  // in the file, of data in one piece; -1: none are
+  std::int64_t offset = -1;  // in the file, of contiguous data; -1: they are not
   std::int64_t stored_bytes = 0;
 };
 
 struct Hdf5Contents {
-  std::vector<Hdf5Dataset> datasets;  // of the root; or only the one that was asked for
+  std::vector<Hdf5Dataset> datasets;  // those of the root, or the one asked for
   std::string distance;               // the attribute of that name, "" if there is none
 };
 
-// The file and the dataset that a path names: "glove.hdf5:train", or "glove.hdf5" and "" for none.
+// The file and the dataset that a path names: "glove.hdf5:train" names both, "glove.hdf5" the
+// dataset "".
 struct Hdf5Path {
   std::string file, dataset;
 };
-// None if neither the path nor what stands before its last colon ends in .hdf5 or .h5.
+// nullopt if neither the path nor what stands before its last colon ends in .hdf5 or .h5.
 std::optional<Hdf5Path> hdf5_path(const std::string& path);
 
-// Throws IoError; CorruptFile; InvalidArgument if there is no such dataset, or this build has no
-// HDF5 library. dataset "": lists those of the root.
+// Describes one dataset, or those of the root if `dataset` is "". Throws IoError; CorruptFile;
+// InvalidArgument if there is no such dataset, or this build has no HDF5 library.
 Hdf5Contents inspect_hdf5(const std::string& file, const std::string& dataset = {});
 
-// Rows of a dataset of two dimensions (or one), one after another, in this machine's byte order.
+// The rows of a dataset of two dimensions (or one), one after another, in this machine's byte
+// order.
 class Hdf5Stream {
  public:
   Hdf5Stream(const std::string& file, const Hdf5Dataset& dataset, std::int64_t first_row,

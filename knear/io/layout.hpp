@@ -17,11 +17,11 @@ enum class Scalar : std::uint8_t { f16, f32, f64, i8, i16, i32, i64, u8, u16, u3
 
 int size_of(Scalar scalar);
 std::string_view name_of(Scalar scalar);
-// Whole numbers of any width.
+// Whether the scalar holds whole numbers, of any width.
 bool is_integer(Scalar scalar);
-// The element type that is the same thing, if there is one.
+// The element type that is the same as the scalar, if there is one.
 std::optional<ElementType> element_type(Scalar scalar);
-// As which type such numbers are opened when nobody asks for one: the same, or f32.
+// The element type as which such numbers are opened when none is asked for: the same, or f32.
 ElementType natural_type(Scalar scalar);
 // The scalar that stores this type; none for bf16.
 std::optional<Scalar> scalar_of(ElementType type);
@@ -43,18 +43,19 @@ struct Layout {
   std::int64_t distances = 0;
 };
 
-// The format by the ending of the name (without .gz), if it has a known one.
+// The format that the ending of the name (without .gz) says, if it is a known one.
 std::optional<Format> format_of_name(std::string_view name);
 // The endings, for messages: ".fvecs .bvecs ...".
 std::string known_endings();
-// And those that are read only.
+// The endings of the formats that are only read.
 std::string readable_endings();
 // What a format that stores one kind of number stores; none for npy and idx.
 std::optional<Scalar> scalar_of(Format format);
-// A header of the dimension before each row, or one of two numbers before all.
+// Whether a format has a header of the dimension before each row, or one of two numbers before all
+// rows.
 bool is_vecs(Format format);
 bool is_bin(Format format);
-// The format by the first bytes, npy or idx.
+// The format that the first bytes say, npy or idx.
 std::optional<Format> format_of_content(std::span<const std::byte> head);
 
 // No header that is accepted is longer than this many bytes.

@@ -15,7 +15,7 @@ namespace {
 // 64 bits of mantissa hold every scalar exactly.
 static_assert(std::numeric_limits<long double>::digits >= 64);
 
-// What arithmetic sees: f16 is a struct.
+// The number that arithmetic takes: f16 is a struct.
 template <class T>
 auto number(T x) {
   if constexpr (std::is_same_v<T, f16>)

@@ -1,5 +1,5 @@
-// knear/io/number_conversion.hpp -- numbers of one stored kind to another, with nothing lost
-// unasked.
+// knear/io/number_conversion.hpp -- converts numbers from one stored type to another, losing
+// nothing unless asked to.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@ enum class Rounding : std::uint8_t {
   allowed   // f32, f16 and bf16 take the nearest value, ties to even, if it is finite
 };
 
-// Where numbers stand, for messages.
+// The place of the numbers in a file, for messages.
 struct Place {
   const std::string& path;
   std::int64_t first_row;
@@ -27,7 +27,7 @@ struct Place {
 void convert_rows(Scalar from, const std::byte* in, std::int64_t rows, std::int64_t cols,
                   ElementType to, void* out, Rounding rounding, const Place& place);
 
-// The same to ids of 64 bits.
+// As convert_rows, to ids of 64 bits.
 void convert_rows_to_ids(Scalar from, const std::byte* in, std::int64_t rows, std::int64_t cols,
                          std::int64_t* out, const Place& place);
 
@@ -61,7 +61,7 @@ decltype(auto) visit_scalar(Scalar scalar, F&& f) {
   return f(float{});
 }
 
-// The number as text, as short as tells it from its neighbours.
+// The number as text, in as few digits as distinguish it from its neighbours.
 template <class T>
 std::string number_text(T value);
 

@@ -1,4 +1,4 @@
-// Opens a matrix file, checks it against its own header, and hands out its rows.
+// Opens a matrix file, checks it against its own header, and reads its rows.
 #include "knear/io/row_reader.hpp"
 
 #include <algorithm>
@@ -117,7 +117,7 @@ void RowReader::open_gzip(std::optional<Format> by_name, bool column) {
 
   gzip_.emplace(file_.data(), file_.size(), info_.path);  // from the start again
   if (is_vecs(format)) {
-    // No header tells the size, so the content is unpacked twice: once to count and check it
+    // No header gives the size, so the content is unpacked twice: once to count and check it
     // without keeping anything, once to keep it.
     vecs_dim(head, info_.path);
     layout_ = parse_vecs_header(format, head, count_gzip_rows(format), info_.path);
@@ -128,8 +128,8 @@ void RowReader::open_gzip(std::optional<Format> by_name, bool column) {
   if (whole) {
     check_total(static_cast<std::int64_t>(head.size()));
   } else if (layout_.total_bytes / 1040 > file_.size()) {
-    // Deflate makes at most 1,032 bytes of one: such a header is a lie, told before memory is
-    // taken.
+    // Deflate makes at most 1,032 bytes of one: such a header is wrong, and refused before memory
+    // is taken.
     throw CorruptFile(
         "'{}' says it holds {} x {} {}, {} bytes, which its {} bytes cannot unpack to", info_.path,
         layout_.rows, layout_.cols, name_of(layout_.scalar), layout_.total_bytes, file_.size());
@@ -182,7 +182,7 @@ void RowReader::open_hdf5(const std::string& name, const RowReaderOptions& optio
           file_.size());
     return;
   }
-  // Deflate makes at most 1,032 bytes of one. Rows that were never written are no vectors either.
+  // Deflate makes at most 1,032 bytes of one. Rows that were never written are refused too.
   if (bytes / 1040 > found.stored_bytes || found.stored_bytes > file_.size())
     throw CorruptFile(
         "'{}' says that its dataset '{}' has {} x {} {}, which its {} bytes cannot "
@@ -200,8 +200,8 @@ void RowReader::unpack() {
   gzip_.reset();
 }
 
-// The bytes of .fvecs.gz and its like, every row's header checked on the way: a bomb of zeros ends
-// at its first row, before memory is taken.
+// Counts the rows of .fvecs.gz and the like, checking every row's header on the way: a bomb of
+// zeros ends at its first row, before memory is taken.
 std::int64_t RowReader::count_gzip_rows(Format format) {
   std::int64_t rows = 0, dim = 0;
   for (;; ++rows) {
@@ -230,8 +230,7 @@ void RowReader::check_total(std::int64_t found) const {
                     found);
 }
 
-// One read per row, in parallel: what it costs is fetching the pages, which the search needs
-// anyway.
+// One read per row, in parallel: the cost is fetching the pages, which the search needs anyway.
 void RowReader::check_row_headers() const {
   constexpr std::int64_t block = 1 << 14;
   const std::int64_t blocks = (rows() + block - 1) / block;
@@ -240,7 +239,8 @@ void RowReader::check_row_headers() const {
     const std::int64_t stop = std::min(begin_ + (b + 1) * block, end_);
     for (std::int64_t i = begin_ + b * block; i < stop; ++i) {
       if (row_dim(file_.data() + i * layout_.row_bytes) == layout_.cols) continue;
-      // The least of all, so that the message does not depend on the order of the threads.
+      // The smallest bad row of all, so that the message does not depend on the order of the
+      // threads.
       std::int64_t seen = first_bad;
       while (i < seen && !first_bad.compare_exchange_weak(seen, i)) {
       }
@@ -301,7 +301,7 @@ std::int64_t RowReader::read(std::byte* out, std::int64_t max_rows) {
   return count;
 }
 
-// Columns lie one after another: the next rows are a piece of each.
+// Columns lie one after another, so that the next rows are a piece of each.
 void RowReader::gather(std::byte* out, std::int64_t count) const {
   const std::int64_t size = size_of(layout_.scalar), bytes = packed_row_bytes();
   const std::byte* content = unpacked_.empty() ? file_.data() : unpacked_.data();

@@ -5,7 +5,7 @@
 //   while (std::int64_t n = reader.read(block, 1000)) ...
 //
 // The one place that knows how formats, gzip, headers between rows and byte order combine. Opening
-// checks the header against the size of the file; of .fvecs and its like it checks every row's.
+// checks the header against the size of the file, and in .fvecs and the like every row's header.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -27,7 +27,7 @@ namespace knear::io {
 
 struct RowReaderOptions {
   std::optional<RowRange> rows = {};
-  // InvalidArgument beyond it. For ids it is only what the formats can say.
+  // A larger dimension is an InvalidArgument. For ids the limit is only what the formats can say.
   std::int64_t max_dim = std::numeric_limits<std::int32_t>::max();
   bool column = false;       // takes a .npy of one dimension for a matrix of one column
   std::string dataset = {};  // of an HDF5 file whose name says none
@@ -37,10 +37,10 @@ class RowReader {
  public:
   RowReader(const std::string& path, const RowReaderOptions& options);
 
-  // Of the whole file. Gzipped Fortran order is in memory from the beginning.
+  // Describes the whole file. Gzipped data in Fortran order are in memory from the beginning.
   const FileInfo& info() const { return info_; }
   Scalar scalar() const { return layout_.scalar; }
-  // Of the rows asked for.
+  // The first of the rows that were asked for, and their number.
   std::int64_t first_row() const { return begin_; }
   std::int64_t rows() const { return end_ - begin_; }
   std::int64_t dim() const { return layout_.cols; }
@@ -52,7 +52,7 @@ class RowReader {
   // Reads what is left of gzip data, for its checksum and length. Call once, after the last row.
   void finish();
 
-  // Where the rows lie in the mapped file, row_bytes() apart, if they can be used as they are
+  // The address of the rows in the mapped file, row_bytes() apart, if they can be used as they are
   // (uncompressed, aligned, this machine's byte order); else nullptr.
   const std::byte* mapped_rows() const;
   std::int64_t row_bytes() const { return layout_.row_bytes; }
@@ -74,19 +74,19 @@ class RowReader {
   Layout layout_;
   MappedFile file_;
   std::optional<GzipStream> gzip_;
-  std::optional<Hdf5Dataset> hdf5_;  // whose rows have to come through the library
+  std::optional<Hdf5Dataset> hdf5_;  // set if its rows have to come through the library
   std::optional<Hdf5Stream> stream_;
-  std::vector<std::byte> unpacked_;  // the whole content, where that was needed
+  std::vector<std::byte> unpacked_;  // the whole content, where that is needed
   std::int64_t begin_ = 0, end_ = 0, next_ = 0;
 };
 
-// Reads all rows: f(first, count, block) for one block after another, `first` counted from 0 for
-// the first row asked for, the block packed; then finish().
+// Reads all rows: calls f(first, count, block) for one block after another, `first` counted from 0
+// for the first row asked for, the block packed; then finish().
 template <class F>
 void read_rows(RowReader& reader, F&& f) {
   constexpr std::int64_t block_bytes = std::int64_t{1} << 20;
   const std::int64_t row_bytes = reader.packed_row_bytes();
-  // Without rows there is no block: a header may well say that none of them has 2^31 columns.
+  // Without rows there is no block: a header may well say that there are no rows of 2^31 columns.
   const std::int64_t block_rows =
       std::min(std::max(block_bytes / row_bytes, std::int64_t{1}), reader.rows());
   std::vector<std::byte> block(static_cast<std::size_t>(block_rows * row_bytes));
@@ -98,8 +98,8 @@ void read_rows(RowReader& reader, F&& f) {
   reader.finish();
 }
 
-// Tells `progress`, if there is one, that `done` of `all` rows are done; throws Cancelled if asked
-// to stop.
+// Reports to `progress`, if there is one, that `done` of `all` rows are done; throws Cancelled if
+// asked to stop.
 void report_progress(const Progress& progress, std::string_view stage, std::int64_t done,
                      std::int64_t all);
 

@@ -1,4 +1,5 @@
-// The formats as they are written: with a header a row, a header of two numbers, .npy version 1.0.
+// The formats as they are written: a header for each row, a header of two numbers, .npy version
+// 1.0.
 #include "knear/io/row_writer.hpp"
 
 #include <limits>

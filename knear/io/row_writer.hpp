@@ -14,7 +14,7 @@ namespace knear::io {
 
 class RowWriter {
  public:
-  // `scalar` is what is stored. Throws InvalidArgument where the ending of the path is none of
+  // `scalar` is the type to store. Throws InvalidArgument where the ending of the path is none of
   // those that are written (vectors.hpp) or its format does not store these numbers or this shape;
   // IoError.
   RowWriter(const std::string& path, Scalar scalar, std::int64_t rows, std::int64_t cols);
@@ -23,7 +23,7 @@ class RowWriter {
   void append(AnyMatrixView rows);
   // [n x cols]; `scalar` is i32 (InvalidArgument for an id beyond it) or i64.
   void append_ids(MatrixView<Id> rows);
-  // Once, after the last row.
+  // Call once, after the last row.
   void commit();
 
  private:
@@ -36,8 +36,8 @@ class RowWriter {
   AtomicFile file_;
 };
 
-// What a file of this name stores ids as: i32 for .ivecs and .ibin, i64 for .npy; InvalidArgument
-// for others.
+// The type in which a file of this name stores ids: i32 for .ivecs and .ibin, i64 for .npy;
+// InvalidArgument for others.
 Scalar id_scalar(const std::string& path);
 
 }  // namespace knear::io

@@ -34,9 +34,9 @@ struct Extremes {
   }
 };
 
-class Survey {
+class StatisticsCollector {
  public:
-  explicit Survey(Statistics& out) : out_(out) {}
+  explicit StatisticsCollector(Statistics& out) : out_(out) {}
 
   template <class T>
   void add_row(const std::byte* row, std::int64_t dim, std::int64_t index) {
@@ -84,17 +84,17 @@ Statistics compute_statistics(const std::string& path, const Progress& progress)
   if (!hash) throw MemoryBudgetError("no memory to compute a checksum");
   XXH3_64bits_reset(hash.get());
   const DefaultFloatMode mode;
-  Survey find_value_range(out);
+  StatisticsCollector collector(out);
   read_rows(reader, [&](std::int64_t first, std::int64_t count, const std::byte* block) {
     const std::int64_t row_bytes = reader.packed_row_bytes();
     XXH3_64bits_update(hash.get(), block, static_cast<std::size_t>(count * row_bytes));
     visit_scalar(reader.scalar(), [&](auto scalar) {
       for (std::int64_t i = 0; i < count; ++i)
-        find_value_range.add_row<decltype(scalar)>(block + i * row_bytes, reader.dim(), first + i);
+        collector.add_row<decltype(scalar)>(block + i * row_bytes, reader.dim(), first + i);
     });
     report_progress(progress, "read", first + count, reader.rows());
   });
-  find_value_range.finish();
+  collector.finish();
   out.checksum = XXH3_64bits_digest(hash.get());
   return out;
 }

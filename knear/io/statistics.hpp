@@ -16,8 +16,8 @@ struct Statistics {
   double least = 0, greatest = 0;
   std::int64_t nan_count = 0, infinity_count = 0;
   std::int64_t first_bad_row = -1;  // the first with NaN or infinity
-  std::int64_t finite_rows = 0;     // those without
-  // Euclidean lengths of the finite rows. Both 0 if there are none.
+  std::int64_t finite_rows = 0;     // rows without NaN or infinity
+  // The least and greatest Euclidean length of the finite rows. Both 0 if there are none.
   double least_norm = 0, greatest_norm = 0;
   // XXH3, 64 bits, of the numbers as stored, in little-endian order, row after row without what the
   // format puts around them: equal for the same matrix in .fvecs and .npy, gzipped or not.

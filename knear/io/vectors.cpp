@@ -18,7 +18,7 @@ constexpr std::int64_t max_vector_dim = 65536;
 
 }  // namespace
 
-// One of the two holds what the view points into.
+// One of the two members holds what the view points into.
 struct VectorFile::Storage {
   std::optional<MappedFile> mapped;
   AnyMatrix matrix;
@@ -93,7 +93,8 @@ AnyMatrixView VectorBlocks::next(std::int64_t max_rows) {
   const std::int64_t n = std::min(max_rows, rows() - s.read);
   if (n <= 0) return {s.type, nullptr, 0, dim(), dim()};
   if (s.rows.rows() < n) s.rows = AnyMatrix(s.type, n, dim());
-  // What is stored is smaller or up to twice as large as what it becomes, so it comes in pieces.
+  // The stored numbers take less memory than what they become, or up to twice as much, so they are
+  // read in pieces.
   const std::int64_t piece = std::max<std::int64_t>(1, (1 << 20) / s.reader.packed_row_bytes());
   s.raw.resize(static_cast<std::size_t>(std::min(n, piece) * s.reader.packed_row_bytes()));
   for (std::int64_t done = 0; done < n;) {

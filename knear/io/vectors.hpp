@@ -5,13 +5,14 @@
 //   Neighbors near = knn(queries.view(), base.view(), 10);
 //   io::write_ids("near.ivecs", near.ids);
 //
-// The format is told by the ending of the name, .gz after it allowed; a name with none of these
-// endings by its first bytes (the official MNIST names are "train-images-idx3-ubyte.gz").
+// The ending of the name says the format, .gz after it allowed; where the name has none of these
+// endings, the first bytes of the file do (the official MNIST names are
+// "train-images-idx3-ubyte.gz").
 //
 //   .fvecs .bvecs .ivecs   rows of one int32 d and d floats, bytes or int32
 //   .fbin .u8bin .i8bin    one uint32 n, one uint32 d, n rows of d floats, bytes or int8
-//   .ibin                  the same of int32; or, told apart by its size, big-ann ground truth: n
-//                          rows of d ids and then as many float distances, which are passed over
+//   .ibin                  the same of int32; or, recognised by its size, big-ann ground truth: n
+//                          rows of d ids and then as many float distances, which are skipped
 //   .npy                   NumPy arrays of two dimensions, f2 f4 f8, i1 i2 i4 i8, u1 u2 u4 u8, in
 //                          C or Fortran order, either byte order
 //   .hdf5 .h5             a dataset of two dimensions of one of these types, named after a colon:
@@ -19,10 +20,10 @@
 //   idx                    arrays of two and more dimensions, all but the first flattened
 //
 // A file is hostile until proven otherwise. Every size is computed in 64 bits with checks, and
-// compared with what the file really holds before memory is taken. A refusal is one line that
-// names the path, what was found and what was expected: IoError where the system refused,
-// CorruptFile where the file is not what it says, InvalidArgument where it is sound but of no use
-// here. NaN and infinity pass: who computes with them checks.
+// compared with what the file really holds before memory is taken. A refusal is one line that names
+// the path, what was found and what was expected: IoError where the system refused, CorruptFile
+// where the file is not what it says, InvalidArgument where it is sound but of no use here. NaN and
+// infinity pass: searches check for them.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -51,7 +52,8 @@ struct OpenOptions {
   // Opens these rows only; the others of a mapped file are not even read. InvalidArgument if empty
   // or beyond the file.
   std::optional<RowRange> rows = {};
-  // Of an HDF5 file whose name says none: this dataset; empty: the only one of two dimensions.
+  // The dataset to open of an HDF5 file whose name says none; empty: the only one of two
+  // dimensions.
   std::string dataset = {};
 };
 
@@ -85,10 +87,11 @@ class VectorFile {
   std::unique_ptr<Storage> storage_;
 };
 
-// The vectors of a file one block after another, for files that fit no memory and cannot be mapped.
+// The vectors of a file one block after another, for files that do not fit into memory and cannot
+// be mapped.
 class VectorBlocks {
  public:
-  // Errors as VectorFile::open, those of values when their block is read.
+  // Throws as VectorFile::open; errors of values when their block is read.
   explicit VectorBlocks(const std::string& path, const OpenOptions& options = {});
   ~VectorBlocks();
 
@@ -97,7 +100,7 @@ class VectorBlocks {
   std::int64_t rows() const;
   std::int64_t dim() const;
   ElementType type() const;
-  // The next rows, `max_rows` or what is left; valid until the next call. Without rows at the end.
+  // The next rows, `max_rows` or what is left; valid until the next call. No rows at the end.
   AnyMatrixView next(std::int64_t max_rows);
 
  private:
@@ -106,11 +109,12 @@ class VectorBlocks {
 };
 
 // The neighbour lists [q x k] of a file: .ivecs, .ibin, or .npy of any integer type, of one
-// dimension for [q x 1]; of .hdf5 without a name the dataset "neighbors". Values as they stand.
+// dimension for [q x 1]; of .hdf5 without a name the dataset "neighbors". The values are not
+// checked.
 Matrix<Id> read_ids(const std::string& path);
 
 // The writers below put a new file in the place of an old one only when it is complete and on disk
-// (atomic_file.hpp); the format is told by the ending, which may not be .gz. They throw IoError,
+// (atomic_file.hpp); the ending of the name says the format and may not be .gz. They throw IoError,
 // and InvalidArgument where the format cannot hold the data: .fvecs and .fbin take f32, .bvecs and
 // .u8bin u8, .i8bin i8, .npy any type but bf16; .fvecs and .bvecs cannot have no rows.
 void write_vectors(const std::string& path, AnyMatrixView vectors);
@@ -119,8 +123,8 @@ void write_ids(const std::string& path, MatrixView<Id> ids);
 // .fvecs, .fbin or .npy.
 void write_distances(const std::string& path, MatrixView<float> distances);
 
-// What the header of a file says, checked against its size; .gz is read through, without keeping
-// it.
+// What the header of a file says, checked against its size; the content of a .gz file is read
+// through, without keeping it.
 struct FileInfo {
   std::string path;
   Format format = Format::npy;

@@ -145,10 +145,11 @@ std::shared_ptr<const PrefixBase> PreparedRows::prefix(bool integer, const Prefi
     if (auto form = kept_prefix(integer)) return form;
   }
   const bool whole = job.rows.rows() == base.rows();
-  auto study = whole ? prefix_study(job.progress, job.seconds) : nullptr;
+  auto study = whole ? prefix_study(job.threads, job.progress, job.seconds) : nullptr;
   const Stopwatch time;
   if (!whole)
-    study = std::make_shared<const PrefixStudy>(study_prefix(job.rows, metric, job.progress));
+    study = std::make_shared<const PrefixStudy>(
+        study_prefix(job.rows, metric, job.threads, job.progress));
   CodingSpace space;
   if (integer) {
     space.metric = metric, space.kernels = &scan_kernels(active_isa());
@@ -163,14 +164,14 @@ std::shared_ptr<const PrefixBase> PreparedRows::prefix(bool integer, const Prefi
   return made;
 }
 
-std::shared_ptr<const PrefixStudy> PreparedRows::prefix_study(const Progress& progress,
+std::shared_ptr<const PrefixStudy> PreparedRows::prefix_study(int threads, const Progress& progress,
                                                               double& prepare_seconds) {
   {
     std::lock_guard lock(mutex_);
     if (study_) return study_;
   }
   const Stopwatch time;
-  auto made = std::make_shared<const PrefixStudy>(study_prefix(base, metric, progress));
+  auto made = std::make_shared<const PrefixStudy>(study_prefix(base, metric, threads, progress));
   prepare_seconds += time.seconds();
   std::lock_guard lock(mutex_);
   if (!study_) study_ = std::move(made);

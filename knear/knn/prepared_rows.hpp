@@ -95,7 +95,7 @@ class PreparedRows {
   std::shared_ptr<const PrefixBase> prefix(bool integer, const PrefixPlan& plan,
                                            const PackingJob& job, bool wait);
   // The study of the rows, made on first use.
-  std::shared_ptr<const PrefixStudy> prefix_study(const Progress& progress,
+  std::shared_ptr<const PrefixStudy> prefix_study(int threads, const Progress& progress,
                                                   double& prepare_seconds);
   // Whether a prefix was found to be impossible: rows are too large for it.
   bool no_prefix();

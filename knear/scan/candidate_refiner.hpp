@@ -14,18 +14,15 @@
 #include <span>
 #include <vector>
 
-#include "knear/cost/peak_cache.hpp"
 #include "knear/cost/plan.hpp"
-#include "knear/distance/exact.hpp"
 #include "knear/scan/packing/per_row_codes.hpp"
-#include "knear/scan/tile_loop.hpp"
+#include "knear/scan/row_measurer.hpp"
+#include "knear/scan/scores.hpp"
 #include "knear/select/sort/nth_value.hpp"
 #include "knear/select/sort/sort_pairs.hpp"
 #include "knear/select/top_k.hpp"
 
 namespace knear::detail {
-
-inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // The k largest of a stream of numbers, each rounded down to a float, for k small enough that a
 // sorted list is cheap: keeps the threshold of a query at the k-th best lower end all the time.
@@ -89,14 +86,33 @@ inline void write_list(const TopK& best, std::int64_t k, double* keys, Id* ids) 
   }
 }
 
-// What a query knows so far (certified formats).
+// What is known of a query so far, in a scan of certified codes.
 struct QueryCandidates {
   std::vector<ScoreInterval> pending;
   LargestK lowers;
   TopK exact;                    // rows measured early, when too many were pending
   double threshold = -infinity;  // G: the k-th best row certainly has at least this g
-  double estimated = -infinity;  // the part of it that is only hoped for
+  double estimated = -infinity;  // the part of it that is only estimated
   std::size_t room = 0;          // pending is cut down when it holds this many
+
+  // Takes a row whose interval reaches the threshold.
+  void add(const ScoreInterval& x) {
+    // Exactly what was counted on; growing by itself the list would double.
+    if (pending.size() == pending.capacity()) pending.reserve(room);
+    pending.push_back(x);
+    threshold = std::max(threshold, lowers.push(x.lower));
+  }
+  bool full() const { return pending.size() >= room; }
+  // Takes over what another task found for the same query in the same base.
+  void merge(QueryCandidates&& more) {
+    threshold = std::max(threshold, more.threshold);
+    estimated = std::max(estimated, more.estimated);
+    if (pending.empty())
+      pending = std::move(more.pending);
+    else
+      pending.insert(pending.end(), more.pending.begin(), more.pending.end());
+    for (const TopK::Item& item : more.exact.items()) exact.push(item.first, item.second);
+  }
 };
 
 // Cuts down the pending candidates of one query and raises its threshold.
@@ -105,8 +121,7 @@ class CandidateRefiner {
   CandidateRefiner(const Duplicates& duplicates, const ScanJob& job)
       : duplicates_(duplicates),
         job_(job),
-        measure_(job.metric, job.base.type(), job.isa),
-        scratch_(ExactDistance::most_rows * job.base.scratch_bytes()),
+        measurer_(job),
         most_(static_cast<std::size_t>(job.most_pending())) {
     const MachinePeaks& peaks = *job.peaks;
     // Rows of the first tile are in cache still.
@@ -124,7 +139,7 @@ class CandidateRefiner {
     if (c.pending.size() > most_) {
       // Ties, near-duplicates or a useless bound: measure now, so that memory stays bounded and
       // the order (key, id) decides what the intervals can't.
-      measure_.set_query(job_.queries, query);
+      measurer_.set_query(query);
       measure_early(c, c.pending.size(), stats);
       c.exact.cut();
       c.threshold = std::max(c.threshold, scale.threshold_for(c.exact.bound()));
@@ -147,7 +162,7 @@ class CandidateRefiner {
     std::partial_sort(
         c.pending.begin(), c.pending.begin() + count, c.pending.end(),
         [](const ScoreInterval& a, const ScoreInterval& b) { return a.upper > b.upper; });
-    measure_.set_query(job_.queries, query);
+    measurer_.set_query(query);
     measure_early(c, count, stats);
     c.exact.cut();
     c.threshold = std::max(c.threshold, scale.threshold_for(c.exact.bound()));
@@ -161,7 +176,7 @@ class CandidateRefiner {
     keep_reaching(c.pending, c.threshold);
   }
 
-  // Hopes that no more than `rank` of the k best were seen so far.
+  // Estimates the threshold by the assumption that at most `rank` of the k best were seen so far.
   void estimate(QueryCandidates& c, std::size_t rank) {
     keep_reaching(c.pending, c.threshold);
     if (c.pending.size() < rank) return;
@@ -205,7 +220,7 @@ class CandidateRefiner {
     heap_.assign(c.exact.items().begin(), c.exact.items().end());  // sorted, so a heap reversed
     std::reverse(heap_.begin(), heap_.end());
     std::make_heap(heap_.begin(), heap_.end());
-    measure_.set_query(job_.queries, query);
+    measurer_.set_query(query);
     const auto take = [&](double key, std::uint32_t row) {
       const TopK::Item item(key, row);
       if (heap_.size() == k) {
@@ -229,14 +244,14 @@ class CandidateRefiner {
         std::sort(c.pending.begin() + static_cast<std::ptrdiff_t>(i), c.pending.end(), better);
         sorted = c.pending.size();
       }
-      int count = 0;  // those of the next few that may still be among the k
+      std::size_t count = 0;  // those of the next few that may still be among the k
       while (count < ExactDistance::most_rows && i + count < sorted &&
              !(heap_.size() == k &&
                scale.key_at_least(c.pending[i + count].upper) > heap_.front().first))
         ++count;
       if (count == 0) break;
-      measure(&c.pending[i], count, sorted - i - count, take);
-      stats.survivors += count;
+      measure(&c.pending[i], count, sorted - i, take);
+      stats.survivors += static_cast<std::int64_t>(count);
       i += count;
     }
     std::sort_heap(heap_.begin(), heap_.end());
@@ -308,18 +323,19 @@ class CandidateRefiner {
       for (std::size_t i = 0; i < count; ++i) {
         ScoreInterval& x = pending[begin + i];
         const ScoreInterval y = interval_of(rows, x.row, x.row, products[i], fine[i], coded);
+        // What is known stands first: y may be no number, where a row is longer than any float.
         x.upper = std::min(x.upper, y.upper), x.lower = std::max(x.lower, y.lower);
       }
     }
   }
 
-  // The same without order among the candidates, which would cost more than measuring a few rows:
+  // finish() without order among the candidates, which would cost more than measuring a few rows:
   // first the k that look best, then of the others those that may still come before the k-th.
   void finish_many(QueryCandidates& c, std::int64_t query, const KeyScale& scale, double* keys,
                    Id* ids, ScanStats& stats) {
     const std::size_t k = static_cast<std::size_t>(job_.k);
     heap_.assign(c.exact.items().begin(), c.exact.items().end());
-    measure_.set_query(job_.queries, query);
+    measurer_.set_query(query);
     TopK::Item bound(infinity, std::numeric_limits<std::int64_t>::max());
     const auto cut = [&] {
       if (heap_.size() < k) return;
@@ -327,17 +343,13 @@ class CandidateRefiner {
       bound = heap_.back();
     };
     const auto take_all = [&](const ScoreInterval* first, std::size_t count) {
-      for (std::size_t i = 0; i < count; i += ExactDistance::most_rows) {
-        const std::size_t some = std::min<std::size_t>(count - i, ExactDistance::most_rows);
-        measure(first + i, static_cast<int>(some), count - i - some,
-                [&](double key, std::uint32_t row) {
-                  const TopK::Item item(key, row);
-                  if (!(item < bound)) return false;  // nor is any copy that follows
-                  heap_.push_back(item);
-                  if (heap_.size() >= 2 * k + 24) cut();
-                  return true;
-                });
-      }
+      measure(first, count, count, [&](double key, std::uint32_t row) {
+        const TopK::Item item(key, row);
+        if (!(item < bound)) return false;  // nor is any copy that follows
+        heap_.push_back(item);
+        if (heap_.size() >= 2 * k + 24) cut();
+        return true;
+      });
       stats.survivors += static_cast<std::int64_t>(count);
       cut();
     };
@@ -368,47 +380,31 @@ class CandidateRefiner {
 
   // Measures the first `count` pending rows.
   void measure_early(QueryCandidates& c, std::size_t count, ScanStats& stats) {
-    for (std::size_t i = 0; i < count; i += ExactDistance::most_rows) {
-      const std::size_t some = std::min<std::size_t>(count - i, ExactDistance::most_rows);
-      measure(&c.pending[i], static_cast<int>(some), count - i - some,
-              [&](double key, std::uint32_t row) {
-                const bool admitted = c.exact.admits(key, row);
-                if (admitted) c.exact.push(key, row);
-                return admitted;
-              });
-    }
+    measure(c.pending.data(), count, count, [&](double key, std::uint32_t row) {
+      const bool admitted = c.exact.admits(key, row);
+      if (admitted) c.exact.push(key, row);
+      return admitted;
+    });
     stats.survivors += static_cast<std::int64_t>(count);
-    c.pending.erase(c.pending.begin(), c.pending.begin() + count);
+    c.pending.erase(c.pending.begin(), c.pending.begin() + static_cast<std::ptrdiff_t>(count));
   }
 
   // Calls take(key, row) for each of `count` candidates and the copies that it stands for, until
-  // one is not taken: the copies that follow have the same key and larger ids. `next` more are
-  // likely to be measured soon.
+  // one is not taken. Those up to `known` are likely to be measured soon.
   template <class Take>
-  void measure(const ScoreInterval* candidates, int count, std::size_t next, Take take) {
-    const void* rows[ExactDistance::most_rows] = {};
-    double keys[ExactDistance::most_rows];
-    for (int i = 0; i < count; ++i)
-      rows[i] = job_.base.row(candidates[i].row, scratch_.data() + static_cast<std::size_t>(i) *
-                                                                       job_.base.scratch_bytes());
-    // Rows lie anywhere in memory. The hardware goes on with what has been begun.
-    constexpr std::int64_t ahead = 512;
-    for (std::size_t i = 0; i < std::min<std::size_t>(next, ExactDistance::most_rows); ++i)
-      job_.base.prefetch(candidates[static_cast<std::size_t>(count) + i].row,
-                         std::min(ahead, job_.base.row_bytes()));
-    measure_.keys(rows, count, keys);
-    for (int i = 0; i < count; ++i) {
-      const std::uint32_t row = candidates[i].row;
-      if ((job_.allowed(row) && !take(keys[i], row)) || !duplicates_.any()) continue;
-      for (const std::uint32_t other : duplicates_.others(row))
-        if (job_.allowed(other) && !take(keys[i], other)) break;
-    }
+  void measure(const ScoreInterval* candidates, std::size_t count, std::size_t known, Take take) {
+    measurer_.measure(
+        static_cast<std::int64_t>(count), [&](std::int64_t i) { return candidates[i].row; },
+        [&](std::int64_t i, double key) {
+          each_copy(duplicates_, job_.allowed, candidates[i].row,
+                    [&](std::uint32_t row) { return take(key, row); });
+        },
+        static_cast<std::int64_t>(known));
   }
 
   const Duplicates& duplicates_;
   const ScanJob& job_;
-  ExactDistance measure_;
-  std::vector<std::byte> scratch_;
+  RowMeasurer measurer_;
   std::size_t most_;
   double worth_measuring_;  // rows that pass for nothing and take as long as measuring one
   MachinePeaks peaks_;

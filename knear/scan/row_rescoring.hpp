@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "knear/distance/exact_neighbors.hpp"
 #include "knear/scan/candidate_refiner.hpp"
 
 namespace knear::detail {
@@ -59,7 +60,7 @@ class RowRescoring {
       begin = end;
     }
   }
-  // Of what that takes, beside what pending candidates took.
+  // The memory that finish() took, beside that of pending candidates.
   std::int64_t bytes() const {
     return static_cast<std::int64_t>(pairs_.capacity() * sizeof(Pair) + keys_.capacity() * 8 +
                                      (by_row_.capacity() + begin_.capacity()) * 4) +
@@ -140,9 +141,7 @@ class RowRescoring {
         list.push(keys_[i], id);
         return true;
       };
-      if ((job_.allowed(row) && !take(row)) || !duplicates_.any()) continue;
-      for (const std::uint32_t other : duplicates_.others(row))
-        if (job_.allowed(other) && !take(other)) break;
+      each_copy(duplicates_, job_.allowed, row, take);
     }
     stats.survivors += std::ssize(pairs_);
   }

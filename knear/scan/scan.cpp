@@ -1,353 +1,467 @@
+// The scan for the k nearest: an accumulator for certified codes and one for whole numbers, what
+// joins the tasks of one query, and brute force.
 #include "knear/scan/scan.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <bit>
-#include <chrono>
 #include <cmath>
-#include <cstring>
-#include <limits>
 #include <mutex>
-#include <numeric>
+#include <utility>
 
 #include "knear/core/threads.hpp"
-#include "knear/distance/exact.hpp"
+#include "knear/cost/plan.hpp"
 #include "knear/scan/candidate_refiner.hpp"
+#include "knear/scan/nearest_state.hpp"
 #include "knear/scan/row_rescoring.hpp"
-#include "knear/scan/tile_loop.hpp"
+#include "knear/scan/scan_driver.hpp"
+#include "knear/scan/scores.hpp"
+#include "knear/scan/threshold_estimates.hpp"
+#include "knear/select/sort/nth_value.hpp"
 #include "knear/select/top_k.hpp"
 
 namespace knear::detail {
 namespace {
 
-std::vector<std::int64_t> scan_certified(const PackedBase& packed, const ScanJob& job,
-                                         const std::vector<std::int64_t>& which,
-                                         ExactNeighbors& out, ScanStats& stats,
-                                         const Progress& progress,
-                                         std::vector<std::int64_t>& mispredicted) {
-  const std::int64_t count = static_cast<std::int64_t>(which.size());
-  const Division division = divide(packed, count, job, stats);
-  const int group_size = group_sizes[division.group];
-  const std::int64_t parts = division.parts;
-  const std::vector<Task>& tasks = division.tasks;
-  std::mutex mutex;
-  std::vector<char> given_up(count, 0);
-  // With several parts per query: what each found, put together below.
-  std::vector<std::vector<QueryCandidates>> found(parts > 1 ? tasks.size() : 0);
-  std::vector<KeyScale> scales(parts > 1 ? count : 0);
-  const ThresholdEstimates estimates(packed, job);
-  // Where many hopes prove wrong later tasks do without.
-  std::atomic<std::int64_t> estimated = 0, wrong = 0;
-  const auto proves_wrong = [&](const QueryCandidates& c, const KeyScale& scale,
-                                std::int64_t query) {
-    const double key = out.keys.row(query)[job.k - 1];
-    double certain = job.upper_bounds ? scale.threshold_for(job.upper_bounds[query]) : -infinity;
-    if (key < infinity) certain = std::max(certain, scale.threshold_for(key));
-    return c.estimated > certain;
-  };
+// What the tasks of a scan share.
+struct NearestScan {
+  const PackedBase& packed;
+  const ScanJob& job;
+  const WorkTable& table;
+  NearestState* state;  // where candidates stay; nullptr: each task finishes its own queries
+  ExactNeighbors* out;  // for these, where their answers go
+  // Whether a task starts from the thresholds in *state. Splits do not: they run at the same time,
+  // and what they do would depend on which of them ends first.
+  bool starts_from_state = false;
+  ThresholdEstimates estimates{packed, job};
+  std::vector<char> given_up = std::vector<char>(table.queries.size(), 0);  // by place
+  std::vector<std::int64_t> mispredicted = {};
+  std::mutex mutex = {};  // of *state, while tasks run
 
-  const double worth = worthwhile_survivors(packed.format, packed.dim, *job.peaks);
-  const double most_hits = packed.format == format_fp32 ? 0.5 : 0.05;
+  void note_given_up() const {
+    for (std::size_t place = 0; place < given_up.size(); ++place)
+      if (given_up[place]) state->given_up[static_cast<std::size_t>(table.queries[place])] = 1;
+  }
+  // A key that k rows found elsewhere do not exceed.
+  double upper_bound(std::int64_t query) const {
+    return job.upper_bounds ? job.upper_bounds[query] : infinity;
+  }
+};
 
-  for_each_task(packed, job, which, division, progress, [&](std::int64_t t, TileLoop& loop) {
+// Whether the threshold of a query that was answered had been estimated too high: rows of the
+// answer may have been ruled out by it.
+bool overestimated(const QueryCandidates& c, const KeyScale& scale, double kth, double bound) {
+  double certain = bound < infinity ? scale.threshold_for(bound) : -infinity;
+  if (kth < infinity) certain = std::max(certain, scale.threshold_for(kth));
+  return c.estimated > certain;
+}
+
+// The place of a task's queries in the table, and what is common to both accumulators.
+class NearestTask {
+ public:
+  NearestTask(NearestScan& scan, TileLoop& loop, ScanStats& stats)
+      : scan_(scan),
+        job_(scan.job),
+        packed_(scan.packed),
+        loop_(loop),
+        stats_(stats),
+        begin_(scan.table.sets[static_cast<std::size_t>(loop.task.set)].begin),
+        estimating_(scan.estimates.on()) {
+    stats.estimated = estimating_;
+  }
+
+ protected:
+  std::int64_t query(std::int64_t q) const {
+    return scan_.table.queries[static_cast<std::size_t>(begin_ + q)];
+  }
+  // How many of the first tile's best rows are kept as they come.
+  std::int64_t listed() const { return estimating_ ? scan_.estimates.rank(1) : job_.k; }
+  bool estimate_due(std::int64_t seen) const {
+    return estimating_ && ThresholdEstimates::due(seen);
+  }
+  // Calls f(q) for the queries of a group.
+  template <class F>
+  void each_of(std::int64_t group, F f) const {
+    const std::int64_t first = group * loop_.group_size();
+    const int count = loop_.queries.heads[static_cast<std::size_t>(group)].count;
+    for (std::int64_t q = first; q < first + count; ++q) f(q);
+  }
+  void note_mispredicted() {
+    if (estimating_) scan_.estimates.note(loop_.count(), std::ssize(mispredicted_));
+  }
+  void hand_over_mispredicted() {
+    scan_.mispredicted.insert(scan_.mispredicted.end(), mispredicted_.begin(), mispredicted_.end());
+  }
+
+  NearestScan& scan_;
+  const ScanJob& job_;
+  const PackedBase& packed_;
+  TileLoop& loop_;
+  ScanStats& stats_;
+  const std::int64_t begin_;
+  const bool estimating_;
+  std::vector<std::int64_t> mispredicted_;
+};
+
+// Certified codes: intervals, of which those that reach the k-th best lower end wait to be
+// measured.
+class CertifiedNearest : NearestTask {
+ public:
+  CertifiedNearest(NearestScan& scan, TileLoop& loop, ScanStats& stats)
+      : NearestTask(scan, loop, stats),
+        scores_(scan.packed, scan.job, loop.queries),
+        refiner_(scan.packed.duplicates, scan.job),
+        states_(static_cast<std::size_t>(loop.count())),
+        gave_up_(static_cast<std::size_t>(loop.queries.groups), 0),
+        worthwhile_(worthwhile_survivors(packed_.format, packed_.dim, *job_.peaks)) {}
+
+  void begin() {
+    for (std::int64_t q = 0; q < loop_.count(); ++q) {
+      QueryCandidates& c = state(q);
+      const double norm = std::sqrt(loop_.queries.squares[static_cast<std::size_t>(q)]);
+      c.lowers = LargestK(listed(), (norm + packed_.longest) * packed_.longest);
+      c.exact = TopK(job_.k), c.room = refiner_.first_room();
+      if (const double bound = scan_.upper_bound(query(q)); bound < infinity)
+        c.threshold = scores_.scale(q).threshold_for(bound);
+      if (scan_.starts_from_state) {
+        std::lock_guard lock(scan_.mutex);
+        const QueryCandidates& known = scan_.state->candidates[static_cast<std::size_t>(query(q))];
+        c.threshold = std::max(c.threshold, known.threshold), c.estimated = known.estimated;
+      }
+      scores_.publish_threshold(q, c.threshold);
+    }
+    scores_.publish_groups();
+  }
+
+  void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row) {
+    if (filtered_ && !job_.allowed.any_of(row, packed_.duplicates)) return;
+    ++passed_;
+    QueryCandidates& c = state(q);
+    const ScoreInterval x = scores_.interval(q, head, hit);
+    if (x.upper < c.threshold) return;
+    const double before = c.threshold;
+    c.add(x);
+    if (c.full()) refiner_.prune(c, query(q), scores_.scale(q), stats_);
+    if (c.threshold != before) scores_.publish_threshold(q, c.threshold);
+  }
+  void publish_group(GroupHead& head) const { scores_.publish_group(head); }
+
+  bool tile_done(std::int64_t g, std::int64_t seen) {
+    // Once, when the first tile, a sample of the base, is done: later it gains less than the rows
+    // cost that would not have been measured otherwise.
+    const bool tightens = seen == 1 && job_.k <= LargestK::longest, estimates = estimate_due(seen);
+    if (tightens || estimates) {
+      each_of(g, [&](std::int64_t q) {
+        QueryCandidates& c = state(q);
+        if (tightens)
+          refiner_.tighten(c, query(q), scores_.scale(q), static_cast<double>(loop_.tiles()),
+                           stats_);
+        if (estimates) {
+          if (seen == 1) c.estimated = c.threshold, c.lowers = LargestK(job_.k);
+          refiner_.estimate(c, static_cast<std::size_t>(scan_.estimates.rank(seen)));
+        }
+        scores_.publish_threshold(q, c.threshold);
+      });
+      scores_.publish_group(loop_.queries.heads[static_cast<std::size_t>(g)]);
+    }
+    return !gives_up(g, seen, std::exchange(passed_, 0));
+  }
+
+  std::int64_t finish(ScanStats& stats) {
     const auto start = std::chrono::steady_clock::now();
-    const Task& task = loop.task;
-    PackedQueries& queries = loop.queries;
-    const std::int64_t n = loop.count();
-    CandidateRefiner refiner(packed.duplicates, job);
-    ScanStats local;
-    std::vector<QueryCandidates> states(n);
-    const bool estimating = estimates.on() && (wrong < 4 || 50 * wrong < estimated);
-    local.estimated = estimating;
-    // Of the first tile the best as they come.
-    const std::int64_t listed = estimating ? static_cast<std::int64_t>(estimates.rank(1)) : job.k;
-    for (std::int64_t q = 0; q < n; ++q) {
-      const double norm = std::sqrt(queries.squares[q]);
-      states[q].lowers = LargestK(listed, (norm + packed.longest) * packed.longest);
-      states[q].exact = TopK(job.k), states[q].room = refiner.first_room();
+    std::int64_t bytes = 0;
+    for (const QueryCandidates& c : states_)
+      bytes += static_cast<std::int64_t>(c.pending.capacity() * sizeof(ScoreInterval));
+    if (!scan_.state) bytes += measure(stats), stats.rescore_seconds = seconds_since(start);
+    return bytes;
+  }
+
+  void hand_over() {
+    for (std::int64_t q = 0; q < loop_.count(); ++q) {
+      const bool gave_up = gave_up_[static_cast<std::size_t>(q / loop_.group_size())];
+      if (gave_up) scan_.given_up[static_cast<std::size_t>(begin_ + q)] = 1;
+      if (!scan_.state) continue;
+      std::lock_guard lock(scan_.mutex);
+      const auto number = static_cast<std::size_t>(query(q));
+      scan_.state->scales[number] = scores_.scale(q);
+      scan_.state->candidates[number].merge(std::move(state(q)));
     }
-    const auto scale_of = [&](std::int64_t q) {
-      return KeyScale{job.metric, queries.squares[q], queries.constant[q]};
-    };
-    Thresholds published(packed, queries);
-    for (std::int64_t q = 0; q < n && job.upper_bounds; ++q) {
-      states[q].threshold =
-          scale_of(q).threshold_for(job.upper_bounds[which[task.query_begin + q]]);
-      published.set(q, states[q].threshold);
-    }
-    if (job.upper_bounds) published.repeat_last();
-    std::vector<std::int64_t> tile_hits(queries.groups, 0);
-    std::vector<char> gave_up(queries.groups, 0);
-    // Of rows that the filter forbids nothing may be concluded; one that stands for copies counts
-    // if one of them is allowed.
-    const bool filtered = !job.allowed.all();
-    const auto is_allowed = [&](std::uint32_t row) {
-      if (job.allowed(row)) return true;
-      if (!packed.duplicates.any()) return false;
-      const auto others = packed.duplicates.others(row);
-      return std::any_of(others.begin(), others.end(), job.allowed);
-    };
-    const auto drain = [&](std::int64_t g, const Hit* first, int hit_count) {
-      GroupHead& head = queries.heads[g];
-      local.hits += hit_count, tile_hits[g] += hit_count;
-      for (const Hit* hit = first; hit != first + hit_count; ++hit) {
-        const std::int64_t q = g * group_size + hit->query;
-        QueryCandidates& c = states[q];
-        if (const std::uint32_t row = packed.ids[hit->slot];
-            row == PackedBase::no_row || (filtered && !is_allowed(row))) {
-          --tile_hits[g];
-          continue;
-        }
-        const ScoreInterval x = interval_of(packed, head, *hit, queries.squares[q]);
-        if (x.upper < c.threshold) continue;
-        // Exactly what was counted on; growing by itself it would double.
-        if (c.pending.size() == c.pending.capacity()) c.pending.reserve(c.room);
-        c.pending.push_back(x);
-        const double before = c.threshold;
-        c.threshold = std::max(c.threshold, c.lowers.push(x.lower));
-        if (c.pending.size() >= c.room)
-          refiner.prune(c, which[task.query_begin + q], scale_of(q), local);
-        if (c.threshold != before) published.set(q, c.threshold);
-      }
-      published.repeat_last(head);
-    };
-    const auto tile_done = [&](std::int64_t g, std::int64_t tile) {
-      GroupHead& head = queries.heads[g];
-      const std::int64_t rows = packed.panels_per_tile * panel_rows;
-      const std::int64_t tile_index = tile - task.tile_begin;
-      const std::int64_t passed = tile_hits[g];
-      tile_hits[g] = 0;
-      // Once, when the first tile, a sample of the base, is done: later it gains less than the rows
-      // cost that would not have been measured otherwise.
-      if (tile_index == 0 && job.k <= LargestK::longest) {
-        const double times = static_cast<double>(task.tile_end - task.tile_begin);
-        for (std::int64_t q = g * group_size; q < g * group_size + head.count; ++q) {
-          refiner.tighten(states[q], which[task.query_begin + q], scale_of(q), times, local);
-          published.set(q, states[q].threshold);
-        }
-        published.repeat_last(head);
-      }
-      if (estimating && ThresholdEstimates::look(tile_index + 1)) {
-        for (std::int64_t q = g * group_size; q < g * group_size + head.count; ++q) {
-          QueryCandidates& c = states[q];
-          if (tile_index == 0) c.estimated = c.threshold, c.lowers = LargestK(job.k);
-          refiner.estimate(c, estimates.rank(tile_index + 1));
-          published.set(q, c.threshold);
-        }
-        published.repeat_last(head);
-      }
-      if (!job.may_give_up || tile_index < 1 || rows * (tile_index + 1) < 20 * job.k) return true;
-      const int in_group = head.count;
-      std::int64_t pending = 0;
-      for (int q = 0; q < in_group; ++q)
-        pending += static_cast<std::int64_t>(states[g * group_size + q].pending.size());
-      const double pairs = static_cast<double>(rows) * in_group;
-      const double allowed =
-          static_cast<double>(in_group) * (4.0 * static_cast<double>(job.k) + 64);
-      if (static_cast<double>(passed) <= most_hits * pairs + allowed &&
-          static_cast<double>(pending) <=
-              worth * pairs * static_cast<double>(tile_index + 1) + allowed)
-        return true;
-      gave_up[g] = 1;
-      for (int q = 0; q < in_group; ++q) states[g * group_size + q].pending = {};
+    hand_over_mispredicted();
+  }
+
+ private:
+  QueryCandidates& state(std::int64_t q) { return states_[static_cast<std::size_t>(q)]; }
+
+  // Whether the bound lets too much of a group's rows through: in the last tile, and of all that
+  // were seen.
+  bool gives_up(std::int64_t g, std::int64_t seen, std::int64_t passed) {
+    const std::int64_t rows = packed_.panels_per_tile * panel_rows;
+    if (!job_.may_give_up || seen < 2 || rows * seen < 20 * job_.k) return false;
+    std::int64_t pending = 0, in_group = 0;
+    each_of(g, [&](std::int64_t q) { pending += std::ssize(state(q).pending), ++in_group; });
+    const double most_hits = packed_.format == format_fp32 ? 0.5 : 0.05;
+    const double pairs = static_cast<double>(rows * in_group);
+    const double allowed = static_cast<double>(in_group) * (4.0 * static_cast<double>(job_.k) + 64);
+    if (static_cast<double>(passed) <= most_hits * pairs + allowed &&
+        static_cast<double>(pending) <= worthwhile_ * pairs * static_cast<double>(seen) + allowed)
       return false;
-    };
-    loop.run(drain, tile_done);
-    loop.clock.report(local);
-    local.scan_seconds = seconds_since(start);
-    const auto rescoring = std::chrono::steady_clock::now();
-    std::int64_t buffers = static_cast<std::int64_t>(queries.codes.bytes());
-    std::vector<std::int64_t> dropped, missed;
-    RowRescoring together(packed.duplicates, job, refiner);
+    gave_up_[static_cast<std::size_t>(g)] = 1;
+    each_of(g, [&](std::int64_t q) { state(q).pending = {}; });
+    return true;
+  }
+
+  // Measures what the queries have left, by rows where many queries want the same ones; writes the
+  // answers. Returns the bytes that it took.
+  std::int64_t measure(ScanStats& stats) {
+    RowRescoring together(packed_.duplicates, job_, refiner_);
     std::vector<Unfinished> unfinished;
     std::int64_t waiting = 0;
-    for (std::int64_t q = 0; q < n && parts == 1; ++q) {
-      if (gave_up[q / group_size]) continue;
-      unfinished.push_back({&states[q], which[task.query_begin + q], scale_of(q)});
-      waiting += together.waiting(states[q]);
+    for (std::int64_t q = 0; q < loop_.count(); ++q) {
+      if (gave_up_[static_cast<std::size_t>(q / loop_.group_size())]) continue;
+      unfinished.push_back({&state(q), query(q), scores_.scale(q)});
+      waiting += together.waiting(state(q));
     }
     const bool by_rows = together.pays(waiting);
-    if (by_rows) together.finish(unfinished, out, local);
-    for (std::int64_t q = 0; q < n; ++q) {
-      const std::int64_t place = task.query_begin + q, query = which[place];
-      buffers += static_cast<std::int64_t>(states[q].pending.capacity() * sizeof(ScoreInterval));
-      if (gave_up[q / group_size]) {
-        dropped.push_back(place);
-      } else if (parts == 1) {
-        if (!by_rows)
-          refiner.finish(states[q], query, scale_of(q), out.keys.row(query), out.ids.row(query),
-                         local);
-        states[q].pending = {};
-        if (estimating && proves_wrong(states[q], scale_of(q), query)) missed.push_back(query);
+    if (by_rows) together.finish(unfinished, *scan_.out, stats);
+    for (const auto& [c, number, scale] : unfinished) {
+      double* const keys = scan_.out->keys.row(number);
+      if (!by_rows) refiner_.finish(*c, number, scale, keys, scan_.out->ids.row(number), stats);
+      c->pending = {};
+      if (estimating_ && overestimated(*c, scale, keys[job_.k - 1], scan_.upper_bound(number)))
+        mispredicted_.push_back(number);
+    }
+    note_mispredicted();
+    return together.bytes();
+  }
+
+  CertifiedScores scores_;
+  CandidateRefiner refiner_;
+  std::vector<QueryCandidates> states_;
+  std::vector<char> gave_up_;  // [groups]
+  const double worthwhile_;
+  const bool filtered_ = !job_.allowed.all();
+  std::int64_t passed_ = 0;  // of the group and tile at hand
+};
+
+// Whole numbers: scores are keys, and the k best are kept as they come.
+class IntegerNearest : NearestTask {
+ public:
+  IntegerNearest(NearestScan& scan, TileLoop& loop, ScanStats& stats)
+      : NearestTask(scan, loop, stats),
+        scores_(scan.packed, scan.job, loop.queries),
+        best_(static_cast<std::size_t>(loop.count()), TopK(scan.job.k)),
+        estimates_(best_.size(), infinity),
+        first_tile_(estimating_ ? best_.size() : 0, TopK(estimating_ ? listed() : 1)) {}
+
+  void begin() {
+    for (std::int64_t q = 0; q < loop_.count(); ++q) {
+      double bound = scan_.upper_bound(query(q));
+      if (scan_.starts_from_state) {
+        std::lock_guard lock(scan_.mutex);
+        bound = std::min(bound, scan_.state->best[static_cast<std::size_t>(query(q))].bound());
       }
+      scores_.publish(q, bound);
     }
-    if (estimating) estimated += n, wrong += std::ssize(missed);
-    buffers += together.bytes();
-    local.rescore_seconds = seconds_since(rescoring);
-    std::lock_guard lock(mutex);
-    for (const std::int64_t place : dropped) given_up[place] = 1;
-    mispredicted.insert(mispredicted.end(), missed.begin(), missed.end());
-    for (std::int64_t q = 0; q < n && parts > 1; ++q) scales[task.query_begin + q] = scale_of(q);
-    if (parts > 1) found[t] = std::move(states);
-    stats.add(local);
-    stats.buffer_bytes =
-        std::max(stats.buffer_bytes, buffers * std::min<std::int64_t>(job.threads, tasks.size()));
-  });
+    scores_.publish_groups();
+  }
 
-  std::vector<std::int64_t> again;
-  for (std::int64_t place = 0; place < count; ++place)
-    if (given_up[place]) again.push_back(which[place]);
-  if (parts == 1) return again;
-
-  parallel_for(job.threads, count, [&](std::int64_t place) {
-    if (given_up[place]) return;
-    const auto start = std::chrono::steady_clock::now();
-    CandidateRefiner refiner(packed.duplicates, job);
-    ScanStats local;
-    QueryCandidates all;
-    all.exact = TopK(job.k);
-    for (std::size_t t = 0; t < tasks.size(); ++t) {
-      if (place < tasks[t].query_begin || place >= tasks[t].query_end) continue;
-      QueryCandidates& part = found[t][place - tasks[t].query_begin];
-      all.threshold = std::max(all.threshold, part.threshold);
-      all.estimated = std::max(all.estimated, part.estimated);
-      all.pending.insert(all.pending.end(), part.pending.begin(), part.pending.end());
-      for (const TopK::Item& item : part.exact.items()) all.exact.push(item.first, item.second);
+  void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row) {
+    const auto place = static_cast<std::size_t>(q);
+    const double key = scores_.key(q, head, hit);
+    if (key > estimates_[place] || !best_[place].admits(key, row) || !job_.allowed(row)) return;
+    best_[place].push(key, row);
+    if (!first_tile_.empty()) {
+      first_tile_[place].push(key, row);
+      estimates_[place] = first_tile_[place].bound();
     }
-    const std::int64_t query = which[place];
-    refiner.finish(all, query, scales[place], out.keys.row(query), out.ids.row(query), local);
-    std::lock_guard lock(mutex);
-    if (proves_wrong(all, scales[place], query)) mispredicted.push_back(query);
-    stats.refined += local.refined, stats.survivors += local.survivors;
-    stats.rescore_seconds += seconds_since(start);
-  });
-  return again;
-}
+    publish(q);
+  }
+  void publish_group(GroupHead& head) const { scores_.publish_group(head); }
 
-void scan_integer(const PackedBase& packed, const ScanJob& job,
-                  const std::vector<std::int64_t>& which, ExactNeighbors& out, ScanStats& stats,
-                  const Progress& progress, std::vector<std::int64_t>& mispredicted) {
-  const Division division = divide(packed, static_cast<std::int64_t>(which.size()), job, stats);
-  const int group_size = group_sizes[division.group];
-  const std::int64_t parts = division.parts;
-  const std::vector<Task>& tasks = division.tasks;
-  std::mutex mutex;
-  std::vector<std::vector<TopK>> found(parts > 1 ? tasks.size() : 0);
-  std::vector<std::vector<double>> found_estimates(parts > 1 ? tasks.size() : 0);
-  const ThresholdEstimates estimates(packed, job);
-  // Where many hopes prove wrong later tasks do without.
-  std::atomic<std::int64_t> estimated = 0, wrong = 0;
-  // Returns whether the key that the k-th was hoped not to exceed was too small.
-  const auto write = [&](const TopK& best, std::int64_t place, double estimate) {
-    const std::int64_t query = which[place];
-    write_list(best, job.k, out.keys.row(query), out.ids.row(query));
-    return estimate < std::min(out.keys.row(query)[job.k - 1],
-                               job.upper_bounds ? job.upper_bounds[query] : infinity);
+  bool tile_done(std::int64_t g, std::int64_t seen) {
+    if (!estimate_due(seen)) return true;
+    const auto rank = static_cast<std::size_t>(scan_.estimates.rank(seen));
+    each_of(g, [&](std::int64_t q) {
+      const auto place = static_cast<std::size_t>(q);
+      const std::vector<TopK::Item>& items = best_[place].items();
+      if (items.size() < rank) return;
+      keys_.resize(2 * items.size());
+      for (std::size_t i = 0; i < items.size(); ++i) keys_[i] = items[i].first;
+      estimates_[place] =
+          std::min(estimates_[place],
+                   nth_value(keys_.data(), keys_.data() + items.size(), items.size(), rank - 1));
+      publish(q);
+    });
+    scores_.publish_group(loop_.queries.heads[static_cast<std::size_t>(g)]);
+    if (seen == 1 && g + 1 == loop_.queries.groups) first_tile_.clear();
+    return true;
+  }
+
+  std::int64_t finish(ScanStats&) {
+    std::int64_t bytes = 0;
+    for (std::int64_t q = 0; q < loop_.count(); ++q) {
+      TopK& best = best_[static_cast<std::size_t>(q)];
+      bytes += static_cast<std::int64_t>(best.items().capacity() * sizeof(TopK::Item));
+      if (scan_.state) continue;
+      best.finish();
+      const std::int64_t number = query(q);
+      double* const keys = scan_.out->keys.row(number);
+      write_list(best, job_.k, keys, scan_.out->ids.row(number));
+      if (estimates_[static_cast<std::size_t>(q)] <
+          std::min(keys[job_.k - 1], scan_.upper_bound(number)))
+        mispredicted_.push_back(number);
+    }
+    if (!scan_.state) note_mispredicted();
+    return bytes;
+  }
+
+  void hand_over() {
+    std::lock_guard lock(scan_.mutex);
+    for (std::int64_t q = 0; q < loop_.count() && scan_.state; ++q) {
+      const auto place = static_cast<std::size_t>(q), number = static_cast<std::size_t>(query(q));
+      for (const TopK::Item& item : best_[place].items())
+        scan_.state->best[number].push(item.first, item.second);
+      double& estimate = scan_.state->estimates[number];
+      estimate = std::min(estimate, estimates_[place]);
+    }
+    hand_over_mispredicted();
+  }
+
+ private:
+  void publish(std::int64_t q) {
+    const auto place = static_cast<std::size_t>(q);
+    const TopK& best = best_[place];
+    if (estimates_[place] < best.bound())
+      scores_.publish_key(q, static_cast<std::int64_t>(estimates_[place]));
+    else if (best.bound() != infinity)
+      scores_.publish_key(q, static_cast<std::int64_t>(best.bound()), best.bound_id());
+  }
+
+  IntegerScores scores_;
+  std::vector<TopK> best_;
+  std::vector<double> estimates_;  // a key that the k-th is estimated not to exceed
+  std::vector<TopK> first_tile_;
+  std::vector<double> keys_;
+};
+
+void run(NearestScan& scan, ScanStats& stats, const Progress& progress) {
+  const auto run_with = [&]<class Accumulator>() {
+    run_tasks(scan.packed, scan.job, scan.table, stats, progress,
+              [&](TileLoop& loop, ScanStats& local) { return Accumulator(scan, loop, local); });
   };
-
-  for_each_task(packed, job, which, division, progress, [&](std::int64_t t, TileLoop& loop) {
-    const auto start = std::chrono::steady_clock::now();
-    const Task& task = loop.task;
-    PackedQueries& queries = loop.queries;
-    const std::int64_t n = loop.count();
-    ScanStats local;
-    std::vector<TopK> best(n, TopK(job.k));
-    const bool estimating = estimates.on() && (wrong < 4 || 50 * wrong < estimated);
-    local.estimated = estimating;
-    // Hoped not to be exceeded by the k-th key; of the first tile the best as they come.
-    std::vector<double> estimate(n, infinity);
-    std::vector<TopK> first_tile(
-        estimating ? n : 0, TopK(estimating ? static_cast<std::int64_t>(estimates.rank(1)) : 1));
-    // Until k rows are known the limit is that of the worst key possible.
-    IntegerLimits limits(packed, job, queries);
-    for (std::int64_t q = 0; q < n; ++q)
-      limits.set_up_to(q,
-                       job.upper_bounds ? job.upper_bounds[which[task.query_begin + q]] : infinity);
-    limits.repeat_last();
-    const auto publish = [&](std::int64_t q) {
-      if (estimate[q] < best[q].bound())
-        limits.set(q, static_cast<std::int64_t>(estimate[q]));
-      else if (best[q].bound() != infinity)
-        limits.set(q, static_cast<std::int64_t>(best[q].bound()), best[q].bound_id());
-    };
-    const auto drain = [&](std::int64_t g, const Hit* first, int hit_count) {
-      GroupHead& head = queries.heads[g];
-      local.hits += hit_count;
-      for (const Hit* hit = first; hit != first + hit_count; ++hit) {
-        const std::uint32_t row = packed.ids[hit->slot];
-        if (row == PackedBase::no_row) continue;
-        const std::int64_t q = g * group_size + hit->query;
-        const double key = integer_key(packed, queries, head, *hit, q);
-        if (key > estimate[q] || !best[q].admits(key, row) || !job.allowed(row)) continue;
-        best[q].push(key, row);
-        if (!first_tile.empty()) {
-          first_tile[q].push(key, row);
-          estimate[q] = first_tile[q].bound();
-        }
-        publish(q);
-      }
-      limits.repeat_last(head);
-    };
-    std::vector<double> keys;
-    const auto tile_done = [&](std::int64_t g, std::int64_t tile) {
-      const std::int64_t seen = tile - task.tile_begin + 1;
-      if (!estimating || !ThresholdEstimates::look(seen)) return true;
-      GroupHead& head = queries.heads[g];
-      const std::size_t rank = estimates.rank(seen);
-      for (std::int64_t q = g * group_size; q < g * group_size + head.count; ++q) {
-        if (best[q].items().size() < rank) continue;
-        const std::size_t count = best[q].items().size();
-        keys.resize(2 * count);
-        for (std::size_t i = 0; i < count; ++i) keys[i] = best[q].items()[i].first;
-        estimate[q] =
-            std::min(estimate[q], nth_value(keys.data(), keys.data() + count, count, rank - 1));
-        publish(q);
-      }
-      limits.repeat_last(head);
-      if (seen == 1 && g + 1 == queries.groups) first_tile.clear();
-      return true;
-    };
-    loop.run(drain, tile_done);
-    std::int64_t buffers = static_cast<std::int64_t>(queries.codes.bytes());
-    for (TopK& b : best) {
-      buffers += static_cast<std::int64_t>(b.items().capacity() * sizeof(TopK::Item));
-      b.finish();
-    }
-    loop.clock.charge(loop.clock.selection);
-    loop.clock.report(local);
-    local.scan_seconds = seconds_since(start);
-    std::vector<std::int64_t> missed;
-    for (std::int64_t q = 0; q < n && parts == 1; ++q)
-      if (write(best[q], task.query_begin + q, estimate[q]) && estimating)
-        missed.push_back(which[task.query_begin + q]);
-    if (estimating) estimated += n, wrong += std::ssize(missed);
-    std::lock_guard lock(mutex);
-    if (parts > 1) found[t] = std::move(best), found_estimates[t] = std::move(estimate);
-    mispredicted.insert(mispredicted.end(), missed.begin(), missed.end());
-    stats.add(local);
-    stats.buffer_bytes =
-        std::max(stats.buffer_bytes, buffers * std::min<std::int64_t>(job.threads, tasks.size()));
-  });
-
-  if (parts == 1) return;
-  // What the parts found, put together.
-  parallel_for(job.threads, std::ssize(which), [&](std::int64_t place) {
-    TopK merged(job.k);
-    double estimate = infinity;
-    for (std::size_t t = 0; t < tasks.size(); ++t) {
-      if (place < tasks[t].query_begin || place >= tasks[t].query_end) continue;
-      const std::int64_t q = place - tasks[t].query_begin;
-      for (const TopK::Item& item : found[t][q].items()) merged.push(item.first, item.second);
-      estimate = std::min(estimate, found_estimates[t][q]);
-    }
-    merged.finish();
-    if (!write(merged, place, estimate)) return;
-    std::lock_guard lock(mutex);
-    mispredicted.push_back(which[place]);
-  });
+  if (scan.packed.is_integer)
+    run_with.template operator()<IntegerNearest>();
+  else
+    run_with.template operator()<CertifiedNearest>();
 }
+
+// One scan of these queries. Appends the queries given up and those whose estimate proved wrong.
+void scan_once(const PackedBase& packed, const ScanJob& job, const std::vector<std::int64_t>& which,
+               ExactNeighbors& out, ScanStats& stats, const Progress& progress,
+               std::vector<std::int64_t>& given_up, std::vector<std::int64_t>& mispredicted) {
+  const WorkTable table = divide(packed, which, job, stats);
+  if (table.tasks.size() == table.sets.size()) {
+    NearestScan scan{packed, job, table, nullptr, &out};
+    run(scan, stats, progress);
+    for (std::size_t place = 0; place < which.size(); ++place)
+      if (scan.given_up[place]) given_up.push_back(which[place]);
+    mispredicted = std::move(scan.mispredicted);
+  } else {
+    NearestState state(job.queries.rows(), packed, job);
+    NearestScan scan{packed, job, table, &state, nullptr};
+    run(scan, stats, progress);
+    scan.note_given_up();
+    std::vector<std::int64_t> answered;
+    for (const std::int64_t query : which)
+      (state.given_up[static_cast<std::size_t>(query)] ? given_up : answered).push_back(query);
+    mispredicted = finish_nearest(packed, job, answered, state, out, stats);
+  }
+  std::sort(mispredicted.begin(), mispredicted.end());
+}
+
+// Brute force: every pair in float64.
+class MeasuredNearest {
+ public:
+  MeasuredNearest(std::vector<TopK>& best, std::int64_t k, const MeasuredTask& task)
+      : all_(best), begin_(task.begin), best_(static_cast<std::size_t>(task.count), TopK(k)) {}
+
+  void take(std::int64_t q, double key, std::uint32_t row) {
+    TopK& list = best_[static_cast<std::size_t>(q)];
+    if (list.admits(key, row)) list.push(key, row);
+  }
+  void block_done() {}
+  std::int64_t finish(ScanStats&) {
+    std::int64_t bytes = 0;
+    for (const TopK& list : best_)
+      bytes += static_cast<std::int64_t>(list.items().capacity() * sizeof(TopK::Item));
+    return bytes;
+  }
+  void hand_over() {
+    for (std::size_t q = 0; q < best_.size(); ++q) {
+      TopK& all = all_[static_cast<std::size_t>(begin_) + q];
+      if (all.items().empty())
+        all = std::move(best_[q]);
+      else
+        for (const TopK::Item& item : best_[q].items()) all.push(item.first, item.second);
+    }
+  }
+
+ private:
+  std::vector<TopK>& all_;
+  std::int64_t begin_;
+  std::vector<TopK> best_;
+};
 
 }  // namespace
+
+NearestState::NearestState(std::int64_t queries, const PackedBase& packed, const ScanJob& job)
+    : given_up(static_cast<std::size_t>(queries), 0) {
+  const std::size_t count = given_up.size();
+  if (packed.is_integer) {
+    best.assign(count, TopK(job.k)), estimates.assign(count, infinity);
+  } else {
+    candidates.resize(count), scales.resize(count);
+    for (QueryCandidates& c : candidates) c.exact = TopK(job.k);
+  }
+}
+
+void scan_tasks(const PackedBase& packed, const ScanJob& job, const WorkTable& table,
+                NearestState& state, ScanStats& stats, const Progress& progress) {
+  NearestScan scan{packed, job, table, &state, nullptr, true};
+  run(scan, stats, progress);
+  scan.note_given_up();
+}
+
+std::vector<std::int64_t> finish_nearest(const PackedBase& packed, const ScanJob& job,
+                                         const std::vector<std::int64_t>& which,
+                                         NearestState& state, ExactNeighbors& out,
+                                         ScanStats& stats) {
+  std::mutex mutex;
+  std::vector<std::int64_t> mispredicted;
+  parallel_for(job.threads, std::ssize(which), [&](std::int64_t i) {
+    const auto start = std::chrono::steady_clock::now();
+    const std::int64_t query = which[static_cast<std::size_t>(i)];
+    const auto place = static_cast<std::size_t>(query);
+    const double bound = job.upper_bounds ? job.upper_bounds[query] : infinity;
+    double* const keys = out.keys.row(query);
+    ScanStats local;
+    bool wrong;
+    if (packed.is_integer) {
+      state.best[place].finish();
+      write_list(state.best[place], job.k, keys, out.ids.row(query));
+      wrong = state.estimates[place] < std::min(keys[job.k - 1], bound);
+    } else {
+      CandidateRefiner refiner(packed.duplicates, job);
+      QueryCandidates& c = state.candidates[place];
+      refiner.finish(c, query, state.scales[place], keys, out.ids.row(query), local);
+      wrong = overestimated(c, state.scales[place], keys[job.k - 1], bound);
+      local.rescore_seconds = seconds_since(start);
+    }
+    std::lock_guard lock(mutex);
+    if (wrong) mispredicted.push_back(query);
+    stats.add(local);
+  });
+  std::sort(mispredicted.begin(), mispredicted.end());
+  return mispredicted;
+}
 
 double worthwhile_survivors(Format format, std::int64_t dim, const MachinePeaks& peaks) {
   const double measuring = measured_row_seconds(dim, peaks);
@@ -360,25 +474,14 @@ std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
                                const std::vector<std::int64_t>& which, ExactNeighbors& out,
                                ScanStats& stats, const Progress& progress) {
   if (which.empty()) return {};
-  std::vector<std::int64_t> given_up, mispredicted;
-  const auto run = [&](const ScanJob& how, const std::vector<std::int64_t>& queries,
-                       const Progress& shown) {
-    mispredicted.clear();
-    if (packed.is_integer) {
-      scan_integer(packed, how, queries, out, stats, shown, mispredicted);
-      return;
-    }
-    const auto more = scan_certified(packed, how, queries, out, stats, shown, mispredicted);
-    given_up.insert(given_up.end(), more.begin(), more.end());
-  };
-  run(job, which, progress);
+  std::vector<std::int64_t> given_up, mispredicted, ignored;
+  scan_once(packed, job, which, out, stats, progress, given_up, mispredicted);
   if (!mispredicted.empty()) {
     ScanJob without_estimates = job;
     without_estimates.may_estimate = false;
-    std::vector<std::int64_t> again = mispredicted;
-    std::sort(again.begin(), again.end());
-    stats.repeated += std::ssize(again);
-    run(without_estimates, again, progress);
+    stats.repeated += std::ssize(mispredicted);
+    const std::vector<std::int64_t> again = std::move(mispredicted);
+    scan_once(packed, without_estimates, again, out, stats, progress, given_up, ignored);
     std::sort(given_up.begin(), given_up.end());
   }
   return given_up;
@@ -387,63 +490,13 @@ std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
 void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,
                    const std::vector<std::int64_t>& which, ExactNeighbors& out, ScanStats& stats,
                    const Progress& progress) {
-  const std::int64_t count = static_cast<std::int64_t>(which.size());
-  const std::int64_t rows =
-      subset.empty() ? job.base.rows() : static_cast<std::int64_t>(subset.size());
-  if (count == 0) return;
-  // Blocks of rows small enough for the second-level cache are measured from all queries of a task.
-  const std::int64_t per_block =
-      std::clamp<std::int64_t>((256 << 10) / job.base.row_bytes(), 1, 4096);
-  // Up to 16 queries a task; where that makes fewer tasks than threads, the base is split too.
-  constexpr std::int64_t size = ExactGroup::size;
-  const std::int64_t blocks = (count + 15) / 16;
-  const std::int64_t queries_per_task = ((count + blocks - 1) / blocks + size - 1) / size * size;
-  const std::int64_t groups = (count + queries_per_task - 1) / queries_per_task;
-  const std::int64_t parts =
-      std::clamp<std::int64_t>(rows / (4 * per_block), 1, (job.threads + groups - 1) / groups);
-  std::vector<std::vector<TopK>> found(groups * parts);
-  Reporter reporter(progress, "search", groups * parts);
-  std::mutex mutex;
-  parallel_for(job.threads, groups * parts, [&](std::int64_t t) {
-    const auto start = std::chrono::steady_clock::now();
-    const std::int64_t first = t / parts * queries_per_task;
-    const std::int64_t n = std::min(count, first + queries_per_task) - first;
-    const std::int64_t row_begin = rows * (t % parts) / parts;
-    const std::int64_t row_end = rows * (t % parts + 1) / parts;
-    const ExactGroup group(job.metric, job.base.type(), job.isa);
-    std::vector<ExactGroup> measure((n + ExactGroup::size - 1) / ExactGroup::size, group);
-    std::vector<TopK> best(n, TopK(job.k));
-    std::vector<std::byte> scratch(job.base.scratch_bytes());
-    for (std::int64_t q = 0; q < n; q += ExactGroup::size)
-      measure[q / ExactGroup::size].set_queries(
-          job.queries, which.data() + first + q,
-          static_cast<int>(std::min<std::int64_t>(n - q, ExactGroup::size)));
-    for (std::int64_t b = row_begin; b < row_end; b += per_block)
-      for (std::size_t g = 0; g < measure.size(); ++g)
-        for (std::int64_t i = b; i < std::min(row_end, b + per_block); ++i) {
-          const std::int64_t r = subset.empty() ? i : std::int64_t{subset[i]};
-          double keys[ExactGroup::size];
-          measure[g].keys(job.base.row(r, scratch.data()), keys);
-          for (int j = 0; j < measure[g].count(); ++j) {
-            TopK& list = best[g * ExactGroup::size + j];
-            if (list.admits(keys[j], r)) list.push(keys[j], r);
-          }
-        }
-    for (TopK& b : best) b.finish();
-    reporter.add(1);
-    std::lock_guard lock(mutex);
-    found[t] = std::move(best);
-    stats.survivors += n * (row_end - row_begin);
-    stats.rescore_seconds += seconds_since(start);
-  });
-  for (std::int64_t place = 0; place < count; ++place) {
-    const std::int64_t g = place / queries_per_task;
-    TopK merged(job.k);
-    for (std::int64_t p = 0; p < parts; ++p)
-      for (const TopK::Item& item : found[g * parts + p][place % queries_per_task].items())
-        merged.push(item.first, item.second);
-    merged.finish();
-    write_list(merged, job.k, out.keys.row(which[place]), out.ids.row(which[place]));
+  std::vector<TopK> best(which.size(), TopK(job.k));
+  measure_pairs(job, subset, which, queries_measured_together(std::ssize(which)), true, stats,
+                progress,
+                [&](const MeasuredTask& task) { return MeasuredNearest(best, job.k, task); });
+  for (std::size_t i = 0; i < which.size(); ++i) {
+    best[i].finish();
+    write_list(best[i], job.k, out.keys.row(which[i]), out.ids.row(which[i]));
   }
 }
 

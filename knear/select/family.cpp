@@ -39,7 +39,7 @@ class ByBitonicSort final : public FamilyMember {
   BitonicPartialSort<float, std::int32_t> sort_;
 };
 
-// The whole of the TH-heap: an evenly spaced sample of 8 k values, compression, min-max heap.
+// TH-heap in full: an evenly spaced sample of 8 k values, compression, min-max heap.
 class ByThresholdHeap final : public FamilyMember {
  public:
   std::int64_t select(const float* row, std::int64_t count, std::int64_t k, float* values,
@@ -62,7 +62,7 @@ class ByThresholdHeap final : public FamilyMember {
   std::vector<std::pair<float, std::int32_t>> heap_;
 };
 
-// As the scan keeps what passes its threshold: a sorted list, for many a buffer that is cut.
+// The selection of the scan: a sorted list, or for large k a buffer that is cut.
 class ByList final : public FamilyMember {
  public:
   std::int64_t select(const float* row, std::int64_t count, std::int64_t k, float* values,
@@ -80,8 +80,8 @@ class ByList final : public FamilyMember {
   }
 };
 
-// On the emulated warp: what a GPU would do, step by step, hundreds of times as slow. What is too
-// many for its registers goes to the radix selection.
+// WarpSelect on the emulated warp: what a GPU would do, step by step, hundreds of times slower.
+// Radix selection where k is too large for its registers.
 class ByWarpSelect final : public FamilyMember {
  public:
   std::int64_t select(const float* row, std::int64_t count, std::int64_t k, float* values,

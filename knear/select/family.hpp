@@ -1,5 +1,5 @@
-// knear/select/family.hpp -- the members of the family that select_k does not build on itself, on
-// one row each: for comparison, and to check one by the other.
+// knear/select/family.hpp -- the selection methods that select_k is not built on, for one row each:
+// for comparison, and to check one by another.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace knear::detail {
 
-// One of them with its memory; one thread's.
+// One method with its memory, for one thread.
 class FamilyMember {
  public:
   virtual ~FamilyMember() = default;
@@ -18,7 +18,7 @@ class FamilyMember {
                               std::int32_t* places) = 0;
 };
 
-// nullptr for automatic, threshold and partition.
+// nullptr for automatic, threshold and partition, which select_k.cpp implements.
 std::unique_ptr<FamilyMember> family_member(SelectMethod method);
 
 }  // namespace knear::detail

@@ -25,13 +25,13 @@ const SelectKernels& kernels_for(Isa isa) {
   return detail::select_kernels_scalar();
 }
 
-// Values gathered between two looks at the bar: 64 KiB of them, in the first-level caches.
-constexpr std::int64_t chunk = 16384;
-// A part of a row longer than this has places of more than 32 bits; a shorter one than `least_part`
-// is not divided among threads.
+// Values read between two updates of the bound: 64 KiB of them, in the first-level caches.
+constexpr std::int64_t read_at_once = 16384;
+// A part of a row must not be longer than most_part, so that places in it have 32 bits; one shorter
+// than `least_part` is not worth a thread.
 constexpr std::int64_t most_part = (std::int64_t{1} << 31) - 2, least_part = 1 << 17;
 
-// Selects from parts of rows; one for each thread, with the memory that it needs.
+// Selects from rows or parts of rows; one for each thread, with the memory that it needs.
 class RowSelector {
  public:
   RowSelector(const SelectKernels& kernels, Extreme extreme, std::int64_t k, SelectMethod method)
@@ -41,8 +41,8 @@ class RowSelector {
         method_(method),
         member_(detail::family_member(method)) {}
 
-  // The k best of row[0 .. count), or all that are no NaN if these are fewer, best first or by
-  // ascending place; returns how many.
+  // The k best of row[0 .. count), or all numbers if these are fewer, best first or by ascending
+  // place; returns how many.
   template <class T>
   std::int64_t select(const T* row, std::int64_t count, bool sorted, float* values, Id* places) {
     if (sorted || member_ || method_for(count, sorted) != SelectMethod::partition) {
@@ -56,8 +56,8 @@ class RowSelector {
     return kernels_.take(floats, count, flip_, last, ties, k_, values, places);
   }
 
-  // The keys of the k best of row[0 .. count), or of all that are no NaN if these are fewer, best
-  // first or by ascending place. They stay until the next call.
+  // The keys of the k best of row[0 .. count), or of all numbers if these are fewer, best first or
+  // by ascending place. They are valid until the next call.
   template <class T>
   std::span<const Key> select(const T* row, std::int64_t count, bool sorted) {
     if (member_) return select_by_member(row, count, sorted);
@@ -69,10 +69,10 @@ class RowSelector {
       const float last = k_ < count ? nth(row, count, &ties) : infinity;
       kept = append(row, 0, count, last, 0);
     } else {
-      // Of a row in no order the first values are a sample; of one that falls they make a bar that
-      // is soon brought down.
-      const std::int64_t span = std::min(count, std::max(chunk, 8 * k_));
-      make_room(limit() + std::min(chunk, count));
+      // In a row in no order the first values are a sample; in a descending row they give a bound
+      // that soon falls.
+      const std::int64_t span = std::min(count, std::max(read_at_once, 8 * k_));
+      make_room(limit() + std::min(read_at_once, count));
       kept = gather(row, count, span, sampled_bound(row, span), true);
       if (kept < 0) kept = gather(row, count, span, infinity, false);
     }
@@ -149,29 +149,29 @@ class RowSelector {
     grow(keys_, count + 24), grow(spare_, count + 24), grow(work_, count + 24);
   }
 
-  // What may pass before the bar is brought down: so often that few pass, so seldom that it costs
-  // little.
+  // How many values may pass before the bound is lowered: few enough that it stays tight, many
+  // enough that lowering it costs little.
   std::int64_t limit() const { return 2 * k_ + 64; }
 
-  // The keys of what may be among the k best of the row, by ascending place. The bar is first
-  // `bar`, then what the first `span` values had as their k-th best. With `hope` it is from there
-  // on what k values of the whole row hardly miss, by the share of it that has been seen: in the
-  // end the k-th best shows whether that was right. Returns how many, or -1 if a bar was too good.
+  // The keys of the values that may be among the k best of the row, by ascending place. The
+  // threshold is first `bound`, then the k-th best of the first `span` values. With `estimate` it
+  // is from there on an estimate of the k-th best of the whole row, by the share of the row that
+  // has been read: in the end the k-th best shows whether it was right. Returns how many, or -1 if
+  // a threshold was too low.
   template <class T>
   std::int64_t gather(const T* row, std::int64_t count, std::int64_t span, float bound,
                       bool estimate) {
     float estimated = infinity;
     std::int64_t kept = 0;
-    for (std::int64_t begin = 0; begin < count; begin += chunk) {
-      const std::int64_t end = std::min(count, begin + chunk);
+    for (std::int64_t begin = 0; begin < count; begin += read_at_once) {
+      const std::int64_t end = std::min(count, begin + read_at_once);
       kept = append(row, begin, end, bound, kept);
       const bool seen = begin < span && end >= span;
       if (seen && kept < k_ && bound < infinity) return -1;
       if (end == count || kept <= k_ || (!seen && kept <= limit())) continue;
       kept = keep(kept);
       if (bound_ == -infinity) return kept;
-      bound = std::min(bound,
-                       std::nextafter(bound_, -infinity));  // what comes later loses against equals
+      bound = std::min(bound, std::nextafter(bound_, -infinity));  // later values lose ties
       if (!seen || !estimate) continue;
       const double share = static_cast<double>(end) / static_cast<double>(count);
       const double mean = static_cast<double>(k_) * share;
@@ -188,7 +188,7 @@ class RowSelector {
     return kept;
   }
 
-  // Appends the keys of row[begin .. end) that are at most `bar` to the `kept` there are.
+  // Appends the keys of row[begin .. end) that are at most `bound` to the `kept` ones there are.
   std::int64_t append(const float* row, std::int64_t begin, std::int64_t end, float bound,
                       std::int64_t kept) {
     return kept + kernels_.gather(row + begin, end - begin, flip_, bound,
@@ -197,9 +197,9 @@ class RowSelector {
   template <class T>
   std::int64_t append(const T* row, std::int64_t begin, std::int64_t end, float bound,
                       std::int64_t kept) {
-    grow(widened_, chunk);
-    for (std::int64_t i = begin; i < end; i += chunk) {
-      const std::int64_t n = std::min(chunk, end - i);
+    grow(widened_, read_at_once);
+    for (std::int64_t i = begin; i < end; i += read_at_once) {
+      const std::int64_t n = std::min(read_at_once, end - i);
       for (std::int64_t j = 0; j < n; ++j)
         widened_[static_cast<std::size_t>(j)] = to_float(row[i + j]);
       kept += kernels_.gather(widened_.data(), n, flip_, bound, static_cast<std::uint32_t>(i),
@@ -208,8 +208,8 @@ class RowSelector {
     return kept;
   }
 
-  // A value that hardly fewer than k of row[0 .. span) do not exceed: the rank of the k-th in a
-  // sample, and three standard deviations more.
+  // A value that hardly ever has fewer than k values of row[0 .. span) up to it: that at the rank
+  // of the k-th in a sample, plus three standard deviations.
   template <class T>
   float sampled_bound(const T* row, std::int64_t span) {
     constexpr std::int64_t run = 16;  // a cache line of floats
@@ -228,7 +228,7 @@ class RowSelector {
     return detail::value_of(kernels_.keep_smallest(keys_.data(), spare_.data(), sampled, rank));
   }
 
-  // Cuts to the k best, which stay in order of their places; bound_ is the value of the last.
+  // Cuts to the k best, which stay in the order of their places; bound_ is the value of the last.
   std::int64_t keep(std::int64_t count) {
     std::copy_n(keys_.data(), count, work_.data());
     const Key last = kernels_.keep_smallest(work_.data(), spare_.data(), count, k_);
@@ -247,14 +247,13 @@ class RowSelector {
   std::vector<std::int32_t> places_;
 };
 
-// Fills what is left of the k places.
+// Fills the rest of the k places.
 void pad(std::int64_t count, std::int64_t k, Extreme extreme, float* values, Id* places) {
   std::fill(values + count, values + k, extreme == Extreme::largest ? -infinity : infinity);
   std::fill(places + count, places + k, no_id);
 }
 
-// The k best of the parts of a row, `kept` of each part being those of it: keys and where the part
-// begins.
+// The k best keys of one part of a row, and where the part begins.
 struct Part {
   std::int64_t begin;
   std::vector<Key> keys;
@@ -288,7 +287,8 @@ void select_rows(MatrixView<T> rows, std::int64_t k, const SelectOptions& option
   const auto length = [&](std::int64_t row) {
     return options.lengths.empty() ? rows.cols() : options.lengths[static_cast<std::size_t>(row)];
   };
-  // Rows together until they are worth a task; a long row in parts where rows are too few.
+  // A task takes several rows until it is worth a thread; long rows are cut into parts where rows
+  // are too few.
   const std::int64_t part_size = std::clamp(
       rows.cols() * rows.rows() / (2 * threads) + 1,
       threads > 1 ? std::min(most_part, std::max(least_part, 8 * k)) : most_part, most_part);
@@ -374,7 +374,7 @@ void detail::check_lengths(std::span<const std::int64_t> lengths, std::int64_t r
 }
 
 Selection select_k(AnyMatrixView rows, std::int64_t k, const SelectOptions& options) {
-  DefaultFloatMode mode;  // denormals are numbers like others
+  DefaultFloatMode mode;  // denormals count as numbers
   if (k < 1 || k >= std::int64_t{1} << 31)
     throw InvalidArgument("k must be between 1 and 2^31 - 1, but is {}", k);
   detail::check_lengths(options.lengths, rows.rows(), rows.cols());

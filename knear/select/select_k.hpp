@@ -3,8 +3,8 @@
 //   Selection best = select_k(scores.view(), 100, {.extreme = Extreme::largest});
 //   best.values.row(i), best.places.row(i)                  // [100] each, best first
 //
-// The front door of the family (docs/selection.md): all members give the same answer to the bit,
-// and the one that is expected to be fastest is taken.
+// The entry point of all selection methods (docs/selection.md): they give the same answer to the
+// bit, and the one that is expected to be fastest is taken.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -19,9 +19,9 @@ namespace knear {
 
 enum class SelectMethod : std::uint8_t {
   automatic,  // by k and the length of a row
-  threshold,  // a bar from a sample, what passes it, partition of that (TH-heap's idea)
+  threshold,  // a threshold from a sample, then a partition of what passes it (TH-heap's idea)
   partition,  // partition of the whole row
-  // The others of the family, for comparison; never chosen here.
+  // The other methods, for comparison; automatic never chooses them.
   list,            // as the scan: a sorted list, for k > 32 a buffer cut by partition
   radix,           // the k-th value by its bits from the left, then a gather
   threshold_heap,  // TH-heap: k-th of a sample, compression, min-max heap
@@ -47,7 +47,7 @@ struct SelectOptions {
   Progress progress = {};
 };
 
-// [rows x k] values and their places in the row. Places that no value is left for hold no_id and
+// [rows x k] values and their places in the row. Places for which no value is left hold no_id and
 // +infinity, or -infinity where the largest were wanted.
 struct Selection {
   Matrix<float> values;
@@ -67,7 +67,7 @@ struct Selection {
 Selection select_k(AnyMatrixView rows, std::int64_t k, const SelectOptions& options = {});
 
 namespace detail {
-// Throws as select_k for `lengths` of [rows x cols]; none are fine.
+// Throws as select_k if `lengths` do not fit [rows x cols]; an empty list is fine.
 void check_lengths(std::span<const std::int64_t> lengths, std::int64_t rows, std::int64_t cols);
 }  // namespace detail
 

@@ -21,8 +21,15 @@ namespace knear::cuda {
 // knear::select_k, on any device; it has places of 64 bits. Answers may not overlap the rows.
 //
 // Asynchronous on the stream of the queue, or on `stream` of the current device: the rows must stay
-// until the work is done. Memory of the device for the time of the work: device_select.hpp.
-// Different queues and streams may be used at once.
+// until the work is done. Memory of the device for the time of the work: 8 k bytes for each part
+// where rows are cut into parts, 24 KiB for each row in parts for k > 1024, and 8 k for each block
+// that sorts, two for each multiprocessor at most. Different queues and streams may be used at
+// once.
+//
+// With a stream nothing of CUDA is made, destroyed or waited for, and the work may be captured in a
+// CUDA graph, to which its memory then belongs. The first call of a process for a device makes a
+// pool of memory, and CUDA loads a kernel when it is first used, so make the same call once before
+// the capture. The pool stays, and keeps what calls took for the next as knear/cuda/queue.hpp says.
 //
 // Throws InvalidArgument unless 1 <= k < 2^31, 0 <= cols <= min(stride, 2^31 - 2) and
 // 0 <= rows <= 2^32; MemoryBudgetError; DeviceError if a launch fails.

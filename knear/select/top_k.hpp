@@ -4,9 +4,9 @@
 //   for (...) if (best.admits(key, id)) best.push(key, id);
 //   best.finish();                       // now best.items() is sorted, at most k long
 //
-// Small k: a sorted list, so that the bar which newcomers must pass is always the k-th best.
+// Small k: a sorted list, so that the bound which new pairs must beat is always the k-th best.
 // Larger k: a buffer of a little over 2k pairs, cut back to k by partition when full: constant
-// amortised work a push, and a bar that lags by at most a buffer.
+// amortised work per push, and a bound that lags by at most a buffer.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -26,9 +26,9 @@ class TopK {
 
   // Whether the pair could still be among the k smallest.
   bool admits(double key, std::int64_t id) const { return Item(key, id) < bound_; }
-  // The key that a newcomer must not exceed: +infinity until k pairs have been seen and cut.
+  // The key that a new pair must not exceed: +infinity until k pairs have been seen and cut.
   double bound() const { return bound_.first; }
-  // With that very key, it must have a smaller id than this.
+  // The id below which a new pair with exactly that key is admitted.
   std::int64_t bound_id() const { return bound_.second; }
 
   // A pair that is not admitted changes nothing. Keys are never NaN; no pair comes twice.
@@ -48,7 +48,7 @@ class TopK {
     if (items_.size() == k_) bound_ = items_.back();
   }
 
-  // Cuts to the k smallest and tightens the bar.
+  // Cuts to the k smallest and tightens the bound.
   void cut() {
     if (k_ <= longest_sorted || items_.size() < k_) return;
     keep_smallest(items_, k_);

@@ -1,13 +1,13 @@
-// knear/simt/block.hpp -- what the threads of a block find out together.
+// knear/simt/block.hpp -- what the threads of a block compute together.
 #pragma once
 #include "knear/simt/thread.hpp"
 
 namespace knear {
 
-// The bits of the lanes before this one, as ballot() gives them.
+// A mask of the lanes before this one, in the bits of ballot().
 KNEAR_DEVICE unsigned lanes_before(int lane) { return (1u << lane) - 1; }
 
-// The sum of the x of all threads before this one; `total` becomes that of all threads. All threads
+// The sum of x over all threads before this one; `total` becomes that over all threads. All threads
 // of the block call it. `sums` [threads / 32] is shared memory, which may be used again after the
 // next sync().
 template <int threads, class Thread>

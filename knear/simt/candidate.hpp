@@ -12,7 +12,7 @@ struct Candidate {
   Lanes<W, Id> id;
 };
 
-// Per lane: a stands before b: smaller distance, then smaller id. False if either is NaN.
+// Per lane, whether a precedes b: smaller distance, then smaller id. False if either is NaN.
 template <Warp W, class Id>
 KNEAR_WARP typename W::Mask precedes(const Candidate<W, Id>& a, const Candidate<W, Id>& b) {
   return (a.distance < b.distance) | ((a.distance == b.distance) & (a.id < b.id));
@@ -34,8 +34,8 @@ KNEAR_WARP Candidate<W, Id> broadcast(W w, const Candidate<W, Id>& x, int source
   return {w.broadcast(x.distance, source), w.broadcast(x.id, source)};
 }
 
-// What stands in an empty place: after every candidate, the infinitely far ones included. Its id
-// is the largest of its type, which no candidate may have.
+// The candidate of an empty place, which comes after every other, the infinitely far ones included.
+// Its id is the largest of its type, which no candidate may have.
 template <class Id, Warp W>
 KNEAR_WARP Candidate<W, Id> no_candidate(W w) {
   return {w.fill(std::numeric_limits<float>::infinity()), w.fill(std::numeric_limits<Id>::max())};

@@ -11,7 +11,7 @@
 
 namespace knear {
 
-// One truth value per lane. No conversion to bool, on purpose: control flow must be uniform.
+// One truth value per lane. It does not convert to bool, on purpose: control flow must be uniform.
 struct HostMask {
   bool lane[warp_size];
 

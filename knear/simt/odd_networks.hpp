@@ -23,8 +23,8 @@
 
 namespace knear {
 
-// Items low < high change places if the one at high precedes the one at low. The comparators of one
-// step touch different items, so all of them may happen at once.
+// Exchanges items low < high if the one at high precedes the one at low. The comparators of one
+// step touch different items, so all of them may run at once.
 struct Comparator {
   int low, high, step;
 };
@@ -55,7 +55,8 @@ constexpr int merge_odd_continue(int begin, int n, bool left, int step, Emit& em
 
 template <class Emit>
 constexpr int merge_odd(int begin, int left, int right, int step, Emit& emit) {
-  // Nothing to merge. (The listing would go on comparing what is in order already.)
+  // There is nothing to merge. (The listing of the paper would go on comparing what is in order
+  // already.)
   if (left == 0 || right == 0) return step;
   // Tail against head: both arrays rise, so the second is read backwards to make them bitonic.
   for (int i = 0; i < left && i < right; ++i)
@@ -165,13 +166,14 @@ inline constexpr WarpNetwork<n> warp_sort_network = make_warp_sort<n>();
 template <int R, int T>
 inline constexpr WarpNetwork<R + T> warp_merge_network = make_warp_merge<R, T>();
 
-// The numbers of their comparators.
+// The numbers of a network's comparators.
 template <int n>
 using WarpSortNumbers = std::make_index_sequence<std::size_t(warp_sort_network<n>.count)>;
 template <int R, int T>
 using WarpMergeNumbers = std::make_index_sequence<std::size_t(warp_merge_network<R, T>.count)>;
 
-// One register: the lanes with the highest bit of `lanes` keep the later item of each pair.
+// Compares within one register: the lanes with the highest bit of `lanes` keep the later item of
+// each pair.
 template <int lanes, Warp W, class Item>
 KNEAR_WARP void compare_within(W w, Item& x) {
   constexpr int highest_bit = (1 << ceil_log2(lanes + 1)) / 2;
@@ -208,8 +210,8 @@ KNEAR_WARP void compare_across(W w, Item& low, Item& high) {
   }
 }
 
-// Comparator number i of a network. Every index into an array is a constant: one known at run time
-// only would push the registers to memory on CUDA.
+// Runs comparator number i of a network. Every index into an array is a constant: one known at run
+// time only would push the registers to memory on CUDA.
 template <const auto& network, std::size_t i, Warp W, class Item, int R>
 KNEAR_WARP void compare(W w, Item (&x)[R]) {
   constexpr RegisterComparator c = network.comparators[i];
@@ -230,7 +232,7 @@ KNEAR_WARP void compare(W w, Item (&x)[R], Item (&y)[T]) {
   else
     compare_across<c.lanes>(w, y[c.low - R], y[c.high - R]);
 }
-// As above, but y is not wanted: what happens within it is left out.
+// As above, but y is not wanted, so comparators within it are left out.
 template <const auto& network, std::size_t i, Warp W, class Item, int R, int T>
 KNEAR_WARP void compare(W w, Item (&x)[R], const Item (&y)[T]) {
   constexpr RegisterComparator c = network.comparators[i];
@@ -240,7 +242,7 @@ KNEAR_WARP void compare(W w, Item (&x)[R], const Item (&y)[T]) {
     keep_earlier<c.lanes>(w, x[c.low], y[c.high - R]);
 }
 
-// The comparators begin, ..., end - 1, some at a time: Clang folds no more than 256.
+// Runs the comparators begin, ..., end - 1, some at a time: Clang folds no more than 256.
 template <const auto& network, std::size_t begin, Warp W, std::size_t... i, class... Arrays>
 KNEAR_WARP void run_some(W w, std::index_sequence<i...>, Arrays&... arrays) {
   (compare<network, begin + i>(w, arrays...), ...);
@@ -271,7 +273,7 @@ KNEAR_WARP void warp_merge(W w, Item (&x)[R], Item (&y)[T]) {
   detail::run_network<detail::warp_merge_network<R, T>>(w, detail::WarpMergeNumbers<R, T>(), x, y);
 }
 
-// The same without the others: takes the comparators that x needs, ceil(log2 32 R) + 1 steps.
+// As warp_merge, but keeps only x: takes the comparators that x needs, ceil(log2 32 R) + 1 steps.
 template <Warp W, class Item, int R, int T>
 KNEAR_WARP void warp_merge_smallest(W w, Item (&x)[R], const Item (&y)[T]) {
   detail::run_network<detail::warp_merge_network<R, T>>(w, detail::WarpMergeNumbers<R, T>(), x, y);

@@ -14,8 +14,8 @@
 //
 // A kernel is a struct: its arguments, and a call operator that one thread runs. It is written
 // once. On a GPU Thread is CudaThread (registers and instructions) and the queue a stream; in the
-// tests it is HostThread, where a block runs as so many fibers in an order of chance, and the queue
-// runs blocks at once. What the tests can't show is said there (tests/simt/emulator.hpp).
+// tests it is HostThread, where a block runs as fibers in a random order, and the queue runs blocks
+// at once. tests/simt/emulator.hpp says what the tests cannot show.
 //
 // A block is one-dimensional and a multiple of 32 threads. Operations of a warp are called by all
 // of its 32 threads, those of a block by all of its threads.
@@ -26,7 +26,7 @@
 
 #include "knear/simt/warp.hpp"
 
-// Before the call operator of a kernel, and before what only kernels call.
+// Marks the call operator of a kernel, and functions that only kernels call.
 #if defined(__CUDACC__)
 #define KNEAR_KERNEL __device__
 #define KNEAR_DEVICE __device__ __forceinline__
@@ -44,7 +44,7 @@ KNEAR_DEVICE int count_bits(unsigned bits) {
   return __builtin_popcount(bits);
 #endif
 }
-// A product and a sum that stay two roundings, whatever the compiler may join elsewhere.
+// A product and a sum that are rounded separately, whatever the compiler may contract elsewhere.
 KNEAR_DEVICE double rounded_product(double a, double b) {
 #if defined(__CUDACC__)
   return __dmul_rn(a, b);
@@ -60,7 +60,7 @@ KNEAR_DEVICE double rounded_sum(double a, double b) {
 #endif
 }
 
-// How many blocks of how much shared memory; the threads of a block are the kernel's.
+// The number of blocks and their shared memory; the threads of a block are the kernel's.
 struct Grid {
   std::int64_t blocks = 1;
   std::size_t shared_bytes = 0;
@@ -71,35 +71,35 @@ concept Thread = requires(T t, float x, int i, unsigned bits, bool yes, unsigned
                           int (&ints)[4], float (&floats)[4], const unsigned (&a)[4],
                           const unsigned (&b)[2], unsigned (&four)[4], int* counter,
                           unsigned long long* largest) {
-  // Its number in the block, the block's in the grid, and how many blocks there are.
+  // The thread's number in its block, the block's in the grid, and the number of blocks.
   { t.index() } -> std::same_as<int>;
   { t.block() } -> std::same_as<std::int64_t>;
   { t.blocks() } -> std::same_as<std::int64_t>;
-  // The block's shared memory, as many bytes as the launch asked for, at a multiple of 128.
+  // The block's shared memory, as many bytes as the launch asked for, aligned to 128.
   { t.shared() } -> std::same_as<unsigned char*>;
 
-  // Block: waits for all of its threads; what they wrote before is then seen.
+  // Block: waits for all of its threads; what they wrote before is then visible.
   t.sync();
-  // Warp: the same, and the bit of each lane that says yes.
+  // Warp: as sync(); and the lanes whose argument is true, as bits.
   t.sync_warp();
   { t.ballot(yes) } -> std::same_as<unsigned>;
   { t.any(yes) } -> std::same_as<bool>;
   { t.all(yes) } -> std::same_as<bool>;
-  // Warp: the value of lane i, of the lane whose number differs by the bits of i.
+  // Warp: the value of lane i, or of the lane whose number differs by the bits of i.
   { t.shuffle(x, i) } -> std::same_as<float>;
   { t.shuffle_xor(x, i) } -> std::same_as<float>;
 
-  // Adds at once, whoever else does; returns what was there before.
+  // Adds atomically; returns the value before.
   { t.atomic_add(counter, i) } -> std::same_as<int>;
-  // The larger stays.
+  // Stores the larger of the two, atomically.
   t.atomic_max(largest, *largest);
-  // What this thread wrote is seen by all who see what it writes later.
+  // Makes what this thread wrote visible to all threads that see what it writes later.
   t.fence();
 
   // Copies 16 bytes to shared memory, both addresses multiples of 16; without `valid` writes zeros
-  // and reads nothing. Copies are under way until wait_for_copies<n>() says that all but the last n
-  // groups have come, a group being what was asked for between two calls of close_copies(); other
-  // threads see them after a sync() on top.
+  // and reads nothing. The copies between two calls of close_copies() are a group;
+  // wait_for_copies<n>() waits for all but the last n groups of this thread. Other threads see the
+  // bytes after another sync().
   t.copy_16(bytes, static_cast<const unsigned char*>(bytes), yes);
   t.close_copies();
   t.template wait_for_copies<1>();

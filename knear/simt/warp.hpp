@@ -9,23 +9,23 @@
 // any() returns, and a choice that differs between lanes is select(mask, a, b). A mask of HostWarp
 // does not convert to bool, so a divergent `if` does not compile in the tests.
 //
-// What the emulation can't show: missing __syncwarp and races (compute-sanitizer on a GPU does).
+// The emulation cannot show a missing __syncwarp or a race (compute-sanitizer on a GPU does).
 //
 // Lanes of equal type combine by + - & < <= == element by element, masks by & | ^ !. Nothing else
 // is needed so far; a new operation goes into both warps and here.
 #pragma once
 #include <concepts>
 
+#include "knear/core/host_device.hpp"
+
 // Before a function that is warp code: device code under nvcc, where ThreadWarp is the only warp;
 // ordinary code elsewhere, where HostWarp is. (Not both at once: the members of CudaThread exist on
 // the device only, and nvcc warns of each call from a function that could also run on the host.)
 #if defined(__CUDACC__)
-#define KNEAR_HD __host__ __device__  // plain functions of numbers, for both sides
 #define KNEAR_WARP __device__ __forceinline__
 #define KNEAR_UNROLL _Pragma("unroll")
 #define KNEAR_NO_UNROLL _Pragma("unroll 1")
 #else
-#define KNEAR_HD
 // Not inlined: a network is thousands of operations, and building the tests would take minutes.
 #define KNEAR_WARP [[gnu::noinline]] inline
 #define KNEAR_UNROLL
@@ -42,26 +42,26 @@ using Lanes = typename W::template Lanes<T>;
 template <class W>
 concept Warp = requires(W w, Lanes<W, float> x, Lanes<W, int> n, typename W::Mask m, int i,
                         const float* from, float* to) {
-  // The same answer in every lane.
+  // Whether the mask holds in any lane: the same answer in every lane.
   { w.any(m) } -> std::same_as<bool>;
   // Per lane: m ? first : second.
   { w.select(m, x, x) } -> std::same_as<Lanes<W, float>>;
   // The smaller; a NaN loses against a number.
   { w.minimum(x, x) } -> std::same_as<Lanes<W, float>>;
-  // Lane l receives the value of lane l ^ i.
+  // Lane l gets the value of lane l ^ i.
   { w.shuffle_xor(x, i) } -> std::same_as<Lanes<W, float>>;
-  // Every lane receives the value of lane i.
+  // Every lane gets the value of lane i.
   { w.broadcast(x, i) } -> std::same_as<Lanes<W, float>>;
-  // The same value in every lane; 0, 1, ... 31.
+  // The same value in every lane; the numbers 0, 1, ... 31 of the lanes.
   { w.fill(1.0f) } -> std::same_as<Lanes<W, float>>;
   { w.template lane<int>() } -> std::same_as<Lanes<W, int>>;
   // The lanes whose number has the bit i (a power of two below 32).
   { w.lanes_with(i) } -> std::same_as<typename W::Mask>;
-  // from[0..31], lane l taking from[l]. With a count, only the first `count` lanes read (none if
-  // it is negative, all if it is above 31) and the others hold the last argument.
+  // Loads from[0..31], lane l taking from[l]. With a count, only the first `count` lanes read (none
+  // if it is negative, all if it is above 31) and the others hold the last argument.
   { w.load(from) } -> std::same_as<Lanes<W, float>>;
   { w.load(from, i, 1.0f) } -> std::same_as<Lanes<W, float>>;
-  // Lane l writes to[l], the first `count` lanes only.
+  // Stores: lane l writes to[l], the first `count` lanes only.
   w.store(to, i, x);
   { x < x } -> std::same_as<typename W::Mask>;
   { x <= x } -> std::same_as<typename W::Mask>;

@@ -1,10 +1,10 @@
 // knear/transform/pca.hpp -- principal components: the directions in which vectors differ most.
 //
-//   const PrincipalComponents pca = principal_components(sample, 64);
+//   const PrincipalComponents pca = principal_components(sample, 64, threads);
 //   pca.basis.row(0)                            // the first direction, of unit length
 //
-// By Eigen, in float64, from whatever sample of rows is given: of rows without number a few
-// thousand tell the directions well enough.
+// Computed in float64 from the sample of rows that is given: a few thousand rows determine the
+// directions of any number well enough. Eigen solves the problem once it has few dimensions.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -24,14 +24,15 @@ struct PrincipalComponents {
   double defect = 0;
 };
 
-// The first `components` of rows [n x dim], 1 <= components <= dim, n >= 2, finite elements. Fewer
-// than that many rows, or rows that span fewer dimensions, are fine: further directions are any
-// that complete the basis. The same bits for the same rows. Throws InvalidArgument. Uses one
-// thread.
+// The first `components` of rows [n x dim], 1 <= components <= dim, n >= 2, finite elements. The
+// mean is subtracted from the rows in place. Fewer than that many rows, or rows that span fewer
+// dimensions, are fine: further directions are any that complete the basis. The same bits for the
+// same rows, whatever the threads. Throws InvalidArgument.
 //
-// Of wide rows (dim above 1,024) the directions are found by subspace iteration and approximate.
-// Throws Cancelled if the progress says so: it is asked between steps of up to a second or so.
-PrincipalComponents principal_components(MatrixView<double> rows, std::int64_t components,
+// For rows more than 1.5 times as wide as the components (rounded up to 32) the directions are
+// approximate, found by subspace iteration. Throws Cancelled if the progress says so: it is called
+// between steps of up to a second or so.
+PrincipalComponents principal_components(Matrix<double>& rows, std::int64_t components, int threads,
                                          const Progress& progress = {});
 
 // A random orthonormal matrix [n x n], the same for the same seed, with its defect.

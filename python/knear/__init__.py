@@ -7,19 +7,18 @@
     distances, ids = index.search(queries, k=10)
 
 Arrays are NumPy matrices [n x dim] of float32, float16, uint8, int8 or ml_dtypes.bfloat16, and
-anything that numpy.asarray makes one of. They are read where they lie, without a copy, if each row
+anything that numpy.asarray makes one of. They are read in place, without a copy, if each row
 is contiguous (the rows may lie apart); other layouts are copied once. float64, int64 and other
 numbers are taken if float32 holds every value exactly, else refused.
 
-Arrays may also be in the memory of an NVIDIA GPU, where knear was built with CUDA: those that say
-so by `__dlpack_device__` (torch, CuPy, JAX) or `__cuda_array_interface__` (Numba). Functions work
-on what is there, without a copy, and an Index copies it to the processor. Answers are new arrays on
-the same GPU, of the library of the first argument, or knear.DeviceArray where that is another than
-these three (ids of JAX have 32 bits unless jax_enable_x64 is set). The work comes after that which
-made the arrays, in the order that their protocol gives: DLPack that of the producer's current
-stream, the interface that of the stream that it names. Answers are complete when the call returns,
-for any stream. Lists of ids, filters and lengths may be on a GPU anywhere; the processor gets a
-copy.
+Arrays may also be in the memory of an NVIDIA GPU, where knear was built with CUDA: those with
+`__dlpack_device__` (torch, CuPy, JAX) or `__cuda_array_interface__` (Numba). Functions read them
+there, without a copy; an Index copies them to the processor. Answers are new arrays on the same
+GPU, of the library of the first argument, or knear.DeviceArray where that is none of these three
+(ids of JAX have 32 bits unless jax_enable_x64 is set). The work is ordered after that which made
+the arrays, as their protocol says: DLPack names the producer's current stream, the interface a
+stream of its own. Answers are complete when the call returns, for any stream. Lists of ids, filters
+and lengths may be on a GPU anywhere; the processor gets a copy.
 
 Metrics: "l2", squared Euclidean distances; "ip", inner products, largest first; "cosine",
 1 - cos. Equal distances are ordered by id. Places beyond the number of rows hold the id -1 and
@@ -28,8 +27,8 @@ the distance +inf (-inf for "ip").
 "Exactly" means: the k smallest by the distance computed in float64 in a fixed order, ties by id,
 and that distance rounded to float32; the same bits for any number of threads and any machine.
 
-Every function may be called from several threads; the interpreter is free during the work, and
-Ctrl-C stops it. After os.fork(), the child may go on calling.
+Every function may be called from several threads; the interpreter lock is released during the
+work, and Ctrl-C stops it. After os.fork(), the child may go on calling them.
 """
 
 import os
@@ -99,12 +98,12 @@ def knn(
     first_pass: how rows are scored before the few that matter are measured in float64: "auto",
         "integer", "int8", "int16", "fp32", "direct", "prefix" ("l2" and "cosine"). It changes the
         time, never the answer.
-    choices: what else the search chooses by itself, chosen otherwise, with the same answer: any of
+    choices: overrides what else the search chooses by itself; the answer is the same. Any of
         "group" (queries scored side by side: 1, 4 or 12), "parts" (of the base for the same
-        queries), "columns" and "clusters" (of a prefix), "tile" (KiB of codes that are gone over
-        by many queries before the next), "guess" (False: thresholds for many neighbours are not
-        guessed), "refine" (whether rows that 8 bits leave are scored again, with a scale of their
-        own, before they are measured). `report` says what was chosen.
+        queries), "columns" and "clusters" (of a prefix), "tile" (KiB of codes that many queries
+        are scored against before the next), "guess" (False: thresholds for many neighbours are not
+        estimated), "refine" (whether rows that 8 bits leave are scored again by per-row codes
+        before they are measured). `report` says what was chosen.
     method: "exact"; "threshold-heap", exact by thresholds that are the k-th distance to `samples`
         random rows (8 k if None); "partial-reduce", the best few rows of each of many bins, of
         which `report` says the numbers; "auto": exact, or partial-reduce where less recall is
@@ -113,14 +112,14 @@ def knn(
         "partial-reduce". The promise holds for any queries and any order of `base` that was not
         made against knear's own hash of row numbers; `report` has "promised_recall",
         "expected_recall", and in "uncertified" the queries whose answer is not proven to be exact.
-    logical_rows: `base` is a shard of so many rows, drawn at random, and the promise is for the
+    logical_rows: `base` is a random shard of a base of this many rows, and the promise is for the
         answer merged from all shards; None: it holds for any shards ("partial-reduce").
     aggregate_to_topk: False: all rows that were kept, report["kept_per_bin"] of each bin one after
         the other, instead of the k nearest of them ("partial-reduce").
     device: where the rows are scanned: "cpu", or "cuda" and "cuda:N" for a GPU, where knear was
         built with CUDA; every method. The answer is the same. None: where the arrays are.
-    filter: the rows that may be found, as ids in any order or as one bool a row; None for all. The
-        answer is that of these rows alone, padded with -1 where they are fewer than k.
+    filter: the rows that may be found, as ids in any order or as one bool per row; None for all.
+        The answer is that of these rows alone, padded with -1 where they are fewer than k.
     report: a dict that is emptied and filled with what was planned and what happened: "first_pass",
         "seconds", "survivors_per_query", "memory_bytes", ...
 
@@ -187,8 +186,8 @@ def self_join(
     other. For "l2" and "cosine" each pair is scored once, for both rows, where that is faster.
     Arguments and errors are those of knn().
 
-    On a GPU it is a search for every row. `base` may be in its memory, as that of knn(): the base
-    stays where it is, and a copy of it comes to the processor, as the queries.
+    On a GPU it is a search for every row. `base` may be in its memory, as that of knn(): it is not
+    moved, and the processor gets a copy as the queries.
     """
     if _device.is_on_gpu("base", base):
         b = _device.matrix("base", base)
@@ -236,12 +235,12 @@ def range_search(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
     """All rows of `base` within `radius` of each row of `queries`: (begin, distances, ids).
 
-    At a distance of at most `radius` for "l2" (squared) and "cosine", with a product of at least
-    `radius` for "ip", compared in float64. Those of query i stand at begin[i] : begin[i + 1] of
-    the other two, nearest first. Options and errors are those of knear.knn.
+    These have a distance of at most `radius` for "l2" (squared) and "cosine", or a product of at
+    least `radius` for "ip", compared in float64. Those of query i stand at begin[i] : begin[i + 1]
+    of the other two, nearest first. Options and errors are those of knear.knn.
 
-    Both may be in the memory of one GPU, as those of knear.knn. What is found there comes to the
-    processor, and goes back as arrays there.
+    Both may be in the memory of one GPU, as those of knear.knn. The results pass through the
+    processor's memory and are arrays on that GPU.
     """
     if _device.on_gpu(queries, base):
         q, b = _device.matrix("queries", queries), _device.matrix("base", base)
@@ -293,7 +292,7 @@ def select_k(
 
     sorted: best first; False: by ascending index, which is faster for large k.
     lengths: how many values of each row count, from its beginning; None for all.
-    method: "auto", by k and m; or one of the ways to the same answer: "threshold" (a bar from a
+    method: "auto", by k and m; or a method, with the same answer: "threshold" (a threshold from a
         sample, partition of what passes it), "partition"; and for comparison "list", "radix",
         "threshold-heap", "bitonic", and "warp-select", which is emulated and very slow.
 
@@ -349,11 +348,11 @@ class Index:
 
     Memory: the vectors, about a quarter of float32 vectors more, and 16 bytes a row; whole numbers
     of 8 bits ("l2", "ip") take one byte each whatever their type, 5 % and 16 bytes a row. Searches
-    of many queries by "l2" or "cosine" come to go by a prefix of up to 128 principal coordinates,
-    if that is forecast to be faster and they set no memory limit: dim + 154 bytes a row more at
-    most; or have rows that 8 bits leave scored again ("refine"): dim + 16 bytes. Any method may be
-    called from any thread at any time: a search sees the index as it was at its begin, and neither
-    waits for the other.
+    of many queries by "l2" or "cosine" may make a prefix of up to 128 principal coordinates, if
+    that is forecast to be faster and they set no memory limit: at most dim + 154 bytes a row more;
+    or codes by which rows that 8 bits leave are scored again ("refine"): dim + 16 bytes. Any method
+    may be called from any thread at any time: a search sees the index as it was when it began, and
+    neither waits for the other.
 
     The index keeps its vectors in the processor's memory. Vectors and queries in that of a GPU are
     copied to it, once, if their rows or columns are contiguous; what may be in them is the same.
@@ -404,17 +403,17 @@ class Index:
 
     @property
     def next_id(self) -> int:
-        """Above every id that was ever given: what the next vector gets that comes without one."""
+        """Above every id so far: the id of the next vector that is added without one."""
         return self._index.next_id
 
     @property
     def version(self) -> int:
-        """The number of changes made so far. A search's report says which it saw."""
+        """The number of changes made so far. The report of a search has the one that it saw."""
         return self._index.version
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of vectors, ids and packed forms."""
+        """Bytes of vectors, ids and packed codes."""
         return self._index.memory_bytes()
 
     @property
@@ -470,7 +469,7 @@ class Index:
         self._index.reserve(_arrays.integer("rows", rows))
 
     def compact(self) -> None:
-        """Gives back the memory of removed vectors, which else waits until they are half."""
+        """Frees the memory of removed vectors, which otherwise waits until they are half."""
         self._index.compact()
 
     def search(
@@ -495,8 +494,8 @@ class Index:
 
         Options and errors are those of knear.knn. filter: ids, each of which the index must hold;
         or one bool for each of the ids 0, 1, ..., where ids beyond the last bool are left out.
-        device: None is where `q` is. For queries on a GPU "cuda" is that GPU, "cpu" searches on the
-        processor all the same, and the results are arrays on that GPU, whatever `device` is.
+        device: None means where `q` is. For queries on a GPU "cuda" means that GPU, "cpu" the
+        processor, and the results are arrays on that GPU, whatever `device` is.
         """
         number = _device.number_of("q", q)
         found = self._index.search(

@@ -1,8 +1,8 @@
-"""What comes in from Python, checked once and turned into what _core takes.
+"""Arguments from Python, checked once and converted to what _core takes.
 
-An array goes through without a copy if its element type is one of knear's and each row is
+An array is passed without a copy if its element type is one of knear's and each row is
 contiguous, whatever the distance between rows (slices, mapped .fvecs files). Otherwise exactly
-one copy is made, and only if it holds the same numbers. What is in the memory of a GPU is copied
+one copy is made, and only if it holds the same numbers. Arrays in the memory of a GPU are copied
 from there.
 """
 
@@ -72,9 +72,9 @@ def _as_float32(name: str, array: np.ndarray) -> np.ndarray:
             out[begin : begin + block] = part
             same = out[begin : begin + block].astype(array.dtype) == part
             if array.dtype.kind == "f":
-                same |= np.isnan(part)  # refused later, as in every type
+                same |= np.isnan(part)  # refused later, as for every type
             else:
-                same &= np.abs(out[begin : begin + block]) < 2.0**63  # the way back is defined
+                same &= np.abs(out[begin : begin + block]) < 2.0**63  # so it converts back
         if not same.all():
             row, column = (int(i) for i in np.argwhere(~same)[0])
             raise InvalidArgument(
@@ -88,7 +88,7 @@ def _as_float32(name: str, array: np.ndarray) -> np.ndarray:
 def filter_of(value: Any, rows: int | None) -> tuple[np.ndarray | None, np.ndarray | None, int]:
     """A filter as (ids, None, 0), (None, bits, their number) or (None, None, 0) for every row.
 
-    With `rows`, bools must be as many.
+    With `rows`, there must be that many bools.
     """
     if value is None:
         return None, None, 0
@@ -155,7 +155,7 @@ def number(name: str, value: Any) -> float:
 
 
 def text(name: str, value: Any) -> str:
-    """`value`, which must be a str; _core knows which ones there are."""
+    """`value`, which must be a str; _core checks which."""
     if not isinstance(value, str):
         raise InvalidArgument(f"{name} must be text, but is {value!r}")
     return value
@@ -176,7 +176,7 @@ def choices(value: Any) -> str:
 def approach(
     method: Any, recall: Any, samples: Any, logical_rows: Any, aggregate: Any
 ) -> tuple[str, float, int, int, bool]:
-    """How the k nearest are to be found, as _core takes it."""
+    """The options of a search's method, as _core takes them."""
     counts = []
     for name, value in (("samples", samples), ("logical_rows", logical_rows)):
         count = 0 if value is None else integer(name, value)

@@ -1,4 +1,4 @@
-"""The compiled part; its arguments are those that knear/_arrays.py has checked."""
+"""The compiled part; knear/_arrays.py checks its arguments."""
 
 from typing import Any
 

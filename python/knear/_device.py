@@ -1,7 +1,7 @@
-"""Arrays that are in the memory of a GPU: who has them, what they hold, and answers as such arrays.
+"""Arrays in the memory of a GPU: where they are, what they hold, and answers as such arrays.
 
-What a search on a GPU reads is not copied or converted: what it cannot read as it lies is refused.
-What the processor reads comes to it as one copy, which NumPy's arrays can hold.
+A search on a GPU does not copy or convert its arrays: those that it cannot read in place are
+refused. For the processor one copy is made, as an array of NumPy.
 """
 
 import contextlib
@@ -18,13 +18,13 @@ from .errors import DeviceUnavailable, InvalidArgument
 _PROCESSOR, _PINNED, _CUDA, _MANAGED = 1, 3, 2, 13
 _OTHERS = {4: "OpenCL", 7: "Vulkan", 8: "Metal", 10: "ROCm", 14: "oneAPI"}
 
-# Letters of NumPy's types by DLPack's type codes. NumPy has no bfloat16: its bits go by a type that
+# Letters of NumPy's types by DLPack's type codes. NumPy has no bfloat16: its bits have a type that
 # is made here.
 _LETTERS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
 _BFLOAT = 4
 BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
 
-# Arguments that are more than one.
+# Arguments whose names are plural.
 _PLURALS = ("queries", "ids", "lengths")
 
 # Element types of knear.
@@ -38,7 +38,7 @@ _KINDS = {
 
 
 class Memory(NamedTuple):
-    """An array in the memory of a GPU, as it tells of itself."""
+    """An array in the memory of a GPU, as it describes itself."""
 
     address: int
     dtype: np.dtype | None  # None for what NumPy does not have
@@ -71,8 +71,8 @@ class Place(NamedTuple):
 class DeviceArray:
     """An answer in the memory of a GPU, for callers whose library knear does not know.
 
-    Has `__cuda_array_interface__` and `__dlpack__`, by which others read it without a copy; frees
-    its memory when nobody has it any more. What is in it is complete.
+    It has `__cuda_array_interface__` and `__dlpack__`, by which other libraries read it without a
+    copy, and frees its memory when nothing refers to it. Its content is complete.
     """
 
     def __init__(self, address: int, array: Any, shape: tuple[int, ...], dtype: Any) -> None:
@@ -100,7 +100,7 @@ class DeviceArray:
 
 
 def place_of(x: Any) -> Place | None:
-    """Where `x` is; None for the processor's memory, as whatever does not say otherwise."""
+    """The place of `x`; None for the processor's memory, and for anything that names no place."""
     if isinstance(x, (np.ndarray, np.generic, list, tuple, int, float, str, bytes)):
         return None
     device = _dlpack_device(x)
@@ -149,8 +149,8 @@ def is_of(name: str) -> str:
 
 
 def matrix(name: str, x: Any) -> Rows:
-    """A matrix that is_on_gpu(), row after row without gaps. The legacy default stream comes after
-    what its producer had the device do."""
+    """A matrix that is_on_gpu(), its rows without gaps. The legacy default stream waits for the
+    work of its producer."""
     memory = _read(name, x)
     kind = _KINDS.get(memory.dtype)
     if kind is None:
@@ -160,8 +160,8 @@ def matrix(name: str, x: Any) -> Rows:
 
 
 def rows_to_select_from(name: str, x: Any) -> tuple[Rows, bool]:
-    """The same for knear.select_k, whose rows may lie apart; and whether it is one row, of one
-    dimension."""
+    """As matrix() for knear.select_k, whose rows may lie apart; and whether `x` has one dimension,
+    which makes it one row."""
     memory = _read(name, x)
     if memory.dtype != np.float32:
         _refuse_type(name, memory, "knear.select_k takes float32")
@@ -179,7 +179,7 @@ def rows_to_select_from(name: str, x: Any) -> tuple[Rows, bool]:
 
 
 def to_processor(name: str, x: Any) -> Any:
-    """`x`; where that is_on_gpu(), a copy as an array of NumPy, of BFLOAT16 if need be."""
+    """`x`, or if it is_on_gpu() a copy as an array of NumPy, of BFLOAT16 if need be."""
     if not is_on_gpu(name, x):
         return x
     memory = _read(name, x)
@@ -190,7 +190,7 @@ def to_processor(name: str, x: Any) -> Any:
         raise InvalidArgument(
             f"{name} must have one or two dimensions, but the array on the GPU has {len(shape)}"
         )
-    # A list is a column; a matrix whose columns are contiguous is copied as they lie.
+    # A list is a column; a matrix whose columns are contiguous is copied by columns.
     if len(shape) == 1:
         shape, strides = (*shape, 1), (*strides, 1)
     turned = _within(shape, strides) != 1 and _within(shape[::-1], strides[::-1]) == 1
@@ -205,7 +205,7 @@ def to_processor(name: str, x: Any) -> Any:
                 f"{name} must have contiguous rows or columns on a GPU to be copied, but has the "
                 f"shape {memory.shape} with strides of {_text(memory.strides)} elements"
             )
-        # What has no gaps is one row.
+        # A matrix without gaps is copied as one row.
         count = 1 if apart == cols else rows
         there = out.view(np.uint8).reshape(count, -1)
         pitch = there.shape[1] if count == 1 else int(apart) * size
@@ -230,7 +230,7 @@ def same_device(queries: Rows, base: Rows) -> int:
 
 
 def asked(device: Any, number: int) -> Any:
-    """What the search is told of the argument `device`: None is where the arrays are."""
+    """The `device` that the search gets: None means where the arrays are."""
     if device is None:
         return "cuda"
     if device == "cpu":
@@ -239,15 +239,15 @@ def asked(device: Any, number: int) -> Any:
 
 
 def of_queries(device: Any, number: int | None) -> Any:
-    """What the search of rows of the processor is told of `device`: None is where the queries are,
-    "cuda" their GPU if they are on one."""
+    """The `device` that a search of rows in the processor's memory gets: None means where the
+    queries are, "cuda" their GPU if they are on one."""
     if number is None:
         return "cpu" if device is None else device
     return f"cuda:{number}" if device in (None, "cuda") else device
 
 
 def refuse_words(number: int, **words: tuple[Any, Any]) -> None:
-    """Refuses words that say other than the default: NAME=(what is said, the default)."""
+    """Refuses arguments that are not the default: NAME=(argument, default)."""
     for name, (said, default) in words.items():
         if said != default:
             raise InvalidArgument(
@@ -257,7 +257,7 @@ def refuse_words(number: int, **words: tuple[Any, Any]) -> None:
 
 
 def answers(example: Any, found: Any, *shapes_and_types: tuple[tuple[int, ...], Any]) -> Any:
-    """What _core found on a GPU, pairs of addresses and arrays, as arrays of the library of
+    """The results of _core on a GPU, pairs of addresses and arrays, as arrays of the library of
     `example`."""
     return tuple(
         like(example, *each, *what) for each, what in zip(found, shapes_and_types, strict=True)
@@ -265,7 +265,7 @@ def answers(example: Any, found: Any, *shapes_and_types: tuple[tuple[int, ...], 
 
 
 def sent(example: Any, number: int | None, found: Any) -> Any:
-    """Answers in the processor's memory; as such arrays too if the number of a device is given."""
+    """Answers in the processor's memory, on a device as arrays like `example` if one is given."""
     if number is None:
         return found
     return tuple(
@@ -285,14 +285,14 @@ def like(example: Any, address: int, array: Any, shape: tuple[int, ...], dtype: 
 
 
 def _dlpack_device(x: Any) -> tuple[int, int] | None:
-    """(device type, number) by DLPack; None where x does not say."""
+    """(device type, number) by DLPack; None where x has no DLPack."""
     ask = getattr(type(x), "__dlpack_device__", None)
     if ask is None or not hasattr(type(x), "__dlpack__"):
         return None
     try:
         kind, number = ask(x)
         return int(kind), int(number)
-    except Exception:  # what cannot say it is left to NumPy
+    except Exception:  # NumPy gets what fails here
         return None
 
 
@@ -327,7 +327,7 @@ def _of_dlpack(name: str, x: Any) -> Memory:
     try:
         try:
             capsule = x.__dlpack__(stream=1, max_version=(1, 1))
-        except TypeError:  # a producer from before versions
+        except TypeError:  # a producer older than DLPack's versions
             capsule = x.__dlpack__(stream=1)
         owner, address, (device, number), (code, bits, lanes), shape, strides = _core.read_dlpack(
             capsule
@@ -395,7 +395,7 @@ def _text(strides: tuple) -> str:
 
 
 def _check_layout(name: str, memory: Memory, apart: bool = False) -> None:
-    """Refuses what is no matrix whose rows have no gaps, nor lie `apart` unless they may."""
+    """Refuses anything but a matrix whose rows have no gaps, or lie apart if they may."""
     shape, strides = memory.shape, memory.strides
     if len(shape) != 2:
         raise InvalidArgument(

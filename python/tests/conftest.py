@@ -1,4 +1,4 @@
-"""What the tests share: an obviously right answer to compare with, and the real vectors."""
+"""What the tests share: a plain reference to compare with, and the real vectors."""
 
 import gzip
 import os

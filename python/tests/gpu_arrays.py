@@ -1,6 +1,6 @@
-"""What is done with arrays in the memory of a GPU, by each library that has some here.
+"""Checks of arrays in the memory of a GPU, for each library that is here.
 
-    python python/tests/gpu_arrays.py        one line a library; fails if a check does
+    python python/tests/gpu_arrays.py        one line per library; fails if a check does
 
 Needs neither pytest nor the other tests: scripts/gpu_check runs it on bare machines.
 test_cuda_arrays.py runs the same.
@@ -22,7 +22,7 @@ LIBRARIES = ["torch", "cupy", "jax", "numba"]
 
 
 class Skipped(Exception):
-    """Nothing to check with, and why."""
+    """There is nothing to check with; the message says why."""
 
 
 class Library:
@@ -87,7 +87,7 @@ def same(library, got, want, what):
 
 
 def same_within(library, got, want, what):
-    """The same for (begin, distances, ids) of a range search."""
+    """As same(), for (begin, distances, ids) of a range search."""
     np.testing.assert_array_equal(library.to_numpy(got[0]), want[0], err_msg=what)
     same(library, got[1:], want[1:], what)
 
@@ -132,7 +132,7 @@ def check_answers(library):
 
 
 def check_devices(library):
-    """What device= may say, and one of the two elsewhere."""
+    """The values of device=, and queries and base in different memories."""
     x = np.arange(24, dtype=np.float32).reshape(6, 4)
     there = library.on_gpu(x)
     bad = knear.InvalidArgument
@@ -201,7 +201,7 @@ def check_range_search(library):
             same_within(library, got, want, what)
             assert all(library.owns(each, there[0]) for each in got), what
             assert report["device"] == "cuda:0", what
-    # Of the last base.
+    # A filter, on the last base.
     some = np.arange(0, len(base), 7)
     got = knear.range_search(*there, 20000.0, filter=library.on_gpu(some))
     want = knear.range_search(queries, base, 20000.0, filter=some)
@@ -304,7 +304,7 @@ def check_index(library):
 
 
 def check_refusals(library):
-    """Types and layouts, which no search converts here; options that a GPU has not; k; NaN."""
+    """Types and layouts that no search converts; options that a GPU does not have; k; NaN."""
     rng = np.random.default_rng(4)
     x = rng.standard_normal((50, 8)).astype(np.float32)
     there = library.on_gpu(x)
@@ -334,8 +334,8 @@ def check_refusals(library):
 
 
 def check_order(library):
-    """An answer is complete when the call returns, and comes after what made its arrays; answers
-    are given back."""
+    """An answer is complete when the call returns, and the work is ordered after that which made
+    its arrays; the memory of answers is freed."""
     if library.name not in ("torch", "cupy"):
         return
     m = library.module
@@ -356,7 +356,7 @@ def check_order(library):
     for _ in range(5):
         with within:
             for _ in range(20):
-                busy = busy @ busy * 0  # what is asked for next waits for this
+                busy = busy @ busy * 0  # the next work on the stream waits for this
             late = plain * 2
             got = knear.knn(late[:10], late, 3)
             close = knear.range_search(late[:10], late, radius)

@@ -1,6 +1,6 @@
 """Arrays that only pretend to be on a GPU, and functions that stand in for the GPU's.
 
-They lie in the processor's memory; nothing of them is read but by those functions.
+They are in the processor's memory; only those functions read them.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ class Tensor(ctypes.Structure):
     ]
 
 
-keep = ctypes.pythonapi.Py_IncRef  # for ever: who deletes a tensor may come after the interpreter
+keep = ctypes.pythonapi.Py_IncRef  # a tensor may be deleted after the interpreter has ended
 keep.argtypes = [ctypes.py_object]
 DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 capsule_of = ctypes.pythonapi.PyCapsule_New
@@ -83,7 +83,7 @@ class Pretender:
 
 
 class Old(Pretender):
-    """From before DLPack had versions."""
+    """An array of a producer older than DLPack's versions."""
 
     def __dlpack__(self, stream=None):
         return super().__dlpack__(stream=stream)
@@ -97,7 +97,7 @@ Torchlike.__module__ = "torch"
 
 
 class Subclass(Torchlike):
-    """Of a user's own module."""
+    """An array of a class of a user's own module."""
 
 
 class Interface:
@@ -133,7 +133,7 @@ TYPES = {
 
 @pytest.fixture
 def pretended(monkeypatch):
-    """Functions that stand in for the GPU's; they note what they were asked."""
+    """Functions that stand in for the GPU's; they record their calls."""
     noted = types.SimpleNamespace(calls=[], joins=[], ranges=[], selections=[], copies=[])
     noted.streams, noted.devices = [], {}
 

@@ -1,4 +1,6 @@
-"""Threads, processes and signals: the interpreter is free during work, and nothing deadlocks."""
+"""Threads, processes and signals: the interpreter lock is released during work, and nothing
+deadlocks.
+"""
 
 import os
 import signal
@@ -80,7 +82,7 @@ def test_the_interpreter_is_free_during_work(rng):
             break
         rows = min(2 * rows, 20_000)
         base = base if rows < 20_000 else np.concatenate([base, base])
-    # With the interpreter held, this thread would have had one tick.
+    # Without releasing the interpreter lock, this thread would have had one tick.
     assert ticks > 20
 
 

@@ -1,4 +1,4 @@
-"""Arrays in the memory of a GPU: what is said of them where there is none, and the searches of
+"""Arrays in the memory of a GPU: checks and messages that need no GPU, and the searches of
 gpu_arrays.py where there is one.
 """
 
@@ -286,7 +286,7 @@ def test_other_arguments_are_checked_as_ever(pretended):
 
 
 def same(got, want, number=0):
-    """Whether arrays on that GPU hold what these of NumPy do."""
+    """Checks that arrays on that GPU equal these of NumPy."""
     for each, wanted in zip(got, want, strict=True):
         assert isinstance(each, knear.DeviceArray)
         assert each.__dlpack_device__() == (2, number)
@@ -592,7 +592,7 @@ def test_odd_types_that_are_copied(pretended):
 
 
 class Noted:
-    """The compiled index, which notes the device of each search and goes to the processor."""
+    """The compiled index, which records the device of each search and runs it on the processor."""
 
     def __init__(self, index):
         self.index, self.devices = index, []
@@ -710,7 +710,7 @@ class Sliced(Pretender):
 
 
 class Library:
-    """Stands for a library in gpu_arrays.py."""
+    """Stands in for a library of gpu_arrays.py."""
 
     name = "pretended"
 

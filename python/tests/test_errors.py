@@ -151,7 +151,7 @@ def test_filters(filter, message):
         knear.knn(ZEROS, ZEROS, 1, filter=[True, False])
     with pytest.raises(knear.ShapeMismatch, match="filter is for the ids below 4, .* below 3"):
         index.search(ZEROS, 1, filter=[True] * 4)
-    # Of an index that others may add to, ids after the last bool are left out.
+    # A filter of an index, which others may add to, leaves out ids after the last bool.
     assert index.search(ZEROS, 3, filter=[True, True])[1][0].tolist() == [0, 1, -1]
 
 

@@ -1,4 +1,4 @@
-"""knear.Index: growth, element types, what it says of itself."""
+"""knear.Index: growth, element types, and its properties."""
 
 import copy
 import pickle
@@ -142,7 +142,7 @@ def test_reconstruct_gives_back_every_type(rng, dtype):
 
 
 def test_memory_bytes_does_not_stop_a_search_that_packs():
-    # Once each waited for what the other had: the interpreter, and the rows being packed.
+    # This once deadlocked between the interpreter lock and the lock of the rows being packed.
     program = """
 import threading
 import numpy as np

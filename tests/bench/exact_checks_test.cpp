@@ -1,5 +1,5 @@
 // The checks of whole searches that bench/gpu runs on a device, with the processor in its place:
-// they find nothing wrong with a search that is right, and say so of one that is not.
+// they accept a search that is right and report one that is wrong.
 #include "bench/gpu/exact_checks.hpp"
 
 #include <gtest/gtest.h>
@@ -7,19 +7,20 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "knear/core/error.hpp"
 #include "knear/cuda/device_error.hpp"
 
 namespace knear::bench {
 
-// Without the printing of report.cpp, which is for the program.
+// A Report without the printing of report.cpp, which is for the program.
 void Report::fail(std::string what) { failures.push_back(std::move(what)); }
 
 namespace {
 
-// Searches of the processor that say they are of a device. `there`: its own memory, of which few
-// rows are not its work, and which knows no method.
+// Options for searches of the processor that claim to be of a device. `there`: the vectors are in
+// the device's memory, where there are no methods.
 KnnOptions here(const KnnOptions& options, bool there) {
   KnnOptions out = options;
   EXPECT_EQ(options.device, "cuda:1");
@@ -122,6 +123,28 @@ TEST(ExactChecks, JudgeSelfJoins) {
       },
       "cuda:1", 20, report);
   EXPECT_EQ(report.failures.size(), 1u);
+}
+
+// All passes together are every case once; the first has some of each kind; none runs late.
+TEST(ExactChecks, RunInPasses) {
+  constexpr int passes = 17;
+  const Deadline never(1e9), over(0);
+  std::vector<int> runs(1000);
+  for (int pass = 0; pass < passes; ++pass) {
+    const CaseShare share = CaseShare(pass, passes, &never).one_in(3);
+    for (std::size_t number = 0; number < runs.size(); ++number)
+      runs[number] += share.takes(static_cast<std::int64_t>(number));
+  }
+  for (std::size_t number = 0; number < runs.size(); ++number)
+    EXPECT_EQ(runs[number], number % 3 == 0 ? 1 : 0) << number;
+
+  Report all, first, late;
+  check_self_join(joined, "cuda:1", 1, all);
+  check_self_join(joined, "cuda:1", CaseShare(0, passes, &never), first);
+  check_self_join(joined, "cuda:1", CaseShare(0, passes, &over), late);
+  EXPECT_EQ(all.tests, 81);
+  EXPECT_EQ(first.tests, 5);
+  EXPECT_EQ(late.tests, 0);
 }
 
 // What fails on a device fails from then on.

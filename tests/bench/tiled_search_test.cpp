@@ -1,6 +1,6 @@
 // The search by tiles of products that bench/gpu measures, on the emulated device with products of
-// plain loops: its answers against a sort of all keys, two streams in orders of chance, and that
-// what is_certain() vouches for is exact.
+// plain loops: its answers against a sort of all keys, two streams in random orders, and that
+// answers are exact where is_certain() says so.
 #include "bench/gpu/tiled_search.hpp"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@
 namespace knear::bench {
 namespace {
 
-// Two streams whose work is done later, in an order of chance that respects who waits for whom.
+// Two streams whose work is done later, in a random order that respects who waits for whom.
 class LateStreams {
  public:
   void give(int stream, std::function<void()> work) {
@@ -50,7 +50,7 @@ class LateStreams {
  private:
   struct Work {
     std::function<void()> what;
-    std::int64_t after;  // so many of the other stream's
+    std::int64_t after;  // number of the other stream's operations to wait for
   };
   bool ready(int s, const std::int64_t (&done)[2]) const {
     return !given_[s].empty() && done[1 - s] >= given_[s].front().after;
@@ -59,7 +59,7 @@ class LateStreams {
   std::int64_t counts_[2] = {0, 0};
 };
 
-// Its kernels run when LateStreams comes to them.
+// A queue whose kernels run when LateStreams reaches them.
 class LateQueue {
  public:
   using Thread = HostThread;
@@ -134,7 +134,7 @@ Kept search(const TiledCodes<Code>& base, const TiledCodes<Code>& queries, std::
   PlainLane<Code> first{LateQueue(streams, 0, seed)}, second{LateQueue(streams, 1, seed + 1)};
   LateQueue& queue = first.queue();
   const std::size_t rows = base.norms.size(), count = queries.norms.size();
-  // Given in the order of the first stream: what the second one reads too soon is poison.
+  // Uploaded in the order of the first stream: what the second one reads too soon is poison.
   auto base_codes = queue.allocate<Code>(base.codes.size());
   auto norms = queue.allocate<float>(rows);
   auto query_codes = queue.allocate<Code>(queries.codes.size());
@@ -145,7 +145,7 @@ Kept search(const TiledCodes<Code>& base, const TiledCodes<Code>& queries, std::
   auto out_values = queue.allocate<float>(places);
   auto out_places = queue.allocate<int>(places);
 
-  // What an earlier search left there would win if it were taken up.
+  // Values of an earlier search, which would win if they were used.
   const std::vector<float> old_values(places, -1e9f);
   const std::vector<int> old_places(places, 0);
   queue.upload(out_values.data(), old_values.data(), places);
@@ -156,7 +156,7 @@ Kept search(const TiledCodes<Code>& base, const TiledCodes<Code>& queries, std::
             {query_codes.data(), nullptr, static_cast<std::int64_t>(count), dim},
             queries.factor(base), kept, out_values.data(), out_places.data());
   Kept out{std::vector<float>(places), std::vector<int>(places)};
-  // By the first stream, once it has waited for the second.
+  // Downloaded by the first stream, once it has waited for the second.
   queue.upload(out.values.data(), out_values.data(), places);
   queue.upload(out.places.data(), out_places.data(), places);
   streams.run_all(random);
@@ -170,7 +170,7 @@ Matrix<float> whole_numbers(std::int64_t rows, std::int64_t dim, Random& random)
     for (std::int64_t j = 0; j < dim; ++j) out.row(i)[j] = static_cast<float>(random.below(17)) - 8;
   return out;
 }
-// Around some centres, so that near rows are near.
+// Vectors around some centres, so that near rows are near.
 Matrix<float> clusters(std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
   Random centres(99), random(seed);
   std::vector<float> centre(static_cast<std::size_t>(8 * dim));
@@ -239,7 +239,7 @@ TYPED_TEST(TiledSearchTest, KeepsTheSmallestKeysInOrder) {
   }
 }
 
-// The same answer whatever the tiles, and whichever stream is first.
+// The answer is the same whatever the tiles, and whichever stream is first.
 TYPED_TEST(TiledSearchTest, DoesNotDependOnTilesOrStreams) {
   constexpr std::int64_t dim = 6;
   Random random(5);
@@ -280,7 +280,7 @@ TYPED_TEST(TiledSearchTest, SlackHoldsTheErrorOfKeys) {
   EXPECT_LT(nearest, most_ratio);
 }
 
-// What is vouched for has the reference's bits; what is not is some of it wrong.
+// Certain answers have the reference's bits; some of the others are wrong.
 TYPED_TEST(TiledSearchTest, WhatIsCertainIsExact) {
   constexpr std::int64_t dim = 24, rows = 700, count = 30;
   constexpr int k = 10;
@@ -313,7 +313,7 @@ TYPED_TEST(TiledSearchTest, WhatIsCertainIsExact) {
       wrong_of[kept != k] += !right;
     }
   }
-  // With k kept none can be: the k-th is the last itself.
+  // With k rows kept none can be certain: the k-th is itself the last.
   EXPECT_EQ(certain_of[0], 0);
   const bool narrow = std::is_same_v<TypeParam, std::int8_t>;
   EXPECT_GE(certain_of[1], narrow ? count / 2 : count);
@@ -321,7 +321,7 @@ TYPED_TEST(TiledSearchTest, WhatIsCertainIsExact) {
   EXPECT_GE(wrong_of[0], rounded ? 1 : 0);
 }
 
-TEST(TiledCodes, RefusesWhereCodesTellNothing) {
+TEST(TiledCodes, NothingIsCertainWhereCodesAreZero) {
   // One row a thousand times as long as the others: int8 codes of these are zero.
   Matrix<float> base = clusters(400, 8, 13);
   for (int j = 0; j < 8; ++j) base.row(7)[j] = 2000;

@@ -17,7 +17,7 @@ from program_cases import ProgramTest, main, read_vecs, write_vecs
 class EveryCommand(ProgramTest):
     """What any user may do wrong, with every command that could notice it."""
 
-    # Commands by what they read and write; FILE, QUERIES and OUT are put in.
+    # Commands by the files that they read and write; FILE, QUERIES and OUT are replaced.
     reading = {
         "search": ["search", "--base", "FILE", "--queries", "QUERIES", "-k", "3", "--out", "OUT"],
         "truth": ["truth", "--base", "FILE", "--queries", "QUERIES", "-k", "3", "--out", "OUT"],
@@ -138,7 +138,7 @@ class EveryCommand(ProgramTest):
             self.assertEqual(os.listdir(disk), [], command)
 
     def test_ctrl_c_half_way(self):
-        # Zeros that take no disk: two seconds of work and more for every command.
+        # Zeros that take no disk: more than two seconds of work for every command.
         rows, dim = 3_000_000, 128
         with open(self.path("big.u8bin"), "wb") as file:
             file.write(struct.pack("<II", rows, dim))

@@ -27,7 +27,7 @@ class Roofline(ProgramTest):
         self.assertTrue(out["bf16_flops"] is None or out["bf16_flops"] > 1e6)
         found = json.loads(self.search("-k", 3, "--threads", 1, "--json"))
         self.assertEqual(found["peaks"], "measured")
-        # A kept file that makes no sense is as good as none.
+        # A stored file that makes no sense is ignored.
         self.file("cache/knear/roofline.json").write_text('{"a": [')
         found = json.loads(self.search("-k", 3, "--threads", 1, "--json"))
         self.assertEqual(found["peaks"], "estimated")
@@ -56,6 +56,19 @@ class Roofline(ProgramTest):
         for command in (["roofline"], ["search", "--base", "b", "--queries", "q", "-k", 1]):
             self.fails(1, *command, "--machine", "h20", says="v100, a100, tpu-v3, tpu-v4, h200")
         self.fails(2, "roofline", "--machine", "h200", "--threads", 1, says="--threads")
+
+    def test_the_constants_of_the_model(self):
+        constants = json.loads(self.ok("roofline", "--model", "--json"))
+        self.assertEqual(constants["scan_efficiency"], 0.9)
+        self.assertEqual(constants["call_seconds"], 4e-6)
+        self.assertGreater(min(constants.values()), 0)
+        lines = self.ok("roofline", "--model").splitlines()
+        for name, value in constants.items():
+            (line,) = [line for line in lines if line.split()[:1] == [name]]
+            self.assertEqual(float(line.split()[1]), value)
+            self.assertGreater(len(line.split()), 3, name)
+        self.fails(2, "roofline", "--model", "--threads", 1, says="--threads")
+        self.fails(2, "roofline", "--model", "--machine", "h200", says="--machine")
 
     def test_a_prefix_is_predicted_by_its_columns(self):
         out = json.loads(self.search("-k", 3, "--first-pass", "prefix", "--json", "--explain"))
@@ -132,7 +145,7 @@ class Bench(ProgramTest):
             self.assertEqual(at["5", "searches"], [10, 20, 40, 80, 160, 320, 640, 1280])
             self.assertEqual(at["11", "selection"], [10, 32, 64, 128])  # 8 * 256 are too many
             self.assertEqual(at["10", "selection"], [125, 250, 500, 1000, 2000])
-            # A quarter of a decade apart; from 63 rows 80 cannot be sampled.
+            # The points are a quarter of a decade apart; from 63 rows 80 cannot be sampled.
             self.assertEqual(at["10", "searches"], [112, 200, 356, 632, 1125, 2000])
             self.assertEqual(at["12", "searches"], [4, 8, 16, 32, 64])
             pruned = [point["compression_ratio"] for point in figures["5", "searches"]]
@@ -170,7 +183,7 @@ class Bench(ProgramTest):
                 self.assertIn("Figure 10, selection alone: ", texts)
             self.assertIn("partial-reduce", texts)
 
-    # With a GPU that is here, benches run there: tested where one is.
+    # Where there is a GPU benches run on it; tests of that need one.
     def test_devices_are_looked_for_before_anything_is_measured(self):
         missing = ["--base", "none.bvecs", "--queries", "none.bvecs"]
         for name in "exact", "threshold-heap":

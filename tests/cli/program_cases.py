@@ -91,8 +91,8 @@ class ProgramTest(unittest.TestCase):
         self.environment = dict(os.environ, XDG_CACHE_HOME=self.path("cache"))
         for name in ("KNEAR_DATA", "KNEAR_ISA"):
             self.environment.pop(name, None)
-        # Whole numbers, so that every order of summation gives the same float64: what is compared
-        # is the search. Few values, so that there are ties.
+        # Whole numbers, so that every order of summation gives the same float64 and only the search
+        # is compared. Few values, so that there are ties.
         source = random.Random(1)
         self.base = [[source.randrange(6) for _ in range(12)] for _ in range(300)]
         self.queries = [[source.randrange(6) for _ in range(12)] for _ in range(17)]

@@ -148,7 +148,8 @@ class Search(ProgramTest):
         ids, distances = brute_force(self.queries, self.base, 300)
         truth, lost = [], 0
         for row, d in zip(ids, distances, strict=True):
-            # The same distances from the far end of each group of ties: other ids, no less true.
+            # The same distances with ids from the far end of each group of ties: other ids, equally
+            # right.
             fourth = [i for i, x in zip(row, d, strict=True) if x == d[3]]
             truth.append(row[:3] + [fourth[-1]])
             lost += fourth[-1] != row[3]

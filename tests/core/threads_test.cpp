@@ -1,14 +1,23 @@
 // parallel_for: every task once, nested and from many threads; exceptions; no task of a loop taken
-// up by a thread that waits within another.
+// up by a thread that waits within another, nor by one that waits for a background task.
+// run_together: all at once, or none. What is done where the system starts no thread.
 #include "knear/core/threads.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include "knear/core/error.hpp"
 
 namespace knear {
 namespace {
@@ -25,7 +34,7 @@ TEST(ParallelFor, RunsEveryTaskOnceNestedToo) {
     }
 }
 
-TEST(ParallelFor, AThreadThatWaitsTakesUpNoTaskOfTheLoopAround) {
+TEST(ParallelFor, AThreadThatWaitsStartsNoTaskOfTheOuterLoop) {
   static thread_local int depth = 0;
   std::atomic<int> deepest = 0;
   for (int round = 0; round < 50; ++round)
@@ -66,6 +75,195 @@ TEST(ParallelFor, FromManyThreadsAtOnce) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(sum, 12 * 50 * 4);
 }
+
+// Threads of a loop wait for calls that others of them have taken up, while tasks of the loop are
+// left: were one to take those up meanwhile, it would be within two tasks at once.
+// In a process of its own, since oneTBB says each thing once.
+void loops_of_more_threads_than_cores() {
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 8; ++c)
+    callers.emplace_back([c] {
+      for (int round = 0; round < 50; ++round)
+        parallel_for(available_threads() + 1 + (3 * c + round) % 8, 6, [&](std::int64_t i) {
+          if (i == 0) parallel_for(available_threads() + 1 + c, 4, [](std::int64_t) {});
+        });
+    });
+  for (std::thread& caller : callers) caller.join();
+  parallel_for(1000, 2000, [](std::int64_t) {});
+  std::exit(0);
+}
+
+TEST(ParallelFor, PrintsNothingWhereThreadsAreMoreThanCores) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(loops_of_more_threads_than_cores(), testing::ExitedWithCode(0),
+              testing::Eq(std::string()));
+}
+
+TEST(BackgroundTask, AThreadThatWaitsTakesUpNoTaskOfTheLoopAround) {
+  using std::chrono::microseconds, std::chrono::steady_clock;
+  static thread_local int depth = 0;
+  std::atomic<int> deepest = 0;
+  const auto call_and_wait = [&] {
+    BackgroundTask task;
+    std::atomic<bool> begun = false;
+    task.run([&] {
+      begun = true;
+      std::this_thread::sleep_for(microseconds(200));
+    });
+    for (const auto start = steady_clock::now(); steady_clock::now() - start < microseconds(200);)
+      if (begun) break;
+    task.wait();
+  };
+  for (int round = 0; round < 120; ++round)
+    parallel_for(4, 16, [&](std::int64_t i) {
+      ++depth;
+      if (depth > deepest) deepest = depth;
+      if (i % 2 == 0)
+        call_and_wait();
+      else
+        run_isolated(call_and_wait);
+      --depth;
+    });
+  EXPECT_EQ(deepest, 1);
+}
+
+TEST(BackgroundTask, AnIdleThreadOfTheLoopTakesItUp) {
+  using std::chrono::seconds, std::chrono::steady_clock;
+  parallel_for(2, 2, [&](std::int64_t i) {
+    if (i == 1) return;
+    BackgroundTask task;
+    std::atomic<bool> begun = false;
+    task.run([&] { begun = true; });
+    const auto start = steady_clock::now();
+    while (!begun && steady_clock::now() - start < seconds(60)) std::this_thread::yield();
+    EXPECT_TRUE(begun);
+    task.wait();
+  });
+}
+
+TEST(BackgroundTask, MakesEveryCallOnceAndGoesOnAfterAnException) {
+  for (const auto by : {BackgroundTask::TakenBy::idle_thread, BackgroundTask::TakenBy::own_thread})
+    for (const int threads : {1, 2, 5})
+      parallel_for(threads, 12, [&](std::int64_t) {
+        BackgroundTask task(by);
+        task.wait();
+        int calls = 0;
+        for (int i = 1; i <= 20; ++i) {
+          task.run([&, i] {
+            ++calls;
+            if (i % 5 == 0) throw std::runtime_error(std::to_string(i));
+          });
+          try {
+            task.wait();
+            EXPECT_NE(i % 5, 0);
+          } catch (const std::runtime_error& e) {
+            EXPECT_EQ(e.what(), std::to_string(i));
+          }
+          EXPECT_EQ(calls, i);
+          EXPECT_NO_THROW(task.wait()) << "said twice";
+        }
+      });
+}
+
+TEST(BackgroundTask, AnErrorInTheLoopAroundDropsNoCall) {
+  std::atomic<int> calls = 0, waits = 0;
+  EXPECT_THROW(parallel_for(4, 8,
+                            [&](std::int64_t i) {
+                              BackgroundTask task;
+                              if (i == 1) throw std::runtime_error("no");
+                              for (int j = 0; j < 50; ++j) {
+                                task.run([&] { ++calls; });
+                                task.wait();
+                                ++waits;
+                              }
+                            }),
+               std::runtime_error);
+  EXPECT_EQ(calls, waits);
+}
+
+TEST(BackgroundTask, TheDestructorWaitsAndThrowsNothing) {
+  for (const auto by : {BackgroundTask::TakenBy::idle_thread, BackgroundTask::TakenBy::own_thread})
+    parallel_for(3, 30, [&](std::int64_t) {
+      std::atomic<int> begun = 0, ended = 0;
+      {
+        BackgroundTask task(by);
+        task.run([&] {
+          ++begun;
+          std::this_thread::sleep_for(std::chrono::microseconds(200));
+          ++ended;
+          throw std::runtime_error("no");
+        });
+      }
+      EXPECT_EQ(begun, ended);
+      if (by == BackgroundTask::TakenBy::own_thread) {
+        EXPECT_EQ(begun, 1);
+      }
+    });
+}
+
+// All threads of the loop wait for the call, so that only a thread of its own can make it.
+TEST(BackgroundTask, OfItsOwnThreadBeginsWhereAllOthersAreBusy) {
+  parallel_for(2, 4, [&](std::int64_t) {
+    BackgroundTask task(BackgroundTask::TakenBy::own_thread);
+    std::atomic<bool> begun = false;
+    task.run([&] { begun = true; });
+    while (!begun) std::this_thread::yield();
+    task.wait();
+  });
+}
+
+TEST(RunTogether, EachBodyMayWaitForAllOthers) {
+  for (const int threads : {1, 2, 3, 8, 20}) {
+    std::atomic<int> here = 0;
+    run_together(threads, [&](int) {
+      ++here;
+      while (here < threads) std::this_thread::yield();
+    });
+    EXPECT_EQ(here, threads);
+  }
+}
+
+TEST(RunTogether, ThrowsOnceAllHaveEnded) {
+  std::atomic<int> ended = 0;
+  try {
+    run_together(5, [&](int thread) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(thread));
+      ++ended;
+      if (thread >= 2) throw std::runtime_error(std::to_string(thread));
+    });
+    FAIL() << "nothing was thrown";
+  } catch (const std::runtime_error& e) {
+    EXPECT_STREQ(e.what(), "2");
+  }
+  EXPECT_EQ(ended, 5);
+}
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they need the addresses
+// In a process of its own, where no thread has left a stack to be used again.
+void start_threads_without_memory() {
+  const rlimit none{1 << 20, RLIM_INFINITY};
+  if (setrlimit(RLIMIT_AS, &none) != 0) std::exit(1);
+  BackgroundTask task(BackgroundTask::TakenBy::own_thread);
+  bool called = false;
+  task.run([&] { called = true; });
+  if (called) std::exit(2);
+  task.wait();
+  if (!called) std::exit(3);
+  try {
+    run_together(4, [](int) { std::exit(4); });
+  } catch (const InvalidArgument& e) {
+    std::fputs(e.what(), stderr);
+    std::exit(0);
+  }
+  std::exit(5);
+}
+
+TEST(Threads, ThatTheSystemDoesNotStart) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(start_threads_without_memory(), testing::ExitedWithCode(0),
+              "threads is 4, but the system starts only 0 at once");
+}
+#endif
 
 }  // namespace
 }  // namespace knear

@@ -1,4 +1,5 @@
-// The file of the measured peaks: what was kept is found again, and what makes no sense is not.
+// The file of the measured peaks: stored figures are read back, and figures that make no sense are
+// not.
 #include "knear/cost/peak_cache.hpp"
 
 #include <gtest/gtest.h>
@@ -13,14 +14,14 @@
 namespace knear {
 namespace {
 
-class KeptPeaks : public testing::Test {
+class PeakCache : public testing::Test {
  protected:
-  KeptPeaks() {
+  PeakCache() {
     folder_ = std::filesystem::temp_directory_path() / ("peak_cache." + std::to_string(getpid()));
     std::filesystem::create_directories(folder_ / "knear");
     setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
   }
-  ~KeptPeaks() override { std::filesystem::remove_all(folder_); }
+  ~PeakCache() override { std::filesystem::remove_all(folder_); }
   void write(const std::string& text) { std::ofstream(peak_cache_file()) << text; }
 
   static MachinePeaks peaks(double scale = 1) {
@@ -33,7 +34,7 @@ class KeptPeaks : public testing::Test {
   std::filesystem::path folder_;
 };
 
-TEST_F(KeptPeaks, AreFoundAgainForTheSameLevelAndThreads) {
+TEST_F(PeakCache, ServesTheSameLevelAndThreads) {
   EXPECT_FALSE(known_peaks(Isa::avx2, 3).measured);
   write(peak_cache_with(peaks()));
   const KnownPeaks known = known_peaks(Isa::avx2, 3);
@@ -51,7 +52,7 @@ TEST_F(KeptPeaks, AreFoundAgainForTheSameLevelAndThreads) {
                    estimated_peaks(Isa::avx2, 2).int8_ops);
 }
 
-TEST_F(KeptPeaks, KeepTheBestOfEachFigure) {
+TEST_F(PeakCache, KeepsTheBestOfEachFigure) {
   write(peak_cache_with(peaks()));
   MachinePeaks slower = peaks(0.5);
   slower.fp32_flops *= 2;
@@ -62,7 +63,7 @@ TEST_F(KeptPeaks, KeepTheBestOfEachFigure) {
   EXPECT_DOUBLE_EQ(best.caches[2].bytes_per_second, 200e9);
 }
 
-TEST_F(KeptPeaks, OfAFileThatMakesNoSenseAreNone) {
+TEST_F(PeakCache, IgnoresAFileThatMakesNoSense) {
   const std::string whole = peak_cache_with(peaks());
   const auto known = [&](const std::string& text) {
     write(text);
@@ -79,7 +80,7 @@ TEST_F(KeptPeaks, OfAFileThatMakesNoSenseAreNone) {
     EXPECT_FALSE(known(replaced("int8_ops", bad))) << bad;
   for (const char* bad : {"", "[", "[]", "7", "{\"a\": 1}", "null"})
     EXPECT_FALSE(known(bad)) << bad;
-  // A cache that makes no sense is not known; the rest is.
+  // A cache with figures that make no sense is not known; the rest is.
   for (const char* bad : {"-1", "1e300", "null", "\"\""}) {
     EXPECT_TRUE(known(replaced("bytes_per_second", bad))) << bad;
     EXPECT_EQ(known_peaks(Isa::avx2, 3).peaks.caches[0].bytes, 0);
@@ -87,7 +88,7 @@ TEST_F(KeptPeaks, OfAFileThatMakesNoSenseAreNone) {
   EXPECT_FALSE(known(std::string(2 << 20, ' ') + whole));
 }
 
-TEST_F(KeptPeaks, PlansStayAsTheyWereWhenAProgramFirstAsked) {
+TEST_F(PeakCache, PlansStayAsTheyWereWhenAProgramFirstAsked) {
   const double before = planning_peaks(Isa::avx2, 3).int8_ops;
   write(peak_cache_with(peaks(3)));
   EXPECT_EQ(planning_peaks(Isa::avx2, 3).int8_ops, before);

@@ -1,5 +1,5 @@
-// The measured peaks on every level of this machine: that they are rates at all, and stand in the
-// relations that the instructions force. No figure is asserted: the machine may be shared and slow.
+// The measured peaks on every level of this machine: they are rates at all, and have the relations
+// that the instructions force. No figure is asserted: the machine may be shared and slow.
 #include "knear/cost/peaks.hpp"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,8 @@ TEST_P(Peaks, AreFinitePositiveAndOrdered) {
     EXPECT_GT(rate, 1e7);  // slower than any machine that runs this test
     EXPECT_LT(rate, 1e14);
   }
-  for (const CachePeak& cache : peaks.caches) {  // where the system names none, nothing is measured
+  for (const CachePeak& cache :
+       peaks.caches) {  // caches that the system does not report are not measured
     EXPECT_EQ(cache.bytes > 0, cache.bytes_per_second > 1e7);
     EXPECT_LE(cache.bytes, 32 << 20);
     EXPECT_LT(cache.bytes_per_second, 1e14);
@@ -48,10 +49,10 @@ TEST_P(Peaks, AreFinitePositiveAndOrdered) {
   const bool bf16 = GetParam() == Isa::avx512_vnni && __builtin_cpu_supports("avx512bf16");
   EXPECT_EQ(std::isnan(peaks.bf16_flops), !bf16);
   if (GetParam() != Isa::avx512_vnni) return;
-  // Same pipes, twice and four times the products per instruction; 1.2 and 0.8 for a noisy
-  // neighbour, and more tries for one that took a whole core away during one of the loops. Of bf16
-  // an Intel Xeon was seen to begin one instruction in the time of four multiply-adds, whatever
-  // hangs on what: half the rate of fp32.
+  // Same pipes, twice and four times the products per instruction; 1.2 and 0.8 allow for a noisy
+  // neighbour, and more tries for one that took a whole core away during one of the loops. An Intel
+  // Xeon was seen to issue one bf16 instruction in the time of four multiply-adds, whatever the
+  // dependencies: half the rate of fp32.
   const double least_bf16 = __builtin_cpu_is("intel") ? 0.4 : 0.8;
   const auto in_order = [&](const MachinePeaks& p) {
     return p.int16_ops > 1.2 * p.fp32_flops && p.int8_ops > 1.2 * p.int16_ops &&

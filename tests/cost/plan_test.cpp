@@ -7,9 +7,12 @@
 #include <limits>
 
 #include "knear/core/error.hpp"
+#include "knear/cost/scan_cost_model.hpp"
 
 namespace knear {
 namespace {
+
+constexpr ScanCostModel model;
 
 MachinePeaks round_peaks() {
   return {.isa = Isa::avx512_vnni,
@@ -30,36 +33,41 @@ constexpr ScanShape batch = {.rows = 1000000,
                              .bytes_per_element = 1,
                              .op = ScanOp::int8,
                              .queries_per_pass = 100};
-constexpr double row_bytes = 1009;  // of a packed row, with what is kept beside it
+constexpr double row_bytes = 1009;  // bytes of a packed row and the numbers beside its codes
 
 TEST(PredictScan, ManyQueriesAreLimitedByMultiplyAdds) {
   const ScanCost cost = predict_scan(batch, round_peaks());
   EXPECT_DOUBLE_EQ(cost.multiply_adds, 1e12);
   // 84 groups of 12 queries.
-  EXPECT_DOUBLE_EQ(cost.multiply_add_seconds, 2e12 * 1.008 / (800e9 * scan_efficiency));
+  EXPECT_DOUBLE_EQ(cost.multiply_add_seconds, 2e12 * 1.008 / (800e9 * model.scan_efficiency));
   EXPECT_DOUBLE_EQ(cost.bytes, 1e6 * row_bytes * 10);
-  EXPECT_DOUBLE_EQ(cost.cops, 1008e6 * score_operations);
-  const double hits = 10 * (1 + std::log(1e5)) * interval_hits;
+  EXPECT_DOUBLE_EQ(cost.cops, 1008e6 * model.score_operations);
+  const double hits = 10 * (1 + std::log(1e5)) * model.interval_hits;
   const double panels = 1e6 / 32, found = panels * (1 - std::exp(-hits / panels));
-  EXPECT_NEAR(cost.coefficient_wise_seconds, (cost.cops + 1000 * found * found_operations) / 100e9,
-              1e-9);
+  EXPECT_NEAR(cost.coefficient_wise_seconds,
+              (cost.cops + 1000 * found * model.found_operations) / 100e9, 1e-9);
   EXPECT_NEAR(
       cost.scoring_seconds,
       std::hypot(cost.multiply_add_seconds + cost.coefficient_wise_seconds, cost.memory_seconds),
       1e-9);
   EXPECT_EQ(cost.limit, "int8 multiply-adds");
   EXPECT_DOUBLE_EQ(cost.seconds, cost.query_seconds + cost.scoring_seconds +
-                                     cost.selection_seconds + cost.rescore_seconds + call_seconds);
+                                     cost.selection_seconds + cost.rescore_seconds +
+                                     model.call_seconds);
   EXPECT_NEAR(cost.rate, 2e12 / cost.scoring_seconds, 1e3);
-  EXPECT_NEAR(cost.selection_seconds,
-              1000 * hits * (hit_operations * std::log2(11) + interval_operations) / 100e9, 1e-9);
+  EXPECT_NEAR(
+      cost.selection_seconds,
+      1000 * hits * (model.hit_operations * std::log2(11) + model.interval_operations) / 100e9,
+      1e-9);
   const double survivors = 10 + 6 * std::sqrt(10);
   EXPECT_NEAR(cost.rescore_seconds,
               1000 * survivors *
-                  (rescore_operations + 1000 * rescore_column_operations + far_operations) / 100e9,
+                  (model.rescore_operations + 1000 * model.rescore_column_operations +
+                   model.far_operations) /
+                  100e9,
               1e-9);
   EXPECT_NEAR(cost.query_seconds,
-              1000 * (query_operations + 1000 * query_column_operations) / 100e9, 1e-9);
+              1000 * (model.query_operations + 1000 * model.query_column_operations) / 100e9, 1e-9);
   EXPECT_EQ(cost.packing_seconds, 0);
 }
 
@@ -71,7 +79,8 @@ TEST(PredictScan, WholeNumbersAreNotMeasuredAgainAndTheBaseIsPackedOnce) {
   EXPECT_LT(whole.selection_seconds, predict_scan(batch, round_peaks()).selection_seconds);
   shape.packing = true;
   EXPECT_NEAR(predict_scan(shape, round_peaks()).seconds - whole.seconds,
-              1e6 * (packing_operations + 1000 * packing_column_operations) / 100e9, 1e-9);
+              1e6 * (model.packing_operations + 1000 * model.packing_column_operations) / 100e9,
+              1e-9);
 }
 
 TEST(PredictScan, OneQueryIsLimitedByMemoryOrTheCacheThatHoldsTheBase) {
@@ -94,7 +103,7 @@ TEST(PredictScan, AMatrixUnitWorksBesideTheOthers) {
   MachinePeaks peaks = round_peaks();
   peaks.matrix_unit = true;
   const ScanCost cost = predict_scan(batch, peaks);
-  EXPECT_DOUBLE_EQ(cost.rate, 800e9 * scan_efficiency);  // no padding either
+  EXPECT_DOUBLE_EQ(cost.rate, 800e9 * model.scan_efficiency);  // no padding either
 }
 
 TEST(PredictScan, ShortRowsAndManyNeighboursAreLimitedBySelection) {
@@ -115,7 +124,7 @@ TEST(PredictScan, HalfTheThreadsTakeTwiceTheTime) {
   shape.threads = 1;
   EXPECT_NEAR(predict_scan(shape, round_peaks()).seconds,
               2 * predict_scan(batch, round_peaks()).seconds,
-              call_seconds + 1e-9);  // a call is a call
+              model.call_seconds + 1e-9);  // the call costs the same
 }
 
 TEST(PredictScan, NothingToScanTakesNoTime) {
@@ -202,14 +211,14 @@ TEST(PrefixMakingSeconds, CountsRowsColumnsAndClusters) {
   const MachinePeaks peaks = round_peaks();
   const double some = prefix_making_seconds(100000, 100, 100, peaks);
   EXPECT_NEAR(some,
-              (1e5 * (making_operations + 100 * making_column_operations) +
-               (1e5 + 8e4) * (nearest_operations + 100 * nearest_cluster_operations)) /
+              (1e5 * (model.making_operations + 100 * model.making_column_operations) +
+               (1e5 + 2e4) * (model.nearest_operations + 100 * model.nearest_cluster_operations)) /
                   100e9,
               1e-9);
-  // No row looks for its cluster more often than nine times.
+  // No row looks up its cluster more than five times.
   EXPECT_NEAR(prefix_making_seconds(100000, 100, 5000, peaks) -
                   prefix_making_seconds(100000, 100, 2000, peaks),
-              9e5 * 3000 * nearest_cluster_operations / 100e9, 1e-9);
+              5e5 * 3000 * model.nearest_cluster_operations / 100e9, 1e-9);
 }
 
 TEST(ScanOp, HasNames) {

@@ -17,7 +17,7 @@ Roofs roofs_of(std::string_view name) {
   return {peaks.bf16_flops, peaks.memory_bytes_per_second, peaks.cop_per_second};
 }
 
-// Table 2.
+// The shapes of Table 2.
 const PartialReduceShape glove{.rows = 1183514, .dim = 100, .queries = 10000, .metric = Metric::ip};
 const PartialReduceShape sift{.rows = 1000000, .dim = 128, .queries = 10000, .metric = Metric::l2};
 
@@ -52,7 +52,7 @@ TEST(Roofline, AttainableRatesAreNotBelowTheMeasuredOnes) {
     EXPECT_NEAR(roof.rate, row.attainable, 0.0005 * row.attainable) << row.machine;
     EXPECT_EQ(roof.limit, row.limit) << row.machine;
   }
-  // Section 4.3: at D = 128 four operations a score fit a TPU v4, and 16 an A100.
+  // Section 4.3: at D = 128 a TPU v4 has room for four operations per score, an A100 for 16.
   for (const auto& [machine, most] : {std::pair("tpu-v4", 4), std::pair("a100", 16)}) {
     const Roofs roofs = roofs_of(machine);
     EXPECT_EQ(std::floor(2 * 128 * roofs.coefficient_wise / roofs.operations), most);
@@ -65,7 +65,7 @@ TEST(Roofline, MemoryIsTheLimitOfFewQueriesPerReading) {
   const Attainable roof = attainable_rate(roofs_of("a100"), intensity_of(shape));
   EXPECT_EQ(roof.limit, Limit::memory);
   EXPECT_NEAR(roof.rate, 1555e9 / 2, 0.01 * 1555e9);  // two operations for each float read
-  // Eq. 20 approaches half the queries of a block; the profiler of the paper saw 4,701.
+  // Eq. 20 approaches half the queries of a block; the paper's profiler reported 4,701.
   shape.query_block = 10000;
   EXPECT_NEAR(intensity_of(shape).memory, 4854, 1);
 }

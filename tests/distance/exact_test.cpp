@@ -1,5 +1,6 @@
 // ExactDistance gives the bits of reference_distance at every level, for every pair of types,
-// metrics and dimensions around the edges of the sixteen lanes; and the reference is what it says.
+// metrics and dimensions around the edges of the sixteen lanes; and the reference follows its
+// definition.
 #include "knear/distance/exact.hpp"
 
 #include <gtest/gtest.h>
@@ -95,7 +96,7 @@ TEST(Exact, SameBitsAsReferenceAtEveryLevelAloneAndInGroups) {
 }
 
 TEST(Exact, ReferenceIsTheDocumentedOrderOfSums) {
-  // 1 and 17 terms of very different size: the seventeenth joins the first before the tree.
+  // 1 and 17 terms of very different size: the seventeenth is added to the first before the tree.
   std::vector<float> x(17, 0.0f), y(17, 0.0f);
   x[0] = 1e8f, x[16] = 1.0f, x[1] = -1e8f;
   // l2: s_0 = 1e16 + 1 (rounds to 1e16 in double), s_1 = 1e16.

@@ -1,9 +1,9 @@
 // tests/fuzz/loaders_fuzzer.cpp -- every loader on bytes from libFuzzer (scripts/fuzz).
 //
 // The first byte says what the rest is: a file with one of the endings below; a .knear file, whose
-// header gets its right checksum so that what it says is believed; or the sections of one, each
-// u8 name, u16 length, bytes, which become a .knear file with right checksums throughout. Whatever
-// opens is read to its last element and, an index, searched: only a knear::Error may come of it.
+// header gets its right checksum so that its content is read; or the sections of one, each u8 name,
+// u16 length, bytes, which become a .knear file with right checksums throughout. Whatever opens is
+// read to its last element and, if it is an index, searched: only a knear::Error may be thrown.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -131,7 +131,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return 0;
 }
 
-// `loaders_fuzzer --seeds FOLDER` writes inputs to begin with.
+// `loaders_fuzzer --seeds FOLDER` writes inputs to start with.
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
   if (*argc != 3 || std::string((*argv)[1]) != "--seeds") return 0;
   const std::string to = (*argv)[2];

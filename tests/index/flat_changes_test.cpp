@@ -23,7 +23,7 @@ namespace {
 
 using Row = std::vector<float>;
 
-// What vectors hold: `whole` ones are kept as panels, others as a matrix.
+// The content of vectors: `whole` ones are stored as panels, others as a matrix.
 enum class Content { real, whole, few_values, mixed };
 
 class Model {
@@ -178,7 +178,7 @@ class History {
     }
   }
   void remove() {
-    // Now and then most of it, so that segments are rewritten.
+    // Now and then removes most of it, so that segments are rewritten.
     const auto ids = some_held(random_.below(6) == 0 ? std::ssize(model_.rows) * 3 / 4 : some());
     index_.remove(ids);
     for (const Id id : ids) model_.rows.erase(id);
@@ -225,7 +225,7 @@ class History {
     EXPECT_EQ(index_.version(), before);
   }
 
-  // The history goes on with what was saved, on top of the mapped file.
+  // The history continues with the saved index, on top of the mapped file.
   void reload() {
     std::string name = std::filesystem::temp_directory_path() / "knear-history-XXXXXX";
     close(mkstemp(name.data()));
@@ -277,7 +277,7 @@ class History {
       ASSERT_EQ(got.ids.data()[i], want.ids.data()[i]) << "place " << i << " of " << k;
       ASSERT_EQ(got.distances.data()[i], want.distances.data()[i]) << "place " << i;
     }
-    // All within the distance of some neighbour, ties included.
+    // A radius that is the distance of some neighbour, ties included.
     const double radius = want.distances.row(1)[std::min<std::int64_t>(k - 1, 4)];
     if (std::isfinite(radius)) {
       const RangeNeighbors near = index_.range_search(queries.view(), radius, options);
@@ -332,7 +332,7 @@ TEST_P(FlatChanges, RandomHistoriesEqualAMap) {
     }
 }
 
-// Longer ones for KNEAR_FUZZ_SECONDS, from KNEAR_FUZZ_SEED on.
+// Longer histories for KNEAR_FUZZ_SECONDS, from KNEAR_FUZZ_SEED on.
 TEST(FlatHistories, AsLongAsAsked) {
   const char *seconds = std::getenv("KNEAR_FUZZ_SECONDS"), *first = std::getenv("KNEAR_FUZZ_SEED");
   const auto end =
@@ -356,8 +356,7 @@ TEST(FlatHistories, AsLongAsAsked) {
 INSTANTIATE_TEST_SUITE_P(Metrics, FlatChanges,
                          testing::Values(Metric::l2, Metric::ip, Metric::cosine));
 
-// A bound that is useless on this data leads to measuring every row, which once forgot what had
-// been removed.
+// A bound that is useless on these data leads to measuring every row, which once ignored removals.
 TEST(FlatRemoved, StayAwayWhereNoBoundHelps) {
   Random random(1);
   Matrix<float> x(6000, 24), queries(40, 24);
@@ -396,12 +395,12 @@ TEST(FlatMemory, IsWhatTheHeaderStates) {
   whole.add(x.view());
   EXPECT_LE(whole.memory_bytes(), n * (d * 105 / 100 + 16));
   EXPECT_EQ(whole.element_type(), ElementType::f32);
-  // In many small adds not much more.
+  // Many small adds take little more.
   FlatIndex slowly(d);
   for (std::int64_t begin = 0; begin < n; begin += 100)
     slowly.add(x.view().rows(begin, begin + 100));
   EXPECT_LE(slowly.memory_bytes(), n * (d * 107 / 100 + 17) + 1024 * 4 * d);  // and the chunk
-  // Removed rows are given back.
+  // The memory of removed rows is freed.
   std::vector<Id> most;
   for (Id id = 0; id < n; ++id)
     if (id % 10 != 3) most.push_back(id);
@@ -410,7 +409,7 @@ TEST(FlatMemory, IsWhatTheHeaderStates) {
   EXPECT_LE(floats.memory_bytes(), n / 10 * (5 * d + 24) * 110 / 100);
 }
 
-// By the system's count, not by ours: chunks of storage go too.
+// By the system's count, not ours: chunks of storage are freed too.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 std::int64_t resident_bytes() {
   long pages = 0, ignored = 0;

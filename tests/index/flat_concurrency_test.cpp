@@ -1,5 +1,5 @@
 // tests/index/flat_concurrency_test.cpp -- searches while the index changes: every answer must be
-// that of the very state which the search says it saw. CI runs this under the thread sanitiser.
+// that of the very state that the search says it saw. CI runs this under the thread sanitiser.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ constexpr std::int64_t dim = 5;
 using Row = std::vector<float>;
 using Rows = std::map<Id, Row>;
 
-// One change of the history: what it put there and what it took away.
+// One change of the history: the vectors that it added and those that it removed.
 struct Change {
   Rows put;
   std::vector<Id> taken;
@@ -33,7 +33,7 @@ struct Answer {
   std::int64_t version;
   Matrix<float> queries;
   std::int64_t k;
-  Id filter_below;  // only ids below; -1: no filter
+  Id filter_below;  // only ids below this; -1: no filter
   Neighbors near;
 };
 
@@ -45,7 +45,7 @@ Matrix<float> random_rows(Random& random, std::int64_t n, bool whole) {
   return out;
 }
 
-// What writer and readers do for a while with one index.
+// A writer and readers that use one index for a while.
 class Stress {
  public:
   Stress(Metric metric, std::uint64_t seed) : index_(dim, metric), seed_(seed) {}
@@ -131,7 +131,7 @@ class Stress {
       a.near = index_.search(a.queries.view(), a.k, options, &report);
       a.version = report.version;
       if (answers.size() < 1500) answers.push_back(std::move(a));  // checking them takes longer
-      // The rest must only not fall.
+      // The other calls must only not crash.
       if (random.below(4) == 0) index_.range_search(random_rows(random, 1, true).view(), 2, {});
       if (random.below(4) == 0) {
         EXPECT_GE(index_.memory_bytes(), 0);
@@ -193,7 +193,7 @@ TEST(FlatConcurrency, EveryAnswerIsThatOfTheStateItSaw) {
   }
 }
 
-// A callback that stops the work at its first call until it is let go.
+// A progress callback that blocks the work at its first call until it is released.
 struct Gate {
   std::promise<void> reached, go;
   std::atomic<bool> first = true;
@@ -222,7 +222,7 @@ TEST(FlatConcurrency, ChangesDoNotWaitForASearch) {
         index.search(x.view().rows(0, 20), 7, {.threads = 2, .progress = gate.progress()}, &report);
   });
   gate.reached.get_future().wait();
-  // The search stands still in the middle of it.
+  // The search is blocked half-way.
   index.add(x.view());
   index.remove(std::vector<Id>{0, 1, 2, 3});
   index.replace(std::vector<Id>{10}, x.view().rows(0, 1));

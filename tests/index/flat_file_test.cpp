@@ -1,5 +1,6 @@
-// tests/index/flat_file_test.cpp -- .knear files: what is saved comes back, a killed save leaves
-// the old file, and a file that was cut off or altered is refused by the name of its section.
+// tests/index/flat_file_test.cpp -- .knear files: a saved index is the same when loaded, a killed
+// save leaves the old file, and a file that was cut off or altered is refused by the name of its
+// section.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -79,12 +80,12 @@ TEST_F(FlatFiles, WhatIsSavedComesBack) {
     FlatIndex loaded = FlatIndex::load(path("a.knear"));
     expect_same(loaded, index);
     KnnReport report;
-    Matrix<float> whole = queries();  // for which both kinds of forms serve
+    Matrix<float> whole = queries();  // both kinds of codes can score these
     for (std::int64_t i = 0; i < whole.rows() * whole.cols(); ++i)
       whole.data()[i] = std::round(whole.data()[i]);
     loaded.search(whole.view(), 5, {}, &report);
-    EXPECT_EQ(report.prepare_seconds, 0);  // the packed forms are in the file
-    // Saved over the file that it lies in, twice.
+    EXPECT_EQ(report.prepare_seconds, 0);  // the packed codes are in the file
+    // Saved over its own file, twice.
     loaded.save(path("a.knear"));
     expect_same(FlatIndex::load(path("a.knear")), index);
     expect_same(loaded, index);
@@ -109,7 +110,7 @@ TEST_F(FlatFiles, AnEmptyIndexAndOneEmptiedComeBack) {
   EXPECT_EQ(loaded.search(Matrix<float>(1, 4).view(), 1).ids.row(0)[0], no_id);
 }
 
-TEST_F(FlatFiles, FormsOfEveryFirstPassServe) {
+TEST_F(FlatFiles, EveryFirstPassServesALoadedIndex) {
   const FlatIndex index = varied();
   index.save(path("a.knear"));
   const Matrix<float> q = queries();
@@ -144,7 +145,7 @@ TEST_F(FlatFiles, EveryCutIsRefused) {
   expect_error<CorruptFile>([&] { FlatIndex::load(path("b.knear")); }, "its header says");
 }
 
-// Whoever loads, searches and reads all rows of an altered file gets an error that names a section,
+// Loading, searching and reading all rows of an altered file gives an error that names a section,
 // or, if only padding was altered, the right answers.
 TEST_F(FlatFiles, EveryAlteredByteIsNoticedBeforeItIsUsed) {
   const FlatIndex index = varied();
@@ -157,7 +158,7 @@ TEST_F(FlatFiles, EveryAlteredByteIsNoticedBeforeItIsUsed) {
   int refused = 0, same = 0;
   for (int round = 0; round < 600; ++round) {
     std::string bytes = whole;
-    // Near the beginning are header and table.
+    // Header and table are near the beginning.
     const std::size_t at = round % 3 == 0 ? random.below(4000) : random.below(whole.size());
     bytes[at] = static_cast<char>(bytes[at] ^ (1 << random.below(8)));
     write("b.knear", bytes);
@@ -174,7 +175,7 @@ TEST_F(FlatFiles, EveryAlteredByteIsNoticedBeforeItIsUsed) {
       const std::string message = error.what();
       EXPECT_TRUE(at < 8 || (at >= 8 && at < 12) || message.find("section '") != std::string::npos)
           << message;
-      // What the search noticed, a check of everything does too.
+      // What the search noticed, verify() notices too.
       EXPECT_THROW(io::Archive::open(path("b.knear"))->verify({}), CorruptFile);
     }
   }
@@ -236,7 +237,7 @@ TEST_F(FlatFiles, WrongNumbersWithRightChecksumsAreHarmless) {
   EXPECT_GT(refused, 150);
 }
 
-// A form of fewer rows than its segment once led to a write out of bounds when it was merged.
+// Panels of fewer rows than their segment once led to a write out of bounds when it was merged.
 TEST_F(FlatFiles, PanelsOfFewerRowsThanTheirSegmentAreRefused) {
   Matrix<std::uint8_t> small(300, 4);
   FlatIndex index(4);
@@ -263,7 +264,7 @@ TEST_F(FlatFiles, AKilledSaveLeavesAWholeFile) {
   old_one.add(x.view().rows(0, 15000));
   new_one.add(x.view());
   old_one.save(path("a.knear"));
-  // How long a save takes differs a hundredfold between disks: the child says when one is done, and
+  // The time of a save differs a hundredfold between disks: the child reports when one is done, and
   // is killed within about the time of the next.
   int killed = 0, saw_old = 0, saw_new = 0;
   const auto start = std::chrono::steady_clock::now();
@@ -302,7 +303,8 @@ TEST_F(FlatFiles, AKilledSaveLeavesAWholeFile) {
   EXPECT_EQ(killed, 300);
   EXPECT_GT(saw_old, 0);
   EXPECT_GT(saw_new, 0);
-  // Beside it at most the few whole ones that were killed between getting a name and their own.
+  // Beside it there are at most the few complete files whose saves were killed between naming and
+  // renaming.
   EXPECT_LE(file_count(), 30);
 }
 

@@ -71,7 +71,7 @@ TEST(FlatIndex, ManySmallAddsEqualOneLargeOne) {
   FlatIndex index(6);
   for (std::int64_t begin = 0, step = 1; begin < 500; begin += step, step = step % 17 + 1) {
     index.add(base.view().rows(begin, std::min<std::int64_t>(begin + step, 500)));
-    if (step % 5 == 0) {  // a search between adds prepares a form that the next add makes stale
+    if (step % 5 == 0) {  // a search between adds makes codes that the next add outdates
       const auto part = base.view().rows(0, index.size());
       expect_same(index.search(queries.view(), 9), reference_knn(queries.view(), part, 9, {}));
     }
@@ -182,7 +182,8 @@ TEST(FlatIndex, SearchesAndAddsFromManyThreadsAtOnce) {
       for (int i = 0; i < 10; ++i) {
         if (t == 0 && i < 6) index.add(base.view().rows(100 + 50 * i, 150 + 50 * i));
         const auto near = index.search(queries.view(), 3, {.threads = 1 + t % 2});
-        // Whatever was there: the first 100 rows were, so no place may be farther than among them.
+        // Whatever rows were there: the first 100 were, so no neighbour may be farther than among
+        // them.
         const auto first = reference_knn(queries.view(), base.view().rows(0, 100), 3, Metric::l2);
         for (int j = 0; j < 15; ++j) EXPECT_LE(near.distances.data()[j], first.distances.data()[j]);
       }

@@ -1,4 +1,5 @@
-// Uses knear as a stranger would, by what is installed alone: one search, its answer known.
+// Uses knear as an outside program would, through installed files alone: one search with a known
+// answer.
 #include <cstdio>
 #include <knear/knear.hpp>
 

@@ -15,7 +15,7 @@ namespace {
 
 class Commands : public io::FileTest {
  protected:
-  // Standard output of the command; its exceptions pass.
+  // The standard output of the command; exceptions pass.
   std::string run(std::vector<std::string> words) {
     CLI::App app;
     add_info(app);
@@ -47,7 +47,7 @@ class Commands : public io::FileTest {
     io::write_ids(path(name), ids);
     return path(name);
   }
-  // [rows x 1]: each vector is one number, so that distances are plain to see.
+  // [rows x 1]: each vector is one number, so that distances are easy to see.
   std::string write_line(const std::string& name, const std::vector<float>& values) {
     io::write_vectors(path(name), MatrixView<float>(values.data(), std::int64_t(values.size()), 1));
     return path(name);
@@ -78,7 +78,7 @@ TEST_F(Commands, InfoDescribesEachFile) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
-TEST_F(Commands, InfoTellsOfNanWithItsRow) {
+TEST_F(Commands, InfoReportsNanWithItsRow) {
   const std::string a = write_line("a.fvecs", {1, NAN, INFINITY});
   const nlohmann::json file = run_json({"info", a})["files"][0];
   EXPECT_EQ(file["nan_count"], 1);
@@ -133,7 +133,7 @@ TEST_F(Commands, EvalCountsByIdAlone) {
   EXPECT_DOUBLE_EQ(json["recall_ids"], (1 + 0.5 + 0) / 3);
   EXPECT_FALSE(json.contains("recall"));
   EXPECT_DOUBLE_EQ(json["R@1"]["recall_ids"], 1.0 / 3);
-  EXPECT_FALSE(json.contains("R@10"));  // three columns tell nothing about ten
+  EXPECT_FALSE(json.contains("R@10"));  // three columns say nothing about ten
   EXPECT_LE(json["recall_ids_interval"][0], json["recall_ids"]);
   EXPECT_GE(json["recall_ids_interval"][1], json["recall_ids"]);
   EXPECT_DOUBLE_EQ(run_json({"eval", found, truth, "-k", "1"})["recall_ids"], 1.0 / 3);
@@ -156,7 +156,7 @@ TEST_F(Commands, EvalRAtTenAndAHundred) {
 TEST_F(Commands, EvalByDistanceForgivesTiesAndNothingElse) {
   const std::string base = write_line("b.fvecs", {1, -1, 2, 2.0000002f, 50});
   const std::string queries = write_line("q.fvecs", {0, 0});
-  // Row 1 is as near as row 0; row 3 is a rounding farther than row 2.
+  // Row 1 is as near as row 0; row 3 is one rounding farther than row 2.
   const std::string found = write_ids("f.ivecs", {{1, 2}, {0, 3}});
   const std::string truth = write_ids("t.ivecs", {{0, 1}, {0, 2}});
   const nlohmann::json first =
@@ -193,7 +193,7 @@ TEST_F(Commands, EvalOfTheTruthItselfIsPerfectForEveryMetric) {
   }
 }
 
-// Two independent ways to the same figures: eval's own count of ids, and measure_recall().
+// The same figures from eval's own count of ids and from measure_recall().
 TEST_F(Commands, EvalAgreesWithMeasureRecall) {
   const std::string base = write_line("b.fvecs", {0, 1, 2, 3, 4, 5, 6, 7});
   const std::string queries = write_line("q.fvecs", {0, 0, 0, 0});

@@ -1,4 +1,4 @@
-// tests/io/files.hpp -- what the tests of file formats share: a folder that goes away, and bytes.
+// tests/io/files.hpp -- what the tests of file formats share: a temporary folder, and bytes.
 #pragma once
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -28,7 +28,8 @@ class FileTest : public testing::Test {
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   std::string write(const std::string& name, const std::string& bytes) const {
-    // Some file systems flush a file to disk that is cut to nothing and written again: slow here.
+    // Some file systems flush a file to disk that is truncated and written again, which is slow
+    // here.
     std::filesystem::remove(path(name));
     std::ofstream(path(name), std::ios::binary) << bytes;
     return path(name);

@@ -1,4 +1,4 @@
-// HDF5 files: every type and layout that ann-benchmarks and h5py write, and files made to hurt.
+// HDF5 files: every type and layout that ann-benchmarks and h5py write, and damaged files.
 #include "knear/io/hdf5.hpp"
 
 #include <hdf5.h>
@@ -21,7 +21,7 @@ class Hdf5Files : public FileTest {
     hid_t stored = H5T_IEEE_F32LE;
     bool chunked = false, gzip = false, shuffle = false, compact = false;
   };
-  // A dataset of `rows` x `cols` doubles 0, 1, 2, ... modulo 100, stored as asked.
+  // Writes a dataset of `rows` x `cols` doubles 0, 1, 2, ... modulo 100, stored as asked.
   void write_dataset(const std::string& name, const std::string& dataset, hsize_t rows,
                      hsize_t cols, const Options& options, bool first = true) const {
     const hid_t file = first
@@ -85,7 +85,7 @@ TEST_F(Hdf5Files, EveryTypeAndLayoutIsRead) {
       ASSERT_EQ(file.view().cols(), 11);
       ASSERT_EQ(file.view().type(), type);
       expect_counted(file.view());
-      // Some rows; from a chunk's middle.
+      // Some of the rows, from the middle of a chunk.
       const VectorFile part =
           VectorFile::open(path("a.hdf5"), {.rows = RowRange{9, 31}, .dataset = "train"});
       ASSERT_EQ(part.view().rows(), 22);
@@ -114,7 +114,7 @@ TEST_F(Hdf5Files, DatasetsAreFoundByNameOrAsTheOnlyOne) {
                                 "HDF5 is read, not written");
   convert_file(path("a.hdf5") + ":train", path("b.fvecs"), {});
   expect_counted(VectorFile::open(path("b.fvecs")).view());
-  // A file whose very name has a colon in it is that file.
+  // A file whose very name has a colon in it can be opened.
   write_dataset("c.h5", "x", 2, 2, {});
   std::filesystem::rename(path("c.h5"), path("c.h5:d.h5"));
   EXPECT_EQ(VectorFile::open(path("c.h5:d.h5")).view().rows(), 2);
@@ -135,7 +135,7 @@ TEST_F(Hdf5Files, TheDistanceIsRead) {
   EXPECT_EQ(inspect_hdf5(path("b.h5")).distance, "");
 }
 
-// The second child once kept the first one's pipe open, and closing that waited for ever.
+// The second child once kept the first one's pipe open, and closing that blocked forever.
 TEST_F(Hdf5Files, OneOfTwoStreamsMayEndFirst) {
   for (const char* name : {"a.hdf5", "b.hdf5"})
     write_dataset(name, "train", 3000, 64, {.chunked = true, .gzip = true});

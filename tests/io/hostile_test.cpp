@@ -1,5 +1,5 @@
-// Files that lie: each is refused by an error of one line that says what was found, and none costs
-// more memory than it has bytes.
+// Files whose headers are wrong: each is refused by an error of one line that says what was found,
+// and none costs more memory than it has bytes.
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,7 +24,8 @@ std::string fvecs_row(std::int32_t said, std::int32_t values) {
 
 class Hostile : public FileTest {
  protected:
-  // Refused plain and gzipped, opened and inspected, with the same class of error.
+  // Expects a file to be refused plain and gzipped, opened and inspected, with the same class of
+  // error.
   template <class E>
   void refuse(const std::string& name, const std::string& bytes, const std::string& part) {
     SCOPED_TRACE(name);
@@ -33,7 +34,7 @@ class Hostile : public FileTest {
     EXPECT_NE(message.find(plain), std::string::npos) << message;
     const std::string zipped = write(name + ".gz", gzip(bytes));
     EXPECT_THROW(VectorFile::open(zipped), E);
-    // Sound files of no use to a search may be described all the same.
+    // Sound files that a search cannot use may be described nevertheless.
     if (std::is_same_v<E, CorruptFile>) {
       EXPECT_THROW(compute_statistics(zipped), E);
     }
@@ -115,7 +116,7 @@ TEST_F(Hostile, VecsTrailingBytes) {
 }
 
 TEST_F(Hostile, VecsRowsOfDifferentDimension) {
-  // The file's size fits rows of three all the same.
+  // The size of the file fits rows of three nevertheless.
   refuse<CorruptFile>("a.fvecs", fvecs_row(3, 3) + fvecs_row(3, 3) + fvecs_row(2, 3),
                       "row 2 says dimension 2, expected 3");
 }
@@ -268,9 +269,9 @@ TEST_F(Hostile, GzipDamaged) {
 }
 
 TEST_F(Hostile, GzipWithMoreOrLessThanItsHeaderSays) {
-  // Longer than any header, so that the end is not seen at once.
+  // Longer than any header, so that the end is not read at once.
   const std::string header = npy_header("|u1", "(1000, 1000)");
-  std::string data;  // hard to pack, so that its size is believed until it is counted
+  std::string data;  // incompressible, so that its size is plausible until it is counted
   Random random(1);
   while (data.size() < 1000000) data += raw(random.next());
   for (const auto& [bytes, part] :
@@ -285,7 +286,7 @@ TEST_F(Hostile, GzipWithMoreOrLessThanItsHeaderSays) {
   EXPECT_EQ(VectorFile::open(write("a.npy.gz", gzip(npy(header, data)))).view().rows(), 1000);
 }
 
-// What follows has no room for what the files pretend to hold.
+// Limits the address space: it has no room for what the files claim to hold.
 class SmallMemory {
  public:
   SmallMemory() {
@@ -318,7 +319,7 @@ TEST_F(Hostile, GzipBombsEndBeforeMemoryIsTaken) {
   expect_error<CorruptFile>(
       [&] { VectorFile::open(write("b.fvecs.gz", gzip(fvecs_row(4, 4) + zeros))); },
       "row 1 says dimension 0, expected 4");
-  // More than the header says.
+  // More data than the header says.
   expect_error<CorruptFile>(
       [&] { VectorFile::open(write("c.npy.gz", gzip(npy(npy_header("|u1", "(1, 1)"), zeros)))); },
       "has bytes after its end");
@@ -352,7 +353,7 @@ TEST_F(Hostile, MoreThan2To32NumbersOpenAtOnce) {
 }
 
 TEST_F(Hostile, FvecsBeyond4GigabytesHasItsHeadersChecked) {
-  // Rows as long as may be, so that there are few headers to write and to check.
+  // Rows as long as allowed, so that there are few headers to write and to check.
   const std::int64_t rows = 16500, row_bytes = 4 * 65536 + 4;
   write("big.fvecs", raw(65536));
   if (truncate(path("big.fvecs").c_str(), rows * row_bytes) != 0)

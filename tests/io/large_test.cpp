@@ -48,7 +48,7 @@ TEST_F(LargeFiles, BytesBeyond2To32) {
   EXPECT_EQ(view.row(rows - 1)[dim - 1], 10 + 127 % 50);
   EXPECT_EQ(view.row(rows - 2)[dim - 1], 0);
   EXPECT_EQ(inspect(path("a.u8bin")).element_bytes, rows * dim);
-  // The end alone, converted, searched.
+  // Converts and searches the end alone.
   convert_file(path("a.u8bin"), path("end.fvecs"),
                {.type = ElementType::f32, .rows = RowRange{rows - 5, {}}});
   const VectorFile end = VectorFile::open(path("end.fvecs"));
@@ -58,7 +58,7 @@ TEST_F(LargeFiles, BytesBeyond2To32) {
   const Neighbors near = knn(end.view().rows(4, 5), tail.view(), 1);
   EXPECT_EQ(near.ids.row(0)[0], 4);
   EXPECT_EQ(near.distances.row(0)[0], 0);
-  // One byte too few or too many is noticed as everywhere.
+  // One byte too few or too many is noticed as elsewhere.
   ASSERT_EQ(truncate(path("a.u8bin").c_str(), 8 + rows * dim - 1), 0);
   expect_error<CorruptFile>([&] { VectorFile::open(path("a.u8bin")); }, "is truncated");
 }

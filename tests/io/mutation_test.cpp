@@ -1,5 +1,5 @@
 // Sound files with random damage: each opens or is refused by a knear::Error, and what opens can be
-// read to its last element. Most telling under the sanitisers.
+// read to its last element. The sanitisers find most.
 #include "knear/core/random.hpp"
 #include "knear/io/statistics.hpp"
 #include "knear/io/vectors.hpp"
@@ -18,7 +18,7 @@ std::string random_bytes(Random& random, std::size_t size) {
 
 std::string damaged(std::string bytes, Random& random) {
   for (std::uint64_t edits = 1 + random.below(3); edits > 0 && !bytes.empty(); --edits) {
-    // Headers are where damage tells most.
+    // Damage matters most in headers.
     const std::size_t reach =
         random.below(2) ? std::min<std::size_t>(bytes.size(), 140) : bytes.size();
     const std::size_t at = random.below(reach);
@@ -116,7 +116,7 @@ TEST_F(Mutation, DamagedFilesOpenOrAreRefused) {
       attempt([&] { kept = double(inspect(file_path).rows); });
     }
   }
-  // Both happen often, or the damage is too little or too much to tell anything.
+  // Both happen often, or there is too little or too much damage to test anything.
   EXPECT_GT(opened, 1000);
   EXPECT_GT(refused, 1000);
 }

@@ -104,8 +104,7 @@ TEST_F(Vectors, FortranOrderOfEveryTypeMappedOrGzipped) {
 }
 
 TEST_F(Vectors, GroundTruthOfBigAnn) {
-  // Ids, then as many distances; or ids alone. More than a header's length, so that gzip is a
-  // stream.
+  // Ids, then as many distances; or ids alone. Longer than a header, so that gzip is streamed.
   std::string ids, distances;
   for (std::int32_t i = 0; i < 9000 * 3; ++i)
     ids += raw(i * 7 % 1000), distances += raw(static_cast<float>(i));

@@ -1,5 +1,5 @@
-// What a search is told beside its vectors: filters, whose answers are those of the allowed rows
-// alone; and what is refused, in words that name the argument and both values.
+// The arguments of a search beside its vectors: filters, whose answers are those of the allowed
+// rows alone; and what is refused, by messages that name the argument and both values.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,8 +29,9 @@ Neighbors filtered_reference(AnyMatrixView queries, const AnyMatrix& base,
 }
 
 TEST(KnnFilter, AnswersOfTheAllowedRowsAlone) {
-  // Floats with copies of rows, whole numbers with ties, at every way: few and many queries, few
-  // and many allowed rows, with the packed base kept or not, in chunks, at every level.
+  // Floats with copies of rows and whole numbers with ties, for every kind of search: few and many
+  // queries, few and many allowed rows, with the packed base kept or not, in chunks, at every
+  // level.
   Random random(31);
   AnyMatrix floats = gaussians(1500, 21, 32);
   for (std::int64_t r = 0; r < 1500; r += 3)
@@ -95,7 +96,7 @@ TEST(KnnFilter, AnswersOfTheAllowedRowsAlone) {
 }
 
 TEST(KnnFilter, ForbiddenRowsCostLittle) {
-  // With the packed form kept and few queries all rows are scanned, and no more than that.
+  // With the packed base kept and few queries all rows are scanned, and no more.
   const AnyMatrix base = gaussians(30000, 64, 36), queries = gaussians(60, 64, 37);
   const ExactSearcher searcher(base, {});
   KnnReport all, most, few;
@@ -186,7 +187,7 @@ TEST(KnnErrors, MoreWithinTheRadiusThanMemoryHolds) {
     for (FirstPass pass : {FirstPass::automatic, FirstPass::int8, FirstPass::direct}) {
       const AnyMatrixView queries = base->view().rows(0, 200);
       const KnnOptions options{.memory = 40 << 20, .first_pass = pass};
-      // Four million rows of 64 bytes: refused while they are found.
+      // Four million rows of 64 bytes: refused while they are being found.
       expect_error<MemoryBudgetError>([&] { range_search(queries, *base, 1e9, options); },
                                       "rows lie within the radius");
       KnnReport report;

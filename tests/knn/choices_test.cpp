@@ -1,4 +1,4 @@
-// Every choice of a search can be made otherwise, is reported, and changes no answer.
+// Every choice of a search can be overridden, is reported, and changes no answer.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -54,8 +54,8 @@ TEST(Choices, ChangeNoAnswerAndAreReported) {
         for (const int group : {0, 1, 4, 12})
           for (const int parts : {0, 1, 2, 3})
             for (const bool guess : {true, false}) {
-              // In tiles of one size, whatever caches this machine has: of few tiles none is
-              // guessed.
+              // Tiles of one size, whatever caches this machine has: with few tiles thresholds are
+              // not estimated.
               KnnOptions options{
                   .threads = 2,
                   .tuning = {.group = group, .parts = parts, .tile = 512, .guess = guess}};
@@ -73,7 +73,7 @@ TEST(Choices, ChangeNoAnswerAndAreReported) {
   }
 }
 
-TEST(Choices, OfATile) {
+TEST(Choices, Tile) {
   for (const bool whole : {true, false}) {
     const Matrix<float> base = filled(4500, 96, 1, whole), queries = filled(70, 96, 2, whole);
     ExactSearcher searcher(base.view(), {});
@@ -81,7 +81,7 @@ TEST(Choices, OfATile) {
     index.add(base.view());
     const Neighbors expected = reference_knn(queries.view(), base.view(), 40, Metric::l2);
     std::int64_t usual = 0;
-    for (const std::int64_t tile : {0, 3, 20, 1000, 65536, 0})  // KiB; of 96 bytes a row
+    for (const std::int64_t tile : {0, 3, 20, 1000, 65536, 0})  // KiB; a row has 96 bytes
       for (const FirstPass pass : {FirstPass::automatic, FirstPass::prefix}) {
         const KnnOptions options{.first_pass = pass, .tuning = {.tile = tile}};
         KnnReport report, of_index;
@@ -95,7 +95,7 @@ TEST(Choices, OfATile) {
         // Panels have 32 rows.
         if (tile == 0) {
           if (usual == 0) usual = report.tile_rows;
-          EXPECT_EQ(report.tile_rows, usual);  // what is kept is kept
+          EXPECT_EQ(report.tile_rows, usual);  // the kept panels are used
         } else {
           EXPECT_LE(report.tile_rows, std::max<std::int64_t>(32, tile * 1024 / 96));
           EXPECT_GE(report.tile_rows, std::min<std::int64_t>(4500, tile * 1024 / 96 / 2 / 32 * 32));
@@ -107,13 +107,13 @@ TEST(Choices, OfATile) {
       knn(few.view(), few.view(), 2, {.first_pass = FirstPass::direct, .tuning = {.tile = 64}}),
       InvalidArgument);
   EXPECT_THROW(knn(few.view(), few.view(), 2, {.tuning = {.tile = 1 << 20}}), InvalidArgument);
-  KnnReport report;  // small and few, but not measured: the tile was asked for
+  KnnReport report;  // few rows and queries, but scanned: the tile was asked for
   knn(few.view(), few.view(), 2, {.tuning = {.tile = 64}}, &report);
   EXPECT_NE(report.first_pass, "direct");
   EXPECT_EQ(report.tile_rows, 32);
 }
 
-TEST(Choices, OfATileKeepToTheMemory) {
+TEST(Choices, TileStaysWithinTheMemory) {
   const Matrix<float> base = filled(60000, 64, 1, false), queries = filled(50, 64, 2, false);
   ExactSearcher searcher(base.view(), {});
   const Neighbors expected = searcher.search(queries.view(), 10, {.first_pass = FirstPass::fp32});
@@ -129,7 +129,7 @@ TEST(Choices, OfATileKeepToTheMemory) {
     }
 }
 
-TEST(Choices, OfAPrefix) {
+TEST(Choices, Prefix) {
   const Matrix<float> base = filled(3000, 40, 1, false), queries = filled(60, 40, 2, false);
   const Neighbors expected = reference_knn(queries.view(), base.view(), 10, Metric::l2);
   ExactSearcher searcher(base.view(), {});
@@ -150,7 +150,7 @@ TEST(Choices, OfAPrefix) {
   index.search(queries.view(), 10, {.first_pass = FirstPass::prefix, .tuning = {.columns = 24}},
                &report);
   EXPECT_EQ(report.prefix_columns, 24);
-  // Where they would be without effect they are refused.
+  // They are refused where they would have no effect.
   EXPECT_THROW(searcher.search(queries.view(), 10, {.tuning = {.columns = 16}}), InvalidArgument);
   EXPECT_THROW(searcher.search(queries.view(), 10,
                                {.first_pass = FirstPass::prefix, .tuning = {.columns = 48}}),
@@ -159,7 +159,7 @@ TEST(Choices, OfAPrefix) {
   EXPECT_THROW(searcher.search(queries.view(), 10,
                                {.first_pass = FirstPass::direct, .tuning = {.group = 4}}),
                InvalidArgument);
-  // Measuring every row, else the choice for one query, would leave it without effect.
+  // Measuring every row, which would be chosen for one query, would leave the group without effect.
   KnnReport kernel;
   knn(queries.view().rows(0, 1), base.view(), 10, {.tuning = {.group = 4}}, &kernel);
   EXPECT_EQ(kernel.group, 4);
@@ -168,7 +168,7 @@ TEST(Choices, OfAPrefix) {
                InvalidArgument);
 }
 
-// Rows of eight tight clusters: many are left by 8 bits of a panel's scale.
+// Rows in eight tight clusters: 8-bit codes with a panel's scale leave many of them.
 Matrix<float> tight(std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
   Random centres(9), random(seed);
   Matrix<float> middle(8, dim), out(rows, dim);
@@ -219,8 +219,8 @@ TEST(Choices, RefiningChangesNoAnswerAndSparesMeasuring) {
     }
 }
 
-// Asked for, it is done whatever the search would have chosen else.
-TEST(Choices, RefiningIsNotPassedOver) {
+// It is done when asked for, whatever the search would otherwise have chosen.
+TEST(Choices, RefiningIsDoneWhenAskedFor) {
   const Matrix<float> base = tight(6000, 40, 1), queries = tight(60, 40, 2);
   std::vector<Id> some;
   for (Id row = 0; row < 6000; row += 20) some.push_back(row);
@@ -288,9 +288,8 @@ TEST(Choices, RefiningIsRefusedWhereItDoesNothing) {
   EXPECT_EQ(report.first_pass, "int8");
 }
 
-// An index comes to it by itself, once what it would have spared pays for it, and says what it
-// takes.
-TEST(Choices, AnIndexComesToRefine) {
+// An index starts to refine by itself, once the saved time pays for the codes, and reports it.
+TEST(Choices, AnIndexStartsToRefine) {
   const Matrix<float> base = tight(6000, 768, 1), queries = tight(400, 768, 2);
   FlatIndex index(768, Metric::ip);
   index.add(base.view());

@@ -1,4 +1,4 @@
-// Random data made to be awkward, searched every way, against the reference.
+// Random data made to be awkward, searched in every way, against the reference.
 //
 //   fuzz_test                                     the same few hundred searches every time
 //   KNEAR_FUZZ_SECONDS=600 KNEAR_FUZZ_SEED=7 fuzz_test     as many as fit, from this seed on
@@ -77,7 +77,7 @@ class Case {
                        name_of(metric), k, allowed.size());
   }
 
-  // What the reference finds among the allowed rows.
+  // The answer of the reference among the allowed rows.
   Neighbors expected() const {
     AnyMatrix part(base.type(), static_cast<std::int64_t>(allowed.size()), dim_);
     for (std::size_t i = 0; i < allowed.size(); ++i)
@@ -121,7 +121,7 @@ class Case {
            std::cos(6.283185307179586 * random_.uniform());
   }
 
-  // One coordinate of row r. `size` is drawn once a row.
+  // One coordinate of row r. `size` is drawn once per row.
   double value(std::int64_t r, std::int64_t c, double size, bool is_query) {
     const double centre = centres_[c % 64], other = centres_[(c + 7) % 64];
     switch (kind_) {
@@ -198,7 +198,7 @@ bool same(const Neighbors& a, const Neighbors& b) {
            std::memcmp(a.distances.data(), b.distances.data(), bytes(a.distances)) == 0));
 }
 
-// What lies within the radius, held against the sorted keys of each query.
+// Compares the rows within the radius with the sorted keys of each query.
 void check_range(const RangeNeighbors& got,
                  const std::vector<std::vector<std::pair<double, Id>>>& keys, Metric metric,
                  double radius) {

@@ -1,5 +1,5 @@
-// tests/knn/knn_cases.hpp -- matrices to search, levels to force, and answers compared with those
-// of the reference, to the bit.
+// tests/knn/knn_cases.hpp -- matrices to search, levels to force, and comparison with the
+// reference, to the bit.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -98,7 +98,7 @@ inline void check_all(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
     for (FirstPass pass : certified)
       EXPECT_TRUE(same(knn(queries, base, k, {.metric = metric, .first_pass = pass}), expected))
           << name_of(pass);
-    // The other methods, which are exact if all that is asked for.
+    // The other methods, which are exact when full recall is asked for.
     for (Method method : other_methods) {
       EXPECT_TRUE(
           same(knn(queries, base, k, {.metric = metric, .method = {.kind = method}}), expected))

@@ -71,7 +71,7 @@ TEST(Knn, WholeNumbersOfEveryRangeAreExactIntegers) {
 }
 
 TEST(Knn, ExtremeIntegersAtTheLargestDimension) {
-  // Every product at its largest: what int32 must hold for d = 65,536, and 64-bit keys.
+  // Every product is as large as possible: what int32 must hold for d = 65,536, and 64-bit keys.
   for (std::int64_t dim : {33000, 33100, 65536}) {
     const std::int64_t n = 300;
     Random random(5);
@@ -93,7 +93,8 @@ TEST(Knn, ExtremeIntegersAtTheLargestDimension) {
 }
 
 TEST(Knn, CertifiedPassesAtTheLargestDimension) {
-  // Full coordinates of one sign: code products as large as they get, sums of floats as long.
+  // Coordinates of one sign and full size: code products as large as they get, and the longest
+  // float sums.
   const std::int64_t dim = 65536;
   Random random(6);
   const auto value = [&](std::int64_t r, auto) {
@@ -147,7 +148,7 @@ TEST(Knn, MemoryBudgetSplitsTheBaseOrSaysWhatItNeeds) {
   EXPECT_GT(report.chunks, 1);
   EXPECT_LE(report.memory_bytes, 4 << 20);
   EXPECT_THROW(knn(queries, base, 10, {.memory = 100000}), MemoryBudgetError);
-  // What it says that it needs is more than it was given, and enough.
+  // The memory that the message asks for is more than was given, and enough.
   for (const FirstPass pass : {FirstPass::automatic, FirstPass::int8, FirstPass::prefix}) {
     for (std::int64_t memory = 100000;; memory += memory / 2) {
       try {
@@ -161,7 +162,7 @@ TEST(Knn, MemoryBudgetSplitsTheBaseOrSaysWhatItNeeds) {
       }
     }
   }
-  // Where the bound is useless no wider form is made than fits, and few candidates wait.
+  // Where the bound is useless no wider codes are made than fit, and few candidates are kept.
   Random random(9);
   const auto value = [&](std::int64_t r, auto) {
     return (r % 2 ? 1e2 : -1e2) + gaussian(random) * 1e-3;
@@ -183,8 +184,8 @@ TEST(Knn, MemoryBudgetSplitsTheBaseOrSaysWhatItNeeds) {
   EXPECT_EQ(report.chunks, 1);
 }
 
-TEST(Knn, FormsKeptStayWithinTheBudget) {
-  // Each rung of the ladder is tried, and each form fits the budget alone.
+TEST(Knn, KeptCodesStayWithinTheBudget) {
+  // Each stage of the precision cascade is tried, and each stage's codes fit the budget alone.
   Random random(43);
   const auto value = [&](std::int64_t r, std::int64_t c) {
     return double((c * 37 % 11 - 5) * (1 + 100 * (r % 8))) + 1e-3 * gaussian(random);
@@ -224,7 +225,7 @@ TEST(Knn, TheCallersFloatModeChangesNothing) {
   }
 }
 
-// Of rows that stand for many copies only as many are listed as can be among the k.
+// Where rows stand for many copies, only as many copies are listed as can be among the k.
 TEST(Knn, ManyNeighboursAmongCopies) {
   constexpr std::int64_t rows = 60000, dim = 8;
   Random random(1);

@@ -1,7 +1,7 @@
 // The methods beside the exact scan: what threshold-heap reports, and what partial-reduce promises,
-// certifies and repairs, for every order of the base. That both are exact where they say so on
-// awkward data, at every level, is tested with the exact search itself (knn_test, nasty_data_test,
-// fuzz_test).
+// certifies and repairs, for every order of the base. knn_test, nasty_data_test and fuzz_test
+// check, with the exact search itself, that both are exact on awkward data at every level where
+// they say so.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,8 @@ namespace {
 
 using test::gaussian;
 
-// Rows around 20 centres, one cluster after the other; queries around the same. whole: 8 bits.
+// Rows around 20 centres, one cluster after the other; queries around the same centres. whole:
+// 8-bit whole numbers.
 Matrix<float> clustered(std::int64_t rows, std::int64_t dim, bool whole, std::uint64_t seed) {
   Random centres(99), random(seed);
   std::vector<float> centre(static_cast<std::size_t>(20 * dim));
@@ -48,7 +49,7 @@ Matrix<float> reordered(const Matrix<float>& rows, const std::vector<std::int64_
   return out;
 }
 
-// Orders that would break bins of rows that follow one another, or lie a fixed stride apart.
+// Orders that would break bins of consecutive rows, or of rows at a fixed stride.
 std::vector<Matrix<float>> orders_of(const Matrix<float>& sorted_by_class,
                                      MatrixView<float> query) {
   const std::int64_t n = sorted_by_class.rows();
@@ -75,7 +76,7 @@ std::vector<Matrix<float>> orders_of(const Matrix<float>& sorted_by_class,
   return out;
 }
 
-// The share of the k nearest that was found, by distance: ties of the k-th count.
+// The share of the k nearest that was found, by distance: ties with the k-th count.
 double recall_of(const Neighbors& got, const Neighbors& exact) {
   const std::int64_t k = exact.ids.cols();
   double found = 0;
@@ -113,7 +114,7 @@ TEST_P(PartialReduceKinds, KeepsItsPromiseForEveryOrderAndCertifiesNothingWrong)
       for (double recall : {0.1, 0.3, 0.9, 0.95, 0.99, 0.999, 1.0}) {
         SCOPED_TRACE(testing::Message() << "k " << k << " recall " << recall);
         KnnReport report;
-        // Narrow intervals where rows are floats: what is dropped unseen is certain there.
+        // Narrow intervals where rows are floats: rows that are dropped are certain to be farther.
         const FirstPass pass = !whole && recall < 0.9 ? FirstPass::fp32 : FirstPass::automatic;
         const Neighbors got = knn(queries.view(), order.view(), k, reducing(recall, pass), &report);
         EXPECT_EQ(report.method, "partial-reduce");
@@ -122,7 +123,7 @@ TEST_P(PartialReduceKinds, KeepsItsPromiseForEveryOrderAndCertifiesNothingWrong)
         EXPECT_GE(report.bins, 60);
         const double measured = recall_of(got, exact);
         EXPECT_GE(measured, recall);
-        // What is not said to be uncertain is exact.
+        // Queries that are not listed as uncertain are exact.
         std::vector<char> open(static_cast<std::size_t>(queries.rows()));
         for (const std::int64_t q : report.uncertified) open[static_cast<std::size_t>(q)] = 1;
         for (std::int64_t q = 0; q < queries.rows(); ++q)
@@ -141,10 +142,10 @@ TEST_P(PartialReduceKinds, KeepsItsPromiseForEveryOrderAndCertifiesNothingWrong)
 INSTANTIATE_TEST_SUITE_P(Knn, PartialReduceKinds, testing::Values(false, true),
                          [](const auto& which) { return which.param ? "whole" : "floats"; });
 
-// Bins are put at a disadvantage here: all of the k are wanted of very few of them.
+// Bins lose much here: all of the k are wanted from very few of them.
 TEST(PartialReduce, WhatTheLawOfABinSaysIsWhatHappens) {
   const Matrix<float> queries = clustered(800, 16, true, 4);
-  // In random order: neighbours that follow one another are dealt to different bins.
+  // In random order: consecutive neighbours fall into different bins.
   const Matrix<float> base =
       std::move(orders_of(clustered(6000, 16, true, 3), queries.view().rows(0, 1))[1]);
   const std::int64_t k = 200;
@@ -221,7 +222,7 @@ TEST(PartialReduce, CandidatesAndShards) {
   const Neighbors all = knn(queries.view(), base.view(), 10, options, &report);
   ASSERT_EQ(all.ids.cols(), report.bins * report.kept_per_bin);
   EXPECT_EQ(report.certified_queries, 0);
-  // Each bin nearest first; the best of all of them is what the aggregated answer is.
+  // Each bin is nearest first; the best of all of them are the aggregated answer.
   options.method.aggregate = true;
   const Neighbors got = knn(queries.view(), base.view(), 10, options);
   for (std::int64_t q = 0; q < 50; ++q) {
@@ -243,7 +244,7 @@ TEST(PartialReduce, CandidatesAndShards) {
   KnnReport shard;
   knn(queries.view(), base.view(), 10, options, &shard);
   EXPECT_LT(shard.kept_per_bin, report.kept_per_bin);
-  // All the others may lie in one shard, by default: each of four parts in the order of distance.
+  // All k may be in one shard, by default: here each of four shards in the order of distance.
   const Neighbors near = knn(queries.view().rows(0, 1), base.view(), 6000);
   const Matrix<float> sorted =
       reordered(base, std::vector<std::int64_t>(near.ids.row(0), near.ids.row(0) + 6000));
@@ -268,7 +269,7 @@ TEST(PartialReduce, CandidatesAndShards) {
   EXPECT_GE(recall_of(together, truth), 0.9);
 }
 
-// Copies of a row are rows like others: dealt each by itself, kept, and given back.
+// Copies of a row are rows like others: each is placed, kept and returned by itself.
 TEST(PartialReduce, CandidatesAmongCopies) {
   const Matrix<float> few = clustered(500, 12, true, 30), queries = clustered(40, 12, true, 31);
   Matrix<float> base(5000, 12);
@@ -289,7 +290,7 @@ TEST(PartialReduce, CandidatesAmongCopies) {
                    knn(queries.view(), base.view(), 20, reducing(0.4, FirstPass::int8))));
 }
 
-// A filter thins out every shard of a base alike.
+// A filter thins out all shards of a base alike.
 TEST(PartialReduce, ShardsDrawnAtRandomAndAFilter) {
   const std::int64_t n = 16000, shards = 8, part = n / shards, k = 150;
   const Matrix<float> queries = clustered(30, 12, false, 32);
@@ -341,7 +342,7 @@ TEST(Methods, AnIndexInSegmentsWithRowsTakenAway) {
   EXPECT_GE(recall_of(got, exact), 0.5);
 }
 
-TEST(ThresholdHeap, SaysWhatTheSampleWasWorth) {
+TEST(ThresholdHeap, ReportsHowWellTheSamplePrunes) {
   const Matrix<float> base = clustered(6000, 24, false, 14),
                       queries = clustered(200, 24, false, 15);
   const std::int64_t k = 16;
@@ -365,14 +366,14 @@ TEST(ThresholdHeap, SaysWhatTheSampleWasWorth) {
   KnnReport usual;
   knn(queries.view(), base.view(), k, {.method = {.kind = Method::threshold_heap}}, &usual);
   EXPECT_EQ(usual.samples, 8 * k);
-  // The sample has nothing of a row that is not allowed, and the ratio of products is none.
+  // The sample has nothing of a row that is not allowed, and for products there is no ratio.
   KnnReport report;
   knn(queries.view(), base.view(), k,
       {.metric = Metric::ip, .method = {.kind = Method::threshold_heap}}, &report);
   EXPECT_EQ(report.threshold_ratio, 0);
 }
 
-// Equals of the threshold are kept: here every row is one.
+// Values equal to the threshold are kept: here every row's.
 TEST(ThresholdHeap, EqualsAreKept) {
   Matrix<float> base(3000, 8), queries(5, 8);
   std::fill_n(base.data(), 3000 * 8, 2.0f);
@@ -385,7 +386,7 @@ TEST(ThresholdHeap, EqualsAreKept) {
   }
 }
 
-// Every row at the same distance: nothing is above any threshold, and memory has a bound still.
+// Every row has the same distance: none is above any threshold, and memory is bounded nevertheless.
 TEST(ThresholdHeap, TiesTakeLittleMemory) {
   const std::int64_t n = 400000;
   AnyMatrix base(ElementType::u8, n, 8), queries(ElementType::u8, 12, 8);
@@ -460,11 +461,11 @@ TEST(Methods, WhatDoesNotGoTogetherIsRefused) {
             "logical_rows must be between the 500 rows that there are and 2^40, but is 499");
   options = reducing(0.9), options.method.aggregate = false, options.memory = 1 << 30;
   EXPECT_EQ(message(options), "aggregate is off, but memory is limited to 1073741824 bytes");
-  // What only the exact search has, auto leaves to it.
+  // auto takes the exact search for options that only that has.
   for (TuningOverrides choices : {TuningOverrides{.guess = false}, TuningOverrides{.parts = 2},
                                   TuningOverrides{.tile = 64}, TuningOverrides{.refine = false}})
     EXPECT_EQ(message({.tuning = choices, .method = {.recall = 0.5}}), "no error");
-  // Fewer rows than k, none at all, and no queries are fine.
+  // Fewer rows than k, none at all, and no queries are allowed.
   for (Method method : {Method::threshold_heap, Method::partial_reduce}) {
     KnnOptions plain{.method = {.kind = method}};
     EXPECT_EQ(knn(x.view(), x.view().rows(0, 3), 5, plain).ids.row(0)[4], no_id);
@@ -473,7 +474,7 @@ TEST(Methods, WhatDoesNotGoTogetherIsRefused) {
   }
 }
 
-// Less recall is taken where it is asked for only if it is forecast to be faster; the answer says
+// Less recall is used, where it is asked for, only if it is forecast to be faster; the report says
 // which it was.
 TEST(Methods, AutoSaysWhatItDid) {
   const Matrix<float> base = clustered(6000, 24, true, 20), queries = clustered(100, 24, true, 21);

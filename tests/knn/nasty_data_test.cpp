@@ -1,5 +1,5 @@
-// Data made to be nasty: ties, copies, extreme sizes, and rows that the bounds of a first pass
-// hardly tell apart. The answers stay those of the reference, and what cannot pay is given up.
+// Awkward data: ties, copies, extreme sizes, and rows that the bounds of a first pass hardly
+// separate. The answers stay those of the reference, and a pass that cannot pay is given up.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -77,7 +77,7 @@ TEST(KnnNasty, SmallDifferencesOnALargeOffset) {
 }
 
 TEST(KnnNasty, TwoFarClustersOfCloseRows) {
-  // No single centre helps: the first pass must give up, and the answer must not care.
+  // No single centre helps: the first pass must give up, and the answer must not change.
   Random random(14);
   const auto value = [&](std::int64_t r, auto) {
     return (r % 2 ? 1e3 : -1e3) + gaussian(random) * 1e-2;
@@ -164,8 +164,9 @@ std::vector<double> badly_coded(Random& random, FirstPass pass, const std::vecto
   return v;
 }
 
-// The true neighbour looks worse than others by four fifths of what the bound allows for, since the
-// rounding of the codes points straight at it: a bound a fifth too small gives a wrong answer.
+// The true neighbour looks worse than others by four fifths of what the bound allows, since the
+// rounding of the codes points straight at it: a bound that is a fifth too small gives a wrong
+// answer.
 TEST(KnnNasty, RoundingThatMisleadsAsFarAsTheBoundAllows) {
   constexpr std::int64_t d = 65, rows = 900;
   for (FirstPass pass : {FirstPass::int8, FirstPass::int16})
@@ -173,7 +174,7 @@ TEST(KnnNasty, RoundingThatMisleadsAsFarAsTheBoundAllows) {
       Random random(seed);
       std::vector<int> s(d);
       for (std::int64_t i = 1; i < d; ++i) s[i] = random.next() % 2 ? 1 : -1;
-      // The query is what is badly coded: rows +s and -s, of which +s is truly nearer.
+      // The query is badly coded: rows +s and -s, of which +s is truly nearer.
       const std::vector<double> u = badly_coded(random, pass, s, 0.49, -26);
       std::vector<std::vector<double>> rows_of_signs(rows, std::vector<double>(d));
       for (std::int64_t r = 0; r < rows; ++r) {
@@ -193,7 +194,8 @@ TEST(KnnNasty, RoundingThatMisleadsAsFarAsTheBoundAllows) {
       const AnyMatrix signs =
           make(ElementType::f32, rows, d, [&](auto r, auto c) { return rows_of_signs[r][c]; });
       const AnyMatrix query = make(ElementType::f32, 13, d, [&](auto, auto c) { return u[c]; });
-      // Rows are: the nearest has 0.49 of a unit along the query's signs, the others against them.
+      // The rows are badly coded: the nearest has 0.49 of a unit along the query's signs, the
+      // others against them.
       std::vector<std::vector<double>> coded;
       for (std::int64_t r = 0; r < rows; ++r)
         coded.push_back(r == rows - 1
@@ -218,8 +220,8 @@ TEST(KnnNasty, RoundingThatMisleadsAsFarAsTheBoundAllows) {
 }
 
 TEST(KnnNasty, TiesOfWholeNumbersAreNoWork) {
-  // Thousands of rows are as far as the k-th, and only the first few of them are wanted: the others
-  // must fall to the test in registers.
+  // Thousands of rows are as far as the k-th, and only the first few of them are wanted: the test
+  // in registers must drop the others.
   const std::int64_t rows = 30000, d = 36;
   for (Metric metric : {Metric::l2, Metric::ip})
     for (std::int64_t odd : {0, 1}) {
@@ -248,8 +250,8 @@ TEST(KnnNasty, TiesOfWholeNumbersAreNoWork) {
 
 TEST(KnnNasty, TiesInThePanelOfEvenAndOddRows) {
   // Whole numbers are packed with even |y|^2 first. Where both kinds share a panel its first row
-  // need not have the smallest id, unless it is put in order; the nearest rows here are odd ones
-  // there.
+  // need not have the smallest id, unless the panel is sorted; the nearest rows here are odd ones
+  // in it.
   for (const auto& [rows, dim] : {std::pair<std::int64_t, std::int64_t>{5000, 1}, {300, 4096}})
     for (std::int64_t first : {1, 6, 40})
       for (std::int64_t second : {46, 100, 231}) {
@@ -304,7 +306,7 @@ AnyMatrix two_clusters(std::int64_t rows, double spread, std::int64_t loose, std
   });
 }
 
-// Searches, compares with the reference, and says what was done.
+// Searches, compares with the reference, and returns the report.
 KnnReport search_and_compare(const AnyMatrix& queries, const AnyMatrix& base) {
   KnnReport report;
   const Neighbors got = knn(queries, base, 5, {}, &report);
@@ -315,7 +317,7 @@ KnnReport search_and_compare(const AnyMatrix& queries, const AnyMatrix& base) {
 constexpr std::int64_t none_loose = 1 << 30;
 
 TEST(KnnNasty, BoundsThatPruneNothingAreGivenUpWhileRunning) {
-  // Too few rows for a sample; many queries, so that some go ahead of the others.
+  // Too few rows for a sample; many queries, so that some are answered before the others.
   const KnnReport report = search_and_compare(two_clusters(300, 1e-3, none_loose, 21, 1024),
                                               two_clusters(1900, 1e-3, none_loose, 22, 1024));
   EXPECT_GT(report.fallback_queries, 250);

@@ -1,5 +1,5 @@
-// Exact on real vectors: Fashion-MNIST, SIFT, GloVe and BGE give, in every place, what measuring
-// every pair in float64 gives. Looks in $KNEAR_DATA, then ../shared/data beside the repository.
+// Exact on real vectors: searches of Fashion-MNIST, SIFT, GloVe and BGE equal, in every place,
+// measuring every pair in float64. Looks in $KNEAR_DATA, then ../shared/data beside the repository.
 #include <gtest/gtest.h>
 
 #include <zlib.h>
@@ -51,7 +51,7 @@ void check(const std::string& base_name, const std::string& queries_name, std::i
   const io::VectorFile all = io::VectorFile::open((directory / queries_name).string());
   const AnyMatrixView queries =
       all.view().rows(0, std::min<std::int64_t>(most_queries, all.view().rows()));
-  // Every pair in float64, by the vectorised form; the plain one confirms the first few.
+  // Every pair in float64, by the vectorised kernel; the plain reference confirms the first few.
   const Neighbors expected =
       knn(queries, base.view(), k, {.metric = metric, .first_pass = FirstPass::direct});
   const AnyMatrixView few = queries.rows(0, std::min(by_reference, queries.rows()));
@@ -61,7 +61,7 @@ void check(const std::string& base_name, const std::string& queries_name, std::i
   for (Isa isa : available_isas()) {
     setenv("KNEAR_ISA", std::string(name_of(isa)).c_str(), 1);
     KnnReport report;
-    // The lower levels are slower, and read a part.
+    // The lower levels are slower, and search a part of the queries.
     const std::int64_t part =
         isa == best_isa() ? queries.rows() : std::min<std::int64_t>(600, queries.rows());
     const Neighbors got = knn(queries.rows(0, part), base.view(), k, {.metric = metric}, &report);
@@ -83,8 +83,8 @@ void check(const std::string& base_name, const std::string& queries_name, std::i
   }
 }
 
-// The recall that is asked for, of all queries, whatever the order of the base: as it is, by class
-// and by the distance from a query. And the other methods, asked for everything, are exact.
+// The recall that is asked for, over all queries, whatever the order of the base: as it is, by
+// class and by the distance from a query. Full recall, and threshold-heap, are exact.
 TEST(RealData, FashionMnistByPartialReduce) {
   const std::filesystem::path directory = std::filesystem::path(data_directory()) / "fashion-mnist";
   if (!std::filesystem::exists(directory))

@@ -1,4 +1,4 @@
-// tests/knn/refused.hpp -- that a call is refused, in the words that are meant.
+// tests/knn/refused.hpp -- expects a call to be refused with a given message.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 
 namespace knear::test {
 
-// The call throws an E whose text has these words.
+// Expects that the call throws an E whose text contains these words.
 template <class E, class F>
 void expect_refused(F call, const std::string& words) {
   try {

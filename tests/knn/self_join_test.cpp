@@ -36,7 +36,7 @@ Matrix<float> clusters(std::int64_t rows, std::int64_t dim, double slope, std::u
   return out;
 }
 
-// Of a search for every row, the answer without the row itself.
+// The answer of a search for every row, without the row itself.
 Neighbors without_self(const Neighbors& all, std::int64_t k) {
   Neighbors out{Matrix<Id>(all.ids.rows(), k), Matrix<float>(all.ids.rows(), k)};
   for (Id row = 0; row < all.ids.rows(); ++row) {
@@ -61,7 +61,7 @@ void expect_same(const Neighbors& got, const Neighbors& expected) {
     }
 }
 
-// How often pairs were scored once.
+// The number of times that pairs were scored once.
 int expect_reference(AnyMatrixView base, std::int64_t k, KnnOptions options = {}) {
   const Neighbors expected = without_self(reference_knn(base, base, k + 1, options.metric), k);
   int joined = 0;
@@ -115,13 +115,13 @@ INSTANTIATE_TEST_SUITE_P(Isas, SelfJoinLevels, testing::ValuesIn(available_isas(
 TEST(SelfJoin, CopiesAreRowsLikeAnyOther) {
   Matrix<float> base = clusters(1400, 24, 1, 1);
   for (std::int64_t i = 0; i < 1400 * 24; ++i) base.data()[i] = std::round(2 * base.data()[i]);
-  // Pairs far apart, and one row more often than k.
+  // Pairs far apart, and one row that occurs more than k times.
   for (std::int64_t r = 0; r < 300; ++r) std::memcpy(base.row(r), base.row(1399 - r / 2), 96);
   for (std::int64_t r = 600; r < 640; ++r) std::memcpy(base.row(r), base.row(10), 96);
   for (const Metric metric : {Metric::l2, Metric::cosine})
     for (const std::int64_t k : {1, 7, 33, 60})
       expect_reference(base.view(), k, {.metric = metric, .first_pass = FirstPass::prefix});
-  // Nothing but one vector.
+  // All rows are one vector.
   for (std::int64_t i = 0; i < 1400 * 24; ++i) base.data()[i] = 1.5f;
   expect_reference(base.view(), 5, {.first_pass = FirstPass::prefix});
 }
@@ -139,7 +139,7 @@ TEST(SelfJoin, ZeroRowsHaveTheFirstOthers) {
 
 TEST(SelfJoin, OfDataThatThePrefixDoesNotSuit) {
   expect_reference(clusters(1200, 64, 0, 1).view(), 10, {.first_pass = FirstPass::prefix});
-  // Norms over many powers of ten; every size of all rows; rows that no prefix holds.
+  // Norms over many powers of ten; the same size for all rows; rows that no prefix holds.
   Matrix<float> base = clusters(1200, 32, 1, 1);
   for (std::int64_t r = 0; r < 1200; ++r)
     for (std::int64_t j = 0; j < 32; ++j) base.row(r)[j] *= std::pow(10.0f, float(r % 61 - 30));

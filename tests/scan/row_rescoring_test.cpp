@@ -68,7 +68,7 @@ TEST(RowRescoring, GivesEachQueryTheKBest) {
           RowRescoring together(duplicates, job, refiner);
           ExactNeighbors by_rows(queries, k);
           ExactNeighbors one_by_one(queries, k);
-          // Intervals that hold the true g, some of them wide: g as l2 sees it, about.
+          // Intervals that hold the true g, some of them wide; g is about that of l2.
           std::vector<QueryCandidates> states(queries), same(queries);
           std::vector<Unfinished> unfinished;
           const KeyScale scale{Metric::ip, 0, 0};  // g is minus the key, for every metric here
@@ -88,7 +88,7 @@ TEST(RowRescoring, GivesEachQueryTheKBest) {
                 c.pending.push_back({g + off + width, g + off - width, row});
               }
             }
-            if (filtered) {  // what is forbidden proves nothing
+            if (filtered) {  // forbidden rows set no threshold
               std::erase_if(c.pending, [&](const ScoreInterval& x) {
                 if (job.allowed(x.row)) return false;
                 const auto others = duplicates.others(x.row);

@@ -1,5 +1,5 @@
-// Thresholds that are hoped for: answers do not depend on whether the hope was right, and where it
-// was not the query is scanned again.
+// Estimated thresholds: answers do not depend on whether the estimate was right; where it was wrong
+// the query is scanned again.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -79,13 +79,13 @@ TEST(ThresholdEstimates, ThatProveWrongAreGivenUp) {
   const Matrix<float> base = whole_numbers(rows, 1);
   const Matrix<float> queries = [] {
     Matrix<float> out = whole_numbers(120, 3);
-    for (std::int64_t q = 1; q < 120; ++q)  // all of one kind
+    for (std::int64_t q = 1; q < 120; ++q)  // all alike
       for (std::int64_t j = 0; j < dim; ++j) out.row(q)[j] = out.row(0)[j];
     for (std::int64_t q = 0; q < 120; ++q) out.row(q)[q] += q == 0 ? 0.0f : 1.0f;
     return out;
   }();
   for (const bool integer : {true, false}) {
-    // The nearest lie in the first tile, all of them.
+    // All of the nearest are in the first tile.
     Matrix<float> unfair = whole_numbers(rows, 1);
     const auto near = first_tile(packed_of(base, integer));
     Random random(5);

@@ -1,5 +1,5 @@
-// tests/select/reduction_cases.hpp -- where neighbours fall, drawn and counted: the truth against
-// which the theory of bins is held.
+// tests/select/reduction_cases.hpp -- where neighbours fall, drawn and counted: the truth with
+// which the theory of bins is compared.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@
 
 namespace knear::test {
 
-// k different places below rows, any set of them as likely (Floyd's sampling: the set is uniform).
+// k different places below rows, every set of them equally likely (Floyd's sampling).
 inline std::vector<std::int64_t> random_places(Random& random, std::int64_t k, std::int64_t rows) {
   std::unordered_set<std::int64_t> taken;
   std::vector<std::int64_t> places;
@@ -35,12 +35,12 @@ inline std::int64_t lost(const std::vector<std::int64_t>& places, const Reductio
   return sum;
 }
 
-// The exact law of that number for a true shuffle: all ways to divide k over the bins, counted. For
+// The exact law of that number for a true shuffle: counts all ways to divide k over the bins. For
 // small k.
 inline std::vector<double> law_of_lost(std::int64_t k, std::int64_t rows,
                                        const Reduction& reduction) {
   const auto n = static_cast<std::size_t>(k) + 1;
-  // ways[y][l]: y neighbours placed so far, l lost; in units of the answer, to stay in range.
+  // ways[y][l]: y neighbours placed so far, l lost; divided by the total, to stay in range.
   std::vector<std::vector<long double>> ways(n, std::vector<long double>(n));
   ways[0][0] = 1;
   for (std::int64_t b = 0; b < reduction.bins; ++b) {
@@ -66,8 +66,8 @@ inline std::vector<double> law_of_lost(std::int64_t k, std::int64_t rows,
   return law;
 }
 
-// Whether counts fit probabilities: Pearson's statistic in standard deviations above its mean,
-// cells of fewer than 10 expected joined into one.
+// Whether counts fit probabilities: Pearson's statistic in standard deviations above its mean, with
+// cells of fewer than 10 expected combined into one.
 inline double misfit(const std::vector<std::int64_t>& counts, const std::vector<double>& law) {
   double runs = 0;
   for (const std::int64_t c : counts) runs += static_cast<double>(c);

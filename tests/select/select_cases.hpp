@@ -1,4 +1,4 @@
-// tests/select/select_cases.hpp -- rows that are hard for a k-selection, and what it must answer.
+// tests/select/select_cases.hpp -- rows that are hard for a k-selection, and the right answers.
 //
 // Shared by the tests on the emulated warp and by the checks on a GPU (bench/gpu), which have no
 // GoogleTest: only the standard library here.
@@ -82,7 +82,7 @@ inline std::vector<float> select_values(SelectKind kind, std::int64_t n, std::ui
 }
 
 // The k smallest of row[0 .. n) by (value, place), without NaN: values and places, padded with
-// +infinity and -1. Obviously right: a partial sort of pairs.
+// +infinity and -1. A plain partial sort of pairs.
 template <class Id>
 void select_reference(const float* row, Id n, int k, float* values, Id* ids) {
   std::vector<std::pair<float, Id>> all;

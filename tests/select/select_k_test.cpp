@@ -1,5 +1,5 @@
 // select_k against a partial sort: every method and instruction set, every kind of row, lengths
-// around the chunks that are gathered at once, ragged rows, rows in parts, element types.
+// around the values read at once, ragged rows, rows in parts, element types.
 #include "knear/select/select_k.hpp"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ bool too_slow(SelectMethod method, std::int64_t n, std::int64_t k) {
   return method == SelectMethod::warp_select && (n > 1000 || k > 300);
 }
 
-// Those that no instruction set changes.
+// Methods whose loops depend on no instruction set.
 bool member_is_same_at_every_level(SelectMethod method) { return method > SelectMethod::partition; }
 
 struct Wanted {
@@ -33,7 +33,7 @@ struct Wanted {
   std::vector<Id> places;
 };
 
-// By definition: the reference of the k smallest, of negated values where the largest are wanted.
+// The reference by definition: the k smallest, of negated values where the largest are wanted.
 Wanted reference(const float* row, std::int64_t n, std::int64_t k, Extreme extreme, bool sorted) {
   std::vector<float> x(row, row + n);
   if (extreme == Extreme::largest)
@@ -107,8 +107,8 @@ TEST_P(SelectKIsa, EqualsAPartialSort) {
     }
 }
 
-// The bar is brought down between chunks of 16,384 values, and after the first ones it is hoped
-// for: rows that rise make every hope wrong, rows that fall let every value pass.
+// The threshold is lowered after every 16,384 values, and estimated after the first ones: in rows
+// that rise every estimate is wrong, in rows that fall every value passes.
 TEST_P(SelectKIsa, LongRows) {
   const SelectKind kind = std::get<1>(GetParam());
   std::uint64_t seed = 1;
@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(All, SelectKIsa,
                          });
 
 TEST(SelectK, ARowWhoseBestComeLast) {
-  // The first chunks hold nothing of the answer; then the best fall one below the other.
+  // The first 70,000 values hold nothing of the answer; then the best fall one below the other.
   const std::int64_t n = 100000;
   Matrix<float> x(1, n);
   for (std::int64_t i = 0; i < n; ++i)
@@ -146,9 +146,9 @@ TEST(SelectK, ARowWhoseBestComeLast) {
   }
 }
 
-// The first chunk holds the share of the best that makes one hope for a bar which later values of
-// the answer do not pass.
-TEST(SelectK, AHopeThatProvesWrong) {
+// The values read first hold so many of the best that the estimated threshold excludes later values
+// of the answer.
+TEST(SelectK, AnEstimateThatProvesWrong) {
   const std::int64_t n = 131072, k = 1000;
   Matrix<float> x(1, n);
   for (std::int64_t i = 0; i < n; ++i)
@@ -267,7 +267,8 @@ const detail::SelectKernels& kernels_of(Isa isa) {
                             : detail::select_kernels_scalar();
 }
 
-// The k-th value of a row and what is taken by it, in the middle of memory that must stay as it is.
+// Checks the k-th value of a row and what take() copies, in the middle of memory that must not
+// change.
 void expect_nth_and_take(const detail::SelectKernels& kernels, const std::vector<float>& row,
                          std::int64_t k, Extreme extreme) {
   const auto n = std::ssize(row);
@@ -313,7 +314,7 @@ TEST(SelectKernels, TheNthOfARowAndWhatIsTakenByIt) {
         for (std::int64_t i = 0; i < n; ++i) row[static_cast<std::size_t>(i)] = value(i);
       };
       const float inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
-      // A third below, a third equal, a third above; the equal ones a zero of either sign.
+      // A third below, a third equal, a third above; the equal ones are zeros of either sign.
       row_of([&](std::int64_t i) {
         return std::array{-1.0f, i % 2 ? 0.0f : -0.0f, 1.0f}[i * 7 % 3];
       });
@@ -321,7 +322,7 @@ TEST(SelectKernels, TheNthOfARowAndWhatIsTakenByIt) {
       row_of([&](std::int64_t i) { return std::array{inf, -inf, nan, float(i % 50)}[i * 5 % 4]; });
       row_of([&](std::int64_t i) { return i % 3 ? inf : nan; });
       row_of([&](std::int64_t i) { return i % 3 ? -inf : nan; });
-      // The least values where pivots are looked for.
+      // The least values are where pivots are sampled.
       row_of([&](std::int64_t i) { return i % (n / 16 + 1) == n / 32 ? -float(i) : float(i); });
       for (std::size_t r = 0; r < rows.size(); ++r)
         for (std::int64_t k : {std::int64_t{1}, n / 8, n / 3, n / 2, 2 * n / 3, n - 1, n})
@@ -336,8 +337,8 @@ TEST(SelectKernels, TheNthOfARowAndWhatIsTakenByIt) {
     }
 }
 
-// Pivots come from fixed places; keys that are worst for them must not take quadratic time or
-// break the order.
+// Pivots come from fixed places; keys that are worst for them must not take quadratic time or break
+// the order.
 TEST(SelectKernels, SortAndSelectKeysMadeAgainstThem) {
   for (Isa isa : available_isas()) {
     const detail::SelectKernels& kernels = kernels_of(isa);

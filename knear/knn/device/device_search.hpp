@@ -14,16 +14,15 @@
 #pragma once
 #include <algorithm>
 #include <functional>
-#include <future>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "knear/core/threads.hpp"
 #include "knear/knn/search/report_builder.hpp"
 #include "knear/knn/search/search_position.hpp"
 #include "knear/scan/device/device_scan.hpp"
@@ -141,9 +140,10 @@ class DeviceSearch final : public DeviceEngine {
   };
   // Rows of a segment from `begin` on, on their way to the device.
   struct Coming {
-    const PreparedRows* segment;
-    std::int64_t begin;
-    std::future<DeviceRowData<Queue>> rows;
+    const PreparedRows* segment = nullptr;
+    std::int64_t begin = 0;
+    DeviceRowData<Queue> rows;  // once sent
+    BackgroundTask sending{BackgroundTask::TakenBy::own_thread};
   };
 
   // Guesses: rows enough that a launch is short beside what it does, queries of a range search as
@@ -357,7 +357,9 @@ class DeviceSearch final : public DeviceEngine {
         at.subset.empty()) {
       // What had no room beside the lists of the chunk before may have it now.
       try {
-        auto out = std::exchange(coming_, {})->rows.get();
+        coming_->sending.wait();
+        DeviceRowData<Queue> out = std::move(coming_->rows);
+        coming_.reset();
         if (out.count == at.rows.rows()) return out;
       } catch (const MemoryBudgetError&) {
       }
@@ -378,12 +380,12 @@ class DeviceSearch final : public DeviceEngine {
     // What can't be sent ahead is sent in its turn.
     try {
       if (!sender_) sender_ = std::make_shared<Queue>(queue()->beside());
-      coming_.emplace(Coming{&at.prepared(), next,
-                             std::async(std::launch::async, [this, following, threads, bytes] {
-                               return upload_rows(*sender_, following, {}, threads, bytes);
-                             })});
+      Coming& coming = coming_.emplace();
+      coming.segment = &at.prepared(), coming.begin = next;
+      coming.sending.run([this, following, threads, bytes, &coming] {
+        coming.rows = upload_rows(*sender_, following, {}, threads, bytes);
+      });
     } catch (const MemoryBudgetError&) {
-    } catch (const std::system_error&) {  // no thread
     }
   }
 

@@ -10,44 +10,56 @@
 #include "knear/core/threads.hpp"
 #include "knear/scan/packing/coding.hpp"
 #include "knear/transform/pca.hpp"
+#include "knear/transform/product.hpp"
 
 namespace knear::detail {
 namespace {
 
 // A sample of the rows as doubles, of unit length for cosine.
-Matrix<double> sample_of(const BaseRows& base, Metric metric, std::int64_t most) {
-  const std::int64_t dim = base.cols(), n = std::min(base.rows(), most);
-  const AnyMatrix rows = base.sample(n);
+Matrix<double> sample_of(const BaseRows& base, Metric metric, std::int64_t most, int threads) {
+  const std::int64_t n = std::min(base.rows(), most);
   CodingSpace plain;
   plain.metric = metric;
   plain.kernels = &scan_kernels(active_isa());
-  Matrix<double> out(n, dim);
-  for (std::int64_t i = 0; i < n; ++i) plain.load(rows, i, out.row(i));
+  auto out = Matrix<double>::unset(n, base.cols());
+  constexpr std::int64_t block = 64;
+  parallel_for(threads, (n + block - 1) / block, [&](std::int64_t task) {
+    std::vector<std::byte> scratch(base.scratch_bytes());
+    for (std::int64_t i = task * block; i < std::min(n, (task + 1) * block); ++i)
+      plain.load(base.row_view(i * base.rows() / n, scratch.data()), 0, out.row(i));
+  });
   return out;
 }
 
 // The widest prefix that is considered.
 constexpr std::int64_t most_columns = 128;
 
-// Rows of which the principal components are found: at most 128 MiB of doubles.
+// Rows of which the principal components are found: at most 64 MiB of doubles.
 std::int64_t studied_rows(std::int64_t rows, std::int64_t dim) {
-  return std::min(rows, std::clamp<std::int64_t>((1 << 24) / dim, 256, 4096));
+  return std::min(rows, std::clamp<std::int64_t>((1 << 23) / dim, 256, 4096));
 }
 
-// The principal coordinates of a vector; returns the length of what they leave out and of the
-// whole, both from the mean.
-std::pair<float, float> principal_coordinates(const PrincipalComponents& pca, const double* x,
-                                              float* out) {
-  const std::int64_t dim = pca.basis.cols();
-  std::vector<double> v(x, x + dim);
-  for (std::int64_t j = 0; j < dim; ++j) v[j] -= pca.mean[j];
-  double rest = dot(v.data(), v.data(), dim);
-  const double whole = rest;
-  for (std::int64_t c = 0; c < pca.basis.rows(); ++c) {
-    const double y = dot(v.data(), pca.basis.row(c), dim);
-    out[c] = static_cast<float>(y), rest -= y * y;
+// Vectors from which the mean was subtracted, in principal coordinates.
+struct Coordinates {
+  Matrix<float> rows;
+  std::vector<float> rest, norm;  // lengths of what these leave out, and of the whole vectors
+};
+Coordinates coordinates_of(MatrixView<double> vectors, const PrincipalComponents& pca,
+                           int threads) {
+  const std::int64_t n = vectors.rows(), components = pca.basis.rows();
+  Matrix<double> columns(pca.basis.cols(), components), along(n, components);
+  for (std::int64_t c = 0; c < components; ++c)
+    for (std::int64_t i = 0; i < columns.rows(); ++i) columns.row(i)[c] = pca.basis.row(c)[i];
+  multiply(vectors, columns, along, threads);
+  Coordinates out{Matrix<float>(n, components), {}, {}};
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double *v = vectors.row(i), *y = along.row(i);
+    const double whole = dot(v, v, vectors.cols()), rest = whole - dot(y, y, components);
+    for (std::int64_t c = 0; c < components; ++c) out.rows.row(i)[c] = static_cast<float>(y[c]);
+    out.rest.push_back(static_cast<float>(std::sqrt(std::max(0.0, rest))));
+    out.norm.push_back(static_cast<float>(std::sqrt(whole)));
   }
-  return {static_cast<float>(std::sqrt(std::max(0.0, rest))), static_cast<float>(std::sqrt(whole))};
+  return out;
 }
 
 // The length of what the first width - 1 coordinates leave out, for each width.
@@ -70,21 +82,20 @@ std::int64_t PrefixStudy::bytes() const {
   return (rows.rows() * (rows.cols() + 2)) * 4 + pca.basis.rows() * pca.basis.cols() * 8;
 }
 
-PrefixStudy study_prefix(const BaseRows& base, Metric metric, const Progress& progress) {
+PrefixStudy study_prefix(const BaseRows& base, Metric metric, int threads,
+                         const Progress& progress) {
   const std::int64_t dim = base.cols();
   Reporter reporter(progress, "study rows", 3);
   reporter.add(1);
-  const Matrix<double> sample = sample_of(base, metric, studied_rows(base.rows(), dim));
+  Matrix<double> sample = sample_of(base, metric, studied_rows(base.rows(), dim), threads);
   const std::int64_t components = std::min(dim, most_columns) / 8 * 8 - 1;
-  PrefixStudy out{metric, principal_components(sample, components, progress), {}, {}, {}};
+  PrefixStudy out{metric, principal_components(sample, components, threads, progress), {}, {}, {}};
   reporter.add(1);
-  const std::int64_t rows = std::min<std::int64_t>(sample.rows(), 2048);
-  out.rows = Matrix<float>(rows, components);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const auto [rest, norm] =
-        principal_coordinates(out.pca, sample.row(i * sample.rows() / rows), out.rows.row(i));
-    out.rest.push_back(rest), out.norm.push_back(norm);
-  }
+  // At most 2,048 of them are kept.
+  const std::int64_t step = (sample.rows() + 2047) / 2048, kept = (sample.rows() - 1) / step + 1;
+  Coordinates along = coordinates_of({sample.data(), kept, dim, step * dim}, out.pca, threads);
+  out.rows = std::move(along.rows);
+  out.rest = std::move(along.rest), out.norm = std::move(along.norm);
   return out;
 }
 
@@ -123,23 +134,23 @@ double making_seconds(const SearchShape& shape) {
          prefix_making_seconds(shape.rows, shape.dim, usual_plan(shape).clusters, *shape.peaks);
 }
 
-// On one core: a covariance matrix and its solver, or from 1,025 columns on a subspace; and the
-// coordinates of the rows that are kept. Operations by measurement.
+// All threads multiply with the sample; one alone makes directions orthonormal and solves. Up to
+// 192 columns are solved as they are. The operations are measured ones.
 double study_seconds(const SearchShape& shape) {
   const double n = static_cast<double>(studied_rows(shape.rows, shape.dim));
   const double d = static_cast<double>(shape.dim);
-  const double solving = d > 1024 ? 33e3 * n * d + 9e6 * d : 19 * n * d * d + 100 * d * d * d;
-  const double kept = 20 * std::min(n, 2048.0) * std::min(d, 128.0) * d;
-  return (solving + kept) * shape.peaks->threads / shape.peaks->cop_per_second;
+  const bool few = shape.dim <= 192;
+  const double products = n * d * (few ? 150 + 8 * d : 1850), alone = few ? 0 : 400e6 + 400e3 * d;
+  return (products + alone * shape.peaks->threads) / shape.peaks->cop_per_second;
 }
 
 std::int64_t prefix_bytes_for(std::int64_t rows, std::int64_t dim) {
   const std::int64_t columns = std::min<std::int64_t>(64, dim), sample = studied_rows(rows, dim);
   const std::int64_t form =
       (rows + panel_rows) * (columns + 10 + dim + 3 + 16) + 1000 * columns * 8;
-  const std::int64_t solved = std::min<std::int64_t>(dim, 1024);
-  const std::int64_t making = rows * (columns * 4 + 60) + sample * dim * 20 + solved * solved * 32 +
-                              dim * (most_columns * 16 + columns * 8 + (dim > 1024 ? 144 * 40 : 0));
+  // The sample and its coordinates, the subspace and its copies, the matrix that is solved.
+  const std::int64_t making = rows * (columns * 4 + 60) + sample * (dim * 9 + most_columns * 20) +
+                              dim * (most_columns * 8 * 5 + columns * 16) + 192 * 192 * 32;
   return form + making + (1 << 20);
 }
 
@@ -169,12 +180,15 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
   CodingSpace plain;
   plain.metric = study.metric;
   plain.kernels = &scan_kernels(active_isa());
-  std::vector<double> x(dim);
-  std::vector<float> coordinates(components), tail(widths.size());
+  plain.mean = study.pca.mean;
+  Matrix<double> x(queries.rows(), dim);
+  for (std::int64_t q = 0; q < queries.rows(); ++q) plain.load(queries, q, x.row(q));
+  const Coordinates along = coordinates_of(x, study.pca, shape.peaks->threads);
+  std::vector<float> tail(widths.size());
   for (std::int64_t q = 0; q < queries.rows(); ++q) {
-    plain.load(queries, q, x.data());
-    const auto [rest, norm] = principal_coordinates(study.pca, x.data(), coordinates.data());
-    tails_of(coordinates.data(), components, rest, widths, tail.data());
+    const float* coordinates = along.rows.row(q);
+    const float norm = along.norm[q];
+    tails_of(coordinates, components, along.rest[q], widths, tail.data());
     const double bound = study.metric == Metric::cosine ? 2 * upper_bounds[q] : upper_bounds[q];
     for (std::int64_t i = 0; i < sample; ++i) {
       const float *y = study.rows.row(i), *its_tail = tails.row(i);
@@ -230,7 +244,7 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
   std::atomic<bool> fit = true;
   parallel_for(threads, (rows + block - 1) / block, [&](std::int64_t task) {
     std::vector<std::byte> row(base.scratch_bytes());
-    PrefixMapper mapper(out.map);
+    PrefixMapper mapper(out.map, 32);
     const std::int64_t end = std::min(rows, (task + 1) * block);
     for (std::int64_t i = task * block; i < end; ++i)
       mapper.add(base.row_view(order[i], row.data()), 0, prefixes.row(order[i]));
@@ -243,11 +257,11 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
 
   // Clusters of a sample of the prefixes.
   const std::int64_t clusters = std::min(plan.clusters, rows);
-  const std::int64_t sampled = std::min(rows, 100 * clusters);
+  const std::int64_t sampled = std::min(rows, 50 * clusters);
   Matrix<float> sample(sampled, columns);
   for (std::int64_t i = 0; i < sampled; ++i)
     std::copy_n(prefixes.row(order[i * rows / sampled]), columns, sample.row(i));
-  out.centroids = k_means(sample, clusters, {.iterations = 8, .threads = threads}, progress);
+  out.centroids = k_means(sample, clusters, {.iterations = 4, .threads = threads}, progress);
   out.centroid_panels = PackedBase::certified(
       out.centroids.view(), {}, format_int8,
       CodingSpace::choose(out.centroids.view(), Metric::l2, active_isa()), threads, {});

@@ -1,7 +1,7 @@
 // knear/knn/prefix/prefix_form.hpp -- the base of a scan in two stages
 // (scan/prefix/prefix_base.hpp): whether it pays, how wide the prefix should be, and making it.
 //
-//   PrefixStudy study = study_prefix(rows, metric);     // principal components of a sample
+//   PrefixStudy study = study_prefix(rows, metric, threads);  // principal components of a sample
 //   PrefixForecast f = forecast(study, queries, bars, shape, {});
 //   if (prefix_cost(shape, f).seconds < 0.85 * plain_cost(shape).seconds)
 //     form = make_prefix(rows, study, space, integer, found, f.plan, ...);
@@ -33,7 +33,8 @@ struct PrefixStudy {
 // Prefixes are made for l2 and cosine, of at least this many columns and rows.
 inline constexpr std::int64_t least_prefix_dim = 8, least_prefix_rows = 2;
 
-PrefixStudy study_prefix(const BaseRows& base, Metric metric, const Progress& progress = {});
+PrefixStudy study_prefix(const BaseRows& base, Metric metric, int threads,
+                         const Progress& progress = {});
 
 // A search of which the time is wanted.
 struct SearchShape {

@@ -109,8 +109,8 @@ PrefixForecast PrefixSearch::forecast_for(AnyMatrixView queries,
                                           const std::vector<double>& upper_bounds,
                                           const SearchShape& shape, const PrefixPlan& kept,
                                           Format format) {
-  const auto study =
-      at_.prepared().prefix_study(at_.request.options.progress, report_.prepare_seconds);
+  const auto study = at_.prepared().prefix_study(at_.request.threads, at_.request.options.progress,
+                                                 report_.prepare_seconds);
   const Stopwatch time;
   PrefixForecast cost = forecast(*study, queries, upper_bounds.data(), shape, kept);
   cost.format = format;

@@ -1,4 +1,4 @@
-// The kernels of the compression, compiled: see compress.hpp.
+// Instantiates the kernels of the compression for cuda::Queue: see compress.hpp.
 #include "knear/cuda/launch.cuh"
 #include "knear/scan/device/compress.hpp"
 #include "knear/simt/cuda_thread.cuh"

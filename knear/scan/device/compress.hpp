@@ -1,19 +1,19 @@
-// knear/scan/device/compress.hpp -- on a GPU, what passed the thresholds of a tile as one dense
-// array: the compression of the TH-heap, as a kernel of knear/simt/thread.hpp, and its launches.
+// knear/scan/device/compress.hpp -- gathers the pairs of a tile that passed the thresholds in one
+// dense array on a GPU: the compression of the TH-heap, as a kernel for knear/simt/thread.hpp, and
+// its launches.
 //
-// ScanPanels leaves a list for each query, in an order of chance. CompressLists goes over the lists
-// twice: first each query counts what is certainly wanted of its list, then it writes that where
-// the queries before it end. So pairs come by query, and those of one query in an order of chance.
-// MeasurePairs goes over that array: each pair takes as long as any other, wherever it comes from,
-// so that a query with many rows keeps the whole machine busy and not one block (as it does in
-// MeasureRows, which has no such array).
+// ScanPanels leaves an unordered list for each query. CompressLists reads the lists twice: first it
+// counts the pairs of each query that pass, then it writes them after those of the queries before.
+// So pairs are ordered by query, those of one query in no order. MeasurePairs processes this array:
+// each pair takes equally long, so that a query with many rows keeps the whole GPU busy, not just
+// one block (as in MeasureRows, which has no such array).
 #pragma once
 #include <algorithm>
 #include <cstdint>
 
 #include "knear/core/element_type.hpp"
 #include "knear/scan/device/scan_kernels.hpp"
-#include "knear/scan/key_scale.hpp"
+#include "knear/scan/kernels/key_scale.hpp"
 #include "knear/scan/methods/pruned_pair.hpp"
 
 namespace knear::detail {
@@ -26,7 +26,7 @@ struct DevicePairs {
   std::int64_t room;
 };
 
-// The pair of an entry; false: the threshold excludes it, or it is no row.
+// The pair of an entry; false if the threshold excludes it, or it is no row.
 KNEAR_DEVICE bool pair_of(const DeviceBaseView& base, const DeviceQuery& query, double scale,
                           bool shifted, double threshold, Entry entry, PrunedPair& out) {
   out.row = base.ids[entry.slot];
@@ -44,7 +44,7 @@ KNEAR_DEVICE bool pair_of(const DeviceBaseView& base, const DeviceQuery& query, 
   return !(g.upper < threshold);
 }
 
-// One warp a query.
+// One warp per query.
 template <class Thread>
 struct CompressLists {
   static constexpr int threads = 128, resident_blocks = 8;
@@ -54,11 +54,11 @@ struct CompressLists {
   DeviceQueryView queries;
   DeviceLists lists;
   DevicePairs out;
-  bool counting;             // sets out.kept; else reads it, and sets the others
+  bool counting;             // true: sets out.kept; false: reads it and sets the others
   std::int64_t first_query;  // the number of the first of the queries in their pairs
-  std::int64_t begin;        // of all pairs, the one that is written first
+  std::int64_t begin;        // the first of all pairs to be written
 
-  // A grid has so many blocks.
+  // The number of blocks of a grid.
   static std::int64_t blocks(std::int64_t count) { return (count + warps - 1) / warps; }
 
   KNEAR_KERNEL void operator()(Thread t) const {
@@ -96,8 +96,8 @@ struct CompressLists {
   }
 };
 
-// Sets both ends of pairs to the key of the reference. Half a warp a pair; Row and vectors as in
-// MeasureRows.
+// Sets both ends of pairs to the key of the reference. Half a warp measures a pair; Row and vectors
+// are those of MeasureRows.
 template <class Thread, class Row>
 struct MeasurePairs {
   static constexpr int threads = 128, resident_blocks = 8;
@@ -105,7 +105,7 @@ struct MeasurePairs {
 
   DeviceBaseView base;
   DevicePairs pairs;
-  std::int64_t begin;            // of all pairs, the one that is the first here
+  std::int64_t begin;            // the number of the first pair of this array among all
   const float* vectors;          // [queries x dim], by number
   const double* vector_squares;  // [queries]; cosine
   const Row* rows;               // [rows x dim]
@@ -126,7 +126,7 @@ struct MeasurePairs {
   }
 };
 
-// Counts and writes the first pairs of all lists, as many as there is room for.
+// Counts and writes the first pairs of all lists, as many as fit.
 template <class Queue>
 void launch_compress(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
                      const DeviceLists& lists, const DevicePairs& out, std::int64_t first_query) {
@@ -135,7 +135,7 @@ void launch_compress(Queue& queue, const DeviceBaseView& base, const DeviceQuery
   launch(queue, grid, Kernel{base, queries, lists, out, true, first_query, 0});
   launch(queue, grid, Kernel{base, queries, lists, out, false, first_query, 0});
 }
-// The same lists once more: pairs from number `begin` on.
+// As launch_compress for the same lists: writes pairs from number `begin` on.
 template <class Queue>
 void launch_compress_more(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
                           const DeviceLists& lists, const DevicePairs& out,
@@ -153,7 +153,7 @@ void launch_measure_pairs(Queue& queue, const DeviceBaseView& base, const Device
   with_element(type, [&](auto element) {
     using Row = decltype(element);
     using Kernel = MeasurePairs<typename Queue::Thread, Row>;
-    // How many there are is known on the device alone: as many blocks as run at once.
+    // Only the device knows how many pairs there are: as many blocks as run at once.
     const std::int64_t resident = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks;
     const std::int64_t blocks =
         std::min(resident, (pairs.room + Kernel::halves - 1) / Kernel::halves);

@@ -1,21 +1,22 @@
-// knear/scan/device/device_scan.hpp -- exact search on a GPU: what scan_kernels.hpp does, in order.
+// knear/scan/device/device_scan.hpp -- exact search on a GPU: runs the kernels of scan_kernels.hpp
+// in order.
 //
 //   DeviceScan<Queue> scan(queue, coding, upload_rows(queue, base, {}, threads), threads);
 //   auto left = scan.run(queries, which, found, k, out, stats, batch, progress);
 //
-// Panels are gone over in an order of chance, so that the first ones are a sample of the base: of
-// these all pairs pass, the k-th best of each query is its first threshold, and the next part of
-// the base is three times what was seen so far. After each part thresholds are brought up to date.
-// A query for whose survivors its list has no room is searched again: what passes the threshold
-// that it has reached is counted, and then kept in a list of that length.
+// Panels are scanned in a random order, so that the first ones are a sample of the base: all their
+// pairs pass, the k-th best of each query is its first threshold, and the next part of the base is
+// three times what was scanned so far. After each part thresholds are updated. A query whose list
+// overflows is searched again: the pairs that pass its last threshold are counted, and then kept in
+// a list of that length.
 //
-// Of few queries each step takes about as long as its launch, so there are fewer: longer lists let
-// the base be gone over in fewer parts.
+// With few queries each step takes about as long as its launch, so there are fewer steps: longer
+// lists allow fewer parts of the base.
 //
-// A search may be limited to some of the rows: a bit a row goes to the device with it, and is asked
-// for the few pairs that pass the test, so lists hold allowed rows alone and what is resident
-// serves every filter. Bits of rows, not ids of slots: 32 times less to copy, and nothing has to be
-// known here of where rows stand.
+// A search may be limited to some of the rows: one bit per row is copied to the device and tested
+// for the few pairs that pass, so that lists hold allowed rows only and the resident codes serve
+// every filter. Bits of rows, not ids of slots: these are 32 times less to copy, and the host need
+// not know the order of the rows.
 //
 // Queue: cuda::Queue, or HostQueue of the tests (tests/simt/emulator.hpp).
 #pragma once
@@ -39,8 +40,8 @@
 #include "knear/scan/device/packing.hpp"
 #include "knear/scan/device/query_codes.hpp"
 #include "knear/scan/device/scan_launches.hpp"
+#include "knear/scan/kernels/key_scale.hpp"
 #include "knear/scan/scan.hpp"
-#include "knear/scan/tile_loop.hpp"
 
 namespace knear::detail {
 
@@ -48,9 +49,9 @@ struct DeviceStats {
   std::int64_t parts = 0;      // of the base, of the last batch
   std::int64_t survivors = 0;  // pairs that were measured (whole numbers: that were left)
   std::int64_t repeated = 0;   // queries that were searched again, since their lists were full
-  // Called, if set, when the work of a stage is about to be given to the queue, with nullptr after
-  // the last of a batch: for one who has a clock of the device. What the processor does within a
-  // stage named "... in" or "... out" counts there.
+  // Called, if set, just before the work of a stage is enqueued, and with nullptr after the last
+  // stage of a batch: for callers that measure device time. A stage named "... in" or "... out"
+  // includes the processor's work.
   std::function<void(const char* stage)> at_stage = {};
 };
 
@@ -60,13 +61,13 @@ class DeviceScan {
   using Array = typename Queue::template Array<T>;
 
  public:
-  // Most neighbours, so that a list has no more entries than an int counts: long before, the memory
-  // of the device decides. Columns of whole numbers whose sums fit.
+  // The largest k, so that an int counts the entries of a list (the memory of the device is the
+  // limit long before); the most columns of whole numbers whose sums fit.
   static constexpr std::int64_t most_k = (std::numeric_limits<int>::max() - 2048) / 8,
                                 most_integer_dim = 16384;
 
-  // Makes codes of the rows, which are numbered from 0 on, and keeps the rows where they are not
-  // whole numbers. coding: device_coding() of as many; of whole numbers no more than
+  // Encodes the rows, which are numbered from 0 on, and keeps the rows unless they are whole
+  // numbers. coding: device_coding() for that many rows; whole numbers must have no more than
   // most_integer_dim columns. Throws MemoryBudgetError if codes do not fit the queue's budget.
   DeviceScan(Queue& queue, const Coding& coding, DeviceRowData<Queue> rows, int threads)
       : queue_(queue),
@@ -77,20 +78,21 @@ class DeviceScan {
     std::vector<std::uint32_t> order(static_cast<std::size_t>(packed_.panels()));
     const StreamSyncGuard settled{queue_};
     std::iota(order.begin(), order.end(), 0u);
-    Random random(0x6b6e656172);  // any: answers do not depend on it
+    Random random(0x6b6e656172);  // any seed: answers do not depend on it
     for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
     order_ = upload(order.data(), order.size());
     queue_.wait();
     if (packed_.is_integer) rows_.own = {};
   }
 
-  // Fills rows `which` of `out` (shapes [queries x k]); returns the queries handed back, whose rows
-  // are untouched: those for whose survivors the device has no memory, and where it has none for a
-  // block of queries all that are left. Requires 1 <= k <= most_k, finite queries; `found` is of
-  // all of them. `batch`: queries at a time, 1 at least. bars [queries]: keys that the k-th of each
-  // query is known not to exceed, from rows elsewhere; then fewer than k may be found. Empty:
-  // nothing is known. Only `allowed` rows are found, which takes a form of all rows. Lists that
-  // have to be long take no more than `most_bytes` of the device. Throws Cancelled.
+  // Fills rows `which` of `out` (shapes [queries x k]); returns the queries that it could not
+  // answer, whose rows are untouched: those for whose survivors the device has no memory, and all
+  // remaining ones where it has none for a block of queries. Requires 1 <= k <= most_k, finite
+  // queries; `found` is the range of all queries. `batch`: queries at a time, at least 1.
+  // upper_bounds [queries]: keys that the k-th of each query is known not to exceed, from rows
+  // elsewhere; then fewer than k may be found. Empty: nothing is known. Only `allowed` rows are
+  // found, which requires that all rows are packed. Long lists take no more than
+  // `most_bytes` of the device. Throws Cancelled.
   std::vector<std::int64_t> run(AnyMatrixView queries, std::span<const std::int64_t> which,
                                 const ValueRange& found, std::int64_t k, ExactNeighbors& out,
                                 DeviceStats& stats, std::int64_t batch, const Progress& progress,
@@ -133,8 +135,8 @@ class DeviceScan {
     return left;
   }
 
-  // How many queries of `count` to take at a time, so that they take no more than half of
-  // `free_bytes` of the device; whole blocks of them.
+  // The number of queries of `count` to search at a time, in whole blocks, such that they take no
+  // more than half of `free_bytes` of the device.
   std::int64_t batch_for(std::int64_t count, std::int64_t k, std::size_t free_bytes) const {
     const std::int64_t each = bytes_for_query(k, room_for(k), sorts(k));
     const auto held = static_cast<std::int64_t>(free_bytes / 2) / each;
@@ -142,13 +144,13 @@ class DeviceScan {
                                     std::max<std::int64_t>(block_queries, count));
   }
 
-  // The rows on the device, for kernels that others launch; as long as this lives.
+  // The rows on the device, for kernels that others launch; valid as long as this object.
   DeviceBaseView base() const { return base_view(); }
   const Coding& packed() const { return packed_; }
-  // As they were sent; of whole numbers no more than their type and shape.
+  // The rows as they were uploaded; for whole numbers only their type and shape.
   const DeviceRowData<Queue>& rows() const { return rows_; }
 
-  // By place: what the kernels' test starts from.
+  // By place: the thresholds with which the kernels start.
   std::vector<double> thresholds_for(const DeviceQueries& coded,
                                      std::span<const double> upper_bounds) const {
     constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -166,13 +168,14 @@ class DeviceScan {
     return out;
   }
 
-  // Rows to which a search is limited: a bit a row, here and on the device, and how many they are.
+  // The rows to which a search is limited: one bit per row, here and on the device, and their
+  // number.
   struct Limited {
     std::vector<std::uint32_t> words;
     Array<std::uint32_t> bits;
     std::int64_t count = 0;
   };
-  // Throws MemoryBudgetError. What is limited has to stay until the queue has come so far.
+  // Throws MemoryBudgetError. `limited` must live until the queue has done the copy.
   void limit(Limited& limited, const AllowedRows& allowed) {
     constexpr std::int64_t task_words = 2048;
     const std::int64_t rows = packed_.rows, words = (rows + 31) / 32;
@@ -190,8 +193,8 @@ class DeviceScan {
     limited.bits = upload(limited.words.data(), limited.words.size());
   }
 
-  // Queries on the device, by place, with a threshold for each. All in one array, one after
-  // another: each copy and each array take about as long as a small kernel.
+  // Queries on the device, by place, with a threshold for each. One array holds everything, since
+  // each copy and each allocation take about as long as a small kernel.
   struct Queries {
     std::vector<unsigned char> host;  // as they were sent
     Array<unsigned char> there;
@@ -204,14 +207,14 @@ class DeviceScan {
              static_cast<std::size_t>(count) * (sizeof(DeviceQuery) + sizeof(double)) +
              static_cast<std::size_t>(blocks) * sizeof(double);
     }
-    // All of them, in `bytes` of the device or of the processor.
+    // A view of all queries, at `bytes` of the device or of the processor.
     DeviceQueryView view_of(unsigned char* bytes) const {
       auto* const heads =
           reinterpret_cast<DeviceQuery*>(bytes + blocks * slices * block_slice_bytes);
       auto* const scales = reinterpret_cast<double*>(heads + count);
       return {bytes, scales, heads, scales + blocks, count, blocks, shifted};
     }
-    // Some of them from the place `first` on, which begins a block.
+    // A view of some queries, from the place `first` on, which begins a block.
     DeviceQueryView view(std::int64_t first, std::int64_t some) {
       DeviceQueryView out = view_of(there.data());
       const std::int64_t block = first / block_queries;
@@ -221,8 +224,8 @@ class DeviceScan {
       return out;
     }
   };
-  // thresholds: [coded.count], as DeviceQueryView has them. What is returned has to stay until the
-  // queue has come so far.
+  // thresholds: [coded.count], as DeviceQueryView has them. The result must live until the queue
+  // has done the copy.
   Queries upload_queries(const DeviceQueries& coded, const std::vector<double>& thresholds) {
     Queries out{{}, {}, coded.count, coded.blocks, coded.slices, coded.shifted};
     out.host.resize(out.bytes());
@@ -239,8 +242,8 @@ class DeviceScan {
     return out;
   }
 
-  // The vectors of queries on the device, by place, which rows are measured by; not of whole
-  // numbers. All of it has to stay until the queue has come so far.
+  // The vectors of queries on the device, by place, by which rows are measured; not for whole
+  // numbers. All of it must live until the queue has done the copies.
   struct Vectors {
     std::vector<float> widened;  // which hold every element type
     std::vector<double> added;
@@ -255,28 +258,29 @@ class DeviceScan {
     out.squares = upload(out.added.data(), out.added.size());
   }
 
-  // Entries of a list: what may wait of a query between two looks, or all rows where they are
-  // fewer.
+  // Entries of a list: as many as may pass between two updates of the threshold, or all rows where
+  // they are fewer.
   std::int64_t room_for(std::int64_t k) const {
     return std::min(2048 + 8 * k, packed_.panels() * panel_rows);
   }
-  // The same for a search of no more than a block of queries.
+  // As room_for, for a search of at most one block of queries.
   std::int64_t room_of_few(std::int64_t k) const {
     return std::max(room_for(k), std::min(few_room, packed_.panels() * panel_rows));
   }
-  // How many times the part that has been seen the next parts end at. As a list has room for 32
-  // times the pairs that pass by exact thresholds: bounds that are not tight let more pass.
+  // The factor by which the scanned part of the base grows. It leaves room in a list for 32 times
+  // the pairs that pass exact thresholds, since loose bounds let more pass.
   static std::int64_t growth_of_few(std::int64_t k, std::int64_t room) {
     return std::clamp<std::int64_t>(room / (32 * k), usual_growth, 64);
   }
-  // Of device memory that a query takes in a batch, with a list of so many entries. Spare lists are
-  // as many as blocks at once, which are fewer than the queries of a large batch.
+  // Bytes of device memory that a query takes in a batch, with a list of so many entries. There are
+  // as many spare lists as blocks at once, which are fewer than the queries of a large batch.
   std::int64_t bytes_for_query(std::int64_t k, std::int64_t room, bool sorted) const {
     const std::int64_t lists = sorted ? 2 : 1;
     return lists * room * static_cast<std::int64_t>(sizeof(Entry) + sizeof(double)) + 16 * k +
            4 * packed_.dim + slices_of(packed_.steps) * slice_bytes + 256;
   }
-  // And of the processor's, beside the answer; and what packing them takes for each thread.
+  // Bytes of the processor's memory per query, beside the answer; and per thread for packing
+  // queries.
   static std::int64_t host_bytes_for_query(std::int64_t k, std::int64_t dim, std::int64_t slices) {
     return slices * slice_bytes + 4 * dim + 16 * k + 160;
   }
@@ -286,15 +290,15 @@ class DeviceScan {
 
  private:
   // Whether lists are sorted, rather than each entry compared with all others, whose work grows
-  // with the square of their length. From which k on that pays was not measured.
+  // with the square of their length. The k from which sorting pays was not measured.
   static constexpr std::int64_t most_compared_k = 256;
   static bool sorts(std::int64_t k) { return k > most_compared_k; }
   static constexpr std::int64_t usual_growth = 4, few_room = 16384;
 
-  // Panels of the first part: about 2 k + 500 rows that count, which is enough for a threshold, and
-  // a quarter of what lists have room for. Where a search is limited to some rows, so many panels
-  // more; panels come in an order of chance, so that rows that stand together, being of one size
-  // say, are not all in the first ones or the last.
+  // Panels of the first part: about 2 k + 500 allowed rows, which is enough for a threshold, and a
+  // quarter of what a list holds. Where a search is limited to some rows, proportionally more
+  // panels; panels are in random order, so that neighbouring rows, of one size say, are not all in
+  // the first ones or the last.
   std::int64_t first_panels(std::int64_t k, const Limited& limited) const {
     const std::int64_t panels = (2 * k + 511) / panel_rows;
     if (limited.count == 0) return panels;
@@ -325,7 +329,7 @@ class DeviceScan {
             !packed_.is_integer && metric == Metric::l2 ? 2 * packed_.space.slack : 0.0};
   }
 
-  // One call of run().
+  // The state of one call of run().
   struct Run {
     AnyMatrixView queries;
     const ValueRange& found;
@@ -334,15 +338,15 @@ class DeviceScan {
     const Limited& limited;
     ExactNeighbors& out;
     DeviceStats& stats;
-    Reporter* watched;  // nullptr: nobody looks on
+    Reporter* watched;  // nullptr: no progress is reported
     std::size_t most_bytes;
-    bool usual_lists = false;             // of few queries too
+    bool usual_lists = false;             // for few queries too
     std::vector<std::int64_t> full = {};  // queries whose lists were full
-    std::vector<double> reached = {};     // [queries] the thresholds of these
+    std::vector<double> reached = {};     // [queries] the thresholds that these have reached
   };
 
-  // Of a batch, one after another: keys and ids [results], entries of each list and whether any
-  // were lost [count].
+  // The results of a batch, one after another: keys and ids [results], entries of each list and
+  // whether any were lost [count].
   struct TaskResults {
     double* keys;
     std::int64_t* ids;
@@ -382,7 +386,7 @@ class DeviceScan {
     run.stats.repeated += count;
   }
 
-  // `again`: of queries whose lists were full, by lists that are as long as it takes.
+  // `again`: searches queries whose lists were full, with lists as long as necessary.
   void run_batch(Run& run, std::span<const std::int64_t> which, bool again) {
     DeviceStats& stats = run.stats;
     const int k = run.k;
@@ -403,7 +407,7 @@ class DeviceScan {
     const DeviceQueryView view = uploaded.view(0, coded.count);
     DeviceBaseView base = base_view();
     base.allowed = run.limited.bits.data();
-    // What comes back, in one array too.
+    // The results to copy back, in one array too.
     const std::size_t results = count * static_cast<std::size_t>(k);
     auto found = queue_.template allocate<unsigned char>(TaskResults::bytes(results, count));
     const TaskResults there(found.data(), results, count);
@@ -431,8 +435,8 @@ class DeviceScan {
 
     const DeviceLists lists = {entries.data(), keys.data(), there.counts, there.lost,
                                static_cast<int>(room)};
-    // With thresholds from elsewhere the first part may be longer, though not all: these rows may
-    // be nearer than those.
+    // With thresholds from elsewhere the first part may be longer, though not all of the base:
+    // these rows may be nearer than those.
     std::int64_t first = std::max<std::int64_t>(first_panels(k, run.limited),
                                                 run.upper_bounds.empty() ? 0 : base.panels / 4);
     if (again) first = base.panels;
@@ -443,7 +447,7 @@ class DeviceScan {
       launch_scan(queue_, base, view, lists, begin, end);
       stage("thresholds");
       launch_update(queue_, base, view, lists, k);
-      // Work is given in advance of what is done, unless somebody looks on.
+      // Work is enqueued ahead, unless progress is reported.
       if (!run.watched) continue;
       queue_.wait();
       run.watched->add(coded.count * (end - begin));
@@ -489,7 +493,7 @@ class DeviceScan {
     }
   }
 
-  // The longest list that queries would have by the thresholds that stand. counts: [count].
+  // The longest list that queries would have with the present thresholds. counts: [count].
   std::int64_t most_passing(const DeviceBaseView& base, const DeviceQueryView& view, int* counts) {
     std::vector<int> passed(static_cast<std::size_t>(view.count));
     queue_.fill_bytes(counts, 0, passed.size());
@@ -500,7 +504,7 @@ class DeviceScan {
     return *std::max_element(passed.begin(), passed.end());
   }
 
-  // Queries by place as floats.
+  // The queries as floats, by place.
   static std::vector<float> widened(AnyMatrixView queries, const std::vector<std::int64_t>& order) {
     std::vector<float> out(order.size() * static_cast<std::size_t>(queries.cols()));
     visit(queries, [&](auto view) {
@@ -510,7 +514,8 @@ class DeviceScan {
     });
     return out;
   }
-  // Of each vector, sum x_i x_i as the reference adds it up: minus the key of products with itself.
+  // For each vector, sum x_i x_i as the reference adds it up: minus the key of its product with
+  // itself.
   static std::vector<double> squares_of(const std::vector<float>& vectors, std::int64_t dim) {
     const MatrixView<float> view(vectors.data(), std::ssize(vectors) / dim, dim);
     ExactDistance measure(Metric::ip, ElementType::f32);

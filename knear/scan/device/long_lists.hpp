@@ -1,11 +1,11 @@
-// knear/scan/device/long_lists.hpp -- what scan_kernels.hpp does with lists that are too long for
-// a warp's registers, and for comparing each entry with all others.
+// knear/scan/device/long_lists.hpp -- the kernels of scan_kernels.hpp for lists that are too long
+// for a warp's registers, and for comparing each entry with all others.
 //
 //   UpdateLongLists    UpdateThresholds for any k: the k-th of the certain ends by the digits of
 //                      their bits (select/warp/radix_select_rows.hpp), then the list is compacted
 //   SortLists          RankRows by a stable sort, of ids first and then of keys
 //
-// Memory: SortLists has as much beside the list of each block as the list itself.
+// Memory: SortLists takes one more list for each block.
 #pragma once
 #include <cstring>
 
@@ -17,7 +17,7 @@
 
 namespace knear::detail {
 
-// One block a query. Where a list will have its keys there are floats meanwhile.
+// One block per query. The memory of the list's keys holds floats meanwhile.
 template <class Thread>
 struct UpdateLongLists {
   using Block = RadixBlock<Thread>;
@@ -74,13 +74,13 @@ struct UpdateLongLists {
   }
 
  private:
-  // The k-th of the numbers among ends[0 .. count), or infinity if they are fewer. A thread reads
-  // at other places than its own only what it has waited for.
+  // The k-th of the numbers among ends[0 .. count), or infinity if there are fewer. A thread reads
+  // what other threads wrote only after a sync().
   KNEAR_DEVICE double kth_of(Thread t, Shared& shared, const float* ends, int count) const {
     Block block(t, 0);
     const RadixBound bound = block.bound_of(ends, count, k);
     if (bound.left > 0) return number_of_key(bound.key);
-    // All that are below the bound are wanted; the largest of them.
+    // All numbers below the bound are among the k; the largest of them is the k-th.
     if (t.index() == 0) shared.largest = 0;
     t.sync();
     unsigned long long largest = 0;
@@ -97,10 +97,11 @@ struct UpdateLongLists {
   }
 };
 
-// As RankRows. Block b takes the queries b, b + blocks, ... Ends with ids where slots were.
+// As RankRows. Block b takes the queries b, b + blocks, ... Entries hold ids instead of slots
+// afterwards.
 template <class Thread>
 struct SortLists {
-  // Digits of the id, then those of the key.
+  // The digits of the id, then those of the key.
   static constexpr int id_digits = 4, key_digits = 8;
   using Sort = BlockSort<Thread, id_digits + key_digits>;
   static constexpr int threads = Sort::threads, resident_blocks = 2;
@@ -120,7 +121,7 @@ struct SortLists {
   };
   struct Items {
     double* keys;
-    Entry* entries;  // slot: the id
+    Entry* entries;  // slot holds the id
 
     KNEAR_DEVICE Item load(unsigned i) const { return {keys[i], entries[i].slot}; }
     KNEAR_DEVICE void store(unsigned i, Item item) const {
@@ -143,7 +144,7 @@ struct SortLists {
                            spare.entries + t.block() * lists.room};
       for (auto i = unsigned(t.index()); i < n; i += threads)
         items.entries[i].slot = base.ids[items.entries[i].slot];
-      t.sync();  // those of the query before have been read, too, from the spare list maybe
+      t.sync();  // the entries of the previous query have been read
       if (n > 0) items = Sort::sort(t, shared, n, items, other, digit_of);
       for (auto i = unsigned(t.index()); i < unsigned(k); i += threads) {
         const Item item = i < n ? items.load(i) : Item{};

@@ -1,4 +1,4 @@
-// The kernels that make codes of rows, compiled: see packing_launches.hpp.
+// Instantiates the kernels that encode rows for cuda::Queue: see packing_launches.hpp.
 #include "knear/cuda/launch.cuh"
 #include "knear/scan/device/packing_launches.hpp"
 #include "knear/simt/cuda_thread.cuh"

@@ -1,10 +1,10 @@
-// knear/scan/device/packing.hpp -- rows brought to a device, and made into codes there.
+// knear/scan/device/packing.hpp -- rows copied to a device, and encoded there.
 //
 //   DeviceRowData<Queue> rows = upload_rows(queue, base, subset, threads);
 //   DeviceCodes<Queue> codes = encode_rows(queue, coding, rows);
 //
-// Rows go over the bus as they are, and nothing else does: what kernels make of them takes the
-// device a fraction of the time that the copy takes.
+// Only the rows go over the bus, as they are: encoding them takes the device a fraction of the time
+// of the copy.
 //
 // Queue: cuda::Queue, or HostQueue of the tests (tests/simt/emulator.hpp).
 #pragma once
@@ -22,22 +22,22 @@
 
 namespace knear::detail {
 
-// Declared after host memory that copies are made from or to: none is under way when that goes,
-// whatever is thrown.
+// Declared after host memory that copies read or write: when that goes out of scope no copy is in
+// flight, whatever is thrown.
 template <class Queue>
 struct StreamSyncGuard {
   Queue& queue;
   ~StreamSyncGuard() {
     try {
       queue.wait();
-    } catch (...) {  // the next call says so
+    } catch (...) {  // the next call reports it
     }
   }
 };
 template <class Queue>
 StreamSyncGuard(Queue&) -> StreamSyncGuard<Queue>;
 
-// Rows [count x dim] in device memory, one after another: our own copy, or somebody else's.
+// Rows [count x dim] in device memory, contiguous: our own copy, or the caller's.
 template <class Queue>
 struct DeviceRowData {
   typename Queue::template Array<unsigned char> own = {};
@@ -49,8 +49,8 @@ struct DeviceRowData {
 };
 
 // All rows, or those of `subset` (ascending) if that is not empty. Returns when they are there.
-// piece: bytes that go at a time, through memory of the processor that the device reads by itself.
-// Throws MemoryBudgetError if they do not fit the queue's budget, Cancelled.
+// piece: bytes copied at a time, through pinned memory. Throws MemoryBudgetError if they do not fit
+// the queue's budget, Cancelled.
 template <class Queue>
 DeviceRowData<Queue> upload_rows(Queue& queue, const BaseRows& rows,
                                  std::span<const std::uint32_t> subset, int threads,
@@ -61,8 +61,8 @@ DeviceRowData<Queue> upload_rows(Queue& queue, const BaseRows& rows,
   out.type = rows.type(), out.count = count, out.dim = rows.cols();
   out.own = queue.template allocate<unsigned char>(static_cast<std::size_t>(count * bytes));
   const std::int64_t together = std::clamp<std::int64_t>(piece / bytes, 1, count);
-  // While one piece is under way the other is filled.
-  // Of a size that the next search will ask for, too.
+  // While one piece is being copied the other is filled. They have a size that the next search will
+  // use, too.
   const std::int64_t size = together * bytes <= (64 << 10) ? 64 << 10 : std::max(piece, bytes);
   auto first = queue.template allocate_host<unsigned char>(static_cast<std::size_t>(size));
   auto second = queue.template allocate_host<unsigned char>(
@@ -73,7 +73,7 @@ DeviceRowData<Queue> upload_rows(Queue& queue, const BaseRows& rows,
     const std::int64_t some = std::min(count - begin, together);
     unsigned char* const to = turn == 0 ? first.data() : second.data();
     sent[turn].wait();
-    // Rows may be anywhere; 64 KiB or one row a task.
+    // Rows may be anywhere in memory; a task gathers 64 KiB or one row.
     const std::int64_t each = std::clamp<std::int64_t>((64 << 10) / bytes, 1, some);
     parallel_for(threads, (some + each - 1) / each, [&](std::int64_t task) {
       std::vector<std::byte> scratch(rows.scratch_bytes());
@@ -89,7 +89,8 @@ DeviceRowData<Queue> upload_rows(Queue& queue, const BaseRows& rows,
   return out;
 }
 
-// As survey() of value_range.hpp, of rows that are on the device. Throws InvalidArgument likewise.
+// As find_value_range() of value_range.hpp, for rows that are on the device. Throws InvalidArgument
+// likewise.
 template <class Queue>
 ValueRange value_range_of_rows(Queue& queue, const DeviceRowData<Queue>& rows,
                                std::string_view argument) {
@@ -125,7 +126,7 @@ template <class Queue>
 AnyMatrix sample_rows(Queue& queue, const DeviceRowData<Queue>& rows, std::int64_t count) {
   AnyMatrix out(rows.type, count, rows.dim);
   const std::int64_t row_bytes = rows.dim * size_of(rows.type);
-  // In pieces: a search within little memory has little for this.
+  // Copied in pieces: a search within little memory has little for this.
   const std::int64_t together = std::clamp<std::int64_t>((64 << 10) / row_bytes, 1, count);
   auto taken =
       queue.template allocate<unsigned char>(static_cast<std::size_t>(together * row_bytes));
@@ -152,11 +153,11 @@ AnyMatrix download_rows(Queue& queue, const DeviceRowData<Queue>& rows, std::int
   return out;
 }
 
-// Bytes of codes that a tile has on a device: 4,096 rows, which one block sorts.
+// Bytes of codes of a tile on a device: those of 4,096 rows, which one block sorts.
 inline std::int64_t device_tile_bytes(std::int64_t dim) {
   return 128 * ((dim + 3) / 4) * panel_step_bytes;
 }
-// How rows of a device are coded: whole numbers, or int8 codes with certified errors in `space`.
+// The coding of rows on a device: whole numbers, or int8 codes with certified errors in `space`.
 inline Coding device_coding(Coding coding, std::int64_t rows, std::int64_t dim) {
   if (coding.tile_bytes == 0) coding.tile_bytes = device_tile_bytes(dim);
   coding.lay_out(rows, dim);
@@ -180,13 +181,13 @@ struct DeviceCodes {
   Array<std::int32_t> sums;      // [slots], whole numbers
   Array<int> ids;                // [slots], -1: no row
 };
-// Of device memory, for each row: what codes take, and while they are made.
+// Bytes of device memory per row: those of its codes, and of what making them takes.
 inline std::int64_t device_code_bytes(std::int64_t dim) {
   return slices_of((dim + 3) / 4) * slice_bytes + 16;
 }
 
-// Codes of `rows` as `coding` lays them out (device_coding()). Returns when the work is given to
-// the queue, but for centred rows when it is done.
+// Codes of `rows` as `coding` lays them out (device_coding()). Returns when the work is enqueued,
+// for centred rows when it is done.
 template <class Queue>
 DeviceCodes<Queue> encode_rows(Queue& queue, const Coding& coding,
                                const DeviceRowData<Queue>& rows) {
@@ -225,7 +226,7 @@ DeviceCodes<Queue> encode_rows(Queue& queue, const Coding& coding,
     packing.mean = mean.data();
   }
   launch_interleave_rows(queue, packing, rows.type);
-  // Rows of similar size share a panel, and so a scale; those of one size stand by id.
+  // Rows of similar size share a panel, and so a scale; rows of equal size are in order of id.
   sort_rows(queue, coding.tiles, static_cast<int>(coding.panels_per_tile * panel_rows),
             RowOrder::by_value, flip_of(Extreme::smallest), sizes.data(), out.ids.data());
   launch_encode_panels(queue, packing, rows.type);

@@ -1,18 +1,17 @@
-// knear/scan/device/packing_kernels.hpp -- rows in device memory made into codes there.
+// knear/scan/device/packing_kernels.hpp -- kernels that encode rows in device memory.
 //
-//   InterleaveSlots          which row each slot of the tiles takes
-//   InterleaveRows           the same, with the size of the row's largest coordinate, by which the
-//   rows of
-//                      a tile are sorted then
-//   EncodePanels       codes with certified errors, and what the test needs of rows and panels
-//   EncodeWholeRows    whole numbers of 8 bits as they are
-//   FindValueRange         whether all is finite, and whole numbers of which range
-//   (value_range.hpp) SampleRows         some rows, evenly spaced
+//   InterleaveSlots   the row of each slot of the tiles
+//   InterleaveRows    the same, and the largest coordinate of each row, by which the rows of a tile
+//                     are sorted then
+//   EncodePanels      codes with certified errors, and what the test needs of rows and panels
+//   EncodeWholeRows   whole numbers of 8 bits as they are
+//   FindValueRange    whether all is finite, and whole numbers of which range (value_range.hpp)
+//   SampleRows        some rows, evenly spaced
 //
-// What they make is what PackedBase has (scan/packing/packed_base.cpp; docs/bounds.md, 2), in the
-// order of code_layout.hpp: the same rows in the same slots, the same codes but where a value
-// stands half way between two of them, and lengths and errors with sums in another order, which the
-// slack covers.
+// The result is that of PackedBase (scan/packing/packed_base.cpp; docs/bounds.md, 2), in the order
+// of code_layout.hpp: the same rows in the same slots, the same codes except where a value is half
+// way between two of them, and lengths and errors with sums in another order, which the slack
+// covers.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -26,17 +25,17 @@
 
 namespace knear::detail {
 
-// Rows and the coding space; all pointers are to device memory.
+// The rows and the coding space; all pointers are to device memory.
 struct DevicePacking {
   const void* rows;    // [count x dim]
-  std::int64_t count;  // 1 at least, below 2^31
+  std::int64_t count;  // at least 1, below 2^31
   std::int64_t dim;
   std::int64_t tiles, panels_per_tile;
   const double* mean;  // [dim]; nullptr: not centred
   double mean_norm, slack;
   bool l2, cosine;
   int row_offset;  // whole numbers: added to each
-  // What is made; [slots] are tiles * panels_per_tile * 32.
+  // The output; [slots] are tiles * panels_per_tile * 32.
   int* ids;                // [slots]; -1: none
   float* sizes;            // [slots] certified: what rows of a tile are sorted by
   std::uint8_t* codes;     // as code_layout.hpp
@@ -58,7 +57,7 @@ struct DevicePacking {
   }
 };
 
-// Of the values of the lanes.
+// The sum over the lanes.
 template <class Thread>
 KNEAR_DEVICE double warp_sum(Thread t, double x) {
   for (int step = warp_size / 2; step > 0; step /= 2) x += t.shuffle_xor(x, step);
@@ -86,7 +85,7 @@ struct CodingRow {
     return mean ? v - mean[i] : v;
   }
 };
-// A warp's.
+// The coding of a row, computed by a warp.
 template <class Row, class Thread>
 KNEAR_DEVICE CodingRow<Row> coding_row(Thread t, const DevicePacking& p, std::int64_t row) {
   CodingRow<Row> out = {static_cast<const Row*>(p.rows) + row * p.dim, p.mean, 0};
@@ -112,7 +111,7 @@ struct InterleaveSlots {
   }
 };
 
-// A warp for each slot.
+// One warp per slot.
 template <class Thread, class Row>
 struct InterleaveRows {
   static constexpr int threads = 256, resident_blocks = 4;
@@ -124,7 +123,7 @@ struct InterleaveRows {
     for (std::int64_t slot = t.block() * warps + t.index() / warp_size; slot < p.slots();
          slot += t.blocks() * warps) {
       const int row = p.dealt_to(slot);
-      double largest = std::numeric_limits<double>::infinity();  // what is empty comes last
+      double largest = std::numeric_limits<double>::infinity();  // empty slots come last
       if (row >= 0) {
         const CodingRow<Row> v = coding_row<Row>(t, p, row);
         largest = 0;
@@ -139,7 +138,7 @@ struct InterleaveRows {
   }
 };
 
-// A block for each panel, whose rows are at its front.
+// One block per panel; padding is at its end.
 template <class Thread, class Row>
 struct EncodePanels {
   static constexpr int threads = 256, resident_blocks = 4;
@@ -218,7 +217,8 @@ struct EncodePanels {
 
     const double norm = norm_above(squares, p.slack);
     const double code_norm = norm_above(shared.code_squares[lane], p.slack) * scale;
-    // A row of a cosine space was divided by its length first: unit size, whatever v is.
+    // A row of a cosine space was divided by its length first: the error is relative to unit size,
+    // whatever v is.
     const double size = norm + (p.l2 ? 0 : p.mean_norm) + (p.cosine ? 1 : 0);
     const double error = error_above(shared.code_error[lane], 0, p.slack) + size * p.slack;
     const double b = p.l2 ? -squares / 2 : shared.mean_product[lane];
@@ -230,7 +230,7 @@ struct EncodePanels {
     head.slack = 2 * p.slack *
                  (p.l2 ? head.norm * head.norm
                        : p.mean_norm * (head.norm + p.mean_norm) + (p.cosine ? 1.0 : 0.0));
-    // Towards zero: never below the true value.
+    // Rounded towards zero: never below the true value.
     const double unit = 1 / (scale * scale);
     p.bias[panel * panel_rows + lane] =
         static_cast<float>((b - head.bias_max) * unit) * (1.0f - 0x1p-22f);
@@ -239,7 +239,7 @@ struct EncodePanels {
   }
 };
 
-// A block for each panel.
+// One block per panel.
 template <class Thread, class Row>
 struct EncodeWholeRows {
   static constexpr int threads = 256, resident_blocks = 8;
@@ -276,7 +276,7 @@ struct EncodeWholeRows {
   }
 };
 
-// What FindValueRange finds; zeros before it.
+// The result of FindValueRange; zeros before it.
 struct RowsFound {
   unsigned long long not_finite;   // elements from the first that is not finite on: 0 for none
   unsigned long long not_whole;    // 1: some element is no whole number in [-128, 255]
@@ -303,7 +303,7 @@ struct FindValueRange {
       fractions |= static_cast<float>(whole) != x || whole < -128;
       low = whole < low ? whole : low, high = whole > high ? whole : high;
     }
-    // Most have nothing to say that others have not said.
+    // Most threads find nothing that others have not published.
     const auto publish = [&](unsigned long long* to, long long x) {
       const auto value = static_cast<unsigned long long>(x);
       if (x > 0 && value > *static_cast<volatile unsigned long long*>(to)) t.atomic_max(to, value);

@@ -1,6 +1,5 @@
-// knear/scan/device/query_codes.hpp -- codes of queries as kernels of a GPU read them
-// (code_layout.hpp), made by the processor. Those of rows are made by the device:
-// packing.hpp.
+// knear/scan/device/query_codes.hpp -- codes of queries as the kernels of a GPU read them
+// (code_layout.hpp), made by the processor. The device makes those of rows: packing.hpp.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,7 +10,7 @@
 
 namespace knear::detail {
 
-// Queries as blocks of block_queries, those of the last one repeated where it is not full.
+// Queries in blocks of block_queries; the last query is repeated where the last block is not full.
 struct DeviceQueries {
   std::int64_t count = 0, blocks = 0, slices = 0;
   bool shifted = false;              // whole numbers lowered by 128
@@ -21,7 +20,8 @@ struct DeviceQueries {
   std::vector<DeviceQuery> heads;    // [count], by place
 };
 
-// Queries `which`, those of similar length beside one another, since a block has one scale.
+// Codes the queries `which`, those of similar length beside one another, since a block has one
+// scale.
 DeviceQueries device_queries(const Coding& base, AnyMatrixView queries,
                              std::span<const std::int64_t> which, const ValueRange& found,
                              int threads);

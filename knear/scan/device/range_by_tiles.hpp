@@ -1,11 +1,12 @@
-// knear/scan/device/range_by_tiles.hpp -- all rows within a radius, by a GPU: it prunes and
-// measures one tile of rows after another, and the processor puts what came into lists meanwhile.
+// knear/scan/device/range_by_tiles.hpp -- all rows within a radius, on a GPU: it prunes and
+// measures one tile of rows after another, while the processor sorts the pairs of the last one into
+// lists.
 //
 //   auto left = scan_range_on(queue, scan, job, limit, sizes, which, {}, sink, stats, progress);
 //
-// The threshold stands from the beginning, so a tile is scored, compressed and measured there
-// (tiles.hpp). Of what the codes let through some has a larger key than the limit: that is
-// dropped here, since on the way it costs less than another pass over all of it there.
+// The threshold is known from the beginning, so a tile is scored, compressed and measured on the
+// device (tiles.hpp). Some of the pairs that pass have a larger key than the limit: the processor
+// drops them on the way, which costs less than another pass on the device.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -17,10 +18,10 @@
 
 namespace knear::detail {
 
-// As scan_range() for the queries `which`; returns those for which the device has no memory, of
-// which nothing is in the sink. job.bars: the limit for each query. rows: the row of job.base for
-// each that was packed; empty: the same. sizes: made smaller where the device has no memory for
-// them. Throws Cancelled.
+// As scan_range() for the queries `which`; returns those for which the device has no memory and the
+// sink has no pairs. job.upper_bounds: the limit for each query. rows: the row of job.base for each
+// packed row; empty: the same number. sizes: made smaller where the device has no memory for them.
+// Throws Cancelled.
 template <class Queue>
 std::vector<std::int64_t> scan_range_on(Queue& queue, DeviceScan<Queue>& scan, const ScanJob& job,
                                         double limit, DeviceTileSizes& sizes,

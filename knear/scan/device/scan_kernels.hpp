@@ -20,6 +20,7 @@
 
 #include "knear/core/element_type.hpp"
 #include "knear/scan/device/code_layout.hpp"
+#include "knear/scan/kernels/bounds.hpp"
 #include "knear/scan/kernels/tile_kernels.hpp"
 #include "knear/select/warp/warp_select.hpp"
 #include "knear/simt/thread.hpp"
@@ -35,18 +36,18 @@ struct DeviceBaseView {
   const std::uint32_t* row_squares;  // [slots], integer
   const std::int32_t* row_sums;      // [slots], integer
   const std::uint32_t* ids;          // [slots]; no_row: none
-  const std::uint32_t* order;        // [panels] in which panels are gone over
+  const std::uint32_t* order;        // [panels] the order in which panels are scanned
   std::int64_t panels;
   int slices;
-  bool integer;        // whole numbers, exact at once
+  bool integer;        // whole numbers, whose scores are exact
   bool l2, cosine;     // neither: ip
-  double query_slack;  // times |u|^2: the query's share of rounding; l2, certified
-  // Bit i % 32 of word i / 32: whether row i may be found, for a search that is limited to some;
-  // nullptr: every row.
+  double query_slack;  // times |u|^2: the rounding due to the query; l2, certified
+  // Bit i % 32 of word i / 32 says whether row i may be found, for a search that is limited to some
+  // rows; nullptr: every row.
   const std::uint32_t* allowed = nullptr;
   static constexpr std::uint32_t no_row = 0xffffffffu;
 
-  // Whether there is a row, and it may be found.
+  // Whether the slot has a row, and the row may be found.
   KNEAR_HD bool counts(std::uint32_t slot) const {
     const std::uint32_t id = ids[slot];
     return id != no_row && (!allowed || (allowed[id / 32] >> id % 32 & 1));
@@ -64,7 +65,7 @@ struct DeviceQueryView {
   bool shifted;
 };
 
-// What passed of each query: a slot and its code dot, correction included.
+// A pair that passed, in the list of its query: a slot and its code dot, correction included.
 struct Entry {
   std::uint32_t slot;
   std::int32_t score;
@@ -72,12 +73,12 @@ struct Entry {
 struct DeviceLists {
   Entry* entries;  // [count x room]
   double* keys;    // [count x room], once measured
-  int* counts;     // [count]; above room: some were lost
+  int* counts;     // [count]; if above room, entries were lost
   int* lost;       // [count]: whether that ever happened
   int room;
 };
 
-// Memory for lists that are sorted.
+// Memory for lists while they are sorted.
 struct SpareLists {
   double* keys;    // [count x room]
   Entry* entries;  // [count x room]
@@ -88,57 +89,44 @@ struct alignas(16) FourWords {
   unsigned word[4];
 };
 
-// The limit of a query in a panel: pairs whose sum of products and row term is below it are out.
+// The limit of a query in a panel: pairs whose sum of products and row term is below it do not
+// pass.
 KNEAR_DEVICE int certified_limit(const PanelHead& panel, const DeviceQuery& query, double scale,
                                  double threshold) {
-  const double units = 1.0 / (scale * panel.scale), bound = code_dot_bound;
-  const double loss = panel.bias_max + query.norm * panel.error + query.error * panel.norm;
-  double limit = (threshold - loss) * units;
-  if (!(limit > -2 * bound - 8)) limit = -2 * bound - 8;  // NaN too: keeps all
-  if (limit > bound + 8) limit = bound + 8;
-  // 3: truncation towards zero on both sides, and that of the row term.
-  return static_cast<int>(limit) - 3 + query.correction;
+  const double unit = unit_of(panel, scale);
+  double limit = limit_of(panel, unit, threshold, query.norm, query.error);
+  if (!(limit > lowest_limit)) limit = lowest_limit;  // NaN too: keeps all
+  if (limit > highest_limit) limit = highest_limit;
+  return static_cast<int>(limit) - limit_margin + query.correction;
 }
 KNEAR_DEVICE int certified_term(const PanelHead& panel, float bias, double scale) {
-  const double ratio = panel.scale / scale;
-  const float factor =
-      ratio > 1e-30 ? static_cast<float>(ratio < 1e30 ? ratio : 1e30) * (1.0f - 0x1p-21f) : 0.0f;
-  const float term = bias * factor;
-  return static_cast<int>(term > -0x1p29f ? term : -0x1p29f);
+  const float term = bias * term_factor(panel, unit_of(panel, scale));
+  return static_cast<int>(term > lowest_term ? term : lowest_term);
 }
-// key <= bar, for l2 but for a half of it that rows of odd length lose.
+// The limit for key <= bound; for l2 it is rounded down to a whole number, for odd squared lengths.
 KNEAR_DEVICE int integer_limit(const DeviceQuery& query, double bound, bool l2) {
-  const double limit = (l2 ? floor((query.squares - bound) * 0.5) : -bound) + query.correction;
-  if (!(limit > -2147483648.0)) return std::numeric_limits<int>::min();
-  return limit < 2147483646.0 ? static_cast<int>(limit) : std::numeric_limits<int>::max() - 1;
-}
-KNEAR_DEVICE int integer_term(std::uint32_t squares, std::int32_t sum, bool shifted) {
-  return (shifted ? sum * 128 : 0) - static_cast<int>((squares >> 1) + (squares & 1));
+  constexpr double most = 9e15;  // beyond all keys
+  if (!(bound < most)) return std::numeric_limits<int>::min();
+  const auto key = static_cast<std::int64_t>(floor(bound > -most ? bound : -most));
+  const std::int64_t limit =
+      integer_limit_of(l2, static_cast<std::int64_t>(query.squares), key) + query.correction;
+  if (limit <= std::numeric_limits<int>::min()) return std::numeric_limits<int>::min();
+  return limit < std::numeric_limits<int>::max() ? static_cast<int>(limit)
+                                                 : std::numeric_limits<int>::max() - 1;
 }
 
-// The ends of the interval that holds a pair's g (docs/bounds.md, 3).
-struct GInterval {
-  double upper, lower;
-};
+// The ends of the interval that holds a pair's g.
 KNEAR_DEVICE GInterval interval_of(const DeviceBaseView& base, const DeviceQuery& query,
                                    double scale, Entry entry) {
-  const PanelHead& panel = base.heads[entry.slot / panel_rows];
   const double dot = static_cast<double>(static_cast<std::int64_t>(entry.score) - query.correction);
-  const double bias = panel.scale * panel.scale * base.row_bias[entry.slot];
-  const double error = query.norm * panel.error + query.error * panel.norm;
-  const double slack = base.query_slack * query.squares;
-  GInterval out;
-  out.upper = dot * (scale * panel.scale) + bias + panel.bias_max + error + slack;
-  out.lower = out.upper - 2 * (error + slack + panel.slack) + 0x1p-21 * bias;
-  return out;
+  return panel_interval(base.heads[entry.slot / panel_rows], base.row_bias[entry.slot], dot, scale,
+                        query.norm, query.error, base.query_slack * query.squares);
 }
 KNEAR_DEVICE double integer_key(const DeviceBaseView& base, const DeviceQuery& query, bool shifted,
                                 Entry entry) {
-  std::int64_t product = static_cast<std::int64_t>(entry.score) - query.correction;
-  if (shifted) product += std::int64_t{128} * base.row_sums[entry.slot];
-  if (!base.l2) return static_cast<double>(-product);
-  return query.squares + static_cast<double>(base.row_squares[entry.slot]) -
-         2 * static_cast<double>(product);
+  const std::int32_t sum = shifted ? base.row_sums[entry.slot] : 0;
+  return integer_key(base.l2, integer_product(entry.score, query.correction, shifted, sum),
+                     query.squares, base.l2 ? base.row_squares[entry.slot] : 0);
 }
 
 // A float that is not below x.
@@ -148,7 +136,7 @@ KNEAR_DEVICE float float_not_below(double x) {
                                        : near;
 }
 
-// What the kernels that go over lists know of the query at a place.
+// What the kernels that process lists know of the query at a place.
 struct ListedQuery {
   DeviceQuery query;
   double scale;
@@ -157,8 +145,8 @@ struct ListedQuery {
 KNEAR_DEVICE ListedQuery listed_query(const DeviceQueryView& queries, std::int64_t place) {
   return {queries.heads[place], queries.scales[place / block_queries], queries.shifted};
 }
-// What a pair certainly does not exceed, by which the k-th best is found: its key, or minus the
-// lower end of its interval.
+// An upper bound by which the k-th best is found: a pair's key, or minus the lower end of its
+// interval.
 KNEAR_DEVICE float certain_end(const DeviceBaseView& base, const ListedQuery& of, Entry entry) {
   return float_not_below(base.integer ? integer_key(base, of.query, of.shifted, entry)
                                       : -interval_of(base, of.query, of.scale, entry).lower);
@@ -178,15 +166,15 @@ KNEAR_DEVICE bool reaches(const DeviceBaseView& base, const ListedQuery& of, Ent
 
 // A block takes 128 queries and tiles of 4 panels, warp w the panels 2 (w / 4), + 1 and the queries
 // from 32 (w % 4) on: sums of 64 x 32 pairs, 64 in each thread. `few`: there are no more than 32
-// queries, with which warp w takes the rows from 16 w on: sums of 16 x 32 pairs, so no product is
-// for nothing, and with less in registers more blocks have copies on their way. Codes of the base
-// come slice by slice through a ring of stages in shared memory; those of the queries stay there,
-// or where they have too many columns for that come with them.
+// queries, and warp w takes the rows from 16 w on: sums of 16 x 32 pairs, so that no product is
+// wasted, and with fewer registers more blocks have copies in flight. Codes of the base pass slice
+// by slice through a ring of stages in shared memory; those of the queries stay there, or pass
+// through it too where they have too many columns.
 template <class Thread, bool few>
 struct ScanPanels {
   static constexpr int threads = 256, resident_blocks = few ? 3 : 2;
   static constexpr int most_few = 32;         // queries
-  static constexpr int groups = few ? 1 : 4;  // of 16 rows, of a warp
+  static constexpr int groups = few ? 1 : 4;  // of 16 rows each, per warp
   static constexpr int stages = 4, tile_panels = 4, tile_rows = tile_panels * panel_rows;
   static constexpr int tile_slice_bytes = tile_panels * panel_slice_bytes;
   static_assert(tile_slice_bytes == threads * 16 && block_slice_bytes == threads * 16);
@@ -195,8 +183,8 @@ struct ScanPanels {
   DeviceBaseView base;
   DeviceQueryView queries;
   DeviceLists lists;
-  int begin, end;     // of base.order
-  int splits;         // of these, each for as many blocks as the queries have
+  int begin, end;     // places in base.order
+  int splits;         // of these panels, each scanned by queries.blocks blocks
   bool keep_queries;  // in shared memory
 
   // A grid has queries.blocks * splits blocks.
@@ -205,7 +193,8 @@ struct ScanPanels {
            2 * (tile_panels * block_queries + tile_rows) * sizeof(int);
   }
 
-  // The queries' neighbours in the grid take the same rows, which are then in the cache.
+  // Neighbouring blocks in the grid scan the same rows for other queries, so that these are in
+  // cache.
   KNEAR_KERNEL void operator()(Thread t) const {
     const int block = static_cast<int>(t.block() % queries.blocks);
     const std::int64_t split = t.block() / queries.blocks;
@@ -225,8 +214,8 @@ struct ScanPanels {
     const std::uint8_t* const block_codes =
         queries.codes + std::int64_t{block} * base.slices * block_slice_bytes + t.index() * 16;
 
-    // The limits that a thread computes are those of one query. What it needs for them it reads
-    // each time: kept over the products, it would take their registers.
+    // A thread computes the limits of one query. It reads what it needs for them each time: kept
+    // during the products, that would take their registers.
     const auto prepare = [&](int tile) {
       if (tile == last_tile) return;
       const int my_query = t.index() % block_queries;
@@ -252,15 +241,15 @@ struct ScanPanels {
         if (place < end) {
           const std::int64_t panel = base.order[place];
           const std::int64_t slot = panel * panel_rows + t.index() % panel_rows;
-          term = base.integer
-                     ? integer_term(base.row_squares[slot], base.row_sums[slot], queries.shifted)
-                     : certified_term(base.heads[panel], base.row_bias[slot], scale);
+          term = base.integer ? integer_term(base.row_squares[slot], base.row_sums[slot],
+                                             queries.shifted ? 0xffffffffu : 0u)
+                              : certified_term(base.heads[panel], base.row_bias[slot], scale);
         }
         terms[tile % 2 * tile_rows + t.index()] = term;
       }
     };
 
-    // What is to be copied next, 16 bytes by each thread.
+    // The next bytes to be copied, 16 by each thread.
     int next_tile = first_tile;
     int next_slice = 0, next_stage = 0;
     const auto fetch = [&] {
@@ -293,7 +282,7 @@ struct ScanPanels {
       for (int slice = 0; slice < base.slices; ++slice) {
         t.template wait_for_copies<stages - 2>();
         t.sync();
-        fetch();  // over what was used before the sync
+        fetch();  // overwrites what was used before the sync
         if (slice == 0) {
           const int* const mine = terms + tile % 2 * tile_rows + first_group * 16 + lane / 4;
           KNEAR_UNROLL
@@ -323,7 +312,7 @@ struct ScanPanels {
         if (++stage == stages) stage = 0;
       }
       append(t, tile, sums, limits, terms, block, first_group, query_warp);
-      prepare(tile + 1);  // seen after the next sync; what it replaces was used before the last
+      prepare(tile + 1);  // visible after the next sync; what it replaces was used before the last
     }
     t.template wait_for_copies<0>();
   }
@@ -340,7 +329,7 @@ struct ScanPanels {
     for (int n = 0; n < 4; ++n) KNEAR_UNROLL
     for (int i = 0; i < 4; ++i)
       passed |= sums[m][n][i] >= mine[m / 2 * block_queries + n * 8 + i % 2];
-    if (!t.any(passed)) return;  // the usual case once thresholds are good
+    if (!t.any(passed)) return;  // the usual case once thresholds are tight
     if (!passed) return;
     KNEAR_UNROLL
     for (int m = 0; m < groups; ++m) {
@@ -364,7 +353,7 @@ struct ScanPanels {
   }
 };
 
-// One warp a query, k up to warp_select_max_k. R, T as WarpSelect's.
+// One warp per query, k up to warp_select_max_k. R and T are those of WarpSelect.
 template <class Thread, int R, int T>
 struct UpdateThresholds {
   static constexpr int threads = 128, resident_blocks = R <= 4 ? 8 : R <= 8 ? 6 : 3;
@@ -375,7 +364,7 @@ struct UpdateThresholds {
   DeviceLists lists;
   int k;
 
-  // A grid has so many blocks.
+  // The number of blocks of a grid.
   static std::int64_t blocks(std::int64_t count) { return (count + warps - 1) / warps; }
 
   KNEAR_KERNEL void operator()(Thread t) const {
@@ -388,8 +377,8 @@ struct UpdateThresholds {
     const int count = found < lists.room ? found : lists.room;
     const W w(t);
 
-    // The k-th best of the ends that are certain. Several at a time are on their way from memory:
-    // of few queries there are too few warps for others to fill the time.
+    // Selects the k-th best of the certain ends. Several loads are in flight at a time: with few
+    // queries there are too few warps to hide the latency.
     WarpSelect<W, int, R, T> select(w, k);
     for (int first = 0; first < count; first += ahead * warp_size) {
       typename WarpSelect<W, int, R, T>::Item c[ahead];
@@ -435,7 +424,7 @@ struct UpdateThresholds {
   }
 };
 
-// Exact keys of whole numbers. One block a query.
+// Exact keys of whole numbers. One block per query.
 template <class Thread>
 struct IntegerKeys {
   static constexpr int threads = 128, resident_blocks = 8;
@@ -453,8 +442,8 @@ struct IntegerKeys {
 };
 
 // The key of a query and a row by the float64 reference (distance/reference.hpp): sixteen partial
-// sums, one in each lane of half a warp. All lanes of the warp call it. square: of the query;
-// for cosine, else nothing.
+// sums, one in each lane of half a warp. All lanes of the warp call it. square: the query's sum of
+// squares, for cosine; unused otherwise.
 template <class Thread, class Row>
 KNEAR_DEVICE double reference_key(Thread t, const DeviceBaseView& base, const float* x,
                                   const double* square, const Row* y, std::int64_t dim) {
@@ -479,8 +468,8 @@ KNEAR_DEVICE double reference_key(Thread t, const DeviceBaseView& base, const fl
                                  : rounded_sum(1.0, -(sum / sqrt(rounded_product(xx, squares))));
 }
 
-// Keys by the reference, each by half a warp. One block a query. Row: the type of the rows; queries
-// as floats, which hold all of them.
+// Keys by the reference, each by half a warp. One block per query. Row: the type of the rows;
+// queries are floats, which hold all types.
 template <class Thread, class Row>
 struct MeasureRows {
   static constexpr int threads = 128, resident_blocks = 8;
@@ -508,9 +497,9 @@ struct MeasureRows {
   }
 };
 
-// Row `place` of out_keys and out_ids [count x k]: the k best of its list in the order (key, id),
-// and +infinity and -1 where there are fewer. Each finds its rank by comparing with all: lists are
-// short. One block a query.
+// Row `place` of out_keys and out_ids [count x k]: the k best of the query's list in the order
+// (key, id), and +infinity and -1 where there are fewer. Each entry finds its rank by comparison
+// with all others: lists are short. One block per query.
 template <class Thread>
 struct RankRows {
   static constexpr int threads = 128, resident_blocks = 8;

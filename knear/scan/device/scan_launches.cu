@@ -1,4 +1,4 @@
-// The kernels of the scan, compiled: see scan_launches.hpp.
+// Instantiates the kernels of the scan for cuda::Queue: see scan_launches.hpp.
 #include "knear/cuda/launch.cuh"
 #include "knear/scan/device/scan_launches.hpp"
 #include "knear/simt/cuda_thread.cuh"

@@ -10,8 +10,9 @@
 
 namespace knear::detail {
 
-// Of a block; what a multiprocessor has for two of them on the smallest GPU we build for (sm_80).
-// With long rows fewer blocks are resident than the kernel's registers would let.
+// Bytes of shared memory of a block; a multiprocessor has room for two such blocks on the smallest
+// GPU we build for (sm_80). With long rows fewer blocks are resident than the kernel's registers
+// would allow.
 inline constexpr std::size_t most_kept_bytes = 80 << 10;
 
 template <bool few, class Queue>
@@ -19,7 +20,8 @@ void launch_scan_panels(Queue& queue, const DeviceBaseView& base, const DeviceQu
                         const DeviceLists& lists, std::int64_t begin, std::int64_t end) {
   using Kernel = ScanPanels<typename Queue::Thread, few>;
   const bool keep = Kernel::shared_bytes(base.slices, true) <= most_kept_bytes;
-  // Some waves of blocks, so that the last ends soon; none with less than two tiles, unless all.
+  // Several waves of blocks, so that the last one ends soon; none has fewer than two tiles, unless
+  // there are no more.
   const std::int64_t tiles = (end - begin + Kernel::tile_panels - 1) / Kernel::tile_panels;
   const std::int64_t resident = std::int64_t{queue.multiprocessors()} * Kernel::resident_blocks;
   const std::int64_t wanted = (8 * resident + queries.blocks - 1) / queries.blocks;
@@ -29,7 +31,7 @@ void launch_scan_panels(Queue& queue, const DeviceBaseView& base, const DeviceQu
                 static_cast<int>(splits), keep});
 }
 
-// Panels [begin, end) of base.order against all queries.
+// Scans panels [begin, end) of base.order for all queries.
 template <class Queue>
 void launch_scan(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
                  const DeviceLists& lists, std::int64_t begin, std::int64_t end) {
@@ -71,14 +73,14 @@ void launch_measure(Queue& queue, const DeviceBaseView& base, const DeviceQueryV
   });
 }
 
-// How many spare lists launch_rank wants for so many queries.
+// The number of spare lists that launch_rank uses for so many queries.
 template <class Queue>
 std::int64_t spare_lists(Queue& queue, std::int64_t count) {
   return std::min<std::int64_t>(count, std::int64_t{queue.multiprocessors()} *
                                            SortLists<typename Queue::Thread>::resident_blocks);
 }
 
-// With spare lists by sorting, without by comparing.
+// Sorts if there are spare lists, compares otherwise.
 template <class Queue>
 void launch_rank(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
                  const DeviceLists& lists, const SpareLists& spare, double* keys, std::int64_t* ids,

@@ -4,8 +4,8 @@
 //   auto left = scan_threshold_heap_on(queue, scan, job, sizes, batch, which, out, stats, heap,
 //                                      progress);
 //
-// As Matsumoto and Yiu (2015), section III, have it. While the processor compresses and sorts what
-// came of one tile (tiles.hpp), the device is at the next, also where that is of other
+// The pipeline of Matsumoto and Yiu (2015), section III: while the processor compresses and sorts
+// the pairs of one tile (tiles.hpp), the device works on the next, even if that is for other
 // queries.
 #pragma once
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace knear::detail {
 
 // Fills rows `which` of `out` as scan_threshold_heap() does; returns the queries for which the
-// device has no memory, whose rows are untouched. job.base: the rows that were packed; sizes: made
+// device has no memory, whose rows are untouched. job.base: the rows that were packed. sizes: made
 // smaller where the device has no memory for them. Throws Cancelled.
 template <class Queue>
 std::vector<std::int64_t> scan_threshold_heap_on(

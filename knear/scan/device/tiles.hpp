@@ -1,5 +1,5 @@
-// knear/scan/device/tiles.hpp -- rows that thresholds leave, from a GPU: one tile of a base after
-// another, for what the processor does with them meanwhile.
+// knear/scan/device/tiles.hpp -- the pairs that pass given thresholds, from a GPU: one tile of a
+// base after another, while the processor works on the last one.
 //
 //   DeviceTiles<Queue> tiles(queue, scan, job, Keys::ends, sizes, which);
 //   tiles.start(0, 0);
@@ -10,9 +10,9 @@
 //   }
 //
 // The rows and the kernel that scores them are those of the exact search (device_scan.hpp); here
-// thresholds stand from the beginning, and what passes them is compressed there, measured if that
-// is wanted (compress.hpp), and copied. For the TH-heap (device_threshold_heap.hpp) and
-// range searches (range_by_tiles.hpp).
+// thresholds are known from the beginning, and the pairs that pass are compressed on the device,
+// measured if asked for (compress.hpp), and copied. The TH-heap (threshold_heap_by_tiles.hpp) and
+// range searches (range_by_tiles.hpp) use it.
 //
 // Queue: cuda::Queue, or HostQueue of the tests (tests/simt/emulator.hpp).
 #pragma once
@@ -29,9 +29,9 @@
 
 namespace knear::detail {
 
-// How the work is cut. Queries are coded `together`, a whole number of groups; the device goes over
-// the base for a `group`, whole blocks of queries or all of those together. A tile has so many rows
-// at most; up to `pairs` of a tile are copied at once.
+// The sizes of the steps. Queries are coded `together`, a whole number of groups; the device scans
+// the base for a `group`, whole blocks of queries or all of those together. A tile has at most
+// `tile_rows` rows; up to `pairs` of a tile are copied at once.
 struct DeviceTileSizes {
   std::int64_t together, group, tile_rows, pairs;
 
@@ -39,7 +39,7 @@ struct DeviceTileSizes {
   static std::int64_t usual_pairs(std::int64_t group, std::int64_t tile_rows) {
     return std::max<std::int64_t>(1, group * tile_rows / 4);
   }
-  // Of device memory that these take for each query of a group and row of a tile.
+  // Bytes of device memory for each query of a group and row of a tile.
   static constexpr std::int64_t bytes_for_pair =
       static_cast<std::int64_t>(sizeof(Entry) + sizeof(PrunedPair) / 4);
 
@@ -48,20 +48,21 @@ struct DeviceTileSizes {
   }
 };
 
-// What is wanted of the keys of pairs: two ends, or the key itself as the reference has it.
+// The keys that pairs are to have: two ends, or the exact key of the reference.
 enum class Keys : std::uint8_t { ends, exact };
 
 // The tiles of all groups, those of a group one after another; pairs by query, whose number is its
-// place in queries(). Lists have room for every row of a tile, so none is lost; of more pairs than
-// are copied at once the others are fetched while the processor waits.
+// place in queries(). Lists have room for every row of a tile, so none is lost; pairs beyond those
+// copied at once are fetched while the processor waits.
 template <class Queue>
 class DeviceTiles final : public PrunedTiles {
   template <class T>
   using Array = typename Queue::template Array<T>;
 
  public:
-  // job.bars are the thresholds. With exact keys what passed the test of the codes is there, so a
-  // key may be above the bar. Throws MemoryBudgetError where the device has no room.
+  // job.upper_bounds are the thresholds. With exact keys all pairs are returned that pass the test
+  // of the codes, so a key may be above its bound. Throws MemoryBudgetError where the device has no
+  // room.
   DeviceTiles(Queue& queue, DeviceScan<Queue>& scan, const ScanJob& job, Keys keys,
               const DeviceTileSizes& sizes, std::span<const std::int64_t> which)
       : queue_(queue),
@@ -94,14 +95,14 @@ class DeviceTiles final : public PrunedTiles {
     }
   }
 
-  // In the order of their numbers.
+  // The queries in the order of the numbers that pairs give.
   const std::vector<std::int64_t>& queries() const { return coded_.order; }
   std::int64_t group() const { return group_; }
-  // How many queries the pairs of a tile are of.
+  // The number of queries of a tile.
   std::int64_t queries_of(std::int64_t tile) { return at(tile).queries.count; }
   // Whether pairs were measured in float64; whole numbers need not be.
   bool measured() const { return measured_; }
-  // Of the processor's memory: what copies arrive in.
+  // Bytes of the processor's memory into which pairs are copied.
   std::int64_t bytes() const {
     std::size_t pairs = 0;
     for (const Buffer& buffer : buffers_) pairs += buffer.pairs.size() + buffer.more.capacity();
@@ -119,11 +120,11 @@ class DeviceTiles final : public PrunedTiles {
     launch_compress(queue_, base_, now.queries, lists(), pairs(), now.first_query);
     measure(0);
     queue_.download(buffer.total.data(), total_.data(), 1);
-    // As many as there were last: panels are gone over in an order of chance, so tiles are alike.
+    // As many as the last tile had: panels are in random order, so tiles are alike.
     buffer.tile = tile, buffer.copied = std::min(last_total_, pairs().room);
     queue_.download(buffer.pairs.data(), pairs_.data(), static_cast<std::size_t>(buffer.copied));
   }
-  // Nothing else may have been started since.
+  // Requires that no other tile was started since.
   std::span<const PrunedPair> wait(int number) override {
     Buffer& buffer = buffers_[number];
     const auto first = wait_first(number);
@@ -135,8 +136,8 @@ class DeviceTiles final : public PrunedTiles {
     return buffer.more;
   }
 
-  // The same in pieces, each of as many pairs as are copied at once and there until the next one;
-  // none after the last, and nothing else may be started before that.
+  // As wait(), in pieces of as many pairs as are copied at once, each valid until the next; empty
+  // after the last. No other tile may be started before that.
   std::span<const PrunedPair> wait_first(int number) {
     Buffer& buffer = buffers_[number];
     queue_.wait();
@@ -163,7 +164,7 @@ class DeviceTiles final : public PrunedTiles {
     buffer.taken += static_cast<std::int64_t>(count);
     return {buffer.pairs.data(), count};
   }
-  // Whether next() has none for this buffer.
+  // Whether next() has no more pairs for this buffer.
   bool all_taken(int number) const {
     return buffers_[number].taken >= *buffers_[number].total.data();
   }
@@ -172,13 +173,13 @@ class DeviceTiles final : public PrunedTiles {
   struct Buffer {
     typename Queue::template HostArray<PrunedPair> pairs;
     typename Queue::template HostArray<std::int64_t> total;
-    std::vector<PrunedPair> more;  // a tile with more than those have room for
-    // Pairs copied before it was known how many there are; and that were taken.
+    std::vector<PrunedPair> more;  // all pairs of a tile that has more than fit `pairs`
+    // Pairs copied before their number was known; and pairs returned.
     std::int64_t tile = 0, copied = 0, taken = 0;
   };
   struct Tile {
     DeviceQueryView queries;
-    std::int64_t first_query, begin, end;  // panels of the order
+    std::int64_t first_query, begin, end;  // places in the order of panels
   };
 
   std::int64_t tiles_of_group() const { return (base_.panels + panels_ - 1) / panels_; }
@@ -195,7 +196,7 @@ class DeviceTiles final : public PrunedTiles {
   DevicePairs pairs() {
     return {pairs_.data(), kept_.data(), total_.data(), static_cast<std::int64_t>(pairs_.size())};
   }
-  // The pairs that are there, of which the first is number `begin` of the tile.
+  // Measures the pairs in the array, of which the first is number `begin` of the tile.
   void measure(std::int64_t begin) {
     if (!measured_) return;
     const DeviceRowData<Queue>& rows = scan_.rows();
@@ -223,7 +224,7 @@ class DeviceTiles final : public PrunedTiles {
 };
 
 // Calls f(tiles) for all of the queries `which`, as many together as the device has memory for:
-// `sizes` are made smaller where that is less. Returns the queries for which it has none.
+// `sizes` are made smaller if necessary. Returns the queries for which it has none.
 template <class Queue, class F>
 std::vector<std::int64_t> with_tiles(Queue& queue, DeviceScan<Queue>& scan, const ScanJob& job,
                                      Keys keys, DeviceTileSizes& sizes,
@@ -238,7 +239,7 @@ std::vector<std::int64_t> with_tiles(Queue& queue, DeviceScan<Queue>& scan, cons
       tiles.emplace(queue, scan, job, keys, sizes, some);
     } catch (const MemoryBudgetError&) {
       if (taken <= block_queries) return {which.begin() + first, which.end()};
-      // With fewer at a time, from here on.
+      // Fewer at a time, from here on.
       sizes.together =
           std::max<std::int64_t>(block_queries, taken / 2 / block_queries * block_queries);
       sizes.group = std::min(sizes.group, sizes.together);

@@ -1,8 +1,8 @@
 // knear/scan/kernels/tile_kernels.hpp -- the boundary of the tile kernels: plain structs, one table
 // per level.
 //
-// A kernel scores one group of up to 12 queries against a run of panels of 32 base rows and
-// appends the pairs that pass the threshold test to a small buffer; it calls nobody and updates no
+// A kernel scores one group of up to 12 queries against a run of panels of 32 base rows and appends
+// the pairs that pass the threshold test to a small buffer; it calls no other code and updates no
 // threshold. Scores are dot products of codes; they stay in registers, and all but the few that
 // pass are dropped there.
 //
@@ -10,19 +10,20 @@
 //   panel    [steps][32 rows][4 bytes]        so one step of all its rows is two cache lines
 //   queries  [steps][group size][4 bytes]     so one step of a query is one broadcast
 //
-// int8 codes of rows are stored as code + 128 (unsigned, as the dot-product instruction wants its
-// first factor), of queries as they are; the difference, 128 sum(query codes), is in `correction`.
+// int8 codes of rows are stored as code + 128 (the first factor of the dot-product instruction is
+// unsigned), those of queries as they are; the difference, 128 sum(query codes), is in
+// `correction`.
 //
 // The test (derived in docs/bounds.md). `certified` formats keep a pair unless it is proven that
 // its g = <u, v> + b cannot reach the query's threshold G, where per panel v ~ scale * codes with
-// error at most `error`, and per query alike:
+// error at most `error`, and likewise per query:
 //   code dot + (b - bias_max) / (s_q s_p)  >=  (G - bias_max - |u| E_p - e_q N_p) / (s_q s_p)
 // The left fraction is rounded up, the right one down. `integer` is exact:
 //   code dot + row term >= limit, in int32 modulo 2^32, with the true difference within int32,
-// where ties with the k-th row so far pass only from panels that have a row before it.
+// where ties with the k-th row so far pass only in panels that have a row before it.
 //
-// `join` is for queries that are rows themselves, each pair being scored once for both. With G
-// falling by half of what the k-th key grows, a pair passes if it does for its query or if it would
+// `self_join` is for queries that are rows of the base; each pair is scored once for both. As G
+// falls by half of what the k-th key grows, a pair passes if it does for its query or if it would
 // with the row's reach in place of the query's own:
 //   dot + row term >= min(limit, (top - bias_max - ...) / (s_q s_p) - reach / (s_q s_p)).
 #pragma once
@@ -36,28 +37,28 @@ inline constexpr int panel_step_bytes = panel_rows * step_bytes;
 inline constexpr int max_group = 12;
 inline constexpr int head_lanes = 16;  // arrays of a group head, padded for whole registers
 
-// What the rows of a panel share. All in the space that was coded (centred, normalised).
+// The head of a panel, shared by its rows; all in the space that was coded (centred, normalised).
 struct PanelHead {
   double scale;     // value of a code unit
   double bias_max;  // the largest b of its rows, plus slack for float64 rounding
-  double error;     // E: no row's code is farther from the row than this
-  double norm;      // N: no row, and no row's code, is longer than this
+  double error;     // E: at least the distance of any row from its code
+  double norm;      // N: at least the length of any row or code
   double slack;     // absolute, for float64 rounding; already in bias_max
 };
 
-// What the kernel knows of each query of a group. Lanes from `count` on repeat the last query.
+// The thresholds and errors of each query of a group. Lanes from `count` on repeat the last query.
 struct GroupHead {
   double threshold[head_lanes];         // G, less slack; -infinity: keep everything
   double norm[head_lanes];              // |u|, rounded up
   double error[head_lanes];             // e: distance of the query's code from u, rounded up
-  std::int32_t correction[head_lanes];  // what the code dot has too much
-  // `integer` only: with bar the key that a pair must not exceed, floor((|x|^2 - bar) / 2) and the
-  // bit that this loses for l2, -bar and 0 for ip; and the row that has the key `bar` now, so that
-  // of rows after it only those with smaller keys are wanted.
+  std::int32_t correction[head_lanes];  // added to the limit, since the code dot contains it
+  // `integer` only. With `bound` the key that a pair must not exceed: floor((|x|^2 - bound) / 2)
+  // and the bit that this drops for l2, -bound and 0 for ip; and the row that has the key `bound`
+  // now: rows after it must have smaller keys.
   std::int32_t limit[head_lanes];
   std::uint32_t limit_bit[head_lanes];
   std::uint32_t bound_row[head_lanes];
-  // `join` only: what G would be if the k-th key were 0. A row's own reach lowers that likewise.
+  // `self_join` only: G for a k-th key of 0. A row's own reach lowers it likewise.
   double top[head_lanes];
   double scale;  // value of a code unit, common to the group
   int count;
@@ -67,15 +68,15 @@ struct Hit {
   std::int32_t
       score;  // the code dot as accumulated (correction included); bits of a float for fp32
   std::uint32_t slot;   // panel * 32 + row of the panel
-  std::uint32_t query;  // of the group
+  std::uint32_t query;  // number in the group
 };
 
 struct TileArgs {
-  // Base: whole arrays, indexed by panel.
+  // The base: whole arrays, indexed by panel.
   const std::uint8_t* codes;
   const PanelHead* heads;            // certified
   const float* row_bias;             // certified: (b - bias_max) / scale^2, rounded towards 0
-  const std::uint32_t* ids;          // integer: of the rows, ascending in a panel
+  const std::uint32_t* ids;          // integer: ids of the rows, ascending in a panel
   const std::uint32_t* row_squares;  // integer: |y|^2, or 0 for ip
   const std::int32_t* row_sums;      // integer: sum of y
   std::int32_t sum_shift_mask;       // integer: -1 if the queries were shifted by 128, else 0
@@ -83,18 +84,19 @@ struct TileArgs {
   // Queries.
   const std::uint8_t* query_codes;
   const GroupHead* group;
-  // The run of panels: [panel, panel_end). On return `panel` is the next one to do: it is less than
-  // panel_end if hit_limit was reached.
+  // The run of panels: [panel, panel_end). On return `panel` is the next one to score: it is less
+  // than panel_end if hit_limit was reached.
   std::int64_t panel, panel_end;
   // Room for hit_limit + max_group * panel_rows hits.
   Hit* hits;
   int hit_count, hit_limit;
-  // `join` only: half of the key that a row found for the row itself must not exceed, rounded up,
-  // from the first row of `reach_panel` on.
+  // `self_join` only: half of the key that a neighbour of the row must not exceed, rounded up, from
+  // the first row of `reach_panel` on.
   const float* row_reach;
   std::int64_t reach_panel;
-  // `collect` and `join` only, instead of hits: the slots that passed, a list for each query of the
-  // group with room for list_limit + panel_rows. The kernel stops once a list has list_limit.
+  // `collect` and `self_join` only, instead of hits: the slots that passed, in a list for each
+  // query of the group with room for list_limit + panel_rows. The kernel stops once a list has
+  // list_limit.
   std::uint32_t* lists[max_group];
   int list_count[max_group], list_limit;
 };
@@ -105,7 +107,7 @@ enum Format { format_int8, format_int16, format_fp32, format_count };
 enum GroupSize { group_1, group_4, group_12, group_size_count };
 inline constexpr int group_sizes[group_size_count] = {1, 4, 12};
 
-// What packing needs to know of a vector v [dim], and of its codes.
+// The sums over a vector v [dim], and over its codes, that packing needs.
 struct VectorSize {
   double largest;  // coordinate, in magnitude
   double squares;  // sum of squares
@@ -117,31 +119,25 @@ struct CodeSize {
 };
 using LoadFloats = void (*)(const float* from, const double* mean, std::int64_t dim, double* v);
 using Measure = VectorSize (*)(const double* v, std::int64_t dim);
-// Writes one step every `stride` bytes; int8 codes are raised by `offset`.
+// Writes one step every `stride` bytes; `offset` is added to int8 codes.
 using Encode = CodeSize (*)(const double* v, std::int64_t dim, double scale, int offset,
                             std::uint8_t* out, std::int64_t stride);
 
 // out[i] = product of row which[i] of `rows` (u8, `stride` bytes apart) with `query`, in int32.
-// Both are read in pieces of 64 bytes: of the query what follows `dim` is zero, of the rows it may
-// be anything.
+// Both are read in pieces of 64 bytes: beyond `dim` the query must be zero, the rows may be
+// anything.
 using RowProducts = void (*)(const std::uint8_t* rows, std::int64_t stride,
                              const std::uint32_t* which, std::int64_t count,
                              const std::int8_t* query, std::int64_t dim, std::int32_t* out);
-// out [n x cols] = v [n x dim] times matrix [dim x cols], cols a multiple of 8; in some order of
-// sums. There is one for n = 1 and one for n = 4.
-using Project = void (*)(const double* v, const double* matrix, std::int64_t dim, std::int64_t cols,
-                         double* out);
-
 struct ScanKernels {
   TileKernel certified[format_count][group_size_count];
   TileKernel integer[group_size_count];  // on int8 codes
   TileKernel collect[group_size_count];  // certified on int8 codes, for a second stage
-  TileKernel self_join;                  // the same for 12 rows of the base as queries: see below
+  TileKernel self_join;                  // as collect, with 12 rows of the base as queries
   LoadFloats load_floats;                // v = from - mean; mean may be nullptr
   Measure measure;
   Encode encode[format_count];
   RowProducts row_products;
-  Project project[2];
 };
 
 const ScanKernels& scan_kernels_scalar();

@@ -68,7 +68,7 @@ struct Limits {
   alignas(64) float query_float[head_lanes];
   alignas(64) int32_t row[panel_rows];
   alignas(64) float row_float[panel_rows];
-  // join: of the other side of a pair. Here corrections are not included.
+  // For self_join: the limits of the other side of a pair, without corrections.
   alignas(64) int32_t query_top[head_lanes];
   alignas(64) int32_t row_top[panel_rows];
 };
@@ -90,24 +90,27 @@ static inline void store(T* p, V v) {
 }
 
 // Written with vectors: compilers keep comparisons of doubles as branches otherwise, and at small
-// dimensions this is a good part of a panel's time.
+// dimensions this is a large share of a panel's time.
 template <Format format, bool self_join>
 static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& out) {
   const PanelHead& p = a.heads[panel];
   const GroupHead& g = *a.group;
-  const double units = 1.0 / (g.scale * p.scale), bound = code_dot_bound;
+  const double unit = unit_of(p, g.scale);
   for (int q = 0; q < head_lanes; q += double_lanes) {
-    const Doubles loss = p.bias_max + load_as<Doubles>(g.norm + q) * p.error +
-                         load_as<Doubles>(g.error + q) * p.norm;
-    Doubles t = (load_as<Doubles>(g.threshold + q) - loss) * units;
-    t = clamp(t, -2 * bound - 8, bound + 8);  // NaN, from infinities, becomes the lower end
+    const auto limit = [&](const double* threshold) __attribute__((always_inline)) {
+      return limit_of<Doubles>(p, unit, load_as<Doubles>(threshold + q),
+                               load_as<Doubles>(g.norm + q), load_as<Doubles>(g.error + q));
+    };
+    // NaN, from infinities, becomes the lower end.
+    Doubles t = clamp(limit(g.threshold), lowest_limit, highest_limit);
     if constexpr (self_join) {
       // Lowered where it is too high for int32, and everything passes where it is too low.
-      Doubles top = (load_as<Doubles>(g.top + q) - loss) * units;
-      t = top >= -bound ? t : Doubles{} - 2 * bound - 8;
+      const double bound = code_dot_bound;
+      Doubles top = limit(g.top);
+      t = top >= -bound ? t : Doubles{} + lowest_limit;
       top = clamp(top, -bound, bound - 64);
-      store(out.query_top + q, __builtin_convertvector(top, HalfInts) - 3);
-      store(out.query + q, __builtin_convertvector(t, HalfInts) - 3);
+      store(out.query_top + q, __builtin_convertvector(top, HalfInts) - limit_margin);
+      store(out.query + q, __builtin_convertvector(t, HalfInts) - limit_margin);
       continue;
     }
     if constexpr (format == format_fp32) {
@@ -115,25 +118,23 @@ static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& ou
       store(out.query_float + q,
             __builtin_convertvector(t - size * 0x1p-22 - 0x1p-100, HalfFloats));
     } else {
-      // 3: truncation towards zero on both sides, and the row factor's rounding to an integer.
-      store(out.query + q, (HalfInts)((HalfWordsU) __builtin_convertvector(t, HalfInts) - 3u +
+      store(out.query + q, (HalfInts)((HalfWordsU) __builtin_convertvector(t, HalfInts) -
+                                      static_cast<uint32_t>(limit_margin) +
                                       load_as<HalfWordsU>(g.correction + q)));
     }
   }
-  // Rows: (b - bias_max) / (s_q s_p), at most 0. A factor rounded down keeps it too high.
-  const double ratio = p.scale * p.scale * units;
-  const float factor =
-      ratio > 1e-30 ? static_cast<float>(ratio < 1e30 ? ratio : 1e30) * (1.0f - 0x1p-21f) : 0.0f;
+  // Rows: (b - bias_max) / (s_q s_p), at most 0.
+  const float factor = term_factor(p, unit);
   const float* bias = a.row_bias + panel * panel_rows;
   for (int r = 0; r < panel_rows; r += KNEAR_WIDTH) {
-    const Floats x = at_least(load_floats(bias + r) * factor, -0x1p29f);
+    const Floats x = at_least(load_floats(bias + r) * factor, lowest_term);
     if constexpr (format == format_fp32)
       store(out.row_float + r, x);
     else
       store(out.row + r, __builtin_convertvector(x, Ints));
     if constexpr (self_join) {
       const float* reach = a.row_reach + (panel - a.reach_panel) * panel_rows + r;
-      const Floats h = load_floats(reach) * (static_cast<float>(units) * (1.0f + 0x1p-21f));
+      const Floats h = load_floats(reach) * (static_cast<float>(unit) * (1.0f + 0x1p-21f));
       const Floats y = x + h + ((h - x) * 0x1p-21f + 1.0f);  // rounded up
       store(out.row_top + r,
             __builtin_convertvector(y < 0x1p30f - 64 ? y : Floats{} + (0x1p30f - 64), Ints));
@@ -148,12 +149,11 @@ static inline void integer_limits(const TileArgs& a, int64_t panel, Limits& out)
   const uint32_t mask = static_cast<uint32_t>(a.sum_shift_mask);
   uint32_t odd = 0;
   for (int r = 0; r < panel_rows; ++r) {
-    const uint32_t half = (squares[r] >> 1) + (squares[r] & 1);
     odd |= squares[r];
-    out.row[r] = static_cast<int32_t>(((static_cast<uint32_t>(sums[r]) << 7) & mask) - half);
+    out.row[r] = integer_term(squares[r], sums[r], mask);
   }
-  // Twice the limit is |x|^2 - bar, plus 1 where rows must be better than the bar. Half of it is
-  // rounded down for the sake of rows with odd |y|^2, up where there are none.
+  // Twice the limit is |x|^2 - bound, plus 1 where keys must be below the bound. Half of it is
+  // rounded down for rows with odd |y|^2, up where there are none.
   const uint32_t least = a.ids[panel * panel_rows], even = ~odd & 1;
   for (int q = 0; q < head_lanes; ++q) {
     const uint32_t bits = g.limit_bit[q] + (least > g.bound_row[q]);
@@ -178,7 +178,7 @@ static __attribute__((noinline)) void emit(TileArgs& a, int64_t panel, int first
     }
 }
 
-// The same as slots alone, in the lists of the queries.
+// As emit, but only slots, in the lists of the queries.
 template <int queries>
 static __attribute__((noinline)) void emit_slots(TileArgs& a, int64_t panel, int first_query,
                                                  int first_row, const uint32_t* kept) {
@@ -195,7 +195,7 @@ static __attribute__((noinline)) void emit_slots(TileArgs& a, int64_t panel, int
   }
 }
 
-// One block: `queries` of the group from first_query on against 2 * KNEAR_WIDTH rows.
+// Scores one block: `queries` of the group from first_query on against 2 * KNEAR_WIDTH rows.
 template <Format format, Mode mode, int group, int queries>
 static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t panel,
                                                         const Limits& limits, int first_query,
@@ -245,7 +245,7 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
     if constexpr (queries <= 4) __builtin_prefetch(rows + 4096);
     if constexpr (queries <= 4) __builtin_prefetch(rows + 4096 + 64);
   }
-  // A pair passes if (sum + row term - limit) has its sign bit clear; the usual case is none.
+  // A pair passes if (sum + row term - limit) has its sign bit clear; usually none does.
   Ints all_signs = Ints{} - 1;
   if constexpr (fp32) {
     const Floats row0 = load_floats(limits.row_float + first_row);
@@ -271,8 +271,8 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
     emit_slots<queries>(a, panel, first_query, first_row, kept);
     return;
   }
-  // No call while the accumulators live, or they would all live in memory: first the masks and the
-  // scores of the queries that have a pair, then emit().
+  // No call while the accumulators are live, or they would all be spilled to memory: first the
+  // masks and the scores of the queries that have a pair, then emit().
   alignas(64) int32_t raw[queries][2 * KNEAR_WIDTH];
   uint32_t kept[queries];
 #pragma GCC unroll 12
@@ -303,9 +303,9 @@ static void tile(TileArgs* args) {
   TileArgs& a = *args;
   constexpr int queries = group < KNEAR_BLOCK ? group : KNEAR_BLOCK;
   static_assert(group % queries == 0 && panel_rows % (2 * KNEAR_WIDTH) == 0);
-  // The limits of a panel are computed before the panel ahead of it is scored, so that their chain
-  // of latencies runs beside dot products. Through memory (the asm): a broadcast from there needs
-  // no shuffle port, one from a register does.
+  // The limits of a panel are computed before the previous panel is scored, so that their chain of
+  // latencies runs beside dot products. They pass through memory (the asm): a broadcast from there
+  // needs no shuffle port, one from a register does.
   Limits limits[2];
   const auto compute = [&](int64_t panel) __attribute__((always_inline)) {
     Limits& out = limits[panel & 1];
@@ -369,7 +369,7 @@ static CodeSize encode(const double* v, int64_t dim, double scale, int offset, u
   typedef int16_t HalfWords __attribute__((vector_size(KNEAR_WIDTH)));
   typedef uint8_t HalfBytes __attribute__((vector_size(KNEAR_WIDTH / 2)));
   constexpr int per_step = format == format_int8 ? 4 : format == format_int16 ? 2 : 1;
-  // At least one whole step at a time: two registers of the narrowest level make one of int8.
+  // At least one whole step at a time: two registers of the narrowest level make one int8 step.
   constexpr int lanes = double_lanes < 4 ? 4 : double_lanes;
   constexpr double round = 0x1.8p52;  // adding and taking it off rounds to an integer
   const double inverse = 1 / scale;
@@ -379,7 +379,7 @@ static CodeSize encode(const double* v, int64_t dim, double scale, int offset, u
     alignas(64) double last[lanes] = {};
     const double* x = v + i;
     int valid = lanes;
-    if (i + lanes > dim) {  // the last few, made up with zeros
+    if (i + lanes > dim) {  // the last few, padded with zeros
       valid = static_cast<int>(dim - i);
       for (int j = 0; j < valid; ++j) last[j] = x[j];
       x = last;
@@ -467,33 +467,6 @@ static void row_products(const uint8_t* rows, int64_t stride, const uint32_t* wh
   }
 }
 
-// `wide` registers of columns from c on, of `count` vectors.
-template <int count, int wide>
-static void project_columns(const double* v, const double* matrix, int64_t dim, int64_t cols,
-                            int64_t c, double* out) {
-  Doubles sum[count][wide] = {};
-  for (int64_t i = 0; i < dim; ++i) {
-    const double* row = matrix + i * cols + c;
-#pragma GCC unroll 8
-    for (int j = 0; j < wide; ++j) {
-      const Doubles m = load_as<Doubles>(row + j * double_lanes);
-#pragma GCC unroll 4
-      for (int r = 0; r < count; ++r) sum[r][j] += (Doubles{} + v[r * dim + i]) * m;
-    }
-  }
-  for (int r = 0; r < count; ++r)
-    for (int j = 0; j < wide; ++j) store(out + r * cols + c + j * double_lanes, sum[r][j]);
-}
-
-template <int count>
-static void project(const double* v, const double* matrix, int64_t dim, int64_t cols, double* out) {
-  constexpr int wide = (KNEAR_WIDTH >= 16 ? 16 : 8) / (count < 2 ? 2 : count);
-  int64_t c = 0;
-  for (; c + wide * double_lanes <= cols; c += wide * double_lanes)
-    project_columns<count, wide>(v, matrix, dim, cols, c, out);
-  for (; c < cols; c += double_lanes) project_columns<count, 1>(v, matrix, dim, cols, c, out);
-}
-
 }  // namespace
 
 const ScanKernels& KNEAR_TABLE() {
@@ -512,8 +485,7 @@ const ScanKernels& KNEAR_TABLE() {
       load_floats_centred,
       measure,
       {encode<format_int8>, encode<format_int16>, encode<format_fp32>},
-      row_products,
-      {project<1>, project<4>}};
+      row_products};
   return table;
 }
 

@@ -2,6 +2,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#include "knear/scan/kernels/bounds.hpp"
 #include "knear/scan/kernels/tile_kernels.hpp"
 
 #define KNEAR_TABLE scan_kernels_avx2
@@ -16,12 +17,12 @@ typedef uint32_t Words __attribute__((vector_size(32)));
 typedef float Floats __attribute__((vector_size(32)));
 typedef double Doubles __attribute__((vector_size(32)));
 
-// Sums wrap around modulo 2^32 (kernels.hpp): unsigned, where that is defined.
+// Sums wrap around modulo 2^32 (tile_kernels.hpp): unsigned, where that is defined.
 static inline Ints add(Ints a, Ints b) { return (Ints)((Words)a + (Words)b); }
 static inline Ints subtract(Ints a, Ints b) { return (Ints)((Words)a - (Words)b); }
 
-// vpmaddubsw would saturate: even and odd bytes are widened to int16 where they lie. Two products
-// and two additions for 32 multiply-adds: the rate of fp32 from a quarter of the bytes.
+// vpmaddubsw would saturate: even and odd bytes are widened to int16 in place. Two products and two
+// additions for 32 multiply-adds: the rate of fp32 from a quarter of the bytes.
 static inline Ints dot_int8(Ints sum, Ints rows, Ints query) {
   const __m256i y = (__m256i)rows, x = (__m256i)query;
   const __m256i y_even = _mm256_and_si256(y, _mm256_set1_epi16(255));
@@ -40,7 +41,7 @@ static inline Floats multiply_add(Floats sum, Floats rows, Floats query) {
 static inline uint32_t sign_bits(Ints x) {
   return static_cast<uint32_t>(_mm256_movemask_ps((__m256)x));
 }
-// The second operand is what these instructions give for NaN.
+// For NaN these instructions return their second operand.
 static inline Doubles clamp(Doubles x, double low, double high) {
   const __m256d bounded = _mm256_max_pd((__m256d)x, _mm256_set1_pd(low));
   return (Doubles)_mm256_min_pd(bounded, _mm256_set1_pd(high));

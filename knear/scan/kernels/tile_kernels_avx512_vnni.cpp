@@ -6,6 +6,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#include "knear/scan/kernels/bounds.hpp"
 #include "knear/scan/kernels/tile_kernels.hpp"
 
 #define KNEAR_TABLE scan_kernels_avx512_vnni
@@ -20,7 +21,7 @@ typedef uint32_t Words __attribute__((vector_size(64)));
 typedef float Floats __attribute__((vector_size(64)));
 typedef double Doubles __attribute__((vector_size(64)));
 
-// Sums wrap around modulo 2^32 (kernels.hpp): unsigned, where that is defined.
+// Sums wrap around modulo 2^32 (tile_kernels.hpp): unsigned, where that is defined.
 static inline Ints add(Ints a, Ints b) { return (Ints)((Words)a + (Words)b); }
 static inline Ints subtract(Ints a, Ints b) { return (Ints)((Words)a - (Words)b); }
 
@@ -36,7 +37,7 @@ static inline Floats multiply_add(Floats sum, Floats rows, Floats query) {
   return (Floats)_mm512_fmadd_ps((__m512)rows, (__m512)query, (__m512)sum);
 }
 static inline uint32_t sign_bits(Ints x) { return _mm512_movepi32_mask((__m512i)x); }
-// The second operand is what these instructions give for NaN. Masked by all ones: for the plain
+// For NaN these instructions return their second operand. The mask is all ones: for the plain
 // intrinsics GCC 12 warns of a variable of its own header.
 static inline Doubles clamp(Doubles x, double low, double high) {
   const __m512d bounded = _mm512_maskz_max_pd(0xff, (__m512d)x, _mm512_set1_pd(low));

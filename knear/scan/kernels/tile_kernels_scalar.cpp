@@ -2,6 +2,7 @@
 #include <emmintrin.h>
 #include <stdint.h>
 
+#include "knear/scan/kernels/bounds.hpp"
 #include "knear/scan/kernels/tile_kernels.hpp"
 
 #define KNEAR_TABLE scan_kernels_scalar
@@ -16,11 +17,11 @@ typedef uint32_t Words __attribute__((vector_size(16)));
 typedef float Floats __attribute__((vector_size(16)));
 typedef double Doubles __attribute__((vector_size(16)));
 
-// Sums wrap around modulo 2^32 (kernels.hpp): unsigned, where that is defined.
+// Sums wrap around modulo 2^32 (tile_kernels.hpp): unsigned, where that is defined.
 static inline Ints add(Ints a, Ints b) { return (Ints)((Words)a + (Words)b); }
 static inline Ints subtract(Ints a, Ints b) { return (Ints)((Words)a - (Words)b); }
 
-// There is no u8 x s8 product: even and odd bytes are widened to int16 where they lie.
+// There is no u8 x s8 product: even and odd bytes are widened to int16 in place.
 static inline Ints dot_int8(Ints sum, Ints rows, Ints query) {
   const __m128i y = (__m128i)rows, x = (__m128i)query;
   const __m128i y_even = _mm_and_si128(y, _mm_set1_epi16(255)), y_odd = _mm_srli_epi16(y, 8);
@@ -36,7 +37,7 @@ static inline Floats multiply_add(Floats sum, Floats rows, Floats query) {
 static inline uint32_t sign_bits(Ints x) {
   return static_cast<uint32_t>(_mm_movemask_ps((__m128)x));
 }
-// The second operand is what these instructions give for NaN.
+// For NaN these instructions return their second operand.
 static inline Doubles clamp(Doubles x, double low, double high) {
   const __m128d bounded = _mm_max_pd((__m128d)x, _mm_set1_pd(low));
   return (Doubles)_mm_min_pd(bounded, _mm_set1_pd(high));

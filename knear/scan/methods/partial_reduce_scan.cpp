@@ -1,15 +1,16 @@
-// Partial reduction over packed tiles: exact integers, and intervals that are measured tile by
-// tile.
+// Partial reduction over packed tiles: whole numbers, and intervals that are measured tile by tile.
 #include "knear/scan/methods/partial_reduce_scan.hpp"
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
 #include <limits>
-#include <mutex>
+#include <utility>
 
-#include "knear/distance/exact.hpp"
 #include "knear/scan/candidate_refiner.hpp"
-#include "knear/scan/tile_loop.hpp"
+#include "knear/scan/row_measurer.hpp"
+#include "knear/scan/scan_driver.hpp"
+#include "knear/scan/scores.hpp"
+#include "knear/scan/threshold_estimates.hpp"
 #include "knear/select/sort/nth_value.hpp"
 #include "knear/select/top_k.hpp"
 
@@ -18,28 +19,30 @@ namespace {
 
 constexpr KeyedId none{infinity, std::numeric_limits<Id>::max()};
 
-// What scan_partial_reduce was called with.
+// What scan_partial_reduce was called with, and the k best of each query of the table so far.
 struct Reduction {
   const PackedBase& packed;
   const ScanJob& job;
   int kept;
-  const std::vector<std::int64_t>& which;
-  ExactNeighbors& out;
+  const WorkTable& table;
   std::vector<KeyedId>& dropped;
   ExactNeighbors* candidates;
+  std::vector<TopK> best = std::vector<TopK>(table.queries.size(), TopK(job.k));
 };
 
-// What the queries of a task have found, and where it goes.
+// What the queries of a task have found in the bins that are done.
 class TaskResults {
  public:
-  TaskResults(const Reduction& call, const Task& task)
+  TaskResults(const Reduction& call, std::int64_t begin, std::int64_t count)
       : call_(call),
-        task_(task),
-        best_(static_cast<std::size_t>(task.query_end - task.query_begin), TopK(call.job.k)),
+        begin_(begin),
+        best_(static_cast<std::size_t>(count), TopK(call.job.k)),
         dropped_(best_.size(), none) {}
 
-  // Of the queries of the job, this one of the task.
-  std::int64_t query(std::int64_t q) const { return call_.which[task_.query_begin + q]; }
+  // The row of the job's queries that a task's query is.
+  std::int64_t query(std::int64_t q) const {
+    return call_.table.queries[static_cast<std::size_t>(begin_ + q)];
+  }
   // The pair that rows still have to come before, whatever bin they are in; `none` where candidates
   // are wanted, whatever the k best are.
   KeyedId bound(std::int64_t q) const {
@@ -53,9 +56,10 @@ class TaskResults {
     return call_.candidates || best_[static_cast<std::size_t>(q)].admits(key, row);
   }
 
-  // The rows of a bin, ascending: those that are kept, and the first that is not. Of each query the
-  // tiles come in order.
-  void take(std::int64_t q, std::int64_t tile, const std::vector<KeyedId>& items) {
+  // The rows of a bin, ascending: those that are kept, and the first that is not. A query's tiles
+  // come in order; `seen` is how many came.
+  void take(std::int64_t q, std::int64_t tile, std::int64_t seen,
+            const std::vector<KeyedId>& items) {
     const auto place = static_cast<std::size_t>(q), kept = static_cast<std::size_t>(call_.kept);
     if (items.size() > kept) dropped_[place] = std::min(dropped_[place], items[kept]);
     if (call_.candidates) {
@@ -70,50 +74,57 @@ class TaskResults {
     TopK& best = best_[place];
     for (std::size_t i = 0; i < std::min(items.size(), kept); ++i)
       best.push(items[i].first, items[i].second);
-    // Brings the bar down now and then.
-    if (ThresholdEstimates::look(tile - task_.tile_begin + 1)) best.cut();
+    // Brings the bound down now and then.
+    if (ThresholdEstimates::due(seen)) best.cut();
   }
 
-  std::vector<TopK>& lists() { return best_; }
-  KeyedId dropped(std::int64_t q) const { return dropped_[static_cast<std::size_t>(q)]; }
+  // Adds what was found to that of other tasks.
+  void hand_over(Reduction& call) const {
+    for (std::size_t q = 0; q < best_.size(); ++q) {
+      const std::int64_t number = query(static_cast<std::int64_t>(q));
+      KeyedId& least = call.dropped[static_cast<std::size_t>(number)];
+      least = std::min(least, dropped_[q]);
+      for (const TopK::Item& item : best_[q].items())
+        call.best[static_cast<std::size_t>(begin_) + q].push(item.first, item.second);
+    }
+  }
 
  private:
   const Reduction& call_;
-  const Task& task_;
+  const std::int64_t begin_;
   std::vector<TopK> best_;
   std::vector<KeyedId> dropped_;
 };
 
-// The bins of the tile at hand, one a query, of exact integers.
+// The bins of the tile at hand, one a query, of whole numbers.
 class IntegerBins {
  public:
   IntegerBins(const Reduction& call, TileLoop& loop, TaskResults& found, ScanStats&)
       : call_(call),
-        queries_(loop.queries),
         found_(found),
-        limits_(call.packed, call.job, loop.queries),
+        scores_(call.packed, call.job, loop.queries),
         // One more than is kept: the best that is dropped.
-        bins_(static_cast<std::size_t>(loop.count()), TopK(call.kept + 1)) {
-    for (std::int64_t q = 0; q < loop.count(); ++q) publish(q);
-    limits_.repeat_last();
-  }
+        bins_(static_cast<std::size_t>(loop.count()), TopK(call.kept + 1)) {}
 
+  // Begins the bin of the next tile.
+  void begin(std::int64_t q) {
+    bins_[static_cast<std::size_t>(q)] = TopK(call_.kept + 1);
+    publish(q);
+  }
   void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row) {
     TopK& bin = bins_[static_cast<std::size_t>(q)];
-    const double key = integer_key(call_.packed, queries_, head, hit, q);
+    const double key = scores_.key(q, head, hit);
     if (!bin.admits(key, row) || !call_.job.allowed(row) || !found_.admits(q, key, row)) return;
     bin.push(key, row);
     publish(q);
   }
-  // Hands the bin over and begins the one of the next tile.
-  void finish(std::int64_t q, std::int64_t tile) {
+  // The rows of the bin that count, ascending.
+  const std::vector<KeyedId>& finish(std::int64_t q) {
     TopK& bin = bins_[static_cast<std::size_t>(q)];
     bin.finish();
-    found_.take(q, tile, bin.items());
-    bin = TopK(call_.kept + 1);
-    publish(q);
+    return bin.items();
   }
-  void repeat_last(GroupHead& head) const { limits_.repeat_last(head); }
+  IntegerScores& scores() { return scores_; }
   std::int64_t bytes() const {
     return std::ssize(bins_) * (call_.job.k + 2 * call_.kept + 40) *
            static_cast<std::int64_t>(sizeof(KeyedId));
@@ -123,17 +134,19 @@ class IntegerBins {
   void publish(std::int64_t q) {
     const TopK& bin = bins_[static_cast<std::size_t>(q)];
     const KeyedId bound = std::min(KeyedId{bin.bound(), bin.bound_id()}, found_.bound(q));
-    limits_.set_up_to(q, bound.first, std::min<Id>(bound.second, Id{PackedBase::no_row}));
+    if (bound.first < infinity && bound.second < Id{PackedBase::no_row})
+      scores_.publish_key(q, static_cast<std::int64_t>(bound.first), bound.second);
+    else
+      scores_.publish(q, bound.first);  // a key from elsewhere, whatever its row
   }
 
   const Reduction& call_;
-  const PackedQueries& queries_;
   TaskResults& found_;
-  IntegerLimits limits_;
+  IntegerScores scores_;
   std::vector<TopK> bins_;
 };
 
-// The same of intervals: when a tile is done, what may be among those kept is measured.
+// Bins of intervals: when a tile is done, what may be among those kept is measured.
 class CertifiedBins {
  public:
   CertifiedBins(const Reduction& call, TileLoop& loop, TaskResults& found, ScanStats& stats)
@@ -141,19 +154,24 @@ class CertifiedBins {
         queries_(loop.queries),
         found_(found),
         stats_(stats),
-        thresholds_(call.packed, loop.queries),
+        scores_(call.packed, call.job, loop.queries),
         bins_(static_cast<std::size_t>(loop.count())),
-        distance_(call.job.metric, call.job.base.type(), call.job.isa),
-        scratch_(ExactDistance::most_rows * call.job.base.scratch_bytes()) {
-    for (std::int64_t q = 0; q < loop.count(); ++q) begin(q);
-    thresholds_.repeat_last();
-  }
+        measurer_(call.job) {}
 
+  void begin(std::int64_t q) {
+    const auto place = static_cast<std::size_t>(q);
+    Bin& bin = bins_[place];
+    const double longest = call_.packed.longest;
+    bin.pending.clear(), bin.threshold = -infinity;
+    bin.lowers = LargestK(call_.kept + 1, (std::sqrt(queries_.squares[place]) + longest) * longest);
+    const double bound = found_.bound(q).first;
+    if (bound < infinity) bin.threshold = scores_.scale(q).threshold_for(bound);
+    scores_.publish_threshold(q, bin.threshold);
+  }
   void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row) {
     if (filtered_ && !call_.job.allowed(row)) return;
     Bin& bin = bins_[static_cast<std::size_t>(q)];
-    const ScoreInterval x =
-        interval_of(call_.packed, head, hit, queries_.squares[static_cast<std::size_t>(q)]);
+    const ScoreInterval x = scores_.interval(q, head, hit);
     if (x.upper < bin.threshold) return;
     bin.pending.push_back(x);
     const double before = bin.threshold;
@@ -161,20 +179,27 @@ class CertifiedBins {
       bin.threshold = std::max(bin.threshold, bin.lowers.push(x.lower));
     else if (bin.pending.size() >= room_)
       tighten(bin);
-    if (bin.threshold != before) thresholds_.set(q, bin.threshold);
+    if (bin.threshold != before) scores_.publish_threshold(q, bin.threshold);
   }
-  void finish(std::int64_t q, std::int64_t tile) {
+  const std::vector<KeyedId>& finish(std::int64_t q) {
     Bin& bin = bins_[static_cast<std::size_t>(q)];
     if (many_)
       tighten(bin);
     else
       keep_reaching(bin.pending, bin.threshold);
     most_pending_ = std::max(most_pending_, bin.pending.capacity());
-    measure(q, bin.pending);
-    found_.take(q, tile, measured_);
-    begin(q);
+    measured_.clear();
+    if (!bin.pending.empty()) measurer_.set_query(found_.query(q));
+    const auto row_of = [&](std::int64_t i) {
+      return bin.pending[static_cast<std::size_t>(i)].row;
+    };
+    measurer_.measure(std::ssize(bin.pending), row_of,
+                      [&](std::int64_t i, double key) { measured_.emplace_back(key, row_of(i)); });
+    stats_.survivors += std::ssize(measured_);
+    std::sort(measured_.begin(), measured_.end());
+    return measured_;
   }
-  void repeat_last(GroupHead& head) const { thresholds_.repeat_last(head); }
+  CertifiedScores& scores() { return scores_; }
   std::int64_t bytes() const {
     const std::size_t pending = bins_.size() * most_pending_ * sizeof(ScoreInterval);
     return static_cast<std::int64_t>(pending) +
@@ -188,18 +213,6 @@ class CertifiedBins {
     double threshold = -infinity;
   };
 
-  void begin(std::int64_t q) {
-    const auto place = static_cast<std::size_t>(q);
-    Bin& bin = bins_[place];
-    const double squares = queries_.squares[place], longest = call_.packed.longest;
-    bin.pending.clear(), bin.threshold = -infinity;
-    bin.lowers = LargestK(call_.kept + 1, (std::sqrt(squares) + longest) * longest);
-    const double bound = found_.bound(q).first;
-    if (bound < infinity)
-      bin.threshold =
-          KeyScale{call_.job.metric, squares, queries_.constant[place]}.threshold_for(bound);
-    thresholds_.set(q, bin.threshold);
-  }
   // Raises the threshold of a bin for many to its (kept + 1)-th largest lower end.
   void tighten(Bin& bin) {
     const std::size_t count = bin.pending.size(), rank = static_cast<std::size_t>(call_.kept);
@@ -210,103 +223,60 @@ class CertifiedBins {
         std::max(bin.threshold, -nth_value(numbers_.data(), numbers_.data() + count, count, rank));
     keep_reaching(bin.pending, bin.threshold);
   }
-  // Fills measured_, ascending.
-  void measure(std::int64_t q, const std::vector<ScoreInterval>& rows) {
-    constexpr auto most = static_cast<std::size_t>(ExactDistance::most_rows);
-    const BaseRows& base = call_.job.base;
-    measured_.clear();
-    if (!rows.empty()) distance_.set_query(call_.job.queries, found_.query(q));
-    for (std::size_t first = 0; first < rows.size(); first += most) {
-      const std::size_t some = std::min(rows.size() - first, most);
-      const void* vectors[most] = {};
-      double keys[most];
-      for (std::size_t j = 0; j < some; ++j)
-        vectors[j] = base.row(rows[first + j].row, scratch_.data() + j * base.scratch_bytes());
-      distance_.keys(vectors, static_cast<int>(some), keys);
-      for (std::size_t j = 0; j < some; ++j) measured_.emplace_back(keys[j], rows[first + j].row);
-    }
-    stats_.survivors += std::ssize(measured_);
-    std::sort(measured_.begin(), measured_.end());
-  }
 
   const Reduction& call_;
   const PackedQueries& queries_;
   TaskResults& found_;
   ScanStats& stats_;
-  Thresholds thresholds_;
+  CertifiedScores scores_;
   std::vector<Bin> bins_;
   const bool filtered_ = !call_.job.allowed.all();
   const bool many_ = call_.kept + 1 > LargestK::longest;
   const std::size_t room_ = 2 * static_cast<std::size_t>(call_.kept) + 64;  // where they are many
   std::size_t most_pending_ = 0;
-  ExactDistance distance_;
-  std::vector<std::byte> scratch_;
+  RowMeasurer measurer_;
   std::vector<KeyedId> measured_;
   std::vector<double> numbers_;
 };
 
-// The k best of each query, put together from what the tasks for it found.
-void write_lists(const Reduction& call, const Division& division,
-                 std::vector<std::vector<TopK>>& found) {
-  const auto parts = static_cast<std::size_t>(division.parts);
-  for (std::size_t t = 0; t < found.size(); t += parts)
-    for (std::size_t q = 0; q < found[t].size(); ++q) {
-      TopK& best = found[t][q];
-      for (std::size_t p = 1; p < parts; ++p)
-        for (const TopK::Item& item : found[t + p][q].items()) best.push(item.first, item.second);
-      best.finish();
-      const std::int64_t query =
-          call.which[division.tasks[t].query_begin + static_cast<std::int64_t>(q)];
-      write_list(best, call.job.k, call.out.keys.row(query), call.out.ids.row(query));
-    }
-}
-
+// The accumulator: a bin is filled while its tile is scored, and handed over when it is done.
 template <class Bins>
-void reduce(const Reduction& call, ScanStats& stats, const Progress& progress) {
-  const PackedBase& packed = call.packed;
-  const Division division = divide(packed, std::ssize(call.which), call.job, stats);
-  const std::int64_t group_size = group_sizes[division.group];
-  std::vector<std::vector<TopK>> found(division.tasks.size());
-  std::mutex mutex;
-  const auto work = [&](std::int64_t t, TileLoop& loop) {
-    const auto start = std::chrono::steady_clock::now();
-    ScanStats local;
-    TaskResults here(call, loop.task);
-    Bins bins(call, loop, here, local);
-    const auto drain = [&](std::int64_t g, const Hit* first, int count) {
-      GroupHead& head = loop.queries.heads[g];
-      local.hits += count;
-      for (const Hit* hit = first; hit != first + count; ++hit)
-        if (const std::uint32_t row = packed.ids[hit->slot]; row != PackedBase::no_row)
-          bins.take(g * group_size + hit->query, head, *hit, row);
-      bins.repeat_last(head);
-    };
-    const auto tile_done = [&](std::int64_t g, std::int64_t tile) {
-      GroupHead& head = loop.queries.heads[g];
-      for (std::int64_t q = g * group_size; q < g * group_size + head.count; ++q)
-        bins.finish(q, tile);
-      bins.repeat_last(head);
-      return true;
-    };
-    loop.run(drain, tile_done);
-    loop.clock.report(local);
-    local.scan_seconds = seconds_since(start);
-    const std::int64_t buffers =
-        static_cast<std::int64_t>(loop.queries.codes.bytes()) + bins.bytes();
-    std::lock_guard lock(mutex);
-    for (std::int64_t q = 0; q < loop.count(); ++q) {
-      KeyedId& least = call.dropped[static_cast<std::size_t>(here.query(q))];
-      least = std::min(least, here.dropped(q));
+class Binned {
+ public:
+  Binned(Reduction& call, TileLoop& loop, ScanStats& stats)
+      : call_(call),
+        loop_(loop),
+        found_(call, call.table.sets[static_cast<std::size_t>(loop.task.set)].begin, loop.count()),
+        bins_(call, loop, found_, stats) {}
+
+  void begin() {
+    for (std::int64_t q = 0; q < loop_.count(); ++q) bins_.begin(q);
+    bins_.scores().publish_groups();
+  }
+  void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row) {
+    bins_.take(q, head, hit, row);
+  }
+  void publish_group(GroupHead& head) { bins_.scores().publish_group(head); }
+  bool tile_done(std::int64_t g, std::int64_t seen) {
+    const std::int64_t tile = loop_.task.panel_begin / call_.packed.panels_per_tile + seen - 1;
+    GroupHead& head = loop_.queries.heads[static_cast<std::size_t>(g)];
+    const std::int64_t first = g * loop_.group_size();
+    for (std::int64_t q = first; q < first + head.count; ++q) {
+      found_.take(q, tile, seen, bins_.finish(q));
+      bins_.begin(q);
     }
-    found[static_cast<std::size_t>(t)] = std::move(here.lists());
-    stats.add(local);
-    stats.buffer_bytes =
-        std::max(stats.buffer_bytes,
-                 buffers * std::min<std::int64_t>(call.job.threads, std::ssize(division.tasks)));
-  };
-  for_each_task(packed, call.job, call.which, division, progress, work);
-  if (!call.candidates) write_lists(call, division, found);
-}
+    bins_.scores().publish_group(head);
+    return true;
+  }
+  std::int64_t finish(ScanStats&) const { return bins_.bytes(); }
+  void hand_over() { found_.hand_over(call_); }
+
+ private:
+  Reduction& call_;
+  TileLoop& loop_;
+  TaskResults found_;
+  Bins bins_;
+};
 
 }  // namespace
 
@@ -315,11 +285,20 @@ void scan_partial_reduce(const PackedBase& packed, const ScanJob& job, int kept,
                          std::vector<KeyedId>& dropped, ExactNeighbors* candidates,
                          ScanStats& stats, const Progress& progress) {
   if (which.empty()) return;
-  const Reduction call{packed, job, kept, which, out, dropped, candidates};
+  const WorkTable table = divide(packed, which, job, stats);
+  Reduction call{packed, job, kept, table, dropped, candidates};
+  const auto run_with = [&]<class Bins>() {
+    run_tasks(packed, job, table, stats, progress,
+              [&](TileLoop& loop, ScanStats& local) { return Binned<Bins>(call, loop, local); });
+  };
   if (packed.is_integer)
-    reduce<IntegerBins>(call, stats, progress);
+    run_with.template operator()<IntegerBins>();
   else
-    reduce<CertifiedBins>(call, stats, progress);
+    run_with.template operator()<CertifiedBins>();
+  for (std::size_t i = 0; i < which.size() && !candidates; ++i) {
+    call.best[i].finish();
+    write_list(call.best[i], job.k, out.keys.row(which[i]), out.ids.row(which[i]));
+  }
 }
 
 std::int64_t RowBins::bin_of(Id row) const {

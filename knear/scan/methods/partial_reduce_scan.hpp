@@ -1,13 +1,13 @@
 // knear/scan/methods/partial_reduce_scan.hpp -- the scan that keeps the best few rows of each bin.
 //
 // PartialReduce of Chern et al., "TPU-KNN" (2022), section 5, with more than one row kept of a bin.
-// A bin is a tile of the packed base. Rows were dealt to tiles so that each run of as many rows as
-// there are tiles has one row in every tile, beginning with a pseudo-random one (packed_base.hpp):
-// of k rows, whichever they are and in whatever order the base is, the number c in a tile is a sum
-// of independent trials with mean k / tiles, and no such sum has a larger E max(0, c - kept) than
-// the binomial one (Hoeffding, 1956). So the guarantee needs no second copy of the base. It is
-// about the deal: an order made by somebody who knows the hash can put all neighbours of a query
-// into one tile. What is certified holds even then.
+// A bin is a tile of the packed base. Rows were interleaved over the tiles so that each run of as
+// many rows as there are tiles has one row in every tile, beginning with a pseudo-random one
+// (packed_base.hpp): of k rows, whichever they are and in whatever order the base is, the number c
+// in a tile is a sum of independent trials with mean k / tiles, and no such sum has a larger E
+// max(0, c - kept) than the binomial one (Hoeffding, 1956). So the guarantee needs no second copy
+// of the base. It is about the interleaving: an order made by somebody who knows the hash can put
+// all neighbours of a query into one tile. What is certified holds even then.
 //
 // What is below the k-th found so far is not looked at: it is none of the answer, kept or not.
 #pragma once
@@ -15,8 +15,11 @@
 #include <span>
 #include <vector>
 
+#include "knear/core/progress.hpp"
+#include "knear/distance/exact_neighbors.hpp"
 #include "knear/scan/packing/interleaving.hpp"
-#include "knear/scan/scan.hpp"
+#include "knear/scan/packing/packed_base.hpp"
+#include "knear/scan/scan_job.hpp"
 #include "knear/select/sort/sort_pairs.hpp"
 
 namespace knear::detail {
@@ -41,12 +44,12 @@ struct RowBins {
   std::int64_t bin_of(Id row) const;
 };
 
-// The same answer from an exact one: of a query's best rows in order (keys, rows [count]), those
+// Takes the answer from an exact one: of a query's best rows in order (keys, rows [count]), those
 // that count, at most k of them, to out_keys and out_rows [k], padded with +infinity and no_id.
 // `dropped` is lowered to the first that does not. `whole`: that every row there is was listed.
 // False if the list ends too soon to say what the k are; the query is to be scanned then.
 //
-// `taken` [bins.deal.tiles] holds zeros, before and after.
+// `taken` [bins.interleaving.tiles] holds zeros, before and after.
 bool reduce_list(const double* keys, const Id* rows, std::int64_t count, bool whole,
                  const RowBins& bins, std::int64_t k, std::vector<int>& taken, double* out_keys,
                  Id* out_rows, KeyedId& dropped);

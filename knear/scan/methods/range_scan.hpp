@@ -9,8 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "knear/core/progress.hpp"
 #include "knear/scan/methods/pruned_pair.hpp"
-#include "knear/scan/scan.hpp"
+#include "knear/scan/packing/packed_base.hpp"
+#include "knear/scan/scan_job.hpp"
 
 namespace knear::detail {
 
@@ -24,7 +26,7 @@ class RangeSink {
   // `most`. which: the list of each query; empty: the first query has the first list.
   RangeSink(RangeLists& out, RowIds ids, std::int64_t most,
             std::span<const std::int64_t> which = {});
-  // The same lists, of which query q has that of number which[q].
+  // Shares the lists of `whole`; query q has the list of number which[q].
   RangeSink(const RangeSink& whole, std::span<const std::int64_t> which)
       : RangeSink(whole.out_, whole.ids_, whole.most_, which) {}
 
@@ -60,7 +62,7 @@ class RangeSink {
 // sink does.
 void scan_range(const PackedBase& packed, const ScanJob& job, double limit, RangeSink& sink,
                 ScanStats& stats, const Progress& progress);
-// The same answer by measuring every pair, of all rows or of `subset`.
+// Gives the same answer by measuring every pair, of all rows or of `subset`.
 void scan_range_directly(const ScanJob& job, std::span<const std::uint32_t> subset, double limit,
                          RangeSink& sink, ScanStats& stats, const Progress& progress);
 

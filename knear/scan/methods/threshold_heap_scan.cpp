@@ -1,22 +1,20 @@
 // The TH-heap over packed tiles, and over float64 distances.
 #include "knear/scan/methods/threshold_heap_scan.hpp"
 
-#include <tbb/task_arena.h>
-#include <tbb/task_group.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <deque>
 #include <iterator>
 #include <limits>
-#include <memory>
 #include <mutex>
+#include <optional>
 
 #include "knear/core/threads.hpp"
-#include "knear/distance/exact.hpp"
 #include "knear/scan/candidate_refiner.hpp"
-#include "knear/scan/tile_loop.hpp"
+#include "knear/scan/row_measurer.hpp"
+#include "knear/scan/scan_driver.hpp"
+#include "knear/scan/scores.hpp"
 #include "knear/select/sort/compressed_batch.hpp"
 #include "knear/select/sort/nth_value.hpp"
 #include "knear/select/top_k.hpp"
@@ -28,112 +26,79 @@ using Clock = std::chrono::steady_clock;
 
 // The scan's kernels as the device that computes. With `ahead`, a tile is computed by whichever
 // thread is idle.
+template <class Scores>
 class KernelTiles final : public PrunedTiles {
  public:
   KernelTiles(const PackedBase& packed, const ScanJob& job, const std::int64_t* which,
-              std::int64_t begin, std::int64_t end, GroupSize group, bool ahead, Reporter& reporter)
+              std::int64_t count, GroupSize group, bool ahead, Reporter& reporter)
       : packed_(packed),
         job_(job),
-        group_size_(group_sizes[group]),
-        ahead_(ahead),
-        filtered_(!job.allowed.all()),
-        loop_(packed, job, which, {begin, end, 0, packed.tiles}, group, reporter) {
-    PackedQueries& queries = loop_.queries;
-    for (std::int64_t q = 0; q < loop_.count(); ++q)
-      upper_bounds_.push_back(job.upper_bounds[which[begin + q]]);
-    if (packed.is_integer) {
-      IntegerLimits limits(packed, job, queries);
-      for (std::int64_t q = 0; q < loop_.count(); ++q) limits.set_up_to(q, upper_bounds_[q]);
-      limits.repeat_last();
-      return;
+        loop_(packed, job, {0, 0, packed.panels()},
+              pack_queries(packed, job.queries, which, count, group_sizes[group], job.query_range),
+              clock_, reporter),
+        scores_(packed, job, loop_.queries) {
+    clock_.charge(clock_.queries);
+    for (std::int64_t q = 0; q < count; ++q) {
+      upper_bounds_.push_back(job.upper_bounds[which[q]]);
+      scores_.publish(q, upper_bounds_.back());
     }
-    Thresholds published(packed, queries);
-    for (std::int64_t q = 0; q < loop_.count(); ++q) {
-      scales_.push_back({job.metric, queries.squares[q], queries.constant[q]});
-      thresholds_.push_back(scales_[q].threshold_for(upper_bounds_[q]));
-      published.set(q, thresholds_[q]);
-    }
-    published.repeat_last();
+    scores_.publish_groups();
+    if (ahead) ahead_.emplace();
   }
 
-  std::int64_t tiles() const override { return packed_.tiles; }
+  std::int64_t tiles() const override { return loop_.tiles(); }
   void start(std::int64_t tile, int buffer) override {
     if (ahead_)
-      tasks_->run([this, tile, buffer] { compute(tile, buffers_[buffer]); });
+      ahead_->run([this, tile, buffer] { compute(tile, buffers_[buffer]); });
     else
       compute(tile, buffers_[buffer]);
   }
   std::span<const PrunedPair> wait(int buffer) override {
-    if (ahead_) tasks_->wait();
+    if (ahead_) ahead_->wait();
     return buffers_[buffer];
   }
 
-  ~KernelTiles() noexcept override {
-    if (!ahead_) return;
-    try {  // after an error a tile may still be under way
-      tasks_->cancel();
-      tasks_->wait();
-    } catch (...) {
-    }
-  }
   // Once nothing is under way.
   void report(ScanStats& stats) const {
-    loop_.clock.report(stats);
-    stats.hits += hits_;
+    clock_.report(stats);
+    stats.add(stats_);
   }
   std::int64_t bytes() const {
-    return static_cast<std::int64_t>(loop_.queries.codes.bytes() +
+    return static_cast<std::int64_t>(loop_.queries.codes->bytes() +
                                      (buffers_[0].capacity() + buffers_[1].capacity()) *
                                          sizeof(PrunedPair));
   }
 
- private:
-  bool allowed(std::uint32_t row) const {
-    if (job_.allowed(row)) return true;
-    if (!packed_.duplicates.any()) return false;
-    const auto others = packed_.duplicates.others(row);
-    return std::any_of(others.begin(), others.end(), job_.allowed);
+  // The accumulator of a tile. A row that no filter allows is left out; one that stands for copies
+  // counts if one of them may be found.
+  void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row) {
+    const KeyInterval keys = scores_.keys(q, head, hit);
+    if (!(keys.low <= upper_bounds_[static_cast<std::size_t>(q)])) return;
+    if (filtered_ && !job_.allowed.any_of(row, packed_.duplicates)) return;
+    found_->push_back({keys.low, keys.high, static_cast<std::uint32_t>(q), row});
   }
+  void publish_group(GroupHead&) const {}  // thresholds stand from the beginning
+  bool tile_done(std::int64_t, std::int64_t) const { return true; }
 
+ private:
   void compute(std::int64_t tile, std::vector<PrunedPair>& found) {
     const DefaultFloatMode mode;  // a task of its own may run anywhere
     found.clear();
-    // Rows that no filter allows are left out; one that stands for copies counts if one of them may
-    // be found.
-    const auto take = [&](double low, double high, std::int64_t q, std::uint32_t row) {
-      if (filtered_ && !allowed(row)) return;
-      found.push_back({low, high, static_cast<std::uint32_t>(q), row});
-    };
-    loop_.run_between(tile, tile + 1, [&](std::int64_t g, const Hit* first, int count) {
-      hits_ += count;
-      const GroupHead& head = loop_.queries.heads[g];
-      for (const Hit* hit = first; hit != first + count; ++hit) {
-        const std::uint32_t row = packed_.ids[hit->slot];
-        if (row == PackedBase::no_row) continue;
-        const std::int64_t q = g * group_size_ + hit->query;
-        if (packed_.is_integer) {
-          const double key = integer_key(packed_, loop_.queries, head, *hit, q);
-          if (key <= upper_bounds_[q]) take(key, key, q, row);
-          continue;
-        }
-        const ScoreInterval x = interval_of(packed_, head, *hit, loop_.queries.squares[q]);
-        if (!(x.upper < thresholds_[q]))
-          take(scales_[q].key_at_least(x.upper), scales_[q].key_at_most(x.lower), q, row);
-      }
-    });
+    found_ = &found;
+    run_task(packed_, loop_, tile, tile + 1, *this, stats_);
   }
 
   const PackedBase& packed_;
   const ScanJob& job_;
-  const int group_size_;
-  const bool ahead_, filtered_;
+  StageClock clock_;
   TileLoop loop_;
-  std::vector<double> upper_bounds_, thresholds_;
-  std::vector<KeyScale> scales_;
+  Scores scores_;
+  const bool filtered_ = !job_.allowed.all();
+  std::vector<double> upper_bounds_;
   std::vector<PrunedPair> buffers_[2];
-  std::int64_t hits_ = 0;
-  // On the heap, since its destructor may throw.
-  const std::unique_ptr<tbb::task_group> tasks_ = std::make_unique<tbb::task_group>();
+  std::vector<PrunedPair>* found_ = nullptr;
+  ScanStats stats_;
+  std::optional<BackgroundTask> ahead_;  // last: waits for what it runs
 };
 
 // Wider batches are cut down to what may still be among the k, so that memory has a bound.
@@ -148,7 +113,7 @@ class Batch {
       : job_(job),
         duplicates_(duplicates),
         which_(which),
-        measure_(job.metric, job.base.type(), job.isa),
+        measurer_(job),
         widest_(queries, 0.0),
         exact_(queries, TopK(job.k)),
         coming_(queries, 0),
@@ -214,16 +179,11 @@ class Batch {
 
   // A row with that key, and its copies.
   void push(TopK& best, double key, std::uint32_t row) {
-    if (job_.allowed(row)) {
-      if (!best.admits(key, row)) return;  // nor is any copy that follows
-      best.push(key, row);
-    }
-    if (!duplicates_.any()) return;
-    for (const std::uint32_t other : duplicates_.others(row))
-      if (job_.allowed(other)) {
-        if (!best.admits(key, other)) return;
-        best.push(key, other);
-      }
+    each_copy(duplicates_, job_.allowed, row, [&](std::uint32_t each) {
+      const bool admitted = best.admits(key, each);
+      if (admitted) best.push(key, each);
+      return admitted;
+    });
   }
 
   // Measures those of a query's rows whose intervals begin no later than `last`.
@@ -231,25 +191,14 @@ class Batch {
     TopK& best = exact_[static_cast<std::size_t>(q)];
     const double* values = rows_.values().row(q);
     const std::uint32_t* rows = rows_.ids().row(q);
-    measure_.set_query(job_.queries, which_[q]);
-    scratch_.resize(ExactDistance::most_rows * job_.base.scratch_bytes());
-    const void* vectors[ExactDistance::most_rows] = {};
-    std::uint32_t waiting[ExactDistance::most_rows];
-    int n = 0;
-    const auto measure_waiting = [&] {
-      double keys[ExactDistance::most_rows];
-      measure_.keys(vectors, n, keys);
-      for (int j = 0; j < n; ++j) push(best, keys[j], waiting[j]);
-      measured += n, n = 0;
-    };
-    for (std::int64_t i = 0; i < rows_.count(q); ++i) {
-      if (values[i] > last) continue;
-      waiting[n] = rows[i];
-      vectors[n] = job_.base.row(
-          rows[i], scratch_.data() + static_cast<std::size_t>(n) * job_.base.scratch_bytes());
-      if (++n == ExactDistance::most_rows) measure_waiting();
-    }
-    if (n > 0) measure_waiting();
+    waiting_.clear();
+    for (std::int64_t i = 0; i < rows_.count(q); ++i)
+      if (!(values[i] > last)) waiting_.push_back(rows[i]);
+    measurer_.set_query(which_[q]);
+    const auto row_of = [&](std::int64_t i) { return waiting_[static_cast<std::size_t>(i)]; };
+    measurer_.measure(std::ssize(waiting_), row_of,
+                      [&](std::int64_t i, double key) { push(best, key, row_of(i)); });
+    measured += std::ssize(waiting_);
   }
 
   // Cuts each row that is long down to what may still be among the k. Where that is much (ties,
@@ -289,7 +238,7 @@ class Batch {
   const ScanJob& job_;
   const Duplicates& duplicates_;
   const std::int64_t* which_;
-  ExactDistance measure_;
+  RowMeasurer measurer_;
   CompressedBatch<double, std::uint32_t> rows_;
   std::vector<double> widest_;
   std::vector<TopK> exact_;  // of rows measured so far
@@ -300,7 +249,7 @@ class Batch {
   std::int64_t measured_early_ = 0;
   std::vector<KeyedId> pairs_;
   std::vector<std::uint32_t> sorted_rows_;
-  std::vector<std::byte> scratch_;
+  std::vector<std::uint32_t> waiting_;
 };
 
 // Sorts a batch and writes its lists: queries which[begin], ...
@@ -316,10 +265,49 @@ void finish(Batch& batch, std::int64_t rows, const std::int64_t* which, std::int
   stats.sort_seconds += seconds_since(start);
 }
 
-void add(ThresholdHeapStats& all, const ThresholdHeapStats& task) {
-  all.sort_seconds += task.sort_seconds, all.compress_sum += task.compress_sum;
-  all.batches += task.batches, all.kept += task.kept, all.measured += task.measured;
-}
+// The pairs of a batch, all measured in float64, pruned by the thresholds.
+class MeasuredBatch {
+ public:
+  MeasuredBatch(const ScanJob& job, std::int64_t rows, const std::vector<std::int64_t>& which,
+                const MeasuredTask& task, ExactNeighbors& out, ThresholdHeapStats& heap)
+      : job_(job),
+        rows_(rows),
+        queries_(which.data() + task.begin),
+        count_(task.count),
+        out_(out),
+        heap_(heap),
+        compressed_(job, no_copies(), queries_, count_) {}
+
+  void take(std::int64_t q, double key, std::uint32_t row) {
+    if (key <= job_.upper_bounds[queries_[q]])
+      found_.push_back({key, key, static_cast<std::uint32_t>(q), row});
+  }
+  void block_done() {
+    compressed_.take(found_);
+    found_.clear();
+  }
+  std::int64_t finish(ScanStats&) {
+    knear::detail::finish(compressed_, rows_, queries_, count_, out_, local_);
+    return compressed_.bytes();
+  }
+  void hand_over() { heap_.add(local_); }
+
+ private:
+  static const Duplicates& no_copies() {
+    static const Duplicates none;
+    return none;
+  }
+
+  const ScanJob& job_;
+  const std::int64_t rows_;
+  const std::int64_t* const queries_;
+  const std::int64_t count_;
+  ExactNeighbors& out_;
+  ThresholdHeapStats& heap_;
+  ThresholdHeapStats local_;
+  Batch compressed_;
+  std::vector<PrunedPair> found_;
+};
 
 }  // namespace
 
@@ -336,24 +324,23 @@ void scan_threshold_heap(const PackedBase& packed, const ScanJob& job, std::int6
                          ScanStats& stats, ThresholdHeapStats& heap, const Progress& progress) {
   const std::int64_t count = std::ssize(which);
   if (count == 0) return;
-  GroupSize group = batch == 1 || count == 1 ? group_1 : batch <= 4 ? group_4 : group_12;
-  for (int size = 0; size < group_size_count; ++size)
-    if (job.group == group_sizes[size]) group = static_cast<GroupSize>(size);
+  const GroupSize group = group_for(std::min(batch, count), job);
   stats.group = group_sizes[group], stats.splits = 1;
   const std::int64_t batches = (count + batch - 1) / batch;
   // Where there are fewer batches than threads, idle ones compute the next tile.
   const bool ahead = batches < job.threads;
   Reporter reporter(progress, "search", batches * packed.tiles);
   std::mutex mutex;
-  parallel_for(job.threads, batches, [&](std::int64_t b) {
+  const auto run_batch = [&]<class Scores>(std::int64_t b) {
     const auto start = Clock::now();
-    const std::int64_t begin = b * batch, end = std::min(count, begin + batch);
+    const std::int64_t* const queries = which.data() + b * batch;
+    const std::int64_t n = std::min(batch, count - b * batch);
     ScanStats local;
     ThresholdHeapStats local_heap;
-    Batch compressed(job, packed.duplicates, which.data() + begin, end - begin);
-    KernelTiles tiles(packed, job, which.data(), begin, end, group, ahead, reporter);
+    Batch compressed(job, packed.duplicates, queries, n);
+    KernelTiles<Scores> tiles(packed, job, queries, n, group, ahead, reporter);
     // Waiting for a tile must not take up another batch.
-    tbb::this_task_arena::isolate([&] {
+    run_isolated([&] {
       tiles.start(0, 0);
       for (std::int64_t t = 0; t < tiles.tiles(); ++t) {
         const std::span<const PrunedPair> pairs = tiles.wait(t % 2);
@@ -363,13 +350,18 @@ void scan_threshold_heap(const PackedBase& packed, const ScanJob& job, std::int6
     });
     tiles.report(local);
     local.scan_seconds = seconds_since(start);
-    finish(compressed, packed.rows, which.data() + begin, end - begin, out, local_heap);
+    finish(compressed, packed.rows, queries, n, out, local_heap);
     local.survivors = local_heap.measured, local.rescore_seconds = local_heap.sort_seconds;
-    const std::int64_t buffers = tiles.bytes() + compressed.bytes();
     std::lock_guard lock(mutex);
-    stats.add(local), add(heap, local_heap);
-    stats.buffer_bytes =
-        std::max(stats.buffer_bytes, buffers * std::min<std::int64_t>(job.threads, batches));
+    heap.add(local_heap);
+    stats.add(local, tiles.bytes() + compressed.bytes(),
+              std::min<std::int64_t>(job.threads, batches));
+  };
+  parallel_for(job.threads, batches, [&](std::int64_t b) {
+    if (packed.is_integer)
+      run_batch.template operator()<IntegerScores>(b);
+    else
+      run_batch.template operator()<CertifiedScores>(b);
   });
 }
 
@@ -378,55 +370,9 @@ void scan_threshold_heap_directly(const ScanJob& job, std::int64_t batch,
                                   const std::vector<std::int64_t>& which, ExactNeighbors& out,
                                   ScanStats& stats, ThresholdHeapStats& heap,
                                   const Progress& progress) {
-  const std::int64_t count = std::ssize(which);
-  const std::int64_t rows =
-      subset.empty() ? job.base.rows() : static_cast<std::int64_t>(subset.size());
-  if (count == 0) return;
-  const std::int64_t batches = (count + batch - 1) / batch;
-  constexpr std::int64_t tile_rows = 1024;
-  Reporter reporter(progress, "search", batches);
-  std::mutex mutex;
-  parallel_for(job.threads, batches, [&](std::int64_t b) {
-    const auto start = Clock::now();
-    const std::int64_t begin = b * batch, n = std::min(count, begin + batch) - begin;
-    ThresholdHeapStats local_heap;
-    const Duplicates no_copies;
-    Batch compressed(job, no_copies, which.data() + begin, n);
-    Matrix<double> tile(n, tile_rows);
-    std::vector<double> upper_bounds(static_cast<std::size_t>(n));
-    for (std::int64_t q = 0; q < n; ++q)
-      upper_bounds[static_cast<std::size_t>(q)] = job.upper_bounds[which[begin + q]];
-    ExactGroup measure(job.metric, job.base.type(), job.isa);
-    std::vector<std::byte> scratch(job.base.scratch_bytes());
-    std::vector<PrunedPair> found;
-    for (std::int64_t first = 0; first < rows; first += tile_rows) {
-      const std::int64_t here = std::min(rows - first, tile_rows);
-      for (std::int64_t q = 0; q < n; q += ExactGroup::size) {
-        const int together = static_cast<int>(std::min<std::int64_t>(n - q, ExactGroup::size));
-        measure.set_queries(job.queries, which.data() + begin + q, together);
-        for (std::int64_t i = 0; i < here; ++i) {
-          const std::int64_t row = subset.empty() ? first + i : std::int64_t{subset[first + i]};
-          double keys[ExactGroup::size];
-          measure.keys(job.base.row(row, scratch.data()), keys);
-          for (int j = 0; j < together; ++j) tile.row(q + j)[i] = keys[j];
-        }
-      }
-      found.clear();
-      for (std::int64_t q = 0; q < n; ++q)
-        for (std::int64_t i = 0; i < here; ++i)
-          if (const double key = tile.row(q)[i]; key <= upper_bounds[static_cast<std::size_t>(q)])
-            found.push_back(
-                {key, key, static_cast<std::uint32_t>(q),
-                 static_cast<std::uint32_t>(subset.empty() ? first + i : subset[first + i])});
-      compressed.take(found);
-    }
-    const double seconds = seconds_since(start);
-    finish(compressed, rows, which.data() + begin, n, out, local_heap);
-    reporter.add(1);
-    std::lock_guard lock(mutex);
-    stats.survivors += n * rows;
-    stats.scan_seconds += seconds, stats.rescore_seconds += local_heap.sort_seconds;
-    add(heap, local_heap);
+  const std::int64_t rows = subset.empty() ? job.base.rows() : std::ssize(subset);
+  measure_pairs(job, subset, which, batch, false, stats, progress, [&](const MeasuredTask& task) {
+    return MeasuredBatch(job, rows, which, task, out, heap);
   });
 }
 
@@ -477,7 +423,7 @@ void sort_pruned_tiles(PrunedTiles& tiles, std::int64_t group, const ScanJob& jo
       finish(compressed[b], rows, which.data() + first_of(b), first_of(b + 1) - first_of(b), out,
              local);
       std::lock_guard lock(mutex);
-      add(heap, local);
+      heap.add(local);
       stats.survivors += local.measured, stats.rescore_seconds += local.sort_seconds;
     });
   }

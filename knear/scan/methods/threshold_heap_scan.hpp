@@ -3,7 +3,7 @@
 // a query.
 //
 // After Matsumoto and Yiu, "Accelerating Exact Similarity Search on CPU-GPU Systems" (2015),
-// section III: job.bars are the thresholds, each the k-th key of a sample of the base. The
+// section III: job.upper_bounds are the thresholds, each the k-th key of a sample of the base. The
 // distances of a batch of queries and a tile of rows are pruned in the registers, by the scan's
 // kernels or by a GPU (PrunedTiles; scan/device/threshold_heap_by_tiles.hpp). While one tile is
 // compressed the next is on its way, and while one batch is sorted other threads compute theirs, or
@@ -17,8 +17,11 @@
 #include <span>
 #include <vector>
 
+#include "knear/core/progress.hpp"
+#include "knear/distance/exact_neighbors.hpp"
 #include "knear/scan/methods/pruned_pair.hpp"
-#include "knear/scan/scan.hpp"
+#include "knear/scan/packing/packed_base.hpp"
+#include "knear/scan/scan_job.hpp"
 
 namespace knear::detail {
 
@@ -40,18 +43,25 @@ struct ThresholdHeapStats {
   std::int64_t batches = 0;   // of queries
   std::int64_t kept = 0;      // pairs that passed, over all queries
   std::int64_t measured = 0;  // in float64
+
+  void add(const ThresholdHeapStats& task) {
+    sort_seconds += task.sort_seconds, compress_sum += task.compress_sum;
+    batches += task.batches, kept += task.kept, measured += task.measured;
+  }
 };
 
 // Most bytes that one query of a batch takes while it is searched for among so many rows.
 std::int64_t threshold_heap_bytes(std::int64_t rows, std::int64_t k);
 
-// As scan(), with job.bars as thresholds: rows whose key exceeds the bar are not looked at, those
-// that equal it are. batch: queries that share the width of their compressed rows, at least 1.
+// As scan(), with job.upper_bounds as thresholds: rows whose key exceeds the bound are not looked
+// at, those that equal it are. batch: queries that share the width of their compressed rows, at
+// least 1.
 void scan_threshold_heap(const PackedBase& packed, const ScanJob& job, std::int64_t batch,
                          const std::vector<std::int64_t>& which, ExactNeighbors& out,
                          ScanStats& stats, ThresholdHeapStats& heap, const Progress& progress);
 
-// The same with every distance in float64, of all rows of job.base or of a `subset` (ascending).
+// Gives the same answer by distances in float64, of all rows of job.base or of a `subset`
+// (ascending).
 void scan_threshold_heap_directly(const ScanJob& job, std::int64_t batch,
                                   std::span<const std::uint32_t> subset,
                                   const std::vector<std::int64_t>& which, ExactNeighbors& out,

@@ -40,7 +40,7 @@ const void* BaseRows::unpack(std::int64_t i, std::byte* scratch) const {
   const std::uint8_t* panel = panels_->codes.data() + slot / panel_rows * panel_bytes;
   if (panels_->guard) panels_->guard->touch(panel, static_cast<std::size_t>(panel_bytes));
   const std::uint8_t* from = panel + slot % panel_rows * step_bytes;
-  // Codes are the numbers, raised by 128 where some are negative: the bit of the sign turned over.
+  // Codes are the numbers, raised by 128 where some are negative: the sign bit inverted.
   const std::uint32_t flip = panels_->row_offset ? 0x80808080u : 0;
   for (std::int64_t s = 0; s < panels_->steps; ++s, from += panel_step_bytes) {
     std::uint32_t step;

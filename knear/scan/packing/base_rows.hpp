@@ -4,9 +4,9 @@
 //   BaseRows rows(matrix, order);                 // row i is row order[i] of the matrix
 //   BaseRows rows(panels, slots);                 // row i is what was packed into slots[i]
 //
-// The scan decides ties by row number. An index whose ids do not ascend with its rows gives the
-// order; one that keeps whole numbers as their panels alone has no matrix at all. A view: what it
-// refers to must outlive it.
+// The scan breaks ties by row number. An index whose ids do not ascend with its rows gives the
+// order; one that keeps whole numbers only as panels has no matrix at all. This is a view: the rows
+// must outlive it.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -20,13 +20,13 @@ namespace knear::detail {
 
 class PackedBase;
 
-// The ids of the rows of a base: ids[row], or if there are none first + row.
+// The ids of the rows of a base: ids[row], or first + row if there is no list.
 struct RowIds {
   Id first = 0;
   const Id* ids = nullptr;
 
   Id operator()(std::int64_t row) const { return ids ? ids[row] : first + row; }
-  // Those of the rows from `begin` on.
+  // The ids of the rows from `begin` on.
   RowIds from(std::int64_t begin) const { return {first + begin, ids ? ids + begin : nullptr}; }
 };
 
@@ -37,7 +37,7 @@ class BaseRows {
       : type_(matrix.type()), matrix_(matrix), rows_(matrix.rows()), cols_(matrix.cols()) {}
   template <class T>
   BaseRows(MatrixView<T> matrix) : BaseRows(AnyMatrixView(matrix)) {}
-  // guard: checks a mapped matrix before it is used; nullptr for others.
+  // guard: checks the pages of a mapped matrix before they are used; nullptr for other matrices.
   BaseRows(AnyMatrixView matrix, const CheckedBlocks* guard) : BaseRows(matrix) { guard_ = guard; }
   BaseRows(AnyMatrixView matrix, std::span<const std::uint32_t> order,
            const CheckedBlocks* guard = nullptr)
@@ -55,8 +55,8 @@ class BaseRows {
   std::int64_t cols() const { return cols_; }
   std::int64_t row_bytes() const { return cols_ * size_of(type_); }
 
-  // Row i, contiguous, as cols() elements of type(). What is not kept so is written to `scratch`
-  // [scratch_bytes()].
+  // Row i, contiguous, as cols() elements of type(). A row that is not stored like that is written
+  // to `scratch` [scratch_bytes()].
   const void* row(std::int64_t i, std::byte* scratch) const {
     if (panels_) return unpack(i, scratch);
     const void* found = matrix_.row(places_ ? std::int64_t{places_[i]} : i);
@@ -70,7 +70,7 @@ class BaseRows {
   AnyMatrixView row_view(std::int64_t i, std::byte* scratch) const {
     return {type_, row(i, scratch), 1, cols_, cols_};
   }
-  // Asks the memory for the first `bytes` of a row that will be wanted soon.
+  // Prefetches the first `bytes` of a row that will be needed soon.
   void prefetch(std::int64_t i, std::int64_t bytes) const {
     if (panels_) return;  // a row lies in as many places as it has steps
     const char* p = static_cast<const char*>(matrix_.row(places_ ? std::int64_t{places_[i]} : i));

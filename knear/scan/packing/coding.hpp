@@ -1,18 +1,19 @@
-// knear/scan/packing/coding.hpp -- what coding of vectors takes, whoever is coded and on whatever
-// device: scales, and lengths and errors that hold for the exact vectors (docs/bounds.md, 2).
+// knear/scan/packing/coding.hpp -- what every coding of vectors shares, on any device: scales, and
+// bounds of lengths and errors that hold for the exact vectors (docs/bounds.md, 2).
 #pragma once
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
+#include "knear/core/host_device.hpp"
 #include "knear/scan/kernels/tile_kernels.hpp"
-#include "knear/simt/warp.hpp"
 
 namespace knear::detail {
 
-// Codes are kept no longer than this, so that a dot product stays below 2^29 in magnitude: after
-// rounding to integers a vector is longer by at most sqrt(65536) / 2 = 128, and 22128^2 < 2^29.
+// Codes are kept no longer than this, so that a dot product stays below 2^29 in magnitude: rounding
+// to integers makes a vector longer by at most sqrt(65536) / 2 = 128, and 22128^2 < 2^29.
 inline constexpr double longest_code = 22000;
 
 inline int elements_per_step(Format format) {
@@ -30,8 +31,8 @@ inline double dot(const double* a, const double* b, std::int64_t n) {
   return (s0 + s1) + (s2 + s3);
 }
 
-// The next double above x with at most 24 bits of mantissa, so that its product with a code of 16
-// bits is exact. x > 0.
+// The next double above x with at most 24 bits of mantissa, so that its product with a 16-bit code
+// is exact. x > 0.
 KNEAR_HD inline double round_up_to_24_bits(double x) {
   constexpr std::uint64_t low = (std::uint64_t{1} << 29) - 1;
   return std::bit_cast<double>((std::bit_cast<std::uint64_t>(x) + low) & ~low);
@@ -50,7 +51,7 @@ KNEAR_HD inline double scale_for(Format format, double max_coordinate, double ma
   return round_up_to_24_bits(std::max(wanted, 1e-75));
 }
 
-// Bounds that hold for the exact vector, not only for the doubles at hand (docs/bounds.md, 2).
+// Bounds that hold for the exact vector, not only for its rounded doubles (docs/bounds.md, 2).
 KNEAR_HD inline double norm_above(double squares, double slack) {
   return std::sqrt(squares) * (1 + slack);
 }
@@ -58,9 +59,11 @@ KNEAR_HD inline double error_above(double squares, double norm, double slack) {
   return std::sqrt(squares) * (1 + slack) + norm * slack;
 }
 
-// A float that is larger than x, which is not negative and within their range.
+// A float larger than x, which must not be negative: infinity beyond the largest float.
 inline float float_above(double x) {
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(static_cast<float>(x)) + 1);
+  constexpr double largest = std::numeric_limits<float>::max();
+  const float near = static_cast<float>(std::min(x, largest));
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(near) + 1);
 }
 
 // Error of accumulating a dot product of `steps` floats, relative to |u| |v|.

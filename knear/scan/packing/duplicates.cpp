@@ -44,8 +44,8 @@ Duplicates Duplicates::find(const BaseRows& base, std::span<const std::uint32_t>
   });
   std::sort(all.begin(), all.end());
 
-  // (first row, other row) of each copy; a run of equal hashes is compared with its first row, and
-  // one that only collides stays a row of its own.
+  // (first row, other row) of each copy. In a run of equal hashes each row is compared with the
+  // first; one that only collides is kept as a row of its own.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> copies;
   std::vector<std::byte> one(base.scratch_bytes()), two(base.scratch_bytes());
   for (std::int64_t i = 0; i < n;) {

@@ -1,10 +1,10 @@
-// knear/scan/packing/duplicates.hpp -- rows that occur more than once, so that the scan sees them
+// knear/scan/packing/duplicates.hpp -- rows that occur more than once, so that the scan scores them
 // once.
 //
-// No bound can tell equal rows apart: with thousands of copies of one vector, all of them would
-// survive for every query near it. Packed once, a copy costs a push when its first row is
-// measured. Looking for them costs a hash of a sample, and of all rows only where the sample has
-// some; a handful of copies that the sample missed does no harm.
+// No bound can separate equal rows: with thousands of copies of one vector, all of them would
+// survive for every query near it. Packed once, a copy costs one push when its first row is
+// measured. Finding copies costs hashing a sample, and all rows only if the sample has some; a few
+// copies that the sample missed do no harm.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -17,12 +17,12 @@ namespace knear::detail {
 class Duplicates {
  public:
   Duplicates() = default;  // none
-  // Among all rows, or the `subset` of them (ascending) if it is not empty. Rows are equal if their
-  // bytes are. Requires base.rows() < 2^32.
+  // Finds them among all rows, or the `subset` of them (ascending) if it is not empty. Rows are
+  // equal if their bytes are. Requires base.rows() < 2^32.
   static Duplicates find(const BaseRows& base, std::span<const std::uint32_t> subset, int threads);
 
-  // From the four lists below, as they were saved; none of them empty. `base_rows`: of the base.
-  // Throws CorruptFile if they can't be those of any base.
+  // Restores the four lists below, as they were saved; none of them is empty. `base_rows` is the
+  // number of rows of the base. Throws CorruptFile if no base can have these lists.
   static Duplicates from_lists(std::vector<std::uint32_t> rows, std::vector<std::uint32_t> firsts,
                                std::vector<std::uint32_t> begin, std::vector<std::uint32_t> others,
                                std::int64_t base_rows);
@@ -44,7 +44,7 @@ class Duplicates {
 
  private:
   std::vector<std::uint32_t> rows_;    // [distinct]
-  std::vector<std::uint32_t> firsts_;  // those of them that have others, ascending
+  std::vector<std::uint32_t> firsts_;  // the distinct rows that have copies, ascending
   std::vector<std::uint32_t> begin_;   // [firsts + 1] into others_
   std::vector<std::uint32_t> others_;
 };

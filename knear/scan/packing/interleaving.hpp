@@ -1,8 +1,9 @@
 // knear/scan/packing/interleaving.hpp -- which row goes to which tile of a packed base, and back;
 // on any device.
 //
-// Each run of as many rows as there are tiles is dealt to them, one row to a tile, beginning with
-// another tile each time, so that no order of the base, periodic ones included, makes tiles unlike.
+// Rows are interleaved over the tiles in a pseudo-random order: each run of as many rows as there
+// are tiles gives every tile one row, beginning with another tile each time, so that no order of
+// the base, periodic ones included, makes the tiles differ.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace knear::detail {
 
-// So many tiles of so many panels for `rows` rows, no tile of more than `most` panels.
+// The number of tiles, and of panels of each, for `rows` rows; no tile has more than `most` panels.
 struct Tiling {
   std::int64_t tiles, panels_per_tile;
 
@@ -23,7 +24,7 @@ struct Tiling {
   }
 };
 
-// Rows 0, ..., rows - 1 dealt to tiles.
+// Rows 0, ..., rows - 1 interleaved over the tiles.
 struct Interleaving {
   std::int64_t rows, tiles;
 
@@ -42,7 +43,7 @@ struct Interleaving {
   }
 
  private:
-  // By how many places run j is turned; the last run, where it is not whole, by none.
+  // The number of tiles by which run j is rotated; 0 for the last run, if it is not complete.
   KNEAR_HD std::int64_t first(std::int64_t j) const {
     if ((j + 1) * tiles > rows) return 0;
     const std::uint64_t mixed = (static_cast<std::uint64_t>(j) + 1) * 0x9e3779b97f4a7c15u;

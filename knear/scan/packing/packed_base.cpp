@@ -121,8 +121,7 @@ void Coding::lay_out(std::int64_t packed_rows, std::int64_t columns) {
   rows = packed_rows, dim = columns;
   const int per = elements_per_step(format);
   steps = (dim + per - 1) / per;
-  // Rows of few columns make no longer tiles than of 4,096, from the second of which thresholds
-  // gain.
+  // Tiles of short rows have no more than 4,096 rows: thresholds tighten from the second tile on.
   const std::int64_t most =
       tile_bytes > 0
           ? std::clamp<std::int64_t>(tile_bytes / (steps * panel_step_bytes), 1, 4096)
@@ -195,13 +194,13 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
       const std::int64_t place = in_order ? tile * tile_rows + j : interleaving.row(tile, j);
       return subset.empty() ? place : std::int64_t{subset[place]};
     };
-    // The rows of a tile lie far apart, where the hardware does not expect the next.
+    // The rows of a tile lie far apart, so that the hardware does not prefetch the next.
     std::vector<std::byte> scratch(base.scratch_bytes());
     const auto load = [&](std::int64_t row, double* to) {
       out.space.load(base.row_view(row, scratch.data()), 0, to);
     };
     const auto prefetch = [&](std::int64_t row) { base.prefetch(row, base.row_bytes()); };
-    // First by largest coordinate, then 32 at a time.
+    // Sorted by largest coordinate, then coded 32 at a time.
     std::vector<double> v(panel_rows * dim);
     std::vector<std::pair<float, std::uint32_t>> order(count);
     for (std::int64_t j = 0; j < count; ++j) {
@@ -247,7 +246,8 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
             codes + r * step_bytes, panel_step_bytes);
         const double norm = norm_above(squares[r], slack);
         head.norm = std::max({head.norm, norm, norm_above(code.squares, slack) * head.scale});
-        // A row of a cosine space was divided by its length first: unit size, whatever v is.
+        // A row of a cosine space was divided by its length first: the error is relative to unit
+        // size, whatever v is.
         const double size = out.space.metric == Metric::cosine ? norm + out.space.mean_norm + 1
                                                                : norm + out.space.mean_norm;
         head.error =
@@ -267,7 +267,7 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
         lowest = r == 0 ? b[r] : std::min(lowest, b[r]);
       }
       const double unit = 1 / (head.scale * head.scale);
-      for (int r = 0; r < panel_rows; ++r)  // towards zero: never below the true value
+      for (int r = 0; r < panel_rows; ++r)  // rounded towards zero: never below the true value
         bias[r] = static_cast<float>((b[r] - head.bias_max) * unit) * (1.0f - 0x1p-22f);
       const double mean_norm = out.space.mean_norm;
       head.slack = 2 * slack *
@@ -300,8 +300,9 @@ PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32
   Reporter reporter(progress, "pack base", out.tiles);
   parallel_for(threads, out.tiles, [&](std::int64_t tile) {
     const std::int64_t count = interleaving.rows_of(tile);
-    // Rows with even |y|^2 first, since a panel without odd ones has a sharper limit; in each part
-    // by id, as ties want it. The sum has the same parity as the sum of squares.
+    // Rows with even |y|^2 come first, since a panel without odd ones has a sharper limit; each of
+    // the two groups is in order of id, for ties. The sum of a row has the parity of its sum of
+    // squares.
     std::vector<std::int64_t> order(count);
     for (std::int64_t j = 0; j < count; ++j) {
       const std::int64_t place = interleaving.row(tile, j);
@@ -317,7 +318,7 @@ PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32
           return sum % 2 == 0;
         });
       });
-      // The panel that has rows of both kinds.
+      // The one panel that has rows of both kinds.
       const std::int64_t mixed = (odd - order.begin()) / panel_rows * panel_rows;
       std::sort(order.begin() + mixed,
                 order.begin() + std::min<std::int64_t>(count, mixed + panel_rows));
@@ -381,10 +382,10 @@ double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_
     const double norm = norm_above(out[q].squares, slack);
     const double off = base.is_integer ? 0 : space.off_of(norm);
     out[q].norm = norm + off;
-    // The rounding of centring, and for cosine that of normalising to unit length.
+    // The rounding of centring, and for cosine that of normalising.
     out[q].error =
         error_above(code.error, space.metric == Metric::cosine ? norm + 1 : norm, slack) + off;
-    // What products of floats lose by underflow; a panel's N is at least half its scale.
+    // The underflow of float products; a panel's N is at least half its scale.
     if (base.format == format_fp32) out[q].error += static_cast<double>(dim) * 0x1p-147 * scale;
     const int offset = base.is_integer ? base.row_offset : base.format == format_int8 ? 128 : 0;
     out[q].correction = static_cast<std::int32_t>(offset * code.sum);
@@ -401,7 +402,9 @@ PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const 
   PackedQueries out;
   out.group_size = group_size, out.steps = base.steps;
   out.groups = (count + group_size - 1) / group_size;
-  out.codes = AlignedArray<std::uint8_t>(out.groups * out.steps * group_size * step_bytes);
+  const auto codes = std::make_shared<AlignedArray<std::uint8_t>>(out.groups * out.steps *
+                                                                  group_size * step_bytes);
+  out.codes = codes;
   out.heads.resize(out.groups);
   out.squares.resize(count), out.constant.resize(count);
   out.sum_shift_mask = base.shifts_queries(found) ? -1 : 0;
@@ -413,7 +416,7 @@ PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const 
     for (int q = 0; q < group_size; ++q)
       members[q] = which[g * group_size + std::min(q, head.count - 1)];
     head.scale = code_queries(base, queries, members, group_size, found,
-                              out.codes.data() + g * out.steps * group_size * step_bytes,
+                              codes->data() + g * out.steps * group_size * step_bytes,
                               group_size * step_bytes, coded);
     for (int q = 0; q < head_lanes; ++q) {
       // Lanes without a query repeat the last, so that no NaN arises from them.

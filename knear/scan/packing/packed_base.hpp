@@ -1,11 +1,11 @@
 // knear/scan/packing/packed_base.hpp -- base rows as panels of codes, with what the certified test
 // needs.
 //
-// Rows are dealt to tiles like cards: tile t of T holds one of each T rows that follow one another,
-// so that every tile is a sample of the whole base. A base sorted by class, by time or by distance
-// looks shuffled to the scan, and the first tiles are the sample from which thresholds start.
-// Inside a tile, rows are sorted by their largest coordinate, so that the 32 rows of a panel fit
-// one scale: an outlier coarsens only its own panel.
+// Rows are interleaved over the tiles in a pseudo-random order (interleaving.hpp): each of T tiles
+// holds one of each T consecutive rows, so that every tile is a sample of the whole base. A base
+// sorted by class, by time or by distance is shuffled for the scan, and the first tile is the
+// sample from which thresholds start. Within a tile, rows are sorted by their largest coordinate,
+// so that one scale suits the 32 rows of a panel: an outlier coarsens only its own panel.
 //
 // Memory: codes (1, 2 or 4 bytes a coordinate, rounded up to 4 bytes a row) and 8 bytes a row for
 // certified formats, 12 for exact integers, and 40 bytes a panel.
@@ -34,7 +34,7 @@ namespace knear::detail {
 
 const ScanKernels& scan_kernels(Isa isa);
 
-// How vectors are moved before coding.
+// The space in which vectors are coded, and how they are moved to it.
 struct CodingSpace {
   Metric metric = Metric::l2;
   const ScanKernels* kernels = nullptr;
@@ -42,15 +42,15 @@ struct CodingSpace {
   double mean_norm = 0;      // |mean|, rounded up
   // Relative bound on all float64 rounding of norms, products and the reference itself.
   double slack = 0;
-  // How far the vectors given may be from those meant: relative to their length, and absolute. Rows
-  // that were computed, as those of a prefix, say it here.
+  // How far a given vector may be from the one it stands for: relative to its length, and absolute.
+  // For rows that were computed, such as those of a prefix.
   double off_relative = 0, off_absolute = 0;
-  // A bound on that for a vector whose length in coding space is at most `norm`.
+  // A bound on that distance for a vector whose length in coding space is at most `norm`.
   double off_of(double norm) const { return off_relative * (norm + mean_norm) + off_absolute; }
 
   // Chooses the mean of a sample of the rows if that makes the typical row shorter.
   static CodingSpace choose(const BaseRows& base, Metric metric, Isa isa);
-  // How many rows it looks at.
+  // The number of rows that choose() looks at.
   static std::int64_t sample_size(std::int64_t rows, std::int64_t dim);
 
   // Row i of `data` in coding space, as doubles [dim].
@@ -64,35 +64,36 @@ struct Coding {
   CodingSpace space;                          // certified
   int row_offset = 0;                         // integer: 128 if codes are y + 128, else 0
   ValueRange range;                           // integer: of the base
-  std::int64_t rows = 0, dim = 0, steps = 0;  // rows: that were packed, copies not counted
+  std::int64_t rows = 0, dim = 0, steps = 0;  // rows: those packed, without copies
   std::int64_t tiles = 0, panels_per_tile = 0;
   std::int64_t tile_bytes = 0;  // as asked for; 0: usual_tile_bytes()
 
-  // int8 codes of `found` whole numbers as they are: l2 and ip.
+  // int8 codes that are the values of the whole numbers that `found` describes; l2 and ip only.
   static Coding whole_numbers(Metric metric, Isa isa, const ValueRange& found);
   // Sets rows, dim and what follows from them, by format and tile_bytes. Requires
   // 1 <= packed_rows < 2^31.
   void lay_out(std::int64_t packed_rows, std::int64_t columns);
   std::int64_t panels() const { return tiles * panels_per_tile; }
-  // Whether whole queries are lowered by 128 to fit the signed factor; the rows' sums undo it.
+  // Whether whole queries are lowered by 128 to fit the signed factor; the row sums correct for it.
   bool shifts_queries(const ValueRange& found) const { return is_integer && found.high > 127; }
 };
 
 class PackedBase : public Coding {
  public:
-  // Codes of `format` with certified errors, in `space`; of all rows, or of a `subset` of them
-  // (ascending) if that is not empty. Requires 1 <= rows < 2^31. Without find_copies equal rows are
-  // packed each by itself.
+  // Codes of `format` with certified errors, in `space`, for all rows, or for a `subset` of them
+  // (ascending) if that is not empty. Requires 1 <= rows < 2^31. Without find_copies each of
+  // several equal rows is packed.
   static PackedBase certified(const BaseRows& base, std::span<const std::uint32_t> subset,
                               Format format, CodingSpace space, int threads,
                               const Progress& progress, std::int64_t tile_bytes = 0,
                               bool find_copies = true);
-  // The rows in the order that is given instead of dealt to tiles: slot i holds row order[i]. No
-  // rows are taken for copies of one another.
+  // Packs the rows in the given order instead of interleaving them: slot i holds row order[i].
+  // Equal rows are not looked for.
   static PackedBase certified_in_order(const BaseRows& base, std::span<const std::uint32_t> order,
                                        Format format, CodingSpace space, int threads,
                                        const Progress& progress, std::int64_t tile_bytes = 0);
-  // int8 codes that are the values themselves: l2 and ip; `found` says they are whole and where.
+  // int8 codes that are the values themselves, for l2 and ip; `found` is the range of the whole
+  // numbers.
   static PackedBase integer(const BaseRows& base, std::span<const std::uint32_t> subset,
                             Metric metric, Isa isa, const ValueRange& found, int threads,
                             const Progress& progress, std::int64_t tile_bytes = 0);
@@ -104,25 +105,25 @@ class PackedBase : public Coding {
   AlignedArray<float> row_bias;
   AlignedArray<std::uint32_t> row_squares;
   AlignedArray<std::int32_t> row_sums;
-  AlignedArray<std::uint32_t> ids;  // of each slot; padding slots hold no_row
-  // Of codes in a mapped file: what checks them before they are used. Else nullptr.
+  AlignedArray<std::uint32_t> ids;  // the row in each slot; padding slots hold no_row
+  // Checks codes in a mapped file before they are used; nullptr for codes in memory.
   std::shared_ptr<const CheckedBlocks> guard;
 
   static constexpr std::uint32_t no_row = 0xffffffffu;
   std::int64_t bytes() const;
-  // What packing would take, before it is done.
+  // The bytes that packing would take.
   static std::int64_t bytes_for(std::int64_t rows, std::int64_t dim, Format format, bool integer);
 
  private:
   static void pack_certified(PackedBase& out, const BaseRows& base,
                              std::span<const std::uint32_t> subset, bool in_order, int threads,
                              const Progress& progress);
-  // With tile_bytes set.
+  // Requires that tile_bytes is set.
   void make_room(std::int64_t packed_rows, std::int64_t columns);
 };
 
-// Bytes of codes that a tile has unless something else is asked for: half of a second-level cache,
-// so that a tile stays there while all queries of a task go over it.
+// Bytes of codes of a tile by default: half of a second-level cache, so that a tile stays there
+// while all queries of a task are scored against it.
 std::int64_t usual_tile_bytes();
 
 // What is known of a query and its code, in coding space.
@@ -130,26 +131,27 @@ struct QueryCode {
   double squares;           // |u|^2 (integer: |x|^2, exact)
   double norm, error;       // |u| and the distance of its code from u, rounded up
   double constant;          // product of the unmoved query with the mean, 0 for l2
-  std::int32_t correction;  // what the code dot has too much
+  std::int32_t correction;  // subtracted from the code dot
 };
 // Codes queries which[0 .. count) with one scale, the value of a code unit, which it returns. Query
-// q has its first step at codes + 4 q and one every `stride` bytes. `found` is of all queries.
+// q has its first step at codes + 4 q and the next ones every `stride` bytes. `found` is the range
+// of all queries.
 double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_t* which,
                     std::int64_t count, const ValueRange& found, std::uint8_t* codes,
                     std::int64_t stride, QueryCode* out);
 
-// Queries of one task, packed for the kernels.
+// Queries packed for the kernels. Copies share the codes, and have thresholds of their own.
 struct PackedQueries {
   int group_size = max_group;
   std::int64_t groups = 0, steps = 0;
-  AlignedArray<std::uint8_t> codes;  // [groups][steps][group_size][4]
+  std::shared_ptr<const AlignedArray<std::uint8_t>> codes;  // [groups][steps][group_size][4]
   std::vector<GroupHead> heads;
   std::vector<double> squares;   // |u|^2 of each query (integer: |x|^2, exact)
   std::vector<double> constant;  // product of the unmoved query with the mean, 0 for l2
   std::int32_t sum_shift_mask = 0;
 
   const std::uint8_t* group_codes(std::int64_t g) const {
-    return codes.data() + g * steps * group_size * step_bytes;
+    return codes->data() + g * steps * group_size * step_bytes;
   }
 };
 

@@ -108,7 +108,7 @@ CodedQuery code_query(const PerRowCodes& rows, AnyMatrixView queries, std::int64
   const double whole = out.norm + (space.metric == Metric::cosine ? 1 : 0);
   out.error = error_above(code.error, whole, space.slack);
   out.correction = static_cast<std::int32_t>(128 * code.sum);
-  // What is left, to within a rounding each, which `whole` slack holds.
+  // What the codes leave out, up to one rounding per coordinate, which the slack covers.
   for (std::int64_t j = 0; j < dim; ++j) scratch[j] -= out.scale * codes[j];
   const VectorSize rest = space.kernels->measure(scratch, dim);
   out.fine_scale = scale_for(format_int8, rest.largest, std::sqrt(rest.squares));

@@ -1,33 +1,34 @@
 // knear/scan/packing/per_row_codes.hpp -- rows as 8-bit codes, each with a scale of its own, and
-// queries in two planes of 8 bits: rows picked one by one, with narrower intervals than those of
-// panels.
+// queries in two planes of 8 bits: for rows scored one by one, with narrower intervals than those
+// of panels.
 //
 //   PerRowCodes rows = per_row_codes(base, order, space, false, {}, threads, {});
 //   CodedQuery query = code_query(rows, queries, i, {}, scratch, codes);
 //   kernels.row_products(rows.codes.data(), rows.stride, slots, count, codes, rows.dim, products);
 //   interval_of(rows, slots[0], id, products[0], query);
 //
-// The second stage of a prefix (scan/prefix/second_stage.hpp) and the rung of the ladder before
-// float64 (scan/candidate_refiner.hpp) score by them. Derivation: docs/bounds.md, 2, 3 and 5.
+// The second stage of a prefix (scan/prefix/second_stage.hpp) and the last stage of the precision
+// cascade before float64 (scan/candidate_refiner.hpp) score by them. Derivation: docs/bounds.md, 2,
+// 3 and 5.
 #pragma once
 #include <cstdint>
 #include <span>
 
 #include "knear/core/matrix.hpp"
 #include "knear/core/progress.hpp"
+#include "knear/scan/kernels/bounds.hpp"
 #include "knear/scan/packing/base_rows.hpp"
 #include "knear/scan/packing/packed_base.hpp"
-#include "knear/scan/tile_loop.hpp"
 
 namespace knear::detail {
 
-// Rows as 8-bit codes, each by itself and contiguous, in the order of slots.
+// Rows as 8-bit codes, each coded by itself and contiguous, in the order of slots.
 struct PerRowCodes {
   struct Head {   // certified: of the row in coding space, rounded up
     float scale;  // value of a code unit, exact
     float error;  // distance of the code from the row
-    float norm;   // of the row and of its code
-    float bias;   // b in units of scale^2, to the nearest: of any size of the rows
+    float norm;   // bound on the lengths of the row and of its code
+    float bias;   // b in units of scale^2, rounded to nearest, for rows of any size
   };
   bool is_integer = false;
   CodingSpace space;
@@ -45,20 +46,20 @@ struct PerRowCodes {
   }
 };
 
-// `order` holds rows of the base, by slot. `integer`: codes are the values themselves, whose range
+// `order` holds the row of each slot. With `integer`, codes are the values themselves, whose range
 // is `found`.
 PerRowCodes per_row_codes(const BaseRows& base, std::span<const std::uint32_t> order,
                           const CodingSpace& space, bool integer, const ValueRange& found,
                           int threads, const Progress& progress);
 
-// A query as PerRowCodes' rows are scored with it. What its codes leave out is coded again, in
-// units some 250 times smaller: with both planes next to nothing of the error is the query's.
+// A query as it is scored with PerRowCodes. The residual of its codes is coded again, in units some
+// 250 times smaller: with both planes the query contributes almost none of the error.
 struct CodedQuery {
   double scale = 1, norm = 0, error = 0;  // certified, as in GroupHead
   double squares = 0, constant = 0;       // |u|^2 (integer: |x|^2); <x, mean>
-  std::int32_t correction = 0;            // what a product has too much
+  std::int32_t correction = 0;            // subtracted from a product
   std::int32_t sum_shift_mask = 0;
-  double fine_scale = 0, fine_error = 0;  // of the second plane, and what both leave out
+  double fine_scale = 0, fine_error = 0;  // of the second plane; what both planes leave out
   std::int32_t fine_correction = 0;
 };
 // Bytes of a plane of codes: dim, rounded up.
@@ -69,31 +70,23 @@ CodedQuery code_query(const PerRowCodes& rows, AnyMatrixView queries, std::int64
                       const ValueRange& found, double* scratch, std::int8_t* codes);
 
 // The interval of a row and a query (docs/bounds.md, 3; the row is a panel of its own): `dot` is
-// the product of their codes in units of the row's scale, `query_error` what those of the query
+// the product of their codes in units of the row's scale, `query_error` what the codes of the query
 // leave out.
 inline ScoreInterval interval_of(const PerRowCodes& rows, std::uint32_t slot, std::uint32_t id,
                                  double dot, double query_error, const CodedQuery& query) {
   const PerRowCodes::Head& head = rows.heads[slot];
-  const double norm = head.norm, slack = rows.space.slack, mean = rows.space.mean_norm;
-  const double scale = head.scale, unit = scale * scale;
-  const double g = dot * scale + head.bias * unit;
-  const double error = query.norm * head.error + query_error * norm;
-  double rounding;
-  if (rows.space.metric == Metric::l2)
-    rounding = 2 * slack * query.squares + (2 * slack + 0x1p-23) * norm * norm;
-  else
-    rounding = (2 * slack + 0x1p-22) * mean * (norm + mean);
-  if (rows.space.metric == Metric::cosine) rounding += 2 * slack;
-  rounding += 0x1p-148 * unit;  // of a bias that is denormal
-  return {g + error + rounding, g - error - rounding, id};
+  const GInterval g =
+      row_interval(rows.space.metric, rows.space.slack, rows.space.mean_norm, head.scale,
+                   head.error, head.norm, head.bias, dot, query.norm, query_error, query.squares);
+  return {g.upper, g.lower, id};
 }
-// By the first plane of the query.
+// The interval by the first plane of the query.
 inline ScoreInterval interval_of(const PerRowCodes& rows, std::uint32_t slot, std::uint32_t id,
                                  std::int32_t product, const CodedQuery& query) {
   return interval_of(rows, slot, id, (product - query.correction) * query.scale, query.error,
                      query);
 }
-// By both.
+// The interval by both planes.
 inline ScoreInterval interval_of(const PerRowCodes& rows, std::uint32_t slot, std::uint32_t id,
                                  std::int32_t product, std::int32_t fine_product,
                                  const CodedQuery& query) {
@@ -104,10 +97,10 @@ inline ScoreInterval interval_of(const PerRowCodes& rows, std::uint32_t slot, st
 
 inline double integer_key(const PerRowCodes& rows, std::uint32_t slot, std::int32_t product,
                           const CodedQuery& query) {
-  std::int64_t dot = std::int64_t{product} - query.correction;
-  if (query.sum_shift_mask) dot += std::int64_t{128} * rows.sums[slot];
-  if (rows.space.metric != Metric::l2) return static_cast<double>(-dot);
-  return query.squares + static_cast<double>(std::int64_t{rows.squares[slot]} - 2 * dot);
+  const bool shifted = query.sum_shift_mask != 0, l2 = rows.space.metric == Metric::l2;
+  return integer_key(
+      l2, integer_product(product, query.correction, shifted, shifted ? rows.sums[slot] : 0),
+      query.squares, l2 ? rows.squares[slot] : 0);
 }
 
 }  // namespace knear::detail

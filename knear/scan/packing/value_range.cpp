@@ -12,8 +12,8 @@
 namespace knear {
 namespace {
 
-// Whether all of a row is finite; low, high and whole are narrowed on the way. The loops reduce
-// integers, which compilers do in vectors, as they do not with floats.
+// Whether all elements of a row are finite; narrows low, high and integer on the way. The loops
+// reduce integers, which compilers vectorise, as they do not with floats.
 template <class T>
 bool value_range_of_row(const T* row, std::int64_t cols, ValueRange& out) {
   if constexpr (sizeof(T) == 1) {
@@ -25,12 +25,12 @@ bool value_range_of_row(const T* row, std::int64_t cols, ValueRange& out) {
     out.low = low, out.high = high;
     return true;
   } else {
-    // Without its sign, a float's pattern grows with it, up to infinity and then NaN.
+    // Without its sign, a float's bit pattern grows with the float, up to infinity and then NaN.
     std::int32_t largest = 0;
     for (std::int64_t i = 0; i < cols; ++i)
       largest = std::max(largest, std::bit_cast<std::int32_t>(to_float(row[i])) & 0x7fffffff);
     if (largest >= 0x7f800000) return false;
-    // Only until a row is found that is not whole.
+    // The range is looked for until a row is found that is not whole.
     if (!out.integer) return true;
     if (std::bit_cast<float>(largest) > 255) {
       out.integer = false;

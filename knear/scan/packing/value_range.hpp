@@ -1,5 +1,5 @@
-// knear/scan/packing/value_range.hpp -- one pass over vectors at the edge: are they finite, are
-// they whole?
+// knear/scan/packing/value_range.hpp -- one pass over a caller's vectors: are they finite, and are
+// they whole numbers of which range?
 #pragma once
 #include <string_view>
 

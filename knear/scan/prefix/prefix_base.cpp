@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "knear/core/threads.hpp"
 #include "knear/scan/packing/coding.hpp"
+#include "knear/transform/product.hpp"
 
 namespace knear::detail {
 
@@ -18,13 +20,15 @@ PrefixMap::PrefixMap(Metric metric, const std::vector<double>& mean, MatrixView<
   space_.slack = (static_cast<double>(dim_) + 32) * 0x1p-50;
   space_.mean = mean;
   space_.mean_norm = std::sqrt(dot(mean.data(), mean.data(), dim_)) * (1 + space_.slack);
+  // The basis as columns, turned.
   const std::int64_t m = basis.rows();
-  for (std::int64_t c = 0; c < columns_; ++c) {
-    for (std::int64_t j = 0; j < m; ++j)
-      for (std::int64_t i = 0; i < dim_; ++i)
-        matrix_.row(i)[c] += rotation.row(c)[j] * basis.row(j)[i];
-    rest_[c] = rotation.row(c)[m];
+  Matrix<double> directions(dim_, m), turn(m, columns_);
+  for (std::int64_t j = 0; j < m; ++j) {
+    for (std::int64_t i = 0; i < dim_; ++i) directions.row(i)[j] = basis.row(j)[i];
+    for (std::int64_t c = 0; c < columns_; ++c) turn.row(j)[c] = rotation.row(c)[j];
   }
+  multiply_here(directions, turn, matrix_.data());
+  for (std::int64_t c = 0; c < columns_; ++c) rest_[c] = rotation.row(c)[m];
   const double d = static_cast<double>(dim_), k = static_cast<double>(columns_);
   const double turned =
       1.1 * (basis_defect + rotation_defect) + ((d + 4) * std::sqrt(k) + (k + 4) * k) * 0x1p-52;
@@ -36,25 +40,22 @@ PrefixMap::PrefixMap(Metric metric, const std::vector<double>& mean, MatrixView<
 }
 
 void PrefixMapper::add(AnyMatrixView data, std::int64_t i, float* prefix) {
-  map_.space_.load(data, i, vectors_.data() + count_ * map_.dim_);
-  prefixes_[count_++] = prefix;
-  if (count_ == at_once) finish();
+  map_.space_.load(data, i, vectors_.row(std::ssize(prefixes_)));
+  prefixes_.push_back(prefix);
+  if (std::ssize(prefixes_) == vectors_.rows()) finish();
 }
 
 void PrefixMapper::finish() {
-  const std::int64_t dim = map_.dim_, columns = map_.columns_;
-  const ScanKernels& kernels = *map_.space_.kernels;
-  if (count_ == at_once)
-    kernels.project[1](vectors_.data(), map_.matrix_.data(), dim, columns, products_.data());
-  for (std::int64_t j = 0; j < count_; ++j) {
-    double *v = vectors_.data() + j * dim, *y = products_.data() + j * columns;
-    if (count_ < at_once) kernels.project[0](v, map_.matrix_.data(), dim, columns, y);
-    const double squares = kernels.measure(v, dim).squares;
+  const std::int64_t dim = map_.dim_, columns = map_.columns_, count = std::ssize(prefixes_);
+  multiply_here(vectors_.view().rows(0, count), map_.matrix_, products_.data());
+  for (std::int64_t j = 0; j < count; ++j) {
+    const double *v = vectors_.row(j), *y = products_.row(j);
+    const double squares = map_.space_.kernels->measure(v, dim).squares;
     const double rest = std::sqrt(std::max(0.0, squares - dot(y, y, columns)));
     for (std::int64_t c = 0; c < columns; ++c)
       prefixes_[j][c] = static_cast<float>(y[c] + map_.rest_[c] * rest);
   }
-  count_ = 0;
+  prefixes_.clear();
 }
 
 std::int64_t PrefixBase::bytes() const {

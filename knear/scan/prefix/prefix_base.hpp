@@ -17,10 +17,11 @@
 #include <vector>
 
 #include "knear/core/matrix.hpp"
+#include "knear/core/progress.hpp"
+#include "knear/distance/exact_neighbors.hpp"
 #include "knear/scan/packing/packed_base.hpp"
 #include "knear/scan/packing/per_row_codes.hpp"
-#include "knear/scan/scan.hpp"
-#include "knear/scan/tile_loop.hpp"
+#include "knear/scan/scan_job.hpp"
 
 namespace knear::detail {
 
@@ -58,21 +59,21 @@ class PrefixMap {
   double off_relative_ = 0, off_absolute_ = 0;
 };
 
-// Maps vectors, a few at a time so that the matrix is read once for them. One thread's.
+// Maps vectors, `at_once` at a time so that the matrix is read once for them. One thread's.
 class PrefixMapper {
  public:
-  explicit PrefixMapper(const PrefixMap& map)
-      : map_(map), vectors_(at_once * map.dim()), products_(at_once * map.columns()) {}
+  PrefixMapper(const PrefixMap& map, std::int64_t at_once)
+      : map_(map),
+        vectors_(Matrix<double>::unset(at_once, map.dim())),
+        products_(Matrix<double>::unset(at_once, map.columns())) {}
   // Writes the prefix [columns()] of row i of `data`, by the next finish() at the latest.
   void add(AnyMatrixView data, std::int64_t i, float* prefix);
   void finish();
 
  private:
-  static constexpr std::int64_t at_once = 4;
   const PrefixMap& map_;
-  std::vector<double> vectors_, products_;
-  float* prefixes_[at_once];
-  std::int64_t count_ = 0;
+  Matrix<double> vectors_, products_;
+  std::vector<float*> prefixes_;  // where those of the vectors go
 };
 
 struct PrefixBase {
@@ -111,8 +112,8 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
 
 // The k nearest of rows `which` of job.base, which are job.queries, among all its rows: each row
 // among its own k, or copies of it with smaller ids. Each pair is scored once. Rows with the bytes
-// of one in `which` must be in it too. No row may be forbidden, and no bars be known. False, with
-// `out` untouched or partly filled, where the prefix rules out too little.
+// of one in `which` must be in it too. No row may be forbidden, and no upper bounds be known.
+// False, with `out` untouched or partly filled, where the prefix rules out too little.
 bool self_join_with_prefix(const PrefixBase& base, const ScanJob& job,
                            const std::vector<std::int64_t>& which, ExactNeighbors& out,
                            ScanStats& stats, const Progress& progress);

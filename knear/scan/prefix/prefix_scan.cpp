@@ -1,22 +1,28 @@
 // The scan in two stages: products of prefixes against the threshold, all coordinates of what is
 // left while its rows are in cache, float64 for the last few.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
-#include <mutex>
-#include <numeric>
+#include <utility>
 
 #include "knear/core/threads.hpp"
+#include "knear/cost/plan.hpp"
 #include "knear/scan/prefix/second_stage.hpp"
-#include "knear/scan/tile_loop.hpp"
+#include "knear/scan/scan.hpp"
+#include "knear/scan/scan_driver.hpp"
 
 namespace knear::detail {
 namespace {
 
-// Ranges of slots that a query has been held against already.
+using Clock = std::chrono::steady_clock;
+
+// The clusters that a query was scored against before the scan, as ranges of slots.
 struct ProbedClusters {
   static constexpr int most = 8;
   int count = 0;
   std::uint32_t begin[most], end[most];
+
+  void add(std::uint32_t from, std::uint32_t to) { begin[count] = from, end[count++] = to; }
   bool has(std::uint32_t slot) const {
     for (int i = 0; i < count; ++i)
       if (slot >= begin[i] && slot < end[i]) return true;
@@ -24,26 +30,271 @@ struct ProbedClusters {
   }
 };
 
-// The tasks: queries in the order of their clusters, in groups of 12. Where there are too few for
-// that the base is split.
-Division divide_queries(const PackedBase& panels, std::int64_t queries, const ScanJob& job,
-                        ScanStats& stats) {
-  const std::int64_t k = job.k;
-  const int threads = job.threads;
-  if (queries < std::int64_t{24} * threads || job.group > 0 || job.splits > 0)
-    return divide(panels, queries, job, stats);
-  stats.group = 12, stats.splits = 1;
-  constexpr std::int64_t group = 12;
+// What the tasks share. Queries are numbered by their place in `which`; the table has those that
+// have a prefix, in the order of their nearest clusters.
+struct PrefixScan {
+  const PrefixBase& base;
+  const ScanJob& job;
+  const std::vector<std::int64_t>& which;
+  ExactNeighbors& out;
+  Matrix<float> prefixes;       // [which x columns]
+  std::vector<char> given_up;   // [which]
+  ExactNeighbors nearest = {};  // [which x clusters that are probed]
+  WorkTable table = {};
+  std::vector<QueryState> found = {};  // [table.queries], where tasks share queries
+
+  std::int64_t probes() const { return nearest.columns(); }
+};
+
+// Fills the prefixes. A query whose prefix is too large is for another path.
+void project_queries(PrefixScan& scan) {
+  constexpr std::int64_t block = 64;
+  const std::int64_t count = std::ssize(scan.which);
+  parallel_for(scan.job.threads, (count + block - 1) / block, [&](std::int64_t task) {
+    const std::int64_t begin = task * block, end = std::min(count, begin + block);
+    PrefixMapper mapper(scan.base.map, std::min<std::int64_t>(16, end - begin));
+    for (std::int64_t i = begin; i < end; ++i)
+      mapper.add(scan.job.queries, scan.which[static_cast<std::size_t>(i)], scan.prefixes.row(i));
+    mapper.finish();
+    for (std::int64_t i = begin; i < end; ++i)
+      scan.given_up[static_cast<std::size_t>(i)] = !scan.base.map.fits(scan.prefixes.row(i));
+  });
+}
+
+// Finds the nearest clusters of each query, so many that they hold several times k rows. Returns
+// the queries in the order of the nearest one: then those of a task share what they read.
+std::vector<std::int64_t> order_by_cluster(PrefixScan& scan) {
+  const std::int64_t count = std::ssize(scan.which), clusters = scan.base.centroids.rows();
+  const double cluster_rows =
+      static_cast<double>(scan.base.panels.rows) / static_cast<double>(clusters);
+  const std::int64_t probes = std::clamp<std::int64_t>(
+      static_cast<std::int64_t>(std::ceil(3 * static_cast<double>(scan.job.k) / cluster_rows)), 1,
+      std::min<std::int64_t>(ProbedClusters::most, clusters));
+  scan.nearest = ExactNeighbors(count, probes);
+  std::vector<std::int64_t> order;
+  for (std::int64_t i = 0; i < count; ++i)
+    if (!scan.given_up[static_cast<std::size_t>(i)]) order.push_back(i);
+  ScanStats ignored;
+  detail::scan(scan.base.centroid_panels,
+               {.queries = scan.prefixes.view(),
+                .base = scan.base.centroids.view(),
+                .metric = Metric::l2,
+                .k = probes,
+                .threads = scan.job.threads,
+                .isa = scan.job.isa,
+                .peaks = scan.job.peaks},
+               order, scan.nearest, ignored, {});
+  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return std::pair(scan.nearest.ids.row(a)[0], a) < std::pair(scan.nearest.ids.row(b)[0], b);
+  });
+  return order;
+}
+
+// Queries in the order of their clusters, in groups of 12. Where there are too few for that the
+// base is split.
+WorkTable divide_in_order(const PackedBase& panels, std::vector<std::int64_t> order,
+                          const ScanJob& job, ScanStats& stats) {
+  const std::int64_t queries = std::ssize(order), threads = job.threads;
+  if (queries < 24 * threads || job.group > 0 || job.splits > 0)
+    return divide(panels, std::move(order), job, stats);
+  WorkTable table;
+  table.queries = std::move(order);
+  constexpr std::int64_t group = group_sizes[group_12];
+  stats.group = group, stats.splits = 1;
   const std::int64_t groups = (queries + group - 1) / group;
-  const std::int64_t most = std::max<std::int64_t>(1, queries_in_block(k) / 2 / group);
+  const std::int64_t most = std::max<std::int64_t>(1, queries_in_block(job.k) / 2 / group);
   std::int64_t blocks = (groups + most - 1) / most;
-  blocks = std::max(blocks, std::min<std::int64_t>(4 * threads, groups / 8));
+  blocks = std::max(blocks, std::min(4 * threads, groups / 8));
   blocks = std::min((std::max<std::int64_t>(1, blocks) + threads - 1) / threads * threads, groups);
-  std::vector<Task> tasks;
-  for (std::int64_t b = 0; b < blocks; ++b)
-    tasks.push_back({groups * b / blocks * group,
-                     std::min(queries, groups * (b + 1) / blocks * group), 0, panels.tiles});
-  return {group_12, 1, std::move(tasks)};
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const std::int64_t begin = groups * b / blocks * group;
+    table.add(std::min(queries, groups * (b + 1) / blocks * group) - begin, {{0, panels.panels()}});
+  }
+  return table;
+}
+
+// The accumulator: rows that pass by their prefix are scored on all coordinates at once.
+class PrefixNearest {
+ public:
+  PrefixNearest(PrefixScan& scan, TileLoop& loop, ScanStats& stats)
+      : scan_(scan),
+        base_(scan.base),
+        job_(scan.job),
+        loop_(loop),
+        stats_(stats),
+        set_(scan.table.sets[static_cast<std::size_t>(loop.task.set)]),
+        stage_(scan.base, scan.job),
+        states_(static_cast<std::size_t>(loop.count())),
+        probed_(states_.size()),
+        codes_(loop.count() * code_bytes_),
+        passed_(static_cast<std::size_t>(loop.queries.groups), 0),
+        gave_up_(passed_.size(), 0),
+        second_cost_(second_stage_seconds(base_.codes.dim, *job_.peaks)) {
+    // What all rows cost without a prefix, of one query; of few queries, together, at least to read
+    // them.
+    const double rows = static_cast<double>(base_.panels.rows);
+    const double share = static_cast<double>(loop.task.panel_end - loop.task.panel_begin) /
+                         static_cast<double>(base_.panels.panels());
+    plain_cost_ = rows * share * pair_seconds(ScanOp::int8, base_.codes.dim, *job_.peaks);
+    if (std::ssize(scan.which) < std::int64_t{24} * job_.threads)
+      reading_cost_ = rows * share * static_cast<double>(base_.codes.dim * job_.threads) /
+                      job_.peaks->memory_bytes_per_second;
+  }
+
+  void begin() {
+    for (std::int64_t q = 0; q < loop_.count(); ++q) probe_clusters(q);
+    loop_.clock.charge(loop_.clock.probing);
+  }
+
+  void take_list(std::int64_t g, int lane, std::uint32_t* slots, int count) {
+    const std::int64_t q = g * loop_.group_size() + lane;
+    stats_.hits += count, passed_[static_cast<std::size_t>(g)] += count;
+    const ProbedClusters& probed = probed_[static_cast<std::size_t>(q)];
+    std::uint32_t* const end = std::remove_if(slots, slots + count, [&](std::uint32_t slot) {
+      return slot >= base_.panels.rows || probed.has(slot) || !counts(slot);
+    });
+    if (end == slots) return;
+    second_stage(q, slots, static_cast<std::size_t>(end - slots));
+    publish(q);
+  }
+
+  // Gives up where what is still to come, at the rate so far, costs more than starting again
+  // without a prefix; once enough was spent for the rate to be more than that of one cluster.
+  bool tile_done(std::int64_t g, std::int64_t seen) {
+    const double done = static_cast<double>(seen);
+    const double left = static_cast<double>(loop_.tiles()) - done;
+    const int in_group = loop_.queries.heads[static_cast<std::size_t>(g)].count;
+    const double all = std::max(plain_cost_ * in_group, reading_cost_);
+    const double spent = passed_[static_cast<std::size_t>(g)] * second_cost_;
+    if (spent <= 0.5 * all || spent * left <= 1.5 * all * done) return true;
+    gave_up_[static_cast<std::size_t>(g)] = 1;
+    return false;
+  }
+
+  std::int64_t finish(ScanStats& stats) {
+    const auto start = Clock::now();
+    std::int64_t bytes = static_cast<std::int64_t>(codes_.bytes());
+    for (std::int64_t q = 0; q < loop_.count(); ++q) {
+      QueryState& s = state(q);
+      bytes += static_cast<std::int64_t>(s.candidates.pending.capacity() * sizeof(ScoreInterval) +
+                                         sizeof(QueryState));
+      if (!set_.alone() || gave_up(q)) continue;
+      stage_.finish(s, query(q), scan_.out.keys.row(query(q)), scan_.out.ids.row(query(q)), stats);
+      s.candidates.pending = {};
+    }
+    stats.rescore_seconds = seconds_since(start);
+    return bytes;
+  }
+
+  void hand_over() {
+    for (std::int64_t q = 0; q < loop_.count(); ++q) {
+      if (gave_up(q)) scan_.given_up[static_cast<std::size_t>(number(q))] = 1;
+      if (!set_.alone())
+        scan_.found[static_cast<std::size_t>(set_.begin + q)].merge(std::move(state(q)));
+    }
+  }
+
+ private:
+  QueryState& state(std::int64_t q) { return states_[static_cast<std::size_t>(q)]; }
+  std::int64_t number(std::int64_t q) const {
+    return scan_.table.queries[static_cast<std::size_t>(set_.begin + q)];
+  }
+  std::int64_t query(std::int64_t q) const {
+    return scan_.which[static_cast<std::size_t>(number(q))];
+  }
+  std::int8_t* codes(std::int64_t q) { return codes_.data() + q * code_bytes_; }
+  bool gave_up(std::int64_t q) const {
+    return gave_up_[static_cast<std::size_t>(q / loop_.group_size())];
+  }
+  // Whether anything may be concluded from the row of a slot.
+  bool counts(std::uint32_t slot) const {
+    return !filtered_ || job_.allowed.any_of(base_.panels.ids[slot], base_.panels.duplicates);
+  }
+
+  // Scores the rows of the clusters nearest to a query. Where tasks share a query the first of them
+  // keeps what is found there, the others its threshold.
+  void probe_clusters(std::int64_t q) {
+    QueryState& s = state(q) = stage_.begin(query(q), codes(q));
+    s.squares_low =
+        least_squares(loop_.queries.squares[static_cast<std::size_t>(q)], base_.panels.space);
+    ProbedClusters& probed = probed_[static_cast<std::size_t>(q)];
+    double rows = 0;
+    waiting_.clear();
+    for (std::int64_t j = 0; j < scan_.probes(); ++j) {
+      const auto cluster = static_cast<std::size_t>(scan_.nearest.ids.row(number(q))[j]);
+      const std::uint32_t begin = base_.cluster_begin[cluster];
+      const std::uint32_t end = base_.cluster_begin[cluster + 1];
+      probed.add(begin, end), rows += end - begin;
+      for (std::uint32_t slot = begin; slot < end; ++slot) {
+        if (!counts(slot)) continue;
+        waiting_.push_back(slot);
+        if (waiting_.size() < longest_list) continue;
+        second_stage(q, waiting_.data(), waiting_.size());
+        waiting_.clear();
+      }
+    }
+    second_stage(q, waiting_.data(), waiting_.size());
+    stage_.tighten(s, query(q), static_cast<double>(base_.panels.rows) / rows, stats_);
+    if (!keeps_probed_) s.keep_bound_alone(stage_.bound(s), job_.k);
+    publish(q);
+  }
+
+  void second_stage(std::int64_t q, std::uint32_t* slots, std::size_t count) {
+    stage_.score(codes(q), slots, count);
+    stage_.take(state(q), query(q), codes(q), slots, count, stats_);
+  }
+
+  // Publishes what is known of the k-th key.
+  void publish(std::int64_t q) {
+    const QueryState& s = state(q);
+    const double key = stage_.bound(s);
+    double threshold = -infinity;
+    if (key < infinity)
+      threshold = threshold_of_prefix(job_.metric, key, s.squares_low, slack_) -
+                  2 * base_.panels.space.slack * loop_.queries.squares[static_cast<std::size_t>(q)];
+    const std::int64_t group_size = loop_.group_size();
+    GroupHead& head = loop_.queries.heads[static_cast<std::size_t>(q / group_size)];
+    const auto lane = static_cast<int>(q % group_size);
+    head.threshold[lane] = threshold;
+    if (lane == head.count - 1)
+      for (int other = head.count; other < group_size; ++other) head.threshold[other] = threshold;
+  }
+
+  PrefixScan& scan_;
+  const PrefixBase& base_;
+  const ScanJob& job_;
+  TileLoop& loop_;
+  ScanStats& stats_;
+  const QuerySet set_;
+  const bool keeps_probed_ =
+      loop_.task.panel_begin ==
+      scan_.table.tasks[static_cast<std::size_t>(set_.first_task)].panel_begin;
+  SecondStage stage_;
+  const std::int64_t code_bytes_ = SecondStage::code_bytes(base_.codes.dim);
+  std::vector<QueryState> states_;
+  std::vector<ProbedClusters> probed_;
+  AlignedArray<std::int8_t> codes_;
+  std::vector<double> passed_;  // [groups]
+  std::vector<char> gave_up_;   // [groups]
+  const double second_cost_;
+  double plain_cost_ = 0, reading_cost_ = 0;
+  const double slack_ = (static_cast<double>(base_.codes.dim) + 32) * 0x1p-50;
+  const bool filtered_ = !job_.allowed.all();
+  std::vector<std::uint32_t> waiting_;
+};
+
+// Measures what several tasks for the same queries have left.
+void finish_shared(PrefixScan& scan, ScanStats& stats) {
+  const auto start = Clock::now();
+  SecondStage stage(scan.base, scan.job);
+  for (std::size_t place = 0; place < scan.found.size(); ++place) {
+    const auto number = static_cast<std::size_t>(scan.table.queries[place]);
+    if (scan.given_up[number]) continue;
+    const std::int64_t query = scan.which[number];
+    stage.finish(scan.found[place], query, scan.out.keys.row(query), scan.out.ids.row(query),
+                 stats);
+  }
+  stats.rescore_seconds += seconds_since(start);
 }
 
 }  // namespace
@@ -52,231 +303,32 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
                                            const std::vector<std::int64_t>& which,
                                            ExactNeighbors& out, ScanStats& stats,
                                            const Progress& progress) {
-  const PackedBase& panels = base.panels;
-  const PerRowCodes& rows = base.codes;
-  const std::int64_t count = static_cast<std::int64_t>(which.size());
-  const std::int64_t columns = base.map.columns();
-  const std::int64_t clusters = base.centroids.rows();
-  if (count == 0) return {};
-  const auto begin_seconds = std::chrono::steady_clock::now();
-
-  // Prefixes of the queries. One that is too large is for another path.
-  Matrix<float> prefixes(count, columns);
-  std::vector<char> given_up(static_cast<std::size_t>(count), 0);
-  parallel_for(job.threads, (count + 63) / 64, [&](std::int64_t task) {
-    PrefixMapper mapper(base.map);
-    const std::int64_t end = std::min(count, task * 64 + 64);
-    for (std::int64_t i = task * 64; i < end; ++i)
-      mapper.add(job.queries, which[i], prefixes.row(i));
-    mapper.finish();
-    for (std::int64_t i = task * 64; i < end; ++i) given_up[i] = !base.map.fits(prefixes.row(i));
-  });
-
-  // The nearest clusters, so many that they hold several times k rows.
-  const double cluster_rows = static_cast<double>(panels.rows) / static_cast<double>(clusters);
-  const std::int64_t probed_clusters = std::clamp<std::int64_t>(
-      static_cast<std::int64_t>(std::ceil(3 * static_cast<double>(job.k) / cluster_rows)), 1,
-      std::min<std::int64_t>(ProbedClusters::most, clusters));
-  ExactNeighbors nearest(count, probed_clusters);
-  std::vector<std::int64_t> order;
-  for (std::int64_t i = 0; i < count; ++i)
-    if (!given_up[i]) order.push_back(i);
-  {
-    const ScanJob centroid_job{.queries = prefixes.view(),
-                               .base = base.centroids.view(),
-                               .metric = Metric::l2,
-                               .k = probed_clusters,
-                               .threads = job.threads,
-                               .isa = job.isa,
-                               .peaks = job.peaks};
-    ScanStats ignored;
-    scan(base.centroid_panels, centroid_job, order, nearest, ignored, {});
-  }
-  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    return std::pair(nearest.ids.row(a)[0], a) < std::pair(nearest.ids.row(b)[0], b);
-  });
+  if (which.empty()) return {};
+  const auto start = Clock::now();
+  PrefixScan scan{base,
+                  job,
+                  which,
+                  out,
+                  Matrix<float>(std::ssize(which), base.map.columns()),
+                  std::vector<char>(which.size(), 0)};
+  project_queries(scan);
+  std::vector<std::int64_t> order = order_by_cluster(scan);
   if (order.empty()) return which;
-  stats.scan_seconds += seconds_since(begin_seconds) * job.threads;
-  stats.query_seconds += seconds_since(begin_seconds) * job.threads;
+  stats.scan_seconds += seconds_since(start) * job.threads;
+  stats.query_seconds += seconds_since(start) * job.threads;
 
   ScanJob prefix_job = job;
-  prefix_job.queries = prefixes.view();
-  const Division division = divide_queries(panels, std::ssize(order), job, stats);
-  const std::int64_t group_size = group_sizes[division.group], parts = division.parts;
-  const std::vector<Task>& tasks = division.tasks;
-  const double slack = (static_cast<double>(rows.dim) + 32) * 0x1p-50;
-  const std::int64_t code_bytes = SecondStage::code_bytes(rows.dim);
-  // What a pair costs in the second stage and without the first, in seconds of one core.
-  const MachinePeaks& peaks = *job.peaks;
-  const double second_cost = second_stage_seconds(rows.dim, peaks);
-  const double plain_cost = pair_seconds(ScanOp::int8, rows.dim, peaks);
-  // Of few queries that without it wait for memory, together.
-  const bool few = count < std::int64_t{24} * job.threads;
-  const double reading_cost =
-      static_cast<double>(panels.rows * rows.dim * job.threads) / peaks.memory_bytes_per_second;
-  std::mutex mutex;
-  std::vector<std::vector<QueryState>> found(parts > 1 ? tasks.size() : 0);
-
-  for_each_task(panels, prefix_job, order, division, progress, [&](std::int64_t t, TileLoop& loop) {
-    const auto start = std::chrono::steady_clock::now();
-    const Task& task = loop.task;
-    PackedQueries& queries = loop.queries;
-    const std::int64_t n = loop.count();
-    SecondStage stage(base, job);
-    ScanStats local;
-    std::vector<QueryState> states(n);
-    std::vector<ProbedClusters> probed(n);
-    AlignedArray<std::int8_t> codes(n * code_bytes);
-    const auto query_of = [&](std::int64_t p) { return which[order[task.query_begin + p]]; };
-
-    // Tells the kernel what is known of a query.
-    const auto set_threshold = [&](std::int64_t p) {
-      const QueryState& s = states[p];
-      const double key = stage.bound(s);
-      double threshold = -infinity;
-      if (key < infinity) {
-        threshold = threshold_of_prefix(job.metric, key, s.squares_low, slack) -
-                    2 * panels.space.slack * queries.squares[p];
-      }
-      GroupHead& head = queries.heads[p / group_size];
-      const int lane = static_cast<int>(p % group_size);
-      head.threshold[lane] = threshold;
-      if (lane == head.count - 1)
-        for (int q = head.count; q < group_size; ++q) head.threshold[q] = threshold;
-    };
-
-    // Of rows that are forbidden nothing may be concluded; one that stands for copies counts if one
-    // of them is allowed.
-    const bool filtered = !job.allowed.all();
-    const auto is_allowed = [&](std::uint32_t row) {
-      if (job.allowed(row)) return true;
-      if (!panels.duplicates.any()) return false;
-      const auto others = panels.duplicates.others(row);
-      return std::any_of(others.begin(), others.end(), job.allowed);
-    };
-
-    const auto second_stage = [&](std::int64_t p, std::uint32_t* slots, std::size_t some) {
-      stage.score(codes.data() + p * code_bytes, slots, some);
-      stage.take(states[p], query_of(p), codes.data() + p * code_bytes, slots, some, local);
-    };
-    // The clusters nearest to a query first. Where tasks share a query the first of them keeps what
-    // is found there, the others its threshold.
-    const bool keeps_seeds = t % parts == 0;
-    std::vector<std::uint32_t> waiting;
-    waiting.reserve(longest_list);
-    for (std::int64_t p = 0; p < n; ++p) {
-      QueryState& s = states[p] = stage.begin(query_of(p), codes.data() + p * code_bytes);
-      s.squares_low = least_squares(queries.squares[p], panels.space);
-      ProbedClusters& own = probed[p];
-      double first_rows = 0;
-      for (std::int64_t j = 0; j < probed_clusters; ++j) {
-        const Id cluster = nearest.ids.row(order[task.query_begin + p])[j];
-        const std::uint32_t begin = base.cluster_begin[cluster];
-        const std::uint32_t end = base.cluster_begin[cluster + 1];
-        own.begin[own.count] = begin, own.end[own.count] = end, ++own.count;
-        first_rows += end - begin;
-        for (std::uint32_t slot = begin; slot < end; ++slot) {
-          if (filtered && !is_allowed(panels.ids[slot])) continue;
-          waiting.push_back(slot);
-          if (waiting.size() < longest_list) continue;
-          second_stage(p, waiting.data(), waiting.size());
-          waiting.clear();
-        }
-      }
-      second_stage(p, waiting.data(), waiting.size());
-      waiting.clear();
-      stage.tighten(s, query_of(p), static_cast<double>(panels.rows) / first_rows, local);
-      if (!keeps_seeds) {
-        s.bound = stage.bound(s);
-        s.best = TopK(job.k), s.candidates.exact = TopK(job.k);
-        s.candidates.pending.clear();
-      }
-      set_threshold(p);
-    }
-
-    loop.clock.charge(loop.clock.probed_clusters);
-
-    std::vector<double> second(queries.groups, 0);
-    std::vector<char> gave_up(queries.groups, 0);
-    const auto take = [&](std::int64_t g, int lane, std::uint32_t* slots, int passed) {
-      const std::int64_t p = g * group_size + lane;
-      local.hits += passed, second[g] += passed;
-      const std::uint32_t* end = std::remove_if(slots, slots + passed, [&](std::uint32_t slot) {
-        return slot >= panels.rows || probed[p].has(slot) ||
-               (filtered && !is_allowed(panels.ids[slot]));
-      });
-      if (end == slots) return;
-      second_stage(p, slots, static_cast<std::size_t>(end - slots));
-      set_threshold(p);
-    };
-    const auto tile_done = [&](std::int64_t g, std::int64_t tile) {
-      // Whether what is still to come, at the rate so far, costs more than starting again without a
-      // prefix; once enough was spent for the rate to be more than that of one cluster.
-      const double done = static_cast<double>(tile + 1 - task.tile_begin);
-      const double tiles = static_cast<double>(task.tile_end - task.tile_begin),
-                   left = tiles - done;
-      const double share = tiles / static_cast<double>(panels.tiles);
-      double all = static_cast<double>(panels.rows) * share * queries.heads[g].count * plain_cost;
-      if (few) all = std::max(all, reading_cost * share);
-      const double spent = second[g] * second_cost;
-      if (spent <= 0.5 * all || spent * left <= 1.5 * all * done) return true;
-      gave_up[g] = 1;
-      return false;
-    };
-    loop.collect(list_limit, take, tile_done);
-    loop.clock.report(local);
-    local.scan_seconds = seconds_since(start);
-    const auto rescoring = std::chrono::steady_clock::now();
-    std::int64_t buffers = static_cast<std::int64_t>(queries.codes.bytes() + codes.bytes());
-    std::vector<std::int64_t> dropped;
-    for (std::int64_t p = 0; p < n; ++p) {
-      QueryState& s = states[p];
-      const std::int64_t query = query_of(p);
-      buffers += static_cast<std::int64_t>(s.candidates.pending.capacity() * sizeof(ScoreInterval) +
-                                           sizeof(QueryState));
-      if (gave_up[p / group_size]) {
-        dropped.push_back(order[task.query_begin + p]);
-      } else if (parts == 1) {
-        stage.finish(s, query, out.keys.row(query), out.ids.row(query), local);
-        s.candidates.pending = {};
-      }
-    }
-    local.rescore_seconds = seconds_since(rescoring);
-    std::lock_guard lock(mutex);
-    for (const std::int64_t place : dropped) given_up[place] = 1;
-    if (parts > 1) found[t] = std::move(states);
-    stats.add(local);
-    stats.buffer_bytes = std::max(stats.buffer_bytes,
-                                  buffers * std::min<std::int64_t>(job.threads, std::ssize(tasks)));
-  });
-
-  if (parts > 1) {
-    const auto start = std::chrono::steady_clock::now();
-    SecondStage stage(base, job);
-    for (std::int64_t first = 0; first < std::ssize(tasks); first += parts)
-      for (std::int64_t place = tasks[first].query_begin; place < tasks[first].query_end; ++place) {
-        const std::int64_t query = which[order[place]];
-        if (given_up[order[place]]) continue;
-        const std::int64_t p = place - tasks[first].query_begin;
-        QueryState& all = found[first][p];
-        for (std::int64_t part = first + 1; part < first + parts; ++part) {
-          const QueryState& more = found[part][p];
-          QueryCandidates& c = all.candidates;
-          for (const TopK::Item& item : more.best.items()) all.best.push(item.first, item.second);
-          for (const TopK::Item& item : more.candidates.exact.items())
-            c.exact.push(item.first, item.second);
-          c.threshold = std::max(c.threshold, more.candidates.threshold);
-          c.pending.insert(c.pending.end(), more.candidates.pending.begin(),
-                           more.candidates.pending.end());
-        }
-        stage.finish(all, query, out.keys.row(query), out.ids.row(query), stats);
-      }
-    stats.rescore_seconds += seconds_since(start);
-  }
+  prefix_job.queries = scan.prefixes.view();
+  scan.table = divide_in_order(base.panels, std::move(order), job, stats);
+  const bool shared = scan.table.tasks.size() != scan.table.sets.size();
+  if (shared) scan.found.resize(scan.table.queries.size());
+  run_tasks(base.panels, prefix_job, scan.table, stats, progress,
+            [&](TileLoop& loop, ScanStats& local) { return PrefixNearest(scan, loop, local); });
+  if (shared) finish_shared(scan, stats);
 
   std::vector<std::int64_t> again;
-  for (std::int64_t place = 0; place < count; ++place)
-    if (given_up[place]) again.push_back(which[place]);
+  for (std::size_t i = 0; i < which.size(); ++i)
+    if (scan.given_up[i]) again.push_back(which[i]);
   return again;
 }
 

@@ -1,30 +1,36 @@
 // The scan in two stages of a base against itself: each pair of rows is scored once, for both.
 //
-// Rows lie in the order of clusters. First every row is held against those of its own block, a
-// cluster or a few small ones, which gives each a bar; then each row, as a query, against the rows
-// behind it. What passes for either of the two is scored on all coordinates and offered to both
-// lists. The half of the first stage that is saved is the half that the others have done.
+// Rows lie in the order of clusters. First every row is scored against those of its own block, a
+// cluster or a few small ones, which gives each an upper bound; then each row, as a query, against
+// the rows behind it. What passes for either of the two is scored on all coordinates and offered to
+// both lists. The half of the first stage that is saved is the half that the others have done.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <limits>
 #include <mutex>
+#include <numeric>
 
 #include "knear/core/threads.hpp"
+#include "knear/cost/plan.hpp"
 #include "knear/scan/packing/coding.hpp"
 #include "knear/scan/prefix/second_stage.hpp"
-#include "knear/scan/tile_loop.hpp"
+#include "knear/scan/scan_driver.hpp"
 
 namespace knear::detail {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // Rows of a block at most, since all of its pairs are scored.
-std::int64_t most_seeds(std::int64_t k) { return std::max<std::int64_t>(2048, 6 * k); }
+std::int64_t most_block_rows(std::int64_t k) { return std::max<std::int64_t>(2048, 6 * k); }
 
 // Slots [begin[i], begin[i + 1]) are one block, of several times k rows: whole clusters, or parts
 // of a large one.
-std::vector<std::uint32_t> seed_blocks(const PrefixBase& base, std::int64_t k) {
+std::vector<std::uint32_t> blocks_of(const PrefixBase& base, std::int64_t k) {
   std::vector<std::uint32_t> begin{0};
-  const std::int64_t rows = base.panels.rows, most = most_seeds(k);
+  const std::int64_t rows = base.panels.rows, most = most_block_rows(k);
   for (const std::uint32_t end : base.cluster_begin) {
     while (end - begin.back() > most)
       begin.push_back(begin.back() + static_cast<std::uint32_t>(most / 2));
@@ -48,271 +54,364 @@ ScoreInterval seen_from(const KeyScale& other, const KeyScale& own, const ScoreI
   return {1 - least - other.constant + margin, 1 - most - other.constant - margin, own_row};
 }
 
+// What all phases share: a state and a reach for every row, by slot.
+class SelfJoin {
+ public:
+  SelfJoin(const PrefixBase& base, const ScanJob& given, const std::vector<std::int64_t>& which,
+           ScanStats& stats, const Progress& progress)
+      : base_(base),
+        panels_(base.panels),
+        rows_(base.codes),
+        job_(with_pending(given, given.k + 24)),  // there is a list for every row at once
+        stats_(stats),
+        progress_(progress),
+        blocks_(blocks_of(base, given.k)),
+        wanted_(static_cast<std::size_t>(given.base.rows()), false),
+        states_(static_cast<std::size_t>(panels_.rows)),
+        reach_(static_cast<std::size_t>(panels_.panels() * panel_rows), 0.0f),
+        locks_(1024) {
+    for (const std::int64_t row : which) wanted_[static_cast<std::size_t>(row)] = true;
+  }
+
+  // Scores the pairs of each block, so that every row has a bound.
+  void score_blocks() {
+    const ScanJob block_job = with_pending(job_, 2 * job_.k + 80);
+    Reporter reporter(progress_, "seed", std::ssize(blocks_) - 1);
+    parallel_for(job_.threads, std::ssize(blocks_) - 1, [&](std::int64_t block) {
+      reporter.add(1);
+      const auto start = Clock::now();
+      SecondStage stage(base_, block_job);
+      ScanStats local;
+      const auto b = static_cast<std::size_t>(block);
+      score_block(stage, blocks_[b], blocks_[b + 1], local);
+      local.scan_seconds = local.seed_seconds = seconds_since(start);
+      add(local);
+    });
+  }
+
+  // Scores every row against the rows behind its block. False where second stages cost more than
+  // scoring all pairs would, and than taking in the rows that pass in any scan.
+  bool score_pairs() {
+    Reporter reporter(progress_, "join", all_tiles());
+    for (std::int64_t first = 0; first < panels_.rows && !useless_; first += self_join_block)
+      score_rows(first, std::min(self_join_block, panels_.rows - first), reporter);
+    return !useless_;
+  }
+
+  // Measures what is left and writes the answers.
+  void finish(ExactNeighbors& out) {
+    constexpr std::int64_t block = 256;
+    const std::int64_t n = panels_.rows;
+    parallel_for(job_.threads, (n + block - 1) / block, [&](std::int64_t task) {
+      const auto start = Clock::now();
+      SecondStage stage(base_, job_);
+      ScanStats local;
+      std::int64_t bytes = 0;
+      for (std::int64_t slot = task * block; slot < std::min(n, task * block + block); ++slot)
+        bytes += finish_row(stage, static_cast<std::uint32_t>(slot), out, local);
+      local.rescore_seconds = seconds_since(start);
+      add(local);
+      pending_bytes_ += bytes;
+    });
+    stats_.buffer_bytes = std::max(
+        stats_.buffer_bytes,
+        pending_bytes_ + n * static_cast<std::int64_t>(sizeof(QueryState) + sizeof(float) + 48));
+  }
+
+ private:
+  friend class SelfJoinTask;
+
+  static ScanJob with_pending(ScanJob job, std::int64_t pending) {
+    job.pending = pending;
+    return job;
+  }
+  void add(const ScanStats& local) {
+    std::lock_guard lock(mutex_);
+    stats_.add(local);
+  }
+  std::int64_t tile_rows() const { return panels_.panels_per_tile * panel_rows; }
+  std::mutex& lock_of(std::uint32_t slot) { return locks_[slot % 1024]; }
+
+  // Half of the key that another row must not exceed to be of use to a row, for the kernel.
+  float load_reach(std::size_t slot) {
+    return std::atomic_ref(reach_[slot]).load(std::memory_order_relaxed);
+  }
+  void publish_reach(SecondStage& stage, std::uint32_t slot) {
+    const double key = stage.bound(states_[slot]);
+    const double squares = job_.metric == Metric::cosine ? 2 * key + 8 * slack_ : key;
+    const double half = (squares + 2 * slack_ * std::fabs(squares)) / 2;
+    const float reach =
+        half < 1e38 ? float_above(std::max(0.0, half)) : std::numeric_limits<float>::infinity();
+    std::atomic_ref(reach_[slot]).store(reach, std::memory_order_relaxed);
+  }
+
+  // A row that is a query: its number, its slot's codes, and the products with some slots.
+  struct Scored {
+    std::uint32_t row;
+    const CodedQuery& coded;
+    const std::uint32_t* slots;
+    std::size_t count;
+    const std::int32_t* products;
+  };
+  // Offers a row to the lists of those that it was scored with. `alone`: no other thread has them.
+  void offer(SecondStage& stage, const Scored& scored, bool alone, ScanStats& local) {
+    const bool integer = rows_.is_integer, l2 = job_.metric == Metric::l2;
+    const KeyScale own{job_.metric, scored.coded.squares, scored.coded.constant};
+    for (std::size_t i = 0; i < scored.count; ++i) {
+      const std::uint32_t slot = scored.slots[i];
+      const std::int32_t product = scored.products[i];
+      const double key = integer ? integer_key(rows_, slot, product, scored.coded) : 0;
+      const ScoreInterval x =
+          integer ? ScoreInterval{}
+                  : interval_of(rows_, slot, panels_.ids[slot], product, scored.coded);
+      // Never more than publish_reach() makes of that key.
+      const double least = integer ? key : own.key_at_least(x.upper);
+      if (!alone && (l2 ? least / 2 : least + 4 * slack_) > static_cast<double>(load_reach(slot)))
+        continue;
+      const std::uint32_t other = panels_.ids[slot];
+      if (!wanted_[other]) continue;
+      std::unique_lock<std::mutex> lock;
+      if (!alone) lock = std::unique_lock(lock_of(slot));
+      QueryState& state = states_[slot];
+      if (integer)
+        stage.take_key(state.best, key, scored.row);
+      else
+        stage.take_interval(state.candidates, other, state.scale,
+                            seen_from(state.scale, own, x, scored.row, slack_), local);
+      if (!alone) publish_reach(stage, slot);
+    }
+  }
+
+  void score_block(SecondStage& stage, std::uint32_t first, std::uint32_t last, ScanStats& local) {
+    AlignedArray<std::int8_t> codes((last - first) * code_bytes_);
+    const auto codes_of = [&](std::uint32_t slot) {
+      return codes.data() + (slot - first) * code_bytes_;
+    };
+    std::vector<std::uint32_t> slots(longest_list);
+    for (std::uint32_t slot = first; slot < last; ++slot)
+      states_[slot] = stage.begin(panels_.ids[slot], codes_of(slot));
+    for (std::uint32_t slot = first; slot < last; ++slot) {
+      const std::uint32_t row = panels_.ids[slot];
+      QueryState& s = states_[slot];
+      for (std::uint32_t from = slot; from < last; from += longest_list) {
+        const std::size_t some = std::min<std::size_t>(longest_list, last - from);
+        std::iota(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(some), from);
+        const std::int32_t* products = stage.score(codes_of(slot), slots.data(), some);
+        const std::size_t itself = from == slot;
+        offer(stage, {row, s.coded, slots.data() + itself, some - itself, products + itself}, true,
+              local);
+        if (wanted_[row]) stage.take(s, row, codes_of(slot), slots.data(), some, local);
+      }
+    }
+    for (std::uint32_t slot = first; slot < last; ++slot) {
+      QueryState& s = states_[slot];
+      if (!wanted_[panels_.ids[slot]]) continue;
+      const double times = static_cast<double>(panels_.rows) / (last - first);
+      stage.tighten(s, panels_.ids[slot], times, local);
+      s.candidates.pending.shrink_to_fit();
+      s.candidates.room = static_cast<std::size_t>(job_.most_pending()) + 1;
+      publish_reach(stage, slot);
+    }
+  }
+
+  // Queries of a task. There are many tasks, since those of the first rows are the longest.
+  std::int64_t task_size(std::int64_t count) const {
+    return std::clamp<std::int64_t>(count / (16 * job_.threads) / max_group * max_group, max_group,
+                                    queries_in_block(job_.k) / 24 * max_group);
+  }
+  std::int64_t all_tiles() const {
+    std::int64_t sum = 0;
+    for (std::int64_t first = 0; first < panels_.rows; first += self_join_block) {
+      const std::int64_t count = std::min(self_join_block, panels_.rows - first);
+      for (std::int64_t q = 0; q < count; q += task_size(count))
+        sum += panels_.tiles - (first + q) / tile_rows();
+    }
+    return sum;
+  }
+
+  // Rows [first, first + count) as queries against what lies behind them.
+  void score_rows(std::int64_t first, std::int64_t count, Reporter& reporter);
+  std::int64_t finish_row(SecondStage& stage, std::uint32_t slot, ExactNeighbors& out,
+                          ScanStats& local) {
+    const std::uint32_t row = panels_.ids[slot];
+    if (!wanted_[row]) return 0;
+    QueryState& s = states_[slot];
+    const auto bytes = static_cast<std::int64_t>(
+        s.candidates.pending.capacity() * sizeof(ScoreInterval) +
+        (s.candidates.exact.items().capacity() + s.best.items().capacity()) * sizeof(TopK::Item));
+    stage.finish(s, row, out.keys.row(row), out.ids.row(row), local);
+    s.candidates.pending = {};
+    if (panels_.duplicates.any())
+      for (const std::uint32_t copy : panels_.duplicates.others(row)) {
+        std::copy_n(out.keys.row(row), job_.k, out.keys.row(copy));
+        std::copy_n(out.ids.row(row), job_.k, out.ids.row(copy));
+      }
+    return bytes;
+  }
+
+  const PrefixBase& base_;
+  const PackedBase& panels_;
+  const PerRowCodes& rows_;
+  const ScanJob job_;
+  ScanStats& stats_;
+  const Progress& progress_;
+  const std::int64_t code_bytes_ = SecondStage::code_bytes(rows_.dim);
+  const double slack_ = (static_cast<double>(rows_.dim) + 32) * 0x1p-50;
+  const std::vector<std::uint32_t> blocks_;
+  std::vector<bool> wanted_;  // by row
+  std::vector<QueryState> states_;
+  std::vector<float> reach_;
+  std::vector<std::mutex> locks_;
+  std::mutex mutex_;
+  std::atomic<bool> useless_ = false;
+  std::atomic<std::int64_t> passed_ = 0, pairs_ = 0, pending_bytes_ = 0;
+};
+
+// The accumulator of a task: rows as queries, in groups of 12.
+class SelfJoinTask {
+ public:
+  SelfJoinTask(SelfJoin& all, std::int64_t first_slot, TileLoop& loop, ScanStats& stats)
+      : all_(all),
+        loop_(loop),
+        stats_(stats),
+        begin_(first_slot),
+        stage_(all.base_, all.job_),
+        codes_(loop.count() * all.code_bytes_),
+        coded_(static_cast<std::size_t>(loop.count())),
+        block_end_(coded_.size()),
+        tile_reach_(static_cast<std::size_t>(all.tile_rows())) {
+    // What second stages may cost: twice all pairs of this base, and rows that pass in any scan.
+    const MachinePeaks& peaks = *all.job_.peaks;
+    const double k = static_cast<double>(all.job_.k), n = static_cast<double>(all.panels_.rows);
+    second_cost_ = second_stage_seconds(all.rows_.dim, peaks);
+    plain_cost_ = 0.5 * pair_seconds(ScanOp::int8, all.rows_.dim, peaks);
+    usual_cost_ =
+        2.5 * n * hit_seconds(all.job_.k, false, peaks) * k * (1 + std::log(std::max(1.0, n / k)));
+  }
+
+  void begin() {
+    std::vector<double> scratch(static_cast<std::size_t>(all_.rows_.dim));
+    const double panel_slack = all_.panels_.space.slack;
+    for (std::int64_t q = 0; q < loop_.count(); ++q) {
+      const auto place = static_cast<std::size_t>(q);
+      coded_[place] = code_query(all_.rows_, all_.job_.queries, row(q), all_.job_.query_range,
+                                 scratch.data(), codes(q));
+      const double squares = loop_.queries.squares[place];
+      loop_.queries.heads[static_cast<std::size_t>(q / max_group)].top[q % max_group] =
+          least_squares(squares, all_.panels_.space) / 2 - 2 * panel_slack * squares;
+      block_end_[place] = *std::upper_bound(all_.blocks_.begin(), all_.blocks_.end(), slot(q));
+    }
+    loop_.clock.charge(loop_.clock.queries);
+  }
+
+  // Before the kernel goes over a tile: the reach of its rows, and the queries' own.
+  void enter(TileArgs& args, std::int64_t g) {
+    if (args.panel != tile_panel_) {  // a new tile
+      tile_panel_ = args.panel;
+      for (std::size_t i = 0; i < tile_reach_.size(); ++i)
+        tile_reach_[i] = all_.load_reach(static_cast<std::size_t>(tile_panel_ * panel_rows) + i);
+      args.row_reach = tile_reach_.data(), args.reach_panel = tile_panel_;
+    }
+    GroupHead& head = loop_.queries.heads[static_cast<std::size_t>(g)];
+    const std::int64_t first = g * max_group;
+    for (int q = 0; q < max_group; ++q) {
+      const int lane = std::min(q, head.count - 1);
+      head.top[q] = head.top[lane];
+      head.threshold[q] = head.top[lane] - static_cast<double>(all_.load_reach(slot(first + lane)));
+    }
+    args.panel = std::max(args.panel, std::int64_t{slot(first)} / panel_rows);
+  }
+
+  void take_list(std::int64_t g, int lane, std::uint32_t* slots, int count) {
+    const std::int64_t q = g * max_group + lane;
+    const std::uint32_t behind = block_end_[static_cast<std::size_t>(q)];
+    std::uint32_t* const end = std::remove_if(slots, slots + count, [&](std::uint32_t other) {
+      return other < behind || other >= all_.panels_.rows;
+    });
+    const auto some = static_cast<std::size_t>(end - slots);
+    stats_.hits += static_cast<std::int64_t>(some);
+    if (some == 0) return;
+    const std::int32_t* products = stage_.score(codes(q), slots, some);
+    all_.offer(stage_, {row(q), coded_[static_cast<std::size_t>(q)], slots, some, products}, false,
+               stats_);
+    if (!all_.wanted_[row(q)]) return;
+    std::lock_guard lock(all_.lock_of(slot(q)));
+    stage_.take(all_.states_[slot(q)], row(q), codes(q), slots, some, stats_);
+    all_.publish_reach(stage_, slot(q));
+  }
+
+  bool tile_done(std::int64_t g, std::int64_t seen) {
+    if (g + 1 < loop_.queries.groups) return !all_.useless_;
+    const std::int64_t first_row =
+        loop_.task.panel_begin * panel_rows + (seen - 1) * all_.tile_rows();
+    all_.passed_ += stats_.hits - counted_, counted_ = stats_.hits;
+    all_.pairs_ += loop_.count() * std::min(all_.tile_rows(), all_.panels_.rows - first_row);
+    const double spent = static_cast<double>(all_.passed_) * second_cost_;
+    const double plain = static_cast<double>(all_.pairs_) * plain_cost_;
+    if (spent > 2 * plain + usual_cost_) all_.useless_ = true;
+    return !all_.useless_;
+  }
+  std::int64_t finish(ScanStats&) const { return 0; }  // SelfJoin::finish counts the states
+  void hand_over() {}
+
+ private:
+  std::uint32_t slot(std::int64_t q) const { return static_cast<std::uint32_t>(begin_ + q); }
+  std::uint32_t row(std::int64_t q) const { return all_.panels_.ids[slot(q)]; }
+  std::int8_t* codes(std::int64_t q) { return codes_.data() + q * all_.code_bytes_; }
+
+  SelfJoin& all_;
+  TileLoop& loop_;
+  ScanStats& stats_;
+  const std::int64_t begin_;  // the slot of the first query
+  SecondStage stage_;
+  AlignedArray<std::int8_t> codes_;
+  std::vector<CodedQuery> coded_;
+  std::vector<std::uint32_t> block_end_;  // where the rows behind a query's block begin
+  std::vector<float> tile_reach_;
+  std::int64_t tile_panel_ = -1, counted_ = 0;
+  double second_cost_, plain_cost_, usual_cost_;
+};
+
+void SelfJoin::score_rows(std::int64_t first, std::int64_t count, Reporter& reporter) {
+  Matrix<float> prefixes(count, base_.map.columns());
+  constexpr std::int64_t block = 64;
+  parallel_for(job_.threads, (count + block - 1) / block, [&](std::int64_t task) {
+    PrefixMapper mapper(base_.map, 16);
+    for (std::int64_t i = task * block; i < std::min(count, task * block + block); ++i)
+      mapper.add(job_.queries, panels_.ids[static_cast<std::size_t>(first + i)], prefixes.row(i));
+    mapper.finish();
+  });
+  ScanJob prefix_job = job_;
+  prefix_job.queries = prefixes.view();
+  WorkTable table;
+  table.queries.resize(static_cast<std::size_t>(count));
+  std::iota(table.queries.begin(), table.queries.end(), 0);
+  const std::int64_t size = task_size(count);
+  for (std::int64_t q = 0; q < count; q += size)
+    table.add(std::min(count - q, size),
+              {{(first + q) / tile_rows() * panels_.panels_per_tile, panels_.panels()}});
+  run_tasks(panels_, prefix_job, table, stats_, reporter, [&](TileLoop& loop, ScanStats& local) {
+    const QuerySet& set = table.sets[static_cast<std::size_t>(loop.task.set)];
+    return SelfJoinTask(*this, first + set.begin, loop, local);
+  });
+}
+
 }  // namespace
 
 std::int64_t self_join_bytes(std::int64_t rows, std::int64_t dim, std::int64_t k, int threads) {
   // Beside the state: what waits, the keys found (a list may have twice the room that it needs),
   // and what an allocation takes.
   return rows * (static_cast<std::int64_t>(sizeof(QueryState)) + 72 + 24 * (2 * k + 80) + 64 * k) +
-         self_join_block * 4 * 128 + threads * most_seeds(k) * SecondStage::code_bytes(dim);
+         self_join_block * 4 * 128 + threads * most_block_rows(k) * SecondStage::code_bytes(dim);
 }
 
-bool self_join_with_prefix(const PrefixBase& base, const ScanJob& given,
+bool self_join_with_prefix(const PrefixBase& base, const ScanJob& job,
                            const std::vector<std::int64_t>& which, ExactNeighbors& out,
                            ScanStats& stats, const Progress& progress) {
-  const PackedBase& panels = base.panels;
-  const PerRowCodes& rows = base.codes;
-  const std::int64_t n = panels.rows, columns = base.map.columns();
-  const std::int64_t code_bytes = SecondStage::code_bytes(rows.dim);
-  const double slack = (static_cast<double>(rows.dim) + 32) * 0x1p-50;
-  ScanJob job = given, seed_job = given;
-  job.pending = job.k + 24;  // there is a list for every row at once
-  seed_job.pending = 2 * job.k + 80;
-  const bool integer = rows.is_integer, l2 = job.metric == Metric::l2;
-
-  std::vector<bool> wanted(static_cast<std::size_t>(job.base.rows()), false);
-  for (const std::int64_t row : which) wanted[row] = true;
-  std::vector<QueryState> states(static_cast<std::size_t>(n));
-  // Half of the key that a row must not exceed to be of use to this one, for the kernel.
-  std::vector<float> reach(static_cast<std::size_t>(panels.panels() * panel_rows), 0.0f);
-  std::vector<std::mutex> locks(1024);
-  const auto lock_of = [&](std::uint32_t slot) -> std::mutex& { return locks[slot % 1024]; };
-  const auto reach_of = [&](double key) {
-    const double squares = job.metric == Metric::cosine ? 2 * key + 8 * slack : key;
-    const double half = (squares + 2 * slack * std::fabs(squares)) / 2;
-    return half < 1e38 ? float_above(std::max(0.0, half)) : std::numeric_limits<float>::infinity();
-  };
-  const auto load_reach = [&](std::size_t slot) {
-    return std::atomic_ref(reach[slot]).load(std::memory_order_relaxed);
-  };
-  const auto set_reach = [&](SecondStage& stage, std::uint32_t slot) {
-    std::atomic_ref(reach[slot])
-        .store(reach_of(stage.bound(states[slot])), std::memory_order_relaxed);
-  };
-  std::mutex mutex;
-  const auto add = [&](const ScanStats& local) {
-    std::lock_guard lock(mutex);
-    stats.add(local);
-  };
-
-  const std::vector<std::uint32_t> blocks = seed_blocks(base, job.k);
-  // Offers the row of a slot, coded as a query, to the lists of those that it was scored with.
-  const auto offer = [&](SecondStage& stage, std::uint32_t row, const CodedQuery& coded,
-                         const std::uint32_t* slots, std::size_t count,
-                         const std::int32_t* products, bool alone, ScanStats& local) {
-    const KeyScale own{job.metric, coded.squares, coded.constant};
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::uint32_t slot = slots[i];
-      const double key = integer ? integer_key(rows, slot, products[i], coded) : 0;
-      const ScoreInterval x =
-          integer ? ScoreInterval{} : interval_of(rows, slot, panels.ids[slot], products[i], coded);
-      // Never more than reach_of() makes of that key.
-      const double least = integer ? key : own.key_at_least(x.upper);
-      if (!alone && (l2 ? least / 2 : least + 4 * slack) > static_cast<double>(load_reach(slot)))
-        continue;
-      const std::uint32_t other = panels.ids[slot];
-      if (!wanted[other]) continue;
-      std::unique_lock<std::mutex> lock;
-      if (!alone) lock = std::unique_lock(lock_of(slot));
-      QueryState& state = states[slot];
-      if (integer)
-        stage.take_key(state.best, key, row);
-      else
-        stage.take_interval(state.candidates, other, state.scale,
-                            seen_from(state.scale, own, x, row, slack), local);
-      if (!alone) set_reach(stage, slot);
-    }
-  };
-
-  Reporter seeding(progress, "seed", std::ssize(blocks) - 1);
-  parallel_for(job.threads, std::ssize(blocks) - 1, [&](std::int64_t block) {
-    seeding.add(1);
-    const auto start = std::chrono::steady_clock::now();
-    SecondStage stage(base, seed_job);
-    ScanStats local;
-    const std::uint32_t first = blocks[block], last = blocks[block + 1];
-    AlignedArray<std::int8_t> codes((last - first) * code_bytes);
-    std::vector<std::uint32_t> slots(longest_list);
-    for (std::uint32_t slot = first; slot < last; ++slot)
-      states[slot] = stage.begin(panels.ids[slot], codes.data() + (slot - first) * code_bytes);
-    for (std::uint32_t slot = first; slot < last; ++slot) {
-      const std::uint32_t row = panels.ids[slot];
-      QueryState& s = states[slot];
-      for (std::uint32_t from = slot; from < last; from += longest_list) {
-        const std::size_t some = std::min<std::size_t>(longest_list, last - from);
-        for (std::size_t i = 0; i < some; ++i) slots[i] = from + static_cast<std::uint32_t>(i);
-        const std::int32_t* products =
-            stage.score(codes.data() + (slot - first) * code_bytes, slots.data(), some);
-        const std::size_t itself = from == slot;
-        offer(stage, row, s.coded, slots.data() + itself, some - itself, products + itself, true,
-              local);
-        if (wanted[row])
-          stage.take(s, row, codes.data() + (slot - first) * code_bytes, slots.data(), some, local);
-      }
-    }
-    for (std::uint32_t slot = first; slot < last; ++slot) {
-      QueryState& s = states[slot];
-      if (!wanted[panels.ids[slot]]) continue;
-      stage.tighten(s, panels.ids[slot], static_cast<double>(n) / (last - first), local);
-      s.candidates.pending.shrink_to_fit();
-      s.candidates.room = static_cast<std::size_t>(job.most_pending()) + 1;
-      set_reach(stage, slot);
-    }
-    local.scan_seconds = local.seed_seconds = seconds_since(start);
-    add(local);
-  });
-
-  // Where second stages cost more than scoring all pairs would, and than taking in the rows that
-  // pass in any scan, there is no use in going on.
-  const MachinePeaks& peaks = *job.peaks;
-  const double second_cost = second_stage_seconds(rows.dim, peaks);
-  const double k = static_cast<double>(job.k), all = static_cast<double>(n);
-  const double usual_cost =
-      2.5 * all * hit_seconds(job.k, false, peaks) * k * (1 + std::log(std::max(1.0, all / k)));
-  const double plain_cost = 0.5 * pair_seconds(ScanOp::int8, rows.dim, peaks);
-  std::atomic<bool> useless = false;
-  std::atomic<std::int64_t> seconds_done = 0, pairs_done = 0;
-  // Many tasks, since those of the first rows are the longest.
-  const auto task_size = [&](std::int64_t count) {
-    return std::clamp<std::int64_t>(count / (16 * job.threads) / 12 * 12, 12,
-                                    queries_in_block(job.k) / 24 * 12);
-  };
-  const std::int64_t tile_rows = panels.panels_per_tile * panel_rows;
-  std::int64_t all_tiles = 0;
-  for (std::int64_t first_slot = 0; first_slot < n; first_slot += self_join_block) {
-    const std::int64_t count = std::min(self_join_block, n - first_slot), size = task_size(count);
-    for (std::int64_t q = 0; q < count; q += size)
-      all_tiles += panels.tiles - (first_slot + q) / tile_rows;
-  }
-  Reporter reporter(progress, "join", all_tiles);
-  for (std::int64_t first_slot = 0; first_slot < n && !useless; first_slot += self_join_block) {
-    const std::int64_t count = std::min(self_join_block, n - first_slot);
-    Matrix<float> prefixes(count, columns);
-    parallel_for(job.threads, (count + 63) / 64, [&](std::int64_t task) {
-      PrefixMapper mapper(base.map);
-      for (std::int64_t i = task * 64; i < std::min(count, task * 64 + 64); ++i)
-        mapper.add(job.queries, panels.ids[first_slot + i], prefixes.row(i));
-      mapper.finish();
-    });
-    ScanJob prefix_job = job;
-    prefix_job.queries = prefixes.view();
-    std::vector<std::int64_t> places(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i) places[i] = i;
-    Division division{group_12, 1, {}};
-    const std::int64_t size = task_size(count);
-    for (std::int64_t q = 0; q < count; q += size)
-      division.tasks.push_back(
-          {q, std::min(count, q + size), (first_slot + q) / tile_rows, panels.tiles});
-
-    for_each_task(
-        panels, prefix_job, places, division, reporter, [&](std::int64_t, TileLoop& loop) {
-          const auto start = std::chrono::steady_clock::now();
-          PackedQueries& queries = loop.queries;
-          const std::int64_t own = loop.count();
-          const std::int64_t begin = first_slot + loop.task.query_begin;
-          SecondStage stage(base, job);
-          ScanStats local;
-          AlignedArray<std::int8_t> codes(own * code_bytes);
-          std::vector<CodedQuery> coded(static_cast<std::size_t>(own));
-          std::vector<double> scratch(static_cast<std::size_t>(rows.dim));
-          std::vector<float> near(static_cast<std::size_t>(panels.panels_per_tile * panel_rows));
-          for (std::int64_t p = 0; p < own; ++p) {
-            coded[p] = code_query(rows, job.queries, panels.ids[begin + p], job.query_range,
-                                  scratch.data(), codes.data() + p * code_bytes);
-            queries.heads[p / max_group].top[p % max_group] =
-                least_squares(queries.squares[p], panels.space) / 2 -
-                2 * panels.space.slack * queries.squares[p];
-          }
-          std::vector<std::uint32_t> block_end(static_cast<std::size_t>(own));
-          for (std::int64_t p = 0; p < own; ++p)
-            block_end[p] = *std::upper_bound(blocks.begin(), blocks.end(),
-                                             static_cast<std::uint32_t>(begin + p));
-          std::int64_t tile_panel = -1;
-          const auto enter = [&](TileArgs& args, std::int64_t g) {
-            if (args.panel != tile_panel) {  // a new tile
-              tile_panel = args.panel;
-              for (std::size_t i = 0; i < near.size(); ++i)
-                near[i] = load_reach(static_cast<std::size_t>(tile_panel * panel_rows) + i);
-              args.row_reach = near.data(), args.reach_panel = tile_panel;
-            }
-            GroupHead& head = queries.heads[g];
-            const std::int64_t first = begin + g * max_group;
-            for (int q = 0; q < max_group; ++q) {
-              const int lane = std::min(q, head.count - 1);
-              head.top[q] = head.top[lane];
-              head.threshold[q] =
-                  head.top[lane] -
-                  static_cast<double>(load_reach(static_cast<std::size_t>(first + lane)));
-            }
-            args.panel = std::max(args.panel, first / panel_rows);
-          };
-          const auto take = [&](std::int64_t g, int lane, std::uint32_t* slots, int passed) {
-            const std::int64_t p = g * max_group + lane;
-            const std::uint32_t slot = static_cast<std::uint32_t>(begin + p);
-            const std::uint32_t behind = block_end[p];
-            std::uint32_t* end = std::remove_if(slots, slots + passed, [&](std::uint32_t other) {
-              return other < behind || other >= n;
-            });
-            const std::size_t some = static_cast<std::size_t>(end - slots);
-            local.hits += static_cast<std::int64_t>(some);
-            if (some == 0) return;
-            const std::uint32_t row = panels.ids[slot];
-            const std::int32_t* products = stage.score(codes.data() + p * code_bytes, slots, some);
-            offer(stage, row, coded[p], slots, some, products, false, local);
-            if (!wanted[row]) return;
-            std::lock_guard lock(lock_of(slot));
-            stage.take(states[slot], row, codes.data() + p * code_bytes, slots, some, local);
-            set_reach(stage, slot);
-          };
-          std::int64_t before = 0;
-          const auto tile_done = [&](std::int64_t g, std::int64_t tile) {
-            if (g + 1 < queries.groups) return !useless;
-            seconds_done += local.hits - before, before = local.hits;
-            pairs_done += own * std::min(panels.panels_per_tile * panel_rows,
-                                         n - tile * panels.panels_per_tile * panel_rows);
-            const double spent = static_cast<double>(seconds_done) * second_cost;
-            const double plain = static_cast<double>(pairs_done) * plain_cost;
-            if (spent > 2 * plain + usual_cost) useless = true;
-            return !useless;
-          };
-          loop.clock.charge(loop.clock.queries);
-          loop.self_join(list_limit, enter, take, tile_done);
-          loop.clock.report(local);
-          local.scan_seconds = seconds_since(start);
-          add(local);
-        });
-  }
-  if (useless) return false;
-
-  std::int64_t pending = 0;
-  parallel_for(job.threads, (n + 255) / 256, [&](std::int64_t task) {
-    const auto start = std::chrono::steady_clock::now();
-    SecondStage stage(base, job);
-    ScanStats local;
-    std::int64_t bytes = 0;
-    for (std::int64_t slot = task * 256; slot < std::min(n, task * 256 + 256); ++slot) {
-      const std::uint32_t row = panels.ids[slot];
-      if (!wanted[row]) continue;
-      QueryState& s = states[slot];
-      bytes += static_cast<std::int64_t>(
-          s.candidates.pending.capacity() * sizeof(ScoreInterval) +
-          (s.candidates.exact.items().capacity() + s.best.items().capacity()) * sizeof(TopK::Item));
-      stage.finish(s, row, out.keys.row(row), out.ids.row(row), local);
-      s.candidates.pending = {};
-      if (!panels.duplicates.any()) continue;
-      for (const std::uint32_t copy : panels.duplicates.others(row)) {
-        std::copy_n(out.keys.row(row), job.k, out.keys.row(copy));
-        std::copy_n(out.ids.row(row), job.k, out.ids.row(copy));
-      }
-    }
-    local.rescore_seconds = seconds_since(start);
-    add(local);
-    std::lock_guard lock(mutex);
-    pending += bytes;
-  });
-  stats.buffer_bytes =
-      std::max(stats.buffer_bytes,
-               pending + n * static_cast<std::int64_t>(sizeof(QueryState) + sizeof(float) + 48));
+  SelfJoin self_join(base, job, which, stats, progress);
+  self_join.score_blocks();
+  if (!self_join.score_pairs()) return false;
+  self_join.finish(out);
   return true;
 }
 

@@ -2,7 +2,7 @@
 //
 //   SecondStage stage(base, job);
 //   QueryState s = stage.begin(query, codes);          // what is known of one query: nothing yet
-//   stage.score(s, codes, slots, count);               // their products, in 8 bits
+//   stage.score(codes, slots, count);               // their products, in 8 bits
 //   stage.take(s, query, slots, count, stats);         // those that may be among its k are kept
 //   stage.finish(s, query, keys, ids, stats);          // measured in float64 where need be
 #pragma once
@@ -13,19 +13,37 @@
 
 #include "knear/scan/candidate_refiner.hpp"
 #include "knear/scan/prefix/prefix_base.hpp"
+#include "knear/scan/tile_loop.hpp"
 
 namespace knear::detail {
 
-inline constexpr int list_limit = 128;  // rows of a query that wait for the second stage
 inline constexpr std::size_t longest_list = list_limit + panel_rows;
 
+// What is known of one query.
 struct QueryState {
+  bool begun = false;
   CodedQuery coded;
   KeyScale scale;
   QueryCandidates candidates;  // certified
-  TopK best;                   // integer
+  TopK best;                   // whole numbers
   double bound = infinity;     // a key known from elsewhere
-  double squares_low = 0;      // of the prefix, at most what it really has
+  double squares_low = 0;      // at most the squares that the prefix really has
+
+  // Forgets the rows, but not how near they are.
+  void keep_bound_alone(double key, std::int64_t k) {
+    bound = key;
+    best = TopK(k), candidates.exact = TopK(k);
+    candidates.pending.clear();
+  }
+  // Takes over what another task found for the same query.
+  void merge(QueryState&& more) {
+    if (!begun) {
+      *this = std::move(more);
+      return;
+    }
+    for (const TopK::Item& item : more.best.items()) best.push(item.first, item.second);
+    candidates.merge(std::move(more.candidates));
+  }
 };
 
 // One thread's.
@@ -41,11 +59,12 @@ class SecondStage {
         fine_(longest_list) {}
 
   CandidateRefiner& refiner() { return refiner_; }
-  // Of a query's codes: two planes.
+  // The bytes of a query's codes: two planes.
   static std::int64_t code_bytes(std::int64_t dim) { return 2 * plane_bytes(dim); }
 
   QueryState begin(std::int64_t query, std::int8_t* codes) {
     QueryState s;
+    s.begun = true;
     s.coded = code_query(rows_, job_.queries, query, job_.query_range, scratch_.data(), codes);
     s.scale = {job_.metric, s.coded.squares, s.coded.constant};
     if (job_.upper_bounds) s.bound = job_.upper_bounds[query];
@@ -104,19 +123,18 @@ class SecondStage {
   }
 
   void take_key(TopK& best, double key, std::uint32_t row) {
-    if (job_.allowed(row) && best.admits(key, row)) best.push(key, row);
-    if (!base_.panels.duplicates.any()) return;
-    for (const std::uint32_t other : base_.panels.duplicates.others(row))
-      if (job_.allowed(other) && best.admits(key, other)) best.push(key, other);
+    each_copy(base_.panels.duplicates, job_.allowed, row, [&](std::uint32_t each) {
+      const bool admitted = best.admits(key, each);
+      if (admitted) best.push(key, each);
+      return admitted;
+    });
   }
 
   void take_interval(QueryCandidates& c, std::int64_t query, const KeyScale& scale,
                      const ScoreInterval& x, ScanStats& stats) {
     if (x.upper < c.threshold) return;
-    if (c.pending.size() == c.pending.capacity()) c.pending.reserve(c.room);
-    c.pending.push_back(x);
-    c.threshold = std::max(c.threshold, c.lowers.push(x.lower));
-    if (c.pending.size() >= c.room) refiner_.prune(c, query, scale, stats);
+    c.add(x);
+    if (c.full()) refiner_.prune(c, query, scale, stats);
   }
 
   // Makes the most of what was taken first, `times` as many rows being still to come.

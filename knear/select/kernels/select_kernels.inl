@@ -2,15 +2,15 @@
 // level.
 //
 // The level has defined, in this namespace,
-//   append(row, count, flip, bar, first, out)    as SelectKernels::gather
+//   append(row, count, flip, bound, first, out)  as SelectKernels::gather
 //   split(keys, count, pivot, spare, &above)     moves the keys up to the pivot to the front, in
 //                                                order, and the others to spare; returns how many
 //                                                are in front, `above` how many in spare
 //   split_values(from, count, flip, pivot, low, above, &aboves)
-//                                                the values up to the pivot to low, which may be
-//                                                from, and the others but NaN to above, changed by
-//                                                flip; returns how many are low, `aboves` how many
-//                                                above
+//                                                moves the values up to the pivot, changed by flip,
+//                                                to low, which may be from, and the others but NaN
+//                                                to above; returns how many are low, `aboves` how
+//                                                many above
 //   take(...), cut(...)                          as SelectKernels::take, SelectKernels::cut
 //   most_few, sort_few(keys, count)              sorts up to so many
 //   most_at_once, sort_at_once(keys, count)      sorts up to so many, where that is faster than
@@ -22,7 +22,7 @@
 //
 // Selecting is quickselect (Hoare's Find) and sorting quicksort; a pivot is the wanted rank of a
 // small sorted sample, as in Floyd and Rivest's Select. Keys are distinct, so a pivot always
-// divides; when it keeps dividing badly, which takes keys made for it, heapsort ends the matter.
+// divides; when it keeps dividing badly, which takes adversarial keys, heapsort takes over.
 
 namespace knear::detail {
 namespace {
@@ -50,8 +50,8 @@ void heap_sort(T* items, int64_t count) {
   }
 }
 
-// Which of `size` sorted samples of `count` items has about this rank among all; `toward` moves the
-// rank by so many standard deviations of the sample's.
+// The rank that corresponds in a sorted sample of `size` to `rank` among `count` items; `toward`
+// moves it by so many standard deviations of the sample's rank.
 int64_t rank_in_sample(int64_t size, int64_t count, int64_t rank, int toward) {
   const double share = static_cast<double>(rank) / static_cast<double>(count);
   const double deviation = __builtin_sqrt(share * (1 - share) * static_cast<double>(size));
@@ -65,7 +65,7 @@ Key pivot_at(const Key* keys, int64_t count, int64_t rank, int toward) {
   const int64_t size = count < 4096 ? 16 : most_few;
   Key sample[most_few + 8];
   const int64_t stride = count / size;
-  // From the middle of each stride: the first key of a row that rises would be its least.
+  // From the middle of each stride: the first key of an ascending row would be its least.
   for (int64_t i = 0; i < size; ++i) sample[i] = keys[i * stride + stride / 2];
   sort_few(sample, size);
   return sample[rank_in_sample(size, count, rank, toward)];
@@ -95,8 +95,8 @@ void sort_range(Key* keys, Key* spare, int64_t count, int rounds) {
   sort_at_once(keys, count);
 }
 
-// Brings the k smallest to the front and sorts the last of them, before which stands only what is
-// less; returns where these begin.
+// Moves the k smallest to the front and sorts the last of them, before which stand only smaller
+// ones; returns where these begin.
 Key* narrow(Key* keys, Key* spare, int64_t count, int64_t k) {
   for (int rounds = rounds_for(count); k < count; --rounds) {
     if (count <= most_few || rounds == 0) {
@@ -106,8 +106,8 @@ Key* narrow(Key* keys, Key* spare, int64_t count, int64_t k) {
         heap_sort(keys, count);
       return keys;
     }
-    // On the side of the smaller part, so that what is left to look at is little; above the k-th
-    // where all up to it are few enough to be sorted at the end.
+    // The pivot lies towards the smaller side, so that little is left to look at; above the k-th
+    // where all keys up to it are few enough to be sorted at the end.
     const int toward = 2 * k < count || 5 * k <= 4 * most_few ? 1 : -1;
     int64_t above = 0;
     const int64_t low = split(keys, count, pivot_at(keys, count, k, toward), spare, &above);
@@ -149,8 +149,8 @@ float pivot_value(const float* values, int64_t count, uint32_t flip, int64_t ran
   return value_of(sample[rank_in_sample(size, count, rank, toward)]);
 }
 
-// Quickselect of the values alone, which are half as long as keys. Values may be equal: a pivot
-// that divides nothing is the largest, and then those below it are divided from it.
+// Quickselect on the values alone, which are half as long as keys. Values may be equal: a pivot
+// that divides nothing is the largest, and then those below it are split off.
 float nth_of_row(const float* row, int64_t count, uint32_t flip, int64_t k, float* low,
                  float* above, int64_t* ties) {
   const auto toward = [](int64_t rank, int64_t of) { return 2 * rank < of ? 1 : -1; };
@@ -159,7 +159,7 @@ float nth_of_row(const float* row, int64_t count, uint32_t flip, int64_t k, floa
   int64_t aboves = 0, lows = split_values(row, count, flip, first, low, above, &aboves);
   *ties = count;
   if (lows + aboves < k) return infinity;
-  int64_t rank = k;  // in what is left, which is always in `low` at the end of a round
+  int64_t rank = k;  // among what is left, which is in `low` at the end of each round
   for (int rounds = rounds_for(count);; --rounds) {
     if (rank > lows) {
       float* const left = above;

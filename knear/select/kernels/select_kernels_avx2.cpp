@@ -20,5 +20,5 @@ static inline uint32_t at_most(const float* p, uint32_t flip, float bound) {
 }  // namespace knear::detail
 
 #include "knear/select/kernels/select_loops.inl"
-// After the loops that it calls.
+// Included after the loops that it calls.
 #include "knear/select/kernels/select_kernels.inl"

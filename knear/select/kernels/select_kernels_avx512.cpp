@@ -1,5 +1,5 @@
-// The loops of select_k for AVX-512: what passes is compressed in a register and stored whole, so
-// that no branch depends on a single value. See select_kernels.inl.
+// The loops of select_k for AVX-512: the values that pass are compressed in a register and stored
+// whole, so that no branch depends on a single value. See select_kernels.inl.
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -17,8 +17,8 @@ namespace knear::detail {
 namespace {
 
 // Stores the keys of the lanes in `passed`; returns the end. What stands beyond it is overwritten.
-// With `many` it does not look whether they are more than 8: where half of the values pass, nobody
-// predicts that.
+// With `many` it does not test whether they are more than 8: where half of the values pass, that
+// branch cannot be predicted.
 template <bool many>
 static inline uint64_t* store_keys(__m512 values, __m512i places, __mmask16 passed, uint64_t* out) {
   // Adding zero turns -0 into +0.
@@ -39,17 +39,17 @@ static inline uint64_t* store_keys(__m512 values, __m512i places, __mmask16 pass
   return out + count;
 }
 
-// So far ahead that it reaches into the next row: rows of some kilobytes end before the hardware
-// has seen that they are read in order.
+// The distance reaches into the next row: rows of some kilobytes end before the hardware has
+// detected that they are read in order.
 constexpr int64_t ahead = 16384;
-// A row that is divided has few thousand values, and much is to be done before the next.
+// A row that is partitioned has a few thousand values, and takes long before the next one is read.
 constexpr int64_t ahead_to_divide = 2048;
 
 int64_t append(const float* row, int64_t count, uint32_t flip, float bound, uint32_t first,
                uint64_t* out) {
   uint64_t* const begin = out;
   const __m512i sign = _mm512_set1_epi32(static_cast<int>(flip));
-  const __m512 upper_bounds = _mm512_set1_ps(bound);
+  const __m512 bounds = _mm512_set1_ps(bound);
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const auto turned = [&](__m512 x) {
     return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(x), sign));
@@ -68,8 +68,7 @@ int64_t append(const float* row, int64_t count, uint32_t flip, float bound, uint
 #pragma GCC unroll 8
     for (int j = 0; j < wide; ++j) {
       __builtin_prefetch(row + i + ahead + 16 * j);
-      passed[j] =
-          _mm512_cmp_ps_mask(turned(_mm512_loadu_ps(row + i + 16 * j)), upper_bounds, _CMP_LE_OQ);
+      passed[j] = _mm512_cmp_ps_mask(turned(_mm512_loadu_ps(row + i + 16 * j)), bounds, _CMP_LE_OQ);
       some |= static_cast<unsigned>(passed[j] != 0) << j;
     }
     const auto store = [&](auto which, unsigned lines) {
@@ -83,12 +82,12 @@ int64_t append(const float* row, int64_t count, uint32_t flip, float bound, uint
       store(std::true_type(), some);
     else
       store(std::false_type(), some);
-    many = out - before > 6 * wide;  // as it was, so it will be
+    many = out - before > 6 * wide;  // the next values are expected to be like these
   }
   for (; i < count; i += 16) {
     const auto here = static_cast<__mmask16>(count - i < 16 ? (1u << (count - i)) - 1 : 0xffffu);
     const __m512 value = turned(_mm512_maskz_loadu_ps(here, row + i));
-    const __mmask16 passed = _mm512_mask_cmp_ps_mask(here, value, upper_bounds, _CMP_LE_OQ);
+    const __mmask16 passed = _mm512_mask_cmp_ps_mask(here, value, bounds, _CMP_LE_OQ);
     if (passed != 0) out = store_keys<false>(value, places(i), passed, out);
   }
   return out - begin;
@@ -114,8 +113,8 @@ int64_t split_values(const float* from, int64_t count, uint32_t flip, float pivo
   return lows;
 }
 
-// Where the answer for the next row will stand comes to the cache while that is selected: it is new
-// memory, and stores that wait for it hold up what follows.
+// Prefetches the memory for the answer of the next row: it is new, and stores that wait for it
+// would hold up what follows.
 static inline void prefetch_written(const float* values, const int64_t* places) {
   __builtin_prefetch(values, 1);
   __builtin_prefetch(places, 1);
@@ -185,7 +184,7 @@ static inline __mmask8 lanes(int64_t left) {
   return static_cast<__mmask8>(left >= 8 ? 0xff : left <= 0 ? 0 : (1 << left) - 1);
 }
 
-// Decoded instead of fetched from the row; but a zero may have had either sign.
+// Decodes the values instead of reading them from the row; but a zero may have had either sign.
 void unpack(const uint64_t* keys, int64_t count, uint32_t flip, const float* row, float* values,
             int64_t* places) {
   const __m512i low = _mm512_set1_epi64(0xffffffff);
@@ -197,7 +196,7 @@ void unpack(const uint64_t* keys, int64_t count, uint32_t flip, const float* row
     const __m512i key = _mm512_maskz_loadu_epi64(here, keys + i);
     _mm512_mask_storeu_epi64(places + i, here, _mm512_and_si512(key, low));
     const __m256i ordered = _mm512_cvtepi64_epi32(_mm512_srli_epi64(key, 32));
-    // Negative numbers had all their bits turned, others the sign alone.
+    // Negative numbers had all their bits inverted, others only the sign.
     const __m256i negative =
         _mm256_andnot_si256(_mm256_srai_epi32(ordered, 31), _mm256_set1_epi32(-1));
     const __m256i bits = _mm256_xor_si256(ordered, _mm256_or_si256(sign, negative));
@@ -210,7 +209,7 @@ void unpack(const uint64_t* keys, int64_t count, uint32_t flip, const float* row
   }
 }
 
-// As split, without what is above.
+// As split, without storing the keys above.
 int64_t cut(uint64_t* keys, int64_t count, uint64_t last) {
   const __m512i lasts = _mm512_set1_epi64(static_cast<long long>(last));
   int64_t low = 0, i = 0;
@@ -280,13 +279,13 @@ static inline void sort_up_to(uint64_t* keys, int64_t count) {
   for (int r = 0; r < R; ++r) _mm512_mask_storeu_epi64(keys + 8 * r, lanes(count - 8 * r), x[r]);
 }
 
-// Up to 1,024 keys as a matrix of 8 columns in memory, a register for each row: first the columns
-// are sorted, which takes no shuffles, then the columns are merged two by two, four by four and
-// all. The networks are bitonic, all upwards: the first step of a merge compares what has number i
-// with what has it from the end.
+// Sorts up to 1,024 keys as a matrix of 8 columns in memory, a register for each row: first each
+// column, which takes no shuffles; then the columns are merged in pairs, fours and all eight. The
+// networks are bitonic, all upwards: the first step of a merge compares what has number i with what
+// has it from the end.
 //
-// A pass keeps the rows in registers that meet in several steps: 16 neighbours, or those with
-// numbers j and 15 - j in each block of 16.
+// A pass keeps in registers the rows that are compared in several steps: 16 neighbours, or those
+// with numbers j and 15 - j in each block of 16.
 constexpr int64_t most_at_once = 1024;
 constexpr int block = 16;
 
@@ -306,7 +305,7 @@ static inline void clean_down(__m512i (&x)[N]) {
     clean_down<N, from / 2, to>(x);
   }
 }
-// Rows of sorted columns: those of `size` rows from those of size / 2.
+// Compares rows of sorted columns, to make columns of `size` rows from those of size / 2.
 template <int N, int size>
 static inline void flip_rows(__m512i (&x)[N]) {
 #pragma GCC unroll 16
@@ -333,7 +332,7 @@ static inline __m512i reversed(__m512i x) {
   else
     return _mm512_permutexvar_epi64(_mm512_setr_epi64(7, 6, 5, 4, 3, 2, 1, 0), x);
 }
-// The first steps by which groups of `columns` columns become one order: those across columns.
+// The first steps that merge groups of `columns` columns into one order: those across columns.
 template <int columns, int N>
 static inline void merge_columns(__m512i (&x)[N]) {
   constexpr __mmask8 later = columns == 2 ? 0xaa : columns == 4 ? 0xcc : 0xf0;
@@ -392,7 +391,7 @@ static inline void finish_blocks(uint64_t* rows, int blocks) {
     for (int r = 0; r < block; ++r) _mm512_store_si512(rows + 8 * (block * b + r), x[r]);
   }
 }
-// All columns: of 32 rows, then of 64, up to 16 `blocks`.
+// Merges all columns: to 32 rows, then to 64, up to 16 `blocks`.
 template <int blocks, int size = 2>
 static inline void merge_rows(uint64_t* rows) {
   for (int b = 0; b < blocks; b += size) merge_blocks<size, 1>(rows + 8 * block * b);
@@ -450,7 +449,7 @@ void sort_matrix(uint64_t* keys, int64_t count) {
   }
 }
 
-// The same for up to 128, which stay in registers.
+// Sorts up to 128 keys, which stay in registers.
 static inline void sort_128(uint64_t* keys, int64_t count) {
   __m512i x[block];
   const __m512i none = _mm512_set1_epi64(-1);

@@ -1,5 +1,5 @@
 // knear/select/kernels/select_loops.inl -- the loops of select_kernels.inl for levels without
-// compression of registers. The level has defined at_most(p, flip, bar): a bit for each of eight
+// compression of registers. The level has defined at_most(p, flip, bound): a bit for each of eight
 // values.
 
 namespace knear::detail {
@@ -32,7 +32,7 @@ int64_t append(const float* row, int64_t count, uint32_t flip, float bound, uint
   return out - begin;
 }
 
-// What is not low is above, but for NaN. No branch depends on a comparison, as below.
+// Values that are not low are above, except NaN. No branch depends on a comparison, as below.
 int64_t split_values(const float* from, int64_t count, uint32_t flip, float pivot, float* low,
                      float* above, int64_t* aboves) {
   int64_t lows = 0, highs = 0;
@@ -90,7 +90,7 @@ int64_t cut(uint64_t* keys, int64_t count, uint64_t last) {
 
 constexpr int64_t most_few = 32;
 
-// By rank: as many comparisons as pairs, none of them a branch.
+// Sorts by rank: as many comparisons as pairs, none of them a branch.
 void sort_few(uint64_t* keys, int64_t count) {
   uint64_t from[most_few];
   int32_t rank[most_few] = {};

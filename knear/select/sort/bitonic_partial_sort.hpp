@@ -7,13 +7,13 @@
 // After Sismanis, Pitsianis and Sun, "Parallel search of k-nearest neighbors with synchronous
 // operations" (2012), on Batcher's bitonic sort (1968): sorted runs are merged pairwise from the
 // bottom up, and once they are K long (k rounded up to a power of two), the upper half of each pair
-// is dropped before the merge. Which places are compared never depends on the values. This is what
-// GPU libraries of its time used, and what the TH-heap was measured against; k is best small.
+// is dropped before the merge. Which places are compared never depends on the values. GPU libraries
+// of that time used it, and the TH-heap was measured against it; it suits small k.
 //
 // On a CPU the steps are loops over arrays. A piece of the row is taken as a matrix [K x runs]
 // whose columns are the runs, so no copy is transposed: two places of all runs are compared in one
 // loop over neighbours in memory, which vectorises for every step, also those of distance one.
-// Values and ids lie apart for the same reason.
+// Values and ids are separate arrays for the same reason.
 //
 // Cost for n values: n log2(K) (log2(K) + 1) / 4 comparators for the runs, then about
 // n (1 + log2(K) / 2) for the merges. Memory: 192 KiB or 48 K bytes, whichever is more, and 12 K
@@ -33,9 +33,9 @@ namespace knear {
 
 namespace detail {
 
-// Comparators of two stretches [n]: the pair that comes first goes to `low`. Comparisons are joined
-// without shortcuts and everything is selected before the first store: so GCC 12 makes a vector
-// loop of it for any x86-64, which it does not with the stores between.
+// The comparators of two stretches [n]: the pair that comes first goes to `low`. Comparisons are
+// combined without short-circuit and everything is selected before the first store, so that GCC 12
+// makes a vector loop of it for any x86-64, which it does not with stores in between.
 template <class T, class Id>
 void compare_exchange(T* __restrict__ low, Id* __restrict__ low_ids, T* __restrict__ high,
                       Id* __restrict__ high_ids, std::size_t n) {
@@ -50,7 +50,7 @@ void compare_exchange(T* __restrict__ low, Id* __restrict__ low_ids, T* __restri
   }
 }
 
-// The pairs [n] that come first, of two stretches, into a third.
+// For each place of two stretches [n], copies the pair that comes first to a third.
 template <class T, class Id>
 void keep_first(const T* __restrict__ a, const Id* __restrict__ a_ids, const T* __restrict__ b,
                 const Id* __restrict__ b_ids, T* __restrict__ out, Id* __restrict__ out_ids,
@@ -75,7 +75,7 @@ struct BitonicRuns {
   }
 
   // One step of the network in every run: places `distance` apart are put in order, in blocks of
-  // `block` places by turns ascending and descending. Places that are compared with the next ones
+  // `block` places that alternately ascend and descend. Places that are compared with the next ones
   // lie together in memory, over all runs: distance * runs pairs in one loop.
   void step(std::size_t distance, std::size_t block) {
     const std::size_t together = distance * runs;
@@ -86,7 +86,7 @@ struct BitonicRuns {
                        ids.data() + high, together);
     }
   }
-  // Sorts bitonic blocks, by turns ascending and descending; a block of `length` ascends.
+  // Sorts bitonic blocks, which alternately ascend and descend; a block of `length` ascends.
   void merge(std::size_t block) {
     for (std::size_t distance = block / 2; distance > 0; distance /= 2) step(distance, block);
   }
@@ -97,7 +97,8 @@ struct BitonicRuns {
 
   // Merges pairs of sorted runs and keeps the lower halves, until one run is left. A run and
   // another one read backwards are bitonic together, so the comparators between the two leave the
-  // lower half in one run, bitonic again, and it remains to merge that. `spare` is written over.
+  // lower half in one run, which is bitonic again and only has to be merged. `spare` is
+  // overwritten.
   void reduce(BitonicRuns& spare) {
     while (runs > 1) {
       const std::size_t kept = (runs + 1) / 2, pairs = runs - kept;
@@ -131,7 +132,8 @@ class BitonicPartialSort {
     std::size_t found = 0;
     if (count > 0 && wanted > 0) {
       const std::size_t length = std::bit_ceil(std::min(count, wanted));
-      // Pieces that stay in the cache for all their steps; then the runs that are left of each.
+      // The row is taken in pieces that stay in cache for all their steps; then the remaining runs
+      // of all pieces are merged.
       const std::size_t piece = std::max<std::size_t>(length * 4, pairs_at_once);
       best_.resize(length, (count + piece - 1) / piece);
       for (std::size_t i = 0; i < best_.runs; ++i) {
@@ -155,7 +157,8 @@ class BitonicPartialSort {
 
  private:
   static constexpr std::size_t pairs_at_once = 1 << 14;
-  // Fills the last places of runs, and the places of NaN: after every pair that may be kept.
+  // Fills the last places of runs, and the places of NaN: it comes after every pair that may be
+  // kept.
   static constexpr T infinity = std::numeric_limits<T>::infinity();
   static constexpr Id no_id = std::numeric_limits<Id>::max();
 

@@ -1,9 +1,9 @@
 // knear/select/sort/block_sort.hpp -- a block sorts items in device memory.
 //
 // Least significant digit first (Knuth, volume 3, 5.2.5), 8 bits at a time: one reading counts all
-// digits, then each pass deals the items out to where their digit belongs, those of one digit in
-// the order in which they stand, so that the sort is stable. A pass in which all have the same
-// digit is left out.
+// digits, then each pass scatters the items to the places of their digit, those of one digit in the
+// order in which they stand, so that the sort is stable. A pass in which all have the same digit is
+// skipped.
 //
 //   struct Items {                                       // two arrays, say; cheap to copy
 //     Item load(unsigned i) const;                       // Item: what they hold at place i
@@ -18,7 +18,7 @@
 
 namespace knear::detail {
 
-// digits_: of a key, 8 bits each, the least significant one being digit 0.
+// digits_: the number of digits of a key, 8 bits each; the least significant one is digit 0.
 template <class Thread, int digits_>
 struct BlockSort {
   static constexpr int threads = 512;
@@ -34,8 +34,8 @@ struct BlockSort {
   };
 
   // Sorts the n items of `from`, n >= 1, with room for as many in `to`, and returns the one of both
-  // where they are then. All threads of the block call it, once what they wrote to `from` is seen;
-  // what it wrote is.
+  // that holds the result. All threads of the block call it, after a sync() that makes `from`
+  // visible to them; the result is visible when it returns.
   template <class Items, class DigitOf>
   KNEAR_DEVICE static Items sort(Thread t, Shared& shared, unsigned n, Items from, Items to,
                                  DigitOf digit_of) {
@@ -76,7 +76,7 @@ struct BlockSort {
     for (unsigned begin = 0; begin < n; begin += tile) {
       for (int i = lane; i < bins; i += warp_size) shared.starts[warp][i] = 0;
       t.sync_warp();
-      // A warp has a stretch of the tile, which its loads go through in order.
+      // A warp has a stretch of the tile, which its loads read in order.
       const unsigned mine = begin + unsigned(warp * loads * warp_size + lane);
       Item item[loads];
       int rank[loads];  // among the warp's items of the same digit
@@ -102,7 +102,7 @@ struct BlockSort {
         t.sync_warp();
       }
       t.sync();
-      if (t.index() < bins) {  // from counts of the warps to where each begins
+      if (t.index() < bins) {  // turns the counts of the warps into the places where they begin
         int at = shared.next[t.index()];
         for (int i = 0; i < warps; ++i) {
           const int count = shared.starts[i][t.index()];
@@ -118,7 +118,7 @@ struct BlockSort {
           to.store(unsigned(shared.starts[warp][own[i]] + rank[i]), item[i]);
       t.sync_warp();  // before the warp's starts are cleared
     }
-    t.sync();  // what was dealt out is read by others
+    t.sync();  // makes the scattered items visible to other threads
   }
 };
 

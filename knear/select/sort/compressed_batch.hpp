@@ -10,8 +10,9 @@
 //
 // After Matsumoto and Yiu, "Accelerating Exact Similarity Search on CPU-GPU Systems" (2015),
 // sections V-A and V-C. The k-th smallest distance to a sample of the base cannot be less than that
-// to the base, so what is greater is none of the k nearest. What is equal may be: it is kept, as in
-// their Example 2, though their Equation 4 counts only what is less.
+// to the base, so a row with a greater distance is none of the k nearest. One with an equal
+// distance may be: it is kept, as in their Example 2, though their Equation 4 counts only smaller
+// ones.
 //
 // The bound holds if the sample names no row twice, and if a distance is the same number in the
 // sample and in the tile: the same arithmetic, or thresholds that are raised by its error.
@@ -35,15 +36,16 @@
 
 namespace knear {
 
-// What fills the ends of rows that are too short.
+// Fills the ends of rows that are shorter than the longest.
 template <class T>
 inline constexpr T padding_value = std::numeric_limits<T>::infinity();
 template <class Id>
 inline constexpr Id padding_id = Id(-1);
 
-// Appends what is not above the threshold of row[0 .. n) to values and ids, which have room for n
-// more; the first place has the id first_id. Returns how many. No branch depends on a distance:
-// each is written, and the end moves or not. The one loop to replace where a processor compresses.
+// Appends those of row[0 .. n) that are not above the threshold to values and ids, which have room
+// for n more; the first value has the id first_id. Returns how many. No branch depends on a
+// distance: each is written, and the end moves or not. (A processor with compress instructions
+// would need only this loop replaced.)
 template <class T, class Id>
 std::size_t append_not_above(const T* row, std::size_t n, T threshold, Id first_id, T* values,
                              Id* ids) {
@@ -57,21 +59,22 @@ std::size_t append_not_above(const T* row, std::size_t n, T threshold, Id first_
   return kept;
 }
 
-// The pruned rows of one batch of queries: what is kept lies at the beginning of each row, in the
-// order in which it came, and pad() fills each up to the length of the longest. Padding is
-// infinite and has the id -1. Memory is kept from batch to batch.
+// The pruned rows of one batch of queries: the kept values stand at the beginning of each row, in
+// the order in which they came, and pad() fills each row up to the length of the longest. Padding
+// is infinite and has the id -1. Memory is kept from batch to batch.
 template <class T, class Id = std::int64_t>
 class CompressedBatch {
  public:
-  // Begins anew with so many empty rows.
+  // Starts again with so many empty rows.
   void start(std::int64_t rows) {
     counts_.assign(static_cast<std::size_t>(rows), 0);
     make_room(0);
   }
 
-  // Appends to each row what its threshold [rows] lets pass of a tile [rows x n], whose columns
-  // have the ids first_id, first_id + 1, ... The tile has as many rows as were begun with; tiles
-  // may come in any order and size. A threshold that is NaN lets nothing pass.
+  // Appends to each row those values of a tile [rows x n] that pass the row's threshold; the
+  // columns of the tile have the ids first_id, first_id + 1, ... The tile has as many rows as
+  // start() was given; tiles may come in any order and size. Nothing passes a threshold that is
+  // NaN.
   void compress(MatrixView<T> tile, const T* thresholds, Id first_id) {
     for (std::int64_t begin = 0; begin < tile.cols(); begin += most_at_once) {
       const std::int64_t n = std::min(most_at_once, tile.cols() - begin);
@@ -81,8 +84,8 @@ class CompressedBatch {
     }
   }
 
-  // The same in two parts, for callers who give each row to a thread: room for so many values more
-  // in every row by one thread, then different rows at once.
+  // compress() in two steps, for callers that give each row to a thread: one thread makes room for
+  // so many more values in every row, then different rows may be filled at once.
   void make_room(std::int64_t columns) {
     const std::size_t needed = longest() + static_cast<std::size_t>(columns);
     if (needed > stride_) widen(std::max(needed, 2 * stride_));
@@ -98,7 +101,7 @@ class CompressedBatch {
                               values_.data() + end, ids_.data() + end);
   }
 
-  // One pair more in a row for which there is room.
+  // Adds one pair to a row that has room for it.
   void push(std::int64_t row, T value, Id id) {
     std::size_t& count = counts_[static_cast<std::size_t>(row)];
     const std::size_t end = static_cast<std::size_t>(row) * stride_ + count++;
@@ -106,7 +109,7 @@ class CompressedBatch {
   }
 
   void clear(std::int64_t row) { counts_[static_cast<std::size_t>(row)] = 0; }
-  // Drops what is above a limit from a row.
+  // Drops the values of a row that are above a limit.
   void keep_at_most(std::int64_t row, T limit) {
     std::size_t& count = counts_[static_cast<std::size_t>(row)];
     T* values = values_.data() + static_cast<std::size_t>(row) * stride_;
@@ -120,7 +123,7 @@ class CompressedBatch {
     count = kept;
   }
 
-  // Once, after the last tile.
+  // Call once, after the last tile.
   void pad() {
     const std::size_t width = longest();
     for (std::size_t row = 0; row < counts_.size(); ++row) {
@@ -133,28 +136,28 @@ class CompressedBatch {
   std::int64_t rows() const { return static_cast<std::int64_t>(counts_.size()); }
   // The length of the longest row.
   std::int64_t width() const { return static_cast<std::int64_t>(longest()); }
-  // How many values of a row are no padding.
+  // How many values of a row are not padding.
   std::int64_t count(std::int64_t row) const {
     return static_cast<std::int64_t>(counts_[static_cast<std::size_t>(row)]);
   }
   std::int64_t bytes() const {
     return static_cast<std::int64_t>(values_.capacity() * sizeof(T) + ids_.capacity() * sizeof(Id));
   }
-  // [rows x width], rows further apart than they are long; until the next start, make_room or
+  // [rows x width], with a stride longer than that; valid until the next start, make_room or
   // compress.
   MatrixView<T> values() const { return {values_.data(), rows(), width(), stride()}; }
   MatrixView<Id> ids() const { return {ids_.data(), rows(), width(), stride()}; }
 
  private:
-  // Columns of a tile that are appended before rows are looked at again: the room that is made for
-  // values which do not come.
+  // Columns of a tile that are appended before the rows' lengths are looked at again: limits the
+  // room that is made for values which are not kept.
   static constexpr std::int64_t most_at_once = 4096;
 
   std::int64_t stride() const { return static_cast<std::int64_t>(stride_); }
   std::size_t longest() const {
     return counts_.empty() ? 0 : *std::max_element(counts_.begin(), counts_.end());
   }
-  // Moves the rows apart, the last first.
+  // Moves the rows further apart, the last first.
   void widen(std::size_t stride) {
     values_.resize(std::max(values_.size(), counts_.size() * stride));
     ids_.resize(values_.size());
@@ -176,7 +179,7 @@ class CompressedBatch {
 // Algorithm 7: the k smallest of count pairs by (value, id), ascending, into values and ids [k];
 // where there are fewer, padding follows. Returns how many there are. The first k become the heap,
 // which lies in `space`, the others are offered, and the heap is emptied in order. Requires k >= 0
-// and no NaN. Padding in the row counts as what it is, pairs: pass the count without it.
+// and no NaN. Padding in the row would count as pairs: pass the count without it.
 template <class T, class Id>
 std::int64_t partial_heap_sort(const T* row, const Id* row_ids, std::int64_t count, std::int64_t k,
                                std::vector<std::pair<T, Id>>& space, T* values, Id* ids) {
@@ -200,9 +203,9 @@ std::int64_t partial_heap_sort(const T* row, const Id* row_ids, std::int64_t cou
   return kept;
 }
 
-// The k-th smallest distance to a sample [n], read from the heap's maximum (Example 3); +infinity
-// where fewer than k are numbers: then everything is to be kept. Requires k >= 1; rows that the
-// sample names twice would make the bound too small.
+// The k-th smallest distance to a sample [n], the maximum of the heap (Example 3); +infinity where
+// fewer than k are numbers, which keeps everything. Requires k >= 1; rows that the sample names
+// twice would make the bound too small.
 template <class T>
 T threshold_of_sample(const T* distances, std::int64_t n, std::int64_t k, std::vector<T>& space) {
   space.clear();
@@ -216,14 +219,14 @@ T threshold_of_sample(const T* distances, std::int64_t n, std::int64_t k, std::v
 }
 
 // Equation 4: how many times fewer columns a batch [q x n] has once compressed to its longest row.
-// Infinite if nothing is left of something, 1 where nothing was.
+// Infinite if none of some columns are left, 1 if there were none.
 inline double compression_ratio(std::int64_t n, std::int64_t width) {
   return n == width ? 1.0 : static_cast<double>(n) / static_cast<double>(width);
 }
 
 // Equation 3: the mean over queries of the k-th distance over the threshold [count], at most 1 if
 // the thresholds are bounds. Both are distances, not their squares. Where the two are equal (0 and
-// 0, say) a query counts 1; no query at all counts as one.
+// 0, say) a query counts 1; without queries the mean is 1.
 template <class T>
 double threshold_ratio(const T* kth_distances, const T* thresholds, std::int64_t count) {
   if (count == 0) return 1.0;

@@ -9,7 +9,8 @@
 
 namespace knear::detail {
 
-// What is combined with the bits of a value by ^ so that the smallest of the results are wanted.
+// The bits by which those of a value are combined with ^, so that the smallest results are the
+// wanted ones.
 constexpr unsigned flip_of(Extreme extreme) {
   return extreme == Extreme::largest ? 0x80000000u : 0;
 }
@@ -22,7 +23,7 @@ KNEAR_HD inline float flipped(float x, unsigned flip) {
   return x;
 }
 
-// NaN of either sign has this key, after all others; +infinity the one before the second.
+// The key of NaN of either sign, after all others; +infinity has the one before key_after_numbers.
 inline constexpr unsigned key_of_nan = 0xffffffffu;
 inline constexpr unsigned key_after_numbers = 0xff800001u;
 
@@ -44,7 +45,7 @@ KNEAR_HD inline float number_of_key(unsigned key) {
   return x;
 }
 
-// The same order for doubles, none of them NaN.
+// The order of doubles, none of them NaN.
 KNEAR_HD inline unsigned long long ordered_key(double x) {
   constexpr unsigned long long sign = 1ull << 63;
   unsigned long long bits;
@@ -53,7 +54,7 @@ KNEAR_HD inline unsigned long long ordered_key(double x) {
   return bits ^ (bits & sign ? ~0ull : sign);
 }
 
-// What stands in a place that no value is left for, beside the place -1.
+// The value in a place that none is left for, beside the place -1.
 KNEAR_HD inline float no_value(unsigned flip) {
   return flipped(std::numeric_limits<float>::infinity(), flip);
 }

@@ -1,15 +1,15 @@
 // knear/select/sort/min_max_heap.hpp -- a heap of fixed size that knows both its ends.
 //
 //   std::vector<KeyedId> space = ...;                   // the first k of a stream, in any order
-//   MinMaxHeap<KeyedId> heap{std::span(space)};         // lent: ordered in place, O(k)
-//   for (...) heap.insert_replacing_max(newcomer);      // O(1) if it comes too late, or O(log k)
-//   heap.take_sorted(out);                              // ascending, O(k log k), heap used up
+//   MinMaxHeap<KeyedId> heap{std::span(space)};         // borrowed: ordered in place, O(k)
+//   for (...) heap.insert_replacing_max(item);          // O(1) if it comes too late, or O(log k)
+//   heap.take_sorted(out);                              // ascending, O(k log k), heap empty then
 //
 // A complete binary tree in an array, the children of place i at 2i + 1 and 2i + 2. On the even
 // levels (the root's is 0) an item precedes nothing below it, on the odd levels nothing below
 // precedes it: the first of all is at the root, the last is one of the root's children. So one heap
-// both keeps the k smallest of a stream, as a max heap would, and gives them away in ascending
-// order, as a min heap would, with no sort between.
+// both keeps the k smallest of a stream, as a max heap would, and yields them in ascending order,
+// as a min heap would, with no sort in between.
 //
 // After Atkinson, Sack, Santoro and Strothotte, "Min-max heaps and generalized priority queues"
 // (CACM 29, 1986), in the fixed-size form of Matsumoto and Yiu, "Accelerating Exact Similarity
@@ -17,7 +17,7 @@
 // Their listings have slips. We implement the heap of 1986 and only name their procedures; what the
 // listings would do as printed (tests/select/sort/min_max_heap_test.cpp does it):
 // - Algorithm 5 trickles *min* from the place of the replaced maximum, which is on a max level. A
-//   newcomer smaller than a child there stays above it, and the heap loses sight of its maximum.
+//   new item smaller than a child there stays above it, and the heap no longer knows its maximum.
 //   Heaps of three, as in the paper's examples, are too small to show it.
 // - Algorithm 7 goes on from `current` (the place in the row) or `k - current`, where it has to go
 //   on from `update` (the place in the heap): beyond the end, so that only the first step is done.
@@ -47,12 +47,12 @@ namespace knear {
 template <class Item = KeyedId, class Precedes = std::less<Item>>
 class MinMaxHeap {
  public:
-  // Orders what lies in `items`, which must outlive the heap and not be changed meanwhile.
+  // Orders the items in `items`, which must outlive the heap and not be changed meanwhile.
   explicit MinMaxHeap(std::span<Item> items, Precedes precedes = {})
       : items_(items.data()), size_(items.size()), precedes_(std::move(precedes)) {
     heapify();
   }
-  // The same over items of its own.
+  // As above, over items that the heap owns.
   explicit MinMaxHeap(std::vector<Item>&& items, Precedes precedes = {})
       : own_(std::move(items)),
         items_(own_.data()),
@@ -60,12 +60,12 @@ class MinMaxHeap {
         precedes_(std::move(precedes)) {
     heapify();
   }
-  MinMaxHeap(const MinMaxHeap&) = delete;  // two heaps over lent items would spoil each other
+  MinMaxHeap(const MinMaxHeap&) = delete;  // two heaps over borrowed items would corrupt each other
   MinMaxHeap& operator=(const MinMaxHeap&) = delete;
 
   std::size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  // In the order of the heap.
+  // The items in the order of the heap.
   std::span<const Item> items() const { return {items_, size_}; }
 
   // Both require an item.
@@ -78,7 +78,7 @@ class MinMaxHeap {
     const std::size_t place = max_place();
     if (!precedes_(item, items_[place])) return false;
     // A new minimum belongs at the root, and the old one goes where the maximum was: it trickles
-    // down from there like any newcomer.
+    // down from there like any new item.
     if (place > 0 && precedes_(item, items_[0])) std::swap(item, items_[0]);
     if (place == 0)
       items_[0] = std::move(item);
@@ -87,7 +87,7 @@ class MinMaxHeap {
     return true;
   }
 
-  // PDelete: takes the minimum out; the last item goes to the root and trickles down. Requires an
+  // PDelete: removes the minimum; the last item goes to the root and trickles down. Requires an
   // item.
   Item delete_min() {
     Item first = std::move(items_[0]);
@@ -95,7 +95,7 @@ class MinMaxHeap {
     return first;
   }
 
-  // Takes everything out, ascending; the heap is empty then. Returns the end of what was written.
+  // Removes everything, ascending. Returns the end of what was written.
   template <class Output>
   Output take_sorted(Output out) {
     while (size_ > 0) *out++ = delete_min();
@@ -129,15 +129,15 @@ class MinMaxHeap {
   }
 
   // PTrickleMin and PTrickleMax: finds the place for `item` in the heap below `place`, a place of
-  // the min levels or of the max levels, whose content is void. Written for the min levels; the
-  // max levels read `after` for `before`.
+  // the min levels or of the max levels, whose content is void. The names are those for the min
+  // levels; for the max levels `before` means after.
   template <bool Min>
   void trickle(std::size_t place, Item item) {
     for (;;) {
       const std::size_t child = 2 * place + 1, grandchild = 4 * place + 3;
       if (child >= size_) break;
       // The first among children and grandchildren. Only a child without children of its own, or
-      // one equal to the first of them, can win against the grandchildren.
+      // one equal to the first of them, can precede the grandchildren.
       std::size_t best = child;
       if (child + 1 < size_ && before<Min>(items_[child + 1], items_[best])) best = child + 1;
       for (std::size_t i = grandchild, end = std::min(grandchild + 4, size_); i < end; ++i)
@@ -152,7 +152,7 @@ class MinMaxHeap {
     items_[place] = std::move(item);
   }
 
-  std::vector<Item> own_;  // empty where items are lent
+  std::vector<Item> own_;  // empty where items are borrowed
   Item* items_;
   std::size_t size_;
   [[no_unique_address]] Precedes precedes_;

@@ -6,8 +6,8 @@
 //
 // Quickselect (Hoare's Find) without a branch that depends on a comparison, which would be
 // predicted badly: every value is written to both sides and only one end moves. The pivot is the
-// value of a small sorted sample whose rank there is that which is wanted, as in Floyd and Rivest's
-// Select, so that most values go after one or two rounds.
+// value of the wanted rank in a small sorted sample, as in Floyd and Rivest's Select, so that most
+// values are ruled out after one or two rounds.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace knear {
 
-// The value at `rank` (from 0) of `count` values in ascending order; both arrays [count] are used
-// up. Requires rank < count, no NaN.
+// The value at `rank` (from 0) of `count` values in ascending order; both arrays [count] are
+// overwritten. Requires rank < count, no NaN.
 inline double nth_value(double* values, double* spare, std::size_t count, std::size_t rank) {
   constexpr std::size_t few = 24, most_sampled = 15;
   std::uint64_t random = 0x9e3779b97f4a7c15u;

@@ -10,12 +10,12 @@
 // A Feistel network over pairs (Luby and Rackoff, SIAM Journal on Computing 17 (1988)), in the form
 // for any number of rows of Black and Rogaway, "Ciphers with arbitrary finite domains" (2002): a
 // number is a pair of digits of base a and b, a * b hardly above n, and each round adds to one
-// digit, modulo its base, a hash of the other. Results of n or more are sent through again; that
-// ends, as it walks along a cycle that began below n. The hash is the mixing step of SplitMix64
+// digit, modulo its base, a hash of the other. Results of n or more are permuted again; that ends,
+// as it follows a cycle that began below n. The hash is the mixing step of SplitMix64
 // (core/random.hpp) on the digit and a key of the round.
 //
-// It is for statistics, not for secrets: who knows the seed can place rows as he likes. That
-// neighbours fall into bins as if by a true shuffle is tested against the exact law.
+// It is for statistics, not for cryptography: anyone who knows the seed can choose where rows go.
+// Tests compare with the exact law how neighbours fall into bins.
 #pragma once
 #include <cstdint>
 
@@ -35,7 +35,7 @@ class Permutation {
     while (x >= n_);
     return static_cast<std::int64_t>(x);
   }
-  // The i with operator()(i) == place. Requires 0 <= place < size().
+  // The i for which operator()(i) is `place`. Requires 0 <= place < size().
   std::int64_t row_at(std::int64_t place) const {
     std::uint64_t x = static_cast<std::uint64_t>(place);
     do x = backwards(x);
@@ -51,7 +51,7 @@ class Permutation {
   static constexpr int rounds = 8, rounds_if_few = 24;
   static constexpr std::uint64_t few = 4096;
 
-  // Uniform in [0, bound) for all purposes, by the high half of a product.
+  // Nearly uniform in [0, bound), by the high half of a product.
   static std::uint64_t hash(std::uint64_t key, std::uint64_t digit, std::uint64_t bound) {
     std::uint64_t z = key + digit * 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

@@ -7,19 +7,19 @@
 //   RadixSelect select;
 //   found = select(row, n, k, values, ids);                // the same, without sorting the rest
 //
-// The bits of a float, read as a number once the sign is dealt with, are in the order of the
-// floats: 32 bits are three digits of 11, 11 and 10. An id goes with each key in one 64-bit word.
+// The bits of a float, read as a number after a change for the sign, are in the order of the
+// floats: 32 bits are three digits of 11, 11 and 10. Each key and its id share one 64-bit word.
 //
 // Sorting goes from the last digit to the first (LSD; Knuth, volume 3, 5.2.5): one reading of the
-// row counts all three digits, then each pass deals the words out. A pass in which all have the
-// same digit is left out, as is usual for the first digits of distances. It is the full sort which
-// earlier GPU searches used, and the measure for every partial one; 8 bytes read and 8 written a
+// row counts all three digits, then each pass scatters the words. A pass in which all have the same
+// digit is skipped, as often happens for the first digit of distances. It is the full sort that
+// earlier GPU searches used, and the measure for every partial one; 8 bytes read and 8 written per
 // value and pass.
 //
-// Selection goes from the first digit on: its histogram names the bucket which holds the k-th
-// value; what lies below that is chosen, what lies above is done with, and only the bucket is
-// looked at again, by its next digit. That is two readings of the row, whatever k is, and O(k) to
-// sort the chosen at the end: for k of thousands, where a heap or list is slow to take a newcomer.
+// Selection goes from the first digit on: its histogram gives the bucket that holds the k-th value;
+// smaller values are chosen, larger ones dropped, and only the bucket is read again, by its next
+// digit. That is two readings of the row, whatever k is, and O(k) to sort the chosen at the end:
+// for k in the thousands, where insertion into a heap or list is slow.
 //
 // Order and ties: by value, then id, where the id is the place in the row. -0.0 is 0.0 and comes
 // out as that; NaN of either sign comes last in a sort, as the quiet NaN, and is never selected.
@@ -42,10 +42,11 @@ using RadixWord = std::uint64_t;
 
 inline constexpr std::uint32_t radix_key_of_nan = 0xffffffffu;
 
-// Numbers compare as these do.
+// Keys compare as the numbers do.
 inline std::uint32_t radix_key(float x) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x + 0.0f);  // -0.0 becomes 0.0
-  // Negative: all bits change, so that larger magnitudes come first; else only the sign does.
+  // For a negative number all bits change, so that larger magnitudes come first; else only the
+  // sign.
   const std::uint32_t key = bits ^ ((std::uint32_t{0} - (bits >> 31)) | 0x80000000u);
   return x == x ? key : radix_key_of_nan;
 }
@@ -56,8 +57,8 @@ inline RadixWord radix_word(float value, std::size_t id) {
   return RadixWord{radix_key(value)} << 32 | id;
 }
 
-// The digits of a key; the first one counts most. Digits of 8 bits would take a fourth pass, and
-// of 16 bits two passes, with 65536 places to write at and counters that fill a cache.
+// The digits of a key, the most significant one first. Digits of 8 bits would take a fourth pass;
+// digits of 16 bits two passes, with 65536 places to write at and counters that fill a cache.
 struct RadixDigit {
   unsigned shift, bits;
   std::size_t values() const { return std::size_t{1} << bits; }
@@ -66,10 +67,10 @@ struct RadixDigit {
 };
 inline constexpr std::size_t radix_most_values = 2048;
 inline constexpr std::array<RadixDigit, 3> radix_digits{{{21, 11}, {10, 11}, {0, 10}}};
-// Of the first digit, the last value belongs to NaN alone: that of +infinity is three less.
+// The last value of the first digit belongs to NaN alone: that of +infinity is three less.
 using RadixHistogram = std::array<std::uint32_t, radix_most_values>;
 
-// Deals words out by a digit, in their order. `counts` is used up.
+// Scatters words by a digit, in their order. `counts` is overwritten.
 inline void radix_scatter(const RadixWord* words, std::size_t count, RadixDigit digit,
                           RadixHistogram& counts, RadixWord* out) {
   std::uint32_t begin = 0;
@@ -83,13 +84,13 @@ inline void radix_scatter(const RadixWord* words, std::size_t count, RadixDigit 
   }
 }
 
-using RadixHistograms = std::array<RadixHistogram, 3>;  // of each digit
+using RadixHistograms = std::array<RadixHistogram, 3>;  // one for each digit
 inline void radix_count(RadixWord word, RadixHistograms& counts) {
   for (std::size_t d = 0; d < 3; ++d) ++counts[d][radix_digits[d].of(word)];
 }
 
-// Sorts counted words by their keys, stable; `from`, `spare` [count] and the counts are used up,
-// and the array that holds the result is returned.
+// Sorts words whose digits are counted by their keys, stable; overwrites `from`, `spare` [count]
+// and the counts, and returns the array that holds the result.
 inline RadixWord* radix_sort_words(RadixWord* from, RadixWord* spare, std::size_t count,
                                    RadixHistograms& counts) {
   for (std::size_t d = 3; d-- > 0;) {
@@ -107,13 +108,13 @@ inline void radix_unpack(const RadixWord* words, std::size_t count, float* value
     ids[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(words[i]));
   }
 }
-// What is missing to k.
+// Fills the places from `found` to k.
 inline void radix_pad(std::size_t found, std::size_t k, float* values, std::int32_t* ids) {
   std::fill(values + found, values + k, std::numeric_limits<float>::infinity());
   std::fill(ids + found, ids + k, -1);
 }
 
-// Room for so many words, whatever they were.
+// Memory for so many words, whatever they hold.
 inline RadixWord* radix_space(std::vector<RadixWord>& space, std::size_t count) {
   if (space.size() < count) {
     space.clear();  // so that nothing is moved
@@ -135,7 +136,7 @@ class RadixSort {
   }
 
   // The k smallest numbers, ascending, into values and ids [k]; where there are fewer, +infinity
-  // and -1 follow. Returns how many there are. Sorts all the same.
+  // and -1 follow. Returns how many there are. Sorts all of them nevertheless.
   std::int64_t first(const float* row, std::int64_t n, std::int64_t k, float* values,
                      std::int32_t* ids) {
     const std::size_t numbers = sort(row, static_cast<std::size_t>(n));
@@ -178,7 +179,7 @@ class RadixSelect {
   }
 
  private:
-  // So few words are fewer than the counters that would have to be cleared and summed.
+  // Fewer words than this are fewer than the counters that would have to be cleared and summed.
   static constexpr std::size_t few = 1024;
 
   // The value of a digit whose bucket holds the last of `wanted`, and how many come before it.
@@ -192,8 +193,8 @@ class RadixSelect {
     return bucket;
   }
 
-  // Words of lower buckets are appended to `chosen`, those of the bucket itself to `in_bucket`,
-  // both in the order of their ids; neither append is a branch, so each end needs a place to spare.
+  // Appends words of lower buckets to `chosen` and those of the bucket itself to `in_bucket`, both
+  // in the order of their ids. Neither append is a branch, so each end needs a spare place.
   template <class WordAt>
   static void split(WordAt word_at, std::size_t count, detail::RadixDigit digit, std::size_t value,
                     detail::RadixWord* chosen, detail::RadixWord* in_bucket) {
@@ -217,12 +218,12 @@ class RadixSelect {
     return detail::radix_sort_words(words, detail::radix_space(bucket_, count), count, counts);
   }
 
-  // Leaves the words that are wanted at the beginning of chosen_, equal keys in the order of their
-  // ids. Returns how many: fewer than wanted if there are fewer numbers.
+  // Leaves the wanted words at the beginning of chosen_, equal keys in the order of their ids.
+  // Returns how many: fewer than wanted if there are fewer numbers.
   std::size_t choose(const float* row, std::size_t count, std::size_t wanted) {
     constexpr detail::RadixDigit first = detail::radix_digits[0];
-    // Distances share few first digits, so neighbours would wait for each other's counter: each of
-    // four has its own.
+    // Distances share few first digits, so that neighbours would wait for each other's counter:
+    // there are four histograms in turn.
     std::array<detail::RadixHistogram, 4> counts{};
     for (std::size_t i = 0; i < count; ++i) ++counts[i % 4][first.of(detail::radix_key(row[i]))];
     for (std::size_t value = 0; value < first.values(); ++value)
@@ -241,12 +242,13 @@ class RadixSelect {
       counts[0].fill(0);
       for (std::size_t i = 0; i < size; ++i) ++counts[0][digit.of(words[i])];
       bucket = bucket_of(counts[0], wanted - done);
-      // The bucket is cut down where it lies: what is written is behind what is read.
+      // The bucket is cut down in place: writing stays behind reading.
       split([words](std::size_t i) { return words[i]; }, size, digit, bucket.value, chosen + done,
             words);
       done += bucket.below;
     }
-    // Either the whole bucket is wanted, or all its keys are equal and those with the first ids.
+    // Either the whole bucket is wanted, or all its keys are equal and those with the first ids
+    // are.
     std::copy(words, words + (wanted - done), chosen + done);
     return wanted;
   }

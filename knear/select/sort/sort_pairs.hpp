@@ -24,7 +24,7 @@ using KeyedId = std::pair<double, std::int64_t>;
 
 namespace detail {
 
-// A pair as one number that compares as it does; keys that are NaN or -0.0 do not come.
+// A pair as one number in the same order; keys must not be NaN or -0.0.
 using Ordered = unsigned __int128;
 inline Ordered ordered(const KeyedId& pair) {
   std::uint64_t bits;
@@ -42,9 +42,9 @@ inline KeyedId pair_of(Ordered x) {
   return pair;
 }
 
-// A thread's space is kept for the next time, unless it is a megabyte and more.
+// Memory of a thread is kept for the next call, unless it is more than a megabyte.
 template <class T>
-void let_go_of_much(std::vector<T>& space) {
+void release_if_large(std::vector<T>& space) {
   if (space.capacity() * sizeof(T) > 1 << 20) std::vector<T>().swap(space);
 }
 
@@ -53,7 +53,7 @@ inline void merge_from_both_ends(const Ordered* a, std::size_t n, std::size_t m,
   const Ordered *left = a, *right = a + n;                  // forwards
   const Ordered *left_end = right, *right_end = right + m;  // backwards, one beyond
   Ordered* last = out + n + m;
-  // So many steps from each end as can exhaust neither side before they meet.
+  // So many steps from each end exhaust neither side before the ends meet.
   const std::size_t steps = std::min(m, (n + m) / 2);
   for (std::size_t i = 0; i < steps; ++i) {
     const Ordered l = *left, r = *right, le = left_end[-1], re = right_end[-1];
@@ -63,7 +63,7 @@ inline void merge_from_both_ends(const Ordered* a, std::size_t n, std::size_t m,
     right += from_right, left += !from_right;
     left_end -= from_left, right_end -= !from_left;
   }
-  // What is left between: nothing where both were as long.
+  // What is left in between: nothing where both sides were equally long.
   while (left < left_end && right < right_end) *out++ = *right < *left ? *right++ : *left++;
   while (left < left_end) *out++ = *left++;
   while (right < right_end) *out++ = *right++;
@@ -99,7 +99,7 @@ inline void sort_pairs(std::vector<KeyedId>& pairs) {
         detail::merge_from_both_ends(from + begin, n, m, to + begin);
     }
   for (std::size_t i = 0; i < count; ++i) pairs[i] = detail::pair_of(from[i]);
-  detail::let_go_of_much(space);
+  detail::release_if_large(space);
 }
 
 // Leaves the k smallest, in no order; the largest of them comes last. Requires 1 <= k <= size,
@@ -122,7 +122,7 @@ inline void keep_smallest(std::vector<KeyedId>& pairs, std::size_t k) {
   std::nth_element(ties.begin(), ties.begin() + (wanted - 1), ties.end());
   pairs.resize(k);
   for (std::ptrdiff_t i = 0; i < wanted; ++i) pairs[kept + i] = {bound, ties[i]};
-  detail::let_go_of_much(keys), detail::let_go_of_much(ties);
+  detail::release_if_large(keys), detail::release_if_large(ties);
 }
 
 }  // namespace knear

@@ -1,9 +1,9 @@
 // knear/select/sort/sort_rows.hpp -- a kernel that sorts rows of (value, place), by value or by
 // place.
 //
-// What a stable sort by value (block_sort.hpp) makes of items in ascending place is the order
-// (value, place). A block for each row, 16 bytes read and written an item and pass; k items of
-// memory beside a row under way.
+// A stable sort by value (block_sort.hpp) of items in ascending place gives the order (value,
+// place). A block sorts each row, with 16 bytes read and written per item and pass, and k items of
+// memory beside each row that is being sorted.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace knear::detail {
 
 enum class RowOrder { by_value, by_place };
 
-// values, places [rows x k]: items, or empty places at the end, which come last again. No NaN.
+// values, places [rows x k]: items; empty places are at the end, and stay there. No NaN.
 template <class Thread>
 struct SortRows {
   using Sort = BlockSort<Thread, 4>;

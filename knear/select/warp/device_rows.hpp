@@ -1,4 +1,4 @@
-// knear/select/warp/device_rows.hpp -- rows of a matrix in device memory, and what is wanted of
+// knear/select/warp/device_rows.hpp -- rows of a matrix in device memory, and what to select of
 // each.
 #pragma once
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace knear {
 
-// values [rows x cols], row i beginning at values + i * stride. lengths [rows], in device memory
-// too: how many values of a row count, from its beginning, each between 0 and cols; or nullptr: all
-// of them. It borrows both.
+// values [rows x cols]: row i begins at values + i * stride. lengths [rows], in device memory too:
+// how many values of a row count, from its beginning, each between 0 and cols; nullptr: all of
+// them. Both are borrowed.
 struct DeviceRows {
   const float* values = nullptr;
   std::int64_t rows = 0, cols = 0, stride = 0;
@@ -28,14 +28,14 @@ struct DeviceSelectOptions {
 
 namespace detail {
 
-// "NAME must be MUST, but is VALUE"; nothing is wrong where name is nullptr.
+// Makes the message "NAME must be MUST, but is VALUE"; nothing is wrong where name is nullptr.
 struct BadArgument {
   const char* name = nullptr;
   const char* must = nullptr;
   long long value = 0;
 };
 
-// A place is an int, and the largest int stands for none. 2^32 rows are 2^30 blocks of warps.
+// A place is an int, and the largest int means no place. 2^32 rows are 2^30 blocks of warps.
 constexpr BadArgument bad_argument(const DeviceRows& rows, std::int64_t k) {
   constexpr std::int64_t most = std::numeric_limits<int>::max();
   if (k < 1 || k > most) return {"k", "between 1 and 2^31 - 1", k};

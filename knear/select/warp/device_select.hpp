@@ -5,19 +5,19 @@
 //               {.extreme = Extreme::largest}, best, places);      // [rows x k] each
 //
 // The k smallest or largest of each row in the order (value, place), as knear::select_k gives them
-// (knear/select/select_k.hpp): values with the bits that they have, of equal ones those further to
-// the left, NaN never, and in empty places +infinity (-infinity for the largest) and -1. Best first
-// or by ascending place. The answer is the same bits whatever the device and the way it goes.
+// (knear/select/select_k.hpp): values with the bits that they have, the leftmost of equal ones, NaN
+// never, and in empty places +infinity (-infinity for the largest) and -1. Best first or by
+// ascending place. The answer is the same bits whatever the device and the method.
 //
-// Up to k = 256 by WarpSelect, one reading of the rows, unless k is a large part of the row.
-// Beyond, by the digits of the values: one reading where k is small beside a long row and there are
-// rows enough (else, up to k = 1024, it is WarpSelect again), two to five otherwise, and a sort if
-// it is wanted. The limits are guesses so far: nothing was measured on a GPU.
+// Up to k = 256 WarpSelect reads the rows once, unless k is a large part of the row. Beyond, radix
+// selection reads them once where k is small beside a long row and there are rows enough (else, up
+// to k = 1024, WarpSelect is used again), two to five times otherwise, and sorts the result if
+// asked to. The limits are guesses so far: nothing was measured on a GPU.
 //
 // A queue is cuda::Queue (knear/cuda/queue.hpp), with the kernels on the device, or the one that
 // runs them thread by thread in the tests. Memory of the queue, until it is done: 8 k bytes for
 // each part where rows are cut into parts, 24 KiB for each row in parts for k > 1024, and 8 k for
-// each block that sorts, two for each multiprocessor at most. Places of 64 bits, 4 k bytes a row.
+// each block that sorts, at most two per multiprocessor; for places of 64 bits 4 k bytes per row.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -35,8 +35,8 @@
 namespace knear {
 namespace detail {
 
-// Whether WarpSelect is taken. Where it keeps most of what it reads, its merges are a sort of the
-// row, in networks. Beyond k = 256 they are long, too, and rows that are filtered by a threshold
+// Whether WarpSelect is used. Where it keeps most of what it reads, its merges amount to a sort of
+// the row by networks. Beyond k = 256 they are long, too, and rows that are filtered by a threshold
 // first need none, if there are enough of them for `blocks` blocks.
 constexpr bool selects_by_warps(std::int64_t rows, std::int64_t cols, std::int64_t k,
                                 std::int64_t blocks) {
@@ -45,8 +45,8 @@ constexpr bool selects_by_warps(std::int64_t rows, std::int64_t cols, std::int64
   return k <= 256 || rows < blocks || radix_room(cols, k) == 0;
 }
 
-// Best first. Requires 1 <= k <= warp_select_max_k, parts >= 1 and parts * k <= cols if there are
-// several.
+// Selects, best first. Requires 1 <= k <= warp_select_max_k, parts >= 1 and parts * k <= cols if
+// there are several.
 template <class Queue>
 void select_by_warps(Queue& queue, const DeviceRows& rows, int k, unsigned flip, int parts,
                      float* values, int* places) {
@@ -70,7 +70,7 @@ void select_by_warps(Queue& queue, const DeviceRows& rows, int k, unsigned flip,
   });
 }
 
-// By ascending place. Requires 1 <= k < 2^31 and parts >= 1.
+// Selects, by ascending place. Requires 1 <= k < 2^31 and parts >= 1.
 template <class Queue>
 void select_by_digits(Queue& queue, const DeviceRows& rows, int k, unsigned flip, int parts,
                       float* values, int* places) {
@@ -96,7 +96,7 @@ void select_by_digits(Queue& queue, const DeviceRows& rows, int k, unsigned flip
   launch(queue, grid, RadixGather<Thread>{in, values, places});
 }
 
-// Requires rows >= 1 and 1 <= k < 2^31.
+// Sorts what was selected. Requires rows >= 1 and 1 <= k < 2^31.
 template <class Queue>
 void sort_rows(Queue& queue, std::int64_t rows, int k, RowOrder order, unsigned flip, float* values,
                int* places) {
@@ -112,7 +112,7 @@ void sort_rows(Queue& queue, std::int64_t rows, int k, RowOrder order, unsigned 
 }  // namespace detail
 
 // values, places [rows x k], in device memory. Requires that detail::bad_argument(rows, k) finds
-// nothing. Returns when the work is given to the queue.
+// nothing. Returns when the work is enqueued.
 template <class Queue>
 void select_rows(Queue& queue, const DeviceRows& rows, std::int64_t k,
                  const DeviceSelectOptions& options, float* values, int* places) {
@@ -137,7 +137,7 @@ void select_rows(Queue& queue, const DeviceRows& rows, std::int64_t k,
   }
 }
 
-// The same with places of 64 bits, as knear::select_k has them.
+// As above with places of 64 bits, as knear::select_k has them.
 template <class Queue>
 void select_rows(Queue& queue, const DeviceRows& rows, std::int64_t k,
                  const DeviceSelectOptions& options, float* values, std::int64_t* places) {

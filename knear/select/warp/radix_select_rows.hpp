@@ -1,14 +1,14 @@
 // knear/select/warp/radix_select_rows.hpp -- kernels that select any k of each row by the digits of
 // the values' bits, in ascending place.
 //
-// The bits of a float, made to be in its order, are digits of 11, 11 and 10 bits. A histogram of
-// the first digit names the bucket that holds the k-th value; what lies below is kept, what lies
-// above is done with, and the bucket is looked at again by its next digit, until it is wanted whole
-// or its values are equal: of those the first are kept. A last reading gathers what is kept, in the
-// order of the row, so the answer is the same whatever the threads do.
+// The bits of a float, changed so that they are in its order, are digits of 11, 11 and 10 bits. A
+// histogram of the first digit gives the bucket that holds the k-th value; smaller values are kept,
+// larger ones dropped, and the bucket is read again by its next digit, until it is wanted whole or
+// its values are equal, of which the first are kept. A last reading gathers the kept values, in the
+// order of the row, so the answer does not depend on the order of the threads.
 //
-// RadixSelect does this with a block for each row: one reading of a row that is long beside k, else
-// up to four, of a row that is likely to be in the cache after the first. Where rows are few, each
+// RadixSelect does this with a block for each row: it reads a row that is long beside k once,
+// others up to four times, though probably from the cache after the first. Where rows are few, each
 // is cut into parts (those of warp_select_layout.hpp) with a block each, and a kernel for each
 // reading: RadixCount up to three times, RadixCountKept, RadixGather.
 //
@@ -29,9 +29,9 @@ namespace knear::detail {
 inline constexpr int radix_digit_bits = 11, radix_bins = 1 << radix_digit_bits;
 inline constexpr int radix_digits = 3;  // of 11, 11 and 10 bits
 
-// What is known of the k-th value. Keys below `key` are kept; of those whose first `bits` bits are
-// the key's, the `left` first by (value, place). Decided when there are none such, or they are
-// equal.
+// What is known of the k-th value. Keys below `key` are kept; the keys whose first `bits` bits are
+// those of `key` are candidates, of which the `left` first by (value, place) are kept. It is
+// decided when there are no candidates, or they are equal.
 struct RadixBound {
   unsigned key;
   int bits, left;
@@ -55,20 +55,20 @@ KNEAR_HD constexpr RadixBound first_bound(int k, int length) {
   return length <= k ? all_numbers() : RadixBound{0, 0, k};
 }
 
-// How many values of a stretch of a row are kept for certain, and how many equal the bound.
+// How many values of a part of a row are kept for certain, and how many equal the bound.
 struct RadixKept {
   int below, equal;
 };
 
-// What a block does, with its shared memory.
+// The operations of a block, with its shared memory.
 template <class Thread>
 class RadixBlock {
  public:
   static constexpr int threads = 512, warps = threads / warp_size;
-  static constexpr int loads = 4;  // under way at once
+  static constexpr int loads = 4;  // in flight at once
   static constexpr int tile = threads * loads;
   // Many values of a row share their first digit, so that lanes would wait for one another at one
-  // counter: each bin has four, in turn for the lanes.
+  // counter: each bin has four counters, which the lanes use in turn.
   static constexpr int copies = 4;
   static constexpr std::size_t shared_bytes =
       (radix_bins * copies + warps) * sizeof(int) + sizeof(RadixBound);
@@ -80,8 +80,8 @@ class RadixBlock {
         sums_(histogram_ + radix_bins * copies),
         chosen_(reinterpret_cast<RadixBound*>(sums_ + warps)) {}
 
-  // The histogram of the next digit of those values of row[begin .. end) that are candidates; it is
-  // there for all threads when this returns.
+  // Makes the histogram of the next digit of those values of row[begin .. end) that are candidates;
+  // it is visible to all threads when this returns.
   KNEAR_DEVICE void count(const float* row, unsigned begin, unsigned end, RadixBound bound) {
     for (int i = t_.index(); i < radix_bins * copies; i += threads) histogram_[i] = 0;
     t_.sync();
@@ -107,7 +107,7 @@ class RadixBlock {
     return sum;
   }
 
-  // The bound by one digit more, if bin(i) values have the digit i.
+  // The bound with one more digit decided, where bin(i) candidates have the digit i.
   template <class Bin>
   KNEAR_DEVICE RadixBound choose(RadixBound bound, Bin bin) {
     constexpr int mine = radix_bins / threads;
@@ -116,7 +116,7 @@ class RadixBlock {
     KNEAR_UNROLL
     for (int i = 0; i < mine; ++i) sum += counts[i] = bin(first + i);
     int total = 0, before = block_prefix<threads>(t_, sum, sums_, total);
-    if (total <= bound.left) {  // no more numbers than are wanted
+    if (total <= bound.left) {  // no more numbers than wanted
       if (t_.index() == 0) *chosen_ = all_numbers();
     } else if (before < bound.left && bound.left <= before + sum) {
       KNEAR_UNROLL
@@ -130,7 +130,7 @@ class RadixBlock {
     return *chosen_;
   }
 
-  // The bound of the k first of row[0 .. length).
+  // The bound of the k smallest of row[0 .. length).
   KNEAR_DEVICE RadixBound bound_of(const float* row, int length, int k) {
     RadixBound bound = first_bound(k, length);
     while (!bound.decided()) {
@@ -159,9 +159,9 @@ class RadixBlock {
     return all;
   }
 
-  // Writes those of row[begin .. end) that are kept to values and places [k], after what is kept of
-  // the row before `begin`; value i has the place names[i], or i without names. Returns how many of
-  // the k places are taken then; ends when all are, even if more would be kept.
+  // Writes the kept values of row[begin .. end) to values and places [k], after the `before` that
+  // are kept of the row before `begin`; value i has the place names[i], or i without names. Returns
+  // how many of the k places are filled then; stops when all are, even if more would be kept.
   KNEAR_DEVICE int gather(const float* row, unsigned begin, unsigned end, RadixBound bound,
                           RadixKept before, int k, float* values, int* places,
                           const int* names = nullptr) {
@@ -170,11 +170,11 @@ class RadixBlock {
       return below + (equal < bound.left ? equal : bound.left);
     };
     for (unsigned from = begin; from < end && taken(before.below, before.equal) < k; from += tile) {
-      // A warp has a stretch of the tile, which its loads go through in order.
+      // A warp has a stretch of the tile, which its loads read in order.
       const unsigned mine = from + unsigned(warp * loads * warp_size + lane);
       float x[loads];
       unsigned below[loads], equal[loads];
-      int count = 0;  // both in one number: at most 2048 each
+      int count = 0;  // both counts in one number: at most 2048 each
       KNEAR_UNROLL
       for (int i = 0; i < loads; ++i) {
         const unsigned at = mine + unsigned(i * warp_size);
@@ -217,7 +217,7 @@ class RadixBlock {
       values[i] = no_value(flip_), places[i] = -1;
   }
 
-  // The sum of x over all threads; `total` of what they pass.
+  // The sum of x over all threads of the block.
   KNEAR_DEVICE int sum(int x) {
     int total = 0;
     block_prefix<threads>(t_, x, sums_, total);
@@ -237,14 +237,15 @@ class RadixBlock {
   RadixBound* chosen_;
 };
 
-// A row that is long beside k is read once in the usual case: a threshold from a sample of it lets
-// some more than k values pass, which wait in shared memory, and the k first are selected of them.
-// (Matsumoto and Yiu's TH-heap, with another selection behind the threshold.) Where fewer pass than
-// are wanted, or more than there is room for, the row is gone through as if nothing had been. What
-// passes keeps its order, so the answer is the same.
+// A row that is long beside k is usually read once: slightly more than k values pass a threshold
+// from a sample of the row and are stored in shared memory, and the k first are selected from them.
+// (This is Matsumoto and Yiu's TH-heap, with another selection after the threshold.) Where fewer
+// pass than are wanted, or more than there is room for, the row is read again without a threshold.
+// The values that pass keep their order, so the answer is the same.
 //
-// Of k values that lie anywhere, k * sample / length are in the sample, within four standard
-// deviations but for one row of some ten thousand; that many values of the sample are let pass.
+// On average k * sample / length of the k values are in the sample, and within four standard
+// deviations of that except in one row of some ten thousand; the threshold lets that many values of
+// the sample pass.
 inline constexpr int radix_sample = 2048;  // values, in stretches of 32
 struct RadixFilter {
   int rank = 0;      // the threshold is the value of this rank in the sample; 0: no filter
@@ -256,11 +257,11 @@ KNEAR_HD inline RadixFilter radix_filter(int k, int length) {
   const float rank = mean + 4 * sqrtf(mean) + 2;
   return {int(rank), int((rank + 4 * sqrtf(rank)) * scale)};
 }
-// Where value i of the sample stands: in stretches of 32, at equal distances in the row.
+// The place in the row of value i of the sample: stretches of 32, at equal distances.
 KNEAR_HD constexpr int radix_sample_place(int i, int length) {
   return i / warp_size * (length / (radix_sample / warp_size)) + i % warp_size;
 }
-// Room for what passes, in values; 0 where no row is filtered.
+// Room for the values that pass; 0 where no row is filtered.
 KNEAR_HD constexpr int radix_room(std::int64_t cols, std::int64_t k) {
   if (cols < 8 * radix_sample || k > cols / 16 || k > 2048) return 0;
   return k <= 1024 ? 4096 : 8192;
@@ -294,7 +295,7 @@ struct RadixSelect {
       if (filter.rank != 0 && filter.expected < room) {
         take_sample(t, x, length, passed);
         RadixBound pass = block.bound_of(passed, radix_sample, filter.rank);
-        pass = {pass.key + (pass.left != 0), 32, 0};  // what equals the threshold, too
+        pass = {pass.key + (pass.left != 0), 32, 0};  // values that equal the threshold pass, too
         const int count =
             block.gather(x, 0, unsigned(length), pass, {0, 0}, room, passed, passed_places);
         t.sync();
@@ -308,7 +309,7 @@ struct RadixSelect {
   }
 
  private:
-  // Others see it once they have waited, as count() does before it reads.
+  // Other threads see the sample after the sync() by which count() begins.
   KNEAR_DEVICE static void take_sample(Thread t, const float* row, int length, float* sample) {
     KNEAR_UNROLL
     for (int i = 0; i < radix_sample / threads; ++i) {
@@ -343,8 +344,8 @@ struct RadixParts {
     return histograms + (digit * rows.rows + row) * radix_bins;
   }
 
-  // The bound before digit `digit`, found anew by each block of the row, and left for the next
-  // kernel by the first.
+  // The bound before digit `digit`, computed by each block of the row; the first block stores it
+  // for the next kernel.
   template <class Thread>
   KNEAR_DEVICE RadixBound bound_before(Thread t, RadixBlock<Thread>& block, const Stretch& at,
                                        int digit) const {
@@ -381,7 +382,7 @@ struct RadixCount {
   }
 };
 
-// How many each part keeps.
+// Counts how many values each part keeps.
 template <class Thread>
 struct RadixCountKept {
   using Block = RadixBlock<Thread>;
@@ -424,7 +425,7 @@ struct RadixGather {
   }
 };
 
-// How many parts of at least 2^14 values make rows * parts come to `blocks`.
+// The number of parts, of at least 2^14 values each, that makes rows * parts about `blocks`.
 KNEAR_HD constexpr int radix_parts(std::int64_t rows, std::int64_t cols, std::int64_t blocks) {
   const std::int64_t wanted = (blocks + rows - 1) / rows, most = cols >> 14;
   return int(wanted < most ? wanted : most > 1 ? most : 1);

@@ -7,15 +7,14 @@
 //
 // After Johnson, Douze, Jegou, "Billion-scale similarity search with GPUs", section 4. The warp
 // holds the 32 * R best in order, the i-th in lane i % 32 of register i / 32; each lane holds a
-// queue of T candidates. Most values cost one comparison; when the queues may hide one of the k
-// best, they are sorted and merged into the best. One pass over the data, all state in registers:
-// 2 (R + T) of them and about 30 more.
+// queue of T candidates. Most values cost one comparison; when one of the k best might be in a full
+// queue, the queues are sorted and merged into the best. One pass over the data, all state in
+// registers: 2 (R + T) of them and about 30 more.
 //
-// Order and ties: ascending distance, then ascending id, so the answer is one, whatever the order
-// of arrival and the rule. NaN is never kept; +infinity is, before empty places. Same results on
-// every warp.
+// Order and ties: ascending distance, then ascending id, so the answer is unique, whatever the
+// order of arrival and the rule. NaN is never kept; +infinity is, before empty places. Same results
+// on every warp.
 #pragma once
-#include <cstdint>
 #include <limits>
 
 #include "knear/simt/candidate.hpp"
@@ -24,35 +23,24 @@
 
 namespace knear {
 
-// When a lane takes a value into its queue, and when the queues are merged.
+// The rule by which a lane takes a value into its queue, and by which the queues are merged.
 //
-// Both merge at the same moments, when T values that precede the k-th best have come to some lane.
-// The counts are the default because they send fewer groups into the queues: 184 instead of 402 of
-// 4,000 at k = 32 (T = 2), 446 instead of 743 at k = 100 (T = 3), 1,984 instead of 2,201 at
+// Both rules merge at the same moments, when some lane has got T values that precede the k-th
+// best. The counts are the default because they send fewer groups into the queues: 184 instead of
+// 402 of 4,000 at k = 32 (T = 2), 446 instead of 743 at k = 100 (T = 3), 1,984 instead of 2,201 at
 // k = 1000 (T = 8), means over 20 rows of 128,000 random values (warp_select_counts_test). Each is
 // also cheaper, as a queue needs no order, and so is a merge, of which only the best are wanted.
 enum class UpdateRule {
-  // The journal version (2019): takes what precedes the k-th best as of the last merge, queues are
-  // unsorted and counted, and the first full one has all merged and emptied.
+  // The journal version (2019): takes a value that precedes the k-th best as of the last merge;
+  // queues are unsorted and counted, and when one is full all are merged and emptied.
   queue_counts,
-  // The first version (2017): takes what precedes the head of the lane's own queue, its largest,
-  // and queues are sorted. Merges when a head precedes the k-th best; what is left over by the
+  // The first version (2017): takes a value that precedes the head of the lane's own queue, its
+  // largest; queues are sorted. Merges when a head precedes the k-th best; what is left over by the
   // merge goes back to the queues.
   queue_heads
 };
 
-// What a WarpSelect did, by the names of section 4.3.
-struct WarpSelectCounts {
-  std::int64_t n1 = 0;  // groups of 32 values read
-  std::int64_t n2 = 0;  // of these, groups that went into a queue in some lane
-  std::int64_t n3 = 0;  // merges of the queues, without the last one, which store() does
-
-  KNEAR_WARP void on_read(int groups) { n1 += groups; }
-  KNEAR_WARP void on_insert() { ++n2; }
-  KNEAR_WARP void on_merge() { ++n3; }
-};
-
-// Counts nothing and costs nothing.
+// Counts nothing and costs nothing; the tests count groups read, insertions and merges.
 struct NoCounts {
   KNEAR_WARP void on_read(int) {}
   KNEAR_WARP void on_insert() {}
@@ -91,12 +79,12 @@ class WarpSelect {
       count_ = w_.select(better, count_ + w_.fill(1), count_);
       if (!w_.any(count_ == w_.fill(T))) return;
     } else {
-      // The head goes; the newcomer sinks from its place to its own.
+      // The head is dropped; the new value moves down from there to its place.
       queue_[0] = select(w_, better, c, queue_[0]);
       KNEAR_UNROLL
       for (int i = 0; i + 1 < T; ++i) detail::compare_across<0>(w_, queue_[i + 1], queue_[i]);
-      // A lane holds no more than T values: if all of them precede the k-th best, one that did may
-      // be the next to go.
+      // A lane holds no more than T values: if all of them precede the k-th best, the next to be
+      // dropped may be one of the k best.
       if (!w_.any(precedes(queue_[0], worst_))) return;
     }
     counts_.on_merge();
@@ -128,22 +116,10 @@ class WarpSelect {
       KNEAR_NO_UNROLL
       for (int i = 0; i < rest; i += warp_size) {
         const Item c = {w_.load(row + begin + i, rest - i, infinity),
-                        ids_from(first_id + begin + i)};
-        // Beyond the end stands no candidate at all, not one at +infinity.
+                        w_.template lane<Id>() + w_.fill(Id(first_id + begin + i))};
+        // A place beyond the end is no candidate at all, not one at +infinity.
         add(select(w_, w_.template lane<int>() < w_.fill(rest - i), c, no_candidate<Id>(w_)));
       }
-    }
-  }
-
-  // Offers candidates (distances[i], ids[i]), 0 <= i < count, in any order; ids below 0 stand for
-  // empty places. What several warps stored from parts of a row is put together in this way.
-  KNEAR_WARP void add_candidates(const float* distances, const Id* ids, Id count) {
-    KNEAR_NO_UNROLL
-    for (Id begin = 0; begin < count; begin += warp_size) {
-      const int rest = count - begin < warp_size ? int(count - begin) : warp_size;
-      const Item c = {w_.load(distances + begin, rest, infinity),
-                      w_.load(ids + begin, rest, Id(-1))};
-      add(select(w_, c.id < w_.fill(Id(0)), no_candidate<Id>(w_), c));
     }
   }
 
@@ -166,33 +142,29 @@ class WarpSelect {
     return worst_;
   }
 
-  // So far; always nothing with NoCounts.
+  // The counts so far; nothing with NoCounts.
   KNEAR_WARP const Counts& counts() const { return counts_; }
 
  private:
   static constexpr float infinity = std::numeric_limits<float>::infinity();
 
-  // What a newcomer to the lane must precede.
+  // A new candidate of the lane must precede this.
   KNEAR_WARP const Item& bound() const {
     return rule == UpdateRule::queue_counts ? worst_ : queue_[0];
   }
 
-  KNEAR_WARP Lanes<W, Id> ids_from(Id first) const {
-    return w_.template lane<Id>() + w_.fill(first);
-  }
-
   KNEAR_WARP void merge() {
-    // The queues as one array, number i in lane i % 32 of register i / 32: in which lane a
-    // candidate waited does not matter.
+    // The queues are one array, number i in lane i % 32 of register i / 32: it does not matter
+    // which lane a candidate was queued in.
     warp_sort(w_, queue_);
     if constexpr (rule == UpdateRule::queue_counts) {
       warp_merge_smallest(w_, best_, queue_);
       clear_queue();
     } else {
       warp_merge(w_, best_, queue_);
-      // Ascending in each lane -> the largest at the head. (What is left over does not precede the
-      // k-th best, so in any order it would be lost before what does: answers and n3 don't depend
-      // on this.)
+      // The queues ascend in each lane; this puts the largest at the head. (What is left over does
+      // not precede the k-th best, so in any order it would be dropped before what does: answers
+      // and n3 do not depend on this.)
       KNEAR_UNROLL
       for (int i = 0; i < T / 2; ++i) {
         const Item head = queue_[i];
@@ -201,7 +173,8 @@ class WarpSelect {
       }
     }
     // A select for each register, not best_[(k_ - 1) / 32] nor an `if` in the loop, which the
-    // compiler turns into the same: a run-time index would push the registers to memory.
+    // compiler turns into the same: an index known at run time only would push the registers to
+    // memory.
     Item kth = best_[0];
     KNEAR_UNROLL
     for (int r = 1; r < R; ++r)
@@ -225,7 +198,7 @@ class WarpSelect {
 };
 
 // R and T for each range of k: calls f with the shape. The queue lengths are those of section 4.3,
-// not tuned on a GPU yet. Few shapes: each is a kernel that takes long to compile.
+// not tuned on a GPU yet. There are few shapes, as each is a kernel that takes long to compile.
 template <int registers, int queue>
 struct WarpSelectShape {
   static constexpr int R = registers, T = queue;

@@ -1,7 +1,7 @@
 // knear/select/warp/warp_select_layout.hpp -- which warp of the grid selects from which row, or
 // from which part of a row.
 //
-// Plain integer functions used by kernels and, on the host, by their tests.
+// These are integer functions, used by kernels and, on the host, by their tests.
 #pragma once
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 
 namespace knear::detail {
 
-// Rows are independent and one warp takes each. Four warps a block: enough blocks per
+// Rows are independent and one warp takes each. There are four warps per block: enough blocks per
 // multiprocessor to hide the end of each, few enough threads for 128 registers each.
 inline constexpr int select_warps_per_block = 4;
 
@@ -27,13 +27,13 @@ KNEAR_HD constexpr std::int64_t select_row(std::int64_t block, int thread) {
 
 // Few long rows leave most of a machine idle. Then a row is cut into parts and a warp selects from
 // each (select_blocks(rows * parts) blocks; select_part() of select_row()); a second pass selects
-// from the k candidates of all parts, parts * k of them. The answer is the same for any number of
-// parts, since the order of candidates is total.
+// from the parts * k candidates of all parts. The answer is the same for any number of parts, since
+// the order of candidates is total.
 
-// How many parts make rows * parts come to the warps that the machine wants. No more than
-// sqrt(cols / k): a part is then as long as what the second pass reads, and with more of them that
-// pass would take longer than the first one gains. 1 if there are enough rows, or short ones.
-// Requires rows, k >= 1 and cols, warps >= 0.
+// The number of parts for which rows * parts is about the number of warps that the machine wants.
+// No more than sqrt(cols / k): a part is then as long as what the second pass reads, and with more
+// parts that pass would take longer than the first one gains. 1 if there are enough rows, or short
+// ones. Requires rows, k >= 1 and cols, warps >= 0.
 KNEAR_HD constexpr int select_parts(std::int64_t rows, std::int64_t cols, int k,
                                     std::int64_t warps) {
   const std::int64_t wanted = (warps + rows - 1) / rows;
@@ -42,9 +42,9 @@ KNEAR_HD constexpr int select_parts(std::int64_t rows, std::int64_t cols, int k,
   return int(parts);
 }
 
-// Where part `part` of a row of `length` values begins, 0 <= part <= parts: at a multiple of 32, so
-// that loads stay aligned, or at the end of the row. Parts differ by one group of 32 at most, the
-// last of which may be cut short; those of a short row may be empty.
+// The begin of part `part` of a row of `length` values, 0 <= part <= parts: a multiple of 32, so
+// that loads stay aligned, or the end of the row. Parts differ by one group of 32 at most, of which
+// the last may be shorter; those of a short row may be empty.
 KNEAR_HD constexpr std::int64_t select_part_begin(std::int64_t part, int parts,
                                                   std::int64_t length) {
   const std::int64_t groups = (length + warp_size - 1) / warp_size;

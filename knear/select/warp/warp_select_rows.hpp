@@ -2,8 +2,8 @@
 // matrix, or for each part of a row.
 //
 // Where rows are few, each is cut into parts (warp_select_layout.hpp), and the k best of all parts,
-// one after another, are the rows of a second run of the same kernel. It ranks equal values by
-// where they stand, and that is the order of their places: those of a part ascend, and so do the
+// one after another, are the rows of a second run of the same kernel. It orders equal values by
+// where they stand, which is the order of their places: those of a part ascend, and so do the
 // parts. Empty places of a part hold NaN, which the second run does not keep.
 //
 // One reading of the matrix, 4 * rows * cols bytes; with p parts 16 * rows * p * k more.
@@ -18,8 +18,8 @@
 
 namespace knear::detail {
 
-// Floats change their sign bit on the way from and to memory, or not, as chosen at run time: an
-// operation for each value read, and no second kernel for the largest.
+// Changes the sign bit of floats on the way from and to memory, if asked to at run time: one
+// operation per value read, instead of a second kernel for the largest.
 template <class Thread>
 class FlippingWarp : public ThreadWarp<Thread> {
  public:
@@ -42,7 +42,7 @@ class FlippingWarp : public ThreadWarp<Thread> {
   unsigned flip_;
 };
 
-// A warp for each part of each row, those of a row after one another.
+// A warp for each part of each row; the parts of a row follow each other.
 template <class Thread, int R, int T>
 struct SelectByWarp {
   static constexpr int threads = select_warps_per_block * warp_size;
@@ -51,7 +51,7 @@ struct SelectByWarp {
   DeviceRows rows;
   int parts, k;
   unsigned flip;
-  const int* names;  // [rows x cols] what to call the places of the values; nullptr: as they are
+  const int* names;  // [rows x cols] the places of the values; nullptr: those in the row
   float* values;     // [rows x parts x k]
   int* places;       // [rows x parts x k]
 
@@ -70,7 +70,7 @@ struct SelectByWarp {
       select.store(my_values, my_places);
     }
     if (parts == 1 && !names) return;
-    // Each lane goes over the places that it has written itself.
+    // Each lane reads back only places that it has written itself.
     for (int i = t.index() % warp_size; i < k; i += warp_size) {
       const int place = my_places[i];
       if (place < 0 && parts > 1) my_values[i] = std::numeric_limits<float>::quiet_NaN();

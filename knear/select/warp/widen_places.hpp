@@ -1,4 +1,4 @@
-// knear/select/warp/widen_places.hpp -- a kernel that makes places of 64 bits of places of 32.
+// knear/select/warp/widen_places.hpp -- a kernel that makes places of 64 bits from places of 32.
 //
 // Kernels that select keep places of 32 bits, which is half the memory to sort; knear::select_k
 // answers with ids.
@@ -9,7 +9,7 @@
 
 namespace knear::detail {
 
-// to [count]: the same numbers, -1 for places that are empty.
+// to [count]: the same numbers, -1 for empty places.
 template <class Thread>
 struct WidenPlaces {
   static constexpr int threads = 256, resident_blocks = 8;

@@ -32,12 +32,12 @@ Matrix<T> made(std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
   return out;
 }
 
-// Memory of the device that belongs to somebody else.
-struct Lent {
+// Memory of the device that belongs to the caller.
+struct DeviceMatrix {
   HostQueue::Array<unsigned char> memory;
   Rows rows;
 
-  Lent(HostQueue& queue, AnyMatrixView matrix) {
+  DeviceMatrix(HostQueue& queue, AnyMatrixView matrix) {
     const auto bytes =
         static_cast<std::size_t>(matrix.rows() * matrix.cols() * size_of(matrix.type()));
     memory = queue.allocate<unsigned char>(bytes);
@@ -60,12 +60,12 @@ void expect_same(const HostQueue::Array<Id>& ids, const HostQueue::Array<float>&
   }
 }
 
-// Searches twice, the second time with codes that are there, and compares.
+// Searches twice, the second time with the codes of the first, and compares.
 void expect_exact(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
                   const KnnOptions& options, const std::string& what, KnnReport* report = nullptr,
                   std::size_t budget = std::size_t{1} << 40) {
   HostQueue queue(3, budget), lender(4);
-  Lent lent(lender, base), asked(lender, queries);
+  DeviceMatrix lent(lender, base), asked(lender, queries);
   DeviceBase<HostQueue> rows(queue, std::move(lent.rows), options.metric);
   const Neighbors truth = knn(queries, base, k, options);
   KnnOptions there = options;
@@ -90,7 +90,7 @@ void expect_self_joined(AnyMatrixView base, std::int64_t k, const KnnOptions& op
                         const std::string& what, KnnReport* report = nullptr,
                         std::size_t budget = std::size_t{1} << 40) {
   HostQueue queue(5, budget), lender(6);
-  Lent lent(lender, base), asked(lender, base);
+  DeviceMatrix lent(lender, base), asked(lender, base);
   DeviceBase<HostQueue> rows(queue, std::move(lent.rows), options.metric);
   KnnOptions there = options;
   there.device = "cuda";
@@ -133,7 +133,8 @@ TEST(DeviceBase, FiltersAndMoreNeighboursThanRows) {
   expect_exact(Matrix<float>(0, 6).view(), base.view(), 2, {}, "no queries");
 }
 
-// What the device has no memory for comes from a copy of the rows, which the processor searches.
+// Queries for which the device has no memory are answered by the processor, from a copy of the
+// rows.
 TEST(DeviceBase, TheProcessorAnswersWhatComesBack) {
   const auto base = made<float>(2500, 8, 9), queries = made<float>(3, 8, 10);
   constexpr std::size_t budget = 160 << 10;  // rows have room, not three lists of them
@@ -147,7 +148,7 @@ TEST(DeviceBase, TheProcessorAnswersWhatComesBack) {
   EXPECT_EQ(report.fallback_queries, 3);
 }
 
-// Codes that do not fit are made chunk by chunk of the rows that are there.
+// Codes that do not fit are made chunk by chunk from the rows on the device.
 TEST(DeviceBase, CodesInChunks) {
   const auto base = made<float>(9000, 24, 11), queries = made<float>(4, 24, 12);
   KnnReport report;
@@ -156,7 +157,7 @@ TEST(DeviceBase, CodesInChunks) {
   EXPECT_EQ(report.fallback_queries, 0);
 }
 
-TEST(DeviceBase, JoinsRowsWithTheOthers) {
+TEST(DeviceBase, SelfJoins) {
   const auto base = made<float>(280, 13, 30);
   for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
     expect_self_joined(base.view(), 6, {.metric = metric}, std::string(name_of(metric)));
@@ -172,7 +173,7 @@ TEST(DeviceBase, JoinsRowsWithTheOthers) {
 }
 
 // More copies of a row than neighbours: the row itself need not be among the first.
-TEST(DeviceBase, JoinsCopiesAndRowsOfAFilter) {
+TEST(DeviceBase, SelfJoinsOfCopiesAndFilteredRows) {
   auto base = made<float>(260, 6, 34);
   for (std::int64_t i = 0; i < 20; ++i) std::copy_n(base.row(259), 6, base.row(11 * i));
   std::fill_n(base.row(76), 6, 0.0f), std::fill_n(base.row(250), 6, 0.0f);
@@ -192,7 +193,7 @@ TEST(DeviceBase, WhatIsNotFiniteIsNamed) {
     auto base = made<float>(300, 7, 13);
     base.row(211)[4] = bad, base.row(212)[1] = bad;
     HostQueue queue(1);
-    Lent lent(queue, base.view());
+    DeviceMatrix lent(queue, base.view());
     try {
       DeviceBase<HostQueue> rows(queue, std::move(lent.rows), Metric::l2);
       ADD_FAILURE() << "not refused";
@@ -204,12 +205,12 @@ TEST(DeviceBase, WhatIsNotFiniteIsNamed) {
   }
 }
 
-// The survey and the sample of the device are those of the processor.
-TEST(DeviceBase, SurveysAndSamples) {
+// The value range and the sample from the device are those of the processor.
+TEST(DeviceBase, ValueRangesAndSamples) {
   std::uint64_t seed = 20;
   const auto check = [&](AnyMatrixView rows) {
     HostQueue queue(++seed);
-    Lent lent(queue, rows);
+    DeviceMatrix lent(queue, rows);
     const ValueRange here = find_value_range(rows, "base", 1),
                      there = value_range_of_rows(queue, lent.rows, "base");
     EXPECT_EQ(here.integer, there.integer);

@@ -1,5 +1,5 @@
-// partial-reduce by a GPU, on the emulated one: the answer of the processor, to the bit, and what
-// is said of it, whatever the bins drop.
+// partial-reduce on the emulated GPU: the answer of the processor, to the bit, and the report,
+// whatever the bins drop.
 #include "knear/knn/segment_search.hpp"
 
 #include <gtest/gtest.h>
@@ -97,8 +97,8 @@ TEST(DevicePartialReduce, FloatsAndWholeNumbers) {
     }
 }
 
-// A base of which one bin holds so many of each query's nearest rows: query q has them in bin
-// 5 q + 1 of those that are packed, which are one row in `every`.
+// A base in which one bin holds so many of each query's nearest rows: query q has them in bin 5 q +
+// 1 of the packed rows, which are one row in `every`.
 Matrix<float> crowded(const Matrix<float>& queries, const Interleaving& interleaving,
                       std::int64_t every, std::int64_t together) {
   Matrix<float> out = gaussian(interleaving.rows * every, queries.cols(), 5);
@@ -130,7 +130,7 @@ TEST(DevicePartialReduce, BinsThatDropRows) {
           const KnnReport report =
               expect_same({&segment, 1}, queries.view(), k, Metric::l2, {.recall = recall}, what);
           EXPECT_EQ(report.bins, bins);
-          // Of the k and 8 more that the device finds, all but the few that are kept are dropped.
+          // The device finds k and 8 more; all of them but the few that are kept are dropped.
           EXPECT_EQ(report.fallback_queries, together == 20 ? count : 0) << what;
           if (report.kept_per_bin < std::min(together, k)) {
             EXPECT_EQ(recall < 1 ? count - report.certified_queries : report.repaired_queries,
@@ -147,7 +147,7 @@ TEST(DevicePartialReduce, BinsThatDropRows) {
 // Two segments with copies of the query in one bin, of which each keeps as many as the other: all
 // of them are the k nearest, and what was dropped, at the same distance, comes after them by its
 // id.
-TEST(DevicePartialReduce, TiesBetweenParts) {
+TEST(DevicePartialReduce, TiesBetweenSegments) {
   constexpr std::int64_t n = 4096;
   const Interleaving interleaving{n, 64};
   auto base = gaussian(n, 6, 18);
@@ -170,9 +170,9 @@ TEST(DevicePartialReduce, TiesBetweenParts) {
   EXPECT_EQ(search(all + 1).certified_queries, 0);
 }
 
-// Segments of several sizes, one of them measured as it is, with ids of their own; rows that were
-// removed; filters that make the processor pack all rows, or those that are allowed.
-TEST(DevicePartialReduce, PartsFiltersAndRemovedRows) {
+// Segments of several sizes, one of them measured without codes, with ids of their own; rows that
+// were removed; filters that make the processor pack all rows, or those that are allowed.
+TEST(DevicePartialReduce, SegmentsFiltersAndRemovedRows) {
   const auto queries = gaussian(15, 10, 8);
   const std::int64_t sizes[] = {3000, 200, 2300};
   std::vector<Matrix<float>> bases;
@@ -259,7 +259,7 @@ TEST(DevicePartialReduce, ADeviceWithoutMemory) {
   EXPECT_EQ(report.fallback_queries, 9);
 }
 
-// What a device keeps serves partial-reduce and exact searches.
+// The rows that stay on a device serve partial-reduce and exact searches.
 TEST(DevicePartialReduce, RowsStayOnTheDevice) {
   const auto base = gaussian(3000, 6, 15), queries = gaussian(4, 6, 16);
   PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));

@@ -1,5 +1,5 @@
-// Range searches by a GPU, on the emulated one: the answers of the processor to the bit, whatever
-// is asked for, and a report that says what was done where.
+// Range searches on the emulated GPU: the answers of the processor to the bit, for all options, and
+// a report that says what was done where.
 #include "knear/knn/device/device_search.hpp"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ void expect_same(AnyMatrixView queries, AnyMatrixView base, double radius, KnnOp
   EXPECT_EQ(report.fallback_queries, fallback);
 }
 
-// The distance, in float64, that so many rows of the base do not exceed for one of the queries (of
+// The distance, in float64, that so many rows of the base do not exceed for one of the queries (for
 // ip: that so many reach).
 double distance_of(AnyMatrixView queries, AnyMatrixView base, std::int64_t rank, Metric metric,
                    std::int64_t query = 0) {
@@ -121,8 +121,8 @@ TEST(DeviceRangeSearch, AnswersAreThoseOfTheProcessor) {
                 {.metric = metric, .first_pass = FirstPass::int8}, "codes of whole numbers");
 }
 
-// The very distance of a row, which belongs to the answer, and the next number below, by which it
-// does not; where many rows have that distance, all of them.
+// The very distance of a row, which is within the radius, and the next number below, which excludes
+// it; where many rows have that distance, all of them.
 TEST(DeviceRangeSearch, ExactlyAtTheRadius) {
   const AnyMatrix floats = gaussians(400, 9, 21), asked = gaussians(6, 9, 22);
   const AnyMatrix whole = typed(ElementType::u8, 400, 4, 23, 5),
@@ -161,7 +161,7 @@ TEST(DeviceRangeSearch, NothingAndEverything) {
       }
       EXPECT_EQ(there(queries, *base, none, {.metric = metric}).ids.size(), 0u);
       EXPECT_EQ(there(queries, *base, -none, {.metric = metric}).ids.size(), 3000u);
-      // What has room for a few thousand pairs at a time gets seven thousand.
+      // A buffer for a few thousand pairs gets seven thousand.
       expect_same(base->view().rows(0, 12), *base, -none,
                   {.metric = metric, .threads = 2, .memory = 3 << 20}, "in pieces");
     }
@@ -186,7 +186,7 @@ TEST(DeviceRangeSearch, ZeroVectorsAndNoRows) {
   }
 }
 
-// More queries than are coded in a block, on some threads, also in the memory for a few.
+// More queries than are coded in a block, on several threads, also with memory for a few.
 TEST(DeviceRangeSearch, ManyQueries) {
   const AnyMatrix base = gaussians(600, 12, 51), queries = gaussians(300, 12, 52);
   const double radius = distance_of(queries, base, 40, Metric::l2);
@@ -314,7 +314,7 @@ TEST(DeviceRangeSearch, ChunksOfABaseThatDoesNotFit) {
       same(there(queries, base, radius, {.threads = 2, .memory = 3 << 20}, &report), truth));
   EXPECT_LE(report.memory_bytes, 3 << 20);
   EXPECT_EQ(report.fallback_queries, 0);
-  // A filter of few rows, which are sent by themselves, chunk by chunk.
+  // A filter of few rows, which are uploaded by themselves, chunk by chunk.
   const KnnOptions few{.filter = every(33, 5, 5000)};
   EXPECT_TRUE(same(there(queries, base, radius, few, &report, 640 << 10),
                    range_search(queries, base, radius, few)));
@@ -326,7 +326,8 @@ TEST(DeviceRangeSearch, ChunksOfABaseThatDoesNotFit) {
   EXPECT_LE(report.memory_bytes, 3 << 20);
 }
 
-// Where the device has no memory for the rows or for lists, the processor answers, and says so.
+// Where the device has no memory for the rows or for lists, the processor answers, and the report
+// says so.
 TEST(DeviceRangeSearch, ADeviceWithoutMemory) {
   const AnyMatrix base = gaussians(3000, 16, 101), queries = gaussians(200, 16, 102);
   const double radius = distance_of(queries, base, 30, Metric::l2);
@@ -335,7 +336,7 @@ TEST(DeviceRangeSearch, ADeviceWithoutMemory) {
   expect_same(queries, base, radius, {}, "plenty", 0, 10 << 20);
 }
 
-// A queue that has memory for lists at the second attempt alone.
+// A queue that has memory for lists only at the second attempt.
 struct ScarceQueue : HostQueue {
   std::shared_ptr<int> attempts = std::make_shared<int>(0);
 
@@ -348,7 +349,7 @@ struct ScarceQueue : HostQueue {
   }
 };
 
-// Memory that goes while the device is at work: some queries are answered by each.
+// Memory that becomes scarce during the search: device and processor answer some queries each.
 TEST(DeviceRangeSearch, SomeQueriesOfTheProcessor) {
   const AnyMatrix floats = gaussians(300, 16, 103), asked = gaussians(300, 16, 104);
   const AnyMatrix whole = typed(ElementType::u8, 300, 16, 105),
@@ -373,7 +374,7 @@ TEST(DeviceRangeSearch, SomeQueriesOfTheProcessor) {
   }
 }
 
-// As the processor says it, whatever stands on the device.
+// The message is the processor's, whatever is on the device.
 TEST(DeviceRangeSearch, MoreWithinTheRadiusThanMemoryHolds) {
   const AnyMatrix floats = gaussians(3000, 8, 111);
   const AnyMatrix bytes = typed(ElementType::u8, 3000, 8, 112, 9);
@@ -394,8 +395,8 @@ TEST(DeviceRangeSearch, MoreWithinTheRadiusThanMemoryHolds) {
       [&] { there(floats.view().rows(0, 5), floats, 1, {.memory = 1 << 10}); }, "memory is 1024");
 }
 
-// What copies arrive in is taken from the memory for pairs: an eighth, beside the pieces in which
-// rows go there, which are a quarter.
+// The buffers into which pairs are copied are part of the memory: an eighth, beside the pieces in
+// which rows are uploaded, which are a quarter.
 TEST(DeviceRangeSearch, BuffersAreWithinTheMemory) {
   const AnyMatrix base = gaussians(3000, 8, 113);
   const KnnOptions options{.threads = 2, .memory = 8 << 20, .first_pass = FirstPass::int8};
@@ -455,7 +456,7 @@ TEST(DeviceRangeSearch, StopsOnRequest) {
   EXPECT_EQ(fractions.size(), 2u);
 }
 
-// Rows and queries that are in the memory of the device already.
+// Rows and queries that are already in the memory of the device.
 TEST(DeviceRangeSearch, DeviceMemory) {
   const AnyMatrix floats = gaussians(1100, 20, 141), asked = gaussians(9, 20, 142);
   const AnyMatrix whole = typed(ElementType::u8, 1100, 20, 143),
@@ -510,12 +511,13 @@ TEST(DeviceRangeSearch, DeviceMemory) {
       check({}, 0, 4 << 20, "all");
       if (metric == Metric::ip) continue;
       check({.filter = every(3, 1, 1100)}, 0, 4 << 20, "filter");
-      // Few rows are searched in a copy of all of them; so is everything where codes have no room.
+      // Few rows are searched in a copy of all of them; so is everything where there is no room for
+      // codes.
       check({.filter = every(40, 1, 1100)}, 9, 4 << 20, "few rows");
       check({}, 9, 1 << 10, "no room");
       check({.filter = every(3, 1, 1100)}, 9, 1 << 10, "no room, filter");
     }
-  // A copy that comes in pieces, of rows with other ids than their place in it.
+  // A copy that comes in pieces, of rows whose ids are not their places in it.
   HostQueue lender(4);
   HostQueue::Array<unsigned char> rows_memory, queries_memory;
   const AnyMatrix many = gaussians(30000, 10, 145), some = gaussians(5, 10, 146);

@@ -1,4 +1,4 @@
-// Searches by a GPU, on the emulated one: the answers of the processor, whatever is asked for.
+// Searches on the emulated GPU: the answers of the processor, for all options.
 #include "knear/knn/device/device_search.hpp"
 
 #include <gtest/gtest.h>
@@ -89,7 +89,7 @@ TEST(DeviceSearch, ManyNeighbours) {
       EXPECT_EQ(report.fallback_queries, 0);
       EXPECT_LT(report.survivors_per_query, 1.2 * static_cast<double>(k) + 100);
     }
-  // Parts of a base, in chunks of them, with what was found so far from elsewhere.
+  // Segments of a base, in chunks, with upper bounds from the rows searched before.
   expect_same(device_knn(queries.view(), base.view(), 1300, {}, nullptr, 2 << 20),
               knn(queries.view(), base.view(), 1300), "chunks");
 }
@@ -116,7 +116,7 @@ TEST(DeviceSearch, WhatADeviceCannotDoTheProcessorDoes) {
   EXPECT_EQ(report.fallback_queries, 3);
 }
 
-// Rows that no 8-bit code tells apart fill the lists, which are then made as long as it takes.
+// Rows that 8-bit codes do not separate fill the lists, which are then made as long as necessary.
 TEST(DeviceSearch, ListsThatFillAreMadeAgain) {
   Matrix<float> near(2500, 8);
   Random random(9);
@@ -132,7 +132,7 @@ TEST(DeviceSearch, ListsThatFillAreMadeAgain) {
   EXPECT_EQ(report.multiply_adds, (130.0 + 2 * 3) * 2500 * 8);
 }
 
-// A self-join goes by the k + 1 nearest, whether or not the row is one of them.
+// A self-join searches for the k + 1 nearest, whether or not the row is one of them.
 TEST(DeviceSearch, SelfJoins) {
   auto base = gaussian(140, 12, 30);
   for (std::int64_t i = 0; i < 30; ++i) std::copy_n(base.row(0), 12, base.row(4 * i));  // equal
@@ -154,7 +154,8 @@ TEST(DeviceSearch, SelfJoins) {
     }
 }
 
-// Where the device has no memory for the rows or for lists, the processor answers, and says so.
+// Where the device has no memory for the rows or for lists, the processor answers, and the report
+// says so.
 TEST(DeviceSearch, ADeviceWithoutMemoryAnswersNothing) {
   const auto base = gaussian(3000, 16, 16), queries = gaussian(200, 16, 17);
   const Neighbors truth = knn(queries.view(), base.view(), 4);
@@ -215,8 +216,8 @@ TEST(DeviceSearch, RowsStayOnTheDevice) {
   for (const Neighbors& one : found) expect_same(one, truth, "thread");
 }
 
-// What is on the device serves every filter that leaves one row in sixteen; where fewer are left,
-// they are packed by themselves, and what is there stays there.
+// The rows on the device serve every filter that leaves one row in sixteen; where fewer are left,
+// these are packed by themselves, and the rows on the device stay.
 TEST(DeviceSearch, FiltersAreServedByTheRowsThatStay) {
   constexpr std::int64_t n = 3000;
   const auto floats = gaussian(n, 12, 18), queries = gaussian(9, 12, 19);
@@ -267,7 +268,7 @@ TEST(DeviceSearch, FiltersAreServedByTheRowsThatStay) {
     }
 }
 
-// Rows that a filter leaves may stand together in the panels, being the largest ones.
+// The allowed rows may be together in the panels, here because they are the largest.
 TEST(DeviceSearch, AFilterOfTheLongestRows) {
   constexpr std::int64_t n = 6000;
   auto base = gaussian(n, 8, 21);
@@ -290,7 +291,7 @@ TEST(DeviceSearch, AFilterOfTheLongestRows) {
   }
 }
 
-// As an index says it: what was removed is never found, and nothing is packed anew for it.
+// Rows that an index has removed are never found, and nothing is packed again for that.
 TEST(DeviceSearch, RemovedRows) {
   constexpr std::int64_t n = 2500;
   const auto base = gaussian(n, 10, 23), queries = gaussian(7, 10, 24);
@@ -341,7 +342,7 @@ TEST(DeviceSearch, NoMemoryForAFilter) {
   EXPECT_EQ(report.fallback_queries, 3);
 }
 
-TEST(DeviceSearch, TellsWhereItIsAndStopsOnRequest) {
+TEST(DeviceSearch, ReportsProgressAndStopsOnRequest) {
   const auto base = gaussian(3000, 8, 12), queries = gaussian(5, 8, 13);
   std::vector<double> fractions;
   KnnOptions options{.progress = [&](std::string_view stage, double fraction) {

@@ -72,7 +72,7 @@ TEST(DeviceThresholdHeapSearch, ManyQueriesInGroups) {
   expect_same(queries.view(), base.view(), 5, {.threads = 2}, "floats");
   expect_same(queries.view(), base.view(), 5, {.threads = 2, .method = {.query_batch = 130}},
               "batches");
-  // A memory limit makes groups small, of which each is coded by itself.
+  // A memory limit makes groups small; each is coded by itself.
   expect_same(queries.view(), base.view(), 5, {.threads = 2, .memory = 6 << 20}, "memory");
 }
 
@@ -133,7 +133,7 @@ TEST(DeviceThresholdHeapSearch, SegmentsAndLiveRows) {
   }
 }
 
-// The rows that an exact search left on the device serve this one, and the other way round.
+// The rows that an exact search left on the device serve this method, and the other way round.
 TEST(DeviceThresholdHeapSearch, RowsStayOnTheDevice) {
   const AnyMatrix base = gaussians(900, 8, 71), queries = gaussians(7, 8, 72);
   detail::PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
@@ -166,7 +166,7 @@ TEST(DeviceThresholdHeapSearch, TheReportSaysWhatWasDoneWhere) {
   EXPECT_EQ(there.samples, 100);
   EXPECT_GT(there.sampling_seconds, 0);
   EXPECT_GT(there.sorting_seconds, 0);
-  // Both see the same keys, so that these are the same.
+  // Both use the same keys, so that these figures are equal.
   EXPECT_EQ(there.compression_ratio, here.compression_ratio);
   EXPECT_EQ(there.threshold_ratio, here.threshold_ratio);
   EXPECT_EQ(there.expected_hits, here.expected_hits);

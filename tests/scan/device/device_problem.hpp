@@ -1,6 +1,5 @@
-// tests/scan/device/device_problem.hpp -- a base on the emulated device, queries, and what the
-// reference says of every pair of them: for tests of scans whose thresholds stand from the
-// beginning.
+// tests/scan/device/device_problem.hpp -- a base on the emulated device, queries, and the
+// reference's keys of all pairs: for tests of scans whose thresholds are known from the beginning.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "knear/core/random.hpp"
+#include "knear/cost/peak_cache.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/scan/device/tiles.hpp"
 #include "tests/simt/emulator.hpp"
@@ -79,7 +79,7 @@ struct Problem {
     out.upper_bounds = upper_bounds.data();
     return out;
   }
-  // Thresholds: of every query the key of rank `rank` among all.
+  // Sets the threshold of every query to the key of rank `rank` among all.
   void set_upper_bounds(std::int64_t rank) {
     upper_bounds.clear();
     for (std::int64_t q = 0; q < queries.rows(); ++q) {

@@ -1,5 +1,5 @@
-// The scan of a GPU on the emulated one: the same bits as the reference, whatever the data, and
-// each kernel by itself against plain arithmetic.
+// The scan on the emulated GPU: the same bits as the reference, whatever the data, and each kernel
+// by itself against plain arithmetic.
 #include "knear/scan/device/device_scan.hpp"
 
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ struct Shape {
   std::int64_t rows, queries, dim, k;
 };
 
-// How a base is coded on a device, in tiles of so many panels.
+// The coding of a base on a device, in tiles of so many panels.
 Coding coding_of(const BaseRows& base, Metric metric, bool integer, const ValueRange& found,
                  std::int64_t panels) {
   Coding out = integer ? Coding::whole_numbers(metric, active_isa(), found)
@@ -78,8 +78,8 @@ Coding coding_of(const BaseRows& base, Metric metric, bool integer, const ValueR
   return device_coding(out, base.rows(), base.cols());
 }
 
-// Searches on the emulated device and compares with the reference; returns how many queries came
-// back unanswered.
+// Searches on the emulated device and compares with the reference; returns how many queries were
+// not answered.
 std::int64_t expect_exact(AnyMatrixView base, AnyMatrixView queries, std::int64_t k, Metric metric,
                           std::uint64_t seed, const std::string& what) {
   const ValueRange of_base = find_value_range(base, "base", 1),
@@ -186,7 +186,7 @@ TEST(DeviceScan, ShapesAroundTheEdges) {
   }
 }
 
-// More neighbours than a warp has registers for, to beyond all rows; ties and copies.
+// More neighbours than a warp has registers for, up to more than all rows; ties and copies.
 TEST(DeviceScan, AnyNumberOfNeighbours) {
   std::uint64_t seed = 300;
   for (Kind kind : {Kind::uniform, Kind::copies, Kind::zeros})
@@ -207,8 +207,8 @@ TEST(DeviceScan, AnyNumberOfNeighbours) {
     }
 }
 
-// Lists as they are after a scan, of every length around those of warps, blocks and tiles: the
-// threshold that is the k-th of the certain ends, and what is left, against sorting.
+// Lists as a scan leaves them, of every length around those of warps, blocks and tiles: the
+// threshold, which is the k-th of the certain ends, and the remaining entries, against sorting.
 TEST(DeviceScan, LongListsAreBroughtUpToDate) {
   Random random(14);
   constexpr int room = 3000;
@@ -224,7 +224,7 @@ TEST(DeviceScan, LongListsAreBroughtUpToDate) {
   for (int count : {0, 1, 31, 33, 511, 512, 513, 2047, 2048, 2049, 3000, 3001})
     for (int k : {1, 20, 500, 2500, -1, 0})  // the last: as many as there are, one more
       for (int spread : {1, 50, 100000, 0}) {
-        // The last: keys at which buckets of the digits begin.
+        // The last case: keys at which buckets of the digits begin.
         const double start = spread == 0 ? 0 : 1000;
         for (std::uint32_t& x : squares)
           x = static_cast<std::uint32_t>(spread == 0 ? (1 + random.below(6)) << 14
@@ -317,7 +317,7 @@ TEST(DeviceScan, LongListsAreSortedByKeyAndId) {
     }
 }
 
-// More rows tie with the k-th than a list has room for where queries are many.
+// More rows tie with the k-th than fit a list of a large batch of queries.
 TEST(DeviceScan, EveryRowTies) {
   Random random(9);
   const auto one = vectors<float>(Kind::uniform, 1, 6, random);
@@ -327,7 +327,7 @@ TEST(DeviceScan, EveryRowTies) {
   EXPECT_EQ(expect_exact(base.view(), queries.view(), 5, Metric::l2, 1, "copies"), 0);
 }
 
-// Thresholds are kept as floats: rounded to the side that keeps more.
+// Thresholds are stored as floats: rounded to the side that keeps more.
 TEST(DeviceScan, ThresholdsAreRoundedToTheSafeSide) {
   Random random(12);
   for (int i = 0; i < 100000; ++i) {
@@ -351,7 +351,7 @@ TEST(DeviceScan, KeysOfNumbersAreInTheirOrder) {
     EXPECT_EQ(number_of_key(ordered_key(x, 0)), x);
 }
 
-// Fragments of the tensor cores: a place holds one step of one row, and each step has one place.
+// Fragments of the tensor cores: each place holds one step of one row, and each step has one place.
 TEST(DeviceScan, PlacesOfCodesAreThoseOfTheFragments) {
   std::vector<int> used(3 * panel_slice_bytes / 4);
   for (std::int64_t step = 0; step < 3 * slice_steps; ++step)
@@ -377,10 +377,10 @@ TEST(DeviceScan, PlacesOfCodesAreThoseOfTheFragments) {
   for (int count : used) ASSERT_EQ(count, 1);
 }
 
-// A limited search finds what the processor's filter lets it, with as many panels more in its first
-// part as it has fewer rows that count.
+// A limited search finds what the processor finds with the same filter, with proportionally more
+// panels in its first part.
 TEST(DeviceScan, LimitedToSomeRows) {
-  constexpr std::int64_t n = 9600, k = 10, count = 129;  // more than a block
+  constexpr std::int64_t n = 9600, k = 10, count = 129;  // more than a block of queries
   Random random(13);
   const auto rows = vectors<float>(Kind::uniform, n, 12, random);
   const auto queries = vectors<float>(Kind::uniform, count, 12, random);
@@ -417,13 +417,13 @@ TEST(DeviceScan, LimitedToSomeRows) {
   EXPECT_EQ(parts_of(8), 2);  // 128, 300
 }
 
-// Lists that are full are made as long as it takes: of some queries and not of others, together or
-// one by one, with what is known from elsewhere, of some rows alone; of whole numbers that are
-// alike too. What has no memory is handed back.
+// Full lists are made as long as necessary: for some queries and not for others, together or one by
+// one, with upper bounds from elsewhere, with allowed rows only; also for whole numbers that are
+// alike. Queries for which there is no memory are returned.
 TEST(DeviceScan, FullListsAreMadeAgain) {
   constexpr std::int64_t n = 2600, dim = 5, count = 130, k = 4, every = 40;
   Random random(15);
-  // Most rows stand so close together that their codes are alike; some queries are near them.
+  // Most rows are so close together that their codes are alike; some queries are near them.
   Matrix<float> rows(n, dim), queries(count, dim);
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < dim; ++j)
@@ -485,7 +485,7 @@ TEST(DeviceScan, FullListsAreMadeAgain) {
   }
 }
 
-// Few queries have longer lists and fewer parts, where there is memory for that.
+// Few queries have longer lists and fewer parts of the base, where there is memory for that.
 TEST(DeviceScan, FewQueries) {
   constexpr std::int64_t n = 6400, k = 10, count = 3;
   Random random(16);
@@ -515,8 +515,8 @@ TEST(DeviceScan, FewQueries) {
   EXPECT_EQ(parts(1 << 20), 3);
 }
 
-// Slots without a row, of which each tile may have 31, are no pairs: of whole numbers they would be
-// nearer than all rows, and fill the lists of a long base.
+// Slots without a row, of which each tile may have 31, are not pairs: as whole numbers they would
+// be nearer than all rows, and fill the lists of a long base.
 TEST(DeviceScan, SlotsWithoutARowAreNoPairs) {
   Random random(17);
   const auto whole = vectors<std::int8_t>(Kind::uniform, 70, 4, random);
@@ -544,7 +544,7 @@ TEST(DeviceScan, SlotsWithoutARowAreNoPairs) {
   }
 }
 
-TEST(DeviceScan, TellsItsStages) {
+TEST(DeviceScan, ReportsItsStages) {
   Random random(11);
   const auto rows = vectors<float>(Kind::uniform, 3000, 20, random);
   const auto queries = vectors<float>(Kind::uniform, 300, 20, random);
@@ -555,9 +555,9 @@ TEST(DeviceScan, TellsItsStages) {
   ExactNeighbors out(300, 3);
   std::vector<std::int64_t> which(300);
   std::iota(which.begin(), which.end(), 0);
-  std::vector<std::string> published;
+  std::vector<std::string> stages;
   DeviceStats stats;
-  stats.at_stage = [&](const char* stage) { published.emplace_back(stage ? stage : "end"); };
+  stats.at_stage = [&](const char* stage) { stages.emplace_back(stage ? stage : "end"); };
   scan.run(queries.view(), which, find_value_range(queries.view(), "queries", 1), 3, out, stats,
            150, {});
   std::vector<std::string> of_a_batch{"queries in"};
@@ -566,7 +566,7 @@ TEST(DeviceScan, TellsItsStages) {
   of_a_batch.insert(of_a_batch.end(), {"measure", "rank", "answers out", "end"});
   std::vector<std::string> expected = of_a_batch;
   expected.insert(expected.end(), of_a_batch.begin(), of_a_batch.end());
-  EXPECT_EQ(published, expected);
+  EXPECT_EQ(stages, expected);
 }
 
 }  // namespace

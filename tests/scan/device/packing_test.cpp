@@ -1,5 +1,5 @@
-// Codes that the emulated device makes of rows: those of the processor, and the promises that the
-// certified test rests on, against arithmetic with more digits.
+// Codes of rows from the emulated device: they are those of the processor, and keep the promises
+// that the certified test relies on, against arithmetic with more digits.
 #include "knear/scan/device/packing.hpp"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ Matrix<float> vectors(Kind kind, std::int64_t rows, std::int64_t dim, std::uint6
   return out;
 }
 
-// The codes of a base in the memory of the processor.
+// The codes of a base, copied to the processor's memory.
 struct Fetched {
   std::vector<std::uint8_t> codes;
   std::vector<PanelHead> heads;
@@ -73,8 +73,8 @@ Coding certified(const BaseRows& rows, Metric metric, std::int64_t panels) {
   return device_coding(out, rows.rows(), rows.cols());
 }
 
-// docs/bounds.md, 2 and 3: lengths, errors and the term of a row, each on the safe side and not far
-// off it.
+// docs/bounds.md, 2 and 3: lengths, errors and the term of a row are each on the safe side and
+// close.
 void expect_sound(const Fetched& found, const Coding& coding, AnyMatrixView rows,
                   const std::string& what) {
   const CodingSpace& space = coding.space;
@@ -117,7 +117,7 @@ void expect_sound(const Fetched& found, const Coding& coding, AnyMatrixView rows
   for (std::size_t i = 0; i < seen.size(); ++i) ASSERT_EQ(seen[i], 1) << what << ", row " << i;
 }
 
-// The same rows in the same slots, the same codes, and heads that differ by roundings.
+// Expects the same rows in the same slots, the same codes, and heads that differ by rounding only.
 void expect_same(const Fetched& found, const Coding& coding, const PackedBase& packed,
                  const std::string& what) {
   ASSERT_EQ(coding.panels(), packed.panels());
@@ -164,7 +164,7 @@ TEST(DevicePacking, CodesAreThoseOfTheProcessor) {
                                  std::string(name_of(metric)) + ", " + std::to_string(rows) +
                                  " x " + std::to_string(dim);
         expect_sound(found, coding, x.view(), what);
-        // Lengths of cosine are sums, and may differ in their last digit from the processor's.
+        // Lengths for cosine are sums, and may differ from the processor's in their last digit.
         if (metric != Metric::cosine)
           expect_same(found, coding,
                       PackedBase::certified(base, {}, format_int8, coding.space, 1, {},
@@ -237,7 +237,7 @@ TEST(DevicePacking, WholeNumbersAsTheyAre) {
     }
 }
 
-// Some of the rows are numbered from 0 on.
+// A subset of the rows is numbered from 0 on.
 TEST(DevicePacking, SomeOfTheRows) {
   const auto x = vectors(Kind::uniform, 400, 7, 9);
   std::vector<std::uint32_t> subset;

@@ -1,5 +1,5 @@
 // Range searches of one base on the emulated device: tiles whose pairs were measured there against
-// every pair measured here, whole scans against the reference, and where their pairs go.
+// every pair measured here, whole scans against the reference, and the sink of the pairs.
 #include "knear/scan/device/range_by_tiles.hpp"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 
 std::uint64_t bits(double x) { return std::bit_cast<std::uint64_t>(x); }
 
-// The rows of a query within the limit, in order, under ids of `first` and more.
+// The rows of a query within the limit, in order, with ids from `first` on.
 std::vector<std::pair<double, std::int64_t>> within(const Problem& problem, std::int64_t query,
                                                     double limit, Id first = 0,
                                                     const RowFilter* filter = nullptr) {
@@ -31,7 +31,7 @@ std::vector<std::pair<double, std::int64_t>> within(const Problem& problem, std:
   return out;
 }
 
-// A limit that some queries have no row for, and that is the very key of some row of another.
+// A limit within which some queries have no row, and that is the very key of some row for another.
 double limit_of(const Problem& problem, std::int64_t rank) {
   const std::int64_t rows = problem.base.rows();
   std::vector<double> row(problem.keys.row(0), problem.keys.row(0) + rows);
@@ -39,7 +39,8 @@ double limit_of(const Problem& problem, std::int64_t rank) {
   return row[static_cast<std::size_t>(std::min(rank, rows - 1))];
 }
 
-// Scans and compares with all keys, the queries in the order of `which`; returns what was left.
+// Scans and compares with all keys, the queries in the order of `which`; returns the queries left
+// over.
 std::vector<std::int64_t> expect_exact(Problem& problem, double limit, DeviceTileSizes sizes,
                                        const std::string& what,
                                        const std::vector<std::int64_t>& which,
@@ -76,7 +77,7 @@ std::vector<std::int64_t> expect_exact(Problem& problem, double limit, DeviceTil
   return left;
 }
 
-TEST(DeviceRange, FindsWhatTheReferenceFinds) {
+TEST(RangeByTiles, FindsWhatTheReferenceFinds) {
   std::uint64_t seed = 200;
   const auto check = [&](auto base_type, auto query_type, std::int64_t count, int different) {
     using B = decltype(base_type);
@@ -89,7 +90,7 @@ TEST(DeviceRange, FindsWhatTheReferenceFinds) {
         const std::string what = std::string(name_of(metric)) + ", rank " + std::to_string(rank) +
                                  ", seed " + std::to_string(seed);
         const double limit = limit_of(problem, rank);
-        // Groups of one block, those coded together of two; and all at once.
+        // Groups of one block, two of them coded together; and all at once.
         EXPECT_TRUE(expect_exact(problem, limit, {256, 128, 96, 500}, what, all_of(count)).empty());
         EXPECT_TRUE(
             expect_exact(problem, limit, {512, 512, 4096, 1 << 20}, what, all_of(count)).empty());
@@ -104,9 +105,8 @@ TEST(DeviceRange, FindsWhatTheReferenceFinds) {
   check(bf16{}, float{}, 5, 1000);
 }
 
-// Each pair once, whatever of a tile is copied at once: all of it in pieces of one, of a few, of
-// about all.
-TEST(DeviceRange, NoPairIsLostWhereThereIsNoRoom) {
+// Each pair comes once, however many of a tile are copied at once: one, a few, or about all.
+TEST(RangeByTiles, NoPairIsLostWhereThereIsNoRoom) {
   const auto base = vectors<float>(100, 9, 5), queries = vectors<float>(7, 9, 6);
   const auto whole = vectors<std::uint8_t>(100, 9, 7), asked = vectors<std::uint8_t>(7, 9, 8);
   Problem floats(base.view(), queries.view(), Metric::cosine, 7),
@@ -118,9 +118,9 @@ TEST(DeviceRange, NoPairIsLostWhereThereIsNoRoom) {
   expect_exact(integers, limit_of(integers, 9), {7, 7, 64, 1}, "one by one", all_of(7));
 }
 
-// The tiles' own promise: ends that are the key itself; rows that the codes can't tell from those
-// within the limit may be there, and of whole numbers none.
-TEST(DeviceRange, PairsAreMeasuredOnTheDevice) {
+// The promise of tiles: both ends are the key itself; rows that the codes cannot separate from
+// those within the limit may come too, except for whole numbers.
+TEST(RangeByTiles, PairsAreMeasuredOnTheDevice) {
   const auto base = vectors<float>(170, 20, 11), queries = vectors<float>(9, 20, 12);
   const auto whole = vectors<std::uint8_t>(170, 20, 13), asked = vectors<std::uint8_t>(9, 20, 14);
   Problem floats(base.view(), queries.view(), Metric::l2, 15),
@@ -151,7 +151,7 @@ TEST(DeviceRange, PairsAreMeasuredOnTheDevice) {
   }
 }
 
-TEST(DeviceRange, SomeOfTheQueriesAndRows) {
+TEST(RangeByTiles, SomeOfTheQueriesAndRows) {
   const auto base = vectors<float>(500, 8, 21), queries = vectors<float>(150, 8, 22);
   const auto whole = vectors<std::uint8_t>(500, 8, 23), asked = vectors<std::uint8_t>(150, 8, 24);
   std::vector<Id> ids;
@@ -169,8 +169,9 @@ TEST(DeviceRange, SomeOfTheQueriesAndRows) {
   }
 }
 
-// With less and less memory: fewer queries at a time, and in the end none, but never wrong ones.
-TEST(DeviceRange, WithoutMemoryQueriesAreLeft) {
+// With less and less memory there are fewer queries at a time, and in the end none, but never a
+// wrong answer.
+TEST(RangeByTiles, WithoutMemoryQueriesAreLeft) {
   const auto base = vectors<float>(700, 16, 41), queries = vectors<float>(400, 16, 42);
   std::int64_t fewest = 400, most = 0;
   for (std::size_t kilobytes : {150, 250, 400, 700, 1200}) {
@@ -185,7 +186,7 @@ TEST(DeviceRange, WithoutMemoryQueriesAreLeft) {
   EXPECT_EQ(most, 400);
 }
 
-TEST(DeviceRange, StopsOnRequest) {
+TEST(RangeByTiles, StopsOnRequest) {
   const auto base = vectors<float>(700, 6, 51), queries = vectors<float>(300, 6, 52);
   Problem problem(base.view(), queries.view(), Metric::l2, 53);
   std::vector<double> fractions;
@@ -206,8 +207,8 @@ TEST(DeviceRange, StopsOnRequest) {
   EXPECT_EQ(fractions.size(), 2u);
 }
 
-// What comes from a device goes to the list of its query under the id of its row, on any number of
-// threads, and no more of it than may be.
+// Pairs from a device go to the list of their query under the id of their row, on any number of
+// threads, and no more of them than allowed.
 TEST(RangeSink, TakesMeasuredPairs) {
   constexpr std::int64_t queries = 40;
   Random random(61);
@@ -215,7 +216,7 @@ TEST(RangeSink, TakesMeasuredPairs) {
   std::vector<std::int64_t> order, lists_of;
   for (std::int64_t q = 0; q < queries; ++q) {
     order.push_back(queries - 1 - q), lists_of.push_back((3 * q + 5) % queries);
-    // One query has more than half of them, some have none.
+    // One query has more than half of them; some have none.
     const std::uint64_t count = q == 11 ? 30000 : q % 4 == 0 ? 0 : random.below(1200);
     for (std::uint64_t i = 0; i < count; ++i) {
       const double key = static_cast<double>(random.below(100));
@@ -248,7 +249,7 @@ TEST(RangeSink, TakesMeasuredPairs) {
       theirs.take(pairs, order, rows, limit, threads);
       EXPECT_EQ(chosen, expected(lists_of, limit, true));
     }
-  // Pairs that are there already count; those above the limit do not.
+  // Pairs that are already there count; those above the limit do not.
   RangeLists lists(queries);
   lists[3].resize(10);
   std::int64_t within = 0;

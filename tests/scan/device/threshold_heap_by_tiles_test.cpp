@@ -1,5 +1,5 @@
-// The TH-heap across devices on the emulated one: what tiles hold against every pair measured, and
-// whole scans against the reference, to the bit.
+// The TH-heap across the emulated device and the processor: the pairs of tiles against every pair
+// measured, and whole scans against the reference, to the bit.
 #include "knear/scan/device/threshold_heap_by_tiles.hpp"
 
 #include <gtest/gtest.h>
@@ -23,9 +23,9 @@ bool same(std::span<const PrunedPair> a, const std::vector<PrunedPair>& b) {
          });
 }
 
-// Every row that a threshold does not exclude is there once, its key within the ends; what begins
-// above it is not, but for rounding; pairs come by query; a buffer keeps its tile while the next
-// one comes.
+// Checks that every row that a threshold does not exclude comes once, its key within the ends; that
+// rows whose interval begins above it do not, but for rounding; that pairs are ordered by query;
+// and that a buffer keeps its tile while the next one arrives.
 void expect_sound(Problem& problem, const DeviceTileSizes& sizes, const std::string& what) {
   const std::int64_t count = problem.queries.rows();
   const ScanJob job = problem.job(1);
@@ -67,7 +67,7 @@ void expect_sound(Problem& problem, const DeviceTileSizes& sizes, const std::str
     }
 }
 
-TEST(DeviceThresholdHeap, TilesHoldWhatThresholdsLeave) {
+TEST(ThresholdHeapByTiles, TilesHoldWhatThresholdsLeave) {
   std::uint64_t seed = 1;
   const auto check = [&](auto base_type, auto query_type, std::int64_t rows, std::int64_t count) {
     using B = decltype(base_type);
@@ -93,8 +93,8 @@ TEST(DeviceThresholdHeap, TilesHoldWhatThresholdsLeave) {
   check(bf16{}, bf16{}, 130, 5);
 }
 
-// Pairs that are fetched one at a time are those that are fetched together.
-TEST(DeviceThresholdHeap, NoPairIsLostWhereThereIsNoRoom) {
+// Pairs that are fetched one at a time are the same as those fetched together.
+TEST(ThresholdHeapByTiles, NoPairIsLostWhereThereIsNoRoom) {
   const auto base = vectors<float>(100, 9, 5), queries = vectors<float>(7, 9, 6);
   Problem problem(base.view(), queries.view(), Metric::l2, 7);
   problem.set_upper_bounds(100);
@@ -102,10 +102,11 @@ TEST(DeviceThresholdHeap, NoPairIsLostWhereThereIsNoRoom) {
     expect_sound(problem, {7, 7, 1 << 20, room}, "room " + std::to_string(room));
 }
 
-// Searches with thresholds of some rank and compares with all keys; returns what was left.
+// Searches with thresholds of some rank and compares with all keys; returns the number of queries
+// left over.
 std::int64_t expect_exact(Problem& problem, std::int64_t k, std::int64_t rank,
                           DeviceTileSizes sizes, std::int64_t batch, int threads,
-                          const std::string& what, ThresholdHeapStats* published = nullptr,
+                          const std::string& what, ThresholdHeapStats* heap_stats = nullptr,
                           const RowFilter* filter = nullptr) {
   const std::int64_t count = problem.queries.rows();
   problem.set_upper_bounds(std::max(rank, k - 1));
@@ -116,7 +117,7 @@ std::int64_t expect_exact(Problem& problem, std::int64_t k, std::int64_t rank,
   ThresholdHeapStats heap;
   const auto left = scan_threshold_heap_on(problem.queue, problem.scan, job, sizes, batch,
                                            all_of(count), out, stats, heap, {});
-  if (published) *published = heap;
+  if (heap_stats) *heap_stats = heap;
   for (std::int64_t q = 0; q < count; ++q) {
     if (std::find(left.begin(), left.end(), q) != left.end()) continue;
     std::vector<std::pair<double, Id>> all;
@@ -137,7 +138,7 @@ std::int64_t expect_exact(Problem& problem, std::int64_t k, std::int64_t rank,
   return std::ssize(left);
 }
 
-TEST(DeviceThresholdHeap, FindsWhatTheReferenceFinds) {
+TEST(ThresholdHeapByTiles, FindsWhatTheReferenceFinds) {
   std::uint64_t seed = 100;
   const auto check = [&](auto base_type, auto query_type, std::int64_t count, int different) {
     using B = decltype(base_type);
@@ -149,7 +150,7 @@ TEST(DeviceThresholdHeap, FindsWhatTheReferenceFinds) {
         Problem problem(base.view(), queries.view(), metric, ++seed);
         const std::string what = std::string(name_of(metric)) + ", k " + std::to_string(k) +
                                  ", seed " + std::to_string(seed);
-        // Groups of one block, those coded together of two; and all at once.
+        // Groups of one block, two of them coded together; and all at once.
         EXPECT_EQ(expect_exact(problem, k, 2 * k, {256, 128, 96, 3000}, 50, 2, what), 0);
         EXPECT_EQ(expect_exact(problem, k, k - 1, {512, 512, 4096, 1 << 20}, 7, 1, what), 0);
         if (testing::Test::HasFailure()) return;
@@ -162,7 +163,7 @@ TEST(DeviceThresholdHeap, FindsWhatTheReferenceFinds) {
   check(f16{}, f16{}, 20, 1000);
 }
 
-TEST(DeviceThresholdHeap, RowsThatAFilterForbidsAreDropped) {
+TEST(ThresholdHeapByTiles, RowsThatAFilterForbidsAreDropped) {
   const auto base = vectors<float>(500, 8, 21), queries = vectors<float>(9, 8, 22);
   const auto whole = vectors<std::uint8_t>(500, 8, 23),
              whole_queries = vectors<std::uint8_t>(9, 8, 24);
@@ -177,8 +178,8 @@ TEST(DeviceThresholdHeap, RowsThatAFilterForbidsAreDropped) {
             0);
 }
 
-// The shares of Eq. 4 are those of the processor where both go by exact integers.
-TEST(DeviceThresholdHeap, CountsAsTheProcessorDoes) {
+// The shares of Eq. 4 are those of the processor where both use exact integers.
+TEST(ThresholdHeapByTiles, CountsAsTheProcessorDoes) {
   const auto base = vectors<std::uint8_t>(600, 10, 31), queries = vectors<std::uint8_t>(50, 10, 32);
   Problem problem(base.view(), queries.view(), Metric::l2, 33);
   ThresholdHeapStats across;
@@ -196,8 +197,9 @@ TEST(DeviceThresholdHeap, CountsAsTheProcessorDoes) {
   EXPECT_EQ(across.measured, 0);
 }
 
-// With less and less memory: fewer queries at a time, and in the end none, but never wrong ones.
-TEST(DeviceThresholdHeap, WithoutMemoryQueriesAreLeft) {
+// With less and less memory there are fewer queries at a time, and in the end none, but never a
+// wrong answer.
+TEST(ThresholdHeapByTiles, WithoutMemoryQueriesAreLeft) {
   const auto base = vectors<float>(700, 16, 41), queries = vectors<float>(400, 16, 42);
   std::int64_t fewest = 400, most = 0;
   for (std::size_t kilobytes : {150, 250, 400, 700, 1200, 3000}) {
@@ -211,7 +213,7 @@ TEST(DeviceThresholdHeap, WithoutMemoryQueriesAreLeft) {
   EXPECT_EQ(most, 400);
 }
 
-TEST(DeviceThresholdHeap, StopsOnRequest) {
+TEST(ThresholdHeapByTiles, StopsOnRequest) {
   const auto base = vectors<float>(700, 6, 51), queries = vectors<float>(300, 6, 52);
   Problem problem(base.view(), queries.view(), Metric::l2, 53);
   problem.set_upper_bounds(50);

@@ -119,13 +119,13 @@ struct Case {
   }
 };
 
-TEST(Kernels, CertifiedKeepWhatTheBoundKeepsAndScoreIt) {
+TEST(TileKernels, CertifiedKeepWhatTheBoundKeepsAndScoreIt) {
   for (Isa isa : available_isas())
     for (Format format : {format_int8, format_int16, format_fp32})
       for (int size = 0; size < group_size_count; ++size)
         for (std::int64_t steps : {1, 2, 7, 33}) {
           Case c(format, group_sizes[size], steps, 7 * steps + size);
-          // Thresholds at the middle of what a query's scores are, so that about half pass.
+          // Thresholds in the middle of a query's scores, so that about half pass.
           const auto left = [&](std::int64_t slot, int q) {
             const PanelHead& p = c.heads[slot / panel_rows];
             return (c.dot(slot, q) - c.group.correction[q]) * c.group.scale * p.scale +
@@ -162,7 +162,7 @@ TEST(Kernels, CertifiedKeepWhatTheBoundKeepsAndScoreIt) {
         }
 }
 
-TEST(Kernels, CollectFindsTheSlotsThatCertifiedDoes) {
+TEST(TileKernels, CollectFindsTheSlotsThatCertifiedDoes) {
   for (Isa isa : available_isas())
     for (int size = 0; size < group_size_count; ++size)
       for (std::int64_t steps : {1, 2, 12, 33})
@@ -198,7 +198,7 @@ TEST(Kernels, CollectFindsTheSlotsThatCertifiedDoes) {
         }
 }
 
-TEST(Kernels, JoinPassesWhatEitherSideWants) {
+TEST(TileKernels, SelfJoinPassesWhatEitherSideWants) {
   for (Isa isa : available_isas())
     for (std::int64_t steps : {1, 2, 12, 33})
       for (double width :
@@ -257,7 +257,7 @@ TEST(Kernels, JoinPassesWhatEitherSideWants) {
       }
 }
 
-TEST(Kernels, RowProductsAreTheProducts) {
+TEST(TileKernels, RowProductsAreTheProducts) {
   Random random(3);
   for (Isa isa : available_isas())
     for (std::int64_t dim : {1, 3, 16, 63, 64, 65, 200}) {
@@ -284,41 +284,18 @@ TEST(Kernels, RowProductsAreTheProducts) {
     }
 }
 
-TEST(Kernels, ProjectIsAProductWithAMatrix) {
-  Random random(4);
-  for (Isa isa : available_isas())
-    for (std::int64_t dim : {1, 7, 100})
-      for (std::int64_t cols : {8, 16, 40, 64, 72, 128}) {
-        Matrix<double> matrix(dim, cols);
-        std::vector<double> v(4 * dim);
-        for (double& x : v) x = random.uniform() - 0.5;
-        for (std::int64_t i = 0; i < dim * cols; ++i) matrix.data()[i] = random.uniform() - 0.5;
-        for (const int count : {1, 4}) {
-          std::vector<double> got(count * cols + 1, 77);
-          kernels_for(isa).project[count == 4](v.data(), matrix.data(), dim, cols, got.data());
-          for (std::int64_t r = 0; r < count; ++r)
-            for (std::int64_t c = 0; c < cols; ++c) {
-              double sum = 0;
-              for (std::int64_t i = 0; i < dim; ++i) sum += v[r * dim + i] * matrix.row(i)[c];
-              ASSERT_NEAR(got[r * cols + c], sum, 1e-13 * double(dim)) << name_of(isa);
-            }
-          ASSERT_EQ(got[count * cols], 77);
-        }
-      }
-}
-
-TEST(Kernels, IntegerTestIsExactAndTiesOnlyPassToEarlierRows) {
+TEST(TileKernels, IntegerTestIsExactAndTiesOnlyPassToEarlierRows) {
   for (Isa isa : available_isas())
     for (int size = 0; size < group_size_count; ++size)
       for (std::int64_t steps : {1, 5, 64}) {
         Case c(format_int8, group_sizes[size], steps, 3 * steps + size);
-        // Panels in turn: any squares, even ones, odd ones, none at all (as for ip).
+        // Panels in turn: any squares, even ones, odd ones, zeros (as for ip).
         for (std::int64_t slot = 0; slot < c.panels * panel_rows; ++slot) {
           std::uint32_t& squares = c.row_squares[slot];
           const std::int64_t kind = slot / panel_rows % 4;
           squares = kind == 3 ? 0 : kind == 2 ? squares | 1 : kind == 1 ? squares & ~1u : squares;
         }
-        // Twice the product, less |y|^2: the larger the nearer.
+        // Twice the product, less |y|^2: larger is nearer.
         const auto nearness = [&](std::int64_t slot, int q) {
           return 2 * (std::int64_t(c.dot(slot, q)) - c.group.correction[q] +
                       128 * c.row_sums[slot]) -
@@ -347,7 +324,7 @@ TEST(Kernels, IntegerTestIsExactAndTiesOnlyPassToEarlierRows) {
       }
 }
 
-TEST(Kernels, QueriesBeyondTheCountAreNeverReported) {
+TEST(TileKernels, QueriesBeyondTheCountAreNeverReported) {
   for (Isa isa : available_isas()) {
     Case c(format_int8, 12, 4, 1);
     c.group.count = 5;

@@ -1,4 +1,4 @@
-// Finding rows that occur more than once, and looking at the data before the search.
+// Finding rows that occur more than once, and the range of their values.
 #include "knear/scan/packing/duplicates.hpp"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(Duplicates, NoneAmongDistinctRows) {
   EXPECT_FALSE(Duplicates::find(base.view().rows(0, 0), {}, 1).any());
 }
 
-TEST(ValueRange, TellsWholeNumbersAndTheirRange) {
+TEST(ValueRange, FindsWholeNumbersAndTheirRange) {
   Matrix<float> x(4, 3);
   for (int i = 0; i < 12; ++i) x.data()[i] = static_cast<float>(i * 20 - 100);
   ValueRange found = find_value_range(x.view(), "x", 2);

@@ -1,5 +1,5 @@
 // The bounds that packing states hold: no row or query is farther from its code than the stated
-// error, none longer than the stated norm.
+// error, none is longer than the stated norm.
 #include "knear/scan/packing/packed_base.hpp"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ double decoded(Format format, const std::uint8_t* step, std::int64_t i, int int8
   return static_cast<std::int8_t>(step[i % 4]);
 }
 
-// Compares |v - scale code| and |v| with what is stated.
+// Compares |v - scale code| and |v| with the stated bounds.
 void expect_enclosed(Format format, const std::vector<double>& v, const std::uint8_t* codes,
                      std::int64_t stride, int int8_offset, double scale, double error,
                      double norm) {
@@ -46,7 +46,7 @@ void expect_enclosed(Format format, const std::vector<double>& v, const std::uin
   }
   ASSERT_LE(std::sqrt(errors), error);
   ASSERT_LE(std::sqrt(squares), norm);
-  // And they are of use: not many times what they enclose.
+  // The bounds are also tight: not many times what they enclose.
   ASSERT_LE(norm, 40 * std::sqrt(squares) + 1e-9);
 }
 
@@ -93,8 +93,8 @@ TEST(PackedBase, StatedErrorsEncloseTheTrueOnes) {
       }
 }
 
-// Both directions of the deal, and that packed tiles hold what it says.
-TEST(PackedBase, TilesHoldTheRowsDealtToThem) {
+// Interleaving is inverted by tile_of(), and packed tiles hold the rows that it says.
+TEST(PackedBase, RowsAreInterleavedOverTiles) {
   for (std::int64_t rows : {1, 2, 31, 100, 1000, 4099})
     for (std::int64_t tiles : {1, 2, 3, 7, 64, 99, 1000}) {
       if (tiles > rows) continue;

@@ -1,5 +1,6 @@
-// Intervals by codes of rows: that they hold what the reference computes, and how wide they are.
+// Intervals by per-row codes: they hold what the reference computes, and are narrow.
 #include "knear/scan/packing/per_row_codes.hpp"
+#include "knear/scan/kernels/key_scale.hpp"
 
 #include <gtest/gtest.h>
 
@@ -51,7 +52,7 @@ TEST(PerRowCodes, IntervalsHoldTheReference) {
             for (std::int64_t i = 0; i < m->rows() * dim; ++i)
               m->data()[i] = static_cast<float>(
                   size * (offset + (random.uniform() - 0.5) * (1 + (i % 7 == 0) * 5)));
-          // The query itself, and a row that is nearly it.
+          // The query itself, and a row that is nearly equal to it.
           std::copy_n(queries.row(0), dim, base.row(0));
           std::copy_n(queries.row(0), dim, base.row(1));
           base.row(1)[0] = std::nextafter(base.row(1)[0], 0.0f);
@@ -78,13 +79,13 @@ TEST(PerRowCodes, IntervalsHoldTheReference) {
         }
 }
 
-// Codes that err as far as they may, all to one side.
+// Codes whose errors are as large as possible, all to one side.
 TEST(PerRowCodes, IntervalsHoldRoundingThatMisleads) {
   const std::int64_t dim = 96, rows = 64;
   for (const double side : {0.49, -0.49})
     for (const bool of_rows : {true, false}) {
       Random random(1);
-      // One side is of whole code units, the other off by half of one towards or away from it.
+      // One side is whole code units, the other off by half a unit towards or away from it.
       Matrix<float> exact(1, dim), off(rows, dim);
       for (std::int64_t j = 0; j < dim; ++j) exact.row(0)[j] = random.below(2) ? 127.0f : -127.0f;
       for (std::int64_t r = 0; r < rows; ++r) {
@@ -110,7 +111,7 @@ TEST(PerRowCodes, IntervalsHoldRoundingThatMisleads) {
             const ScoreInterval& x = list->front();
             ASSERT_LE(x.lower, g);
             ASSERT_GE(x.upper, g);
-            // The interval is hardly wider than that, but where the second plane mends it.
+            // The interval is hardly wider than that, except where the second plane corrects it.
             const double width = (x.upper - x.lower) / 2, middle = (x.upper + x.lower) / 2;
             if (of_rows || list == &scored.coarse) {
               ASSERT_GE(std::fabs(g - middle), 0.9 * width);

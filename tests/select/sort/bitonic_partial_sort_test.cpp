@@ -16,7 +16,7 @@ template <class Id>
 void expect_the_smallest(BitonicPartialSort<float, Id>& sort, test::SelectKind kind, std::int64_t n,
                          std::int64_t k, std::uint64_t seed) {
   const std::vector<float> row = test::select_values(kind, n, seed);
-  // One place more than is written, to see that it is not.
+  // One place more than is written, to check that it is not.
   std::vector<float> values(std::size_t(k + 1), -9.0f), expected = values;
   std::vector<Id> ids(std::size_t(k + 1), -9), expected_ids = ids;
   test::select_reference(row.data(), Id(n), int(k), expected.data(), expected_ids.data());
@@ -38,7 +38,7 @@ TEST_P(BitonicPartialSortOf, IsAPartialSort) {
       }
 }
 
-// More than one piece, whose best are merged, the last piece short.
+// More than one piece, whose best are merged; the last piece is short.
 TEST_P(BitonicPartialSortOf, LongRows) {
   BitonicPartialSort sort;
   for (const std::int64_t n : {16383, 16384, 16385, 16384 * 2 + 5, 16384 * 5 + 4000})

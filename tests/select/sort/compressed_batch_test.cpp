@@ -83,7 +83,7 @@ TEST(ThresholdHeapExamples, TwoPrunedAndCompressed) {
     ASSERT_EQ(batch.width(), 6);
     EXPECT_EQ(batch.count(0), 6);
     EXPECT_EQ(batch.count(1), 4);
-    // The first of either row equals its threshold.
+    // The first value of either row equals its threshold.
     expect_printed(row_of(batch.values(), 0), {0.50, 0.30, 0.36, 0.14, 0.45, 0.22});
     expect_printed(row_of(batch.values(), 1), {0.58, 0.22, 0.36, 0.51, infinity, infinity});
     EXPECT_EQ(row_of(batch.ids(), 0), (std::vector<std::int64_t>{1, 2, 3, 5, 6, 8}));
@@ -137,7 +137,7 @@ std::vector<T> batch_of_all_kinds(std::int64_t n, std::uint64_t seed) {
 }
 constexpr std::int64_t kinds = std::size(test::all_select_kinds);
 
-// Samples are taken, everything is pruned, what is left is sorted: the k smallest of the row.
+// Takes samples, prunes everything, sorts what is left, and expects the k smallest of the row.
 template <class T, class Id>
 void expect_the_smallest_of_batches(std::int64_t n, std::int64_t tile, std::uint64_t seed,
                                     CompressedBatch<T, Id>& batch) {
@@ -258,7 +258,7 @@ TEST(CompressedBatch, OfNoRowsOrColumnsOrNothingKept) {
   EXPECT_EQ(compression_ratio(0, 0), 1.0);
 }
 
-// Rows move apart when one of them grows: nothing of the others may be lost.
+// Rows are moved apart when one of them grows: nothing of the others may be lost.
 TEST(CompressedBatch, GrowsTileByTile) {
   constexpr std::int64_t rows = 5, tiles = 40, columns = 300;
   std::vector<float> tile(rows * columns);
@@ -324,7 +324,7 @@ TEST(ThresholdRatio, IsAMeanAndEqualsCountOne) {
   EXPECT_EQ(threshold_ratio(kth, limits, 1), 0.5);
   EXPECT_EQ(threshold_ratio(kth, limits, 4), 3.5 / 4);
   EXPECT_EQ(threshold_ratio(kth, limits, 0), 1.0);
-  const double unbounded = infinity;  // too few in the sample: the threshold says nothing
+  const double unbounded = infinity;  // too few in the sample for a threshold
   EXPECT_EQ(threshold_ratio(kth, &unbounded, 1), 0.0);
 }
 

@@ -1,5 +1,5 @@
 // MinMaxHeap: its order after every operation, its answers against sorting, and what the listings
-// of Matsumoto and Yiu (2015) would do as they are printed.
+// of Matsumoto and Yiu (2015) would do as printed.
 #include "knear/select/sort/min_max_heap.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace knear {
 namespace {
 
-// Every place against all those above it, level by level from the definition.
+// Compares every place with all those above it, level by level from the definition.
 template <class Item, class Precedes = std::less<Item>>
 bool is_min_max_heap(std::span<const Item> items, Precedes precedes = {}) {
   for (std::size_t i = 1; i < items.size(); ++i) {
@@ -41,7 +41,7 @@ TEST(MinMaxHeap, TheTestKnowsAHeap) {
   EXPECT_FALSE(is_min_max_heap({1, 9, 8, 5, 5, 5, 5, 9, 10}));  // level 3 above level 1
 }
 
-// A life of a heap: made, offered a stream, emptied; its order checked after each step and its
+// The life of a heap: made, offered a stream, emptied; its order is checked after each step and its
 // content against a sorted list.
 template <class Item, class Precedes, class Draw>
 void live(std::size_t size, std::size_t offers, Draw draw, Precedes precedes) {
@@ -94,7 +94,7 @@ TEST_P(MinMaxHeapOfSize, KeepsItsOrder) {
     }
 }
 
-// Streams that go up are refused at once; those that go down put every newcomer at the root.
+// Rising streams are refused at once; falling streams put every new item at the root.
 TEST_P(MinMaxHeapOfSize, OfMonotonousStreams) {
   const int size = static_cast<int>(GetParam());
   int next = 0;
@@ -102,7 +102,7 @@ TEST_P(MinMaxHeapOfSize, OfMonotonousStreams) {
       GetParam(), 100, [&] { return next++; }, std::less<int>());
   live<int>(
       GetParam(), 100, [&] { return next--; }, std::less<int>());
-  // From both ends: every second one just below the maximum.
+  // From both ends: every second item is just below the maximum.
   live<int>(
       GetParam(), 100, [&, i = 0]() mutable { return ++i % 2 ? size - i : i - size; },
       std::less<int>());
@@ -136,8 +136,8 @@ TEST(MinMaxHeap, OfPairsPrefersTheSmallerIdAmongEqualKeys) {
 // The listings as printed, for integers. -1 stands for `none`.
 namespace printed {
 
-// PTrickleMinOnce (Algorithm 4) and, reversed, PTrickleMaxOnce; without the grandchild that is not
-// there, and with nowhere to go on from if nothing was exchanged: its own slips aside.
+// PTrickleMinOnce (Algorithm 4) and, reversed, PTrickleMaxOnce, without their own slips: no
+// grandchild that is not there, and nowhere to go on from if nothing was exchanged.
 int trickle_once(std::vector<int>& heap, int place, bool min) {
   const auto before = [min](int a, int b) { return min ? a < b : b < a; };
   const int size = static_cast<int>(heap.size());
@@ -167,7 +167,7 @@ int insert(std::vector<int>& heap, int item, bool min = true) {
 }  // namespace printed
 
 // Algorithm 5, line 5: the 2 in the place of the 9 is left above the 5, and from then on the
-// maximum is not to be found.
+// maximum cannot be found.
 TEST(MinMaxHeapListings, InsertionThatTricklesMinBreaksTheHeap) {
   const std::vector<int> before{1, 9, 8, 5};
   ASSERT_TRUE(is_min_max_heap(before));
@@ -177,7 +177,7 @@ TEST(MinMaxHeapListings, InsertionThatTricklesMinBreaksTheHeap) {
   EXPECT_FALSE(is_min_max_heap(heap));
   printed::insert(heap, 3);  // in the place of the 8
   EXPECT_EQ(heap[printed::place_of_max(heap)], 3) << "though 5 is kept";
-  printed::insert(heap, 2);  // replaces the 3, not the 5: the three smallest and a stranger
+  printed::insert(heap, 2);  // replaces the 3, not the 5: one of the four does not belong
   std::sort(heap.begin(), heap.end());
   EXPECT_EQ(heap, (std::vector<int>{1, 2, 2, 5}));
 
@@ -188,7 +188,7 @@ TEST(MinMaxHeapListings, InsertionThatTricklesMinBreaksTheHeap) {
 }
 
 // The example of the paper has a heap of three, where no child of the root has children: min or
-// max, there is nothing to mend.
+// max, nothing is wrong.
 TEST(MinMaxHeapListings, HeapsOfThreeDoNotShowIt) {
   for (int item = 0; item < 12; ++item) {
     std::vector<int> as_printed{2, 10, 6}, as_meant = as_printed;
@@ -200,8 +200,8 @@ TEST(MinMaxHeapListings, HeapsOfThreeDoNotShowIt) {
 }
 
 // Algorithm 7, line 12: after PInsert's one step, PTrickleMaxOnce is called at the place in the
-// row, k or more, which has no children in the heap. The smallest heap where a second step is
-// due has 16 items.
+// row, k or more, which has no children in the heap. The smallest heap that needs a second step has
+// 16 items.
 TEST(MinMaxHeapListings, GoingOnFromThePlaceInTheRowLeavesStepsOut) {
   const std::vector<int> before{0, 50, 60, 1, 2, 3, 4, 40, 30, 30, 30, 30, 30, 30, 30, 20};
   ASSERT_TRUE(is_min_max_heap(before));
@@ -224,7 +224,8 @@ TEST(MinMaxHeapListings, GoingOnFromThePlaceInTheRowLeavesStepsOut) {
   EXPECT_EQ(std::vector<int>(ours.items().begin(), ours.items().end()), as_meant);
 }
 
-// Algorithm 7, line 23: the same when the minimum is taken out, where eight items or more are left.
+// Algorithm 7, line 23: the same mistake when the minimum is deleted, where eight items or more are
+// left.
 TEST(MinMaxHeapListings, GoingOnFromTheEndAfterADeletionLeavesStepsOut) {
   std::vector<int> heap{0, 50, 60, 1, 7, 8, 9, 3, 20};  // the 20 goes to the root
   ASSERT_TRUE(is_min_max_heap(heap));
@@ -242,8 +243,8 @@ TEST(MinMaxHeapListings, GoingOnFromTheEndAfterADeletionLeavesStepsOut) {
   EXPECT_EQ(ours.delete_min(), 3);
 }
 
-// Algorithm 7, lines 5 to 14: the loop over the row stands in a loop over the row. The second time
-// the 1 is smaller than the maximum again, and is kept twice.
+// Algorithm 7, lines 5 to 14: the loop over the row is inside a loop over the row. The second time
+// the 1 is again smaller than the maximum, and is kept twice.
 TEST(MinMaxHeapListings, OfferingTheRowAgainKeepsItemsTwice) {
   const std::vector<int> row{5, 4, 1};
   const auto kept_after = [&row](int times) {
@@ -257,8 +258,8 @@ TEST(MinMaxHeapListings, OfferingTheRowAgainKeepsItemsTwice) {
   EXPECT_EQ(kept_after(3), (std::vector<int>{1, 1}));
 }
 
-// Example 4's words: the root replaced by the largest item, which is then taken from its place.
-// Where that is not the last place, the array has a hole or the last item is lost.
+// Example 4's words: the root is replaced by the largest item, which is then removed from its
+// place. Where that is not the last place, the array has a hole or the last item is lost.
 TEST(MinMaxHeapListings, TheRootIsReplacedByTheLastItemNotTheLargest) {
   const std::vector<int> before{1, 9, 8, 5};
   std::vector<int> heap = before;

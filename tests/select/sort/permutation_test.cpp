@@ -40,7 +40,7 @@ TEST(Permutation, OfHugeNumbers) {
   }
 }
 
-// Indexes depend on it: a change of these numbers is a change of the format.
+// Indexes depend on these numbers: changing them would change the format.
 TEST(Permutation, IsTheSameEverywhere) {
   const Permutation order(1000003, 7);
   const std::int64_t wanted[] = {649243, 516130, 586442, 591312, 302498, 480617};
@@ -53,15 +53,15 @@ TEST(Permutation, RefusesBadSizes) {
   EXPECT_THROW(Permutation((std::int64_t{1} << 62) + 1), InvalidArgument);
 }
 
-// Every place as likely for a row, every pair of places for two: over many seeds.
+// Over many seeds, every place is equally likely for a row, and every pair of places for two.
 TEST(Permutation, PlacesAreUniform) {
-  constexpr int probed_clusters = 200000;
+  constexpr int seeds = 200000;
   for (const std::int64_t n : {2, 3, 5, 7, 12, 16}) {
     const auto cells = static_cast<std::size_t>(n * n);
     for (const auto& [first, second] :
          {std::pair<std::int64_t, std::int64_t>{0, 1}, {0, n - 1}, {n / 2 - 1, n - 1}}) {
       std::vector<std::int64_t> counts(cells);
-      for (int seed = 0; seed < probed_clusters; ++seed) {
+      for (int seed = 0; seed < seeds; ++seed) {
         const Permutation order(n, static_cast<std::uint64_t>(seed));
         ++counts[static_cast<std::size_t>(order(first) * n + order(second))];
       }
@@ -76,7 +76,7 @@ TEST(Permutation, PlacesAreUniform) {
 }
 
 // Bases sorted so that the k neighbours of a query are rows in a pattern. Without a permutation
-// each is the worst for some bins: all in one of them.
+// each pattern is the worst case of some bins: all k in one of them.
 std::vector<std::int64_t> pattern(int which, std::int64_t k, std::int64_t n) {
   std::vector<std::int64_t> rows;
   for (std::int64_t i = 0; i < k; ++i) switch (which) {
@@ -103,7 +103,7 @@ std::vector<std::int64_t> pattern(int which, std::int64_t k, std::int64_t n) {
 }
 
 TEST(Permutation, NeighboursFallIntoBinsAsByATrueShuffle) {
-  constexpr int probed_clusters = 20000;
+  constexpr int seeds = 20000;
   constexpr std::int64_t k = 10;
   struct Case {
     std::int64_t n;
@@ -117,7 +117,7 @@ TEST(Permutation, NeighboursFallIntoBinsAsByATrueShuffle) {
     for (int which = 0; which < 5; ++which) {
       const auto rows = pattern(which, k, c.n);
       std::vector<std::int64_t> strided(k + 1), in_blocks(k + 1), places;
-      for (int seed = 0; seed < probed_clusters; ++seed) {
+      for (int seed = 0; seed < seeds; ++seed) {
         const Permutation order(c.n, static_cast<std::uint64_t>(seed));
         places.clear();
         for (const std::int64_t row : rows) places.push_back(order(row));
@@ -126,7 +126,7 @@ TEST(Permutation, NeighboursFallIntoBinsAsByATrueShuffle) {
         ++in_blocks[static_cast<std::size_t>(test::lost(places, c.reduction))];
       }
       EXPECT_LT(test::misfit(strided, law), 5) << c.n << ' ' << which;
-      // Blocks of equal size have the same law as strides; others are not as equal as can be.
+      // Blocks of equal size have the same law as strides; others are less equal.
       if (c.n % c.reduction.bins == 0) {
         EXPECT_LT(test::misfit(in_blocks, law), 5) << c.n << ' ' << which;
       }
@@ -134,24 +134,23 @@ TEST(Permutation, NeighboursFallIntoBinsAsByATrueShuffle) {
   }
 }
 
-// Many neighbours, for which the digits of the network are few: mean and variance of the loss.
+// Many neighbours, for which the network's digits have few values: mean and variance of the loss.
 TEST(Permutation, ThousandsOfNeighboursLoseAsByATrueShuffle) {
   Random random(3);
-  constexpr int probed_clusters = 2000;
+  constexpr int seeds = 2000;
   const std::int64_t k = 2000, n = 100000;
   const Reduction reduction{1000, 3};
   const auto moments = [&](auto&& draw) {
     double sum = 0, squares = 0;
-    for (int seed = 0; seed < probed_clusters; ++seed) {
+    for (int seed = 0; seed < seeds; ++seed) {
       const auto x = static_cast<double>(test::lost(draw(seed), reduction));
       sum += x, squares += x * x;
     }
-    return std::pair(sum / probed_clusters,
-                     squares / probed_clusters - sum / probed_clusters * sum / probed_clusters);
+    return std::pair(sum / seeds, squares / seeds - sum / seeds * sum / seeds);
   };
   const auto [mean, variance] = moments([&](int) { return test::random_places(random, k, n); });
   const double wanted = (1 - expected_recall(k, n, reduction)) * static_cast<double>(k);
-  EXPECT_NEAR(mean, wanted, 4 * std::sqrt(variance / probed_clusters));
+  EXPECT_NEAR(mean, wanted, 4 * std::sqrt(variance / seeds));
   for (int which = 0; which < 5; ++which) {
     const auto rows = pattern(which, k, n);
     const auto [m, v] = moments([&](int seed) {
@@ -160,13 +159,14 @@ TEST(Permutation, ThousandsOfNeighboursLoseAsByATrueShuffle) {
       for (const std::int64_t row : rows) places.push_back(order(row));
       return places;
     });
-    EXPECT_NEAR(m, wanted, 4 * std::sqrt(variance / probed_clusters)) << which;
-    // A variance from so many runs is known to sqrt(2 / seeds), here 3 %; both are.
-    EXPECT_NEAR(v / variance, 1, 6 * std::sqrt(2.0 / probed_clusters)) << which;
+    EXPECT_NEAR(m, wanted, 4 * std::sqrt(variance / seeds)) << which;
+    // So many runs give a variance to within sqrt(2 / seeds), here 3 %; both are measured.
+    EXPECT_NEAR(v / variance, 1, 6 * std::sqrt(2.0 / seeds)) << which;
   }
 }
 
-// And without it: neighbours side by side share a bin of a block, those bins apart a stride.
+// Without a permutation neighbours side by side share a bin of a block, those a stride apart a
+// strided bin.
 TEST(Permutation, IsNeeded) {
   std::vector<std::int64_t> every_bin;
   for (std::int64_t i = 0; i < 10; ++i) every_bin.push_back(i * 64);

@@ -21,7 +21,7 @@ std::vector<float> without_negative_zero(std::vector<float> row) {
   return row;
 }
 
-// Both ways to the k smallest; one place more than is written, to see that it is not.
+// Both selections of the k smallest, with one place more than is written, to check that it is not.
 void expect_the_smallest(RadixSort& sort, RadixSelect& select, const std::vector<float>& row,
                          std::int64_t k) {
   const std::int64_t n = std::int64_t(row.size());
@@ -58,7 +58,7 @@ TEST_P(RadixOf, FindsTheSmallest) {
     }
 }
 
-// Every k: wherever the k-th value lies in its bucket.
+// Every k: wherever the k-th value is in its bucket.
 TEST_P(RadixOf, FindsTheSmallestForEveryK) {
   RadixSort sort;
   RadixSelect select;
@@ -101,8 +101,8 @@ TEST_P(RadixOf, SortsEverythingAndNaNLast) {
   }
 }
 
-// Bits of all kinds: every digit takes many values, so that each pass and each round counts. Rows
-// whose first one or two digits are the same leave passes out and go to the last round.
+// Bits of all kinds: every digit takes many values, so that each pass and each round is needed.
+// Rows whose first one or two digits are the same skip passes and reach the last round.
 TEST(Radix, OfRandomBits) {
   Random random(6);
   RadixSort sort;
@@ -145,7 +145,7 @@ TEST(Radix, KeysAreInTheOrderOfNumbers) {
   for (const float x : {nan, -nan, std::bit_cast<float>(0x7f800001u)})
     EXPECT_EQ(detail::radix_key(x), detail::radix_key_of_nan);
   EXPECT_TRUE(std::isnan(detail::radix_value(detail::radix_key_of_nan)));
-  // NaN alone has the last first digit.
+  // Only NaN has the last first digit.
   constexpr detail::RadixDigit first = detail::radix_digits[0];
   EXPECT_EQ(first.of(detail::radix_key_of_nan), detail::radix_most_values - 1);
   EXPECT_EQ(first.of(detail::radix_key(infinity)), detail::radix_most_values - 4);

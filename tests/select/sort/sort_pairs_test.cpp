@@ -13,7 +13,7 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// Random values of so many kinds: ties where there are few.
+// Random values of this many kinds: with few there are ties.
 double value(Random& random, std::uint64_t kinds) {
   const double x = static_cast<double>(random.below(kinds)) - static_cast<double>(kinds / 2);
   return kinds > 1000 ? std::ldexp(x, static_cast<int>(random.below(80)) - 40) : x;

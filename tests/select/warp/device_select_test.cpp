@@ -23,7 +23,7 @@ using test::SelectKind;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-// Rows in host memory, and the answers to one question about them.
+// Rows in host memory, and the answers to one selection from them.
 struct Problem {
   std::int64_t rows, cols, stride;
   std::vector<float> values;  // [rows x stride], the last row without its gap
@@ -39,7 +39,7 @@ struct Answer {
   std::vector<int> places;    // [rows x k]
 };
 
-// Gaps hold what would win if it were read.
+// Gaps hold the value that would win if it were read.
 Problem make_problem(SelectKind kind, std::int64_t rows, std::int64_t cols, bool ragged,
                      Extreme extreme, std::uint64_t seed, std::int64_t gap = 5) {
   Problem p{rows, cols, cols + gap, {}, {}};
@@ -55,7 +55,7 @@ Problem make_problem(SelectKind kind, std::int64_t rows, std::int64_t cols, bool
   return p;
 }
 
-// By definition: the reference of the k smallest, of negated values where the largest are wanted.
+// The reference by definition: the k smallest, of negated values where the largest are wanted.
 Answer reference(const Problem& p, int k, Extreme extreme, bool sorted) {
   Answer out;
   for (std::int64_t row = 0; row < p.rows; ++row) {
@@ -76,6 +76,30 @@ Answer reference(const Problem& p, int k, Extreme extreme, bool sorted) {
   }
   return out;
 }
+
+// What a CUDA graph can capture of a queue, and no more: select_rows() would not compile over it if
+// it copied, waited or asked what is free.
+class CapturableQueue {
+ public:
+  using Thread = HostThread;
+  explicit CapturableQueue(HostQueue& queue) : queue_(queue) {}
+  template <class T>
+  auto allocate(std::size_t size) {
+    return queue_.allocate<T>(size);
+  }
+  template <class T>
+  void fill_bytes(T* to, unsigned char byte, std::size_t count) {
+    queue_.fill_bytes(to, byte, count);
+  }
+  int multiprocessors() const { return queue_.multiprocessors(); }
+  template <class Kernel>
+  friend void launch(CapturableQueue& queue, Grid grid, const Kernel& kernel) {
+    launch(queue.queue_, grid, kernel);
+  }
+
+ private:
+  HostQueue& queue_;
+};
 
 // The rows on the emulated device, what `select` makes of them, and back.
 using Select = std::function<void(HostQueue&, const DeviceRows&, float*, int*)>;
@@ -110,7 +134,8 @@ void expect_selected(const Problem& p, int k, DeviceSelectOptions options, std::
                                   << (options.sorted ? "" : ", by place") << ", seed " << seed);
   expect_same(answer_of(p, k, seed,
                         [&](HostQueue& queue, const DeviceRows& rows, float* best, int* places) {
-                          select_rows(queue, rows, k, options, best, places);
+                          CapturableQueue capturable(queue);
+                          select_rows(capturable, rows, k, options, best, places);
                         }),
               reference(p, k, options.extreme, options.sorted));
 }
@@ -137,8 +162,8 @@ TEST_P(DeviceSelect, EqualsAPartialSort) {
   }
 }
 
-// k of some hundreds and more of rows that are several tiles of a block, which WarpSelect takes
-// below 1025.
+// k of some hundreds and more, from rows that are several tiles of a block; WarpSelect serves up to
+// 1024.
 TEST_P(DeviceSelect, LongRows) {
   std::uint64_t seed = 1;
   for (int k : {10, 1024, 3000})
@@ -186,7 +211,8 @@ TEST_P(DeviceSelect, RowsInPartsByDigits) {
     }
 }
 
-// A threshold from a sample lets some values pass, from which the rest is as for a short row.
+// A threshold from a sample lets some values pass, from which the rest is selected as from a short
+// row.
 TEST_P(DeviceSelect, LongRowsThroughAThreshold) {
   std::uint64_t seed = 1;
   for (int k : {257, 1025})
@@ -229,7 +255,7 @@ TEST_P(DeviceSelect, EqualsTheCpu) {
 INSTANTIATE_TEST_SUITE_P(Kinds, DeviceSelect, testing::ValuesIn(test::all_select_kinds),
                          [](const auto& of) { return std::string(name_of(of.param)); });
 
-// More rows than blocks, so that a block goes on with its shared memory as the last row left it.
+// More rows than blocks, so that a block continues with its shared memory as the last row left it.
 TEST(DeviceSelectBlocks, TakeRowAfterRow) {
   for (SelectKind kind : {SelectKind::ties, SelectKind::nan}) {
     const Problem p = make_problem(kind, 26, 150, true, Extreme::smallest, 5);
@@ -237,7 +263,7 @@ TEST(DeviceSelectBlocks, TakeRowAfterRow) {
   }
 }
 
-// Whatever the order of the threads: the same bits.
+// The bits are the same whatever the order of the threads.
 TEST(DeviceSelectOrder, DoesNotMatter) {
   const Problem p = make_problem(SelectKind::ties, 1, 4100, false, Extreme::smallest, 9);
   for (std::uint64_t seed = 100; seed < 106; ++seed) {
@@ -247,7 +273,7 @@ TEST(DeviceSelectOrder, DoesNotMatter) {
   }
 }
 
-// The driver cuts these by itself: few rows for the machine, and long ones.
+// The driver cuts rows into parts by itself where they are few for the machine, and long.
 TEST(DeviceSelectParts, AreTakenWhereRowsAreFewAndLong) {
   const Problem p = make_problem(SelectKind::nan, 1, 40000, false, Extreme::largest, 4);
   ASSERT_GT(detail::select_parts(1, 40000, 20, 3 * 4 * 8), 1);
@@ -257,8 +283,8 @@ TEST(DeviceSelectParts, AreTakenWhereRowsAreFewAndLong) {
   expect_selected(p, 5000, {Extreme::largest, false}, 3);
 }
 
-// Enough long rows: by the driver, through a threshold. In some the sample holds what is best, or
-// only what is not, so that too few pass, or too many.
+// Enough long rows, so that the driver uses a threshold. In some the sample holds the best values,
+// or none of them, so that too few pass, or too many.
 TEST(DeviceSelectThreshold, MayBeWrong) {
   constexpr int n = 16384, k = 300;
   Problem p = make_problem(SelectKind::uniform, 8, n, false, Extreme::smallest, 6);
@@ -275,7 +301,7 @@ TEST(DeviceSelectThreshold, MayBeWrong) {
   expect_selected(p, k, {Extreme::largest, false}, 2);
 }
 
-// What passes a threshold, on the host: seldom too little or too much.
+// The values that pass a threshold, on the host: seldom too few or too many.
 TEST(DeviceSelectThreshold, LetsSomewhatMoreThanEnoughPass) {
   for (auto [k, n] : {std::pair{257, 16384}, {1000, 16384}, {1024, 128000}, {2048, 200000}}) {
     const detail::RadixFilter filter = detail::radix_filter(k, n);
@@ -302,14 +328,15 @@ TEST(DeviceSelectThreshold, LetsSomewhatMoreThanEnoughPass) {
   EXPECT_LT(detail::radix_sample_place(detail::radix_sample - 1, 2147483646), 2147483646);
 }
 
-// Which way the driver goes.
+// The method that the driver chooses.
 TEST(DeviceSelectLayout, ChoosesByKAndLength) {
   EXPECT_TRUE(detail::selects_by_warps(1000, 100, 128, 264));
   EXPECT_TRUE(detail::selects_by_warps(1000, 128000, 256, 264));
-  EXPECT_FALSE(detail::selects_by_warps(1000, 1000, 256, 264));    // a large part of the row
-  EXPECT_FALSE(detail::selects_by_warps(1000, 128000, 257, 264));  // by a threshold
-  EXPECT_TRUE(detail::selects_by_warps(263, 128000, 257, 264));    // too few rows for that
-  EXPECT_TRUE(detail::selects_by_warps(1000, 16383, 1024, 264));   // too short
+  EXPECT_FALSE(detail::selects_by_warps(1000, 1000, 256, 264));  // a large part of the row
+  EXPECT_FALSE(
+      detail::selects_by_warps(1000, 128000, 257, 264));  // radix selection through a threshold
+  EXPECT_TRUE(detail::selects_by_warps(263, 128000, 257, 264));   // too few rows for that
+  EXPECT_TRUE(detail::selects_by_warps(1000, 16383, 1024, 264));  // too short
   EXPECT_FALSE(detail::selects_by_warps(1, 128000, 1025, 264));
 }
 
@@ -412,7 +439,7 @@ TEST(DeviceSelectSort, IsStable) {
     }
 }
 
-// No memory behind these: only the arithmetic of where things are.
+// There is no memory behind these addresses: only the arithmetic is tested.
 TEST(DeviceSelectLayout, HoldsBeyond32Bits) {
   const auto at = [](std::int64_t i) {  // an address that is never read
     return reinterpret_cast<const float*>(std::uintptr_t{1} << 44) + i;

@@ -1,10 +1,8 @@
 // How often WarpSelect reads, inserts and merges (N1, N2, N3) on random permutations, against the
-// appendix of the paper and the exact expectations of warp_select_counts.hpp.
+// appendix of the paper and the exact expectations of warp_select_model.hpp.
 //
 // Short rows: the mean over every permutation, equal up to rounding. Long rows: the mean over some
 // hundred with fixed seeds, within five standard errors of the mean.
-#include "knear/select/warp/warp_select_counts.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,6 +16,7 @@
 #include "knear/select/warp/warp_select.hpp"
 #include "knear/simt/host_warp.hpp"
 #include "tests/select/select_cases.hpp"
+#include "tests/select/warp/warp_select_model.hpp"
 
 namespace knear {
 namespace {
@@ -41,7 +40,7 @@ WarpSelectCounts counts_of_warp(const std::vector<float>& row, int k) {
   return select.counts();
 }
 
-// The whole row goes to lane 0; the others are given nothing.
+// The whole row goes to lane 0; the other lanes get nothing.
 template <UpdateRule rule, int R, int T>
 WarpSelectCounts counts_of_one_lane(const std::vector<float>& row, int k) {
   const HostWarp w;
@@ -63,7 +62,7 @@ class Mean {
     ++count_;
   }
   double mean() const { return sum_ / count_; }
-  // Of the mean.
+  // The standard error of the mean.
   double standard_error() const {
     return std::sqrt(std::max(0.0, squares_ / count_ - mean() * mean()) / (count_ - 1));
   }
@@ -114,14 +113,14 @@ TEST(WarpSelectModel, OneLaneAgreesWithPiAtQueueOneAndLiesAboveItBeyond) {
         EXPECT_LE(merges, pi_of_one_lane(l, k + t - 1, t) + 1e-9);
       }
     }
-  // By how much: 51 % where t is more than k, 1 % at the paper's (k, t).
+  // By 51 % where t is more than k, by 1 % at the paper's (k, t).
   EXPECT_GT(expected_one_lane_counts(400, 5, 8).merges, 1.5 * pi_of_one_lane(400, 5, 8));
   EXPECT_LT(expected_one_lane_counts(2000, 100, 3).merges, 1.01 * pi_of_one_lane(2000, 100, 3));
 }
 
 // --- One lane.
 
-// Every permutation of l values: means without any error of sampling.
+// Runs every permutation of l values: means without sampling error.
 template <int T>
 void every_permutation(int l, int k) {
   SCOPED_TRACE(testing::Message() << "l " << l << " k " << k << " t " << T);
@@ -219,9 +218,9 @@ TEST(WarpSelectCounts, QueuesOfOneAreExact) {
   queues_of_one<8>(6400, 256, 50);
 }
 
-// A term of equation 19, k / c in group c, against what it is to bound: the mean number of lanes
+// A term of equation 19, k / c in group c, against what it should bound: the mean number of lanes
 // that take in a value there, each value compared with all before it. It is too small; the sum is
-// not, since each group has one merge at most.
+// not, since each group has at most one merge.
 TEST(WarpSelectCounts, Equation19IsABoundAsASumOnly) {
   for (int k : {32, 100, 1000})
     for (int c : {40, 100, 1000}) {
@@ -278,7 +277,7 @@ void expect_bounds(int l, int k, int rows) {
   EXPECT_NEAR(measured.heads_n2.mean(), held, 0.03 * held);
 }
 
-// What the default is chosen by. The figures in warp_select.hpp are those of the last rows.
+// The figures by which the default is chosen. Those in warp_select.hpp are from the last rows.
 TEST(WarpSelectCounts, BothRulesMergeAlikeAndTheCountedQueuesInsertLess) {
   for (int l : {1000, 8000}) {
     expect_bounds<1, 2>(l, 32, 20);
@@ -316,8 +315,8 @@ TEST(WarpSelectCounts, OfTheBestAndTheWorstOrder) {
   EXPECT_EQ(counts.n1, 100);
   EXPECT_EQ(counts.n2, 2);
   EXPECT_EQ(counts.n3, 1);
-  // Two groups fill the queues; the merge returns numbers 32 to 63 and 32 empty places, which stand
-  // at the heads, so one more group enters.
+  // Two groups fill the queues; the merge returns numbers 32 to 63 and 32 empty places, which
+  // become the heads, so one more group enters.
   counts = counts_of_warp<by_heads, 1, 2>(ascending, 32);
   EXPECT_EQ(counts.n2, 3);
   EXPECT_EQ(counts.n3, 1);
@@ -327,7 +326,7 @@ TEST(WarpSelectCounts, OfTheBestAndTheWorstOrder) {
   counts = counts_of_warp<by_counts, 1, 2>(descending, 32);
   EXPECT_EQ(counts.n2, 100);
   EXPECT_EQ(counts.n3, 50);
-  // Nothing but infinities and NaN: the first are candidates, the others are not.
+  // Only infinities and NaN: the infinities are candidates, NaN is not.
   const std::vector<float> nan(320, std::numeric_limits<float>::quiet_NaN());
   counts = counts_of_warp<by_counts, 1, 2>(nan, 32);
   EXPECT_EQ(counts.n2, 0);

@@ -202,8 +202,8 @@ TEST(WarpSelectLayout, PartsFillTheMachineAsFarAsTheyPay) {
         }
 }
 
-// Both passes as a kernel would run them: each part by its own warp, then the candidates of all
-// parts by one.
+// Both passes as the kernels run them (warp_select_rows.hpp): one warp for each part, which leaves
+// NaN in empty places, then one for the candidates of all parts.
 template <class Id>
 void expect_selected_in_parts(const std::vector<float>& row, int k, int parts) {
   SCOPED_TRACE(testing::Message() << "k " << k << " parts " << parts << " n " << row.size());
@@ -222,9 +222,12 @@ void expect_selected_in_parts(const std::vector<float>& row, int k, int parts) {
       select.add_row(row.data() + begin, Id(end - begin), Id(begin));
       select.store(&distances[std::size_t(part * k)], &ids[std::size_t(part * k)]);
     }
+    for (std::size_t i = 0; i < all; ++i)
+      if (ids[i] < 0) distances[i] = std::numeric_limits<float>::quiet_NaN();
     Select select(HostWarp(), k);
-    select.add_candidates(distances.data(), ids.data(), Id(all));
+    select.add_row(distances.data(), Id(all));
     select.store(got.data(), got_ids.data());
+    for (Id& id : got_ids) id = id < 0 ? id : ids[std::size_t(id)];
   });
   ASSERT_EQ(got_ids, wanted_ids);
   ASSERT_TRUE(test::same_bits(got.data(), wanted.data(), k));
@@ -242,22 +245,6 @@ TEST(WarpSelect, AnySplitOfARowGivesTheSameAnswer) {
         }
   expect_selected_in_parts<std::int64_t>(test::select_values(SelectKind::ties, 2000, 5), 200, 4);
   expect_selected_in_parts<int>(test::select_values(SelectKind::signed_zero, 5000, 6), 1000, 3);
-}
-
-// Places that store() left empty are no candidates, infinitely far ones are; a NaN never is.
-TEST(WarpSelect, CandidatesWithIdsOfTheirOwn) {
-  constexpr float infinity = std::numeric_limits<float>::infinity();
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const std::vector<float> distances = {infinity, 2.0f, infinity, 1.0f, nan, 1.0f, -infinity};
-  const std::vector<int> ids = {-1, 70, 8, 90, 1, 80, -1};
-  std::vector<float> d(6);
-  std::vector<int> i(6);
-  WarpSelect<HostWarp, int, 1, 2> select(HostWarp(), 6);
-  select.add_candidates(distances.data(), ids.data(), int(ids.size()));
-  select.add_candidates(nullptr, nullptr, 0);
-  select.store(d.data(), i.data());
-  EXPECT_EQ(i, (std::vector<int>{80, 90, 70, 8, -1, -1}));
-  EXPECT_EQ(d, (std::vector<float>{1.0f, 1.0f, 2.0f, infinity, infinity, infinity}));
 }
 
 TEST(WarpSelect, StoresNoMoreThanK) {

@@ -1,9 +1,10 @@
-// knear/scan/key_scale.hpp -- from the scan's g to keys and back, on the processor and in kernels.
+// knear/scan/kernels/key_scale.hpp -- from the scan's g to keys and back, on the processor and in
+// kernels.
 #pragma once
 #include <cmath>
 
+#include "knear/core/host_device.hpp"
 #include "knear/core/metric.hpp"
-#include "knear/simt/warp.hpp"
 
 namespace knear::detail {
 

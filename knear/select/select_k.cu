@@ -1,6 +1,6 @@
 // select_rows() on cuda::Queue: the kernels of device_select.hpp, compiled once, here.
 //
-// Registers a thread, by -Xptxas -v of nvcc 13.0 for sm_90a (sm_80): SelectByWarp 40, 55, 63, 168
+// Registers per thread, by -Xptxas -v of nvcc 13.0 for sm_90a (sm_80): SelectByWarp 40, 55, 63, 168
 // for its four shapes (40, 48, 62, 168), RadixSelect 64, RadixCount 37, RadixCountKept 40 (39),
 // RadixGather 63 (64), SortRows 64. Only the largest shape of SelectByWarp spills, 8 bytes (12).
 // Not tuned on a GPU yet.
@@ -39,7 +39,7 @@ void select_k(const DeviceRows& rows, std::int64_t k, const DeviceSelectOptions&
               float* values, int* places, cudaStream_t stream) {
   int device = 0;
   KNEAR_CHECK(cudaGetDevice(&device));
-  Queue queue(device, 0, stream);
+  Queue queue = Queue::for_call(device, stream);
   select_k(queue, rows, k, options, values, places);
 }
 

@@ -1,0 +1,25 @@
+// bench/gpu/ceiling.hpp -- what a rate is held against.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "bench/gpu/report.hpp"
+
+namespace knear::bench {
+
+// In the unit of the entries that it comes from. `name` goes beside the share; where there is no
+// rate it says so: "unmeasured: no cuBLASLt".
+struct Ceiling {
+  std::optional<double> rate;
+  std::string name;
+};
+
+// Of products of one type, "fp32", "bf16" or "int8": the best of cuBLASLt, or of mma.sync if that
+// is faster. Where the library's was not measured there is none, since mma.sync alone is less than
+// a device can do, and a share of it would look better than it is.
+Ceiling product_ceiling(const Report& report, const std::string& type);
+
+// Enters the rate's share of it, or why there is none.
+void hold_against(const Ceiling& ceiling, Entry& entry);
+
+}  // namespace knear::bench

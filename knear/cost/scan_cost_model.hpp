@@ -1,0 +1,90 @@
+// knear/cost/scan_cost_model.hpp -- the tuned constants of the model of cost/plan.hpp.
+//
+//   constexpr ScanCostModel model;
+//   model.hit_operations                                                    // 820
+//   for (const auto& [name, value, meaning] : scan_cost_constants) ...      // model.*value
+//
+// All were measured on one machine. Operations are coefficient-wise ones of that machine, so that
+// another one's rate makes seconds of them.
+#pragma once
+#include <iterator>
+#include <string_view>
+
+namespace knear {
+
+// The table below says what each means.
+struct ScanCostModel {
+  double scan_efficiency = 0.90, single_efficiency = 0.28;
+  double score_operations = 2.6;
+  double found_operations = 2800, few_found = 0.55;
+  double hit_operations = 820, interval_operations = 1700;
+  double interval_hits = 1.85;
+  double many_hits_operations = 3500;
+  double looks_operations = 2.27e6, looks_neighbour_operations = 7100;
+  double merge_seconds = 65e-9;
+  double rescore_operations = 9700, rescore_column_operations = 49;
+  double far_operations = 19600;
+  double refine_operations = 12000, refine_column_operations = 13;
+  double few_lists = 0.8, single_lists = 0.68;
+  double query_operations = 6000, query_column_operations = 115;
+  double second_operations = 3300, second_column_operations = 0.6;
+  double seed_operations = 1650, seed_column_operations = 2.9;
+  double prefix_operations = 4, prefix_query_operations = 210e3;
+  double prefix_neighbour_operations = 12400;
+  double packing_operations = 14600, packing_column_operations = 376;
+  double making_operations = 45e3, making_column_operations = 190;
+  double nearest_operations = 50e3, nearest_cluster_operations = 80;
+  double direct_operations = 1880, direct_column_operations = 10.4;
+  double call_seconds = 4e-6;
+};
+
+struct ScanCostConstant {
+  std::string_view name;
+  double ScanCostModel::*value;
+  std::string_view meaning;
+};
+#define KNEAR_COST(name, meaning) \
+  { #name, &ScanCostModel::name, meaning }
+inline constexpr ScanCostConstant scan_cost_constants[] = {
+    KNEAR_COST(scan_efficiency, "share of the arithmetic peak that many queries reach"),
+    KNEAR_COST(single_efficiency, "the part of it that one query reaches at 128 columns"),
+    KNEAR_COST(score_operations, "operations per score: thresholds in code units, the test"),
+    KNEAR_COST(found_operations, "per panel and query from which rows pass, to find them"),
+    KNEAR_COST(few_found, "factor of that where there are few queries"),
+    KNEAR_COST(hit_operations, "per row that passes, times log2(1 + k): a place in the list"),
+    KNEAR_COST(interval_operations, "per row that passes: its interval"),
+    KNEAR_COST(interval_hits, "times as many rows pass where they have intervals"),
+    KNEAR_COST(many_hits_operations, "per row that passes where k > 32"),
+    KNEAR_COST(looks_operations, "per query, to estimate thresholds where k > 32"),
+    KNEAR_COST(looks_neighbour_operations, "and per neighbour of it"),
+    KNEAR_COST(merge_seconds, "seconds per neighbour, to merge the lists of splits, k > 32"),
+    KNEAR_COST(rescore_operations, "per row measured in float64, wherever it is"),
+    KNEAR_COST(rescore_column_operations, "and per column of it"),
+    KNEAR_COST(far_operations, "more where the base is larger than the last cache"),
+    KNEAR_COST(refine_operations, "per row scored again by per-row codes"),
+    KNEAR_COST(refine_column_operations, "and per column of it"),
+    KNEAR_COST(few_lists, "factor of selection and rescoring where there are few queries"),
+    KNEAR_COST(single_lists, "the same for one query: lists stay in cache"),
+    KNEAR_COST(query_operations, "per query that is packed"),
+    KNEAR_COST(query_column_operations, "and per column of it"),
+    KNEAR_COST(second_operations, "per row in the second stage"),
+    KNEAR_COST(second_column_operations, "and per column of it"),
+    KNEAR_COST(seed_operations, "per row of the nearest clusters"),
+    KNEAR_COST(seed_column_operations, "and per column of it"),
+    KNEAR_COST(prefix_operations, "per query, coordinate of a prefix and column"),
+    KNEAR_COST(prefix_query_operations, "per query that uses a prefix"),
+    KNEAR_COST(prefix_neighbour_operations, "and per neighbour of it"),
+    KNEAR_COST(packing_operations, "per row that is packed"),
+    KNEAR_COST(packing_column_operations, "and per column of it"),
+    KNEAR_COST(making_operations, "per row of which a prefix is made"),
+    KNEAR_COST(making_column_operations, "and per column of it"),
+    KNEAR_COST(nearest_operations, "per look-up of a row's nearest cluster"),
+    KNEAR_COST(nearest_cluster_operations, "and per cluster"),
+    KNEAR_COST(direct_operations, "per row measured in float64 in storage order"),
+    KNEAR_COST(direct_column_operations, "and per column of it"),
+    KNEAR_COST(call_seconds, "seconds per call"),
+};
+#undef KNEAR_COST
+static_assert(std::size(scan_cost_constants) * sizeof(double) == sizeof(ScanCostModel));
+
+}  // namespace knear

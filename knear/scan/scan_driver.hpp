@@ -1,0 +1,190 @@
+// knear/scan/scan_driver.hpp -- the one driver of all scans. What a kind of scan does with the
+// pairs that pass is an accumulator; the driver does the rest: it packs the queries of a set once,
+// runs tasks on the threads of the job, and adds up what they counted.
+//
+//   class CountWithin {                                    // one object a task
+//     void begin();                                        // publishes the first thresholds
+//     void take(std::int64_t q, const GroupHead& head, const Hit& hit, std::uint32_t row);
+//     void publish_group(GroupHead& head);                 // after the hits of a kernel call
+//     bool tile_done(std::int64_t group, std::int64_t seen);   // false: no more of that group
+//     std::int64_t finish(ScanStats& stats);               // returns the bytes of its buffers
+//     void hand_over();                                    // one task at a time
+//   };
+//   run_tasks(packed, job, table, stats, progress,
+//             [&](TileLoop& loop, ScanStats& stats) { return CountWithin(call, loop); });
+//
+// take() gets pairs of rows that exist; a filter is the accumulator's (AllowedRows). An accumulator
+// of a scan in two stages has take_list instead of take and publish_group, and one of a self-join
+// `enter` besides (tile_loop.hpp). examples/count_within.cpp is a whole accumulator.
+//
+// measure_pairs() drives the accumulators of scans that measure every pair in float64.
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "knear/core/progress.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/distance/exact.hpp"
+#include "knear/scan/tile_loop.hpp"
+#include "knear/scan/work_table.hpp"
+
+namespace knear::detail {
+
+// Goes over tiles [first, last) of a task and gives what passes to the accumulator; all of them,
+// where it takes lists.
+template <class Accumulator>
+void run_task(const PackedBase& packed, TileLoop& loop, std::int64_t first, std::int64_t last,
+              Accumulator& accumulator, ScanStats& stats) {
+  const auto tile_done = [&](std::int64_t g, std::int64_t seen) {
+    return accumulator.tile_done(g, seen);
+  };
+  if constexpr (requires { &Accumulator::take_list; }) {
+    const auto take = [&](std::int64_t g, int lane, std::uint32_t* slots, int count) {
+      accumulator.take_list(g, lane, slots, count);
+    };
+    if constexpr (requires { &Accumulator::enter; })
+      loop.self_join([&](TileArgs& args, std::int64_t g) { accumulator.enter(args, g); }, take,
+                     tile_done);
+    else
+      loop.collect(take, tile_done);
+  } else {
+    const std::int64_t group_size = loop.group_size();
+    const auto drain = [&](std::int64_t g, const Hit* hits, int count) {
+      GroupHead& head = loop.queries.heads[static_cast<std::size_t>(g)];
+      stats.hits += count;
+      for (const Hit* hit = hits; hit != hits + count; ++hit)
+        if (const std::uint32_t row = packed.ids[hit->slot]; row != PackedBase::no_row)
+          accumulator.take(g * group_size + hit->query, head, *hit, row);
+      accumulator.publish_group(head);
+    };
+    loop.run(first, last, drain, tile_done);
+  }
+}
+
+// Runs the tasks of a table. make(loop, stats) returns the accumulator of a task; both arguments
+// live as long as it does. `reporter` counts tiles.
+template <class Make>
+void run_tasks(const PackedBase& packed, const ScanJob& job, const WorkTable& table,
+               ScanStats& stats, Reporter& reporter, Make make) {
+  const auto pack = [&](const QuerySet& set) {
+    return pack_queries(packed, job.queries, table.queries.data() + set.begin, set.count(),
+                        group_sizes[table.group], job.query_range);
+  };
+  // What several tasks share is packed before; a set of one task is packed by its thread.
+  std::vector<std::optional<PackedQueries>> shared(table.sets.size());
+  if (table.tasks.size() != table.sets.size())
+    parallel_for(job.threads, std::ssize(table.sets), [&](std::int64_t s) {
+      const QuerySet& set = table.sets[static_cast<std::size_t>(s)];
+      if (!set.alone()) shared[static_cast<std::size_t>(s)] = pack(set);
+    });
+  const std::int64_t at_once = std::min<std::int64_t>(job.threads, std::ssize(table.tasks));
+  std::mutex mutex;
+  parallel_for(job.threads, std::ssize(table.tasks), [&](std::int64_t t) {
+    const auto start = std::chrono::steady_clock::now();
+    const ScanTask& task = table.tasks[static_cast<std::size_t>(t)];
+    const auto set = static_cast<std::size_t>(task.set);
+    ScanStats local;
+    StageClock clock;
+    TileLoop loop(packed, job, task, shared[set] ? *shared[set] : pack(table.sets[set]), clock,
+                  reporter);
+    clock.charge(clock.queries);
+    auto accumulator = make(loop, local);
+    accumulator.begin();
+    run_task(packed, loop, 0, loop.tiles(), accumulator, local);
+    std::int64_t bytes = accumulator.finish(local);
+    bytes += static_cast<std::int64_t>(loop.queries.codes->bytes());
+    if (local.rescore_seconds == 0) clock.charge(clock.selection);
+    clock.report(local);
+    local.scan_seconds = seconds_since(start) - local.rescore_seconds;
+    std::lock_guard lock(mutex);
+    accumulator.hand_over();
+    stats.add(local, bytes, at_once);
+  });
+}
+template <class Make>
+void run_tasks(const PackedBase& packed, const ScanJob& job, const WorkTable& table,
+               ScanStats& stats, const Progress& progress, Make make) {
+  Reporter reporter(progress, "search", table.tiles(packed.panels_per_tile));
+  run_tasks(packed, job, table, stats, reporter, make);
+}
+
+// Some queries and rows of a scan that measures every pair: queries [begin, begin + count) of
+// `which`.
+struct MeasuredTask {
+  std::int64_t begin, count;
+  std::int64_t split;  // of the rows for these queries
+};
+
+// Up to 16 queries a task, as many in each.
+inline std::int64_t queries_measured_together(std::int64_t count) {
+  constexpr std::int64_t size = ExactGroup::size;
+  const std::int64_t sets = std::max<std::int64_t>(1, (count + 15) / 16);
+  return ((count + sets - 1) / sets + size - 1) / size * size;
+}
+
+// Measures every pair of `which` and the rows of job.base, or of a `subset` of them (ascending) if
+// that is not empty, on the threads of the job. make(task) returns the accumulator of a task, which
+// has take(q, key, row), block_done() after each few rows, and finish() and hand_over() as above. A
+// task has `each` queries; with may_split several tasks share them where threads would be idle
+// otherwise.
+template <class Make>
+void measure_pairs(const ScanJob& job, std::span<const std::uint32_t> subset,
+                   std::span<const std::int64_t> which, std::int64_t each, bool may_split,
+                   ScanStats& stats, const Progress& progress, Make make) {
+  const std::int64_t count = std::ssize(which);
+  const std::int64_t rows = subset.empty() ? job.base.rows() : std::ssize(subset);
+  if (count == 0) return;
+  // Blocks of rows small enough for the second-level cache are measured from all queries of a task.
+  const std::int64_t per_block =
+      std::clamp<std::int64_t>((256 << 10) / job.base.row_bytes(), 1, 4096);
+  constexpr std::int64_t size = ExactGroup::size;
+  const std::int64_t groups = (count + each - 1) / each;
+  const std::int64_t splits =
+      may_split
+          ? std::clamp<std::int64_t>(rows / (4 * per_block), 1, (job.threads + groups - 1) / groups)
+          : 1;
+  Reporter reporter(progress, "search", groups * splits);
+  std::mutex mutex;
+  parallel_for(job.threads, groups * splits, [&](std::int64_t t) {
+    const auto start = std::chrono::steady_clock::now();
+    const std::int64_t begin = t / splits * each, n = std::min(count - begin, each);
+    const std::int64_t row_begin = rows * (t % splits) / splits;
+    const std::int64_t row_end = rows * (t % splits + 1) / splits;
+    ScanStats local;
+    auto accumulator = make(MeasuredTask{begin, n, t % splits});
+    std::vector<ExactGroup> measure(static_cast<std::size_t>((n + size - 1) / size),
+                                    ExactGroup(job.metric, job.base.type(), job.isa));
+    for (std::int64_t q = 0; q < n; q += size)
+      measure[static_cast<std::size_t>(q / size)].set_queries(
+          job.queries, which.data() + begin + q,
+          static_cast<int>(std::min<std::int64_t>(n - q, size)));
+    std::vector<std::byte> scratch(job.base.scratch_bytes());
+    for (std::int64_t b = row_begin; b < row_end; b += per_block) {
+      for (std::size_t g = 0; g < measure.size(); ++g)
+        for (std::int64_t i = b; i < std::min(row_end, b + per_block); ++i) {
+          const std::int64_t row =
+              subset.empty() ? i : std::int64_t{subset[static_cast<std::size_t>(i)]};
+          double keys[size];
+          measure[g].keys(job.base.row(row, scratch.data()), keys);
+          for (int j = 0; j < measure[g].count(); ++j)
+            accumulator.take(static_cast<std::int64_t>(g) * size + j, keys[j],
+                             static_cast<std::uint32_t>(row));
+        }
+      accumulator.block_done();
+    }
+    const std::int64_t bytes = accumulator.finish(local);
+    local.survivors += n * (row_end - row_begin);
+    local.rescore_seconds += seconds_since(start);
+    reporter.add(1);
+    std::lock_guard lock(mutex);
+    accumulator.hand_over();
+    stats.add(local, bytes, std::min<std::int64_t>(job.threads, groups * splits));
+  });
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,60 @@
+// knear/scan/work_table.hpp -- the work of a scan as plain tables: sets of queries, and ranges of
+// panels that each set is scored against.
+//
+//   WorkTable table = divide(packed, all_queries, job, stats);       // every query, every panel
+//   for (const ScanTask& task : table.tasks) ...
+//
+// A flat base gives each set all of its panels, or a few splits of them where there are more
+// threads than sets. With inverted lists a set is the queries of one list, and its task the list's
+// panels. Queries of a set are packed once, whatever the number of its tasks.
+#pragma once
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "knear/scan/packing/packed_base.hpp"
+#include "knear/scan/scan_job.hpp"
+
+namespace knear::detail {
+
+// Queries [begin, end) of the table, and the tasks [first_task, last_task) of them.
+struct QuerySet {
+  std::int64_t begin, end;
+  std::int64_t first_task, last_task;
+
+  std::int64_t count() const { return end - begin; }
+  bool alone() const { return last_task == first_task + 1; }
+};
+
+// A set against the panels [begin, end) of a base. They are gone over tile by tile, a tile being as
+// many panels as the base says.
+struct ScanTask {
+  std::int64_t set;
+  std::int64_t panel_begin, panel_end;
+};
+
+struct WorkTable {
+  GroupSize group = group_12;         // queries of a set that are scored side by side
+  std::vector<std::int64_t> queries;  // rows of the job's queries: set after set
+  std::vector<QuerySet> sets;
+  std::vector<ScanTask> tasks;  // set after set
+
+  // Adds a set of the next `count` queries, with one task for each range of panels.
+  void add(std::int64_t count, const std::vector<std::pair<std::int64_t, std::int64_t>>& panels);
+  // Tiles of all tasks.
+  std::int64_t tiles(std::int64_t panels_per_tile) const;
+};
+
+// All panels of a base for these queries, in blocks of queries that keep a thread's buffers within
+// megabytes; few queries split the base, so that every thread has a task. Notes in stats what was
+// chosen.
+WorkTable divide(const PackedBase& packed, std::vector<std::int64_t> queries, const ScanJob& job,
+                 ScanStats& stats);
+
+// How many queries are scored side by side.
+GroupSize group_for(std::int64_t queries, const ScanJob& job);
+
+// The most queries that one thread takes at a time, so that their buffers stay within megabytes.
+std::int64_t queries_in_block(std::int64_t k);
+
+}  // namespace knear::detail
