@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "knear/core/threads.hpp"
 #include "knear/knn/search/report_builder.hpp"
 #include "knear/knn/search/search_position.hpp"
 #include "knear/scan/device/device_scan.hpp"

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "knear/scan/work_table.hpp"
+
 namespace knear::detail {
 namespace {
 
