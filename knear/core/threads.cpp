@@ -38,6 +38,47 @@ int resolve_threads(int threads) {
   return threads == 0 ? available_threads() : threads;
 }
 
+namespace {
+
+// As run_together(), but returns how many threads there were where the system starts fewer.
+int start_together(int threads, const std::function<void(int)>& body) {
+  enum class Start { later, now, never };
+  std::atomic<Start> start = Start::later;
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(threads));
+  std::vector<std::thread> started;
+  started.reserve(failures.size());
+  const auto end = [&](Start how) {
+    start = how;
+    start.notify_all();
+    for (std::thread& thread : started) thread.join();
+  };
+  try {
+    for (int t = 0; t < threads; ++t)
+      started.emplace_back([&, t] {
+        start.wait(Start::later);
+        if (start == Start::never) return;
+        const DefaultFloatMode mode;
+        try {
+          body(t);
+        } catch (...) {
+          failures[static_cast<std::size_t>(t)] = std::current_exception();
+        }
+      });
+  } catch (const std::system_error&) {
+    end(Start::never);
+    return static_cast<int>(started.size());
+  } catch (...) {
+    end(Start::never);
+    throw;
+  }
+  end(Start::now);
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+  return threads;
+}
+
+}  // namespace
+
 #ifdef __SANITIZE_THREAD__
 namespace {
 
@@ -67,6 +108,19 @@ void run_on_plain_threads(int threads, std::int64_t tasks,
 }  // namespace
 #else
 namespace {
+
+// As many of `threads` as the system starts, the calling one among them. oneTBB ends the process
+// where one of its threads cannot start the next, so that all are started once before it does.
+int startable(int threads) {
+  static std::mutex mutex;
+  static std::atomic<int> most = 1;
+  if (threads <= most) return threads;
+  std::lock_guard lock(mutex);
+  if (threads <= most) return threads;
+  const int started = 1 + start_together(threads - 1, [](int) {});
+  if (started == threads) most = threads;
+  return started;
+}
 
 // Has oneTBB start `threads` threads, which unless told to it does up to the number of cores, and
 // returns how many of them it gives an arena: to ask for more makes it print. Of several limits
@@ -129,6 +183,9 @@ thread_local ArenaInUse::Kept ArenaInUse::kept_;
 
 void parallel_for(int threads, std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
   threads = resolve_threads(threads);
+#ifndef __SANITIZE_THREAD__
+  if (tasks > 1) threads = startable(threads);
+#endif
   if (threads == 1 || tasks <= 1) {
     DefaultFloatMode mode;
     for (std::int64_t task = 0; task < tasks; ++task) body(task);
@@ -162,39 +219,9 @@ void run_isolated(const std::function<void()>& body) {
 }
 
 void run_together(int threads, const std::function<void(int)>& body) {
-  enum class Start { later, now, never };
-  std::atomic<Start> start = Start::later;
-  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(threads));
-  std::vector<std::thread> started;
-  const auto end = [&](Start how) {
-    start = how;
-    start.notify_all();
-    for (std::thread& thread : started) thread.join();
-  };
-  try {
-    started.reserve(failures.size());
-    for (int t = 0; t < threads; ++t)
-      started.emplace_back([&, t] {
-        start.wait(Start::later);
-        if (start == Start::never) return;
-        const DefaultFloatMode mode;
-        try {
-          body(t);
-        } catch (...) {
-          failures[static_cast<std::size_t>(t)] = std::current_exception();
-        }
-      });
-  } catch (const std::system_error&) {
-    end(Start::never);
-    throw InvalidArgument("threads is {}, but the system starts only {} at once", threads,
-                          started.size());
-  } catch (...) {
-    end(Start::never);
-    throw;
-  }
-  end(Start::now);
-  for (const std::exception_ptr& failure : failures)
-    if (failure) std::rethrow_exception(failure);
+  const int started = start_together(threads, body);
+  if (started < threads)
+    throw InvalidArgument("threads is {}, but the system starts only {} at once", threads, started);
 }
 
 struct BackgroundTask::Call {
@@ -242,7 +269,9 @@ void BackgroundTask::run(std::function<void()> call) {
   call_->body = std::move(call);
 #ifndef __SANITIZE_THREAD__
   if (call_->idle) {
-    call_->idle->run([this_call = call_.get()] { this_call->make(); });
+    const int threads = tbb::this_task_arena::max_concurrency();
+    if (startable(threads) == threads)
+      call_->idle->run([this_call = call_.get()] { this_call->make(); });
     return;
   }
 #endif

@@ -23,8 +23,8 @@ int available_threads();
 // `threads` itself, or available_threads() for 0. Throws InvalidArgument if negative or above 4096.
 int resolve_threads(int threads);
 
-// Calls body(task) for each task in [0, tasks), at most `threads` (0: all) at once. The first
-// exception stops the rest and is thrown here.
+// Calls body(task) for each task in [0, tasks), at most `threads` (0: all) at once, or as many as
+// the system starts. The first exception stops the rest and is thrown here.
 void parallel_for(int threads, std::int64_t tasks, const std::function<void(std::int64_t)>& body);
 
 // Calls body. Whatever body waits for, this thread meanwhile takes up no task that was there
