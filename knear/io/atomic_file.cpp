@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "knear/core/error.hpp"
 #include "knear/core/random.hpp"
@@ -31,11 +32,16 @@ std::string temporary_name(const std::string& target) {
   return fmt::format("{}.tmp-{:012x}", target, random.next() >> 16);
 }
 
-std::string descriptor_path(int file) { return fmt::format("/proc/self/fd/{}", file); }
+// In no memory that could be refused while a file waits to be closed.
+struct DescriptorPath {
+  explicit DescriptorPath(int file) { *fmt::format_to(text, "/proc/self/fd/{}", file) = '\0'; }
+  char text[32];
+};
 
 }  // namespace
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(path) {
+  buffer_.reserve(buffer_bytes);  // nothing below throws once there is a file
   if (path.empty() || path.back() == '/') fail("write", path.empty() ? ENOENT : EISDIR);
   struct stat status;
   if (stat(path.c_str(), &status) == 0) {
@@ -53,18 +59,17 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(path) {
   directory_ = slash == std::string::npos ? "." : slash == 0 ? "/" : target_.substr(0, slash);
 
   file_ = open(directory_.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-  if (file_ >= 0 && access(descriptor_path(file_).c_str(), F_OK) != 0) {
+  if (file_ >= 0 && access(DescriptorPath(file_).text, F_OK) != 0) {
     close(file_);  // without /proc the file could never be given a name
     file_ = -1;
   }
   for (int attempt = 0; file_ < 0 && attempt < 100; ++attempt) {
-    const std::string name = temporary_name(target_);
+    std::string name = temporary_name(target_);
     file_ = open(name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-    if (file_ >= 0) temporary_ = name;
+    if (file_ >= 0) temporary_ = std::move(name);
     if (file_ < 0 && errno != EEXIST) fail("write", errno);
   }
   if (file_ < 0) fail("write", EEXIST);
-  buffer_.reserve(buffer_bytes);
 }
 
 AtomicFile::~AtomicFile() {
@@ -101,10 +106,10 @@ void AtomicFile::commit() {
   if (mode_ >= 0 && fchmod(file_, static_cast<mode_t>(mode_)) != 0) fail("write", errno);
   if (fsync(file_) != 0) fail("sync", errno);
   for (int attempt = 0; temporary_.empty(); ++attempt) {
-    const std::string name = temporary_name(target_);
-    if (linkat(AT_FDCWD, descriptor_path(file_).c_str(), AT_FDCWD, name.c_str(),
-               AT_SYMLINK_FOLLOW) == 0)
-      temporary_ = name;
+    std::string name = temporary_name(target_);
+    if (linkat(AT_FDCWD, DescriptorPath(file_).text, AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) ==
+        0)
+      temporary_ = std::move(name);
     else if (errno != EEXIST || attempt == 100)
       fail("name", errno);
   }
