@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -267,30 +268,32 @@ std::span<const std::int64_t> lengths_of(const Ids& lengths, std::int64_t rows) 
 }
 
 // Raises the exception of this name in knear/errors.py.
-void raise(const char* name, const Error& error) {
+void raise(const char* name, const char* message) {
   const nb::object type = nb::module_::import_("knear.errors").attr(name);
-  PyErr_SetString(type.ptr(), error.what());
+  PyErr_SetString(type.ptr(), message);
 }
 
 void translate(const std::exception_ptr& thrown, void*) {
   try {
     std::rethrow_exception(thrown);
   } catch (const InvalidArgument& e) {
-    raise("InvalidArgument", e);
+    raise("InvalidArgument", e.what());
   } catch (const ShapeMismatch& e) {
-    raise("ShapeMismatch", e);
+    raise("ShapeMismatch", e.what());
   } catch (const CorruptFile& e) {
-    raise("CorruptFile", e);
+    raise("CorruptFile", e.what());
   } catch (const IoError& e) {
-    raise("IoError", e);
+    raise("IoError", e.what());
   } catch (const MemoryBudgetError& e) {
-    raise("MemoryBudgetError", e);
+    raise("MemoryBudgetError", e.what());
   } catch (const DeviceUnavailable& e) {
-    raise("DeviceUnavailable", e);
+    raise("DeviceUnavailable", e.what());
   } catch (const Cancelled& e) {
-    raise("Cancelled", e);
+    raise("Cancelled", e.what());
   } catch (const Error& e) {
-    raise("Error", e);
+    raise("Error", e.what());
+  } catch (const std::bad_alloc&) {  // of what the bindings do outside the library's calls
+    raise("MemoryBudgetError", "the system has no memory left that this call needs");
   }
 }
 

@@ -1,4 +1,5 @@
 #include "knear/core/row_filter.hpp"
+#include "knear/core/public_call.hpp"
 
 #include <bit>
 
@@ -23,27 +24,31 @@ RowFilter RowFilter::of(Data data) {
 }
 
 RowFilter RowFilter::of_ids(std::span<const Id> ids, std::int64_t rows) {
-  check_rows(rows);
-  Data data{rows, std::vector<std::uint64_t>(static_cast<std::size_t>((rows + 63) / 64))};
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= rows)
-      throw InvalidArgument("filter holds id {} in place {}, but the base has rows 0 to {}", ids[i],
-                            i, rows - 1);
-    data.bits[static_cast<std::size_t>(ids[i] >> 6)] |= std::uint64_t{1} << (ids[i] & 63);
-  }
-  return of(std::move(data));
+  return detail::public_call([&] {
+    check_rows(rows);
+    Data data{rows, std::vector<std::uint64_t>(static_cast<std::size_t>((rows + 63) / 64))};
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] < 0 || ids[i] >= rows)
+        throw InvalidArgument("filter holds id {} in place {}, but the base has rows 0 to {}",
+                              ids[i], i, rows - 1);
+      data.bits[static_cast<std::size_t>(ids[i] >> 6)] |= std::uint64_t{1} << (ids[i] & 63);
+    }
+    return of(std::move(data));
+  });
 }
 
 RowFilter RowFilter::of_bits(std::span<const std::uint8_t> bits, std::int64_t rows) {
-  check_rows(rows);
-  if (static_cast<std::int64_t>(bits.size()) != (rows + 7) / 8)
-    throw ShapeMismatch("filter has {} bytes of bits, but {} rows make {}", bits.size(), rows,
-                        (rows + 7) / 8);
-  Data data{rows, std::vector<std::uint64_t>(static_cast<std::size_t>((rows + 63) / 64))};
-  for (std::size_t i = 0; i < bits.size(); ++i)
-    data.bits[i / 8] |= std::uint64_t{bits[i]} << (i % 8 * 8);
-  if (rows % 64 != 0) data.bits.back() &= (std::uint64_t{1} << (rows % 64)) - 1;
-  return of(std::move(data));
+  return detail::public_call([&] {
+    check_rows(rows);
+    if (static_cast<std::int64_t>(bits.size()) != (rows + 7) / 8)
+      throw ShapeMismatch("filter has {} bytes of bits, but {} rows make {}", bits.size(), rows,
+                          (rows + 7) / 8);
+    Data data{rows, std::vector<std::uint64_t>(static_cast<std::size_t>((rows + 63) / 64))};
+    for (std::size_t i = 0; i < bits.size(); ++i)
+      data.bits[i / 8] |= std::uint64_t{bits[i]} << (i % 8 * 8);
+    if (rows % 64 != 0) data.bits.back() &= (std::uint64_t{1} << (rows % 64)) - 1;
+    return of(std::move(data));
+  });
 }
 
 template <class F>

@@ -11,6 +11,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/matrix.hpp"
+#include "knear/core/public_call.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/cost/peak_loops.hpp"
 
@@ -148,24 +149,27 @@ bool has_bf16() {
 }  // namespace
 
 MachinePeaks measure_peaks(int threads, double seconds) {
-  if (!(seconds > 0 && seconds <= 600))
-    throw InvalidArgument("seconds must be above 0 and at most 600, but is {}", seconds);
-  MachinePeaks peaks;
-  peaks.isa = active_isa();
-  peaks.threads = resolve_threads(threads);
-  const PeakLoops loops = loops_of(peaks.isa);
-  const bool bf16 = peaks.isa == Isa::avx512_vnni && has_bf16();
-  const double slice = seconds / ((bf16 ? 9 : 8) * (slices + 2));  // one warms up, one finds rounds
-  peaks.fp32_flops = measure(loops.fp32, peaks.threads, slice);
-  peaks.bf16_flops = bf16 ? measure(detail::peak_loop_bf16(), peaks.threads, slice)
-                          : std::numeric_limits<double>::quiet_NaN();
-  peaks.int16_ops = measure(loops.int16, peaks.threads, slice);
-  peaks.int8_ops = measure(loops.int8, peaks.threads, slice);
-  peaks.cop_per_second = measure(loops.cop, peaks.threads, slice);
-  peaks.memory_bytes_per_second = measure_read(loops, peaks.threads);
-  for (int level = 0; level < 3; ++level)
-    peaks.caches[level] = measure_cache(loops, peaks.threads, level, slice);
-  return peaks;
+  return detail::public_call([&] {
+    if (!(seconds > 0 && seconds <= 600))
+      throw InvalidArgument("seconds must be above 0 and at most 600, but is {}", seconds);
+    MachinePeaks peaks;
+    peaks.isa = active_isa();
+    peaks.threads = resolve_threads(threads);
+    const PeakLoops loops = loops_of(peaks.isa);
+    const bool bf16 = peaks.isa == Isa::avx512_vnni && has_bf16();
+    const double slice =
+        seconds / ((bf16 ? 9 : 8) * (slices + 2));  // one warms up, one finds rounds
+    peaks.fp32_flops = measure(loops.fp32, peaks.threads, slice);
+    peaks.bf16_flops = bf16 ? measure(detail::peak_loop_bf16(), peaks.threads, slice)
+                            : std::numeric_limits<double>::quiet_NaN();
+    peaks.int16_ops = measure(loops.int16, peaks.threads, slice);
+    peaks.int8_ops = measure(loops.int8, peaks.threads, slice);
+    peaks.cop_per_second = measure(loops.cop, peaks.threads, slice);
+    peaks.memory_bytes_per_second = measure_read(loops, peaks.threads);
+    for (int level = 0; level < 3; ++level)
+      peaks.caches[level] = measure_cache(loops, peaks.threads, level, slice);
+    return peaks;
+  });
 }
 
 MachinePeaks estimated_peaks(Isa isa, int threads) {

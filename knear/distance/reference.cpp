@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "knear/core/threads.hpp"
+#include "knear/core/public_call.hpp"
 
 namespace knear {
 namespace {
@@ -50,27 +50,28 @@ KNEAR_INSTANTIATE_ROW(std::uint8_t)
 KNEAR_INSTANTIATE_ROW(std::int8_t)
 
 Neighbors reference_knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, Metric metric) {
-  DefaultFloatMode mode;
-  Neighbors out{Matrix<Id>(queries.rows(), k), Matrix<float>(queries.rows(), k)};
-  std::vector<std::pair<double, Id>> all(base.rows());
-  visit(queries, [&](auto x) {
-    visit(base, [&](auto y) {
-      for (std::int64_t q = 0; q < x.rows(); ++q) {
-        for (Id id = 0; id < y.rows(); ++id)
-          all[id] = {order_key(metric, reference_distance(metric, x.row(q), y.row(id), x.cols())),
-                     id};
-        std::sort(all.begin(), all.end());
-        for (std::int64_t j = 0; j < k; ++j) {
-          const bool found = j < y.rows();
-          out.ids.row(q)[j] = found ? all[j].second : no_id;
-          out.distances.row(q)[j] = found
-                                        ? static_cast<float>(distance_of_key(metric, all[j].first))
-                                        : no_distance(metric);
+  return detail::public_call([&] {
+    Neighbors out{Matrix<Id>(queries.rows(), k), Matrix<float>(queries.rows(), k)};
+    std::vector<std::pair<double, Id>> all(base.rows());
+    visit(queries, [&](auto x) {
+      visit(base, [&](auto y) {
+        for (std::int64_t q = 0; q < x.rows(); ++q) {
+          for (Id id = 0; id < y.rows(); ++id)
+            all[id] = {order_key(metric, reference_distance(metric, x.row(q), y.row(id), x.cols())),
+                       id};
+          std::sort(all.begin(), all.end());
+          for (std::int64_t j = 0; j < k; ++j) {
+            const bool found = j < y.rows();
+            out.ids.row(q)[j] = found ? all[j].second : no_id;
+            out.distances.row(q)[j] =
+                found ? static_cast<float>(distance_of_key(metric, all[j].first))
+                      : no_distance(metric);
+          }
         }
-      }
+      });
     });
+    return out;
   });
-  return out;
 }
 
 }  // namespace knear

@@ -14,6 +14,7 @@
 
 #include "knear/core/cpu.hpp"
 #include "knear/core/error.hpp"
+#include "knear/core/public_call.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/index/flat_state.hpp"
 
@@ -489,7 +490,7 @@ std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter
 FlatIndex::FlatIndex(std::int64_t dim, Metric metric) {
   if (dim < 1 || dim > 65536)
     throw InvalidArgument("dim must be between 1 and 65536, but is {}", dim);
-  impl_ = std::make_unique<Impl>(dim, metric);
+  impl_ = detail::public_call([&] { return std::make_unique<Impl>(dim, metric); });
 }
 FlatIndex::~FlatIndex() = default;
 FlatIndex::FlatIndex(FlatIndex&&) noexcept = default;
@@ -506,54 +507,60 @@ std::int64_t FlatIndex::version() const { return impl_->state()->version; }
 bool FlatIndex::contains(Id id) const { return impl_->state()->find(id).row >= 0; }
 
 std::vector<Id> FlatIndex::ids() const {
-  const auto state = impl_->state();
-  std::vector<Id> out;
-  out.reserve(static_cast<std::size_t>(state->size));
-  for (const Segment& segment : state->segments)
-    for (std::int64_t row = 0; row < segment.rows->rows(); ++row)
-      if (segment.live.contains(row)) out.push_back(segment.rows->ids()(row));
-  std::sort(out.begin(), out.end());
-  return out;
+  return detail::public_call([&] {
+    const auto state = impl_->state();
+    std::vector<Id> out;
+    out.reserve(static_cast<std::size_t>(state->size));
+    for (const Segment& segment : state->segments)
+      for (std::int64_t row = 0; row < segment.rows->rows(); ++row)
+        if (segment.live.contains(row)) out.push_back(segment.rows->ids()(row));
+    std::sort(out.begin(), out.end());
+    return out;
+  });
 }
 
 std::int64_t FlatIndex::memory_bytes() const {
-  const auto state = impl_->state();
-  std::int64_t sum = 0;
-  for (const Segment& segment : state->segments)
-    sum += segment.rows->bytes() + segment.live.bytes();
-  std::set<const RowBuffer*> buffers;
-  for (const Segment& segment : state->segments)
-    if (const RowBuffer* buffer = segment.rows->buffer(); buffer && buffers.insert(buffer).second)
-      sum += buffer->used_bytes();
-  return sum;
+  return detail::public_call([&] {
+    const auto state = impl_->state();
+    std::int64_t sum = 0;
+    for (const Segment& segment : state->segments)
+      sum += segment.rows->bytes() + segment.live.bytes();
+    std::set<const RowBuffer*> buffers;
+    for (const Segment& segment : state->segments)
+      if (const RowBuffer* buffer = segment.rows->buffer(); buffer && buffers.insert(buffer).second)
+        sum += buffer->used_bytes();
+    return sum;
+  });
 }
 
 void FlatIndex::add(AnyMatrixView vectors, const ChangeOptions& options) {
-  impl_->check_columns("vectors", vectors);
-  if (vectors.rows() == 0) return;
-  DefaultFloatMode mode;  // with denormals taken for zero, "exactly" would be a lie
-  std::lock_guard lock(impl_->writer);
-  State next = *impl_->state();
-  impl_->append(next, vectors, {}, options);
-  impl_->publish(std::move(next));
+  detail::public_call([&] {
+    impl_->check_columns("vectors", vectors);
+    if (vectors.rows() == 0) return;
+    std::lock_guard lock(impl_->writer);
+    State next = *impl_->state();
+    impl_->append(next, vectors, {}, options);
+    impl_->publish(std::move(next));
+  });
 }
 
 void FlatIndex::add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options) {
-  impl_->check_columns("vectors", vectors);
-  check_one_a_row(ids, vectors);
-  if (vectors.rows() == 0) return;
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    if (ids[i] < 0)
-      throw InvalidArgument("ids must not be negative, but hold {} in place {}", ids[i], i);
-  check_each_once(ids);
-  DefaultFloatMode mode;
-  std::lock_guard lock(impl_->writer);
-  State next = *impl_->state();
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    if (next.find(ids[i]).row >= 0)
-      throw InvalidArgument("ids hold {} in place {}, which the index holds already", ids[i], i);
-  impl_->append(next, vectors, ids, options);
-  impl_->publish(std::move(next));
+  detail::public_call([&] {
+    impl_->check_columns("vectors", vectors);
+    check_one_a_row(ids, vectors);
+    if (vectors.rows() == 0) return;
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      if (ids[i] < 0)
+        throw InvalidArgument("ids must not be negative, but hold {} in place {}", ids[i], i);
+    check_each_once(ids);
+    std::lock_guard lock(impl_->writer);
+    State next = *impl_->state();
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      if (next.find(ids[i]).row >= 0)
+        throw InvalidArgument("ids hold {} in place {}, which the index holds already", ids[i], i);
+    impl_->append(next, vectors, ids, options);
+    impl_->publish(std::move(next));
+  });
 }
 
 void FlatIndex::reserve(std::int64_t rows) {
@@ -567,129 +574,140 @@ void FlatIndex::reserve(std::int64_t rows) {
 }
 
 void FlatIndex::remove(std::span<const Id> ids, const ChangeOptions& options) {
-  if (ids.empty()) return;
-  DefaultFloatMode mode;
-  std::lock_guard lock(impl_->writer);
-  State next = *impl_->state();
-  take_out(next, ids);
-  tidy(*impl_, next, 0.5, options);
-  impl_->settle(next, options);
-  impl_->publish(std::move(next));
+  detail::public_call([&] {
+    if (ids.empty()) return;
+    std::lock_guard lock(impl_->writer);
+    State next = *impl_->state();
+    take_out(next, ids);
+    tidy(*impl_, next, 0.5, options);
+    impl_->settle(next, options);
+    impl_->publish(std::move(next));
+  });
 }
 
 void FlatIndex::replace(std::span<const Id> ids, AnyMatrixView vectors,
                         const ChangeOptions& options) {
-  impl_->check_columns("vectors", vectors);
-  check_one_a_row(ids, vectors);
-  if (ids.empty()) return;
-  DefaultFloatMode mode;
-  std::lock_guard lock(impl_->writer);
-  State next = *impl_->state();
-  take_out(next, ids);
-  impl_->append(next, vectors, ids, options);
-  tidy(*impl_, next, 0.5, options);
-  impl_->settle(next, options);
-  impl_->publish(std::move(next));
+  detail::public_call([&] {
+    impl_->check_columns("vectors", vectors);
+    check_one_a_row(ids, vectors);
+    if (ids.empty()) return;
+    std::lock_guard lock(impl_->writer);
+    State next = *impl_->state();
+    take_out(next, ids);
+    impl_->append(next, vectors, ids, options);
+    tidy(*impl_, next, 0.5, options);
+    impl_->settle(next, options);
+    impl_->publish(std::move(next));
+  });
 }
 
 void FlatIndex::merge(const FlatIndex& other, MergeIds ids) {
-  const auto from = other.impl_->state();
-  if (other.dim() != dim())
-    throw ShapeMismatch("other has {} columns, index has {}", other.dim(), dim());
-  if (other.metric() != metric())
-    throw InvalidArgument("other has metric {}, index has {}", name_of(other.metric()),
-                          name_of(metric()));
-  std::lock_guard lock(impl_->writer);
-  State next = *impl_->state();
-  if (from->size == 0) return;
-  if (next.type && *next.type != *from->type)
-    throw InvalidArgument("other has element type {}, index has {}", name_of(*from->type),
-                          name_of(*next.type));
-  next.type = from->type;
-  if (ids == MergeIds::keep) {
-    for (const Segment& segment : from->segments)
-      for (std::int64_t row = 0; row < segment.rows->rows(); ++row)
-        if (segment.live.contains(row) && next.find(segment.rows->ids()(row)).row >= 0)
-          throw InvalidArgument("other holds id {}, which the index holds already",
-                                segment.rows->ids()(row));
-    next.next_id = std::max(next.next_id, from->next_id);
-  } else if (next.next_id > std::numeric_limits<Id>::max() - from->next_id) {
-    throw InvalidArgument("other has ids below {}, which cannot be raised by {}", from->next_id,
-                          next.next_id);
-  }
-  for (const Segment& segment : from->segments) {
-    Segment taken = segment;
-    if (ids == MergeIds::shifted && next.next_id > 0)
-      taken.rows = SegmentRows::shifted(segment.rows, next.next_id);
-    next.segments.push_back(std::move(taken));
-  }
-  if (ids == MergeIds::shifted) next.next_id += from->next_id;
-  impl_->settle(next, {});
-  impl_->publish(std::move(next));
+  detail::public_call([&] {
+    const auto from = other.impl_->state();
+    if (other.dim() != dim())
+      throw ShapeMismatch("other has {} columns, index has {}", other.dim(), dim());
+    if (other.metric() != metric())
+      throw InvalidArgument("other has metric {}, index has {}", name_of(other.metric()),
+                            name_of(metric()));
+    std::lock_guard lock(impl_->writer);
+    State next = *impl_->state();
+    if (from->size == 0) return;
+    if (next.type && *next.type != *from->type)
+      throw InvalidArgument("other has element type {}, index has {}", name_of(*from->type),
+                            name_of(*next.type));
+    next.type = from->type;
+    if (ids == MergeIds::keep) {
+      for (const Segment& segment : from->segments)
+        for (std::int64_t row = 0; row < segment.rows->rows(); ++row)
+          if (segment.live.contains(row) && next.find(segment.rows->ids()(row)).row >= 0)
+            throw InvalidArgument("other holds id {}, which the index holds already",
+                                  segment.rows->ids()(row));
+      next.next_id = std::max(next.next_id, from->next_id);
+    } else if (next.next_id > std::numeric_limits<Id>::max() - from->next_id) {
+      throw InvalidArgument("other has ids below {}, which cannot be raised by {}", from->next_id,
+                            next.next_id);
+    }
+    for (const Segment& segment : from->segments) {
+      Segment taken = segment;
+      if (ids == MergeIds::shifted && next.next_id > 0)
+        taken.rows = SegmentRows::shifted(segment.rows, next.next_id);
+      next.segments.push_back(std::move(taken));
+    }
+    if (ids == MergeIds::shifted) next.next_id += from->next_id;
+    impl_->settle(next, {});
+    impl_->publish(std::move(next));
+  });
 }
 
 void FlatIndex::compact(const ChangeOptions& options) {
-  DefaultFloatMode mode;
-  std::lock_guard lock(impl_->writer);
-  State next = *impl_->state();
-  tidy(*impl_, next, 0, options);
-  impl_->settle(next, options, true);
-  impl_->publish(std::move(next));
+  detail::public_call([&] {
+    std::lock_guard lock(impl_->writer);
+    State next = *impl_->state();
+    tidy(*impl_, next, 0, options);
+    impl_->settle(next, options, true);
+    impl_->publish(std::move(next));
+  });
 }
 
 FlatIndex::FlatIndex(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 void FlatIndex::save(const std::string& path, const Progress& progress) const {
-  save_flat(*impl_->state(), dim(), metric(), path, progress);
+  detail::public_call([&] { save_flat(*impl_->state(), dim(), metric(), path, progress); });
 }
 
 FlatIndex FlatIndex::load(const std::string& path) {
-  detail::SavedFlat saved = detail::load_flat(path);
-  return FlatIndex(std::make_unique<Impl>(saved.dim, saved.metric, std::move(saved.state)));
+  return detail::public_call([&] {
+    detail::SavedFlat saved = detail::load_flat(path);
+    return FlatIndex(std::make_unique<Impl>(saved.dim, saved.metric, std::move(saved.state)));
+  });
 }
 
 AnyMatrix FlatIndex::reconstruct(std::span<const Id> ids) const {
-  const auto state = impl_->state();
-  const ElementType type = state->type.value_or(ElementType::f32);
-  AnyMatrix out(type, std::ssize(ids), dim());
-  std::vector<std::byte> scratch(static_cast<std::size_t>(dim()) + 3);
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const State::Place place = state->find(ids[i]);
-    if (place.row < 0)
-      throw InvalidArgument("ids hold {} in place {}, which the index does not hold", ids[i], i);
-    const BaseRows& base = state->segments[place.segment].rows->base();
-    copy_exactly(base.row_view(place.row, scratch.data()), type,
-                 out.row(static_cast<std::int64_t>(i)));
-  }
-  return out;
+  return detail::public_call([&] {
+    const auto state = impl_->state();
+    const ElementType type = state->type.value_or(ElementType::f32);
+    AnyMatrix out(type, std::ssize(ids), dim());
+    std::vector<std::byte> scratch(static_cast<std::size_t>(dim()) + 3);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const State::Place place = state->find(ids[i]);
+      if (place.row < 0)
+        throw InvalidArgument("ids hold {} in place {}, which the index does not hold", ids[i], i);
+      const BaseRows& base = state->segments[place.segment].rows->base();
+      copy_exactly(base.row_view(place.row, scratch.data()), type,
+                   out.row(static_cast<std::int64_t>(i)));
+    }
+    return out;
+  });
 }
 
 Neighbors FlatIndex::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
                             KnnReport* report) const {
-  detail::check_k(k);
-  impl_->check_columns("queries", queries);
-  DefaultFloatMode mode;
-  const auto state = impl_->state();
-  const detail::SearchRequest request(detail::SearchKind::nearest,
-                                      search_segments_of(*state, options.filter), queries, k,
-                                      options.with(metric(), RowFilter{}), detail::Reuse::expected);
-  Neighbors near = detail::search_segments(request, report);
-  if (report) report->rows = state->size, report->version = state->version;
-  return near;
+  return detail::public_call([&] {
+    detail::check_k(k);
+    impl_->check_columns("queries", queries);
+    const auto state = impl_->state();
+    const detail::SearchRequest request(
+        detail::SearchKind::nearest, search_segments_of(*state, options.filter), queries, k,
+        options.with(metric(), RowFilter{}), detail::Reuse::expected);
+    Neighbors near = detail::search_segments(request, report);
+    if (report) report->rows = state->size, report->version = state->version;
+    return near;
+  });
 }
 
 RangeNeighbors FlatIndex::range_search(AnyMatrixView queries, double radius,
                                        const SearchOptions& options, KnnReport* report) const {
-  detail::check_radius(radius);
-  impl_->check_columns("queries", queries);
-  DefaultFloatMode mode;
-  const auto state = impl_->state();
-  const detail::SearchRequest request(
-      detail::SearchKind::range, search_segments_of(*state, options.filter), queries,
-      detail::usual_k, options.with(metric(), RowFilter{}), detail::Reuse::expected);
-  RangeNeighbors near = detail::range_search_segments(request, radius, report);
-  if (report) report->rows = state->size, report->version = state->version;
-  return near;
+  return detail::public_call([&] {
+    detail::check_radius(radius);
+    impl_->check_columns("queries", queries);
+    const auto state = impl_->state();
+    const detail::SearchRequest request(
+        detail::SearchKind::range, search_segments_of(*state, options.filter), queries,
+        detail::usual_k, options.with(metric(), RowFilter{}), detail::Reuse::expected);
+    RangeNeighbors near = detail::range_search_segments(request, radius, report);
+    if (report) report->rows = state->size, report->version = state->version;
+    return near;
+  });
 }
 
 }  // namespace knear

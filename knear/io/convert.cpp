@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
+#include "knear/core/public_call.hpp"
 #include "knear/io/layout.hpp"
 #include "knear/io/number_conversion.hpp"
 #include "knear/io/row_reader.hpp"
@@ -50,19 +51,21 @@ std::optional<ElementType> stored_type(const std::string& out, Scalar from,
 
 Converted convert_file(const std::string& in, const std::string& out,
                        const ConvertOptions& options) {
-  RowReader reader(in, {.rows = options.rows});
-  const auto type = stored_type(out, reader.scalar(), options.type);
-  if (type && !scalar_of(*type))
-    throw InvalidArgument("type {} cannot be written: no format here stores it", name_of(*type));
-  const Scalar scalar = type ? *scalar_of(*type) : id_scalar(out);
-  RowWriter writer(out, scalar, reader.rows(), reader.dim());
-  if (type)
-    convert_to_type(reader, in, *type, options.type ? Rounding::allowed : Rounding::refused, writer,
-                    options.progress);
-  else
-    convert_to_ids(reader, in, writer, options.progress);
-  writer.commit();
-  return {std::string(name_of(scalar)), reader.rows(), reader.dim()};
+  return detail::public_call([&]() -> Converted {
+    RowReader reader(in, {.rows = options.rows});
+    const auto type = stored_type(out, reader.scalar(), options.type);
+    if (type && !scalar_of(*type))
+      throw InvalidArgument("type {} cannot be written: no format here stores it", name_of(*type));
+    const Scalar scalar = type ? *scalar_of(*type) : id_scalar(out);
+    RowWriter writer(out, scalar, reader.rows(), reader.dim());
+    if (type)
+      convert_to_type(reader, in, *type, options.type ? Rounding::allowed : Rounding::refused,
+                      writer, options.progress);
+    else
+      convert_to_ids(reader, in, writer, options.progress);
+    writer.commit();
+    return {std::string(name_of(scalar)), reader.rows(), reader.dim()};
+  });
 }
 
 }  // namespace knear::io

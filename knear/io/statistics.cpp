@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "knear/core/error.hpp"
-#include "knear/core/threads.hpp"
+#include "knear/core/public_call.hpp"
 #include "knear/io/number_conversion.hpp"
 #include "knear/io/row_reader.hpp"
 
@@ -77,26 +77,27 @@ class StatisticsCollector {
 }  // namespace
 
 Statistics compute_statistics(const std::string& path, const Progress& progress) {
-  RowReader reader(path, {});
-  Statistics out{.info = reader.info()};
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(),
-                                                                      XXH3_freeState);
-  if (!hash) throw MemoryBudgetError("no memory to compute a checksum");
-  XXH3_64bits_reset(hash.get());
-  const DefaultFloatMode mode;
-  StatisticsCollector collector(out);
-  read_rows(reader, [&](std::int64_t first, std::int64_t count, const std::byte* block) {
-    const std::int64_t row_bytes = reader.packed_row_bytes();
-    XXH3_64bits_update(hash.get(), block, static_cast<std::size_t>(count * row_bytes));
-    visit_scalar(reader.scalar(), [&](auto scalar) {
-      for (std::int64_t i = 0; i < count; ++i)
-        collector.add_row<decltype(scalar)>(block + i * row_bytes, reader.dim(), first + i);
+  return detail::public_call([&] {
+    RowReader reader(path, {});
+    Statistics out{.info = reader.info()};
+    const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(),
+                                                                        XXH3_freeState);
+    if (!hash) throw MemoryBudgetError("no memory to compute a checksum");
+    XXH3_64bits_reset(hash.get());
+    StatisticsCollector collector(out);
+    read_rows(reader, [&](std::int64_t first, std::int64_t count, const std::byte* block) {
+      const std::int64_t row_bytes = reader.packed_row_bytes();
+      XXH3_64bits_update(hash.get(), block, static_cast<std::size_t>(count * row_bytes));
+      visit_scalar(reader.scalar(), [&](auto scalar) {
+        for (std::int64_t i = 0; i < count; ++i)
+          collector.add_row<decltype(scalar)>(block + i * row_bytes, reader.dim(), first + i);
+      });
+      report_progress(progress, "read", first + count, reader.rows());
     });
-    report_progress(progress, "read", first + count, reader.rows());
+    collector.finish();
+    out.checksum = XXH3_64bits_digest(hash.get());
+    return out;
   });
-  collector.finish();
-  out.checksum = XXH3_64bits_digest(hash.get());
-  return out;
 }
 
 }  // namespace knear::io

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
+#include "knear/core/public_call.hpp"
 #include "knear/io/layout.hpp"
 #include "knear/io/number_conversion.hpp"
 #include "knear/io/row_reader.hpp"
@@ -31,30 +32,32 @@ VectorFile::VectorFile(VectorFile&&) noexcept = default;
 VectorFile& VectorFile::operator=(VectorFile&&) noexcept = default;
 
 VectorFile VectorFile::open(const std::string& path, const OpenOptions& options) {
-  RowReader reader(path,
-                   {.rows = options.rows, .max_dim = max_vector_dim, .dataset = options.dataset});
-  const ElementType type = options.type.value_or(natural_type(reader.scalar()));
-  auto storage = std::make_unique<Storage>();
-  const std::byte* mapped = reader.mapped_rows();
-  if (mapped && element_type(reader.scalar()) == type) {
-    const AnyMatrixView view(type, mapped, reader.rows(), reader.dim(),
-                             reader.row_bytes() / size_of(type));
-    storage->mapped = reader.take_mapping();
-    return {path, view, std::move(storage)};
-  }
+  return detail::public_call([&]() -> VectorFile {
+    RowReader reader(path,
+                     {.rows = options.rows, .max_dim = max_vector_dim, .dataset = options.dataset});
+    const ElementType type = options.type.value_or(natural_type(reader.scalar()));
+    auto storage = std::make_unique<Storage>();
+    const std::byte* mapped = reader.mapped_rows();
+    if (mapped && element_type(reader.scalar()) == type) {
+      const AnyMatrixView view(type, mapped, reader.rows(), reader.dim(),
+                               reader.row_bytes() / size_of(type));
+      storage->mapped = reader.take_mapping();
+      return {path, view, std::move(storage)};
+    }
 
-  std::int64_t bytes;
-  if (__builtin_mul_overflow(reader.rows() * reader.dim(), std::int64_t{size_of(type)}, &bytes))
-    throw MemoryBudgetError("'{}' is beyond any memory as {}", path, name_of(type));
-  check_memory(bytes, path);
-  storage->matrix = AnyMatrix(type, reader.rows(), reader.dim());
-  read_rows(reader, [&](std::int64_t first, std::int64_t count, const std::byte* block) {
-    convert_rows(reader.scalar(), block, count, reader.dim(), type, storage->matrix.row(first),
-                 options.type ? Rounding::allowed : Rounding::refused,
-                 {path, reader.first_row() + first});
+    std::int64_t bytes;
+    if (__builtin_mul_overflow(reader.rows() * reader.dim(), std::int64_t{size_of(type)}, &bytes))
+      throw MemoryBudgetError("'{}' is beyond any memory as {}", path, name_of(type));
+    check_memory(bytes, path);
+    storage->matrix = AnyMatrix(type, reader.rows(), reader.dim());
+    read_rows(reader, [&](std::int64_t first, std::int64_t count, const std::byte* block) {
+      convert_rows(reader.scalar(), block, count, reader.dim(), type, storage->matrix.row(first),
+                   options.type ? Rounding::allowed : Rounding::refused,
+                   {path, reader.first_row() + first});
+    });
+    const AnyMatrixView view = storage->matrix.view();
+    return {path, view, std::move(storage)};
   });
-  const AnyMatrixView view = storage->matrix.view();
-  return {path, view, std::move(storage)};
 }
 
 struct VectorBlocks::State {
@@ -68,16 +71,18 @@ struct VectorBlocks::State {
 };
 
 VectorBlocks::VectorBlocks(const std::string& path, const OpenOptions& options) {
-  RowReader reader(path,
-                   {.rows = options.rows, .max_dim = max_vector_dim, .dataset = options.dataset});
-  const ElementType type = options.type.value_or(natural_type(reader.scalar()));
-  state_ = std::make_unique<State>(State{std::move(reader),
-                                         path,
-                                         type,
-                                         options.type ? Rounding::allowed : Rounding::refused,
-                                         0,
-                                         {},
-                                         {}});
+  detail::public_call([&] {
+    RowReader reader(path,
+                     {.rows = options.rows, .max_dim = max_vector_dim, .dataset = options.dataset});
+    const ElementType type = options.type.value_or(natural_type(reader.scalar()));
+    state_ = std::make_unique<State>(State{std::move(reader),
+                                           path,
+                                           type,
+                                           options.type ? Rounding::allowed : Rounding::refused,
+                                           0,
+                                           {},
+                                           {}});
+  });
 }
 VectorBlocks::~VectorBlocks() = default;
 
@@ -89,56 +94,65 @@ std::int64_t VectorBlocks::dim() const { return state_->reader.dim(); }
 ElementType VectorBlocks::type() const { return state_->type; }
 
 AnyMatrixView VectorBlocks::next(std::int64_t max_rows) {
-  State& s = *state_;
-  const std::int64_t n = std::min(max_rows, rows() - s.read);
-  if (n <= 0) return {s.type, nullptr, 0, dim(), dim()};
-  if (s.rows.rows() < n) s.rows = AnyMatrix(s.type, n, dim());
-  // The stored numbers take less memory than what they become, or up to twice as much, so they are
-  // read in pieces.
-  const std::int64_t piece = std::max<std::int64_t>(1, (1 << 20) / s.reader.packed_row_bytes());
-  s.raw.resize(static_cast<std::size_t>(std::min(n, piece) * s.reader.packed_row_bytes()));
-  for (std::int64_t done = 0; done < n;) {
-    const std::int64_t count = s.reader.read(s.raw.data(), std::min(n - done, piece));
-    convert_rows(s.reader.scalar(), s.raw.data(), count, dim(), s.type, s.rows.row(done),
-                 s.rounding, {s.path, s.reader.first_row() + s.read + done});
-    done += count;
-  }
-  s.read += n;
-  if (s.read == rows()) s.reader.finish();
-  return s.rows.view().rows(0, n);
+  return detail::public_call([&]() -> AnyMatrixView {
+    State& s = *state_;
+    const std::int64_t n = std::min(max_rows, rows() - s.read);
+    if (n <= 0) return {s.type, nullptr, 0, dim(), dim()};
+    if (s.rows.rows() < n) s.rows = AnyMatrix(s.type, n, dim());
+    // The stored numbers take less memory than what they become, or up to twice as much, so they
+    // are read in pieces.
+    const std::int64_t piece = std::max<std::int64_t>(1, (1 << 20) / s.reader.packed_row_bytes());
+    s.raw.resize(static_cast<std::size_t>(std::min(n, piece) * s.reader.packed_row_bytes()));
+    for (std::int64_t done = 0; done < n;) {
+      const std::int64_t count = s.reader.read(s.raw.data(), std::min(n - done, piece));
+      convert_rows(s.reader.scalar(), s.raw.data(), count, dim(), s.type, s.rows.row(done),
+                   s.rounding, {s.path, s.reader.first_row() + s.read + done});
+      done += count;
+    }
+    s.read += n;
+    if (s.read == rows()) s.reader.finish();
+    return s.rows.view().rows(0, n);
+  });
 }
 
 Matrix<Id> read_ids(const std::string& path) {
-  RowReader reader(path, {.column = true, .dataset = "neighbors"});
-  if (!is_integer(reader.scalar()))
-    throw InvalidArgument(
-        "'{}' holds {} numbers; ids are whole numbers (.ivecs, .ibin, or .npy of i8)", path,
-        name_of(reader.scalar()));
-  std::int64_t bytes;
-  if (__builtin_mul_overflow(reader.rows() * reader.dim(), std::int64_t{sizeof(Id)}, &bytes))
-    throw MemoryBudgetError("'{}' is beyond any memory as ids", path);
-  check_memory(bytes, path);
-  Matrix<Id> ids(reader.rows(), reader.dim());
-  read_rows(reader, [&](std::int64_t first, std::int64_t count, const std::byte* block) {
-    convert_rows_to_ids(reader.scalar(), block, count, reader.dim(), ids.row(first), {path, first});
+  return detail::public_call([&] {
+    RowReader reader(path, {.column = true, .dataset = "neighbors"});
+    if (!is_integer(reader.scalar()))
+      throw InvalidArgument(
+          "'{}' holds {} numbers; ids are whole numbers (.ivecs, .ibin, or .npy of i8)", path,
+          name_of(reader.scalar()));
+    std::int64_t bytes;
+    if (__builtin_mul_overflow(reader.rows() * reader.dim(), std::int64_t{sizeof(Id)}, &bytes))
+      throw MemoryBudgetError("'{}' is beyond any memory as ids", path);
+    check_memory(bytes, path);
+    Matrix<Id> ids(reader.rows(), reader.dim());
+    read_rows(reader, [&](std::int64_t first, std::int64_t count, const std::byte* block) {
+      convert_rows_to_ids(reader.scalar(), block, count, reader.dim(), ids.row(first),
+                          {path, first});
+    });
+    return ids;
   });
-  return ids;
 }
 
 void write_vectors(const std::string& path, AnyMatrixView vectors) {
-  const auto scalar = scalar_of(vectors.type());
-  if (!scalar)
-    throw InvalidArgument("cannot write '{}': no format here stores {}", path,
-                          name_of(vectors.type()));
-  RowWriter writer(path, *scalar, vectors.rows(), vectors.cols());
-  writer.append(vectors);
-  writer.commit();
+  detail::public_call([&] {
+    const auto scalar = scalar_of(vectors.type());
+    if (!scalar)
+      throw InvalidArgument("cannot write '{}': no format here stores {}", path,
+                            name_of(vectors.type()));
+    RowWriter writer(path, *scalar, vectors.rows(), vectors.cols());
+    writer.append(vectors);
+    writer.commit();
+  });
 }
 
 void write_ids(const std::string& path, MatrixView<Id> ids) {
-  RowWriter writer(path, id_scalar(path), ids.rows(), ids.cols());
-  writer.append_ids(ids);
-  writer.commit();
+  detail::public_call([&] {
+    RowWriter writer(path, id_scalar(path), ids.rows(), ids.cols());
+    writer.append_ids(ids);
+    writer.commit();
+  });
 }
 
 void write_distances(const std::string& path, MatrixView<float> distances) {
@@ -146,9 +160,11 @@ void write_distances(const std::string& path, MatrixView<float> distances) {
 }
 
 FileInfo inspect(const std::string& path) {
-  RowReader reader(path, {});
-  reader.finish();
-  return reader.info();
+  return detail::public_call([&] {
+    RowReader reader(path, {});
+    reader.finish();
+    return reader.info();
+  });
 }
 
 }  // namespace knear::io

@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-#include "knear/core/threads.hpp"
+#include "knear/core/public_call.hpp"
 #include "knear/knn/segment_search.hpp"
 
 namespace knear {
@@ -119,68 +119,70 @@ class ExactSearcher::Impl {
   detail::PreparedRows rows_;
 };
 
-// Whatever the caller's floating-point mode is: with denormals off, zero queries and the distances
-// of tiny vectors would be others.
-ExactSearcher::ExactSearcher(AnyMatrixView base, const KnnOptions& options) {
-  DefaultFloatMode mode;
-  impl_ = std::make_unique<Impl>(base, options);
-}
+ExactSearcher::ExactSearcher(AnyMatrixView base, const KnnOptions& options)
+    : impl_(detail::public_call([&] { return std::make_unique<Impl>(base, options); })) {}
 ExactSearcher::~ExactSearcher() = default;
 ExactSearcher::ExactSearcher(ExactSearcher&&) noexcept = default;
 ExactSearcher& ExactSearcher::operator=(ExactSearcher&&) noexcept = default;
 
 Neighbors ExactSearcher::search(AnyMatrixView queries, std::int64_t k, const KnnOptions& options,
                                 KnnReport* report) const {
-  DefaultFloatMode mode;
-  return search_segments(impl_->request(SearchKind::nearest, queries, k, options, Reuse::expected),
-                         report);
+  return detail::public_call([&] {
+    return search_segments(
+        impl_->request(SearchKind::nearest, queries, k, options, Reuse::expected), report);
+  });
 }
 
 Neighbors ExactSearcher::self_join(std::int64_t k, const KnnOptions& options,
                                    KnnReport* report) const {
-  DefaultFloatMode mode;
-  return search_segments(
-      impl_->request(SearchKind::self_join, impl_->matrix, k, options, Reuse::expected), report);
+  return detail::public_call([&] {
+    return search_segments(
+        impl_->request(SearchKind::self_join, impl_->matrix, k, options, Reuse::expected), report);
+  });
 }
 
 RangeNeighbors ExactSearcher::range_search(AnyMatrixView queries, double radius,
                                            const KnnOptions& options, KnnReport* report) const {
-  DefaultFloatMode mode;
-  detail::check_radius(radius);
-  return range_search_segments(
-      impl_->request(SearchKind::range, queries, detail::usual_k, options, Reuse::expected), radius,
-      report);
+  return detail::public_call([&] {
+    detail::check_radius(radius);
+    return range_search_segments(
+        impl_->request(SearchKind::range, queries, detail::usual_k, options, Reuse::expected),
+        radius, report);
+  });
 }
 
 // What is wrong with the arguments is said before the base is looked at.
 Neighbors knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, const KnnOptions& options,
               KnnReport* report) {
-  DefaultFloatMode mode;
-  detail::check_k(k);
-  detail::check_columns(queries.cols(), base.cols());
-  ExactSearcher::Impl impl(base, options);
-  return search_segments(impl.request(SearchKind::nearest, queries, k, options, Reuse::none),
-                         report);
+  return detail::public_call([&] {
+    detail::check_k(k);
+    detail::check_columns(queries.cols(), base.cols());
+    ExactSearcher::Impl impl(base, options);
+    return search_segments(impl.request(SearchKind::nearest, queries, k, options, Reuse::none),
+                           report);
+  });
 }
 
 Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& options,
                     KnnReport* report) {
-  DefaultFloatMode mode;
-  detail::check_k(k);
-  ExactSearcher::Impl impl(base, options);
-  return search_segments(impl.request(SearchKind::self_join, base, k, options, Reuse::none),
-                         report);
+  return detail::public_call([&] {
+    detail::check_k(k);
+    ExactSearcher::Impl impl(base, options);
+    return search_segments(impl.request(SearchKind::self_join, base, k, options, Reuse::none),
+                           report);
+  });
 }
 
 RangeNeighbors range_search(AnyMatrixView queries, AnyMatrixView base, double radius,
                             const KnnOptions& options, KnnReport* report) {
-  DefaultFloatMode mode;
-  detail::check_radius(radius);
-  detail::check_columns(queries.cols(), base.cols());
-  ExactSearcher::Impl impl(base, options);
-  return range_search_segments(
-      impl.request(SearchKind::range, queries, detail::usual_k, options, Reuse::none), radius,
-      report);
+  return detail::public_call([&] {
+    detail::check_radius(radius);
+    detail::check_columns(queries.cols(), base.cols());
+    ExactSearcher::Impl impl(base, options);
+    return range_search_segments(
+        impl.request(SearchKind::range, queries, detail::usual_k, options, Reuse::none), radius,
+        report);
+  });
 }
 
 }  // namespace knear

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "knear/core/threads.hpp"
+#include "knear/core/public_call.hpp"
 #include "knear/cuda/check.hpp"
 #include "knear/knn/device/device_base.hpp"
 #include "knear/scan/device/compress_cuda.hpp"
@@ -104,7 +104,6 @@ class ExactSearcher::Impl {
 
   void search(const MatrixView& queries, std::int64_t k, const KnnOptions& options, Reuse reuse,
               Destination to, KnnReport* report) {
-    const DefaultFloatMode mode;
     check_search(queries, matrix, k, to, device, options);
     knear::detail::check_metric(options.metric, rows.metric());
     rows.send(rows.search(SearchKind::nearest, rows_of(queries), k, checked(options, device), reuse,
@@ -114,7 +113,6 @@ class ExactSearcher::Impl {
 
   RangeNeighbors range_search(const MatrixView& queries, double radius, const KnnOptions& options,
                               Reuse reuse, KnnReport* report) {
-    const DefaultFloatMode mode;
     knear::detail::check_radius(radius);
     check_queries(queries, matrix, device, options);
     knear::detail::check_metric(options.metric, rows.metric());
@@ -127,53 +125,60 @@ class ExactSearcher::Impl {
 };
 
 ExactSearcher::ExactSearcher(const MatrixView& base, const KnnOptions& options, cudaStream_t stream)
-    : impl_(std::make_unique<Impl>(base, options, stream)) {}
+    : impl_(knear::detail::public_call(
+          [&] { return std::make_unique<Impl>(base, options, stream); })) {}
 ExactSearcher::~ExactSearcher() = default;
 ExactSearcher::ExactSearcher(ExactSearcher&&) noexcept = default;
 ExactSearcher& ExactSearcher::operator=(ExactSearcher&&) noexcept = default;
 
 void ExactSearcher::search(const MatrixView& queries, std::int64_t k, Id* ids, float* distances,
                            const KnnOptions& options, KnnReport* report) {
-  impl_->search(queries, k, options, Reuse::expected, {ids, distances}, report);
+  knear::detail::public_call([&] {
+    impl_->search(queries, k, options, Reuse::expected, {ids, distances}, report);
+  });
 }
 
 RangeNeighbors ExactSearcher::range_search(const MatrixView& queries, double radius,
                                            const KnnOptions& options, KnnReport* report) {
-  return impl_->range_search(queries, radius, options, Reuse::expected, report);
+  return knear::detail::public_call(
+      [&] { return impl_->range_search(queries, radius, options, Reuse::expected, report); });
 }
 
 void knn(const MatrixView& queries, const MatrixView& base, std::int64_t k, Id* ids,
          float* distances, cudaStream_t stream, const KnnOptions& options, KnnReport* report) {
-  // What is wrong is said before the base is looked at.
-  const int device = home_of(base);
-  checked(options, device);
-  check_search(queries, base, k, {ids, distances}, device, options);
-  const DefaultFloatMode mode;
-  ExactSearcher::Impl(base, options, stream)
-      .search(queries, k, options, Reuse::none, {ids, distances}, report);
+  knear::detail::public_call([&] {
+    // What is wrong is said before the base is looked at.
+    const int device = home_of(base);
+    checked(options, device);
+    check_search(queries, base, k, {ids, distances}, device, options);
+    ExactSearcher::Impl(base, options, stream)
+        .search(queries, k, options, Reuse::none, {ids, distances}, report);
+  });
 }
 
 void self_join(const MatrixView& base, std::int64_t k, Id* ids, float* distances,
                cudaStream_t stream, const KnnOptions& options, KnnReport* report) {
-  const int device = home_of(base);
-  checked(options, device);
-  check_search(base, base, k, {ids, distances}, device, options);
-  const DefaultFloatMode mode;
-  ExactSearcher::Impl impl(base, options, stream);
-  impl.rows.send(impl.rows.search(SearchKind::self_join, rows_of(base), k, checked(options, device),
-                                  Reuse::none, report),
-                 {ids, distances});
+  knear::detail::public_call([&] {
+    const int device = home_of(base);
+    checked(options, device);
+    check_search(base, base, k, {ids, distances}, device, options);
+    ExactSearcher::Impl impl(base, options, stream);
+    impl.rows.send(impl.rows.search(SearchKind::self_join, rows_of(base), k,
+                                    checked(options, device), Reuse::none, report),
+                   {ids, distances});
+  });
 }
 
 RangeNeighbors range_search(const MatrixView& queries, const MatrixView& base, double radius,
                             cudaStream_t stream, const KnnOptions& options, KnnReport* report) {
-  const int device = home_of(base);
-  checked(options, device);
-  knear::detail::check_radius(radius);
-  check_queries(queries, base, device, options);
-  const DefaultFloatMode mode;
-  return ExactSearcher::Impl(base, options, stream)
-      .range_search(queries, radius, options, Reuse::none, report);
+  return knear::detail::public_call([&] {
+    const int device = home_of(base);
+    checked(options, device);
+    knear::detail::check_radius(radius);
+    check_queries(queries, base, device, options);
+    return ExactSearcher::Impl(base, options, stream)
+        .range_search(queries, radius, options, Reuse::none, report);
+  });
 }
 
 }  // namespace knear::cuda

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "knear/core/error.hpp"
-#include "knear/core/threads.hpp"
+#include "knear/core/public_call.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/knn/segment_search.hpp"
 
@@ -20,64 +20,69 @@ struct StreamedSearch::State {
 };
 
 StreamedSearch::StreamedSearch(AnyMatrixView queries, std::int64_t k, const KnnOptions& options,
-                               std::int64_t total_rows)
-    : state_(std::make_unique<State>()) {
-  detail::check_k(k);
-  check_device(options.device);
-  detail::check_filter(options.filter, total_rows);
-  state_->queries = queries, state_->k = k, state_->total = total_rows, state_->options = options;
-  state_->report.metric = options.metric;
+                               std::int64_t total_rows) {
+  detail::public_call([&] {
+    detail::check_k(k);
+    check_device(options.device);
+    detail::check_filter(options.filter, total_rows);
+    state_ = std::make_unique<State>();
+    state_->queries = queries, state_->k = k, state_->total = total_rows, state_->options = options;
+    state_->report.metric = options.metric;
+  });
 }
 StreamedSearch::~StreamedSearch() = default;
 
 void StreamedSearch::add(AnyMatrixView rows) {
-  State& s = *state_;
-  detail::check_columns(s.queries.cols(), rows.cols());
-  if (rows.rows() > s.total - s.rows)
-    throw InvalidArgument("base has more than the {} rows that were announced", s.total);
-  if (rows.rows() == 0) return;
-  DefaultFloatMode mode;
-  detail::PreparedRows prepared(rows, s.options.metric,
-                                find_value_range(rows, "base", s.options.threads, s.rows));
-  const detail::SearchSegment segment{.rows = &prepared,
-                                      .ids = {.first = s.rows},
-                                      .filter = s.options.filter,
-                                      .filter_offset = s.rows};
-  KnnReport report;
-  detail::search_more(
-      {detail::SearchKind::blocks, {&segment, 1}, s.queries, s.k, s.options, detail::Reuse::none},
-      s.found, &report);
-  s.rows += rows.rows();
-  const KnnReport& sum = s.report;
-  for (const auto field : {&KnnReport::rows, &KnnReport::allowed_rows, &KnnReport::chunks,
-                           &KnnReport::repeated_queries})
-    report.*field += sum.*field;
-  for (const auto field :
-       {&KnnReport::prepare_seconds, &KnnReport::seconds, &KnnReport::scan_seconds,
-        &KnnReport::rescore_seconds, &KnnReport::query_seconds, &KnnReport::seed_seconds,
-        &KnnReport::score_seconds, &KnnReport::select_seconds, &KnnReport::hits_per_query,
-        &KnnReport::refined_per_query, &KnnReport::survivors_per_query, &KnnReport::multiply_adds,
-        &KnnReport::bytes_read})
-    report.*field += sum.*field;
-  for (const auto field :
-       {&KnnReport::fallback_queries, &KnnReport::memory_bytes, &KnnReport::device_bytes})
-    report.*field = std::max(report.*field, sum.*field);
-  s.report = std::move(report);
+  detail::public_call([&] {
+    State& s = *state_;
+    detail::check_columns(s.queries.cols(), rows.cols());
+    if (rows.rows() > s.total - s.rows)
+      throw InvalidArgument("base has more than the {} rows that were announced", s.total);
+    if (rows.rows() == 0) return;
+    detail::PreparedRows prepared(rows, s.options.metric,
+                                  find_value_range(rows, "base", s.options.threads, s.rows));
+    const detail::SearchSegment segment{.rows = &prepared,
+                                        .ids = {.first = s.rows},
+                                        .filter = s.options.filter,
+                                        .filter_offset = s.rows};
+    KnnReport report;
+    detail::search_more(
+        {detail::SearchKind::blocks, {&segment, 1}, s.queries, s.k, s.options, detail::Reuse::none},
+        s.found, &report);
+    s.rows += rows.rows();
+    const KnnReport& sum = s.report;
+    for (const auto field : {&KnnReport::rows, &KnnReport::allowed_rows, &KnnReport::chunks,
+                             &KnnReport::repeated_queries})
+      report.*field += sum.*field;
+    for (const auto field :
+         {&KnnReport::prepare_seconds, &KnnReport::seconds, &KnnReport::scan_seconds,
+          &KnnReport::rescore_seconds, &KnnReport::query_seconds, &KnnReport::seed_seconds,
+          &KnnReport::score_seconds, &KnnReport::select_seconds, &KnnReport::hits_per_query,
+          &KnnReport::refined_per_query, &KnnReport::survivors_per_query, &KnnReport::multiply_adds,
+          &KnnReport::bytes_read})
+      report.*field += sum.*field;
+    for (const auto field :
+         {&KnnReport::fallback_queries, &KnnReport::memory_bytes, &KnnReport::device_bytes})
+      report.*field = std::max(report.*field, sum.*field);
+    s.report = std::move(report);
+  });
 }
 
 Neighbors StreamedSearch::finish(KnnReport* report) {
-  State& s = *state_;
-  if (s.rows != s.total)
-    throw InvalidArgument("base has {} rows, but {} were announced", s.rows, s.total);
-  const std::int64_t q = s.queries.rows();
-  Neighbors out = rounded(s.found, s.options.metric, q, s.k, s.options.threads);
-  s.distances = distances_of(s.found, s.options.metric, q, s.k);
-  if (report) {
-    *report = s.report;
-    report->queries = q, report->dim = s.queries.cols(), report->k = s.k;
-    report->certified_queries = q;
-  }
-  return out;
+  return detail::public_call([&] {
+    State& s = *state_;
+    if (s.rows != s.total)
+      throw InvalidArgument("base has {} rows, but {} were announced", s.rows, s.total);
+    const std::int64_t q = s.queries.rows();
+    Neighbors out = rounded(s.found, s.options.metric, q, s.k, s.options.threads);
+    s.distances = distances_of(s.found, s.options.metric, q, s.k);
+    if (report) {
+      *report = s.report;
+      report->queries = q, report->dim = s.queries.cols(), report->k = s.k;
+      report->certified_queries = q;
+    }
+    return out;
+  });
 }
 
 Matrix<double> StreamedSearch::take_distances() { return std::move(state_->distances); }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "knear/core/cpu.hpp"
+#include "knear/core/public_call.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/select/family.hpp"
 #include "knear/select/kernels/select_kernels.hpp"
@@ -374,13 +375,14 @@ void detail::check_lengths(std::span<const std::int64_t> lengths, std::int64_t r
 }
 
 Selection select_k(AnyMatrixView rows, std::int64_t k, const SelectOptions& options) {
-  DefaultFloatMode mode;  // denormals count as numbers
-  if (k < 1 || k >= std::int64_t{1} << 31)
-    throw InvalidArgument("k must be between 1 and 2^31 - 1, but is {}", k);
-  detail::check_lengths(options.lengths, rows.rows(), rows.cols());
-  Selection out{Matrix<float>::unset(rows.rows(), k), Matrix<Id>::unset(rows.rows(), k)};
-  visit(rows, [&](auto typed) { select_rows(typed, k, options, out); });
-  return out;
+  return detail::public_call([&] {
+    if (k < 1 || k >= std::int64_t{1} << 31)
+      throw InvalidArgument("k must be between 1 and 2^31 - 1, but is {}", k);
+    detail::check_lengths(options.lengths, rows.rows(), rows.cols());
+    Selection out{Matrix<float>::unset(rows.rows(), k), Matrix<Id>::unset(rows.rows(), k)};
+    visit(rows, [&](auto typed) { select_rows(typed, k, options, out); });
+    return out;
+  });
 }
 
 }  // namespace knear
