@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "knear/core/host_device.hpp"
 #include "knear/core/metric.hpp"
-#include "knear/simt/warp.hpp"
 
 namespace knear {
 
