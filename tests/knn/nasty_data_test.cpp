@@ -42,6 +42,21 @@ TEST(KnnNasty, OneHugeOutlier) {
   for (Metric metric : metrics) check_all(gaussians(20, 48, 10), base, 10, metric, "outlier");
 }
 
+// The rows beside them still lie far apart in the units of the first pass.
+TEST(KnnNasty, AFewRowsOfTheLargestFloatsDoNotSpoilTheFirstPass) {
+  AnyMatrix base = gaussians(30000, 32, 14);
+  for (const std::int64_t row : {7, 12345, 29999}) set(base, row * 32, 3e38);
+  const AnyMatrix queries = gaussians(40, 32, 15);
+  for (const Metric metric : {Metric::l2, Metric::ip}) {
+    KnnReport report;
+    const Neighbors found = knn(queries, base, 10, {.metric = metric}, &report);
+    EXPECT_TRUE(same(found, reference_knn(queries, base, 10, metric)));
+    EXPECT_EQ(report.first_pass, "int8");
+    EXPECT_EQ(report.fallback_queries, 0);
+    EXPECT_LT(report.survivors_per_query, 300);
+  }
+}
+
 TEST(KnnNasty, NormsFromTinyToHuge) {
   for (double decades : {30.0, 70.0}) {
     Random random(11);

@@ -146,6 +146,27 @@ void PackedBase::make_room(std::int64_t packed_rows, std::int64_t columns) {
   ids = AlignedArray<std::uint32_t>(panels() * panel_rows);
 }
 
+namespace {
+
+// The largest N of a panel that is not beyond comparison with the typical one. It chooses the unit
+// in which lists of thresholds keep floats (LargestK): in that of one row of 3e38 all others would
+// be the same, and no threshold would leave a row out.
+double longest_comparable(const AlignedArray<PanelHead>& heads) {
+  std::vector<double> norms;
+  for (const PanelHead& head : heads)
+    if (head.norm > 0) norms.push_back(head.norm);
+  if (norms.empty()) return 0;
+  const auto middle = norms.begin() + std::ssize(norms) / 2;
+  std::nth_element(norms.begin(), middle, norms.end());
+  const double most = 0x1p32 * *middle;
+  double longest = 0;
+  for (const double norm : norms)
+    if (norm <= most) longest = std::max(longest, norm);
+  return longest;
+}
+
+}  // namespace
+
 PackedBase PackedBase::certified(const BaseRows& base, std::span<const std::uint32_t> subset,
                                  Format format, CodingSpace space, int threads,
                                  const Progress& progress, std::int64_t tile_bytes,
@@ -283,7 +304,7 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
     }
     reporter.add(1);
   });
-  for (const PanelHead& head : out.heads) out.longest = std::max(out.longest, head.norm);
+  out.longest = longest_comparable(out.heads);
 }
 
 PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32_t> subset,

@@ -98,7 +98,7 @@ class PackedBase : public Coding {
                             Metric metric, Isa isa, const ValueRange& found, int threads,
                             const Progress& progress, std::int64_t tile_bytes = 0);
 
-  double longest = 0;     // certified: the largest N of a panel
+  double longest = 0;     // certified: the largest N of a panel, without outliers
   Duplicates duplicates;  // certified: rows that stand for others
   AlignedArray<std::uint8_t> codes;
   AlignedArray<PanelHead> heads;
