@@ -472,6 +472,39 @@ TEST(FlatMemory, ReservingMoreThanThereIsIsAnError) {
   EXPECT_EQ(index.size(), 5);
 }
 
+// Segments of whole numbers and of others need different packed rows, of which an index keeps some.
+TEST(FlatMemory, ARefusalNamesWhatIsEnoughForEverySegment) {
+  const Matrix<float> whole = counted(20000, 48), queries = counted(30, 48);
+  Matrix<float> parts = counted(9000, 48);
+  for (std::int64_t i = 0; i < 9000 * 48; ++i) parts.data()[i] += 0.25f;
+  for (const Method method : {Method::automatic, Method::threshold_heap})
+    for (const FirstPass pass : {FirstPass::automatic, FirstPass::fp32}) {
+      if (method != Method::automatic && pass != FirstPass::automatic) continue;
+      FlatIndex index(48), other(48);
+      index.add(whole.view());
+      other.add(parts.view());
+      index.merge(other, MergeIds::shifted);
+      const auto search = [&](std::int64_t memory) {
+        index.search(queries.view(), 10,
+                     {.memory = memory, .first_pass = pass, .method = {.kind = method}});
+      };
+      int refused = 0;
+      for (std::int64_t memory = 100000;; memory += memory / 3) {
+        try {
+          search(memory);
+          break;
+        } catch (const MemoryBudgetError& e) {
+          ++refused;
+          const std::string text = e.what(), before = "at least ";
+          const std::int64_t least = std::stoll(text.substr(text.find(before) + before.size()));
+          ASSERT_GT(least, memory) << text;
+          EXPECT_NO_THROW(search(least)) << text;
+        }
+      }
+      EXPECT_GT(refused, 0);
+    }
+}
+
 TEST(FlatMemory, ReservedRowsKeepTheirValuesThroughManyAdds) {
   FlatIndex index(8);
   index.reserve(100000);

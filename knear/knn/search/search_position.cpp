@@ -1,6 +1,6 @@
 #include "knear/knn/search/search_position.hpp"
-#include "knear/scan/work_table.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -10,6 +10,7 @@ namespace knear::detail {
 namespace {
 
 constexpr std::int64_t most_rows = std::int64_t{1} << 30;  // of a chunk: slots have 32 bits
+constexpr std::int64_t least_chunk_rows = 4096;            // but for the last of a segment
 
 // The first passes for data that is not whole: each is tried where the one before let too much
 // through. Without the dot-product instructions all run at the rate of fp32, whose bound is the
@@ -144,24 +145,43 @@ std::int64_t SearchPosition::other_bytes() const {
       4e18));
 }
 
-std::int64_t SearchPosition::chunk_rows() const {
-  const std::int64_t n = base().rows(), memory = request.options.memory;
-  std::int64_t step =
-      std::clamp<std::int64_t>(n, 1, device ? device->most_chunk_rows(*this) : most_rows);
-  if (memory <= 0 || n == 0) return step;
-  const std::int64_t left = memory - other_bytes();
+std::int64_t SearchPosition::most_chunk_rows() const {
+  return std::clamp<std::int64_t>(base().rows(), 1,
+                                  device ? device->most_chunk_rows(*this) : most_rows);
+}
+
+std::int64_t SearchPosition::least_bytes() const {
+  if (base().rows() == 0) return 0;
   const FirstPass pass = first_pass();
-  if (packing_bytes(step, pass) <= left) return step;
-  const std::int64_t least = std::min<std::int64_t>(n, 4096);
-  const std::int64_t per_thousand = packed_bytes(1024, pass);
-  step = std::min<std::int64_t>(step, left > 0 ? left / per_thousand * 1024 : 0);
-  if (step < least)
-    throw MemoryBudgetError(
-        "memory is {} bytes, but this search needs at least {} ({} queries, k = {}, {} columns)",
-        memory,
-        other_bytes() + std::min(packed_bytes(n, pass), (least + 1023) / 1024 * per_thousand),
-        request.queries.rows(), request.k_asked - (request.kind == SearchKind::self_join),
-        base().cols());
+  const std::int64_t thousands = (std::min(base().rows(), least_chunk_rows) + 1023) / 1024;
+  return other_bytes() +
+         std::min(packing_bytes(most_chunk_rows(), pass), thousands * packed_bytes(1024, pass));
+}
+
+void SearchPosition::check_memory() {
+  if (!request.limited()) return;
+  std::int64_t least = 0;
+  for (const Segment& one : request.segments)
+    segment = &one, least = std::max(least, least_bytes());
+  if (request.options.memory < least) refuse_memory(least);
+}
+
+void SearchPosition::refuse_memory(std::int64_t least) const {
+  throw MemoryBudgetError(
+      "memory is {} bytes, but this search needs at least {} ({} queries, k = {}, {} columns)",
+      request.options.memory, least, request.queries.rows(),
+      request.k_asked - (request.kind == SearchKind::self_join), request.queries.cols());
+}
+
+std::int64_t SearchPosition::chunk_rows() const {
+  const std::int64_t most = most_chunk_rows();
+  if (!request.limited() || base().rows() == 0) return most;
+  const std::int64_t left = request.options.memory - other_bytes();
+  const FirstPass pass = first_pass();
+  if (packing_bytes(most, pass) <= left) return most;
+  const std::int64_t step = std::min(most, left / packed_bytes(1024, pass) * 1024);
+  // What was packed when the memory was checked may have been let go of by another search.
+  if (step < std::min(base().rows(), least_chunk_rows)) refuse_memory(least_bytes());
   return step;
 }
 

@@ -28,6 +28,7 @@ class SearchPosition {
   template <class F>
   void for_each_chunk(F f) {
     if (request.queries.rows() == 0) return;
+    check_memory();
     for (const Segment& one : request.segments) {
       segment = &one;
       const std::int64_t n = base().rows(), step = chunk_rows();
@@ -73,8 +74,10 @@ class SearchPosition {
   std::int64_t packing_bytes(std::int64_t rows, FirstPass pass) const;
   // Bytes of everything else: lists of all queries, buffers and scratch of each thread.
   std::int64_t other_bytes() const;
+  // Throws MemoryBudgetError, which says how much is enough for every segment, where the memory is
+  // too little for one of them.
+  void check_memory();
   // How many rows of the segment at hand to take at a time: all, or as many as the memory allows.
-  // Throws MemoryBudgetError where it allows too few.
   std::int64_t chunk_rows() const;
   // Lets go of packed rows that are kept where memory has no room for these beside them.
   void make_room(FirstPass pass);
@@ -101,6 +104,13 @@ class SearchPosition {
 
   std::int64_t chunks = 0;           // so far
   std::vector<double> upper_bounds;  // the k-th key of each query so far; empty: not k yet
+
+ private:
+  // Of the segment at hand: rows of a chunk where memory is not limited, and the bytes below which
+  // a search of it is refused.
+  std::int64_t most_chunk_rows() const;
+  std::int64_t least_bytes() const;
+  [[noreturn]] void refuse_memory(std::int64_t least) const;
 };
 
 bool is_zero(AnyMatrixView vectors, std::int64_t row);

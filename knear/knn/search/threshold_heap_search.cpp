@@ -119,8 +119,7 @@ class ThresholdHeapSearch final : public Search {
     for (const std::int64_t others = at_.more_bytes;; batch_ /= 2) {
       at_.more_bytes = others + batch_ * each;
       try {
-        for (const SearchRequest::Segment& segment : request_.segments)
-          at_.segment = &segment, at_.chunk_rows();
+        at_.check_memory();
         return;
       } catch (const MemoryBudgetError&) {
         if (batch_ == 1) throw;
