@@ -175,7 +175,7 @@ void cut_at_radius(const SearchArguments& arguments, Metric metric, SearchOutcom
   const NamedRows named(outcome, {}, {known ? MatrixView<Id>() : outcome.near.ids.view()});
   const AnyMatrixView queries = outcome.queries.view(), base = named.rows();
   const std::int64_t k = arguments.k;
-  const double limit = metric == Metric::ip ? -arguments.radius : arguments.radius;
+  const double limit = order_key(metric, arguments.radius);
   Neighbors kept{Matrix<Id>(queries.rows(), k), Matrix<float>(queries.rows(), k)};
   ExactDistance measure(metric, base.type());
   for (std::int64_t q = 0; q < queries.rows(); ++q) {

@@ -10,8 +10,30 @@ namespace knear {
 // ascending, 1 where either vector is zero.
 enum class Metric : std::uint8_t { l2, ip, cosine };
 
+// Functions of a metric are switches without a default, so that the compiler names those which do
+// not know a new one.
 constexpr std::string_view name_of(Metric metric) {
-  return metric == Metric::l2 ? "l2" : metric == Metric::ip ? "ip" : "cosine";
+  switch (metric) {
+    case Metric::l2:
+      return "l2";
+    case Metric::ip:
+      return "ip";
+    case Metric::cosine:
+      break;
+  }
+  return "cosine";
+}
+
+// Whether the distances of a metric descend from the nearest on.
+constexpr bool larger_is_nearer(Metric metric) {
+  switch (metric) {
+    case Metric::ip:
+      return true;
+    case Metric::l2:
+    case Metric::cosine:
+      break;
+  }
+  return false;
 }
 
 // Which end of a row of values a selection wants.

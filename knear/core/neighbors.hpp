@@ -23,8 +23,8 @@ inline Metric parse_metric(std::string_view name) {
 
 // The distance that stands beside no_id where there was no neighbour.
 constexpr float no_distance(Metric metric) {
-  return metric == Metric::ip ? -std::numeric_limits<float>::infinity()
-                              : std::numeric_limits<float>::infinity();
+  return larger_is_nearer(metric) ? -std::numeric_limits<float>::infinity()
+                                  : std::numeric_limits<float>::infinity();
 }
 
 // [queries x k] ids and distances, nearest first, equal distances by ascending id. Places beyond

@@ -16,10 +16,16 @@ const detail::ExactKernels& kernels_for(Isa isa) {
 
 detail::ExactSums sums_for(const detail::ExactKernels& table, Metric metric, ElementType type,
                            detail::ExactShape shape) {
-  const auto& kind = metric == Metric::l2   ? table.l2
-                     : metric == Metric::ip ? table.product
-                                            : table.product_and_squares;
-  return kind[shape][static_cast<int>(type)];
+  const auto of = [&](const auto& kind) { return kind[shape][static_cast<int>(type)]; };
+  switch (metric) {
+    case Metric::l2:
+      return of(table.l2);
+    case Metric::ip:
+      return of(table.product);
+    case Metric::cosine:
+      break;
+  }
+  return of(table.product_and_squares);
 }
 
 std::int64_t padded(std::int64_t dim) { return (dim + 15) / 16 * 16; }

@@ -21,8 +21,14 @@ namespace detail {
 // order_key of the sums: those of squared differences (l2) or of products; for cosine, of squares
 // too.
 inline double exact_key(Metric metric, double sum, double xx, double yy) {
-  if (metric == Metric::l2) return sum;
-  if (metric == Metric::ip) return 0.0 - sum;
+  switch (metric) {
+    case Metric::l2:
+      return sum;
+    case Metric::ip:
+      return 0.0 - sum;
+    case Metric::cosine:
+      break;
+  }
   return xx == 0 || yy == 0 ? 1.0 : 1.0 - sum / std::sqrt(xx * yy);
 }
 

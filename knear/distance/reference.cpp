@@ -26,13 +26,20 @@ template <class Q, class B>
 double reference_distance(Metric metric, const Q* query, const B* row, std::int64_t dim) {
   const auto x = [&](std::int64_t i) { return static_cast<double>(to_float(query[i])); };
   const auto y = [&](std::int64_t i) { return static_cast<double>(to_float(row[i])); };
-  if (metric == Metric::l2)
-    return ordered_sum(dim, [&](std::int64_t i) { return (x(i) - y(i)) * (x(i) - y(i)); });
-  const double product = ordered_sum(dim, [&](std::int64_t i) { return x(i) * y(i); });
-  if (metric == Metric::ip) return product;
+  const auto product = [&] {
+    return ordered_sum(dim, [&](std::int64_t i) { return x(i) * y(i); });
+  };
+  switch (metric) {
+    case Metric::l2:
+      return ordered_sum(dim, [&](std::int64_t i) { return (x(i) - y(i)) * (x(i) - y(i)); });
+    case Metric::ip:
+      return product();
+    case Metric::cosine:
+      break;
+  }
   const double xx = ordered_sum(dim, [&](std::int64_t i) { return x(i) * x(i); });
   const double yy = ordered_sum(dim, [&](std::int64_t i) { return y(i) * y(i); });
-  return xx == 0 || yy == 0 ? 1.0 : 1.0 - product / std::sqrt(xx * yy);
+  return xx == 0 || yy == 0 ? 1.0 : 1.0 - product() / std::sqrt(xx * yy);
 }
 
 #define KNEAR_INSTANTIATE(Q, B) \

@@ -27,10 +27,10 @@ double reference_distance(Metric metric, const Q* query, const B* row, std::int6
 
 // What the total order compares: the distance, negated for ip, so that smaller is always nearer.
 inline double order_key(Metric metric, double distance) {
-  return metric == Metric::ip ? 0.0 - distance : distance;
+  return larger_is_nearer(metric) ? 0.0 - distance : distance;
 }
 inline double distance_of_key(Metric metric, double key) {
-  return metric == Metric::ip ? 0.0 - key : key;
+  return larger_is_nearer(metric) ? 0.0 - key : key;
 }
 
 // Brute force by the definition above and a full sort: slow and obviously right; every test

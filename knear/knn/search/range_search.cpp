@@ -105,7 +105,7 @@ class RangeSearch final : public Search {
 
 RangeNeighbors range_search_on(DeviceEngine* device, const SearchRequest& request, double radius,
                                KnnReport* report) {
-  const double limit = request.options.metric == Metric::ip ? 0.0 - radius : radius;
+  const double limit = order_key(request.options.metric, radius);
   return RangeSearch(request, device, limit).run_range(report);
 }
 

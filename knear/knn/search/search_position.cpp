@@ -68,14 +68,21 @@ ScanJob SearchPosition::job(AnyMatrixView queries, std::int64_t k) const {
 
 void SearchPosition::answer_zero_queries(std::vector<std::int64_t>& todo,
                                          const AllowedRows& allowed, ExactNeighbors& out) const {
-  const Metric metric = request.options.metric;
-  if (metric == Metric::l2) return;
+  double key = 0;
+  switch (request.options.metric) {
+    case Metric::l2:
+      return;
+    case Metric::ip:
+      break;
+    case Metric::cosine:
+      key = 1;
+  }
   std::erase_if(todo, [&](std::int64_t q) {
     if (!is_zero(request.queries, q)) return false;
     std::int64_t next = 0;
     for (std::int64_t j = 0; j < out.columns(); ++j) {
       while (subset.empty() && !allowed(next)) ++next;
-      out.keys.row(q)[j] = metric == Metric::ip ? 0.0 : 1.0;
+      out.keys.row(q)[j] = key;
       out.ids.row(q)[j] = subset.empty() ? next++ : std::int64_t{subset[j]};
     }
     return true;

@@ -16,8 +16,14 @@ struct KeyScale {
   // No row whose g is at most `upper` has a smaller key. Rounding here is inside the slack that
   // `upper` carries (docs/bounds.md, 5).
   KNEAR_HD double key_at_least(double upper) const {
-    if (metric == Metric::l2) return squares - 2 * upper;
-    if (metric == Metric::ip) return -(upper + constant);
+    switch (metric) {
+      case Metric::l2:
+        return squares - 2 * upper;
+      case Metric::ip:
+        return -(upper + constant);
+      case Metric::cosine:
+        break;
+    }
     return 1 - (upper + constant);
   }
   // No row whose g is at least `lower` has a larger key.
@@ -28,8 +34,14 @@ struct KeyScale {
   // A row whose g is certainly below this has a larger key than `key`.
   KNEAR_HD double threshold_for(double key) const {
     const double margin = 0x1p-50 * (squares + std::fabs(key) + std::fabs(constant) + 1e-300);
-    if (metric == Metric::l2) return (squares - key) / 2 - margin;
-    if (metric == Metric::ip) return -key - constant - margin;
+    switch (metric) {
+      case Metric::l2:
+        return (squares - key) / 2 - margin;
+      case Metric::ip:
+        return -key - constant - margin;
+      case Metric::cosine:
+        break;
+    }
     return 1 - key - constant - margin - 0x1p-50;
   }
 };
