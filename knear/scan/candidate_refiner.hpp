@@ -1,11 +1,11 @@
 // knear/scan/candidate_refiner.hpp -- what a certified scan keeps of each query: the rows that may
 // still be among its k, and what is known of the k-th.
 //
-//   Candidates c;                                   // one a query
-//   c.pending.push_back(x);                         // a row whose interval reaches c.threshold
-//   c.threshold = std::max(c.threshold, c.lowers.push(x.lower));
-//   if (c.pending.size() >= c.room) pruner.prune(c, query, scale, stats);
-//   pruner.finish(c, query, scale, keys, ids, stats);
+//   CandidateRefiner refiner(duplicates, job);
+//   QueryCandidates c;                              // one a query
+//   c.add(x);                                       // a row whose interval reaches c.threshold
+//   if (c.full()) refiner.prune(c, query, scale, stats);
+//   refiner.finish(c, query, scale, keys, ids, stats);
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -6,9 +6,11 @@
 //   scan_tasks(packed, job, table, state, stats, progress);       // as often as wanted
 //   finish_nearest(packed, job, which, state, out, stats);        // measures what is left, once
 //
-// A task starts from the thresholds that earlier ones have reached and leaves its candidates here;
-// none is measured before the end. Rows are those of one base. The rows of another base start from
-// the keys that this one has given (ScanJob::upper_bounds), and answers merge as ExactNeighbors.
+// A task of scan_tasks() starts from the thresholds that tasks before it have left here, and leaves
+// its candidates here; most are measured only in the end. (The splits of one scan() leave theirs
+// here too, but start from nothing: they run at the same time.) Rows are those of one base. The
+// rows of another base start from the keys that this one has given (ScanJob::upper_bounds), and
+// answers merge as ExactNeighbors.
 #pragma once
 #include <cstdint>
 #include <vector>

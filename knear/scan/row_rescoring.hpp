@@ -1,7 +1,7 @@
 // knear/scan/row_rescoring.hpp -- measuring what the queries of a task have left, row by row.
 //
-//   RowRescoring together(duplicates, job, pruner);
-//   if (together.pays(waiting)) together.finish(unfinished, out, stats);   // else pruner.finish()
+//   RowRescoring together(duplicates, job, refiner);
+//   if (together.pays(waiting)) together.finish(unfinished, out, stats);   // else refiner.finish()
 //
 // Where there are many neighbours and not so many rows, the queries of a task want the same rows
 // again and again, and each fetches them from memory. Here the pairs of all are put in the order of

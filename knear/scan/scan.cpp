@@ -28,8 +28,8 @@ struct NearestScan {
   const WorkTable& table;
   NearestState* state;  // where candidates stay; nullptr: each task finishes its own queries
   ExactNeighbors* out;  // for these, where their answers go
-  // Whether a task starts from the thresholds in *state. Splits do not: they run at the same time,
-  // and what they do would depend on which of them ends first.
+  // Whether a task starts from the thresholds in *state. Splits of one scan do not: they run at the
+  // same time, and what a report counts would depend on which of them ends first.
   bool starts_from_state = false;
   ThresholdEstimates estimates{packed, job};
   std::vector<char> given_up = std::vector<char>(table.queries.size(), 0);  // by place
@@ -353,7 +353,8 @@ void run(NearestScan& scan, ScanStats& stats, const Progress& progress) {
     run_with.template operator()<CertifiedNearest>();
 }
 
-// One scan of these queries. Appends the queries given up and those whose estimate proved wrong.
+// One scan of these queries. Appends the queries given up to `given_up`; `mispredicted` become
+// those whose estimated threshold proved wrong.
 void scan_once(const PackedBase& packed, const ScanJob& job, const std::vector<std::int64_t>& which,
                ExactNeighbors& out, ScanStats& stats, const Progress& progress,
                std::vector<std::int64_t>& given_up, std::vector<std::int64_t>& mispredicted) {

@@ -11,7 +11,7 @@
 //     void hand_over();                                    // one task at a time
 //   };
 //   run_tasks(packed, job, table, stats, progress,
-//             [&](TileLoop& loop, ScanStats& stats) { return CountWithin(call, loop); });
+//             [&](TileLoop& loop, ScanStats& stats) { return CountWithin(..., loop); });
 //
 // take() gets pairs of rows that exist; a filter is the accumulator's (AllowedRows). An accumulator
 // of a scan in two stages has take_list instead of take and publish_group, and one of a self-join

@@ -131,7 +131,7 @@ class CertifiedScores {
         .threshold[q % queries_.group_size] =
         threshold - slack_ * queries_.squares[static_cast<std::size_t>(q)];
   }
-  // Rows whose key is certainly above `bound`.
+  // Rows whose key is certainly above `bound` need not come.
   void publish(std::int64_t q, double bound) {
     publish_threshold(q, bound < infinity ? scale(q).threshold_for(bound) : -infinity);
   }

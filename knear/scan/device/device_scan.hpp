@@ -5,10 +5,10 @@
 //   auto left = scan.run(queries, which, found, k, out, stats, batch, progress);
 //
 // Panels are scanned in a random order, so that the first ones are a sample of the base: all their
-// pairs pass, the k-th best of each query is its first threshold, and the next part of the base is
-// three times what was scanned so far. After each part thresholds are updated. A query whose list
-// overflows is searched again: the pairs that pass its last threshold are counted, and then kept in
-// a list of that length.
+// pairs pass, unless upper bounds are known from other rows; the k-th best of each query is its
+// first threshold, and the next part of the base is three times what was scanned so far. After each
+// part thresholds are updated. A query whose list overflows is searched again: the pairs that pass
+// its last threshold are counted, and then kept in a list of that length.
 //
 // With few queries each step takes about as long as its launch, so there are fewer steps: longer
 // lists allow fewer parts of the base.
@@ -136,7 +136,7 @@ class DeviceScan {
   }
 
   // The number of queries of `count` to search at a time, in whole blocks, such that they take no
-  // more than half of `free_bytes` of the device.
+  // more than half of `free_bytes` of the device, or in one block.
   std::int64_t batch_for(std::int64_t count, std::int64_t k, std::size_t free_bytes) const {
     const std::int64_t each = bytes_for_query(k, room_for(k), sorts(k));
     const auto held = static_cast<std::int64_t>(free_bytes / 2) / each;

@@ -1,4 +1,5 @@
-// All rows within a radius: every hit that the bound cannot exclude is measured.
+// All rows within a radius: of whole numbers the score is the key, of others every row that the
+// bound cannot exclude is measured.
 #include "knear/scan/methods/range_scan.hpp"
 
 #include <algorithm>

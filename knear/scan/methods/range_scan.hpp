@@ -58,8 +58,8 @@ class RangeSink {
 };
 
 // Gives to the sink every row whose key is at most `limit` from a query, for all queries of the
-// job. job.k, job.upper_bounds and job.may_give_up do not count. Throws MemoryBudgetError as the
-// sink does.
+// job. job.k has a say in the size of tasks alone, job.upper_bounds and job.may_give_up have none.
+// Throws MemoryBudgetError as the sink does.
 void scan_range(const PackedBase& packed, const ScanJob& job, double limit, RangeSink& sink,
                 ScanStats& stats, const Progress& progress);
 // Gives the same answer by measuring every pair, of all rows or of `subset`.

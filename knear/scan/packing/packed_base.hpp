@@ -4,8 +4,9 @@
 // Rows are interleaved over the tiles in a pseudo-random order (interleaving.hpp): each of T tiles
 // holds one of each T consecutive rows, so that every tile is a sample of the whole base. A base
 // sorted by class, by time or by distance is shuffled for the scan, and the first tile is the
-// sample from which thresholds start. Within a tile, rows are sorted by their largest coordinate,
-// so that one scale suits the 32 rows of a panel: an outlier coarsens only its own panel.
+// sample from which thresholds start. Within a tile of certified codes, rows are sorted by their
+// largest coordinate, so that one scale suits the 32 rows of a panel: an outlier coarsens only its
+// own panel.
 //
 // Memory: codes (1, 2 or 4 bytes a coordinate, rounded up to 4 bytes a row) and 8 bytes a row for
 // certified formats, 12 for exact integers, and 40 bytes a panel.

@@ -87,7 +87,7 @@ struct PrefixBase {
   std::int64_t bytes() const;
 };
 
-// At least what the squares of a query's prefix would sum up to without rounding; `squares`: as
+// At most what the squares of a query's prefix would sum up to without rounding; `squares`: as
 // computed, in coding space.
 inline double least_squares(double squares, const CodingSpace& space) {
   const double length = std::sqrt(squares) * (1 - space.slack);

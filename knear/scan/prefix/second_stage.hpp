@@ -3,7 +3,7 @@
 //   SecondStage stage(base, job);
 //   QueryState s = stage.begin(query, codes);          // what is known of one query: nothing yet
 //   stage.score(codes, slots, count);               // their products, in 8 bits
-//   stage.take(s, query, slots, count, stats);         // those that may be among its k are kept
+//   stage.take(s, query, codes, slots, count, stats);  // those that may be among its k are kept
 //   stage.finish(s, query, keys, ids, stats);          // measured in float64 where need be
 #pragma once
 #include <algorithm>
@@ -150,7 +150,7 @@ class SecondStage {
   // A key that the k-th best row certainly does not exceed; infinity: none known.
   double bound(const QueryState& s) const {
     if (rows_.is_integer) return std::min(s.bound, s.best.bound());
-    return s.candidates.threshold > -infinity ? s.scale.key_at_least(s.candidates.threshold)
+    return s.candidates.threshold > -infinity ? s.scale.key_at_most(s.candidates.threshold)
                                               : infinity;
   }
 
