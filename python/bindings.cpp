@@ -311,7 +311,7 @@ NB_MODULE(_core, m) {
       [](const Array& queries, const std::string& queries_type, const Array& base,
          const std::string& base_type, std::int64_t k, const std::string& metric,
          std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-         const std::string& choices, const MethodTuple& approach, const std::string& device,
+         const std::string& choices, const MethodTuple& method_options, const std::string& device,
          const Ids& ids, const Bits& bits, Report report) {
         const AnyMatrixView q = view_of(queries, queries_type), b = view_of(base, base_type);
         KnnOptions options{.metric = parse_metric(metric),
@@ -320,7 +320,7 @@ NB_MODULE(_core, m) {
                            .first_pass = parse_first_pass(first_pass),
                            .filter = filter_of(ids, bits, b.rows()),
                            .tuning = parse_tuning(choices),
-                           .method = method_options_of(approach),
+                           .method = method_options_of(method_options),
                            .device = device};
         return run(report, [&](Progress progress, KnnReport* filled) {
           options.progress = std::move(progress);
@@ -329,7 +329,7 @@ NB_MODULE(_core, m) {
       },
       nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("base").noconvert(),
       nb::arg("base_type"), nb::arg("k"), nb::arg("metric"), nb::arg("threads"), nb::arg("memory"),
-      nb::arg("first_pass"), nb::arg("choices"), nb::arg("approach"), nb::arg("device"),
+      nb::arg("first_pass"), nb::arg("choices"), nb::arg("method_options"), nb::arg("device"),
       nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("report").none());
 
   // What a DLPack capsule says of its array: (owner, address, (device type, number), (type code,
@@ -364,8 +364,9 @@ NB_MODULE(_core, m) {
       "knn_on_device",
       [](const DeviceTuple& queries, const DeviceTuple& base, int number, std::int64_t k,
          const std::string& metric, std::int64_t threads, std::int64_t memory,
-         const std::string& first_pass, const std::string& choices, const MethodTuple& approach,
-         const std::string& device, const Ids& ids, const Bits& bits, Report report) {
+         const std::string& first_pass, const std::string& choices,
+         const MethodTuple& method_options, const std::string& device, const Ids& ids,
+         const Bits& bits, Report report) {
         const cuda::MatrixView q = matrix_of(queries), b = matrix_of(base);
         KnnOptions options{.metric = parse_metric(metric),
                            .threads = narrow(threads),
@@ -373,7 +374,7 @@ NB_MODULE(_core, m) {
                            .first_pass = parse_first_pass(first_pass),
                            .filter = filter_of(ids, bits, b.rows),
                            .tuning = parse_tuning(choices),
-                           .method = method_options_of(approach),
+                           .method = method_options_of(method_options),
                            .device = device};
         python::DeviceNeighbors near = found_by(report, [&](Progress progress, KnnReport* filled) {
           options.progress = std::move(progress);
@@ -383,7 +384,7 @@ NB_MODULE(_core, m) {
       },
       nb::arg("queries"), nb::arg("base"), nb::arg("number"), nb::arg("k"), nb::arg("metric"),
       nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"),
-      nb::arg("approach"), nb::arg("device"), nb::arg("filter_ids").none(),
+      nb::arg("method_options"), nb::arg("device"), nb::arg("filter_ids").none(),
       nb::arg("filter_bits").none(), nb::arg("report").none());
 
   m.def(
@@ -642,15 +643,16 @@ NB_MODULE(_core, m) {
           "search",
           [](const FlatIndex& self, const Array& queries, const std::string& type, std::int64_t k,
              std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-             const std::string& choices, const MethodTuple& approach, const std::string& device,
-             const Ids& ids, const Bits& bits, std::int64_t bit_count, Report report) {
+             const std::string& choices, const MethodTuple& method_options,
+             const std::string& device, const Ids& ids, const Bits& bits, std::int64_t bit_count,
+             Report report) {
             const AnyMatrixView q = view_of(queries, type);
             SearchOptions options{.threads = narrow(threads),
                                   .memory = memory,
                                   .first_pass = parse_first_pass(first_pass),
                                   .filter = id_filter_of(ids, bits, bit_count),
                                   .tuning = parse_tuning(choices),
-                                  .method = method_options_of(approach),
+                                  .method = method_options_of(method_options),
                                   .device = device};
             return run(report, [&](Progress progress, KnnReport* filled) {
               options.progress = std::move(progress);
@@ -658,7 +660,7 @@ NB_MODULE(_core, m) {
             });
           },
           nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("k"), nb::arg("threads"),
-          nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"), nb::arg("approach"),
+          nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"), nb::arg("method_options"),
           nb::arg("device"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
           nb::arg("bit_count"), nb::arg("report").none())
       .def(

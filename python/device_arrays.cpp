@@ -144,7 +144,7 @@ DeviceSelection select_on_device(DeviceRows rows, std::span<const std::int64_t> 
   }
   const std::vector<int> narrow(lengths.begin(), refused ? lengths.begin() : lengths.end());
   cuda::Queue queue = cuda::Queue::for_call(device, nullptr);
-  const knear::detail::StreamSyncGuard settled{queue};
+  const knear::detail::StreamSyncGuard waits_at_exit{queue};
   auto there = queue.allocate<int>(narrow.size());
   queue.upload(there.data(), narrow.data(), narrow.size());
   rows.lengths = narrow.empty() ? nullptr : there.data();

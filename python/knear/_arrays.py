@@ -173,7 +173,7 @@ def choices(value: Any) -> str:
     )
 
 
-def approach(
+def method_options(
     method: Any, recall: Any, samples: Any, logical_rows: Any, aggregate: Any
 ) -> tuple[str, float, int, int, bool]:
     """The options of a search's method, as _core takes them."""

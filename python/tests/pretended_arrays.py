@@ -147,10 +147,10 @@ def pretended(monkeypatch):
 
     def search(queries, base, number, k, metric, *rest):
         noted.calls.append((queries, base, number, k, metric, *rest))
-        threads, memory, first_pass, choices, approach, _, ids, bits, report = rest
+        threads, memory, first_pass, choices, method_options, _, ids, bits, report = rest
         found = _core.knn(
             *matrix(*queries), *matrix(*base), k, metric, threads, memory, first_pass, choices,
-            approach, "cpu", ids, bits, report,
+            method_options, "cpu", ids, bits, report,
         )  # fmt: skip
         return there(number, found, report)
 

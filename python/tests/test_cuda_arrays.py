@@ -77,7 +77,7 @@ def test_without_cuda_one_line_says_so(there):
             call()
     assert len(index) == 10
     bytes_here = np.empty((1, 4), np.uint8)
-    approach = ("auto", 1.0, 0, 0, True)
+    method_options = ("auto", 1.0, 0, 0, True)
     told = (0, "f32", 1, 1)
     rest = (1, "l2", 0, 0, "auto", "")
     for call in (
@@ -85,7 +85,7 @@ def test_without_cuda_one_line_says_so(there):
         lambda: _core.wait_for_stream(0, 1),
         lambda: _core.copy_from_device(0, 0, 4, bytes_here),
         lambda: _core.copy_to_device(0, X),
-        lambda: _core.knn_on_device(told, told, 0, *rest, approach, "cuda", None, None, None),
+        lambda: _core.knn_on_device(told, told, 0, *rest, method_options, "cuda", None, None, None),
         lambda: _core.self_join_on_device(told, 0, *rest, "cuda", None, None, None),
         lambda: _core.range_search_on_device(
             told, told, 0, 1.0, "l2", 0, 0, "auto", "cuda", None, None, None

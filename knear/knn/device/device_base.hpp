@@ -58,7 +58,7 @@ class DeviceBase {
   // Sends an answer to the device, where it is when this returns.
   void send(const Neighbors& found, Destination to) {
     const auto count = static_cast<std::size_t>(found.ids.rows() * found.ids.cols());
-    const StreamSyncGuard settled{queue_};
+    const StreamSyncGuard waits_at_exit{queue_};
     queue_.upload(to.ids, found.ids.data(), count);
     queue_.upload(to.distances, found.distances.data(), count);
     queue_.wait();

@@ -76,7 +76,7 @@ class DeviceScan {
         codes_(encode_rows(queue, coding, rows)),
         rows_(std::move(rows)) {
     std::vector<std::uint32_t> order(static_cast<std::size_t>(packed_.panels()));
-    const StreamSyncGuard settled{queue_};
+    const StreamSyncGuard waits_at_exit{queue_};
     std::iota(order.begin(), order.end(), 0u);
     Random random(0x6b6e656172);  // any seed: answers do not depend on it
     for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
@@ -101,7 +101,7 @@ class DeviceScan {
                                 std::size_t most_bytes = std::numeric_limits<std::size_t>::max()) {
     const auto count = std::ssize(which);
     Limited limited;
-    const StreamSyncGuard settled{queue_};
+    const StreamSyncGuard waits_at_exit{queue_};
     try {
       if (!allowed.all()) limit(limited, allowed);
     } catch (const MemoryBudgetError&) {
@@ -402,7 +402,7 @@ class DeviceScan {
       reached[place] = run.reached[static_cast<std::size_t>(coded.order[place])];
     Vectors vectors;
     Queries uploaded;
-    const StreamSyncGuard settled{queue_};
+    const StreamSyncGuard waits_at_exit{queue_};
     uploaded = upload_queries(coded, reached);
     const DeviceQueryView view = uploaded.view(0, coded.count);
     DeviceBaseView base = base_view();

@@ -68,7 +68,7 @@ DeviceRowData<Queue> upload_rows(Queue& queue, const BaseRows& rows,
   auto second = queue.template allocate_host<unsigned char>(
       static_cast<std::size_t>(count > together ? size : 0));
   typename Queue::Mark sent[2];
-  const StreamSyncGuard settled{queue};
+  const StreamSyncGuard waits_at_exit{queue};
   for (std::int64_t begin = 0, turn = 0; begin < count; begin += together, turn ^= 1) {
     const std::int64_t some = std::min(count - begin, together);
     unsigned char* const to = turn == 0 ? first.data() : second.data();
@@ -213,7 +213,7 @@ DeviceCodes<Queue> encode_rows(Queue& queue, const Coding& coding,
     launch_encode_whole_rows(queue, packing, rows.type);
     return out;
   }
-  const StreamSyncGuard settled{queue};
+  const StreamSyncGuard waits_at_exit{queue};
   out.heads = queue.template allocate<PanelHead>(panels);
   out.bias = queue.template allocate<float>(slots);
   sizes = queue.template allocate<float>(slots);

@@ -49,7 +49,7 @@ struct DevicePacking {
   KNEAR_HD int steps() const { return static_cast<int>((dim + 3) / 4); }
   KNEAR_HD int slices() const { return static_cast<int>(slices_of(steps())); }
   // The row of a slot, or -1.
-  KNEAR_HD int dealt_to(std::int64_t slot) const {
+  KNEAR_HD int interleaved_row(std::int64_t slot) const {
     const std::int64_t tile_slots = panels_per_tile * panel_rows;
     const std::int64_t tile = slot / tile_slots, j = slot % tile_slots;
     const Interleaving interleaving = {count, tiles};
@@ -107,7 +107,7 @@ struct InterleaveSlots {
   KNEAR_KERNEL void operator()(Thread t) const {
     for (std::int64_t slot = t.block() * threads + t.index(); slot < p.slots();
          slot += t.blocks() * threads)
-      p.ids[slot] = p.dealt_to(slot);
+      p.ids[slot] = p.interleaved_row(slot);
   }
 };
 
@@ -122,7 +122,7 @@ struct InterleaveRows {
     const int lane = t.index() % warp_size;
     for (std::int64_t slot = t.block() * warps + t.index() / warp_size; slot < p.slots();
          slot += t.blocks() * warps) {
-      const int row = p.dealt_to(slot);
+      const int row = p.interleaved_row(slot);
       double largest = std::numeric_limits<double>::infinity();  // empty slots come last
       if (row >= 0) {
         const CodingRow<Row> v = coding_row<Row>(t, p, row);
