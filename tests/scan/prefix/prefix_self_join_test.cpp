@@ -1,0 +1,97 @@
+// The self-join by a prefix, called by itself: each pair is scored once for both of its rows, and
+// the answer is the reference's, to the bit.
+#include <gtest/gtest.h>
+
+#include "tests/scan/prefix/prefix_cases.hpp"
+
+namespace knear::detail {
+namespace {
+
+class PrefixSelfJoin : public testing::TestWithParam<std::tuple<Codes, Metric>> {
+ protected:
+  // Rows that are their own queries. Some are copies of others.
+  ScanCase rows(std::int64_t count, std::int64_t copies) const {
+    AnyMatrix base = falling(codes, count, 40, 1, 7), same = falling(codes, count, 40, 1, 7);
+    for (std::int64_t i = 0; i < copies; ++i)
+      copy_row(base, 3 * i, count - 1 - i), copy_row(same, 3 * i, count - 1 - i);
+    return ScanCase(std::move(base), std::move(same), metric);
+  }
+
+  const Codes codes = std::get<0>(GetParam());
+  const Metric metric = std::get<1>(GetParam());
+  const PrefixPlan plan{.columns = 16, .clusters = 20, .tile_bytes = 8192};
+  const MachinePeaks slow = slow_scans();
+};
+
+TEST_P(PrefixSelfJoin, AnswersAsTheReference) {
+  for (const std::int64_t copies : {0, 100}) {
+    const ScanCase c = rows(1300, copies);
+    for (const Isa isa : available_isas()) {
+      const ForcedIsa forced(isa);
+      const auto base = prefix_of(c, codes, plan);
+      ASSERT_TRUE(base);
+      ASSERT_GT(base->panels.tiles, 2);
+      for (const std::int64_t k : {1, 11, 70})
+        for (const int threads : {1, 3}) {
+          ScanJob job = c.job(k, isa, threads);
+          job.peaks = &slow;
+          ExactNeighbors out(1300, k);
+          ScanStats stats;
+          ASSERT_TRUE(self_join_with_prefix(*base, job, all_of(1300), out, stats, {}));
+          EXPECT_LE(stats.buffer_bytes, self_join_bytes(1300, 40, k, threads));
+          ASSERT_TRUE(is_nearest(c, out, all_of(1300), k))
+              << name_of(isa) << ' ' << copies << " copies, k " << k << ' ' << threads
+              << " threads";
+        }
+    }
+  }
+}
+
+// All rows are scored, since they are neighbours of those wanted, which alone are answered.
+TEST_P(PrefixSelfJoin, OfSomeRows) {
+  const ScanCase c = rows(900, 0);
+  const auto base = prefix_of(c, codes, plan);
+  ASSERT_TRUE(base);
+  ScanJob job = c.job(6, active_isa(), 2);
+  job.peaks = &slow;
+  const std::vector<std::int64_t> which = {3, 4, 5, 300, 899};
+  ExactNeighbors out(900, 6);
+  std::fill_n(out.ids.data(), 900 * 6, Id{-77});
+  ScanStats stats;
+  ASSERT_TRUE(self_join_with_prefix(*base, job, which, out, stats, {}));
+  EXPECT_TRUE(is_nearest(c, out, which, 6));
+  for (const std::int64_t q : all_of(900))
+    EXPECT_EQ(out.ids.row(q)[0] == -77, std::find(which.begin(), which.end(), q) == which.end());
+}
+
+// No direction matters more than another, so that most pairs pass the prefix; and a scan of all
+// columns would take next to no time.
+TEST_P(PrefixSelfJoin, IsGivenUpWhereThePrefixRulesOutTooLittle) {
+  const ScanCase c(vectors(codes, 3000, 64, 5), vectors(codes, 3000, 64, 5), metric);
+  const auto base = prefix_of(c, codes, {.columns = 8, .clusters = 10, .tile_bytes = 1024});
+  ASSERT_TRUE(base);
+  for (const bool pays : {false, true}) {
+    MachinePeaks peaks = estimated_peaks(active_isa(), 1);
+    peaks.int8_ops *= pays ? 1e-6 : 1e6;
+    ScanJob job = c.job(4);
+    job.peaks = &peaks;
+    ExactNeighbors out(3000, 4);
+    ScanStats stats;
+    ASSERT_EQ(self_join_with_prefix(*base, job, all_of(3000), out, stats, {}), pays);
+    if (pays) {
+      EXPECT_TRUE(is_nearest(c, out, all_of(3000), 4));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Codes, PrefixSelfJoin,
+                         testing::Values(std::tuple(Codes::int8, Metric::l2),
+                                         std::tuple(Codes::int8, Metric::cosine),
+                                         std::tuple(Codes::integer, Metric::l2)),
+                         [](const auto& p) {
+                           return name_of(std::get<0>(p.param)) + "_" +
+                                  std::string(name_of(std::get<1>(p.param)));
+                         });
+
+}  // namespace
+}  // namespace knear::detail
