@@ -93,6 +93,8 @@ concept Thread = requires(T t, float x, int i, unsigned bits, bool yes, unsigned
   { t.atomic_add(counter, i) } -> std::same_as<int>;
   // Stores the larger of the two, atomically.
   t.atomic_max(largest, *largest);
+  // The value while other threads add to it or raise it.
+  { t.atomic_read(counter) } -> std::same_as<int>;
   // Makes what this thread wrote visible to all threads that see what it writes later.
   t.fence();
 

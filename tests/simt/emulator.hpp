@@ -73,6 +73,10 @@ class HostThread {
     pause();
     if (x > *to) *to = x;
   }
+  template <class T>
+  T atomic_read(T* from) const {
+    return *from;
+  }
   void fence() const { pause(); }
 
   void copy_16(void* to, const void* from, bool valid) const;
