@@ -37,6 +37,10 @@ struct CudaThread {
   KNEAR_DEVICE void atomic_max(T* to, T x) const {
     atomicMax(to, x);
   }
+  template <class T>
+  KNEAR_DEVICE T atomic_read(const T* from) const {
+    return *static_cast<const volatile T*>(from);
+  }
   KNEAR_DEVICE void fence() const { __threadfence(); }
 
   KNEAR_DEVICE void copy_16(void* to, const void* from, bool valid) const {

@@ -80,8 +80,10 @@ concept Thread = requires(T t, float x, int i, unsigned bits, bool yes, unsigned
 
   // Block: waits for all of its threads; what they wrote before is then visible.
   t.sync();
-  // Warp: as sync(); and the lanes whose argument is true, as bits.
+  // Warp: the same.
   t.sync_warp();
+  // Warp: the bit of each lane that says yes. Neither this nor what follows is a barrier: what the
+  // lanes wrote to memory before need not be seen.
   { t.ballot(yes) } -> std::same_as<unsigned>;
   { t.any(yes) } -> std::same_as<bool>;
   { t.all(yes) } -> std::same_as<bool>;
@@ -89,10 +91,12 @@ concept Thread = requires(T t, float x, int i, unsigned bits, bool yes, unsigned
   { t.shuffle(x, i) } -> std::same_as<float>;
   { t.shuffle_xor(x, i) } -> std::same_as<float>;
 
-  // Adds atomically; returns the value before.
+  // Adds atomically; returns the value before. Orders no other access.
   { t.atomic_add(counter, i) } -> std::same_as<int>;
   // Stores the larger of the two, atomically.
   t.atomic_max(largest, *largest);
+  // The value while other threads add to it or raise it.
+  { t.atomic_read(counter) } -> std::same_as<int>;
   // Makes what this thread wrote visible to all threads that see what it writes later.
   t.fence();
 

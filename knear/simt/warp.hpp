@@ -9,7 +9,8 @@
 // any() returns, and a choice that differs between lanes is select(mask, a, b). A mask of HostWarp
 // does not convert to bool, so a divergent `if` does not compile in the tests.
 //
-// The emulation cannot show a missing __syncwarp or a race (compute-sanitizer on a GPU does).
+// This emulation cannot show a missing __syncwarp or a race. Kernels that run thread by thread
+// (thread.hpp) show both under the thread sanitiser, and compute-sanitizer does on a GPU.
 //
 // Lanes of equal type combine by + - & < <= == element by element, masks by & | ^ !. Nothing else
 // is needed so far; a new operation goes into both warps and here.

@@ -6,14 +6,16 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
-#include <array>
 #include <cmath>
+#include <deque>
 #include <exception>
+#include <list>
 #include <memory>
 #include <numeric>
 #include <string>
 
 #include "knear/core/random.hpp"
+#include "tests/simt/thread_sanitizer.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define KNEAR_ASAN 1
@@ -23,31 +25,57 @@
 #endif
 #endif
 #ifdef KNEAR_ASAN
-#include <sanitizer/common_interface_defs.h>
+#include <sanitizer/asan_interface.h>
 #endif
 
 namespace knear {
 namespace {
 
-// Stacks are kept between blocks: mapping one takes longer than a small kernel.
-class Stacks {
- public:
-  static constexpr std::size_t bytes = 256 << 10;
-  void* at(std::size_t i) {
-    while (stacks_.size() <= i) {
-      void* stack =
-          mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (stack == MAP_FAILED) throw std::bad_alloc();
-      stacks_.push_back(stack);
-    }
-    return stacks_[i];
-  }
-  ~Stacks() {
-    for (void* stack : stacks_) munmap(stack, bytes);
-  }
+// What a thread of a block runs on. Kept between blocks: mapping a stack takes longer than a small
+// kernel, and a thread takes the thread sanitiser longer still.
+struct Fiber {
+  static constexpr std::size_t stack_bytes = 256 << 10;
+  const std::string name;
+  void* const stack;
+  ucontext_t start;
+  jmp_buf state;
+  void* fake_stack = nullptr;  // of the address sanitizer
+  // The threads that the thread sanitiser sees: one, and one for copies once there are any.
+  void* const thread;
+  void* copying = nullptr;
 
- private:
-  std::vector<void*> stacks_;
+  Fiber(std::size_t number, void (*enter)())
+      : name("thread " + std::to_string(number)),
+        stack(
+            mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)),
+        thread(tsan::create_thread(name)) {
+    if (stack == MAP_FAILED) throw std::bad_alloc();
+    getcontext(&start);
+    start.uc_stack.ss_sp = stack;
+    start.uc_stack.ss_size = stack_bytes;
+    start.uc_link = nullptr;
+    makecontext(&start, enter, 0);
+  }
+  ~Fiber() {
+    if (copying) tsan::destroy_thread(copying);
+    tsan::destroy_thread(thread);
+#ifdef KNEAR_ASAN
+    __asan_unpoison_memory_region(stack, stack_bytes);
+#endif
+    munmap(stack, stack_bytes);
+  }
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+};
+using Fibers = std::deque<Fiber>;
+
+// What all blocks of a launch have in common.
+struct Launch {
+  std::int64_t blocks;
+  const std::function<void(HostThread)>& body;
+  Random random;
+  // Addresses that stand for an order (thread_sanitizer.hpp).
+  std::int64_t begun = 0, ended = 0, fences = 0;
 };
 
 }  // namespace
@@ -55,27 +83,21 @@ class Stacks {
 // A block under way: its fibers take turns with run(), which is on the caller's stack.
 class HostBlock {
  public:
-  HostBlock(std::int64_t number, std::int64_t of, int threads, std::size_t shared_bytes,
-            Random& random, const std::function<void(HostThread)>& body, Stacks& stacks)
+  HostBlock(std::int64_t number, Launch& launch, int threads, std::size_t shared_bytes,
+            Fibers& fibers)
       : number_(number),
-        of_(of),
-        random_(random),
-        body_(body),
-        fibers_(threads),
-        warps_(threads / warp_size),
-        starved_(random.below(2) ? static_cast<int>(random.below(warps_.size())) : -1) {
+        launch_(launch),
+        random_(launch.random),
+        fibers_(fibers),
+        threads_(static_cast<std::size_t>(threads)),
+        warps_(static_cast<std::size_t>(threads / warp_size)),
+        starved_(random_.below(2) ? static_cast<int>(random_.below(warps_.size())) : -1) {
     shared_.reset(static_cast<unsigned char*>(::operator new(shared_bytes, alignment)));
     std::memset(shared_.get(), 0xc3, shared_bytes);
-    for (int i = 0; i < threads; ++i) {
-      Fiber& fiber = fibers_[i];
-      fiber.stack = stacks.at(i);
-      getcontext(&fiber.start);
-      fiber.start.uc_stack.ss_sp = fiber.stack;
-      fiber.start.uc_stack.ss_size = Stacks::bytes;
-      fiber.start.uc_link = nullptr;
-      makecontext(&fiber.start, &HostBlock::enter, 0);
-      ready_.push_back(i);
-    }
+    while (fibers_.size() < threads_.size())
+      fibers_.emplace_back(fibers_.size(), &HostBlock::enter);
+    ready_.resize(threads_.size());
+    std::iota(ready_.begin(), ready_.end(), 0);
   }
 
   void run() {
@@ -87,61 +109,71 @@ class HostBlock {
         at = random_.below(ready_.size());
       const int i = ready_[at];
       ready_[at] = ready_.back(), ready_.pop_back();
-      resume(i);
+      running_ = this, current_ = i;
+      resume(fibers_[static_cast<std::size_t>(i)], threads_[static_cast<std::size_t>(i)].started);
       if (error_) std::rethrow_exception(error_);
     }
-    if (left_ != std::ssize(fibers_))
+    if (left_ != std::ssize(threads_))
       throw std::logic_error(
-          "a block stands still: " + std::to_string(std::ssize(fibers_) - left_) +
+          "a block stands still: " + std::to_string(std::ssize(threads_) - left_) +
           " threads wait, the others have left");
   }
 
  private:
-  struct Fiber {
-    ucontext_t start;
-    jmp_buf state;
-    void* stack = nullptr;
-    void* fake_stack = nullptr;
+  struct Copy {
+    void* to;
+    const void* from;
+    bool valid;
+  };
+  struct Group {
+    std::vector<Copy> copies;
+    char copied = 0;  // an address: of the copies, before what follows the wait for them
+  };
+  struct State {
     bool started = false;
-    struct Copy {
-      void* to;
-      const void* from;
-      bool valid;
-    };
-    std::vector<std::vector<Copy>> copies{1};  // by group, the last one open
+    std::vector<Copy> copies;  // of the group that is open
+    std::list<Group> groups;   // those that are closed
+    char asked = 0;            // an address: of what the thread did, before its copies
   };
   struct Warp {
     int arrived = 0, kind = 0;
     std::uint64_t generation = 0;
     HostThread::Slot slots[2][warp_size];
+    char synced[2] = {};  // addresses: what is before sync_warp(), before what follows
     std::vector<int> waiting;
   };
 
-  static void enter() {
+  [[KNEAR_BETWEEN_THREADS]] static void enter() {
     HostBlock& block = *running_;
 #ifdef KNEAR_ASAN
     __sanitizer_finish_switch_fiber(nullptr, &block.main_stack_, &block.main_bytes_);
 #endif
-    const int i = block.current_;
+    Fiber& fiber = block.fiber(block.current_);
+    block.run_thread(block.current_);
+    block.leave(fiber, true);
+  }
+  void run_thread(int i) {
+    tsan::acquire(&launch_.begun);
     try {
-      block.body_(HostThread(&block, i));
+      launch_.body(HostThread(this, i));
     } catch (...) {
-      block.error_ = std::current_exception();
+      const tsan::Unseen unseen;
+      error_ = std::current_exception();
     }
-    ++block.left_;
-    block.leave(i, true);
+    tsan::release(&launch_.ended);
+    const tsan::Unseen unseen;
+    ++left_;
   }
 
-  [[gnu::noinline]] void resume(int i) {
-    running_ = this, current_ = i;
-    Fiber& fiber = fibers_[i];
+  [[KNEAR_BETWEEN_THREADS]] void resume(Fiber& fiber, bool& started) {
 #ifdef KNEAR_ASAN
     void* fake = nullptr;
-    __sanitizer_start_switch_fiber(&fake, fiber.stack, Stacks::bytes);
+    __sanitizer_start_switch_fiber(&fake, fiber.stack, Fiber::stack_bytes);
 #endif
     if (_setjmp(main_) == 0) {
-      if (fiber.started) _longjmp(fiber.state, 1);
-      fiber.started = true;
+      tsan::switch_to(fiber.thread);
+      if (started) _longjmp(fiber.state, 1);
+      started = true;
       setcontext(&fiber.start);
     }
 #ifdef KNEAR_ASAN
@@ -150,24 +182,51 @@ class HostBlock {
   }
 
   // Back to run(), for good or until resumed.
-  [[gnu::noinline]] void leave(int i, bool for_good) {
-    Fiber& fiber = fibers_[i];
+  [[KNEAR_BETWEEN_THREADS]] void leave(Fiber& fiber, bool for_good) {
 #ifdef KNEAR_ASAN
     __sanitizer_start_switch_fiber(for_good ? nullptr : &fiber.fake_stack, main_stack_,
                                    main_bytes_);
 #endif
-    if (for_good || _setjmp(fiber.state) == 0) _longjmp(main_, 1);
+    const bool resumed = !for_good && _setjmp(fiber.state) != 0;
+    if (!resumed) {
+      tsan::switch_to(main_thread_);
+      _longjmp(main_, 1);
+    }
 #ifdef KNEAR_ASAN
-    __sanitizer_finish_switch_fiber(fibers_[i].fake_stack, &main_stack_, &main_bytes_);
+    __sanitizer_finish_switch_fiber(fiber.fake_stack, &main_stack_, &main_bytes_);
 #endif
   }
 
+  // A copy is under way from copy_16() on until it is waited for. What comes before the one and
+  // after the other is ordered with it, and nothing else is, of the same thread neither: so the
+  // sanitiser takes copies for the work of a thread of their own, which does it as soon as it is
+  // asked to.
+  [[KNEAR_BETWEEN_THREADS]] static void show_copy(Fiber& fiber, State& state, Copy copy,
+                                                  [[maybe_unused]] void* caller) {
+    if (!fiber.copying) fiber.copying = tsan::create_thread("copies of " + fiber.name);
+    tsan::release(&state.asked);
+    tsan::switch_to(fiber.copying);
+    tsan::acquire(&state.asked);
+    tsan::show_accesses(caller, copy.to, copy.valid ? copy.from : nullptr, 16);
+    tsan::switch_to(fiber.thread);
+  }
+  [[KNEAR_BETWEEN_THREADS]] static void show_closing(Fiber& fiber, Group& group) {
+    if (!fiber.copying) return;
+    tsan::switch_to(fiber.copying);
+    tsan::release(&group.copied);
+    tsan::switch_to(fiber.thread);
+  }
+
+  Fiber& fiber(int i) { return fibers_[static_cast<std::size_t>(i)]; }
+  State& state(int i) { return threads_[static_cast<std::size_t>(i)]; }
+
   inline static thread_local HostBlock* running_ = nullptr;
 
-  const std::int64_t number_, of_;
+  const std::int64_t number_;
+  Launch& launch_;
   Random& random_;
-  const std::function<void(HostThread)>& body_;
-  std::vector<Fiber> fibers_;
+  Fibers& fibers_;
+  std::vector<State> threads_;
   std::vector<Warp> warps_;
   const int starved_;  // -1: none
   static constexpr std::align_val_t alignment{128};
@@ -176,9 +235,12 @@ class HostBlock {
   };
   std::unique_ptr<unsigned char, Free> shared_;
   std::vector<int> ready_, at_barrier_;
+  std::uint64_t barriers_ = 0;
+  char synced_[2] = {};  // as a warp's
   std::ptrdiff_t left_ = 0;
   int current_ = 0;
   jmp_buf main_;
+  void* main_thread_ = tsan::current_thread();
   [[maybe_unused]] const void* main_stack_ = nullptr;
   [[maybe_unused]] std::size_t main_bytes_ = 0;
   std::exception_ptr error_;
@@ -186,39 +248,69 @@ class HostBlock {
 };
 
 std::int64_t HostThread::block() const { return block_->number_; }
-std::int64_t HostThread::blocks() const { return block_->of_; }
+std::int64_t HostThread::blocks() const { return block_->launch_.blocks; }
 unsigned char* HostThread::shared() const { return block_->shared_.get(); }
 
 void HostThread::sync() const {
-  auto& waiting = block_->at_barrier_;
-  waiting.push_back(index_);
-  if (waiting.size() == block_->fibers_.size()) {
-    block_->ready_.insert(block_->ready_.end(), waiting.begin(), waiting.end());
-    waiting.clear();
+  char* synced = nullptr;
+  {
+    const tsan::Unseen unseen;
+    // Two addresses in turn: a thread that goes on at once must not add what it does until the
+    // next barrier to what others, still to be resumed, take from this one.
+    synced = &block_->synced_[block_->barriers_ % 2];
+    tsan::release(synced);
+    auto& waiting = block_->at_barrier_;
+    waiting.push_back(index_);
+    if (waiting.size() == block_->threads_.size()) {
+      ++block_->barriers_;
+      block_->ready_.insert(block_->ready_.end(), waiting.begin(), waiting.end());
+      waiting.clear();
+    }
   }
-  block_->leave(index_, false);
+  block_->leave(block_->fiber(index_), false);
+  tsan::acquire(synced);
 }
 
 void HostThread::pause() const {
-  if (block_->random_.below(4) != 0) return;
-  block_->ready_.push_back(index_);
-  block_->leave(index_, false);
+  {
+    const tsan::Unseen unseen;
+    if (block_->random_.below(4) != 0) return;
+    block_->ready_.push_back(index_);
+  }
+  block_->leave(block_->fiber(index_), false);
+}
+
+void HostThread::fence() const {
+  pause();
+  // Of what a fence orders, more than there is: each is after all that were executed before it,
+  // whether or not an atomic operation tells of them.
+  tsan::acquire(&block_->launch_.fences);
+  tsan::release(&block_->launch_.fences);
 }
 
 const HostThread::Slot* HostThread::meet(Meeting kind, const void* data, std::size_t bytes) const {
   HostBlock::Warp& warp = block_->warps_[static_cast<std::size_t>(index_ / warp_size)];
-  if (warp.arrived == 0) warp.kind = kind;
-  if (warp.kind != kind) throw std::logic_error("lanes of a warp meet in different operations");
-  // Two sets of slots in turn: a lane that goes on at once may be one meeting ahead, no more.
-  Slot* slots = warp.slots[warp.generation % 2];
-  if (bytes != 0) std::memcpy(slots[index_ % warp_size].bytes, data, bytes);
-  warp.waiting.push_back(index_);
-  if (++warp.arrived == warp_size) {
-    warp.arrived = 0, ++warp.generation;
-    block_->ready_.insert(block_->ready_.end(), warp.waiting.begin(), warp.waiting.end());
-    warp.waiting.clear();
+  Slot* slots = nullptr;
+  char* synced = nullptr;
+  {
+    const tsan::Unseen unseen;
+    if (warp.arrived == 0) warp.kind = kind;
+    if (warp.kind != kind) throw std::logic_error("lanes of a warp meet in different operations");
+    // Two sets of slots in turn: a lane that goes on at once may be one meeting ahead, no more.
+    slots = warp.slots[warp.generation % 2];
+    synced = &warp.synced[warp.generation % 2];
+    if (bytes != 0) std::memcpy(slots[index_ % warp_size].bytes, data, bytes);
+    if (kind == meet_sync) tsan::release(synced);
+    warp.waiting.push_back(index_);
+    if (++warp.arrived == warp_size) {
+      warp.arrived = 0, ++warp.generation;
+      block_->ready_.insert(block_->ready_.end(), warp.waiting.begin(), warp.waiting.end());
+      warp.waiting.clear();
+    }
   }
-  block_->leave(index_, false);
+  block_->leave(block_->fiber(index_), false);
+  // The other operations of a warp exchange values and are no barriers of memory.
+  if (kind == meet_sync) tsan::acquire(synced);
   return slots;
 }
 
@@ -234,24 +326,35 @@ void HostThread::copy_16(void* to, const void* from, bool valid) const {
   if (reinterpret_cast<std::uintptr_t>(to) % 16 != 0 ||
       reinterpret_cast<std::uintptr_t>(from) % 16 != 0)
     throw std::logic_error("copy_16 of an address that is no multiple of 16");
+  const tsan::Unseen unseen;
+  HostBlock::State& state = block_->state(index_);
   std::memset(to, 0xc3, 16);  // what is read too early is wrong
-  block_->fibers_[static_cast<std::size_t>(index_)].copies.back().push_back({to, from, valid});
+  state.copies.push_back({to, from, valid});
+  if (tsan::on)
+    HostBlock::show_copy(block_->fiber(index_), state, state.copies.back(),
+                         __builtin_return_address(0));
 }
 
 void HostThread::close_copies() const {
-  block_->fibers_[static_cast<std::size_t>(index_)].copies.emplace_back();
+  const tsan::Unseen unseen;
+  HostBlock::State& state = block_->state(index_);
+  state.groups.emplace_back().copies.swap(state.copies);
+  if (tsan::on) HostBlock::show_closing(block_->fiber(index_), state.groups.back());
 }
 
 void HostThread::wait_for_copies(int left) const {
-  auto& groups = block_->fibers_[static_cast<std::size_t>(index_)].copies;
-  while (std::ssize(groups) - 1 > left) {
-    for (const auto& copy : groups.front()) {
-      if (copy.valid)
-        std::memcpy(copy.to, copy.from, 16);
-      else
-        std::memset(copy.to, 0, 16);
+  {
+    const tsan::Unseen unseen;
+    auto& groups = block_->state(index_).groups;
+    for (; std::ssize(groups) > left; groups.pop_front()) {
+      tsan::acquire(&groups.front().copied);
+      for (const auto& copy : groups.front().copies) {
+        if (copy.valid)
+          std::memcpy(copy.to, copy.from, 16);
+        else
+          std::memset(copy.to, 0, 16);
+      }
     }
-    groups.erase(groups.begin());
   }
   pause();
 }
@@ -309,13 +412,26 @@ void run_blocks(std::int64_t blocks, int threads, std::size_t shared_bytes, std:
   if (blocks < 1 || blocks >= std::int64_t{1} << 31)
     throw std::logic_error("a grid has 1 to 2^31 - 1 blocks");
   if (shared_bytes > 227 << 10) throw std::logic_error("more than 227 KiB of shared memory");
-  static thread_local Stacks stacks;
-  Random random(seed);
+  // The blocks of a grid are not ordered. Two that run one after the other have different fibers,
+  // so that the thread sanitiser sees what they do to each other.
+  static thread_local Fibers fibers[2];
+  Launch launch{blocks, body, Random(seed)};
+  tsan::release(&launch.begun);
+  const tsan::Unseen unseen;
   std::vector<std::int64_t> order(static_cast<std::size_t>(blocks));
   std::iota(order.begin(), order.end(), 0);
-  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-  for (const std::int64_t number : order)
-    HostBlock(number, blocks, threads, shared_bytes, random, body, stacks).run();
+  for (std::size_t i = order.size(); i > 1; --i)
+    std::swap(order[i - 1], order[launch.random.below(i)]);
+  try {
+    for (std::size_t i = 0; i < order.size(); ++i)
+      std::make_unique<HostBlock>(order[i], launch, threads, shared_bytes,
+                                  fibers[tsan::on ? i % 2 : 0])
+          ->run();
+  } catch (...) {
+    for (Fibers& some : fibers) some.clear();  // they stand where they were left
+    throw;
+  }
+  tsan::acquire(&launch.ended);
 }
 
 }  // namespace knear

@@ -7,17 +7,27 @@
 // The text of a kernel (knear/simt/thread.hpp) runs as it is, thread by thread. Which thread goes
 // on after a barrier, a shuffle or an atomic operation, and which block comes next, is drawn from
 // the seed, and in half of the blocks one warp lags behind, so a missing barrier shows for some
-// seed; memory is poisoned before it is written;
-// copies to shared memory happen as late as they may; each array has its own allocation, so that
-// the address sanitizer sees an access outside of it. It throws std::logic_error where lanes of a
-// warp meet in different operations, where a thread leaves while others wait for it, and for a
-// misaligned copy.
+// seed; memory is poisoned before it is written; copies to shared memory happen as late as they
+// may; each array has its own allocation, so that the address sanitizer sees an access outside of
+// it. It throws std::logic_error where lanes of a warp meet in different operations, where a thread
+// leaves while others wait for it, and for a misaligned copy.
 //
-// What it can't show: races that no order of the switches makes visible, what the compiler for the
-// device makes of the text, and that memory is seen late. Blocks run one after another: a kernel
-// whose blocks wait for one another does not end.
+// The thread sanitiser (preset tsan) reports a missing barrier whatever the order was, and whether
+// or not the result is wrong. To it each thread of a block is a thread, and only what orders memory
+// accesses on a GPU does: sync(), sync_warp(), fences, waiting for one's own copies, and the end of
+// a launch. Votes, shuffles and products order nothing, blocks of a launch are not ordered, and
+// atomic operations do not race with each other. races_test.cpp shows each of these.
+//
+// What it can't show: what the compiler for the device makes of the text, and so whether the lanes
+// of a warp are together where an instruction wants them to be. That memory is seen late. Without
+// the thread sanitiser, races that no order of the switches makes visible; with it, those of
+// accesses that were not made in this run, or that too many others of the same eight bytes came
+// between (it remembers four), of blocks that did not run one right after the other, of threads
+// between which there were fences without an atomic operation, and of launches of two queues.
+// Blocks run one after another: a kernel whose blocks wait for one another does not end.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -64,16 +74,19 @@ class HostThread {
   template <class T>
   T atomic_add(T* to, T x) const {
     pause();
-    const T before = *to;
-    *to = before + x;
-    return before;
+    return std::atomic_ref(*to).fetch_add(x, std::memory_order_relaxed);
   }
   template <class T>
   void atomic_max(T* to, T x) const {
     pause();
-    if (x > *to) *to = x;
+    std::atomic_ref at(*to);
+    if (x > at.load(std::memory_order_relaxed)) at.store(x, std::memory_order_relaxed);
   }
-  void fence() const { pause(); }
+  template <class T>
+  T atomic_read(T* from) const {
+    return std::atomic_ref(*from).load(std::memory_order_relaxed);
+  }
+  void fence() const;
 
   void copy_16(void* to, const void* from, bool valid) const;
   void close_copies() const;

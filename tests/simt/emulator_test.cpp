@@ -12,6 +12,7 @@
 #include "knear/select/warp/warp_select.hpp"
 #include "knear/simt/thread_warp.hpp"
 #include "tests/select/select_cases.hpp"
+#include "tests/simt/thread_sanitizer.hpp"
 
 namespace knear {
 namespace {
@@ -77,15 +78,20 @@ int wrong_sums(bool barriers, int probed_clusters) {
   return wrong;
 }
 
+// The thread sanitiser would end the program for what these do on purpose: races_test.cpp is for
+// it.
 TEST(Emulator, AMissingBarrierShows) {
   EXPECT_EQ(wrong_sums(true, 20), 0);
-  EXPECT_GT(wrong_sums(false, 20), 10);
+  if (!tsan::on) {
+    EXPECT_GT(wrong_sums(false, 20), 10);
+  }
 }
 
 // What the others wrote in the last round must not be overwritten before the slowest warp has read
 // it: for that a warp has to be several operations behind.
 TEST(Emulator, AWarpMayLagFarBehind) {
   for (bool barrier : {true, false}) {
+    if (tsan::on && !barrier) continue;
     int wrong = 0;
     for (int seed = 0; seed < 20; ++seed)
       run_blocks(1, 128, 4 * sizeof(int), seed, [&](HostThread t) {
@@ -94,7 +100,9 @@ TEST(Emulator, AWarpMayLagFarBehind) {
           for (int i = 0; i < 10; ++i) t.sync_warp();
           if (t.index() % 32 == 0) x[t.index() / 32] = round;
           t.sync();
-          for (int i = 0; i < 4; ++i) wrong += x[i] != round;
+          int others = 0;
+          for (int i = 0; i < 4; ++i) others += x[i] != round;
+          t.atomic_add(&wrong, others);
           if (barrier) t.sync();
         }
       });
@@ -134,14 +142,16 @@ TEST(Emulator, CopiesComeWhenTheyAreWaitedFor) {
     }
     const int mine = t.index() * 16;
     t.wait_for_copies<3>();
-    early += std::memcmp(t.shared() + 512 + mine, from.data() + 512 + mine, 16) == 0;
-    wrong += std::memcmp(t.shared() + mine, from.data() + mine, 16) != 0;
+    if (!tsan::on)  // which sees that it is too early
+      early += std::memcmp(t.shared() + 512 + mine, from.data() + 512 + mine, 16) == 0;
+    int bad = std::memcmp(t.shared() + mine, from.data() + mine, 16) != 0;
     t.wait_for_copies<0>();
     for (int stage = 0; stage < 3; ++stage)
-      wrong +=
+      bad +=
           std::memcmp(t.shared() + stage * 512 + mine, from.data() + stage * 512 + mine, 16) != 0;
     const unsigned char zeros[16] = {};
-    wrong += std::memcmp(t.shared() + 3 * 512 + mine, zeros, 16) != 0;
+    bad += std::memcmp(t.shared() + 3 * 512 + mine, zeros, 16) != 0;
+    t.atomic_add(&wrong, bad);
   });
   EXPECT_EQ(early, 0);
   EXPECT_EQ(wrong, 0);

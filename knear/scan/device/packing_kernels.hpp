@@ -306,7 +306,7 @@ struct FindValueRange {
     // Most threads find nothing that others have not published.
     const auto publish = [&](unsigned long long* to, long long x) {
       const auto value = static_cast<unsigned long long>(x);
-      if (x > 0 && value > *static_cast<volatile unsigned long long*>(to)) t.atomic_max(to, value);
+      if (x > 0 && value > t.atomic_read(to)) t.atomic_max(to, value);
     };
     publish(&found->not_finite, count - bad);
     publish(&found->not_whole, fractions);

@@ -273,6 +273,27 @@ TEST(DeviceScan, LongListsAreBroughtUpToDate) {
       }
 }
 
+// The thread that writes the new threshold and count waits for those that read them.
+TEST(DeviceScan, EmptyListsKeepTheirThresholds) {
+  DeviceBaseView base{};
+  base.integer = base.l2 = true;
+  const DeviceQuery query[2] = {};
+  const double scale[2] = {1, 1};
+  for (int k : {1, 100, 2000}) {
+    double thresholds[2] = {40000, std::numeric_limits<double>::infinity()};
+    int counts[2] = {0, 0}, lost[2] = {0, 0};
+    HostQueue queue(static_cast<std::uint64_t>(k));
+    launch_update(queue, base, {nullptr, scale, query, thresholds, 2, 1, false},
+                  {nullptr, nullptr, counts, lost, 100}, k);
+    EXPECT_EQ(thresholds[0], 40000);
+    EXPECT_EQ(thresholds[1], std::numeric_limits<double>::infinity());
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(counts[i], 0);
+      EXPECT_EQ(lost[i], 0);
+    }
+  }
+}
+
 // Keys of both signs, many of them equal, and ids of all sizes.
 TEST(DeviceScan, LongListsAreSortedByKeyAndId) {
   Random random(15);
