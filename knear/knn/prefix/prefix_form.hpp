@@ -23,15 +23,19 @@ struct PrefixPlan {
 
 // What is known of the rows before anything is prepared: a sample of them in principal coordinates.
 struct PrefixStudy {
-  Metric metric;
+  Metric metric = Metric::l2;
   PrincipalComponents pca;
   Matrix<float> rows;             // [sample x components]
   std::vector<float> rest, norm;  // [sample]: length of what is left out, and of the whole
+  std::vector<double> term;       // [sample]: for ip, of the rows
+  double usual_length = 0;        // of a row
   std::int64_t bytes() const;
 };
 
-// Prefixes are made for l2 and cosine, of at least this many columns and rows.
+// Prefixes are made of at least this many columns and rows.
 inline constexpr std::int64_t least_prefix_dim = 8, least_prefix_rows = 2;
+// The widest prefix that is considered.
+inline constexpr std::int64_t most_prefix_columns = 128;
 
 PrefixStudy study_prefix(const BaseRows& base, Metric metric, int threads,
                          const Progress& progress = {});
