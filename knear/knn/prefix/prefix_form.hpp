@@ -85,7 +85,7 @@ std::int64_t prefix_bytes_for(std::int64_t rows, std::int64_t dim);
 // The plan for searches whose data are not looked at.
 PrefixPlan usual_plan(const SearchShape& shape);
 
-// Requires metric l2 or cosine, base.cols() >= least_prefix_dim, base.rows() >= least_prefix_rows,
+// Requires base.cols() >= least_prefix_dim, base.rows() >= least_prefix_rows,
 // plan.columns <= base.cols() and a multiple of 8. `space`: in which all coordinates are coded;
 // `integer`: whether their codes are the values themselves, `found` the survey that says so.
 // nullptr if a row has a coordinate too large for it (PrefixMap::fits).

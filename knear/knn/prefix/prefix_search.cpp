@@ -60,7 +60,9 @@ std::optional<PrefixPlan> PrefixSearch::plan_for(ChunkSearch& chunk, ExactNeighb
     return chosen(made ? kept : usual_plan(shape));
   }
   if (!forecasts(chunk.choice) || at_.count < rows / 4) return {};
-  if (request.limited() && !prepared.has_adopted_prefix()) return {};
+  // With a memory limit none is made, nor are the rows studied.
+  const bool limited = request.limited();
+  if (limited && (!made || !prepared.has_adopted_prefix())) return {};
   // Few queries at a time wait for memory instead, and cannot be spared to try a prefix on.
   const bool few = queries < std::int64_t{24} * request.threads, reuses = request.reuses();
   if (few && !reuses) return {};
@@ -71,13 +73,14 @@ std::optional<PrefixPlan> PrefixSearch::plan_for(ChunkSearch& chunk, ExactNeighb
   trial.queries = 192;
   const double before = reuses ? prepared.searched_without_prefix(0) : 0;
   auto cost = prepared.prefix_forecast(integer, request.k);
-  if (!cost && before + plain >= 3 * study_seconds(shape) + plain_cost(trial).seconds &&
+  if (!cost && !limited && before + plain >= 3 * study_seconds(shape) + plain_cost(trial).seconds &&
       (reuses || plain >= making_seconds(shape)))
     cost = few ? try_on_rows(shape, chunk.choice, kept) : try_on_queries(shape, chunk, out, kept);
   if (cost && cost->possible && !cost->refused) {
     shape.go_by(cost->format), plain = plain_cost(shape).seconds;
     const double share = prefix_cost(shape, *cost).seconds / plain;
     if (share < worth_it && made && !differs(made, chosen(kept))) return kept;
+    if (limited) return {};
     // One in tiles that were chosen is made for this search alone.
     const double saved = (at_.tile_bytes > 0 ? plain : before + plain) * (1 - share);
     if (share < worth_it && saved >= (reuses ? 1.0 : 1.5) * making_seconds(shape))

@@ -55,7 +55,7 @@ ScaledQuery scale_query(const std::vector<double>& mean, double usual_length, do
   const std::int64_t dim = std::ssize(mean);
   ScaledQuery out;
   const double length = std::sqrt(dot(v, v, dim));
-  if (const double ratio = usual_length / length; length > 0 && ratio > 0) {
+  if (const double ratio = usual_length / length; ratio > 0 && std::isfinite(ratio)) {
     int exponent;
     std::frexp(ratio, &exponent);
     out.scale = std::ldexp(1.0, exponent);

@@ -80,10 +80,10 @@ std::vector<std::int64_t> order_by_cluster(PrefixScan& scan) {
   Matrix<float> longer;  // for ip: with a column for the row terms
   if (ip) {
     const std::int64_t columns = scan.base.map.columns();
+    const auto mean_norm = static_cast<float>(std::min(scan.base.map.mean_norm(), 1e15));
     longer = Matrix<float>::unset(count, columns + 1);
     for (std::int64_t i = 0; i < count; ++i)
-      *std::copy_n(scan.prefixes.row(i), columns, longer.row(i)) =
-          static_cast<float>(scan.base.map.mean_norm());
+      *std::copy_n(scan.prefixes.row(i), columns, longer.row(i)) = mean_norm;
   }
   ScanStats ignored;
   detail::scan(scan.base.centroid_panels,

@@ -99,8 +99,10 @@ TEST_P(PrefixScan, GivesUpWhereItRulesOutTooLittle) {
 
 INSTANTIATE_TEST_SUITE_P(Codes, PrefixScan,
                          testing::Values(std::tuple(Codes::int8, Metric::l2),
+                                         std::tuple(Codes::int8, Metric::ip),
                                          std::tuple(Codes::int8, Metric::cosine),
-                                         std::tuple(Codes::integer, Metric::l2)),
+                                         std::tuple(Codes::integer, Metric::l2),
+                                         std::tuple(Codes::integer, Metric::ip)),
                          [](const auto& p) {
                            return name_of(std::get<0>(p.param)) + "_" +
                                   std::string(name_of(std::get<1>(p.param)));
