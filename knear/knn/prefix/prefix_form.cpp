@@ -244,11 +244,14 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
     }
   }
   const double pairs = static_cast<double>(queries.rows() * sample);
+  // The largest products are not those of one cluster: the threshold after a share g of the rows is
+  // about the k/g-th best of all, and the sum over 1/g begins with the first cluster.
+  const double later = ip ? std::max(1.0, std::log(static_cast<double>(out.plan.clusters))) : 1;
   double least = std::numeric_limits<double>::infinity();
   for (std::size_t w = 0; w < widths.size(); ++w) {
     PrefixForecast by = out;
     by.plan.columns = widths[w], by.possible = true;
-    by.passed = static_cast<double>(shape.rows) * passed[w] / pairs;
+    by.passed = static_cast<double>(shape.rows) * passed[w] / pairs * later;
     if (const double seconds = prefix_cost(shape, by).seconds; seconds < least)
       least = seconds, out = by;
   }
