@@ -103,10 +103,10 @@ class FlatIndex {
   // go: the first one goes by it then, those with a memory limit too. Segments of fewer than 8,192
   // rows, indexes of fewer than 32 or more than 4,096 columns, rows too large for a prefix and data
   // for which none is forecast to be faster, be it for one query or for many at a time, go without,
-  // as before; searches for which the plain scan is faster still take that. Rows added later are searched
-  // beside it until optimize() is called again; what compact(), remove() and replace() write anew
-  // loses it. No answer changes. Returns the number of rows that are reached by a prefix. Throws
-  // MemoryBudgetError, Cancelled.
+  // as before; searches for which the plain scan is faster still take that. Rows added later are
+  // searched beside it until optimize() is called again; what compact(), remove() and replace()
+  // write anew loses it. No answer changes. Returns the number of rows that are reached by a
+  // prefix. Throws MemoryBudgetError, Cancelled.
   std::int64_t optimize(const ChangeOptions& options = {});
 
   // Writes the index as it is now to a .knear file, whole or not at all: a process killed meanwhile
