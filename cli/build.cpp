@@ -19,7 +19,7 @@ namespace {
 struct BuildArguments {
   std::string base, index, out, metric, type;
   std::int64_t threads = 0, train = 0;
-  bool json = false, train_given = false;
+  bool json = false, train_given = false, optimize = false;
 };
 
 void run_build(const BuildArguments& arguments) {
@@ -41,22 +41,28 @@ void run_build(const BuildArguments& arguments) {
   FlatIndex index(base.view().cols(), metric);
   ProgressBar bar;
   index.add(base.view(), {.threads = threads, .progress = bar.callback()});
+  const ChangeOptions change{.threads = threads, .progress = bar.callback()};
+  const std::int64_t optimized = arguments.optimize ? index.optimize(change) : 0;
   index.save(arguments.out, bar.callback());
   bar.clear();
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string type(name_of(index.element_type()));
   if (arguments.json) {
-    const nlohmann::ordered_json out = {
+    nlohmann::ordered_json out = {
         {"index", arguments.index},  {"rows", index.size()},
         {"dim", index.dim()},        {"type", type},
         {"metric", name_of(metric)}, {"memory_bytes", index.memory_bytes()},
         {"threads", threads},        {"seconds", seconds}};
+    if (arguments.optimize) out["optimized_rows"] = optimized;
     print("{}\n", out.dump(2));
   } else {
     print("{}: {}, {} x {} {}, {}, {} in {}\n", arguments.out, arguments.index, index.size(),
           index.dim(), type, name_of(metric), readable_bytes(double(index.memory_bytes())),
           readable_seconds(seconds));
+    if (arguments.optimize)
+      print("{} of {} rows are searched by a prefix{}\n", optimized, index.size(),
+            optimized == index.size() ? "" : ", the others would not gain by one");
   }
 }
 
@@ -84,6 +90,8 @@ void add_build(CLI::App& app) {
   // An option that is planned; it is in no group, so that help shows only what works.
   CLI::Option* train = add_whole(*command, "--train", arguments->train, "vectors to learn from");
   train->group("");
+  command->add_flag("--optimize", arguments->optimize,
+                    "make now what many searches would come to make, where it pays");
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->footer(

@@ -601,6 +601,16 @@ NB_MODULE(_core, m) {
              without_interpreter(
                  [&](Progress progress) { self.compact({.progress = std::move(progress)}); });
            })
+      .def(
+          "optimize",
+          [](FlatIndex& self, int threads) {
+            std::int64_t rows = 0;
+            without_interpreter([&](Progress progress) {
+              rows = self.optimize({.threads = threads, .progress = std::move(progress)});
+            });
+            return rows;
+          },
+          nb::arg("threads"))
       .def("reserve", &FlatIndex::reserve, nb::arg("rows"),
            nb::call_guard<nb::gil_scoped_release>())
       .def(

@@ -649,6 +649,18 @@ void FlatIndex::compact(const ChangeOptions& options) {
   });
 }
 
+std::int64_t FlatIndex::optimize(const ChangeOptions& options) {
+  return detail::public_call([&] {
+    std::lock_guard lock(impl_->writer);
+    const auto state = impl_->state();
+    std::int64_t rows = 0;
+    for (const Segment& segment : state->segments)
+      if (detail::optimize(segment.rows->prepared(), options.threads, options.progress))
+        rows += segment.size();
+    return rows;
+  });
+}
+
 FlatIndex::FlatIndex(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 void FlatIndex::save(const std::string& path, const Progress& progress) const {

@@ -12,9 +12,9 @@
 // more; whole numbers of 8 bits of any element type (l2 and ip): packed codes alone, one byte a
 // coordinate (5 % are padding) and 16 bytes a row. Own ids take 8 bytes a row more, and d + K + 26
 // are added where searches without a memory limit have come to go by a prefix of K columns, 8 to
-// 128, or d + 16 where rows that 8 bits leave are scored again, which they do once it has paid
-// (knn/knn.hpp). Removed rows are given back when they are half
-// of their segment, or by compact(). Adding copies nothing that is there.
+// 128, or optimize() made one, or d + 16 where rows that 8 bits leave are scored again, which they
+// do once it has paid (knn/knn.hpp). Removed rows are given back when they are half of their
+// segment, or by compact(). Adding copies nothing that is there.
 //
 // Threads: any call at any time. Every search sees one state of the index, the one at its begin;
 // calls that change it follow one another and make one new state each, whole or not at all. Neither
@@ -98,6 +98,16 @@ class FlatIndex {
   void merge(const FlatIndex& other, MergeIds ids = MergeIds::keep);
   // Gives back the memory of removed rows, and puts together what many changes left apart.
   void compact(const ChangeOptions& options = {});
+
+  // Makes now, and has save() keep, the prefix (knn/knn.hpp) by which many searches would come to
+  // go: the first one goes by it then, those with a memory limit too. Segments of fewer than 8,192
+  // rows, indexes of fewer than 32 or more than 4,096 columns, rows too large for a prefix and data
+  // for which none is forecast to be faster, be it for one query or for many at a time, go without,
+  // as before; searches for which the plain scan is faster still take that. Rows added later are
+  // searched beside it until optimize() is called again; what compact(), remove() and replace()
+  // write anew loses it. No answer changes. Returns the number of rows that are reached by a
+  // prefix. Throws MemoryBudgetError, Cancelled.
+  std::int64_t optimize(const ChangeOptions& options = {});
 
   // Writes the index as it is now to a .knear file, whole or not at all: a process killed meanwhile
   // leaves the old file. Throws IoError, Cancelled.

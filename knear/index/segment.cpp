@@ -57,8 +57,14 @@ std::shared_ptr<SegmentRows> SegmentRows::shifted(const std::shared_ptr<const Se
   AlignedArray<Id> ids(from->ids_.size());
   std::transform(from->ids_.data(), from->ids_.data() + ids.size(), ids.begin(),
                  [by](Id id) { return id + by; });
+  const auto with_prefix = [&](std::shared_ptr<SegmentRows> out) {
+    if (AdoptedPrefix prefix = from->prepared_->adopted_prefix(); prefix.base)
+      out->prepared_->adopt_prefix(std::move(prefix));
+    return out;
+  };
   if (from->is_panels())
-    return of_panels(from->panels_, {}, std::move(ids), from->first_ + by, from->prepared_->metric);
+    return with_prefix(
+        of_panels(from->panels_, {}, std::move(ids), from->first_ + by, from->prepared_->metric));
   auto out = of_matrix({.matrix = from->matrix_,
                         .keeper = from->keeper_,
                         .found = from->found(),
@@ -72,7 +78,7 @@ std::shared_ptr<SegmentRows> SegmentRows::shifted(const std::shared_ptr<const Se
     if (const auto pass = static_cast<FirstPass>(i); from->prepared_->is_adopted(pass))
       out->prepared_->adopt(pass, from->prepared_->kept(pass)),
           out->prepared_->note_worth(pass, from->prepared_->worth_up_to(pass), true);
-  return out;
+  return with_prefix(std::move(out));
 }
 
 std::int64_t SegmentRows::find(Id id) const {

@@ -63,13 +63,14 @@ std::string_view text_of(const char* field, std::size_t size) {
 }  // namespace
 
 void ArchiveWriter::add(std::string name, const void* data, std::size_t bytes) {
-  sections_.push_back({std::move(name), static_cast<const std::byte*>(data), bytes, nullptr});
+  sections_.push_back(
+      {std::move(name), static_cast<const std::byte*>(data), bytes, nullptr, optional_});
 }
 
 void ArchiveWriter::add_copy(std::string name, const void* data, std::size_t bytes) {
   const auto* from = static_cast<const std::byte*>(data);
   auto own = std::make_shared<std::vector<std::byte>>(from, from + bytes);
-  sections_.push_back({std::move(name), own->data(), bytes, own});
+  sections_.push_back({std::move(name), own->data(), bytes, own, optional_});
 }
 
 void ArchiveWriter::write(const std::string& path, const Progress& progress) const {
@@ -89,6 +90,7 @@ void ArchiveWriter::write(const std::string& path, const Progress& progress) con
     Entry entry{};
     section.name.copy(entry.name, sizeof entry.name - 1);
     entry.version = 1;
+    entry.flags = section.optional ? flag_optional : 0;
     entry.offset = offset, entry.bytes = section.bytes;
     table.push_back(entry);
     offset = aligned(offset + section.bytes);

@@ -35,6 +35,8 @@ class ArchiveWriter {
   void add(std::string name, const void* data, std::size_t bytes);
   // As add(), of bytes that the writer keeps.
   void add_copy(std::string name, const void* data, std::size_t bytes);
+  // Sections added from now on may be left out by a reader that does not know them, or not.
+  void set_optional(bool optional) { optional_ = optional; }
   // Throws IoError; Cancelled. Then nothing has changed on disk.
   void write(const std::string& path, const Progress& progress) const;
 
@@ -44,9 +46,11 @@ class ArchiveWriter {
     const std::byte* data;
     std::size_t bytes;
     std::shared_ptr<std::vector<std::byte>> own;
+    bool optional;
   };
   std::string kind_;
   std::vector<Section> sections_;
+  bool optional_ = false;
 };
 
 // A section of an open archive.

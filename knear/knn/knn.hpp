@@ -32,7 +32,7 @@ enum class FirstPass : std::uint8_t {
   int16,      // 16-bit codes with a certified bound
   fp32,       // float32 with a certified bound
   direct,     // none: every pair in float64
-  prefix      // a few principal coordinates in 8 bits, then all of them; l2 and cosine
+  prefix      // a few principal coordinates in 8 bits, then all of them
 };
 
 // How the k nearest are found (docs/selection.md compares them).
@@ -215,7 +215,7 @@ Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& option
 // A base prepared once for many searches. Keeps a reference to `base`, which must stay unchanged
 // while this lives. Memory: about a quarter of an f32 base and 16 bytes a row.
 //
-// l2 and cosine searches of many queries come to go by a prefix of K = 8 to 128 principal
+// Searches of many queries come to go by a prefix of K = 8 to 128 principal
 // coordinates (docs/bounds.md, 8) where that is forecast to be faster: once the queries served so
 // far would have saved the time that making it takes. It adds dim + K + 26 bytes a row; for a
 // search with a memory limit none is made unless first_pass asks for it. Where 8-bit passes leave

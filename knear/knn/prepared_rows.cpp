@@ -164,6 +164,26 @@ std::shared_ptr<const PrefixBase> PreparedRows::prefix(bool integer, const Prefi
   return made;
 }
 
+void PreparedRows::adopt_prefix(AdoptedPrefix prefix) {
+  std::lock_guard lock(mutex_);
+  const bool integer = prefix.base->codes.is_integer;
+  std::erase_if(prefix_decisions_, [&](const PrefixDecision& d) { return d.integer == integer; });
+  for (const PrefixOutlook& at : prefix.outlook)
+    prefix_decisions_.push_back({integer, at.k, at.forecast, 0, 0});
+  prefix_ = prefix.base, study_ = nullptr;
+  adopted_prefix_ = std::move(prefix);
+}
+
+AdoptedPrefix PreparedRows::adopted_prefix() {
+  std::lock_guard lock(mutex_);
+  return adopted_prefix_;
+}
+
+bool PreparedRows::has_adopted_prefix() {
+  std::lock_guard lock(mutex_);
+  return adopted_prefix_.base != nullptr;
+}
+
 std::shared_ptr<const PrefixStudy> PreparedRows::prefix_study(int threads, const Progress& progress,
                                                               double& prepare_seconds) {
   {
@@ -269,7 +289,7 @@ void PreparedRows::release_all_but(FirstPass pass) {
   std::lock_guard lock(mutex_);
   for (int i = 0; i < first_pass_count; ++i)
     if (i != number_of(pass) && !adopted_[i]) forms_[i] = nullptr;
-  if (pass != FirstPass::prefix) prefix_ = nullptr, study_ = nullptr;
+  if (pass != FirstPass::prefix) prefix_ = adopted_prefix_.base, study_ = nullptr;
   per_row_codes_ = nullptr, spared_ = 0, bins_ = nullptr;
 }
 
@@ -288,11 +308,13 @@ std::int64_t PreparedRows::bytes() {
   for (const auto& form : forms_)
     if (form) sum += form->bytes();
   if (bins_) sum += bins_->bytes();
+  if (adopted_prefix_.base) sum += adopted_prefix_.base->bytes();
   return sum + other_bytes();
 }
 
 std::int64_t PreparedRows::other_bytes() const {
-  return (prefix_ ? prefix_->bytes() : 0) + (study_ ? study_->bytes() : 0) +
+  const bool own_prefix = prefix_ && prefix_ != adopted_prefix_.base;
+  return (own_prefix ? prefix_->bytes() : 0) + (study_ ? study_->bytes() : 0) +
          (per_row_codes_ ? per_row_codes_->bytes() : 0);
 }
 

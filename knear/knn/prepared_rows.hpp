@@ -37,6 +37,18 @@ class Stopwatch {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+// What a prefix is expected to let through, for about k neighbours.
+struct PrefixOutlook {
+  std::int64_t k;
+  PrefixForecast forecast;
+};
+
+// A prefix that belongs to its base, made ahead of the searches; nullptr: none.
+struct AdoptedPrefix {
+  std::shared_ptr<const PrefixBase> base;
+  std::vector<PrefixOutlook> outlook;
+};
+
 // Which rows are packed, and for whom.
 struct PackingJob {
   BaseRows rows;                          // the base, or a part of it
@@ -94,6 +106,11 @@ class PreparedRows {
   std::shared_ptr<const PrefixBase> kept_prefix(bool integer);
   std::shared_ptr<const PrefixBase> prefix(bool integer, const PrefixPlan& plan,
                                            const PackingJob& job, bool wait);
+  // Takes a prefix in the place of any that is kept. It is not let go of, its bytes are not those
+  // of a search, and searches go by what it is expected to let through.
+  void adopt_prefix(AdoptedPrefix prefix);
+  AdoptedPrefix adopted_prefix();
+  bool has_adopted_prefix();
   // The study of the rows, made on first use.
   std::shared_ptr<const PrefixStudy> prefix_study(int threads, const Progress& progress,
                                                   double& prepare_seconds);
@@ -156,6 +173,7 @@ class PreparedRows {
   PassViability pass_viability_[any_pass_count];
   std::optional<CodingSpace> space_;
   std::shared_ptr<const PrefixBase> prefix_;
+  AdoptedPrefix adopted_prefix_;
   std::shared_ptr<const PrefixStudy> study_;
   struct PrefixDecision {
     bool integer;

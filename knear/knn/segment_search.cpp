@@ -19,15 +19,30 @@ void search_more(SearchRequest request, ExactNeighbors& found, KnnReport* report
   Search(request, device.get()).run_from(found, report);
 }
 
-std::optional<FirstPass> prepare(PreparedRows& rows, int threads, const Progress& progress) {
-  const std::int64_t n = rows.base.rows();
-  if (n < least_packed_rows) return {};
-  const AnyMatrix queries = rows.base.sample(std::min<std::int64_t>(n, 384));
+namespace {
+
+// A search of rows for some of their own, as one that prepares them asks.
+template <class F>
+auto with_own_rows(PreparedRows& rows, int threads, const Progress& progress, F f) {
+  const AnyMatrix queries = rows.base.sample(std::min<std::int64_t>(rows.base.rows(), 384));
   const KnnOptions options{.metric = rows.metric, .threads = threads, .progress = progress};
   const SearchSegment segment{.rows = &rows};
   const SearchRequest request(SearchKind::nearest, {&segment, 1}, queries.view(), usual_k, options,
                               Reuse::expected);
-  return Search(request).prepare();
+  Search search(request);
+  return f(search);
+}
+
+}  // namespace
+
+std::optional<FirstPass> prepare(PreparedRows& rows, int threads, const Progress& progress) {
+  if (rows.base.rows() < least_packed_rows) return {};
+  return with_own_rows(rows, threads, progress, [](Search& search) { return search.prepare(); });
+}
+
+bool optimize(PreparedRows& rows, int threads, const Progress& progress) {
+  if (rows.base.rows() < least_packed_rows) return false;
+  return with_own_rows(rows, threads, progress, [](Search& search) { return search.optimize(); });
 }
 
 }  // namespace knear::detail

@@ -26,4 +26,8 @@ void search_more(SearchRequest request, ExactNeighbors& found, KnnReport* report
 // none for rows so few, or so hard to bound, that they are measured as they are.
 std::optional<FirstPass> prepare(PreparedRows& rows, int threads, const Progress& progress);
 
+// Makes the prefix by which many searches would come to go; the rows adopt it. Returns whether they
+// have one: not where too few rows or columns, too large ones, or the forecast speak against it.
+bool optimize(PreparedRows& rows, int threads, const Progress& progress);
+
 }  // namespace knear::detail

@@ -472,6 +472,17 @@ class Index:
         """Frees the memory of removed vectors, which otherwise waits until they are half."""
         self._index.compact()
 
+    def optimize(self, *, threads: int = 0) -> int:
+        """Makes now, and has save() keep, what many searches would come to make.
+
+        That is the prefix by which most vectors are ruled out on a few coordinates; the first
+        search goes by it then. An index of fewer than 8,192 vectors or 32 columns, and data for
+        which it is not forecast to be faster, go without. No answer changes. Vectors added later
+        are searched beside it until the next call. Returns how many vectors are reached by a
+        prefix.
+        """
+        return self._index.optimize(threads)
+
     def search(
         self,
         q: ArrayLike,

@@ -126,6 +126,31 @@ def test_what_is_saved_comes_back(rng, tmp_path):
         knear.Index.load(tmp_path / "cut.knear")
 
 
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+def test_the_first_search_after_optimize_goes_by_the_prefix(rng, tmp_path, metric):
+    falling = (1 + np.arange(256)) ** -1.0
+    base = (rng.standard_normal((9000, 256)) * falling).astype(np.float32)
+    queries = (rng.standard_normal((40, 256)) * falling).astype(np.float32)
+    index = knear.Index("Flat", dim=256, metric=metric)
+    index.add(base)
+    before = index.search(queries, 10)
+    assert index.optimize(threads=2) == 9000
+    index.save(tmp_path / "a.knear")
+    for each in (index, knear.Index.load(tmp_path / "a.knear")):
+        report = {}
+        each.search(queries[:1], 10, threads=2, report=report)
+        assert report["first_pass"] == "prefix"
+        for got, want in zip(each.search(queries, 10), before, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+def test_optimize_says_that_nothing_would_gain(rng):
+    index = knear.Index("Flat", dim=4)
+    assert index.optimize() == 0
+    index.add(rng.standard_normal((100, 4)).astype(np.float32))
+    assert index.optimize() == 0
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint8, np.int8, "bfloat16"])
 def test_reconstruct_gives_back_every_type(rng, dtype):
     if dtype == "bfloat16":

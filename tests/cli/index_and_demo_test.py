@@ -55,6 +55,30 @@ class Index(ProgramTest):
                 out = json.loads(self.search_index("-k", "4", "--json", "--truth", "t.ivecs"))
                 self.assertEqual((out["recall"], out["recall_ids"]), (1, 1))
 
+    def test_optimize_keeps_a_prefix_or_says_that_none_pays(self):
+        self.assertIn("0 of 300 rows are searched by a prefix", self.build("--optimize"))
+        self.assertEqual(json.loads(self.build("--optimize", "--json"))["optimized_rows"], 0)
+        self.assertNotIn("optimized_rows", json.loads(self.build("--json")))
+        # The first of 256 coordinates matter most.
+        spread = [100 / (1 + j) for j in range(256)]
+        draw = random.Random(1)
+        rows = [[round(100 + s * (draw.random() - 0.5)) for s in spread] for _ in range(9000)]
+        write_vecs(self.path("many.bvecs"), rows, "B")
+        write_vecs(self.path("queries.bvecs"), rows[:40], "B")
+        self.build(base="many.bvecs")
+        self.search_index("-k", "5", "--out", "b.ivecs")
+        want = self.file("b.ivecs").read_bytes()
+        made = self.build("--optimize", base="many.bvecs")
+        self.assertIn("9000 of 9000 rows are searched by a prefix", made)
+        self.assertIn("9000 x 256 u8", self.ok("info", "a.knear"))
+        one = ["--choose", "columns=16", "--first-pass", "prefix"]
+        for more in ([], ["--threads", "1"], ["--memory", "64M"], one):
+            self.search_index("-k", "5", "--out", "c.ivecs", *more)
+            self.assertEqual(self.file("c.ivecs").read_bytes(), want, more)
+        write_vecs(self.path("queries.bvecs"), rows[:1], "B")
+        out = json.loads(self.search_index("-k", "5", "--json"))
+        self.assertEqual((out["first_pass"], out["prepare_seconds"]), ("prefix", 0))
+
     def test_info_checks_every_section(self):
         self.assertIn("a.knear: Flat, 300 x 12 u8, l2", self.build())
         self.assertIn("300 x 12 u8, l2", self.ok("info", "a.knear"))

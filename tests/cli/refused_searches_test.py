@@ -61,7 +61,6 @@ class RefusedSearches(ProgramTest):
             (["-k", "5", "--type", "f8"], "f8"),
             (["-k", "5", "--device", "abacus"], "abacus"),
             (["-k", "5", "--first-pass", "int4"], "int4"),
-            (["-k", "5", "--first-pass", "prefix", "--metric", "ip"], "l2 or cosine"),
             (["-k", "5", "--choose", "group=3"], "group=3"),
             (["-k", "5", "--choose", "tile=0"], "tile=0"),
             (["-k", "5", "--choose", "refine=yes"], "refine=yes"),

@@ -228,6 +228,8 @@ TEST(OutOfMemory, Changes) {
         "merge", [&] { index.merge(other, MergeIds::shifted); }, start, is_unchanged);
     refuse_each(
         "compact", [&] { index.compact(options); }, start, is_unchanged);
+    refuse_each(
+        "optimize", [&] { index.optimize(options); }, start, is_unchanged);
     start();
     refuse_each("reconstruct", [&] { index.reconstruct(ids); });
     refuse_each("ids", [&] { index.ids(); });

@@ -53,8 +53,9 @@ Matrix<float> decaying(std::int64_t rows, std::int64_t dim, double slope, std::u
 
 PrefixMap map_of(const PrefixStudy& study, std::int64_t columns) {
   const Rotation rotation = random_rotation(columns, 1);
-  return PrefixMap(study.metric, study.pca.mean, study.pca.basis.view().rows(0, columns - 1),
-                   study.pca.defect, rotation.matrix, rotation.defect, active_isa());
+  return PrefixMap::from_basis(study.metric, study.pca.mean,
+                               study.pca.basis.view().rows(0, columns - 1), study.pca.defect,
+                               rotation.matrix, rotation.defect, study.usual_length, active_isa());
 }
 
 void expect_no_longer(const Matrix<float>& x, Metric metric, std::int64_t columns) {
@@ -90,11 +91,12 @@ void expect_no_longer(const Matrix<float>& x, Metric metric, std::int64_t column
           static_cast<long double>(prefixes.row(a)[c]) - prefixes.row(b)[c];
       prefix += difference * difference;
     }
-    const long double off = map.off_relative() * (length(a) + length(b)) + 2 * map.off_absolute();
+    const long double off =
+        map.parts().off_relative * (length(a) + length(b)) + 2 * map.parts().off_absolute;
     ASSERT_LE(std::sqrt(prefix), std::sqrt(exact) + off) << a << ' ' << b;
     closest = std::max(closest, double(std::sqrt(prefix) / std::max(exact, 1e-300L)));
   }
-  EXPECT_LT(map.off_relative(), 1e-5);
+  EXPECT_LT(map.parts().off_relative, 1e-5);
 }
 
 TEST(Prefix, MakesNoDistanceLonger) {
@@ -116,35 +118,101 @@ TEST(Prefix, MakesNoDistanceLonger) {
   }
 }
 
+// For ip: the product of two prefixes is no less than that of a scaled query with a row, the mean
+// taken off both; with the row's term and what the query has beside, it bounds the product itself.
+void expect_no_less(const Matrix<float>& x, std::int64_t columns, double queries_scale) {
+  const PrefixStudy study = detail::study_prefix(BaseRows(x.view()), Metric::ip, 2);
+  const PrefixMap map = map_of(study, columns);
+  const std::int64_t n = x.rows(), dim = x.cols();
+  Matrix<float> queries(n, dim), prefixes(n, columns), of_queries(n, columns);
+  for (std::int64_t i = 0; i < n * dim; ++i)
+    queries.data()[i] = static_cast<float>(queries_scale * x.data()[n * dim - 1 - i]);
+  std::vector<double> terms;
+  std::vector<detail::ScaledQuery> scaled;
+  detail::PrefixMapper mapper(map, 5), query_mapper(map, 3);
+  for (std::int64_t i = 0; i < n; ++i) {
+    terms.push_back(mapper.add(x.view(), i, prefixes.row(i)));
+    scaled.push_back(query_mapper.add_query(queries.view(), i, of_queries.row(i)));
+  }
+  mapper.finish(), query_mapper.finish();
+  const auto length = [](const float* v, std::int64_t count) {
+    long double sum = 0;
+    for (std::int64_t c = 0; c < count; ++c) sum += static_cast<long double>(v[c]) * v[c];
+    return std::sqrt(sum);
+  };
+  const double slack = (static_cast<double>(dim) + 32) * 0x1p-50;
+  for (std::int64_t q = 0; q < n; ++q) {
+    const long double scale = scaled[q].scale;
+    if (length(queries.row(q), dim) > 0) {
+      ASSERT_GE(scale * length(queries.row(q), dim), 0.99 * study.usual_length);
+      ASSERT_LE(scale * length(queries.row(q), dim), 2.01 * study.usual_length);
+    }
+    for (std::int64_t i = q % 7; i < n; i += 7) {
+      long double exact = 0, bound = terms[i] + static_cast<long double>(scaled[q].product);
+      for (std::int64_t j = 0; j < dim; ++j)
+        exact += scale * queries.row(q)[j] * static_cast<long double>(x.row(i)[j]);
+      for (std::int64_t c = 0; c < columns; ++c)
+        bound += static_cast<long double>(of_queries.row(q)[c]) * prefixes.row(i)[c];
+      const long double u = length(of_queries.row(q), columns),
+                        v = length(prefixes.row(i), columns), m = map.mean_norm();
+      const long double off =
+          map.parts().off_relative * 2.1 * u * v + map.parts().off_absolute * (u + v + 1);
+      ASSERT_GE(bound + off + slack * (u + m) * (v + m), exact) << q << ' ' << i;
+    }
+  }
+}
+
+TEST(Prefix, MakesNoProductSmaller) {
+  for (const double scale : {1.0, 1e-20, 1e15}) {
+    expect_no_less(decaying(200, 40, 1, 1), 16, scale);
+    expect_no_less(decaying(200, 40, 0, 2), 40, scale);
+    expect_no_less(decaying(200, 24, 1, 3, 1, 1000), 24, scale);
+    expect_no_less(decaying(200, 9, 0.5, 4, 1e-12), 8, scale);
+    expect_no_less(decaying(200, 9, 0.5, 4, 1e12), 8, scale);
+    expect_no_less(Matrix<float>(200, 16), 16, scale);  // all zero
+  }
+}
+
 // Where the map is an isometry nothing can hide a threshold that is too high: it must not exceed
 // the g of any row whose key it was made from, and must not be far below it.
 TEST(Prefix, ThresholdsAreWhatKeysSay) {
   Matrix<float> x = decaying(400, 16, 0.2, 1);
   for (std::int64_t i = 0; i < 400; ++i) std::fill(x.row(i) + 12, x.row(i) + 16, 0.0f);
-  for (const Metric metric : {Metric::l2, Metric::cosine}) {
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+    const bool ip = metric == Metric::ip;
     const PrefixStudy study = detail::study_prefix(BaseRows(x.view()), metric, 2);
     const PrefixMap map = map_of(study, 16);
-    Matrix<float> prefixes(400, 16);
-    detail::PrefixMapper mapper(map, 5);
-    for (std::int64_t i = 0; i < 400; ++i) mapper.add(x.view(), i, prefixes.row(i));
-    mapper.finish();
+    Matrix<float> prefixes(400, 16), of_queries(400, 16);
+    std::vector<double> terms;
+    std::vector<detail::ScaledQuery> scaled;
+    detail::PrefixMapper mapper(map, 5), query_mapper(map, 5);
+    for (std::int64_t i = 0; i < 400; ++i) {
+      terms.push_back(mapper.add(x.view(), i, prefixes.row(i)));
+      scaled.push_back(query_mapper.add_query(x.view(), i, of_queries.row(i)));
+    }
+    mapper.finish(), query_mapper.finish();
     detail::CodingSpace space =
-        detail::CodingSpace::choose(prefixes.view(), Metric::l2, active_isa());
-    space.off_relative = map.off_relative(), space.off_absolute = map.off_absolute();
-    std::vector<double> u(16), v(16);
+        detail::CodingSpace::choose(prefixes.view(), ip ? Metric::ip : Metric::l2, active_isa());
+    space.off_relative = map.parts().off_relative, space.off_absolute = map.parts().off_absolute;
+    std::vector<double> mean = space.mean, u(16), v(16);
+    mean.resize(16);
     for (std::int64_t a = 0; a < 400; ++a) {
       const std::int64_t b = (a * 7 + 1) % 400;
-      space.load(prefixes.view(), a, u.data()), space.load(prefixes.view(), b, v.data());
-      double uu = 0, uv = 0, vv = 0;
-      for (int j = 0; j < 16; ++j) uu += u[j] * u[j], uv += u[j] * v[j], vv += v[j] * v[j];
+      space.load(of_queries.view(), a, u.data()), space.load(prefixes.view(), b, v.data());
+      double uu = 0, uv = 0, vv = 0, um = 0, vm = 0, mm = 0;
+      for (std::size_t j = 0; j < 16; ++j) {
+        uu += u[j] * u[j], uv += u[j] * v[j], vv += v[j] * v[j];
+        um += u[j] * mean[j], vm += v[j] * mean[j], mm += mean[j] * mean[j];
+      }
       const double key = order_key(metric, reference_distance(metric, x.row(a), x.row(b), 16));
       const double threshold =
-          detail::threshold_of_prefix(metric, key, detail::least_squares(uu, space), 48 * 0x1p-50);
-      const double g = uv - vv / 2, off = 2 * space.off_of(std::sqrt(uu)) * std::sqrt(uu) +
-                                          2 * space.off_of(std::sqrt(vv)) * std::sqrt(vv) +
-                                          2 * space.off_of(std::sqrt(uu)) * std::sqrt(vv);
-      ASSERT_LE(threshold, g + off);
-      ASSERT_GE(threshold, g - 4 * off - 1e-12);
+          detail::PrefixKeyScale(metric, space, 48 * 0x1p-50, uu, um + mm, scaled[a])
+              .threshold_for(key);
+      const double g = uv + (ip ? vm + terms[b] : -vv / 2),
+                   length = std::sqrt(uu) + std::sqrt(vv) + std::sqrt(mm);
+      const double off = 4 * space.off_of(length) * length;
+      ASSERT_LE(threshold, g + off) << name_of(metric);
+      ASSERT_GE(threshold, g - 4 * off - 1e-12) << name_of(metric);
     }
   }
 }
@@ -181,7 +249,7 @@ class PrefixLevels : public testing::TestWithParam<Isa> {
 
 TEST_P(PrefixLevels, AnswersAsTheReference) {
   const Matrix<float> base = decaying(3000, 70, 1, 1), queries = decaying(100, 70, 1, 2);
-  for (const Metric metric : {Metric::l2, Metric::cosine})
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
     for (std::int64_t k : {1, 10, 33, 150})
       expect_reference(queries.view(), base.view(), k,
                        {.metric = metric, .first_pass = FirstPass::prefix});
@@ -203,8 +271,10 @@ TEST_P(PrefixLevels, AnswersWholeNumbersExactly) {
         else
           static_cast<std::uint8_t*>(m->row(0))[i] = static_cast<std::uint8_t>(value);
       }
-    for (std::int64_t k : {1, 10, 70})
-      expect_reference(queries.view(), base.view(), k, {.first_pass = FirstPass::prefix});
+    for (const Metric metric : {Metric::l2, Metric::ip})
+      for (std::int64_t k : {1, 10, 70})
+        expect_reference(queries.view(), base.view(), k,
+                         {.metric = metric, .first_pass = FirstPass::prefix});
   }
 }
 
@@ -220,7 +290,7 @@ TEST(Prefix, TiesCopiesAndOrderOfTheBaseChangeNothing) {
   for (std::int64_t r = 0; r < 1000; ++r) std::memcpy(base.row(r), base.row(2000 + r / 3), 160);
   Matrix<float> queries(50, 40);
   for (std::int64_t q = 0; q < 50; ++q) std::memcpy(queries.row(q), base.row(q * 59), 160);
-  for (const Metric metric : {Metric::l2, Metric::cosine})
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
     for (std::int64_t k : {1, 7, 40, 700})
       expect_reference(queries.view(), base.view(), k,
                        {.metric = metric, .first_pass = FirstPass::prefix}, {});
@@ -242,12 +312,35 @@ TEST(Prefix, ServesDataThatItDoesNotSuit) {
     for (std::int64_t j = 0; j < 32; ++j) base.row(r)[j] *= std::pow(10.0f, float(r % 61 - 30));
   for (std::int64_t r = 0; r < 60; ++r)
     for (std::int64_t j = 0; j < 32; ++j) queries.row(r)[j] *= std::pow(10.0f, float(r - 30));
-  for (const Metric metric : {Metric::l2, Metric::cosine})
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
     expect_reference(queries.view(), base.view(), 10,
                      {.metric = metric, .first_pass = FirstPass::prefix}, {});
   // Values beyond what floats can hold of a prefix.
   for (std::int64_t j = 0; j < 32; ++j) queries.row(3)[j] = 3e38f, base.row(7)[j] = -3e38f;
-  expect_reference(queries.view(), base.view(), 10, {.first_pass = FirstPass::prefix}, {});
+  for (const Metric metric : {Metric::l2, Metric::ip})
+    expect_reference(queries.view(), base.view(), 10,
+                     {.metric = metric, .first_pass = FirstPass::prefix}, {});
+}
+
+// For ip rows of any length may be the best, and queries have no length that matters.
+TEST(Prefix, ServesProductsOfRowsAndQueriesOfAnyLength) {
+  Matrix<float> base = decaying(3000, 40, 1, 1, 1, 0.5), queries = decaying(60, 40, 1, 2);
+  for (std::int64_t r = 0; r < 3000; ++r)  // some rows are ten times as long, one 10^6 times
+    for (std::int64_t j = 0; j < 40; ++j)
+      base.row(r)[j] *= r == 77 ? 1e6f : r % 50 == 0 ? 10.0f : 0.5f + float(r % 11) / 10;
+  for (std::int64_t q = 0; q < 60; ++q)
+    for (std::int64_t j = 0; j < 40; ++j) queries.row(q)[j] *= std::pow(10.0f, float(q % 30 - 15));
+  for (std::int64_t k : {1, 10, 70})
+    expect_reference(queries.view(), base.view(), k,
+                     {.metric = Metric::ip, .first_pass = FirstPass::prefix});
+  for (std::int64_t j = 0; j < 40; ++j) base.row(77)[j] *= 1e13f;
+  expect_reference(queries.view(), base.view(), 10,
+                   {.metric = Metric::ip, .first_pass = FirstPass::prefix}, {});
+  // Products of either sign that all but cancel.
+  for (std::int64_t r = 1; r < 3000; r += 2)
+    for (std::int64_t j = 0; j < 40; ++j) base.row(r)[j] = -base.row(r - 1)[j];
+  expect_reference(queries.view(), base.view(), 10,
+                   {.metric = Metric::ip, .first_pass = FirstPass::prefix}, {});
 }
 
 TEST(Prefix, HonoursFiltersAndBudgets) {
@@ -291,9 +384,6 @@ TEST(Prefix, IsAnErrorWhereThereIsNone) {
   const Matrix<float> wide(20, 9), narrow(20, 7);
   const KnnOptions options{.first_pass = FirstPass::prefix};
   EXPECT_THROW(knn(narrow.view(), narrow.view(), 1, options), InvalidArgument);
-  EXPECT_THROW(
-      knn(wide.view(), wide.view(), 1, {.metric = Metric::ip, .first_pass = FirstPass::prefix}),
-      InvalidArgument);
   EXPECT_THROW(range_search(wide.view(), wide.view(), 1, options), InvalidArgument);
   EXPECT_EQ(knn(wide.view(), wide.view(), 1, options).ids.row(5)[0], 0);
   EXPECT_EQ(knn(wide.view(), wide.view().rows(0, 1), 1, options).ids.row(5)[0], 0);
@@ -309,7 +399,7 @@ TEST(Prefix, AnswersAtEveryScale) {
       for (std::int64_t i = 0; i < m->rows() * 16; ++i)
         m->data()[i] = static_cast<float>(scale * m->data()[i]);
     SCOPED_TRACE(exponent);
-    for (const Metric metric : {Metric::l2, Metric::cosine})
+    for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
       expect_reference(queries.view(), base.view(), 10,
                        {.metric = metric, .first_pass = FirstPass::prefix}, {});
     // Large rows in pairs around the origin, and queries of length 1; and the other way round.
@@ -322,7 +412,9 @@ TEST(Prefix, AnswersAtEveryScale) {
     for (std::int64_t r = 10; r < 600; ++r)
       for (std::int64_t j = 0; j < 16; ++j)
         base.row(r)[j] = static_cast<float>(base.row(r)[j] / scale);
-    expect_reference(queries.view(), base.view(), 10, {.first_pass = FirstPass::prefix}, {});
+    for (const Metric metric : {Metric::l2, Metric::ip})
+      expect_reference(queries.view(), base.view(), 10,
+                       {.metric = metric, .first_pass = FirstPass::prefix}, {});
   }
 }
 

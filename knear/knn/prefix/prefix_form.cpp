@@ -31,9 +31,6 @@ Matrix<double> sample_of(const BaseRows& base, Metric metric, std::int64_t most,
   return out;
 }
 
-// The widest prefix that is considered.
-constexpr std::int64_t most_columns = 128;
-
 // Rows of which the principal components are found: at most 64 MiB of doubles.
 std::int64_t studied_rows(std::int64_t rows, std::int64_t dim) {
   return std::min(rows, std::clamp<std::int64_t>((1 << 23) / dim, 256, 4096));
@@ -76,10 +73,28 @@ void tails_of(const float* coordinates, std::int64_t components, float rest,
   }
 }
 
+// Centroids with the column of ip (PrefixBase::centroids).
+Matrix<float> with_terms(const Matrix<float>& centroids, const PrefixBase& made,
+                         std::span<const std::uint32_t> order, const std::vector<double>& terms) {
+  const std::int64_t columns = centroids.cols();
+  Matrix<float> out(centroids.rows(), columns + 1);
+  for (std::int64_t c = 0; c < out.rows(); ++c) {
+    const std::uint32_t begin = made.cluster_begin[static_cast<std::size_t>(c)];
+    const std::uint32_t end = made.cluster_begin[static_cast<std::size_t>(c + 1)];
+    double sum = 0;
+    for (std::uint32_t slot = begin; slot < end; ++slot) sum += terms[order[slot]];
+    const double weight = made.map.mean_norm() * std::max(1u, end - begin);
+    std::copy_n(centroids.row(c), columns, out.row(c));
+    out.row(c)[columns] = static_cast<float>(weight > 0 ? sum / weight : 0);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::int64_t PrefixStudy::bytes() const {
-  return (rows.rows() * (rows.cols() + 2)) * 4 + pca.basis.rows() * pca.basis.cols() * 8;
+  return rows.rows() * (rows.cols() + 2) * 4 + std::ssize(term) * 8 +
+         pca.basis.rows() * pca.basis.cols() * 8;
 }
 
 PrefixStudy study_prefix(const BaseRows& base, Metric metric, int threads,
@@ -88,14 +103,21 @@ PrefixStudy study_prefix(const BaseRows& base, Metric metric, int threads,
   Reporter reporter(progress, "study rows", 3);
   reporter.add(1);
   Matrix<double> sample = sample_of(base, metric, studied_rows(base.rows(), dim), threads);
-  const std::int64_t components = std::min(dim, most_columns) / 8 * 8 - 1;
-  PrefixStudy out{metric, principal_components(sample, components, threads, progress), {}, {}, {}};
+  const std::int64_t components = std::min(dim, most_prefix_columns) / 8 * 8 - 1;
+  PrefixStudy out;
+  out.metric = metric;
+  out.pca = principal_components(sample, components, threads, progress);
   reporter.add(1);
   // At most 2,048 of them are kept.
   const std::int64_t step = (sample.rows() + 2047) / 2048, kept = (sample.rows() - 1) / step + 1;
   Coordinates along = coordinates_of({sample.data(), kept, dim, step * dim}, out.pca, threads);
   out.rows = std::move(along.rows);
   out.rest = std::move(along.rest), out.norm = std::move(along.norm);
+  const std::vector<double>& mean = out.pca.mean;
+  if (metric == Metric::ip)
+    for (std::int64_t i = 0; i < kept; ++i)
+      out.term.push_back(dot(sample.row(i * step), mean.data(), dim));
+  out.usual_length = std::sqrt(out.pca.total_variance + dot(mean.data(), mean.data(), dim));
   return out;
 }
 
@@ -149,8 +171,9 @@ std::int64_t prefix_bytes_for(std::int64_t rows, std::int64_t dim) {
   const std::int64_t form =
       (rows + panel_rows) * (columns + 10 + dim + 3 + 16) + 1000 * columns * 8;
   // The sample and its coordinates, the subspace and its copies, the matrix that is solved.
-  const std::int64_t making = rows * (columns * 4 + 60) + sample * (dim * 9 + most_columns * 20) +
-                              dim * (most_columns * 8 * 5 + columns * 16) + 192 * 192 * 32;
+  const std::int64_t making = rows * (columns * 4 + 60) +
+                              sample * (dim * 9 + most_prefix_columns * 20) +
+                              dim * (most_prefix_columns * 8 * 5 + columns * 16) + 192 * 192 * 32;
   return form + making + (1 << 20);
 }
 
@@ -176,13 +199,18 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
   Matrix<float> tails(sample, count);
   for (std::int64_t i = 0; i < sample; ++i)
     tails_of(study.rows.row(i), components, study.rest[i], widths, tails.row(i));
+  const bool ip = study.metric == Metric::ip;
   std::vector<double> passed(widths.size(), 0);
   CodingSpace plain;
   plain.metric = study.metric;
   plain.kernels = &scan_kernels(active_isa());
-  plain.mean = study.pca.mean;
+  if (!ip) plain.mean = study.pca.mean;
   Matrix<double> x(queries.rows(), dim);
-  for (std::int64_t q = 0; q < queries.rows(); ++q) plain.load(queries, q, x.row(q));
+  std::vector<ScaledQuery> scaled(static_cast<std::size_t>(queries.rows()));
+  for (std::int64_t q = 0; q < queries.rows(); ++q) {
+    plain.load(queries, q, x.row(q));
+    if (ip) scaled[q] = scale_query(study.pca.mean, study.usual_length, x.row(q));
+  }
   const Coordinates along = coordinates_of(x, study.pca, shape.peaks->threads);
   std::vector<float> tail(widths.size());
   for (std::int64_t q = 0; q < queries.rows(); ++q) {
@@ -193,23 +221,37 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
     for (std::int64_t i = 0; i < sample; ++i) {
       const float *y = study.rows.row(i), *its_tail = tails.row(i);
       // 8 bits: each code is off by about 1 % of the length.
-      const double limit = bound + 0.038 * norm * study.norm[i];
+      const double coding = 0.038 * norm * study.norm[i];
+      const double limit =
+          ip ? -scaled[q].scale * bound - scaled[q].product - study.term[i] - coding / 2
+             : bound + coding;
       double sum = 0;
       std::int64_t j = 0;
-      for (std::size_t w = 0; w < widths.size() && sum <= limit; ++w) {
-        for (; j < widths[w] - 1; ++j)
-          sum += double(coordinates[j] - y[j]) * double(coordinates[j] - y[j]);
-        const double difference = double(tail[w]) - its_tail[w];
-        passed[w] += sum + difference * difference <= limit;
+      for (std::size_t w = 0; w < widths.size(); ++w) {
+        double score = 0;  // what it is compared with the limit by, distance or product
+        if (ip) {
+          for (; j < widths[w] - 1; ++j) sum += double(coordinates[j]) * double(y[j]);
+          score = -(sum + double(tail[w]) * its_tail[w]);
+        } else {
+          for (; j < widths[w] - 1; ++j)
+            sum += double(coordinates[j] - y[j]) * double(coordinates[j] - y[j]);
+          const double difference = double(tail[w]) - its_tail[w];
+          score = sum + difference * difference;
+        }
+        if (score > (ip ? -limit : limit)) break;  // wider ones rule it out too
+        ++passed[w];
       }
     }
   }
   const double pairs = static_cast<double>(queries.rows() * sample);
+  // The largest products are not those of one cluster: the threshold after a share g of the rows is
+  // about the k/g-th best of all, and the sum over 1/g begins with the first cluster.
+  const double later = ip ? std::max(1.0, std::log(static_cast<double>(out.plan.clusters))) : 1;
   double least = std::numeric_limits<double>::infinity();
   for (std::size_t w = 0; w < widths.size(); ++w) {
     PrefixForecast by = out;
     by.plan.columns = widths[w], by.possible = true;
-    by.passed = static_cast<double>(shape.rows) * passed[w] / pairs;
+    by.passed = static_cast<double>(shape.rows) * passed[w] / pairs * later;
     if (const double seconds = prefix_cost(shape, by).seconds; seconds < least)
       least = seconds, out = by;
   }
@@ -226,8 +268,8 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
   const PrincipalComponents& pca = study.pca;
   const MatrixView<double> basis = pca.basis.view().rows(0, columns - 1);
   const Rotation rotation = random_rotation(columns, 1);
-  out.map = PrefixMap(study.metric, pca.mean, basis, pca.defect, rotation.matrix, rotation.defect,
-                      active_isa());
+  out.map = PrefixMap::from_basis(study.metric, pca.mean, basis, pca.defect, rotation.matrix,
+                                  rotation.defect, study.usual_length, active_isa());
 
   const Duplicates duplicates = Duplicates::find(base, {}, threads);
   std::vector<std::uint32_t> order;
@@ -238,7 +280,9 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
     std::iota(order.begin(), order.end(), 0u);
   }
   const std::int64_t rows = static_cast<std::int64_t>(order.size());
+  const bool ip = study.metric == Metric::ip;
   Matrix<float> prefixes(base.rows(), columns);
+  std::vector<double> terms(ip ? static_cast<std::size_t>(base.rows()) : 0);
   constexpr std::int64_t block = 256;
   Reporter reporter(progress, "map rows", (rows + block - 1) / block);
   std::atomic<bool> fit = true;
@@ -246,8 +290,11 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
     std::vector<std::byte> row(base.scratch_bytes());
     PrefixMapper mapper(out.map, 32);
     const std::int64_t end = std::min(rows, (task + 1) * block);
-    for (std::int64_t i = task * block; i < end; ++i)
-      mapper.add(base.row_view(order[i], row.data()), 0, prefixes.row(order[i]));
+    for (std::int64_t i = task * block; i < end; ++i) {
+      const double term =
+          mapper.add(base.row_view(order[i], row.data()), 0, prefixes.row(order[i]));
+      if (ip) terms[order[i]] = term;
+    }
     mapper.finish();
     for (std::int64_t i = task * block; i < end; ++i)
       if (!out.map.fits(prefixes.row(order[i]))) fit = false;
@@ -261,12 +308,10 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
   Matrix<float> sample(sampled, columns);
   for (std::int64_t i = 0; i < sampled; ++i)
     std::copy_n(prefixes.row(order[i * rows / sampled]), columns, sample.row(i));
-  out.centroids = k_means(sample, clusters, {.iterations = 4, .threads = threads}, progress);
-  out.centroid_panels = PackedBase::certified(
-      out.centroids.view(), {}, format_int8,
-      CodingSpace::choose(out.centroids.view(), Metric::l2, active_isa()), threads, {});
+  Matrix<float> centroids =
+      k_means(sample, clusters, {.iterations = 4, .threads = threads}, progress);
   const std::vector<std::uint32_t> cluster =
-      NearestCentroid(out.centroids).of(prefixes.view(), threads);
+      NearestCentroid(centroids).of(prefixes.view(), threads);
 
   // By cluster, then by the largest coordinate, so that the rows of a panel fit one scale.
   std::vector<float> largest(static_cast<std::size_t>(base.rows()));
@@ -280,11 +325,15 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
   out.cluster_begin.assign(static_cast<std::size_t>(clusters + 1), 0);
   for (const std::uint32_t row : order) ++out.cluster_begin[cluster[row] + 1];
   std::partial_sum(out.cluster_begin.begin(), out.cluster_begin.end(), out.cluster_begin.begin());
+  out.centroids = ip ? with_terms(centroids, out, order, terms) : std::move(centroids);
+  out.pack_centroids(study.metric, threads);
 
-  CodingSpace prefix_space = CodingSpace::choose(prefixes.view(), Metric::l2, active_isa());
-  prefix_space.off_relative = out.map.off_relative();
-  prefix_space.off_absolute = out.map.off_absolute();
+  CodingSpace prefix_space =
+      CodingSpace::choose(prefixes.view(), ip ? Metric::ip : Metric::l2, active_isa());
+  prefix_space.off_relative = out.map.parts().off_relative;
+  prefix_space.off_absolute = out.map.parts().off_absolute;
   out.panels = PackedBase::certified_in_order(prefixes.view(), order, format_int8, prefix_space,
+                                              ip ? out.map.row_terms(terms.data()) : RowTerms{},
                                               threads, progress, plan.tile_bytes);
   out.panels.duplicates = duplicates;
   out.codes = per_row_codes(base, order, space, integer, found, threads, progress);

@@ -23,15 +23,19 @@ struct PrefixPlan {
 
 // What is known of the rows before anything is prepared: a sample of them in principal coordinates.
 struct PrefixStudy {
-  Metric metric;
+  Metric metric = Metric::l2;
   PrincipalComponents pca;
   Matrix<float> rows;             // [sample x components]
   std::vector<float> rest, norm;  // [sample]: length of what is left out, and of the whole
+  std::vector<double> term;       // [sample]: for ip, of the rows
+  double usual_length = 0;        // of a row
   std::int64_t bytes() const;
 };
 
-// Prefixes are made for l2 and cosine, of at least this many columns and rows.
+// Prefixes are made of at least this many columns and rows.
 inline constexpr std::int64_t least_prefix_dim = 8, least_prefix_rows = 2;
+// The widest prefix that is considered.
+inline constexpr std::int64_t most_prefix_columns = 128;
 
 PrefixStudy study_prefix(const BaseRows& base, Metric metric, int threads,
                          const Progress& progress = {});
@@ -81,7 +85,7 @@ std::int64_t prefix_bytes_for(std::int64_t rows, std::int64_t dim);
 // The plan for searches whose data are not looked at.
 PrefixPlan usual_plan(const SearchShape& shape);
 
-// Requires metric l2 or cosine, base.cols() >= least_prefix_dim, base.rows() >= least_prefix_rows,
+// Requires base.cols() >= least_prefix_dim, base.rows() >= least_prefix_rows,
 // plan.columns <= base.cols() and a multiple of 8. `space`: in which all coordinates are coded;
 // `integer`: whether their codes are the values themselves, `found` the survey that says so.
 // nullptr if a row has a coordinate too large for it (PrefixMap::fits).

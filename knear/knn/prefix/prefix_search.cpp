@@ -1,6 +1,8 @@
 #include "knear/knn/prefix/prefix_search.hpp"
 
 #include <limits>
+#include <numeric>
+#include <utility>
 
 namespace knear::detail {
 namespace {
@@ -8,9 +10,12 @@ namespace {
 // What a join of a base with itself takes, of a search for its rows by the same prefix.
 constexpr double self_join_share = 0.65;
 
+// A prefix is used if it is expected to take no more than this share of the time without one.
+constexpr double worth_it = 0.85;
+
 // The plan of a prefix that is kept; none is.
 PrefixPlan plan_of(const std::shared_ptr<const PrefixBase>& kept) {
-  return kept ? PrefixPlan{kept->map.columns(), kept->centroids.rows()} : PrefixPlan{};
+  return kept ? PrefixPlan{kept->map.columns(), kept->clusters()} : PrefixPlan{};
 }
 
 }  // namespace
@@ -36,9 +41,9 @@ SearchShape PrefixSearch::shape_of(FirstPass pass, std::int64_t queries) const {
 bool PrefixSearch::forecasts(const Choice& choice) const {
   const KnnOptions& options = at_.request.options;
   const std::int64_t rows = at_.rows.rows(), dim = at_.rows.cols();
-  return options.first_pass == FirstPass::automatic && options.metric != Metric::ip && at_.whole &&
-         choice.packed_rows.empty() && choice.passes.front() != FirstPass::direct && rows >= 8192 &&
-         dim >= 32 && dim <= 4096 && at_.request.k <= rows / 64;
+  return options.first_pass == FirstPass::automatic && at_.whole && choice.packed_rows.empty() &&
+         choice.passes.front() != FirstPass::direct && rows >= 8192 && dim >= 32 && dim <= 4096 &&
+         at_.request.k <= rows / 64;
 }
 
 std::optional<PrefixPlan> PrefixSearch::plan_for(ChunkSearch& chunk, ExactNeighbors& out) {
@@ -54,7 +59,10 @@ std::optional<PrefixPlan> PrefixSearch::plan_for(ChunkSearch& chunk, ExactNeighb
     if (rows < least_prefix_rows || chunk.todo.empty()) return {};
     return chosen(made ? kept : usual_plan(shape));
   }
-  if (!forecasts(chunk.choice) || request.limited() || at_.count < rows / 4) return {};
+  if (!forecasts(chunk.choice) || at_.count < rows / 4) return {};
+  // With a memory limit none is made, nor are the rows studied.
+  const bool limited = request.limited();
+  if (limited && (!made || !prepared.has_adopted_prefix())) return {};
   // Few queries at a time wait for memory instead, and cannot be spared to try a prefix on.
   const bool few = queries < std::int64_t{24} * request.threads, reuses = request.reuses();
   if (few && !reuses) return {};
@@ -65,44 +73,89 @@ std::optional<PrefixPlan> PrefixSearch::plan_for(ChunkSearch& chunk, ExactNeighb
   trial.queries = 192;
   const double before = reuses ? prepared.searched_without_prefix(0) : 0;
   auto cost = prepared.prefix_forecast(integer, request.k);
-  if (!cost && before + plain >= 3 * study_seconds(shape) + plain_cost(trial).seconds &&
+  if (!cost && !limited && before + plain >= 3 * study_seconds(shape) + plain_cost(trial).seconds &&
       (reuses || plain >= making_seconds(shape)))
     cost = few ? try_on_rows(shape, chunk.choice, kept) : try_on_queries(shape, chunk, out, kept);
   if (cost && cost->possible && !cost->refused) {
     shape.go_by(cost->format), plain = plain_cost(shape).seconds;
     const double share = prefix_cost(shape, *cost).seconds / plain;
-    if (share < 0.85 && made && !differs(made, chosen(kept))) return kept;
+    if (share < worth_it && made && !differs(made, chosen(kept))) return kept;
+    if (limited) return {};
     // One in tiles that were chosen is made for this search alone.
     const double saved = (at_.tile_bytes > 0 ? plain : before + plain) * (1 - share);
-    if (share < 0.85 && saved >= (reuses ? 1.0 : 1.5) * making_seconds(shape))
+    if (share < worth_it && saved >= (reuses ? 1.0 : 1.5) * making_seconds(shape))
       return chosen(cost->plan);
   }
   if (reuses) prepared.searched_without_prefix(plain);
   return {};
 }
 
-PrefixForecast PrefixSearch::try_on_rows(const SearchShape& shape, const Choice& choice,
-                                         const PrefixPlan& kept) {
-  const auto packed = passes_.packed(choice.passes.front(), choice);
+PrefixSearch::RowsAsQueries PrefixSearch::search_rows(FirstPass pass, const Choice& choice,
+                                                      std::int64_t k) {
+  const auto packed = passes_.packed(pass, choice);
   const Stopwatch time;
   const ValueRange& found = at_.prepared().found;
-  const AnyMatrix sample = at_.rows.sample(96);
-  const std::int64_t k = at_.request.k + 1;  // a row is the nearest to itself
-  ScanJob job = at_.job(sample, k);
+  constexpr std::int64_t count = 96;
+  const AnyMatrix sample = at_.rows.sample(count);
+  ScanJob job = at_.job(sample, k + 1);
   job.query_range = found;
-  ExactNeighbors out(96, k);
   std::vector<std::int64_t> asked;
   if (!at_.segment->integer ||
       integer_fits(at_.request.options.metric, found, found, at_.rows.cols()))
-    for (std::int64_t q = 0; q < 96; ++q)
+    for (std::int64_t q = 0; q < count; ++q)
       if (!is_zero(sample, q)) asked.push_back(q);
+  RowsAsQueries out{copies_of(sample, asked), ExactNeighbors(std::ssize(asked), k + 1)};
+  job.queries = out.queries;
+  std::iota(asked.begin(), asked.end(), 0);
   static const Progress quiet;
   ScanStats stats;
-  if (!asked.empty()) scan(*packed, job, asked, out, stats, quiet);
-  std::vector<double> upper_bounds;
-  for (const std::int64_t q : asked) upper_bounds.push_back(out.keys.row(q)[k - 1]);
+  if (!asked.empty()) scan(*packed, job, asked, out.nearest, stats, quiet);
   report_.prepare_seconds += time.seconds();
-  return forecast_for(copies_of(sample, asked), upper_bounds, shape, kept, shape.format);
+  return out;
+}
+
+std::vector<double> PrefixSearch::RowsAsQueries::keys_of(std::int64_t k) const {
+  std::vector<double> out;
+  for (std::int64_t q = 0; q < queries.rows(); ++q) out.push_back(nearest.keys.row(q)[k]);
+  return out;
+}
+
+PrefixForecast PrefixSearch::try_on_rows(const SearchShape& shape, const Choice& choice,
+                                         const PrefixPlan& kept) {
+  const std::int64_t k = at_.request.k;
+  const RowsAsQueries rows = search_rows(choice.passes.front(), choice, k);
+  return forecast_for(rows.queries, rows.keys_of(k), shape, kept, shape.format);
+}
+
+bool PrefixSearch::optimize(const Choice& choice) {
+  PreparedRows& prepared = at_.prepared();
+  if (prepared.has_adopted_prefix()) return true;
+  if (prepared.no_prefix() || !forecasts(choice)) return false;
+  const std::int64_t most = std::min<std::int64_t>(4096, at_.rows.rows() / 64);
+  const FirstPass pass = choice.passes.front();
+  const RowsAsQueries rows = search_rows(pass, choice, most);
+  const auto study = prepared.prefix_study(at_.request.threads, at_.request.options.progress,
+                                           report_.prepare_seconds);
+  SearchShape shape = shape_of(pass, 1000);
+  const auto forecast_at = [&](std::int64_t k, const PrefixPlan& made) {
+    shape.k = k;
+    PrefixForecast out = forecast(*study, rows.queries, rows.keys_of(k).data(), shape, made);
+    out.format = shape.format;
+    return out;
+  };
+  const bool integer = at_.segment->integer;
+  const PrefixForecast usual = forecast_at(at_.request.k, plan_of(prepared.kept_prefix(integer)));
+  const auto pays = [&](std::int64_t queries) {
+    shape.queries = queries;
+    return prefix_cost(shape, usual).seconds < worth_it * plain_cost(shape).seconds;
+  };
+  if (!usual.possible || (!pays(1) && !pays(1000))) return false;
+  const auto made = packed(chosen(usual.plan), choice, true);
+  if (!made) return false;
+  std::vector<PrefixOutlook> outlook;
+  for (std::int64_t k = 1; k <= most; k *= 4) outlook.push_back({k, forecast_at(k, plan_of(made))});
+  prepared.adopt_prefix({made, std::move(outlook)});
+  return true;
 }
 
 PrefixForecast PrefixSearch::forecast_for(AnyMatrixView queries,

@@ -22,6 +22,11 @@ class PrefixSearch {
   // Answers what a prefix serves, if the queries go by one.
   void search(ChunkSearch& chunk, ExactNeighbors& out);
 
+  // Packs a prefix for the segment at hand, which adopts it, unless it has one or searches are not
+  // expected to be faster by one. The queries at hand are some of its rows. Returns whether it has
+  // one.
+  bool optimize(const Choice& choice);
+
  private:
   // A plan as it was asked for.
   PrefixPlan chosen(PrefixPlan plan) const;
@@ -30,6 +35,16 @@ class PrefixSearch {
   bool forecasts(const Choice& choice) const;
   // The plan by which the queries go. To find out, it may answer a few of them without.
   std::optional<PrefixPlan> plan_for(ChunkSearch& chunk, ExactNeighbors& out);
+  // The neighbours of some rows among all, and these rows; some rows are none where no exact scan
+  // serves them.
+  struct RowsAsQueries {
+    AnyMatrix queries;
+    ExactNeighbors nearest;  // each row is the nearest to itself
+
+    // The keys of the k-th nearest others.
+    std::vector<double> keys_of(std::int64_t k) const;
+  };
+  RowsAsQueries search_rows(FirstPass pass, const Choice& choice, std::int64_t k);
   // Plans from the neighbours of some rows what a prefix would cost.
   PrefixForecast try_on_rows(const SearchShape& shape, const Choice& choice,
                              const PrefixPlan& kept);

@@ -185,6 +185,14 @@ std::optional<FirstPass> Search::prepare() {
   return pass;
 }
 
+bool Search::optimize() {
+  const SearchRequest::Segment& segment = request_.segments.front();
+  at_.enter(segment, 0, segment.given.rows->base.rows());
+  std::vector<FirstPass> passes = at_.cascade();
+  passes_.skip_useless(passes);
+  return prefix_.optimize({.passes = std::move(passes), .keep = true});
+}
+
 Neighbors search_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report) {
   const MethodOptions& method = request.options.method;
   if (method.kind == Method::threshold_heap) return threshold_heap_on(device, request, report);

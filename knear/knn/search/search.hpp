@@ -34,6 +34,9 @@ class Search {
   // Packs and keeps the rows of the one segment as searches like this one want them; none if these
   // measure every row.
   std::optional<FirstPass> prepare();
+  // Packs and keeps a prefix of the one segment, if searches are expected to be faster by it.
+  // Returns whether there is one.
+  bool optimize();
 
  protected:
   // Fills `out`, [queries x the least of k and the rows allowed], with the nearest of the rows at

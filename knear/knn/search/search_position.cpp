@@ -141,7 +141,9 @@ std::int64_t SearchPosition::other_bytes() const {
   const double block = std::min(queries, static_cast<double>(queries_in_block(request.k)));
   const double per_query = dim * 4 + 256 + (1.5 * static_cast<double>(most_pending()) + 24) * 24;
   // Beside the lists, the prefix of each query and the clusters nearest to it.
-  const double prefix = request.options.first_pass == FirstPass::prefix ? 256 + 2 * 8 * 16 + 24 : 0;
+  const bool by_prefix = request.options.first_pass == FirstPass::prefix ||
+                         (segment && prepared().has_adopted_prefix());
+  const double prefix = by_prefix ? 256 + 2 * 8 * 16 + 24 : 0;
   const double lists = queries * (k * 48 + static_cast<double>(request.k_asked) * 12 + 64 + prefix);
   // Queries as doubles: of a task, or where there are few of them, of each thread.
   const double doubles = std::max(64.0, std::min(queries, 4 * threads));

@@ -47,16 +47,13 @@ void check_kind(SearchKind kind, const KnnOptions& options) {
 
 void check_first_pass(const SearchRequest& request) {
   const FirstPass pass = request.options.first_pass;
-  const Metric metric = request.options.metric;
   const std::int64_t dim = request.queries.cols();
   for (const SearchRequest::Segment& segment : request.segments)
     refuse_if(pass == FirstPass::integer && !segment.integer,
               "first_pass is integer, but that needs l2 or ip and whole numbers of 8 bits on both "
               "sides");
-  refuse_if(pass == FirstPass::prefix && !request.segments.empty() &&
-                (metric == Metric::ip || dim < least_prefix_dim),
-            "first_pass is prefix, but that needs l2 or cosine and {} columns, not {} and {}",
-            least_prefix_dim, name_of(metric), dim);
+  refuse_if(pass == FirstPass::prefix && !request.segments.empty() && dim < least_prefix_dim,
+            "first_pass is prefix, but that needs {} columns, not {}", least_prefix_dim, dim);
 }
 
 void check_tuning(const SearchRequest& request) {

@@ -176,26 +176,26 @@ PackedBase PackedBase::certified(const BaseRows& base, std::span<const std::uint
   out.format = format;
   out.space = std::move(space);
   if (find_copies) out.duplicates = Duplicates::find(base, subset, threads);
-  pack_certified(out, base, out.duplicates.any() ? out.duplicates.distinct() : subset, false,
+  pack_certified(out, base, out.duplicates.any() ? out.duplicates.distinct() : subset, false, {},
                  threads, progress);
   return out;
 }
 
 PackedBase PackedBase::certified_in_order(const BaseRows& base,
                                           std::span<const std::uint32_t> order, Format format,
-                                          CodingSpace space, int threads, const Progress& progress,
-                                          std::int64_t tile_bytes) {
+                                          CodingSpace space, const RowTerms& terms, int threads,
+                                          const Progress& progress, std::int64_t tile_bytes) {
   PackedBase out;
   out.tile_bytes = tile_bytes;
   out.format = format;
   out.space = std::move(space);
-  pack_certified(out, base, order, true, threads, progress);
+  pack_certified(out, base, order, true, terms, threads, progress);
   return out;
 }
 
 void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
-                                std::span<const std::uint32_t> subset, bool in_order, int threads,
-                                const Progress& progress) {
+                                std::span<const std::uint32_t> subset, bool in_order,
+                                const RowTerms& terms, int threads, const Progress& progress) {
   out.make_room(subset.empty() ? base.rows() : static_cast<std::int64_t>(subset.size()),
                 base.cols());
   out.heads = AlignedArray<PanelHead>(out.panels());
@@ -277,6 +277,11 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
       const double off = out.space.off_of(head.norm);
       head.error += off;
       head.norm += off;
+      // The row behind one with a given term is at most this long; `moved` is what its products
+      // were moved by.
+      const double moved = terms.values ? out.space.mean_norm + terms.norm : 0;
+      const double longest = head.norm + moved;
+      if (terms.values) head.error += terms.slack * longest;
       head.error += accumulation_error(format, dim) * head.norm;
       double b[panel_rows], lowest = 0;
       head.bias_max = 0;
@@ -284,6 +289,7 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
         b[r] = l2                       ? -squares[r] / 2
                : out.space.mean.empty() ? 0
                                         : dot(v.data() + r * dim, out.space.mean.data(), dim);
+        if (terms.values) b[r] += terms.values[order[first + std::min(r, filled - 1)].second];
         head.bias_max = r == 0 ? b[r] : std::max(head.bias_max, b[r]);
         lowest = r == 0 ? b[r] : std::min(lowest, b[r]);
       }
@@ -295,7 +301,7 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
                        (l2 ? head.norm * head.norm
                            : mean_norm * (head.norm + mean_norm) +
                                  (out.space.metric == Metric::cosine ? 1.0 : 0.0)) +
-                   off * (l2 ? head.norm : mean_norm);
+                   off * (l2 ? head.norm : mean_norm) + 2 * terms.slack * moved * longest;
       if (format == format_fp32) {  // the rounding of sum + row term, in float
         head.error += 0x1p-22 * head.norm;
         head.slack += 0x1p-22 * (head.norm * head.norm + (head.bias_max - lowest));

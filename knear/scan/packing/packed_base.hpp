@@ -79,6 +79,13 @@ struct Coding {
   bool shifts_queries(const ValueRange& found) const { return is_integer && found.high > 127; }
 };
 
+// Row terms that are given: b of row i in addition to what the space has (docs/bounds.md, 8).
+struct RowTerms {
+  const double* values = nullptr;  // by row; nullptr: none
+  double norm = 0;   // of the vector m of which they are products with rows less m, rounded up
+  double slack = 0;  // relative bound on the rounding of these products, and of the reference
+};
+
 class PackedBase : public Coding {
  public:
   // Codes of `format` with certified errors, in `space`, for all rows, or for a `subset` of them
@@ -89,10 +96,11 @@ class PackedBase : public Coding {
                               const Progress& progress, std::int64_t tile_bytes = 0,
                               bool find_copies = true);
   // Packs the rows in the given order instead of interleaving them: slot i holds row order[i].
-  // Equal rows are not looked for.
+  // Equal rows are not looked for. The space is that of l2, or of ip with row terms.
   static PackedBase certified_in_order(const BaseRows& base, std::span<const std::uint32_t> order,
-                                       Format format, CodingSpace space, int threads,
-                                       const Progress& progress, std::int64_t tile_bytes = 0);
+                                       Format format, CodingSpace space, const RowTerms& terms,
+                                       int threads, const Progress& progress,
+                                       std::int64_t tile_bytes = 0);
   // int8 codes that are the values themselves, for l2 and ip; `found` is the range of the whole
   // numbers.
   static PackedBase integer(const BaseRows& base, std::span<const std::uint32_t> subset,
@@ -117,8 +125,8 @@ class PackedBase : public Coding {
 
  private:
   static void pack_certified(PackedBase& out, const BaseRows& base,
-                             std::span<const std::uint32_t> subset, bool in_order, int threads,
-                             const Progress& progress);
+                             std::span<const std::uint32_t> subset, bool in_order,
+                             const RowTerms& terms, int threads, const Progress& progress);
   // Requires that tile_bytes is set.
   void make_room(std::int64_t packed_rows, std::int64_t columns);
 };

@@ -39,7 +39,14 @@ struct PerRowCodes {
   AlignedArray<Head> heads;             // certified
   AlignedArray<std::uint32_t> squares;  // integer, l2
   AlignedArray<std::int32_t> sums;      // integer
+  // Checks the codes of a mapped file before they are used; nullptr for others.
+  std::shared_ptr<const CheckedBlocks> guard;
 
+  void check(const std::uint32_t* slots, std::size_t count) const {
+    if (guard)
+      for (std::size_t i = 0; i < count; ++i)
+        guard->touch(codes.data() + slots[i] * stride, static_cast<std::size_t>(stride));
+  }
   std::int64_t bytes() const {
     return static_cast<std::int64_t>(codes.bytes() + heads.bytes() + squares.bytes() +
                                      sums.bytes());

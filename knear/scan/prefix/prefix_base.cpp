@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 #include "knear/core/threads.hpp"
 #include "knear/scan/packing/coding.hpp"
@@ -11,49 +12,100 @@
 
 namespace knear::detail {
 
-PrefixMap::PrefixMap(Metric metric, const std::vector<double>& mean, MatrixView<double> basis,
-                     double basis_defect, MatrixView<double> rotation, double rotation_defect,
-                     Isa isa)
-    : dim_(basis.cols()), columns_(basis.rows() + 1), matrix_(dim_, columns_), rest_(columns_) {
+PrefixMap::PrefixMap(Metric metric, Parts parts, Isa isa) : parts_(std::move(parts)) {
   space_.metric = metric;
   space_.kernels = &scan_kernels(isa);
-  space_.slack = (static_cast<double>(dim_) + 32) * 0x1p-50;
-  space_.mean = mean;
-  space_.mean_norm = std::sqrt(dot(mean.data(), mean.data(), dim_)) * (1 + space_.slack);
+  space_.slack = (static_cast<double>(dim()) + 32) * 0x1p-50;
+  space_.mean = parts_.mean;
+  space_.mean_norm =
+      std::sqrt(dot(parts_.mean.data(), parts_.mean.data(), dim())) * (1 + space_.slack);
+}
+
+PrefixMap PrefixMap::from_basis(Metric metric, const std::vector<double>& mean,
+                                MatrixView<double> basis, double basis_defect,
+                                MatrixView<double> rotation, double rotation_defect,
+                                double usual_length, Isa isa) {
   // The basis as columns, turned.
-  const std::int64_t m = basis.rows();
-  Matrix<double> directions(dim_, m), turn(m, columns_);
+  const std::int64_t m = basis.rows(), dim = basis.cols(), columns = m + 1;
+  Parts parts{mean, AlignedArray<double>(checked_size(dim, columns)),
+              std::vector<double>(static_cast<std::size_t>(columns))};
+  Matrix<double> directions(dim, m), turn(m, columns);
   for (std::int64_t j = 0; j < m; ++j) {
-    for (std::int64_t i = 0; i < dim_; ++i) directions.row(i)[j] = basis.row(j)[i];
-    for (std::int64_t c = 0; c < columns_; ++c) turn.row(j)[c] = rotation.row(c)[j];
+    for (std::int64_t i = 0; i < dim; ++i) directions.row(i)[j] = basis.row(j)[i];
+    for (std::int64_t c = 0; c < columns; ++c) turn.row(j)[c] = rotation.row(c)[j];
   }
-  multiply_here(directions, turn, matrix_.data());
-  for (std::int64_t c = 0; c < columns_; ++c) rest_[c] = rotation.row(c)[m];
-  const double d = static_cast<double>(dim_), k = static_cast<double>(columns_);
+  multiply_here(directions, turn, parts.matrix.data());
+  for (std::int64_t c = 0; c < columns; ++c)
+    parts.rest[static_cast<std::size_t>(c)] = rotation.row(c)[m];
+  const double d = static_cast<double>(dim), k = static_cast<double>(columns);
   const double turned =
       1.1 * (basis_defect + rotation_defect) + ((d + 4) * std::sqrt(k) + (k + 4) * k) * 0x1p-52;
   const double rest_squared = 2.1 * turned + 4 * (d + k + 8) * 0x1p-53;
-  off_relative_ =
+  parts.off_relative =
       1.01 * (turned + std::sqrt(rest_squared) + rotation_defect + 0x1p-24 + 8 * 0x1p-53);
-  off_absolute_ = 0x1p-140;
-  if (metric == Metric::cosine) off_absolute_ += 2 * space_.slack * (1 + space_.mean_norm);
+  parts.off_absolute = 0x1p-140;
+  parts.usual_length = usual_length;
+  PrefixMap out(metric, std::move(parts), isa);
+  if (metric == Metric::cosine)
+    out.parts_.off_absolute += 2 * out.space_.slack * (1 + out.space_.mean_norm);
+  return out;
 }
 
-void PrefixMapper::add(AnyMatrixView data, std::int64_t i, float* prefix) {
-  map_.space_.load(data, i, vectors_.row(std::ssize(prefixes_)));
+ScaledQuery scale_query(const std::vector<double>& mean, double usual_length, double* v) {
+  const std::int64_t dim = std::ssize(mean);
+  ScaledQuery out;
+  const double length = std::sqrt(dot(v, v, dim));
+  if (const double ratio = usual_length / length; ratio > 0 && std::isfinite(ratio)) {
+    int exponent;
+    std::frexp(ratio, &exponent);
+    out.scale = std::ldexp(1.0, exponent);
+  }
+  for (std::int64_t j = 0; j < dim; ++j) v[j] *= out.scale;
+  out.product = dot(v, mean.data(), dim);
+  for (std::int64_t j = 0; j < dim; ++j) v[j] -= mean[static_cast<std::size_t>(j)];
+  return out;
+}
+
+void PrefixMapper::take(float* prefix) {
   prefixes_.push_back(prefix);
   if (std::ssize(prefixes_) == vectors_.rows()) finish();
 }
 
+double PrefixMapper::add(AnyMatrixView data, std::int64_t i, float* prefix) {
+  double* v = next();
+  map_.space_.load(data, i, v);
+  const double term =
+      map_.space_.metric == Metric::ip ? dot(v, map_.space_.mean.data(), map_.dim()) : 0;
+  take(prefix);
+  return term;
+}
+
+ScaledQuery PrefixMapper::add_query(AnyMatrixView data, std::int64_t i, float* prefix) {
+  ScaledQuery out;
+  if (map_.space_.metric != Metric::ip) {
+    add(data, i, prefix);
+    return out;
+  }
+  double* v = next();
+  visit(data, [&](auto view) {
+    const auto* row = view.row(i);
+    for (std::int64_t j = 0; j < view.cols(); ++j) v[j] = to_float(row[j]);
+  });
+  out = scale_query(map_.space_.mean, map_.parts_.usual_length, v);
+  take(prefix);
+  return out;
+}
+
 void PrefixMapper::finish() {
-  const std::int64_t dim = map_.dim_, columns = map_.columns_, count = std::ssize(prefixes_);
-  multiply_here(vectors_.view().rows(0, count), map_.matrix_, products_.data());
+  const std::int64_t dim = map_.dim(), columns = map_.columns(), count = std::ssize(prefixes_);
+  multiply_here(vectors_.view().rows(0, count), {map_.parts_.matrix.data(), dim, columns},
+                products_.data());
   for (std::int64_t j = 0; j < count; ++j) {
     const double *v = vectors_.row(j), *y = products_.row(j);
     const double squares = map_.space_.kernels->measure(v, dim).squares;
     const double rest = std::sqrt(std::max(0.0, squares - dot(y, y, columns)));
     for (std::int64_t c = 0; c < columns; ++c)
-      prefixes_[j][c] = static_cast<float>(y[c] + map_.rest_[c] * rest);
+      prefixes_[j][c] = static_cast<float>(y[c] + map_.parts_.rest[c] * rest);
   }
   prefixes_.clear();
 }
@@ -62,6 +114,14 @@ std::int64_t PrefixBase::bytes() const {
   return map.bytes() + panels.bytes() + codes.bytes() + centroid_panels.bytes() +
          static_cast<std::int64_t>(cluster_begin.size() * 4) +
          centroids.rows() * centroids.cols() * 4;
+}
+
+void PrefixBase::pack_centroids(Metric metric, int threads) {
+  centroid_panels = PackedBase::certified(
+      centroids.view(), {}, format_int8,
+      CodingSpace::choose(centroids.view(), metric == Metric::ip ? metric : Metric::l2,
+                          active_isa()),
+      threads, {});
 }
 
 }  // namespace knear::detail

@@ -37,9 +37,10 @@ struct PrefixScan {
   const ScanJob& job;
   const std::vector<std::int64_t>& which;
   ExactNeighbors& out;
-  Matrix<float> prefixes;       // [which x columns]
-  std::vector<char> given_up;   // [which]
-  ExactNeighbors nearest = {};  // [which x clusters that are probed]
+  Matrix<float> prefixes;           // [which x columns]
+  std::vector<ScaledQuery> scaled;  // [which]
+  std::vector<char> given_up;       // [which]
+  ExactNeighbors nearest = {};      // [which x clusters that are probed]
   WorkTable table = {};
   std::vector<QueryState> found = {};  // [table.queries], where tasks share queries
 
@@ -54,7 +55,8 @@ void project_queries(PrefixScan& scan) {
     const std::int64_t begin = task * block, end = std::min(count, begin + block);
     PrefixMapper mapper(scan.base.map, std::min<std::int64_t>(16, end - begin));
     for (std::int64_t i = begin; i < end; ++i)
-      mapper.add(scan.job.queries, scan.which[static_cast<std::size_t>(i)], scan.prefixes.row(i));
+      scan.scaled[static_cast<std::size_t>(i)] = mapper.add_query(
+          scan.job.queries, scan.which[static_cast<std::size_t>(i)], scan.prefixes.row(i));
     mapper.finish();
     for (std::int64_t i = begin; i < end; ++i)
       scan.given_up[static_cast<std::size_t>(i)] = !scan.base.map.fits(scan.prefixes.row(i));
@@ -74,11 +76,20 @@ std::vector<std::int64_t> order_by_cluster(PrefixScan& scan) {
   std::vector<std::int64_t> order;
   for (std::int64_t i = 0; i < count; ++i)
     if (!scan.given_up[static_cast<std::size_t>(i)]) order.push_back(i);
+  const bool ip = scan.job.metric == Metric::ip;
+  Matrix<float> longer;  // for ip: with a column for the row terms
+  if (ip) {
+    const std::int64_t columns = scan.base.map.columns();
+    const auto mean_norm = static_cast<float>(std::min(scan.base.map.mean_norm(), 1e15));
+    longer = Matrix<float>::unset(count, columns + 1);
+    for (std::int64_t i = 0; i < count; ++i)
+      *std::copy_n(scan.prefixes.row(i), columns, longer.row(i)) = mean_norm;
+  }
   ScanStats ignored;
   detail::scan(scan.base.centroid_panels,
-               {.queries = scan.prefixes.view(),
+               {.queries = ip ? longer.view() : scan.prefixes.view(),
                 .base = scan.base.centroids.view(),
-                .metric = Metric::l2,
+                .metric = ip ? Metric::ip : Metric::l2,
                 .k = probes,
                 .threads = scan.job.threads,
                 .isa = scan.job.isa,
@@ -215,8 +226,10 @@ class PrefixNearest {
   // keeps what is found there, the others its threshold.
   void probe_clusters(std::int64_t q) {
     QueryState& s = state(q) = stage_.begin(query(q), codes(q));
-    s.squares_low =
-        least_squares(loop_.queries.squares[static_cast<std::size_t>(q)], base_.panels.space);
+    s.prefix_scale = PrefixKeyScale(job_.metric, base_.panels.space, slack_,
+                                    loop_.queries.squares[static_cast<std::size_t>(q)],
+                                    loop_.queries.constant[static_cast<std::size_t>(q)],
+                                    scan_.scaled[static_cast<std::size_t>(number(q))]);
     ProbedClusters& probed = probed_[static_cast<std::size_t>(q)];
     double rows = 0;
     waiting_.clear();
@@ -248,10 +261,7 @@ class PrefixNearest {
   void publish(std::int64_t q) {
     const QueryState& s = state(q);
     const double key = stage_.bound(s);
-    double threshold = -infinity;
-    if (key < infinity)
-      threshold = threshold_of_prefix(job_.metric, key, s.squares_low, slack_) -
-                  2 * base_.panels.space.slack * loop_.queries.squares[static_cast<std::size_t>(q)];
+    const double threshold = key < infinity ? s.prefix_scale.threshold_for(key) : -infinity;
     const std::int64_t group_size = loop_.group_size();
     GroupHead& head = loop_.queries.heads[static_cast<std::size_t>(q / group_size)];
     const auto lane = static_cast<int>(q % group_size);
@@ -310,6 +320,7 @@ std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob
                   which,
                   out,
                   Matrix<float>(std::ssize(which), base.map.columns()),
+                  std::vector<ScaledQuery>(which.size()),
                   std::vector<char>(which.size(), 0)};
   project_queries(scan);
   std::vector<std::int64_t> order = order_by_cluster(scan);

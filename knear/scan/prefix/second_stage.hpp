@@ -27,7 +27,7 @@ struct QueryState {
   QueryCandidates candidates;  // certified
   TopK best;                   // whole numbers
   double bound = infinity;     // a key known from elsewhere
-  double squares_low = 0;      // at most the squares that the prefix really has
+  PrefixKeyScale prefix_scale;
 
   // Forgets the rows, but not how near they are.
   void keep_bound_alone(double key, std::int64_t k) {
@@ -82,6 +82,7 @@ class SecondStage {
   // Up to longest_list products, by place in `slots`.
   const std::int32_t* score(const std::int8_t* codes, const std::uint32_t* slots,
                             std::size_t count) {
+    rows_.check(slots, count);
     rows_.space.kernels->row_products(rows_.codes.data(), rows_.stride, slots,
                                       static_cast<std::int64_t>(count), codes, rows_.dim,
                                       products_.data());

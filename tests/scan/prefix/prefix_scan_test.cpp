@@ -97,14 +97,14 @@ TEST_P(PrefixScan, GivesUpWhereItRulesOutTooLittle) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Codes, PrefixScan,
-                         testing::Values(std::tuple(Codes::int8, Metric::l2),
-                                         std::tuple(Codes::int8, Metric::cosine),
-                                         std::tuple(Codes::integer, Metric::l2)),
-                         [](const auto& p) {
-                           return name_of(std::get<0>(p.param)) + "_" +
-                                  std::string(name_of(std::get<1>(p.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Codes, PrefixScan,
+    testing::Values(std::tuple(Codes::int8, Metric::l2), std::tuple(Codes::int8, Metric::ip),
+                    std::tuple(Codes::int8, Metric::cosine), std::tuple(Codes::integer, Metric::l2),
+                    std::tuple(Codes::integer, Metric::ip)),
+    [](const auto& p) {
+      return name_of(std::get<0>(p.param)) + "_" + std::string(name_of(std::get<1>(p.param)));
+    });
 
 TEST(PrefixScanOfLarge, QueriesThatNoPrefixHoldsAreGivenUp) {
   AnyMatrix queries = falling(Codes::int8, 9, 32, 1, 2);
