@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace knear::detail {
 namespace {
@@ -34,11 +35,13 @@ void add(io::ArchiveWriter& writer, std::string name, const std::vector<T>& list
   if (!list.empty()) writer.add(std::move(name), list.data(), list.size() * sizeof(T));
 }
 
-bool is_bound(double x) { return x >= 0 && std::isfinite(x); }
+bool is_bound(double x) { return x >= 0 && x <= 1e60; }
 
+// Whether no element is a NaN or larger than `most`, by default the largest float: what a mean of
+// rows can be, and what can be squared and summed.
 template <class List>
-bool all_finite(const List& list) {
-  return std::all_of(list.begin(), list.end(), [](auto x) { return std::isfinite(x); });
+bool all_within(const List& list, double most = std::numeric_limits<float>::max()) {
+  return std::all_of(list.begin(), list.end(), [&](auto x) { return std::fabs(x) <= most; });
 }
 
 }  // namespace
@@ -115,7 +118,7 @@ std::shared_ptr<PackedBase> load_packed(Sections& in, const std::string& prefix,
     packed->space.mean = in.list<double>(prefix + "mean");
     if (std::ssize(packed->space.mean) != shape.dim)
       in.refuse(prefix + "mean", "it has another length");
-    if (!all_finite(packed->space.mean)) in.refuse(prefix + "mean", "it holds a NaN or infinity");
+    if (!all_within(packed->space.mean)) in.refuse(prefix + "mean", "it holds a NaN or infinity");
   }
   if (!(fields.mean_norm >= 0) || !(fields.slack >= 0) || !(fields.longest >= 0))
     in.refuse(about, "its bounds are none");
@@ -178,10 +181,10 @@ PrefixMap load_map(Sections& in, const std::string& prefix, const PrefixFields& 
   parts.matrix = in.array<double>(prefix + "matrix", shape.dim * fields.columns);
   parts.rest = in.list<double>(prefix + "rest");
   if (std::ssize(parts.rest) != fields.columns) in.refuse(prefix + "rest", "it has another length");
-  const auto check = [&](const char* name, const auto& list) {
-    if (!all_finite(list)) in.refuse(prefix + name, "it holds a NaN or infinity");
-  };
-  check("mean", parts.mean), check("matrix", parts.matrix), check("rest", parts.rest);
+  if (!all_within(parts.mean)) in.refuse(prefix + "mean", "it holds a NaN or infinity");
+  // Of orthonormal rows and columns.
+  if (!all_within(parts.matrix, 1.01)) in.refuse(prefix + "matrix", "it turns no vector");
+  if (!all_within(parts.rest, 1.01)) in.refuse(prefix + "rest", "it turns no vector");
   parts.off_relative = fields.off_relative, parts.off_absolute = fields.off_absolute;
   parts.usual_length = fields.usual_length;
   return PrefixMap(shape.metric, std::move(parts), active_isa());
@@ -234,7 +237,7 @@ PerRowCodes load_row_codes(Sections& in, const std::string& prefix, const Prefix
   codes.space.mean = in.list<double>(prefix + "row_mean");
   if (!codes.space.mean.empty() && std::ssize(codes.space.mean) != shape.dim)
     in.refuse(prefix + "row_mean", "it has another length");
-  if (!all_finite(codes.space.mean)) in.refuse(prefix + "row_mean", "it holds a NaN or infinity");
+  if (!all_within(codes.space.mean)) in.refuse(prefix + "row_mean", "it holds a NaN or infinity");
   return codes;
 }
 
@@ -268,7 +271,7 @@ AdoptedPrefix load_prefix(Sections& in, const std::string& prefix, const PackedS
   base.codes = load_row_codes(in, prefix, fields, shape, found, base.panels.rows);
   const std::int64_t of_centroid = fields.columns + ip;
   const auto centroids = in.array<float>(prefix + "centroids", fields.clusters * of_centroid);
-  if (!all_finite(centroids)) in.refuse(prefix + "centroids", "it holds a NaN or infinity");
+  if (!all_within(centroids)) in.refuse(prefix + "centroids", "it holds a NaN or infinity");
   base.centroids = Matrix<float>(fields.clusters, of_centroid);
   std::copy_n(centroids.data(), centroids.size(), base.centroids.data());
   base.pack_centroids(shape.metric, 1);
