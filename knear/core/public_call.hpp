@@ -4,9 +4,9 @@
 //     return detail::public_call([&] { ... });
 //   }
 //
-// The work runs in the default floating-point mode, whatever the caller had set: with denormals off,
-// zero queries and the distances of tiny vectors would be others. Where the system has no memory for
-// it, it ends in an Error.
+// The work runs in the default floating-point mode, whatever the caller had set: with denormals
+// off, zero queries and the distances of tiny vectors would be others. Where the system has no
+// memory for it, it ends in an Error.
 #pragma once
 #include <new>
 #include <utility>
