@@ -159,6 +159,18 @@ def test_code_is_compared_without_names_and_addresses():
     assert disassembly.differing([*ours, ours[0]], ours) == ["a"]  # once there, twice here
 
 
+def test_innermost_loops_are_compared_by_opcode():
+    def loops(*words):
+        return disassembly.inner_loops(LISTING.format(*words), "vpdp")
+
+    ours = loops("1", "a", "4eea", "8")
+    assert list(ours.elements()) == [("add", "cmp", "jne", "vpdpbusd")]
+    assert ours == loops("2", "b", "3eea", "9")
+    other = LISTING.format("1", "a", "1", "8").replace("add ", "sub ")
+    assert ours != disassembly.inner_loops(other, "vpdp")
+    assert not disassembly.inner_loops(LISTING.format("1", "a", "1", "8"), "vpmull")
+
+
 def test_more_instructions_are_seen(tmp_path):
     """With a valgrind that counts what the program's size says."""
     tools = tmp_path / "tools"
