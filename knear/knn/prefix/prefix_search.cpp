@@ -13,6 +13,10 @@ constexpr double self_join_share = 0.65;
 // A prefix is used if it is expected to take no more than this share of the time without one.
 constexpr double worth_it = 0.85;
 
+// For one search alone it is made if that saves so many times the time of making it; and rows are
+// studied for it only where it may, taking the least share of the time that is usual.
+constexpr double least_gain_once = 1.5, best_share = 0.33;
+
 // The plan of a prefix that is kept; none is.
 PrefixPlan plan_of(const std::shared_ptr<const PrefixBase>& kept) {
   return kept ? PrefixPlan{kept->map.columns(), kept->clusters()} : PrefixPlan{};
@@ -74,7 +78,7 @@ std::optional<PrefixPlan> PrefixSearch::plan_for(ChunkSearch& chunk, ExactNeighb
   const double before = reuses ? prepared.searched_without_prefix(0) : 0;
   auto cost = prepared.prefix_forecast(integer, request.k);
   if (!cost && !limited && before + plain >= 3 * study_seconds(shape) + plain_cost(trial).seconds &&
-      (reuses || plain >= making_seconds(shape)))
+      (reuses || plain >= least_gain_once / (1 - best_share) * making_seconds(shape)))
     cost = few ? try_on_rows(shape, chunk.choice, kept) : try_on_queries(shape, chunk, out, kept);
   if (cost && cost->possible && !cost->refused) {
     shape.go_by(cost->format), plain = plain_cost(shape).seconds;
@@ -83,7 +87,7 @@ std::optional<PrefixPlan> PrefixSearch::plan_for(ChunkSearch& chunk, ExactNeighb
     if (limited) return {};
     // One in tiles that were chosen is made for this search alone.
     const double saved = (at_.tile_bytes > 0 ? plain : before + plain) * (1 - share);
-    if (share < worth_it && saved >= (reuses ? 1.0 : 1.5) * making_seconds(shape))
+    if (share < worth_it && saved >= (reuses ? 1.0 : least_gain_once) * making_seconds(shape))
       return chosen(cost->plan);
   }
   if (reuses) prepared.searched_without_prefix(plain);
