@@ -51,7 +51,7 @@ Figures measure(const IndexBench& bench, AnyMatrixView base, AnyMatrixView queri
       });
     }));
     out.pack.push_back(seconds_of([&] {
-      const ValueRange found = find_value_range(base, "base", threads);
+      const ValueRange found = find_value_range(base, metric, "base", threads);
       detail::PreparedRows rows(base, metric, found);
       double ignored = 0;
       const Progress quiet;

@@ -85,7 +85,7 @@ void add_build(CLI::App& app) {
       ->add_option("--metric", arguments->metric,
                    "l2 (default; of .hdf5 what the file says), ip or cosine")
       ->type_name("M");
-  command->add_option("--type", arguments->type, "keep vectors as f32, f16, bf16, u8 or i8")
+  command->add_option("--type", arguments->type, "keep vectors as f64, f32, f16, bf16, u8 or i8")
       ->type_name("T");
   // An option that is planned; it is in no group, so that help shows only what works.
   CLI::Option* train = add_whole(*command, "--train", arguments->train, "vectors to learn from");

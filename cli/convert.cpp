@@ -58,12 +58,13 @@ void add_convert(CLI::App& app) {
       command->add_option("--rows", arguments->rows, "rows A to B - 1 only; A: and :B are fine too")
           ->type_name("A:B");
   CLI::Option* type =
-      command->add_option("--type", arguments->type, "store f32, f16, u8 or i8")->type_name("TYPE");
+      command->add_option("--type", arguments->type, "store f64, f32, f16, u8 or i8")
+          ->type_name("TYPE");
   command->footer(
       "Without --type the output stores what its format does: .fvecs .fbin f32, .bvecs .u8bin u8, "
       ".i8bin i8, .ivecs .ibin i32, .npy the type of the input (i64 for whole numbers of 16 bits "
       "and more, such as ids).\n"
-      "Values are never scaled. --type f32 and f16 round to nearest; what does not fit is an "
+      "Values are never scaled. --type f64, f32 and f16 round to nearest; what does not fit is an "
       "error: "
       "300 or 0.5 as u8, 70000 as f16, and without --type anything inexact.\n\nExample:\n"
       "  knear convert base.bvecs part.npy --rows 0:100000 --type f16");

@@ -75,9 +75,9 @@ void check_ids(MatrixView<Id> ids, const std::string& path, std::int64_t rows) {
 void check_row(AnyMatrixView vectors, std::int64_t row, const char* argument) {
   visit(vectors, [&](auto typed) {
     for (std::int64_t j = 0; j < typed.cols(); ++j)
-      if (!std::isfinite(to_float(typed.row(row)[j])))
+      if (!std::isfinite(to_double(typed.row(row)[j])))
         throw InvalidArgument("{}: row {}, column {} is {}", argument, row, j,
-                              to_float(typed.row(row)[j]));
+                              to_double(typed.row(row)[j]));
   });
 }
 

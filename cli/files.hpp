@@ -8,8 +8,8 @@
 
 namespace knear::cli {
 
-// Opens the vectors of a file, as `type` (f32, f16, bf16, u8, i8) unless that is empty. dataset:
-// the one to open of an HDF5 file whose name says none.
+// Opens the vectors of a file, as `type` (f64, f32, f16, bf16, u8, i8) unless that is empty.
+// dataset: the one to open of an HDF5 file whose name says none.
 io::VectorFile open_vectors(const std::string& path, const std::string& type,
                             const std::string& dataset);
 // The names that ann-benchmarks uses.

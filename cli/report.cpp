@@ -107,7 +107,8 @@ std::string picture(const DemoData& data, AnyMatrixView vectors, std::int64_t ro
                     const std::string& name) {
   std::vector<float> values(vectors.cols());
   visit(vectors, [&](auto typed) {
-    for (std::int64_t i = 0; i < typed.cols(); ++i) values[i] = to_float(typed.row(row)[i]);
+    for (std::int64_t i = 0; i < typed.cols(); ++i)
+      values[i] = static_cast<float>(to_double(typed.row(row)[i]));
   });
   if (data.picture == Picture::sift) return sift_star(values);
   std::vector<std::uint8_t> pixels;

@@ -219,7 +219,7 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments) {
                   "l2 (default; of .hdf5 or an index what it says), ip or cosine")
       ->type_name("M");
   add_number(command, "--recall", arguments.recall, "least share of true neighbours, in (0, 1]");
-  command.add_option("--type", arguments.type, "read vectors as f32, f16, bf16, u8 or i8")
+  command.add_option("--type", arguments.type, "read vectors as f64, f32, f16, bf16, u8 or i8")
       ->type_name("T");
   command
       .add_option("--device", arguments.device, "where to search: cpu (default), cuda or cuda:N")

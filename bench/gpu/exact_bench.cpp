@@ -60,7 +60,7 @@ class ResidentBase {
  public:
   ResidentBase(int device, const cuda::Stream& stream, AnyMatrixView base)
       : base_(base),
-        found_(find_value_range(base, "base", threads_)),
+        found_(find_value_range(base, Metric::l2, "base", threads_)),
         packed_(detail::device_coding(
             found_.integer ? detail::Coding::whole_numbers(Metric::l2, active_isa(), found_)
                            : detail::certified_coding(
@@ -131,7 +131,7 @@ std::string first_error(AnyMatrixView queries, AnyMatrixView base, const ExactNe
 void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bool by_memory,
                    const cuda::Stream& stream, double read_bytes_per_second, double budget,
                    Report& report) {
-  const ValueRange found = find_value_range(queries, "queries", 0);
+  const ValueRange found = find_value_range(queries, Metric::l2, "queries", 0);
   ExactNeighbors out(queries.rows(), k);
   std::vector<double> seconds;
   detail::DeviceStats stats;

@@ -163,8 +163,7 @@ class RangeChecks : public Checks {
 };
 
 void check_types(NearestChecks& checks) {
-  for (const ElementType type :
-       {ElementType::f32, ElementType::f16, ElementType::bf16, ElementType::u8, ElementType::i8})
+  for (const ElementType type : all_element_types)
     for (const Metric metric : metrics)
       for (const std::int64_t k : {1, 10, 100, 1000}) {
         if (!checks.next()) continue;
@@ -267,8 +266,7 @@ void check_limits(NearestChecks& checks) {
 // beyond the registers, equal distances.
 void check_threshold_heap(NearestChecks& checks) {
   KnnOptions options{.method = {.kind = Method::threshold_heap}};
-  for (const ElementType type :
-       {ElementType::f32, ElementType::f16, ElementType::bf16, ElementType::u8, ElementType::i8})
+  for (const ElementType type : all_element_types)
     for (const Metric metric : metrics)
       for (const std::int64_t k : {1, 10, 100, 2000}) {
         if (!checks.next()) continue;
@@ -344,8 +342,7 @@ void check_real(NearestChecks& checks, const std::string& data, Report& report) 
 }
 
 void check_range_types(RangeChecks& checks) {
-  for (const ElementType type :
-       {ElementType::f32, ElementType::f16, ElementType::bf16, ElementType::u8, ElementType::i8})
+  for (const ElementType type : all_element_types)
     for (const Metric metric : metrics)
       for (const std::int64_t rank : {0, 100, 2499}) {
         if (!checks.next()) continue;

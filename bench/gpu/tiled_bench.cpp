@@ -134,7 +134,10 @@ class TiledBench {
     std::iota(numbers.begin(), numbers.end(), 0u);
     numbers_ = upload(numbers);
     rows_ = upload(question.base.row(0), base_.codes.size());
-    vectors_ = upload(question.queries.row(0), queries_.codes.size());
+    std::vector<double> vectors(queries_.codes.size());  // as the library measures from
+    const float* from = question.queries.row(0);
+    std::copy(from, from + vectors.size(), vectors.begin());
+    vectors_ = upload(vectors.data(), vectors.size());
     first_.queue().wait();
   }
 
@@ -331,7 +334,8 @@ class TiledBench {
   cuda::Stream second_stream_;
   Lane first_, second_;
   cuda::Queue::Array<Code> codes_, query_codes_;
-  cuda::Queue::Array<float> norms_, rows_, vectors_;
+  cuda::Queue::Array<float> norms_, rows_;
+  cuda::Queue::Array<double> vectors_;
   cuda::Queue::Array<std::uint32_t> numbers_;
 };
 

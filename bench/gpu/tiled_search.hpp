@@ -227,7 +227,7 @@ void launch_list_kept(Queue& queue, const int* places, std::int64_t queries, int
 // ids [rows] 0, 1, ...; all in device memory. Requires k <= kept.
 template <class Queue>
 void rescore_kept(Queue& queue, const float* rows, const std::uint32_t* row_numbers,
-                  const float* queries, std::int64_t count, std::int64_t dim, const int* places,
+                  const double* queries, std::int64_t count, std::int64_t dim, const int* places,
                   int kept, int k, double* keys, std::int64_t* ids) {
   const auto size = static_cast<std::size_t>(count * kept);
   auto entries = queue.template allocate<detail::Entry>(size);

@@ -54,6 +54,9 @@ void put(ElementType type, void* row, std::int64_t j, double x) {
     case ElementType::i8:
       static_cast<std::int8_t*>(row)[j] = static_cast<std::int8_t>(x * 127);
       break;
+    case ElementType::f64:
+      static_cast<double*>(row)[j] = x;
+      break;
   }
 }
 

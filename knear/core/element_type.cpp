@@ -16,6 +16,8 @@ std::string_view name_of(ElementType type) {
       return "u8";
     case ElementType::i8:
       return "i8";
+    case ElementType::f64:
+      return "f64";
   }
   return "?";
 }
@@ -23,7 +25,7 @@ std::string_view name_of(ElementType type) {
 ElementType parse_element_type(std::string_view name) {
   for (ElementType type : all_element_types)
     if (name == name_of(type)) return type;
-  throw InvalidArgument("type must be one of f32, f16, bf16, u8, i8, but is '{}'", name);
+  throw InvalidArgument("type must be one of f64, f32, f16, bf16, u8, i8, but is '{}'", name);
 }
 
 bf16 to_bf16(float x) {

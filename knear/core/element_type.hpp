@@ -1,7 +1,8 @@
-// knear/core/element_type.hpp -- what a vector's coordinates may be stored as: f32 f16 bf16 u8 i8.
+// knear/core/element_type.hpp -- what a vector's coordinates may be stored as: f32 f16 bf16 u8
+// i8 f64.
 //
-// All five convert to float without rounding, so "the value of an element" is never in doubt.
-// f16 is IEEE binary16; bf16 is the upper half of a float.
+// All six convert to double without rounding, all but f64 to float too, so "the value of an
+// element" is never in doubt. f16 is IEEE binary16; bf16 is the upper half of a float.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -23,14 +24,19 @@ struct bf16 {
   std::uint16_t bits;
 };
 
-enum class ElementType : std::uint8_t { f32, f16, bf16, u8, i8 };
+// The numbers stand in files.
+enum class ElementType : std::uint8_t { f32, f16, bf16, u8, i8, f64 };
 
-inline constexpr ElementType all_element_types[] = {
-    ElementType::f32, ElementType::f16, ElementType::bf16, ElementType::u8, ElementType::i8};
+inline constexpr ElementType all_element_types[] = {ElementType::f32,  ElementType::f16,
+                                                    ElementType::bf16, ElementType::u8,
+                                                    ElementType::i8,   ElementType::f64};
+inline constexpr int element_type_count = 6;
 
 // Bytes of one element.
 constexpr int size_of(ElementType type) {
   switch (type) {
+    case ElementType::f64:
+      return 8;
     case ElementType::f32:
       return 4;
     case ElementType::f16:
@@ -43,7 +49,7 @@ constexpr int size_of(ElementType type) {
   return 0;
 }
 
-// "f32", "f16", "bf16", "u8", "i8".
+// "f32", "f16", "bf16", "u8", "i8", "f64".
 std::string_view name_of(ElementType type);
 // The inverse; throws InvalidArgument for any other word.
 ElementType parse_element_type(std::string_view name);
@@ -60,6 +66,8 @@ template <>
 inline constexpr bool is_element<std::uint8_t> = true;
 template <>
 inline constexpr bool is_element<std::int8_t> = true;
+template <>
+inline constexpr bool is_element<double> = true;
 
 template <class T>
 constexpr ElementType element_type_of();
@@ -83,6 +91,10 @@ template <>
 constexpr ElementType element_type_of<std::int8_t>() {
   return ElementType::i8;
 }
+template <>
+constexpr ElementType element_type_of<double>() {
+  return ElementType::f64;
+}
 
 // f(float{}), f(f16{}), ... as the type says.
 template <class F>
@@ -96,9 +108,12 @@ decltype(auto) with_element(ElementType type, F f) {
       return f(std::uint8_t{});
     case ElementType::i8:
       return f(std::int8_t{});
-    default:
-      return f(float{});
+    case ElementType::f64:
+      return f(double{});
+    case ElementType::f32:
+      break;
   }
+  return f(float{});
 }
 
 // The exact value. Integer arithmetic only, so that a flush-to-zero mode of the caller cannot
@@ -133,6 +148,20 @@ KNEAR_ANYWHERE inline float to_float(f16 x) {
   std::memcpy(&out, &bits, 4);
   return out;
 }
+
+// The exact value of any element. A double has no to_float: rounding is asked for by name.
+template <class T>
+KNEAR_ANYWHERE inline double to_double(T x) {
+  return to_float(x);
+}
+KNEAR_ANYWHERE inline double to_double(double x) { return x; }
+void to_float(double) = delete;
+// The same as a float, or for f64 as a double.
+template <class T>
+KNEAR_ANYWHERE inline float widened(T x) {
+  return to_float(x);
+}
+KNEAR_ANYWHERE inline double widened(double x) { return x; }
 
 // Rounds to nearest, ties to even; NaN stays NaN, overflow becomes infinity.
 f16 to_f16(float x);

@@ -50,7 +50,7 @@ class AnyMatrixView {
                 std::int64_t stride)
       : type_(type), data_(data), rows_(rows), cols_(cols), stride_(stride) {}
   template <class T>
-  AnyMatrixView(MatrixView<T> view)  // implicit: a typed view is one of the five cases
+  AnyMatrixView(MatrixView<T> view)  // implicit: a typed view is one of the six cases
       : AnyMatrixView(element_type_of<T>(), view.data(), view.rows(), view.cols(), view.stride()) {}
 
   ElementType type() const { return type_; }
@@ -90,6 +90,8 @@ decltype(auto) visit(AnyMatrixView view, F&& f) {
       return f(view.as<std::uint8_t>());
     case ElementType::i8:
       return f(view.as<std::int8_t>());
+    case ElementType::f64:
+      return f(view.as<double>());
     case ElementType::f32:
       break;
   }

@@ -36,14 +36,12 @@ double load_query(AnyMatrixView queries, std::int64_t q, Metric metric, detail::
   const std::int64_t dim = queries.cols();
   visit(queries.rows(q, q + 1), [&](auto view) {
     const auto* elements = view.data();
-    for (std::int64_t i = 0; i < dim; ++i) x[i] = to_float(elements[i]);
+    for (std::int64_t i = 0; i < dim; ++i) x[i] = to_double(elements[i]);
   });
   double xx = 0;
   if (metric != Metric::cosine) return xx;
-  // The reference sums x_i^2 in the same order as a product of x with itself; the elements are
-  // floats.
-  const std::vector<float> floats(x, x + dim);
-  const void* row = floats.data();
+  // The reference sums x_i^2 in the same order as a product of x with itself.
+  const void* row = x;
   squares(x, &row, dim, &xx);
   return xx;
 }
@@ -54,8 +52,8 @@ ExactDistance::ExactDistance(Metric metric, ElementType row_type, Isa isa)
     : metric_(metric),
       one_(sums_for(kernels_for(isa), metric, row_type, detail::one_to_one)),
       group_(sums_for(kernels_for(isa), metric, row_type, detail::one_to_group)),
-      squares_(sums_for(kernels_for(isa), Metric::ip, ElementType::f32, detail::one_to_one)) {
-  static_assert(most_rows == detail::exact_group);
+      squares_(sums_for(kernels_for(isa), Metric::ip, ElementType::f64, detail::one_to_one)) {
+  static_assert(most_rows == detail::exact_group && element_type_count == detail::exact_types);
 }
 
 void ExactDistance::set_query(AnyMatrixView queries, std::int64_t q) {
@@ -68,7 +66,7 @@ void ExactDistance::set_query(AnyMatrixView queries, std::int64_t q) {
 ExactGroup::ExactGroup(Metric metric, ElementType row_type, Isa isa)
     : metric_(metric),
       sums_(sums_for(kernels_for(isa), metric, row_type, detail::group_to_one)),
-      squares_(sums_for(kernels_for(isa), Metric::ip, ElementType::f32, detail::one_to_one)) {
+      squares_(sums_for(kernels_for(isa), Metric::ip, ElementType::f64, detail::one_to_one)) {
   static_assert(size == detail::exact_group);
 }
 

@@ -11,13 +11,13 @@ namespace knear::detail {
 using ExactSums = void (*)(const double* x, const void* const* rows, std::int64_t dim,
                            double* sums);
 
-inline constexpr int exact_group = 4;
+inline constexpr int exact_group = 4, exact_types = 6;
 enum ExactShape { one_to_one, group_to_one, one_to_group, exact_shape_count };
 
 struct ExactKernels {
   // Indexed by queries and rows, then by ElementType.
-  ExactSums l2[exact_shape_count][5], product[exact_shape_count][5],
-      product_and_squares[exact_shape_count][5];
+  ExactSums l2[exact_shape_count][exact_types], product[exact_shape_count][exact_types],
+      product_and_squares[exact_shape_count][exact_types];
 };
 
 const ExactKernels& exact_kernels_scalar();

@@ -21,6 +21,7 @@ struct BrainBits {
   uint16_t bits;
 };
 
+static inline double widen(double x) { return x; }
 static inline float widen(float x) { return x; }
 static inline float widen(uint8_t x) { return x; }
 static inline float widen(int8_t x) { return x; }
@@ -43,8 +44,19 @@ static inline float widen(HalfBits x) {
   return out;
 }
 
-// Sixteen elements as floats: used in place, or widened into `buffer`.
+// What elements are widened to, in registers: float, or double.
+template <class T>
+struct Widened {
+  typedef float Type;
+};
+template <>
+struct Widened<double> {
+  typedef double Type;
+};
+
+// Sixteen elements as floats (doubles): used in place, or widened into `buffer`.
 static inline const float* sixteen(const float* row, float*) { return row; }
+static inline const double* sixteen(const double* row, double*) { return row; }
 template <class T>
 static inline const float* sixteen(const T* row, float* buffer) {
   for (int j = 0; j < 16; ++j) buffer[j] = widen(row[j]);
@@ -56,7 +68,7 @@ static inline Doubles load_doubles(const double* p) {
   __builtin_memcpy(&v, p, sizeof v);
   return v;
 }
-static inline Doubles load_floats(const float* p) {
+static inline Doubles load_doubles(const float* p) {
   Floats v;
   __builtin_memcpy(&v, p, sizeof v);
   return __builtin_convertvector(v, Doubles);
@@ -74,12 +86,13 @@ enum class Kind { l2, product, product_and_squares };
 
 template <Kind kind, int queries, int rows, class T>
 static void exact_sums(const double* x, const void* const* row_pointers, int64_t dim, double* out) {
+  typedef typename Widened<T>::Type Wide;
   const int64_t stride = (dim + 15) / 16 * 16;
   Doubles sums[queries * rows][registers] = {}, squares[rows][registers] = {};
-  const auto step = [&](const double* xi, int n, const float* yi) __attribute__((always_inline)) {
+  const auto step = [&](const double* xi, int n, const Wide* yi) __attribute__((always_inline)) {
 #pragma GCC unroll 8
     for (int r = 0; r < registers; ++r) {
-      const Doubles b = load_floats(yi + r * lanes);
+      const Doubles b = load_doubles(yi + r * lanes);
       if constexpr (kind == Kind::product_and_squares) squares[n][r] += b * b;
 #pragma GCC unroll 4
       for (int q = 0; q < queries; ++q) {
@@ -99,14 +112,14 @@ static void exact_sums(const double* x, const void* const* row_pointers, int64_t
   for (; i + 16 <= dim; i += 16) {
 #pragma GCC unroll 4
     for (int n = 0; n < rows; ++n) {
-      float buffer[16];
+      Wide buffer[16];
       step(x + i, n, sixteen(row[n] + i, buffer));
     }
   }
   if (i < dim) {  // the last few: zeros beyond the end add +0, which changes no sum
 #pragma GCC unroll 4
     for (int n = 0; n < rows; ++n) {
-      float tail[16] = {};
+      Wide tail[16] = {};
       for (int j = 0; i + j < dim; ++j) tail[j] = widen(row[n][i + j]);
       step(x + i, n, tail);
     }
@@ -120,7 +133,7 @@ static void exact_sums(const double* x, const void* const* row_pointers, int64_t
   {                                                                                           \
     exact_sums<kind, queries, rows, float>, exact_sums<kind, queries, rows, HalfBits>,        \
         exact_sums<kind, queries, rows, BrainBits>, exact_sums<kind, queries, rows, uint8_t>, \
-        exact_sums<kind, queries, rows, int8_t>                                               \
+        exact_sums<kind, queries, rows, int8_t>, exact_sums<kind, queries, rows, double>      \
   }
 #define KNEAR_SHAPES(kind) \
   { KNEAR_TYPES(kind, 1, 1), KNEAR_TYPES(kind, exact_group, 1), KNEAR_TYPES(kind, 1, exact_group) }

@@ -24,8 +24,8 @@ double ordered_sum(std::int64_t dim, Term term) {
 
 template <class Q, class B>
 double reference_distance(Metric metric, const Q* query, const B* row, std::int64_t dim) {
-  const auto x = [&](std::int64_t i) { return static_cast<double>(to_float(query[i])); };
-  const auto y = [&](std::int64_t i) { return static_cast<double>(to_float(row[i])); };
+  const auto x = [&](std::int64_t i) { return to_double(query[i]); };
+  const auto y = [&](std::int64_t i) { return to_double(row[i]); };
   const auto product = [&] {
     return ordered_sum(dim, [&](std::int64_t i) { return x(i) * y(i); });
   };
@@ -49,12 +49,14 @@ double reference_distance(Metric metric, const Q* query, const B* row, std::int6
   KNEAR_INSTANTIATE(Q, f16)          \
   KNEAR_INSTANTIATE(Q, bf16)         \
   KNEAR_INSTANTIATE(Q, std::uint8_t) \
-  KNEAR_INSTANTIATE(Q, std::int8_t)
+  KNEAR_INSTANTIATE(Q, std::int8_t)  \
+  KNEAR_INSTANTIATE(Q, double)
 KNEAR_INSTANTIATE_ROW(float)
 KNEAR_INSTANTIATE_ROW(f16)
 KNEAR_INSTANTIATE_ROW(bf16)
 KNEAR_INSTANTIATE_ROW(std::uint8_t)
 KNEAR_INSTANTIATE_ROW(std::int8_t)
+KNEAR_INSTANTIATE_ROW(double)
 
 Neighbors reference_knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, Metric metric) {
   return detail::public_call([&] {

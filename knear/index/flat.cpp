@@ -35,13 +35,13 @@ constexpr std::size_t most_matrices = 24;
 constexpr std::int64_t max_spare_bytes = std::int64_t{1} << 30;  // of a buffer beyond what is asked
 
 template <class T>
-T from_float(float x) {
+T from_double(double x) {
   if constexpr (std::is_same_v<T, f16>) {
-    return to_f16(x);
+    return to_f16(static_cast<float>(x));
   } else if constexpr (std::is_same_v<T, bf16>) {
-    return to_bf16(x);
-  } else if constexpr (std::is_same_v<T, float>) {
-    return x;
+    return to_bf16(static_cast<float>(x));
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return static_cast<T>(x);
   } else {
     // Out of range is undefined in the plain conversion; the caller sees that the value changed.
     using Limits = std::numeric_limits<T>;
@@ -61,9 +61,9 @@ std::int64_t copy_exactly(MatrixView<From> in, To* out) {
     } else {
       bool exact = true;
       for (std::int64_t j = 0; j < in.cols(); ++j) {
-        const float x = to_float(row[j]);
-        to[j] = from_float<To>(x);
-        exact &= to_float(to[j]) == x;
+        const double x = to_double(row[j]);
+        to[j] = from_double<To>(x);
+        exact &= to_double(to[j]) == x;
       }
       if (!exact) return i;
     }
@@ -120,7 +120,7 @@ class FlatIndex::Impl {
   // Adds rows to a state to come, under ids that are not in use.
   void append(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
               const ChangeOptions& options) {
-    const ValueRange found = find_value_range(vectors, "vectors", options.threads);
+    const ValueRange found = find_value_range(vectors, metric, "vectors", options.threads);
     if (!next.type) next.type = vectors.type();
     AnyMatrix converted;
     if (vectors.type() != *next.type) {

@@ -176,8 +176,9 @@ SavedFlat load_flat(const std::string& path) {
   const auto fields = in.fields<IndexFields>("index");
   SavedFlat saved;
   if (fields.dim < 1 || fields.dim > 65536 || fields.metric > 2 ||
-      (fields.element_type > 4 && fields.element_type != no_type) || fields.next_id < 0 ||
-      fields.segments > (1 << 20) || (fields.segments > 0 && fields.element_type == no_type))
+      (fields.element_type >= element_type_count && fields.element_type != no_type) ||
+      fields.next_id < 0 || fields.segments > (1 << 20) ||
+      (fields.segments > 0 && fields.element_type == no_type))
     in.refuse("index", "its dim, metric, element type or segments are none");
   saved.dim = static_cast<std::int64_t>(fields.dim);
   saved.metric = static_cast<Metric>(fields.metric);

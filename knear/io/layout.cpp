@@ -42,6 +42,8 @@ std::optional<ElementType> element_type(Scalar scalar) {
       return ElementType::f16;
     case Scalar::f32:
       return ElementType::f32;
+    case Scalar::f64:
+      return ElementType::f64;
     case Scalar::i8:
       return ElementType::i8;
     case Scalar::u8:
@@ -63,6 +65,8 @@ std::optional<Scalar> scalar_of(ElementType type) {
       return Scalar::u8;
     case ElementType::i8:
       return Scalar::i8;
+    case ElementType::f64:
+      return Scalar::f64;
     case ElementType::bf16:
       break;
   }

@@ -52,6 +52,10 @@ bool convert(N x, To& out, Rounding rounding) {
     }
     out = static_cast<To>(x);
     return true;
+  } else if constexpr (std::is_same_v<To, double>) {
+    out = static_cast<double>(x);
+    return sizeof(N) <= 4 || std::is_floating_point_v<N> || rounding == Rounding::allowed ||
+           static_cast<long double>(out) == static_cast<long double>(x);
   } else if constexpr (std::is_same_v<To, float>) {
     out = static_cast<float>(x);
     if constexpr (std::is_same_v<N, float> || sizeof(N) <= 2) {
@@ -91,10 +95,12 @@ std::string_view name_of_target() {
 template <class From, class To>
 [[noreturn]] void fail(From x, std::int64_t row, std::int64_t col, Rounding rounding,
                        const Place& place) {
-  const bool would_round = rounding == Rounding::refused && std::is_same_v<To, float>;
-  throw InvalidArgument("'{}': row {}, column {} is {}, which {} cannot hold{}", place.path, row,
-                        col, number_text(x), name_of_target<To>(),
-                        would_round ? " exactly (type f32 asks for rounding)" : "");
+  const bool would_round =
+      rounding == Rounding::refused && (std::is_same_v<To, float> || std::is_same_v<To, double>);
+  throw InvalidArgument(
+      "'{}': row {}, column {} is {}, which {} cannot hold{}", place.path, row, col, number_text(x),
+      name_of_target<To>(),
+      would_round ? fmt::format(" exactly (type {} asks for rounding)", name_of_target<To>()) : "");
 }
 
 template <class From, class To>
@@ -144,6 +150,8 @@ void convert_rows(Scalar from, const std::byte* in, std::int64_t rows, std::int6
                                    place);
       case ElementType::i8:
         return convert_block<From>(in, rows, cols, static_cast<std::int8_t*>(out), rounding, place);
+      case ElementType::f64:
+        return convert_block<From>(in, rows, cols, static_cast<double*>(out), rounding, place);
     }
   });
 }

@@ -12,7 +12,7 @@ namespace knear::io {
 
 enum class Rounding : std::uint8_t {
   refused,  // every value must be the same number afterwards
-  allowed   // f32, f16 and bf16 take the nearest value, ties to even, if it is finite
+  allowed   // f64, f32, f16 and bf16 take the nearest value, ties to even, if it is finite
 };
 
 // The place of the numbers in a file, for messages.

@@ -114,7 +114,7 @@ class ExactSearcher::Impl {
  private:
   static ValueRange value_range(AnyMatrixView base, const KnnOptions& options) {
     detail::check_dim("base", base.cols());
-    return find_value_range(base, "base", options.threads);
+    return find_value_range(base, options.metric, "base", options.threads);
   }
   detail::PreparedRows rows_;
 };

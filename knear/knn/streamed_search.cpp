@@ -39,8 +39,9 @@ void StreamedSearch::add(AnyMatrixView rows) {
     if (rows.rows() > s.total - s.rows)
       throw InvalidArgument("base has more than the {} rows that were announced", s.total);
     if (rows.rows() == 0) return;
-    detail::PreparedRows prepared(rows, s.options.metric,
-                                  find_value_range(rows, "base", s.options.threads, s.rows));
+    detail::PreparedRows prepared(
+        rows, s.options.metric,
+        find_value_range(rows, s.options.metric, "base", s.options.threads, s.rows));
     const detail::SearchSegment segment{.rows = &prepared,
                                         .ids = {.first = s.rows},
                                         .filter = s.options.filter,

@@ -380,7 +380,14 @@ Selection select_k(AnyMatrixView rows, std::int64_t k, const SelectOptions& opti
       throw InvalidArgument("k must be between 1 and 2^31 - 1, but is {}", k);
     detail::check_lengths(options.lengths, rows.rows(), rows.cols());
     Selection out{Matrix<float>::unset(rows.rows(), k), Matrix<Id>::unset(rows.rows(), k)};
-    visit(rows, [&](auto typed) { select_rows(typed, k, options, out); });
+    if (rows.type() == ElementType::f64)
+      throw InvalidArgument(
+          "rows are of type f64, and select_k takes f32, f16, bf16, u8, i8: the values that it "
+          "returns are f32");
+    visit(rows, [&](auto typed) {
+      if constexpr (!std::is_same_v<decltype(typed), MatrixView<double>>)
+        select_rows(typed, k, options, out);
+    });
     return out;
   });
 }

@@ -6,10 +6,11 @@
     index.add(base)
     distances, ids = index.search(queries, k=10)
 
-Arrays are NumPy matrices [n x dim] of float32, float16, uint8, int8 or ml_dtypes.bfloat16, and
-anything that numpy.asarray makes one of. They are read in place, without a copy, if each row
-is contiguous (the rows may lie apart); other layouts are copied once. float64, int64 and other
-numbers are taken if float32 holds every value exactly, else refused.
+Arrays are NumPy matrices [n x dim] of float64, float32, float16, uint8, int8 or
+ml_dtypes.bfloat16, and anything that numpy.asarray makes one of. They are read in place, without a
+copy, if each row is contiguous (the rows may lie apart); other layouts are copied once. int64 and
+other numbers are taken if float32 holds every value exactly, else refused. float64 is measured as
+it is, within the range of float32; float32 needs half the memory.
 
 Arrays may also be in the memory of an NVIDIA GPU, where knear was built with CUDA: those with
 `__dlpack_device__` (torch, CuPy, JAX) or `__cuda_array_interface__` (Numba). Functions read them
@@ -123,7 +124,7 @@ def knn(
     report: a dict that is emptied and filled with what was planned and what happened: "first_pass",
         "seconds", "survivors_per_query", "memory_bytes", ...
 
-    Both may be in the memory of one GPU (help(knear) says how), of float32, float16, bfloat16,
+    Both may be in the memory of one GPU (help(knear) says how), of float64, float32, float16, bfloat16,
     uint8 or int8, C-contiguous. The base is not copied and nothing is converted: another type or
     layout, or one of the two elsewhere, is an error. The results are arrays there. `device` is
     None, "cuda" or that GPU's own name, `method` "auto" or "exact".
@@ -320,7 +321,7 @@ def select_k(
         return _device.answers(x, found, (shape, np.float32), (shape, np.int64))
     one = np.ndim(x) == 1
     values, indices = _core.select_k(
-        *_arrays.matrix("x", np.asarray(x)[np.newaxis] if one else x),
+        *_arrays.matrix("x", np.asarray(x)[np.newaxis] if one else x, floats=True),
         _arrays.integer("k", k),
         bool(largest),
         bool(sorted),

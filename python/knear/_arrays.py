@@ -24,13 +24,15 @@ _ELEMENT_TYPES = {
     "bfloat16": "bf16",
     "uint8": "u8",
     "int8": "i8",
+    "float64": "f64",
 }
 
 _BLOCK = 1 << 20  # elements converted at a time
 
 
-def matrix(name: str, x: Any) -> tuple[np.ndarray, str]:
-    """`x` as a 2-D array whose rows are contiguous, and the name of its element type."""
+def matrix(name: str, x: Any, floats: bool = False) -> tuple[np.ndarray, str]:
+    """`x` as a 2-D array whose rows are contiguous, and the name of its element type. With
+    `floats`, float64 is none of them: each value must be a float32."""
     array = np.asarray(_device.to_processor(name, x))
     if array.ndim != 2:
         text = f"{name} must be a matrix [n x dim], but have {array.ndim} dimensions"
@@ -41,7 +43,7 @@ def matrix(name: str, x: Any) -> tuple[np.ndarray, str]:
             )
         raise InvalidArgument(text)
     kind = "bf16" if array.dtype == _device.BFLOAT16 else _ELEMENT_TYPES.get(array.dtype.name)
-    if kind is None:
+    if kind is None or (floats and kind == "f64"):
         array, kind = _as_float32(name, array), "f32"
     elif not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
@@ -61,8 +63,8 @@ def _as_float32(name: str, array: np.ndarray) -> np.ndarray:
     """`array` as float32 if that changes no value."""
     if array.dtype.kind not in "iuf":
         raise InvalidArgument(
-            f"{name} have elements of type {array.dtype}; knear takes float32, float16, bfloat16, "
-            "uint8, int8, and others that are exact in float32"
+            f"{name} have elements of type {array.dtype}; knear takes float64, float32, float16, "
+            "bfloat16, uint8, int8, and others that are exact in float32"
         )
     out = np.empty(array.shape, np.float32)
     block = max(1, _BLOCK // max(1, array.shape[1]))

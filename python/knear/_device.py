@@ -34,6 +34,7 @@ _KINDS = {
     BFLOAT16: "bf16",
     np.dtype(np.uint8): "u8",
     np.dtype(np.int8): "i8",
+    np.dtype(np.float64): "f64",
 }
 
 
@@ -154,7 +155,7 @@ def matrix(name: str, x: Any) -> Rows:
     memory = _read(name, x)
     kind = _KINDS.get(memory.dtype)
     if kind is None:
-        _refuse_type(name, memory, "knear takes float32, float16, bfloat16, uint8 and int8")
+        _refuse_type(name, memory, "knear takes float64, float32, float16, bfloat16, uint8 and int8")
     _check_layout(name, memory)
     return Rows(memory.address, kind, *memory.shape, memory.shape[1], memory.number, memory.owner)
 

@@ -311,8 +311,10 @@ def check_refusals(library):
     bad = knear.InvalidArgument
     if library.name != "jax":  # an array of JAX is contiguous, and no float64 unless asked for
         double = library.on_gpu(x.astype(np.float64))
+        assert (knear.knn(there, double, 2)[1] == knear.knn(there, there, 2)[1]).all()
+        whole = library.on_gpu(x.astype(np.int32))
         refused(
-            bad, "base has elements of type .*f.*8|float64", lambda: knear.knn(there, double, 2)
+            bad, "base has elements of type .*i.*4|int32", lambda: knear.knn(there, whole, 2)
         )
         for odd in (there[::2], there[:, :4]):
             refused(bad, "queries must be C-contig", lambda odd=odd: knear.knn(odd, there, 2))

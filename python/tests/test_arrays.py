@@ -134,9 +134,6 @@ def test_wrong_dimensions_are_named(argument):
 @pytest.mark.parametrize(
     ("value", "dtype"),
     [
-        (0.1, np.float64),
-        (1e39, np.float64),
-        (1e-46, np.float64),
         (2**24 + 1, np.int32),
         (2**63 - 1, np.int64),
         (2**64 - 1, np.uint64),
@@ -148,6 +145,36 @@ def test_values_that_float32_cannot_hold_are_refused(value, dtype):
     with pytest.raises(knear.InvalidArgument, match="base .* in row 777, column 2"):
         knear.knn(np.zeros((1, 3), np.float32), base, 1)
     assert knear.knn(np.zeros((1, 3), np.float32), base[:777], 1)[1].tolist() == [[0]]
+
+
+def test_float64_is_measured_as_it_is():
+    rng = np.random.default_rng(5)
+    base, queries = 1 + 1e-9 * rng.random((500, 8)), 1 + 1e-9 * rng.random((7, 8))
+    squares = ((queries[:, None] - base[None]) ** 2).sum(axis=2)
+    distances, ids = knear.knn(queries, base, 5)
+    np.testing.assert_array_equal(ids, np.argsort(squares, axis=1)[:, :5])
+    np.testing.assert_allclose(distances, np.sort(squares, axis=1)[:, :5], rtol=1e-6)
+    index = knear.Index("Flat", dim=8)
+    index.add(base)
+    np.testing.assert_array_equal(index.search(queries, k=5)[1], ids)
+    rows = index.reconstruct([3, 1])
+    assert rows.dtype == np.float64
+    np.testing.assert_array_equal(rows, base[[3, 1]])
+    np.testing.assert_array_equal(knear.knn(queries.tolist(), base.tolist(), 5)[1], ids)
+    # An index keeps the type of its first vectors.
+    single = knear.Index("Flat", dim=8)
+    single.add(base.astype(np.float32))
+    with pytest.raises(knear.InvalidArgument, match="type f64 hold a value in row 0"):
+        single.add(base)
+    single.add(np.ones((1, 8)))
+    assert len(single) == 501
+
+
+def test_float64_beyond_float32_is_refused():
+    base = np.zeros((1000, 3))
+    base[777, 2] = 1e39
+    with pytest.raises(knear.InvalidArgument, match="base .* row 777 column 2 is 1e"):
+        knear.knn(base[:1], base, 1)
 
 
 @pytest.mark.parametrize(

@@ -293,9 +293,10 @@ TYPED_TEST(TiledSearchTest, WhatIsCertainIsExact) {
   for (const int kept : {k, 64}) {
     const Kept got = search(base_codes, query_codes, dim, {16, 256}, kept, 11);
     HostQueue queue(12);
+    const std::vector<double> doubles(queries.row(0), queries.row(0) + count * dim);
     std::vector<double> keys(count * k);
     std::vector<std::int64_t> ids(count * k);
-    rescore_kept(queue, base.row(0), numbers.data(), queries.row(0), count, dim, got.places.data(),
+    rescore_kept(queue, base.row(0), numbers.data(), doubles.data(), count, dim, got.places.data(),
                  kept, k, keys.data(), ids.data());
     for (std::int64_t q = 0; q < count; ++q) {
       const auto wanted = all_keys(base, queries.row(q), true);

@@ -62,7 +62,7 @@ void use_vectors(const std::string& path) {
     const io::VectorFile file = io::VectorFile::open(path);
     visit(file.view(), [&](auto typed) {
       for (std::int64_t i = 0; i < typed.rows(); ++i)
-        for (std::int64_t j = 0; j < typed.cols(); ++j) total += to_float(typed.row(i)[j]);
+        for (std::int64_t j = 0; j < typed.cols(); ++j) total += to_double(typed.row(i)[j]);
     });
     io::VectorBlocks blocks(path);
     std::int64_t rows = 0;

@@ -21,7 +21,7 @@
 namespace knear {
 namespace {
 
-using Row = std::vector<float>;
+using Row = std::vector<double>;
 
 // The content of vectors: `whole` ones are stored as panels, others as a matrix.
 enum class Content { real, whole, few_values, mixed };
@@ -34,18 +34,18 @@ class Model {
 
   // The live rows that `allowed` lets through, as a matrix in the order of their ids.
   template <class Allowed>
-  std::pair<Matrix<float>, std::vector<Id>> matrix(Allowed allowed) const {
+  std::pair<Matrix<double>, std::vector<Id>> matrix(Allowed allowed) const {
     std::vector<Id> ids;
     for (const auto& [id, row] : rows)
       if (allowed(id)) ids.push_back(id);
-    Matrix<float> out(std::ssize(ids), dim_);
+    Matrix<double> out(std::ssize(ids), dim_);
     for (std::size_t i = 0; i < ids.size(); ++i)
       std::copy_n(rows.at(ids[i]).data(), dim_, out.row(static_cast<std::int64_t>(i)));
     return {std::move(out), ids};
   }
 
   template <class Allowed>
-  Neighbors search(MatrixView<float> queries, std::int64_t k, Allowed allowed) const {
+  Neighbors search(MatrixView<double> queries, std::int64_t k, Allowed allowed) const {
     const auto [base, ids] = matrix(allowed);
     Neighbors out = reference_knn(queries, base.view(), k, metric_);
     for (std::int64_t i = 0; i < queries.rows() * k; ++i)
@@ -126,6 +126,9 @@ class History {
             break;
           case ElementType::f32:
             static_cast<float*>(out.row(i))[j] = x;
+            break;
+          case ElementType::f64:
+            static_cast<double*>(out.row(i))[j] = x == std::trunc(x) ? x : x + 0x1p-40;
         }
       }
     return out;
@@ -133,7 +136,7 @@ class History {
   Row row_of(const AnyMatrix& from, std::int64_t i) {
     return visit(from.view(), [&](auto view) {
       Row out;
-      for (std::int64_t j = 0; j < dim_; ++j) out.push_back(to_float(view.row(i)[j]));
+      for (std::int64_t j = 0; j < dim_; ++j) out.push_back(to_double(view.row(i)[j]));
       return out;
     });
   }
@@ -238,10 +241,10 @@ class History {
     const auto n = std::ssize(model_.rows);
     const std::int64_t k = std::vector<std::int64_t>{1, 5, 40, n + 3}[random_.below(4)];
     AnyMatrix typed = vectors(5);
-    Matrix<float> queries(5, dim_);
+    Matrix<double> queries(5, dim_);
     for (std::int64_t i = 0; i < 5; ++i) std::copy_n(row_of(typed, i).data(), dim_, queries.row(i));
-    if (random_.below(4) == 0) std::fill_n(queries.row(2), dim_, 0.0f);
-    if (random_.below(3) == 0) queries.row(4)[0] += 0.25f;  // not whole
+    if (random_.below(4) == 0) std::fill_n(queries.row(2), dim_, 0.0);
+    if (random_.below(3) == 0) queries.row(4)[0] += 0.25;  // not whole
     SearchOptions options{.threads = 1 + static_cast<int>(random_.below(2))};
     if (random_.below(4) == 0) options.memory = 64 << 20;
     constexpr FirstPass passes[] = {FirstPass::automatic, FirstPass::automatic, FirstPass::int8,
@@ -321,7 +324,7 @@ TEST_P(FlatChanges, RandomHistoriesEqualAMap) {
   std::uint64_t seed = 0;
   for (Content content : {Content::real, Content::whole, Content::few_values, Content::mixed})
     for (ElementType type : {ElementType::f32, ElementType::u8, ElementType::i8, ElementType::f16,
-                             ElementType::bf16}) {
+                             ElementType::bf16, ElementType::f64}) {
       if (size_of(type) == 1 && (content == Content::real || content == Content::mixed)) continue;
       for (std::int64_t dim : {1, 7, 33}) {
         SCOPED_TRACE(testing::Message() << "content " << static_cast<int>(content) << " type "

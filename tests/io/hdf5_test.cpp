@@ -57,7 +57,7 @@ class Hdf5Files : public FileTest {
     visit(view, [&](auto typed) {
       for (std::int64_t i = 0; i < view.rows(); ++i)
         for (std::int64_t j = 0; j < view.cols(); ++j)
-          ASSERT_EQ(to_float(typed.row(i)[j]),
+          ASSERT_EQ(to_double(typed.row(i)[j]),
                     static_cast<float>(((i + first_row) * view.cols() + j) % 100))
               << i << " " << j;
     });
@@ -71,7 +71,7 @@ TEST_F(Hdf5Files, EveryTypeAndLayoutIsRead) {
   H5Tset_ebias(half, 15);
   const std::pair<hid_t, ElementType> types[] = {
       {H5T_IEEE_F32LE, ElementType::f32}, {H5T_IEEE_F32BE, ElementType::f32},
-      {H5T_IEEE_F64LE, ElementType::f32}, {H5T_IEEE_F64BE, ElementType::f32},
+      {H5T_IEEE_F64LE, ElementType::f64}, {H5T_IEEE_F64BE, ElementType::f64},
       {H5T_STD_U8LE, ElementType::u8},    {H5T_STD_I8BE, ElementType::i8},
       {H5T_STD_I32LE, ElementType::f32},  {H5T_STD_U16BE, ElementType::f32},
       {H5T_STD_I64BE, ElementType::f32},  {half, ElementType::f16}};

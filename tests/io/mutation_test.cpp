@@ -51,7 +51,7 @@ double sum(AnyMatrixView view) {
   return visit(view, [](auto typed) {
     double total = 0;
     for (std::int64_t i = 0; i < typed.rows(); ++i)
-      for (std::int64_t j = 0; j < typed.cols(); ++j) total += to_float(typed.row(i)[j]);
+      for (std::int64_t j = 0; j < typed.cols(); ++j) total += to_double(typed.row(i)[j]);
     return total;
   });
 }
@@ -96,7 +96,7 @@ TEST_F(Mutation, DamagedFilesOpenOrAreRefused) {
                                                          : damaged(gzip(bytes), random);
       const std::string file_path = write(zipped ? name + ".gz" : name, content);
       OpenOptions options;
-      if (random.below(2)) options.type = all_element_types[random.below(5)];
+      if (random.below(2)) options.type = all_element_types[random.below(element_type_count)];
       if (random.below(4) == 0) options.rows = {{0, std::int64_t(random.below(9))}};
       const auto attempt = [&](auto&& action) {
         try {

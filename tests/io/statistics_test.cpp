@@ -21,7 +21,7 @@ class Convert : public FileTest {
     return matrix;
   }
   static float value(const VectorFile& file, std::int64_t row, std::int64_t col) {
-    return visit(file.view(), [&](auto typed) { return to_float(typed.row(row)[col]); });
+    return visit(file.view(), [&](auto typed) { return to_double(typed.row(row)[col]); });
   }
 };
 

@@ -38,9 +38,9 @@ class Case {
  public:
   explicit Case(std::uint64_t seed) : random_(seed) {
     const ElementType types[] = {ElementType::f32, ElementType::f16, ElementType::bf16,
-                                 ElementType::u8, ElementType::i8};
+                                 ElementType::u8,  ElementType::i8,  ElementType::f64};
     kind_ = random_.below(10);
-    const ElementType type = types[random_.below(3) ? random_.below(2) * 3 : random_.below(5)];
+    const ElementType type = types[random_.below(3) ? random_.below(2) * 3 : random_.below(6)];
     const std::int64_t dims[] = {1, 2, 3, 4, 5, 16, 31, 64, 97, 300, 1100};
     dim_ = dims[random_.below(11)];
     const std::int64_t border[] = {32, 64, 256, 1024, 4096, 8192};
@@ -55,7 +55,7 @@ class Case {
     amount_ = std::pow(10.0, 6 * random_.uniform() - 5);
     for (double& c : centres_) c = gaussian();
     base = filled(type, rows_, false);
-    queries = filled(random_.below(2) ? type : types[random_.below(5)], queries_count_, true);
+    queries = filled(random_.below(2) ? type : types[random_.below(6)], queries_count_, true);
     if (random_.below(3) == 0) {  // copies of rows
       for (std::uint64_t i = random_.below(1 + rows_ / 3); i > 0; --i)
         std::memcpy(base.row(below(rows_)), base.view().row(below(rows_)),
@@ -178,6 +178,9 @@ class Case {
       case ElementType::i8:
         static_cast<std::int8_t*>(p)[i] =
             static_cast<std::int8_t>(std::lround(std::clamp(x, -128.0, 127.0)));
+        break;
+      case ElementType::f64:
+        static_cast<double*>(p)[i] = std::clamp(x, -3e38, 3e38);
         break;
     }
   }

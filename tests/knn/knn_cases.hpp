@@ -49,6 +49,9 @@ inline void set(AnyMatrix& m, std::int64_t i, double value) {
     case ElementType::i8:
       static_cast<std::int8_t*>(m.row(0))[i] =
           std::int8_t(std::clamp(std::lround(value), -128l, 127l));
+      break;
+    case ElementType::f64:
+      static_cast<double*>(m.row(0))[i] = value;
   }
 }
 

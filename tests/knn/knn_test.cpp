@@ -25,8 +25,8 @@ TEST(Knn, RandomShapesTypesAndMetricsAtEveryLevel) {
     const std::int64_t n = 1 + random.below(dim > 300 ? 600 : 3000), q = 1 + random.below(40);
     const std::int64_t k = random.below(4) == 0 ? 1 + random.below(n + 10)
                                                 : 1 + random.below(std::min<std::int64_t>(n, 20));
-    const ElementType bt = all_element_types[random.below(5)],
-                      qt = all_element_types[random.below(5)];
+    const ElementType bt = all_element_types[random.below(element_type_count)],
+                      qt = all_element_types[random.below(element_type_count)];
     const double scale = round % 3 == 0 ? 60 : std::pow(10.0, random.uniform() * 4 - 2);
     const double step = round % 3 == 0 ? 20 : 0;  // whole multiples: ties everywhere
     const auto value = [&](auto, auto) {

@@ -74,7 +74,7 @@ struct ScanCase {
       : base(std::move(base_rows)),
         queries(std::move(query_rows)),
         metric(of),
-        query_range(find_value_range(queries.view(), "queries", 1)) {
+        query_range(find_value_range(queries.view(), Metric::l2, "queries", 1)) {
     order.resize(static_cast<std::size_t>(queries.view().rows()));
     visit(queries.view(), [&](auto x) {
       visit(base.view(), [&](auto y) {
@@ -92,7 +92,8 @@ struct ScanCase {
                     bool find_copies = true) const {
     if (codes == Codes::integer)
       return PackedBase::integer(base.view(), {}, metric, isa,
-                                 find_value_range(base.view(), "base", 1), 1, {}, tile_bytes);
+                                 find_value_range(base.view(), Metric::l2, "base", 1), 1, {},
+                                 tile_bytes);
     constexpr Format formats[] = {format_int8, format_int16, format_fp32};
     return PackedBase::certified(base.view(), {}, formats[static_cast<int>(codes)],
                                  CodingSpace::choose(base.view(), metric, isa), 1, {}, tile_bytes,

@@ -22,7 +22,8 @@ PackedBase packed_of(const Matrix<float>& base, bool integer) {
   const Isa isa = active_isa();
   if (integer)
     return PackedBase::integer(base.view(), {}, Metric::l2, isa,
-                               find_value_range(base.view(), "base", 1), 2, {}, tile_bytes);
+                               find_value_range(base.view(), Metric::l2, "base", 1), 2, {},
+                               tile_bytes);
   return PackedBase::certified(base.view(), {}, format_int8,
                                CodingSpace::choose(base.view(), Metric::l2, isa), 2, {},
                                tile_bytes);
@@ -57,7 +58,7 @@ void expect_reference(const Matrix<float>& base, const Matrix<float>& queries, b
                   .threads = 2,
                   .isa = active_isa(),
                   .peaks = &planning_peaks(active_isa(), 2)};
-      job.query_range = find_value_range(queries.view(), "queries", 1);
+      job.query_range = find_value_range(queries.view(), Metric::l2, "queries", 1);
       job.may_estimate = estimate;
       ExactNeighbors out(count, k);
       std::vector<std::int64_t> all(static_cast<std::size_t>(count));

@@ -27,7 +27,7 @@ class DeviceBase {
         rows_(std::move(rows)),
         // Only its shape is looked at (PreparedRows::OnDevice).
         prepared_(AnyMatrixView(rows_.type, rows_.data(), rows_.count, rows_.dim, rows_.dim),
-                  metric, value_range_of_rows(queue_, rows_, "base")) {
+                  metric, value_range_of_rows(queue_, rows_, metric, "base")) {
     const std::int64_t sample = CodingSpace::sample_size(rows_.count, rows_.dim);
     const AnyMatrix sampled =
         sample > 0 ? sample_rows(queue_, rows_, sample) : AnyMatrix(rows_.type, 0, rows_.dim);

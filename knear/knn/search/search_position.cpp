@@ -206,7 +206,7 @@ bool is_zero(AnyMatrixView vectors, std::int64_t row) {
   return visit(vectors, [&](auto view) {
     const auto* x = view.row(row);
     for (std::int64_t i = 0; i < view.cols(); ++i)
-      if (to_float(x[i]) != 0) return false;
+      if (to_double(x[i]) != 0) return false;
     return true;
   });
 }

@@ -197,7 +197,7 @@ SearchRequest::SearchRequest(SearchKind what, std::span<const SearchSegment> amo
       peaks(planning_peaks(isa, threads)),
       k_asked(wanted + (what == SearchKind::self_join)) {
   check_kind(kind, options);
-  query_range = find_value_range(queries, "queries", threads);
+  query_range = find_value_range(queries, options.metric, "queries", threads);
   take(among);
   check_first_pass(*this);
   check_tuning(*this);

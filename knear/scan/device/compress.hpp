@@ -106,7 +106,7 @@ struct MeasurePairs {
   DeviceBaseView base;
   DevicePairs pairs;
   std::int64_t begin;            // the number of the first pair of this array among all
-  const float* vectors;          // [queries x dim], by number
+  const double* vectors;         // [queries x dim], by number
   const double* vector_squares;  // [queries]; cosine
   const Row* rows;               // [rows x dim]
   std::int64_t dim;
@@ -148,7 +148,7 @@ void launch_compress_more(Queue& queue, const DeviceBaseView& base, const Device
 // Measures the pairs that were written last, from number `begin` on.
 template <class Queue>
 void launch_measure_pairs(Queue& queue, const DeviceBaseView& base, const DevicePairs& pairs,
-                          std::int64_t begin, const float* vectors, const double* vector_squares,
+                          std::int64_t begin, const double* vectors, const double* vector_squares,
                           const void* rows, ElementType type, std::int64_t dim) {
   with_element(type, [&](auto element) {
     using Row = decltype(element);

@@ -11,7 +11,7 @@ extern template void launch_compress_more(cuda::Queue&, const DeviceBaseView&,
                                           const DeviceQueryView&, const DeviceLists&,
                                           const DevicePairs&, std::int64_t, std::int64_t);
 extern template void launch_measure_pairs(cuda::Queue&, const DeviceBaseView&, const DevicePairs&,
-                                          std::int64_t, const float*, const double*, const void*,
+                                          std::int64_t, const double*, const double*, const void*,
                                           ElementType, std::int64_t);
 
 }  // namespace knear::detail

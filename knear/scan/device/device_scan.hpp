@@ -245,10 +245,10 @@ class DeviceScan {
   // The vectors of queries on the device, by place, by which rows are measured; not for whole
   // numbers. All of it must live until the queue has done the copies.
   struct Vectors {
-    std::vector<float> widened;  // which hold every element type
+    std::vector<double> widened;  // which hold every element type
     std::vector<double> added;
-    Array<float> elements;  // [count x dim]
-    Array<double> squares;  // [count], as the reference adds them up; cosine
+    Array<double> elements;  // [count x dim]
+    Array<double> squares;   // [count], as the reference adds them up; cosine
   };
   void upload_vectors(Vectors& out, AnyMatrixView queries, const std::vector<std::int64_t>& order) {
     out.widened = widened(queries, order);
@@ -277,12 +277,12 @@ class DeviceScan {
   std::int64_t bytes_for_query(std::int64_t k, std::int64_t room, bool sorted) const {
     const std::int64_t lists = sorted ? 2 : 1;
     return lists * room * static_cast<std::int64_t>(sizeof(Entry) + sizeof(double)) + 16 * k +
-           4 * packed_.dim + slices_of(packed_.steps) * slice_bytes + 256;
+           8 * packed_.dim + slices_of(packed_.steps) * slice_bytes + 256;
   }
   // Bytes of the processor's memory per query, beside the answer; and per thread for packing
   // queries.
   static std::int64_t host_bytes_for_query(std::int64_t k, std::int64_t dim, std::int64_t slices) {
-    return slices * slice_bytes + 4 * dim + 16 * k + 160;
+    return slices * slice_bytes + 8 * dim + 16 * k + 160;
   }
   static std::int64_t host_bytes_for_thread(std::int64_t dim) {
     return block_queries * (9 * dim + 64);
@@ -504,21 +504,22 @@ class DeviceScan {
     return *std::max_element(passed.begin(), passed.end());
   }
 
-  // The queries as floats, by place.
-  static std::vector<float> widened(AnyMatrixView queries, const std::vector<std::int64_t>& order) {
-    std::vector<float> out(order.size() * static_cast<std::size_t>(queries.cols()));
+  // The queries as doubles, by place.
+  static std::vector<double> widened(AnyMatrixView queries,
+                                     const std::vector<std::int64_t>& order) {
+    std::vector<double> out(order.size() * static_cast<std::size_t>(queries.cols()));
     visit(queries, [&](auto view) {
-      float* to = out.data();
+      double* to = out.data();
       for (const std::int64_t query : order)
-        for (std::int64_t i = 0; i < view.cols(); ++i) *to++ = to_float(view.row(query)[i]);
+        for (std::int64_t i = 0; i < view.cols(); ++i) *to++ = to_double(view.row(query)[i]);
     });
     return out;
   }
   // For each vector, sum x_i x_i as the reference adds it up: minus the key of its product with
   // itself.
-  static std::vector<double> squares_of(const std::vector<float>& vectors, std::int64_t dim) {
-    const MatrixView<float> view(vectors.data(), std::ssize(vectors) / dim, dim);
-    ExactDistance measure(Metric::ip, ElementType::f32);
+  static std::vector<double> squares_of(const std::vector<double>& vectors, std::int64_t dim) {
+    const MatrixView<double> view(vectors.data(), std::ssize(vectors) / dim, dim);
+    ExactDistance measure(Metric::ip, ElementType::f64);
     std::vector<double> out(static_cast<std::size_t>(view.rows()));
     for (std::int64_t i = 0; i < view.rows(); ++i) {
       measure.set_query(view, i);

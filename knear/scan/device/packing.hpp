@@ -89,37 +89,6 @@ DeviceRowData<Queue> upload_rows(Queue& queue, const BaseRows& rows,
   return out;
 }
 
-// As find_value_range() of value_range.hpp, for rows that are on the device. Throws InvalidArgument
-// likewise.
-template <class Queue>
-ValueRange value_range_of_rows(Queue& queue, const DeviceRowData<Queue>& rows,
-                               std::string_view argument) {
-  ValueRange out;
-  if (rows.count == 0) return out;
-  RowsFound found = {};
-  auto on_device = queue.template allocate<RowsFound>(1);
-  queue.fill_bytes(on_device.data(), 0, 1);
-  launch_find_value_range(queue, rows.data(), rows.type, rows.count * rows.dim, on_device.data());
-  queue.download(&found, on_device.data(), 1);
-  queue.wait();
-  if (found.not_finite > 0) {
-    const std::int64_t at = rows.count * rows.dim - static_cast<std::int64_t>(found.not_finite);
-    AnyMatrix one(rows.type, 1, 1);
-    const int bytes = size_of(rows.type);
-    queue.download(static_cast<unsigned char*>(one.row(0)),
-                   static_cast<const unsigned char*>(rows.data()) + at * bytes,
-                   static_cast<std::size_t>(bytes));
-    queue.wait();
-    const float value = visit(one.view(), [](auto view) { return to_float(view.row(0)[0]); });
-    throw InvalidArgument("{} must be finite, but row {} column {} is {}", argument, at / rows.dim,
-                          at % rows.dim, value);
-  }
-  out.integer = found.not_whole == 0;
-  if (out.integer)
-    out.low = 512 - static_cast<int>(found.below), out.high = static_cast<int>(found.high) - 512;
-  return out;
-}
-
 // Copies of `count` rows, evenly spaced, in the memory of the processor. Requires
 // 1 <= count <= rows.count.
 template <class Queue>
@@ -150,6 +119,37 @@ AnyMatrix download_rows(Queue& queue, const DeviceRowData<Queue>& rows, std::int
                  static_cast<const unsigned char*>(rows.data()) + begin * row_bytes,
                  static_cast<std::size_t>(count * row_bytes));
   queue.wait();
+  return out;
+}
+
+// As find_value_range() of value_range.hpp, for rows that are on the device. Throws InvalidArgument
+// likewise.
+template <class Queue>
+ValueRange value_range_of_rows(Queue& queue, const DeviceRowData<Queue>& rows, Metric metric,
+                               std::string_view argument) {
+  ValueRange out;
+  if (rows.count == 0) return out;
+  const auto check_here = [&](std::int64_t begin, std::int64_t count) {
+    const AnyMatrix some = download_rows(queue, rows, begin, count);
+    find_value_range(some.view(), metric, argument, 1, begin);
+  };
+  // The kernel looks at elements, and rows of f64 may be too short for cosine as a whole.
+  if (metric == Metric::cosine && rows.type == ElementType::f64) {
+    const std::int64_t together = std::max<std::int64_t>(1, (8 << 20) / rows.dim);
+    for (std::int64_t row = 0; row < rows.count; row += together)
+      check_here(row, std::min(together, rows.count - row));
+  }
+  RowsFound found = {};
+  auto on_device = queue.template allocate<RowsFound>(1);
+  queue.fill_bytes(on_device.data(), 0, 1);
+  launch_find_value_range(queue, rows.data(), rows.type, rows.count * rows.dim, on_device.data());
+  queue.download(&found, on_device.data(), 1);
+  queue.wait();
+  if (found.not_finite > 0)
+    check_here((rows.count * rows.dim - static_cast<std::int64_t>(found.not_finite)) / rows.dim, 1);
+  out.integer = found.not_whole == 0;
+  if (out.integer)
+    out.low = 512 - static_cast<int>(found.below), out.high = static_cast<int>(found.high) - 512;
   return out;
 }
 

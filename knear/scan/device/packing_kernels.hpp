@@ -16,6 +16,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "knear/core/element_type.hpp"
 #include "knear/scan/device/code_layout.hpp"
@@ -80,7 +81,7 @@ struct CodingRow {
   double length;  // 0: not divided by it
 
   KNEAR_DEVICE double operator[](std::int64_t i) const {
-    double v = to_float(y[i]);
+    double v = to_double(y[i]);
     if (length != 0) v /= length;
     return mean ? v - mean[i] : v;
   }
@@ -92,7 +93,7 @@ KNEAR_DEVICE CodingRow<Row> coding_row(Thread t, const DevicePacking& p, std::in
   if (!p.cosine) return out;
   double squares = 0;
   for (std::int64_t i = t.index() % warp_size; i < p.dim; i += warp_size) {
-    const double y = to_float(out.y[i]);
+    const double y = to_double(out.y[i]);
     squares += y * y;
   }
   out.length = sqrt(warp_sum(t, squares));
@@ -261,7 +262,7 @@ struct EncodeWholeRows {
         for (int j = 0; j < step_bytes && row >= 0; ++j) {
           const std::int64_t i = std::int64_t{step} * step_bytes + j;
           if (i >= p.dim) break;
-          const int x = static_cast<int>(to_float(y[i]));
+          const int x = static_cast<int>(to_double(y[i]));
           sum += x, squares += static_cast<unsigned>(x * x);
           word |= static_cast<unsigned>(x + p.row_offset) << 8 * j;
         }
@@ -278,8 +279,9 @@ struct EncodeWholeRows {
 
 // The result of FindValueRange; zeros before it.
 struct RowsFound {
-  unsigned long long not_finite;   // elements from the first that is not finite on: 0 for none
-  unsigned long long not_whole;    // 1: some element is no whole number in [-128, 255]
+  unsigned long long
+      not_finite;                // elements from the first that no float is as large as: 0 for none
+  unsigned long long not_whole;  // 1: some element is no whole number in [-128, 255]
   unsigned long long high, below;  // the largest whole number + 512, 512 - the smallest
 };
 
@@ -294,13 +296,15 @@ struct FindValueRange {
     std::int64_t bad = count;
     int fractions = 0, low = 511, high = -511;
     for (std::int64_t i = t.block() * threads + t.index(); i < count; i += t.blocks() * threads) {
-      const float x = to_float(elements[i]);
-      if (!(fabsf(x) <= std::numeric_limits<float>::max())) {
+      const auto x = widened(elements[i]);
+      using Wide = std::remove_const_t<decltype(x)>;
+      const Wide size = x < 0 ? -x : x;
+      if (!(size <= std::numeric_limits<float>::max())) {
         bad = i < bad ? i : bad;
         continue;
       }
-      const int whole = fabsf(x) <= 255 ? static_cast<int>(x) : -256;
-      fractions |= static_cast<float>(whole) != x || whole < -128;
+      const int whole = size <= 255 ? static_cast<int>(x) : -256;
+      fractions |= static_cast<Wide>(whole) != x || whole < -128;
       low = whole < low ? whole : low, high = whole > high ? whole : high;
     }
     // Most threads find nothing that others have not published.

@@ -449,11 +449,11 @@ struct IntegerKeys {
 // sums, one in each lane of half a warp. All lanes of the warp call it. square: the query's sum of
 // squares, for cosine; unused otherwise.
 template <class Thread, class Row>
-KNEAR_DEVICE double reference_key(Thread t, const DeviceBaseView& base, const float* x,
+KNEAR_DEVICE double reference_key(Thread t, const DeviceBaseView& base, const double* x,
                                   const double* square, const Row* y, std::int64_t dim) {
   double sum = 0, squares = 0;
   for (std::int64_t i = t.index() % 16; i < dim; i += 16) {
-    const double a = x[i], b = to_float(y[i]);
+    const double a = x[i], b = to_double(y[i]);
     if (base.l2) {
       sum = rounded_sum(sum, rounded_product(a - b, a - b));
     } else {
@@ -473,21 +473,21 @@ KNEAR_DEVICE double reference_key(Thread t, const DeviceBaseView& base, const fl
 }
 
 // Keys by the reference, each by half a warp. One block per query. Row: the type of the rows;
-// queries are floats, which hold all types.
+// queries are doubles, which hold all types.
 template <class Thread, class Row>
 struct MeasureRows {
   static constexpr int threads = 128, resident_blocks = 8;
   static constexpr int halves = threads / 16;
   DeviceBaseView base;
   DeviceLists lists;
-  const float* vectors;          // [count x dim], by place
+  const double* vectors;         // [count x dim], by place
   const double* vector_squares;  // [count], in the order of the reference; cosine
   const Row* rows;               // [rows x dim]
   std::int64_t dim;
 
   KNEAR_KERNEL void operator()(Thread t) const {
     const std::int64_t place = t.block();
-    const float* const x = vectors + place * dim;
+    const double* const x = vectors + place * dim;
     const int count = lists.counts[place], half = t.index() / 16, lane = t.index() % 16;
     for (int first = 0; first < count; first += halves) {
       const bool real = first + half < count;

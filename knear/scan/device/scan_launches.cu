@@ -12,7 +12,7 @@ template void launch_update(cuda::Queue&, const DeviceBaseView&, const DeviceQue
 template void launch_integer_keys(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
                                   const DeviceLists&);
 template void launch_measure(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
-                             const DeviceLists&, const float*, const double*, const void*,
+                             const DeviceLists&, const double*, const double*, const void*,
                              ElementType, std::int64_t);
 template void launch_rank(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
                           const DeviceLists&, const SpareLists&, double*, std::int64_t*, int);

@@ -63,7 +63,7 @@ void launch_integer_keys(Queue& queue, const DeviceBaseView& base, const DeviceQ
 
 template <class Queue>
 void launch_measure(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
-                    const DeviceLists& lists, const float* vectors, const double* vector_squares,
+                    const DeviceLists& lists, const double* vectors, const double* vector_squares,
                     const void* rows, ElementType type, std::int64_t dim) {
   with_element(type, [&](auto element) {
     using Row = decltype(element);

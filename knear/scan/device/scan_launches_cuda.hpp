@@ -12,7 +12,7 @@ extern template void launch_update(cuda::Queue&, const DeviceBaseView&, const De
 extern template void launch_integer_keys(cuda::Queue&, const DeviceBaseView&,
                                          const DeviceQueryView&, const DeviceLists&);
 extern template void launch_measure(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
-                                    const DeviceLists&, const float*, const double*, const void*,
+                                    const DeviceLists&, const double*, const double*, const void*,
                                     ElementType, std::int64_t);
 extern template void launch_rank(cuda::Queue&, const DeviceBaseView&, const DeviceQueryView&,
                                  const DeviceLists&, const SpareLists&, double*, std::int64_t*,

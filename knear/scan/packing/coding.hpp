@@ -52,11 +52,14 @@ KNEAR_HD inline double scale_for(Format format, double max_coordinate, double ma
 }
 
 // Bounds that hold for the exact vector, not only for its rounded doubles (docs/bounds.md, 2).
+// Squares of coordinates below 2^-511, which f64 vectors may have, vanish, with those of a vector
+// no longer than this.
+inline constexpr double least_length = 0x1p-500;
 KNEAR_HD inline double norm_above(double squares, double slack) {
-  return std::sqrt(squares) * (1 + slack);
+  return std::sqrt(squares) * (1 + slack) + least_length;
 }
 KNEAR_HD inline double error_above(double squares, double norm, double slack) {
-  return std::sqrt(squares) * (1 + slack) + norm * slack;
+  return std::sqrt(squares) * (1 + slack) + norm * slack + least_length;
 }
 
 // A float larger than x, which must not be negative: infinity beyond the largest float.

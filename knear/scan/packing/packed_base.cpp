@@ -91,7 +91,7 @@ void CodingSpace::load(AnyMatrixView data, std::int64_t i, double* v) const {
   }
   visit(data, [&](auto view) {
     const auto* row = view.row(i);
-    for (std::int64_t j = 0; j < dim; ++j) v[j] = to_float(row[j]);
+    for (std::int64_t j = 0; j < dim; ++j) v[j] = to_double(row[j]);
   });
   if (metric == Metric::cosine) {
     const double norm = std::sqrt(kernels->measure(v, dim).squares);
@@ -154,7 +154,7 @@ namespace {
 double longest_comparable(const AlignedArray<PanelHead>& heads) {
   std::vector<double> norms;
   for (const PanelHead& head : heads)
-    if (head.norm > 0) norms.push_back(head.norm);
+    if (head.norm > 2 * least_length) norms.push_back(head.norm);
   if (norms.empty()) return 0;
   const auto middle = norms.begin() + std::ssize(norms) / 2;
   std::nth_element(norms.begin(), middle, norms.end());
@@ -274,6 +274,10 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
         head.error =
             std::max(head.error, error_above(code.error, 0, slack) + (l2 ? norm : size) * slack);
       }
+      // Float products that underflow are accounted for by N >= s / 2 (code_queries), which holds
+      // but for rows that are too short for any scale.
+      if (format == format_fp32 && max_coordinate > 0)
+        head.norm = std::max(head.norm, head.scale / 2);
       const double off = out.space.off_of(head.norm);
       head.error += off;
       head.norm += off;
@@ -341,7 +345,7 @@ PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32
         return visit(base.row_view(id, scratch.data()), [&](auto view) {
           const auto* row = view.row(0);
           int sum = 0;
-          for (std::int64_t i = 0; i < out.dim; ++i) sum ^= static_cast<int>(to_float(row[i]));
+          for (std::int64_t i = 0; i < out.dim; ++i) sum ^= static_cast<int>(to_double(row[i]));
           return sum % 2 == 0;
         });
       });
@@ -366,7 +370,7 @@ PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32
           for (std::int64_t i = 0; i < out.dim; i += 4) {
             std::uint8_t bytes[4] = {0, 0, 0, 0};
             for (int j = 0; j < 4 && i + j < out.dim; ++j) {
-              const int y = static_cast<int>(to_float(row[i + j]));
+              const int y = static_cast<int>(to_double(row[i + j]));
               squares += static_cast<std::uint32_t>(y * y), sum += y;
               bytes[j] = static_cast<std::uint8_t>(y + out.row_offset);
             }

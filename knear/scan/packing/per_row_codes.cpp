@@ -42,7 +42,7 @@ PerRowCodes per_row_codes(const BaseRows& base, std::span<const std::uint32_t> o
           std::uint32_t squares = 0;
           std::int32_t sum = 0;
           for (std::int64_t j = 0; j < out.dim; ++j) {
-            const int y = static_cast<int>(to_float(values[j]));
+            const int y = static_cast<int>(to_double(values[j]));
             squares += static_cast<std::uint32_t>(y * y), sum += y;
             codes[j] = static_cast<std::uint8_t>(y + out.row_offset);
           }
@@ -86,7 +86,7 @@ CodedQuery code_query(const PerRowCodes& rows, AnyMatrixView queries, std::int64
     visit(queries, [&](auto view) {
       const auto* x = view.row(i);
       for (std::int64_t j = 0; j < dim; ++j) {
-        const int value = static_cast<int>(to_float(x[j]));
+        const int value = static_cast<int>(to_double(x[j]));
         codes[j] = static_cast<std::int8_t>(value - offset);
         squares += value * value, sum += value - offset;
       }

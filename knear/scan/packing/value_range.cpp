@@ -12,10 +12,16 @@
 namespace knear {
 namespace {
 
-// Whether all elements of a row are finite; narrows low, high and integer on the way. The loops
-// reduce integers, which compilers vectorise, as they do not with floats.
+// The bits of a float or double, as a number that grows with it, up to infinity and then NaN.
+std::int32_t size_bits(float x) { return std::bit_cast<std::int32_t>(x) & 0x7fffffff; }
+std::int64_t size_bits(double x) {
+  return std::bit_cast<std::int64_t>(x) & std::numeric_limits<std::int64_t>::max();
+}
+
+// Whether a search takes the row; narrows low, high and integer on the way. The loops reduce
+// integers, which compilers vectorise, as they do not with floats.
 template <class T>
-bool value_range_of_row(const T* row, std::int64_t cols, ValueRange& out) {
+bool value_range_of_row(const T* row, std::int64_t cols, Metric metric, ValueRange& out) {
   if constexpr (sizeof(T) == 1) {
     int low = out.low, high = out.high;
     for (std::int64_t i = 0; i < cols; ++i) {
@@ -25,22 +31,24 @@ bool value_range_of_row(const T* row, std::int64_t cols, ValueRange& out) {
     out.low = low, out.high = high;
     return true;
   } else {
-    // Without its sign, a float's bit pattern grows with the float, up to infinity and then NaN.
-    std::int32_t largest = 0;
-    for (std::int64_t i = 0; i < cols; ++i)
-      largest = std::max(largest, std::bit_cast<std::int32_t>(to_float(row[i])) & 0x7fffffff);
-    if (largest >= 0x7f800000) return false;
+    using Wide = decltype(widened(T{}));
+    decltype(size_bits(Wide{})) largest = 0;
+    for (std::int64_t i = 0; i < cols; ++i) largest = std::max(largest, size_bits(widened(row[i])));
+    if (largest > size_bits(Wide{std::numeric_limits<float>::max()})) return false;
+    if (sizeof(T) == 8 && metric == Metric::cosine && largest != 0 &&
+        largest < size_bits(static_cast<Wide>(shortest_for_cosine)))
+      return false;
     // The range is looked for until a row is found that is not whole.
     if (!out.integer) return true;
-    if (std::bit_cast<float>(largest) > 255) {
+    if (largest > size_bits(Wide{255})) {
       out.integer = false;
       return true;
     }
     int low = out.low, high = out.high, fractions = 0;
     for (std::int64_t i = 0; i < cols; ++i) {
-      const float x = to_float(row[i]);
+      const Wide x = widened(row[i]);
       const int whole = static_cast<int>(x);
-      fractions |= static_cast<float>(whole) != x;
+      fractions |= static_cast<Wide>(whole) != x;
       low = std::min(low, whole);
       high = std::max(high, whole);
     }
@@ -50,10 +58,31 @@ bool value_range_of_row(const T* row, std::int64_t cols, ValueRange& out) {
   }
 }
 
+template <class T>
+[[noreturn]] void refuse(const T* row, std::int64_t cols, std::string_view argument,
+                         std::int64_t number) {
+  double largest = 0;
+  for (std::int64_t i = 0; i < cols; ++i) {
+    const double x = to_double(row[i]);
+    if (!std::isfinite(x))
+      throw InvalidArgument("{} must be finite, but row {} column {} is {}", argument, number, i,
+                            x);
+    if (std::fabs(x) > std::numeric_limits<float>::max())
+      throw InvalidArgument(
+          "{} must be at most 3.4e38 in size, the largest float, but row {} column {} is {}",
+          argument, number, i, x);
+    largest = std::max(largest, std::fabs(x));
+  }
+  throw InvalidArgument(
+      "{} of type f64 must be zero or at least {:.2g} in some column for cosine, but the largest "
+      "of row {} is {}",
+      argument, shortest_for_cosine, number, largest);
+}
+
 }  // namespace
 
-ValueRange find_value_range(AnyMatrixView data, std::string_view argument, int threads,
-                            std::int64_t first_row) {
+ValueRange find_value_range(AnyMatrixView data, Metric metric, std::string_view argument,
+                            int threads, std::int64_t first_row) {
   const std::int64_t block =
       std::max<std::int64_t>(1, (1 << 18) / std::max<std::int64_t>(1, data.cols()));
   const std::int64_t blocks = (data.rows() + block - 1) / block;
@@ -68,7 +97,7 @@ ValueRange find_value_range(AnyMatrixView data, std::string_view argument, int t
     visit(data, [&](auto view) {
       const std::int64_t end = std::min(view.rows(), (b + 1) * block);
       for (std::int64_t r = b * block; r < end; ++r)
-        if (!value_range_of_row(view.row(r), view.cols(), part)) {
+        if (!value_range_of_row(view.row(r), view.cols(), metric, part)) {
           bad = r;
           break;
         }
@@ -81,12 +110,7 @@ ValueRange find_value_range(AnyMatrixView data, std::string_view argument, int t
   });
   if (bad_row != std::numeric_limits<std::int64_t>::max())
     visit(data, [&](auto view) {
-      for (std::int64_t i = 0; i < view.cols(); ++i) {
-        const float x = to_float(view.row(bad_row)[i]);
-        if (!std::isfinite(x))
-          throw InvalidArgument("{} must be finite, but row {} column {} is {}", argument,
-                                first_row + bad_row, i, x);
-      }
+      refuse(view.row(bad_row), view.cols(), argument, first_row + bad_row);
     });
   return total;
 }

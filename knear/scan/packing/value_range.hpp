@@ -1,9 +1,10 @@
-// knear/scan/packing/value_range.hpp -- one pass over a caller's vectors: are they finite, and are
-// they whole numbers of which range?
+// knear/scan/packing/value_range.hpp -- one pass over a caller's vectors: are they such as a search
+// takes, and are they whole numbers of which range?
 #pragma once
 #include <string_view>
 
 #include "knear/core/matrix.hpp"
+#include "knear/core/metric.hpp"
 
 namespace knear {
 
@@ -13,8 +14,11 @@ struct ValueRange {
 };
 
 // Throws InvalidArgument naming `argument`, the row (counted from first_row) and the column of the
-// first NaN or infinity.
-ValueRange find_value_range(AnyMatrixView data, std::string_view argument, int threads,
-                            std::int64_t first_row = 0);
+// first NaN or infinity, and of the first f64 value beyond the range of float, in which distances
+// are. For cosine an f64 row must be zero or have a coordinate of shortest_for_cosine at least:
+// squares of all smaller ones vanish, or lose their digits.
+ValueRange find_value_range(AnyMatrixView data, Metric metric, std::string_view argument,
+                            int threads, std::int64_t first_row = 0);
+inline constexpr double shortest_for_cosine = 0x1p-200;
 
 }  // namespace knear

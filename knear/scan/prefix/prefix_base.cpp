@@ -89,7 +89,7 @@ ScaledQuery PrefixMapper::add_query(AnyMatrixView data, std::int64_t i, float* p
   double* v = next();
   visit(data, [&](auto view) {
     const auto* row = view.row(i);
-    for (std::int64_t j = 0; j < view.cols(); ++j) v[j] = to_float(row[j]);
+    for (std::int64_t j = 0; j < view.cols(); ++j) v[j] = to_double(row[j]);
   });
   out = scale_query(map_.space_.mean, map_.parts_.usual_length, v);
   take(prefix);

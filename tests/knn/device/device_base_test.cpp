@@ -211,8 +211,8 @@ TEST(DeviceBase, ValueRangesAndSamples) {
   const auto check = [&](AnyMatrixView rows) {
     HostQueue queue(++seed);
     DeviceMatrix lent(queue, rows);
-    const ValueRange here = find_value_range(rows, "base", 1),
-                     there = value_range_of_rows(queue, lent.rows, "base");
+    const ValueRange here = find_value_range(rows, Metric::l2, "base", 1),
+                     there = value_range_of_rows(queue, lent.rows, Metric::l2, "base");
     EXPECT_EQ(here.integer, there.integer);
     if (here.integer) {
       EXPECT_EQ(here.low, there.low);

@@ -81,7 +81,7 @@ TEST(DevicePartialReduce, FloatsAndWholeNumbers) {
       const AnyMatrixView base = integer ? AnyMatrixView(whole.view()) : floats.view();
       const AnyMatrixView queries =
           integer ? AnyMatrixView(whole_queries.view()) : float_queries.view();
-      PreparedRows rows(base, metric, find_value_range(base, "base", 1));
+      PreparedRows rows(base, metric, find_value_range(base, metric, "base", 1));
       const SearchSegment segment{&rows};
       for (const double recall : recalls)
         for (std::int64_t k : {1, 30}) {
@@ -118,7 +118,8 @@ TEST(DevicePartialReduce, BinsThatDropRows) {
   for (std::int64_t every : {1, 3})
     for (std::int64_t together : {3, 5, 7, 20}) {
       const auto base = crowded(queries, {n, bins}, every, together);
-      PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
+      PreparedRows rows(base.view(), Metric::l2,
+                        find_value_range(base.view(), Metric::l2, "base", 1));
       std::vector<Id> ids;
       for (Id id = 0; id < n; ++id) ids.push_back(every * id);
       SearchSegment segment{&rows};
@@ -155,7 +156,7 @@ TEST(DevicePartialReduce, TiesBetweenSegments) {
   for (std::int64_t q = 0; q < 3; ++q)
     for (std::int64_t j = 9; j < 14; ++j)
       std::copy_n(queries.row(q), 6, base.row(interleaving.row(q, j)));
-  PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
+  PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), Metric::l2, "base", 1));
   std::vector<Id> names[2];
   for (Id id = 0; id < n; ++id)
     for (int segment = 0; segment < 2; ++segment) names[segment].push_back(5 * id + segment);
@@ -181,7 +182,8 @@ TEST(DevicePartialReduce, SegmentsFiltersAndRemovedRows) {
   for (int segment = 0; segment < 3; ++segment) {
     bases.push_back(gaussian(sizes[segment], 10, 20 + static_cast<std::uint64_t>(segment)));
     rows.push_back(std::make_unique<PreparedRows>(
-        bases.back().view(), Metric::cosine, find_value_range(bases.back().view(), "base", 1)));
+        bases.back().view(), Metric::cosine,
+        find_value_range(bases.back().view(), Metric::cosine, "base", 1)));
     names.emplace_back();
     for (std::int64_t i = 0; i < sizes[segment]; ++i) names.back().push_back(3 * i + segment);
   }
@@ -221,7 +223,8 @@ TEST(DevicePartialReduce, SegmentsFiltersAndRemovedRows) {
 TEST(DevicePartialReduce, FewRowsAndManyNeighbours) {
   for (std::int64_t n : {1, 255, 256, 2100}) {
     const auto base = gaussian(n, 5, 9), queries = gaussian(3, 5, 10);
-    PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
+    PreparedRows rows(base.view(), Metric::l2,
+                      find_value_range(base.view(), Metric::l2, "base", 1));
     const SearchSegment segment{&rows};
     for (const double recall : {0.5, 0.99})
       for (std::int64_t k : {1, 40, 2050})
@@ -242,7 +245,7 @@ TEST(DevicePartialReduce, CopiesAndZeroQueries) {
   std::fill_n(queries.row(2), 6, 0.0f);
   for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
     for (const Reuse reuse : {Reuse::expected, Reuse::none}) {
-      PreparedRows rows(base.view(), metric, find_value_range(base.view(), "base", 1));
+      PreparedRows rows(base.view(), metric, find_value_range(base.view(), metric, "base", 1));
       const SearchSegment segment{&rows};
       for (const double recall : recalls)
         expect_same({&segment, 1}, queries.view(), 10, metric, {.recall = recall},
@@ -252,7 +255,7 @@ TEST(DevicePartialReduce, CopiesAndZeroQueries) {
 
 TEST(DevicePartialReduce, ADeviceWithoutMemory) {
   const auto base = gaussian(3000, 16, 13), queries = gaussian(9, 16, 14);
-  PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
+  PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), Metric::l2, "base", 1));
   const SearchSegment segment{&rows};
   const KnnReport report = expect_same({&segment, 1}, queries.view(), 10, Metric::l2,
                                        {.recall = 0.9}, "no memory", Reuse::expected, 50 << 10);
@@ -262,7 +265,7 @@ TEST(DevicePartialReduce, ADeviceWithoutMemory) {
 // The rows that stay on a device serve partial-reduce and exact searches.
 TEST(DevicePartialReduce, RowsStayOnTheDevice) {
   const auto base = gaussian(3000, 6, 15), queries = gaussian(4, 6, 16);
-  PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
+  PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), Metric::l2, "base", 1));
   const SearchSegment segment{&rows};
   const KnnOptions options{.device = "cuda"};
   KnnReport report;
@@ -277,7 +280,7 @@ TEST(DevicePartialReduce, RowsStayOnTheDevice) {
 
 TEST(DevicePartialReduce, NothingIsIgnored) {
   const auto base = gaussian(600, 4, 17);
-  PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
+  PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), Metric::l2, "base", 1));
   const SearchSegment segment{&rows};
   const auto expect_refused = [&](KnnOptions options, const std::string& words) {
     options.device = "cuda:3";

@@ -56,7 +56,7 @@ RangeNeighbors over_segments(const HostQueue& queue, std::span<const SearchSegme
 RangeNeighbors there(AnyMatrixView queries, AnyMatrixView base, double radius,
                      const KnnOptions& options, KnnReport* report = nullptr,
                      std::size_t device_bytes = plenty) {
-  PreparedRows rows(base, options.metric, find_value_range(base, "base", 1));
+  PreparedRows rows(base, options.metric, find_value_range(base, options.metric, "base", 1));
   const SearchSegment segment{&rows, {}, options.filter};
   return over_segments(HostQueue(7, device_bytes), {&segment, 1}, queries, radius, options,
                        detail::Reuse::none, report);
@@ -216,7 +216,7 @@ TEST(DeviceRangeSearch, FiltersOfAllSizes) {
     const AnyMatrixView base = integer ? whole.view() : floats.view();
     const AnyMatrixView queries = integer ? whole_asked.view() : asked.view();
     const double radius = distance_of(queries, base, 300, Metric::l2);
-    PreparedRows rows(base, Metric::l2, find_value_range(base, "base", 1));
+    PreparedRows rows(base, Metric::l2, find_value_range(base, Metric::l2, "base", 1));
     const SearchSegment all{&rows};
     KnnReport report;
     over_segments(HostQueue(3), {&all, 1}, queries, radius, {}, detail::Reuse::expected, &report);
@@ -241,8 +241,8 @@ TEST(DeviceRangeSearch, SegmentsAndLiveRows) {
   const AnyMatrix base = gaussians(900, 8, 71), queries = gaussians(7, 8, 72);
   const AnyMatrixView view = base.view();
   for (Metric metric : metrics) {
-    PreparedRows first(view.rows(0, 350), metric, find_value_range(view, "base", 1)),
-        second(view.rows(350, 900), metric, find_value_range(view, "base", 1));
+    PreparedRows first(view.rows(0, 350), metric, find_value_range(view, metric, "base", 1)),
+        second(view.rows(350, 900), metric, find_value_range(view, metric, "base", 1));
     RowSet live(350);
     std::vector<Id> allowed, names;
     for (Id id = 0; id < 350; ++id) {
@@ -276,7 +276,7 @@ TEST(DeviceRangeSearch, SegmentsAndLiveRows) {
 // number of threads.
 TEST(DeviceRangeSearch, RowsStayOnTheDevice) {
   const AnyMatrix base = gaussians(900, 8, 81), queries = gaussians(7, 8, 82);
-  PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
+  PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), Metric::l2, "base", 1));
   const SearchSegment segment{&rows};
   const double radius = distance_of(queries, base, 60, Metric::l2);
   const KnnOptions options{.device = "cuda"};
@@ -358,7 +358,7 @@ TEST(DeviceRangeSearch, SomeQueriesOfTheProcessor) {
     const AnyMatrixView base = integer ? whole.view() : floats.view();
     const AnyMatrixView queries = integer ? whole_asked.view() : asked.view();
     const double radius = distance_of(queries, base, 20, Metric::l2);
-    PreparedRows rows(base, Metric::l2, find_value_range(base, "base", 1));
+    PreparedRows rows(base, Metric::l2, find_value_range(base, Metric::l2, "base", 1));
     std::vector<Id> names;
     for (Id id = 0; id < 300; ++id) names.push_back(2 * id + 9);
     const SearchSegment segment{&rows, {0, names.data()}};

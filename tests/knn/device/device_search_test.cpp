@@ -32,7 +32,8 @@ Matrix<float> gaussian(std::int64_t rows, std::int64_t dim, std::uint64_t seed) 
 Neighbors device_knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, KnnOptions options,
                      KnnReport* report = nullptr, std::size_t device_bytes = std::size_t{1} << 40) {
   options.device = "cuda";
-  detail::PreparedRows rows(base, options.metric, find_value_range(base, "base", 1));
+  detail::PreparedRows rows(base, options.metric,
+                            find_value_range(base, options.metric, "base", 1));
   const detail::SearchSegment segment{&rows, {}, options.filter};
   return search_on_device(HostQueue(7, device_bytes), {&segment, 1}, queries, k, options,
                           detail::Reuse::none, report);
@@ -143,7 +144,8 @@ TEST(DeviceSearch, SelfJoins) {
       KnnOptions options{.metric = metric};
       const Neighbors truth = self_join(base.view(), k, options);
       options.device = "cuda";
-      detail::PreparedRows rows(base.view(), metric, find_value_range(base.view(), "base", 1));
+      detail::PreparedRows rows(base.view(), metric,
+                                find_value_range(base.view(), metric, "base", 1));
       const detail::SearchSegment segment{&rows};
       KnnReport report;
       expect_same(search_on_device(HostQueue(31), {&segment, 1}, base.view(), k, options,
@@ -190,7 +192,8 @@ TEST(DeviceSearch, RowsStayOnTheDevice) {
   const auto base = gaussian(1500, 12, 14), queries = gaussian(6, 12, 15);
   const KnnOptions options{.device = "cuda"};
   const Neighbors truth = knn(queries.view(), base.view(), 7);
-  detail::PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
+  detail::PreparedRows rows(base.view(), Metric::l2,
+                            find_value_range(base.view(), Metric::l2, "base", 1));
   const detail::SearchSegment segment{&rows};
   const auto search = [&](KnnReport* report) {
     return search_on_device(HostQueue(3), {&segment, 1}, queries.view(), 7, options,
@@ -231,7 +234,7 @@ TEST(DeviceSearch, FiltersAreServedByTheRowsThatStay) {
     for (Metric metric : {Metric::l2, Metric::ip}) {
       const AnyMatrixView base = integer ? AnyMatrixView(whole.view()) : floats.view();
       const AnyMatrixView asked = integer ? AnyMatrixView(whole_queries.view()) : queries.view();
-      detail::PreparedRows rows(base, metric, find_value_range(base, "base", 1));
+      detail::PreparedRows rows(base, metric, find_value_range(base, metric, "base", 1));
       const auto search = [&](const RowFilter& filter, std::int64_t offset, std::int64_t k,
                               KnnReport* report) {
         const KnnOptions options{.metric = metric, .device = "cuda"};
@@ -279,7 +282,8 @@ TEST(DeviceSearch, AFilterOfTheLongestRows) {
   }
   const auto queries = gaussian(20, 8, 22);
   const auto filter = RowFilter::of_ids(longest, n);
-  detail::PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
+  detail::PreparedRows rows(base.view(), Metric::l2,
+                            find_value_range(base.view(), Metric::l2, "base", 1));
   const detail::SearchSegment segment{&rows, {}, filter};
   for (std::int64_t k : {1, 10, 100, 500}) {
     const KnnOptions options{.device = "cuda"};
@@ -295,7 +299,8 @@ TEST(DeviceSearch, AFilterOfTheLongestRows) {
 TEST(DeviceSearch, RemovedRows) {
   constexpr std::int64_t n = 2500;
   const auto base = gaussian(n, 10, 23), queries = gaussian(7, 10, 24);
-  detail::PreparedRows rows(base.view(), Metric::cosine, find_value_range(base.view(), "base", 1));
+  detail::PreparedRows rows(base.view(), Metric::cosine,
+                            find_value_range(base.view(), Metric::cosine, "base", 1));
   RowSet live(n);
   Random random(25);
   std::vector<Id> names(n);
@@ -325,7 +330,8 @@ TEST(DeviceSearch, NoMemoryForAFilter) {
   std::vector<Id> ids;
   for (Id id = 0; id < 40000; id += 2) ids.push_back(id);
   const auto filter = RowFilter::of_ids(ids, 40000);
-  detail::PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
+  detail::PreparedRows rows(base.view(), Metric::l2,
+                            find_value_range(base.view(), Metric::l2, "base", 1));
   const HostQueue queue(8, 12 << 20);
   const std::size_t all = queue.free_bytes();
   const detail::SearchSegment everything{&rows}, half{&rows, {}, filter};

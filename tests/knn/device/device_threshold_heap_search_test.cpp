@@ -31,7 +31,8 @@ Neighbors across(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, KnnO
                  KnnReport* report = nullptr, std::size_t device_bytes = std::size_t{1} << 40) {
   options = heap_options(options);
   options.device = "cuda";
-  detail::PreparedRows rows(base, options.metric, find_value_range(base, "base", 1));
+  detail::PreparedRows rows(base, options.metric,
+                            find_value_range(base, options.metric, "base", 1));
   const detail::SearchSegment segment{&rows, {}, options.filter};
   return search_on_device(HostQueue(7, device_bytes), {&segment, 1}, queries, k, options,
                           detail::Reuse::none, report);
@@ -110,8 +111,9 @@ TEST(DeviceThresholdHeapSearch, FiltersAndSamples) {
 TEST(DeviceThresholdHeapSearch, SegmentsAndLiveRows) {
   const AnyMatrix base = gaussians(900, 8, 61), queries = gaussians(7, 8, 62);
   const auto view = base.view();
-  detail::PreparedRows first(view.rows(0, 350), Metric::l2, find_value_range(view, "base", 1)),
-      second(view.rows(350, 900), Metric::l2, find_value_range(view, "base", 1));
+  detail::PreparedRows first(view.rows(0, 350), Metric::l2,
+                             find_value_range(view, Metric::l2, "base", 1)),
+      second(view.rows(350, 900), Metric::l2, find_value_range(view, Metric::l2, "base", 1));
   RowSet live(350);
   std::vector<Id> allowed;
   for (Id id = 0; id < 350; ++id) {
@@ -136,7 +138,8 @@ TEST(DeviceThresholdHeapSearch, SegmentsAndLiveRows) {
 // The rows that an exact search left on the device serve this method, and the other way round.
 TEST(DeviceThresholdHeapSearch, RowsStayOnTheDevice) {
   const AnyMatrix base = gaussians(900, 8, 71), queries = gaussians(7, 8, 72);
-  detail::PreparedRows rows(base.view(), Metric::l2, find_value_range(base.view(), "base", 1));
+  detail::PreparedRows rows(base.view(), Metric::l2,
+                            find_value_range(base.view(), Metric::l2, "base", 1));
   const detail::SearchSegment segment{&rows};
   const KnnOptions exact{.device = "cuda"}, heap = heap_options(exact);
   const Neighbors truth = knn(queries.view(), base.view(), 7);

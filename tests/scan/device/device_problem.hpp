@@ -45,7 +45,7 @@ struct Problem {
       : base(base_rows),
         queries(query_rows),
         metric(of),
-        found(find_value_range(queries, "queries", 1)),
+        found(find_value_range(queries, Metric::l2, "queries", 1)),
         packed(pack(base, found, metric)),
         queue(seed, budget),
         scan(queue, packed, upload_rows(queue, BaseRows(base), {}, 1), 1) {
@@ -60,7 +60,7 @@ struct Problem {
     });
   }
   static Coding pack(AnyMatrixView base, const ValueRange& of_queries, Metric metric) {
-    const ValueRange of_base = find_value_range(base, "base", 1);
+    const ValueRange of_base = find_value_range(base, Metric::l2, "base", 1);
     const bool whole = metric != Metric::cosine && of_base.integer && of_queries.integer;
     return device_coding(
         whole ? Coding::whole_numbers(metric, active_isa(), of_base)

@@ -82,8 +82,8 @@ Coding coding_of(const BaseRows& base, Metric metric, bool integer, const ValueR
 // not answered.
 std::int64_t expect_exact(AnyMatrixView base, AnyMatrixView queries, std::int64_t k, Metric metric,
                           std::uint64_t seed, const std::string& what) {
-  const ValueRange of_base = find_value_range(base, "base", 1),
-                   of_queries = find_value_range(queries, "queries", 1);
+  const ValueRange of_base = find_value_range(base, Metric::l2, "base", 1),
+                   of_queries = find_value_range(queries, Metric::l2, "queries", 1);
   const bool integer = metric != Metric::cosine && of_base.integer && of_queries.integer &&
                        (of_base.low >= 0 || of_base.high <= 127) &&
                        (of_queries.low >= 0 || of_queries.high <= 127);
@@ -420,8 +420,8 @@ TEST(DeviceScan, LimitedToSomeRows) {
     ExactNeighbors out(count, k);
     DeviceStats stats;
     const auto left =
-        scan.run(queries.view(), which, find_value_range(queries.view(), "queries", 1), k, out,
-                 stats, 256, {}, {}, allowed);
+        scan.run(queries.view(), which, find_value_range(queries.view(), Metric::l2, "queries", 1),
+                 k, out, stats, 256, {}, {}, allowed);
     EXPECT_TRUE(left.empty());
     Matrix<float> some(std::ssize(ids), 12);
     for (std::size_t i = 0; i < ids.size(); ++i)
@@ -481,7 +481,8 @@ TEST(DeviceScan, FullListsAreMadeAgain) {
     const Neighbors truth = reference_knn(asked, base, 2 * k, Metric::l2);
     HostQueue queue(2);
     DeviceScan<HostQueue> scan(
-        queue, coding_of(base, Metric::l2, c.integer, find_value_range(base, "base", 1), 20),
+        queue,
+        coding_of(base, Metric::l2, c.integer, find_value_range(base, Metric::l2, "base", 1), 20),
         upload_rows(queue, base, {}, 1), 1);
     std::vector<double> upper_bounds;
     for (std::int64_t q = 0; q < count && c.upper_bounds; ++q)
@@ -489,8 +490,8 @@ TEST(DeviceScan, FullListsAreMadeAgain) {
     const AllowedRows allowed = c.limited ? AllowedRows{.filter = &filter} : AllowedRows{};
     ExactNeighbors out(count, k);
     DeviceStats stats;
-    const auto left = scan.run(asked, which, find_value_range(asked, "queries", 1), k, out, stats,
-                               256, {}, upper_bounds, allowed, c.most_bytes);
+    const auto left = scan.run(asked, which, find_value_range(asked, Metric::l2, "queries", 1), k,
+                               out, stats, 256, {}, upper_bounds, allowed, c.most_bytes);
     EXPECT_EQ(stats.repeated, near) << what;
     EXPECT_EQ(std::ssize(left), c.left) << what;
     for (std::int64_t q = 0; q < count; ++q) {
@@ -523,8 +524,8 @@ TEST(DeviceScan, FewQueries) {
     ExactNeighbors out(count, k);
     DeviceStats stats;
     const auto left =
-        scan.run(queries.view(), which, find_value_range(queries.view(), "queries", 1), k, out,
-                 stats, 128, {}, {}, {}, most_bytes);
+        scan.run(queries.view(), which, find_value_range(queries.view(), Metric::l2, "queries", 1),
+                 k, out, stats, 128, {}, {}, {}, most_bytes);
     EXPECT_TRUE(left.empty());
     for (std::int64_t q = 0; q < count; ++q)
       for (std::int64_t j = 0; j < k; ++j) EXPECT_EQ(out.ids.row(q)[j], truth.ids.row(q)[j]);
@@ -544,7 +545,7 @@ TEST(DeviceScan, SlotsWithoutARowAreNoPairs) {
   const auto floats = vectors<float>(Kind::uniform, 70, 4, random);
   for (const bool integer : {true, false}) {
     const AnyMatrixView rows = integer ? AnyMatrixView(whole.view()) : floats.view();
-    const ValueRange found = find_value_range(rows, "rows", 1);
+    const ValueRange found = find_value_range(rows, Metric::l2, "rows", 1);
     HostQueue queue(5);
     DeviceScan<HostQueue> scan(queue, coding_of(BaseRows(rows), Metric::l2, integer, found, 2),
                                upload_rows(queue, BaseRows(rows), {}, 1), 1);
@@ -579,8 +580,8 @@ TEST(DeviceScan, ReportsItsStages) {
   std::vector<std::string> stages;
   DeviceStats stats;
   stats.at_stage = [&](const char* stage) { stages.emplace_back(stage ? stage : "end"); };
-  scan.run(queries.view(), which, find_value_range(queries.view(), "queries", 1), 3, out, stats,
-           150, {});
+  scan.run(queries.view(), which, find_value_range(queries.view(), Metric::l2, "queries", 1), 3,
+           out, stats, 150, {});
   std::vector<std::string> of_a_batch{"queries in"};
   for (std::int64_t part = 0; part < stats.parts; ++part)
     of_a_batch.insert(of_a_batch.end(), {"scan", "thresholds"});

@@ -90,7 +90,7 @@ void expect_sound(const Fetched& found, const Coding& coding, AnyMatrixView rows
     long double length = 0;
     visit(row.view(), [&](auto view) {
       for (std::int64_t i = 0; i < dim; ++i)
-        v[static_cast<std::size_t>(i)] = to_float(view.row(0)[i]);
+        v[static_cast<std::size_t>(i)] = to_double(view.row(0)[i]);
     });
     for (const long double x : v) length += x * x;
     length = std::sqrt(length);
@@ -213,7 +213,7 @@ TEST(DevicePacking, WholeNumbersAsTheyAre) {
         x.data()[i] =
             static_cast<float>(random.below(negative ? 256 : 250)) - (negative ? 128.f : 0);
       const BaseRows base = x.view();
-      const ValueRange found = find_value_range(x.view(), "base", 1);
+      const ValueRange found = find_value_range(x.view(), Metric::l2, "base", 1);
       Coding coding = Coding::whole_numbers(metric, active_isa(), found);
       coding.tile_bytes = 4 * 5 * panel_step_bytes;
       coding = device_coding(coding, 301, 19);

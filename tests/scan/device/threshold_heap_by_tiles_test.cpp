@@ -188,8 +188,9 @@ TEST(ThresholdHeapByTiles, CountsAsTheProcessorDoes) {
   ScanStats stats;
   ThresholdHeapStats alone;
   const ScanJob job = problem.job(5);
-  const PackedBase packed = PackedBase::integer(problem.base, {}, Metric::l2, active_isa(),
-                                                find_value_range(problem.base, "base", 1), 1, {});
+  const PackedBase packed =
+      PackedBase::integer(problem.base, {}, Metric::l2, active_isa(),
+                          find_value_range(problem.base, Metric::l2, "base", 1), 1, {});
   scan_threshold_heap(packed, job, 16, all_of(50), out, stats, alone, {});
   EXPECT_EQ(across.kept, alone.kept);
   EXPECT_EQ(across.batches, alone.batches);

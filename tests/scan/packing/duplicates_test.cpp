@@ -47,18 +47,18 @@ TEST(Duplicates, NoneAmongDistinctRows) {
 TEST(ValueRange, FindsWholeNumbersAndTheirRange) {
   Matrix<float> x(4, 3);
   for (int i = 0; i < 12; ++i) x.data()[i] = static_cast<float>(i * 20 - 100);
-  ValueRange found = find_value_range(x.view(), "x", 2);
+  ValueRange found = find_value_range(x.view(), Metric::l2, "x", 2);
   EXPECT_TRUE(found.integer);
   EXPECT_EQ(found.low, -100);
   EXPECT_EQ(found.high, 120);
   for (float not_whole : {0.5f, 256.0f, -129.0f, 1e30f, -3e38f, 1e-42f}) {
     x.row(2)[1] = not_whole;
-    EXPECT_FALSE(find_value_range(x.view(), "x", 1).integer) << not_whole;
+    EXPECT_FALSE(find_value_range(x.view(), Metric::l2, "x", 1).integer) << not_whole;
   }
   x.row(2)[1] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_THROW(find_value_range(x.view(), "x", 1), InvalidArgument);
+  EXPECT_THROW(find_value_range(x.view(), Metric::l2, "x", 1), InvalidArgument);
   x.row(2)[1] = -std::numeric_limits<float>::infinity();
-  EXPECT_THROW(find_value_range(x.view(), "x", 1), InvalidArgument);
+  EXPECT_THROW(find_value_range(x.view(), Metric::l2, "x", 1), InvalidArgument);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ inline std::shared_ptr<const PrefixBase> prefix_of(const ScanCase& c, Codes code
   const BaseRows rows(c.base.view());
   return make_prefix(rows, study_prefix(rows, c.metric, 1),
                      CodingSpace::choose(rows, c.metric, active_isa()), codes == Codes::integer,
-                     find_value_range(c.base.view(), "base", 1), plan, 1, {});
+                     find_value_range(c.base.view(), Metric::l2, "base", 1), plan, 1, {});
 }
 
 // A machine on which a scan of all coordinates takes so long that no prefix is given up, and one on
