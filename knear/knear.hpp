@@ -22,6 +22,7 @@
 #include "knear/index/flat.hpp"
 #include "knear/index/id_filter.hpp"
 #include "knear/core/row_filter.hpp"
+#include "knear/cluster/k_means.hpp"
 // Vectors and answers in files.
 #include "knear/io/vectors.hpp"
 #include "knear/io/convert.hpp"

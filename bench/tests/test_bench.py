@@ -159,6 +159,26 @@ def test_panorama_and_hnswlib_beside_the_exact_search(tmp_path):
         assert message in refused.stderr
 
 
+def test_k_means_on_a_small_set(tmp_path):
+    for package in ("knear", "faiss", "threadpoolctl", "sklearn"):
+        pytest.importorskip(package, reason=f"bench/k_means needs {package}")
+    folder = tmp_path / "data" / "sift-5k"
+    folder.mkdir(parents=True)
+    for name, rows in (("base", 3000), ("queries", 10)):
+        sets.write(folder / f"{name}.bvecs", synthetic.bytes_like(rows, 24, len(name)))
+    out = tmp_path / "out.json"
+    options = ("--sets", "sift-5k", "-k", "20", "--iterations", "5", "--repeat", "1")
+    done = run("k_means", *options, "--json", str(out), cache=tmp_path, data=tmp_path / "data")
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads(out.read_text())["results"]
+    assert set(result["systems"]) == {"knear", "faiss", "sklearn"}
+    found = [each["objective"] for each in result["systems"].values()]
+    assert max(found) < 1.01 * min(found)
+    refused = run("k_means", "--sets", "sift-5k", cache=tmp_path)
+    assert refused.returncode == 2
+    assert "--sets needs -k" in refused.stderr
+
+
 def test_recall_of_an_approximate_answer():
     base = np.array([[0.0], [1.0], [1.0], [2.0], [5.0]], np.float32)
     queries = np.zeros((2, 1), np.float32)

@@ -1,96 +1,626 @@
+// Lloyd's iterations over blocks of rows, with sums that do not depend on their order.
 #include "knear/cluster/k_means.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <numeric>
+#include <unordered_set>
+#include <utility>
 
+#include "knear/cluster/centroid_scan.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
 #include "knear/core/random.hpp"
 #include "knear/core/threads.hpp"
-#include "knear/cost/peak_cache.hpp"
+#include "knear/distance/exact.hpp"
+#include "knear/distance/reference.hpp"
 
 namespace knear {
+namespace {
 
-using detail::BaseRows;
-using detail::PackedBase;
+using detail::CentroidScan;
 
-NearestCentroid::NearestCentroid(MatrixView<float> centroids)
-    : centroids_(centroids),
-      packed_(PackedBase::certified(
-          centroids_, {}, detail::format_int8,
-          detail::CodingSpace::choose(centroids_, Metric::l2, active_isa()), 1, {})) {}
+constexpr std::uint32_t no_centroid = std::numeric_limits<std::uint32_t>::max();
+constexpr std::int64_t rows_in_block = 1 << 17;
+constexpr std::int64_t seeding_rows = 64;  // from which a centroid is drawn by k-means++
 
-Matrix<Id> NearestCentroid::of(AnyMatrixView rows, std::int64_t count, int threads) const {
-  ExactNeighbors out(rows.rows(), count);
-  std::vector<std::int64_t> which(static_cast<std::size_t>(rows.rows()));
-  std::iota(which.begin(), which.end(), 0);
-  const int used = resolve_threads(threads);
-  const Isa isa = active_isa();
-  const detail::ScanJob job{.queries = rows,
-                            .base = centroids_,
-                            .metric = Metric::l2,
-                            .k = count,
-                            .threads = used,
-                            .isa = isa,
-                            .peaks = &planning_peaks(isa, used)};
-  detail::ScanStats stats;
-  detail::scan(packed_, job, which, out, stats, {});
-  return std::move(out.ids);
+bool is_spherical(Metric metric) { return metric != Metric::l2; }
+
+RowBlocks blocks_of(AnyMatrixView rows) {
+  return {rows.rows(), rows.cols(), [rows](const std::function<void(AnyMatrixView)>& take) {
+            for (std::int64_t begin = 0; begin < rows.rows(); begin += rows_in_block)
+              take(rows.rows(begin, std::min(rows.rows(), begin + rows_in_block)));
+          }};
 }
 
-std::vector<std::uint32_t> NearestCentroid::of(AnyMatrixView rows, int threads) const {
-  const Matrix<Id> nearest = of(rows, 1, threads);
-  return {nearest.data(), nearest.data() + rows.rows()};
+// Calls take(begin, block) for each block; throws ShapeMismatch unless they are what was said.
+template <class Take>
+void each_block(const RowBlocks& rows, Take take) {
+  std::int64_t begin = 0;
+  rows.read([&](AnyMatrixView block) {
+    if (block.cols() != rows.dim)
+      throw ShapeMismatch("rows have {} columns, but a block has {}", rows.dim, block.cols());
+    if (block.rows() > rows.rows - begin)
+      throw ShapeMismatch("rows are {}, but blocks hold more", rows.rows);
+    for (std::int64_t i = 0; i < block.rows(); i += rows_in_block) {
+      const std::int64_t end = std::min(block.rows(), i + rows_in_block);
+      take(begin + i, block.rows(i, end));
+    }
+    begin += block.rows();
+  });
+  if (begin != rows.rows) throw ShapeMismatch("rows are {}, but blocks hold {}", rows.rows, begin);
 }
 
-Matrix<float> k_means(MatrixView<float> rows, std::int64_t count, const KMeansOptions& options,
-                      const Progress& progress) {
-  return detail::public_call([&] {
-    const std::int64_t n = rows.rows(), dim = rows.cols();
-    if (count < 1 || count > n)
-      throw InvalidArgument("count must be from 1 to {}, the number of rows, but is {}", n, count);
-    if (options.iterations < 0)
-      throw InvalidArgument("iterations must not be negative, but is {}", options.iterations);
+// `count` numbers below n, ascending, each set of them as likely as another (Floyd's algorithm).
+// Requires count <= n.
+std::vector<std::int64_t> sample_of(std::int64_t n, std::int64_t count, Random& random) {
+  std::unordered_set<std::int64_t> chosen;
+  for (std::int64_t j = n - count; j < n; ++j) {
+    const auto i = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(j) + 1));
+    if (!chosen.insert(i).second) chosen.insert(j);
+  }
+  std::vector<std::int64_t> out(chosen.begin(), chosen.end());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+// Copies of the rows with these numbers, ascending.
+AnyMatrix rows_at(const RowBlocks& rows, std::span<const std::int64_t> which) {
+  AnyMatrix out;
+  std::size_t done = 0;
+  each_block(rows, [&](std::int64_t begin, AnyMatrixView block) {
+    if (out.rows() == 0) out = AnyMatrix(block.type(), std::ssize(which), rows.dim);
+    if (out.type() != block.type())
+      throw InvalidArgument("rows are of type {}, but a block is of type {}", name_of(out.type()),
+                            name_of(block.type()));
+    for (; done < which.size() && which[done] < begin + block.rows(); ++done)
+      std::memcpy(out.row(static_cast<std::int64_t>(done)), block.row(which[done] - begin),
+                  static_cast<std::size_t>(rows.dim * size_of(block.type())));
+  });
+  return out;
+}
+
+// out [dim] = the row as doubles; of length 1 for cosine, unless it is zero.
+template <class T>
+void load_row(const T* row, std::int64_t dim, Metric metric, double* out) {
+  double squares = 0;
+  for (std::int64_t j = 0; j < dim; ++j) {
+    out[j] = to_double(row[j]);
+    squares += out[j] * out[j];
+  }
+  if (metric != Metric::cosine || squares == 0) return;
+  const double length = std::sqrt(squares);
+  for (std::int64_t j = 0; j < dim; ++j) out[j] /= length;
+}
+
+void load_row(AnyMatrixView rows, std::int64_t i, Metric metric, double* out) {
+  visit(rows, [&](auto typed) { load_row(typed.row(i), typed.cols(), metric, out); });
+}
+
+// Writes a centroid; one of spherical k-means gets length 1. False, and nothing is written, if that
+// is impossible.
+bool write_centroid(const std::vector<double>& from, bool spherical, float* to) {
+  double length = 1;
+  if (spherical) {
+    double squares = 0;
+    for (const double x : from) squares += x * x;
+    length = std::sqrt(squares);
+    if (!(length > 0)) return false;
+  }
+  constexpr double most = std::numeric_limits<float>::max();
+  for (std::size_t j = 0; j < from.size(); ++j)
+    to[j] = static_cast<float>(std::clamp(from[j] / length, -most, most));
+  return true;
+}
+
+// 2^e such that |x| < 2^e; the least exponent for 0.
+int exponent_above(double x) { return x > 0 ? std::ilogb(x) + 1 : -900; }
+
+// What rows are like: checked, and the units in which sums are counted.
+struct Units {
+  double coordinate = 1, weight = 1;
+
+  Units(const RowBlocks& rows, const KMeansOptions& options) {
     const int threads = resolve_threads(options.threads);
+    double largest = 0, heaviest = 1;
+    each_block(rows, [&](std::int64_t begin, AnyMatrixView block) {
+      find_value_range(block, options.metric, "rows", threads, begin);
+      if (options.metric != Metric::cosine) largest = std::max(largest, largest_of(block, threads));
+    });
+    if (options.metric == Metric::cosine) largest = 1;
+    if (!options.weights.empty())
+      heaviest = *std::max_element(options.weights.begin(), options.weights.end());
+    // n terms of less than 2^62 / n units each, and half a unit of rounding.
+    const int room = 62 - static_cast<int>(std::ceil(std::log2(static_cast<double>(rows.rows))));
+    coordinate = std::ldexp(1.0, std::max(-1000, exponent_above(largest * heaviest) - room));
+    weight = std::ldexp(1.0, exponent_above(heaviest) - room);
+  }
+
+ private:
+  static double largest_of(AnyMatrixView block, int threads) {
+    constexpr std::int64_t together = 4096;
+    std::vector<double> parts(static_cast<std::size_t>((block.rows() + together - 1) / together));
+    parallel_for(threads, std::ssize(parts), [&](std::int64_t task) {
+      visit(block, [&](auto typed) {
+        decltype(widened(*typed.row(0))) most = 0;
+        const std::int64_t end = std::min(typed.rows(), (task + 1) * together);
+        for (std::int64_t i = task * together; i < end; ++i)
+          for (std::int64_t j = 0; j < typed.cols(); ++j) {
+            const auto x = widened(typed.row(i)[j]);
+            most = std::max(most, x < 0 ? -x : x);
+          }
+        parts[static_cast<std::size_t>(task)] = most;
+      });
+    });
+    return parts.empty() ? 0 : *std::max_element(parts.begin(), parts.end());
+  }
+};
+
+// One run of Lloyd's iterations.
+class Lloyd {
+ public:
+  Lloyd(const RowBlocks& rows, const KMeansOptions& options, const Units& units,
+        Matrix<float> centroids, std::int64_t fixed)
+      : rows_(rows),
+        options_(options),
+        units_(units),
+        threads_(resolve_threads(options.threads)),
+        spherical_(is_spherical(options.metric)),
+        count_(centroids.rows()),
+        fixed_(fixed),
+        nearest_(static_cast<std::size_t>(rows.rows), no_centroid),
+        sums_(count_, rows.dim),
+        weights_(static_cast<std::size_t>(count_)),
+        centroids_(std::move(centroids)) {}
+
+  // Assigns all rows, then moves the centroids. `done`: restarts before this one.
+  KMeansStep step(int restart, int iteration) {
+    const auto start = std::chrono::steady_clock::now();
+    KMeansStep out{.restart = restart, .iteration = iteration};
+    const double before = restart * options_.iterations + iteration,
+                 all = static_cast<double>(options_.restarts) * options_.iterations;
+    CentroidScan scan = has_format_
+                            ? CentroidScan(centroids_.view(), options_.metric, threads_, format_)
+                            : CentroidScan(centroids_.view(), options_.metric, threads_);
+    std::vector<std::uint32_t> old;
+    std::vector<double> keys;
+    each_block(rows_, [&](std::int64_t begin, AnyMatrixView block) {
+      const auto first = static_cast<std::size_t>(begin),
+                 some = static_cast<std::size_t>(block.rows());
+      const std::span<std::uint32_t> now = std::span(nearest_).subspan(first, some);
+      old.assign(now.begin(), now.end()), keys.resize(some);
+      Progress part;
+      if (options_.progress)
+        part = [&](std::string_view, double fraction) {
+          const double rows = static_cast<double>(begin) + fraction * static_cast<double>(some);
+          return options_.progress("k-means",
+                                   (before + rows / static_cast<double>(rows_.rows)) / all);
+        };
+      scan.assign(block, iteration > 0, now, keys, part);
+      out.moved += move_rows(begin, block, old, now);
+      // One sum in the order of the rows, whatever the blocks.
+      for (std::size_t i = 0; i < some; ++i)
+        out.objective += weight_of(first + i) * distance_of_key(options_.metric, keys[i]);
+    });
+    format_ = scan.format(), has_format_ = true;
+    if (out.moved > 0) out.empty = move_centroids(out.objective);
+    out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return out;
+  }
+
+  Matrix<float> take_centroids() { return std::move(centroids_); }
+
+ private:
+  double weight_of(std::size_t row) const {
+    return options_.weights.empty() ? 1.0 : double{options_.weights[row]};
+  }
+
+  // Takes rows that moved out of the sums that they were in, and adds them to the others. Returns
+  // how many there are.
+  std::int64_t move_rows(std::int64_t begin, AnyMatrixView block,
+                         std::span<const std::uint32_t> old, std::span<const std::uint32_t> now) {
+    std::vector<std::int64_t> moved;
+    for (std::size_t i = 0; i < now.size(); ++i)
+      if (now[i] != old[i]) moved.push_back(static_cast<std::int64_t>(i));
+    // A task has some of the centroids, so that no two write to the same sums.
+    const std::int64_t tasks = std::min<std::int64_t>(count_, 2 * threads_);
+    parallel_for(threads_, tasks, [&](std::int64_t task) {
+      const auto from = static_cast<std::uint32_t>(count_ * task / tasks),
+                 to = static_cast<std::uint32_t>(count_ * (task + 1) / tasks);
+      visit(block, [&](auto typed) {
+        std::vector<double> row(static_cast<std::size_t>(rows_.dim));
+        for (const std::int64_t i : moved) {
+          const std::uint32_t out = old[static_cast<std::size_t>(i)],
+                              in = now[static_cast<std::size_t>(i)];
+          const bool leaves = out >= from && out < to, comes = in >= from && in < to;
+          if (!leaves && !comes) continue;
+          load_row(typed.row(i), rows_.dim, options_.metric, row.data());
+          const double weight = weight_of(static_cast<std::size_t>(begin + i));
+          if (leaves) add(row, -weight, out);
+          if (comes) add(row, weight, in);
+        }
+      });
+    });
+    return std::ssize(moved);
+  }
+  void add(const std::vector<double>& row, double weight, std::uint32_t centroid) {
+    const double factor = weight / units_.coordinate;
+    std::int64_t* sum = sums_.row(centroid);
+    for (std::size_t j = 0; j < row.size(); ++j) sum[j] += std::llrint(row[j] * factor);
+    weights_[centroid] += std::llrint(weight / units_.weight);
+  }
+
+  // Puts each centroid in the middle of its rows, and those without rows beside others. Returns how
+  // many have none.
+  std::int64_t move_centroids(double objective) {
+    parallel_for(threads_, (count_ - fixed_ + 63) / 64, [&](std::int64_t task) {
+      std::vector<double> mean(static_cast<std::size_t>(rows_.dim));
+      const std::int64_t end = std::min(count_, fixed_ + (task + 1) * 64);
+      for (std::int64_t c = fixed_ + task * 64; c < end; ++c) {
+        const auto weight =
+            static_cast<double>(weights_[static_cast<std::size_t>(c)]) * units_.weight;
+        if (!(weight > 0)) continue;
+        for (std::size_t j = 0; j < mean.size(); ++j)
+          mean[j] = static_cast<double>(sums_.row(c)[j]) * units_.coordinate / weight;
+        write_centroid(mean, spherical_, centroids_.row(c));
+      }
+    });
+    return split_for_empty(objective);
+  }
+
+  // A centroid without rows goes beside the one with most, a thousandth away in a direction of its
+  // own, and takes the rows on that side. The other stays where it is, so that no row loses.
+  std::int64_t split_for_empty(double objective) {
+    std::vector<std::int64_t> sizes = weights_;
+    const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+    const double dim = static_cast<double>(rows_.dim);
+    const double spread =
+        spherical_ ? 1 / std::sqrt(dim)
+                   : std::sqrt(objective / (static_cast<double>(total) * units_.weight * dim));
+    std::int64_t empty = 0;
+    for (std::int64_t c = fixed_; c < count_; ++c) {
+      if (weights_[static_cast<std::size_t>(c)] > 0) continue;
+      ++empty;
+      const auto largest = std::max_element(sizes.begin(), sizes.end());
+      const std::int64_t donor = largest - sizes.begin();
+      sizes[static_cast<std::size_t>(c)] = *largest / 2, *largest -= *largest / 2;
+      Random signs(static_cast<std::uint64_t>(c));
+      std::vector<double> beside(static_cast<std::size_t>(rows_.dim));
+      for (std::size_t j = 0; j < beside.size(); ++j) {
+        const double x = centroids_.row(donor)[j], step = 0x1p-10 * (std::fabs(x) + spread);
+        beside[j] = signs.below(2) == 0 ? x + step : x - step;
+      }
+      write_centroid(beside, spherical_, centroids_.row(c));
+    }
+    return empty;
+  }
+
+  const RowBlocks& rows_;
+  const KMeansOptions& options_;
+  const Units units_;
+  const int threads_;
+  const bool spherical_;
+  const std::int64_t count_, fixed_;  // fixed: centroids that stay, the first ones
+  bool has_format_ = false;
+  detail::Format format_ = {};
+  std::vector<std::uint32_t> nearest_;
+  Matrix<std::int64_t> sums_;          // in units of a coordinate
+  std::vector<std::int64_t> weights_;  // in units of a weight
+  Matrix<float> centroids_;
+};
+
+// Draws centroids [first, count) from `rows`, each next one with a probability that grows with the
+// distance from those before (squared, or 1 - cosine) and the weight.
+void seed_far_apart(AnyMatrixView rows, const std::vector<double>& weights, Metric metric,
+                    std::int64_t first, int threads, Random& random, Matrix<float>& centroids) {
+  constexpr std::int64_t together = 256;
+  const std::int64_t n = rows.rows(), blocks = (n + together - 1) / together;
+  const Metric by = metric == Metric::l2 ? Metric::l2 : Metric::cosine;
+  std::vector<double> share(static_cast<std::size_t>(n),
+                            first == 0 ? 1 : std::numeric_limits<double>::infinity());
+  std::vector<double> sums(static_cast<std::size_t>(blocks)),
+      row(static_cast<std::size_t>(rows.cols()));
+  // What is left of each row's share beside centroid c; c < 0: none.
+  const auto measure = [&](std::int64_t c) {
+    parallel_for(threads, blocks, [&](std::int64_t block) {
+      ExactDistance distance(by, rows.type());
+      if (c >= 0) distance.set_query(centroids.view(), c);
+      double sum = 0;
+      const std::int64_t end = std::min(n, (block + 1) * together);
+      for (std::int64_t i = block * together; i < end; ++i) {
+        double& kept = share[static_cast<std::size_t>(i)];
+        if (c >= 0) {
+          const double key = std::max(0.0, distance.key(rows.row(i)));
+          kept = c == 0 ? key : std::min(kept, key);
+        }
+        sum += kept * weights[static_cast<std::size_t>(i)];
+      }
+      sums[static_cast<std::size_t>(block)] = sum;
+    });
+    return std::accumulate(sums.begin(), sums.end(), 0.0);
+  };
+  double total = measure(first == 0 ? -1 : 0);
+  for (std::int64_t c = 1; c < first; ++c) total = measure(c);
+  for (std::int64_t c = first; c < centroids.rows(); ++c) {
+    std::int64_t chosen = -1;
+    if (total > 0) {
+      double at = random.uniform() * total;
+      std::int64_t block = 0;
+      while (block + 1 < blocks && at >= sums[static_cast<std::size_t>(block)])
+        at -= sums[static_cast<std::size_t>(block++)];
+      // The last row that has a share, should rounding lead beyond it.
+      const std::int64_t end = std::min(n, (block + 1) * together);
+      for (std::int64_t i = block * together; i < end && at >= 0; ++i) {
+        const double part =
+            share[static_cast<std::size_t>(i)] * weights[static_cast<std::size_t>(i)];
+        if (part > 0) chosen = i;
+        at -= part;
+      }
+    }
+    // All rows coincide with centroids: any will do.
+    if (chosen < 0) chosen = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(n)));
+    load_row(rows, chosen, metric, row.data());
+    write_centroid(row, is_spherical(metric), centroids.row(c));
+    total = measure(c);
+  }
+}
+
+// The first centroids: those given, then seeded ones.
+Matrix<float> first_centroids(const RowBlocks& rows, std::int64_t count,
+                              const KMeansOptions& options, Random& random) {
+  Matrix<float> out(count, rows.dim);
+  const std::int64_t given = options.initial.rows();
+  std::vector<double> vector(static_cast<std::size_t>(rows.dim));
+  for (std::int64_t c = 0; c < given; ++c) {
+    std::copy_n(options.initial.row(c), rows.dim, vector.begin());
+    if (!write_centroid(vector, is_spherical(options.metric), out.row(c)))
+      throw InvalidArgument("initial must have no zero rows for {}, but row {} is one",
+                            name_of(options.metric), c);
+  }
+  if (given == count) return out;
+  // Rows without weight are no centroids.
+  std::vector<std::int64_t> heavy;
+  for (std::size_t i = 0; i < options.weights.size(); ++i)
+    if (options.weights[i] > 0) heavy.push_back(static_cast<std::int64_t>(i));
+  const std::int64_t n = options.weights.empty() ? rows.rows : std::ssize(heavy);
+  if (n < count - given)
+    throw InvalidArgument("count is {}, but only {} rows have a weight above 0", count, n);
+  const bool far = options.seeding == Seeding::k_means_plus_plus;
+  const std::int64_t wanted = far ? std::min(n, seeding_rows * (count - given)) : count - given;
+  std::vector<std::int64_t> which = sample_of(n, wanted, random);
+  if (!options.weights.empty())
+    for (std::int64_t& row : which) row = heavy[static_cast<std::size_t>(row)];
+  const AnyMatrix sample = rows_at(rows, which);
+  if (far) {
+    std::vector<double> weights(which.size(), 1.0);
+    for (std::size_t i = 0; i < which.size() && !options.weights.empty(); ++i)
+      weights[i] = options.weights[static_cast<std::size_t>(which[i])];
+    seed_far_apart(sample, weights, options.metric, given, resolve_threads(options.threads), random,
+                   out);
+    return out;
+  }
+  for (std::int64_t c = given; c < count; ++c) {
+    load_row(sample, c - given, options.metric, vector.data());
+    if (!write_centroid(vector, is_spherical(options.metric), out.row(c))) out.row(c)[0] = 1;
+  }
+  return out;
+}
+
+void check(const RowBlocks& rows, std::int64_t count, const KMeansOptions& options) {
+  if (count < 1 || count > rows.rows || count >= no_centroid)
+    throw InvalidArgument("count must be from 1 to {}, the number of rows, but is {}", rows.rows,
+                          count);
+  const auto refuse_if = [](bool bad, std::string_view name, auto value, std::string_view what) {
+    if (bad) throw InvalidArgument("{} must {}, but is {}", name, what, value);
+  };
+  refuse_if(options.iterations < 0, "iterations", options.iterations, "not be negative");
+  refuse_if(options.restarts < 1, "restarts", options.restarts, "be at least 1");
+  refuse_if(options.rows_per_centroid < 0, "rows_per_centroid", options.rows_per_centroid,
+            "not be negative");
+  refuse_if(!(options.tolerance >= 0 && options.tolerance < 1), "tolerance", options.tolerance,
+            "be from 0 to below 1");
+  refuse_if(options.levels != 1 && options.levels != 2, "levels", options.levels, "be 1 or 2");
+  resolve_threads(options.threads);
+  const MatrixView<float> initial = options.initial;
+  if (initial.rows() > 0 && initial.cols() != rows.dim)
+    throw ShapeMismatch("initial has {} columns, rows have {}", initial.cols(), rows.dim);
+  if (initial.rows() > count)
+    throw InvalidArgument("initial has {} rows, but count is {}", initial.rows(), count);
+  for (std::int64_t c = 0; c < initial.rows(); ++c)
+    for (std::int64_t j = 0; j < initial.cols(); ++j)
+      if (!std::isfinite(initial.row(c)[j]))
+        throw InvalidArgument("initial must be finite, but row {} column {} is {}", c, j,
+                              initial.row(c)[j]);
+  if (options.frozen && initial.rows() == 0)
+    throw InvalidArgument("frozen is for centroids that are given, but initial has none");
+  const std::span<const float> weights = options.weights;
+  if (!weights.empty() && std::ssize(weights) != rows.rows)
+    throw ShapeMismatch("weights are {}, rows are {}", weights.size(), rows.rows);
+  bool any = weights.empty();
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    if (!(weights[i] >= 0 && std::isfinite(weights[i])))
+      throw InvalidArgument("weights must be finite and not negative, but weight {} is {}", i,
+                            weights[i]);
+    any |= weights[i] > 0;
+  }
+  if (!any) throw InvalidArgument("weights must not all be 0");
+  if (options.levels == 2 && (options.metric != Metric::l2 || initial.rows() > 0))
+    throw InvalidArgument("levels = 2 is for l2 without initial centroids");
+}
+
+KMeans cluster(const RowBlocks& rows, std::int64_t count, const KMeansOptions& options) {
+  const Units units(rows, options);
+  const bool more_is_better = options.metric == Metric::ip;
+  KMeans best;
+  for (int restart = 0; restart < options.restarts; ++restart) {
+    Random random(options.seed + static_cast<std::uint64_t>(restart));
+    Lloyd lloyd(rows, options, units, first_centroids(rows, count, options, random),
+                options.frozen ? options.initial.rows() : 0);
+    std::vector<KMeansStep> steps;
+    for (int iteration = 0; iteration < options.iterations; ++iteration) {
+      const KMeansStep step = lloyd.step(restart, iteration);
+      if (options.report) options.report(step);
+      steps.push_back(step);
+      if (step.moved == 0) break;
+      if (iteration == 0 || step.empty > 0 || options.tolerance == 0) continue;
+      const double before = steps[steps.size() - 2].objective;
+      const double gain = more_is_better ? step.objective - before : before - step.objective;
+      if (gain <= options.tolerance * std::fabs(before)) break;
+    }
+    const auto worse = [&] {
+      const double a = best.steps.back().objective, b = steps.back().objective;
+      return more_is_better ? a < b : a > b;
+    };
+    if (restart == 0 || (!steps.empty() && worse()))
+      best = {lloyd.take_centroids(), std::move(steps)};
+  }
+  return best;
+}
+
+// Rows of a matrix, with their weights, gathered.
+struct Subset {
+  AnyMatrix rows;
+  std::vector<float> weights;
+
+  Subset(const RowBlocks& from, const KMeansOptions& options,
+         const std::vector<std::int64_t>& which)
+      : rows(rows_at(from, which)) {
+    for (std::size_t i = 0; i < which.size() && !options.weights.empty(); ++i)
+      weights.push_back(options.weights[static_cast<std::size_t>(which[i])]);
+  }
+};
+
+// How many of `count` centroids each cluster gets: about in proportion to its size, one at least
+// where there is a row, no more than rows.
+std::vector<std::int64_t> shares_of(const std::vector<std::vector<std::int64_t>>& members,
+                                    std::int64_t count) {
+  std::vector<std::int64_t> out(members.size());
+  for (std::size_t c = 0; c < members.size(); ++c) out[c] = members[c].empty() ? 0 : 1;
+  std::int64_t left = count - std::accumulate(out.begin(), out.end(), std::int64_t{0});
+  // Each next one goes where a centroid has most rows.
+  std::vector<std::pair<double, std::int64_t>> heap;
+  const auto push = [&](std::int64_t c) {
+    const auto at = static_cast<std::size_t>(c);
+    const auto size = std::ssize(members[at]);
+    if (out[at] >= size) return;
+    heap.emplace_back(static_cast<double>(size) / static_cast<double>(out[at]), -c);
+    std::push_heap(heap.begin(), heap.end());
+  };
+  for (std::int64_t c = 0; c < std::ssize(members); ++c)
+    if (!members[static_cast<std::size_t>(c)].empty()) push(c);
+  for (; left > 0 && !heap.empty(); --left) {
+    std::pop_heap(heap.begin(), heap.end());
+    const std::int64_t c = -heap.back().second;
+    heap.pop_back();
+    ++out[static_cast<std::size_t>(c)];
+    push(c);
+  }
+  return out;
+}
+
+KMeans cluster_in_two_levels(AnyMatrixView rows, std::int64_t count, KMeansOptions options) {
+  const RowBlocks blocks = blocks_of(rows);
+  options.levels = 1;
+  const auto coarse_count = static_cast<std::int64_t>(std::lround(std::sqrt(double(count))));
+  const KMeans coarse = cluster(blocks, coarse_count, options);
+  std::vector<std::uint32_t> nearest(static_cast<std::size_t>(rows.rows()));
+  std::vector<double> keys(nearest.size());
+  CentroidScan(coarse.centroids.view(), Metric::l2, options.threads)
+      .assign(rows, false, nearest, keys, options.progress);
+  std::vector<std::vector<std::int64_t>> members(static_cast<std::size_t>(coarse_count));
+  for (std::size_t i = 0; i < nearest.size(); ++i)
+    if (options.weights.empty() || options.weights[i] > 0)
+      members[nearest[i]].push_back(static_cast<std::int64_t>(i));
+  const std::vector<std::int64_t> shares = shares_of(members, count);
+  if (std::accumulate(shares.begin(), shares.end(), std::int64_t{0}) < count)
+    throw InvalidArgument("count is {}, but fewer rows have a weight above 0", count);
+  KMeans out{Matrix<float>(count, rows.cols()), {}};
+  std::int64_t done = 0;
+  for (std::size_t c = 0; c < members.size(); ++c) {
+    if (shares[c] == 0) continue;
+    const Subset subset(blocks, options, members[c]);
+    KMeansOptions each = options;
+    each.weights = subset.weights, each.seed = options.seed + 1 + c;
+    each.report = {};
+    const KMeans fine = cluster(blocks_of(subset.rows), shares[c], each);
+    std::copy_n(fine.centroids.data(), shares[c] * rows.cols(), out.centroids.row(done));
+    done += shares[c];
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string_view name_of(Seeding seeding) {
+  return seeding == Seeding::random ? "random" : "k-means++";
+}
+
+Seeding parse_seeding(std::string_view name) {
+  for (const Seeding seeding : {Seeding::random, Seeding::k_means_plus_plus})
+    if (name == name_of(seeding)) return seeding;
+  throw InvalidArgument("seeding must be random or k-means++, but is '{}'", name);
+}
+
+KMeans k_means(const RowBlocks& rows, std::int64_t count, const KMeansOptions& options) {
+  return detail::public_call([&] {
+    check(rows, count, options);
+    if (options.levels == 2)
+      throw InvalidArgument("levels = 2 is for rows in memory, not for blocks");
+    const std::int64_t most = options.rows_per_centroid * count;
+    if (most == 0 || most >= rows.rows) return cluster(rows, count, options);
     Random random(options.seed);
-    // The first `count` rows of a random order.
-    std::vector<std::int64_t> order(static_cast<std::size_t>(n));
-    std::iota(order.begin(), order.end(), 0);
-    Matrix<float> centroids(count, dim);
-    for (std::int64_t c = 0; c < count; ++c) {
-      std::swap(
-          order[c],
-          order[c + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(n - c)))]);
-      std::copy_n(rows.row(order[c]), dim, centroids.row(c));
-    }
-    Reporter reporter(progress, "k-means", options.iterations);
-    for (int round = 0; round < options.iterations; ++round) {
-      const std::vector<std::uint32_t> group = NearestCentroid(centroids).of(rows, threads);
-      // Sums are taken in the order of the rows, whatever the threads.
-      Matrix<double> sums(count, dim);
-      std::vector<std::int64_t> sizes(static_cast<std::size_t>(count));
-      for (std::int64_t i = 0; i < n; ++i) {
-        double* sum = sums.row(group[i]);
-        for (std::int64_t j = 0; j < dim; ++j) sum[j] += rows.row(i)[j];
-        ++sizes[group[i]];
+    const Subset used(rows, options, sample_of(rows.rows, most, random));
+    KMeansOptions fewer = options;
+    fewer.weights = used.weights;
+    return cluster(blocks_of(used.rows), count, fewer);
+  });
+}
+
+KMeans k_means(AnyMatrixView rows, std::int64_t count, const KMeansOptions& options) {
+  return detail::public_call([&] {
+    const RowBlocks blocks = blocks_of(rows);
+    if (options.levels != 2) return k_means(blocks, count, options);
+    check(blocks, count, options);
+    const std::int64_t most = options.rows_per_centroid * count;
+    if (most == 0 || most >= rows.rows()) return cluster_in_two_levels(rows, count, options);
+    Random random(options.seed);
+    const Subset used(blocks, options, sample_of(rows.rows(), most, random));
+    KMeansOptions fewer = options;
+    fewer.weights = used.weights;
+    return cluster_in_two_levels(used.rows, count, fewer);
+  });
+}
+
+Assignment nearest_centroids(MatrixView<float> centroids, AnyMatrixView rows, Metric metric,
+                             int threads, const Progress& progress) {
+  return detail::public_call([&] {
+    if (centroids.rows() < 1) throw InvalidArgument("centroids have no rows");
+    if (rows.cols() != centroids.cols())
+      throw ShapeMismatch("rows have {} columns, centroids have {}", rows.cols(), centroids.cols());
+    const int used = resolve_threads(threads);
+    find_value_range(centroids, metric, "centroids", used);
+    find_value_range(rows, metric, "rows", used);
+    Assignment out;
+    out.ids.resize(static_cast<std::size_t>(rows.rows()));
+    out.distances.resize(out.ids.size());
+    CentroidScan scan(centroids, metric, used);
+    std::vector<std::uint32_t> nearest;
+    std::vector<double> keys;
+    each_block(blocks_of(rows), [&](std::int64_t begin, AnyMatrixView block) {
+      const auto some = static_cast<std::size_t>(block.rows());
+      nearest.resize(some), keys.resize(some);
+      scan.assign(block, false, nearest, keys, progress);
+      for (std::size_t i = 0; i < some; ++i) {
+        const std::size_t at = static_cast<std::size_t>(begin) + i;
+        out.ids[at] = nearest[i];
+        out.distances[at] = static_cast<float>(distance_of_key(metric, keys[i]));
       }
-      for (std::int64_t c = 0; c < count; ++c) {
-        for (std::int64_t j = 0; j < dim && sizes[c] > 0; ++j)
-          centroids.row(c)[j] = static_cast<float>(sums.row(c)[j] / static_cast<double>(sizes[c]));
-      }
-      for (std::int64_t c = 0; c < count; ++c) {
-        if (sizes[c] > 0) continue;
-        const auto largest = std::max_element(sizes.begin(), sizes.end()) - sizes.begin();
-        std::int64_t skip = static_cast<std::int64_t>(
-            random.below(static_cast<std::uint64_t>(std::max<std::int64_t>(1, sizes[largest]))));
-        for (std::int64_t i = 0; i < n; ++i)
-          if (group[i] == static_cast<std::uint32_t>(largest) && skip-- == 0)
-            std::copy_n(rows.row(i), dim, centroids.row(c));
-        sizes[largest] /= 2;
-      }
-      reporter.add(1);
-    }
-    return centroids;
+    });
+    return out;
   });
 }
 

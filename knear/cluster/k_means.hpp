@@ -1,46 +1,109 @@
-// knear/cluster/k_means.hpp -- k-means: rows in groups around centroids.
+// knear/cluster/k_means.hpp -- k-means: rows in clusters around centroids, by Lloyd's iterations.
 //
-//   const Matrix<float> centroids = k_means(sample, 256, {.iterations = 8});
-//   const NearestCentroid nearest(centroids.view());
-//   std::vector<std::uint32_t> group = nearest.of(rows, threads);
+//   const KMeans found = k_means(rows, 1024, {.iterations = 20, .seed = 1});
+//   found.centroids                                             // [1024 x dim]
+//   const Assignment near = nearest_centroids(found.centroids.view(), rows);
+//   near.ids, near.distances                                    // of each row, exactly
 //
-// Assignment is the scan with k = 1, so exact, ties to the centroid of the smaller number: the same
-// groups for any number of threads and instruction set.
+// Johnson et al., section 2: the coarse quantiser of IVFADC. Every assignment is the scan with
+// k = 1, by the row's previous centroid as threshold: it equals that of float64, ties to the
+// centroid of the smaller number. Sums do not depend on the order of their terms: each coordinate
+// is counted as a multiple of one unit, in 64-bit integers, of which the largest value and the
+// number of rows leave room for the sum. So the centroids have the same bits for any number of
+// threads, instruction set and split into blocks.
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "knear/core/matrix.hpp"
+#include "knear/core/metric.hpp"
+#include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
-#include "knear/scan/scan.hpp"
 
 namespace knear {
 
-class NearestCentroid {
- public:
-  // Keeps a reference to the centroids [c x dim], c >= 1.
-  explicit NearestCentroid(MatrixView<float> centroids);
+// The first centroids, where none are given.
+enum class Seeding : std::uint8_t {
+  random,            // rows drawn at random, no row twice
+  k_means_plus_plus  // each next one far from those before (Arthur and Vassilvitskii, 2007), drawn
+                     // from 64 rows a centroid at most: rows x count x dim operations in float64
+};
+// "random", "k-means++".
+std::string_view name_of(Seeding seeding);
+// The inverse; throws InvalidArgument for any other word.
+Seeding parse_seeding(std::string_view name);
 
-  // The nearest centroid of each of rows [n x dim], by squared distance. Threads: calls may run at
-  // once.
-  std::vector<std::uint32_t> of(AnyMatrixView rows, int threads) const;
-  // The `count` nearest [n x count], nearest first; 1 <= count <= c.
-  Matrix<Id> of(AnyMatrixView rows, std::int64_t count, int threads) const;
-
- private:
-  detail::BaseRows centroids_;
-  detail::PackedBase packed_;
+// What an iteration did.
+struct KMeansStep {
+  int restart = 0, iteration = 0;  // both from 0
+  // Of the assignment to the centroids that the iteration began with: the weighted sum of squared
+  // distances (l2) or of 1 - cosine, to be small, or of inner products (ip), to be large.
+  double objective = 0;
+  std::int64_t moved = 0;  // rows whose centroid is another one than before; at first all
+  std::int64_t empty = 0;  // centroids that had no row, and were put beside the one with most
+  double seconds = 0;
 };
 
 struct KMeansOptions {
-  int iterations = 10;
-  int threads = 0;
+  // l2; or spherical k-means with centroids of length 1 and rows as they are (ip) or of length 1
+  // too (cosine).
+  Metric metric = Metric::l2;
+  int iterations = 25;
   std::uint64_t seed = 1;
+  Seeding seeding = Seeding::random;
+  // As often from other seeds; the centroids with the best last objective are kept.
+  int restarts = 1;
+  // The first centroids [g x dim], g <= count; the others are seeded. Frozen ones stay as they are.
+  MatrixView<float> initial = {};
+  bool frozen = false;
+  // One for each row, finite and not negative, not all zero; empty: all 1.
+  std::span<const float> weights = {};
+  // With more rows than this for each centroid only so many are used, drawn at random; 0: all.
+  std::int64_t rows_per_centroid = 0;
+  // Ends early once an iteration improves the objective by no more than this share of it; once no
+  // row moves in any case.
+  double tolerance = 0;
+  // 2: clusters the rows around about sqrt(count) centroids first, then each of these clusters by
+  // itself: for so many centroids that comparing each row with all of them takes too long (Johnson
+  // et al. have 85,000 and more). For rows in memory, of l2, without `initial`.
+  int levels = 1;
+  int threads = 0;         // 0: all that the process may use
+  Progress progress = {};  // its fraction is that of the iterations
+  // Called after each iteration.
+  std::function<void(const KMeansStep&)> report = {};
 };
 
-// Lloyd's iterations from `count` rows chosen at random, 1 <= count <= rows.rows(). A centroid that
-// loses all its rows starts anew beside the one that has most. Throws InvalidArgument.
-Matrix<float> k_means(MatrixView<float> rows, std::int64_t count, const KMeansOptions& options = {},
-                      const Progress& progress = {});
+struct KMeans {
+  Matrix<float> centroids;        // [count x dim]
+  std::vector<KMeansStep> steps;  // of the restart that was kept; none with two levels
+};
+
+// Rows that are read block after block, as often as asked: for bases that do not fit in memory.
+struct RowBlocks {
+  std::int64_t rows = 0, dim = 0;
+  // Calls take() with blocks [n x dim] in order, the same each time.
+  std::function<void(const std::function<void(AnyMatrixView block)>& take)> read;
+};
+
+// Clusters rows [n x dim] of any element type, 1 <= count <= n. Memory beside them: 4 bytes a row,
+// 12 bytes a coordinate of the centroids, and about 40 MB. Throws InvalidArgument naming the
+// argument, for a NaN or an infinity with its row; ShapeMismatch for other columns or numbers of
+// weights; Cancelled. The same result for the same arguments on every machine.
+KMeans k_means(AnyMatrixView rows, std::int64_t count, const KMeansOptions& options = {});
+KMeans k_means(const RowBlocks& rows, std::int64_t count, const KMeansOptions& options = {});
+
+// The nearest centroid of each row and the distance to it, as knn(rows, centroids, 1) has them.
+struct Assignment {
+  std::vector<std::int64_t> ids;
+  std::vector<float> distances;
+};
+// Centroids [c x dim], c >= 1; rows [n x dim]. Errors as those of k_means.
+Assignment nearest_centroids(MatrixView<float> centroids, AnyMatrixView rows,
+                             Metric metric = Metric::l2, int threads = 0,
+                             const Progress& progress = {});
 
 }  // namespace knear

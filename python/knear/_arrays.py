@@ -120,6 +120,16 @@ def ids_of(name: str, value: Any, what: str = "whole numbers") -> np.ndarray:
     return np.ascontiguousarray(array, np.int64)
 
 
+def floats(name: str, value: Any, dimensions: int) -> np.ndarray:
+    """`value` as a contiguous array of float32 of so many dimensions."""
+    array = np.asarray(_device.to_processor(name, value))
+    if array.ndim != dimensions:
+        raise InvalidArgument(f"{name} must have {dimensions} dimensions, but has {array.ndim}")
+    if array.dtype.kind not in "iuf":
+        raise InvalidArgument(f"{name} must hold numbers, but has type {array.dtype}")
+    return np.ascontiguousarray(array, np.float32)
+
+
 def rows_of(data: np.ndarray, kind: str, rows: int, dim: int) -> np.ndarray:
     """Bytes as a matrix of that element type."""
     if kind == "bf16":

@@ -124,6 +124,26 @@ def select_k(
     threads: int,
     method: str,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]: ...
+def k_means(
+    rows: NDArray[Any],
+    type: str,
+    count: int,
+    metric: str,
+    iterations: int,
+    seed: int,
+    seeding: str,
+    restarts: int,
+    tolerance: float,
+    rows_per_centroid: int,
+    levels: int,
+    threads: int,
+    initial: NDArray[np.float32] | None,
+    frozen: bool,
+    weights: NDArray[np.float32] | None,
+) -> tuple[NDArray[np.float32], list[tuple[int, int, float, int, int, float]]]: ...
+def nearest_centroids(
+    centroids: NDArray[np.float32], rows: NDArray[Any], type: str, metric: str, threads: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]: ...
 
 class FlatIndex:
     def __init__(self, dim: int, metric: str) -> None: ...

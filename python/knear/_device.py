@@ -155,7 +155,9 @@ def matrix(name: str, x: Any) -> Rows:
     memory = _read(name, x)
     kind = _KINDS.get(memory.dtype)
     if kind is None:
-        _refuse_type(name, memory, "knear takes float64, float32, float16, bfloat16, uint8 and int8")
+        _refuse_type(
+            name, memory, "knear takes float64, float32, float16, bfloat16, uint8 and int8"
+        )
     _check_layout(name, memory)
     return Rows(memory.address, kind, *memory.shape, memory.shape[1], memory.number, memory.owner)
 

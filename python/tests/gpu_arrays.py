@@ -313,9 +313,7 @@ def check_refusals(library):
         double = library.on_gpu(x.astype(np.float64))
         assert (knear.knn(there, double, 2)[1] == knear.knn(there, there, 2)[1]).all()
         whole = library.on_gpu(x.astype(np.int32))
-        refused(
-            bad, "base has elements of type .*i.*4|int32", lambda: knear.knn(there, whole, 2)
-        )
+        refused(bad, "base has elements of type .*i.*4|int32", lambda: knear.knn(there, whole, 2))
         for odd in (there[::2], there[:, :4]):
             refused(bad, "queries must be C-contig", lambda odd=odd: knear.knn(odd, there, 2))
     refused(bad, "k must be at least 1, but is 0", lambda: knear.knn(there, there, 0))

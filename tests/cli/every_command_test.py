@@ -22,11 +22,12 @@ class EveryCommand(ProgramTest):
         "search": ["search", "--base", "FILE", "--queries", "QUERIES", "-k", "3", "--out", "OUT"],
         "truth": ["truth", "--base", "FILE", "--queries", "QUERIES", "-k", "3", "--out", "OUT"],
         "build": ["build", "--base", "FILE", "--index", "Flat", "--out", "OUT"],
+        "kmeans": ["kmeans", "--base", "FILE", "-k", "3", "--out", "OUT"],
         "convert": ["convert", "FILE", "OUT"],
         "info": ["info", "FILE"],
         "eval": ["eval", "QUERIES", "QUERIES", "--base", "FILE", "--queries", "FILE"],
     }
-    endings = {"build": ".knear", "convert": ".fvecs"}
+    endings = {"build": ".knear", "convert": ".fvecs", "kmeans": ".fvecs"}
 
     def words(self, command, file, queries="queries.fvecs", out=None):
         out = out or "out" + self.endings.get(command, ".ivecs")

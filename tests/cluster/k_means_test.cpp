@@ -1,88 +1,335 @@
-// k-means against plain loops: what it assigns, and that its sum of squares falls.
+// k-means against plain loops: what it assigns, where it puts centroids, and that nothing but the
+// arguments changes a bit.
 #include "knear/cluster/k_means.hpp"
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
-#include <set>
+#include <numeric>
 
 #include "knear/core/error.hpp"
-#include "knear/core/random.hpp"
-#include "knear/distance/reference.hpp"
+#include "tests/knn/knn_cases.hpp"
 
 namespace knear {
 namespace {
 
-Matrix<float> blobs(std::int64_t rows, std::int64_t dim, int count, std::uint64_t seed) {
+using namespace test;
+
+AnyMatrix blobs(std::int64_t rows, std::int64_t dim, int count, std::uint64_t seed,
+                ElementType type = ElementType::f32) {
   Random random(seed);
-  Matrix<float> centres(count, dim), out(rows, dim);
+  Matrix<float> centres(count, dim);
   for (std::int64_t i = 0; i < count * dim; ++i)
-    centres.data()[i] = static_cast<float>(20 * random.uniform());
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t j = 0; j < dim; ++j)
-      out.row(r)[j] = centres.row(r % count)[j] + static_cast<float>(random.uniform());
-  return out;
+    centres.data()[i] = static_cast<float>(20 * random.uniform() - 8);
+  return make(type, rows, dim, [&](std::int64_t r, std::int64_t c) {
+    return centres.row(r % count)[c] + random.uniform();
+  });
 }
 
-double cost(const Matrix<float>& rows, const Matrix<float>& centroids) {
-  const Neighbors near = reference_knn(rows.view(), centroids.view(), 1, Metric::l2);
+bool same_bits(const Matrix<float>& a, const Matrix<float>& b) {
+  return a.rows() == b.rows() && a.cols() == b.cols() &&
+         std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.rows() * a.cols()) * 4) == 0;
+}
+
+// The weighted objective by the definition.
+double objective(AnyMatrixView rows, const Matrix<float>& centroids, Metric metric,
+                 std::span<const float> weights = {}) {
+  const Neighbors near = reference_knn(rows, centroids.view(), 1, metric);
   double sum = 0;
-  for (std::int64_t i = 0; i < rows.rows(); ++i) sum += near.distances.data()[i];
+  for (std::int64_t i = 0; i < rows.rows(); ++i)
+    sum += near.distances.data()[i] *
+           (weights.empty() ? 1.0 : double{weights[static_cast<std::size_t>(i)]});
   return sum;
 }
 
-TEST(KMeans, AssignsToTheNearestTiesToTheSmallerNumber) {
-  const Matrix<float> rows = blobs(500, 5, 7, 1), centroids = blobs(40, 5, 7, 2);
-  Matrix<float> twice(80, 5);
-  std::memcpy(twice.row(0), centroids.row(0), 40 * 5 * 4);
-  std::memcpy(twice.row(40), centroids.row(0), 40 * 5 * 4);
-  const Neighbors near = reference_knn(rows.view(), twice.view(), 3, Metric::l2);
-  const NearestCentroid nearest(twice.view());
-  for (int threads : {1, 2, 3}) {
-    const std::vector<std::uint32_t> group = nearest.of(rows.view(), threads);
-    const Matrix<Id> three = nearest.of(rows.view(), 3, threads);
-    for (std::int64_t i = 0; i < 500; ++i) {
-      ASSERT_EQ(group[static_cast<std::size_t>(i)], near.ids.row(i)[0]);
-      ASSERT_LT(group[static_cast<std::size_t>(i)], 40u);
-      for (int j = 0; j < 3; ++j) ASSERT_EQ(three.row(i)[j], near.ids.row(i)[j]);
+TEST(NearestCentroids, AreThoseOfTheReferenceAtEveryLevel) {
+  const AnyMatrix rows = blobs(700, 21, 7, 1), some = blobs(40, 21, 7, 2);
+  Matrix<float> twice(80, 21);  // each centroid comes twice: ties go to the first
+  std::memcpy(twice.row(0), some.view().row(0), 40 * 21 * 4);
+  std::memcpy(twice.row(40), some.view().row(0), 40 * 21 * 4);
+  for (const Isa isa : available_isas()) {
+    const ForcedIsa forced(isa);
+    for (const Metric metric : metrics)
+      for (const std::int64_t count : {1, 5, 700})
+        for (const int threads : {1, 3}) {
+          const AnyMatrixView asked = rows.view().rows(0, count);
+          const Neighbors wanted = reference_knn(asked, twice.view(), 1, metric);
+          const Assignment got = nearest_centroids(twice.view(), asked, metric, threads);
+          for (std::int64_t i = 0; i < count; ++i) {
+            const auto at = static_cast<std::size_t>(i);
+            ASSERT_EQ(got.ids[at], wanted.ids.data()[i]) << name_of(isa) << name_of(metric);
+            ASSERT_EQ(got.distances[at], wanted.distances.data()[i]);
+            ASSERT_LT(got.ids[at], 40);
+          }
+        }
+  }
+}
+
+// Of data that 8 bits cannot tell apart, most centroids would have to be measured.
+TEST(NearestCentroids, CodesBecomeWiderWhereTheyDecideTooLittle) {
+  Random random(3);
+  const auto value = [&](std::int64_t, std::int64_t c) {
+    return c == 0 ? 1e4 * random.uniform() : 1e-3 * random.uniform();
+  };
+  const AnyMatrix rows = make(ElementType::f32, 20000, 12, value),
+                  some = make(ElementType::f32, 3000, 12, value);
+  const auto centroids = some.view().as<float>();
+  const Neighbors wanted = reference_knn(rows.view().rows(0, 300), some, 1, Metric::l2);
+  const Assignment got = nearest_centroids(centroids, rows);
+  for (std::int64_t i = 0; i < 300; ++i)
+    ASSERT_EQ(got.ids[static_cast<std::size_t>(i)], wanted.ids.data()[i]);
+}
+
+// Lloyd's iterations as they are written, in double precision.
+TEST(KMeans, EveryStepIsThatOfPlainLoops) {
+  for (const Metric metric : metrics) {
+    const AnyMatrix rows = blobs(900, 9, 12, 4);
+    std::vector<float> weights(900);
+    Random random(5);
+    for (float& weight : weights) weight = static_cast<float>(random.below(4));
+    for (const bool weighted : {false, true}) {
+      KMeansOptions options{.metric = metric, .iterations = 0, .seed = 7};
+      if (weighted) options.weights = weights;
+      Matrix<float> plain = k_means(rows.view(), 11, options).centroids;
+      for (int iterations = 1; iterations < 4; ++iterations) {
+        const Neighbors near = reference_knn(rows.view(), plain.view(), 1, metric);
+        Matrix<double> sums(11, 9);
+        std::vector<double> sizes(11);
+        for (std::int64_t i = 0; i < 900; ++i) {
+          const Id c = near.ids.data()[i];
+          const float* row = rows.view().as<float>().row(i);
+          double squares = 0;
+          for (int j = 0; j < 9; ++j) squares += double{row[j]} * row[j];
+          const double by = metric == Metric::cosine ? 1 / std::sqrt(squares) : 1;
+          const double weight = weighted ? weights[static_cast<std::size_t>(i)] : 1;
+          for (int j = 0; j < 9; ++j) sums.row(c)[j] += weight * by * row[j];
+          sizes[static_cast<std::size_t>(c)] += weight;
+        }
+        for (std::int64_t c = 0; c < 11; ++c) {
+          double squares = 0;
+          for (int j = 0; j < 9; ++j) squares += sums.row(c)[j] * sums.row(c)[j];
+          const double by = metric == Metric::l2 ? 1 / sizes[static_cast<std::size_t>(c)]
+                                                 : 1 / std::sqrt(squares);
+          ASSERT_GT(sizes[static_cast<std::size_t>(c)], 0) << "choose another seed";
+          for (int j = 0; j < 9; ++j) plain.row(c)[j] = static_cast<float>(sums.row(c)[j] * by);
+        }
+        options.iterations = iterations;
+        const KMeans got = k_means(rows.view(), 11, options);
+        for (int i = 0; i < 11 * 9; ++i)
+          EXPECT_NEAR(got.centroids.data()[i], plain.data()[i],
+                      1e-6 * (1 + std::fabs(plain.data()[i])))
+              << name_of(metric) << ' ' << iterations;
+        // The step says what the assignment before it was worth.
+        options.iterations = iterations - 1;
+        const double before =
+            objective(rows, k_means(rows.view(), 11, options).centroids, metric, options.weights);
+        EXPECT_NEAR(got.steps.back().objective, before, 1e-4 * std::fabs(before));
+      }
     }
   }
 }
 
-TEST(KMeans, EveryIterationLowersTheSumOfSquares) {
-  const Matrix<float> rows = blobs(2000, 6, 30, 3);
-  double before = cost(rows, k_means(rows.view(), 25, {.iterations = 0}));
-  for (int iterations : {1, 2, 3, 8}) {
-    const double now = cost(rows, k_means(rows.view(), 25, {.iterations = iterations}));
-    EXPECT_LE(now, before * 1.000001) << iterations;
-    before = now;
-  }
-  const Matrix<float> one = k_means(rows.view(), 1, {.iterations = 1});
-  for (std::int64_t j = 0; j < 6; ++j) {
-    double sum = 0;
-    for (std::int64_t i = 0; i < 2000; ++i) sum += rows.row(i)[j];
-    EXPECT_NEAR(one.row(0)[j], sum / 2000, 1e-5);
-  }
+TEST(KMeans, NothingButTheArgumentsChangesABit) {
+  for (const Metric metric : metrics)
+    for (const Seeding seeding : {Seeding::random, Seeding::k_means_plus_plus}) {
+      const AnyMatrix rows = blobs(5000, 17, 23, 8);
+      KMeansOptions options{
+          .metric = metric, .iterations = 6, .seed = 3, .seeding = seeding, .threads = 1};
+      const KMeans first = k_means(rows.view(), 60, options);
+      for (const Isa isa : available_isas()) {
+        const ForcedIsa forced(isa);
+        options.threads = 3;
+        EXPECT_TRUE(same_bits(k_means(rows.view(), 60, options).centroids, first.centroids))
+            << name_of(isa);
+      }
+      const RowBlocks blocks{5000, 17, [&](const std::function<void(AnyMatrixView)>& take) {
+                               for (std::int64_t i = 0; i < 5000; i += 777)
+                                 take(rows.view().rows(i, std::min<std::int64_t>(5000, i + 777)));
+                             }};
+      const KMeans by_blocks = k_means(blocks, 60, options);
+      EXPECT_TRUE(same_bits(by_blocks.centroids, first.centroids));
+      EXPECT_EQ(by_blocks.steps.back().objective, first.steps.back().objective);
+      options.seed = 4;
+      EXPECT_FALSE(same_bits(k_means(rows.view(), 60, options).centroids, first.centroids));
+    }
 }
 
-TEST(KMeans, IsTheSameForAnyThreadsAndLosesNoCentroid) {
-  const Matrix<float> rows = blobs(600, 4, 3, 4);
-  const Matrix<float> a = k_means(rows.view(), 50, {.iterations = 5, .threads = 1});
-  const Matrix<float> b = k_means(rows.view(), 50, {.iterations = 5, .threads = 3});
-  EXPECT_EQ(std::memcmp(a.data(), b.data(), 50 * 4 * 4), 0);
-  const Matrix<float> c = k_means(rows.view(), 50, {.iterations = 5, .seed = 2});
-  EXPECT_NE(std::memcmp(a.data(), c.data(), 50 * 4 * 4), 0);
-  // Equal rows: all but one centroid lose theirs.
-  Matrix<float> equal(100, 4);
-  const Matrix<float> still = k_means(equal.view(), 10, {.iterations = 3});
-  for (std::int64_t i = 0; i < 40; ++i) EXPECT_EQ(still.data()[i], 0);
+// Sums in whole numbers: the order of the rows is nothing to them, nor is an offset that float64
+// sums would lose digits by.
+TEST(KMeans, TheOrderOfTheRowsChangesNoSum) {
+  const AnyMatrix rows = blobs(3000, 5, 9, 10, ElementType::f64);
+  AnyMatrix turned(ElementType::f64, 3000, 5);
+  for (std::int64_t i = 0; i < 3000; ++i)
+    std::memcpy(turned.row(i), rows.view().row(2999 - i), 5 * 8);
+  const Matrix<float> start = k_means(rows.view(), 20, {.iterations = 0}).centroids;
+  const KMeansOptions options{.iterations = 5, .initial = start.view()};
+  EXPECT_TRUE(same_bits(k_means(rows.view(), 20, options).centroids,
+                        k_means(turned.view(), 20, options).centroids));
 }
 
-TEST(KMeans, RefusesCountsThatRowsCannotFill) {
-  const Matrix<float> rows = blobs(10, 4, 3, 4);
-  EXPECT_THROW(k_means(rows.view(), 11), InvalidArgument);
-  EXPECT_THROW(k_means(rows.view(), 0), InvalidArgument);
-  EXPECT_THROW(k_means(rows.view(), 2, {.iterations = -1}), InvalidArgument);
+TEST(KMeans, EveryIterationLowersTheObjective) {
+  for (const ElementType type : all_element_types) {
+    const AnyMatrix rows = blobs(4000, 8, 50, 11, type);
+    for (const Seeding seeding : {Seeding::random, Seeding::k_means_plus_plus}) {
+      const KMeans found = k_means(rows.view(), 40, {.iterations = 30, .seeding = seeding});
+      for (std::size_t i = 1; i < found.steps.size(); ++i)
+        EXPECT_LE(found.steps[i].objective, found.steps[i - 1].objective * (1 + 1e-6))
+            << name_of(type);
+      // It ends where nothing moves any more.
+      EXPECT_TRUE(found.steps.size() == 30 || found.steps.back().moved == 0);
+    }
+  }
+  const AnyMatrix rows = blobs(4000, 8, 50, 12);
+  const KMeans far = k_means(rows.view(), 50,
+                             {.iterations = 3, .seeding = Seeding::k_means_plus_plus}),
+               random = k_means(rows.view(), 50, {.iterations = 3});
+  EXPECT_LT(far.steps.back().objective, 0.7 * random.steps.back().objective);
+}
+
+TEST(KMeans, RestartsKeepTheBestAndToleranceEndsEarly) {
+  const AnyMatrix rows = blobs(2000, 6, 30, 13);
+  double least = 1e300;
+  for (std::uint64_t seed = 5; seed < 9; ++seed)
+    least = std::min(
+        least, k_means(rows.view(), 30, {.iterations = 8, .seed = seed}).steps.back().objective);
+  int calls = 0;
+  const KMeans best =
+      k_means(rows.view(), 30,
+              {.iterations = 8, .seed = 5, .restarts = 4, .report = [&](const KMeansStep& step) {
+                 calls += step.restart == 3;
+               }});
+  EXPECT_EQ(best.steps.back().objective, least);
+  EXPECT_GT(calls, 0);
+  const KMeans early = k_means(rows.view(), 30, {.iterations = 100, .tolerance = 0.02}),
+               late = k_means(rows.view(), 30, {.iterations = 100});
+  EXPECT_LT(early.steps.size(), late.steps.size());
+}
+
+TEST(KMeans, GivenCentroidsAreWhereItBeginsAndFrozenOnesStay) {
+  const AnyMatrix rows = blobs(1500, 4, 10, 14);
+  Matrix<float> given(3, 4);
+  for (int i = 0; i < 12; ++i) given.data()[i] = static_cast<float>(i);
+  KMeansOptions options{.iterations = 0, .initial = given.view()};
+  EXPECT_EQ(std::memcmp(k_means(rows.view(), 8, options).centroids.data(), given.data(), 48), 0);
+  options.iterations = 5;
+  EXPECT_NE(std::memcmp(k_means(rows.view(), 8, options).centroids.data(), given.data(), 48), 0);
+  options.frozen = true;
+  const KMeans frozen = k_means(rows.view(), 8, options);
+  EXPECT_EQ(std::memcmp(frozen.centroids.data(), given.data(), 48), 0);
+  EXPECT_EQ(std::memcmp(k_means(rows.view(), 3, options).centroids.data(), given.data(), 48), 0);
+}
+
+TEST(KMeans, CentroidsWithoutRowsSplitOthers) {
+  // Two of three first centroids lie where no row is.
+  const AnyMatrix rows = blobs(600, 3, 3, 15);
+  Matrix<float> given(3, 3);
+  for (int i = 0; i < 9; ++i) given.data()[i] = i < 3 ? 0 : 1e6f + static_cast<float>(i);
+  const KMeans found = k_means(rows.view(), 3, {.iterations = 40, .initial = given.view()});
+  EXPECT_EQ(found.steps[0].empty, 2);
+  EXPECT_EQ(found.steps.back().empty, 0);
+  const Assignment near = nearest_centroids(found.centroids.view(), rows);
+  for (std::int64_t c = 0; c < 3; ++c)
+    EXPECT_GT(std::count(near.ids.begin(), near.ids.end(), c), 100);
+  // Equal rows: all but one centroid have none, however often they are moved.
+  const AnyMatrix equal = make(ElementType::f32, 100, 4, [](auto, auto) { return 2.0; });
+  const KMeans still = k_means(equal.view(), 10, {.iterations = 3});
+  EXPECT_EQ(still.steps.back().objective, 0);
+}
+
+TEST(KMeans, WeightsCountAsCopies) {
+  const AnyMatrix rows = blobs(400, 5, 6, 16);
+  std::vector<float> weights(400);
+  std::vector<std::int64_t> copies;
+  for (std::int64_t i = 0; i < 400; ++i) {
+    weights[static_cast<std::size_t>(i)] = static_cast<float>(i % 3);
+    for (std::int64_t c = 0; c < i % 3; ++c) copies.push_back(i);
+  }
+  const AnyMatrix copied = make(ElementType::f32, std::ssize(copies), 5, [&](auto r, auto c) {
+    return double{rows.view().as<float>().row(copies[static_cast<std::size_t>(r)])[c]};
+  });
+  const Matrix<float> start = k_means(rows.view(), 7, {.iterations = 0}).centroids;
+  const KMeans a = k_means(rows.view(), 7,
+                           {.iterations = 4, .initial = start.view(), .weights = weights}),
+               b = k_means(copied.view(), 7, {.iterations = 4, .initial = start.view()});
+  for (int i = 0; i < 35; ++i) EXPECT_NEAR(a.centroids.data()[i], b.centroids.data()[i], 1e-6 * 20);
+}
+
+TEST(KMeans, ASampleAndTwoLevels) {
+  const AnyMatrix rows = blobs(20000, 12, 100, 17);
+  const double all =
+      objective(rows, k_means(rows.view(), 100, {.iterations = 8}).centroids, Metric::l2);
+  const double fewer = objective(
+      rows, k_means(rows.view(), 100, {.iterations = 8, .rows_per_centroid = 30}).centroids,
+      Metric::l2);
+  EXPECT_LT(fewer, 2 * all);
+  for (const int threads : {1, 2}) {
+    const KMeans two =
+        k_means(rows.view(), 100, {.iterations = 8, .levels = 2, .threads = threads});
+    EXPECT_EQ(two.centroids.rows(), 100);
+    EXPECT_LT(objective(rows, two.centroids, Metric::l2), 2 * all);
+    EXPECT_TRUE(same_bits(two.centroids,
+                          k_means(rows.view(), 100, {.iterations = 8, .levels = 2}).centroids));
+  }
+  // As many centroids as rows: each row is one.
+  const AnyMatrix few = blobs(60, 4, 60, 18);
+  for (const int levels : {1, 2})
+    EXPECT_NEAR(objective(few, k_means(few.view(), 60, {.levels = levels}).centroids, Metric::l2),
+                0, 1e-6);
+}
+
+TEST(KMeans, StopsWhenAskedTo) {
+  const AnyMatrix rows = blobs(3000, 8, 10, 19);
+  int calls = 0;
+  EXPECT_THROW(k_means(rows.view(), 50,
+                       {.iterations = 1000,
+                        .progress = [&](std::string_view, double) { return ++calls < 5; }}),
+               Cancelled);
+}
+
+TEST(KMeans, BadArgumentsAreNamed) {
+  const AnyMatrix rows = blobs(50, 4, 3, 20);
+  const auto says = [&](std::int64_t count, const KMeansOptions& options, const std::string& words,
+                        AnyMatrixView of) {
+    try {
+      k_means(of, count, options);
+      ADD_FAILURE() << "took what should be refused: " << words;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+  };
+  const auto refuses = [&](std::int64_t count, const KMeansOptions& options,
+                           const std::string& words) { says(count, options, words, rows); };
+  refuses(0, {}, "count must be from 1 to 50, the number of rows, but is 0");
+  refuses(51, {}, "but is 51");
+  refuses(5, {.iterations = -1}, "iterations must not be negative, but is -1");
+  refuses(5, {.restarts = 0}, "restarts must be at least 1, but is 0");
+  refuses(5, {.tolerance = std::nan("")}, "tolerance must be from 0 to below 1, but is nan");
+  refuses(5, {.levels = 3}, "levels must be 1 or 2, but is 3");
+  refuses(5, {.metric = Metric::ip, .levels = 2}, "levels = 2 is for l2");
+  refuses(5, {.threads = -2}, "threads");
+  refuses(5, {.frozen = true}, "frozen is for centroids that are given");
+  Matrix<float> initial(6, 4), other(2, 5);
+  refuses(5, {.initial = initial.view()}, "initial has 6 rows, but count is 5");
+  refuses(5, {.initial = other.view()}, "initial has 5 columns, rows have 4");
+  refuses(7, {.metric = Metric::cosine, .initial = initial.view()}, "row 0 is one");
+  initial.row(3)[2] = std::nanf("");
+  refuses(7, {.initial = initial.view()}, "initial must be finite, but row 3 column 2 is nan");
+  std::vector<float> weights(49, 1);
+  refuses(5, {.weights = weights}, "weights are 49, rows are 50");
+  weights.assign(50, 0);
+  refuses(5, {.weights = weights}, "weights must not all be 0");
+  weights[3] = 1;
+  refuses(5, {.weights = weights}, "count is 5, but only 1 rows have a weight above 0");
+  weights[7] = -1;
+  refuses(5, {.weights = weights}, "weight 7 is -1");
+  AnyMatrix bad = blobs(50, 4, 3, 21);
+  set(bad, 4 * 17 + 2, std::numeric_limits<double>::infinity());
+  says(5, {}, "rows must be finite, but row 17 column 2 is inf", bad);
+  EXPECT_THROW(nearest_centroids(other.view(), rows), ShapeMismatch);
+  EXPECT_THROW(parse_seeding("best"), InvalidArgument);
+  for (const Seeding seeding : {Seeding::random, Seeding::k_means_plus_plus})
+    EXPECT_EQ(parse_seeding(name_of(seeding)), seeding);
 }
 
 }  // namespace

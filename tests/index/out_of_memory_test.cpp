@@ -184,7 +184,15 @@ TEST(OutOfMemory, SearchesByEachWay) {
   });
   refuse_each("select_k", [&] { select_k(base, 7, {.threads = 2}); });
   const Matrix<float> rows = floats(base);
-  refuse_each("k_means", [&] { k_means(rows, 10, {.iterations = 2, .threads = 2}); });
+  refuse_each("k_means", [&] {
+    k_means(rows.view(), 10,
+            {.iterations = 2, .seeding = Seeding::k_means_plus_plus, .threads = 2});
+  });
+  refuse_each("k_means, two levels", [&] {
+    k_means(rows.view(), 10, {.iterations = 2, .rows_per_centroid = 5, .levels = 2});
+  });
+  refuse_each("nearest_centroids",
+              [&] { nearest_centroids(rows.view(), rows.view(), Metric::l2, 2); });
 }
 
 // An index that a failing call was to change has the same rows and answers as before.

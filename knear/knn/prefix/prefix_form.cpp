@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "knear/cluster/centroid_scan.hpp"
 #include "knear/cluster/k_means.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/scan/packing/coding.hpp"
@@ -309,9 +310,12 @@ std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const Prefix
   for (std::int64_t i = 0; i < sampled; ++i)
     std::copy_n(prefixes.row(order[i * rows / sampled]), columns, sample.row(i));
   Matrix<float> centroids =
-      k_means(sample, clusters, {.iterations = 4, .threads = threads}, progress);
-  const std::vector<std::uint32_t> cluster =
-      NearestCentroid(centroids).of(prefixes.view(), threads);
+      k_means(sample.view(), clusters, {.iterations = 4, .threads = threads, .progress = progress})
+          .centroids;
+  std::vector<std::uint32_t> cluster(static_cast<std::size_t>(base.rows()));
+  std::vector<double> keys(cluster.size());
+  CentroidScan(centroids.view(), Metric::l2, threads)
+      .assign(prefixes.view(), false, cluster, keys, progress);
 
   // By cluster, then by the largest coordinate, so that the rows of a panel fit one scale.
   std::vector<float> largest(static_cast<std::size_t>(base.rows()));

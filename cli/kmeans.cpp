@@ -1,0 +1,169 @@
+// cli/kmeans.cpp -- `knear kmeans`: the centroids of a file of vectors.
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "cli/arguments.hpp"
+#include "cli/commands.hpp"
+#include "cli/files.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/output.hpp"
+#include "cli/progress_bar.hpp"
+#include "knear/cluster/k_means.hpp"
+#include "knear/core/cpu.hpp"
+#include "knear/io/vectors.hpp"
+
+namespace knear::cli {
+namespace {
+
+struct KMeansArguments {
+  std::string base, out, metric, type, initial, seeding = "random";
+  std::int64_t k = 0, iterations = 25, seed = 1, restarts = 1, rows_per_centroid = 0, levels = 1,
+               threads = 0, memory = 0;
+  double tolerance = 0;
+  bool frozen = false, json = false;
+};
+
+// The rows of a file that is neither mapped nor fits in half of the memory, read anew each time.
+std::optional<RowBlocks> blocks_of(const std::string& path, const io::OpenOptions& options,
+                                   std::int64_t memory) {
+  if (memory <= 0) memory = machine_memory();
+  const io::VectorBlocks file(path, options);
+  const std::int64_t row_bytes = file.dim() * size_of(file.type());
+  if (file.is_mapped() || file.rows() <= memory / 2 / row_bytes) return {};
+  const std::int64_t together = std::max<std::int64_t>(1, memory / 4 / row_bytes);
+  return RowBlocks{file.rows(), file.dim(), [=](const std::function<void(AnyMatrixView)>& take) {
+                     io::VectorBlocks again(path, options);
+                     for (AnyMatrixView rows = again.next(together); rows.rows() > 0;
+                          rows = again.next(together)) {
+                       take(rows);
+                       check_interrupt();
+                     }
+                   }};
+}
+
+// An int; what is too large stays too large, for the library to refuse.
+int narrow(std::int64_t value) {
+  return static_cast<int>(std::clamp<std::int64_t>(value, -1, 1 << 30));
+}
+
+void run_kmeans(const KMeansArguments& arguments) {
+  check_positive("-k", arguments.k);
+  KMeansOptions options{.metric = parse_metric(arguments.metric),
+                        .iterations = narrow(arguments.iterations),
+                        .seed = static_cast<std::uint64_t>(arguments.seed),
+                        .seeding = parse_seeding(arguments.seeding),
+                        .restarts = narrow(arguments.restarts),
+                        .frozen = arguments.frozen,
+                        .rows_per_centroid = arguments.rows_per_centroid,
+                        .tolerance = arguments.tolerance,
+                        .levels = narrow(arguments.levels),
+                        .threads = checked_threads(arguments.threads)};
+  const CatchInterrupts guard;
+  io::OpenOptions opening{.dataset = base_dataset};
+  if (!arguments.type.empty()) opening.type = parse_element_type(arguments.type);
+  std::optional<RowBlocks> blocks = blocks_of(arguments.base, opening, arguments.memory);
+  std::optional<io::VectorFile> base, initial;
+  if (!blocks) base = open_vectors(arguments.base, arguments.type, base_dataset);
+  if (!arguments.initial.empty()) {
+    initial = open_vectors(arguments.initial, "f32", base_dataset);
+    options.initial = initial->view().as<float>();
+  }
+  check_output("--out", arguments.out, {".fvecs", ".fbin", ".npy"},
+               {arguments.base, arguments.initial});
+  ProgressBar bar;
+  const Progress shown = bar.callback();
+  std::string stage = "k-means";
+  options.progress = [&](std::string_view, double fraction) { return shown(stage, fraction); };
+  options.report = [&](const KMeansStep& step) {
+    stage = fmt::format("k-means, objective {:.6g}", step.objective);
+  };
+  const auto start = std::chrono::steady_clock::now();
+  const KMeans found =
+      blocks ? k_means(*blocks, arguments.k, options) : k_means(base->view(), arguments.k, options);
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  bar.clear();
+  io::write_vectors(arguments.out, found.centroids.view());
+
+  const std::int64_t rows = blocks ? blocks->rows : base->view().rows(),
+                     dim = found.centroids.cols();
+  if (arguments.json) {
+    nlohmann::ordered_json steps = nlohmann::ordered_json::array();
+    for (const KMeansStep& step : found.steps)
+      steps.push_back({{"objective", step.objective},
+                       {"moved", step.moved},
+                       {"empty", step.empty},
+                       {"seconds", step.seconds}});
+    const nlohmann::ordered_json out = {{"rows", rows},
+                                        {"dim", dim},
+                                        {"k", arguments.k},
+                                        {"metric", name_of(options.metric)},
+                                        {"seed", arguments.seed},
+                                        {"threads", options.threads},
+                                        {"iterations", found.steps.size()},
+                                        {"steps", steps},
+                                        {"seconds", seconds}};
+    print("{}\n", out.dump(2));
+    return;
+  }
+  print("{}: {} centroids of {} x {}, {}, in {}\n", arguments.out, arguments.k, rows, dim,
+        name_of(options.metric), readable_seconds(seconds));
+  if (found.steps.empty()) return;
+  const KMeansStep& last = found.steps.back();
+  print("{} iterations; in the last {} rows moved, objective {:.6g}\n", found.steps.size(),
+        last.moved, last.objective);
+}
+
+}  // namespace
+
+void add_kmeans(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("kmeans", "Cluster vectors around k centroids");
+  auto arguments = std::make_shared<KMeansArguments>();
+  arguments->metric = "l2";
+  command->add_option("--base", arguments->base, "vectors, as for search")
+      ->type_name("FILE")
+      ->required();
+  add_whole(*command, "-k", arguments->k, "centroids")->required();
+  command->add_option("--out", arguments->out, "the centroids: .fvecs, .fbin or .npy")
+      ->type_name("FILE")
+      ->required();
+  add_whole(*command, "--iterations", arguments->iterations, "at most (default 25)");
+  command
+      ->add_option("--metric", arguments->metric,
+                   "l2 (default), or ip or cosine for centroids of length 1")
+      ->type_name("M");
+  add_whole(*command, "--seed", arguments->seed,
+            "the same centroids for the same seed (default 1)");
+  command
+      ->add_option("--seeding", arguments->seeding,
+                   "the first centroids: random (default) or k-means++")
+      ->type_name("S");
+  add_whole(*command, "--restarts", arguments->restarts, "runs, of which the best is kept");
+  add_number(*command, "--tolerance", arguments->tolerance,
+             "end once an iteration gains no more than this share (default 0)");
+  add_whole(*command, "--rows-per-centroid", arguments->rows_per_centroid,
+            "use a sample of so many rows for each centroid (default: all rows)");
+  add_whole(*command, "--levels", arguments->levels,
+            "2: clusters of clusters, for very many centroids");
+  command->add_option("--initial", arguments->initial, "centroids to begin with, k at most")
+      ->type_name("FILE");
+  command->add_flag("--frozen", arguments->frozen, "leave those of --initial as they are");
+  command->add_option("--type", arguments->type, "read vectors as f64, f32, f16, bf16, u8 or i8")
+      ->type_name("T");
+  add_size(*command, "--memory", arguments->memory,
+           "memory for vectors; a file that cannot be mapped and is larger than half of it is read "
+           "anew for each iteration");
+  add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
+  command->add_flag("--json", arguments->json, "print one JSON object");
+  command->footer(
+      "Every row goes to its nearest centroid exactly; the centroids have the same bits for any "
+      "number of threads and on any machine.\n\nExample:\n"
+      "  knear kmeans --base base.fvecs -k 1024 --iterations 20 --out centroids.fvecs");
+  command->callback([=] { run_kmeans(*arguments); });
+}
+
+}  // namespace knear::cli

@@ -1,0 +1,72 @@
+#include "knear/cluster/centroid_scan.hpp"
+
+#include <algorithm>
+
+#include "knear/core/threads.hpp"
+#include "knear/cost/peak_cache.hpp"
+#include "knear/cost/plan.hpp"
+#include "knear/scan/methods/nearest_row_scan.hpp"
+#include "knear/scan/scan.hpp"
+
+namespace knear::detail {
+namespace {
+
+// The codes by which a pair is scored in the least time.
+Format fastest_format(std::int64_t dim, const MachinePeaks& peaks) {
+  const double int8 = pair_seconds(ScanOp::int8, dim, peaks),
+               fp32 = pair_seconds(ScanOp::fp32, dim, peaks);
+  return int8 <= fp32 ? format_int8 : format_fp32;
+}
+
+}  // namespace
+
+CentroidScan::CentroidScan(MatrixView<float> centroids, Metric metric, int threads)
+    : CentroidScan(centroids, metric, threads,
+                   fastest_format(centroids.cols(),
+                                  planning_peaks(active_isa(), resolve_threads(threads)))) {}
+
+CentroidScan::CentroidScan(MatrixView<float> centroids, Metric metric, int threads, Format first)
+    : centroids_(centroids),
+      metric_(metric),
+      threads_(resolve_threads(threads)),
+      isa_(active_isa()),
+      peaks_(&planning_peaks(isa_, threads_)) {
+  pack(first);
+}
+
+void CentroidScan::pack(Format format) {
+  packed_ = PackedBase::certified(centroids_, {}, format,
+                                  CodingSpace::choose(centroids_, metric_, isa_), threads_, {}, 0,
+                                  /*find_copies=*/false);
+}
+
+void CentroidScan::assign(AnyMatrixView rows, bool start, std::span<std::uint32_t> nearest,
+                          std::span<double> keys, const Progress& progress) {
+  // What the codes leave to be measured is seen on the first rows.
+  constexpr std::int64_t probed = 4096;
+  for (std::int64_t begin = 0; begin < rows.rows();) {
+    const bool probe = begin == 0 && rows.rows() > 2 * probed;
+    const std::int64_t end = probe ? probed : rows.rows();
+    const ScanJob job{.queries = rows.rows(begin, end),
+                      .base = centroids_,
+                      .metric = metric_,
+                      .k = 1,
+                      .threads = threads_,
+                      .isa = isa_,
+                      .peaks = peaks_};
+    ScanStats stats;
+    const auto first = static_cast<std::size_t>(begin),
+               count = static_cast<std::size_t>(end - begin);
+    scan_nearest_row(packed_, job, start, nearest.subspan(first, count), keys.subspan(first, count),
+                     stats, progress);
+    // Each row is measured once in any case.
+    const double measured = static_cast<double>(stats.survivors) / static_cast<double>(count) - 1;
+    const double share = measured / static_cast<double>(centroids_.rows());
+    if (measured > 1 && packed_.format != format_fp32 &&
+        share > worthwhile_survivors(packed_.format, packed_.dim, *peaks_))
+      pack(packed_.format == format_int8 ? format_int16 : format_fp32);
+    begin = end;
+  }
+}
+
+}  // namespace knear::detail

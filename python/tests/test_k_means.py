@@ -1,0 +1,108 @@
+"""knear.KMeans against plain NumPy."""
+
+import numpy as np
+import pytest
+
+import knear
+
+
+def blobs(rng, n=2000, dim=8, count=12):
+    centres = 10 * rng.standard_normal((count, dim))
+    return (centres[rng.integers(0, count, n)] + rng.standard_normal((n, dim))).astype(np.float32)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(11)
+
+
+def squares(x, centroids):
+    x, c = np.asarray(x, np.float64), np.asarray(centroids, np.float64)
+    return ((x[:, None] - c[None]) ** 2).sum(axis=2)
+
+
+def test_train_and_assign(rng):
+    x = blobs(rng)
+    km = knear.KMeans(12, iterations=20, seed=1)
+    assert "not trained" in repr(km)
+    assert km.train(x) is km
+    assert km.centroids.shape == (12, 8)
+    assert km.centroids.dtype == np.float32
+    distances, ids = km.assign(x)
+    all_squares = squares(x, km.centroids)
+    np.testing.assert_array_equal(ids, all_squares.argmin(axis=1))
+    np.testing.assert_allclose(distances, all_squares.min(axis=1), rtol=1e-6)
+    # No row moves any more: each centroid is the mean of its rows.
+    assert km.steps[-1]["moved"] == 0
+    for c in range(12):
+        np.testing.assert_allclose(km.centroids[c], x[ids == c].mean(axis=0), rtol=1e-5, atol=1e-5)
+    assert km.steps[-1]["objective"] == pytest.approx(distances.astype(np.float64).sum(), rel=1e-6)
+    objectives = [step["objective"] for step in km.steps]
+    assert objectives == sorted(objectives, reverse=True)
+
+
+def test_the_same_for_any_threads_and_types(rng):
+    x = blobs(rng)
+    first = knear.KMeans(20, seed=5, threads=1).train(x).centroids
+    for threads in (2, 3):
+        again = knear.KMeans(20, seed=5, threads=threads).train(x).centroids
+        np.testing.assert_array_equal(first, again)
+    np.testing.assert_array_equal(
+        first, knear.KMeans(20, seed=5).train(x.astype(np.float64)).centroids
+    )
+    assert (first != knear.KMeans(20, seed=6).train(x).centroids).any()
+
+
+def test_spherical(rng):
+    x = blobs(rng)
+    for metric in ("ip", "cosine"):
+        km = knear.KMeans(9, metric=metric).train(x)
+        np.testing.assert_allclose(np.linalg.norm(km.centroids, axis=1), 1, rtol=1e-6)
+        distances, ids = km.assign(x)
+        products = x.astype(np.float64) @ km.centroids.astype(np.float64).T
+        np.testing.assert_array_equal(ids, products.argmax(axis=1))
+
+
+def test_options(rng):
+    x = blobs(rng)
+    given = x[:3] + 1
+    km = knear.KMeans(5, iterations=4).train(x, initial=given, frozen=True)
+    np.testing.assert_array_equal(km.centroids[:3], given)
+    weights = np.zeros(len(x))
+    weights[:50] = 1
+    alone = knear.KMeans(1).train(x, weights=weights).centroids
+    np.testing.assert_allclose(alone[0], x[:50].mean(axis=0), rtol=1e-5, atol=1e-5)
+    for options in (
+        {"seeding": "k-means++"},
+        {"restarts": 3},
+        {"tolerance": 0.1},
+        {"rows_per_centroid": 20},
+        {"levels": 2},
+    ):
+        assert knear.KMeans(12, **options).train(x).centroids.shape == (12, 8)
+
+
+def test_errors(rng):
+    x = blobs(rng, n=30)
+    with pytest.raises(knear.InvalidArgument, match="call train"):
+        knear.KMeans(3).assign(x)
+    with pytest.raises(knear.InvalidArgument, match="count must be from 1 to 30.*but is 31"):
+        knear.KMeans(31).train(x)
+    with pytest.raises(knear.InvalidArgument, match="seeding must be random or k-means"):
+        knear.KMeans(3, seeding="best").train(x)
+    with pytest.raises(knear.InvalidArgument, match="metric must be"):
+        knear.KMeans(3, metric="l1").train(x)
+    with pytest.raises(knear.InvalidArgument, match="k must be a whole number"):
+        knear.KMeans(3.5)
+    km = knear.KMeans(3).train(x)
+    before = km.centroids
+    x[17, 2] = np.nan
+    with pytest.raises(knear.InvalidArgument, match="rows must be finite, but row 17 column 2"):
+        km.train(x)
+    assert km.centroids is before
+    with pytest.raises(knear.ShapeMismatch, match="rows have 7 columns, centroids have 8"):
+        km.assign(np.zeros((4, 7)))
+    with pytest.raises(knear.ShapeMismatch, match="weights are 3, rows are 17"):
+        km.train(x[:17], weights=[1, 2, 3])
+    with pytest.raises(knear.InvalidArgument, match="initial must have 2 dimensions"):
+        km.train(x[:17], initial=[1, 2, 3])
