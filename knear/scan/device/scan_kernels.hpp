@@ -164,13 +164,22 @@ KNEAR_DEVICE bool reaches(const DeviceBaseView& base, const ListedQuery& of, Ent
                        : interval_of(base, of.query, of.scale, entry).upper >= bound);
 }
 
+// What one block of a scan does: a block of queries against the panels at places [begin, end) of
+// base.order.
+struct DeviceTask {
+  int query_block, begin, end;
+};
+
 // A block takes 128 queries and tiles of 4 panels, warp w the panels 2 (w / 4), + 1 and the queries
 // from 32 (w % 4) on: sums of 64 x 32 pairs, 64 in each thread. `few`: there are no more than 32
 // queries, and warp w takes the rows from 16 w on: sums of 16 x 32 pairs, so that no product is
 // wasted, and with fewer registers more blocks have copies in flight. Codes of the base pass slice
 // by slice through a ring of stages in shared memory; those of the queries stay there, or pass
-// through it too where they have too many columns.
-template <class Thread, bool few>
+// through it too where they have too many columns. `tabled`: what the blocks do stands in a table,
+// as WorkTable is on the processor (scan/work_table.hpp), so that one launch serves many inverted
+// lists; otherwise all queries are scored against the same panels, which are cut into splits. Both
+// in one form would cost the usual one registers.
+template <class Thread, bool few, bool tabled = false>
 struct ScanPanels {
   static constexpr int threads = 256, resident_blocks = few ? 3 : 2;
   static constexpr int most_few = 32;         // queries
@@ -183,11 +192,12 @@ struct ScanPanels {
   DeviceBaseView base;
   DeviceQueryView queries;
   DeviceLists lists;
-  int begin, end;     // places in base.order
-  int splits;         // of these panels, each scanned by queries.blocks blocks
-  bool keep_queries;  // in shared memory
+  int begin, end;           // places in base.order; not tabled
+  int splits;               // of these panels, each scanned by queries.blocks blocks
+  bool keep_queries;        // in shared memory
+  const DeviceTask* tasks;  // [blocks of the grid]; tabled
 
-  // A grid has queries.blocks * splits blocks.
+  // A grid has queries.blocks * splits blocks, or as many as there are tasks.
   static std::size_t shared_bytes(int slices, bool keep) {
     return static_cast<std::size_t>(keep ? slices + stages : 2 * stages) * tile_slice_bytes +
            2 * (tile_panels * block_queries + tile_rows) * sizeof(int);
@@ -196,12 +206,15 @@ struct ScanPanels {
   // Neighbouring blocks in the grid scan the same rows for other queries, so that these are in
   // cache.
   KNEAR_KERNEL void operator()(Thread t) const {
-    const int block = static_cast<int>(t.block() % queries.blocks);
-    const std::int64_t split = t.block() / queries.blocks;
-    const std::int64_t tiles = (end - begin + tile_panels - 1) / tile_panels;
-    const int first_tile = static_cast<int>(tiles * split / splits);
-    const int last_tile = static_cast<int>(tiles * (split + 1) / splits);
-    if (first_tile == last_tile) return;  // the whole block
+    const DeviceTask task =
+        tabled ? tasks[t.block()]
+               : DeviceTask{static_cast<int>(t.block() % queries.blocks), begin, end};
+    const int block = task.query_block;
+    const std::int64_t split = tabled ? 0 : t.block() / queries.blocks;
+    const std::int64_t tiles = (task.end - task.begin + tile_panels - 1) / tile_panels;
+    const int first_tile = tabled ? 0 : static_cast<int>(tiles * split / splits);
+    const int last_tile = static_cast<int>(tabled ? tiles : tiles * (split + 1) / splits);
+    if (first_tile >= last_tile) return;  // the whole block
 
     const int stage_bytes = keep_queries ? tile_slice_bytes : 2 * tile_slice_bytes;
     unsigned char* const kept = t.shared();
@@ -227,18 +240,18 @@ struct ScanPanels {
       const double threshold = bound - base.query_slack * query.squares;
       int* const to = limits + tile % 2 * (tile_panels * block_queries);
       for (int p = t.index() / block_queries; p < tile_panels; p += threads / block_queries) {
-        const int place = begin + tile * tile_panels + p;
+        const int place = task.begin + tile * tile_panels + p;
         int limit = std::numeric_limits<int>::max();  // none passes
-        if (real && place < end)
+        if (real && place < task.end)
           limit = base.integer
                       ? integer_limit(query, bound, base.l2)
                       : certified_limit(base.heads[base.order[place]], query, scale, threshold);
         to[p * block_queries + my_query] = limit;
       }
       if (t.index() < tile_rows) {
-        const int place = begin + tile * tile_panels + t.index() / panel_rows;
+        const int place = task.begin + tile * tile_panels + t.index() / panel_rows;
         int term = 0;
-        if (place < end) {
+        if (place < task.end) {
           const std::int64_t panel = base.order[place];
           const std::int64_t slot = panel * panel_rows + t.index() % panel_rows;
           term = base.integer ? integer_term(base.row_squares[slot], base.row_sums[slot],
@@ -255,8 +268,8 @@ struct ScanPanels {
     const auto fetch = [&] {
       if (next_tile < last_tile) {
         unsigned char* const to = ring + next_stage * stage_bytes + t.index() * 16;
-        const int place = begin + next_tile * tile_panels + t.index() / 64;
-        const bool valid = place < end;
+        const int place = task.begin + next_tile * tile_panels + t.index() / 64;
+        const bool valid = place < task.end;
         const std::int64_t panel = valid ? base.order[place] : 0;
         t.copy_16(to,
                   base.codes + (panel * base.slices + next_slice) * panel_slice_bytes +
@@ -313,15 +326,16 @@ struct ScanPanels {
         }
         if (++stage == stages) stage = 0;
       }
-      append(t, tile, sums, limits, terms, block, first_group, query_warp);
+      append(t, task, tile, sums, limits, terms, first_group, query_warp);
       prepare(tile + 1);  // visible after the next sync; what it replaces was used before the last
     }
     t.template wait_for_copies<0>();
   }
 
  private:
-  KNEAR_DEVICE void append(Thread t, int tile, const int (&sums)[groups][4][4], const int* limits,
-                           const int* terms, int block, int first_group, int query_warp) const {
+  KNEAR_DEVICE void append(Thread t, const DeviceTask& task, int tile,
+                           const int (&sums)[groups][4][4], const int* limits, const int* terms,
+                           int first_group, int query_warp) const {
     const int lane = t.index() % warp_size, column = query_warp * 32 + lane % 4 * 2;
     const int* const mine = limits + tile % 2 * (tile_panels * block_queries) +
                             first_group / 2 * block_queries + column;
@@ -341,8 +355,10 @@ struct ScanPanels {
         for (int i = 0; i < 4; ++i) {
           if (sums[m][n][i] < mine[m / 2 * block_queries + n * 8 + i % 2]) continue;
           const int row = (first_group + m) * 16 + i / 2 * 8 + lane / 4;
-          const std::int64_t query = std::int64_t{block} * block_queries + column + n * 8 + i % 2;
-          const std::uint32_t panel = base.order[begin + tile * tile_panels + row / panel_rows];
+          const std::int64_t query =
+              std::int64_t{task.query_block} * block_queries + column + n * 8 + i % 2;
+          const std::uint32_t panel =
+              base.order[task.begin + tile * tile_panels + row / panel_rows];
           const std::uint32_t slot = panel * panel_rows + static_cast<unsigned>(row % panel_rows);
           if (!base.counts(slot)) continue;
           const int at = t.atomic_add(&lists.counts[query], 1);

@@ -28,7 +28,17 @@ void launch_scan_panels(Queue& queue, const DeviceBaseView& base, const DeviceQu
   const std::int64_t splits = std::clamp<std::int64_t>(tiles / 2, 1, wanted);
   launch(queue, Grid{queries.blocks * splits, Kernel::shared_bytes(base.slices, keep)},
          Kernel{base, queries, lists, static_cast<int>(begin), static_cast<int>(end),
-                static_cast<int>(splits), keep});
+                static_cast<int>(splits), keep, nullptr});
+}
+
+// Does the tasks of a table in device memory, [count].
+template <class Queue>
+void launch_scan_tasks(Queue& queue, const DeviceBaseView& base, const DeviceQueryView& queries,
+                       const DeviceLists& lists, const DeviceTask* tasks, std::int64_t count) {
+  using Kernel = ScanPanels<typename Queue::Thread, false, true>;
+  const bool keep = Kernel::shared_bytes(base.slices, true) <= most_kept_bytes;
+  launch(queue, Grid{count, Kernel::shared_bytes(base.slices, keep)},
+         Kernel{base, queries, lists, 0, 0, 0, keep, tasks});
 }
 
 // Scans panels [begin, end) of base.order for all queries.

@@ -566,6 +566,60 @@ TEST(DeviceScan, SlotsWithoutARowAreNoPairs) {
   }
 }
 
+// Each block of queries has panels of its own, as the queries of inverted lists have; one launch
+// does them all.
+TEST(DeviceScan, TasksOfATable) {
+  Random random(23);
+  const auto rows = vectors<std::int8_t>(Kind::uniform, 1500, 12, random);
+  const auto asked = vectors<std::int8_t>(Kind::uniform, 300, 12, random);
+  const BaseRows base = rows.view();
+  const ValueRange found = find_value_range(rows.view(), Metric::l2, "rows", 1);
+  for (const bool integer : {true, false}) {
+    HostQueue queue(29);
+    DeviceScan<HostQueue> scan(queue, coding_of(base, Metric::l2, integer, found, 2),
+                               upload_rows(queue, base, {}, 1), 1);
+    const DeviceBaseView view = scan.base();
+    std::vector<std::int64_t> which(300);
+    std::iota(which.begin(), which.end(), 0);
+    const DeviceQueries coded = device_queries(scan.packed(), asked.view(), which, found, 1);
+    // Every pair passes.
+    auto queries = scan.upload_queries(coded, std::vector<double>(300, integer ? 1e30 : -1e30));
+    const int panels = static_cast<int>(view.panels), blocks = static_cast<int>(queries.blocks);
+    ASSERT_GE(blocks, 3);
+    std::vector<DeviceTask> table;
+    for (int block = 0; block < blocks; ++block)
+      for (int place = 0; place < panels;) {
+        const int end = std::min(panels, place + 1 + static_cast<int>(random.below(9)));
+        if (random.below(3) > 0) table.push_back({block, place, end});
+        place = end;
+      }
+    for (std::size_t i = table.size(); i > 1; --i) std::swap(table[i - 1], table[random.below(i)]);
+    table.push_back({0, 5, 5});  // one without panels
+    const std::int64_t room = panels * panel_rows;
+    auto entries = queue.allocate<Entry>(static_cast<std::size_t>(300 * room));
+    auto counts = queue.allocate<int>(300);
+    queue.fill_bytes(counts.data(), 0, 300);
+    launch_scan_tasks(queue, view, queries.view(0, 300),
+                      {entries.data(), nullptr, counts.data(), nullptr, static_cast<int>(room)},
+                      table.data(), std::ssize(table));
+    queue.wait();
+    for (std::int64_t q = 0; q < 300; ++q) {
+      std::vector<std::uint32_t> wanted, got;
+      for (const DeviceTask& task : table)
+        for (int place = task.begin; task.query_block == q / block_queries && place < task.end;
+             ++place)
+          for (int r = 0; r < panel_rows; ++r) {
+            const std::uint32_t slot = view.order[place] * panel_rows + static_cast<unsigned>(r);
+            if (view.counts(slot)) wanted.push_back(slot);
+          }
+      for (int i = 0; i < counts.data()[q]; ++i) got.push_back(entries.data()[q * room + i].slot);
+      std::sort(wanted.begin(), wanted.end());
+      std::sort(got.begin(), got.end());
+      ASSERT_EQ(got, wanted) << "query " << q;
+    }
+  }
+}
+
 TEST(DeviceScan, ReportsItsStages) {
   Random random(11);
   const auto rows = vectors<float>(Kind::uniform, 3000, 20, random);
