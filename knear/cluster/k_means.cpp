@@ -2,7 +2,7 @@
 #include "knear/cluster/k_means.hpp"
 
 #include <algorithm>
-#include <atomic>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -135,7 +135,7 @@ struct Units {
     if (!options.weights.empty())
       heaviest = *std::max_element(options.weights.begin(), options.weights.end());
     // n terms of less than 2^62 / n units each, and half a unit of rounding.
-    const int room = 62 - static_cast<int>(std::ceil(std::log2(static_cast<double>(rows.rows))));
+    const int room = 62 - std::bit_width(static_cast<std::uint64_t>(rows.rows - 1));
     coordinate = std::ldexp(1.0, std::max(-1000, exponent_above(largest * heaviest) - room));
     weight = std::ldexp(1.0, exponent_above(heaviest) - room);
   }
@@ -494,6 +494,11 @@ struct Subset {
   }
 };
 
+std::int64_t rows_used(std::int64_t rows, std::int64_t count, const KMeansOptions& options) {
+  const std::int64_t each = options.rows_per_centroid;
+  return each == 0 || each > rows / count ? rows : each * count;
+}
+
 // How many of `count` centroids each cluster gets: about in proportion to its size, one at least
 // where there is a row, no more than rows.
 std::vector<std::int64_t> shares_of(const std::vector<std::vector<std::int64_t>>& members,
@@ -526,11 +531,18 @@ KMeans cluster_in_two_levels(AnyMatrixView rows, std::int64_t count, KMeansOptio
   const RowBlocks blocks = blocks_of(rows);
   options.levels = 1;
   const auto coarse_count = static_cast<std::int64_t>(std::lround(std::sqrt(double(count))));
+  // Half of the progress is that of the first level.
+  const auto from_to = [all = options.progress](double from, double to) -> Progress {
+    if (!all) return {};
+    return
+        [=](std::string_view stage, double done) { return all(stage, from + (to - from) * done); };
+  };
+  options.progress = from_to(0, 0.5);
   const KMeans coarse = cluster(blocks, coarse_count, options);
   std::vector<std::uint32_t> nearest(static_cast<std::size_t>(rows.rows()));
   std::vector<double> keys(nearest.size());
   CentroidScan(coarse.centroids.view(), Metric::l2, options.threads)
-      .assign(rows, false, nearest, keys, options.progress);
+      .assign(rows, false, nearest, keys, from_to(0.5, 0.5));
   std::vector<std::vector<std::int64_t>> members(static_cast<std::size_t>(coarse_count));
   for (std::size_t i = 0; i < nearest.size(); ++i)
     if (options.weights.empty() || options.weights[i] > 0)
@@ -546,6 +558,8 @@ KMeans cluster_in_two_levels(AnyMatrixView rows, std::int64_t count, KMeansOptio
     KMeansOptions each = options;
     each.weights = subset.weights, each.seed = options.seed + 1 + c;
     each.report = {};
+    each.progress = from_to(0.5 + 0.5 * double(done) / double(count),
+                            0.5 + 0.5 * double(done + shares[c]) / double(count));
     const KMeans fine = cluster(blocks_of(subset.rows), shares[c], each);
     std::copy_n(fine.centroids.data(), shares[c] * rows.cols(), out.centroids.row(done));
     done += shares[c];
@@ -570,8 +584,8 @@ KMeans k_means(const RowBlocks& rows, std::int64_t count, const KMeansOptions& o
     check(rows, count, options);
     if (options.levels == 2)
       throw InvalidArgument("levels = 2 is for rows in memory, not for blocks");
-    const std::int64_t most = options.rows_per_centroid * count;
-    if (most == 0 || most >= rows.rows) return cluster(rows, count, options);
+    const std::int64_t most = rows_used(rows.rows, count, options);
+    if (most == rows.rows) return cluster(rows, count, options);
     Random random(options.seed);
     const Subset used(rows, options, sample_of(rows.rows, most, random));
     KMeansOptions fewer = options;
@@ -585,8 +599,8 @@ KMeans k_means(AnyMatrixView rows, std::int64_t count, const KMeansOptions& opti
     const RowBlocks blocks = blocks_of(rows);
     if (options.levels != 2) return k_means(blocks, count, options);
     check(blocks, count, options);
-    const std::int64_t most = options.rows_per_centroid * count;
-    if (most == 0 || most >= rows.rows()) return cluster_in_two_levels(rows, count, options);
+    const std::int64_t most = rows_used(rows.rows(), count, options);
+    if (most == rows.rows()) return cluster_in_two_levels(rows, count, options);
     Random random(options.seed);
     const Subset used(blocks, options, sample_of(rows.rows(), most, random));
     KMeansOptions fewer = options;
@@ -613,7 +627,12 @@ Assignment nearest_centroids(MatrixView<float> centroids, AnyMatrixView rows, Me
     each_block(blocks_of(rows), [&](std::int64_t begin, AnyMatrixView block) {
       const auto some = static_cast<std::size_t>(block.rows());
       nearest.resize(some), keys.resize(some);
-      scan.assign(block, false, nearest, keys, progress);
+      Progress part;
+      if (progress)
+        part = [&](std::string_view, double done) {
+          return progress("assign", (double(begin) + done * double(some)) / double(rows.rows()));
+        };
+      scan.assign(block, false, nearest, keys, part);
       for (std::size_t i = 0; i < some; ++i) {
         const std::size_t at = static_cast<std::size_t>(begin) + i;
         out.ids[at] = nearest[i];
