@@ -66,6 +66,21 @@ TEST(NearestCentroids, AreThoseOfTheReferenceAtEveryLevel) {
   }
 }
 
+// So few rows that the threads take some of the centroids each.
+TEST(NearestCentroids, OfFewRowsAndManyCentroids) {
+  const AnyMatrix rows = gaussians(7, 64, 31), centroids = gaussians(30000, 64, 32);
+  for (const Metric metric : metrics) {
+    const Neighbors wanted = reference_knn(rows, centroids, 1, metric);
+    for (const int threads : {1, 2, 4}) {
+      const Assignment got = nearest_centroids(centroids.view().as<float>(), rows, metric, threads);
+      for (std::int64_t i = 0; i < 7; ++i) {
+        EXPECT_EQ(got.ids[static_cast<std::size_t>(i)], wanted.ids.data()[i]);
+        EXPECT_EQ(got.distances[static_cast<std::size_t>(i)], wanted.distances.data()[i]);
+      }
+    }
+  }
+}
+
 // Of data that 8 bits cannot tell apart, most centroids would have to be measured.
 TEST(NearestCentroids, CodesBecomeWiderWhereTheyDecideTooLittle) {
   Random random(3);
