@@ -347,7 +347,7 @@ class DeviceScan {
 
   // The results of a batch, one after another: keys and ids [results], entries of each list and
   // whether any were lost [count].
-  struct TaskResults {
+  struct BatchResults {
     double* keys;
     std::int64_t* ids;
     int *counts, *lost;
@@ -355,7 +355,7 @@ class DeviceScan {
     static std::size_t bytes(std::size_t results, std::size_t count) {
       return results * (sizeof(double) + sizeof(std::int64_t)) + 2 * count * sizeof(int);
     }
-    TaskResults(unsigned char* at, std::size_t results, std::size_t count)
+    BatchResults(unsigned char* at, std::size_t results, std::size_t count)
         : keys(reinterpret_cast<double*>(at)),
           ids(reinterpret_cast<std::int64_t*>(keys + results)),
           counts(reinterpret_cast<int*>(ids + results)),
@@ -409,8 +409,8 @@ class DeviceScan {
     base.allowed = run.limited.bits.data();
     // The results to copy back, in one array too.
     const std::size_t results = count * static_cast<std::size_t>(k);
-    auto found = queue_.template allocate<unsigned char>(TaskResults::bytes(results, count));
-    const TaskResults there(found.data(), results, count);
+    auto found = queue_.template allocate<unsigned char>(BatchResults::bytes(results, count));
+    const BatchResults there(found.data(), results, count);
     const bool sorted = sorts(k) || again;
     const auto fits = [&](std::int64_t room) {
       return static_cast<std::size_t>(coded.count * bytes_for_query(k, room, sorted)) <=
@@ -468,7 +468,7 @@ class DeviceScan {
 
     stage("answers out");
     const auto copy = std::make_unique_for_overwrite<unsigned char[]>(found.size());
-    const TaskResults best(copy.get(), results, count);
+    const BatchResults best(copy.get(), results, count);
     {
       const StreamSyncGuard arrived{queue_};
       queue_.download(copy.get(), found.data(), found.size());
