@@ -106,8 +106,8 @@ class SearchPosition {
   std::vector<double> upper_bounds;  // the k-th key of each query so far; empty: not k yet
 
  private:
-  // Of the segment at hand: rows of a chunk where memory is not limited, and the bytes below which
-  // a search of it is refused.
+  // These are about the segment at hand: the rows of a chunk where memory is not limited, and the
+  // bytes below which a search of it is refused.
   std::int64_t most_chunk_rows() const;
   std::int64_t least_bytes() const;
   [[noreturn]] void refuse_memory(std::int64_t least) const;
