@@ -82,7 +82,9 @@ class SearchPosition {
   // Lets go of packed rows that are kept where memory has no room for these beside them.
   void make_room(FirstPass pass);
   // Candidates of a query that may wait to be measured.
-  std::int64_t most_pending() const { return 4 * request.k + (request.limited() ? 64 : 4096); }
+  std::int64_t most_pending() const {
+    return request.limited() ? least_pending(request.k) : usual_pending(request.k);
+  }
 
   const SearchRequest& request;
   DeviceEngine* const device;
