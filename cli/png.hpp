@@ -10,7 +10,7 @@ namespace knear::cli {
 // pixels.size() == width * height, both at least 1.
 std::string grey_png(std::span<const std::uint8_t> pixels, int width, int height);
 
-// The same as a "data:image/png;base64,..." URI.
+// Returns that PNG as a "data:image/png;base64,..." URI.
 std::string grey_png_uri(std::span<const std::uint8_t> pixels, int width, int height);
 
 }  // namespace knear::cli

@@ -16,20 +16,9 @@ void refuse_unsupported(const CLI::App& command) {
     if (command.count(option) > 0) throw InvalidArgument("{} is not in this version", option);
 }
 
-void check_method(const SearchArguments& arguments) {
+// The library has no search for the nearest within a radius: the program cuts an exact answer.
+void check_radius(const SearchArguments& arguments) {
   const std::string& method = arguments.method;
-  if (method != "auto" && method != "exact" && method != "threshold-heap" &&
-      method != "partial-reduce")
-    throw InvalidArgument(
-        "--method must be auto, exact, threshold-heap or partial-reduce, but is '{}'", method);
-  if ((method == "exact" || method == "threshold-heap") && arguments.recall < 1)
-    throw InvalidArgument("--method {} finds everything, but --recall is {}", method,
-                          arguments.recall);
-  if (arguments.samples != 0 && method != "threshold-heap")
-    throw InvalidArgument("--samples is {}, but --method is {}, not threshold-heap",
-                          arguments.samples, method);
-  if (arguments.samples < 0)
-    throw InvalidArgument("--samples must be at least 1, but is {}", arguments.samples);
   if (!std::isnan(arguments.radius) && method != "auto" && method != "exact")
     throw InvalidArgument("--radius {} is for --method auto and exact, but it is {}",
                           arguments.radius, method);
@@ -40,7 +29,7 @@ void run_search(const CLI::App& command, const SearchArguments& arguments) {
   if (arguments.base.empty() == arguments.index.empty())
     unparsable("one of --base and --index is required");
   if (arguments.queries.empty()) unparsable("--queries is required");
-  check_method(arguments);
+  check_radius(arguments);
   print_outcome(arguments, run_search_job(arguments));
 }
 

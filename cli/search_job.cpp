@@ -35,6 +35,16 @@ Matrix<Id> read_truth(const SearchArguments& arguments, std::int64_t queries) {
   return truth;
 }
 
+// Recall is measured by the index's own rows, so each true neighbour has to be one of them.
+void check_index_holds(const Matrix<Id>& truth, const SearchArguments& arguments,
+                       const FlatIndex& index) {
+  for (std::int64_t q = 0; q < truth.rows(); ++q)
+    for (std::int64_t j = 0; j < arguments.k; ++j)
+      if (const Id id = truth.row(q)[j]; id != no_id && !index.contains(id))
+        throw InvalidArgument("--truth names id {} for query {}, which {} does not hold", id, q,
+                              arguments.index);
+}
+
 // Bytes of memory that the system could allocate now; nullopt where it does not say.
 std::optional<double> available_memory() {
   std::ifstream meminfo("/proc/meminfo");
@@ -54,6 +64,18 @@ void check_answer_fits(std::int64_t queries, std::int64_t k) {
   if (available && bytes > *available)
     throw MemoryBudgetError("the answer of {} queries x k = {} takes {}, but {} are free", queries,
                             k, readable_bytes(bytes), readable_bytes(*available));
+}
+
+// Loads --index into the outcome and returns its columns. `metric` becomes that of the index, which
+// --metric may repeat but not change.
+std::int64_t load_index(const SearchArguments& arguments, Metric& metric, SearchOutcome& outcome) {
+  outcome.index = FlatIndex::load(arguments.index);
+  outcome.base_type = outcome.index->element_type(), outcome.rows = outcome.index->size();
+  if (!arguments.metric.empty() && metric != outcome.index->metric())
+    throw InvalidArgument("--metric is {}, but {} was built for {}", arguments.metric,
+                          arguments.index, name_of(outcome.index->metric()));
+  metric = outcome.index->metric();
+  return outcome.index->dim();
 }
 
 // A base that is not a mapped file and is larger than its share of memory: it is read again for
@@ -308,13 +330,7 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
     columns = outcome.base->view().cols(), outcome.base_type = outcome.base->view().type();
     outcome.rows = outcome.base->view().rows();
   } else {
-    outcome.index = FlatIndex::load(arguments.index);
-    columns = outcome.index->dim(), outcome.base_type = outcome.index->element_type();
-    outcome.rows = outcome.index->size();
-    if (!arguments.metric.empty() && options.metric != outcome.index->metric())
-      throw InvalidArgument("--metric is {}, but {} was built for {}", arguments.metric,
-                            arguments.index, name_of(outcome.index->metric()));
-    options.metric = outcome.index->metric();
+    columns = load_index(arguments, options.metric, outcome);
   }
   if (columns != outcome.queries.view().cols())
     throw ShapeMismatch("queries have {} columns, {} has {}", outcome.queries.view().cols(),
@@ -337,12 +353,7 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   }
   std::optional<Matrix<Id>> truth;
   if (!arguments.truth.empty()) truth = read_truth(arguments, outcome.queries.view().rows());
-  if (truth && outcome.index)
-    for (std::int64_t q = 0; q < truth->rows(); ++q)
-      for (std::int64_t j = 0; j < arguments.k; ++j)
-        if (const Id id = truth->row(q)[j]; id != no_id && !outcome.index->contains(id))
-          throw InvalidArgument("--truth names id {} for query {}, which {} does not hold", id, q,
-                                arguments.index);
+  if (truth && outcome.index) check_index_holds(*truth, arguments, *outcome.index);
   check_interrupt();
 
   {

@@ -299,15 +299,8 @@ void translate(const std::exception_ptr& thrown, void*) {
   }
 }
 
-}  // namespace
-}  // namespace knear
-
-NB_MODULE(_core, m) {
-  using namespace knear;
-  m.attr("version") = KNEAR_VERSION;
-  m.attr("has_cuda") = python::has_cuda();
-  nb::register_exception_translator(translate);
-
+// The searches of arrays.
+void bind_searches(nb::module_& m) {
   m.def(
       "knn",
       [](const Array& queries, const std::string& queries_type, const Array& base,
@@ -334,6 +327,158 @@ NB_MODULE(_core, m) {
       nb::arg("first_pass"), nb::arg("choices"), nb::arg("method_options"), nb::arg("device"),
       nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("report").none());
 
+  m.def(
+      "self_join",
+      [](const Array& base, const std::string& base_type, std::int64_t k, const std::string& metric,
+         std::int64_t threads, std::int64_t memory, const std::string& first_pass,
+         const std::string& choices, const std::string& device, const Ids& ids, const Bits& bits,
+         Report report) {
+        const AnyMatrixView b = view_of(base, base_type);
+        KnnOptions options{.metric = parse_metric(metric),
+                           .threads = narrow(threads),
+                           .memory = memory,
+                           .first_pass = parse_first_pass(first_pass),
+                           .filter = filter_of(ids, bits, b.rows()),
+                           .tuning = parse_tuning(choices),
+                           .device = device};
+        return run(report, [&](Progress progress, KnnReport* filled) {
+          options.progress = std::move(progress);
+          return self_join(b, k, options, filled);
+        });
+      },
+      nb::arg("base").noconvert(), nb::arg("base_type"), nb::arg("k"), nb::arg("metric"),
+      nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"),
+      nb::arg("device"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
+      nb::arg("report").none());
+
+  m.def(
+      "range_search",
+      [](const Array& queries, const std::string& queries_type, const Array& base,
+         const std::string& base_type, double radius, const std::string& metric,
+         std::int64_t threads, std::int64_t memory, const std::string& first_pass,
+         const std::string& device, const Ids& ids, const Bits& bits, Report report) {
+        const AnyMatrixView q = view_of(queries, queries_type), b = view_of(base, base_type);
+        KnnOptions options{.metric = parse_metric(metric),
+                           .threads = narrow(threads),
+                           .memory = memory,
+                           .first_pass = parse_first_pass(first_pass),
+                           .filter = filter_of(ids, bits, b.rows()),
+                           .device = device};
+        return run(report, [&](Progress progress, KnnReport* filled) {
+          options.progress = std::move(progress);
+          return range_search(q, b, radius, options, filled);
+        });
+      },
+      nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("base").noconvert(),
+      nb::arg("base_type"), nb::arg("radius"), nb::arg("metric"), nb::arg("threads"),
+      nb::arg("memory"), nb::arg("first_pass"), nb::arg("device"), nb::arg("filter_ids").none(),
+      nb::arg("filter_bits").none(), nb::arg("report").none());
+}
+
+// Selection, of arrays here and on a device.
+void bind_selection(nb::module_& m) {
+  m.def(
+      "select_k",
+      [](const Array& x, const std::string& type, std::int64_t k, bool largest, bool sorted,
+         const Ids& lengths, std::int64_t threads, const std::string& method) {
+        SelectOptions options{.extreme = largest ? Extreme::largest : Extreme::smallest,
+                              .sorted = sorted,
+                              .threads = narrow(threads),
+                              .method = parse_select_method(method)};
+        const AnyMatrixView rows = view_of(x, type);
+        options.lengths = lengths_of(lengths, rows.rows());
+        Selection found;
+        without_interpreter([&](Progress progress) {
+          options.progress = std::move(progress);
+          found = select_k(rows, k, options);
+        });
+        return nb::make_tuple(array_of(std::move(found.values)), array_of(std::move(found.places)));
+      },
+      nb::arg("x").noconvert(), nb::arg("x_type"), nb::arg("k"), nb::arg("largest"),
+      nb::arg("sorted"), nb::arg("lengths").none(), nb::arg("threads"), nb::arg("method"));
+
+  // x: address, rows, columns and stride of a matrix of f32 in device memory. The answers are [k]
+  // where `x` is a one-dimensional array.
+  m.def(
+      "select_on_device",
+      [](const std::tuple<std::uintptr_t, std::int64_t, std::int64_t, std::int64_t>& x, int number,
+         std::int64_t k, bool largest, bool sorted, const Ids& lengths, bool one_row) {
+        const auto& [address, rows, cols, stride] = x;
+        const DeviceRows from = {reinterpret_cast<const float*>(address), rows, cols, stride,
+                                 nullptr};
+        const DeviceSelectOptions options{largest ? Extreme::largest : Extreme::smallest, sorted};
+        const std::span<const std::int64_t> counts = lengths_of(lengths, rows);
+        python::DeviceSelection found;
+        {
+          const nb::gil_scoped_release released;
+          found = python::select_on_device(from, counts, k, options, number);
+        }
+        std::vector<std::size_t> shape = {static_cast<std::size_t>(k)};
+        if (!one_row) shape.insert(shape.begin(), static_cast<std::size_t>(rows));
+        return nb::make_tuple(array_of(std::move(found.values), number, shape, nb::dtype<float>()),
+                              array_of(std::move(found.places), number, shape, nb::dtype<Id>()));
+      },
+      nb::arg("x"), nb::arg("number"), nb::arg("k"), nb::arg("largest"), nb::arg("sorted"),
+      nb::arg("lengths").none(), nb::arg("one_row"));
+}
+
+void bind_clustering(nb::module_& m) {
+  // Returns (centroids, steps); each step is (restart, iteration, objective, moved, empty,
+  // seconds).
+  m.def(
+      "k_means",
+      [](const Array& rows, const std::string& type, std::int64_t count, const std::string& metric,
+         std::int64_t iterations, std::uint64_t seed, const std::string& seeding,
+         std::int64_t restarts, double tolerance, std::int64_t rows_per_centroid,
+         std::int64_t levels, std::int64_t threads, const std::optional<Array>& initial,
+         bool frozen, const std::optional<FloatList>& weights) {
+        const AnyMatrixView view = view_of(rows, type);
+        KMeansOptions options{.metric = parse_metric(metric),
+                              .iterations = narrow(iterations),
+                              .seed = seed,
+                              .seeding = parse_seeding(seeding),
+                              .restarts = narrow(restarts),
+                              .frozen = frozen,
+                              .rows_per_centroid = rows_per_centroid,
+                              .tolerance = tolerance,
+                              .levels = narrow(levels),
+                              .threads = narrow(threads)};
+        if (initial) options.initial = view_of(*initial, "f32").as<float>();
+        if (weights) options.weights = {weights->data(), weights->size()};
+        KMeans found;
+        without_interpreter([&](Progress progress) {
+          options.progress = std::move(progress);
+          found = k_means(view, count, options);
+        });
+        nb::list steps;
+        for (const KMeansStep& step : found.steps)
+          steps.append(nb::make_tuple(step.restart, step.iteration, step.objective, step.moved,
+                                      step.empty, step.seconds));
+        return nb::make_tuple(array_of(std::move(found.centroids)), steps);
+      },
+      nb::arg("rows").noconvert(), nb::arg("type"), nb::arg("count"), nb::arg("metric"),
+      nb::arg("iterations"), nb::arg("seed"), nb::arg("seeding"), nb::arg("restarts"),
+      nb::arg("tolerance"), nb::arg("rows_per_centroid"), nb::arg("levels"), nb::arg("threads"),
+      nb::arg("initial").none(), nb::arg("frozen"), nb::arg("weights").none());
+  m.def(
+      "nearest_centroids",
+      [](const Array& centroids, const Array& rows, const std::string& type,
+         const std::string& metric, std::int64_t threads) {
+        const MatrixView<float> from = view_of(centroids, "f32").as<float>();
+        const AnyMatrixView view = view_of(rows, type);
+        const Metric by = parse_metric(metric);
+        Assignment found;
+        without_interpreter([&](Progress progress) {
+          found = nearest_centroids(from, view, by, narrow(threads), progress);
+        });
+        return nb::make_tuple(array_of(std::move(found.distances)), array_of(std::move(found.ids)));
+      },
+      nb::arg("centroids").noconvert(), nb::arg("rows").noconvert(), nb::arg("type"),
+      nb::arg("metric"), nb::arg("threads"));
+}
+
+// Where an array lies, and copies from there and to it.
+void bind_devices(nb::module_& m) {
   // What a DLPack capsule says of its array: (owner, address, (device type, number), (type code,
   // bits, lanes), shape, strides in elements). The memory lives as long as the owner.
   m.def(
@@ -362,6 +507,37 @@ NB_MODULE(_core, m) {
   m.def("wait_for_stream", &python::wait_for_stream, nb::arg("number"), nb::arg("stream"),
         nb::call_guard<nb::gil_scoped_release>());
 
+  // The rows of `out` are bytes; those of the device are `pitch` bytes apart.
+  m.def(
+      "copy_from_device",
+      [](int number, std::uintptr_t address, std::int64_t pitch,
+         const nb::ndarray<std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>& out) {
+        const auto rows = static_cast<std::int64_t>(out.shape(0));
+        const auto width = static_cast<std::int64_t>(out.shape(1));
+        const nb::gil_scoped_release released;
+        python::copy_from_device(number, reinterpret_cast<const void*>(address), rows, width, pitch,
+                                 out.data());
+      },
+      nb::arg("number"), nb::arg("address"), nb::arg("pitch"), nb::arg("out").noconvert());
+  m.def(
+      "copy_to_device",
+      [](int number, const nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>& array) {
+        std::vector<std::size_t> shape;
+        for (std::size_t i = 0; i < array.ndim(); ++i) shape.push_back(array.shape(i));
+        python::DeviceMemory there;
+        {
+          const nb::gil_scoped_release released;
+          there =
+              python::copy_to_device(number, array.data(), static_cast<std::int64_t>(array.size()),
+                                     static_cast<std::int64_t>(array.itemsize()));
+        }
+        return array_of(std::move(there), number, shape, array.dtype());
+      },
+      nb::arg("number"), nb::arg("array").noconvert());
+}
+
+// The searches of arrays on a device.
+void bind_device_searches(nb::module_& m) {
   m.def(
       "knn_on_device",
       [](const DeviceTuple& queries, const DeviceTuple& base, int number, std::int64_t k,
@@ -434,180 +610,11 @@ NB_MODULE(_core, m) {
       nb::arg("queries"), nb::arg("base"), nb::arg("number"), nb::arg("radius"), nb::arg("metric"),
       nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("device"),
       nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("report").none());
+}
 
-  // x: address, rows, columns and stride of a matrix of f32 in device memory. The answers are [k]
-  // where `x` is a one-dimensional array.
-  m.def(
-      "select_on_device",
-      [](const std::tuple<std::uintptr_t, std::int64_t, std::int64_t, std::int64_t>& x, int number,
-         std::int64_t k, bool largest, bool sorted, const Ids& lengths, bool one_row) {
-        const auto& [address, rows, cols, stride] = x;
-        const DeviceRows from = {reinterpret_cast<const float*>(address), rows, cols, stride,
-                                 nullptr};
-        const DeviceSelectOptions options{largest ? Extreme::largest : Extreme::smallest, sorted};
-        const std::span<const std::int64_t> counts = lengths_of(lengths, rows);
-        python::DeviceSelection found;
-        {
-          const nb::gil_scoped_release released;
-          found = python::select_on_device(from, counts, k, options, number);
-        }
-        std::vector<std::size_t> shape = {static_cast<std::size_t>(k)};
-        if (!one_row) shape.insert(shape.begin(), static_cast<std::size_t>(rows));
-        return nb::make_tuple(array_of(std::move(found.values), number, shape, nb::dtype<float>()),
-                              array_of(std::move(found.places), number, shape, nb::dtype<Id>()));
-      },
-      nb::arg("x"), nb::arg("number"), nb::arg("k"), nb::arg("largest"), nb::arg("sorted"),
-      nb::arg("lengths").none(), nb::arg("one_row"));
-
-  // The rows of `out` are bytes; those of the device are `pitch` bytes apart.
-  m.def(
-      "copy_from_device",
-      [](int number, std::uintptr_t address, std::int64_t pitch,
-         const nb::ndarray<std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>& out) {
-        const auto rows = static_cast<std::int64_t>(out.shape(0));
-        const auto width = static_cast<std::int64_t>(out.shape(1));
-        const nb::gil_scoped_release released;
-        python::copy_from_device(number, reinterpret_cast<const void*>(address), rows, width, pitch,
-                                 out.data());
-      },
-      nb::arg("number"), nb::arg("address"), nb::arg("pitch"), nb::arg("out").noconvert());
-  m.def(
-      "copy_to_device",
-      [](int number, const nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>& array) {
-        std::vector<std::size_t> shape;
-        for (std::size_t i = 0; i < array.ndim(); ++i) shape.push_back(array.shape(i));
-        python::DeviceMemory there;
-        {
-          const nb::gil_scoped_release released;
-          there =
-              python::copy_to_device(number, array.data(), static_cast<std::int64_t>(array.size()),
-                                     static_cast<std::int64_t>(array.itemsize()));
-        }
-        return array_of(std::move(there), number, shape, array.dtype());
-      },
-      nb::arg("number"), nb::arg("array").noconvert());
-
-  m.def(
-      "self_join",
-      [](const Array& base, const std::string& base_type, std::int64_t k, const std::string& metric,
-         std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-         const std::string& choices, const std::string& device, const Ids& ids, const Bits& bits,
-         Report report) {
-        const AnyMatrixView b = view_of(base, base_type);
-        KnnOptions options{.metric = parse_metric(metric),
-                           .threads = narrow(threads),
-                           .memory = memory,
-                           .first_pass = parse_first_pass(first_pass),
-                           .filter = filter_of(ids, bits, b.rows()),
-                           .tuning = parse_tuning(choices),
-                           .device = device};
-        return run(report, [&](Progress progress, KnnReport* filled) {
-          options.progress = std::move(progress);
-          return self_join(b, k, options, filled);
-        });
-      },
-      nb::arg("base").noconvert(), nb::arg("base_type"), nb::arg("k"), nb::arg("metric"),
-      nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"),
-      nb::arg("device"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
-      nb::arg("report").none());
-
-  m.def(
-      "range_search",
-      [](const Array& queries, const std::string& queries_type, const Array& base,
-         const std::string& base_type, double radius, const std::string& metric,
-         std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-         const std::string& device, const Ids& ids, const Bits& bits, Report report) {
-        const AnyMatrixView q = view_of(queries, queries_type), b = view_of(base, base_type);
-        KnnOptions options{.metric = parse_metric(metric),
-                           .threads = narrow(threads),
-                           .memory = memory,
-                           .first_pass = parse_first_pass(first_pass),
-                           .filter = filter_of(ids, bits, b.rows()),
-                           .device = device};
-        return run(report, [&](Progress progress, KnnReport* filled) {
-          options.progress = std::move(progress);
-          return range_search(q, b, radius, options, filled);
-        });
-      },
-      nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("base").noconvert(),
-      nb::arg("base_type"), nb::arg("radius"), nb::arg("metric"), nb::arg("threads"),
-      nb::arg("memory"), nb::arg("first_pass"), nb::arg("device"), nb::arg("filter_ids").none(),
-      nb::arg("filter_bits").none(), nb::arg("report").none());
-
-  m.def(
-      "select_k",
-      [](const Array& x, const std::string& type, std::int64_t k, bool largest, bool sorted,
-         const Ids& lengths, std::int64_t threads, const std::string& method) {
-        SelectOptions options{.extreme = largest ? Extreme::largest : Extreme::smallest,
-                              .sorted = sorted,
-                              .threads = narrow(threads),
-                              .method = parse_select_method(method)};
-        const AnyMatrixView rows = view_of(x, type);
-        options.lengths = lengths_of(lengths, rows.rows());
-        Selection found;
-        without_interpreter([&](Progress progress) {
-          options.progress = std::move(progress);
-          found = select_k(rows, k, options);
-        });
-        return nb::make_tuple(array_of(std::move(found.values)), array_of(std::move(found.places)));
-      },
-      nb::arg("x").noconvert(), nb::arg("x_type"), nb::arg("k"), nb::arg("largest"),
-      nb::arg("sorted"), nb::arg("lengths").none(), nb::arg("threads"), nb::arg("method"));
-
-  // Returns (centroids, steps); each step is (restart, iteration, objective, moved, empty,
-  // seconds).
-  m.def(
-      "k_means",
-      [](const Array& rows, const std::string& type, std::int64_t count, const std::string& metric,
-         std::int64_t iterations, std::uint64_t seed, const std::string& seeding,
-         std::int64_t restarts, double tolerance, std::int64_t rows_per_centroid,
-         std::int64_t levels, std::int64_t threads, const std::optional<Array>& initial,
-         bool frozen, const std::optional<FloatList>& weights) {
-        const AnyMatrixView view = view_of(rows, type);
-        KMeansOptions options{.metric = parse_metric(metric),
-                              .iterations = narrow(iterations),
-                              .seed = seed,
-                              .seeding = parse_seeding(seeding),
-                              .restarts = narrow(restarts),
-                              .frozen = frozen,
-                              .rows_per_centroid = rows_per_centroid,
-                              .tolerance = tolerance,
-                              .levels = narrow(levels),
-                              .threads = narrow(threads)};
-        if (initial) options.initial = view_of(*initial, "f32").as<float>();
-        if (weights) options.weights = {weights->data(), weights->size()};
-        KMeans found;
-        without_interpreter([&](Progress progress) {
-          options.progress = std::move(progress);
-          found = k_means(view, count, options);
-        });
-        nb::list steps;
-        for (const KMeansStep& step : found.steps)
-          steps.append(nb::make_tuple(step.restart, step.iteration, step.objective, step.moved,
-                                      step.empty, step.seconds));
-        return nb::make_tuple(array_of(std::move(found.centroids)), steps);
-      },
-      nb::arg("rows").noconvert(), nb::arg("type"), nb::arg("count"), nb::arg("metric"),
-      nb::arg("iterations"), nb::arg("seed"), nb::arg("seeding"), nb::arg("restarts"),
-      nb::arg("tolerance"), nb::arg("rows_per_centroid"), nb::arg("levels"), nb::arg("threads"),
-      nb::arg("initial").none(), nb::arg("frozen"), nb::arg("weights").none());
-  m.def(
-      "nearest_centroids",
-      [](const Array& centroids, const Array& rows, const std::string& type,
-         const std::string& metric, std::int64_t threads) {
-        const MatrixView<float> from = view_of(centroids, "f32").as<float>();
-        const AnyMatrixView view = view_of(rows, type);
-        const Metric by = parse_metric(metric);
-        Assignment found;
-        without_interpreter([&](Progress progress) {
-          found = nearest_centroids(from, view, by, narrow(threads), progress);
-        });
-        return nb::make_tuple(array_of(std::move(found.distances)), array_of(std::move(found.ids)));
-      },
-      nb::arg("centroids").noconvert(), nb::arg("rows").noconvert(), nb::arg("type"),
-      nb::arg("metric"), nb::arg("threads"));
-
-  nb::class_<FlatIndex>(m, "FlatIndex")
+// The rows of an index: how they come in, are changed and read, and its file.
+void bind_index_contents(nb::class_<FlatIndex>& index) {
+  index
       .def(
           "__init__",
           [](FlatIndex* self, std::int64_t dim, const std::string& metric) {
@@ -703,7 +710,11 @@ NB_MODULE(_core, m) {
             const nb::gil_scoped_release released;
             return FlatIndex::load(path);
           },
-          nb::arg("path"))
+          nb::arg("path"));
+}
+
+void bind_index_searches(nb::class_<FlatIndex>& index) {
+  index
       .def(
           "search",
           [](const FlatIndex& self, const Array& queries, const std::string& type, std::int64_t k,
@@ -748,8 +759,12 @@ NB_MODULE(_core, m) {
           nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("radius"),
           nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("device"),
           nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("bit_count"),
-          nb::arg("report").none())
-      .def_prop_ro("dim", &FlatIndex::dim)
+          nb::arg("report").none());
+}
+
+void bind_index(nb::module_& m) {
+  nb::class_<FlatIndex> index(m, "FlatIndex");
+  index.def_prop_ro("dim", &FlatIndex::dim)
       .def_prop_ro("next_id", &FlatIndex::next_id)
       .def_prop_ro("version", &FlatIndex::version)
       .def("memory_bytes", &FlatIndex::memory_bytes, nb::call_guard<nb::gil_scoped_release>())
@@ -764,4 +779,22 @@ NB_MODULE(_core, m) {
         const nb::gil_scoped_release released;
         return std::string(name_of(self.element_type()));
       });
+  bind_index_contents(index);
+  bind_index_searches(index);
+}
+
+}  // namespace
+}  // namespace knear
+
+NB_MODULE(_core, m) {
+  using namespace knear;
+  m.attr("version") = KNEAR_VERSION;
+  m.attr("has_cuda") = python::has_cuda();
+  nb::register_exception_translator(translate);
+  bind_searches(m);
+  bind_selection(m);
+  bind_clustering(m);
+  bind_index(m);
+  bind_devices(m);
+  bind_device_searches(m);
 }

@@ -7,9 +7,9 @@
 
 namespace knear::bench {
 
-// Of the cases of a loop one in `every`, and of these one in `passes`: another one in each pass. So
-// the first pass is spread over all of them, and all passes are everything. Once the deadline is
-// over no case begins.
+// A loop runs one in `every` of its cases, and each pass one in `passes` of these, another one than
+// the passes before. So the first pass is spread over all of them, and all passes are everything.
+// Once the deadline is over no case begins.
 struct CaseShare {
   int every = 1, pass = 0, passes = 1;
   const Deadline* deadline = nullptr;
@@ -27,7 +27,7 @@ struct CaseShare {
   bool takes(std::int64_t number) const {
     return number % every == 0 && number / every % passes == pass && !is_over();
   }
-  // Of what runs once, and takes long: not in a first pass that may be all.
+  // Whether to run what runs once and takes long: not in a first pass that may be all.
   bool takes_once() const { return every == 1 && pass == (passes == 1 ? 0 : 1) && !is_over(); }
 };
 

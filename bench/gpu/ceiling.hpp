@@ -7,16 +7,16 @@
 
 namespace knear::bench {
 
-// In the unit of the entries that it comes from. `name` goes beside the share; where there is no
-// rate it says so: "unmeasured: no cuBLASLt".
+// The most that a device can do, in the unit of the entries that it comes from. `name` goes beside
+// the share; where there is no rate it says so: "unmeasured: no cuBLASLt".
 struct Ceiling {
   std::optional<double> rate;
   std::string name;
 };
 
-// Of products of one type, "fp32", "bf16" or "int8": the best of cuBLASLt, or of mma.sync if that
-// is faster. Where the library's was not measured there is none, since mma.sync alone is less than
-// a device can do, and a share of it would look better than it is.
+// The ceiling of products of one type, "fp32", "bf16" or "int8", is the best rate of cuBLASLt, or
+// of mma.sync if that is faster. Where the library's was not measured there is none, since mma.sync
+// alone is less than a device can do, and a share of it would look better than it is.
 Ceiling product_ceiling(const Report& report, const std::string& type);
 
 // Enters the rate's share of it, or why there is none.

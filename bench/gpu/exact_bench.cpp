@@ -185,9 +185,9 @@ void bench_queries(ResidentBase& base, AnyMatrixView queries, std::int64_t k, bo
   add(name, shape + ", kernels alone", scan + thresholds + measure + rank, 0);
   add(name, shape + ", scan kernel alone", scan, 0);
   report.notes.push_back(fmt::format(
-      "{}, {}: {} parts, {:.0f} survivors a query; ms by events: queries in {:.2f}, scan {:.2f}, "
+      "{}, {}: {} steps, {:.0f} survivors a query; ms by events: queries in {:.2f}, scan {:.2f}, "
       "thresholds {:.2f}, measure {:.2f}, rank {:.2f}, answers out {:.2f}",
-      name, shape, stats.parts,
+      name, shape, stats.steps,
       static_cast<double>(stats.survivors) / static_cast<double>(queries.rows()),
       stages.seconds_of("queries in") * 1e3, scan * 1e3, thresholds * 1e3, measure * 1e3,
       rank * 1e3, stages.seconds_of("answers out") * 1e3));

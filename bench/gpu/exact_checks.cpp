@@ -305,7 +305,7 @@ void check_partial_reduce(NearestChecks& checks) {
         }
 }
 
-// Enough queries and rows for all multiprocessors, several parts of the base, and thresholds that
+// Enough queries and rows for all multiprocessors, several steps of the scan, and thresholds that
 // matter.
 void check_many(NearestChecks& checks) {
   if (!checks.large()) return;

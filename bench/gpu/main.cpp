@@ -360,7 +360,7 @@ int run(const Options& options) {
   Report report;
   report.json = options.json;
   Status status = all_well;
-  // Of the tests, if they are all there is; else of the benches.
+  // The seconds limit the tests where no benches follow; otherwise they are for the benches.
   const Deadline tests_end(options.seconds.value_or(0));
   const Deadline* const limit = options.benches || !options.seconds ? nullptr : &tests_end;
   const bool is_there = cuda::device_count() > 0;

@@ -140,7 +140,8 @@ def faiss_panorama(base, queries, k: int, metric: str, threads: int, allowed=Non
         raise ValueError("panorama is for l2 without a filter here")
     faiss.omp_set_num_threads(threads)
     dim = base.shape[1]
-    # Of 4 to 98 levels and batches of 128 to 1024 the fastest on Fashion-MNIST; 8 levels on SIFT.
+    # These were the fastest of 4 to 98 levels and batches of 128 to 1024 on Fashion-MNIST; on SIFT
+    # 8 levels were.
     levels = max(1, min(32, dim // 16))
     start = time.perf_counter()
     index = faiss.index_factory(dim, f"PCA{dim},FlatL2Panorama{levels}_512")

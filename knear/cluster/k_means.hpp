@@ -40,8 +40,8 @@ Seeding parse_seeding(std::string_view name);
 // What an iteration did.
 struct KMeansStep {
   int restart = 0, iteration = 0;  // both from 0
-  // Of the assignment to the centroids that the iteration began with: the weighted sum of squared
-  // distances (l2) or of 1 - cosine, to be small, or of inner products (ip), to be large.
+  // How good the assignment is to the centroids that the iteration began with: the weighted sum of
+  // squared distances (l2) or of 1 - cosine, to be small, or of inner products (ip), to be large.
   double objective = 0;
   std::int64_t moved = 0;  // rows whose centroid is another one than before; at first all
   std::int64_t empty = 0;  // centroids that had no row, and were put beside the one with most

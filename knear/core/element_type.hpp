@@ -156,7 +156,7 @@ KNEAR_ANYWHERE inline double to_double(T x) {
 }
 KNEAR_ANYWHERE inline double to_double(double x) { return x; }
 void to_float(double) = delete;
-// The same as a float, or for f64 as a double.
+// Returns the exact value as a float, or for f64 as a double.
 template <class T>
 KNEAR_ANYWHERE inline float widened(T x) {
   return to_float(x);

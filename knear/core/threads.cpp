@@ -152,31 +152,31 @@ int raise_limit(int threads) {
 class ArenaInUse {
  public:
   explicit ArenaInUse(int threads) {
-    if (kept_.busy) {
+    if (cached_.busy) {
       arena_ = &own_.emplace(threads);
       return;
     }
-    if (!kept_.arena || kept_.arena->max_concurrency() != threads)
-      kept_.arena = std::make_unique<tbb::task_arena>(threads);
-    arena_ = kept_.arena.get(), kept_.busy = true;
+    if (!cached_.arena || cached_.arena->max_concurrency() != threads)
+      cached_.arena = std::make_unique<tbb::task_arena>(threads);
+    arena_ = cached_.arena.get(), cached_.busy = true;
   }
   ~ArenaInUse() {
-    if (!own_) kept_.busy = false;
+    if (!own_) cached_.busy = false;
   }
   ArenaInUse(const ArenaInUse&) = delete;
   ArenaInUse& operator=(const ArenaInUse&) = delete;
   tbb::task_arena& operator*() const { return *arena_; }
 
  private:
-  struct Kept {
+  struct CachedArena {
     std::unique_ptr<tbb::task_arena> arena;
     bool busy = false;
   };
-  static thread_local Kept kept_;
+  static thread_local CachedArena cached_;
   std::optional<tbb::task_arena> own_;
   tbb::task_arena* arena_;
 };
-thread_local ArenaInUse::Kept ArenaInUse::kept_;
+thread_local ArenaInUse::CachedArena ArenaInUse::cached_;
 
 }  // namespace
 #endif

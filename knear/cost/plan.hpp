@@ -12,9 +12,9 @@
 //   queries     packing them
 //   selection   k (1 + ln(rows / k)) rows per query pass the threshold while it tightens, as the
 //               tiles are samples of the base; for many neighbours, where it is estimated from the
-//               tiles seen (scan/scan.hpp), k + 12 sqrt(k) + 60; where rows have intervals instead
-//               of values, 1.85 times as many. Counts from earlier searches of the same rows
-//               replace these. Finding the rows that passed counts as scoring.
+//               tiles seen (scan/threshold_estimates.hpp), k + 12 sqrt(k) + 60; where rows have
+//               intervals instead of values, 1.85 times as many. Counts from earlier searches of
+//               the same rows replace these. Finding the rows that passed counts as scoring.
 //   clusters    scoring the rows of those nearest to a query first
 //   2nd stage   scoring all coordinates of the rows that a prefix does not rule out
 //   rescoring   rows that a first pass leaves are scored again by per-row 8-bit codes, if there

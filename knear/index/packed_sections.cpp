@@ -182,7 +182,7 @@ PrefixMap load_map(Sections& in, const std::string& prefix, const PrefixFields& 
   parts.rest = in.list<double>(prefix + "rest");
   if (std::ssize(parts.rest) != fields.columns) in.refuse(prefix + "rest", "it has another length");
   if (!all_within(parts.mean)) in.refuse(prefix + "mean", "it holds a NaN or infinity");
-  // Of orthonormal rows and columns.
+  // Their vectors are orthonormal, so no entry exceeds 1 by more than rounding.
   if (!all_within(parts.matrix, 1.01)) in.refuse(prefix + "matrix", "it turns no vector");
   if (!all_within(parts.rest, 1.01)) in.refuse(prefix + "rest", "it turns no vector");
   parts.off_relative = fields.off_relative, parts.off_absolute = fields.off_absolute;

@@ -111,7 +111,7 @@ void add_packed(io::ArchiveWriter& writer, const std::string& prefix, const Pack
 std::shared_ptr<PackedBase> load_packed(Sections& in, const std::string& prefix, FirstPass pass,
                                         const PackedShape& shape, std::int64_t& worth_up_to);
 
-// The same of the prefix of a segment. `found` is the value range of the segment.
+// These do the same for the prefix of a segment. `found` is the value range of the segment.
 void add_prefix(io::ArchiveWriter& writer, const std::string& prefix, const AdoptedPrefix& adopted);
 bool has_prefix(const Sections& in, const std::string& prefix);
 AdoptedPrefix load_prefix(Sections& in, const std::string& prefix, const PackedShape& shape,

@@ -151,7 +151,8 @@ struct KnnReport {
   double expected_hits = 0, expected_refined = 0, expected_survivors = 0;
   // Queries whose first pass was changed while running; with a GPU, that the processor answered.
   std::int64_t fallback_queries = 0;
-  // Scanned again: a threshold was guessed too well (scan.hpp), or the list of a GPU was full.
+  // Scanned again: a threshold was guessed too well (scan/threshold_estimates.hpp), or the list of
+  // a GPU was full.
   std::int64_t repeated_queries = 0;
   std::int64_t certified_queries = 0;  // queries whose answer is proven exact
   std::int64_t memory_bytes = 0;       // packed base, buffers and answer

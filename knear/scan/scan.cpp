@@ -1,5 +1,5 @@
 // The scan for the k nearest: an accumulator for certified codes and one for whole numbers, what
-// joins the tasks of one query, and brute force.
+// merges the tasks of one query, and brute force.
 #include "knear/scan/scan.hpp"
 
 #include <algorithm>
@@ -353,18 +353,24 @@ void run(NearestScan& scan, ScanStats& stats, const Progress& progress) {
     run_with.template operator()<CertifiedNearest>();
 }
 
-// One scan of these queries. Appends the queries given up to `given_up`; `mispredicted` become
-// those whose estimated threshold proved wrong.
-void scan_once(const PackedBase& packed, const ScanJob& job, const std::vector<std::int64_t>& which,
-               ExactNeighbors& out, ScanStats& stats, const Progress& progress,
-               std::vector<std::int64_t>& given_up, std::vector<std::int64_t>& mispredicted) {
+// The queries of a scan that are left to others: those handed back since their bounds prune too
+// little, and those to scan again since their estimated thresholds proved wrong, ascending.
+struct LeftByScan {
+  std::vector<std::int64_t> given_up, mispredicted;
+};
+
+// Scans for these queries once.
+LeftByScan scan_once(const PackedBase& packed, const ScanJob& job,
+                     const std::vector<std::int64_t>& which, ExactNeighbors& out, ScanStats& stats,
+                     const Progress& progress) {
+  LeftByScan left;
   const WorkTable table = divide(packed, which, job, stats);
   if (table.tasks.size() == table.sets.size()) {
     NearestScan scan{packed, job, table, nullptr, &out};
     run(scan, stats, progress);
     for (std::size_t place = 0; place < which.size(); ++place)
-      if (scan.given_up[place]) given_up.push_back(which[place]);
-    mispredicted = std::move(scan.mispredicted);
+      if (scan.given_up[place]) left.given_up.push_back(which[place]);
+    left.mispredicted = std::move(scan.mispredicted);
   } else {
     NearestState state(job.queries.rows(), packed, job);
     NearestScan scan{packed, job, table, &state, nullptr};
@@ -372,10 +378,11 @@ void scan_once(const PackedBase& packed, const ScanJob& job, const std::vector<s
     scan.note_given_up();
     std::vector<std::int64_t> answered;
     for (const std::int64_t query : which)
-      (state.given_up[static_cast<std::size_t>(query)] ? given_up : answered).push_back(query);
-    mispredicted = finish_nearest(packed, job, answered, state, out, stats);
+      (state.given_up[static_cast<std::size_t>(query)] ? left.given_up : answered).push_back(query);
+    left.mispredicted = finish_nearest(packed, job, answered, state, out, stats);
   }
-  std::sort(mispredicted.begin(), mispredicted.end());
+  std::sort(left.mispredicted.begin(), left.mispredicted.end());
+  return left;
 }
 
 // Brute force: every pair in float64.
@@ -475,17 +482,17 @@ std::vector<std::int64_t> scan(const PackedBase& packed, const ScanJob& job,
                                const std::vector<std::int64_t>& which, ExactNeighbors& out,
                                ScanStats& stats, const Progress& progress) {
   if (which.empty()) return {};
-  std::vector<std::int64_t> given_up, mispredicted, ignored;
-  scan_once(packed, job, which, out, stats, progress, given_up, mispredicted);
-  if (!mispredicted.empty()) {
+  LeftByScan left = scan_once(packed, job, which, out, stats, progress);
+  if (!left.mispredicted.empty()) {
     ScanJob without_estimates = job;
     without_estimates.may_estimate = false;
-    stats.repeated += std::ssize(mispredicted);
-    const std::vector<std::int64_t> again = std::move(mispredicted);
-    scan_once(packed, without_estimates, again, out, stats, progress, given_up, ignored);
-    std::sort(given_up.begin(), given_up.end());
+    stats.repeated += std::ssize(left.mispredicted);
+    const std::vector<std::int64_t> more =
+        scan_once(packed, without_estimates, left.mispredicted, out, stats, progress).given_up;
+    left.given_up.insert(left.given_up.end(), more.begin(), more.end());
+    std::sort(left.given_up.begin(), left.given_up.end());
   }
-  return given_up;
+  return std::move(left.given_up);
 }
 
 void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,

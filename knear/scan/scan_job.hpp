@@ -40,6 +40,12 @@ struct AllowedRows {
   }
 };
 
+// Candidates of a query that may wait to be measured: usually, and where memory is limited. The
+// more may wait, the seldomer they are cut down to what is still among the k, and the more memory
+// they take.
+constexpr std::int64_t usual_pending(std::int64_t k) { return 4 * k + 4096; }
+constexpr std::int64_t least_pending(std::int64_t k) { return 4 * k + 64; }
+
 // Fields without a default are required; a designated initialiser that leaves one out is a warning.
 struct ScanJob {
   AnyMatrixView queries;
@@ -68,7 +74,7 @@ struct ScanJob {
   bool by_rows = true;
 
   std::int64_t pending = 0;  // candidates of a query kept before they are measured; 0: as usual
-  std::int64_t most_pending() const { return pending > 0 ? pending : 4 * k + 4096; }
+  std::int64_t most_pending() const { return pending > 0 ? pending : usual_pending(k); }
   // Queries scored side by side, and splits of the base for the same queries; 0: by their number.
   int group = 0, splits = 0;
 };

@@ -6,8 +6,8 @@
 //
 // A flat base gives each set all of its panels, or a few splits of them where there are more
 // threads than sets. The tables of inverted lists, which are to come, have a set for the queries of
-// each list and the list's panels as its task (tests/scan/scan_test.cpp makes some). Queries of a
-// set are packed once, whatever the number of its tasks.
+// each list and the list's panels as its task (tests/scan/work_table_test.cpp makes some). Queries
+// of a set are packed once, whatever the number of its tasks.
 #pragma once
 #include <cstdint>
 #include <utility>

@@ -81,7 +81,7 @@ TEST(NearestCentroids, OfFewRowsAndManyCentroids) {
   }
 }
 
-// Of data that 8 bits cannot tell apart, most centroids would have to be measured.
+// Where 8 bits cannot tell the data apart, most centroids would have to be measured.
 TEST(NearestCentroids, CodesBecomeWiderWhereTheyDecideTooLittle) {
   Random random(3);
   const auto value = [&](std::int64_t, std::int64_t c) {

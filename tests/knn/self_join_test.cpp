@@ -170,7 +170,7 @@ TEST(SelfJoin, IsUsedWhereItPays) {
   EXPECT_LE(report.memory_bytes, 64 << 20);
 }
 
-// So few rows are allowed that they are packed alone, where a join of all rows would pay.
+// So few rows are allowed that they are packed alone, where a self-join of all rows would pay.
 TEST(SelfJoin, AFilterIsKeptWhereAJoinWouldPay) {
   Matrix<float> base(20000, 64);
   Random random(5);
@@ -201,7 +201,7 @@ TEST(SelfJoin, ReportsItsProgressAndCanBeCancelledAtAnyTime) {
   KnnOptions options{.threads = 1, .first_pass = FirstPass::prefix};
   options.progress = [&](std::string_view name, double done) {
     if (name != stage) {
-      if (stage == "join") {
+      if (stage == "self-join") {
         EXPECT_GT(last, 0.9);
       }
       stage = std::string(name), last = 0;
@@ -214,7 +214,7 @@ TEST(SelfJoin, ReportsItsProgressAndCanBeCancelledAtAnyTime) {
   };
   const Neighbors whole = self_join(clusters(9000, 16, 1, 1).view(), 5, options, &report);
   EXPECT_TRUE(report.joined);
-  EXPECT_EQ(stage, "join");
+  EXPECT_EQ(stage, "self-join");
   EXPECT_GT(last, 0.9);
   calls = 0, stage = "", last = 0;
   const Neighbors alike = self_join(base.view(), 5, options);

@@ -282,8 +282,8 @@ void HostThread::pause() const {
 
 void HostThread::fence() const {
   pause();
-  // Of what a fence orders, more than there is: each is after all that were executed before it,
-  // whether or not an atomic operation tells of them.
+  // This orders more than a fence does: each comes after all that were executed before it, whether
+  // or not an atomic operation tells of them.
   tsan::acquire(&block_->launch_.fences);
   tsan::release(&block_->launch_.fences);
 }

@@ -2,7 +2,7 @@
 // (scan/prefix/prefix_base.hpp): whether it pays, how wide the prefix should be, and making it.
 //
 //   PrefixStudy study = study_prefix(rows, metric, threads);  // principal components of a sample
-//   PrefixForecast f = forecast(study, queries, bars, shape, {});
+//   PrefixForecast f = forecast(study, queries, upper_bounds, shape, {});
 //   if (prefix_cost(shape, f).seconds < 0.85 * plain_cost(shape).seconds)
 //     form = make_prefix(rows, study, space, integer, found, f.plan, ...);
 #pragma once
@@ -87,7 +87,7 @@ PrefixPlan usual_plan(const SearchShape& shape);
 
 // Requires base.cols() >= least_prefix_dim, base.rows() >= least_prefix_rows,
 // plan.columns <= base.cols() and a multiple of 8. `space`: in which all coordinates are coded;
-// `integer`: whether their codes are the values themselves, `found` the survey that says so.
+// `integer`: whether their codes are the values themselves, `found` the value range that says so.
 // nullptr if a row has a coordinate too large for it (PrefixMap::fits).
 std::shared_ptr<const PrefixBase> make_prefix(const BaseRows& base, const PrefixStudy& study,
                                               const CodingSpace& space, bool integer,

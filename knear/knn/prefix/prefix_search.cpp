@@ -7,7 +7,8 @@
 namespace knear::detail {
 namespace {
 
-// What a join of a base with itself takes, of a search for its rows by the same prefix.
+// The share of the time of a search for all rows by a prefix that a self-join by the same one
+// takes.
 constexpr double self_join_share = 0.65;
 
 // A prefix is used if it is expected to take no more than this share of the time without one.
@@ -217,7 +218,7 @@ PrefixForecast PrefixSearch::try_on_queries(const SearchShape& shape, ChunkSearc
   return cost;
 }
 
-std::optional<PrefixPlan> PrefixSearch::plan_of_join(ChunkSearch& chunk, ExactNeighbors& out) {
+std::optional<PrefixPlan> PrefixSearch::plan_of_self_join(ChunkSearch& chunk, ExactNeighbors& out) {
   const SearchRequest& request = at_.request;
   const TuningOverrides& choices = request.options.tuning;
   const std::int64_t rows = at_.rows.rows(), dim = at_.rows.cols();
@@ -246,14 +247,14 @@ std::optional<PrefixPlan> PrefixSearch::plan_of_join(ChunkSearch& chunk, ExactNe
   }
   if (!cost->possible) return {};
   shape.go_by(cost->format);
-  const double joined = self_join_share * prefix_cost(shape, *cost).seconds;
+  const double joining = self_join_share * prefix_cost(shape, *cost).seconds;
   const double making = kept && !differs(kept, plan) ? 0 : making_seconds(shape);
-  if (!(joined + making < 0.9 * plain_cost(shape).seconds)) return {};
+  if (!(joining + making < 0.9 * plain_cost(shape).seconds)) return {};
   return kept ? plan : chosen(cost->plan);
 }
 
 void PrefixSearch::self_join(ChunkSearch& chunk, ExactNeighbors& out) {
-  const auto plan = plan_of_join(chunk, out);
+  const auto plan = plan_of_self_join(chunk, out);
   if (!plan) return;
   const auto prefix = packed(*plan, chunk.choice, true);
   if (!prefix || !self_join_with_prefix(*prefix, chunk.job, chunk.todo, out, report_.stats,

@@ -1,6 +1,6 @@
 // knear/knn/prefix/prefix_search.hpp -- whether the queries of a chunk go by a prefix, which is
-// found out on a few of them or of the rows, how wide it is, searching by it, and joining a base
-// with itself by it. What is packed for it, and what that costs, is in knn/prefix/prefix_form.hpp.
+// found out on a few of them or of the rows, how wide it is, searching by it, and a self-join by
+// it. What is packed for it, and what that costs, is in knn/prefix/prefix_form.hpp.
 #pragma once
 #include <memory>
 #include <optional>
@@ -54,7 +54,7 @@ class PrefixSearch {
   PrefixForecast forecast_for(AnyMatrixView queries, const std::vector<double>& upper_bounds,
                               const SearchShape& shape, const PrefixPlan& kept, Format format);
   // The plan of a self-join, if one is expected to pay.
-  std::optional<PrefixPlan> plan_of_join(ChunkSearch& chunk, ExactNeighbors& out);
+  std::optional<PrefixPlan> plan_of_self_join(ChunkSearch& chunk, ExactNeighbors& out);
   // Whether the prefix that is kept is not the one that was asked for.
   bool differs(const std::shared_ptr<const PrefixBase>& kept, const PrefixPlan& plan) const;
   // The prefix for the rows at hand; nullptr where there is none, or unless `wait` where another

@@ -43,7 +43,7 @@ class FirstPassChoice {
   void apply_tuning(ScanJob& job) const;
   // Leaves out the passes at the front whose bound lets too much through on a sample of rows and
   // queries: packing the base for them would be lost. Small bases go without, and what a sample
-  // gets wrong is put right while the scan runs (scan/scan.hpp).
+  // gets wrong is put right while the scan runs (scan/scan.cpp).
   void skip_useless(std::vector<FirstPass>& passes);
 
   // How the rows of a choice are packed; and these rows, kept from before or packed now.

@@ -82,7 +82,9 @@ class SearchPosition {
   // Lets go of packed rows that are kept where memory has no room for these beside them.
   void make_room(FirstPass pass);
   // Candidates of a query that may wait to be measured.
-  std::int64_t most_pending() const { return 4 * request.k + (request.limited() ? 64 : 4096); }
+  std::int64_t most_pending() const {
+    return request.limited() ? least_pending(request.k) : usual_pending(request.k);
+  }
 
   const SearchRequest& request;
   DeviceEngine* const device;
@@ -106,8 +108,8 @@ class SearchPosition {
   std::vector<double> upper_bounds;  // the k-th key of each query so far; empty: not k yet
 
  private:
-  // Of the segment at hand: rows of a chunk where memory is not limited, and the bytes below which
-  // a search of it is refused.
+  // These are about the segment at hand: the rows of a chunk where memory is not limited, and the
+  // bytes below which a search of it is refused.
   std::int64_t most_chunk_rows() const;
   std::int64_t least_bytes() const;
   [[noreturn]] void refuse_memory(std::int64_t least) const;

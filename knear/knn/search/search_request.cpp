@@ -133,7 +133,7 @@ void check_partial_reduce(const SearchRequest& request) {
   refuse_if(
       options.memory > 0,
       "memory is limited to {} bytes, but method is partial-reduce and device is {}, where it "
-      "has bins of whole parts alone",
+      "has bins of whole chunks alone",
       options.memory, options.device);
 }
 

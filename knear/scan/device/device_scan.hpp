@@ -6,12 +6,12 @@
 //
 // Panels are scanned in a random order, so that the first ones are a sample of the base: all their
 // pairs pass, unless upper bounds are known from other rows; the k-th best of each query is its
-// first threshold, and the next part of the base is three times what was scanned so far. After each
-// part thresholds are updated. A query whose list overflows is searched again: the pairs that pass
+// first threshold, and the next step scans three times as much as was scanned so far. After each
+// step thresholds are updated. A query whose list overflows is searched again: the pairs that pass
 // its last threshold are counted, and then kept in a list of that length.
 //
-// With few queries each step takes about as long as its launch, so there are fewer steps: longer
-// lists allow fewer parts of the base.
+// With few queries each step takes about as long as its launch, so there are fewer steps, which
+// longer lists allow.
 //
 // A search may be limited to some of the rows: one bit per row is copied to the device and tested
 // for the few pairs that pass, so that lists hold allowed rows only and the resident codes serve
@@ -46,7 +46,7 @@
 namespace knear::detail {
 
 struct DeviceStats {
-  std::int64_t parts = 0;      // of the base, of the last batch
+  std::int64_t steps = 0;      // of the scan of the last batch
   std::int64_t survivors = 0;  // pairs that were measured (whole numbers: that were left)
   std::int64_t repeated = 0;   // queries that were searched again, since their lists were full
   // Called, if set, just before the work of a stage is enqueued, and with nullptr after the last
@@ -295,7 +295,7 @@ class DeviceScan {
   static bool sorts(std::int64_t k) { return k > most_compared_k; }
   static constexpr std::int64_t usual_growth = 4, few_room = 16384;
 
-  // Panels of the first part: about 2 k + 500 allowed rows, which is enough for a threshold, and a
+  // Panels of the first step: about 2 k + 500 allowed rows, which is enough for a threshold, and a
   // quarter of what a list holds. Where a search is limited to some rows, proportionally more
   // panels; panels are in random order, so that neighbouring rows, of one size say, are not all in
   // the first ones or the last.
@@ -347,7 +347,7 @@ class DeviceScan {
 
   // The results of a batch, one after another: keys and ids [results], entries of each list and
   // whether any were lost [count].
-  struct TaskResults {
+  struct BatchResults {
     double* keys;
     std::int64_t* ids;
     int *counts, *lost;
@@ -355,7 +355,7 @@ class DeviceScan {
     static std::size_t bytes(std::size_t results, std::size_t count) {
       return results * (sizeof(double) + sizeof(std::int64_t)) + 2 * count * sizeof(int);
     }
-    TaskResults(unsigned char* at, std::size_t results, std::size_t count)
+    BatchResults(unsigned char* at, std::size_t results, std::size_t count)
         : keys(reinterpret_cast<double*>(at)),
           ids(reinterpret_cast<std::int64_t*>(keys + results)),
           counts(reinterpret_cast<int*>(ids + results)),
@@ -409,8 +409,8 @@ class DeviceScan {
     base.allowed = run.limited.bits.data();
     // The results to copy back, in one array too.
     const std::size_t results = count * static_cast<std::size_t>(k);
-    auto found = queue_.template allocate<unsigned char>(TaskResults::bytes(results, count));
-    const TaskResults there(found.data(), results, count);
+    auto found = queue_.template allocate<unsigned char>(BatchResults::bytes(results, count));
+    const BatchResults there(found.data(), results, count);
     const bool sorted = sorts(k) || again;
     const auto fits = [&](std::int64_t room) {
       return static_cast<std::size_t>(coded.count * bytes_for_query(k, room, sorted)) <=
@@ -435,13 +435,13 @@ class DeviceScan {
 
     const DeviceLists lists = {entries.data(), keys.data(), there.counts, there.lost,
                                static_cast<int>(room)};
-    // With thresholds from elsewhere the first part may be longer, though not all of the base:
+    // With thresholds from elsewhere the first step may be longer, though not all of the base:
     // these rows may be nearer than those.
     std::int64_t first = std::max<std::int64_t>(first_panels(k, run.limited),
                                                 run.upper_bounds.empty() ? 0 : base.panels / 4);
     if (again) first = base.panels;
-    stats.parts = 0;
-    for (std::int64_t begin = 0, end = 0; begin < base.panels; begin = end, ++stats.parts) {
+    stats.steps = 0;
+    for (std::int64_t begin = 0, end = 0; begin < base.panels; begin = end, ++stats.steps) {
       end = std::min(begin == 0 ? first : growth * begin, base.panels);
       stage("scan");
       launch_scan(queue_, base, view, lists, begin, end);
@@ -468,7 +468,7 @@ class DeviceScan {
 
     stage("answers out");
     const auto copy = std::make_unique_for_overwrite<unsigned char[]>(found.size());
-    const TaskResults best(copy.get(), results, count);
+    const BatchResults best(copy.get(), results, count);
     {
       const StreamSyncGuard arrived{queue_};
       queue_.download(copy.get(), found.data(), found.size());

@@ -72,7 +72,7 @@ class DeviceTiles final : public PrunedTiles {
         measured_(keys == Keys::exact && !base_.integer),
         group_(std::min(sizes.group, coded_.count)),
         panels_(sizes.tile_panels(base_.panels)),
-        settled_{queue} {
+        waits_at_exit_{queue} {
     thresholds_ = scan.thresholds_for(
         coded_, {job.upper_bounds, static_cast<std::size_t>(job.queries.rows())});
     if (!job.allowed.all()) scan.limit(limited_, job.allowed);
@@ -220,7 +220,7 @@ class DeviceTiles final : public PrunedTiles {
   Array<std::int64_t> total_;
   Buffer buffers_[2];
   std::int64_t last_total_ = 0;
-  const StreamSyncGuard<Queue> settled_;
+  const StreamSyncGuard<Queue> waits_at_exit_;
 };
 
 // Calls f(tiles) for all of the queries `which`, as many together as the device has memory for:

@@ -76,7 +76,7 @@ class SelfJoin {
   // Scores the pairs of each block, so that every row has a bound.
   void score_blocks() {
     const ScanJob block_job = with_pending(job_, 2 * job_.k + 80);
-    Reporter reporter(progress_, "seed", std::ssize(blocks_) - 1);
+    Reporter reporter(progress_, "score own clusters", std::ssize(blocks_) - 1);
     parallel_for(job_.threads, std::ssize(blocks_) - 1, [&](std::int64_t block) {
       reporter.add(1);
       const auto start = Clock::now();
@@ -92,7 +92,7 @@ class SelfJoin {
   // Scores every row against the rows behind its block. False where second stages cost more than
   // scoring all pairs would, and than taking in the rows that pass in any scan.
   bool score_pairs() {
-    Reporter reporter(progress_, "join", all_tiles());
+    Reporter reporter(progress_, "self-join", all_tiles());
     for (std::int64_t first = 0; first < panels_.rows && !useless_; first += self_join_block)
       score_rows(first, std::min(self_join_block, panels_.rows - first), reporter);
     return !useless_;

@@ -298,7 +298,7 @@ TEST(DevicePartialReduce, NothingIsIgnored) {
   expect_refused(
       {.memory = 1 << 30},
       "memory is limited to 1073741824 bytes, but method is partial-reduce and device is "
-      "cuda:3, where it has bins of whole parts alone");
+      "cuda:3, where it has bins of whole chunks alone");
   expect_refused({.first_pass = FirstPass::fp32},
                  "first_pass is fp32, but device is cuda:3, which has auto, integer and int8");
   expect_refused({.tuning = {.group = 4}},

@@ -399,7 +399,7 @@ TEST(DeviceScan, PlacesOfCodesAreThoseOfTheFragments) {
 }
 
 // A limited search finds what the processor finds with the same filter, with proportionally more
-// panels in its first part.
+// panels in its first step.
 TEST(DeviceScan, LimitedToSomeRows) {
   constexpr std::int64_t n = 9600, k = 10, count = 129;  // more than a block of queries
   Random random(13);
@@ -412,7 +412,7 @@ TEST(DeviceScan, LimitedToSomeRows) {
   DeviceScan<HostQueue> scan(queue, coding, upload_rows(queue, base, {}, 1), 1);
   std::vector<std::int64_t> which(count);
   std::iota(which.begin(), which.end(), 0);
-  const auto parts_of = [&](std::int64_t every) {
+  const auto steps_of = [&](std::int64_t every) {
     std::vector<Id> ids;
     for (Id id = 0; id < n; id += every) ids.push_back(id);
     const RowFilter filter = RowFilter::of_ids(ids, n);
@@ -431,11 +431,11 @@ TEST(DeviceScan, LimitedToSomeRows) {
       for (std::int64_t j = 0; j < k; ++j)
         EXPECT_EQ(out.ids.row(q)[j], ids[static_cast<std::size_t>(truth.ids.row(q)[j])])
             << "every " << every << ", query " << q;
-    return stats.parts;
+    return stats.steps;
   };
-  EXPECT_EQ(parts_of(1), 4);  // 16, 64, 256, 300 panels
-  EXPECT_EQ(parts_of(3), 3);  // 48, 192, 300
-  EXPECT_EQ(parts_of(8), 2);  // 128, 300
+  EXPECT_EQ(steps_of(1), 4);  // 16, 64, 256, 300 panels
+  EXPECT_EQ(steps_of(3), 3);  // 48, 192, 300
+  EXPECT_EQ(steps_of(8), 2);  // 128, 300
 }
 
 // Full lists are made as long as necessary: for some queries and not for others, together or one by
@@ -507,7 +507,7 @@ TEST(DeviceScan, FullListsAreMadeAgain) {
   }
 }
 
-// Few queries have longer lists and fewer parts of the base, where there is memory for that.
+// Few queries have longer lists and fewer steps, where there is memory for that.
 TEST(DeviceScan, FewQueries) {
   constexpr std::int64_t n = 6400, k = 10, count = 3;
   Random random(16);
@@ -520,7 +520,7 @@ TEST(DeviceScan, FewQueries) {
                              upload_rows(queue, base, {}, 1), 1);
   std::vector<std::int64_t> which(count);
   std::iota(which.begin(), which.end(), 0);
-  const auto parts = [&](std::size_t most_bytes) {
+  const auto steps = [&](std::size_t most_bytes) {
     ExactNeighbors out(count, k);
     DeviceStats stats;
     const auto left =
@@ -529,12 +529,12 @@ TEST(DeviceScan, FewQueries) {
     EXPECT_TRUE(left.empty());
     for (std::int64_t q = 0; q < count; ++q)
       for (std::int64_t j = 0; j < k; ++j) EXPECT_EQ(out.ids.row(q)[j], truth.ids.row(q)[j]);
-    return stats.parts;
+    return stats.steps;
   };
-  EXPECT_EQ(parts(1 << 20), 2);    // 16, 200 panels, with lists of 6400
-  EXPECT_EQ(parts(160 << 10), 3);  // 16, 64, 200, with lists of 2128
+  EXPECT_EQ(steps(1 << 20), 2);    // 16, 200 panels, with lists of 6400
+  EXPECT_EQ(steps(160 << 10), 3);  // 16, 64, 200, with lists of 2128
   const auto filler = queue.allocate<char>(queue.free_bytes() - (160 << 10));
-  EXPECT_EQ(parts(1 << 20), 3);
+  EXPECT_EQ(steps(1 << 20), 3);
 }
 
 // Slots without a row, of which each tile may have 31, are not pairs: as whole numbers they would
@@ -637,7 +637,7 @@ TEST(DeviceScan, ReportsItsStages) {
   scan.run(queries.view(), which, find_value_range(queries.view(), Metric::l2, "queries", 1), 3,
            out, stats, 150, {});
   std::vector<std::string> of_a_batch{"queries in"};
-  for (std::int64_t part = 0; part < stats.parts; ++part)
+  for (std::int64_t step = 0; step < stats.steps; ++step)
     of_a_batch.insert(of_a_batch.end(), {"scan", "thresholds"});
   of_a_batch.insert(of_a_batch.end(), {"measure", "rank", "answers out", "end"});
   std::vector<std::string> expected = of_a_batch;
