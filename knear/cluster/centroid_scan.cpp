@@ -54,11 +54,18 @@ void CentroidScan::assign(AnyMatrixView rows, bool start, std::span<std::uint32_
                       .threads = threads_,
                       .isa = isa_,
                       .peaks = peaks_};
+    // The rows that are probed are a part of the whole.
+    Progress part;
+    if (progress)
+      part = [&](std::string_view, double done) {
+        const double rows_done = double(begin) + done * double(end - begin);
+        return progress("assign rows", rows_done / double(rows.rows()));
+      };
     ScanStats stats;
     const auto first = static_cast<std::size_t>(begin),
                count = static_cast<std::size_t>(end - begin);
     scan_nearest_row(packed_, job, start, nearest.subspan(first, count), keys.subspan(first, count),
-                     stats, progress);
+                     stats, part);
     // Each row is measured once in any case.
     const double measured = static_cast<double>(stats.survivors) / static_cast<double>(count) - 1;
     const double share = measured / static_cast<double>(centroids_.rows());
