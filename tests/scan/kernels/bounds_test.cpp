@@ -77,9 +77,10 @@ Pairs<std::optional<std::int32_t>> passed_by_kernel(const PackedBase& packed,
   return out;
 }
 
-// The slots that the kernel for a second stage lists.
+// The slots that a kernel for a second stage lists: that of searches, or of self-joins, which has a
+// reach for each row from panel `first` on.
 Pairs<char> collected(const PackedBase& packed, const PackedQueries& queries, std::int64_t group,
-                      Isa isa) {
+                      Isa isa, const float* reach = nullptr, std::int64_t first = 0) {
   int size = 0;
   while (group_sizes[size] != queries.group_size) ++size;
   const GroupHead& head = queries.heads[static_cast<std::size_t>(group)];
@@ -89,10 +90,12 @@ Pairs<char> collected(const PackedBase& packed, const PackedQueries& queries, st
   args.codes = packed.codes.data(), args.heads = packed.heads.data();
   args.row_bias = packed.row_bias.data(), args.ids = packed.ids.data(), args.steps = packed.steps;
   args.query_codes = queries.group_codes(group), args.group = &head;
-  args.panel_end = packed.panels();
+  args.panel = first, args.panel_end = packed.panels();
+  args.row_reach = reach, args.reach_panel = first;
   args.hit_limit = 1, args.list_limit = static_cast<int>(slots) + 1;
   for (int q = 0; q < max_group; ++q) args.lists[q] = lists.data() + q * (slots + panel_rows);
-  scan_kernels(isa).collect[size](&args);
+  const ScanKernels& kernels = scan_kernels(isa);
+  (reach ? kernels.self_join : kernels.collect[size])(&args);
   Pairs<char> out(static_cast<std::size_t>(slots * head.count));
   for (int q = 0; q < head.count; ++q)
     for (int i = 0; i < args.list_count[q]; ++i)
@@ -117,6 +120,45 @@ Pairs<char> passed_by_formulas(const PackedBase& packed, const PackedQueries& qu
     const std::int64_t row = static_cast<std::int64_t>(term > lowest_term ? term : lowest_term);
     out.push_back(products[i] - head.correction[q] + row >=
                   static_cast<std::int64_t>(limit) - limit_margin);
+  }
+  return out;
+}
+
+// The test of a self-join as plain code: a pair passes by its query's own limit, or by the highest
+// one less the reach of its row.
+Pairs<char> joined_by_formulas(const PackedBase& packed, const PackedQueries& queries,
+                               const Pairs<std::int64_t>& products, const float* reach,
+                               std::int64_t first) {
+  const GroupHead& head = queries.heads[0];
+  Pairs<char> out(products.size());
+  const auto count = static_cast<std::size_t>(head.count);
+  for (std::size_t i = static_cast<std::size_t>(first * panel_rows) * count; i < out.size(); ++i) {
+    const std::size_t slot = i / count, q = i % count;
+    const PanelHead& panel = packed.heads[slot / panel_rows];
+    const double unit = unit_of(panel, head.scale);
+    const auto limit = [&](double threshold) {
+      return limit_of(panel, unit, threshold, head.norm[q], head.error[q]);
+    };
+    // NaN counts as too low; where the top is too low for 32 bits everything passes.
+    const double own_limit = limit(head.threshold[q]), top_limit = limit(head.top[q]);
+    const double own = own_limit >= lowest_limit && top_limit >= -code_dot_bound
+                           ? std::min(own_limit, highest_limit)
+                           : lowest_limit;
+    const double top =
+        top_limit >= -code_dot_bound ? std::min(top_limit, code_dot_bound - 64) : -code_dot_bound;
+    const float product = packed.row_bias[slot] * term_factor(panel, unit);
+    const float term = product > lowest_term ? product : lowest_term;
+    const float reached = reach[slot - static_cast<std::size_t>(first * panel_rows)] *
+                          (static_cast<float>(unit) * (1.0f + 0x1p-21f));
+    const float sum = term + reached + ((reached - term) * 0x1p-21f + 1.0f);
+    const float with_reach = sum < 0x1p30f - 64 ? sum : 0x1p30f - 64;
+    const auto lead = [](float row, double least) {
+      return static_cast<std::int64_t>(row) - (static_cast<std::int64_t>(least) - limit_margin);
+    };
+    const std::int64_t left =
+        std::max(lead(term, own), lead(with_reach, top)) + products[i] - head.correction[q];
+    EXPECT_EQ(left, static_cast<std::int32_t>(left));
+    out[i] = left >= 0;
   }
   return out;
 }
@@ -352,6 +394,123 @@ TEST(Bounds, NoFormDropsAPairThatTheExactBoundAllows) {
     }
   });
   EXPECT_GT(passed, 1000);
+  EXPECT_GT(dropped, 1000);
+}
+
+// A threshold is the top less a reach, as a self-join sets it, whatever numbers they are. Rows of
+// 30,000 columns, all 1 or -1, have the largest products that codes can have.
+TEST(Bounds, SelfJoinFormsAgreeOnAnyNumbers) {
+  constexpr double numbers[] = {0,   0x1p-1074, 1e-300, 1e-30, 1e-10, 0.3,  1,     77.25,   1e5,
+                                5e8, 6e8,       1.1e9,  3e9,   3e20,  1e75, 1e300, infinity};
+  Random random(1);
+  std::int64_t by_own = 0, by_reach = 0, dropped = 0;
+  for (const std::int64_t dim : {30, 30000}) {
+    const auto rows = [&](std::int64_t count, std::uint64_t seed) {
+      AnyMatrix out = vectors(Codes::int8, count, dim, seed);
+      for (std::int64_t i = 0; i < count && dim > 30; ++i)
+        std::fill_n(static_cast<float*>(out.row(i)), dim, i % 2 ? 1.0f : -1.0f);
+      return out;
+    };
+    const ScanCase c(rows(90, 3), rows(12, 4), Metric::l2);
+    Packed packed(c, format_int8);
+    PackedBase& base = packed.base;
+    GroupHead& head = packed.queries.heads[0];
+    const std::vector<PanelHead> panels(base.heads.data(), base.heads.data() + base.panels());
+    const std::vector<float> biases(base.row_bias.data(), base.row_bias.data() + base.ids.size());
+    const GroupHead usual = head;
+    const Pairs<std::int64_t> products = code_products(base, packed.queries, 0);
+    for (int round = 0; round < (dim > 30 ? 40 : 400); ++round) {
+      // Numbers that leave it open which pairs pass; in every other round some are any numbers.
+      const auto one_of = [&](double number) {
+        return round % 2 && random.below(3) == 0 ? numbers[random.below(std::size(numbers))]
+                                                 : number;
+      };
+      for (std::size_t i = 0; i < panels.size(); ++i)
+        base.heads[i] = {one_of(panels[i].scale), one_of(panels[i].bias_max),
+                         one_of(panels[i].error), one_of(panels[i].norm), panels[i].slack};
+      for (std::size_t i = 0; i < biases.size(); ++i)
+        base.row_bias[i] = -static_cast<float>(std::min(1e38, one_of(-biases[i])));
+      base.row_bias[45] = -std::numeric_limits<float>::infinity();
+      head.scale = one_of(usual.scale);
+      const double far = std::pow(10, random.below(6));
+      std::vector<float> reach(base.ids.size());
+      for (float& x : reach)
+        x = static_cast<float>(std::min(one_of(far + 8 * random.uniform()), 1e38));
+      for (int q = 0; q < head_lanes; ++q) {
+        head.norm[q] = one_of(usual.norm[q]), head.error[q] = one_of(usual.error[q]);
+        head.top[q] = one_of(far + 2 * random.uniform()) * (random.below(9) ? 1 : -1);
+        head.threshold[q] = head.top[q] - static_cast<double>(reach[random.below(reach.size())]);
+      }
+      // In other rounds the limit of some pair is within a few code units of its product.
+      for (std::size_t slot = 0; slot < reach.size() && round % 2 == 0; slot += 2) {
+        const std::size_t q = random.below(12);
+        const double largest =
+            static_cast<double>(largest_g(base, slot, head, q, products[slot * 12 + q]));
+        const double code_unit = head.scale * base.heads[slot / panel_rows].scale;
+        const double least = head.top[q] - largest - 6 * random.uniform() * code_unit;
+        reach[slot] = static_cast<float>(std::clamp(least, 0.0, 1e38));
+      }
+      reach[random.below(reach.size())] = std::numeric_limits<float>::infinity();
+      const auto first = static_cast<std::int64_t>(random.below(3));
+      const auto expected = joined_by_formulas(base, packed.queries, products, reach.data(), first);
+      for (const Isa isa : available_isas())
+        ASSERT_EQ(collected(base, packed.queries, 0, isa, reach.data(), first), expected)
+            << name_of(isa) << " dim " << dim << " round " << round;
+      const auto own = passed_by_formulas(base, packed.queries, 0, products);
+      for (std::size_t i = products.size() * 2 / 3; i < products.size(); ++i)
+        ++(!expected[i] ? dropped : own[i] ? by_own : by_reach);
+    }
+  }
+  EXPECT_GT(by_own, 1000);
+  EXPECT_GT(by_reach, 1000);
+  EXPECT_GT(dropped, 1000);
+}
+
+// Tops and reaches of which some pair can reach exactly what they leave of g.
+TEST(Bounds, SelfJoinDropsNoPairThatTheExactBoundAllows) {
+  std::int64_t kept = 0, dropped = 0;
+  each_packed([&](const ScanCase&, Packed& packed) {
+    if (packed.base.format != format_int8) return;
+    Random random(5);
+    GroupHead& head = packed.queries.heads[0];
+    const auto count = static_cast<std::size_t>(head.count);
+    const Pairs<std::int64_t> products = code_products(packed.base, packed.queries, 0);
+    Pairs<long double> largest;
+    for (std::size_t i = 0; i < products.size(); ++i)
+      largest.push_back(largest_g(packed.base, i / count, head, i % count, products[i]));
+    for (int round = 0; round < 8; ++round) {
+      for (std::size_t q = 0; q < head_lanes; ++q) {
+        const std::size_t lane = std::min(q, count - 1);
+        long double top = -infinity;
+        for (std::size_t i = lane; i < largest.size(); i += count) top = std::max(top, largest[i]);
+        if (round % 2) top *= 1 + 1e-3 * random.uniform();
+        head.top[q] = q < count ? rounded_down(top) : head.top[lane];
+        const long double own = largest[random.below(90) * count + lane];
+        head.threshold[q] =
+            q < count ? std::min(head.top[q], rounded_down(own)) : head.threshold[lane];
+      }
+      std::vector<float> reach;
+      for (std::size_t slot = 0; slot < packed.base.ids.size(); ++slot) {
+        const std::size_t q = random.below(count);
+        const long double least = head.top[q] - largest[slot * count + q];
+        reach.push_back(static_cast<float>(std::min<long double>(std::max(least, 0.0L), 1e38L)));
+        if (random.below(4) == 0) reach.back() = 0;
+      }
+      for (const Isa isa : available_isas()) {
+        const auto found = collected(packed.base, packed.queries, 0, isa, reach.data());
+        for (std::size_t i = 0; i < found.size(); ++i) {
+          const long double by_reach =
+              static_cast<long double>(head.top[i % count]) - reach[i / count];
+          if (largest[i] >= std::min<long double>(head.threshold[i % count], by_reach)) {
+            ASSERT_TRUE(found[i]) << name_of(isa) << " slot " << i / count << " query " << i % count
+                                  << " round " << round;
+          }
+          ++(found[i] ? kept : dropped);
+        }
+      }
+    }
+  });
+  EXPECT_GT(kept, 1000);
   EXPECT_GT(dropped, 1000);
 }
 
