@@ -13,10 +13,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/arguments.hpp"
+#include "cli/demo_report.hpp"
 #include "cli/files.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
-#include "cli/report.hpp"
 #include "cli/svg.hpp"
 #include "knear/core/cpu.hpp"
 #include "knear/core/threads.hpp"

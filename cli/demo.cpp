@@ -9,10 +9,10 @@
 
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
+#include "cli/demo_report.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
-#include "cli/report.hpp"
 #include "knear/core/random.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/reference.hpp"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "bench/gpu/ceiling.hpp"
-#include "bench/gpu/vectors.hpp"
+#include "bench/gpu/made_vectors.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/cuda/queue.hpp"
 #include "knear/distance/reference.hpp"
@@ -298,7 +298,7 @@ void bench_exact(int device, const cuda::Stream& stream, double read_bytes_per_s
                {ElementType::f32, 10000000, 96, {1, 32}, {10, 100}, true}};
   report.notes.push_back(
       "exact: base resident; run() codes queries on the processor, copies them in and answers out; "
-      "data are rows around 1000 centres (bench/gpu/vectors.hpp)");
+      "data are rows around 1000 centres (bench/gpu/made_vectors.hpp)");
   for (const auto& one : cases) {
     const std::string name =
         fmt::format("exact search of {} x {} {}", one.rows, one.dim, knear::name_of(one.type));

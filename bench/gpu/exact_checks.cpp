@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/gpu/vectors.hpp"
+#include "bench/gpu/made_vectors.hpp"
 #include "knear/cuda/device_error.hpp"
 #include "knear/io/vectors.hpp"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/gpu/ceiling.hpp"
-#include "bench/gpu/vectors.hpp"
+#include "bench/gpu/made_vectors.hpp"
 #include "knear/knn/knn.hpp"
 
 namespace knear::bench {

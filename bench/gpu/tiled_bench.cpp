@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "bench/gpu/library_product.hpp"
+#include "bench/gpu/made_vectors.hpp"
 #include "bench/gpu/matrix_products.hpp"
 #include "bench/gpu/tiled_codes.hpp"
 #include "bench/gpu/tiled_launches.hpp"
-#include "bench/gpu/vectors.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/knn/knn.hpp"
 

@@ -10,7 +10,7 @@
 #include "knear/core/random.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/io/archive.hpp"
-#include "tests/io/files.hpp"
+#include "tests/io/file_cases.hpp"
 #include "tests/knn/knn_cases.hpp"
 
 namespace knear {

@@ -25,7 +25,7 @@
 #include "knear/io/vectors.hpp"
 #include "knear/knn/streamed_search.hpp"
 #include "knear/select/select_k.hpp"
-#include "tests/io/files.hpp"
+#include "tests/io/file_cases.hpp"
 #include "tests/knn/knn_cases.hpp"
 
 namespace {

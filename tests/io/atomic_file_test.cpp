@@ -11,7 +11,7 @@
 
 #include "knear/core/matrix.hpp"
 #include "knear/io/vectors.hpp"
-#include "tests/io/files.hpp"
+#include "tests/io/file_cases.hpp"
 
 namespace knear::io {
 namespace {

@@ -8,7 +8,7 @@
 #include "cli/recall.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/io/vectors.hpp"
-#include "tests/io/files.hpp"
+#include "tests/io/file_cases.hpp"
 
 namespace knear::cli {
 namespace {

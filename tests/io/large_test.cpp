@@ -8,7 +8,7 @@
 #include "knear/io/statistics.hpp"
 #include "knear/io/vectors.hpp"
 #include "knear/knn/knn.hpp"
-#include "tests/io/files.hpp"
+#include "tests/io/file_cases.hpp"
 
 namespace knear::io {
 namespace {

@@ -3,7 +3,7 @@
 #include "knear/core/random.hpp"
 #include "knear/io/statistics.hpp"
 #include "knear/io/vectors.hpp"
-#include "tests/io/files.hpp"
+#include "tests/io/file_cases.hpp"
 
 namespace knear::io {
 namespace {

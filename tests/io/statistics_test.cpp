@@ -6,7 +6,7 @@
 
 #include "knear/core/matrix.hpp"
 #include "knear/io/convert.hpp"
-#include "tests/io/files.hpp"
+#include "tests/io/file_cases.hpp"
 
 namespace knear::io {
 namespace {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "knear/core/random.hpp"
-#include "tests/io/files.hpp"
+#include "tests/io/file_cases.hpp"
 
 namespace knear::io {
 namespace {

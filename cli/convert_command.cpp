@@ -1,4 +1,5 @@
-// cli/convert.cpp -- `knear convert`: vectors or ids from one file format and type to another.
+// cli/convert_command.cpp -- `knear convert`: vectors or ids from one file format and type to
+// another.
 #include "knear/io/convert.hpp"
 
 #include <memory>

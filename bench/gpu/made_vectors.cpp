@@ -1,4 +1,4 @@
-#include "bench/gpu/vectors.hpp"
+#include "bench/gpu/made_vectors.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "cli/report.hpp"
+#include "cli/demo_report.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-// cli/roofline.cpp -- `knear roofline`: what this machine can do at most.
+// cli/roofline_command.cpp -- `knear roofline`: what this machine can do at most.
 #include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>

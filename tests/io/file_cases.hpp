@@ -1,4 +1,4 @@
-// tests/io/files.hpp -- what the tests of file formats share: a temporary folder, and bytes.
+// tests/io/file_cases.hpp -- what the tests of file formats share: a temporary folder, and bytes.
 #pragma once
 #include <gtest/gtest.h>
 #include <zlib.h>

@@ -1,4 +1,4 @@
-// cli/search.cpp -- `knear search`: the nearest rows of a base for each query.
+// cli/search_command.cpp -- `knear search`: the nearest rows of a base for each query.
 #include <cmath>
 
 #include "cli/arguments.hpp"

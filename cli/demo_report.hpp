@@ -1,4 +1,4 @@
-// cli/report.hpp -- the demo's report: one self-contained HTML file.
+// cli/demo_report.hpp -- the demo's report: one self-contained HTML file.
 //
 // Pictures are data URIs and plots inline SVG; no script, no font, no network. Colours follow the
 // reader's light or dark setting.

@@ -1,4 +1,5 @@
-// bench/gpu/vectors.hpp -- vectors of many kinds, made on the processor, the same on every machine.
+// bench/gpu/made_vectors.hpp -- vectors of many kinds, made on the processor, the same on every
+// machine.
 #pragma once
 #include <cstdint>
 #include <string_view>
