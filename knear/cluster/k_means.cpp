@@ -25,6 +25,7 @@ namespace {
 using detail::CentroidScan;
 
 constexpr std::uint32_t no_centroid = std::numeric_limits<std::uint32_t>::max();
+constexpr std::int64_t most_centroids = (std::int64_t{1} << 31) - 1;
 constexpr std::int64_t rows_in_block = 1 << 17;
 constexpr std::int64_t seeding_rows = 64;  // from which a centroid is drawn by k-means++
 
@@ -388,7 +389,7 @@ Matrix<float> first_centroids(const RowBlocks& rows, std::int64_t count,
     if (options.weights[i] > 0) heavy.push_back(static_cast<std::int64_t>(i));
   const std::int64_t n = options.weights.empty() ? rows.rows : std::ssize(heavy);
   if (n < count - given)
-    throw InvalidArgument("count is {}, but only {} rows have a weight above 0", count, n);
+    throw InvalidArgument("k is {}, but only {} rows have a weight above 0", count, n);
   const bool far = options.seeding == Seeding::k_means_plus_plus;
   const std::int64_t wanted = far ? std::min(n, seeding_rows * (count - given)) : count - given;
   std::vector<std::int64_t> which = sample_of(n, wanted, random);
@@ -410,10 +411,20 @@ Matrix<float> first_centroids(const RowBlocks& rows, std::int64_t count,
   return out;
 }
 
-void check(const RowBlocks& rows, std::int64_t count, const KMeansOptions& options) {
-  if (count < 1 || count > rows.rows || count >= no_centroid)
-    throw InvalidArgument("count must be from 1 to {}, the number of rows, but is {}", rows.rows,
-                          count);
+void check_columns(std::string_view argument, std::int64_t columns) {
+  if (columns < 1 || columns > 65536)
+    throw InvalidArgument("{} must have between 1 and 65536 columns, but has {}", argument,
+                          columns);
+}
+
+void check(const RowBlocks& rows, std::int64_t k, const KMeansOptions& options) {
+  check_columns("rows", rows.dim);
+  if (rows.rows < 1)
+    throw InvalidArgument("rows are {}, but k-means takes one at least", rows.rows);
+  if (k < 1 || k > rows.rows)
+    throw InvalidArgument("k must be from 1 to {}, the number of rows, but is {}", rows.rows, k);
+  if (k > most_centroids)
+    throw InvalidArgument("k must be at most {}, but is {}", most_centroids, k);
   const auto refuse_if = [](bool bad, std::string_view name, auto value, std::string_view what) {
     if (bad) throw InvalidArgument("{} must {}, but is {}", name, what, value);
   };
@@ -428,8 +439,8 @@ void check(const RowBlocks& rows, std::int64_t count, const KMeansOptions& optio
   const MatrixView<float> initial = options.initial;
   if (initial.rows() > 0 && initial.cols() != rows.dim)
     throw ShapeMismatch("initial has {} columns, rows have {}", initial.cols(), rows.dim);
-  if (initial.rows() > count)
-    throw InvalidArgument("initial has {} rows, but count is {}", initial.rows(), count);
+  if (initial.rows() > k)
+    throw InvalidArgument("initial has {} rows, but k is {}", initial.rows(), k);
   for (std::int64_t c = 0; c < initial.rows(); ++c)
     for (std::int64_t j = 0; j < initial.cols(); ++j)
       if (!std::isfinite(initial.row(c)[j]))
@@ -549,7 +560,7 @@ KMeans cluster_in_two_levels(AnyMatrixView rows, std::int64_t count, KMeansOptio
       members[nearest[i]].push_back(static_cast<std::int64_t>(i));
   const std::vector<std::int64_t> shares = shares_of(members, count);
   if (std::accumulate(shares.begin(), shares.end(), std::int64_t{0}) < count)
-    throw InvalidArgument("count is {}, but fewer rows have a weight above 0", count);
+    throw InvalidArgument("k is {}, but fewer rows have a weight above 0", count);
   KMeans out{Matrix<float>(count, rows.cols()), {}};
   std::int64_t done = 0;
   for (std::size_t c = 0; c < members.size(); ++c) {
@@ -579,40 +590,43 @@ Seeding parse_seeding(std::string_view name) {
   throw InvalidArgument("seeding must be random or k-means++, but is '{}'", name);
 }
 
-KMeans k_means(const RowBlocks& rows, std::int64_t count, const KMeansOptions& options) {
+KMeans k_means(const RowBlocks& rows, std::int64_t k, const KMeansOptions& options) {
   return detail::public_call([&] {
-    check(rows, count, options);
+    check(rows, k, options);
     if (options.levels == 2)
       throw InvalidArgument("levels = 2 is for rows in memory, not for blocks");
-    const std::int64_t most = rows_used(rows.rows, count, options);
-    if (most == rows.rows) return cluster(rows, count, options);
+    const std::int64_t most = rows_used(rows.rows, k, options);
+    if (most == rows.rows) return cluster(rows, k, options);
     Random random(options.seed);
     const Subset used(rows, options, sample_of(rows.rows, most, random));
     KMeansOptions fewer = options;
     fewer.weights = used.weights;
-    return cluster(blocks_of(used.rows), count, fewer);
+    return cluster(blocks_of(used.rows), k, fewer);
   });
 }
 
-KMeans k_means(AnyMatrixView rows, std::int64_t count, const KMeansOptions& options) {
+KMeans k_means(AnyMatrixView rows, std::int64_t k, const KMeansOptions& options) {
   return detail::public_call([&] {
     const RowBlocks blocks = blocks_of(rows);
-    if (options.levels != 2) return k_means(blocks, count, options);
-    check(blocks, count, options);
-    const std::int64_t most = rows_used(rows.rows(), count, options);
-    if (most == rows.rows()) return cluster_in_two_levels(rows, count, options);
+    if (options.levels != 2) return k_means(blocks, k, options);
+    check(blocks, k, options);
+    const std::int64_t most = rows_used(rows.rows(), k, options);
+    if (most == rows.rows()) return cluster_in_two_levels(rows, k, options);
     Random random(options.seed);
     const Subset used(blocks, options, sample_of(rows.rows(), most, random));
     KMeansOptions fewer = options;
     fewer.weights = used.weights;
-    return cluster_in_two_levels(used.rows, count, fewer);
+    return cluster_in_two_levels(used.rows, k, fewer);
   });
 }
 
 Assignment nearest_centroids(MatrixView<float> centroids, AnyMatrixView rows, Metric metric,
                              int threads, const Progress& progress) {
   return detail::public_call([&] {
-    if (centroids.rows() < 1) throw InvalidArgument("centroids have no rows");
+    check_columns("centroids", centroids.cols());
+    if (centroids.rows() < 1 || centroids.rows() > most_centroids)
+      throw InvalidArgument("centroids must be from 1 to {}, but are {}", most_centroids,
+                            centroids.rows());
     if (rows.cols() != centroids.cols())
       throw ShapeMismatch("rows have {} columns, centroids have {}", rows.cols(), centroids.cols());
     const int used = resolve_threads(threads);

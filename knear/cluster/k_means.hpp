@@ -28,9 +28,10 @@ namespace knear {
 
 // The first centroids, where none are given.
 enum class Seeding : std::uint8_t {
-  random,            // rows drawn at random, no row twice
-  k_means_plus_plus  // each next one far from those before (Arthur and Vassilvitskii, 2007), drawn
-                     // from 64 rows a centroid at most: rows x count x dim operations in float64
+  random,  // rows drawn at random, no row twice
+  // Each next one far from those before (Arthur and Vassilvitskii, 2007), drawn from 64 rows for
+  // each centroid at most, whose distances are measured in float64: 64 k^2 dim operations.
+  k_means_plus_plus
 };
 // "random", "k-means++".
 std::string_view name_of(Seeding seeding);
@@ -57,7 +58,7 @@ struct KMeansOptions {
   Seeding seeding = Seeding::random;
   // As often from other seeds; the centroids with the best last objective are kept.
   int restarts = 1;
-  // The first centroids [g x dim], g <= count; the others are seeded. Frozen ones stay as they are.
+  // The first centroids [g x dim], g <= k; the others are seeded. Frozen ones stay as they are.
   MatrixView<float> initial = {};
   bool frozen = false;
   // One for each row, finite and not negative, not all zero; empty: all 1.
@@ -67,7 +68,7 @@ struct KMeansOptions {
   // Ends early once an iteration improves the objective by no more than this share of it; once no
   // row moves in any case.
   double tolerance = 0;
-  // 2: clusters the rows around about sqrt(count) centroids first, then each of these clusters by
+  // 2: clusters the rows around about sqrt(k) centroids first, then each of these clusters by
   // itself: for so many centroids that comparing each row with all of them takes too long (Johnson
   // et al. have 85,000 and more). For rows in memory, of l2, without `initial`.
   int levels = 1;
@@ -78,7 +79,7 @@ struct KMeansOptions {
 };
 
 struct KMeans {
-  Matrix<float> centroids;        // [count x dim]
+  Matrix<float> centroids;        // [k x dim]
   std::vector<KMeansStep> steps;  // of the restart that was kept; none with two levels
 };
 
@@ -89,12 +90,14 @@ struct RowBlocks {
   std::function<void(const std::function<void(AnyMatrixView block)>& take)> read;
 };
 
-// Clusters rows [n x dim] of any element type, 1 <= count <= n. Memory beside them: 4 bytes a row,
-// 12 bytes a coordinate of the centroids, and about 40 MB. Throws InvalidArgument naming the
-// argument, for a NaN or an infinity with its row; ShapeMismatch for other columns or numbers of
-// weights; Cancelled. The same result for the same arguments on every machine.
-KMeans k_means(AnyMatrixView rows, std::int64_t count, const KMeansOptions& options = {});
-KMeans k_means(const RowBlocks& rows, std::int64_t count, const KMeansOptions& options = {});
+// Clusters rows [n x dim] of any element type, 1 <= k <= n, 1 <= dim <= 65536. Memory beside them:
+// 4 bytes a row, sums, codes and centroids of up to 20 bytes a coordinate, and buffers that do not
+// grow with n; k-means++ copies the rows that it draws from, a sample and two levels those that
+// they use. Throws InvalidArgument naming the argument, for a NaN or an infinity with its row;
+// ShapeMismatch for other columns or numbers of weights; Cancelled. The same result for the same
+// arguments on every machine.
+KMeans k_means(AnyMatrixView rows, std::int64_t k, const KMeansOptions& options = {});
+KMeans k_means(const RowBlocks& rows, std::int64_t k, const KMeansOptions& options = {});
 
 // The nearest centroid of each row and the distance to it, as knn(rows, centroids, 1) has them.
 struct Assignment {

@@ -86,7 +86,7 @@ def test_errors(rng):
     x = blobs(rng, n=30)
     with pytest.raises(knear.InvalidArgument, match="call train"):
         knear.KMeans(3).assign(x)
-    with pytest.raises(knear.InvalidArgument, match="count must be from 1 to 30.*but is 31"):
+    with pytest.raises(knear.InvalidArgument, match="k must be from 1 to 30.*but is 31"):
         knear.KMeans(31).train(x)
     with pytest.raises(knear.InvalidArgument, match="seeding must be random or k-means"):
         knear.KMeans(3, seeding="best").train(x)

@@ -315,7 +315,12 @@ TEST(KMeans, BadArgumentsAreNamed) {
   };
   const auto refuses = [&](std::int64_t count, const KMeansOptions& options,
                            const std::string& words) { says(count, options, words, rows); };
-  refuses(0, {}, "count must be from 1 to 50, the number of rows, but is 0");
+  says(1, {}, "rows must have between 1 and 65536 columns, but has 0",
+       AnyMatrixView(ElementType::f32, nullptr, 5, 0, 0));
+  says(1, {}, "rows must have between 1 and 65536 columns, but has 65537",
+       AnyMatrixView(ElementType::u8, nullptr, 5, 65537, 65537));
+  says(1, {}, "rows are 0, but k-means takes one at least", rows.view().rows(0, 0));
+  refuses(0, {}, "k must be from 1 to 50, the number of rows, but is 0");
   refuses(51, {}, "but is 51");
   refuses(5, {.iterations = -1}, "iterations must not be negative, but is -1");
   refuses(5, {.restarts = 0}, "restarts must be at least 1, but is 0");
@@ -325,7 +330,7 @@ TEST(KMeans, BadArgumentsAreNamed) {
   refuses(5, {.threads = -2}, "threads");
   refuses(5, {.frozen = true}, "frozen is for centroids that are given");
   Matrix<float> initial(6, 4), other(2, 5);
-  refuses(5, {.initial = initial.view()}, "initial has 6 rows, but count is 5");
+  refuses(5, {.initial = initial.view()}, "initial has 6 rows, but k is 5");
   refuses(5, {.initial = other.view()}, "initial has 5 columns, rows have 4");
   refuses(7, {.metric = Metric::cosine, .initial = initial.view()}, "row 0 is one");
   initial.row(3)[2] = std::nanf("");
@@ -335,7 +340,7 @@ TEST(KMeans, BadArgumentsAreNamed) {
   weights.assign(50, 0);
   refuses(5, {.weights = weights}, "weights must not all be 0");
   weights[3] = 1;
-  refuses(5, {.weights = weights}, "count is 5, but only 1 rows have a weight above 0");
+  refuses(5, {.weights = weights}, "k is 5, but only 1 rows have a weight above 0");
   weights[7] = -1;
   refuses(5, {.weights = weights}, "weight 7 is -1");
   AnyMatrix bad = blobs(50, 4, 3, 21);

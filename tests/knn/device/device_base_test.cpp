@@ -205,6 +205,31 @@ TEST(DeviceBase, WhatIsNotFiniteIsNamed) {
   }
 }
 
+// What the processor refuses of f64 rows is refused on the device, with the same words.
+TEST(DeviceBase, RowsOfF64ThatAreTooLargeOrTooShort) {
+  const auto refusal = [](auto find) {
+    try {
+      find();
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  for (const double odd : {1e39, -1e300, 1e-80, std::nan(""), 0.25}) {
+    Matrix<double> rows(300, 7);
+    for (std::int64_t i = 0; i < 300 * 7; ++i)
+      rows.data()[i] = i / 7 == 123 ? odd : 0.5 + static_cast<double>(i);
+    HostQueue queue(3);
+    DeviceMatrix lent(queue, rows.view());
+    for (const Metric metric : {Metric::l2, Metric::cosine}) {
+      const std::string here = refusal([&] { find_value_range(rows.view(), metric, "base", 1); });
+      EXPECT_EQ(refusal([&] { value_range_of_rows(queue, lent.rows, metric, "base"); }), here);
+      const bool refused = odd != 0.25 && (odd != 1e-80 || metric == Metric::cosine);
+      EXPECT_EQ(here.find("row 123") != std::string::npos, refused) << odd;
+    }
+  }
+}
+
 // The value range and the sample from the device are those of the processor.
 TEST(DeviceBase, ValueRangesAndSamples) {
   std::uint64_t seed = 20;
