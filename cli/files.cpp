@@ -1,7 +1,9 @@
 #include "cli/files.hpp"
 
+#include <algorithm>
 #include <filesystem>
 
+#include "knear/core/cpu.hpp"
 #include "knear/io/atomic_file.hpp"
 #include "knear/io/hdf5.hpp"
 
@@ -13,13 +15,35 @@ bool same_file(const std::string& a, const std::string& b) {
   return a == b || std::filesystem::equivalent(a, b, absent);
 }
 
+io::OpenOptions opening(const std::string& type, const std::string& dataset) {
+  io::OpenOptions out{.dataset = dataset};
+  if (!type.empty()) out.type = parse_element_type(type);
+  return out;
+}
+
 }  // namespace
 
 io::VectorFile open_vectors(const std::string& path, const std::string& type,
                             const std::string& dataset) {
-  io::OpenOptions options{.dataset = dataset};
-  if (!type.empty()) options.type = parse_element_type(type);
-  return io::VectorFile::open(path, options);
+  return io::VectorFile::open(path, opening(type, dataset));
+}
+
+std::optional<BlockwiseFile> blockwise_file(const std::string& path, const std::string& type,
+                                            const std::string& dataset, std::int64_t memory) {
+  // A file below a hundredth of the machine's memory is taken to fit, and not opened twice.
+  std::error_code absent;
+  const auto hdf5 = io::hdf5_path(path);
+  const auto bytes = std::filesystem::file_size(hdf5 ? hdf5->file : path, absent);
+  if (memory <= 0 && (absent || static_cast<double>(bytes) < 0.01 * double(machine_memory())))
+    return {};
+  if (memory <= 0) memory = machine_memory();
+  BlockwiseFile out{path, opening(type, dataset)};
+  const io::VectorBlocks blocks(path, out.options);
+  const std::int64_t row_bytes = blocks.dim() * size_of(blocks.type());
+  if (blocks.is_mapped() || blocks.rows() <= memory / 2 / row_bytes) return {};
+  out.type = blocks.type(), out.rows = blocks.rows(), out.dim = blocks.dim();
+  out.block_rows = std::max<std::int64_t>(1, memory / 4 / row_bytes);
+  return out;
 }
 
 Metric metric_of_file(const std::string& path) {

@@ -1,6 +1,8 @@
 // cli/files.hpp -- the files that commands read and write, checked before the work begins.
 #pragma once
+#include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,6 +14,20 @@ namespace knear::cli {
 // dataset: the one to open of an HDF5 file whose name says none.
 io::VectorFile open_vectors(const std::string& path, const std::string& type,
                             const std::string& dataset);
+// A file of vectors that is read block by block, since it cannot be mapped and takes more than half
+// of the memory.
+struct BlockwiseFile {
+  std::string path;
+  io::OpenOptions options;
+  ElementType type = ElementType::f32;
+  std::int64_t rows = 0, dim = 0;
+  std::int64_t block_rows = 0;  // a quarter of the memory
+  std::int64_t block_bytes() const { return block_rows * dim * size_of(type); }
+};
+
+// `path` as such a file, or none where it is opened as a whole. memory: in bytes; 0: the machine's.
+std::optional<BlockwiseFile> blockwise_file(const std::string& path, const std::string& type,
+                                            const std::string& dataset, std::int64_t memory);
 // The names that ann-benchmarks uses.
 inline constexpr const char* base_dataset = "train";
 inline constexpr const char* queries_dataset = "test";

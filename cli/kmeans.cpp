@@ -13,7 +13,6 @@
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "knear/cluster/k_means.hpp"
-#include "knear/core/cpu.hpp"
 #include "knear/io/vectors.hpp"
 
 namespace knear::cli {
@@ -27,22 +26,16 @@ struct KMeansArguments {
   bool frozen = false, json = false;
 };
 
-// The rows of a file that is neither mapped nor fits in half of the memory, read anew each time.
-std::optional<RowBlocks> blocks_of(const std::string& path, const io::OpenOptions& options,
-                                   std::int64_t memory) {
-  if (memory <= 0) memory = machine_memory();
-  const io::VectorBlocks file(path, options);
-  const std::int64_t row_bytes = file.dim() * size_of(file.type());
-  if (file.is_mapped() || file.rows() <= memory / 2 / row_bytes) return {};
-  const std::int64_t together = std::max<std::int64_t>(1, memory / 4 / row_bytes);
-  return RowBlocks{file.rows(), file.dim(), [=](const std::function<void(AnyMatrixView)>& take) {
-                     io::VectorBlocks again(path, options);
-                     for (AnyMatrixView rows = again.next(together); rows.rows() > 0;
-                          rows = again.next(together)) {
-                       take(rows);
-                       check_interrupt();
-                     }
-                   }};
+// The rows of a file, read anew each time.
+RowBlocks blocks_of(const BlockwiseFile& file) {
+  return {file.rows, file.dim, [=](const std::function<void(AnyMatrixView)>& take) {
+            io::VectorBlocks blocks(file.path, file.options);
+            for (AnyMatrixView rows = blocks.next(file.block_rows); rows.rows() > 0;
+                 rows = blocks.next(file.block_rows)) {
+              take(rows);
+              check_interrupt();
+            }
+          }};
 }
 
 // An int; what is too large stays too large, for the library to refuse.
@@ -63,11 +56,10 @@ void run_kmeans(const KMeansArguments& arguments) {
                         .levels = narrow(arguments.levels),
                         .threads = checked_threads(arguments.threads)};
   const CatchInterrupts guard;
-  io::OpenOptions opening{.dataset = base_dataset};
-  if (!arguments.type.empty()) opening.type = parse_element_type(arguments.type);
-  std::optional<RowBlocks> blocks = blocks_of(arguments.base, opening, arguments.memory);
+  const std::optional<BlockwiseFile> file =
+      blockwise_file(arguments.base, arguments.type, base_dataset, arguments.memory);
   std::optional<io::VectorFile> base, initial;
-  if (!blocks) base = open_vectors(arguments.base, arguments.type, base_dataset);
+  if (!file) base = open_vectors(arguments.base, arguments.type, base_dataset);
   if (!arguments.initial.empty()) {
     initial = open_vectors(arguments.initial, "f32", base_dataset);
     options.initial = initial->view().as<float>();
@@ -82,15 +74,14 @@ void run_kmeans(const KMeansArguments& arguments) {
     stage = fmt::format("k-means, objective {:.6g}", step.objective);
   };
   const auto start = std::chrono::steady_clock::now();
-  const KMeans found =
-      blocks ? k_means(*blocks, arguments.k, options) : k_means(base->view(), arguments.k, options);
+  const KMeans found = file ? k_means(blocks_of(*file), arguments.k, options)
+                            : k_means(base->view(), arguments.k, options);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   bar.clear();
   io::write_vectors(arguments.out, found.centroids.view());
 
-  const std::int64_t rows = blocks ? blocks->rows : base->view().rows(),
-                     dim = found.centroids.cols();
+  const std::int64_t rows = file ? file->rows : base->view().rows(), dim = found.centroids.cols();
   if (arguments.json) {
     nlohmann::ordered_json steps = nlohmann::ordered_json::array();
     for (const KMeansStep& step : found.steps)

@@ -78,44 +78,22 @@ std::int64_t load_index(const SearchArguments& arguments, Metric& metric, Search
   return outcome.index->dim();
 }
 
-// A base that is not a mapped file and is larger than its share of memory: it is read again for
-// each use.
-struct StreamedBase {
-  std::string path;
-  io::OpenOptions options;
-  std::int64_t block_rows = 0, search_memory = 0;
-};
-
-// nullopt for a base that is mapped, or fits. It may take half of --memory, or of the machine's
-// memory where that is not given.
-std::optional<StreamedBase> streamed_base(const SearchArguments& arguments,
-                                          SearchOutcome& outcome) {
-  std::error_code ignored;
-  const auto hdf5 = io::hdf5_path(arguments.base);
-  const auto bytes = std::filesystem::file_size(hdf5 ? hdf5->file : arguments.base, ignored);
-  if (arguments.memory <= 0 &&
-      (ignored || static_cast<double>(bytes) < 0.01 * double(machine_memory())))
-    return {};
-  io::OpenOptions options{.dataset = base_dataset};
-  if (!arguments.type.empty()) options.type = parse_element_type(arguments.type);
-  const io::VectorBlocks blocks(arguments.base, options);
-  const std::int64_t memory = arguments.memory > 0 ? arguments.memory : machine_memory();
-  const std::int64_t row_bytes = blocks.dim() * size_of(blocks.type());
-  if (blocks.is_mapped() || blocks.rows() <= memory / 2 / row_bytes) return {};
-  StreamedBase out{arguments.base, options};
-  out.block_rows = std::max<std::int64_t>(1, memory / 4 / row_bytes);
-  out.search_memory = arguments.memory > 0 ? memory - out.block_rows * row_bytes : 0;
-  outcome.rows = blocks.rows(), outcome.base_type = blocks.type();
-  if (blocks.dim() != outcome.queries.view().cols())
+// The base as a file to be read block by block, or none where it is opened as a whole.
+std::optional<BlockwiseFile> blockwise_base(const SearchArguments& arguments,
+                                            SearchOutcome& outcome) {
+  auto out = blockwise_file(arguments.base, arguments.type, base_dataset, arguments.memory);
+  if (!out) return out;
+  outcome.rows = out->rows, outcome.base_type = out->type;
+  if (out->dim != outcome.queries.view().cols())
     throw ShapeMismatch("queries have {} columns, base has {}", outcome.queries.view().cols(),
-                        blocks.dim());
+                        out->dim);
   return out;
 }
 
-void search_blocks(const StreamedBase& base, std::int64_t k, KnnOptions options,
-                   SearchOutcome& outcome) {
+void search_blocks(const BlockwiseFile& base, std::int64_t memory, std::int64_t k,
+                   KnnOptions options, SearchOutcome& outcome) {
   io::VectorBlocks blocks(base.path, base.options);
-  options.memory = base.search_memory;
+  options.memory = memory > 0 ? memory - base.block_bytes() : 0;
   const Progress whole = options.progress;
   std::int64_t done = 0, count = 0;
   if (whole)  // that of the whole base, not of the block
@@ -135,7 +113,7 @@ void search_blocks(const StreamedBase& base, std::int64_t k, KnnOptions options,
 }
 
 // The rows of a streamed base with these ids, ascending.
-AnyMatrix gathered(const StreamedBase& base, const std::vector<Id>& ids) {
+AnyMatrix gathered(const BlockwiseFile& base, const std::vector<Id>& ids) {
   io::VectorBlocks blocks(base.path, base.options);
   AnyMatrix out(blocks.type(), std::ssize(ids), blocks.dim());
   const std::size_t row_bytes = static_cast<std::size_t>(blocks.dim() * size_of(blocks.type()));
@@ -155,7 +133,7 @@ AnyMatrix gathered(const StreamedBase& base, const std::vector<Id>& ids) {
 // Rows by id: those of the base, or of an index or a streamed base those that some ids name.
 class NamedRows {
  public:
-  NamedRows(const SearchOutcome& outcome, const std::optional<StreamedBase>& streamed,
+  NamedRows(const SearchOutcome& outcome, const std::optional<BlockwiseFile>& streamed,
             std::initializer_list<MatrixView<Id>> ids) {
     if (outcome.base) {
       rows_ = outcome.base->view();
@@ -313,10 +291,10 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   SearchOutcome outcome{.queries =
                             open_vectors(arguments.queries, arguments.type, queries_dataset)};
   std::int64_t columns = 0;
-  std::optional<StreamedBase> streamed;
+  std::optional<BlockwiseFile> streamed;
   if (arguments.index.empty()) {
     if (arguments.metric.empty()) options.metric = metric_of_file(arguments.base);
-    streamed = streamed_base(arguments, outcome);
+    streamed = blockwise_base(arguments, outcome);
   }
   if (streamed && options.method.kind != Method::automatic && options.method.kind != Method::exact)
     throw InvalidArgument(
@@ -363,7 +341,7 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
     // One neighbour more shows whether a query has more than k within the radius.
     const std::int64_t k = arguments.k + (ranged && arguments.k < outcome.rows);
     if (streamed)
-      search_blocks(*streamed, k, options, outcome);
+      search_blocks(*streamed, arguments.memory, k, options, outcome);
     else if (outcome.base)
       outcome.near = knn(outcome.queries.view(), outcome.base->view(), k, options, &outcome.report);
     else
