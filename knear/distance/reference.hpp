@@ -21,7 +21,9 @@
 
 namespace knear {
 
-// The distance of two vectors [dim] of any two element types; dim >= 1; elements finite.
+// The distance of two vectors [dim] of any two element types; dim >= 1; elements finite. Of f64
+// elements beyond 1e150 squares are infinite, and for cosine those of a vector shorter than 1e-150
+// vanish: searches refuse such vectors.
 template <class Q, class B>
 double reference_distance(Metric metric, const Q* query, const B* row, std::int64_t dim);
 

@@ -3,9 +3,8 @@
 //
 //   std::vector<std::uint32_t> row(n);
 //   std::vector<double> key(n);
-//   scan_nearest_row(packed, job, false, row, key, stats, progress);   // then row and key are
-//   known scan_nearest_row(other, job, true, row, key, stats, progress);     // row says where to
-//   start
+//   scan_nearest_row(packed, job, false, row, key, stats, progress);  // now row and key are known
+//   scan_nearest_row(other, job, true, row, key, stats, progress);    // row says where to start
 //
 // The assignment step of k-means: the row that was nearest before is measured first, and only rows
 // that may be nearer than it pass the kernel. Of most queries that is the only one.
