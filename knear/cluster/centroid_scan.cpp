@@ -5,6 +5,7 @@
 #include "knear/core/threads.hpp"
 #include "knear/cost/peak_cache.hpp"
 #include "knear/cost/plan.hpp"
+#include "knear/distance/exact.hpp"
 #include "knear/scan/methods/nearest_row_scan.hpp"
 #include "knear/scan/scan.hpp"
 
@@ -31,7 +32,10 @@ CentroidScan::CentroidScan(MatrixView<float> centroids, Metric metric, int threa
       threads_(resolve_threads(threads)),
       isa_(active_isa()),
       peaks_(&planning_peaks(isa_, threads_)) {
-  pack(first);
+  if (metric == Metric::l2 && FewRowsScan::suits(centroids.rows(), centroids.cols()))
+    few_.emplace(centroids);
+  else
+    pack(first);
 }
 
 void CentroidScan::pack(Format format) {
@@ -42,6 +46,9 @@ void CentroidScan::pack(Format format) {
 
 void CentroidScan::assign(AnyMatrixView rows, bool start, std::span<std::uint32_t> nearest,
                           std::span<double> keys, const Progress& progress) {
+  if (few_) return assign_few(rows, nearest, keys, progress);
+  std::vector<double> unwanted;
+  if (keys.empty()) unwanted.resize(nearest.size()), keys = unwanted;
   // What the codes leave to be measured is seen on the first rows.
   constexpr std::int64_t probed = 4096;
   for (std::int64_t begin = 0; begin < rows.rows();) {
@@ -74,6 +81,35 @@ void CentroidScan::assign(AnyMatrixView rows, bool start, std::span<std::uint32_
       pack(packed_.format == format_int8 ? format_int16 : format_fp32);
     begin = end;
   }
+}
+
+void CentroidScan::assign_few(AnyMatrixView rows, std::span<std::uint32_t> nearest,
+                              std::span<double> keys, const Progress& progress) const {
+  constexpr std::int64_t together = 1024;
+  const std::int64_t tasks = (rows.rows() + together - 1) / together;
+  Reporter reporter(progress, "assign rows", tasks);
+  parallel_for(threads_, tasks, [&](std::int64_t task) {
+    const std::int64_t begin = task * together, end = std::min(rows.rows(), begin + together);
+    const auto first = static_cast<std::size_t>(begin),
+               count = static_cast<std::size_t>(end - begin);
+    few_->find(rows.rows(begin, end), isa_, nearest.subspan(first, count));
+    reporter.add(1);
+  });
+  if (!keys.empty()) measure(rows, nearest, keys);
+}
+
+void CentroidScan::measure(AnyMatrixView rows, std::span<const std::uint32_t> nearest,
+                           std::span<double> keys) const {
+  constexpr std::int64_t together = 1024;
+  parallel_for(threads_, (rows.rows() + together - 1) / together, [&](std::int64_t task) {
+    ExactDistance distance(metric_, ElementType::f32, isa_);
+    const std::int64_t end = std::min(rows.rows(), (task + 1) * together);
+    for (std::int64_t i = task * together; i < end; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      distance.set_query(rows, i);
+      keys[at] = distance.key(centroids_.row(nearest[at], nullptr));
+    }
+  });
 }
 
 }  // namespace knear::detail

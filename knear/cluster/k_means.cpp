@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "knear/cluster/centroid_scan.hpp"
+#include "knear/cluster/codebook.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
 #include "knear/core/random.hpp"
@@ -165,7 +166,7 @@ struct Units {
 class Lloyd {
  public:
   Lloyd(const RowBlocks& rows, const KMeansOptions& options, const Units& units,
-        Matrix<float> centroids, std::int64_t fixed)
+        Matrix<float> centroids, std::int64_t fixed, bool measures)
       : rows_(rows),
         options_(options),
         units_(units),
@@ -173,6 +174,7 @@ class Lloyd {
         spherical_(is_spherical(options.metric)),
         count_(centroids.rows()),
         fixed_(fixed),
+        measures_(measures),
         nearest_(static_cast<std::size_t>(rows.rows), no_centroid),
         sums_(count_, rows.dim),
         weights_(static_cast<std::size_t>(count_)),
@@ -193,7 +195,8 @@ class Lloyd {
       const auto first = static_cast<std::size_t>(begin),
                  some = static_cast<std::size_t>(block.rows());
       const std::span<std::uint32_t> now = std::span(nearest_).subspan(first, some);
-      old.assign(now.begin(), now.end()), keys.resize(some);
+      old.assign(now.begin(), now.end());
+      if (measures_) keys.resize(some);
       Progress part;
       if (options_.progress)
         part = [&](std::string_view, double fraction) {
@@ -204,10 +207,13 @@ class Lloyd {
       scan.assign(block, iteration > 0, now, keys, part);
       out.moved += move_rows(begin, block, old, now);
       // One sum in the order of the rows, whatever the blocks.
-      for (std::size_t i = 0; i < some; ++i)
+      for (std::size_t i = 0; i < keys.size(); ++i)
         out.objective += weight_of(first + i) * distance_of_key(options_.metric, keys[i]);
     });
     format_ = scan.format(), has_format_ = true;
+    const bool any_empty = std::any_of(weights_.begin() + fixed_, weights_.end(),
+                                       [](std::int64_t weight) { return weight == 0; });
+    if (!measures_ && any_empty) out.objective = measured_objective(scan);
     if (out.moved > 0) out.empty = move_centroids(out.objective);
     out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return out;
@@ -216,6 +222,18 @@ class Lloyd {
   Matrix<float> take_centroids() { return std::move(centroids_); }
 
  private:
+  double measured_objective(const CentroidScan& scan) const {
+    double out = 0;
+    std::vector<double> keys;
+    each_block(rows_, [&](std::int64_t begin, AnyMatrixView block) {
+      const auto first = static_cast<std::size_t>(begin);
+      keys.resize(static_cast<std::size_t>(block.rows()));
+      scan.measure(block, std::span(nearest_).subspan(first, keys.size()), keys);
+      for (std::size_t i = 0; i < keys.size(); ++i)
+        out += weight_of(first + i) * distance_of_key(options_.metric, keys[i]);
+    });
+    return out;
+  }
   double weight_of(std::size_t row) const {
     return options_.weights.empty() ? 1.0 : double{options_.weights[row]};
   }
@@ -306,6 +324,7 @@ class Lloyd {
   const int threads_;
   const bool spherical_;
   const std::int64_t count_, fixed_;  // fixed: centroids that stay, the first ones
+  const bool measures_;               // whether the objective is wanted
   bool has_format_ = false;
   detail::Format format_ = {};
   std::vector<std::uint32_t> nearest_;
@@ -463,14 +482,16 @@ void check(const RowBlocks& rows, std::int64_t k, const KMeansOptions& options) 
     throw InvalidArgument("levels = 2 is for l2 without initial centroids");
 }
 
-KMeans cluster(const RowBlocks& rows, std::int64_t count, const KMeansOptions& options) {
+// measures: whether objectives are wanted; without them there are no restarts and no tolerance.
+KMeans cluster(const RowBlocks& rows, std::int64_t count, const KMeansOptions& options,
+               bool measures = true) {
   const Units units(rows, options);
   const bool more_is_better = options.metric == Metric::ip;
   KMeans best;
   for (int restart = 0; restart < options.restarts; ++restart) {
     Random random(options.seed + static_cast<std::uint64_t>(restart));
     Lloyd lloyd(rows, options, units, first_centroids(rows, count, options, random),
-                options.frozen ? options.initial.rows() : 0);
+                options.frozen ? options.initial.rows() : 0, measures);
     std::vector<KMeansStep> steps;
     for (int iteration = 0; iteration < options.iterations; ++iteration) {
       const KMeansStep step = lloyd.step(restart, iteration);
@@ -579,6 +600,10 @@ KMeans cluster_in_two_levels(AnyMatrixView rows, std::int64_t count, KMeansOptio
 }
 
 }  // namespace
+
+Matrix<float> detail::codebook(AnyMatrixView rows, std::int64_t k, const KMeansOptions& options) {
+  return cluster(blocks_of(rows), k, options, /*measures=*/false).centroids;
+}
 
 std::string_view name_of(Seeding seeding) {
   return seeding == Seeding::random ? "random" : "k-means++";
