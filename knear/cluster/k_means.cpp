@@ -8,7 +8,6 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <unordered_set>
 #include <utility>
 
 #include "knear/cluster/centroid_scan.hpp"
@@ -16,6 +15,7 @@
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
 #include "knear/core/random.hpp"
+#include "knear/core/sample.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/distance/reference.hpp"
@@ -24,6 +24,7 @@ namespace knear {
 namespace {
 
 using detail::CentroidScan;
+using detail::sample_of;
 
 constexpr std::uint32_t no_centroid = std::numeric_limits<std::uint32_t>::max();
 constexpr std::int64_t most_centroids = (std::int64_t{1} << 31) - 1;
@@ -55,19 +56,6 @@ void each_block(const RowBlocks& rows, Take take) {
     begin += block.rows();
   });
   if (begin != rows.rows) throw ShapeMismatch("rows are {}, but blocks hold {}", rows.rows, begin);
-}
-
-// `count` numbers below n, ascending, each set of them as likely as another (Floyd's algorithm).
-// Requires count <= n.
-std::vector<std::int64_t> sample_of(std::int64_t n, std::int64_t count, Random& random) {
-  std::unordered_set<std::int64_t> chosen;
-  for (std::int64_t j = n - count; j < n; ++j) {
-    const auto i = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(j) + 1));
-    if (!chosen.insert(i).second) chosen.insert(j);
-  }
-  std::vector<std::int64_t> out(chosen.begin(), chosen.end());
-  std::sort(out.begin(), out.end());
-  return out;
 }
 
 // Copies of the rows with these numbers, ascending.
@@ -178,6 +166,7 @@ class Lloyd {
         nearest_(static_cast<std::size_t>(rows.rows), no_centroid),
         sums_(count_, rows.dim),
         weights_(static_cast<std::size_t>(count_)),
+        costs_(static_cast<std::size_t>(count_)),
         centroids_(std::move(centroids)) {}
 
   // Assigns all rows, then moves the centroids. `done`: restarts before this one.
@@ -191,6 +180,7 @@ class Lloyd {
                             : CentroidScan(centroids_.view(), options_.metric, threads_);
     std::vector<std::uint32_t> old;
     std::vector<double> keys;
+    std::fill(costs_.begin(), costs_.end(), 0.0);
     each_block(rows_, [&](std::int64_t begin, AnyMatrixView block) {
       const auto first = static_cast<std::size_t>(begin),
                  some = static_cast<std::size_t>(block.rows());
@@ -206,15 +196,13 @@ class Lloyd {
         };
       scan.assign(block, iteration > 0, now, keys, part);
       out.moved += move_rows(begin, block, old, now);
-      // One sum in the order of the rows, whatever the blocks.
-      for (std::size_t i = 0; i < keys.size(); ++i)
-        out.objective += weight_of(first + i) * distance_of_key(options_.metric, keys[i]);
+      out.objective = add_costs(first, keys, out.objective);
     });
     format_ = scan.format(), has_format_ = true;
     const bool any_empty = std::any_of(weights_.begin() + fixed_, weights_.end(),
                                        [](std::int64_t weight) { return weight == 0; });
-    if (!measures_ && any_empty) out.objective = measured_objective(scan);
-    if (out.moved > 0) out.empty = move_centroids(out.objective);
+    if (!measures_ && any_empty) measure_costs(scan);
+    if (out.moved > 0) out.empty = move_centroids();
     out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return out;
   }
@@ -222,17 +210,24 @@ class Lloyd {
   Matrix<float> take_centroids() { return std::move(centroids_); }
 
  private:
-  double measured_objective(const CentroidScan& scan) const {
-    double out = 0;
+  void measure_costs(const CentroidScan& scan) {
     std::vector<double> keys;
     each_block(rows_, [&](std::int64_t begin, AnyMatrixView block) {
       const auto first = static_cast<std::size_t>(begin);
       keys.resize(static_cast<std::size_t>(block.rows()));
       scan.measure(block, std::span(nearest_).subspan(first, keys.size()), keys);
-      for (std::size_t i = 0; i < keys.size(); ++i)
-        out += weight_of(first + i) * distance_of_key(options_.metric, keys[i]);
+      add_costs(first, keys, 0);
     });
-    return out;
+  }
+  // Adds what rows from `first` on add to the objective, and to the costs of their centroids: one
+  // sum in the order of the rows, whatever the blocks.
+  double add_costs(std::size_t first, const std::vector<double>& keys, double objective) {
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const double cost = weight_of(first + i) * distance_of_key(options_.metric, keys[i]);
+      objective += cost;
+      costs_[nearest_[first + i]] += cost;
+    }
+    return objective;
   }
   double weight_of(std::size_t row) const {
     return options_.weights.empty() ? 1.0 : double{options_.weights[row]};
@@ -275,7 +270,7 @@ class Lloyd {
 
   // Puts each centroid in the middle of its rows, and those without rows beside others. Returns how
   // many have none.
-  std::int64_t move_centroids(double objective) {
+  std::int64_t move_centroids() {
     parallel_for(threads_, (count_ - fixed_ + 63) / 64, [&](std::int64_t task) {
       std::vector<double> mean(static_cast<std::size_t>(rows_.dim));
       const std::int64_t end = std::min(count_, fixed_ + (task + 1) * 64);
@@ -288,29 +283,43 @@ class Lloyd {
         write_centroid(mean, spherical_, centroids_.row(c));
       }
     });
-    return split_for_empty(objective);
+    return split_for_empty();
   }
 
-  // A centroid without rows goes beside the one with most, a thousandth away in a direction of its
-  // own, and takes the rows on that side. The other stays where it is, so that no row loses.
-  std::int64_t split_for_empty(double objective) {
-    std::vector<std::int64_t> sizes = weights_;
-    const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  // A centroid without rows goes beside the one that costs most (ip: that has most rows), a short
+  // way in a direction of its own, and takes the rows on that side. The other stays where it is, so
+  // that no row loses.
+  std::int64_t split_for_empty() {
+    const auto weight = [&](std::int64_t c) {
+      return static_cast<double>(weights_[static_cast<std::size_t>(c)]) * units_.weight;
+    };
     const double dim = static_cast<double>(rows_.dim);
-    const double spread =
-        spherical_ ? 1 / std::sqrt(dim)
-                   : std::sqrt(objective / (static_cast<double>(total) * units_.weight * dim));
+    // Of each centroid what it costs, and how far its rows are from it in a coordinate.
+    std::vector<double> costs = costs_, spreads(costs.size());
+    const bool no_costs =
+        options_.metric == Metric::ip ||
+        std::none_of(costs.begin(), costs.end(), [](double cost) { return cost > 0; });
+    for (std::int64_t c = 0; c < count_; ++c) {
+      const auto at = static_cast<std::size_t>(c);
+      if (no_costs) costs[at] = weight(c);
+      if (options_.metric == Metric::ip)
+        spreads[at] = 1 / std::sqrt(dim);
+      else if (weight(c) > 0)  // |x - c|^2 of rows of length 1 is twice 1 - cos
+        spreads[at] = std::sqrt((spherical_ ? 2 : 1) * costs_[at] / (weight(c) * dim));
+    }
     std::int64_t empty = 0;
     for (std::int64_t c = fixed_; c < count_; ++c) {
-      if (weights_[static_cast<std::size_t>(c)] > 0) continue;
+      const auto at = static_cast<std::size_t>(c);
+      if (weights_[at] > 0) continue;
       ++empty;
-      const auto largest = std::max_element(sizes.begin(), sizes.end());
-      const std::int64_t donor = largest - sizes.begin();
-      sizes[static_cast<std::size_t>(c)] = *largest / 2, *largest -= *largest / 2;
+      const std::int64_t donor = std::max_element(costs.begin(), costs.end()) - costs.begin();
+      const auto from = static_cast<std::size_t>(donor);
+      costs[from] /= 2, costs[at] = costs[from], spreads[at] = spreads[from];
       Random signs(static_cast<std::uint64_t>(c));
       std::vector<double> beside(static_cast<std::size_t>(rows_.dim));
       for (std::size_t j = 0; j < beside.size(); ++j) {
-        const double x = centroids_.row(donor)[j], step = 0x1p-10 * (std::fabs(x) + spread);
+        const double x = centroids_.row(donor)[j];
+        const double step = 0x1p-6 * spreads[from] + 0x1p-22 * std::fabs(x);
         beside[j] = signs.below(2) == 0 ? x + step : x - step;
       }
       write_centroid(beside, spherical_, centroids_.row(c));
@@ -330,6 +339,7 @@ class Lloyd {
   std::vector<std::uint32_t> nearest_;
   Matrix<std::int64_t> sums_;          // in units of a coordinate
   std::vector<std::int64_t> weights_;  // in units of a weight
+  std::vector<double> costs_;          // what the rows of a centroid add to the objective
   Matrix<float> centroids_;
 };
 

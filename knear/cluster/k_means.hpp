@@ -45,7 +45,7 @@ struct KMeansStep {
   // squared distances (l2) or of 1 - cosine, to be small, or of inner products (ip), to be large.
   double objective = 0;
   std::int64_t moved = 0;  // rows whose centroid is another one than before; at first all
-  std::int64_t empty = 0;  // centroids that had no row, and were put beside the one with most
+  std::int64_t empty = 0;  // centroids that had no row, and were put beside one that costs much
   double seconds = 0;
 };
 

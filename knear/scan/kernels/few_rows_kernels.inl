@@ -6,8 +6,9 @@
 // spelling:
 //   Floats multiply_add(Floats sum, Floats rows, Floats query)
 //   Floats smaller(Floats, Floats)
-//   float least(Floats)
+//   Floats least(Floats)                                the least lane, in every lane
 //   uint32_t not_above(Floats, Floats limit)            one bit a lane; true for NaN
+//   uint64_t sixty_four(const Floats*, Floats limit)    the same for 64 rows
 // Everything is static and of C types: no inline function may be shared with another level.
 //
 // At AVX-512 the scores of 256 rows fill 16 registers, and each step of a query is one broadcast
@@ -24,25 +25,28 @@ static inline Floats load_floats(const float* p) {
 // x - 0, not x + 0: that would turn -0 into +0, so it can't be left out.
 static inline Floats broadcast(float x) { return x - Floats{}; }
 
-static inline float slack_of(const FewRowsArgs& a, const float* u) {
-  float squares = 0;
-  for (int64_t j = 0; j < a.dim; ++j) squares += u[j] * u[j];
-  const float size = squares + a.twice_largest;
-  return size < 1e38f ? a.relative_slack * size + a.absolute_slack : __builtin_inff();
+// What a score of a query may exceed the least one by; squares: |x - m|^2.
+static inline Floats slack_of(const FewRowsArgs& a, Floats squares) {
+  const Floats size = squares + a.twice_largest;
+  const Floats slack = a.relative_slack * size + a.absolute_slack;
+  return size < 1e38f ? slack : Floats{} + __builtin_inff();
 }
 
-// The scores of registers [first, first + count) of the rows.
+// The scores of registers [first, first + count) of the rows; returns |x - m|^2 in each lane.
 template <int count>
-static inline void score(const FewRowsArgs& a, const float* u, int64_t first, Floats* s) {
+static inline Floats score(const FewRowsArgs& a, const float* u, int64_t first, Floats* s) {
+  Floats squares = {};
 #pragma GCC unroll 16
   for (int v = 0; v < count; ++v) s[v] = load_floats(a.squares + (first + v) * KNEAR_WIDTH);
   const float* factors = a.factors + first * KNEAR_WIDTH;
   for (int64_t j = 0; j < a.dim; ++j, factors += a.padded) {
     const Floats x = broadcast(u[j]);
+    squares = multiply_add(squares, x, x);
 #pragma GCC unroll 16
     for (int v = 0; v < count; ++v)
       s[v] = multiply_add(s[v], load_floats(factors + v * KNEAR_WIDTH), x);
   }
+  return squares;
 }
 template <int count>
 static inline Floats smallest(const Floats* s) {
@@ -57,16 +61,16 @@ static inline Floats smallest(const Floats* s) {
 }
 // Whether rows are candidates, in the words of a query.
 template <int count>
-static inline void mark(const Floats* s, float bound, uint64_t* words) {
-  const Floats limit = broadcast(bound);
+static inline void mark(const Floats* s, Floats limit, uint64_t* words) {
   constexpr int per_word = 64 / KNEAR_WIDTH;
-#pragma GCC unroll 16
-  for (int v = 0; v < count; v += per_word) {
-    constexpr int together = count < per_word ? count : per_word;
+  if constexpr (count < per_word) {
     uint64_t bits = 0;
-    for (int w = 0; w < together; ++w)
-      bits |= static_cast<uint64_t>(not_above(s[v + w], limit)) << (w * KNEAR_WIDTH);
-    words[v / per_word] = bits;
+    for (int v = 0; v < count; ++v)
+      bits |= static_cast<uint64_t>(not_above(s[v], limit)) << (v * KNEAR_WIDTH);
+    words[0] = bits;
+  } else {
+#pragma GCC unroll 4
+    for (int v = 0; v < count; v += per_word) words[v / per_word] = sixty_four(s + v, limit);
   }
 }
 // Counts the candidates of query i, whose words end the list of the undecided ones; returns the new
@@ -77,9 +81,9 @@ static inline int64_t decide(const FewRowsArgs& a, int64_t i, int64_t undecided,
 #pragma GCC unroll 4
   for (int64_t w = 0; w < words; ++w) {
     several += __builtin_popcountll(bits[w]);
-    // Without candidates: bit 63 of a word that counts as none.
+    // Of a word without candidates 63, and then 0.
     const int64_t at = 64 * w + __builtin_ctzll(bits[w] | uint64_t{1} << 63);
-    place = bits[w] != 0 ? at : place;
+    place |= at & -static_cast<int64_t>(bits[w] != 0);
   }
   a.nearest[i] = static_cast<uint32_t>(place);
   a.undecided[undecided] = static_cast<uint32_t>(i);
@@ -95,8 +99,8 @@ static int64_t in_registers(const FewRowsArgs* args) {
   for (int64_t i = 0; i < a.count; ++i) {
     const float* u = a.queries + i * a.dim;
     Floats s[count];
-    score<count>(a, u, 0, s);
-    mark<count>(s, least(smallest<count>(s)) + slack_of(a, u), a.candidates + undecided * words);
+    const Floats slack = slack_of(a, score<count>(a, u, 0, s));
+    mark<count>(s, least(smallest<count>(s)) + slack, a.candidates + undecided * words);
     undecided = decide(a, i, undecided, words);
   }
   return undecided;
@@ -113,14 +117,14 @@ static int64_t in_cache(const FewRowsArgs* args) {
   int64_t undecided = 0;
   for (int64_t i = 0; i < a.count; ++i) {
     const float* u = a.queries + i * a.dim;
-    Floats m = Floats{} + __builtin_inff();
+    Floats m = Floats{} + __builtin_inff(), squares = {};
     for (int64_t first = 0; first < all; first += KNEAR_CHUNK) {
-      score<KNEAR_CHUNK>(a, u, first, s + first);
+      squares = score<KNEAR_CHUNK>(a, u, first, s + first);
       m = smaller(smallest<KNEAR_CHUNK>(s + first), m);
     }
-    const float bound = least(m) + slack_of(a, u);
+    const Floats limit = least(m) + slack_of(a, squares);
     for (int64_t w = 0; w < words; ++w)
-      mark<together>(s + w * together, bound, a.candidates + undecided * words + w);
+      mark<together>(s + w * together, limit, a.candidates + undecided * words + w);
     undecided = decide(a, i, undecided, words);
   }
   return undecided;

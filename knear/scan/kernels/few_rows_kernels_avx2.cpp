@@ -19,15 +19,21 @@ static inline Floats multiply_add(Floats sum, Floats rows, Floats query) {
 static inline Floats smaller(Floats a, Floats b) {
   return (Floats)_mm256_min_ps((__m256)a, (__m256)b);
 }
-static inline float least(Floats x) {
-  const __m128 halves =
-      _mm_min_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
-  const __m128 pairs = _mm_min_ps(halves, _mm_movehl_ps(halves, halves));
-  return _mm_cvtss_f32(_mm_min_ss(pairs, _mm_shuffle_ps(pairs, pairs, 1)));
+static inline Floats least(Floats x) {
+  __m256 m = (__m256)x;
+  m = _mm256_min_ps(m, _mm256_permute2f128_ps(m, m, 1));
+  m = _mm256_min_ps(m, _mm256_permute_ps(m, 0x4e));
+  return (Floats)_mm256_min_ps(m, _mm256_permute_ps(m, 0xb1));
 }
 static inline uint32_t not_above(Floats x, Floats limit) {
   return static_cast<uint32_t>(
       _mm256_movemask_ps(_mm256_cmp_ps((__m256)x, (__m256)limit, _CMP_NGT_UQ)));
+}
+static inline uint64_t sixty_four(const Floats* x, Floats limit) {
+  uint64_t bits = 0;
+  for (int v = 0; v < 64 / KNEAR_WIDTH; ++v)
+    bits |= static_cast<uint64_t>(not_above(x[v], limit)) << (v * KNEAR_WIDTH);
+  return bits;
 }
 
 }  // namespace

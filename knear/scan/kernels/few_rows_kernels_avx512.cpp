@@ -20,17 +20,23 @@ static inline Floats multiply_add(Floats sum, Floats rows, Floats query) {
 static inline Floats smaller(Floats a, Floats b) {
   return (Floats)_mm512_maskz_min_ps(0xffff, (__m512)a, (__m512)b);
 }
-static inline float least(Floats x) {
-  const __m512 y = (__m512)x;
-  const __m256 halves = _mm256_min_ps(_mm512_maskz_extractf32x8_ps(0xff, y, 0),
-                                      _mm512_maskz_extractf32x8_ps(0xff, y, 1));
-  const __m128 quarters =
-      _mm_min_ps(_mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1));
-  const __m128 pairs = _mm_min_ps(quarters, _mm_movehl_ps(quarters, quarters));
-  return _mm_cvtss_f32(_mm_min_ss(pairs, _mm_shuffle_ps(pairs, pairs, 1)));
+static inline Floats least(Floats x) {
+  Floats m = smaller(x, (Floats)_mm512_maskz_shuffle_f32x4(0xffff, (__m512)x, (__m512)x, 0x4e));
+  m = smaller(m, (Floats)_mm512_maskz_shuffle_f32x4(0xffff, (__m512)m, (__m512)m, 0xb1));
+  m = smaller(m, (Floats)_mm512_maskz_permute_ps(0xffff, (__m512)m, 0x4e));
+  return smaller(m, (Floats)_mm512_maskz_permute_ps(0xffff, (__m512)m, 0xb1));
 }
 static inline uint32_t not_above(Floats x, Floats limit) {
   return _mm512_cmp_ps_mask((__m512)x, (__m512)limit, _CMP_NGT_UQ);
+}
+// Masks are put together before they leave their registers.
+static inline uint64_t sixty_four(const Floats* x, Floats limit) {
+  const __m512 bound = (__m512)limit;
+  const __mmask16 a = _mm512_cmp_ps_mask((__m512)x[0], bound, _CMP_NGT_UQ),
+                  b = _mm512_cmp_ps_mask((__m512)x[1], bound, _CMP_NGT_UQ),
+                  c = _mm512_cmp_ps_mask((__m512)x[2], bound, _CMP_NGT_UQ),
+                  d = _mm512_cmp_ps_mask((__m512)x[3], bound, _CMP_NGT_UQ);
+  return _cvtmask64_u64(_mm512_kunpackd(_mm512_kunpackw(d, c), _mm512_kunpackw(b, a)));
 }
 
 }  // namespace

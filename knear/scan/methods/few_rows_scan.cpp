@@ -2,7 +2,9 @@
 #include "knear/scan/methods/few_rows_scan.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "knear/distance/exact.hpp"
@@ -38,6 +40,23 @@ std::int64_t padded_rows(std::int64_t rows) {
     default:
       return (rows + few_rows_block - 1) / few_rows_block * few_rows_block;
   }
+}
+
+// The rows that have the same bytes as one before them.
+std::vector<std::int64_t> repeated_rows(MatrixView<float> rows) {
+  const auto bytes = static_cast<std::size_t>(rows.cols()) * sizeof(float);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(rows.rows())), out;
+  std::iota(order.begin(), order.end(), 0);
+  const auto compare = [&](std::int64_t a, std::int64_t b) {
+    return std::memcmp(rows.row(a), rows.row(b), bytes);
+  };
+  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    const int way = compare(a, b);
+    return way != 0 ? way < 0 : a < b;
+  });
+  for (std::size_t i = 1; i < order.size(); ++i)
+    if (compare(order[i - 1], order[i]) == 0) out.push_back(order[i]);
+  return out;
 }
 
 // x - m, rounded once.
@@ -80,6 +99,9 @@ FewRowsScan::FewRowsScan(MatrixView<float> rows)
     squares_[r] = static_cast<float>(squares[r]);
     most = std::max(most, squares[r]);
   }
+  // A row that equals one before it is never the answer, and would leave a choice for ever.
+  for (const std::int64_t r : repeated_rows(rows))
+    squares_[static_cast<std::size_t>(r)] = std::numeric_limits<float>::infinity();
   twice_largest_ = static_cast<float>(2 * most);
   relative_slack_ = static_cast<float>(2.1 * static_cast<double>(dim + 8) * 0x1p-24);
 }
