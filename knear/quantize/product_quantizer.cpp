@@ -15,8 +15,8 @@
 #include "knear/core/public_call.hpp"
 #include "knear/core/sample.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/core/value_range.hpp"
 #include "knear/scan/methods/few_rows_scan.hpp"
-#include "knear/scan/packing/value_range.hpp"
 
 namespace knear {
 namespace {

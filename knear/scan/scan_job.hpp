@@ -8,10 +8,10 @@
 #include "knear/core/neighbors.hpp"
 #include "knear/core/row_filter.hpp"
 #include "knear/core/row_set.hpp"
+#include "knear/core/value_range.hpp"
 #include "knear/cost/peaks.hpp"
 #include "knear/scan/packing/base_rows.hpp"
 #include "knear/scan/packing/duplicates.hpp"
-#include "knear/scan/packing/value_range.hpp"
 
 namespace knear::detail {
 

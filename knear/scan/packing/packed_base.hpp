@@ -26,10 +26,10 @@
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
+#include "knear/core/value_range.hpp"
 #include "knear/scan/kernels/tile_kernels.hpp"
 #include "knear/scan/packing/base_rows.hpp"
 #include "knear/scan/packing/duplicates.hpp"
-#include "knear/scan/packing/value_range.hpp"
 
 namespace knear::detail {
 

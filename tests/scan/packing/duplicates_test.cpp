@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "knear/core/random.hpp"
-#include "knear/scan/packing/value_range.hpp"
+#include "knear/core/value_range.hpp"
 
 namespace knear::detail {
 namespace {

@@ -1,4 +1,4 @@
-// knear/scan/packing/value_range.hpp -- one pass over a caller's vectors: are they such as a search
+// knear/core/value_range.hpp -- one pass over a caller's vectors: are they such as a search
 // takes, and are they whole numbers of which range?
 #pragma once
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "knear/scan/packing/value_range.hpp"
+#include "knear/core/value_range.hpp"
 
 #include <algorithm>
 #include <atomic>
