@@ -23,7 +23,9 @@
 #include "knear/index/id_filter.hpp"
 #include "knear/core/row_filter.hpp"
 #include "knear/cluster/k_means.hpp"
+#include "knear/transform/transform.hpp"
 #include "knear/quantize/product_quantizer.hpp"
+#include "knear/quantize/opq.hpp"
 // Vectors and answers in files.
 #include "knear/io/vectors.hpp"
 #include "knear/io/convert.hpp"
