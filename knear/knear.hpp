@@ -26,6 +26,7 @@
 #include "knear/transform/transform.hpp"
 #include "knear/quantize/product_quantizer.hpp"
 #include "knear/quantize/opq.hpp"
+#include "knear/quantize/scalar_quantizer.hpp"
 // Vectors and answers in files.
 #include "knear/io/vectors.hpp"
 #include "knear/io/convert.hpp"

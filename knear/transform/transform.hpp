@@ -30,9 +30,9 @@ struct PcaOptions {
   // quantization", 2013, section 4.3). Must divide the components. 1: largest variance first.
   std::int64_t balance_over = 1;
   std::int64_t most_rows = 131072;  // uses a sample of so many rows; 0: all
-  std::uint64_t seed = 1;          // of the sample and the rotation
-  int threads = 0;                 // 0: as many as the process may use
-  Progress progress = {};          // "principal components"
+  std::uint64_t seed = 1;           // of the sample and the rotation
+  int threads = 0;                  // 0: as many as the process may use
+  Progress progress = {};           // "principal components"
 };
 
 // A value, cheap to copy: copies share what they hold. Threads: calls may run at once.

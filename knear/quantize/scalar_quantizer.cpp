@@ -1,0 +1,307 @@
+#include "knear/quantize/scalar_quantizer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "knear/core/error.hpp"
+#include "knear/core/public_call.hpp"
+#include "knear/core/sample.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/core/value_range.hpp"
+#include "knear/distance/exact.hpp"
+#include "knear/distance/reference.hpp"
+
+namespace knear {
+namespace {
+
+constexpr std::int64_t together = 1024;  // rows of a task
+
+bool has_levels(ScalarCode code) { return code == ScalarCode::bits8 || code == ScalarCode::bits4; }
+int last_level(ScalarCode code) { return code == ScalarCode::bits8 ? 255 : 15; }
+
+struct Levels {
+  double low = 0, step = 0;
+  // The nearest one, ties to the lower.
+  int of(double x, int last) const {
+    if (!(step > 0)) return 0;
+    const double t = std::ceil((x - low) / step - 0.5);
+    return static_cast<int>(std::clamp(t, 0.0, static_cast<double>(last)));
+  }
+};
+
+// The levels that lose least of the values: each value goes to its nearest level, and the levels to
+// where the values want them (linear regression), in turn, from ranges of several widths.
+Levels best_levels(const std::vector<double>& values, int last) {
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  const auto n = static_cast<double>(values.size());
+  double mean = 0, squares = 0;
+  for (const double x : values) mean += x / n;
+  for (const double x : values) squares += (x - mean) * (x - mean) / n;
+  Levels best;
+  double best_loss = -1;
+  for (const double deviations : {2.0, 2.7, 3.5, 1e300}) {
+    const double reach = deviations < 1e300 ? deviations * std::sqrt(squares) : *most - *least;
+    const double low = std::max(*least, mean - reach), high = std::min(*most, mean + reach);
+    Levels levels{low, (high - low) / last};
+    for (int round = 0; round < 8; ++round) {
+      double loss = 0, sum_c = 0, sum_cc = 0, sum_x = 0, sum_cx = 0;
+      for (const double x : values) {
+        const double c = levels.of(x, last), off = x - (levels.low + c * levels.step);
+        loss += off * off;
+        sum_c += c, sum_cc += c * c, sum_x += x - mean, sum_cx += c * (x - mean);
+      }
+      if (best_loss < 0 || loss < best_loss) best_loss = loss, best = levels;
+      const double divisor = n * sum_cc - sum_c * sum_c;
+      if (!(divisor > 0)) break;
+      const double step = (n * sum_cx - sum_c * sum_x) / divisor;
+      levels = {mean + (sum_x - step * sum_c) / n, step};
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+std::string_view name_of(ScalarCode code) {
+  switch (code) {
+    case ScalarCode::bits8:
+      return "8";
+    case ScalarCode::bits4:
+      return "4";
+    case ScalarCode::f16:
+      return "fp16";
+    case ScalarCode::bf16:
+      break;
+  }
+  return "bf16";
+}
+
+struct ScalarQuantizer::State {
+  ScalarCode code;
+  std::int64_t dim;
+  std::vector<float> low, step;  // [dim], where there are levels
+
+  std::int64_t code_size() const {
+    switch (code) {
+      case ScalarCode::bits8:
+        return dim;
+      case ScalarCode::bits4:
+        return (dim + 1) / 2;
+      case ScalarCode::f16:
+      case ScalarCode::bf16:
+        break;
+    }
+    return 2 * dim;
+  }
+  void check_vectors(AnyMatrixView vectors, std::string_view argument) const {
+    if (vectors.cols() != dim)
+      throw ShapeMismatch("{} have {} columns, the quantizer {}", argument, vectors.cols(), dim);
+  }
+  void check_codes(MatrixView<std::uint8_t> codes, std::string_view argument) const {
+    if (codes.cols() != code_size())
+      throw ShapeMismatch("{} have {} columns, the quantizer's codes {}", argument, codes.cols(),
+                          code_size());
+  }
+  template <class T>
+  void encode(const T* row, std::int64_t number, std::uint8_t* out) const {
+    for (std::int64_t j = 0; j < dim; ++j) {
+      const double x = to_double(row[j]);
+      const auto at = static_cast<std::size_t>(j);
+      if (has_levels(code)) {
+        const int level = Levels{low[at], step[at]}.of(x, last_level(code));
+        if (code == ScalarCode::bits8)
+          out[j] = static_cast<std::uint8_t>(level);
+        else
+          out[j / 2] = static_cast<std::uint8_t>(out[j / 2] | level << (j % 2 * 4));
+        continue;
+      }
+      const auto value = static_cast<float>(x);
+      const bool half = code == ScalarCode::f16;
+      const std::uint16_t bits = half ? to_f16(value).bits : to_bf16(value).bits;
+      if (!std::isfinite(half ? to_float(f16{bits}) : to_float(bf16{bits})))
+        throw InvalidArgument("rows must be finite as {}, but row {} column {} is {}",
+                              name_of(code), number, j, x);
+      out[2 * j] = static_cast<std::uint8_t>(bits & 255);
+      out[2 * j + 1] = static_cast<std::uint8_t>(bits >> 8);
+    }
+  }
+  void decode(const std::uint8_t* in, float* out) const {
+    for (std::int64_t j = 0; j < dim; ++j) {
+      const auto at = static_cast<std::size_t>(j);
+      const auto bits = [&] { return static_cast<std::uint16_t>(in[2 * j] | in[2 * j + 1] << 8); };
+      const auto level = [&](int c) { return static_cast<float>(low[at] + c * double{step[at]}); };
+      switch (code) {
+        case ScalarCode::bits8:
+          out[j] = level(in[j]);
+          break;
+        case ScalarCode::bits4:
+          out[j] = level(in[j / 2] >> (j % 2 * 4) & 15);
+          break;
+        case ScalarCode::f16:
+          out[j] = to_float(f16{bits()});
+          break;
+        case ScalarCode::bf16:
+          out[j] = to_float(bf16{bits()});
+          break;
+      }
+    }
+  }
+};
+
+ScalarQuantizer::ScalarQuantizer(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+
+ScalarQuantizer ScalarQuantizer::of_halves(ScalarCode code, std::int64_t dim) {
+  return detail::public_call([&] {
+    if (has_levels(code))
+      throw InvalidArgument("code must be fp16 or bf16 without levels, but is {}", name_of(code));
+    if (dim < 1 || dim > 65536)
+      throw InvalidArgument("dim must be from 1 to 65536, but is {}", dim);
+    return ScalarQuantizer(std::make_shared<const State>(State{code, dim, {}, {}}));
+  });
+}
+
+ScalarQuantizer ScalarQuantizer::from_levels(ScalarCode code, std::span<const float> low,
+                                             std::span<const float> step) {
+  return detail::public_call([&] {
+    if (!has_levels(code))
+      throw InvalidArgument("code must be 8 or 4 to have levels, but is {}", name_of(code));
+    if (low.size() != step.size())
+      throw ShapeMismatch("low has {} elements, step {}", low.size(), step.size());
+    if (low.empty() || low.size() > 65536)
+      throw InvalidArgument("low must have from 1 to 65536 elements, but has {}", low.size());
+    for (std::size_t j = 0; j < low.size(); ++j) {
+      const double last = low[j] + double{step[j]} * last_level(code);
+      if (!std::isfinite(low[j]) || !(step[j] >= 0) || !std::isfinite(static_cast<float>(last)))
+        throw InvalidArgument(
+            "levels must be finite and ascend, but column {} begins with {} in steps of {}", j,
+            low[j], step[j]);
+    }
+    return ScalarQuantizer(std::make_shared<const State>(
+        State{code, std::ssize(low), {low.begin(), low.end()}, {step.begin(), step.end()}}));
+  });
+}
+
+ScalarQuantizer ScalarQuantizer::train(AnyMatrixView rows, ScalarCode code, int threads) {
+  return detail::public_call([&] {
+    if (rows.cols() < 1 || rows.cols() > 65536)
+      throw InvalidArgument("rows must have between 1 and 65536 columns, but has {}", rows.cols());
+    if (rows.rows() < 1)
+      throw InvalidArgument("rows must be at least 1 to train on, but are {}", rows.rows());
+    threads = resolve_threads(threads);
+    find_value_range(rows, Metric::l2, "rows", threads);
+    if (!has_levels(code)) return of_halves(code, rows.cols());
+    AnyMatrix sample;
+    constexpr std::int64_t most_rows = 65536;
+    if (code == ScalarCode::bits4 && rows.rows() > most_rows) {
+      Random random(1);
+      sample = detail::rows_at(rows, detail::sample_of(rows.rows(), most_rows, random));
+      rows = sample.view();
+    }
+    // Columns of a task lie in the same cache lines.
+    constexpr std::int64_t columns = 16;
+    const int last = last_level(code);
+    std::vector<float> low(static_cast<std::size_t>(rows.cols())), step(low.size());
+    parallel_for(threads, (rows.cols() + columns - 1) / columns, [&](std::int64_t task) {
+      const std::int64_t first = task * columns, end = std::min(rows.cols(), first + columns);
+      std::vector<std::vector<double>> values(static_cast<std::size_t>(end - first));
+      std::vector<std::pair<double, double>> ranges(values.size(), {INFINITY, -INFINITY});
+      visit(rows, [&](auto typed) {
+        for (std::int64_t i = 0; i < typed.rows(); ++i)
+          for (std::int64_t j = first; j < end; ++j) {
+            const double x = to_double(typed.row(i)[j]);
+            auto& [least, most] = ranges[static_cast<std::size_t>(j - first)];
+            least = std::min(least, x), most = std::max(most, x);
+            if (code == ScalarCode::bits4) values[static_cast<std::size_t>(j - first)].push_back(x);
+          }
+      });
+      for (std::int64_t j = first; j < end; ++j) {
+        const auto& [least, most] = ranges[static_cast<std::size_t>(j - first)];
+        const Levels levels = code == ScalarCode::bits8
+                                  ? Levels{least, (most - least) / last}
+                                  : best_levels(values[static_cast<std::size_t>(j - first)], last);
+        // A step beyond the range of floats cannot be: levels end within that of the values.
+        low[static_cast<std::size_t>(j)] = static_cast<float>(levels.low);
+        step[static_cast<std::size_t>(j)] = static_cast<float>(std::max(0.0, levels.step));
+      }
+    });
+    return from_levels(code, low, step);
+  });
+}
+
+std::int64_t ScalarQuantizer::dim() const { return state_->dim; }
+ScalarCode ScalarQuantizer::code() const { return state_->code; }
+std::int64_t ScalarQuantizer::code_size() const { return state_->code_size(); }
+std::span<const float> ScalarQuantizer::low() const { return state_->low; }
+std::span<const float> ScalarQuantizer::step() const { return state_->step; }
+
+Matrix<std::uint8_t> ScalarQuantizer::encode(AnyMatrixView rows, int threads,
+                                             const Progress& progress) const {
+  return detail::public_call([&] {
+    state_->check_vectors(rows, "rows");
+    threads = resolve_threads(threads);
+    find_value_range(rows, Metric::l2, "rows", threads);
+    Matrix<std::uint8_t> out(rows.rows(), code_size());
+    const std::int64_t tasks = (rows.rows() + together - 1) / together;
+    Reporter reporter(progress, "encode", tasks);
+    parallel_for(threads, tasks, [&](std::int64_t task) {
+      visit(rows, [&](auto typed) {
+        const std::int64_t end = std::min(rows.rows(), (task + 1) * together);
+        for (std::int64_t i = task * together; i < end; ++i)
+          state_->encode(typed.row(i), i, out.row(i));
+      });
+      reporter.add(1);
+    });
+    return out;
+  });
+}
+
+Matrix<float> ScalarQuantizer::decode(MatrixView<std::uint8_t> codes, int threads) const {
+  return detail::public_call([&] {
+    state_->check_codes(codes, "codes");
+    Matrix<float> out(codes.rows(), state_->dim);
+    parallel_for(resolve_threads(threads), (codes.rows() + together - 1) / together,
+                 [&](std::int64_t task) {
+                   const std::int64_t end = std::min(codes.rows(), (task + 1) * together);
+                   for (std::int64_t i = task * together; i < end; ++i)
+                     state_->decode(codes.row(i), out.row(i));
+                 });
+    return out;
+  });
+}
+
+Matrix<float> ScalarQuantizer::distances(AnyMatrixView queries, MatrixView<std::uint8_t> codes,
+                                         Metric metric, int threads) const {
+  return detail::public_call([&] {
+    state_->check_vectors(queries, "queries");
+    state_->check_codes(codes, "codes");
+    threads = resolve_threads(threads);
+    find_value_range(queries, metric, "queries", threads);
+    Matrix<float> out(queries.rows(), codes.rows());
+    const Isa isa = active_isa();
+    parallel_for(threads, (codes.rows() + together - 1) / together, [&](std::int64_t task) {
+      const std::int64_t begin = task * together, end = std::min(codes.rows(), begin + together);
+      const Matrix<float> rows = decode(codes.rows(begin, end), 1);
+      ExactDistance distance(metric, ElementType::f32, isa);
+      for (std::int64_t q = 0; q < queries.rows(); ++q) {
+        distance.set_query(queries, q);
+        for (std::int64_t i = begin; i < end; ++i)
+          out.row(q)[i] =
+              static_cast<float>(distance_of_key(metric, distance.key(rows.row(i - begin))));
+      }
+    });
+    return out;
+  });
+}
+
+Matrix<float> ScalarQuantizer::code_distances(MatrixView<std::uint8_t> from,
+                                              MatrixView<std::uint8_t> to, Metric metric,
+                                              int threads) const {
+  return detail::public_call([&] {
+    state_->check_codes(from, "from");
+    return distances(decode(from, threads).view(), to, metric, threads);
+  });
+}
+
+}  // namespace knear
