@@ -31,6 +31,7 @@
 #include "knear/core/version.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/knn/knn.hpp"
+#include "knear/quantize/product_quantizer.hpp"
 #include "knear/select/select_k.hpp"
 #include "python/device_arrays.hpp"
 
@@ -477,6 +478,76 @@ void bind_clustering(nb::module_& m) {
       nb::arg("metric"), nb::arg("threads"));
 }
 
+void bind_quantizers(nb::module_& m) {
+  using Codes = nb::ndarray<const std::uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+  const auto codes_of = [](const Codes& array) {
+    return MatrixView<std::uint8_t>(array.data(), static_cast<std::int64_t>(array.shape(0)),
+                                    static_cast<std::int64_t>(array.shape(1)));
+  };
+  nb::class_<ProductQuantizer>(m, "ProductQuantizer")
+      .def_static(
+          "train",
+          [](const Array& rows, const std::string& type, std::int64_t sub_quantizers,
+             std::int64_t bits, std::int64_t iterations, std::uint64_t seed, std::int64_t most_rows,
+             std::int64_t threads) {
+            const AnyMatrixView view = view_of(rows, type);
+            ProductQuantizerOptions options{.iterations = narrow(iterations), .seed = seed};
+            options.most_rows = most_rows, options.threads = narrow(threads);
+            std::optional<ProductQuantizer> out;
+            without_interpreter([&](Progress progress) {
+              options.progress = std::move(progress);
+              out = ProductQuantizer::train(view, sub_quantizers, narrow(bits), options);
+            });
+            return *out;
+          },
+          nb::arg("rows").noconvert(), nb::arg("type"), nb::arg("sub_quantizers"), nb::arg("bits"),
+          nb::arg("iterations"), nb::arg("seed"), nb::arg("most_rows"), nb::arg("threads"))
+      .def_prop_ro("dim", &ProductQuantizer::dim)
+      .def_prop_ro("code_size", &ProductQuantizer::code_size)
+      // [sub_quantizers * 2^bits x width].
+      .def_prop_ro("centroids",
+                   [](const ProductQuantizer& pq) {
+                     const MatrixView<float> all = pq.all_centroids();
+                     Matrix<float> copy(all.rows(), all.cols());
+                     std::copy_n(all.data(), all.rows() * all.cols(), copy.data());
+                     return array_of(std::move(copy));
+                   })
+      .def(
+          "encode",
+          [](const ProductQuantizer& pq, const Array& rows, const std::string& type,
+             std::int64_t threads) {
+            const AnyMatrixView view = view_of(rows, type);
+            Matrix<std::uint8_t> out;
+            without_interpreter(
+                [&](Progress progress) { out = pq.encode(view, narrow(threads), progress); });
+            return array_of(std::move(out));
+          },
+          nb::arg("rows").noconvert(), nb::arg("type"), nb::arg("threads"))
+      .def(
+          "decode",
+          [codes_of](const ProductQuantizer& pq, const Codes& codes, std::int64_t threads) {
+            Matrix<float> out;
+            without_interpreter(
+                [&](const Progress&) { out = pq.decode(codes_of(codes), narrow(threads)); });
+            return array_of(std::move(out));
+          },
+          nb::arg("codes").noconvert(), nb::arg("threads"))
+      .def(
+          "distances",
+          [codes_of](const ProductQuantizer& pq, const Array& queries, const std::string& type,
+                     const Codes& codes, const std::string& metric, std::int64_t threads) {
+            const AnyMatrixView view = view_of(queries, type);
+            const Metric by = parse_metric(metric);
+            Matrix<float> out;
+            without_interpreter([&](const Progress&) {
+              out = pq.distances(view, codes_of(codes), by, narrow(threads));
+            });
+            return array_of(std::move(out));
+          },
+          nb::arg("queries").noconvert(), nb::arg("type"), nb::arg("codes").noconvert(),
+          nb::arg("metric"), nb::arg("threads"));
+}
+
 // Where an array lies, and copies from there and to it.
 void bind_devices(nb::module_& m) {
   // What a DLPack capsule says of its array: (owner, address, (device type, number), (type code,
@@ -794,6 +865,7 @@ NB_MODULE(_core, m) {
   bind_searches(m);
   bind_selection(m);
   bind_clustering(m);
+  bind_quantizers(m);
   bind_index(m);
   bind_devices(m);
   bind_device_searches(m);

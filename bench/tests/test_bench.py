@@ -179,6 +179,27 @@ def test_k_means_on_a_small_set(tmp_path):
     assert "--sets needs -k" in refused.stderr
 
 
+def test_quantizers_on_a_small_set(tmp_path):
+    for package in ("knear", "faiss"):
+        pytest.importorskip(package, reason=f"bench/quantizers needs {package}")
+    folder = tmp_path / "data" / "sift-5k"
+    folder.mkdir(parents=True)
+    for name, rows in (("base", 3000), ("queries", 10)):
+        sets.write(folder / f"{name}.bvecs", synthetic.bytes_like(rows, 24, len(name)))
+    out = tmp_path / "out.json"
+    options = ("--sets", "sift-5k", "--quantizers", "6x8", "4x4", "--repeat", "1")
+    done = run("quantizers", *options, "--json", str(out), cache=tmp_path, data=tmp_path / "data")
+    results = json.loads(out.read_text())["results"]
+    assert [(each["m"], each["bits"]) for each in results] == [(6, 8), (4, 4)]
+    for each in results:
+        found = [system["loss"] for system in each["systems"].values()]
+        assert 0 < max(found) < 1.2 * min(found)
+    assert done.returncode in (0, 1), done.stderr
+    refused = run("quantizers", "--quantizers", "32x5", cache=tmp_path)
+    assert refused.returncode == 2
+    assert "'32x5' is not like 32x8 or 32x4" in refused.stderr
+
+
 def test_recall_of_an_approximate_answer():
     base = np.array([[0.0], [1.0], [1.0], [2.0], [5.0]], np.float32)
     queries = np.zeros((2, 1), np.float32)

@@ -64,6 +64,7 @@ __all__ = [
     "IoError",
     "KMeans",
     "MemoryBudgetError",
+    "ProductQuantizer",
     "ShapeMismatch",
     "knn",
     "range_search",
@@ -440,6 +441,104 @@ class KMeans:
     def __repr__(self) -> str:
         state = "not trained" if self._centroids is None else f"dim={self._centroids.shape[1]}"
         return f"<knear.KMeans k={self.k}, metric={self._metric!r}, {state}>"
+
+
+class ProductQuantizer:
+    """Vectors as a few bytes: each part of a vector by the number of its nearest centroid.
+
+        pq = knear.ProductQuantizer(32)                  # 32 sub-quantizers of 8 bits
+        pq.train(x)                                      # [n x dim], n >= 256
+        codes = pq.encode(x)                             # [n x 32] uint8
+        rough = pq.decode(codes)                         # [n x dim] float32, near x
+        distances = pq.distances(queries, codes)         # [q x n] float32
+
+    sub_quantizers: into so many equal parts vectors are cut; must divide dim.
+    bits: 8, or 4: then two parts share a byte, the first one in its lower half.
+    iterations: of k-means, at most.
+    seed: the same centroids for the same seed, data and options, with any number of threads on any
+        machine.
+    most_rows: train on a random sample of so many rows; 0: on all.
+    threads: 0 for all that the process may use.
+
+    Codes are those of float64 distances, ties to the smaller number.
+    """
+
+    def __init__(
+        self,
+        sub_quantizers: int,
+        bits: int = 8,
+        *,
+        iterations: int = 25,
+        seed: int = 1,
+        most_rows: int = 65536,
+        threads: int = 0,
+    ) -> None:
+        self.sub_quantizers = _arrays.integer("sub_quantizers", sub_quantizers)
+        self.bits = _arrays.integer("bits", bits)
+        self._options = (
+            _arrays.integer("iterations", iterations),
+            _arrays.integer("seed", seed) % 2**64,
+            _arrays.integer("most_rows", most_rows),
+        )
+        self._threads = _arrays.integer("threads", threads)
+        self._core: _core.ProductQuantizer | None = None
+
+    def train(self, x: ArrayLike) -> "ProductQuantizer":
+        """Finds the centroids by `x` [n x dim] and returns the object itself.
+
+        Raises InvalidArgument for fewer rows than 2^bits, where sub_quantizers does not divide dim,
+        and for a NaN or infinity, with its row. Then the centroids are those of before.
+        """
+        rows = _arrays.matrix("x", x)
+        self._core = _core.ProductQuantizer.train(
+            *rows, self.sub_quantizers, self.bits, *self._options, self._threads
+        )
+        return self
+
+    def _trained(self) -> _core.ProductQuantizer:
+        if self._core is None:
+            raise InvalidArgument("the quantizer has no centroids yet: call train() first")
+        return self._core
+
+    @property
+    def centroids(self) -> NDArray[np.float32]:
+        """The centroids [sub_quantizers x 2^bits x dim / sub_quantizers], a copy."""
+        return self._trained().centroids.reshape(self.sub_quantizers, 2**self.bits, -1)
+
+    @property
+    def code_size(self) -> int:
+        """Bytes of a code."""
+        return self._trained().code_size
+
+    def encode(self, x: ArrayLike) -> NDArray[np.uint8]:
+        """The codes [n x code_size] of `x` [n x dim]."""
+        trained = self._trained()
+        return trained.encode(*_arrays.matrix("x", x), self._threads)
+
+    def decode(self, codes: ArrayLike) -> NDArray[np.float32]:
+        """The vectors [n x dim] that `codes` [n x code_size] stand for."""
+        trained = self._trained()
+        return trained.decode(_arrays.codes("codes", codes), self._threads)
+
+    def distances(
+        self, queries: ArrayLike, codes: ArrayLike, metric: str = "l2"
+    ) -> NDArray[np.float32]:
+        """Distances [q x n] of `queries` [q x dim] to what `codes` [n x code_size] stand for.
+
+        metric: "l2" for squared distances, "ip" for inner products. Raises InvalidArgument for
+        "cosine": distances of parts do not add up to it; take "ip" of vectors of unit length.
+        """
+        trained = self._trained()
+        return trained.distances(
+            *_arrays.matrix("queries", queries),
+            _arrays.codes("codes", codes),
+            _arrays.text("metric", metric),
+            self._threads,
+        )
+
+    def __repr__(self) -> str:
+        state = "not trained" if self._core is None else f"dim={self._core.dim}"
+        return f"<knear.ProductQuantizer {self.sub_quantizers}x{self.bits}, {state}>"
 
 
 class Index:

@@ -130,6 +130,16 @@ def floats(name: str, value: Any, dimensions: int) -> np.ndarray:
     return np.ascontiguousarray(array, np.float32)
 
 
+def codes(name: str, value: Any) -> np.ndarray:
+    """`value` as a contiguous matrix of bytes."""
+    array = np.asarray(_device.to_processor(name, value))
+    if array.ndim != 2:
+        raise InvalidArgument(f"{name} must have 2 dimensions, but has {array.ndim}")
+    if array.dtype != np.uint8:
+        raise InvalidArgument(f"{name} must be uint8, but has type {array.dtype}")
+    return np.ascontiguousarray(array)
+
+
 def rows_of(data: np.ndarray, kind: str, rows: int, dim: int) -> np.ndarray:
     """Bytes as a matrix of that element type."""
     if kind == "bf16":

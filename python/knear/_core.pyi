@@ -145,6 +145,35 @@ def nearest_centroids(
     centroids: NDArray[np.float32], rows: NDArray[Any], type: str, metric: str, threads: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]: ...
 
+class ProductQuantizer:
+    @staticmethod
+    def train(
+        rows: NDArray[Any],
+        type: str,
+        sub_quantizers: int,
+        bits: int,
+        iterations: int,
+        seed: int,
+        most_rows: int,
+        threads: int,
+    ) -> ProductQuantizer: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def code_size(self) -> int: ...
+    @property
+    def centroids(self) -> NDArray[np.float32]: ...
+    def encode(self, rows: NDArray[Any], type: str, threads: int) -> NDArray[np.uint8]: ...
+    def decode(self, codes: NDArray[np.uint8], threads: int) -> NDArray[np.float32]: ...
+    def distances(
+        self,
+        queries: NDArray[Any],
+        type: str,
+        codes: NDArray[np.uint8],
+        metric: str,
+        threads: int,
+    ) -> NDArray[np.float32]: ...
+
 class FlatIndex:
     def __init__(self, dim: int, metric: str) -> None: ...
     def add(
