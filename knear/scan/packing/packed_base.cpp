@@ -238,7 +238,8 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
     for (std::int64_t p = 0; p < out.panels_per_tile; ++p) {
       const std::int64_t panel = tile * out.panels_per_tile + p;
       const std::int64_t first = p * panel_rows;
-      const int filled = static_cast<int>(std::clamp<std::int64_t>(count - first, 0, panel_rows));
+      int filled = static_cast<int>(std::clamp<std::int64_t>(count - first, 0, panel_rows));
+      while (filled > 0 && order[first + filled - 1].second == no_row) --filled;
       std::uint32_t* ids = out.ids.data() + panel * panel_rows;
       std::uint8_t* codes = out.codes.data() + panel * out.steps * panel_step_bytes;
       float* bias = out.row_bias.data() + panel * panel_rows;
@@ -252,7 +253,7 @@ void PackedBase::pack_certified(PackedBase& out, const BaseRows& base,
       for (int r = 0; r < panel_rows; ++r) {  // padding repeats the last row
         const std::int64_t j = first + std::min(r, filled - 1);
         if (r < filled) ids[r] = order[j].second;
-        if (j + 4 < count) prefetch(order[j + 4].second);
+        if (j + 4 < count && order[j + 4].second != no_row) prefetch(order[j + 4].second);
         load(order[j].second, v.data() + r * dim);
         const VectorSize size = out.space.kernels->measure(v.data() + r * dim, dim);
         max_coordinate = std::max(max_coordinate, size.largest);
@@ -323,46 +324,74 @@ PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32
   PackedBase out;
   static_cast<Coding&>(out) = whole_numbers(metric, isa, found);
   out.tile_bytes = tile_bytes;
+  pack_integer(out, base, subset, false, threads, progress);
+  return out;
+}
+
+PackedBase PackedBase::integer_in_order(const BaseRows& base, std::span<const std::uint32_t> order,
+                                        Metric metric, Isa isa, const ValueRange& found,
+                                        int threads, const Progress& progress,
+                                        std::int64_t tile_bytes) {
+  PackedBase out;
+  static_cast<Coding&>(out) = whole_numbers(metric, isa, found);
+  out.tile_bytes = tile_bytes;
+  pack_integer(out, base, order, true, threads, progress);
+  return out;
+}
+
+void PackedBase::sort_for_panels(const BaseRows& base, Metric metric,
+                                 std::span<std::uint32_t> rows) {
+  if (metric != Metric::l2) return;
+  // The sum of a row has the parity of its sum of squares.
+  std::vector<std::byte> scratch(base.scratch_bytes());
+  const auto odd = std::stable_partition(rows.begin(), rows.end(), [&](std::uint32_t id) {
+    return visit(base.row_view(id, scratch.data()), [&](auto view) {
+      const auto* row = view.row(0);
+      int sum = 0;
+      for (std::int64_t i = 0; i < view.cols(); ++i) sum ^= static_cast<int>(to_double(row[i]));
+      return sum % 2 == 0;
+    });
+  });
+  // The one panel that has rows of both kinds.
+  const std::int64_t mixed = (odd - rows.begin()) / panel_rows * panel_rows;
+  std::sort(rows.begin() + mixed,
+            rows.begin() + std::min<std::int64_t>(std::ssize(rows), mixed + panel_rows));
+}
+
+void PackedBase::pack_integer(PackedBase& out, const BaseRows& base,
+                              std::span<const std::uint32_t> subset, bool in_order, int threads,
+                              const Progress& progress) {
   out.make_room(subset.empty() ? base.rows() : static_cast<std::int64_t>(subset.size()),
                 base.cols());
   out.row_squares = AlignedArray<std::uint32_t>(out.panels() * panel_rows);
   out.row_sums = AlignedArray<std::int32_t>(out.panels() * panel_rows);
+  const Metric metric = out.space.metric;
   const Interleaving interleaving{out.rows, out.tiles};
   Reporter reporter(progress, "pack base", out.tiles);
   parallel_for(threads, out.tiles, [&](std::int64_t tile) {
-    const std::int64_t count = interleaving.rows_of(tile);
-    // Rows with even |y|^2 come first, since a panel without odd ones has a sharper limit; each of
-    // the two groups is in order of id, for ties. The sum of a row has the parity of its sum of
-    // squares.
-    std::vector<std::int64_t> order(count);
+    const std::int64_t tile_rows = out.panels_per_tile * panel_rows;
+    const std::int64_t count =
+        in_order ? std::clamp<std::int64_t>(out.rows - tile * tile_rows, 0, tile_rows)
+                 : interleaving.rows_of(tile);
+    std::vector<std::uint32_t> order(static_cast<std::size_t>(count));
     for (std::int64_t j = 0; j < count; ++j) {
-      const std::int64_t place = interleaving.row(tile, j);
-      order[j] = subset.empty() ? place : std::int64_t{subset[place]};
+      const std::int64_t place = in_order ? tile * tile_rows + j : interleaving.row(tile, j);
+      order[j] = subset.empty() ? static_cast<std::uint32_t>(place) : subset[place];
     }
     std::vector<std::byte> scratch(base.scratch_bytes());
-    if (metric == Metric::l2) {
-      const auto odd = std::stable_partition(order.begin(), order.end(), [&](std::int64_t id) {
-        return visit(base.row_view(id, scratch.data()), [&](auto view) {
-          const auto* row = view.row(0);
-          int sum = 0;
-          for (std::int64_t i = 0; i < out.dim; ++i) sum ^= static_cast<int>(to_double(row[i]));
-          return sum % 2 == 0;
-        });
-      });
-      // The one panel that has rows of both kinds.
-      const std::int64_t mixed = (odd - order.begin()) / panel_rows * panel_rows;
-      std::sort(order.begin() + mixed,
-                order.begin() + std::min<std::int64_t>(count, mixed + panel_rows));
-    }
+    if (!in_order) sort_for_panels(base, metric, order);
+    std::uint32_t last = no_row;
     for (std::int64_t p = 0; p < out.panels_per_tile; ++p) {
       const std::int64_t panel = tile * out.panels_per_tile + p, first = p * panel_rows;
       std::uint8_t* codes = out.codes.data() + panel * out.steps * panel_step_bytes;
       for (int r = 0; r < panel_rows; ++r) {
         const std::int64_t slot = panel * panel_rows + r;
-        const bool real = first + r < count;
-        // Padding repeats the last row of the tile.
-        const std::int64_t id = order[std::min(first + r, count - 1)];
-        out.ids[slot] = real ? static_cast<std::uint32_t>(id) : no_row;
+        const bool real = first + r < count && order[first + r] != no_row;
+        // Padding repeats the last row before it; there is none where nothing of a tile is filled.
+        if (real) last = order[first + r];
+        const std::uint32_t id = last;
+        out.ids[slot] = real ? id : no_row;
+        if (id == no_row) continue;
         visit(base.row_view(id, scratch.data()), [&](auto view) {
           const auto* row = view.row(0);
           std::uint32_t squares = 0;
@@ -383,7 +412,6 @@ PackedBase PackedBase::integer(const BaseRows& base, std::span<const std::uint32
     }
     reporter.add(1);
   });
-  return out;
 }
 
 double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_t* which,

@@ -95,8 +95,9 @@ class PackedBase : public Coding {
                               Format format, CodingSpace space, int threads,
                               const Progress& progress, std::int64_t tile_bytes = 0,
                               bool find_copies = true);
-  // Packs the rows in the given order instead of interleaving them: slot i holds row order[i].
-  // Equal rows are not looked for. The space is that of l2, or of ip with row terms.
+  // Packs the rows in the given order instead of interleaving them: slot i holds row order[i], or
+  // nothing where that is no_row, which the last slots of a panel may be. Equal rows are not looked
+  // for. With row terms the space is that of l2 or ip.
   static PackedBase certified_in_order(const BaseRows& base, std::span<const std::uint32_t> order,
                                        Format format, CodingSpace space, const RowTerms& terms,
                                        int threads, const Progress& progress,
@@ -106,6 +107,14 @@ class PackedBase : public Coding {
   static PackedBase integer(const BaseRows& base, std::span<const std::uint32_t> subset,
                             Metric metric, Isa isa, const ValueRange& found, int threads,
                             const Progress& progress, std::int64_t tile_bytes = 0);
+
+  // The same in the given order, as certified_in_order; rows of a panel must ascend.
+  static PackedBase integer_in_order(const BaseRows& base, std::span<const std::uint32_t> order,
+                                     Metric metric, Isa isa, const ValueRange& found, int threads,
+                                     const Progress& progress, std::int64_t tile_bytes = 0);
+  // Sorts rows for panels of whole numbers: those with even |y|^2 come first (l2), since a panel
+  // without odd ones has a sharper limit, and rows of a panel ascend. `rows` ascend.
+  static void sort_for_panels(const BaseRows& base, Metric metric, std::span<std::uint32_t> rows);
 
   double longest = 0;     // certified: the largest N of a panel, without outliers
   Duplicates duplicates;  // certified: rows that stand for others
@@ -124,6 +133,9 @@ class PackedBase : public Coding {
   static std::int64_t bytes_for(std::int64_t rows, std::int64_t dim, Format format, bool integer);
 
  private:
+  static void pack_integer(PackedBase& out, const BaseRows& base,
+                           std::span<const std::uint32_t> subset, bool in_order, int threads,
+                           const Progress& progress);
   static void pack_certified(PackedBase& out, const BaseRows& base,
                              std::span<const std::uint32_t> subset, bool in_order,
                              const RowTerms& terms, int threads, const Progress& progress);

@@ -1,0 +1,27 @@
+// knear/scan/methods/list_scan.hpp -- the k nearest among the rows of a few lists for each query:
+// what an index of inverted lists asks once it knows which lists are near.
+//
+//   scan_lists(lists, job, probes.view(), out, stats, progress);
+//
+// Thresholds travel from list to list. First every query goes to the list that it names first, and
+// starts the others from the k-th best of it. Many queries go list by list: those that probe the
+// same list are scored together, as by a scan of a flat base. Few go query by query: each is coded
+// once for all of its lists. What is left is measured once, at the end. The order of work changes
+// no bit of the answer.
+#pragma once
+#include "knear/core/neighbors.hpp"
+#include "knear/core/progress.hpp"
+#include "knear/distance/exact_neighbors.hpp"
+#include "knear/scan/packing/packed_lists.hpp"
+#include "knear/scan/scan_job.hpp"
+
+namespace knear::detail {
+
+// Fills all rows of `out` [queries x k]: the exact k nearest of the rows of the lists that a query
+// probes; fewer rows leave places at no_id. probes [queries x lists at most]: numbers of lists,
+// none twice, nearest first; no_id for none, behind the others. Ids are rows of job.base, those
+// that were packed.
+void scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
+                ExactNeighbors& out, ScanStats& stats, const Progress& progress);
+
+}  // namespace knear::detail

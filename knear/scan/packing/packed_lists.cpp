@@ -1,0 +1,73 @@
+// The order of rows in lists, and in the panels of each.
+#include "knear/scan/packing/packed_lists.hpp"
+
+#include <algorithm>
+
+#include "knear/core/threads.hpp"
+
+namespace knear::detail {
+namespace {
+
+// Rows list by list, each list filled up with no_row to whole panels. sort(rows): brings those of a
+// list, which ascend, into the order in which panels suit them.
+template <class Sort>
+std::vector<std::uint32_t> order_of(std::span<const std::uint32_t> list_of, std::int64_t lists,
+                                    int threads, std::vector<std::int64_t>& first_panel,
+                                    Sort sort) {
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(lists));
+  for (const std::uint32_t list : list_of) ++sizes[list];
+  first_panel.assign(1, 0);
+  for (const std::int64_t size : sizes)
+    first_panel.push_back(first_panel.back() + (size + panel_rows - 1) / panel_rows);
+  std::vector<std::uint32_t> order(static_cast<std::size_t>(first_panel.back() * panel_rows),
+                                   PackedBase::no_row);
+  std::vector<std::int64_t> next;
+  for (std::int64_t l = 0; l < lists; ++l)
+    next.push_back(first_panel[static_cast<std::size_t>(l)] * panel_rows);
+  for (std::size_t row = 0; row < list_of.size(); ++row)
+    order[static_cast<std::size_t>(next[list_of[row]]++)] = static_cast<std::uint32_t>(row);
+  parallel_for(threads, lists, [&](std::int64_t l) {
+    const auto at = static_cast<std::size_t>(l);
+    sort(std::span(order).subspan(static_cast<std::size_t>(first_panel[at] * panel_rows),
+                                  static_cast<std::size_t>(sizes[at])));
+  });
+  return order;
+}
+
+}  // namespace
+
+PackedLists PackedLists::certified(const BaseRows& base, std::span<const std::uint32_t> list_of,
+                                   std::int64_t lists, Format format, CodingSpace space,
+                                   int threads, const Progress& progress) {
+  PackedLists out;
+  // By the largest coordinate, so that one scale suits the rows of a panel.
+  const auto sort = [&](std::span<std::uint32_t> rows) {
+    std::vector<double> v(static_cast<std::size_t>(base.cols()));
+    std::vector<std::byte> scratch(base.scratch_bytes());
+    std::vector<std::pair<float, std::uint32_t>> sizes;
+    for (const std::uint32_t row : rows) {
+      space.load(base.row_view(row, scratch.data()), 0, v.data());
+      sizes.emplace_back(static_cast<float>(space.kernels->measure(v.data(), base.cols()).largest),
+                         row);
+    }
+    std::sort(sizes.begin(), sizes.end());
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = sizes[i].second;
+  };
+  const std::vector<std::uint32_t> order = order_of(list_of, lists, threads, out.first_panel, sort);
+  out.packed =
+      PackedBase::certified_in_order(base, order, format, std::move(space), {}, threads, progress);
+  return out;
+}
+
+PackedLists PackedLists::integer(const BaseRows& base, std::span<const std::uint32_t> list_of,
+                                 std::int64_t lists, Metric metric, Isa isa,
+                                 const ValueRange& found, int threads, const Progress& progress) {
+  PackedLists out;
+  const std::vector<std::uint32_t> order = order_of(
+      list_of, lists, threads, out.first_panel,
+      [&](std::span<std::uint32_t> rows) { PackedBase::sort_for_panels(base, metric, rows); });
+  out.packed = PackedBase::integer_in_order(base, order, metric, isa, found, threads, progress);
+  return out;
+}
+
+}  // namespace knear::detail

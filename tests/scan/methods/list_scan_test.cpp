@@ -1,0 +1,178 @@
+// Inverted lists: how they are packed, and that a scan of them gives the reference's nearest rows
+// of the lists that each query probes, in either order of work.
+#include "knear/scan/methods/list_scan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tests/scan/scan_cases.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr std::int64_t list_count = 23;
+
+// Lists of unequal sizes, list 5 empty, list 0 with half of the rows.
+std::vector<std::uint32_t> lists_of(std::int64_t rows, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<std::uint32_t> out;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const auto list = static_cast<std::uint32_t>(random.below(2 * list_count));
+    out.push_back(list >= list_count || list == 5 ? 0 : list);
+  }
+  return out;
+}
+
+PackedLists packed_lists(const ScanCase& c, Codes codes, const std::vector<std::uint32_t>& of,
+                         Isa isa = active_isa()) {
+  if (codes == Codes::integer)
+    return PackedLists::integer(c.base.view(), of, list_count, c.metric, isa,
+                                find_value_range(c.base.view(), Metric::l2, "base", 1), 2);
+  constexpr Format formats[] = {format_int8, format_int16, format_fp32};
+  return PackedLists::certified(c.base.view(), of, list_count, formats[static_cast<int>(codes)],
+                                CodingSpace::choose(c.base.view(), c.metric, isa), 2);
+}
+
+// Each query probes `probes` lists drawn at random, or fewer.
+Matrix<Id> probes_of(std::int64_t queries, std::int64_t probes, std::uint64_t seed) {
+  Random random(seed);
+  Matrix<Id> out(queries, probes);
+  for (std::int64_t q = 0; q < queries; ++q) {
+    std::vector<Id> all(list_count);
+    for (std::int64_t l = 0; l < list_count; ++l) {
+      const auto at = static_cast<std::size_t>(random.below(static_cast<std::uint64_t>(l) + 1));
+      all[static_cast<std::size_t>(l)] = all[at], all[at] = l;
+    }
+    const std::int64_t count =
+        q % 4 == 3 ? random.below(static_cast<std::uint64_t>(probes) + 1) : probes;
+    for (std::int64_t p = 0; p < probes; ++p)
+      out.row(q)[p] = p < count ? all[static_cast<std::size_t>(p)] : no_id;
+  }
+  return out;
+}
+
+class ListScan : public testing::TestWithParam<std::tuple<Codes, Metric>> {
+ protected:
+  const Codes codes = std::get<0>(GetParam());
+  const Metric metric = std::get<1>(GetParam());
+};
+
+TEST_P(ListScan, PacksEachRowOnceInPanelsOfItsList) {
+  for (const std::int64_t rows : {1, 31, 33, 3000}) {
+    const ScanCase part(vectors(codes, rows, 20, 1), vectors(codes, 1, 20, 2), metric);
+    const std::vector<std::uint32_t> of = lists_of(rows, 3);
+    const PackedLists lists = packed_lists(part, codes, of);
+    ASSERT_EQ(lists.lists(), list_count);
+    std::vector<int> seen(static_cast<std::size_t>(rows));
+    for (std::int64_t l = 0; l < list_count; ++l) {
+      const auto [from, to] = lists.panels(l);
+      std::int64_t count = 0;
+      for (std::int64_t slot = from * panel_rows; slot < to * panel_rows; ++slot) {
+        const std::uint32_t row = lists.packed.ids[static_cast<std::size_t>(slot)];
+        if (row == PackedBase::no_row) continue;
+        ++seen[row], ++count;
+        ASSERT_EQ(of[row], l);
+        // Nothing stands behind a slot that is left empty.
+        if (slot % panel_rows > 0) {
+          ASSERT_NE(lists.packed.ids[static_cast<std::size_t>(slot) - 1], PackedBase::no_row);
+        }
+      }
+      ASSERT_EQ(to - from, (count + panel_rows - 1) / panel_rows);
+    }
+    ASSERT_EQ(std::count(seen.begin(), seen.end(), 1), rows);
+    // What follows the last list is empty.
+    for (std::int64_t slot = lists.first_panel.back() * panel_rows;
+         slot < lists.packed.panels() * panel_rows; ++slot)
+      ASSERT_EQ(lists.packed.ids[static_cast<std::size_t>(slot)], PackedBase::no_row);
+  }
+}
+
+TEST_P(ListScan, GivesTheNearestOfTheListsThatAreProbed) {
+  AnyMatrix base = vectors(codes, 2500, 24, 4);
+  for (std::int64_t i = 0; i < 2500; i += 7) copy_row(base, i / 2, i);  // ties
+  const ScanCase c(std::move(base), vectors(codes, 60, 24, 5), metric);
+  const std::vector<std::uint32_t> of = lists_of(2500, 6);
+  RowSet live(2500);
+  for (std::int64_t i = 0; i < 2500; i += 3) live.remove(i);
+  for (const Isa isa : available_isas()) {
+    const PackedLists lists = packed_lists(c, codes, of, isa);
+    for (const std::int64_t k : {1, 10, 40, 2000})
+      for (const std::int64_t most : {0, 1, 2, 6, 23})
+        for (const bool some_live : {false, true}) {
+          if (k == 2000 && (some_live || most == 2)) continue;
+          const Matrix<Id> probes = probes_of(60, most, 7);
+          ScanJob job = c.job(k, isa, 1 + static_cast<int>(most) % 3);
+          if (some_live) job.allowed.live = &live;
+          // All at once; and a few, for which the work goes query by query.
+          for (const std::int64_t few : {60, 3, 1}) {
+            job.queries = c.queries.view().rows(0, few);
+            ExactNeighbors out(few, k);
+            ScanStats stats;
+            scan_lists(lists, job, probes.view().rows(0, few), out, stats, {});
+            for (std::int64_t q = 0; q < few; ++q) {
+              std::vector<KeyedId> expected = c.found(q, job.allowed);
+              std::erase_if(expected, [&](const KeyedId& x) {
+                const Id* row = probes.row(q);
+                return std::find(row, row + most, Id{of[static_cast<std::size_t>(x.second)]}) ==
+                       row + most;
+              });
+              ASSERT_TRUE(is_list(expected, out.keys.row(q), out.ids.row(q), k))
+                  << "query " << q << " of " << few << ", k " << k << ", probes " << most;
+            }
+          }
+        }
+  }
+}
+
+// Keys that others have found rule out what is farther.
+TEST_P(ListScan, StartsFromUpperBounds) {
+  const ScanCase c(vectors(codes, 900, 16, 8), vectors(codes, 30, 16, 9), metric);
+  const PackedLists lists = packed_lists(c, codes, lists_of(900, 10));
+  std::vector<double> bounds;
+  for (const auto& list : c.order) bounds.push_back(list[12].first);
+  ScanJob job = c.job(20);
+  job.upper_bounds = bounds.data();
+  const Matrix<Id> probes = probes_of(30, list_count, 11);
+  ExactNeighbors out(30, 20);
+  ScanStats stats;
+  scan_lists(lists, job, probes.view(), out, stats, {});
+  for (std::int64_t q = 0; q < 30; ++q) {
+    std::vector<KeyedId> expected = c.found(q, {});
+    std::erase_if(expected, [&](const KeyedId& x) {
+      const Id* row = probes.row(q);
+      const std::uint32_t list = lists_of(900, 10)[static_cast<std::size_t>(x.second)];
+      return std::find(row, row + list_count, Id{list}) == row + list_count;
+    });
+    ASSERT_TRUE(is_list(expected, out.keys.row(q), out.ids.row(q), 20,
+                        bounds[static_cast<std::size_t>(q)]));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Codes, ListScan,
+    testing::Values(std::tuple(Codes::int8, Metric::l2), std::tuple(Codes::int8, Metric::ip),
+                    std::tuple(Codes::int8, Metric::cosine), std::tuple(Codes::int16, Metric::ip),
+                    std::tuple(Codes::fp32, Metric::l2), std::tuple(Codes::integer, Metric::l2),
+                    std::tuple(Codes::integer, Metric::ip)),
+    [](const auto& p) {
+      return name_of(std::get<0>(p.param)) + "_" + std::string(name_of(std::get<1>(p.param)));
+    });
+
+TEST(ListScanStops, WhenAskedTo) {
+  const ScanCase c(vectors(Codes::int8, 900, 16, 8), vectors(Codes::int8, 30, 16, 9), Metric::l2);
+  const PackedLists lists = packed_lists(c, Codes::int8, lists_of(900, 10));
+  ExactNeighbors out(30, 5);
+  ScanStats stats;
+  EXPECT_THROW(scan_lists(lists, c.job(5), probes_of(30, 9, 1).view(), out, stats,
+                          [](std::string_view, double) { return false; }),
+               Cancelled);
+  EXPECT_THROW(PackedLists::certified(c.base.view(), lists_of(900, 10), list_count, format_int8,
+                                      CodingSpace::choose(c.base.view(), Metric::l2, active_isa()),
+                                      1, [](std::string_view, double) { return false; }),
+               Cancelled);
+}
+
+}  // namespace
+}  // namespace knear::detail
