@@ -5,11 +5,12 @@
 //   for (const ScanTask& task : table.tasks) ...
 //
 // A flat base gives each set all of its panels, or a few splits of them where there are more
-// threads than sets. The tables of inverted lists, which are to come, have a set for the queries of
-// each list and the list's panels as its task (tests/scan/work_table_test.cpp makes some). Queries
-// of a set are packed once, whatever the number of its tasks.
+// threads than sets. Inverted lists (methods/list_scan.hpp) have a set for the queries of each list
+// and the list's panels as its task, or a set for each query and a task for each of its lists.
+// Queries of a set are packed once, whatever the number of its tasks.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,11 @@ struct WorkTable {
   std::vector<QuerySet> sets;
   std::vector<ScanTask> tasks;  // set after set
 
+  std::span<const std::int64_t> queries_of(std::int64_t set) const {
+    const QuerySet& of = sets[static_cast<std::size_t>(set)];
+    return std::span(queries).subspan(static_cast<std::size_t>(of.begin),
+                                      static_cast<std::size_t>(of.count()));
+  }
   // Adds a set of the next `count` queries, with one task for each range of panels.
   void add(std::int64_t count, const std::vector<std::pair<std::int64_t, std::int64_t>>& panels);
   // Tiles of all tasks.

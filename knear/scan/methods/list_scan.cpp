@@ -1,12 +1,17 @@
-// Work tables of inverted lists, in two rounds.
+// Work tables of inverted lists, in two rounds; and few rows, measured.
 #include "knear/scan/methods/list_scan.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <mutex>
 #include <numeric>
 #include <vector>
 
 #include "knear/core/threads.hpp"
 #include "knear/scan/nearest_state.hpp"
+#include "knear/scan/row_measurer.hpp"
+#include "knear/scan/tile_loop.hpp"
+#include "knear/select/top_k.hpp"
 
 namespace knear::detail {
 namespace {
@@ -61,6 +66,53 @@ WorkTable by_query(const PackedLists& lists, MatrixView<Id> probes, std::int64_t
   return out;
 }
 
+// Many queries list by list: twelve are scored side by side, and fewer leave places empty.
+bool goes_by_list(const PackedLists& lists, MatrixView<Id> probes) {
+  return probes.rows() * probes.cols() >= 4 * lists.lists();
+}
+
+WorkTable table_of(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
+                   std::int64_t first, std::int64_t last) {
+  return goes_by_list(lists, probes) ? by_list(lists, job, probes, first, last)
+                                     : by_query(lists, probes, first, last);
+}
+
+// Measures the rows that each query probes: calls begin(query), then take(query, key, row) for each
+// row that may be found, then end(query). A thread has a query at a time.
+template <class Begin, class Take, class End>
+void measure_lists(const RowLists& lists, const ScanJob& job, MatrixView<Id> probes,
+                   ScanStats& stats, const Progress& progress, Begin begin, Take take, End end) {
+  const std::int64_t queries = probes.rows(), together = 16;
+  const std::int64_t tasks = (queries + together - 1) / together;
+  Reporter reporter(progress, "search", tasks);
+  std::mutex mutex;
+  parallel_for(job.threads, tasks, [&](std::int64_t task) {
+    const auto start = std::chrono::steady_clock::now();
+    RowMeasurer measurer(job);
+    std::vector<std::uint32_t> rows;
+    ScanStats local;
+    for (std::int64_t q = task * together; q < std::min(queries, (task + 1) * together); ++q) {
+      rows.clear();
+      for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p)
+        for (const std::uint32_t row : lists.rows_of(probes.row(q)[p]))
+          if (job.allowed(row)) rows.push_back(row);
+      begin(q);
+      if (!rows.empty()) {
+        measurer.set_query(q);
+        measurer.measure(
+            std::ssize(rows), [&](std::int64_t i) { return rows[static_cast<std::size_t>(i)]; },
+            [&](std::int64_t i, double key) { take(q, key, rows[static_cast<std::size_t>(i)]); });
+      }
+      end(q);
+      local.survivors += std::ssize(rows);
+    }
+    local.rescore_seconds = seconds_since(start);
+    reporter.add(1);
+    std::lock_guard lock(mutex);
+    stats.add(local);
+  });
+}
+
 }  // namespace
 
 void scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
@@ -70,19 +122,56 @@ void scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> pro
   each.may_estimate = false, each.may_give_up = false;
   const std::int64_t queries = probes.rows(), most = probes.cols();
   NearestState state(queries, lists.packed, each);
-  // Twelve queries are scored side by side; fewer leave places empty.
-  const bool together = queries * most >= 4 * lists.lists();
   const auto round = [&](std::int64_t first, std::int64_t last) {
     if (first >= last) return;
-    const WorkTable table =
-        together ? by_list(lists, each, probes, first, last) : by_query(lists, probes, first, last);
-    scan_tasks(lists.packed, each, table, state, stats, progress);
+    scan_tasks(lists.packed, each, table_of(lists, each, probes, first, last), state, stats,
+               progress);
   };
   round(0, std::min<std::int64_t>(1, most));
   round(1, most);
   std::vector<std::int64_t> all(static_cast<std::size_t>(queries));
   std::iota(all.begin(), all.end(), 0);
   finish_nearest(lists.packed, each, all, state, out, stats);
+}
+
+void scan_lists_directly(const RowLists& lists, const ScanJob& job, MatrixView<Id> probes,
+                         ExactNeighbors& out, ScanStats& stats, const Progress& progress) {
+  std::vector<TopK> best(static_cast<std::size_t>(probes.rows()));
+  const auto list = [&](std::int64_t q) -> TopK& { return best[static_cast<std::size_t>(q)]; };
+  measure_lists(
+      lists, job, probes, stats, progress, [&](std::int64_t q) { list(q) = TopK(job.k); },
+      [&](std::int64_t q, double key, std::uint32_t row) {
+        if (list(q).admits(key, row)) list(q).push(key, row);
+      },
+      [&](std::int64_t q) {
+        list(q).finish();
+        write_list(list(q), job.k, out.keys.row(q), out.ids.row(q));
+        list(q) = TopK();
+      });
+}
+
+void scan_lists_range(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
+                      double limit, RangeSink& sink, ScanStats& stats, const Progress& progress) {
+  scan_range(lists.packed, job, table_of(lists, job, probes, 0, probes.cols()), limit, sink, stats,
+             progress);
+}
+
+void scan_lists_range_directly(const RowLists& lists, const ScanJob& job, MatrixView<Id> probes,
+                               double limit, RangeSink& sink, ScanStats& stats,
+                               const Progress& progress) {
+  std::vector<RangeLists> found(static_cast<std::size_t>(probes.rows()), RangeLists(1));
+  const auto list = [&](std::int64_t q) -> RangeLists& {
+    return found[static_cast<std::size_t>(q)];
+  };
+  measure_lists(
+      lists, job, probes, stats, progress, [](std::int64_t) {},
+      [&](std::int64_t q, double key, std::uint32_t row) {
+        if (key <= limit) list(q)[0].emplace_back(key, row);
+      },
+      [&](std::int64_t q) {
+        sink.count(std::ssize(list(q)[0]));
+        sink.take({&q, 1}, list(q));
+      });
 }
 
 }  // namespace knear::detail

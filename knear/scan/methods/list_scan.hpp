@@ -12,6 +12,7 @@
 #include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
 #include "knear/distance/exact_neighbors.hpp"
+#include "knear/scan/methods/range_scan.hpp"
 #include "knear/scan/packing/packed_lists.hpp"
 #include "knear/scan/scan_job.hpp"
 
@@ -23,5 +24,16 @@ namespace knear::detail {
 // that were packed.
 void scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
                 ExactNeighbors& out, ScanStats& stats, const Progress& progress);
+// Gives the same answer by measuring every row of the lists: for few rows.
+void scan_lists_directly(const RowLists& lists, const ScanJob& job, MatrixView<Id> probes,
+                         ExactNeighbors& out, ScanStats& stats, const Progress& progress);
+
+// Gives to the sink every row of the lists whose key is at most `limit` from the query. Throws as
+// scan_range() does.
+void scan_lists_range(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
+                      double limit, RangeSink& sink, ScanStats& stats, const Progress& progress);
+void scan_lists_range_directly(const RowLists& lists, const ScanJob& job, MatrixView<Id> probes,
+                               double limit, RangeSink& sink, ScanStats& stats,
+                               const Progress& progress);
 
 }  // namespace knear::detail

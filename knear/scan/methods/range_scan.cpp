@@ -33,7 +33,7 @@ class WithinRadius {
         loop_(loop),
         stats_(stats),
         scores_(call.packed, call.job, loop.queries),
-        begin_(call.table.sets[static_cast<std::size_t>(loop.task.set)].begin),
+        queries_(call.table.queries_of(loop.task.set)),
         found_(static_cast<std::size_t>(loop.count())),
         waiting_(Scores::exact ? 0 : found_.size()),
         measurer_(call.job) {}
@@ -58,7 +58,7 @@ class WithinRadius {
   std::int64_t finish(ScanStats&) {
     for (std::size_t q = 0; q < waiting_.size(); ++q) measure(static_cast<std::int64_t>(q));
     count();
-    call_.sink.take(begin_, found_);
+    call_.sink.take(queries_, found_);
     return 0;  // the pairs are the answer
   }
   void hand_over() {}
@@ -74,7 +74,7 @@ class WithinRadius {
     const auto place = static_cast<std::size_t>(q);
     std::vector<std::uint32_t>& rows = waiting_[place];
     if (rows.empty()) return;
-    measurer_.set_query(begin_ + q);
+    measurer_.set_query(queries_[place]);
     measurer_.measure(
         std::ssize(rows), [&](std::int64_t i) { return rows[static_cast<std::size_t>(i)]; },
         [&](std::int64_t i, double key) {
@@ -93,7 +93,7 @@ class WithinRadius {
   TileLoop& loop_;
   ScanStats& stats_;
   Scores scores_;
-  const std::int64_t begin_;
+  const std::span<const std::int64_t> queries_;  // of the task
   RangeLists found_;
   std::vector<std::vector<std::uint32_t>> waiting_;
   RowMeasurer measurer_;
@@ -103,10 +103,12 @@ class WithinRadius {
 // Brute force: every pair in float64.
 class MeasuredWithinRadius {
  public:
-  MeasuredWithinRadius(double limit, RangeSink& sink, const MeasuredTask& task)
+  MeasuredWithinRadius(double limit, RangeSink& sink, std::span<const std::int64_t> which,
+                       const MeasuredTask& task)
       : limit_(limit),
         sink_(sink),
-        begin_(task.begin),
+        queries_(which.subspan(static_cast<std::size_t>(task.begin),
+                               static_cast<std::size_t>(task.count))),
         found_(static_cast<std::size_t>(task.count)) {}
 
   void take(std::int64_t q, double key, std::uint32_t row) {
@@ -117,7 +119,7 @@ class MeasuredWithinRadius {
     uncounted_ = 0;
   }
   std::int64_t finish(ScanStats&) {
-    sink_.take(begin_, found_);
+    sink_.take(queries_, found_);
     return 0;
   }
   void hand_over() {}
@@ -125,7 +127,7 @@ class MeasuredWithinRadius {
  private:
   double limit_;
   RangeSink& sink_;
-  std::int64_t begin_;
+  const std::span<const std::int64_t> queries_;
   RangeLists found_;
   std::int64_t uncounted_ = 0;
 };
@@ -150,10 +152,10 @@ void RangeSink::count(std::int64_t more) {
                             most_);
 }
 
-void RangeSink::take(std::int64_t begin, RangeLists& found) {
+void RangeSink::take(std::span<const std::int64_t> queries, RangeLists& found) {
   std::lock_guard lock(mutex_);
   for (std::size_t q = 0; q < found.size(); ++q) {
-    auto& to = list_of(begin + static_cast<std::int64_t>(q));
+    auto& to = list_of(queries[q]);
     for (const auto& [key, row] : found[q]) to.emplace_back(key, ids_(row));
     found[q] = {};
   }
@@ -183,7 +185,12 @@ void RangeSink::take(std::span<const PrunedPair> pairs, std::span<const std::int
 
 void scan_range(const PackedBase& packed, const ScanJob& job, double limit, RangeSink& sink,
                 ScanStats& stats, const Progress& progress) {
-  const WorkTable table = divide(packed, all_queries(job), job, stats);
+  scan_range(packed, job, divide(packed, all_queries(job), job, stats), limit, sink, stats,
+             progress);
+}
+
+void scan_range(const PackedBase& packed, const ScanJob& job, const WorkTable& table, double limit,
+                RangeSink& sink, ScanStats& stats, const Progress& progress) {
   const RangeCall call{packed, job, table, limit, sink};
   const auto run_with = [&]<class Scores>() {
     run_tasks(packed, job, table, stats, progress, [&](TileLoop& loop, ScanStats& local) {
@@ -198,9 +205,11 @@ void scan_range(const PackedBase& packed, const ScanJob& job, double limit, Rang
 
 void scan_range_directly(const ScanJob& job, std::span<const std::uint32_t> subset, double limit,
                          RangeSink& sink, ScanStats& stats, const Progress& progress) {
-  measure_pairs(job, subset, all_queries(job), queries_measured_together(job.queries.rows()), true,
-                stats, progress,
-                [&](const MeasuredTask& task) { return MeasuredWithinRadius(limit, sink, task); });
+  const std::vector<std::int64_t> which = all_queries(job);
+  measure_pairs(job, subset, which, queries_measured_together(job.queries.rows()), true, stats,
+                progress, [&](const MeasuredTask& task) {
+                  return MeasuredWithinRadius(limit, sink, which, task);
+                });
 }
 
 }  // namespace knear::detail

@@ -13,6 +13,7 @@
 #include "knear/scan/methods/pruned_pair.hpp"
 #include "knear/scan/packing/packed_base.hpp"
 #include "knear/scan/scan_job.hpp"
+#include "knear/scan/work_table.hpp"
 
 namespace knear::detail {
 
@@ -32,8 +33,8 @@ class RangeSink {
 
   // Called for pairs as they are found, before they are taken. Throws MemoryBudgetError.
   void count(std::int64_t more);
-  // Moves the pairs of queries begin, begin + 1, ... over. Any number of threads at once.
-  void take(std::int64_t begin, RangeLists& found);
+  // Moves the pairs of some queries over, of each a list. Any number of threads at once.
+  void take(std::span<const std::int64_t> queries, RangeLists& found);
   // Counts and copies measured pairs whose key is at most `limit`, which come by query: pair.query
   // is a place in `queries`, which has their numbers. rows: the row for that of a pair; empty: the
   // same.
@@ -62,6 +63,9 @@ class RangeSink {
 // Throws MemoryBudgetError as the sink does.
 void scan_range(const PackedBase& packed, const ScanJob& job, double limit, RangeSink& sink,
                 ScanStats& stats, const Progress& progress);
+// The same for the queries and panels of a table.
+void scan_range(const PackedBase& packed, const ScanJob& job, const WorkTable& table, double limit,
+                RangeSink& sink, ScanStats& stats, const Progress& progress);
 // Gives the same answer by measuring every pair, of all rows or of `subset`.
 void scan_range_directly(const ScanJob& job, std::span<const std::uint32_t> subset, double limit,
                          RangeSink& sink, ScanStats& stats, const Progress& progress);

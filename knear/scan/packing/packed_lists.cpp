@@ -2,6 +2,7 @@
 #include "knear/scan/packing/packed_lists.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "knear/core/threads.hpp"
 
@@ -35,6 +36,27 @@ std::vector<std::uint32_t> order_of(std::span<const std::uint32_t> list_of, std:
 }
 
 }  // namespace
+
+RowLists::RowLists(std::span<const std::uint32_t> list_of, std::int64_t lists)
+    : begin(static_cast<std::size_t>(lists) + 1), rows(list_of.size()) {
+  for (const std::uint32_t list : list_of) ++begin[list + 1];
+  std::partial_sum(begin.begin(), begin.end(), begin.begin());
+  std::vector<std::int64_t> next = begin;
+  for (std::size_t row = 0; row < list_of.size(); ++row)
+    rows[static_cast<std::size_t>(next[list_of[row]]++)] = static_cast<std::uint32_t>(row);
+}
+
+std::vector<std::uint32_t> PackedLists::list_of() const {
+  std::vector<std::uint32_t> out(static_cast<std::size_t>(packed.rows));
+  for (std::int64_t l = 0; l < lists(); ++l) {
+    const auto [from, to] = panels(l);
+    for (std::int64_t slot = from * panel_rows; slot < to * panel_rows; ++slot)
+      if (const std::uint32_t row = packed.ids[static_cast<std::size_t>(slot)];
+          row != PackedBase::no_row)
+        out[row] = static_cast<std::uint32_t>(l);
+  }
+  return out;
+}
 
 PackedLists PackedLists::certified(const BaseRows& base, std::span<const std::uint32_t> list_of,
                                    std::int64_t lists, Format format, CodingSpace space,

@@ -1,8 +1,9 @@
 // knear/scan/packing/packed_lists.hpp -- inverted lists: a packed base of which each list is a run
-// of whole panels.
+// of whole panels; and of few rows, which are not packed, their numbers list by list.
 //
-//   const auto lists = PackedLists::certified(base, list_of_row, 1024, format_int8, space,
-//   threads); lists.first_panel[7], lists.first_panel[8]           // the panels of list 7
+//   const auto lists = PackedLists::certified(base, list_of, 1024, format_int8, space, threads);
+//   lists.first_panel[7], lists.first_panel[8]           // the panels of list 7
+//   RowLists(list_of, 1024).rows_of(7)                   // the rows of list 7
 #pragma once
 #include <cstdint>
 #include <span>
@@ -14,6 +15,23 @@
 
 namespace knear::detail {
 
+// The rows of each list, ascending.
+struct RowLists {
+  RowLists() = default;
+  // list_of [rows]: the list of each row, below `lists`.
+  RowLists(std::span<const std::uint32_t> list_of, std::int64_t lists);
+
+  std::int64_t lists() const { return std::ssize(begin) - 1; }
+  std::span<const std::uint32_t> rows_of(std::int64_t list) const {
+    const auto at = static_cast<std::size_t>(list);
+    return std::span(rows).subspan(static_cast<std::size_t>(begin[at]),
+                                   static_cast<std::size_t>(begin[at + 1] - begin[at]));
+  }
+
+  std::vector<std::int64_t> begin = {0};  // [lists + 1]: places in rows
+  std::vector<std::uint32_t> rows;        // list after list
+};
+
 struct PackedLists {
   PackedBase packed;
   std::vector<std::int64_t> first_panel = {0};  // [lists + 1]
@@ -22,6 +40,12 @@ struct PackedLists {
   std::pair<std::int64_t, std::int64_t> panels(std::int64_t list) const {
     const auto at = static_cast<std::size_t>(list);
     return {first_panel[at], first_panel[at + 1]};
+  }
+
+  // The list of each row [rows].
+  std::vector<std::uint32_t> list_of() const;
+  std::int64_t bytes() const {
+    return packed.bytes() + static_cast<std::int64_t>(first_panel.capacity() * sizeof first_panel[0]);
   }
 
   // list_of [rows of base]: the list of each row, below `lists`. Codes as PackedBase::certified and

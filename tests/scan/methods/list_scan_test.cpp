@@ -53,6 +53,16 @@ Matrix<Id> probes_of(std::int64_t queries, std::int64_t probes, std::uint64_t se
   return out;
 }
 
+// Of `all`, the rows of the lists that a query probes.
+std::vector<KeyedId> probed(std::vector<KeyedId> all, const std::vector<std::uint32_t>& of,
+                            MatrixView<Id> probes) {
+  const Id *begin = probes.row(0), *end = begin + probes.cols();
+  std::erase_if(all, [&](const KeyedId& x) {
+    return std::find(begin, end, Id{of[static_cast<std::size_t>(x.second)]}) == end;
+  });
+  return all;
+}
+
 class ListScan : public testing::TestWithParam<std::tuple<Codes, Metric>> {
  protected:
   const Codes codes = std::get<0>(GetParam());
@@ -111,15 +121,16 @@ TEST_P(ListScan, GivesTheNearestOfTheListsThatAreProbed) {
             ExactNeighbors out(few, k);
             ScanStats stats;
             scan_lists(lists, job, probes.view().rows(0, few), out, stats, {});
+            ExactNeighbors measured(few, k);
+            scan_lists_directly(RowLists(of, list_count), job, probes.view().rows(0, few), measured,
+                                stats, {});
             for (std::int64_t q = 0; q < few; ++q) {
-              std::vector<KeyedId> expected = c.found(q, job.allowed);
-              std::erase_if(expected, [&](const KeyedId& x) {
-                const Id* row = probes.row(q);
-                return std::find(row, row + most, Id{of[static_cast<std::size_t>(x.second)]}) ==
-                       row + most;
-              });
-              ASSERT_TRUE(is_list(expected, out.keys.row(q), out.ids.row(q), k))
-                  << "query " << q << " of " << few << ", k " << k << ", probes " << most;
+              const std::vector<KeyedId> expected =
+                  probed(c.found(q, job.allowed), of, probes.view().rows(q, q + 1));
+              for (const ExactNeighbors* each : {&out, &measured})
+                ASSERT_TRUE(is_list(expected, each->keys.row(q), each->ids.row(q), k))
+                    << "query " << q << " of " << few << ", k " << k << ", probes " << most
+                    << (each == &out ? "" : ", measured");
             }
           }
         }
@@ -138,16 +149,51 @@ TEST_P(ListScan, StartsFromUpperBounds) {
   ExactNeighbors out(30, 20);
   ScanStats stats;
   scan_lists(lists, job, probes.view(), out, stats, {});
-  for (std::int64_t q = 0; q < 30; ++q) {
-    std::vector<KeyedId> expected = c.found(q, {});
-    std::erase_if(expected, [&](const KeyedId& x) {
-      const Id* row = probes.row(q);
-      const std::uint32_t list = lists_of(900, 10)[static_cast<std::size_t>(x.second)];
-      return std::find(row, row + list_count, Id{list}) == row + list_count;
-    });
-    ASSERT_TRUE(is_list(expected, out.keys.row(q), out.ids.row(q), 20,
-                        bounds[static_cast<std::size_t>(q)]));
-  }
+  for (std::int64_t q = 0; q < 30; ++q)
+    ASSERT_TRUE(is_list(probed(c.found(q, {}), lists_of(900, 10), probes.view().rows(q, q + 1)),
+                        out.keys.row(q), out.ids.row(q), 20, bounds[static_cast<std::size_t>(q)]));
+}
+
+TEST_P(ListScan, FindsAllRowsWithinARadiusInTheListsThatAreProbed) {
+  AnyMatrix base = vectors(codes, 1500, 12, 12);
+  for (std::int64_t i = 0; i < 1500; i += 7) copy_row(base, i / 2, i);
+  const ScanCase c(std::move(base), vectors(codes, 50, 12, 13), metric);
+  const std::vector<std::uint32_t> of = lists_of(1500, 14);
+  RowSet live(1500);
+  for (std::int64_t i = 0; i < 1500; i += 3) live.remove(i);
+  const PackedLists lists = packed_lists(c, codes, of);
+  const RowLists numbers(of, list_count);
+  for (const std::int64_t most : {0, 1, 7, 23})
+    for (const std::int64_t few : {50, 2})
+      for (const bool some_live : {false, true}) {
+        const Matrix<Id> probes = probes_of(few, most, 15);
+        ScanJob job = c.job(10, active_isa(), 2);
+        if (some_live) job.allowed.live = &live;
+        job.queries = c.queries.view().rows(0, few);
+        const double limit = c.order[1][200].first;
+        const RowIds ids{.first = 100};
+        for (const bool directly : {false, true}) {
+          RangeLists found(static_cast<std::size_t>(few));
+          RangeSink sink(found, ids, 1 << 20);
+          ScanStats stats;
+          if (directly)
+            scan_lists_range_directly(numbers, job, probes.view(), limit, sink, stats, {});
+          else
+            scan_lists_range(lists, job, probes.view(), limit, sink, stats, {});
+          for (std::int64_t q = 0; q < few; ++q) {
+            std::vector<KeyedId> expected =
+                probed(c.found(q, job.allowed), of, probes.view().rows(q, q + 1));
+            std::erase_if(expected, [&](const KeyedId& x) { return x.first > limit; });
+            auto& got = found[static_cast<std::size_t>(q)];
+            std::sort(got.begin(), got.end());
+            ASSERT_EQ(got.size(), expected.size());
+            for (std::size_t j = 0; j < got.size(); ++j) {
+              ASSERT_EQ(got[j].first, expected[j].first);
+              ASSERT_EQ(got[j].second, ids(expected[j].second));
+            }
+          }
+        }
+      }
 }
 
 INSTANTIATE_TEST_SUITE_P(
