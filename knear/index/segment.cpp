@@ -52,12 +52,31 @@ std::shared_ptr<SegmentRows> SegmentRows::of_panels(std::shared_ptr<const Packed
   return out;
 }
 
+std::shared_ptr<SegmentRows> SegmentRows::of_listed_panels(
+    std::shared_ptr<const PackedLists> panels, std::vector<float> radii,
+    AlignedArray<std::uint32_t> slots, AlignedArray<Id> ids, Id first, Metric metric) {
+  auto out = of_panels(std::shared_ptr<const PackedBase>(panels, &panels->packed), std::move(slots),
+                       std::move(ids), first, metric);
+  out->lists_ = std::make_shared<ListedRows>(std::move(panels));
+  out->radii_ = std::move(radii);
+  return out;
+}
+
+void SegmentRows::set_lists(std::shared_ptr<ListedRows> lists, std::vector<float> radii) {
+  lists_ = std::move(lists), radii_ = std::move(radii);
+  if (lists_->numbers()) return;
+  // A scan of all rows goes by the same codes.
+  const std::shared_ptr<const PackedLists> packed = lists_->first_form();
+  prepared_->adopt(FirstPass::int8, std::shared_ptr<const PackedBase>(packed, &packed->packed));
+}
+
 std::shared_ptr<SegmentRows> SegmentRows::shifted(const std::shared_ptr<const SegmentRows>& from,
                                                   Id by) {
   AlignedArray<Id> ids(from->ids_.size());
   std::transform(from->ids_.data(), from->ids_.data() + ids.size(), ids.begin(),
                  [by](Id id) { return id + by; });
   const auto with_prefix = [&](std::shared_ptr<SegmentRows> out) {
+    out->lists_ = from->lists_, out->radii_ = from->radii_;
     if (AdoptedPrefix prefix = from->prepared_->adopted_prefix(); prefix.base)
       out->prepared_->adopt_prefix(std::move(prefix));
     return out;
@@ -90,7 +109,9 @@ std::int64_t SegmentRows::find(Id id) const {
 
 std::int64_t SegmentRows::bytes() const {
   return static_cast<std::int64_t>(order_.bytes() + ids_.bytes()) +
-         (is_panels() || buffer() ? 0 : matrix_.bytes()) + prepared_->bytes();
+         static_cast<std::int64_t>(radii_.capacity() * sizeof(float)) +
+         (is_panels() || buffer() ? 0 : matrix_.bytes()) + prepared_->bytes() +
+         (lists_ ? lists_->bytes(*prepared_) : 0);
 }
 
 bool keeps_as_panels(Metric metric, const ValueRange& found) {

@@ -1,4 +1,4 @@
-// knear/index/segment.hpp -- the pieces of which a flat index is made.
+// knear/index/segment.hpp -- the pieces of which an index is made.
 //
 // A segment is a stretch of rows with their ids, prepared for searching once and never changed;
 // what may change from one state of the index to the next is which of its rows are live. States
@@ -9,12 +9,15 @@
 //              beside it packed codes (from 256 rows on), a quarter of f32 vectors
 //   panels     whole numbers of 8 bits (l2 and ip): packed codes alone, one byte a coordinate,
 //              from which a row can be read back
+// With inverted lists, packed codes lie list by list, and the lists of fewer rows than are worth
+// that are their numbers.
 #pragma once
 #include <atomic>
 #include <memory>
 #include <span>
 
 #include "knear/core/row_set.hpp"
+#include "knear/knn/listed_rows.hpp"
 #include "knear/knn/segment_search.hpp"
 
 namespace knear::detail {
@@ -65,6 +68,15 @@ class SegmentRows {
                                                 AlignedArray<std::uint32_t> slots,
                                                 AlignedArray<Id> ids, Id first, Metric metric);
 
+  // The same, of lists. radii: as ListAssignment has them.
+  static std::shared_ptr<SegmentRows> of_listed_panels(std::shared_ptr<const PackedLists> panels,
+                                                       std::vector<float> radii,
+                                                       AlignedArray<std::uint32_t> slots,
+                                                       AlignedArray<Id> ids, Id first,
+                                                       Metric metric);
+  // Says in which lists the rows of a matrix are; before anyone else sees this.
+  void set_lists(std::shared_ptr<ListedRows> lists, std::vector<float> radii);
+
   // The rows of `from`, each id raised.
   static std::shared_ptr<SegmentRows> shifted(const std::shared_ptr<const SegmentRows>& from,
                                               Id by);
@@ -93,6 +105,9 @@ class SegmentRows {
   // Checks the matrix of a mapped file; else nullptr.
   const CheckedBlocks* guard() const { return guard_.get(); }
   const std::shared_ptr<const PackedBase>& panels() const { return panels_; }
+  // nullptr: there are none. They have a lock of their own.
+  ListedRows* lists() const { return lists_.get(); }
+  std::span<const float> radii() const { return radii_; }
   // Rows for which memory is taken.
   std::int64_t rows_kept() const { return is_panels() ? rows() : matrix_.rows(); }
 
@@ -110,6 +125,8 @@ class SegmentRows {
   AlignedArray<Id> ids_;               // [rows]; empty: first_, first_ + 1, ...
   Id first_ = 0;
   std::unique_ptr<PreparedRows> prepared_;
+  std::shared_ptr<ListedRows> lists_;
+  std::vector<float> radii_;
 };
 
 struct Segment {

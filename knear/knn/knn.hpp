@@ -77,9 +77,9 @@ TuningOverrides parse_tuning(std::string_view text);
 // How much is to be found, and by which method.
 struct MethodOptions {
   Method kind = Method::automatic;
-  // The least mean share of the k nearest that is found, in (0, 1]. 1: all of them. Less is for
-  // partial_reduce, and for automatic to choose by.
-  double recall = 1;
+  // The least mean share of the k nearest that is found, in (0, 1]. 1, and on a base without
+  // inverted lists none: all of them. Less is for partial_reduce, and for automatic to choose by.
+  std::optional<double> recall = {};
   // threshold_heap: rows of the sample, k at least, 0 for 8 k; and queries whose compressed rows
   // are sorted together, 0 for 48.
   std::int64_t samples = 0, query_batch = 0;
@@ -92,6 +92,12 @@ struct MethodOptions {
   // chunks that the base is searched in.
   std::int64_t logical_rows = 0;
   bool aggregate = true;
+  // Inverted lists (index/ivf_flat.hpp): how many of the lists nearest to a query are searched; 0:
+  // not said. With `widen` a query that finds fewer than k rows in them goes on to more lists.
+  std::int64_t probes = 0;
+  bool widen = false;
+  // Whether to prove, query by query, that no list left out holds anything nearer (report).
+  bool certify = false;
 };
 
 // How to search: KnnOptions below, or SearchOptions of an index (index/flat.hpp).
@@ -179,6 +185,11 @@ struct KnnReport {
   // k-th distance over the threshold (Eq. 3; 0 for ip).
   std::int64_t samples = 0;
   double sampling_seconds = 0, sorting_seconds = 0, compression_ratio = 0, threshold_ratio = 0;
+  // Inverted lists: how many there are; those that a query probed, and the rows in them, on
+  // average; queries that found fewer than k rows. certified_queries are then those of which the
+  // radii of the lists prove that no other list holds anything nearer, if that was asked for.
+  std::int64_t lists = 0, short_queries = 0;
+  double probes = 0, probed_rows = 0;
   std::string device = "cpu";     // where the base was scanned
   std::int64_t device_bytes = 0;  // memory of that device that was in use at most
   std::int64_t version = 0;       // of an index: the number of the state that was searched

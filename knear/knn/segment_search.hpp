@@ -7,6 +7,7 @@
 // which the next one starts. The answer does not depend on the division.
 #pragma once
 #include "knear/knn/search/search_request.hpp"
+#include "knear/scan/methods/range_scan.hpp"
 #include "knear/scan/scan.hpp"
 
 namespace knear::detail {
@@ -17,6 +18,9 @@ Neighbors search_segments(const SearchRequest& request, KnnReport* report);
 // As range_search().
 RangeNeighbors range_search_segments(const SearchRequest& request, double radius,
                                      KnnReport* report);
+
+// What was found, sorted by key and id, in the form of a public answer; uses the lists up.
+RangeNeighbors sorted_neighbors(RangeLists& lists, Metric metric, int threads);
 
 // As knn(), for a base that comes in blocks: adds what this one has to `found`, the k best of those
 // before.

@@ -118,7 +118,7 @@ class PartialReduceSearch final : public Search {
       for (std::int64_t q = 0; q < queries; ++q)
         if (!certified(all, q)) open.push_back(q);
       filled.certified_queries = queries - std::ssize(open);
-      if (method.recall == 1 && !open.empty())
+      if (method.recall.value_or(1) == 1 && !open.empty())
         repair(open, all, filled);
       else
         filled.uncertified = std::move(open);
@@ -264,6 +264,7 @@ class PartialReduceSearch final : public Search {
   // to be expected.
   int rows_kept(std::int64_t k, std::int64_t bins, std::int64_t rows_of_bin) {
     const MethodOptions& method = request_.options.method;
+    const double recall = method.recall.value_or(1);
     // A shard of a base that was split at random has its share of the k, in bins like all others; a
     // filter thins out all shards alike.
     if (method.logical_rows > 0)
@@ -274,7 +275,7 @@ class PartialReduceSearch final : public Search {
       return 1 - expected_recall(k, endless, {.bins = bins, .kept = static_cast<int>(kept)});
     };
     const auto enough = [&](std::int64_t kept) {
-      if (method.recall < 1) return loss(kept) <= risk * (1 - method.recall);
+      if (recall < 1) return loss(kept) <= risk * (1 - recall);
       return uncertified_share(k, endless, {.bins = bins, .kept = static_cast<int>(kept)}) <=
              uncertified;
     };
@@ -298,7 +299,7 @@ class PartialReduceSearch final : public Search {
   }
 
   void note(KnnReport& report) const {
-    const double recall = request_.options.method.recall;
+    const double recall = request_.options.method.recall.value_or(1);
     report.method = "partial-reduce";
     report.promised_recall = recall;
     report.expected_recall = recall == 1 ? 1 : expected_;

@@ -5,6 +5,7 @@
 #include "knear/core/cpu.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/knn/search/search.hpp"
+#include "knear/knn/segment_search.hpp"
 
 namespace knear::detail {
 namespace {
@@ -20,22 +21,7 @@ class RangeSearch final : public Search {
     const std::int64_t queries = request_.queries.rows();
     RangeLists lists(static_cast<std::size_t>(queries));
     find(lists);
-    RangeNeighbors out;
-    out.begin.assign(1, 0);
-    for (const auto& list : lists)
-      out.begin.push_back(out.begin.back() + static_cast<std::int64_t>(list.size()));
-    out.ids.resize(static_cast<std::size_t>(out.begin.back()));
-    out.distances.resize(out.ids.size());
-    parallel_for(request_.threads, queries, [&](std::int64_t i) {
-      auto& list = lists[static_cast<std::size_t>(i)];
-      std::sort(list.begin(), list.end());
-      std::size_t place = static_cast<std::size_t>(out.begin[static_cast<std::size_t>(i)]);
-      for (const auto& [key, id] : list) {
-        out.ids[place] = id;
-        out.distances[place++] = static_cast<float>(distance_of_key(request_.options.metric, key));
-      }
-      list = {};
-    });
+    RangeNeighbors out = sorted_neighbors(lists, request_.options.metric, request_.threads);
     if (report) {
       *report = report_.report(at_, time.seconds());
       report->k = 0;
@@ -102,6 +88,26 @@ class RangeSearch final : public Search {
 };
 
 }  // namespace
+
+RangeNeighbors sorted_neighbors(RangeLists& lists, Metric metric, int threads) {
+  RangeNeighbors out;
+  out.begin.assign(1, 0);
+  for (const auto& list : lists)
+    out.begin.push_back(out.begin.back() + static_cast<std::int64_t>(list.size()));
+  out.ids.resize(static_cast<std::size_t>(out.begin.back()));
+  out.distances.resize(out.ids.size());
+  parallel_for(threads, std::ssize(lists), [&](std::int64_t i) {
+    auto& list = lists[static_cast<std::size_t>(i)];
+    std::sort(list.begin(), list.end());
+    std::size_t place = static_cast<std::size_t>(out.begin[static_cast<std::size_t>(i)]);
+    for (const auto& [key, id] : list) {
+      out.ids[place] = id;
+      out.distances[place++] = static_cast<float>(distance_of_key(metric, key));
+    }
+    list = {};
+  });
+  return out;
+}
 
 RangeNeighbors range_search_on(DeviceEngine* device, const SearchRequest& request, double radius,
                                KnnReport* report) {

@@ -20,6 +20,11 @@ void ReportBuilder::note_scored(const Coding& coding, std::int64_t queries, std:
                  static_cast<double>(times);
 }
 
+void ReportBuilder::note_listed(const Coding& coding, std::int64_t pairs) {
+  centred_ |= !coding.space.mean.empty();
+  multiply_adds_ += static_cast<double>(pairs) * static_cast<double>(coding.dim);
+}
+
 void ReportBuilder::note_prefix(PreparedRows& prepared, const PrefixBase& prefix, bool keep,
                                 double queries) {
   prefix_columns_ = std::max(prefix_columns_, prefix.map.columns());

@@ -22,6 +22,8 @@ class ReportBuilder {
   void note_packed(PreparedRows& prepared, const PackedBase& packed, FirstPass pass);
   // That so many queries were scored against all rows of a coding, which were read `times` times.
   void note_scored(const Coding& coding, std::int64_t queries, std::int64_t times = 1);
+  // That so many rows of lists were, each by one query.
+  void note_listed(const Coding& coding, std::int64_t pairs);
   // That a prefix was, which is kept or made for this search alone.
   void note_prefix(PreparedRows& prepared, const PrefixBase& prefix, bool keep, double queries);
   // That per-row codes were made that are not kept.

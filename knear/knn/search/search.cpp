@@ -198,7 +198,7 @@ Neighbors search_on(DeviceEngine* device, const SearchRequest& request, KnnRepor
   if (method.kind == Method::threshold_heap) return threshold_heap_on(device, request, report);
   // An exact answer keeps every promise of recall, and a GPU finds nothing faster than that.
   if (method.kind == Method::partial_reduce ||
-      (method.kind == Method::automatic && method.recall < 1 && !device &&
+      (method.kind == Method::automatic && method.recall.value_or(1) < 1 && !device &&
        request.kind == SearchKind::nearest))
     return partial_reduce_on(device, request, report);
   return Search(request, device).run(report);

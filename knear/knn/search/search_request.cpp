@@ -20,8 +20,11 @@ void refuse_if(bool wrong, fmt::format_string<Arguments...> text, Arguments&&...
 // That method, recall and what belongs to a method go together.
 void check_method(const KnnOptions& options) {
   const MethodOptions& method = options.method;
-  refuse_if(!(method.recall > 0 && method.recall <= 1), "recall must be in (0, 1], but is {}",
-            method.recall);
+  const double recall = method.recall.value_or(1);
+  refuse_if(!(recall > 0 && recall <= 1), "recall must be in (0, 1], but is {}", recall);
+  refuse_if(method.probes != 0, "probes is {}, but there are no inverted lists", method.probes);
+  refuse_if(method.widen, "widen is on, but there are no inverted lists");
+  refuse_if(method.certify, "certify is on, but there are no inverted lists");
   const auto refuse = [&](std::string_view name, std::int64_t value, Method of) {
     refuse_if(value < 0, "{} must be at least 0, but is {}", name, value);
     refuse_if(value > 0 && method.kind != of, "{} is {}, but method is {}, not {}", name, value,
@@ -32,10 +35,8 @@ void check_method(const KnnOptions& options) {
   refuse("logical_rows", method.logical_rows, Method::partial_reduce);
   refuse_if(!method.aggregate && method.kind != Method::partial_reduce,
             "aggregate is off, but method is {}, not partial-reduce", name_of(method.kind));
-  refuse_if(
-      method.recall < 1 && (method.kind == Method::exact || method.kind == Method::threshold_heap),
-      "method is {}, which finds everything, but recall is {}", name_of(method.kind),
-      method.recall);
+  refuse_if(recall < 1 && (method.kind == Method::exact || method.kind == Method::threshold_heap),
+            "method is {}, which finds everything, but recall is {}", name_of(method.kind), recall);
 }
 
 void check_kind(SearchKind kind, const KnnOptions& options) {

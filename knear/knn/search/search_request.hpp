@@ -29,6 +29,8 @@ inline constexpr std::int64_t usual_k = 10;
 // Columns up to which a GPU scores whole numbers (scan/device/device_scan.hpp).
 inline constexpr std::int64_t most_device_integer_dim = 16384;
 
+class ListedRows;  // knn/listed_rows.hpp
+
 struct SearchSegment {
   PreparedRows* rows = nullptr;
   RowIds ids = {};  // ascending with the rows
@@ -37,6 +39,7 @@ struct SearchSegment {
   RowFilter filter = {};
   std::int64_t filter_offset = 0;
   const RowSet* live = nullptr;
+  ListedRows* lists = nullptr;  // of an index of inverted lists
 
   // How many of rows begin, ..., end - 1 may be found.
   std::int64_t allowed_between(std::int64_t begin, std::int64_t end) const;

@@ -78,6 +78,7 @@ PackedLists PackedLists::certified(const BaseRows& base, std::span<const std::ui
   const std::vector<std::uint32_t> order = order_of(list_of, lists, threads, out.first_panel, sort);
   out.packed =
       PackedBase::certified_in_order(base, order, format, std::move(space), {}, threads, progress);
+  out.packed.rows = base.rows();  // not places
   return out;
 }
 
@@ -89,6 +90,7 @@ PackedLists PackedLists::integer(const BaseRows& base, std::span<const std::uint
       list_of, lists, threads, out.first_panel,
       [&](std::span<std::uint32_t> rows) { PackedBase::sort_for_panels(base, metric, rows); });
   out.packed = PackedBase::integer_in_order(base, order, metric, isa, found, threads, progress);
+  out.packed.rows = base.rows();
   return out;
 }
 

@@ -75,6 +75,8 @@ TEST_P(ListScan, PacksEachRowOnceInPanelsOfItsList) {
     const std::vector<std::uint32_t> of = lists_of(rows, 3);
     const PackedLists lists = packed_lists(part, codes, of);
     ASSERT_EQ(lists.lists(), list_count);
+    ASSERT_EQ(lists.packed.rows, rows);
+    ASSERT_EQ(lists.list_of(), of);
     std::vector<int> seen(static_cast<std::size_t>(rows));
     for (std::int64_t l = 0; l < list_count; ++l) {
       const auto [from, to] = lists.panels(l);

@@ -1,5 +1,5 @@
-// tests/index/flat_changes_test.cpp -- FlatIndex against a plain map from id to vector, through
-// long random histories of adds, removals, replacements and merges.
+// tests/index/index_changes_test.cpp -- every kind of index against a plain map from id to vector,
+// through long random histories of adds, removals, replacements, merges, filters and files.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -17,18 +17,31 @@
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/index/flat.hpp"
+#include "knear/index/ivf_flat.hpp"
 
 namespace knear {
 namespace {
 
 using Row = std::vector<double>;
 
+// What an index is made of: nothing, or the centroids of inverted lists.
+struct Kind {
+  std::int64_t lists = 0;
+  Matrix<float> centroids = {};
+
+  Index make(std::int64_t dim, Metric metric) const {
+    if (lists == 0) return FlatIndex(dim, metric);
+    return IvfFlatIndex(centroids.view(), metric);
+  }
+};
+
 // The content of vectors: `whole` ones are stored as panels, others as a matrix.
 enum class Content { real, whole, few_values, mixed };
 
 class Model {
  public:
-  Model(std::int64_t dim, Metric metric) : dim_(dim), metric_(metric) {}
+  Model(std::int64_t dim, Metric metric, const Kind& kind)
+      : dim_(dim), metric_(metric), kind_(kind) {}
 
   std::map<Id, Row> rows;
 
@@ -44,29 +57,69 @@ class Model {
     return {std::move(out), ids};
   }
 
+  // Of the rows in the lists that each query probes.
   template <class Allowed>
-  Neighbors search(MatrixView<double> queries, std::int64_t k, Allowed allowed) const {
-    const auto [base, ids] = matrix(allowed);
-    Neighbors out = reference_knn(queries, base.view(), k, metric_);
-    for (std::int64_t i = 0; i < queries.rows() * k; ++i)
-      if (Id& id = out.ids.data()[i]; id != no_id) id = ids[static_cast<std::size_t>(id)];
+  Neighbors search(MatrixView<double> queries, std::int64_t k, std::int64_t probes,
+                   Allowed allowed) const {
+    Neighbors out{Matrix<Id>(queries.rows(), k), Matrix<float>(queries.rows(), k)};
+    for (std::int64_t q = 0; q < queries.rows(); ++q) {
+      const MatrixView<double> query = queries.rows(q, q + 1);
+      const auto [base, ids] = matrix([probed = probed_by(query, probes), &allowed](Id id) {
+        return probed(id) && allowed(id);
+      });
+      const Neighbors near = reference_knn(query, base.view(), k, metric_);
+      std::copy_n(near.distances.row(0), k, out.distances.row(q));
+      for (std::int64_t j = 0; j < k; ++j) {
+        const Id row = near.ids.row(0)[j];
+        out.ids.row(q)[j] = row == no_id ? no_id : ids[static_cast<std::size_t>(row)];
+      }
+    }
     return out;
+  }
+
+  // Whether a query [1 x dim] probes the list of a row.
+  auto probed_by(MatrixView<double> query, std::int64_t probes) const {
+    std::vector<char> lists(static_cast<std::size_t>(kind_.lists));
+    if (kind_.lists > 0) {
+      const Neighbors near = reference_knn(query, kind_.centroids.view(), probes, metric_);
+      for (std::int64_t p = 0; p < probes; ++p)
+        lists[static_cast<std::size_t>(near.ids.row(0)[p])] = 1;
+    }
+    return [this, lists = std::move(lists)](Id id) {
+      return lists.empty() || lists[static_cast<std::size_t>(list_of(id))];
+    };
+  }
+  // The nearest centroid in l2, or by the cosine.
+  Id list_of(Id id) const {
+    const Row& row = rows.at(id);
+    const auto found = lists_.find(id);
+    if (found != lists_.end() && found->second.first == row) return found->second.second;
+    const MatrixView<double> query(row.data(), 1, dim_);
+    const Id list = reference_knn(query, kind_.centroids.view(), 1,
+                                  metric_ == Metric::cosine ? Metric::cosine : Metric::l2)
+                        .ids.row(0)[0];
+    lists_[id] = {row, list};
+    return list;
   }
 
  private:
   std::int64_t dim_;
   Metric metric_;
+  const Kind& kind_;
+  mutable std::map<Id, std::pair<Row, Id>> lists_;  // those that were asked for
 };
 
 class History {
  public:
-  History(std::uint64_t seed, std::int64_t dim, Metric metric, Content content, ElementType type)
+  History(std::uint64_t seed, std::int64_t dim, Metric metric, Content content, ElementType type,
+          std::int64_t lists)
       : random_(seed),
         dim_(dim),
         content_(content),
         type_(type),
-        model_(dim, metric),
-        index_(dim, metric) {}
+        kind_(kind_of(lists)),
+        model_(dim, metric, kind_),
+        index_(kind_.make(dim, metric)) {}
 
   void run(int steps) {
     for (int step = 0; step < steps; ++step) {
@@ -97,6 +150,11 @@ class History {
   }
 
  private:
+  Kind kind_of(std::int64_t lists) {
+    Kind out{lists, Matrix<float>(lists, dim_)};
+    for (std::int64_t i = 0; i < lists * dim_; ++i) out.centroids.data()[i] = value();
+    return out;
+  }
   float value() {
     const bool whole = content_ == Content::whole || content_ == Content::few_values ||
                        (content_ == Content::mixed && whole_now_);
@@ -195,7 +253,9 @@ class History {
       model_.rows[ids[i]] = row_of(x, static_cast<std::int64_t>(i));
   }
   void merge() {
-    FlatIndex other(dim_, index_.metric());
+    // Now and then with other lists.
+    const Kind kind = random_.below(3) == 0 ? kind_of(kind_.lists) : Kind{};
+    Index other = (kind.lists > 0 ? kind : kind_).make(dim_, index_.metric());
     const std::int64_t n = some();
     const AnyMatrix x = vectors(n);
     const bool keep = random_.below(2) == 0;
@@ -222,8 +282,19 @@ class History {
     EXPECT_THROW(index_.remove(std::vector<Id>{held, held}), InvalidArgument);
     EXPECT_THROW(index_.replace(std::vector<Id>{held, next_}, two), InvalidArgument);
     EXPECT_THROW(index_.reconstruct(std::vector<Id>{held, next_}), InvalidArgument);
-    EXPECT_THROW(index_.search(one, 1, {.filter = IdFilter::of_ids(std::vector<Id>{next_})}),
+    EXPECT_THROW(index_.search(one, 1,
+                               {.filter = IdFilter::of_ids(std::vector<Id>{next_}),
+                                .method = {.probes = std::min<std::int64_t>(1, kind_.lists)}}),
                  InvalidArgument);
+    if (kind_.lists > 0) {
+      EXPECT_THROW(index_.search(one, 1), InvalidArgument);
+      EXPECT_THROW(index_.search(one, 1, {.method = {.probes = kind_.lists + 1}}), InvalidArgument);
+      EXPECT_THROW(index_.search(one, 1, {.method = {.recall = 1, .probes = 1}}), InvalidArgument);
+      EXPECT_THROW(index_.train(two), InvalidArgument);
+      EXPECT_THROW(index_.merge(FlatIndex(dim_, index_.metric())), InvalidArgument);
+    } else {
+      EXPECT_THROW(index_.search(one, 1, {.method = {.probes = 1}}), InvalidArgument);
+    }
     EXPECT_THROW(index_.merge(index_), InvalidArgument);
     EXPECT_EQ(index_.version(), before);
   }
@@ -233,7 +304,7 @@ class History {
     std::string name = std::filesystem::temp_directory_path() / "knear-history-XXXXXX";
     close(mkstemp(name.data()));
     index_.save(name);
-    index_ = FlatIndex::load(name);
+    index_ = Index::load(name);
     unlink(name.c_str());
   }
 
@@ -250,6 +321,17 @@ class History {
     constexpr FirstPass passes[] = {FirstPass::automatic, FirstPass::automatic, FirstPass::int8,
                                     FirstPass::int16,     FirstPass::fp32,      FirstPass::direct};
     options.first_pass = passes[random_.below(std::size(passes))];
+    std::int64_t probes = kind_.lists;
+    if (kind_.lists > 0) {
+      options.first_pass = FirstPass::automatic;
+      if (random_.below(4) == 0) {
+        options.method.recall = 1;
+      } else {
+        probes =
+            1 + static_cast<std::int64_t>(random_.below(static_cast<std::uint64_t>(kind_.lists)));
+        options.method.probes = probes;
+      }
+    }
     std::vector<Id> listed;
     std::vector<std::uint8_t> bits;
     std::int64_t bit_rows = 0;
@@ -273,29 +355,33 @@ class History {
     };
     KnnReport report;
     const Neighbors got = index_.search(queries.view(), k, options, &report);
-    const Neighbors want = model_.search(queries.view(), k, allowed);
+    const Neighbors want = model_.search(queries.view(), k, probes, allowed);
     EXPECT_EQ(report.rows, n);
     EXPECT_EQ(report.version, index_.version());
     for (std::int64_t i = 0; i < 5 * k; ++i) {
-      ASSERT_EQ(got.ids.data()[i], want.ids.data()[i]) << "place " << i << " of " << k;
+      ASSERT_EQ(got.ids.data()[i], want.ids.data()[i])
+          << "place " << i << " of " << k << ", probes " << options.method.probes << ", distances "
+          << got.distances.data()[i] << " and " << want.distances.data()[i];
       ASSERT_EQ(got.distances.data()[i], want.distances.data()[i]) << "place " << i;
     }
     // A radius that is the distance of some neighbour, ties included.
     const double radius = want.distances.row(1)[std::min<std::int64_t>(k - 1, 4)];
     if (std::isfinite(radius)) {
       const RangeNeighbors near = index_.range_search(queries.view(), radius, options);
-      const auto [base, ids] = model_.matrix(allowed);
-      const Neighbors all = reference_knn(queries.view(), base.view(),
-                                          std::max<std::int64_t>(1, base.rows()), index_.metric());
       for (std::int64_t q = 0; q < 5; ++q) {
+        const MatrixView<double> query = queries.view().rows(q, q + 1);
+        const auto [base, ids] = model_.matrix([probed = model_.probed_by(query, probes), &allowed](
+                                                   Id id) { return probed(id) && allowed(id); });
+        const Neighbors all = reference_knn(
+            query, base.view(), std::max<std::int64_t>(1, base.rows()), index_.metric());
         const auto begin = near.begin[static_cast<std::size_t>(q)];
         const auto count = near.begin[static_cast<std::size_t>(q) + 1] - begin;
         for (std::int64_t j = 0; j < count; ++j)
           ASSERT_EQ(near.ids[static_cast<std::size_t>(begin + j)],
-                    ids[static_cast<std::size_t>(all.ids.row(q)[j])]);
+                    ids[static_cast<std::size_t>(all.ids.row(0)[j])]);
         if (count < base.rows()) {
           const double next = reference_distance(index_.metric(), queries.row(q),
-                                                 base.row(all.ids.row(q)[count]), dim_);
+                                                 base.row(all.ids.row(0)[count]), dim_);
           EXPECT_TRUE(index_.metric() == Metric::ip ? next < radius : next > radius);
         }
       }
@@ -314,13 +400,16 @@ class History {
   ElementType type_;
   bool whole_now_ = false;
   Id next_ = 0;
+  Kind kind_;
   Model model_;
-  FlatIndex index_;
+  Index index_;
 };
 
-class FlatChanges : public testing::TestWithParam<Metric> {};
+// Of inverted lists there may be so few that they are packed, or so many that they are not.
+class IndexChanges : public testing::TestWithParam<std::tuple<Metric, std::int64_t>> {};
 
-TEST_P(FlatChanges, RandomHistoriesEqualAMap) {
+TEST_P(IndexChanges, RandomHistoriesEqualAMap) {
+  const auto [metric, lists] = GetParam();
   std::uint64_t seed = 0;
   for (Content content : {Content::real, Content::whole, Content::few_values, Content::mixed})
     for (ElementType type : {ElementType::f32, ElementType::u8, ElementType::i8, ElementType::f16,
@@ -329,14 +418,14 @@ TEST_P(FlatChanges, RandomHistoriesEqualAMap) {
       for (std::int64_t dim : {1, 7, 33}) {
         SCOPED_TRACE(testing::Message() << "content " << static_cast<int>(content) << " type "
                                         << name_of(type) << " dim " << dim << " seed " << ++seed);
-        History(seed, dim, GetParam(), content, type).run(60);
+        History(seed, dim, metric, content, type, lists).run(60);
         if (HasFatalFailure()) return;
       }
     }
 }
 
 // Longer histories for KNEAR_FUZZ_SECONDS, from KNEAR_FUZZ_SEED on.
-TEST(FlatHistories, AsLongAsAsked) {
+TEST(IndexHistories, AsLongAsAsked) {
   const char *seconds = std::getenv("KNEAR_FUZZ_SECONDS"), *first = std::getenv("KNEAR_FUZZ_SEED");
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::seconds(seconds ? std::atoi(seconds) : 1);
@@ -349,15 +438,22 @@ TEST(FlatHistories, AsLongAsAsked) {
                                  : static_cast<ElementType>(random.below(5));
     SCOPED_TRACE(testing::Message() << "KNEAR_FUZZ_SEED=" << seed);
     History(seed, 1 + static_cast<std::int64_t>(random.below(40)),
-            static_cast<Metric>(random.below(3)), content, type)
+            static_cast<Metric>(random.below(3)), content, type,
+            std::vector<std::int64_t>{0, 3, 30, 300}[random.below(4)])
         .run(150);
   }
   RecordProperty("histories", std::to_string(histories));
   std::printf("%llu histories\n", static_cast<unsigned long long>(histories));
 }
 
-INSTANTIATE_TEST_SUITE_P(Metrics, FlatChanges,
-                         testing::Values(Metric::l2, Metric::ip, Metric::cosine));
+INSTANTIATE_TEST_SUITE_P(Kinds, IndexChanges,
+                         testing::Combine(testing::Values(Metric::l2, Metric::ip, Metric::cosine),
+                                          testing::Values<std::int64_t>(0, 1, 7, 200)),
+                         [](const auto& p) {
+                           const std::int64_t lists = std::get<1>(p.param);
+                           const std::string kind = lists ? "IVF" + std::to_string(lists) : "Flat";
+                           return kind + "_" + std::string(name_of(std::get<0>(p.param)));
+                         });
 
 // A bound that is useless on these data leads to measuring every row, which once ignored removals.
 TEST(FlatRemoved, StayAwayWhereNoBoundHelps) {

@@ -1,9 +1,11 @@
-// How a FlatIndex lies in a .knear file: docs/knear-files.md has the same for readers.
+// How an index lies in a .knear file: docs/knear-files.md has the same for readers.
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
 #include "knear/core/error.hpp"
-#include "knear/index/flat_state.hpp"
+#include "knear/index/index_state.hpp"
 #include "knear/index/packed_sections.hpp"
 
 namespace knear::detail {
@@ -17,6 +19,11 @@ struct IndexFields {
   std::uint64_t segments;
 };
 
+struct ListFields {
+  std::int64_t lists;
+  std::uint64_t trained;  // 1: there are centroids
+};
+
 struct SegmentFields {
   std::int64_t rows, matrix_rows;  // matrix_rows 0: kept as panels
   std::int64_t first_id, live;
@@ -28,7 +35,45 @@ std::string packed_name(std::size_t segment, FirstPass pass) {
   return fmt::format("{}/{}/", segment, name_of(pass));
 }
 
-Segment load_segment(Sections& in, std::size_t number, const SavedFlat& saved, ElementType type) {
+// Where lists begin among the panels of a packed form: lists + 1 numbers.
+std::vector<std::int64_t> load_first_panels(Sections& in, const std::string& name,
+                                            std::int64_t lists, std::int64_t panels) {
+  const auto stored = in.array<std::int64_t>(name, lists + 1);
+  std::vector<std::int64_t> out(stored.begin(), stored.end());
+  if (out.front() != 0 || out.back() > panels || !std::is_sorted(out.begin(), out.end()))
+    in.refuse(name, "they are no division of the panels");
+  return out;
+}
+
+std::vector<float> load_radii(Sections& in, const std::string& name, std::int64_t lists) {
+  const auto stored = in.array<float>(name, lists);
+  for (const float radius : stored)
+    if (!(radius >= 0)) in.refuse(name, "it holds none");
+  return {stored.begin(), stored.end()};
+}
+
+// Each row is in one list.
+std::shared_ptr<const PackedLists> load_lists(Sections& in, const std::string& name,
+                                              std::int64_t lists, PackedBase packed) {
+  auto out = std::make_shared<PackedLists>();
+  out->first_panel = load_first_panels(in, name, lists, packed.panels());
+  out->packed = std::move(packed);
+  std::vector<bool> seen(static_cast<std::size_t>(out->packed.rows));
+  std::int64_t count = 0;
+  const auto end = static_cast<std::size_t>(out->first_panel.back() * panel_rows);
+  for (std::size_t slot = 0; slot < out->packed.ids.size(); ++slot) {
+    const std::uint32_t row = out->packed.ids[slot];
+    if (row == PackedBase::no_row) continue;
+    if (slot >= end || row >= seen.size() || seen[row])
+      in.refuse(name, "the panels hold a row twice or in no list");
+    seen[row] = true, ++count;
+  }
+  if (count != out->packed.rows) in.refuse(name, "a row is in no list");
+  return out;
+}
+
+Segment load_segment(Sections& in, std::size_t number, const SavedIndex& saved, ElementType type) {
+  const IndexShape& index = saved.shape;
   const std::string prefix = fmt::format("{}/", number), about = prefix + "fields";
   const auto fields = in.fields<SegmentFields>(about);
   const std::int64_t rows = fields.rows;
@@ -67,7 +112,9 @@ Segment load_segment(Sections& in, std::size_t number, const SavedFlat& saved, E
     in.refuse(about, "its range is none of 8 bits");
   found.low = static_cast<int>(fields.low), found.high = static_cast<int>(fields.high);
 
-  const PackedShape shape{rows, saved.dim, saved.metric};
+  const PackedShape shape{rows, index.dim, index.metric};
+  std::vector<float> radii;
+  if (index.lists > 0) radii = load_radii(in, prefix + "radii", index.lists);
   Segment out;
   std::int64_t places = fields.matrix_rows, worth = 0;
   std::shared_ptr<SegmentRows> made;
@@ -82,23 +129,47 @@ Segment load_segment(Sections& in, std::size_t number, const SavedFlat& saved, E
     for (std::size_t row = 0; row < order.size(); ++row)
       if (order[row] >= places || form->ids[order[row]] != row)
         in.refuse(prefix + "order", "it holds a place that is not that of its row");
-    made = SegmentRows::of_panels(std::move(form), std::move(order), std::move(ids), first,
-                                  saved.metric);
+    if (index.lists > 0)
+      made = SegmentRows::of_listed_panels(
+          load_lists(in, prefix + "lists", index.lists, std::move(*form)), std::move(radii),
+          std::move(order), std::move(ids), first, index.metric);
+    else
+      made = SegmentRows::of_panels(std::move(form), std::move(order), std::move(ids), first,
+                                    index.metric);
   } else {
     for (const std::uint32_t place : order)
       if (place >= places) in.refuse(prefix + "order", "it holds a place beyond the last");
     const auto vectors =
-        in.guarded(prefix + "vectors", fields.matrix_rows * saved.dim * size_of(type));
-    const AnyMatrixView view(type, vectors.section.data, fields.matrix_rows, saved.dim, saved.dim);
+        in.guarded(prefix + "vectors", fields.matrix_rows * index.dim * size_of(type));
+    const AnyMatrixView view(type, vectors.section.data, fields.matrix_rows, index.dim, index.dim);
     made = SegmentRows::of_matrix(
         {view, in.keeper(), found, first, std::move(ids), std::move(order), vectors.blocks},
-        saved.metric);
+        index.metric);
+    const bool few = index.lists > 0 && in.has(prefix + "list_of");
+    if (few) {
+      const auto of = in.array<std::uint32_t>(prefix + "list_of", rows);
+      for (const std::uint32_t list : of)
+        if (list >= index.lists) in.refuse(prefix + "list_of", "it holds a list beyond the last");
+      made->set_lists(std::make_shared<ListedRows>(RowLists({of.data(), of.size()}, index.lists)),
+                      std::move(radii));
+    } else if (index.lists > 0 && fields.forms != 1u << static_cast<int>(FirstPass::int8)) {
+      in.refuse(about, "its lists are packed in no form");
+    }
     for (int p = 0; p < first_pass_count; ++p) {
       const auto pass = static_cast<FirstPass>(p);
       if (!(fields.forms >> p & 1)) continue;
       if (pass != FirstPass::int8 && pass != FirstPass::int16 && pass != FirstPass::fp32)
         in.refuse(about, "it names a form that there is not");
-      made->prepared().adopt(pass, load_packed(in, packed_name(number, pass), pass, shape, worth));
+      if (few) in.refuse(about, "it names a form, but its lists are not packed");
+      auto form = load_packed(in, packed_name(number, pass), pass, shape, worth);
+      if (index.lists > 0) {
+        if (form->duplicates.any()) in.refuse(about, "its lists leave out copies of rows");
+        made->set_lists(std::make_shared<ListedRows>(
+                            load_lists(in, prefix + "lists", index.lists, std::move(*form))),
+                        std::move(radii));
+      } else {
+        made->prepared().adopt(pass, std::move(form));
+      }
       made->prepared().note_worth(pass, worth, true);
     }
   }
@@ -116,19 +187,43 @@ Segment load_segment(Sections& in, std::size_t number, const SavedFlat& saved, E
   return out;
 }
 
+// The centroids of inverted lists, if they are trained.
+void load_coarse(Sections& in, SavedIndex& saved) {
+  const auto fields = in.fields<ListFields>("lists");
+  if (fields.lists < 1 || fields.lists > (1 << 24) || fields.trained > 1)
+    in.refuse("lists", "its numbers are none");
+  saved.shape.lists = fields.lists;
+  if (fields.trained == 0) return;
+  const std::int64_t dim = saved.shape.dim;
+  const auto stored = in.array<float>("centroids", fields.lists * dim);
+  if (!std::all_of(stored.begin(), stored.end(), [](float x) { return std::isfinite(x); }))
+    in.refuse("centroids", "it holds a NaN or infinity");
+  Matrix<float> centroids(fields.lists, dim);
+  std::copy_n(stored.data(), stored.size(), centroids.data());
+  saved.state.coarse =
+      std::make_shared<const CoarseQuantizer>(std::move(centroids), saved.shape.metric);
+}
+
 }  // namespace
 
-void save_flat(const State& state, std::int64_t dim, Metric metric, const std::string& path,
-               const Progress& progress) {
-  io::ArchiveWriter writer("Flat");
+void save_index(const State& state, const IndexShape& shape, const std::string& path,
+                const Progress& progress) {
+  io::ArchiveWriter writer(shape.kind());
   std::vector<AdoptedPrefix> prefixes;  // alive until they are written
-  const IndexFields fields{static_cast<std::uint64_t>(dim),
-                           static_cast<std::uint64_t>(metric),
+  const IndexFields fields{static_cast<std::uint64_t>(shape.dim),
+                           static_cast<std::uint64_t>(shape.metric),
                            state.type ? static_cast<std::uint64_t>(*state.type) : no_type,
                            state.next_id,
                            state.size,
                            state.segments.size()};
   writer.add_copy("index", &fields, sizeof fields);
+  if (shape.lists > 0) {
+    const ListFields lists{shape.lists, state.coarse != nullptr};
+    writer.add_copy("lists", &lists, sizeof lists);
+    if (state.coarse)
+      writer.add("centroids", state.coarse->centroids().data(),
+                 static_cast<std::size_t>(state.coarse->bytes()));
+  }
   for (std::size_t s = 0; s < state.segments.size(); ++s) {
     const Segment& segment = state.segments[s];
     const SegmentRows& rows = *segment.rows;
@@ -157,6 +252,16 @@ void save_flat(const State& state, std::int64_t dim, Metric metric, const std::s
       writer.add(prefix + "vectors", rows.matrix().data(),
                  static_cast<std::size_t>(rows.matrix().bytes()));
     }
+    if (const ListedRows* lists = rows.lists()) {
+      writer.add(prefix + "radii", rows.radii().data(), rows.radii().size_bytes());
+      if (lists->numbers()) {
+        const std::vector<std::uint32_t> of = lists->list_of();
+        writer.add_copy(prefix + "list_of", of.data(), of.size() * sizeof of[0]);
+      } else {
+        const std::vector<std::int64_t>& first = lists->first_form()->first_panel;
+        writer.add(prefix + "lists", first.data(), first.size() * sizeof first[0]);
+      }
+    }
     for (int p = 0; p < first_pass_count; ++p)
       if (const auto pass = static_cast<FirstPass>(p); rows.prepared().is_adopted(pass))
         add_packed(writer, packed_name(s, pass), *rows.prepared().kept(pass),
@@ -167,21 +272,25 @@ void save_flat(const State& state, std::int64_t dim, Metric metric, const std::s
   writer.write(path, progress);
 }
 
-SavedFlat load_flat(const std::string& path) {
+SavedIndex load_index(const std::string& path) {
   auto archive = io::Archive::open(path);
-  if (archive->kind() != "Flat")
-    throw CorruptFile("{} holds an index of kind '{}', this program reads Flat", path,
+  const bool has_lists = archive->kind() == "IVFFlat";
+  if (archive->kind() != "Flat" && !has_lists)
+    throw CorruptFile("{} holds an index of kind '{}', this program reads Flat and IVFFlat", path,
                       archive->kind());
   Sections in(archive);
   const auto fields = in.fields<IndexFields>("index");
-  SavedFlat saved;
+  SavedIndex saved;
   if (fields.dim < 1 || fields.dim > 65536 || fields.metric > 2 ||
       (fields.element_type >= element_type_count && fields.element_type != no_type) ||
       fields.next_id < 0 || fields.segments > (1 << 20) ||
       (fields.segments > 0 && fields.element_type == no_type))
     in.refuse("index", "its dim, metric, element type or segments are none");
-  saved.dim = static_cast<std::int64_t>(fields.dim);
-  saved.metric = static_cast<Metric>(fields.metric);
+  saved.shape.dim = static_cast<std::int64_t>(fields.dim);
+  saved.shape.metric = static_cast<Metric>(fields.metric);
+  if (has_lists) load_coarse(in, saved);
+  if (has_lists && !saved.state.coarse && fields.segments > 0)
+    in.refuse("lists", "there are rows, but no centroids");
   if (fields.element_type != no_type)
     saved.state.type = static_cast<ElementType>(fields.element_type);
   saved.state.next_id = fields.next_id;

@@ -1,0 +1,375 @@
+#include "knear/index/index.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "knear/core/public_call.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/index/index_impl.hpp"
+#include "knear/index/ivf_search.hpp"
+
+namespace knear {
+
+using detail::BaseRows;
+using detail::IndexShape;
+using detail::RowBuffer;
+using detail::SearchSegment;
+using detail::Segment;
+using detail::SegmentRows;
+using detail::State;
+
+void detail::check_index_dim(std::int64_t dim) {
+  if (dim < 1 || dim > 65536)
+    throw InvalidArgument("dim must be between 1 and 65536, but is {}", dim);
+}
+
+Index::Impl::Impl(const IndexShape& of, State from)
+    : shape(of), store(of.dim, of.metric), state_(std::make_shared<const State>(std::move(from))) {}
+
+void Index::Impl::publish(State next) {
+  next.version = state_->version + 1, next.size = 0;
+  for (const Segment& segment : next.segments) next.size += segment.size();
+  auto made = std::make_shared<const State>(std::move(next));
+  std::lock_guard lock(state_mutex_);
+  state_.swap(made);  // the old one goes after the lock, if no search has it
+}
+
+void Index::Impl::check_columns(std::string_view argument, AnyMatrixView vectors) const {
+  if (vectors.cols() != shape.dim)
+    throw ShapeMismatch("{} have {} columns, index has {}", argument, vectors.cols(), shape.dim);
+}
+
+void Index::Impl::check_trained(const State& state, std::string_view what) const {
+  if (!is_trained(state))
+    throw InvalidArgument("index {} is not trained, which comes before {}", shape.description(),
+                          what);
+}
+
+std::unique_ptr<Index::Impl> Index::Impl::load(const std::string& path, std::string_view kind) {
+  detail::SavedIndex saved = detail::load_index(path);
+  if (!kind.empty() && saved.shape.kind() != kind)
+    throw InvalidArgument("{} holds an index of kind {}, not {}", path, saved.shape.description(),
+                          kind);
+  return std::make_unique<Impl>(saved.shape, std::move(saved.state));
+}
+
+namespace {
+
+void check_one_a_row(std::span<const Id> ids, AnyMatrixView vectors) {
+  if (std::ssize(ids) != vectors.rows())
+    throw ShapeMismatch("ids are {}, vectors are {} rows", ids.size(), vectors.rows());
+}
+
+// The rows of a segment that a filter lets through, or nothing if that is all or none that are
+// live. `named` counts those of a list that were found.
+SearchSegment search_segment_of(const Segment& segment, const IdFilter& filter,
+                                std::int64_t& named) {
+  const SegmentRows& rows = *segment.rows;
+  const std::int64_t n = rows.rows();
+  SearchSegment out{.rows = &rows.prepared(), .ids = rows.ids(), .lists = rows.lists()};
+  if (filter.everything()) {
+    if (!segment.live.all()) out.live = &segment.live;
+    return out;
+  }
+  if (const std::vector<Id>* list = filter.list()) {
+    std::vector<Id> allowed;
+    for (auto id = std::lower_bound(list->begin(), list->end(), rows.first_id());
+         id != list->end() && *id <= rows.last_id(); ++id) {
+      const std::int64_t row = rows.find(*id);
+      if (row >= 0 && segment.live.contains(row)) allowed.push_back(row);
+    }
+    named += std::ssize(allowed);
+    out.filter = RowFilter::of_ids(allowed, n);
+    return out;
+  }
+  const RowFilter& bits = filter.bits();
+  if (!rows.has_own_ids() && segment.live.all() && rows.last_id() < bits.rows()) {
+    out.filter = bits, out.filter_offset = rows.first_id();
+    return out;
+  }
+  std::vector<std::uint8_t> own(static_cast<std::size_t>((n + 7) / 8), 0);
+  for (std::int64_t row = 0; row < n; ++row) {
+    const Id id = out.ids(row);
+    if (id < bits.rows() && bits.allows(id) && segment.live.contains(row))
+      own[static_cast<std::size_t>(row / 8)] |= static_cast<std::uint8_t>(1 << row % 8);
+  }
+  out.filter = RowFilter::of_bits(own, n);
+  return out;
+}
+
+std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter& filter) {
+  std::vector<SearchSegment> segments;
+  std::int64_t named = 0;
+  for (const Segment& segment : state.segments)
+    segments.push_back(search_segment_of(segment, filter, named));
+  if (const std::vector<Id>* list = filter.list(); list && named < std::ssize(*list))
+    for (const Id id : *list)
+      if (state.find(id).row < 0)
+        throw InvalidArgument("filter holds id {}, which the index does not hold", id);
+  if (!filter.bits().everything() && filter.bits().rows() > state.next_id)
+    throw ShapeMismatch("filter is for the ids below {}, but those of the index are below {}",
+                        filter.bits().rows(), state.next_id);
+  return segments;
+}
+
+}  // namespace
+
+Index::Index(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Index::Index(Index&&) noexcept = default;
+Index& Index::operator=(Index&&) noexcept = default;
+Index::~Index() = default;
+
+std::string Index::description() const { return impl_->shape.description(); }
+std::int64_t Index::dim() const { return impl_->shape.dim; }
+Metric Index::metric() const { return impl_->shape.metric; }
+std::int64_t Index::size() const { return impl_->state()->size; }
+ElementType Index::element_type() const { return impl_->state()->type.value_or(ElementType::f32); }
+Id Index::next_id() const { return impl_->state()->next_id; }
+std::int64_t Index::version() const { return impl_->state()->version; }
+bool Index::contains(Id id) const { return impl_->state()->find(id).row >= 0; }
+
+std::vector<Id> Index::ids() const {
+  return detail::public_call([&] {
+    const auto state = impl_->state();
+    std::vector<Id> out;
+    out.reserve(static_cast<std::size_t>(state->size));
+    for (const Segment& segment : state->segments)
+      for (std::int64_t row = 0; row < segment.rows->rows(); ++row)
+        if (segment.live.contains(row)) out.push_back(segment.rows->ids()(row));
+    std::sort(out.begin(), out.end());
+    return out;
+  });
+}
+
+std::int64_t Index::memory_bytes() const {
+  return detail::public_call([&] {
+    const auto state = impl_->state();
+    std::int64_t sum = state->coarse ? state->coarse->bytes() : 0;
+    for (const Segment& segment : state->segments)
+      sum += segment.rows->bytes() + segment.live.bytes();
+    std::set<const RowBuffer*> buffers;
+    for (const Segment& segment : state->segments)
+      if (const RowBuffer* buffer = segment.rows->buffer(); buffer && buffers.insert(buffer).second)
+        sum += buffer->used_bytes();
+    return sum;
+  });
+}
+
+bool Index::is_trained() const { return impl_->is_trained(*impl_->state()); }
+
+void Index::train(AnyMatrixView vectors, const TrainOptions& options) {
+  detail::public_call([&] {
+    impl_->check_columns("vectors", vectors);
+    if (impl_->shape.lists == 0) {
+      find_value_range(vectors, metric(), "vectors", options.threads);
+      return;
+    }
+    std::lock_guard lock(impl_->writer);
+    State next = *impl_->state();
+    if (next.size > 0)
+      throw InvalidArgument("index {} holds {} rows, and is trained before any are added",
+                            description(), next.size);
+    next.coarse = detail::CoarseQuantizer::trained(vectors, impl_->shape.lists, metric(), options);
+    next.segments.clear();
+    impl_->publish(std::move(next));
+  });
+}
+
+void Index::add(AnyMatrixView vectors, const ChangeOptions& options) {
+  detail::public_call([&] {
+    impl_->check_columns("vectors", vectors);
+    if (vectors.rows() == 0) return;
+    std::lock_guard lock(impl_->writer);
+    State next = *impl_->state();
+    impl_->check_trained(next, "adding vectors");
+    impl_->store.append(next, vectors, {}, options);
+    impl_->publish(std::move(next));
+  });
+}
+
+void Index::add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options) {
+  detail::public_call([&] {
+    impl_->check_columns("vectors", vectors);
+    check_one_a_row(ids, vectors);
+    if (vectors.rows() == 0) return;
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      if (ids[i] < 0)
+        throw InvalidArgument("ids must not be negative, but hold {} in place {}", ids[i], i);
+    detail::check_each_once(ids);
+    std::lock_guard lock(impl_->writer);
+    State next = *impl_->state();
+    impl_->check_trained(next, "adding vectors");
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      if (next.find(ids[i]).row >= 0)
+        throw InvalidArgument("ids hold {} in place {}, which the index holds already", ids[i], i);
+    impl_->store.append(next, vectors, ids, options);
+    impl_->publish(std::move(next));
+  });
+}
+
+void Index::reserve(std::int64_t rows) {
+  if (rows < 0) throw InvalidArgument("rows must not be negative, but is {}", rows);
+  const std::int64_t row_bytes = dim() * size_of(element_type());
+  if (rows > machine_memory() / row_bytes)
+    throw MemoryBudgetError("rows is {}, of {} bytes each, but this machine has {}", rows,
+                            row_bytes, machine_memory());
+  std::lock_guard lock(impl_->writer);
+  impl_->store.reserve(rows);
+}
+
+void Index::remove(std::span<const Id> ids, const ChangeOptions& options) {
+  detail::public_call([&] {
+    if (ids.empty()) return;
+    std::lock_guard lock(impl_->writer);
+    State next = *impl_->state();
+    impl_->store.take_out(next, ids);
+    impl_->store.tidy(next, 0.5, options);
+    impl_->store.settle(next, options);
+    impl_->publish(std::move(next));
+  });
+}
+
+void Index::replace(std::span<const Id> ids, AnyMatrixView vectors, const ChangeOptions& options) {
+  detail::public_call([&] {
+    impl_->check_columns("vectors", vectors);
+    check_one_a_row(ids, vectors);
+    if (ids.empty()) return;
+    std::lock_guard lock(impl_->writer);
+    State next = *impl_->state();
+    impl_->store.take_out(next, ids);
+    impl_->store.append(next, vectors, ids, options);
+    impl_->store.tidy(next, 0.5, options);
+    impl_->store.settle(next, options);
+    impl_->publish(std::move(next));
+  });
+}
+
+void Index::merge(const Index& other, MergeIds ids) {
+  detail::public_call([&] {
+    const auto from = other.impl_->state();
+    if (other.impl_->shape.kind() != impl_->shape.kind())
+      throw InvalidArgument("other is an index {}, this one is {}", other.description(),
+                            description());
+    if (other.dim() != dim())
+      throw ShapeMismatch("other has {} columns, index has {}", other.dim(), dim());
+    if (other.metric() != metric())
+      throw InvalidArgument("other has metric {}, index has {}", name_of(other.metric()),
+                            name_of(metric()));
+    std::lock_guard lock(impl_->writer);
+    State next = *impl_->state();
+    impl_->check_trained(next, "merging");
+    if (from->size == 0) return;
+    if (next.type && *next.type != *from->type)
+      throw InvalidArgument("other has element type {}, index has {}", name_of(*from->type),
+                            name_of(*next.type));
+    next.type = from->type;
+    if (ids == MergeIds::keep) {
+      for (const Segment& segment : from->segments)
+        for (std::int64_t row = 0; row < segment.rows->rows(); ++row)
+          if (segment.live.contains(row) && next.find(segment.rows->ids()(row)).row >= 0)
+            throw InvalidArgument("other holds id {}, which the index holds already",
+                                  segment.rows->ids()(row));
+      next.next_id = std::max(next.next_id, from->next_id);
+    } else if (next.next_id > std::numeric_limits<Id>::max() - from->next_id) {
+      throw InvalidArgument("other has ids below {}, which cannot be raised by {}", from->next_id,
+                            next.next_id);
+    }
+    const bool other_lists = next.coarse && !next.coarse->equals(*from->coarse);
+    for (const Segment& segment : from->segments) {
+      Segment taken = segment;
+      if (other_lists) taken = impl_->store.in_lists_of(*next.coarse, segment, *next.type, {});
+      if (ids == MergeIds::shifted && next.next_id > 0)
+        taken.rows = SegmentRows::shifted(taken.rows, next.next_id);
+      next.segments.push_back(std::move(taken));
+    }
+    if (ids == MergeIds::shifted) next.next_id += from->next_id;
+    impl_->store.settle(next, {});
+    impl_->publish(std::move(next));
+  });
+}
+
+void Index::compact(const ChangeOptions& options) {
+  detail::public_call([&] {
+    std::lock_guard lock(impl_->writer);
+    State next = *impl_->state();
+    impl_->store.tidy(next, 0, options);
+    impl_->store.settle(next, options, true);
+    impl_->publish(std::move(next));
+  });
+}
+
+void Index::save(const std::string& path, const Progress& progress) const {
+  detail::public_call([&] { detail::save_index(*impl_->state(), impl_->shape, path, progress); });
+}
+
+Index Index::load(const std::string& path) {
+  return detail::public_call([&] { return Index(Impl::load(path)); });
+}
+
+AnyMatrix Index::reconstruct(std::span<const Id> ids) const {
+  return detail::public_call([&] {
+    const auto state = impl_->state();
+    const ElementType type = state->type.value_or(ElementType::f32);
+    AnyMatrix out(type, std::ssize(ids), dim());
+    std::vector<std::byte> scratch(static_cast<std::size_t>(dim()) + 3);
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const State::Place place = state->find(ids[i]);
+      if (place.row < 0)
+        throw InvalidArgument("ids hold {} in place {}, which the index does not hold", ids[i], i);
+      const BaseRows& base = state->segments[place.segment].rows->base();
+      detail::copy_exactly(base.row_view(place.row, scratch.data()), type,
+                           out.row(static_cast<std::int64_t>(i)));
+    }
+    return out;
+  });
+}
+
+Neighbors Index::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
+                        KnnReport* report) const {
+  return detail::public_call([&] {
+    detail::check_k(k);
+    impl_->check_columns("queries", queries);
+    const auto state = impl_->state();
+    impl_->check_trained(*state, "searching");
+    const std::vector<SearchSegment> segments = search_segments_of(*state, options.filter);
+    const auto search = [&] {
+      if (state->coarse)
+        return detail::search_inverted_lists(*state, metric(), segments, queries, k, options,
+                                             report);
+      const detail::SearchRequest request(detail::SearchKind::nearest, segments, queries, k,
+                                          options.with(metric(), RowFilter{}),
+                                          detail::Reuse::expected);
+      return detail::search_segments(request, report);
+    };
+    Neighbors near = search();
+    if (report) report->rows = state->size, report->version = state->version;
+    return near;
+  });
+}
+
+RangeNeighbors Index::range_search(AnyMatrixView queries, double radius,
+                                   const SearchOptions& options, KnnReport* report) const {
+  return detail::public_call([&] {
+    detail::check_radius(radius);
+    impl_->check_columns("queries", queries);
+    const auto state = impl_->state();
+    impl_->check_trained(*state, "searching");
+    const std::vector<SearchSegment> segments = search_segments_of(*state, options.filter);
+    const auto search = [&] {
+      if (state->coarse)
+        return detail::range_search_inverted_lists(*state, metric(), segments, queries, radius,
+                                                   options, report);
+      const detail::SearchRequest request(detail::SearchKind::range, segments, queries,
+                                          detail::usual_k, options.with(metric(), RowFilter{}),
+                                          detail::Reuse::expected);
+      return detail::range_search_segments(request, radius, report);
+    };
+    RangeNeighbors near = search();
+    if (report) report->rows = state->size, report->version = state->version;
+    return near;
+  });
+}
+
+}  // namespace knear

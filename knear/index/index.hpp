@@ -1,0 +1,158 @@
+// knear/index/index.hpp -- vectors that are added, changed, kept and searched: what every index
+// does.
+//
+//   FlatIndex index(128, Metric::l2);              // or IvfFlatIndex, ...: index/flat.hpp,
+//   ivf_flat.hpp index.add(base);                               // [n x 128], ids 0 ... n - 1
+//   Neighbors near = index.search(queries, 10);    // [q x 10], nearest first
+//   index.remove(std::vector<Id>{17, 4});          // no other id changes
+//   index.save("base.knear");
+//   Index same = Index::load("base.knear");        // of whatever kind it is
+//
+// Ids are the caller's or count up, and stay with their rows through all changes. Answers depend on
+// the rows that are there, on what the index was trained to and on the arguments of the search,
+// never on the history of the index; ties go to the smaller id.
+//
+// Memory. f32, f64, f16 and bf16 vectors: as they came and packed codes of about d bytes a row and
+// 16 more; whole numbers of 8 bits of any element type (l2 and ip): packed codes alone, one byte a
+// coordinate (5 % are padding) and 16 bytes a row. Own ids take 8 bytes a row more. Removed rows
+// are given back when they are half of their segment, or by compact(). Adding copies nothing that
+// is there.
+//
+// Threads: any call at any time. Every search sees one state of the index, the one at its begin;
+// calls that change it follow one another and make one new state each, whole or not at all. Neither
+// waits for the other. A progress callback must not search or change the index that it is called
+// by.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "knear/core/matrix.hpp"
+#include "knear/core/neighbors.hpp"
+#include "knear/index/id_filter.hpp"
+#include "knear/knn/knn.hpp"
+
+namespace knear {
+
+// Searches by the metric of the index, which is not theirs to choose.
+struct MetricOfIndex {};
+// As KnnOptions, with a filter of ids for one of row numbers. `memory` is beside the index too.
+using SearchOptions = BasicKnnOptions<MetricOfIndex, IdFilter>;
+
+// For calls that change an index.
+struct ChangeOptions {
+  int threads = 0;
+  Progress progress = {};
+};
+
+// For indexes that learn from vectors.
+struct TrainOptions {
+  int iterations = 10;  // of k-means
+  // Of the vectors at most so many for each centroid are used, drawn at random; 0: all.
+  std::int64_t rows_per_centroid = 64;
+  std::uint64_t seed = 1;
+  int threads = 0;
+  Progress progress = {};
+};
+
+enum class MergeIds : std::uint8_t {
+  keep,    // each row keeps its id; one that both indexes hold is an error
+  shifted  // next_id() is added to each
+};
+
+class Index {
+ public:
+  Index(Index&&) noexcept;
+  Index& operator=(Index&&) noexcept;
+  ~Index();
+
+  // As the factory writes it: "Flat", "IVF1024,Flat".
+  std::string description() const;
+  std::int64_t dim() const;
+  Metric metric() const;
+  // Rows that are there.
+  std::int64_t size() const;
+  // The type of the first rows added; f32 before that.
+  ElementType element_type() const;
+  // Above every id that was ever given: what the next row gets that comes without one.
+  Id next_id() const;
+  // The number of the present state: of changes made so far.
+  std::int64_t version() const;
+  bool contains(Id id) const;
+  // All ids, ascending.
+  std::vector<Id> ids() const;
+  // Bytes of rows, ids and packed rows.
+  std::int64_t memory_bytes() const;
+
+  // Whether rows may be added; a flat index learns nothing and always is.
+  bool is_trained() const;
+  // Learns from vectors [n x dim] of any element type, like those to come; an index that has rows
+  // has to be emptied first. The same result for the same vectors and seed on every machine. Throws
+  // ShapeMismatch for another number of columns; InvalidArgument for a NaN or infinity, naming the
+  // row, and for fewer rows than centroids; Cancelled. Then nothing has changed.
+  void train(AnyMatrixView vectors, const TrainOptions& options = {});
+
+  // Appends copies of the rows [n x dim]; they get the ids next_id(), next_id() + 1, ... The first
+  // rows decide the element type; later ones of another type are converted. Throws ShapeMismatch
+  // for another number of columns; InvalidArgument before training, for a NaN or infinity and for a
+  // value that the element type of the index cannot hold exactly, naming the row;
+  // MemoryBudgetError; Cancelled. Then nothing is added.
+  void add(AnyMatrixView vectors, const ChangeOptions& options = {});
+  // Appends rows with ids of the caller's, one a row, not negative, none of them twice or held by
+  // the index: InvalidArgument, with its place. The id of a row that was removed may be given
+  // again.
+  void add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options = {});
+  // Makes the next allocation large enough for as many rows in all. Never shrinks. Throws
+  // MemoryBudgetError for more than the machine has.
+  void reserve(std::int64_t rows);
+
+  // Takes rows out. Throws InvalidArgument for an id that the index does not hold or that is given
+  // twice, with its place; then nothing is removed.
+  void remove(std::span<const Id> ids, const ChangeOptions& options = {});
+  // Row i of the vectors takes the place of the row with ids[i]. Errors as for remove and add.
+  void replace(std::span<const Id> ids, AnyMatrixView vectors, const ChangeOptions& options = {});
+  // Takes over the rows of another index of the same kind, of which it shares the memory as long as
+  // neither has removed half of it; rows that the other one has in other inverted lists are copied.
+  // Throws ShapeMismatch or InvalidArgument if kind, dim, metric or element type differ, or for an
+  // id held by both.
+  void merge(const Index& other, MergeIds ids = MergeIds::keep);
+  // Gives back the memory of removed rows, and puts together what many changes left apart.
+  void compact(const ChangeOptions& options = {});
+
+  // Writes the index as it is now to a .knear file, whole or not at all: a process killed meanwhile
+  // leaves the old file. Throws IoError, Cancelled.
+  void save(const std::string& path, const Progress& progress = {}) const;
+  // Opens a .knear file without reading vectors and codes: they stay in the file, which must not be
+  // written to (save() replaces it, which is fine), and are compared with their checksums when they
+  // are first used. Throws IoError; CorruptFile, naming the section that is cut off or altered, as
+  // searches may later.
+  static Index load(const std::string& path);
+
+  // The rows with these ids [ids x dim], in the element type of the index, as they were added
+  // (-0.0 may come back as 0.0). Throws InvalidArgument for an id that the index does not hold.
+  AnyMatrix reconstruct(std::span<const Id> ids) const;
+
+  // The k nearest rows of each query [q x dim] of any element type, padded with no_id beyond
+  // size(). A flat index finds all of them; inverted lists need options.method.probes or .recall,
+  // and have no device and no other method. Errors as for knn(), and InvalidArgument for an id of a
+  // filter's list that the index does not hold. report->version is that of the state searched.
+  Neighbors search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options = {},
+                   KnnReport* report = nullptr) const;
+
+  // All rows within a radius of each query, as knear::range_search; of inverted lists those in the
+  // lists that it probes.
+  RangeNeighbors range_search(AnyMatrixView queries, double radius,
+                              const SearchOptions& options = {}, KnnReport* report = nullptr) const;
+
+  class Impl;
+
+ protected:
+  explicit Index(std::unique_ptr<Impl> impl);
+  Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace knear

@@ -1,0 +1,60 @@
+// knear/index/index_state.hpp -- what a search of an index sees, and how it is kept in a file.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "knear/index/coarse_quantizer.hpp"
+#include "knear/index/segment.hpp"
+
+namespace knear::detail {
+
+// What a search sees. Never changed once it is published.
+struct State {
+  std::vector<Segment> segments;
+  std::optional<ElementType> type;
+  Id next_id = 0;
+  std::int64_t version = 0, size = 0;
+  std::shared_ptr<const CoarseQuantizer> coarse = {};  // of inverted lists, once they are trained
+
+  // The segment and row of an id; row -1 if it is not there.
+  struct Place {
+    std::size_t segment = 0;
+    std::int64_t row = -1;
+  };
+  Place find(Id id) const {
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+      const std::int64_t row = segments[s].rows->find(id);
+      if (row >= 0 && segments[s].live.contains(row)) return {s, row};
+    }
+    return {};
+  }
+};
+
+// What an index is beside its state.
+struct IndexShape {
+  std::int64_t dim = 1;
+  Metric metric = Metric::l2;
+  std::int64_t lists = 0;  // inverted ones; 0: a flat index
+
+  std::string kind() const { return lists > 0 ? "IVFFlat" : "Flat"; }
+  std::string description() const {
+    return lists > 0 ? "IVF" + std::to_string(lists) + ",Flat" : "Flat";
+  }
+};
+
+// An index in a .knear file (docs/knear-files.md), written whole or not at all. Throws IoError;
+// Cancelled; CorruptFile if the state lies in a mapped file that was altered.
+void save_index(const State& state, const IndexShape& shape, const std::string& path,
+                const Progress& progress);
+
+struct SavedIndex {
+  IndexShape shape;
+  State state;
+};
+// Maps a file; vectors and codes are not read but checked when they are first used. Throws IoError;
+// CorruptFile, naming the section.
+SavedIndex load_index(const std::string& path);
+
+}  // namespace knear::detail

@@ -1,0 +1,213 @@
+#include "knear/knn/list_search.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "knear/core/error.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/knn/listed_rows.hpp"
+#include "knear/scan/methods/list_scan.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// Queries that are searched together at most: more would not fill lists better, and what waits to
+// be measured of all of them stays in memory meanwhile.
+constexpr std::int64_t most_queries = 1 << 15;
+constexpr std::int64_t most_waiting_bytes = std::int64_t{1} << 29;
+
+// Bytes that a query has while lists are scanned: candidates, thresholds, the answer.
+std::int64_t bytes_of_query(const SearchRequest& request) {
+  const std::int64_t k = request.k;
+  const std::int64_t waiting = request.limited() ? 2 * least_pending(k) : 2 * k + 160;
+  return 24 * waiting + 48 * k + 12 * request.k_asked + 512 + 8 * request.queries.cols();
+}
+
+void check_options(const KnnOptions& options) {
+  check_processor(options, "a search of inverted lists");
+  check_exact(options, "a search of inverted lists");
+  if (options.first_pass != FirstPass::automatic)
+    throw InvalidArgument("first_pass is {}, but inverted lists have none to choose",
+                          name_of(options.first_pass));
+  const TuningOverrides& choices = options.tuning;
+  if (choices.group || choices.parts || choices.columns || choices.clusters || choices.tile ||
+      !choices.guess || choices.refine)
+    throw InvalidArgument("choices are for a scan of all rows, and inverted lists have none");
+}
+
+// Rows, or places for rows, of the lists that queries probe.
+std::int64_t rows_probed(const ListedRows& rows, MatrixView<Id> probes) {
+  const RowLists* numbers = rows.numbers();
+  const auto packed = rows.first_form();
+  std::int64_t sum = 0;
+  for (std::int64_t q = 0; q < probes.rows(); ++q)
+    for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p) {
+      const Id list = probes.row(q)[p];
+      if (numbers) {
+        sum += std::ssize(numbers->rows_of(list));
+      } else {
+        const auto [from, to] = packed->panels(list);
+        sum += (to - from) * panel_rows;
+      }
+    }
+  return sum;
+}
+
+}  // namespace
+
+ListSearch::ListSearch(const SearchRequest& request) : request_(request), at_(request, nullptr) {
+  check_options(request.options);
+  check_memory();
+}
+
+void ListSearch::check_memory() const {
+  if (!request_.limited()) return;
+  // The answer of all queries, and what a block of one needs.
+  const std::int64_t least = least_bytes();
+  if (request_.options.memory < least)
+    throw MemoryBudgetError(
+        "memory is {} bytes, but this search needs at least {} ({} queries, k = {}, {} columns)",
+        request_.options.memory, least, request_.queries.rows(), request_.k_asked,
+        request_.queries.cols());
+}
+
+std::int64_t ListSearch::least_bytes() const {
+  return request_.queries.rows() * (request_.k * 32 + request_.k_asked * 12 + 64) +
+         request_.threads * (std::int64_t{1} << 16) + bytes_of_query(request_);
+}
+
+std::int64_t ListSearch::block_size() const {
+  const std::int64_t each = bytes_of_query(request_);
+  const std::int64_t room =
+      request_.limited() ? request_.options.memory - least_bytes() + each : most_waiting_bytes;
+  return std::clamp<std::int64_t>(room / each, 1, most_queries);
+}
+
+template <class F>
+void ListSearch::each_block(std::int64_t queries, F f) {
+  const std::int64_t size = block_size();
+  for (std::int64_t begin = 0; begin < queries; begin += size)
+    f(begin, std::min(queries, begin + size));
+}
+
+template <class F>
+void ListSearch::each_segment(AnyMatrixView queries, F f) {
+  for (const SearchRequest::Segment& segment : request_.segments) {
+    at_.enter(segment, 0, segment.given.rows->base.rows());
+    ScanJob job = at_.job(queries, std::min(request_.k, at_.count));
+    job.allowed = at_.allowed();
+    if (request_.limited()) job.pending = least_pending(request_.k);
+    f(job, *segment.given.lists);
+  }
+}
+
+Progress ListSearch::progress_of(std::int64_t begin, std::int64_t end) const {
+  const Progress& whole = request_.options.progress;
+  if (!whole) return {};
+  const auto all = static_cast<double>(request_.queries.rows());
+  return [&whole, all, begin, end](std::string_view stage, double fraction) {
+    return whole(stage,
+                 (static_cast<double>(begin) + fraction * static_cast<double>(end - begin)) / all);
+  };
+}
+
+template <class Few, class Many>
+void ListSearch::scan_segment(ListedRows& rows, MatrixView<Id> probes, Few few, Many many) {
+  const std::int64_t pairs = rows_probed(rows, probes);
+  pairs_ += pairs;
+  if (const RowLists* numbers = rows.numbers()) {
+    report_.note_pass(FirstPass::direct, 1, pairs);
+    return few(*numbers);
+  }
+  const auto lists = rows.packed(at_.segment->integer, at_.prepared(), request_.threads,
+                                 request_.options.progress, report_.prepare_seconds);
+  const FirstPass pass = lists->packed.is_integer ? FirstPass::integer : FirstPass::int8;
+  report_.note_pass(pass, 1, pairs);
+  report_.note_listed(lists->packed, pairs);
+  many(*lists);
+}
+
+void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found) {
+  const std::int64_t k = request_.k, queries = probes.rows();
+  const bool first = found.columns() == 0;
+  ExactNeighbors all(queries, k);
+  each_block(queries, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t count = end - begin;
+    const Progress progress = progress_of(begin, end);
+    ExactNeighbors best(count, first ? 0 : found.columns());
+    for (std::int64_t q = 0; q < count && !first; ++q) {
+      std::copy_n(found.keys.row(begin + q), best.columns(), best.keys.row(q));
+      std::copy_n(found.ids.row(begin + q), best.columns(), best.ids.row(q));
+    }
+    std::vector<double> bounds;
+    const MatrixView<Id> theirs = probes.rows(begin, end);
+    each_segment(request_.queries.rows(begin, end), [&](ScanJob& job, ListedRows& rows) {
+      if (best.columns() == k) {
+        bounds.resize(static_cast<std::size_t>(count));
+        for (std::int64_t q = 0; q < count; ++q)
+          bounds[static_cast<std::size_t>(q)] = best.keys.row(q)[k - 1];
+        job.upper_bounds = bounds.data();
+      }
+      ExactNeighbors part(count, job.k);
+      scan_segment(
+          rows, theirs,
+          [&](const RowLists& lists) {
+            scan_lists_directly(lists, job, theirs, part, report_.stats, progress);
+          },
+          [&](const PackedLists& lists) {
+            scan_lists(lists, job, theirs, part, report_.stats, progress);
+          });
+      const RowIds ids = at_.ids();
+      for (Id* id = part.ids.data(); id != part.ids.data() + count * job.k; ++id)
+        if (*id != no_id) *id = ids(*id);
+      if (best.columns() == 0)
+        best = std::move(part);
+      else
+        merge(best, part, k, request_.threads);
+    });
+    for (std::int64_t q = 0; q < count; ++q) {
+      std::copy_n(best.keys.row(q), best.columns(), all.keys.row(begin + q));
+      std::copy_n(best.ids.row(q), best.columns(), all.ids.row(begin + q));
+      std::fill(all.keys.row(begin + q) + best.columns(), all.keys.row(begin + q) + k, infinity);
+      std::fill(all.ids.row(begin + q) + best.columns(), all.ids.row(begin + q) + k, no_id);
+    }
+  });
+  found = std::move(all);
+}
+
+void ListSearch::within(MatrixView<Id> probes, double limit, RangeLists& found) {
+  const std::int64_t memory = request_.limited() ? request_.options.memory : machine_memory();
+  std::vector<std::int64_t> which;
+  each_block(probes.rows(), [&](std::int64_t begin, std::int64_t end) {
+    which.resize(static_cast<std::size_t>(end - begin));
+    std::iota(which.begin(), which.end(), begin);
+    const Progress progress = progress_of(begin, end);
+    const MatrixView<Id> theirs = probes.rows(begin, end);
+    each_segment(request_.queries.rows(begin, end), [&](ScanJob& job, ListedRows& rows) {
+      RangeSink sink(found, at_.ids(), std::max<std::int64_t>(0, (memory - least_bytes()) / 64),
+                     which);
+      scan_segment(
+          rows, theirs,
+          [&](const RowLists& lists) {
+            scan_lists_range_directly(lists, job, theirs, limit, sink, report_.stats, progress);
+          },
+          [&](const PackedLists& lists) {
+            scan_lists_range(lists, job, theirs, limit, sink, report_.stats, progress);
+          });
+    });
+  });
+}
+
+KnnReport ListSearch::report() {
+  report_.learns = false;
+  KnnReport out = report_.report(at_, time_.seconds());
+  out.probed_rows = static_cast<double>(pairs_) /
+                    static_cast<double>(std::max<std::int64_t>(1, request_.queries.rows()));
+  out.first_pass = pairs_ > 0 ? out.first_pass : std::string(name_of(FirstPass::direct));
+  return out;
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,58 @@
+// knear/knn/list_search.hpp -- search among the rows of a few inverted lists of each query, in all
+// segments of a base.
+//
+//   ListSearch search(request);
+//   search.nearest(probes.view(), found);    // once, or again for more lists
+//   search.report()
+//
+// Which lists are probed is said by the caller, an index. Given these, the answer is exact: as by
+// float64, ties to the smaller id. What is known of a query from the lists that it probed before
+// is the threshold from which it goes on.
+#pragma once
+#include "knear/knn/search/report_builder.hpp"
+#include "knear/knn/search/search_position.hpp"
+#include "knear/scan/methods/range_scan.hpp"
+
+namespace knear::detail {
+
+class ListSearch {
+ public:
+  // Requires segments that have lists (SearchSegment::lists). InvalidArgument for options that such
+  // a search has not: a device, a method, a first pass, choices.
+  explicit ListSearch(const SearchRequest& request);
+
+  // Adds to `found` [queries x request.k or nothing yet] the nearest among the rows of some lists
+  // of each query. probes [queries x lists at most]: numbers of lists, none of them twice or in a
+  // call before, nearest first; no_id for none, behind the others.
+  void nearest(MatrixView<Id> probes, ExactNeighbors& found);
+  // All rows whose key is at most `limit` in these lists.
+  void within(MatrixView<Id> probes, double limit, RangeLists& found);
+
+  // What was done; seconds from construction on.
+  KnnReport report();
+
+ private:
+  void check_memory() const;
+  std::int64_t least_bytes() const;
+  // How many queries are searched together.
+  std::int64_t block_size() const;
+  // Calls f(begin, end) for blocks of queries.
+  template <class F>
+  void each_block(std::int64_t queries, F f);
+  // Calls f(job, rows) for each segment.
+  template <class F>
+  void each_segment(AnyMatrixView queries, F f);
+  // Calls few(numbers) or many(packed) for the lists of the segment at hand.
+  template <class Few, class Many>
+  void scan_segment(ListedRows& rows, MatrixView<Id> probes, Few few, Many many);
+  // Of queries begin, ..., end - 1 in that of all.
+  Progress progress_of(std::int64_t begin, std::int64_t end) const;
+
+  const Stopwatch time_;
+  const SearchRequest& request_;
+  SearchPosition at_;
+  ReportBuilder report_;
+  std::int64_t pairs_ = 0;  // of queries and rows in lists that they probed
+};
+
+}  // namespace knear::detail

@@ -1,0 +1,380 @@
+// tests/index/ivf_flat_test.cpp -- IvfFlatIndex: training, which queries are certified, wider
+// probing, memory, and what is refused. Its life is in index_changes_test.cpp.
+#include "knear/index/ivf_flat.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "knear/cluster/k_means.hpp"
+#include "knear/core/random.hpp"
+#include "knear/distance/reference.hpp"
+#include "knear/index/flat.hpp"
+
+namespace knear {
+namespace {
+
+// Rows around a few centres, so that lists differ.
+Matrix<float> clustered(std::int64_t rows, std::int64_t dim, std::uint64_t seed,
+                        double spread = 0.15) {
+  Random random(7), around(seed);
+  Matrix<float> centres(20, dim), out(rows, dim);
+  for (std::int64_t i = 0; i < 20 * dim; ++i)
+    centres.data()[i] = static_cast<float>(random.uniform() - 0.5);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const float* centre = centres.row(static_cast<std::int64_t>(around.below(20)));
+    for (std::int64_t j = 0; j < dim; ++j)
+      out.row(i)[j] = centre[j] + static_cast<float>(spread * (around.uniform() - 0.5));
+  }
+  return out;
+}
+
+Matrix<float> whole(std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
+  Matrix<float> out = clustered(rows, dim, seed);
+  for (std::int64_t i = 0; i < rows * dim; ++i)
+    out.data()[i] = std::round((out.data()[i] + 1) * 100);
+  return out;
+}
+
+void expect_equal(const Neighbors& a, const Neighbors& b) {
+  ASSERT_EQ(a.ids.rows(), b.ids.rows());
+  ASSERT_EQ(a.ids.cols(), b.ids.cols());
+  for (std::int64_t i = 0; i < a.ids.rows() * a.ids.cols(); ++i) {
+    ASSERT_EQ(a.ids.data()[i], b.ids.data()[i]) << "place " << i;
+    ASSERT_EQ(a.distances.data()[i], b.distances.data()[i]) << "place " << i;
+  }
+}
+
+template <class F>
+std::string message(F f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+class IvfFlat : public testing::TestWithParam<std::tuple<Metric, bool>> {
+ protected:
+  const Metric metric = std::get<0>(GetParam());
+  const bool integer = std::get<1>(GetParam());
+
+  Matrix<float> rows(std::int64_t n, std::int64_t dim, std::uint64_t seed) const {
+    return integer ? whole(n, dim, seed) : clustered(n, dim, seed);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Metrics, IvfFlat,
+                         testing::Combine(testing::Values(Metric::l2, Metric::ip, Metric::cosine),
+                                          testing::Bool()),
+                         [](const auto& p) {
+                           return std::string(name_of(std::get<0>(p.param))) +
+                                  (std::get<1>(p.param) ? "_whole" : "_real");
+                         });
+
+TEST_P(IvfFlat, IsTheSameForAnyBatchThreadsAndOrderOfAdding) {
+  const Matrix<float> base = rows(6000, 24, 1), queries = rows(300, 24, 2);
+  IvfFlatIndex index(24, 50, metric), slowly(24, 50, metric);
+  EXPECT_FALSE(index.is_trained());
+  index.train(base.view(), {.seed = 3, .threads = 2});
+  slowly.train(base.view(), {.seed = 3, .threads = 1});
+  EXPECT_TRUE(index.is_trained());
+  EXPECT_EQ(index.description(), "IVF50,Flat");
+  index.add(base.view());
+  for (std::int64_t begin = 0, step = 1; begin < 6000; begin += step, step = 2 * step + 3)
+    slowly.add(base.view().rows(begin, std::min<std::int64_t>(6000, begin + step)));
+  EXPECT_EQ(index.list_sizes(), slowly.list_sizes());
+  const SearchOptions options{.threads = 2, .method = {.probes = 5}};
+  KnnReport report;
+  const Neighbors all = index.search(queries.view(), 10, options, &report);
+  EXPECT_EQ(report.lists, 50);
+  EXPECT_EQ(report.probes, 5);
+  EXPECT_EQ(report.method, "inverted-lists");
+  EXPECT_EQ(report.recall_argument, "none");
+  EXPECT_EQ(report.promised_recall, 0);
+  EXPECT_EQ(report.first_pass, integer && metric != Metric::cosine ? "integer" : "int8");
+  EXPECT_GT(report.probed_rows, 0);
+  EXPECT_LE(report.probed_rows, 6000);
+  expect_equal(slowly.search(queries.view(), 10, options), all);
+  SearchOptions narrow = options;
+  narrow.threads = 1, narrow.memory = 1 << 20;
+  expect_equal(index.search(queries.view(), 10, narrow), all);
+  for (std::int64_t q = 0; q < 300; q += 29) {
+    const Neighbors one = index.search(queries.view().rows(q, q + 1), 10, options);
+    for (std::int64_t j = 0; j < 10; ++j) {
+      ASSERT_EQ(one.ids.row(0)[j], all.ids.row(q)[j]);
+      ASSERT_EQ(one.distances.row(0)[j], all.distances.row(q)[j]);
+    }
+  }
+}
+
+TEST_P(IvfFlat, ListsAreThoseOfTheNearestCentroids) {
+  const Matrix<float> base = rows(3000, 10, 4);
+  IvfFlatIndex index(10, 30, metric);
+  index.train(base.view(), {.iterations = 3});
+  index.add(base.view());
+  const Matrix<float> centroids = index.centroids();
+  const Metric by = metric == Metric::cosine ? Metric::cosine : Metric::l2;
+  const Neighbors nearest = reference_knn(base.view(), centroids.view(), 1, by);
+  std::vector<Id> ids = index.ids();
+  const std::vector<std::int64_t> lists = index.lists_of(ids);
+  std::vector<std::int64_t> sizes(30);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    ASSERT_EQ(lists[i], nearest.ids.row(ids[i])[0]);
+    ++sizes[static_cast<std::size_t>(lists[i])];
+  }
+  EXPECT_EQ(index.list_sizes(), sizes);
+  EXPECT_EQ(message([&] {
+              index.lists_of(std::vector<Id>{1, 9000});
+            }),
+            "ids hold 9000 in place 1, which the index does not hold");
+  // Centroids that are given make the same index.
+  IvfFlatIndex given(centroids.view(), metric);
+  EXPECT_TRUE(given.is_trained());
+  given.add(base.view());
+  EXPECT_EQ(given.list_sizes(), sizes);
+}
+
+// By a plain loop: certified queries have the flat index's answer, and those are certified whose
+// lists' radii say so.
+TEST_P(IvfFlat, CertifiesWhatTheRadiiProve) {
+  const Matrix<float> base = rows(4000, 12, 5), queries = rows(120, 12, 6);
+  IvfFlatIndex index(12, 40, metric);
+  index.train(base.view());
+  index.add(base.view());
+  FlatIndex flat(12, metric);
+  flat.add(base.view());
+  const Neighbors truth = flat.search(queries.view(), 5);
+  const Matrix<float> centroids = index.centroids();
+  const std::vector<Id> ids = index.ids();
+  const std::vector<std::int64_t> lists = index.lists_of(ids);
+  const auto unit = [&](const float* x) {  // as doubles, of length 1 for cosine
+    std::vector<double> out(x, x + 12);
+    const double norm = std::sqrt(std::inner_product(out.begin(), out.end(), out.begin(), 0.0));
+    if (metric == Metric::cosine)
+      for (double& v : out) v /= norm;
+    return out;
+  };
+  const auto apart = [](const std::vector<double>& a, const std::vector<double>& b) {
+    double sum = 0;
+    for (std::size_t j = 0; j < a.size(); ++j) sum += (a[j] - b[j]) * (a[j] - b[j]);
+    return std::sqrt(sum);
+  };
+  std::vector<double> radii(40);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    double& radius = radii[static_cast<std::size_t>(lists[i])];
+    radius = std::max(radius, apart(unit(base.row(ids[i])), unit(centroids.row(lists[i]))));
+  }
+  std::int64_t certified = 0;
+  for (const std::int64_t probes : {1, 4, 20, 40}) {
+    KnnReport report;
+    const Neighbors near =
+        index.search(queries.view(), 5, {.method = {.probes = probes, .certify = true}}, &report);
+    const Neighbors order = reference_knn(queries.view(), centroids.view(), 40, metric);
+    for (std::int64_t q = 0; q < 120; ++q) {
+      const bool said =
+          !std::binary_search(report.uncertified.begin(), report.uncertified.end(), q);
+      for (std::int64_t j = 0; j < 5 && said; ++j)
+        ASSERT_EQ(near.ids.row(q)[j], truth.ids.row(q)[j]);
+      const std::vector<double> x = unit(queries.row(q));
+      const double kth = near.distances.row(q)[4];
+      double slack = std::numeric_limits<double>::infinity();  // of the list that is nearest to it
+      for (std::int64_t p = probes; p < 40; ++p) {
+        const Id list = order.ids.row(q)[p];
+        const double radius = radii[static_cast<std::size_t>(list)];
+        const std::vector<double> c = unit(centroids.row(list));
+        if (metric == Metric::ip) {
+          const double norm = std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0));
+          const double most =
+              std::inner_product(x.begin(), x.end(), c.begin(), 0.0) + norm * radius;
+          slack = std::min(slack, (kth - most) / std::abs(kth));
+        } else {
+          const double gap = std::max(0.0, apart(x, c) - radius);
+          const double key = metric == Metric::cosine ? gap * gap / 2 : gap * gap;
+          slack = std::min(slack, (key - kth) / (kth + 1e-9));
+        }
+      }
+      if (std::abs(slack) < 1e-4) continue;
+      ASSERT_EQ(said, slack > 0) << "query " << q << ", probes " << probes << ", slack " << slack;
+    }
+    EXPECT_EQ(report.certified_queries, 120 - std::ssize(report.uncertified));
+    certified += report.certified_queries;
+    if (probes == 40) {
+      EXPECT_EQ(report.certified_queries, 120);
+      EXPECT_EQ(report.promised_recall, 1);
+      EXPECT_EQ(report.recall_argument, "exact");
+    }
+  }
+  EXPECT_GT(certified, 120);
+  // recall = 1 goes on until all are.
+  KnnReport report;
+  expect_equal(index.search(queries.view(), 5, {.method = {.recall = 1}}, &report), truth);
+  EXPECT_EQ(report.certified_queries, 120);
+  EXPECT_EQ(report.promised_recall, 1);
+  EXPECT_EQ(report.recall_argument, "exact");
+  EXPECT_TRUE(report.uncertified.empty());
+  if (metric != Metric::ip) {
+    EXPECT_LT(report.probes, 40);
+  }
+}
+
+TEST_P(IvfFlat, WidensUntilEnoughRowsAreFound) {
+  const Matrix<float> base = rows(2000, 8, 7), queries = rows(30, 8, 8);
+  IvfFlatIndex index(8, 60, metric);
+  index.train(base.view());
+  index.add(base.view());
+  std::vector<Id> few;
+  for (Id id = 0; id < 2000; id += 100) few.push_back(id);
+  const IdFilter filter = IdFilter::of_ids(few);
+  KnnReport report;
+  const Neighbors narrow =
+      index.search(queries.view(), 8, {.filter = filter, .method = {.probes = 2}}, &report);
+  EXPECT_GT(report.short_queries, 0);
+  std::int64_t padded = 0;
+  for (std::int64_t q = 0; q < 30; ++q) padded += narrow.ids.row(q)[7] == no_id;
+  EXPECT_EQ(report.short_queries, padded);
+  const Neighbors wide = index.search(
+      queries.view(), 8, {.filter = filter, .method = {.probes = 2, .widen = true}}, &report);
+  EXPECT_EQ(report.short_queries, 0);
+  EXPECT_GT(report.probes, 2);
+  for (std::int64_t i = 0; i < 30 * 8; ++i) EXPECT_NE(wide.ids.data()[i], no_id);
+  // Alone or among others.
+  for (std::int64_t q = 0; q < 30; q += 7) {
+    const Neighbors one = index.search(queries.view().rows(q, q + 1), 8,
+                                       {.filter = filter, .method = {.probes = 2, .widen = true}});
+    for (std::int64_t j = 0; j < 8; ++j) EXPECT_EQ(one.ids.row(0)[j], wide.ids.row(q)[j]);
+  }
+  // More than there are.
+  index.search(queries.view(), 25, {.filter = filter, .method = {.probes = 2, .widen = true}},
+               &report);
+  EXPECT_EQ(report.short_queries, 30);
+  EXPECT_EQ(report.probes, 60);
+}
+
+// A list of one row, zero vectors, and queries that are zero: where scales and lengths are none.
+TEST_P(IvfFlat, ZeroVectors) {
+  Matrix<float> base = rows(900, 6, 9), queries = rows(4, 6, 10);
+  for (std::int64_t i = 0; i < 900; i += 5) std::fill_n(base.row(i), 6, 0.0f);
+  std::fill_n(queries.row(1), 6, 0.0f);
+  IvfFlatIndex index(6, 8, metric);
+  index.train(base.view());
+  index.add(base.view());
+  FlatIndex flat(6, metric);
+  flat.add(base.view());
+  for (const std::int64_t k : {1, 20, 900}) {
+    expect_equal(index.search(queries.view(), k, {.method = {.probes = 8}}),
+                 flat.search(queries.view(), k));
+    expect_equal(index.search(queries.view(), k, {.method = {.recall = 1}}),
+                 flat.search(queries.view(), k));
+  }
+}
+
+TEST(IvfFlatFiles, KeepListsOfAllSizes) {
+  const std::string path =
+      std::filesystem::temp_directory_path() / ("knear-ivf-" + std::to_string(getpid()));
+  const Matrix<float> base = clustered(3000, 16, 1), queries = clustered(40, 16, 2);
+  IvfFlatIndex untrained(16, 12, Metric::ip);
+  untrained.save(path);
+  IvfFlatIndex again = IvfFlatIndex::load(path);
+  EXPECT_FALSE(again.is_trained());
+  EXPECT_EQ(again.lists(), 12);
+  EXPECT_EQ(again.metric(), Metric::ip);
+  EXPECT_EQ(message([&] { FlatIndex::load(path); }),
+            path + " holds an index of kind IVF12,Flat, not Flat");
+  for (const std::int64_t n : {0, 1, 40, 3000}) {  // none, not packed, packed
+    IvfFlatIndex index(16, 12);
+    index.train(base.view());
+    index.add(base.view().rows(0, n));
+    index.save(path);
+    const Index loaded = Index::load(path);
+    EXPECT_EQ(loaded.description(), "IVF12,Flat");
+    EXPECT_EQ(loaded.size(), n);
+    const SearchOptions options{.method = {.probes = 3}};
+    expect_equal(loaded.search(queries.view(), 5, options),
+                 index.search(queries.view(), 5, options));
+    EXPECT_EQ(IvfFlatIndex::load(path).list_sizes(), index.list_sizes());
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(IvfFlatMemory, IsWhatTheHeaderStates) {
+  const std::int64_t n = 40000, d = 96, lists = 100;
+  const Matrix<float> base = clustered(n, d, 1);
+  IvfFlatIndex index(d, lists);
+  index.train(base.view());
+  index.add(base.view());
+  EXPECT_LE(index.memory_bytes(), n * (4 * d + d + 16) * 106 / 100 + 4 * d * lists);
+  IvfFlatIndex bytes(d, lists);
+  const Matrix<float> numbers = whole(n, d, 1);
+  bytes.train(numbers.view());
+  bytes.add(numbers.view());
+  EXPECT_LE(bytes.memory_bytes(), n * (d * 105 / 100 + 16) * 106 / 100 + 4 * d * lists);
+}
+
+TEST(IvfFlatErrors, SayWhatIsWrong) {
+  const Matrix<float> base = clustered(500, 4, 1);
+  EXPECT_EQ(message([] { IvfFlatIndex(0, 10); }), "dim must be between 1 and 65536, but is 0");
+  EXPECT_EQ(message([] { IvfFlatIndex(4, 0); }), "lists must be between 1 and 16777216, but is 0");
+  EXPECT_EQ(message([] { IvfFlatIndex(Matrix<float>(0, 4).view()); }),
+            "lists must be between 1 and 16777216, but is 0");
+  IvfFlatIndex index(4, 16);
+  EXPECT_EQ(message([&] { index.add(base.view()); }),
+            "index IVF16,Flat is not trained, which comes before adding vectors");
+  EXPECT_EQ(message([&] { index.search(base.view(), 1, {.method = {.probes = 1}}); }),
+            "index IVF16,Flat is not trained, which comes before searching");
+  EXPECT_EQ(message([&] { index.train(base.view().rows(0, 15)); }),
+            "vectors are 15 rows, but training 16 lists takes as many at least");
+  EXPECT_EQ(message([&] { index.train(clustered(50, 5, 1).view()); }),
+            "vectors have 5 columns, index has 4");
+  Matrix<float> bad = clustered(50, 4, 1);
+  bad.row(7)[2] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_NE(message([&] { index.train(bad.view()); }).find("row 7"), std::string::npos);
+  EXPECT_FALSE(index.is_trained());
+  index.train(base.view());
+  index.add(base.view());
+  EXPECT_EQ(message([&] { index.train(base.view()); }),
+            "index IVF16,Flat holds 500 rows, and is trained before any are added");
+  const auto search = [&](SearchOptions options) {
+    return message([&] { index.search(base.view(), 3, options); });
+  };
+  EXPECT_EQ(search({}),
+            "neither probes nor recall is given, and a search of 16 inverted lists needs one of "
+            "them");
+  EXPECT_EQ(search({.method = {.probes = 17}}),
+            "probes must be between 1 and the 16 lists, but is 17");
+  EXPECT_EQ(search({.method = {.probes = -1}}),
+            "probes must be between 1 and the 16 lists, but is -1");
+  EXPECT_EQ(search({.method = {.recall = 1, .probes = 2}}),
+            "probes is 2 and recall is 1, but only one of them can be asked for");
+  EXPECT_EQ(search({.method = {.kind = Method::threshold_heap, .probes = 2}}),
+            "method is threshold-heap, but a search of inverted lists has only auto and exact");
+  EXPECT_EQ(search({.first_pass = FirstPass::int16, .method = {.probes = 2}}),
+            "first_pass is int16, but inverted lists have none to choose");
+  EXPECT_EQ(search({.tuning = {.group = 4}, .method = {.probes = 2}}),
+            "choices are for a scan of all rows, and inverted lists have none");
+  EXPECT_NE(search({.memory = 1000, .method = {.probes = 2}}).find("needs at least"),
+            std::string::npos);
+  EXPECT_EQ(message([&] {
+              FlatIndex flat(4);
+              flat.add(base.view());
+              flat.search(base.view(), 1, {.method = {.probes = 2}});
+            }),
+            "probes is 2, but there are no inverted lists");
+  EXPECT_EQ(message([&] { index.merge(FlatIndex(4)); }),
+            "other is an index Flat, this one is IVF16,Flat");
+  EXPECT_THROW(index.search(base.view(), 3,
+                            {.progress = [](std::string_view, double) { return false; },
+                             .method = {.probes = 2}}),
+               Cancelled);
+}
+
+}  // namespace
+}  // namespace knear
