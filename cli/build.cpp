@@ -1,8 +1,11 @@
 // cli/build.cpp -- `knear build`: an index of a file of vectors, kept in a .knear file.
+#include <algorithm>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
@@ -10,25 +13,50 @@
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
-#include "knear/index/flat.hpp"
+#include "knear/factory/factory.hpp"
 #include "knear/io/vectors.hpp"
 
 namespace knear::cli {
 namespace {
 
+constexpr std::int64_t not_given = std::numeric_limits<std::int64_t>::min();
+
 struct BuildArguments {
   std::string base, index, out, metric, type;
-  std::int64_t threads = 0, train = 0;
-  bool json = false, train_given = false, optimize = false;
+  std::int64_t threads = 0, train = not_given, iterations = not_given, seed = 1;
+  bool json = false, optimize = false;
 };
 
+// Trains what learns from vectors; returns the seconds that it took.
+double train(Index& index, AnyMatrixView base, const BuildArguments& arguments, int threads,
+             ProgressBar& bar) {
+  if (index.is_trained()) return 0;
+  const auto start = std::chrono::steady_clock::now();
+  const std::int64_t rows = arguments.train == not_given ? 0 : arguments.train;
+  if (rows > base.rows())
+    throw InvalidArgument("--train is {}, but {} has {} rows", rows, arguments.base, base.rows());
+  TrainOptions options{.rows = rows,
+                       .seed = static_cast<std::uint64_t>(arguments.seed),
+                       .threads = threads,
+                       .progress = bar.callback()};
+  if (arguments.iterations != not_given)
+    options.iterations = static_cast<int>(std::min<std::int64_t>(arguments.iterations, 1 << 30));
+  index.train(base, options);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 void run_build(const BuildArguments& arguments) {
-  if (arguments.index != "Flat")
-    throw InvalidArgument("--index {} is not in this version, only Flat", arguments.index);
-  if (arguments.train_given)
-    throw InvalidArgument("--train is {}, but Flat learns nothing from the vectors",
-                          arguments.train);
   if (!arguments.metric.empty()) parse_metric(arguments.metric);
+  // What is wrong is said before a file is read.
+  const bool learns = !make_index(arguments.index, 1).is_trained();
+  for (const auto& [option, value] :
+       {std::pair("--train", arguments.train), std::pair("--iterations", arguments.iterations)}) {
+    if (value == not_given) continue;
+    check_positive(option, value);
+    if (!learns)
+      throw InvalidArgument("{} is {}, but {} learns nothing from the vectors", option, value,
+                            arguments.index);
+  }
   const int threads = checked_threads(arguments.threads);
   const CatchInterrupts guard;
   const io::VectorFile base = open_vectors(arguments.base, arguments.type, base_dataset);
@@ -38,8 +66,9 @@ void run_build(const BuildArguments& arguments) {
   check_interrupt();
 
   const auto start = std::chrono::steady_clock::now();
-  FlatIndex index(base.view().cols(), metric);
+  Index index = make_index(arguments.index, base.view().cols(), metric);
   ProgressBar bar;
+  const double train_seconds = train(index, base.view(), arguments, threads, bar);
   index.add(base.view(), {.threads = threads, .progress = bar.callback()});
   const ChangeOptions change{.threads = threads, .progress = bar.callback()};
   const std::int64_t optimized = arguments.optimize ? index.optimize(change) : 0;
@@ -49,18 +78,22 @@ void run_build(const BuildArguments& arguments) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string type(name_of(index.element_type()));
   if (arguments.json) {
-    nlohmann::ordered_json out = {
-        {"index", arguments.index},  {"rows", index.size()},
-        {"dim", index.dim()},        {"type", type},
-        {"metric", name_of(metric)}, {"memory_bytes", index.memory_bytes()},
-        {"threads", threads},        {"seconds", seconds}};
+    nlohmann::ordered_json out = {{"index", arguments.index},
+                                  {"rows", index.size()},
+                                  {"dim", index.dim()},
+                                  {"type", type},
+                                  {"metric", name_of(metric)},
+                                  {"memory_bytes", index.memory_bytes()},
+                                  {"threads", threads},
+                                  {"seconds", seconds},
+                                  {"train_seconds", train_seconds}};
     if (arguments.optimize) out["optimized_rows"] = optimized;
     print("{}\n", out.dump(2));
   } else {
     print("{}: {}, {} x {} {}, {}, {} in {}\n", arguments.out, arguments.index, index.size(),
           index.dim(), type, name_of(metric), readable_bytes(double(index.memory_bytes())),
           readable_seconds(seconds));
-    if (arguments.optimize)
+    if (arguments.optimize && !learns)
       print("{} of {} rows are searched by a prefix{}\n", optimized, index.size(),
             optimized == index.size() ? "" : ", the others would not gain by one");
   }
@@ -75,7 +108,9 @@ void add_build(CLI::App& app) {
       ->type_name("FILE")
       ->required();
   command
-      ->add_option("--index", arguments->index, "kind of index: Flat (exact search, prepared once)")
+      ->add_option("--index", arguments->index,
+                   "kind of index: Flat (exact search, prepared once), or as IVF1024,Flat (1024 "
+                   "inverted lists)")
       ->type_name("KIND")
       ->required();
   command->add_option("--out", arguments->out, "the file to write, .knear")
@@ -87,9 +122,10 @@ void add_build(CLI::App& app) {
       ->type_name("M");
   command->add_option("--type", arguments->type, "keep vectors as f64, f32, f16, bf16, u8 or i8")
       ->type_name("T");
-  // An option that is planned; it is in no group, so that help shows only what works.
-  CLI::Option* train = add_whole(*command, "--train", arguments->train, "vectors to learn from");
-  train->group("");
+  add_whole(*command, "--train", arguments->train,
+            "vectors that the lists are learned from, drawn at random (default: 64 for each list)");
+  add_whole(*command, "--iterations", arguments->iterations, "of k-means (default: 10)");
+  add_whole(*command, "--seed", arguments->seed, "of what is drawn at random (default: 1)");
   command->add_flag("--optimize", arguments->optimize,
                     "make now what many searches would come to make, where it pays");
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
@@ -97,11 +133,10 @@ void add_build(CLI::App& app) {
   command->footer(
       "The file is searched where it lies, without being read first.\n\nExample:\n"
       "  knear build --base base.fvecs --index Flat --out base.knear\n"
-      "  knear search --index base.knear --queries queries.fvecs -k 10");
-  command->callback([=] {
-    arguments->train_given = train->count() > 0;
-    run_build(*arguments);
-  });
+      "  knear search --index base.knear --queries queries.fvecs -k 10\n"
+      "  knear build --base base.fvecs --index IVF1024,Flat --out base.knear\n"
+      "  knear search --index base.knear --queries queries.fvecs -k 10 --probes 16");
+  command->callback([=] { run_build(*arguments); });
 }
 
 }  // namespace knear::cli

@@ -10,7 +10,7 @@
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
-#include "knear/index/flat.hpp"
+#include "knear/index/index.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/io/hdf5.hpp"
 #include "knear/io/statistics.hpp"
@@ -70,13 +70,13 @@ nlohmann::ordered_json json_of(const io::Statistics& s) {
 nlohmann::ordered_json describe_index(const std::string& path, bool json, ProgressBar& bar) {
   const auto archive = io::Archive::open(path);
   archive->verify(bar.callback());
-  const FlatIndex index = FlatIndex::load(path);
+  const Index index = Index::load(path);
   bar.clear();
   const std::string type(name_of(index.element_type())), metric(name_of(index.metric()));
   if (!json) {
     print("{}\n", path);
     print("  {} x {} {}, {}  (knear index {}, {})\n", index.size(), index.dim(), type, metric,
-          archive->kind(), readable_bytes(double(archive->file_bytes())));
+          index.description(), readable_bytes(double(archive->file_bytes())));
     print("  ids       below {}\n", index.next_id());
     print("  memory    {} of vectors, ids and packed forms, mapped\n",
           readable_bytes(double(index.memory_bytes())));
@@ -85,7 +85,7 @@ nlohmann::ordered_json describe_index(const std::string& path, bool json, Progre
   }
   return {{"path", path},
           {"format", "knear"},
-          {"index", archive->kind()},
+          {"index", index.description()},
           {"rows", index.size()},
           {"dim", index.dim()},
           {"type", type},

@@ -8,14 +8,6 @@
 namespace knear::cli {
 namespace {
 
-// Options that are planned for later versions: known as words, and refused with any value.
-constexpr const char* unsupported[] = {"--probes"};
-
-void refuse_unsupported(const CLI::App& command) {
-  for (const char* option : unsupported)
-    if (command.count(option) > 0) throw InvalidArgument("{} is not in this version", option);
-}
-
 // The library has no search for the nearest within a radius: the program cuts an exact answer.
 void check_radius(const SearchArguments& arguments) {
   const std::string& method = arguments.method;
@@ -24,8 +16,7 @@ void check_radius(const SearchArguments& arguments) {
                           arguments.radius, method);
 }
 
-void run_search(const CLI::App& command, const SearchArguments& arguments) {
-  refuse_unsupported(command);
+void run_search(const SearchArguments& arguments) {
   if (arguments.base.empty() == arguments.index.empty())
     unparsable("one of --base and --index is required");
   if (arguments.queries.empty()) unparsable("--queries is required");
@@ -47,16 +38,18 @@ void add_search(CLI::App& app) {
       ->type_name("M");
   add_whole(*command, "--samples", arguments->samples,
             "rows that thresholds are taken from (threshold-heap; default: 8 k)");
-  // Planned options are in no group, so that help shows only what works.
-  for (const char* option : unsupported)
-    command->add_option_function<std::string>(option, [](const std::string&) {})
-        ->expected(0, 1)
-        ->group("");
+  add_whole(*command, "--probes", arguments->probes,
+            "how many of the inverted lists nearest to a query are searched");
+  command->add_flag("--widen", arguments->widen,
+                    "more lists for queries that find fewer than k in these");
+  command->add_flag("--certify", arguments->certify,
+                    "prove of which queries no other list holds anything nearer");
   command->footer(
       "Files: .fvecs .bvecs .fbin .u8bin .i8bin .npy and MNIST idx, also gzipped. With --recall "
-      "below 1 --method auto answers exactly where that is no slower.\n\nExample:\n"
+      "below 1 --method auto answers exactly where that is no slower. An index of inverted lists "
+      "needs --probes, or --recall 1 for lists until all answers are certain.\n\nExample:\n"
       "  knear search --base base.fvecs --queries queries.fvecs -k 10 --out near.ivecs --explain");
-  command->callback([=] { run_search(*command, *arguments); });
+  command->callback([=] { run_search(*arguments); });
 }
 
 }  // namespace knear::cli

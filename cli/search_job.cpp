@@ -37,7 +37,7 @@ Matrix<Id> read_truth(const SearchArguments& arguments, std::int64_t queries) {
 
 // Recall is measured by the index's own rows, so each true neighbour has to be one of them.
 void check_index_holds(const Matrix<Id>& truth, const SearchArguments& arguments,
-                       const FlatIndex& index) {
+                       const Index& index) {
   for (std::int64_t q = 0; q < truth.rows(); ++q)
     for (std::int64_t j = 0; j < arguments.k; ++j)
       if (const Id id = truth.row(q)[j]; id != no_id && !index.contains(id))
@@ -69,7 +69,7 @@ void check_answer_fits(std::int64_t queries, std::int64_t k) {
 // Loads --index into the outcome and returns its columns. `metric` becomes that of the index, which
 // --metric may repeat but not change.
 std::int64_t load_index(const SearchArguments& arguments, Metric& metric, SearchOutcome& outcome) {
-  outcome.index = FlatIndex::load(arguments.index);
+  outcome.index = Index::load(arguments.index);
   outcome.base_type = outcome.index->element_type(), outcome.rows = outcome.index->size();
   if (!arguments.metric.empty() && metric != outcome.index->metric())
     throw InvalidArgument("--metric is {}, but {} was built for {}", arguments.metric,
@@ -275,11 +275,15 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   options.device = arguments.device;
   if (!arguments.machine.empty()) known_machine(arguments.machine);
   options.method = {.kind = parse_method(arguments.method),
-                    .recall = arguments.recall,
-                    .samples = arguments.samples};
+                    .samples = arguments.samples,
+                    .probes = arguments.probes,
+                    .widen = arguments.widen,
+                    .certify = arguments.certify};
+  if (!std::isnan(arguments.recall)) options.method.recall = arguments.recall;
   check_positive("-k", arguments.k);
-  if (!(arguments.recall > 0 && arguments.recall <= 1))
-    throw InvalidArgument("--recall must be in (0, 1], but is {}", arguments.recall);
+  if (const double recall = options.method.recall.value_or(1); !(recall > 0 && recall <= 1))
+    throw InvalidArgument("--recall must be in (0, 1], but is {}", recall);
+  if (arguments.probes != 0) check_positive("--probes", arguments.probes);
   if (!arguments.type.empty()) parse_element_type(arguments.type);
   const bool ranged = !std::isnan(arguments.radius);
   if (ranged && !arguments.truth.empty())
@@ -309,6 +313,10 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
     outcome.rows = outcome.base->view().rows();
   } else {
     columns = load_index(arguments, options.metric, outcome);
+    const std::string kind = outcome.index->description();
+    if (kind != "Flat" && (arguments.explain || !arguments.machine.empty()))
+      throw InvalidArgument("{} plans for scans of all rows so far, but {} is an index {}",
+                            arguments.explain ? "--explain" : "--machine", arguments.index, kind);
   }
   if (columns != outcome.queries.view().cols())
     throw ShapeMismatch("queries have {} columns, {} has {}", outcome.queries.view().cols(),
@@ -360,7 +368,7 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   check_interrupt();
-  if (arguments.device == "cpu")
+  if (arguments.device == "cpu" && outcome.report.lists == 0)
     outcome.prediction = predict(outcome.report, known_peaks(active_isa(), options.threads));
   if (truth) {
     const NamedRows named(outcome, streamed, {outcome.near.ids.view(), truth->view()});

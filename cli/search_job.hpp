@@ -10,7 +10,7 @@
 
 #include "cli/prediction.hpp"
 #include "cli/recall.hpp"
-#include "knear/index/flat.hpp"
+#include "knear/index/index.hpp"
 #include "knear/io/vectors.hpp"
 #include "knear/knn/knn.hpp"
 
@@ -22,8 +22,11 @@ struct SearchArguments {
   std::string method = "auto", type, device = "cpu", first_pass = "auto", choices;
   std::string out, distances, truth, filter, machine;
   std::int64_t k = 0, threads = 0, memory = 0, samples = 0;
-  double recall = 1, radius = std::numeric_limits<double>::quiet_NaN();  // NaN: none given
-  bool explain = false, json = false;
+  std::int64_t probes = 0;
+  // NaN: none given.
+  double recall = std::numeric_limits<double>::quiet_NaN(),
+         radius = std::numeric_limits<double>::quiet_NaN();
+  bool widen = false, certify = false, explain = false, json = false;
 };
 
 // The options that both commands take. --base and --queries are not marked as required.
@@ -32,14 +35,15 @@ void add_search_arguments(CLI::App& command, SearchArguments& arguments);
 struct SearchOutcome {
   io::VectorFile queries;
   std::optional<io::VectorFile> base = {};  // either this
-  std::optional<FlatIndex> index = {};      // or this, or neither: the base was read block by block
+  std::optional<Index> index = {};          // or this, or neither: the base was read block by block
   std::int64_t rows = 0;                    // of the base or index
   ElementType base_type = ElementType::f32;
   Neighbors near = {};
   Matrix<double> distances = {};  // float64, for a base read block by block
   KnnReport report = {};
-  std::optional<Prediction> prediction = {};  // for the processor; there is none for a GPU so far
-  std::optional<RecallFigures> recall = {};   // if arguments.truth is given
+  // For scans of all rows by the processor; there is none for a GPU and for inverted lists so far.
+  std::optional<Prediction> prediction = {};
+  std::optional<RecallFigures> recall = {};  // if arguments.truth is given
   // If arguments.radius is given: neighbours kept, over all queries; queries that have more than k
   // within it.
   std::int64_t within_radius = 0, queries_cut = 0;

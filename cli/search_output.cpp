@@ -45,6 +45,12 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
     out["kept_per_bin"] = report.kept_per_bin;
     out["repaired_queries"] = report.repaired_queries;
   }
+  if (report.lists > 0) {
+    out["lists"] = report.lists;
+    out["probes"] = report.probes;
+    out["probed_rows"] = report.probed_rows;
+    out["short_queries"] = report.short_queries;
+  }
   if (report.method == "threshold-heap") {
     out["samples"] = report.samples;
     out["compression_ratio"] = report.compression_ratio;
@@ -146,6 +152,12 @@ void print_summary(const SearchArguments& arguments, const SearchOutcome& outcom
           report.promised_recall, report.expected_recall, report.kept_per_bin, report.bins,
           report.repaired_queries > 0
               ? fmt::format(", {} queries repaired", report.repaired_queries)
+              : "");
+  if (report.lists > 0)
+    print("{:.4g} of {} lists probed, {} rows in them a query{}\n", report.probes, report.lists,
+          readable_count(report.probed_rows),
+          report.short_queries > 0
+              ? fmt::format(", {} queries found fewer than {}", report.short_queries, report.k)
               : "");
   if (report.method == "threshold-heap")
     print("{} rows sampled in {}, compression {:.4g}, threshold ratio {:.4g}, {} of sorting\n",

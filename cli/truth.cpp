@@ -9,7 +9,7 @@ namespace knear::cli {
 namespace {
 
 void run_truth(const SearchArguments& arguments) {
-  if (arguments.recall < 1 && arguments.recall > 0)
+  if (arguments.recall < 1 && arguments.recall > 0)  // of none this is false
     throw InvalidArgument("truth is always exact, but --recall is {}", arguments.recall);
   print_outcome(arguments, run_search_job(arguments));
 }

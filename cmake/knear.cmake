@@ -13,7 +13,8 @@ set(KNEAR_LAYERS
     "knn"
     "quantize"
     "index"
-    "graph mpi"
+    "graph"
+    "factory mpi"
     "knear.hpp"
     "cli python bench")
 

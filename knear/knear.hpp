@@ -22,6 +22,7 @@
 #include "knear/index/index.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/index/ivf_flat.hpp"
+#include "knear/factory/factory.hpp"
 #include "knear/index/id_filter.hpp"
 #include "knear/core/row_filter.hpp"
 #include "knear/cluster/k_means.hpp"

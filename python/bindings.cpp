@@ -29,7 +29,7 @@
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
 #include "knear/core/version.hpp"
-#include "knear/index/flat.hpp"
+#include "knear/factory/factory.hpp"
 #include "knear/knn/knn.hpp"
 #include "knear/quantize/product_quantizer.hpp"
 #include "knear/select/select_k.hpp"
@@ -48,16 +48,21 @@ using Ids = std::optional<IdArray>;
 using Bits =
     std::optional<nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
 
-// Method, recall, samples, logical rows, and whether candidates become the k nearest.
-using MethodTuple = std::tuple<std::string, double, std::int64_t, std::int64_t, bool>;
+// Method, recall, samples, logical rows, whether candidates become the k nearest; probes, whether
+// they are widened, whether queries are certified.
+using MethodTuple = std::tuple<std::string, std::optional<double>, std::int64_t, std::int64_t, bool,
+                               std::int64_t, bool, bool>;
 
 MethodOptions method_options_of(const MethodTuple& from) {
-  const auto& [method, recall, samples, logical_rows, aggregate] = from;
+  const auto& [method, recall, samples, logical_rows, aggregate, probes, widen, certify] = from;
   return {.kind = parse_method(method),
           .recall = recall,
           .samples = samples,
           .logical_rows = logical_rows,
-          .aggregate = aggregate};
+          .aggregate = aggregate,
+          .probes = probes,
+          .widen = widen,
+          .certify = certify};
 }
 
 RowFilter filter_of(const Ids& ids, const Bits& bits, std::int64_t rows) {
@@ -201,6 +206,13 @@ auto found_by(Report& out, Search search) {
       d["bins"] = report.bins;
       d["kept_per_bin"] = report.kept_per_bin;
       d["repaired_queries"] = report.repaired_queries;
+      d["uncertified"] = array_of(std::move(report.uncertified));
+    }
+    if (report.lists > 0) {
+      d["lists"] = report.lists;
+      d["probes"] = report.probes;
+      d["probed_rows"] = report.probed_rows;
+      d["short_queries"] = report.short_queries;
       d["uncertified"] = array_of(std::move(report.uncertified));
     }
     if (report.method == "threshold-heap") {
@@ -684,17 +696,32 @@ void bind_device_searches(nb::module_& m) {
 }
 
 // The rows of an index: how they come in, are changed and read, and its file.
-void bind_index_contents(nb::class_<FlatIndex>& index) {
+void bind_index_contents(nb::class_<Index>& index) {
   index
       .def(
           "__init__",
-          [](FlatIndex* self, std::int64_t dim, const std::string& metric) {
-            new (self) FlatIndex(dim, parse_metric(metric));
+          [](Index* self, const std::string& factory, std::int64_t dim, const std::string& metric) {
+            new (self) Index(make_index(factory, dim, parse_metric(metric)));
           },
-          nb::arg("dim"), nb::arg("metric"))
+          nb::arg("factory"), nb::arg("dim"), nb::arg("metric"))
+      .def(
+          "train",
+          [](Index& self, const Array& vectors, const std::string& type, int iterations,
+             std::int64_t rows, std::uint64_t seed, std::int64_t threads) {
+            const AnyMatrixView view = view_of(vectors, type);
+            without_interpreter([&](Progress progress) {
+              self.train(view, {.iterations = iterations,
+                                .rows = rows,
+                                .seed = seed,
+                                .threads = narrow(threads),
+                                .progress = std::move(progress)});
+            });
+          },
+          nb::arg("vectors").noconvert(), nb::arg("type"), nb::arg("iterations"), nb::arg("rows"),
+          nb::arg("seed"), nb::arg("threads"))
       .def(
           "add",
-          [](FlatIndex& self, const Array& vectors, const std::string& type, const Ids& ids,
+          [](Index& self, const Array& vectors, const std::string& type, const Ids& ids,
              std::int64_t threads) {
             const AnyMatrixView view = view_of(vectors, type);
             without_interpreter([&](Progress progress) {
@@ -707,7 +734,7 @@ void bind_index_contents(nb::class_<FlatIndex>& index) {
           nb::arg("threads"))
       .def(
           "remove",
-          [](FlatIndex& self, const IdArray& ids) {
+          [](Index& self, const IdArray& ids) {
             without_interpreter([&](Progress progress) {
               self.remove(span_of(ids), {.progress = std::move(progress)});
             });
@@ -715,7 +742,7 @@ void bind_index_contents(nb::class_<FlatIndex>& index) {
           nb::arg("ids"))
       .def(
           "replace",
-          [](FlatIndex& self, const IdArray& ids, const Array& vectors, const std::string& type) {
+          [](Index& self, const IdArray& ids, const Array& vectors, const std::string& type) {
             const AnyMatrixView view = view_of(vectors, type);
             without_interpreter([&](Progress progress) {
               self.replace(span_of(ids), view, {.progress = std::move(progress)});
@@ -724,19 +751,19 @@ void bind_index_contents(nb::class_<FlatIndex>& index) {
           nb::arg("ids"), nb::arg("vectors").noconvert(), nb::arg("type"))
       .def(
           "merge",
-          [](FlatIndex& self, const FlatIndex& other, bool keep_ids) {
+          [](Index& self, const Index& other, bool keep_ids) {
             const nb::gil_scoped_release released;
             self.merge(other, keep_ids ? MergeIds::keep : MergeIds::shifted);
           },
           nb::arg("other"), nb::arg("keep_ids"))
       .def("compact",
-           [](FlatIndex& self) {
+           [](Index& self) {
              without_interpreter(
                  [&](Progress progress) { self.compact({.progress = std::move(progress)}); });
            })
       .def(
           "optimize",
-          [](FlatIndex& self, int threads) {
+          [](Index& self, int threads) {
             std::int64_t rows = 0;
             without_interpreter([&](Progress progress) {
               rows = self.optimize({.threads = threads, .progress = std::move(progress)});
@@ -744,11 +771,10 @@ void bind_index_contents(nb::class_<FlatIndex>& index) {
             return rows;
           },
           nb::arg("threads"))
-      .def("reserve", &FlatIndex::reserve, nb::arg("rows"),
-           nb::call_guard<nb::gil_scoped_release>())
+      .def("reserve", &Index::reserve, nb::arg("rows"), nb::call_guard<nb::gil_scoped_release>())
       .def(
           "reconstruct",
-          [](const FlatIndex& self, const IdArray& ids) {  // rows as bytes, and their type
+          [](const Index& self, const IdArray& ids) {  // rows as bytes, and their type
             AnyMatrix rows;
             {
               const nb::gil_scoped_release released;
@@ -760,7 +786,7 @@ void bind_index_contents(nb::class_<FlatIndex>& index) {
           },
           nb::arg("ids"))
       .def("ids",
-           [](const FlatIndex& self) {
+           [](const Index& self) {
              std::vector<Id> ids;
              {
                const nb::gil_scoped_release released;
@@ -768,10 +794,10 @@ void bind_index_contents(nb::class_<FlatIndex>& index) {
              }
              return array_of(std::move(ids));
            })
-      .def("contains", &FlatIndex::contains, nb::arg("id"))
+      .def("contains", &Index::contains, nb::arg("id"))
       .def(
           "save",
-          [](const FlatIndex& self, const std::string& path) {
+          [](const Index& self, const std::string& path) {
             without_interpreter([&](Progress progress) { self.save(path, progress); });
           },
           nb::arg("path"))
@@ -779,16 +805,16 @@ void bind_index_contents(nb::class_<FlatIndex>& index) {
           "load",
           [](const std::string& path) {
             const nb::gil_scoped_release released;
-            return FlatIndex::load(path);
+            return Index::load(path);
           },
           nb::arg("path"));
 }
 
-void bind_index_searches(nb::class_<FlatIndex>& index) {
+void bind_index_searches(nb::class_<Index>& index) {
   index
       .def(
           "search",
-          [](const FlatIndex& self, const Array& queries, const std::string& type, std::int64_t k,
+          [](const Index& self, const Array& queries, const std::string& type, std::int64_t k,
              std::int64_t threads, std::int64_t memory, const std::string& first_pass,
              const std::string& choices, const MethodTuple& method_options,
              const std::string& device, const Ids& ids, const Bits& bits, std::int64_t bit_count,
@@ -812,15 +838,16 @@ void bind_index_searches(nb::class_<FlatIndex>& index) {
           nb::arg("bit_count"), nb::arg("report").none())
       .def(
           "range_search",
-          [](const FlatIndex& self, const Array& queries, const std::string& type, double radius,
+          [](const Index& self, const Array& queries, const std::string& type, double radius,
              std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-             const std::string& device, const Ids& ids, const Bits& bits, std::int64_t bit_count,
-             Report report) {
+             const MethodTuple& method_options, const std::string& device, const Ids& ids,
+             const Bits& bits, std::int64_t bit_count, Report report) {
             const AnyMatrixView q = view_of(queries, type);
             SearchOptions options{.threads = narrow(threads),
                                   .memory = memory,
                                   .first_pass = parse_first_pass(first_pass),
                                   .filter = id_filter_of(ids, bits, bit_count),
+                                  .method = method_options_of(method_options),
                                   .device = device};
             return run(report, [&](Progress progress, KnnReport* filled) {
               options.progress = std::move(progress);
@@ -828,25 +855,26 @@ void bind_index_searches(nb::class_<FlatIndex>& index) {
             });
           },
           nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("radius"),
-          nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("device"),
-          nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("bit_count"),
-          nb::arg("report").none());
+          nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("method_options"),
+          nb::arg("device"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
+          nb::arg("bit_count"), nb::arg("report").none());
 }
 
 void bind_index(nb::module_& m) {
-  nb::class_<FlatIndex> index(m, "FlatIndex");
-  index.def_prop_ro("dim", &FlatIndex::dim)
-      .def_prop_ro("next_id", &FlatIndex::next_id)
-      .def_prop_ro("version", &FlatIndex::version)
-      .def("memory_bytes", &FlatIndex::memory_bytes, nb::call_guard<nb::gil_scoped_release>())
-      .def_prop_ro("metric",
-                   [](const FlatIndex& self) { return std::string(name_of(self.metric())); })
+  nb::class_<Index> index(m, "Index");
+  index.def_prop_ro("dim", &Index::dim)
+      .def_prop_ro("factory", &Index::description)
+      .def_prop_ro("is_trained", &Index::is_trained)
+      .def_prop_ro("next_id", &Index::next_id)
+      .def_prop_ro("version", &Index::version)
+      .def("memory_bytes", &Index::memory_bytes, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("metric", [](const Index& self) { return std::string(name_of(self.metric())); })
       .def_prop_ro("size",
-                   [](const FlatIndex& self) {
+                   [](const Index& self) {
                      const nb::gil_scoped_release released;  // an add may be running
                      return self.size();
                    })
-      .def_prop_ro("element_type", [](const FlatIndex& self) {
+      .def_prop_ro("element_type", [](const Index& self) {
         const nb::gil_scoped_release released;
         return std::string(name_of(self.element_type()));
       });

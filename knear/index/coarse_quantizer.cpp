@@ -10,6 +10,7 @@
 #include "knear/cluster/k_means.hpp"
 #include "knear/core/cpu.hpp"
 #include "knear/core/error.hpp"
+#include "knear/core/sample.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/index/index.hpp"
@@ -19,6 +20,8 @@ namespace {
 
 // Fewer rows than these are searched like queries, by centroids that are packed already.
 constexpr std::int64_t most_searched_rows = 1024;
+// To learn a centroid from, where nothing else is said.
+constexpr std::int64_t usual_rows_of_list = 64;
 // Above so many centroids, each row is not compared with all of them when they are learned.
 constexpr std::int64_t most_lists_of_one_level = 16384;
 
@@ -62,13 +65,22 @@ std::shared_ptr<const CoarseQuantizer> CoarseQuantizer::trained(AnyMatrixView ve
   if (vectors.rows() < lists)
     throw InvalidArgument("vectors are {} rows, but training {} lists takes as many at least",
                           vectors.rows(), lists);
+  if (options.rows != 0 && options.rows < lists)
+    throw InvalidArgument("rows is {}, but training {} lists takes as many at least", options.rows,
+                          lists);
+  AnyMatrix sample;
+  if (const std::int64_t rows = options.rows > 0 ? options.rows : usual_rows_of_list * lists;
+      rows < vectors.rows()) {
+    Random random(options.seed);
+    sample = rows_at(vectors, sample_of(vectors.rows(), rows, random));
+    vectors = sample;
+  }
   const Metric by = metric == Metric::cosine ? Metric::cosine : Metric::l2;
   const bool two_levels = lists > most_lists_of_one_level && by == Metric::l2;
   KMeans found = k_means(vectors, lists,
                          {.metric = by,
                           .iterations = options.iterations,
                           .seed = options.seed,
-                          .rows_per_centroid = options.rows_per_centroid,
                           .levels = two_levels ? 2 : 1,
                           .threads = options.threads,
                           .progress = options.progress});

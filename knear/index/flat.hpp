@@ -26,16 +26,6 @@ class FlatIndex : public Index {
   // As Index::load(), of a flat index.
   static FlatIndex load(const std::string& path);
 
-  // Makes now, and has save() keep, the prefix (knn/knn.hpp) by which many searches would come to
-  // go: the first one goes by it then, those with a memory limit too. Segments of fewer than 8,192
-  // rows, indexes of fewer than 32 or more than 4,096 columns, rows too large for a prefix and data
-  // for which none is forecast to be faster, be it for one query or for many at a time, go without,
-  // as before; searches for which the plain scan is faster still take that. Rows added later are
-  // searched beside it until optimize() is called again; what compact(), remove() and replace()
-  // write anew loses it. No answer changes. Returns the number of rows that are reached by a
-  // prefix. Throws MemoryBudgetError, Cancelled.
-  std::int64_t optimize(const ChangeOptions& options = {});
-
  private:
   using Index::Index;
 };

@@ -300,6 +300,21 @@ void Index::compact(const ChangeOptions& options) {
   });
 }
 
+std::int64_t Index::optimize(const ChangeOptions& options) {
+  return detail::public_call([&] {
+    if (impl_->shape.lists > 0) {
+      compact(options);
+      return size();
+    }
+    std::lock_guard lock(impl_->writer);
+    std::int64_t rows = 0;
+    for (const Segment& segment : impl_->state()->segments)
+      if (detail::optimize(segment.rows->prepared(), options.threads, options.progress))
+        rows += segment.size();
+    return rows;
+  });
+}
+
 void Index::save(const std::string& path, const Progress& progress) const {
   detail::public_call([&] { detail::save_index(*impl_->state(), impl_->shape, path, progress); });
 }

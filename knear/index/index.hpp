@@ -49,8 +49,8 @@ struct ChangeOptions {
 // For indexes that learn from vectors.
 struct TrainOptions {
   int iterations = 10;  // of k-means
-  // Of the vectors at most so many for each centroid are used, drawn at random; 0: all.
-  std::int64_t rows_per_centroid = 64;
+  // How many of the vectors are used, drawn at random, if there are more; 0: 64 for each list.
+  std::int64_t rows = 0;
   std::uint64_t seed = 1;
   int threads = 0;
   Progress progress = {};
@@ -119,6 +119,19 @@ class Index {
   void merge(const Index& other, MergeIds ids = MergeIds::keep);
   // Gives back the memory of removed rows, and puts together what many changes left apart.
   void compact(const ChangeOptions& options = {});
+
+  // Makes now, and has save() keep, what many searches would come to make; no answer changes.
+  //   Flat: the prefix (knn/knn.hpp). The first search goes by it then, those with a memory limit
+  //     too. Segments of fewer than 8,192 rows, indexes of fewer than 32 or more than 4,096
+  //     columns, rows too large for a prefix and data for which none is forecast to be faster, be
+  //     it for one query or for many at a time, go without, as before; searches for which the plain
+  //     scan is faster still take that. Rows added later are searched beside it until the next
+  //     call; what compact(), remove() and replace() write anew loses it. Returns the number of
+  //     rows that are reached by a prefix.
+  //   Inverted lists: few runs of each list, where many changes left many, as compact() does.
+  //     Returns the number of rows.
+  // Throws MemoryBudgetError, Cancelled.
+  std::int64_t optimize(const ChangeOptions& options = {});
 
   // Writes the index as it is now to a .knear file, whole or not at all: a process killed meanwhile
   // leaves the old file. Throws IoError, Cancelled.

@@ -24,6 +24,8 @@ constexpr std::int64_t most_distance_bytes = 64 << 20;
 // How many lists are probed, by what was asked for; 0: as many as it takes to find everything.
 std::int64_t probes_of(const SearchOptions& options, std::int64_t lists) {
   const MethodOptions& method = options.method;
+  if (const double recall = method.recall.value_or(1); !(recall > 0 && recall <= 1))
+    throw InvalidArgument("recall must be in (0, 1], but is {}", recall);
   if (method.probes != 0 && method.recall)
     throw InvalidArgument("probes is {} and recall is {}, but only one of them can be asked for",
                           method.probes, *method.recall);

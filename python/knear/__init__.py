@@ -548,8 +548,9 @@ class Index:
         index.add(base)                                  # [n x 128], copied
         distances, ids = index.search(queries, k=10)
 
-    factory: the kind of index. This version has "Flat": exact search of vectors that are kept as
-        they came, in the element type of the first add.
+    factory: the kind of index. "Flat": exact search of vectors that are kept as they came, in the
+        element type of the first add. "IVF1024,Flat": the same vectors in 1024 inverted lists, of
+        which a search looks at the few nearest to each query.
     dim: number of columns of every matrix, from 1 to 65536.
     metric: "l2", "ip" or "cosine".
 
@@ -569,10 +570,11 @@ class Index:
     """
 
     def __init__(self, factory: str, *, dim: int, metric: str = "l2") -> None:
-        if factory != "Flat":
-            raise InvalidArgument(f"factory must be 'Flat' in this version, but is {factory!r}")
-        self._factory = factory
-        self._index = _core.FlatIndex(_arrays.integer("dim", dim), _arrays.text("metric", metric))
+        self._index = _core.Index(
+            _arrays.text("factory", factory),
+            _arrays.integer("dim", dim),
+            _arrays.text("metric", metric),
+        )
 
     def save(self, path: "str | os.PathLike[str]") -> None:
         """Writes the index to a .knear file, whole or not at all. Raises IoError."""
@@ -587,9 +589,18 @@ class Index:
         may later.
         """
         index = cls.__new__(cls)
-        index._factory = "Flat"
-        index._index = _core.FlatIndex.load(os.fspath(path))
+        index._index = _core.Index.load(os.fspath(path))
         return index
+
+    @property
+    def factory(self) -> str:
+        """The kind of index, as it is written at construction."""
+        return self._index.factory
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether vectors may be added. "Flat" learns nothing and always is."""
+        return self._index.is_trained
 
     @property
     def dim(self) -> int:
@@ -605,7 +616,7 @@ class Index:
         return self._index.size
 
     def __repr__(self) -> str:
-        what = f"{self._factory!r}, dim={self.dim}, metric={self.metric!r}"
+        what = f"{self.factory!r}, dim={self.dim}, metric={self.metric!r}"
         return f"<knear.Index {what}, {len(self)} vectors>"
 
     def __contains__(self, id: int) -> bool:
@@ -630,6 +641,33 @@ class Index:
     def ids(self) -> NDArray[np.int64]:
         """All ids, ascending."""
         return self._index.ids()
+
+    def train(
+        self,
+        x: ArrayLike,
+        *,
+        iterations: int = 10,
+        rows: int | None = None,
+        seed: int = 1,
+        threads: int = 0,
+    ) -> None:
+        """Learns the centroids of inverted lists from the rows of `x` [n x dim], before any are
+        added: vectors like those to come, as many as there are lists at least.
+
+        iterations: of k-means.
+        rows: as many of `x` are used, drawn at random; None: 64 for each list.
+        seed: the same vectors and seed give the same index on every machine.
+
+        Raises InvalidArgument for a NaN or infinity, for too few rows, and when the index holds
+        vectors; ShapeMismatch for another number of columns.
+        """
+        self._index.train(
+            *_arrays.matrix("x", x),
+            _arrays.integer("iterations", iterations),
+            0 if rows is None else _arrays.integer("rows", rows),
+            _arrays.integer("seed", seed),
+            _arrays.integer("threads", threads),
+        )
 
     def add(self, x: ArrayLike, ids: ArrayLike | None = None, *, threads: int = 0) -> None:
         """Adds copies of the rows of `x` [n x dim] under `ids` [n], or next_id and those after it.
@@ -685,11 +723,12 @@ class Index:
     def optimize(self, *, threads: int = 0) -> int:
         """Makes now, and has save() keep, what many searches would come to make.
 
-        That is the prefix by which most vectors are ruled out on a few coordinates; the first
+        "Flat": the prefix by which most vectors are ruled out on a few coordinates; the first
         search goes by it then. An index of fewer than 8,192 vectors or 32 columns, and data for
         which it is not forecast to be faster, go without. No answer changes. Vectors added later
         are searched beside it until the next call. Returns how many vectors are reached by a
-        prefix.
+        prefix. Inverted lists: what many changes left in many pieces is put together; returns the
+        number of vectors.
         """
         return self._index.optimize(threads)
 
@@ -698,22 +737,34 @@ class Index:
         q: ArrayLike,
         k: int,
         *,
+        probes: int | None = None,
+        recall: float | None = None,
+        filter: ArrayLike | None = None,
         threads: int = 0,
         memory: int | str | None = None,
         first_pass: str = "auto",
         choices: Mapping[str, Any] | None = None,
         method: str = "auto",
-        recall: float = 1.0,
         samples: int | None = None,
         logical_rows: int | None = None,
         aggregate_to_topk: bool = True,
+        widen: bool = False,
+        certify: bool = False,
         device: str | None = None,
-        filter: ArrayLike | None = None,
         report: dict[str, Any] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The k nearest vectors of each row of `q` [n x dim]: (distances, ids), both [n x k].
 
-        Options and errors are those of knear.knn. filter: ids, each of which the index must hold;
+        Options and errors are those of knear.knn, and for inverted lists
+        probes: how many of the lists nearest to a query are searched; or
+        recall: 1 goes on until the radii of the lists prove that no other list holds anything
+            nearer. One of them is needed.
+        widen: a query that finds fewer than k vectors in its lists goes on to more of them; without
+            it the row is padded with id -1.
+        certify: prove of which queries the answer is that of exact search: `report` then has their
+            number in "certified_queries", and the others in "uncertified".
+
+        filter: ids, each of which the index must hold;
         or one bool for each of the ids 0, 1, ..., where ids beyond the last bool are left out.
         device: None means where `q` is. For queries on a GPU "cuda" means that GPU, "cpu" the
         processor, and the results are arrays on that GPU, whatever `device` is.
@@ -726,7 +777,9 @@ class Index:
             _arrays.size("memory", memory),
             _arrays.text("first_pass", first_pass),
             _arrays.choices(choices),
-            _arrays.method_options(method, recall, samples, logical_rows, aggregate_to_topk),
+            _arrays.method_options(
+                method, recall, samples, logical_rows, aggregate_to_topk, probes, widen, certify
+            ),
             _arrays.text("device", _device.of_queries(device, number)),
             *_arrays.filter_of(filter, None),
             _arrays.report(report),
@@ -738,16 +791,19 @@ class Index:
         q: ArrayLike,
         radius: float,
         *,
+        probes: int | None = None,
+        recall: float | None = None,
+        filter: ArrayLike | None = None,
         threads: int = 0,
         memory: int | str | None = None,
         first_pass: str = "auto",
         device: str | None = None,
-        filter: ArrayLike | None = None,
         report: dict[str, Any] | None = None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
         """All vectors within `radius` of each row of `q`: (begin, distances, ids).
 
-        As knear.range_search; `device` and queries on a GPU are as in search().
+        As knear.range_search. Of inverted lists, those in the `probes` lists nearest to each query,
+        or with recall = 1 all. `device` and queries on a GPU are as in search().
         """
         number = _device.number_of("q", q)
         found = self._index.range_search(
@@ -756,6 +812,7 @@ class Index:
             _arrays.integer("threads", threads),
             _arrays.size("memory", memory),
             _arrays.text("first_pass", first_pass),
+            _arrays.method_options(recall=recall, probes=probes),
             _arrays.text("device", _device.of_queries(device, number)),
             *_arrays.filter_of(filter, None),
             _arrays.report(report),

@@ -195,17 +195,29 @@ def choices(value: Any) -> str:
     )
 
 
+MethodOptions = tuple[str, float | None, int, int, bool, int, bool, bool]
+
+
 def method_options(
-    method: Any, recall: Any, samples: Any, logical_rows: Any, aggregate: Any
-) -> tuple[str, float, int, int, bool]:
+    method: Any = "auto",
+    recall: Any = None,
+    samples: Any = None,
+    logical_rows: Any = None,
+    aggregate: Any = True,
+    probes: Any = None,
+    widen: Any = False,
+    certify: Any = False,
+) -> MethodOptions:
     """The options of a search's method, as _core takes them."""
     counts = []
-    for name, value in (("samples", samples), ("logical_rows", logical_rows)):
+    for name, value in (("samples", samples), ("logical_rows", logical_rows), ("probes", probes)):
         count = 0 if value is None else integer(name, value)
         if value is not None and count < 1:
             raise InvalidArgument(f"{name} must be at least 1, but is {count}")
         counts.append(count)
-    return text("method", method), number("recall", recall), *counts, bool(aggregate)
+    least = None if recall is None else number("recall", recall)
+    of_lists = counts.pop(), bool(widen), bool(certify)
+    return text("method", method), least, *counts, bool(aggregate), *of_lists
 
 
 def report(value: Any) -> dict | None:

@@ -19,7 +19,7 @@ def knn(
     memory: int,
     first_pass: str,
     choices: str,
-    method_options: tuple[str, float, int, int, bool],
+    method_options: tuple[str, float | None, int, int, bool, int, bool, bool],
     device: str,
     filter_ids: NDArray[np.int64] | None,
     filter_bits: NDArray[np.uint64] | None,
@@ -40,7 +40,7 @@ def knn_on_device(
     memory: int,
     first_pass: str,
     choices: str,
-    method_options: tuple[str, float, int, int, bool],
+    method_options: tuple[str, float | None, int, int, bool, int, bool, bool],
     device: str,
     filter_ids: NDArray[np.int64] | None,
     filter_bits: NDArray[np.uint64] | None,
@@ -174,14 +174,23 @@ class ProductQuantizer:
         threads: int,
     ) -> NDArray[np.float32]: ...
 
-class FlatIndex:
-    def __init__(self, dim: int, metric: str) -> None: ...
+class Index:
+    def __init__(self, factory: str, dim: int, metric: str) -> None: ...
+    def train(
+        self,
+        vectors: NDArray[Any],
+        type: str,
+        iterations: int,
+        rows: int,
+        seed: int,
+        threads: int,
+    ) -> None: ...
     def add(
         self, vectors: NDArray[Any], type: str, ids: NDArray[np.int64] | None, threads: int
     ) -> None: ...
     def remove(self, ids: NDArray[np.int64]) -> None: ...
     def replace(self, ids: NDArray[np.int64], vectors: NDArray[Any], type: str) -> None: ...
-    def merge(self, other: FlatIndex, keep_ids: bool) -> None: ...
+    def merge(self, other: Index, keep_ids: bool) -> None: ...
     def compact(self) -> None: ...
     def optimize(self, threads: int) -> int: ...
     def reserve(self, rows: int) -> None: ...
@@ -190,7 +199,7 @@ class FlatIndex:
     def contains(self, id: int) -> bool: ...
     def save(self, path: str) -> None: ...
     @staticmethod
-    def load(path: str) -> FlatIndex: ...
+    def load(path: str) -> Index: ...
     def search(
         self,
         queries: NDArray[Any],
@@ -200,7 +209,7 @@ class FlatIndex:
         memory: int,
         first_pass: str,
         choices: str,
-        method_options: tuple[str, float, int, int, bool],
+        method_options: tuple[str, float | None, int, int, bool, int, bool, bool],
         device: str,
         filter_ids: NDArray[np.int64] | None,
         filter_bits: NDArray[np.uint64] | None,
@@ -215,6 +224,7 @@ class FlatIndex:
         threads: int,
         memory: int,
         first_pass: str,
+        method_options: tuple[str, float | None, int, int, bool, int, bool, bool],
         device: str,
         filter_ids: NDArray[np.int64] | None,
         filter_bits: NDArray[np.uint64] | None,
@@ -224,6 +234,10 @@ class FlatIndex:
     def memory_bytes(self) -> int: ...
     @property
     def dim(self) -> int: ...
+    @property
+    def factory(self) -> str: ...
+    @property
+    def is_trained(self) -> bool: ...
     @property
     def metric(self) -> str: ...
     @property

@@ -115,10 +115,44 @@ def test_not_a_number_is_refused_by_its_row(bad, dtype):
         knear.knn(x, ZEROS, 1)
 
 
-@pytest.mark.parametrize("factory", ["IVF4096,PQ32", "flat", "", "Flat,RFlat"])
-def test_kinds_of_index_that_are_not_there_yet(factory):
-    with pytest.raises(knear.InvalidArgument, match=f"factory must be 'Flat'.*'{factory}'"):
+@pytest.mark.parametrize("factory", ["IVF4096,PQ32", "flat", "", "Flat,RFlat", "IVF0,Flat"])
+def test_strings_that_name_no_index(factory):
+    with pytest.raises(knear.InvalidArgument, match=f"factory '{factory}' has '.*' at place "):
         knear.Index(factory, dim=4)
+
+
+def test_inverted_lists():
+    rng = np.random.default_rng(1)
+    x = rng.random((200, 6), dtype=np.float32)
+    index = knear.Index("IVF8,Flat", dim=6)
+    for call, says in (
+        (lambda: index.add(x), "is not trained, which comes before adding vectors"),
+        (lambda: index.search(x, 3, probes=2), "is not trained, which comes before searching"),
+        (lambda: index.train(x[:5]), "vectors are 5 rows, but training 8 lists"),
+        (lambda: index.train(x, rows=5), "rows is 5, but training 8 lists"),
+        (lambda: index.train(x, iterations=-1), "iterations"),
+    ):
+        with pytest.raises(knear.InvalidArgument, match=says):
+            call()
+    with pytest.raises(knear.ShapeMismatch, match="vectors have 5 columns, index has 6"):
+        index.train(x[:, :5])
+    index.train(x)
+    index.add(x)
+    for more, says in (
+        ({}, "neither probes nor recall is given"),
+        ({"probes": 9}, "probes must be between 1 and the 8 lists, but is 9"),
+        ({"probes": 0}, "probes must be at least 1, but is 0"),
+        ({"probes": 2, "recall": 1}, "only one of them can be asked for"),
+        ({"recall": 1.5}, r"recall must be in \(0, 1\], but is 1.5"),
+        ({"probes": 2, "method": "partial-reduce"}, "has only auto and exact"),
+    ):
+        with pytest.raises(knear.InvalidArgument, match=says):
+            index.search(x, 3, **more)
+    flat = knear.Index("Flat", dim=6)
+    flat.add(x)
+    for more in ({"probes": 2}, {"widen": True}, {"certify": True}):
+        with pytest.raises(knear.InvalidArgument, match="there are no inverted lists"):
+            flat.search(x, 3, **more)
 
 
 @pytest.mark.parametrize("dim", [0, -1, 65537, 2**62, 4.0])

@@ -204,3 +204,47 @@ def test_public_functions_are_documented():
     for name in dir(knear.Index):
         if not name.startswith("_"):
             assert getattr(knear.Index, name).__doc__, name
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+def test_inverted_lists(rng, metric, tmp_path):
+    centres = rng.standard_normal((20, 8))
+    base = (centres[rng.integers(0, 20, 3000)] + 0.3 * rng.standard_normal((3000, 8))).astype(
+        np.float32
+    )
+    queries = base[:50] + np.float32(0.01)
+    index = knear.Index("IVF16,Flat", dim=8, metric=metric)
+    assert not index.is_trained
+    index.train(base, iterations=5, seed=2)
+    assert index.is_trained
+    index.add(base[:1000])
+    index.add(base[1000:])
+    assert index.factory == "IVF16,Flat"
+    want = brute_force(queries, base, 5, metric)
+    report = {}
+    distances, ids = index.search(queries, 5, probes=3, certify=True, report=report)
+    assert report["lists"] == 16 and report["probes"] == 3
+    assert 0 < report["probed_rows"] < 3000
+    certain = np.setdiff1d(np.arange(50), report["uncertified"])
+    assert len(certain) == report["certified_queries"]
+    np.testing.assert_array_equal(ids[certain], want[1][certain])
+    assert np.mean([len(set(a) & set(b)) for a, b in zip(ids, want[1], strict=True)]) > 4
+    for more in ({"probes": 16}, {"recall": 1}):
+        distances, ids = index.search(queries, 5, report=report, **more)
+        np.testing.assert_array_equal(ids, want[1])
+        np.testing.assert_array_equal(distances, want[0])
+        assert report["certified_queries"] == 50 and report["promised_recall"] == 1
+    few = [1, 2000, 2999, 5]
+    _, ids = index.search(queries, 4, probes=1, filter=few)
+    assert (ids == -1).any()
+    _, ids = index.search(queries, 4, probes=1, filter=few, widen=True)
+    np.testing.assert_array_equal(np.sort(ids), np.tile(np.sort(few), (50, 1)))
+    index.save(tmp_path / "a.knear")
+    again = knear.Index.load(tmp_path / "a.knear")
+    assert again.factory == "IVF16,Flat"
+    for a, b in zip(
+        again.search(queries, 5, probes=3), index.search(queries, 5, probes=3), strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
+    begin, _, ids = index.range_search(queries, want[0][0, 4], probes=16)
+    np.testing.assert_array_equal(ids[begin[0] : begin[1]][:4], want[1][0][:4])

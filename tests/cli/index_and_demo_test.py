@@ -55,6 +55,63 @@ class Index(ProgramTest):
                 out = json.loads(self.search_index("-k", "4", "--json", "--truth", "t.ivecs"))
                 self.assertEqual((out["recall"], out["recall_ids"]), (1, 1))
 
+    def test_inverted_lists(self):
+        exactly = ["--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "4"]
+        self.ok("search", *exactly, "--out", "t.ivecs")
+        build = ["build", "--base", "base.bvecs", "--out", "a.knear", "--json"]
+        made = json.loads(self.ok(*build, "--index", "IVF10,Flat"))
+        self.assertEqual((made["rows"], made["index"]), (300, "IVF10,Flat"))
+        self.assertGreaterEqual(made["seconds"], made["train_seconds"])
+        described = json.loads(self.ok("info", "a.knear", "--json"))["files"][0]
+        self.assertEqual(described["index"], "IVF10,Flat")
+
+        def search(*more):
+            return json.loads(self.search_index("-k", "4", "--truth", "t.ivecs", "--json", *more))
+
+        few, all_lists = search("--probes", "2"), search("--probes", "10")
+        self.assertEqual((few["method"], few["lists"], few["probes"]), ("inverted-lists", 10, 2))
+        self.assertEqual((few["promised_recall"], few["recall_argument"]), (0, "none"))
+        self.assertIsNone(few["predicted_seconds"])
+        self.assertLess(few["probed_rows"], 300)
+        self.assertLessEqual(few["recall"], 1)
+        self.assertEqual((all_lists["recall"], all_lists["recall_argument"]), (1, "exact"))
+        certain = search("--recall", "1")
+        self.assertEqual((certain["recall"], certain["certified_queries"]), (1, few["queries"]))
+        said = search("--probes", "2", "--certify")
+        self.assertLessEqual(said["certified_queries"], said["queries"])
+        write_vecs(self.path("allowed.ivecs"), [[3, 140, 200, 299]], "i")
+        allowed = ["-k", "4", "--probes", "1", "--filter", "allowed.ivecs", "--json"]
+        self.assertGreater(json.loads(self.search_index(*allowed))["short_queries"], 0)
+        self.assertEqual(json.loads(self.search_index(*allowed, "--widen"))["short_queries"], 0)
+        self.assertIn("of 10 lists probed", self.search_index("-k", "4", "--probes", "2"))
+        # The same file for the same seed; what is drawn is up to the seed.
+        parts = ["build", "--base", "base.bvecs", "--index", "IVF10,Flat", "--train", "50"]
+        for out, seed in (("b", "1"), ("c", "1"), ("d", "2")):
+            self.ok(*parts, "--seed", seed, "--iterations", "3", "--out", f"{out}.knear")
+        files = [self.file(f"{out}.knear").read_bytes() for out in "bcd"]
+        self.assertEqual(files[0], files[1])
+        self.assertNotEqual(files[0], files[2])
+
+        index = ["search", "--index", "a.knear", "--queries", "queries.bvecs", "-k", "4"]
+        for more, says in (
+            ([], "neither probes nor recall is given"),
+            (["--probes", "11"], "probes must be between 1 and the 10 lists, but is 11"),
+            (["--probes", "2", "--recall", "1"], "only one of them can be asked for"),
+            (["--probes", "2", "--method", "threshold-heap"], "has only auto and exact"),
+            (["--probes", "2", "--explain"], "--explain plans for scans of all rows so far"),
+        ):
+            with self.subTest(more=more):
+                self.fails(1, *index, *more, says=says)
+        for more, says in (
+            (["--train", "5"], "rows is 5, but training 10 lists"),
+            (["--train", "301"], "--train is 301, but base.bvecs has 300 rows"),
+            (["--train", "0"], "--train must be at least 1, but is 0"),
+            (["--iterations", "0"], "--iterations must be at least 1, but is 0"),
+        ):
+            with self.subTest(more=more):
+                self.fails(1, *build, "--index", "IVF10,Flat", *more, says=says)
+        self.fails(1, *build, "--index", "IVF301,Flat", says="vectors are 300 rows")
+
     def test_optimize_keeps_a_prefix_or_says_that_none_pays(self):
         self.assertIn("0 of 300 rows are searched by a prefix", self.build("--optimize"))
         self.assertEqual(json.loads(self.build("--optimize", "--json"))["optimized_rows"], 0)
@@ -179,7 +236,7 @@ class Index(ProgramTest):
             "IVF16,PQ8",
             "--out",
             "b.knear",
-            says="--index IVF16,PQ8 is not in this version, only Flat",
+            says="factory 'IVF16,PQ8' has 'PQ8' at place 7",
         )
         self.fails(1, *build, "--index", "Flat", "--out", "b.bin", says="must end in .knear")
         self.fails(1, *build, "--index", "Flat", "--out", "no/b.knear", says="no/b.knear")
