@@ -21,7 +21,7 @@ namespace {
 // Fewer rows than these are searched like queries, by centroids that are packed already.
 constexpr std::int64_t most_searched_rows = 1024;
 // To learn a centroid from, where nothing else is said.
-constexpr std::int64_t usual_rows_of_list = 64;
+constexpr std::int64_t usual_rows_of_list = 128;
 // Above so many centroids, each row is not compared with all of them when they are learned.
 constexpr std::int64_t most_lists_of_one_level = 16384;
 

@@ -49,7 +49,7 @@ struct ChangeOptions {
 // For indexes that learn from vectors.
 struct TrainOptions {
   int iterations = 10;  // of k-means
-  // How many of the vectors are used, drawn at random, if there are more; 0: 64 for each list.
+  // How many of the vectors are used, drawn at random, if there are more; 0: 128 for each list.
   std::int64_t rows = 0;
   std::uint64_t seed = 1;
   int threads = 0;

@@ -655,7 +655,7 @@ class Index:
         added: vectors like those to come, as many as there are lists at least.
 
         iterations: of k-means.
-        rows: as many of `x` are used, drawn at random; None: 64 for each list.
+        rows: as many of `x` are used, drawn at random; None: 128 for each list.
         seed: the same vectors and seed give the same index on every machine.
 
         Raises InvalidArgument for a NaN or infinity, for too few rows, and when the index holds
