@@ -122,8 +122,9 @@ void add_build(CLI::App& app) {
       ->type_name("M");
   command->add_option("--type", arguments->type, "keep vectors as f64, f32, f16, bf16, u8 or i8")
       ->type_name("T");
-  add_whole(*command, "--train", arguments->train,
-            "vectors that the lists are learned from, drawn at random (default: 128 for each list)");
+  add_whole(
+      *command, "--train", arguments->train,
+      "vectors that the lists are learned from, drawn at random (default: 128 for each list)");
   add_whole(*command, "--iterations", arguments->iterations, "of k-means (default: 10)");
   add_whole(*command, "--seed", arguments->seed, "of what is drawn at random (default: 1)");
   command->add_flag("--optimize", arguments->optimize,

@@ -16,6 +16,7 @@ void add_info(CLI::App& app);
 void add_convert(CLI::App& app);
 void add_build(CLI::App& app);
 void add_kmeans(CLI::App& app);
+void add_tune(CLI::App& app);
 void add_search(CLI::App& app);
 void add_truth(CLI::App& app);
 void add_eval(CLI::App& app);

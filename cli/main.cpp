@@ -44,6 +44,7 @@ void add_commands(CLI::App& app) {
   add_info(app);
   add_convert(app);
   add_build(app);
+  add_tune(app);
   add_kmeans(app);
   add_search(app);
   add_truth(app);

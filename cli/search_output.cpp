@@ -50,6 +50,7 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
     out["probes"] = report.probes;
     out["probed_rows"] = report.probed_rows;
     out["short_queries"] = report.short_queries;
+    if (!report.note.empty()) out["note"] = report.note;
   }
   if (report.method == "threshold-heap") {
     out["samples"] = report.samples;
@@ -159,6 +160,10 @@ void print_summary(const SearchArguments& arguments, const SearchOutcome& outcom
           report.short_queries > 0
               ? fmt::format(", {} queries found fewer than {}", report.short_queries, report.k)
               : "");
+  if (report.lists > 0 && report.recall_argument == "calibrated")
+    print("recall {:g} promised, {:.6g} expected, by calibration\n", report.promised_recall,
+          report.expected_recall);
+  if (!report.note.empty()) print("{}\n", report.note);
   if (report.method == "threshold-heap")
     print("{} rows sampled in {}, compression {:.4g}, threshold ratio {:.4g}, {} of sorting\n",
           report.samples, readable_seconds(report.sampling_seconds), report.compression_ratio,

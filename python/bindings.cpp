@@ -213,6 +213,7 @@ auto found_by(Report& out, Search search) {
       d["probes"] = report.probes;
       d["probed_rows"] = report.probed_rows;
       d["short_queries"] = report.short_queries;
+      if (!report.note.empty()) d["note"] = report.note;
       d["uncertified"] = array_of(std::move(report.uncertified));
     }
     if (report.method == "threshold-heap") {
@@ -771,6 +772,24 @@ void bind_index_contents(nb::class_<Index>& index) {
             return rows;
           },
           nb::arg("threads"))
+      .def(
+          "tune",
+          [](Index& self, std::int64_t k, const std::optional<Array>& queries,
+             const std::string& type, std::int64_t threads) {
+            AnyMatrixView view;
+            if (queries) view = view_of(*queries, type);
+            std::vector<OperatingPoint> points;
+            without_interpreter([&](Progress progress) {
+              points =
+                  self.tune(k, view, {.threads = narrow(threads), .progress = std::move(progress)});
+            });
+            nb::list out;
+            for (const OperatingPoint& point : points)
+              out.append(nb::make_tuple(point.promised_recall, point.expected_recall, point.probes,
+                                        point.rows));
+            return out;
+          },
+          nb::arg("k"), nb::arg("queries").noconvert().none(), nb::arg("type"), nb::arg("threads"))
       .def("reserve", &Index::reserve, nb::arg("rows"), nb::call_guard<nb::gil_scoped_release>())
       .def(
           "reconstruct",

@@ -9,6 +9,7 @@
 #include "knear/core/threads.hpp"
 #include "knear/index/index_impl.hpp"
 #include "knear/index/ivf_search.hpp"
+#include "knear/index/recall_calibration.hpp"
 
 namespace knear {
 
@@ -31,6 +32,8 @@ Index::Impl::Impl(const IndexShape& of, State from)
 void Index::Impl::publish(State next) {
   next.version = state_->version + 1, next.size = 0;
   for (const Segment& segment : next.segments) next.size += segment.size();
+  if (next.coarse && (!next.recall || !next.recall->hold_for(next.size)))
+    next.recall = std::make_shared<detail::RecallCurves>(next.size);
   auto made = std::make_shared<const State>(std::move(next));
   std::lock_guard lock(state_mutex_);
   state_.swap(made);  // the old one goes after the lock, if no search has it
@@ -312,6 +315,30 @@ std::int64_t Index::optimize(const ChangeOptions& options) {
       if (detail::optimize(segment.rows->prepared(), options.threads, options.progress))
         rows += segment.size();
     return rows;
+  });
+}
+
+std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries,
+                                        const ChangeOptions& options) {
+  return detail::public_call([&] {
+    if (impl_->shape.lists == 0)
+      throw InvalidArgument("index {} finds everything, so that there is nothing to tune",
+                            description());
+    detail::check_k(k);
+    const bool by_rows = queries.rows() == 0;
+    if (!by_rows) impl_->check_columns("queries", queries);
+    std::lock_guard lock(impl_->writer);
+    const auto state = impl_->state();
+    impl_->check_trained(*state, "tuning");
+    const detail::RecallCurve curve =
+        by_rows ? detail::calibrate_by_rows(*state, metric(), k, options.threads, options.progress)
+                : detail::calibrate(*state, metric(), detail::live_segments(*state), k, queries, {},
+                                    options.threads, options.progress);
+    std::vector<OperatingPoint> out;
+    for (const detail::RecallPoint& point : curve.points)
+      out.push_back({point.promised, point.expected, point.lists, point.rows});
+    state->recall->set(curve);
+    return out;
   });
 }
 

@@ -56,6 +56,12 @@ struct TrainOptions {
   Progress progress = {};
 };
 
+// What a search for a recall does, as it was seen on queries whose neighbours were known.
+struct OperatingPoint {
+  double promised_recall = 0, expected_recall = 0;  // with a margin for chance, and without
+  double probes = 0, rows = 0;  // lists that a query probes, and rows in them, on average
+};
+
 enum class MergeIds : std::uint8_t {
   keep,    // each row keeps its id; one that both indexes hold is an error
   shifted  // next_id() is added to each
@@ -132,6 +138,15 @@ class Index {
   //     Returns the number of rows.
   // Throws MemoryBudgetError, Cancelled.
   std::int64_t optimize(const ChangeOptions& options = {});
+
+  // Calibrates searches of inverted lists for a recall of the k nearest, and has save() keep that:
+  // by queries [n x dim] like those to come, or with none by 2,000 rows of the index, each left out
+  // of its own answer, which the first search for a recall does by itself. It is done again once
+  // the index has grown by a quarter or shrunk by a fifth. Returns what recall costs, from the
+  // cheapest on. Throws InvalidArgument for a flat index, which finds everything, and as search()
+  // does.
+  std::vector<OperatingPoint> tune(std::int64_t k, AnyMatrixView queries = {},
+                                   const ChangeOptions& options = {});
 
   // Writes the index as it is now to a .knear file, whole or not at all: a process killed meanwhile
   // leaves the old file. Throws IoError, Cancelled.

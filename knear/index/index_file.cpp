@@ -24,6 +24,16 @@ struct ListFields {
   std::uint64_t trained;  // 1: there are centroids
 };
 
+// Of a RecallCurve: its fields, then its points.
+struct CurveFields {
+  std::int64_t k, points, keys;
+  double usual_length;
+};
+struct PointFields {
+  std::int64_t first;
+  double reach, promised, expected, lists, rows;
+};
+
 struct SegmentFields {
   std::int64_t rows, matrix_rows;  // matrix_rows 0: kept as panels
   std::int64_t first_id, live;
@@ -187,6 +197,62 @@ Segment load_segment(Sections& in, std::size_t number, const SavedIndex& saved, 
   return out;
 }
 
+// What is known of recall. A search would find it out again, so that a reader may do without.
+void add_curves(io::ArchiveWriter& writer, const RecallCurves& curves) {
+  writer.set_optional(true);
+  const std::int64_t rows = curves.rows();
+  writer.add_copy("recall/rows", &rows, sizeof rows);
+  const auto all = curves.all();
+  for (std::size_t c = 0; c < all.size(); ++c) {
+    const RecallCurve& curve = *all[c];
+    const std::string prefix = fmt::format("recall/{}/", c);
+    const CurveFields fields{curve.k, std::ssize(curve.points), std::ssize(curve.nearest_keys),
+                             curve.usual_length};
+    std::vector<PointFields> points;
+    for (const RecallPoint& at : curve.points)
+      points.push_back({at.rule.first, at.rule.reach, at.promised, at.expected, at.lists, at.rows});
+    writer.add_copy(prefix + "fields", &fields, sizeof fields);
+    writer.add_copy(prefix + "points", points.data(), points.size() * sizeof points[0]);
+    writer.add_copy(prefix + "keys", curve.nearest_keys.data(),
+                    curve.nearest_keys.size() * sizeof(float));
+  }
+  writer.set_optional(false);
+}
+
+std::shared_ptr<RecallCurves> load_curves(Sections& in, std::int64_t lists) {
+  const auto rows = in.fields<std::int64_t>("recall/rows");
+  if (rows < 0 || rows > (std::int64_t{1} << 40))
+    in.refuse("recall/rows", "it is no number of rows");
+  auto out = std::make_shared<RecallCurves>(rows);
+  for (int c = 0; in.has(fmt::format("recall/{}/fields", c)); ++c) {
+    const std::string prefix = fmt::format("recall/{}/", c);
+    const auto fields = in.fields<CurveFields>(prefix + "fields");
+    if (fields.k < 1 || fields.k > max_k || !(fields.usual_length >= 0) ||
+        !std::isfinite(fields.usual_length))
+      in.refuse(prefix + "fields", "its numbers are none");
+    RecallCurve curve;
+    curve.k = fields.k, curve.usual_length = fields.usual_length;
+    for (const auto& at : in.list<PointFields>(prefix + "points")) {
+      const double numbers[] = {at.reach, at.promised, at.expected, at.lists, at.rows};
+      if (at.first < 1 || at.first > lists ||
+          !std::all_of(std::begin(numbers), std::end(numbers),
+                       [](double x) { return std::isfinite(x); }) ||
+          at.promised > 1 || at.expected > 1)
+        in.refuse(prefix + "points", "it holds what nobody has seen");
+      curve.points.push_back({{at.first, at.reach}, at.promised, at.expected, at.lists, at.rows});
+    }
+    curve.nearest_keys = in.list<float>(prefix + "keys");
+    if (std::ssize(curve.points) != fields.points ||
+        std::ssize(curve.nearest_keys) != fields.keys ||
+        !std::all_of(curve.nearest_keys.begin(), curve.nearest_keys.end(),
+                     [](float x) { return std::isfinite(x); }) ||
+        !std::is_sorted(curve.nearest_keys.begin(), curve.nearest_keys.end()))
+      in.refuse(prefix + "keys", "they are others than were saved");
+    out->set(std::move(curve));
+  }
+  return out;
+}
+
 // The centroids of inverted lists, if they are trained.
 void load_coarse(Sections& in, SavedIndex& saved) {
   const auto fields = in.fields<ListFields>("lists");
@@ -269,6 +335,7 @@ void save_index(const State& state, const IndexShape& shape, const std::string& 
     const AdoptedPrefix& adopted = prefixes.emplace_back(rows.prepared().adopted_prefix());
     if (adopted.base) add_prefix(writer, packed_name(s, FirstPass::prefix), adopted);
   }
+  if (state.recall) add_curves(writer, *state.recall);
   writer.write(path, progress);
 }
 
@@ -299,6 +366,9 @@ SavedIndex load_index(const std::string& path) {
     saved.state.size += saved.state.segments.back().size();
   }
   if (saved.state.size != fields.size) in.refuse("index", "it counts other rows");
+  if (saved.state.coarse)
+    saved.state.recall = in.has("recall/rows") ? load_curves(in, saved.shape.lists)
+                                               : std::make_shared<RecallCurves>(saved.state.size);
   in.check_all_used();
   return saved;
 }

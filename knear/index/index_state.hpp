@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "knear/index/coarse_quantizer.hpp"
+#include "knear/index/recall_rule.hpp"
 #include "knear/index/segment.hpp"
 
 namespace knear::detail {
@@ -16,7 +17,9 @@ struct State {
   std::optional<ElementType> type;
   Id next_id = 0;
   std::int64_t version = 0, size = 0;
-  std::shared_ptr<const CoarseQuantizer> coarse = {};  // of inverted lists, once they are trained
+  // Of inverted lists, once they are trained: the centroids, and what recall takes how many probes.
+  std::shared_ptr<const CoarseQuantizer> coarse = {};
+  std::shared_ptr<RecallCurves> recall = {};  // has a lock of its own
 
   // The segment and row of an id; row -1 if it is not there.
   struct Place {

@@ -23,6 +23,7 @@ detail::State with_centroids(MatrixView<float> centroids, Metric metric) {
     std::copy_n(centroids.row(l), centroids.cols(), own.row(l));
   detail::State out;
   out.coarse = std::make_shared<const detail::CoarseQuantizer>(std::move(own), metric);
+  out.recall = std::make_shared<detail::RecallCurves>(0);
   return out;
 }
 

@@ -3,12 +3,17 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "knear/core/error.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact_neighbors.hpp"
 #include "knear/distance/reference.hpp"
+#include "knear/index/recall_calibration.hpp"
 #include "knear/knn/list_search.hpp"
 
 namespace knear::detail {
@@ -21,7 +26,7 @@ constexpr std::int64_t first_probes = 8;
 // Bytes that the distances to all centroids of some queries may take.
 constexpr std::int64_t most_distance_bytes = 64 << 20;
 
-// How many lists are probed, by what was asked for; 0: as many as it takes to find everything.
+// How many lists are probed, by what was asked for; 0: as many as recall takes.
 std::int64_t probes_of(const SearchOptions& options, std::int64_t lists) {
   const MethodOptions& method = options.method;
   if (const double recall = method.recall.value_or(1); !(recall > 0 && recall <= 1))
@@ -33,13 +38,7 @@ std::int64_t probes_of(const SearchOptions& options, std::int64_t lists) {
     throw InvalidArgument(
         "neither probes nor recall is given, and a search of {} inverted lists needs one of them",
         lists);
-  if (method.recall) {
-    if (*method.recall != 1)
-      throw InvalidArgument(
-          "recall is {}, but inverted lists know no recall below 1; ask for probes, or recall = 1",
-          *method.recall);
-    return 0;
-  }
+  if (method.recall) return 0;
   if (method.probes < 1 || method.probes > lists)
     throw InvalidArgument("probes must be between 1 and the {} lists, but is {}", lists,
                           method.probes);
@@ -65,13 +64,9 @@ class ListBounds {
         radii_[l] = std::max<double>(radii_[l], segment.rows->radii()[l]);
     const MatrixView<float> centroids = state.coarse->centroids();
     for (std::int64_t l = 0; l < centroids.rows(); ++l)
-      longest_ = std::max(longest_, std::sqrt(squares(centroids.rows(l, l + 1))));
+      longest_ = std::max(longest_, length_of(centroids.rows(l, l + 1)));
   }
 
-  // |q| of a query [1 x dim].
-  static double length(AnyMatrixView query) {
-    return visit(query, [](auto view) { return std::sqrt(squares(view)); });
-  }
   // No row of a list has a smaller key, where the distance of its centroid from a query of a given
   // length was rounded to float32.
   double least_key(std::int64_t list, float distance, double query_length) const {
@@ -94,14 +89,6 @@ class ListBounds {
   }
 
  private:
-  template <class T>
-  static double squares(MatrixView<T> row) {
-    double sum = 0;
-    for (std::int64_t j = 0; j < row.cols(); ++j)
-      sum += to_double(row.row(0)[j]) * to_double(row.row(0)[j]);
-    return sum;
-  }
-
   const Metric metric_;
   std::vector<double> radii_;
   double longest_ = 0;
@@ -119,6 +106,57 @@ class IvfSearch {
     probed_.assign(static_cast<std::size_t>(request_.queries.rows()), probes);
   }
 
+  // As many lists of each query as a rule says (index/recall_rule.hpp).
+  void probe_by(const RecallRule& rule, double usual_length, Neighbors near) {
+    const std::int64_t lists = coarse_.lists(), queries = request_.queries.rows();
+    std::int64_t probed = std::min(rule.first, lists);
+    probed_.assign(static_cast<std::size_t>(queries), probed);
+    const bool goes_on = rule.reach >= 0;
+    std::vector<std::int64_t> open(static_cast<std::size_t>(queries));  // queries that go on
+    std::iota(open.begin(), open.end(), 0);
+    search_.nearest({near.ids.data(), queries, probed, near.ids.cols()}, found_);
+    while (goes_on && probed < lists && !open.empty()) {
+      const std::int64_t end = RecallRule::next_end(probed, lists), cols = near.ids.cols();
+      std::vector<std::int64_t> next, farther;
+      Matrix<Id> probes(std::ssize(open), end - probed);
+      std::vector<float> keys(static_cast<std::size_t>(cols));
+      for (std::size_t i = 0; i < open.size(); ++i) {
+        const std::int64_t q = open[i];
+        const float* distances = near.distances.row(static_cast<std::int64_t>(i));
+        const bool ip = request_.options.metric == Metric::ip;
+        for (std::int64_t p = 0; p < cols; ++p)
+          keys[static_cast<std::size_t>(p)] = ip ? -distances[p] : distances[p];
+        const double length = ip ? length_of(request_.queries.rows(q, q + 1)) : 0;
+        const std::int64_t wanted =
+            lists_within(keys, rule.reach,
+                         reach_unit(request_.options.metric, kth_key(q), length, usual_length));
+        if (wanted <= probed) continue;
+        const std::int64_t stop = std::min(wanted, end);
+        Id* const row = probes.row(std::ssize(next));
+        std::copy_n(near.ids.row(static_cast<std::int64_t>(i)) + probed, stop - probed, row);
+        std::fill(row + (stop - probed), row + (end - probed), no_id);
+        probed_[static_cast<std::size_t>(q)] = stop;
+        next.push_back(q);
+        if (wanted > end) farther.push_back(q);
+      }
+      if (!next.empty()) search_.nearest(probes.view().rows(0, std::ssize(next)), found_, next);
+      probed = end;
+      open = std::move(farther);
+      if (open.empty() || probed >= lists) break;
+      near = nearest_lists(copies_of(request_.queries, open).view(), rule, probed);
+    }
+  }
+
+  // The lists of the round after the one that ended with `probed` of them, and one beyond, which
+  // says whether a query goes farther.
+  Neighbors nearest_lists(AnyMatrixView queries, const RecallRule& rule,
+                          std::int64_t probed) const {
+    const std::int64_t lists = coarse_.lists();
+    const std::int64_t end =
+        rule.reach < 0 ? probed : std::min(lists, RecallRule::next_end(probed, lists) + 1);
+    return coarse_.probe(queries, std::min(end, lists), request_.threads);
+  }
+
   // Twice as many lists for queries that have found fewer than k rows, until they have or all lists
   // are probed.
   void widen() {
@@ -128,19 +166,16 @@ class IvfSearch {
       for (std::int64_t q = 0; q < request_.queries.rows(); ++q)
         if (is_short(q) && probed_[static_cast<std::size_t>(q)] < lists) open.push_back(q);
       if (open.empty()) return;
-      // All of them have probed the same number.
-      const std::int64_t from = probed_[static_cast<std::size_t>(open.front())];
+      // Those that have probed the least come first, so that all have probed the same number.
+      std::int64_t from = lists;
+      for (const std::int64_t q : open) from = std::min(from, probed_[static_cast<std::size_t>(q)]);
+      std::erase_if(open,
+                    [&](std::int64_t q) { return probed_[static_cast<std::size_t>(q)] != from; });
       const std::int64_t to = std::min(lists, 2 * from);
       const AnyMatrix queries = copies_of(request_.queries, open);
       const Neighbors near = coarse_.probe(queries.view(), to, request_.threads);
-      Matrix<Id> probes(request_.queries.rows(), to - from);
-      std::fill_n(probes.data(), probes.rows() * probes.cols(), no_id);
-      for (std::size_t i = 0; i < open.size(); ++i) {
-        std::copy_n(near.ids.row(static_cast<std::int64_t>(i)) + from, to - from,
-                    probes.row(open[i]));
-        probed_[static_cast<std::size_t>(open[i])] = to;
-      }
-      search_.nearest(probes.view(), found_);
+      for (const std::int64_t q : open) probed_[static_cast<std::size_t>(q)] = to;
+      search_.nearest({near.ids.data() + from, std::ssize(open), to - from, to}, found_, open);
     }
   }
 
@@ -160,9 +195,8 @@ class IvfSearch {
       parallel_for(request_.threads, end - begin, [&](std::int64_t i) {
         const std::int64_t q = begin + i;
         const auto at = static_cast<std::size_t>(q);
-        const double length = request_.options.metric == Metric::ip
-                                  ? ListBounds::length(request_.queries.rows(q, q + 1))
-                                  : 0;
+        const double length =
+            request_.options.metric == Metric::ip ? length_of(request_.queries.rows(q, q + 1)) : 0;
         const double kth = kth_key(q);
         for (std::int64_t p = probed_[at]; p < lists; ++p) {
           const Id list = all.ids.row(i)[p];
@@ -238,6 +272,106 @@ class IvfSearch {
   std::vector<char> certified_;       // empty: not asked for
 };
 
+// Batches of at least so many queries are calibrated by some of their own.
+constexpr std::int64_t least_calibrated_batch = 1000, most_batch_sample = 500;
+
+// A search for a recall below 1.
+class RecallSearch {
+ public:
+  RecallSearch(const State& state, const SearchRequest& request,
+               std::span<const SearchSegment> segments, double recall, bool filtered)
+      : state_(state),
+        request_(request),
+        segments_(segments),
+        recall_(recall),
+        filtered_(filtered) {}
+
+  void run(IvfSearch& search) {
+    const Metric metric = request_.options.metric;
+    auto curve = state_.recall->get(request_.k_asked, [&] {
+      return calibrate_by_rows(state_, metric, request_.k_asked, request_.threads,
+                               request_.options.progress);
+    });
+    const RecallPoint* point = curve->find(recall_);
+    Neighbors near = lists_of_first_round(search, point);
+    if (filtered_ || !of_one_kind(*curve, near)) {
+      if (request_.queries.rows() >= least_calibrated_batch) {
+        curve = std::make_shared<const RecallCurve>(by_the_batch());
+        point = curve->find(recall_);
+        near = lists_of_first_round(search, point);
+        note_ = fmt::format(
+            "{}, so recall was calibrated on {} queries of this batch{}", reason(),
+            curve->nearest_keys.size(),
+            filtered_ ? "" : "; tune() with such queries keeps that for searches to come");
+      } else if (point) {
+        holds_ = false;
+        note_ = fmt::format(
+            "{}, so a recall of {} is not promised; a batch of {} queries is calibrated by itself, "
+            "and recall = 1 proves each answer",
+            reason(), recall_, least_calibrated_batch);
+      }
+    }
+    if (!point) {  // as many as there are, until everything is found
+      search.probe(std::min(first_probes, state_.coarse->lists()));
+      search.certify(true);
+      return;
+    }
+    expected_ = point->expected;
+    search.probe_by(point->rule, curve->usual_length, std::move(near));
+  }
+
+  void note(KnnReport& report) const {
+    report.note = note_;
+    if (!expected_ || report.recall_argument == "exact") return;
+    report.recall_argument = holds_ ? "calibrated" : "none";
+    report.promised_recall = holds_ ? recall_ : 0;
+    report.expected_recall = holds_ ? *expected_ : 0;
+  }
+
+ private:
+  Neighbors lists_of_first_round(IvfSearch& search, const RecallPoint* point) const {
+    if (!point) return state_.coarse->probe(request_.queries, 1, request_.threads);
+    return search.nearest_lists(request_.queries, point->rule,
+                                std::min(point->rule.first, state_.coarse->lists()));
+  }
+  // Whether the queries are like those of the calibration. Of few, only one that is far from
+  // every centroid says that they are not.
+  bool of_one_kind(const RecallCurve& curve, const Neighbors& near) const {
+    std::vector<float> keys;
+    for (std::int64_t q = 0; q < near.ids.rows(); ++q)
+      keys.push_back(request_.options.metric == Metric::ip ? -near.distances.row(q)[0]
+                                                           : near.distances.row(q)[0]);
+    std::sort(keys.begin(), keys.end());
+    const std::vector<float>& known = curve.nearest_keys;
+    if (keys.empty() || known.empty()) return true;
+    const float room = known.back() - known.front();
+    return keys.back() <= known.back() + room / 2 && keys.front() >= known.front() - room / 2 &&
+           alike(keys, known);
+  }
+  RecallCurve by_the_batch() const {
+    const std::int64_t queries = request_.queries.rows(),
+                       count = std::min(most_batch_sample, queries);
+    std::vector<std::int64_t> some;
+    for (std::int64_t i = 0; i < count; ++i) some.push_back(i * queries / count);
+    const AnyMatrix sample = copies_of(request_.queries, some);
+    return calibrate(state_, request_.options.metric, segments_, request_.k_asked, sample.view(),
+                     {}, request_.threads, request_.options.progress);
+  }
+  std::string_view reason() const {
+    return filtered_ ? "a filter leaves other rows than recall was calibrated on"
+                     : "the queries are unlike those that recall was calibrated on";
+  }
+
+  const State& state_;
+  const SearchRequest& request_;
+  const std::span<const SearchSegment> segments_;
+  const double recall_;
+  const bool filtered_;
+  bool holds_ = true;  // the promise
+  std::optional<double> expected_;
+  std::string note_;
+};
+
 }  // namespace
 
 Neighbors search_inverted_lists(const State& state, Metric metric,
@@ -247,10 +381,20 @@ Neighbors search_inverted_lists(const State& state, Metric metric,
   const SearchRequest request(SearchKind::nearest, segments, queries, k,
                               options_of_scan(options, metric), Reuse::expected);
   IvfSearch search(state, request);
-  search.probe(probes > 0 ? probes : std::min(first_probes, lists));
+  const bool everything = probes == 0 && *options.method.recall == 1;
+  std::optional<RecallSearch> for_recall;
+  if (probes == 0 && !everything)
+    for_recall
+        .emplace(state, request, segments, *options.method.recall, !options.filter.everything())
+        .run(search);
+  else
+    search.probe(probes > 0 ? probes : std::min(first_probes, lists));
   if (options.method.widen) search.widen();
-  if (probes == 0 || options.method.certify) search.certify(probes == 0);
-  if (report) *report = search.report();
+  if (everything || options.method.certify) search.certify(everything);
+  if (report) {
+    *report = search.report();
+    if (for_recall) for_recall->note(*report);
+  }
   return rounded(search.found(), metric, queries.rows(), k, request.threads);
 }
 
@@ -265,6 +409,9 @@ RangeNeighbors range_search_inverted_lists(const State& state, Metric metric,
     throw InvalidArgument("certify is on, but of a range search only recall = 1 is certain");
   const SearchRequest request(SearchKind::range, segments, queries, usual_k,
                               options_of_scan(options, metric), Reuse::expected);
+  if (options.method.recall.value_or(1) != 1)
+    throw InvalidArgument("recall is {}, but a range search is calibrated for none below 1",
+                          *options.method.recall);
   // Everything within a radius: a scan of all rows.
   if (probes == 0) return range_search_segments(request, radius, report);
   ListSearch search(request);

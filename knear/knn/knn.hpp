@@ -173,7 +173,8 @@ struct KnnReport {
   double bytes_read = 0;               // of the packed base, once per pass over it
   std::string method = "exact";        // or "threshold-heap", "partial-reduce"
   // What the recall of the answer is, on average over queries: promised (recall_argument: "exact",
-  // or "analytic", by how rows fall into bins) and, with no margin, expected.
+  // "analytic", by how rows fall into bins, or "calibrated", by queries whose answer was known;
+  // with "none" nothing is promised, and both are 0) and, with no margin, expected.
   double promised_recall = 1, expected_recall = 1;
   std::string recall_argument = "exact";
   // partial-reduce: bins of rows, of which so many were kept; queries that had no certificate and
@@ -190,6 +191,7 @@ struct KnnReport {
   // radii of the lists prove that no other list holds anything nearer, if that was asked for.
   std::int64_t lists = 0, short_queries = 0;
   double probes = 0, probed_rows = 0;
+  std::string note;               // what the caller should know of the promise; empty: nothing
   std::string device = "cpu";     // where the base was scanned
   std::int64_t device_bytes = 0;  // memory of that device that was in use at most
   std::int64_t version = 0;       // of an index: the number of the state that was searched

@@ -130,21 +130,38 @@ void ListSearch::scan_segment(ListedRows& rows, MatrixView<Id> probes, Few few, 
   many(*lists);
 }
 
-void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found) {
-  const std::int64_t k = request_.k, queries = probes.rows();
+void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
+                         std::span<const std::int64_t> which) {
+  const std::int64_t k = request_.k;
   const bool first = found.columns() == 0;
-  ExactNeighbors all(queries, k);
-  each_block(queries, [&](std::int64_t begin, std::int64_t end) {
+  if (first) {
+    found = ExactNeighbors(request_.queries.rows(), k);
+    std::fill_n(found.keys.data(), found.keys.rows() * k, infinity);
+    std::fill_n(found.ids.data(), found.ids.rows() * k, no_id);
+  }
+  if (k == 0) return;
+  const auto number = [&](std::int64_t q) {
+    return which.empty() ? q : which[static_cast<std::size_t>(q)];
+  };
+  each_block(probes.rows(), [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t count = end - begin;
     const Progress progress = progress_of(begin, end);
-    ExactNeighbors best(count, first ? 0 : found.columns());
-    for (std::int64_t q = 0; q < count && !first; ++q) {
-      std::copy_n(found.keys.row(begin + q), best.columns(), best.keys.row(q));
-      std::copy_n(found.ids.row(begin + q), best.columns(), best.ids.row(q));
+    const MatrixView<Id> theirs = probes.rows(begin, end);
+    AnyMatrix some;
+    if (!which.empty())
+      some = copies_of(request_.queries, which.subspan(static_cast<std::size_t>(begin),
+                                                       static_cast<std::size_t>(count)));
+    const AnyMatrixView queries = which.empty() ? request_.queries.rows(begin, end) : some.view();
+    ExactNeighbors best;
+    if (!first) {
+      best = ExactNeighbors(count, k);
+      for (std::int64_t q = 0; q < count; ++q) {
+        std::copy_n(found.keys.row(number(begin + q)), k, best.keys.row(q));
+        std::copy_n(found.ids.row(number(begin + q)), k, best.ids.row(q));
+      }
     }
     std::vector<double> bounds;
-    const MatrixView<Id> theirs = probes.rows(begin, end);
-    each_segment(request_.queries.rows(begin, end), [&](ScanJob& job, ListedRows& rows) {
+    each_segment(queries, [&](ScanJob& job, ListedRows& rows) {
       if (best.columns() == k) {
         bounds.resize(static_cast<std::size_t>(count));
         for (std::int64_t q = 0; q < count; ++q)
@@ -169,13 +186,10 @@ void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found) {
         merge(best, part, k, request_.threads);
     });
     for (std::int64_t q = 0; q < count; ++q) {
-      std::copy_n(best.keys.row(q), best.columns(), all.keys.row(begin + q));
-      std::copy_n(best.ids.row(q), best.columns(), all.ids.row(begin + q));
-      std::fill(all.keys.row(begin + q) + best.columns(), all.keys.row(begin + q) + k, infinity);
-      std::fill(all.ids.row(begin + q) + best.columns(), all.ids.row(begin + q) + k, no_id);
+      std::copy_n(best.keys.row(q), best.columns(), found.keys.row(number(begin + q)));
+      std::copy_n(best.ids.row(q), best.columns(), found.ids.row(number(begin + q)));
     }
   });
-  found = std::move(all);
 }
 
 void ListSearch::within(MatrixView<Id> probes, double limit, RangeLists& found) {

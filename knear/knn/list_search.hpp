@@ -23,8 +23,10 @@ class ListSearch {
 
   // Adds to `found` [queries x request.k or nothing yet] the nearest among the rows of some lists
   // of each query. probes [queries x lists at most]: numbers of lists, none of them twice or in a
-  // call before, nearest first; no_id for none, behind the others.
-  void nearest(MatrixView<Id> probes, ExactNeighbors& found);
+  // call before, nearest first; no_id for none, behind the others. which: the queries that have
+  // the rows of probes, ascending; empty: all.
+  void nearest(MatrixView<Id> probes, ExactNeighbors& found,
+               std::span<const std::int64_t> which = {});
   // All rows whose key is at most `limit` in these lists.
   void within(MatrixView<Id> probes, double limit, RangeLists& found);
 

@@ -732,6 +732,25 @@ class Index:
         """
         return self._index.optimize(threads)
 
+    def tune(
+        self, k: int, q: ArrayLike | None = None, *, threads: int = 0
+    ) -> list[dict[str, float]]:
+        """Calibrates search(recall=) of inverted lists for k neighbours, and has save() keep that.
+
+        q: queries like those to come [n x dim]. None: 2,000 vectors of the index, each left out of
+            its own answer; the first search for a recall does that by itself, and again once
+            the index has grown by a quarter or shrunk by a fifth.
+
+        Returns what a recall costs, from the cheapest on: dicts with "promised_recall",
+        "expected_recall" (without the margin for chance), and "probes" and "rows" of a query.
+        """
+        data, kind = (None, "f32") if q is None else _arrays.matrix("q", q)
+        names = ("promised_recall", "expected_recall", "probes", "rows")
+        points = self._index.tune(
+            _arrays.integer("k", k), data, kind, _arrays.integer("threads", threads)
+        )
+        return [dict(zip(names, point, strict=True)) for point in points]
+
     def search(
         self,
         q: ArrayLike,
@@ -757,8 +776,11 @@ class Index:
 
         Options and errors are those of knear.knn, and for inverted lists
         probes: how many of the lists nearest to a query are searched; or
-        recall: 1 goes on until the radii of the lists prove that no other list holds anything
-            nearer. One of them is needed.
+        recall: the least mean share of the k nearest to find, in (0, 1]: each query probes as many
+            lists as it takes, by a rule that was calibrated on vectors of the index (tune). Queries
+            unlike these, and filters, are noticed: a batch of 1,000 is then calibrated by itself,
+            of fewer report["note"] says that nothing is promised. 1 goes on until the radii of
+            the lists prove that no other list holds anything nearer. One of the two is needed.
         widen: a query that finds fewer than k vectors in its lists goes on to more of them; without
             it the row is padded with id -1.
         certify: prove of which queries the answer is that of exact search: `report` then has their

@@ -127,8 +127,10 @@ void scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> pro
     scan_tasks(lists.packed, each, table_of(lists, each, probes, first, last), state, stats,
                progress);
   };
-  round(0, std::min<std::int64_t>(1, most));
-  round(1, most);
+  // What others have found is a threshold as good as that of the first list.
+  const std::int64_t alone = job.upper_bounds ? 0 : std::min<std::int64_t>(1, most);
+  round(0, alone);
+  round(alone, most);
   std::vector<std::int64_t> all(static_cast<std::size_t>(queries));
   std::iota(all.begin(), all.end(), 0);
   // Queries of one list want the same rows, which are in the cache then.

@@ -1,0 +1,154 @@
+#include "knear/index/recall_calibration.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "knear/core/random.hpp"
+#include "knear/index/segment_store.hpp"
+#include "knear/knn/list_search.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr std::int64_t most_rows_sampled = 2000;
+// Lists of each query that calibration knows; what is farther counts as not found.
+constexpr std::int64_t most_lists_looked_at = 1024;
+constexpr std::int32_t beyond = std::numeric_limits<std::int32_t>::max();
+
+// The list of each row of each segment.
+std::vector<std::vector<std::uint32_t>> lists_of_rows(const State& state) {
+  std::vector<std::vector<std::uint32_t>> out;
+  for (const Segment& segment : state.segments) out.push_back(segment.rows->lists()->list_of());
+  return out;
+}
+
+// The j-th key of an answer that leaves out an id; infinity where there are no more.
+double key_without(const ExactNeighbors& found, std::int64_t q, std::int64_t j, Id own) {
+  const Id* ids = found.ids.row(q);
+  const bool there = std::find(ids, ids + std::min(j + 1, found.columns()), own) !=
+                     ids + std::min(j + 1, found.columns());
+  const std::int64_t at = j + (own != no_id && there);
+  return at < found.columns() ? found.keys.row(q)[at] : infinity;
+}
+
+}  // namespace
+
+std::vector<SearchSegment> live_segments(const State& state) {
+  std::vector<SearchSegment> out;
+  for (const Segment& segment : state.segments)
+    out.push_back({.rows = &segment.rows->prepared(),
+                   .ids = segment.rows->ids(),
+                   .live = segment.live.all() ? nullptr : &segment.live,
+                   .lists = segment.rows->lists()});
+  return out;
+}
+
+RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchSegment> segments,
+                      std::int64_t k, AnyMatrixView queries, std::span<const Id> own, int threads,
+                      const Progress& progress) {
+  const std::int64_t count = queries.rows(), lists = state.coarse->lists();
+  const std::int64_t looked_at = std::min(lists, most_lists_looked_at);
+  const std::int64_t wanted = k + (own.empty() ? 0 : 1);
+  const KnnOptions options{.metric = metric, .threads = threads, .progress = progress};
+  const SearchRequest request(SearchKind::nearest, segments, queries, wanted, options,
+                              Reuse::expected);
+  const Neighbors truth = search_segments(request, nullptr);
+  CalibrationSample sample;
+  sample.k = k, sample.lists = lists, sample.metric = metric, sample.dim = queries.cols();
+
+  // Of each query the order of lists: place of each list, keys, rows up to there.
+  const std::vector<std::vector<std::uint32_t>> of = lists_of_rows(state);
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(lists));
+  for (const auto& segment : of)
+    for (const std::uint32_t list : segment) ++sizes[list];
+  const Neighbors order = state.coarse->probe(queries, looked_at, threads);
+  sample.keys = Matrix<float>(count, looked_at);
+  sample.rows = Matrix<std::int32_t>(count, looked_at);
+  sample.ranks = Matrix<std::int32_t>(count, k);
+  std::vector<std::int32_t> place(static_cast<std::size_t>(lists));
+  for (std::int64_t q = 0; q < count; ++q) {
+    std::fill(place.begin(), place.end(), beyond);
+    std::int64_t rows = 0;
+    for (std::int64_t p = 0; p < looked_at; ++p) {
+      const auto list = static_cast<std::size_t>(order.ids.row(q)[p]);
+      const float distance = order.distances.row(q)[p];
+      constexpr float most = std::numeric_limits<float>::max();
+      sample.keys.row(q)[p] = std::clamp(metric == Metric::ip ? -distance : distance, -most, most);
+      place[list] = static_cast<std::int32_t>(p);
+      rows += sizes[list];
+      sample.rows.row(q)[p] = static_cast<std::int32_t>(
+          std::min<std::int64_t>(rows, std::numeric_limits<std::int32_t>::max()));
+    }
+    std::int64_t j = 0;
+    for (std::int64_t i = 0; i < wanted && j < k; ++i) {
+      const Id id = truth.ids.row(q)[i];
+      if (id == no_id || (!own.empty() && id == own[static_cast<std::size_t>(q)])) continue;
+      const State::Place at = state.find(id);
+      sample.ranks.row(q)[j++] = place[of[at.segment][static_cast<std::size_t>(at.row)]];
+    }
+    for (; j < k; ++j) sample.ranks.row(q)[j] = -1;
+    if (metric == Metric::ip) sample.lengths.push_back(length_of(queries.rows(q, q + 1)));
+  }
+
+  for (std::int64_t end = 1; end < looked_at; end *= 2) sample.ends.push_back(end);
+  sample.ends.push_back(looked_at);
+  sample.kth_keys = Matrix<double>(count, std::ssize(sample.ends));
+  ListSearch search(request);
+  ExactNeighbors found;
+  std::int64_t probed = 0;
+  for (std::size_t e = 0; e < sample.ends.size(); ++e) {
+    const std::int64_t end = sample.ends[e];
+    const MatrixView<Id> probes(order.ids.data() + probed, count, end - probed, looked_at);
+    search.nearest(probes, found);
+    for (std::int64_t q = 0; q < count; ++q)
+      sample.kth_keys.row(q)[e] =
+          key_without(found, q, k - 1, own.empty() ? no_id : own[static_cast<std::size_t>(q)]);
+    probed = end;
+  }
+  return calibrated(sample);
+}
+
+RecallCurve calibrate_by_rows(const State& state, Metric metric, std::int64_t k, int threads,
+                              const Progress& progress) {
+  // Rows by a hash of their ids, so that neither order nor history matters.
+  struct Row {
+    std::uint64_t hash;
+    Id id;
+    std::size_t segment;
+    std::int64_t row;
+    bool operator<(const Row& other) const {
+      return std::pair(hash, id) < std::pair(other.hash, other.id);
+    }
+  };
+  std::vector<Row> rows;
+  for (std::size_t s = 0; s < state.segments.size(); ++s) {
+    const Segment& segment = state.segments[s];
+    const RowIds ids = segment.rows->ids();
+    for (std::int64_t row = 0; row < segment.rows->rows(); ++row)
+      if (segment.live.contains(row))
+        rows.push_back({Random(static_cast<std::uint64_t>(ids(row))).next(), ids(row), s, row});
+  }
+  const auto count = std::min<std::int64_t>(std::ssize(rows), most_rows_sampled);
+  std::partial_sort(rows.begin(), rows.begin() + count, rows.end());
+  const ElementType type = state.type.value_or(ElementType::f32);
+  const std::int64_t dim = state.coarse->centroids().cols();
+  AnyMatrix queries(type, count, dim);
+  std::vector<Id> own;
+  std::vector<std::byte> scratch;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Row& one = rows[static_cast<std::size_t>(i)];
+    const BaseRows& base = state.segments[one.segment].rows->base();
+    scratch.resize(std::max(scratch.size(), base.scratch_bytes()));
+    copy_exactly(base.row_view(one.row, scratch.data()), type, queries.row(i));
+    own.push_back(one.id);
+  }
+  return calibrate(state, metric, live_segments(state), k, queries.view(), own, threads, progress);
+}
+
+}  // namespace knear::detail

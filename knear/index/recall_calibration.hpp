@@ -1,0 +1,28 @@
+// knear/index/recall_calibration.hpp -- the curve of recall against probes of an index, measured.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "knear/core/progress.hpp"
+#include "knear/index/index_state.hpp"
+#include "knear/index/recall_rule.hpp"
+#include "knear/knn/segment_search.hpp"
+
+namespace knear::detail {
+
+// All live rows of a state.
+std::vector<SearchSegment> live_segments(const State& state);
+
+// By these queries, each of which is searched for exactly among the rows of the segments (those of
+// the state). own: of each query the id under which it is among the rows, which is left out of its
+// answer; empty: none is.
+RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchSegment> segments,
+                      std::int64_t k, AnyMatrixView queries, std::span<const Id> own, int threads,
+                      const Progress& progress);
+
+// By rows of the state itself: 2,000, the same ones whatever the history, or all.
+RecallCurve calibrate_by_rows(const State& state, Metric metric, std::int64_t k, int threads,
+                              const Progress& progress);
+
+}  // namespace knear::detail

@@ -1,0 +1,283 @@
+// tests/index/recall_test.cpp -- recall as an argument of inverted lists: that it is met, that a
+// search does what its calibration saw, and what is said where nothing can be promised.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "knear/core/random.hpp"
+#include "knear/index/flat.hpp"
+#include "knear/index/ivf_flat.hpp"
+#include "knear/index/recall_rule.hpp"
+
+namespace knear {
+namespace {
+
+constexpr std::int64_t dim = 16;
+
+// Rows around many centres of unequal weight; `shift` moves them away from where others are.
+Matrix<float> rows_of(std::int64_t count, std::uint64_t seed, bool whole, double shift = 0) {
+  Random centre_random(3), random(seed);
+  Matrix<float> centres(300, dim), out(count, dim);
+  for (std::int64_t i = 0; i < 300 * dim; ++i)
+    centres.data()[i] = static_cast<float>(centre_random.uniform() - 0.5);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double u = random.uniform();
+    const float* centre = centres.row(static_cast<std::int64_t>(300 * u * u));
+    const double spread = 0.2 + 0.6 * random.uniform();
+    for (std::int64_t j = 0; j < dim; ++j) {
+      const double x = centre[j] + spread * (random.uniform() - 0.5) + shift;
+      out.row(i)[j] = static_cast<float>(whole ? std::round((x + 1) * 60) : x);
+    }
+  }
+  return out;
+}
+
+double recall_of(const Neighbors& found, const Neighbors& truth) {
+  std::int64_t right = 0;
+  for (std::int64_t q = 0; q < truth.ids.rows(); ++q) {
+    const std::set<Id> ids(truth.ids.row(q), truth.ids.row(q) + truth.ids.cols());
+    for (std::int64_t j = 0; j < found.ids.cols(); ++j) right += ids.contains(found.ids.row(q)[j]);
+  }
+  return static_cast<double>(right) / static_cast<double>(truth.ids.rows() * truth.ids.cols());
+}
+
+SearchOptions asking(double recall) { return {.threads = 2, .method = {.recall = recall}}; }
+
+void expect_equal(const Neighbors& a, const Neighbors& b) {
+  for (std::int64_t i = 0; i < a.ids.rows() * a.ids.cols(); ++i)
+    ASSERT_EQ(a.ids.data()[i], b.ids.data()[i]) << "place " << i;
+}
+
+class Recall : public testing::TestWithParam<std::tuple<Metric, bool>> {
+ protected:
+  const Metric metric = std::get<0>(GetParam());
+  const bool whole = std::get<1>(GetParam());
+  const Matrix<float> base = rows_of(20000, 1, whole);
+
+  IvfFlatIndex lists(std::int64_t count) const {
+    IvfFlatIndex index(dim, count, metric);
+    index.train(base.view(), {.rows = 20 * count});
+    index.add(base.view());
+    return index;
+  }
+  Neighbors truth(MatrixView<float> queries, std::int64_t k,
+                  const SearchOptions& options = {}) const {
+    FlatIndex flat(dim, metric);
+    flat.add(base.view());
+    return flat.search(queries, k, options);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Metrics, Recall,
+                         testing::Combine(testing::Values(Metric::l2, Metric::ip, Metric::cosine),
+                                          testing::Bool()),
+                         [](const auto& p) {
+                           return std::string(name_of(std::get<0>(p.param))) +
+                                  (std::get<1>(p.param) ? "_whole" : "_real");
+                         });
+
+TEST_P(Recall, IsMetForQueriesLikeTheRows) {
+  const IvfFlatIndex index = lists(100);
+  const Matrix<float> queries = rows_of(3000, 2, whole);
+  for (const std::int64_t k : {1, 10}) {
+    const Neighbors exact = truth(queries.view(), k);
+    double before = 0;
+    for (const double recall : {0.7, 0.9, 0.95, 0.99}) {
+      KnnReport report;
+      const Neighbors found = index.search(queries.view(), k, asking(recall), &report);
+      EXPECT_GE(recall_of(found, exact), recall) << "k " << k;
+      EXPECT_EQ(report.promised_recall, recall);
+      EXPECT_GE(report.expected_recall, recall);
+      EXPECT_EQ(report.recall_argument, "calibrated");
+      EXPECT_EQ(report.note, "");
+      EXPECT_GE(report.probes, before);
+      before = report.probes;
+      // Alone, in another number of threads: the same.
+      for (std::int64_t q = 0; q < 3000; q += 301) {
+        SearchOptions options = asking(recall);
+        options.threads = 1;
+        const Neighbors one = index.search(queries.view().rows(q, q + 1), k, options);
+        for (std::int64_t j = 0; j < k; ++j) ASSERT_EQ(one.ids.row(0)[j], found.ids.row(q)[j]);
+      }
+    }
+    EXPECT_LT(before, 80);  // so that something was left out
+  }
+}
+
+// Calibration only simulates rules; a search of the same queries must do what it saw.
+TEST_P(Recall, OfTheQueriesTunedByIsWhatWasSeen) {
+  IvfFlatIndex index = lists(400);
+  const Matrix<float> queries = rows_of(1500, 4, whole, 0.1);
+  const Neighbors exact = truth(queries.view(), 7);
+  const std::vector<OperatingPoint> points = index.tune(7, queries.view());
+  ASSERT_GT(points.size(), 5u);
+  bool in_rounds = false;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const OperatingPoint& point = points[i];
+    if (i > 0) {
+      EXPECT_GT(point.promised_recall, points[i - 1].promised_recall);
+    }
+    EXPECT_LT(point.promised_recall, point.expected_recall);
+    if (i % 3 != 0 || point.promised_recall <= 0) continue;
+    KnnReport report;
+    const Neighbors found = index.search(queries.view(), 7, asking(point.promised_recall), &report);
+    EXPECT_NEAR(report.probes, point.probes, 1e-9);
+    EXPECT_NEAR(report.expected_recall, point.expected_recall, 1e-12);
+    EXPECT_NEAR(recall_of(found, exact), point.expected_recall, 1e-9);
+    EXPECT_EQ(report.note, "");
+    in_rounds |= point.probes != std::floor(point.probes);
+  }
+  EXPECT_TRUE(in_rounds);
+}
+
+TEST_P(Recall, QueriesFromElsewhereAreNoticed) {
+  const IvfFlatIndex index = lists(100);
+  const Matrix<float> queries = rows_of(1200, 5, whole, 0.35);
+  const Neighbors exact = truth(queries.view(), 10);
+  KnnReport report;
+  const Neighbors found = index.search(queries.view(), 10, asking(0.95), &report);
+  EXPECT_EQ(report.recall_argument, "calibrated");
+  EXPECT_NE(report.note.find("unlike those that recall was calibrated on, so recall was calibrated "
+                             "on 500 queries of this batch"),
+            std::string::npos)
+      << report.note;
+  EXPECT_GE(recall_of(found, exact), 0.945);  // of 500 queries, for others as well
+  index.search(queries.view().rows(0, 200), 10, asking(0.95), &report);
+  EXPECT_EQ(report.recall_argument, "none");
+  EXPECT_EQ(report.promised_recall, 0);
+  EXPECT_NE(report.note.find("a recall of 0.95 is not promised"), std::string::npos) << report.note;
+}
+
+TEST_P(Recall, OfFilteredRows) {
+  const IvfFlatIndex index = lists(100);
+  const Matrix<float> queries = rows_of(1500, 6, whole);
+  std::vector<Id> some;
+  for (Id id = 0; id < 20000; id += 40) some.push_back(id);
+  SearchOptions options = asking(0.9);
+  options.filter = IdFilter::of_ids(some);
+  KnnReport report;
+  const Neighbors found = index.search(queries.view(), 5, options, &report);
+  EXPECT_EQ(report.recall_argument, "calibrated");
+  EXPECT_NE(report.note.find("a filter leaves other rows"), std::string::npos);
+  EXPECT_GE(recall_of(found, truth(queries.view(), 5, {.filter = options.filter})), 0.895);
+  index.search(queries.view().rows(0, 20), 5, options, &report);
+  EXPECT_EQ(report.recall_argument, "none");
+}
+
+TEST_P(Recall, IsKeptInFilesAndThroughSmallChanges) {
+  const std::string path =
+      std::filesystem::temp_directory_path() / ("knear-recall-" + std::to_string(getpid()));
+  IvfFlatIndex index = lists(50);
+  const Matrix<float> queries = rows_of(500, 7, whole, 0.2);
+  index.tune(10, queries.view());
+  KnnReport report, same;
+  const Neighbors found = index.search(queries.view(), 10, asking(0.9), &report);
+  index.save(path);
+  IvfFlatIndex loaded = IvfFlatIndex::load(path);
+  expect_equal(loaded.search(queries.view(), 10, asking(0.9), &same), found);
+  EXPECT_EQ(same.probes, report.probes);
+  EXPECT_EQ(same.expected_recall, report.expected_recall);
+  loaded.add(base.view().rows(0, 1000));
+  loaded.search(queries.view(), 10, asking(0.9), &same);
+  EXPECT_EQ(same.expected_recall, report.expected_recall);
+  loaded.add(base.view().rows(0, 8000));  // calibrated again, by rows
+  loaded.search(queries.view(), 10, asking(0.9), &same);
+  EXPECT_NE(same.expected_recall, report.expected_recall);
+  std::filesystem::remove(path);
+}
+
+TEST(RecallOfLists, WhereThereIsNothingToCalibrate) {
+  Matrix<float> x(40, 4);
+  for (std::int64_t i = 0; i < 160; ++i) x.data()[i] = static_cast<float>(i * 37 % 101);
+  IvfFlatIndex index(4, 40);
+  index.train(x.view());
+  KnnReport report;
+  EXPECT_EQ(index.search(x.view(), 3, asking(0.9), &report).ids.row(0)[0], no_id);  // no rows
+  index.add(x.view());
+  for (const std::int64_t k : {1, 3, 40, 100}) {
+    const Neighbors near = index.search(x.view(), k, asking(0.9), &report);
+    EXPECT_EQ(near.ids.row(5)[0], 5);
+  }
+  // All rows are one: the nearest lists hold as good ones as any.
+  Matrix<float> one(3000, 4);
+  std::fill_n(one.data(), 12000, 2.0f);
+  IvfFlatIndex same(4, 8, Metric::cosine);
+  same.train(one.view());
+  same.add(one.view());
+  EXPECT_EQ(same.search(one.view().rows(0, 2), 5, asking(0.9)).ids.row(1)[4], 4);
+}
+
+TEST(RecallOfLists, RefusesWhatIsNone) {
+  const Matrix<float> x = rows_of(2000, 1, false);
+  IvfFlatIndex index(dim, 10);
+  const auto message = [](auto f) -> std::string {
+    try {
+      f();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(message([&] { index.tune(10); }),
+            "index IVF10,Flat is not trained, which comes before tuning");
+  index.train(x.view());
+  index.add(x.view());
+  for (const double recall : {0.0, -0.5, 1.01, std::nan("")})
+    EXPECT_NE(message([&] {
+                index.search(x.view(), 3, asking(recall));
+              }).find("recall must be in (0, 1]"),
+              std::string::npos);
+  EXPECT_EQ(message([&] { index.tune(0); }), "k must be at least 1, but is 0");
+  EXPECT_EQ(message([&] { index.tune(3, Matrix<float>(5, 3).view()); }),
+            "queries have 3 columns, index has 16");
+  FlatIndex flat(4);
+  EXPECT_EQ(message([&] { flat.tune(3); }),
+            "index Flat finds everything, so that there is nothing to tune");
+  EXPECT_EQ(message([&] { index.range_search(x.view(), 1, asking(0.9)); }),
+            "recall is 0.9, but a range search is calibrated for none below 1");
+}
+
+TEST(RecallRule, GoesOnByRounds) {
+  using detail::RecallRule;
+  EXPECT_EQ(RecallRule::next_end(1, 100), 4);
+  EXPECT_EQ(RecallRule::next_end(16, 100), 64);
+  EXPECT_EQ(RecallRule::next_end(64, 100), 100);
+  EXPECT_EQ(RecallRule::next_end(25, 100), 100);
+  const std::vector<float> keys = {1, 2, 2, 5, 9};
+  EXPECT_EQ(detail::lists_within(keys, 0, 3), 1);
+  EXPECT_EQ(detail::lists_within(keys, 0.5, 2), 3);  // up to 2, the ties too
+  EXPECT_EQ(detail::lists_within(keys, 1, 4), 4);    // up to 5
+  EXPECT_EQ(detail::lists_within(keys, 1, 8), 6);    // all, and perhaps more
+  EXPECT_EQ(detail::lists_within(keys, 0, std::numeric_limits<double>::infinity()), 6);
+  EXPECT_EQ(detail::reach_unit(Metric::l2, 3, 0, 0), 3);
+  EXPECT_EQ(detail::reach_unit(Metric::cosine, -1e-16, 0, 0), 0);
+  EXPECT_EQ(detail::reach_unit(Metric::ip, -3, 2, 4), 5);
+  EXPECT_EQ(detail::reach_unit(Metric::ip, -30, 2, 4), 0);
+}
+
+TEST(RecallRule, KnowsUnlikeNumbers) {
+  Random random(1);
+  const auto numbers = [&](std::size_t count, double shift) {
+    std::vector<float> out(count);
+    for (float& x : out) x = static_cast<float>(random.uniform() + shift);
+    std::sort(out.begin(), out.end());
+    return out;
+  };
+  const std::vector<float> known = numbers(2000, 0);
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_TRUE(detail::alike(numbers(1 + random.below(5000), 0), known));
+  }
+  EXPECT_FALSE(detail::alike(numbers(1000, 0.2), known));
+  EXPECT_FALSE(detail::alike(numbers(100, 0.5), known));
+  EXPECT_FALSE(detail::alike(numbers(10, 2), known));
+  EXPECT_TRUE(detail::alike({}, known));
+}
+
+}  // namespace
+}  // namespace knear
