@@ -14,6 +14,7 @@
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/index/index.hpp"
+#include "knear/index/recall_rule.hpp"
 
 namespace knear::detail {
 namespace {
@@ -33,6 +34,37 @@ float radius_of(double key, Metric metric) {
   return std::nextafter(static_cast<float>(radius), std::numeric_limits<float>::infinity());
 }
 
+Lifts lifts_of(AnyMatrixView rows, MatrixView<float> centroids, int threads,
+               const Progress& progress) {
+  const auto count = static_cast<std::size_t>(rows.rows());
+  std::vector<double> squares(count);
+  Lifts out;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto row = static_cast<std::int64_t>(i);
+    const double length = length_of(rows.rows(row, row + 1));
+    squares[i] = length * length, out.longest = std::max(out.longest, length);
+  }
+  // Beyond these squares are not floats; then lists are in the order of products.
+  if (!(out.longest > 1e-15 && out.longest < 1e15)) return {};
+  std::vector<std::uint32_t> list_of(count);
+  CentroidScan(centroids, Metric::l2, resolve_threads(threads))
+      .assign(rows, false, list_of, {}, progress);
+  std::vector<double> sums(static_cast<std::size_t>(centroids.rows())), counts(sums.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    sums[list_of[i]] += std::sqrt(std::max(0.0, out.longest * out.longest - squares[i]));
+    counts[list_of[i]] += 1;
+  }
+  for (std::size_t l = 0; l < sums.size(); ++l) {
+    // A list without rows is where its centroid is.
+    const auto list = static_cast<std::int64_t>(l);
+    const double length = length_of(centroids.rows(list, list + 1));
+    out.values.push_back(static_cast<float>(
+        counts[l] > 0 ? sums[l] / counts[l]
+                      : std::sqrt(std::max(0.0, out.longest * out.longest - length * length))));
+  }
+  return out;
+}
+
 }  // namespace
 
 class CoarseQuantizer::Searcher {
@@ -49,12 +81,21 @@ class CoarseQuantizer::Searcher {
   ExactSearcher searcher_;
 };
 
-CoarseQuantizer::CoarseQuantizer(Matrix<float> centroids, Metric metric)
+CoarseQuantizer::CoarseQuantizer(Matrix<float> centroids, Metric metric, Lifts lifts)
     : centroids_(std::move(centroids)),
       metric_(metric),
+      lifts_(std::move(lifts)),
       by_metric_(std::make_unique<Searcher>(centroids_.view(), metric)) {
   if (assigned_by() != metric)
     by_l2_ = std::make_unique<Searcher>(centroids_.view(), assigned_by());
+  if (lifts_.longest == 0) return;
+  const std::int64_t dim = centroids_.cols();
+  lifted_centroids_ = Matrix<float>(lists(), dim + 1);
+  for (std::int64_t l = 0; l < lists(); ++l) {
+    std::copy_n(centroids_.row(l), dim, lifted_centroids_.row(l));
+    lifted_centroids_.row(l)[dim] = lifts_.values[static_cast<std::size_t>(l)];
+  }
+  by_lifted_ = std::make_unique<Searcher>(lifted_centroids_.view(), Metric::l2);
 }
 
 CoarseQuantizer::~CoarseQuantizer() = default;
@@ -84,7 +125,10 @@ std::shared_ptr<const CoarseQuantizer> CoarseQuantizer::trained(AnyMatrixView ve
                           .levels = two_levels ? 2 : 1,
                           .threads = options.threads,
                           .progress = options.progress});
-  return std::make_shared<CoarseQuantizer>(std::move(found.centroids), metric);
+  Lifts lifts;
+  if (metric == Metric::ip)
+    lifts = lifts_of(vectors, found.centroids.view(), options.threads, options.progress);
+  return std::make_shared<CoarseQuantizer>(std::move(found.centroids), metric, std::move(lifts));
 }
 
 bool CoarseQuantizer::equals(const CoarseQuantizer& other) const {
@@ -120,8 +164,49 @@ ListAssignment CoarseQuantizer::assign(AnyMatrixView rows, int threads,
   return out;
 }
 
+AnyMatrix CoarseQuantizer::lifted(AnyMatrixView queries) const {
+  const std::int64_t dim = queries.cols();
+  AnyMatrix out(ElementType::f32, queries.rows(), dim + 1);
+  for (std::int64_t q = 0; q < queries.rows(); ++q) {
+    const double length = length_of(queries.rows(q, q + 1));
+    const double scale = length > 0 ? lifts_.longest / length : 0;
+    float* const to = static_cast<float*>(out.row(q));
+    visit(queries, [&](auto view) {
+      for (std::int64_t j = 0; j < dim; ++j)
+        to[j] = static_cast<float>(scale * to_double(view.row(q)[j]));
+    });
+    to[dim] = 0;
+  }
+  return out;
+}
+
 Neighbors CoarseQuantizer::probe(AnyMatrixView queries, std::int64_t probes, int threads) const {
-  return by_metric_->nearest(queries, probes, threads);
+  if (by_lifted_) return by_lifted_->nearest(lifted(queries).view(), probes, threads);
+  Neighbors near = by_metric_->nearest(queries, probes, threads);
+  if (metric_ == Metric::ip)
+    for (std::int64_t i = 0; i < near.distances.rows() * probes; ++i)
+      near.distances.data()[i] = -near.distances.data()[i];
+  return near;
+}
+
+Matrix<float> CoarseQuantizer::distances(AnyMatrixView queries, int threads) const {
+  const Neighbors near = by_metric_->nearest(queries, lists(), threads);
+  Matrix<float> out(queries.rows(), lists());
+  for (std::int64_t q = 0; q < queries.rows(); ++q)
+    for (std::int64_t p = 0; p < lists(); ++p)
+      out.row(q)[near.ids.row(q)[p]] = near.distances.row(q)[p];
+  return out;
+}
+
+double CoarseQuantizer::reach_unit(double key, double query_length) const {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  if (key == infinity) return infinity;
+  if (metric_ != Metric::ip) return std::max(0.0, key);
+  if (lifts_.longest > 0)  // |q' - x'|^2 for two vectors of length L
+    return query_length > 0
+               ? std::max(0.0, 2 * lifts_.longest * (lifts_.longest + key / query_length))
+               : 0;
+  return std::abs(key);
 }
 
 std::int64_t CoarseQuantizer::bytes() const {

@@ -25,11 +25,20 @@ struct ListAssignment {
   std::vector<float> radii;
 };
 
+// For products, lists are found by distances too: with one column more, rows [x, sqrt(L^2 - |x|^2)]
+// have one length L, and among these the nearest to the query [q L / |q|, 0] is the one of the
+// largest product (Bachrach et al. 2014). The mean of that column over the rows of a list is
+// its lift; nothing, and lists are in the order of their products with the query.
+struct Lifts {
+  double longest = 0;         // L; 0: there are none
+  std::vector<float> values;  // [lists]
+};
+
 // Any number of threads may use one.
 class CoarseQuantizer {
  public:
-  // Centroids [lists x dim], finite.
-  CoarseQuantizer(Matrix<float> centroids, Metric metric);
+  // Centroids [lists x dim], finite. Lifts are for ip.
+  CoarseQuantizer(Matrix<float> centroids, Metric metric, Lifts lifts = {});
   ~CoarseQuantizer();
   // Learns them by k-means; errors as those of Index::train().
   static std::shared_ptr<const CoarseQuantizer> trained(AnyMatrixView vectors, std::int64_t lists,
@@ -42,8 +51,16 @@ class CoarseQuantizer {
 
   // The nearest centroid of each row, ties to the smaller number.
   ListAssignment assign(AnyMatrixView rows, int threads, const Progress& progress) const;
-  // The nearest `probes` lists of each query, nearest first, and the distances [queries x probes].
+  // The nearest `probes` lists of each query, nearest first, and keys [queries x probes], the
+  // smaller the nearer: distances, with lifts those of the lifted vectors; without, products for ip
+  // with their sign changed.
   Neighbors probe(AnyMatrixView queries, std::int64_t probes, int threads) const;
+  // The distance of each query to each centroid by the metric [queries x lists].
+  Matrix<float> distances(AnyMatrixView queries, int threads) const;
+  // How far a row of this key is from the query in the space of the keys that probe() gives, if
+  // |q| is the length of the query.
+  double reach_unit(double key, double query_length) const;
+  const Lifts& lifts() const { return lifts_; }
 
   std::int64_t bytes() const;
 
@@ -52,9 +69,13 @@ class CoarseQuantizer {
 
   Metric assigned_by() const { return metric_ == Metric::cosine ? Metric::cosine : Metric::l2; }
 
+  AnyMatrix lifted(AnyMatrixView queries) const;
+
   const Matrix<float> centroids_;
   const Metric metric_;
-  std::unique_ptr<Searcher> by_metric_, by_l2_;
+  const Lifts lifts_;
+  Matrix<float> lifted_centroids_;
+  std::unique_ptr<Searcher> by_metric_, by_l2_, by_lifted_;
 };
 
 }  // namespace knear::detail

@@ -22,12 +22,12 @@ struct IndexFields {
 struct ListFields {
   std::int64_t lists;
   std::uint64_t trained;  // 1: there are centroids
+  double longest;         // Lifts
 };
 
 // Of a RecallCurve: its fields, then its points.
 struct CurveFields {
   std::int64_t k, points, keys;
-  double usual_length;
 };
 struct PointFields {
   std::int64_t first;
@@ -206,8 +206,7 @@ void add_curves(io::ArchiveWriter& writer, const RecallCurves& curves) {
   for (std::size_t c = 0; c < all.size(); ++c) {
     const RecallCurve& curve = *all[c];
     const std::string prefix = fmt::format("recall/{}/", c);
-    const CurveFields fields{curve.k, std::ssize(curve.points), std::ssize(curve.nearest_keys),
-                             curve.usual_length};
+    const CurveFields fields{curve.k, std::ssize(curve.points), std::ssize(curve.nearest_keys)};
     std::vector<PointFields> points;
     for (const RecallPoint& at : curve.points)
       points.push_back({at.rule.first, at.rule.reach, at.promised, at.expected, at.lists, at.rows});
@@ -227,11 +226,9 @@ std::shared_ptr<RecallCurves> load_curves(Sections& in, std::int64_t lists) {
   for (int c = 0; in.has(fmt::format("recall/{}/fields", c)); ++c) {
     const std::string prefix = fmt::format("recall/{}/", c);
     const auto fields = in.fields<CurveFields>(prefix + "fields");
-    if (fields.k < 1 || fields.k > max_k || !(fields.usual_length >= 0) ||
-        !std::isfinite(fields.usual_length))
-      in.refuse(prefix + "fields", "its numbers are none");
+    if (fields.k < 1 || fields.k > max_k) in.refuse(prefix + "fields", "its numbers are none");
     RecallCurve curve;
-    curve.k = fields.k, curve.usual_length = fields.usual_length;
+    curve.k = fields.k;
     for (const auto& at : in.list<PointFields>(prefix + "points")) {
       const double numbers[] = {at.reach, at.promised, at.expected, at.lists, at.rows};
       if (at.first < 1 || at.first > lists ||
@@ -266,8 +263,18 @@ void load_coarse(Sections& in, SavedIndex& saved) {
     in.refuse("centroids", "it holds a NaN or infinity");
   Matrix<float> centroids(fields.lists, dim);
   std::copy_n(stored.data(), stored.size(), centroids.data());
-  saved.state.coarse =
-      std::make_shared<const CoarseQuantizer>(std::move(centroids), saved.shape.metric);
+  Lifts lifts;
+  if (fields.longest != 0) {
+    lifts.longest = fields.longest;
+    lifts.values = in.list<float>("lifts");
+    if (saved.shape.metric != Metric::ip || std::ssize(lifts.values) != fields.lists ||
+        !(fields.longest > 0 && fields.longest < 1e15) ||
+        !std::all_of(lifts.values.begin(), lifts.values.end(),
+                     [](float x) { return x >= 0 && std::isfinite(x); }))
+      in.refuse("lifts", "they are none");
+  }
+  saved.state.coarse = std::make_shared<const CoarseQuantizer>(
+      std::move(centroids), saved.shape.metric, std::move(lifts));
 }
 
 }  // namespace
@@ -284,11 +291,17 @@ void save_index(const State& state, const IndexShape& shape, const std::string& 
                            state.segments.size()};
   writer.add_copy("index", &fields, sizeof fields);
   if (shape.lists > 0) {
-    const ListFields lists{shape.lists, state.coarse != nullptr};
+    const ListFields lists{shape.lists, state.coarse != nullptr,
+                           state.coarse ? state.coarse->lifts().longest : 0};
     writer.add_copy("lists", &lists, sizeof lists);
-    if (state.coarse)
-      writer.add("centroids", state.coarse->centroids().data(),
-                 static_cast<std::size_t>(state.coarse->bytes()));
+    if (state.coarse) {
+      const MatrixView<float> centroids = state.coarse->centroids();
+      writer.add("centroids", centroids.data(),
+                 static_cast<std::size_t>(centroids.rows() * centroids.cols()) * sizeof(float));
+    }
+    if (lists.longest > 0)
+      writer.add("lifts", state.coarse->lifts().values.data(),
+                 state.coarse->lifts().values.size() * sizeof(float));
   }
   for (std::size_t s = 0; s < state.segments.size(); ++s) {
     const Segment& segment = state.segments[s];

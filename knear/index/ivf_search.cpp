@@ -107,7 +107,7 @@ class IvfSearch {
   }
 
   // As many lists of each query as a rule says (index/recall_rule.hpp).
-  void probe_by(const RecallRule& rule, double usual_length, Neighbors near) {
+  void probe_by(const RecallRule& rule, Neighbors near) {
     const std::int64_t lists = coarse_.lists(), queries = request_.queries.rows();
     std::int64_t probed = std::min(rule.first, lists);
     probed_.assign(static_cast<std::size_t>(queries), probed);
@@ -116,20 +116,17 @@ class IvfSearch {
     std::iota(open.begin(), open.end(), 0);
     search_.nearest({near.ids.data(), queries, probed, near.ids.cols()}, found_);
     while (goes_on && probed < lists && !open.empty()) {
-      const std::int64_t end = RecallRule::next_end(probed, lists), cols = near.ids.cols();
+      const std::int64_t end = RecallRule::next_end(probed, lists);
       std::vector<std::int64_t> next, farther;
       Matrix<Id> probes(std::ssize(open), end - probed);
-      std::vector<float> keys(static_cast<std::size_t>(cols));
       for (std::size_t i = 0; i < open.size(); ++i) {
         const std::int64_t q = open[i];
-        const float* distances = near.distances.row(static_cast<std::int64_t>(i));
-        const bool ip = request_.options.metric == Metric::ip;
-        for (std::int64_t p = 0; p < cols; ++p)
-          keys[static_cast<std::size_t>(p)] = ip ? -distances[p] : distances[p];
-        const double length = ip ? length_of(request_.queries.rows(q, q + 1)) : 0;
+        const std::span<const float> keys(near.distances.row(static_cast<std::int64_t>(i)),
+                                          static_cast<std::size_t>(near.ids.cols()));
+        const double length =
+            request_.options.metric == Metric::ip ? length_of(request_.queries.rows(q, q + 1)) : 0;
         const std::int64_t wanted =
-            lists_within(keys, rule.reach,
-                         reach_unit(request_.options.metric, kth_key(q), length, usual_length));
+            lists_within(keys, rule.reach, coarse_.reach_unit(kth_key(q), length));
         if (wanted <= probed) continue;
         const std::int64_t stop = std::min(wanted, end);
         Id* const row = probes.row(std::ssize(next));
@@ -184,14 +181,15 @@ class IvfSearch {
   void certify(bool go_on) {
     const std::int64_t lists = coarse_.lists(), queries = request_.queries.rows();
     const ListBounds bounds(state_, request_.options.metric);
-    const std::int64_t block = std::max<std::int64_t>(1, most_distance_bytes / (lists * 12));
+    const std::int64_t block = std::max<std::int64_t>(1, most_distance_bytes / (lists * 28));
     certified_.assign(static_cast<std::size_t>(queries), 0);
     // Lists that are left to probe, after one another.
     std::vector<std::vector<Id>> left(static_cast<std::size_t>(queries));
     for (std::int64_t begin = 0; begin < queries; begin += block) {
       const std::int64_t end = std::min(queries, begin + block);
-      const Neighbors all =
-          coarse_.probe(request_.queries.rows(begin, end), lists, request_.threads);
+      const AnyMatrixView some = request_.queries.rows(begin, end);
+      const Neighbors all = coarse_.probe(some, lists, request_.threads);
+      const Matrix<float> distances = coarse_.distances(some, request_.threads);
       parallel_for(request_.threads, end - begin, [&](std::int64_t i) {
         const std::int64_t q = begin + i;
         const auto at = static_cast<std::size_t>(q);
@@ -200,7 +198,7 @@ class IvfSearch {
         const double kth = kth_key(q);
         for (std::int64_t p = probed_[at]; p < lists; ++p) {
           const Id list = all.ids.row(i)[p];
-          if (!(bounds.least_key(list, all.distances.row(i)[p], length) > kth))
+          if (!(bounds.least_key(list, distances.row(i)[list], length) > kth))
             left[at].push_back(list);
         }
         certified_[at] = left[at].empty();
@@ -317,7 +315,7 @@ class RecallSearch {
       return;
     }
     expected_ = point->expected;
-    search.probe_by(point->rule, curve->usual_length, std::move(near));
+    search.probe_by(point->rule, std::move(near));
   }
 
   void note(KnnReport& report) const {
@@ -338,9 +336,7 @@ class RecallSearch {
   // every centroid says that they are not.
   bool of_one_kind(const RecallCurve& curve, const Neighbors& near) const {
     std::vector<float> keys;
-    for (std::int64_t q = 0; q < near.ids.rows(); ++q)
-      keys.push_back(request_.options.metric == Metric::ip ? -near.distances.row(q)[0]
-                                                           : near.distances.row(q)[0]);
+    for (std::int64_t q = 0; q < near.ids.rows(); ++q) keys.push_back(near.distances.row(q)[0]);
     std::sort(keys.begin(), keys.end());
     const std::vector<float>& known = curve.nearest_keys;
     if (keys.empty() || known.empty()) return true;

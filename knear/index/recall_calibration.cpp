@@ -60,7 +60,7 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
                               Reuse::expected);
   const Neighbors truth = search_segments(request, nullptr);
   CalibrationSample sample;
-  sample.k = k, sample.lists = lists, sample.metric = metric, sample.dim = queries.cols();
+  sample.k = k, sample.lists = lists, sample.dim = queries.cols();
 
   // Of each query the order of lists: place of each list, keys, rows up to there.
   const std::vector<std::vector<std::uint32_t>> of = lists_of_rows(state);
@@ -77,9 +77,8 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
     std::int64_t rows = 0;
     for (std::int64_t p = 0; p < looked_at; ++p) {
       const auto list = static_cast<std::size_t>(order.ids.row(q)[p]);
-      const float distance = order.distances.row(q)[p];
       constexpr float most = std::numeric_limits<float>::max();
-      sample.keys.row(q)[p] = std::clamp(metric == Metric::ip ? -distance : distance, -most, most);
+      sample.keys.row(q)[p] = std::clamp(order.distances.row(q)[p], -most, most);
       place[list] = static_cast<std::int32_t>(p);
       rows += sizes[list];
       sample.rows.row(q)[p] = static_cast<std::int32_t>(
@@ -93,12 +92,15 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
       sample.ranks.row(q)[j++] = place[of[at.segment][static_cast<std::size_t>(at.row)]];
     }
     for (; j < k; ++j) sample.ranks.row(q)[j] = -1;
-    if (metric == Metric::ip) sample.lengths.push_back(length_of(queries.rows(q, q + 1)));
   }
 
   for (std::int64_t end = 1; end < looked_at; end *= 2) sample.ends.push_back(end);
   sample.ends.push_back(looked_at);
-  sample.kth_keys = Matrix<double>(count, std::ssize(sample.ends));
+  sample.units = Matrix<double>(count, std::ssize(sample.ends));
+  std::vector<double> lengths(static_cast<std::size_t>(count));
+  if (metric == Metric::ip)
+    for (std::int64_t q = 0; q < count; ++q)
+      lengths[static_cast<std::size_t>(q)] = length_of(queries.rows(q, q + 1));
   ListSearch search(request);
   ExactNeighbors found;
   std::int64_t probed = 0;
@@ -107,8 +109,9 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
     const MatrixView<Id> probes(order.ids.data() + probed, count, end - probed, looked_at);
     search.nearest(probes, found);
     for (std::int64_t q = 0; q < count; ++q)
-      sample.kth_keys.row(q)[e] =
-          key_without(found, q, k - 1, own.empty() ? no_id : own[static_cast<std::size_t>(q)]);
+      sample.units.row(q)[e] = state.coarse->reach_unit(
+          key_without(found, q, k - 1, own.empty() ? no_id : own[static_cast<std::size_t>(q)]),
+          lengths[static_cast<std::size_t>(q)]);
     probed = end;
   }
   return calibrated(sample);

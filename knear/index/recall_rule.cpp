@@ -27,8 +27,8 @@ struct Simulated {
 
 class Simulation {
  public:
-  explicit Simulation(const CalibrationSample& sample, double usual_length)
-      : sample_(sample), usual_length_(usual_length), queries_(sample.keys.rows()) {}
+  explicit Simulation(const CalibrationSample& sample)
+      : sample_(sample), queries_(sample.keys.rows()) {}
 
   Simulated run(RecallRule rule) const {
     const std::int64_t looked_at = sample_.keys.cols();
@@ -84,9 +84,7 @@ class Simulation {
     const auto end = std::lower_bound(sample_.ends.begin(), sample_.ends.end(), probed);
     const auto at =
         std::min<std::int64_t>(end - sample_.ends.begin(), std::ssize(sample_.ends) - 1);
-    return reach_unit(sample_.metric, sample_.kth_keys.row(q)[at],
-                      sample_.lengths.empty() ? 0 : sample_.lengths[static_cast<std::size_t>(q)],
-                      usual_length_);
+    return sample_.units.row(q)[at];
   }
   double recall(std::int64_t q, std::int64_t probed) const {
     const std::int32_t* ranks = sample_.ranks.row(q);
@@ -97,16 +95,10 @@ class Simulation {
   }
 
   const CalibrationSample& sample_;
-  const double usual_length_;
   const std::int64_t queries_;
 };
 
 }  // namespace
-
-double reach_unit(Metric metric, double kth_key, double query_length, double usual_length) {
-  if (kth_key == infinity) return infinity;
-  return std::max(0.0, metric == Metric::ip ? query_length * usual_length + kth_key : kth_key);
-}
 
 double length_of(AnyMatrixView query) {
   return visit(query, [](auto view) {
@@ -135,15 +127,11 @@ RecallCurve calibrated(const CalibrationSample& sample) {
   RecallCurve out;
   out.k = sample.k;
   const std::int64_t queries = sample.keys.rows(), looked_at = sample.keys.cols();
-  double squares = 0;
-  for (const double length : sample.lengths) squares += length * length;
-  if (queries > 0 && squares < infinity)
-    out.usual_length = std::sqrt(squares / static_cast<double>(queries));
   for (std::int64_t q = 0; q < queries; ++q) out.nearest_keys.push_back(sample.keys.row(q)[0]);
   std::sort(out.nearest_keys.begin(), out.nearest_keys.end());
   if (queries == 0) return out;
 
-  const Simulation simulation(sample, out.usual_length);
+  const Simulation simulation(sample);
   std::vector<RecallRule> rules;
   for (std::int64_t first = 1; first <= looked_at; first = std::max(first + 1, first + first / 8))
     rules.push_back({first, -1});

@@ -36,9 +36,6 @@ struct RecallRule {
   }
 };
 
-// A distance that keys of centroids are compared with: the k-th key so far (cosine and l2), or for
-// ip how far it falls short of the product of two vectors of usual length.
-double reach_unit(Metric metric, double kth_key, double query_length, double usual_length);
 // |q| of a query [1 x dim].
 double length_of(AnyMatrixView query);
 // How many of the lists, whose centroids have these keys (ascending), a query goes on to.
@@ -55,7 +52,6 @@ struct RecallPoint {
 // before.
 struct RecallCurve {
   std::int64_t k = 0;
-  double usual_length = 0;  // root of the mean squared length of the queries
   std::vector<RecallPoint> points;
   // The key of the nearest centroid of each query, ascending: queries from elsewhere have others.
   std::vector<float> nearest_keys;
@@ -66,16 +62,14 @@ struct RecallCurve {
 
 // What calibration has to know of its queries.
 struct CalibrationSample {
-  std::int64_t k = 0, lists = 0;
-  Metric metric = Metric::l2;
-  std::int64_t dim = 0;
-  Matrix<float> keys;              // [queries x lists looked at], of centroids, ascending
-  Matrix<std::int32_t> rows;       // [queries x lists looked at]: rows in the first 1, 2, ... lists
-  Matrix<std::int32_t> ranks;      // [queries x k]: places in that order of the neighbours' lists;
-                                   // beyond the last: not among these. -1: there is none
+  std::int64_t k = 0, lists = 0, dim = 0;
+  Matrix<float> keys;         // [queries x lists looked at], of lists, ascending
+  Matrix<std::int32_t> rows;  // [queries x lists looked at]: rows in the first 1, 2, ... lists
+  // [queries x k]: places in that order of the lists of the neighbours; beyond the last: not among
+  // these. -1: there is no such neighbour.
+  Matrix<std::int32_t> ranks;
   std::vector<std::int64_t> ends;  // 1, 2, 4, ...
-  Matrix<double> kth_keys;         // [queries x ends]: after so many lists
-  std::vector<double> lengths;     // of queries; ip
+  Matrix<double> units;            // [queries x ends]: distance of the k-th row after so many lists
 };
 RecallCurve calibrated(const CalibrationSample& sample);
 

@@ -147,8 +147,9 @@ TEST_P(IvfFlat, ListsAreThoseOfTheNearestCentroids) {
 // lists' radii say so.
 TEST_P(IvfFlat, CertifiesWhatTheRadiiProve) {
   const Matrix<float> base = rows(4000, 12, 5), queries = rows(120, 12, 6);
-  IvfFlatIndex index(12, 40, metric);
-  index.train(base.view());
+  IvfFlatIndex trained(12, 40, metric);
+  trained.train(base.view());
+  IvfFlatIndex index(trained.centroids().view(), metric);  // by ip, the order is that of products
   index.add(base.view());
   FlatIndex flat(12, metric);
   flat.add(base.view());
@@ -257,6 +258,66 @@ TEST_P(IvfFlat, WidensUntilEnoughRowsAreFound) {
                &report);
   EXPECT_EQ(report.short_queries, 30);
   EXPECT_EQ(report.probes, 60);
+}
+
+// Lists are trained for products by one more column, with which all rows have one length.
+TEST(IvfFlatProducts, AreProbedByLiftedDistances) {
+  Matrix<float> base = clustered(3000, 12, 11);
+  Random random(12);
+  for (std::int64_t i = 0; i < 3000; ++i) {
+    const auto scale = static_cast<float>(0.5 + random.uniform());
+    for (std::int64_t j = 0; j < 12; ++j) base.row(i)[j] *= scale;
+  }
+  const Matrix<float> queries = clustered(40, 12, 13);
+  IvfFlatIndex index(12, 30, Metric::ip);
+  index.train(base.view());  // from all of them
+  index.add(base.view());
+  const std::string path =
+      std::filesystem::temp_directory_path() / ("knear-lifts-" + std::to_string(getpid()));
+  index.save(path);
+  const Matrix<float> centroids = index.centroids();
+  const std::vector<std::int64_t> lists = index.lists_of(index.ids());
+  const auto product = [](const float* a, const float* b) {
+    double sum = 0;
+    for (int j = 0; j < 12; ++j) sum += double(a[j]) * b[j];
+    return sum;
+  };
+  double longest = 0;
+  for (std::int64_t i = 0; i < 3000; ++i)
+    longest = std::max(longest, std::sqrt(product(base.row(i), base.row(i))));
+  std::vector<double> lifts(30), counts(30);
+  for (std::int64_t i = 0; i < 3000; ++i) {
+    const auto list = static_cast<std::size_t>(lists[static_cast<std::size_t>(i)]);
+    lifts[list] += std::sqrt(std::max(0.0, longest * longest - product(base.row(i), base.row(i))));
+    counts[list] += 1;
+  }
+  for (std::size_t l = 0; l < 30; ++l) lifts[l] /= counts[l];
+  for (const std::int64_t probes : {1, 3, 10}) {
+    const SearchOptions options{.method = {.probes = probes}};
+    const Neighbors near = index.search(queries.view(), 5, options);
+    expect_equal(Index::load(path).search(queries.view(), 5, options), near);
+    for (std::int64_t q = 0; q < 40; ++q) {
+      std::vector<std::pair<double, std::int64_t>> order;
+      const double scale = longest / std::sqrt(product(queries.row(q), queries.row(q)));
+      for (std::int64_t l = 0; l < 30; ++l) {
+        double sum = lifts[static_cast<std::size_t>(l)] * lifts[static_cast<std::size_t>(l)];
+        for (std::int64_t j = 0; j < 12; ++j) {
+          const double gap = scale * queries.row(q)[j] - centroids.row(l)[j];
+          sum += gap * gap;
+        }
+        order.emplace_back(sum, l);
+      }
+      std::sort(order.begin(), order.end());
+      std::vector<std::pair<double, Id>> expected;
+      for (std::int64_t i = 0; i < 3000; ++i)
+        for (std::int64_t p = 0; p < probes; ++p)
+          if (order[static_cast<std::size_t>(p)].second == lists[static_cast<std::size_t>(i)])
+            expected.emplace_back(-product(queries.row(q), base.row(i)), i);
+      std::sort(expected.begin(), expected.end());
+      for (std::size_t j = 0; j < 5; ++j) ASSERT_EQ(near.ids.row(q)[j], expected[j].second);
+    }
+  }
+  std::filesystem::remove(path);
 }
 
 // A list of one row, zero vectors, and queries that are zero: where scales and lengths are none.
