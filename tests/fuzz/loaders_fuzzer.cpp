@@ -2,7 +2,8 @@
 //
 // The first byte says what the rest is: a file with one of the endings below; a .knear file, whose
 // header gets its right checksum so that its content is read; or the sections of one, each u8 name,
-// u16 length, bytes, which become a .knear file with right checksums throughout. Whatever opens is
+// u16 length, bytes, which become a .knear file with right checksums throughout, of a flat index or
+// of inverted lists. Whatever opens is
 // read to its last element and, if it is an index, searched: only a knear::Error may be thrown.
 #include <sys/mman.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/index/flat.hpp"
+#include "knear/index/ivf_flat.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/io/statistics.hpp"
 #include "knear/io/vectors.hpp"
@@ -28,13 +30,26 @@ constexpr const char* endings[] = {".fvecs", ".bvecs",    ".ivecs",  ".fbin",
                                    ".u8bin", ".i8bin",    ".ibin",   ".npy",
                                    "",       ".fvecs.gz", ".npy.gz", ".bvecs.gz"};
 constexpr int ending_count = std::size(endings);
-constexpr const char* sections[] = {
-    "index",         "0/fields",         "0/ids",           "0/order",           "0/live",
-    "0/vectors",     "0/int8/fields",    "0/int8/codes",    "0/int8/heads",      "0/int8/bias",
-    "0/int8/rows",   "0/int8/mean",      "0/int8/distinct", "0/int8/firsts",     "0/int8/begins",
-    "0/int8/copies", "1/fields",         "1/ids",           "1/order",           "1/live",
-    "1/vectors",     "1/integer/fields", "1/integer/codes", "1/integer/squares", "1/integer/sums",
-    "1/integer/rows"};
+constexpr const char* sections[] = {"index",           "0/fields",
+                                    "0/ids",           "0/order",
+                                    "0/live",          "0/vectors",
+                                    "0/int8/fields",   "0/int8/codes",
+                                    "0/int8/heads",    "0/int8/bias",
+                                    "0/int8/rows",     "0/int8/mean",
+                                    "0/int8/distinct", "0/int8/firsts",
+                                    "0/int8/begins",   "0/int8/copies",
+                                    "1/fields",        "1/ids",
+                                    "1/order",         "1/live",
+                                    "1/vectors",       "1/integer/fields",
+                                    "1/integer/codes", "1/integer/squares",
+                                    "1/integer/sums",  "1/integer/rows",
+                                    "lists",           "centroids",
+                                    "lifts",           "0/radii",
+                                    "0/lists",         "0/list_of",
+                                    "1/radii",         "1/lists",
+                                    "1/list_of",       "recall/rows",
+                                    "recall/0/fields", "recall/0/points",
+                                    "recall/0/keys"};
 
 std::string folder() {
   static const std::string made = [] {
@@ -85,16 +100,32 @@ void use_vectors(const std::string& path) {
 
 void use_index(const std::string& path) {
   try {
-    FlatIndex index = FlatIndex::load(path);
+    Index index = Index::load(path);
     Matrix<float> queries(2, index.dim());
     queries.row(1)[0] = 1.5f;
-    index.search(queries.view(), 3, {.threads = 1});
-    index.search(Matrix<std::uint8_t>(2, index.dim()).view(), 300, {.threads = 1});
-    index.range_search(queries.view(), 1, {.threads = 1, .memory = 1 << 24});
+    const bool lists = index.description() != "Flat";
+    SearchOptions options{.threads = 1};
+    if (lists) {
+      // As many lists as a file of this size may have are few enough to probe them all.
+      for (const double recall : {0.5, 1.0}) {
+        options.method.recall = recall;
+        index.search(queries.view(), 3, options);
+      }
+      index.tune(2, queries.view(), {.threads = 1});
+    }
+    index.search(queries.view(), 3, options);
+    index.search(Matrix<std::uint8_t>(2, index.dim()).view(), 300, options);
+    SearchOptions narrow = options;
+    narrow.memory = 1 << 24;
+    index.range_search(queries.view(), 1, narrow);
+    if (lists) {
+      narrow.method.recall = {}, narrow.method.probes = 1;
+      index.range_search(queries.view(), 1, narrow);
+    }
     const auto ids = index.ids();
     index.reconstruct(ids);
     index.compact({.threads = 1});
-    index.search(queries.view(), 3, {.threads = 1});
+    index.search(queries.view(), 3, options);
     io::Archive::open(path)->verify({});
   } catch (const Error&) {
   }
@@ -104,7 +135,7 @@ void use_index(const std::string& path) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 1) return 0;
-  const int kind = data[0] % (ending_count + 2);
+  const int kind = data[0] % (ending_count + 3);
   ++data, --size;
   if (kind < ending_count) {
     use_vectors(written(std::string("x") + endings[kind], data, size));
@@ -117,7 +148,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     use_index(written("x.knear", reinterpret_cast<const std::uint8_t*>(bytes.data()), size));
     return 0;
   }
-  io::ArchiveWriter writer("Flat");
+  io::ArchiveWriter writer(kind == ending_count + 1 ? "Flat" : "IVFFlat");
   bool seen[std::size(sections)] = {};
   while (size >= 3) {
     const std::size_t name = data[0] % std::size(sections);
@@ -183,20 +214,32 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
   index.add(real.view(), own);
   index.add(whole.view());
   index.remove(std::vector<Id>{9000, 8993});
-  index.save(base + ".knear");
-  put("seed.knear", ending_count, read(base + ".knear"));
-  std::string parts;
-  const auto archive = io::Archive::open(base + ".knear");
-  for (const io::Section& section : archive->sections()) {
-    std::size_t number = 0;
-    std::string name(section.name);
-    while (number < std::size(sections) && sections[number] != name) ++number;
-    if (number == std::size(sections)) continue;
-    parts += static_cast<char>(number);
-    parts += static_cast<char>(section.bytes % 256);
-    parts += static_cast<char>(section.bytes / 256);
-    parts.append(reinterpret_cast<const char*>(section.data), section.bytes);
+  const auto put_index = [&](const Index& saved, const std::string& name, int as_sections) {
+    saved.save(base + name + ".knear");
+    put("seed" + name + ".knear", ending_count, read(base + name + ".knear"));
+    std::string parts;
+    const auto archive = io::Archive::open(base + name + ".knear");
+    for (const io::Section& section : archive->sections()) {
+      std::size_t number = 0;
+      std::string of(section.name);
+      while (number < std::size(sections) && sections[number] != of) ++number;
+      if (number == std::size(sections)) continue;
+      parts += static_cast<char>(number);
+      parts += static_cast<char>(section.bytes % 256);
+      parts += static_cast<char>(section.bytes / 256);
+      parts.append(reinterpret_cast<const char*>(section.data), section.bytes);
+    }
+    put("seed" + name + ".sections", as_sections, parts);
+  };
+  put_index(index, "", ending_count + 1);
+  for (const std::int64_t lists : {3, 90}) {  // packed, and so many that they are not
+    IvfFlatIndex ivf(5, lists, lists == 3 ? Metric::ip : Metric::l2);
+    ivf.train(real.view());
+    ivf.add(real.view(), own);
+    ivf.add(whole.view());
+    ivf.remove(std::vector<Id>{9000, 8993});
+    ivf.tune(3);
+    put_index(ivf, std::to_string(lists), ending_count + 2);
   }
-  put("seed.sections", ending_count + 1, parts);
   std::exit(0);
 }
