@@ -30,6 +30,7 @@
 #include "knear/core/neighbors.hpp"
 #include "knear/core/version.hpp"
 #include "knear/factory/factory.hpp"
+#include "knear/index/faiss_file.hpp"
 #include "knear/knn/knn.hpp"
 #include "knear/quantize/product_quantizer.hpp"
 #include "knear/select/select_k.hpp"
@@ -820,6 +821,12 @@ void bind_index_contents(nb::class_<Index>& index) {
             without_interpreter([&](Progress progress) { self.save(path, progress); });
           },
           nb::arg("path"))
+      .def(
+          "write_faiss",
+          [](const Index& self, const std::string& path) {
+            without_interpreter([&](Progress progress) { write_faiss(self, path, progress); });
+          },
+          nb::arg("path"))
       .def_static(
           "load",
           [](const std::string& path) {
@@ -884,6 +891,8 @@ void bind_index(nb::module_& m) {
   index.def_prop_ro("dim", &Index::dim)
       .def_prop_ro("factory", &Index::description)
       .def_prop_ro("is_trained", &Index::is_trained)
+      .def_prop_ro("lists", &Index::lists)
+      .def("centroids", [](const Index& self) { return array_of(self.centroids()); })
       .def_prop_ro("next_id", &Index::next_id)
       .def_prop_ro("version", &Index::version)
       .def("memory_bytes", &Index::memory_bytes, nb::call_guard<nb::gil_scoped_release>())

@@ -7,9 +7,11 @@
 
 #include "knear/core/public_call.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/index/faiss_file.hpp"
 #include "knear/index/index_impl.hpp"
 #include "knear/index/ivf_search.hpp"
 #include "knear/index/recall_calibration.hpp"
+#include "knear/io/archive.hpp"
 
 namespace knear {
 
@@ -157,6 +159,49 @@ std::int64_t Index::memory_bytes() const {
       if (const RowBuffer* buffer = segment.rows->buffer(); buffer && buffers.insert(buffer).second)
         sum += buffer->used_bytes();
     return sum;
+  });
+}
+
+std::int64_t Index::lists() const { return impl_->shape.lists; }
+
+Matrix<float> Index::centroids() const {
+  return detail::public_call([&] {
+    const auto state = impl_->state();
+    if (!state->coarse) return Matrix<float>(0, dim());
+    const MatrixView<float> from = state->coarse->centroids();
+    Matrix<float> out(from.rows(), from.cols());
+    std::copy_n(from.data(), from.rows() * from.cols(), out.data());
+    return out;
+  });
+}
+
+std::vector<std::int64_t> Index::list_sizes() const {
+  return detail::public_call([&] {
+    std::vector<std::int64_t> out(static_cast<std::size_t>(lists()));
+    for (const Segment& segment : impl_->state()->segments) {
+      const std::vector<std::uint32_t> of = segment.rows->lists()->list_of();
+      for (std::size_t row = 0; row < of.size(); ++row)
+        out[of[row]] += segment.live.contains(static_cast<std::int64_t>(row));
+    }
+    return out;
+  });
+}
+
+std::vector<std::int64_t> Index::lists_of(std::span<const Id> ids) const {
+  return detail::public_call([&] {
+    if (lists() == 0) throw InvalidArgument("index {} has no inverted lists", description());
+    const auto state = impl_->state();
+    std::vector<std::vector<std::uint32_t>> of(state->segments.size());
+    std::vector<std::int64_t> out;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const State::Place place = state->find(ids[i]);
+      if (place.row < 0)
+        throw InvalidArgument("ids hold {} in place {}, which the index does not hold", ids[i], i);
+      auto& lists = of[place.segment];
+      if (lists.empty()) lists = state->segments[place.segment].rows->lists()->list_of();
+      out.push_back(lists[static_cast<std::size_t>(place.row)]);
+    }
+    return out;
   });
 }
 
@@ -347,7 +392,10 @@ void Index::save(const std::string& path, const Progress& progress) const {
 }
 
 Index Index::load(const std::string& path) {
-  return detail::public_call([&] { return Index(Impl::load(path)); });
+  return detail::public_call([&] {
+    if (!io::is_archive(path) && is_faiss_file(path)) return read_faiss(path);
+    return Index(Impl::load(path));
+  });
 }
 
 AnyMatrix Index::reconstruct(std::span<const Id> ids) const {

@@ -99,6 +99,16 @@ class Index {
   // row, and for fewer rows than centroids; Cancelled. Then nothing has changed.
   void train(AnyMatrixView vectors, const TrainOptions& options = {});
 
+  // Of inverted lists: how many there are (0: this is a flat index), and their centroids
+  // [lists x dim], none before training.
+  std::int64_t lists() const;
+  Matrix<float> centroids() const;
+  // How many rows each list has [lists].
+  std::vector<std::int64_t> list_sizes() const;
+  // The list of each of these ids. Throws InvalidArgument for an id that the index does not hold,
+  // and for a flat index.
+  std::vector<std::int64_t> lists_of(std::span<const Id> ids) const;
+
   // Appends copies of the rows [n x dim]; they get the ids next_id(), next_id() + 1, ... The first
   // rows decide the element type; later ones of another type are converted. Throws ShapeMismatch
   // for another number of columns; InvalidArgument before training, for a NaN or infinity and for a
@@ -151,10 +161,10 @@ class Index {
   // Writes the index as it is now to a .knear file, whole or not at all: a process killed meanwhile
   // leaves the old file. Throws IoError, Cancelled.
   void save(const std::string& path, const Progress& progress = {}) const;
-  // Opens a .knear file without reading vectors and codes: they stay in the file, which must not be
-  // written to (save() replaces it, which is fine), and are compared with their checksums when they
-  // are first used. Throws IoError; CorruptFile, naming the section that is cut off or altered, as
-  // searches may later.
+  // Reads a file of FAISS (index/faiss_file.hpp), or opens a .knear file without reading vectors
+  // and codes: they stay in the file, which must not be written to (save() replaces it, which is
+  // fine), and are compared with their checksums when they are first used. Throws IoError;
+  // CorruptFile, naming the section that is cut off or altered, as searches may later.
   static Index load(const std::string& path);
 
   // The rows with these ids [ids x dim], in the element type of the index, as they were added

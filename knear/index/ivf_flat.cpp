@@ -51,46 +51,4 @@ IvfFlatIndex IvfFlatIndex::load(const std::string& path) {
   return detail::public_call([&] { return IvfFlatIndex(Impl::load(path, "IVFFlat")); });
 }
 
-std::int64_t IvfFlatIndex::lists() const { return impl().shape.lists; }
-
-Matrix<float> IvfFlatIndex::centroids() const {
-  return detail::public_call([&] {
-    const auto state = impl().state();
-    if (!state->coarse) return Matrix<float>(0, dim());
-    const MatrixView<float> from = state->coarse->centroids();
-    Matrix<float> out(from.rows(), from.cols());
-    std::copy_n(from.data(), from.rows() * from.cols(), out.data());
-    return out;
-  });
-}
-
-std::vector<std::int64_t> IvfFlatIndex::list_sizes() const {
-  return detail::public_call([&] {
-    std::vector<std::int64_t> out(static_cast<std::size_t>(lists()));
-    for (const detail::Segment& segment : impl().state()->segments) {
-      const std::vector<std::uint32_t> of = segment.rows->lists()->list_of();
-      for (std::size_t row = 0; row < of.size(); ++row)
-        out[of[row]] += segment.live.contains(static_cast<std::int64_t>(row));
-    }
-    return out;
-  });
-}
-
-std::vector<std::int64_t> IvfFlatIndex::lists_of(std::span<const Id> ids) const {
-  return detail::public_call([&] {
-    const auto state = impl().state();
-    std::vector<std::vector<std::uint32_t>> of(state->segments.size());
-    std::vector<std::int64_t> out;
-    for (std::size_t i = 0; i < ids.size(); ++i) {
-      const detail::State::Place place = state->find(ids[i]);
-      if (place.row < 0)
-        throw InvalidArgument("ids hold {} in place {}, which the index does not hold", ids[i], i);
-      auto& lists = of[place.segment];
-      if (lists.empty()) lists = state->segments[place.segment].rows->lists()->list_of();
-      out.push_back(lists[static_cast<std::size_t>(place.row)]);
-    }
-    return out;
-  });
-}
-
 }  // namespace knear

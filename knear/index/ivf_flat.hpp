@@ -21,7 +21,6 @@
 #pragma once
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "knear/core/matrix.hpp"
 #include "knear/index/index.hpp"
@@ -38,14 +37,6 @@ class IvfFlatIndex : public Index {
 
   // As Index::load(), of such an index.
   static IvfFlatIndex load(const std::string& path);
-
-  std::int64_t lists() const;
-  // [lists x dim]; none before training.
-  Matrix<float> centroids() const;
-  // How many rows each list has [lists].
-  std::vector<std::int64_t> list_sizes() const;
-  // The list of each of these ids. Throws InvalidArgument for an id that the index does not hold.
-  std::vector<std::int64_t> lists_of(std::span<const Id> ids) const;
 
  private:
   using Index::Index;

@@ -580,10 +580,20 @@ class Index:
         """Writes the index to a .knear file, whole or not at all. Raises IoError."""
         self._index.save(os.fspath(path))
 
+    def write_faiss(self, path: "str | os.PathLike[str]") -> None:
+        """Writes the index for faiss.read_index, whole or not at all: "Flat" as IndexFlat, in an
+        IDMap2 where ids are not 0, 1, ..., inverted lists as IndexIVFFlat.
+
+        Raises InvalidArgument for the metric cosine, which FAISS has not, and for vectors that
+        float32 does not hold exactly; IoError.
+        """
+        self._index.write_faiss(os.fspath(path))
+
     @classmethod
     def load(cls, path: "str | os.PathLike[str]") -> "Index":
         """Opens a .knear file without reading the vectors: they stay in the file until used, and
-        are compared with their checksums then.
+        are compared with their checksums then. A file of FAISS (IndexFlat, IndexIVFFlat, and
+        these in an IndexIDMap) is read into memory.
 
         Raises IoError; CorruptFile, naming the section that was cut off or altered, as searches
         may later.
@@ -596,6 +606,16 @@ class Index:
     def factory(self) -> str:
         """The kind of index, as it is written at construction."""
         return self._index.factory
+
+    @property
+    def lists(self) -> int:
+        """The number of inverted lists; 0 for "Flat"."""
+        return self._index.lists
+
+    @property
+    def centroids(self) -> NDArray[np.float32]:
+        """Those of the inverted lists [lists x dim]; none before training."""
+        return self._index.centroids()
 
     @property
     def is_trained(self) -> bool:

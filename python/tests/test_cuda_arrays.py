@@ -77,7 +77,7 @@ def test_without_cuda_one_line_says_so(there):
             call()
     assert len(index) == 10
     bytes_here = np.empty((1, 4), np.uint8)
-    method_options = ("auto", 1.0, 0, 0, True)
+    method_options = ("auto", None, 0, 0, True, 0, False, False)
     told = (0, "f32", 1, 1)
     rest = (1, "l2", 0, 0, "auto", "")
     for call in (
@@ -603,7 +603,7 @@ class Noted:
         return self._noted(self.index.search, 8, words)
 
     def range_search(self, *words):
-        return self._noted(self.index.range_search, 6, words)
+        return self._noted(self.index.range_search, 7, words)
 
     def _noted(self, search, device, words):
         self.devices.append(words[device])

@@ -1,0 +1,32 @@
+// knear/index/faiss_file.hpp -- indexes in the files of FAISS (read_index, write_index).
+//
+//   Index index = read_faiss("old.faiss");      // Index::load() does the same for such a file
+//   write_faiss(index, "for_others.faiss");
+//
+// Read: IndexFlat (L2, IP), IndexIVFFlat over a flat quantiser with lists in the file, and these in
+// an IndexIDMap or IDMap2. Every other type is refused by its name. A row of inverted lists goes to
+// the list of the nearest centroid, which is that of FAISS but where two are equally far to
+// within float32. Written: Flat as IndexFlat, in an IDMap2 where ids are not 0, 1, ..., and
+// inverted lists as IndexIVFFlat. nprobe is an argument of searches here, so it is not read, and 1
+// is written.
+#pragma once
+#include <string>
+
+#include "knear/index/index.hpp"
+
+namespace knear {
+
+// The vectors are copied to memory, as f32, once more than the file has while it is read. Throws
+// IoError; CorruptFile for a file that is none of these, that is cut off or whose numbers do not
+// fit, naming what is wrong; MemoryBudgetError.
+Index read_faiss(const std::string& path, const ChangeOptions& options = {});
+
+// Whether a file begins as FAISS files of indexes do.
+bool is_faiss_file(const std::string& path);
+
+// Whole or not at all; the index must not be changed meanwhile. Throws InvalidArgument for cosine,
+// a metric that FAISS has not, for an index that is not trained, and for vectors that float32 does
+// not hold exactly; IoError; Cancelled.
+void write_faiss(const Index& index, const std::string& path, const Progress& progress = {});
+
+}  // namespace knear
