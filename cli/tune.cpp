@@ -15,6 +15,7 @@
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "knear/index/index.hpp"
+#include "knear/io/archive.hpp"
 #include "knear/io/vectors.hpp"
 
 namespace knear::cli {
@@ -44,6 +45,8 @@ void run_tune(const TuneArguments& arguments) {
   check_positive("-k", arguments.k);
   const int threads = checked_threads(arguments.threads);
   const CatchInterrupts guard;
+  if (!io::is_archive(arguments.index))  // another file would be replaced by one of ours
+    throw InvalidArgument("--index is {}, which is no .knear file", arguments.index);
   Index index = Index::load(arguments.index);
   std::optional<io::VectorFile> queries;
   if (!arguments.queries.empty()) queries = open_vectors(arguments.queries, "", queries_dataset);

@@ -96,8 +96,9 @@ class ListBounds {
 
 class IvfSearch {
  public:
-  IvfSearch(const State& state, const SearchRequest& request)
-      : state_(state), request_(request), search_(request), coarse_(*state.coarse) {}
+  // Takes so many bytes at least where memory is limited.
+  IvfSearch(const State& state, const SearchRequest& request, std::int64_t bytes)
+      : state_(state), request_(request), search_(request, bytes), coarse_(*state.coarse) {}
 
   // The first `probes` lists of each query.
   void probe(std::int64_t probes) {
@@ -181,7 +182,10 @@ class IvfSearch {
   void certify(bool go_on) {
     const std::int64_t lists = coarse_.lists(), queries = request_.queries.rows();
     const ListBounds bounds(state_, request_.options.metric);
-    const std::int64_t block = std::max<std::int64_t>(1, most_distance_bytes / (lists * 28));
+    const std::int64_t bytes = request_.limited()
+                                   ? std::min(most_distance_bytes, request_.options.memory / 4)
+                                   : most_distance_bytes;
+    const std::int64_t block = std::max<std::int64_t>(1, bytes / (lists * 28));
     certified_.assign(static_cast<std::size_t>(queries), 0);
     // Lists that are left to probe, after one another.
     std::vector<std::vector<Id>> left(static_cast<std::size_t>(queries));
@@ -376,7 +380,9 @@ Neighbors search_inverted_lists(const State& state, Metric metric,
   const std::int64_t lists = state.coarse->lists(), probes = probes_of(options, lists);
   const SearchRequest request(SearchKind::nearest, segments, queries, k,
                               options_of_scan(options, metric), Reuse::expected);
-  IvfSearch search(state, request);
+  // Numbers and keys of the lists of all queries; by a recall, those of the first rounds.
+  const std::int64_t looked_at = probes > 0 ? probes : std::min<std::int64_t>(lists, 64);
+  IvfSearch search(state, request, queries.rows() * looked_at * 12);
   const bool everything = probes == 0 && *options.method.recall == 1;
   std::optional<RecallSearch> for_recall;
   if (probes == 0 && !everything)
@@ -410,7 +416,7 @@ RangeNeighbors range_search_inverted_lists(const State& state, Metric metric,
                           *options.method.recall);
   // Everything within a radius: a scan of all rows.
   if (probes == 0) return range_search_segments(request, radius, report);
-  ListSearch search(request);
+  ListSearch search(request, queries.rows() * probes * 12);
   const Neighbors near = state.coarse->probe(queries, probes, request.threads);
   RangeLists found(static_cast<std::size_t>(queries.rows()));
   search.within(near.ids.view(), order_key(metric, radius), found);

@@ -58,7 +58,8 @@ std::int64_t rows_probed(const ListedRows& rows, MatrixView<Id> probes) {
 
 }  // namespace
 
-ListSearch::ListSearch(const SearchRequest& request) : request_(request), at_(request, nullptr) {
+ListSearch::ListSearch(const SearchRequest& request, std::int64_t more_bytes)
+    : request_(request), more_bytes_(more_bytes), at_(request, nullptr) {
   check_options(request.options);
   check_memory();
 }
@@ -76,7 +77,7 @@ void ListSearch::check_memory() const {
 
 std::int64_t ListSearch::least_bytes() const {
   return request_.queries.rows() * (request_.k * 32 + request_.k_asked * 12 + 64) +
-         request_.threads * (std::int64_t{1} << 16) + bytes_of_query(request_);
+         request_.threads * (std::int64_t{1} << 16) + bytes_of_query(request_) + more_bytes_;
 }
 
 std::int64_t ListSearch::block_size() const {

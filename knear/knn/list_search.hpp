@@ -17,9 +17,10 @@ namespace knear::detail {
 
 class ListSearch {
  public:
-  // Requires segments that have lists (SearchSegment::lists). InvalidArgument for options that such
-  // a search has not: a device, a method, a first pass, choices.
-  explicit ListSearch(const SearchRequest& request);
+  // Requires segments that have lists (SearchSegment::lists). more_bytes: what the caller takes of
+  // a limited memory. InvalidArgument for options that such a search has not: a device, a method, a
+  // first pass, choices; MemoryBudgetError.
+  explicit ListSearch(const SearchRequest& request, std::int64_t more_bytes = 0);
 
   // Adds to `found` [queries x request.k or nothing yet] the nearest among the rows of some lists
   // of each query. probes [queries x lists at most]: numbers of lists, none of them twice or in a
@@ -52,6 +53,7 @@ class ListSearch {
 
   const Stopwatch time_;
   const SearchRequest& request_;
+  const std::int64_t more_bytes_;
   SearchPosition at_;
   ReportBuilder report_;
   std::int64_t pairs_ = 0;  // of queries and rows in lists that they probed

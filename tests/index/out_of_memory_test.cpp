@@ -20,6 +20,7 @@
 
 #include "knear/cluster/k_means.hpp"
 #include "knear/index/flat.hpp"
+#include "knear/index/ivf_flat.hpp"
 #include "knear/io/convert.hpp"
 #include "knear/io/statistics.hpp"
 #include "knear/io/vectors.hpp"
@@ -197,33 +198,41 @@ TEST(OutOfMemory, SearchesByEachWay) {
 
 // An index that a failing call was to change has the same rows and answers as before.
 TEST(OutOfMemory, Changes) {
-  for (const bool whole : {false, true}) {
+  for (const auto& [whole, lists] : {std::pair(false, 0), std::pair(true, 0), std::pair(false, 6),
+                                     std::pair(true, 6), std::pair(false, 300)}) {
     AnyMatrix rows = gaussians(900, 16, 3, 30);
     for (std::int64_t i = 0; whole && i < 900 * 16; ++i)
       set(rows, i, std::round(rows.view().as<float>().data()[i]));
     const AnyMatrix queries = gaussians(8, 16, 4, 30);
-    FlatIndex index(16);
+    const Matrix<float> some_rows = floats(rows);
+    const auto made = [&, count = lists]() -> Index {
+      if (count == 0) return FlatIndex(16);
+      return IvfFlatIndex(some_rows.view().rows(0, count));
+    };
+    SearchOptions how{.threads = 2};
+    if (lists > 0) how.method.probes = lists / 2;
+    Index index = made();
     std::optional<Neighbors> expected;
     std::vector<Id> ids;
     std::int64_t version = 0;
     const auto start = [&] {
-      index = FlatIndex(16);
+      index = made();
       index.add(rows.view().rows(0, 400));
       index.add(rows.view().rows(400, 410));
       index.remove(std::vector<Id>{3, 402}), version = index.version();
       ids = index.ids();
-      if (!expected) expected = index.search(queries, 6);
+      if (!expected) expected = index.search(queries, 6, how);
     };
     const auto is_unchanged = [&] {
       EXPECT_EQ(index.version(), version);
       EXPECT_EQ(index.ids(), ids);
-      EXPECT_TRUE(same(index.search(queries, 6), *expected));
+      EXPECT_TRUE(same(index.search(queries, 6, how), *expected));
       index.add(rows.view().rows(410, 412));  // and it can be changed as ever
       EXPECT_EQ(index.ids().back(), 411);
     };
     const ChangeOptions options{.threads = 2};
     const AnyMatrixView more = rows.view().rows(410, 900);
-    refuse_each("constructor", [&] { FlatIndex(16); });
+    refuse_each("constructor", [&] { made(); });
     refuse_each(
         "add", [&] { index.add(more, options); }, start, is_unchanged);
     std::vector<Id> own(490);
@@ -237,7 +246,7 @@ TEST(OutOfMemory, Changes) {
     refuse_each(
         "replace", [&] { index.replace(some, rows.view().rows(500, 750), options); }, start,
         is_unchanged);
-    FlatIndex other(16);
+    Index other = made();
     other.add(more);
     refuse_each(
         "merge", [&] { index.merge(other, MergeIds::shifted); }, start, is_unchanged);
@@ -248,11 +257,21 @@ TEST(OutOfMemory, Changes) {
     start();
     refuse_each("reconstruct", [&] { index.reconstruct(ids); });
     refuse_each("ids", [&] { index.ids(); });
-    refuse_each("search", [&] { index.search(queries, 6, {.threads = 2}); });
-    refuse_each("filtered", [&] {
-      index.search(queries, 6, {.threads = 2, .filter = IdFilter::of_ids(some)});
-    });
-    refuse_each("range", [&] { index.range_search(queries, 5000, {.threads = 2}); });
+    refuse_each("search", [&] { index.search(queries, 6, how); });
+    SearchOptions filtered = how;
+    filtered.filter = IdFilter::of_ids(some);
+    refuse_each("filtered", [&] { index.search(queries, 6, filtered); });
+    refuse_each("range", [&] { index.range_search(queries, 5000, how); });
+    if (lists == 0) continue;
+    how.method.widen = how.method.certify = true;
+    refuse_each("certified", [&] { index.search(queries, 6, how); });
+    refuse_each("train",
+                [&] { IvfFlatIndex(16, lists).train(rows, {.iterations = 2, .threads = 2}); });
+    refuse_each("tune", [&] { index.tune(6, queries, options); });
+    for (const double recall : {0.8, 1.0}) {
+      const SearchOptions asking{.threads = 2, .method = {.recall = recall}};
+      refuse_each("recall", [&] { index.search(queries, 6, asking); });
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-// tests/index/flat_concurrency_test.cpp -- searches while the index changes: every answer must be
+// tests/index/index_concurrency_test.cpp -- searches while the index changes: every answer must be
 // that of the very state that the search says it saw. CI runs this under the thread sanitiser.
 #include <gtest/gtest.h>
 
@@ -15,6 +15,7 @@
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/index/flat.hpp"
+#include "knear/index/ivf_flat.hpp"
 
 namespace knear {
 namespace {
@@ -48,7 +49,9 @@ Matrix<float> random_rows(Random& random, std::int64_t n, bool whole) {
 // A writer and readers that use one index for a while.
 class Stress {
  public:
-  Stress(Metric metric, std::uint64_t seed) : index_(dim, metric), seed_(seed) {}
+  // lists: inverted ones, of which every answer is that of all; 0: a flat index.
+  Stress(Metric metric, std::uint64_t seed, std::int64_t lists)
+      : index_(made(metric, lists)), seed_(seed), lists_(lists) {}
 
   void run(std::chrono::milliseconds time) {
     std::vector<std::thread> readers;
@@ -111,6 +114,28 @@ class Stress {
     return all;
   }
 
+  static Index made(Metric metric, std::int64_t lists) {
+    if (lists == 0) return FlatIndex(dim, metric);
+    Random random(9);
+    return IvfFlatIndex(random_rows(random, lists, true).view(), metric);
+  }
+  // Every row, with lists in one way or the other.
+  SearchOptions how(Random& random) const {
+    SearchOptions out{.threads = 1 + static_cast<int>(random.below(2))};
+    if (lists_ > 0 && random.below(2) == 0)
+      out.method.probes = lists_;
+    else if (lists_ > 0)
+      out.method.recall = 1;
+    return out;
+  }
+  // Recall is calibrated by searches while the index changes; the answer may be any.
+  void search_for_recall(Random& random) const {
+    if (lists_ == 0) return;
+    SearchOptions options{.threads = 1};
+    options.method.recall = 0.9;
+    index_.search(random_rows(random, 3, true).view(), 3, options);
+  }
+
   void read(std::uint64_t seed) {
     Random random(seed);
     std::vector<Answer> answers;
@@ -120,7 +145,7 @@ class Stress {
                static_cast<std::int64_t>(1 + random.below(30)),
                -1,
                {}};
-      SearchOptions options{.threads = 1 + static_cast<int>(random.below(2))};
+      SearchOptions options = how(random);
       if (random.below(3) == 0) {
         a.filter_below = static_cast<Id>(
             random.below(static_cast<std::uint64_t>(std::min<Id>(index_.next_id(), 100000) + 1)));
@@ -132,10 +157,12 @@ class Stress {
       a.version = report.version;
       if (answers.size() < 1500) answers.push_back(std::move(a));  // checking them takes longer
       // The other calls must only not crash.
-      if (random.below(4) == 0) index_.range_search(random_rows(random, 1, true).view(), 2, {});
+      if (random.below(4) == 0)
+        index_.range_search(random_rows(random, 1, true).view(), 2, how(random));
       if (random.below(4) == 0) {
         EXPECT_GE(index_.memory_bytes(), 0);
       }
+      if (random.below(8) == 0) search_for_recall(random);
       if (random.below(4) == 0) {
         const auto ids = index_.ids();
         EXPECT_TRUE(std::is_sorted(ids.begin(), ids.end()));
@@ -175,22 +202,24 @@ class Stress {
                 std::string(name_of(index_.metric())).c_str());
   }
 
-  FlatIndex index_;
+  Index index_;
   const std::uint64_t seed_;
+  const std::int64_t lists_;
   std::atomic<bool> done_ = false;
   std::vector<Change> history_;  // the writer's, read when it has ended
   std::mutex mutex_;
   std::vector<Answer> answers_;
 };
 
-TEST(FlatConcurrency, EveryAnswerIsThatOfTheStateItSaw) {
+TEST(IndexConcurrency, EveryAnswerIsThatOfTheStateItSaw) {
   const char* seconds = std::getenv("KNEAR_FUZZ_SECONDS");
   const auto time = std::chrono::milliseconds(seconds ? 1000 * std::atoi(seconds) / 3 : 500);
-  for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
-    const char* seed = std::getenv("KNEAR_FUZZ_SEED");
-    Stress(metric, seed ? std::strtoull(seed, nullptr, 10) : 100).run(time);
-    if (HasFatalFailure()) return;
-  }
+  for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+    for (const std::int64_t lists : {0, 5}) {
+      const char* seed = std::getenv("KNEAR_FUZZ_SEED");
+      Stress(metric, seed ? std::strtoull(seed, nullptr, 10) : 100, lists).run(time);
+      if (HasFatalFailure()) return;
+    }
 }
 
 // A progress callback that blocks the work at its first call until it is released.
@@ -208,7 +237,7 @@ struct Gate {
   }
 };
 
-TEST(FlatConcurrency, ChangesDoNotWaitForASearch) {
+TEST(IndexConcurrency, ChangesDoNotWaitForASearch) {
   Random random(5);
   FlatIndex index(dim);
   const Matrix<float> x = random_rows(random, 3000, false);
@@ -240,7 +269,7 @@ TEST(FlatConcurrency, ChangesDoNotWaitForASearch) {
   }
 }
 
-TEST(FlatConcurrency, SearchesDoNotWaitForAChange) {
+TEST(IndexConcurrency, SearchesDoNotWaitForAChange) {
   Random random(6);
   FlatIndex index(dim);
   const Matrix<float> x = random_rows(random, 3000, false);
@@ -259,7 +288,7 @@ TEST(FlatConcurrency, SearchesDoNotWaitForAChange) {
   EXPECT_EQ(index.search(x.view().rows(2000, 2001), 1).ids.row(0)[0], 2000);
 }
 
-TEST(FlatConcurrency, AStoppedChangeLeavesNothing) {
+TEST(IndexConcurrency, AStoppedChangeLeavesNothing) {
   Random random(7);
   FlatIndex index(dim);
   const Matrix<float> x = random_rows(random, 3000, false);
