@@ -107,52 +107,65 @@ class IvfSearch {
     probed_.assign(static_cast<std::size_t>(request_.queries.rows()), probes);
   }
 
-  // As many lists of each query as a rule says (index/recall_rule.hpp).
+  // As many lists of each query as a rule says (index/recall_rule.hpp). near: lists_near() of all
+  // queries.
   void probe_by(const RecallRule& rule, Neighbors near) {
     const std::int64_t lists = coarse_.lists(), queries = request_.queries.rows();
     std::int64_t probed = std::min(rule.first, lists);
     probed_.assign(static_cast<std::size_t>(queries), probed);
-    const bool goes_on = rule.reach >= 0;
+    search_.nearest({near.ids.data(), queries, probed, near.ids.cols()}, found_);
+    if (rule.reach < 0) return;
     std::vector<std::int64_t> open(static_cast<std::size_t>(queries));  // queries that go on
     std::iota(open.begin(), open.end(), 0);
-    search_.nearest({near.ids.data(), queries, probed, near.ids.cols()}, found_);
-    while (goes_on && probed < lists && !open.empty()) {
+    while (probed < lists && !open.empty()) {
       const std::int64_t end = RecallRule::next_end(probed, lists);
+      std::vector<std::int64_t> wanted(open.size()), unclear;
+      for (std::size_t i = 0; i < open.size(); ++i) {
+        wanted[i] = lists_wanted(rule, open[i], near, static_cast<std::int64_t>(i));
+        if (wanted[i] > near.ids.cols() && near.ids.cols() < std::min(lists, end + 1))
+          unclear.push_back(static_cast<std::int64_t>(i));
+      }
+      // Of few queries more lists have to be put in order.
+      Neighbors far;
+      std::vector<std::int64_t> place(open.size(), -1);  // in far
+      if (!unclear.empty()) {
+        std::vector<std::int64_t> numbers;
+        for (const std::int64_t i : unclear) numbers.push_back(open[static_cast<std::size_t>(i)]);
+        far = coarse_.probe(copies_of(request_.queries, numbers).view(), std::min(lists, end + 1),
+                            request_.threads);
+        for (std::size_t u = 0; u < unclear.size(); ++u) {
+          const auto i = static_cast<std::size_t>(unclear[u]);
+          place[i] = static_cast<std::int64_t>(u);
+          wanted[i] = lists_wanted(rule, open[i], far, place[i]);
+        }
+      }
       std::vector<std::int64_t> next, farther;
       Matrix<Id> probes(std::ssize(open), end - probed);
       for (std::size_t i = 0; i < open.size(); ++i) {
-        const std::int64_t q = open[i];
-        const std::span<const float> keys(near.distances.row(static_cast<std::int64_t>(i)),
-                                          static_cast<std::size_t>(near.ids.cols()));
-        const double length =
-            request_.options.metric == Metric::ip ? length_of(request_.queries.rows(q, q + 1)) : 0;
-        const std::int64_t wanted =
-            lists_within(keys, rule.reach, coarse_.reach_unit(kth_key(q), length));
-        if (wanted <= probed) continue;
-        const std::int64_t stop = std::min(wanted, end);
+        if (wanted[i] <= probed) continue;
+        const std::int64_t stop = std::min(wanted[i], end);
+        const Id* const from =
+            place[i] < 0 ? near.ids.row(static_cast<std::int64_t>(i)) : far.ids.row(place[i]);
         Id* const row = probes.row(std::ssize(next));
-        std::copy_n(near.ids.row(static_cast<std::int64_t>(i)) + probed, stop - probed, row);
+        std::copy_n(from + probed, stop - probed, row);
         std::fill(row + (stop - probed), row + (end - probed), no_id);
-        probed_[static_cast<std::size_t>(q)] = stop;
-        next.push_back(q);
-        if (wanted > end) farther.push_back(q);
+        probed_[static_cast<std::size_t>(open[i])] = stop;
+        next.push_back(open[i]);
+        if (wanted[i] > end) farther.push_back(open[i]);
       }
       if (!next.empty()) search_.nearest(probes.view().rows(0, std::ssize(next)), found_, next);
       probed = end;
       open = std::move(farther);
       if (open.empty() || probed >= lists) break;
-      near = nearest_lists(copies_of(request_.queries, open).view(), rule, probed);
+      near = lists_near(copies_of(request_.queries, open).view(), rule, probed);
     }
   }
 
-  // The lists of the round after the one that ended with `probed` of them, and one beyond, which
-  // says whether a query goes farther.
-  Neighbors nearest_lists(AnyMatrixView queries, const RecallRule& rule,
-                          std::int64_t probed) const {
-    const std::int64_t lists = coarse_.lists();
-    const std::int64_t end =
-        rule.reach < 0 ? probed : std::min(lists, RecallRule::next_end(probed, lists) + 1);
-    return coarse_.probe(queries, std::min(end, lists), request_.threads);
+  // After `probed` lists, those that the next round is likely to want: as many again, and one that
+  // says whether there are more.
+  Neighbors lists_near(AnyMatrixView queries, const RecallRule& rule, std::int64_t probed) const {
+    const std::int64_t likely = rule.reach < 0 ? probed : 2 * probed + 1;
+    return coarse_.probe(queries, std::min(coarse_.lists(), likely), request_.threads);
   }
 
   // Twice as many lists for queries that have found fewer than k rows, until they have or all lists
@@ -238,6 +251,16 @@ class IvfSearch {
   }
 
  private:
+  // How many lists of a query a rule wants by now; more than near has columns: all of these, and
+  // perhaps others. row: of the query in near.
+  std::int64_t lists_wanted(const RecallRule& rule, std::int64_t q, const Neighbors& near,
+                            std::int64_t row) const {
+    const std::span<const float> keys(near.distances.row(row),
+                                      static_cast<std::size_t>(near.ids.cols()));
+    const double length =
+        request_.options.metric == Metric::ip ? length_of(request_.queries.rows(q, q + 1)) : 0;
+    return lists_within(keys, rule.reach, coarse_.reach_unit(kth_key(q), length));
+  }
   bool is_short(std::int64_t q) const {
     return request_.k > 0 && found_.ids.row(q)[request_.k - 1] == no_id;
   }
@@ -333,8 +356,8 @@ class RecallSearch {
  private:
   Neighbors lists_of_first_round(IvfSearch& search, const RecallPoint* point) const {
     if (!point) return state_.coarse->probe(request_.queries, 1, request_.threads);
-    return search.nearest_lists(request_.queries, point->rule,
-                                std::min(point->rule.first, state_.coarse->lists()));
+    return search.lists_near(request_.queries, point->rule,
+                             std::min(point->rule.first, state_.coarse->lists()));
   }
   // Whether the queries are like those of the calibration. Of few, only one that is far from
   // every centroid says that they are not.
