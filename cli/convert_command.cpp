@@ -1,5 +1,5 @@
 // cli/convert_command.cpp -- `knear convert`: vectors or ids from one file format and type to
-// another.
+// another; and indexes from those of FAISS and to them.
 #include "knear/io/convert.hpp"
 
 #include <memory>
@@ -7,9 +7,13 @@
 
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
+#include "cli/files.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
+#include "knear/index/faiss_file.hpp"
+#include "knear/index/index.hpp"
+#include "knear/io/archive.hpp"
 
 namespace knear::cli {
 namespace {
@@ -30,7 +34,29 @@ io::RowRange parse_rows(const std::string& text) {
   return rows;
 }
 
+// An index, from whatever file it is in.
+void convert_index(const ConvertArguments& arguments) {
+  if (arguments.rows_given)
+    throw InvalidArgument("--rows is {}, but {} is an index, converted as a whole", arguments.rows,
+                          arguments.in);
+  if (arguments.type_given)
+    throw InvalidArgument("--type is {}, but {} is an index, whose vectors stay as they are",
+                          arguments.type, arguments.in);
+  check_output("OUT", arguments.out, {".knear", ".faiss"}, {arguments.in});
+  const CatchInterrupts guard;
+  ProgressBar bar;
+  const Index index = Index::load(arguments.in);
+  if (arguments.out.ends_with(".knear"))
+    index.save(arguments.out, bar.callback());
+  else
+    write_faiss(index, arguments.out, bar.callback());
+  bar.clear();
+  print("{}: {}, {} x {} {}, {}\n", arguments.out, index.description(), index.size(), index.dim(),
+        name_of(index.element_type()), name_of(index.metric()));
+}
+
 void run_convert(const ConvertArguments& arguments) {
+  if (io::is_archive(arguments.in) || is_faiss_file(arguments.in)) return convert_index(arguments);
   io::ConvertOptions options;
   if (arguments.rows_given) options.rows = parse_rows(arguments.rows);
   if (arguments.type_given) options.type = parse_element_type(arguments.type);
@@ -45,15 +71,19 @@ void run_convert(const ConvertArguments& arguments) {
 }  // namespace
 
 void add_convert(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("convert", "Convert files of vectors or ids, whole or in part");
+  CLI::App* command = app.add_subcommand(
+      "convert", "Convert files of vectors or ids, whole or in part, and indexes");
   auto arguments = std::make_shared<ConvertArguments>();
   command
-      ->add_option("IN", arguments->in,
-                   ".fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin .npy or MNIST idx, also gzipped")
+      ->add_option(
+          "IN", arguments->in,
+          ".fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin .npy or MNIST idx, also gzipped; "
+          "or an index, .knear or of FAISS")
       ->required();
   command
-      ->add_option("OUT", arguments->out, ".fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin or .npy")
+      ->add_option(
+          "OUT", arguments->out,
+          ".fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin or .npy; of an index .knear or .faiss")
       ->required();
   CLI::Option* rows =
       command->add_option("--rows", arguments->rows, "rows A to B - 1 only; A: and :B are fine too")
@@ -68,7 +98,8 @@ void add_convert(CLI::App& app) {
       "Values are never scaled. --type f64, f32 and f16 round to nearest; what does not fit is an "
       "error: "
       "300 or 0.5 as u8, 70000 as f16, and without --type anything inexact.\n\nExample:\n"
-      "  knear convert base.bvecs part.npy --rows 0:100000 --type f16");
+      "  knear convert base.bvecs part.npy --rows 0:100000 --type f16\n"
+      "  knear convert old.faiss new.knear");
   command->callback([=] {
     arguments->rows_given = rows->count() > 0;
     arguments->type_given = type->count() > 0;

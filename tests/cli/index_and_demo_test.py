@@ -112,6 +112,26 @@ class Index(ProgramTest):
                 self.fails(1, *build, "--index", "IVF10,Flat", *more, says=says)
         self.fails(1, *build, "--index", "IVF301,Flat", says="vectors are 300 rows")
 
+    def test_indexes_from_and_for_faiss(self):
+        for kind in ("Flat", "IVF7,Flat"):
+            build = ["build", "--base", "base.bvecs", "--index", kind, "--out", "a.knear"]
+            self.ok(*build)
+            self.assertIn(f"{kind}, 300 x 12", self.ok("convert", "a.knear", "a.faiss"))
+            self.assertIn(f"{kind}, 300 x 12", self.ok("convert", "a.faiss", "b.knear"))
+            more = ["--queries", "queries.bvecs", "-k", "4", "--out", "n.ivecs"]
+            more += ["--probes", "3"] if kind != "Flat" else []
+            answers = []
+            for index in ("a.knear", "b.knear", "a.faiss"):
+                self.ok("search", "--index", index, *more)
+                answers.append(self.file("n.ivecs").read_bytes())
+            self.assertEqual(answers, answers[:1] * 3)
+        self.fails(1, "tune", "--index", "a.faiss", says="which is no .knear file")
+        self.fails(1, "convert", "a.faiss", "b.npy", says="must end in .knear or .faiss")
+        self.fails(1, "convert", "a.faiss", "b.knear", "--rows", "1:", says="--rows is 1:")
+        cut = self.file("a.faiss").read_bytes()[:-3]
+        self.file("cut.faiss").write_bytes(cut)
+        self.fails(1, "convert", "cut.faiss", "b.knear", says="its lists have 300 rows")
+
     def test_optimize_keeps_a_prefix_or_says_that_none_pays(self):
         self.assertIn("0 of 300 rows are searched by a prefix", self.build("--optimize"))
         self.assertEqual(json.loads(self.build("--optimize", "--json"))["optimized_rows"], 0)

@@ -206,10 +206,9 @@ void scan_range(const PackedBase& packed, const ScanJob& job, const WorkTable& t
 void scan_range_directly(const ScanJob& job, std::span<const std::uint32_t> subset, double limit,
                          RangeSink& sink, ScanStats& stats, const Progress& progress) {
   const std::vector<std::int64_t> which = all_queries(job);
-  measure_pairs(job, subset, which, queries_measured_together(job.queries.rows()), true, stats,
-                progress, [&](const MeasuredTask& task) {
-                  return MeasuredWithinRadius(limit, sink, which, task);
-                });
+  measure_pairs(
+      job, subset, which, queries_measured_together(job.queries.rows()), true, stats, progress,
+      [&](const MeasuredTask& task) { return MeasuredWithinRadius(limit, sink, which, task); });
 }
 
 }  // namespace knear::detail

@@ -45,7 +45,8 @@ struct PackedLists {
   // The list of each row [rows].
   std::vector<std::uint32_t> list_of() const;
   std::int64_t bytes() const {
-    return packed.bytes() + static_cast<std::int64_t>(first_panel.capacity() * sizeof first_panel[0]);
+    return packed.bytes() +
+           static_cast<std::int64_t>(first_panel.capacity() * sizeof first_panel[0]);
   }
 
   // list_of [rows of base]: the list of each row, below `lists`. Codes as PackedBase::certified and
