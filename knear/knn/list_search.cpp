@@ -38,17 +38,6 @@ void check_options(const KnnOptions& options) {
     throw InvalidArgument("choices are for a scan of all rows, and inverted lists have none");
 }
 
-// Numbers of 8 and 16 bits as float32, which holds them all.
-AnyMatrix as_floats(AnyMatrixView rows) {
-  AnyMatrix out(ElementType::f32, rows.rows(), rows.cols());
-  visit(rows, [&](auto view) {
-    for (std::int64_t i = 0; i < view.rows(); ++i)
-      std::transform(view.row(i), view.row(i) + view.cols(), static_cast<float*>(out.row(i)),
-                     [](auto x) { return static_cast<float>(to_double(x)); });
-  });
-  return out;
-}
-
 // Rows, or places for rows, of the lists that queries probe.
 std::int64_t rows_probed(const ListedRows& rows, MatrixView<Id> probes) {
   const RowLists* numbers = rows.numbers();
@@ -163,13 +152,7 @@ void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
     if (!which.empty())
       some = copies_of(request_.queries, which.subspan(static_cast<std::size_t>(begin),
                                                        static_cast<std::size_t>(count)));
-    AnyMatrixView queries = which.empty() ? request_.queries.rows(begin, end) : some.view();
-    // Each is coded for every list that it probes, and floats are read the fastest.
-    AnyMatrix floats;
-    if (size_of(queries.type()) < 4) {
-      floats = as_floats(queries);
-      queries = floats;
-    }
+    const AnyMatrixView queries = which.empty() ? request_.queries.rows(begin, end) : some.view();
     ExactNeighbors best;
     if (!first) {
       best = ExactNeighbors(count, k);

@@ -318,11 +318,8 @@ class IntegerNearest : NearestTask {
     std::lock_guard lock(scan_.mutex);
     for (std::int64_t q = 0; q < loop_.count() && scan_.state; ++q) {
       const auto place = static_cast<std::size_t>(q), number = static_cast<std::size_t>(query(q));
-      TopK& all = scan_.state->best[number];
-      if (all.items().empty())
-        all = std::move(best_[place]);
-      else
-        for (const TopK::Item& item : best_[place].items()) all.push(item.first, item.second);
+      for (const TopK::Item& item : best_[place].items())
+        scan_.state->best[number].push(item.first, item.second);
       double& estimate = scan_.state->estimates[number];
       estimate = std::min(estimate, estimates_[place]);
     }
