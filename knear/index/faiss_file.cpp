@@ -328,6 +328,8 @@ bool is_faiss_file(const std::string& path) {
   char first[4] = {};
   std::ifstream file(path, std::ios::binary);
   if (!file.read(first, sizeof first)) return false;
+  // Four letters, which no number of columns or rows is made of.
+  if (!std::all_of(first, first + 4, [](char c) { return c > ' ' && c <= '~'; })) return false;
   const std::string_view begin(first, 2);
   return begin == "Ix" || begin == "Iw" || begin == "Iv" || begin == "IB" || begin == "IH";
 }

@@ -114,7 +114,7 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
           lengths[static_cast<std::size_t>(q)]);
     probed = end;
   }
-  return calibrated(sample);
+  return calibrated(sample, threads);
 }
 
 RecallCurve calibrate_by_rows(const State& state, Metric metric, std::int64_t k, int threads,

@@ -126,7 +126,7 @@ const RecallPoint* RecallCurve::find(double recall) const {
   return nullptr;
 }
 
-RecallCurve calibrated(const CalibrationSample& sample) {
+RecallCurve calibrated(const CalibrationSample& sample, int threads) {
   RecallCurve out;
   out.k = sample.k;
   const std::int64_t queries = sample.keys.rows(), looked_at = sample.keys.cols();
@@ -146,7 +146,7 @@ RecallCurve calibrated(const CalibrationSample& sample) {
       rules.push_back({first, low * std::pow(high / low, double(i) / (reaches - 1))});
   }
   std::vector<Simulated> seen(rules.size());
-  parallel_for(0, std::ssize(rules), [&](std::int64_t i) {
+  parallel_for(threads, std::ssize(rules), [&](std::int64_t i) {
     seen[static_cast<std::size_t>(i)] = simulation.run(rules[static_cast<std::size_t>(i)]);
   });
   std::stable_sort(seen.begin(), seen.end(),

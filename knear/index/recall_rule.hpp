@@ -71,7 +71,7 @@ struct CalibrationSample {
   std::vector<std::int64_t> ends;  // 1, 2, 4, ...
   Matrix<double> units;            // [queries x ends]: distance of the k-th row after so many lists
 };
-RecallCurve calibrated(const CalibrationSample& sample);
+RecallCurve calibrated(const CalibrationSample& sample, int threads);
 
 // Whether two ascending lists of numbers come from one distribution: false if that is very
 // unlikely.
