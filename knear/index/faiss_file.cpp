@@ -120,8 +120,8 @@ class Reader {
     Content out{.dim = about.dim, .metric = about.metric};
     const std::int64_t numbers = count(sizeof(float), "vectors");
     if (numbers % about.dim != 0 || numbers / about.dim != about.rows)
-      refuse(fmt::format("{} vectors of {} columns are {} numbers, not {}", about.rows, about.dim,
-                         about.rows * about.dim, numbers));
+      refuse(fmt::format("{} vectors of {} columns are announced, but {} numbers follow",
+                         about.rows, about.dim, numbers));
     out.rows = Matrix<float>(about.rows, about.dim);
     const auto bytes = static_cast<std::size_t>(numbers) * sizeof(float);
     if (bytes > 0) std::memcpy(out.rows.data(), take(bytes, "vectors"), bytes);
@@ -328,7 +328,7 @@ bool is_faiss_file(const std::string& path) {
   char first[4] = {};
   std::ifstream file(path, std::ios::binary);
   if (!file.read(first, sizeof first)) return false;
-  // Four letters, which no number of columns or rows is made of.
+  // Four letters, which no number of columns is made of.
   if (!std::all_of(first, first + 4, [](char c) { return c > ' ' && c <= '~'; })) return false;
   const std::string_view begin(first, 2);
   return begin == "Ix" || begin == "Iw" || begin == "Iv" || begin == "IB" || begin == "IH";

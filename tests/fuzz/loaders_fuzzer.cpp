@@ -3,8 +3,8 @@
 // The first byte says what the rest is: a file with one of the endings below; a .knear file, whose
 // header gets its right checksum so that its content is read; or the sections of one, each u8 name,
 // u16 length, bytes, which become a .knear file with right checksums throughout, of a flat index or
-// of inverted lists. Whatever opens is
-// read to its last element and, if it is an index, searched: only a knear::Error may be thrown.
+// of inverted lists; or a file of FAISS. Whatever opens is read to its last element and, if it is an
+// index, searched: only a knear::Error may be thrown.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
+#include "knear/index/faiss_file.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/index/ivf_flat.hpp"
 #include "knear/io/archive.hpp"
@@ -126,6 +127,7 @@ void use_index(const std::string& path) {
     index.reconstruct(ids);
     index.compact({.threads = 1});
     index.search(queries.view(), 3, options);
+    if (!io::is_archive(path)) return;
     io::Archive::open(path)->verify({});
   } catch (const Error&) {
   }
@@ -135,7 +137,7 @@ void use_index(const std::string& path) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 1) return 0;
-  const int kind = data[0] % (ending_count + 3);
+  const int kind = data[0] % (ending_count + 4);
   ++data, --size;
   if (kind < ending_count) {
     use_vectors(written(std::string("x") + endings[kind], data, size));
@@ -146,6 +148,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (size) std::memcpy(bytes.data(), data, size);
     io::seal_archive(bytes);
     use_index(written("x.knear", reinterpret_cast<const std::uint8_t*>(bytes.data()), size));
+    return 0;
+  }
+  if (kind == ending_count + 3) {
+    use_index(written("x.faiss", data, size));
     return 0;
   }
   io::ArchiveWriter writer(kind == ending_count + 1 ? "Flat" : "IVFFlat");
@@ -232,6 +238,11 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
     put("seed" + name + ".sections", as_sections, parts);
   };
   put_index(index, "", ending_count + 1);
+  const auto put_faiss = [&](const Index& written, const std::string& name) {
+    write_faiss(written, base + name + ".faiss");
+    put("seed" + name + ".faiss", ending_count + 3, read(base + name + ".faiss"));
+  };
+  put_faiss(index, "");
   for (const std::int64_t lists : {3, 90}) {  // packed, and so many that they are not
     IvfFlatIndex ivf(5, lists, lists == 3 ? Metric::ip : Metric::l2);
     ivf.train(real.view());
@@ -240,6 +251,7 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
     ivf.remove(std::vector<Id>{9000, 8993});
     ivf.tune(3);
     put_index(ivf, std::to_string(lists), ending_count + 2);
+    put_faiss(ivf, std::to_string(lists));
   }
   std::exit(0);
 }
