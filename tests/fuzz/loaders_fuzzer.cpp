@@ -3,8 +3,8 @@
 // The first byte says what the rest is: a file with one of the endings below; a .knear file, whose
 // header gets its right checksum so that its content is read; or the sections of one, each u8 name,
 // u16 length, bytes, which become a .knear file with right checksums throughout, of a flat index or
-// of inverted lists; or a file of FAISS. Whatever opens is read to its last element and, if it is an
-// index, searched: only a knear::Error may be thrown.
+// of inverted lists; or a file of FAISS. Whatever opens is read to its last element and, if it is
+// an index, searched: only a knear::Error may be thrown.
 #include <sys/mman.h>
 #include <unistd.h>
 
