@@ -3,8 +3,6 @@
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <mutex>
-#include <span>
 #include <vector>
 
 #include "knear/core/matrix.hpp"

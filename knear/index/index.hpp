@@ -88,7 +88,7 @@ class Index {
   bool contains(Id id) const;
   // All ids, ascending.
   std::vector<Id> ids() const;
-  // Bytes of rows, ids and packed rows.
+  // Bytes of rows, ids, packed rows and centroids (without the codes of these).
   std::int64_t memory_bytes() const;
 
   // Whether rows may be added; a flat index learns nothing and always is.

@@ -193,6 +193,7 @@ class IvfSearch {
   // Finds out of which queries no list that was not probed can hold a row of the answer; with
   // `go_on` the lists that can are probed too, so that it is true of all.
   void certify(bool go_on) {
+    if (!certified_.empty()) return;  // that was done, and lists were probed out of order since
     const std::int64_t lists = coarse_.lists(), queries = request_.queries.rows();
     const ListBounds bounds(state_, request_.options.metric);
     const std::int64_t bytes = request_.limited()
@@ -230,9 +231,7 @@ class IvfSearch {
     KnnReport out = search_.report();
     const std::int64_t queries = request_.queries.rows(), lists = coarse_.lists();
     out.lists = lists;
-    std::int64_t probed = 0;
-    bool all = true;
-    for (const std::int64_t count : probed_) probed += count, all &= count == lists;
+    const std::int64_t probed = std::accumulate(probed_.begin(), probed_.end(), std::int64_t{0});
     out.probes =
         static_cast<double>(probed) / static_cast<double>(std::max<std::int64_t>(1, queries));
     for (std::int64_t q = 0; q < queries; ++q)

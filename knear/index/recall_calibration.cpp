@@ -65,8 +65,9 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
   // Of each query the order of lists: place of each list, keys, rows up to there.
   const std::vector<std::vector<std::uint32_t>> of = lists_of_rows(state);
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(lists));
-  for (const auto& segment : of)
-    for (const std::uint32_t list : segment) ++sizes[list];
+  for (std::size_t s = 0; s < of.size(); ++s)  // of live rows: the others are history
+    for (std::size_t row = 0; row < of[s].size(); ++row)
+      sizes[of[s][row]] += state.segments[s].live.contains(static_cast<std::int64_t>(row));
   const Neighbors order = state.coarse->probe(queries, looked_at, threads);
   sample.keys = Matrix<float>(count, looked_at);
   sample.rows = Matrix<std::int32_t>(count, looked_at);

@@ -13,8 +13,10 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 // Standard errors below the mean: 1 % on one side.
 constexpr double one_sided = 2.33;
-// Of a grid of rules: reaches for each first round.
-constexpr int reaches = 80;
+// Of a grid of rules: reaches for each first round, each so many times the one before (the eighth
+// root of 2). Products alone: pow() and log() have not the same last bit on every machine.
+constexpr int most_reaches = 200;
+constexpr double next_reach = 1.0905077326652577;
 
 // What a query costs, as nanoseconds of one core: the scoring of a row's coordinate, what a list
 // and a round take beside that, and a centroid that is put in order.
@@ -139,11 +141,10 @@ RecallCurve calibrated(const CalibrationSample& sample, int threads) {
   for (std::int64_t first = 1; first <= looked_at; first = std::max(first + 1, first + first / 8))
     rules.push_back({first, -1});
   for (std::int64_t first = 1; first <= std::min<std::int64_t>(64, looked_at / 2); first *= 2) {
-    const double low =
-                     std::max(1e-6, simulation.reach_to(first, std::min(looked_at, first + 1)) / 4),
-                 high = std::max(2 * low, simulation.reach_to(first, looked_at));
-    for (int i = 0; i < reaches; ++i)
-      rules.push_back({first, low * std::pow(high / low, double(i) / (reaches - 1))});
+    const double high = simulation.reach_to(first, looked_at);
+    double reach = std::max(1e-6, simulation.reach_to(first, std::min(looked_at, first + 1)) / 4);
+    for (int i = 0; i < most_reaches && reach < high * next_reach; ++i, reach *= next_reach)
+      rules.push_back({first, reach});
   }
   std::vector<Simulated> seen(rules.size());
   parallel_for(threads, std::ssize(rules), [&](std::int64_t i) {
@@ -168,8 +169,8 @@ bool alike(std::span<const float> a, std::span<const float> b) {
     while (j < b.size() && b[j] <= x) ++j;
     most = std::max(most, std::abs(static_cast<double>(i) / n - static_cast<double>(j) / m));
   }
-  constexpr double unlikely = 1e-5;
-  return most <= std::sqrt(-std::log(unlikely / 2) / 2 * (1 / n + 1 / m));
+  constexpr double unlikely = 6.103036322765087;  // -ln(1e-5 / 2) / 2: once in 100,000 times
+  return most <= std::sqrt(unlikely * (1 / n + 1 / m));
 }
 
 std::shared_ptr<const RecallCurve> RecallCurves::get(std::int64_t k,

@@ -38,7 +38,9 @@ struct RecallRule {
 
 // |q| of a query [1 x dim].
 double length_of(AnyMatrixView query);
-// How many of the lists, whose centroids have these keys (ascending), a query goes on to.
+// How many of the lists, whose centroids have these keys (ascending), a query goes on to: those up
+// to the first key plus reach times unit; one more than there are keys: all of these, and perhaps
+// others.
 std::int64_t lists_within(std::span<const float> keys, double reach, double unit);
 
 // What a rule was seen to do.
@@ -71,6 +73,7 @@ struct CalibrationSample {
   std::vector<std::int64_t> ends;  // 1, 2, 4, ...
   Matrix<double> units;            // [queries x ends]: distance of the k-th row after so many lists
 };
+// Simulates the rules of a grid; the same curve for any number of threads and on every machine.
 RecallCurve calibrated(const CalibrationSample& sample, int threads);
 
 // Whether two ascending lists of numbers come from one distribution: false if that is very

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
-#include <optional>
 #include <utility>
 
 #include "knear/core/threads.hpp"
@@ -445,35 +444,27 @@ std::vector<std::int64_t> finish_nearest(const PackedBase& packed, const ScanJob
                                          ScanStats& stats) {
   std::mutex mutex;
   std::vector<std::int64_t> mispredicted;
-  const std::int64_t count = std::ssize(which);
-  // Some queries a task, but enough tasks for all threads.
-  const std::int64_t together = std::clamp<std::int64_t>(count / (8 * job.threads), 1, 32);
-  parallel_for(job.threads, (count + together - 1) / together, [&](std::int64_t task) {
+  parallel_for(job.threads, std::ssize(which), [&](std::int64_t i) {
     const auto start = std::chrono::steady_clock::now();
-    std::optional<CandidateRefiner> refiner;
-    if (!packed.is_integer) refiner.emplace(packed.duplicates, job);
+    const std::int64_t query = which[static_cast<std::size_t>(i)];
+    const auto place = static_cast<std::size_t>(query);
+    const double bound = job.upper_bounds ? job.upper_bounds[query] : infinity;
+    double* const keys = out.keys.row(query);
     ScanStats local;
-    std::vector<std::int64_t> wrong;
-    for (std::int64_t i = task * together; i < std::min(count, (task + 1) * together); ++i) {
-      const std::int64_t query = which[static_cast<std::size_t>(i)];
-      const auto place = static_cast<std::size_t>(query);
-      const double bound = job.upper_bounds ? job.upper_bounds[query] : infinity;
-      double* const keys = out.keys.row(query);
-      bool estimate_failed;
-      if (packed.is_integer) {
-        state.best[place].finish();
-        write_list(state.best[place], job.k, keys, out.ids.row(query));
-        estimate_failed = state.estimates[place] < std::min(keys[job.k - 1], bound);
-      } else {
-        QueryCandidates& c = state.candidates[place];
-        refiner->finish(c, query, state.scales[place], keys, out.ids.row(query), local);
-        estimate_failed = overestimated(c, state.scales[place], keys[job.k - 1], bound);
-      }
-      if (estimate_failed) wrong.push_back(query);
+    bool wrong;
+    if (packed.is_integer) {
+      state.best[place].finish();
+      write_list(state.best[place], job.k, keys, out.ids.row(query));
+      wrong = state.estimates[place] < std::min(keys[job.k - 1], bound);
+    } else {
+      CandidateRefiner refiner(packed.duplicates, job);
+      QueryCandidates& c = state.candidates[place];
+      refiner.finish(c, query, state.scales[place], keys, out.ids.row(query), local);
+      wrong = overestimated(c, state.scales[place], keys[job.k - 1], bound);
+      local.rescore_seconds = seconds_since(start);
     }
-    if (!packed.is_integer) local.rescore_seconds = seconds_since(start);
     std::lock_guard lock(mutex);
-    mispredicted.insert(mispredicted.end(), wrong.begin(), wrong.end());
+    if (wrong) mispredicted.push_back(query);
     stats.add(local);
   });
   std::sort(mispredicted.begin(), mispredicted.end());

@@ -192,6 +192,41 @@ TEST_P(Recall, IsKeptInFilesAndThroughSmallChanges) {
   std::filesystem::remove(path);
 }
 
+// Rows that were removed, and are still in their segments, have no say.
+TEST_P(Recall, IsThatOfAnIndexWithoutHistory) {
+  IvfFlatIndex changed = lists(100);
+  IvfFlatIndex plain(changed.centroids().view(), metric), same(changed.centroids().view(), metric);
+  same.add(base.view());
+  std::vector<Id> gone, left;
+  const std::vector<std::int64_t> of = same.lists_of(same.ids());
+  for (Id id = 0; id < 20000; ++id)  // most of some lists, none of others
+    (of[static_cast<std::size_t>(id)] % 3 == 0 && id % 8 != 0 ? gone : left).push_back(id);
+  same.remove(gone);
+  Matrix<float> rows(std::ssize(left), dim);
+  for (std::size_t i = 0; i < left.size(); ++i)
+    std::copy_n(base.row(left[i]), dim, rows.row(static_cast<std::int64_t>(i)));
+  plain.add(rows.view(), left);
+  const std::vector<OperatingPoint> a = same.tune(10), b = plain.tune(10);
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].promised_recall, b[i].promised_recall);
+    EXPECT_EQ(a[i].probes, b[i].probes);
+    EXPECT_EQ(a[i].rows, b[i].rows);
+  }
+}
+
+TEST_P(Recall, BeyondWhatCalibrationPromisesIsCertain) {
+  const IvfFlatIndex index = lists(30);
+  const Matrix<float> queries = rows_of(100, 8, whole);
+  SearchOptions options = asking(1 - 1e-9);
+  options.method.certify = options.method.widen = true;
+  KnnReport report;
+  expect_equal(index.search(queries.view(), 5, options, &report), truth(queries.view(), 5));
+  EXPECT_EQ(report.certified_queries, 100);
+  EXPECT_EQ(report.recall_argument, "exact");
+  EXPECT_EQ(report.promised_recall, 1);
+}
+
 TEST(RecallOfLists, WhereThereIsNothingToCalibrate) {
   Matrix<float> x(40, 4);
   for (std::int64_t i = 0; i < 160; ++i) x.data()[i] = static_cast<float>(i * 37 % 101);

@@ -133,11 +133,6 @@ void scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> pro
   round(alone, most);
   std::vector<std::int64_t> all(static_cast<std::size_t>(queries));
   std::iota(all.begin(), all.end(), 0);
-  // Queries of one list want the same rows, which are in the cache then.
-  if (most > 0)
-    std::stable_sort(all.begin(), all.end(), [&](std::int64_t a, std::int64_t b) {
-      return probes.row(a)[0] < probes.row(b)[0];
-    });
   finish_nearest(lists.packed, each, all, state, out, stats);
 }
 
