@@ -23,7 +23,7 @@ constexpr std::int64_t not_given = std::numeric_limits<std::int64_t>::min();
 
 struct BuildArguments {
   std::string base, index, out, metric, type;
-  std::int64_t threads = 0, train = not_given, iterations = not_given, seed = 1;
+  std::int64_t threads = 0, train = not_given, iterations = not_given, seed = not_given;
   bool json = false, optimize = false;
 };
 
@@ -35,10 +35,8 @@ double train(Index& index, AnyMatrixView base, const BuildArguments& arguments, 
   const std::int64_t rows = arguments.train == not_given ? 0 : arguments.train;
   if (rows > base.rows())
     throw InvalidArgument("--train is {}, but {} has {} rows", rows, arguments.base, base.rows());
-  TrainOptions options{.rows = rows,
-                       .seed = static_cast<std::uint64_t>(arguments.seed),
-                       .threads = threads,
-                       .progress = bar.callback()};
+  TrainOptions options{.rows = rows, .threads = threads, .progress = bar.callback()};
+  if (arguments.seed != not_given) options.seed = static_cast<std::uint64_t>(arguments.seed);
   if (arguments.iterations != not_given)
     options.iterations = static_cast<int>(std::min<std::int64_t>(arguments.iterations, 1 << 30));
   index.train(base, options);
@@ -51,12 +49,14 @@ void run_build(const BuildArguments& arguments) {
   const bool learns = !make_index(arguments.index, 1).is_trained();
   for (const auto& [option, value] :
        {std::pair("--train", arguments.train), std::pair("--iterations", arguments.iterations)}) {
-    if (value == not_given) continue;
-    check_positive(option, value);
-    if (!learns)
+    if (value != not_given) check_positive(option, value);
+  }
+  for (const auto& [option, value] :
+       {std::pair("--train", arguments.train), std::pair("--iterations", arguments.iterations),
+        std::pair("--seed", arguments.seed)})
+    if (value != not_given && !learns)
       throw InvalidArgument("{} is {}, but {} learns nothing from the vectors", option, value,
                             arguments.index);
-  }
   const int threads = checked_threads(arguments.threads);
   const CatchInterrupts guard;
   const io::VectorFile base = open_vectors(arguments.base, arguments.type, base_dataset);

@@ -12,6 +12,7 @@
 #include "knear/core/error.hpp"
 #include "knear/core/sample.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/core/value_range.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/index/index.hpp"
 #include "knear/index/recall_rule.hpp"
@@ -109,6 +110,7 @@ std::shared_ptr<const CoarseQuantizer> CoarseQuantizer::trained(AnyMatrixView ve
   if (options.rows != 0 && options.rows < lists)
     throw InvalidArgument("rows is {}, but training {} lists takes as many at least", options.rows,
                           lists);
+  find_value_range(vectors, metric, "vectors", options.threads);  // of all, by their own numbers
   AnyMatrix sample;
   if (const std::int64_t rows = options.rows > 0 ? options.rows : usual_rows_of_list * lists;
       rows < vectors.rows()) {

@@ -111,6 +111,9 @@ class Index(ProgramTest):
             with self.subTest(more=more):
                 self.fails(1, *build, "--index", "IVF10,Flat", *more, says=says)
         self.fails(1, *build, "--index", "IVF301,Flat", says="vectors are 300 rows")
+        for option in "--train", "--iterations", "--seed":
+            says = f"{option} is 3, but Flat learns nothing"
+            self.fails(1, *build, "--index", "Flat", option, "3", says=says)
 
     def test_indexes_from_and_for_faiss(self):
         for kind in ("Flat", "IVF7,Flat"):
