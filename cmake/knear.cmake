@@ -113,11 +113,12 @@ endfunction()
 # knear_isa_sources(STEM): gives STEM_avx2.cpp, STEM_avx512.cpp, ... of this folder, where they
 # exist, the flags of their level; nothing else is compiled with them.
 set(KNEAR_FLAGS_avx2 -mavx2 -mfma -mf16c)
-set(KNEAR_FLAGS_avx512 ${KNEAR_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl
+set(KNEAR_FLAGS_avx512 ${KNEAR_FLAGS_avx2} -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl
     -mprefer-vector-width=512)
 set(KNEAR_FLAGS_avx512_vnni ${KNEAR_FLAGS_avx512} -mavx512vnni)
+set(KNEAR_FLAGS_avx512_vbmi ${KNEAR_FLAGS_avx512} -mavx512vbmi)
 function(knear_isa_sources stem)
-  foreach(level avx2 avx512 avx512_vnni)
+  foreach(level avx2 avx512 avx512_vnni avx512_vbmi)
     if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${stem}_${level}.cpp)
       set_source_files_properties(${stem}_${level}.cpp PROPERTIES
                                   COMPILE_OPTIONS "${KNEAR_FLAGS_${level}}")

@@ -42,7 +42,8 @@ Isa best_isa() {
   // __builtin_cpu_supports also asks the operating system whether it saves the wide registers.
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return Isa::scalar;
   if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-      !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
+      !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl") ||
+      !__builtin_cpu_supports("bmi2"))
     return Isa::avx2;
   return __builtin_cpu_supports("avx512vnni") ? Isa::avx512_vnni : Isa::avx512;
 #else
@@ -63,6 +64,14 @@ Isa active_isa() {
   }
   throw InvalidArgument("KNEAR_ISA must be scalar, avx2, avx512 or avx512_vnni, but is '{}'",
                         forced);
+}
+
+bool has_byte_permutes() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512vbmi");
+#else
+  return false;
+#endif
 }
 
 std::vector<Isa> available_isas() {

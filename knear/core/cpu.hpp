@@ -34,6 +34,10 @@ Isa best_isa();
 // Throws InvalidArgument if KNEAR_ISA is no level's name or a level that this machine lacks.
 Isa active_isa();
 
+// Whether the processor looks up bytes in several registers (AVX-512 VBMI), which most that have
+// the highest level do, and all since Ice Lake and Zen 4.
+bool has_byte_permutes();
+
 // Every level that this machine can run, lowest first.
 std::vector<Isa> available_isas();
 

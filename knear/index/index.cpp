@@ -28,8 +28,23 @@ void detail::check_index_dim(std::int64_t dim) {
     throw InvalidArgument("dim must be between 1 and 65536, but is {}", dim);
 }
 
+void detail::check_lists(std::int64_t lists) {
+  if (lists < 1 || lists > most_lists)
+    throw InvalidArgument("lists must be between 1 and {}, but is {}", most_lists, lists);
+}
+
+std::string detail::IndexShape::kind() const {
+  if (!codes) return lists > 0 ? "IVFFlat" : "Flat";
+  return std::string(lists > 0 ? "IVF" : "") + (codes->is_product() ? "PQ" : "SQ");
+}
+
+std::string detail::IndexShape::description() const {
+  return (lists > 0 ? "IVF" + std::to_string(lists) + "," : "") + (codes ? codes->name() : "Flat") +
+         (refined ? ",RFlat" : "");
+}
+
 Index::Impl::Impl(const IndexShape& of, State from)
-    : shape(of), store(of.dim, of.metric), state_(std::make_shared<const State>(std::move(from))) {}
+    : shape(of), store(of), state_(std::make_shared<const State>(std::move(from))) {}
 
 void Index::Impl::publish(State next) {
   next.version = state_->version + 1, next.size = 0;
@@ -73,7 +88,9 @@ SearchSegment search_segment_of(const Segment& segment, const IdFilter& filter,
                                 std::int64_t& named) {
   const SegmentRows& rows = *segment.rows;
   const std::int64_t n = rows.rows();
-  SearchSegment out{.rows = &rows.prepared(), .ids = rows.ids(), .lists = rows.lists()};
+  SearchSegment out{.rows = rows.is_codes() ? nullptr : &rows.prepared(),
+                    .ids = rows.ids(),
+                    .lists = rows.lists()};
   if (filter.everything()) {
     if (!segment.live.all()) out.live = &segment.live;
     return out;
@@ -152,6 +169,7 @@ std::int64_t Index::memory_bytes() const {
   return detail::public_call([&] {
     const auto state = impl_->state();
     std::int64_t sum = state->coarse ? state->coarse->bytes() : 0;
+    if (state->coder) sum += state->coder->bytes();
     for (const Segment& segment : state->segments)
       sum += segment.rows->bytes() + segment.live.bytes();
     std::set<const RowBuffer*> buffers;
@@ -179,7 +197,7 @@ std::vector<std::int64_t> Index::list_sizes() const {
   return detail::public_call([&] {
     std::vector<std::int64_t> out(static_cast<std::size_t>(lists()));
     for (const Segment& segment : impl_->state()->segments) {
-      const std::vector<std::uint32_t> of = segment.rows->lists()->list_of();
+      const std::vector<std::uint32_t> of = segment.rows->list_of();
       for (std::size_t row = 0; row < of.size(); ++row)
         out[of[row]] += segment.live.contains(static_cast<std::int64_t>(row));
     }
@@ -198,7 +216,7 @@ std::vector<std::int64_t> Index::lists_of(std::span<const Id> ids) const {
       if (place.row < 0)
         throw InvalidArgument("ids hold {} in place {}, which the index does not hold", ids[i], i);
       auto& lists = of[place.segment];
-      if (lists.empty()) lists = state->segments[place.segment].rows->lists()->list_of();
+      if (lists.empty()) lists = state->segments[place.segment].rows->list_of();
       out.push_back(lists[static_cast<std::size_t>(place.row)]);
     }
     return out;
@@ -210,7 +228,7 @@ bool Index::is_trained() const { return impl_->is_trained(*impl_->state()); }
 void Index::train(AnyMatrixView vectors, const TrainOptions& options) {
   detail::public_call([&] {
     impl_->check_columns("vectors", vectors);
-    if (impl_->shape.lists == 0) {
+    if (!impl_->shape.learns()) {
       find_value_range(vectors, metric(), "vectors", options.threads);
       return;
     }
@@ -219,7 +237,11 @@ void Index::train(AnyMatrixView vectors, const TrainOptions& options) {
     if (next.size > 0)
       throw InvalidArgument("index {} holds {} rows, and is trained before any are added",
                             description(), next.size);
-    next.coarse = detail::CoarseQuantizer::trained(vectors, impl_->shape.lists, metric(), options);
+    const IndexShape& shape = impl_->shape;
+    if (shape.lists > 0)
+      next.coarse = detail::CoarseQuantizer::trained(vectors, shape.lists, metric(), options);
+    if (shape.codes)
+      next.coder = detail::RowCoder::trained(*shape.codes, vectors, metric(), next.coarse, options);
     next.segments.clear();
     impl_->publish(std::move(next));
   });
@@ -297,7 +319,9 @@ void Index::replace(std::span<const Id> ids, AnyMatrixView vectors, const Change
 void Index::merge(const Index& other, MergeIds ids) {
   detail::public_call([&] {
     const auto from = other.impl_->state();
-    if (other.impl_->shape.kind() != impl_->shape.kind())
+    const IndexShape &theirs = other.impl_->shape, &ours = impl_->shape;
+    if (theirs.kind() != ours.kind() || theirs.codes != ours.codes ||
+        theirs.refined != ours.refined)
       throw InvalidArgument("other is an index {}, this one is {}", other.description(),
                             description());
     if (other.dim() != dim())
@@ -324,6 +348,9 @@ void Index::merge(const Index& other, MergeIds ids) {
       throw InvalidArgument("other has ids below {}, which cannot be raised by {}", from->next_id,
                             next.next_id);
     }
+    if (next.coder && !next.coder->equals(*from->coder))
+      throw InvalidArgument("other is an index {} that was trained to other codes",
+                            other.description());
     const bool other_lists = next.coarse && !next.coarse->equals(*from->coarse);
     for (const Segment& segment : from->segments) {
       Segment taken = segment;
@@ -350,7 +377,7 @@ void Index::compact(const ChangeOptions& options) {
 
 std::int64_t Index::optimize(const ChangeOptions& options) {
   return detail::public_call([&] {
-    if (impl_->shape.lists > 0) {
+    if (impl_->shape.learns()) {
       compact(options);
       return size();
     }
@@ -366,9 +393,11 @@ std::int64_t Index::optimize(const ChangeOptions& options) {
 std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries,
                                         const ChangeOptions& options) {
   return detail::public_call([&] {
-    if (impl_->shape.lists == 0)
+    if (!impl_->shape.learns())
       throw InvalidArgument("index {} finds everything, so that there is nothing to tune",
                             description());
+    if (impl_->shape.codes)
+      throw InvalidArgument("index {} has codes, of which no recall is known", description());
     detail::check_k(k);
     const bool by_rows = queries.rows() == 0;
     if (!by_rows) impl_->check_columns("queries", queries);
@@ -408,9 +437,18 @@ AnyMatrix Index::reconstruct(std::span<const Id> ids) const {
       const State::Place place = state->find(ids[i]);
       if (place.row < 0)
         throw InvalidArgument("ids hold {} in place {}, which the index does not hold", ids[i], i);
-      const BaseRows& base = state->segments[place.segment].rows->base();
-      detail::copy_exactly(base.row_view(place.row, scratch.data()), type,
-                           out.row(static_cast<std::int64_t>(i)));
+      const SegmentRows& rows = *state->segments[place.segment].rows;
+      const auto to = static_cast<std::int64_t>(i);
+      if (rows.is_codes() && !impl_->shape.refined) {
+        const detail::CodedLists& lists = *rows.coded().lists;
+        const auto code = lists.place(place.row);
+        state->coder->decode(code.code, code.stride, lists.list_at(place.row),
+                             static_cast<float*>(out.row(to)));
+        continue;
+      }
+      const BaseRows& base =
+          rows.is_codes() ? BaseRows(rows.coded().vectors, rows.coded().guard.get()) : rows.base();
+      detail::copy_exactly(base.row_view(place.row, scratch.data()), type, out.row(to));
     }
     return out;
   });
@@ -425,9 +463,8 @@ Neighbors Index::search(AnyMatrixView queries, std::int64_t k, const SearchOptio
     impl_->check_trained(*state, "searching");
     const std::vector<SearchSegment> segments = search_segments_of(*state, options.filter);
     const auto search = [&] {
-      if (state->coarse)
-        return detail::search_inverted_lists(*state, metric(), segments, queries, k, options,
-                                             report);
+      if (impl_->shape.learns())
+        return detail::search_probed(*state, impl_->shape, segments, queries, k, options, report);
       const detail::SearchRequest request(detail::SearchKind::nearest, segments, queries, k,
                                           options.with(metric(), RowFilter{}),
                                           detail::Reuse::expected);
@@ -448,9 +485,9 @@ RangeNeighbors Index::range_search(AnyMatrixView queries, double radius,
     impl_->check_trained(*state, "searching");
     const std::vector<SearchSegment> segments = search_segments_of(*state, options.filter);
     const auto search = [&] {
-      if (state->coarse)
-        return detail::range_search_inverted_lists(*state, metric(), segments, queries, radius,
-                                                   options, report);
+      if (impl_->shape.learns())
+        return detail::range_search_probed(*state, impl_->shape, segments, queries, radius, options,
+                                           report);
       const detail::SearchRequest request(detail::SearchKind::range, segments, queries,
                                           detail::usual_k, options.with(metric(), RowFilter{}),
                                           detail::Reuse::expected);

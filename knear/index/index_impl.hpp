@@ -15,6 +15,9 @@ namespace knear {
 namespace detail {
 // Throws InvalidArgument unless 1 <= dim <= 65536.
 void check_index_dim(std::int64_t dim);
+// Throws InvalidArgument unless 1 <= lists <= most_lists.
+inline constexpr std::int64_t most_lists = 1 << 24;
+void check_lists(std::int64_t lists);
 }  // namespace detail
 
 class Index::Impl {
@@ -31,7 +34,9 @@ class Index::Impl {
   }
   void publish(detail::State next);
   void check_columns(std::string_view argument, AnyMatrixView vectors) const;
-  bool is_trained(const detail::State& state) const { return shape.lists == 0 || state.coarse; }
+  bool is_trained(const detail::State& state) const {
+    return (shape.lists == 0 || state.coarse) && (!shape.codes || state.coder);
+  }
   // Throws InvalidArgument unless the index is trained, which `what` needs.
   void check_trained(const detail::State& state, std::string_view what) const;
 
@@ -41,6 +46,12 @@ class Index::Impl {
  private:
   mutable std::mutex state_mutex_;  // held for the time of copying a pointer
   std::shared_ptr<const detail::State> state_;
+};
+
+// An index of any shape, without rows and untrained; the shape is taken as it is.
+class IndexOfShape : public Index {
+ public:
+  explicit IndexOfShape(const detail::IndexShape& shape) : Index(std::make_unique<Impl>(shape)) {}
 };
 
 }  // namespace knear

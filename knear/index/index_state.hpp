@@ -7,6 +7,7 @@
 
 #include "knear/index/coarse_quantizer.hpp"
 #include "knear/index/recall_rule.hpp"
+#include "knear/index/row_coder.hpp"
 #include "knear/index/segment.hpp"
 
 namespace knear::detail {
@@ -20,6 +21,8 @@ struct State {
   // Of inverted lists, once they are trained: the centroids, and what recall takes how many probes.
   std::shared_ptr<const CoarseQuantizer> coarse = {};
   std::shared_ptr<RecallCurves> recall = {};  // has a lock of its own
+  // Where rows are codes, once it is trained.
+  std::shared_ptr<const RowCoder> coder = {};
 
   // The segment and row of an id; row -1 if it is not there.
   struct Place {
@@ -39,12 +42,15 @@ struct State {
 struct IndexShape {
   std::int64_t dim = 1;
   Metric metric = Metric::l2;
-  std::int64_t lists = 0;  // inverted ones; 0: a flat index
+  std::int64_t lists = 0;          // inverted ones; 0: there are none
+  std::optional<CodeShape> codes = {};  // nothing: rows are the vectors themselves
+  bool refined = false;            // codes with the vectors beside them
 
-  std::string kind() const { return lists > 0 ? "IVFFlat" : "Flat"; }
-  std::string description() const {
-    return lists > 0 ? "IVF" + std::to_string(lists) + ",Flat" : "Flat";
-  }
+  bool learns() const { return lists > 0 || codes; }
+  // "Flat", "IVFFlat", "PQ", "IVFPQ", "SQ", "IVFSQ".
+  std::string kind() const;
+  // As the factory writes it.
+  std::string description() const;
 };
 
 // An index in a .knear file (docs/knear-files.md), written whole or not at all. Throws IoError;

@@ -8,13 +8,6 @@
 namespace knear {
 namespace {
 
-constexpr std::int64_t most_lists = 1 << 24;
-
-void check_lists(std::int64_t lists) {
-  if (lists < 1 || lists > most_lists)
-    throw InvalidArgument("lists must be between 1 and {}, but is {}", most_lists, lists);
-}
-
 // The centroids in the state of an index that has no rows yet.
 detail::State with_centroids(MatrixView<float> centroids, Metric metric) {
   find_value_range(centroids, metric, "centroids", 1);
@@ -32,7 +25,7 @@ detail::State with_centroids(MatrixView<float> centroids, Metric metric) {
 IvfFlatIndex::IvfFlatIndex(std::int64_t dim, std::int64_t lists, Metric metric)
     : Index(detail::public_call([&] {
         detail::check_index_dim(dim);
-        check_lists(lists);
+        detail::check_lists(lists);
         return std::make_unique<Impl>(
             detail::IndexShape{.dim = dim, .metric = metric, .lists = lists});
       })) {}
@@ -40,7 +33,7 @@ IvfFlatIndex::IvfFlatIndex(std::int64_t dim, std::int64_t lists, Metric metric)
 IvfFlatIndex::IvfFlatIndex(MatrixView<float> centroids, Metric metric)
     : Index(detail::public_call([&] {
         detail::check_index_dim(centroids.cols());
-        check_lists(centroids.rows());
+        detail::check_lists(centroids.rows());
         return std::make_unique<Impl>(
             detail::IndexShape{
                 .dim = centroids.cols(), .metric = metric, .lists = centroids.rows()},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact_neighbors.hpp"
 #include "knear/distance/reference.hpp"
+#include "knear/index/code_search.hpp"
 #include "knear/index/recall_calibration.hpp"
 #include "knear/knn/list_search.hpp"
 
@@ -23,6 +25,8 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // Lists that a search for everything probes before it looks at bounds.
 constexpr std::int64_t first_probes = 8;
+// Codes that are measured by their vectors, for each neighbour.
+constexpr std::int64_t usual_refine_factor = 4;
 // Bytes that the distances to all centroids of some queries may take.
 constexpr std::int64_t most_distance_bytes = 64 << 20;
 
@@ -45,11 +49,29 @@ std::int64_t probes_of(const SearchOptions& options, std::int64_t lists) {
   return method.probes;
 }
 
+// What codes cannot do, and how many of them are measured by their vectors for each neighbour; 0:
+// there are no vectors.
+std::int64_t refine_factor_of(const SearchOptions& options, const IndexShape& shape) {
+  const std::int64_t factor = options.method.refine_factor;
+  if (factor < 0 || factor > (1 << 20))
+    throw InvalidArgument("refine_factor must be between 1 and {}, but is {}", 1 << 20, factor);
+  if (factor > 0 && !shape.refined)
+    throw InvalidArgument("refine_factor is {}, but index {} keeps no vectors to refine by", factor,
+                          shape.description());
+  if (shape.codes && options.method.certify)
+    throw InvalidArgument("certify is on, but codes, as index {} has them, prove nothing",
+                          shape.description());
+  if (shape.codes && options.method.recall)
+    throw InvalidArgument("recall is {}, but index {} has codes, of which none is known",
+                          *options.method.recall, shape.description());
+  return !shape.refined ? 0 : factor > 0 ? factor : usual_refine_factor;
+}
+
 // As a search of the rows themselves takes them.
 KnnOptions options_of_scan(const SearchOptions& options, Metric metric) {
   KnnOptions out = options.with(metric, RowFilter{});
   out.method.probes = 0, out.method.recall = {};
-  out.method.widen = out.method.certify = false;
+  out.method.widen = out.method.certify = false, out.method.refine_factor = 0;
   return out;
 }
 
@@ -96,9 +118,9 @@ class ListBounds {
 
 class IvfSearch {
  public:
-  // Takes so many bytes at least where memory is limited.
-  IvfSearch(const State& state, const SearchRequest& request, std::int64_t bytes)
-      : state_(state), request_(request), search_(request, bytes), coarse_(*state.coarse) {}
+  // search: among the rows of lists.
+  IvfSearch(const State& state, const SearchRequest& request, ProbedSearch& search)
+      : state_(state), request_(request), search_(search), coarse_(*state.coarse) {}
 
   // The first `probes` lists of each query.
   void probe(std::int64_t probes) {
@@ -238,7 +260,8 @@ class IvfSearch {
       out.short_queries += request_.k_asked > request_.k || is_short(q);
     out.certified_queries = 0;
     for (std::size_t q = 0; q < probed_.size(); ++q) {
-      const bool certain = probed_[q] == lists || (!certified_.empty() && certified_[q]);
+      const bool certain =
+          !state_.coder && (probed_[q] == lists || (!certified_.empty() && certified_[q]));
       out.certified_queries += certain;
       if (!certain) out.uncertified.push_back(static_cast<std::int64_t>(q));
     }
@@ -289,7 +312,7 @@ class IvfSearch {
 
   const State& state_;
   const SearchRequest& request_;
-  ListSearch search_;
+  ProbedSearch& search_;
   const CoarseQuantizer& coarse_;
   ExactNeighbors found_;
   std::vector<std::int64_t> probed_;  // lists of each query
@@ -394,17 +417,67 @@ class RecallSearch {
   std::string note_;
 };
 
+std::unique_ptr<ProbedSearch> probed_search(const State& state, const SearchRequest& request,
+                                            std::span<const SearchSegment> segments,
+                                            std::int64_t refine_factor, std::int64_t more_bytes) {
+  if (state.coder)
+    return std::make_unique<CodeSearch>(state, request, segments, refine_factor, more_bytes);
+  return std::make_unique<ListSearch>(request, more_bytes);
+}
+
+// Whether every answer is exact, or nothing is known of them.
+void set_recall(KnnReport& report, bool exact, std::int64_t queries) {
+  report.certified_queries = exact ? queries : 0;
+  report.promised_recall = report.expected_recall = exact ? 1 : 0;
+  report.recall_argument = exact ? "exact" : "none";
+}
+
+void check_no_probes(const SearchOptions& options) {
+  if (options.method.probes != 0)
+    throw InvalidArgument("probes is {}, but there are no inverted lists", options.method.probes);
+  if (options.method.widen) throw InvalidArgument("widen is on, but there are no inverted lists");
+}
+
+// Without inverted lists.
+Neighbors search_all_codes(const State& state, const IndexShape& shape,
+                           std::span<const SearchSegment> segments, AnyMatrixView queries,
+                           std::int64_t k, const SearchOptions& options, std::int64_t refine_factor,
+                           KnnReport* report) {
+  check_no_probes(options);
+  const SearchRequest request = request_of_codes(SearchKind::nearest, state, segments, queries, k,
+                                                 options_of_scan(options, shape.metric));
+  CodeSearch search(state, request, segments, refine_factor, 0);
+  ExactNeighbors found;
+  search.nearest(Matrix<Id>(queries.rows(), 1).view(), found);
+  if (report) {
+    *report = search.report();
+    set_recall(*report, false, queries.rows());
+    report->uncertified.resize(static_cast<std::size_t>(queries.rows()));
+    std::iota(report->uncertified.begin(), report->uncertified.end(), 0);
+    if (request.k_asked > request.k) report->short_queries = queries.rows();
+  }
+  return rounded(found, shape.metric, queries.rows(), k, request.threads);
+}
+
 }  // namespace
 
-Neighbors search_inverted_lists(const State& state, Metric metric,
-                                std::span<const SearchSegment> segments, AnyMatrixView queries,
-                                std::int64_t k, const SearchOptions& options, KnnReport* report) {
+Neighbors search_probed(const State& state, const IndexShape& shape,
+                        std::span<const SearchSegment> segments, AnyMatrixView queries,
+                        std::int64_t k, const SearchOptions& options, KnnReport* report) {
+  const std::int64_t refine_factor = refine_factor_of(options, shape);
+  if (!state.coarse)
+    return search_all_codes(state, shape, segments, queries, k, options, refine_factor, report);
   const std::int64_t lists = state.coarse->lists(), probes = probes_of(options, lists);
-  const SearchRequest request(SearchKind::nearest, segments, queries, k,
-                              options_of_scan(options, metric), Reuse::expected);
+  const KnnOptions scan_options = options_of_scan(options, shape.metric);
+  const SearchRequest request =
+      shape.codes
+          ? request_of_codes(SearchKind::nearest, state, segments, queries, k, scan_options)
+          : SearchRequest(SearchKind::nearest, segments, queries, k, scan_options, Reuse::expected);
   // Numbers and keys of the lists of all queries; by a recall, those of the first rounds.
   const std::int64_t looked_at = probes > 0 ? probes : std::min<std::int64_t>(lists, 64);
-  IvfSearch search(state, request, queries.rows() * looked_at * 12);
+  const std::unique_ptr<ProbedSearch> probed =
+      probed_search(state, request, segments, refine_factor, queries.rows() * looked_at * 12);
+  IvfSearch search(state, request, *probed);
   const bool everything = probes == 0 && *options.method.recall == 1;
   std::optional<RecallSearch> for_recall;
   if (probes == 0 && !everything)
@@ -419,39 +492,46 @@ Neighbors search_inverted_lists(const State& state, Metric metric,
     *report = search.report();
     if (for_recall) for_recall->note(*report);
   }
-  return rounded(search.found(), metric, queries.rows(), k, request.threads);
+  return rounded(search.found(), shape.metric, queries.rows(), k, request.threads);
 }
 
-RangeNeighbors range_search_inverted_lists(const State& state, Metric metric,
-                                           std::span<const SearchSegment> segments,
-                                           AnyMatrixView queries, double radius,
-                                           const SearchOptions& options, KnnReport* report) {
-  const std::int64_t lists = state.coarse->lists(), probes = probes_of(options, lists);
+RangeNeighbors range_search_probed(const State& state, const IndexShape& shape,
+                                   std::span<const SearchSegment> segments, AnyMatrixView queries,
+                                   double radius, const SearchOptions& options, KnnReport* report) {
+  const std::int64_t refine_factor = refine_factor_of(options, shape);
+  const std::int64_t lists = state.coarse ? state.coarse->lists() : 1,
+                     probes = state.coarse ? probes_of(options, lists) : 1;
+  if (!state.coarse) check_no_probes(options);
   if (options.method.widen)
     throw InvalidArgument("widen is on, but a range search has no number of rows to find");
   if (options.method.certify)
     throw InvalidArgument("certify is on, but of a range search only recall = 1 is certain");
-  const SearchRequest request(SearchKind::range, segments, queries, usual_k,
-                              options_of_scan(options, metric), Reuse::expected);
+  const KnnOptions scan_options = options_of_scan(options, shape.metric);
+  const SearchRequest request = shape.codes ? request_of_codes(SearchKind::range, state, segments,
+                                                               queries, usual_k, scan_options)
+                                            : SearchRequest(SearchKind::range, segments, queries,
+                                                            usual_k, scan_options, Reuse::expected);
   if (options.method.recall.value_or(1) != 1)
     throw InvalidArgument("recall is {}, but a range search is calibrated for none below 1",
                           *options.method.recall);
   // Everything within a radius: a scan of all rows.
   if (probes == 0) return range_search_segments(request, radius, report);
-  ListSearch search(request, queries.rows() * probes * 12);
-  const Neighbors near = state.coarse->probe(queries, probes, request.threads);
+  const std::unique_ptr<ProbedSearch> search =
+      probed_search(state, request, segments, refine_factor, queries.rows() * probes * 12);
   RangeLists found(static_cast<std::size_t>(queries.rows()));
-  search.within(near.ids.view(), order_key(metric, radius), found);
-  RangeNeighbors out = sorted_neighbors(found, metric, request.threads);
+  search->within(state.coarse ? state.coarse->probe(queries, probes, request.threads).ids.view()
+                              : Matrix<Id>(queries.rows(), 1).view(),
+                 order_key(shape.metric, radius), found);
+  RangeNeighbors out = sorted_neighbors(found, shape.metric, request.threads);
   if (report) {
-    *report = search.report();
-    report->k = 0, report->lists = lists, report->probes = static_cast<double>(probes);
-    report->method = "inverted-lists";
+    *report = search->report();
+    report->k = 0;
+    if (state.coarse) {
+      report->lists = lists, report->probes = static_cast<double>(probes);
+      report->method = "inverted-lists";
+    }
     report->memory_bytes += 64 * out.begin.back();
-    const bool exact = probes == lists;
-    report->certified_queries = exact ? queries.rows() : 0;
-    report->promised_recall = report->expected_recall = exact ? 1 : 0;
-    report->recall_argument = exact ? "exact" : "none";
+    set_recall(*report, !shape.codes && probes == lists, queries.rows());
   }
   return out;
 }

@@ -9,13 +9,13 @@
 
 namespace knear::detail {
 
-// As Index::search() and Index::range_search(). segments: those of the state, in its order.
-Neighbors search_inverted_lists(const State& state, Metric metric,
-                                std::span<const SearchSegment> segments, AnyMatrixView queries,
-                                std::int64_t k, const SearchOptions& options, KnnReport* report);
-RangeNeighbors range_search_inverted_lists(const State& state, Metric metric,
-                                           std::span<const SearchSegment> segments,
-                                           AnyMatrixView queries, double radius,
-                                           const SearchOptions& options, KnnReport* report);
+// As Index::search() and Index::range_search(), of an index that has inverted lists or codes.
+// segments: those of the state, in its order.
+Neighbors search_probed(const State& state, const IndexShape& shape,
+                        std::span<const SearchSegment> segments, AnyMatrixView queries,
+                        std::int64_t k, const SearchOptions& options, KnnReport* report);
+RangeNeighbors range_search_probed(const State& state, const IndexShape& shape,
+                                   std::span<const SearchSegment> segments, AnyMatrixView queries,
+                                   double radius, const SearchOptions& options, KnnReport* report);
 
 }  // namespace knear::detail

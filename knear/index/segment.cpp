@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace knear::detail {
@@ -62,6 +63,14 @@ std::shared_ptr<SegmentRows> SegmentRows::of_listed_panels(
   return out;
 }
 
+std::shared_ptr<SegmentRows> SegmentRows::of_codes(CodedRows rows) {
+  std::shared_ptr<SegmentRows> out(new SegmentRows);
+  const auto [least, largest] = std::minmax_element(rows.ids.begin(), rows.ids.end());
+  out->first_ = *least, out->last_ = *largest;
+  out->coded_ = std::move(rows);
+  return out;
+}
+
 void SegmentRows::set_lists(std::shared_ptr<ListedRows> lists, std::vector<float> radii) {
   lists_ = std::move(lists), radii_ = std::move(radii);
   if (lists_->numbers()) return;
@@ -72,9 +81,13 @@ void SegmentRows::set_lists(std::shared_ptr<ListedRows> lists, std::vector<float
 
 std::shared_ptr<SegmentRows> SegmentRows::shifted(const std::shared_ptr<const SegmentRows>& from,
                                                   Id by) {
-  AlignedArray<Id> ids(from->ids_.size());
-  std::transform(from->ids_.data(), from->ids_.data() + ids.size(), ids.begin(),
-                 [by](Id id) { return id + by; });
+  const std::span<const Id> own = from->own_ids();
+  AlignedArray<Id> ids(own.size());
+  std::transform(own.begin(), own.end(), ids.begin(), [by](Id id) { return id + by; });
+  if (from->is_codes()) {
+    const CodedRows& coded = from->coded_;
+    return of_codes({coded.lists, std::move(ids), coded.vectors, coded.keeper, coded.guard});
+  }
   const auto with_prefix = [&](std::shared_ptr<SegmentRows> out) {
     out->lists_ = from->lists_, out->radii_ = from->radii_;
     if (AdoptedPrefix prefix = from->prepared_->adopted_prefix(); prefix.base)
@@ -101,6 +114,21 @@ std::shared_ptr<SegmentRows> SegmentRows::shifted(const std::shared_ptr<const Se
 }
 
 std::int64_t SegmentRows::find(Id id) const {
+  if (is_codes()) {
+    if (id < first_ || id > last_) return -1;
+    const AlignedArray<Id>& all = coded_.ids;
+    const std::lock_guard lock(looking_up_);
+    if (by_id_.size() == 0) {
+      by_id_ = AlignedArray<std::uint32_t>(all.size());
+      std::iota(by_id_.begin(), by_id_.end(), 0u);
+      std::sort(by_id_.begin(), by_id_.end(),
+                [&](std::uint32_t a, std::uint32_t b) { return all[a] < all[b]; });
+    }
+    const std::uint32_t* at =
+        std::lower_bound(by_id_.begin(), by_id_.end(), id,
+                         [&](std::uint32_t row, Id wanted) { return all[row] < wanted; });
+    return at != by_id_.end() && all[*at] == id ? *at : -1;
+  }
   if (!has_own_ids()) return id >= first_ && id - first_ < rows() ? id - first_ : -1;
   const Id* end = ids_.data() + ids_.size();
   const Id* at = std::lower_bound(ids_.data(), end, id);
@@ -108,6 +136,11 @@ std::int64_t SegmentRows::find(Id id) const {
 }
 
 std::int64_t SegmentRows::bytes() const {
+  if (is_codes()) {
+    const std::lock_guard lock(looking_up_);
+    return coded_.lists->bytes() + static_cast<std::int64_t>(coded_.ids.bytes() + by_id_.bytes()) +
+           coded_.vectors.bytes();
+  }
   return static_cast<std::int64_t>(order_.bytes() + ids_.bytes()) +
          static_cast<std::int64_t>(radii_.capacity() * sizeof(float)) +
          (is_panels() || buffer() ? 0 : matrix_.bytes()) + prepared_->bytes() +

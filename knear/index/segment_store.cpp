@@ -105,9 +105,10 @@ bool SegmentStore::Change::packs(std::int64_t rows) const {
 void SegmentStore::append(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
                           const ChangeOptions& options) {
   const ValueRange found = find_value_range(vectors, metric_, "vectors", options.threads);
-  if (!next.type) next.type = vectors.type();
+  const bool keeps_vectors = !next.coder || refined_;
+  if (!next.type) next.type = keeps_vectors ? vectors.type() : ElementType::f32;
   AnyMatrix converted;
-  if (vectors.type() != *next.type) {
+  if (keeps_vectors && vectors.type() != *next.type) {
     converted = AnyMatrix(*next.type, vectors.rows(), dim_);
     const std::int64_t bad = copy_exactly(vectors, *next.type, converted.row(0));
     if (bad >= 0)
@@ -134,6 +135,17 @@ void SegmentStore::append(State& next, AnyMatrixView vectors, std::span<const Id
 void SegmentStore::append_segment(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
                                   const ValueRange& found, const Change& change) {
   const std::int64_t n = vectors.rows();
+  if (change.coder) {
+    std::vector<Id> ids(own_ids.begin(), own_ids.end());
+    if (ids.empty()) {
+      ids.resize(static_cast<std::size_t>(n));
+      std::iota(ids.begin(), ids.end(), next.next_id);
+    }
+    const Id last = *std::max_element(ids.begin(), ids.end());
+    next.next_id = std::max(next.next_id, last == std::numeric_limits<Id>::max() ? last : last + 1);
+    next.segments.push_back(coded_segment(vectors, ids, change));
+    return;
+  }
   AlignedArray<std::uint32_t> order;
   AlignedArray<Id> ids;
   Id first = next.next_id, last = first + n - 1;
@@ -173,6 +185,109 @@ void SegmentStore::append_segment(State& next, AnyMatrixView vectors, std::span<
   }
   next.segments.push_back(segment_of(std::move(rows), std::move(lists), change));
   if (buffer) buffer->used += n;
+}
+
+Segment SegmentStore::coded_segment(AnyMatrixView vectors, std::span<const Id> ids,
+                                    const Change& change) const {
+  const ChangeOptions& options = change.options;
+  const std::int64_t n = vectors.rows();
+  std::vector<std::uint32_t> list_of(static_cast<std::size_t>(n));
+  if (change.coarse)
+    list_of = change.coarse->assign(vectors, options.threads, options.progress).list_of;
+  const RowCoder::Codes coded =
+      change.coder->encode(vectors, list_of, options.threads, options.progress);
+  std::vector<std::uint32_t> order(static_cast<std::size_t>(n));
+  std::iota(order.begin(), order.end(), 0u);
+  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return std::pair(list_of[a], ids[a]) < std::pair(list_of[b], ids[b]);
+  });
+  std::vector<std::uint32_t> lists;
+  for (const std::uint32_t row : order) lists.push_back(list_of[row]);
+  auto codes =
+      std::make_shared<CodedLists>(lists, change.coder->code_size(), change.coder->has_scalars());
+  CodedRows rows{codes, AlignedArray<Id>(static_cast<std::size_t>(n))};
+  std::shared_ptr<RowBuffer> buffer;
+  if (refined_) {
+    buffer = std::make_shared<RowBuffer>(vectors.type(), n, dim_);
+    buffer->used = n;
+    rows.vectors = buffer->rows, rows.keeper = buffer;
+  }
+  for (std::int64_t row = 0; row < n; ++row) {
+    const std::uint32_t from = order[static_cast<std::size_t>(row)];
+    codes->put(row, coded.codes.row(from), coded.scalars.empty() ? 0 : coded.scalars[from]);
+    rows.ids[static_cast<std::size_t>(row)] = ids[from];
+    if (buffer) copy_exactly(vectors.rows(from, from + 1), vectors.type(), buffer->row(row));
+  }
+  codes->finish();
+  return {SegmentRows::of_codes(std::move(rows)), RowSet(n)};
+}
+
+Segment SegmentStore::rewritten_codes(std::span<const Segment> segments,
+                                      const Change& change) const {
+  // The lists that have live rows, and where those of each begin.
+  std::map<std::uint32_t, std::int64_t> counts;
+  for (const Segment& segment : segments) {
+    const CodedLists& lists = *segment.rows->coded().lists;
+    for (std::size_t l = 0; l < lists.lists().size(); ++l)
+      if (const std::int64_t live = segment.live.count(lists.begin()[l], lists.begin()[l + 1]))
+        counts[lists.lists()[l]] += live;
+  }
+  std::vector<std::uint32_t> numbers, list_of;
+  std::vector<std::int64_t> begin;
+  for (const auto& [list, count] : counts) {
+    numbers.push_back(list), begin.push_back(std::ssize(list_of));
+    list_of.resize(list_of.size() + static_cast<std::size_t>(count), list);
+  }
+  const std::int64_t n = std::ssize(list_of);
+  auto codes =
+      std::make_shared<CodedLists>(list_of, change.coder->code_size(), change.coder->has_scalars());
+  CodedRows rows{codes, AlignedArray<Id>(static_cast<std::size_t>(n))};
+  std::shared_ptr<RowBuffer> buffer;
+  if (refined_) {
+    buffer = std::make_shared<RowBuffer>(change.type, n, dim_);
+    buffer->used = n;
+    rows.vectors = buffer->rows, rows.keeper = buffer;
+  }
+  constexpr std::int64_t together = 64;  // lists
+  parallel_for(change.options.threads, (std::ssize(numbers) + together - 1) / together,
+               [&](std::int64_t task) {
+                 std::vector<Live> live;
+                 std::vector<std::uint8_t> code(static_cast<std::size_t>(codes->width()));
+                 const auto last =
+                     std::min<std::int64_t>(std::ssize(numbers), (task + 1) * together);
+                 for (auto l = static_cast<std::size_t>(task * together);
+                      l < static_cast<std::size_t>(last); ++l) {
+                   live.clear();
+                   for (std::uint32_t s = 0; s < segments.size(); ++s) {
+                     const CodedRows& from = segments[s].rows->coded();
+                     const auto [first, end] = from.lists->rows_of(numbers[l]);
+                     for (std::int64_t row = first; row < end; ++row)
+                       if (segments[s].live.contains(row))
+                         live.push_back({from.ids[static_cast<std::size_t>(row)], s,
+                                         static_cast<std::uint32_t>(row)});
+                   }
+                   std::sort(live.begin(), live.end(),
+                             [](const Live& a, const Live& b) { return a.id < b.id; });
+                   std::int64_t to = begin[l];
+                   for (const Live& one : live) {
+                     const CodedRows& from = segments[one.segment].rows->coded();
+                     const CodedLists::Place place = from.lists->place(one.row);
+                     for (std::size_t b = 0; b < code.size(); ++b)
+                       code[b] = place.code[static_cast<std::int64_t>(b) * place.stride];
+                     codes->put(to, code.data(),
+                                from.lists->has_scalars() ? from.lists->scalars()[one.row] : 0);
+                     rows.ids[static_cast<std::size_t>(to)] = one.id;
+                     if (buffer) {
+                       const BaseRows vectors(from.vectors, from.guard.get());
+                       std::memcpy(buffer->row(to), vectors.row(one.row, nullptr),
+                                   static_cast<std::size_t>(vectors.row_bytes()));
+                     }
+                     ++to;
+                   }
+                 }
+               });
+  codes->finish();
+  return {SegmentRows::of_codes(std::move(rows)), RowSet(n)};
 }
 
 Segment SegmentStore::segment_of(MatrixRows rows, ListAssignment lists, const Change& change,
@@ -275,6 +390,7 @@ void SegmentStore::tidy(State& next, double share, const ChangeOptions& options)
 
 void SegmentStore::settle(State& next, const ChangeOptions& options, bool copying) const {
   const Change change = change_of(next, options);
+  if (change.coder) return merge_by_size(next.segments, change);
   std::vector<Segment> bytes, chars, matrices;  // panels of u8, of i8, which may not unite
   std::swap(matrices, next.segments);
   take_panels(matrices, bytes, chars);
@@ -310,8 +426,15 @@ bool SegmentStore::merge_last(std::vector<Segment>& segments, const Change& chan
                               bool copying) const {
   const Segment &a = segments[segments.size() - 2], &b = segments.back();
   const std::int64_t a_rows = a.rows->rows(), b_rows = b.rows->rows();
-  const bool both_small = !change.packs(std::max(a_rows, b_rows));
+  const bool both_small = !change.coder && !change.packs(std::max(a_rows, b_rows));
   if ((!both_small && a_rows >= 2 * b_rows) || a_rows + b_rows > max_segment_rows) return false;
+  if (change.coder) {
+    if (a.size() + b.size() == 0) return false;
+    Segment merged = rewritten_codes({&a, 2}, change);
+    segments.pop_back();
+    segments.back() = std::move(merged);
+    return true;
+  }
   const ValueRange found = united(a.rows->found(), b.rows->found());
   if (a.size() + b.size() == 0 || (a.rows->is_panels() && !keeps_as_panels(metric_, found)))
     return false;
@@ -386,6 +509,7 @@ Segment SegmentStore::joined(const Segment& a, const Segment& b, const ValueRang
 
 Segment SegmentStore::rewritten(std::span<const Segment> segments, const Change& change,
                                 bool again) const {
+  if (change.coder) return rewritten_codes(segments, change);
   const std::vector<Live> live = live_rows(segments);
   ValueRange found = segments[0].rows->found();
   for (const Segment& segment : segments) found = united(found, segment.rows->found());

@@ -26,7 +26,8 @@ std::int64_t copy_exactly(AnyMatrixView in, ElementType type, void* out);
 // One caller at a time, the writer of an index.
 class SegmentStore {
  public:
-  SegmentStore(std::int64_t dim, Metric metric) : dim_(dim), metric_(metric) {}
+  explicit SegmentStore(const IndexShape& shape)
+      : dim_(shape.dim), metric_(shape.metric), refined_(shape.refined) {}
 
   // Adds rows under ids that are not in use. Throws as Index::add() does.
   void append(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
@@ -53,6 +54,7 @@ class SegmentStore {
     const ChangeOptions& options;
     const CoarseQuantizer* coarse;
     ElementType type;  // of the index
+    const RowCoder* coder = nullptr;
 
     bool packs(std::int64_t rows) const;
   };
@@ -63,10 +65,14 @@ class SegmentStore {
   };
 
   static Change change_of(const State& next, const ChangeOptions& options) {
-    return {options, next.coarse.get(), next.type.value_or(ElementType::f32)};
+    return {options, next.coarse.get(), next.type.value_or(ElementType::f32), next.coder.get()};
   }
   void append_segment(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
                       const ValueRange& found, const Change& change);
+  // Rows of which only the codes are kept, and in `refined` indexes the vectors.
+  Segment coded_segment(AnyMatrixView vectors, std::span<const Id> ids, const Change& change) const;
+  // The live rows of some segments of codes.
+  Segment rewritten_codes(std::span<const Segment> segments, const Change& change) const;
   // Rows with their ids as a segment of live rows: packed, if they are many; as_panels: whole
   // numbers of 8 bits, however few. lists: of each row; nothing without lists.
   Segment segment_of(MatrixRows rows, ListAssignment lists, const Change& change,
@@ -97,6 +103,7 @@ class SegmentStore {
 
   const std::int64_t dim_;
   const Metric metric_;
+  const bool refined_;
   std::shared_ptr<RowBuffer> tail_;  // the buffer that is being filled
   std::int64_t reserved_ = 0;        // rows
 };

@@ -96,6 +96,9 @@ struct MethodOptions {
   // not said. With `widen` a query that finds fewer than k rows in them goes on to more lists.
   std::int64_t probes = 0;
   bool widen = false;
+  // Codes with their vectors (",RFlat"): how many codes are measured by the vectors for each
+  // neighbour that is wanted; 0: 4.
+  std::int64_t refine_factor = 0;
   // Whether to prove, query by query, that no list left out holds anything nearer (report).
   bool certify = false;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <string>
 
 #include "knear/core/error.hpp"
 #include "knear/core/threads.hpp"
@@ -26,18 +27,6 @@ std::int64_t bytes_of_query(const SearchRequest& request) {
   return 24 * waiting + 48 * k + 12 * request.k_asked + 512 + 8 * request.queries.cols();
 }
 
-void check_options(const KnnOptions& options) {
-  check_processor(options, "a search of inverted lists");
-  check_exact(options, "a search of inverted lists");
-  if (options.first_pass != FirstPass::automatic)
-    throw InvalidArgument("first_pass is {}, but inverted lists have none to choose",
-                          name_of(options.first_pass));
-  const TuningOverrides& choices = options.tuning;
-  if (choices.group || choices.parts || choices.columns || choices.clusters || choices.tile ||
-      !choices.guess || choices.refine)
-    throw InvalidArgument("choices are for a scan of all rows, and inverted lists have none");
-}
-
 // Rows, or places for rows, of the lists that queries probe.
 std::int64_t rows_probed(const ListedRows& rows, MatrixView<Id> probes) {
   const RowLists* numbers = rows.numbers();
@@ -58,9 +47,22 @@ std::int64_t rows_probed(const ListedRows& rows, MatrixView<Id> probes) {
 
 }  // namespace
 
+void check_list_options(const KnnOptions& options, std::string_view lists) {
+  const std::string search = fmt::format("a search of {}", lists);
+  check_processor(options, search);
+  check_exact(options, search);
+  if (options.first_pass != FirstPass::automatic)
+    throw InvalidArgument("first_pass is {}, but {} have none to choose",
+                          name_of(options.first_pass), lists);
+  const TuningOverrides& choices = options.tuning;
+  if (choices.group || choices.parts || choices.columns || choices.clusters || choices.tile ||
+      !choices.guess || choices.refine)
+    throw InvalidArgument("choices are for a scan of all rows, and {} have none", lists);
+}
+
 ListSearch::ListSearch(const SearchRequest& request, std::int64_t more_bytes)
     : request_(request), more_bytes_(more_bytes), at_(request, nullptr) {
-  check_options(request.options);
+  check_list_options(request.options, "inverted lists");
   check_memory();
 }
 

@@ -15,24 +15,36 @@
 
 namespace knear::detail {
 
-class ListSearch {
+// Search among the rows of lists, whatever these are made of.
+class ProbedSearch {
  public:
-  // Requires segments that have lists (SearchSegment::lists). more_bytes: what the caller takes of
-  // a limited memory. InvalidArgument for options that such a search has not: a device, a method, a
-  // first pass, choices; MemoryBudgetError.
-  explicit ListSearch(const SearchRequest& request, std::int64_t more_bytes = 0);
-
+  virtual ~ProbedSearch() = default;
   // Adds to `found` [queries x request.k or nothing yet] the nearest among the rows of some lists
   // of each query. probes [queries x lists at most]: numbers of lists, none of them twice or in a
   // call before, nearest first; no_id for none, behind the others. which: the queries that have
   // the rows of probes, ascending; empty: all.
-  void nearest(MatrixView<Id> probes, ExactNeighbors& found,
-               std::span<const std::int64_t> which = {});
+  virtual void nearest(MatrixView<Id> probes, ExactNeighbors& found,
+                       std::span<const std::int64_t> which = {}) = 0;
   // All rows whose key is at most `limit` in these lists.
-  void within(MatrixView<Id> probes, double limit, RangeLists& found);
-
+  virtual void within(MatrixView<Id> probes, double limit, RangeLists& found) = 0;
   // What was done; seconds from construction on.
-  KnnReport report();
+  virtual KnnReport report() = 0;
+};
+
+// InvalidArgument for options that a search of `lists` has not: a device, a method, a first pass,
+// choices.
+void check_list_options(const KnnOptions& options, std::string_view lists);
+
+class ListSearch final : public ProbedSearch {
+ public:
+  // Requires segments that have lists (SearchSegment::lists). more_bytes: what the caller takes of
+  // a limited memory. Throws as check_list_options(); MemoryBudgetError.
+  explicit ListSearch(const SearchRequest& request, std::int64_t more_bytes = 0);
+
+  void nearest(MatrixView<Id> probes, ExactNeighbors& found,
+               std::span<const std::int64_t> which = {}) override;
+  void within(MatrixView<Id> probes, double limit, RangeLists& found) override;
+  KnnReport report() override;
 
  private:
   void check_memory() const;

@@ -17,6 +17,7 @@
 #include "knear/core/threads.hpp"
 #include "knear/core/value_range.hpp"
 #include "knear/scan/methods/few_rows_scan.hpp"
+#include "knear/scan/packing/code_book.hpp"
 
 namespace knear {
 namespace {
@@ -65,29 +66,21 @@ class SharedProgress {
 }  // namespace
 
 struct ProductQuantizer::State {
+  detail::CodeBook book;
   std::int64_t dim, parts;  // parts: sub-quantisers
   int bits;
-  Matrix<float> centroids;  // [parts * 2^bits x width]
-  // Column j of the vectors among the centroids of its part: [dim x 2^bits].
-  Matrix<float> by_column;
   std::vector<FewRowsScan> scans;  // one for each part, where they suit
 
-  std::int64_t count() const { return std::int64_t{1} << bits; }
-  std::int64_t width() const { return dim / parts; }
-  std::int64_t code_size() const { return (parts * bits + 7) / 8; }
-  MatrixView<float> part(std::int64_t m) const {
-    return centroids.view().rows(m * count(), (m + 1) * count());
-  }
+  std::int64_t count() const { return book.count(); }
+  std::int64_t width() const { return book.width(); }
+  std::int64_t code_size() const { return book.code_size(); }
+  MatrixView<float> part(std::int64_t m) const { return book.part(m); }
 
   State(Matrix<float> all, std::int64_t sub_quantizers, int bits_)
-      : dim(all.cols() * sub_quantizers),
+      : book(std::move(all), sub_quantizers, bits_),
+        dim(book.dim()),
         parts(sub_quantizers),
-        bits(bits_),
-        centroids(std::move(all)),
-        by_column(dim, count()) {
-    for (std::int64_t j = 0; j < dim; ++j)
-      for (std::int64_t c = 0; c < count(); ++c)
-        by_column.row(j)[c] = part(j / width()).row(c)[j % width()];
+        bits(bits_) {
     if (!FewRowsScan::suits(count(), width())) return;
     for (std::int64_t m = 0; m < parts; ++m) scans.emplace_back(part(m));
   }
@@ -98,17 +91,12 @@ struct ProductQuantizer::State {
     else
       code[m / 2] = static_cast<std::uint8_t>(code[m / 2] | centroid << (m % 2 * 4));
   }
-  std::int64_t get(const std::uint8_t* code, std::int64_t m) const {
-    return bits == 8 ? code[m] : code[m / 2] >> (m % 2 * 4) & 15;
-  }
+  std::int64_t get(const std::uint8_t* code, std::int64_t m) const { return book.get(code, 1, m); }
 
   void encode_in_registers(AnyMatrixView rows, int threads, const Progress& progress,
                            Matrix<std::uint8_t>& codes) const;
   void encode_by_codes(AnyMatrixView rows, int threads, const Progress& progress,
                        Matrix<std::uint8_t>& codes) const;
-  // table [parts * 2^bits], sums [2^bits].
-  void fill_table(AnyMatrixView queries, std::int64_t q, Metric metric, std::vector<double>& sums,
-                  float* table) const;
   void check_codes(MatrixView<std::uint8_t> codes, std::string_view argument) const {
     if (codes.cols() != code_size())
       throw ShapeMismatch("{} have {} columns, the quantizer's codes {}", argument, codes.cols(),
@@ -191,7 +179,8 @@ MatrixView<float> ProductQuantizer::centroids(std::int64_t m) const {
     throw InvalidArgument("sub-quantizer must be from 0 to {}, but is {}", state_->parts - 1, m);
   return state_->part(m);
 }
-MatrixView<float> ProductQuantizer::all_centroids() const { return state_->centroids.view(); }
+MatrixView<float> ProductQuantizer::all_centroids() const { return state_->book.centroids(); }
+const detail::CodeBook& ProductQuantizer::book() const { return state_->book; }
 
 Matrix<std::uint8_t> ProductQuantizer::encode(AnyMatrixView rows, int threads,
                                               const Progress& progress) const {
@@ -261,29 +250,9 @@ Matrix<float> ProductQuantizer::decode(MatrixView<std::uint8_t> codes, int threa
                  [&](std::int64_t task) {
                    const std::int64_t end = std::min(codes.rows(), (task + 1) * together);
                    for (std::int64_t i = task * together; i < end; ++i)
-                     for (std::int64_t m = 0; m < s.parts; ++m)
-                       std::copy_n(s.part(m).row(s.get(codes.row(i), m)), s.width(),
-                                   out.row(i) + m * s.width());
+                     s.book.decode(codes.row(i), 1, out.row(i));
                  });
     return out;
-  });
-}
-
-void ProductQuantizer::State::fill_table(AnyMatrixView queries, std::int64_t q, Metric metric,
-                                         std::vector<double>& sums, float* table) const {
-  visit(queries, [&](auto typed) {
-    const auto* x = typed.row(q);
-    for (std::int64_t m = 0; m < parts; ++m) {
-      std::fill(sums.begin(), sums.end(), 0.0);
-      for (std::int64_t j = m * width(); j < (m + 1) * width(); ++j) {
-        const double at = to_double(x[j]);
-        const float* column = by_column.row(j);
-        for (std::size_t c = 0; c < sums.size(); ++c)
-          sums[c] += metric == Metric::l2 ? (at - double{column[c]}) * (at - double{column[c]})
-                                          : at * double{column[c]};
-      }
-      for (std::size_t c = 0; c < sums.size(); ++c) *table++ = static_cast<float>(sums[c]);
-    }
   });
 }
 
@@ -298,9 +267,14 @@ Matrix<float> ProductQuantizer::tables(AnyMatrixView queries, Metric metric, int
     threads = resolve_threads(threads);
     find_value_range(queries, metric, "queries", threads);
     Matrix<float> out(queries.rows(), s.parts * s.count());
+    const Isa isa = active_isa();
     parallel_for(threads, queries.rows(), [&](std::int64_t q) {
-      std::vector<double> sums(static_cast<std::size_t>(s.count()));
-      s.fill_table(queries, q, metric, sums, out.row(q));
+      std::vector<double> query(static_cast<std::size_t>(s.dim));
+      visit(queries, [&](auto typed) {
+        std::transform(typed.row(q), typed.row(q) + s.dim, query.begin(),
+                       [](auto x) { return to_double(x); });
+      });
+      s.book.fill_tables(query.data(), metric == Metric::l2, isa, out.row(q));
     });
     return out;
   });

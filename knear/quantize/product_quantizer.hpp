@@ -20,6 +20,10 @@
 
 namespace knear {
 
+namespace detail {
+class CodeBook;  // scan/packing/code_book.hpp
+}
+
 struct ProductQuantizerOptions {
   int iterations = 25;  // of k-means, at most
   std::uint64_t seed = 1;
@@ -52,6 +56,8 @@ class ProductQuantizer {
   MatrixView<float> centroids(std::int64_t m) const;
   // Those of all, one after another, as from_centroids() takes them.
   MatrixView<float> all_centroids() const;
+  // As the scan of codes takes them; lives as long as this or a copy.
+  const detail::CodeBook& book() const;
 
   // The codes [n x code_size] of rows [n x dim] of any element type; finite. Throws ShapeMismatch,
   // InvalidArgument with the row, Cancelled.

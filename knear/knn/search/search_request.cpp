@@ -25,6 +25,8 @@ void check_method(const KnnOptions& options) {
   refuse_if(method.probes != 0, "probes is {}, but there are no inverted lists", method.probes);
   refuse_if(method.widen, "widen is on, but there are no inverted lists");
   refuse_if(method.certify, "certify is on, but there are no inverted lists");
+  refuse_if(method.refine_factor != 0, "refine_factor is {}, but there are no codes to refine",
+            method.refine_factor);
   const auto refuse = [&](std::string_view name, std::int64_t value, Method of) {
     refuse_if(value < 0, "{} must be at least 0, but is {}", name, value);
     refuse_if(value > 0 && method.kind != of, "{} is {}, but method is {}, not {}", name, value,

@@ -32,8 +32,8 @@ inline constexpr std::int64_t most_device_integer_dim = 16384;
 class ListedRows;  // knn/listed_rows.hpp
 
 struct SearchSegment {
-  PreparedRows* rows = nullptr;
-  RowIds ids = {};  // ascending with the rows
+  PreparedRows* rows = nullptr;  // nullptr: they are codes (index/code_search.hpp)
+  RowIds ids = {};               // ascending with the rows, unless they are codes
   // The rows that may be found: those that the filter allows, row 0 of the segment being its row
   // `filter_offset`; or those of the set. Not both.
   RowFilter filter = {};

@@ -1,0 +1,181 @@
+#include "knear/index/code_search.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "knear/core/error.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/distance/exact.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr std::int64_t usual_scan_bytes = std::int64_t{1} << 28;
+
+}  // namespace
+
+SearchRequest request_of_codes(SearchKind kind, const State& state,
+                               std::span<const SearchSegment> segments, AnyMatrixView queries,
+                               std::int64_t k, const KnnOptions& options) {
+  SearchRequest request(kind, {}, queries, k, options, Reuse::expected);
+  for (std::size_t s = 0; s < segments.size(); ++s)
+    request.allowed_rows += segments[s].allowed_between(0, state.segments[s].rows->rows());
+  request.rows = state.size;
+  request.k = std::min(request.k_asked, request.allowed_rows);
+  return request;
+}
+
+CodeSearch::CodeSearch(const State& state, const SearchRequest& request,
+                       std::span<const SearchSegment> segments, std::int64_t refine_factor,
+                       std::int64_t more_bytes)
+    : state_(state), request_(request), refine_factor_(refine_factor), at_(request, nullptr) {
+  check_list_options(request.options, "codes");
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    const SearchSegment& given = segments[s];
+    const std::int64_t rows = state.segments[s].rows->rows();
+    CodeSegment segment{state.segments[s].rows->coded().lists.get(), given.ids, {}};
+    if (given.allowed_between(0, rows) == 0) continue;
+    if (given.live)
+      segment.allowed.live = given.live;
+    else if (!given.filter.everything())
+      segment.allowed.filter = &given.filter, segment.allowed.offset = given.filter_offset;
+    segments_.push_back(segment), numbers_.push_back(static_cast<std::uint32_t>(s));
+  }
+  if (!request.limited()) return;
+  const std::int64_t k = request.k * std::max<std::int64_t>(1, refine_factor);
+  const std::int64_t least = request.queries.rows() * (k * 32 + request.k_asked * 12 + 64) +
+                             request.threads * bytes_of_coded_query(state.coder->book(), k) +
+                             more_bytes;
+  if (request.options.memory < least)
+    throw MemoryBudgetError(
+        "memory is {} bytes, but this search needs at least {} ({} queries, k = {}, {} columns)",
+        request.options.memory, least, request.queries.rows(), request.k_asked,
+        request.queries.cols());
+}
+
+CodeScanJob CodeSearch::job_of(AnyMatrixView queries, std::int64_t k) const {
+  const RowCoder& coder = *state_.coder;
+  return {
+      .book = &coder.book(),
+      .metric = request_.options.metric,
+      .squared = coder.squared(),
+      .prepare = [&coder, queries](std::int64_t q, double* out) { coder.prepare(queries, q, out); },
+      .k = k,
+      .threads = request_.threads,
+      .isa = request_.isa,
+      .memory = request_.limited() ? request_.options.memory : usual_scan_bytes};
+}
+
+std::int64_t CodeSearch::rows_probed(MatrixView<Id> probes) const {
+  std::int64_t sum = 0;
+  for (std::int64_t q = 0; q < probes.rows(); ++q)
+    for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p)
+      for (const CodeSegment& segment : segments_) {
+        const auto [begin, end] = segment.lists->rows_of(probes.row(q)[p]);
+        sum += end - begin;
+      }
+  return sum;
+}
+
+void CodeSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
+                         std::span<const std::int64_t> which) {
+  const std::int64_t k = request_.k, queries = request_.queries.rows();
+  const bool first = found.columns() == 0;
+  if (first) {
+    found = ExactNeighbors(queries, k);
+    std::fill_n(found.keys.data(), queries * k, infinity);
+    std::fill_n(found.ids.data(), queries * k, no_id);
+    rough_ = CodedNeighbors(queries,
+                            refined() ? std::min(request_.allowed_rows, k * refine_factor_) : k);
+  }
+  if (k == 0) return;
+  pairs_ += rows_probed(probes);
+  const auto number = [&](std::int64_t q) {
+    return which.empty() ? q : which[static_cast<std::size_t>(q)];
+  };
+  AnyMatrix some;
+  if (!which.empty()) some = copies_of(request_.queries, which);
+  const AnyMatrixView asked = which.empty() ? request_.queries : some.view();
+  const Matrix<float> terms = state_.coder->terms(asked, probes, request_.threads);
+  CodeScanJob job = job_of(asked, rough_.k);
+  std::vector<double> bounds;
+  if (!first) {
+    for (std::int64_t q = 0; q < asked.rows(); ++q)
+      bounds.push_back(rough_.of(number(q)).back().key);
+    job.upper_bounds = bounds.data();
+  }
+  CodedNeighbors part(asked.rows(), rough_.k);
+  scan_codes(segments_, job, {probes, terms.view()}, part, report_.stats,
+             request_.options.progress);
+  constexpr std::int64_t together = 64;
+  parallel_for(request_.threads, (asked.rows() + together - 1) / together, [&](std::int64_t task) {
+    for (std::int64_t q = task * together; q < std::min(asked.rows(), (task + 1) * together); ++q) {
+      merge_rows(rough_.of(number(q)), part.of(q));
+      answer(number(q), found);
+    }
+  });
+  if (refined()) measured_ += asked.rows() * rough_.k;
+}
+
+void CodeSearch::answer(std::int64_t q, ExactNeighbors& found) {
+  std::vector<std::pair<double, Id>> rows;
+  std::optional<ExactDistance> distance;
+  if (refined()) {
+    distance.emplace(request_.options.metric, state_.type.value_or(ElementType::f32), request_.isa);
+    distance->set_query(request_.queries, q);
+  }
+  for (const CodedNeighbors::Row& row : rough_.of(q)) {
+    if (row.id == no_id) break;
+    if (refined()) {
+      const CodedRows& coded = state_.segments[numbers_[row.segment]].rows->coded();
+      const BaseRows vectors(coded.vectors, coded.guard.get());
+      rows.emplace_back(distance->key(vectors.row(row.row, nullptr)), row.id);
+    } else {
+      rows.emplace_back(row.key, row.id);
+    }
+  }
+  if (refined()) std::sort(rows.begin(), rows.end());
+  for (std::int64_t i = 0; i < request_.k; ++i) {
+    const bool there = i < std::ssize(rows);
+    found.keys.row(q)[i] = there ? rows[static_cast<std::size_t>(i)].first : infinity;
+    found.ids.row(q)[i] = there ? rows[static_cast<std::size_t>(i)].second : no_id;
+  }
+}
+
+void CodeSearch::within(MatrixView<Id> probes, double limit, RangeLists& found) {
+  const std::int64_t memory = request_.limited() ? request_.options.memory : machine_memory();
+  pairs_ += rows_probed(probes);
+  const Matrix<float> terms = state_.coder->terms(request_.queries, probes, request_.threads);
+  RangeSink sink(found, RowIds{}, std::max<std::int64_t>(0, memory / 64));
+  scan_codes_range(segments_, job_of(request_.queries, 1), {probes, terms.view()}, limit, sink,
+                   report_.stats, request_.options.progress);
+  if (!refined()) return;
+  parallel_for(request_.threads, request_.queries.rows(), [&](std::int64_t q) {
+    auto& list = found[static_cast<std::size_t>(q)];
+    ExactDistance distance(request_.options.metric, state_.type.value_or(ElementType::f32),
+                           request_.isa);
+    distance.set_query(request_.queries, q);
+    for (auto& [key, id] : list) {
+      const State::Place place = state_.find(id);
+      const CodedRows& coded = state_.segments[place.segment].rows->coded();
+      key = distance.key(BaseRows(coded.vectors, coded.guard.get()).row(place.row, nullptr));
+    }
+    std::erase_if(list, [&](const auto& one) { return !(one.first <= limit); });
+  });
+}
+
+KnnReport CodeSearch::report() {
+  report_.learns = false;
+  KnnReport out = report_.report(at_, time_.seconds());
+  const auto queries = static_cast<double>(std::max<std::int64_t>(1, request_.queries.rows()));
+  out.probed_rows = static_cast<double>(pairs_) / queries;
+  out.refined_per_query = static_cast<double>(measured_) / queries;
+  out.first_pass = "codes", out.method = "codes";
+  return out;
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,60 @@
+// knear/index/code_search.hpp -- search among rows that are kept as codes: those of a few inverted
+// lists of each query, or all of them.
+//
+//   CodeSearch search(state, request, segments, 4);
+//   search.nearest(probes.view(), found);
+//
+// As knear/knn/list_search.hpp, with distances to what codes stand for. Where the vectors are kept
+// too, the nearest codes, some times as many as are wanted, are measured by these.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "knear/index/index.hpp"
+#include "knear/index/index_state.hpp"
+#include "knear/knn/list_search.hpp"
+#include "knear/scan/methods/code_scan.hpp"
+
+namespace knear::detail {
+
+// A request to search codes: segments have no rows of their own, so that it counts them itself.
+SearchRequest request_of_codes(SearchKind kind, const State& state,
+                               std::span<const SearchSegment> segments, AnyMatrixView queries,
+                               std::int64_t k, const KnnOptions& options);
+
+class CodeSearch final : public ProbedSearch {
+ public:
+  // segments: those of the state, in its order. refine_factor: codes measured by their vectors for
+  // each neighbour wanted, where there are vectors. more_bytes: what the caller takes of a limited
+  // memory. Throws InvalidArgument for options that such a search has not; MemoryBudgetError.
+  CodeSearch(const State& state, const SearchRequest& request,
+             std::span<const SearchSegment> segments, std::int64_t refine_factor,
+             std::int64_t more_bytes);
+
+  void nearest(MatrixView<Id> probes, ExactNeighbors& found,
+               std::span<const std::int64_t> which = {}) override;
+  void within(MatrixView<Id> probes, double limit, RangeLists& found) override;
+  KnnReport report() override;
+
+ private:
+  bool refined() const { return refine_factor_ > 0; }
+  // The job for some queries.
+  CodeScanJob job_of(AnyMatrixView queries, std::int64_t k) const;
+  // The answer of a query from the rows found by their codes: the nearest of them by their vectors,
+  // where there are these.
+  void answer(std::int64_t q, ExactNeighbors& found);
+  std::int64_t rows_probed(MatrixView<Id> probes) const;
+
+  const Stopwatch time_;
+  const State& state_;
+  const SearchRequest& request_;
+  const std::int64_t refine_factor_;
+  std::vector<CodeSegment> segments_;
+  std::vector<std::uint32_t> numbers_;  // of these among all segments
+  CodedNeighbors rough_;                // by codes
+  SearchPosition at_;
+  ReportBuilder report_;
+  std::int64_t pairs_ = 0, measured_ = 0;
+};
+
+}  // namespace knear::detail

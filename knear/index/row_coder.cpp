@@ -1,0 +1,230 @@
+#include "knear/index/row_coder.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/error.hpp"
+#include "knear/core/random.hpp"
+#include "knear/core/sample.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/core/value_range.hpp"
+#include "knear/distance/exact.hpp"
+#include "knear/index/index.hpp"
+
+namespace knear::detail {
+namespace {
+
+// Rows that a quantiser learns from, if nothing else is said.
+constexpr std::int64_t usual_training_rows = 65536;
+// Rows that are coded together.
+constexpr std::int64_t rows_together = 16384;
+
+// A row as float64, of length 1 for cosine unless it is zero.
+void read_row(AnyMatrixView rows, std::int64_t row, Metric metric, double* out) {
+  visit(rows, [&](auto typed) {
+    std::transform(typed.row(row), typed.row(row) + rows.cols(), out,
+                   [](auto x) { return to_double(x); });
+  });
+  if (metric != Metric::cosine) return;
+  double largest = 0, squares = 0;
+  for (std::int64_t j = 0; j < rows.cols(); ++j) largest = std::max(largest, std::abs(out[j]));
+  if (largest == 0) return;
+  for (std::int64_t j = 0; j < rows.cols(); ++j) {
+    out[j] /= largest;
+    squares += out[j] * out[j];
+  }
+  const double length = std::sqrt(squares);
+  for (std::int64_t j = 0; j < rows.cols(); ++j) out[j] = static_cast<float>(out[j] / length);
+}
+
+// What is coded of rows [begin, end): what is left beside the centroids of their lists; nullptr:
+// all.
+Matrix<float> coded_part(AnyMatrixView rows, std::int64_t begin, std::int64_t end, Metric metric,
+                         const CoarseQuantizer* coarse, std::span<const std::uint32_t> list_of) {
+  const std::int64_t dim = rows.cols();
+  Matrix<float> out(end - begin, dim);
+  std::vector<double> row(static_cast<std::size_t>(dim));
+  for (std::int64_t i = begin; i < end; ++i) {
+    read_row(rows, i, metric, row.data());
+    const float* centroid =
+        coarse ? coarse->centroids().row(list_of[static_cast<std::size_t>(i)]) : nullptr;
+    for (std::int64_t j = 0; j < dim; ++j)
+      out.row(i - begin)[j] = static_cast<float>(row[static_cast<std::size_t>(j)] -
+                                                 (centroid ? double{centroid[j]} : 0.0));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string CodeShape::name() const {
+  if (!is_product()) return "SQ" + std::to_string(bits);
+  return "PQ" + std::to_string(sub_quantizers) + (bits == 4 ? "x4" : "");
+}
+
+RowCoder::RowCoder(const CodeShape& shape, Metric metric,
+                   std::shared_ptr<const CoarseQuantizer> coarse, ProductQuantizer quantizer,
+                   std::optional<ScalarQuantizer> scalar)
+    : shape_(shape),
+      metric_(metric),
+      coarse_(std::move(coarse)),
+      quantizer_(std::move(quantizer)),
+      scalar_(std::move(scalar)) {
+  if (!residual() || !l2()) return;
+  const MatrixView<float> centroids = coarse_->centroids();
+  middle_.assign(static_cast<std::size_t>(centroids.cols()), 0);
+  for (std::int64_t l = 0; l < centroids.rows(); ++l)
+    for (std::size_t j = 0; j < middle_.size(); ++j) middle_[j] += double{centroids.row(l)[j]};
+  for (double& x : middle_) x /= static_cast<double>(centroids.rows());
+}
+
+ProductQuantizer RowCoder::product_of(const ScalarQuantizer& scalar) {
+  const int bits = scalar.code() == ScalarCode::bits8 ? 8 : 4;
+  const std::int64_t count = std::int64_t{1} << bits, dim = scalar.dim();
+  Matrix<std::uint8_t> codes(count, scalar.code_size());
+  for (std::int64_t c = 0; c < count; ++c)
+    std::fill_n(codes.row(c), codes.cols(), static_cast<std::uint8_t>(bits == 8 ? c : c * 17));
+  const Matrix<float> levels = scalar.decode(codes.view(), 1);
+  Matrix<float> centroids(dim * count, 1);
+  for (std::int64_t j = 0; j < dim; ++j)
+    for (std::int64_t c = 0; c < count; ++c) centroids.row(j * count + c)[0] = levels.row(c)[j];
+  return ProductQuantizer::from_centroids(centroids.view(), dim, bits);
+}
+
+std::shared_ptr<const RowCoder> RowCoder::trained(const CodeShape& shape, AnyMatrixView vectors,
+                                                  Metric metric,
+                                                  std::shared_ptr<const CoarseQuantizer> coarse,
+                                                  const TrainOptions& options) {
+  const std::int64_t least = shape.is_product() ? std::int64_t{1} << shape.bits : 1;
+  if (vectors.rows() < least)
+    throw InvalidArgument("vectors are {} rows, but training {} takes {} at least", vectors.rows(),
+                          shape.name(), least);
+  find_value_range(vectors, metric, "vectors", options.threads);
+  AnyMatrix sample;
+  const std::int64_t rows = std::max(options.rows, usual_training_rows);
+  if (rows < vectors.rows()) {
+    Random random(options.seed);
+    sample = rows_at(vectors, sample_of(vectors.rows(), rows, random));
+    vectors = sample;
+  }
+  std::vector<std::uint32_t> list_of;
+  if (coarse && shape.residual)
+    list_of = coarse->assign(vectors, options.threads, options.progress).list_of;
+  const Matrix<float> coded = coded_part(vectors, 0, vectors.rows(), metric,
+                                         shape.residual ? coarse.get() : nullptr, list_of);
+  if (!shape.is_product()) {
+    ScalarQuantizer scalar = ScalarQuantizer::train(
+        coded.view(), shape.bits == 8 ? ScalarCode::bits8 : ScalarCode::bits4, options.threads);
+    ProductQuantizer levels = product_of(scalar);
+    return std::make_shared<const RowCoder>(shape, metric, std::move(coarse), std::move(levels),
+                                            std::move(scalar));
+  }
+  return std::make_shared<const RowCoder>(
+      shape, metric, std::move(coarse),
+      ProductQuantizer::train(coded.view(), shape.sub_quantizers, shape.bits,
+                              {.seed = options.seed,
+                               .most_rows = 0,
+                               .threads = options.threads,
+                               .progress = options.progress}));
+}
+
+bool RowCoder::equals(const RowCoder& other) const {
+  const MatrixView<float> a = quantizer_.all_centroids(), b = other.quantizer_.all_centroids();
+  return shape_ == other.shape_ && a.rows() == b.rows() && a.cols() == b.cols() &&
+         std::memcmp(a.data(), b.data(),
+                     static_cast<std::size_t>(a.rows() * a.cols()) * sizeof(float)) == 0 &&
+         (!coarse_ || coarse_->equals(*other.coarse_));
+}
+
+float RowCoder::scalar_of(const float* decoded, std::int64_t list) const {
+  const std::int64_t dim = quantizer_.dim();
+  const float* centroid = residual() ? coarse_->centroids().row(list) : nullptr;
+  double sum = 0;
+  if (metric_ == Metric::cosine) {
+    for (std::int64_t j = 0; j < dim; ++j) {
+      const double y = double{decoded[j]} + (centroid ? double{centroid[j]} : 0.0);
+      sum += y * y;
+    }
+    return static_cast<float>(std::sqrt(sum));
+  }
+  for (std::int64_t j = 0; j < dim; ++j) {
+    const double r = decoded[j];
+    sum += r * r + 2 * (double{centroid[j]} - middle_[static_cast<std::size_t>(j)]) * r;
+  }
+  return static_cast<float>(sum);
+}
+
+RowCoder::Codes RowCoder::encode(AnyMatrixView rows, std::span<const std::uint32_t> list_of,
+                                 int threads, const Progress& progress) const {
+  const std::int64_t n = rows.rows(), dim = rows.cols(), tasks = (n + 1023) / 1024;
+  Codes out{Matrix<std::uint8_t>(n, code_size()),
+            std::vector<float>(static_cast<std::size_t>(has_scalars() ? n : 0))};
+  Reporter reporter(progress, "encode", tasks);
+  parallel_for(threads, (n + rows_together - 1) / rows_together, [&](std::int64_t block) {
+    const std::int64_t begin = block * rows_together, end = std::min(n, begin + rows_together);
+    std::vector<float> decoded(static_cast<std::size_t>(dim));
+    for (std::int64_t first = begin; first < end; first += 1024) {
+      const std::int64_t last = std::min(end, first + 1024);
+      const Matrix<float> part =
+          coded_part(rows, first, last, metric_, residual() ? coarse_.get() : nullptr, list_of);
+      const Matrix<std::uint8_t> codes =
+          scalar_ ? scalar_->encode(part.view(), 1) : quantizer_.encode(part.view(), 1);
+      std::copy_n(codes.data(), (last - first) * code_size(), out.codes.row(first));
+      for (std::int64_t i = first; has_scalars() && i < last; ++i) {
+        book().decode(out.codes.row(i), 1, decoded.data());
+        out.scalars[static_cast<std::size_t>(i)] =
+            scalar_of(decoded.data(), list_of.empty() ? 0 : list_of[static_cast<std::size_t>(i)]);
+      }
+      reporter.add(1);
+    }
+  });
+  return out;
+}
+
+void RowCoder::decode(const std::uint8_t* code, std::int64_t stride, std::int64_t list,
+                      float* out) const {
+  book().decode(code, stride, out);
+  if (!residual()) return;
+  const float* centroid = coarse_->centroids().row(list);
+  for (std::int64_t j = 0; j < quantizer_.dim(); ++j) out[j] += centroid[j];
+}
+
+void RowCoder::prepare(AnyMatrixView queries, std::int64_t query, double* out) const {
+  read_row(queries, query, metric_, out);
+  if (squared()) return;
+  for (std::int64_t j = 0; j < quantizer_.dim(); ++j)
+    out[j] = l2() ? -2 * (out[j] - middle_[static_cast<std::size_t>(j)]) : -out[j];
+}
+
+Matrix<float> RowCoder::terms(AnyMatrixView queries, MatrixView<Id> probes, int threads) const {
+  Matrix<float> out(probes.rows(), probes.cols());
+  if (!residual()) return out;
+  const Metric metric = l2() ? Metric::l2 : Metric::ip;
+  constexpr std::int64_t together = 64;
+  parallel_for(threads, (probes.rows() + together - 1) / together, [&](std::int64_t task) {
+    ExactDistance distance(metric, ElementType::f32, active_isa());
+    AnyMatrix unit;  // of a query, for cosine
+    std::vector<double> row(static_cast<std::size_t>(queries.cols()));
+    for (std::int64_t q = task * together; q < std::min(probes.rows(), (task + 1) * together);
+         ++q) {
+      if (metric_ == Metric::cosine) {
+        unit = AnyMatrix(ElementType::f32, 1, queries.cols());
+        read_row(queries, q, metric_, row.data());
+        std::transform(row.begin(), row.end(), static_cast<float*>(unit.row(0)),
+                       [](double x) { return static_cast<float>(x); });
+        distance.set_query(unit, 0);
+      } else {
+        distance.set_query(queries, q);
+      }
+      for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p)
+        out.row(q)[p] =
+            static_cast<float>(distance.key(coarse_->centroids().row(probes.row(q)[p])));
+    }
+  });
+  return out;
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,69 @@
+// knear/scan/kernels/code_kernels.hpp -- which rows of a list of codes may be near enough: the
+// boundary of the kernels, plain structs, one table per level.
+//
+// A code is a few bytes, each of which says which entry of its own table counts for the row; the
+// entries of a code add up to its distance. Here tables hold bytes, rounded down from the real
+// ones, so that sums are whole numbers that never exceed what they stand for: a row is left out
+// only if it is proven to be too far. With 8 bits and AVX-512 VBMI a table lies in four registers,
+// with 4 bits in one (Andre, Kermarrec, Le Scouarnec, "Cache locality is not enough", 2015).
+#pragma once
+#include <cstdint>
+
+namespace knear::detail {
+
+// Rows lie in groups: byte b of the codes of all rows of a group, then byte b + 1.
+inline constexpr std::int64_t code_group_rows = 64;
+// Entries of byte tables are at most this, so that two of them fit into a byte.
+inline constexpr int most_table_entry = 127;
+
+struct CodeScanArgs {
+  // Groups of 64 rows, the last one of those that are left; 64 bytes more may be read.
+  const std::uint8_t* codes;
+  std::int64_t rows;   // at least 1
+  std::int64_t width;  // bytes of a code
+  // 8 bits: [width][256]. 4 bits: [width][2][16], the lower half of a byte first. The sum of the
+  // largest entries of all tables is below 2^16.
+  const std::uint8_t* tables;
+  // A row may be near enough if sum <= offset + slope * scalar, in float32; [rows], and 16 floats
+  // more may be read. nullptr: if sum <= offset.
+  const float* scalars;
+  float offset, slope;
+  // [groups]: bit r of word g is set for row 64 g + r that may be.
+  std::uint64_t* near;
+};
+
+// The entries of one table: for each of the centroids of a part of the columns, the sum over these
+// of products, or of squared differences, with a query; summed in float64 in the order of columns
+// and rounded once.
+struct CodeTableArgs {
+  const double* query;   // [columns]
+  const float* columns;  // [columns][count]: each column of all centroids
+  std::int64_t count;    // of centroids, a multiple of 16
+  std::int64_t width;    // columns
+  bool squared;
+  float* table;          // [count]
+  float least, largest;  // of the entries, set by the kernel
+};
+
+// out[i] = (table[i] - least) * scale, rounded down: never more, and below by 1 + 1e-4 at most.
+// Requires that no product exceeds 127.
+struct RoundDownArgs {
+  const float* table;
+  std::int64_t count;  // a multiple of 16
+  float least, scale;
+  std::uint8_t* out;
+};
+
+using CodeKernel = void (*)(const CodeScanArgs*);
+struct CodeKernels {
+  CodeKernel bits8, bits4;
+  void (*fill_table)(CodeTableArgs*);
+  void (*round_down)(const RoundDownArgs*);
+};
+
+const CodeKernels& code_kernels_scalar();
+const CodeKernels& code_kernels_avx2();
+const CodeKernels& code_kernels_avx512();
+const CodeKernels& code_kernels_avx512_vbmi();
+
+}  // namespace knear::detail

@@ -1,0 +1,18 @@
+// The kernels for codes for AVX-512: 4 bits by byte shuffles. See code_kernels.inl.
+#include <immintrin.h>
+#include <stdint.h>
+
+#include "knear/scan/kernels/code_kernels.hpp"
+//
+#include "knear/scan/kernels/code_kernels.inl"
+//
+#include "knear/scan/kernels/code_kernels_avx512.inl"
+
+namespace knear::detail {
+
+const CodeKernels& code_kernels_avx512() {
+  static const CodeKernels kernels = {plain_bits8, bits4_avx512, fill_table, round_down};
+  return kernels;
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,157 @@
+// knear/scan/kernels/code_kernels_avx512.inl -- the kernels for codes with 64 rows a register,
+// written once for the levels that have those.
+//
+// The including file defines KNEAR_CODES8(table, codes): the entries of 64 codes of 8 bits, or
+// leaves 8 bits to the plain form. Tables are read once for four groups of rows. Two entries are
+// added as bytes, and widened together. For the plain intrinsics GCC 12 warns of a variable of its
+// own header; those with a mask, which is all ones here, compile to the same.
+
+namespace knear::detail {
+namespace {
+
+typedef __m512i Bytes;
+
+static inline Bytes load_bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
+
+// Sums of 64 rows: those of even rows and of odd ones, 16 bits each.
+struct Sums {
+  Bytes even, odd;
+};
+
+static inline void add_bytes(Sums& s, Bytes bytes) {
+  s.even = _mm512_add_epi16(s.even, _mm512_and_si512(bytes, _mm512_set1_epi16(255)));
+  s.odd = _mm512_add_epi16(s.odd, _mm512_srli_epi16(bytes, 8));
+}
+
+static inline uint64_t near_rows(const CodeScanArgs& a, const Sums& s, int64_t first,
+                                 uint16_t limit) {
+  if (!a.scalars) {
+    const uint64_t even = _mm512_cmple_epu16_mask(s.even,
+                                                  _mm512_set1_epi16(static_cast<short>(limit))),
+                   odd =
+                       _mm512_cmple_epu16_mask(s.odd, _mm512_set1_epi16(static_cast<short>(limit)));
+    return _pdep_u64(even, 0x5555555555555555) | _pdep_u64(odd, 0xaaaaaaaaaaaaaaaa);
+  }
+  // In the order of rows: word i of the first register is row i.
+  const Bytes places = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40,
+                                        8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+  const Bytes low = _mm512_permutex2var_epi16(s.even, places, s.odd),
+              high = _mm512_permutex2var_epi16(
+                  s.even, _mm512_add_epi16(places, _mm512_set1_epi16(16)), s.odd);
+  const __m512 offset = _mm512_set1_ps(a.offset), slope = _mm512_set1_ps(a.slope);
+  uint64_t near = 0;
+  const auto part = [&](__m256i words, int at) {
+    const __m512 sum = _mm512_maskz_cvtepi32_ps(0xffff, _mm512_maskz_cvtepu16_epi32(0xffff, words));
+    const __m512 limits =
+        _mm512_add_ps(offset, _mm512_mul_ps(slope, _mm512_loadu_ps(a.scalars + first + at)));
+    near |= static_cast<uint64_t>(_mm512_cmp_ps_mask(sum, limits, _CMP_LE_OQ)) << at;
+  };
+  part(_mm512_maskz_extracti64x4_epi64(0xff, low, 0), 0);
+  part(_mm512_maskz_extracti64x4_epi64(0xff, low, 1), 16);
+  part(_mm512_maskz_extracti64x4_epi64(0xff, high, 0), 32);
+  part(_mm512_maskz_extracti64x4_epi64(0xff, high, 1), 48);
+  return near;
+}
+
+// What a sum must not exceed where rows have no scalars.
+static inline uint16_t whole_limit(float offset) {
+  return offset >= 65535 ? 65535 : static_cast<uint16_t>(offset);
+}
+
+// Adds the entries of `count` groups whose rows lie `stride` bytes apart.
+template <int count, class Entries>
+static inline void scan_groups(const CodeScanArgs& a, const uint8_t* codes, int64_t stride,
+                               int64_t first, int64_t rows, uint16_t limit, Entries entries) {
+  Sums sums[count];
+#pragma GCC unroll 4
+  for (int g = 0; g < count; ++g) sums[g] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+  entries(codes, stride, sums);
+#pragma GCC unroll 4
+  for (int g = 0; g < count; ++g) {
+    uint64_t near = near_rows(a, sums[g], first + g * code_group_rows, limit);
+    if (rows < code_group_rows) near &= (uint64_t{1} << rows) - 1;
+    a.near[first / code_group_rows + g] = near;
+  }
+}
+
+template <template <int> class Entries>
+static inline void scan_all(const CodeScanArgs& a) {
+  const int64_t groups = (a.rows + code_group_rows - 1) / code_group_rows;
+  if (a.scalars == nullptr && !(a.offset >= 0)) {
+    for (int64_t g = 0; g < groups; ++g) a.near[g] = 0;
+    return;
+  }
+  const uint16_t limit = a.scalars ? 0 : whole_limit(a.offset);
+  constexpr int64_t four = 4 * code_group_rows;
+  int64_t first = 0;
+  for (; first + four <= a.rows; first += four)
+    scan_groups<4>(a, a.codes + first * a.width, code_group_rows, first, code_group_rows, limit,
+                   Entries<4>{a});
+  for (; first < a.rows; first += code_group_rows) {
+    const int64_t rows = a.rows - first < code_group_rows ? a.rows - first : code_group_rows;
+    scan_groups<1>(a, a.codes + first * a.width, rows, first, rows, limit, Entries<1>{a});
+  }
+}
+
+template <int count>
+struct Entries4 {
+  const CodeScanArgs& a;
+  inline void operator()(const uint8_t* codes, int64_t stride, Sums* sums) const {
+    const Bytes nibble = _mm512_set1_epi8(15);
+    const uint8_t* table = a.tables;
+    const int64_t group = code_group_rows * a.width;
+    for (int64_t b = 0; b < a.width; ++b, codes += stride, table += 32) {
+      const Bytes lower = _mm512_maskz_broadcast_i32x4(
+                      0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(table))),
+                  upper = _mm512_maskz_broadcast_i32x4(
+                      0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(table + 16)));
+#pragma GCC unroll 4
+      for (int g = 0; g < count; ++g) {
+        const Bytes code = load_bytes(codes + g * group);
+        add_bytes(sums[g], _mm512_add_epi8(
+                               _mm512_shuffle_epi8(lower, _mm512_and_si512(code, nibble)),
+                               _mm512_shuffle_epi8(
+                                   upper, _mm512_and_si512(_mm512_srli_epi16(code, 4), nibble))));
+      }
+    }
+  }
+};
+static void bits4_avx512(const CodeScanArgs* a) { scan_all<Entries4>(*a); }
+
+#ifdef KNEAR_CODES8
+template <int count>
+struct Entries8 {
+  const CodeScanArgs& a;
+  inline void operator()(const uint8_t* codes, int64_t stride, Sums* sums) const {
+    const uint8_t* table = a.tables;
+    const int64_t group = code_group_rows * a.width;
+    int64_t b = 0;
+    for (; b + 2 <= a.width; b += 2, codes += 2 * stride, table += 512) {
+      Bytes entries[count];
+      {
+        const Bytes t[4] = {load_bytes(table), load_bytes(table + 64), load_bytes(table + 128),
+                            load_bytes(table + 192)};
+#pragma GCC unroll 4
+        for (int g = 0; g < count; ++g) entries[g] = KNEAR_CODES8(t, load_bytes(codes + g * group));
+      }
+      const Bytes t[4] = {load_bytes(table + 256), load_bytes(table + 320), load_bytes(table + 384),
+                          load_bytes(table + 448)};
+#pragma GCC unroll 4
+      for (int g = 0; g < count; ++g)
+        add_bytes(
+            sums[g],
+            _mm512_add_epi8(entries[g], KNEAR_CODES8(t, load_bytes(codes + stride + g * group))));
+    }
+    if (b == a.width) return;
+    const Bytes t[4] = {load_bytes(table), load_bytes(table + 64), load_bytes(table + 128),
+                        load_bytes(table + 192)};
+#pragma GCC unroll 4
+    for (int g = 0; g < count; ++g)
+      add_bytes(sums[g], KNEAR_CODES8(t, load_bytes(codes + g * group)));
+  }
+};
+static void bits8_avx512(const CodeScanArgs* a) { scan_all<Entries8>(*a); }
+#endif
+
+}  // namespace
+}  // namespace knear::detail

@@ -1,0 +1,15 @@
+// The kernels for codes for what every x86-64 has. See code_kernels.inl.
+#include <stdint.h>
+
+#include "knear/scan/kernels/code_kernels.hpp"
+//
+#include "knear/scan/kernels/code_kernels.inl"
+
+namespace knear::detail {
+
+const CodeKernels& code_kernels_scalar() {
+  static const CodeKernels kernels = {plain_bits8, plain_bits4, fill_table, round_down};
+  return kernels;
+}
+
+}  // namespace knear::detail

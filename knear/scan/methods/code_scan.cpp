@@ -1,0 +1,389 @@
+// Tables of bytes for blocks of queries, lists in order, and the candidates of each query.
+#include "knear/scan/methods/code_scan.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "knear/core/threads.hpp"
+#include "knear/scan/kernels/code_kernels.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr double epsilon = 0x1p-22;  // four roundings of a float32
+
+// Codes that queries go over together: they stay in the second cache.
+constexpr std::int64_t chunk_bytes = 1 << 17;
+// Queries of a task at most, and the bytes of their tables.
+constexpr std::int64_t most_queries = 1024, most_table_bytes = 16 << 20;
+// Rows that a query scores between two looks at its threshold: at first few.
+constexpr std::int64_t most_step = 1024;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The tables of a query, rounded down to bytes, of which one stands for `unit`.
+struct ByteTables {
+  AlignedArray<double> query;         // [dim]
+  AlignedArray<std::uint8_t> tables;  // as CodeScanArgs has them
+  double base = 0;                    // what a sum of bytes of 0 stands for
+  double unit = 1;
+  double magnitude = 0;  // of the entries of all tables, the largest of each, added up
+
+  void make(const CodeScanJob& job, std::int64_t q, std::vector<float>& scratch) {
+    const CodeBook& book = *job.book;
+    const std::int64_t parts = book.parts(), count = book.count();
+    if (query.size() == 0) {
+      query = AlignedArray<double>(static_cast<std::size_t>(book.dim()));
+      // Of 4 bits, an odd last part is followed by an empty one.
+      tables = AlignedArray<std::uint8_t>(
+          static_cast<std::size_t>(book.bits() == 8 ? parts * 256 : book.code_size() * 32));
+    }
+    job.prepare(q, query.data());
+    scratch.resize(static_cast<std::size_t>(parts * (count + 2)));
+    float* const entries = scratch.data();
+    float* const ranges = entries + parts * count;
+    book.fill_tables(query.data(), job.squared, job.isa, entries, ranges);
+    base = magnitude = 0;
+    double widest = 0, sum = 0;
+    for (std::int64_t m = 0; m < parts; ++m) {
+      const double least = ranges[2 * m], largest = ranges[2 * m + 1];
+      base += least;
+      magnitude += std::max(std::abs(least), std::abs(largest));
+      widest = std::max(widest, largest - least), sum += largest - least;
+    }
+    const double wanted = std::max(widest / most_table_entry, sum / 65000);
+    float scale = static_cast<float>(1 / wanted * (1 - 1e-6));
+    if (!(scale > 0 && scale < infinity)) scale = 0;  // then every byte is 0
+    unit = scale > 0 ? 1 / static_cast<double>(scale) : 1;
+    const CodeKernels& kernels = code_kernels(job.isa);
+    for (std::int64_t m = 0; m < parts; ++m) {
+      const RoundDownArgs args{entries + m * count, count, ranges[2 * m], scale,
+                               tables.data() + m * count};
+      kernels.round_down(&args);
+    }
+  }
+};
+
+// What is left of the rows of a query: those up to the k-th key so far.
+class Candidates {
+ public:
+  using Item = CodedNeighbors::Row;  // without an id yet
+
+  void begin(std::int64_t k, double upper_bound) {
+    k_ = static_cast<std::size_t>(k);
+    items_.clear(), keys_.clear();
+    bound_ = upper_bound < std::numeric_limits<float>::max() ? static_cast<float>(upper_bound)
+                                                             : infinity;
+  }
+  float bound() const { return bound_; }
+
+  void push(float key, std::uint32_t segment, std::int64_t row,
+            std::span<const CodeSegment> segments) {
+    if (key > bound_) return;
+    items_.push_back({key, segment, row, no_id});
+    if (k_ <= longest_sorted) {
+      if (keys_.size() == k_) keys_.pop_back();
+      keys_.insert(std::upper_bound(keys_.begin(), keys_.end(), key), key);
+      if (keys_.size() == k_) bound_ = std::min(bound_, keys_.back());
+    }
+    if (items_.size() >= most()) cut(segments);
+  }
+  // The k nearest; uses them up.
+  void finish(std::span<const CodeSegment> segments, std::span<Item> out) {
+    cut(segments);
+    sort(segments);
+    const std::size_t count = std::min(k_, items_.size());
+    std::copy_n(items_.begin(), count, out.begin());
+    std::fill(out.begin() + static_cast<std::ptrdiff_t>(count), out.end(), Item{});
+    items_ = {}, keys_ = {};
+  }
+
+ private:
+  static constexpr std::size_t longest_sorted = 64;
+
+  std::size_t most() const { return 2 * k_ + 64; }
+  void sort(std::span<const CodeSegment> segments) {
+    for (Item& item : items_) item.id = segments[item.segment].ids(item.row);
+    std::sort(items_.begin(), items_.end());
+  }
+  void cut(std::span<const CodeSegment> segments) {
+    if (items_.size() <= k_) return;
+    const auto kth = items_.begin() + static_cast<std::ptrdiff_t>(k_ - 1);
+    std::nth_element(items_.begin(), kth, items_.end(),
+                     [](const Item& a, const Item& b) { return a.key < b.key; });
+    bound_ = std::min(bound_, kth->key);
+    std::erase_if(items_, [&](const Item& item) { return item.key > bound_; });
+    if (items_.size() < most() - most() / 4) return;
+    // So many rows at the very k-th key: their ids decide.
+    sort(segments);
+    items_.resize(k_);
+  }
+
+  std::size_t k_ = 0;
+  float bound_ = infinity;
+  std::vector<Item> items_;
+  std::vector<float> keys_;  // the k smallest, ascending; for few neighbours
+};
+
+// A query and one of its lists.
+struct Pair {
+  std::uint32_t list, query;  // query: in its block
+  float term;
+};
+
+// Goes over the codes of some lists for a block of queries.
+class BlockScan {
+ public:
+  BlockScan(std::span<const CodeSegment> segments, const CodeScanJob& job)
+      : segments_(segments), job_(job), kernels_(code_kernels(job.isa)) {}
+
+  void begin(std::int64_t first, std::int64_t last) {
+    first_ = first;
+    tables_.resize(static_cast<std::size_t>(last - first));
+    for (std::int64_t q = first; q < last; ++q)
+      tables_[static_cast<std::size_t>(q - first)].make(job_, q, scratch_);
+  }
+
+  // Calls bound(query), the key that is still wanted, and take(query, key, segment, row) for the
+  // rows of all lists that do not exceed it. Of `parts` of the rows takes the one with number
+  // `part`.
+  template <class Bound, class Take>
+  void scan(std::vector<Pair>& pairs, std::int64_t parts, std::int64_t part, Bound bound,
+            Take take) {
+    std::sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) {
+      return std::pair(a.list, a.query) < std::pair(b.list, b.query);
+    });
+    const std::int64_t width = job_.book->code_size();
+    // Whole steps, so that parts and chunks divide nothing else.
+    const std::int64_t chunk =
+        std::max<std::int64_t>(most_step, chunk_bytes / width / most_step * most_step);
+    std::int64_t counter = 0;
+    for (std::size_t p = 0; p < pairs.size();) {
+      std::size_t end = p;
+      while (end < pairs.size() && pairs[end].list == pairs[p].list) ++end;
+      for (std::uint32_t s = 0; s < segments_.size(); ++s) {
+        const auto [first, last] = segments_[s].lists->rows_of(pairs[p].list);
+        for (std::int64_t from = first; from < last; from += chunk) {
+          if (counter++ % parts != part) continue;
+          const std::int64_t to = std::min(last, from + chunk);
+          for (std::size_t i = p; i < end; ++i) scan_rows(pairs[i], s, last, from, to, bound, take);
+        }
+      }
+      p = end;
+    }
+  }
+
+  ScanStats stats;
+
+ private:
+  // Rows [from, to) of a list that ends with `list_end`; whole groups, but for the last one.
+  template <class Bound, class Take>
+  void scan_rows(const Pair& pair, std::uint32_t s, std::int64_t list_end, std::int64_t from,
+                 std::int64_t to, Bound bound, Take take) {
+    const CodeSegment& segment = segments_[s];
+    const CodedLists& lists = *segment.lists;
+    const ByteTables& tables = tables_[pair.query];
+    const float* scalars = lists.has_scalars() ? lists.scalars() : nullptr;
+    std::uint64_t near[most_step / code_group_rows];
+    std::int64_t step = bound(pair.query) == infinity ? code_group_rows : most_step;
+    for (std::int64_t row = from; row < to; row += step, step = std::min(2 * step, most_step)) {
+      const std::int64_t rows = std::min(step, to - row), groups = (rows + 63) / 64;
+      if (!nearest_groups(lists, tables, pair.term, bound(pair.query), row, rows, near)) continue;
+      for (std::int64_t g = 0; g < groups; ++g) {
+        for (std::uint64_t bits = near[g]; bits != 0; bits &= bits - 1) {
+          const std::int64_t at = row + 64 * g + std::countr_zero(bits);
+          if (!segment.allowed.all() && !segment.allowed(at)) continue;
+          const std::int64_t group = row + 64 * g,
+                             stride = std::min<std::int64_t>(64, list_end - group);
+          const float key = key_of(tables, pair.term, lists.group(group) + (at - group), stride,
+                                   scalars ? scalars[at] : 0);
+          ++stats.survivors;
+          take(pair.query, key, s, at);
+        }
+      }
+    }
+  }
+
+  float key_of(const ByteTables& tables, float term, const std::uint8_t* code, std::int64_t stride,
+               float scalar) const {
+    const float sum = job_.book->sum(code, stride, tables.query.data(), job_.squared);
+    float key = 0;
+    switch (job_.metric) {
+      case Metric::l2:
+        key = (term + scalar) + sum;
+        if (key < 0) key = 0;
+        break;
+      case Metric::ip:
+        key = term + sum;
+        break;
+      case Metric::cosine:
+        key = scalar > 0 ? 1 + (term + sum) / scalar : 1;
+        break;
+    }
+    return key < infinity ? key : infinity;  // where float32 does not reach
+  }
+
+  // Sets the bits of rows whose key may be up to `bound`; false if there are none.
+  bool nearest_groups(const CodedLists& lists, const ByteTables& tables, float term, float bound,
+                      std::int64_t row, std::int64_t rows, std::uint64_t* near) {
+    const std::int64_t groups = (rows + 63) / 64;
+    const bool cosine = job_.metric == Metric::cosine;
+    // The float32 roundings of a key, and those of the test itself.
+    const double scalar = lists.largest_scalar() * (cosine ? std::abs(double{bound} - 1) + 1 : 1.0),
+                 size = tables.magnitude + std::abs(tables.base) + std::abs(term) + scalar +
+                        (cosine ? 0 : std::abs(double{bound}));
+    const double room = static_cast<double>(job_.book->parts() + 8) * epsilon * size;
+    const double known = tables.base + double{term};
+    double offset = ((cosine ? 0 : double{bound}) - known + room) / tables.unit;
+    double slope = 0;
+    if (lists.has_scalars()) slope = (cosine ? double{bound} - 1 : -1) / tables.unit;
+    if (bound == infinity || !std::isfinite(offset) || std::abs(offset) > 1e30 ||
+        !(std::abs(slope) < 1e30)) {
+      std::fill_n(near, groups, ~std::uint64_t{0});
+      if (rows % 64 != 0) near[groups - 1] = (std::uint64_t{1} << rows % 64) - 1;
+      return true;
+    }
+    CodeScanArgs args{};
+    args.codes = lists.group(row), args.rows = rows, args.width = lists.width();
+    args.tables = tables.tables.data();
+    args.scalars = lists.has_scalars() ? lists.scalars() + row : nullptr;
+    args.offset = std::nextafter(static_cast<float>(offset), infinity);
+    args.slope = static_cast<float>(slope);
+    args.near = near;
+    (job_.book->bits() == 8 ? kernels_.bits8 : kernels_.bits4)(&args);
+    std::uint64_t any = 0;
+    for (std::int64_t g = 0; g < groups; ++g) any |= near[g];
+    return any != 0;
+  }
+
+  const std::span<const CodeSegment> segments_;
+  const CodeScanJob& job_;
+  const CodeKernels& kernels_;
+  std::int64_t first_ = 0;
+  std::vector<ByteTables> tables_;
+  std::vector<float> scratch_;
+};
+
+std::vector<Pair> pairs_of(const CodeProbes& probes, std::int64_t first, std::int64_t last,
+                           std::int64_t from, std::int64_t to) {
+  std::vector<Pair> out;
+  for (std::int64_t q = first; q < last; ++q)
+    for (std::int64_t p = from; p < to && probes.lists.row(q)[p] != no_id; ++p)
+      out.push_back({static_cast<std::uint32_t>(probes.lists.row(q)[p]),
+                     static_cast<std::uint32_t>(q - first), probes.terms.row(q)[p]});
+  return out;
+}
+
+// Queries of a task: as many as keep all threads busy and fit.
+std::int64_t block_size(const CodeScanJob& job, std::int64_t queries) {
+  const std::int64_t each = bytes_of_coded_query(*job.book, job.k);
+  const std::int64_t room = std::min(most_table_bytes, job.memory / job.threads);
+  const std::int64_t most = std::clamp<std::int64_t>(room / each, 1, most_queries);
+  return std::clamp<std::int64_t>((queries + job.threads - 1) / job.threads, 1, most);
+}
+
+}  // namespace
+
+std::int64_t bytes_of_coded_query(const CodeBook& book, std::int64_t k) {
+  return book.parts() * std::max<std::int64_t>(book.count(), 32) + book.dim() * 8 + k * 44 + 1600;
+}
+
+void merge_rows(std::span<CodedNeighbors::Row> all, std::span<const CodedNeighbors::Row> more) {
+  std::vector<CodedNeighbors::Row> both(all.size() + more.size());
+  std::merge(all.begin(), all.end(), more.begin(), more.end(), both.begin());
+  std::copy_n(both.begin(), all.size(), all.begin());
+}
+
+void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
+                const CodeProbes& probes, CodedNeighbors& out, ScanStats& stats,
+                const Progress& progress) {
+  const std::int64_t queries = probes.lists.rows(), most = probes.lists.cols();
+  const std::int64_t size = block_size(job, queries), blocks = (queries + size - 1) / size;
+  // Few queries are shared by threads, which look at parts of their rows.
+  const std::int64_t parts =
+      std::max<std::int64_t>(1, job.threads / std::max<std::int64_t>(1, queries));
+  std::vector<CodedNeighbors> found(static_cast<std::size_t>(parts));
+  for (std::int64_t part = 1; part < parts; ++part)
+    found[static_cast<std::size_t>(part)] = CodedNeighbors(queries, job.k);
+  std::mutex mutex;
+  Reporter reporter(progress, "scan", blocks * parts);
+  parallel_for(job.threads, blocks * parts, [&](std::int64_t task) {
+    const auto start = std::chrono::steady_clock::now();
+    const std::int64_t part = task % parts, first = task / parts * size,
+                       last = std::min(queries, first + size);
+    BlockScan block(segments, job);
+    block.begin(first, last);
+    std::vector<Candidates> candidates(static_cast<std::size_t>(last - first));
+    for (std::int64_t q = first; q < last; ++q)
+      candidates[static_cast<std::size_t>(q - first)].begin(
+          job.k, job.upper_bounds ? job.upper_bounds[q] : std::numeric_limits<double>::infinity());
+    const auto round = [&](std::int64_t from, std::int64_t to) {
+      std::vector<Pair> pairs = pairs_of(probes, first, last, from, to);
+      block.scan(
+          pairs, parts, part, [&](std::uint32_t q) { return candidates[q].bound(); },
+          [&](std::uint32_t q, float key, std::uint32_t segment, std::int64_t row) {
+            candidates[q].push(key, segment, row, segments);
+          });
+    };
+    // The nearest list gives a threshold for the others.
+    const std::int64_t alone = job.upper_bounds ? 0 : std::min<std::int64_t>(1, most);
+    round(0, alone);
+    round(alone, most);
+    CodedNeighbors& to = part == 0 ? out : found[static_cast<std::size_t>(part)];
+    for (std::int64_t q = first; q < last; ++q)
+      candidates[static_cast<std::size_t>(q - first)].finish(segments, to.of(q));
+    block.stats.scan_seconds = seconds_since(start);
+    reporter.add(1);
+    const std::lock_guard lock(mutex);
+    stats.add(block.stats, bytes_of_coded_query(*job.book, job.k) * size, job.threads);
+  });
+  for (std::int64_t part = 1; part < parts; ++part)
+    for (std::int64_t q = 0; q < queries; ++q)
+      merge_rows(out.of(q), found[static_cast<std::size_t>(part)].of(q));
+}
+
+void scan_codes_range(std::span<const CodeSegment> segments, const CodeScanJob& job,
+                      const CodeProbes& probes, double limit, RangeSink& sink, ScanStats& stats,
+                      const Progress& progress) {
+  const std::int64_t queries = probes.lists.rows(), size = block_size(job, queries);
+  // No key between it and `limit` is a float32.
+  float bound = limit < std::numeric_limits<float>::max() ? static_cast<float>(limit) : infinity;
+  if (bound > limit) bound = std::nextafter(bound, -infinity);
+  std::mutex mutex;
+  const std::int64_t blocks = (queries + size - 1) / size;
+  Reporter reporter(progress, "scan", blocks);
+  parallel_for(job.threads, blocks, [&](std::int64_t b) {
+    const auto start = std::chrono::steady_clock::now();
+    const std::int64_t first = b * size, last = std::min(queries, first + size);
+    BlockScan block(segments, job);
+    block.begin(first, last);
+    RangeLists found(static_cast<std::size_t>(last - first));
+    std::vector<Pair> pairs = pairs_of(probes, first, last, 0, probes.lists.cols());
+    block.scan(
+        pairs, 1, 0, [&](std::uint32_t) { return bound; },
+        [&](std::uint32_t q, float key, std::uint32_t segment, std::int64_t row) {
+          if (!(key <= bound)) return;
+          sink.count(1);
+          found[q].emplace_back(key, segments[segment].ids(row));
+        });
+    std::vector<std::int64_t> which(static_cast<std::size_t>(last - first));
+    std::iota(which.begin(), which.end(), first);
+    sink.take(which, found);
+    block.stats.scan_seconds = seconds_since(start);
+    reporter.add(1);
+    const std::lock_guard lock(mutex);
+    stats.add(block.stats);
+  });
+}
+
+}  // namespace knear::detail

@@ -1,0 +1,72 @@
+#include "knear/scan/packing/code_book.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "knear/scan/kernels/code_kernels.hpp"
+
+namespace knear::detail {
+
+const CodeKernels& code_kernels(Isa isa) {
+  switch (isa) {
+    case Isa::avx512_vnni:
+      return has_byte_permutes() ? code_kernels_avx512_vbmi() : code_kernels_avx512();
+    case Isa::avx512:
+      return code_kernels_avx512();
+    case Isa::avx2:
+      return code_kernels_avx2();
+    case Isa::scalar:
+      break;
+  }
+  return code_kernels_scalar();
+}
+
+CodeBook::CodeBook(Matrix<float> centroids, std::int64_t parts, int bits)
+    : parts_(parts), bits_(bits), centroids_(std::move(centroids)), by_column_(dim(), count()) {
+  for (std::int64_t j = 0; j < dim(); ++j)
+    for (std::int64_t c = 0; c < count(); ++c)
+      by_column_.row(j)[c] = part(j / width()).row(c)[j % width()];
+}
+
+void CodeBook::fill_tables(const double* query, bool squared, Isa isa, float* tables,
+                           float* ranges) const {
+  const CodeKernels& kernels = code_kernels(isa);
+  for (std::int64_t m = 0; m < parts_; ++m) {
+    CodeTableArgs args{query + m * width(),
+                       by_column_.row(m * width()),
+                       count(),
+                       width(),
+                       squared,
+                       tables + m * count(),
+                       0,
+                       0};
+    kernels.fill_table(&args);
+    if (ranges) ranges[2 * m] = args.least, ranges[2 * m + 1] = args.largest;
+  }
+}
+
+template <bool squared>
+float CodeBook::sum_of(const std::uint8_t* code, std::int64_t stride, const double* query) const {
+  const std::int64_t columns = width();
+  float sum = 0;
+  const float* part = centroids_.data();
+  for (std::int64_t m = 0; m < parts_; ++m, query += columns, part += count() * columns) {
+    const float* centroid = part + get(code, stride, m) * columns;
+    double one = 0;
+    for (std::int64_t j = 0; j < columns; ++j) {
+      const double x = centroid[j];
+      one += squared ? (query[j] - x) * (query[j] - x) : query[j] * x;
+    }
+    sum += static_cast<float>(one);
+  }
+  return sum;
+}
+template float CodeBook::sum_of<true>(const std::uint8_t*, std::int64_t, const double*) const;
+template float CodeBook::sum_of<false>(const std::uint8_t*, std::int64_t, const double*) const;
+
+void CodeBook::decode(const std::uint8_t* code, std::int64_t stride, float* out) const {
+  for (std::int64_t m = 0; m < parts_; ++m)
+    std::copy_n(part(m).row(get(code, stride, m)), width(), out + m * width());
+}
+
+}  // namespace knear::detail
