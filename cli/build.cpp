@@ -46,7 +46,7 @@ double train(Index& index, AnyMatrixView base, const BuildArguments& arguments, 
 void run_build(const BuildArguments& arguments) {
   if (!arguments.metric.empty()) parse_metric(arguments.metric);
   // What is wrong is said before a file is read.
-  const bool learns = !make_index(arguments.index, 1).is_trained();
+  const bool learns = knear::learns(arguments.index);
   for (const auto& [option, value] :
        {std::pair("--train", arguments.train), std::pair("--iterations", arguments.iterations)}) {
     if (value != not_given) check_positive(option, value);
@@ -109,8 +109,9 @@ void add_build(CLI::App& app) {
       ->required();
   command
       ->add_option("--index", arguments->index,
-                   "kind of index: Flat (exact search, prepared once), or as IVF1024,Flat (1024 "
-                   "inverted lists)")
+                   "kind of index: Flat (exact search, prepared once), IVF1024,Flat (1024 inverted "
+                   "lists), IVF1024,PQ32 (and codes of 32 bytes), PQ32, SQ8; ,RFlat behind codes "
+                   "keeps the vectors too")
       ->type_name("KIND")
       ->required();
   command->add_option("--out", arguments->out, "the file to write, .knear")

@@ -44,10 +44,14 @@ void add_search(CLI::App& app) {
                     "more lists for queries that find fewer than k in these");
   command->add_flag("--certify", arguments->certify,
                     "prove of which queries no other list holds anything nearer");
+  add_whole(*command, "--refine-factor", arguments->refine_factor,
+            "codes measured by their vectors for each neighbour (of an index with ,RFlat; default: "
+            "4)");
   command->footer(
       "Files: .fvecs .bvecs .fbin .u8bin .i8bin .npy and MNIST idx, also gzipped. With --recall "
       "below 1 --method auto answers exactly where that is no slower. An index of inverted lists "
-      "needs --probes, or --recall 1 for lists until all answers are certain.\n\nExample:\n"
+      "needs --probes or --recall; with --recall 1 it goes on until all answers are "
+      "certain.\n\nExample:\n"
       "  knear search --base base.fvecs --queries queries.fvecs -k 10 --out near.ivecs --explain");
   command->callback([=] { run_search(*arguments); });
 }

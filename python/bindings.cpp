@@ -50,12 +50,13 @@ using Bits =
     std::optional<nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>>;
 
 // Method, recall, samples, logical rows, whether candidates become the k nearest; probes, whether
-// they are widened, whether queries are certified.
+// they are widened, whether queries are certified; codes refined for each neighbour.
 using MethodTuple = std::tuple<std::string, std::optional<double>, std::int64_t, std::int64_t, bool,
-                               std::int64_t, bool, bool>;
+                               std::int64_t, bool, bool, std::int64_t>;
 
 MethodOptions method_options_of(const MethodTuple& from) {
-  const auto& [method, recall, samples, logical_rows, aggregate, probes, widen, certify] = from;
+  const auto& [method, recall, samples, logical_rows, aggregate, probes, widen, certify, refine] =
+      from;
   return {.kind = parse_method(method),
           .recall = recall,
           .samples = samples,
@@ -63,6 +64,7 @@ MethodOptions method_options_of(const MethodTuple& from) {
           .aggregate = aggregate,
           .probes = probes,
           .widen = widen,
+          .refine_factor = refine,
           .certify = certify};
 }
 

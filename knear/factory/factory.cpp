@@ -8,11 +8,12 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
-#include "knear/index/flat.hpp"
-#include "knear/index/ivf_flat.hpp"
+#include "knear/index/index_impl.hpp"
 
 namespace knear {
 namespace {
+
+constexpr std::int64_t any_dim = 0;
 
 struct Part {
   std::string_view text;
@@ -49,32 +50,96 @@ std::optional<std::int64_t> number_after(std::string_view name, std::string_view
   return out;
 }
 
-Index made(std::string_view factory, std::int64_t dim, Metric metric) {
-  const std::vector<Part> parts = parts_of(factory);
-  const auto end_after = [&](std::size_t count) {
-    if (parts.size() > count) refuse(factory, parts[count], "which may not follow there");
-  };
-  if (parts[0].text == "Flat") {
-    end_after(1);
-    return FlatIndex(dim, metric);
+// Parts of a string, taken from the front.
+class Grammar {
+ public:
+  Grammar(std::string_view factory, std::int64_t dim, Metric metric)
+      : factory_(factory), parts_(parts_of(factory)) {
+    shape_.dim = dim, shape_.metric = metric;
   }
-  if (const auto lists = number_after("IVF", parts[0].text)) {
-    if (parts.size() < 2)
-      refuse(factory, parts[0], "after which the form of the vectors is missing, as in ',Flat'");
-    if (parts[1].text != "Flat")
-      refuse(factory, parts[1], "which is no form of vectors in inverted lists: only Flat is");
-    end_after(2);
-    if (*lists < 1 || *lists > (1 << 24))
-      refuse(factory, parts[0], "but there can be 1 to 16777216 lists");
-    return IvfFlatIndex(dim, *lists, metric);
+
+  detail::IndexShape shape() {
+    // Ids are always the caller's if they like.
+    if (is("IDMap") || is("IDMap2")) ++at_;
+    if (const auto lists = at_ < parts_.size() ? number_after("IVF", part().text) : std::nullopt) {
+      if (*lists < 1 || *lists > detail::most_lists)
+        refuse(factory_, part(), "but there can be 1 to 16777216 lists");
+      shape_.lists = *lists;
+      if (++at_ == parts_.size())
+        refuse(factory_, parts_[at_ - 1],
+               "after which the form of the vectors is missing, as in ',Flat'");
+    }
+    take_form();
+    if (is("RFlat")) {
+      if (!shape_.codes) refuse(factory_, part(), "but Flat keeps the vectors anyway");
+      shape_.refined = true, ++at_;
+    }
+    if (is("IDMap") || is("IDMap2")) ++at_;
+    if (at_ < parts_.size()) refuse(factory_, part(), "which may not follow there");
+    return shape_;
   }
-  refuse(factory, parts[0], "which is none of the indexes Flat and IVFn,Flat");
-}
+
+ private:
+  const Part& part() const { return parts_[at_]; }
+  bool is(std::string_view text) const { return at_ < parts_.size() && part().text == text; }
+
+  // Flat, PQmxb, SQb.
+  void take_form() {
+    const bool lists = shape_.lists > 0;
+    if (at_ == parts_.size()) refuse(factory_, parts_[at_ - 1], "after which an index is missing");
+    const std::string_view text = part().text;
+    if (text != "Flat") {
+      if (text.starts_with("PQ")) {
+        shape_.codes = product();
+      } else if (text == "SQ8" || text == "SQ4") {
+        shape_.codes = detail::CodeShape{0, text == "SQ8" ? 8 : 4, lists};
+      } else {
+        refuse(factory_, part(),
+               lists ? "which is no form of vectors in inverted lists: Flat, PQm, PQmx4, SQ8 and "
+                       "SQ4 are"
+                     : "which is none of the indexes Flat, PQm, PQmx4, SQ8, SQ4 and IVFn,...");
+      }
+    }
+    ++at_;
+  }
+
+  detail::CodeShape product() const {
+    std::string_view text = part().text;
+    detail::CodeShape out{0, 8, shape_.lists > 0};
+    // Codes of 4 bits are always scanned fast.
+    for (const std::string_view end : {"x4fs", "x4", "x8"})
+      if (text.ends_with(end)) {
+        out.bits = end == "x8" ? 8 : 4;
+        text.remove_suffix(end.size());
+        break;
+      }
+    const auto parts = number_after("PQ", text);
+    if (!parts) refuse(factory_, part(), "which is no product quantizer: PQm, PQmx4, PQmx8 are");
+    if (*parts < 1 || (shape_.dim != any_dim && shape_.dim % *parts != 0))
+      refuse(factory_, part(),
+             fmt::format("but {} parts do not divide {} columns", *parts, shape_.dim));
+    out.sub_quantizers = *parts;
+    return out;
+  }
+
+  const std::string_view factory_;
+  const std::vector<Part> parts_;
+  std::size_t at_ = 0;
+  detail::IndexShape shape_;
+};
 
 }  // namespace
 
+bool learns(std::string_view factory) {
+  return detail::public_call(
+      [&] { return Grammar(factory, any_dim, Metric::l2).shape().learns(); });
+}
+
 Index make_index(std::string_view factory, std::int64_t dim, Metric metric) {
-  return detail::public_call([&] { return made(factory, dim, metric); });
+  return detail::public_call([&]() -> Index {
+    detail::check_index_dim(dim);
+    return IndexOfShape(Grammar(factory, dim, metric).shape());
+  });
 }
 
 }  // namespace knear

@@ -41,6 +41,16 @@ struct SegmentFields {
   std::uint64_t forms;              // bit p: has a form for FirstPass p
 };
 
+struct CodeFields {
+  std::int64_t sub_quantizers, bits;  // CodeShape
+  std::uint64_t residual, refined, trained;
+};
+
+// Of a segment of codes.
+struct CodedFields {
+  std::int64_t rows, live, lists;  // lists that have rows
+};
+
 std::string packed_name(std::size_t segment, FirstPass pass) {
   return fmt::format("{}/{}/", segment, name_of(pass));
 }
@@ -79,6 +89,106 @@ std::shared_ptr<const PackedLists> load_lists(Sections& in, const std::string& n
     seen[row] = true, ++count;
   }
   if (count != out->packed.rows) in.refuse(name, "a row is in no list");
+  return out;
+}
+
+RowSet load_live(Sections& in, const std::string& name, std::int64_t rows) {
+  RowSet out(rows);
+  if (!in.has(name)) return out;
+  const auto words = in.array<std::uint64_t>(name, (rows + 63) / 64);
+  for (std::int64_t row = 0; row < rows; ++row)
+    if (!(words[static_cast<std::size_t>(row / 64)] >> (row % 64) & 1)) out.remove(row);
+  return out;
+}
+
+// The quantiser of codes, if it is trained.
+void load_coder(Sections& in, SavedIndex& saved) {
+  const auto fields = in.fields<CodeFields>("codes");
+  const std::int64_t dim = saved.shape.dim, parts = fields.sub_quantizers;
+  if (parts < 0 || (parts > 0 && dim % parts != 0) || (fields.bits != 4 && fields.bits != 8) ||
+      fields.residual > 1 || fields.refined > 1 || fields.trained > 1)
+    in.refuse("codes", "its numbers are none");
+  saved.shape.codes = CodeShape{parts, static_cast<int>(fields.bits), fields.residual == 1};
+  saved.shape.refined = fields.refined == 1;
+  if (fields.trained == 0) return;
+  const auto finite = [&](const std::string& name, std::int64_t count) {
+    const auto stored = in.array<float>(name, count);
+    if (!std::all_of(stored.begin(), stored.end(), [](float x) { return std::isfinite(x); }))
+      in.refuse(name, "it holds a NaN or infinity");
+    return std::vector<float>(stored.begin(), stored.end());
+  };
+  if (parts > 0) {
+    const std::int64_t rows = parts << fields.bits;
+    const std::vector<float> centroids = finite("quantizer", rows * (dim / parts));
+    saved.state.coder = std::make_shared<const RowCoder>(
+        *saved.shape.codes, saved.shape.metric, saved.state.coarse,
+        ProductQuantizer::from_centroids({centroids.data(), rows, dim / parts}, parts,
+                                         static_cast<int>(fields.bits)));
+    return;
+  }
+  const std::vector<float> low = finite("levels/low", dim), step = finite("levels/step", dim);
+  try {
+    const auto scalar = ScalarQuantizer::from_levels(
+        fields.bits == 8 ? ScalarCode::bits8 : ScalarCode::bits4, low, step);
+    saved.state.coder =
+        std::make_shared<const RowCoder>(*saved.shape.codes, saved.shape.metric, saved.state.coarse,
+                                         RowCoder::product_of(scalar), scalar);
+  } catch (const InvalidArgument& wrong) {
+    in.refuse("levels/step", wrong.what());
+  }
+}
+
+Segment load_codes(Sections& in, std::size_t number, const SavedIndex& saved) {
+  const std::string prefix = fmt::format("{}/", number), about = prefix + "fields";
+  const auto fields = in.fields<CodedFields>(about);
+  const std::int64_t rows = fields.rows, most_lists = std::max<std::int64_t>(1, saved.shape.lists);
+  const RowCoder& coder = *saved.state.coder;
+  if (rows < 1 || rows > max_rows || fields.live < 1 || fields.live > rows || fields.lists < 1 ||
+      fields.lists > std::min(most_lists, rows))
+    in.refuse(about, "its numbers of rows do not fit");
+  const auto lists = in.array<std::uint32_t>(prefix + "lists", fields.lists);
+  const auto begin = in.array<std::int64_t>(prefix + "begin", fields.lists + 1);
+  for (std::size_t l = 0; l < lists.size(); ++l)
+    if (lists[l] >= most_lists || (l > 0 && lists[l] <= lists[l - 1]))
+      in.refuse(prefix + "lists", "they do not ascend");
+  for (std::size_t l = 0; l < lists.size(); ++l)
+    if (begin[l + 1] <= begin[l]) in.refuse(prefix + "begin", "a list is empty");
+  if (begin[0] != 0 || begin[lists.size()] != rows)
+    in.refuse(prefix + "begin", "they are no division of the rows");
+  const auto codes =
+      in.guarded(prefix + "codes",
+                 rows * coder.code_size() + static_cast<std::int64_t>(CodedLists::code_padding));
+  AlignedArray<float> scalars;
+  if (coder.has_scalars()) {
+    scalars = in.array<float>(prefix + "scalars",
+                              rows + static_cast<std::int64_t>(CodedLists::scalar_padding));
+    if (!std::all_of(scalars.begin(), scalars.end(), [](float x) { return std::isfinite(x); }))
+      in.refuse(prefix + "scalars", "it holds a NaN or infinity");
+  }
+  CodedRows made;
+  made.lists = std::make_shared<const CodedLists>(
+      std::vector<std::uint32_t>(lists.begin(), lists.end()),
+      std::vector<std::int64_t>(begin.begin(), begin.end()), coder.code_size(),
+      in.borrowed<std::uint8_t>(codes.section), std::move(scalars), codes.blocks);
+  made.ids = in.array<Id>(prefix + "ids", rows);
+  constexpr Id most = std::numeric_limits<Id>::max();
+  for (std::size_t l = 0; l < lists.size(); ++l)
+    for (std::int64_t row = begin[l]; row < begin[l + 1]; ++row) {
+      const Id id = made.ids[static_cast<std::size_t>(row)];
+      if (id < 0 || (id >= saved.state.next_id && saved.state.next_id != most))
+        in.refuse(prefix + "ids", "they are not those of the index");
+      if (row > begin[l] && made.ids[static_cast<std::size_t>(row) - 1] >= id)
+        in.refuse(prefix + "ids", "they do not ascend in a list");
+    }
+  if (saved.shape.refined) {
+    const ElementType type = *saved.state.type;
+    const auto vectors = in.guarded(prefix + "vectors", rows * saved.shape.dim * size_of(type));
+    made.vectors =
+        AnyMatrixView(type, vectors.section.data, rows, saved.shape.dim, saved.shape.dim);
+    made.keeper = in.keeper(), made.guard = vectors.blocks;
+  }
+  Segment out{SegmentRows::of_codes(std::move(made)), load_live(in, prefix + "live", rows)};
+  if (out.size() != fields.live) in.refuse(about, "it counts other live rows");
   return out;
 }
 
@@ -187,12 +297,7 @@ Segment load_segment(Sections& in, std::size_t number, const SavedIndex& saved, 
   if (has_prefix(in, about_prefix))
     made->prepared().adopt_prefix(load_prefix(in, about_prefix, shape, made->found()));
   out.rows = made;
-  out.live = RowSet(rows);
-  if (in.has(prefix + "live")) {
-    const auto words = in.array<std::uint64_t>(prefix + "live", (rows + 63) / 64);
-    for (std::int64_t row = 0; row < rows; ++row)
-      if (!(words[static_cast<std::size_t>(row / 64)] >> (row % 64) & 1)) out.live.remove(row);
-  }
+  out.live = load_live(in, prefix + "live", rows);
   if (out.size() != fields.live) in.refuse(about, "it counts other live rows");
   return out;
 }
@@ -279,6 +384,51 @@ void load_coarse(Sections& in, SavedIndex& saved) {
 
 }  // namespace
 
+namespace {
+
+void add_live(io::ArchiveWriter& writer, const std::string& name, const RowSet& live) {
+  if (live.all()) return;
+  std::vector<std::uint64_t> words(static_cast<std::size_t>((live.rows() + 63) / 64), 0);
+  for (std::int64_t row = 0; row < live.rows(); ++row)
+    words[static_cast<std::size_t>(row / 64)] |= std::uint64_t{live.contains(row)} << (row % 64);
+  writer.add_copy(name, words.data(), words.size() * 8);
+}
+
+void add_coder(io::ArchiveWriter& writer, const IndexShape& shape, const RowCoder* coder) {
+  const CodeFields fields{shape.codes->sub_quantizers, shape.codes->bits, shape.codes->residual,
+                          shape.refined, coder != nullptr};
+  writer.add_copy("codes", &fields, sizeof fields);
+  if (!coder) return;
+  if (const auto& scalar = coder->scalar()) {
+    writer.add("levels/low", scalar->low().data(), scalar->low().size_bytes());
+    writer.add("levels/step", scalar->step().data(), scalar->step().size_bytes());
+    return;
+  }
+  const MatrixView<float> centroids = coder->quantizer().all_centroids();
+  writer.add("quantizer", centroids.data(),
+             static_cast<std::size_t>(centroids.rows() * centroids.cols()) * sizeof(float));
+}
+
+void add_codes(io::ArchiveWriter& writer, const std::string& prefix, const Segment& segment) {
+  const CodedRows& rows = segment.rows->coded();
+  const CodedLists& lists = *rows.lists;
+  const CodedFields fields{lists.rows(), segment.size(), std::ssize(lists.lists())};
+  writer.add_copy(prefix + "fields", &fields, sizeof fields);
+  writer.add(prefix + "lists", lists.lists().data(), lists.lists().size() * sizeof(std::uint32_t));
+  writer.add(prefix + "begin", lists.begin().data(), lists.begin().size() * sizeof(std::int64_t));
+  writer.add(prefix + "codes", lists.codes().data(), lists.codes().bytes());
+  if (lists.has_scalars())
+    writer.add(prefix + "scalars", lists.scalars(), lists.all_scalars().bytes());
+  writer.add(prefix + "ids", rows.ids.data(), rows.ids.bytes());
+  add_live(writer, prefix + "live", segment.live);
+  if (rows.vectors.cols() == 0) return;
+  if (rows.guard) rows.guard->touch_all(1);
+  writer.add(prefix + "vectors", rows.vectors.data(),
+             static_cast<std::size_t>(rows.vectors.bytes()));
+}
+
+}  // namespace
+
 void save_index(const State& state, const IndexShape& shape, const std::string& path,
                 const Progress& progress) {
   io::ArchiveWriter writer(shape.kind());
@@ -303,10 +453,15 @@ void save_index(const State& state, const IndexShape& shape, const std::string& 
       writer.add("lifts", state.coarse->lifts().values.data(),
                  state.coarse->lifts().values.size() * sizeof(float));
   }
+  if (shape.codes) add_coder(writer, shape, state.coder.get());
   for (std::size_t s = 0; s < state.segments.size(); ++s) {
     const Segment& segment = state.segments[s];
     const SegmentRows& rows = *segment.rows;
     const std::string prefix = fmt::format("{}/", s);
+    if (rows.is_codes()) {
+      add_codes(writer, prefix, segment);
+      continue;
+    }
     SegmentFields about{rows.rows(),          rows.is_panels() ? 0 : rows.matrix().rows(),
                         rows.first_id(),      segment.size(),
                         rows.found().integer, rows.found().low,
@@ -319,13 +474,7 @@ void save_index(const State& state, const IndexShape& shape, const std::string& 
       writer.add(prefix + "ids", rows.own_ids().data(), rows.own_ids().size_bytes());
     if (!rows.order().empty())
       writer.add(prefix + "order", rows.order().data(), rows.order().size_bytes());
-    if (!segment.live.all()) {
-      std::vector<std::uint64_t> words(static_cast<std::size_t>((rows.rows() + 63) / 64), 0);
-      for (std::int64_t row = 0; row < rows.rows(); ++row)
-        words[static_cast<std::size_t>(row / 64)] |= std::uint64_t{segment.live.contains(row)}
-                                                     << (row % 64);
-      writer.add_copy(prefix + "live", words.data(), words.size() * 8);
-    }
+    add_live(writer, prefix + "live", segment.live);
     if (!rows.is_panels()) {
       if (rows.guard()) rows.guard()->touch_all(1);
       writer.add(prefix + "vectors", rows.matrix().data(),
@@ -354,10 +503,14 @@ void save_index(const State& state, const IndexShape& shape, const std::string& 
 
 SavedIndex load_index(const std::string& path) {
   auto archive = io::Archive::open(path);
-  const bool has_lists = archive->kind() == "IVFFlat";
-  if (archive->kind() != "Flat" && !has_lists)
-    throw CorruptFile("{} holds an index of kind '{}', this program reads Flat and IVFFlat", path,
-                      archive->kind());
+  const std::string_view kind = archive->kind();
+  const bool has_lists = kind.starts_with("IVF"), has_codes = !kind.ends_with("Flat");
+  if (kind != "Flat" && kind != "IVFFlat" && kind != "PQ" && kind != "IVFPQ" && kind != "SQ" &&
+      kind != "IVFSQ")
+    throw CorruptFile(
+        "{} holds an index of kind '{}', this program reads Flat, PQ, SQ, IVFFlat, "
+        "IVFPQ and IVFSQ",
+        path, kind);
   Sections in(archive);
   const auto fields = in.fields<IndexFields>("index");
   SavedIndex saved;
@@ -369,13 +522,22 @@ SavedIndex load_index(const std::string& path) {
   saved.shape.dim = static_cast<std::int64_t>(fields.dim);
   saved.shape.metric = static_cast<Metric>(fields.metric);
   if (has_lists) load_coarse(in, saved);
+  if (has_codes) {
+    load_coder(in, saved);
+    if (saved.shape.kind() != kind) in.refuse("codes", "they are those of another kind of index");
+    if (!saved.state.coder && fields.segments > 0)
+      in.refuse("codes", "there are rows, but no quantizer");
+    if (saved.state.coder && has_lists && !saved.state.coarse)
+      in.refuse("lists", "there is a quantizer, but no centroids");
+  }
   if (has_lists && !saved.state.coarse && fields.segments > 0)
     in.refuse("lists", "there are rows, but no centroids");
   if (fields.element_type != no_type)
     saved.state.type = static_cast<ElementType>(fields.element_type);
   saved.state.next_id = fields.next_id;
   for (std::size_t s = 0; s < fields.segments; ++s) {
-    saved.state.segments.push_back(load_segment(in, s, saved, *saved.state.type));
+    saved.state.segments.push_back(has_codes ? load_codes(in, s, saved)
+                                             : load_segment(in, s, saved, *saved.state.type));
     saved.state.size += saved.state.segments.back().size();
   }
   if (saved.state.size != fields.size) in.refuse("index", "it counts other rows");

@@ -104,7 +104,7 @@ std::shared_ptr<const RowCoder> RowCoder::trained(const CodeShape& shape, AnyMat
                           shape.name(), least);
   find_value_range(vectors, metric, "vectors", options.threads);
   AnyMatrix sample;
-  const std::int64_t rows = std::max(options.rows, usual_training_rows);
+  const std::int64_t rows = options.rows > 0 ? options.rows : usual_training_rows;
   if (rows < vectors.rows()) {
     Random random(options.seed);
     sample = rows_at(vectors, sample_of(vectors.rows(), rows, random));

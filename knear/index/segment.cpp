@@ -127,7 +127,7 @@ std::int64_t SegmentRows::find(Id id) const {
     const std::uint32_t* at =
         std::lower_bound(by_id_.begin(), by_id_.end(), id,
                          [&](std::uint32_t row, Id wanted) { return all[row] < wanted; });
-    return at != by_id_.end() && all[*at] == id ? *at : -1;
+    return at != by_id_.end() && all[*at] == id ? std::int64_t{*at} : -1;
   }
   if (!has_own_ids()) return id >= first_ && id - first_ < rows() ? id - first_ : -1;
   const Id* end = ids_.data() + ids_.size();

@@ -789,6 +789,7 @@ class Index:
         aggregate_to_topk: bool = True,
         widen: bool = False,
         certify: bool = False,
+        refine_factor: int | None = None,
         device: str | None = None,
         report: dict[str, Any] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -805,6 +806,8 @@ class Index:
             it the row is padded with id -1.
         certify: prove of which queries the answer is that of exact search: `report` then has their
             number in "certified_queries", and the others in "uncertified".
+        refine_factor: of codes with their vectors (",RFlat"): how many of the nearest codes are
+            measured by the vectors for each neighbour; None: 4.
 
         filter: ids, each of which the index must hold;
         or one bool for each of the ids 0, 1, ..., where ids beyond the last bool are left out.
@@ -820,7 +823,15 @@ class Index:
             _arrays.text("first_pass", first_pass),
             _arrays.choices(choices),
             _arrays.method_options(
-                method, recall, samples, logical_rows, aggregate_to_topk, probes, widen, certify
+                method,
+                recall,
+                samples,
+                logical_rows,
+                aggregate_to_topk,
+                probes,
+                widen,
+                certify,
+                refine_factor,
             ),
             _arrays.text("device", _device.of_queries(device, number)),
             *_arrays.filter_of(filter, None),

@@ -207,16 +207,23 @@ def method_options(
     probes: Any = None,
     widen: Any = False,
     certify: Any = False,
+    refine_factor: Any = None,
 ) -> MethodOptions:
     """The options of a search's method, as _core takes them."""
     counts = []
-    for name, value in (("samples", samples), ("logical_rows", logical_rows), ("probes", probes)):
+    for name, value in (
+        ("samples", samples),
+        ("logical_rows", logical_rows),
+        ("probes", probes),
+        ("refine_factor", refine_factor),
+    ):
         count = 0 if value is None else integer(name, value)
         if value is not None and count < 1:
             raise InvalidArgument(f"{name} must be at least 1, but is {count}")
         counts.append(count)
     least = None if recall is None else number("recall", recall)
-    of_lists = counts.pop(), bool(widen), bool(certify)
+    *counts, probed, refined = counts
+    of_lists = probed, bool(widen), bool(certify), refined
     return text("method", method), least, *counts, bool(aggregate), *of_lists
 
 

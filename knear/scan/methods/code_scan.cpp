@@ -205,8 +205,8 @@ class BlockScan {
           if (!segment.allowed.all() && !segment.allowed(at)) continue;
           const std::int64_t group = row + 64 * g,
                              stride = std::min<std::int64_t>(64, list_end - group);
-          const float key = key_of(tables, pair.term, lists.group(group) + (at - group), stride,
-                                   scalars ? scalars[at] : 0);
+          const float key = key_of(tables, pair.term, lists.groups(group, stride) + (at - group),
+                                   stride, scalars ? scalars[at] : 0);
           ++stats.survivors;
           take(pair.query, key, s, at);
         }
@@ -254,7 +254,7 @@ class BlockScan {
       return true;
     }
     CodeScanArgs args{};
-    args.codes = lists.group(row), args.rows = rows, args.width = lists.width();
+    args.codes = lists.groups(row, rows), args.rows = rows, args.width = lists.width();
     args.tables = tables.tables.data();
     args.scalars = lists.has_scalars() ? lists.scalars() + row : nullptr;
     args.offset = std::nextafter(static_cast<float>(offset), infinity);

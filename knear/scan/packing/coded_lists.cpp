@@ -24,12 +24,13 @@ CodedLists::CodedLists(std::span<const std::uint32_t> list_of, std::int64_t widt
 
 CodedLists::CodedLists(std::vector<std::uint32_t> lists, std::vector<std::int64_t> begin,
                        std::int64_t width, AlignedArray<std::uint8_t> codes,
-                       AlignedArray<float> scalars)
+                       AlignedArray<float> scalars, std::shared_ptr<const CheckedBlocks> guard)
     : width_(width),
       lists_(std::move(lists)),
       begin_(std::move(begin)),
       codes_(std::move(codes)),
-      scalars_(std::move(scalars)) {
+      scalars_(std::move(scalars)),
+      guard_(std::move(guard)) {
   finish();
 }
 

@@ -8,10 +8,12 @@
 // takes them as they are.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "knear/core/checked_blocks.hpp"
 #include "knear/core/matrix.hpp"
 
 namespace knear::detail {
@@ -32,8 +34,10 @@ class CodedLists {
   void finish();
   // From a file: lists that have rows, ascending, and where the rows of each begin, [lists + 1].
   // Requires that these fit together, and that codes and scalars have their padding.
+  // guard: checks codes before they are used; nullptr: they are known to be right.
   CodedLists(std::vector<std::uint32_t> lists, std::vector<std::int64_t> begin, std::int64_t width,
-             AlignedArray<std::uint8_t> codes, AlignedArray<float> scalars);
+             AlignedArray<std::uint8_t> codes, AlignedArray<float> scalars,
+             std::shared_ptr<const CheckedBlocks> guard);
 
   std::int64_t rows() const { return begin_.back(); }
   std::int64_t width() const { return width_; }  // bytes of a code
@@ -50,8 +54,13 @@ class CodedLists {
   // The list of each row [rows].
   std::vector<std::uint32_t> list_of() const;
 
-  // The codes of the groups from that of a row on, which is the first of its group.
-  const std::uint8_t* group(std::int64_t row) const { return codes_.data() + row * width_; }
+  // The codes of some rows of a list, the first of which is the first of its group. Throws
+  // CorruptFile, as do the others below.
+  const std::uint8_t* groups(std::int64_t row, std::int64_t rows) const {
+    const std::uint8_t* const found = codes_.data() + row * width_;
+    if (guard_) guard_->touch(found, static_cast<std::size_t>(rows * width_));
+    return found;
+  }
   const float* scalars() const { return scalars_.data(); }  // [rows]
   // Where the code of a row begins, whose list begins and ends so, and how far apart its bytes lie.
   struct Place {
@@ -61,12 +70,16 @@ class CodedLists {
   Place place(std::int64_t row, std::int64_t list_begin, std::int64_t list_end) const {
     const std::int64_t first = row - (row - list_begin) % 64,
                        stride = list_end - first < 64 ? list_end - first : 64;
-    return {codes_.data() + first * width_ + (row - first), stride};
+    return {groups(first, stride) + (row - first), stride};
   }
   // The same of any row.
   Place place(std::int64_t row) const;
 
-  const AlignedArray<std::uint8_t>& codes() const { return codes_; }
+  // All of them are checked.
+  const AlignedArray<std::uint8_t>& codes() const {
+    if (guard_) guard_->touch_all(1);
+    return codes_;
+  }
   const AlignedArray<float>& all_scalars() const { return scalars_; }
   std::int64_t bytes() const;
 
@@ -79,6 +92,7 @@ class CodedLists {
   AlignedArray<std::uint8_t> codes_;
   AlignedArray<float> scalars_;
   float largest_scalar_ = 0;
+  std::shared_ptr<const CheckedBlocks> guard_;
 };
 
 }  // namespace knear::detail

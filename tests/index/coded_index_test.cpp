@@ -1,0 +1,381 @@
+// tests/index/coded_index_test.cpp -- indexes of codes against a plain model: what each row was
+// coded to, its key by the formula of code_scan.hpp with tables made one entry at a time, through
+// random histories of changes, at every instruction set.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/random.hpp"
+#include "knear/distance/reference.hpp"
+#include "knear/index/index_impl.hpp"
+#include "knear/index/ivf_pq.hpp"
+
+namespace knear {
+namespace {
+
+using detail::CodeShape;
+using detail::IndexShape;
+using detail::RowCoder;
+
+// An index whose coder a test can look at.
+class OpenIndex : public Index {
+ public:
+  explicit OpenIndex(const IndexShape& shape) : Index(IndexOfShape(shape)) {}
+  explicit OpenIndex(Index index) : Index(std::move(index)) {}
+  std::shared_ptr<const detail::State> state() const { return impl().state(); }
+};
+
+Matrix<float> clustered(std::int64_t rows, std::int64_t dim, std::uint64_t seed, float offset = 0) {
+  Random random(7), around(seed);
+  Matrix<float> centres(12, dim), out(rows, dim);
+  for (std::int64_t i = 0; i < 12 * dim; ++i)
+    centres.data()[i] = static_cast<float>(random.uniform() - 0.5) + offset;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const float* centre = centres.row(static_cast<std::int64_t>(around.below(12)));
+    for (std::int64_t j = 0; j < dim; ++j)
+      out.row(i)[j] = centre[j] + static_cast<float>(0.6 * (around.uniform() - 0.5));
+  }
+  return out;
+}
+
+class Isas {
+ public:
+  ~Isas() { unsetenv("KNEAR_ISA"); }
+  static void use(Isa isa) { setenv("KNEAR_ISA", std::string(name_of(isa)).c_str(), 1); }
+};
+
+struct Case {
+  std::string name;
+  IndexShape shape;
+  float offset = 0;  // of all vectors from the origin
+};
+
+// What a map from ids to vectors answers.
+class Model {
+ public:
+  Model(const IndexShape& shape, const RowCoder& coder, Matrix<float> centroids)
+      : shape_(shape), coder_(coder), centroids_(std::move(centroids)) {}
+
+  struct Row {
+    std::vector<float> vector;
+    std::uint32_t list = 0;
+    std::vector<std::uint8_t> code;
+    std::vector<float> decoded;  // without the centroid
+  };
+  std::map<Id, Row> rows;
+
+  void put(Id id, const float* vector) {
+    Row row{{vector, vector + shape_.dim}, 0, {}, {}};
+    const MatrixView<float> one(row.vector.data(), 1, shape_.dim);
+    const Metric by = shape_.metric == Metric::cosine ? Metric::cosine : Metric::l2;
+    if (shape_.lists > 0)
+      row.list =
+          static_cast<std::uint32_t>(reference_knn(one, centroids_.view(), 1, by).ids.row(0)[0]);
+    const auto coded = coder_.encode(one, {&row.list, 1}, 1, {});
+    row.code.assign(coded.codes.row(0), coded.codes.row(0) + coded.codes.cols());
+    for (std::int64_t m = 0; m < coder_.quantizer().sub_quantizers(); ++m) {
+      const auto at = static_cast<std::size_t>(coder_.quantizer().bits() == 8 ? m : m / 2);
+      const int centroid =
+          coder_.quantizer().bits() == 8 ? row.code[at] : row.code[at] >> (m % 2 * 4) & 15;
+      const MatrixView<float> part = coder_.quantizer().centroids(m);
+      row.decoded.insert(row.decoded.end(), part.row(centroid), part.row(centroid) + part.cols());
+    }
+    rows[id] = std::move(row);
+  }
+
+  bool residual() const { return shape_.lists > 0 && shape_.codes->residual; }
+
+  // The key of a row by its code.
+  float key(const float* query, const Row& row) const {
+    const std::int64_t dim = shape_.dim, parts = coder_.quantizer().sub_quantizers();
+    std::vector<double> q(query, query + dim), c(static_cast<std::size_t>(dim), 0), m = c;
+    if (shape_.metric == Metric::cosine) {
+      // As rows are given length 1.
+      double largest = 0, squares = 0;
+      for (const double x : q) largest = std::max(largest, std::abs(x));
+      if (largest > 0) {
+        for (double& x : q) x /= largest, squares += x * x;
+        for (double& x : q) x = static_cast<float>(x / std::sqrt(squares));
+      }
+    }
+    if (residual()) {
+      for (std::int64_t j = 0; j < dim; ++j)
+        c[static_cast<std::size_t>(j)] = centroids_.row(row.list)[j];
+      for (std::int64_t l = 0; l < shape_.lists; ++l)
+        for (std::int64_t j = 0; j < dim; ++j)
+          m[static_cast<std::size_t>(j)] += double{centroids_.row(l)[j]};
+      for (double& x : m) x /= static_cast<double>(shape_.lists);
+    }
+    const bool l2 = shape_.metric == Metric::l2;
+    float term = 0, scalar = 0, sum = 0;
+    double terms = 0, scalars = 0;
+    for (std::size_t j = 0; j < q.size(); ++j) {
+      const double r = row.decoded[j];
+      if (shape_.metric == Metric::cosine)
+        scalars += (r + c[j]) * (r + c[j]);
+      else
+        scalars += r * r + 2 * (c[j] - m[j]) * r;
+    }
+    if (residual()) {
+      const MatrixView<float> centroid = centroids_.view().rows(row.list, row.list + 1);
+      const MatrixView<double> asked(q.data(), 1, dim);
+      terms = reference_knn(asked, centroid, 1, l2 ? Metric::l2 : Metric::ip).distances.row(0)[0];
+      if (!l2) terms = -terms;
+    }
+    term = static_cast<float>(terms);
+    if (shape_.metric == Metric::cosine)
+      scalar = static_cast<float>(std::sqrt(scalars));
+    else if (l2 && residual())
+      scalar = static_cast<float>(scalars);
+    const std::int64_t width = dim / parts;
+    for (std::int64_t p = 0; p < parts; ++p) {
+      double one = 0;
+      for (auto j = static_cast<std::size_t>(p * width);
+           j < static_cast<std::size_t>((p + 1) * width); ++j) {
+        const double r = row.decoded[j];
+        if (l2 && !residual())
+          one += (q[j] - r) * (q[j] - r);
+        else
+          one += (l2 ? -2 * (q[j] - m[j]) : -q[j]) * r;
+      }
+      sum += static_cast<float>(one);
+    }
+    if (shape_.metric == Metric::cosine) return scalar > 0 ? 1 + (term + sum) / scalar : 1;
+    return l2 ? std::max(0.0f, (term + scalar) + sum) : term + sum;
+  }
+
+  // Keys and ids of the nearest, by codes or refined.
+  template <class Allowed>
+  std::vector<std::pair<double, Id>> search(const float* query, std::int64_t k, std::int64_t probes,
+                                            std::int64_t factor, Allowed allowed) const {
+    std::vector<char> probed(static_cast<std::size_t>(std::max<std::int64_t>(1, shape_.lists)), 1);
+    if (shape_.lists > 0) {
+      std::fill(probed.begin(), probed.end(), 0);
+      for (const Id list : coarse_order_(query, probes)) probed[static_cast<std::size_t>(list)] = 1;
+    }
+    std::vector<std::pair<double, Id>> found;
+    for (const auto& [id, row] : rows)
+      if (probed[row.list] && allowed(id)) found.emplace_back(key(query, row), id);
+    std::sort(found.begin(), found.end());
+    if (factor > 0) {
+      found.resize(std::min(found.size(), static_cast<std::size_t>(k * factor)));
+      for (auto& [key, id] : found)
+        key = order_key(shape_.metric, reference_distance(shape_.metric, query,
+                                                          rows.at(id).vector.data(), shape_.dim));
+      std::sort(found.begin(), found.end());
+    }
+    found.resize(std::min(found.size(), static_cast<std::size_t>(k)));
+    return found;
+  }
+
+  // The lists that a query probes: asked of the coarse quantiser, which has tests of its own.
+  std::function<std::vector<Id>(const float*, std::int64_t)> coarse_order_;
+
+ private:
+  IndexShape shape_;
+  const RowCoder& coder_;
+  Matrix<float> centroids_;
+};
+
+class CodedIndexes : public testing::TestWithParam<Case> {};
+
+TEST_P(CodedIndexes, HistoriesEqualAPlainModelAtEveryInstructionSet) {
+  const auto& [name, shape, offset] = GetParam();
+  const Isas restore;
+  const std::int64_t dim = shape.dim;
+  Random random(11);
+  OpenIndex index(shape);
+  index.train(clustered(1200, dim, 1, offset).view(), {.iterations = 4});
+  const std::shared_ptr<const detail::State> trained = index.state();
+  Model model(shape, *trained->coder, index.centroids());
+  model.coarse_order_ = [&](const float* query, std::int64_t probes) {
+    const Neighbors near = trained->coarse->probe(MatrixView<float>(query, 1, dim), probes, 1);
+    return std::vector<Id>(near.ids.row(0), near.ids.row(0) + probes);
+  };
+  Id next = 0;
+  const auto held = [&](std::size_t count) {
+    std::vector<Id> all, out;
+    for (const auto& [id, row] : model.rows) all.push_back(id);
+    for (; count > 0 && !all.empty(); --count) {
+      const std::size_t i = random.below(all.size());
+      out.push_back(all[i]);
+      all[i] = all.back(), all.pop_back();
+    }
+    return out;
+  };
+  const auto add = [&](std::int64_t n, bool own) {
+    Matrix<float> x = clustered(n, dim, random.next(), offset);
+    // Equal rows, whose ids alone tell them apart; and a zero row.
+    for (std::int64_t i = 1; i < n; i += 3) std::copy_n(x.row(0), dim, x.row(i));
+    if (n > 5) std::fill_n(x.row(4), dim, 0.0f);
+    std::vector<Id> ids;
+    for (std::int64_t i = 0; i < n; ++i) ids.push_back(own ? next + 5 * (n - i) : next + i);
+    if (own)
+      index.add(x.view(), ids);
+    else
+      index.add(x.view());
+    for (std::int64_t i = 0; i < n; ++i) {
+      model.put(ids[static_cast<std::size_t>(i)], x.row(i));
+      next = std::max(next, ids[static_cast<std::size_t>(i)] + 1);
+    }
+  };
+  const auto check = [&](Isa isa) {
+    Isas::use(isa);
+    const auto n = std::ssize(model.rows);
+    Matrix<float> queries = clustered(9, dim, random.next(), offset);
+    std::fill_n(queries.row(3), dim, 0.0f);
+    if (!model.rows.empty())
+      std::copy_n(model.rows.begin()->second.vector.data(), dim, queries.row(5));
+    const std::int64_t k = std::vector<std::int64_t>{1, 10, 80, n + 2}[random.below(4)];
+    SearchOptions options{.threads = 1 + static_cast<int>(random.below(3))};
+    if (random.below(3) == 0) options.memory = 64 << 20;
+    std::int64_t probes = 0, factor = shape.refined ? 4 : 0;
+    if (shape.lists > 0)
+      options.method.probes = probes =
+          1 + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(shape.lists)));
+    if (shape.refined && random.below(2) == 0) options.method.refine_factor = factor = 2;
+    std::vector<Id> listed;
+    const bool filtered = random.below(3) == 0;
+    if (filtered) {
+      listed = held(random.below(static_cast<std::uint64_t>(n) + 1));
+      options.filter = IdFilter::of_ids(listed);
+      std::sort(listed.begin(), listed.end());
+    }
+    const auto allowed = [&](Id id) {
+      return !filtered || std::binary_search(listed.begin(), listed.end(), id);
+    };
+    // One query, whose rows threads share, or all.
+    const std::int64_t first = random.below(2) == 0 ? 5 : 0,
+                       count = first == 5 ? 1 : queries.rows();
+    KnnReport report;
+    const Neighbors got =
+        index.search(queries.view().rows(first, first + count), k, options, &report);
+    EXPECT_EQ(report.rows, n);
+    EXPECT_EQ(report.recall_argument, "none");
+    EXPECT_EQ(report.certified_queries, 0);
+    const auto distance = [&](double key) {
+      return static_cast<float>(shape.metric == Metric::ip ? -key : key);
+    };
+    for (std::int64_t q = 0; q < count; ++q) {
+      const auto want = model.search(queries.row(first + q), k, probes, factor, allowed);
+      for (std::int64_t j = 0; j < k; ++j) {
+        const bool there = j < std::ssize(want);
+        const auto at = static_cast<std::size_t>(j);
+        ASSERT_EQ(got.ids.row(q)[j], there ? want[at].second : no_id)
+            << name_of(isa) << " query " << q << " place " << j << " of " << k << " probes "
+            << probes << " distance " << got.distances.row(q)[j] << " "
+            << (there ? want[at].first : 0);
+        if (there) {
+          ASSERT_EQ(got.distances.row(q)[j], distance(want[at].first)) << name_of(isa);
+        }
+      }
+      // Within the distance of some row; of refined answers codes decide what is measured.
+      if (want.empty() || shape.refined) continue;
+      const auto all = model.search(queries.row(first + q), n, probes, 0, allowed);
+      const double radius = distance(all[std::min<std::size_t>(all.size() - 1, 6)].first);
+      const RangeNeighbors near =
+          index.range_search(queries.view().rows(first + q, first + q + 1), radius, options);
+      std::vector<Id> expected;
+      for (const auto& [key, id] : all)
+        if (key <= order_key(shape.metric, radius)) expected.push_back(id);
+      EXPECT_EQ(near.ids, expected);
+    }
+    for (const Id id : held(3)) {
+      AnyMatrix row = index.reconstruct(std::vector<Id>{id});
+      const Model::Row& known = model.rows.at(id);
+      for (std::int64_t j = 0; j < dim; ++j) {
+        const auto at = static_cast<std::size_t>(j);
+        const float want = shape.refined ? known.vector[at]
+                           : model.residual()
+                               ? known.decoded[at] + index.centroids().row(known.list)[j]
+                               : known.decoded[at];
+        ASSERT_EQ(static_cast<const float*>(row.row(0))[j], want);
+      }
+    }
+  };
+  add(shape.lists == 0 ? 2600 : 900, false);
+  for (const Isa isa : available_isas())
+    for (int times = 0; times < 4; ++times) check(isa);
+  for (int step = 0; step < 120 && !testing::Test::HasFatalFailure(); ++step) {
+    const auto op = random.below(9);
+    if (op < 3 || model.rows.empty()) {
+      add(1 + static_cast<std::int64_t>(random.below(op == 0 ? 300 : 12)), random.below(2) == 0);
+    } else if (op == 3) {
+      const auto ids = held(random.below(4) == 0 ? model.rows.size() * 3 / 4 : 20);
+      index.remove(ids);
+      for (const Id id : ids) model.rows.erase(id);
+    } else if (op == 4) {
+      const auto ids = held(15);
+      const Matrix<float> x = clustered(std::ssize(ids), dim, random.next(), offset);
+      index.replace(ids, x.view());
+      for (std::size_t i = 0; i < ids.size(); ++i)
+        model.put(ids[i], x.row(static_cast<std::int64_t>(i)));
+    } else if (op == 5) {
+      index.compact();
+    } else if (op == 6) {
+      std::string file = std::filesystem::temp_directory_path() / "knear-codes-XXXXXX";
+      close(mkstemp(file.data()));
+      index.save(file);
+      OpenIndex other(Index::load(file));
+      EXPECT_EQ(other.description(), index.description());
+      if (random.below(2) == 0) {
+        index = std::move(other);
+      } else {  // a copy that is merged, under higher ids
+        const std::int64_t before = index.size();
+        index.merge(other, MergeIds::shifted);
+        std::map<Id, Model::Row> more;
+        for (const auto& [id, row] : model.rows) more[id + next] = row;
+        model.rows.merge(more);
+        next = index.next_id();
+        EXPECT_EQ(index.size(), 2 * before);
+        const auto ids = held(model.rows.size() / 2);
+        index.remove(ids);
+        for (const Id id : ids) model.rows.erase(id);
+      }
+      unlink(file.c_str());
+    } else {
+      const auto isas = available_isas();
+      check(isas[random.below(isas.size())]);
+    }
+    ASSERT_EQ(index.size(), std::ssize(model.rows));
+  }
+  std::vector<Id> ids;
+  for (const auto& [id, row] : model.rows) ids.push_back(id);
+  EXPECT_EQ(index.ids(), ids);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> out;
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+    const std::string of(name_of(metric));
+    const auto shape = [&](std::int64_t lists, CodeShape codes, bool refined = false) {
+      return IndexShape{
+          .dim = 12, .metric = metric, .lists = lists, .codes = codes, .refined = refined};
+    };
+    out.push_back({of + "_ivf_pq", shape(16, {4, 8, true})});
+    out.push_back({of + "_ivf_pq_refined", shape(16, {4, 8, true}, true)});
+    out.push_back({of + "_ivf_pq_whole", shape(16, {3, 8, false})});
+    out.push_back({of + "_ivf_pq4", shape(7, {3, 4, true})});
+    out.push_back({of + "_pq", shape(0, {6, 8, false})});
+    out.push_back({of + "_pq4_refined", shape(0, {12, 4, false}, true)});
+    out.push_back({of + "_ivf_sq8", shape(5, {0, 8, true})});
+    out.push_back({of + "_sq4", shape(0, {0, 4, false})});
+    out.push_back({of + "_many_lists", shape(400, {2, 8, true})});
+    out.push_back({of + "_far_away", shape(16, {4, 8, true}), 300.0f});
+  }
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, CodedIndexes, testing::ValuesIn(cases()),
+                         [](const auto& one) { return one.param.name; });
+
+}  // namespace
+}  // namespace knear
