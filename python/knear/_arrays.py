@@ -195,7 +195,7 @@ def choices(value: Any) -> str:
     )
 
 
-MethodOptions = tuple[str, float | None, int, int, bool, int, bool, bool]
+MethodOptions = tuple[str, float | None, int, int, bool, int, bool, bool, int]
 
 
 def method_options(

@@ -51,17 +51,20 @@ namespace {
 
 typedef double Doubles __attribute__((vector_size(64)));
 typedef float EightFloats __attribute__((vector_size(32)));
+typedef float Floats16 __attribute__((vector_size(64)));
+typedef int32_t Ints16 __attribute__((vector_size(64)));
+typedef uint8_t Bytes16 __attribute__((vector_size(16)));
 
 template <bool squared>
 static inline void fill(CodeTableArgs& a) {
-  a.least = __builtin_inff(), a.largest = -__builtin_inff();
+  // x - 0, not x + 0: that would turn -0 into +0, so it can't be left out.
+  EightFloats least = __builtin_inff() - EightFloats{}, largest = -least;
   for (int64_t c = 0; c < a.count; c += 16) {
     Doubles low = {}, high = {};
     const float* column = a.columns + c;
     for (int64_t j = 0; j < a.width; ++j, column += a.count) {
       EightFloats x[2];
       __builtin_memcpy(x, column, sizeof x);
-      // x - 0, not x + 0: that would turn -0 into +0, so it can't be left out.
       const Doubles query = a.query[j] - Doubles{};
       const Doubles l = __builtin_convertvector(x[0], Doubles),
                     h = __builtin_convertvector(x[1], Doubles);
@@ -76,13 +79,16 @@ static inline void fill(CodeTableArgs& a) {
     const EightFloats sums[2] = {__builtin_convertvector(low, EightFloats),
                                  __builtin_convertvector(high, EightFloats)};
     __builtin_memcpy(a.table + c, sums, sizeof sums);
+    for (int h = 0; h < 2; ++h) {
+      least = sums[h] < least ? sums[h] : least;
+      largest = sums[h] > largest ? sums[h] : largest;
+    }
   }
-  float least = a.least, largest = a.largest;
-  for (int64_t c = 0; c < a.count; ++c) {
-    least = a.table[c] < least ? a.table[c] : least;
-    largest = a.table[c] > largest ? a.table[c] : largest;
+  a.least = least[0], a.largest = largest[0];
+  for (int i = 1; i < 8; ++i) {
+    a.least = least[i] < a.least ? least[i] : a.least;
+    a.largest = largest[i] > a.largest ? largest[i] : a.largest;
   }
-  a.least = least, a.largest = largest;
 }
 static void fill_table(CodeTableArgs* a) {
   if (a->squared)
@@ -93,9 +99,13 @@ static void fill_table(CodeTableArgs* a) {
 
 static void round_down(const RoundDownArgs* args) {
   const RoundDownArgs& a = *args;
-  for (int64_t i = 0; i < a.count; ++i) {
-    const float x = (a.table[i] - a.least) * a.scale - 1e-4f;
-    a.out[i] = static_cast<uint8_t>(static_cast<int32_t>(x > 0 ? x : 0));
+  for (int64_t i = 0; i < a.count; i += 16) {
+    Floats16 x;
+    __builtin_memcpy(&x, a.table + i, sizeof x);
+    x = (x - a.least) * a.scale - 1e-4f;
+    x = x > Floats16{} ? x : Floats16{};
+    const Bytes16 bytes = __builtin_convertvector(__builtin_convertvector(x, Ints16), Bytes16);
+    __builtin_memcpy(a.out + i, &bytes, sizeof bytes);
   }
 }
 

@@ -147,19 +147,19 @@ class BlockScan {
   BlockScan(std::span<const CodeSegment> segments, const CodeScanJob& job)
       : segments_(segments), job_(job), kernels_(code_kernels(job.isa)) {}
 
-  void begin(std::int64_t first, std::int64_t last) {
-    first_ = first;
-    tables_.resize(static_cast<std::size_t>(last - first));
-    for (std::int64_t q = first; q < last; ++q)
-      tables_[static_cast<std::size_t>(q - first)].make(job_, q, scratch_);
+  // Makes the tables of a query, which is number `q` of the block. They are at hand for its scans
+  // until those of the next one are made.
+  void begin(std::int64_t query, std::uint32_t q) {
+    tables_.resize(std::max<std::size_t>(tables_.size(), q + 1));
+    tables_[q].make(job_, query, entries_);
+    at_hand_ = q;
   }
 
   // Calls bound(query), the key that is still wanted, and take(query, key, segment, row) for the
   // rows of all lists that do not exceed it. Of `parts` of the rows takes the one with number
   // `part`.
   template <class Bound, class Take>
-  void scan(std::vector<Pair>& pairs, std::int64_t parts, std::int64_t part, Bound bound,
-            Take take) {
+  void scan(std::span<Pair> pairs, std::int64_t parts, std::int64_t part, Bound bound, Take take) {
     std::sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) {
       return std::pair(a.list, a.query) < std::pair(b.list, b.query);
     });
@@ -200,23 +200,32 @@ class BlockScan {
       const std::int64_t rows = std::min(step, to - row), groups = (rows + 63) / 64;
       if (!nearest_groups(lists, tables, pair.term, bound(pair.query), row, rows, near)) continue;
       for (std::int64_t g = 0; g < groups; ++g) {
-        for (std::uint64_t bits = near[g]; bits != 0; bits &= bits - 1) {
-          const std::int64_t at = row + 64 * g + std::countr_zero(bits);
-          if (!segment.allowed.all() && !segment.allowed(at)) continue;
-          const std::int64_t group = row + 64 * g,
-                             stride = std::min<std::int64_t>(64, list_end - group);
-          const float key = key_of(tables, pair.term, lists.groups(group, stride) + (at - group),
-                                   stride, scalars ? scalars[at] : 0);
-          ++stats.survivors;
-          take(pair.query, key, s, at);
+        if (near[g] == 0) continue;
+        const std::int64_t group = row + 64 * g,
+                           stride = std::min<std::int64_t>(64, list_end - group);
+        const std::uint8_t* const codes = lists.groups(group, stride);
+        const std::uint8_t* left[64];
+        std::int64_t count = 0;
+        for (std::uint64_t bits = near[g]; bits != 0; bits &= bits - 1)
+          if (const int at = std::countr_zero(bits);
+              segment.allowed.all() || segment.allowed(group + at))
+            left[count++] = codes + at;
+        float sums[64];
+        if (pair.query == at_hand_)
+          job_.book->sums(left, count, stride, entries_.data(), sums);
+        else
+          for (std::int64_t i = 0; i < count; ++i)
+            sums[i] = job_.book->sum(left[i], stride, tables.query.data(), job_.squared);
+        for (std::int64_t i = 0; i < count; ++i) {
+          const std::int64_t at = group + (left[i] - codes);
+          take(pair.query, key_of(pair.term, sums[i], scalars ? scalars[at] : 0), s, at);
         }
+        stats.survivors += count;
       }
     }
   }
 
-  float key_of(const ByteTables& tables, float term, const std::uint8_t* code, std::int64_t stride,
-               float scalar) const {
-    const float sum = job_.book->sum(code, stride, tables.query.data(), job_.squared);
+  float key_of(float term, float sum, float scalar) const {
     float key = 0;
     switch (job_.metric) {
       case Metric::l2:
@@ -269,19 +278,28 @@ class BlockScan {
   const std::span<const CodeSegment> segments_;
   const CodeScanJob& job_;
   const CodeKernels& kernels_;
-  std::int64_t first_ = 0;
   std::vector<ByteTables> tables_;
-  std::vector<float> scratch_;
+  std::vector<float> entries_;  // the tables of the query at hand, and their ranges
+  std::uint32_t at_hand_ = 0;
 };
 
-std::vector<Pair> pairs_of(const CodeProbes& probes, std::int64_t first, std::int64_t last,
-                           std::int64_t from, std::int64_t to) {
-  std::vector<Pair> out;
-  for (std::int64_t q = first; q < last; ++q)
-    for (std::int64_t p = from; p < to && probes.lists.row(q)[p] != no_id; ++p)
-      out.push_back({static_cast<std::uint32_t>(probes.lists.row(q)[p]),
-                     static_cast<std::uint32_t>(q - first), probes.terms.row(q)[p]});
-  return out;
+// Probes [from, to) of a query.
+void add_pairs(const CodeProbes& probes, std::int64_t query, std::uint32_t q, std::int64_t from,
+               std::int64_t to, std::vector<Pair>& out) {
+  for (std::int64_t p = from; p < to && probes.lists.row(query)[p] != no_id; ++p)
+    out.push_back(
+        {static_cast<std::uint32_t>(probes.lists.row(query)[p]), q, probes.terms.row(query)[p]});
+}
+
+// Queries by the first list that they probe: those that come together share the lists.
+std::vector<std::int64_t> by_first_list(const CodeProbes& probes) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(probes.lists.rows()));
+  std::iota(order.begin(), order.end(), 0);
+  if (probes.lists.cols() == 0) return order;
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return probes.lists.row(a)[0] < probes.lists.row(b)[0];
+  });
+  return order;
 }
 
 // Queries of a task: as many as keep all threads busy and fit.
@@ -316,32 +334,36 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
   for (std::int64_t part = 1; part < parts; ++part)
     found[static_cast<std::size_t>(part)] = CodedNeighbors(queries, job.k);
   std::mutex mutex;
+  const std::vector<std::int64_t> order = by_first_list(probes);
   Reporter reporter(progress, "scan", blocks * parts);
   parallel_for(job.threads, blocks * parts, [&](std::int64_t task) {
     const auto start = std::chrono::steady_clock::now();
     const std::int64_t part = task % parts, first = task / parts * size,
                        last = std::min(queries, first + size);
     BlockScan block(segments, job);
-    block.begin(first, last);
     std::vector<Candidates> candidates(static_cast<std::size_t>(last - first));
-    for (std::int64_t q = first; q < last; ++q)
-      candidates[static_cast<std::size_t>(q - first)].begin(
-          job.k, job.upper_bounds ? job.upper_bounds[q] : std::numeric_limits<double>::infinity());
-    const auto round = [&](std::int64_t from, std::int64_t to) {
-      std::vector<Pair> pairs = pairs_of(probes, first, last, from, to);
-      block.scan(
-          pairs, parts, part, [&](std::uint32_t q) { return candidates[q].bound(); },
-          [&](std::uint32_t q, float key, std::uint32_t segment, std::int64_t row) {
-            candidates[q].push(key, segment, row, segments);
-          });
+    const auto bound = [&](std::uint32_t q) { return candidates[q].bound(); };
+    const auto take = [&](std::uint32_t q, float key, std::uint32_t segment, std::int64_t row) {
+      candidates[q].push(key, segment, row, segments);
     };
+    const auto query = [&](std::uint32_t q) { return order[static_cast<std::size_t>(first + q)]; };
     // The nearest list gives a threshold for the others.
-    const std::int64_t alone = job.upper_bounds ? 0 : std::min<std::int64_t>(1, most);
-    round(0, alone);
-    round(alone, most);
+    const auto count = static_cast<std::uint32_t>(last - first);
+    const std::int64_t alone = std::min<std::int64_t>(1, most);
+    std::vector<Pair> pairs;
+    for (std::uint32_t q = 0; q < count; ++q) {
+      block.begin(query(q), q);
+      candidates[q].begin(job.k, job.upper_bounds ? job.upper_bounds[query(q)]
+                                                  : std::numeric_limits<double>::infinity());
+      pairs.clear();
+      add_pairs(probes, query(q), q, 0, alone, pairs);
+      block.scan(pairs, parts, part, bound, take);
+    }
+    pairs.clear();
+    for (std::uint32_t q = 0; q < count; ++q) add_pairs(probes, query(q), q, alone, most, pairs);
+    block.scan(pairs, parts, part, bound, take);
     CodedNeighbors& to = part == 0 ? out : found[static_cast<std::size_t>(part)];
-    for (std::int64_t q = first; q < last; ++q)
-      candidates[static_cast<std::size_t>(q - first)].finish(segments, to.of(q));
+    for (std::uint32_t q = 0; q < count; ++q) candidates[q].finish(segments, to.of(query(q)));
     block.stats.scan_seconds = seconds_since(start);
     reporter.add(1);
     const std::lock_guard lock(mutex);
@@ -366,9 +388,12 @@ void scan_codes_range(std::span<const CodeSegment> segments, const CodeScanJob& 
     const auto start = std::chrono::steady_clock::now();
     const std::int64_t first = b * size, last = std::min(queries, first + size);
     BlockScan block(segments, job);
-    block.begin(first, last);
     RangeLists found(static_cast<std::size_t>(last - first));
-    std::vector<Pair> pairs = pairs_of(probes, first, last, 0, probes.lists.cols());
+    std::vector<Pair> pairs;
+    for (std::int64_t q = first; q < last; ++q) {
+      block.begin(q, static_cast<std::uint32_t>(q - first));
+      add_pairs(probes, q, static_cast<std::uint32_t>(q - first), 0, probes.lists.cols(), pairs);
+    }
     block.scan(
         pairs, 1, 0, [&](std::uint32_t) { return bound; },
         [&](std::uint32_t q, float key, std::uint32_t segment, std::int64_t row) {
