@@ -123,26 +123,45 @@ void CodeSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
 
 void CodeSearch::answer(std::int64_t q, ExactNeighbors& found) {
   std::vector<std::pair<double, Id>> rows;
-  std::optional<ExactDistance> distance;
+  for (const CodedNeighbors::Row& row : rough_.of(q))
+    if (row.id != no_id) rows.emplace_back(row.key, row.id);
   if (refined()) {
-    distance.emplace(request_.options.metric, state_.type.value_or(ElementType::f32), request_.isa);
-    distance->set_query(request_.queries, q);
+    refine(q, rows);
+    std::sort(rows.begin(), rows.end());
   }
-  for (const CodedNeighbors::Row& row : rough_.of(q)) {
-    if (row.id == no_id) break;
-    if (refined()) {
-      const CodedRows& coded = state_.segments[numbers_[row.segment]].rows->coded();
-      const BaseRows vectors(coded.vectors, coded.guard.get());
-      rows.emplace_back(distance->key(vectors.row(row.row, nullptr)), row.id);
-    } else {
-      rows.emplace_back(row.key, row.id);
-    }
-  }
-  if (refined()) std::sort(rows.begin(), rows.end());
   for (std::int64_t i = 0; i < request_.k; ++i) {
     const bool there = i < std::ssize(rows);
     found.keys.row(q)[i] = there ? rows[static_cast<std::size_t>(i)].first : infinity;
     found.ids.row(q)[i] = there ? rows[static_cast<std::size_t>(i)].second : no_id;
+  }
+}
+
+void CodeSearch::refine(std::int64_t q, std::span<std::pair<double, Id>> rows) {
+  ExactDistance distance(request_.options.metric, state_.type.value_or(ElementType::f32),
+                         request_.isa);
+  distance.set_query(request_.queries, q);
+  const std::span<const CodedNeighbors::Row> rough = rough_.of(q);
+  const auto vectors = [&](std::int64_t i) {
+    const std::uint32_t segment = numbers_[rough[static_cast<std::size_t>(i)].segment];
+    const CodedRows& coded = state_.segments[segment].rows->coded();
+    return BaseRows(coded.vectors, coded.guard.get());
+  };
+  const auto place = [&](std::int64_t i) { return rough[static_cast<std::size_t>(i)].row; };
+  // Rows lie anywhere in memory: it is asked for them before they are measured.
+  constexpr std::int64_t together = ExactDistance::most_rows, ahead = 3 * together;
+  const auto count = std::ssize(rows);
+  for (std::int64_t first = -ahead; first < count; first += together) {
+    for (std::int64_t i = first + ahead; i < std::min(count, first + ahead + together); ++i)
+      vectors(i).prefetch(place(i), std::min<std::int64_t>(512, vectors(i).row_bytes()));
+    if (first < 0) continue;
+    const std::int64_t some = std::min(count - first, together);
+    const void* measured[together] = {};
+    double keys[together];
+    for (std::int64_t i = 0; i < some; ++i)
+      measured[i] = vectors(first + i).row(place(first + i), nullptr);
+    distance.keys(measured, static_cast<int>(some), keys);
+    for (std::int64_t i = 0; i < some; ++i)
+      rows[static_cast<std::size_t>(first + i)].first = keys[i];
   }
 }
 

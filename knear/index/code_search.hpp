@@ -43,6 +43,8 @@ class CodeSearch final : public ProbedSearch {
   // The answer of a query from the rows found by their codes: the nearest of them by their vectors,
   // where there are these.
   void answer(std::int64_t q, ExactNeighbors& found);
+  // Measures the rows found by their codes, in this order.
+  void refine(std::int64_t q, std::span<std::pair<double, Id>> rows);
   std::int64_t rows_probed(MatrixView<Id> probes) const;
 
   const Stopwatch time_;

@@ -22,6 +22,8 @@ constexpr double epsilon = 0x1p-22;  // four roundings of a float32
 
 // Codes that queries go over together: they stay in the second cache.
 constexpr std::int64_t chunk_bytes = 1 << 17;
+// Tables of no more bytes are kept for every query, beside their bytes.
+constexpr std::int64_t most_kept_bytes = 4096;
 // Queries of a task at most, and the bytes of their tables.
 constexpr std::int64_t most_queries = 1024, most_table_bytes = 16 << 20;
 // Rows that a query scores between two looks at its threshold: at first few.
@@ -35,6 +37,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 struct ByteTables {
   AlignedArray<double> query;         // [dim]
   AlignedArray<std::uint8_t> tables;  // as CodeScanArgs has them
+  std::vector<float> kept;            // as they were, where they are small
   double base = 0;                    // what a sum of bytes of 0 stands for
   double unit = 1;
   double magnitude = 0;  // of the entries of all tables, the largest of each, added up
@@ -71,6 +74,14 @@ struct ByteTables {
                                tables.data() + m * count};
       kernels.round_down(&args);
     }
+    if (keeps(book)) kept.assign(entries, entries + parts * count);
+  }
+  static bool keeps(const CodeBook& book) {
+    return book.parts() * book.count() * 4 <= most_kept_bytes;
+  }
+  void prefetch() const {
+    const auto bytes = std::min<std::size_t>(tables.size(), 1024);
+    for (std::size_t b = 0; b < bytes; b += 64) __builtin_prefetch(tables.data() + b);
   }
 };
 
@@ -81,7 +92,7 @@ class Candidates {
 
   void begin(std::int64_t k, double upper_bound) {
     k_ = static_cast<std::size_t>(k);
-    items_.clear(), keys_.clear();
+    items_.clear();
     bound_ = upper_bound < std::numeric_limits<float>::max() ? static_cast<float>(upper_bound)
                                                              : infinity;
   }
@@ -91,12 +102,35 @@ class Candidates {
             std::span<const CodeSegment> segments) {
     if (key > bound_) return;
     items_.push_back({key, segment, row, no_id});
-    if (k_ <= longest_sorted) {
-      if (keys_.size() == k_) keys_.pop_back();
-      keys_.insert(std::upper_bound(keys_.begin(), keys_.end(), key), key);
-      if (keys_.size() == k_) bound_ = std::min(bound_, keys_.back());
-    }
     if (items_.size() >= most()) cut(segments);
+  }
+  // Between two steps, if enough has come since: finds a lower bound that k rows do not exceed, or
+  // hardly more. Rows are counted rather than sorted: no branch could be foretold.
+  void settle() {
+    const std::size_t size = items_.size(), enough = k_ + k_ / 8;
+    if (size < k_ + std::max<std::size_t>(8, k_ / 2)) return;
+    keys_.resize(size);
+    for (std::size_t i = 0; i < size; ++i) keys_[i] = items_[i].key;
+    float low = keys_[0], high = keys_[0];
+    for (const float key : keys_) low = std::min(low, key), high = std::max(high, key);
+    for (int round = 0; round < 16 && high < infinity; ++round) {
+      const float middle = low + (high - low) / 2;
+      std::int32_t count = 0;
+      for (std::size_t i = 0; i < size; ++i) count += keys_[i] <= middle;
+      if (static_cast<std::size_t>(count) < k_) {
+        low = middle;
+      } else {
+        high = middle;
+        if (static_cast<std::size_t>(count) <= enough) break;
+      }
+    }
+    bound_ = std::min(bound_, high);
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      items_[kept] = items_[i];
+      kept += keys_[i] <= bound_;
+    }
+    items_.resize(kept);
   }
   // The k nearest; uses them up.
   void finish(std::span<const CodeSegment> segments, std::span<Item> out) {
@@ -105,12 +139,10 @@ class Candidates {
     const std::size_t count = std::min(k_, items_.size());
     std::copy_n(items_.begin(), count, out.begin());
     std::fill(out.begin() + static_cast<std::ptrdiff_t>(count), out.end(), Item{});
-    items_ = {}, keys_ = {};
+    items_ = {};
   }
 
  private:
-  static constexpr std::size_t longest_sorted = 64;
-
   std::size_t most() const { return 2 * k_ + 64; }
   void sort(std::span<const CodeSegment> segments) {
     for (Item& item : items_) item.id = segments[item.segment].ids(item.row);
@@ -118,10 +150,11 @@ class Candidates {
   }
   void cut(std::span<const CodeSegment> segments) {
     if (items_.size() <= k_) return;
-    const auto kth = items_.begin() + static_cast<std::ptrdiff_t>(k_ - 1);
-    std::nth_element(items_.begin(), kth, items_.end(),
-                     [](const Item& a, const Item& b) { return a.key < b.key; });
-    bound_ = std::min(bound_, kth->key);
+    keys_.clear();
+    for (const Item& item : items_) keys_.push_back(item.key);
+    const auto kth = keys_.begin() + static_cast<std::ptrdiff_t>(k_ - 1);
+    std::nth_element(keys_.begin(), kth, keys_.end());
+    bound_ = std::min(bound_, *kth);
     std::erase_if(items_, [&](const Item& item) { return item.key > bound_; });
     if (items_.size() < most() - most() / 4) return;
     // So many rows at the very k-th key: their ids decide.
@@ -132,7 +165,7 @@ class Candidates {
   std::size_t k_ = 0;
   float bound_ = infinity;
   std::vector<Item> items_;
-  std::vector<float> keys_;  // the k smallest, ascending; for few neighbours
+  std::vector<float> keys_;  // of these, while they are cut
 };
 
 // A query and one of its lists.
@@ -156,10 +189,11 @@ class BlockScan {
   }
 
   // Calls bound(query), the key that is still wanted, and take(query, key, segment, row) for the
-  // rows of all lists that do not exceed it. Of `parts` of the rows takes the one with number
-  // `part`.
-  template <class Bound, class Take>
-  void scan(std::span<Pair> pairs, std::int64_t parts, std::int64_t part, Bound bound, Take take) {
+  // rows of all lists that do not exceed it; settle(query) now and then. Of `parts` of the rows
+  // takes the one with number `part`.
+  template <class Bound, class Take, class Settle>
+  void scan(std::span<Pair> pairs, std::int64_t parts, std::int64_t part, Bound bound, Take take,
+            Settle settle) {
     std::sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) {
       return std::pair(a.list, a.query) < std::pair(b.list, b.query);
     });
@@ -176,7 +210,10 @@ class BlockScan {
         for (std::int64_t from = first; from < last; from += chunk) {
           if (counter++ % parts != part) continue;
           const std::int64_t to = std::min(last, from + chunk);
-          for (std::size_t i = p; i < end; ++i) scan_rows(pairs[i], s, last, from, to, bound, take);
+          for (std::size_t i = p; i < end; ++i) {
+            if (i + 1 < end) tables_[pairs[i + 1].query].prefetch();
+            scan_rows(pairs[i], s, last, from, to, bound, take, settle);
+          }
         }
       }
       p = end;
@@ -187,9 +224,9 @@ class BlockScan {
 
  private:
   // Rows [from, to) of a list that ends with `list_end`; whole groups, but for the last one.
-  template <class Bound, class Take>
+  template <class Bound, class Take, class Settle>
   void scan_rows(const Pair& pair, std::uint32_t s, std::int64_t list_end, std::int64_t from,
-                 std::int64_t to, Bound bound, Take take) {
+                 std::int64_t to, Bound bound, Take take, Settle settle) {
     const CodeSegment& segment = segments_[s];
     const CodedLists& lists = *segment.lists;
     const ByteTables& tables = tables_[pair.query];
@@ -211,8 +248,9 @@ class BlockScan {
               segment.allowed.all() || segment.allowed(group + at))
             left[count++] = codes + at;
         float sums[64];
-        if (pair.query == at_hand_)
-          job_.book->sums(left, count, stride, entries_.data(), sums);
+        if (!tables.kept.empty() || pair.query == at_hand_)
+          job_.book->sums(left, count, stride,
+                          tables.kept.empty() ? entries_.data() : tables.kept.data(), sums);
         else
           for (std::int64_t i = 0; i < count; ++i)
             sums[i] = job_.book->sum(left[i], stride, tables.query.data(), job_.squared);
@@ -222,6 +260,7 @@ class BlockScan {
         }
         stats.survivors += count;
       }
+      settle(pair.query);
     }
   }
 
@@ -313,7 +352,9 @@ std::int64_t block_size(const CodeScanJob& job, std::int64_t queries) {
 }  // namespace
 
 std::int64_t bytes_of_coded_query(const CodeBook& book, std::int64_t k) {
-  return book.parts() * std::max<std::int64_t>(book.count(), 32) + book.dim() * 8 + k * 44 + 1600;
+  const std::int64_t entries = book.parts() * book.count();
+  return entries + (ByteTables::keeps(book) ? 4 * entries : 0) + 16 + book.dim() * 8 + k * 60 +
+         3000;
 }
 
 void merge_rows(std::span<CodedNeighbors::Row> all, std::span<const CodedNeighbors::Row> more) {
@@ -346,6 +387,7 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
     const auto take = [&](std::uint32_t q, float key, std::uint32_t segment, std::int64_t row) {
       candidates[q].push(key, segment, row, segments);
     };
+    const auto settle = [&](std::uint32_t q) { candidates[q].settle(); };
     const auto query = [&](std::uint32_t q) { return order[static_cast<std::size_t>(first + q)]; };
     // The nearest list gives a threshold for the others.
     const auto count = static_cast<std::uint32_t>(last - first);
@@ -357,11 +399,11 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
                                                   : std::numeric_limits<double>::infinity());
       pairs.clear();
       add_pairs(probes, query(q), q, 0, alone, pairs);
-      block.scan(pairs, parts, part, bound, take);
+      block.scan(pairs, parts, part, bound, take, settle);
     }
     pairs.clear();
     for (std::uint32_t q = 0; q < count; ++q) add_pairs(probes, query(q), q, alone, most, pairs);
-    block.scan(pairs, parts, part, bound, take);
+    block.scan(pairs, parts, part, bound, take, settle);
     CodedNeighbors& to = part == 0 ? out : found[static_cast<std::size_t>(part)];
     for (std::uint32_t q = 0; q < count; ++q) candidates[q].finish(segments, to.of(query(q)));
     block.stats.scan_seconds = seconds_since(start);
@@ -400,7 +442,8 @@ void scan_codes_range(std::span<const CodeSegment> segments, const CodeScanJob& 
           if (!(key <= bound)) return;
           sink.count(1);
           found[q].emplace_back(key, segments[segment].ids(row));
-        });
+        },
+        [](std::uint32_t) {});
     std::vector<std::int64_t> which(static_cast<std::size_t>(last - first));
     std::iota(which.begin(), which.end(), first);
     sink.take(which, found);
