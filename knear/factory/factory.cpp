@@ -61,6 +61,8 @@ class Grammar {
   detail::IndexShape shape() {
     // Ids are always the caller's if they like.
     if (is("IDMap") || is("IDMap2")) ++at_;
+    while (take_transform()) {
+    }
     if (const auto lists = at_ < parts_.size() ? number_after("IVF", part().text) : std::nullopt) {
       if (*lists < 1 || *lists > detail::most_lists)
         refuse(factory_, part(), "but there can be 1 to 16777216 lists");
@@ -70,42 +72,120 @@ class Grammar {
                "after which the form of the vectors is missing, as in ',Flat'");
     }
     take_form();
-    if (is("RFlat")) {
-      if (!shape_.codes) refuse(factory_, part(), "but Flat keeps the vectors anyway");
-      shape_.refined = true, ++at_;
-    }
+    take_refinement();
     if (is("IDMap") || is("IDMap2")) ++at_;
     if (at_ < parts_.size()) refuse(factory_, part(), "which may not follow there");
+    // A rotation serves the quantiser that it was trained for.
+    for (detail::TransformShape& transform : shape_.transforms)
+      if (transform.kind == detail::TransformShape::Kind::opq && shape_.codes)
+        transform.bits = shape_.codes->bits;
     return shape_;
   }
 
  private:
+  using Transform = detail::TransformShape;
+
   const Part& part() const { return parts_[at_]; }
   bool is(std::string_view text) const { return at_ < parts_.size() && part().text == text; }
+  // Columns so far; any_dim where they are not known.
+  std::int64_t dim() const { return shape_.inner_dim(); }
+
+  // PCA[W][R]n, OPQm[_d], RR[n], L2norm.
+  bool take_transform() {
+    if (at_ == parts_.size()) return false;
+    std::string_view text = part().text;
+    const auto wrong = [&](std::string_view why) { refuse(factory_, part(), why); };
+    const auto checked = [&](std::int64_t columns, bool may_grow) {
+      if (columns < 1 || columns > 65536 || (dim() != any_dim && columns > dim() && !may_grow))
+        wrong(fmt::format("but there are {} columns to make {} of", dim(), columns));
+      return columns;
+    };
+    if (text == "L2norm") {
+      shape_.transforms.push_back({Transform::Kind::unit_norm, dim()});
+    } else if (text.starts_with("PCA")) {
+      const bool whiten = text.starts_with("PCAW");
+      const std::string_view before = whiten ? "PCAW" : "PCA";
+      const bool rotate = text.substr(before.size()).starts_with("R");
+      const auto columns = number_after(std::string(before) + (rotate ? "R" : ""), text);
+      if (!columns) wrong("which is no PCA: PCAn, PCAWn, PCARn, PCAWRn are");
+      shape_.transforms.push_back({Transform::Kind::pca, checked(*columns, false), whiten, rotate});
+    } else if (text.starts_with("OPQ")) {
+      std::int64_t columns = dim();
+      if (const auto line = text.find('_'); line != text.npos) {
+        const auto given = number_after("", text.substr(line + 1));
+        if (!given) wrong("which is no OPQ: OPQm and OPQm_d are");
+        columns = checked(*given, false), text = text.substr(0, line);
+      }
+      const auto parts = number_after("OPQ", text);
+      if (!parts) wrong("which is no OPQ: OPQm and OPQm_d are");
+      if (*parts < 1 || (columns != any_dim && columns % *parts != 0))
+        wrong(fmt::format("but {} parts do not divide {} columns", *parts, columns));
+      shape_.transforms.push_back({Transform::Kind::opq, columns, false, false, *parts});
+    } else if (text.starts_with("RR")) {
+      const auto columns = text == "RR" ? std::optional(dim()) : number_after("RR", text);
+      if (!columns) wrong("which is no random rotation: RR and RRn are");
+      shape_.transforms.push_back(
+          {Transform::Kind::rotation, text == "RR" ? dim() : checked(*columns, true)});
+    } else {
+      return false;
+    }
+    ++at_;
+    return true;
+  }
 
   // Flat, PQmxb, SQb.
   void take_form() {
     const bool lists = shape_.lists > 0;
     if (at_ == parts_.size()) refuse(factory_, parts_[at_ - 1], "after which an index is missing");
-    const std::string_view text = part().text;
-    if (text != "Flat") {
-      if (text.starts_with("PQ")) {
-        shape_.codes = product();
-      } else if (text == "SQ8" || text == "SQ4") {
-        shape_.codes = detail::CodeShape{0, text == "SQ8" ? 8 : 4, lists};
-      } else {
-        refuse(factory_, part(),
-               lists ? "which is no form of vectors in inverted lists: Flat, PQm, PQmx4, SQ8 and "
-                       "SQ4 are"
-                     : "which is none of the indexes Flat, PQm, PQmx4, SQ8, SQ4 and IVFn,...");
-      }
+    if (part().text == "Flat") {
+    } else if (const auto rounded = halves(part().text)) {
+      shape_.rounded = rounded;
+    } else if (const auto codes = codes_of(part(), part().text, dim())) {
+      shape_.codes = codes, shape_.codes->residual = lists;
+    } else {
+      refuse(factory_, part(),
+             lists ? "which is no form of vectors in inverted lists: Flat, PQm, PQmx4, SQ8, SQ4, "
+                     "SQfp16 and SQbf16 are"
+                   : "which is none of the indexes Flat, PQm, PQmx4, SQ8, SQ4, SQfp16, SQbf16 and "
+                     "IVFn,...");
     }
     ++at_;
   }
 
-  detail::CodeShape product() const {
+  // RFlat, Refine(form).
+  void take_refinement() {
+    if (at_ == parts_.size()) return;
     std::string_view text = part().text;
-    detail::CodeShape out{0, 8, shape_.lists > 0};
+    const bool flat = text == "RFlat" || text == "Refine(Flat)";
+    if (!flat && !(text.starts_with("Refine(") && text.ends_with(")"))) return;
+    if (!shape_.codes)
+      refuse(factory_, part(), "but what is refined are codes, and there are vectors");
+    shape_.refine.emplace();
+    if (!flat) {
+      text.remove_prefix(std::string_view("Refine(").size());
+      text.remove_suffix(1);
+      shape_.refine->rounded = halves(text);
+      if (!shape_.refine->rounded) shape_.refine->codes = codes_of(part(), text, shape_.dim);
+      if (!shape_.refine->rounded && !shape_.refine->codes)
+        refuse(factory_, part(),
+               "but codes are refined by Flat, SQfp16, SQbf16, SQ8, SQ4, PQm or PQmx4");
+    }
+    ++at_;
+  }
+
+  static std::optional<ElementType> halves(std::string_view text) {
+    if (text == "SQfp16") return ElementType::f16;
+    if (text == "SQbf16") return ElementType::bf16;
+    return {};
+  }
+
+  // Codes of `columns` columns, or nothing.
+  std::optional<detail::CodeShape> codes_of(const Part& part, std::string_view text,
+                                            std::int64_t columns) const {
+    if (text == "SQ8") return detail::CodeShape{0, 8, false};
+    if (text == "SQ4") return detail::CodeShape{0, 4, false};
+    if (!text.starts_with("PQ")) return {};
+    detail::CodeShape out{0, 8, false};
     // Codes of 4 bits are always scanned fast.
     for (const std::string_view end : {"x4fs", "x4", "x8"})
       if (text.ends_with(end)) {
@@ -114,10 +194,9 @@ class Grammar {
         break;
       }
     const auto parts = number_after("PQ", text);
-    if (!parts) refuse(factory_, part(), "which is no product quantizer: PQm, PQmx4, PQmx8 are");
-    if (*parts < 1 || (shape_.dim != any_dim && shape_.dim % *parts != 0))
-      refuse(factory_, part(),
-             fmt::format("but {} parts do not divide {} columns", *parts, shape_.dim));
+    if (!parts) refuse(factory_, part, "which is no product quantizer: PQm, PQmx4, PQmx8 are");
+    if (*parts < 1 || (columns != any_dim && columns % *parts != 0))
+      refuse(factory_, part, fmt::format("but {} parts do not divide {} columns", *parts, columns));
     out.sub_quantizers = *parts;
     return out;
   }

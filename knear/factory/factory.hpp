@@ -6,12 +6,19 @@
 //   PQm, PQmx8        codes of m bytes (index/ivf_pq.hpp)
 //   PQmx4, PQmx4fs    codes of m half bytes
 //   SQ8, SQ4          a byte or half a byte a column
+//   SQfp16, SQbf16    vectors that are rounded to halves, searched exactly
 //   IVFn,...          n inverted lists, 1 to 2^24, of any of these; codes are of residuals
 //   ...,RFlat         codes and the vectors, by which the nearest codes are measured
+//   ...,Refine(form)  the same by codes or halves of the vectors: SQfp16, SQbf16, SQ8, SQ4, PQm
+//   PCAn,...          n principal components first; PCAW: whitened, PCAR: rotated, PCAWR
+//   OPQm_d,...        rotated to d columns for a quantiser of m parts; OPQm: to as many as before
+//   RRn,... RR,...    a random rotation, to n columns or as many
+//   L2norm,...        vectors are given length 1
 //   IDMap, IDMap2     before or behind: nothing, since every index takes ids of the caller's
 //
 // Anything else is refused by its name and place. The index has to be trained before vectors are
-// added, unless it is flat.
+// added, unless it is flat. Distances are those after the transforms, but refined ones those of
+// the vectors themselves.
 #pragma once
 #include <cstdint>
 #include <string_view>

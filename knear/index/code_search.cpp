@@ -30,9 +30,13 @@ SearchRequest request_of_codes(SearchKind kind, const State& state,
 }
 
 CodeSearch::CodeSearch(const State& state, const SearchRequest& request,
-                       std::span<const SearchSegment> segments, std::int64_t refine_factor,
-                       std::int64_t more_bytes)
-    : state_(state), request_(request), refine_factor_(refine_factor), at_(request, nullptr) {
+                       std::span<const SearchSegment> segments, AnyMatrixView vectors,
+                       std::int64_t refine_factor, std::int64_t more_bytes)
+    : state_(state),
+      request_(request),
+      vectors_(vectors),
+      refine_factor_(refine_factor),
+      at_(request, nullptr) {
   check_list_options(request.options, "codes");
   for (std::size_t s = 0; s < segments.size(); ++s) {
     const SearchSegment& given = segments[s];
@@ -136,30 +140,73 @@ void CodeSearch::answer(std::int64_t q, ExactNeighbors& found) {
   }
 }
 
-void CodeSearch::refine(std::int64_t q, std::span<std::pair<double, Id>> rows) {
-  ExactDistance distance(request_.options.metric, state_.type.value_or(ElementType::f32),
-                         request_.isa);
-  distance.set_query(request_.queries, q);
-  const std::span<const CodedNeighbors::Row> rough = rough_.of(q);
-  const auto vectors = [&](std::int64_t i) {
-    const std::uint32_t segment = numbers_[rough[static_cast<std::size_t>(i)].segment];
-    const CodedRows& coded = state_.segments[segment].rows->coded();
-    return BaseRows(coded.vectors, coded.guard.get());
+// Measures rows of segments from one query.
+class CodeSearch::Refiner {
+ public:
+  Refiner(const CodeSearch& of, std::int64_t query)
+      : of_(of),
+        refiner_(of.state_.refiner.get()),
+        distance_(of.request_.options.metric,
+                  refiner_ ? ElementType::f32 : of.state_.type.value_or(ElementType::f32),
+                  of.request_.isa),
+        decoded_(static_cast<std::size_t>(refiner_ ? together * of.vectors_.cols() : 0)) {
+    distance_.set_query(of.vectors_, query);
+  }
+
+  static constexpr std::int64_t together = ExactDistance::most_rows;
+  struct Place {
+    std::size_t segment;  // of the state
+    std::int64_t row;
   };
-  const auto place = [&](std::int64_t i) { return rough[static_cast<std::size_t>(i)].row; };
+
+  void prefetch(Place place) const {
+    const BaseRows rows = rows_of(place.segment);
+    rows.prefetch(place.row, std::min<std::int64_t>(512, rows.row_bytes()));
+  }
+  // Keys of up to `together` rows.
+  void keys(const Place* places, std::int64_t count, double* out) {
+    const void* measured[together] = {};
+    for (std::int64_t i = 0; i < count; ++i) {
+      measured[i] = rows_of(places[i].segment).row(places[i].row, nullptr);
+      if (!refiner_) continue;
+      float* const decoded = decoded_.data() + i * of_.vectors_.cols();
+      refiner_->decode(static_cast<const std::uint8_t*>(measured[i]), 1, 0, decoded);
+      measured[i] = decoded;
+    }
+    distance_.keys(measured, static_cast<int>(count), out);
+  }
+
+ private:
+  BaseRows rows_of(std::size_t segment) const {
+    const CodedRows& coded = of_.state_.segments[segment].rows->coded();
+    return {coded.vectors, coded.guard.get()};
+  }
+
+  const CodeSearch& of_;
+  const RowCoder* const refiner_;
+  ExactDistance distance_;
+  std::vector<float> decoded_;
+};
+
+void CodeSearch::refine(std::int64_t q, std::span<std::pair<double, Id>> rows) {
+  Refiner refiner(*this, q);
+  const std::span<const CodedNeighbors::Row> rough = rough_.of(q);
+  const auto place = [&](std::int64_t i) {
+    const CodedNeighbors::Row& row = rough[static_cast<std::size_t>(i)];
+    return Refiner::Place{numbers_[row.segment], row.row};
+  };
   // Rows lie anywhere in memory: it is asked for them before they are measured.
-  constexpr std::int64_t together = ExactDistance::most_rows, ahead = 3 * together;
+  constexpr std::int64_t together = Refiner::together, ahead = 3 * together;
   const auto count = std::ssize(rows);
   for (std::int64_t first = -ahead; first < count; first += together) {
     for (std::int64_t i = first + ahead; i < std::min(count, first + ahead + together); ++i)
-      vectors(i).prefetch(place(i), std::min<std::int64_t>(512, vectors(i).row_bytes()));
+      refiner.prefetch(place(i));
     if (first < 0) continue;
     const std::int64_t some = std::min(count - first, together);
-    const void* measured[together] = {};
+    Refiner::Place places[together] = {};
     double keys[together];
-    for (std::int64_t i = 0; i < some; ++i)
-      measured[i] = vectors(first + i).row(place(first + i), nullptr);
-    distance.keys(measured, static_cast<int>(some), keys);
+    for (std::int64_t i = 0; i < some; ++i) places[i] = place(first + i);
+    refiner.keys(places, some, keys);
     for (std::int64_t i = 0; i < some; ++i)
       rows[static_cast<std::size_t>(first + i)].first = keys[i];
   }
@@ -175,13 +222,11 @@ void CodeSearch::within(MatrixView<Id> probes, double limit, RangeLists& found) 
   if (!refined()) return;
   parallel_for(request_.threads, request_.queries.rows(), [&](std::int64_t q) {
     auto& list = found[static_cast<std::size_t>(q)];
-    ExactDistance distance(request_.options.metric, state_.type.value_or(ElementType::f32),
-                           request_.isa);
-    distance.set_query(request_.queries, q);
+    Refiner refiner(*this, q);
     for (auto& [key, id] : list) {
-      const State::Place place = state_.find(id);
-      const CodedRows& coded = state_.segments[place.segment].rows->coded();
-      key = distance.key(BaseRows(coded.vectors, coded.guard.get()).row(place.row, nullptr));
+      const State::Place found_at = state_.find(id);
+      const Refiner::Place place{found_at.segment, found_at.row};
+      refiner.keys(&place, 1, &key);
     }
     std::erase_if(list, [&](const auto& one) { return !(one.first <= limit); });
   });

@@ -24,12 +24,13 @@ SearchRequest request_of_codes(SearchKind kind, const State& state,
 
 class CodeSearch final : public ProbedSearch {
  public:
-  // segments: those of the state, in its order. refine_factor: codes measured by their vectors for
-  // each neighbour wanted, where there are vectors. more_bytes: what the caller takes of a limited
+  // segments: those of the state, in its order. vectors: the queries as users have them, before any
+  // transform. refine_factor: codes measured by their vectors for each neighbour wanted, where
+  // there are vectors. more_bytes: what the caller takes of a limited
   // memory. Throws InvalidArgument for options that such a search has not; MemoryBudgetError.
   CodeSearch(const State& state, const SearchRequest& request,
-             std::span<const SearchSegment> segments, std::int64_t refine_factor,
-             std::int64_t more_bytes);
+             std::span<const SearchSegment> segments, AnyMatrixView vectors,
+             std::int64_t refine_factor, std::int64_t more_bytes);
 
   void nearest(MatrixView<Id> probes, ExactNeighbors& found,
                std::span<const std::int64_t> which = {}) override;
@@ -45,11 +46,14 @@ class CodeSearch final : public ProbedSearch {
   void answer(std::int64_t q, ExactNeighbors& found);
   // Measures the rows found by their codes, in this order.
   void refine(std::int64_t q, std::span<std::pair<double, Id>> rows);
+  // What refines rows, as vectors. One thread's.
+  class Refiner;
   std::int64_t rows_probed(MatrixView<Id> probes) const;
 
   const Stopwatch time_;
   const State& state_;
   const SearchRequest& request_;
+  const AnyMatrixView vectors_;
   const std::int64_t refine_factor_;
   std::vector<CodeSegment> segments_;
   std::vector<std::uint32_t> numbers_;  // of these among all segments

@@ -33,16 +33,6 @@ void detail::check_lists(std::int64_t lists) {
     throw InvalidArgument("lists must be between 1 and {}, but is {}", most_lists, lists);
 }
 
-std::string detail::IndexShape::kind() const {
-  if (!codes) return lists > 0 ? "IVFFlat" : "Flat";
-  return std::string(lists > 0 ? "IVF" : "") + (codes->is_product() ? "PQ" : "SQ");
-}
-
-std::string detail::IndexShape::description() const {
-  return (lists > 0 ? "IVF" + std::to_string(lists) + "," : "") + (codes ? codes->name() : "Flat") +
-         (refined ? ",RFlat" : "");
-}
-
 Index::Impl::Impl(const IndexShape& of, State from)
     : shape(of), store(of), state_(std::make_shared<const State>(std::move(from))) {}
 
@@ -169,7 +159,8 @@ std::int64_t Index::memory_bytes() const {
   return detail::public_call([&] {
     const auto state = impl_->state();
     std::int64_t sum = state->coarse ? state->coarse->bytes() : 0;
-    if (state->coder) sum += state->coder->bytes();
+    for (const auto& coder : {state->coder, state->refiner})
+      if (coder) sum += coder->bytes();
     for (const Segment& segment : state->segments)
       sum += segment.rows->bytes() + segment.live.bytes();
     std::set<const RowBuffer*> buffers;
@@ -238,10 +229,24 @@ void Index::train(AnyMatrixView vectors, const TrainOptions& options) {
       throw InvalidArgument("index {} holds {} rows, and is trained before any are added",
                             description(), next.size);
     const IndexShape& shape = impl_->shape;
+    AnyMatrix sample;
+    Matrix<float> inner;
+    AnyMatrixView rows = vectors;
+    if (!shape.transforms.empty()) {
+      find_value_range(vectors, metric(), "vectors", options.threads);
+      sample = detail::training_sample(shape, vectors, options);
+      if (sample.rows() > 0) rows = sample;
+      next.transform = detail::trained_transform(shape, rows, options);
+      if (shape.is_probed()) inner = next.transform->apply(rows, options.threads);
+      rows = inner.view();
+    }
     if (shape.lists > 0)
-      next.coarse = detail::CoarseQuantizer::trained(vectors, shape.lists, metric(), options);
+      next.coarse = detail::CoarseQuantizer::trained(rows, shape.lists, metric(), options);
     if (shape.codes)
-      next.coder = detail::RowCoder::trained(*shape.codes, vectors, metric(), next.coarse, options);
+      next.coder = detail::RowCoder::trained(*shape.codes, rows, metric(), next.coarse, options);
+    if (shape.refine && shape.refine->codes)
+      next.refiner =
+          detail::RowCoder::trained(*shape.refine->codes, vectors, metric(), nullptr, options);
     next.segments.clear();
     impl_->publish(std::move(next));
   });
@@ -321,7 +326,8 @@ void Index::merge(const Index& other, MergeIds ids) {
     const auto from = other.impl_->state();
     const IndexShape &theirs = other.impl_->shape, &ours = impl_->shape;
     if (theirs.kind() != ours.kind() || theirs.codes != ours.codes ||
-        theirs.refined != ours.refined)
+        theirs.refine != ours.refine || theirs.rounded != ours.rounded ||
+        theirs.transforms != ours.transforms)
       throw InvalidArgument("other is an index {}, this one is {}", other.description(),
                             description());
     if (other.dim() != dim())
@@ -348,8 +354,12 @@ void Index::merge(const Index& other, MergeIds ids) {
       throw InvalidArgument("other has ids below {}, which cannot be raised by {}", from->next_id,
                             next.next_id);
     }
-    if (next.coder && !next.coder->equals(*from->coder))
+    const auto trained_apart = [](const auto& a, const auto& b) { return a && !a->equals(*b); };
+    if (trained_apart(next.coder, from->coder) || trained_apart(next.refiner, from->refiner))
       throw InvalidArgument("other is an index {} that was trained to other codes",
+                            other.description());
+    if (next.transform && !detail::equal(*next.transform, *from->transform))
+      throw InvalidArgument("other is an index {} that was trained to another transform",
                             other.description());
     const bool other_lists = next.coarse && !next.coarse->equals(*from->coarse);
     for (const Segment& segment : from->segments) {
@@ -377,7 +387,7 @@ void Index::compact(const ChangeOptions& options) {
 
 std::int64_t Index::optimize(const ChangeOptions& options) {
   return detail::public_call([&] {
-    if (impl_->shape.learns()) {
+    if (impl_->shape.is_probed()) {
       compact(options);
       return size();
     }
@@ -393,7 +403,7 @@ std::int64_t Index::optimize(const ChangeOptions& options) {
 std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries,
                                         const ChangeOptions& options) {
   return detail::public_call([&] {
-    if (!impl_->shape.learns())
+    if (!impl_->shape.is_probed())
       throw InvalidArgument("index {} finds everything, so that there is nothing to tune",
                             description());
     if (impl_->shape.codes)
@@ -404,6 +414,11 @@ std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries,
     std::lock_guard lock(impl_->writer);
     const auto state = impl_->state();
     impl_->check_trained(*state, "tuning");
+    Matrix<float> inner;
+    if (!by_rows && state->transform) {
+      find_value_range(queries, metric(), "queries", options.threads);
+      inner = state->transform->apply(queries, options.threads), queries = inner.view();
+    }
     const detail::RecallCurve curve =
         by_rows ? detail::calibrate_by_rows(*state, metric(), k, options.threads, options.progress)
                 : detail::calibrate(*state, metric(), detail::live_segments(*state), k, queries, {},
@@ -431,15 +446,25 @@ AnyMatrix Index::reconstruct(std::span<const Id> ids) const {
   return detail::public_call([&] {
     const auto state = impl_->state();
     const ElementType type = state->type.value_or(ElementType::f32);
-    AnyMatrix out(type, std::ssize(ids), dim());
-    std::vector<std::byte> scratch(static_cast<std::size_t>(dim()) + 3);
+    const IndexShape& shape = impl_->shape;
+    // Codes are read as floats, and so is what a transform gives back.
+    const bool by_codes = shape.codes && (!shape.refine || state->refiner);
+    const bool inverted = state->transform && !shape.refine;
+    AnyMatrix out(type, std::ssize(ids), inverted ? shape.inner_dim() : dim());
+    std::vector<std::byte> scratch(static_cast<std::size_t>(out.cols()) + 3);
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const State::Place place = state->find(ids[i]);
       if (place.row < 0)
         throw InvalidArgument("ids hold {} in place {}, which the index does not hold", ids[i], i);
       const SegmentRows& rows = *state->segments[place.segment].rows;
       const auto to = static_cast<std::int64_t>(i);
-      if (rows.is_codes() && !impl_->shape.refined) {
+      if (by_codes && shape.refine) {
+        const BaseRows codes(rows.coded().vectors, rows.coded().guard.get());
+        state->refiner->decode(static_cast<const std::uint8_t*>(codes.row(place.row, nullptr)), 1,
+                               0, static_cast<float*>(out.row(to)));
+        continue;
+      }
+      if (by_codes) {
         const detail::CodedLists& lists = *rows.coded().lists;
         const auto code = lists.place(place.row);
         state->coder->decode(code.code, code.stride, lists.list_at(place.row),
@@ -450,7 +475,11 @@ AnyMatrix Index::reconstruct(std::span<const Id> ids) const {
           rows.is_codes() ? BaseRows(rows.coded().vectors, rows.coded().guard.get()) : rows.base();
       detail::copy_exactly(base.row_view(place.row, scratch.data()), type, out.row(to));
     }
-    return out;
+    if (!inverted) return out;
+    const Matrix<float> back = state->transform->inverse(out);
+    AnyMatrix whole(ElementType::f32, back.rows(), back.cols());
+    detail::copy_exactly(back.view(), ElementType::f32, whole.row(0));
+    return whole;
   });
 }
 
@@ -462,16 +491,24 @@ Neighbors Index::search(AnyMatrixView queries, std::int64_t k, const SearchOptio
     const auto state = impl_->state();
     impl_->check_trained(*state, "searching");
     const std::vector<SearchSegment> segments = search_segments_of(*state, options.filter);
+    Matrix<float> transformed;
+    AnyMatrixView inner = queries;
+    if (state->transform) {
+      find_value_range(queries, metric(), "queries", options.threads);
+      transformed = state->transform->apply(queries, options.threads);
+      inner = transformed.view();
+    }
     const auto search = [&] {
-      if (impl_->shape.learns())
-        return detail::search_probed(*state, impl_->shape, segments, queries, k, options, report);
-      const detail::SearchRequest request(detail::SearchKind::nearest, segments, queries, k,
+      if (impl_->shape.is_probed())
+        return detail::search_probed(*state, impl_->shape, segments, inner, queries, k, options,
+                                     report);
+      const detail::SearchRequest request(detail::SearchKind::nearest, segments, inner, k,
                                           options.with(metric(), RowFilter{}),
                                           detail::Reuse::expected);
       return detail::search_segments(request, report);
     };
     Neighbors near = search();
-    if (report) report->rows = state->size, report->version = state->version;
+    if (report) report->rows = state->size, report->version = state->version, report->dim = dim();
     return near;
   });
 }
@@ -484,17 +521,24 @@ RangeNeighbors Index::range_search(AnyMatrixView queries, double radius,
     const auto state = impl_->state();
     impl_->check_trained(*state, "searching");
     const std::vector<SearchSegment> segments = search_segments_of(*state, options.filter);
+    Matrix<float> transformed;
+    AnyMatrixView inner = queries;
+    if (state->transform) {
+      find_value_range(queries, metric(), "queries", options.threads);
+      transformed = state->transform->apply(queries, options.threads);
+      inner = transformed.view();
+    }
     const auto search = [&] {
-      if (impl_->shape.learns())
-        return detail::range_search_probed(*state, impl_->shape, segments, queries, radius, options,
-                                           report);
-      const detail::SearchRequest request(detail::SearchKind::range, segments, queries,
+      if (impl_->shape.is_probed())
+        return detail::range_search_probed(*state, impl_->shape, segments, inner, queries, radius,
+                                           options, report);
+      const detail::SearchRequest request(detail::SearchKind::range, segments, inner,
                                           detail::usual_k, options.with(metric(), RowFilter{}),
                                           detail::Reuse::expected);
       return detail::range_search_segments(request, radius, report);
     };
     RangeNeighbors near = search();
-    if (report) report->rows = state->size, report->version = state->version;
+    if (report) report->rows = state->size, report->version = state->version, report->dim = dim();
     return near;
   });
 }

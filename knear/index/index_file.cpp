@@ -43,7 +43,22 @@ struct SegmentFields {
 
 struct CodeFields {
   std::int64_t sub_quantizers, bits;  // CodeShape
-  std::uint64_t residual, refined, trained;
+  std::uint64_t residual, trained;
+};
+
+// What codes are refined by: 0 the vectors, 1 halves of them, 2 codes ("refine/codes").
+struct RefineFields {
+  std::uint64_t form, type;  // type: of halves
+};
+
+// TransformShape; and of what it was trained to, a step of a Transform.
+struct TransformFields {
+  std::uint64_t kind, whiten, rotate;
+  std::int64_t dim_out, sub_quantizers, bits;
+};
+struct StepFields {
+  std::uint64_t kind;
+  std::int64_t dim_in, dim_out;
 };
 
 // Of a segment of codes.
@@ -101,41 +116,117 @@ RowSet load_live(Sections& in, const std::string& name, std::int64_t rows) {
   return out;
 }
 
-// The quantiser of codes, if it is trained.
-void load_coder(Sections& in, SavedIndex& saved) {
-  const auto fields = in.fields<CodeFields>("codes");
-  const std::int64_t dim = saved.shape.dim, parts = fields.sub_quantizers;
+std::vector<float> load_finite(Sections& in, const std::string& name, std::int64_t count) {
+  const auto stored = in.array<float>(name, count);
+  if (!std::all_of(stored.begin(), stored.end(), [](float x) { return std::isfinite(x); }))
+    in.refuse(name, "it holds a NaN or infinity");
+  return {stored.begin(), stored.end()};
+}
+
+// A quantiser of codes of `dim` columns, if it is trained, from sections whose names begin with
+// `prefix`.
+std::shared_ptr<const RowCoder> load_coder(Sections& in, const std::string& prefix,
+                                           std::int64_t dim, Metric metric,
+                                           const std::shared_ptr<const CoarseQuantizer>& coarse,
+                                           CodeShape& shape) {
+  const std::string about = prefix + "codes";
+  const auto fields = in.fields<CodeFields>(about);
+  const std::int64_t parts = fields.sub_quantizers;
   if (parts < 0 || (parts > 0 && dim % parts != 0) || (fields.bits != 4 && fields.bits != 8) ||
-      fields.residual > 1 || fields.refined > 1 || fields.trained > 1)
-    in.refuse("codes", "its numbers are none");
-  saved.shape.codes = CodeShape{parts, static_cast<int>(fields.bits), fields.residual == 1};
-  saved.shape.refined = fields.refined == 1;
-  if (fields.trained == 0) return;
-  const auto finite = [&](const std::string& name, std::int64_t count) {
-    const auto stored = in.array<float>(name, count);
-    if (!std::all_of(stored.begin(), stored.end(), [](float x) { return std::isfinite(x); }))
-      in.refuse(name, "it holds a NaN or infinity");
-    return std::vector<float>(stored.begin(), stored.end());
-  };
+      fields.residual > 1 || fields.trained > 1)
+    in.refuse(about, "its numbers are none");
+  const int bits = static_cast<int>(fields.bits);
+  shape = {parts, bits, fields.residual == 1};
+  if (fields.trained == 0) return nullptr;
   if (parts > 0) {
-    const std::int64_t rows = parts << fields.bits;
-    const std::vector<float> centroids = finite("quantizer", rows * (dim / parts));
-    saved.state.coder = std::make_shared<const RowCoder>(
-        *saved.shape.codes, saved.shape.metric, saved.state.coarse,
-        ProductQuantizer::from_centroids({centroids.data(), rows, dim / parts}, parts,
-                                         static_cast<int>(fields.bits)));
-    return;
+    const std::int64_t rows = parts << bits;
+    const std::vector<float> centroids =
+        load_finite(in, prefix + "quantizer", rows * (dim / parts));
+    return std::make_shared<const RowCoder>(
+        shape, metric, coarse,
+        ProductQuantizer::from_centroids({centroids.data(), rows, dim / parts}, parts, bits));
   }
-  const std::vector<float> low = finite("levels/low", dim), step = finite("levels/step", dim);
+  const std::vector<float> low = load_finite(in, prefix + "levels/low", dim),
+                           step = load_finite(in, prefix + "levels/step", dim);
   try {
-    const auto scalar = ScalarQuantizer::from_levels(
-        fields.bits == 8 ? ScalarCode::bits8 : ScalarCode::bits4, low, step);
-    saved.state.coder =
-        std::make_shared<const RowCoder>(*saved.shape.codes, saved.shape.metric, saved.state.coarse,
-                                         RowCoder::product_of(scalar), scalar);
+    const auto scalar =
+        ScalarQuantizer::from_levels(bits == 8 ? ScalarCode::bits8 : ScalarCode::bits4, low, step);
+    return std::make_shared<const RowCoder>(shape, metric, coarse, RowCoder::product_of(scalar),
+                                            scalar);
   } catch (const InvalidArgument& wrong) {
-    in.refuse("levels/step", wrong.what());
+    in.refuse(prefix + "levels/step", wrong.what());
   }
+}
+
+void load_refine(Sections& in, SavedIndex& saved) {
+  if (!in.has("refine")) return;
+  const auto fields = in.fields<RefineFields>("refine");
+  const bool halves = fields.type == static_cast<std::uint64_t>(ElementType::f16) ||
+                      fields.type == static_cast<std::uint64_t>(ElementType::bf16);
+  if (fields.form > 2 || (fields.form == 1 && !halves)) in.refuse("refine", "its numbers are none");
+  saved.shape.refine.emplace();
+  if (fields.form == 1) saved.shape.refine->rounded = static_cast<ElementType>(fields.type);
+  if (fields.form != 2) return;
+  CodeShape shape;
+  saved.state.refiner =
+      load_coder(in, "refine/", saved.shape.dim, saved.shape.metric, nullptr, shape);
+  saved.shape.refine->codes = shape;
+  if (!saved.state.refiner && saved.state.coder)
+    in.refuse("refine/codes", "they have no quantizer");
+}
+
+void load_transforms(Sections& in, SavedIndex& saved) {
+  using Kind = TransformShape::Kind;
+  if (!in.has("transforms")) return;
+  std::int64_t dim = saved.shape.dim;
+  const auto all = in.list<TransformFields>("transforms");
+  if (all.empty()) in.refuse("transforms", "there are none");
+  for (const TransformFields& fields : all) {
+    const auto kind = static_cast<Kind>(fields.kind);
+    if (fields.kind > static_cast<std::uint64_t>(Kind::unit_norm) || fields.whiten > 1 ||
+        fields.rotate > 1 || fields.dim_out < 1 || fields.dim_out > 65536 ||
+        (kind == Kind::unit_norm && fields.dim_out != dim) ||
+        ((kind == Kind::pca || kind == Kind::opq) && fields.dim_out > dim) ||
+        (kind == Kind::opq &&
+         (fields.sub_quantizers < 1 || fields.dim_out % fields.sub_quantizers != 0)) ||
+        (fields.bits != 4 && fields.bits != 8))
+      in.refuse("transforms", "their numbers are none");
+    dim = fields.dim_out;
+    saved.shape.transforms.push_back({kind, dim, fields.whiten == 1, fields.rotate == 1,
+                                      fields.sub_quantizers, static_cast<int>(fields.bits)});
+  }
+  if (!in.has("transform/steps")) return;
+  std::vector<Transform> chain;
+  const auto steps = in.list<StepFields>("transform/steps");
+  dim = saved.shape.dim;
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    const StepFields& step = steps[s];
+    const std::string prefix = fmt::format("transform/{}/", s);
+    if (step.kind > static_cast<std::uint64_t>(Transform::Kind::unit_norm) || step.dim_in != dim ||
+        step.dim_out < 1 || step.dim_out > 65536)
+      in.refuse("transform/steps", "they do not follow one another");
+    const auto kind = static_cast<Transform::Kind>(step.kind);
+    if (kind != Transform::Kind::linear && step.dim_out != dim)
+      in.refuse("transform/steps", "a step changes the columns that has no matrix");
+    std::vector<float> offset;
+    if (in.has(prefix + "offset")) offset = load_finite(in, prefix + "offset", step.dim_out);
+    try {
+      if (kind == Transform::Kind::linear) {
+        const auto matrix = load_finite(in, prefix + "matrix", step.dim_out * step.dim_in);
+        chain.push_back(Transform::linear({matrix.data(), step.dim_out, step.dim_in}, offset));
+      } else if (kind == Transform::Kind::shift) {
+        chain.push_back(Transform::shift(offset));
+      } else {
+        chain.push_back(Transform::unit_norm(dim));
+      }
+    } catch (const Error& wrong) {
+      in.refuse("transform/steps", wrong.what());
+    }
+    dim = step.dim_out;
+  }
+  if (chain.empty() || dim != saved.shape.inner_dim())
+    in.refuse("transform/steps", "they lead to other columns");
+  saved.state.transform = Transform::chain(chain);
 }
 
 Segment load_codes(Sections& in, std::size_t number, const SavedIndex& saved) {
@@ -180,11 +271,12 @@ Segment load_codes(Sections& in, std::size_t number, const SavedIndex& saved) {
       if (row > begin[l] && made.ids[static_cast<std::size_t>(row) - 1] >= id)
         in.refuse(prefix + "ids", "they do not ascend in a list");
     }
-  if (saved.shape.refined) {
-    const ElementType type = *saved.state.type;
-    const auto vectors = in.guarded(prefix + "vectors", rows * saved.shape.dim * size_of(type));
-    made.vectors =
-        AnyMatrixView(type, vectors.section.data, rows, saved.shape.dim, saved.shape.dim);
+  if (saved.shape.refine) {
+    const RowCoder* refiner = saved.state.refiner.get();
+    const ElementType type = refiner ? ElementType::u8 : *saved.state.type;
+    const std::int64_t columns = refiner ? refiner->code_size() : saved.shape.dim;
+    const auto vectors = in.guarded(prefix + "vectors", rows * columns * size_of(type));
+    made.vectors = AnyMatrixView(type, vectors.section.data, rows, columns, columns);
     made.keeper = in.keeper(), made.guard = vectors.blocks;
   }
   Segment out{SegmentRows::of_codes(std::move(made)), load_live(in, prefix + "live", rows)};
@@ -232,7 +324,7 @@ Segment load_segment(Sections& in, std::size_t number, const SavedIndex& saved, 
     in.refuse(about, "its range is none of 8 bits");
   found.low = static_cast<int>(fields.low), found.high = static_cast<int>(fields.high);
 
-  const PackedShape shape{rows, index.dim, index.metric};
+  const PackedShape shape{rows, index.inner_dim(), index.metric};
   std::vector<float> radii;
   if (index.lists > 0) radii = load_radii(in, prefix + "radii", index.lists);
   Segment out;
@@ -260,8 +352,9 @@ Segment load_segment(Sections& in, std::size_t number, const SavedIndex& saved, 
     for (const std::uint32_t place : order)
       if (place >= places) in.refuse(prefix + "order", "it holds a place beyond the last");
     const auto vectors =
-        in.guarded(prefix + "vectors", fields.matrix_rows * index.dim * size_of(type));
-    const AnyMatrixView view(type, vectors.section.data, fields.matrix_rows, index.dim, index.dim);
+        in.guarded(prefix + "vectors", fields.matrix_rows * index.inner_dim() * size_of(type));
+    const AnyMatrixView view(type, vectors.section.data, fields.matrix_rows, index.inner_dim(),
+                             index.inner_dim());
     made = SegmentRows::of_matrix(
         {view, in.keeper(), found, first, std::move(ids), std::move(order), vectors.blocks},
         index.metric);
@@ -362,7 +455,7 @@ void load_coarse(Sections& in, SavedIndex& saved) {
     in.refuse("lists", "its numbers are none");
   saved.shape.lists = fields.lists;
   if (fields.trained == 0) return;
-  const std::int64_t dim = saved.shape.dim;
+  const std::int64_t dim = saved.shape.inner_dim();
   const auto stored = in.array<float>("centroids", fields.lists * dim);
   if (!std::all_of(stored.begin(), stored.end(), [](float x) { return std::isfinite(x); }))
     in.refuse("centroids", "it holds a NaN or infinity");
@@ -394,19 +487,50 @@ void add_live(io::ArchiveWriter& writer, const std::string& name, const RowSet& 
   writer.add_copy(name, words.data(), words.size() * 8);
 }
 
-void add_coder(io::ArchiveWriter& writer, const IndexShape& shape, const RowCoder* coder) {
-  const CodeFields fields{shape.codes->sub_quantizers, shape.codes->bits, shape.codes->residual,
-                          shape.refined, coder != nullptr};
-  writer.add_copy("codes", &fields, sizeof fields);
+void add_coder(io::ArchiveWriter& writer, const std::string& prefix, const CodeShape& shape,
+               const RowCoder* coder) {
+  const CodeFields fields{shape.sub_quantizers, shape.bits, shape.residual, coder != nullptr};
+  writer.add_copy(prefix + "codes", &fields, sizeof fields);
   if (!coder) return;
   if (const auto& scalar = coder->scalar()) {
-    writer.add("levels/low", scalar->low().data(), scalar->low().size_bytes());
-    writer.add("levels/step", scalar->step().data(), scalar->step().size_bytes());
+    writer.add(prefix + "levels/low", scalar->low().data(), scalar->low().size_bytes());
+    writer.add(prefix + "levels/step", scalar->step().data(), scalar->step().size_bytes());
     return;
   }
   const MatrixView<float> centroids = coder->quantizer().all_centroids();
-  writer.add("quantizer", centroids.data(),
+  writer.add(prefix + "quantizer", centroids.data(),
              static_cast<std::size_t>(centroids.rows() * centroids.cols()) * sizeof(float));
+}
+
+void add_refine(io::ArchiveWriter& writer, const RefineShape& shape, const RowCoder* refiner) {
+  const RefineFields fields{shape.rounded ? 1u
+                            : shape.codes ? 2u
+                                          : 0u,
+                            static_cast<std::uint64_t>(shape.rounded.value_or(ElementType::f32))};
+  writer.add_copy("refine", &fields, sizeof fields);
+  if (shape.codes) add_coder(writer, "refine/", *shape.codes, refiner);
+}
+
+void add_transforms(io::ArchiveWriter& writer, const IndexShape& shape,
+                    const std::optional<Transform>& transform) {
+  std::vector<TransformFields> all;
+  for (const TransformShape& one : shape.transforms)
+    all.push_back({static_cast<std::uint64_t>(one.kind), one.whiten, one.rotate, one.dim_out,
+                   one.sub_quantizers, one.bits});
+  writer.add_copy("transforms", all.data(), all.size() * sizeof all[0]);
+  if (!transform) return;
+  std::vector<StepFields> steps;
+  for (const Transform::Step& step : transform->steps()) {
+    const std::string prefix = fmt::format("transform/{}/", steps.size());
+    steps.push_back({static_cast<std::uint64_t>(step.kind), step.dim_in, step.dim_out});
+    if (step.matrix.rows() > 0)
+      writer.add_copy(
+          prefix + "matrix", step.matrix.data(),
+          static_cast<std::size_t>(step.matrix.rows() * step.matrix.cols()) * sizeof(float));
+    if (!step.offset.empty())
+      writer.add_copy(prefix + "offset", step.offset.data(), step.offset.size_bytes());
+  }
+  writer.add_copy("transform/steps", steps.data(), steps.size() * sizeof steps[0]);
 }
 
 void add_codes(io::ArchiveWriter& writer, const std::string& prefix, const Segment& segment) {
@@ -453,7 +577,13 @@ void save_index(const State& state, const IndexShape& shape, const std::string& 
       writer.add("lifts", state.coarse->lifts().values.data(),
                  state.coarse->lifts().values.size() * sizeof(float));
   }
-  if (shape.codes) add_coder(writer, shape, state.coder.get());
+  if (!shape.transforms.empty()) add_transforms(writer, shape, state.transform);
+  if (shape.rounded) {
+    const auto type = static_cast<std::uint64_t>(*shape.rounded);
+    writer.add_copy("rounded", &type, sizeof type);
+  }
+  if (shape.codes) add_coder(writer, "", *shape.codes, state.coder.get());
+  if (shape.refine) add_refine(writer, *shape.refine, state.refiner.get());
   for (std::size_t s = 0; s < state.segments.size(); ++s) {
     const Segment& segment = state.segments[s];
     const SegmentRows& rows = *segment.rows;
@@ -521,15 +651,28 @@ SavedIndex load_index(const std::string& path) {
     in.refuse("index", "its dim, metric, element type or segments are none");
   saved.shape.dim = static_cast<std::int64_t>(fields.dim);
   saved.shape.metric = static_cast<Metric>(fields.metric);
+  load_transforms(in, saved);
+  if (in.has("rounded")) {
+    const auto type = static_cast<ElementType>(in.fields<std::uint64_t>("rounded"));
+    if (has_codes || (type != ElementType::f16 && type != ElementType::bf16))
+      in.refuse("rounded", "it is no type of halves");
+    saved.shape.rounded = type;
+  }
   if (has_lists) load_coarse(in, saved);
   if (has_codes) {
-    load_coder(in, saved);
+    CodeShape codes;
+    saved.state.coder =
+        load_coder(in, "", saved.shape.inner_dim(), saved.shape.metric, saved.state.coarse, codes);
+    saved.shape.codes = codes;
+    load_refine(in, saved);
     if (saved.shape.kind() != kind) in.refuse("codes", "they are those of another kind of index");
     if (!saved.state.coder && fields.segments > 0)
       in.refuse("codes", "there are rows, but no quantizer");
     if (saved.state.coder && has_lists && !saved.state.coarse)
       in.refuse("lists", "there is a quantizer, but no centroids");
   }
+  if (!saved.shape.transforms.empty() && !saved.state.transform && fields.segments > 0)
+    in.refuse("transforms", "there are rows, but they are not trained");
   if (has_lists && !saved.state.coarse && fields.segments > 0)
     in.refuse("lists", "there are rows, but no centroids");
   if (fields.element_type != no_type)

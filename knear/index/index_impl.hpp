@@ -16,7 +16,6 @@ namespace detail {
 // Throws InvalidArgument unless 1 <= dim <= 65536.
 void check_index_dim(std::int64_t dim);
 // Throws InvalidArgument unless 1 <= lists <= most_lists.
-inline constexpr std::int64_t most_lists = 1 << 24;
 void check_lists(std::int64_t lists);
 }  // namespace detail
 
@@ -35,7 +34,8 @@ class Index::Impl {
   void publish(detail::State next);
   void check_columns(std::string_view argument, AnyMatrixView vectors) const;
   bool is_trained(const detail::State& state) const {
-    return (shape.lists == 0 || state.coarse) && (!shape.codes || state.coder);
+    return (shape.lists == 0 || state.coarse) && (!shape.codes || state.coder) &&
+           (shape.transforms.empty() || state.transform);
   }
   // Throws InvalidArgument unless the index is trained, which `what` needs.
   void check_trained(const detail::State& state, std::string_view what) const;

@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "knear/index/coarse_quantizer.hpp"
+#include "knear/index/index_shape.hpp"
 #include "knear/index/recall_rule.hpp"
 #include "knear/index/row_coder.hpp"
 #include "knear/index/segment.hpp"
+#include "knear/transform/transform.hpp"
 
 namespace knear::detail {
 
@@ -23,6 +25,10 @@ struct State {
   std::shared_ptr<RecallCurves> recall = {};  // has a lock of its own
   // Where rows are codes, once it is trained.
   std::shared_ptr<const RowCoder> coder = {};
+  // Where the vectors by which codes are refined are codes themselves.
+  std::shared_ptr<const RowCoder> refiner = {};
+  // What is done to vectors first, once it is trained.
+  std::optional<Transform> transform = {};
 
   // The segment and row of an id; row -1 if it is not there.
   struct Place {
@@ -38,20 +44,14 @@ struct State {
   }
 };
 
-// What an index is beside its state.
-struct IndexShape {
-  std::int64_t dim = 1;
-  Metric metric = Metric::l2;
-  std::int64_t lists = 0;          // inverted ones; 0: there are none
-  std::optional<CodeShape> codes = {};  // nothing: rows are the vectors themselves
-  bool refined = false;            // codes with the vectors beside them
-
-  bool learns() const { return lists > 0 || codes; }
-  // "Flat", "IVFFlat", "PQ", "IVFPQ", "SQ", "IVFSQ".
-  std::string kind() const;
-  // As the factory writes it.
-  std::string description() const;
-};
+// What the transforms of an index learn from: all vectors, or if this is not empty, some of them.
+AnyMatrix training_sample(const IndexShape& shape, AnyMatrixView vectors,
+                          const TrainOptions& options);
+// Errors as those of Index::train().
+Transform trained_transform(const IndexShape& shape, AnyMatrixView vectors,
+                            const TrainOptions& options);
+// Whether two transforms do the same.
+bool equal(const Transform& a, const Transform& b);
 
 // An index in a .knear file (docs/knear-files.md), written whole or not at all. Throws IoError;
 // Cancelled; CorruptFile if the state lies in a mapped file that was altered.

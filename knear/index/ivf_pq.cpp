@@ -22,7 +22,7 @@ std::unique_ptr<Index::Impl> impl_of(std::int64_t dim, std::int64_t lists,
         .lists = std::max<std::int64_t>(0, lists),
         .codes =
             detail::CodeShape{sub_quantizers, options.bits, lists != no_lists && options.residual},
-        .refined = options.refined});
+        .refine = options.refined ? std::optional(detail::RefineShape{}) : std::nullopt});
   });
 }
 

@@ -55,7 +55,7 @@ std::int64_t refine_factor_of(const SearchOptions& options, const IndexShape& sh
   const std::int64_t factor = options.method.refine_factor;
   if (factor < 0 || factor > (1 << 20))
     throw InvalidArgument("refine_factor must be between 1 and {}, but is {}", 1 << 20, factor);
-  if (factor > 0 && !shape.refined)
+  if (factor > 0 && !shape.refine)
     throw InvalidArgument("refine_factor is {}, but index {} keeps no vectors to refine by", factor,
                           shape.description());
   if (shape.codes && options.method.certify)
@@ -64,7 +64,7 @@ std::int64_t refine_factor_of(const SearchOptions& options, const IndexShape& sh
   if (shape.codes && options.method.recall)
     throw InvalidArgument("recall is {}, but index {} has codes, of which none is known",
                           *options.method.recall, shape.description());
-  return !shape.refined ? 0 : factor > 0 ? factor : usual_refine_factor;
+  return !shape.refine ? 0 : factor > 0 ? factor : usual_refine_factor;
 }
 
 // As a search of the rows themselves takes them.
@@ -419,9 +419,11 @@ class RecallSearch {
 
 std::unique_ptr<ProbedSearch> probed_search(const State& state, const SearchRequest& request,
                                             std::span<const SearchSegment> segments,
-                                            std::int64_t refine_factor, std::int64_t more_bytes) {
+                                            AnyMatrixView vectors, std::int64_t refine_factor,
+                                            std::int64_t more_bytes) {
   if (state.coder)
-    return std::make_unique<CodeSearch>(state, request, segments, refine_factor, more_bytes);
+    return std::make_unique<CodeSearch>(state, request, segments, vectors, refine_factor,
+                                        more_bytes);
   return std::make_unique<ListSearch>(request, more_bytes);
 }
 
@@ -441,12 +443,12 @@ void check_no_probes(const SearchOptions& options) {
 // Without inverted lists.
 Neighbors search_all_codes(const State& state, const IndexShape& shape,
                            std::span<const SearchSegment> segments, AnyMatrixView queries,
-                           std::int64_t k, const SearchOptions& options, std::int64_t refine_factor,
-                           KnnReport* report) {
+                           AnyMatrixView vectors, std::int64_t k, const SearchOptions& options,
+                           std::int64_t refine_factor, KnnReport* report) {
   check_no_probes(options);
   const SearchRequest request = request_of_codes(SearchKind::nearest, state, segments, queries, k,
                                                  options_of_scan(options, shape.metric));
-  CodeSearch search(state, request, segments, refine_factor, 0);
+  CodeSearch search(state, request, segments, vectors, refine_factor, 0);
   ExactNeighbors found;
   search.nearest(Matrix<Id>(queries.rows(), 1).view(), found);
   if (report) {
@@ -463,10 +465,12 @@ Neighbors search_all_codes(const State& state, const IndexShape& shape,
 
 Neighbors search_probed(const State& state, const IndexShape& shape,
                         std::span<const SearchSegment> segments, AnyMatrixView queries,
-                        std::int64_t k, const SearchOptions& options, KnnReport* report) {
+                        AnyMatrixView vectors, std::int64_t k, const SearchOptions& options,
+                        KnnReport* report) {
   const std::int64_t refine_factor = refine_factor_of(options, shape);
   if (!state.coarse)
-    return search_all_codes(state, shape, segments, queries, k, options, refine_factor, report);
+    return search_all_codes(state, shape, segments, queries, vectors, k, options, refine_factor,
+                            report);
   const std::int64_t lists = state.coarse->lists(), probes = probes_of(options, lists);
   const KnnOptions scan_options = options_of_scan(options, shape.metric);
   const SearchRequest request =
@@ -475,8 +479,8 @@ Neighbors search_probed(const State& state, const IndexShape& shape,
           : SearchRequest(SearchKind::nearest, segments, queries, k, scan_options, Reuse::expected);
   // Numbers and keys of the lists of all queries; by a recall, those of the first rounds.
   const std::int64_t looked_at = probes > 0 ? probes : std::min<std::int64_t>(lists, 64);
-  const std::unique_ptr<ProbedSearch> probed =
-      probed_search(state, request, segments, refine_factor, queries.rows() * looked_at * 12);
+  const std::unique_ptr<ProbedSearch> probed = probed_search(
+      state, request, segments, vectors, refine_factor, queries.rows() * looked_at * 12);
   IvfSearch search(state, request, *probed);
   const bool everything = probes == 0 && *options.method.recall == 1;
   std::optional<RecallSearch> for_recall;
@@ -497,7 +501,8 @@ Neighbors search_probed(const State& state, const IndexShape& shape,
 
 RangeNeighbors range_search_probed(const State& state, const IndexShape& shape,
                                    std::span<const SearchSegment> segments, AnyMatrixView queries,
-                                   double radius, const SearchOptions& options, KnnReport* report) {
+                                   AnyMatrixView vectors, double radius,
+                                   const SearchOptions& options, KnnReport* report) {
   const std::int64_t refine_factor = refine_factor_of(options, shape);
   const std::int64_t lists = state.coarse ? state.coarse->lists() : 1,
                      probes = state.coarse ? probes_of(options, lists) : 1;
@@ -517,7 +522,7 @@ RangeNeighbors range_search_probed(const State& state, const IndexShape& shape,
   // Everything within a radius: a scan of all rows.
   if (probes == 0) return range_search_segments(request, radius, report);
   const std::unique_ptr<ProbedSearch> search =
-      probed_search(state, request, segments, refine_factor, queries.rows() * probes * 12);
+      probed_search(state, request, segments, vectors, refine_factor, queries.rows() * probes * 12);
   RangeLists found(static_cast<std::size_t>(queries.rows()));
   search->within(state.coarse ? state.coarse->probe(queries, probes, request.threads).ids.view()
                               : Matrix<Id>(queries.rows(), 1).view(),

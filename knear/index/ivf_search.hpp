@@ -10,12 +10,14 @@
 namespace knear::detail {
 
 // As Index::search() and Index::range_search(), of an index that has inverted lists or codes.
-// segments: those of the state, in its order.
+// segments: those of the state, in its order; queries after the transforms, vectors: before.
 Neighbors search_probed(const State& state, const IndexShape& shape,
                         std::span<const SearchSegment> segments, AnyMatrixView queries,
-                        std::int64_t k, const SearchOptions& options, KnnReport* report);
+                        AnyMatrixView vectors, std::int64_t k, const SearchOptions& options,
+                        KnnReport* report);
 RangeNeighbors range_search_probed(const State& state, const IndexShape& shape,
                                    std::span<const SearchSegment> segments, AnyMatrixView queries,
-                                   double radius, const SearchOptions& options, KnnReport* report);
+                                   AnyMatrixView vectors, double radius,
+                                   const SearchOptions& options, KnnReport* report);
 
 }  // namespace knear::detail

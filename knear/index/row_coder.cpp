@@ -60,11 +60,6 @@ Matrix<float> coded_part(AnyMatrixView rows, std::int64_t begin, std::int64_t en
 
 }  // namespace
 
-std::string CodeShape::name() const {
-  if (!is_product()) return "SQ" + std::to_string(bits);
-  return "PQ" + std::to_string(sub_quantizers) + (bits == 4 ? "x4" : "");
-}
-
 RowCoder::RowCoder(const CodeShape& shape, Metric metric,
                    std::shared_ptr<const CoarseQuantizer> coarse, ProductQuantizer quantizer,
                    std::optional<ScalarQuantizer> scalar)

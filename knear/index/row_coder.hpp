@@ -22,24 +22,12 @@
 #include "knear/core/neighbors.hpp"
 #include "knear/core/progress.hpp"
 #include "knear/index/coarse_quantizer.hpp"
+#include "knear/index/index_shape.hpp"
 #include "knear/quantize/product_quantizer.hpp"
 #include "knear/quantize/scalar_quantizer.hpp"
 #include "knear/scan/packing/code_book.hpp"
 
 namespace knear::detail {
-
-// What codes an index has.
-struct CodeShape {
-  // Sub-quantisers of a product quantiser; 0: each column by itself (a scalar quantiser).
-  std::int64_t sub_quantizers = 0;
-  int bits = 8;          // of each, 8 or 4
-  bool residual = true;  // with inverted lists: of what is left beside the centroid
-
-  bool is_product() const { return sub_quantizers > 0; }
-  // As the factory writes it: "PQ32", "PQ32x4", "SQ8".
-  std::string name() const;
-  bool operator==(const CodeShape&) const = default;
-};
 
 // Any number of threads may use one.
 class RowCoder {

@@ -3,6 +3,8 @@
 #include "knear/index/segment_store.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -68,6 +70,31 @@ std::int64_t copy_exactly(AnyMatrixView in, ElementType type, void* out) {
   });
 }
 
+AnyMatrix rounded_to(ElementType type, AnyMatrixView vectors, int threads) {
+  AnyMatrix out(type, vectors.rows(), vectors.cols());
+  std::atomic<std::int64_t> bad = vectors.rows();
+  parallel_for(threads, (vectors.rows() + 1023) / 1024, [&](std::int64_t task) {
+    visit(vectors, [&](auto from) {
+      for (std::int64_t i = task * 1024; i < std::min(vectors.rows(), (task + 1) * 1024); ++i)
+        for (std::int64_t j = 0; j < vectors.cols(); ++j) {
+          const auto x = static_cast<float>(to_double(from.row(i)[j]));
+          double half = 0;
+          if (type == ElementType::f16)
+            half = to_double(static_cast<f16*>(out.row(i))[j] = to_f16(x));
+          else
+            half = to_double(static_cast<bf16*>(out.row(i))[j] = to_bf16(x));
+          if (std::isfinite(half)) continue;
+          for (std::int64_t first = bad; i < first && !bad.compare_exchange_weak(first, i);) {
+          }
+        }
+    });
+  });
+  if (bad < vectors.rows())
+    throw InvalidArgument("vectors hold a value in row {} that is beyond {}", bad.load(),
+                          name_of(type));
+  return out;
+}
+
 namespace {
 
 void copy_in_parallel(AnyMatrixView in, std::byte* out, int threads) {
@@ -105,11 +132,41 @@ bool SegmentStore::Change::packs(std::int64_t rows) const {
 void SegmentStore::append(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
                           const ChangeOptions& options) {
   const ValueRange found = find_value_range(vectors, metric_, "vectors", options.threads);
-  const bool keeps_vectors = !next.coder || refined_;
-  if (!next.type) next.type = keeps_vectors ? vectors.type() : ElementType::f32;
+  // Blocks of what is made of them on the way; rows that are kept as they are need none.
+  if (const std::int64_t most = std::int64_t{1} << 20;
+      shape_.learns() && (shape_.codes || next.transform) && vectors.rows() > most) {
+    for (std::int64_t begin = 0; begin < vectors.rows(); begin += most) {
+      const std::int64_t end = std::min(vectors.rows(), begin + most);
+      append(next, vectors.rows(begin, end),
+             own_ids.empty() ? own_ids
+                             : own_ids.subspan(static_cast<std::size_t>(begin),
+                                               static_cast<std::size_t>(end - begin)),
+             options);
+    }
+    return;
+  }
+  Matrix<float> inner;
+  AnyMatrix halves;
+  ValueRange found_inner = found;
+  if (next.transform && !shape_.codes) {
+    inner = next.transform->apply(vectors, options.threads, options.progress);
+    vectors = inner.view();
+    found_inner = find_value_range(vectors, metric_, "vectors", options.threads);
+  }
+  if (shape_.rounded) {
+    halves = rounded_to(*shape_.rounded, vectors, options.threads);
+    vectors = halves;
+    found_inner = find_value_range(vectors, metric_, "vectors", options.threads);
+  }
+  const bool keeps_vectors =
+      !shape_.codes || (shape_.refine && !shape_.refine->codes && !shape_.refine->rounded);
+  if (!next.type)
+    next.type = keeps_vectors                             ? vectors.type()
+                : shape_.refine && shape_.refine->rounded ? *shape_.refine->rounded
+                                                          : ElementType::f32;
   AnyMatrix converted;
   if (keeps_vectors && vectors.type() != *next.type) {
-    converted = AnyMatrix(*next.type, vectors.rows(), dim_);
+    converted = AnyMatrix(*next.type, vectors.rows(), vectors.cols());
     const std::int64_t bad = copy_exactly(vectors, *next.type, converted.row(0));
     if (bad >= 0)
       throw InvalidArgument(
@@ -127,7 +184,7 @@ void SegmentStore::append(State& next, AnyMatrixView vectors, std::span<const Id
   for (std::int64_t begin = 0; begin < vectors.rows(); begin += max_segment_rows) {
     const std::int64_t end = std::min(vectors.rows(), begin + max_segment_rows);
     const auto ids = own_ids.empty() ? own_ids : own_ids.subspan(begin, end - begin);
-    append_segment(next, vectors.rows(begin, end), ids, found, change_of(next, options));
+    append_segment(next, vectors.rows(begin, end), ids, found_inner, change_of(next, options));
     settle(next, options);
   }
 }
@@ -192,10 +249,13 @@ Segment SegmentStore::coded_segment(AnyMatrixView vectors, std::span<const Id> i
   const ChangeOptions& options = change.options;
   const std::int64_t n = vectors.rows();
   std::vector<std::uint32_t> list_of(static_cast<std::size_t>(n));
+  Matrix<float> own;
+  if (change.transform) own = change.transform->apply(vectors, options.threads);
+  const AnyMatrixView inner = change.transform ? AnyMatrixView(own.view()) : vectors;
   if (change.coarse)
-    list_of = change.coarse->assign(vectors, options.threads, options.progress).list_of;
+    list_of = change.coarse->assign(inner, options.threads, options.progress).list_of;
   const RowCoder::Codes coded =
-      change.coder->encode(vectors, list_of, options.threads, options.progress);
+      change.coder->encode(inner, list_of, options.threads, options.progress);
   std::vector<std::uint32_t> order(static_cast<std::size_t>(n));
   std::iota(order.begin(), order.end(), 0u);
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
@@ -207,8 +267,17 @@ Segment SegmentStore::coded_segment(AnyMatrixView vectors, std::span<const Id> i
       std::make_shared<CodedLists>(lists, change.coder->code_size(), change.coder->has_scalars());
   CodedRows rows{codes, AlignedArray<Id>(static_cast<std::size_t>(n))};
   std::shared_ptr<RowBuffer> buffer;
-  if (refined_) {
-    buffer = std::make_shared<RowBuffer>(vectors.type(), n, dim_);
+  AnyMatrix halves;
+  Matrix<std::uint8_t> refining;
+  if (shape_.refine) {
+    if (change.refiner) {
+      refining = change.refiner->encode(vectors, {}, options.threads, options.progress).codes;
+      vectors = refining.view();
+    } else if (shape_.refine->rounded) {
+      halves = rounded_to(*shape_.refine->rounded, vectors, options.threads);
+      vectors = halves;
+    }
+    buffer = std::make_shared<RowBuffer>(vectors.type(), n, vectors.cols());
     buffer->used = n;
     rows.vectors = buffer->rows, rows.keeper = buffer;
   }
@@ -243,8 +312,9 @@ Segment SegmentStore::rewritten_codes(std::span<const Segment> segments,
       std::make_shared<CodedLists>(list_of, change.coder->code_size(), change.coder->has_scalars());
   CodedRows rows{codes, AlignedArray<Id>(static_cast<std::size_t>(n))};
   std::shared_ptr<RowBuffer> buffer;
-  if (refined_) {
-    buffer = std::make_shared<RowBuffer>(change.type, n, dim_);
+  if (shape_.refine) {
+    const AnyMatrixView& like = segments[0].rows->coded().vectors;
+    buffer = std::make_shared<RowBuffer>(like.type(), n, like.cols());
     buffer->used = n;
     rows.vectors = buffer->rows, rows.keeper = buffer;
   }

@@ -19,6 +19,10 @@ namespace knear::detail {
 // Throws InvalidArgument for the first id that occurs twice, with its places.
 void check_each_once(std::span<const Id> ids);
 
+// Rows rounded to halves, f16 or bf16, by way of f32. Throws InvalidArgument for a value beyond
+// them, naming the row.
+AnyMatrix rounded_to(ElementType type, AnyMatrixView vectors, int threads);
+
 // Copies finite rows into `out` [rows x cols] of `type`, contiguous; returns the first row with a
 // value that does not fit, or -1.
 std::int64_t copy_exactly(AnyMatrixView in, ElementType type, void* out);
@@ -27,9 +31,9 @@ std::int64_t copy_exactly(AnyMatrixView in, ElementType type, void* out);
 class SegmentStore {
  public:
   explicit SegmentStore(const IndexShape& shape)
-      : dim_(shape.dim), metric_(shape.metric), refined_(shape.refined) {}
+      : shape_(shape), dim_(shape.inner_dim()), metric_(shape.metric) {}
 
-  // Adds rows under ids that are not in use. Throws as Index::add() does.
+  // Adds vectors [n x shape.dim] under ids that are not in use. Throws as Index::add() does.
   void append(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
               const ChangeOptions& options);
   // Takes rows out. Throws InvalidArgument for an id that is not there or that is given twice.
@@ -55,6 +59,8 @@ class SegmentStore {
     const CoarseQuantizer* coarse;
     ElementType type;  // of the index
     const RowCoder* coder = nullptr;
+    const RowCoder* refiner = nullptr;
+    const Transform* transform = nullptr;
 
     bool packs(std::int64_t rows) const;
   };
@@ -65,11 +71,12 @@ class SegmentStore {
   };
 
   static Change change_of(const State& next, const ChangeOptions& options) {
-    return {options, next.coarse.get(), next.type.value_or(ElementType::f32), next.coder.get()};
+    return {options,          next.coarse.get(),  next.type.value_or(ElementType::f32),
+            next.coder.get(), next.refiner.get(), next.transform ? &*next.transform : nullptr};
   }
   void append_segment(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
                       const ValueRange& found, const Change& change);
-  // Rows of which only the codes are kept, and in `refined` indexes the vectors.
+  // Vectors of which only the codes are kept, and what these are refined by.
   Segment coded_segment(AnyMatrixView vectors, std::span<const Id> ids, const Change& change) const;
   // The live rows of some segments of codes.
   Segment rewritten_codes(std::span<const Segment> segments, const Change& change) const;
@@ -101,9 +108,9 @@ class SegmentStore {
   Segment rewritten(std::span<const Segment> segments, const Change& change,
                     bool again = false) const;
 
-  const std::int64_t dim_;
+  const IndexShape shape_;
+  const std::int64_t dim_;  // of rows
   const Metric metric_;
-  const bool refined_;
   std::shared_ptr<RowBuffer> tail_;  // the buffer that is being filled
   std::int64_t reserved_ = 0;        // rows
 };

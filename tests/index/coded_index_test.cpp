@@ -16,6 +16,7 @@
 #include "knear/core/cpu.hpp"
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
+#include "knear/factory/factory.hpp"
 #include "knear/index/index_impl.hpp"
 #include "knear/index/ivf_pq.hpp"
 
@@ -24,6 +25,7 @@ namespace {
 
 using detail::CodeShape;
 using detail::IndexShape;
+using detail::RefineShape;
 using detail::RowCoder;
 
 // An index whose coder a test can look at.
@@ -62,8 +64,9 @@ struct Case {
 // What a map from ids to vectors answers.
 class Model {
  public:
-  Model(const IndexShape& shape, const RowCoder& coder, Matrix<float> centroids)
-      : shape_(shape), coder_(coder), centroids_(std::move(centroids)) {}
+  Model(const IndexShape& shape, const RowCoder& coder, const RowCoder* refiner,
+        Matrix<float> centroids)
+      : shape_(shape), coder_(coder), refiner_(refiner), centroids_(std::move(centroids)) {}
 
   struct Row {
     std::vector<float> vector;
@@ -88,6 +91,15 @@ class Model {
           coder_.quantizer().bits() == 8 ? row.code[at] : row.code[at] >> (m % 2 * 4) & 15;
       const MatrixView<float> part = coder_.quantizer().centroids(m);
       row.decoded.insert(row.decoded.end(), part.row(centroid), part.row(centroid) + part.cols());
+    }
+    // What refines it.
+    if (refiner_) {
+      const auto fine = refiner_->encode(one, {}, 1, {});
+      refiner_->decode(fine.codes.row(0), 1, 0, row.vector.data());
+    } else if (shape_.refine && shape_.refine->rounded) {
+      for (float& x : row.vector)
+        x = static_cast<float>(*shape_.refine->rounded == ElementType::f16 ? to_double(to_f16(x))
+                                                                           : to_double(to_bf16(x)));
     }
     rows[id] = std::move(row);
   }
@@ -183,6 +195,7 @@ class Model {
  private:
   IndexShape shape_;
   const RowCoder& coder_;
+  const RowCoder* refiner_;
   Matrix<float> centroids_;
 };
 
@@ -196,7 +209,7 @@ TEST_P(CodedIndexes, HistoriesEqualAPlainModelAtEveryInstructionSet) {
   OpenIndex index(shape);
   index.train(clustered(1200, dim, 1, offset).view(), {.iterations = 4});
   const std::shared_ptr<const detail::State> trained = index.state();
-  Model model(shape, *trained->coder, index.centroids());
+  Model model(shape, *trained->coder, trained->refiner.get(), index.centroids());
   model.coarse_order_ = [&](const float* query, std::int64_t probes) {
     const Neighbors near = trained->coarse->probe(MatrixView<float>(query, 1, dim), probes, 1);
     return std::vector<Id>(near.ids.row(0), near.ids.row(0) + probes);
@@ -238,11 +251,11 @@ TEST_P(CodedIndexes, HistoriesEqualAPlainModelAtEveryInstructionSet) {
     const std::int64_t k = std::vector<std::int64_t>{1, 10, 80, n + 2}[random.below(4)];
     SearchOptions options{.threads = 1 + static_cast<int>(random.below(3))};
     if (random.below(3) == 0) options.memory = 64 << 20;
-    std::int64_t probes = 0, factor = shape.refined ? 4 : 0;
+    std::int64_t probes = 0, factor = shape.refine ? 4 : 0;
     if (shape.lists > 0)
       options.method.probes = probes =
           1 + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(shape.lists)));
-    if (shape.refined && random.below(2) == 0) options.method.refine_factor = factor = 2;
+    if (shape.refine && random.below(2) == 0) options.method.refine_factor = factor = 2;
     std::vector<Id> listed;
     const bool filtered = random.below(3) == 0;
     if (filtered) {
@@ -279,7 +292,7 @@ TEST_P(CodedIndexes, HistoriesEqualAPlainModelAtEveryInstructionSet) {
         }
       }
       // Within the distance of some row; of refined answers codes decide what is measured.
-      if (want.empty() || shape.refined) continue;
+      if (want.empty() || shape.refine) continue;
       const auto all = model.search(queries.row(first + q), n, probes, 0, allowed);
       const double radius = distance(all[std::min<std::size_t>(all.size() - 1, 6)].first);
       const RangeNeighbors near =
@@ -290,11 +303,13 @@ TEST_P(CodedIndexes, HistoriesEqualAPlainModelAtEveryInstructionSet) {
       EXPECT_EQ(near.ids, expected);
     }
     for (const Id id : held(3)) {
-      AnyMatrix row = index.reconstruct(std::vector<Id>{id});
+      const AnyMatrix found = index.reconstruct(std::vector<Id>{id});
+      AnyMatrix row(ElementType::f32, 1, dim);
+      ASSERT_EQ(detail::copy_exactly(found, ElementType::f32, row.row(0)), -1);
       const Model::Row& known = model.rows.at(id);
       for (std::int64_t j = 0; j < dim; ++j) {
         const auto at = static_cast<std::size_t>(j);
-        const float want = shape.refined ? known.vector[at]
+        const float want = shape.refine ? known.vector[at]
                            : model.residual()
                                ? known.decoded[at] + index.centroids().row(known.list)[j]
                                : known.decoded[at];
@@ -357,16 +372,21 @@ std::vector<Case> cases() {
   std::vector<Case> out;
   for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
     const std::string of(name_of(metric));
-    const auto shape = [&](std::int64_t lists, CodeShape codes, bool refined = false) {
+    const auto shape = [&](std::int64_t lists, CodeShape codes,
+                           std::optional<RefineShape> refine = {}) {
       return IndexShape{
-          .dim = 12, .metric = metric, .lists = lists, .codes = codes, .refined = refined};
+          .dim = 12, .metric = metric, .lists = lists, .codes = codes, .refine = refine};
     };
     out.push_back({of + "_ivf_pq", shape(16, {4, 8, true})});
-    out.push_back({of + "_ivf_pq_refined", shape(16, {4, 8, true}, true)});
+    out.push_back({of + "_ivf_pq_refined", shape(16, {4, 8, true}, RefineShape{})});
     out.push_back({of + "_ivf_pq_whole", shape(16, {3, 8, false})});
     out.push_back({of + "_ivf_pq4", shape(7, {3, 4, true})});
     out.push_back({of + "_pq", shape(0, {6, 8, false})});
-    out.push_back({of + "_pq4_refined", shape(0, {12, 4, false}, true)});
+    out.push_back({of + "_pq4_refined", shape(0, {12, 4, false}, RefineShape{})});
+    out.push_back({of + "_refined_by_sq8",
+                   shape(16, {3, 8, true}, RefineShape{.codes = CodeShape{0, 8, false}})});
+    out.push_back({of + "_refined_by_halves",
+                   shape(9, {2, 4, true}, RefineShape{.rounded = ElementType::f16})});
     out.push_back({of + "_ivf_sq8", shape(5, {0, 8, true})});
     out.push_back({of + "_sq4", shape(0, {0, 4, false})});
     out.push_back({of + "_many_lists", shape(400, {2, 8, true})});
@@ -374,6 +394,105 @@ std::vector<Case> cases() {
   }
   return out;
 }
+// What an index does to vectors first is what its transform says.
+class Transformed : public testing::TestWithParam<std::pair<std::string, std::string>> {};
+
+TEST_P(Transformed, IsTheIndexOfTransformedVectors) {
+  const auto& [outer, inner] = GetParam();
+  const Matrix<float> base = clustered(900, 16, 1), queries = clustered(30, 16, 2);
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+    SCOPED_TRACE(name_of(metric));
+    OpenIndex index(make_index(outer, 16, metric));
+    EXPECT_THROW(index.add(base.view()), InvalidArgument);
+    index.train(base.view());
+    index.add(base.view());
+    const Transform transform = *index.state()->transform;
+    const Matrix<float> y = transform.apply(base.view()), asked = transform.apply(queries.view());
+    Index plain = make_index(inner, y.cols(), metric);
+    plain.train(y.view());
+    plain.add(y.view());
+    SearchOptions options;
+    if (plain.lists() > 0) options.method.probes = 3;
+    const auto expect_same = [&](const Index& a) {
+      const Neighbors got = a.search(queries.view(), 12, options),
+                      want = plain.search(asked.view(), 12, options);
+      for (std::int64_t i = 0; i < 30 * 12; ++i) {
+        ASSERT_EQ(got.ids.data()[i], want.ids.data()[i]) << i;
+        ASSERT_EQ(got.distances.data()[i], want.distances.data()[i]) << i;
+      }
+    };
+    expect_same(index);
+    const double radius = plain.search(asked.view(), 12, options).distances.row(4)[5];
+    EXPECT_EQ(index.range_search(queries.view(), radius, options).ids,
+              plain.range_search(asked.view(), radius, options).ids);
+    std::string file = std::filesystem::temp_directory_path() / "knear-codes-XXXXXX";
+    close(mkstemp(file.data()));
+    index.save(file);
+    const Index loaded = Index::load(file);
+    unlink(file.c_str());
+    EXPECT_EQ(loaded.description(), index.description());
+    EXPECT_EQ(loaded.dim(), 16);
+    expect_same(loaded);
+    // What comes back is the inverse of what is kept.
+    const std::vector<Id> ids{3, 899, 0};
+    const AnyMatrix kept = plain.reconstruct(ids);
+    AnyMatrix back = index.reconstruct(ids);
+    const Matrix<float> want = transform.inverse(kept);
+    ASSERT_EQ(back.cols(), 16);
+    for (std::int64_t i = 0; i < 3; ++i)
+      for (std::int64_t j = 0; j < 16; ++j)
+        ASSERT_EQ(static_cast<const float*>(back.row(i))[j], want.row(i)[j]);
+    // Trained apart, it cannot be merged.
+    OpenIndex other(make_index(outer, 16, metric));
+    other.train(clustered(900, 16, 77).view(), {.seed = 5});
+    other.add(base.view());
+    if (outer != "L2norm,Flat") {
+      EXPECT_THROW(index.merge(other, MergeIds::shifted), InvalidArgument);
+    }
+    EXPECT_EQ(index.size(), 900);
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Strings, Transformed,
+                         testing::Values(std::pair("PCA8,Flat", "Flat"),
+                                         std::pair("L2norm,Flat", "Flat"),
+                                         std::pair("PCAW8,IVF16,Flat", "IVF16,Flat"),
+                                         std::pair("OPQ4_8,IVF16,PQ4", "IVF16,PQ4"),
+                                         std::pair("RR24,PQ6x4", "PQ6x4"),
+                                         std::pair("PCAR12,L2norm,SQ8", "SQ8")));
+
+// Rows rounded to halves are searched exactly.
+TEST(Halves, AreTheFlatIndexOfRoundedVectors) {
+  const Matrix<float> base = clustered(800, 16, 1), queries = clustered(20, 16, 2);
+  for (const auto& [name, type] :
+       {std::pair("SQfp16", ElementType::f16), std::pair("SQbf16", ElementType::bf16)}) {
+    Index index = make_index(name, 16);
+    index.add(base.view());
+    EXPECT_EQ(index.element_type(), type);
+    Matrix<float> rounded(800, 16);
+    for (std::int64_t i = 0; i < 800 * 16; ++i)
+      rounded.data()[i] =
+          static_cast<float>(type == ElementType::f16 ? to_double(to_f16(base.data()[i]))
+                                                      : to_double(to_bf16(base.data()[i])));
+    const Neighbors got = index.search(queries.view(), 7),
+                    want = reference_knn(queries.view(), rounded.view(), 7, Metric::l2);
+    for (std::int64_t i = 0; i < 20 * 7; ++i) {
+      ASSERT_EQ(got.ids.data()[i], want.ids.data()[i]);
+      ASSERT_EQ(got.distances.data()[i], want.distances.data()[i]);
+    }
+    Matrix<float> far(2, 16);
+    far.row(1)[3] = 1e6f;
+    if (type == ElementType::f16) {
+      EXPECT_THROW(index.add(far.view()), InvalidArgument);
+    }
+    EXPECT_EQ(index.size(), 800);
+    Index lists = make_index(std::string("IVF8,") + name, 16);
+    lists.train(base.view());
+    lists.add(base.view());
+    const Neighbors all = lists.search(queries.view(), 7, {.method = {.recall = 1}});
+    for (std::int64_t i = 0; i < 20 * 7; ++i) ASSERT_EQ(all.ids.data()[i], want.ids.data()[i]);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, CodedIndexes, testing::ValuesIn(cases()),
                          [](const auto& one) { return one.param.name; });
 

@@ -1,0 +1,51 @@
+#include "knear/index/index_shape.hpp"
+
+#include <fmt/format.h>
+
+namespace knear::detail {
+
+std::string CodeShape::name() const {
+  if (!is_product()) return fmt::format("SQ{}", bits);
+  return fmt::format("PQ{}{}", sub_quantizers, bits == 4 ? "x4" : "");
+}
+
+std::string TransformShape::name() const {
+  switch (kind) {
+    case Kind::pca:
+      return fmt::format("PCA{}{}{}", whiten ? "W" : "", rotate ? "R" : "", dim_out);
+    case Kind::opq:
+      return fmt::format("OPQ{}_{}", sub_quantizers, dim_out);
+    case Kind::rotation:
+      return fmt::format("RR{}", dim_out);
+    case Kind::unit_norm:
+      return "L2norm";
+  }
+  return "?";
+}
+
+namespace {
+std::string name_of_rounded(ElementType type) {
+  return type == ElementType::f16 ? "SQfp16" : "SQbf16";
+}
+}  // namespace
+
+std::string RefineShape::name() const {
+  if (rounded) return fmt::format("Refine({})", name_of_rounded(*rounded));
+  return codes ? fmt::format("Refine({})", codes->name()) : "RFlat";
+}
+
+std::string IndexShape::kind() const {
+  if (!codes) return lists > 0 ? "IVFFlat" : "Flat";
+  return std::string(lists > 0 ? "IVF" : "") + (codes->is_product() ? "PQ" : "SQ");
+}
+
+std::string IndexShape::description() const {
+  std::string out;
+  for (const TransformShape& transform : transforms) out += transform.name() + ",";
+  if (lists > 0) out += fmt::format("IVF{},", lists);
+  out += codes ? codes->name() : rounded ? name_of_rounded(*rounded) : "Flat";
+  if (refine) out += "," + refine->name();
+  return out;
+}
+
+}  // namespace knear::detail

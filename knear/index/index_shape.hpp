@@ -1,0 +1,76 @@
+// knear/index/index_shape.hpp -- what kind of index it is: what becomes of vectors before they are
+// kept, the inverted lists, and the form in which rows are kept. The parts of a factory string.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "knear/core/matrix.hpp"
+#include "knear/core/metric.hpp"
+
+namespace knear::detail {
+
+inline constexpr std::int64_t most_lists = 1 << 24;
+
+// What codes an index has.
+struct CodeShape {
+  // Sub-quantisers of a product quantiser; 0: each column by itself (a scalar quantiser).
+  std::int64_t sub_quantizers = 0;
+  int bits = 8;          // of each, 8 or 4
+  bool residual = true;  // with inverted lists: of what is left beside the centroid
+
+  bool is_product() const { return sub_quantizers > 0; }
+  // "PQ32", "PQ32x4", "SQ8".
+  std::string name() const;
+  bool operator==(const CodeShape&) const = default;
+};
+
+// What is done to vectors first (transform/transform.hpp).
+struct TransformShape {
+  enum class Kind : std::uint8_t { pca, opq, rotation, unit_norm };
+  Kind kind;
+  std::int64_t dim_out;             // columns after it
+  bool whiten = false;              // pca
+  bool rotate = false;              // pca
+  std::int64_t sub_quantizers = 0;  // opq: of the quantiser to come
+  int bits = 8;                     // opq: of each
+
+  // "PCAW64", "OPQ16_64", "RR64", "L2norm".
+  std::string name() const;
+  bool operator==(const TransformShape&) const = default;
+};
+
+// What codes are refined by: the vectors as they were added, rounded to halves, or other codes.
+struct RefineShape {
+  std::optional<ElementType> rounded = {};  // f16 or bf16
+  std::optional<CodeShape> codes = {};
+
+  // "RFlat", "Refine(SQ8)".
+  std::string name() const;
+  bool operator==(const RefineShape&) const = default;
+};
+
+struct IndexShape {
+  std::int64_t dim = 1;  // of the vectors that users have
+  Metric metric = Metric::l2;
+  std::vector<TransformShape> transforms = {};
+  std::int64_t lists = 0;  // inverted ones; 0: there are none
+  // Rows are codes; or vectors, as they are or rounded to halves.
+  std::optional<CodeShape> codes = {};
+  std::optional<ElementType> rounded = {};
+  std::optional<RefineShape> refine = {};  // of codes
+
+  // Columns after the transforms.
+  std::int64_t inner_dim() const { return transforms.empty() ? dim : transforms.back().dim_out; }
+  // Whether a search probes lists or goes by codes.
+  bool is_probed() const { return lists > 0 || codes; }
+  bool learns() const { return is_probed() || !transforms.empty(); }
+  // "Flat", "IVFFlat", "PQ", "IVFPQ", "SQ", "IVFSQ".
+  std::string kind() const;
+  // As the factory writes it.
+  std::string description() const;
+  bool operator==(const IndexShape&) const = default;
+};
+
+}  // namespace knear::detail
