@@ -1,12 +1,10 @@
-// FAISS's files: fields one after another, each index with four letters before it, no lengths and
-// no checksums. Whatever is read is checked against what is left of the file before memory is
-// taken.
+// Indexes made of what files of FAISS hold, and written like them.
 #include "knear/index/faiss_file.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <string_view>
@@ -15,219 +13,85 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
+#include "knear/core/value_range.hpp"
+#include "knear/index/faiss_reader.hpp"
 #include "knear/index/flat.hpp"
+#include "knear/index/index_impl.hpp"
 #include "knear/index/ivf_flat.hpp"
 #include "knear/index/segment_store.hpp"
 #include "knear/io/atomic_file.hpp"
-#include "knear/io/byte_source.hpp"
 
 namespace knear {
 namespace {
 
 constexpr std::int32_t inner_product = 0, l2 = 1;
-constexpr int most_nested = 8;
 
-// What an index of a file holds.
-struct Content {
-  std::int64_t dim = 0;
-  Metric metric = Metric::l2;
-  bool trained = true;
-  std::int64_t lists = 0;        // 0: flat
-  Matrix<float> centroids = {};  // [lists x dim]
-  Matrix<float> rows = {};       // [n x dim]
-  std::vector<Id> ids = {};      // of the rows; empty: 0, 1, ...
-};
-
-class Reader {
- public:
-  explicit Reader(const std::string& path) : path_(path), file_(path) {}
-
-  Content read() {
-    Content out = index(0);
-    if (at_ != file_.size()) refuse(fmt::format("{} bytes follow the index", file_.size() - at_));
-    return out;
+// An index of the codes that a file has, in its lists.
+Index coded(detail::FaissContent content, const ChangeOptions& options) {
+  using detail::RowCoder;
+  const detail::IndexShape shape{
+      .dim = content.dim,
+      .metric = content.metric,
+      .transforms = content.transforms,
+      .lists = content.lists,
+      .codes = content.codes,
+      .refine = content.refining ? std::optional(detail::RefineShape{}) : std::nullopt};
+  detail::State state;
+  const std::int64_t n = content.size(), dim = shape.inner_dim();
+  if (!content.chain.empty()) state.transform = Transform::chain(content.chain);
+  if (!content.trained) {
+    if (n > 0) throw CorruptFile("there are rows, but no quantizer");
+    return IndexOfShape(shape);
   }
-
- private:
-  struct Header {
-    std::int64_t dim, rows;
-    bool trained;
-    Metric metric;
-  };
-
-  [[noreturn]] void refuse(std::string_view what) const {
-    throw CorruptFile("{}, at byte {}: {}", path_, at_, what);
+  if (content.lists > 0) {
+    state.coarse = std::make_shared<const detail::CoarseQuantizer>(std::move(content.centroids),
+                                                                   content.metric);
+    state.recall = std::make_shared<detail::RecallCurves>(n);
   }
-  const std::byte* take(std::uint64_t bytes, std::string_view what) {
-    if (bytes > static_cast<std::uint64_t>(file_.size() - at_))
-      refuse(fmt::format("the file is cut off in {}: {} of {} bytes", what, file_.size() - at_,
-                         bytes));
-    const std::byte* out = file_.data() + at_;
-    at_ += static_cast<std::int64_t>(bytes);
-    return out;
-  }
-  template <class T>
-  T value(std::string_view what) {
-    T out;
-    std::memcpy(&out, take(sizeof out, what), sizeof out);
-    return out;
-  }
-  // A number of elements of some bytes each, of which the file has to have as many.
-  std::int64_t count(std::uint64_t bytes_each, std::string_view what) {
-    const auto n = value<std::uint64_t>(what);
-    if (n > static_cast<std::uint64_t>(file_.size() - at_) / bytes_each)
-      refuse(fmt::format("the file is cut off in {}: {} elements of {} bytes, {} bytes are left",
-                         what, n, bytes_each, file_.size() - at_));
-    return static_cast<std::int64_t>(n);
-  }
-  std::string letters() {
-    const auto four = value<std::array<char, 4>>("the type of an index");
-    return {four.data(), four.size()};
-  }
-  Header header() {
-    Header out{};
-    out.dim = value<std::int32_t>("the header");
-    out.rows = value<std::int64_t>("the header");
-    take(16, "the header");
-    const auto trained = value<std::uint8_t>("the header");
-    const auto metric = value<std::int32_t>("the header");
-    if (out.dim < 1 || out.dim > 65536)
-      refuse(fmt::format("it has {} columns, where 1 to 65536 can be", out.dim));
-    if (out.rows < 0 || trained > 1) refuse("its header is none");
-    if (metric != inner_product && metric != l2)
-      refuse(fmt::format(
-          "it has FAISS's metric {}, where only L2 (1) and inner product (0) are read", metric));
-    out.trained = trained == 1, out.metric = metric == l2 ? Metric::l2 : Metric::ip;
-    return out;
-  }
-
-  Content index(int depth) {
-    if (depth > most_nested) refuse("indexes are nested too deeply");
-    const std::string type = letters();
-    if (type == "IxF2" || type == "IxFI" || type == "IxFl") return flat();
-    if (type == "IwFl") return inverted(depth);
-    if (type == "IxMp" || type == "IxM2") return mapped(depth);
-    for (const char c : type)
-      if (c < ' ' || c > '~') refuse("no index of FAISS begins like this");
-    refuse(
-        fmt::format("an index of type '{}' is not read, only IndexFlat (IxF2, IxFI), "
-                    "IndexIVFFlat (IwFl) and these in IndexIDMap (IxMp, IxM2)",
-                    type));
-  }
-
-  Content flat() {
-    const Header about = header();
-    Content out{.dim = about.dim, .metric = about.metric};
-    const std::int64_t numbers = count(sizeof(float), "vectors");
-    if (numbers % about.dim != 0 || numbers / about.dim != about.rows)
-      refuse(fmt::format("{} vectors of {} columns are announced, but {} numbers follow",
-                         about.rows, about.dim, numbers));
-    out.rows = Matrix<float>(about.rows, about.dim);
-    const auto bytes = static_cast<std::size_t>(numbers) * sizeof(float);
-    if (bytes > 0) std::memcpy(out.rows.data(), take(bytes, "vectors"), bytes);
-    return out;
-  }
-
-  Content mapped(int depth) {
-    const Header about = header();
-    Content out = index(depth + 1);
-    const std::int64_t n = count(sizeof(Id), "ids");
-    if (about.dim != out.dim || n != out.rows.rows())
-      refuse(fmt::format("{} ids are given to {} vectors", n, out.rows.rows()));
-    std::vector<Id> given(static_cast<std::size_t>(n));
-    if (n > 0) std::memcpy(given.data(), take(given.size() * sizeof(Id), "ids"), given.size() * 8);
-    if (out.ids.empty()) {
-      out.ids = std::move(given);
-      return out;
+  const detail::CodeShape& codes = *content.codes;
+  const std::vector<float>& numbers = content.quantizer;
+  if (codes.is_product()) {
+    const std::int64_t rows = codes.sub_quantizers << codes.bits;
+    state.coder = std::make_shared<const RowCoder>(
+        codes, content.metric, state.coarse,
+        ProductQuantizer::from_centroids({numbers.data(), rows, dim / codes.sub_quantizers},
+                                         codes.sub_quantizers, codes.bits));
+  } else {
+    // A code c of FAISS stands for the middle of its range: least + width (c + 1/2) / 255.
+    const float levels = codes.bits == 8 ? 255 : 15;
+    std::vector<float> low, step;
+    for (std::size_t j = 0; j < static_cast<std::size_t>(dim); ++j) {
+      const float width = numbers[static_cast<std::size_t>(dim) + j];
+      step.push_back(width / levels), low.push_back(numbers[j] + width * 0.5f / levels);
     }
-    for (Id& id : out.ids) {
-      if (id < 0 || id >= n) refuse(fmt::format("id {} is beyond the {} that are named", id, n));
-      id = given[static_cast<std::size_t>(id)];
-    }
-    return out;
+    const auto scalar = ScalarQuantizer::from_levels(
+        codes.bits == 8 ? ScalarCode::bits8 : ScalarCode::bits4, low, step);
+    state.coder = std::make_shared<const RowCoder>(codes, content.metric, state.coarse,
+                                                   RowCoder::product_of(scalar), scalar);
   }
-
-  void direct_map() {
-    const auto type = value<std::uint8_t>("the map of ids");
-    if (type > 2) refuse(fmt::format("a map of ids of kind {} is unknown", type));
-    const std::int64_t entries = count(8, "the map of ids");
-    take(static_cast<std::uint64_t>(entries) * 8, "the map of ids");
-    if (type != 2) return;
-    const std::int64_t pairs = count(16, "the map of ids");
-    take(static_cast<std::uint64_t>(pairs) * 16, "the map of ids");
+  std::vector<Id>& ids = content.ids;
+  if (ids.empty()) {
+    ids.resize(static_cast<std::size_t>(n));
+    std::iota(ids.begin(), ids.end(), 0);
   }
-
-  Content inverted(int depth) {
-    const Header about = header();
-    Content out{.dim = about.dim, .metric = about.metric, .trained = about.trained};
-    const auto lists = value<std::uint64_t>("the number of lists");
-    value<std::uint64_t>("nprobe");
-    if (lists < 1 || lists > (1u << 24))
-      refuse(fmt::format("there are {} lists, where 1 to 16777216 can be", lists));
-    out.lists = static_cast<std::int64_t>(lists);
-    Content quantizer = index(depth + 1);
-    if (quantizer.lists > 0 || !quantizer.ids.empty())
-      refuse("the lists' quantiser is no IndexFlat");
-    if (out.trained && (quantizer.dim != out.dim || quantizer.rows.rows() != out.lists))
-      refuse(fmt::format("{} lists of {} columns have a quantiser of {} centroids and {} columns",
-                         lists, out.dim, quantizer.rows.rows(), quantizer.dim));
-    out.centroids = std::move(quantizer.rows);
-    direct_map();
-    read_lists(out, about.rows);
-    return out;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0)
+      throw InvalidArgument("ids must not be negative, but hold {} in place {}", ids[i], i);
+  detail::check_each_once(ids);
+  state.type = ElementType::f32;
+  if (n > 0) {
+    const detail::SegmentStore store(shape);
+    if (content.refining) find_value_range(content.rows.view(), content.metric, "vectors", 0);
+    state.segments.push_back(store.segment_of_codes(
+        state, content.code_rows.view(), content.list_of, ids, content.rows.view(), options));
+    state.size = n;
+    const Id last = *std::max_element(ids.begin(), ids.end());
+    state.next_id = last == std::numeric_limits<Id>::max() ? last : last + 1;
   }
+  return IndexOfShape(shape, std::move(state));
+}
 
-  void read_lists(Content& out, std::int64_t rows) {
-    const std::string type = letters();
-    if (type == "il00") refuse("its lists are not in the file (il00)");
-    if (type != "ilar")
-      refuse(fmt::format("lists of type '{}' are not read, only those in the file itself (ilar)",
-                         type));
-    const auto row_bytes = static_cast<std::uint64_t>(out.dim) * sizeof(float);
-    const auto lists = value<std::uint64_t>("lists"), code_size = value<std::uint64_t>("lists");
-    if (lists != static_cast<std::uint64_t>(out.lists) || code_size != row_bytes)
-      refuse(fmt::format("{} lists with codes of {} bytes are announced, but {} of {} bytes follow",
-                         out.lists, row_bytes, lists, code_size));
-    std::vector<std::uint64_t> sizes(static_cast<std::size_t>(lists));
-    const std::string form = letters();
-    if (form != "full" && form != "sprs") refuse("the sizes of its lists have no known form");
-    const std::int64_t numbers = count(8, "sizes of lists");
-    const bool full = form == "full";
-    if (full ? numbers != out.lists : numbers % 2 != 0) refuse("its lists have other sizes");
-    for (std::int64_t i = 0; i < numbers; ++i) {
-      const auto number = value<std::uint64_t>("sizes of lists");
-      if (full) {
-        sizes[static_cast<std::size_t>(i)] = number;
-      } else {
-        if (number >= lists) refuse(fmt::format("list {} is named, of {}", number, lists));
-        sizes[static_cast<std::size_t>(number)] = value<std::uint64_t>("sizes of lists"), ++i;
-      }
-    }
-    std::uint64_t sum = 0;
-    for (const std::uint64_t size : sizes)
-      if (__builtin_add_overflow(sum, size, &sum)) sum = ~std::uint64_t{0};
-    if (sum != static_cast<std::uint64_t>(rows) ||
-        sum > static_cast<std::uint64_t>(file_.size() - at_) / (row_bytes + 8))
-      refuse(fmt::format("its lists have {} rows, where {} are announced and {} bytes are left",
-                         sum, rows, file_.size() - at_));
-    out.rows = Matrix<float>(rows, out.dim);
-    out.ids.resize(static_cast<std::size_t>(rows));
-    std::uint64_t row = 0;
-    for (const std::uint64_t size : sizes) {
-      if (size == 0) continue;
-      std::memcpy(out.rows.row(static_cast<std::int64_t>(row)), take(size * row_bytes, "vectors"),
-                  size * row_bytes);
-      std::memcpy(out.ids.data() + row, take(size * 8, "ids"), size * 8);
-      row += size;
-    }
-  }
-
-  std::string path_;
-  io::MappedFile file_;
-  std::int64_t at_ = 0;
-};
-
-Index made_of(Content content, const ChangeOptions& options) {
+Index made_of(detail::FaissContent content, const ChangeOptions& options) {
   const auto filled = [&](Index index) {
     index.reserve(content.rows.rows());
     if (content.ids.empty())
@@ -236,6 +100,18 @@ Index made_of(Content content, const ChangeOptions& options) {
       index.add(content.rows.view(), content.ids, options);
     return index;
   };
+  if (content.codes) return coded(std::move(content), options);
+  if (!content.chain.empty())
+    throw CorruptFile(
+        "transforms before vectors are not read, only before codes (IndexPQ, IndexIVFPQ, ...)");
+  if (content.rounded) {
+    Index index = IndexOfShape({.dim = content.dim,
+                                .metric = content.metric,
+                                .lists = content.lists,
+                                .rounded = content.rounded});
+    if (content.lists == 0) return filled(std::move(index));
+    throw CorruptFile("halves in inverted lists are not read");
+  }
   if (content.lists == 0) return filled(FlatIndex(content.dim, content.metric));
   if (!content.trained) {
     if (content.rows.rows() > 0) throw CorruptFile("there are rows, but no centroids");
@@ -294,6 +170,121 @@ void write_rows(Writer& writer, const Index& index, std::span<const Id> ids) {
   }
 }
 
+// Of a quantiser: its parts, bits and centroids; or the ranges of columns.
+void write_product(Writer& writer, const ProductQuantizer& quantizer) {
+  writer.value(static_cast<std::uint64_t>(quantizer.dim()));
+  writer.value(static_cast<std::uint64_t>(quantizer.sub_quantizers()));
+  writer.value(static_cast<std::uint64_t>(quantizer.bits()));
+  const MatrixView<float> centroids = quantizer.all_centroids();
+  const auto numbers = static_cast<std::size_t>(centroids.rows() * centroids.cols());
+  writer.value(static_cast<std::uint64_t>(numbers));
+  writer.bytes(centroids.data(), numbers * sizeof(float));
+}
+void write_scalar(Writer& writer, const ScalarQuantizer& scalar) {
+  const bool bits8 = scalar.code() == ScalarCode::bits8;
+  writer.value(std::int32_t{bits8 ? 0 : 1}), writer.value(std::int32_t{0}), writer.value(0.0f);
+  writer.value(static_cast<std::uint64_t>(scalar.dim()));
+  writer.value(static_cast<std::uint64_t>(scalar.code_size()));
+  std::vector<float> least, width;
+  for (std::size_t j = 0; j < static_cast<std::size_t>(scalar.dim()); ++j) {
+    width.push_back(scalar.step()[j] * (bits8 ? 255.0f : 15.0f));
+    least.push_back(scalar.low()[j] - scalar.step()[j] / 2);
+  }
+  writer.value(static_cast<std::uint64_t>(2 * scalar.dim()));
+  writer.bytes(least.data(), least.size() * sizeof(float));
+  writer.bytes(width.data(), width.size() * sizeof(float));
+}
+
+void write_transforms(Writer& writer, const detail::IndexShape& shape, const Transform& transform,
+                      std::int64_t rows) {
+  const std::vector<Transform::Step> steps = transform.steps();
+  writer.header("IxPT", shape.dim, rows, true, shape.metric);
+  writer.value(static_cast<std::int32_t>(steps.size()));
+  for (const Transform::Step& step : steps) {
+    if (step.kind == Transform::Kind::unit_norm) {
+      writer.letters("VNrm");
+      writer.value(2.0f);
+    } else {
+      // A shift is the identity and an offset.
+      Matrix<float> matrix(step.dim_out, step.dim_in);
+      for (std::int64_t i = 0; i < step.dim_out; ++i)
+        for (std::int64_t j = 0; j < step.dim_in; ++j)
+          matrix.row(i)[j] =
+              step.kind == Transform::Kind::shift ? (i == j ? 1.0f : 0.0f) : step.matrix.row(i)[j];
+      const auto numbers = static_cast<std::size_t>(step.dim_out * step.dim_in);
+      writer.letters("LTra");
+      writer.value(static_cast<std::uint8_t>(!step.offset.empty()));
+      writer.value(static_cast<std::uint64_t>(numbers));
+      writer.bytes(matrix.data(), numbers * sizeof(float));
+      writer.value(static_cast<std::uint64_t>(step.offset.size()));
+      writer.bytes(step.offset.data(), step.offset.size_bytes());
+    }
+    writer.value(static_cast<std::int32_t>(step.dim_in));
+    writer.value(static_cast<std::int32_t>(step.dim_out));
+    writer.value(std::uint8_t{1});
+  }
+}
+
+// The codes of an index, under the ids 0, 1, ... that its own ids have in their order.
+void write_codes(Writer& writer, const detail::IndexShape& shape, const detail::State& state,
+                 const std::vector<Id>& ids) {
+  const detail::RowCoder& coder = *state.coder;
+  const std::int64_t n = std::ssize(ids), dim = shape.inner_dim(), size = coder.code_size();
+  if (shape.refine) writer.header("IxRF", shape.dim, n, true, shape.metric);
+  if (state.transform) write_transforms(writer, shape, *state.transform, n);
+  const auto write_code = [&](const detail::State::Place& place, std::vector<std::uint8_t>& code) {
+    const auto from = state.segments[place.segment].rows->coded().lists->place(place.row);
+    for (std::int64_t b = 0; b < size; ++b)
+      code[static_cast<std::size_t>(b)] = from.code[b * from.stride];
+    writer.bytes(code.data(), code.size());
+  };
+  std::vector<std::uint8_t> code(static_cast<std::size_t>(size));
+  const bool product = coder.shape().is_product();
+  if (shape.lists == 0) {
+    writer.header(product ? "IxPq" : "IxSQ", dim, n, true, shape.metric);
+    if (product)
+      write_product(writer, coder.quantizer());
+    else
+      write_scalar(writer, *coder.scalar());
+    writer.value(static_cast<std::uint64_t>(n * size));
+    for (const Id id : ids) write_code(state.find(id), code);
+    if (product) {
+      writer.value(std::int32_t{0}), writer.value(std::uint8_t{0}), writer.value(std::int32_t{0});
+    }
+    return;
+  }
+  writer.header(product ? "IwPQ" : "IwSq", dim, n, true, shape.metric);
+  writer.value(static_cast<std::uint64_t>(shape.lists)), writer.value(std::uint64_t{1});
+  const MatrixView<float> centroids = state.coarse->centroids();
+  writer.flat_header(dim, shape.lists, shape.metric);
+  writer.bytes(centroids.data(), static_cast<std::size_t>(shape.lists * dim) * sizeof(float));
+  writer.value(std::uint8_t{0}), writer.value(std::uint64_t{0});  // no map of ids
+  const auto residual = static_cast<std::uint8_t>(shape.codes->residual);
+  if (product) {
+    writer.value(residual), writer.value(static_cast<std::uint64_t>(size));
+    write_product(writer, coder.quantizer());
+  } else {
+    write_scalar(writer, *coder.scalar());
+    writer.value(static_cast<std::uint64_t>(size)), writer.value(residual);
+  }
+  std::vector<std::vector<Id>> lists(static_cast<std::size_t>(shape.lists));  // ids by their order
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const detail::State::Place place = state.find(ids[i]);
+    const detail::CodedLists& from = *state.segments[place.segment].rows->coded().lists;
+    lists[static_cast<std::size_t>(from.list_at(place.row))].push_back(static_cast<Id>(i));
+  }
+  writer.letters("ilar");
+  writer.value(static_cast<std::uint64_t>(shape.lists));
+  writer.value(static_cast<std::uint64_t>(size));
+  writer.letters("full");
+  writer.value(static_cast<std::uint64_t>(shape.lists));
+  for (const auto& list : lists) writer.value(static_cast<std::uint64_t>(list.size()));
+  for (const auto& list : lists) {
+    for (const Id i : list) write_code(state.find(ids[static_cast<std::size_t>(i)]), code);
+    writer.bytes(list.data(), list.size() * sizeof(Id));
+  }
+}
+
 void write_lists(Writer& writer, const Index& index, const std::vector<Id>& ids,
                  const Progress& progress) {
   const Metric metric = index.metric();
@@ -336,7 +327,7 @@ bool is_faiss_file(const std::string& path) {
 
 Index read_faiss(const std::string& path, const ChangeOptions& options) {
   return detail::public_call([&] {
-    Content content = Reader(path).read();
+    detail::FaissContent content = detail::read_faiss_content(path);
     try {
       return made_of(std::move(content), options);
     } catch (const CorruptFile& error) {
@@ -356,8 +347,34 @@ void write_faiss(const Index& index, const std::string& path, const Progress& pr
     if (!index.is_trained())
       throw InvalidArgument("index {} is not trained, which comes before writing it for FAISS",
                             index.description());
+    const Index::Impl& impl = impl_of(index);
+    const detail::IndexShape& shape = impl.shape;
+    if (shape.refine && shape.refine != detail::RefineShape{})
+      throw InvalidArgument("index {} is refined by {}, and only RFlat is written for FAISS",
+                            index.description(), shape.refine->name());
+    if (!shape.codes && !shape.transforms.empty())
+      throw InvalidArgument(
+          "index {} has vectors behind transforms, and only codes are written for FAISS there",
+          index.description());
     const std::vector<Id> ids = index.ids();
     Writer writer(path);
+    if (shape.codes) {
+      const auto n = std::ssize(ids);
+      const bool own = n > 0 && (ids.front() != 0 || ids.back() != n - 1);
+      if (own) writer.header("IxM2", index.dim(), n, true, metric);
+      write_codes(writer, shape, *impl.state(), ids);
+      if (shape.refine) {
+        writer.flat_header(index.dim(), n, metric);
+        write_rows(writer, index, ids);
+        writer.value(4.0f);
+      }
+      if (own) {
+        writer.value(static_cast<std::uint64_t>(n));
+        writer.bytes(ids.data(), ids.size() * sizeof(Id));
+      }
+      writer.commit();
+      return;
+    }
     if (index.lists() > 0) {
       write_lists(writer, index, ids, progress);
     } else {

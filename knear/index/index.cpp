@@ -128,6 +128,13 @@ std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter
 
 }  // namespace
 
+const Index::Impl& impl_of(const Index& index) {
+  struct Opened : Index {
+    using Index::impl;
+  };
+  return (index.*(&Opened::impl))();
+}
+
 Index::Index(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Index::Index(Index&&) noexcept = default;
 Index& Index::operator=(Index&&) noexcept = default;

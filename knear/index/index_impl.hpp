@@ -51,7 +51,9 @@ class Index::Impl {
 // An index of any shape, without rows and untrained; the shape is taken as it is.
 class IndexOfShape : public Index {
  public:
-  explicit IndexOfShape(const detail::IndexShape& shape) : Index(std::make_unique<Impl>(shape)) {}
+  explicit IndexOfShape(const detail::IndexShape& shape, detail::State state = {})
+      : Index(std::make_unique<Impl>(shape, std::move(state))) {}
 };
+const Index::Impl& impl_of(const Index& index);
 
 }  // namespace knear

@@ -20,7 +20,7 @@ namespace {
 // Rows that a quantiser learns from, if nothing else is said.
 constexpr std::int64_t usual_training_rows = 65536;
 // Rows that are coded together.
-constexpr std::int64_t rows_together = 16384;
+constexpr std::int64_t rows_together = 1024;
 
 // A row as float64, of length 1 for cosine unless it is zero.
 void read_row(AnyMatrixView rows, std::int64_t row, Metric metric, double* out) {
@@ -154,29 +154,34 @@ float RowCoder::scalar_of(const float* decoded, std::int64_t list) const {
 
 RowCoder::Codes RowCoder::encode(AnyMatrixView rows, std::span<const std::uint32_t> list_of,
                                  int threads, const Progress& progress) const {
-  const std::int64_t n = rows.rows(), dim = rows.cols(), tasks = (n + 1023) / 1024;
-  Codes out{Matrix<std::uint8_t>(n, code_size()),
-            std::vector<float>(static_cast<std::size_t>(has_scalars() ? n : 0))};
+  const std::int64_t n = rows.rows(), tasks = (n + rows_together - 1) / rows_together;
+  Codes out{Matrix<std::uint8_t>(n, code_size()), {}};
   Reporter reporter(progress, "encode", tasks);
-  parallel_for(threads, (n + rows_together - 1) / rows_together, [&](std::int64_t block) {
-    const std::int64_t begin = block * rows_together, end = std::min(n, begin + rows_together);
-    std::vector<float> decoded(static_cast<std::size_t>(dim));
-    for (std::int64_t first = begin; first < end; first += 1024) {
-      const std::int64_t last = std::min(end, first + 1024);
-      const Matrix<float> part =
-          coded_part(rows, first, last, metric_, residual() ? coarse_.get() : nullptr, list_of);
-      const Matrix<std::uint8_t> codes =
-          scalar_ ? scalar_->encode(part.view(), 1) : quantizer_.encode(part.view(), 1);
-      std::copy_n(codes.data(), (last - first) * code_size(), out.codes.row(first));
-      for (std::int64_t i = first; has_scalars() && i < last; ++i) {
-        book().decode(out.codes.row(i), 1, decoded.data());
-        out.scalars[static_cast<std::size_t>(i)] =
-            scalar_of(decoded.data(), list_of.empty() ? 0 : list_of[static_cast<std::size_t>(i)]);
-      }
-      reporter.add(1);
+  parallel_for(threads, tasks, [&](std::int64_t task) {
+    const std::int64_t first = task * rows_together, last = std::min(n, first + rows_together);
+    const Matrix<float> part =
+        coded_part(rows, first, last, metric_, residual() ? coarse_.get() : nullptr, list_of);
+    const Matrix<std::uint8_t> codes =
+        scalar_ ? scalar_->encode(part.view(), 1) : quantizer_.encode(part.view(), 1);
+    std::copy_n(codes.data(), (last - first) * code_size(), out.codes.row(first));
+    reporter.add(1);
+  });
+  add_scalars(list_of, threads, out);
+  return out;
+}
+
+void RowCoder::add_scalars(std::span<const std::uint32_t> list_of, int threads, Codes& to) const {
+  if (!has_scalars()) return;
+  const std::int64_t n = to.codes.rows();
+  to.scalars.resize(static_cast<std::size_t>(n));
+  parallel_for(threads, (n + rows_together - 1) / rows_together, [&](std::int64_t task) {
+    std::vector<float> decoded(static_cast<std::size_t>(quantizer_.dim()));
+    for (std::int64_t i = task * rows_together; i < std::min(n, (task + 1) * rows_together); ++i) {
+      book().decode(to.codes.row(i), 1, decoded.data());
+      to.scalars[static_cast<std::size_t>(i)] =
+          scalar_of(decoded.data(), list_of.empty() ? 0 : list_of[static_cast<std::size_t>(i)]);
     }
   });
-  return out;
 }
 
 void RowCoder::decode(const std::uint8_t* code, std::int64_t stride, std::int64_t list,

@@ -60,6 +60,8 @@ class RowCoder {
   // list_of [n]: the list of each row; empty without lists. Throws Cancelled.
   Codes encode(AnyMatrixView rows, std::span<const std::uint32_t> list_of, int threads,
                const Progress& progress) const;
+  // Fills in the scalars of codes.
+  void add_scalars(std::span<const std::uint32_t> list_of, int threads, Codes& to) const;
   // What a code whose bytes lie `stride` apart stands for, in a list; out [dim].
   void decode(const std::uint8_t* code, std::int64_t stride, std::int64_t list, float* out) const;
 

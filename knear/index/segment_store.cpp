@@ -256,6 +256,38 @@ Segment SegmentStore::coded_segment(AnyMatrixView vectors, std::span<const Id> i
     list_of = change.coarse->assign(inner, options.threads, options.progress).list_of;
   const RowCoder::Codes coded =
       change.coder->encode(inner, list_of, options.threads, options.progress);
+  AnyMatrix halves;
+  Matrix<std::uint8_t> refining;
+  if (!shape_.refine) {
+    vectors = {};
+  } else if (change.refiner) {
+    refining = change.refiner->encode(vectors, {}, options.threads, options.progress).codes;
+    vectors = refining.view();
+  } else if (shape_.refine->rounded) {
+    halves = rounded_to(*shape_.refine->rounded, vectors, options.threads);
+    vectors = halves;
+  }
+  return sorted_codes(coded, list_of, ids, vectors, change);
+}
+
+Segment SegmentStore::segment_of_codes(const State& state, MatrixView<std::uint8_t> codes,
+                                       std::span<const std::uint32_t> list_of,
+                                       std::span<const Id> ids, AnyMatrixView vectors,
+                                       const ChangeOptions& options) const {
+  const std::vector<std::uint32_t> one_list(list_of.empty() ? static_cast<std::size_t>(codes.rows())
+                                                            : 0);
+  if (list_of.empty()) list_of = one_list;
+  RowCoder::Codes coded{Matrix<std::uint8_t>(codes.rows(), codes.cols()), {}};
+  for (std::int64_t i = 0; i < codes.rows(); ++i)
+    std::copy_n(codes.row(i), codes.cols(), coded.codes.row(i));
+  state.coder->add_scalars(list_of, options.threads, coded);
+  return sorted_codes(coded, list_of, ids, vectors, change_of(state, options));
+}
+
+Segment SegmentStore::sorted_codes(const RowCoder::Codes& coded,
+                                   std::span<const std::uint32_t> list_of, std::span<const Id> ids,
+                                   AnyMatrixView vectors, const Change& change) const {
+  const std::int64_t n = coded.codes.rows();
   std::vector<std::uint32_t> order(static_cast<std::size_t>(n));
   std::iota(order.begin(), order.end(), 0u);
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
@@ -267,16 +299,7 @@ Segment SegmentStore::coded_segment(AnyMatrixView vectors, std::span<const Id> i
       std::make_shared<CodedLists>(lists, change.coder->code_size(), change.coder->has_scalars());
   CodedRows rows{codes, AlignedArray<Id>(static_cast<std::size_t>(n))};
   std::shared_ptr<RowBuffer> buffer;
-  AnyMatrix halves;
-  Matrix<std::uint8_t> refining;
-  if (shape_.refine) {
-    if (change.refiner) {
-      refining = change.refiner->encode(vectors, {}, options.threads, options.progress).codes;
-      vectors = refining.view();
-    } else if (shape_.refine->rounded) {
-      halves = rounded_to(*shape_.refine->rounded, vectors, options.threads);
-      vectors = halves;
-    }
+  if (vectors.rows() > 0) {
     buffer = std::make_shared<RowBuffer>(vectors.type(), n, vectors.cols());
     buffer->used = n;
     rows.vectors = buffer->rows, rows.keeper = buffer;

@@ -49,6 +49,11 @@ class SegmentStore {
   // `coarse`. type: of the index.
   Segment in_lists_of(const CoarseQuantizer& coarse, const Segment& segment, ElementType type,
                       const ChangeOptions& options) const;
+  // Codes [n x bytes] with their ids as a segment of live rows. list_of [n], empty without lists;
+  // vectors [n x dim] are what refines them, or have no rows.
+  Segment segment_of_codes(const State& state, MatrixView<std::uint8_t> codes,
+                           std::span<const std::uint32_t> list_of, std::span<const Id> ids,
+                           AnyMatrixView vectors, const ChangeOptions& options) const;
   // So many rows in all will come.
   void reserve(std::int64_t rows) { reserved_ = std::max(reserved_, rows); }
 
@@ -78,6 +83,9 @@ class SegmentStore {
                       const ValueRange& found, const Change& change);
   // Vectors of which only the codes are kept, and what these are refined by.
   Segment coded_segment(AnyMatrixView vectors, std::span<const Id> ids, const Change& change) const;
+  // The same of codes that are there, in the order of lists and ids.
+  Segment sorted_codes(const RowCoder::Codes& coded, std::span<const std::uint32_t> list_of,
+                       std::span<const Id> ids, AnyMatrixView vectors, const Change& change) const;
   // The live rows of some segments of codes.
   Segment rewritten_codes(std::span<const Segment> segments, const Change& change) const;
   // Rows with their ids as a segment of live rows: packed, if they are many; as_panels: whole
