@@ -36,6 +36,7 @@ CodeSearch::CodeSearch(const State& state, const SearchRequest& request,
       request_(request),
       vectors_(vectors),
       refine_factor_(refine_factor),
+      measured_codes_(request.k * refine_factor),
       at_(request, nullptr) {
   check_list_options(request.options, "codes");
   for (std::size_t s = 0; s < segments.size(); ++s) {
@@ -93,8 +94,8 @@ void CodeSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
     found = ExactNeighbors(queries, k);
     std::fill_n(found.keys.data(), queries * k, infinity);
     std::fill_n(found.ids.data(), queries * k, no_id);
-    rough_ = CodedNeighbors(queries,
-                            refined() ? std::min(request_.allowed_rows, k * refine_factor_) : k);
+    rough_ =
+        CodedNeighbors(queries, refined() ? std::min(request_.allowed_rows, measured_codes_) : k);
   }
   if (k == 0) return;
   pairs_ += rows_probed(probes);

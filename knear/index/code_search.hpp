@@ -32,6 +32,9 @@ class CodeSearch final : public ProbedSearch {
              std::span<const SearchSegment> segments, AnyMatrixView vectors,
              std::int64_t refine_factor, std::int64_t more_bytes);
 
+  // So many codes are measured by their vectors instead, before the first call of nearest().
+  void measure(std::int64_t codes) { measured_codes_ = codes; }
+
   void nearest(MatrixView<Id> probes, ExactNeighbors& found,
                std::span<const std::int64_t> which = {}) override;
   void within(MatrixView<Id> probes, double limit, RangeLists& found) override;
@@ -55,6 +58,7 @@ class CodeSearch final : public ProbedSearch {
   const SearchRequest& request_;
   const AnyMatrixView vectors_;
   const std::int64_t refine_factor_;
+  std::int64_t measured_codes_;  // of each query
   std::vector<CodeSegment> segments_;
   std::vector<std::uint32_t> numbers_;  // of these among all segments
   CodedNeighbors rough_;                // by codes

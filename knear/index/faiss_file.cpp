@@ -46,8 +46,8 @@ Index coded(detail::FaissContent content, const ChangeOptions& options) {
   if (content.lists > 0) {
     state.coarse = std::make_shared<const detail::CoarseQuantizer>(std::move(content.centroids),
                                                                    content.metric);
-    state.recall = std::make_shared<detail::RecallCurves>(n);
   }
+  state.recall = std::make_shared<detail::RecallCurves>(n);
   const detail::CodeShape& codes = *content.codes;
   const std::vector<float>& numbers = content.quantizer;
   if (codes.is_product()) {

@@ -39,7 +39,7 @@ Index::Impl::Impl(const IndexShape& of, State from)
 void Index::Impl::publish(State next) {
   next.version = state_->version + 1, next.size = 0;
   for (const Segment& segment : next.segments) next.size += segment.size();
-  if (next.coarse && (!next.recall || !next.recall->hold_for(next.size)))
+  if ((next.coarse || next.coder) && (!next.recall || !next.recall->hold_for(next.size)))
     next.recall = std::make_shared<detail::RecallCurves>(next.size);
   auto made = std::make_shared<const State>(std::move(next));
   std::lock_guard lock(state_mutex_);
@@ -166,6 +166,7 @@ std::int64_t Index::memory_bytes() const {
   return detail::public_call([&] {
     const auto state = impl_->state();
     std::int64_t sum = state->coarse ? state->coarse->bytes() : 0;
+    if (state->known) sum += state->known->bytes();
     for (const auto& coder : {state->coder, state->refiner})
       if (coder) sum += coder->bytes();
     for (const Segment& segment : state->segments)
@@ -254,6 +255,7 @@ void Index::train(AnyMatrixView vectors, const TrainOptions& options) {
     if (shape.refine && shape.refine->codes)
       next.refiner =
           detail::RowCoder::trained(*shape.refine->codes, vectors, metric(), nullptr, options);
+    if (shape.codes) next.known = detail::KnownNeighbors::of(vectors, metric(), options.seed);
     next.segments.clear();
     impl_->publish(std::move(next));
   });
@@ -346,6 +348,7 @@ void Index::merge(const Index& other, MergeIds ids) {
     State next = *impl_->state();
     impl_->check_trained(next, "merging");
     if (from->size == 0) return;
+    next.known = nullptr;  // what it knew does not know these rows
     if (next.type && *next.type != *from->type)
       throw InvalidArgument("other has element type {}, index has {}", name_of(*from->type),
                             name_of(*next.type));
@@ -413,10 +416,12 @@ std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries,
     if (!impl_->shape.is_probed())
       throw InvalidArgument("index {} finds everything, so that there is nothing to tune",
                             description());
-    if (impl_->shape.codes)
-      throw InvalidArgument("index {} has codes, of which no recall is known", description());
     detail::check_k(k);
     const bool by_rows = queries.rows() == 0;
+    if (impl_->shape.codes && !by_rows)
+      throw InvalidArgument(
+          "queries are {}, but index {} has codes, which cannot tell what is nearest to them",
+          queries.rows(), description());
     if (!by_rows) impl_->check_columns("queries", queries);
     std::lock_guard lock(impl_->writer);
     const auto state = impl_->state();
@@ -427,9 +432,12 @@ std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries,
       inner = state->transform->apply(queries, options.threads), queries = inner.view();
     }
     const detail::RecallCurve curve =
-        by_rows ? detail::calibrate_by_rows(*state, metric(), k, options.threads, options.progress)
-                : detail::calibrate(*state, metric(), detail::live_segments(*state), k, queries, {},
-                                    options.threads, options.progress);
+        impl_->shape.codes
+            ? detail::calibrate_codes(*state, impl_->shape, k, options.threads, options.progress)
+        : by_rows
+            ? detail::calibrate_by_rows(*state, metric(), k, options.threads, options.progress)
+            : detail::calibrate(*state, metric(), detail::live_segments(*state), k, queries, {},
+                                options.threads, options.progress);
     std::vector<OperatingPoint> out;
     for (const detail::RecallPoint& point : curve.points)
       out.push_back({point.promised, point.expected, point.lists, point.rows});

@@ -1,10 +1,12 @@
 // How an index lies in a .knear file: docs/knear-files.md has the same for readers.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/core/value_range.hpp"
 #include "knear/index/index_state.hpp"
 #include "knear/index/packed_sections.hpp"
 
@@ -412,8 +414,77 @@ void add_curves(io::ArchiveWriter& writer, const RecallCurves& curves) {
     writer.add_copy(prefix + "points", points.data(), points.size() * sizeof points[0]);
     writer.add_copy(prefix + "keys", curve.nearest_keys.data(),
                     curve.nearest_keys.size() * sizeof(float));
+    std::vector<std::int64_t> factors;
+    for (const RecallPoint& at : curve.points) factors.push_back(at.rule.refine_factor);
+    if (std::any_of(factors.begin(), factors.end(), [](std::int64_t x) { return x > 0; }))
+      writer.add_copy(prefix + "refine", factors.data(), factors.size() * sizeof factors[0]);
   }
   writer.set_optional(false);
+}
+
+struct KnownFields {
+  std::int64_t queries;
+  std::uint64_t type;
+};
+
+void add_known(io::ArchiveWriter& writer, const KnownNeighbors& known) {
+  writer.set_optional(true);
+  const AnyMatrixView queries = known.queries();
+  const KnownFields fields{queries.rows(), static_cast<std::uint64_t>(queries.type())};
+  std::vector<std::int64_t> begin{0};
+  std::vector<double> keys;
+  std::vector<Id> ids;
+  std::vector<std::uint8_t> all;
+  for (const KnownNeighbors::List& list : known.lists()) {
+    for (const auto& [key, id] : list.rows) keys.push_back(key), ids.push_back(id);
+    begin.push_back(std::ssize(ids)), all.push_back(list.all);
+  }
+  writer.add_copy("known/fields", &fields, sizeof fields);
+  writer.add_copy("known/queries", queries.data(), static_cast<std::size_t>(queries.bytes()));
+  writer.add_copy("known/begin", begin.data(), begin.size() * sizeof begin[0]);
+  writer.add_copy("known/keys", keys.data(), keys.size() * sizeof keys[0]);
+  writer.add_copy("known/ids", ids.data(), ids.size() * sizeof ids[0]);
+  writer.add_copy("known/all", all.data(), all.size());
+  writer.set_optional(false);
+}
+
+std::shared_ptr<const KnownNeighbors> load_known(Sections& in, const IndexShape& shape) {
+  if (!in.has("known/fields")) return nullptr;
+  const auto fields = in.fields<KnownFields>("known/fields");
+  if (fields.queries < 0 || fields.queries > KnownNeighbors::most_queries ||
+      fields.type >= element_type_count)
+    in.refuse("known/fields", "its numbers are none");
+  const auto type = static_cast<ElementType>(fields.type);
+  const auto stored =
+      in.array<std::uint8_t>("known/queries", fields.queries * shape.dim * size_of(type));
+  AnyMatrix queries(type, fields.queries, shape.dim);
+  if (stored.size() > 0) std::memcpy(queries.row(0), stored.data(), stored.size());
+  try {
+    find_value_range(queries, shape.metric, "queries", 1);
+  } catch (const InvalidArgument&) {
+    in.refuse("known/queries", "they hold a NaN or infinity");
+  }
+  const auto begin = in.array<std::int64_t>("known/begin", fields.queries + 1);
+  const auto keys = in.list<double>("known/keys");
+  const auto ids = in.list<Id>("known/ids");
+  const auto all = in.array<std::uint8_t>("known/all", fields.queries);
+  if (ids.size() != keys.size() || begin[0] != 0 ||
+      begin[static_cast<std::size_t>(fields.queries)] != std::ssize(ids))
+    in.refuse("known/begin", "they are no division of the neighbours");
+  std::vector<KnownNeighbors::List> lists(static_cast<std::size_t>(fields.queries));
+  for (std::size_t q = 0; q < lists.size(); ++q) {
+    lists[q].all = all[q] != 0;
+    if (begin[q + 1] < begin[q] || begin[q + 1] > std::ssize(ids))
+      in.refuse("known/begin", "they are no division of the neighbours");
+    for (auto i = static_cast<std::size_t>(begin[q]); i < static_cast<std::size_t>(begin[q + 1]);
+         ++i)
+      lists[q].rows.emplace_back(keys[i], ids[i]);
+    if (!std::is_sorted(lists[q].rows.begin(), lists[q].rows.end()) ||
+        std::any_of(lists[q].rows.begin(), lists[q].rows.end(),
+                    [](const auto& row) { return !std::isfinite(row.first); }))
+      in.refuse("known/keys", "they do not ascend");
+  }
+  return std::make_shared<const KnownNeighbors>(std::move(queries), shape.metric, std::move(lists));
 }
 
 std::shared_ptr<RecallCurves> load_curves(Sections& in, std::int64_t lists) {
@@ -437,6 +508,14 @@ std::shared_ptr<RecallCurves> load_curves(Sections& in, std::int64_t lists) {
       curve.points.push_back({{at.first, at.reach}, at.promised, at.expected, at.lists, at.rows});
     }
     curve.nearest_keys = in.list<float>(prefix + "keys");
+    const auto factors = in.list<std::int64_t>(prefix + "refine");
+    if (!factors.empty() && factors.size() != curve.points.size())
+      in.refuse(prefix + "refine", "they are not as many as the points");
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+      if (factors[i] < 0 || factors[i] > (1 << 20))
+        in.refuse(prefix + "refine", "it holds what nobody has seen");
+      curve.points[i].rule.refine_factor = factors[i];
+    }
     if (std::ssize(curve.points) != fields.points ||
         std::ssize(curve.nearest_keys) != fields.keys ||
         !std::all_of(curve.nearest_keys.begin(), curve.nearest_keys.end(),
@@ -628,6 +707,7 @@ void save_index(const State& state, const IndexShape& shape, const std::string& 
     if (adopted.base) add_prefix(writer, packed_name(s, FirstPass::prefix), adopted);
   }
   if (state.recall) add_curves(writer, *state.recall);
+  if (state.known) add_known(writer, *state.known);
   writer.write(path, progress);
 }
 
@@ -684,9 +764,11 @@ SavedIndex load_index(const std::string& path) {
     saved.state.size += saved.state.segments.back().size();
   }
   if (saved.state.size != fields.size) in.refuse("index", "it counts other rows");
-  if (saved.state.coarse)
-    saved.state.recall = in.has("recall/rows") ? load_curves(in, saved.shape.lists)
-                                               : std::make_shared<RecallCurves>(saved.state.size);
+  if (saved.state.coder) saved.state.known = load_known(in, saved.shape);
+  if (saved.state.coarse || saved.state.coder)
+    saved.state.recall = in.has("recall/rows")
+                             ? load_curves(in, std::max<std::int64_t>(1, saved.shape.lists))
+                             : std::make_shared<RecallCurves>(saved.state.size);
   in.check_all_used();
   return saved;
 }

@@ -7,6 +7,7 @@
 
 #include "knear/index/coarse_quantizer.hpp"
 #include "knear/index/index_shape.hpp"
+#include "knear/index/known_neighbors.hpp"
 #include "knear/index/recall_rule.hpp"
 #include "knear/index/row_coder.hpp"
 #include "knear/index/segment.hpp"
@@ -27,6 +28,8 @@ struct State {
   std::shared_ptr<const RowCoder> coder = {};
   // Where the vectors by which codes are refined are codes themselves.
   std::shared_ptr<const RowCoder> refiner = {};
+  // Of codes: what recall is measured by; nullptr: nothing is known.
+  std::shared_ptr<const KnownNeighbors> known = {};
   // What is done to vectors first, once it is trained.
   std::optional<Transform> transform = {};
 

@@ -61,9 +61,9 @@ std::int64_t refine_factor_of(const SearchOptions& options, const IndexShape& sh
   if (shape.codes && options.method.certify)
     throw InvalidArgument("certify is on, but codes, as index {} has them, prove nothing",
                           shape.description());
-  if (shape.codes && options.method.recall)
-    throw InvalidArgument("recall is {}, but index {} has codes, of which none is known",
-                          *options.method.recall, shape.description());
+  if (factor > 0 && options.method.recall)
+    throw InvalidArgument("refine_factor is {} and recall is {}, but only one can be asked for",
+                          factor, *options.method.recall);
   return !shape.refine ? 0 : factor > 0 ? factor : usual_refine_factor;
 }
 
@@ -319,6 +319,19 @@ class IvfSearch {
   std::vector<char> certified_;       // empty: not asked for
 };
 
+// Whether the queries are like those of the calibration. Of few, only one that is far from
+// every centroid says that they are not.
+bool of_one_kind(const RecallCurve& curve, const Neighbors& near) {
+  std::vector<float> keys;
+  for (std::int64_t q = 0; q < near.ids.rows(); ++q) keys.push_back(near.distances.row(q)[0]);
+  std::sort(keys.begin(), keys.end());
+  const std::vector<float>& known = curve.nearest_keys;
+  if (keys.empty() || known.empty()) return true;
+  const float room = known.back() - known.front();
+  return keys.back() <= known.back() + room / 2 && keys.front() >= known.front() - room / 2 &&
+         alike(keys, known);
+}
+
 // Batches of at least so many queries are calibrated by some of their own.
 constexpr std::int64_t least_calibrated_batch = 1000, most_batch_sample = 500;
 
@@ -381,18 +394,6 @@ class RecallSearch {
     return search.lists_near(request_.queries, point->rule,
                              std::min(point->rule.first, state_.coarse->lists()));
   }
-  // Whether the queries are like those of the calibration. Of few, only one that is far from
-  // every centroid says that they are not.
-  bool of_one_kind(const RecallCurve& curve, const Neighbors& near) const {
-    std::vector<float> keys;
-    for (std::int64_t q = 0; q < near.ids.rows(); ++q) keys.push_back(near.distances.row(q)[0]);
-    std::sort(keys.begin(), keys.end());
-    const std::vector<float>& known = curve.nearest_keys;
-    if (keys.empty() || known.empty()) return true;
-    const float room = known.back() - known.front();
-    return keys.back() <= known.back() + room / 2 && keys.front() >= known.front() - room / 2 &&
-           alike(keys, known);
-  }
   RecallCurve by_the_batch() const {
     const std::int64_t queries = request_.queries.rows(),
                        count = std::min(most_batch_sample, queries);
@@ -440,12 +441,54 @@ void check_no_probes(const SearchOptions& options) {
   if (options.method.widen) throw InvalidArgument("widen is on, but there are no inverted lists");
 }
 
+// What a search of codes for a recall does: the rule, and what is to be said of it.
+constexpr std::string_view filter_note =
+    "a filter leaves other rows than recall was calibrated on, so nothing is promised";
+struct RuleForCodes {
+  RecallPoint point;
+  std::shared_ptr<const RecallCurve> curve;
+};
+RuleForCodes rule_for_codes(const State& state, const IndexShape& shape, std::int64_t k,
+                            double recall, int threads, const Progress& progress) {
+  RuleForCodes out;
+  out.curve =
+      state.recall->get(k, [&] { return calibrate_codes(state, shape, k, threads, progress); });
+  const RecallPoint* point = out.curve->find(recall);
+  if (!point)
+    throw InvalidArgument(
+        "recall is {}, but {} is the highest that is promised of the codes of index {}: longer "
+        "ones, or vectors to refine them by (RFlat), reach more",
+        recall,
+        fmt::format(
+            "{:.3f}",
+            std::floor(1000 * (out.curve->points.empty() ? 0 : out.curve->points.back().promised)) /
+                1000),
+        shape.description());
+  out.point = *point;
+  return out;
+}
+
+// Says what is promised; notes: why nothing is, if that is so.
+void note_recall(KnnReport& report, double recall, double expected, const std::string& note) {
+  report.note = note;
+  report.recall_argument = note.empty() ? "calibrated" : "none";
+  report.promised_recall = note.empty() ? recall : 0;
+  report.expected_recall = note.empty() ? expected : 0;
+}
+
 // Without inverted lists.
 Neighbors search_all_codes(const State& state, const IndexShape& shape,
                            std::span<const SearchSegment> segments, AnyMatrixView queries,
                            AnyMatrixView vectors, std::int64_t k, const SearchOptions& options,
                            std::int64_t refine_factor, KnnReport* report) {
   check_no_probes(options);
+  std::optional<RuleForCodes> rule;
+  if (options.method.recall) {
+    probes_of(options, 1);
+    rule =
+        rule_for_codes(state, shape, k, *options.method.recall, options.threads, options.progress);
+    refine_factor = rule->point.rule.refine_factor;
+  }
   const SearchRequest request = request_of_codes(SearchKind::nearest, state, segments, queries, k,
                                                  options_of_scan(options, shape.metric));
   CodeSearch search(state, request, segments, vectors, refine_factor, 0);
@@ -457,6 +500,9 @@ Neighbors search_all_codes(const State& state, const IndexShape& shape,
     report->uncertified.resize(static_cast<std::size_t>(queries.rows()));
     std::iota(report->uncertified.begin(), report->uncertified.end(), 0);
     if (request.k_asked > request.k) report->short_queries = queries.rows();
+    if (rule)
+      note_recall(*report, *options.method.recall, rule->point.expected,
+                  options.filter.everything() ? "" : std::string(filter_note));
   }
   return rounded(found, shape.metric, queries.rows(), k, request.threads);
 }
@@ -467,7 +513,7 @@ Neighbors search_probed(const State& state, const IndexShape& shape,
                         std::span<const SearchSegment> segments, AnyMatrixView queries,
                         AnyMatrixView vectors, std::int64_t k, const SearchOptions& options,
                         KnnReport* report) {
-  const std::int64_t refine_factor = refine_factor_of(options, shape);
+  std::int64_t refine_factor = refine_factor_of(options, shape);
   if (!state.coarse)
     return search_all_codes(state, shape, segments, queries, vectors, k, options, refine_factor,
                             report);
@@ -477,11 +523,33 @@ Neighbors search_probed(const State& state, const IndexShape& shape,
       shape.codes
           ? request_of_codes(SearchKind::nearest, state, segments, queries, k, scan_options)
           : SearchRequest(SearchKind::nearest, segments, queries, k, scan_options, Reuse::expected);
+  std::optional<RuleForCodes> rule;
+  if (shape.codes && options.method.recall) {
+    rule =
+        rule_for_codes(state, shape, k, *options.method.recall, options.threads, options.progress);
+    refine_factor = rule->point.rule.refine_factor;
+  }
   // Numbers and keys of the lists of all queries; by a recall, those of the first rounds.
   const std::int64_t looked_at = probes > 0 ? probes : std::min<std::int64_t>(lists, 64);
   const std::unique_ptr<ProbedSearch> probed = probed_search(
       state, request, segments, vectors, refine_factor, queries.rows() * looked_at * 12);
   IvfSearch search(state, request, *probed);
+  if (rule) {
+    const std::int64_t first = std::min(rule->point.rule.first, lists);
+    Neighbors near = search.lists_near(queries, rule->point.rule, first);
+    const bool alike = of_one_kind(*rule->curve, near);
+    search.probe_by(rule->point.rule, std::move(near));
+    if (options.method.widen) search.widen();
+    if (report) {
+      *report = search.report();
+      note_recall(*report, *options.method.recall, rule->point.expected,
+                  !options.filter.everything() ? std::string(filter_note)
+                  : !alike ? "the queries are unlike the vectors that recall was calibrated on, so "
+                             "nothing is promised"
+                           : "");
+    }
+    return rounded(search.found(), shape.metric, queries.rows(), k, request.threads);
+  }
   const bool everything = probes == 0 && *options.method.recall == 1;
   std::optional<RecallSearch> for_recall;
   if (probes == 0 && !everything)
@@ -497,6 +565,114 @@ Neighbors search_probed(const State& state, const IndexShape& shape,
     if (for_recall) for_recall->note(*report);
   }
   return rounded(search.found(), shape.metric, queries.rows(), k, request.threads);
+}
+
+RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::int64_t k,
+                            int threads, const Progress& progress) {
+  constexpr std::int64_t most_lists_looked_at = 256, least_queries = 100, most_queries = 500;
+  const KnownNeighbors::Truth truth = state.known ? state.known->truth(k) : KnownNeighbors::Truth{};
+  const std::int64_t known = std::ssize(truth.queries), count = std::min(known, most_queries);
+  if (count < least_queries)
+    throw InvalidArgument(
+        "recall of {} neighbours is not known of index {}: it knows those of {} vectors, and {} "
+        "are "
+        "needed (training keeps {}; what was merged, read from FAISS or removed is not known)",
+        k, shape.description(), known, least_queries, KnownNeighbors::most_queries);
+  const AnyMatrix vectors = copies_of(
+      state.known->queries(), std::span(truth.queries).first(static_cast<std::size_t>(count)));
+  Matrix<float> transformed;
+  AnyMatrixView queries = vectors.view();
+  if (state.transform)
+    transformed = state.transform->apply(queries, threads), queries = transformed.view();
+  std::int64_t most_equal = 0;
+  for (std::int64_t q = 0; q < count; ++q)
+    most_equal = std::max(most_equal, std::ssize(truth.equal[static_cast<std::size_t>(q)]));
+  const std::vector<SearchSegment> segments = live_segments(state);
+  const SearchRequest request = request_of_codes(
+      SearchKind::nearest, state, segments, queries, k + std::min<std::int64_t>(most_equal, k),
+      {.metric = shape.metric, .threads = threads, .progress = progress});
+  const std::int64_t lists = state.coarse ? state.coarse->lists() : 1,
+                     looked_at = std::min(lists, most_lists_looked_at);
+  std::vector<float> nearest_keys;
+  Neighbors order;
+  if (state.coarse) {
+    order = state.coarse->probe(queries, looked_at, threads);
+    for (std::int64_t q = 0; q < count; ++q) nearest_keys.push_back(order.distances.row(q)[0]);
+  }
+  const auto recalls = [&](const ExactNeighbors& found) {
+    std::vector<double> out;
+    for (std::size_t q = 0; q < static_cast<std::size_t>(count); ++q) {
+      const std::vector<Id>&nearest = truth.nearest[q], &equal = truth.equal[q];
+      const Id* ids = found.ids.row(static_cast<std::int64_t>(q));
+      std::int64_t taken = 0, there = 0;
+      for (std::int64_t i = 0; i < found.columns() && taken < k; ++i) {
+        if (std::find(equal.begin(), equal.end(), ids[i]) != equal.end()) continue;
+        there += std::find(nearest.begin(), nearest.end(), ids[i]) != nearest.end(), ++taken;
+      }
+      out.push_back(static_cast<double>(there) / static_cast<double>(nearest.size()));
+    }
+    return out;
+  };
+  std::vector<RuleSeen> seen;
+  // Tries a rule; returns its mean recall.
+  const auto attempt = [&](const RecallRule& rule) {
+    CodeSearch probed(state, request, segments, vectors.view(), rule.refine_factor, 0);
+    probed.measure(k * rule.refine_factor + request.k - k);
+    RuleSeen one{rule, {}, 1, static_cast<double>(state.size), 0};
+    if (state.coarse) {
+      IvfSearch search(state, request, probed);
+      search.probe_by(rule, search.lists_near(queries, rule, std::min(rule.first, lists)));
+      one.recalls = recalls(search.found());
+      const KnnReport report = search.report();
+      one.lists = report.probes, one.rows = report.probed_rows;
+    } else {
+      ExactNeighbors found;
+      probed.nearest(Matrix<Id>(count, 1).view(), found);
+      one.recalls = recalls(found);
+    }
+    // Nanoseconds, about: bytes of codes, lists, rounds, vectors that are measured.
+    one.cost = one.rows * static_cast<double>(state.coder->code_size()) * 0.015 + one.lists * 150 +
+               (rule.reach < 0 ? 0 : 5000) +
+               static_cast<double>(rule.refine_factor * request.k) * 150;
+    const double mean =
+        std::accumulate(one.recalls.begin(), one.recalls.end(), 0.0) / static_cast<double>(count);
+    seen.push_back(std::move(one));
+    return mean;
+  };
+  double best = 0;
+  std::vector<std::int64_t> factors{0};
+  if (shape.refine) factors = {2, 4, 8, 32};
+  for (const std::int64_t factor : factors) {
+    double before = -1;
+    // What is nearly everything needs no more of them.
+    if (!seen.empty() && best >= 0.998) break;
+    for (std::int64_t first = 1; first <= looked_at; first = std::max(first + 1, first * 8 / 5)) {
+      const double mean = attempt({first, -1, factor});
+      best = std::max(best, mean);
+      if (mean < before + 0.0005 && first > 8) break;  // more lists bring nothing more
+      before = mean;
+    }
+    if (looked_at < 8) continue;
+    // Reaches with which about half of the queries go on to so many lists.
+    CodeSearch probed(state, request, segments, vectors.view(), factor, 0);
+    ExactNeighbors found;
+    probed.nearest({order.ids.data(), count, 2, looked_at}, found);
+    for (std::int64_t to = 4; to <= looked_at; to *= 2) {
+      std::vector<double> reaches;
+      for (std::int64_t q = 0; q < count; ++q) {
+        const double length = shape.metric == Metric::ip ? length_of(queries.rows(q, q + 1)) : 0;
+        const double unit = state.coarse->reach_unit(
+            request.k > 0 ? found.keys.row(q)[request.k - 1] : infinity, length);
+        const float* keys = order.distances.row(q);
+        const double reach = (keys[to - 1] - keys[0]) / unit;
+        reaches.push_back(unit > 0 && reach < 1e30 ? reach : 0);
+      }
+      std::nth_element(reaches.begin(), reaches.begin() + count / 2, reaches.end());
+      const double reach = reaches[static_cast<std::size_t>(count / 2)];
+      if (reach > 0) attempt({2, reach, factor});
+    }
+  }
+  return curve_of(k, std::move(seen), std::move(nearest_keys));
 }
 
 RangeNeighbors range_search_probed(const State& state, const IndexShape& shape,
@@ -518,6 +694,9 @@ RangeNeighbors range_search_probed(const State& state, const IndexShape& shape,
                                                             usual_k, scan_options, Reuse::expected);
   if (options.method.recall.value_or(1) != 1)
     throw InvalidArgument("recall is {}, but a range search is calibrated for none below 1",
+                          *options.method.recall);
+  if (shape.codes && options.method.recall)
+    throw InvalidArgument("recall is {}, but a range search of codes has none to promise",
                           *options.method.recall);
   // Everything within a radius: a scan of all rows.
   if (probes == 0) return range_search_segments(request, radius, report);

@@ -20,4 +20,9 @@ RangeNeighbors range_search_probed(const State& state, const IndexShape& shape,
                                    AnyMatrixView vectors, double radius,
                                    const SearchOptions& options, KnnReport* report);
 
+// The curve of recall of an index of codes, measured by searching for the vectors whose neighbours
+// it knows. Throws InvalidArgument if it knows too few.
+RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::int64_t k,
+                            int threads, const Progress& progress);
+
 }  // namespace knear::detail

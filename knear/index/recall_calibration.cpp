@@ -42,7 +42,7 @@ double key_without(const ExactNeighbors& found, std::int64_t q, std::int64_t j, 
 std::vector<SearchSegment> live_segments(const State& state) {
   std::vector<SearchSegment> out;
   for (const Segment& segment : state.segments)
-    out.push_back({.rows = &segment.rows->prepared(),
+    out.push_back({.rows = segment.rows->is_codes() ? nullptr : &segment.rows->prepared(),
                    .ids = segment.rows->ids(),
                    .live = segment.live.all() ? nullptr : &segment.live,
                    .lists = segment.rows->lists()});

@@ -158,6 +158,24 @@ RecallCurve calibrated(const CalibrationSample& sample, int threads) {
   return out;
 }
 
+RecallCurve curve_of(std::int64_t k, std::vector<RuleSeen> seen, std::vector<float> nearest_keys) {
+  RecallCurve out;
+  out.k = k, out.nearest_keys = std::move(nearest_keys);
+  std::sort(out.nearest_keys.begin(), out.nearest_keys.end());
+  std::stable_sort(seen.begin(), seen.end(),
+                   [](const RuleSeen& a, const RuleSeen& b) { return a.cost < b.cost; });
+  for (const RuleSeen& one : seen) {
+    const auto n = static_cast<double>(one.recalls.size());
+    double sum = 0, squares = 0;
+    for (const double recall : one.recalls) sum += recall, squares += recall * recall;
+    const double mean = sum / n, variance = std::max(0.0, squares / n - mean * mean);
+    const double promised = mean - one_sided * std::sqrt(variance / n) - 1 / n;
+    if (out.points.empty() || promised > out.points.back().promised)
+      out.points.push_back({one.rule, promised, mean, one.lists, one.rows});
+  }
+  return out;
+}
+
 bool alike(std::span<const float> a, std::span<const float> b) {
   if (a.empty() || b.empty()) return true;
   // Kolmogorov and Smirnov: the largest difference of the two shares below a number.

@@ -29,6 +29,8 @@ namespace knear::detail {
 struct RecallRule {
   std::int64_t first = 1;  // lists of the first round
   double reach = -1;       // negative: there is no second one
+  // Codes that are refined: how many are measured by their vectors for each neighbour.
+  std::int64_t refine_factor = 0;
 
   // The end of the round after the one that ended with `probed` lists.
   static std::int64_t next_end(std::int64_t probed, std::int64_t lists) {
@@ -73,6 +75,16 @@ struct CalibrationSample {
   std::vector<std::int64_t> ends;  // 1, 2, 4, ...
   Matrix<double> units;            // [queries x ends]: distance of the k-th row after so many lists
 };
+// What a search by a rule was seen to do for some queries.
+struct RuleSeen {
+  RecallRule rule;
+  std::vector<double> recalls;  // of each query
+  double lists = 0, rows = 0;   // that a query probes, on average
+  double cost = 0;              // in any unit
+};
+// The points of rules that were tried; nearest_keys: of each query, in any order.
+RecallCurve curve_of(std::int64_t k, std::vector<RuleSeen> seen, std::vector<float> nearest_keys);
+
 // Simulates the rules of a grid; the same curve for any number of threads and on every machine.
 RecallCurve calibrated(const CalibrationSample& sample, int threads);
 

@@ -201,6 +201,7 @@ void SegmentStore::append_segment(State& next, AnyMatrixView vectors, std::span<
     const Id last = *std::max_element(ids.begin(), ids.end());
     next.next_id = std::max(next.next_id, last == std::numeric_limits<Id>::max() ? last : last + 1);
     next.segments.push_back(coded_segment(vectors, ids, change));
+    if (next.known) next.known = next.known->with(vectors, ids, change.options.threads);
     return;
   }
   AlignedArray<std::uint32_t> order;
@@ -454,6 +455,7 @@ void SegmentStore::take_out(State& next, std::span<const Id> ids) const {
       throw InvalidArgument("ids hold {} in place {}, which the index does not hold", ids[i], i);
     next.segments[place.segment].live.remove(place.row);
   }
+  if (next.known) next.known = next.known->without(ids);
 }
 
 void SegmentStore::tidy(State& next, double share, const ChangeOptions& options) {

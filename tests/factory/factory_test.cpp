@@ -20,39 +20,90 @@ std::string refusal(std::string_view factory) {
 }
 
 TEST(Factory, MakesWhatIsNamed) {
-  for (const char* name : {"Flat", "IVF1,Flat", "IVF1024,Flat", "IVF16777216,Flat"}) {
+  for (const char* name : {"Flat",
+                           "IVF1,Flat",
+                           "IVF1024,Flat",
+                           "IVF16777216,Flat",
+                           "PQ4",
+                           "PQ8x4",
+                           "SQ8",
+                           "SQ4",
+                           "SQfp16",
+                           "IVF16,SQbf16",
+                           "IVF64,PQ2",
+                           "IVF64,PQ2x4,RFlat",
+                           "PCA4,PQ2",
+                           "PCAWR4,Flat",
+                           "OPQ2_4,IVF8,PQ2",
+                           "RR16,PQ16",
+                           "L2norm,Flat",
+                           "PQ2,Refine(SQ8)",
+                           "PQ2,Refine(SQfp16)",
+                           "SQ4,Refine(PQ8)",
+                           "PCAR6,L2norm,RR6,IVF3,SQ8,Refine(SQ4)"}) {
     const Index index = make_index(name, 8, Metric::ip);
     EXPECT_EQ(index.description(), name);
     EXPECT_EQ(index.dim(), 8);
     EXPECT_EQ(index.metric(), Metric::ip);
-    EXPECT_EQ(index.is_trained(), std::string(name) == "Flat");
+    const bool flat = std::string(name) == "Flat" || std::string(name) == "SQfp16";
+    EXPECT_EQ(index.is_trained(), flat) << name;
+    EXPECT_EQ(learns(name), !flat) << name;
   }
+  // Other words for the same.
+  for (const auto& [name, same] :
+       {std::pair("PQ4x8", "PQ4"), std::pair("PQ4x4fs", "PQ4x4"), std::pair("IDMap,Flat", "Flat"),
+        std::pair("PQ4,IDMap2", "PQ4"), std::pair("OPQ4,PQ4", "OPQ4_8,PQ4"),
+        std::pair("RR,Flat", "RR8,Flat"), std::pair("PQ4,Refine(Flat)", "PQ4,RFlat")})
+    EXPECT_EQ(make_index(name, 8).description(), same);
 }
 
 TEST(Factory, RefusesTheRestByNameAndPlace) {
-  EXPECT_EQ(refusal(""),
-            "factory '' has '' at place 1, which is none of the indexes Flat and IVFn,Flat");
-  EXPECT_EQ(
-      refusal("flat"),
-      "factory 'flat' has 'flat' at place 1, which is none of the indexes Flat and IVFn,Flat");
+  const std::string none =
+      ", which is none of the indexes Flat, PQm, PQmx4, SQ8, SQ4, SQfp16, SQbf16 and IVFn,...";
+  EXPECT_EQ(refusal(""), "factory '' has '' at place 1" + none);
+  EXPECT_EQ(refusal("flat"), "factory 'flat' has 'flat' at place 1" + none);
   EXPECT_EQ(refusal("Flat,Flat"),
             "factory 'Flat,Flat' has 'Flat' at place 6, which may not follow there");
   EXPECT_EQ(
       refusal("IVF16"),
       "factory 'IVF16' has 'IVF16' at place 1, after which the form of the vectors is missing, "
       "as in ',Flat'");
-  EXPECT_EQ(refusal("IVF16,PQ4x8"),
-            "factory 'IVF16,PQ4x8' has 'PQ4x8' at place 7, which is no form of vectors in inverted "
-            "lists: only Flat is");
+  EXPECT_EQ(refusal("IVF16,PQ3"),
+            "factory 'IVF16,PQ3' has 'PQ3' at place 7, but 3 parts do not divide 8 columns");
+  EXPECT_EQ(refusal("IVF16,LSH"),
+            "factory 'IVF16,LSH' has 'LSH' at place 7, which is no form of vectors in inverted "
+            "lists: Flat, PQm, PQmx4, SQ8, SQ4, SQfp16 and SQbf16 are");
   EXPECT_EQ(refusal("IVF16,Flat,"),
             "factory 'IVF16,Flat,' has '' at place 12, which may not follow there");
   EXPECT_EQ(refusal("IVF0,Flat"),
             "factory 'IVF0,Flat' has 'IVF0' at place 1, but there can be 1 to 16777216 lists");
+  EXPECT_EQ(refusal("PCA9,Flat"),
+            "factory 'PCA9,Flat' has 'PCA9' at place 1, but there are 8 columns to make 9 of");
+  EXPECT_EQ(refusal("PCAx,Flat"),
+            "factory 'PCAx,Flat' has 'PCAx' at place 1, which is no PCA: PCAn, PCAWn, PCARn, "
+            "PCAWRn are");
+  EXPECT_EQ(refusal("OPQ3_8,PQ4"),
+            "factory 'OPQ3_8,PQ4' has 'OPQ3_8' at place 1, but 3 parts do not divide 8 columns");
+  EXPECT_EQ(refusal("PCA4,PQ8"),
+            "factory 'PCA4,PQ8' has 'PQ8' at place 6, but 8 parts do not divide 4 columns");
+  EXPECT_EQ(refusal("PCA4"),
+            "factory 'PCA4' has 'PCA4' at place 1, after which an index is missing");
+  EXPECT_EQ(refusal("Flat,RFlat"),
+            "factory 'Flat,RFlat' has 'RFlat' at place 6, but what is refined are codes, and there "
+            "are vectors");
+  EXPECT_EQ(refusal("PQ4,Refine(HNSW)"),
+            "factory 'PQ4,Refine(HNSW)' has 'Refine(HNSW)' at place 5, but codes are refined by "
+            "Flat, SQfp16, SQbf16, SQ8, SQ4, PQm or PQmx4");
+  EXPECT_EQ(refusal("PQ4x6"),
+            "factory 'PQ4x6' has 'PQ4x6' at place 1, which is no product quantizer: PQm, PQmx4, "
+            "PQmx8 are");
   for (const char* name : {"IVF,Flat", "IVF-3,Flat", "IVF1e3,Flat", "IVF99999999999999999999,Flat",
                            "IVF64(IVF8,Flat),Flat", "HNSW32", " Flat", "Flat)", "(Flat"})
     EXPECT_NE(refusal(name).find("at place 1, which is none of the indexes"), std::string::npos)
         << refusal(name);
   EXPECT_THROW(make_index("Flat", 0), InvalidArgument);
+  EXPECT_THROW(learns("Flat,Flat"), InvalidArgument);
+  EXPECT_TRUE(learns("IVF16,PQ3"));  // whatever the columns
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
+#include "knear/factory/factory.hpp"
 #include "knear/index/faiss_file.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/index/ivf_flat.hpp"
@@ -31,26 +32,66 @@ constexpr const char* endings[] = {".fvecs", ".bvecs",    ".ivecs",  ".fbin",
                                    ".u8bin", ".i8bin",    ".ibin",   ".npy",
                                    "",       ".fvecs.gz", ".npy.gz", ".bvecs.gz"};
 constexpr int ending_count = std::size(endings);
-constexpr const char* sections[] = {"index",           "0/fields",
-                                    "0/ids",           "0/order",
-                                    "0/live",          "0/vectors",
-                                    "0/int8/fields",   "0/int8/codes",
-                                    "0/int8/heads",    "0/int8/bias",
-                                    "0/int8/rows",     "0/int8/mean",
-                                    "0/int8/distinct", "0/int8/firsts",
-                                    "0/int8/begins",   "0/int8/copies",
-                                    "1/fields",        "1/ids",
-                                    "1/order",         "1/live",
-                                    "1/vectors",       "1/integer/fields",
-                                    "1/integer/codes", "1/integer/squares",
-                                    "1/integer/sums",  "1/integer/rows",
-                                    "lists",           "centroids",
-                                    "lifts",           "0/radii",
-                                    "0/lists",         "0/list_of",
-                                    "1/radii",         "1/lists",
-                                    "1/list_of",       "recall/rows",
-                                    "recall/0/fields", "recall/0/points",
-                                    "recall/0/keys"};
+constexpr const char* sections[] = {"index",
+                                    "0/fields",
+                                    "0/ids",
+                                    "0/order",
+                                    "0/live",
+                                    "0/vectors",
+                                    "0/int8/fields",
+                                    "0/int8/codes",
+                                    "0/int8/heads",
+                                    "0/int8/bias",
+                                    "0/int8/rows",
+                                    "0/int8/mean",
+                                    "0/int8/distinct",
+                                    "0/int8/firsts",
+                                    "0/int8/begins",
+                                    "0/int8/copies",
+                                    "1/fields",
+                                    "1/ids",
+                                    "1/order",
+                                    "1/live",
+                                    "1/vectors",
+                                    "1/integer/fields",
+                                    "1/integer/codes",
+                                    "1/integer/squares",
+                                    "1/integer/sums",
+                                    "1/integer/rows",
+                                    "lists",
+                                    "centroids",
+                                    "lifts",
+                                    "0/radii",
+                                    "0/lists",
+                                    "0/list_of",
+                                    "1/radii",
+                                    "1/lists",
+                                    "1/list_of",
+                                    "recall/rows",
+                                    "recall/0/fields",
+                                    "recall/0/points",
+                                    "recall/0/keys",
+                                    "codes",
+                                    "quantizer",
+                                    "levels/low",
+                                    "levels/step",
+                                    "refine",
+                                    "refine/codes",
+                                    "refine/levels/low",
+                                    "refine/levels/step",
+                                    "transforms",
+                                    "transform/steps",
+                                    "transform/0/offset",
+                                    "transform/1/matrix",
+                                    "rounded",
+                                    "0/begin",
+                                    "0/codes",
+                                    "0/scalars",
+                                    "1/begin",
+                                    "1/codes",
+                                    "1/scalars"};
+// What is made of sections.
+constexpr const char* kinds[] = {"Flat", "IVFFlat", "IVFPQ", "PQ", "SQ"};
 
 std::string folder() {
   static const std::string made = [] {
@@ -102,31 +143,34 @@ void use_vectors(const std::string& path) {
 void use_index(const std::string& path) {
   try {
     Index index = Index::load(path);
+    // Each of these may be refused; the others come nevertheless.
+    const auto attempt = [](auto f) {
+      try {
+        f();
+      } catch (const Error&) {
+      }
+    };
     Matrix<float> queries(2, index.dim());
     queries.row(1)[0] = 1.5f;
-    const bool lists = index.description() != "Flat";
-    SearchOptions options{.threads = 1};
-    if (lists) {
-      // As many lists as a file of this size may have are few enough to probe them all.
-      for (const double recall : {0.5, 1.0}) {
-        options.method.recall = recall;
-        index.search(queries.view(), 3, options);
-      }
-      index.tune(2, queries.view(), {.threads = 1});
+    const SearchOptions options{.threads = 1};
+    SearchOptions narrow = options, one = options;
+    narrow.memory = 1 << 24, one.method.probes = 1;
+    // As many lists as a file of this size may have are few enough to probe them all.
+    for (const double recall : {0.5, 1.0}) {
+      SearchOptions asked = options;
+      asked.method.recall = recall;
+      attempt([&] { index.search(queries.view(), 3, asked); });
     }
-    index.search(queries.view(), 3, options);
-    index.search(Matrix<std::uint8_t>(2, index.dim()).view(), 300, options);
-    SearchOptions narrow = options;
-    narrow.memory = 1 << 24;
-    index.range_search(queries.view(), 1, narrow);
-    if (lists) {
-      narrow.method.recall = {}, narrow.method.probes = 1;
-      index.range_search(queries.view(), 1, narrow);
+    attempt([&] { index.tune(2, queries.view(), {.threads = 1}); });
+    for (const SearchOptions& some : {options, one, narrow}) {
+      attempt([&] { index.search(queries.view(), 3, some); });
+      attempt([&] { index.search(Matrix<std::uint8_t>(2, index.dim()).view(), 300, some); });
+      attempt([&] { index.range_search(queries.view(), 1, some); });
     }
     const auto ids = index.ids();
-    index.reconstruct(ids);
-    index.compact({.threads = 1});
-    index.search(queries.view(), 3, options);
+    attempt([&] { index.reconstruct(ids); });
+    attempt([&] { index.compact({.threads = 1}); });
+    attempt([&] { index.search(queries.view(), 3, index.lists() > 0 ? one : options); });
     if (!io::is_archive(path)) return;
     io::Archive::open(path)->verify({});
   } catch (const Error&) {
@@ -137,7 +181,7 @@ void use_index(const std::string& path) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 1) return 0;
-  const int kind = data[0] % (ending_count + 4);
+  const int kind = data[0] % (ending_count + 7);
   ++data, --size;
   if (kind < ending_count) {
     use_vectors(written(std::string("x") + endings[kind], data, size));
@@ -154,7 +198,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     use_index(written("x.faiss", data, size));
     return 0;
   }
-  io::ArchiveWriter writer(kind == ending_count + 1 ? "Flat" : "IVFFlat");
+  const int of_codes = kind - (ending_count + 4);  // the kinds of files grew
+  io::ArchiveWriter writer(kinds[of_codes < 0 ? kind - (ending_count + 1) : 2 + of_codes]);
   bool seen[std::size(sections)] = {};
   while (size >= 3) {
     const std::size_t name = data[0] % std::size(sections);
@@ -253,5 +298,19 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
     put_index(ivf, std::to_string(lists), ending_count + 2);
     put_faiss(ivf, std::to_string(lists));
   }
+  const auto put_codes = [&](const char* string, const std::string& name, int as_sections) {
+    Index coded = make_index(string, 5);
+    coded.train(real.view(), {.iterations = 2});
+    coded.add(real.view(), own);
+    coded.add(whole.view().rows(0, 40));
+    coded.remove(std::vector<Id>{9000, 8993});
+    put_index(coded, name, as_sections);
+    return coded;
+  };
+  put_faiss(put_codes("IVF3,PQ5x4,RFlat", "ivfpq", ending_count + 4), "ivfpq");
+  put_codes("PCA4,PQ2x4,Refine(SQ8)", "refined", ending_count + 5);
+  put_faiss(put_codes("PCA4,PQ2x4", "pca", ending_count + 5), "pca");
+  put_faiss(put_codes("SQ4", "sq", ending_count + 6), "sq");
+  put_codes("IVF3,SQfp16", "halves", ending_count + 2);
   std::exit(0);
 }

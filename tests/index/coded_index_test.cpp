@@ -394,6 +394,183 @@ std::vector<Case> cases() {
   }
   return out;
 }
+// The neighbours that an index keeps to measure recall by stay those of its vectors.
+TEST(Known, NeighboursFollowEveryChange) {
+  Random random(3);
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+    OpenIndex index(make_index("IVF8,PQ4", 8, metric));
+    const Matrix<float> base = clustered(1500, 8, 1);
+    index.train(base.view());
+    std::map<Id, std::vector<float>> rows;
+    const auto check = [&] {
+      const auto known = index.state()->known;
+      ASSERT_EQ(known->queries().rows(), 1000);
+      for (std::int64_t q = 0; q < 1000; q += 37) {
+        const auto& list = known->lists()[static_cast<std::size_t>(q)];
+        std::vector<std::pair<double, Id>> want;
+        for (const auto& [id, row] : rows)
+          want.emplace_back(
+              order_key(metric, reference_distance(
+                                    metric, static_cast<const float*>(known->queries().row(q)),
+                                    row.data(), 8)),
+              id);
+        std::sort(want.begin(), want.end());
+        ASSERT_LE(list.rows.size(), want.size());
+        if (list.all) {
+          ASSERT_EQ(list.rows.size(), want.size());
+        }
+        want.resize(list.rows.size());
+        ASSERT_EQ(list.rows, want);
+      }
+    };
+    const auto add = [&](const Matrix<float>& x, Id first) {
+      std::vector<Id> ids;
+      for (std::int64_t i = 0; i < x.rows(); ++i) {
+        ids.push_back(first + 2 * i);
+        rows[ids.back()].assign(x.row(i), x.row(i) + 8);
+      }
+      index.add(x.view(), ids);
+    };
+    add(clustered(40, 8, 5), 100000);
+    check();
+    EXPECT_TRUE(index.state()->known->lists()[0].all);
+    add(base, 0);
+    check();
+    EXPECT_EQ(index.state()->known->lists()[0].rows.size(), 128u);
+    std::vector<Id> gone;
+    for (const auto& [id, row] : rows)
+      if (random.below(3) == 0) gone.push_back(id);
+    index.remove(gone);
+    for (const Id id : gone) rows.erase(id);
+    check();
+    add(clustered(300, 8, 6), 200000);
+    check();
+    std::string file = std::filesystem::temp_directory_path() / "knear-codes-XXXXXX";
+    close(mkstemp(file.data()));
+    index.save(file);
+    index = OpenIndex(Index::load(file));
+    unlink(file.c_str());
+    check();
+    EXPECT_GE(index.state()->known->truth(10).queries.size(), 900u);
+    EXPECT_TRUE(index.state()->known->truth(129).queries.empty());
+  }
+}
+
+double recall_of(const Neighbors& got, const Neighbors& truth, std::int64_t k) {
+  double sum = 0;
+  for (std::int64_t q = 0; q < got.ids.rows(); ++q)
+    for (std::int64_t j = 0; j < k; ++j)
+      sum += std::count(got.ids.row(q), got.ids.row(q) + k, truth.ids.row(q)[j]) > 0;
+  return sum / static_cast<double>(got.ids.rows() * k);
+}
+
+TEST(RecallOfCodes, IsMetOrRefusedWithTheHighest) {
+  const Matrix<float> base = clustered(12000, 24, 1), queries = clustered(1500, 24, 2);
+  const Neighbors truth = reference_knn(queries.view(), base.view(), 10, Metric::l2);
+  for (const char* name :
+       {"IVF32,PQ12", "IVF32,PQ8x4,RFlat", "PQ12", "SQ8", "PCA20,IVF32,PQ10,Refine(SQ8)"}) {
+    SCOPED_TRACE(name);
+    Index index = make_index(name, 24);
+    index.train(base.view());
+    index.add(base.view());
+    const std::vector<OperatingPoint> points = index.tune(10);
+    ASSERT_FALSE(points.empty());
+    const double highest = points.back().promised_recall;
+    for (const double share : {0.6, 0.9, 1.0}) {
+      KnnReport report;
+      const double asked = highest * share;
+      const Neighbors got =
+          index.search(queries.view(), 10, {.method = {.recall = asked}}, &report);
+      EXPECT_GE(recall_of(got, truth, 10), asked) << asked;
+      EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
+      EXPECT_EQ(report.promised_recall, asked);
+      EXPECT_GE(report.expected_recall, asked);
+      // One by one it is the same answer.
+      const Neighbors one =
+          index.search(queries.view().rows(7, 8), 10, {.method = {.recall = asked}});
+      for (std::int64_t j = 0; j < 10; ++j) EXPECT_EQ(one.ids.row(0)[j], got.ids.row(7)[j]);
+    }
+    if (highest < 0.999) {
+      try {
+        index.search(queries.view(), 10, {.method = {.recall = 0.9999}});
+        ADD_FAILURE();
+      } catch (const InvalidArgument& e) {
+        EXPECT_NE(std::string(e.what()).find("is the highest that is promised"), std::string::npos)
+            << e.what();
+      }
+    }
+    // Of a filter and of queries from elsewhere nothing is promised, and that is said.
+    KnnReport report;
+    index.search(
+        queries.view(), 10,
+        {.filter = IdFilter::of_ids(std::vector<Id>{1, 2, 3}), .method = {.recall = highest / 2}},
+        &report);
+    EXPECT_EQ(report.recall_argument, "none");
+    EXPECT_NE(report.note.find("filter"), std::string::npos);
+    if (index.lists() > 0) {
+      Matrix<float> far = clustered(200, 24, 3);
+      for (std::int64_t i = 0; i < 200 * 24; ++i) far.data()[i] += 3;
+      index.search(far.view(), 10, {.method = {.recall = highest / 2}}, &report);
+      EXPECT_EQ(report.recall_argument, "none");
+      EXPECT_NE(report.note.find("unlike"), std::string::npos);
+    }
+    // What was merged is not known.
+    Index other = make_index(name, 24);
+    other.train(base.view());
+    other.add(base.view().rows(0, 6000));
+    index.merge(other, MergeIds::shifted);
+    EXPECT_THROW(index.search(queries.view(), 10, {.method = {.recall = 0.1}}), InvalidArgument);
+  }
+}
+
+TEST(RefusedSearches, OfCodesSayWhy) {
+  const Matrix<float> base = clustered(600, 8, 1);
+  const auto refusal = [&](const char* name, MethodOptions method) -> std::string {
+    Index index = make_index(name, 8);
+    index.train(base.view());
+    index.add(base.view());
+    try {
+      index.search(base.view().rows(0, 2), 3, {.method = method});
+    } catch (const InvalidArgument& e) {
+      return e.what();
+    }
+    return "found";
+  };
+  EXPECT_EQ(refusal("PQ4", {}), "found");
+  EXPECT_EQ(refusal("PQ4", {.probes = 1}), "probes is 1, but there are no inverted lists");
+  EXPECT_EQ(refusal("PQ4", {.widen = true}), "widen is on, but there are no inverted lists");
+  EXPECT_EQ(refusal("IVF4,PQ4", {}),
+            "neither probes nor recall is given, and a search of 4 inverted lists needs one of "
+            "them");
+  EXPECT_EQ(refusal("IVF4,PQ4", {.probes = 5}),
+            "probes must be between 1 and the 4 lists, but is 5");
+  EXPECT_EQ(refusal("IVF4,PQ4", {.recall = 0.5, .probes = 2}),
+            "probes is 2 and recall is 0.5, but only one of them can be asked for");
+  EXPECT_EQ(refusal("IVF4,PQ4", {.probes = 2, .certify = true}),
+            "certify is on, but codes, as index IVF4,PQ4 has them, prove nothing");
+  EXPECT_EQ(refusal("IVF4,PQ4", {.probes = 2, .refine_factor = 3}),
+            "refine_factor is 3, but index IVF4,PQ4 keeps no vectors to refine by");
+  EXPECT_EQ(refusal("PQ4,RFlat", {.refine_factor = -1}),
+            "refine_factor must be between 1 and 1048576, but is -1");
+  EXPECT_EQ(refusal("PQ4,RFlat", {.recall = 0.5, .refine_factor = 2}),
+            "refine_factor is 2 and recall is 0.5, but only one can be asked for");
+  EXPECT_EQ(refusal("PQ4,RFlat", {.recall = 1.5}), "recall must be in (0, 1], but is 1.5");
+  EXPECT_EQ(refusal("PQ4", {.kind = Method::threshold_heap}),
+            "method is threshold-heap, but a search of codes has only auto and exact");
+  Index index = make_index("IVF4,PQ4", 8);
+  EXPECT_THROW(index.add(base.view()), InvalidArgument);
+  EXPECT_THROW(index.search(base.view(), 3, {.method = {.probes = 1}}), InvalidArgument);
+  EXPECT_THROW(index.train(base.view().rows(0, 255)), InvalidArgument);
+  Matrix<float> bad = clustered(600, 8, 1);
+  bad.row(17)[2] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THROW(index.train(bad.view()), InvalidArgument);
+  EXPECT_FALSE(index.is_trained());
+  EXPECT_THROW(IvfPqIndex(8, 4, 3), InvalidArgument);
+  EXPECT_THROW(IvfPqIndex(8, 0, 4), InvalidArgument);
+  EXPECT_THROW(IvfPqIndex(8, 4, 4, Metric::l2, {.bits = 6}), InvalidArgument);
+  EXPECT_THROW(PqIndex(8, 9), InvalidArgument);
+}
+
 // What an index does to vectors first is what its transform says.
 class Transformed : public testing::TestWithParam<std::pair<std::string, std::string>> {};
 

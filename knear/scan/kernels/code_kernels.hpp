@@ -24,7 +24,7 @@ struct CodeScanArgs {
   // 8 bits: [width][256]. 4 bits: [width][2][16], the lower half of a byte first. The sum of the
   // largest entries of all tables is below 2^16.
   const std::uint8_t* tables;
-  // A row may be near enough if sum <= offset + slope * scalar, in float32; [rows], and 16 floats
+  // A row may be near enough if sum <= offset + slope * scalar, in float32; [rows], and 64 floats
   // more may be read. nullptr: if sum <= offset.
   const float* scalars;
   float offset, slope;

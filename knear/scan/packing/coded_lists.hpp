@@ -21,7 +21,7 @@ namespace knear::detail {
 class CodedLists {
  public:
   // What is read beyond the last code and the last scalar.
-  static constexpr std::size_t code_padding = 64, scalar_padding = 16;
+  static constexpr std::size_t code_padding = 64, scalar_padding = 64;
 
   CodedLists() = default;
   // list_of [n], ascending; codes [n x width] and scalars [n or none] in the same order.

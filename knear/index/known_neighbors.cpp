@@ -1,0 +1,110 @@
+#include "knear/index/known_neighbors.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_set>
+
+#include "knear/core/random.hpp"
+#include "knear/core/sample.hpp"
+#include "knear/core/threads.hpp"
+#include "knear/distance/exact.hpp"
+#include "knear/distance/reference.hpp"
+#include "knear/knn/knn.hpp"
+
+namespace knear::detail {
+namespace {
+
+// Fewer rows are measured one by one.
+constexpr std::int64_t most_measured_rows = 64;
+
+AnyMatrix copy_of(AnyMatrixView from) {
+  AnyMatrix out(from.type(), from.rows(), from.cols());
+  const auto bytes = static_cast<std::size_t>(from.cols() * size_of(from.type()));
+  for (std::int64_t i = 0; i < from.rows(); ++i) std::memcpy(out.row(i), from.row(i), bytes);
+  return out;
+}
+
+}  // namespace
+
+std::shared_ptr<const KnownNeighbors> KnownNeighbors::of(AnyMatrixView vectors, Metric metric,
+                                                         std::uint64_t seed) {
+  // Others than those that the centroids begin with.
+  Random random(seed ^ 0x6b6e6f776eULL);
+  const std::int64_t count = std::min(vectors.rows(), most_queries);
+  AnyMatrix queries = rows_at(vectors, sample_of(vectors.rows(), count, random));
+  return std::make_shared<const KnownNeighbors>(std::move(queries), metric,
+                                                std::vector<List>(static_cast<std::size_t>(count)));
+}
+
+std::shared_ptr<const KnownNeighbors> KnownNeighbors::with(AnyMatrixView vectors,
+                                                           std::span<const Id> ids,
+                                                           int threads) const {
+  const std::int64_t n = vectors.rows(), count = queries_.rows();
+  const std::int64_t k = std::min(n, most_neighbors);
+  Neighbors near;
+  if (n > most_measured_rows)
+    near = knn(queries(), vectors, k, {.metric = metric_, .threads = threads});
+  std::vector<List> lists = lists_;
+  constexpr std::int64_t together = 32;
+  parallel_for(threads, (count + together - 1) / together, [&](std::int64_t task) {
+    ExactDistance distance(metric_, vectors.type());
+    std::vector<Row> more;
+    for (std::int64_t q = task * together; q < std::min(count, (task + 1) * together); ++q) {
+      distance.set_query(queries(), q);
+      more.clear();
+      for (std::int64_t j = 0; j < k; ++j) {
+        const Id row = near.ids.rows() > 0 ? near.ids.row(q)[j] : j;
+        more.emplace_back(distance.key(vectors.row(row)), ids[static_cast<std::size_t>(row)]);
+      }
+      std::sort(more.begin(), more.end());
+      List& list = lists[static_cast<std::size_t>(q)];
+      std::vector<Row> both;
+      std::merge(list.rows.begin(), list.rows.end(), more.begin(), more.end(),
+                 std::back_inserter(both));
+      // Behind the last one that was known, others might have been before these.
+      if (!list.all)
+        both.erase(std::upper_bound(both.begin(), both.end(),
+                                    list.rows.empty() ? Row{-1e308, no_id} : list.rows.back()),
+                   both.end());
+      list.all &= k == n && std::ssize(both) <= most_neighbors;
+      if (std::ssize(both) > most_neighbors) both.resize(most_neighbors);
+      list.rows = std::move(both);
+    }
+  });
+  return std::make_shared<const KnownNeighbors>(copy_of(queries()), metric_, std::move(lists));
+}
+
+std::shared_ptr<const KnownNeighbors> KnownNeighbors::without(std::span<const Id> ids) const {
+  const std::unordered_set<Id> gone(ids.begin(), ids.end());
+  std::vector<List> lists = lists_;
+  for (List& list : lists)
+    std::erase_if(list.rows, [&](const Row& row) { return gone.contains(row.second); });
+  return std::make_shared<const KnownNeighbors>(copy_of(queries()), metric_, std::move(lists));
+}
+
+std::int64_t KnownNeighbors::bytes() const {
+  std::int64_t sum = queries_.view().bytes();
+  for (const List& list : lists_)
+    sum += static_cast<std::int64_t>(list.rows.capacity() * sizeof(Row));
+  return sum;
+}
+
+KnownNeighbors::Truth KnownNeighbors::truth(std::int64_t k) const {
+  Truth out;
+  for (std::size_t q = 0; q < lists_.size(); ++q) {
+    // A product says nothing of whether two vectors are equal.
+    std::vector<Id> nearest, equal;
+    for (const Row& row : lists_[q].rows) {
+      if (metric_ != Metric::ip && row.first <= 1e-12 && nearest.empty())
+        equal.push_back(row.second);
+      else if (std::ssize(nearest) < k)
+        nearest.push_back(row.second);
+    }
+    if (nearest.empty() || (std::ssize(nearest) < k && !lists_[q].all)) continue;
+    out.queries.push_back(static_cast<std::int64_t>(q));
+    out.nearest.push_back(std::move(nearest)), out.equal.push_back(std::move(equal));
+  }
+  return out;
+}
+
+}  // namespace knear::detail

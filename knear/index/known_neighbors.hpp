@@ -1,0 +1,63 @@
+// knear/index/known_neighbors.hpp -- some vectors that an index of codes was trained on, and their
+// nearest rows by the vectors themselves, which codes cannot tell: what recall is measured by.
+//
+//   auto known = KnownNeighbors::of(vectors, metric, seed);       // when it is trained
+//   known = known->with(added, ids, threads);                     // as rows come
+//   known = known->without(removed);                              // and go
+//
+// Values, never changed once they are made.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "knear/core/matrix.hpp"
+#include "knear/core/metric.hpp"
+#include "knear/core/neighbors.hpp"
+
+namespace knear::detail {
+
+class KnownNeighbors {
+ public:
+  // Vectors that are kept, and neighbours of each.
+  static constexpr std::int64_t most_queries = 1000, most_neighbors = 128;
+
+  using Row = std::pair<double, Id>;  // order_key() and id
+  struct List {
+    std::vector<Row> rows;  // ascending; the nearest ones, without a gap
+    bool all = true;        // whether there are no others
+  };
+
+  static std::shared_ptr<const KnownNeighbors> of(AnyMatrixView vectors, Metric metric,
+                                                  std::uint64_t seed);
+  KnownNeighbors(AnyMatrix queries, Metric metric, std::vector<List> lists)
+      : queries_(std::move(queries)), metric_(metric), lists_(std::move(lists)) {}
+
+  // With rows [n x dim] more.
+  std::shared_ptr<const KnownNeighbors> with(AnyMatrixView vectors, std::span<const Id> ids,
+                                             int threads) const;
+  std::shared_ptr<const KnownNeighbors> without(std::span<const Id> ids) const;
+
+  AnyMatrixView queries() const { return queries_.view(); }
+  Metric metric() const { return metric_; }
+  const std::vector<List>& lists() const { return lists_; }
+  std::int64_t bytes() const;
+
+  // The queries of which k neighbours, or all rows, are known, without rows that equal the query:
+  // it may be one of them itself.
+  struct Truth {
+    std::vector<std::int64_t> queries;
+    std::vector<std::vector<Id>> nearest;
+    std::vector<std::vector<Id>> equal;  // rows that do not count
+  };
+  Truth truth(std::int64_t k) const;
+
+ private:
+  AnyMatrix queries_;
+  Metric metric_;
+  std::vector<List> lists_;
+};
+
+}  // namespace knear::detail
