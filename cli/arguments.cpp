@@ -90,14 +90,27 @@ std::int64_t parse_size(const std::string& option, const std::string& word) {
   return static_cast<std::int64_t>(bytes);
 }
 
+namespace {
 // CLI11's own conversion reads "010" as eight and calls a number beyond 64 bits no number at all.
-CLI::Option* add_whole(CLI::App& app, const std::string& name, std::int64_t& target,
-                       const std::string& help) {
+template <class Target>
+CLI::Option* add_whole_to(CLI::App& app, const std::string& name, Target& target,
+                          const std::string& help) {
   return app
       .add_option_function<std::string>(
           name, [name, &target](const std::string& word) { target = parse_whole(name, word); },
           help)
       ->type_name("N");
+}
+}  // namespace
+
+CLI::Option* add_whole(CLI::App& app, const std::string& name, std::int64_t& target,
+                       const std::string& help) {
+  return add_whole_to(app, name, target, help);
+}
+
+CLI::Option* add_whole(CLI::App& app, const std::string& name, std::optional<std::int64_t>& target,
+                       const std::string& help) {
+  return add_whole_to(app, name, target, help);
 }
 
 CLI::Option* add_number(CLI::App& app, const std::string& name, double& target,

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace knear::cli {
@@ -24,6 +25,9 @@ double parse_number(const std::string& option, const std::string& word);
 std::int64_t parse_size(const std::string& option, const std::string& word);
 
 CLI::Option* add_whole(CLI::App& app, const std::string& name, std::int64_t& target,
+                       const std::string& help);
+// Stays nothing where the option is not given.
+CLI::Option* add_whole(CLI::App& app, const std::string& name, std::optional<std::int64_t>& target,
                        const std::string& help);
 CLI::Option* add_number(CLI::App& app, const std::string& name, double& target,
                         const std::string& help);

@@ -276,16 +276,16 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   if (!arguments.machine.empty()) known_machine(arguments.machine);
   options.method = {.kind = parse_method(arguments.method),
                     .samples = arguments.samples,
-                    .probes = arguments.probes,
+                    .probes = arguments.probes.value_or(0),
                     .widen = arguments.widen,
-                    .refine_factor = arguments.refine_factor,
+                    .refine_factor = arguments.refine_factor.value_or(0),
                     .certify = arguments.certify};
   if (!std::isnan(arguments.recall)) options.method.recall = arguments.recall;
   check_positive("-k", arguments.k);
   if (const double recall = options.method.recall.value_or(1); !(recall > 0 && recall <= 1))
     throw InvalidArgument("--recall must be in (0, 1], but is {}", recall);
-  if (arguments.probes != 0) check_positive("--probes", arguments.probes);
-  if (arguments.refine_factor != 0) check_positive("--refine-factor", arguments.refine_factor);
+  if (arguments.probes) check_positive("--probes", *arguments.probes);
+  if (arguments.refine_factor) check_positive("--refine-factor", *arguments.refine_factor);
   if (!arguments.type.empty()) parse_element_type(arguments.type);
   const bool ranged = !std::isnan(arguments.radius);
   if (ranged && !arguments.truth.empty())

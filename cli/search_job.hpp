@@ -22,7 +22,8 @@ struct SearchArguments {
   std::string method = "auto", type, device = "cpu", first_pass = "auto", choices;
   std::string out, distances, truth, filter, machine;
   std::int64_t k = 0, threads = 0, memory = 0, samples = 0;
-  std::int64_t probes = 0, refine_factor = 0;
+  // Nothing: none given.
+  std::optional<std::int64_t> probes, refine_factor;
   // NaN: none given.
   double recall = std::numeric_limits<double>::quiet_NaN(),
          radius = std::numeric_limits<double>::quiet_NaN();

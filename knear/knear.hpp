@@ -22,6 +22,7 @@
 #include "knear/index/index.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/index/ivf_flat.hpp"
+#include "knear/index/ivf_pq.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/faiss_file.hpp"
 #include "knear/index/id_filter.hpp"

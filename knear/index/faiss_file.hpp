@@ -3,12 +3,16 @@
 //   Index index = read_faiss("old.faiss");      // Index::load() does the same for such a file
 //   write_faiss(index, "for_others.faiss");
 //
-// Read: IndexFlat (L2, IP), IndexIVFFlat over a flat quantiser with lists in the file, and these in
-// an IndexIDMap or IDMap2. Every other type is refused by its name. A row of inverted lists goes to
-// the list of the nearest centroid, which is that of FAISS but where two are equally far to
-// within float32. Written: Flat as IndexFlat, in an IDMap2 where ids are not 0, 1, ..., and
-// inverted lists as IndexIVFFlat. nprobe is an argument of searches here, so it is not read, and 1
-// is written.
+// Read: IndexFlat (L2, IP), IndexPQ and IndexScalarQuantizer of 4 and 8 bits (and of fp16 and bf16
+// without lists), IndexIVFFlat, IndexIVFPQ and IndexIVFScalarQuantizer over a flat quantiser with
+// lists in the file; codes also behind linear transforms, PCA and normalisation
+// (IndexPreTransform), and with IndexRefineFlat; all of these in an IndexIDMap or IDMap2. Every
+// other type is refused by its name. Codes stay in their lists; a vector goes to the list of the
+// nearest centroid, which is that of FAISS but where two are equally far to within float32.
+//
+// Written: the same types, in an IDMap2 where ids are not 0, 1, ...; of what refines codes the
+// vectors alone, and no transforms before vectors. nprobe and k_factor are arguments of searches
+// here, so they are not read, and 1 and 4 are written. What a recall takes is not in such files.
 #pragma once
 #include <string>
 
@@ -25,8 +29,8 @@ Index read_faiss(const std::string& path, const ChangeOptions& options = {});
 bool is_faiss_file(const std::string& path);
 
 // Whole or not at all; the index must not be changed meanwhile. Throws InvalidArgument for cosine,
-// a metric that FAISS has not, for an index that is not trained, and for vectors that float32 does
-// not hold exactly; IoError; Cancelled.
+// a metric that FAISS has not, for an index that is not trained or that FAISS has not, and for
+// vectors that float32 does not hold exactly; IoError; Cancelled.
 void write_faiss(const Index& index, const std::string& path, const Progress& progress = {});
 
 }  // namespace knear

@@ -12,11 +12,11 @@
 // the rows that are there, on what the index was trained to and on the arguments of the search,
 // never on the history of the index; ties go to the smaller id.
 //
-// Memory. f32, f64, f16 and bf16 vectors: as they came and packed codes of about d bytes a row and
-// 16 more; whole numbers of 8 bits of any element type (l2 and ip): packed codes alone, one byte a
-// coordinate (5 % are padding) and 16 bytes a row. Own ids take 8 bytes a row more. Removed rows
-// are given back when they are half of their segment, or by compact(). Adding copies nothing that
-// is there.
+// Memory (of codes: index/ivf_pq.hpp). f32, f64, f16 and bf16 vectors: as they came and packed
+// codes of about d bytes a row and 16 more; whole numbers of 8 bits of any element type (l2 and
+// ip): packed codes alone, one byte a coordinate (5 % are padding) and 16 bytes a row. Own ids take
+// 8 bytes a row more. Removed rows are given back when they are half of their segment, or by
+// compact(). Adding copies nothing that is there.
 //
 // Threads: any call at any time. Every search sees one state of the index, the one at its begin;
 // calls that change it follow one another and make one new state each, whole or not at all. Neither
@@ -49,7 +49,8 @@ struct ChangeOptions {
 // For indexes that learn from vectors.
 struct TrainOptions {
   int iterations = 10;  // of k-means
-  // How many of the vectors are used, drawn at random, if there are more; 0: 128 for each list.
+  // How many of the vectors are used, drawn at random, if there are more; 0: 128 for each list,
+  // 65,536 for quantisers, 131,072 for transforms.
   std::int64_t rows = 0;
   std::uint64_t seed = 1;
   int threads = 0;
@@ -73,7 +74,7 @@ class Index {
   Index& operator=(Index&&) noexcept;
   ~Index();
 
-  // As the factory writes it: "Flat", "IVF1024,Flat".
+  // As the factory writes it: "Flat", "IVF1024,Flat", "OPQ16_64,IVF1024,PQ16,RFlat".
   std::string description() const;
   std::int64_t dim() const;
   Metric metric() const;
@@ -91,7 +92,7 @@ class Index {
   // Bytes of rows, ids, packed rows and centroids (without the codes of these).
   std::int64_t memory_bytes() const;
 
-  // Whether rows may be added; a flat index learns nothing and always is.
+  // Whether rows may be added; an index of the vectors alone learns nothing and always is.
   bool is_trained() const;
   // Learns from vectors [n x dim] of any element type, like those to come; an index that has rows
   // has to be emptied first. The same result for the same vectors and seed on every machine. Throws
@@ -149,12 +150,15 @@ class Index {
   // Throws MemoryBudgetError, Cancelled.
   std::int64_t optimize(const ChangeOptions& options = {});
 
-  // Calibrates searches of inverted lists for a recall of the k nearest, and has save() keep that:
-  // by queries [n x dim] like those to come, or with none by 2,000 rows of the index, each left out
-  // of its own answer, which the first search for a recall does by itself. It is done again once
-  // the index has grown by a quarter or shrunk by a fifth. Returns what recall costs, from the
-  // cheapest on. Throws InvalidArgument for a flat index, which finds everything, and as search()
-  // does.
+  // Calibrates searches of inverted lists and of codes for a recall of the k nearest, and has
+  // save() keep that: by queries [n x dim] like those to come, or with none by 2,000 rows of the
+  // index, each left out of its own answer, which the first search for a recall does by itself. It
+  // is done again once the index has grown by a quarter or shrunk by a fifth. Codes cannot tell
+  // what is nearest to queries: their index keeps 1,000 of the vectors that it was trained on with
+  // their 100 nearest, which it follows through adding and removing, and takes no queries. Returns
+  // what recall costs, from the cheapest on. Throws InvalidArgument for a flat index, which finds
+  // everything, where too few neighbours are known (after a merge, of a file of FAISS, for a large
+  // k), and as search() does.
   std::vector<OperatingPoint> tune(std::int64_t k, AnyMatrixView queries = {},
                                    const ChangeOptions& options = {});
 
@@ -168,7 +172,8 @@ class Index {
   static Index load(const std::string& path);
 
   // The rows with these ids [ids x dim], in the element type of the index, as they were added
-  // (-0.0 may come back as 0.0). Throws InvalidArgument for an id that the index does not hold.
+  // (-0.0 may come back as 0.0); what codes stand for, and the inverse of transforms, as f32.
+  // Throws InvalidArgument for an id that the index does not hold.
   AnyMatrix reconstruct(std::span<const Id> ids) const;
 
   // The k nearest rows of each query [q x dim] of any element type, padded with no_id beyond

@@ -457,10 +457,10 @@ std::shared_ptr<const KnownNeighbors> load_known(Sections& in, const IndexShape&
   const auto type = static_cast<ElementType>(fields.type);
   const auto stored =
       in.array<std::uint8_t>("known/queries", fields.queries * shape.dim * size_of(type));
-  AnyMatrix queries(type, fields.queries, shape.dim);
-  if (stored.size() > 0) std::memcpy(queries.row(0), stored.data(), stored.size());
+  auto queries = std::make_shared<AnyMatrix>(type, fields.queries, shape.dim);
+  if (stored.size() > 0) std::memcpy(queries->row(0), stored.data(), stored.size());
   try {
-    find_value_range(queries, shape.metric, "queries", 1);
+    find_value_range(queries->view(), shape.metric, "queries", 1);
   } catch (const InvalidArgument&) {
     in.refuse("known/queries", "they hold a NaN or infinity");
   }

@@ -17,13 +17,6 @@ namespace {
 // Fewer rows are measured one by one.
 constexpr std::int64_t most_measured_rows = 64;
 
-AnyMatrix copy_of(AnyMatrixView from) {
-  AnyMatrix out(from.type(), from.rows(), from.cols());
-  const auto bytes = static_cast<std::size_t>(from.cols() * size_of(from.type()));
-  for (std::int64_t i = 0; i < from.rows(); ++i) std::memcpy(out.row(i), from.row(i), bytes);
-  return out;
-}
-
 }  // namespace
 
 std::shared_ptr<const KnownNeighbors> KnownNeighbors::of(AnyMatrixView vectors, Metric metric,
@@ -31,7 +24,8 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::of(AnyMatrixView vectors, 
   // Others than those that the centroids begin with.
   Random random(seed ^ 0x6b6e6f776eULL);
   const std::int64_t count = std::min(vectors.rows(), most_queries);
-  AnyMatrix queries = rows_at(vectors, sample_of(vectors.rows(), count, random));
+  auto queries =
+      std::make_shared<const AnyMatrix>(rows_at(vectors, sample_of(vectors.rows(), count, random)));
   return std::make_shared<const KnownNeighbors>(std::move(queries), metric,
                                                 std::vector<List>(static_cast<std::size_t>(count)));
 }
@@ -39,7 +33,7 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::of(AnyMatrixView vectors, 
 std::shared_ptr<const KnownNeighbors> KnownNeighbors::with(AnyMatrixView vectors,
                                                            std::span<const Id> ids,
                                                            int threads) const {
-  const std::int64_t n = vectors.rows(), count = queries_.rows();
+  const std::int64_t n = vectors.rows(), count = queries().rows();
   const std::int64_t k = std::min(n, most_neighbors);
   Neighbors near;
   if (n > most_measured_rows)
@@ -71,7 +65,7 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::with(AnyMatrixView vectors
       list.rows = std::move(both);
     }
   });
-  return std::make_shared<const KnownNeighbors>(copy_of(queries()), metric_, std::move(lists));
+  return std::make_shared<const KnownNeighbors>(queries_, metric_, std::move(lists));
 }
 
 std::shared_ptr<const KnownNeighbors> KnownNeighbors::without(std::span<const Id> ids) const {
@@ -79,11 +73,11 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::without(std::span<const Id
   std::vector<List> lists = lists_;
   for (List& list : lists)
     std::erase_if(list.rows, [&](const Row& row) { return gone.contains(row.second); });
-  return std::make_shared<const KnownNeighbors>(copy_of(queries()), metric_, std::move(lists));
+  return std::make_shared<const KnownNeighbors>(queries_, metric_, std::move(lists));
 }
 
 std::int64_t KnownNeighbors::bytes() const {
-  std::int64_t sum = queries_.view().bytes();
+  std::int64_t sum = queries().bytes();
   for (const List& list : lists_)
     sum += static_cast<std::int64_t>(list.rows.capacity() * sizeof(Row));
   return sum;

@@ -22,7 +22,7 @@ namespace knear::detail {
 class KnownNeighbors {
  public:
   // Vectors that are kept, and neighbours of each.
-  static constexpr std::int64_t most_queries = 1000, most_neighbors = 128;
+  static constexpr std::int64_t most_queries = 1000, most_neighbors = 100;
 
   using Row = std::pair<double, Id>;  // order_key() and id
   struct List {
@@ -32,7 +32,7 @@ class KnownNeighbors {
 
   static std::shared_ptr<const KnownNeighbors> of(AnyMatrixView vectors, Metric metric,
                                                   std::uint64_t seed);
-  KnownNeighbors(AnyMatrix queries, Metric metric, std::vector<List> lists)
+  KnownNeighbors(std::shared_ptr<const AnyMatrix> queries, Metric metric, std::vector<List> lists)
       : queries_(std::move(queries)), metric_(metric), lists_(std::move(lists)) {}
 
   // With rows [n x dim] more.
@@ -40,7 +40,7 @@ class KnownNeighbors {
                                              int threads) const;
   std::shared_ptr<const KnownNeighbors> without(std::span<const Id> ids) const;
 
-  AnyMatrixView queries() const { return queries_.view(); }
+  AnyMatrixView queries() const { return queries_->view(); }
   Metric metric() const { return metric_; }
   const std::vector<List>& lists() const { return lists_; }
   std::int64_t bytes() const;
@@ -55,7 +55,7 @@ class KnownNeighbors {
   Truth truth(std::int64_t k) const;
 
  private:
-  AnyMatrix queries_;
+  std::shared_ptr<const AnyMatrix> queries_;
   Metric metric_;
   std::vector<List> lists_;
 };

@@ -550,7 +550,11 @@ class Index:
 
     factory: the kind of index. "Flat": exact search of vectors that are kept as they came, in the
         element type of the first add. "IVF1024,Flat": the same vectors in 1024 inverted lists, of
-        which a search looks at the few nearest to each query.
+        which a search looks at the few nearest to each query. "IVF1024,PQ32": codes of 32 bytes
+        instead of vectors; "PQ32x4" has half a byte a part, "SQ8" a byte a column, "SQfp16" rounds
+        to halves; ",RFlat" behind codes keeps the vectors too and measures the nearest codes by
+        them, ",Refine(SQ8)" finer codes; "PCA64,", "OPQ16_64,", "RR64," and "L2norm," transform
+        vectors first.
     dim: number of columns of every matrix, from 1 to 65536.
     metric: "l2", "ip" or "cosine".
 
@@ -581,8 +585,9 @@ class Index:
         self._index.save(os.fspath(path))
 
     def write_faiss(self, path: "str | os.PathLike[str]") -> None:
-        """Writes the index for faiss.read_index, whole or not at all: "Flat" as IndexFlat, in an
-        IDMap2 where ids are not 0, 1, ..., inverted lists as IndexIVFFlat.
+        """Writes the index for faiss.read_index, whole or not at all: "Flat" as IndexFlat,
+        inverted lists as IndexIVFFlat, codes as IndexIVFPQ and so on, in an IDMap2 where ids are
+        not 0, 1, ...
 
         Raises InvalidArgument for the metric cosine, which FAISS has not, and for vectors that
         float32 does not hold exactly; IoError.
@@ -592,8 +597,8 @@ class Index:
     @classmethod
     def load(cls, path: "str | os.PathLike[str]") -> "Index":
         """Opens a .knear file without reading the vectors: they stay in the file until used, and
-        are compared with their checksums then. A file of FAISS (IndexFlat, IndexIVFFlat, and
-        these in an IndexIDMap) is read into memory.
+        are compared with their checksums then. A file of FAISS (flat, product or scalar codes,
+        inverted lists of these, with transforms, IndexRefineFlat, IndexIDMap) is read into memory.
 
         Raises IoError; CorruptFile, naming the section that was cut off or altered, as searches
         may later.
@@ -671,11 +676,13 @@ class Index:
         seed: int = 1,
         threads: int = 0,
     ) -> None:
-        """Learns the centroids of inverted lists from the rows of `x` [n x dim], before any are
-        added: vectors like those to come, as many as there are lists at least.
+        """Learns the centroids of inverted lists, quantisers and transforms from the rows of `x`
+        [n x dim], before any are added: vectors like those to come, as many as there are lists at
+        least, and 256 for codes of 8 bits.
 
         iterations: of k-means.
-        rows: as many of `x` are used, drawn at random; None: 128 for each list.
+        rows: as many of `x` are used, drawn at random; None: 128 for each list, and 65,536 for
+            codes.
         seed: the same vectors and seed give the same index on every machine.
 
         Raises InvalidArgument for a NaN or infinity, for too few rows, and when the index holds
@@ -755,11 +762,13 @@ class Index:
     def tune(
         self, k: int, q: ArrayLike | None = None, *, threads: int = 0
     ) -> list[dict[str, float]]:
-        """Calibrates search(recall=) of inverted lists for k neighbours, and has save() keep that.
+        """Calibrates search(recall=) of inverted lists and codes for k neighbours, and has save()
+        keep that.
 
         q: queries like those to come [n x dim]. None: 2,000 vectors of the index, each left out of
             its own answer; the first search for a recall does that by itself, and again once
-            the index has grown by a quarter or shrunk by a fifth.
+            the index has grown by a quarter or shrunk by a fifth. An index of codes takes none: it
+            keeps 1,000 of the vectors that it was trained on, with their neighbours.
 
         Returns what a recall costs, from the cheapest on: dicts with "promised_recall",
         "expected_recall" (without the margin for chance), and "probes" and "rows" of a query.

@@ -77,7 +77,7 @@ def test_without_cuda_one_line_says_so(there):
             call()
     assert len(index) == 10
     bytes_here = np.empty((1, 4), np.uint8)
-    method_options = ("auto", None, 0, 0, True, 0, False, False)
+    method_options = ("auto", None, 0, 0, True, 0, False, False, 0)
     told = (0, "f32", 1, 1)
     rest = (1, "l2", 0, 0, "auto", "")
     for call in (

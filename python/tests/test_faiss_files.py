@@ -153,12 +153,12 @@ def test_what_cannot_be_written(rows, tmp_path):
     assert not path.exists()
 
 
-def near(ours, theirs):
+def near(ours, theirs, many_equal=False):
     """Equal distances, as float32 sums have them; ids may differ where distances hardly do."""
     found = ours[1] >= 0
     np.testing.assert_array_equal(found, theirs[1] >= 0)
     np.testing.assert_allclose(ours[0][found], theirs[0][found], rtol=2e-3, atol=2e-3)
-    assert (ours[1] == theirs[1]).mean() > 0.9  # of few bits many codes are equal
+    assert many_equal or (ours[1] == theirs[1]).mean() > 0.9
 
 
 def probing(theirs, lists):
@@ -203,7 +203,7 @@ def test_codes(rows, string, metric, tmp_path):
     ours = knear.Index.load(path)
     assert (ours.metric, len(ours), ours.dim, ours.lists) == (metric, 3000, 12, lists)
     asked = {"probes": 3} if lists else {}
-    near(ours.search(rows[:200], 5, **asked), theirs.search(rows[:200], 5))
+    near(ours.search(rows[:200], 5, **asked), theirs.search(rows[:200], 5), "x4" in string)
     # And back, with ids of our own, after changes.
     ours.remove([17, 5])
     ours.add(rows[:40] + np.float32(0.11), ids=np.arange(9000, 9040))
@@ -214,7 +214,7 @@ def test_codes(rows, string, metric, tmp_path):
     probing(base, lists)
     if "RFlat" in string:
         base.k_factor = 4
-    near(ours.search(rows[:200], 5, **asked), again.search(rows[:200], 5))
+    near(ours.search(rows[:200], 5, **asked), again.search(rows[:200], 5), "x4" in string)
 
 
 @pytest.mark.parametrize("string", CODED)
@@ -230,7 +230,7 @@ def test_codes_of_our_own(rows, string, tmp_path):
     lists = ours.lists
     probing(theirs, lists)
     asked = {"probes": 3} if lists else {}
-    near(ours.search(rows[:200], 5, **asked), theirs.search(rows[:200], 5))
+    near(ours.search(rows[:200], 5, **asked), theirs.search(rows[:200], 5), "x4" in string)
     again = knear.Index.load(path)
     found, expected = again.search(rows[:200], 5, **asked), ours.search(rows[:200], 5, **asked)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-4)

@@ -248,3 +248,82 @@ def test_inverted_lists(rng, metric, tmp_path):
         np.testing.assert_array_equal(a, b)
     begin, _, ids = index.range_search(queries, want[0][0, 4], probes=16)
     np.testing.assert_array_equal(ids[begin[0] : begin[1]][:4], want[1][0][:4])
+
+
+CODED = [
+    "PQ8",
+    "SQ8",
+    "IVF16,PQ8",
+    "IVF16,PQ8x4,RFlat",
+    "PCA12,IVF16,PQ6,Refine(SQ8)",
+    "OPQ8,IVF16,SQ4",
+]
+
+
+@pytest.fixture(scope="module")
+def clustered():
+    rng = np.random.default_rng(5)
+    centres = rng.standard_normal((30, 16))
+    return (centres[rng.integers(0, 30, 5000)] + 0.3 * rng.standard_normal((5000, 16))).astype(
+        np.float32
+    )
+
+
+@pytest.mark.parametrize("string", CODED)
+def test_codes_find_their_neighbours(clustered, string, tmp_path):
+    index = knear.Index(string, dim=16)
+    assert not index.is_trained
+    with pytest.raises(knear.InvalidArgument, match="is not trained"):
+        index.add(clustered)
+    index.train(clustered)
+    index.add(clustered[:4000])
+    index.add(clustered[4000:], ids=np.arange(9000, 10000))
+    queries = clustered[::50] + np.float32(0.01)
+    truth = knear.knn(queries, clustered, k=10)[1]
+    truth = np.where(truth < 4000, truth, truth + 5000)
+    asked = {"probes": 16} if index.lists else {}
+    report = {}
+    distances, ids = index.search(queries, 10, **asked, report=report)
+    assert (report["recall_argument"], report["certified_queries"]) == ("none", 0)
+    found = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(ids, truth, strict=True)])
+    assert found > (0.8 if "R" in string else 0.3)
+    assert (np.diff(distances, axis=1) >= 0).all()
+    points = index.tune(10)
+    reached = points[-1]["promised_recall"]
+    again = index.search(queries, 10, recall=reached, report=report)[1]
+    assert (report["recall_argument"], report["promised_recall"]) == ("calibrated", reached)
+    met = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(again, truth, strict=True)])
+    assert met > reached - 0.05  # of 100 queries
+    if reached < 0.99:
+        with pytest.raises(knear.InvalidArgument, match="is the highest that is promised"):
+            index.search(queries, 10, recall=0.999)
+    index.remove([3, 9000])
+    index.save(tmp_path / "a.knear")
+    loaded = knear.Index.load(tmp_path / "a.knear")
+    assert (loaded.factory, len(loaded)) == (index.factory, 4998)
+    for a, b in zip(
+        loaded.search(queries, 10, **asked), index.search(queries, 10, **asked), strict=True
+    ):
+        np.testing.assert_array_equal(a, b)
+    back = index.reconstruct([0, 9001])
+    assert np.abs(back - clustered[[0, 4001]]).max() < 1.5
+
+
+def test_refine_factor(clustered):
+    index = knear.Index("IVF16,PQ4x4,RFlat", dim=16)
+    index.train(clustered)
+    index.add(clustered)
+    truth = knear.knn(clustered[:200], clustered, k=5)[1]
+    found = [
+        (index.search(clustered[:200], 5, probes=16, refine_factor=f)[1] == truth).mean()
+        for f in (1, 4, 64)
+    ]
+    assert found[0] < found[1] < found[2] > 0.95
+    with pytest.raises(knear.InvalidArgument, match="refine_factor must be at least 1, but is 0"):
+        index.search(clustered[:2], 5, probes=1, refine_factor=0)
+    plain = knear.Index("Flat", dim=16)
+    plain.add(clustered)
+    with pytest.raises(knear.InvalidArgument, match="refine_factor is 2, but there are no codes"):
+        plain.search(clustered[:2], 5, refine_factor=2)
+    with pytest.raises(knear.InvalidArgument, match="q|queries are 2"):
+        index.tune(5, clustered[:2])

@@ -55,6 +55,64 @@ class Index(ProgramTest):
                 out = json.loads(self.search_index("-k", "4", "--json", "--truth", "t.ivecs"))
                 self.assertEqual((out["recall"], out["recall_ids"]), (1, 1))
 
+    def test_codes(self):
+        exactly = ["--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "4"]
+        self.ok("search", *exactly, "--out", "t.ivecs")
+        build = ["build", "--base", "base.bvecs", "--out", "a.knear", "--json"]
+
+        def search(*more):
+            return json.loads(self.search_index("-k", "4", "--truth", "t.ivecs", "--json", *more))
+
+        made = json.loads(self.ok(*build, "--index", "IVF5,SQ8,RFlat"))
+        self.assertEqual((made["rows"], made["index"]), (300, "IVF5,SQ8,RFlat"))
+        described = json.loads(self.ok("info", "a.knear", "--json"))["files"][0]
+        self.assertEqual(described["index"], "IVF5,SQ8,RFlat")
+        found = search("--probes", "5", "--refine-factor", "50")
+        self.assertEqual((found["recall"], found["lists"]), (1, 5))
+        self.assertEqual((found["promised_recall"], found["recall_argument"]), (0, "none"))
+        asked = search("--recall", "0.5")
+        self.assertEqual((asked["promised_recall"], asked["recall_argument"]), (0.5, "calibrated"))
+        self.assertIn("calibrated", self.ok("tune", "--index", "a.knear", "-k", "4"))
+        self.ok("convert", "a.knear", "b.faiss")
+        self.ok(
+            "search", "--index", "b.faiss", "--queries", "queries.bvecs", "-k", "4", "--probes", "5"
+        )
+        index = ["search", "--index", "a.knear", "--queries", "queries.bvecs", "-k", "4"]
+        for more, says in (
+            ([], "neither probes nor recall is given"),
+            (
+                ["--probes", "2", "--certify"],
+                "codes, as index IVF5,SQ8,RFlat has them, prove nothing",
+            ),
+            (["--probes", "2", "--refine-factor", "0"], "--refine-factor must be at least 1"),
+            (["--recall", "0.5", "--refine-factor", "2"], "only one can be asked for"),
+            (["--probes", "2", "--explain"], "--explain plans for scans of all rows so far"),
+        ):
+            with self.subTest(more=more):
+                self.fails(1, *index, *more, says=says)
+        self.ok(*build, "--index", "SQ4")
+        self.assertEqual(search()["method"], "codes")
+        self.fails(
+            1,
+            "build",
+            "--base",
+            "base.bvecs",
+            "--out",
+            "a.knear",
+            "--index",
+            "PQ99",
+            says="99 parts do not divide",
+        )
+        self.fails(
+            1,
+            *exactly[:0],
+            "search",
+            *exactly,
+            "--refine-factor",
+            "2",
+            says="refine_factor is 2, but there are no codes to refine",
+        )
+
     def test_inverted_lists(self):
         exactly = ["--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "4"]
         self.ok("search", *exactly, "--out", "t.ivecs")

@@ -436,7 +436,7 @@ TEST(Known, NeighboursFollowEveryChange) {
     EXPECT_TRUE(index.state()->known->lists()[0].all);
     add(base, 0);
     check();
-    EXPECT_EQ(index.state()->known->lists()[0].rows.size(), 128u);
+    EXPECT_EQ(index.state()->known->lists()[0].rows.size(), 100u);
     std::vector<Id> gone;
     for (const auto& [id, row] : rows)
       if (random.below(3) == 0) gone.push_back(id);
@@ -452,7 +452,7 @@ TEST(Known, NeighboursFollowEveryChange) {
     unlink(file.c_str());
     check();
     EXPECT_GE(index.state()->known->truth(10).queries.size(), 900u);
-    EXPECT_TRUE(index.state()->known->truth(129).queries.empty());
+    EXPECT_TRUE(index.state()->known->truth(101).queries.empty());
   }
 }
 
@@ -569,6 +569,24 @@ TEST(RefusedSearches, OfCodesSayWhy) {
   EXPECT_THROW(IvfPqIndex(8, 0, 4), InvalidArgument);
   EXPECT_THROW(IvfPqIndex(8, 4, 4, Metric::l2, {.bits = 6}), InvalidArgument);
   EXPECT_THROW(PqIndex(8, 9), InvalidArgument);
+}
+
+TEST(Codes, AreFoundInMoreListsWhereTheFirstHaveTooFew) {
+  const Matrix<float> base = clustered(900, 8, 1);
+  Index index = make_index("IVF12,PQ4", 8);
+  index.train(base.view());
+  index.add(base.view());
+  const IdFilter few = IdFilter::of_ids(std::vector<Id>{5, 100, 200, 300, 400, 500});
+  KnnReport report;
+  SearchOptions options{.filter = few, .method = {.probes = 1}};
+  index.search(base.view().rows(0, 40), 6, options, &report);
+  EXPECT_GT(report.short_queries, 0);
+  options.method.widen = true;
+  const Neighbors got = index.search(base.view().rows(0, 40), 6, options, &report);
+  EXPECT_EQ(report.short_queries, 0);
+  options.method = {.probes = 12};
+  const Neighbors want = index.search(base.view().rows(0, 40), 6, options);
+  for (std::int64_t i = 0; i < 40 * 6; ++i) EXPECT_EQ(got.ids.data()[i], want.ids.data()[i]);
 }
 
 // What an index does to vectors first is what its transform says.

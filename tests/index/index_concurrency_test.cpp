@@ -16,6 +16,7 @@
 #include "knear/distance/reference.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/index/ivf_flat.hpp"
+#include "knear/index/ivf_pq.hpp"
 
 namespace knear {
 namespace {
@@ -49,9 +50,14 @@ Matrix<float> random_rows(Random& random, std::int64_t n, bool whole) {
 // A writer and readers that use one index for a while.
 class Stress {
  public:
-  // lists: inverted ones, of which every answer is that of all; 0: a flat index.
-  Stress(Metric metric, std::uint64_t seed, std::int64_t lists)
-      : index_(made(metric, lists)), seed_(seed), lists_(lists) {}
+  // lists: inverted ones, of which every answer is that of all; 0: a flat index. With codes every
+  // row is measured by its vector, so that answers are exact too.
+  Stress(Metric metric, std::uint64_t seed, std::int64_t lists, bool codes)
+      : index_(made(metric, lists, codes)),
+        seed_(seed),
+        lists_(lists),
+        codes_(codes),
+        first_version_(index_.version()) {}
 
   void run(std::chrono::milliseconds time) {
     std::vector<std::thread> readers;
@@ -96,7 +102,7 @@ class Stress {
       for (const Id id : change.taken) rows.erase(id);
       for (const auto& [id, row] : change.put) rows[id] = row;
       history_.push_back(std::move(change));
-      ASSERT_EQ(index_.version(), std::ssize(history_));
+      ASSERT_EQ(index_.version(), first_version_ + std::ssize(history_));
     }
   }
   static void put(Change& change, const std::vector<Id>& ids, const Matrix<float>& x) {
@@ -114,15 +120,21 @@ class Stress {
     return all;
   }
 
-  static Index made(Metric metric, std::int64_t lists) {
-    if (lists == 0) return FlatIndex(dim, metric);
+  static Index made(Metric metric, std::int64_t lists, bool codes) {
     Random random(9);
+    if (codes) {
+      IvfSqIndex index(dim, lists, metric, {.refined = true});
+      index.train(random_rows(random, 300, true).view());
+      return index;
+    }
+    if (lists == 0) return FlatIndex(dim, metric);
     return IvfFlatIndex(random_rows(random, lists, true).view(), metric);
   }
   // Every row, with lists in one way or the other.
   SearchOptions how(Random& random) const {
     SearchOptions out{.threads = 1 + static_cast<int>(random.below(2))};
-    if (lists_ > 0 && random.below(2) == 0)
+    if (codes_) out.method.refine_factor = 1 << 20;
+    if (codes_ || (lists_ > 0 && random.below(2) == 0))
       out.method.probes = lists_;
     else if (lists_ > 0)
       out.method.recall = 1;
@@ -132,7 +144,7 @@ class Stress {
   void search_for_recall(Random& random) const {
     if (lists_ == 0) return;
     SearchOptions options{.threads = 1};
-    options.method.recall = 0.9;
+    options.method.recall = codes_ ? 0.1 : 0.9;
     index_.search(random_rows(random, 3, true).view(), 3, options);
   }
 
@@ -159,6 +171,7 @@ class Stress {
       // The other calls must only not crash.
       if (random.below(4) == 0)
         index_.range_search(random_rows(random, 1, true).view(), 2, how(random));
+      if (codes_) index_.contains(static_cast<Id>(random.below(3000)));
       if (random.below(4) == 0) {
         EXPECT_GE(index_.memory_bytes(), 0);
       }
@@ -176,10 +189,10 @@ class Stress {
     std::sort(answers_.begin(), answers_.end(),
               [](const Answer& a, const Answer& b) { return a.version < b.version; });
     Rows rows;
-    std::int64_t version = 0;
+    std::int64_t version = first_version_;
     for (const Answer& a : answers_) {
       for (; version < a.version; ++version) {
-        const Change& change = history_[static_cast<std::size_t>(version)];
+        const Change& change = history_[static_cast<std::size_t>(version - first_version_)];
         for (const Id id : change.taken) rows.erase(id);
         for (const auto& [id, row] : change.put) rows[id] = row;
       }
@@ -205,6 +218,8 @@ class Stress {
   Index index_;
   const std::uint64_t seed_;
   const std::int64_t lists_;
+  const bool codes_;
+  const std::int64_t first_version_;
   std::atomic<bool> done_ = false;
   std::vector<Change> history_;  // the writer's, read when it has ended
   std::mutex mutex_;
@@ -215,9 +230,10 @@ TEST(IndexConcurrency, EveryAnswerIsThatOfTheStateItSaw) {
   const char* seconds = std::getenv("KNEAR_FUZZ_SECONDS");
   const auto time = std::chrono::milliseconds(seconds ? 1000 * std::atoi(seconds) / 3 : 500);
   for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
-    for (const std::int64_t lists : {0, 5}) {
+    for (const auto& [lists, codes] :
+         {std::pair(0, false), std::pair(5, false), std::pair(5, true)}) {
       const char* seed = std::getenv("KNEAR_FUZZ_SEED");
-      Stress(metric, seed ? std::strtoull(seed, nullptr, 10) : 100, lists).run(time);
+      Stress(metric, seed ? std::strtoull(seed, nullptr, 10) : 100, lists, codes).run(time);
       if (HasFatalFailure()) return;
     }
 }
