@@ -70,7 +70,7 @@ std::int64_t copy_exactly(AnyMatrixView in, ElementType type, void* out) {
   });
 }
 
-AnyMatrix rounded_to(ElementType type, AnyMatrixView vectors, int threads) {
+AnyMatrix rounded_to(ElementType type, AnyMatrixView vectors, int threads, std::int64_t first) {
   AnyMatrix out(type, vectors.rows(), vectors.cols());
   std::atomic<std::int64_t> bad = vectors.rows();
   parallel_for(threads, (vectors.rows() + 1023) / 1024, [&](std::int64_t task) {
@@ -84,13 +84,13 @@ AnyMatrix rounded_to(ElementType type, AnyMatrixView vectors, int threads) {
           else
             half = to_double(static_cast<bf16*>(out.row(i))[j] = to_bf16(x));
           if (std::isfinite(half)) continue;
-          for (std::int64_t first = bad; i < first && !bad.compare_exchange_weak(first, i);) {
+          for (std::int64_t least = bad; i < least && !bad.compare_exchange_weak(least, i);) {
           }
         }
     });
   });
   if (bad < vectors.rows())
-    throw InvalidArgument("vectors hold a value in row {} that is beyond {}", bad.load(),
+    throw InvalidArgument("vectors hold a value in row {} that is beyond {}", first + bad.load(),
                           name_of(type));
   return out;
 }
@@ -130,7 +130,7 @@ bool SegmentStore::Change::packs(std::int64_t rows) const {
 }
 
 void SegmentStore::append(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
-                          const ChangeOptions& options) {
+                          const ChangeOptions& options, std::int64_t first) {
   const ValueRange found = find_value_range(vectors, metric_, "vectors", options.threads);
   // Blocks of what is made of them on the way; rows that are kept as they are need none.
   if (const std::int64_t most = std::int64_t{1} << 20;
@@ -141,7 +141,7 @@ void SegmentStore::append(State& next, AnyMatrixView vectors, std::span<const Id
              own_ids.empty() ? own_ids
                              : own_ids.subspan(static_cast<std::size_t>(begin),
                                                static_cast<std::size_t>(end - begin)),
-             options);
+             options, first + begin);
     }
     return;
   }
@@ -154,7 +154,7 @@ void SegmentStore::append(State& next, AnyMatrixView vectors, std::span<const Id
     found_inner = find_value_range(vectors, metric_, "vectors", options.threads);
   }
   if (shape_.rounded) {
-    halves = rounded_to(*shape_.rounded, vectors, options.threads);
+    halves = rounded_to(*shape_.rounded, vectors, options.threads, first);
     vectors = halves;
     found_inner = find_value_range(vectors, metric_, "vectors", options.threads);
   }
@@ -184,7 +184,9 @@ void SegmentStore::append(State& next, AnyMatrixView vectors, std::span<const Id
   for (std::int64_t begin = 0; begin < vectors.rows(); begin += max_segment_rows) {
     const std::int64_t end = std::min(vectors.rows(), begin + max_segment_rows);
     const auto ids = own_ids.empty() ? own_ids : own_ids.subspan(begin, end - begin);
-    append_segment(next, vectors.rows(begin, end), ids, found_inner, change_of(next, options));
+    Change change = change_of(next, options);
+    change.first = first + begin;
+    append_segment(next, vectors.rows(begin, end), ids, found_inner, change);
     settle(next, options);
   }
 }
@@ -265,7 +267,7 @@ Segment SegmentStore::coded_segment(AnyMatrixView vectors, std::span<const Id> i
     refining = change.refiner->encode(vectors, {}, options.threads, options.progress).codes;
     vectors = refining.view();
   } else if (shape_.refine->rounded) {
-    halves = rounded_to(*shape_.refine->rounded, vectors, options.threads);
+    halves = rounded_to(*shape_.refine->rounded, vectors, options.threads, change.first);
     vectors = halves;
   }
   return sorted_codes(coded, list_of, ids, vectors, change);

@@ -20,8 +20,8 @@ namespace knear::detail {
 void check_each_once(std::span<const Id> ids);
 
 // Rows rounded to halves, f16 or bf16, by way of f32. Throws InvalidArgument for a value beyond
-// them, naming the row.
-AnyMatrix rounded_to(ElementType type, AnyMatrixView vectors, int threads);
+// them, naming the row, of which the first here has number `first`.
+AnyMatrix rounded_to(ElementType type, AnyMatrixView vectors, int threads, std::int64_t first = 0);
 
 // Copies finite rows into `out` [rows x cols] of `type`, contiguous; returns the first row with a
 // value that does not fit, or -1.
@@ -33,9 +33,10 @@ class SegmentStore {
   explicit SegmentStore(const IndexShape& shape)
       : shape_(shape), dim_(shape.inner_dim()), metric_(shape.metric) {}
 
-  // Adds vectors [n x shape.dim] under ids that are not in use. Throws as Index::add() does.
+  // Adds vectors [n x shape.dim] under ids that are not in use. Throws as Index::add() does. first:
+  // the number of their first row in messages.
   void append(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
-              const ChangeOptions& options);
+              const ChangeOptions& options, std::int64_t first = 0);
   // Takes rows out. Throws InvalidArgument for an id that is not there or that is given twice.
   void take_out(State& next, std::span<const Id> ids) const;
   // Gives back the memory of segments of which at least a share of the rows is not live.
@@ -66,6 +67,7 @@ class SegmentStore {
     const RowCoder* coder = nullptr;
     const RowCoder* refiner = nullptr;
     const Transform* transform = nullptr;
+    std::int64_t first = 0;  // number of the first vector in messages
 
     bool packs(std::int64_t rows) const;
   };
