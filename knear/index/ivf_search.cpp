@@ -609,7 +609,8 @@ RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::in
         if (std::find(equal.begin(), equal.end(), ids[i]) != equal.end()) continue;
         there += std::find(nearest.begin(), nearest.end(), ids[i]) != nearest.end(), ++taken;
       }
-      out.push_back(static_cast<double>(there) / static_cast<double>(nearest.size()));
+      out.push_back(
+          nearest.empty() ? 1 : static_cast<double>(there) / static_cast<double>(nearest.size()));
     }
     return out;
   };

@@ -94,7 +94,7 @@ KnownNeighbors::Truth KnownNeighbors::truth(std::int64_t k) const {
       else if (std::ssize(nearest) < k)
         nearest.push_back(row.second);
     }
-    if (nearest.empty() || (std::ssize(nearest) < k && !lists_[q].all)) continue;
+    if (std::ssize(nearest) < k && !lists_[q].all) continue;
     out.queries.push_back(static_cast<std::int64_t>(q));
     out.nearest.push_back(std::move(nearest)), out.equal.push_back(std::move(equal));
   }
