@@ -116,9 +116,12 @@ void CodeSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
   CodedNeighbors part(asked.rows(), rough_.k);
   scan_codes(segments_, job, {probes, terms.view()}, part, report_.stats,
              request_.options.progress);
+  // Queries of one list after another: its rows, which many of them have measured, lie together.
+  const std::vector<std::int64_t> order = by_first_list(probes);
   constexpr std::int64_t together = 64;
   parallel_for(request_.threads, (asked.rows() + together - 1) / together, [&](std::int64_t task) {
-    for (std::int64_t q = task * together; q < std::min(asked.rows(), (task + 1) * together); ++q) {
+    for (std::int64_t i = task * together; i < std::min(asked.rows(), (task + 1) * together); ++i) {
+      const std::int64_t q = order[static_cast<std::size_t>(i)];
       merge_rows(rough_.of(number(q)), part.of(q));
       answer(number(q), found);
     }

@@ -93,20 +93,38 @@ class Candidates {
   void begin(std::int64_t k, double upper_bound) {
     k_ = static_cast<std::size_t>(k);
     items_.clear();
+    guess_ = infinity, taken_up_to_ = -infinity, list_rows_ = 0;
     bound_ = upper_bound < std::numeric_limits<float>::max() ? static_cast<float>(upper_bound)
                                                              : infinity;
   }
-  float bound() const { return bound_; }
+  float bound() const { return std::min(bound_, guess_); }
+
+  // The first list, of so many rows, comes next: its first rows may say what the k-th key of all of
+  // them will be, about.
+  void begin_list(std::int64_t rows) { list_rows_ = rows, looked_at_ = 0; }
+  // Ends it. False if the guess was too low: then the list is to be scanned again, for what is
+  // beyond it.
+  bool end_list() {
+    list_rows_ = 0;
+    if (guess_ == infinity) return true;
+    const bool enough = items_.size() >= k_;
+    if (!enough) taken_up_to_ = guess_;
+    guess_ = infinity;
+    if (enough) settle(0);
+    return enough;
+  }
 
   void push(float key, std::uint32_t segment, std::int64_t row,
             std::span<const CodeSegment> segments) {
-    if (key > bound_) return;
+    if (key > bound() || key <= taken_up_to_) return;
     items_.push_back({key, segment, row, no_id});
     if (items_.size() >= most()) cut(segments);
   }
-  // Between two steps, if enough has come since: finds a lower bound that k rows do not exceed, or
-  // hardly more. Rows are counted rather than sorted: no branch could be foretold.
-  void settle() {
+  // Between two steps, the last one of so many rows, if enough has come since: finds a lower bound
+  // that k rows do not exceed, or hardly more. Rows are counted rather than sorted: no branch could
+  // be foretold.
+  void settle(std::int64_t rows) {
+    if (list_rows_ > 0) guess(rows);
     const std::size_t size = items_.size(), enough = k_ + k_ / 8;
     if (size < k_ + std::max<std::size_t>(8, k_ / 2)) return;
     keys_.resize(size);
@@ -143,6 +161,26 @@ class Candidates {
   }
 
  private:
+  // From the first rows of a list: the key that about half more than k of its rows do not exceed.
+  void guess(std::int64_t rows) {
+    constexpr std::size_t least_seen = 32;
+    looked_at_ += rows;
+    const std::size_t seen = items_.size();
+    if (seen < least_seen) return;
+    const double share = static_cast<double>(seen) / static_cast<double>(looked_at_);
+    const double wanted =
+        1.5 * static_cast<double>(k_ * seen) / (static_cast<double>(list_rows_) * share);
+    list_rows_ = 0;
+    const auto place = static_cast<std::size_t>(wanted) + 2;
+    if (bound_ != infinity || place >= seen / 2) return;
+    keys_.clear();
+    for (const Item& item : items_) keys_.push_back(item.key);
+    const auto at = keys_.begin() + static_cast<std::ptrdiff_t>(place);
+    std::nth_element(keys_.begin(), at, keys_.end());
+    guess_ = *at;
+    // What is beyond it comes again if the list is scanned again.
+    std::erase_if(items_, [&](const Item& item) { return item.key > guess_; });
+  }
   std::size_t most() const { return 2 * k_ + 64; }
   void sort(std::span<const CodeSegment> segments) {
     for (Item& item : items_) item.id = segments[item.segment].ids(item.row);
@@ -166,6 +204,8 @@ class Candidates {
   float bound_ = infinity;
   std::vector<Item> items_;
   std::vector<float> keys_;  // of these, while they are cut
+  float guess_ = infinity, taken_up_to_ = -infinity;
+  std::int64_t list_rows_ = 0, looked_at_ = 0;
 };
 
 // A query and one of its lists.
@@ -188,9 +228,18 @@ class BlockScan {
     at_hand_ = q;
   }
 
+  std::int64_t rows_of(const Pair& pair) const {
+    std::int64_t sum = 0;
+    for (const CodeSegment& segment : segments_) {
+      const auto [first, last] = segment.lists->rows_of(pair.list);
+      sum += last - first;
+    }
+    return sum;
+  }
+
   // Calls bound(query), the key that is still wanted, and take(query, key, segment, row) for the
-  // rows of all lists that do not exceed it; settle(query) now and then. Of `parts` of the rows
-  // takes the one with number `part`.
+  // rows of all lists that do not exceed it; settle(query, rows) after some rows. Of `parts` of the
+  // rows takes the one with number `part`.
   template <class Bound, class Take, class Settle>
   void scan(std::span<Pair> pairs, std::int64_t parts, std::int64_t part, Bound bound, Take take,
             Settle settle) {
@@ -260,7 +309,7 @@ class BlockScan {
         }
         stats.survivors += count;
       }
-      settle(pair.query);
+      settle(pair.query, rows);
     }
   }
 
@@ -330,17 +379,6 @@ void add_pairs(const CodeProbes& probes, std::int64_t query, std::uint32_t q, st
         {static_cast<std::uint32_t>(probes.lists.row(query)[p]), q, probes.terms.row(query)[p]});
 }
 
-// Queries by the first list that they probe: those that come together share the lists.
-std::vector<std::int64_t> by_first_list(const CodeProbes& probes) {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(probes.lists.rows()));
-  std::iota(order.begin(), order.end(), 0);
-  if (probes.lists.cols() == 0) return order;
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    return probes.lists.row(a)[0] < probes.lists.row(b)[0];
-  });
-  return order;
-}
-
 // Queries of a task: as many as keep all threads busy and fit.
 std::int64_t block_size(const CodeScanJob& job, std::int64_t queries) {
   const std::int64_t each = bytes_of_coded_query(*job.book, job.k);
@@ -355,6 +393,16 @@ std::int64_t bytes_of_coded_query(const CodeBook& book, std::int64_t k) {
   const std::int64_t entries = book.parts() * book.count();
   return entries + (ByteTables::keeps(book) ? 4 * entries : 0) + 16 + book.dim() * 8 + k * 60 +
          3000;
+}
+
+std::vector<std::int64_t> by_first_list(MatrixView<Id> probes) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(probes.rows()));
+  std::iota(order.begin(), order.end(), 0);
+  if (probes.cols() == 0) return order;
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return probes.row(a)[0] < probes.row(b)[0];
+  });
+  return order;
 }
 
 void merge_rows(std::span<CodedNeighbors::Row> all, std::span<const CodedNeighbors::Row> more) {
@@ -375,7 +423,7 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
   for (std::int64_t part = 1; part < parts; ++part)
     found[static_cast<std::size_t>(part)] = CodedNeighbors(queries, job.k);
   std::mutex mutex;
-  const std::vector<std::int64_t> order = by_first_list(probes);
+  const std::vector<std::int64_t> order = by_first_list(probes.lists);
   Reporter reporter(progress, "scan", blocks * parts);
   parallel_for(job.threads, blocks * parts, [&](std::int64_t task) {
     const auto start = std::chrono::steady_clock::now();
@@ -387,7 +435,7 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
     const auto take = [&](std::uint32_t q, float key, std::uint32_t segment, std::int64_t row) {
       candidates[q].push(key, segment, row, segments);
     };
-    const auto settle = [&](std::uint32_t q) { candidates[q].settle(); };
+    const auto settle = [&](std::uint32_t q, std::int64_t rows) { candidates[q].settle(rows); };
     const auto query = [&](std::uint32_t q) { return order[static_cast<std::size_t>(first + q)]; };
     // The nearest list gives a threshold for the others.
     const auto count = static_cast<std::uint32_t>(last - first);
@@ -399,7 +447,11 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
                                                   : std::numeric_limits<double>::infinity());
       pairs.clear();
       add_pairs(probes, query(q), q, 0, alone, pairs);
+      if (pairs.empty()) continue;
+      // A part of the rows of one list is a sample of no other.
+      if (parts == 1) candidates[q].begin_list(block.rows_of(pairs[0]));
       block.scan(pairs, parts, part, bound, take, settle);
+      if (!candidates[q].end_list()) block.scan(pairs, parts, part, bound, take, settle);
     }
     pairs.clear();
     for (std::uint32_t q = 0; q < count; ++q) add_pairs(probes, query(q), q, alone, most, pairs);
@@ -443,7 +495,7 @@ void scan_codes_range(std::span<const CodeSegment> segments, const CodeScanJob& 
           sink.count(1);
           found[q].emplace_back(key, segments[segment].ids(row));
         },
-        [](std::uint32_t) {});
+        [](std::uint32_t, std::int64_t) {});
     std::vector<std::int64_t> which(static_cast<std::size_t>(last - first));
     std::iota(which.begin(), which.end(), first);
     sink.take(which, found);
