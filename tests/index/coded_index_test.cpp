@@ -317,9 +317,9 @@ TEST_P(CodedIndexes, HistoriesEqualAPlainModelAtEveryInstructionSet) {
       }
     }
   };
-  add(shape.lists == 0 ? 2600 : 900, false);
+  add(shape.lists == 0 ? 2600 : shape.lists == 4 ? 6000 : 900, false);
   for (const Isa isa : available_isas())
-    for (int times = 0; times < 4; ++times) check(isa);
+    for (int times = 0; times < (shape.lists == 4 ? 30 : 4); ++times) check(isa);
   for (int step = 0; step < 120 && !testing::Test::HasFatalFailure(); ++step) {
     const auto op = random.below(9);
     if (op < 3 || model.rows.empty()) {
@@ -390,6 +390,7 @@ std::vector<Case> cases() {
     out.push_back({of + "_ivf_sq8", shape(5, {0, 8, true})});
     out.push_back({of + "_sq4", shape(0, {0, 4, false})});
     out.push_back({of + "_many_lists", shape(400, {2, 8, true})});
+    out.push_back({of + "_long_lists", shape(4, {4, 4, true})});
     out.push_back({of + "_far_away", shape(16, {4, 8, true}), 300.0f});
   }
   return out;
@@ -569,6 +570,26 @@ TEST(RefusedSearches, OfCodesSayWhy) {
   EXPECT_THROW(IvfPqIndex(8, 0, 4), InvalidArgument);
   EXPECT_THROW(IvfPqIndex(8, 4, 4, Metric::l2, {.bits = 6}), InvalidArgument);
   EXPECT_THROW(PqIndex(8, 9), InvalidArgument);
+}
+
+// What the first rows of a list say of the k-th is now and then wrong.
+TEST(Codes, FewNeighboursAreTheFirstOfMany) {
+  const Matrix<float> base = clustered(30000, 24, 1), queries = clustered(1500, 24, 2);
+  for (const char* name : {"IVF24,PQ8x4", "IVF24,PQ6", "PQ8x4"}) {
+    SCOPED_TRACE(name);
+    Index index = make_index(name, 24);
+    index.train(base.view());
+    index.add(base.view());
+    SearchOptions options;
+    if (index.lists() > 0) options.method.probes = 8;
+    const Neighbors all = index.search(queries.view(), 2000, options);
+    for (const std::int64_t k : {1, 3, 10, 40, 100}) {
+      const Neighbors some = index.search(queries.view(), k, options);
+      for (std::int64_t q = 0; q < queries.rows(); ++q)
+        for (std::int64_t j = 0; j < k; ++j)
+          ASSERT_EQ(some.ids.row(q)[j], all.ids.row(q)[j]) << "query " << q << " k " << k;
+    }
+  }
 }
 
 TEST(Codes, AreFoundInMoreListsWhereTheFirstHaveTooFew) {

@@ -114,6 +114,9 @@ class Candidates {
     return enough;
   }
 
+  // Ends the second scan of it.
+  void end_again() { taken_up_to_ = -infinity; }
+
   void push(float key, std::uint32_t segment, std::int64_t row,
             std::span<const CodeSegment> segments) {
     if (key > bound() || key <= taken_up_to_) return;
@@ -451,7 +454,10 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
       // A part of the rows of one list is a sample of no other.
       if (parts == 1) candidates[q].begin_list(block.rows_of(pairs[0]));
       block.scan(pairs, parts, part, bound, take, settle);
-      if (!candidates[q].end_list()) block.scan(pairs, parts, part, bound, take, settle);
+      if (!candidates[q].end_list()) {
+        block.scan(pairs, parts, part, bound, take, settle);
+        candidates[q].end_again();
+      }
     }
     pairs.clear();
     for (std::uint32_t q = 0; q < count; ++q) add_pairs(probes, query(q), q, alone, most, pairs);
