@@ -22,4 +22,13 @@ void* aligned_memory(std::size_t bytes, bool zeroed) {
 
 void aligned_free(void* memory) { std::free(memory); }
 
+bool same_bits(MatrixView<float> a, MatrixView<float> b) {
+  if (a.rows() != b.rows() || a.cols() != b.cols()) return false;
+  if (a.cols() == 0) return true;  // such rows may lie nowhere, and memcmp takes no null
+  const auto bytes = static_cast<std::size_t>(a.cols()) * sizeof(float);
+  for (std::int64_t i = 0; i < a.rows(); ++i)
+    if (std::memcmp(a.row(i), b.row(i), bytes) != 0) return false;
+  return true;
+}
+
 }  // namespace knear

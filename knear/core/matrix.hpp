@@ -43,6 +43,10 @@ class MatrixView {
   std::int64_t rows_ = 0, cols_ = 0, stride_ = 0;
 };
 
+// Whether both have the same shape and each element the same bits: 0 and -0 differ, a NaN equals
+// itself.
+bool same_bits(MatrixView<float> a, MatrixView<float> b);
+
 class AnyMatrixView {
  public:
   AnyMatrixView() = default;
