@@ -23,6 +23,7 @@
 #include "knear/index/flat.hpp"
 #include "knear/index/ivf_flat.hpp"
 #include "knear/index/ivf_pq.hpp"
+#include "knear/factory/choose_index.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/faiss_file.hpp"
 #include "knear/index/id_filter.hpp"

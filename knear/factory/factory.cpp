@@ -20,8 +20,8 @@ struct Part {
   std::size_t place;  // of its first character, from 1
 };
 
-// Splits at commas outside of brackets.
-std::vector<Part> parts_of(std::string_view factory) {
+// Splits at commas outside of brackets; offset: of the text in the whole string.
+std::vector<Part> parts_of(std::string_view factory, std::size_t offset = 0) {
   std::vector<Part> out;
   std::size_t begin = 0;
   int depth = 0;
@@ -29,7 +29,7 @@ std::vector<Part> parts_of(std::string_view factory) {
     const char c = i < factory.size() ? factory[i] : ',';
     depth += (c == '(') - (c == ')');
     if (c != ',' || (depth > 0 && i < factory.size())) continue;
-    out.push_back({factory.substr(begin, i - begin), begin + 1});
+    out.push_back({factory.substr(begin, i - begin), offset + begin + 1});
     begin = i + 1;
   }
   return out;
@@ -54,23 +54,14 @@ std::optional<std::int64_t> number_after(std::string_view name, std::string_view
 class Grammar {
  public:
   Grammar(std::string_view factory, std::int64_t dim, Metric metric)
-      : factory_(factory), parts_(parts_of(factory)) {
-    shape_.dim = dim, shape_.metric = metric;
-  }
+      : Grammar(factory, parts_of(factory), dim, metric) {}
 
   detail::IndexShape shape() {
     // Ids are always the caller's if they like.
     if (is("IDMap") || is("IDMap2")) ++at_;
     while (take_transform()) {
     }
-    if (const auto lists = at_ < parts_.size() ? number_after("IVF", part().text) : std::nullopt) {
-      if (*lists < 1 || *lists > detail::most_lists)
-        refuse(factory_, part(), "but there can be 1 to 16777216 lists");
-      shape_.lists = *lists;
-      if (++at_ == parts_.size())
-        refuse(factory_, parts_[at_ - 1],
-               "after which the form of the vectors is missing, as in ',Flat'");
-    }
+    take_lists();
     take_form();
     take_refinement();
     if (is("IDMap") || is("IDMap2")) ++at_;
@@ -84,6 +75,11 @@ class Grammar {
 
  private:
   using Transform = detail::TransformShape;
+
+  Grammar(std::string_view factory, std::vector<Part> parts, std::int64_t dim, Metric metric)
+      : factory_(factory), parts_(std::move(parts)) {
+    shape_.dim = dim, shape_.metric = metric;
+  }
 
   const Part& part() const { return parts_[at_]; }
   bool is(std::string_view text) const { return at_ < parts_.size() && part().text == text; }
@@ -131,6 +127,48 @@ class Grammar {
     }
     ++at_;
     return true;
+  }
+
+  // IVFn, IVFn(index).
+  void take_lists() {
+    if (at_ == parts_.size() || !part().text.starts_with("IVF")) return;
+    std::string_view text = part().text;
+    std::optional<std::string_view> inner;
+    if (const auto open = text.find('('); open != text.npos) {
+      if (!text.ends_with(')')) refuse(factory_, part(), "where a bracket is not closed");
+      inner = text.substr(open + 1, text.size() - open - 2);
+      text = text.substr(0, open);
+    }
+    const auto lists = number_after("IVF", text);
+    if (!lists) return;
+    if (*lists < 1 || *lists > detail::most_lists)
+      refuse(factory_, part(), "but there can be 1 to 16777216 lists");
+    shape_.lists = *lists;
+    if (inner) {
+      const Part all = part();
+      const Metric metric = shape_.metric == Metric::cosine ? Metric::cosine : Metric::l2;
+      Grammar grammar(factory_, parts_of(*inner, all.place + text.size()), dim(), metric);
+      detail::IndexShape coarse = grammar.shape();
+      if (!coarse.coarse.empty())
+        refuse(factory_, all, "but an index over centroids has none over its own");
+      if (coarse.lists > *lists)
+        refuse(factory_, all,
+               fmt::format("but {} centroids do not fill {} lists", *lists, coarse.lists));
+      for (const auto& codes : {coarse.codes, coarse.refine ? coarse.refine->codes : std::nullopt})
+        if (codes && codes->is_product() && *lists < (1 << codes->bits))
+          refuse(factory_, all,
+                 fmt::format("but {} takes {} centroids at least, not {}", codes->name(),
+                             1 << codes->bits, *lists));
+      if (shape_.metric == Metric::ip && (coarse.codes || !coarse.transforms.empty()))
+        refuse(factory_, all,
+               "but for ip an index over centroids holds them as they are: Flat, SQfp16, SQbf16 "
+               "or IVFn of these");
+      // Flat is how centroids are compared anyway.
+      if (coarse.learns() || coarse.rounded) shape_.coarse = {std::move(coarse)};
+    }
+    if (++at_ == parts_.size())
+      refuse(factory_, parts_[at_ - 1],
+             "after which the form of the vectors is missing, as in ',Flat'");
   }
 
   // Flat, PQmxb, SQb.
@@ -217,6 +255,9 @@ bool learns(std::string_view factory) {
 Index make_index(std::string_view factory, std::int64_t dim, Metric metric) {
   return detail::public_call([&]() -> Index {
     detail::check_index_dim(dim);
+    if (factory == "auto")
+      throw InvalidArgument(
+          "factory is 'auto', which is chosen by numbers: choose_index(rows, dim)");
     return IndexOfShape(Grammar(factory, dim, metric).shape());
   });
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -14,18 +13,27 @@
 #include "knear/core/threads.hpp"
 #include "knear/core/value_range.hpp"
 #include "knear/distance/exact.hpp"
+#include "knear/index/centroid_index.hpp"
 #include "knear/index/index.hpp"
 #include "knear/index/recall_rule.hpp"
+#include "knear/index/row_coder.hpp"
+#include "knear/transform/transform.hpp"
 
 namespace knear::detail {
 namespace {
 
 // Fewer rows than these are searched like queries, by centroids that are packed already.
 constexpr std::int64_t most_searched_rows = 1024;
-// To learn a centroid from, where nothing else is said.
-constexpr std::int64_t usual_rows_of_list = 128;
+// Above so many centroids, rows that are added go by an index over these, if there is one: with
+// fewer the scan is faster.
+constexpr std::int64_t most_lists_compared_with_rows = 131072;
 // Above so many centroids, each row is not compared with all of them when they are learned.
 constexpr std::int64_t most_lists_of_one_level = 16384;
+// To learn a centroid from, where nothing else is said; so many centroids make do with half, which
+// is copied.
+constexpr std::int64_t usual_rows_of_list = 256;
+// Most iterations see a quarter of the rows or less, if a list has so many of these.
+constexpr std::int64_t rows_of_list_at_first = 32;
 
 // Rounded up, of a key that was computed in float64.
 float radius_of(double key, Metric metric) {
@@ -66,44 +74,134 @@ Lifts lifts_of(AnyMatrixView rows, MatrixView<float> centroids, int threads,
   return out;
 }
 
+Matrix<float> lifted_by(MatrixView<float> centroids, const Lifts& lifts) {
+  const std::int64_t dim = centroids.cols();
+  Matrix<float> out(centroids.rows(), dim + 1);
+  for (std::int64_t l = 0; l < centroids.rows(); ++l) {
+    std::copy_n(centroids.row(l), dim, out.row(l));
+    out.row(l)[dim] = lifts.values[static_cast<std::size_t>(l)];
+  }
+  return out;
+}
+
 }  // namespace
 
 class CoarseQuantizer::Searcher {
  public:
-  Searcher(MatrixView<float> centroids, Metric metric)
-      : metric_(metric), searcher_(centroids, {.metric = metric}) {}
+  Searcher(MatrixView<float> centroids, Metric metric,
+           std::shared_ptr<const CentroidIndex> index = {})
+      : centroids_(centroids.rows()),
+        metric_(metric),
+        index_(std::move(index)),
+        searcher_(centroids, {.metric = metric}) {}
 
-  Neighbors nearest(AnyMatrixView vectors, std::int64_t k, int threads) const {
+  bool has_index() const { return index_ != nullptr; }
+  Neighbors exact(AnyMatrixView vectors, std::int64_t k, int threads) const {
     return searcher_.search(vectors, k, {.metric = metric_, .threads = threads});
+  }
+  Neighbors nearest(AnyMatrixView vectors, std::int64_t k, int threads) const {
+    if (!index_) return exact(vectors, k, threads);
+    Neighbors near = index_->nearest(vectors, k, threads);
+    complete(near, vectors, threads);
+    return near;
   }
 
  private:
-  Metric metric_;
-  ExactSearcher searcher_;
+  // Puts what the index did not find behind what it did.
+  void complete(Neighbors& near, AnyMatrixView vectors, int threads) const {
+    const std::int64_t k = near.ids.cols();
+    std::vector<std::int64_t> open;
+    for (std::int64_t q = 0; q < vectors.rows(); ++q)
+      if (k > 0 && near.ids.row(q)[k - 1] == no_id) open.push_back(q);
+    const auto block = static_cast<std::size_t>(std::max<std::int64_t>(1, (1 << 22) / centroids_));
+    for (std::size_t begin = 0; begin < open.size(); begin += block) {
+      const std::span<const std::int64_t> some(open.data() + begin,
+                                               std::min(block, open.size() - begin));
+      const Neighbors all = exact(rows_at(vectors, some), centroids_, threads);
+      parallel_for(threads, std::ssize(some), [&](std::int64_t i) {
+        Id* const ids = near.ids.row(some[static_cast<std::size_t>(i)]);
+        float* const keys = near.distances.row(some[static_cast<std::size_t>(i)]);
+        const std::int64_t found = std::find(ids, ids + k, no_id) - ids;
+        std::vector<bool> taken(static_cast<std::size_t>(centroids_));
+        for (std::int64_t j = 0; j < found; ++j) taken[static_cast<std::size_t>(ids[j])] = true;
+        std::int64_t to = found;
+        for (std::int64_t j = 0; to < k; ++j) {
+          const Id id = all.ids.row(i)[j];
+          if (taken[static_cast<std::size_t>(id)]) continue;
+          const float key = all.distances.row(i)[j];
+          ids[to] = id, keys[to] = found > 0 ? std::max(key, keys[found - 1]) : key, ++to;
+        }
+      });
+    }
+  }
+
+  const std::int64_t centroids_;
+  const Metric metric_;
+  const std::shared_ptr<const CentroidIndex> index_;
+  const ExactSearcher searcher_;
 };
 
-CoarseQuantizer::CoarseQuantizer(Matrix<float> centroids, Metric metric, Lifts lifts)
+CoarseQuantizer::CoarseQuantizer(Matrix<float> centroids, Metric metric, Lifts lifts,
+                                 CentroidIndexes indexes)
     : centroids_(std::move(centroids)),
       metric_(metric),
       lifts_(std::move(lifts)),
-      by_metric_(std::make_unique<Searcher>(centroids_.view(), metric)) {
+      indexes_(std::move(indexes)),
+      by_metric_(std::make_unique<Searcher>(centroids_.view(), metric,
+                                            assigned_by() == metric ? indexes_.plain : nullptr)) {
   if (assigned_by() != metric)
-    by_l2_ = std::make_unique<Searcher>(centroids_.view(), assigned_by());
+    by_l2_ = std::make_unique<Searcher>(centroids_.view(), assigned_by(), indexes_.plain);
   if (lifts_.longest == 0) return;
-  const std::int64_t dim = centroids_.cols();
-  lifted_centroids_ = Matrix<float>(lists(), dim + 1);
-  for (std::int64_t l = 0; l < lists(); ++l) {
-    std::copy_n(centroids_.row(l), dim, lifted_centroids_.row(l));
-    lifted_centroids_.row(l)[dim] = lifts_.values[static_cast<std::size_t>(l)];
-  }
-  by_lifted_ = std::make_unique<Searcher>(lifted_centroids_.view(), Metric::l2);
+  lifted_centroids_ = lifted_by(centroids_.view(), lifts_);
+  by_lifted_ = std::make_unique<Searcher>(lifted_centroids_.view(), Metric::l2, indexes_.lifted);
 }
 
 CoarseQuantizer::~CoarseQuantizer() = default;
 
+namespace {
+
+bool has_two_levels(const IndexShape& shape) {
+  return shape.lists > most_lists_of_one_level && shape.metric != Metric::cosine;
+}
+
+CentroidIndexes indexes_of(const IndexShape& shape, MatrixView<float> centroids, const Lifts& lifts,
+                           const TrainOptions& options) {
+  if (shape.coarse.empty()) return {};
+  const Metric by = shape.metric == Metric::cosine ? Metric::cosine : Metric::l2;
+  CentroidIndexes out;
+  out.plain = CentroidIndex::trained(shape.coarse.front(), centroids, by, options);
+  if (lifts.longest != 0)
+    out.lifted = CentroidIndex::trained(shape.coarse.front(), lifted_by(centroids, lifts).view(),
+                                        Metric::l2, options);
+  return out;
+}
+
+}  // namespace
+
+std::int64_t CoarseQuantizer::training_rows(const IndexShape& shape) {
+  return shape.lists * (has_two_levels(shape) ? usual_rows_of_list / 2 : usual_rows_of_list);
+}
+
+std::shared_ptr<const CoarseQuantizer> CoarseQuantizer::turned(const Transform& turn,
+                                                               const IndexShape& shape,
+                                                               const TrainOptions& options) const {
+  Matrix<float> centroids = turn.apply(centroids_.view(), options.threads);
+  CentroidIndexes indexes = indexes_of(shape, centroids.view(), lifts_, options);
+  return std::make_shared<CoarseQuantizer>(std::move(centroids), metric_, lifts_,
+                                           std::move(indexes));
+}
+
+Matrix<float> CoarseQuantizer::residuals(AnyMatrixView rows, int threads,
+                                         const Progress& progress) const {
+  const std::vector<std::uint32_t> list_of = assign(rows, threads, progress).list_of;
+  return coded_part(rows, 0, rows.rows(), metric_, this, list_of);
+}
+
 std::shared_ptr<const CoarseQuantizer> CoarseQuantizer::trained(AnyMatrixView vectors,
-                                                                std::int64_t lists, Metric metric,
+                                                                const IndexShape& shape,
                                                                 const TrainOptions& options) {
+  const std::int64_t lists = shape.lists;
+  const Metric metric = shape.metric;
   if (vectors.rows() < lists)
     throw InvalidArgument("vectors are {} rows, but training {} lists takes as many at least",
                           vectors.rows(), lists);
@@ -111,32 +209,55 @@ std::shared_ptr<const CoarseQuantizer> CoarseQuantizer::trained(AnyMatrixView ve
     throw InvalidArgument("rows is {}, but training {} lists takes as many at least", options.rows,
                           lists);
   find_value_range(vectors, metric, "vectors", options.threads);  // of all, by their own numbers
+  const Metric by = metric == Metric::cosine ? Metric::cosine : Metric::l2;
+  const bool two_levels = has_two_levels(shape);
   AnyMatrix sample;
-  if (const std::int64_t rows = options.rows > 0 ? options.rows : usual_rows_of_list * lists;
+  if (const std::int64_t rows = options.rows > 0 ? options.rows : training_rows(shape);
       rows < vectors.rows()) {
     Random random(options.seed);
     sample = rows_at(vectors, sample_of(vectors.rows(), rows, random));
     vectors = sample;
   }
-  const Metric by = metric == Metric::cosine ? Metric::cosine : Metric::l2;
-  const bool two_levels = lists > most_lists_of_one_level && by == Metric::l2;
-  KMeans found = k_means(vectors, lists,
-                         {.metric = by,
-                          .iterations = options.iterations,
-                          .seed = options.seed,
-                          .levels = two_levels ? 2 : 1,
-                          .threads = options.threads,
-                          .progress = options.progress});
+  KMeansOptions by_rows = {.metric = by,
+                           .iterations = options.iterations,
+                           .seed = options.seed,
+                           .levels = two_levels ? 2 : 1,
+                           .threads = options.threads,
+                           .progress = options.progress};
+  // On more and more of them: most of what centroids have to move they move on the first few.
+  std::vector<Matrix<float>> stages;
+  if (const std::int64_t of_list = vectors.rows() / (4 * lists);
+      !two_levels && of_list >= rows_of_list_at_first && options.iterations > 1) {
+    const int half = (options.iterations + 1) / 2;
+    KMeansOptions by_some = by_rows;
+    by_some.rows_per_centroid = rows_of_list_at_first / 2;
+    by_some.iterations = half;
+    by_some.seeding = Seeding::k_means_plus_plus;
+    stages.push_back(k_means(vectors, lists, by_some).centroids);
+    by_some.rows_per_centroid = of_list;
+    by_some.iterations = options.iterations;
+    by_some.initial = stages.back().view();
+    stages.push_back(k_means(vectors, lists, by_some).centroids);
+    by_rows.initial = stages.back().view();
+    by_rows.iterations = half;
+  }
+  KMeans found = k_means(vectors, lists, by_rows);
   Lifts lifts;
   if (metric == Metric::ip)
     lifts = lifts_of(vectors, found.centroids.view(), options.threads, options.progress);
-  return std::make_shared<CoarseQuantizer>(std::move(found.centroids), metric, std::move(lifts));
+  CentroidIndexes indexes = indexes_of(shape, found.centroids.view(), lifts, options);
+  return std::make_shared<CoarseQuantizer>(std::move(found.centroids), metric, std::move(lifts),
+                                           std::move(indexes));
 }
 
 bool CoarseQuantizer::equals(const CoarseQuantizer& other) const {
-  return lists() == other.lists() && centroids_.cols() == other.centroids_.cols() &&
-         std::memcmp(centroids_.data(), other.centroids_.data(),
-                     static_cast<std::size_t>(lists() * centroids_.cols()) * sizeof(float)) == 0;
+  const auto same = [&](const CentroidIndex* a, const CentroidIndex* b) {
+    if (!a || !b) return a == b;
+    return a->index().description() == b->index().description() && a->probes() == b->probes() &&
+           same_bits(a->index().centroids().view(), b->index().centroids().view());
+  };
+  return same_bits(centroids(), other.centroids()) &&
+         same(indexes_.plain.get(), other.indexes_.plain.get());
 }
 
 ListAssignment CoarseQuantizer::assign(AnyMatrixView rows, int threads,
@@ -146,15 +267,21 @@ ListAssignment CoarseQuantizer::assign(AnyMatrixView rows, int threads,
   out.list_of.resize(count);
   out.radii.assign(static_cast<std::size_t>(lists()), 0);
   std::vector<double> keys(count);
-  if (rows.rows() < most_searched_rows) {
-    const Neighbors near = (by_l2_ ? *by_l2_ : *by_metric_).nearest(rows, 1, threads);
-    for (std::size_t i = 0; i < count; ++i)
-      out.list_of[i] = static_cast<std::uint32_t>(near.ids.data()[i]);
-    ExactDistance distance(assigned_by(), ElementType::f32, active_isa());
-    for (std::size_t i = 0; i < count; ++i) {
-      distance.set_query(rows, static_cast<std::int64_t>(i));
-      keys[i] = distance.key(centroids_.row(out.list_of[i]));
-    }
+  const Searcher& searcher = by_l2_ ? *by_l2_ : *by_metric_;
+  const bool by_index = searcher.has_index() && lists() > most_lists_compared_with_rows;
+  if (by_index || rows.rows() < most_searched_rows) {
+    const Neighbors near =
+        by_index ? searcher.nearest(rows, 1, threads) : searcher.exact(rows, 1, threads);
+    constexpr std::int64_t block = 256;
+    parallel_for(threads, (rows.rows() + block - 1) / block, [&](std::int64_t b) {
+      ExactDistance distance(assigned_by(), ElementType::f32, active_isa());
+      for (std::int64_t i = b * block; i < std::min(rows.rows(), (b + 1) * block); ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        out.list_of[at] = static_cast<std::uint32_t>(near.ids.data()[i]);
+        distance.set_query(rows, i);
+        keys[at] = distance.key(centroids_.row(out.list_of[at]));
+      }
+    });
   } else {
     CentroidScan scan(centroids_.view(), assigned_by(), resolve_threads(threads));
     scan.assign(rows, false, out.list_of, keys, progress);
@@ -192,7 +319,7 @@ Neighbors CoarseQuantizer::probe(AnyMatrixView queries, std::int64_t probes, int
 }
 
 Matrix<float> CoarseQuantizer::distances(AnyMatrixView queries, int threads) const {
-  const Neighbors near = by_metric_->nearest(queries, lists(), threads);
+  const Neighbors near = by_metric_->exact(queries, lists(), threads);
   Matrix<float> out(queries.rows(), lists());
   for (std::int64_t q = 0; q < queries.rows(); ++q)
     for (std::int64_t p = 0; p < lists(); ++p)
@@ -212,7 +339,11 @@ double CoarseQuantizer::reach_unit(double key, double query_length) const {
 }
 
 std::int64_t CoarseQuantizer::bytes() const {
-  return centroids_.rows() * centroids_.cols() * static_cast<std::int64_t>(sizeof(float));
+  std::int64_t out =
+      centroids_.rows() * centroids_.cols() * static_cast<std::int64_t>(sizeof(float));
+  for (const CentroidIndex* index : {indexes_.plain.get(), indexes_.lifted.get()})
+    if (index) out += index->index().memory_bytes();
+  return out;
 }
 
 }  // namespace knear::detail

@@ -11,10 +11,14 @@
 #include "knear/core/progress.hpp"
 
 namespace knear {
+class Transform;
 struct TrainOptions;
-}
+}  // namespace knear
 
 namespace knear::detail {
+
+class CentroidIndex;
+struct IndexShape;
 
 // The list of each row, and of each list how far its rows are from the centroid at most.
 struct ListAssignment {
@@ -32,26 +36,46 @@ struct Lifts {
   std::vector<float> values;  // [lists]
 };
 
+// Indexes over the centroids, by which rows are assigned, and over the lifted ones, if there are
+// lifts; nullptr: each centroid is compared.
+struct CentroidIndexes {
+  std::shared_ptr<const CentroidIndex> plain = {}, lifted = {};
+};
+
 // Any number of threads may use one.
 class CoarseQuantizer {
  public:
   // Centroids [lists x dim], finite. Lifts are for ip.
-  CoarseQuantizer(Matrix<float> centroids, Metric metric, Lifts lifts = {});
+  CoarseQuantizer(Matrix<float> centroids, Metric metric, Lifts lifts = {},
+                  CentroidIndexes indexes = {});
   ~CoarseQuantizer();
-  // Learns them by k-means; errors as those of Index::train().
-  static std::shared_ptr<const CoarseQuantizer> trained(AnyMatrixView vectors, std::int64_t lists,
-                                                        Metric metric, const TrainOptions& options);
+  // Learns as many as the shape has lists, by k-means, and the index over them, if it has one;
+  // errors as those of Index::train().
+  static std::shared_ptr<const CoarseQuantizer> trained(AnyMatrixView vectors,
+                                                        const IndexShape& shape,
+                                                        const TrainOptions& options);
+
+  // How many rows it learns from, if nothing else is said.
+  static std::int64_t training_rows(const IndexShape& shape);
+  // Of vectors that a transform turns, which keeps their distances.
+  std::shared_ptr<const CoarseQuantizer> turned(const Transform& turn, const IndexShape& shape,
+                                                const TrainOptions& options) const;
 
   std::int64_t lists() const { return centroids_.rows(); }
   MatrixView<float> centroids() const { return centroids_.view(); }
   // Whether rows are assigned alike.
   bool equals(const CoarseQuantizer& other) const;
 
-  // The nearest centroid of each row, ties to the smaller number.
+  // The nearest centroid of each row, ties to the smaller number; of more than 131,072 by an index
+  // the nearest that it finds.
   ListAssignment assign(AnyMatrixView rows, int threads, const Progress& progress) const;
+  // What is left of each row beside the centroid of its list.
+  Matrix<float> residuals(AnyMatrixView rows, int threads, const Progress& progress) const;
   // The nearest `probes` lists of each query, nearest first, and keys [queries x probes], the
   // smaller the nearer: distances, with lifts those of the lifted vectors; without, products for ip
-  // with their sign changed.
+  // with their sign changed. By an index: those that it finds, then the others in the order of
+  // their distances, with keys that are no smaller than the last one's before them. Always the
+  // first of those for more probes.
   Neighbors probe(AnyMatrixView queries, std::int64_t probes, int threads) const;
   // The distance of each query to each centroid by the metric [queries x lists].
   Matrix<float> distances(AnyMatrixView queries, int threads) const;
@@ -59,6 +83,7 @@ class CoarseQuantizer {
   // |q| is the length of the query.
   double reach_unit(double key, double query_length) const;
   const Lifts& lifts() const { return lifts_; }
+  const CentroidIndexes& indexes() const { return indexes_; }
 
   std::int64_t bytes() const;
 
@@ -72,6 +97,7 @@ class CoarseQuantizer {
   const Matrix<float> centroids_;
   const Metric metric_;
   const Lifts lifts_;
+  const CentroidIndexes indexes_;
   Matrix<float> lifted_centroids_;
   std::unique_ptr<Searcher> by_metric_, by_l2_, by_lifted_;
 };

@@ -352,6 +352,11 @@ void write_faiss(const Index& index, const std::string& path, const Progress& pr
     if (shape.refine && shape.refine != detail::RefineShape{})
       throw InvalidArgument("index {} is refined by {}, and only RFlat is written for FAISS",
                             index.description(), shape.refine->name());
+    if (!shape.coarse.empty())
+      throw InvalidArgument(
+          "index {} finds its lists by an index, and only centroids that are all compared are "
+          "written for FAISS",
+          index.description());
     if (!shape.codes && !shape.transforms.empty())
       throw InvalidArgument(
           "index {} has vectors behind transforms, and only codes are written for FAISS there",

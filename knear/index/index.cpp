@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -71,6 +72,22 @@ void check_one_a_row(std::span<const Id> ids, AnyMatrixView vectors) {
   if (std::ssize(ids) != vectors.rows())
     throw ShapeMismatch("ids are {}, vectors are {} rows", ids.size(), vectors.rows());
 }
+
+// Queries as the rows of an index are kept: after its transforms, if it has any. Keeps a reference.
+class Transformed {
+ public:
+  Transformed(const State& state, Metric metric, AnyMatrixView queries, int threads)
+      : view_(queries) {
+    if (!state.transform || queries.cols() != state.transform->dim_in()) return;
+    find_value_range(queries, metric, "queries", threads);
+    made_ = state.transform->apply(queries, threads), view_ = made_.view();
+  }
+  AnyMatrixView view() const { return view_; }
+
+ private:
+  Matrix<float> made_;
+  AnyMatrixView view_;
+};
 
 // The rows of a segment that a filter lets through, or nothing if that is all or none that are
 // live. `named` counts those of a list that were found.
@@ -236,26 +253,7 @@ void Index::train(AnyMatrixView vectors, const TrainOptions& options) {
     if (next.size > 0)
       throw InvalidArgument("index {} holds {} rows, and is trained before any are added",
                             description(), next.size);
-    const IndexShape& shape = impl_->shape;
-    AnyMatrix sample;
-    Matrix<float> inner;
-    AnyMatrixView rows = vectors;
-    if (!shape.transforms.empty()) {
-      find_value_range(vectors, metric(), "vectors", options.threads);
-      sample = detail::training_sample(shape, vectors, options);
-      if (sample.rows() > 0) rows = sample;
-      next.transform = detail::trained_transform(shape, rows, options);
-      if (shape.is_probed()) inner = next.transform->apply(rows, options.threads);
-      rows = inner.view();
-    }
-    if (shape.lists > 0)
-      next.coarse = detail::CoarseQuantizer::trained(rows, shape.lists, metric(), options);
-    if (shape.codes)
-      next.coder = detail::RowCoder::trained(*shape.codes, rows, metric(), next.coarse, options);
-    if (shape.refine && shape.refine->codes)
-      next.refiner =
-          detail::RowCoder::trained(*shape.refine->codes, vectors, metric(), nullptr, options);
-    if (shape.codes) next.known = detail::KnownNeighbors::of(vectors, metric(), options.seed);
+    detail::train(next, impl_->shape, vectors, options);
     next.segments.clear();
     impl_->publish(std::move(next));
   });
@@ -410,38 +408,91 @@ std::int64_t Index::optimize(const ChangeOptions& options) {
   });
 }
 
+namespace {
+
+void check_tunable(const Index& index, const IndexShape& shape, std::int64_t k) {
+  if (!shape.is_probed())
+    throw InvalidArgument("index {} finds everything, so that there is nothing to tune",
+                          index.description());
+  detail::check_k(k);
+}
+
+std::vector<OperatingPoint> keep_curve(const State& state, const detail::RecallCurve& curve) {
+  std::vector<OperatingPoint> out;
+  for (const detail::RecallPoint& point : curve.points)
+    out.push_back({point.promised, point.expected, point.lists, point.rows});
+  state.recall->set(curve);
+  return out;
+}
+
+// Which rows of a base have ids that an index holds, all of which have to be there.
+RowFilter rows_held(const State& state, std::span<const Id> ids) {
+  std::vector<Id> rows;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (state.find(ids[i]).row >= 0) rows.push_back(static_cast<Id>(i));
+  if (std::ssize(rows) != state.size)
+    throw InvalidArgument("base has {} of the {} rows that the index holds", std::ssize(rows),
+                          state.size);
+  return RowFilter::of_ids(rows, std::ssize(ids));
+}
+
+}  // namespace
+
 std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries,
                                         const ChangeOptions& options) {
   return detail::public_call([&] {
-    if (!impl_->shape.is_probed())
-      throw InvalidArgument("index {} finds everything, so that there is nothing to tune",
-                            description());
-    detail::check_k(k);
+    check_tunable(*this, impl_->shape, k);
     const bool by_rows = queries.rows() == 0;
     if (impl_->shape.codes && !by_rows)
       throw InvalidArgument(
-          "queries are {}, but index {} has codes, which cannot tell what is nearest to them",
+          "queries are {}, but index {} has codes, which cannot tell what is nearest to them "
+          "without base, the vectors that they were made of",
           queries.rows(), description());
     if (!by_rows) impl_->check_columns("queries", queries);
     std::lock_guard lock(impl_->writer);
     const auto state = impl_->state();
     impl_->check_trained(*state, "tuning");
-    Matrix<float> inner;
-    if (!by_rows && state->transform) {
-      find_value_range(queries, metric(), "queries", options.threads);
-      inner = state->transform->apply(queries, options.threads), queries = inner.view();
-    }
-    const detail::RecallCurve curve =
+    const Transformed transformed(*state, metric(), queries, options.threads);
+    queries = transformed.view();
+    return keep_curve(
+        *state,
         impl_->shape.codes
             ? detail::calibrate_codes(*state, impl_->shape, k, options.threads, options.progress)
         : by_rows
             ? detail::calibrate_by_rows(*state, metric(), k, options.threads, options.progress)
             : detail::calibrate(*state, metric(), detail::live_segments(*state), k, queries, {},
-                                options.threads, options.progress);
-    std::vector<OperatingPoint> out;
-    for (const detail::RecallPoint& point : curve.points)
-      out.push_back({point.promised, point.expected, point.lists, point.rows});
-    state->recall->set(curve);
+                                options.threads, options.progress));
+  });
+}
+
+std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries, AnyMatrixView base,
+                                        std::span<const Id> ids, const ChangeOptions& options) {
+  return detail::public_call([&] {
+    check_tunable(*this, impl_->shape, k);
+    if (!impl_->shape.codes)
+      throw InvalidArgument("base has {} rows, but index {} keeps its vectors itself", base.rows(),
+                            description());
+    impl_->check_columns("base", base);
+    if (queries.rows() > 0) impl_->check_columns("queries", queries);
+    std::vector<Id> numbers;
+    if (ids.empty()) {
+      numbers.resize(static_cast<std::size_t>(base.rows()));
+      std::iota(numbers.begin(), numbers.end(), 0);
+      ids = numbers;
+    }
+    if (std::ssize(ids) != base.rows())
+      throw ShapeMismatch("ids are {}, base is {} rows", ids.size(), base.rows());
+    detail::check_each_once(ids);
+    std::lock_guard lock(impl_->writer);
+    State next = *impl_->state();
+    impl_->check_trained(next, "tuning");
+    next.known = detail::KnownNeighbors::among(base, ids, rows_held(next, ids), queries, metric(),
+                                               options.threads, options.progress);
+    next.recall = std::make_shared<detail::RecallCurves>(next.size);
+    const detail::RecallCurve curve =
+        detail::calibrate_codes(next, impl_->shape, k, options.threads, options.progress);
+    const auto out = keep_curve(next, curve);
+    impl_->publish(std::move(next));
     return out;
   });
 }
@@ -506,13 +557,8 @@ Neighbors Index::search(AnyMatrixView queries, std::int64_t k, const SearchOptio
     const auto state = impl_->state();
     impl_->check_trained(*state, "searching");
     const std::vector<SearchSegment> segments = search_segments_of(*state, options.filter);
-    Matrix<float> transformed;
-    AnyMatrixView inner = queries;
-    if (state->transform) {
-      find_value_range(queries, metric(), "queries", options.threads);
-      transformed = state->transform->apply(queries, options.threads);
-      inner = transformed.view();
-    }
+    const Transformed transformed(*state, metric(), queries, options.threads);
+    const AnyMatrixView inner = transformed.view();
     const auto search = [&] {
       if (impl_->shape.is_probed())
         return detail::search_probed(*state, impl_->shape, segments, inner, queries, k, options,
@@ -536,13 +582,8 @@ RangeNeighbors Index::range_search(AnyMatrixView queries, double radius,
     const auto state = impl_->state();
     impl_->check_trained(*state, "searching");
     const std::vector<SearchSegment> segments = search_segments_of(*state, options.filter);
-    Matrix<float> transformed;
-    AnyMatrixView inner = queries;
-    if (state->transform) {
-      find_value_range(queries, metric(), "queries", options.threads);
-      transformed = state->transform->apply(queries, options.threads);
-      inner = transformed.view();
-    }
+    const Transformed transformed(*state, metric(), queries, options.threads);
+    const AnyMatrixView inner = transformed.view();
     const auto search = [&] {
       if (impl_->shape.is_probed())
         return detail::range_search_probed(*state, impl_->shape, segments, inner, queries, radius,

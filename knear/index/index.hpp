@@ -48,9 +48,11 @@ struct ChangeOptions {
 
 // For indexes that learn from vectors.
 struct TrainOptions {
-  int iterations = 10;  // of k-means
-  // How many of the vectors are used, drawn at random, if there are more; 0: 128 for each list,
-  // 65,536 for quantisers, 131,072 for transforms.
+  // Of k-means: where vectors are 128 for each list or more, on a quarter of these, and half as
+  // many before that on 16 for each list, and after that on all.
+  int iterations = 10;
+  // How many of the vectors are used, drawn at random, if there are more; 0: 256 for each list (128
+  // of more than 16,384 lists), 65,536 for quantisers, 131,072 for transforms.
   std::int64_t rows = 0;
   std::uint64_t seed = 1;
   int threads = 0;
@@ -161,6 +163,14 @@ class Index {
   // k), and as search() does.
   std::vector<OperatingPoint> tune(std::int64_t k, AnyMatrixView queries = {},
                                    const ChangeOptions& options = {});
+  // The same for codes, by the vectors that they were made of and that someone else has kept: base
+  // [n x dim] and the ids of its rows (empty: 0, 1, ...), all of the index among them; rows that it
+  // does not hold do not count. By 1,000 of the queries, or with none of the rows, drawn at
+  // random; their neighbours are kept instead of those that the index knew. After a merge, for
+  // files of FAISS, and where much was removed. Throws InvalidArgument for an index of vectors,
+  // which needs no others, for an id twice or that base has not; ShapeMismatch.
+  std::vector<OperatingPoint> tune(std::int64_t k, AnyMatrixView queries, AnyMatrixView base,
+                                   std::span<const Id> ids, const ChangeOptions& options = {});
 
   // Writes the index as it is now to a .knear file, whole or not at all: a process killed meanwhile
   // leaves the old file. Throws IoError, Cancelled.

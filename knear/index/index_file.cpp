@@ -3,10 +3,13 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "knear/core/error.hpp"
 #include "knear/core/value_range.hpp"
+#include "knear/index/centroid_index.hpp"
+#include "knear/index/index_impl.hpp"
 #include "knear/index/index_state.hpp"
 #include "knear/index/packed_sections.hpp"
 
@@ -527,37 +530,6 @@ std::shared_ptr<RecallCurves> load_curves(Sections& in, std::int64_t lists) {
   return out;
 }
 
-// The centroids of inverted lists, if they are trained.
-void load_coarse(Sections& in, SavedIndex& saved) {
-  const auto fields = in.fields<ListFields>("lists");
-  if (fields.lists < 1 || fields.lists > (1 << 24) || fields.trained > 1)
-    in.refuse("lists", "its numbers are none");
-  saved.shape.lists = fields.lists;
-  if (fields.trained == 0) return;
-  const std::int64_t dim = saved.shape.inner_dim();
-  const auto stored = in.array<float>("centroids", fields.lists * dim);
-  if (!std::all_of(stored.begin(), stored.end(), [](float x) { return std::isfinite(x); }))
-    in.refuse("centroids", "it holds a NaN or infinity");
-  Matrix<float> centroids(fields.lists, dim);
-  std::copy_n(stored.data(), stored.size(), centroids.data());
-  Lifts lifts;
-  if (fields.longest != 0) {
-    lifts.longest = fields.longest;
-    lifts.values = in.list<float>("lifts");
-    if (saved.shape.metric != Metric::ip || std::ssize(lifts.values) != fields.lists ||
-        !(fields.longest > 0 && fields.longest < 1e15) ||
-        !std::all_of(lifts.values.begin(), lifts.values.end(),
-                     [](float x) { return x >= 0 && std::isfinite(x); }))
-      in.refuse("lifts", "they are none");
-  }
-  saved.state.coarse = std::make_shared<const CoarseQuantizer>(
-      std::move(centroids), saved.shape.metric, std::move(lifts));
-}
-
-}  // namespace
-
-namespace {
-
 void add_live(io::ArchiveWriter& writer, const std::string& name, const RowSet& live) {
   if (live.all()) return;
   std::vector<std::uint64_t> words(static_cast<std::size_t>((live.rows() + 63) / 64), 0);
@@ -630,12 +602,114 @@ void add_codes(io::ArchiveWriter& writer, const std::string& prefix, const Segme
              static_cast<std::size_t>(rows.vectors.bytes()));
 }
 
-}  // namespace
+SavedIndex load_parts(Sections& in, std::string_view kind);
 
-void save_index(const State& state, const IndexShape& shape, const std::string& path,
-                const Progress& progress) {
-  io::ArchiveWriter writer(shape.kind());
-  std::vector<AdoptedPrefix> prefixes;  // alive until they are written
+// An index over centroids [lists x dim], nullptr if it is not trained; its shape.
+std::shared_ptr<const CentroidIndex> load_centroid_index(Sections in, std::int64_t lists,
+                                                         std::int64_t dim, Metric metric,
+                                                         bool trained, IndexShape& shape) {
+  const std::vector<char> kind = in.list<char>("kind");
+  SavedIndex saved = load_parts(in, {kind.data(), kind.size()});
+  shape = saved.shape;
+  if (shape.dim != dim || shape.metric != metric || !shape.coarse.empty())
+    in.refuse("index", "it is none over these centroids");
+  const auto probes = in.fields<std::int64_t>("probes");
+  if (!trained) return nullptr;
+  if (shape.lists > 0 ? probes < 1 || probes > shape.lists : probes != 0)
+    in.refuse("probes", "they are more than the lists, or none");
+  IndexOfShape index(shape, std::move(saved.state));
+  std::vector<Id> numbers(static_cast<std::size_t>(lists));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  if (index.ids() != numbers) in.refuse("index", "it holds others than the centroids");
+  return std::make_shared<const CentroidIndex>(std::move(index), probes);
+}
+
+// The centroids of inverted lists, if they are trained.
+void load_coarse(Sections& in, SavedIndex& saved) {
+  const auto fields = in.fields<ListFields>("lists");
+  if (fields.lists < 1 || fields.lists > (1 << 24) || fields.trained > 1)
+    in.refuse("lists", "its numbers are none");
+  saved.shape.lists = fields.lists;
+  const std::int64_t dim = saved.shape.inner_dim();
+  const Metric metric = saved.shape.metric;
+  CentroidIndexes indexes;
+  if (in.has("coarse/kind")) {
+    IndexShape shape;
+    indexes.plain = load_centroid_index(in.nested("coarse/"), fields.lists, dim,
+                                        metric == Metric::cosine ? metric : Metric::l2,
+                                        fields.trained == 1, shape);
+    saved.shape.coarse = {shape};
+  }
+  if (fields.trained == 0) return;
+  const auto stored = in.array<float>("centroids", fields.lists * dim);
+  if (!std::all_of(stored.begin(), stored.end(), [](float x) { return std::isfinite(x); }))
+    in.refuse("centroids", "it holds a NaN or infinity");
+  Matrix<float> centroids(fields.lists, dim);
+  std::copy_n(stored.data(), stored.size(), centroids.data());
+  Lifts lifts;
+  if (fields.longest != 0) {
+    lifts.longest = fields.longest;
+    lifts.values = in.list<float>("lifts");
+    if (saved.shape.metric != Metric::ip || std::ssize(lifts.values) != fields.lists ||
+        !(fields.longest > 0 && fields.longest < 1e15) ||
+        !std::all_of(lifts.values.begin(), lifts.values.end(),
+                     [](float x) { return x >= 0 && std::isfinite(x); }))
+      in.refuse("lifts", "they are none");
+    if (indexes.plain) {
+      IndexShape shape;
+      indexes.lifted =
+          load_centroid_index(in.nested("lifted/"), fields.lists, dim + 1, Metric::l2, true, shape);
+    }
+  }
+  saved.state.coarse = std::make_shared<const CoarseQuantizer>(
+      std::move(centroids), metric, std::move(lifts), std::move(indexes));
+}
+
+// Written after add_parts(): what it borrows that nobody else holds.
+using Kept = std::vector<AdoptedPrefix>;
+void add_parts(io::ArchiveWriter& writer, const State& state, const IndexShape& shape, Kept& kept);
+
+// index: nullptr before training.
+void add_centroid_index(io::ArchiveWriter& writer, const std::string& prefix,
+                        const IndexShape& shape, const CentroidIndex* index, Kept& kept) {
+  writer.set_prefix(prefix);
+  const std::string kind = shape.kind();
+  const std::int64_t probes = index ? index->probes() : 0;
+  writer.add_copy("kind", kind.data(), kind.size());
+  writer.add_copy("probes", &probes, sizeof probes);
+  if (index) {
+    const Index::Impl& impl = impl_of(index->index());
+    add_parts(writer, *impl.state(), impl.shape, kept);
+  } else {
+    add_parts(writer, {}, shape, kept);
+  }
+  writer.set_prefix("");
+}
+
+void add_coarse(io::ArchiveWriter& writer, const State& state, const IndexShape& shape,
+                Kept& kept) {
+  const CoarseQuantizer* const coarse = state.coarse.get();
+  const ListFields lists{shape.lists, coarse != nullptr, coarse ? coarse->lifts().longest : 0};
+  writer.add_copy("lists", &lists, sizeof lists);
+  if (coarse) {
+    const MatrixView<float> centroids = coarse->centroids();
+    writer.add("centroids", centroids.data(),
+               static_cast<std::size_t>(centroids.rows() * centroids.cols()) * sizeof(float));
+  }
+  if (lists.longest > 0)
+    writer.add("lifts", coarse->lifts().values.data(),
+               coarse->lifts().values.size() * sizeof(float));
+  if (shape.coarse.empty()) return;
+  IndexShape inner = shape.coarse.front();
+  inner.dim = shape.inner_dim();
+  inner.metric = shape.metric == Metric::cosine ? Metric::cosine : Metric::l2;
+  add_centroid_index(writer, "coarse/", inner, coarse ? coarse->indexes().plain.get() : nullptr,
+                     kept);
+  if (coarse && coarse->indexes().lifted)
+    add_centroid_index(writer, "lifted/", inner, coarse->indexes().lifted.get(), kept);
+}
+
+void add_parts(io::ArchiveWriter& writer, const State& state, const IndexShape& shape, Kept& kept) {
   const IndexFields fields{static_cast<std::uint64_t>(shape.dim),
                            static_cast<std::uint64_t>(shape.metric),
                            state.type ? static_cast<std::uint64_t>(*state.type) : no_type,
@@ -643,19 +717,7 @@ void save_index(const State& state, const IndexShape& shape, const std::string& 
                            state.size,
                            state.segments.size()};
   writer.add_copy("index", &fields, sizeof fields);
-  if (shape.lists > 0) {
-    const ListFields lists{shape.lists, state.coarse != nullptr,
-                           state.coarse ? state.coarse->lifts().longest : 0};
-    writer.add_copy("lists", &lists, sizeof lists);
-    if (state.coarse) {
-      const MatrixView<float> centroids = state.coarse->centroids();
-      writer.add("centroids", centroids.data(),
-                 static_cast<std::size_t>(centroids.rows() * centroids.cols()) * sizeof(float));
-    }
-    if (lists.longest > 0)
-      writer.add("lifts", state.coarse->lifts().values.data(),
-                 state.coarse->lifts().values.size() * sizeof(float));
-  }
+  if (shape.lists > 0) add_coarse(writer, state, shape, kept);
   if (!shape.transforms.empty()) add_transforms(writer, shape, state.transform);
   if (shape.rounded) {
     const auto type = static_cast<std::uint64_t>(*shape.rounded);
@@ -703,25 +765,20 @@ void save_index(const State& state, const IndexShape& shape, const std::string& 
       if (const auto pass = static_cast<FirstPass>(p); rows.prepared().is_adopted(pass))
         add_packed(writer, packed_name(s, pass), *rows.prepared().kept(pass),
                    rows.prepared().worth_up_to(pass));
-    const AdoptedPrefix& adopted = prefixes.emplace_back(rows.prepared().adopted_prefix());
+    const AdoptedPrefix& adopted = kept.emplace_back(rows.prepared().adopted_prefix());
     if (adopted.base) add_prefix(writer, packed_name(s, FirstPass::prefix), adopted);
   }
   if (state.recall) add_curves(writer, *state.recall);
   if (state.known) add_known(writer, *state.known);
-  writer.write(path, progress);
 }
 
-SavedIndex load_index(const std::string& path) {
-  auto archive = io::Archive::open(path);
-  const std::string_view kind = archive->kind();
+SavedIndex load_parts(Sections& in, std::string_view kind) {
   const bool has_lists = kind.starts_with("IVF"), has_codes = !kind.ends_with("Flat");
   if (kind != "Flat" && kind != "IVFFlat" && kind != "PQ" && kind != "IVFPQ" && kind != "SQ" &&
       kind != "IVFSQ")
-    throw CorruptFile(
-        "{} holds an index of kind '{}', this program reads Flat, PQ, SQ, IVFFlat, "
-        "IVFPQ and IVFSQ",
-        path, kind);
-  Sections in(archive);
+    in.refuse("index", fmt::format("it is of kind '{}', this program reads Flat, PQ, SQ, IVFFlat, "
+                                   "IVFPQ and IVFSQ",
+                                   kind));
   const auto fields = in.fields<IndexFields>("index");
   SavedIndex saved;
   if (fields.dim < 1 || fields.dim > 65536 || fields.metric > 2 ||
@@ -769,6 +826,23 @@ SavedIndex load_index(const std::string& path) {
     saved.state.recall = in.has("recall/rows")
                              ? load_curves(in, std::max<std::int64_t>(1, saved.shape.lists))
                              : std::make_shared<RecallCurves>(saved.state.size);
+  return saved;
+}
+
+}  // namespace
+
+void save_index(const State& state, const IndexShape& shape, const std::string& path,
+                const Progress& progress) {
+  io::ArchiveWriter writer(shape.kind());
+  Kept kept;
+  add_parts(writer, state, shape, kept);
+  writer.write(path, progress);
+}
+
+SavedIndex load_index(const std::string& path) {
+  const auto archive = io::Archive::open(path);
+  Sections in(archive);
+  SavedIndex saved = load_parts(in, archive->kind());
   in.check_all_used();
   return saved;
 }

@@ -42,7 +42,11 @@ std::string IndexShape::kind() const {
 std::string IndexShape::description() const {
   std::string out;
   for (const TransformShape& transform : transforms) out += transform.name() + ",";
-  if (lists > 0) out += fmt::format("IVF{},", lists);
+  if (lists > 0) {
+    out += fmt::format("IVF{}", lists);
+    if (!coarse.empty()) out += "(" + coarse.front().description() + ")";
+    out += ",";
+  }
   out += codes ? codes->name() : rounded ? name_of_rounded(*rounded) : "Flat";
   if (refine) out += "," + refine->name();
   return out;

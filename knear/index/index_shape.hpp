@@ -56,6 +56,9 @@ struct IndexShape {
   Metric metric = Metric::l2;
   std::vector<TransformShape> transforms = {};
   std::int64_t lists = 0;  // inverted ones; 0: there are none
+  // Of the index over their centroids (index/centroid_index.hpp), of which dim and metric do not
+  // count; empty: each is compared.
+  std::vector<IndexShape> coarse = {};
   // Rows are codes; or vectors, as they are or rounded to halves.
   std::optional<CodeShape> codes = {};
   std::optional<ElementType> rounded = {};

@@ -47,12 +47,9 @@ struct State {
   }
 };
 
-// What the transforms of an index learn from: all vectors, or if this is not empty, some of them.
-AnyMatrix training_sample(const IndexShape& shape, AnyMatrixView vectors,
-                          const TrainOptions& options);
-// Errors as those of Index::train().
-Transform trained_transform(const IndexShape& shape, AnyMatrixView vectors,
-                            const TrainOptions& options);
+// Makes of an untrained state what vectors [n x dim] teach. Errors as those of Index::train().
+void train(State& next, const IndexShape& shape, AnyMatrixView vectors,
+           const TrainOptions& options);
 // Whether two transforms do the same.
 bool equal(const Transform& a, const Transform& b);
 

@@ -28,8 +28,8 @@ namespace knear {
 
 struct CodeOptions {
   int bits = 8;          // of each sub-quantiser or column, 8 or 4
-  bool residual = true;  // with inverted lists
-  bool refined = false;
+  bool residual = true;  // codes of what is left beside the centroid; without lists there is none
+  bool refined = false;  // the vectors are kept too
 };
 
 class IvfPqIndex : public Index {
@@ -43,6 +43,7 @@ class IvfPqIndex : public Index {
 // Every code is compared.
 class PqIndex : public Index {
  public:
+  // Throws as IvfPqIndex does.
   PqIndex(std::int64_t dim, std::int64_t sub_quantizers, Metric metric = Metric::l2,
           const CodeOptions& options = {});
 };
@@ -51,11 +52,13 @@ class PqIndex : public Index {
 // saw (quantize/scalar_quantizer.hpp).
 class IvfSqIndex : public Index {
  public:
+  // Throws as IvfPqIndex does.
   IvfSqIndex(std::int64_t dim, std::int64_t lists, Metric metric = Metric::l2,
              const CodeOptions& options = {});
 };
 class SqIndex : public Index {
  public:
+  // The same.
   explicit SqIndex(std::int64_t dim, Metric metric = Metric::l2, const CodeOptions& options = {});
 };
 

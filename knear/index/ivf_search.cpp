@@ -574,19 +574,25 @@ RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::in
   const std::int64_t known = std::ssize(truth.queries), count = std::min(known, most_queries);
   if (count < least_queries)
     throw InvalidArgument(
-        "recall of {} neighbours is not known of index {}: it knows those of {} vectors, and {} "
-        "are "
-        "needed (training keeps {}; what was merged, read from FAISS or removed is not known)",
-        k, shape.description(), known, least_queries, KnownNeighbors::most_queries);
-  const AnyMatrix vectors = copies_of(
-      state.known->queries(), std::span(truth.queries).first(static_cast<std::size_t>(count)));
+        "recall of {} neighbours is not known of index {}: it knows those of {} vectors, where {} "
+        "are needed (training keeps {} with {} neighbours; what was merged, removed or read from "
+        "FAISS is not known, and tuning with the base finds out)",
+        k, shape.description(), known, least_queries, KnownNeighbors::most_queries,
+        KnownNeighbors::most_neighbors);
+  // Evenly from all of them, which are in the order of the vectors that they were drawn from.
+  std::vector<std::size_t> used;
+  std::vector<std::int64_t> numbers;
+  for (std::int64_t i = 0; i < count; ++i) {
+    used.push_back(static_cast<std::size_t>(i * known / count));
+    numbers.push_back(truth.queries[used.back()]);
+  }
+  const AnyMatrix vectors = copies_of(state.known->queries(), numbers);
   Matrix<float> transformed;
   AnyMatrixView queries = vectors.view();
   if (state.transform)
     transformed = state.transform->apply(queries, threads), queries = transformed.view();
   std::int64_t most_equal = 0;
-  for (std::int64_t q = 0; q < count; ++q)
-    most_equal = std::max(most_equal, std::ssize(truth.equal[static_cast<std::size_t>(q)]));
+  for (const std::size_t at : used) most_equal = std::max(most_equal, std::ssize(truth.equal[at]));
   const std::vector<SearchSegment> segments = live_segments(state);
   const SearchRequest request = request_of_codes(
       SearchKind::nearest, state, segments, queries, k + std::min<std::int64_t>(most_equal, k),
@@ -602,7 +608,7 @@ RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::in
   const auto recalls = [&](const ExactNeighbors& found) {
     std::vector<double> out;
     for (std::size_t q = 0; q < static_cast<std::size_t>(count); ++q) {
-      const std::vector<Id>&nearest = truth.nearest[q], &equal = truth.equal[q];
+      const std::vector<Id>&nearest = truth.nearest[used[q]], &equal = truth.equal[used[q]];
       const Id* ids = found.ids.row(static_cast<std::int64_t>(q));
       std::int64_t taken = 0, there = 0;
       for (std::int64_t i = 0; i < found.columns() && taken < k; ++i) {

@@ -30,6 +30,43 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::of(AnyMatrixView vectors, 
                                                 std::vector<List>(static_cast<std::size_t>(count)));
 }
 
+std::shared_ptr<const KnownNeighbors> KnownNeighbors::among(AnyMatrixView base,
+                                                            std::span<const Id> ids,
+                                                            const RowFilter& filter,
+                                                            AnyMatrixView queries, Metric metric,
+                                                            int threads, const Progress& progress) {
+  std::shared_ptr<const AnyMatrix> own;
+  Random random(0x6b6e6f776eULL);
+  if (queries.rows() > 0) {
+    own = std::make_shared<const AnyMatrix>(rows_at(
+        queries, sample_of(queries.rows(), std::min(queries.rows(), most_queries), random)));
+  } else {
+    const std::vector<std::uint32_t> allowed = filter.allowed(0, base.rows());
+    std::vector<std::int64_t> some =
+        sample_of(std::ssize(allowed), std::min(std::ssize(allowed), most_queries), random);
+    for (std::int64_t& row : some) row = allowed[static_cast<std::size_t>(row)];
+    own = std::make_shared<const AnyMatrix>(rows_at(base, some));
+  }
+  const std::int64_t count = own->rows(), k = std::min(filter.count(), most_neighbors);
+  Neighbors near;
+  if (k > 0)
+    near = knn(own->view(), base, k,
+               {.metric = metric, .threads = threads, .filter = filter, .progress = progress});
+  std::vector<List> lists(static_cast<std::size_t>(count));
+  parallel_for(threads, count, [&](std::int64_t q) {
+    ExactDistance distance(metric, base.type());
+    distance.set_query(own->view(), q);
+    List& list = lists[static_cast<std::size_t>(q)];
+    for (std::int64_t j = 0; j < k; ++j) {
+      const Id row = near.ids.row(q)[j];
+      list.rows.emplace_back(distance.key(base.row(row)), ids[static_cast<std::size_t>(row)]);
+    }
+    std::sort(list.rows.begin(), list.rows.end());
+    list.all = k == filter.count();
+  });
+  return std::make_shared<const KnownNeighbors>(std::move(own), metric, std::move(lists));
+}
+
 std::shared_ptr<const KnownNeighbors> KnownNeighbors::with(AnyMatrixView vectors,
                                                            std::span<const Id> ids,
                                                            int threads) const {

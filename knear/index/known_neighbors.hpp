@@ -4,6 +4,7 @@
 //   auto known = KnownNeighbors::of(vectors, metric, seed);       // when it is trained
 //   known = known->with(added, ids, threads);                     // as rows come
 //   known = known->without(removed);                              // and go
+//   auto known = KnownNeighbors::among(base, ids, filter, ...);   // of vectors kept elsewhere
 //
 // Values, never changed once they are made.
 #pragma once
@@ -16,6 +17,8 @@
 #include "knear/core/matrix.hpp"
 #include "knear/core/metric.hpp"
 #include "knear/core/neighbors.hpp"
+#include "knear/core/progress.hpp"
+#include "knear/core/row_filter.hpp"
 
 namespace knear::detail {
 
@@ -34,6 +37,13 @@ class KnownNeighbors {
                                                   std::uint64_t seed);
   KnownNeighbors(std::shared_ptr<const AnyMatrix> queries, Metric metric, std::vector<List> lists)
       : queries_(std::move(queries)), metric_(metric), lists_(std::move(lists)) {}
+
+  // Of these queries, or if there are none of the rows, most_queries drawn at random,
+  // among those rows of `base` that a filter allows, whose ids are given.
+  static std::shared_ptr<const KnownNeighbors> among(AnyMatrixView base, std::span<const Id> ids,
+                                                     const RowFilter& filter, AnyMatrixView queries,
+                                                     Metric metric, int threads,
+                                                     const Progress& progress);
 
   // With rows [n x dim] more.
   std::shared_ptr<const KnownNeighbors> with(AnyMatrixView vectors, std::span<const Id> ids,

@@ -29,10 +29,17 @@ inline constexpr std::int64_t max_rows = std::int64_t{1} << 31;
 class Sections {
  public:
   explicit Sections(std::shared_ptr<const io::Archive> archive) : archive_(std::move(archive)) {}
+  // Those whose names begin with a prefix, which is not said again. One of both has to check
+  // whether all are used.
+  Sections nested(std::string_view prefix) const {
+    Sections out = *this;
+    out.prefix_ += prefix;
+    return out;
+  }
 
-  bool has(const std::string& name) const { return archive_->has(name); }
+  bool has(const std::string& name) const { return archive_->has(prefix_ + name); }
   [[noreturn]] void refuse(const std::string& name, std::string_view what) const {
-    throw CorruptFile("{}: section '{}' is wrong: {}", archive_->path(), name, what);
+    throw CorruptFile("{}: section '{}' is wrong: {}", archive_->path(), prefix_ + name, what);
   }
 
   template <class T>
@@ -62,8 +69,8 @@ class Sections {
   }
   // Checked when used.
   io::Archive::Guarded guarded(const std::string& name, std::int64_t bytes) {
-    used_.insert(name);
-    io::Archive::Guarded out = archive_->guarded(name);
+    used_->insert(prefix_ + name);
+    io::Archive::Guarded out = archive_->guarded(prefix_ + name);
     check_length(name, out.section, bytes, 1);
     return out;
   }
@@ -76,15 +83,15 @@ class Sections {
 
   void check_all_used() const {
     for (const io::Section& section : archive_->sections())
-      if (!section.optional && !used_.contains(section.name))
+      if (!section.optional && !used_->contains(section.name))
         throw CorruptFile("{}: section '{}' is unknown to this program", archive_->path(),
                           section.name);
   }
 
  private:
   io::Section read(const std::string& name) {
-    used_.insert(name);
-    return archive_->read(name);
+    used_->insert(prefix_ + name);
+    return archive_->read(prefix_ + name);
   }
   void check_length(const std::string& name, const io::Section& section, std::int64_t count,
                     std::size_t size) const {
@@ -93,8 +100,10 @@ class Sections {
              fmt::format("it has {} bytes, where {} x {} are due", section.bytes, count, size));
   }
 
+  using Names = std::set<std::string, std::less<>>;
   std::shared_ptr<const io::Archive> archive_;
-  std::set<std::string, std::less<>> used_;
+  std::string prefix_;
+  std::shared_ptr<Names> used_ = std::make_shared<Names>();
 };
 
 // The rows that were packed.

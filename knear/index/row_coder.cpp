@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "knear/core/cpu.hpp"
@@ -40,8 +39,8 @@ void read_row(AnyMatrixView rows, std::int64_t row, Metric metric, double* out) 
   for (std::int64_t j = 0; j < rows.cols(); ++j) out[j] = static_cast<float>(out[j] / length);
 }
 
-// What is coded of rows [begin, end): what is left beside the centroids of their lists; nullptr:
-// all.
+}  // namespace
+
 Matrix<float> coded_part(AnyMatrixView rows, std::int64_t begin, std::int64_t end, Metric metric,
                          const CoarseQuantizer* coarse, std::span<const std::uint32_t> list_of) {
   const std::int64_t dim = rows.cols();
@@ -57,8 +56,6 @@ Matrix<float> coded_part(AnyMatrixView rows, std::int64_t begin, std::int64_t en
   }
   return out;
 }
-
-}  // namespace
 
 RowCoder::RowCoder(const CodeShape& shape, Metric metric,
                    std::shared_ptr<const CoarseQuantizer> coarse, ProductQuantizer quantizer,
@@ -127,10 +124,8 @@ std::shared_ptr<const RowCoder> RowCoder::trained(const CodeShape& shape, AnyMat
 }
 
 bool RowCoder::equals(const RowCoder& other) const {
-  const MatrixView<float> a = quantizer_.all_centroids(), b = other.quantizer_.all_centroids();
-  return shape_ == other.shape_ && a.rows() == b.rows() && a.cols() == b.cols() &&
-         std::memcmp(a.data(), b.data(),
-                     static_cast<std::size_t>(a.rows() * a.cols()) * sizeof(float)) == 0 &&
+  return shape_ == other.shape_ &&
+         same_bits(quantizer_.all_centroids(), other.quantizer_.all_centroids()) &&
          (!coarse_ || coarse_->equals(*other.coarse_));
 }
 
@@ -153,24 +148,25 @@ float RowCoder::scalar_of(const float* decoded, std::int64_t list) const {
 }
 
 RowCoder::Codes RowCoder::encode(AnyMatrixView rows, std::span<const std::uint32_t> list_of,
-                                 int threads, const Progress& progress) const {
+                                 int threads, const Progress& progress, std::int64_t first) const {
   const std::int64_t n = rows.rows(), tasks = (n + rows_together - 1) / rows_together;
   Codes out{Matrix<std::uint8_t>(n, code_size()), {}};
   Reporter reporter(progress, "encode", tasks);
   parallel_for(threads, tasks, [&](std::int64_t task) {
-    const std::int64_t first = task * rows_together, last = std::min(n, first + rows_together);
+    const std::int64_t begin = task * rows_together, end = std::min(n, begin + rows_together);
     const Matrix<float> part =
-        coded_part(rows, first, last, metric_, residual() ? coarse_.get() : nullptr, list_of);
+        coded_part(rows, begin, end, metric_, residual() ? coarse_.get() : nullptr, list_of);
     const Matrix<std::uint8_t> codes =
         scalar_ ? scalar_->encode(part.view(), 1) : quantizer_.encode(part.view(), 1);
-    std::copy_n(codes.data(), (last - first) * code_size(), out.codes.row(first));
+    std::copy_n(codes.data(), (end - begin) * code_size(), out.codes.row(begin));
     reporter.add(1);
   });
-  add_scalars(list_of, threads, out);
+  add_scalars(list_of, threads, out, first);
   return out;
 }
 
-void RowCoder::add_scalars(std::span<const std::uint32_t> list_of, int threads, Codes& to) const {
+void RowCoder::add_scalars(std::span<const std::uint32_t> list_of, int threads, Codes& to,
+                           std::int64_t first) const {
   if (!has_scalars()) return;
   const std::int64_t n = to.codes.rows();
   to.scalars.resize(static_cast<std::size_t>(n));
@@ -182,6 +178,11 @@ void RowCoder::add_scalars(std::span<const std::uint32_t> list_of, int threads, 
           scalar_of(decoded.data(), list_of.empty() ? 0 : list_of[static_cast<std::size_t>(i)]);
     }
   });
+  const auto bad = std::find_if(to.scalars.begin(), to.scalars.end(),
+                                [](float scalar) { return !std::isfinite(scalar); });
+  if (bad != to.scalars.end())
+    throw InvalidArgument("vectors hold a row {} whose squared length is beyond float32",
+                          first + (bad - to.scalars.begin()));
 }
 
 void RowCoder::decode(const std::uint8_t* code, std::int64_t stride, std::int64_t list,

@@ -29,6 +29,11 @@
 
 namespace knear::detail {
 
+// What is coded of rows [begin, end): what is left beside the centroids of their lists; nullptr:
+// all. Of length 1 before that for cosine.
+Matrix<float> coded_part(AnyMatrixView rows, std::int64_t begin, std::int64_t end, Metric metric,
+                         const CoarseQuantizer* coarse, std::span<const std::uint32_t> list_of);
+
 // Any number of threads may use one.
 class RowCoder {
  public:
@@ -57,11 +62,14 @@ class RowCoder {
     Matrix<std::uint8_t> codes;  // [n x code_size]
     std::vector<float> scalars;  // [n], where rows have them
   };
-  // list_of [n]: the list of each row; empty without lists. Throws Cancelled.
+  // list_of [n]: the list of each row; empty without lists. Throws InvalidArgument where a row is
+  // so long that its square is no float32, naming it, of which the first has number `first`;
+  // Cancelled.
   Codes encode(AnyMatrixView rows, std::span<const std::uint32_t> list_of, int threads,
-               const Progress& progress) const;
-  // Fills in the scalars of codes.
-  void add_scalars(std::span<const std::uint32_t> list_of, int threads, Codes& to) const;
+               const Progress& progress, std::int64_t first = 0) const;
+  // Fills in the scalars of codes; throws as encode().
+  void add_scalars(std::span<const std::uint32_t> list_of, int threads, Codes& to,
+                   std::int64_t first = 0) const;
   // What a code whose bytes lie `stride` apart stands for, in a list; out [dim].
   void decode(const std::uint8_t* code, std::int64_t stride, std::int64_t list, float* out) const;
 

@@ -258,7 +258,7 @@ Segment SegmentStore::coded_segment(AnyMatrixView vectors, std::span<const Id> i
   if (change.coarse)
     list_of = change.coarse->assign(inner, options.threads, options.progress).list_of;
   const RowCoder::Codes coded =
-      change.coder->encode(inner, list_of, options.threads, options.progress);
+      change.coder->encode(inner, list_of, options.threads, options.progress, change.first);
   AnyMatrix halves;
   Matrix<std::uint8_t> refining;
   if (!shape_.refine) {

@@ -62,15 +62,15 @@ std::string_view text_of(const char* field, std::size_t size) {
 
 }  // namespace
 
-void ArchiveWriter::add(std::string name, const void* data, std::size_t bytes) {
-  sections_.push_back(
-      {std::move(name), static_cast<const std::byte*>(data), bytes, nullptr, optional_});
+void ArchiveWriter::add(std::string_view name, const void* data, std::size_t bytes) {
+  sections_.push_back({prefix_ + std::string(name), static_cast<const std::byte*>(data), bytes,
+                       nullptr, optional_});
 }
 
-void ArchiveWriter::add_copy(std::string name, const void* data, std::size_t bytes) {
+void ArchiveWriter::add_copy(std::string_view name, const void* data, std::size_t bytes) {
   const auto* from = static_cast<const std::byte*>(data);
   auto own = std::make_shared<std::vector<std::byte>>(from, from + bytes);
-  sections_.push_back({std::move(name), own->data(), bytes, own, optional_});
+  sections_.push_back({prefix_ + std::string(name), own->data(), bytes, own, optional_});
 }
 
 void ArchiveWriter::write(const std::string& path, const Progress& progress) const {

@@ -30,11 +30,13 @@ class ArchiveWriter {
   // kind: what the file holds, at most 15 characters.
   explicit ArchiveWriter(std::string kind) : kind_(std::move(kind)) {}
 
+  // Names of sections added from now on begin with this.
+  void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
   // Appends a section; its bytes must live until write(). Names are at most 39 characters, each
   // once.
-  void add(std::string name, const void* data, std::size_t bytes);
+  void add(std::string_view name, const void* data, std::size_t bytes);
   // As add(), of bytes that the writer keeps.
-  void add_copy(std::string name, const void* data, std::size_t bytes);
+  void add_copy(std::string_view name, const void* data, std::size_t bytes);
   // Sections added from now on may be left out by a reader that does not know them, or not.
   void set_optional(bool optional) { optional_ = optional; }
   // Throws IoError; Cancelled. Then nothing has changed on disk.
@@ -48,7 +50,7 @@ class ArchiveWriter {
     std::shared_ptr<std::vector<std::byte>> own;
     bool optional;
   };
-  std::string kind_;
+  std::string kind_, prefix_;
   std::vector<Section> sections_;
   bool optional_ = false;
 };

@@ -24,6 +24,9 @@ TEST(Factory, MakesWhatIsNamed) {
                            "IVF1,Flat",
                            "IVF1024,Flat",
                            "IVF16777216,Flat",
+                           "IVF64(IVF8,Flat),Flat",
+                           "IVF64(IVF8,SQfp16),PQ2",
+                           "IVF64(SQbf16),SQ8",
                            "PQ4",
                            "PQ8x4",
                            "SQ8",
@@ -53,7 +56,8 @@ TEST(Factory, MakesWhatIsNamed) {
   for (const auto& [name, same] :
        {std::pair("PQ4x8", "PQ4"), std::pair("PQ4x4fs", "PQ4x4"), std::pair("IDMap,Flat", "Flat"),
         std::pair("PQ4,IDMap2", "PQ4"), std::pair("OPQ4,PQ4", "OPQ4_8,PQ4"),
-        std::pair("RR,Flat", "RR8,Flat"), std::pair("PQ4,Refine(Flat)", "PQ4,RFlat")})
+        std::pair("RR,Flat", "RR8,Flat"), std::pair("IVF64(Flat),PQ4", "IVF64,PQ4"),
+        std::pair("PQ4,Refine(Flat)", "PQ4,RFlat")})
     EXPECT_EQ(make_index(name, 8).description(), same);
 }
 
@@ -97,8 +101,28 @@ TEST(Factory, RefusesTheRestByNameAndPlace) {
   EXPECT_EQ(refusal("PQ4x6"),
             "factory 'PQ4x6' has 'PQ4x6' at place 1, which is no product quantizer: PQm, PQmx4, "
             "PQmx8 are");
+  EXPECT_EQ(refusal("IVF64(IVF8,Foo),Flat"),
+            "factory 'IVF64(IVF8,Foo),Flat' has 'Foo' at place 12, which is no form of vectors in "
+            "inverted lists: Flat, PQm, PQmx4, SQ8, SQ4, SQfp16 and SQbf16 are");
+  EXPECT_EQ(refusal("PCA4,IVF64(PQ8),Flat"),
+            "factory 'PCA4,IVF64(PQ8),Flat' has 'PQ8' at place 12, but 8 parts do not divide 4 "
+            "columns");
+  EXPECT_EQ(refusal("IVF64(),Flat"), "factory 'IVF64(),Flat' has '' at place 7" + none);
+  EXPECT_EQ(refusal("IVF64(Flat,Flat"),
+            "factory 'IVF64(Flat,Flat' has 'IVF64(Flat,Flat' at place 1, where a bracket is not "
+            "closed");
+  EXPECT_EQ(refusal("IVF64(IVF65,Flat),Flat"),
+            "factory 'IVF64(IVF65,Flat),Flat' has 'IVF64(IVF65,Flat)' at place 1, but 64 centroids "
+            "do not fill 65 lists");
+  EXPECT_EQ(refusal("IVF64(PQ2),Flat"),
+            "factory 'IVF64(PQ2),Flat' has 'IVF64(PQ2)' at place 1, but PQ2 takes 256 centroids at "
+            "least, not 64");
+  EXPECT_EQ(refusal("IVF64(IVF8(IVF2,Flat),Flat),Flat"),
+            "factory 'IVF64(IVF8(IVF2,Flat),Flat),Flat' has 'IVF64(IVF8(IVF2,Flat),Flat)' at place "
+            "1, but an index over centroids has none over its own");
+  EXPECT_THROW(make_index("IVF64(SQ8),Flat", 8, Metric::ip), InvalidArgument);
   for (const char* name : {"IVF,Flat", "IVF-3,Flat", "IVF1e3,Flat", "IVF99999999999999999999,Flat",
-                           "IVF64(IVF8,Flat),Flat", "HNSW32", " Flat", "Flat)", "(Flat"})
+                           "IVF64_HNSW32,Flat", "HNSW32", " Flat", "Flat)", "(Flat"})
     EXPECT_NE(refusal(name).find("at place 1, which is none of the indexes"), std::string::npos)
         << refusal(name);
   EXPECT_THROW(make_index("Flat", 0), InvalidArgument);

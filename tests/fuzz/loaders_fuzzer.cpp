@@ -312,5 +312,6 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
   put_faiss(put_codes("PCA4,PQ2x4", "pca", ending_count + 5), "pca");
   put_faiss(put_codes("SQ4", "sq", ending_count + 6), "sq");
   put_codes("IVF3,SQfp16", "halves", ending_count + 2);
+  put_codes("IVF9(IVF2,Flat),PQ5x4", "coarse", ending_count + 4);
   std::exit(0);
 }

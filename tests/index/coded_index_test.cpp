@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "knear/distance/reference.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/index_impl.hpp"
+#include "knear/index/ivf_flat.hpp"
 #include "knear/index/ivf_pq.hpp"
 
 namespace knear {
@@ -465,6 +467,97 @@ double recall_of(const Neighbors& got, const Neighbors& truth, std::int64_t k) {
   return sum / static_cast<double>(got.ids.rows() * k);
 }
 
+// Rows that come sorted: the first of them are easy to tell apart by their codes.
+TEST(RecallOfCodes, IsThatOfAllRowsNotOfTheFirst) {
+  Random random(5);
+  Matrix<float> base(8000, 16), queries(1000, 16);
+  const auto fill = [&](Matrix<float>& out) {
+    for (std::int64_t i = 0; i < out.rows(); ++i)
+      for (std::int64_t j = 0; j < 16; ++j) {
+        const double x = random.uniform();
+        out.row(i)[j] =
+            static_cast<float>(2 * i >= out.rows() ? (j == 0 ? 100 * x : 0) : 5 * x - 50);
+      }
+  };
+  fill(base), fill(queries);
+  Index index = make_index("PQ4", 16);
+  index.train(base.view());
+  index.add(base.view());
+  const Neighbors truth = reference_knn(queries.view(), base.view(), 10, Metric::l2);
+  const double highest = index.tune(10).back().promised_recall;
+  const Neighbors got = index.search(queries.view(), 10, {.method = {.recall = highest}});
+  EXPECT_GE(recall_of(got, truth, 10), highest);
+}
+
+// Queries that are not like the rows, and rows that the index has lost sight of.
+TEST(RecallOfCodes, IsTunedByTheVectorsThatSomeoneKept) {
+  const Matrix<float> base = clustered(9000, 24, 1);
+  Matrix<float> far = clustered(2400, 24, 3);
+  for (std::int64_t i = 0; i < 2400 * 24; ++i) far.data()[i] += i % 3 == 0 ? 0.2f : 0.0f;
+  for (const char* name : {"IVF32,PQ8x4,RFlat", "PQ12", "PCA20,IVF32,PQ10,Refine(SQ8)"}) {
+    SCOPED_TRACE(name);
+    Index index = make_index(name, 24);
+    index.train(base.view());
+    index.add(base.view());
+    // Half of the rows go, of which it knew most neighbours.
+    std::vector<Id> odd, even;
+    for (Id id = 0; id < 9000; ++id) (id % 2 == 0 ? even : odd).push_back(id);
+    index.remove(odd);
+    const MatrixView<float> asked = far.view().rows(0, 1000), others = far.view().rows(1000, 2400);
+    const std::vector<OperatingPoint> points = index.tune(10, asked, base.view(), {});
+    ASSERT_FALSE(points.empty());
+    const Neighbors truth = knn(others, base.view(), 10, {.filter = RowFilter::of_ids(even, 9000)});
+    for (const double share : {0.7, 1.0}) {
+      const double recall = share * points.back().promised_recall;
+      KnnReport report;
+      const Neighbors got = index.search(others, 10, {.method = {.recall = recall}}, &report);
+      EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
+      EXPECT_GE(recall_of(got, truth, 10), recall - 0.01) << recall;
+    }
+    // What is kept in a file, and by what it follows from then on.
+    std::string path = std::filesystem::temp_directory_path() / "knear-tuned-XXXXXX";
+    close(mkstemp(path.data()));
+    index.save(path);
+    Index loaded = Index::load(path);
+    EXPECT_EQ(loaded.tune(10).back().promised_recall, points.back().promised_recall);
+    std::filesystem::remove(path);
+    // Under other ids, of rows in another order, by rows of the base.
+    Index renamed = make_index(name, 24);
+    renamed.train(base.view());
+    std::vector<Id> ids(9000);
+    for (std::size_t i = 0; i < 9000; ++i) ids[i] = 100000 - 7 * static_cast<Id>(i);
+    renamed.add(base.view(), ids);
+    Index nothing = make_index(name, 24);
+    nothing.train(base.view());
+    nothing.merge(renamed);
+    EXPECT_THROW(nothing.tune(10), InvalidArgument);
+    const auto own = nothing.tune(10, {}, base.view(), ids);
+    KnnReport report;
+    const double recall = own.back().promised_recall;
+    nothing.search(clustered(500, 24, 9).view(), 10, {.method = {.recall = recall}}, &report);
+    EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
+
+    const auto refused = [&](auto call) {
+      try {
+        call();
+      } catch (const Error& e) {
+        return std::string(e.what());
+      }
+      return std::string("no error");
+    };
+    EXPECT_EQ(refused([&] { nothing.tune(10, {}, base.view(), {}); }).substr(0, 9), "base has ");
+    EXPECT_EQ(refused([&] { nothing.tune(10, {}, base.view().rows(0, 5), ids); }),
+              "ids are 9000, base is 5 rows");
+    EXPECT_NE(refused([&] { nothing.tune(10, asked); }).find("without base"), std::string::npos);
+    ids[3] = ids[4];
+    EXPECT_NE(refused([&] { nothing.tune(10, {}, base.view(), ids); }), "no error");
+  }
+  IvfFlatIndex vectors(24, 8);
+  vectors.train(base.view());
+  vectors.add(base.view());
+  EXPECT_THROW(vectors.tune(10, {}, base.view(), {}), InvalidArgument);
+}
+
 TEST(RecallOfCodes, IsMetOrRefusedWithTheHighest) {
   const Matrix<float> base = clustered(12000, 24, 1), queries = clustered(1500, 24, 2);
   const Neighbors truth = reference_knn(queries.view(), base.view(), 10, Metric::l2);
@@ -589,6 +682,50 @@ TEST(Codes, FewNeighboursAreTheFirstOfMany) {
         for (std::int64_t j = 0; j < k; ++j)
           ASSERT_EQ(some.ids.row(q)[j], all.ids.row(q)[j]) << "query " << q << " k " << k;
     }
+  }
+}
+
+TEST(Codes, NumbersBeyondFloatsAreFoundOrRefused) {
+  Matrix<float> base = clustered(600, 8, 1);
+  std::fill_n(base.row(3), 8, 1e38f);
+  Index far = make_index("SQ8", 8);
+  far.train(base.view());
+  far.add(base.view());
+  // Squares overflow: every row is infinitely far, and is found all the same, by its id.
+  const Neighbors near = far.search(base.view().rows(3, 4), 600);
+  std::vector<Id> ids(near.ids.row(0), near.ids.row(0) + 600), all(600);
+  EXPECT_TRUE(std::is_sorted(near.distances.row(0), near.distances.row(0) + 600));
+  std::sort(ids.begin(), ids.end());
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(ids, all);
+  const Neighbors few = far.search(base.view().rows(0, 1), 5);
+  EXPECT_NE(few.ids.row(0)[4], no_id);
+  // A scalar that is no float would make a file that nobody reads.
+  for (std::int64_t i = 0; i < 9; ++i)
+    std::fill_n(base.row(100 + i), 8, static_cast<float>(i - 4) * 2e37f);
+  Index lists = make_index("IVF2,SQ8", 8);
+  lists.train(base.view());
+  try {
+    lists.add(base.view());
+    ADD_FAILURE();
+  } catch (const InvalidArgument& e) {
+    EXPECT_NE(std::string(e.what()).find("whose squared length is beyond float32"),
+              std::string::npos)
+        << e.what();
+  }
+  EXPECT_EQ(lists.size(), 0);
+}
+
+TEST(Codes, OfNoQueriesAreNoAnswers) {
+  for (const char* name : {"PCA4,Flat", "PCA4,IVF4,PQ4", "PQ4", "IVF4,SQ8,RFlat"}) {
+    Index index = make_index(name, 8);
+    index.train(clustered(600, 8, 1).view());
+    index.add(clustered(600, 8, 1).view());
+    SearchOptions options;
+    if (index.lists() > 0) options.method.probes = 2;
+    const Neighbors none = index.search(Matrix<float>(0, 8).view(), 3, options);
+    EXPECT_EQ(none.ids.rows(), 0) << name;
+    EXPECT_EQ(index.range_search(Matrix<float>(0, 8).view(), 3, options).ids.size(), 0u) << name;
   }
 }
 

@@ -20,6 +20,7 @@
 #include <functional>
 #include <limits>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -60,8 +61,9 @@ struct CodedNeighbors {
     std::uint32_t segment = 0;
     std::int64_t row = 0;  // of the segment
     Id id = no_id;
+    // No row is behind every row, those of infinite keys too.
     bool operator<(const Row& other) const {
-      return std::pair(key, id) < std::pair(other.key, other.id);
+      return std::tuple(key, id == no_id, id) < std::tuple(other.key, other.id == no_id, other.id);
     }
   };
 

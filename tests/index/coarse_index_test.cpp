@@ -1,0 +1,288 @@
+// tests/index/coarse_index_test.cpp -- inverted lists whose centroids are found by an index: which
+// lists that names, and that everything else is as with centroids that are all compared.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <ostream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "knear/core/error.hpp"
+#include "knear/core/random.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/coarse_quantizer.hpp"
+#include "knear/index/faiss_file.hpp"
+#include "knear/index/flat.hpp"
+#include "knear/index/index_impl.hpp"
+
+namespace knear {
+namespace {
+
+Matrix<float> clustered(std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
+  Random random(7), around(seed);
+  Matrix<float> centres(40, dim), out(rows, dim);
+  for (std::int64_t i = 0; i < 40 * dim; ++i)
+    centres.data()[i] = static_cast<float>(random.uniform() - 0.5);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const float* centre = centres.row(static_cast<std::int64_t>(around.below(40)));
+    for (std::int64_t j = 0; j < dim; ++j)
+      out.row(i)[j] = centre[j] + static_cast<float>(0.5 * (around.uniform() - 0.5));
+  }
+  return out;
+}
+
+void expect_equal(const Neighbors& a, const Neighbors& b) {
+  ASSERT_EQ(a.ids.rows(), b.ids.rows());
+  ASSERT_EQ(a.ids.cols(), b.ids.cols());
+  for (std::int64_t i = 0; i < a.ids.rows() * a.ids.cols(); ++i) {
+    ASSERT_EQ(a.ids.data()[i], b.ids.data()[i]) << "place " << i;
+    ASSERT_EQ(a.distances.data()[i], b.distances.data()[i]) << "place " << i;
+  }
+}
+
+Index filled(const std::string& factory, Metric metric, MatrixView<float> base) {
+  Index index = make_index(factory, base.cols(), metric);
+  index.train(base);
+  index.add(base);
+  return index;
+}
+
+SearchOptions probing(std::int64_t probes) {
+  SearchOptions out;
+  out.method.probes = probes;
+  return out;
+}
+
+const detail::CoarseQuantizer& coarse_of(const Index& index) {
+  return *impl_of(index).state()->coarse;
+}
+
+struct Case {
+  std::string factory;
+  Metric metric;
+};
+void PrintTo(const Case& one, std::ostream* out) {
+  *out << one.factory << ' ' << name_of(one.metric);
+}
+
+class CoarseIndex : public testing::TestWithParam<Case> {
+ protected:
+  const std::string factory = GetParam().factory;
+  const Metric metric = GetParam().metric;
+  const Matrix<float> base = clustered(9000, 12, 1), queries = clustered(60, 12, 2);
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, CoarseIndex,
+                         testing::Values(Case{"IVF300(IVF16,Flat),Flat", Metric::l2},
+                                         Case{"IVF300(IVF16,Flat),Flat", Metric::ip},
+                                         Case{"IVF300(IVF16,Flat),Flat", Metric::cosine},
+                                         Case{"IVF300(SQfp16),Flat", Metric::ip},
+                                         Case{"IVF300(IVF16,SQ8),Flat", Metric::l2},
+                                         Case{"IVF300(PQ4,RFlat),Flat", Metric::cosine},
+                                         Case{"IVF300(PCA11,IVF16,Flat),Flat", Metric::l2},
+                                         Case{"PCA8,IVF300(IVF16,Flat),Flat", Metric::l2}),
+                         [](const auto& p) {
+                           std::string name =
+                               p.param.factory + "_" + std::string(name_of(p.param.metric));
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); },
+                               '_');
+                           return name;
+                         });
+
+TEST_P(CoarseIndex, NamesEachListOnceAndFewListsAreTheFirstOfMany) {
+  const Index index = filled(factory, metric, base.view());
+  EXPECT_EQ(index.description(), factory);
+  const detail::CoarseQuantizer& coarse = coarse_of(index);
+  ASSERT_TRUE(coarse.indexes().plain);
+  EXPECT_EQ(coarse.indexes().lifted != nullptr, metric == Metric::ip);
+  const auto& transform = impl_of(index).state()->transform;
+  const Matrix<float> inner = transform ? transform->apply(queries.view(), 1) : Matrix<float>();
+  const MatrixView<float> asked = transform ? inner.view() : queries.view();
+  const Neighbors all = coarse.probe(asked, 300, 2);
+  for (std::int64_t q = 0; q < 60; ++q) {
+    const Id* ids = all.ids.row(q);
+    EXPECT_EQ(std::set<Id>(ids, ids + 300).size(), 300u);
+    EXPECT_TRUE(std::is_sorted(all.distances.row(q), all.distances.row(q) + 300));
+  }
+  for (const std::int64_t probes : {1, 2, 7, 60, 150, 299}) {
+    const Neighbors few = coarse.probe(asked, probes, 1);
+    for (std::int64_t q = 0; q < 60; ++q)
+      for (std::int64_t p = 0; p < probes; ++p) {
+        ASSERT_EQ(few.ids.row(q)[p], all.ids.row(q)[p]) << probes << ' ' << q << ' ' << p;
+        ASSERT_EQ(few.distances.row(q)[p], all.distances.row(q)[p]);
+      }
+  }
+}
+
+TEST_P(CoarseIndex, FindsNearlyTheListsOfCentroidsThatAreAllCompared) {
+  const Index index = filled(factory, metric, base.view());
+  const std::string inner = factory.substr(factory.find("IVF300"));
+  const std::string plain =
+      factory.substr(0, factory.find("IVF300")) + "IVF300" + inner.substr(inner.find("),") + 1);
+  const Index compared = filled(plain, metric, base.view());
+  const Matrix<float> a = index.centroids(), b = compared.centroids();
+  ASSERT_TRUE(std::equal(a.data(), a.data() + a.rows() * a.cols(), b.data()));
+  // Rows are in the same lists, and queries find the same rows, but for few.
+  EXPECT_EQ(index.lists_of(index.ids()), compared.lists_of(index.ids()));
+  const Neighbors found = index.search(queries.view(), 10, probing(10)),
+                  wanted = compared.search(queries.view(), 10, probing(10));
+  std::int64_t there = 0;
+  for (std::int64_t q = 0; q < 60; ++q)
+    for (std::int64_t i = 0; i < 10; ++i)
+      there += std::find(found.ids.row(q), found.ids.row(q) + 10, wanted.ids.row(q)[i]) !=
+               found.ids.row(q) + 10;
+  EXPECT_GE(there, 560);
+}
+
+TEST_P(CoarseIndex, IsExactAtAllProbesAndSaysTheTruthAtFewer) {
+  const Index index = filled(factory, metric, base.view());
+  const std::string before = factory.substr(0, factory.find("IVF300"));
+  const Index flat = filled(before + "Flat", metric, base.view());
+  const Neighbors truth = flat.search(queries.view(), 10);
+  expect_equal(index.search(queries.view(), 10, probing(300)), truth);
+  SearchOptions options;
+  options.method.recall = 1;
+  expect_equal(index.search(queries.view(), 10, options), truth);
+  for (const std::int64_t probes : {3, 40}) {
+    options = probing(probes);
+    options.method.certify = true;
+    KnnReport report;
+    const Neighbors found = index.search(queries.view(), 10, options, &report);
+    const std::set<std::int64_t> open(report.uncertified.begin(), report.uncertified.end());
+    for (std::int64_t q = 0; q < 60; ++q)
+      EXPECT_TRUE(open.contains(q) ||
+                  std::equal(found.ids.row(q), found.ids.row(q) + 10, truth.ids.row(q)))
+          << q;
+  }
+}
+
+TEST_P(CoarseIndex, IsTheSameForAnyBatchThreadsAndHistory) {
+  Index index = filled(factory, metric, base.view());
+  Index slowly = make_index(factory, 12, metric);
+  slowly.train(base.view(), {.threads = 1});
+  for (std::int64_t begin = 0, step = 1; begin < 9000; begin += step, step = 2 * step + 3)
+    slowly.add(base.view().rows(begin, std::min<std::int64_t>(9000, begin + step)));
+  EXPECT_EQ(index.list_sizes(), slowly.list_sizes());
+  SearchOptions options = probing(6);
+  const Neighbors all = index.search(queries.view(), 10, options);
+  expect_equal(slowly.search(queries.view(), 10, options), all);
+  options.threads = 1;
+  for (std::int64_t q = 0; q < 60; q += 7) {
+    const Neighbors one = index.search(queries.view().rows(q, q + 1), 10, options);
+    EXPECT_TRUE(std::equal(one.ids.row(0), one.ids.row(0) + 10, all.ids.row(q)));
+  }
+  // More lists for queries that find too few, none of them twice.
+  options = probing(1), options.method.widen = true;
+  const Neighbors wide = index.search(queries.view(), 500, options);
+  for (std::int64_t q = 0; q < 60; ++q) {
+    const Id* ids = wide.ids.row(q);
+    EXPECT_EQ(std::set<Id>(ids, ids + 500).size(), 500u);
+  }
+  // As many as a recall takes, query by query.
+  options = {}, options.method.recall = 0.9;
+  KnnReport report;
+  const Neighbors nine = index.search(queries.view(), 10, options, &report);
+  EXPECT_LT(report.probes, 300);
+  for (std::int64_t q = 0; q < 60; ++q) {
+    const Id* ids = nine.ids.row(q);
+    EXPECT_EQ(std::set<Id>(ids, ids + 10).size(), 10u);
+  }
+  std::vector<Id> odd;
+  for (Id id = 1; id < 9000; id += 2) odd.push_back(id);
+  index.remove(odd), slowly.remove(odd);
+  slowly.compact();
+  expect_equal(slowly.search(queries.view(), 10, probing(6)),
+               index.search(queries.view(), 10, probing(6)));
+}
+
+TEST_P(CoarseIndex, IsKeptByFilesTrainedOrNot) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("coarse_" + std::to_string(getpid()) + ".knear"))
+          .string();
+  Index untrained = make_index(factory, 12, metric);
+  untrained.save(path);
+  Index again = Index::load(path);
+  EXPECT_EQ(again.description(), factory);
+  EXPECT_FALSE(again.is_trained());
+  again.train(base.view());
+  again.add(base.view());
+  Index index = filled(factory, metric, base.view());
+  expect_equal(again.search(queries.view(), 10, probing(6)),
+               index.search(queries.view(), 10, probing(6)));
+  index.save(path);
+  Index loaded = Index::load(path);
+  EXPECT_EQ(loaded.description(), factory);
+  for (const std::int64_t probes : {1, 6, 290})
+    expect_equal(loaded.search(queries.view(), 10, probing(probes)),
+                 index.search(queries.view(), 10, probing(probes)));
+  // It grows as the other does.
+  const Matrix<float> more = clustered(500, 12, 3);
+  loaded.add(more.view()), index.add(more.view());
+  EXPECT_EQ(loaded.list_sizes(), index.list_sizes());
+  loaded.save(path);
+  loaded.merge(Index::load(path), MergeIds::shifted);
+  EXPECT_EQ(loaded.size(), 19000);
+  EXPECT_THROW(write_faiss(index, path + ".faiss"), InvalidArgument);
+  std::filesystem::remove(path);
+}
+
+TEST(CoarseIndexOfCodes, TakesCodesInItsLists) {
+  const Matrix<float> base = clustered(9000, 12, 1), queries = clustered(60, 12, 2);
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+    const Index index = filled("IVF300(IVF16,Flat),PQ6,RFlat", metric, base.view()),
+                compared = filled("IVF300,PQ6,RFlat", metric, base.view());
+    SearchOptions options = probing(300);
+    options.method.refine_factor = 40;
+    const Neighbors truth = filled("Flat", metric, base.view()).search(queries.view(), 10);
+    expect_equal(index.search(queries.view(), 10, options),
+                 compared.search(queries.view(), 10, options));
+    const Neighbors found = index.search(queries.view(), 10, options);
+    std::int64_t same = 0;
+    for (std::int64_t q = 0; q < 60; ++q) same += found.ids.row(q)[0] == truth.ids.row(q)[0];
+    EXPECT_GE(same, 58);
+  }
+}
+
+// Beyond 131,072 lists rows are assigned by the index too.
+TEST(CoarseIndexOfManyLists, PutsRowsWhereQueriesLook) {
+  const Matrix<float> base = clustered(140000, 2, 1);
+  Index index = make_index("IVF132000(IVF400,Flat),Flat", 2),
+        other = make_index("IVF132000(IVF400,Flat),Flat", 2);
+  index.train(base.view(), {.iterations = 1});
+  other.train(base.view(), {.iterations = 1, .threads = 1});
+  index.add(base.view());
+  for (std::int64_t begin = 0; begin < 140000; begin += 7777)
+    other.add(base.view().rows(begin, std::min<std::int64_t>(140000, begin + 7777)),
+              {.threads = 1});
+  EXPECT_EQ(index.lists_of(index.ids()), other.lists_of(other.ids()));
+  const Matrix<float> centroids = index.centroids();
+  const Neighbors nearest = knn(base.view().rows(0, 2000), centroids.view(), 1);
+  std::vector<Id> ids(2000);
+  std::iota(ids.begin(), ids.end(), 0);
+  const std::vector<std::int64_t> of = index.lists_of(ids);
+  std::int64_t same = 0;
+  for (std::int64_t i = 0; i < 2000; ++i)
+    same += of[static_cast<std::size_t>(i)] == nearest.ids.row(i)[0];
+  EXPECT_GE(same, 1980);
+  // A row finds itself in the first list, or its twin.
+  const Neighbors found = index.search(base.view().rows(0, 2000), 1, probing(1));
+  for (std::int64_t i = 0; i < 2000; ++i) EXPECT_EQ(found.distances.row(i)[0], 0) << i;
+}
+
+TEST(CoarseIndexTraining, SaysWhatIsMissing) {
+  Index index = make_index("IVF300(IVF16,Flat),Flat", 12);
+  const Matrix<float> base = clustered(9000, 12, 1);
+  EXPECT_THROW(index.add(base.view()), InvalidArgument);
+  EXPECT_THROW(index.train(base.view().rows(0, 299)), InvalidArgument);
+  EXPECT_FALSE(index.is_trained());
+  index.train(base.view().rows(0, 300));
+  EXPECT_TRUE(index.is_trained());
+}
+
+}  // namespace
+}  // namespace knear
