@@ -241,13 +241,16 @@ void add_bench(CLI::App& app) {
   CLI::App* command = app.add_subcommand("bench", "Measurements that answer one question each");
   add_exact(*command);
   add_bench_index(*command);
+  add_bench_kmeans(*command);
   add_bench_model(*command);
+  add_bench_neighbors(*command);
+  add_bench_recall(*command);
   add_bench_threshold_heap(*command);
   command->require_subcommand(0, 1);
   command->footer("Example:\n  knear bench exact --set f32 --rows 200000 --dim 96");
   command->callback([command] {
     if (!command->get_subcommands().empty()) return;
-    constexpr const char* names = "exact, index, model, threshold-heap";
+    constexpr const char* names = "exact, index, kmeans, model, neighbors, recall, threshold-heap";
     const auto words = command->remaining();
     unparsable(words.empty() ? fmt::format("bench needs a name; there are: {}", names)
                              : fmt::format("no bench '{}'; there are: {}", words.front(), names));

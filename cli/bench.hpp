@@ -35,7 +35,10 @@ void add_no_device(CLI::App& bench, std::string& device);
 void check_no_device(const std::string& device, std::string_view bench);
 
 void add_bench_index(CLI::App& bench);
+void add_bench_kmeans(CLI::App& bench);
 void add_bench_model(CLI::App& bench);
+void add_bench_neighbors(CLI::App& bench);
+void add_bench_recall(CLI::App& bench);
 void add_bench_threshold_heap(CLI::App& bench);
 
 }  // namespace knear::cli

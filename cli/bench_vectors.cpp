@@ -53,13 +53,16 @@ void check(const VectorOptions& options) {
   check_positive("--dim", options.dim);
   if (options.set != "u8" && options.set != "f32")
     throw InvalidArgument("--set must be u8 or f32, but is '{}'", options.set);
-  if (options.base.empty() != options.queries.empty())
+  if (options.base_alone && !options.queries.empty())
+    throw InvalidArgument("--queries is {}, but only rows of the base are used", options.queries);
+  if (options.base.empty() != options.queries.empty() && !options.base_alone)
     unparsable("--base and --queries go together");
 }
 
 BenchVectors::BenchVectors(const VectorOptions& options, std::int64_t queries_made) {
   if (!options.made()) {
     base_file_ = open_vectors(options.base, "", base_dataset);
+    if (options.base_alone) return;
     queries_file_ = open_vectors(options.queries, "", queries_dataset);
     return;
   }

@@ -25,6 +25,7 @@ AnyMatrix clustered(ElementType type, std::int64_t rows, std::int64_t dim, std::
 struct VectorOptions {
   std::string base, queries, metric = "l2", set = "u8";
   std::int64_t rows = 100000, dim = 128, seed = 1;
+  bool base_alone = false;  // there are no queries, or they are rows of the base
 
   bool made() const { return base.empty(); }
 };

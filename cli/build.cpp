@@ -1,6 +1,7 @@
 // cli/build.cpp -- `knear build`: an index of a file of vectors, kept in a .knear file.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
+#include "knear/factory/choose_index.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/io/vectors.hpp"
 
@@ -24,6 +26,9 @@ constexpr std::int64_t not_given = std::numeric_limits<std::int64_t>::min();
 struct BuildArguments {
   std::string base, index, out, metric, type;
   std::int64_t threads = 0, train = not_given, iterations = not_given, seed = not_given;
+  // For --index auto.
+  std::int64_t memory = 0, batch = not_given;
+  double recall = std::numeric_limits<double>::quiet_NaN();
   bool json = false, optimize = false;
 };
 
@@ -43,20 +48,37 @@ double train(Index& index, AnyMatrixView base, const BuildArguments& arguments, 
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+void check_nothing_is_learned(const BuildArguments& arguments, const std::string& factory) {
+  for (const auto& [option, value] :
+       {std::pair("--train", arguments.train), std::pair("--iterations", arguments.iterations),
+        std::pair("--seed", arguments.seed)})
+    if (value != not_given)
+      throw InvalidArgument("{} is {}, but {} learns nothing from the vectors", option, value,
+                            factory);
+}
+
+IndexChoice chosen(const io::VectorFile& base, Metric metric, const BuildArguments& arguments) {
+  IndexNeeds needs{.metric = metric, .type = base.view().type(), .memory = arguments.memory};
+  if (!std::isnan(arguments.recall)) needs.recall = arguments.recall;
+  if (arguments.batch != not_given) needs.batch = arguments.batch;
+  return choose_index(base.view().rows(), base.view().cols(), needs);
+}
+
 void run_build(const BuildArguments& arguments) {
   if (!arguments.metric.empty()) parse_metric(arguments.metric);
   // What is wrong is said before a file is read.
-  const bool learns = knear::learns(arguments.index);
+  const bool automatic = arguments.index == "auto";
+  for (const auto& [option, given] : {std::pair("--memory", arguments.memory != 0),
+                                      std::pair("--recall", !std::isnan(arguments.recall)),
+                                      std::pair("--batch", arguments.batch != not_given)})
+    if (given && !automatic)
+      throw InvalidArgument("{} is for --index auto, but --index is {}", option, arguments.index);
+  const bool learns = automatic || knear::learns(arguments.index);
   for (const auto& [option, value] :
        {std::pair("--train", arguments.train), std::pair("--iterations", arguments.iterations)}) {
     if (value != not_given) check_positive(option, value);
   }
-  for (const auto& [option, value] :
-       {std::pair("--train", arguments.train), std::pair("--iterations", arguments.iterations),
-        std::pair("--seed", arguments.seed)})
-    if (value != not_given && !learns)
-      throw InvalidArgument("{} is {}, but {} learns nothing from the vectors", option, value,
-                            arguments.index);
+  if (!learns) check_nothing_is_learned(arguments, arguments.index);
   const int threads = checked_threads(arguments.threads);
   const CatchInterrupts guard;
   const io::VectorFile base = open_vectors(arguments.base, arguments.type, base_dataset);
@@ -66,7 +88,10 @@ void run_build(const BuildArguments& arguments) {
   check_interrupt();
 
   const auto start = std::chrono::steady_clock::now();
-  Index index = make_index(arguments.index, base.view().cols(), metric);
+  const IndexChoice choice =
+      automatic ? chosen(base, metric, arguments) : IndexChoice{.factory = arguments.index};
+  if (!knear::learns(choice.factory)) check_nothing_is_learned(arguments, choice.factory);
+  Index index = make_index(choice.factory, base.view().cols(), metric);
   ProgressBar bar;
   const double train_seconds = train(index, base.view(), arguments, threads, bar);
   index.add(base.view(), {.threads = threads, .progress = bar.callback()});
@@ -78,7 +103,7 @@ void run_build(const BuildArguments& arguments) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const std::string type(name_of(index.element_type()));
   if (arguments.json) {
-    nlohmann::ordered_json out = {{"index", arguments.index},
+    nlohmann::ordered_json out = {{"index", choice.factory},
                                   {"rows", index.size()},
                                   {"dim", index.dim()},
                                   {"type", type},
@@ -87,13 +112,15 @@ void run_build(const BuildArguments& arguments) {
                                   {"threads", threads},
                                   {"seconds", seconds},
                                   {"train_seconds", train_seconds}};
+    if (automatic) out["reason"] = choice.reason;
     if (arguments.optimize) out["optimized_rows"] = optimized;
     print("{}\n", out.dump(2));
   } else {
-    print("{}: {}, {} x {} {}, {}, {} in {}\n", arguments.out, arguments.index, index.size(),
+    if (automatic) print("{}\n", choice.reason);
+    print("{}: {}, {} x {} {}, {}, {} in {}\n", arguments.out, choice.factory, index.size(),
           index.dim(), type, name_of(metric), readable_bytes(double(index.memory_bytes())),
           readable_seconds(seconds));
-    if (arguments.optimize && !learns)
+    if (arguments.optimize && !knear::learns(choice.factory))
       print("{} of {} rows are searched by a prefix{}\n", optimized, index.size(),
             optimized == index.size() ? "" : ", the others would not gain by one");
   }
@@ -111,7 +138,7 @@ void add_build(CLI::App& app) {
       ->add_option("--index", arguments->index,
                    "kind of index: Flat (exact search, prepared once), IVF1024,Flat (1024 inverted "
                    "lists), IVF1024,PQ32 (and codes of 32 bytes), PQ32, SQ8; ,RFlat behind codes "
-                   "keeps the vectors too")
+                   "keeps the vectors too; auto: what suits --memory, --recall and --batch")
       ->type_name("KIND")
       ->required();
   command->add_option("--out", arguments->out, "the file to write, .knear")
@@ -125,9 +152,15 @@ void add_build(CLI::App& app) {
       ->type_name("T");
   add_whole(
       *command, "--train", arguments->train,
-      "vectors that the lists are learned from, drawn at random (default: 128 for each list)");
-  add_whole(*command, "--iterations", arguments->iterations, "of k-means (default: 10)");
+      "vectors that the lists are learned from, drawn at random (default: 256 for each list)");
+  add_whole(*command, "--iterations", arguments->iterations,
+            "of k-means on a quarter of these, and half as many on all (default: 10)");
   add_whole(*command, "--seed", arguments->seed, "of what is drawn at random (default: 1)");
+  add_size(*command, "--memory", arguments->memory,
+           "auto: what the index may take (default: as much as it likes)");
+  command->add_option("--recall", arguments->recall, "auto: the recall to come (default: 0.95)")
+      ->type_name("R");
+  add_whole(*command, "--batch", arguments->batch, "auto: queries in a call (default: 1000)");
   command->add_flag("--optimize", arguments->optimize,
                     "make now what many searches would come to make, where it pays");
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
@@ -137,6 +170,7 @@ void add_build(CLI::App& app) {
       "  knear build --base base.fvecs --index Flat --out base.knear\n"
       "  knear search --index base.knear --queries queries.fvecs -k 10\n"
       "  knear build --base base.fvecs --index IVF1024,Flat --out base.knear\n"
+      "  knear build --base base.fvecs --index auto --memory 200M --recall 0.9 --out base.knear\n"
       "  knear search --index base.knear --queries queries.fvecs -k 10 --probes 16");
   command->callback([=] { run_build(*arguments); });
 }

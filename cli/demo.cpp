@@ -16,6 +16,7 @@
 #include "knear/core/random.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/reference.hpp"
+#include "knear/factory/choose_index.hpp"
 #include "knear/io/atomic_file.hpp"
 
 namespace knear::cli {
@@ -131,6 +132,21 @@ std::vector<BatchRate> time_batches(const ExactSearcher& searcher, AnyMatrixView
   return out;
 }
 
+// Of inverted lists of the vectors, and of codes of a byte for 16 columns.
+std::vector<RecallCurveOf> recall_curves(const DemoData& data, const Neighbors& near, int threads,
+                                         const Progress& progress) {
+  const AnyMatrixView base = data.base.view();
+  std::vector<RecallCurveOf> out;
+  if (base.rows() < 1024) return out;
+  const std::string lists = fmt::format("IVF{}", usual_lists(base.rows()));
+  RecallCurveJob job{.base = base, .queries = data.queries.view(), .truth = near.ids.view()};
+  job.k = k, job.most_probes = 64, job.repeat = 1, job.threads = threads, job.progress = progress;
+  out.push_back(measure_recall_curve(lists + ",Flat", job));
+  if (base.cols() % 16 == 0)
+    out.push_back(measure_recall_curve(fmt::format("{},PQ{}", lists, base.cols() / 16), job));
+  return out;
+}
+
 void print_result(const DemoResult& result) {
   const KnnReport& report = result.report;
   const double rate = double(report.queries) / std::max(result.seconds, 1e-9);
@@ -198,6 +214,11 @@ void run_demo(const DemoArguments& arguments) {
   batches.push_back({queries.rows(), report.seconds, columns_of(report)});
   bar.clear();
 
+  start = std::chrono::steady_clock::now();
+  std::vector<RecallCurveOf> recall = recall_curves(data, near, threads, bar.callback());
+  const double recall_seconds = seconds_since(start);
+  bar.clear();
+
   const Prediction prediction = predict(report, machine);
   const DemoResult result{data,
                           near,
@@ -207,8 +228,10 @@ void run_demo(const DemoArguments& arguments) {
                           {{"read files", read_seconds},
                            {"pack the base", report.prepare_seconds},
                            {"search", report.seconds},
-                           {fmt::format("check {} queries", verified), check_seconds}},
+                           {fmt::format("check {} queries", verified), check_seconds},
+                           {"recall of other indexes", recall_seconds}},
                           std::move(batches),
+                          std::move(recall),
                           vote_of(data, near),
                           verified};
   const std::string html = demo_report(result);

@@ -261,6 +261,28 @@ std::string plan(const DemoResult& result) {
                  table + "</table>");
 }
 
+// The exact search is a point of this chart too.
+std::string recall(const DemoResult& result) {
+  if (result.recall.empty()) return "";
+  std::vector<RecallCurveOf> shown = result.recall;
+  shown.insert(shown.begin(), RecallCurveOf{"every vector compared", 0, 0, {}});
+  RecallCurvePoint exact;
+  exact.recall = 1, exact.seconds = result.report.seconds;
+  shown.front().points.push_back(exact);
+  std::string table = "<table><tr><th>index</th><th>built in</th><th>bytes a vector</th></tr>\n";
+  for (const RecallCurveOf& curve : result.recall)
+    table += fmt::format("<tr><td>{}</td><td>{}</td><td>{:.0f}</td></tr>\n", escaped(curve.factory),
+                         readable_seconds(curve.build_seconds),
+                         double(curve.memory_bytes) / double(result.report.rows));
+  return section("If not all have to be found",
+                 "An index of inverted lists compares a query with the vectors of a few lists, or "
+                 "with codes of them. Each point is a number of lists: 1, 2, 4, ... Recall is the "
+                 "share of the true nearest that are found.",
+                 "<div class='pair'><div>" +
+                     recall_chart(shown, result.report.queries, result.report.k, false) +
+                     "</div><div>" + table + "</table></div></div>");
+}
+
 std::string distances(const DemoResult& result) {
   Series nearest{"nearest neighbour", {}},
       farthest{fmt::format("neighbour {}", result.near.distances.cols()), {}};
@@ -372,6 +394,7 @@ std::string demo_report(const DemoResult& result) {
   html += gallery(result);
   html += timing(result);
   html += roofline(result);
+  html += recall(result);
   html += "<div class='pair'><div>" + plan(result) + "</div><div>" + distances(result) +
           glossary() + "</div></div>\n";
   if (result.vote.total > 0) html += labels(result);

@@ -9,6 +9,7 @@
 
 #include "cli/demo_data.hpp"
 #include "cli/prediction.hpp"
+#include "cli/recall_curve.hpp"
 #include "knear/knn/knn.hpp"
 
 namespace knear::cli {
@@ -39,8 +40,9 @@ struct DemoResult {
   double seconds = 0;         // packing the base and searching
   std::vector<Stage> stages;  // in the order in which they ran
   std::vector<BatchRate> batches;
-  LabelVote vote;             // total 0 where there are no labels
-  std::int64_t verified = 0;  // random queries whose answers equal brute force
+  std::vector<RecallCurveOf> recall;  // of indexes that do not find everything
+  LabelVote vote;                     // total 0 where there are no labels
+  std::int64_t verified = 0;          // random queries whose answers equal brute force
 };
 
 // The style sheet of the demo, and the colours of line charts: for other pages with plots too.

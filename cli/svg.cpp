@@ -232,14 +232,12 @@ std::string roofline_plot(double peak, double slope, const std::string& roof,
   return out + "</svg>";
 }
 
-std::string line_chart(const std::vector<double>& places, const std::vector<ChartLine>& lines,
-                       const ChartAxis& x, const ChartAxis& y) {
-  constexpr double left = 58, right = plot_width - 16, top = 26, bottom = 226;
-  std::vector<double> all;
-  for (const ChartLine& line : lines) all.insert(all.end(), line.values.begin(), line.values.end());
-  const Scale across(places, x.logarithmic, left + 14, right - 14);
-  Scale up(all, y.logarithmic, bottom, top);
-  up.widen();
+namespace {
+
+constexpr double chart_left = 58, chart_right = plot_width - 16, chart_top = 26, chart_bottom = 226;
+
+// The frame of a chart, with its names and the lines of the y axis.
+std::string chart_frame(const Scale& up, const ChartAxis& x, const ChartAxis& y) {
   std::string out =
       fmt::format("<svg viewBox='0 0 {} {}' role='img'>", line_chart_width, line_chart_height);
   out += fmt::format("<text class='quiet' x='4' y='13'>{}</text>", escaped(y.name));
@@ -247,44 +245,87 @@ std::string line_chart(const std::vector<double>& places, const std::vector<Char
     out += fmt::format(
         "<path class='line' d='M{0:.1f} {1:.1f}H{2:.1f}'/><text class='quiet' x='{3:.1f}' "
         "y='{4:.1f}' text-anchor='end'>{5}</text>",
-        left, up.place(tick), right, left - 7, up.place(tick) + 4,
+        chart_left, up.place(tick), chart_right, chart_left - 7, up.place(tick) + 4,
         tick < 1e5 ? fmt::format("{:g}", tick) : readable_count(tick));
-  out += fmt::format("<path class='line' d='M{0:.1f} {1:.1f}V{2:.1f}H{3:.1f}'/>", left, top, bottom,
-                     right);
+  out += fmt::format("<path class='line' d='M{0:.1f} {1:.1f}V{2:.1f}H{3:.1f}'/>", chart_left,
+                     chart_top, chart_bottom, chart_right);
+  out += fmt::format("<text class='quiet' x='{:.1f}' y='{:.1f}' text-anchor='end'>{}</text>",
+                     chart_right, chart_bottom + 34, escaped(x.name));
+  return out;
+}
+
+// Marks a place of the x axis; its number is left out where it would overlap the one at `last`.
+std::string chart_place(double at, const std::string& number, double& last) {
+  std::string out = fmt::format("<path class='line' d='M{:.1f} {:.1f}v4'/>", at, chart_bottom);
+  if (at < last + 44) return out;
+  out += fmt::format("<text class='quiet' x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>", at,
+                     chart_bottom + 17, number);
+  last = at;
+  return out;
+}
+
+// The number-th line through points, broken where these are NaN, and its name below.
+std::string chart_curve(std::size_t number, const ChartCurve& curve, const Scale& across,
+                        const Scale& up) {
+  std::string path, marks;
+  bool joined = false;
+  for (const ChartPoint& point : curve.points) {
+    const bool shown = across.shows(point.x) && up.shows(point.y);
+    if (shown) {
+      const double at = across.place(point.x), height = up.place(point.y);
+      path += fmt::format("{}{:.1f} {:.1f}", joined ? 'L' : 'M', at, height);
+      marks += mark(number, at, height);
+    }
+    joined = shown;
+  }
+  std::string out = fmt::format("<path class='curve-{}' d='{}'/>", number % 8 + 1, path) + marks;
+  const double name_x = 8 + double(number % 2) * (plot_width / 2);
+  const double name_y = chart_bottom + 54 + double(number / 2) * 18;
+  out +=
+      fmt::format("<path class='curve-{}' d='M{:.1f} {:.1f}h22'/>", number % 8 + 1, name_x, name_y);
+  out += mark(number, name_x + 11, name_y);
+  return out + fmt::format("<text class='ink' x='{:.1f}' y='{:.1f}'>{}</text>", name_x + 30,
+                           name_y + 4, escaped(curve.name));
+}
+
+}  // namespace
+
+std::string line_chart(const std::vector<double>& places, const std::vector<ChartLine>& lines,
+                       const ChartAxis& x, const ChartAxis& y) {
+  std::vector<double> all;
+  for (const ChartLine& line : lines) all.insert(all.end(), line.values.begin(), line.values.end());
+  const Scale across(places, x.logarithmic, chart_left + 14, chart_right - 14);
+  Scale up(all, y.logarithmic, chart_bottom, chart_top);
+  up.widen();
+  std::string out = chart_frame(up, x, y);
   // The measured places are marked: these are few, and seldom powers of ten.
   double last = -1e9;
-  for (double value : places) {
-    if (!across.shows(value)) continue;
-    const double at = across.place(value);
-    out += fmt::format("<path class='line' d='M{:.1f} {:.1f}v4'/>", at, bottom);
-    if (at < last + 44) continue;  // its number would overlap the last one
-    out += fmt::format("<text class='quiet' x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>",
-                       at, bottom + 17, static_cast<std::int64_t>(std::llround(value)));
-    last = at;
-  }
-  out += fmt::format("<text class='quiet' x='{:.1f}' y='{:.1f}' text-anchor='end'>{}</text>", right,
-                     bottom + 34, escaped(x.name));
+  for (double value : places)
+    if (across.shows(value))
+      out += chart_place(across.place(value),
+                         fmt::format("{}", static_cast<std::int64_t>(std::llround(value))), last);
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    std::string path, marks;
-    bool joined = false;
-    for (std::size_t j = 0; j < std::min(places.size(), lines[i].values.size()); ++j) {
-      const double value = lines[i].values[j];
-      const bool shown = across.shows(places[j]) && up.shows(value);
-      if (shown) {
-        const double at = across.place(places[j]), height = up.place(value);
-        path += fmt::format("{}{:.1f} {:.1f}", joined ? 'L' : 'M', at, height);
-        marks += mark(i, at, height);
-      }
-      joined = shown;
-    }
-    out += fmt::format("<path class='curve-{}' d='{}'/>", i % 8 + 1, path) + marks;
-    const double name_x = 8 + double(i % 2) * (plot_width / 2);
-    const double name_y = bottom + 54 + double(i / 2) * 18;
-    out += fmt::format("<path class='curve-{}' d='M{:.1f} {:.1f}h22'/>", i % 8 + 1, name_x, name_y);
-    out += mark(i, name_x + 11, name_y);
-    out += fmt::format("<text class='ink' x='{:.1f}' y='{:.1f}'>{}</text>", name_x + 30, name_y + 4,
-                       escaped(lines[i].name));
+    ChartCurve curve{lines[i].name, {}};
+    for (std::size_t j = 0; j < std::min(places.size(), lines[i].values.size()); ++j)
+      curve.points.push_back({places[j], lines[i].values[j]});
+    out += chart_curve(i, curve, across, up);
   }
+  return out + "</svg>";
+}
+
+std::string curve_chart(const std::vector<ChartCurve>& curves, const ChartAxis& x,
+                        const ChartAxis& y) {
+  std::vector<double> xs, ys;
+  for (const ChartCurve& curve : curves)
+    for (const ChartPoint& point : curve.points) xs.push_back(point.x), ys.push_back(point.y);
+  Scale across(xs, x.logarithmic, chart_left + 14, chart_right - 14),
+      up(ys, y.logarithmic, chart_bottom, chart_top);
+  up.widen();
+  std::string out = chart_frame(up, x, y);
+  double last = -1e9;
+  for (double tick : across.ticks())
+    out += chart_place(across.place(tick), fmt::format("{:g}", tick), last);
+  for (std::size_t i = 0; i < curves.size(); ++i) out += chart_curve(i, curves[i], across, up);
   return out + "</svg>";
 }
 

@@ -53,6 +53,19 @@ inline constexpr int line_chart_width = 520, line_chart_height = 340;
 std::string line_chart(const std::vector<double>& places, const std::vector<ChartLine>& lines,
                        const ChartAxis& x, const ChartAxis& y);
 
+// A point of a curve.
+struct ChartPoint {
+  double x = 0, y = 0;
+};
+struct ChartCurve {
+  std::string name;
+  std::vector<ChartPoint> points;  // joined in this order
+};
+
+// The same of curves whose points are wherever they are.
+std::string curve_chart(const std::vector<ChartCurve>& curves, const ChartAxis& x,
+                        const ChartAxis& y);
+
 // A SIFT descriptor [128]: 4 x 4 cells, in each a star of 8 gradient directions.
 std::string sift_star(std::span<const float> descriptor);
 

@@ -22,7 +22,7 @@ namespace knear::cli {
 namespace {
 
 struct TuneArguments {
-  std::string index, queries;
+  std::string index, queries, base;
   std::int64_t k = 10, threads = 0;
   bool json = false;
 };
@@ -50,11 +50,15 @@ void run_tune(const TuneArguments& arguments) {
   Index index = Index::load(arguments.index);
   std::optional<io::VectorFile> queries;
   if (!arguments.queries.empty()) queries = open_vectors(arguments.queries, "", queries_dataset);
+  std::optional<io::VectorFile> base;
+  if (!arguments.base.empty()) base = open_vectors(arguments.base, "", base_dataset);
   const auto start = std::chrono::steady_clock::now();
   ProgressBar bar;
+  const ChangeOptions options{.threads = threads, .progress = bar.callback()};
+  const AnyMatrixView asked = queries ? queries->view() : AnyMatrixView();
   const std::vector<OperatingPoint> points =
-      index.tune(arguments.k, queries ? queries->view() : AnyMatrixView(),
-                 {.threads = threads, .progress = bar.callback()});
+      base ? index.tune(arguments.k, asked, base->view(), {}, options)
+           : index.tune(arguments.k, asked, options);
   index.save(arguments.index, bar.callback());
   bar.clear();
   const double seconds =
@@ -95,6 +99,10 @@ void add_tune(CLI::App& app) {
   command
       ->add_option("--queries", arguments->queries,
                    "queries like those to come (default: vectors of the index itself)")
+      ->type_name("FILE");
+  command
+      ->add_option("--base", arguments->base,
+                   "of codes: the vectors that they were made of, whose numbers are their ids")
       ->type_name("FILE");
   add_whole(*command, "-k", arguments->k, "neighbours per query (default: 10)");
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");

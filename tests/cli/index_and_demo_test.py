@@ -72,7 +72,11 @@ class Index(ProgramTest):
         self.assertEqual((found["promised_recall"], found["recall_argument"]), (0, "none"))
         asked = search("--recall", "0.5")
         self.assertEqual((asked["promised_recall"], asked["recall_argument"]), (0.5, "calibrated"))
-        self.assertIn("calibrated", self.ok("tune", "--index", "a.knear", "-k", "4"))
+        tune = ["tune", "--index", "a.knear", "-k", "4"]
+        self.assertIn("calibrated", self.ok(*tune))
+        self.assertIn("calibrated", self.ok(*tune, "--base", "base.bvecs"))
+        self.fails(1, *tune, "--queries", "queries.bvecs", says="without base, the vectors")
+        self.fails(1, *tune, "--base", "queries.bvecs", says="of the 300 rows that the index holds")
         self.ok("convert", "a.knear", "b.faiss")
         self.ok(
             "search", "--index", "b.faiss", "--queries", "queries.bvecs", "-k", "4", "--probes", "5"
@@ -172,6 +176,24 @@ class Index(ProgramTest):
         for option in "--train", "--iterations", "--seed":
             says = f"{option} is 3, but Flat learns nothing"
             self.fails(1, *build, "--index", "Flat", option, "3", says=says)
+
+    def test_an_index_that_is_chosen(self):
+        build = ["build", "--base", "base.bvecs", "--index", "auto", "--out", "a.knear"]
+        made = json.loads(self.ok(*build, "--memory", "1M", "--batch", "10", "--json"))
+        self.assertEqual(made["index"], "Flat")
+        self.assertTrue(made["reason"].startswith("Flat: 300 x 12 are compared faster"))
+        self.assertIn("Flat: 300 x 12 are compared", self.ok(*build))
+        self.assertIn("Flat: a recall of 1 is certain", self.ok(*build, "--recall", "1"))
+        for more, says in (
+            (["--memory", "1k"], "memory is 1024 bytes, but 300 x 12 take"),
+            (["--recall", "2"], "recall must be in (0, 1], but is 2"),
+            (["--batch", "0"], "batch must be at least 1, but is 0"),
+            (["--train", "100"], "--train is 100, but Flat learns nothing"),
+        ):
+            with self.subTest(more=more):
+                self.fails(1, *build, *more, says=says)
+        build[4] = "Flat"
+        self.fails(1, *build, "--batch", "3", says="--batch is for --index auto, but --index is Fl")
 
     def test_indexes_from_and_for_faiss(self):
         for kind in ("Flat", "IVF7,Flat"):

@@ -193,7 +193,8 @@ class Bench(ProgramTest):
 
     def test_a_bench_without_a_gpu_says_so(self):
         files = [*("--base", "base.bvecs"), *("--queries", "queries.bvecs"), "--file", "a.knear"]
-        for name, more in ("index", files), ("model", ["--quick"]):
+        made = ("recall", []), ("neighbors", []), ("kmeans", [])
+        for name, more in ("index", files), ("model", ["--quick"]), *made:
             with self.subTest(name=name):
                 says = f"device is cuda:1, but bench {name} runs on the processor alone"
                 self.fails(1, "bench", name, *more, "--device", "cuda:1", says=says)
@@ -229,6 +230,65 @@ class Bench(ProgramTest):
         ):
             self.fails(1, "bench", "threshold-heap", *more, says=says)
         self.fails(2, "bench", "threshold-heap", "--base", "base.bvecs", says="--queries")
+
+    def test_recall_against_time(self):
+        made = ["bench", "recall", "--set", "f32", "--rows", 3000, "--dim", 8, "--repeat", 1]
+        kinds = ["--index", "Flat", "--index", "IVF20,Flat", "--index", "IVF20,PQ4"]
+        few = ["--count", 50, "--alone", 5, "--report", "plot.html", "--json"]
+        out = json.loads(self.ok(*made, *kinds, *few))
+        self.assertEqual((out["bench"], out["rows"], out["queries"]), ("recall", 3000, 50))
+        flat, lists, codes = out["indexes"]
+        self.assertEqual([point["recall"] for point in flat["points"]], [1])
+        for index in lists, codes:
+            self.assertEqual([point["probes"] for point in index["points"]], [1, 2, 4, 8, 16])
+            recalls = [point["recall"] for point in index["points"]]
+            self.assertGreater(recalls[-1], recalls[0])
+            self.assertGreater(index["points"][0]["alone_seconds"], 0)
+        self.assertGreater(lists["points"][-1]["recall"], 0.95)
+        self.assertGreater(lists["bytes_per_row"], 8 * 4)
+        page = self.file("plot.html").read_text()
+        for word in "IVF20,PQ4", "recall@10", "queries per second":
+            self.assertIn(word, page)
+        # Of all rows among themselves, none of which is its own neighbour.
+        graph = [*made[:-2], "--repeat", 1, "--graph", "--count", 100, "-k", 3, "--json"]
+        out = json.loads(self.ok(*graph, "--index", "Flat", "--index", "IVF20,Flat"))
+        self.assertEqual((out["queries"], out["graph"]), (3000, True))
+        self.assertEqual(out["indexes"][0]["points"][0]["recall"], 1)
+        self.assertLess(out["indexes"][1]["points"][0]["recall"], 1)
+        files = ["bench", "recall", "--base", "base.bvecs", "--repeat", 1, "--probes", 2]
+        self.assertIn("IVF", self.ok(*files, "--queries", "queries.bvecs"))
+        self.assertIn("with building", self.ok(*files, "--graph"))
+        for more, says in (
+            (["--index", "IVF20"], "factory 'IVF20' has 'IVF20' at place 1"),
+            (["--probes", 0], "--probes must be at least 1"),
+            (["--alone", -1], "--alone must not be negative, but is -1"),
+            (["-k", 3000], "-k is 3000, but there are 3000 rows"),
+            (["--report", "plot.txt"], "plot.txt"),
+            (["--device", "cuda"], "runs on the processor alone"),
+            (["--graph", "--queries", "queries.bvecs"], "--queries is queries.bvecs, but only"),
+        ):
+            with self.subTest(more=more):
+                self.fails(1, *made, *more, says=says)
+        self.fails(1, *made, *["--index", "Flat"] * 9, says="--index is given 9 times")
+
+    def test_figures_of_johnson_et_al(self):
+        made = ["--rows", 2000, "--dim", 16]
+        one = ["bench", "neighbors", *made, "--count", 20, "--most", 8, "--repeat", 1]
+        out = json.loads(self.ok(*one, "--report", "plot.html", "--json"))
+        self.assertEqual([point["k"] for point in out["points"]], [1, 2, 4, 8])
+        self.assertIn("reading all scores", self.file("plot.html").read_text())
+        self.assertIn("8-bit products", self.ok(*one))
+        self.fails(1, *one[:2], "--most", 0, says="--most must be at least 1, but is 0")
+        two = ["bench", "kmeans", *made, "-k", 5, "-k", 50, "--iterations", 3]
+        runs = json.loads(self.ok(*two, "--threads", 2, "--json"))["runs"]
+        self.assertEqual(
+            [(run["k"], run["threads"]) for run in runs], [(5, 1), (50, 1), (5, 2), (50, 2)]
+        )
+        self.assertEqual(runs[0]["objective"], runs[2]["objective"])
+        self.assertLess(runs[1]["objective"], runs[0]["objective"])
+        self.assertIn("centroids", self.ok(*two, "--threads", 1))
+        self.fails(1, *two, "-k", 2001, says="-k is 2001, but there are 2000 rows")
+        self.fails(1, *two, "--queries", "queries.bvecs", says="but only rows of the base")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,98 @@
+#include "cli/recall_curve.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "cli/bench.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/svg.hpp"
+#include "knear/factory/choose_index.hpp"
+#include "knear/factory/factory.hpp"
+
+namespace knear::cli {
+namespace {
+
+// The first k neighbours of each row without the row itself, of which found has k + 1.
+Matrix<Id> without_itself(const Matrix<Id>& found, std::int64_t k) {
+  Matrix<Id> out(found.rows(), k);
+  for (std::int64_t q = 0; q < found.rows(); ++q) {
+    const Id* from = found.row(q);
+    for (std::int64_t i = 0; i < k; ++i) {
+      if (*from == q) ++from;
+      out.row(q)[i] = *from++;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+RecallCurveOf measure_recall_curve(const std::string& factory, const RecallCurveJob& job) {
+  RecallCurveOf out{factory, 0, 0, {}};
+  Index index = make_index(factory, job.base.cols(), job.metric);
+  out.build_seconds = seconds_of([&] {
+    if (!index.is_trained())
+      index.train(job.base, {.threads = job.threads, .progress = job.progress});
+    index.add(job.base, {.threads = job.threads, .progress = job.progress});
+  });
+  out.memory_bytes = index.memory_bytes();
+  const std::int64_t most = std::min(index.lists(), job.most_probes),
+                     k = job.k + (job.of_itself ? 1 : 0);
+  for (std::int64_t probes = index.lists() > 0 ? 1 : 0; probes <= most; probes *= 2) {
+    SearchOptions options;
+    options.threads = job.threads, options.progress = job.progress;
+    options.method.probes = probes;
+    RecallCurvePoint point;
+    point.probes = probes;
+    std::vector<double> seconds;
+    Neighbors near;
+    for (std::int64_t round = 0; round < job.repeat; ++round) {
+      check_interrupt();
+      seconds.push_back(seconds_of([&] { near = index.search(job.queries, k, options); }));
+    }
+    point.seconds = median(seconds);
+    if (job.queries_alone > 0) {
+      options.threads = 1;
+      std::vector<double> alone;
+      for (std::int64_t q = 0; q < std::min(job.queries_alone, job.queries.rows()); ++q)
+        alone.push_back(seconds_of([&] { index.search(job.queries.rows(q, q + 1), k, options); }));
+      point.alone_seconds = median(alone);
+    }
+    const Matrix<Id> found = job.of_itself ? without_itself(near.ids, job.k) : std::move(near.ids);
+    const std::int64_t known = job.truth.rows();
+    const RecallFigures recall =
+        measure_recall(job.queries.rows(0, known), job.base, job.metric,
+                       found.view().rows(0, known), job.truth, job.k, job.threads);
+    point.recall = recall.by_distance, point.interval = recall.distance_interval;
+    out.points.push_back(point);
+    if (probes == 0) break;
+  }
+  return out;
+}
+
+std::vector<std::string> usual_indexes(std::int64_t rows, std::int64_t dim) {
+  const std::string lists = fmt::format("IVF{}", usual_lists(rows));
+  std::vector<std::string> out{"Flat", lists + ",Flat"};
+  if (rows < 1024) return out;
+  for (const std::int64_t columns : {2, 4})
+    if (dim % columns == 0) out.push_back(fmt::format("{},PQ{}", lists, dim / columns));
+  if (dim % 2 == 0) out.push_back(fmt::format("{},PQ{}x4,RFlat", lists, dim / 2));
+  return out;
+}
+
+std::string recall_chart(const std::vector<RecallCurveOf>& curves, std::int64_t queries,
+                         std::int64_t k, bool build) {
+  std::vector<ChartCurve> out;
+  for (const RecallCurveOf& one : curves) {
+    ChartCurve curve{one.factory, {}};
+    for (const RecallCurvePoint& point : one.points)
+      curve.points.push_back({point.recall, build ? one.build_seconds + point.seconds
+                                                  : static_cast<double>(queries) / point.seconds});
+    out.push_back(std::move(curve));
+  }
+  return curve_chart(out, {fmt::format("recall@{}", k), false},
+                     {build ? "seconds, building included" : "queries per second", true});
+}
+
+}  // namespace knear::cli
