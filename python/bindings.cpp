@@ -29,6 +29,7 @@
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
 #include "knear/core/version.hpp"
+#include "knear/factory/choose_index.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/faiss_file.hpp"
 #include "knear/knn/knn.hpp"
@@ -699,6 +700,23 @@ void bind_device_searches(nb::module_& m) {
       nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("report").none());
 }
 
+void bind_choose_index(nb::module_& m) {
+  m.def(
+      "choose_index",
+      [](std::int64_t rows, std::int64_t dim, const std::string& metric, const std::string& type,
+         std::int64_t memory, double recall, std::int64_t batch) {
+        const IndexChoice choice = choose_index(rows, dim,
+                                                {.metric = parse_metric(metric),
+                                                 .type = parse_element_type(type),
+                                                 .memory = memory,
+                                                 .recall = recall,
+                                                 .batch = batch});
+        return std::tuple(choice.factory, choice.reason, choice.bytes);
+      },
+      nb::arg("rows"), nb::arg("dim"), nb::arg("metric"), nb::arg("type"), nb::arg("memory"),
+      nb::arg("recall"), nb::arg("batch"));
+}
+
 // The rows of an index: how they come in, are changed and read, and its file.
 void bind_index_contents(nb::class_<Index>& index) {
   index
@@ -778,13 +796,19 @@ void bind_index_contents(nb::class_<Index>& index) {
       .def(
           "tune",
           [](Index& self, std::int64_t k, const std::optional<Array>& queries,
-             const std::string& type, std::int64_t threads) {
-            AnyMatrixView view;
+             const std::string& type, const std::optional<Array>& base,
+             const std::string& base_type, const std::optional<IdArray>& ids,
+             std::int64_t threads) {
+            AnyMatrixView view, base_view;
             if (queries) view = view_of(*queries, type);
+            if (base) base_view = view_of(*base, base_type);
             std::vector<OperatingPoint> points;
             without_interpreter([&](Progress progress) {
-              points =
-                  self.tune(k, view, {.threads = narrow(threads), .progress = std::move(progress)});
+              const ChangeOptions options{.threads = narrow(threads),
+                                          .progress = std::move(progress)};
+              points = base ? self.tune(k, view, base_view,
+                                        ids ? span_of(*ids) : std::span<const Id>(), options)
+                            : self.tune(k, view, options);
             });
             nb::list out;
             for (const OperatingPoint& point : points)
@@ -792,7 +816,9 @@ void bind_index_contents(nb::class_<Index>& index) {
                                         point.rows));
             return out;
           },
-          nb::arg("k"), nb::arg("queries").noconvert().none(), nb::arg("type"), nb::arg("threads"))
+          nb::arg("k"), nb::arg("queries").noconvert().none(), nb::arg("type"),
+          nb::arg("base").noconvert().none(), nb::arg("base_type"), nb::arg("ids").none(),
+          nb::arg("threads"))
       .def("reserve", &Index::reserve, nb::arg("rows"), nb::call_guard<nb::gil_scoped_release>())
       .def(
           "reconstruct",
@@ -924,6 +950,7 @@ NB_MODULE(_core, m) {
   bind_selection(m);
   bind_clustering(m);
   bind_quantizers(m);
+  bind_choose_index(m);
   bind_index(m);
   bind_devices(m);
   bind_device_searches(m);

@@ -39,7 +39,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _arrays, _core, _device
+from . import _arrays, _choice, _core, _device
+from ._choice import IndexChoice, choose_index
 from ._device import DeviceArray
 from .errors import (
     Cancelled,
@@ -60,12 +61,14 @@ __all__ = [
     "DeviceUnavailable",
     "Error",
     "Index",
+    "IndexChoice",
     "InvalidArgument",
     "IoError",
     "KMeans",
     "MemoryBudgetError",
     "ProductQuantizer",
     "ShapeMismatch",
+    "choose_index",
     "knn",
     "range_search",
     "select_k",
@@ -554,7 +557,8 @@ class Index:
         instead of vectors; "PQ32x4" has half a byte a part, "SQ8" a byte a column, "SQfp16" rounds
         to halves; ",RFlat" behind codes keeps the vectors too and measures the nearest codes by
         them, ",Refine(SQ8)" finer codes; "PCA64,", "OPQ16_64,", "RR64," and "L2norm," transform
-        vectors first.
+        vectors first. "auto": as knear.choose_index() says for `rows`, `memory`, `recall`, `batch`
+        and `dtype`, which are for that alone.
     dim: number of columns of every matrix, from 1 to 65536.
     metric: "l2", "ip" or "cosine".
 
@@ -573,9 +577,21 @@ class Index:
     copied to it, once, if their rows or columns are contiguous; what may be in them is the same.
     """
 
-    def __init__(self, factory: str, *, dim: int, metric: str = "l2") -> None:
+    def __init__(
+        self,
+        factory: str,
+        *,
+        dim: int,
+        metric: str = "l2",
+        rows: int | None = None,
+        memory: int | str | None = None,
+        recall: float | None = None,
+        batch: int | None = None,
+        dtype: Any = None,
+    ) -> None:
+        needs = {"rows": rows, "memory": memory, "recall": recall, "batch": batch, "dtype": dtype}
         self._index = _core.Index(
-            _arrays.text("factory", factory),
+            _choice.factory_of(_arrays.text("factory", factory), dim, metric, needs),
             _arrays.integer("dim", dim),
             _arrays.text("metric", metric),
         )
@@ -680,8 +696,8 @@ class Index:
         [n x dim], before any are added: vectors like those to come, as many as there are lists at
         least, and 256 for codes of 8 bits.
 
-        iterations: of k-means.
-        rows: as many of `x` are used, drawn at random; None: 128 for each list, and 65,536 for
+        iterations: of k-means on a quarter of the rows, and half as many on all of them.
+        rows: as many of `x` are used, drawn at random; None: 256 for each list, and 65,536 for
             codes.
         seed: the same vectors and seed give the same index on every machine.
 
@@ -760,23 +776,41 @@ class Index:
         return self._index.optimize(threads)
 
     def tune(
-        self, k: int, q: ArrayLike | None = None, *, threads: int = 0
+        self,
+        k: int,
+        q: ArrayLike | None = None,
+        *,
+        base: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
+        threads: int = 0,
     ) -> list[dict[str, float]]:
         """Calibrates search(recall=) of inverted lists and codes for k neighbours, and has save()
         keep that.
 
         q: queries like those to come [n x dim]. None: 2,000 vectors of the index, each left out of
             its own answer; the first search for a recall does that by itself, and again once
-            the index has grown by a quarter or shrunk by a fifth. An index of codes takes none: it
-            keeps 1,000 of the vectors that it was trained on, with their neighbours.
+            the index has grown by a quarter or shrunk by a fifth. An index of codes keeps 1,000 of
+            the vectors that it was trained on, with their neighbours, and takes queries only with
+        base: the vectors that the codes were made of [n x dim], and
+        ids: their ids [n]; None: 0, 1, ... Their neighbours are kept instead: for queries unlike
+            the vectors, after a merge, for files of FAISS, and where much was removed.
 
         Returns what a recall costs, from the cheapest on: dicts with "promised_recall",
         "expected_recall" (without the margin for chance), and "probes" and "rows" of a query.
         """
         data, kind = (None, "f32") if q is None else _arrays.matrix("q", q)
         names = ("promised_recall", "expected_recall", "probes", "rows")
+        vectors, of = (None, "f32") if base is None else _arrays.matrix("base", base)
+        if ids is not None and base is None:
+            raise InvalidArgument("ids are given, but no base whose rows they are of")
         points = self._index.tune(
-            _arrays.integer("k", k), data, kind, _arrays.integer("threads", threads)
+            _arrays.integer("k", k),
+            data,
+            kind,
+            vectors,
+            of,
+            None if ids is None else _arrays.ids_of("ids", ids),
+            _arrays.integer("threads", threads),
         )
         return [dict(zip(names, point, strict=True)) for point in points]
 

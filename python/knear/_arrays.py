@@ -234,6 +234,18 @@ def report(value: Any) -> dict | None:
     return value
 
 
+def element_type(name: str, value: Any) -> str:
+    """knear's word for the element type of arrays of this NumPy type."""
+    try:
+        word = np.dtype(value).name
+    except TypeError as error:
+        raise InvalidArgument(f"{name} must be a type of NumPy, but is {value!r}") from error
+    kind = _ELEMENT_TYPES.get(word)
+    if kind is None:
+        raise InvalidArgument(f"{name} is {word}, which vectors are not kept as")
+    return kind
+
+
 def size(name: str, value: Any) -> int:
     """Bytes of a memory budget: None (no limit, 0), a number of bytes, or text such as '512M'."""
     if value is None:

@@ -174,6 +174,10 @@ class ProductQuantizer:
         threads: int,
     ) -> NDArray[np.float32]: ...
 
+def choose_index(
+    rows: int, dim: int, metric: str, type: str, memory: int, recall: float, batch: int
+) -> tuple[str, str, int]: ...
+
 class Index:
     def __init__(self, factory: str, dim: int, metric: str) -> None: ...
     def train(
@@ -194,7 +198,14 @@ class Index:
     def compact(self) -> None: ...
     def optimize(self, threads: int) -> int: ...
     def tune(
-        self, k: int, queries: NDArray[Any] | None, type: str, threads: int
+        self,
+        k: int,
+        queries: NDArray[Any] | None,
+        type: str,
+        base: NDArray[Any] | None,
+        base_type: str,
+        ids: NDArray[np.int64] | None,
+        threads: int,
     ) -> list[tuple[float, float, float, float]]: ...
     def reserve(self, rows: int) -> None: ...
     def reconstruct(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.uint8], str]: ...

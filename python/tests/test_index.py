@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import subprocess
 import sys
 
@@ -325,5 +326,36 @@ def test_refine_factor(clustered):
     plain.add(clustered)
     with pytest.raises(knear.InvalidArgument, match="refine_factor is 2, but there are no codes"):
         plain.search(clustered[:2], 5, refine_factor=2)
-    with pytest.raises(knear.InvalidArgument, match="q|queries are 2"):
+    with pytest.raises(knear.InvalidArgument, match="without base"):
         index.tune(5, clustered[:2])
+    index.remove(np.arange(0, 2000))
+    moved = clustered[::5] + np.float32(0.05)
+    points = index.tune(5, moved, base=clustered)
+    assert points[-1]["promised_recall"] > 0.9
+    with pytest.raises(knear.InvalidArgument, match="base has "):
+        index.tune(5, base=clustered[:3000])
+    with pytest.raises(knear.InvalidArgument, match="ids are given, but no base"):
+        index.tune(5, ids=[1, 2])
+
+
+def test_an_index_is_chosen_by_numbers():
+    choice = knear.choose_index(1_000_000, 96, memory="150M", recall=0.9)
+    assert choice.factory == "IVF2048,PQ48x4,Refine(SQ8)"
+    assert choice.reason.startswith(choice.factory + ": ")
+    assert 100 << 20 < choice.memory_bytes <= 150 << 20
+    factory, _, _ = knear.choose_index(1_000_000, 96, memory="150M", dtype=np.uint8)
+    assert factory == "IVF2048,Flat"
+    index = knear.Index("auto", dim=96, rows=100_000, recall=0.9, batch=1)
+    assert index.factory == "IVF1024,Flat"
+    assert knear.Index("auto", dim=96, rows=100_000, recall=1).factory == "Flat"
+    for wrong, says in (
+        (dict(factory="auto"), "needs rows"),
+        (dict(factory="Flat", rows=3), "rows is 3, but only factory 'auto' takes it"),
+        (dict(factory="auto", rows=0), "rows must be at least 1, but is 0"),
+        (dict(factory="auto", rows=10, recall=0.0), "recall must be in"),
+        (dict(factory="auto", rows=10, dtype="int32"), "dtype is int32"),
+        (dict(factory="auto", rows=10, dtype="pears"), "dtype must be a type of NumPy"),
+        (dict(factory="auto", rows=10**6, memory=1000), "memory is 1000 bytes"),
+    ):
+        with pytest.raises(knear.InvalidArgument, match=re.escape(says)):
+            knear.Index(dim=96, **wrong)
