@@ -200,6 +200,52 @@ def test_quantizers_on_a_small_set(tmp_path):
     assert "'32x5' is not like 32x8 or 32x4" in refused.stderr
 
 
+def small_sift(folder):
+    """A set 'sift-5k' of made rows."""
+    (folder / "sift-5k").mkdir(parents=True)
+    for name, rows in (("base", 4000), ("queries", 60)):
+        made = synthetic.bytes_like(rows, 24, len(name))
+        sets.write(folder / "sift-5k" / f"{name}.bvecs", made)
+    return folder
+
+
+def test_codes_on_a_small_set(tmp_path):
+    for package in ("knear", "faiss"):
+        pytest.importorskip(package, reason=f"bench/codes needs {package}")
+    data, out = small_sift(tmp_path / "data"), tmp_path / "out.json"
+    options = ("--sets", "sift-5k", "--probes", "1", "8", "--json", str(out))
+    strings = ("--strings", "IVF8,PQ6x4", "IVF8,PQ6,RFlat")
+    done = run("codes", *options, *strings, "--repeat", "1", cache=tmp_path, data=data)
+    assert done.returncode == 0, done.stderr
+    for line in json.loads(out.read_text()):
+        assert 0 < line["Knear recall"] <= 1
+        assert abs(line["Knear recall"] - line["Faiss recall"]) < 0.2
+        assert line["times"] > 0
+    done = run("accuracy", *options, strings[0], "IVF8,PQ6", "--seeds", "2", cache=tmp_path,
+               data=data)  # fmt: skip
+    assert done.returncode in (0, 1), done.stderr  # 60 queries say little
+    lines = json.loads(out.read_text())
+    assert [(line["probes"], line["rank"]) for line in lines] == [
+        (probes, rank) for probes in (1, 8) for rank in (1, 10, 100)
+    ]
+    for line in lines:
+        assert len(line["knear"]) == len(line["faiss"]) == 2
+        assert all(0 <= share <= 1 for share in line["knear"])
+    assert min(lines[-1]["knear"]) > 0.9
+
+
+def test_the_choice_of_an_index_on_a_small_set(tmp_path):
+    pytest.importorskip("knear", reason="bench/auto needs knear")
+    data, out = small_sift(tmp_path / "data"), tmp_path / "out.json"
+    case = ("--case", "sift-5k", "4000", "0.9", "60")
+    done = run("auto", *case, "--repeat", "1", "--json", str(out), cache=tmp_path, data=data)
+    assert done.returncode in (0, 1), done.stderr
+    (line,) = json.loads(out.read_text())
+    assert (line["chosen"], line["rows"], line["batch"]) == ("Flat", 4000, 60)
+    assert len(line["microseconds"]) + len(line["out"]) == 6
+    assert line["ratio"] >= 1
+
+
 def test_recall_of_an_approximate_answer():
     base = np.array([[0.0], [1.0], [1.0], [2.0], [5.0]], np.float32)
     queries = np.zeros((2, 1), np.float32)
