@@ -16,7 +16,7 @@
 #include "knear/core/random.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/reference.hpp"
-#include "knear/factory/choose_index.hpp"
+#include "knear/index/ivf_flat.hpp"
 #include "knear/io/atomic_file.hpp"
 
 namespace knear::cli {

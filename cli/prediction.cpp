@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/output.hpp"
+#include "knear/cost/list_plan.hpp"
 
 namespace knear::cli {
 namespace {
@@ -20,9 +21,101 @@ double peak_of(ScanOp op, const MachinePeaks& peaks) {
                                : peaks.fp32_flops;
 }
 
+// A search of inverted lists or codes.
+Prediction predict_of_lists(const KnnReport& report, const KnownPeaks& machine) {
+  const bool codes = report.code_parts > 0;
+  const ListCost cost = predict_lists({.rows = report.rows,
+                                       .dim = report.dim,
+                                       .queries = report.queries,
+                                       .k = std::max<std::int64_t>(1, report.k),
+                                       .lists = report.lists,
+                                       .probes = report.probes,
+                                       .probed_rows = report.probed_rows,
+                                       .code_parts = report.code_parts,
+                                       .code_bits = codes ? report.code_bits : 8,
+                                       .measured_rows = codes ? report.refined_per_query : 0,
+                                       .threads = report.threads},
+                                      machine.peaks);
+  Prediction out;
+  out.cost.seconds = cost.seconds, out.cost.limit = cost.limit;
+  out.cost.seed_seconds = cost.coarse_seconds, out.cost.query_seconds = cost.query_seconds;
+  out.cost.scoring_seconds = cost.scoring_seconds;
+  out.cost.multiply_add_seconds = cost.compute_seconds;
+  out.cost.memory_seconds = cost.memory_seconds;
+  out.cost.selection_seconds = cost.selection_seconds;
+  out.cost.rescore_seconds = cost.rescore_seconds;
+  out.cost.multiply_adds =
+      codes ? 0 : double(report.queries) * report.probed_rows * double(report.dim);
+  out.measured_peaks = machine.measured;
+  out.peaks = machine.peaks, out.peak = machine.peaks.int8_ops;
+  out.peak_name = "int8 multiply-adds";
+  if (report.seconds > 0)
+    out.peak_fraction = 2 * report.multiply_adds / machine.peaks.int8_ops / report.seconds;
+  return out;
+}
+
+// What explain_lines() says of one.
+std::vector<std::vector<std::string>> lines_of_lists(const KnnReport& report,
+                                                     const Prediction& prediction) {
+  const ScanCost& cost = prediction.cost;
+  const std::string none = "";
+  const bool codes = report.code_parts > 0;
+  const double threads = double(std::max(1, report.threads));
+  const auto planned = [&](double seconds) {
+    return fmt::format("{}, {:.0f} %", readable_seconds(seconds),
+                       cost.seconds > 0 ? 100 * seconds / cost.seconds : 0);
+  };
+  const auto happened = [&](double seconds) {
+    return fmt::format("{}, {:.0f} %", readable_seconds(seconds),
+                       report.seconds > 0 ? 100 * seconds / report.seconds : 0);
+  };
+  // The stages but the first are sums over threads; here they become shares of the elapsed time.
+  const double queries = report.query_seconds / threads, scoring = report.score_seconds / threads,
+               selection = report.select_seconds / threads,
+               rescoring = report.rescore_seconds / threads;
+  const double rest =
+      report.seconds - report.coarse_seconds - queries - scoring - selection - rescoring;
+  std::vector<std::vector<std::string>> out = {{none, "planned", "happened"}};
+  if (report.lists > 0) {
+    out.push_back({"lists", none, fmt::format("{}", report.lists)});
+    out.push_back({"lists of a query", none, readable_count(report.probes)});
+  }
+  out.push_back({"rows of a query", none, readable_count(report.probed_rows)});
+  out.push_back({"rows are scored by", none,
+                 codes ? fmt::format("codes of {} x {} bits", report.code_parts, report.code_bits)
+                       : report.first_pass});
+  out.push_back({"limit", cost.limit, none});
+  out.push_back({"seconds", readable_seconds(cost.seconds), readable_seconds(report.seconds)});
+  if (report.lists > 0)
+    out.push_back(
+        {"  lists put in order", planned(cost.seed_seconds), happened(report.coarse_seconds)});
+  out.push_back({codes ? "  tables of queries" : "  packing queries", planned(cost.query_seconds),
+                 codes ? none : happened(queries)});
+  out.push_back({"  scoring", planned(cost.scoring_seconds), codes ? none : happened(scoring)});
+  out.push_back({codes ? "    look-ups" : "    computing",
+                 readable_seconds(cost.multiply_add_seconds), none});
+  out.push_back({"    or reading memory", readable_seconds(cost.memory_seconds), none});
+  out.push_back(
+      {"  rows that passed", planned(cost.selection_seconds), codes ? none : happened(selection)});
+  out.push_back(
+      {"  measuring rows", planned(cost.rescore_seconds), codes ? none : happened(rescoring)});
+  out.push_back({"  the rest, and waiting", none, readable_seconds(std::max(0.0, rest))});
+  if (!codes)
+    out.push_back({"multiply-adds", readable_count(cost.multiply_adds),
+                   readable_count(report.multiply_adds)});
+  out.push_back({"rows measured per query", none,
+                 readable_count(codes ? report.refined_per_query : report.survivors_per_query)});
+  out.push_back({"certified exact", none,
+                 fmt::format("{:.4g} %", 100 * double(report.certified_queries) /
+                                             double(std::max<std::int64_t>(report.queries, 1)))});
+  out.push_back({"memory", none, readable_bytes(double(report.memory_bytes))});
+  return out;
+}
+
 }  // namespace
 
 Prediction predict(const KnnReport& report, const KnownPeaks& machine) {
+  if (report.lists > 0 || report.code_parts > 0) return predict_of_lists(report, machine);
   const ScanOp op = op_of(report.first_pass);
   const bool prefix = report.prefix_columns > 0;
   ScanShape shape{.rows = report.rows,
@@ -76,6 +169,7 @@ ScanCost predict_elsewhere(const KnnReport& report, const KnownMachine& machine)
 
 std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,
                                                     const Prediction& prediction) {
+  if (report.lists > 0 || report.code_parts > 0) return lines_of_lists(report, prediction);
   const ScanCost& cost = prediction.cost;
   const double queries = double(std::max<std::int64_t>(report.queries, 1));
   const std::string none = "";

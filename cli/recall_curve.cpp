@@ -7,8 +7,8 @@
 #include "cli/bench.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/svg.hpp"
-#include "knear/factory/choose_index.hpp"
 #include "knear/factory/factory.hpp"
+#include "knear/index/ivf_flat.hpp"
 
 namespace knear::cli {
 namespace {

@@ -316,9 +316,9 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   } else {
     columns = load_index(arguments, options.metric, outcome);
     const std::string kind = outcome.index->description();
-    if (kind != "Flat" && (arguments.explain || !arguments.machine.empty()))
-      throw InvalidArgument("{} plans for scans of all rows so far, but {} is an index {}",
-                            arguments.explain ? "--explain" : "--machine", arguments.index, kind);
+    if (kind != "Flat" && !arguments.machine.empty())
+      throw InvalidArgument("--machine plans for scans of all rows so far, but {} is an index {}",
+                            arguments.index, kind);
   }
   if (columns != outcome.queries.view().cols())
     throw ShapeMismatch("queries have {} columns, {} has {}", outcome.queries.view().cols(),
@@ -370,7 +370,7 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   check_interrupt();
-  if (arguments.device == "cpu" && outcome.report.lists == 0)
+  if (arguments.device == "cpu")
     outcome.prediction = predict(outcome.report, known_peaks(active_isa(), options.threads));
   if (truth) {
     const NamedRows named(outcome, streamed, {outcome.near.ids.view(), truth->view()});

@@ -115,6 +115,10 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
                       {"select_seconds_all_threads", report.select_seconds},
                       {"scan_seconds_all_threads", report.scan_seconds},
                       {"rescore_seconds_all_threads", report.rescore_seconds}};
+    if (report.lists > 0) {
+      out["explain"]["predicted_coarse_seconds"] = cost.seed_seconds;
+      out["explain"]["coarse_seconds"] = report.coarse_seconds;
+    }
   }
   print("{}\n", out.dump(2));
 }

@@ -36,6 +36,11 @@ struct ScanCostModel {
   double nearest_operations = 50e3, nearest_cluster_operations = 80;
   double direct_operations = 1880, direct_column_operations = 10.4;
   double call_seconds = 4e-6;
+  double list_operations = 19000, single_list_search_seconds = 12e-6;
+  double look_up_operations = 1.2, short_look_up_operations = 0.6, coded_row_operations = 4;
+  double coded_list_operations = 15000, coded_hit_operations = 100;
+  double table_column_operations = 0.5, table_operations = 3;
+  double coding_operations = 50e3, coding_column_operations = 0.5;
 };
 
 struct ScanCostConstant {
@@ -83,6 +88,17 @@ inline constexpr ScanCostConstant scan_cost_constants[] = {
     KNEAR_COST(direct_operations, "per row measured in float64 in storage order"),
     KNEAR_COST(direct_column_operations, "and per column of it"),
     KNEAR_COST(call_seconds, "seconds per call"),
+    KNEAR_COST(list_operations, "per inverted list that a query probes"),
+    KNEAR_COST(single_list_search_seconds, "seconds per call with one query, by lists"),
+    KNEAR_COST(look_up_operations, "per sub-quantiser of 8 bits of a row's code"),
+    KNEAR_COST(short_look_up_operations, "per sub-quantiser of 4 bits"),
+    KNEAR_COST(coded_row_operations, "per code of a row"),
+    KNEAR_COST(coded_list_operations, "per inverted list of codes that a query probes"),
+    KNEAR_COST(coded_hit_operations, "per sub-quantiser of a code that passes"),
+    KNEAR_COST(table_column_operations, "per column and entry of a table of codes"),
+    KNEAR_COST(table_operations, "per sub-quantiser and entry of a table of codes"),
+    KNEAR_COST(coding_operations, "per row that becomes a code"),
+    KNEAR_COST(coding_column_operations, "per column of it and centroid of a sub-quantiser"),
 };
 #undef KNEAR_COST
 static_assert(std::size(scan_cost_constants) * sizeof(double) == sizeof(ScanCostModel));

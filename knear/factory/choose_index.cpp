@@ -10,6 +10,7 @@
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
 #include "knear/index/index_impl.hpp"
+#include "knear/index/ivf_flat.hpp"
 
 namespace knear {
 namespace {
@@ -95,12 +96,6 @@ std::vector<Form> forms_for(std::int64_t rows, std::int64_t dim, const IndexNeed
 }
 
 }  // namespace
-
-std::int64_t usual_lists(std::int64_t rows) {
-  const double power = std::round(std::log2(2.7 * std::sqrt(static_cast<double>(rows))));
-  return std::min(std::int64_t{1} << std::clamp(static_cast<int>(power), 0, 24),
-                  std::max<std::int64_t>(1, rows));
-}
 
 IndexChoice choose_index(std::int64_t rows, std::int64_t dim, const IndexNeeds& needs) {
   return detail::public_call([&] {

@@ -31,12 +31,8 @@ struct IndexChoice {
   std::int64_t bytes = 0;   // what the index will take, about
 };
 
-// How many inverted lists suit so many rows: about 2.7 times their root, a power of two.
-std::int64_t usual_lists(std::int64_t rows);
-
 // Throws InvalidArgument unless rows >= 1, 1 <= dim <= 65536, memory >= 0, 0 < recall <= 1 and
-// batch
-// >= 1; and where nothing fits the memory, with what would be enough.
+// batch >= 1; and where nothing fits the memory, with what would be enough.
 IndexChoice choose_index(std::int64_t rows, std::int64_t dim, const IndexNeeds& needs = {});
 
 }  // namespace knear

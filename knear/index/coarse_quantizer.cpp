@@ -12,6 +12,7 @@
 #include "knear/core/sample.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/core/value_range.hpp"
+#include "knear/cost/list_plan.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/index/centroid_index.hpp"
 #include "knear/index/index.hpp"
@@ -27,8 +28,6 @@ constexpr std::int64_t most_searched_rows = 1024;
 // Above so many centroids, rows that are added go by an index over these, if there is one: with
 // fewer the scan is faster.
 constexpr std::int64_t most_lists_compared_with_rows = 131072;
-// Above so many centroids, each row is not compared with all of them when they are learned.
-constexpr std::int64_t most_lists_of_one_level = 16384;
 // To learn a centroid from, where nothing else is said; so many centroids make do with half, which
 // is copied.
 constexpr std::int64_t usual_rows_of_list = 256;

@@ -242,6 +242,8 @@ KnnReport CodeSearch::report() {
   const auto queries = static_cast<double>(std::max<std::int64_t>(1, request_.queries.rows()));
   out.probed_rows = static_cast<double>(pairs_) / queries;
   out.refined_per_query = static_cast<double>(measured_) / queries;
+  out.code_parts = state_.coder->quantizer().sub_quantizers();
+  out.code_bits = state_.coder->quantizer().bits();
   out.first_pass = "codes", out.method = "codes";
   return out;
 }

@@ -9,6 +9,7 @@
 #include "knear/core/public_call.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/index/faiss_file.hpp"
+#include "knear/index/flat_lists.hpp"
 #include "knear/index/index_impl.hpp"
 #include "knear/index/ivf_search.hpp"
 #include "knear/index/recall_calibration.hpp"
@@ -34,14 +35,17 @@ void detail::check_lists(std::int64_t lists) {
     throw InvalidArgument("lists must be between 1 and {}, but is {}", most_lists, lists);
 }
 
-Index::Impl::Impl(const IndexShape& of, State from)
-    : shape(of), store(of), state_(std::make_shared<const State>(std::move(from))) {}
+Index::Impl::Impl(const IndexShape& of, State from) : shape(of), store(of) {
+  if (!shape.is_probed()) from.flat_lists = std::make_shared<detail::FlatLists>();
+  state_ = std::make_shared<const State>(std::move(from));
+}
 
 void Index::Impl::publish(State next) {
   next.version = state_->version + 1, next.size = 0;
   for (const Segment& segment : next.segments) next.size += segment.size();
   if ((next.coarse || next.coder) && (!next.recall || !next.recall->hold_for(next.size)))
     next.recall = std::make_shared<detail::RecallCurves>(next.size);
+  next.flat_lists = shape.is_probed() ? nullptr : std::make_shared<detail::FlatLists>();
   auto made = std::make_shared<const State>(std::move(next));
   std::lock_guard lock(state_mutex_);
   state_.swap(made);  // the old one goes after the lock, if no search has it
@@ -184,6 +188,7 @@ std::int64_t Index::memory_bytes() const {
     const auto state = impl_->state();
     std::int64_t sum = state->coarse ? state->coarse->bytes() : 0;
     if (state->known) sum += state->known->bytes();
+    if (state->flat_lists) sum += state->flat_lists->bytes();
     for (const auto& coder : {state->coder, state->refiner})
       if (coder) sum += coder->bytes();
     for (const Segment& segment : state->segments)
@@ -410,19 +415,16 @@ std::int64_t Index::optimize(const ChangeOptions& options) {
 
 namespace {
 
-void check_tunable(const Index& index, const IndexShape& shape, std::int64_t k) {
-  if (!shape.is_probed())
-    throw InvalidArgument("index {} finds everything, so that there is nothing to tune",
-                          index.description());
-  detail::check_k(k);
-}
-
-std::vector<OperatingPoint> keep_curve(const State& state, const detail::RecallCurve& curve) {
+std::vector<OperatingPoint> points_of(const detail::RecallCurve& curve) {
   std::vector<OperatingPoint> out;
   for (const detail::RecallPoint& point : curve.points)
     out.push_back({point.promised, point.expected, point.lists, point.rows});
-  state.recall->set(curve);
   return out;
+}
+
+std::vector<OperatingPoint> keep_curve(const State& state, const detail::RecallCurve& curve) {
+  state.recall->set(curve);
+  return points_of(curve);
 }
 
 // Which rows of a base have ids that an index holds, all of which have to be there.
@@ -441,7 +443,7 @@ RowFilter rows_held(const State& state, std::span<const Id> ids) {
 std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries,
                                         const ChangeOptions& options) {
   return detail::public_call([&] {
-    check_tunable(*this, impl_->shape, k);
+    detail::check_k(k);
     const bool by_rows = queries.rows() == 0;
     if (impl_->shape.codes && !by_rows)
       throw InvalidArgument(
@@ -454,6 +456,8 @@ std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries,
     impl_->check_trained(*state, "tuning");
     const Transformed transformed(*state, metric(), queries, options.threads);
     queries = transformed.view();
+    if (state->flat_lists)
+      return points_of(state->flat_lists->tune(*state, impl_->shape, k, queries, options));
     return keep_curve(
         *state,
         impl_->shape.codes
@@ -468,7 +472,7 @@ std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries,
 std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries, AnyMatrixView base,
                                         std::span<const Id> ids, const ChangeOptions& options) {
   return detail::public_call([&] {
-    check_tunable(*this, impl_->shape, k);
+    detail::check_k(k);
     if (!impl_->shape.codes)
       throw InvalidArgument("base has {} rows, but index {} keeps its vectors itself", base.rows(),
                             description());
@@ -563,6 +567,9 @@ Neighbors Index::search(AnyMatrixView queries, std::int64_t k, const SearchOptio
       if (impl_->shape.is_probed())
         return detail::search_probed(*state, impl_->shape, segments, inner, queries, k, options,
                                      report);
+      if (state->flat_lists)
+        if (auto near = state->flat_lists->search(*state, impl_->shape, inner, k, options, report))
+          return std::move(*near);
       const detail::SearchRequest request(detail::SearchKind::nearest, segments, inner, k,
                                           options.with(metric(), RowFilter{}),
                                           detail::Reuse::expected);

@@ -15,6 +15,8 @@
 
 namespace knear::detail {
 
+class FlatLists;
+
 // What a search sees. Never changed once it is published.
 struct State {
   std::vector<Segment> segments;
@@ -32,6 +34,8 @@ struct State {
   std::shared_ptr<const KnownNeighbors> known = {};
   // What is done to vectors first, once it is trained.
   std::optional<Transform> transform = {};
+  // Where all rows are compared: lists of them, for searches that need not find everything.
+  std::shared_ptr<FlatLists> flat_lists = {};
 
   // The segment and row of an id; row -1 if it is not there.
   struct Place {

@@ -42,4 +42,7 @@ class IvfFlatIndex : public Index {
   using Index::Index;
 };
 
+// How many inverted lists suit so many rows: about 2.7 times their root, a power of two.
+std::int64_t usual_lists(std::int64_t rows);
+
 }  // namespace knear

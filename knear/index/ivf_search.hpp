@@ -1,5 +1,5 @@
-// knear/index/ivf_search.hpp -- a search of inverted lists: which lists each query probes, when it
-// has probed enough, and of which queries the lists' radii prove that nothing nearer is elsewhere.
+// knear/index/ivf_search.hpp -- searches of an index that has inverted lists or codes: what was
+// asked for, and what is promised of the answer.
 #pragma once
 #include <span>
 
@@ -19,10 +19,5 @@ RangeNeighbors range_search_probed(const State& state, const IndexShape& shape,
                                    std::span<const SearchSegment> segments, AnyMatrixView queries,
                                    AnyMatrixView vectors, double radius,
                                    const SearchOptions& options, KnnReport* report);
-
-// The curve of recall of an index of codes, measured by searching for the vectors whose neighbours
-// it knows. Throws InvalidArgument if it knows too few.
-RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::int64_t k,
-                            int threads, const Progress& progress);
 
 }  // namespace knear::detail

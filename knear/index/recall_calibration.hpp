@@ -11,6 +11,9 @@
 
 namespace knear::detail {
 
+// By so many rows of an index recall is calibrated at most.
+inline constexpr std::int64_t most_rows_sampled = 2000;
+
 // All live rows of a state.
 std::vector<SearchSegment> live_segments(const State& state);
 
@@ -24,5 +27,10 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
 // By rows of the state itself: 2,000, the same ones whatever the history, or all.
 RecallCurve calibrate_by_rows(const State& state, Metric metric, std::int64_t k, int threads,
                               const Progress& progress);
+
+// The curve of recall of an index of codes, measured by searching for the vectors whose neighbours
+// it knows. Throws InvalidArgument if it knows too few.
+RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::int64_t k,
+                            int threads, const Progress& progress);
 
 }  // namespace knear::detail

@@ -43,7 +43,7 @@ class Simulation {
             lists_within({sample_.keys.row(q), static_cast<std::size_t>(looked_at)}, rule.reach,
                          unit(q, probed));
         const std::int64_t end = RecallRule::next_end(probed, sample_.lists);
-        // As ordered for all, and for queries that want more (index/ivf_search.cpp).
+        // As ordered for all, and for queries that want more (index/list_probing.cpp).
         const std::int64_t likely = std::min(2 * probed + 1, looked_at);
         ordered += static_cast<double>(probed == rule.first ? likely - probed : likely);
         if (wanted > likely) ordered += static_cast<double>(std::min(end + 1, looked_at));

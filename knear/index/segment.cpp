@@ -113,6 +113,14 @@ std::shared_ptr<SegmentRows> SegmentRows::shifted(const std::shared_ptr<const Se
   return with_prefix(std::move(out));
 }
 
+std::shared_ptr<SegmentRows> SegmentRows::with_lists(const std::shared_ptr<const SegmentRows>& from,
+                                                     std::shared_ptr<ListedRows> lists,
+                                                     std::vector<float> radii) {
+  auto out = shifted(from, 0);
+  out->lists_ = std::move(lists), out->radii_ = std::move(radii);
+  return out;
+}
+
 std::int64_t SegmentRows::find(Id id) const {
   if (is_codes()) {
     if (id < first_ || id > last_) return -1;
@@ -144,6 +152,11 @@ std::int64_t SegmentRows::bytes() const {
   return static_cast<std::int64_t>(order_.bytes() + ids_.bytes()) +
          static_cast<std::int64_t>(radii_.capacity() * sizeof(float)) +
          (is_panels() || buffer() ? 0 : matrix_.bytes()) + prepared_->bytes() +
+         (lists_ ? lists_->bytes(*prepared_) : 0);
+}
+
+std::int64_t SegmentRows::bytes_of_lists() const {
+  return static_cast<std::int64_t>(radii_.capacity() * sizeof(float)) +
          (lists_ ? lists_->bytes(*prepared_) : 0);
 }
 

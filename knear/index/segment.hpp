@@ -93,6 +93,10 @@ class SegmentRows {
   // Says in which lists the rows of a matrix are; before anyone else sees this.
   void set_lists(std::shared_ptr<ListedRows> lists, std::vector<float> radii);
 
+  // The rows of `from`, in lists too, of which nothing else is packed in the order.
+  static std::shared_ptr<SegmentRows> with_lists(const std::shared_ptr<const SegmentRows>& from,
+                                                 std::shared_ptr<ListedRows> lists,
+                                                 std::vector<float> radii);
   // The rows of `from`, each id raised.
   static std::shared_ptr<SegmentRows> shifted(const std::shared_ptr<const SegmentRows>& from,
                                               Id by);
@@ -145,6 +149,8 @@ class SegmentRows {
 
   // Bytes of ids, order and all packed rows, and of rows in no buffer.
   std::int64_t bytes() const;
+  // Bytes of lists alone, and of what goes with these.
+  std::int64_t bytes_of_lists() const;
 
  private:
   SegmentRows() = default;

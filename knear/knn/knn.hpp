@@ -194,6 +194,10 @@ struct KnnReport {
   // radii of the lists prove that no other list holds anything nearer, if that was asked for.
   std::int64_t lists = 0, short_queries = 0;
   double probes = 0, probed_rows = 0;
+  double coarse_seconds = 0;  // putting the lists of all queries in order
+  // Rows that are codes: how many sub-quantisers a code has, and the bits of each.
+  std::int64_t code_parts = 0;
+  int code_bits = 0;
   std::string note;               // what the caller should know of the promise; empty: nothing
   std::string device = "cpu";     // where the base was scanned
   std::int64_t device_bytes = 0;  // memory of that device that was in use at most

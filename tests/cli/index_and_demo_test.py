@@ -90,7 +90,7 @@ class Index(ProgramTest):
             ),
             (["--probes", "2", "--refine-factor", "0"], "--refine-factor must be at least 1"),
             (["--recall", "0.5", "--refine-factor", "2"], "only one can be asked for"),
-            (["--probes", "2", "--explain"], "--explain plans for scans of all rows so far"),
+            (["--probes", "2", "--machine", "h200"], "--machine plans for scans of all rows so far"),
         ):
             with self.subTest(more=more):
                 self.fails(1, *index, *more, says=says)
@@ -160,7 +160,7 @@ class Index(ProgramTest):
             (["--probes", "11"], "probes must be between 1 and the 10 lists, but is 11"),
             (["--probes", "2", "--recall", "1"], "only one of them can be asked for"),
             (["--probes", "2", "--method", "threshold-heap"], "has only auto and exact"),
-            (["--probes", "2", "--explain"], "--explain plans for scans of all rows so far"),
+            (["--probes", "2", "--machine", "h200"], "--machine plans for scans of all rows so far"),
         ):
             with self.subTest(more=more):
                 self.fails(1, *index, *more, says=says)

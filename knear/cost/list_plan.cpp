@@ -1,0 +1,178 @@
+#include "knear/cost/list_plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include "knear/core/error.hpp"
+#include "knear/cost/machine_rates.hpp"
+#include "knear/cost/plan.hpp"
+#include "knear/cost/scan_cost_model.hpp"
+
+namespace knear {
+namespace {
+
+constexpr ScanCostModel model;
+
+void check(const ListShape& shape) {
+  for (const auto& [name, value] :
+       {std::pair("rows", double(shape.rows)), std::pair("queries", double(shape.queries)),
+        std::pair("lists", double(shape.lists)), std::pair("probes", shape.probes),
+        std::pair("probed_rows", shape.probed_rows),
+        std::pair("code_parts", double(shape.code_parts)),
+        std::pair("measured_rows", shape.measured_rows),
+        std::pair("threads", double(shape.threads))})
+    if (!(value >= 0)) throw InvalidArgument("{} must not be negative, but is {}", name, value);
+  if (shape.code_bits != 4 && shape.code_bits != 8)
+    throw InvalidArgument("code_bits must be 4 or 8, but is {}", shape.code_bits);
+  if (shape.lists > 0 && shape.probes > double(shape.lists))
+    throw InvalidArgument("probes is {}, but there are {} lists", shape.probes, shape.lists);
+}
+
+// To score queries against as many centroids, for the nearest `probes` of them.
+ScanCost scan_of_centroids(const ListShape& shape, std::int64_t queries, double probes,
+                           const MachinePeaks& peaks) {
+  return predict_scan({.rows = shape.lists,
+                       .dim = shape.dim,
+                       .queries = queries,
+                       .k = std::max<std::int64_t>(1, std::llround(probes)),
+                       .bytes_per_element = 1,
+                       .op = ScanOp::int8,
+                       .threads = shape.threads},
+                      peaks);
+}
+
+}  // namespace
+
+ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {
+  check(shape);
+  ListCost cost;
+  // What it checks holds for lists too.
+  const ScanCost centroids =
+      scan_of_centroids(shape, shape.queries, shape.lists > 0 ? shape.probes : 1, peaks);
+  if (shape.queries == 0 || shape.rows == 0) {
+    cost.limit = "memory";
+    return cost;
+  }
+  const double queries = double(shape.queries), dim = double(shape.dim),
+               k = std::min(double(shape.k), std::max(1.0, double(shape.rows)));
+  const int threads = shape.threads == 0 ? peaks.threads : shape.threads;
+  const double share = double(threads) / peaks.threads, lanes = peaks.cop_per_second * share;
+  const bool codes = shape.code_parts > 0, one = queries == 1;
+  const double lists = double(std::max<std::int64_t>(1, shape.lists)),
+               probes = shape.lists > 0 ? std::max(shape.probes, 1.0) : 1,
+               scanned = shape.lists > 0 ? shape.probed_rows : double(shape.rows);
+  if (shape.lists > 0) cost.coarse_seconds = centroids.seconds;
+
+  // Queries that come to the same list share its rows (scan/methods/list_scan.cpp).
+  const double of_list = queries * probes / lists;
+  const bool by_list = of_list >= (codes ? 1 : 4);
+  const double row_bytes = codes ? double(shape.code_parts) * shape.code_bits / 8 + 4 : dim + 9;
+  const double base_bytes = double(shape.rows) * row_bytes;
+  const double bytes =
+      by_list ? std::min(1.0, of_list) * base_bytes : queries * scanned * row_bytes;
+  cost.memory_seconds = bytes / reading_rate(base_bytes, share, peaks);
+  if (codes) {
+    const bool short_codes = shape.code_bits == 4;
+    cost.compute_seconds = queries * scanned *
+                           (double(shape.code_parts) * (short_codes ? model.short_look_up_operations
+                                                                    : model.look_up_operations) +
+                            model.coded_row_operations) /
+                           lanes;
+    const double table = double(1 << shape.code_bits);
+    cost.query_seconds =
+        queries * table *
+        (dim * model.table_column_operations + double(shape.code_parts) * model.table_operations) /
+        lanes;
+  } else {
+    // Groups of 12, the last one of a list padded.
+    const double padded = by_list ? 1 + 5.5 / of_list : 1;
+    const double alone = std::min(1.0, model.single_efficiency * std::pow(dim / 128, 0.2));
+    const double efficiency = model.scan_efficiency * (by_list ? 1 : alone);
+    cost.compute_seconds =
+        queries * scanned * padded *
+        (2 * dim / (peaks.int8_ops * share * efficiency) + model.score_operations / lanes);
+    cost.query_seconds =
+        queries * (model.query_operations + model.query_column_operations * dim) / lanes;
+  }
+  const double of_lists = codes ? model.coded_list_operations : model.list_operations;
+  cost.compute_seconds += queries * probes * of_lists / lanes;
+  cost.scoring_seconds = std::hypot(cost.compute_seconds, cost.memory_seconds);
+
+  // By their codes as many are kept as are measured.
+  const double kept = codes ? std::max(k, shape.measured_rows) : k;
+  const double hits = std::min(scanned, kept * (1 + std::log(std::max(1.0, scanned / kept))) *
+                                            (codes ? 1 : model.interval_hits));
+  const double place =
+      model.hit_operations * std::log2(1 + kept) +
+      (codes ? model.coded_hit_operations * double(shape.code_parts) : model.interval_operations);
+  cost.selection_seconds = queries * hits * place / lanes;
+  if (!codes) {
+    const double panels = std::ceil(scanned / 32), found = panels * (1 - std::exp(-hits / panels));
+    cost.selection_seconds += queries * found * model.found_operations / lanes;
+  }
+  const double measured = shape.measured_rows > 0 ? shape.measured_rows
+                          : codes                 ? 0
+                                                  : std::min(scanned, k + 6 * std::sqrt(k));
+  cost.rescore_seconds =
+      queries * measured * rescoring_operations(double(shape.rows), dim, peaks) / lanes;
+  cost.seconds = cost.coarse_seconds + cost.query_seconds + cost.scoring_seconds +
+                 cost.selection_seconds + cost.rescore_seconds +
+                 (one ? model.single_list_search_seconds : model.call_seconds);
+
+  const std::pair<double, const char*> times[] = {
+      {cost.coarse_seconds, "lists"},
+      {cost.query_seconds, "queries"},
+      {cost.compute_seconds, codes ? "look-ups" : "multiply-adds"},
+      {cost.memory_seconds, "memory"},
+      {cost.selection_seconds, "selection"},
+      {cost.rescore_seconds, "rescoring"}};
+  cost.limit =
+      std::max_element(std::begin(times), std::end(times), [](const auto& a, const auto& b) {
+        return a.first < b.first;
+      })->second;
+  return cost;
+}
+
+ListMakingCost predict_list_making(const ListShape& shape, std::int64_t training_rows,
+                                   const MachinePeaks& peaks) {
+  check(shape);
+  if (training_rows < 0)
+    throw InvalidArgument("training_rows must not be negative, but is {}", training_rows);
+  ListShape one = shape;
+  one.queries = 1, one.k = 1;
+  scan_of_centroids(one, 1, 1, peaks);  // checks the rest
+  const int threads = shape.threads == 0 ? peaks.threads : shape.threads;
+  const double share = double(threads) / peaks.threads, lanes = peaks.cop_per_second * share;
+  const double dim = double(shape.dim), lists = double(shape.lists);
+  // Of a row to find its list, and to be coded.
+  const double pair = pair_seconds(ScanOp::int8, shape.dim, peaks) / threads;
+  const double finding = shape.lists > 0 ? model.nearest_operations / lanes + lists * pair : 0;
+  const double table = double(1 << shape.code_bits);
+  const double coding =
+      shape.code_parts > 0
+          ? (model.coding_operations + table * dim * model.coding_column_operations) / lanes
+          : (model.packing_operations + model.packing_column_operations * dim) / lanes;
+  ListMakingCost cost;
+  cost.add_seconds = double(shape.rows) * (finding + coding);
+
+  if (shape.lists > 0) {
+    // Lloyd's iterations on 16 rows a list, a quarter of the rows and all of them, 5, 10 and 5; or
+    // in two levels, with a square root of as many centroids to compare
+    // (index/coarse_quantizer.cpp).
+    const double rows = double(training_rows);
+    const bool two_levels = shape.lists > most_lists_of_one_level;
+    const double looks = two_levels ? 20 * rows : 5 * std::min(rows, 16 * lists) + 7.5 * rows;
+    const double compared = two_levels ? 2 * std::sqrt(lists) : lists;
+    cost.train_seconds = looks * (model.nearest_operations / lanes + compared * pair);
+    if (two_levels)
+      cost.train_seconds += 2 * rows * (model.nearest_operations / lanes + lists * pair);
+  }
+  if (shape.code_parts > 0)  // 25 iterations on 256 rows a centroid
+    cost.train_seconds += 25 * std::min(double(training_rows), 256 * table) * table * dim *
+                          model.coding_column_operations / lanes;
+  return cost;
+}
+
+}  // namespace knear

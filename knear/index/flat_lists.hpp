@@ -1,0 +1,63 @@
+// knear/index/flat_lists.hpp -- inverted lists of an index that has none, for searches that ask for
+// a recall below 1.
+//
+//   auto near = state.flat_lists->search(state, shape, queries, k, options, report);
+//   if (!near) ...                                            // all rows are compared
+//
+// A flat index keeps every promise of recall by comparing all rows. For many rows and neighbours
+// that are few, rows in calibrated inverted lists (index/recall_rule.hpp) keep it in a fraction of
+// that time. They are made once the searches that they could have served have taken as long as
+// making them does, by the model of costs, and for each k calibrated by the same rule; until then,
+// and for queries unlike the rows that recall was calibrated on, all rows are compared. So a search
+// never waits for more than what has been spent without.
+//
+// Lists share the vectors of the index and have 8-bit codes of their own: dim + 16 bytes a row.
+// They are those of the rows of one state and go with it.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "knear/index/index.hpp"
+#include "knear/index/index_state.hpp"
+#include "knear/index/recall_rule.hpp"
+
+namespace knear::detail {
+
+// Any number of threads.
+class FlatLists {
+ public:
+  // The answer by lists, as Index::search(), of the state that these belong to; nothing where all
+  // rows are to be compared. queries after the transforms. Throws Cancelled.
+  std::optional<Neighbors> search(const State& state, const IndexShape& shape,
+                                  AnyMatrixView queries, std::int64_t k,
+                                  const SearchOptions& options, KnnReport* report);
+  // Makes the lists now and calibrates searches for k neighbours, by queries like those to come or
+  // with none by rows. Throws InvalidArgument where there are too few rows for lists;
+  // MemoryBudgetError; Cancelled.
+  RecallCurve tune(const State& state, const IndexShape& shape, std::int64_t k,
+                   AnyMatrixView queries, const ChangeOptions& options);
+  std::int64_t bytes() const;
+
+ private:
+  // The lists and the curve for k, if they are there or have come to pay. seconds: what a scan of
+  // all rows is forecast to take now. made_seconds: what making took is added.
+  struct Calibrated {
+    std::shared_ptr<const State> lists;
+    std::shared_ptr<const RecallCurve> curve;
+  };
+  std::optional<Calibrated> calibrated(const State& state, const IndexShape& shape, std::int64_t k,
+                                       const SearchOptions& options, double seconds,
+                                       double& made_seconds);
+
+  mutable std::mutex mutex_;  // of what follows, never held for long
+  std::shared_ptr<const State> lists_;
+  std::map<std::int64_t, std::shared_ptr<const RecallCurve>> curves_;
+  std::map<std::int64_t, double> spent_;  // by k: seconds of scans that lists might have served
+  bool refused_ = false;                  // there was no memory
+  std::mutex making_;
+};
+
+}  // namespace knear::detail

@@ -1,0 +1,252 @@
+#include "knear/index/list_probing.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "knear/core/threads.hpp"
+#include "knear/index/recall_rule.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+// Bytes that the distances to all centroids of some queries may take.
+constexpr std::int64_t most_distance_bytes = 64 << 20;
+
+// What is certain of the keys of rows in lists that were not probed.
+class ListBounds {
+ public:
+  // The largest distance of a live or removed row from its centroid, of each list.
+  ListBounds(const State& state, Metric metric) : metric_(metric) {
+    radii_.assign(static_cast<std::size_t>(state.coarse->lists()), 0);
+    for (const Segment& segment : state.segments)
+      for (std::size_t l = 0; l < radii_.size(); ++l)
+        radii_[l] = std::max<double>(radii_[l], segment.rows->radii()[l]);
+    const MatrixView<float> centroids = state.coarse->centroids();
+    for (std::int64_t l = 0; l < centroids.rows(); ++l)
+      longest_ = std::max(longest_, length_of(centroids.rows(l, l + 1)));
+  }
+
+  // No row of a list has a smaller key, where the distance of its centroid from a query of a given
+  // length was rounded to float32.
+  double least_key(std::int64_t list, float distance, double query_length) const {
+    const double radius = radii_[static_cast<std::size_t>(list)];
+    // Rounding to float32, and that of products and sums of up to 2^16 terms in float64.
+    constexpr double to_float = 0x1p-23, sum = 1e-11;
+    double d = distance;
+    if (metric_ == Metric::ip)
+      return -(d + std::abs(d) * to_float + query_length * longest_ * sum +
+               query_length * radius * (1 + 1e-9) + std::numeric_limits<float>::min());
+    d = std::min<double>(d, std::numeric_limits<float>::max()) * (1 - to_float);
+    if (metric_ == Metric::cosine) d = 2 * (d - sum);
+    const bool cosine = metric_ == Metric::cosine;
+    const double least = cosine ? -sum : 0;  // 1 - cosine may be a little below 0
+    if (!(d >= std::numeric_limits<float>::min())) return least;
+    const double gap = std::sqrt(d) - radius;
+    if (gap <= 0) return least;
+    const double key = gap * gap * (1 - 1e-9);
+    return cosine ? key / 2 - sum : key;
+  }
+
+ private:
+  const Metric metric_;
+  std::vector<double> radii_;
+  double longest_ = 0;
+};
+
+}  // namespace
+
+void ListProbing::probe(std::int64_t probes) {
+  const Neighbors near = order_lists(request_.queries, probes);
+  search_.nearest(near.ids.view(), found_);
+  probed_.assign(static_cast<std::size_t>(request_.queries.rows()), probes);
+}
+
+void ListProbing::probe_by(const RecallRule& rule, Neighbors near) {
+  const std::int64_t lists = coarse_.lists(), queries = request_.queries.rows();
+  std::int64_t probed = std::min(rule.first, lists);
+  probed_.assign(static_cast<std::size_t>(queries), probed);
+  search_.nearest({near.ids.data(), queries, probed, near.ids.cols()}, found_);
+  if (rule.reach < 0) return;
+  std::vector<std::int64_t> open(static_cast<std::size_t>(queries));  // queries that go on
+  std::iota(open.begin(), open.end(), 0);
+  while (probed < lists && !open.empty()) {
+    const std::int64_t end = RecallRule::next_end(probed, lists);
+    std::vector<std::int64_t> wanted(open.size()), unclear;
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      wanted[i] = lists_wanted(rule, open[i], near, static_cast<std::int64_t>(i));
+      if (wanted[i] > near.ids.cols() && near.ids.cols() < std::min(lists, end + 1))
+        unclear.push_back(static_cast<std::int64_t>(i));
+    }
+    // Of few queries more lists have to be put in order.
+    Neighbors far;
+    std::vector<std::int64_t> place(open.size(), -1);  // in far
+    if (!unclear.empty()) {
+      std::vector<std::int64_t> numbers;
+      for (const std::int64_t i : unclear) numbers.push_back(open[static_cast<std::size_t>(i)]);
+      far = order_lists(copies_of(request_.queries, numbers).view(), std::min(lists, end + 1));
+      for (std::size_t u = 0; u < unclear.size(); ++u) {
+        const auto i = static_cast<std::size_t>(unclear[u]);
+        place[i] = static_cast<std::int64_t>(u);
+        wanted[i] = lists_wanted(rule, open[i], far, place[i]);
+      }
+    }
+    std::vector<std::int64_t> next, farther;
+    Matrix<Id> probes(std::ssize(open), end - probed);
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      if (wanted[i] <= probed) continue;
+      const std::int64_t stop = std::min(wanted[i], end);
+      const Id* const from =
+          place[i] < 0 ? near.ids.row(static_cast<std::int64_t>(i)) : far.ids.row(place[i]);
+      Id* const row = probes.row(std::ssize(next));
+      std::copy_n(from + probed, stop - probed, row);
+      std::fill(row + (stop - probed), row + (end - probed), no_id);
+      probed_[static_cast<std::size_t>(open[i])] = stop;
+      next.push_back(open[i]);
+      if (wanted[i] > end) farther.push_back(open[i]);
+    }
+    if (!next.empty()) search_.nearest(probes.view().rows(0, std::ssize(next)), found_, next);
+    probed = end;
+    open = std::move(farther);
+    if (open.empty() || probed >= lists) break;
+    near = lists_near(copies_of(request_.queries, open).view(), rule, probed);
+  }
+}
+
+void ListProbing::widen() {
+  const std::int64_t lists = coarse_.lists();
+  for (;;) {
+    std::vector<std::int64_t> open;
+    for (std::int64_t q = 0; q < request_.queries.rows(); ++q)
+      if (is_short(q) && probed_[static_cast<std::size_t>(q)] < lists) open.push_back(q);
+    if (open.empty()) return;
+    // Those that have probed the least come first, so that all have probed the same number.
+    std::int64_t from = lists;
+    for (const std::int64_t q : open) from = std::min(from, probed_[static_cast<std::size_t>(q)]);
+    std::erase_if(open,
+                  [&](std::int64_t q) { return probed_[static_cast<std::size_t>(q)] != from; });
+    const std::int64_t to = std::min(lists, 2 * from);
+    const AnyMatrix queries = copies_of(request_.queries, open);
+    const Neighbors near = order_lists(queries.view(), to);
+    for (const std::int64_t q : open) probed_[static_cast<std::size_t>(q)] = to;
+    search_.nearest({near.ids.data() + from, std::ssize(open), to - from, to}, found_, open);
+  }
+}
+
+void ListProbing::certify(bool go_on) {
+  if (!certified_.empty()) return;  // that was done, and lists were probed out of order since
+  const std::int64_t lists = coarse_.lists(), queries = request_.queries.rows();
+  const ListBounds bounds(state_, request_.options.metric);
+  const std::int64_t bytes = request_.limited()
+                                 ? std::min(most_distance_bytes, request_.options.memory / 4)
+                                 : most_distance_bytes;
+  const std::int64_t block = std::max<std::int64_t>(1, bytes / (lists * 28));
+  certified_.assign(static_cast<std::size_t>(queries), 0);
+  // Lists that are left to probe, after one another.
+  std::vector<std::vector<Id>> left(static_cast<std::size_t>(queries));
+  for (std::int64_t begin = 0; begin < queries; begin += block) {
+    const std::int64_t end = std::min(queries, begin + block);
+    const AnyMatrixView some = request_.queries.rows(begin, end);
+    const Neighbors all = order_lists(some, lists);
+    const Matrix<float> distances = coarse_.distances(some, request_.threads);
+    parallel_for(request_.threads, end - begin, [&](std::int64_t i) {
+      const std::int64_t q = begin + i;
+      const auto at = static_cast<std::size_t>(q);
+      const double length =
+          request_.options.metric == Metric::ip ? length_of(request_.queries.rows(q, q + 1)) : 0;
+      const double kth = kth_key(q);
+      for (std::int64_t p = probed_[at]; p < lists; ++p) {
+        const Id list = all.ids.row(i)[p];
+        if (!(bounds.least_key(list, distances.row(i)[list], length) > kth))
+          left[at].push_back(list);
+      }
+      certified_[at] = left[at].empty();
+    });
+  }
+  if (go_on) probe_all(left);
+}
+
+KnnReport ListProbing::report() {
+  KnnReport out = search_.report();
+  const std::int64_t queries = request_.queries.rows(), lists = coarse_.lists();
+  out.lists = lists, out.coarse_seconds = coarse_seconds_;
+  const std::int64_t probed = std::accumulate(probed_.begin(), probed_.end(), std::int64_t{0});
+  out.probes =
+      static_cast<double>(probed) / static_cast<double>(std::max<std::int64_t>(1, queries));
+  for (std::int64_t q = 0; q < queries; ++q)
+    out.short_queries += request_.k_asked > request_.k || is_short(q);
+  out.certified_queries = 0;
+  for (std::size_t q = 0; q < probed_.size(); ++q) {
+    const bool certain =
+        !state_.coder && (probed_[q] == lists || (!certified_.empty() && certified_[q]));
+    out.certified_queries += certain;
+    if (!certain) out.uncertified.push_back(static_cast<std::int64_t>(q));
+  }
+  const bool exact = out.certified_queries == queries;
+  out.promised_recall = exact ? 1 : 0, out.expected_recall = exact ? 1 : 0;
+  out.recall_argument = exact ? "exact" : "none";
+  out.method = "inverted-lists";
+  return out;
+}
+
+Neighbors ListProbing::order_lists(AnyMatrixView queries, std::int64_t probes) {
+  const Stopwatch time;
+  Neighbors out = coarse_.probe(queries, probes, request_.threads);
+  coarse_seconds_ += time.seconds();
+  return out;
+}
+
+std::int64_t ListProbing::lists_wanted(const RecallRule& rule, std::int64_t q,
+                                       const Neighbors& near, std::int64_t row) const {
+  const std::span<const float> keys(near.distances.row(row),
+                                    static_cast<std::size_t>(near.ids.cols()));
+  const double length =
+      request_.options.metric == Metric::ip ? length_of(request_.queries.rows(q, q + 1)) : 0;
+  return lists_within(keys, rule.reach, coarse_.reach_unit(kth_key(q), length));
+}
+
+double ListProbing::kth_key(std::int64_t q) const {
+  return request_.k == 0 ? -infinity : found_.keys.row(q)[request_.k - 1];
+}
+
+void ListProbing::probe_all(const std::vector<std::vector<Id>>& left) {
+  std::size_t most = 0;
+  for (std::size_t q = 0; q < left.size(); ++q) {
+    most = std::max(most, left[q].size());
+    probed_[q] += std::ssize(left[q]);
+    certified_[q] = 1;
+  }
+  constexpr std::size_t columns = 64;
+  for (std::size_t from = 0; from < most; from += columns) {
+    Matrix<Id> probes(std::ssize(left), static_cast<std::int64_t>(std::min(columns, most - from)));
+    std::fill_n(probes.data(), probes.rows() * probes.cols(), no_id);
+    for (std::size_t q = 0; q < left.size(); ++q)
+      if (left[q].size() > from)
+        std::copy_n(left[q].data() + from, std::min(columns, left[q].size() - from),
+                    probes.row(static_cast<std::int64_t>(q)));
+    search_.nearest(probes.view(), found_);
+  }
+}
+
+bool of_one_kind(const RecallCurve& curve, const Neighbors& near) {
+  std::vector<float> keys;
+  for (std::int64_t q = 0; q < near.ids.rows(); ++q) keys.push_back(near.distances.row(q)[0]);
+  std::sort(keys.begin(), keys.end());
+  const std::vector<float>& known = curve.nearest_keys;
+  if (keys.empty() || known.empty()) return true;
+  const float room = known.back() - known.front();
+  return keys.back() <= known.back() + room / 2 && keys.front() >= known.front() - room / 2 &&
+         alike(keys, known);
+}
+
+KnnOptions options_of_scan(const SearchOptions& options, Metric metric) {
+  KnnOptions out = options.with(metric, RowFilter{});
+  out.method.probes = 0, out.method.recall = {};
+  out.method.widen = out.method.certify = false, out.method.refine_factor = 0;
+  return out;
+}
+
+}  // namespace knear::detail

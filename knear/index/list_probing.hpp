@@ -1,0 +1,80 @@
+// knear/index/list_probing.hpp -- a search of inverted lists, round by round: which lists each
+// query probes, when it has probed enough, and of which queries the lists' radii prove that nothing
+// nearer is elsewhere.
+//
+//   ListProbing probing(state, request, search);   // search: among the rows of lists
+//   probing.probe(16);
+//   probing.found(), probing.report()
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "knear/index/index.hpp"
+#include "knear/index/index_state.hpp"
+#include "knear/knn/list_search.hpp"
+
+namespace knear::detail {
+
+class ListProbing {
+ public:
+  // search: among the rows of lists.
+  ListProbing(const State& state, const SearchRequest& request, ProbedSearch& search)
+      : state_(state), request_(request), search_(search), coarse_(*state.coarse) {}
+
+  // The first `probes` lists of each query.
+  void probe(std::int64_t probes);
+
+  // As many lists of each query as a rule says (index/recall_rule.hpp). near: lists_near() of all
+  // queries.
+  void probe_by(const RecallRule& rule, Neighbors near);
+
+  // After `probed` lists, those that the next round is likely to want: as many again, and one that
+  // says whether there are more.
+  Neighbors lists_near(AnyMatrixView queries, const RecallRule& rule, std::int64_t probed) {
+    const std::int64_t likely = rule.reach < 0 ? probed : 2 * probed + 1;
+    return order_lists(queries, std::min(coarse_.lists(), likely));
+  }
+
+  // Twice as many lists for queries that have found fewer than k rows, until they have or all lists
+  // are probed.
+  void widen();
+
+  // Finds out of which queries no list that was not probed can hold a row of the answer; with
+  // `go_on` the lists that can are probed too, so that it is true of all.
+  void certify(bool go_on);
+
+  // Of the answer, [queries x request.k].
+  const ExactNeighbors& found() const { return found_; }
+  KnnReport report();
+
+ private:
+  Neighbors order_lists(AnyMatrixView queries, std::int64_t probes);
+  // How many lists of a query a rule wants by now; more than near has columns: all of these, and
+  // perhaps others. row: of the query in near.
+  std::int64_t lists_wanted(const RecallRule& rule, std::int64_t q, const Neighbors& near,
+                            std::int64_t row) const;
+  bool is_short(std::int64_t q) const {
+    return request_.k > 0 && found_.ids.row(q)[request_.k - 1] == no_id;
+  }
+  double kth_key(std::int64_t q) const;
+  // Some columns at a time: few queries have many.
+  void probe_all(const std::vector<std::vector<Id>>& left);
+
+  const State& state_;
+  const SearchRequest& request_;
+  ProbedSearch& search_;
+  const CoarseQuantizer& coarse_;
+  ExactNeighbors found_;
+  std::vector<std::int64_t> probed_;  // lists of each query
+  std::vector<char> certified_;       // empty: not asked for
+  double coarse_seconds_ = 0;
+};
+
+// Whether queries are like those of a calibration, near: their nearest lists. Of few, only one that
+// is far from every centroid says that they are not.
+bool of_one_kind(const RecallCurve& curve, const Neighbors& near);
+
+// As a search of the rows themselves takes them.
+KnnOptions options_of_scan(const SearchOptions& options, Metric metric);
+
+}  // namespace knear::detail

@@ -1,0 +1,259 @@
+// tests/index/flat_lists_test.cpp -- a recall below 1 asked of an index that compares all rows: the
+// lists that it makes for that keep the promise, and go when the rows change.
+#include "knear/index/flat_lists.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "knear/core/error.hpp"
+#include "knear/core/random.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/flat.hpp"
+
+namespace knear {
+namespace {
+
+constexpr std::int64_t rows = 60000, dim = 32, k = 5;
+
+// Rows around 300 centres.
+Matrix<float> clustered(std::int64_t count, std::uint64_t seed, float scale = 1) {
+  Random centre_random(7), random(seed);
+  Matrix<float> centres(300, dim), out(count, dim);
+  for (std::int64_t i = 0; i < 300 * dim; ++i)
+    centres.data()[i] = static_cast<float>(centre_random.uniform() - 0.5);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float* centre = centres.row(static_cast<std::int64_t>(random.below(300)));
+    for (std::int64_t j = 0; j < dim; ++j)
+      out.row(i)[j] = scale * (centre[j] + static_cast<float>(0.7 * (random.uniform() - 0.5)));
+  }
+  return out;
+}
+
+SearchOptions asking(double recall) {
+  SearchOptions out;
+  out.method.recall = recall;
+  return out;
+}
+
+double recall_of(const Neighbors& found, const Neighbors& truth) {
+  std::int64_t same = 0;
+  for (std::int64_t q = 0; q < truth.ids.rows(); ++q) {
+    const std::set<Id> right(truth.ids.row(q), truth.ids.row(q) + k);
+    for (std::int64_t j = 0; j < k; ++j)
+      same += static_cast<std::int64_t>(right.count(found.ids.row(q)[j]));
+  }
+  return static_cast<double>(same) / static_cast<double>(truth.ids.rows() * k);
+}
+
+void expect_equal(const Neighbors& a, const Neighbors& b) {
+  ASSERT_EQ(a.ids.rows(), b.ids.rows());
+  for (std::int64_t i = 0; i < a.ids.rows() * a.ids.cols(); ++i) {
+    ASSERT_EQ(a.ids.data()[i], b.ids.data()[i]) << "place " << i;
+    ASSERT_EQ(a.distances.data()[i], b.distances.data()[i]) << "place " << i;
+  }
+}
+
+// Every row found is at the distance that an exact search of it alone gives.
+void expect_true_distances(const Index& index, const Neighbors& found, AnyMatrixView queries) {
+  for (std::int64_t q = 0; q < 20; ++q) {
+    SearchOptions only;
+    std::vector<Id> ids(found.ids.row(q), found.ids.row(q) + k);
+    only.filter = IdFilter::of_ids(ids);
+    const Neighbors exact = index.search(queries.rows(q, q + 1), k, only);
+    for (std::int64_t j = 0; j < k; ++j) {
+      EXPECT_EQ(exact.ids.row(0)[j], found.ids.row(q)[j]);
+      EXPECT_EQ(exact.distances.row(0)[j], found.distances.row(q)[j]);
+    }
+  }
+}
+
+class FlatLists : public testing::TestWithParam<std::tuple<Metric, std::string>> {};
+
+TEST_P(FlatLists, KeepThePromiseOfRecall) {
+  const auto& [metric, factory] = GetParam();
+  const bool bytes = factory == "u8";
+  const Matrix<float> base = clustered(rows, 1), queries = clustered(1500, 2);
+  // Whole numbers, as the index keeps them.
+  const auto as_bytes = [](const Matrix<float>& from) {
+    Matrix<std::uint8_t> out(from.rows(), from.cols());
+    for (std::int64_t i = 0; i < from.rows() * from.cols(); ++i)
+      out.data()[i] = static_cast<std::uint8_t>(120 + 100 * from.data()[i]);
+    return out;
+  };
+  const Matrix<std::uint8_t> byte_base = as_bytes(base), byte_queries = as_bytes(queries);
+  const AnyMatrixView x = bytes ? AnyMatrixView(byte_base.view()) : AnyMatrixView(base.view()),
+                      q = bytes ? AnyMatrixView(byte_queries.view())
+                                : AnyMatrixView(queries.view());
+  Index index = make_index(bytes ? "Flat" : factory, dim, metric);
+  index.train(x);
+  index.add(x);
+  const Neighbors truth = index.search(q, k);
+  const std::int64_t before = index.memory_bytes();
+  const std::vector<OperatingPoint> points = index.tune(k);
+  EXPECT_GE(index.memory_bytes(), before + rows * dim);
+  ASSERT_FALSE(points.empty());
+  for (const double recall : {0.7, 0.9}) {
+    KnnReport report;
+    const Neighbors found = index.search(q, k, asking(recall), &report);
+    ASSERT_EQ(report.method, "inverted-lists") << recall;
+    EXPECT_EQ(report.recall_argument, "calibrated");
+    EXPECT_EQ(report.promised_recall, recall);
+    EXPECT_LT(report.probed_rows, 0.2 * rows);
+    EXPECT_EQ(report.rows, rows);
+    EXPECT_GE(recall_of(found, truth), recall);
+    EXPECT_LT(recall_of(found, truth), 1);
+    expect_true_distances(index, found, q);
+    // By other threads, and some queries by themselves.
+    SearchOptions one = asking(recall);
+    one.threads = 1;
+    expect_equal(index.search(q, k, one), found);
+    const Neighbors some = index.search(q.rows(300, 900), k, one, &report);
+    if (report.method == "inverted-lists") {
+      for (std::int64_t i = 0; i < 600; ++i)
+        for (std::int64_t j = 0; j < k; ++j)
+          EXPECT_EQ(some.ids.row(i)[j], found.ids.row(300 + i)[j]);
+    }
+  }
+  // Nothing else of the index changes.
+  KnnReport report;
+  expect_equal(index.search(q, k, {}, &report), truth);
+  EXPECT_EQ(report.method, "exact");
+  expect_equal(index.search(q, k, asking(1), &report), truth);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, FlatLists,
+                         testing::Values(std::tuple(Metric::l2, "Flat"),
+                                         std::tuple(Metric::ip, "Flat"),
+                                         std::tuple(Metric::cosine, "Flat"),
+                                         std::tuple(Metric::l2, "u8"), std::tuple(Metric::ip, "u8"),
+                                         std::tuple(Metric::l2, "SQfp16"),
+                                         std::tuple(Metric::l2, "PCA24,Flat")),
+                         [](const auto& one) {
+                           std::string name = std::string(name_of(std::get<0>(one.param))) + "_" +
+                                              std::get<1>(one.param);
+                           std::replace(name.begin(), name.end(), ',', '_');
+                           return name;
+                         });
+
+TEST(FlatListsOfAnIndex, AreMadeOnceTheyWouldHavePaid) {
+  const Matrix<float> base = clustered(rows, 1), queries = clustered(2000, 2);
+  FlatIndex index(dim);
+  index.add(base.view());
+  const Neighbors truth = index.search(queries.view(), k);
+  KnnReport report;
+  int exact = 0;
+  for (; exact < 2000; ++exact) {
+    const Neighbors found = index.search(queries.view(), k, asking(0.8), &report);
+    if (report.method == "inverted-lists") {
+      EXPECT_GE(recall_of(found, truth), 0.8);
+      EXPECT_GT(report.prepare_seconds, 0);
+      break;
+    }
+    EXPECT_EQ(report.recall_argument == "exact" || report.recall_argument == "analytic", true);
+    EXPECT_GE(recall_of(found, truth), 0.8);
+  }
+  EXPECT_GT(exact, 0);
+  EXPECT_LT(exact, 2000);
+  // They are of these rows alone.
+  const std::int64_t with_lists = index.memory_bytes();
+  index.remove(std::vector<Id>{truth.ids.row(0)[0]});
+  EXPECT_LT(index.memory_bytes(), with_lists - rows * dim / 2);
+  const Neighbors after = index.search(queries.view(), k, asking(0.8), &report);
+  EXPECT_NE(report.method, "inverted-lists");
+  for (std::int64_t j = 0; j < k; ++j) EXPECT_NE(after.ids.row(0)[j], truth.ids.row(0)[0]);
+}
+
+TEST(FlatListsOfAnIndex, AreTheSameWhateverTheHistory) {
+  const Matrix<float> base = clustered(rows, 1), queries = clustered(1500, 2);
+  FlatIndex whole(dim), changed(dim);
+  std::vector<Id> ids(static_cast<std::size_t>(rows));
+  std::iota(ids.begin(), ids.end(), 100);
+  whole.add(base.view(), ids);
+  whole.remove(std::vector<Id>{107, 30000});
+  // The last half first, in pieces of different sizes, some rows of which were others before.
+  const auto piece = [&](std::int64_t begin, std::int64_t end) {
+    changed.add(base.view().rows(begin, end),
+                std::span(ids).subspan(static_cast<std::size_t>(begin),
+                                       static_cast<std::size_t>(end - begin)));
+  };
+  piece(35000, rows), piece(20000, 35000), piece(100, 20000), piece(50, 100), piece(0, 50);
+  changed.remove(std::vector<Id>{107, 30000, 30001});
+  changed.add(base.view().rows(29901, 29902), std::vector<Id>{30001});
+  whole.tune(k), changed.tune(k);
+  KnnReport one, other;
+  const Neighbors a = whole.search(queries.view(), k, asking(0.9), &one),
+                  b = changed.search(queries.view(), k, asking(0.9), &other);
+  EXPECT_EQ(one.method, "inverted-lists");
+  EXPECT_EQ(other.method, "inverted-lists");
+  EXPECT_EQ(one.probes, other.probes);
+  expect_equal(a, b);
+}
+
+TEST(FlatListsOfAnIndex, AreLeftAloneWhereTheyPromiseNothing) {
+  const Matrix<float> base = clustered(rows, 1), queries = clustered(1500, 2);
+  FlatIndex index(dim);
+  index.add(base.view());
+  index.tune(k);
+  KnnReport report;
+  const auto method_of = [&](AnyMatrixView asked, const SearchOptions& options,
+                             std::int64_t wanted = k) {
+    index.search(asked, wanted, options, &report);
+    EXPECT_NE(report.recall_argument, "none");
+    return report.method;
+  };
+  EXPECT_EQ(method_of(queries.view(), asking(0.9)), "inverted-lists");
+  // From elsewhere, many and few.
+  const Matrix<float> far = clustered(1500, 3, 5);
+  EXPECT_NE(method_of(far.view(), asking(0.9)), "inverted-lists");
+  EXPECT_NE(method_of(far.view().rows(0, 100), asking(0.9)), "inverted-lists");
+  // Filtered, another k that was not calibrated, a limited memory, another method, one query of a
+  // small index.
+  SearchOptions filtered = asking(0.9);
+  filtered.filter = IdFilter::of_ids(std::vector<Id>{1, 2, 3, 5, 8});
+  EXPECT_NE(method_of(queries.view(), filtered), "inverted-lists");
+  EXPECT_NE(method_of(queries.view(), asking(0.9), k + 1), "inverted-lists");
+  SearchOptions limited = asking(0.9);
+  limited.memory = std::int64_t{1} << 30;
+  EXPECT_NE(method_of(queries.view(), limited), "inverted-lists");
+  SearchOptions reduced = asking(0.9);
+  reduced.method.kind = Method::partial_reduce;
+  EXPECT_EQ(method_of(queries.view(), reduced), "partial-reduce");
+  // Errors are those of every search.
+  Matrix<float> wrong = clustered(1500, 2);
+  wrong.row(7)[3] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THROW(index.search(wrong.view(), k, asking(0.9)), InvalidArgument);
+  EXPECT_THROW(index.search(queries.view(), k, asking(1.5)), InvalidArgument);
+}
+
+TEST(FlatListsOfAnIndex, AreTunedByQueriesToo) {
+  const Matrix<float> base = clustered(rows, 1), far = clustered(1500, 3, 1.3f);
+  FlatIndex index(dim);
+  index.add(base.view());
+  const Neighbors truth = index.search(far.view(), k);
+  index.tune(k, clustered(1500, 4, 1.3f).view());
+  KnnReport report;
+  const Neighbors found = index.search(far.view(), k, asking(0.8), &report);
+  EXPECT_EQ(report.method, "inverted-lists");
+  EXPECT_GE(recall_of(found, truth), 0.8);
+  EXPECT_THROW(index.tune(k, Matrix<float>(5, 3).view()), ShapeMismatch);
+}
+
+TEST(FlatListsOfAnIndex, StopWhenToldSo) {
+  const Matrix<float> base = clustered(rows, 1), queries = clustered(1500, 2);
+  FlatIndex index(dim);
+  index.add(base.view());
+  EXPECT_THROW(index.tune(k, {}, {.progress = [](std::string_view, double) { return false; }}),
+               Cancelled);
+  const Neighbors truth = index.search(queries.view(), k);
+  index.tune(k);
+  EXPECT_GE(recall_of(index.search(queries.view(), k, asking(0.9)), truth), 0.9);
+}
+
+}  // namespace
+}  // namespace knear
