@@ -127,19 +127,17 @@ TEST_P(FlatLists, KeepThePromiseOfRecall) {
   expect_equal(index.search(q, k, asking(1), &report), truth);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, FlatLists,
-                         testing::Values(std::tuple(Metric::l2, "Flat"),
-                                         std::tuple(Metric::ip, "Flat"),
-                                         std::tuple(Metric::cosine, "Flat"),
-                                         std::tuple(Metric::l2, "u8"), std::tuple(Metric::ip, "u8"),
-                                         std::tuple(Metric::l2, "SQfp16"),
-                                         std::tuple(Metric::l2, "PCA24,Flat")),
-                         [](const auto& one) {
-                           std::string name = std::string(name_of(std::get<0>(one.param))) + "_" +
-                                              std::get<1>(one.param);
-                           std::replace(name.begin(), name.end(), ',', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, FlatLists,
+    testing::Values(std::tuple(Metric::l2, "Flat"), std::tuple(Metric::ip, "Flat"),
+                    std::tuple(Metric::cosine, "Flat"), std::tuple(Metric::l2, "u8"),
+                    std::tuple(Metric::l2, "SQfp16"), std::tuple(Metric::l2, "PCA24,Flat")),
+    [](const auto& one) {
+      std::string name =
+          std::string(name_of(std::get<0>(one.param))) + "_" + std::get<1>(one.param);
+      std::replace(name.begin(), name.end(), ',', '_');
+      return name;
+    });
 
 TEST(FlatListsOfAnIndex, AreMadeOnceTheyWouldHavePaid) {
   const Matrix<float> base = clustered(rows, 1), queries = clustered(2000, 2);
