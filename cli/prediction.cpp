@@ -33,6 +33,7 @@ Prediction predict_of_lists(const KnnReport& report, const KnownPeaks& machine) 
                                        .probed_rows = report.probed_rows,
                                        .code_parts = report.code_parts,
                                        .code_bits = codes ? report.code_bits : 8,
+                                       .whole = report.survivors_per_query == 0,
                                        .measured_rows = codes ? report.refined_per_query : 0,
                                        .threads = report.threads},
                                       machine.peaks);

@@ -30,13 +30,13 @@ void check(const ListShape& shape) {
     throw InvalidArgument("probes is {}, but there are {} lists", shape.probes, shape.lists);
 }
 
-// To score queries against as many centroids, for the nearest `probes` of them.
-ScanCost scan_of_centroids(const ListShape& shape, std::int64_t queries, double probes,
+// To score queries against all centroids, for the nearest of them.
+ScanCost scan_of_centroids(const ListShape& shape, std::int64_t queries,
                            const MachinePeaks& peaks) {
   return predict_scan({.rows = shape.lists,
                        .dim = shape.dim,
                        .queries = queries,
-                       .k = std::max<std::int64_t>(1, std::llround(probes)),
+                       .k = 1,
                        .bytes_per_element = 1,
                        .op = ScanOp::int8,
                        .threads = shape.threads},
@@ -48,22 +48,24 @@ ScanCost scan_of_centroids(const ListShape& shape, std::int64_t queries, double 
 ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {
   check(shape);
   ListCost cost;
+  if (shape.k < 1) throw InvalidArgument("k must be at least 1, but is {}", shape.k);
   // What it checks holds for lists too.
-  const ScanCost centroids =
-      scan_of_centroids(shape, shape.queries, shape.lists > 0 ? shape.probes : 1, peaks);
+  const ScanCost centroids = scan_of_centroids(shape, shape.queries, peaks);
   if (shape.queries == 0 || shape.rows == 0) {
     cost.limit = "memory";
     return cost;
   }
-  const double queries = double(shape.queries), dim = double(shape.dim),
-               k = std::min(double(shape.k), std::max(1.0, double(shape.rows)));
-  const int threads = shape.threads == 0 ? peaks.threads : shape.threads;
+  const double queries = double(shape.queries), dim = double(shape.dim), k = double(shape.k);
+  const bool codes = shape.code_parts > 0, one = shape.queries == 1 && shape.lists > 0;
+  // The lists of a query are one thread's.
+  const int threads = one ? 1 : shape.threads == 0 ? peaks.threads : shape.threads;
   const double share = double(threads) / peaks.threads, lanes = peaks.cop_per_second * share;
-  const bool codes = shape.code_parts > 0, one = queries == 1;
   const double lists = double(std::max<std::int64_t>(1, shape.lists)),
                probes = shape.lists > 0 ? std::max(shape.probes, 1.0) : 1,
                scanned = shape.lists > 0 ? shape.probed_rows : double(shape.rows);
-  if (shape.lists > 0) cost.coarse_seconds = centroids.seconds;
+  if (shape.lists > 0)
+    cost.coarse_seconds =
+        centroids.seconds + queries * (probes - 1) * model.near_list_operations / lanes;
 
   // Queries that come to the same list share its rows (scan/methods/list_scan.cpp).
   const double of_list = queries * probes / lists;
@@ -103,20 +105,28 @@ ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {
   // By their codes as many are kept as are measured.
   const double kept = codes ? std::max(k, shape.measured_rows) : k;
   const double hits = std::min(scanned, kept * (1 + std::log(std::max(1.0, scanned / kept))) *
-                                            (codes ? 1 : model.interval_hits));
-  const double place =
-      model.hit_operations * std::log2(1 + kept) +
-      (codes ? model.coded_hit_operations * double(shape.code_parts) : model.interval_operations);
-  cost.selection_seconds = queries * hits * place / lanes;
-  if (!codes) {
+                                            (codes         ? 1
+                                             : shape.whole ? 1.3
+                                                           : model.interval_hits));
+  if (codes) {
+    cost.selection_seconds = queries *
+                             (model.coded_query_operations +
+                              hits * (model.coded_hit_operations +
+                                      model.coded_hit_part_operations * double(shape.code_parts))) /
+                             lanes;
+  } else {
     const double panels = std::ceil(scanned / 32), found = panels * (1 - std::exp(-hits / panels));
-    cost.selection_seconds += queries * found * model.found_operations / lanes;
+    cost.selection_seconds = queries *
+                             (model.listed_query_operations + hits * model.listed_hit_operations +
+                              (panels > 0 ? found : 0) * model.listed_found_operations) /
+                             lanes;
   }
   const double measured = shape.measured_rows > 0 ? shape.measured_rows
-                          : codes                 ? 0
-                                                  : std::min(scanned, k + 6 * std::sqrt(k));
-  cost.rescore_seconds =
-      queries * measured * rescoring_operations(double(shape.rows), dim, peaks) / lanes;
+                          : codes || shape.whole  ? 0
+                                                  : std::min(scanned, k + 5 * std::sqrt(k));
+  // Rows of a list lie near one another.
+  const double measuring = rescoring_operations(double(shape.rows), dim, peaks) * model.listed_far;
+  cost.rescore_seconds = queries * measured * measuring / lanes;
   cost.seconds = cost.coarse_seconds + cost.query_seconds + cost.scoring_seconds +
                  cost.selection_seconds + cost.rescore_seconds +
                  (one ? model.single_list_search_seconds : model.call_seconds);
@@ -142,13 +152,13 @@ ListMakingCost predict_list_making(const ListShape& shape, std::int64_t training
     throw InvalidArgument("training_rows must not be negative, but is {}", training_rows);
   ListShape one = shape;
   one.queries = 1, one.k = 1;
-  scan_of_centroids(one, 1, 1, peaks);  // checks the rest
+  scan_of_centroids(one, 1, peaks);  // checks the rest
   const int threads = shape.threads == 0 ? peaks.threads : shape.threads;
   const double share = double(threads) / peaks.threads, lanes = peaks.cop_per_second * share;
   const double dim = double(shape.dim), lists = double(shape.lists);
   // Of a row to find its list, and to be coded.
   const double pair = pair_seconds(ScanOp::int8, shape.dim, peaks) / threads;
-  const double finding = shape.lists > 0 ? model.nearest_operations / lanes + lists * pair : 0;
+  const double finding = shape.lists > 0 ? model.listing_operations / lanes + lists * pair : 0;
   const double table = double(1 << shape.code_bits);
   const double coding =
       shape.code_parts > 0
@@ -165,12 +175,13 @@ ListMakingCost predict_list_making(const ListShape& shape, std::int64_t training
     const bool two_levels = shape.lists > most_lists_of_one_level;
     const double looks = two_levels ? 20 * rows : 5 * std::min(rows, 16 * lists) + 7.5 * rows;
     const double compared = two_levels ? 2 * std::sqrt(lists) : lists;
-    cost.train_seconds = looks * (model.nearest_operations / lanes + compared * pair);
+    cost.train_seconds = looks * (model.listing_operations / lanes + compared * pair);
     if (two_levels)
-      cost.train_seconds += 2 * rows * (model.nearest_operations / lanes + lists * pair);
+      cost.train_seconds += 2 * rows * (model.listing_operations / lanes + lists * pair);
   }
-  if (shape.code_parts > 0)  // 25 iterations on 256 rows a centroid
-    cost.train_seconds += 25 * std::min(double(training_rows), 256 * table) * table * dim *
+  // 25 iterations on 256 rows a centroid; a row that knows its centroid of the last one takes half.
+  if (shape.code_parts > 0)
+    cost.train_seconds += 12.5 * std::min(double(training_rows), 256 * table) * table * dim *
                           model.coding_column_operations / lanes;
   return cost;
 }

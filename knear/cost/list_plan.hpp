@@ -32,6 +32,7 @@ struct ListShape {
   // codes of all columns.
   std::int64_t code_parts = 0;
   int code_bits = 8;
+  bool whole = false;        // the 8-bit codes of vectors are the vectors: none is measured again
   double measured_rows = 0;  // of a query, by their vectors; 0: as usual, and of codes none
   int threads = 0;           // 0: as many as were measured
 };

@@ -36,11 +36,16 @@ struct ScanCostModel {
   double nearest_operations = 50e3, nearest_cluster_operations = 80;
   double direct_operations = 1880, direct_column_operations = 10.4;
   double call_seconds = 4e-6;
-  double list_operations = 19000, single_list_search_seconds = 12e-6;
-  double look_up_operations = 1.2, short_look_up_operations = 0.6, coded_row_operations = 4;
-  double coded_list_operations = 15000, coded_hit_operations = 100;
-  double table_column_operations = 0.5, table_operations = 3;
-  double coding_operations = 50e3, coding_column_operations = 0.5;
+  double near_list_operations = 19500, list_operations = 43000;
+  double listed_query_operations = 120e3, listed_hit_operations = 1900;
+  double listed_found_operations = 700, listed_far = 0.65;
+  double single_list_search_seconds = 12e-6;
+  double table_column_operations = 16, table_operations = 50;
+  double look_up_operations = 3, short_look_up_operations = 1.2, coded_row_operations = 8;
+  double coded_list_operations = 30000, coded_query_operations = 560e3;
+  double coded_hit_operations = 4000, coded_hit_part_operations = 100;
+  double listing_operations = 130e3;
+  double coding_operations = 50e3, coding_column_operations = 7;
 };
 
 struct ScanCostConstant {
@@ -88,15 +93,23 @@ inline constexpr ScanCostConstant scan_cost_constants[] = {
     KNEAR_COST(direct_operations, "per row measured in float64 in storage order"),
     KNEAR_COST(direct_column_operations, "and per column of it"),
     KNEAR_COST(call_seconds, "seconds per call"),
+    KNEAR_COST(near_list_operations, "per inverted list that is put in order, but the first"),
     KNEAR_COST(list_operations, "per inverted list that a query probes"),
+    KNEAR_COST(listed_query_operations, "per query of inverted lists"),
+    KNEAR_COST(listed_hit_operations, "per row of these that passes"),
+    KNEAR_COST(listed_found_operations, "per panel of these from which rows pass"),
+    KNEAR_COST(listed_far, "share that measuring a row of these takes"),
     KNEAR_COST(single_list_search_seconds, "seconds per call with one query, by lists"),
+    KNEAR_COST(table_column_operations, "per column and entry of a table of codes"),
+    KNEAR_COST(table_operations, "per sub-quantiser and entry of it"),
     KNEAR_COST(look_up_operations, "per sub-quantiser of 8 bits of a row's code"),
     KNEAR_COST(short_look_up_operations, "per sub-quantiser of 4 bits"),
     KNEAR_COST(coded_row_operations, "per code of a row"),
     KNEAR_COST(coded_list_operations, "per inverted list of codes that a query probes"),
-    KNEAR_COST(coded_hit_operations, "per sub-quantiser of a code that passes"),
-    KNEAR_COST(table_column_operations, "per column and entry of a table of codes"),
-    KNEAR_COST(table_operations, "per sub-quantiser and entry of a table of codes"),
+    KNEAR_COST(coded_query_operations, "per query of codes"),
+    KNEAR_COST(coded_hit_operations, "per code that passes"),
+    KNEAR_COST(coded_hit_part_operations, "per sub-quantiser of it"),
+    KNEAR_COST(listing_operations, "per row whose inverted list is found"),
     KNEAR_COST(coding_operations, "per row that becomes a code"),
     KNEAR_COST(coding_column_operations, "per column of it and centroid of a sub-quantiser"),
 };

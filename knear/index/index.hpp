@@ -158,9 +158,10 @@ class Index {
   // is done again once the index has grown by a quarter or shrunk by a fifth. Codes cannot tell
   // what is nearest to queries: their index keeps 1,000 of the vectors that it was trained on with
   // their 100 nearest, which it follows through adding and removing, and takes no queries. Returns
-  // what recall costs, from the cheapest on. Throws InvalidArgument for a flat index, which finds
-  // everything, where too few neighbours are known (after a merge, of a file of FAISS, for a large
-  // k), and as search() does.
+  // what recall costs, from the cheapest on. A flat index makes lists for such searches
+  // (index/flat.hpp), which save() does not keep. Throws InvalidArgument for a flat index of fewer
+  // than 16,384 rows, where too few neighbours are known (after a merge, of a file of FAISS, for a
+  // large k), and as search() does.
   std::vector<OperatingPoint> tune(std::int64_t k, AnyMatrixView queries = {},
                                    const ChangeOptions& options = {});
   // The same for codes, by the vectors that they were made of and that someone else has kept: base
@@ -187,9 +188,10 @@ class Index {
   AnyMatrix reconstruct(std::span<const Id> ids) const;
 
   // The k nearest rows of each query [q x dim] of any element type, padded with no_id beyond
-  // size(). A flat index finds all of them; inverted lists need options.method.probes or .recall,
-  // and have no device and no other method. Errors as for knn(), and InvalidArgument for an id of a
-  // filter's list that the index does not hold. report->version is that of the state searched.
+  // size(). A flat index finds all of them, unless a recall below 1 is asked for; inverted lists
+  // need options.method.probes or .recall, and have no device and no other method. Errors as for
+  // knn(), and InvalidArgument for an id of a filter's list that the index does not hold.
+  // report->version is that of the state searched.
   Neighbors search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options = {},
                    KnnReport* report = nullptr) const;
 

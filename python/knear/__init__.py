@@ -795,6 +795,9 @@ class Index:
         ids: their ids [n]; None: 0, 1, ... Their neighbours are kept instead: for queries unlike
             the vectors, after a merge, for files of FAISS, and where much was removed.
 
+        A flat index of 16,384 vectors or more makes inverted lists of them for searches with a
+        recall below 1, which it comes to do by itself where that pays; save() does not keep them.
+
         Returns what a recall costs, from the cheapest on: dicts with "promised_recall",
         "expected_recall" (without the margin for chance), and "probes" and "rows" of a query.
         """
@@ -844,7 +847,8 @@ class Index:
             lists as it takes, by a rule that was calibrated on vectors of the index (tune). Queries
             unlike these, and filters, are noticed: a batch of 1,000 is then calibrated by itself,
             of fewer report["note"] says that nothing is promised. 1 goes on until the radii of
-            the lists prove that no other list holds anything nearer. One of the two is needed.
+            the lists prove that no other list holds anything nearer. One of the two is needed. A
+            flat index takes a recall too (tune), and answers exactly where that is as fast.
         widen: a query that finds fewer than k vectors in its lists goes on to more of them; without
             it the row is padded with id -1.
         certify: prove of which queries the answer is that of exact search: `report` then has their
