@@ -359,3 +359,30 @@ def test_an_index_is_chosen_by_numbers():
     ):
         with pytest.raises(knear.InvalidArgument, match=re.escape(says)):
             knear.Index(dim=96, **wrong)
+
+
+def test_a_flat_index_takes_a_recall():
+    rng = np.random.default_rng(3)
+    centres = rng.standard_normal((300, 32), np.float32)
+
+    def drawn(rows):
+        return centres[rng.integers(0, 300, rows)] + 0.5 * rng.standard_normal(
+            (rows, 32), np.float32
+        )
+
+    base, queries = drawn(60000), drawn(1500)
+    index = knear.Index("Flat", dim=32)
+    index.add(base)
+    truth = index.search(queries, 5)[1]
+    points = index.tune(5)
+    assert points[-1]["promised_recall"] > 0.9
+    for recall in (0.5, 0.9):
+        report = {}
+        ids = index.search(queries, 5, recall=recall, report=report)[1]
+        found = np.mean([len(set(a) & set(b)) / 5 for a, b in zip(ids, truth, strict=True)])
+        assert found >= recall
+        assert (report["method"], report["recall_argument"]) == ("inverted-lists", "calibrated")
+        assert report["promised_recall"] == recall
+    np.testing.assert_array_equal(index.search(queries, 5)[1], truth)
+    with pytest.raises(knear.InvalidArgument, match="below 16384 all are compared"):
+        knear.Index("Flat", dim=4).tune(5)

@@ -82,6 +82,12 @@ class Index(ProgramTest):
             "search", "--index", "b.faiss", "--queries", "queries.bvecs", "-k", "4", "--probes", "5"
         )
         index = ["search", "--index", "a.knear", "--queries", "queries.bvecs", "-k", "4"]
+        out = json.loads(self.ok(*index, "--probes", "2", "--json", "--explain"))
+        self.assertGreater(out["predicted_seconds"], 0)
+        self.assertGreater(out["explain"]["predicted_coarse_seconds"], 0)
+        self.assertGreaterEqual(out["explain"]["coarse_seconds"], 0)
+        for line in ("lists put in order", "tables of queries", "codes of"):
+            self.assertIn(line, self.ok(*index, "--probes", "2", "--explain"))
         for more, says in (
             ([], "neither probes nor recall is given"),
             (
@@ -90,7 +96,7 @@ class Index(ProgramTest):
             ),
             (["--probes", "2", "--refine-factor", "0"], "--refine-factor must be at least 1"),
             (["--recall", "0.5", "--refine-factor", "2"], "only one can be asked for"),
-            (["--probes", "2", "--machine", "h200"], "--machine plans for scans of all rows so far"),
+            (["--probes", "2", "--machine", "h200"], "--machine plans for scans of all rows"),
         ):
             with self.subTest(more=more):
                 self.fails(1, *index, *more, says=says)
@@ -155,12 +161,13 @@ class Index(ProgramTest):
         self.assertNotEqual(files[0], files[2])
 
         index = ["search", "--index", "a.knear", "--queries", "queries.bvecs", "-k", "4"]
+        self.assertIn("lists put in order", self.ok(*index, "--probes", "2", "--explain"))
         for more, says in (
             ([], "neither probes nor recall is given"),
             (["--probes", "11"], "probes must be between 1 and the 10 lists, but is 11"),
             (["--probes", "2", "--recall", "1"], "only one of them can be asked for"),
             (["--probes", "2", "--method", "threshold-heap"], "has only auto and exact"),
-            (["--probes", "2", "--machine", "h200"], "--machine plans for scans of all rows so far"),
+            (["--probes", "2", "--machine", "h200"], "--machine plans for scans of all rows"),
         ):
             with self.subTest(more=more):
                 self.fails(1, *index, *more, says=says)
