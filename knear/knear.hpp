@@ -41,4 +41,5 @@
 #include "knear/core/progress.hpp"
 #include "knear/core/cpu.hpp"
 #include "knear/cost/peaks.hpp"
+#include "knear/cost/list_plan.hpp"
 #include "knear/cost/plan.hpp"

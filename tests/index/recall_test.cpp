@@ -272,9 +272,10 @@ TEST(RecallOfLists, RefusesWhatIsNone) {
   EXPECT_EQ(message([&] { index.tune(3, Matrix<float>(5, 3).view()); }),
             "queries have 3 columns, index has 16");
   FlatIndex flat(4);
-  EXPECT_EQ(message([&] { flat.tune(3); }),
-            "index Flat has 0 rows, but below 16384 all are compared, whatever the recall: there is "
-            "nothing to tune");
+  EXPECT_EQ(
+      message([&] { flat.tune(3); }),
+      "index Flat has 0 rows, but below 16384 all are compared, whatever the recall: there is "
+      "nothing to tune");
   EXPECT_EQ(message([&] { index.range_search(x.view(), 1, asking(0.9)); }),
             "recall is 0.9, but a range search is calibrated for none below 1");
 }
