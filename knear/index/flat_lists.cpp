@@ -24,6 +24,8 @@ namespace {
 
 // Fewer rows are compared as fast, and of many neighbours too much would have to be probed.
 constexpr std::int64_t least_rows = 16384, rows_of_neighbour = 256;
+// Rows from which a list is learned: fewer than usual, since nobody asked for the wait.
+constexpr std::int64_t rows_of_list = 64;
 // A scan by a prefix may be so many times as fast as the model says of one without
 // (knn/prefix/prefix_search.hpp): the more columns, the more of them it spares.
 double gain_of_prefix(std::int64_t dim) {
@@ -130,7 +132,7 @@ std::shared_ptr<const State> in_lists(const State& state, const IndexShape& shap
   const IndexShape inner{
       .dim = shape.inner_dim(), .metric = shape.metric, .lists = usual_lists(state.size)};
   const ElementType type = state.type.value_or(ElementType::f32);
-  const std::vector<LiveRow> drawn = some_rows(state, CoarseQuantizer::training_rows(inner));
+  const std::vector<LiveRow> drawn = some_rows(state, rows_of_list * inner.lists);
   const auto nth = [&](std::int64_t i) { return drawn[static_cast<std::size_t>(i)]; };
   const AnyMatrix sample = copies(
       type, std::ssize(drawn), inner.dim, threads,
@@ -179,11 +181,8 @@ std::optional<FlatLists::Calibrated> FlatLists::calibrated(const State& state,
                                                                .seconds;
     if (!lists_) {
       const ListShape made{.rows = state.size, .dim = dim, .lists = lists, .threads = threads};
-      const ListMakingCost making = predict_list_making(
-          made,
-          std::min(state.size, CoarseQuantizer::training_rows(
-                                   {.dim = dim, .metric = shape.metric, .lists = lists})),
-          peaks);
+      const ListMakingCost making =
+          predict_list_making(made, std::min(state.size, rows_of_list * lists), peaks);
       cost += making.train_seconds + making.add_seconds;
     }
     double& spent = spent_[k];
