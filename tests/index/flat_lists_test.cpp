@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <numeric>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "knear/core/error.hpp"
@@ -240,6 +242,34 @@ TEST(FlatListsOfAnIndex, AreTunedByQueriesToo) {
   EXPECT_EQ(report.method, "inverted-lists");
   EXPECT_GE(recall_of(found, truth), 0.8);
   EXPECT_THROW(index.tune(k, Matrix<float>(5, 3).view()), ShapeMismatch);
+}
+
+TEST(FlatListsOfAnIndex, ServeManyThreadsWhileTheyAreMade) {
+  const Matrix<float> base = clustered(20000, 1), queries = clustered(400, 2);
+  FlatIndex index(dim);
+  index.add(base.view());
+  const Neighbors truth = index.search(queries.view(), k);
+  std::atomic<bool> tuned = false;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&, t] {
+      SearchOptions options = asking(0.8);
+      options.threads = 1;
+      for (bool last = false; !last;) {
+        last = tuned;
+        KnnReport report;
+        const Neighbors found = index.search(queries.view(), k, options, &report);
+        EXPECT_NE(report.recall_argument, "none");
+        EXPECT_GE(recall_of(found, truth), 0.75);
+        EXPECT_GT(index.memory_bytes(), 0);
+        // What leaves, comes back, and takes the lists with it.
+        if (t == 0 && last) index.replace(std::vector<Id>{7}, base.view().rows(7, 8));
+      }
+    });
+  index.tune(k, {}, {.threads = 1});
+  tuned = true;
+  for (std::thread& thread : threads) thread.join();
+  expect_equal(index.search(queries.view(), k), truth);
 }
 
 TEST(FlatListsOfAnIndex, StopWhenToldSo) {
