@@ -8,6 +8,7 @@
 
 #include "knear/core/public_call.hpp"
 #include "knear/core/threads.hpp"
+#include "knear/index/code_calibration.hpp"
 #include "knear/index/faiss_file.hpp"
 #include "knear/index/flat_lists.hpp"
 #include "knear/index/index_impl.hpp"
@@ -445,7 +446,8 @@ std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries,
   return detail::public_call([&] {
     detail::check_k(k);
     const bool by_rows = queries.rows() == 0;
-    if (impl_->shape.codes && !by_rows)
+    const bool by_vectors = detail::keeps_vectors(impl_->shape);
+    if (impl_->shape.codes && !by_rows && !by_vectors)
       throw InvalidArgument(
           "queries are {}, but index {} has codes, which cannot tell what is nearest to them "
           "without base, the vectors that they were made of",
@@ -454,6 +456,10 @@ std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries,
     std::lock_guard lock(impl_->writer);
     const auto state = impl_->state();
     impl_->check_trained(*state, "tuning");
+    if (by_vectors && !by_rows)  // which takes them as they are
+      return keep_curve(
+          *state, detail::calibrate_codes_by(*state, impl_->shape, detail::live_segments(*state),
+                                             queries, k, options.threads, options.progress));
     const Transformed transformed(*state, metric(), queries, options.threads);
     queries = transformed.view();
     if (state->flat_lists)

@@ -12,6 +12,7 @@
 #include "knear/core/error.hpp"
 #include "knear/distance/exact_neighbors.hpp"
 #include "knear/distance/reference.hpp"
+#include "knear/index/code_calibration.hpp"
 #include "knear/index/code_search.hpp"
 #include "knear/index/list_probing.hpp"
 #include "knear/index/recall_calibration.hpp"
@@ -171,40 +172,96 @@ void check_no_probes(const SearchOptions& options) {
   if (options.method.widen) throw InvalidArgument("widen is on, but there are no inverted lists");
 }
 
-// What a search of codes for a recall does: the rule, and what is to be said of it.
-constexpr std::string_view filter_note =
-    "a filter leaves other rows than recall was calibrated on, so nothing is promised";
-struct RuleForCodes {
-  RecallPoint point;
-  std::shared_ptr<const RecallCurve> curve;
-};
-RuleForCodes rule_for_codes(const State& state, const IndexShape& shape, std::int64_t k,
-                            double recall, int threads, const Progress& progress) {
-  RuleForCodes out;
-  out.curve =
-      state.recall->get(k, [&] { return calibrate_codes(state, shape, k, threads, progress); });
-  const RecallPoint* point = out.curve->find(recall);
-  if (!point)
-    throw InvalidArgument(
-        "recall is {}, but {} is the highest that is promised of the codes of index {}: longer "
-        "ones, or vectors to refine them by (RFlat), reach more",
-        recall,
-        fmt::format(
-            "{:.3f}",
-            std::floor(1000 * (out.curve->points.empty() ? 0 : out.curve->points.back().promised)) /
-                1000),
-        shape.description());
-  out.point = *point;
-  return out;
+// The cheapest rule of a curve that promises a recall of codes.
+const RecallPoint& point_of_codes(const RecallCurve& curve, const IndexShape& shape,
+                                  double recall) {
+  if (const RecallPoint* point = curve.find(recall)) return *point;
+  throw InvalidArgument(
+      "recall is {}, but {} is the highest that is promised of the codes of index {}: longer "
+      "ones, or vectors to refine them by (RFlat), reach more",
+      recall,
+      fmt::format(
+          "{:.3f}",
+          std::floor(1000 * (curve.points.empty() ? 0 : curve.points.back().promised)) / 1000),
+      shape.description());
 }
 
-// Says what is promised; notes: why nothing is, if that is so.
-void note_recall(KnnReport& report, double recall, double expected, const std::string& note) {
-  report.note = note;
-  report.recall_argument = note.empty() ? "calibrated" : "none";
-  report.promised_recall = note.empty() ? recall : 0;
-  report.expected_recall = note.empty() ? expected : 0;
-}
+// A search of codes for a recall: by which rule, and what is to be said of it.
+class CodeRecall {
+ public:
+  // queries: as the request has them after any transform; vectors: as users have them.
+  CodeRecall(const State& state, const IndexShape& shape, std::span<const SearchSegment> segments,
+             AnyMatrixView vectors, const SearchRequest& request, const SearchOptions& options)
+      : state_(state),
+        shape_(shape),
+        segments_(segments),
+        vectors_(vectors),
+        request_(request),
+        recall_(*options.method.recall),
+        filtered_(!options.filter.everything()) {
+    curve_ = state.recall->get(request.k_asked, [&] {
+      return calibrate_codes(state, shape, request.k_asked, request.threads,
+                             request.options.progress);
+    });
+    point_ = point_of_codes(*curve_, shape, recall_);
+  }
+
+  const RecallRule& rule() const { return point_.rule; }
+  const RecallCurve& curve() const { return *curve_; }
+
+  // Told whether the queries are like those of the curve, returns whether there is another rule
+  // now.
+  bool settle(bool alike) {
+    if (alike && !filtered_) return false;
+    note_ = filtered_ ? "a filter leaves other rows than recall was calibrated on"
+                      : "the queries are unlike the vectors that recall was calibrated on";
+    if (!keeps_vectors(shape_)) {
+      holds_ = false;
+      note_ += filtered_
+                   ? ", so nothing is promised"
+                   : ", so nothing is promised; tune() with such queries and the vectors that "
+                     "the codes were made of finds out what recall they have";
+      return false;
+    }
+    if (vectors_.rows() < least_calibrated_batch) {
+      holds_ = false;
+      note_ +=
+          fmt::format(", so nothing is promised; a batch of {} queries is calibrated by itself",
+                      least_calibrated_batch);
+      return false;
+    }
+    const RecallCurve curve =
+        calibrate_codes_by(state_, shape_, segments_, vectors_, request_.k_asked, request_.threads,
+                           request_.options.progress);
+    point_ = point_of_codes(curve, shape_, recall_);
+    note_ += fmt::format(", so recall was calibrated on {} queries of this batch{}",
+                         curve.nearest_keys.size(),
+                         filtered_ ? ""
+                                   : "; tune() with such queries keeps that for searches to "
+                                     "come");
+    return true;
+  }
+
+  void note(KnnReport& report) const {
+    report.note = note_;
+    report.recall_argument = holds_ ? "calibrated" : "none";
+    report.promised_recall = holds_ ? recall_ : 0;
+    report.expected_recall = holds_ ? point_.expected : 0;
+  }
+
+ private:
+  const State& state_;
+  const IndexShape& shape_;
+  const std::span<const SearchSegment> segments_;
+  const AnyMatrixView vectors_;
+  const SearchRequest& request_;
+  const double recall_;
+  const bool filtered_;
+  std::shared_ptr<const RecallCurve> curve_;
+  RecallPoint point_;
+  bool holds_ = true;  // the promise
+  std::string note_;
+};
 
 // Without inverted lists.
 Neighbors search_all_codes(const State& state, const IndexShape& shape,
@@ -212,15 +269,16 @@ Neighbors search_all_codes(const State& state, const IndexShape& shape,
                            AnyMatrixView vectors, std::int64_t k, const SearchOptions& options,
                            std::int64_t refine_factor, KnnReport* report) {
   check_no_probes(options);
-  std::optional<RuleForCodes> rule;
-  if (options.method.recall) {
-    probes_of(options, 1);
-    rule =
-        rule_for_codes(state, shape, k, *options.method.recall, options.threads, options.progress);
-    refine_factor = rule->point.rule.refine_factor;
-  }
   const SearchRequest request = request_of_codes(SearchKind::nearest, state, segments, queries, k,
                                                  options_of_scan(options, shape.metric));
+  std::optional<CodeRecall> recall;
+  if (options.method.recall) {
+    probes_of(options, 1);
+    recall.emplace(state, shape, segments, vectors, request, options);
+    recall->settle(
+        of_one_kind(recall->curve(), keys_without_lists(state, queries, request.threads)));
+    refine_factor = recall->rule().refine_factor;
+  }
   CodeSearch search(state, request, segments, vectors, refine_factor, 0);
   ExactNeighbors found;
   search.nearest(Matrix<Id>(queries.rows(), 1).view(), found);
@@ -230,11 +288,38 @@ Neighbors search_all_codes(const State& state, const IndexShape& shape,
     report->uncertified.resize(static_cast<std::size_t>(queries.rows()));
     std::iota(report->uncertified.begin(), report->uncertified.end(), 0);
     if (request.k_asked > request.k) report->short_queries = queries.rows();
-    if (rule)
-      note_recall(*report, *options.method.recall, rule->point.expected,
-                  options.filter.everything() ? "" : std::string(filter_note));
+    if (recall) recall->note(*report);
   }
   return rounded(found, shape.metric, queries.rows(), k, request.threads);
+}
+
+// In inverted lists.
+Neighbors search_codes_by_recall(const State& state, const IndexShape& shape,
+                                 std::span<const SearchSegment> segments, AnyMatrixView vectors,
+                                 const SearchRequest& request, const SearchOptions& options,
+                                 KnnReport* report) {
+  const std::int64_t lists = state.coarse->lists(), queries = request.queries.rows();
+  CodeRecall recall(state, shape, segments, vectors, request, options);
+  const auto near_of = [&](ListProbing& probing) {
+    return probing.lists_near(request.queries, recall.rule(), std::min(recall.rule().first, lists));
+  };
+  // Numbers and keys of the lists of the first rounds.
+  const std::int64_t more_bytes = queries * std::min<std::int64_t>(lists, 64) * 12;
+  std::optional<CodeSearch> search;
+  std::optional<ListProbing> probing;
+  const auto begin = [&] {
+    search.emplace(state, request, segments, vectors, recall.rule().refine_factor, more_bytes);
+    return near_of(probing.emplace(state, request, *search));
+  };
+  Neighbors near = begin();
+  if (recall.settle(of_one_kind(recall.curve(), near))) near = begin();
+  probing->probe_by(recall.rule(), std::move(near));
+  if (options.method.widen) probing->widen();
+  if (report) {
+    *report = probing->report();
+    recall.note(*report);
+  }
+  return rounded(probing->found(), shape.metric, queries, request.k_asked, request.threads);
 }
 
 }  // namespace
@@ -253,33 +338,13 @@ Neighbors search_probed(const State& state, const IndexShape& shape,
       shape.codes
           ? request_of_codes(SearchKind::nearest, state, segments, queries, k, scan_options)
           : SearchRequest(SearchKind::nearest, segments, queries, k, scan_options, Reuse::expected);
-  std::optional<RuleForCodes> rule;
-  if (shape.codes && options.method.recall) {
-    rule =
-        rule_for_codes(state, shape, k, *options.method.recall, options.threads, options.progress);
-    refine_factor = rule->point.rule.refine_factor;
-  }
+  if (shape.codes && options.method.recall)
+    return search_codes_by_recall(state, shape, segments, vectors, request, options, report);
   // Numbers and keys of the lists of all queries; by a recall, those of the first rounds.
   const std::int64_t looked_at = probes > 0 ? probes : std::min<std::int64_t>(lists, 64);
   const std::unique_ptr<ProbedSearch> probed = probed_search(
       state, request, segments, vectors, refine_factor, queries.rows() * looked_at * 12);
   ListProbing search(state, request, *probed);
-  if (rule) {
-    const std::int64_t first = std::min(rule->point.rule.first, lists);
-    Neighbors near = search.lists_near(queries, rule->point.rule, first);
-    const bool alike = of_one_kind(*rule->curve, near);
-    search.probe_by(rule->point.rule, std::move(near));
-    if (options.method.widen) search.widen();
-    if (report) {
-      *report = search.report();
-      note_recall(*report, *options.method.recall, rule->point.expected,
-                  !options.filter.everything() ? std::string(filter_note)
-                  : !alike ? "the queries are unlike the vectors that recall was calibrated on, so "
-                             "nothing is promised"
-                           : "");
-    }
-    return rounded(search.found(), shape.metric, queries.rows(), k, request.threads);
-  }
   const bool everything = probes == 0 && *options.method.recall == 1;
   std::optional<RecallSearch> for_recall;
   if (probes == 0 && !everything)

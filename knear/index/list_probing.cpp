@@ -235,6 +235,10 @@ bool of_one_kind(const RecallCurve& curve, const Neighbors& near) {
   std::vector<float> keys;
   for (std::int64_t q = 0; q < near.ids.rows(); ++q) keys.push_back(near.distances.row(q)[0]);
   std::sort(keys.begin(), keys.end());
+  return of_one_kind(curve, keys);
+}
+
+bool of_one_kind(const RecallCurve& curve, std::span<const float> keys) {
   const std::vector<float>& known = curve.nearest_keys;
   if (keys.empty() || known.empty()) return true;
   const float room = known.back() - known.front();

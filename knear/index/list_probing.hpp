@@ -7,6 +7,7 @@
 //   probing.found(), probing.report()
 #pragma once
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "knear/index/index.hpp"
@@ -73,6 +74,8 @@ class ListProbing {
 // Whether queries are like those of a calibration, near: their nearest lists. Of few, only one that
 // is far from every centroid says that they are not.
 bool of_one_kind(const RecallCurve& curve, const Neighbors& near);
+// The same by what else tells them apart, ascending.
+bool of_one_kind(const RecallCurve& curve, std::span<const float> keys);
 
 // As a search of the rows themselves takes them.
 KnnOptions options_of_scan(const SearchOptions& options, Metric metric);

@@ -17,6 +17,15 @@ inline constexpr std::int64_t most_rows_sampled = 2000;
 // All live rows of a state.
 std::vector<SearchSegment> live_segments(const State& state);
 
+// Rows of a state for trial, `most` or all: by a hash of their ids, so that neither their order nor
+// history matters.
+struct DrawnRow {
+  Id id;
+  std::size_t segment;
+  std::int64_t row;
+};
+std::vector<DrawnRow> drawn_rows(const State& state, std::int64_t most);
+
 // By these queries, each of which is searched for exactly among the rows of the segments (those of
 // the state). own: of each query the id under which it is among the rows, which is left out of its
 // answer; empty: none is.
@@ -27,10 +36,5 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
 // By rows of the state itself: 2,000, the same ones whatever the history, or all.
 RecallCurve calibrate_by_rows(const State& state, Metric metric, std::int64_t k, int threads,
                               const Progress& progress);
-
-// The curve of recall of an index of codes, measured by searching for the vectors whose neighbours
-// it knows. Throws InvalidArgument if it knows too few.
-RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::int64_t k,
-                            int threads, const Progress& progress);
 
 }  // namespace knear::detail

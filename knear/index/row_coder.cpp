@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "knear/core/cpu.hpp"
@@ -191,6 +192,37 @@ void RowCoder::decode(const std::uint8_t* code, std::int64_t stride, std::int64_
   if (!residual()) return;
   const float* centroid = coarse_->centroids().row(list);
   for (std::int64_t j = 0; j < quantizer_.dim(); ++j) out[j] += centroid[j];
+}
+
+std::vector<float> RowCoder::distances_to_few(AnyMatrixView rows, int threads) const {
+  constexpr std::int64_t few = 4;
+  const std::int64_t n = rows.rows(), parts = quantizer_.sub_quantizers(),
+                     columns = quantizer_.dim() / parts,
+                     step = (std::int64_t{1} << quantizer_.bits()) / few;
+  std::vector<float> out(static_cast<std::size_t>(n));
+  parallel_for(threads, (n + rows_together - 1) / rows_together, [&](std::int64_t task) {
+    const std::int64_t begin = task * rows_together, end = std::min(n, begin + rows_together);
+    const Matrix<float> coded = coded_part(rows, begin, end, metric_, nullptr, {});
+    for (std::int64_t i = begin; i < end; ++i) {
+      double sum = 0;
+      for (std::int64_t m = 0; m < parts; ++m) {
+        const MatrixView<float> centroids = quantizer_.centroids(m);
+        const float* const part = coded.row(i - begin) + m * columns;
+        double least = std::numeric_limits<double>::infinity();
+        for (std::int64_t c = 0; c < few; ++c) {
+          const float* const centroid = centroids.row(c * step + step / 2);
+          double d = 0;
+          for (std::int64_t j = 0; j < columns; ++j)
+            d += (double{part[j]} - double{centroid[j]}) * (double{part[j]} - double{centroid[j]});
+          least = std::min(least, d);
+        }
+        sum += least;
+      }
+      out[static_cast<std::size_t>(i)] =
+          static_cast<float>(std::min(sum, static_cast<double>(std::numeric_limits<float>::max())));
+    }
+  });
+  return out;
 }
 
 void RowCoder::prepare(AnyMatrixView queries, std::int64_t query, double* out) const {

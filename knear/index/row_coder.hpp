@@ -73,6 +73,11 @@ class RowCoder {
   // What a code whose bytes lie `stride` apart stands for, in a list; out [dim].
   void decode(const std::uint8_t* code, std::int64_t stride, std::int64_t list, float* out) const;
 
+  // What tells rows like those that it was trained on from others [n]: the squared distance of each
+  // part from the nearest of four centroids, summed. Not from all of them: those would be nearer to
+  // the very rows that they are means of than to others like these.
+  std::vector<float> distances_to_few(AnyMatrixView rows, int threads) const;
+
   // What the tables of a query are made with; out [dim].
   void prepare(AnyMatrixView queries, std::int64_t query, double* out) const;
   // The terms of queries and the lists that they probe, of no_id 0.

@@ -530,7 +530,10 @@ TEST(RecallOfCodes, IsTunedByTheVectorsThatSomeoneKept) {
     Index nothing = make_index(name, 24);
     nothing.train(base.view());
     nothing.merge(renamed);
-    EXPECT_THROW(nothing.tune(10), InvalidArgument);
+    const bool has_vectors = std::string(name).ends_with("RFlat");  // which tell what is nearest
+    if (!has_vectors) {
+      EXPECT_THROW(nothing.tune(10), InvalidArgument);
+    }
     const auto own = nothing.tune(10, {}, base.view(), ids);
     KnnReport report;
     const double recall = own.back().promised_recall;
@@ -548,7 +551,9 @@ TEST(RecallOfCodes, IsTunedByTheVectorsThatSomeoneKept) {
     EXPECT_EQ(refused([&] { nothing.tune(10, {}, base.view(), {}); }).substr(0, 9), "base has ");
     EXPECT_EQ(refused([&] { nothing.tune(10, {}, base.view().rows(0, 5), ids); }),
               "ids are 9000, base is 5 rows");
-    EXPECT_NE(refused([&] { nothing.tune(10, asked); }).find("without base"), std::string::npos);
+    if (!has_vectors) {
+      EXPECT_NE(refused([&] { nothing.tune(10, asked); }).find("without base"), std::string::npos);
+    }
     ids[3] = ids[4];
     EXPECT_NE(refused([&] { nothing.tune(10, {}, base.view(), ids); }), "no error");
   }
@@ -596,25 +601,98 @@ TEST(RecallOfCodes, IsMetOrRefusedWithTheHighest) {
     // Of a filter and of queries from elsewhere nothing is promised, and that is said.
     KnnReport report;
     index.search(
-        queries.view(), 10,
+        queries.view().rows(0, 900), 10,
         {.filter = IdFilter::of_ids(std::vector<Id>{1, 2, 3}), .method = {.recall = highest / 2}},
         &report);
     EXPECT_EQ(report.recall_argument, "none");
     EXPECT_NE(report.note.find("filter"), std::string::npos);
-    if (index.lists() > 0) {
-      Matrix<float> far = clustered(200, 24, 3);
-      for (std::int64_t i = 0; i < 200 * 24; ++i) far.data()[i] += 3;
-      index.search(far.view(), 10, {.method = {.recall = highest / 2}}, &report);
-      EXPECT_EQ(report.recall_argument, "none");
-      EXPECT_NE(report.note.find("unlike"), std::string::npos);
-    }
-    // What was merged is not known.
+    Matrix<float> far = clustered(200, 24, 3);
+    for (std::int64_t i = 0; i < 200 * 24; ++i) far.data()[i] += 3;
+    index.search(far.view(), 10, {.method = {.recall = highest / 2}}, &report);
+    EXPECT_EQ(report.recall_argument, "none");
+    EXPECT_NE(report.note.find("unlike"), std::string::npos);
+    // What was merged is not known, unless there are vectors.
     Index other = make_index(name, 24);
     other.train(base.view());
     other.add(base.view().rows(0, 6000));
     index.merge(other, MergeIds::shifted);
-    EXPECT_THROW(index.search(queries.view(), 10, {.method = {.recall = 0.1}}), InvalidArgument);
+    if (std::string(name).ends_with("RFlat")) {
+      const Neighbors got = index.search(queries.view(), 10, {.method = {.recall = 0.9}}, &report);
+      EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
+    } else {
+      EXPECT_THROW(index.search(queries.view(), 10, {.method = {.recall = 0.1}}), InvalidArgument);
+    }
   }
+}
+
+// Vectors beside codes tell what is nearest to any query.
+TEST(RecallOfCodes, IsCalibratedByTheBatchWhereVectorsAreKept) {
+  const Matrix<float> base = clustered(9000, 24, 1), queries = clustered(1500, 24, 2);
+  Matrix<float> far = clustered(1500, 24, 3);
+  for (std::int64_t i = 0; i < 1500 * 24; ++i) far.data()[i] += i % 3 == 0 ? 0.3f : 0.0f;
+  std::vector<Id> third;
+  for (Id id = 0; id < 9000; id += 3) third.push_back(id);
+  for (const char* name : {"IVF32,PQ8x4,RFlat", "PQ8x4,RFlat", "PCA20,IVF32,PQ10,RFlat"})
+    for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+      if (metric != Metric::l2 && std::string(name) != "IVF32,PQ8x4,RFlat") continue;
+      SCOPED_TRACE(std::string(name) + " " + std::string(name_of(metric)));
+      Index index = make_index(name, 24, metric);
+      index.train(base.view());
+      index.add(base.view());
+      index.remove(std::vector<Id>{5, 50, 500});
+      std::vector<Id> left;
+      for (Id id = 0; id < 9000; ++id)
+        if (id != 5 && id != 50 && id != 500) left.push_back(id);
+      const Neighbors truth = knn(far.view(), base.view(), 10,
+                                  {.metric = metric, .filter = RowFilter::of_ids(left, 9000)});
+      const double asked = 0.9;
+      KnnReport report;
+      Neighbors got = index.search(far.view(), 10, {.method = {.recall = asked}}, &report);
+      EXPECT_GE(recall_of(got, truth, 10), asked);
+      EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
+      EXPECT_EQ(report.promised_recall, asked);
+      EXPECT_NE(report.note.find("calibrated on 500 queries of this batch; tune()"),
+                std::string::npos)
+          << report.note;
+      // Fewer are told what it takes.
+      const MatrixView<float> few = far.view().rows(0, 300);
+      index.search(few, 10, {.method = {.recall = asked}}, &report);
+      EXPECT_EQ(report.recall_argument, "none");
+      EXPECT_EQ(report.promised_recall, 0);
+      EXPECT_NE(report.note.find("a batch of 1000 queries is calibrated by itself"),
+                std::string::npos)
+          << report.note;
+      // So is a batch with a filter, by the rows that it leaves.
+      std::vector<Id> allowed = third;
+      std::erase_if(allowed,
+                    [&](Id id) { return !std::binary_search(left.begin(), left.end(), id); });
+      const auto filter = IdFilter::of_ids(allowed);
+      got = index.search(queries.view(), 10, {.filter = filter, .method = {.recall = asked}},
+                         &report);
+      EXPECT_GE(recall_of(got,
+                          knn(queries.view(), base.view(), 10,
+                              {.metric = metric, .filter = RowFilter::of_ids(allowed, 9000)}),
+                          10),
+                asked);
+      EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
+      EXPECT_NE(report.note.find("filter"), std::string::npos) << report.note;
+      // A filter of fewer rows than are wanted.
+      got = index.search(
+          queries.view(), 10,
+          {.filter = IdFilter::of_ids(std::vector<Id>{1, 2}), .method = {.recall = 0.5}}, &report);
+      EXPECT_EQ(got.ids.row(0)[2], no_id);
+      // Tuned by such queries, few of them are promised it too.
+      const auto points = index.tune(10, few);
+      ASSERT_GE(points.back().promised_recall, asked);
+      got = index.search(far.view().rows(300, 1500), 10, {.method = {.recall = asked}}, &report);
+      EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
+      EXPECT_EQ(report.note, "");
+      double found = 0;
+      for (std::int64_t q = 0; q < 1200; ++q)
+        for (std::int64_t j = 0; j < 10; ++j)
+          found += std::count(got.ids.row(q), got.ids.row(q) + 10, truth.ids.row(q + 300)[j]) > 0;
+      EXPECT_GE(found / 12000, asked - 0.005);
+    }
 }
 
 TEST(RefusedSearches, OfCodesSayWhy) {

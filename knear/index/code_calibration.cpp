@@ -1,0 +1,249 @@
+#include "knear/index/code_calibration.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "knear/core/value_range.hpp"
+#include "knear/index/code_search.hpp"
+#include "knear/index/list_probing.hpp"
+#include "knear/index/recall_calibration.hpp"
+#include "knear/index/segment_store.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+// Lists of each query that rules are tried with, and vectors that they are tried by.
+constexpr std::int64_t most_lists_looked_at = 256, least_queries = 100, most_queries = 500;
+
+// Vectors, and of each its nearest rows without those that do not count: itself, and equal ones.
+struct CodeTruth {
+  AnyMatrix vectors;  // as users have them
+  std::vector<std::vector<Id>> nearest, equal;
+
+  std::int64_t size() const { return std::ssize(nearest); }
+};
+
+// Of the vectors that the index was trained on: evenly from all that are known well enough, which
+// are in the order of the vectors that they were drawn from.
+CodeTruth truth_known(const State& state, std::int64_t k) {
+  CodeTruth out;
+  if (!state.known) return out;
+  KnownNeighbors::Truth truth = state.known->truth(k);
+  const std::int64_t known = std::ssize(truth.queries), count = std::min(known, most_queries);
+  std::vector<std::int64_t> numbers;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto at = static_cast<std::size_t>(i * known / count);
+    numbers.push_back(truth.queries[at]);
+    out.nearest.push_back(std::move(truth.nearest[at]));
+    out.equal.push_back(std::move(truth.equal[at]));
+  }
+  out.vectors = copies_of(state.known->queries(), numbers);
+  return out;
+}
+
+// Found by comparing vectors [n x dim] with all those that the index keeps. own [n]: the id of each
+// among the rows; empty: they are none of them.
+CodeTruth truth_among(const State& state, Metric metric, std::span<const SearchSegment> segments,
+                      AnyMatrix vectors, std::span<const Id> own, std::int64_t k, int threads,
+                      const Progress& progress) {
+  // Rows by their numbers over all segments: their ids are in the order of lists.
+  std::vector<std::unique_ptr<PreparedRows>> prepared;
+  std::vector<SearchSegment> among;
+  std::vector<std::int64_t> firsts;
+  std::int64_t rows = 0;
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    const CodedRows& coded = state.segments[s].rows->coded();
+    if (coded.guard) coded.guard->touch_all(threads);
+    prepared.push_back(std::make_unique<PreparedRows>(
+        BaseRows(coded.vectors), metric,
+        find_value_range(coded.vectors, metric, "vectors", threads)));
+    SearchSegment segment = segments[s];
+    segment.rows = prepared.back().get(), segment.ids = {rows, nullptr}, segment.lists = nullptr;
+    among.push_back(std::move(segment));
+    firsts.push_back(rows);
+    rows += coded.vectors.rows();
+  }
+  const SearchRequest request(SearchKind::nearest, among, vectors.view(), k + (own.empty() ? 0 : 1),
+                              {.metric = metric, .threads = threads, .progress = progress},
+                              Reuse::none);
+  const Neighbors near = search_segments(request, nullptr);
+  CodeTruth out;
+  for (std::int64_t q = 0; q < vectors.rows(); ++q) {
+    std::vector<Id> nearest;
+    const Id mine = own.empty() ? no_id : own[static_cast<std::size_t>(q)];
+    for (std::int64_t j = 0; j < near.ids.cols() && std::ssize(nearest) < k; ++j) {
+      const Id row = near.ids.row(q)[j];
+      if (row == no_id) break;
+      const auto s = static_cast<std::size_t>(std::upper_bound(firsts.begin(), firsts.end(), row) -
+                                              firsts.begin() - 1);
+      const Id id = state.segments[s].rows->ids()(row - firsts[s]);
+      if (id != mine) nearest.push_back(id);
+    }
+    out.nearest.push_back(std::move(nearest));
+    out.equal.push_back(mine == no_id ? std::vector<Id>{} : std::vector<Id>{mine});
+  }
+  out.vectors = std::move(vectors);
+  return out;
+}
+
+// The curve that these vectors and their neighbours show.
+RecallCurve curve_by(const State& state, const IndexShape& shape,
+                     std::span<const SearchSegment> segments, const CodeTruth& truth,
+                     std::int64_t k, int threads, const Progress& progress) {
+  const std::int64_t count = truth.size();
+  Matrix<float> transformed;
+  AnyMatrixView queries = truth.vectors.view();
+  if (state.transform)
+    transformed = state.transform->apply(queries, threads), queries = transformed.view();
+  std::int64_t most_equal = 0;
+  for (const auto& equal : truth.equal) most_equal = std::max(most_equal, std::ssize(equal));
+  const SearchRequest request = request_of_codes(
+      SearchKind::nearest, state, segments, queries, k + std::min<std::int64_t>(most_equal, k),
+      {.metric = shape.metric, .threads = threads, .progress = progress});
+  const std::int64_t lists = state.coarse ? state.coarse->lists() : 1,
+                     looked_at = std::min(lists, most_lists_looked_at);
+  std::vector<float> nearest_keys;
+  Neighbors order;
+  if (state.coarse) {
+    order = state.coarse->probe(queries, looked_at, threads);
+    for (std::int64_t q = 0; q < count; ++q) nearest_keys.push_back(order.distances.row(q)[0]);
+  } else {
+    nearest_keys = keys_without_lists(state, queries, threads);
+  }
+  const auto recalls = [&](const ExactNeighbors& found) {
+    std::vector<double> out;
+    for (std::size_t q = 0; q < static_cast<std::size_t>(count); ++q) {
+      const std::vector<Id>&nearest = truth.nearest[q], &equal = truth.equal[q];
+      const Id* ids = found.ids.row(static_cast<std::int64_t>(q));
+      std::int64_t taken = 0, there = 0;
+      for (std::int64_t i = 0; i < found.columns() && taken < k; ++i) {
+        if (std::find(equal.begin(), equal.end(), ids[i]) != equal.end()) continue;
+        there += std::find(nearest.begin(), nearest.end(), ids[i]) != nearest.end(), ++taken;
+      }
+      out.push_back(
+          nearest.empty() ? 1 : static_cast<double>(there) / static_cast<double>(nearest.size()));
+    }
+    return out;
+  };
+  std::vector<RuleSeen> seen;
+  // Tries a rule; returns its mean recall.
+  const auto attempt = [&](const RecallRule& rule) {
+    CodeSearch probed(state, request, segments, truth.vectors.view(), rule.refine_factor, 0);
+    probed.measure(k * rule.refine_factor + request.k - k);
+    RuleSeen one{rule, {}, 1, static_cast<double>(state.size), 0};
+    if (state.coarse) {
+      ListProbing search(state, request, probed);
+      search.probe_by(rule, search.lists_near(queries, rule, std::min(rule.first, lists)));
+      one.recalls = recalls(search.found());
+      const KnnReport report = search.report();
+      one.lists = report.probes, one.rows = report.probed_rows;
+    } else {
+      ExactNeighbors found;
+      probed.nearest(Matrix<Id>(count, 1).view(), found);
+      one.recalls = recalls(found);
+    }
+    // Nanoseconds, about: bytes of codes, lists, rounds, vectors that are measured.
+    one.cost = one.rows * static_cast<double>(state.coder->code_size()) * 0.015 + one.lists * 150 +
+               (rule.reach < 0 ? 0 : 5000) +
+               static_cast<double>(rule.refine_factor * request.k) * 150;
+    const double mean =
+        std::accumulate(one.recalls.begin(), one.recalls.end(), 0.0) / static_cast<double>(count);
+    seen.push_back(std::move(one));
+    return mean;
+  };
+  double best = 0;
+  std::vector<std::int64_t> factors{0};
+  if (shape.refine) factors = {2, 4, 8, 32};
+  for (const std::int64_t factor : factors) {
+    double before = -1;
+    // What is nearly everything needs no more of them.
+    if (!seen.empty() && best >= 0.998) break;
+    for (std::int64_t first = 1; first <= looked_at; first = std::max(first + 1, first * 8 / 5)) {
+      const double mean = attempt({first, -1, factor});
+      best = std::max(best, mean);
+      if (mean < before + 0.0005 && first > 8) break;  // more lists bring nothing more
+      before = mean;
+    }
+    if (looked_at < 8) continue;
+    // Reaches with which about half of the queries go on to so many lists.
+    CodeSearch probed(state, request, segments, truth.vectors.view(), factor, 0);
+    ExactNeighbors found;
+    probed.nearest({order.ids.data(), count, 2, looked_at}, found);
+    for (std::int64_t to = 4; to <= looked_at; to *= 2) {
+      std::vector<double> reaches;
+      for (std::int64_t q = 0; q < count; ++q) {
+        const double length = shape.metric == Metric::ip ? length_of(queries.rows(q, q + 1)) : 0;
+        const double unit = state.coarse->reach_unit(
+            request.k > 0 ? found.keys.row(q)[request.k - 1] : infinity, length);
+        const float* keys = order.distances.row(q);
+        const double reach = (keys[to - 1] - keys[0]) / unit;
+        reaches.push_back(unit > 0 && reach < 1e30 ? reach : 0);
+      }
+      std::nth_element(reaches.begin(), reaches.begin() + count / 2, reaches.end());
+      const double reach = reaches[static_cast<std::size_t>(count / 2)];
+      if (reach > 0) attempt({2, reach, factor});
+    }
+  }
+  return curve_of(k, std::move(seen), std::move(nearest_keys));
+}
+
+}  // namespace
+
+bool keeps_vectors(const IndexShape& shape) {
+  return shape.refine && !shape.refine->rounded && !shape.refine->codes;
+}
+
+RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::int64_t k,
+                            int threads, const Progress& progress) {
+  CodeTruth truth = truth_known(state, k);
+  const std::vector<SearchSegment> segments = live_segments(state);
+  if (truth.size() < least_queries && keeps_vectors(shape)) {
+    const std::vector<DrawnRow> rows = drawn_rows(state, most_queries);
+    const ElementType type = state.type.value_or(ElementType::f32);
+    AnyMatrix vectors(type, std::ssize(rows), shape.dim);
+    std::vector<Id> own;
+    std::vector<std::byte> scratch;
+    for (const DrawnRow& one : rows) {
+      const CodedRows& coded = state.segments[one.segment].rows->coded();
+      const BaseRows base(coded.vectors, coded.guard.get());
+      scratch.resize(std::max(scratch.size(), base.scratch_bytes()));
+      copy_exactly(base.row_view(one.row, scratch.data()), type, vectors.row(std::ssize(own)));
+      own.push_back(one.id);
+    }
+    truth =
+        truth_among(state, shape.metric, segments, std::move(vectors), own, k, threads, progress);
+  } else if (truth.size() < least_queries) {
+    throw InvalidArgument(
+        "recall of {} neighbours is not known of index {}: it knows those of {} vectors, where {} "
+        "are needed (training keeps {} with {} neighbours; what was merged, removed or read from "
+        "FAISS is not known, and tuning with the base finds out)",
+        k, shape.description(), truth.size(), least_queries, KnownNeighbors::most_queries,
+        KnownNeighbors::most_neighbors);
+  }
+  return curve_by(state, shape, segments, truth, k, threads, progress);
+}
+
+RecallCurve calibrate_codes_by(const State& state, const IndexShape& shape,
+                               std::span<const SearchSegment> segments, AnyMatrixView queries,
+                               std::int64_t k, int threads, const Progress& progress) {
+  const std::int64_t count = std::min(most_queries, queries.rows());
+  std::vector<std::int64_t> some;
+  for (std::int64_t i = 0; i < count; ++i) some.push_back(i * queries.rows() / count);
+  return curve_by(state, shape, segments,
+                  truth_among(state, shape.metric, segments, copies_of(queries, some), {}, k,
+                              threads, progress),
+                  k, threads, progress);
+}
+
+std::vector<float> keys_without_lists(const State& state, AnyMatrixView queries, int threads) {
+  std::vector<float> out = state.coder->distances_to_few(queries, threads);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+}  // namespace knear::detail
