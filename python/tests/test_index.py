@@ -326,8 +326,13 @@ def test_refine_factor(clustered):
     plain.add(clustered)
     with pytest.raises(knear.InvalidArgument, match="refine_factor is 2, but there are no codes"):
         plain.search(clustered[:2], 5, refine_factor=2)
+    codes = knear.Index("IVF16,PQ4x4", dim=16)
+    codes.train(clustered)
+    codes.add(clustered)
     with pytest.raises(knear.InvalidArgument, match="without base"):
-        index.tune(5, clustered[:2])
+        codes.tune(5, clustered[:2])
+    # Beside RFlat there are vectors, which tell what is nearest.
+    assert index.tune(5, clustered[::5])[-1]["promised_recall"] > 0.9
     index.remove(np.arange(0, 2000))
     moved = clustered[::5] + np.float32(0.05)
     points = index.tune(5, moved, base=clustered)

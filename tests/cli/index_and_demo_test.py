@@ -75,7 +75,11 @@ class Index(ProgramTest):
         tune = ["tune", "--index", "a.knear", "-k", "4"]
         self.assertIn("calibrated", self.ok(*tune))
         self.assertIn("calibrated", self.ok(*tune, "--base", "base.bvecs"))
-        self.fails(1, *tune, "--queries", "queries.bvecs", says="without base, the vectors")
+        # Beside RFlat there are vectors, which tell what is nearest.
+        self.assertIn("calibrated", self.ok(*tune, "--queries", "queries.bvecs"))
+        self.ok("build", "--base", "base.bvecs", "--index", "IVF5,SQ8", "--out", "codes.knear")
+        codes = ["tune", "--index", "codes.knear", "-k", "4"]
+        self.fails(1, *codes, "--queries", "queries.bvecs", says="without base, the vectors")
         self.fails(1, *tune, "--base", "queries.bvecs", says="of the 300 rows that the index holds")
         self.ok("convert", "a.knear", "b.faiss")
         self.ok(
