@@ -62,6 +62,96 @@ CodeSearch::CodeSearch(const State& state, const SearchRequest& request,
         request.queries.cols());
 }
 
+// Measures rows of segments by their vectors, from one query after another.
+class CodeSearch::Refiner {
+ public:
+  explicit Refiner(const CodeSearch& of)
+      : of_(of),
+        refiner_(of.state_.refiner.get()),
+        distance_(of.request_.options.metric,
+                  refiner_ ? ElementType::f32 : of.state_.type.value_or(ElementType::f32),
+                  of.request_.isa),
+        decoded_(static_cast<std::size_t>(refiner_ ? together * of.vectors_.cols() : 0)) {}
+
+  void set_query(std::int64_t query) { distance_.set_query(of_.vectors_, query); }
+
+  struct Place {
+    std::size_t segment;  // of the state
+    std::int64_t row;
+  };
+
+  // Measures rows that were found by their codes for some queries after another: rows[i] of query
+  // queries[i]. Calls answer(query, rows with keys and ids), which may put them in another order.
+  template <class RowsOf, class Answer>
+  void measure(std::span<const std::int64_t> queries, RowsOf rows_of_query, Answer answer) {
+    places_.clear(), rows_.clear(), ends_.clear();
+    for (const std::int64_t q : queries) {
+      for (const CodedNeighbors::Row& row : rows_of_query(q)) {
+        if (row.id == no_id) continue;
+        places_.push_back({of_.numbers_[row.segment], row.row});
+        rows_.emplace_back(0, row.id);
+      }
+      ends_.push_back(std::ssize(rows_));
+    }
+    // Rows lie anywhere in memory: it is asked for them well before they are measured.
+    const std::int64_t count = std::ssize(rows_);
+    std::int64_t asked = 0, first = 0;
+    for (std::size_t i = 0; i < queries.size(); ++i) {
+      distance_.set_query(of_.vectors_, queries[i]);
+      for (std::int64_t from = first; from < ends_[i]; from += together) {
+        for (; asked < std::min(count, from + ahead); ++asked)
+          prefetch(places_[static_cast<std::size_t>(asked)]);
+        const std::int64_t some = std::min(ends_[i] - from, together);
+        double keys[together];
+        measure(places_.data() + from, some, keys);
+        for (std::int64_t j = 0; j < some; ++j)
+          rows_[static_cast<std::size_t>(from + j)].first = keys[j];
+      }
+      answer(queries[i], std::span(rows_).subspan(static_cast<std::size_t>(first),
+                                                  static_cast<std::size_t>(ends_[i] - first)));
+      first = ends_[i];
+    }
+  }
+
+  double key(Place place) {
+    double out = 0;
+    measure(&place, 1, &out);
+    return out;
+  }
+
+ private:
+  static constexpr std::int64_t together = ExactDistance::most_rows, ahead = 24;
+
+  void prefetch(Place place) const {
+    const BaseRows rows = rows_of(place.segment);
+    rows.prefetch(place.row, std::min<std::int64_t>(512, rows.row_bytes()));
+  }
+  // Keys of up to `together` rows.
+  void measure(const Place* places, std::int64_t count, double* out) {
+    const void* measured[together] = {};
+    for (std::int64_t i = 0; i < count; ++i) {
+      measured[i] = rows_of(places[i].segment).row(places[i].row, nullptr);
+      if (!refiner_) continue;
+      float* const decoded = decoded_.data() + i * of_.vectors_.cols();
+      refiner_->decode(static_cast<const std::uint8_t*>(measured[i]), 1, 0, decoded);
+      measured[i] = decoded;
+    }
+    distance_.keys(measured, static_cast<int>(count), out);
+  }
+  BaseRows rows_of(std::size_t segment) const {
+    const CodedRows& coded = of_.state_.segments[segment].rows->coded();
+    return {coded.vectors, coded.guard.get()};
+  }
+
+  const CodeSearch& of_;
+  const RowCoder* const refiner_;
+  ExactDistance distance_;
+  std::vector<float> decoded_;
+  std::vector<Place> places_;
+  std::vector<std::pair<double, Id>> rows_;
+  std::vector<std::int64_t> ends_;  // of those of each query
+};
+
 CodeScanJob CodeSearch::job_of(AnyMatrixView queries, std::int64_t k) const {
   const RowCoder& coder = *state_.coder;
   return {
@@ -107,112 +197,58 @@ void CodeSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
   const AnyMatrixView asked = which.empty() ? request_.queries : some.view();
   const Matrix<float> terms = state_.coder->terms(asked, probes, request_.threads);
   CodeScanJob job = job_of(asked, rough_.k);
+  job.ordered = !refined();  // measuring puts them in order
   std::vector<double> bounds;
   if (!first) {
-    for (std::int64_t q = 0; q < asked.rows(); ++q)
-      bounds.push_back(rough_.of(number(q)).back().key);
+    for (std::int64_t q = 0; q < asked.rows(); ++q) {
+      double most = -infinity;
+      for (const CodedNeighbors::Row& row : rough_.of(number(q)))
+        most = std::max<double>(most, row.key);
+      bounds.push_back(most);
+    }
     job.upper_bounds = bounds.data();
   }
-  CodedNeighbors part(asked.rows(), rough_.k);
-  scan_codes(segments_, job, {probes, terms.view()}, part, report_.stats,
+  const bool alone = first && which.empty();
+  CodedNeighbors part;
+  if (!alone) part = CodedNeighbors(asked.rows(), rough_.k);
+  scan_codes(segments_, job, {probes, terms.view()}, alone ? rough_ : part, report_.stats,
              request_.options.progress);
   // Queries of one list after another: its rows, which many of them have measured, lie together.
   const std::vector<std::int64_t> order = by_first_list(probes);
   constexpr std::int64_t together = 64;
   parallel_for(request_.threads, (asked.rows() + together - 1) / together, [&](std::int64_t task) {
+    std::vector<std::int64_t> numbers;
     for (std::int64_t i = task * together; i < std::min(asked.rows(), (task + 1) * together); ++i) {
       const std::int64_t q = order[static_cast<std::size_t>(i)];
-      merge_rows(rough_.of(number(q)), part.of(q));
-      answer(number(q), found);
+      numbers.push_back(number(q));
+      if (!alone) merge_rows(rough_.of(numbers.back()), part.of(q), job.ordered);
+      if (!refined()) answer_by_codes(numbers.back(), found);
     }
+    if (refined())
+      Refiner(*this).measure(
+          numbers, [&](std::int64_t q) { return rough_.of(q); },
+          [&](std::int64_t q, std::span<std::pair<double, Id>> rows) { answer(q, rows, found); });
   });
   if (refined()) measured_ += asked.rows() * rough_.k;
 }
 
-void CodeSearch::answer(std::int64_t q, ExactNeighbors& found) {
-  std::vector<std::pair<double, Id>> rows;
-  for (const CodedNeighbors::Row& row : rough_.of(q))
-    if (row.id != no_id) rows.emplace_back(row.key, row.id);
-  if (refined()) {
-    refine(q, rows);
-    std::sort(rows.begin(), rows.end());
-  }
+void CodeSearch::answer_by_codes(std::int64_t q, ExactNeighbors& found) {
+  const std::span<const CodedNeighbors::Row> rough = rough_.of(q);
   for (std::int64_t i = 0; i < request_.k; ++i) {
-    const bool there = i < std::ssize(rows);
-    found.keys.row(q)[i] = there ? rows[static_cast<std::size_t>(i)].first : infinity;
-    found.ids.row(q)[i] = there ? rows[static_cast<std::size_t>(i)].second : no_id;
+    const CodedNeighbors::Row& row = rough[static_cast<std::size_t>(i)];
+    found.keys.row(q)[i] = row.id == no_id ? infinity : row.key;
+    found.ids.row(q)[i] = row.id;
   }
 }
 
-// Measures rows of segments from one query.
-class CodeSearch::Refiner {
- public:
-  Refiner(const CodeSearch& of, std::int64_t query)
-      : of_(of),
-        refiner_(of.state_.refiner.get()),
-        distance_(of.request_.options.metric,
-                  refiner_ ? ElementType::f32 : of.state_.type.value_or(ElementType::f32),
-                  of.request_.isa),
-        decoded_(static_cast<std::size_t>(refiner_ ? together * of.vectors_.cols() : 0)) {
-    distance_.set_query(of.vectors_, query);
-  }
-
-  static constexpr std::int64_t together = ExactDistance::most_rows;
-  struct Place {
-    std::size_t segment;  // of the state
-    std::int64_t row;
-  };
-
-  void prefetch(Place place) const {
-    const BaseRows rows = rows_of(place.segment);
-    rows.prefetch(place.row, std::min<std::int64_t>(512, rows.row_bytes()));
-  }
-  // Keys of up to `together` rows.
-  void keys(const Place* places, std::int64_t count, double* out) {
-    const void* measured[together] = {};
-    for (std::int64_t i = 0; i < count; ++i) {
-      measured[i] = rows_of(places[i].segment).row(places[i].row, nullptr);
-      if (!refiner_) continue;
-      float* const decoded = decoded_.data() + i * of_.vectors_.cols();
-      refiner_->decode(static_cast<const std::uint8_t*>(measured[i]), 1, 0, decoded);
-      measured[i] = decoded;
-    }
-    distance_.keys(measured, static_cast<int>(count), out);
-  }
-
- private:
-  BaseRows rows_of(std::size_t segment) const {
-    const CodedRows& coded = of_.state_.segments[segment].rows->coded();
-    return {coded.vectors, coded.guard.get()};
-  }
-
-  const CodeSearch& of_;
-  const RowCoder* const refiner_;
-  ExactDistance distance_;
-  std::vector<float> decoded_;
-};
-
-void CodeSearch::refine(std::int64_t q, std::span<std::pair<double, Id>> rows) {
-  Refiner refiner(*this, q);
-  const std::span<const CodedNeighbors::Row> rough = rough_.of(q);
-  const auto place = [&](std::int64_t i) {
-    const CodedNeighbors::Row& row = rough[static_cast<std::size_t>(i)];
-    return Refiner::Place{numbers_[row.segment], row.row};
-  };
-  // Rows lie anywhere in memory: it is asked for them before they are measured.
-  constexpr std::int64_t together = Refiner::together, ahead = 3 * together;
-  const auto count = std::ssize(rows);
-  for (std::int64_t first = -ahead; first < count; first += together) {
-    for (std::int64_t i = first + ahead; i < std::min(count, first + ahead + together); ++i)
-      refiner.prefetch(place(i));
-    if (first < 0) continue;
-    const std::int64_t some = std::min(count - first, together);
-    Refiner::Place places[together] = {};
-    double keys[together];
-    for (std::int64_t i = 0; i < some; ++i) places[i] = place(first + i);
-    refiner.keys(places, some, keys);
-    for (std::int64_t i = 0; i < some; ++i)
-      rows[static_cast<std::size_t>(first + i)].first = keys[i];
+void CodeSearch::answer(std::int64_t q, std::span<std::pair<double, Id>> rows,
+                        ExactNeighbors& found) {
+  const std::int64_t count = std::min(request_.k, std::ssize(rows));
+  std::partial_sort(rows.begin(), rows.begin() + count, rows.end());
+  for (std::int64_t i = 0; i < request_.k; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    found.keys.row(q)[i] = i < count ? rows[at].first : infinity;
+    found.ids.row(q)[i] = i < count ? rows[at].second : no_id;
   }
 }
 
@@ -226,11 +262,11 @@ void CodeSearch::within(MatrixView<Id> probes, double limit, RangeLists& found) 
   if (!refined()) return;
   parallel_for(request_.threads, request_.queries.rows(), [&](std::int64_t q) {
     auto& list = found[static_cast<std::size_t>(q)];
-    Refiner refiner(*this, q);
+    Refiner refiner(*this);
+    refiner.set_query(q);
     for (auto& [key, id] : list) {
-      const State::Place found_at = state_.find(id);
-      const Refiner::Place place{found_at.segment, found_at.row};
-      refiner.keys(&place, 1, &key);
+      const State::Place place = state_.find(id);
+      key = refiner.key({place.segment, place.row});
     }
     std::erase_if(list, [&](const auto& one) { return !(one.first <= limit); });
   });

@@ -44,13 +44,12 @@ class CodeSearch final : public ProbedSearch {
   bool refined() const { return refine_factor_ > 0; }
   // The job for some queries.
   CodeScanJob job_of(AnyMatrixView queries, std::int64_t k) const;
-  // The answer of a query from the rows found by their codes: the nearest of them by their vectors,
-  // where there are these.
-  void answer(std::int64_t q, ExactNeighbors& found);
-  // Measures the rows found by their codes, in this order.
-  void refine(std::int64_t q, std::span<std::pair<double, Id>> rows);
-  // What refines rows, as vectors. One thread's.
+  // Measures rows by what refines codes. One thread's.
   class Refiner;
+  // The answer of a query: the rows found by their codes, or the nearest of those that were
+  // measured.
+  void answer_by_codes(std::int64_t q, ExactNeighbors& found);
+  void answer(std::int64_t q, std::span<std::pair<double, Id>> rows, ExactNeighbors& found);
   std::int64_t rows_probed(MatrixView<Id> probes) const;
 
   const Stopwatch time_;

@@ -30,6 +30,23 @@ struct CodeScanArgs {
   float offset, slope;
   // [groups]: bit r of word g is set for row 64 g + r that may be.
   std::uint64_t* near;
+  // Not nullptr: instead of that, sum - slope * scalar of each row [rows, and 64 more that may be
+  // written], rounded down.
+  std::int32_t* values = nullptr;
+};
+
+// What is left of the rows of a list: their sums by the tables as they were, in float32, from the
+// first part to the last.
+struct CodeSumArgs {
+  const std::uint8_t* codes;  // as in CodeScanArgs
+  std::int64_t rows;          // at least 1, below 2^16
+  std::int64_t width;         // bytes of a code
+  std::int64_t parts;
+  const float* tables;        // [parts][256] or [parts][16]
+  const std::uint64_t* near;  // [groups]: the rows that are wanted
+  // [as many as are wanted, and 64 more that may be written]: their sums, and their numbers.
+  float* sums;
+  std::uint16_t* at;
 };
 
 // The entries of one table: for each of the centroids of a part of the columns, the sum over these
@@ -55,8 +72,16 @@ struct RoundDownArgs {
 };
 
 using CodeKernel = void (*)(const CodeScanArgs*);
+using CodeSumKernel = std::int64_t (*)(const CodeSumArgs*);  // returns how many rows were wanted
 struct CodeKernels {
   CodeKernel bits8, bits4;
+  // The k-th smallest of values [rows], or a little more, but not as much as the next one; 1 <= k
+  // <= rows.
+  std::int32_t (*kth_value)(const std::int32_t* values, std::int64_t rows, std::int64_t k);
+  // Sets the bits of the rows whose values are at most `limit`.
+  void (*values_up_to)(const std::int32_t* values, std::int64_t rows, std::int32_t limit,
+                       std::uint64_t* near);
+  CodeSumKernel sums8, sums4;
   void (*fill_table)(CodeTableArgs*);
   void (*round_down)(const RoundDownArgs*);
 };

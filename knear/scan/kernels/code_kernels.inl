@@ -17,6 +17,62 @@ namespace {
   return near;
 }
 
+// The values of a group's rows, from their sums.
+[[maybe_unused]] static inline void put_values(const CodeScanArgs& a, const uint16_t* sums,
+                                               int64_t first, int64_t rows) {
+  constexpr float most = 1 << 30;
+  int32_t* const out = a.values + first;
+  for (int64_t i = 0; i < rows; ++i) {
+    float value = sums[i];
+    if (a.scalars) value -= a.slope * a.scalars[first + i];
+    value = value < most ? value : most;
+    value = value > -most ? value : -most;
+    const auto whole = static_cast<int32_t>(value);
+    out[i] = whole - (static_cast<float>(whole) > value);
+  }
+}
+// What is to be said of a group's rows, from their sums.
+[[maybe_unused]] static inline void put_group(const CodeScanArgs& a, const uint16_t* sums,
+                                              int64_t first, int64_t rows) {
+  if (a.values)
+    put_values(a, sums, first, rows);
+  else
+    a.near[first / code_group_rows] =
+        small_sums(a, sums, a.scalars ? a.scalars + first : nullptr, rows);
+}
+
+// Moves a number between the smallest and the largest value and counts the values up to it: no
+// branch depends on a single one.
+[[maybe_unused]] static int32_t kth_value(const int32_t* values, int64_t rows, int64_t k) {
+  int32_t low = values[0], high = values[0];
+  for (int64_t i = 0; i < rows; ++i) {
+    low = values[i] < low ? values[i] : low;
+    high = values[i] > high ? values[i] : high;
+  }
+  while (low < high) {
+    const int32_t middle = static_cast<int32_t>((int64_t{low} + high) >> 1);
+    int32_t count = 0;
+    for (int64_t i = 0; i < rows; ++i) count += values[i] <= middle;
+    if (count < k)
+      low = middle + 1;
+    else
+      high = middle;
+    if (count == k) break;
+  }
+  return high;
+}
+
+[[maybe_unused]] static void values_up_to(const int32_t* values, int64_t rows, int32_t limit,
+                                          uint64_t* near) {
+  for (int64_t first = 0; first < rows; first += code_group_rows) {
+    const int64_t group = rows - first < code_group_rows ? rows - first : code_group_rows;
+    uint64_t bits = 0;
+    for (int64_t i = 0; i < group; ++i)
+      bits |= static_cast<uint64_t>(values[first + i] <= limit) << i;
+    near[first / code_group_rows] = bits;
+  }
+}
+
 [[maybe_unused]] static void plain_bits8(const CodeScanArgs* args) {
   const CodeScanArgs& a = *args;
   const uint8_t* codes = a.codes;
@@ -27,8 +83,7 @@ namespace {
       const uint8_t* table = a.tables + 256 * b;
       for (int64_t i = 0; i < rows; ++i) sums[i] = static_cast<uint16_t>(sums[i] + table[codes[i]]);
     }
-    a.near[first / code_group_rows] =
-        small_sums(a, sums, a.scalars ? a.scalars + first : nullptr, rows);
+    put_group(a, sums, first, rows);
   }
 }
 
@@ -44,10 +99,45 @@ namespace {
         sums[i] =
             static_cast<uint16_t>(sums[i] + table[codes[i] & 15] + table[16 + (codes[i] >> 4)]);
     }
-    a.near[first / code_group_rows] =
-        small_sums(a, sums, a.scalars ? a.scalars + first : nullptr, rows);
+    put_group(a, sums, first, rows);
   }
 }
+
+// The numbers of the rows that are wanted of a group that begins with row `first`.
+[[maybe_unused]] static inline int64_t wanted_rows(uint64_t near, int64_t first, uint16_t* at) {
+  int64_t count = 0;
+  for (; near != 0; near &= near - 1)
+    at[count++] = static_cast<uint16_t>(first + __builtin_ctzll(near));
+  return count;
+}
+
+template <int bits>
+static inline int64_t plain_sums(const CodeSumArgs& a) {
+  // Each sum is a chain of additions: several of them go on side by side.
+  constexpr int64_t together = 8, entries = 1 << bits;
+  int64_t count = 0;
+  for (int64_t first = 0; first < a.rows; first += code_group_rows) {
+    const int64_t stride = a.rows - first < code_group_rows ? a.rows - first : code_group_rows;
+    const uint8_t* const codes = a.codes + first * a.width;
+    const int64_t end = count + wanted_rows(a.near[first / code_group_rows], first, a.at + count);
+    for (; count < end; count += together) {
+      const uint8_t* some[together];
+      for (int64_t i = 0; i < together; ++i)
+        some[i] = codes + (a.at[count + i < end ? count + i : end - 1] - first);
+      float sum[together] = {};
+      const float* table = a.tables;
+      for (int64_t m = 0; m < a.parts; ++m, table += entries)
+        for (int64_t i = 0; i < together; ++i)
+          sum[i] += bits == 8 ? table[some[i][m * stride]]
+                              : table[some[i][m / 2 * stride] >> (m % 2 * 4) & 15];
+      __builtin_memcpy(a.sums + count, sum, sizeof sum);
+    }
+    count = end;
+  }
+  return count;
+}
+[[maybe_unused]] static int64_t plain_sums8(const CodeSumArgs* a) { return plain_sums<8>(*a); }
+[[maybe_unused]] static int64_t plain_sums4(const CodeSumArgs* a) { return plain_sums<4>(*a); }
 
 typedef double Doubles __attribute__((vector_size(64)));
 typedef float EightFloats __attribute__((vector_size(32)));

@@ -48,15 +48,15 @@ static void bits4_avx2(const CodeScanArgs* args) {
         sums[half + 2 * i + 1] = odd[i];
       }
     }
-    a.near[first / code_group_rows] =
-        small_sums(a, sums, a.scalars ? a.scalars + first : nullptr, rows);
+    put_group(a, sums, first, rows);
   }
 }
 
 }  // namespace
 
 const CodeKernels& code_kernels_avx2() {
-  static const CodeKernels kernels = {plain_bits8, bits4_avx2, fill_table, round_down};
+  static const CodeKernels kernels = {plain_bits8, bits4_avx2,  kth_value,  values_up_to,
+                                      plain_sums8, plain_sums4, fill_table, round_down};
   return kernels;
 }
 

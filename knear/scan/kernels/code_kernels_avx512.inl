@@ -23,6 +23,14 @@ static inline void add_bytes(Sums& s, Bytes bytes) {
   s.odd = _mm512_add_epi16(s.odd, _mm512_srli_epi16(bytes, 8));
 }
 
+// In the order of rows: word i of the first register is row i.
+static inline void in_order(const Sums& s, Bytes& low, Bytes& high) {
+  const Bytes places = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40,
+                                        8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+  low = _mm512_permutex2var_epi16(s.even, places, s.odd);
+  high = _mm512_permutex2var_epi16(s.even, _mm512_add_epi16(places, _mm512_set1_epi16(16)), s.odd);
+}
+
 static inline uint64_t near_rows(const CodeScanArgs& a, const Sums& s, int64_t first,
                                  uint16_t limit) {
   if (!a.scalars) {
@@ -32,12 +40,8 @@ static inline uint64_t near_rows(const CodeScanArgs& a, const Sums& s, int64_t f
                        _mm512_cmple_epu16_mask(s.odd, _mm512_set1_epi16(static_cast<short>(limit)));
     return _pdep_u64(even, 0x5555555555555555) | _pdep_u64(odd, 0xaaaaaaaaaaaaaaaa);
   }
-  // In the order of rows: word i of the first register is row i.
-  const Bytes places = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40,
-                                        8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
-  const Bytes low = _mm512_permutex2var_epi16(s.even, places, s.odd),
-              high = _mm512_permutex2var_epi16(
-                  s.even, _mm512_add_epi16(places, _mm512_set1_epi16(16)), s.odd);
+  Bytes low, high;
+  in_order(s, low, high);
   const __m512 offset = _mm512_set1_ps(a.offset), slope = _mm512_set1_ps(a.slope);
   uint64_t near = 0;
   const auto part = [&](__m256i words, int at) {
@@ -51,6 +55,25 @@ static inline uint64_t near_rows(const CodeScanArgs& a, const Sums& s, int64_t f
   part(_mm512_maskz_extracti64x4_epi64(0xff, high, 0), 32);
   part(_mm512_maskz_extracti64x4_epi64(0xff, high, 1), 48);
   return near;
+}
+
+// Values of 64 rows; those beyond the last one are of no use to anybody.
+static inline void put_values_of(const CodeScanArgs& a, const Bytes* ordered, int64_t first) {
+  const __m512 slope = _mm512_set1_ps(a.slope), most = _mm512_set1_ps(1 << 30),
+               least = _mm512_set1_ps(-(1 << 30));
+  const auto part = [&](__m256i words, int64_t at) {
+    __m512 value = _mm512_maskz_cvtepi32_ps(0xffff, _mm512_maskz_cvtepu16_epi32(0xffff, words));
+    if (a.scalars)
+      value = _mm512_sub_ps(value, _mm512_mul_ps(slope, _mm512_loadu_ps(a.scalars + at)));
+    value = _mm512_maskz_max_ps(0xffff, _mm512_maskz_min_ps(0xffff, value, most), least);
+    _mm512_storeu_si512(
+        a.values + at,
+        _mm512_maskz_cvt_roundps_epi32(0xffff, value, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC));
+  };
+  for (int half = 0; half < 2; ++half) {
+    part(_mm512_maskz_extracti64x4_epi64(0xff, ordered[half], 0), first + 32 * half);
+    part(_mm512_maskz_extracti64x4_epi64(0xff, ordered[half], 1), first + 32 * half + 16);
+  }
 }
 
 // What a sum must not exceed where rows have no scalars.
@@ -68,6 +91,12 @@ static inline void scan_groups(const CodeScanArgs& a, const uint8_t* codes, int6
   entries(codes, stride, sums);
 #pragma GCC unroll 4
   for (int g = 0; g < count; ++g) {
+    if (a.values) {
+      Bytes ordered[2];
+      in_order(sums[g], ordered[0], ordered[1]);
+      put_values_of(a, ordered, first + g * code_group_rows);
+      continue;
+    }
     uint64_t near = near_rows(a, sums[g], first + g * code_group_rows, limit);
     if (rows < code_group_rows) near &= (uint64_t{1} << rows) - 1;
     a.near[first / code_group_rows + g] = near;
@@ -77,7 +106,7 @@ static inline void scan_groups(const CodeScanArgs& a, const uint8_t* codes, int6
 template <template <int> class Entries>
 static inline void scan_all(const CodeScanArgs& a) {
   const int64_t groups = (a.rows + code_group_rows - 1) / code_group_rows;
-  if (a.scalars == nullptr && !(a.offset >= 0)) {
+  if (!a.values && a.scalars == nullptr && !(a.offset >= 0)) {
     for (int64_t g = 0; g < groups; ++g) a.near[g] = 0;
     return;
   }

@@ -24,9 +24,75 @@ static inline __m512i entries_of(const __m512i* table, __m512i codes) {
 #include "knear/scan/kernels/code_kernels_avx512.inl"
 
 namespace knear::detail {
+namespace {
+
+// Sums of 16 * chains rows, whose places in their group are given, of 4 bits: a table of 16 floats
+// is a register.
+template <int chains>
+static inline void sums_of_places(const CodeSumArgs& a, const uint8_t* codes, int64_t stride,
+                                  __m512i places, float* out) {
+  __m512 sums[chains];
+#pragma GCC unroll 4
+  for (int c = 0; c < chains; ++c) sums[c] = _mm512_setzero_ps();
+  const float* table = a.tables;
+  const auto add = [&](__m512i wanted) {
+    const __m512 entries = _mm512_loadu_ps(table);
+    return _mm512_maskz_permutexvar_ps(0xffff, wanted, entries);
+  };
+  for (int64_t b = 0; b < a.width; ++b, codes += stride) {
+    const __m512i bytes =
+        _mm512_maskz_permutexvar_epi8(~uint64_t{0}, places, _mm512_loadu_si512(codes));
+    __m512i some[chains];
+    const auto part = [](__m128i sixteen) { return _mm512_maskz_cvtepu8_epi32(0xffff, sixteen); };
+    some[0] = part(_mm512_maskz_extracti32x4_epi32(15, bytes, 0));
+    if constexpr (chains > 1) some[1] = part(_mm512_maskz_extracti32x4_epi32(15, bytes, 1));
+    if constexpr (chains > 2) {
+      some[2] = part(_mm512_maskz_extracti32x4_epi32(15, bytes, 2));
+      some[3] = part(_mm512_maskz_extracti32x4_epi32(15, bytes, 3));
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < chains; ++c) sums[c] = _mm512_add_ps(sums[c], add(some[c]));
+    table += 16;
+    if (2 * b + 1 == a.parts) break;
+#pragma GCC unroll 4
+    for (int c = 0; c < chains; ++c)
+      sums[c] = _mm512_add_ps(sums[c], add(_mm512_maskz_srli_epi32(0xffff, some[c], 4)));
+    table += 16;
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < chains; ++c) _mm512_storeu_ps(out + 16 * c, sums[c]);
+}
+
+static int64_t sums4_vbmi(const CodeSumArgs* args) {
+  const CodeSumArgs& a = *args;
+  int64_t count = 0;
+  for (int64_t first = 0; first < a.rows; first += code_group_rows) {
+    const uint64_t near = a.near[first / code_group_rows];
+    if (near == 0) continue;
+    const int64_t stride = a.rows - first < code_group_rows ? a.rows - first : code_group_rows;
+    const uint8_t* const codes = a.codes + first * a.width;
+    uint16_t* const at = a.at + count;
+    const int64_t more = wanted_rows(near, first, at);
+    alignas(64) uint8_t bytes[code_group_rows];
+    for (int64_t i = 0; i < code_group_rows; ++i) bytes[i] = static_cast<uint8_t>(at[i] & 63);
+    const __m512i places = _mm512_load_si512(bytes);
+    float* const out = a.sums + count;
+    if (more <= 16)
+      sums_of_places<1>(a, codes, stride, places, out);
+    else if (more <= 32)
+      sums_of_places<2>(a, codes, stride, places, out);
+    else
+      sums_of_places<4>(a, codes, stride, places, out);
+    count += more;
+  }
+  return count;
+}
+
+}  // namespace
 
 const CodeKernels& code_kernels_avx512_vbmi() {
-  static const CodeKernels kernels = {bits8_avx512, bits4_avx512, fill_table, round_down};
+  static const CodeKernels kernels = {bits8_avx512, bits4_avx512, kth_value,  values_up_to,
+                                      plain_sums8,  sums4_vbmi,   fill_table, round_down};
   return kernels;
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <utility>
@@ -26,7 +27,7 @@ constexpr std::int64_t chunk_bytes = 1 << 17;
 constexpr std::int64_t most_kept_bytes = 4096;
 // Queries of a task at most, and the bytes of their tables.
 constexpr std::int64_t most_queries = 1024, most_table_bytes = 16 << 20;
-// Rows that a query scores between two looks at its threshold: at first few.
+// Rows that a query scores between two looks at its threshold.
 constexpr std::int64_t most_step = 1024;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -41,6 +42,7 @@ struct ByteTables {
   double base = 0;                    // what a sum of bytes of 0 stands for
   double unit = 1;
   double magnitude = 0;  // of the entries of all tables, the largest of each, added up
+  bool rounded = false;  // whether bytes are more than 0
 
   void make(const CodeScanJob& job, std::int64_t q, std::vector<float>& scratch) {
     const CodeBook& book = *job.book;
@@ -67,7 +69,8 @@ struct ByteTables {
     const double wanted = std::max(widest / most_table_entry, sum / 65000);
     float scale = static_cast<float>(1 / wanted * (1 - 1e-6));
     if (!(scale > 0 && scale < infinity)) scale = 0;  // then every byte is 0
-    unit = scale > 0 ? 1 / static_cast<double>(scale) : 1;
+    rounded = scale > 0;
+    unit = rounded ? 1 / static_cast<double>(scale) : 1;
     const CodeKernels& kernels = code_kernels(job.isa);
     for (std::int64_t m = 0; m < parts; ++m) {
       const RoundDownArgs args{entries + m * count, count, ranges[2 * m], scale,
@@ -85,59 +88,75 @@ struct ByteTables {
   }
 };
 
+// The k-th smallest of some keys, 1 <= k <= size, which are no NaN; overwrites them. Counts the
+// keys below a number that is moved between the smallest and the largest one: no branch depends on
+// a single key.
+float kth_smallest(std::span<float> keys, std::size_t k) {
+  // As whole numbers in the same order.
+  const auto ordered = [](std::int32_t bits) { return bits < 0 ? bits ^ 0x7fffffff : bits; };
+  std::int32_t low = std::numeric_limits<std::int32_t>::max(), high = -low - 1;
+  const std::size_t size = keys.size();
+  const auto bits_of = [](float key) { return std::bit_cast<std::int32_t>(key); };
+  for (float& key : keys) {
+    const std::int32_t bits = ordered(bits_of(key));
+    low = std::min(low, bits), high = std::max(high, bits);
+    key = std::bit_cast<float>(bits);
+  }
+  // No fewer than k are at most `high`; fewer are at most low - 1.
+  while (low < high) {
+    const auto middle = static_cast<std::int32_t>((std::int64_t{low} + high) >> 1);
+    std::int32_t count = 0;
+    for (std::size_t i = 0; i < size; ++i) count += bits_of(keys[i]) <= middle;
+    if (static_cast<std::size_t>(count) < k) {
+      low = middle + 1;
+    } else {
+      high = middle;
+      if (static_cast<std::size_t>(count) == k) break;
+    }
+  }
+  std::int32_t found = low;
+  for (std::size_t i = 0; i < size; ++i)
+    found = bits_of(keys[i]) <= high ? std::max(found, bits_of(keys[i])) : found;
+  return std::bit_cast<float>(ordered(found));
+}
+
 // What is left of the rows of a query: those up to the k-th key so far.
 class Candidates {
  public:
   using Item = CodedNeighbors::Row;  // without an id yet
 
-  void begin(std::int64_t k, double upper_bound) {
-    k_ = static_cast<std::size_t>(k);
+  // keys: for keys while they are cut, of any number of candidates of one thread.
+  void begin(std::int64_t k, double upper_bound, std::vector<float>& keys) {
+    k_ = static_cast<std::size_t>(k), keys_ = &keys;
     items_.clear();
-    guess_ = infinity, taken_up_to_ = -infinity, list_rows_ = 0;
+    items_.reserve(std::min<std::size_t>(most(), 1024));
     bound_ = upper_bound < std::numeric_limits<float>::max() ? static_cast<float>(upper_bound)
                                                              : infinity;
   }
-  float bound() const { return std::min(bound_, guess_); }
-
-  // The first list, of so many rows, comes next: its first rows may say what the k-th key of all of
-  // them will be, about.
-  void begin_list(std::int64_t rows) { list_rows_ = rows, looked_at_ = 0; }
-  // Ends it. False if the guess was too low: then the list is to be scanned again, for what is
-  // beyond it.
-  bool end_list() {
-    list_rows_ = 0;
-    if (guess_ == infinity) return true;
-    const bool enough = items_.size() >= k_;
-    if (!enough) taken_up_to_ = guess_;
-    guess_ = infinity;
-    if (enough) settle(0);
-    return enough;
-  }
-
-  // Ends the second scan of it.
-  void end_again() { taken_up_to_ = -infinity; }
+  float bound() const { return bound_; }
 
   void push(float key, std::uint32_t segment, std::int64_t row,
             std::span<const CodeSegment> segments) {
-    if (key > bound() || key <= taken_up_to_) return;
+    if (key > bound_) return;
     items_.push_back({key, segment, row, no_id});
     if (items_.size() >= most()) cut(segments);
   }
-  // Between two steps, the last one of so many rows, if enough has come since: finds a lower bound
-  // that k rows do not exceed, or hardly more. Rows are counted rather than sorted: no branch could
-  // be foretold.
-  void settle(std::int64_t rows) {
-    if (list_rows_ > 0) guess(rows);
+  // Told between two steps of a number that k rows do not exceed, or infinity. If enough has come
+  // since the last time, finds a lower one, or nearly the lowest: rows are counted rather than
+  // sorted, since no branch could be foretold.
+  void settle(float limit) {
+    bound_ = std::min(bound_, limit);
     const std::size_t size = items_.size(), enough = k_ + k_ / 8;
     if (size < k_ + std::max<std::size_t>(8, k_ / 2)) return;
-    keys_.resize(size);
-    for (std::size_t i = 0; i < size; ++i) keys_[i] = items_[i].key;
-    float low = keys_[0], high = keys_[0];
-    for (const float key : keys_) low = std::min(low, key), high = std::max(high, key);
+    std::vector<float>& keys = *keys_;
+    keys.resize(size);
+    for (std::size_t i = 0; i < size; ++i) keys[i] = items_[i].key;
+    float low = keys[0], high = keys[0];
+    for (const float key : keys) low = std::min(low, key), high = std::max(high, key);
     for (int round = 0; round < 16 && high < infinity; ++round) {
       const float middle = low + (high - low) / 2;
       std::int32_t count = 0;
-      for (std::size_t i = 0; i < size; ++i) count += keys_[i] <= middle;
+      for (std::size_t i = 0; i < size; ++i) count += keys[i] <= middle;
       if (static_cast<std::size_t>(count) < k_) {
         low = middle;
       } else {
@@ -149,14 +168,17 @@ class Candidates {
     std::size_t kept = 0;
     for (std::size_t i = 0; i < size; ++i) {
       items_[kept] = items_[i];
-      kept += keys_[i] <= bound_;
+      kept += keys[i] <= bound_;
     }
     items_.resize(kept);
   }
-  // The k nearest; uses them up.
-  void finish(std::span<const CodeSegment> segments, std::span<Item> out) {
+  // The k nearest, in order or, which costs less, in none; uses them up.
+  void finish(std::span<const CodeSegment> segments, bool ordered, std::span<Item> out) {
     cut(segments);
-    sort(segments);
+    if (ordered || items_.size() > k_)
+      sort(segments);
+    else
+      find_ids(segments);
     const std::size_t count = std::min(k_, items_.size());
     std::copy_n(items_.begin(), count, out.begin());
     std::fill(out.begin() + static_cast<std::ptrdiff_t>(count), out.end(), Item{});
@@ -164,38 +186,19 @@ class Candidates {
   }
 
  private:
-  // From the first rows of a list: the key that about half more than k of its rows do not exceed.
-  void guess(std::int64_t rows) {
-    constexpr std::size_t least_seen = 32;
-    looked_at_ += rows;
-    const std::size_t seen = items_.size();
-    if (seen < least_seen) return;
-    const double share = static_cast<double>(seen) / static_cast<double>(looked_at_);
-    const double wanted =
-        1.5 * static_cast<double>(k_ * seen) / (static_cast<double>(list_rows_) * share);
-    list_rows_ = 0;
-    const auto place = static_cast<std::size_t>(wanted) + 2;
-    if (bound_ != infinity || place >= seen / 2) return;
-    keys_.clear();
-    for (const Item& item : items_) keys_.push_back(item.key);
-    const auto at = keys_.begin() + static_cast<std::ptrdiff_t>(place);
-    std::nth_element(keys_.begin(), at, keys_.end());
-    guess_ = *at;
-    // What is beyond it comes again if the list is scanned again.
-    std::erase_if(items_, [&](const Item& item) { return item.key > guess_; });
-  }
   std::size_t most() const { return 2 * k_ + 64; }
-  void sort(std::span<const CodeSegment> segments) {
+  void find_ids(std::span<const CodeSegment> segments) {
     for (Item& item : items_) item.id = segments[item.segment].ids(item.row);
+  }
+  void sort(std::span<const CodeSegment> segments) {
+    find_ids(segments);
     std::sort(items_.begin(), items_.end());
   }
   void cut(std::span<const CodeSegment> segments) {
     if (items_.size() <= k_) return;
-    keys_.clear();
-    for (const Item& item : items_) keys_.push_back(item.key);
-    const auto kth = keys_.begin() + static_cast<std::ptrdiff_t>(k_ - 1);
-    std::nth_element(keys_.begin(), kth, keys_.end());
-    bound_ = std::min(bound_, *kth);
+    keys_->clear();
+    for (const Item& item : items_) keys_->push_back(item.key);
+    bound_ = std::min(bound_, kth_smallest(*keys_, k_));
     std::erase_if(items_, [&](const Item& item) { return item.key > bound_; });
     if (items_.size() < most() - most() / 4) return;
     // So many rows at the very k-th key: their ids decide.
@@ -206,9 +209,7 @@ class Candidates {
   std::size_t k_ = 0;
   float bound_ = infinity;
   std::vector<Item> items_;
-  std::vector<float> keys_;  // of these, while they are cut
-  float guess_ = infinity, taken_up_to_ = -infinity;
-  std::int64_t list_rows_ = 0, looked_at_ = 0;
+  std::vector<float>* keys_ = nullptr;
 };
 
 // A query and one of its lists.
@@ -220,8 +221,9 @@ struct Pair {
 // Goes over the codes of some lists for a block of queries.
 class BlockScan {
  public:
-  BlockScan(std::span<const CodeSegment> segments, const CodeScanJob& job)
-      : segments_(segments), job_(job), kernels_(code_kernels(job.isa)) {}
+  // k: how many rows each query wants; 0: all that do not exceed a bound.
+  BlockScan(std::span<const CodeSegment> segments, const CodeScanJob& job, std::int64_t k)
+      : segments_(segments), job_(job), k_(k), kernels_(code_kernels(job.isa)) {}
 
   // Makes the tables of a query, which is number `q` of the block. They are at hand for its scans
   // until those of the next one are made.
@@ -231,18 +233,9 @@ class BlockScan {
     at_hand_ = q;
   }
 
-  std::int64_t rows_of(const Pair& pair) const {
-    std::int64_t sum = 0;
-    for (const CodeSegment& segment : segments_) {
-      const auto [first, last] = segment.lists->rows_of(pair.list);
-      sum += last - first;
-    }
-    return sum;
-  }
-
   // Calls bound(query), the key that is still wanted, and take(query, key, segment, row) for the
-  // rows of all lists that do not exceed it; settle(query, rows) after some rows. Of `parts` of the
-  // rows takes the one with number `part`.
+  // rows of all lists that do not exceed it; settle(query, limit) after some rows, of which k do
+  // not exceed the limit. Of `parts` of the rows takes the one with number `part`.
   template <class Bound, class Take, class Settle>
   void scan(std::span<Pair> pairs, std::int64_t parts, std::int64_t part, Bound bound, Take take,
             Settle settle) {
@@ -264,7 +257,7 @@ class BlockScan {
           const std::int64_t to = std::min(last, from + chunk);
           for (std::size_t i = p; i < end; ++i) {
             if (i + 1 < end) tables_[pairs[i + 1].query].prefetch();
-            scan_rows(pairs[i], s, last, from, to, bound, take, settle);
+            scan_rows(pairs[i], s, from, to, bound, take, settle);
           }
         }
       }
@@ -275,45 +268,82 @@ class BlockScan {
   ScanStats stats;
 
  private:
-  // Rows [from, to) of a list that ends with `list_end`; whole groups, but for the last one.
+  // Rows [from, to) of a list; whole groups, but for the last one of the list.
   template <class Bound, class Take, class Settle>
-  void scan_rows(const Pair& pair, std::uint32_t s, std::int64_t list_end, std::int64_t from,
-                 std::int64_t to, Bound bound, Take take, Settle settle) {
+  void scan_rows(const Pair& pair, std::uint32_t s, std::int64_t from, std::int64_t to, Bound bound,
+                 Take take, Settle settle) {
     const CodeSegment& segment = segments_[s];
     const CodedLists& lists = *segment.lists;
     const ByteTables& tables = tables_[pair.query];
     const float* scalars = lists.has_scalars() ? lists.scalars() : nullptr;
     std::uint64_t near[most_step / code_group_rows];
-    std::int64_t step = bound(pair.query) == infinity ? code_group_rows : most_step;
-    for (std::int64_t row = from; row < to; row += step, step = std::min(2 * step, most_step)) {
-      const std::int64_t rows = std::min(step, to - row), groups = (rows + 63) / 64;
-      if (!nearest_groups(lists, tables, pair.term, bound(pair.query), row, rows, near)) continue;
-      for (std::int64_t g = 0; g < groups; ++g) {
-        if (near[g] == 0) continue;
-        const std::int64_t group = row + 64 * g,
-                           stride = std::min<std::int64_t>(64, list_end - group);
-        const std::uint8_t* const codes = lists.groups(group, stride);
-        const std::uint8_t* left[64];
-        std::int64_t count = 0;
-        for (std::uint64_t bits = near[g]; bits != 0; bits &= bits - 1)
-          if (const int at = std::countr_zero(bits);
-              segment.allowed.all() || segment.allowed(group + at))
-            left[count++] = codes + at;
-        float sums[64];
-        if (!tables.kept.empty() || pair.query == at_hand_)
-          job_.book->sums(left, count, stride,
-                          tables.kept.empty() ? entries_.data() : tables.kept.data(), sums);
-        else
-          for (std::int64_t i = 0; i < count; ++i)
-            sums[i] = job_.book->sum(left[i], stride, tables.query.data(), job_.squared);
+    for (std::int64_t row = from; row < to; row += most_step) {
+      const std::int64_t rows = std::min(most_step, to - row);
+      // Takes the rows whose bits are set; returns the largest key of these.
+      const auto take_near = [&] {
+        const std::int64_t count = sums_of(lists, tables, pair.query == at_hand_, row, rows, near);
+        float most = -infinity;
         for (std::int64_t i = 0; i < count; ++i) {
-          const std::int64_t at = group + (left[i] - codes);
-          take(pair.query, key_of(pair.term, sums[i], scalars ? scalars[at] : 0), s, at);
+          sums_[i] = key_of(pair.term, sums_[i], scalars ? scalars[row + at_[i]] : 0);
+          most = std::max(most, sums_[i]);
         }
+        for (std::int64_t i = 0; i < count; ++i) take(pair.query, sums_[i], s, row + at_[i]);
         stats.survivors += count;
+        return most;
+      };
+      float limit = bound(pair.query);
+      if (limit == infinity && likely_nearest(segment, tables, row, rows, near)) {
+        // These k rows say how far the others may be.
+        limit = take_near();
+        settle(pair.query, limit);
+        std::uint64_t others[most_step / code_group_rows];
+        if (!up_to_values(lists, tables, pair.term, limit, rows, others)) continue;
+        for (std::int64_t g = 0; g < (rows + 63) / 64; ++g) near[g] = others[g] & ~near[g];
+      } else if (!nearest_groups(lists, tables, pair.term, limit, row, rows, near)) {
+        continue;
       }
-      settle(pair.query, rows);
+      if (!segment.allowed.all()) leave_allowed(segment.allowed, row, rows, near);
+      take_near();
+      settle(pair.query, infinity);
     }
+  }
+
+  // Clears the bits of rows that may not be found.
+  static void leave_allowed(const AllowedRows& allowed, std::int64_t row, std::int64_t rows,
+                            std::uint64_t* near) {
+    for (std::int64_t g = 0; g < (rows + 63) / 64; ++g)
+      for (std::uint64_t bits = near[g]; bits != 0; bits &= bits - 1)
+        if (!allowed(row + 64 * g + std::countr_zero(bits))) near[g] &= ~(bits & (0 - bits));
+  }
+
+  // The sums of the rows whose bits are set, and their numbers from the first one on; returns how
+  // many there are.
+  std::int64_t sums_of(const CodedLists& lists, const ByteTables& tables, bool at_hand,
+                       std::int64_t row, std::int64_t rows, const std::uint64_t* near) {
+    const CodeBook& book = *job_.book;
+    const std::uint8_t* const codes = lists.groups(row, rows);
+    if (at_hand || !tables.kept.empty()) {
+      const CodeSumArgs args{codes,
+                             rows,
+                             lists.width(),
+                             book.parts(),
+                             tables.kept.empty() ? entries_.data() : tables.kept.data(),
+                             near,
+                             sums_,
+                             at_};
+      return (book.bits() == 8 ? kernels_.sums8 : kernels_.sums4)(&args);
+    }
+    std::int64_t count = 0;
+    for (std::int64_t first = 0; first < rows; first += 64) {
+      const std::int64_t stride = std::min<std::int64_t>(64, rows - first);
+      for (std::uint64_t bits = near[first / 64]; bits != 0; bits &= bits - 1) {
+        const std::int64_t at = first + std::countr_zero(bits);
+        sums_[count] = book.sum(codes + first * lists.width() + (at - first), stride,
+                                tables.query.data(), job_.squared);
+        at_[count++] = static_cast<std::uint16_t>(at);
+      }
+    }
+    return count;
   }
 
   float key_of(float term, float sum, float scalar) const {
@@ -333,45 +363,132 @@ class BlockScan {
     return key < infinity ? key : infinity;  // where float32 does not reach
   }
 
+  // How far float32 roundings of a key may take it, of rows with such scalars.
+  double rounding_of(const ByteTables& tables, float term, double scalar, double bound) const {
+    const double size =
+        tables.magnitude + std::abs(tables.base) + std::abs(term) + scalar + std::abs(bound);
+    return static_cast<double>(job_.book->parts() + 8) * epsilon * size;
+  }
+
+  // Where nothing is known of how near the k nearest are: sets the bits of the rows of a step with
+  // the k smallest sums of bytes, or of a few more, and keeps these sums. Returns false where that
+  // helps nothing.
+  bool likely_nearest(const CodeSegment& segment, const ByteTables& tables, std::int64_t row,
+                      std::int64_t rows, std::uint64_t* near) {
+    const CodedLists& lists = *segment.lists;
+    std::int64_t count = rows;
+    if (!segment.allowed.all()) {
+      count = 0;
+      for (std::int64_t i = 0; i < rows; ++i) count += segment.allowed(row + i);
+    }
+    const double slope = lists.has_scalars() ? -1 / tables.unit : 0;
+    // For cosine scalars divide, by which sums of bytes go too only if they are scaled.
+    if (k_ == 0 || count < 2 * k_ || !tables.rounded || !(std::abs(slope) < 1e30) ||
+        (job_.metric == Metric::cosine && lists.has_scalars()))
+      return false;
+    CodeScanArgs args = scan_args(lists, tables, row, rows);
+    args.slope = static_cast<float>(slope), args.values = values_;
+    scan_bytes(args);
+    if (count < rows)
+      for (std::int64_t i = 0; i < rows; ++i)
+        if (!segment.allowed(row + i)) values_[i] = std::numeric_limits<std::int32_t>::max();
+    kernels_.values_up_to(values_, rows, kernels_.kth_value(values_, rows, k_), near);
+    return true;
+  }
+  // Sets the bits of rows whose key may be up to `bound`, by the sums of likely_nearest().
+  bool up_to_values(const CodedLists& lists, const ByteTables& tables, float term, float bound,
+                    std::int64_t rows, std::uint64_t* near) const {
+    const double room = rounding_of(tables, term, lists.largest_scalar(), double{bound}),
+                 limit = (double{bound} - (tables.base + double{term}) + room) / tables.unit + 1;
+    if (!(std::abs(limit) < 1 << 29)) {
+      set_all(rows, near);
+      return true;
+    }
+    kernels_.values_up_to(values_, rows, static_cast<std::int32_t>(std::floor(limit)), near);
+    return any(rows, near);
+  }
+  static bool any(std::int64_t rows, const std::uint64_t* near) {
+    return std::any_of(near, near + (rows + 63) / 64, [](std::uint64_t bits) { return bits != 0; });
+  }
+  static void set_all(std::int64_t rows, std::uint64_t* near) {
+    const std::int64_t groups = (rows + 63) / 64;
+    std::fill_n(near, groups, ~std::uint64_t{0});
+    if (rows % 64 != 0) near[groups - 1] = (std::uint64_t{1} << rows % 64) - 1;
+  }
+  CodeScanArgs scan_args(const CodedLists& lists, const ByteTables& tables, std::int64_t row,
+                         std::int64_t rows) const {
+    CodeScanArgs args{};
+    args.codes = lists.groups(row, rows), args.rows = rows, args.width = lists.width();
+    args.tables = tables.tables.data();
+    args.scalars = lists.has_scalars() ? lists.scalars() + row : nullptr;
+    return args;
+  }
+  void scan_bytes(const CodeScanArgs& args) const {
+    (job_.book->bits() == 8 ? kernels_.bits8 : kernels_.bits4)(&args);
+  }
+
   // Sets the bits of rows whose key may be up to `bound`; false if there are none.
   bool nearest_groups(const CodedLists& lists, const ByteTables& tables, float term, float bound,
                       std::int64_t row, std::int64_t rows, std::uint64_t* near) {
-    const std::int64_t groups = (rows + 63) / 64;
     const bool cosine = job_.metric == Metric::cosine;
     // The float32 roundings of a key, and those of the test itself.
     const double scalar = lists.largest_scalar() * (cosine ? std::abs(double{bound} - 1) + 1 : 1.0),
-                 size = tables.magnitude + std::abs(tables.base) + std::abs(term) + scalar +
-                        (cosine ? 0 : std::abs(double{bound}));
-    const double room = static_cast<double>(job_.book->parts() + 8) * epsilon * size;
+                 room = rounding_of(tables, term, scalar, cosine ? 0 : double{bound});
     const double known = tables.base + double{term};
     double offset = ((cosine ? 0 : double{bound}) - known + room) / tables.unit;
     double slope = 0;
     if (lists.has_scalars()) slope = (cosine ? double{bound} - 1 : -1) / tables.unit;
     if (bound == infinity || !std::isfinite(offset) || std::abs(offset) > 1e30 ||
         !(std::abs(slope) < 1e30)) {
-      std::fill_n(near, groups, ~std::uint64_t{0});
-      if (rows % 64 != 0) near[groups - 1] = (std::uint64_t{1} << rows % 64) - 1;
+      set_all(rows, near);
       return true;
     }
-    CodeScanArgs args{};
-    args.codes = lists.groups(row, rows), args.rows = rows, args.width = lists.width();
-    args.tables = tables.tables.data();
-    args.scalars = lists.has_scalars() ? lists.scalars() + row : nullptr;
+    CodeScanArgs args = scan_args(lists, tables, row, rows);
     args.offset = std::nextafter(static_cast<float>(offset), infinity);
     args.slope = static_cast<float>(slope);
     args.near = near;
-    (job_.book->bits() == 8 ? kernels_.bits8 : kernels_.bits4)(&args);
-    std::uint64_t any = 0;
-    for (std::int64_t g = 0; g < groups; ++g) any |= near[g];
-    return any != 0;
+    scan_bytes(args);
+    return any(rows, near);
   }
 
   const std::span<const CodeSegment> segments_;
   const CodeScanJob& job_;
+  const std::int64_t k_;
   const CodeKernels& kernels_;
   std::vector<ByteTables> tables_;
   std::vector<float> entries_;  // the tables of the query at hand, and their ranges
   std::uint32_t at_hand_ = 0;
+  std::int32_t values_[most_step + code_group_rows];  // of the rows of a step
+  // Of rows that are left of a step: sums, and then keys, and their numbers.
+  float sums_[most_step + code_group_rows];
+  std::uint16_t at_[most_step + code_group_rows] = {};
+};
+
+// Scans that tasks after one another use, so that the memory of their tables is used again.
+class BlockScans {
+ public:
+  BlockScans(std::span<const CodeSegment> segments, const CodeScanJob& job, std::int64_t k)
+      : segments_(segments), job_(job), k_(k) {}
+
+  std::unique_ptr<BlockScan> take() {
+    const std::lock_guard lock(mutex_);
+    if (idle_.empty()) return std::make_unique<BlockScan>(segments_, job_, k_);
+    std::unique_ptr<BlockScan> out = std::move(idle_.back());
+    idle_.pop_back();
+    return out;
+  }
+  void give_back(std::unique_ptr<BlockScan> block) {
+    block->stats = {};
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(block));
+  }
+
+ private:
+  const std::span<const CodeSegment> segments_;
+  const CodeScanJob& job_;
+  const std::int64_t k_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<BlockScan>> idle_;
 };
 
 // Probes [from, to) of a query.
@@ -408,9 +525,15 @@ std::vector<std::int64_t> by_first_list(MatrixView<Id> probes) {
   return order;
 }
 
-void merge_rows(std::span<CodedNeighbors::Row> all, std::span<const CodedNeighbors::Row> more) {
+void merge_rows(std::span<CodedNeighbors::Row> all, std::span<const CodedNeighbors::Row> more,
+                bool ordered) {
   std::vector<CodedNeighbors::Row> both(all.size() + more.size());
-  std::merge(all.begin(), all.end(), more.begin(), more.end(), both.begin());
+  if (ordered) {
+    std::merge(all.begin(), all.end(), more.begin(), more.end(), both.begin());
+  } else if (!all.empty()) {
+    std::copy(more.begin(), more.end(), std::copy(all.begin(), all.end(), both.begin()));
+    std::nth_element(both.begin(), both.begin() + std::ssize(all) - 1, both.end());
+  }
   std::copy_n(both.begin(), all.size(), all.begin());
 }
 
@@ -427,18 +550,21 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
     found[static_cast<std::size_t>(part)] = CodedNeighbors(queries, job.k);
   std::mutex mutex;
   const std::vector<std::int64_t> order = by_first_list(probes.lists);
+  BlockScans scans(segments, job, job.k);
   Reporter reporter(progress, "scan", blocks * parts);
   parallel_for(job.threads, blocks * parts, [&](std::int64_t task) {
     const auto start = std::chrono::steady_clock::now();
     const std::int64_t part = task % parts, first = task / parts * size,
                        last = std::min(queries, first + size);
-    BlockScan block(segments, job);
+    std::unique_ptr<BlockScan> scan = scans.take();
+    BlockScan& block = *scan;
     std::vector<Candidates> candidates(static_cast<std::size_t>(last - first));
+    std::vector<float> keys;
     const auto bound = [&](std::uint32_t q) { return candidates[q].bound(); };
     const auto take = [&](std::uint32_t q, float key, std::uint32_t segment, std::int64_t row) {
       candidates[q].push(key, segment, row, segments);
     };
-    const auto settle = [&](std::uint32_t q, std::int64_t rows) { candidates[q].settle(rows); };
+    const auto settle = [&](std::uint32_t q, float limit) { candidates[q].settle(limit); };
     const auto query = [&](std::uint32_t q) { return order[static_cast<std::size_t>(first + q)]; };
     // The nearest list gives a threshold for the others.
     const auto count = static_cast<std::uint32_t>(last - first);
@@ -446,32 +572,32 @@ void scan_codes(std::span<const CodeSegment> segments, const CodeScanJob& job,
     std::vector<Pair> pairs;
     for (std::uint32_t q = 0; q < count; ++q) {
       block.begin(query(q), q);
-      candidates[q].begin(job.k, job.upper_bounds ? job.upper_bounds[query(q)]
-                                                  : std::numeric_limits<double>::infinity());
+      candidates[q].begin(
+          job.k,
+          job.upper_bounds ? job.upper_bounds[query(q)] : std::numeric_limits<double>::infinity(),
+          keys);
       pairs.clear();
       add_pairs(probes, query(q), q, 0, alone, pairs);
       if (pairs.empty()) continue;
-      // A part of the rows of one list is a sample of no other.
-      if (parts == 1) candidates[q].begin_list(block.rows_of(pairs[0]));
       block.scan(pairs, parts, part, bound, take, settle);
-      if (!candidates[q].end_list()) {
-        block.scan(pairs, parts, part, bound, take, settle);
-        candidates[q].end_again();
-      }
     }
     pairs.clear();
     for (std::uint32_t q = 0; q < count; ++q) add_pairs(probes, query(q), q, alone, most, pairs);
     block.scan(pairs, parts, part, bound, take, settle);
     CodedNeighbors& to = part == 0 ? out : found[static_cast<std::size_t>(part)];
-    for (std::uint32_t q = 0; q < count; ++q) candidates[q].finish(segments, to.of(query(q)));
+    for (std::uint32_t q = 0; q < count; ++q)
+      candidates[q].finish(segments, job.ordered || parts > 1, to.of(query(q)));
     block.stats.scan_seconds = seconds_since(start);
     reporter.add(1);
-    const std::lock_guard lock(mutex);
-    stats.add(block.stats, bytes_of_coded_query(*job.book, job.k) * size, job.threads);
+    {
+      const std::lock_guard lock(mutex);
+      stats.add(block.stats, bytes_of_coded_query(*job.book, job.k) * size, job.threads);
+    }
+    scans.give_back(std::move(scan));
   });
   for (std::int64_t part = 1; part < parts; ++part)
     for (std::int64_t q = 0; q < queries; ++q)
-      merge_rows(out.of(q), found[static_cast<std::size_t>(part)].of(q));
+      merge_rows(out.of(q), found[static_cast<std::size_t>(part)].of(q), true);
 }
 
 void scan_codes_range(std::span<const CodeSegment> segments, const CodeScanJob& job,
@@ -482,12 +608,14 @@ void scan_codes_range(std::span<const CodeSegment> segments, const CodeScanJob& 
   float bound = limit < std::numeric_limits<float>::max() ? static_cast<float>(limit) : infinity;
   if (bound > limit) bound = std::nextafter(bound, -infinity);
   std::mutex mutex;
+  BlockScans scans(segments, job, 0);
   const std::int64_t blocks = (queries + size - 1) / size;
   Reporter reporter(progress, "scan", blocks);
   parallel_for(job.threads, blocks, [&](std::int64_t b) {
     const auto start = std::chrono::steady_clock::now();
     const std::int64_t first = b * size, last = std::min(queries, first + size);
-    BlockScan block(segments, job);
+    std::unique_ptr<BlockScan> scan = scans.take();
+    BlockScan& block = *scan;
     RangeLists found(static_cast<std::size_t>(last - first));
     std::vector<Pair> pairs;
     for (std::int64_t q = first; q < last; ++q) {
@@ -501,14 +629,17 @@ void scan_codes_range(std::span<const CodeSegment> segments, const CodeScanJob& 
           sink.count(1);
           found[q].emplace_back(key, segments[segment].ids(row));
         },
-        [](std::uint32_t, std::int64_t) {});
+        [](std::uint32_t, float) {});
     std::vector<std::int64_t> which(static_cast<std::size_t>(last - first));
     std::iota(which.begin(), which.end(), first);
     sink.take(which, found);
     block.stats.scan_seconds = seconds_since(start);
     reporter.add(1);
-    const std::lock_guard lock(mutex);
-    stats.add(block.stats);
+    {
+      const std::lock_guard lock(mutex);
+      stats.add(block.stats);
+    }
+    scans.give_back(std::move(scan));
   });
 }
 

@@ -51,10 +51,12 @@ struct CodeScanJob {
   std::int64_t memory;  // bytes that all threads may take for tables and candidates, about
   // A key for each query that k rows found elsewhere do not exceed; nullptr: none is known.
   const double* upper_bounds = nullptr;
+  // Whether rows are wanted in order; else they may come in any.
+  bool ordered = true;
 };
 
-// The nearest rows of each query [queries x k], ascending by (key, id), padded with infinity and
-// no_id.
+// The nearest rows of each query [queries x k], ascending by (key, id) where they are in order,
+// padded with infinity and no_id.
 struct CodedNeighbors {
   struct Row {
     float key = std::numeric_limits<float>::infinity();
@@ -78,8 +80,10 @@ struct CodedNeighbors {
                                    static_cast<std::size_t>(k));
   }
 };
-// The nearest of both; they have as many places and no row in common.
-void merge_rows(std::span<CodedNeighbors::Row> all, std::span<const CodedNeighbors::Row> more);
+// The nearest of both, in order or in none, as they may be; they have as many places and no row in
+// common.
+void merge_rows(std::span<CodedNeighbors::Row> all, std::span<const CodedNeighbors::Row> more,
+                bool ordered);
 
 // Queries by the first list that they probe [queries x lists]: those that come together share it.
 std::vector<std::int64_t> by_first_list(MatrixView<Id> probes);

@@ -64,25 +64,6 @@ float CodeBook::sum_of(const std::uint8_t* code, std::int64_t stride, const doub
 template float CodeBook::sum_of<true>(const std::uint8_t*, std::int64_t, const double*) const;
 template float CodeBook::sum_of<false>(const std::uint8_t*, std::int64_t, const double*) const;
 
-void CodeBook::sums(const std::uint8_t* const* codes, std::int64_t count, std::int64_t stride,
-                    const float* tables, float* out) const {
-  // Each sum is a chain of additions: several of them go on side by side.
-  constexpr std::int64_t together = 4;
-  for (std::int64_t first = 0; first < count; first += together) {
-    const std::uint8_t* some[together];
-    for (std::int64_t i = 0; i < together; ++i) some[i] = codes[std::min(count - 1, first + i)];
-    float sum[together] = {};
-    const float* table = tables;
-    if (bits_ == 8)
-      for (std::int64_t m = 0; m < parts_; ++m, table += 256)
-        for (std::int64_t i = 0; i < together; ++i) sum[i] += table[some[i][m * stride]];
-    else
-      for (std::int64_t m = 0; m < parts_; ++m, table += 16)
-        for (std::int64_t i = 0; i < together; ++i) sum[i] += table[get(some[i], stride, m)];
-    std::copy_n(sum, std::min(together, count - first), out + first);
-  }
-}
-
 void CodeBook::decode(const std::uint8_t* code, std::int64_t stride, float* out) const {
   for (std::int64_t m = 0; m < parts_; ++m)
     std::copy_n(part(m).row(get(code, stride, m)), width(), out + m * width());

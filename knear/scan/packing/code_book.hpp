@@ -49,10 +49,6 @@ class CodeBook {
             bool squared) const {
     return squared ? sum_of<true>(code, stride, query) : sum_of<false>(code, stride, query);
   }
-  // The same from the tables of the query, of several codes: codes[i], whose bytes lie stride
-  // apart.
-  void sums(const std::uint8_t* const* codes, std::int64_t count, std::int64_t stride,
-            const float* tables, float* out) const;
   // What a code stands for, out [dim].
   void decode(const std::uint8_t* code, std::int64_t stride, float* out) const;
 

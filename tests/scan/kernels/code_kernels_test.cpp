@@ -1,0 +1,151 @@
+// tests/scan/kernels/code_kernels_test.cpp -- sums of codes, values of rows and the k-th of them at
+// every instruction set, against plain loops.
+#include "knear/scan/kernels/code_kernels.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/random.hpp"
+#include "knear/scan/packing/code_book.hpp"
+
+namespace knear::detail {
+namespace {
+
+// Codes of a list in groups, and plain ones.
+struct Codes {
+  std::int64_t rows, parts, width;
+  int bits;
+  std::vector<std::vector<int>> plain;  // [rows][parts]
+  std::vector<std::uint8_t> groups;
+
+  Codes(std::int64_t n, std::int64_t m, int b, Random& random)
+      : rows(n), parts(m), width((m * b + 7) / 8), bits(b) {
+    groups.resize(static_cast<std::size_t>(rows * width + 64));
+    for (std::int64_t r = 0; r < rows; ++r) {
+      std::vector<int> code;
+      const std::int64_t first = r / 64 * 64, stride = std::min<std::int64_t>(64, rows - first);
+      for (std::int64_t p = 0; p < parts; ++p) {
+        code.push_back(static_cast<int>(random.below(std::uint64_t{1} << bits)));
+        const std::int64_t byte = bits == 8 ? p : p / 2;
+        auto& at = groups[static_cast<std::size_t>(first * width + byte * stride + r - first)];
+        at = static_cast<std::uint8_t>(at | code.back() << (bits == 4 && p % 2 == 1 ? 4 : 0));
+      }
+      plain.push_back(std::move(code));
+    }
+  }
+};
+
+class CodeKernelsOf : public testing::TestWithParam<Isa> {
+ protected:
+  const CodeKernels& kernels = code_kernels(GetParam());
+};
+
+TEST_P(CodeKernelsOf, AddUpTheRowsThatAreWanted) {
+  Random random(3);
+  for (const int bits : {4, 8})
+    for (const std::int64_t parts : {1, 2, 7, 16, 33})
+      for (const std::int64_t rows : {1, 5, 63, 64, 65, 200, 1024}) {
+        SCOPED_TRACE(testing::Message() << bits << " bits, " << parts << " parts, " << rows);
+        const Codes codes(rows, parts, bits, random);
+        std::vector<float> tables(static_cast<std::size_t>(parts << bits));
+        for (float& x : tables) x = static_cast<float>(random.uniform() - 0.5);
+        for (const double share : {0.0, 0.05, 0.4, 1.0}) {
+          std::vector<std::uint64_t> near(static_cast<std::size_t>((rows + 63) / 64));
+          std::vector<std::int64_t> wanted;
+          for (std::int64_t r = 0; r < rows; ++r)
+            if (random.uniform() < share) {
+              near[static_cast<std::size_t>(r / 64)] |= std::uint64_t{1} << r % 64;
+              wanted.push_back(r);
+            }
+          std::vector<float> sums(static_cast<std::size_t>(rows + 64));
+          std::vector<std::uint16_t> at(static_cast<std::size_t>(rows + 64));
+          const CodeSumArgs args{codes.groups.data(), rows,        codes.width, parts,
+                                 tables.data(),       near.data(), sums.data(), at.data()};
+          ASSERT_EQ((bits == 8 ? kernels.sums8 : kernels.sums4)(&args), std::ssize(wanted));
+          for (std::size_t i = 0; i < wanted.size(); ++i) {
+            ASSERT_EQ(at[i], wanted[i]);
+            float sum = 0;
+            for (std::int64_t p = 0; p < parts; ++p)
+              sum += tables[static_cast<std::size_t>(
+                  (p << bits) +
+                  codes.plain[static_cast<std::size_t>(wanted[i])][static_cast<std::size_t>(p)])];
+            ASSERT_EQ(sums[i], sum) << "row " << wanted[i];
+          }
+        }
+      }
+}
+
+TEST_P(CodeKernelsOf, GiveTheValuesOfRows) {
+  Random random(4);
+  for (const int bits : {4, 8})
+    for (const std::int64_t parts : {1, 8, 31, 64})
+      for (const std::int64_t rows : {1, 64, 100, 300, 1024})
+        for (const float slope : {0.0f, -0.25f, 3e7f}) {
+          SCOPED_TRACE(testing::Message()
+                       << bits << " bits, " << parts << " parts, " << rows << ", " << slope);
+          const Codes codes(rows, parts, bits, random);
+          const std::int64_t even = bits == 8 ? parts : codes.width * 2;
+          std::vector<std::uint8_t> tables(static_cast<std::size_t>(even << bits));
+          for (auto& x : tables) x = static_cast<std::uint8_t>(random.below(most_table_entry + 1));
+          if (even > parts) std::fill(tables.end() - 16, tables.end(), std::uint8_t{0});
+          std::vector<float> scalars(static_cast<std::size_t>(rows + 64));
+          for (float& x : scalars) x = static_cast<float>(100 * random.uniform() - 50);
+          std::vector<std::int32_t> values(static_cast<std::size_t>(rows + 64));
+          CodeScanArgs args{};
+          args.codes = codes.groups.data(), args.rows = rows, args.width = codes.width;
+          args.tables = tables.data(), args.slope = slope, args.offset = -1;
+          if (slope != 0) args.scalars = scalars.data();
+          args.values = values.data();
+          (bits == 8 ? kernels.bits8 : kernels.bits4)(&args);
+          for (std::int64_t r = 0; r < rows; ++r) {
+            const auto at = static_cast<std::size_t>(r);
+            int sum = 0;
+            for (std::int64_t p = 0; p < parts; ++p)
+              sum += tables[static_cast<std::size_t>((p << bits) +
+                                                     codes.plain[at][static_cast<std::size_t>(p)])];
+            const float value = static_cast<float>(sum) - slope * (slope != 0 ? scalars[at] : 0);
+            const double most = 1 << 30;
+            ASSERT_EQ(values[at], std::floor(std::clamp<double>(value, -most, most))) << r;
+          }
+        }
+}
+
+TEST_P(CodeKernelsOf, FindTheKthValueAndTheRowsUpToIt) {
+  Random random(5);
+  for (const std::int64_t rows : {1, 2, 63, 64, 65, 700})
+    for (const std::int64_t kinds : {1, 3, 1000000}) {
+      std::vector<std::int32_t> values;
+      for (std::int64_t i = 0; i < rows; ++i)
+        values.push_back(static_cast<std::int32_t>(random.below(kinds)) - 500);
+      if (rows > 2) values[1] = std::numeric_limits<std::int32_t>::max();
+      std::vector<std::int32_t> sorted = values;
+      std::sort(sorted.begin(), sorted.end());
+      for (const std::int64_t k : {std::int64_t{1}, (rows + 1) / 2, rows}) {
+        const std::int32_t kth = kernels.kth_value(values.data(), rows, k);
+        EXPECT_GE(kth, sorted[static_cast<std::size_t>(k - 1)]);
+        const auto next =
+            std::upper_bound(sorted.begin(), sorted.end(), sorted[static_cast<std::size_t>(k - 1)]);
+        if (next != sorted.end()) {
+          EXPECT_LT(kth, *next);
+        }
+        std::vector<std::uint64_t> near(static_cast<std::size_t>((rows + 63) / 64), 7);
+        kernels.values_up_to(values.data(), rows, kth, near.data());
+        for (std::int64_t i = 0; i < 64 * std::ssize(near); ++i)
+          EXPECT_EQ(near[static_cast<std::size_t>(i / 64)] >> i % 64 & 1,
+                    i < rows && values[static_cast<std::size_t>(i)] <= kth);
+      }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, CodeKernelsOf, testing::ValuesIn(available_isas()),
+                         [](const auto& level) { return std::string(name_of(level.param)); });
+
+}  // namespace
+}  // namespace knear::detail
