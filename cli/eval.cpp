@@ -153,7 +153,7 @@ Evaluation evaluate(MatrixView<Id> found, MatrixView<Id> truth, std::int64_t k,
   if (vectors) {
     const RecallFigures recall =
         measure_recall(vectors->queries, vectors->base, vectors->metric, found, truth, k, 0);
-    out.recall.by_distance = {recall.by_distance, recall.distance_interval};
+    out.recall.by_distance = Figure{*recall.by_distance, recall.distance_interval};
     by_distance = columns_of_first(found, truth, vectors);
   }
   const std::vector<std::int64_t> by_id = columns_of_first(found, truth, nullptr);

@@ -52,16 +52,46 @@ Interval mean_interval(std::span<const double> values) {
   return {std::max(0.0, (centre - half) / scale), std::min(1.0, (centre + half) / scale)};
 }
 
+namespace {
+
+void check_shapes(std::int64_t queries, MatrixView<Id> found, MatrixView<Id> truth,
+                  std::int64_t k) {
+  if (k < 1) throw InvalidArgument("k must be at least 1, but is {}", k);
+  if (truth.rows() != queries)
+    throw ShapeMismatch("truth has {} rows, queries have {}", truth.rows(), queries);
+  if (truth.cols() < k) throw ShapeMismatch("truth has {} columns, k is {}", truth.cols(), k);
+  if (found.rows() != queries || found.cols() < k)
+    throw ShapeMismatch("the answer is {} x {}, but {} queries with k = {} were expected",
+                        found.rows(), found.cols(), queries, k);
+}
+
+// How many of the wanted ids, ascending, are among others.
+std::size_t in_both(const std::vector<Id>& wanted, const std::vector<Id>& answer) {
+  return static_cast<std::size_t>(std::count_if(answer.begin(), answer.end(), [&](Id id) {
+    return std::binary_search(wanted.begin(), wanted.end(), id);
+  }));
+}
+
+}  // namespace
+
+RecallFigures measure_recall_by_id(MatrixView<Id> found, MatrixView<Id> truth, std::int64_t k,
+                                   int threads) {
+  check_shapes(found.rows(), found, truth, k);
+  std::vector<double> by_id(found.rows(), 1.0);
+  parallel_for(threads, found.rows(), [&](std::int64_t q) {
+    constexpr Id any = std::numeric_limits<Id>::max();
+    const auto wanted = valid_ids(truth.row(q), k, any, "truth", q);
+    const auto answer = valid_ids(found.row(q), k, any, "the answer", q);
+    if (!wanted.empty()) by_id[q] = double(in_both(wanted, answer)) / double(wanted.size());
+  });
+  const Interval interval = mean_interval(by_id);
+  return {{}, mean_of(by_id), interval, interval};
+}
+
 RecallFigures measure_recall(AnyMatrixView queries, AnyMatrixView base, Metric metric,
                              MatrixView<Id> found, MatrixView<Id> truth, std::int64_t k,
                              int threads) {
-  if (k < 1) throw InvalidArgument("k must be at least 1, but is {}", k);
-  if (truth.rows() != queries.rows())
-    throw ShapeMismatch("truth has {} rows, queries have {}", truth.rows(), queries.rows());
-  if (truth.cols() < k) throw ShapeMismatch("truth has {} columns, k is {}", truth.cols(), k);
-  if (found.rows() != queries.rows() || found.cols() < k)
-    throw ShapeMismatch("the answer is {} x {}, but {} queries with k = {} were expected",
-                        found.rows(), found.cols(), queries.rows(), k);
+  check_shapes(queries.rows(), found, truth, k);
   if (queries.cols() != base.cols())
     throw ShapeMismatch("queries have {} columns, base has {}", queries.cols(), base.cols());
   std::vector<double> by_distance(queries.rows(), 1.0), by_id(queries.rows(), 1.0);
@@ -77,13 +107,10 @@ RecallFigures measure_recall(AnyMatrixView queries, AnyMatrixView base, Metric m
         };
         double farthest = -std::numeric_limits<double>::infinity();
         for (Id id : wanted) farthest = std::max(farthest, key(id));
-        std::size_t near = 0, same = 0;
-        for (Id id : answer) {
-          near += key(id) <= farthest;
-          same += std::binary_search(wanted.begin(), wanted.end(), id);
-        }
+        std::size_t near = 0;
+        for (Id id : answer) near += key(id) <= farthest;
         by_distance[q] = double(std::min(near, wanted.size())) / double(wanted.size());
-        by_id[q] = double(same) / double(wanted.size());
+        by_id[q] = double(in_both(wanted, answer)) / double(wanted.size());
       });
     });
   });

@@ -5,6 +5,7 @@
 // A neighbour counts as found if its float64 distance is no greater than that of the true k-th one,
 // without slack: an equally near row that the truth file does not list is no mistake.
 #pragma once
+#include <optional>
 #include <span>
 
 #include "knear/core/matrix.hpp"
@@ -25,8 +26,10 @@ struct Interval {
 Interval mean_interval(std::span<const double> values);
 
 struct RecallFigures {
-  double by_distance = 0, by_id = 0;  // means over queries, in [0, 1]
-  Interval distance_interval, id_interval;
+  // Means over queries, in [0, 1]; by distance only where there are vectors to measure.
+  std::optional<double> by_distance;
+  double by_id = 0;
+  Interval distance_interval, id_interval;  // both that of ids without vectors
 };
 
 // Compares the first k columns of found [q x >= k] with the first k of truth [q x >= k], whose ids
@@ -38,5 +41,9 @@ struct RecallFigures {
 RecallFigures measure_recall(AnyMatrixView queries, AnyMatrixView base, Metric metric,
                              MatrixView<Id> found, MatrixView<Id> truth, std::int64_t k,
                              int threads);
+// The same by ids alone, of any size. A row as near as the true k-th one counts as a mistake unless
+// the truth lists it.
+RecallFigures measure_recall_by_id(MatrixView<Id> found, MatrixView<Id> truth, std::int64_t k,
+                                   int threads);
 
 }  // namespace knear::cli

@@ -64,7 +64,7 @@ RecallCurveOf measure_recall_curve(const std::string& factory, const RecallCurve
     const RecallFigures recall =
         measure_recall(job.queries.rows(0, known), job.base, job.metric,
                        found.view().rows(0, known), job.truth, job.k, job.threads);
-    point.recall = recall.by_distance, point.interval = recall.distance_interval;
+    point.recall = *recall.by_distance, point.interval = recall.distance_interval;
     out.points.push_back(point);
     if (probes == 0) break;
   }

@@ -372,7 +372,9 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
   check_interrupt();
   if (arguments.device == "cpu")
     outcome.prediction = predict(outcome.report, known_peaks(active_isa(), options.threads));
-  if (truth) {
+  if (truth && outcome.index && !outcome.index->keeps_vectors()) {
+    outcome.recall = measure_recall_by_id(outcome.near.ids, *truth, arguments.k, options.threads);
+  } else if (truth) {
     const NamedRows named(outcome, streamed, {outcome.near.ids.view(), truth->view()});
     outcome.recall = measure_recall(outcome.queries.view(), named.rows(), options.metric,
                                     named.places(outcome.near.ids), named.places(*truth),

@@ -9,6 +9,9 @@
 namespace knear::cli {
 namespace {
 
+// Whether an index was searched by lists or codes.
+bool is_probed(const KnnReport& report) { return report.lists > 0 || report.method == "codes"; }
+
 double queries_per_second(const SearchOutcome& outcome) {
   return outcome.seconds > 0 ? double(outcome.report.queries) / outcome.seconds : 0;
 }
@@ -49,9 +52,9 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
     out["lists"] = report.lists;
     out["probes"] = report.probes;
     out["probed_rows"] = report.probed_rows;
-    out["short_queries"] = report.short_queries;
-    if (!report.note.empty()) out["note"] = report.note;
   }
+  if (is_probed(report)) out["short_queries"] = report.short_queries;
+  if (!report.note.empty()) out["note"] = report.note;
   if (report.method == "threshold-heap") {
     out["samples"] = report.samples;
     out["compression_ratio"] = report.compression_ratio;
@@ -61,7 +64,7 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   }
   if (outcome.recall) {
     const RecallFigures& recall = *outcome.recall;
-    out["recall"] = recall.by_distance;
+    out["recall"] = recall.by_distance.value_or(recall.by_id);
     out["recall_ids"] = recall.by_id;
     out["recall_interval"] = {recall.distance_interval.low, recall.distance_interval.high};
     out["recall_ids_interval"] = {recall.id_interval.low, recall.id_interval.high};
@@ -164,7 +167,9 @@ void print_summary(const SearchArguments& arguments, const SearchOutcome& outcom
           report.short_queries > 0
               ? fmt::format(", {} queries found fewer than {}", report.short_queries, report.k)
               : "");
-  if (report.lists > 0 && report.recall_argument == "calibrated")
+  if (report.method == "codes" && report.short_queries > 0)
+    print("{} queries found fewer than {}\n", report.short_queries, report.k);
+  if (is_probed(report) && report.recall_argument == "calibrated")
     print("recall {:g} promised, {:.6g} expected, by calibration\n", report.promised_recall,
           report.expected_recall);
   if (!report.note.empty()) print("{}\n", report.note);
@@ -177,9 +182,15 @@ void print_summary(const SearchArguments& arguments, const SearchOutcome& outcom
           outcome.within_radius, arguments.radius, outcome.queries_cut, report.k);
   if (outcome.recall) {
     const RecallFigures& recall = *outcome.recall;
-    print("recall@{} {:.6g} [{:.6g}, {:.6g}] by distance, {:.6g} [{:.6g}, {:.6g}] by id\n",
-          report.k, recall.by_distance, recall.distance_interval.low, recall.distance_interval.high,
-          recall.by_id, recall.id_interval.low, recall.id_interval.high);
+    print("recall@{} {}{:.6g} [{:.6g}, {:.6g}] by id{}\n", report.k,
+          recall.by_distance
+              ? fmt::format("{:.6g} [{:.6g}, {:.6g}] by distance, ", *recall.by_distance,
+                            recall.distance_interval.low, recall.distance_interval.high)
+              : "",
+          recall.by_id, recall.id_interval.low, recall.id_interval.high,
+          recall.by_distance ? ""
+                             : "; the index has no vectors, so that 'knear eval --base' alone can "
+                               "tell equally near rows");
   }
   if (arguments.explain) {
     print("\n{}", format_table(explain_lines(outcome.report, *outcome.prediction)));

@@ -48,11 +48,12 @@ void run_tune(const TuneArguments& arguments) {
   if (!io::is_archive(arguments.index))  // another file would be replaced by one of ours
     throw InvalidArgument("--index is {}, which is no .knear file", arguments.index);
   Index index = Index::load(arguments.index);
-  if (index.description().ends_with("Flat") && index.lists() == 0)
+  const std::string kind = index.description();
+  if (index.lists() == 0 && (kind == "Flat" || kind.ends_with(",Flat")))
     throw InvalidArgument(
         "--index is {}, an index {}, which finds everything: there is nothing to "
         "tune that a file would keep",
-        arguments.index, index.description());
+        arguments.index, kind);
   std::optional<io::VectorFile> queries;
   if (!arguments.queries.empty()) queries = open_vectors(arguments.queries, "", queries_dataset);
   std::optional<io::VectorFile> base;

@@ -69,6 +69,12 @@ struct IndexShape {
   // Whether a search probes lists or goes by codes.
   bool is_probed() const { return lists > 0 || codes; }
   bool learns() const { return is_probed() || !transforms.empty(); }
+  // Whether vectors are there as they were added: nothing was transformed or rounded, or they are
+  // what codes are refined by.
+  bool keeps_vectors() const {
+    if (codes) return refine && !refine->rounded && !refine->codes;
+    return !rounded && transforms.empty();
+  }
   // "Flat", "IVFFlat", "PQ", "IVFPQ", "SQ", "IVFSQ".
   std::string kind() const;
   // As the factory writes it.

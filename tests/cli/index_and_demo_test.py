@@ -68,6 +68,9 @@ class Index(ProgramTest):
         described = json.loads(self.ok("info", "a.knear", "--json"))["files"][0]
         self.assertEqual(described["index"], "IVF5,SQ8,RFlat")
         found = search("--probes", "5", "--refine-factor", "50")
+        self.assertNotIn("note", found)
+        asked = search("--recall", "0.4")
+        self.assertIn("recall of 4 neighbours was calibrated first", asked["note"])
         self.assertEqual((found["recall"], found["lists"]), (1, 5))
         self.assertEqual((found["promised_recall"], found["recall_argument"]), (0, "none"))
         asked = search("--recall", "0.5")
@@ -78,6 +81,20 @@ class Index(ProgramTest):
         # Beside RFlat there are vectors, which tell what is nearest.
         self.assertIn("calibrated", self.ok(*tune, "--queries", "queries.bvecs"))
         self.ok("build", "--base", "base.bvecs", "--index", "IVF5,SQ8", "--out", "codes.knear")
+        # Of codes the nearest by what they stand for is not the nearest.
+        self.ok("build", "--base", "base.bvecs", "--index", "PQ2x4", "--out", "coarse.knear")
+        coarse = ["search", "--index", "coarse.knear", "--queries", "queries.bvecs", "-k", "4"]
+        out = json.loads(self.ok(*coarse, "--truth", "t.ivecs", "--json"))
+        self.assertLess(out["recall"], 0.9)
+        self.assertEqual(out["recall"], out["recall_ids"])
+        self.assertEqual((out["short_queries"], out["recall_argument"]), (0, "none"))
+        self.assertIn("by id; the index has no vectors", self.ok(*coarse, "--truth", "t.ivecs"))
+        self.assertIn("with respect to the vectors", self.ok(*coarse, "--method", "exact"))
+        self.fails(
+            1, *coarse, "--method", "exact", "--recall", "0.5", says="exact, but recall is 0.5"
+        )
+        self.ok("build", "--base", "base.bvecs", "--index", "PQ2x4,RFlat", "--out", "fine.knear")
+        self.assertIn("calibrated", self.ok("tune", "--index", "fine.knear", "-k", "4"))
         codes = ["tune", "--index", "codes.knear", "-k", "4"]
         self.fails(1, *codes, "--queries", "queries.bvecs", says="without base, the vectors")
         self.fails(1, *tune, "--base", "queries.bvecs", says="of the 300 rows that the index holds")

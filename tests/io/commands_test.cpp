@@ -208,7 +208,7 @@ TEST_F(Commands, EvalAgreesWithMeasureRecall) {
   EXPECT_DOUBLE_EQ(json["recall_ids"], figures.by_id);
   EXPECT_DOUBLE_EQ(json["recall_ids"], (2.0 / 3 + 0.5 + 1 + 1.0 / 3) / 4);
   EXPECT_DOUBLE_EQ(json["recall_ids_interval"][0], figures.id_interval.low);
-  EXPECT_DOUBLE_EQ(json["recall"], figures.by_distance);
+  EXPECT_DOUBLE_EQ(json["recall"], figures.by_distance.value());
 }
 
 TEST_F(Commands, EvalRefusesWhatDoesNotFit) {
