@@ -91,6 +91,27 @@ CodeTruth truth_among(const State& state, Metric metric, std::span<const SearchS
   return out;
 }
 
+// Which share of the nearest rows of all queries is in the first 1, 2, ... lists of each [queries x
+// lists looked at].
+std::vector<double> shares_in_lists(const State& state, const CodeTruth& truth,
+                                    MatrixView<Id> order) {
+  std::vector<double> out(static_cast<std::size_t>(order.cols()), 0);
+  double all = 0;
+  for (std::int64_t q = 0; q < order.rows(); ++q)
+    for (const Id id : truth.nearest[static_cast<std::size_t>(q)]) {
+      const State::Place place = state.find(id);
+      const std::int64_t list =
+          state.segments[place.segment].rows->coded().lists->list_at(place.row);
+      const Id* const end = order.row(q) + order.cols();
+      const Id* const found = std::find(static_cast<const Id*>(order.row(q)), end, list);
+      if (found != end) ++out[static_cast<std::size_t>(found - order.row(q))];
+      ++all;
+    }
+  std::partial_sum(out.begin(), out.end(), out.begin());
+  for (double& share : out) share = all == 0 ? 1 : share / all;
+  return out;
+}
+
 // The curve that these vectors and their neighbours show.
 RecallCurve curve_by(const State& state, const IndexShape& shape,
                      std::span<const SearchSegment> segments, const CodeTruth& truth,
@@ -109,8 +130,10 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
                      looked_at = std::min(lists, most_lists_looked_at);
   std::vector<float> nearest_keys;
   Neighbors order;
+  std::vector<double> shares{1};
   if (state.coarse) {
     order = state.coarse->probe(queries, looked_at, threads);
+    shares = shares_in_lists(state, truth, order.ids);
     for (std::int64_t q = 0; q < count; ++q) nearest_keys.push_back(order.distances.row(q)[0]);
   } else {
     nearest_keys = keys_without_lists(state, queries, threads);
@@ -160,14 +183,12 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
   std::vector<std::int64_t> factors{0};
   if (shape.refine) factors = {2, 4, 8, 32};
   for (const std::int64_t factor : factors) {
-    double before = -1;
     // What is nearly everything needs no more of them.
     if (!seen.empty() && best >= 0.998) break;
-    for (std::int64_t first = 1; first <= looked_at; first = std::max(first + 1, first * 8 / 5)) {
-      const double mean = attempt({first, -1, factor});
-      best = std::max(best, mean);
-      if (mean < before + 0.0005 && first > 8) break;  // more lists bring nothing more
-      before = mean;
+    for (std::int64_t first = 1;; first = std::min(looked_at, std::max(first + 1, first * 8 / 5))) {
+      best = std::max(best, attempt({first, -1, factor}));
+      // There is nothing more, or hardly anything.
+      if (first == looked_at || shares[static_cast<std::size_t>(first - 1)] >= 0.9995) break;
     }
     if (looked_at < 8) continue;
     // Reaches with which about half of the queries go on to so many lists.
@@ -194,15 +215,11 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
 
 }  // namespace
 
-bool keeps_vectors(const IndexShape& shape) {
-  return shape.refine && !shape.refine->rounded && !shape.refine->codes;
-}
-
 RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::int64_t k,
                             int threads, const Progress& progress) {
   CodeTruth truth = truth_known(state, k);
   const std::vector<SearchSegment> segments = live_segments(state);
-  if (truth.size() < least_queries && keeps_vectors(shape)) {
+  if (truth.size() < least_queries && shape.keeps_vectors()) {
     const std::vector<DrawnRow> rows = drawn_rows(state, most_queries);
     const ElementType type = state.type.value_or(ElementType::f32);
     AnyMatrix vectors(type, std::ssize(rows), shape.dim);
@@ -222,8 +239,7 @@ RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::in
         "recall of {} neighbours is not known of index {}: it knows those of {} vectors, where {} "
         "are needed (training keeps {} with {} neighbours; what was merged, removed or read from "
         "FAISS is not known, and tuning with the base finds out)",
-        k, shape.description(), truth.size(), least_queries, KnownNeighbors::most_queries,
-        KnownNeighbors::most_neighbors);
+        k, shape.description(), truth.size(), least_queries, KnownNeighbors::most_queries, 100);
   }
   return curve_by(state, shape, segments, truth, k, threads, progress);
 }

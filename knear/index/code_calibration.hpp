@@ -16,16 +16,13 @@
 
 namespace knear::detail {
 
-// Whether an index keeps the vectors beside their codes as they were added.
-bool keeps_vectors(const IndexShape& shape);
-
 // Measured by vectors that the index was trained on, or by some of its rows where it keeps vectors
 // and those are too few. Throws InvalidArgument if nothing is known; Cancelled.
 RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::int64_t k,
                             int threads, const Progress& progress);
 
 // Measured by some of these queries, at least one, as users have them: each is compared with all
-// vectors of the segments (those of the state) that may be found. Requires keeps_vectors().
+// vectors of the segments (those of the state) that may be found. Requires shape.keeps_vectors().
 RecallCurve calibrate_codes_by(const State& state, const IndexShape& shape,
                                std::span<const SearchSegment> segments, AnyMatrixView queries,
                                std::int64_t k, int threads, const Progress& progress);

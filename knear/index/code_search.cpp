@@ -73,8 +73,6 @@ class CodeSearch::Refiner {
                   of.request_.isa),
         decoded_(static_cast<std::size_t>(refiner_ ? together * of.vectors_.cols() : 0)) {}
 
-  void set_query(std::int64_t query) { distance_.set_query(of_.vectors_, query); }
-
   struct Place {
     std::size_t segment;  // of the state
     std::int64_t row;
@@ -113,10 +111,33 @@ class CodeSearch::Refiner {
     }
   }
 
-  double key(Place place) {
-    double out = 0;
-    measure(&place, 1, &out);
-    return out;
+  // Adds the rows of lists that are no farther than `limit` from a query.
+  void within(std::int64_t query, std::span<const Id> lists, double limit, RangeSink& sink,
+              std::vector<std::pair<double, Id>>& found) {
+    distance_.set_query(of_.vectors_, query);
+    const auto measure_places = [&] {
+      double keys[together];
+      const std::int64_t count = std::ssize(places_);
+      measure(places_.data(), count, keys);
+      for (std::int64_t i = 0; i < count; ++i) {
+        if (!(keys[i] <= limit)) continue;
+        sink.count(1);
+        const Place& place = places_[static_cast<std::size_t>(i)];
+        found.emplace_back(keys[i], of_.state_.segments[place.segment].rows->ids()(place.row));
+      }
+      places_.clear();
+    };
+    places_.clear();
+    for (const Id list : lists)
+      for (std::size_t s = 0; list != no_id && s < of_.segments_.size(); ++s) {
+        const auto [begin, end] = of_.segments_[s].lists->rows_of(list);
+        for (std::int64_t row = begin; row < end; ++row) {
+          if (!of_.segments_[s].allowed(row)) continue;
+          places_.push_back({of_.numbers_[s], row});
+          if (std::ssize(places_) == together) measure_places();
+        }
+      }
+    measure_places();
   }
 
  private:
@@ -255,21 +276,23 @@ void CodeSearch::answer(std::int64_t q, std::span<std::pair<double, Id>> rows,
 void CodeSearch::within(MatrixView<Id> probes, double limit, RangeLists& found) {
   const std::int64_t memory = request_.limited() ? request_.options.memory : machine_memory();
   pairs_ += rows_probed(probes);
-  const Matrix<float> terms = state_.coder->terms(request_.queries, probes, request_.threads);
   RangeSink sink(found, RowIds{}, std::max<std::int64_t>(0, memory / 64));
+  if (refined()) {
+    // Codes do not say how far off they are, so that all rows are measured.
+    measured_ += pairs_;
+    Reporter reporter(request_.options.progress, "scan", probes.rows());
+    parallel_for(request_.threads, probes.rows(), [&](std::int64_t q) {
+      RangeLists list(1);
+      Refiner(*this).within(q, {probes.row(q), static_cast<std::size_t>(probes.cols())}, limit,
+                            sink, list[0]);
+      sink.take({&q, 1}, list);
+      reporter.add(1);
+    });
+    return;
+  }
+  const Matrix<float> terms = state_.coder->terms(request_.queries, probes, request_.threads);
   scan_codes_range(segments_, job_of(request_.queries, 1), {probes, terms.view()}, limit, sink,
                    report_.stats, request_.options.progress);
-  if (!refined()) return;
-  parallel_for(request_.threads, request_.queries.rows(), [&](std::int64_t q) {
-    auto& list = found[static_cast<std::size_t>(q)];
-    Refiner refiner(*this);
-    refiner.set_query(q);
-    for (auto& [key, id] : list) {
-      const State::Place place = state_.find(id);
-      key = refiner.key({place.segment, place.row});
-    }
-    std::erase_if(list, [&](const auto& one) { return !(one.first <= limit); });
-  });
 }
 
 KnnReport CodeSearch::report() {

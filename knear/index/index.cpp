@@ -44,8 +44,9 @@ Index::Impl::Impl(const IndexShape& of, State from) : shape(of), store(of) {
 void Index::Impl::publish(State next) {
   next.version = state_->version + 1, next.size = 0;
   for (const Segment& segment : next.segments) next.size += segment.size();
-  if ((next.coarse || next.coder) && (!next.recall || !next.recall->hold_for(next.size)))
-    next.recall = std::make_shared<detail::RecallCurves>(next.size);
+  if ((next.coarse || next.coder) &&
+      (!next.recall || !next.recall->hold_for(next.size, next.changed_rows)))
+    next.recall = std::make_shared<detail::RecallCurves>(next.size), next.changed_rows = 0;
   next.flat_lists = shape.is_probed() ? nullptr : std::make_shared<detail::FlatLists>();
   auto made = std::make_shared<const State>(std::move(next));
   std::lock_guard lock(state_mutex_);
@@ -170,6 +171,8 @@ ElementType Index::element_type() const { return impl_->state()->type.value_or(E
 Id Index::next_id() const { return impl_->state()->next_id; }
 std::int64_t Index::version() const { return impl_->state()->version; }
 bool Index::contains(Id id) const { return impl_->state()->find(id).row >= 0; }
+
+bool Index::keeps_vectors() const { return impl_->shape.keeps_vectors(); }
 
 std::vector<Id> Index::ids() const {
   return detail::public_call([&] {
@@ -353,6 +356,7 @@ void Index::merge(const Index& other, MergeIds ids) {
     impl_->check_trained(next, "merging");
     if (from->size == 0) return;
     next.known = nullptr;  // what it knew does not know these rows
+    next.changed_rows += from->size;
     if (next.type && *next.type != *from->type)
       throw InvalidArgument("other has element type {}, index has {}", name_of(*from->type),
                             name_of(*next.type));
@@ -446,7 +450,7 @@ std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries,
   return detail::public_call([&] {
     detail::check_k(k);
     const bool by_rows = queries.rows() == 0;
-    const bool by_vectors = detail::keeps_vectors(impl_->shape);
+    const bool by_vectors = impl_->shape.codes && impl_->shape.keeps_vectors();
     if (impl_->shape.codes && !by_rows && !by_vectors)
       throw InvalidArgument(
           "queries are {}, but index {} has codes, which cannot tell what is nearest to them "
@@ -496,9 +500,9 @@ std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries, A
     std::lock_guard lock(impl_->writer);
     State next = *impl_->state();
     impl_->check_trained(next, "tuning");
-    next.known = detail::KnownNeighbors::among(base, ids, rows_held(next, ids), queries, metric(),
-                                               options.threads, options.progress);
-    next.recall = std::make_shared<detail::RecallCurves>(next.size);
+    next.known = detail::KnownNeighbors::among(base, ids, rows_held(next, ids), queries, k,
+                                               metric(), options.threads, options.progress);
+    next.recall = std::make_shared<detail::RecallCurves>(next.size), next.changed_rows = 0;
     const detail::RecallCurve curve =
         detail::calibrate_codes(next, impl_->shape, k, options.threads, options.progress);
     const auto out = keep_curve(next, curve);

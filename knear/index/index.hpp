@@ -89,6 +89,9 @@ class Index {
   // The number of the present state: of changes made so far.
   std::int64_t version() const;
   bool contains(Id id) const;
+  // Whether it has the vectors as they were added, not only codes, halves or transforms of them:
+  // then reconstruct() gives them back, and distances to them can be told.
+  bool keeps_vectors() const;
   // All ids, ascending.
   std::vector<Id> ids() const;
   // Bytes of rows, ids, packed rows and centroids (without the codes of these).

@@ -401,10 +401,11 @@ Segment load_segment(Sections& in, std::size_t number, const SavedIndex& saved, 
 }
 
 // What is known of recall. A search would find it out again, so that a reader may do without.
-void add_curves(io::ArchiveWriter& writer, const RecallCurves& curves) {
+void add_curves(io::ArchiveWriter& writer, const RecallCurves& curves, std::int64_t changed) {
   writer.set_optional(true);
   const std::int64_t rows = curves.rows();
   writer.add_copy("recall/rows", &rows, sizeof rows);
+  writer.add_copy("recall/changed", &changed, sizeof changed);
   const auto all = curves.all();
   for (std::size_t c = 0; c < all.size(); ++c) {
     const RecallCurve& curve = *all[c];
@@ -768,7 +769,7 @@ void add_parts(io::ArchiveWriter& writer, const State& state, const IndexShape& 
     const AdoptedPrefix& adopted = kept.emplace_back(rows.prepared().adopted_prefix());
     if (adopted.base) add_prefix(writer, packed_name(s, FirstPass::prefix), adopted);
   }
-  if (state.recall) add_curves(writer, *state.recall);
+  if (state.recall) add_curves(writer, *state.recall, state.changed_rows);
   if (state.known) add_known(writer, *state.known);
 }
 
@@ -822,6 +823,11 @@ SavedIndex load_parts(Sections& in, std::string_view kind) {
   }
   if (saved.state.size != fields.size) in.refuse("index", "it counts other rows");
   if (saved.state.coder) saved.state.known = load_known(in, saved.shape);
+  if (in.has("recall/changed")) {
+    saved.state.changed_rows = in.fields<std::int64_t>("recall/changed");
+    if (saved.state.changed_rows < 0 || saved.state.changed_rows > (std::int64_t{1} << 40))
+      in.refuse("recall/changed", "it is no number of rows");
+  }
   if (saved.state.coarse || saved.state.coder)
     saved.state.recall = in.has("recall/rows")
                              ? load_curves(in, std::max<std::int64_t>(1, saved.shape.lists))

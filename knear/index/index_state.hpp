@@ -26,6 +26,7 @@ struct State {
   // Of inverted lists, once they are trained: the centroids, and what recall takes how many probes.
   std::shared_ptr<const CoarseQuantizer> coarse = {};
   std::shared_ptr<RecallCurves> recall = {};  // has a lock of its own
+  std::int64_t changed_rows = 0;              // added or taken out since `recall` was begun
   // Where rows are codes, once it is trained.
   std::shared_ptr<const RowCoder> coder = {};
   // Where the vectors by which codes are refined are codes themselves.

@@ -63,8 +63,63 @@ std::int64_t refine_factor_of(const SearchOptions& options, const IndexShape& sh
   return !shape.refine ? 0 : factor > 0 ? factor : usual_refine_factor;
 }
 
+// What `exact` asks for: of inverted lists all that they have; of codes the nearest by what codes
+// stand for, of which codes that are refined measure too few. A range search measures all.
+SearchOptions all_if_exact(SearchOptions options, const State& state, const IndexShape& shape,
+                           SearchKind kind) {
+  MethodOptions& method = options.method;
+  if (method.kind != Method::exact) return options;
+  if (method.probes != 0) throw InvalidArgument("method is exact, but probes is {}", method.probes);
+  if (method.recall.value_or(1) != 1)
+    throw InvalidArgument("method is exact, but recall is {}", *method.recall);
+  if (shape.codes && shape.refine && kind == SearchKind::nearest)
+    throw InvalidArgument(
+        "method is exact, but index {} refines only what its codes find: probes and refine_factor "
+        "say how much that is",
+        shape.description());
+  if (!shape.codes)
+    method.recall = 1;
+  else if (!method.recall && state.coarse)
+    method.probes = state.coarse->lists();
+  return options;
+}
+constexpr std::string_view note_of_exact_codes =
+    "exact with respect to the vectors that codes stand for";
+
 // Batches of at least so many queries are calibrated by some of their own.
 constexpr std::int64_t least_calibrated_batch = 1000, most_batch_sample = 500;
+
+// The calibrations that a search has to make before it can begin, which its report names.
+class Calibration {
+ public:
+  // Makes the curve of the index for so many neighbours, which it keeps.
+  template <class Make>
+  RecallCurve first(Make make) {
+    made_first_ = true;
+    return by_batch(make);
+  }
+  // Makes a curve of the queries of this search alone.
+  template <class Make>
+  RecallCurve by_batch(Make make) {
+    const Stopwatch time;
+    RecallCurve out = make();
+    seconds_ += time.seconds();
+    return out;
+  }
+  void note(KnnReport& report, const std::string& more) const {
+    report.note = more;
+    if (made_first_)
+      report.note =
+          fmt::format("recall of {} neighbours was calibrated first, which the index keeps{}{}",
+                      report.k, more.empty() ? "" : "; ", more);
+    report.prepare_seconds += seconds_;
+  }
+  double seconds() const { return seconds_; }
+
+ private:
+  bool made_first_ = false;
+  double seconds_ = 0;
+};
 
 // A search for a recall below 1.
 class RecallSearch {
@@ -80,14 +135,17 @@ class RecallSearch {
   void run(ListProbing& search) {
     const Metric metric = request_.options.metric;
     auto curve = state_.recall->get(request_.k_asked, [&] {
-      return calibrate_by_rows(state_, metric, request_.k_asked, request_.threads,
-                               request_.options.progress);
+      return calibration_.first([&] {
+        return calibrate_by_rows(state_, metric, request_.k_asked, request_.threads,
+                                 request_.options.progress);
+      });
     });
     const RecallPoint* point = curve->find(recall_);
     Neighbors near = lists_of_first_round(search, point);
     if (filtered_ || !of_one_kind(*curve, near)) {
       if (request_.queries.rows() >= least_calibrated_batch) {
-        curve = std::make_shared<const RecallCurve>(by_the_batch());
+        curve = std::make_shared<const RecallCurve>(
+            calibration_.by_batch([&] { return by_the_batch(); }));
         point = curve->find(recall_);
         near = lists_of_first_round(search, point);
         note_ = fmt::format(
@@ -112,7 +170,8 @@ class RecallSearch {
   }
 
   void note(KnnReport& report) const {
-    report.note = note_;
+    calibration_.note(report, note_);
+    report.seconds -= calibration_.seconds();  // which went by while it searched
     if (!expected_ || report.recall_argument == "exact") return;
     report.recall_argument = holds_ ? "calibrated" : "none";
     report.promised_recall = holds_ ? recall_ : 0;
@@ -147,6 +206,7 @@ class RecallSearch {
   bool holds_ = true;  // the promise
   std::optional<double> expected_;
   std::string note_;
+  Calibration calibration_;
 };
 
 std::unique_ptr<ProbedSearch> probed_search(const State& state, const SearchRequest& request,
@@ -200,22 +260,29 @@ class CodeRecall {
         recall_(*options.method.recall),
         filtered_(!options.filter.everything()) {
     curve_ = state.recall->get(request.k_asked, [&] {
-      return calibrate_codes(state, shape, request.k_asked, request.threads,
-                             request.options.progress);
+      return calibration_.first([&] {
+        return calibrate_codes(state, shape, request.k_asked, request.threads,
+                               request.options.progress);
+      });
     });
-    point_ = point_of_codes(*curve_, shape, recall_);
+    if (const RecallPoint* point = curve_->find(recall_)) point_ = *point;
   }
 
+  // Any, until it is settled.
   const RecallRule& rule() const { return point_.rule; }
   const RecallCurve& curve() const { return *curve_; }
 
   // Told whether the queries are like those of the curve, returns whether there is another rule
-  // now.
+  // now. Throws InvalidArgument for a recall that no rule is known to reach.
   bool settle(bool alike) {
-    if (alike && !filtered_) return false;
+    if (alike && !filtered_) {
+      point_of_codes(*curve_, shape_, recall_);
+      return false;
+    }
     note_ = filtered_ ? "a filter leaves other rows than recall was calibrated on"
                       : "the queries are unlike the vectors that recall was calibrated on";
-    if (!keeps_vectors(shape_)) {
+    if (!shape_.keeps_vectors()) {
+      point_of_codes(*curve_, shape_, recall_);
       holds_ = false;
       note_ += filtered_
                    ? ", so nothing is promised"
@@ -224,15 +291,17 @@ class CodeRecall {
       return false;
     }
     if (vectors_.rows() < least_calibrated_batch) {
+      point_of_codes(*curve_, shape_, recall_);
       holds_ = false;
       note_ +=
           fmt::format(", so nothing is promised; a batch of {} queries is calibrated by itself",
                       least_calibrated_batch);
       return false;
     }
-    const RecallCurve curve =
-        calibrate_codes_by(state_, shape_, segments_, vectors_, request_.k_asked, request_.threads,
-                           request_.options.progress);
+    const RecallCurve curve = calibration_.by_batch([&] {
+      return calibrate_codes_by(state_, shape_, segments_, vectors_, request_.k_asked,
+                                request_.threads, request_.options.progress);
+    });
     point_ = point_of_codes(curve, shape_, recall_);
     note_ += fmt::format(", so recall was calibrated on {} queries of this batch{}",
                          curve.nearest_keys.size(),
@@ -243,7 +312,7 @@ class CodeRecall {
   }
 
   void note(KnnReport& report) const {
-    report.note = note_;
+    calibration_.note(report, note_);
     report.recall_argument = holds_ ? "calibrated" : "none";
     report.promised_recall = holds_ ? recall_ : 0;
     report.expected_recall = holds_ ? point_.expected : 0;
@@ -261,6 +330,7 @@ class CodeRecall {
   RecallPoint point_;
   bool holds_ = true;  // the promise
   std::string note_;
+  Calibration calibration_;
 };
 
 // Without inverted lists.
@@ -289,6 +359,7 @@ Neighbors search_all_codes(const State& state, const IndexShape& shape,
     std::iota(report->uncertified.begin(), report->uncertified.end(), 0);
     if (request.k_asked > request.k) report->short_queries = queries.rows();
     if (recall) recall->note(*report);
+    if (options.method.kind == Method::exact) report->note = note_of_exact_codes;
   }
   return rounded(found, shape.metric, queries.rows(), k, request.threads);
 }
@@ -326,9 +397,10 @@ Neighbors search_codes_by_recall(const State& state, const IndexShape& shape,
 
 Neighbors search_probed(const State& state, const IndexShape& shape,
                         std::span<const SearchSegment> segments, AnyMatrixView queries,
-                        AnyMatrixView vectors, std::int64_t k, const SearchOptions& options,
+                        AnyMatrixView vectors, std::int64_t k, const SearchOptions& asked,
                         KnnReport* report) {
-  std::int64_t refine_factor = refine_factor_of(options, shape);
+  std::int64_t refine_factor = refine_factor_of(asked, shape);
+  const SearchOptions options = all_if_exact(asked, state, shape, SearchKind::nearest);
   if (!state.coarse)
     return search_all_codes(state, shape, segments, queries, vectors, k, options, refine_factor,
                             report);
@@ -358,15 +430,17 @@ Neighbors search_probed(const State& state, const IndexShape& shape,
   if (report) {
     *report = search.report();
     if (for_recall) for_recall->note(*report);
+    if (shape.codes && options.method.kind == Method::exact) report->note = note_of_exact_codes;
   }
   return rounded(search.found(), shape.metric, queries.rows(), k, request.threads);
 }
 
 RangeNeighbors range_search_probed(const State& state, const IndexShape& shape,
                                    std::span<const SearchSegment> segments, AnyMatrixView queries,
-                                   AnyMatrixView vectors, double radius,
-                                   const SearchOptions& options, KnnReport* report) {
-  const std::int64_t refine_factor = refine_factor_of(options, shape);
+                                   AnyMatrixView vectors, double radius, const SearchOptions& asked,
+                                   KnnReport* report) {
+  const std::int64_t refine_factor = refine_factor_of(asked, shape);
+  const SearchOptions options = all_if_exact(asked, state, shape, SearchKind::range);
   const std::int64_t lists = state.coarse ? state.coarse->lists() : 1,
                      probes = state.coarse ? probes_of(options, lists) : 1;
   if (!state.coarse) check_no_probes(options);

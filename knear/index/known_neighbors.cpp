@@ -30,11 +30,9 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::of(AnyMatrixView vectors, 
                                                 std::vector<List>(static_cast<std::size_t>(count)));
 }
 
-std::shared_ptr<const KnownNeighbors> KnownNeighbors::among(AnyMatrixView base,
-                                                            std::span<const Id> ids,
-                                                            const RowFilter& filter,
-                                                            AnyMatrixView queries, Metric metric,
-                                                            int threads, const Progress& progress) {
+std::shared_ptr<const KnownNeighbors> KnownNeighbors::among(
+    AnyMatrixView base, std::span<const Id> ids, const RowFilter& filter, AnyMatrixView queries,
+    std::int64_t k, Metric metric, int threads, const Progress& progress) {
   std::shared_ptr<const AnyMatrix> own;
   Random random(0x6b6e6f776eULL);
   if (queries.rows() > 0) {
@@ -47,22 +45,23 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::among(AnyMatrixView base,
     for (std::int64_t& row : some) row = allowed[static_cast<std::size_t>(row)];
     own = std::make_shared<const AnyMatrix>(rows_at(base, some));
   }
-  const std::int64_t count = own->rows(), k = std::min(filter.count(), most_neighbors);
+  const std::int64_t count = own->rows(),
+                     kept = std::min(filter.count(), std::max(most_neighbors, k + k / 4));
   Neighbors near;
-  if (k > 0)
-    near = knn(own->view(), base, k,
+  if (kept > 0)
+    near = knn(own->view(), base, kept,
                {.metric = metric, .threads = threads, .filter = filter, .progress = progress});
   std::vector<List> lists(static_cast<std::size_t>(count));
   parallel_for(threads, count, [&](std::int64_t q) {
     ExactDistance distance(metric, base.type());
     distance.set_query(own->view(), q);
     List& list = lists[static_cast<std::size_t>(q)];
-    for (std::int64_t j = 0; j < k; ++j) {
+    for (std::int64_t j = 0; j < kept; ++j) {
       const Id row = near.ids.row(q)[j];
       list.rows.emplace_back(distance.key(base.row(row)), ids[static_cast<std::size_t>(row)]);
     }
     std::sort(list.rows.begin(), list.rows.end());
-    list.all = k == filter.count();
+    list.all = kept == filter.count();
   });
   return std::make_shared<const KnownNeighbors>(std::move(own), metric, std::move(lists));
 }
@@ -71,7 +70,9 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::with(AnyMatrixView vectors
                                                            std::span<const Id> ids,
                                                            int threads) const {
   const std::int64_t n = vectors.rows(), count = queries().rows();
-  const std::int64_t k = std::min(n, most_neighbors);
+  std::int64_t most = most_neighbors;  // that any list keeps
+  for (const List& list : lists_) most = std::max(most, std::ssize(list.rows));
+  const std::int64_t k = std::min(n, most);
   Neighbors near;
   if (n > most_measured_rows)
     near = knn(queries(), vectors, k, {.metric = metric_, .threads = threads});
@@ -97,8 +98,9 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::with(AnyMatrixView vectors
         both.erase(std::upper_bound(both.begin(), both.end(),
                                     list.rows.empty() ? Row{-1e308, no_id} : list.rows.back()),
                    both.end());
-      list.all &= k == n && std::ssize(both) <= most_neighbors;
-      if (std::ssize(both) > most_neighbors) both.resize(most_neighbors);
+      const auto kept = static_cast<std::size_t>(std::max(most_neighbors, std::ssize(list.rows)));
+      list.all &= k == n && both.size() <= kept;
+      if (both.size() > kept) both.resize(kept);
       list.rows = std::move(both);
     }
   });

@@ -24,8 +24,9 @@ namespace knear::detail {
 
 class KnownNeighbors {
  public:
-  // Vectors that are kept, and neighbours of each.
-  static constexpr std::int64_t most_queries = 1000, most_neighbors = 100;
+  // Vectors that are kept, and neighbours of each: 100, and some more, since a vector may be its
+  // own nearest row, have equals, and lose rows that are removed.
+  static constexpr std::int64_t most_queries = 1000, most_neighbors = 128;
 
   using Row = std::pair<double, Id>;  // order_key() and id
   struct List {
@@ -39,10 +40,11 @@ class KnownNeighbors {
       : queries_(std::move(queries)), metric_(metric), lists_(std::move(lists)) {}
 
   // Of these queries, or if there are none of the rows, most_queries drawn at random,
-  // among those rows of `base` that a filter allows, whose ids are given.
+  // among those rows of `base` that a filter allows, whose ids are given. Keeps as many neighbours
+  // as truth(k) wants, if these are more than usual.
   static std::shared_ptr<const KnownNeighbors> among(AnyMatrixView base, std::span<const Id> ids,
                                                      const RowFilter& filter, AnyMatrixView queries,
-                                                     Metric metric, int threads,
+                                                     std::int64_t k, Metric metric, int threads,
                                                      const Progress& progress);
 
   // With rows [n x dim] more.

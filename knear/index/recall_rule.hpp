@@ -101,8 +101,11 @@ class RecallCurves {
   std::shared_ptr<const RecallCurve> get(std::int64_t k, const std::function<RecallCurve()>& make);
   void set(RecallCurve curve);
   std::vector<std::shared_ptr<const RecallCurve>> all() const;
-  // Whether curves of an index that had so many rows still say something of one that has `rows`.
-  bool hold_for(std::int64_t rows) const { return 5 * rows >= 4 * rows_ && 4 * rows <= 5 * rows_; }
+  // Whether curves of an index that had so many rows still say something of one that has `rows`,
+  // after so many were added or taken out.
+  bool hold_for(std::int64_t rows, std::int64_t changed) const {
+    return 5 * rows >= 4 * rows_ && 4 * changed <= rows_;
+  }
   std::int64_t rows() const { return rows_; }
 
  private:

@@ -158,8 +158,7 @@ void SegmentStore::append(State& next, AnyMatrixView vectors, std::span<const Id
     vectors = halves;
     found_inner = find_value_range(vectors, metric_, "vectors", options.threads);
   }
-  const bool keeps_vectors =
-      !shape_.codes || (shape_.refine && !shape_.refine->codes && !shape_.refine->rounded);
+  const bool keeps_vectors = !shape_.codes || shape_.keeps_vectors();
   if (!next.type)
     next.type = keeps_vectors                             ? vectors.type()
                 : shape_.refine && shape_.refine->rounded ? *shape_.refine->rounded
@@ -194,6 +193,7 @@ void SegmentStore::append(State& next, AnyMatrixView vectors, std::span<const Id
 void SegmentStore::append_segment(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
                                   const ValueRange& found, const Change& change) {
   const std::int64_t n = vectors.rows();
+  next.changed_rows += n;
   if (change.coder) {
     std::vector<Id> ids(own_ids.begin(), own_ids.end());
     if (ids.empty()) {
@@ -458,6 +458,7 @@ void SegmentStore::take_out(State& next, std::span<const Id> ids) const {
     next.segments[place.segment].live.remove(place.row);
   }
   if (next.known) next.known = next.known->without(ids);
+  next.changed_rows += std::ssize(ids);
 }
 
 void SegmentStore::tidy(State& next, double share, const ChangeOptions& options) {

@@ -146,7 +146,7 @@ struct KnnReport {
   std::string first_pass;  // the one that did most of the work: "integer", "int8", ...
   bool centred = false;    // the mean was subtracted before coding
   int threads = 0;
-  double prepare_seconds = 0;                    // packing the base
+  double prepare_seconds = 0;  // packing the base; calibrating recall, where that came first
   double seconds = 0;                            // the search itself, packing of queries included
   double scan_seconds = 0, rescore_seconds = 0;  // sums over threads
   // Parts of scan_seconds, sums over threads: queries packed; rows that are looked at first, where

@@ -293,9 +293,10 @@ TEST_P(CodedIndexes, HistoriesEqualAPlainModelAtEveryInstructionSet) {
           ASSERT_EQ(got.distances.row(q)[j], distance(want[at].first)) << name_of(isa);
         }
       }
-      // Within the distance of some row; of refined answers codes decide what is measured.
-      if (want.empty() || shape.refine) continue;
-      const auto all = model.search(queries.row(first + q), n, probes, 0, allowed);
+      // Within the distance of some row; where codes are refined, all that are probed are measured.
+      if (want.empty()) continue;
+      const auto all =
+          model.search(queries.row(first + q), n, probes, shape.refine ? 1 : 0, allowed);
       const double radius = distance(all[std::min<std::size_t>(all.size() - 1, 6)].first);
       const RangeNeighbors near =
           index.range_search(queries.view().rows(first + q, first + q + 1), radius, options);
@@ -439,7 +440,7 @@ TEST(Known, NeighboursFollowEveryChange) {
     EXPECT_TRUE(index.state()->known->lists()[0].all);
     add(base, 0);
     check();
-    EXPECT_EQ(index.state()->known->lists()[0].rows.size(), 100u);
+    EXPECT_EQ(index.state()->known->lists()[0].rows.size(), 128u);
     std::vector<Id> gone;
     for (const auto& [id, row] : rows)
       if (random.below(3) == 0) gone.push_back(id);
@@ -455,8 +456,106 @@ TEST(Known, NeighboursFollowEveryChange) {
     unlink(file.c_str());
     check();
     EXPECT_GE(index.state()->known->truth(10).queries.size(), 900u);
-    EXPECT_TRUE(index.state()->known->truth(101).queries.empty());
+    EXPECT_TRUE(index.state()->known->truth(129).queries.empty());
   }
+}
+
+// As many neighbours as are kept, though each vector is a row and no neighbour of its own; with the
+// vectors at hand any number.
+TEST(Known, NeighboursAreEnough) {
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+    Index index = make_index("IVF8,PQ8", 8, metric);
+    const Matrix<float> base = clustered(3000, 8, 1);
+    index.train(base.view());
+    index.add(base.view());
+    EXPECT_GT(index.tune(100).back().promised_recall, 0.3);
+    EXPECT_THROW(index.tune(300), InvalidArgument);
+    EXPECT_GT(index.tune(300, {}, base.view(), {}).back().promised_recall, 0.3);
+    EXPECT_GT(index.tune(300, base.view().rows(0, 500), base.view(), {}).back().promised_recall,
+              0.3);
+    // What came later is known too.
+    index.add(clustered(200, 8, 2).view());
+    EXPECT_GT(index.tune(250).back().promised_recall, 0.3);
+  }
+}
+
+// What was seen of other rows is found out again, whatever their number.
+TEST(RecallOfCodes, IsForgottenOnceManyRowsAreOthers) {
+  for (const char* name : {"IVF8,PQ4", "IVF8,Flat", "PQ4"}) {
+    SCOPED_TRACE(name);
+    OpenIndex index(make_index(name, 8));
+    const Matrix<float> base = clustered(2000, 8, 1);
+    index.train(base.view());
+    index.add(base.view());
+    const auto replace = [&](Id begin, Id end) {
+      std::vector<Id> ids(static_cast<std::size_t>(end - begin));
+      std::iota(ids.begin(), ids.end(), begin);
+      index.replace(ids, base.view().rows(begin, end));
+    };
+    const auto known = [&] { return index.state()->recall->all().size(); };
+    index.tune(10);
+    replace(0, 200);
+    EXPECT_EQ(known(), 1u);
+    std::string path = std::filesystem::temp_directory_path() / "knear-changed-XXXXXX";
+    close(mkstemp(path.data()));
+    index.save(path);
+    index = OpenIndex(Index::load(path));
+    unlink(path.c_str());
+    EXPECT_EQ(known(), 1u);
+    replace(200, 300);
+    EXPECT_EQ(known(), 0u) << "300 taken out and 300 added are more than a quarter of 2,000";
+    index.tune(10);
+    replace(300, 400);
+    EXPECT_EQ(known(), 1u);
+  }
+}
+
+// What `exact` means where rows are in lists or codes.
+TEST(RecallOfCodes, ExactIsAllThereIs) {
+  const Matrix<float> base = clustered(2000, 8, 1), queries = clustered(20, 8, 2);
+  const auto made = [&](const char* name) {
+    Index index = make_index(name, 8);
+    index.train(base.view());
+    index.add(base.view());
+    return index;
+  };
+  const MethodOptions exact{.kind = Method::exact};
+  KnnReport report;
+  const Index lists = made("IVF8,Flat"), codes = made("IVF8,PQ4"), plain = made("PQ4");
+  const Neighbors truth = knn(queries.view(), base.view(), 5);
+  const Neighbors got = lists.search(queries.view(), 5, {.method = exact}, &report);
+  for (std::int64_t q = 0; q < 20; ++q)
+    for (std::int64_t j = 0; j < 5; ++j) EXPECT_EQ(got.ids.row(q)[j], truth.ids.row(q)[j]);
+  EXPECT_EQ(report.recall_argument, "exact");
+  EXPECT_EQ(report.certified_queries, 20);
+  for (const Index* index : {&codes, &plain}) {
+    std::vector<Id> ids(2000);
+    std::iota(ids.begin(), ids.end(), 0);
+    const AnyMatrix decoded = index->reconstruct(ids);
+    const Neighbors by_codes = index->search(queries.view(), 5, {.method = exact}, &report);
+    EXPECT_EQ(report.recall_argument, "none");
+    EXPECT_EQ(report.note, "exact with respect to the vectors that codes stand for");
+    const Neighbors want = knn(queries.view(), decoded, 5);
+    for (std::int64_t q = 0; q < 20; ++q)
+      EXPECT_NEAR(by_codes.distances.row(q)[4], want.distances.row(q)[4], 1e-4);
+  }
+  const auto refused = [&](const Index& index, MethodOptions method) {
+    method.kind = Method::exact;
+    try {
+      index.search(queries.view(), 5, {.method = method});
+    } catch (const InvalidArgument& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(refused(lists, {.recall = 0.9}), "method is exact, but recall is 0.9");
+  EXPECT_EQ(refused(codes, {.probes = 3}), "method is exact, but probes is 3");
+  EXPECT_EQ(refused(plain, {.recall = 0.5}), "method is exact, but recall is 0.5");
+  EXPECT_EQ(refused(lists, {.recall = 1.0}), "no error");
+  EXPECT_NE(refused(codes, {.recall = 1.0}).find("is the highest that is promised"),
+            std::string::npos);
+  EXPECT_NE(refused(made("IVF8,PQ4,RFlat"), {}).find("refines only what its codes find"),
+            std::string::npos);
 }
 
 double recall_of(const Neighbors& got, const Neighbors& truth, std::int64_t k) {
@@ -693,6 +792,29 @@ TEST(RecallOfCodes, IsCalibratedByTheBatchWhereVectorsAreKept) {
           found += std::count(got.ids.row(q), got.ids.row(q) + 10, truth.ids.row(q + 300)[j]) > 0;
       EXPECT_GE(found / 12000, asked - 0.005);
     }
+}
+
+// What is not known to be reached among all rows may be among those that a filter leaves.
+TEST(RecallOfCodes, IsRefusedByTheRowsThatAreSearched) {
+  const Matrix<float> base = clustered(6000, 24, 1), queries = clustered(1000, 24, 2);
+  Index index = make_index("IVF32,PQ1x4,RFlat", 24);
+  index.train(base.view());
+  index.add(base.view());
+  const double highest = index.tune(10).back().promised_recall;
+  ASSERT_LT(highest, 0.96);
+  const MethodOptions method{.recall = 0.98};
+  EXPECT_THROW(index.search(queries.view(), 10, {.method = method}), InvalidArgument);
+  const auto filter = IdFilter::of_ids(std::vector<Id>{1, 2, 77, 1000});
+  KnnReport report;
+  const Neighbors got =
+      index.search(queries.view(), 4, {.filter = filter, .method = method}, &report);
+  EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
+  EXPECT_GE(report.expected_recall, 0.98);
+  double found = 0;
+  for (std::int64_t i = 0; i < 4000; ++i) found += got.ids.data()[i] != no_id;
+  EXPECT_GE(found / 4000, 0.97);
+  EXPECT_THROW(index.search(queries.view().rows(0, 10), 4, {.filter = filter, .method = method}),
+               InvalidArgument);
 }
 
 TEST(RefusedSearches, OfCodesSayWhy) {
