@@ -33,6 +33,14 @@ class RowFilter {
   bool allows(std::int64_t row) const {
     return data_->bits[static_cast<std::size_t>(row >> 6)] >> (row & 63) & 1;
   }
+  // The bits of rows row, ..., row + 63, from the lowest on; 0 beyond the last row.
+  std::uint64_t bits_from(std::int64_t row) const {
+    const auto& bits = data_->bits;
+    const auto at = static_cast<std::size_t>(row >> 6);
+    const int shift = static_cast<int>(row & 63);
+    const std::uint64_t low = at < bits.size() ? bits[at] >> shift : 0;
+    return shift > 0 && at + 1 < bits.size() ? low | bits[at + 1] << (64 - shift) : low;
+  }
   // How many of rows begin, ..., end - 1 are allowed, counted 64 in a step; and which, ascending,
   // counted from `begin`.
   std::int64_t count(std::int64_t begin, std::int64_t end) const;

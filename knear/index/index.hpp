@@ -158,13 +158,13 @@ class Index {
   // Calibrates searches of inverted lists and of codes for a recall of the k nearest, and has
   // save() keep that: by queries [n x dim] like those to come, or with none by 2,000 rows of the
   // index, each left out of its own answer, which the first search for a recall does by itself. It
-  // is done again once the index has grown by a quarter or shrunk by a fifth. Codes cannot tell
-  // what is nearest to queries: their index keeps 1,000 of the vectors that it was trained on with
-  // their 100 nearest, which it follows through adding and removing, and takes no queries, unless
-  // it keeps all vectors to refine codes by (RFlat). Returns what recall costs, from the cheapest
-  // on. A flat index makes lists for such searches (index/flat.hpp), which save() does not keep.
-  // Throws InvalidArgument for a flat index of fewer than 16,384 rows, where too few neighbours are
-  // known (after a merge, of a file of FAISS, for a large k), and as search() does.
+  // is done again once rows added and taken out are more than a quarter of those that were there.
+  // Codes cannot tell what is nearest to queries: their index keeps 1,000 of the vectors that it
+  // was trained on with their 128 nearest, which it follows through adding and removing, and takes
+  // no queries, unless it keeps all vectors to refine codes by (RFlat). Returns what recall costs,
+  // from the cheapest on. A flat index makes lists for such searches (index/flat.hpp), which save()
+  // does not keep. Throws InvalidArgument for a flat index of fewer than 16,384 rows, where too few
+  // neighbours are known (after a merge, of a file of FAISS, for a large k), and as search() does.
   std::vector<OperatingPoint> tune(std::int64_t k, AnyMatrixView queries = {},
                                    const ChangeOptions& options = {});
   // The same for codes, by the vectors that they were made of and that someone else has kept: base
@@ -192,14 +192,15 @@ class Index {
 
   // The k nearest rows of each query [q x dim] of any element type, padded with no_id beyond
   // size(). A flat index finds all of them, unless a recall below 1 is asked for; inverted lists
-  // need options.method.probes or .recall, and have no device and no other method. Errors as for
-  // knn(), and InvalidArgument for an id of a filter's list that the index does not hold.
+  // need options.method.probes or .recall, and have no device and no method but
+  // exact: all lists, and of codes what is nearest by what these stand for, which is said. Errors
+  // as for knn(), and InvalidArgument for an id of a filter's list that the index does not hold.
   // report->version is that of the state searched.
   Neighbors search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options = {},
                    KnnReport* report = nullptr) const;
 
   // All rows within a radius of each query, as knear::range_search; of inverted lists those in the
-  // lists that it probes.
+  // lists that it probes. Where codes are refined, every vector there is measured.
   RangeNeighbors range_search(AnyMatrixView queries, double radius,
                               const SearchOptions& options = {}, KnnReport* report = nullptr) const;
 

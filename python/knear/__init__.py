@@ -789,7 +789,7 @@ class Index:
 
         q: queries like those to come [n x dim]. None: 2,000 vectors of the index, each left out of
             its own answer; the first search for a recall does that by itself, and again once
-            the index has grown by a quarter or shrunk by a fifth. An index of codes keeps 1,000 of
+            rows added and taken out are more than a quarter of it. An index of codes keeps 1,000 of
             the vectors that it was trained on, with their neighbours, and takes queries only if it
             keeps all vectors to refine codes by (RFlat), or with
         base: the vectors that the codes were made of [n x dim], and

@@ -78,7 +78,7 @@ struct CodeKernels {
   // The k-th smallest of values [rows], or a little more, but not as much as the next one; 1 <= k
   // <= rows.
   std::int32_t (*kth_value)(const std::int32_t* values, std::int64_t rows, std::int64_t k);
-  // Sets the bits of the rows whose values are at most `limit`.
+  // Sets the bits of the rows whose values [rows, and 64 more may be read] are at most `limit`.
   void (*values_up_to)(const std::int32_t* values, std::int64_t rows, std::int32_t limit,
                        std::uint64_t* near);
   CodeSumKernel sums8, sums4;

@@ -29,6 +29,9 @@ constexpr std::int64_t most_kept_bytes = 4096;
 constexpr std::int64_t most_queries = 1024, most_table_bytes = 16 << 20;
 // Rows that a query scores between two looks at its threshold.
 constexpr std::int64_t most_step = 1024;
+// Where a filter leaves fewer than one row in so many of these, only its rows are looked at: with
+// tables of floats at hand, and without.
+constexpr std::int64_t few_allowed = 16, few_allowed_without = 256;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -255,6 +258,7 @@ class BlockScan {
         for (std::int64_t from = first; from < last; from += chunk) {
           if (counter++ % parts != part) continue;
           const std::int64_t to = std::min(last, from + chunk);
+          if (segments_[s].allowed.filter && !set_allowed(segments_[s].allowed, from, to)) continue;
           for (std::size_t i = p; i < end; ++i) {
             if (i + 1 < end) tables_[pairs[i + 1].query].prefetch();
             scan_rows(pairs[i], s, from, to, bound, take, settle);
@@ -278,7 +282,16 @@ class BlockScan {
     const float* scalars = lists.has_scalars() ? lists.scalars() : nullptr;
     std::uint64_t near[most_step / code_group_rows];
     for (std::int64_t row = from; row < to; row += most_step) {
-      const std::int64_t rows = std::min(most_step, to - row);
+      const std::int64_t rows = std::min(most_step, to - row), groups = (rows + 63) / 64;
+      // Of a filter, the rows of this step that it lets through, and how many these are.
+      const std::uint64_t* const allowed =
+          segment.allowed.filter ? allowed_.data() + (row - from) / code_group_rows : nullptr;
+      std::int64_t left = rows;
+      if (allowed)
+        left = std::accumulate(
+            allowed, allowed + groups, std::int64_t{0},
+            [](std::int64_t sum, std::uint64_t bits) { return sum + std::popcount(bits); });
+      if (left == 0) continue;
       // Takes the rows whose bits are set; returns the largest key of these.
       const auto take_near = [&] {
         const std::int64_t count = sums_of(lists, tables, pair.query == at_hand_, row, rows, near);
@@ -292,26 +305,43 @@ class BlockScan {
         return most;
       };
       float limit = bound(pair.query);
-      if (limit == infinity && likely_nearest(segment, tables, row, rows, near)) {
+      const bool summed = pair.query == at_hand_ || !tables.kept.empty();
+      if ((summed ? few_allowed : few_allowed_without) * left < rows) {
+        std::copy_n(allowed, groups, near);
+      } else if (limit == infinity &&
+                 likely_nearest(segment, tables, row, rows, allowed, left, near)) {
         // These k rows say how far the others may be.
         limit = take_near();
         settle(pair.query, limit);
         std::uint64_t others[most_step / code_group_rows];
         if (!up_to_values(lists, tables, pair.term, limit, rows, others)) continue;
-        for (std::int64_t g = 0; g < (rows + 63) / 64; ++g) near[g] = others[g] & ~near[g];
+        for (std::int64_t g = 0; g < groups; ++g) near[g] = others[g] & ~near[g];
       } else if (!nearest_groups(lists, tables, pair.term, limit, row, rows, near)) {
         continue;
       }
-      if (!segment.allowed.all()) leave_allowed(segment.allowed, row, rows, near);
+      for (std::int64_t g = 0; allowed && g < groups; ++g) near[g] &= allowed[g];
+      if (segment.allowed.live) leave_live(segment.allowed, row, groups, near);
       take_near();
       settle(pair.query, infinity);
     }
   }
 
-  // Clears the bits of rows that may not be found.
-  static void leave_allowed(const AllowedRows& allowed, std::int64_t row, std::int64_t rows,
-                            std::uint64_t* near) {
-    for (std::int64_t g = 0; g < (rows + 63) / 64; ++g)
+  // Sets the bits of rows [from, to) that a filter lets through; false if there are none.
+  bool set_allowed(const AllowedRows& allowed, std::int64_t from, std::int64_t to) {
+    allowed_.resize(static_cast<std::size_t>((to - from + 63) / 64));
+    std::uint64_t any = 0;
+    for (std::int64_t row = from; row < to; row += 64) {
+      std::uint64_t bits = allowed.filter->bits_from(row + allowed.offset);
+      if (to - row < 64) bits &= (std::uint64_t{1} << (to - row)) - 1;
+      allowed_[static_cast<std::size_t>((row - from) / 64)] = bits;
+      any |= bits;
+    }
+    return any != 0;
+  }
+  // Clears the bits of rows that are no longer there.
+  static void leave_live(const AllowedRows& allowed, std::int64_t row, std::int64_t groups,
+                         std::uint64_t* near) {
+    for (std::int64_t g = 0; g < groups; ++g)
       for (std::uint64_t bits = near[g]; bits != 0; bits &= bits - 1)
         if (!allowed(row + 64 * g + std::countr_zero(bits))) near[g] &= ~(bits & (0 - bits));
   }
@@ -372,12 +402,12 @@ class BlockScan {
 
   // Where nothing is known of how near the k nearest are: sets the bits of the rows of a step with
   // the k smallest sums of bytes, or of a few more, and keeps these sums. Returns false where that
-  // helps nothing.
+  // helps nothing. allowed: the `count` rows that a filter lets through, or nullptr.
   bool likely_nearest(const CodeSegment& segment, const ByteTables& tables, std::int64_t row,
-                      std::int64_t rows, std::uint64_t* near) {
+                      std::int64_t rows, const std::uint64_t* allowed, std::int64_t count,
+                      std::uint64_t* near) {
     const CodedLists& lists = *segment.lists;
-    std::int64_t count = rows;
-    if (!segment.allowed.all()) {
+    if (segment.allowed.live) {
       count = 0;
       for (std::int64_t i = 0; i < rows; ++i) count += segment.allowed(row + i);
     }
@@ -391,7 +421,8 @@ class BlockScan {
     scan_bytes(args);
     if (count < rows)
       for (std::int64_t i = 0; i < rows; ++i)
-        if (!segment.allowed(row + i)) values_[i] = std::numeric_limits<std::int32_t>::max();
+        if (allowed ? (allowed[i / 64] >> i % 64 & 1) == 0 : !segment.allowed(row + i))
+          values_[i] = std::numeric_limits<std::int32_t>::max();
     kernels_.values_up_to(values_, rows, kernels_.kth_value(values_, rows, k_), near);
     return true;
   }
@@ -459,6 +490,7 @@ class BlockScan {
   std::vector<float> entries_;  // the tables of the query at hand, and their ranges
   std::uint32_t at_hand_ = 0;
   std::int32_t values_[most_step + code_group_rows];  // of the rows of a step
+  std::vector<std::uint64_t> allowed_;                // of the rows at hand, by a filter
   // Of rows that are left of a step: sums, and then keys, and their numbers.
   float sums_[most_step + code_group_rows];
   std::uint16_t at_[most_step + code_group_rows] = {};
