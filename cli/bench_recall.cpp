@@ -39,7 +39,8 @@ void check(const RecallBench& bench) {
     throw InvalidArgument("--alone must not be negative, but is {}", bench.alone);
   check(bench.vectors);
   check_no_device(bench.device, "bench recall");
-  for (const std::string& index : bench.indexes) learns(index);
+  for (const std::string& index : bench.indexes)
+    if (index != partial_reduce_curve) learns(index);
   if (bench.indexes.size() > 8)
     throw InvalidArgument("--index is given {} times, where a plot has 8 lines at most",
                           bench.indexes.size());
@@ -73,6 +74,7 @@ nlohmann::ordered_json as_json(const RecallCurveOf& curve, std::int64_t rows,
         {"recall_interval", {point.interval.low, point.interval.high}},
         {"seconds", point.seconds},
         {"queries_per_second", static_cast<double>(queries) / point.seconds}};
+    if (point.asked > 0) one["asked_recall"] = point.asked;
     if (point.alone_seconds > 0) one["alone_seconds"] = point.alone_seconds;
     points.push_back(std::move(one));
   }
@@ -85,15 +87,18 @@ nlohmann::ordered_json as_json(const RecallCurveOf& curve, std::int64_t rows,
 
 void print_curves(const std::vector<RecallCurveOf>& curves, const RecallBench& bench,
                   std::int64_t rows, std::int64_t queries) {
-  std::vector<std::vector<std::string>> lines{{"index", "probes", fmt::format("recall@{}", bench.k),
-                                               "queries/s",
+  std::vector<std::vector<std::string>> lines{{"index", "probes or recall asked",
+                                               fmt::format("recall@{}", bench.k), "queries/s",
                                                bench.graph ? "with building" : "one alone"}};
   for (const RecallCurveOf& curve : curves) {
     print("{}: built in {}, {:.1f} bytes a row\n", curve.factory,
           readable_seconds(curve.build_seconds),
           static_cast<double>(curve.memory_bytes) / static_cast<double>(rows));
     for (const RecallCurvePoint& point : curve.points)
-      lines.push_back({curve.factory, point.probes > 0 ? fmt::format("{}", point.probes) : "-",
+      lines.push_back({curve.factory,
+                       point.asked > 0    ? fmt::format("recall {:g}", point.asked)
+                       : point.probes > 0 ? fmt::format("{}", point.probes)
+                                          : "-",
                        fmt::format("{:.4f}", point.recall),
                        grouped(std::llround(static_cast<double>(queries) / point.seconds)),
                        bench.graph ? readable_seconds(curve.build_seconds + point.seconds)
@@ -110,7 +115,8 @@ void write_page(const RecallBench& bench, const std::string& what,
       "<!doctype html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n<meta name='viewport' "
       "content='width=device-width, initial-scale=1'>\n<title>knear: {0}</title>\n<style>{1}"
       "</style>\n</head>\n<body>\n<main>\n<h1>{0}</h1>\n<p>{2}. Each point is a number of probes: "
-      "1, 2, 4, ...</p>\n<section class='pair'>{3}</section>\n<footer>Made by <code>knear bench "
+      "1, 2, 4, ...; of partial-reduce, a recall that was asked for.</p>\n<section "
+      "class='pair'>{3}</section>\n<footer>Made by <code>knear bench "
       "recall</code>.</footer>\n</main>\n</body>\n</html>\n",
       title, page_style(), escaped(what), recall_chart(curves, queries, bench.k, bench.graph));
   io::AtomicFile file(bench.report);
@@ -180,8 +186,8 @@ void add_bench_recall(CLI::App& bench) {
             "(default 10000)");
   command
       ->add_option("--index", arguments->indexes,
-                   "kind of index, as for build; once or more (default: Flat and lists of vectors "
-                   "and codes)")
+                   "kind of index, as for build, or partial-reduce; once or more (default: Flat, "
+                   "partial-reduce and lists of vectors and codes)")
       ->type_name("KIND");
   add_whole(*command, "-k", arguments->k, "neighbours per query (default 10)");
   add_whole(*command, "--probes", arguments->probes, "at most (default 256)");

@@ -30,21 +30,29 @@ Matrix<Id> without_itself(const Matrix<Id>& found, std::int64_t k) {
 
 RecallCurveOf measure_recall_curve(const std::string& factory, const RecallCurveJob& job) {
   RecallCurveOf out{factory, 0, 0, {}};
-  Index index = make_index(factory, job.base.cols(), job.metric);
+  const bool partial_reduce = factory == partial_reduce_curve;
+  Index index = make_index(partial_reduce ? "Flat" : factory, job.base.cols(), job.metric);
   out.build_seconds = seconds_of([&] {
     if (!index.is_trained())
       index.train(job.base, {.threads = job.threads, .progress = job.progress});
     index.add(job.base, {.threads = job.threads, .progress = job.progress});
   });
   out.memory_bytes = index.memory_bytes();
-  const std::int64_t most = std::min(index.lists(), job.most_probes),
-                     k = job.k + (job.of_itself ? 1 : 0);
-  for (std::int64_t probes = index.lists() > 0 ? 1 : 0; probes <= most; probes *= 2) {
+  std::vector<MethodOptions> methods;
+  if (partial_reduce)
+    for (const double recall : {0.5, 0.8, 0.9, 0.95, 0.98, 0.99})
+      methods.push_back({.kind = Method::partial_reduce, .recall = recall});
+  else if (index.lists() == 0)
+    methods.emplace_back();
+  for (std::int64_t probes = 1; probes <= std::min(index.lists(), job.most_probes); probes *= 2)
+    methods.push_back({.probes = probes});
+  const std::int64_t k = job.k + (job.of_itself ? 1 : 0);
+  for (const MethodOptions& method : methods) {
     SearchOptions options;
     options.threads = job.threads, options.progress = job.progress;
-    options.method.probes = probes;
+    options.method = method;
     RecallCurvePoint point;
-    point.probes = probes;
+    point.probes = method.probes, point.asked = method.recall.value_or(0);
     std::vector<double> seconds;
     Neighbors near;
     for (std::int64_t round = 0; round < job.repeat; ++round) {
@@ -66,7 +74,6 @@ RecallCurveOf measure_recall_curve(const std::string& factory, const RecallCurve
                        found.view().rows(0, known), job.truth, job.k, job.threads);
     point.recall = *recall.by_distance, point.interval = recall.distance_interval;
     out.points.push_back(point);
-    if (probes == 0) break;
   }
   return out;
 }
@@ -74,6 +81,7 @@ RecallCurveOf measure_recall_curve(const std::string& factory, const RecallCurve
 std::vector<std::string> usual_indexes(std::int64_t rows, std::int64_t dim) {
   const std::string lists = fmt::format("IVF{}", usual_lists(rows));
   std::vector<std::string> out{"Flat", lists + ",Flat"};
+  out.emplace_back(partial_reduce_curve);
   if (rows < 1024) return out;
   for (const std::int64_t columns : {2, 4})
     if (dim % columns == 0) out.push_back(fmt::format("{},PQ{}", lists, dim / columns));

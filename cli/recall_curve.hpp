@@ -15,6 +15,7 @@ namespace knear::cli {
 
 struct RecallCurvePoint {
   std::int64_t probes = 0;  // 0: the index has no lists
+  double asked = 0;         // the recall that was asked for; 0: none
   double recall = 0;        // by distance (cli/recall.hpp)
   Interval interval;
   double seconds = 0;        // of all queries in one call, the median
@@ -42,8 +43,12 @@ struct RecallCurveJob {
   Progress progress = {};
 };
 
-// Makes the index and searches it with 1, 2, 4, ... probes; an index without lists once. Throws
-// InvalidArgument for a string that names none, Cancelled.
+// What a curve of the method partial-reduce is called in place of an index.
+inline constexpr const char* partial_reduce_curve = "partial-reduce";
+
+// Makes the index and searches it with 1, 2, 4, ... probes; an index without lists once. Of
+// partial-reduce, searches all rows by it for some recalls. Throws InvalidArgument for a string
+// that names none, Cancelled.
 RecallCurveOf measure_recall_curve(const std::string& factory, const RecallCurveJob& job);
 
 // Inverted lists of the vectors and of codes for a base of this size, in place of what nobody

@@ -233,11 +233,16 @@ class Bench(ProgramTest):
 
     def test_recall_against_time(self):
         made = ["bench", "recall", "--set", "f32", "--rows", 3000, "--dim", 8, "--repeat", 1]
-        kinds = ["--index", "Flat", "--index", "IVF20,Flat", "--index", "IVF20,PQ4"]
+        names = "Flat", "IVF20,Flat", "IVF20,PQ4", "partial-reduce"
+        kinds = [word for name in names for word in ("--index", name)]
         few = ["--count", 50, "--alone", 5, "--report", "plot.html", "--json"]
         out = json.loads(self.ok(*made, *kinds, *few))
         self.assertEqual((out["bench"], out["rows"], out["queries"]), ("recall", 3000, 50))
-        flat, lists, codes = out["indexes"]
+        flat, lists, codes, partial = out["indexes"]
+        asked = [point["asked_recall"] for point in partial["points"]]
+        self.assertEqual(asked, [0.5, 0.8, 0.9, 0.95, 0.98, 0.99])
+        self.assertGreater(partial["points"][-1]["recall"], 0.95)
+        self.assertNotIn("asked_recall", flat["points"][0])
         self.assertEqual([point["recall"] for point in flat["points"]], [1])
         for index in lists, codes:
             self.assertEqual([point["probes"] for point in index["points"]], [1, 2, 4, 8, 16])
