@@ -1,16 +1,19 @@
-// tests/index/coded_index_test.cpp -- indexes of codes against a plain model: what each row was
-// coded to, its key by the formula of code_scan.hpp with tables made one entry at a time, through
-// random histories of changes, at every instruction set.
+// tests/index/coded_index_test.cpp -- indexes of codes, and all that learn what becomes of vectors,
+// against a plain model (index_model.hpp): through random histories of changes, at every
+// instruction set.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <map>
 #include <numeric>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -18,9 +21,9 @@
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/factory/factory.hpp"
-#include "knear/index/index_impl.hpp"
 #include "knear/index/ivf_flat.hpp"
 #include "knear/index/ivf_pq.hpp"
+#include "tests/index/index_model.hpp"
 
 namespace knear {
 namespace {
@@ -28,15 +31,6 @@ namespace {
 using detail::CodeShape;
 using detail::IndexShape;
 using detail::RefineShape;
-using detail::RowCoder;
-
-// An index whose coder a test can look at.
-class OpenIndex : public Index {
- public:
-  explicit OpenIndex(const IndexShape& shape) : Index(IndexOfShape(shape)) {}
-  explicit OpenIndex(Index index) : Index(std::move(index)) {}
-  std::shared_ptr<const detail::State> state() const { return impl().state(); }
-};
 
 Matrix<float> clustered(std::int64_t rows, std::int64_t dim, std::uint64_t seed, float offset = 0) {
   Random random(7), around(seed);
@@ -61,208 +55,195 @@ struct Case {
   std::string name;
   IndexShape shape;
   float offset = 0;  // of all vectors from the origin
+  ElementType type = ElementType::f32;
+  int steps = 120;
 };
+void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 
-// What a map from ids to vectors answers.
-class Model {
+// A random history of an index and of its model.
+class History {
  public:
-  Model(const IndexShape& shape, const RowCoder& coder, const RowCoder* refiner,
-        Matrix<float> centroids)
-      : shape_(shape), coder_(coder), refiner_(refiner), centroids_(std::move(centroids)) {}
+  explicit History(const Case& of)
+      : steps_(of.steps),
+        offset_(of.offset),
+        type_(of.type),
+        shape_(of.shape),
+        index_(trained(of.shape)),
+        model_(index_) {}
 
-  struct Row {
-    std::vector<float> vector;
-    std::uint32_t list = 0;
-    std::vector<std::uint8_t> code;
-    std::vector<float> decoded;  // without the centroid
-  };
-  std::map<Id, Row> rows;
-
-  void put(Id id, const float* vector) {
-    Row row{{vector, vector + shape_.dim}, 0, {}, {}};
-    const MatrixView<float> one(row.vector.data(), 1, shape_.dim);
-    const Metric by = shape_.metric == Metric::cosine ? Metric::cosine : Metric::l2;
-    if (shape_.lists > 0)
-      row.list =
-          static_cast<std::uint32_t>(reference_knn(one, centroids_.view(), 1, by).ids.row(0)[0]);
-    const auto coded = coder_.encode(one, {&row.list, 1}, 1, {});
-    row.code.assign(coded.codes.row(0), coded.codes.row(0) + coded.codes.cols());
-    for (std::int64_t m = 0; m < coder_.quantizer().sub_quantizers(); ++m) {
-      const auto at = static_cast<std::size_t>(coder_.quantizer().bits() == 8 ? m : m / 2);
-      const int centroid =
-          coder_.quantizer().bits() == 8 ? row.code[at] : row.code[at] >> (m % 2 * 4) & 15;
-      const MatrixView<float> part = coder_.quantizer().centroids(m);
-      row.decoded.insert(row.decoded.end(), part.row(centroid), part.row(centroid) + part.cols());
-    }
-    // What refines it.
-    if (refiner_) {
-      const auto fine = refiner_->encode(one, {}, 1, {});
-      refiner_->decode(fine.codes.row(0), 1, 0, row.vector.data());
-    } else if (shape_.refine && shape_.refine->rounded) {
-      for (float& x : row.vector)
-        x = static_cast<float>(*shape_.refine->rounded == ElementType::f16 ? to_double(to_f16(x))
-                                                                           : to_double(to_bf16(x)));
-    }
-    rows[id] = std::move(row);
-  }
-
-  bool residual() const { return shape_.lists > 0 && shape_.codes->residual; }
-
-  // The key of a row by its code.
-  float key(const float* query, const Row& row) const {
-    const std::int64_t dim = shape_.dim, parts = coder_.quantizer().sub_quantizers();
-    std::vector<double> q(query, query + dim), c(static_cast<std::size_t>(dim), 0), m = c;
-    if (shape_.metric == Metric::cosine) {
-      // As rows are given length 1.
-      double largest = 0, squares = 0;
-      for (const double x : q) largest = std::max(largest, std::abs(x));
-      if (largest > 0) {
-        for (double& x : q) x /= largest, squares += x * x;
-        for (double& x : q) x = static_cast<float>(x / std::sqrt(squares));
-      }
-    }
-    if (residual()) {
-      for (std::int64_t j = 0; j < dim; ++j)
-        c[static_cast<std::size_t>(j)] = centroids_.row(row.list)[j];
-      for (std::int64_t l = 0; l < shape_.lists; ++l)
-        for (std::int64_t j = 0; j < dim; ++j)
-          m[static_cast<std::size_t>(j)] += double{centroids_.row(l)[j]};
-      for (double& x : m) x /= static_cast<double>(shape_.lists);
-    }
-    const bool l2 = shape_.metric == Metric::l2;
-    float term = 0, scalar = 0, sum = 0;
-    double terms = 0, scalars = 0;
-    for (std::size_t j = 0; j < q.size(); ++j) {
-      const double r = row.decoded[j];
-      if (shape_.metric == Metric::cosine)
-        scalars += (r + c[j]) * (r + c[j]);
-      else
-        scalars += r * r + 2 * (c[j] - m[j]) * r;
-    }
-    if (residual()) {
-      const MatrixView<float> centroid = centroids_.view().rows(row.list, row.list + 1);
-      const MatrixView<double> asked(q.data(), 1, dim);
-      terms = reference_knn(asked, centroid, 1, l2 ? Metric::l2 : Metric::ip).distances.row(0)[0];
-      if (!l2) terms = -terms;
-    }
-    term = static_cast<float>(terms);
-    if (shape_.metric == Metric::cosine)
-      scalar = static_cast<float>(std::sqrt(scalars));
-    else if (l2 && residual())
-      scalar = static_cast<float>(scalars);
-    const std::int64_t width = dim / parts;
-    for (std::int64_t p = 0; p < parts; ++p) {
-      double one = 0;
-      for (auto j = static_cast<std::size_t>(p * width);
-           j < static_cast<std::size_t>((p + 1) * width); ++j) {
-        const double r = row.decoded[j];
-        if (l2 && !residual())
-          one += (q[j] - r) * (q[j] - r);
+  void run() {
+    // So many that lists are packed; of four lists so many that a list takes several blocks.
+    add(shape_.lists == 0 ? 1500 : shape_.lists == 4 ? 6000 : 900, false);
+    for (const Isa isa : available_isas())
+      for (int times = 0; times < (shape_.lists == 4 ? 12 : 4); ++times) check(isa);
+    for (int step = 0; step < steps_ && !testing::Test::HasFatalFailure(); ++step) {
+      const auto op = random_.below(9);
+      if (op < 3 || model_.rows.empty()) {
+        add(1 + static_cast<std::int64_t>(random_.below(op == 0 ? 300 : 12)),
+            random_.below(2) == 0);
+      } else if (op == 3) {
+        remove(held(random_.below(4) == 0 ? model_.rows.size() * 3 / 4 : 20));
+      } else if (op == 4) {
+        const auto ids = held(15);
+        const AnyMatrix x = vectors(std::ssize(ids));
+        index_.replace(ids, x);
+        for (std::size_t i = 0; i < ids.size(); ++i)
+          model_.put(ids[i], x, static_cast<std::int64_t>(i));
+      } else if (op == 5) {
+        if (random_.below(2) == 0)
+          index_.compact();
         else
-          one += (l2 ? -2 * (q[j] - m[j]) : -q[j]) * r;
+          index_.optimize();
+      } else if (op == 6) {
+        reload_or_merge();
+      } else {
+        const auto isas = available_isas();
+        check(isas[random_.below(isas.size())]);
       }
-      sum += static_cast<float>(one);
+      ASSERT_EQ(index_.size(), std::ssize(model_.rows));
     }
-    if (shape_.metric == Metric::cosine) return scalar > 0 ? 1 + (term + sum) / scalar : 1;
-    return l2 ? std::max(0.0f, (term + scalar) + sum) : term + sum;
+    std::vector<Id> ids;
+    for (const auto& [id, row] : model_.rows) ids.push_back(id);
+    EXPECT_EQ(index_.ids(), ids);
   }
-
-  // Keys and ids of the nearest, by codes or refined.
-  template <class Allowed>
-  std::vector<std::pair<double, Id>> search(const float* query, std::int64_t k, std::int64_t probes,
-                                            std::int64_t factor, Allowed allowed) const {
-    std::vector<char> probed(static_cast<std::size_t>(std::max<std::int64_t>(1, shape_.lists)), 1);
-    if (shape_.lists > 0) {
-      std::fill(probed.begin(), probed.end(), 0);
-      for (const Id list : coarse_order_(query, probes)) probed[static_cast<std::size_t>(list)] = 1;
-    }
-    std::vector<std::pair<double, Id>> found;
-    for (const auto& [id, row] : rows)
-      if (probed[row.list] && allowed(id)) found.emplace_back(key(query, row), id);
-    std::sort(found.begin(), found.end());
-    if (factor > 0) {
-      found.resize(std::min(found.size(), static_cast<std::size_t>(k * factor)));
-      for (auto& [key, id] : found)
-        key = order_key(shape_.metric, reference_distance(shape_.metric, query,
-                                                          rows.at(id).vector.data(), shape_.dim));
-      std::sort(found.begin(), found.end());
-    }
-    found.resize(std::min(found.size(), static_cast<std::size_t>(k)));
-    return found;
-  }
-
-  // The lists that a query probes: asked of the coarse quantiser, which has tests of its own.
-  std::function<std::vector<Id>(const float*, std::int64_t)> coarse_order_;
 
  private:
-  IndexShape shape_;
-  const RowCoder& coder_;
-  const RowCoder* refiner_;
-  Matrix<float> centroids_;
-};
-
-class CodedIndexes : public testing::TestWithParam<Case> {};
-
-TEST_P(CodedIndexes, HistoriesEqualAPlainModelAtEveryInstructionSet) {
-  const auto& [name, shape, offset] = GetParam();
-  const Isas restore;
-  const std::int64_t dim = shape.dim;
-  Random random(11);
-  OpenIndex index(shape);
-  index.train(clustered(1200, dim, 1, offset).view(), {.iterations = 4});
-  const std::shared_ptr<const detail::State> trained = index.state();
-  Model model(shape, *trained->coder, trained->refiner.get(), index.centroids());
-  model.coarse_order_ = [&](const float* query, std::int64_t probes) {
-    const Neighbors near = trained->coarse->probe(MatrixView<float>(query, 1, dim), probes, 1);
-    return std::vector<Id>(near.ids.row(0), near.ids.row(0) + probes);
-  };
-  Id next = 0;
-  const auto held = [&](std::size_t count) {
+  AnyMatrix vectors(std::int64_t n) {
+    const Matrix<float> from = clustered(n, shape_.dim, random_.next(), offset_);
+    return typed(from);
+  }
+  AnyMatrix typed(const Matrix<float>& from) const {
+    AnyMatrix out(type_, from.rows(), from.cols());
+    for (std::int64_t i = 0; i < from.rows(); ++i)
+      for (std::int64_t j = 0; j < from.cols(); ++j) {
+        const float x = from.row(i)[j];
+        void* const row = out.row(i);
+        switch (type_) {
+          case ElementType::f16:
+            static_cast<f16*>(row)[j] = to_f16(x);
+            break;
+          case ElementType::bf16:
+            static_cast<bf16*>(row)[j] = to_bf16(x);
+            break;
+          case ElementType::u8:  // coordinates are within 0.8
+            static_cast<std::uint8_t*>(row)[j] = static_cast<std::uint8_t>(128 + 150 * x);
+            break;
+          case ElementType::i8:
+            static_cast<std::int8_t*>(row)[j] = static_cast<std::int8_t>(150 * x);
+            break;
+          case ElementType::f32:
+            static_cast<float*>(row)[j] = x;
+            break;
+          case ElementType::f64:  // no float32
+            static_cast<double*>(row)[j] = x + 0x1p-40;
+        }
+      }
+    return out;
+  }
+  OpenIndex trained(const IndexShape& shape) const {
+    OpenIndex out(shape);
+    // Few: each of them that an index of codes keeps to know recall by is compared with all rows to
+    // come, which `Known` below looks at.
+    const std::int64_t rows = std::max<std::int64_t>(300, shape.lists);
+    out.train(typed(clustered(rows, shape.dim, 1, offset_)), {.iterations = 4});
+    return out;
+  }
+  std::vector<Id> held(std::size_t count) {
     std::vector<Id> all, out;
-    for (const auto& [id, row] : model.rows) all.push_back(id);
+    for (const auto& [id, row] : model_.rows) all.push_back(id);
     for (; count > 0 && !all.empty(); --count) {
-      const std::size_t i = random.below(all.size());
+      const std::size_t i = random_.below(all.size());
       out.push_back(all[i]);
       all[i] = all.back(), all.pop_back();
     }
     return out;
-  };
-  const auto add = [&](std::int64_t n, bool own) {
-    Matrix<float> x = clustered(n, dim, random.next(), offset);
+  }
+
+  void add(std::int64_t n, bool own) {
+    AnyMatrix x = vectors(n);
+    const auto row_bytes = static_cast<std::size_t>(x.cols() * size_of(type_));
     // Equal rows, whose ids alone tell them apart; and a zero row.
-    for (std::int64_t i = 1; i < n; i += 3) std::copy_n(x.row(0), dim, x.row(i));
-    if (n > 5) std::fill_n(x.row(4), dim, 0.0f);
+    for (std::int64_t i = 1; i < n; i += 3) std::memcpy(x.row(i), x.row(0), row_bytes);
+    if (n > 5) std::memset(x.row(4), 0, row_bytes);
     std::vector<Id> ids;
-    for (std::int64_t i = 0; i < n; ++i) ids.push_back(own ? next + 5 * (n - i) : next + i);
+    for (std::int64_t i = 0; i < n; ++i) ids.push_back(own ? next_ + 5 * (n - i) : next_ + i);
     if (own)
-      index.add(x.view(), ids);
+      index_.add(x, ids);
     else
-      index.add(x.view());
+      index_.add(x);
     for (std::int64_t i = 0; i < n; ++i) {
-      model.put(ids[static_cast<std::size_t>(i)], x.row(i));
-      next = std::max(next, ids[static_cast<std::size_t>(i)] + 1);
+      model_.put(ids[static_cast<std::size_t>(i)], x, i);
+      next_ = std::max(next_, ids[static_cast<std::size_t>(i)] + 1);
     }
-  };
-  const auto check = [&](Isa isa) {
+  }
+  void remove(const std::vector<Id>& ids) {
+    index_.remove(ids);
+    for (const Id id : ids) model_.rows.erase(id);
+  }
+  // The history continues with the saved index, or with its rows twice.
+  void reload_or_merge() {
+    std::string file = std::filesystem::temp_directory_path() / "knear-history-XXXXXX";
+    close(mkstemp(file.data()));
+    index_.save(file);
+    OpenIndex other(Index::load(file));
+    EXPECT_EQ(other.description(), index_.description());
+    if (random_.below(2) == 0) {
+      index_ = std::move(other);
+    } else {  // a copy that is merged, under higher ids
+      const std::int64_t before = index_.size();
+      index_.merge(other, MergeIds::shifted);
+      std::map<Id, std::shared_ptr<const IndexModel::Row>> more;
+      for (const auto& [id, row] : model_.rows) more[id + next_] = row;
+      model_.rows.merge(more);
+      next_ = index_.next_id();
+      EXPECT_EQ(index_.size(), 2 * before);
+      remove(held(model_.rows.size() / 2));
+    }
+    unlink(file.c_str());
+  }
+
+  void check(Isa isa) {
     Isas::use(isa);
-    const auto n = std::ssize(model.rows);
-    Matrix<float> queries = clustered(9, dim, random.next(), offset);
-    std::fill_n(queries.row(3), dim, 0.0f);
-    if (!model.rows.empty())
-      std::copy_n(model.rows.begin()->second.vector.data(), dim, queries.row(5));
-    const std::int64_t k = std::vector<std::int64_t>{1, 10, 80, n + 2}[random.below(4)];
-    SearchOptions options{.threads = 1 + static_cast<int>(random.below(3))};
-    if (random.below(3) == 0) options.memory = 64 << 20;
-    std::int64_t probes = 0, factor = shape.refine ? 4 : 0;
-    if (shape.lists > 0)
-      options.method.probes = probes =
-          1 + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(shape.lists)));
-    if (shape.refine && random.below(2) == 0) options.method.refine_factor = factor = 2;
+    const auto n = std::ssize(model_.rows);
+    Matrix<float> plain = clustered(9, shape_.dim, random_.next(), offset_);
+    std::fill_n(plain.row(3), shape_.dim, 0.0f);
+    AnyMatrix queries = typed(plain);
+    if (type_ != ElementType::f32 && random_.below(2) == 0) {  // of another type than the rows
+      AnyMatrix floats(ElementType::f32, 9, shape_.dim);
+      for (std::int64_t q = 0; q < 9; ++q) {
+        const std::vector<double> from = doubles_of(queries.view().rows(q, q + 1));
+        for (std::size_t j = 0; j < from.size(); ++j)
+          static_cast<float*>(floats.row(q))[j] = static_cast<float>(from[j]) + 0.25f;
+      }
+      queries = std::move(floats);
+    }
+    // The vector of a row, if it is known.
+    if (const auto& first = model_.rows.begin()->second; shape_.refine || shape_.transforms.empty())
+      if (const AnyMatrixView row = shape_.refine ? first->refining : first->kept;
+          row.type() == queries.type() && row.cols() == shape_.dim)
+        detail::copy_exactly(row, row.type(), queries.row(5));
+    const std::int64_t k = std::vector<std::int64_t>{1, 10, 80, n + 2}[random_.below(4)];
+    SearchOptions options{.threads = 1 + static_cast<int>(random_.below(3))};
+    if (random_.below(3) == 0) options.memory = 64 << 20;
+    IndexModel::How how{.probes = 0, .factor = shape_.refine ? 4 : 0};
+    if (shape_.lists > 0) {
+      how.probes =
+          1 + static_cast<std::int64_t>(random_.below(static_cast<std::uint64_t>(shape_.lists)));
+      if (!shape_.codes && random_.below(4) == 0)
+        options.method.recall = 1, how.probes = shape_.lists;
+      else
+        options.method.probes = how.probes;
+    } else if (!shape_.codes) {
+      constexpr FirstPass passes[] = {FirstPass::automatic, FirstPass::int8, FirstPass::fp32,
+                                      FirstPass::direct};
+      options.first_pass = passes[random_.below(std::size(passes))];
+    }
+    if (shape_.refine && random_.below(2) == 0) options.method.refine_factor = how.factor = 2;
     std::vector<Id> listed;
-    const bool filtered = random.below(3) == 0;
+    const bool filtered = random_.below(3) == 0;
     if (filtered) {
-      listed =
-          held(random.below(static_cast<std::uint64_t>(random.below(2) == 0 ? n : n / 30) + 1));
+      const std::uint64_t most = static_cast<std::uint64_t>(random_.below(2) == 0 ? n : n / 30);
+      listed = held(random_.below(most + 1));
       options.filter = IdFilter::of_ids(listed);
       std::sort(listed.begin(), listed.end());
     }
@@ -270,25 +251,28 @@ TEST_P(CodedIndexes, HistoriesEqualAPlainModelAtEveryInstructionSet) {
       return !filtered || std::binary_search(listed.begin(), listed.end(), id);
     };
     // One query, whose rows threads share, or all.
-    const std::int64_t first = random.below(2) == 0 ? 5 : 0,
+    const std::int64_t first = random_.below(2) == 0 ? 5 : 0,
                        count = first == 5 ? 1 : queries.rows();
     KnnReport report;
     const Neighbors got =
-        index.search(queries.view().rows(first, first + count), k, options, &report);
+        index_.search(queries.view().rows(first, first + count), k, options, &report);
     EXPECT_EQ(report.rows, n);
-    EXPECT_EQ(report.recall_argument, "none");
-    EXPECT_EQ(report.certified_queries, 0);
+    if (shape_.codes) {
+      EXPECT_EQ(report.recall_argument, "none");
+      EXPECT_EQ(report.certified_queries, 0);
+    }
     const auto distance = [&](double key) {
-      return static_cast<float>(shape.metric == Metric::ip ? -key : key);
+      return static_cast<float>(shape_.metric == Metric::ip ? -key : key);
     };
     for (std::int64_t q = 0; q < count; ++q) {
-      const auto want = model.search(queries.row(first + q), k, probes, factor, allowed);
+      const std::int64_t sorted = shape_.refine ? k : n;  // a radius may reach all
+      const auto want = model_.search(queries, first + q, sorted, how, allowed);
       for (std::int64_t j = 0; j < k; ++j) {
         const bool there = j < std::ssize(want);
         const auto at = static_cast<std::size_t>(j);
         ASSERT_EQ(got.ids.row(q)[j], there ? want[at].second : no_id)
             << name_of(isa) << " query " << q << " place " << j << " of " << k << " probes "
-            << probes << " distance " << got.distances.row(q)[j] << " "
+            << how.probes << " distance " << got.distances.row(q)[j] << " "
             << (there ? want[at].first : 0);
         if (there) {
           ASSERT_EQ(got.distances.row(q)[j], distance(want[at].first)) << name_of(isa);
@@ -296,80 +280,41 @@ TEST_P(CodedIndexes, HistoriesEqualAPlainModelAtEveryInstructionSet) {
       }
       // Within the distance of some row; where codes are refined, all that are probed are measured.
       if (want.empty()) continue;
-      const auto all =
-          model.search(queries.row(first + q), n, probes, shape.refine ? 1 : 0, allowed);
+      const auto all = shape_.refine ? model_.search(queries, first + q, n,
+                                                     {.probes = how.probes, .factor = 1}, allowed)
+                                     : want;
       const double radius = distance(all[std::min<std::size_t>(all.size() - 1, 6)].first);
       const RangeNeighbors near =
-          index.range_search(queries.view().rows(first + q, first + q + 1), radius, options);
+          index_.range_search(queries.view().rows(first + q, first + q + 1), radius, options);
       std::vector<Id> expected;
       for (const auto& [key, id] : all)
-        if (key <= order_key(shape.metric, radius)) expected.push_back(id);
+        if (key <= order_key(shape_.metric, radius)) expected.push_back(id);
       EXPECT_EQ(near.ids, expected);
     }
-    for (const Id id : held(3)) {
-      const AnyMatrix found = index.reconstruct(std::vector<Id>{id});
-      AnyMatrix row(ElementType::f32, 1, dim);
-      ASSERT_EQ(detail::copy_exactly(found, ElementType::f32, row.row(0)), -1);
-      const Model::Row& known = model.rows.at(id);
-      for (std::int64_t j = 0; j < dim; ++j) {
-        const auto at = static_cast<std::size_t>(j);
-        const float want = shape.refine ? known.vector[at]
-                           : model.residual()
-                               ? known.decoded[at] + index.centroids().row(known.list)[j]
-                               : known.decoded[at];
-        ASSERT_EQ(static_cast<const float*>(row.row(0))[j], want);
-      }
+    const std::vector<Id> some = held(3);
+    const AnyMatrix found = index_.reconstruct(some);
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const auto row = static_cast<std::int64_t>(i);
+      EXPECT_EQ(doubles_of(found.view().rows(row, row + 1)),
+                model_.reconstructed(*model_.rows.at(some[i])));
     }
-  };
-  add(shape.lists == 0 ? 2600 : shape.lists == 4 ? 6000 : 900, false);
-  for (const Isa isa : available_isas())
-    for (int times = 0; times < (shape.lists == 4 ? 30 : 4); ++times) check(isa);
-  for (int step = 0; step < 120 && !testing::Test::HasFatalFailure(); ++step) {
-    const auto op = random.below(9);
-    if (op < 3 || model.rows.empty()) {
-      add(1 + static_cast<std::int64_t>(random.below(op == 0 ? 300 : 12)), random.below(2) == 0);
-    } else if (op == 3) {
-      const auto ids = held(random.below(4) == 0 ? model.rows.size() * 3 / 4 : 20);
-      index.remove(ids);
-      for (const Id id : ids) model.rows.erase(id);
-    } else if (op == 4) {
-      const auto ids = held(15);
-      const Matrix<float> x = clustered(std::ssize(ids), dim, random.next(), offset);
-      index.replace(ids, x.view());
-      for (std::size_t i = 0; i < ids.size(); ++i)
-        model.put(ids[i], x.row(static_cast<std::int64_t>(i)));
-    } else if (op == 5) {
-      index.compact();
-    } else if (op == 6) {
-      std::string file = std::filesystem::temp_directory_path() / "knear-codes-XXXXXX";
-      close(mkstemp(file.data()));
-      index.save(file);
-      OpenIndex other(Index::load(file));
-      EXPECT_EQ(other.description(), index.description());
-      if (random.below(2) == 0) {
-        index = std::move(other);
-      } else {  // a copy that is merged, under higher ids
-        const std::int64_t before = index.size();
-        index.merge(other, MergeIds::shifted);
-        std::map<Id, Model::Row> more;
-        for (const auto& [id, row] : model.rows) more[id + next] = row;
-        model.rows.merge(more);
-        next = index.next_id();
-        EXPECT_EQ(index.size(), 2 * before);
-        const auto ids = held(model.rows.size() / 2);
-        index.remove(ids);
-        for (const Id id : ids) model.rows.erase(id);
-      }
-      unlink(file.c_str());
-    } else {
-      const auto isas = available_isas();
-      check(isas[random.below(isas.size())]);
-    }
-    ASSERT_EQ(index.size(), std::ssize(model.rows));
   }
-  std::vector<Id> ids;
-  for (const auto& [id, row] : model.rows) ids.push_back(id);
-  EXPECT_EQ(index.ids(), ids);
+
+  Random random_{11};
+  const int steps_;
+  const float offset_;
+  const ElementType type_;
+  const IndexShape shape_;
+  OpenIndex index_;
+  IndexModel model_;
+  Id next_ = 0;
+};
+
+class LearnedIndexes : public testing::TestWithParam<Case> {};
+
+TEST_P(LearnedIndexes, HistoriesEqualAPlainModelAtEveryInstructionSet) {
+  const Isas restore;
+  History(GetParam()).run();
 }
 
 std::vector<Case> cases() {
@@ -396,6 +341,43 @@ std::vector<Case> cases() {
     out.push_back({of + "_many_lists", shape(400, {2, 8, true})});
     out.push_back({of + "_long_lists", shape(4, {4, 4, true})});
     out.push_back({of + "_far_away", shape(16, {4, 8, true}), 300.0f});
+    // By their names: halves, transforms, indexes over the centroids, and rows of other types.
+    const auto named = [&](const std::string& factory, ElementType type = ElementType::f32) {
+      std::string name = of + "_" + factory;
+      if (type != ElementType::f32) name += "_of_" + std::string(name_of(type));
+      std::replace_if(
+          name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+      out.push_back({name, OpenIndex(make_index(factory, 12, metric)).shape(), 0, type, 80});
+    };
+    for (const char* factory : {"SQfp16",
+                                "SQbf16",
+                                "IVF7,SQfp16",
+                                "IVF9,SQbf16",
+                                "L2norm,Flat",
+                                "L2norm,IVF8,Flat",
+                                "PCAW6,Flat",
+                                "PCA8,IVF8,Flat",
+                                "PCA8,SQfp16",
+                                "RR9,IVF7,SQbf16",
+                                "OPQ4_8,IVF8,PQ4",
+                                "OPQ4,IVF8,PQ4x4",
+                                "RR16,PQ4x4",
+                                "PCAR10,L2norm,SQ8",
+                                "IVF64(IVF8,Flat),PQ4",
+                                "IVF64(IVF8,Flat),Flat",
+                                "PCA8,IVF60(SQfp16),SQ8,Refine(SQ8)",
+                                "PCA8,IVF8,PQ4,Refine(SQ8)",
+                                "OPQ4,PQ4x4,Refine(PQ6)",
+                                "RR8,IVF5,SQ4,Refine(SQbf16)",
+                                "L2norm,IVF6,PQ3,RFlat"})
+      named(factory);
+    for (const ElementType type :
+         {ElementType::u8, ElementType::i8, ElementType::f16, ElementType::bf16, ElementType::f64})
+      for (const char* factory : {"IVF8,PQ3,RFlat", "PCA8,PQ4x4,RFlat"}) named(factory, type);
+    named("PCA8,IVF7,Flat", ElementType::u8);
+    named("IVF7,SQfp16", ElementType::f64);
+    named("PQ4,Refine(SQbf16)", ElementType::i8);
+    named("IVF6,PQ4,Refine(SQ8)", ElementType::bf16);
   }
   return out;
 }
@@ -1047,7 +1029,7 @@ TEST(Halves, AreTheFlatIndexOfRoundedVectors) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, CodedIndexes, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Shapes, LearnedIndexes, testing::ValuesIn(cases()),
                          [](const auto& one) { return one.param.name; });
 
 }  // namespace
