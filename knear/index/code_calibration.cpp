@@ -117,6 +117,7 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
                      std::span<const SearchSegment> segments, const CodeTruth& truth,
                      std::int64_t k, int threads, const Progress& progress) {
   const std::int64_t count = truth.size();
+  if (count == 0) return {k, {}, {}};  // nothing has no mean
   Matrix<float> transformed;
   AnyMatrixView queries = truth.vectors.view();
   if (state.transform)

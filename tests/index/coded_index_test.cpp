@@ -903,6 +903,22 @@ TEST(Codes, NumbersBeyondFloatsAreFoundOrRefused) {
   EXPECT_EQ(lists.size(), 0);
 }
 
+// A recall of nothing was seen to be no number, which the file kept and nobody read again.
+TEST(RecallOfCodes, OfAnEmptyIndexIsNotKept) {
+  for (const char* name : {"IVF4,SQ8,RFlat", "SQ8,RFlat", "IVF4,SQ8"}) {
+    SCOPED_TRACE(name);
+    Index index = make_index(name, 8);
+    index.train(clustered(60, 8, 1).view());
+    const Matrix<float> queries = clustered(5, 8, 2);
+    EXPECT_THROW(index.search(queries.view(), 3, {.method = {.recall = 0.1}}), InvalidArgument);
+    std::string path = std::filesystem::temp_directory_path() / "knear-empty-XXXXXX";
+    close(mkstemp(path.data()));
+    index.save(path);
+    EXPECT_EQ(Index::load(path).size(), 0);
+    std::filesystem::remove(path);
+  }
+}
+
 TEST(Codes, OfNoQueriesAreNoAnswers) {
   for (const char* name : {"PCA4,Flat", "PCA4,IVF4,PQ4", "PQ4", "IVF4,SQ8,RFlat"}) {
     Index index = make_index(name, 8);
