@@ -1,27 +1,39 @@
 // tests/index/index_concurrency_test.cpp -- searches while the index changes: every answer must be
-// that of the very state that the search says it saw. CI runs this under the thread sanitiser.
+// that of the very state that the search says it saw, every file that of a state that there was
+// while it was written. CI runs this under the thread sanitiser.
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <future>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/index/flat.hpp"
-#include "knear/index/ivf_flat.hpp"
-#include "knear/index/ivf_pq.hpp"
+#include "tests/index/index_model.hpp"
 
 namespace knear {
 namespace {
 
+using detail::CodeShape;
+using detail::IndexShape;
+using detail::RefineShape;
+using detail::TransformShape;
+
 constexpr std::int64_t dim = 5;
+constexpr std::size_t least_changes = 15;  // however long they take
 using Row = std::vector<float>;
 using Rows = std::map<Id, Row>;
 
@@ -31,12 +43,26 @@ struct Change {
   std::vector<Id> taken;
 };
 
-struct Answer {
-  std::int64_t version;
+struct Question {
   Matrix<float> queries;
   std::int64_t k;
   Id filter_below;  // only ids below this; -1: no filter
+  IndexModel::How how;
+  SearchOptions options;
+};
+
+struct Answer {
+  std::int64_t version;
+  std::shared_ptr<const Question> question;
   Neighbors near;
+};
+
+// What was written to a file while the index changed: one of the states between two versions.
+struct Saved {
+  std::int64_t first, last;
+  std::vector<Id> ids;
+  Answer answer;
+  bool seen = false;
 };
 
 Matrix<float> random_rows(Random& random, std::int64_t n, bool whole) {
@@ -47,24 +73,40 @@ Matrix<float> random_rows(Random& random, std::int64_t n, bool whole) {
   return out;
 }
 
-// A writer and readers that use one index for a while.
+std::string temporary_file() {
+  std::string name = std::filesystem::temp_directory_path() / "knear-concurrency-XXXXXX";
+  close(mkstemp(name.data()));
+  return name;
+}
+
+bool same(const Neighbors& a, const Neighbors& b) {
+  const std::int64_t places = a.ids.rows() * a.ids.cols();
+  return std::equal(a.ids.data(), a.ids.data() + places, b.ids.data()) &&
+         std::equal(a.distances.data(), a.distances.data() + places, b.distances.data());
+}
+
+// A writer, readers and someone who saves, that use one index for a while.
 class Stress {
  public:
-  // lists: inverted ones, of which every answer is that of all; 0: a flat index. With codes every
-  // row is measured by its vector, so that answers are exact too.
-  Stress(Metric metric, std::uint64_t seed, std::int64_t lists, bool codes)
-      : index_(made(metric, lists, codes)),
+  Stress(const IndexShape& shape, std::uint64_t seed)
+      : shape_(shape),
+        index_(made(shape)),
         seed_(seed),
-        lists_(lists),
-        codes_(codes),
-        first_version_(index_.version()) {}
+        model_(index_),
+        first_version_(index_.version()) {
+    index_.save(empty_);
+  }
+  ~Stress() {
+    for (const std::string& file : {empty_, writers_, savers_}) unlink(file.c_str());
+  }
 
   void run(std::chrono::milliseconds time) {
-    std::vector<std::thread> readers;
-    for (std::uint64_t r = 0; r < 3; ++r) readers.emplace_back([this, r] { read(seed_ + 1 + r); });
+    std::vector<std::thread> others;
+    for (std::uint64_t r = 0; r < 3; ++r) others.emplace_back([this, r] { read(seed_ + 1 + r); });
+    others.emplace_back([this] { save(seed_ + 10); });
     write(std::chrono::steady_clock::now() + time);
     done_ = true;
-    for (std::thread& reader : readers) reader.join();
+    for (std::thread& other : others) other.join();
     check();
   }
 
@@ -72,11 +114,11 @@ class Stress {
   void write(std::chrono::steady_clock::time_point end) {
     Random random(seed_);
     Rows rows;
-    while (std::chrono::steady_clock::now() < end) {
+    while (std::chrono::steady_clock::now() < end || history_.size() < least_changes) {
       Change change;
-      const auto op = rows.size() > 3000 ? 2 : random.below(5);
+      const auto op = rows.size() > 2000 ? 2 : random.below(6);
       if (op < 2 || rows.size() < 50) {
-        const auto n = static_cast<std::int64_t>(1 + random.below(random.below(4) ? 30 : 700));
+        const auto n = static_cast<std::int64_t>(1 + random.below(random.below(4) ? 30 : 500));
         const Matrix<float> x = random_rows(random, n, random.below(2) == 0);
         const Id first = index_.next_id();
         std::vector<Id> ids;
@@ -96,6 +138,8 @@ class Stress {
         const Matrix<float> x = random_rows(random, std::ssize(ids), random.below(2) == 0);
         index_.replace(ids, x.view());
         put(change, ids, x);
+      } else if (op == 4) {
+        merge(change, rows, random);
       } else {
         index_.compact();
       }
@@ -104,6 +148,30 @@ class Stress {
       history_.push_back(std::move(change));
       ASSERT_EQ(index_.version(), first_version_ + std::ssize(history_));
     }
+  }
+  // With an index that lies in a file: a small one, or what this one is now.
+  void merge(Change& change, const Rows& rows, Random& random) {
+    const Id first = index_.next_id();
+    if (rows.size() < 600 && random.below(2) == 0) {
+      index_.save(writers_);
+      index_.merge(Index::load(writers_), MergeIds::shifted);
+      for (const auto& [id, row] : rows) change.put[id + first] = row;
+      return;
+    }
+    Index other = Index::load(empty_);
+    const bool keep = random.below(2) == 0;
+    const Matrix<float> x =
+        random_rows(random, 1 + static_cast<std::int64_t>(random.below(300)), random.below(2) == 0);
+    std::vector<Id> ids;
+    for (std::int64_t i = 0; i < x.rows(); ++i) ids.push_back((keep ? first : 0) + 3 * i);
+    other.add(x.view(), ids);
+    if (random.below(2) == 0) {
+      other.save(writers_);
+      other = Index::load(writers_);
+    }
+    index_.merge(other, keep ? MergeIds::keep : MergeIds::shifted);
+    for (Id& id : ids) id += keep ? 0 : first;
+    put(change, ids, x);
   }
   static void put(Change& change, const std::vector<Id>& ids, const Matrix<float>& x) {
     for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -120,35 +188,54 @@ class Stress {
     return all;
   }
 
-  static Index made(Metric metric, std::int64_t lists, bool codes) {
+  static OpenIndex made(const IndexShape& shape) {
     Random random(9);
-    if (codes) {
-      IvfSqIndex index(dim, lists, metric, {.refined = true});
-      index.train(random_rows(random, 300, true).view());
-      return index;
-    }
-    if (lists == 0) return FlatIndex(dim, metric);
-    return IvfFlatIndex(random_rows(random, lists, true).view(), metric);
+    OpenIndex index(shape);
+    // Of quantisers as few as they take: each of them that an index keeps to know recall by slows
+    // the writer down.
+    const std::int64_t rows =
+        shape.codes && shape.codes->is_product() && shape.codes->bits == 8 ? 256 : 64;
+    if (shape.learns()) index.train(random_rows(random, rows, false).view(), {.iterations = 4});
+    return index;
   }
-  // Every row, with lists in one way or the other.
-  SearchOptions how(Random& random) const {
-    SearchOptions out{.threads = 1 + static_cast<int>(random.below(2))};
-    if (codes_) out.method.refine_factor = 1 << 20;
-    if (codes_ || (lists_ > 0 && random.below(2) == 0))
-      out.method.probes = lists_;
-    else if (lists_ > 0)
-      out.method.recall = 1;
+  std::shared_ptr<const Question> question(const Index& index, Random& random) const {
+    auto out =
+        std::make_shared<Question>(Question{random_rows(random, 3, random.below(2) == 0),
+                                            static_cast<std::int64_t>(1 + random.below(30)),
+                                            -1,
+                                            {.probes = 0, .factor = shape_.refine ? 4 : 0},
+                                            {.threads = 1 + static_cast<int>(random.below(2))}});
+    MethodOptions& method = out->options.method;
+    if (shape_.lists > 0 && !shape_.codes && random.below(3) == 0)
+      method.recall = 1, out->how.probes = shape_.lists;
+    else if (shape_.lists > 0)
+      method.probes = out->how.probes =
+          1 + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(shape_.lists)));
+    if (shape_.refine && random.below(3) > 0)
+      method.refine_factor = out->how.factor = random.below(2) == 0 ? 2 : 1 << 20;
+    if (random.below(3) == 0) {
+      out->filter_below = static_cast<Id>(
+          random.below(static_cast<std::uint64_t>(std::min<Id>(index.next_id(), 100000) + 1)));
+      std::vector<std::uint8_t> bits(static_cast<std::size_t>((out->filter_below + 7) / 8), 255);
+      out->options.filter = IdFilter::of_bits(bits, out->filter_below);
+    }
     return out;
+  }
+  static Answer answered(const Index& index, std::shared_ptr<const Question> question) {
+    KnnReport report;
+    Neighbors near =
+        index.search(question->queries.view(), question->k, question->options, &report);
+    return {report.version, std::move(question), std::move(near)};
   }
   // Recall is calibrated by searches while the index changes; the answer may be any.
   void search_for_recall(Random& random) const {
-    if (lists_ == 0) return;
+    if (!shape_.is_probed()) return;
     SearchOptions options{.threads = 1};
-    options.method.recall = codes_ ? 0.1 : 0.9;
+    options.method.recall = shape_.codes ? 0.1 : 0.9;
     try {
       index_.search(random_rows(random, 3, true).view(), 3, options);
-    } catch (const InvalidArgument&) {  // so much was removed that an index of codes cannot tell
-      EXPECT_TRUE(codes_);
+    } catch (const InvalidArgument&) {  // of codes that were merged or removed nothing is known
+      EXPECT_TRUE(shape_.codes);
     }
   }
 
@@ -156,26 +243,19 @@ class Stress {
     Random random(seed);
     std::vector<Answer> answers;
     while (!done_) {
-      Answer a{0,
-               random_rows(random, 3, random.below(2) == 0),
-               static_cast<std::int64_t>(1 + random.below(30)),
-               -1,
-               {}};
-      SearchOptions options = how(random);
-      if (random.below(3) == 0) {
-        a.filter_below = static_cast<Id>(
-            random.below(static_cast<std::uint64_t>(std::min<Id>(index_.next_id(), 100000) + 1)));
-        std::vector<std::uint8_t> bits(static_cast<std::size_t>((a.filter_below + 7) / 8), 255);
-        options.filter = IdFilter::of_bits(bits, a.filter_below);
-      }
-      KnnReport report;
-      a.near = index_.search(a.queries.view(), a.k, options, &report);
-      a.version = report.version;
-      if (answers.size() < 1500) answers.push_back(std::move(a));  // checking them takes longer
+      Answer a = answered(index_, question(index_, random));
+      if (answers.size() < 400) answers.push_back(std::move(a));  // checking them takes longer
       // The other calls must only not crash.
       if (random.below(4) == 0)
-        index_.range_search(random_rows(random, 1, true).view(), 2, how(random));
-      if (codes_) index_.contains(static_cast<Id>(random.below(3000)));
+        index_.range_search(random_rows(random, 1, true).view(), 2,
+                            question(index_, random)->options);
+      const auto id = static_cast<Id>(random.below(3000));
+      if (random.below(4) == 0 && index_.contains(id)) {
+        try {
+          EXPECT_EQ(index_.reconstruct(std::vector<Id>{id}).rows(), 1);
+        } catch (const InvalidArgument&) {  // it was removed meanwhile
+        }
+      }
       if (random.below(4) == 0) {
         EXPECT_GE(index_.memory_bytes(), 0);
       }
@@ -189,55 +269,113 @@ class Stress {
     std::move(answers.begin(), answers.end(), std::back_inserter(answers_));
   }
 
-  void check() {
-    std::sort(answers_.begin(), answers_.end(),
-              [](const Answer& a, const Answer& b) { return a.version < b.version; });
-    Rows rows;
-    std::int64_t version = first_version_;
-    for (const Answer& a : answers_) {
-      for (; version < a.version; ++version) {
-        const Change& change = history_[static_cast<std::size_t>(version - first_version_)];
-        for (const Id id : change.taken) rows.erase(id);
-        for (const auto& [id, row] : change.put) rows[id] = row;
-      }
-      std::vector<Id> ids;
-      for (const auto& [id, row] : rows)
-        if (a.filter_below < 0 || id < a.filter_below) ids.push_back(id);
-      Matrix<float> base(std::ssize(ids), dim);
-      for (std::size_t i = 0; i < ids.size(); ++i)
-        std::copy_n(rows.at(ids[i]).data(), dim, base.row(static_cast<std::int64_t>(i)));
-      const Neighbors want = reference_knn(a.queries.view(), base.view(), a.k, index_.metric());
-      for (std::int64_t i = 0; i < want.ids.rows() * a.k; ++i) {
-        const Id id = want.ids.data()[i];
-        ASSERT_EQ(a.near.ids.data()[i], id == no_id ? no_id : ids[static_cast<std::size_t>(id)])
-            << "version " << a.version << " seed " << seed_;
-        ASSERT_EQ(a.near.distances.data()[i], want.distances.data()[i]);
-      }
+  // Into the same file, whose replacing an index that lies in it does not notice.
+  void save(std::uint64_t seed) {
+    Random random(seed);
+    while (!done_) {
+      const std::int64_t first = index_.version();
+      index_.save(savers_);
+      const std::int64_t last = index_.version();
+      const Index loaded = Index::load(savers_);
+      Saved one{first, last, loaded.ids(), answered(loaded, question(loaded, random))};
+      index_.save(savers_);
+      EXPECT_TRUE(same(answered(loaded, one.answer.question).near, one.answer.near));
+      saved_.push_back(std::move(one));
     }
-    EXPECT_GT(answers_.size(), 0u);
-    std::printf("%zu changes, %zu answers of %s\n", history_.size(), answers_.size(),
-                std::string(name_of(index_.metric())).c_str());
   }
 
-  Index index_;
+  bool is_right(const Answer& a) const {
+    const Question& asked = *a.question;
+    for (std::int64_t q = 0; q < asked.queries.rows(); ++q) {
+      const auto want = model_.search(asked.queries.view(), q, asked.k, asked.how, [&](Id id) {
+        return asked.filter_below < 0 || id < asked.filter_below;
+      });
+      for (std::int64_t j = 0; j < asked.k; ++j) {
+        const bool there = j < std::ssize(want);
+        const auto [key, id] = there ? want[static_cast<std::size_t>(j)] : std::pair(0.0, no_id);
+        if (a.near.ids.row(q)[j] != id ||
+            (there &&
+             a.near.distances.row(q)[j] != static_cast<float>(distance_of_key(shape_.metric, key))))
+          return false;
+      }
+    }
+    return true;
+  }
+
+  void check() {
+    std::stable_sort(answers_.begin(), answers_.end(),
+                     [](const Answer& a, const Answer& b) { return a.version < b.version; });
+    std::size_t at = 0;
+    for (std::size_t changes = 0;; ++changes) {
+      const std::int64_t version = first_version_ + static_cast<std::int64_t>(changes);
+      for (; at < answers_.size() && answers_[at].version == version; ++at)
+        ASSERT_TRUE(is_right(answers_[at])) << "version " << version << " seed " << seed_;
+      std::vector<Id> ids;
+      for (const auto& [id, row] : model_.rows) ids.push_back(id);
+      for (Saved& one : saved_)
+        one.seen |=
+            one.first <= version && version <= one.last && one.ids == ids && is_right(one.answer);
+      if (changes == history_.size()) break;
+      for (const Id id : history_[changes].taken) model_.rows.erase(id);
+      for (const auto& [id, row] : history_[changes].put)
+        model_.put(id, MatrixView<float>(row.data(), 1, dim), 0);
+    }
+    EXPECT_EQ(at, answers_.size());
+    for (const Saved& one : saved_)
+      EXPECT_TRUE(one.seen) << "saved between versions " << one.first << " and " << one.last;
+    EXPECT_GT(answers_.size(), 0u);
+    EXPECT_GT(saved_.size(), 0u);
+    std::printf("%s %s: %zu changes, %zu answers, %zu files\n", shape_.description().c_str(),
+                std::string(name_of(shape_.metric)).c_str(), history_.size(), answers_.size(),
+                saved_.size());
+  }
+
+  const std::string empty_ = temporary_file(), writers_ = temporary_file(),
+                    savers_ = temporary_file();
+  const IndexShape shape_;
+  OpenIndex index_;
   const std::uint64_t seed_;
-  const std::int64_t lists_;
-  const bool codes_;
+  IndexModel model_;
   const std::int64_t first_version_;
   std::atomic<bool> done_ = false;
   std::vector<Change> history_;  // the writer's, read when it has ended
+  std::vector<Saved> saved_;     // of the one who saves, likewise
   std::mutex mutex_;
   std::vector<Answer> answers_;
 };
 
+std::vector<IndexShape> shapes(Metric metric) {
+  using Kind = TransformShape::Kind;
+  const CodeShape residual{.sub_quantizers = 5, .bits = 8, .residual = true},
+      whole{.sub_quantizers = 5, .bits = 4, .residual = false},
+      scalar{.sub_quantizers = 0, .bits = 8, .residual = false};
+  const IndexShape four_lists{.metric = metric, .lists = 4};
+  std::vector<IndexShape> out{
+      {},
+      {.lists = 5},
+      {.lists = 5, .codes = CodeShape{.residual = true}, .refine = RefineShape{}},
+      {.codes = CodeShape{.sub_quantizers = 5, .bits = 8, .residual = false}},
+      {.lists = 5, .codes = residual},
+      {.codes = whole, .refine = RefineShape{.codes = scalar}},
+      {.rounded = ElementType::f16},
+      {.transforms = {{.kind = Kind::pca, .dim_out = 4}}, .lists = 5},
+      {.transforms = {{.kind = Kind::opq, .dim_out = 4, .sub_quantizers = 2, .bits = 4}},
+       .lists = 5,
+       .codes = CodeShape{.sub_quantizers = 2, .bits = 4, .residual = true},
+       .refine = RefineShape{}},
+      {.lists = 20, .coarse = {four_lists}, .codes = residual},
+  };
+  for (IndexShape& shape : out) shape.dim = dim, shape.metric = metric;
+  return out;
+}
+
 TEST(IndexConcurrency, EveryAnswerIsThatOfTheStateItSaw) {
-  const char* seconds = std::getenv("KNEAR_FUZZ_SECONDS");
-  const auto time = std::chrono::milliseconds(seconds ? 1000 * std::atoi(seconds) / 3 : 500);
-  for (Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
-    for (const auto& [lists, codes] :
-         {std::pair(0, false), std::pair(5, false), std::pair(5, true)}) {
-      const char* seed = std::getenv("KNEAR_FUZZ_SEED");
-      Stress(metric, seed ? std::strtoull(seed, nullptr, 10) : 100, lists, codes).run(time);
+  const char *seconds = std::getenv("KNEAR_FUZZ_SECONDS"), *seed = std::getenv("KNEAR_FUZZ_SEED");
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
+    for (const IndexShape& shape : shapes(metric)) {
+      const auto time =
+          std::chrono::milliseconds(seconds ? 1000 * std::atoi(seconds) / 3 / 10 : 250);
+      Stress(shape, seed ? std::strtoull(seed, nullptr, 10) : 100).run(time);
       if (HasFatalFailure()) return;
     }
 }
