@@ -2,6 +2,7 @@
 // against a plain model (index_model.hpp): through random histories of changes, at every
 // instruction set.
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include <numeric>
 #include <ostream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "knear/core/cpu.hpp"
@@ -50,6 +52,16 @@ class Isas {
   ~Isas() { unsetenv("KNEAR_ISA"); }
   static void use(Isa isa) { setenv("KNEAR_ISA", std::string(name_of(isa)).c_str(), 1); }
 };
+
+// By the allocator; negative: it does not count.
+std::int64_t allocated_bytes() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return -1;
+#else
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
+#endif
+}
 
 struct Case {
   std::string name;
@@ -868,6 +880,39 @@ TEST(Codes, FewNeighboursAreTheFirstOfMany) {
       for (std::int64_t q = 0; q < queries.rows(); ++q)
         for (std::int64_t j = 0; j < k; ++j)
           ASSERT_EQ(some.ids.row(q)[j], all.ids.row(q)[j]) << "query " << q << " k " << k;
+    }
+  }
+}
+
+// What the header states of a row: its code, 8 bytes for the id and 4 for a scalar, and 4 more once
+// ids are looked up; lists and the rest of what grows with the rows within 5 %.
+TEST(CodeMemory, OfARowIsWhatTheHeaderStates) {
+  constexpr std::int64_t n = 100000, dim = 16;
+  const Matrix<float> base = clustered(n, dim, 1);
+  for (const auto& [name, metric, row_bytes] :
+       {std::tuple("IVF256,PQ16", Metric::l2, 16 + 8 + 4),
+        std::tuple("IVF256,PQ16", Metric::ip, 16 + 8),
+        std::tuple("IVF256,PQ16x4", Metric::cosine, 8 + 8 + 4),
+        std::tuple("PQ8", Metric::l2, 16)}) {
+    SCOPED_TRACE(std::string(name) + " " + std::string(name_of(metric)));
+    const std::int64_t before = allocated_bytes();
+    Index index = make_index(name, dim, metric);
+    index.train(base.view().rows(0, 1000), {.iterations = 2});
+    // What does not grow: centroids, codebooks, and 1,000 vectors with their 100 neighbours, for
+    // which there is room for 256 while they are collected.
+    const std::int64_t learned = index.memory_bytes(), neighbor = sizeof(std::pair<double, Id>);
+    const std::int64_t known = learned + 1000 * 100 * neighbor;
+    for (std::int64_t begin = 0, end = 0; begin < n; begin = end) {
+      end = std::min(n, 3 * begin + 700);
+      index.add(base.view().rows(begin, end));
+    }
+    const auto most = [](std::int64_t bytes) { return n * bytes * 105 / 100; };
+    EXPECT_GE(index.memory_bytes(), known + n * row_bytes);
+    EXPECT_LE(index.memory_bytes(), learned + 1000 * 256 * neighbor + most(row_bytes));
+    index.remove(std::vector<Id>{17});
+    EXPECT_LE(index.memory_bytes(), known + most(row_bytes + 4));
+    if (before >= 0) {  // by the count of the allocator too, which knows what we forget
+      EXPECT_LE(allocated_bytes() - before, known + most(row_bytes + 4));
     }
   }
 }
