@@ -104,7 +104,11 @@ class Stress {
     std::vector<std::thread> others;
     for (std::uint64_t r = 0; r < 3; ++r) others.emplace_back([this, r] { read(seed_ + 1 + r); });
     others.emplace_back([this] { save(seed_ + 10); });
-    write(std::chrono::steady_clock::now() + time);
+    try {
+      write(std::chrono::steady_clock::now() + time);
+    } catch (const Error& error) {
+      ADD_FAILURE() << error.what();
+    }
     done_ = true;
     for (std::thread& other : others) other.join();
     check();
