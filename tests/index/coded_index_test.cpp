@@ -25,6 +25,7 @@
 #include "knear/factory/factory.hpp"
 #include "knear/index/ivf_flat.hpp"
 #include "knear/index/ivf_pq.hpp"
+#include "knear/io/vectors.hpp"
 #include "tests/index/index_model.hpp"
 
 namespace knear {
@@ -814,6 +815,59 @@ TEST(RecallOfCodes, IsRefusedByTheRowsThatAreSearched) {
   EXPECT_GE(found / 4000, 0.97);
   EXPECT_THROW(index.search(queries.view().rows(0, 10), 4, {.filter = filter, .method = method}),
                InvalidArgument);
+}
+
+// Queries from another distribution than the rows: a recall that is asked for is met by batches of
+// 1,000 and more, which calibrate by themselves, and is not promised to fewer.
+TEST(RealData, RecallIsMetForQueriesFromElsewhere) {
+  const char* named = std::getenv("KNEAR_DATA");
+  const std::filesystem::path folder =
+      std::filesystem::path(named && *named ? named : "../shared/data") / "bge-bible";
+  if (!std::filesystem::exists(folder))
+    GTEST_SKIP() << "no bge-bible in " << folder.parent_path() << ": set KNEAR_DATA";
+  const io::VectorFile base_file = io::VectorFile::open((folder / "base.npy").string()),
+                       query_file = io::VectorFile::open((folder / "queries.npy").string());
+  const AnyMatrixView base = base_file.view(), queries = query_file.view();
+  for (const auto& [name, metric] : {std::pair("IVF48,Flat", Metric::cosine),
+                                     std::pair("PCA64,IVF48,PQ32x4,RFlat", Metric::ip)}) {
+    SCOPED_TRACE(std::string(name) + " " + std::string(name_of(metric)));
+    Index index = make_index(name, base.cols(), metric);
+    index.train(base);
+    index.add(base);
+    const Neighbors truth = knn(queries, base, 10, {.metric = metric});
+    for (const auto& [asked, count] :
+         {std::pair(0.8, queries.rows()), std::pair(0.9, std::int64_t{1000}),
+          std::pair(0.9, std::int64_t{999})}) {
+      KnnReport report;
+      const Neighbors got =
+          index.search(queries.rows(0, count), 10, {.method = {.recall = asked}}, &report);
+      if (count < 1000) {
+        EXPECT_EQ(report.recall_argument, "none") << report.note;
+        EXPECT_EQ(report.promised_recall, 0);
+        EXPECT_NE(report.note.find("a batch of 1000 queries is calibrated by itself"),
+                  std::string::npos)
+            << report.note;
+        continue;
+      }
+      EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
+      EXPECT_EQ(report.promised_recall, asked);
+      EXPECT_NE(report.note.find("calibrated on 500 queries of this batch"), std::string::npos)
+          << report.note;
+      double sum = 0, squares = 0;
+      for (std::int64_t q = 0; q < count; ++q) {
+        double found = 0;
+        for (std::int64_t j = 0; j < 10; ++j)
+          found +=
+              std::count(got.ids.row(q), got.ids.row(q) + 10, truth.ids.row(q)[j]) > 0 ? 0.1 : 0;
+        sum += found, squares += found * found;
+      }
+      // 500 of these queries said that their mean is above `asked` but once in a hundred times;
+      // with the others it is within as many of its own standard errors.
+      const auto n = static_cast<double>(count);
+      const double mean = sum / n, deviation = std::sqrt(squares / n - mean * mean);
+      EXPECT_GE(mean, asked - 2.33 * deviation / std::sqrt(n)) << count << " for " << asked;
+    }
+  }
 }
 
 TEST(RefusedSearches, OfCodesSayWhy) {
