@@ -139,43 +139,60 @@ static inline int64_t plain_sums(const CodeSumArgs& a) {
 [[maybe_unused]] static int64_t plain_sums8(const CodeSumArgs* a) { return plain_sums<8>(*a); }
 [[maybe_unused]] static int64_t plain_sums4(const CodeSumArgs* a) { return plain_sums<4>(*a); }
 
-typedef double Doubles __attribute__((vector_size(64)));
-typedef float EightFloats __attribute__((vector_size(32)));
-typedef float Floats16 __attribute__((vector_size(64)));
-typedef int32_t Ints16 __attribute__((vector_size(64)));
-typedef uint8_t Bytes16 __attribute__((vector_size(16)));
+// Vectors of the size of a register: larger ones go through memory at every step.
+#if defined(__AVX512F__)
+constexpr int lanes = 8;
+#elif defined(__AVX2__)
+constexpr int lanes = 4;
+#else
+constexpr int lanes = 2;
+#endif
+typedef double Doubles __attribute__((vector_size(8 * lanes)));
+typedef float Floats __attribute__((vector_size(4 * lanes)));
+
+static inline Doubles widened(const float* from) {
+#if defined(__AVX2__) && !defined(__AVX512F__)  // of which GCC 12 makes two halves otherwise
+  return reinterpret_cast<Doubles>(_mm256_cvtps_pd(_mm_loadu_ps(from)));
+#else
+  Floats x;
+  __builtin_memcpy(&x, from, sizeof x);
+  return __builtin_convertvector(x, Doubles);
+#endif
+}
+static inline Floats rounded(Doubles from) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  return reinterpret_cast<Floats>(_mm256_cvtpd_ps(reinterpret_cast<__m256d>(from)));
+#else
+  return __builtin_convertvector(from, Floats);
+#endif
+}
 
 template <bool squared>
 static inline void fill(CodeTableArgs& a) {
+  constexpr int together = 16 / lanes;
   // x - 0, not x + 0: that would turn -0 into +0, so it can't be left out.
-  EightFloats least = __builtin_inff() - EightFloats{}, largest = -least;
+  Floats least = __builtin_inff() - Floats{}, largest = -least;
   for (int64_t c = 0; c < a.count; c += 16) {
-    Doubles low = {}, high = {};
+    Doubles sums[together] = {};
     const float* column = a.columns + c;
     for (int64_t j = 0; j < a.width; ++j, column += a.count) {
-      EightFloats x[2];
-      __builtin_memcpy(x, column, sizeof x);
       const Doubles query = a.query[j] - Doubles{};
-      const Doubles l = __builtin_convertvector(x[0], Doubles),
-                    h = __builtin_convertvector(x[1], Doubles);
-      if (squared) {
-        low += (query - l) * (query - l);
-        high += (query - h) * (query - h);
-      } else {
-        low += query * l;
-        high += query * h;
+#pragma GCC unroll 8
+      for (int i = 0; i < together; ++i) {
+        const Doubles wide = widened(column + lanes * i);
+        sums[i] += squared ? (query - wide) * (query - wide) : query * wide;
       }
     }
-    const EightFloats sums[2] = {__builtin_convertvector(low, EightFloats),
-                                 __builtin_convertvector(high, EightFloats)};
-    __builtin_memcpy(a.table + c, sums, sizeof sums);
-    for (int h = 0; h < 2; ++h) {
-      least = sums[h] < least ? sums[h] : least;
-      largest = sums[h] > largest ? sums[h] : largest;
+#pragma GCC unroll 8
+    for (int i = 0; i < together; ++i) {
+      const Floats entries = rounded(sums[i]);
+      __builtin_memcpy(a.table + c + lanes * i, &entries, sizeof entries);
+      least = entries < least ? entries : least;
+      largest = entries > largest ? entries : largest;
     }
   }
   a.least = least[0], a.largest = largest[0];
-  for (int i = 1; i < 8; ++i) {
+  for (int i = 1; i < lanes; ++i) {
     a.least = least[i] < a.least ? least[i] : a.least;
     a.largest = largest[i] > a.largest ? largest[i] : a.largest;
   }
@@ -188,14 +205,41 @@ static void fill_table(CodeTableArgs* a) {
 }
 
 static void round_down(const RoundDownArgs* args) {
-  const RoundDownArgs& a = *args;
-  for (int64_t i = 0; i < a.count; i += 16) {
+  const float* const __restrict table = args->table;
+  uint8_t* const __restrict out = args->out;
+  const float least = args->least, scale = args->scale;
+  const int64_t count = args->count;
+  for (int64_t i = 0; i < count; i += 16) {
+#if defined(__AVX512F__)
+    typedef float Floats16 __attribute__((vector_size(64)));
+    typedef int32_t Ints16 __attribute__((vector_size(64)));
+    typedef uint8_t Bytes16 __attribute__((vector_size(16)));
     Floats16 x;
-    __builtin_memcpy(&x, a.table + i, sizeof x);
-    x = (x - a.least) * a.scale - 1e-4f;
+    __builtin_memcpy(&x, table + i, sizeof x);
+    x = (x - least) * scale - 1e-4f;
     x = x > Floats16{} ? x : Floats16{};
     const Bytes16 bytes = __builtin_convertvector(__builtin_convertvector(x, Ints16), Bytes16);
-    __builtin_memcpy(a.out + i, &bytes, sizeof bytes);
+    __builtin_memcpy(out + i, &bytes, sizeof bytes);
+#elif defined(__AVX2__)
+    __m256i whole[2];
+    for (int h = 0; h < 2; ++h) {
+      const __m256 x = _mm256_sub_ps(
+          _mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(table + i + 8 * h), _mm256_set1_ps(least)),
+                        _mm256_set1_ps(scale)),
+          _mm256_set1_ps(1e-4f));
+      whole[h] = _mm256_cvttps_epi32(_mm256_max_ps(x, _mm256_setzero_ps()));
+    }
+    // Packing goes by halves of registers: four rows of each in turn.
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(whole[0], whole[1]), 0xd8);
+    _mm_storeu_si128(
+        reinterpret_cast<__m128i*>(out + i),
+        _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+#else
+    for (int64_t j = i; j < i + 16; ++j) {
+      const float x = (table[j] - least) * scale - 1e-4f;
+      out[j] = static_cast<uint8_t>(static_cast<int32_t>(x > 0 ? x : 0));
+    }
+#endif
   }
 }
 
