@@ -264,32 +264,51 @@ ListAssignment CoarseQuantizer::assign(AnyMatrixView rows, int threads,
   const auto count = static_cast<std::size_t>(rows.rows());
   ListAssignment out;
   out.list_of.resize(count);
-  out.radii.assign(static_cast<std::size_t>(lists()), 0);
   std::vector<double> keys(count);
   const Searcher& searcher = by_l2_ ? *by_l2_ : *by_metric_;
   const bool by_index = searcher.has_index() && lists() > most_lists_compared_with_rows;
   if (by_index || rows.rows() < most_searched_rows) {
     const Neighbors near =
         by_index ? searcher.nearest(rows, 1, threads) : searcher.exact(rows, 1, threads);
-    constexpr std::int64_t block = 256;
-    parallel_for(threads, (rows.rows() + block - 1) / block, [&](std::int64_t b) {
-      ExactDistance distance(assigned_by(), ElementType::f32, active_isa());
-      for (std::int64_t i = b * block; i < std::min(rows.rows(), (b + 1) * block); ++i) {
-        const auto at = static_cast<std::size_t>(i);
-        out.list_of[at] = static_cast<std::uint32_t>(near.ids.data()[i]);
-        distance.set_query(rows, i);
-        keys[at] = distance.key(centroids_.row(out.list_of[at]));
-      }
-    });
+    for (std::size_t i = 0; i < count; ++i)
+      out.list_of[i] = static_cast<std::uint32_t>(near.ids.data()[i]);
+    set_keys(rows, out.list_of, threads, keys);
   } else {
     CentroidScan scan(centroids_.view(), assigned_by(), resolve_threads(threads));
     scan.assign(rows, false, out.list_of, keys, progress);
   }
-  for (std::size_t i = 0; i < count; ++i) {
-    float& radius = out.radii[out.list_of[i]];
+  set_radii(keys, out);
+  return out;
+}
+
+ListAssignment CoarseQuantizer::as_given(AnyMatrixView rows, std::span<const std::uint32_t> list_of,
+                                         int threads) const {
+  ListAssignment out{{list_of.begin(), list_of.end()}, {}};
+  std::vector<double> keys(list_of.size());
+  set_keys(rows, list_of, threads, keys);
+  set_radii(keys, out);
+  return out;
+}
+
+void CoarseQuantizer::set_keys(AnyMatrixView rows, std::span<const std::uint32_t> list_of,
+                               int threads, std::span<double> keys) const {
+  constexpr std::int64_t block = 256;
+  parallel_for(threads, (rows.rows() + block - 1) / block, [&](std::int64_t b) {
+    ExactDistance distance(assigned_by(), ElementType::f32, active_isa());
+    for (std::int64_t i = b * block; i < std::min(rows.rows(), (b + 1) * block); ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      distance.set_query(rows, i);
+      keys[at] = distance.key(centroids_.row(list_of[at]));
+    }
+  });
+}
+
+void CoarseQuantizer::set_radii(std::span<const double> keys, ListAssignment& to) const {
+  to.radii.assign(static_cast<std::size_t>(lists()), 0);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    float& radius = to.radii[to.list_of[i]];
     radius = std::max(radius, radius_of(keys[i], assigned_by()));
   }
-  return out;
 }
 
 AnyMatrix CoarseQuantizer::lifted(AnyMatrixView queries) const {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "knear/core/matrix.hpp"
@@ -69,6 +70,9 @@ class CoarseQuantizer {
   // The nearest centroid of each row, ties to the smaller number; of more than 131,072 by an index
   // the nearest that it finds.
   ListAssignment assign(AnyMatrixView rows, int threads, const Progress& progress) const;
+  // Rows in lists that somebody else chose, list_of [rows], each below lists().
+  ListAssignment as_given(AnyMatrixView rows, std::span<const std::uint32_t> list_of,
+                          int threads) const;
   // What is left of each row beside the centroid of its list.
   Matrix<float> residuals(AnyMatrixView rows, int threads, const Progress& progress) const;
   // The nearest `probes` lists of each query, nearest first, and keys [queries x probes], the
@@ -93,6 +97,10 @@ class CoarseQuantizer {
   Metric assigned_by() const { return metric_ == Metric::cosine ? Metric::cosine : Metric::l2; }
 
   AnyMatrix lifted(AnyMatrixView queries) const;
+  // How far each row is from the centroid of its list, by what rows are assigned by.
+  void set_keys(AnyMatrixView rows, std::span<const std::uint32_t> list_of, int threads,
+                std::span<double> keys) const;
+  void set_radii(std::span<const double> keys, ListAssignment& to) const;
 
   const Matrix<float> centroids_;
   const Metric metric_;

@@ -26,6 +26,13 @@ namespace {
 
 constexpr std::int32_t inner_product = 0, l2 = 1;
 
+void check_ids(std::span<const Id> ids) {
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0)
+      throw InvalidArgument("ids must not be negative, but hold {} in place {}", ids[i], i);
+  detail::check_each_once(ids);
+}
+
 // An index of the codes that a file has, in its lists.
 Index coded(detail::FaissContent content, const ChangeOptions& options) {
   using detail::RowCoder;
@@ -74,10 +81,7 @@ Index coded(detail::FaissContent content, const ChangeOptions& options) {
     ids.resize(static_cast<std::size_t>(n));
     std::iota(ids.begin(), ids.end(), 0);
   }
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    if (ids[i] < 0)
-      throw InvalidArgument("ids must not be negative, but hold {} in place {}", ids[i], i);
-  detail::check_each_once(ids);
+  check_ids(ids);
   state.type = ElementType::f32;
   if (n > 0) {
     const detail::SegmentStore store(shape);
@@ -117,13 +121,20 @@ Index made_of(detail::FaissContent content, const ChangeOptions& options) {
     if (content.rows.rows() > 0) throw CorruptFile("there are rows, but no centroids");
     return IvfFlatIndex(content.dim, content.lists, content.metric);
   }
-  // FAISS's centroids for products have length 1, and lists by these are not those of l2.
-  if (content.metric == Metric::ip && content.rows.rows() >= content.lists) {
-    IvfFlatIndex index(content.dim, content.lists, content.metric);
-    index.train(content.rows.view(), {.threads = options.threads, .progress = options.progress});
-    return filled(std::move(index));
-  }
-  return filled(IvfFlatIndex(content.centroids.view(), content.metric));
+  // Rows stay in the lists that FAISS has them in, whatever is nearest: what lists are probed for
+  // is certain by their radii alone.
+  const detail::IndexShape shape{
+      .dim = content.dim, .metric = content.metric, .lists = content.lists};
+  find_value_range(content.centroids.view(), content.metric, "centroids", 1);
+  detail::State state;
+  state.coarse =
+      std::make_shared<const detail::CoarseQuantizer>(std::move(content.centroids), content.metric);
+  state.size = content.rows.rows();
+  state.recall = std::make_shared<detail::RecallCurves>(state.size);
+  check_ids(content.ids);
+  detail::SegmentStore(shape).append_kept(state, content.rows.view(), content.ids, content.list_of,
+                                          options);
+  return IndexOfShape(shape, std::move(state));
 }
 
 class Writer {

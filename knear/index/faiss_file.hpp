@@ -7,8 +7,12 @@
 // without lists), IndexIVFFlat, IndexIVFPQ and IndexIVFScalarQuantizer over a flat quantiser with
 // lists in the file; codes also behind linear transforms, PCA and normalisation
 // (IndexPreTransform), and with IndexRefineFlat; all of these in an IndexIDMap or IDMap2. Every
-// other type is refused by its name. Codes stay in their lists; a vector goes to the list of the
-// nearest centroid, which is that of FAISS but where two are equally far to within float32.
+// other type is refused by its name.
+//
+// Centroids are FAISS's, and every row stays in the list that FAISS has it in, so that the same
+// probes find the same. Lists are probed in the order that the metric of the index has, for ip that
+// of the products with their centroids. Rows that are added go to the list of the centroid nearest
+// in l2; for centroids of length 1, as FAISS learns them for ip, that has the largest product.
 //
 // Written: the same types, in an IDMap2 where ids are not 0, 1, ...; of what refines codes the
 // vectors alone, and no transforms before vectors. nprobe and k_factor are arguments of searches

@@ -175,7 +175,6 @@ class Reader {
     out.rows = Matrix<float>(bytes.rows(), out.dim);
     const auto size = static_cast<std::size_t>(bytes.rows() * bytes.cols());
     if (size > 0) std::memcpy(out.rows.data(), bytes.data(), size);
-    out.list_of.clear();  // found again
   }
 
   // Floats of which there have to be so many, finite.

@@ -158,6 +158,20 @@ void SegmentStore::append(State& next, AnyMatrixView vectors, std::span<const Id
     vectors = halves;
     found_inner = find_value_range(vectors, metric_, "vectors", options.threads);
   }
+  keep(next, vectors, own_ids, {}, found_inner, options, first);
+}
+
+void SegmentStore::append_kept(State& next, AnyMatrixView rows, std::span<const Id> own_ids,
+                               std::span<const std::uint32_t> list_of,
+                               const ChangeOptions& options) {
+  if (rows.rows() == 0) return;
+  const ValueRange found = find_value_range(rows, metric_, "vectors", options.threads);
+  keep(next, rows, own_ids, list_of, found, options, 0);
+}
+
+void SegmentStore::keep(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
+                        std::span<const std::uint32_t> list_of, const ValueRange& found,
+                        const ChangeOptions& options, std::int64_t first) {
   const bool keeps_vectors = !shape_.codes || shape_.keeps_vectors();
   if (!next.type)
     next.type = keeps_vectors                             ? vectors.type()
@@ -182,16 +196,17 @@ void SegmentStore::append(State& next, AnyMatrixView vectors, std::span<const Id
   }
   for (std::int64_t begin = 0; begin < vectors.rows(); begin += max_segment_rows) {
     const std::int64_t end = std::min(vectors.rows(), begin + max_segment_rows);
-    const auto ids = own_ids.empty() ? own_ids : own_ids.subspan(begin, end - begin);
+    const auto part = [&](auto all) { return all.empty() ? all : all.subspan(begin, end - begin); };
     Change change = change_of(next, options);
     change.first = first + begin;
-    append_segment(next, vectors.rows(begin, end), ids, found_inner, change);
+    append_segment(next, vectors.rows(begin, end), part(own_ids), part(list_of), found, change);
     settle(next, options);
   }
 }
 
 void SegmentStore::append_segment(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
-                                  const ValueRange& found, const Change& change) {
+                                  std::span<const std::uint32_t> list_of, const ValueRange& found,
+                                  const Change& change) {
   const std::int64_t n = vectors.rows();
   next.changed_rows += n;
   if (change.coder) {
@@ -228,7 +243,9 @@ void SegmentStore::append_segment(State& next, AnyMatrixView vectors, std::span<
   next.next_id = std::max(next.next_id, last == std::numeric_limits<Id>::max() ? last : last + 1);
   ListAssignment lists;
   if (change.coarse) {
-    lists = change.coarse->assign(vectors, change.options.threads, change.options.progress);
+    const ChangeOptions& options = change.options;
+    lists = list_of.empty() ? change.coarse->assign(vectors, options.threads, options.progress)
+                            : change.coarse->as_given(vectors, list_of, options.threads);
     if (order.size()) {
       std::vector<std::uint32_t> by_id(lists.list_of.size());
       for (std::size_t i = 0; i < by_id.size(); ++i) by_id[i] = lists.list_of[order[i]];

@@ -37,6 +37,10 @@ class SegmentStore {
   // the number of their first row in messages.
   void append(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
               const ChangeOptions& options, std::int64_t first = 0);
+  // The same of rows as they are kept, after the transforms and rounded, into lists that somebody
+  // else chose: list_of [n], empty: in that of the nearest centroid. Of an index without codes.
+  void append_kept(State& next, AnyMatrixView rows, std::span<const Id> own_ids,
+                   std::span<const std::uint32_t> list_of, const ChangeOptions& options);
   // Takes rows out. Throws InvalidArgument for an id that is not there or that is given twice.
   void take_out(State& next, std::span<const Id> ids) const;
   // Gives back the memory of segments of which at least a share of the rows is not live.
@@ -81,8 +85,13 @@ class SegmentStore {
     return {options,          next.coarse.get(),  next.type.value_or(ElementType::f32),
             next.coder.get(), next.refiner.get(), next.transform ? &*next.transform : nullptr};
   }
+  // The last part of append(), of rows as they are kept, or of vectors that become codes.
+  void keep(State& next, AnyMatrixView rows, std::span<const Id> own_ids,
+            std::span<const std::uint32_t> list_of, const ValueRange& found,
+            const ChangeOptions& options, std::int64_t first);
   void append_segment(State& next, AnyMatrixView vectors, std::span<const Id> own_ids,
-                      const ValueRange& found, const Change& change);
+                      std::span<const std::uint32_t> list_of, const ValueRange& found,
+                      const Change& change);
   // Vectors of which only the codes are kept, and what these are refined by.
   Segment coded_segment(AnyMatrixView vectors, std::span<const Id> ids, const Change& change) const;
   // The same of codes that are there, in the order of lists and ids.

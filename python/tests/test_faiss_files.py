@@ -77,6 +77,10 @@ def test_inverted_lists_of_products(rows, tmp_path):
     faiss.write_index(theirs, path)
     ours = knear.Index.load(path)
     assert (ours.factory, ours.metric, len(ours)) == ("IVF20,Flat", "ip", 3000)
+    centroids = faiss.vector_to_array(faiss.downcast_index(theirs.quantizer).codes).view(np.float32)
+    np.testing.assert_array_equal(ours.centroids.ravel(), centroids)
+    theirs.nprobe = 3
+    same(ours.search(rows[:50], 5, probes=3), theirs.search(rows[:50], 5))
     flat = faiss.IndexFlatIP(12)
     flat.add(rows)
     same(ours.search(rows[:50], 5, recall=1), flat.search(rows[:50], 5))
