@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/index/faiss_types.hpp"
 #include "knear/io/byte_source.hpp"
 
 namespace knear::detail {
@@ -84,24 +85,26 @@ class Reader {
 
   FaissContent index(int depth) {
     if (depth > most_nested) refuse("indexes are nested too deeply");
+    const std::int64_t begin = at_;
     const std::string type = letters();
     if (type == "IxF2" || type == "IxFI" || type == "IxFl") return flat();
     if (type == "IxPq") return flat_product();
+    if (type == "IPfs") return flat_product_in_blocks();
     if (type == "IxSQ") return flat_scalar();
-    if (type == "IwFl") return inverted(depth, [&](FaissContent& out) { read_vectors(out); });
-    if (type == "IwPQ") return inverted(depth, [&](FaissContent& out) { read_product_lists(out); });
-    if (type == "IwSq") return inverted(depth, [&](FaissContent& out) { read_scalar_lists(out); });
+    if (type == "IwFl") return inverted(depth, &Reader::read_vectors);
+    if (type == "IwPQ") return inverted(depth, &Reader::read_product_lists);
+    if (type == "IwPf") return inverted(depth, &Reader::read_product_blocks);
+    if (type == "IwSq") return inverted(depth, &Reader::read_scalar_lists);
     if (type == "IxMp" || type == "IxM2") return mapped(depth);
     if (type == "IxPT") return transformed(depth);
     if (type == "IxRF") return refined(depth);
+    if (const std::string_view name = name_of_faiss_index(type); !name.empty())
+      throw CorruptFile("{} holds {} ({}){}, which knear does not read", path_, name, type,
+                        depth > 0 ? fmt::format(" at byte {}", begin) : "");
+    at_ = begin;
     for (const char c : type)
       if (c < ' ' || c > '~') refuse("no index of FAISS begins like this");
-    refuse(
-        fmt::format("an index of type '{}' is not read, only IndexFlat (IxF2, IxFI), IndexPQ "
-                    "(IxPq), IndexScalarQuantizer (IxSQ), the same in inverted lists (IwFl, IwPQ, "
-                    "IwSq), and these behind transforms (IxPT), with IndexRefineFlat (IxRF) and in "
-                    "IndexIDMap (IxMp, IxM2)",
-                    type));
+    refuse(fmt::format("'{}' is no type of an index that knear knows of FAISS", type));
   }
 
   FaissContent flat() {
@@ -111,9 +114,9 @@ class Reader {
     if (numbers % about.dim != 0 || numbers / about.dim != about.rows)
       refuse(fmt::format("{} vectors of {} columns are announced, but {} numbers follow",
                          about.rows, about.dim, numbers));
-    out.rows = Matrix<float>(about.rows, about.dim);
+    out.rows = AnyMatrix(ElementType::f32, about.rows, about.dim);
     const auto bytes = static_cast<std::size_t>(numbers) * sizeof(float);
-    if (bytes > 0) std::memcpy(out.rows.data(), take(bytes, "vectors"), bytes);
+    if (bytes > 0) std::memcpy(out.rows.row(0), take(bytes, "vectors"), bytes);
     return out;
   }
 
@@ -146,35 +149,30 @@ class Reader {
     take(static_cast<std::uint64_t>(pairs) * 16, "the map of ids");
   }
 
-  template <class Form>
-  FaissContent inverted(int depth, Form form) {
+  // form: reads what is behind the quantiser of so many rows in lists.
+  FaissContent inverted(int depth, void (Reader::*form)(FaissContent&, std::int64_t)) {
     const Header about = header();
     FaissContent out{.dim = about.dim, .metric = about.metric, .trained = about.trained};
-    rows_announced_ = about.rows;
-    const auto lists = value<std::uint64_t>("the number of lists");
-    value<std::uint64_t>("nprobe");
-    if (lists < 1 || lists > (1u << 24))
-      refuse(fmt::format("there are {} lists, where 1 to 16777216 can be", lists));
+    const auto lists = value<std::uint64_t>("the number of lists"),
+               probes = value<std::uint64_t>("nprobe");
+    if (lists < 1 || lists > most_lists)
+      refuse(fmt::format("there are {} lists, where 1 to {} can be", lists, most_lists));
     out.lists = static_cast<std::int64_t>(lists);
-    FaissContent quantizer = index(depth + 1);
-    rows_announced_ = about.rows;
-    if (quantizer.lists > 0 || !quantizer.ids.empty() || quantizer.codes ||
-        !quantizer.transforms.empty() || quantizer.rounded)
-      refuse("the lists' quantiser is no IndexFlat");
-    if (out.trained && (quantizer.dim != out.dim || quantizer.rows.rows() != out.lists))
+    out.probes = static_cast<std::int64_t>(std::clamp(probes, std::uint64_t{1}, lists));
+    out.centroids = std::make_shared<FaissContent>(index(depth + 1));
+    if (out.trained && (out.centroids->dim != out.dim || out.centroids->size() != out.lists))
       refuse(fmt::format("{} lists of {} columns have a quantiser of {} centroids and {} columns",
-                         lists, out.dim, quantizer.rows.rows(), quantizer.dim));
-    out.centroids = std::move(quantizer.rows);
+                         lists, out.dim, out.centroids->size(), out.centroids->dim));
     direct_map();
-    form(out);
+    (this->*form)(out, about.rows);
     return out;
   }
 
-  void read_vectors(FaissContent& out) {
-    const Matrix<std::uint8_t> bytes = read_lists(out, out.dim * std::int64_t{sizeof(float)});
-    out.rows = Matrix<float>(bytes.rows(), out.dim);
+  void read_vectors(FaissContent& out, std::int64_t rows) {
+    const Matrix<std::uint8_t> bytes = read_lists(out, rows, out.dim * std::int64_t{sizeof(float)});
+    out.rows = AnyMatrix(ElementType::f32, rows, out.dim);
     const auto size = static_cast<std::size_t>(bytes.rows() * bytes.cols());
-    if (size > 0) std::memcpy(out.rows.data(), bytes.data(), size);
+    if (size > 0) std::memcpy(out.rows.row(0), bytes.data(), size);
   }
 
   // Floats of which there have to be so many, finite.
@@ -217,30 +215,57 @@ class Reader {
     return (parts * out.codes->bits + 7) / 8;
   }
   void scalar(FaissContent& out) {
-    constexpr std::int32_t bits8 = 0, bits4 = 1, f16 = 4, bf16 = 7;
+    // FAISS's numbers of the types; "uniform": one range for all columns.
+    constexpr std::int32_t bits8 = 0, bits4 = 1, uniform8 = 2, uniform4 = 3, f16 = 4, direct = 5,
+                           bf16 = 7, direct_signed = 8;
     const auto kind = value<std::int32_t>("the quantizer");
     take(8, "the quantizer");  // how its range was found
     const auto dim = value<std::uint64_t>("the quantizer");
     const auto size = value<std::uint64_t>("the quantizer");
     if (dim != static_cast<std::uint64_t>(out.dim))
       refuse(fmt::format("its quantizer has {} columns, where {} are due", dim, out.dim));
-    if (kind == f16 || kind == bf16) {
-      out.rounded = kind == f16 ? ElementType::f16 : ElementType::bf16;
-      floats(0, "levels");
-    } else if (kind == bits8 || kind == bits4) {
-      out.codes = CodeShape{0, kind == bits8 ? 8 : 4, false};
-      if (out.trained)
-        out.quantizer = floats(2 * out.dim, "levels");
-      else
-        take(static_cast<std::uint64_t>(count(sizeof(float), "levels")) * 4, "levels");
-    } else {
-      refuse(
-          fmt::format("its scalar quantizer is of FAISS's type {}, where only 8 bits (0), 4 bits "
-                      "(1), fp16 (4) and bf16 (7) are read",
-                      kind));
+    switch (kind) {
+      case f16:
+      case bf16:
+        out.rounded = kind == f16 ? ElementType::f16 : ElementType::bf16;
+        floats(0, "levels");
+        break;
+      case bits8:
+      case bits4:
+      case uniform8:
+      case uniform4:
+        out.codes = CodeShape{0, kind == bits8 || kind == uniform8 ? 8 : 4, false};
+        if (!out.trained)
+          take(static_cast<std::uint64_t>(count(sizeof(float), "levels")) * 4, "levels");
+        else
+          set_levels(out, floats(kind <= bits4 ? 2 * out.dim : 2, "levels"));
+        break;
+      case direct:
+      case direct_signed:
+        out.codes = CodeShape{0, 8, false};
+        floats(0, "levels");
+        out.quantizer.assign(static_cast<std::size_t>(out.dim), kind == direct ? 0.0f : -128.0f);
+        out.quantizer.resize(static_cast<std::size_t>(2 * out.dim), 1.0f);
+        break;
+      default:
+        refuse(fmt::format(
+            "its scalar quantizer is of FAISS's type {}, where only 8 bits (0, 2, 5, 8), 4 bits "
+            "(1, 3), fp16 (4) and bf16 (7) are read",
+            kind));
     }
     if (size != static_cast<std::uint64_t>(code_size(out)))
       refuse(fmt::format("its codes have {} bytes, where {} are due", size, code_size(out)));
+  }
+  // Of the least values and then the widths of columns, or one of each for all: a code c of FAISS
+  // stands for the middle of its range, least + width (c + 1/2) / 255.
+  static void set_levels(FaissContent& out, const std::vector<float>& ranges) {
+    const float levels = out.codes->bits == 8 ? 255 : 15;
+    const auto dim = static_cast<std::size_t>(out.dim), each = ranges.size() / 2;
+    out.quantizer.resize(2 * dim);
+    for (std::size_t j = 0; j < dim; ++j) {
+      const float least = ranges[each == dim ? j : 0], width = ranges[each + (each == dim ? j : 0)];
+      out.quantizer[j] = least + width * 0.5f / levels, out.quantizer[dim + j] = width / levels;
+    }
   }
   // Codes of rows one after another.
   void read_codes(FaissContent& out, std::int64_t rows) {
@@ -262,15 +287,9 @@ class Reader {
       out.code_rows = std::move(codes);
       return;
     }
-    out.rows = Matrix<float>(codes.rows(), out.dim);
-    for (std::int64_t i = 0; i < codes.rows(); ++i)
-      for (std::int64_t j = 0; j < out.dim; ++j) {
-        const auto bits =
-            static_cast<std::uint16_t>(codes.row(i)[2 * j] | codes.row(i)[2 * j + 1] << 8);
-        out.rows.row(i)[j] = static_cast<float>(
-            *out.rounded == ElementType::f16 ? to_double(f16{bits}) : to_double(bf16{bits}));
-      }
-    out.list_of.clear();
+    out.rows = AnyMatrix(*out.rounded, codes.rows(), out.dim);
+    const auto size = static_cast<std::size_t>(codes.rows() * codes.cols());
+    if (size > 0) std::memcpy(out.rows.row(0), codes.data(), size);
   }
 
   FaissContent flat_product() {
@@ -290,24 +309,132 @@ class Reader {
     read_codes(out, about.rows);
     return out;
   }
-  void read_product_lists(FaissContent& out) {
+  void check_code_size(const FaissContent& out, std::uint64_t size) const {
+    if (size != static_cast<std::uint64_t>(code_size(out)))
+      refuse(fmt::format("its codes have {} bytes, where {} are due", size, code_size(out)));
+  }
+  void read_product_lists(FaissContent& out, std::int64_t rows) {
     const bool residual = flag("by_residual");
     const auto size = value<std::uint64_t>("the size of codes");
     product(out);
     out.codes->residual = residual;
-    if (size != static_cast<std::uint64_t>(code_size(out)))
-      refuse(fmt::format("its codes have {} bytes, where {} are due", size, code_size(out)));
-    set_codes(out, read_lists(out, code_size(out)));
+    check_code_size(out, size);
+    set_codes(out, read_lists(out, rows, code_size(out)));
   }
-  void read_scalar_lists(FaissContent& out) {
+  void read_scalar_lists(FaissContent& out, std::int64_t rows) {
     scalar(out);
     const auto size = value<std::uint64_t>("the size of codes");
     const bool residual = flag("by_residual");
-    if (residual && out.rounded) refuse("its halves are of residuals, which are not read");
-    if (out.codes) out.codes->residual = residual;
-    if (size != static_cast<std::uint64_t>(code_size(out)))
-      refuse(fmt::format("its codes have {} bytes, where {} are due", size, code_size(out)));
-    set_codes(out, read_lists(out, code_size(out)));
+    if (out.rounded)
+      out.rounded_residuals = residual;
+    else
+      out.codes->residual = residual;
+    check_code_size(out, size);
+    set_codes(out, read_lists(out, rows, code_size(out)));
+  }
+
+  // Codes of 4 bits as FAISS scans them fast: rows in blocks of a multiple of 32, and of each 32
+  // rows two parts of a code together, in 16 bytes each.
+  class Blocks {
+   public:
+    Blocks(std::int64_t parts, std::int64_t rows_of_block)
+        : pairs_((parts + 1) / 2), rows_(rows_of_block) {}
+
+    std::int64_t bytes() const { return pairs_ * rows_; }  // of a block
+    std::int64_t rows() const { return rows_; }
+    // The code [(parts + 1) / 2 bytes] of a row of these blocks: the earlier part in the lower half
+    // of a byte.
+    void unpack(const std::uint8_t* blocks, std::int64_t row, std::uint8_t* code) const {
+      const std::int64_t in_block = row % rows_, in_group = in_block % 32, in_half = in_group % 16;
+      // Row 0 lies in byte 0, row 8 in byte 1, row 1 in byte 2, ...; rows 16 to 31 in upper halves.
+      const std::int64_t at = in_half < 8 ? 2 * in_half : 2 * (in_half - 8) + 1;
+      const int shift = in_group < 16 ? 0 : 4;
+      const std::uint8_t* from = blocks + (row / rows_) * bytes() + in_block / 32 * 32 + at;
+      for (std::int64_t pair = 0; pair < pairs_; ++pair, from += rows_)
+        code[pair] =
+            static_cast<std::uint8_t>((from[0] >> shift & 15) | (from[16] >> shift & 15) << 4);
+    }
+
+   private:
+    const std::int64_t pairs_, rows_;
+  };
+  Blocks blocks_of(const FaissContent& out, std::uint64_t rows_of_block, std::uint64_t parts) {
+    const auto own = static_cast<std::uint64_t>(out.codes->sub_quantizers);
+    if (out.codes->bits != 4 || rows_of_block < 32 || rows_of_block > 1024 ||
+        rows_of_block % 32 != 0 || parts != own + own % 2)
+      refuse(fmt::format("blocks of {} codes of {} parts are none of {} parts of 4 bits",
+                         rows_of_block, parts, own));
+    return {out.codes->sub_quantizers, static_cast<std::int64_t>(rows_of_block)};
+  }
+  std::uint64_t rows_of_block() {
+    return static_cast<std::uint64_t>(std::max(0, value<std::int32_t>("the size of blocks")));
+  }
+
+  FaissContent flat_product_in_blocks() {
+    const Header about = header();
+    FaissContent out{.dim = about.dim, .metric = about.metric, .trained = about.trained};
+    product(out);
+    take(4, "the kind of search");
+    const std::uint64_t of_block = rows_of_block();
+    take(4, "the kind of search");
+    const auto padded = value<std::uint64_t>("the size of blocks"),
+               parts = value<std::uint64_t>("the size of blocks");
+    const Blocks blocks = blocks_of(out, of_block, parts);
+    const std::int64_t bytes = count(1, "codes");
+    const std::int64_t whole = about.rows / blocks.rows() + (about.rows % blocks.rows() != 0);
+    if (bytes % blocks.bytes() != 0 || bytes / blocks.bytes() != whole ||
+        padded != static_cast<std::uint64_t>(whole) * of_block)
+      refuse(fmt::format("{} codes in blocks of {} bytes are announced, but {} bytes follow",
+                         about.rows, blocks.bytes(), bytes));
+    const auto* from =
+        reinterpret_cast<const std::uint8_t*>(take(static_cast<std::uint64_t>(bytes), "codes"));
+    out.code_rows = Matrix<std::uint8_t>(about.rows, code_size(out));
+    for (std::int64_t i = 0; i < about.rows; ++i) blocks.unpack(from, i, out.code_rows.row(i));
+    return out;
+  }
+  void read_product_blocks(FaissContent& out, std::int64_t rows) {
+    const bool residual = flag("by_residual");
+    const auto size = value<std::uint64_t>("the size of codes");
+    const std::uint64_t of_block = rows_of_block();
+    const auto parts = value<std::uint64_t>("the size of blocks");
+    take(12, "the kind of search");
+    product(out);
+    out.codes->residual = residual;
+    check_code_size(out, size);
+    const Blocks blocks = blocks_of(out, of_block, parts);
+    const std::string type = letters();
+    if (type != "ilbl") refuse_lists(type);
+    const auto lists = value<std::uint64_t>("lists");
+    value<std::uint64_t>("lists");  // of codes that lie one by one
+    const auto rows_each = value<std::uint64_t>("lists"),
+               bytes_each = value<std::uint64_t>("lists");
+    if (lists != static_cast<std::uint64_t>(out.lists) || rows_each != of_block ||
+        bytes_each != static_cast<std::uint64_t>(blocks.bytes()))
+      refuse(fmt::format("{} lists of {} rows in {} bytes are announced, but {} of {} in {} follow",
+                         out.lists, of_block, blocks.bytes(), lists, rows_each, bytes_each));
+    std::vector<std::uint8_t> codes;
+    const auto width = static_cast<std::size_t>(code_size(out));
+    for (std::int64_t list = 0; list < out.lists; ++list) {
+      const std::int64_t n = count(sizeof(Id), "ids"),
+                         whole = (n + blocks.rows() - 1) / blocks.rows();
+      const std::byte* ids = take(static_cast<std::uint64_t>(n) * sizeof(Id), "ids");
+      const std::int64_t bytes = count(1, "codes");
+      if (bytes % blocks.bytes() != 0 || bytes / blocks.bytes() != whole)
+        refuse(fmt::format("list {} has {} rows in {} bytes", list, n, bytes));
+      const auto* from =
+          reinterpret_cast<const std::uint8_t*>(take(static_cast<std::uint64_t>(bytes), "codes"));
+      const std::size_t before = out.ids.size(), more = static_cast<std::size_t>(n);
+      out.ids.resize(before + more);
+      if (n > 0) std::memcpy(out.ids.data() + before, ids, more * sizeof(Id));
+      out.list_of.resize(before + more, static_cast<std::uint32_t>(list));
+      codes.resize((before + more) * width);
+      for (std::int64_t i = 0; i < n; ++i)
+        blocks.unpack(from, i, codes.data() + (before + static_cast<std::size_t>(i)) * width);
+    }
+    if (std::ssize(out.ids) != rows)
+      refuse(fmt::format("its lists have {} rows, where {} are announced", out.ids.size(), rows));
+    out.code_rows = Matrix<std::uint8_t>(rows, code_size(out));
+    std::copy(codes.begin(), codes.end(), out.code_rows.data());
   }
 
   // A matrix with what is added.
@@ -323,65 +450,93 @@ class Reader {
     at_ -= 8;
     return floats(n, what);
   }
+  // The shape of a shift is a rotation's: there is no other word for it.
   std::pair<TransformShape, Transform> transform() {
     using Kind = TransformShape::Kind;
     constexpr std::string_view what = "a transform";
+    const std::int64_t begin = at_;
     const std::string type = letters();
     TransformShape shape{};
-    const bool pca = type == "Pcam" || type == "PcAm" || type == "PCAm";
-    const bool linear = pca || type == "LTra" || type == "rrot";
-    if (!linear && type != "VNrm")
-      refuse(
-          fmt::format("a transform of type '{}' is not read, only linear ones (LTra, rrot), PCA "
-                      "(Pcam, PcAm, PCAm) and normalisation (VNrm)",
-                      type));
-    shape.kind = pca ? Kind::pca : linear ? Kind::rotation : Kind::unit_norm;
+    const bool pca = type == "Pcam" || type == "PcAm" || type == "PCAm", shift = type == "VCnt",
+               linear = pca || type == "LTra" || type == "rrot" || type == "Viqm";
+    if (!linear && !shift && type != "VNrm") {
+      const std::string_view name = name_of_faiss_transform(type);
+      at_ = begin;
+      if (name.empty()) refuse(fmt::format("'{}' is no type of a transform", type));
+      throw CorruptFile("{} holds {} ({}) at byte {}, which knear does not read", path_, name, type,
+                        begin);
+    }
+    shape.kind = pca ? Kind::pca : linear || shift ? Kind::rotation : Kind::unit_norm;
     if (pca) {
       shape.whiten = value<float>(what) != 0;
       if (type == "Pcam") take(4, what);
       shape.rotate = flag(what);
       if (type != "PCAm") take(4, what);
-      for (int i = 0; i < 3; ++i) some_floats("a transform");  // it is in the matrix
+      for (int i = 0; i < 3; ++i) some_floats(what);  // it is in the matrix
     }
+    if (type == "Viqm") take(8, what);  // how it was found
     std::vector<float> matrix, offset;
     if (linear) {
       const bool biased = flag(what);
       matrix = some_floats("a matrix");
       offset = some_floats("an offset");
       if (!biased) offset.clear();
+    } else if (shift) {
+      offset = some_floats("a mean");
+      for (float& x : offset) x = -x;
     } else if (value<float>(what) != 2) {
       refuse("a normalisation by another norm than 2 is not read");
     }
     const auto in = value<std::int32_t>(what), out = value<std::int32_t>(what);
-    if (in < 1 || in > 65536 || out < 1 || out > 65536 || (!linear && in != out))
+    if (in < 1 || in > 65536 || out < 1 || out > 65536 || (!linear && in != out) ||
+        (shift && std::ssize(offset) != in))
       refuse(fmt::format("a transform has {} columns and makes {} of them", in, out));
     if (!flag(what)) refuse("a transform is not trained");
     shape.dim_out = out;
     if (pca && out > in) refuse(fmt::format("a PCA makes {} columns of {}", out, in));
-    return {shape, linear ? linear_body(out, in, std::move(matrix), std::move(offset))
-                          : Transform::unit_norm(in)};
+    return {shape, linear  ? linear_body(out, in, std::move(matrix), std::move(offset))
+                   : shift ? Transform::shift(offset)
+                           : Transform::unit_norm(in)};
   }
+  // Adds a transform to others. One that only shifts is a part of the linear one before or after
+  // it, if there is one.
+  static void add_transform(FaissContent& to, TransformShape shape, Transform one) {
+    using Kind = TransformShape::Kind;
+    const auto only_shifts = [](const Transform& some) {
+      const auto steps = some.steps();
+      return steps.size() == 1 && steps[0].kind == Transform::Kind::shift;
+    };
+    const bool joins = !to.transforms.empty() && to.transforms.back().kind != Kind::unit_norm &&
+                       shape.kind != Kind::unit_norm;
+    if (joins && only_shifts(one)) {
+      to.chain.back() = Transform::chain({to.chain.back(), one});
+    } else if (joins && only_shifts(to.chain.back())) {
+      to.chain.back() = Transform::chain({to.chain.back(), one}), to.transforms.back() = shape;
+    } else {
+      to.transforms.push_back(shape), to.chain.push_back(std::move(one));
+    }
+  }
+
   FaissContent transformed(int depth) {
     const Header about = header();
     const auto count_of = value<std::int32_t>("the transforms");
     if (count_of < 0 || count_of > 16) refuse(fmt::format("it has {} transforms", count_of));
-    std::vector<TransformShape> shapes;
-    std::vector<Transform> chain;
+    FaissContent before;
     std::int64_t dim = about.dim;
     for (int i = 0; i < count_of; ++i) {
       auto [shape, one] = transform();
       if (one.dim_in() != dim)
         refuse(fmt::format("a transform takes {} columns, not {}", one.dim_in(), dim));
       dim = one.dim_out();
-      shapes.push_back(shape), chain.push_back(std::move(one));
+      add_transform(before, shape, std::move(one));
     }
     FaissContent out = index(depth + 1);
     if (out.dim != dim || out.metric != about.metric)
       refuse(fmt::format("transforms make {} columns, but the index has {}", dim, out.dim));
-    if (out.refining) refuse("IndexRefineFlat behind transforms is not read, only before them");
-    shapes.insert(shapes.end(), out.transforms.begin(), out.transforms.end());
-    chain.insert(chain.end(), out.chain.begin(), out.chain.end());
-    out.transforms = std::move(shapes), out.chain = std::move(chain);
+    if (out.fine) refuse("IndexRefine behind transforms is not read, only before them");
+    for (std::size_t i = 0; i < out.transforms.size(); ++i)
+      add_transform(before, out.transforms[i], std::move(out.chain[i]));
+    out.transforms = std::move(before.transforms), out.chain = std::move(before.chain);
     // A rotation before a product quantiser is most likely OPQ's.
     if (out.codes && out.codes->is_product() && !out.transforms.empty() &&
         out.transforms.back().kind == TransformShape::Kind::rotation &&
@@ -397,33 +552,41 @@ class Reader {
   FaissContent refined(int depth) {
     const Header about = header();
     FaissContent out = index(depth + 1), fine = index(depth + 1);
-    value<float>("k_factor");
-    if (fine.codes || fine.lists > 0 || !fine.transforms.empty() || !fine.ids.empty() ||
-        fine.rounded)
-      refuse("what refines an index is no IndexFlat");
-    if (!out.codes || out.refining) refuse("an index of vectors is refined, which is not read");
-    if (fine.dim != about.dim || out.dim != about.dim || fine.rows.rows() != out.size() ||
-        fine.metric != out.metric)
-      refuse(fmt::format("{} codes are refined by {} vectors", out.size(), fine.rows.rows()));
+    out.k_factor = value<float>("k_factor");
+    if (!fine.is_plain())
+      refuse("what refines an index is no IndexFlat, IndexScalarQuantizer or IndexPQ");
+    if (!out.codes || out.fine) refuse("an index of vectors is refined, which is not read");
+    if (fine.dim != about.dim || out.dim != about.dim || fine.size() != out.size() ||
+        fine.metric != out.metric || (fine.codes && fine.trained != out.trained))
+      refuse(fmt::format("{} codes of {} columns are refined by {} rows of {}", out.size(), out.dim,
+                         fine.size(), fine.dim));
     // In the order of the codes.
-    Matrix<float> rows(out.size(), out.dim);
+    const AnyMatrixView from = fine.codes ? AnyMatrixView(fine.code_rows.view()) : fine.rows.view();
+    AnyMatrix rows(from.type(), from.rows(), from.cols());
+    const auto bytes = static_cast<std::size_t>(from.cols() * size_of(from.type()));
     for (std::int64_t i = 0; i < out.size(); ++i) {
       const Id id = out.ids.empty() ? i : out.ids[static_cast<std::size_t>(i)];
       if (id < 0 || id >= out.size()) refuse(fmt::format("id {} has no vector", id));
-      std::copy_n(fine.rows.row(id), out.dim, rows.row(i));
+      std::memcpy(rows.row(i), from.row(id), bytes);
     }
-    out.rows = std::move(rows), out.refining = true;
+    fine.rows = std::move(rows), fine.code_rows = {};
+    out.fine = std::make_shared<FaissContent>(std::move(fine));
     return out;
   }
 
-  // The rows of lists, of `row_bytes` bytes each.
-  Matrix<std::uint8_t> read_lists(FaissContent& out, std::int64_t row_bytes_wanted) {
-    const std::int64_t rows = rows_announced_;
+  [[noreturn]] void refuse_lists(std::string_view type) {
+    at_ -= 4;
+    const std::string_view name = name_of_faiss_lists(type);
+    if (name.empty()) refuse(fmt::format("'{}' is no type of inverted lists", type));
+    throw CorruptFile("{} holds {} ({}) at byte {}, which knear does not read", path_, name, type,
+                      at_);
+  }
+
+  // The rows of lists, of so many bytes each.
+  Matrix<std::uint8_t> read_lists(FaissContent& out, std::int64_t rows,
+                                  std::int64_t row_bytes_wanted) {
     const std::string type = letters();
-    if (type == "il00") refuse("its lists are not in the file (il00)");
-    if (type != "ilar")
-      refuse(fmt::format("lists of type '{}' are not read, only those in the file itself (ilar)",
-                         type));
+    if (type != "ilar") refuse_lists(type);
     const auto row_bytes = static_cast<std::uint64_t>(row_bytes_wanted);
     const auto lists = value<std::uint64_t>("lists"), size_of_code = value<std::uint64_t>("lists");
     if (lists != static_cast<std::uint64_t>(out.lists) || size_of_code != row_bytes)
@@ -467,7 +630,6 @@ class Reader {
     return found;
   }
 
-  std::int64_t rows_announced_ = 0;  // of the lists to come
   std::string path_;
   io::MappedFile file_;
   std::int64_t at_ = 0;

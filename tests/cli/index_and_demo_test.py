@@ -242,6 +242,11 @@ class Index(ProgramTest):
         cut = self.file("a.faiss").read_bytes()[:-3]
         self.file("cut.faiss").write_bytes(cut)
         self.fails(1, "convert", "cut.faiss", "b.knear", says="its lists have 300 rows")
+        self.file("other.faiss").write_bytes(b"INSf" + bytes(99))
+        says = "other.faiss holds an IndexNSGFlat (INSf), which knear does not read"
+        self.fails(1, "convert", "other.faiss", "b.knear", says=says)
+        search = ["--queries", "queries.bvecs", "-k", "4", "--out", "n.ivecs"]
+        self.fails(1, "search", "--index", "other.faiss", *search, says=says)
 
     def test_optimize_keeps_a_prefix_or_says_that_none_pays(self):
         self.assertIn("0 of 300 rows are searched by a prefix", self.build("--optimize"))

@@ -7,12 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "knear/core/error.hpp"
@@ -147,6 +149,127 @@ TEST_F(FaissFile, RowsInTheListsOfFarCentroidsAreFound) {
     swapped.compact();
     swapped.save(path);
     expect_equal(Index::load(path).search(queries.view(), 10, finding_all()), truth);
+  }
+}
+
+// What is written is read back as the same index, but for the words for linear maps.
+TEST_F(FaissFile, FormsComeBackAsTheyWere) {
+  for (const Metric metric : {Metric::l2, Metric::ip})
+    for (const std::string factory :
+         {"Flat", "SQfp16", "SQbf16", "IVF20,SQfp16", "IVF20,SQbf16", "PQ6x4", "SQ8", "IVF20,PQ6x4",
+          "IVF20,SQ4", "SQ8,RFlat", "SQ4,Refine(SQ8)", "IVF20,SQ4,Refine(SQfp16)",
+          "IVF20,PQ6x4,Refine(SQbf16)", "SQ4,Refine(PQ12x4)", "PCA8,Flat", "RR14,IVF20,Flat",
+          "L2norm,IVF20,SQfp16", "OPQ3_6,IVF20,PQ3x4", "PCAW6,SQ8,Refine(SQ4)"}) {
+      SCOPED_TRACE(factory);
+      Index index = filled(factory, metric);
+      index.remove(std::vector<Id>{5, 17});
+      index.add(clustered(4, 12, 3).view(), std::vector<Id>{9000, 5, 8000, 17});
+      write_faiss(index, path);
+      const Index again = Index::load(path);
+      const auto transform_end = factory.find("PCA") == 0 ? factory.find(',') : 0;
+      EXPECT_EQ(
+          again.description().substr(again.description().size() - (factory.size() - transform_end)),
+          factory.substr(transform_end));
+      EXPECT_EQ(again.element_type(), index.element_type());
+      EXPECT_EQ(again.ids(), index.ids());
+      const SearchOptions options =
+          factory.find("IVF") != factory.npos ? probing(20) : SearchOptions{};
+      const Neighbors ours = index.search(queries.view(), 10, options),
+                      theirs = again.search(queries.view(), 10, options);
+      for (std::int64_t i = 0; i < 1000; ++i)
+        ASSERT_NEAR(ours.distances.data()[i], theirs.distances.data()[i],
+                    1e-5f * (1 + std::abs(ours.distances.data()[i])));
+    }
+}
+
+TEST_F(FaissFile, WhatIsNotReadIsNamed) {
+  for (const auto& [letters, name] : std::vector<std::pair<std::string, std::string>>{
+           {"IwFd", "an IndexIVFFlatDedup"},
+           {"IHNf", "an IndexHNSWFlat"},
+           {"INSf", "an IndexNSGFlat"},
+           {"NPRf", "an IndexIVFProductResidualQuantizerFastScan"},
+           {"Imiq", "a MultiIndexQuantizer"},
+           {"Irfn", "an IndexRaBitQFastScan"},
+           {"ISVD", "an IndexSVSVamana"},
+           {"IBxF", "an IndexBinaryFlat"},
+           {"IvFl", "an IndexIVFFlat of an old format"}}) {
+    set_bytes(letters + std::string(200, '\1'));
+    EXPECT_TRUE(is_faiss_file(path));
+    EXPECT_EQ(refusal(), path + " holds " + name + " (" + letters + "), which knear does not read");
+  }
+  set_bytes("IxZZ" + std::string(200, '\1'));
+  EXPECT_EQ(refusal(),
+            path + ", at byte 0: 'IxZZ' is no type of an index that knear knows of FAISS");
+  for (const char* none : {"null", "LTra", "I am", "ABCD"}) {
+    set_bytes(none + std::string(200, '\1'));
+    EXPECT_FALSE(is_faiss_file(path)) << none;
+  }
+  // Within another: IxM2 and its header come before it.
+  const Index index = filled("Flat", Metric::l2);
+  write_faiss(index, path);
+  const std::string flat = bytes();
+  set_bytes("IxM2" + flat.substr(4, 33) + "IHNf" + flat.substr(4));
+  EXPECT_EQ(refusal(),
+            path + " holds an IndexHNSWFlat (IHNf) at byte 37, which knear does not read");
+}
+
+template <class T>
+void append(std::string& to, T value) {
+  to.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+// The same codes one after another and in blocks, of 32 rows and more, the last one not full.
+TEST_F(FaissFile, CodesInBlocksAreThoseOfTheirRows) {
+  for (const std::int64_t parts : {6, 3})
+    for (const std::size_t of_block : {32u, 64u}) {
+      const Index index = filled("PQ" + std::to_string(parts) + "x4", Metric::l2);
+      write_faiss(index, path);
+      const std::string plain = bytes();
+      // IxPq, header, three numbers, centroids, codes, 9 bytes.
+      const std::size_t pairs = static_cast<std::size_t>(parts + 1) / 2,
+                        codes = plain.size() - 9 - 3000 * pairs, blocks = 3000 / of_block + 1;
+      std::string packed(blocks * of_block * pairs, '\0');
+      for (std::size_t row = 0; row < 3000; ++row)
+        for (std::size_t pair = 0; pair < pairs; ++pair) {
+          const auto code = static_cast<unsigned char>(plain[codes + row * pairs + pair]);
+          const std::size_t group = row % of_block / 32, place = row % 16;
+          char* at = packed.data() + row / of_block * of_block * pairs + pair * of_block +
+                     group * 32 + (place < 8 ? 2 * place : 2 * place - 15);
+          const int shift = row % 32 < 16 ? 0 : 4;
+          at[0] = static_cast<char>(at[0] | (code & 15) << shift);
+          at[16] = static_cast<char>(at[16] | (code >> 4) << shift);
+        }
+      std::string all = "IPfs" + plain.substr(4, codes - 8 - 4);
+      append(all, std::int32_t{0}), append(all, static_cast<std::int32_t>(of_block));
+      append(all, std::int32_t{0}), append(all, static_cast<std::uint64_t>(blocks * of_block));
+      append(all, static_cast<std::uint64_t>(2 * pairs));
+      append(all, static_cast<std::uint64_t>(packed.size()));
+      set_bytes(all + packed);
+      const Index again = Index::load(path);
+      EXPECT_EQ(again.description(), index.description());
+      expect_equal(again.search(queries.view(), 10), index.search(queries.view(), 10));
+      // None of its numbers may be another.
+      for (std::size_t byte = codes - 8; byte < codes + 28; ++byte) {
+        std::string wrong = all + packed;
+        wrong[byte] = static_cast<char>(wrong[byte] + 1);
+        if (byte < codes - 4 || (byte >= codes && byte < codes + 4)) continue;  // kinds of search
+        set_bytes(wrong);
+        EXPECT_NE(refusal(), "none") << byte;
+      }
+    }
+}
+
+// Cut off anywhere, it is refused.
+TEST_F(FaissFile, CutFilesAreRefused) {
+  for (const std::string factory :
+       {"IVF20,SQfp16", "SQ4,Refine(SQ8)", "PCA8,IVF20,Flat", "IVF50(IVF5,Flat),PQ6x4"}) {
+    const Index index = filled(factory, Metric::l2);
+    write_faiss(index, path);
+    const std::string all = bytes();
+    for (std::size_t length = 4; length < all.size(); length += 1 + length / 8) {
+      set_bytes(all.substr(0, length));
+      EXPECT_NE(refusal(), "none") << factory << " " << length;
+    }
   }
 }
 

@@ -1,0 +1,15 @@
+// knear/index/faiss_types.hpp -- the names of what FAISS writes: four letters stand before each
+// index, each transform and the inverted lists of a file.
+//
+//   name_of_faiss_index("IPfs")      // "an IndexPQFastScan"
+#pragma once
+#include <string_view>
+
+namespace knear::detail {
+
+// The name with its article, or nothing for letters that FAISS (1.15) does not write or read.
+std::string_view name_of_faiss_index(std::string_view letters);
+std::string_view name_of_faiss_transform(std::string_view letters);
+std::string_view name_of_faiss_lists(std::string_view letters);
+
+}  // namespace knear::detail
