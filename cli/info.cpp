@@ -1,5 +1,6 @@
 // cli/info.cpp -- `knear info`: what files of vectors or ids hold, or without files what this knear
 // is.
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,6 +11,7 @@
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
+#include "knear/index/faiss_file.hpp"
 #include "knear/index/index.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/io/hdf5.hpp"
@@ -97,6 +99,32 @@ nlohmann::ordered_json describe_index(const std::string& path, bool json, Progre
           {"verified", true}};
 }
 
+// Describes an index in a file of FAISS, all of which is read.
+nlohmann::ordered_json describe_faiss(const std::string& path, bool json) {
+  const Index index = Index::load(path);
+  const std::string type(name_of(index.element_type())), metric(name_of(index.metric()));
+  const auto bytes = std::filesystem::file_size(path);
+  if (!json) {
+    print("{}\n", path);
+    print("  {} x {} {}, {}  (FAISS's file of an index {}, {})\n", index.size(), index.dim(), type,
+          metric, index.description(), readable_bytes(static_cast<double>(bytes)));
+    print("  ids       below {}\n", index.next_id());
+    print("  memory    {} of vectors, ids and packed forms\n",
+          readable_bytes(static_cast<double>(index.memory_bytes())));
+    return {};
+  }
+  return {{"path", path},
+          {"format", "faiss"},
+          {"index", index.description()},
+          {"rows", index.size()},
+          {"dim", index.dim()},
+          {"type", type},
+          {"metric", metric},
+          {"next_id", index.next_id()},
+          {"file_bytes", bytes},
+          {"memory_bytes", index.memory_bytes()}};
+}
+
 // Describes the datasets of an HDF5 file; `knear info FILE:DATASET` reads one of them.
 void describe_hdf5(const std::string& path, bool json, nlohmann::ordered_json& files) {
   const io::Hdf5Contents contents = io::inspect_hdf5(path);
@@ -132,6 +160,11 @@ void run_info(const InfoArguments& arguments) {
     }
     if (io::is_archive(file) || file.ends_with(".knear")) {
       auto described = describe_index(file, arguments.json, bar);
+      if (arguments.json) files.push_back(std::move(described));
+      continue;
+    }
+    if (is_faiss_file(file)) {
+      auto described = describe_faiss(file, arguments.json);
       if (arguments.json) files.push_back(std::move(described));
       continue;
     }

@@ -602,11 +602,11 @@ class Index:
 
     def write_faiss(self, path: "str | os.PathLike[str]") -> None:
         """Writes the index for faiss.read_index, whole or not at all: "Flat" as IndexFlat,
-        inverted lists as IndexIVFFlat, codes as IndexIVFPQ and so on, in an IDMap2 where ids are
-        not 0, 1, ...
+        "SQfp16" as IndexScalarQuantizer, inverted lists as IndexIVFFlat, codes as IndexIVFPQ and so
+        on, in an IDMap2 where ids are not 0, 1, ...
 
-        Raises InvalidArgument for the metric cosine, which FAISS has not, and for vectors that
-        float32 does not hold exactly; IoError.
+        Raises InvalidArgument for the metric cosine, which FAISS has not, for lists of "ip" that
+        are found by an index, and for vectors that float32 does not hold exactly; IoError.
         """
         self._index.write_faiss(os.fspath(path))
 
@@ -614,7 +614,8 @@ class Index:
     def load(cls, path: "str | os.PathLike[str]") -> "Index":
         """Opens a .knear file without reading the vectors: they stay in the file until used, and
         are compared with their checksums then. A file of FAISS (flat, product or scalar codes,
-        inverted lists of these, with transforms, IndexRefineFlat, IndexIDMap) is read into memory.
+        halves, inverted lists of these, with transforms, IndexRefine, IndexIDMap) is read into
+        memory; its centroids and lists stay as they are. CorruptFile names any other type of FAISS.
 
         Raises IoError; CorruptFile, naming the section that was cut off or altered, as searches
         may later.

@@ -236,6 +236,9 @@ class Index(ProgramTest):
                 self.ok("search", "--index", index, *more)
                 answers.append(self.file("n.ivecs").read_bytes())
             self.assertEqual(answers, answers[:1] * 3)
+            self.assertIn(f"FAISS's file of an index {kind}, ", self.ok("info", "a.faiss"))
+            (about,) = json.loads(self.ok("info", "a.faiss", "--json"))["files"]
+            self.assertEqual((about["format"], about["index"], about["rows"]), ("faiss", kind, 300))
         self.fails(1, "tune", "--index", "a.faiss", says="which is no .knear file")
         self.fails(1, "convert", "a.faiss", "b.npy", says="must end in .knear or .faiss")
         self.fails(1, "convert", "a.faiss", "b.knear", "--rows", "1:", says="--rows is 1:")
@@ -247,6 +250,7 @@ class Index(ProgramTest):
         self.fails(1, "convert", "other.faiss", "b.knear", says=says)
         search = ["--queries", "queries.bvecs", "-k", "4", "--out", "n.ivecs"]
         self.fails(1, "search", "--index", "other.faiss", *search, says=says)
+        self.fails(1, "info", "other.faiss", says=says)
 
     def test_optimize_keeps_a_prefix_or_says_that_none_pays(self):
         self.assertIn("0 of 300 rows are searched by a prefix", self.build("--optimize"))
