@@ -89,9 +89,45 @@ constexpr const char* sections[] = {"index",
                                     "0/scalars",
                                     "1/begin",
                                     "1/codes",
-                                    "1/scalars"};
+                                    "1/scalars",
+                                    "recall/0/refine",
+                                    "known/fields",
+                                    "known/queries",
+                                    "known/begin",
+                                    "known/keys",
+                                    "known/ids",
+                                    "known/all",
+                                    "coarse/kind",
+                                    "coarse/probes",
+                                    "coarse/index",
+                                    "coarse/lists",
+                                    "coarse/centroids",
+                                    "coarse/codes",
+                                    "coarse/quantizer",
+                                    "coarse/levels/low",
+                                    "coarse/levels/step",
+                                    "coarse/rounded",
+                                    "coarse/0/fields",
+                                    "coarse/0/ids",
+                                    "coarse/0/order",
+                                    "coarse/0/vectors",
+                                    "coarse/0/radii",
+                                    "coarse/0/lists",
+                                    "coarse/0/list_of",
+                                    "coarse/0/begin",
+                                    "coarse/0/codes",
+                                    "coarse/0/scalars",
+                                    "lifted/kind",
+                                    "lifted/probes",
+                                    "lifted/index",
+                                    "lifted/lists",
+                                    "lifted/centroids",
+                                    "lifted/0/fields",
+                                    "lifted/0/vectors",
+                                    "lifted/0/radii",
+                                    "lifted/0/list_of"};
 // What is made of sections.
-constexpr const char* kinds[] = {"Flat", "IVFFlat", "IVFPQ", "PQ", "SQ"};
+constexpr const char* kinds[] = {"Flat", "IVFFlat", "IVFPQ", "PQ", "SQ", "IVFSQ"};
 
 std::string folder() {
   static const std::string made = [] {
@@ -181,7 +217,7 @@ void use_index(const std::string& path) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 1) return 0;
-  const int kind = data[0] % (ending_count + 7);
+  const int kind = data[0] % (ending_count + 8);
   ++data, --size;
   if (kind < ending_count) {
     use_vectors(written(std::string("x") + endings[kind], data, size));
@@ -308,10 +344,13 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
     return coded;
   };
   put_faiss(put_codes("IVF3,PQ5x4,RFlat", "ivfpq", ending_count + 4), "ivfpq");
-  put_codes("PCA4,PQ2x4,Refine(SQ8)", "refined", ending_count + 5);
+  put_faiss(put_codes("PCA4,PQ2x4,Refine(SQ8)", "refined", ending_count + 5), "refined");
   put_faiss(put_codes("PCA4,PQ2x4", "pca", ending_count + 5), "pca");
   put_faiss(put_codes("SQ4", "sq", ending_count + 6), "sq");
-  put_codes("IVF3,SQfp16", "halves", ending_count + 2);
-  put_codes("IVF9(IVF2,Flat),PQ5x4", "coarse", ending_count + 4);
+  put_faiss(put_codes("IVF3,SQ8,Refine(SQbf16)", "ivfsq", ending_count + 7), "ivfsq");
+  put_faiss(put_codes("IVF3,SQfp16", "halves", ending_count + 2), "halves");
+  put_faiss(put_codes("RR4,IVF3,Flat", "turned", ending_count + 2), "turned");
+  put_faiss(put_codes("IVF9(IVF2,Flat),PQ5x4", "coarse", ending_count + 4), "coarse");
+  put_codes("IVF9(SQ8),SQ4", "coarse_codes", ending_count + 7);
   std::exit(0);
 }
