@@ -112,7 +112,7 @@ def test_an_index_that_is_not_trained(tmp_path):
         ("IVF20,PQ4+4", "an IndexIVFPQR (IwQR)"),
         ("Flat,RefinePanorama(Flat)", "an IndexRefinePanorama (IxRP)"),
         ("HNSW8", "an IndexHNSWFlat (IHNf)"),
-        ("HNSW8_PQ4", "an IndexHNSWPQ (IHNp)"),
+        ("HNSW8_PQ4np", "an IndexHNSWPQ (IHNp)"),
         ("HNSW8_SQ8", "an IndexHNSWSQ (IHNs)"),
         ("HNSW8,RaBitQ", "an IndexHNSWRaBitQ (IHNr)"),
         ("NSG8", "an IndexNSGFlat (INSf)"),
@@ -173,12 +173,12 @@ def test_binary_indexes_are_named(tmp_path):
 def test_what_is_not_read(rows, tmp_path):
     path = str(tmp_path / "a.faiss")
     for factory, word in (
-        ("PQ4x6", "6 bits"),
+        ("PQ4x6np", "6 bits"),
         ("SQ6", "FAISS's type 6"),
         ("IVF20,Flat,RFlat", "an index of vectors is refined"),
         ("PQ4,Refine(IVF20,Flat)", "what refines an index is no IndexFlat"),
     ):
-        theirs = faiss.index_factory(12, factory)
+        theirs = made(factory)
         theirs.train(rows)
         theirs.add(rows[:300])
         faiss.write_index(theirs, path)
