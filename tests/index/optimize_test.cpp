@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "knear/core/cpu.hpp"
 #include "knear/core/random.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/io/archive.hpp"
@@ -228,7 +229,10 @@ TEST_F(Optimize, MakesNoneWhereNonePays) {
     EXPECT_TRUE(rows > 0 || index.memory_bytes() - before < 1 << 24);  // of the study alone
     return rows;
   };
-  EXPECT_EQ(optimized(falling(ElementType::f32, 20000, 1, 0)), 0);
+  // Where products of bytes are slow, a prefix may pay even for columns that are all alike.
+  if (active_isa() == Isa::avx512_vnni) {
+    EXPECT_EQ(optimized(falling(ElementType::f32, 20000, 1, 0)), 0);
+  }
   EXPECT_EQ(optimized(falling(ElementType::f32, 1000, 1)), 0);
   EXPECT_EQ(optimized(make(ElementType::f32, 9000, 8, [](auto i, auto j) { return i * j; })), 0);
   EXPECT_EQ(FlatIndex(dim).optimize(), 0);
