@@ -53,6 +53,7 @@ std::shared_ptr<const CentroidIndex> CentroidIndex::trained(IndexShape shape,
   IndexOfShape index(shape);
   TrainOptions by_centroids = options;
   by_centroids.rows = 0;
+  by_centroids.hold_out = false;  // they are all that it will ever have
   if (shape.learns()) index.train(centroids, by_centroids);
   index.add(centroids, {.threads = options.threads, .progress = options.progress});
   const std::int64_t probes = probes_wanted(index, centroids, metric, options.threads);

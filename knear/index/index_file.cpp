@@ -400,12 +400,19 @@ Segment load_segment(Sections& in, std::size_t number, const SavedIndex& saved, 
   return out;
 }
 
+bool are_ascending(const std::vector<float>& keys) {
+  return std::all_of(keys.begin(), keys.end(), [](float x) { return std::isfinite(x); }) &&
+         std::is_sorted(keys.begin(), keys.end());
+}
+
 // What is known of recall. A search would find it out again, so that a reader may do without.
-void add_curves(io::ArchiveWriter& writer, const RecallCurves& curves, std::int64_t changed) {
+void add_curves(io::ArchiveWriter& writer, const RecallCurves& curves, std::int64_t changed,
+                const std::vector<float>* fresh) {
   writer.set_optional(true);
   const std::int64_t rows = curves.rows();
   writer.add_copy("recall/rows", &rows, sizeof rows);
   writer.add_copy("recall/changed", &changed, sizeof changed);
+  if (fresh) writer.add_copy("recall/fresh", fresh->data(), fresh->size() * sizeof(float));
   const auto all = curves.all();
   for (std::size_t c = 0; c < all.size(); ++c) {
     const RecallCurve& curve = *all[c];
@@ -521,10 +528,7 @@ std::shared_ptr<RecallCurves> load_curves(Sections& in, std::int64_t lists) {
       curve.points[i].rule.refine_factor = factors[i];
     }
     if (std::ssize(curve.points) != fields.points ||
-        std::ssize(curve.nearest_keys) != fields.keys ||
-        !std::all_of(curve.nearest_keys.begin(), curve.nearest_keys.end(),
-                     [](float x) { return std::isfinite(x); }) ||
-        !std::is_sorted(curve.nearest_keys.begin(), curve.nearest_keys.end()))
+        std::ssize(curve.nearest_keys) != fields.keys || !are_ascending(curve.nearest_keys))
       in.refuse(prefix + "keys", "they are others than were saved");
     out->set(std::move(curve));
   }
@@ -769,7 +773,7 @@ void add_parts(io::ArchiveWriter& writer, const State& state, const IndexShape& 
     const AdoptedPrefix& adopted = kept.emplace_back(rows.prepared().adopted_prefix());
     if (adopted.base) add_prefix(writer, packed_name(s, FirstPass::prefix), adopted);
   }
-  if (state.recall) add_curves(writer, *state.recall, state.changed_rows);
+  if (state.recall) add_curves(writer, *state.recall, state.changed_rows, state.fresh_keys.get());
   if (state.known) add_known(writer, *state.known);
 }
 
@@ -827,6 +831,12 @@ SavedIndex load_parts(Sections& in, std::string_view kind) {
     saved.state.changed_rows = in.fields<std::int64_t>("recall/changed");
     if (saved.state.changed_rows < 0 || saved.state.changed_rows > (std::int64_t{1} << 40))
       in.refuse("recall/changed", "it is no number of rows");
+  }
+  if (in.has("recall/fresh")) {
+    std::vector<float> keys = in.list<float>("recall/fresh");
+    if (keys.empty() || !saved.state.coarse || !are_ascending(keys))
+      in.refuse("recall/fresh", "they are no keys in order");
+    saved.state.fresh_keys = std::make_shared<const std::vector<float>>(std::move(keys));
   }
   if (saved.state.coarse || saved.state.coder)
     saved.state.recall = in.has("recall/rows")

@@ -27,6 +27,9 @@ struct State {
   std::shared_ptr<const CoarseQuantizer> coarse = {};
   std::shared_ptr<RecallCurves> recall = {};  // has a lock of its own
   std::int64_t changed_rows = 0;              // added or taken out since `recall` was begun
+  // Of lists of vectors, keys of the nearest centroids of some that these were not learned from,
+  // ascending; nullptr: not known.
+  std::shared_ptr<const std::vector<float>> fresh_keys = {};
   // Where rows are codes, once it is trained.
   std::shared_ptr<const RowCoder> coder = {};
   // Where the vectors by which codes are refined are codes themselves.

@@ -1,4 +1,6 @@
 // How an index learns: what is done to vectors first, then the lists, then the quantisers.
+#include <algorithm>
+
 #include "knear/core/error.hpp"
 #include "knear/core/random.hpp"
 #include "knear/core/sample.hpp"
@@ -47,16 +49,65 @@ Transform trained(const TransformShape& shape, AnyMatrixView rows, const TrainOp
   return Transform::unit_norm(rows.cols());
 }
 
-// What transforms, lists and quantisers behind transforms learn from: all vectors, or if this is
-// not empty, some of them.
-AnyMatrix training_sample(const IndexShape& shape, AnyMatrixView vectors,
-                          const TrainOptions& options) {
+// Which vectors an index learns from, if not from all; else nothing.
+std::vector<std::int64_t> drawn_rows(const IndexShape& shape, std::int64_t n,
+                                     const TrainOptions& options) {
   constexpr std::int64_t usual_rows = 131072;
   const std::int64_t rows =
       options.rows > 0 ? options.rows : std::max(usual_rows, CoarseQuantizer::training_rows(shape));
-  if (rows >= vectors.rows()) return {};
+  if (rows >= n) return {};
   Random random(options.seed);
-  return rows_at(vectors, sample_of(vectors.rows(), rows, random));
+  return sample_of(n, rows, random);
+}
+
+// Of the rows that an index learns from, those that lists and quantisers do: some are held out, so
+// that queries like them are no strangers. At most so many, and of few rows a tenth.
+class HeldOut {
+ public:
+  static constexpr std::int64_t most = 1000, part = 10;
+
+  HeldOut(const IndexShape& shape, std::int64_t rows, const TrainOptions& options) {
+    // What learning takes at least.
+    std::int64_t least = shape.lists;
+    for (const auto& codes : {shape.codes, shape.refine ? shape.refine->codes : std::nullopt})
+      if (codes && codes->is_product()) least = std::max(least, std::int64_t{1} << codes->bits);
+    const std::int64_t count = std::min({most, rows / part, rows - least});
+    if (!options.hold_out || !shape.is_probed() || count <= 0) return;
+    Random random(options.seed ^ 0x68656c646f7574ULL);
+    which_ = sample_of(rows, count, random);
+    for (std::int64_t row = 0, next = 0; row < rows; ++row)
+      if (next < count && which_[static_cast<std::size_t>(next)] == row)
+        ++next;
+      else
+        others_.push_back(row);
+  }
+
+  // Rows are numbered as these, which they are in turn.
+  void number(std::span<const std::int64_t> numbers) {
+    for (auto* some : {&which_, &others_})
+      for (std::int64_t& row : *some) row = numbers[static_cast<std::size_t>(row)];
+  }
+
+  bool any() const { return !which_.empty(); }
+  AnyMatrix rows(AnyMatrixView all) const { return rows_at(all, which_); }
+  // The others, as copies in `storage` if there are held out ones.
+  AnyMatrixView others(AnyMatrixView all, AnyMatrix& storage) const {
+    if (!any()) return all;
+    storage = rows_at(all, others_);
+    return storage;
+  }
+
+ private:
+  std::vector<std::int64_t> which_, others_;
+};
+
+// The keys of the nearest centroids of vectors that these were not learned from, ascending.
+std::shared_ptr<const std::vector<float>> keys_of(const CoarseQuantizer& coarse,
+                                                  AnyMatrixView vectors, int threads) {
+  const Neighbors near = coarse.probe(vectors, 1, threads);
+  std::vector<float> keys(near.distances.data(), near.distances.data() + vectors.rows());
+  std::sort(keys.begin(), keys.end());
+  return std::make_shared<const std::vector<float>>(std::move(keys));
 }
 
 // Whether a rotation for a quantiser comes last that keeps distances, so that the lists may be
@@ -75,17 +126,23 @@ bool turns_residuals(const IndexShape& shape) {
 void train(State& next, const IndexShape& shape, AnyMatrixView vectors,
            const TrainOptions& options) {
   find_value_range(vectors, shape.metric, "vectors", options.threads);  // by their own numbers
-  const AnyMatrix sample =
-      shape.transforms.empty() ? AnyMatrix() : training_sample(shape, vectors, options);
-  AnyMatrixView rows = sample.rows() > 0 ? sample.view() : vectors;
+  const std::vector<std::int64_t> drawn = drawn_rows(shape, vectors.rows(), options);
+  HeldOut held_out(shape, drawn.empty() ? vectors.rows() : std::ssize(drawn), options);
+  AnyMatrix sample;
+  if (!drawn.empty() && !shape.transforms.empty()) sample = rows_at(vectors, drawn);
+  const AnyMatrixView plain = sample.rows() > 0 ? sample.view() : vectors;
+  if (!drawn.empty() && shape.transforms.empty()) held_out.number(drawn);
+  AnyMatrix storage;
+  AnyMatrixView rows = plain;
   Matrix<float> transformed;
   std::vector<Transform> chain;
   const bool residuals = turns_residuals(shape);
   for (const TransformShape& one : shape.transforms) {
     const bool last = chain.size() + 1 == shape.transforms.size();
     if (last && residuals) {
-      next.coarse = CoarseQuantizer::trained(rows, shape, options);
-      const Matrix<float> left = next.coarse->residuals(rows, options.threads, options.progress);
+      const AnyMatrixView others = held_out.others(rows, storage);
+      next.coarse = CoarseQuantizer::trained(others, shape, options);
+      const Matrix<float> left = next.coarse->residuals(others, options.threads, options.progress);
       chain.push_back(trained(one, left.view(), options));
       next.coarse = next.coarse->turned(chain.back(), shape, options);
     } else {
@@ -96,12 +153,24 @@ void train(State& next, const IndexShape& shape, AnyMatrixView vectors,
     rows = transformed.view();
   }
   if (!chain.empty()) next.transform = Transform::chain(chain);
+  const AnyMatrix apart = held_out.any() ? held_out.rows(rows) : AnyMatrix();
+  const AnyMatrix apart_as_given =
+      held_out.any() && shape.codes ? held_out.rows(plain) : AnyMatrix();
+  rows = held_out.others(rows, storage);
   if (shape.lists > 0 && !residuals) next.coarse = CoarseQuantizer::trained(rows, shape, options);
   if (shape.codes)
     next.coder = RowCoder::trained(*shape.codes, rows, shape.metric, next.coarse, options);
   if (shape.refine && shape.refine->codes)
-    next.refiner = RowCoder::trained(*shape.refine->codes, vectors, shape.metric, nullptr, options);
-  if (shape.codes) next.known = KnownNeighbors::of(vectors, shape.metric, options.seed);
+    next.refiner = RowCoder::trained(*shape.refine->codes, held_out.others(plain, storage),
+                                     shape.metric, nullptr, options);
+  // Where few are held out, what would be seen of them is worth little.
+  constexpr std::int64_t enough = HeldOut::most / 2;
+  if (shape.codes)
+    next.known =
+        KnownNeighbors::of(apart_as_given.rows() >= enough ? apart_as_given.view() : vectors,
+                           shape.metric, options.seed);
+  else if (shape.lists > 0 && held_out.any())
+    next.fresh_keys = keys_of(*next.coarse, apart, options.threads);
 }
 
 }  // namespace knear::detail

@@ -238,12 +238,12 @@ const RecallPoint& point_of_codes(const RecallCurve& curve, const IndexShape& sh
   if (const RecallPoint* point = curve.find(recall)) return *point;
   throw InvalidArgument(
       "recall is {}, but {} is the highest that is promised of the codes of index {}: longer "
-      "ones, or vectors to refine them by (RFlat), reach more",
+      "ones{} reach more",
       recall,
       fmt::format(
           "{:.3f}",
           std::floor(1000 * (curve.points.empty() ? 0 : curve.points.back().promised)) / 1000),
-      shape.description());
+      shape.description(), shape.refine ? "" : ", or vectors to refine them by (RFlat),");
 }
 
 // A search of codes for a recall: by which rule, and what is to be said of it.

@@ -91,6 +91,7 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::with(AnyMatrixView vectors
       std::sort(more.begin(), more.end());
       List& list = lists[static_cast<std::size_t>(q)];
       std::vector<Row> both;
+      both.reserve(list.rows.size() + more.size());
       std::merge(list.rows.begin(), list.rows.end(), more.begin(), more.end(),
                  std::back_inserter(both));
       // Behind the last one that was known, others might have been before these.
@@ -101,6 +102,7 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::with(AnyMatrixView vectors
       const auto kept = static_cast<std::size_t>(std::max(most_neighbors, std::ssize(list.rows)));
       list.all &= k == n && both.size() <= kept;
       if (both.size() > kept) both.resize(kept);
+      both.shrink_to_fit();
       list.rows = std::move(both);
     }
   });
