@@ -1,6 +1,7 @@
 #include "knear/index/code_search.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -111,13 +112,16 @@ class CodeSearch::Refiner {
     }
   }
 
-  // Adds the rows of lists that are no farther than `limit` from a query.
-  void within(std::int64_t query, std::span<const Id> lists, double limit, RangeSink& sink,
-              std::vector<std::pair<double, Id>>& found) {
+  // Adds the rows of lists that are no farther than `limit` from a query; returns how many were
+  // measured.
+  std::int64_t within(std::int64_t query, std::span<const Id> lists, double limit, RangeSink& sink,
+                      std::vector<std::pair<double, Id>>& found) {
+    std::int64_t measured = 0;
     distance_.set_query(of_.vectors_, query);
     const auto measure_places = [&] {
       double keys[together];
       const std::int64_t count = std::ssize(places_);
+      measured += count;
       measure(places_.data(), count, keys);
       for (std::int64_t i = 0; i < count; ++i) {
         if (!(keys[i] <= limit)) continue;
@@ -138,6 +142,7 @@ class CodeSearch::Refiner {
         }
       }
     measure_places();
+    return measured;
   }
 
  private:
@@ -279,15 +284,16 @@ void CodeSearch::within(MatrixView<Id> probes, double limit, RangeLists& found) 
   RangeSink sink(found, RowIds{}, std::max<std::int64_t>(0, memory / 64));
   if (refined()) {
     // Codes do not say how far off they are, so that all rows are measured.
-    measured_ += pairs_;
+    std::atomic<std::int64_t> measured = 0;
     Reporter reporter(request_.options.progress, "scan", probes.rows());
     parallel_for(request_.threads, probes.rows(), [&](std::int64_t q) {
       RangeLists list(1);
-      Refiner(*this).within(q, {probes.row(q), static_cast<std::size_t>(probes.cols())}, limit,
-                            sink, list[0]);
+      measured += Refiner(*this).within(q, {probes.row(q), static_cast<std::size_t>(probes.cols())},
+                                        limit, sink, list[0]);
       sink.take({&q, 1}, list);
       reporter.add(1);
     });
+    measured_ += measured;
     return;
   }
   const Matrix<float> terms = state_.coder->terms(request_.queries, probes, request_.threads);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "knear/core/cpu.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
 #include "knear/core/value_range.hpp"
@@ -45,6 +46,9 @@ std::shared_ptr<const CoarseQuantizer> coarse_of(FaissContent& of, IndexShape& s
   AnyMatrix found;
   detail::CentroidIndexes indexes;
   if (from.is_plain() && !from.codes && !from.rounded) {
+    if (from.metric != of.metric)
+      throw CorruptFile("its lists are found by {}, its rows by {}: only the same is read",
+                        name_of(from.metric), name_of(of.metric));
     found = std::move(from.rows);
   } else {
     if (of.metric != Metric::l2 || from.metric != Metric::l2)
@@ -66,6 +70,10 @@ std::shared_ptr<const CoarseQuantizer> coarse_of(FaissContent& of, IndexShape& s
     if (!of.trained) return nullptr;
     const std::vector<Id> numbers = numbers_to(of.lists);
     if (index.ids() != numbers) throw CorruptFile("the centroids of its lists have other ids");
+    // Codes are a few bytes where centroids are as many floats as there are columns.
+    if (of.lists > machine_memory() / 16 / std::max<std::int64_t>(1, index.dim()))
+      throw MemoryBudgetError("{} centroids of {} columns do not fit the memory of this machine",
+                              of.lists, index.dim());
     found = index.reconstruct(numbers);
     indexes.plain = std::make_shared<const detail::CentroidIndex>(std::move(index), probes);
   }
@@ -167,6 +175,7 @@ Index made_of(FaissContent content, const ChangeOptions& options) {
   state.size = content.size();
   if (shape.is_probed()) state.recall = std::make_shared<detail::RecallCurves>(state.size);
   if (state.size > 0) (shape.codes ? keep_codes : keep_vectors)(state, shape, content, options);
+  state.changed_rows = 0;
   return IndexOfShape(shape, std::move(state));
 }
 

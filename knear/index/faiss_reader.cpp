@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <string_view>
 #include <utility>
 
@@ -592,7 +593,8 @@ class Reader {
     if (lists != static_cast<std::uint64_t>(out.lists) || size_of_code != row_bytes)
       refuse(fmt::format("{} lists with codes of {} bytes are announced, but {} of {} bytes follow",
                          out.lists, row_bytes, lists, size_of_code));
-    std::vector<std::uint64_t> sizes(static_cast<std::size_t>(lists));
+    // Of those lists that are named, by number: there may be far more than a file has bytes.
+    std::map<std::uint64_t, std::uint64_t> sizes;
     const std::string form = letters();
     if (form != "full" && form != "sprs") refuse("the sizes of its lists have no known form");
     const std::int64_t numbers = count(8, "sizes of lists");
@@ -601,14 +603,14 @@ class Reader {
     for (std::int64_t i = 0; i < numbers; ++i) {
       const auto number = value<std::uint64_t>("sizes of lists");
       if (full) {
-        sizes[static_cast<std::size_t>(i)] = number;
+        if (number > 0) sizes[static_cast<std::uint64_t>(i)] = number;
       } else {
         if (number >= lists) refuse(fmt::format("list {} is named, of {}", number, lists));
-        sizes[static_cast<std::size_t>(number)] = value<std::uint64_t>("sizes of lists"), ++i;
+        sizes[number] = value<std::uint64_t>("sizes of lists"), ++i;
       }
     }
     std::uint64_t sum = 0;
-    for (const std::uint64_t size : sizes)
+    for (const auto& [list, size] : sizes)
       if (__builtin_add_overflow(sum, size, &sum)) sum = ~std::uint64_t{0};
     if (sum != static_cast<std::uint64_t>(rows) ||
         sum > static_cast<std::uint64_t>(file_.size() - at_) / (row_bytes + 8))
@@ -618,8 +620,7 @@ class Reader {
     out.ids.resize(static_cast<std::size_t>(rows));
     out.list_of.clear();
     std::uint64_t row = 0;
-    for (std::size_t list = 0; list < sizes.size(); ++list) {
-      const std::uint64_t size = sizes[list];
+    for (const auto& [list, size] : sizes) {
       if (size == 0) continue;
       std::memcpy(found.row(static_cast<std::int64_t>(row)), take(size * row_bytes, "vectors"),
                   size * row_bytes);

@@ -124,11 +124,20 @@ SearchSegment search_segment_of(const Segment& segment, const IdFilter& filter,
     out.filter = bits, out.filter_offset = rows.first_id();
     return out;
   }
+  // Without branches on single rows, which nothing could foretell.
   std::vector<std::uint8_t> own(static_cast<std::size_t>((n + 7) / 8), 0);
-  for (std::int64_t row = 0; row < n; ++row) {
-    const Id id = out.ids(row);
-    if (id < bits.rows() && bits.allows(id) && segment.live.contains(row))
-      own[static_cast<std::size_t>(row / 8)] |= static_cast<std::uint8_t>(1 << row % 8);
+  const bool all_live = segment.live.all();
+  const Id last = bits.rows() - 1;
+  for (std::int64_t row = 0; last >= 0 && row < n; row += 8) {
+    unsigned byte = 0;
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(8, n - row); ++i) {
+      const Id id = out.ids(row + i);
+      byte |= static_cast<unsigned>(bits.allows(std::min(id, last)) & (id <= last)) << i;
+    }
+    if (!all_live)
+      for (std::int64_t i = 0; byte != 0 && i < std::min<std::int64_t>(8, n - row); ++i)
+        if (!segment.live.contains(row + i)) byte &= ~(1u << i);
+    own[static_cast<std::size_t>(row / 8)] = static_cast<std::uint8_t>(byte);
   }
   out.filter = RowFilter::of_bits(own, n);
   return out;

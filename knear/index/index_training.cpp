@@ -169,7 +169,7 @@ void train(State& next, const IndexShape& shape, AnyMatrixView vectors,
     next.known =
         KnownNeighbors::of(apart_as_given.rows() >= enough ? apart_as_given.view() : vectors,
                            shape.metric, options.seed);
-  else if (shape.lists > 0 && held_out.any())
+  else if (shape.lists > 0 && apart.rows() >= enough)
     next.fresh_keys = keys_of(*next.coarse, apart, options.threads);
 }
 

@@ -45,8 +45,8 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::among(
     for (std::int64_t& row : some) row = allowed[static_cast<std::size_t>(row)];
     own = std::make_shared<const AnyMatrix>(rows_at(base, some));
   }
-  const std::int64_t count = own->rows(),
-                     kept = std::min(filter.count(), std::max(most_neighbors, k + k / 4));
+  const std::int64_t count = own->rows(), most = std::max(most_neighbors, k + k / 4),
+                     kept = std::min(filter.count(), most);
   Neighbors near;
   if (kept > 0)
     near = knn(own->view(), base, kept,
@@ -63,16 +63,14 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::among(
     std::sort(list.rows.begin(), list.rows.end());
     list.all = kept == filter.count();
   });
-  return std::make_shared<const KnownNeighbors>(std::move(own), metric, std::move(lists));
+  return std::make_shared<const KnownNeighbors>(std::move(own), metric, std::move(lists), most);
 }
 
 std::shared_ptr<const KnownNeighbors> KnownNeighbors::with(AnyMatrixView vectors,
                                                            std::span<const Id> ids,
                                                            int threads) const {
   const std::int64_t n = vectors.rows(), count = queries().rows();
-  std::int64_t most = most_neighbors;  // that any list keeps
-  for (const List& list : lists_) most = std::max(most, std::ssize(list.rows));
-  const std::int64_t k = std::min(n, most);
+  const std::int64_t k = std::min(n, kept_);
   Neighbors near;
   if (n > most_measured_rows)
     near = knn(queries(), vectors, k, {.metric = metric_, .threads = threads});
@@ -99,14 +97,14 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::with(AnyMatrixView vectors
         both.erase(std::upper_bound(both.begin(), both.end(),
                                     list.rows.empty() ? Row{-1e308, no_id} : list.rows.back()),
                    both.end());
-      const auto kept = static_cast<std::size_t>(std::max(most_neighbors, std::ssize(list.rows)));
+      const auto kept = static_cast<std::size_t>(kept_);
       list.all &= k == n && both.size() <= kept;
       if (both.size() > kept) both.resize(kept);
       both.shrink_to_fit();
       list.rows = std::move(both);
     }
   });
-  return std::make_shared<const KnownNeighbors>(queries_, metric_, std::move(lists));
+  return std::make_shared<const KnownNeighbors>(queries_, metric_, std::move(lists), kept_);
 }
 
 std::shared_ptr<const KnownNeighbors> KnownNeighbors::without(std::span<const Id> ids) const {
@@ -114,7 +112,7 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::without(std::span<const Id
   std::vector<List> lists = lists_;
   for (List& list : lists)
     std::erase_if(list.rows, [&](const Row& row) { return gone.contains(row.second); });
-  return std::make_shared<const KnownNeighbors>(queries_, metric_, std::move(lists));
+  return std::make_shared<const KnownNeighbors>(queries_, metric_, std::move(lists), kept_);
 }
 
 std::int64_t KnownNeighbors::bytes() const {

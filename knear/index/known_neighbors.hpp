@@ -8,6 +8,7 @@
 //
 // Values, never changed once they are made.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -36,8 +37,12 @@ class KnownNeighbors {
 
   static std::shared_ptr<const KnownNeighbors> of(AnyMatrixView vectors, Metric metric,
                                                   std::uint64_t seed);
-  KnownNeighbors(std::shared_ptr<const AnyMatrix> queries, Metric metric, std::vector<List> lists)
-      : queries_(std::move(queries)), metric_(metric), lists_(std::move(lists)) {}
+  // kept: neighbours of each vector at most.
+  KnownNeighbors(std::shared_ptr<const AnyMatrix> queries, Metric metric, std::vector<List> lists,
+                 std::int64_t kept = most_neighbors)
+      : queries_(std::move(queries)), metric_(metric), lists_(std::move(lists)), kept_(kept) {
+    for (const List& list : lists_) kept_ = std::max(kept_, std::ssize(list.rows));
+  }
 
   // Of these queries, or if there are none of the rows, most_queries drawn at random,
   // among those rows of `base` that a filter allows, whose ids are given. Keeps as many neighbours
@@ -70,6 +75,7 @@ class KnownNeighbors {
   std::shared_ptr<const AnyMatrix> queries_;
   Metric metric_;
   std::vector<List> lists_;
+  std::int64_t kept_;
 };
 
 }  // namespace knear::detail

@@ -152,10 +152,12 @@ RecallCurve calibrate_by_rows(const State& state, Metric metric, std::int64_t k,
   RecallCurve out =
       calibrate(state, metric, live_segments(state), k, queries.view(), own, threads, progress);
   // Rows that the centroids were learned from are nearer to them than queries like the rows; rows
-  // that are farther than vectors they were not learned from are of another kind than these.
+  // that are farther than vectors they were not learned from, or far nearer, are of another kind
+  // than these.
   const auto median = [](const std::vector<float>& keys) { return keys[keys.size() / 2]; };
   if (const auto& fresh = state.fresh_keys; fresh && !fresh->empty() && !out.nearest_keys.empty() &&
-                                            median(out.nearest_keys) <= median(*fresh))
+                                            median(out.nearest_keys) <= median(*fresh) &&
+                                            2 * median(out.nearest_keys) >= median(*fresh))
     out.nearest_keys = *fresh;
   return out;
 }
