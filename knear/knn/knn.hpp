@@ -147,7 +147,7 @@ struct KnnReport {
   bool centred = false;    // the mean was subtracted before coding
   int threads = 0;
   double prepare_seconds = 0;  // packing the base; calibrating recall, where that came first
-  double seconds = 0;                            // the search itself, packing of queries included
+  double seconds = 0;          // the search itself, packing of queries included
   double scan_seconds = 0, rescore_seconds = 0;  // sums over threads
   // Parts of scan_seconds, sums over threads: queries packed; rows that are looked at first, where
   // there is a prefix; all others scored by the kernel; those that it let through sorted out.
