@@ -68,61 +68,52 @@ nlohmann::ordered_json json_of(const io::Statistics& s) {
   return out;
 }
 
+// What both kinds of files of an index are described by.
+nlohmann::ordered_json describe(const Index& index, const std::string& path, bool json,
+                                std::string_view format, std::string_view made_by,
+                                std::int64_t file_bytes, std::string_view kept) {
+  const std::string type(name_of(index.element_type())), metric(name_of(index.metric()));
+  if (!json) {
+    print("{}\n", path);
+    print("  {} x {} {}, {}  ({} {}, {})\n", index.size(), index.dim(), type, metric, made_by,
+          index.description(), readable_bytes(double(file_bytes)));
+    print("  ids       below {}\n", index.next_id());
+    print("  memory    {} of vectors, ids and packed forms{}\n",
+          readable_bytes(double(index.memory_bytes())), kept);
+    return {};
+  }
+  return {{"path", path},
+          {"format", format},
+          {"index", index.description()},
+          {"rows", index.size()},
+          {"dim", index.dim()},
+          {"type", type},
+          {"metric", metric},
+          {"next_id", index.next_id()},
+          {"file_bytes", file_bytes},
+          {"memory_bytes", index.memory_bytes()}};
+}
+
 // Describes an index, comparing every section with its checksums.
 nlohmann::ordered_json describe_index(const std::string& path, bool json, ProgressBar& bar) {
   const auto archive = io::Archive::open(path);
   archive->verify(bar.callback());
   const Index index = Index::load(path);
   bar.clear();
-  const std::string type(name_of(index.element_type())), metric(name_of(index.metric()));
+  auto out = describe(index, path, json, "knear", "knear index", archive->file_bytes(), ", mapped");
   if (!json) {
-    print("{}\n", path);
-    print("  {} x {} {}, {}  (knear index {}, {})\n", index.size(), index.dim(), type, metric,
-          index.description(), readable_bytes(double(archive->file_bytes())));
-    print("  ids       below {}\n", index.next_id());
-    print("  memory    {} of vectors, ids and packed forms, mapped\n",
-          readable_bytes(double(index.memory_bytes())));
     print("  checksum  {} sections as they were saved\n", archive->sections().size());
     return {};
   }
-  return {{"path", path},
-          {"format", "knear"},
-          {"index", index.description()},
-          {"rows", index.size()},
-          {"dim", index.dim()},
-          {"type", type},
-          {"metric", metric},
-          {"next_id", index.next_id()},
-          {"file_bytes", archive->file_bytes()},
-          {"memory_bytes", index.memory_bytes()},
-          {"sections", archive->sections().size()},
-          {"verified", true}};
+  out["sections"] = archive->sections().size(), out["verified"] = true;
+  return out;
 }
 
 // Describes an index in a file of FAISS, all of which is read.
 nlohmann::ordered_json describe_faiss(const std::string& path, bool json) {
   const Index index = Index::load(path);
-  const std::string type(name_of(index.element_type())), metric(name_of(index.metric()));
-  const auto bytes = std::filesystem::file_size(path);
-  if (!json) {
-    print("{}\n", path);
-    print("  {} x {} {}, {}  (FAISS's file of an index {}, {})\n", index.size(), index.dim(), type,
-          metric, index.description(), readable_bytes(static_cast<double>(bytes)));
-    print("  ids       below {}\n", index.next_id());
-    print("  memory    {} of vectors, ids and packed forms\n",
-          readable_bytes(static_cast<double>(index.memory_bytes())));
-    return {};
-  }
-  return {{"path", path},
-          {"format", "faiss"},
-          {"index", index.description()},
-          {"rows", index.size()},
-          {"dim", index.dim()},
-          {"type", type},
-          {"metric", metric},
-          {"next_id", index.next_id()},
-          {"file_bytes", bytes},
-          {"memory_bytes", index.memory_bytes()}};
+  return describe(index, path, json, "faiss", "FAISS's file of an index",
+                  static_cast<std::int64_t>(std::filesystem::file_size(path)), "");
 }
 
 // Describes the datasets of an HDF5 file; `knear info FILE:DATASET` reads one of them.
