@@ -80,7 +80,7 @@ class Unseen {
 
 }  // namespace knear::tsan
 #else
-#define KNEAR_BETWEEN_THREADS gnu::noinline
+#define KNEAR_BETWEEN_THREADS gnu::noinline, gnu::no_sanitize_address
 
 namespace knear::tsan {
 
