@@ -167,12 +167,13 @@ void without_interpreter(Work work) {
 }
 
 // Runs search(progress, report) with the interpreter lock released; returns its result, and fills
-// `out`.
+// `out` where it is wanted.
 template <class Search>
 auto found_by(Report& out, Search search) {
   KnnReport report;
   std::optional<decltype(search(Progress(), &report))> near;
-  without_interpreter([&](Progress progress) { near = search(std::move(progress), &report); });
+  without_interpreter(
+      [&](Progress progress) { near = search(std::move(progress), out ? &report : nullptr); });
   if (out) {
     nb::dict& d = *out;
     d.clear();

@@ -5,6 +5,7 @@
 //
 // Keeps one bit per row; copies share the bits.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -32,6 +33,13 @@ class RowFilter {
   std::int64_t count() const { return data_->count; }
   bool allows(std::int64_t row) const {
     return data_->bits[static_cast<std::size_t>(row >> 6)] >> (row & 63) & 1;
+  }
+  // The same of any number; false for one that is no row of the base. Without a branch that depends
+  // on it.
+  bool holds(std::int64_t id) const {
+    const std::int64_t last = data_->rows - 1;
+    if (last < 0) return false;
+    return allows(std::clamp<std::int64_t>(id, 0, last)) & (id >= 0) & (id <= last);
   }
   // The bits of rows row, ..., row + 63, from the lowest on; 0 beyond the last row.
   std::uint64_t bits_from(std::int64_t row) const {

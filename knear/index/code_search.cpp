@@ -49,6 +49,7 @@ CodeSearch::CodeSearch(const State& state, const SearchRequest& request,
       segment.allowed.live = given.live;
     else if (!given.filter.everything())
       segment.allowed.filter = &given.filter, segment.allowed.offset = given.filter_offset;
+    segment.allowed_ids = given.allowed_ids;
     segments_.push_back(segment), numbers_.push_back(static_cast<std::uint32_t>(s));
   }
   if (!request.limited()) return;

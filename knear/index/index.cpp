@@ -96,16 +96,17 @@ class Transformed {
 };
 
 // The rows of a segment that a filter lets through, or nothing if that is all or none that are
-// live. `named` counts those of a list that were found.
-SearchSegment search_segment_of(const Segment& segment, const IdFilter& filter,
+// live. `named` counts those of a list that were found. by_ids: bits are left as they are.
+SearchSegment search_segment_of(const Segment& segment, const IdFilter& filter, bool by_ids,
                                 std::int64_t& named) {
   const SegmentRows& rows = *segment.rows;
   const std::int64_t n = rows.rows();
   SearchSegment out{.rows = rows.is_codes() ? nullptr : &rows.prepared(),
                     .ids = rows.ids(),
                     .lists = rows.lists()};
-  if (filter.everything()) {
+  if (filter.everything() || by_ids) {
     if (!segment.live.all()) out.live = &segment.live;
+    if (by_ids) out.allowed_ids = &filter.bits();
     return out;
   }
   if (const std::vector<Id>* list = filter.list()) {
@@ -127,13 +128,10 @@ SearchSegment search_segment_of(const Segment& segment, const IdFilter& filter,
   // Without branches on single rows, which nothing could foretell.
   std::vector<std::uint8_t> own(static_cast<std::size_t>((n + 7) / 8), 0);
   const bool all_live = segment.live.all();
-  const Id last = bits.rows() - 1;
-  for (std::int64_t row = 0; last >= 0 && row < n; row += 8) {
+  for (std::int64_t row = 0; row < n; row += 8) {
     unsigned byte = 0;
-    for (std::int64_t i = 0; i < std::min<std::int64_t>(8, n - row); ++i) {
-      const Id id = out.ids(row + i);
-      byte |= static_cast<unsigned>(bits.allows(std::min(id, last)) & (id <= last)) << i;
-    }
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(8, n - row); ++i)
+      byte |= static_cast<unsigned>(bits.holds(out.ids(row + i))) << i;
     if (!all_live)
       for (std::int64_t i = 0; byte != 0 && i < std::min<std::int64_t>(8, n - row); ++i)
         if (!segment.live.contains(row + i)) byte &= ~(1u << i);
@@ -143,11 +141,12 @@ SearchSegment search_segment_of(const Segment& segment, const IdFilter& filter,
   return out;
 }
 
-std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter& filter) {
+std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter& filter,
+                                              bool by_ids = false) {
   std::vector<SearchSegment> segments;
   std::int64_t named = 0;
   for (const Segment& segment : state.segments)
-    segments.push_back(search_segment_of(segment, filter, named));
+    segments.push_back(search_segment_of(segment, filter, by_ids, named));
   if (const std::vector<Id>* list = filter.list(); list && named < std::ssize(*list))
     for (const Id id : *list)
       if (state.find(id).row < 0)
@@ -156,6 +155,20 @@ std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter
     throw ShapeMismatch("filter is for the ids below {}, but those of the index are below {}",
                         filter.bits().rows(), state.next_id);
   return segments;
+}
+
+// Whether the bits of a filter are looked up for the rows of the lists that are probed, instead of
+// for all rows before: for few queries of codes, where k rows at least are allowed for certain.
+// What would be reported of the filter is not known then.
+bool looks_up_ids(const State& state, const detail::IndexShape& shape, std::int64_t queries,
+                  std::int64_t k, const SearchOptions& options) {
+  constexpr std::int64_t usual_probes = 64;
+  const RowFilter& bits = options.filter.bits();
+  if (!shape.codes || !state.coarse || bits.everything()) return false;
+  const std::int64_t lists = state.coarse->lists(),
+                     probes = options.method.probes > 0 ? options.method.probes : usual_probes;
+  return options.method.kind != Method::exact && queries * probes <= lists / 2 &&
+         bits.count() - (state.next_id - state.size) >= k;
 }
 
 }  // namespace
@@ -579,7 +592,9 @@ Neighbors Index::search(AnyMatrixView queries, std::int64_t k, const SearchOptio
     impl_->check_columns("queries", queries);
     const auto state = impl_->state();
     impl_->check_trained(*state, "searching");
-    const std::vector<SearchSegment> segments = search_segments_of(*state, options.filter);
+    const std::vector<SearchSegment> segments = search_segments_of(
+        *state, options.filter,
+        !report && looks_up_ids(*state, impl_->shape, queries.rows(), k, options));
     const Transformed transformed(*state, metric(), queries, options.threads);
     const AnyMatrixView inner = transformed.view();
     const auto search = [&] {

@@ -18,31 +18,12 @@
 #include "knear/index/faiss_file.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/index/index_impl.hpp"
+#include "tests/index/index_test.hpp"
 
 namespace knear {
 namespace {
 
-Matrix<float> clustered(std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
-  Random random(7), around(seed);
-  Matrix<float> centres(40, dim), out(rows, dim);
-  for (std::int64_t i = 0; i < 40 * dim; ++i)
-    centres.data()[i] = static_cast<float>(random.uniform() - 0.5);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const float* centre = centres.row(static_cast<std::int64_t>(around.below(40)));
-    for (std::int64_t j = 0; j < dim; ++j)
-      out.row(i)[j] = centre[j] + static_cast<float>(0.5 * (around.uniform() - 0.5));
-  }
-  return out;
-}
-
-void expect_equal(const Neighbors& a, const Neighbors& b) {
-  ASSERT_EQ(a.ids.rows(), b.ids.rows());
-  ASSERT_EQ(a.ids.cols(), b.ids.cols());
-  for (std::int64_t i = 0; i < a.ids.rows() * a.ids.cols(); ++i) {
-    ASSERT_EQ(a.ids.data()[i], b.ids.data()[i]) << "place " << i;
-    ASSERT_EQ(a.distances.data()[i], b.distances.data()[i]) << "place " << i;
-  }
-}
+constexpr Clusters many{.count = 40, .spread = 0.5};
 
 Index filled(const std::string& factory, Metric metric, MatrixView<float> base) {
   Index index = make_index(factory, base.cols(), metric);
@@ -73,7 +54,7 @@ class CoarseIndex : public testing::TestWithParam<Case> {
  protected:
   const std::string factory = GetParam().factory;
   const Metric metric = GetParam().metric;
-  const Matrix<float> base = clustered(9000, 12, 1), queries = clustered(60, 12, 2);
+  const Matrix<float> base = clustered(9000, 12, 1, many), queries = clustered(60, 12, 2, many);
 };
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CoarseIndex,
@@ -221,7 +202,7 @@ TEST_P(CoarseIndex, IsKeptByFilesTrainedOrNot) {
     expect_equal(loaded.search(queries.view(), 10, probing(probes)),
                  index.search(queries.view(), 10, probing(probes)));
   // It grows as the other does.
-  const Matrix<float> more = clustered(500, 12, 3);
+  const Matrix<float> more = clustered(500, 12, 3, many);
   loaded.add(more.view()), index.add(more.view());
   EXPECT_EQ(loaded.list_sizes(), index.list_sizes());
   loaded.save(path);
@@ -244,7 +225,7 @@ TEST_P(CoarseIndex, IsKeptByFilesTrainedOrNot) {
 }
 
 TEST(CoarseIndexOfCodes, TakesCodesInItsLists) {
-  const Matrix<float> base = clustered(9000, 12, 1), queries = clustered(60, 12, 2);
+  const Matrix<float> base = clustered(9000, 12, 1, many), queries = clustered(60, 12, 2, many);
   for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
     const Index index = filled("IVF300(IVF16,Flat),PQ6,RFlat", metric, base.view()),
                 compared = filled("IVF300,PQ6,RFlat", metric, base.view());
@@ -262,7 +243,7 @@ TEST(CoarseIndexOfCodes, TakesCodesInItsLists) {
 
 // Beyond 131,072 lists rows are assigned by the index too.
 TEST(CoarseIndexOfManyLists, PutsRowsWhereQueriesLook) {
-  const Matrix<float> all = clustered(140000, 2, 1);
+  const Matrix<float> all = clustered(140000, 2, 1, many);
   const MatrixView<float> base = all.view().rows(0, 25000);  // each is compared with many
   Index index = make_index("IVF132000(IVF400,Flat),Flat", 2);
   index.train(all.view(), {.iterations = 1});
@@ -293,7 +274,7 @@ TEST(CoarseIndexOfManyLists, PutsRowsWhereQueriesLook) {
 
 TEST(CoarseIndexTraining, SaysWhatIsMissing) {
   Index index = make_index("IVF300(IVF16,Flat),Flat", 12);
-  const Matrix<float> base = clustered(9000, 12, 1);
+  const Matrix<float> base = clustered(9000, 12, 1, many);
   EXPECT_THROW(index.add(base.view()), InvalidArgument);
   EXPECT_THROW(index.train(base.view().rows(0, 299)), InvalidArgument);
   EXPECT_FALSE(index.is_trained());

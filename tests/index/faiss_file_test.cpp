@@ -20,31 +20,12 @@
 #include "knear/core/error.hpp"
 #include "knear/core/random.hpp"
 #include "knear/factory/factory.hpp"
+#include "tests/index/index_test.hpp"
 
 namespace knear {
 namespace {
 
-Matrix<float> clustered(std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
-  Random random(7), around(seed);
-  Matrix<float> centres(20, dim), out(rows, dim);
-  for (std::int64_t i = 0; i < 20 * dim; ++i)
-    centres.data()[i] = static_cast<float>(random.uniform() - 0.5);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const float* centre = centres.row(static_cast<std::int64_t>(around.below(20)));
-    for (std::int64_t j = 0; j < dim; ++j)
-      out.row(i)[j] = centre[j] + static_cast<float>(0.5 * (around.uniform() - 0.5));
-  }
-  return out;
-}
-
-void expect_equal(const Neighbors& a, const Neighbors& b) {
-  ASSERT_EQ(a.ids.rows(), b.ids.rows());
-  ASSERT_EQ(a.ids.cols(), b.ids.cols());
-  for (std::int64_t i = 0; i < a.ids.rows() * a.ids.cols(); ++i) {
-    ASSERT_EQ(a.ids.data()[i], b.ids.data()[i]) << "place " << i;
-    ASSERT_EQ(a.distances.data()[i], b.distances.data()[i]) << "place " << i;
-  }
-}
+constexpr Clusters many{.count = 20, .spread = 0.5};
 
 SearchOptions probing(std::int64_t probes) {
   SearchOptions out;
@@ -87,7 +68,7 @@ class FaissFile : public ::testing::Test {
   const std::string path =
       (std::filesystem::temp_directory_path() / ("faiss_" + std::to_string(getpid()) + ".faiss"))
           .string();
-  const Matrix<float> base = clustered(3000, 12, 1), queries = clustered(100, 12, 2);
+  const Matrix<float> base = clustered(3000, 12, 1, many), queries = clustered(100, 12, 2, many);
 };
 
 // Lists of products were learned anew when they were read, by other centroids.
@@ -163,7 +144,7 @@ TEST_F(FaissFile, FormsComeBackAsTheyWere) {
       SCOPED_TRACE(factory);
       Index index = filled(factory, metric);
       index.remove(std::vector<Id>{5, 17});
-      index.add(clustered(4, 12, 3).view(), std::vector<Id>{9000, 5, 8000, 17});
+      index.add(clustered(4, 12, 3, many).view(), std::vector<Id>{9000, 5, 8000, 17});
       write_faiss(index, path);
       const Index again = Index::load(path);
       const auto transform_end = factory.find("PCA") == 0 ? factory.find(',') : 0;

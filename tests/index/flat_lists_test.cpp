@@ -17,6 +17,7 @@
 #include "knear/core/random.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/flat.hpp"
+#include "tests/index/index_test.hpp"
 
 namespace knear {
 namespace {
@@ -51,14 +52,6 @@ double recall_of(const Neighbors& found, const Neighbors& truth) {
       same += static_cast<std::int64_t>(right.count(found.ids.row(q)[j]));
   }
   return static_cast<double>(same) / static_cast<double>(truth.ids.rows() * k);
-}
-
-void expect_equal(const Neighbors& a, const Neighbors& b) {
-  ASSERT_EQ(a.ids.rows(), b.ids.rows());
-  for (std::int64_t i = 0; i < a.ids.rows() * a.ids.cols(); ++i) {
-    ASSERT_EQ(a.ids.data()[i], b.ids.data()[i]) << "place " << i;
-    ASSERT_EQ(a.distances.data()[i], b.distances.data()[i]) << "place " << i;
-  }
 }
 
 // Every row found is at the distance that an exact search of it alone gives.

@@ -17,39 +17,20 @@
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/index/flat.hpp"
+#include "tests/index/index_test.hpp"
 
 namespace knear {
 namespace {
 
-// Rows around a few centres, so that lists differ.
-Matrix<float> clustered(std::int64_t rows, std::int64_t dim, std::uint64_t seed,
-                        double spread = 0.15) {
-  Random random(7), around(seed);
-  Matrix<float> centres(20, dim), out(rows, dim);
-  for (std::int64_t i = 0; i < 20 * dim; ++i)
-    centres.data()[i] = static_cast<float>(random.uniform() - 0.5);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const float* centre = centres.row(static_cast<std::int64_t>(around.below(20)));
-    for (std::int64_t j = 0; j < dim; ++j)
-      out.row(i)[j] = centre[j] + static_cast<float>(spread * (around.uniform() - 0.5));
-  }
-  return out;
-}
+// Tight clusters, so that lists differ.
+constexpr Clusters tight{.count = 20, .spread = 0.15}, spread_out{.count = 20, .spread = 0.5};
 
-Matrix<float> whole(std::int64_t rows, std::int64_t dim, std::uint64_t seed, double spread = 0.15) {
-  Matrix<float> out = clustered(rows, dim, seed, spread);
+Matrix<float> whole(std::int64_t rows, std::int64_t dim, std::uint64_t seed,
+                    const Clusters& how = tight) {
+  Matrix<float> out = clustered(rows, dim, seed, how);
   for (std::int64_t i = 0; i < rows * dim; ++i)
     out.data()[i] = std::round((out.data()[i] + 1) * 100);
   return out;
-}
-
-void expect_equal(const Neighbors& a, const Neighbors& b) {
-  ASSERT_EQ(a.ids.rows(), b.ids.rows());
-  ASSERT_EQ(a.ids.cols(), b.ids.cols());
-  for (std::int64_t i = 0; i < a.ids.rows() * a.ids.cols(); ++i) {
-    ASSERT_EQ(a.ids.data()[i], b.ids.data()[i]) << "place " << i;
-    ASSERT_EQ(a.distances.data()[i], b.distances.data()[i]) << "place " << i;
-  }
 }
 
 template <class F>
@@ -68,7 +49,7 @@ class IvfFlat : public testing::TestWithParam<std::tuple<Metric, bool>> {
   const bool integer = std::get<1>(GetParam());
 
   Matrix<float> rows(std::int64_t n, std::int64_t dim, std::uint64_t seed) const {
-    return integer ? whole(n, dim, seed) : clustered(n, dim, seed);
+    return integer ? whole(n, dim, seed) : clustered(n, dim, seed, tight);
   }
 };
 
@@ -147,8 +128,10 @@ TEST_P(IvfFlat, ListsAreThoseOfTheNearestCentroids) {
 // lists' radii say so.
 TEST_P(IvfFlat, CertifiesWhatTheRadiiProve) {
   // Clusters that are so wide that some bounds hold by little.
-  const Matrix<float> base = integer ? whole(4000, 12, 5, 0.5) : clustered(4000, 12, 5, 0.5),
-                      queries = integer ? whole(120, 12, 6, 0.5) : clustered(120, 12, 6, 0.5);
+  const Matrix<float> base = integer ? whole(4000, 12, 5, spread_out)
+                                     : clustered(4000, 12, 5, spread_out),
+                      queries = integer ? whole(120, 12, 6, spread_out)
+                                        : clustered(120, 12, 6, spread_out);
   IvfFlatIndex trained(12, 40, metric);
   trained.train(base.view());
   IvfFlatIndex index(trained.centroids().view(), metric);  // by ip, the order is that of products
@@ -264,13 +247,13 @@ TEST_P(IvfFlat, WidensUntilEnoughRowsAreFound) {
 
 // Lists are trained for products by one more column, with which all rows have one length.
 TEST(IvfFlatProducts, AreProbedByLiftedDistances) {
-  Matrix<float> base = clustered(3000, 12, 11);
+  Matrix<float> base = clustered(3000, 12, 11, tight);
   Random random(12);
   for (std::int64_t i = 0; i < 3000; ++i) {
     const auto scale = static_cast<float>(0.5 + random.uniform());
     for (std::int64_t j = 0; j < 12; ++j) base.row(i)[j] *= scale;
   }
-  const Matrix<float> queries = clustered(40, 12, 13);
+  const Matrix<float> queries = clustered(40, 12, 13, tight);
   IvfFlatIndex index(12, 30, Metric::ip);
   index.train(base.view());  // from all of them
   index.add(base.view());
@@ -343,7 +326,7 @@ TEST_P(IvfFlat, ZeroVectors) {
 TEST(IvfFlatFiles, KeepListsOfAllSizes) {
   const std::string path =
       std::filesystem::temp_directory_path() / ("knear-ivf-" + std::to_string(getpid()));
-  const Matrix<float> base = clustered(3000, 16, 1), queries = clustered(40, 16, 2);
+  const Matrix<float> base = clustered(3000, 16, 1, tight), queries = clustered(40, 16, 2, tight);
   IvfFlatIndex untrained(16, 12, Metric::ip);
   untrained.save(path);
   IvfFlatIndex again = IvfFlatIndex::load(path);
@@ -370,7 +353,7 @@ TEST(IvfFlatFiles, KeepListsOfAllSizes) {
 
 TEST(IvfFlatMemory, IsWhatTheHeaderStates) {
   const std::int64_t n = 40000, d = 96, lists = 100;
-  const Matrix<float> base = clustered(n, d, 1);
+  const Matrix<float> base = clustered(n, d, 1, tight);
   IvfFlatIndex index(d, lists);
   index.train(base.view());
   index.add(base.view());
@@ -383,7 +366,7 @@ TEST(IvfFlatMemory, IsWhatTheHeaderStates) {
 }
 
 TEST(IvfFlatErrors, SayWhatIsWrong) {
-  const Matrix<float> base = clustered(500, 4, 1);
+  const Matrix<float> base = clustered(500, 4, 1, tight);
   EXPECT_EQ(message([] { IvfFlatIndex(0, 10); }), "dim must be between 1 and 65536, but is 0");
   EXPECT_EQ(message([] { IvfFlatIndex(4, 0); }), "lists must be between 1 and 16777216, but is 0");
   EXPECT_EQ(message([] { IvfFlatIndex(Matrix<float>(0, 4).view()); }),
@@ -395,9 +378,9 @@ TEST(IvfFlatErrors, SayWhatIsWrong) {
             "index IVF16,Flat is not trained, which comes before searching");
   EXPECT_EQ(message([&] { index.train(base.view().rows(0, 15)); }),
             "vectors are 15 rows, but training 16 lists takes as many at least");
-  EXPECT_EQ(message([&] { index.train(clustered(50, 5, 1).view()); }),
+  EXPECT_EQ(message([&] { index.train(clustered(50, 5, 1, tight).view()); }),
             "vectors have 5 columns, index has 4");
-  Matrix<float> bad = clustered(50, 4, 1);
+  Matrix<float> bad = clustered(50, 4, 1, tight);
   bad.row(7)[2] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(message([&] { index.train(bad.view(), {.rows = 20}); }),  // drawn or not
             "vectors must be finite, but row 7 column 2 is nan");

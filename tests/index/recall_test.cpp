@@ -15,6 +15,7 @@
 #include "knear/index/flat.hpp"
 #include "knear/index/ivf_flat.hpp"
 #include "knear/index/recall_rule.hpp"
+#include "tests/index/index_test.hpp"
 
 namespace knear {
 namespace {
@@ -49,11 +50,6 @@ double recall_of(const Neighbors& found, const Neighbors& truth) {
 }
 
 SearchOptions asking(double recall) { return {.threads = 2, .method = {.recall = recall}}; }
-
-void expect_equal(const Neighbors& a, const Neighbors& b) {
-  for (std::int64_t i = 0; i < a.ids.rows() * a.ids.cols(); ++i)
-    ASSERT_EQ(a.ids.data()[i], b.ids.data()[i]) << "place " << i;
-}
 
 class Recall : public testing::TestWithParam<std::tuple<Metric, bool>> {
  protected:

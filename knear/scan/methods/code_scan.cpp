@@ -258,7 +258,7 @@ class BlockScan {
         for (std::int64_t from = first; from < last; from += chunk) {
           if (counter++ % parts != part) continue;
           const std::int64_t to = std::min(last, from + chunk);
-          if (segments_[s].allowed.filter && !set_allowed(segments_[s].allowed, from, to)) continue;
+          if (segments_[s].filtered() && !set_allowed(segments_[s], from, to)) continue;
           for (std::size_t i = p; i < end; ++i) {
             if (i + 1 < end) tables_[pairs[i + 1].query].prefetch();
             scan_rows(pairs[i], s, from, to, bound, take, settle);
@@ -285,7 +285,7 @@ class BlockScan {
       const std::int64_t rows = std::min(most_step, to - row), groups = (rows + 63) / 64;
       // Of a filter, the rows of this step that it lets through, and how many these are.
       const std::uint64_t* const allowed =
-          segment.allowed.filter ? allowed_.data() + (row - from) / code_group_rows : nullptr;
+          segment.filtered() ? allowed_.data() + (row - from) / code_group_rows : nullptr;
       std::int64_t left = rows;
       if (allowed)
         left = std::accumulate(
@@ -327,12 +327,20 @@ class BlockScan {
   }
 
   // Sets the bits of rows [from, to) that a filter lets through; false if there are none.
-  bool set_allowed(const AllowedRows& allowed, std::int64_t from, std::int64_t to) {
+  bool set_allowed(const CodeSegment& segment, std::int64_t from, std::int64_t to) {
+    const AllowedRows& allowed = segment.allowed;
     allowed_.resize(static_cast<std::size_t>((to - from + 63) / 64));
     std::uint64_t any = 0;
     for (std::int64_t row = from; row < to; row += 64) {
-      std::uint64_t bits = allowed.filter->bits_from(row + allowed.offset);
-      if (to - row < 64) bits &= (std::uint64_t{1} << (to - row)) - 1;
+      std::uint64_t bits = ~std::uint64_t{0};
+      if (to - row < 64) bits = (std::uint64_t{1} << (to - row)) - 1;
+      if (allowed.filter) bits &= allowed.filter->bits_from(row + allowed.offset);
+      if (segment.allowed_ids) {
+        std::uint64_t welcome = 0;
+        for (std::int64_t i = 0; i < std::min<std::int64_t>(64, to - row); ++i)
+          welcome |= std::uint64_t{segment.allowed_ids->holds(segment.ids(row + i))} << i;
+        bits &= welcome;
+      }
       allowed_[static_cast<std::size_t>((row - from) / 64)] = bits;
       any |= bits;
     }
@@ -407,9 +415,13 @@ class BlockScan {
                       std::int64_t rows, const std::uint64_t* allowed, std::int64_t count,
                       std::uint64_t* near) {
     const CodedLists& lists = *segment.lists;
+    const auto may_be_found = [&](std::int64_t i) {
+      return (!allowed || (allowed[i / 64] >> i % 64 & 1) != 0) &&
+             (!segment.allowed.live || segment.allowed(row + i));
+    };
     if (segment.allowed.live) {
       count = 0;
-      for (std::int64_t i = 0; i < rows; ++i) count += segment.allowed(row + i);
+      for (std::int64_t i = 0; i < rows; ++i) count += may_be_found(i);
     }
     const double slope = lists.has_scalars() ? -1 / tables.unit : 0;
     // For cosine scalars divide, by which sums of bytes go too only if they are scaled.
@@ -421,8 +433,7 @@ class BlockScan {
     scan_bytes(args);
     if (count < rows)
       for (std::int64_t i = 0; i < rows; ++i)
-        if (allowed ? (allowed[i / 64] >> i % 64 & 1) == 0 : !segment.allowed(row + i))
-          values_[i] = std::numeric_limits<std::int32_t>::max();
+        if (!may_be_found(i)) values_[i] = std::numeric_limits<std::int32_t>::max();
     kernels_.values_up_to(values_, rows, kernels_.kth_value(values_, rows, k_), near);
     return true;
   }

@@ -37,6 +37,11 @@ struct CodeSegment {
   const CodedLists* lists;
   RowIds ids;           // of its rows, in any order
   AllowedRows allowed;  // of its rows
+  // Of the ids below its number of rows, those that may be found too: looked up where rows are
+  // scanned. A filter of rows is made for all of them; few queries look at few.
+  const RowFilter* allowed_ids = nullptr;
+
+  bool filtered() const { return allowed.filter || allowed_ids; }
 };
 
 struct CodeScanJob {
