@@ -228,7 +228,7 @@ class History {
       std::sort(listed.begin(), listed.end());
       // Or as bits, some of them for ids that are gone.
       if (random_.below(2) == 0) {
-        std::vector<std::uint8_t> bits(static_cast<std::size_t>(next_ / 8 + 1));
+        std::vector<std::uint8_t> bits(static_cast<std::size_t>((next_ + 7) / 8));
         const auto set = [&](Id id) { bits[static_cast<std::size_t>(id / 8)] |= 1 << id % 8; };
         for (const Id id : listed) set(id);
         for (Id id = 0; id < next_; id += 7)
