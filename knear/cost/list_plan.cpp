@@ -69,7 +69,7 @@ ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {
 
   // Queries that come to the same list share its rows (scan/methods/list_scan.cpp).
   const double of_list = queries * probes / lists;
-  const bool by_list = of_list >= (codes ? 1 : 4);
+  const bool by_list = of_list >= (codes ? 1 : model.least_queries_of_a_list);
   const double row_bytes = codes ? double(shape.code_parts) * shape.code_bits / 8 + 4 : dim + 9;
   const double base_bytes = double(shape.rows) * row_bytes;
   const double bytes =

@@ -39,6 +39,7 @@ struct ScanCostModel {
   double near_list_operations = 19500, list_operations = 43000;
   double listed_query_operations = 120e3, listed_hit_operations = 1900;
   double listed_found_operations = 700, listed_far = 0.65;
+  double least_queries_of_a_list = 4;
   double single_list_search_seconds = 12e-6;
   double table_column_operations = 16, table_operations = 50;
   double look_up_operations = 3, short_look_up_operations = 1.2, coded_row_operations = 8;
@@ -99,6 +100,7 @@ inline constexpr ScanCostConstant scan_cost_constants[] = {
     KNEAR_COST(listed_hit_operations, "per row of these that passes"),
     KNEAR_COST(listed_found_operations, "per panel of these from which rows pass"),
     KNEAR_COST(listed_far, "share that measuring a row of these takes"),
+    KNEAR_COST(least_queries_of_a_list, "queries of a list from which its rows are scored for all"),
     KNEAR_COST(single_list_search_seconds, "seconds per call with one query, by lists"),
     KNEAR_COST(table_column_operations, "per column and entry of a table of codes"),
     KNEAR_COST(table_operations, "per sub-quantiser and entry of it"),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "knear/core/threads.hpp"
+#include "knear/cost/scan_cost_model.hpp"
 #include "knear/scan/nearest_state.hpp"
 #include "knear/scan/row_measurer.hpp"
 #include "knear/scan/tile_loop.hpp"
@@ -66,15 +67,15 @@ WorkTable by_query(const PackedLists& lists, MatrixView<Id> probes, std::int64_t
   return out;
 }
 
-// Many queries list by list: twelve are scored side by side, and fewer leave places empty.
-bool goes_by_list(const PackedLists& lists, MatrixView<Id> probes) {
-  return probes.rows() * probes.cols() >= 4 * lists.lists();
-}
-
+// List by list where so many queries come to each that twelve of them can be scored side by side;
+// fewer leave places empty.
 WorkTable table_of(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
                    std::int64_t first, std::int64_t last) {
-  return goes_by_list(lists, probes) ? by_list(lists, job, probes, first, last)
-                                     : by_query(lists, probes, first, last);
+  constexpr ScanCostModel model;
+  const double of_list =
+      static_cast<double>(probes.rows() * (last - first)) / static_cast<double>(lists.lists());
+  return of_list >= model.least_queries_of_a_list ? by_list(lists, job, probes, first, last)
+                                                  : by_query(lists, probes, first, last);
 }
 
 // Measures the rows that each query probes: calls begin(query), then take(query, key, row) for each
