@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
@@ -19,7 +20,7 @@ namespace knear::cli {
 namespace {
 
 struct KMeansArguments {
-  std::string base, out, metric, type, initial, seeding = "random";
+  std::string base, out, metric, type, initial, weights, seeding = "random";
   std::int64_t k = 0, iterations = 25, seed = 1, restarts = 1, rows_per_centroid = 0, levels = 1,
                threads = 0, memory = 0;
   double tolerance = 0;
@@ -55,17 +56,28 @@ void run_kmeans(const KMeansArguments& arguments) {
                         .tolerance = arguments.tolerance,
                         .levels = narrow(arguments.levels),
                         .threads = checked_threads(arguments.threads)};
+  std::vector<float> heavy;
   const CatchInterrupts guard;
   const std::optional<BlockwiseFile> file =
       blockwise_file(arguments.base, arguments.type, base_dataset, arguments.memory);
-  std::optional<io::VectorFile> base, initial;
+  std::optional<io::VectorFile> base, initial, weights;
   if (!file) base = open_vectors(arguments.base, arguments.type, base_dataset);
   if (!arguments.initial.empty()) {
     initial = open_vectors(arguments.initial, "f32", base_dataset);
     options.initial = initial->view().as<float>();
   }
+  if (!arguments.weights.empty()) {
+    weights = open_vectors(arguments.weights, "f32", base_dataset);
+    const MatrixView<float> one = weights->view().as<float>();
+    if (one.cols() != 1 && one.rows() != 1)
+      throw ShapeMismatch("--weights {} is {} x {}, but wants one number for each row of --base",
+                          arguments.weights, one.rows(), one.cols());
+    for (std::int64_t i = 0; i < one.rows(); ++i)
+      heavy.insert(heavy.end(), one.row(i), one.row(i) + one.cols());
+    options.weights = heavy;
+  }
   check_output("--out", arguments.out, {".fvecs", ".fbin", ".npy"},
-               {arguments.base, arguments.initial});
+               {arguments.base, arguments.initial, arguments.weights});
   ProgressBar bar;
   const Progress shown = bar.callback();
   std::string stage = "k-means";
@@ -143,6 +155,10 @@ void add_kmeans(CLI::App& app) {
   command->add_option("--initial", arguments->initial, "centroids to begin with, k at most")
       ->type_name("FILE");
   command->add_flag("--frozen", arguments->frozen, "leave those of --initial as they are");
+  command
+      ->add_option("--weights", arguments->weights,
+                   "a number for each row, not negative: one column, or one row")
+      ->type_name("FILE");
   command->add_option("--type", arguments->type, "read vectors as f64, f32, f16, bf16, u8 or i8")
       ->type_name("T");
   add_size(*command, "--memory", arguments->memory,

@@ -70,6 +70,22 @@ class KMeans(ProgramTest):
         self.kmeans("--initial", "given.fvecs", "--frozen")
         self.assertEqual([list(r) for r in read_vecs(self.path("c.fvecs"), "f")[:2]], given)
 
+    def test_weights_of_rows(self):
+        heavy = [float(i % 4) for i in range(300)]
+        for shape, rows in (("column", [[w] for w in heavy]), ("row", [heavy])):
+            write_vecs(self.path(f"{shape}.fvecs"), rows, "f")
+            self.kmeans("--weights", f"{shape}.fvecs", k=1)
+            (centroid,) = read_vecs(self.path("c.fvecs"), "f")
+            for j in range(12):
+                mean = sum(w * row[j] for w, row in zip(heavy, self.base, strict=True)) / sum(heavy)
+                self.assertAlmostEqual(centroid[j], mean, places=4)
+        command = ["kmeans", "--base", "base.bvecs", "--out", "c.fvecs", "-k", "3"]
+        self.fails(1, *command, "--weights", "queries.bvecs", says="queries.bvecs is 17 x")
+        write_vecs(self.path("few.fvecs"), [heavy[:99]], "f")
+        self.fails(1, *command, "--weights", "few.fvecs", says="99")
+        write_vecs(self.path("bad.fvecs"), [[-1.0] * 300], "f")
+        self.fails(1, *command, "--weights", "bad.fvecs", says="weight")
+
     def test_what_is_refused(self):
         command = ["kmeans", "--base", "base.bvecs", "--out", "c.fvecs"]
         self.fails(2, *command)
