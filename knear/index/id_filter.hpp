@@ -26,6 +26,9 @@ class IdFilter {
   // ShapeMismatch unless there are ceil(n / 8) bytes.
   static IdFilter of_bits(std::span<const std::uint8_t> bits, std::int64_t n);
 
+  // A list as bits for 0, ..., n - 1. Requires that all of its ids are below n, at most 2^31.
+  IdFilter as_bits(std::int64_t n) const;
+
   bool everything() const { return !list_ && bits_.everything(); }
   // Ascending, each once; nullptr if this is not a list.
   const std::vector<Id>* list() const { return list_.get(); }

@@ -215,6 +215,10 @@ TEST(Codes, FiltersGiveFewQueriesWhatTheyGiveMany) {
           std::vector<std::uint8_t> bits(488);
           for (Id id = 0; id < 3900; id += every)
             bits[static_cast<std::size_t>(id / 8)] |= static_cast<std::uint8_t>(1 << id % 8);
+          std::vector<Id> listed;
+          for (Id id = 0; id < 3900; id += every)
+            if (id % 9 != 0 || id >= 9 * removed) listed.push_back(id);
+          const IdFilter list = IdFilter::of_ids(listed);
           // The last rows are younger than the filter.
           SearchOptions options{.filter = IdFilter::of_bits(bits, 3900), .method = {.probes = 5}};
           for (const bool widen : {false, true}) {
@@ -222,6 +226,8 @@ TEST(Codes, FiltersGiveFewQueriesWhatTheyGiveMany) {
             KnnReport report;
             const Neighbors many = index.search(queries.view(), 7, options, &report);
             EXPECT_LE(report.allowed_rows, 3900 / every + 1);
+            expect_equal(
+                index.search(queries.view(), 7, {.filter = list, .method = options.method}), many);
             for (std::int64_t q = 0; q < 300; q += 10) {
               const Neighbors one = index.search(queries.view().rows(q, q + 1), 7, options);
               for (std::int64_t j = 0; j < 7; ++j) {
