@@ -173,8 +173,9 @@ IdFilter quick_filter(const State& state, const IdFilter& filter) {
 // What would be reported of the filter is not known then.
 bool looks_up_ids(const State& state, const detail::IndexShape& shape, std::int64_t queries,
                   std::int64_t k, const RowFilter& bits, const SearchOptions& options) {
-  constexpr std::int64_t usual_probes = 64;
-  if (!shape.codes || !state.coarse || bits.everything()) return false;
+  // Larger batches may be calibrated by themselves, for which rows have to be counted.
+  constexpr std::int64_t usual_probes = 64, most_queries = 256;
+  if (!shape.codes || !state.coarse || bits.everything() || queries > most_queries) return false;
   const std::int64_t lists = state.coarse->lists(),
                      probes = options.method.probes > 0 ? options.method.probes : usual_probes;
   return options.method.kind != Method::exact && queries * probes <= lists / 2 &&
