@@ -9,7 +9,6 @@ import re
 import signal
 import struct
 import subprocess
-import time
 
 from program_cases import ProgramTest, main, read_vecs, write_vecs
 
@@ -156,9 +155,7 @@ class EveryCommand(ProgramTest):
                     text=True,
                     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
                 )
-                time.sleep(0.15)
-                self.assertIsNone(process.poll(), "it was over before it could be interrupted")
-                process.send_signal(signal.SIGINT)
+                self.interrupt(process)
                 out, err = process.communicate(timeout=120)
                 self.assertEqual((process.returncode, out, err), (130, "", "knear: interrupted\n"))
                 self.assertEqual(sorted(os.listdir(self.folder)), before)
@@ -294,9 +291,7 @@ class Streams(ProgramTest):
             # Programs started in the background have it ignored.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
-        time.sleep(0.5)
-        self.assertIsNone(process.poll(), "it was over before it could be interrupted")
-        process.send_signal(signal.SIGINT)
+        self.interrupt(process)
         out, err = process.communicate(timeout=120)
         self.assertEqual((process.returncode, out, err), (130, "", "knear: interrupted\n"))
         self.assertEqual(sorted(os.listdir(self.folder)), before)

@@ -3,9 +3,7 @@
 import gzip
 import json
 import os
-import signal
 import subprocess
-import time
 
 from program_cases import ProgramTest, main, read_vecs, write_vecs
 
@@ -112,8 +110,7 @@ class KMeans(ProgramTest):
             stderr=subprocess.PIPE,
             text=True,
         )
-        time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
+        self.interrupt(process)
         words = process.communicate(timeout=60)[1]
         self.assertNotEqual(process.returncode, 0)
         self.assertRegex(words, r"\Aknear: [^\n]+\n\Z")

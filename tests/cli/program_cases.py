@@ -14,10 +14,12 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 
@@ -133,6 +135,19 @@ class ProgramTest(unittest.TestCase):
         self.assertIn(says, result.stderr)
         self.assertEqual(sorted(os.listdir(self.folder)), before, "an error left a file behind")
         return result
+
+    def interrupt(self, process):
+        """Ctrl-C, once the program catches it: a busy machine may take long to start it."""
+        caught = 1 << (signal.SIGINT - 1)
+        for _ in range(3000):
+            self.assertIsNone(process.poll(), "it was over before it could be interrupted")
+            status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+            if int(status.split("SigCgt:")[1].split()[0], 16) & caught:
+                break
+            time.sleep(0.01)
+        time.sleep(0.1)
+        self.assertIsNone(process.poll(), "it was over before it could be interrupted")
+        process.send_signal(signal.SIGINT)
 
     def search(self, *more, files="bvecs", command="search"):
         return self.ok(command, "--base", f"base.{files}", "--queries", f"queries.{files}", *more)
