@@ -234,6 +234,28 @@ def test_codes_on_a_small_set(tmp_path):
     assert min(lines[-1]["knear"]) > 0.9
 
 
+def test_recall_that_is_asked_for_on_a_small_set(tmp_path):
+    pytest.importorskip("knear", reason="bench/asked needs knear")
+    data, out = small_sift(tmp_path / "data"), tmp_path / "out.json"
+    options = ("--sets", "sift-5k", "--recalls", "0.6", "--repeat", "1", "--single", "5")
+    few = run("asked", *options, "--indexes", "PQ6", cache=tmp_path, data=data)
+    assert few.returncode == 1
+    assert few.stderr.splitlines()[-1].startswith("sift-5k: recall of 10 neighbours is not known")
+    made = synthetic.bytes_like(5200, 24, 4)  # queries like the rows
+    for name, rows in (("base", made[:4000]), ("queries", made[4000:])):
+        sets.write(data / "sift-5k" / f"{name}.bvecs", rows)
+    indexes = ("--indexes", "IVF8,Flat", "IVF8,PQ6,RFlat", "IVF8,PQ12", "PQ12")
+    done = run("asked", *options, *indexes, "--json", str(out), cache=tmp_path, data=data)
+    assert done.returncode == 0, done.stderr + done.stdout
+    lines = json.loads(out.read_text())
+    assert [line["index"] for line in lines] == list(indexes[1:])
+    for line in lines:
+        assert ("probes" in line["by_hand"]) == line["index"].startswith("IVF")
+        for way in ("hand", "asked", "tuned"):
+            assert 0.6 <= line[way]["recall"] <= 1
+            assert line[way]["queries_per_second"] > 0
+
+
 def test_the_choice_of_an_index_on_a_small_set(tmp_path):
     pytest.importorskip("knear", reason="bench/auto needs knear")
     data, out = small_sift(tmp_path / "data"), tmp_path / "out.json"

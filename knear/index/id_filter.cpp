@@ -23,6 +23,7 @@ IdFilter IdFilter::of_ids(std::span<const Id> ids) {
 }
 
 IdFilter IdFilter::as_bits(std::int64_t n) const {
+  if (!list_) return *this;
   IdFilter out;
   out.bits_ = RowFilter::of_ids(*list_, n);
   return out;

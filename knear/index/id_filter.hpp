@@ -26,7 +26,8 @@ class IdFilter {
   // ShapeMismatch unless there are ceil(n / 8) bytes.
   static IdFilter of_bits(std::span<const std::uint8_t> bits, std::int64_t n);
 
-  // A list as bits for 0, ..., n - 1. Requires that all of its ids are below n, at most 2^31.
+  // A list of ids as bits for 0, ..., n - 1, n at most 2^31; what is none stays as it is. Throws
+  // InvalidArgument for an id that is not below n.
   IdFilter as_bits(std::int64_t n) const;
 
   bool everything() const { return !list_ && bits_.everything(); }

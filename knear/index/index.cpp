@@ -177,7 +177,8 @@ bool looks_up_ids(const State& state, const detail::IndexShape& shape, std::int6
   constexpr std::int64_t usual_probes = 64, most_queries = 256;
   if (!shape.codes || !state.coarse || bits.everything() || queries > most_queries) return false;
   const std::int64_t lists = state.coarse->lists(),
-                     probes = options.method.probes > 0 ? options.method.probes : usual_probes;
+                     asked = options.method.probes > 0 ? options.method.probes : usual_probes,
+                     probes = std::min(asked, lists);  // which may not have been checked yet
   return options.method.kind != Method::exact && queries * probes <= lists / 2 &&
          bits.count() - (state.next_id - state.size) >= k;
 }

@@ -221,6 +221,9 @@ TEST(Codes, FiltersGiveFewQueriesWhatTheyGiveMany) {
           const IdFilter list = IdFilter::of_ids(listed);
           // The last rows are younger than the filter.
           SearchOptions options{.filter = IdFilter::of_bits(bits, 3900), .method = {.probes = 5}};
+          SearchOptions beyond = options;
+          beyond.method.probes = std::numeric_limits<std::int64_t>::max();
+          EXPECT_THROW(index.search(queries.view().rows(0, 3), 7, beyond), InvalidArgument);
           for (const bool widen : {false, true}) {
             options.method.widen = widen;
             KnnReport report;

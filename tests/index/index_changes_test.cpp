@@ -18,6 +18,7 @@
 #include "knear/distance/reference.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/index/ivf_flat.hpp"
+#include "tests/index/index_test.hpp"
 
 namespace knear {
 namespace {
@@ -204,16 +205,7 @@ class History {
     if (kind < 9) return 1 + static_cast<std::int64_t>(random_.below(200));
     return 250 + static_cast<std::int64_t>(random_.below(700));
   }
-  std::vector<Id> some_held(std::int64_t n) {
-    std::vector<Id> all, out;
-    for (const auto& [id, row] : model_.rows) all.push_back(id);
-    for (; n > 0 && !all.empty(); --n) {
-      const std::size_t i = random_.below(all.size());
-      out.push_back(all[i]);
-      all[i] = all.back(), all.pop_back();
-    }
-    return out;
-  }
+  std::vector<Id> some_held(std::int64_t n) { return drawn_ids(model_.rows, n, random_); }
 
   void add() {
     const std::int64_t n = some();

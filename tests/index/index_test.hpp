@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
@@ -28,6 +29,19 @@ inline Matrix<float> clustered(std::int64_t rows, std::int64_t dim, std::uint64_
         centres.row(static_cast<std::int64_t>(around.below(static_cast<std::uint64_t>(how.count))));
     for (std::int64_t j = 0; j < dim; ++j)
       out.row(i)[j] = centre[j] + static_cast<float>(how.spread * (around.uniform() - 0.5));
+  }
+  return out;
+}
+
+// `count` of the ids that a map of rows has, or all of them, drawn without repetition.
+template <class Rows>
+std::vector<Id> drawn_ids(const Rows& rows, std::int64_t count, Random& random) {
+  std::vector<Id> all, out;
+  for (const auto& [id, row] : rows) all.push_back(id);
+  for (; count > 0 && !all.empty(); --count) {
+    const std::size_t i = random.below(all.size());
+    out.push_back(all[i]);
+    all[i] = all.back(), all.pop_back();
   }
   return out;
 }

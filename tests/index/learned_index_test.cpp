@@ -129,14 +129,7 @@ class History {
     return out;
   }
   std::vector<Id> held(std::size_t count) {
-    std::vector<Id> all, out;
-    for (const auto& [id, row] : model_.rows) all.push_back(id);
-    for (; count > 0 && !all.empty(); --count) {
-      const std::size_t i = random_.below(all.size());
-      out.push_back(all[i]);
-      all[i] = all.back(), all.pop_back();
-    }
-    return out;
+    return drawn_ids(model_.rows, static_cast<std::int64_t>(count), random_);
   }
 
   void add(std::int64_t n, bool own) {

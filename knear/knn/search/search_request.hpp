@@ -40,8 +40,8 @@ struct SearchSegment {
   std::int64_t filter_offset = 0;
   const RowSet* live = nullptr;
   ListedRows* lists = nullptr;  // of an index of inverted lists
-  // Of codes, a filter of ids instead of one of rows (scan/methods/code_scan.hpp). It is not
-  // counted: at least k rows of the index are known to be allowed.
+  // Of a search for the nearest codes, a filter of ids instead of one of rows
+  // (scan/methods/code_scan.hpp). It is not counted: at least k rows are known to be allowed.
   const RowFilter* allowed_ids = nullptr;
 
   // How many of rows begin, ..., end - 1 may be found.
