@@ -26,7 +26,8 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   out["isa"] = report.isa;
   out["threads"] = report.threads;
   out["rows"] = report.rows;
-  out["allowed_rows"] = report.allowed_rows;
+  out["allowed_rows"] = report.allowed_rows >= 0 ? nlohmann::ordered_json(report.allowed_rows)
+                                                 : nlohmann::ordered_json(nullptr);
   out["dim"] = report.dim;
   out["queries"] = report.queries;
   out["seconds"] = outcome.seconds;
@@ -149,7 +150,9 @@ void print_summary(const SearchArguments& arguments, const SearchOutcome& outcom
   const KnnReport& report = outcome.report;
   print("{} rows x {} {}, {} queries, k = {}, {}\n", report.rows, report.dim,
         name_of(outcome.base_type), report.queries, report.k, name_of(report.metric));
-  if (report.allowed_rows != report.rows)
+  if (report.allowed_rows < 0)
+    print("rows looked up in {} as they are probed\n", arguments.filter);
+  else if (report.allowed_rows != report.rows)
     print("{} rows allowed by {}\n", report.allowed_rows, arguments.filter);
   print("{}: {} of {} answers certified exact, {} queries/s, {} ({} first pass, {}, {} threads)\n",
         report.method, report.certified_queries, report.queries,

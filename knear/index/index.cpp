@@ -170,7 +170,7 @@ IdFilter quick_filter(const State& state, const IdFilter& filter) {
 
 // Whether the bits of a filter are looked up for the rows of the lists that are probed, instead of
 // for all rows before: for few queries of codes, where k rows at least are allowed for certain.
-// What would be reported of the filter is not known then.
+// How many rows it allows is not known then.
 bool looks_up_ids(const State& state, const detail::IndexShape& shape, std::int64_t queries,
                   std::int64_t k, const RowFilter& bits, const SearchOptions& options) {
   // Larger batches may be calibrated by themselves, for which rows have to be counted.
@@ -605,9 +605,9 @@ Neighbors Index::search(AnyMatrixView queries, std::int64_t k, const SearchOptio
     const auto state = impl_->state();
     impl_->check_trained(*state, "searching");
     const IdFilter filter = quick_filter(*state, options.filter);
-    const std::vector<SearchSegment> segments = search_segments_of(
-        *state, filter,
-        !report && looks_up_ids(*state, impl_->shape, queries.rows(), k, filter.bits(), options));
+    const bool looked_up =
+        looks_up_ids(*state, impl_->shape, queries.rows(), k, filter.bits(), options);
+    const std::vector<SearchSegment> segments = search_segments_of(*state, filter, looked_up);
     const Transformed transformed(*state, metric(), queries, options.threads);
     const AnyMatrixView inner = transformed.view();
     const auto search = [&] {
@@ -624,6 +624,7 @@ Neighbors Index::search(AnyMatrixView queries, std::int64_t k, const SearchOptio
     };
     Neighbors near = search();
     if (report) report->rows = state->size, report->version = state->version, report->dim = dim();
+    if (report && looked_up) report->allowed_rows = -1;
     return near;
   });
 }

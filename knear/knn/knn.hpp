@@ -140,7 +140,9 @@ using KnnOptions = BasicKnnOptions<Metric, RowFilter>;
 // What was planned and what happened. Seconds are wall-clock; sums over threads say so.
 struct KnnReport {
   std::int64_t rows = 0, dim = 0, queries = 0, k = 0;
-  std::int64_t allowed_rows = 0;  // by the filter; without one, rows
+  // By the filter; without one, rows. -1: they were not counted, as few queries of codes look up
+  // the rows that they probe alone.
+  std::int64_t allowed_rows = 0;
   Metric metric = Metric::l2;
   std::string isa;         // level of the kernels
   std::string first_pass;  // the one that did most of the work: "integer", "int8", ...
