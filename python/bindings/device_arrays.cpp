@@ -1,4 +1,4 @@
-#include "python/device_arrays.hpp"
+#include "python/bindings/device_arrays.hpp"
 
 #include "knear/core/error.hpp"
 

@@ -1,6 +1,6 @@
-// python/device_arrays.hpp -- arrays in the memory of a GPU, for the bindings: searches of them
-// there, memory for the answers, and copies from and to the processor. Without CUDA all functions
-// throw DeviceUnavailable.
+// python/bindings/device_arrays.hpp -- arrays in the memory of a GPU, for the bindings: searches of
+// them there, memory for the answers, and copies from and to the processor. Without CUDA all
+// functions throw DeviceUnavailable.
 #pragma once
 #include <cstdint>
 #include <memory>

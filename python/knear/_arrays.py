@@ -142,6 +142,15 @@ def codes(name: str, value: Any) -> np.ndarray:
 
 def rows_of(data: np.ndarray, kind: str, rows: int, dim: int) -> np.ndarray:
     """Bytes as a matrix of that element type."""
+    return data.view(_dtype_of(kind)).reshape(rows, dim)
+
+
+def typed(bits: np.ndarray, kind: str) -> np.ndarray:
+    """An array from _core, where halves may come as their bits, as one of that element type."""
+    return bits.view(_dtype_of(kind)) if kind in ("f16", "bf16") else bits
+
+
+def _dtype_of(kind: str) -> np.dtype:
     if kind == "bf16":
         try:
             import ml_dtypes
@@ -149,11 +158,8 @@ def rows_of(data: np.ndarray, kind: str, rows: int, dim: int) -> np.ndarray:
             raise InvalidArgument(
                 "vectors of type bf16 need the package ml_dtypes to be an array"
             ) from None
-        dtype = np.dtype(ml_dtypes.bfloat16)
-    else:
-        names = {kind: name for name, kind in _ELEMENT_TYPES.items()}
-        dtype = np.dtype(names[kind])
-    return data.view(dtype).reshape(rows, dim)
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype({kind: name for name, kind in _ELEMENT_TYPES.items()}[kind])
 
 
 def integer(name: str, value: Any) -> int:

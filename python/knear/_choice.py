@@ -28,7 +28,9 @@ def choose_index(
 ) -> IndexChoice:
     """The index that suits `rows` vectors of `dim` columns, as a factory string, with the reason.
 
-        knear.choose_index(1_000_000, 96, memory="200M", recall=0.9).factory
+    >>> import knear
+    >>> knear.choose_index(1_000_000, 96, memory="200M", recall=0.9).factory
+    'IVF2048,PQ48x4,Refine(SQ8)'
 
     It goes by rules, not by the vectors: of the forms that fit the memory the one that loses least,
     in inverted lists where these are expected to be faster.

@@ -1,5 +1,6 @@
 """The compiled part; knear/_arrays.py checks its arguments."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,11 @@ from numpy.typing import NDArray
 
 version: str
 has_cuda: bool
+
+Progress = Callable[[str, float], Any] | None
+
+class SearchReport:
+    def as_dict(self) -> dict[str, Any]: ...
 
 def knn(
     queries: NDArray[Any],
@@ -19,12 +25,12 @@ def knn(
     memory: int,
     first_pass: str,
     choices: str,
-    method_options: tuple[str, float | None, int, int, bool, int, bool, bool],
+    method_options: tuple[str, float | None, int, int, bool, int, bool, bool, int],
     device: str,
     filter_ids: NDArray[np.int64] | None,
     filter_bits: NDArray[np.uint64] | None,
-    report: dict[str, Any] | None,
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]: ...
+    progress: Progress,
+) -> tuple[NDArray[np.float32], NDArray[np.int64], SearchReport]: ...
 def read_dlpack(
     capsule: Any,
 ) -> tuple[Any, int, tuple[int, int], tuple[int, int, int], tuple[int, ...], tuple[int, ...]]: ...
@@ -40,12 +46,12 @@ def knn_on_device(
     memory: int,
     first_pass: str,
     choices: str,
-    method_options: tuple[str, float | None, int, int, bool, int, bool, bool],
+    method_options: tuple[str, float | None, int, int, bool, int, bool, bool, int],
     device: str,
     filter_ids: NDArray[np.int64] | None,
     filter_bits: NDArray[np.uint64] | None,
-    report: dict[str, Any] | None,
-) -> tuple[tuple[int, Any], tuple[int, Any]]: ...
+    progress: Progress,
+) -> tuple[tuple[int, Any], tuple[int, Any], SearchReport]: ...
 def self_join_on_device(
     base: tuple[int, str, int, int],
     number: int,
@@ -58,8 +64,8 @@ def self_join_on_device(
     device: str,
     filter_ids: NDArray[np.int64] | None,
     filter_bits: NDArray[np.uint64] | None,
-    report: dict[str, Any] | None,
-) -> tuple[tuple[int, Any], tuple[int, Any]]: ...
+    progress: Progress,
+) -> tuple[tuple[int, Any], tuple[int, Any], SearchReport]: ...
 def range_search_on_device(
     queries: tuple[int, str, int, int],
     base: tuple[int, str, int, int],
@@ -72,8 +78,8 @@ def range_search_on_device(
     device: str,
     filter_ids: NDArray[np.int64] | None,
     filter_bits: NDArray[np.uint64] | None,
-    report: dict[str, Any] | None,
-) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]: ...
+    progress: Progress,
+) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64], SearchReport]: ...
 def select_on_device(
     x: tuple[int, int, int, int],
     number: int,
@@ -97,8 +103,8 @@ def self_join(
     device: str,
     filter_ids: NDArray[np.int64] | None,
     filter_bits: NDArray[np.uint64] | None,
-    report: dict[str, Any] | None,
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]: ...
+    progress: Progress,
+) -> tuple[NDArray[np.float32], NDArray[np.int64], SearchReport]: ...
 def range_search(
     queries: NDArray[Any],
     queries_type: str,
@@ -112,8 +118,8 @@ def range_search(
     device: str,
     filter_ids: NDArray[np.int64] | None,
     filter_bits: NDArray[np.uint64] | None,
-    report: dict[str, Any] | None,
-) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]: ...
+    progress: Progress,
+) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64], SearchReport]: ...
 def select_k(
     x: NDArray[Any],
     x_type: str,
@@ -140,10 +146,60 @@ def k_means(
     initial: NDArray[np.float32] | None,
     frozen: bool,
     weights: NDArray[np.float32] | None,
+    progress: Progress,
 ) -> tuple[NDArray[np.float32], list[tuple[int, int, float, int, int, float]]]: ...
 def nearest_centroids(
     centroids: NDArray[np.float32], rows: NDArray[Any], type: str, metric: str, threads: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]: ...
+
+class Transform:
+    @staticmethod
+    def pca(
+        rows: NDArray[Any],
+        type: str,
+        components: int,
+        whiten: bool,
+        rotate: bool,
+        balance_over: int,
+        most_rows: int,
+        seed: int,
+        threads: int,
+        progress: Progress,
+    ) -> Transform: ...
+    @staticmethod
+    def opq(
+        rows: NDArray[Any],
+        type: str,
+        sub_quantizers: int,
+        bits: int,
+        dim_out: int,
+        iterations: int,
+        seed: int,
+        most_rows: int,
+        threads: int,
+        progress: Progress,
+    ) -> Transform: ...
+    @staticmethod
+    def rotation(dim_in: int, dim_out: int, seed: int) -> Transform: ...
+    @staticmethod
+    def centring(rows: NDArray[Any], type: str, threads: int) -> Transform: ...
+    @staticmethod
+    def unit_norm(dim: int) -> Transform: ...
+    @staticmethod
+    def shift(offset: NDArray[np.float32]) -> Transform: ...
+    @staticmethod
+    def linear(matrix: NDArray[np.float32], offset: NDArray[np.float32]) -> Transform: ...
+    @staticmethod
+    def chain(transforms: list[Transform]) -> Transform: ...
+    @property
+    def dim_in(self) -> int: ...
+    @property
+    def dim_out(self) -> int: ...
+    @property
+    def keeps_distances(self) -> bool: ...
+    def steps(self) -> list[tuple[Any, ...]]: ...
+    def apply(self, rows: NDArray[Any], type: str, threads: int) -> NDArray[np.float32]: ...
+    def inverse(self, rows: NDArray[Any], type: str, threads: int) -> NDArray[np.float32]: ...
 
 class ProductQuantizer:
     @staticmethod
@@ -156,13 +212,21 @@ class ProductQuantizer:
         seed: int,
         most_rows: int,
         threads: int,
+        progress: Progress,
     ) -> ProductQuantizer: ...
+    @staticmethod
+    def from_centroids(
+        centroids: NDArray[np.float32], sub_quantizers: int, bits: int
+    ) -> ProductQuantizer: ...
+    @property
+    def centroids(self) -> NDArray[np.float32]: ...
+    def tables(
+        self, queries: NDArray[Any], type: str, metric: str, threads: int
+    ) -> NDArray[np.float32]: ...
     @property
     def dim(self) -> int: ...
     @property
     def code_size(self) -> int: ...
-    @property
-    def centroids(self) -> NDArray[np.float32]: ...
     def encode(self, rows: NDArray[Any], type: str, threads: int) -> NDArray[np.uint8]: ...
     def decode(self, codes: NDArray[np.uint8], threads: int) -> NDArray[np.float32]: ...
     def distances(
@@ -173,7 +237,56 @@ class ProductQuantizer:
         metric: str,
         threads: int,
     ) -> NDArray[np.float32]: ...
+    def code_distances(
+        self,
+        from_codes: NDArray[np.uint8],
+        to_codes: NDArray[np.uint8],
+        metric: str,
+        threads: int,
+    ) -> NDArray[np.float32]: ...
 
+class ScalarQuantizer:
+    @staticmethod
+    def train(rows: NDArray[Any], type: str, code: str, threads: int) -> ScalarQuantizer: ...
+    @staticmethod
+    def from_levels(
+        code: str, low: NDArray[np.float32], step: NDArray[np.float32]
+    ) -> ScalarQuantizer: ...
+    @staticmethod
+    def of_halves(code: str, dim: int) -> ScalarQuantizer: ...
+    @property
+    def low(self) -> NDArray[np.float32]: ...
+    @property
+    def step(self) -> NDArray[np.float32]: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def code_size(self) -> int: ...
+    def encode(self, rows: NDArray[Any], type: str, threads: int) -> NDArray[np.uint8]: ...
+    def decode(self, codes: NDArray[np.uint8], threads: int) -> NDArray[np.float32]: ...
+    def distances(
+        self,
+        queries: NDArray[Any],
+        type: str,
+        codes: NDArray[np.uint8],
+        metric: str,
+        threads: int,
+    ) -> NDArray[np.float32]: ...
+    def code_distances(
+        self,
+        from_codes: NDArray[np.uint8],
+        to_codes: NDArray[np.uint8],
+        metric: str,
+        threads: int,
+    ) -> NDArray[np.float32]: ...
+
+def read_vectors(
+    path: str, type: str, begin: int, end: int, dataset: str
+) -> tuple[NDArray[Any], str]: ...
+def read_ids(path: str) -> NDArray[np.int64]: ...
+def write_vectors(path: str, vectors: NDArray[Any], type: str) -> None: ...
+def write_ids(path: str, ids: NDArray[np.int64]) -> None: ...
+def roofline(threads: int, seconds: float) -> dict[str, Any]: ...
 def choose_index(
     rows: int, dim: int, metric: str, type: str, memory: int, recall: float, batch: int
 ) -> tuple[str, str, int]: ...
@@ -186,17 +299,24 @@ class Index:
         type: str,
         iterations: int,
         rows: int,
+        hold_out: bool,
         seed: int,
         threads: int,
+        progress: Progress,
     ) -> None: ...
     def add(
-        self, vectors: NDArray[Any], type: str, ids: NDArray[np.int64] | None, threads: int
+        self,
+        vectors: NDArray[Any],
+        type: str,
+        ids: NDArray[np.int64] | None,
+        threads: int,
+        progress: Progress,
     ) -> None: ...
     def remove(self, ids: NDArray[np.int64]) -> None: ...
     def replace(self, ids: NDArray[np.int64], vectors: NDArray[Any], type: str) -> None: ...
     def merge(self, other: Index, keep_ids: bool) -> None: ...
     def compact(self) -> None: ...
-    def optimize(self, threads: int) -> int: ...
+    def optimize(self, threads: int, progress: Progress) -> int: ...
     def tune(
         self,
         k: int,
@@ -206,12 +326,15 @@ class Index:
         base_type: str,
         ids: NDArray[np.int64] | None,
         threads: int,
+        progress: Progress,
     ) -> list[tuple[float, float, float, float]]: ...
     def reserve(self, rows: int) -> None: ...
     def reconstruct(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.uint8], str]: ...
     def ids(self) -> NDArray[np.int64]: ...
+    def list_sizes(self) -> NDArray[np.int64]: ...
+    def lists_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]: ...
     def contains(self, id: int) -> bool: ...
-    def save(self, path: str) -> None: ...
+    def save(self, path: str, progress: Progress) -> None: ...
     @staticmethod
     def load(path: str) -> Index: ...
     def search(
@@ -223,13 +346,13 @@ class Index:
         memory: int,
         first_pass: str,
         choices: str,
-        method_options: tuple[str, float | None, int, int, bool, int, bool, bool],
+        method_options: tuple[str, float | None, int, int, bool, int, bool, bool, int],
         device: str,
         filter_ids: NDArray[np.int64] | None,
         filter_bits: NDArray[np.uint64] | None,
         bit_count: int,
-        report: dict[str, Any] | None,
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]: ...
+        progress: Progress,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], SearchReport]: ...
     def range_search(
         self,
         queries: NDArray[Any],
@@ -238,13 +361,13 @@ class Index:
         threads: int,
         memory: int,
         first_pass: str,
-        method_options: tuple[str, float | None, int, int, bool, int, bool, bool],
+        method_options: tuple[str, float | None, int, int, bool, int, bool, bool, int],
         device: str,
         filter_ids: NDArray[np.int64] | None,
         filter_bits: NDArray[np.uint64] | None,
         bit_count: int,
-        report: dict[str, Any] | None,
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]: ...
+        progress: Progress,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64], SearchReport]: ...
     def memory_bytes(self) -> int: ...
     @property
     def dim(self) -> int: ...
@@ -253,9 +376,11 @@ class Index:
     @property
     def is_trained(self) -> bool: ...
     @property
+    def keeps_vectors(self) -> bool: ...
+    @property
     def lists(self) -> int: ...
     def centroids(self) -> NDArray[np.float32]: ...
-    def write_faiss(self, path: str) -> None: ...
+    def write_faiss(self, path: str, progress: Progress) -> None: ...
     @property
     def metric(self) -> str: ...
     @property

@@ -140,35 +140,38 @@ def pretended(monkeypatch):
     def matrix(address, kind, rows, cols):
         return read(address, (rows, cols), TYPES[kind]), kind
 
-    def there(number, found, report=None):
-        if report is not None:
-            report["device"] = f"cuda:{number}"
+    def there(number, found):
         return tuple((each.ctypes.data, Pretender(each, (2, number))) for each in found)
+
+    class Report(types.SimpleNamespace):
+        def as_dict(self):
+            return {**self.of_processor.as_dict(), "device": f"cuda:{self.number}"}
+
+    def told(number, report):
+        return Report(of_processor=report, number=number)
 
     def search(queries, base, number, k, metric, *rest):
         noted.calls.append((queries, base, number, k, metric, *rest))
-        threads, memory, first_pass, choices, method_options, _, ids, bits, report = rest
-        found = _core.knn(
+        threads, memory, first_pass, choices, method_options, _, ids, bits, progress = rest
+        *found, report = _core.knn(
             *matrix(*queries), *matrix(*base), k, metric, threads, memory, first_pass, choices,
-            method_options, "cpu", ids, bits, report,
+            method_options, "cpu", ids, bits, progress,
         )  # fmt: skip
-        return there(number, found, report)
+        return *there(number, found), told(number, report)
 
     def join(base, number, *words):
         noted.joins.append((base, number, *words))
-        *before, _, ids, bits, report = words
-        found = _core.self_join(*matrix(*base), *before, "cpu", ids, bits, report)
-        return there(number, found, report)
+        *before, _, ids, bits, progress = words
+        *found, report = _core.self_join(*matrix(*base), *before, "cpu", ids, bits, progress)
+        return *there(number, found), told(number, report)
 
     def within(queries, base, number, *words):
         noted.ranges.append((queries, base, number, *words))
-        *before, _, ids, bits, report = words
-        found = _core.range_search(
-            *matrix(*queries), *matrix(*base), *before, "cpu", ids, bits, report
+        *before, _, ids, bits, progress = words
+        *found, report = _core.range_search(
+            *matrix(*queries), *matrix(*base), *before, "cpu", ids, bits, progress
         )
-        if report is not None:
-            report["device"] = f"cuda:{number}"
-        return found
+        return *found, told(number, report)
 
     def select(x, number, k, largest, in_order, lengths, one_row):
         address, rows, cols, stride = x

@@ -607,10 +607,9 @@ class Noted:
 
     def _noted(self, search, device, words):
         self.devices.append(words[device])
-        found = search(*words[:device], "cpu", *words[device + 1 :])
-        if words[-1] is not None:
-            words[-1]["device"] = words[device]
-        return found
+        *found, report = search(*words[:device], "cpu", *words[device + 1 :])
+        told = report.as_dict() | {"device": words[device]}
+        return *found, types.SimpleNamespace(as_dict=lambda: told)
 
 
 @pytest.mark.parametrize("kind", [Pretender, Interface])

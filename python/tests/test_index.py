@@ -192,11 +192,21 @@ print(asked)
     assert int(done.stdout) > 0
 
 
-def test_copies_and_pickles_are_refused_rather_than_wrong():
-    index = knear.Index("Flat", dim=2)
-    for duplicate in (copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError):
-            duplicate(index)
+@pytest.mark.parametrize("factory", ["Flat", "IVF4,Flat", "PCA4,IVF4,PQ2x4"])
+@pytest.mark.parametrize(
+    "duplicate", [copy.copy, copy.deepcopy, lambda index: pickle.loads(pickle.dumps(index))]
+)
+def test_copies_and_pickles_are_indexes_of_their_own(rng, factory, duplicate):
+    x = rng.standard_normal((300, 8)).astype(np.float32)
+    index = knear.Index(factory, dim=8)
+    index.train(x) if factory != "Flat" else None
+    index.add(x, np.arange(300) * 7)
+    same = duplicate(index)
+    how = {} if factory == "Flat" else {"probes": 4}
+    for a, b in zip(index.search(x[:9], 5, **how), same.search(x[:9], 5, **how), strict=True):
+        np.testing.assert_array_equal(a, b)
+    same.remove([0, 7])
+    assert (len(index), len(same), 7 in index, 7 in same) == (300, 298, True, False)
 
 
 def test_public_functions_are_documented():

@@ -1,0 +1,125 @@
+// python/bindings/call.hpp -- calls of the library with the interpreter lock released, that Ctrl-C
+// and a callback of Python's stop, and what a search says of itself.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include <nanobind/stl/shared_ptr.h>
+
+#include "python/bindings/arrays.hpp"
+
+namespace knear::python {
+
+// Checks now and then whether Python got a signal (Ctrl-C), and tells `callback(stage, share)`, if
+// it is not None, how far the work is: one that raises stops it. Only the calling thread may do so,
+// and the other threads read its flag; it does its share of the work and so comes often enough.
+class Interruptible {
+ public:
+  explicit Interruptible(nb::handle callback) : callback_(callback) {}
+  Progress progress() {
+    return [this](std::string_view stage, double share) {
+      const auto now = std::chrono::steady_clock::now();
+      if (std::this_thread::get_id() == caller_ && now >= next_ && !stopped_) {
+        const nb::gil_scoped_acquire python;
+        // Where one of these fails, its exception is pending in this thread.
+        if (PyErr_CheckSignals() != 0) stopped_ = true;
+        if (!stopped_ && !callback_.is_none()) stopped_ = !tell(stage, share);
+        next_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+      }
+      return !stopped_;
+    };
+  }
+  bool stopped() const { return stopped_; }
+
+ private:
+  bool tell(std::string_view stage, double share) {
+    try {
+      callback_(nb::str(stage.data(), stage.size()), share);
+      return true;
+    } catch (nb::python_error& error) {
+      error.restore();
+      return false;
+    }
+  }
+
+  const nb::handle callback_;  // held by the caller of the binding
+  const std::thread::id caller_ = std::this_thread::get_id();
+  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now();
+  std::atomic<bool> stopped_ = false;
+};
+
+// Runs work(progress) with the interpreter lock released.
+template <class Work>
+void without_interpreter(nb::handle callback, Work work) {
+  Interruptible interruptible(callback);
+  try {
+    const nb::gil_scoped_release released;
+    work(interruptible.progress());
+  } catch (const Cancelled&) {
+    if (interruptible.stopped()) throw nb::python_error();  // takes the pending exception
+    throw;
+  }
+  if (interruptible.stopped()) throw nb::python_error();  // stopped too late to matter
+}
+template <class Work>
+void without_interpreter(Work work) {
+  without_interpreter(nb::none(), std::move(work));
+}
+
+// Method, recall, samples, logical rows, whether candidates become the k nearest; probes, whether
+// they are widened, whether queries are certified; codes refined for each neighbour.
+using MethodTuple = std::tuple<std::string, std::optional<double>, std::int64_t, std::int64_t, bool,
+                               std::int64_t, bool, bool, std::int64_t>;
+
+inline MethodOptions method_options_of(const MethodTuple& from) {
+  const auto& [method, recall, samples, logical_rows, aggregate, probes, widen, certify, refine] =
+      from;
+  return {.kind = parse_method(method),
+          .recall = recall,
+          .samples = samples,
+          .logical_rows = logical_rows,
+          .aggregate = aggregate,
+          .probes = probes,
+          .widen = widen,
+          .refine_factor = refine,
+          .certify = certify};
+}
+
+// What a search says of itself; Python makes a dict of it when someone asks.
+using SearchReport = std::shared_ptr<const KnnReport>;
+
+inline nb::object result_of(Neighbors near, SearchReport report) {
+  return nb::make_tuple(array_of(std::move(near.distances)), array_of(std::move(near.ids)),
+                        std::move(report));
+}
+
+inline nb::object result_of(RangeNeighbors near, SearchReport report) {
+  return nb::make_tuple(array_of(std::move(near.begin)), array_of(std::move(near.distances)),
+                        array_of(std::move(near.ids)), std::move(report));
+}
+
+// Runs search(progress, report) with the interpreter lock released; returns its result and report.
+template <class Search>
+auto found_by(nb::handle callback, Search search) {
+  auto report = std::make_shared<KnnReport>();
+  std::optional<decltype(search(Progress(), report.get()))> near;
+  without_interpreter(callback,
+                      [&](Progress progress) { near = search(std::move(progress), report.get()); });
+  return std::pair(std::move(*near), SearchReport(std::move(report)));
+}
+
+// The same, but the result's arrays and its report: (distances, ids, report), or (begin, distances,
+// ids, report) of a range search.
+template <class Search>
+nb::object run(nb::handle callback, Search search) {
+  auto [near, report] = found_by(callback, std::move(search));
+  return result_of(std::move(near), std::move(report));
+}
+
+}  // namespace knear::python

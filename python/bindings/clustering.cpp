@@ -1,0 +1,65 @@
+// python/bindings/clustering.cpp -- k-means.
+#include "knear/cluster/k_means.hpp"
+#include "python/bindings/arrays.hpp"
+#include "python/bindings/bind.hpp"
+#include "python/bindings/call.hpp"
+
+namespace knear::python {
+
+void bind_clustering(nb::module_& m) {
+  // Returns (centroids, steps); each step is (restart, iteration, objective, moved, empty,
+  // seconds).
+  m.def(
+      "k_means",
+      [](const Array& rows, const std::string& type, std::int64_t count, const std::string& metric,
+         std::int64_t iterations, std::uint64_t seed, const std::string& seeding,
+         std::int64_t restarts, double tolerance, std::int64_t rows_per_centroid,
+         std::int64_t levels, std::int64_t threads, const std::optional<Array>& initial,
+         bool frozen, const std::optional<FloatList>& weights, nb::object progress_to) {
+        const AnyMatrixView view = view_of(rows, type);
+        KMeansOptions options{.metric = parse_metric(metric),
+                              .iterations = narrow(iterations),
+                              .seed = seed,
+                              .seeding = parse_seeding(seeding),
+                              .restarts = narrow(restarts),
+                              .frozen = frozen,
+                              .rows_per_centroid = rows_per_centroid,
+                              .tolerance = tolerance,
+                              .levels = narrow(levels),
+                              .threads = narrow(threads)};
+        if (initial) options.initial = view_of(*initial, "f32").as<float>();
+        if (weights) options.weights = {weights->data(), weights->size()};
+        KMeans found;
+        without_interpreter(progress_to, [&](Progress progress) {
+          options.progress = std::move(progress);
+          found = k_means(view, count, options);
+        });
+        nb::list steps;
+        for (const KMeansStep& step : found.steps)
+          steps.append(nb::make_tuple(step.restart, step.iteration, step.objective, step.moved,
+                                      step.empty, step.seconds));
+        return nb::make_tuple(array_of(std::move(found.centroids)), steps);
+      },
+      nb::arg("rows").noconvert(), nb::arg("type"), nb::arg("count"), nb::arg("metric"),
+      nb::arg("iterations"), nb::arg("seed"), nb::arg("seeding"), nb::arg("restarts"),
+      nb::arg("tolerance"), nb::arg("rows_per_centroid"), nb::arg("levels"), nb::arg("threads"),
+      nb::arg("initial").none(), nb::arg("frozen"), nb::arg("weights").none(),
+      nb::arg("progress").none());
+  m.def(
+      "nearest_centroids",
+      [](const Array& centroids, const Array& rows, const std::string& type,
+         const std::string& metric, std::int64_t threads) {
+        const MatrixView<float> from = view_of(centroids, "f32").as<float>();
+        const AnyMatrixView view = view_of(rows, type);
+        const Metric by = parse_metric(metric);
+        Assignment found;
+        without_interpreter([&](Progress progress) {
+          found = nearest_centroids(from, view, by, narrow(threads), progress);
+        });
+        return nb::make_tuple(array_of(std::move(found.distances)), array_of(std::move(found.ids)));
+      },
+      nb::arg("centroids").noconvert(), nb::arg("rows").noconvert(), nb::arg("type"),
+      nb::arg("metric"), nb::arg("threads"));
+}
+
+}  // namespace knear::python

@@ -1,0 +1,122 @@
+// python/bindings/files.cpp -- vectors and ids in files, and what this machine can do.
+#include "knear/io/vectors.hpp"
+
+#include <cmath>
+#include <memory>
+
+#include "knear/cost/peak_cache.hpp"
+#include "knear/cost/peaks.hpp"
+#include "python/bindings/arrays.hpp"
+#include "python/bindings/bind.hpp"
+#include "python/bindings/call.hpp"
+
+namespace knear::python {
+
+void bind_files(nb::module_& m) {
+  // (array, element type): a view of the mapped file, or of its content in memory; bfloat16 as its
+  // bits.
+  m.def(
+      "read_vectors",
+      [](const std::string& path, const std::string& type, std::int64_t begin, std::int64_t end,
+         const std::string& dataset) {
+        io::OpenOptions options;
+        if (!type.empty()) options.type = parse_element_type(type);
+        if (begin != 0 || end >= 0) {
+          options.rows = io::RowRange{begin, {}};
+          if (end >= 0) options.rows->end = end;
+        }
+        options.dataset = dataset;
+        std::unique_ptr<io::VectorFile> file;
+        {
+          const nb::gil_scoped_release released;
+          file = std::make_unique<io::VectorFile>(io::VectorFile::open(path, options));
+        }
+        const AnyMatrixView view = file->view();
+        const std::size_t shape[] = {static_cast<std::size_t>(view.rows()),
+                                     static_cast<std::size_t>(view.cols())};
+        const std::int64_t strides[] = {view.stride(), 1};
+        nb::dlpack::dtype of = nb::dtype<float>();
+        switch (view.type()) {
+          case ElementType::f32:
+            break;
+          case ElementType::f64:
+            of = nb::dtype<double>();
+            break;
+          case ElementType::u8:
+            of = nb::dtype<std::uint8_t>();
+            break;
+          case ElementType::i8:
+            of = nb::dtype<std::int8_t>();
+            break;
+          case ElementType::f16:
+          case ElementType::bf16:
+            of = nb::dtype<std::uint16_t>();
+            break;
+        }
+        nb::capsule owner(file.get(),
+                          [](void* p) noexcept { delete static_cast<io::VectorFile*>(p); });
+        file.release();
+        return nb::make_tuple(
+            nb::cast(nb::ndarray<nb::numpy, nb::ro>(view.data(), 2, shape, owner, strides, of)),
+            std::string(name_of(view.type())));
+      },
+      nb::arg("path"), nb::arg("type"), nb::arg("begin"), nb::arg("end"), nb::arg("dataset"));
+  m.def(
+      "read_ids",
+      [](const std::string& path) {
+        Matrix<Id> ids;
+        {
+          const nb::gil_scoped_release released;
+          ids = io::read_ids(path);
+        }
+        return array_of(std::move(ids));
+      },
+      nb::arg("path"));
+  m.def(
+      "write_vectors",
+      [](const std::string& path, const Array& vectors, const std::string& type) {
+        const AnyMatrixView view = view_of(vectors, type);
+        const nb::gil_scoped_release released;
+        io::write_vectors(path, view);
+      },
+      nb::arg("path"), nb::arg("vectors").noconvert(), nb::arg("type"));
+  m.def(
+      "write_ids",
+      [](const std::string& path,
+         const nb::ndarray<const Id, nb::ndim<2>, nb::c_contig, nb::device::cpu>& ids) {
+        const MatrixView<Id> view(ids.data(), static_cast<std::int64_t>(ids.shape(0)),
+                                  static_cast<std::int64_t>(ids.shape(1)));
+        const nb::gil_scoped_release released;
+        io::write_ids(path, view);
+      },
+      nb::arg("path"), nb::arg("ids").noconvert());
+}
+
+void bind_machine(nb::module_& m) {
+  m.def(
+      "roofline",
+      [](std::int64_t threads, double seconds) {
+        MachinePeaks peaks;
+        {
+          const nb::gil_scoped_release released;
+          peaks = measure_peaks(narrow(threads), seconds);
+        }
+        nb::dict d;
+        const auto set = [&](const char* name, double value) {
+          d[name] = std::isfinite(value) ? nb::cast(value) : nb::none();
+        };
+        set("fp32_flops", peaks.fp32_flops);
+        set("bf16_flops", peaks.bf16_flops);
+        set("int16_ops", peaks.int16_ops);
+        set("int8_ops", peaks.int8_ops);
+        set("memory_bytes_per_second", peaks.memory_bytes_per_second);
+        set("cop_per_second", peaks.cop_per_second);
+        d["threads"] = peaks.threads;
+        d["isa"] = std::string(name_of(peaks.isa));
+        d["processor"] = processor_name();
+        return d;
+      },
+      nb::arg("threads"), nb::arg("seconds"));
+}
+
+}  // namespace knear::python

@@ -1,0 +1,277 @@
+// python/bindings/index.cpp -- indexes, and which one suits.
+#include "knear/factory/choose_index.hpp"
+#include "knear/factory/factory.hpp"
+#include "knear/index/faiss_file.hpp"
+#include "python/bindings/arrays.hpp"
+#include "python/bindings/bind.hpp"
+#include "python/bindings/call.hpp"
+
+namespace knear::python {
+
+namespace {
+
+// The rows of an index: how they come in, are changed and read, and its file.
+void bind_index_contents(nb::class_<Index>& index) {
+  index
+      .def(
+          "__init__",
+          [](Index* self, const std::string& factory, std::int64_t dim, const std::string& metric) {
+            new (self) Index(make_index(factory, dim, parse_metric(metric)));
+          },
+          nb::arg("factory"), nb::arg("dim"), nb::arg("metric"))
+      .def(
+          "train",
+          [](Index& self, const Array& vectors, const std::string& type, int iterations,
+             std::int64_t rows, bool hold_out, std::uint64_t seed, std::int64_t threads,
+             nb::object progress_to) {
+            const AnyMatrixView view = view_of(vectors, type);
+            without_interpreter(progress_to, [&](Progress progress) {
+              self.train(view, {.iterations = iterations,
+                                .rows = rows,
+                                .hold_out = hold_out,
+                                .seed = seed,
+                                .threads = narrow(threads),
+                                .progress = std::move(progress)});
+            });
+          },
+          nb::arg("vectors").noconvert(), nb::arg("type"), nb::arg("iterations"), nb::arg("rows"),
+          nb::arg("hold_out"), nb::arg("seed"), nb::arg("threads"), nb::arg("progress").none())
+      .def(
+          "add",
+          [](Index& self, const Array& vectors, const std::string& type, const Ids& ids,
+             std::int64_t threads, nb::object progress_to) {
+            const AnyMatrixView view = view_of(vectors, type);
+            without_interpreter(progress_to, [&](Progress progress) {
+              const ChangeOptions options{.threads = narrow(threads),
+                                          .progress = std::move(progress)};
+              ids ? self.add(view, span_of(*ids), options) : self.add(view, options);
+            });
+          },
+          nb::arg("vectors").noconvert(), nb::arg("type"), nb::arg("ids").none(),
+          nb::arg("threads"), nb::arg("progress").none())
+      .def(
+          "remove",
+          [](Index& self, const IdArray& ids) {
+            without_interpreter([&](Progress progress) {
+              self.remove(span_of(ids), {.progress = std::move(progress)});
+            });
+          },
+          nb::arg("ids"))
+      .def(
+          "replace",
+          [](Index& self, const IdArray& ids, const Array& vectors, const std::string& type) {
+            const AnyMatrixView view = view_of(vectors, type);
+            without_interpreter([&](Progress progress) {
+              self.replace(span_of(ids), view, {.progress = std::move(progress)});
+            });
+          },
+          nb::arg("ids"), nb::arg("vectors").noconvert(), nb::arg("type"))
+      .def(
+          "merge",
+          [](Index& self, const Index& other, bool keep_ids) {
+            const nb::gil_scoped_release released;
+            self.merge(other, keep_ids ? MergeIds::keep : MergeIds::shifted);
+          },
+          nb::arg("other"), nb::arg("keep_ids"))
+      .def("compact",
+           [](Index& self) {
+             without_interpreter(
+                 [&](Progress progress) { self.compact({.progress = std::move(progress)}); });
+           })
+      .def(
+          "optimize",
+          [](Index& self, int threads, nb::object progress_to) {
+            std::int64_t rows = 0;
+            without_interpreter(progress_to, [&](Progress progress) {
+              rows = self.optimize({.threads = threads, .progress = std::move(progress)});
+            });
+            return rows;
+          },
+          nb::arg("threads"), nb::arg("progress").none())
+      .def(
+          "tune",
+          [](Index& self, std::int64_t k, const std::optional<Array>& queries,
+             const std::string& type, const std::optional<Array>& base,
+             const std::string& base_type, const std::optional<IdArray>& ids, std::int64_t threads,
+             nb::object progress_to) {
+            AnyMatrixView view, base_view;
+            if (queries) view = view_of(*queries, type);
+            if (base) base_view = view_of(*base, base_type);
+            std::vector<OperatingPoint> points;
+            without_interpreter(progress_to, [&](Progress progress) {
+              const ChangeOptions options{.threads = narrow(threads),
+                                          .progress = std::move(progress)};
+              points = base ? self.tune(k, view, base_view,
+                                        ids ? span_of(*ids) : std::span<const Id>(), options)
+                            : self.tune(k, view, options);
+            });
+            nb::list out;
+            for (const OperatingPoint& point : points)
+              out.append(nb::make_tuple(point.promised_recall, point.expected_recall, point.probes,
+                                        point.rows));
+            return out;
+          },
+          nb::arg("k"), nb::arg("queries").noconvert().none(), nb::arg("type"),
+          nb::arg("base").noconvert().none(), nb::arg("base_type"), nb::arg("ids").none(),
+          nb::arg("threads"), nb::arg("progress").none())
+      .def("reserve", &Index::reserve, nb::arg("rows"), nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "reconstruct",
+          [](const Index& self, const IdArray& ids) {  // rows as bytes, and their type
+            AnyMatrix rows;
+            {
+              const nb::gil_scoped_release released;
+              rows = self.reconstruct(span_of(ids));
+            }
+            std::vector<std::uint8_t> bytes(static_cast<std::size_t>(rows.view().bytes()));
+            if (!bytes.empty()) std::memcpy(bytes.data(), rows.row(0), bytes.size());
+            return nb::make_tuple(array_of(std::move(bytes)), std::string(name_of(rows.type())));
+          },
+          nb::arg("ids"))
+      .def("ids",
+           [](const Index& self) {
+             std::vector<Id> ids;
+             {
+               const nb::gil_scoped_release released;
+               ids = self.ids();
+             }
+             return array_of(std::move(ids));
+           })
+      .def("list_sizes",
+           [](const Index& self) {
+             std::vector<std::int64_t> sizes;
+             {
+               const nb::gil_scoped_release released;
+               sizes = self.list_sizes();
+             }
+             return array_of(std::move(sizes));
+           })
+      .def(
+          "lists_of",
+          [](const Index& self, const IdArray& ids) {
+            std::vector<std::int64_t> lists;
+            {
+              const nb::gil_scoped_release released;
+              lists = self.lists_of(span_of(ids));
+            }
+            return array_of(std::move(lists));
+          },
+          nb::arg("ids"))
+      .def("contains", &Index::contains, nb::arg("id"))
+      .def(
+          "save",
+          [](const Index& self, const std::string& path, nb::object progress_to) {
+            without_interpreter(progress_to, [&](Progress progress) { self.save(path, progress); });
+          },
+          nb::arg("path"), nb::arg("progress").none())
+      .def(
+          "write_faiss",
+          [](const Index& self, const std::string& path, nb::object progress_to) {
+            without_interpreter(progress_to,
+                                [&](Progress progress) { write_faiss(self, path, progress); });
+          },
+          nb::arg("path"), nb::arg("progress").none())
+      .def_static(
+          "load",
+          [](const std::string& path) {
+            const nb::gil_scoped_release released;
+            return Index::load(path);
+          },
+          nb::arg("path"));
+}
+
+void bind_index_searches(nb::class_<Index>& index) {
+  index
+      .def(
+          "search",
+          [](const Index& self, const Array& queries, const std::string& type, std::int64_t k,
+             std::int64_t threads, std::int64_t memory, const std::string& first_pass,
+             const std::string& choices, const MethodTuple& method_options,
+             const std::string& device, const Ids& ids, const Bits& bits, std::int64_t bit_count,
+             nb::object progress_to) {
+            const AnyMatrixView q = view_of(queries, type);
+            SearchOptions options{.threads = narrow(threads),
+                                  .memory = memory,
+                                  .first_pass = parse_first_pass(first_pass),
+                                  .filter = id_filter_of(ids, bits, bit_count),
+                                  .tuning = parse_tuning(choices),
+                                  .method = method_options_of(method_options),
+                                  .device = device};
+            return run(progress_to, [&](Progress progress, KnnReport* filled) {
+              options.progress = std::move(progress);
+              return self.search(q, k, options, filled);
+            });
+          },
+          nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("k"), nb::arg("threads"),
+          nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"), nb::arg("method_options"),
+          nb::arg("device"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
+          nb::arg("bit_count"), nb::arg("progress").none())
+      .def(
+          "range_search",
+          [](const Index& self, const Array& queries, const std::string& type, double radius,
+             std::int64_t threads, std::int64_t memory, const std::string& first_pass,
+             const MethodTuple& method_options, const std::string& device, const Ids& ids,
+             const Bits& bits, std::int64_t bit_count, nb::object progress_to) {
+            const AnyMatrixView q = view_of(queries, type);
+            SearchOptions options{.threads = narrow(threads),
+                                  .memory = memory,
+                                  .first_pass = parse_first_pass(first_pass),
+                                  .filter = id_filter_of(ids, bits, bit_count),
+                                  .method = method_options_of(method_options),
+                                  .device = device};
+            return run(progress_to, [&](Progress progress, KnnReport* filled) {
+              options.progress = std::move(progress);
+              return self.range_search(q, radius, options, filled);
+            });
+          },
+          nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("radius"),
+          nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("method_options"),
+          nb::arg("device"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
+          nb::arg("bit_count"), nb::arg("progress").none());
+}
+
+}  // namespace
+
+void bind_choose_index(nb::module_& m) {
+  m.def(
+      "choose_index",
+      [](std::int64_t rows, std::int64_t dim, const std::string& metric, const std::string& type,
+         std::int64_t memory, double recall, std::int64_t batch) {
+        const IndexChoice choice = choose_index(rows, dim,
+                                                {.metric = parse_metric(metric),
+                                                 .type = parse_element_type(type),
+                                                 .memory = memory,
+                                                 .recall = recall,
+                                                 .batch = batch});
+        return std::tuple(choice.factory, choice.reason, choice.bytes);
+      },
+      nb::arg("rows"), nb::arg("dim"), nb::arg("metric"), nb::arg("type"), nb::arg("memory"),
+      nb::arg("recall"), nb::arg("batch"));
+}
+
+void bind_index(nb::module_& m) {
+  nb::class_<Index> index(m, "Index");
+  index.def_prop_ro("dim", &Index::dim)
+      .def_prop_ro("factory", &Index::description)
+      .def_prop_ro("is_trained", &Index::is_trained)
+      .def_prop_ro("lists", &Index::lists)
+      .def_prop_ro("keeps_vectors", &Index::keeps_vectors)
+      .def("centroids", [](const Index& self) { return array_of(self.centroids()); })
+      .def_prop_ro("next_id", &Index::next_id)
+      .def_prop_ro("version", &Index::version)
+      .def("memory_bytes", &Index::memory_bytes, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("metric", [](const Index& self) { return std::string(name_of(self.metric())); })
+      .def_prop_ro("size",
+                   [](const Index& self) {
+                     const nb::gil_scoped_release released;  // an add may be running
+                     return self.size();
+                   })
+      .def_prop_ro("element_type", [](const Index& self) {
+        const nb::gil_scoped_release released;
+        return std::string(name_of(self.element_type()));
+      });
+  bind_index_contents(index);
+  bind_index_searches(index);
+}
+
+}  // namespace knear::python

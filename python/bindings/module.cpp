@@ -1,0 +1,71 @@
+// python/bindings/module.cpp -- the extension knear._core: the library for NumPy arrays.
+//
+// A thin layer: python/knear/_arrays.py or the library checks arguments. Here arrays become views
+// of the same memory, results become arrays that own theirs, exceptions get the Python class of
+// their name, and the interpreter lock is released while the library works.
+#include <Python.h>
+#include <nanobind/nanobind.h>
+
+#include <exception>
+#include <new>
+
+#include "knear/core/error.hpp"
+#include "knear/core/version.hpp"
+#include "python/bindings/bind.hpp"
+#include "python/bindings/device_arrays.hpp"
+
+namespace nb = nanobind;
+
+namespace knear::python {
+namespace {
+
+// Raises the exception of this name in knear/errors.py.
+void raise(const char* name, const char* message) {
+  const nb::object type = nb::module_::import_("knear.errors").attr(name);
+  PyErr_SetString(type.ptr(), message);
+}
+
+void translate(const std::exception_ptr& thrown, void*) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const InvalidArgument& e) {
+    raise("InvalidArgument", e.what());
+  } catch (const ShapeMismatch& e) {
+    raise("ShapeMismatch", e.what());
+  } catch (const CorruptFile& e) {
+    raise("CorruptFile", e.what());
+  } catch (const IoError& e) {
+    raise("IoError", e.what());
+  } catch (const MemoryBudgetError& e) {
+    raise("MemoryBudgetError", e.what());
+  } catch (const DeviceUnavailable& e) {
+    raise("DeviceUnavailable", e.what());
+  } catch (const Cancelled& e) {
+    raise("Cancelled", e.what());
+  } catch (const Error& e) {
+    raise("Error", e.what());
+  } catch (const std::bad_alloc&) {  // of what the bindings do outside the library's calls
+    raise("MemoryBudgetError", "the system has no memory left that this call needs");
+  }
+}
+
+}  // namespace
+}  // namespace knear::python
+
+NB_MODULE(_core, m) {
+  using namespace knear::python;
+  m.attr("version") = KNEAR_VERSION;
+  m.attr("has_cuda") = has_cuda();
+  nb::register_exception_translator(translate);
+  bind_reports(m);
+  bind_searches(m);
+  bind_selection(m);
+  bind_clustering(m);
+  bind_quantizers(m);
+  bind_choose_index(m);
+  bind_index(m);
+  bind_files(m);
+  bind_machine(m);
+  bind_devices(m);
+  bind_device_searches(m);
+}

@@ -1,0 +1,135 @@
+"""k-means: knear.KMeans."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import _arrays, _core
+from ._progress import Progress, told
+from .errors import InvalidArgument
+
+
+class KMeans:
+    """Vectors in k clusters around centroids, by Lloyd's iterations.
+
+    >>> import knear, numpy as np
+    >>> x = np.array([[0.0], [1.0], [10.0], [11.0]])     # [n x dim], k <= n
+    >>> km = knear.KMeans(2, iterations=20, seed=1).train(x)
+    >>> sorted(km.centroids.ravel().tolist())            # [2 x 1] float32
+    [0.5, 10.5]
+    >>> distances, ids = km.assign(x)                    # the nearest centroid of each row
+    >>> distances.tolist()
+    [0.25, 0.25, 0.25, 0.25]
+
+    k: the number of centroids.
+    iterations: at most so many; fewer where no row moves any more.
+    metric: "l2"; or spherical k-means with centroids of length 1, by "ip" of rows as they are or
+        by "cosine".
+    seed: the same centroids for the same seed, data and options, with any number of threads on any
+        machine.
+    seeding: the first centroids: "random" rows, or "k-means++", each far from those before.
+    restarts: as often from other seeds; the best is kept.
+    tolerance: end once an iteration improves the objective by no more than this share of it.
+    rows_per_centroid: with more rows, use a random sample of so many for each centroid; 0: all.
+    levels: 2 clusters the rows around about sqrt(k) centroids first, then each cluster by itself:
+        for very many centroids; "l2".
+    threads: 0 for all that the process may use.
+
+    Every row goes to the centroid that is nearest in float64, ties to the smaller number.
+    """
+
+    def __init__(
+        self,
+        k: int,
+        *,
+        iterations: int = 25,
+        metric: str = "l2",
+        seed: int = 1,
+        seeding: str = "random",
+        restarts: int = 1,
+        tolerance: float = 0.0,
+        rows_per_centroid: int = 0,
+        levels: int = 1,
+        threads: int = 0,
+    ) -> None:
+        self.k = _arrays.integer("k", k)
+        self._metric = _arrays.text("metric", metric)
+        self._threads = _arrays.integer("threads", threads)
+        self._options = (
+            _arrays.integer("iterations", iterations),
+            _arrays.integer("seed", seed) % 2**64,
+            _arrays.text("seeding", seeding),
+            _arrays.integer("restarts", restarts),
+            _arrays.number("tolerance", tolerance),
+            _arrays.integer("rows_per_centroid", rows_per_centroid),
+            _arrays.integer("levels", levels),
+        )
+        self._centroids: NDArray[np.float32] | None = None
+        self._steps: list[dict[str, Any]] = []
+
+    def train(
+        self,
+        x: ArrayLike,
+        *,
+        weights: ArrayLike | None = None,
+        initial: ArrayLike | None = None,
+        frozen: bool = False,
+        progress: Progress = None,
+    ) -> "KMeans":
+        """Finds the centroids of `x` [n x dim] and returns the object itself.
+
+        weights: one for each row, not negative; None: all 1.
+        initial: the first centroids [g x dim], g <= k; the others are seeded. With `frozen` these
+            stay as they are.
+        progress: a function of the stage and of the share done, which may stop the work by raising;
+            True draws a bar with tqdm.
+
+        Raises InvalidArgument for k above the number of rows and for a NaN or infinity, with its
+        row; ShapeMismatch. Then the centroids are those of before.
+        """
+        rows = _arrays.matrix("x", x)
+        first = None if initial is None else _arrays.floats("initial", initial, 2)
+        heavy = None if weights is None else _arrays.floats("weights", weights, 1)
+        with told(progress) as tell:
+            centroids, steps = _core.k_means(
+                *rows,
+                self.k,
+                self._metric,
+                *self._options,
+                self._threads,
+                first,
+                bool(frozen),
+                heavy,
+                tell,
+            )
+        names = ("restart", "iteration", "objective", "moved", "empty", "seconds")
+        self._centroids = centroids
+        self._steps = [dict(zip(names, step, strict=True)) for step in steps]
+        return self
+
+    @property
+    def centroids(self) -> NDArray[np.float32]:
+        """The centroids [k x dim]. Raises InvalidArgument before train()."""
+        if self._centroids is None:
+            raise InvalidArgument("there are no centroids yet: call train() first")
+        return self._centroids
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        """What each iteration did: "objective" of the assignment that it began with (the sum of
+        squared distances, of inner products, or of 1 - cosine), how many rows "moved" to another
+        centroid, how many centroids were "empty", "seconds". None with two levels."""
+        return self._steps
+
+    def assign(self, x: ArrayLike) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """(distances [n], ids [n]): the nearest centroid of each row of `x` [n x dim], exactly.
+
+        Raises InvalidArgument before train(); ShapeMismatch for another number of columns.
+        """
+        rows = _arrays.matrix("x", x)
+        return _core.nearest_centroids(self.centroids, *rows, self._metric, self._threads)
+
+    def __repr__(self) -> str:
+        state = "not trained" if self._centroids is None else f"dim={self._centroids.shape[1]}"
+        return f"<knear.KMeans k={self.k}, metric={self._metric!r}, {state}>"

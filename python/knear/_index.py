@@ -1,0 +1,459 @@
+"""Vectors that are kept and searched often: knear.Index."""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import _arrays, _choice, _core, _device, _options, _results
+from ._progress import Progress, told
+from ._results import RangeResult, SearchResult
+from .errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._options import SearchOptions
+
+
+class Index:
+    """Vectors that are added, changed, and searched often.
+
+    >>> import knear, numpy as np
+    >>> base = np.random.default_rng(1).standard_normal((1000, 16), dtype=np.float32)
+    >>> index = knear.Index("Flat", dim=16, metric="l2")
+    >>> index.add(base)                                  # [n x 16], copied
+    >>> distances, ids = index.search(base[:5], k=10)    # both [5 x 10]
+    >>> ids[:, 0].tolist()
+    [0, 1, 2, 3, 4]
+
+    >>> index = knear.Index("IVF16,Flat", dim=16)
+    >>> index.train(base)
+    >>> index.add(base)
+    >>> found = index.search(base[:5], k=10, recall=0.9)
+    >>> found.promised_recall >= 0.9
+    True
+
+    factory: the kind of index. "Flat": exact search of vectors that are kept as they came, in the
+        element type of the first add. "IVF1024,Flat": the same vectors in 1024 inverted lists, of
+        which a search looks at the few nearest to each query. "IVF1024,PQ32": codes of 32 bytes
+        instead of vectors; "PQ32x4" has half a byte a part, "SQ8" a byte a column, "SQfp16" rounds
+        to halves; ",RFlat" behind codes keeps the vectors too and measures the nearest codes by
+        them, ",Refine(SQ8)" finer codes; "PCA64,", "OPQ16_64,", "RR64," and "L2norm," transform
+        vectors first. "auto": as knear.choose_index() says for `rows`, `memory`, `recall`, `batch`
+        and `dtype`, which are for that alone.
+    dim: number of columns of every matrix, from 1 to 65536.
+    metric: "l2", "ip" or "cosine".
+
+    Ids count from 0 in the order of adding, or are given with the vectors. An id belongs to its
+    vector: removing others does not change it, and no other vector gets it unless you say so.
+
+    Memory: the vectors, about a quarter of float32 vectors more, and 16 bytes a row; whole numbers
+    of 8 bits ("l2", "ip") take one byte each whatever their type, 5 % and 16 bytes a row. Searches
+    of many queries by "l2" or "cosine" may make a prefix of up to 128 principal coordinates, if
+    that is forecast to be faster and they set no memory limit: at most dim + 154 bytes a row more;
+    or codes by which rows that 8 bits leave are scored again ("refine"): dim + 16 bytes. Any method
+    may be called from any thread at any time: a search sees the index as it was when it began, and
+    neither waits for the other.
+
+    The index keeps its vectors in the processor's memory. Vectors and queries in that of a GPU are
+    copied to it, once, if their rows or columns are contiguous; what may be in them is the same.
+    """
+
+    def __init__(
+        self,
+        factory: str,
+        *,
+        dim: int,
+        metric: str = "l2",
+        rows: int | None = None,
+        memory: int | str | None = None,
+        recall: float | None = None,
+        batch: int | None = None,
+        dtype: Any = None,
+    ) -> None:
+        needs = {"rows": rows, "memory": memory, "recall": recall, "batch": batch, "dtype": dtype}
+        self._index = _core.Index(
+            _choice.factory_of(_arrays.text("factory", factory), dim, metric, needs),
+            _arrays.integer("dim", dim),
+            _arrays.text("metric", metric),
+        )
+
+    def save(self, path: str | os.PathLike[str], *, progress: Progress = None) -> None:
+        """Writes the index to a .knear file, whole or not at all. Raises IoError."""
+        with told(progress) as tell:
+            self._index.save(os.fspath(path), tell)
+
+    def write_faiss(self, path: str | os.PathLike[str], *, progress: Progress = None) -> None:
+        """Writes the index for faiss.read_index, whole or not at all: "Flat" as IndexFlat,
+        "SQfp16" as IndexScalarQuantizer, inverted lists as IndexIVFFlat, codes as IndexIVFPQ and so
+        on, in an IDMap2 where ids are not 0, 1, ...
+
+        Raises InvalidArgument for the metric cosine, which FAISS has not, for lists of "ip" that
+        are found by an index, and for vectors that float32 does not hold exactly; IoError.
+        """
+        with told(progress) as tell:
+            self._index.write_faiss(os.fspath(path), tell)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Index:
+        """Opens a .knear file without reading the vectors: they stay in the file until used, and
+        are compared with their checksums then. A file of FAISS (flat, product or scalar codes,
+        halves, inverted lists of these, with transforms, IndexRefine, IndexIDMap) is read into
+        memory; its centroids and lists stay as they are. CorruptFile names any other type of FAISS.
+
+        Raises IoError; CorruptFile, naming the section that was cut off or altered, as searches
+        may later.
+        """
+        index = cls.__new__(cls)
+        index._index = _core.Index.load(os.fspath(path))
+        return index
+
+    @property
+    def factory(self) -> str:
+        """The kind of index, as it is written at construction."""
+        return self._index.factory
+
+    @property
+    def lists(self) -> int:
+        """The number of inverted lists; 0 for "Flat"."""
+        return self._index.lists
+
+    @property
+    def centroids(self) -> NDArray[np.float32]:
+        """Those of the inverted lists [lists x dim]; none before training."""
+        return self._index.centroids()
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether vectors may be added. "Flat" learns nothing and always is."""
+        return self._index.is_trained
+
+    @property
+    def dim(self) -> int:
+        """Number of columns of every matrix."""
+        return self._index.dim
+
+    @property
+    def metric(self) -> str:
+        """ "l2", "ip" or "cosine"."""
+        return self._index.metric
+
+    def __len__(self) -> int:
+        return self._index.size
+
+    def __repr__(self) -> str:
+        what = f"{self.factory!r}, dim={self.dim}, metric={self.metric!r}"
+        return f"<knear.Index {what}, {len(self)} vectors>"
+
+    def __contains__(self, id: int) -> bool:
+        return self._index.contains(_arrays.integer("id", id))
+
+    @property
+    def next_id(self) -> int:
+        """Above every id so far: the id of the next vector that is added without one."""
+        return self._index.next_id
+
+    @property
+    def version(self) -> int:
+        """The number of changes made so far. The report of a search has the one that it saw."""
+        return self._index.version
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of vectors, ids and packed codes."""
+        return self._index.memory_bytes()
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """All ids, ascending."""
+        return self._index.ids()
+
+    def train(
+        self,
+        x: ArrayLike,
+        *,
+        iterations: int = 10,
+        rows: int | None = None,
+        hold_out: bool = True,
+        seed: int = 1,
+        threads: int = 0,
+        progress: Progress = None,
+    ) -> None:
+        """Learns the centroids of inverted lists, quantisers and transforms from the rows of `x`
+        [n x dim], before any are added: vectors like those to come, as many as there are lists at
+        least, and 256 for codes of 8 bits.
+
+        iterations: of k-means on a quarter of the rows, and half as many on all of them.
+        rows: as many of `x` are used, drawn at random; None: 256 for each list, and 65,536 for
+            codes.
+        hold_out: whether codes keep a tenth of the vectors out of what they learn from, 1,000 at
+            most, to know by them and their neighbours what recall a search has: without them
+            search(recall=) needs tune() with a base.
+        seed: the same vectors and seed give the same index on every machine.
+        progress: a function of the stage and of the share done, which may stop the work by raising;
+            True draws a bar with tqdm. The same for the other calls that take it.
+
+        Raises InvalidArgument for a NaN or infinity, for too few rows, and when the index holds
+        vectors; ShapeMismatch for another number of columns.
+        """
+        with told(progress) as tell:
+            self._index.train(
+                *_arrays.matrix("x", x),
+                _arrays.integer("iterations", iterations),
+                0 if rows is None else _arrays.integer("rows", rows),
+                bool(hold_out),
+                _arrays.integer("seed", seed) % 2**64,
+                _arrays.integer("threads", threads),
+                tell,
+            )
+
+    def add(
+        self,
+        x: ArrayLike,
+        ids: ArrayLike | None = None,
+        *,
+        threads: int = 0,
+        progress: Progress = None,
+    ) -> None:
+        """Adds copies of the rows of `x` [n x dim] under `ids` [n], or next_id and those after it.
+
+        Raises ShapeMismatch for another number of columns; InvalidArgument for a NaN or infinity,
+        for a value that the element type of the first rows cannot hold, and for an id that is
+        negative, there already or given twice. Then nothing is added.
+        """
+        with told(progress) as tell:
+            self._index.add(
+                *_arrays.matrix("x", x),
+                None if ids is None else _arrays.ids_of("ids", ids),
+                _arrays.integer("threads", threads),
+                tell,
+            )
+
+    def remove(self, ids: ArrayLike) -> None:
+        """Removes the vectors with these ids. Raises InvalidArgument for one that is not there;
+        then nothing is removed.
+        """
+        self._index.remove(_arrays.ids_of("ids", ids))
+
+    def replace(self, ids: ArrayLike, x: ArrayLike) -> None:
+        """Row i of `x` takes the place of the vector with ids[i]. Errors as for add and remove."""
+        self._index.replace(_arrays.ids_of("ids", ids), *_arrays.matrix("x", x))
+
+    def reconstruct(self, ids: ArrayLike) -> NDArray[Any]:
+        """The vectors with these ids [n x dim], as they were added, in the index's element type: an
+        array of NumPy, wherever `ids` are.
+        """
+        which = _arrays.ids_of("ids", ids)
+        data, kind = self._index.reconstruct(which)
+        return _arrays.rows_of(data, kind, len(which), self.dim)
+
+    def merge(self, other: Index, ids: str = "keep") -> None:
+        """Takes over the vectors of `other`, which stays as it is.
+
+        ids: "keep", where an id in both indexes is an error, or "shifted", where next_id is added
+            to each.
+        """
+        if not isinstance(other, Index):
+            raise InvalidArgument(f"other must be a knear.Index, but is {type(other).__name__}")
+        if ids not in ("keep", "shifted"):
+            raise InvalidArgument(f"ids must be 'keep' or 'shifted', but is {ids!r}")
+        self._index.merge(other._index, ids == "keep")
+
+    def reserve(self, rows: int) -> None:
+        """Makes the next allocation large enough for `rows` vectors in all."""
+        self._index.reserve(_arrays.integer("rows", rows))
+
+    def compact(self) -> None:
+        """Frees the memory of removed vectors, which otherwise waits until they are half."""
+        self._index.compact()
+
+    def optimize(self, *, threads: int = 0, progress: Progress = None) -> int:
+        """Makes now, and has save() keep, what many searches would come to make.
+
+        "Flat": the prefix by which most vectors are ruled out on a few coordinates; the first
+        search goes by it then. An index of fewer than 8,192 vectors or 32 columns, and data for
+        which it is not forecast to be faster, go without. No answer changes. Vectors added later
+        are searched beside it until the next call. Returns how many vectors are reached by a
+        prefix. Inverted lists: what many changes left in many pieces is put together; returns the
+        number of vectors.
+        """
+        with told(progress) as tell:
+            return self._index.optimize(_arrays.integer("threads", threads), tell)
+
+    def tune(
+        self,
+        k: int,
+        q: ArrayLike | None = None,
+        *,
+        base: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
+        threads: int = 0,
+        progress: Progress = None,
+    ) -> list[dict[str, float]]:
+        """Calibrates search(recall=) of inverted lists and codes for k neighbours, and has save()
+        keep that.
+
+        q: queries like those to come [n x dim]. None: 2,000 vectors of the index, each left out of
+            its own answer; the first search for a recall does that by itself, and again once
+            rows added and taken out are more than a quarter of it. An index of codes keeps 1,000 of
+            the vectors that it was trained on, with their neighbours, and takes queries only if it
+            keeps all vectors to refine codes by (RFlat), or with
+        base: the vectors that the codes were made of [n x dim], and
+        ids: their ids [n]; None: 0, 1, ... Their neighbours are kept instead: for queries unlike
+            the vectors, after a merge, for files of FAISS, and where much was removed.
+
+        A flat index of 16,384 vectors or more makes inverted lists of them for searches with a
+        recall below 1, which it comes to do by itself where that pays; save() does not keep them.
+
+        Returns what a recall costs, from the cheapest on: dicts with "promised_recall",
+        "expected_recall" (without the margin for chance), and "probes" and "rows" of a query.
+        """
+        data, kind = (None, "f32") if q is None else _arrays.matrix("q", q)
+        names = ("promised_recall", "expected_recall", "probes", "rows")
+        vectors, of = (None, "f32") if base is None else _arrays.matrix("base", base)
+        if ids is not None and base is None:
+            raise InvalidArgument("ids are given, but no base whose rows they are of")
+        with told(progress) as tell:
+            points = self._index.tune(
+                _arrays.integer("k", k),
+                data,
+                kind,
+                vectors,
+                of,
+                None if ids is None else _arrays.ids_of("ids", ids),
+                _arrays.integer("threads", threads),
+                tell,
+            )
+        return [dict(zip(names, point, strict=True)) for point in points]
+
+    def search(
+        self,
+        q: ArrayLike,
+        k: int,
+        *,
+        probes: int | None = None,
+        recall: float | None = None,
+        filter: ArrayLike | None = None,
+        threads: int = 0,
+        widen: bool = False,
+        certify: bool = False,
+        refine_factor: int | None = None,
+        memory: int | str | None = None,
+        device: str | None = None,
+        out: tuple[NDArray[np.float32], NDArray[np.int64]] | None = None,
+        progress: Progress = None,
+        report: dict[str, Any] | None = None,
+        **options: Unpack[SearchOptions],
+    ) -> SearchResult:
+        """The k nearest vectors of each row of `q` [n x dim]: (distances, ids), both [n x k].
+
+        The result also has `certified`, `promised_recall` and `plan` (knear.SearchResult).
+
+        probes: how many of the lists nearest to a query are searched (inverted lists); or
+        recall: the least mean share of the k nearest to find, in (0, 1]: each query probes as many
+            lists as it takes, by a rule that was calibrated on vectors of the index (tune). Queries
+            unlike these, and filters, are noticed: a batch of 1,000 is then calibrated by itself,
+            of fewer plan["note"] says that nothing is promised. 1 goes on until the radii of
+            the lists prove that no other list holds anything nearer. One of the two is needed. A
+            flat index takes a recall too (tune), and answers exactly where that is as fast.
+        filter: ids, each of which the index must hold;
+            or one bool for each of the ids 0, 1, ..., where ids beyond the last bool are left out.
+        widen: a query that finds fewer than k vectors in its lists goes on to more of them; without
+            it the row is padded with id -1.
+        certify: prove of which queries the answer is that of exact search: `certified` says which.
+        refine_factor: of codes with their vectors (",RFlat"): how many of the nearest codes are
+            measured by the vectors for each neighbour; None: 4.
+        device: None means where `q` is. For queries on a GPU "cuda" means that GPU, "cpu" the
+            processor, and the results are arrays on that GPU, whatever `device` is.
+
+        threads, memory, out, progress, report, options and errors are those of knear.knn.
+        """
+        if options:
+            _options.checked("search", options, _options.ALL)
+        k = _arrays.integer("k", k)
+        report = _arrays.report(report)
+        number = _device.number_of("q", q)
+        rows, kind = _arrays.matrix("q", q)
+        if out is not None:
+            if number is not None:
+                raise InvalidArgument("out is given, but q is on a GPU, where the answer is too")
+            _results.buffers(out, len(rows), k)
+        with told(progress) as tell:
+            *found, about = self._index.search(
+                rows,
+                kind,
+                k,
+                _arrays.integer("threads", threads),
+                _arrays.size("memory", memory),
+                _options.first_pass(options),
+                _options.choices(options),
+                _options.method(options, recall, probes, widen, certify, refine_factor),
+                _arrays.text("device", _device.of_queries(device, number)),
+                *_arrays.filter_of(filter, None),
+                tell,
+            )
+        found = _device.sent(q, number, found) if out is None else _results.into(out, found)
+        return _results.searched(SearchResult, found, about, report)
+
+    def range_search(
+        self,
+        q: ArrayLike,
+        radius: float,
+        *,
+        probes: int | None = None,
+        recall: float | None = None,
+        filter: ArrayLike | None = None,
+        threads: int = 0,
+        memory: int | str | None = None,
+        device: str | None = None,
+        progress: Progress = None,
+        report: dict[str, Any] | None = None,
+        **options: Unpack[SearchOptions],
+    ) -> RangeResult:
+        """All vectors within `radius` of each row of `q`: (begin, distances, ids).
+
+        As knear.range_search. Of inverted lists, those in the `probes` lists nearest to each query,
+        or with recall = 1 all. `device` and queries on a GPU are as in search().
+        """
+        if options:
+            _options.checked("range_search", options, _options.OF_RANGES)
+        report = _arrays.report(report)
+        number = _device.number_of("q", q)
+        with told(progress) as tell:
+            *found, about = self._index.range_search(
+                *_arrays.matrix("q", q),
+                _arrays.number("radius", radius),
+                _arrays.integer("threads", threads),
+                _arrays.size("memory", memory),
+                _options.first_pass(options),
+                _arrays.method_options(recall=recall, probes=probes),
+                _arrays.text("device", _device.of_queries(device, number)),
+                *_arrays.filter_of(filter, None),
+                tell,
+            )
+        return _results.searched(RangeResult, _device.sent(q, number, found), about, report)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles and copies are those of the .knear file."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "index.knear")
+            self._index.save(path, None)
+            with open(path, "rb") as file:
+                return _index_of_bytes, (file.read(),)
+
+    def __copy__(self) -> Index:
+        return copy.deepcopy(self)
+
+
+def _index_of_bytes(data: bytes) -> Index:
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "index.knear")
+        with open(path, "wb") as file:
+            file.write(data)
+        return Index.load(path)  # which holds the file open after its name is gone

@@ -1,0 +1,72 @@
+"""The options of a search that choose how it is done, never what it answers: one group, behind the
+arguments that most callers want."""
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from . import _arrays
+
+
+class SearchOptions(TypedDict, total=False):
+    """Keywords of knear.knn, self_join, range_search and of an Index's searches by which one who
+    measures chooses how a search is done. Left out, knear chooses by its cost model; `plan` of the
+    result says what.
+
+    method: "exact"; "threshold-heap", exact by thresholds that are the k-th distance to `samples`
+        random rows; "partial-reduce", the best few rows of each of many bins, of which the plan
+        says the numbers; "auto": exact, or partial-reduce where less recall is asked for and it is
+        forecast to be faster.
+    samples: of "threshold-heap"; None: 8 k.
+    logical_rows: `base` is a random shard of a base of this many rows, and the promised recall is
+        for the answer merged from all shards; None: it holds for any shards ("partial-reduce").
+    aggregate_to_topk: False: all rows that were kept, plan["kept_per_bin"] of each bin one after
+        the other, instead of the k nearest of them ("partial-reduce").
+    first_pass: how rows are scored before the few that matter are measured in float64: "auto",
+        "integer", "int8", "int16", "fp32", "direct", "prefix" ("l2" and "cosine").
+    choices: a dict that overrides what else is chosen. Any of "group" (queries scored side by side:
+        1, 4 or 12), "parts" (of the base for the same queries), "columns" and "clusters" (of a
+        prefix), "tile" (KiB of codes that many queries are scored against before the next), "guess"
+        (False: thresholds for many neighbours are not estimated), "refine" (whether rows that 8
+        bits leave are scored again by per-row codes before they are measured).
+    """
+
+    method: str
+    samples: int | None
+    logical_rows: int | None
+    aggregate_to_topk: bool
+    first_pass: str
+    choices: Mapping[str, Any] | None
+
+
+ALL = frozenset(SearchOptions.__annotations__)
+OF_SCANS = frozenset(("first_pass", "choices"))
+OF_RANGES = frozenset(("first_pass",))
+
+
+def checked(call: str, options: dict[str, Any], taken: frozenset[str]) -> None:
+    """Refuses names that the call does not have, as Python does."""
+    for name in options:
+        if name not in taken:
+            raise TypeError(
+                f"{call}() got an unexpected keyword argument {name!r}; beside its own it takes "
+                f"{', '.join(sorted(taken))} (knear.SearchOptions)"
+            )
+
+
+def first_pass(options: dict[str, Any]) -> str:
+    return _arrays.text("first_pass", options.get("first_pass", "auto"))
+
+
+def choices(options: dict[str, Any]) -> str:
+    return _arrays.choices(options.get("choices"))
+
+
+def method(options: dict[str, Any], recall: Any, *of_lists: Any) -> _arrays.MethodOptions:
+    return _arrays.method_options(
+        options.get("method", "auto"),
+        recall,
+        options.get("samples"),
+        options.get("logical_rows"),
+        options.get("aggregate_to_topk", True),
+        *of_lists,
+    )

@@ -1,0 +1,103 @@
+"""What searches return: tuples that also know how the search went."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import InvalidArgument
+
+
+class _Searched:
+    """How a search went, as _core reports it: a dict is made of it when someone asks."""
+
+    _told: Any
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """What was planned and what happened: "method", "first_pass", "seconds",
+        "survivors_per_query", "memory_bytes", ... The same as a `report=` dict gets."""
+        if not isinstance(self._told, dict):
+            self._told = self._told.as_dict()
+        return self._told
+
+    @property
+    def promised_recall(self) -> float:
+        """The mean share of the true neighbours that these are promised to hold: 1 where the answer
+        is exact, 0 where nothing is promised (plan["note"] says why)."""
+        return self.plan["promised_recall"]
+
+    @property
+    def certified(self) -> NDArray[np.bool_]:
+        """Whether the answer of each query [q] is proven to be that of an exact search."""
+        plan = self.plan
+        queries, certified = plan["queries"], plan["certified_queries"]
+        out = np.full(queries, certified > 0)
+        if certified < queries:
+            out[plan.get("uncertified", [])] = False
+        return out
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_told": self.plan}
+
+
+class _Nearest(NamedTuple):
+    distances: NDArray[np.float32]
+    ids: NDArray[np.int64]
+
+
+class SearchResult(_Searched, _Nearest):
+    """(distances, ids), both [q x k], nearest first; and `plan`, `certified`, `promised_recall`.
+
+    >>> import knear, numpy as np
+    >>> base = np.eye(4, dtype=np.float32)
+    >>> found = knear.knn(base[:2], base, k=1)
+    >>> distances, ids = found
+    >>> ids.tolist(), found.ids is ids
+    ([[0], [1]], True)
+    >>> found.certified.tolist(), found.promised_recall, found.plan["method"]
+    ([True, True], 1.0, 'exact')
+    """
+
+
+class _Within(NamedTuple):
+    begin: NDArray[np.int64]
+    distances: NDArray[np.float32]
+    ids: NDArray[np.int64]
+
+
+class RangeResult(_Searched, _Within):
+    """(begin, distances, ids): those of query i stand at begin[i] : begin[i + 1]; and `plan`."""
+
+
+def searched(kind: type, arrays: Any, told: Any, report: dict | None) -> Any:
+    """A `kind` of these arrays; `report` is emptied and filled, if there is one."""
+    result = tuple.__new__(kind, arrays)
+    result._told = told
+    if report is not None:
+        report.clear()
+        report.update(result.plan)
+    return result
+
+
+def into(out: Any, found: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Copies (distances, ids) into the two arrays of `out` and returns these."""
+    for to, values in zip(out, found, strict=True):
+        np.copyto(to, values)
+    return tuple(out)
+
+
+def buffers(out: Any, rows: int, k: int) -> None:
+    """Refuses what cannot take (distances, ids) [rows x k]."""
+    if out is None:
+        return
+    if not (isinstance(out, tuple) and len(out) == 2):
+        raise InvalidArgument(f"out must be a tuple (distances, ids), but is {type(out).__name__}")
+    for name, array, dtype in zip(("distances", "ids"), out, (np.float32, np.int64), strict=True):
+        if not isinstance(array, np.ndarray) or array.dtype != dtype:
+            what = getattr(array, "dtype", type(array).__name__)
+            raise InvalidArgument(f"out: {name} must be a NumPy array of {dtype.__name__}: {what}")
+        if array.shape != (rows, k):
+            raise InvalidArgument(f"out: {name} must be {(rows, k)}, but are {array.shape}")
+        if not array.flags.writeable:
+            raise InvalidArgument(f"out: {name} cannot be written to")

@@ -1,0 +1,334 @@
+"""Searches of arrays, without an index: knn, self_join, range_search; and select_k."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import _arrays, _core, _device, _options, _results
+from ._progress import Progress, told
+from ._results import RangeResult, SearchResult
+from .errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._options import SearchOptions
+
+
+def knn(
+    queries: ArrayLike,
+    base: ArrayLike,
+    k: int,
+    metric: str = "l2",
+    *,
+    filter: ArrayLike | None = None,
+    threads: int = 0,
+    recall: float = 1.0,
+    memory: int | str | None = None,
+    device: str | None = None,
+    out: tuple[NDArray[np.float32], NDArray[np.int64]] | None = None,
+    progress: Progress = None,
+    report: dict[str, Any] | None = None,
+    **options: Unpack[SearchOptions],
+) -> SearchResult:
+    """The k nearest rows of `base` [n x d] for each row of `queries` [q x d]: (distances, ids).
+
+    >>> import knear, numpy as np
+    >>> base = np.array([[0, 0], [3, 4], [6, 8]], dtype=np.float32)
+    >>> distances, ids = knear.knn([[0, 0]], base, k=2)
+    >>> ids.tolist(), distances.tolist()
+    ([[0, 1]], [[0.0, 25.0]])
+
+    Both results are [q x k], nearest first. The element types may differ. The result also has
+    `certified`, `promised_recall` and `plan` (knear.SearchResult).
+
+    metric: "l2", squared distances; "ip", inner products, largest first; "cosine", 1 - cos.
+    filter: the rows that may be found, as ids in any order or as one bool per row; None for all.
+        The answer is that of these rows alone, padded with -1 where they are fewer than k.
+    threads: how many to use; 0 for all that the process may use.
+    recall: the least mean share of the k nearest that is found, in (0, 1]; below 1 the search may
+        be a partial-reduce. The promise holds for any queries and any order of `base` that was not
+        made against knear's own hash of row numbers.
+    memory: what the search may take beside its arguments, in bytes or as "512M"; None for no limit.
+    device: where the rows are scanned: "cpu", or "cuda" and "cuda:N" for a GPU, where knear was
+        built with CUDA. The answer is the same. None: where the arrays are.
+    out: (distances, ids), NumPy arrays [q x k] of float32 and int64 that take the answer.
+    progress: a function of the stage and of the share done, which is called now and then and stops
+        the work by raising; True draws a bar with tqdm.
+    report: a dict that is emptied and filled with the `plan` of the result.
+    options: how it is done, in other words of knear.SearchOptions: method, samples, logical_rows,
+        aggregate_to_topk, first_pass, choices.
+
+    Both may be in the memory of one GPU (help(knear) says how), of float64, float32, float16,
+    bfloat16, uint8 or int8, C-contiguous. The base is not copied and nothing is converted: another
+    type or layout, or one of the two elsewhere, is an error. The results are arrays there.
+    `device` is None, "cuda" or that GPU's own name, `method` "auto" or "exact", `out` None.
+
+    Raises ShapeMismatch if the numbers of columns differ; InvalidArgument for k < 1 and for a NaN
+    or infinity, naming the row; MemoryBudgetError; DeviceUnavailable; TypeError for an option that
+    there is not.
+    """
+    if options:
+        _options.checked("knn", options, _options.ALL)
+    k = _arrays.integer("k", k)
+    report = _arrays.report(report)
+    if _device.on_gpu(queries, base):
+        _refuse_out(out)
+        q, b = _device.matrix("queries", queries), _device.matrix("base", base)
+        number = _device.same_device(q, b)
+        with told(progress) as tell:
+            *found, about = _core.knn_on_device(
+                q[:4],
+                b[:4],
+                number,
+                k,
+                _arrays.text("metric", metric),
+                _arrays.integer("threads", threads),
+                _arrays.size("memory", memory),
+                _options.first_pass(options),
+                _options.choices(options),
+                _options.method(options, recall),
+                _arrays.text("device", _device.asked(device, number)),
+                *_arrays.filter_of(filter, b.rows)[:2],
+                tell,
+            )
+        shape = q.rows, k
+        found = _device.answers(queries, found, (shape, np.float32), (shape, np.int64))
+        return _results.searched(SearchResult, found, about, report)
+    q, q_type = _arrays.matrix("queries", queries)
+    b, b_type = _arrays.matrix("base", base)
+    _results.buffers(out, len(q), k)
+    with told(progress) as tell:
+        *found, about = _core.knn(
+            q,
+            q_type,
+            b,
+            b_type,
+            k,
+            _arrays.text("metric", metric),
+            _arrays.integer("threads", threads),
+            _arrays.size("memory", memory),
+            _options.first_pass(options),
+            _options.choices(options),
+            _options.method(options, recall),
+            _arrays.text("device", _device.of_queries(device, None)),
+            *_arrays.filter_of(filter, len(b))[:2],
+            tell,
+        )
+    if out is not None:
+        found = _results.into(out, found)
+    return _results.searched(SearchResult, found, about, report)
+
+
+def self_join(
+    base: ArrayLike,
+    k: int,
+    metric: str = "l2",
+    *,
+    filter: ArrayLike | None = None,
+    threads: int = 0,
+    memory: int | str | None = None,
+    device: str | None = None,
+    out: tuple[NDArray[np.float32], NDArray[np.int64]] | None = None,
+    progress: Progress = None,
+    report: dict[str, Any] | None = None,
+    **options: Unpack[SearchOptions],
+) -> SearchResult:
+    """The k nearest other rows of each row of `base` [n x d]: (distances, ids), both [n x k].
+
+    >>> import knear, numpy as np
+    >>> knear.self_join(np.array([[0.0], [1.0], [3.0]]), k=1).ids.tolist()
+    [[1], [0], [1]]
+
+    Row i is what knn() would give for row i, without i itself; copies of a row are rows like any
+    other. For "l2" and "cosine" each pair is scored once, for both rows, where that is faster.
+    Arguments and errors are those of knn(); of the options it has first_pass and choices.
+
+    On a GPU it is a search for every row. `base` may be in its memory, as that of knn(): it is not
+    moved, and the processor gets a copy as the queries.
+    """
+    if options:
+        _options.checked("self_join", options, _options.OF_SCANS)
+    k = _arrays.integer("k", k)
+    report = _arrays.report(report)
+    if _device.is_on_gpu("base", base):
+        _refuse_out(out)
+        b = _device.matrix("base", base)
+        with told(progress) as tell:
+            *found, about = _core.self_join_on_device(
+                b[:4],
+                b.number,
+                k,
+                _arrays.text("metric", metric),
+                _arrays.integer("threads", threads),
+                _arrays.size("memory", memory),
+                _options.first_pass(options),
+                _options.choices(options),
+                _arrays.text("device", _device.asked(device, b.number)),
+                *_arrays.filter_of(filter, b.rows)[:2],
+                tell,
+            )
+        shape = b.rows, k
+        found = _device.answers(base, found, (shape, np.float32), (shape, np.int64))
+        return _results.searched(SearchResult, found, about, report)
+    b, b_type = _arrays.matrix("base", base)
+    _results.buffers(out, len(b), k)
+    with told(progress) as tell:
+        *found, about = _core.self_join(
+            b,
+            b_type,
+            k,
+            _arrays.text("metric", metric),
+            _arrays.integer("threads", threads),
+            _arrays.size("memory", memory),
+            _options.first_pass(options),
+            _options.choices(options),
+            _arrays.text("device", _device.of_queries(device, None)),
+            *_arrays.filter_of(filter, len(b))[:2],
+            tell,
+        )
+    if out is not None:
+        found = _results.into(out, found)
+    return _results.searched(SearchResult, found, about, report)
+
+
+def range_search(
+    queries: ArrayLike,
+    base: ArrayLike,
+    radius: float,
+    metric: str = "l2",
+    *,
+    filter: ArrayLike | None = None,
+    threads: int = 0,
+    memory: int | str | None = None,
+    device: str | None = None,
+    progress: Progress = None,
+    report: dict[str, Any] | None = None,
+    **options: Unpack[SearchOptions],
+) -> RangeResult:
+    """All rows of `base` within `radius` of each row of `queries`: (begin, distances, ids).
+
+    >>> import knear, numpy as np
+    >>> base = np.array([[0.0], [1.0], [3.0]])
+    >>> begin, distances, ids = knear.range_search([[0.0], [9.0]], base, radius=1)
+    >>> begin.tolist(), distances.tolist(), ids.tolist()
+    ([0, 2, 2], [0.0, 1.0], [0, 1])
+
+    These have a distance of at most `radius` for "l2" (squared) and "cosine", or a product of at
+    least `radius` for "ip", compared in float64. Those of query i stand at begin[i] : begin[i + 1]
+    of the other two, nearest first. Arguments and errors are those of knear.knn; of the options it
+    has first_pass.
+
+    Both may be in the memory of one GPU, as those of knear.knn. The results pass through the
+    processor's memory and are arrays on that GPU.
+    """
+    if options:
+        _options.checked("range_search", options, _options.OF_RANGES)
+    report = _arrays.report(report)
+    if _device.on_gpu(queries, base):
+        q, b = _device.matrix("queries", queries), _device.matrix("base", base)
+        number = _device.same_device(q, b)
+        with told(progress) as tell:
+            *found, about = _core.range_search_on_device(
+                q[:4],
+                b[:4],
+                number,
+                _arrays.number("radius", radius),
+                _arrays.text("metric", metric),
+                _arrays.integer("threads", threads),
+                _arrays.size("memory", memory),
+                _options.first_pass(options),
+                _arrays.text("device", _device.asked(device, number)),
+                *_arrays.filter_of(filter, b.rows)[:2],
+                tell,
+            )
+        return _results.searched(RangeResult, _device.sent(queries, number, found), about, report)
+    q, q_type = _arrays.matrix("queries", queries)
+    b, b_type = _arrays.matrix("base", base)
+    with told(progress) as tell:
+        *found, about = _core.range_search(
+            q,
+            q_type,
+            b,
+            b_type,
+            _arrays.number("radius", radius),
+            _arrays.text("metric", metric),
+            _arrays.integer("threads", threads),
+            _arrays.size("memory", memory),
+            _options.first_pass(options),
+            _arrays.text("device", _device.of_queries(device, None)),
+            *_arrays.filter_of(filter, len(b))[:2],
+            tell,
+        )
+    return _results.searched(RangeResult, found, about, report)
+
+
+def _refuse_out(out: Any) -> None:
+    if out is not None:
+        raise InvalidArgument("out is given, but the answer is on a GPU, where it is a new array")
+
+
+def select_k(
+    x: ArrayLike,
+    k: int,
+    *,
+    largest: bool = False,
+    sorted: bool = True,
+    lengths: ArrayLike | None = None,
+    threads: int = 0,
+    method: str = "auto",
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The k smallest, or largest, of each row of `x` [n x m]: (values, indices), both [n x k].
+
+    >>> import knear, numpy as np
+    >>> values, indices = knear.select_k(np.array([[5.0, 1.0, 3.0]]), k=2)
+    >>> values.tolist(), indices.tolist()
+    ([[1.0, 3.0]], [[1, 2]])
+
+    A one-dimensional `x` is one row, and the results are [k]. Of equal values the one further to
+    the left comes first; NaN is never kept; infinities are values like others. Places beyond what
+    a row has hold the index -1 and +inf (-inf if the largest are wanted). The same bits for any
+    number of threads, any method and any machine.
+
+    sorted: best first; False: by ascending index, which is faster for large k.
+    lengths: how many values of each row count, from its beginning; None for all.
+    method: "auto", by k and m; or a method, with the same answer: "threshold" (a threshold from a
+        sample, partition of what passes it), "partition"; and for comparison "list", "radix",
+        "threshold-heap", "bitonic", and "warp-select", which is emulated and very slow.
+
+    `x` of float32 may be in the memory of a GPU, where it is selected from without a copy: each row
+    contiguous, whatever the distance between rows. The results are arrays there. Other types are
+    refused, as are `threads` and `method` other than 0 and "auto".
+
+    Raises InvalidArgument for k < 1 and for a length beyond the row; ShapeMismatch if there are
+    more or fewer lengths than rows.
+    """
+    if _device.is_on_gpu("x", x):
+        rows, one = _device.rows_to_select_from("x", x)
+        _device.refuse_words(rows.number, threads=(threads, 0), method=(method, "auto"))
+        k = _arrays.integer("k", k)
+        found = _core.select_on_device(
+            (rows.address, rows.rows, rows.cols, rows.stride),
+            rows.number,
+            k,
+            bool(largest),
+            bool(sorted),
+            None if lengths is None else _arrays.ids_of("lengths", lengths),
+            one,
+        )
+        shape = (k,) if one else (rows.rows, k)
+        return _device.answers(x, found, (shape, np.float32), (shape, np.int64))
+    one = np.ndim(x) == 1
+    values, indices = _core.select_k(
+        *_arrays.matrix("x", np.asarray(x)[np.newaxis] if one else x, floats=True),
+        _arrays.integer("k", k),
+        bool(largest),
+        bool(sorted),
+        None if lengths is None else _arrays.ids_of("lengths", lengths),
+        _arrays.integer("threads", threads),
+        _arrays.text("method", method),
+    )
+    return (values[0], indices[0]) if one else (values, indices)

@@ -1,0 +1,205 @@
+"""What searches return and how they are called: named tuples with a plan, buffers, options,
+progress; and the examples of the docstrings."""
+
+import copy
+import doctest
+import inspect
+import pickle
+import sys
+import types
+
+import numpy as np
+import pytest
+
+import knear
+
+
+def public():
+    """What the package offers, by name, with the methods of its classes."""
+    for name in knear.__all__:
+        thing = getattr(knear, name)
+        yield name, thing
+        if inspect.isclass(thing):
+            for method, what in vars(thing).items():
+                if not method.startswith("_") and (callable(what) or isinstance(what, property)):
+                    yield f"{name}.{method}", what
+
+
+def test_the_examples_of_the_docstrings_run():
+    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
+    for name, thing in public():
+        for test in finder.find(thing, name, globs={}):
+            runner.run(test)
+    assert runner.summarize().failed == 0
+    assert runner.tries > 40
+
+
+def test_classes_and_functions_of_the_package_have_an_example():
+    without = {"SearchOptions", "RangeResult", "DeviceArray", "IndexChoice"}
+    for name in set(knear.__all__) - without:
+        thing = getattr(knear, name)
+        if not (inspect.isclass(thing) and issubclass(thing, BaseException)):
+            assert ">>> " in thing.__doc__, name
+
+
+def test_results_are_tuples_that_know_more(rng):
+    base = rng.standard_normal((500, 8)).astype(np.float32)
+    report = {}
+    found = knear.knn(base[:3], base, 4, report=report)
+    distances, ids = found
+    assert isinstance(found, tuple) and len(found) == 2
+    assert distances is found.distances is found[0] and ids is found.ids is found[1]
+    assert found.plan == report and report["k"] == 4
+    assert found.certified.tolist() == [True] * 3
+    assert found.promised_recall == 1.0
+    base[:250] += 100  # two clouds far from each other
+    index = knear.Index("IVF2,Flat", dim=8)
+    index.train(base)
+    index.add(base)
+    queries = np.concatenate([base[:25], np.full((25, 8), 50, np.float32)])
+    some = index.search(queries, 4, probes=1, certify=True)
+    assert 0 < some.certified.sum() < 50
+    assert np.flatnonzero(~some.certified).tolist() == some.plan["uncertified"].tolist()
+    assert not index.search(queries, 4, probes=1).certified.any()
+    assert index.search(queries, 4, recall=1.0).certified.all()
+    within = index.range_search(base[:3], 0.5, recall=1.0)
+    assert within.begin is within[0] and len(within) == 3 and within.plan["queries"] == 3
+
+
+def test_results_are_pickled_and_copied_with_their_plan(rng):
+    base = rng.standard_normal((50, 8)).astype(np.float32)
+    for found in (knear.knn(base[:3], base, 4), knear.range_search(base[:3], base, 1.0)):
+        for same in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found), copy.copy(found)):
+            assert type(same) is type(found) and same.plan == found.plan
+            for a, b in zip(same, found, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+def test_buffers_take_the_answer(rng):
+    base = rng.standard_normal((60, 8)).astype(np.float32)
+    index = knear.Index("Flat", dim=8)
+    index.add(base)
+    want = knear.knn(base[:5], base, 3)
+    joined = knear.self_join(base, 3)
+    for search, rows in (
+        (lambda out: knear.knn(base[:5], base, 3, out=out), want),
+        (lambda out: index.search(base[:5], 3, out=out), want),
+        (lambda out: knear.self_join(base, 3, out=out), joined),
+    ):
+        n = len(rows.ids)
+        wide = np.full((n, 6), -7, np.int64)  # a view of every second column is taken too
+        out = np.empty((n, 3), np.float32), wide[:, ::2]
+        found = search(out)
+        assert found.distances is out[0] and found.ids is out[1]
+        np.testing.assert_array_equal(out[0], rows.distances)
+        np.testing.assert_array_equal(wide[:, ::2], rows.ids)
+        assert (wide[:, 1::2] == -7).all()
+    d, i = np.empty((5, 3), np.float32), np.empty((5, 3), np.int64)
+    fixed = i.copy()
+    fixed.flags.writeable = False
+    for bad, text in (
+        ([d, i], "out must be a tuple"),
+        ((d,), "out must be a tuple"),
+        ((d.astype(np.float64), i), "distances must be a NumPy array of float32"),
+        ((d, i.astype(np.int32)), "ids must be a NumPy array of int64"),
+        ((d, i[:4]), r"ids must be \(5, 3\), but are \(4, 3\)"),
+        ((d, fixed), "ids cannot be written to"),
+    ):
+        with pytest.raises(knear.InvalidArgument, match=text):
+            knear.knn(base[:5], base, 3, out=bad)
+
+
+def test_options_are_a_group_of_their_own(rng):
+    base = rng.standard_normal((300, 8)).astype(np.float32)
+    index = knear.Index("Flat", dim=8)
+    index.add(base)
+    want = knear.knn(base[:5], base, 3)
+    options = {"first_pass": "fp32", "choices": {"group": 1}, "method": "exact"}
+    for search in (lambda **how: knear.knn(base[:5], base, 3, **how), lambda **how: index.search(
+        base[:5], 3, **how)):  # fmt: skip
+        found = search(**options)
+        np.testing.assert_array_equal(found.ids, want.ids)
+        assert found.plan["first_pass"] == "fp32" and found.plan["group"] == 1
+        with pytest.raises(TypeError, match=r"unexpected keyword argument 'firstpass'.*first_pass"):
+            search(firstpass="fp32")
+    with pytest.raises(TypeError, match="'method'"):
+        knear.self_join(base, 3, method="exact")
+    with pytest.raises(TypeError, match="'choices'"):
+        index.range_search(base[:5], 1.0, choices={})
+    names = list(inspect.signature(knear.knn).parameters)
+    assert names[:6] == ["queries", "base", "k", "metric", "filter", "threads"]
+
+
+def calls_with_progress(x, tmp_path):
+    index = knear.Index("IVF64,PQ4x4", dim=16)
+    yield "train", lambda progress: index.train(x, progress=progress)
+    yield "add", lambda progress: index.add(x, progress=progress)
+    yield "tune", lambda progress: index.tune(5, progress=progress)
+    yield "search", lambda progress: index.search(x, 5, probes=64, progress=progress)
+    yield "save", lambda progress: index.save(tmp_path / "x.knear", progress=progress)
+    yield "knn", lambda progress: knear.knn(x, x, 10, progress=progress)
+    yield "self_join", lambda progress: knear.self_join(x, 10, progress=progress)
+    yield "range_search", lambda progress: knear.range_search(x, x, 1.0, progress=progress)
+    yield "KMeans", lambda progress: knear.KMeans(64).train(x, progress=progress)
+    yield "PCA", lambda progress: knear.PCA(8).train(x, progress=progress)
+    yield "OPQ", lambda progress: knear.OPQ(4, bits=4).train(x, progress=progress)
+    yield "PQ", lambda progress: knear.ProductQuantizer(4, 4).train(x, progress=progress)
+
+
+def test_progress_is_told_and_stops_the_work(rng, tmp_path):
+    x = rng.standard_normal((20000, 16)).astype(np.float32)
+    heard = set()
+    for name, call in calls_with_progress(x, tmp_path):
+        told = []
+        call(lambda stage, share, told=told: told.append((stage, share)))
+        for stage, share in told:
+            assert isinstance(stage, str) and 0 <= share <= 1, name
+        if told:
+            heard.add(name)
+    assert {"train", "knn", "self_join", "KMeans", "OPQ"} <= heard
+
+    def stop(stage, share):
+        raise ZeroDivisionError(stage)
+
+    with pytest.raises(ZeroDivisionError):
+        knear.knn(x, x, 10, progress=stop)
+    index = knear.Index("Flat", dim=16)
+    with pytest.raises(knear.InvalidArgument, match="progress must be True, or a function"):
+        index.add(x, progress=7)
+    assert len(index) == 0
+
+
+def test_progress_is_drawn_by_tqdm(rng, monkeypatch):
+    x = rng.standard_normal((3000, 16)).astype(np.float32)
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    with pytest.raises(knear.InvalidArgument, match="the package tqdm, but that is not installed"):
+        knear.knn(x, x, 5, progress=True)
+    bars = []
+
+    class Bar:
+        def __init__(self, total, **words):
+            self.total, self.n, self.desc, self.open = total, 0, "", True
+            bars.append(self)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            self.open = False
+
+        def reset(self):
+            self.n = 0
+
+        def set_description(self, text, refresh):
+            self.desc = f"{text}: "
+
+        def refresh(self):
+            assert self.open and 0 <= self.n <= self.total
+
+    fake = types.ModuleType("tqdm.auto")
+    fake.tqdm = Bar
+    monkeypatch.setitem(sys.modules, "tqdm.auto", fake)
+    monkeypatch.setitem(sys.modules, "tqdm", types.ModuleType("tqdm"))
+    knear.knn(x, x, 5, progress=True)
+    (bar,) = bars
+    assert bar.n == bar.total == 100 and not bar.open and bar.desc
