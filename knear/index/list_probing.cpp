@@ -70,7 +70,7 @@ void ListProbing::probe_by(const RecallRule& rule, Neighbors near) {
   std::int64_t probed = std::min(rule.first, lists);
   probed_.assign(static_cast<std::size_t>(queries), probed);
   search_.nearest({near.ids.data(), queries, probed, near.ids.cols()}, found_);
-  if (rule.reach < 0) return;
+  if (rule.reach < 0) return widen();
   std::vector<std::int64_t> open(static_cast<std::size_t>(queries));  // queries that go on
   std::iota(open.begin(), open.end(), 0);
   while (probed < lists && !open.empty()) {

@@ -25,8 +25,8 @@ class ListProbing {
   // The first `probes` lists of each query.
   void probe(std::int64_t probes);
 
-  // As many lists of each query as a rule says (index/recall_rule.hpp). near: lists_near() of all
-  // queries.
+  // As many lists of each query as a rule says (index/recall_rule.hpp), and more of those that find
+  // fewer than k rows in these. near: lists_near() of all queries.
   void probe_by(const RecallRule& rule, Neighbors near);
 
   // After `probed` lists, those that the next round is likely to want: as many again, and one that

@@ -67,10 +67,18 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
   for (std::size_t s = 0; s < of.size(); ++s)  // of live rows: the others are history
     for (std::size_t row = 0; row < of[s].size(); ++row)
       sizes[of[s][row]] += state.segments[s].live.contains(static_cast<std::int64_t>(row));
+  std::vector<std::int64_t> allowed(static_cast<std::size_t>(lists));  // by the filter too
+  for (std::size_t s = 0; s < of.size(); ++s)
+    for (const std::uint32_t row : segments[s].allowed_rows(0, std::ssize(of[s])))
+      ++allowed[of[s][row]];
   const Neighbors order = state.coarse->probe(queries, looked_at, threads);
   sample.keys = Matrix<float>(count, looked_at);
   sample.rows = Matrix<std::int32_t>(count, looked_at);
   sample.ranks = Matrix<std::int32_t>(count, k);
+  const auto list_of = [&](Id id) -> Id {
+    const State::Place at = state.find(id);
+    return of[at.segment][static_cast<std::size_t>(at.row)];
+  };
   std::vector<std::int32_t> place(static_cast<std::size_t>(lists));
   for (std::int64_t q = 0; q < count; ++q) {
     std::fill(place.begin(), place.end(), beyond);
@@ -88,9 +96,17 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
     for (std::int64_t i = 0; i < wanted && j < k; ++i) {
       const Id id = truth.ids.row(q)[i];
       if (id == no_id || (!own.empty() && id == own[static_cast<std::size_t>(q)])) continue;
-      const State::Place at = state.find(id);
-      sample.ranks.row(q)[j++] = place[of[at.segment][static_cast<std::size_t>(at.row)]];
+      sample.ranks.row(q)[j++] = place[static_cast<std::size_t>(list_of(id))];
     }
+    // The lists that hold as many rows as are found, without the query's own.
+    std::int64_t left = j;
+    std::int32_t enough = 0;
+    for (; left > 0 && enough < looked_at; ++enough) {
+      const Id list = order.ids.row(q)[enough];
+      left -= allowed[static_cast<std::size_t>(list)];
+      if (!own.empty()) left += list_of(own[static_cast<std::size_t>(q)]) == list;
+    }
+    sample.enough.push_back(left > 0 && looked_at < lists ? enough + 1 : enough);
     for (; j < k; ++j) sample.ranks.row(q)[j] = -1;
   }
 

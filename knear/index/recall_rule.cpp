@@ -38,6 +38,9 @@ class Simulation {
     for (std::int64_t q = 0; q < queries_; ++q) {
       std::int64_t probed = std::min(rule.first, sample_.lists);
       rounds += 1, ordered += static_cast<double>(probed);
+      const std::int64_t enough = rule.reach < 0 ? sample_.enough[static_cast<std::size_t>(q)] : 0;
+      for (; probed < enough; rounds += 1, ordered += static_cast<double>(probed))
+        probed = std::min(2 * probed, sample_.lists);  // (ListProbing::widen)
       while (rule.reach >= 0 && probed < sample_.lists) {
         const std::int64_t wanted =
             lists_within({sample_.keys.row(q), static_cast<std::size_t>(looked_at)}, rule.reach,

@@ -5,7 +5,8 @@
 // After a round the k-th key so far says how far neighbours are: the query goes on to those lists
 // whose centroids' keys exceed that of the nearest centroid by no more than `reach` times that
 // distance, and stops where none is left. So easy queries probe few lists and hard ones many, and
-// the answer depends on query and index alone.
+// the answer depends on query and index alone. No query stops with fewer than k rows while there
+// are more: a rule without `reach` doubles its lists until then.
 //
 // Calibration probes with some queries whose exact neighbours are known, rows of the index that are
 // left out of their own answers, and notes what each rule of a grid would have found. A rule
@@ -28,7 +29,7 @@ namespace knear::detail {
 
 struct RecallRule {
   std::int64_t first = 1;  // lists of the first round
-  double reach = -1;       // negative: there is no second one
+  double reach = -1;       // negative: there is no second one, if k rows were found
   // Codes that are refined: how many are measured by their vectors for each neighbour.
   std::int64_t refine_factor = 0;
 
@@ -72,6 +73,9 @@ struct CalibrationSample {
   // [queries x k]: places in that order of the lists of the neighbours; beyond the last: not among
   // these. -1: there is no such neighbour.
   Matrix<std::int32_t> ranks;
+  // [queries]: lists in which k rows are found, or all that there are if these are fewer; one more
+  // than are looked at if those are too few.
+  std::vector<std::int32_t> enough;
   std::vector<std::int64_t> ends;  // 1, 2, 4, ...
   Matrix<double> units;            // [queries x ends]: distance of the k-th row after so many lists
 };

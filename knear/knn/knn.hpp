@@ -93,7 +93,8 @@ struct MethodOptions {
   std::int64_t logical_rows = 0;
   bool aggregate = true;
   // Inverted lists (index/ivf_flat.hpp): how many of the lists nearest to a query are searched; 0:
-  // not said. With `widen` a query that finds fewer than k rows in them goes on to more lists.
+  // not said. With `widen` a query that finds fewer than k rows in them goes on to more lists, as
+  // those for a recall do.
   std::int64_t probes = 0;
   bool widen = false;
   // Codes with their vectors (",RFlat"): how many codes are measured by the vectors for each

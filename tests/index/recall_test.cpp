@@ -275,6 +275,51 @@ TEST(RecallOfLists, WhereThereIsNothingToCalibrate) {
   EXPECT_EQ(same.search(one.view().rows(0, 2), 5, asking(0.9)).ids.row(1)[4], 4);
 }
 
+// Queries from elsewhere may be nearest to lists without rows; and few rows a list leave fewer than
+// k in as many lists as any rule begins with.
+TEST(RecallOfLists, GoesOnUntilEnoughRowsAreFound) {
+  Matrix<float> same(2000, 4);
+  std::fill_n(same.data(), 8000, 1.0f);
+  const Matrix<float> zeros(2, 4);
+  for (const char* kind : {"IVF8,Flat", "IVF8,PQ2,RFlat"}) {
+    Index index = make_index(kind, 4);
+    index.train(same.view());
+    index.add(same.view());
+    KnnReport report;
+    const Neighbors near = index.search(zeros.view(), 2, asking(0.9), &report);
+    EXPECT_EQ(near.ids.row(0)[1], 1) << kind;
+    EXPECT_EQ(near.ids.row(1)[1], 1) << kind;
+    EXPECT_EQ(report.short_queries, 0) << kind;
+  }
+  const Matrix<float> rows = rows_of(3000, 1, false), queries = rows_of(200, 2, false, 0.2);
+  IvfFlatIndex index(dim, 1024);
+  index.train(rows.view());
+  index.add(rows.view());
+  for (const std::int64_t k : {5, 50}) {
+    // By what the rows calibrate, and by the queries themselves, which then have to do what was
+    // seen.
+    for (int tuned = 0; tuned < 2; ++tuned) {
+      std::vector<OperatingPoint> points;
+      if (tuned) points = index.tune(k, queries.view());
+      KnnReport report;
+      const Neighbors near = index.search(queries.view(), k, asking(0.3), &report);
+      EXPECT_EQ(report.short_queries, 0) << k;
+      for (std::int64_t q = 0; q < 200; ++q) ASSERT_NE(near.ids.row(q)[k - 1], no_id) << k;
+      for (std::int64_t q = 0; q < 200; q += 19) {
+        const Neighbors one =
+            index.search(queries.view().rows(q, q + 1), k, {.method = {.recall = 0.3}});
+        for (std::int64_t j = 0; j < k; ++j) ASSERT_EQ(one.ids.row(0)[j], near.ids.row(q)[j]);
+      }
+      for (const OperatingPoint& point : points) {
+        if (point.promised_recall <= 0) continue;
+        index.search(queries.view(), k, asking(point.promised_recall), &report);
+        EXPECT_NEAR(report.probes, point.probes, 1e-9) << k;
+        EXPECT_EQ(report.short_queries, 0) << k;
+      }
+    }
+  }
+}
+
 TEST(RecallOfLists, RefusesWhatIsNone) {
   const Matrix<float> x = rows_of(2000, 1, false);
   IvfFlatIndex index(dim, 10);

@@ -181,10 +181,11 @@ std::int64_t SearchSegment::allowed_between(std::int64_t begin, std::int64_t end
 }
 
 std::vector<std::uint32_t> SearchSegment::allowed_rows(std::int64_t begin, std::int64_t end) const {
-  if (!live) return filter.allowed(filter_offset + begin, filter_offset + end);
+  if (!live && !filter.everything())
+    return filter.allowed(filter_offset + begin, filter_offset + end);
   std::vector<std::uint32_t> out;
   for (std::int64_t row = begin; row < end; ++row)
-    if (live->contains(row)) out.push_back(static_cast<std::uint32_t>(row - begin));
+    if (!live || live->contains(row)) out.push_back(static_cast<std::uint32_t>(row - begin));
   return out;
 }
 
