@@ -8,7 +8,8 @@
 namespace knear::cli {
 namespace {
 
-// The library has no search for the nearest within a radius: the program cuts an exact answer.
+// The library has no search for the k nearest within a radius: the program cuts an answer
+// (search_job.cpp).
 void check_radius(const SearchArguments& arguments) {
   const std::string& method = arguments.method;
   if (!std::isnan(arguments.radius) && method != "auto" && method != "exact")

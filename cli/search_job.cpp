@@ -197,6 +197,29 @@ void cut_at_radius(const SearchArguments& arguments, Metric metric, SearchOutcom
   outcome.report.k = k;
 }
 
+// Of codes: the nearest of all rows within the radius. Their k nearest are those of the nearest
+// codes, among which some within the radius may be missing.
+void search_within(const SearchArguments& arguments, const SearchOptions& options,
+                   SearchOutcome& outcome) {
+  const RangeNeighbors found = outcome.index->range_search(outcome.queries.view(), arguments.radius,
+                                                           options, &outcome.report);
+  const std::int64_t queries = outcome.queries.view().rows(), k = arguments.k;
+  outcome.near = {Matrix<Id>(queries, k), Matrix<float>(queries, k)};
+  for (std::int64_t q = 0; q < queries; ++q) {
+    const std::int64_t begin = found.begin[static_cast<std::size_t>(q)],
+                       all = found.begin[static_cast<std::size_t>(q) + 1] - begin,
+                       count = std::min(all, k);
+    outcome.queries_cut += all > k, outcome.within_radius += count;
+    Id* const ids = outcome.near.ids.row(q);
+    float* const distances = outcome.near.distances.row(q);
+    std::copy_n(found.ids.data() + begin, count, ids);
+    std::copy_n(found.distances.data() + begin, count, distances);
+    std::fill(ids + count, ids + k, no_id);
+    std::fill(distances + count, distances + k, no_distance(outcome.report.metric));
+  }
+  outcome.report.k = k;
+}
+
 void write_outputs(const SearchArguments& arguments, const Neighbors& near) {
   if (!arguments.out.empty()) io::write_ids(arguments.out, near.ids);
   if (arguments.distances.empty()) return;
@@ -350,22 +373,26 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
     const auto start = std::chrono::steady_clock::now();
     // One neighbour more shows whether a query has more than k within the radius.
     const std::int64_t k = arguments.k + (ranged && arguments.k < outcome.rows);
+    const bool by_codes = ranged && outcome.index && outcome.index->has_codes();
     if (streamed)
       search_blocks(*streamed, arguments.memory, k, options, outcome);
     else if (outcome.base)
       outcome.near = knn(outcome.queries.view(), outcome.base->view(), k, options, &outcome.report);
-    else
-      outcome.near = outcome.index->search(outcome.queries.view(), k,
-                                           {.threads = options.threads,
-                                            .memory = options.memory,
-                                            .first_pass = options.first_pass,
-                                            .filter = index_filter,
-                                            .progress = options.progress,
-                                            .tuning = options.tuning,
-                                            .method = options.method,
-                                            .device = options.device},
-                                           &outcome.report);
-    if (ranged) cut_at_radius(arguments, options.metric, outcome);
+    if (outcome.index) {
+      const SearchOptions of_index{.threads = options.threads,
+                                   .memory = options.memory,
+                                   .first_pass = options.first_pass,
+                                   .filter = index_filter,
+                                   .progress = options.progress,
+                                   .tuning = options.tuning,
+                                   .method = options.method,
+                                   .device = options.device};
+      if (by_codes)
+        search_within(arguments, of_index, outcome);
+      else
+        outcome.near = outcome.index->search(outcome.queries.view(), k, of_index, &outcome.report);
+    }
+    if (ranged && !by_codes) cut_at_radius(arguments, options.metric, outcome);
     outcome.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }

@@ -208,6 +208,8 @@ bool Index::contains(Id id) const { return impl_->state()->find(id).row >= 0; }
 
 bool Index::keeps_vectors() const { return impl_->shape.keeps_vectors(); }
 
+bool Index::has_codes() const { return impl_->shape.codes.has_value(); }
+
 std::vector<Id> Index::ids() const {
   return detail::public_call([&] {
     const auto state = impl_->state();

@@ -95,6 +95,9 @@ class Index {
   // Whether it has the vectors as they were added, not only codes, halves or transforms of them:
   // then reconstruct() gives them back, and distances to them can be told.
   bool keeps_vectors() const;
+  // Whether rows are found by codes, which may be far from the vectors: where these refine them,
+  // the k nearest of a search are not all that lie within a radius.
+  bool has_codes() const;
   // All ids, ascending.
   std::vector<Id> ids() const;
   // Bytes of rows, ids, packed rows and centroids (without the codes of these).

@@ -6,7 +6,7 @@ import os
 import pathlib
 import random
 
-from program_cases import ProgramTest, main, write_idx, write_vecs
+from program_cases import ProgramTest, brute_force, main, read_vecs, write_idx, write_vecs
 
 
 class Index(ProgramTest):
@@ -204,6 +204,24 @@ class Index(ProgramTest):
         for option in "--train", "--iterations", "--seed":
             says = f"{option} is 3, but Flat learns nothing"
             self.fails(1, *build, "--index", "Flat", option, "3", says=says)
+
+    def test_all_within_a_radius_of_refined_codes_are_found(self):
+        build = ["build", "--base", "base.bvecs", "--out", "a.knear"]
+        self.ok(*build, "--index", "IVF4,PQ2x4,RFlat")
+        ids, distances = brute_force(self.queries, self.base, 300)
+        radius = sorted(row[1] for row in distances)[8]
+        want = [
+            [i for i, d in zip(*pair, strict=True) if d <= radius]
+            for pair in zip(ids, distances, strict=True)
+        ]
+        self.assertTrue(any(want) and any(len(row) < 3 for row in want))
+        search = ["--probes", "4", "--refine-factor", "1", "--radius", radius, "--json"]
+        told = json.loads(self.search_index("-k", "3", *search, "--out", "n.ivecs"))
+        near = [[i for i in row if i >= 0] for row in read_vecs(self.path("n.ivecs"), "i")]
+        self.assertEqual(near, [row[:3] for row in want])
+        self.assertEqual(told["k"], 3)
+        self.assertEqual(told["results_per_query"], sum(map(len, near)) / 17)
+        self.assertEqual(told["queries_with_more_than_k"], sum(len(row) > 3 for row in want))
 
     def test_an_index_that_is_chosen(self):
         build = ["build", "--base", "base.bvecs", "--index", "auto", "--out", "a.knear"]
