@@ -15,6 +15,10 @@ void check_radius(const SearchArguments& arguments) {
   if (!std::isnan(arguments.radius) && method != "auto" && method != "exact")
     throw InvalidArgument("--radius {} is for --method auto and exact, but it is {}",
                           arguments.radius, method);
+  if (!std::isnan(arguments.radius) && arguments.recall < 1)
+    throw InvalidArgument(
+        "--recall is {}, but a search with --radius {} is calibrated for none below 1",
+        arguments.recall, arguments.radius);
 }
 
 void run_search(const SearchArguments& arguments) {

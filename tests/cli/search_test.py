@@ -247,6 +247,8 @@ class Search(ProgramTest):
         files = ["search", "--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "2"]
         write_vecs(self.path("truth.ivecs"), [[0, 1]] * 17, "i")
         self.fails(1, *files, "--radius", "5", "--truth", "truth.ivecs", says="--radius 5")
+        says = "--recall is 0.9, but a search with --radius 5 is calibrated for none below 1"
+        self.fails(1, *files, "--radius", "5", "--recall", "0.9", says=says)
         self.fails(2, *files, "--radius", "nan", says="--radius")
 
     def test_summary_shows_first_answers(self):
