@@ -109,9 +109,10 @@ class Calibration {
   void note(KnnReport& report, const std::string& more) const {
     report.note = more;
     if (made_first_)
-      report.note =
-          fmt::format("recall of {} neighbours was calibrated first, which the index keeps{}{}",
-                      report.k, more.empty() ? "" : "; ", more);
+      report.note = fmt::format(
+          "recall of {} neighbours was calibrated first, which the index keeps, and "
+          "its file once it is saved ('knear tune' does that){}{}",
+          report.k, more.empty() ? "" : "; ", more);
     report.prepare_seconds += seconds_;
   }
   double seconds() const { return seconds_; }

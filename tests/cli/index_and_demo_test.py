@@ -71,6 +71,7 @@ class Index(ProgramTest):
         self.assertNotIn("note", found)
         asked = search("--recall", "0.4")
         self.assertIn("recall of 4 neighbours was calibrated first", asked["note"])
+        self.assertIn("'knear tune'", asked["note"])  # a search writes no index
         self.assertEqual((found["recall"], found["lists"]), (1, 5))
         self.assertEqual((found["promised_recall"], found["recall_argument"]), (0, "none"))
         asked = search("--recall", "0.5")

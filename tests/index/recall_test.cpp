@@ -92,10 +92,11 @@ TEST_P(Recall, IsMetForQueriesLikeTheRows) {
       EXPECT_EQ(report.promised_recall, recall);
       EXPECT_GE(report.expected_recall, recall);
       EXPECT_EQ(report.recall_argument, "calibrated");
-      EXPECT_EQ(report.note, before > 0 ? ""
-                                        : "recall of " + std::to_string(k) +
-                                              " neighbours was calibrated first, which the index "
-                                              "keeps");
+      EXPECT_EQ(report.note,
+                before > 0 ? ""
+                           : "recall of " + std::to_string(k) +
+                                 " neighbours was calibrated first, which the index "
+                                 "keeps, and its file once it is saved ('knear tune' does that)");
       EXPECT_GE(report.probes, before);
       before = report.probes;
       // Alone, in another number of threads: the same.
