@@ -18,7 +18,7 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 // Lists of each query that rules are tried with, and vectors that they are tried by.
-constexpr std::int64_t most_lists_looked_at = 256, least_queries = 100, most_queries = 500;
+constexpr std::int64_t most_lists_looked_at = 256, most_queries = 500;
 
 // Vectors, and of each its nearest rows without those that do not count: itself, and equal ones.
 struct CodeTruth {
@@ -220,7 +220,7 @@ RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::in
                             int threads, const Progress& progress) {
   CodeTruth truth = truth_known(state, k);
   const std::vector<SearchSegment> segments = live_segments(state);
-  if (truth.size() < least_queries && shape.keeps_vectors()) {
+  if (truth.size() < least_calibration_queries && shape.keeps_vectors()) {
     const std::vector<DrawnRow> rows = drawn_rows(state, most_queries);
     const ElementType type = state.type.value_or(ElementType::f32);
     AnyMatrix vectors(type, std::ssize(rows), shape.dim);
@@ -235,12 +235,13 @@ RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::in
     }
     truth =
         truth_among(state, shape.metric, segments, std::move(vectors), own, k, threads, progress);
-  } else if (truth.size() < least_queries) {
+  } else if (truth.size() < least_calibration_queries) {
     throw InvalidArgument(
         "recall of {} neighbours is not known of index {}: it knows those of {} vectors, where {} "
         "are needed (training keeps {} with {} neighbours; what was merged, removed or read from "
         "FAISS is not known, and tuning with the base finds out)",
-        k, shape.description(), truth.size(), least_queries, KnownNeighbors::most_queries, 100);
+        k, shape.description(), truth.size(), least_calibration_queries,
+        KnownNeighbors::most_queries, 100);
   }
   return curve_by(state, shape, segments, truth, k, threads, progress);
 }

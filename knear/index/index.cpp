@@ -524,6 +524,11 @@ std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries, A
                             description());
     impl_->check_columns("base", base);
     if (queries.rows() > 0) impl_->check_columns("queries", queries);
+    const AnyMatrixView by = queries.rows() > 0 ? queries : base;
+    if (by.rows() < detail::least_calibration_queries)
+      throw InvalidArgument("{} {} rows, but recall of codes is calibrated by {} at least",
+                            queries.rows() > 0 ? "queries have" : "base has", by.rows(),
+                            detail::least_calibration_queries);
     std::vector<Id> numbers;
     if (ids.empty()) {
       numbers.resize(static_cast<std::size_t>(base.rows()));

@@ -179,7 +179,8 @@ class Index {
   // does not hold do not count. By 1,000 of the queries, or with none of the rows, drawn at
   // random; their neighbours are kept instead of those that the index knew. After a merge, for
   // files of FAISS, and where much was removed. Throws InvalidArgument for an index of vectors,
-  // which needs no others, for an id twice or that base has not; ShapeMismatch.
+  // which needs no others, for fewer than 100 queries or rows, for an id twice or that base has
+  // not; ShapeMismatch.
   std::vector<OperatingPoint> tune(std::int64_t k, AnyMatrixView queries, AnyMatrixView base,
                                    std::span<const Id> ids, const ChangeOptions& options = {});
 

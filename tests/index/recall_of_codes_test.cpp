@@ -278,8 +278,13 @@ TEST(RecallOfCodes, IsTunedByTheVectorsThatSomeoneKept) {
       return std::string("no error");
     };
     EXPECT_EQ(refused([&] { nothing.tune(10, {}, base.view(), {}); }).substr(0, 9), "base has ");
-    EXPECT_EQ(refused([&] { nothing.tune(10, {}, base.view().rows(0, 5), ids); }),
-              "ids are 4000, base is 5 rows");
+    EXPECT_EQ(refused([&] { nothing.tune(10, {}, base.view().rows(0, 200), ids); }),
+              "ids are 4000, base is 200 rows");
+    EXPECT_EQ(refused([&] { nothing.tune(10, asked.rows(0, 50), base.view(), ids); }),
+              "queries have 50 rows, but recall of codes is calibrated by 100 at least");
+    EXPECT_EQ(
+        refused([&] { nothing.tune(10, {}, base.view().rows(0, 5), std::span(ids).first(5)); }),
+        "base has 5 rows, but recall of codes is calibrated by 100 at least");
     if (!has_vectors) {
       EXPECT_NE(refused([&] { nothing.tune(10, asked); }).find("without base"), std::string::npos);
     }
