@@ -106,9 +106,10 @@ std::vector<std::vector<std::string>> lines_of_lists(const KnnReport& report,
                    readable_count(report.multiply_adds)});
   out.push_back({"rows measured per query", none,
                  readable_count(codes ? report.refined_per_query : report.survivors_per_query)});
-  out.push_back({"certified exact", none,
-                 fmt::format("{:.4g} %", 100 * double(report.certified_queries) /
-                                             double(std::max<std::int64_t>(report.queries, 1)))});
+  if (tells_certified(report))
+    out.push_back({"certified exact", none,
+                   fmt::format("{:.4g} %", 100 * double(report.certified_queries) /
+                                               double(std::max<std::int64_t>(report.queries, 1)))});
   out.push_back({"memory", none, readable_bytes(double(report.memory_bytes))});
   return out;
 }
@@ -167,6 +168,10 @@ ScanCost predict_elsewhere(const KnnReport& report, const KnownMachine& machine)
                        .op = int8 ? ScanOp::int8 : ScanOp::bf16,
                        .whole = report.survivors_per_query == 0},
                       machine.peaks);
+}
+
+bool tells_certified(const KnnReport& report) {
+  return report.certified_queries + std::ssize(report.uncertified) == report.queries;
 }
 
 std::vector<std::vector<std::string>> explain_lines(const KnnReport& report,

@@ -154,8 +154,10 @@ void print_summary(const SearchArguments& arguments, const SearchOutcome& outcom
     print("rows looked up in {} as they are probed\n", arguments.filter);
   else if (report.allowed_rows != report.rows)
     print("{} rows allowed by {}\n", report.allowed_rows, arguments.filter);
-  print("{}: {} of {} answers certified exact, {} queries/s, {} ({} first pass, {}, {} threads)\n",
-        report.method, report.certified_queries, report.queries,
+  print("{}: {}{} queries/s, {} ({} first pass, {}, {} threads)\n", report.method,
+        tells_certified(report) ? fmt::format("{} of {} answers certified exact, ",
+                                              report.certified_queries, report.queries)
+                                : "",
         readable_count(queries_per_second(outcome)), readable_seconds(outcome.seconds),
         report.first_pass, report.device == "cpu" ? report.isa : report.device, report.threads);
   if (report.method == "partial-reduce")

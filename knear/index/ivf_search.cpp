@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -356,8 +355,6 @@ Neighbors search_all_codes(const State& state, const IndexShape& shape,
   if (report) {
     *report = search.report();
     set_recall(*report, false, queries.rows());
-    report->uncertified.resize(static_cast<std::size_t>(queries.rows()));
-    std::iota(report->uncertified.begin(), report->uncertified.end(), 0);
     if (request.k_asked > request.k) report->short_queries = queries.rows();
     if (recall) recall->note(*report);
     if (options.method.kind == Method::exact) report->note = note_of_exact_codes;

@@ -183,7 +183,7 @@ KnnReport ListProbing::report() {
     const bool certain =
         !state_.coder && (probed_[q] == lists || (!certified_.empty() && certified_[q]));
     out.certified_queries += certain;
-    if (!certain) out.uncertified.push_back(static_cast<std::int64_t>(q));
+    if (!certain && !certified_.empty()) out.uncertified.push_back(static_cast<std::int64_t>(q));
   }
   const bool exact = out.certified_queries == queries;
   out.promised_recall = exact ? 1 : 0, out.expected_recall = exact ? 1 : 0;

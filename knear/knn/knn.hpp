@@ -186,7 +186,9 @@ struct KnnReport {
   // partial-reduce: bins of rows, of which so many were kept; queries that had no certificate and
   // were searched again, exactly, for recall = 1.
   std::int64_t bins = 0, kept_per_bin = 0, repaired_queries = 0;
-  std::vector<std::int64_t> uncertified;  // the queries that are not certified, ascending
+  // The queries that are not certified, ascending; none where a search of inverted lists or codes
+  // was not asked to certify.
+  std::vector<std::int64_t> uncertified;
   // threshold-heap: rows sampled, seconds of that, seconds of sorting (a sum over threads), rows
   // over the longest compressed row of a batch (Eq. 4 of the paper, mean over batches), and the
   // k-th distance over the threshold (Eq. 3; 0 for ip).

@@ -169,6 +169,11 @@ class Index(ProgramTest):
         self.assertEqual((certain["recall"], certain["certified_queries"]), (1, few["queries"]))
         said = search("--probes", "2", "--certify")
         self.assertLessEqual(said["certified_queries"], said["queries"])
+        # What was not asked for, and codes cannot do, reads like a failure.
+        for more, told in ((["--certify"], True), ([], False)):
+            text = self.search_index("-k", "4", "--probes", "2", "--explain", *more)
+            self.assertEqual("answers certified exact" in text, told)
+            self.assertEqual("\ncertified exact" in text, told)
         write_vecs(self.path("allowed.ivecs"), [[3, 140, 200, 299]], "i")
         allowed = ["-k", "4", "--probes", "1", "--filter", "allowed.ivecs", "--json"]
         self.assertGreater(json.loads(self.search_index(*allowed))["short_queries"], 0)

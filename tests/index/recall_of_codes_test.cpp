@@ -154,6 +154,7 @@ TEST(RecallOfCodes, ExactIsAllThereIs) {
     for (std::int64_t j = 0; j < 5; ++j) EXPECT_EQ(got.ids.row(q)[j], truth.ids.row(q)[j]);
   EXPECT_EQ(report.recall_argument, "exact");
   EXPECT_EQ(report.certified_queries, 20);
+  EXPECT_TRUE(report.uncertified.empty());
   for (const Index* index : {&codes, &plain}) {
     std::vector<Id> ids(2000);
     std::iota(ids.begin(), ids.end(), 0);
@@ -502,6 +503,21 @@ TEST(RealData, RecallIsMetForQueriesFromElsewhere) {
       const double mean = sum / n, deviation = std::sqrt(squares / n - mean * mean);
       EXPECT_GE(mean, asked - 2.33 * deviation / std::sqrt(n)) << count << " for " << asked;
     }
+  }
+}
+
+// Certificates that nobody asked for, and of codes none can have, read like a failure.
+TEST(Reports, NameNoQueryUncertifiedUnasked) {
+  const Matrix<float> x = clustered(1000, 8, 1);
+  for (const char* kind : {"IVF8,Flat", "IVF8,PQ4x4", "PQ4x4"}) {
+    Index index = make_index(kind, 8);
+    index.train(x.view());
+    index.add(x.view());
+    KnnReport report;
+    index.search(x.view().rows(0, 50), 5, {.method = {.probes = index.lists() > 0 ? 1 : 0}},
+                 &report);
+    EXPECT_TRUE(report.uncertified.empty()) << kind;
+    EXPECT_LT(report.certified_queries, 50) << kind;
   }
 }
 
