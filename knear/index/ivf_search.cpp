@@ -44,6 +44,13 @@ std::int64_t probes_of(const SearchOptions& options, std::int64_t lists) {
   return method.probes;
 }
 
+// Throws InvalidArgument for a method and a way to scan that such a search has not, before what
+// else it takes: who asks for another method need not know of lists.
+void check_scan(const SearchOptions& options, const IndexShape& shape) {
+  check_list_options(options_of_scan(options, shape.metric),
+                     shape.codes ? "codes" : "inverted lists");
+}
+
 // What codes cannot do, and how many of them are measured by their vectors for each neighbour; 0:
 // there are no vectors.
 std::int64_t refine_factor_of(const SearchOptions& options, const IndexShape& shape) {
@@ -397,6 +404,7 @@ Neighbors search_probed(const State& state, const IndexShape& shape,
                         std::span<const SearchSegment> segments, AnyMatrixView queries,
                         AnyMatrixView vectors, std::int64_t k, const SearchOptions& asked,
                         KnnReport* report) {
+  check_scan(asked, shape);
   std::int64_t refine_factor = refine_factor_of(asked, shape);
   const SearchOptions options = all_if_exact(asked, state, shape, SearchKind::nearest);
   if (!state.coarse)
@@ -437,6 +445,7 @@ RangeNeighbors range_search_probed(const State& state, const IndexShape& shape,
                                    std::span<const SearchSegment> segments, AnyMatrixView queries,
                                    AnyMatrixView vectors, double radius, const SearchOptions& asked,
                                    KnnReport* report) {
+  check_scan(asked, shape);
   const std::int64_t refine_factor = refine_factor_of(asked, shape);
   const SearchOptions options = all_if_exact(asked, state, shape, SearchKind::range);
   const std::int64_t lists = state.coarse ? state.coarse->lists() : 1,

@@ -194,6 +194,7 @@ class Index(ProgramTest):
             (["--probes", "11"], "probes must be between 1 and the 10 lists, but is 11"),
             (["--probes", "2", "--recall", "1"], "only one of them can be asked for"),
             (["--probes", "2", "--method", "threshold-heap"], "has only auto and exact"),
+            (["--method", "threshold-heap"], "has only auto and exact"),
             (["--probes", "2", "--machine", "h200"], "--machine plans for scans of all rows"),
         ):
             with self.subTest(more=more):
