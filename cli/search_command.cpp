@@ -22,8 +22,11 @@ void check_radius(const SearchArguments& arguments) {
 }
 
 void run_search(const SearchArguments& arguments) {
-  if (arguments.base.empty() == arguments.index.empty())
+  if (arguments.base.empty() && arguments.index.empty())
     unparsable("one of --base and --index is required");
+  if (!arguments.base.empty() && !arguments.index.empty())
+    unparsable(fmt::format("--base is {} and --index is {}, but only one of them can be searched",
+                           arguments.base, arguments.index));
   if (arguments.queries.empty()) unparsable("--queries is required");
   check_radius(arguments);
   print_outcome(arguments, run_search_job(arguments));

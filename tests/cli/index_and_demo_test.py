@@ -342,7 +342,7 @@ class Index(ProgramTest):
             "--index",
             "a.knear",
             *both,
-            says="one of --base and --index",
+            says="--base is base.bvecs and --index is a.knear, but only one of them",
         )
         self.fails(
             1,
