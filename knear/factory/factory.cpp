@@ -2,6 +2,7 @@
 #include "knear/factory/factory.hpp"
 
 #include <charconv>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,13 +41,17 @@ std::vector<Part> parts_of(std::string_view factory, std::size_t offset = 0) {
                         why);
 }
 
-// The number after a name that the part begins with.
+// The number after a name that the part begins with; of one that is too large the largest, which is
+// refused as such.
 std::optional<std::int64_t> number_after(std::string_view name, std::string_view text) {
   if (!text.starts_with(name)) return {};
   text.remove_prefix(name.size());
   std::int64_t out = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (error != std::errc() || end != text.data() + text.size() || text.front() == '-') return {};
+  if (error == std::errc::result_out_of_range) out = std::numeric_limits<std::int64_t>::max();
+  if (error == std::errc::invalid_argument || end != text.data() + text.size() ||
+      text.front() == '-')
+    return {};
   return out;
 }
 

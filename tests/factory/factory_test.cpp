@@ -81,6 +81,11 @@ TEST(Factory, RefusesTheRestByNameAndPlace) {
             "factory 'IVF16,Flat,' has '' at place 12, which may not follow there");
   EXPECT_EQ(refusal("IVF0,Flat"),
             "factory 'IVF0,Flat' has 'IVF0' at place 1, but there can be 1 to 16777216 lists");
+  const std::string far = "IVF99999999999999999999";
+  EXPECT_EQ(refusal(far + ",Flat"), "factory '" + far + ",Flat' has '" + far +
+                                        "' at place 1, but there can be 1 to 16777216 lists");
+  EXPECT_NE(refusal("IVF-99999999999999999999,Flat").find("none of the indexes"),
+            std::string::npos);
   EXPECT_EQ(refusal("PCA9,Flat"),
             "factory 'PCA9,Flat' has 'PCA9' at place 1, but there are 8 columns to make 9 of");
   EXPECT_EQ(refusal("PCAx,Flat"),
@@ -121,8 +126,8 @@ TEST(Factory, RefusesTheRestByNameAndPlace) {
             "factory 'IVF64(IVF8(IVF2,Flat),Flat),Flat' has 'IVF64(IVF8(IVF2,Flat),Flat)' at place "
             "1, but an index over centroids has none over its own");
   EXPECT_THROW(make_index("IVF64(SQ8),Flat", 8, Metric::ip), InvalidArgument);
-  for (const char* name : {"IVF,Flat", "IVF-3,Flat", "IVF1e3,Flat", "IVF99999999999999999999,Flat",
-                           "IVF64_HNSW32,Flat", "HNSW32", " Flat", "Flat)", "(Flat"})
+  for (const char* name : {"IVF,Flat", "IVF-3,Flat", "IVF1e3,Flat", "IVF64_HNSW32,Flat", "HNSW32",
+                           " Flat", "Flat)", "(Flat"})
     EXPECT_NE(refusal(name).find("at place 1, which is none of the indexes"), std::string::npos)
         << refusal(name);
   EXPECT_THROW(make_index("Flat", 0), InvalidArgument);
