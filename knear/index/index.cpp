@@ -55,7 +55,8 @@ void Index::Impl::publish(State next) {
 
 void Index::Impl::check_columns(std::string_view argument, AnyMatrixView vectors) const {
   if (vectors.cols() != shape.dim)
-    throw ShapeMismatch("{} have {} columns, index has {}", argument, vectors.cols(), shape.dim);
+    throw ShapeMismatch("{} {} {} columns, index has {}", argument,
+                        argument == "base" ? "has" : "have", vectors.cols(), shape.dim);
 }
 
 void Index::Impl::check_trained(const State& state, std::string_view what) const {

@@ -286,6 +286,8 @@ TEST(RecallOfCodes, IsTunedByTheVectorsThatSomeoneKept) {
     EXPECT_EQ(
         refused([&] { nothing.tune(10, {}, base.view().rows(0, 5), std::span(ids).first(5)); }),
         "base has 5 rows, but recall of codes is calibrated by 100 at least");
+    EXPECT_EQ(refused([&] { nothing.tune(10, {}, Matrix<float>(200, 3).view(), {}); }),
+              "base has 3 columns, index has 16");
     if (!has_vectors) {
       EXPECT_NE(refused([&] { nothing.tune(10, asked); }).find("without base"), std::string::npos);
     }
