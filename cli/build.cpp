@@ -82,6 +82,10 @@ void run_build(const BuildArguments& arguments) {
   const int threads = checked_threads(arguments.threads);
   const CatchInterrupts guard;
   const io::VectorFile base = open_vectors(arguments.base, arguments.type, base_dataset);
+  if (arguments.out.ends_with(".faiss"))
+    throw InvalidArgument(
+        "--out must end in .knear, but is '{}': 'knear convert' makes a file of FAISS of that",
+        arguments.out);
   check_output("--out", arguments.out, {".knear"}, {arguments.base});
   const Metric metric =
       arguments.metric.empty() ? metric_of_file(arguments.base) : parse_metric(arguments.metric);

@@ -14,6 +14,7 @@
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
+#include "knear/index/faiss_file.hpp"
 #include "knear/index/index.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/io/vectors.hpp"
@@ -46,7 +47,10 @@ void run_tune(const TuneArguments& arguments) {
   const int threads = checked_threads(arguments.threads);
   const CatchInterrupts guard;
   if (!io::is_archive(arguments.index))  // another file would be replaced by one of ours
-    throw InvalidArgument("--index is {}, which is no .knear file", arguments.index);
+    throw InvalidArgument("--index is {}, which is no .knear file{}", arguments.index,
+                          is_faiss_file(arguments.index)
+                              ? ", but one of FAISS, of which 'knear convert' makes one"
+                              : "");
   Index index = Index::load(arguments.index);
   const std::string kind = index.description();
   if (index.lists() == 0 && (kind == "Flat" || kind.ends_with(",Flat")))

@@ -264,7 +264,11 @@ class Index(ProgramTest):
             self.assertIn(f"FAISS's file of an index {kind}, ", self.ok("info", "a.faiss"))
             (about,) = json.loads(self.ok("info", "a.faiss", "--json"))["files"]
             self.assertEqual((about["format"], about["index"], about["rows"]), ("faiss", kind, 300))
-        self.fails(1, "tune", "--index", "a.faiss", says="which is no .knear file")
+        says = "which is no .knear file, but one of FAISS, of which 'knear convert' makes one"
+        self.fails(1, "tune", "--index", "a.faiss", says=says)
+        self.fails(1, "tune", "--index", "base.bvecs", says="which is no .knear file\n")
+        says = "--out must end in .knear, but is 'z.faiss': 'knear convert' makes"
+        self.fails(1, *build[:-1], "z.faiss", says=says)
         self.fails(1, "convert", "a.faiss", "b.npy", says="must end in .knear or .faiss")
         self.fails(1, "convert", "a.faiss", "b.knear", "--rows", "1:", says="--rows is 1:")
         cut = self.file("a.faiss").read_bytes()[:-3]
