@@ -14,6 +14,7 @@
 // probes find the same. Lists are probed in the order that the metric of the index has, for ip that
 // of the products with their centroids. Rows that are added go to the list of the centroid nearest
 // in l2; for centroids of length 1, as FAISS learns them for ip, that has the largest product.
+// Residuals in QT_8bit_direct, which has no negative ones, are refused.
 // Halves of what is left beside centroids (IVFn,SQfp16 of FAISS's factory) become float32 vectors.
 // FAISS sums distances of fast-scan codes in bytes, which are float32 here. Linear maps of which a
 // file does not say what they were are named RRn, or OPQm_n before product codes.

@@ -215,10 +215,11 @@ class Reader {
     const std::int64_t parts = out.codes->is_product() ? out.codes->sub_quantizers : out.dim;
     return (parts * out.codes->bits + 7) / 8;
   }
-  void scalar(FaissContent& out) {
-    // FAISS's numbers of the types; "uniform": one range for all columns.
-    constexpr std::int32_t bits8 = 0, bits4 = 1, uniform8 = 2, uniform4 = 3, f16 = 4, direct = 5,
-                           bf16 = 7, direct_signed = 8;
+  // FAISS's numbers of the types of scalar quantisers; "uniform": one range for all columns.
+  static constexpr std::int32_t bits8 = 0, bits4 = 1, uniform8 = 2, uniform4 = 3, f16 = 4,
+                                direct = 5, bf16 = 7, direct_signed = 8;
+  // Returns the type.
+  std::int32_t scalar(FaissContent& out) {
     const auto kind = value<std::int32_t>("the quantizer");
     take(8, "the quantizer");  // how its range was found
     const auto dim = value<std::uint64_t>("the quantizer");
@@ -256,6 +257,7 @@ class Reader {
     }
     if (size != static_cast<std::uint64_t>(code_size(out)))
       refuse(fmt::format("its codes have {} bytes, where {} are due", size, code_size(out)));
+    return kind;
   }
   // Of the least values and then the widths of columns, or one of each for all: a code c of FAISS
   // stands for the middle of its range, least + width (c + 1/2) / 255.
@@ -323,9 +325,14 @@ class Reader {
     set_codes(out, read_lists(out, rows, code_size(out)));
   }
   void read_scalar_lists(FaissContent& out, std::int64_t rows) {
-    scalar(out);
+    const std::int32_t kind = scalar(out);
     const auto size = value<std::uint64_t>("the size of codes");
     const bool residual = flag("by_residual");
+    if (kind == direct && residual)
+      refuse(
+          "it is an IndexIVFScalarQuantizer of QT_8bit_direct with by_residual, whose bytes hold "
+          "no "
+          "negative residuals");
     if (out.rounded)
       out.rounded_residuals = residual;
     else

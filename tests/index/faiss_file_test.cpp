@@ -194,6 +194,29 @@ TEST_F(FaissFile, WhatIsNotReadIsNamed) {
             path + " holds an IndexHNSWFlat (IHNf) at byte 37, which knear does not read");
 }
 
+// Bytes that stand for themselves hold no negative residuals, though FAISS writes them so; its own
+// searches of such codes find other rows than these are.
+TEST_F(FaissFile, ResidualsInBytesWithoutASignAreRefused) {
+  const Index index = filled("IVF20,SQ8", Metric::l2);
+  write_faiss(index, path);
+  std::string all = bytes();
+  // IwSq, header, two numbers; IxF2, header, a number, centroids; the map of ids; then the
+  // quantiser: its type, how its range was found, columns, bytes, levels.
+  const std::size_t kind = 4 + 33 + 16 + 4 + 33 + 8 + 20 * 12 * sizeof(float) + 9,
+                    levels = kind + 4 + 8 + 16, residual = levels + 8 + 8;
+  all[kind] = 5;  // QT_8bit_direct, which has no levels
+  all[levels] = 0;
+  all.erase(levels + 8, 2 * 12 * sizeof(float));
+  ASSERT_EQ(all[residual], 1);
+  set_bytes(all);
+  EXPECT_NE(refusal().find("an IndexIVFScalarQuantizer of QT_8bit_direct with by_residual"),
+            std::string::npos)
+      << refusal();
+  all[residual] = 0;
+  set_bytes(all);
+  EXPECT_EQ(refusal(), "none");
+}
+
 template <class T>
 void append(std::string& to, T value) {
   to.append(reinterpret_cast<const char*>(&value), sizeof value);
