@@ -7,17 +7,20 @@
 // bits, fp16 and bf16, and the same in inverted lists (IndexIVFFlat, ...PQ, ...PQFastScan,
 // ...ScalarQuantizer), of L2 and of inner products; all of them behind linear transforms, PCA, OPQ,
 // centring and normalisation (IndexPreTransform), codes with an IndexRefine by vectors, halves or
-// codes, and each in an IndexIDMap or IDMap2. For L2 the quantiser of the lists may be any of
-// these, for products it is an IndexFlat. Every other type is refused by its name.
+// codes (of vectors refined by themselves the vectors), and each in an IndexIDMap or IDMap2. For L2
+// the quantiser of the lists may be any of these, for products it is an IndexFlat. Every other type
+// is refused by its name.
 //
 // Centroids are FAISS's, and every row stays in the list that FAISS has it in, so that the same
-// probes find the same. Lists are probed in the order that the metric of the index has, for ip that
-// of the products with their centroids. Rows that are added go to the list of the centroid nearest
-// in l2; for centroids of length 1, as FAISS learns them for ip, that has the largest product.
-// Residuals in QT_8bit_direct, which has no negative ones, are refused.
-// Halves of what is left beside centroids (IVFn,SQfp16 of FAISS's factory) become float32 vectors.
-// FAISS sums distances of fast-scan codes in bytes, which are float32 here. Linear maps of which a
-// file does not say what they were are named RRn, or OPQm_n before product codes.
+// probes find the same. Where an index over the centroids finds fewer of them than there are
+// probes, FAISS probes no more lists, and knear goes on to others. Lists are probed in the order
+// that the metric of the index has, for ip that of the products with their centroids. Rows that are
+// added go to the list of the centroid nearest in l2; for centroids of length 1, as FAISS learns
+// them for ip, that has the largest product. Residuals in QT_8bit_direct, which has no negative
+// ones, are refused. Halves of what is left beside centroids (IVFn,SQfp16 of FAISS's factory)
+// become float32 vectors. FAISS sums distances of fast-scan codes in bytes, which are float32 here.
+// Linear maps of which a file does not say what they were are named RRn, or OPQm_n before product
+// codes.
 //
 // Written: every index for l2 and ip, in an IDMap2 where ids are not 0, 1, ..., but for lists of
 // products that are found by an index. nprobe and k_factor are arguments of searches here, so they

@@ -200,7 +200,7 @@ class Reader {
       refuse(fmt::format("its quantizer has {} parts of {} columns, where {} are due", parts, dim,
                          out.dim));
     if (bits != 4 && bits != 8)
-      refuse(fmt::format("its quantizer has {} bits, where only 4 and 8 are read", bits));
+      refuse(fmt::format("its ProductQuantizer has {} bits, where only 4 and 8 are read", bits));
     out.codes = CodeShape{static_cast<std::int64_t>(parts), static_cast<int>(bits), false};
     const std::int64_t numbers = out.dim << bits;
     if (!out.trained) {
@@ -250,10 +250,10 @@ class Reader {
         out.quantizer.resize(static_cast<std::size_t>(2 * out.dim), 1.0f);
         break;
       default:
-        refuse(fmt::format(
-            "its scalar quantizer is of FAISS's type {}, where only 8 bits (0, 2, 5, 8), 4 bits "
-            "(1, 3), fp16 (4) and bf16 (7) are read",
-            kind));
+        refuse(
+            fmt::format("its ScalarQuantizer is of type {}, where only QT_8bit, QT_4bit, their "
+                        "uniform and direct forms, QT_fp16 and QT_bf16 are read",
+                        name_of_faiss_scalar(kind)));
     }
     if (size != static_cast<std::uint64_t>(code_size(out)))
       refuse(fmt::format("its codes have {} bytes, where {} are due", size, code_size(out)));
@@ -557,13 +557,33 @@ class Reader {
     return out;
   }
 
+  // Whether an index of vectors, in whatever order, has those of another in the order of its ids.
+  static bool are_the_same(const FaissContent& a, const FaissContent& in_order) {
+    if (a.dim != in_order.dim || a.size() != in_order.size() || a.metric != in_order.metric)
+      return false;
+    const AnyMatrixView ours = a.rows.view(), theirs = in_order.rows.view();
+    const auto bytes = static_cast<std::size_t>(a.dim) * sizeof(float);
+    for (std::int64_t i = 0; i < a.size(); ++i) {
+      const Id id = a.ids.empty() ? i : a.ids[static_cast<std::size_t>(i)];
+      if (id < 0 || id >= a.size() || std::memcmp(ours.row(i), theirs.row(id), bytes) != 0)
+        return false;
+    }
+    return true;
+  }
+
   FaissContent refined(int depth) {
     const Header about = header();
     FaissContent out = index(depth + 1), fine = index(depth + 1);
     out.k_factor = value<float>("k_factor");
     if (!fine.is_plain())
       refuse("what refines an index is no IndexFlat, IndexScalarQuantizer or IndexPQ");
-    if (!out.codes || out.fine) refuse("an index of vectors is refined, which is not read");
+    // Vectors that are measured again by themselves stay where they are.
+    if (out.is_of_vectors() && fine.is_of_vectors() && are_the_same(out, fine)) return out;
+    if (!out.codes || out.fine)
+      refuse(
+          fmt::format("it is an {} of an index that has no codes, which is read only where it "
+                      "refines vectors by themselves",
+                      fine.is_of_vectors() ? "IndexRefineFlat" : "IndexRefine"));
     if (fine.dim != about.dim || out.dim != about.dim || fine.size() != out.size() ||
         fine.metric != out.metric || (fine.codes && fine.trained != out.trained))
       refuse(fmt::format("{} codes of {} columns are refined by {} rows of {}", out.size(), out.dim,

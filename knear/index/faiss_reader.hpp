@@ -39,6 +39,8 @@ struct FaissContent {
   std::vector<Transform> chain = {};  // what they are trained to
 
   std::int64_t size() const { return codes ? code_rows.rows() : rows.rows(); }
+  // Whether its rows are the vectors that were given to it.
+  bool is_of_vectors() const { return !codes && !rounded && chain.empty() && !fine; }
   // Whether it is rows one after another and nothing else.
   bool is_plain() const { return lists == 0 && ids.empty() && chain.empty() && !fine; }
 };

@@ -1,6 +1,9 @@
 #include "knear/index/faiss_types.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 #include <span>
 
 namespace knear::detail {
@@ -130,6 +133,18 @@ constexpr Name lists[] = {
     {"ilp2", "inverted lists of IndexIVFFlatPanorama"},
 };
 
+// By their numbers.
+constexpr std::string_view scalar_types[] = {
+    "QT_8bit",         "QT_4bit",       "QT_8bit_uniform",
+    "QT_4bit_uniform", "QT_fp16",       "QT_8bit_direct",
+    "QT_6bit",         "QT_bf16",       "QT_8bit_direct_signed",
+    "QT_0bit",         "QT_1bit_tqmse", "QT_2bit_tqmse",
+    "QT_3bit_tqmse",   "QT_4bit_tqmse", "QT_8bit_tqmse",
+    "QT_2bit_tq",      "QT_3bit_tq",    "QT_4bit_tq",
+    "QT_5bit_tq",      "QT_1bit_eden",  "QT_2bit_eden",
+    "QT_3bit_eden",    "QT_4bit_eden",  "QT_5bit_eden",
+    "QT_6bit_eden",    "QT_7bit_eden",  "QT_8bit_eden"};
+
 std::string_view find(std::span<const Name> names, std::string_view letters) {
   const auto at = std::find_if(names.begin(), names.end(),
                                [&](const Name& name) { return name.letters == letters; });
@@ -141,6 +156,10 @@ std::string_view find(std::span<const Name> names, std::string_view letters) {
 std::string_view name_of_faiss_index(std::string_view letters) { return find(indexes, letters); }
 std::string_view name_of_faiss_transform(std::string_view letters) {
   return find(transforms, letters);
+}
+std::string name_of_faiss_scalar(std::int32_t type) {
+  if (type < 0 || type >= std::ssize(scalar_types)) return fmt::format("{}", type);
+  return fmt::format("{} ({})", scalar_types[type], type);
 }
 std::string_view name_of_faiss_lists(std::string_view letters) { return find(lists, letters); }
 

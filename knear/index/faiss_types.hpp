@@ -3,6 +3,8 @@
 //
 //   name_of_faiss_index("IPfs")      // "an IndexPQFastScan"
 #pragma once
+#include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace knear::detail {
@@ -11,5 +13,7 @@ namespace knear::detail {
 std::string_view name_of_faiss_index(std::string_view letters);
 std::string_view name_of_faiss_transform(std::string_view letters);
 std::string_view name_of_faiss_lists(std::string_view letters);
+// Of a scalar quantiser: "QT_6bit (6)", "99" for one that FAISS has not.
+std::string name_of_faiss_scalar(std::int32_t type);
 
 }  // namespace knear::detail

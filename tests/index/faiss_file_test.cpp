@@ -194,6 +194,45 @@ TEST_F(FaissFile, WhatIsNotReadIsNamed) {
             path + " holds an IndexHNSWFlat (IHNf) at byte 37, which knear does not read");
 }
 
+// IVFn,Flat,RFlat of FAISS's factory; with another vector behind it, it is not the same index.
+TEST_F(FaissFile, VectorsRefinedByThemselvesAreVectors) {
+  const Index lists = filled("IVF20,Flat", Metric::l2), flat = filled("Flat", Metric::l2);
+  write_faiss(lists, path);
+  std::string refined = "IxRF" + bytes().substr(4, 33) + bytes();
+  write_faiss(flat, path);
+  refined += bytes() + std::string(4, '\0');  // k_factor
+  set_bytes(refined);
+  const Index again = Index::load(path);
+  EXPECT_EQ(again.description(), "IVF20,Flat");
+  expect_equal(again.search(queries.view(), 10, probing(3)),
+               lists.search(queries.view(), 10, probing(3)));
+  refined[refined.size() - 10] ^= 1;
+  set_bytes(refined);
+  EXPECT_NE(refusal().find("it is an IndexRefineFlat of an index that has no codes"),
+            std::string::npos)
+      << refusal();
+}
+
+TEST_F(FaissFile, QuantizersThatAreNotReadAreNamed) {
+  write_faiss(filled("SQ8", Metric::l2), path);
+  std::string scalar = bytes();
+  scalar[4 + 33] = 6;
+  set_bytes(scalar);
+  EXPECT_NE(refusal().find("its ScalarQuantizer is of type QT_6bit (6), where only QT_8bit, "),
+            std::string::npos)
+      << refusal();
+  scalar[4 + 33] = 99;
+  set_bytes(scalar);
+  EXPECT_NE(refusal().find("of type 99,"), std::string::npos) << refusal();
+  write_faiss(filled("PQ6x4", Metric::l2), path);
+  std::string product = bytes();
+  product[4 + 33 + 16] = 6;
+  set_bytes(product);
+  EXPECT_NE(refusal().find("its ProductQuantizer has 6 bits, where only 4 and 8 are read"),
+            std::string::npos)
+      << refusal();
+}
+
 // Bytes that stand for themselves hold no negative residuals, though FAISS writes them so; its own
 // searches of such codes find other rows than these are.
 TEST_F(FaissFile, ResidualsInBytesWithoutASignAreRefused) {
