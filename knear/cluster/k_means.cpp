@@ -569,6 +569,22 @@ std::vector<std::int64_t> shares_of(const std::vector<std::vector<std::int64_t>>
   return out;
 }
 
+// Adds the steps of one cluster to those of all, as if all clusters had run side by side: what has
+// ended stays as good as it was.
+void add_steps(const std::vector<KMeansStep>& of_one, std::vector<KMeansStep>& all) {
+  if (of_one.empty()) return;
+  const double ended = all.empty() ? 0 : all.back().objective;
+  for (std::size_t i = all.size(); i < of_one.size(); ++i)
+    all.push_back({.iteration = static_cast<int>(i), .objective = ended});
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const bool runs = i < of_one.size();
+    all[i].objective += (runs ? of_one[i] : of_one.back()).objective;
+    if (!runs) continue;
+    all[i].moved += of_one[i].moved, all[i].empty += of_one[i].empty;
+    all[i].seconds += of_one[i].seconds;
+  }
+}
+
 KMeans cluster_in_two_levels(AnyMatrixView rows, std::int64_t count, KMeansOptions options) {
   const RowBlocks blocks = blocks_of(rows);
   options.levels = 1;
@@ -604,6 +620,7 @@ KMeans cluster_in_two_levels(AnyMatrixView rows, std::int64_t count, KMeansOptio
                             0.5 + 0.5 * double(done + shares[c]) / double(count));
     const KMeans fine = cluster(blocks_of(subset.rows), shares[c], each);
     std::copy_n(fine.centroids.data(), shares[c] * rows.cols(), out.centroids.row(done));
+    add_steps(fine.steps, out.steps);
     done += shares[c];
   }
   return out;

@@ -79,8 +79,10 @@ struct KMeansOptions {
 };
 
 struct KMeans {
-  Matrix<float> centroids;        // [k x dim]
-  std::vector<KMeansStep> steps;  // of the restart that was kept; none with two levels
+  Matrix<float> centroids;  // [k x dim]
+  // Of the restart that was kept. With two levels those of the second one, all clusters together;
+  // a row counts with the nearest of its own cluster's centroids.
+  std::vector<KMeansStep> steps;
 };
 
 // Rows that are read block after block, as often as asked: for bases that do not fit in memory.

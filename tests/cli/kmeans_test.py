@@ -38,6 +38,13 @@ class KMeans(ProgramTest):
         self.assertEqual(objectives, sorted(objectives, reverse=True))
         self.assertEqual(told["steps"][0]["moved"], 300)
 
+    def test_two_levels_tell_their_objective(self):
+        told = json.loads(self.kmeans("--levels", "2", "--json"))
+        self.assertGreater(told["iterations"], 0)
+        one = json.loads(self.kmeans("--json"))["steps"][-1]["objective"]
+        self.assertLess(told["steps"][-1]["objective"], 1.5 * one)
+        self.assertIn("objective", self.kmeans("--levels", "2"))
+
     def test_the_same_bytes_for_any_file_type_and_number_of_threads(self):
         self.kmeans()
         wanted = self.file("c.fvecs").read_bytes()

@@ -301,6 +301,14 @@ TEST(KMeans, ASampleAndTwoLevels) {
     EXPECT_LT(objective(rows, two.centroids, Metric::l2), 2 * all);
     EXPECT_TRUE(same_bits(two.centroids,
                           k_means(rows.view(), 100, {.iterations = 8, .levels = 2}).centroids));
+    // Steps of all clusters together: the last began with centroids that one more made no worse.
+    ASSERT_FALSE(two.steps.empty());
+    EXPECT_LE(two.steps.size(), 8u);
+    for (std::size_t i = 1; i < two.steps.size(); ++i)
+      EXPECT_LE(two.steps[i].objective, two.steps[i - 1].objective * (1 + 1e-9));
+    EXPECT_EQ(two.steps[0].moved, rows.rows());
+    EXPECT_GE(two.steps.back().objective * (1 + 1e-6), objective(rows, two.centroids, Metric::l2));
+    EXPECT_LE(two.steps.back().objective, 1.1 * objective(rows, two.centroids, Metric::l2));
   }
   // As many centroids as rows: each row is one.
   const AnyMatrix few = blobs(60, 4, 60, 18);
