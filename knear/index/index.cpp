@@ -525,11 +525,6 @@ std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries, A
                             description());
     impl_->check_columns("base", base);
     if (queries.rows() > 0) impl_->check_columns("queries", queries);
-    const AnyMatrixView by = queries.rows() > 0 ? queries : base;
-    if (by.rows() < detail::least_calibration_queries)
-      throw InvalidArgument("{} {} rows, but recall of codes is calibrated by {} at least",
-                            queries.rows() > 0 ? "queries have" : "base has", by.rows(),
-                            detail::least_calibration_queries);
     std::vector<Id> numbers;
     if (ids.empty()) {
       numbers.resize(static_cast<std::size_t>(base.rows()));
@@ -542,8 +537,14 @@ std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries, A
     std::lock_guard lock(impl_->writer);
     State next = *impl_->state();
     impl_->check_trained(next, "tuning");
-    next.known = detail::KnownNeighbors::among(base, ids, rows_held(next, ids), queries, k,
-                                               metric(), options.threads, options.progress);
+    const RowFilter held = rows_held(next, ids);
+    const AnyMatrixView by = queries.rows() > 0 ? queries : base;
+    if (by.rows() < detail::least_calibration_queries)
+      throw InvalidArgument("{} {} rows, but recall of codes is calibrated by {} at least",
+                            queries.rows() > 0 ? "queries have" : "base has", by.rows(),
+                            detail::least_calibration_queries);
+    next.known = detail::KnownNeighbors::among(base, ids, held, queries, k, metric(),
+                                               options.threads, options.progress);
     next.recall = std::make_shared<detail::RecallCurves>(next.size), next.changed_rows = 0;
     const detail::RecallCurve curve =
         detail::calibrate_codes(next, impl_->shape, k, options.threads, options.progress);
