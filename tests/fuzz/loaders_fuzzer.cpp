@@ -3,8 +3,8 @@
 // The first byte says what the rest is: a file with one of the endings below; a .knear file, whose
 // header gets its right checksum so that its content is read; or the sections of one, each u8 name,
 // u16 length, bytes, which become a .knear file with right checksums throughout, of a flat index or
-// of inverted lists; or a file of FAISS. Whatever opens is read to its last element and, if it is
-// an index, searched: only a knear::Error may be thrown.
+// of inverted lists; or a file of FAISS, which is written as one again. Whatever opens is read to
+// its last element and, if it is an index, searched: only a knear::Error may be thrown.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -215,6 +216,30 @@ void use_index(const std::string& path) {
   }
 }
 
+std::optional<Index> opened(const std::string& path) {
+  try {
+    return Index::load(path);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+// What was read of a file of FAISS is written as one, unless FAISS has none like it, and read back.
+void write_back(const std::string& path) {
+  const std::optional<Index> index = opened(path);
+  if (!index) return;
+  const std::string to = folder() + "/written.faiss";
+  try {
+    write_faiss(*index, to);
+  } catch (const InvalidArgument&) {
+    return;
+  }
+  const std::optional<Index> again = opened(to);
+  if (!again || again->dim() != index->dim() || again->metric() != index->metric() ||
+      again->lists() != index->lists() || again->ids() != index->ids())
+    std::abort();
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -233,7 +258,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   if (kind == ending_count + 3) {
-    use_index(written("x.faiss", data, size));
+    const std::string path = written("x.faiss", data, size);
+    use_index(path);
+    write_back(path);
     return 0;
   }
   const int of_codes = kind - (ending_count + 4);  // the kinds of files grew
