@@ -174,8 +174,7 @@ def test_what_is_not_read(rows, tmp_path):
     path = str(tmp_path / "a.faiss")
     for factory, word in (
         ("PQ4x6np", "6 bits"),
-        ("SQ6", "FAISS's type 6"),
-        ("IVF20,Flat,RFlat", "an index of vectors is refined"),
+        ("SQ6", "QT_6bit"),
         ("PQ4,Refine(IVF20,Flat)", "what refines an index is no IndexFlat"),
     ):
         theirs = made(factory)
