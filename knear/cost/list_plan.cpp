@@ -100,7 +100,8 @@ ListCost predict_lists(const ListShape& shape, const MachinePeaks& peaks) {
   }
   const double of_lists = codes ? model.coded_list_operations : model.list_operations;
   cost.compute_seconds += queries * probes * of_lists / lanes;
-  cost.scoring_seconds = std::hypot(cost.compute_seconds, cost.memory_seconds);
+  cost.scoring_seconds = std::sqrt(cost.compute_seconds * cost.compute_seconds +
+                                   cost.memory_seconds * cost.memory_seconds);
 
   // By their codes as many are kept as are measured.
   const double kept = codes ? std::max(k, shape.measured_rows) : k;

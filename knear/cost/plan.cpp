@@ -192,7 +192,8 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
   } else {
     const double computing = cost.multiply_add_seconds + cost.coefficient_wise_seconds;
     // Mostly the larger of the two; where they are about as long neither quite hides the other.
-    cost.scoring_seconds = std::hypot(computing, cost.memory_seconds);
+    cost.scoring_seconds =
+        std::sqrt(computing * computing + cost.memory_seconds * cost.memory_seconds);
   }
   const double call = peaks.matrix_unit ? 0 : model.call_seconds;
   cost.rate = 2 * cost.multiply_adds / cost.scoring_seconds;

@@ -94,9 +94,25 @@ inline MethodOptions method_options_of(const MethodTuple& from) {
 // What a search says of itself; Python makes a dict of it when someone asks.
 using SearchReport = std::shared_ptr<const KnnReport>;
 
-inline nb::object result_of(Neighbors near, SearchReport report) {
-  return nb::make_tuple(array_of(std::move(near.distances)), array_of(std::move(near.ids)),
-                        std::move(report));
+// `out` is None, or a tuple (distances, ids) of contiguous arrays that take the answer: to make new
+// ones of the library's memory takes longer than to copy a few numbers.
+inline nb::object result_of(Neighbors near, SearchReport report, const nb::object& out) {
+  if (out.is_none())
+    return nb::make_tuple(array_of(std::move(near.distances)), array_of(std::move(near.ids)),
+                          std::move(report));
+  const auto copy = [](const auto& from, nb::handle to, auto type) {
+    using T = decltype(type);
+    const auto array = nb::cast<nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>>(to);
+    if (static_cast<std::int64_t>(array.shape(0)) != from.rows() ||
+        static_cast<std::int64_t>(array.shape(1)) != from.cols())
+      throw ShapeMismatch("out is [{} x {}], but the answer is [{} x {}]", array.shape(0),
+                          array.shape(1), from.rows(), from.cols());
+    std::copy_n(from.data(), from.rows() * from.cols(), array.data());
+  };
+  const nb::object distances = out[0], ids = out[1];
+  copy(near.distances, distances, float());
+  copy(near.ids, ids, Id());
+  return nb::make_tuple(distances, ids, std::move(report));
 }
 
 inline nb::object result_of(RangeNeighbors near, SearchReport report) {
@@ -115,11 +131,11 @@ auto found_by(nb::handle callback, Search search) {
 }
 
 // The same, but the result's arrays and its report: (distances, ids, report), or (begin, distances,
-// ids, report) of a range search.
-template <class Search>
-nb::object run(nb::handle callback, Search search) {
+// ids, report) of a range search. `out`: as of result_of().
+template <class Search, class... Out>
+nb::object run(nb::handle callback, Search search, const Out&... out) {
   auto [near, report] = found_by(callback, std::move(search));
-  return result_of(std::move(near), std::move(report));
+  return result_of(std::move(near), std::move(report), out...);
 }
 
 }  // namespace knear::python

@@ -188,7 +188,7 @@ void bind_index_searches(nb::class_<Index>& index) {
              std::int64_t threads, std::int64_t memory, const std::string& first_pass,
              const std::string& choices, const MethodTuple& method_options,
              const std::string& device, const Ids& ids, const Bits& bits, std::int64_t bit_count,
-             nb::object progress_to) {
+             const nb::object& out, nb::object progress_to) {
             const AnyMatrixView q = view_of(queries, type);
             SearchOptions options{.threads = narrow(threads),
                                   .memory = memory,
@@ -197,15 +197,18 @@ void bind_index_searches(nb::class_<Index>& index) {
                                   .tuning = parse_tuning(choices),
                                   .method = method_options_of(method_options),
                                   .device = device};
-            return run(progress_to, [&](Progress progress, KnnReport* filled) {
-              options.progress = std::move(progress);
-              return self.search(q, k, options, filled);
-            });
+            return run(
+                progress_to,
+                [&](Progress progress, KnnReport* filled) {
+                  options.progress = std::move(progress);
+                  return self.search(q, k, options, filled);
+                },
+                out);
           },
           nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("k"), nb::arg("threads"),
           nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"), nb::arg("method_options"),
           nb::arg("device"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
-          nb::arg("bit_count"), nb::arg("progress").none())
+          nb::arg("bit_count"), nb::arg("out").none(), nb::arg("progress").none())
       .def(
           "range_search",
           [](const Index& self, const Array& queries, const std::string& type, double radius,

@@ -14,7 +14,7 @@ void bind_searches(nb::module_& m) {
          const std::string& base_type, std::int64_t k, const std::string& metric,
          std::int64_t threads, std::int64_t memory, const std::string& first_pass,
          const std::string& choices, const MethodTuple& method_options, const std::string& device,
-         const Ids& ids, const Bits& bits, nb::object progress_to) {
+         const Ids& ids, const Bits& bits, const nb::object& out, nb::object progress_to) {
         const AnyMatrixView q = view_of(queries, queries_type), b = view_of(base, base_type);
         KnnOptions options{.metric = parse_metric(metric),
                            .threads = narrow(threads),
@@ -24,22 +24,26 @@ void bind_searches(nb::module_& m) {
                            .tuning = parse_tuning(choices),
                            .method = method_options_of(method_options),
                            .device = device};
-        return run(progress_to, [&](Progress progress, KnnReport* filled) {
-          options.progress = std::move(progress);
-          return knn(q, b, k, options, filled);
-        });
+        return run(
+            progress_to,
+            [&](Progress progress, KnnReport* filled) {
+              options.progress = std::move(progress);
+              return knn(q, b, k, options, filled);
+            },
+            out);
       },
       nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("base").noconvert(),
       nb::arg("base_type"), nb::arg("k"), nb::arg("metric"), nb::arg("threads"), nb::arg("memory"),
       nb::arg("first_pass"), nb::arg("choices"), nb::arg("method_options"), nb::arg("device"),
-      nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("progress").none());
+      nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("out").none(),
+      nb::arg("progress").none());
 
   m.def(
       "self_join",
       [](const Array& base, const std::string& base_type, std::int64_t k, const std::string& metric,
          std::int64_t threads, std::int64_t memory, const std::string& first_pass,
          const std::string& choices, const std::string& device, const Ids& ids, const Bits& bits,
-         nb::object progress_to) {
+         const nb::object& out, nb::object progress_to) {
         const AnyMatrixView b = view_of(base, base_type);
         KnnOptions options{.metric = parse_metric(metric),
                            .threads = narrow(threads),
@@ -48,15 +52,18 @@ void bind_searches(nb::module_& m) {
                            .filter = filter_of(ids, bits, b.rows()),
                            .tuning = parse_tuning(choices),
                            .device = device};
-        return run(progress_to, [&](Progress progress, KnnReport* filled) {
-          options.progress = std::move(progress);
-          return self_join(b, k, options, filled);
-        });
+        return run(
+            progress_to,
+            [&](Progress progress, KnnReport* filled) {
+              options.progress = std::move(progress);
+              return self_join(b, k, options, filled);
+            },
+            out);
       },
       nb::arg("base").noconvert(), nb::arg("base_type"), nb::arg("k"), nb::arg("metric"),
       nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"),
       nb::arg("device"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
-      nb::arg("progress").none());
+      nb::arg("out").none(), nb::arg("progress").none());
 
   m.def(
       "range_search",

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _device
+from . import _device, _foreign
 from .errors import InvalidArgument, ShapeMismatch
 
 # Element types of knear by NumPy's name of the type. NumPy has no bfloat16 of its own: ml_dtypes
@@ -27,13 +27,22 @@ _ELEMENT_TYPES = {
     "float64": "f64",
 }
 
+# The same by the types themselves, for arrays that are what _core takes already.
+_NATIVE_TYPES = {
+    np.dtype(name): kind for name, kind in _ELEMENT_TYPES.items() if name != "bfloat16"
+}
+
 _BLOCK = 1 << 20  # elements converted at a time
 
 
 def matrix(name: str, x: Any, floats: bool = False) -> tuple[np.ndarray, str]:
     """`x` as a 2-D array whose rows are contiguous, and the name of its element type. With
     `floats`, float64 is none of them: each value must be a float32."""
-    array = np.asarray(_device.to_processor(name, x))
+    if type(x) is np.ndarray and x.ndim == 2 and not floats:
+        flags, kind = x.flags, _NATIVE_TYPES.get(x.dtype)
+        if kind is not None and flags.c_contiguous and flags.aligned:
+            return x, kind
+    array = _foreign.array_of(name, _device.to_processor(name, x))
     if array.ndim != 2:
         text = f"{name} must be a matrix [n x dim], but have {array.ndim} dimensions"
         if array.ndim == 1:
@@ -216,6 +225,11 @@ def method_options(
     refine_factor: Any = None,
 ) -> MethodOptions:
     """The options of a search's method, as _core takes them."""
+    usual = samples is logical_rows is refine_factor is None and method == "auto"
+    if usual and aggregate is True and (probes is None or (type(probes) is int and probes > 0)):
+        least = None if recall is None else number("recall", recall)
+        probed = 0 if probes is None else integer("probes", probes)
+        return "auto", least, 0, 0, True, probed, bool(widen), bool(certify), 0
     counts = []
     for name, value in (
         ("samples", samples),

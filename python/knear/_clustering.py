@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _arrays, _core
-from ._progress import Progress, told
+from ._progress import Progress, reporting
 from .errors import InvalidArgument
 
 
@@ -91,18 +91,18 @@ class KMeans:
         rows = _arrays.matrix("x", x)
         first = None if initial is None else _arrays.floats("initial", initial, 2)
         heavy = None if weights is None else _arrays.floats("weights", weights, 1)
-        with told(progress) as tell:
-            centroids, steps = _core.k_means(
-                *rows,
-                self.k,
-                self._metric,
-                *self._options,
-                self._threads,
-                first,
-                bool(frozen),
-                heavy,
-                tell,
-            )
+        centroids, steps = reporting(
+            progress,
+            _core.k_means,
+            *rows,
+            self.k,
+            self._metric,
+            *self._options,
+            self._threads,
+            first,
+            bool(frozen),
+            heavy,
+        )
         names = ("restart", "iteration", "objective", "moved", "empty", "seconds")
         self._centroids = centroids
         self._steps = [dict(zip(names, step, strict=True)) for step in steps]

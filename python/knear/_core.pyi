@@ -29,6 +29,7 @@ def knn(
     device: str,
     filter_ids: NDArray[np.int64] | None,
     filter_bits: NDArray[np.uint64] | None,
+    out: tuple[NDArray[np.float32], NDArray[np.int64]] | None,
     progress: Progress,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], SearchReport]: ...
 def read_dlpack(
@@ -103,6 +104,7 @@ def self_join(
     device: str,
     filter_ids: NDArray[np.int64] | None,
     filter_bits: NDArray[np.uint64] | None,
+    out: tuple[NDArray[np.float32], NDArray[np.int64]] | None,
     progress: Progress,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], SearchReport]: ...
 def range_search(
@@ -351,6 +353,7 @@ class Index:
         filter_ids: NDArray[np.int64] | None,
         filter_bits: NDArray[np.uint64] | None,
         bit_count: int,
+        out: tuple[NDArray[np.float32], NDArray[np.int64]] | None,
         progress: Progress,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], SearchReport]: ...
     def range_search(

@@ -259,6 +259,16 @@ def refuse_words(number: int, **words: tuple[Any, Any]) -> None:
             )
 
 
+def dtype_of(code: int, bits: int, lanes: int) -> np.dtype | None:
+    """The type that DLPack names so; None where NumPy has none, except for BFLOAT16."""
+    if lanes == 1 and (code, bits) == (_BFLOAT, 16):
+        return BFLOAT16
+    if lanes == 1 and code in _LETTERS and bits in (8, 16, 32, 64, 128):
+        with contextlib.suppress(TypeError):
+            return np.dtype(f"{_LETTERS[code]}{bits // 8}")
+    return None
+
+
 def answers(example: Any, found: Any, *shapes_and_types: tuple[tuple[int, ...], Any]) -> Any:
     """The results of _core on a GPU, pairs of addresses and arrays, as arrays of the library of
     `example`."""
@@ -337,12 +347,7 @@ def _of_dlpack(name: str, x: Any) -> Memory:
         )
     except Exception as error:
         raise InvalidArgument(f"{is_of(name)} not to be had by DLPack: {error}") from None
-    dtype = None
-    if lanes == 1 and (code, bits) == (_BFLOAT, 16):
-        dtype = BFLOAT16
-    elif lanes == 1 and code in _LETTERS and bits in (8, 16, 32, 64, 128):
-        with contextlib.suppress(TypeError):
-            dtype = np.dtype(f"{_LETTERS[code]}{bits // 8}")
+    dtype = dtype_of(code, bits, lanes)
     if device == _MANAGED and address:
         number = _core.device_at(address)
     told = getattr(x, "dtype", f"code {code} of DLPack with {bits} bits")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _arrays, _choice, _core, _device, _options, _results
-from ._progress import Progress, told
+from ._progress import Progress, reporting
 from ._results import RangeResult, SearchResult
 from .errors import InvalidArgument
 
@@ -86,8 +86,11 @@ class Index:
 
     def save(self, path: str | os.PathLike[str], *, progress: Progress = None) -> None:
         """Writes the index to a .knear file, whole or not at all. Raises IoError."""
-        with told(progress) as tell:
-            self._index.save(os.fspath(path), tell)
+        reporting(
+            progress,
+            self._index.save,
+            os.fspath(path),
+        )
 
     def write_faiss(self, path: str | os.PathLike[str], *, progress: Progress = None) -> None:
         """Writes the index for faiss.read_index, whole or not at all: "Flat" as IndexFlat,
@@ -97,8 +100,11 @@ class Index:
         Raises InvalidArgument for the metric cosine, which FAISS has not, for lists of "ip" that
         are found by an index, and for vectors that float32 does not hold exactly; IoError.
         """
-        with told(progress) as tell:
-            self._index.write_faiss(os.fspath(path), tell)
+        reporting(
+            progress,
+            self._index.write_faiss,
+            os.fspath(path),
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Index:
@@ -202,16 +208,16 @@ class Index:
         Raises InvalidArgument for a NaN or infinity, for too few rows, and when the index holds
         vectors; ShapeMismatch for another number of columns.
         """
-        with told(progress) as tell:
-            self._index.train(
-                *_arrays.matrix("x", x),
-                _arrays.integer("iterations", iterations),
-                0 if rows is None else _arrays.integer("rows", rows),
-                bool(hold_out),
-                _arrays.integer("seed", seed) % 2**64,
-                _arrays.integer("threads", threads),
-                tell,
-            )
+        reporting(
+            progress,
+            self._index.train,
+            *_arrays.matrix("x", x),
+            _arrays.integer("iterations", iterations),
+            0 if rows is None else _arrays.integer("rows", rows),
+            bool(hold_out),
+            _arrays.integer("seed", seed) % 2**64,
+            _arrays.integer("threads", threads),
+        )
 
     def add(
         self,
@@ -227,13 +233,13 @@ class Index:
         for a value that the element type of the first rows cannot hold, and for an id that is
         negative, there already or given twice. Then nothing is added.
         """
-        with told(progress) as tell:
-            self._index.add(
-                *_arrays.matrix("x", x),
-                None if ids is None else _arrays.ids_of("ids", ids),
-                _arrays.integer("threads", threads),
-                tell,
-            )
+        reporting(
+            progress,
+            self._index.add,
+            *_arrays.matrix("x", x),
+            None if ids is None else _arrays.ids_of("ids", ids),
+            _arrays.integer("threads", threads),
+        )
 
     def remove(self, ids: ArrayLike) -> None:
         """Removes the vectors with these ids. Raises InvalidArgument for one that is not there;
@@ -283,8 +289,11 @@ class Index:
         prefix. Inverted lists: what many changes left in many pieces is put together; returns the
         number of vectors.
         """
-        with told(progress) as tell:
-            return self._index.optimize(_arrays.integer("threads", threads), tell)
+        return reporting(
+            progress,
+            self._index.optimize,
+            _arrays.integer("threads", threads),
+        )
 
     def tune(
         self,
@@ -319,17 +328,17 @@ class Index:
         vectors, of = (None, "f32") if base is None else _arrays.matrix("base", base)
         if ids is not None and base is None:
             raise InvalidArgument("ids are given, but no base whose rows they are of")
-        with told(progress) as tell:
-            points = self._index.tune(
-                _arrays.integer("k", k),
-                data,
-                kind,
-                vectors,
-                of,
-                None if ids is None else _arrays.ids_of("ids", ids),
-                _arrays.integer("threads", threads),
-                tell,
-            )
+        points = reporting(
+            progress,
+            self._index.tune,
+            _arrays.integer("k", k),
+            data,
+            kind,
+            vectors,
+            of,
+            None if ids is None else _arrays.ids_of("ids", ids),
+            _arrays.integer("threads", threads),
+        )
         return [dict(zip(names, point, strict=True)) for point in points]
 
     def search(
@@ -380,25 +389,24 @@ class Index:
         report = _arrays.report(report)
         number = _device.number_of("q", q)
         rows, kind = _arrays.matrix("q", q)
-        if out is not None:
-            if number is not None:
-                raise InvalidArgument("out is given, but q is on a GPU, where the answer is too")
-            _results.buffers(out, len(rows), k)
-        with told(progress) as tell:
-            *found, about = self._index.search(
-                rows,
-                kind,
-                k,
-                _arrays.integer("threads", threads),
-                _arrays.size("memory", memory),
-                _options.first_pass(options),
-                _options.choices(options),
-                _options.method(options, recall, probes, widen, certify, refine_factor),
-                _arrays.text("device", _device.of_queries(device, number)),
-                *_arrays.filter_of(filter, None),
-                tell,
-            )
-        found = _device.sent(q, number, found) if out is None else _results.into(out, found)
+        if out is not None and number is not None:
+            raise InvalidArgument("out is given, but q is on a GPU, where the answer is too")
+        *found, about = reporting(
+            progress,
+            self._index.search,
+            rows,
+            kind,
+            k,
+            _arrays.integer("threads", threads),
+            _arrays.size("memory", memory),
+            _options.first_pass(options),
+            _options.choices(options),
+            _options.method(options, recall, probes, widen, certify, refine_factor),
+            _arrays.text("device", _device.of_queries(device, number)),
+            *_arrays.filter_of(filter, None),
+            _results.room(out, len(rows), k),
+        )
+        found = _device.sent(q, number, _results.into(out, found))
         return _results.searched(SearchResult, found, about, report)
 
     def range_search(
@@ -425,18 +433,18 @@ class Index:
             _options.checked("range_search", options, _options.OF_RANGES)
         report = _arrays.report(report)
         number = _device.number_of("q", q)
-        with told(progress) as tell:
-            *found, about = self._index.range_search(
-                *_arrays.matrix("q", q),
-                _arrays.number("radius", radius),
-                _arrays.integer("threads", threads),
-                _arrays.size("memory", memory),
-                _options.first_pass(options),
-                _arrays.method_options(recall=recall, probes=probes),
-                _arrays.text("device", _device.of_queries(device, number)),
-                *_arrays.filter_of(filter, None),
-                tell,
-            )
+        *found, about = reporting(
+            progress,
+            self._index.range_search,
+            *_arrays.matrix("q", q),
+            _arrays.number("radius", radius),
+            _arrays.integer("threads", threads),
+            _arrays.size("memory", memory),
+            _options.first_pass(options),
+            _arrays.method_options(recall=recall, probes=probes),
+            _arrays.text("device", _device.of_queries(device, number)),
+            *_arrays.filter_of(filter, None),
+        )
         return _results.searched(RangeResult, _device.sent(q, number, found), about, report)
 
     def __reduce__(self) -> tuple[Any, ...]:

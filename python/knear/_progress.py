@@ -9,13 +9,21 @@ from .errors import InvalidArgument
 Progress = bool | Callable[[str, float], Any] | None
 
 
-@contextmanager
-def told(progress: Any) -> Iterator[Any]:
-    """The callback(stage, share) that _core calls now and then, or None.
+def reporting(progress: Any, call: Callable[..., Any], *words: Any) -> Any:
+    """call(*words, callback), where `callback` is what _core tells how far it is."""
+    if progress is None:
+        return call(*words, None)
+    with _told(progress) as tell:
+        return call(*words, tell)
 
-    `progress`: None or False for nothing, a function, or True for a bar drawn by tqdm.
+
+@contextmanager
+def _told(progress: Any) -> Iterator[Any]:
+    """The callback(stage, share) of `progress`, or None.
+
+    `progress`: False for nothing, a function, or True for a bar drawn by tqdm.
     """
-    if progress is None or progress is False:
+    if progress is False:
         yield None
     elif progress is True:
         yield from _bar()

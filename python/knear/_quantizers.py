@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _arrays, _core
-from ._progress import Progress, told
+from ._progress import Progress, reporting
 from .errors import InvalidArgument
 
 
@@ -128,10 +128,14 @@ class PCA(_Transform):
         by a variance of nothing. Then all is as before.
         """
         rows = _arrays.matrix("x", x)
-        with told(progress) as tell:
-            self._made = _core.Transform.pca(
-                *rows, self.components, *self._options, self._threads, tell
-            )
+        self._made = reporting(
+            progress,
+            _core.Transform.pca,
+            *rows,
+            self.components,
+            *self._options,
+            self._threads,
+        )
         return self
 
     def __repr__(self) -> str:
@@ -187,10 +191,14 @@ class OPQ(_Transform):
         and for a NaN or infinity, with its row. Then all is as before.
         """
         rows = _arrays.matrix("x", x)
-        with told(progress) as tell:
-            self._made = _core.Transform.opq(
-                *rows, self.sub_quantizers, *self._options, self._threads, tell
-            )
+        self._made = reporting(
+            progress,
+            _core.Transform.opq,
+            *rows,
+            self.sub_quantizers,
+            *self._options,
+            self._threads,
+        )
         return self
 
     def __repr__(self) -> str:
@@ -249,10 +257,15 @@ class ProductQuantizer:
         and for a NaN or infinity, with its row. Then the centroids are those of before.
         """
         rows = _arrays.matrix("x", x)
-        with told(progress) as tell:
-            self._made = _core.ProductQuantizer.train(
-                *rows, self.sub_quantizers, self.bits, *self._options, self._threads, tell
-            )
+        self._made = reporting(
+            progress,
+            _core.ProductQuantizer.train,
+            *rows,
+            self.sub_quantizers,
+            self.bits,
+            *self._options,
+            self._threads,
+        )
         return self
 
     def __getstate__(self) -> dict[str, Any]:

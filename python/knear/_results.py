@@ -80,17 +80,17 @@ def searched(kind: type, arrays: Any, told: Any, report: dict | None) -> Any:
     return result
 
 
-def into(out: Any, found: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Copies (distances, ids) into the two arrays of `out` and returns these."""
-    for to, values in zip(out, found, strict=True):
-        np.copyto(to, values)
-    return tuple(out)
+# So many numbers are copied faster than an array is made of the library's memory.
+_FEW = 4096
 
 
-def buffers(out: Any, rows: int, k: int) -> None:
-    """Refuses what cannot take (distances, ids) [rows x k]."""
+def room(out: Any, rows: int, k: int) -> tuple[Any, Any] | None:
+    """(distances, ids) [rows x k] for _core to write to: those of `out`, or new ones where they are
+    small; None where _core makes them."""
     if out is None:
-        return
+        if not 0 < rows * k <= _FEW or k < 1:
+            return None
+        return np.empty((rows, k), np.float32), np.empty((rows, k), np.int64)
     if not (isinstance(out, tuple) and len(out) == 2):
         raise InvalidArgument(f"out must be a tuple (distances, ids), but is {type(out).__name__}")
     for name, array, dtype in zip(("distances", "ids"), out, (np.float32, np.int64), strict=True):
@@ -101,3 +101,14 @@ def buffers(out: Any, rows: int, k: int) -> None:
             raise InvalidArgument(f"out: {name} must be {(rows, k)}, but are {array.shape}")
         if not array.flags.writeable:
             raise InvalidArgument(f"out: {name} cannot be written to")
+    return out if all(array.flags.c_contiguous for array in out) else None
+
+
+def into(out: Any, found: list[Any]) -> Any:
+    """`found`, or if there is `out`, this with the same content."""
+    if out is None:
+        return found
+    for to, values in zip(out, found, strict=True):
+        if to is not values:
+            np.copyto(to, values)
+    return out

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _arrays, _core, _device, _options, _results
-from ._progress import Progress, told
+from ._progress import Progress, reporting
 from ._results import RangeResult, SearchResult
 from .errors import InvalidArgument
 
@@ -79,34 +79,12 @@ def knn(
         _refuse_out(out)
         q, b = _device.matrix("queries", queries), _device.matrix("base", base)
         number = _device.same_device(q, b)
-        with told(progress) as tell:
-            *found, about = _core.knn_on_device(
-                q[:4],
-                b[:4],
-                number,
-                k,
-                _arrays.text("metric", metric),
-                _arrays.integer("threads", threads),
-                _arrays.size("memory", memory),
-                _options.first_pass(options),
-                _options.choices(options),
-                _options.method(options, recall),
-                _arrays.text("device", _device.asked(device, number)),
-                *_arrays.filter_of(filter, b.rows)[:2],
-                tell,
-            )
-        shape = q.rows, k
-        found = _device.answers(queries, found, (shape, np.float32), (shape, np.int64))
-        return _results.searched(SearchResult, found, about, report)
-    q, q_type = _arrays.matrix("queries", queries)
-    b, b_type = _arrays.matrix("base", base)
-    _results.buffers(out, len(q), k)
-    with told(progress) as tell:
-        *found, about = _core.knn(
-            q,
-            q_type,
-            b,
-            b_type,
+        *found, about = reporting(
+            progress,
+            _core.knn_on_device,
+            q[:4],
+            b[:4],
+            number,
             k,
             _arrays.text("metric", metric),
             _arrays.integer("threads", threads),
@@ -114,13 +92,33 @@ def knn(
             _options.first_pass(options),
             _options.choices(options),
             _options.method(options, recall),
-            _arrays.text("device", _device.of_queries(device, None)),
-            *_arrays.filter_of(filter, len(b))[:2],
-            tell,
+            _arrays.text("device", _device.asked(device, number)),
+            *_arrays.filter_of(filter, b.rows)[:2],
         )
-    if out is not None:
-        found = _results.into(out, found)
-    return _results.searched(SearchResult, found, about, report)
+        shape = q.rows, k
+        found = _device.answers(queries, found, (shape, np.float32), (shape, np.int64))
+        return _results.searched(SearchResult, found, about, report)
+    q, q_type = _arrays.matrix("queries", queries)
+    b, b_type = _arrays.matrix("base", base)
+    *found, about = reporting(
+        progress,
+        _core.knn,
+        q,
+        q_type,
+        b,
+        b_type,
+        k,
+        _arrays.text("metric", metric),
+        _arrays.integer("threads", threads),
+        _arrays.size("memory", memory),
+        _options.first_pass(options),
+        _options.choices(options),
+        _options.method(options, recall),
+        _arrays.text("device", _device.of_queries(device, None)),
+        *_arrays.filter_of(filter, len(b))[:2],
+        _results.room(out, len(q), k),
+    )
+    return _results.searched(SearchResult, _results.into(out, found), about, report)
 
 
 def self_join(
@@ -157,42 +155,40 @@ def self_join(
     if _device.is_on_gpu("base", base):
         _refuse_out(out)
         b = _device.matrix("base", base)
-        with told(progress) as tell:
-            *found, about = _core.self_join_on_device(
-                b[:4],
-                b.number,
-                k,
-                _arrays.text("metric", metric),
-                _arrays.integer("threads", threads),
-                _arrays.size("memory", memory),
-                _options.first_pass(options),
-                _options.choices(options),
-                _arrays.text("device", _device.asked(device, b.number)),
-                *_arrays.filter_of(filter, b.rows)[:2],
-                tell,
-            )
-        shape = b.rows, k
-        found = _device.answers(base, found, (shape, np.float32), (shape, np.int64))
-        return _results.searched(SearchResult, found, about, report)
-    b, b_type = _arrays.matrix("base", base)
-    _results.buffers(out, len(b), k)
-    with told(progress) as tell:
-        *found, about = _core.self_join(
-            b,
-            b_type,
+        *found, about = reporting(
+            progress,
+            _core.self_join_on_device,
+            b[:4],
+            b.number,
             k,
             _arrays.text("metric", metric),
             _arrays.integer("threads", threads),
             _arrays.size("memory", memory),
             _options.first_pass(options),
             _options.choices(options),
-            _arrays.text("device", _device.of_queries(device, None)),
-            *_arrays.filter_of(filter, len(b))[:2],
-            tell,
+            _arrays.text("device", _device.asked(device, b.number)),
+            *_arrays.filter_of(filter, b.rows)[:2],
         )
-    if out is not None:
-        found = _results.into(out, found)
-    return _results.searched(SearchResult, found, about, report)
+        shape = b.rows, k
+        found = _device.answers(base, found, (shape, np.float32), (shape, np.int64))
+        return _results.searched(SearchResult, found, about, report)
+    b, b_type = _arrays.matrix("base", base)
+    *found, about = reporting(
+        progress,
+        _core.self_join,
+        b,
+        b_type,
+        k,
+        _arrays.text("metric", metric),
+        _arrays.integer("threads", threads),
+        _arrays.size("memory", memory),
+        _options.first_pass(options),
+        _options.choices(options),
+        _arrays.text("device", _device.of_queries(device, None)),
+        *_arrays.filter_of(filter, len(b))[:2],
+        _results.room(out, len(b), k),
+    )
+    return _results.searched(SearchResult, _results.into(out, found), about, report)
 
 
 def range_search(
@@ -231,38 +227,38 @@ def range_search(
     if _device.on_gpu(queries, base):
         q, b = _device.matrix("queries", queries), _device.matrix("base", base)
         number = _device.same_device(q, b)
-        with told(progress) as tell:
-            *found, about = _core.range_search_on_device(
-                q[:4],
-                b[:4],
-                number,
-                _arrays.number("radius", radius),
-                _arrays.text("metric", metric),
-                _arrays.integer("threads", threads),
-                _arrays.size("memory", memory),
-                _options.first_pass(options),
-                _arrays.text("device", _device.asked(device, number)),
-                *_arrays.filter_of(filter, b.rows)[:2],
-                tell,
-            )
-        return _results.searched(RangeResult, _device.sent(queries, number, found), about, report)
-    q, q_type = _arrays.matrix("queries", queries)
-    b, b_type = _arrays.matrix("base", base)
-    with told(progress) as tell:
-        *found, about = _core.range_search(
-            q,
-            q_type,
-            b,
-            b_type,
+        *found, about = reporting(
+            progress,
+            _core.range_search_on_device,
+            q[:4],
+            b[:4],
+            number,
             _arrays.number("radius", radius),
             _arrays.text("metric", metric),
             _arrays.integer("threads", threads),
             _arrays.size("memory", memory),
             _options.first_pass(options),
-            _arrays.text("device", _device.of_queries(device, None)),
-            *_arrays.filter_of(filter, len(b))[:2],
-            tell,
+            _arrays.text("device", _device.asked(device, number)),
+            *_arrays.filter_of(filter, b.rows)[:2],
         )
+        return _results.searched(RangeResult, _device.sent(queries, number, found), about, report)
+    q, q_type = _arrays.matrix("queries", queries)
+    b, b_type = _arrays.matrix("base", base)
+    *found, about = reporting(
+        progress,
+        _core.range_search,
+        q,
+        q_type,
+        b,
+        b_type,
+        _arrays.number("radius", radius),
+        _arrays.text("metric", metric),
+        _arrays.integer("threads", threads),
+        _arrays.size("memory", memory),
+        _options.first_pass(options),
+        _arrays.text("device", _device.of_queries(device, None)),
+        *_arrays.filter_of(filter, len(b))[:2],
+    )
     return _results.searched(RangeResult, found, about, report)
 
 

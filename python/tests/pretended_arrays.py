@@ -155,14 +155,14 @@ def pretended(monkeypatch):
         threads, memory, first_pass, choices, method_options, _, ids, bits, progress = rest
         *found, report = _core.knn(
             *matrix(*queries), *matrix(*base), k, metric, threads, memory, first_pass, choices,
-            method_options, "cpu", ids, bits, progress,
+            method_options, "cpu", ids, bits, None, progress,
         )  # fmt: skip
         return *there(number, found), told(number, report)
 
     def join(base, number, *words):
         noted.joins.append((base, number, *words))
         *before, _, ids, bits, progress = words
-        *found, report = _core.self_join(*matrix(*base), *before, "cpu", ids, bits, progress)
+        *found, report = _core.self_join(*matrix(*base), *before, "cpu", ids, bits, None, progress)
         return *there(number, found), told(number, report)
 
     def within(queries, base, number, *words):

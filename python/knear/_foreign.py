@@ -1,0 +1,123 @@
+"""Matrices that are not NumPy's: columns of vectors of pandas and Arrow, and arrays that NumPy
+does not read by itself, of bfloat16 for one, by DLPack."""
+
+from typing import Any
+
+import numpy as np
+
+from . import _core, _device
+from .errors import InvalidArgument
+
+
+def array_of(name: str, x: Any) -> np.ndarray:
+    """`x` as an array of NumPy, in place where it can be read there."""
+    if isinstance(x, np.ndarray):
+        return _stacked(name, x) if x.dtype == object and x.ndim == 1 else x
+    if type(x).__module__.partition(".")[0] == "pyarrow":
+        return _of_arrow(name, x)
+    if hasattr(type(x), "__arrow_array__") or hasattr(getattr(x, "array", None), "__arrow_array__"):
+        return _of_pandas(name, x)
+    try:
+        array = np.asarray(x)
+    except Exception as error:
+        if not hasattr(type(x), "__dlpack__"):
+            if isinstance(x, (list, tuple)):  # rows of different lengths
+                raise InvalidArgument(f"{name} are no matrix: {error}") from None
+            raise
+        return _of_dlpack(name, x)
+    return _stacked(name, array) if array.dtype == object and array.ndim == 1 else array
+
+
+def _of_arrow(name: str, x: Any) -> np.ndarray:
+    """A column of Arrow whose values are lists of one length."""
+    if not hasattr(x, "type"):  # a table or a batch
+        raise InvalidArgument(
+            f"{name} is a {type(x).__name__} of Arrow: give its column of vectors, "
+            f'{name}.column("...")'
+        )
+    if x.null_count:
+        raise InvalidArgument(f"{name} have {x.null_count} rows without a value (null)")
+    if hasattr(x, "combine_chunks"):
+        x = x.combine_chunks()
+        if hasattr(x, "num_chunks"):  # as older versions return it
+            x = x.chunk(0) if x.num_chunks == 1 else x
+    values = x.flatten() if hasattr(x, "flatten") else x
+    if values is x or not str(x.type).startswith(("list", "large_list", "fixed_size_list")):
+        raise InvalidArgument(f"{name} are a column of {x.type}; vectors are lists of numbers")
+    if values.null_count:
+        raise InvalidArgument(f"{name} have {values.null_count} elements without a value (null)")
+    rows = len(x)
+    flat = values.to_numpy(zero_copy_only=False)
+    if str(x.type).startswith("fixed_size_list"):
+        return flat.reshape(rows, x.type.list_size)
+    lengths = np.diff(x.offsets.to_numpy(zero_copy_only=False))
+    return flat.reshape(rows, _one_length(name, lengths))
+
+
+def _of_pandas(name: str, x: Any) -> np.ndarray:
+    array = getattr(x, "array", x)
+    if hasattr(array, "__arrow_array__") and str(getattr(x, "dtype", "")).startswith(
+        ("list", "large_list", "fixed_size_list")
+    ):
+        return _of_arrow(name, array.__arrow_array__())
+    array = np.asarray(x)
+    return _stacked(name, array) if array.dtype == object and array.ndim == 1 else array
+
+
+def _stacked(name: str, column: np.ndarray) -> np.ndarray:
+    """A column of objects, each a vector, as a matrix: the one copy that this takes."""
+    if column.size == 0:
+        return column
+    try:
+        vectors = [np.asarray(each) for each in column]
+        dims = {each.ndim for each in vectors}
+    except Exception as error:
+        raise InvalidArgument(f"{name} are no vectors: {error}") from None
+    if dims != {1}:
+        return column
+    _one_length(name, np.array([each.size for each in vectors]))
+    return np.stack(vectors)
+
+
+def _one_length(name: str, lengths: np.ndarray) -> int:
+    if lengths.size == 0:
+        return 0
+    other = np.flatnonzero(lengths != lengths[0])
+    if other.size:
+        raise InvalidArgument(
+            f"{name} have {lengths[0]} columns in row 0, but {lengths[other[0]]} in row {other[0]}"
+        )
+    return int(lengths[0])
+
+
+class _Held:
+    """Memory of another library, for NumPy to read."""
+
+    def __init__(self, owner: Any, address: int, shape: Any, strides: Any, letters: str) -> None:
+        self.owner = owner
+        self.__array_interface__ = {
+            "data": (address, True),
+            "shape": shape,
+            "strides": strides,
+            "typestr": letters,
+            "version": 3,
+        }
+
+
+def _of_dlpack(name: str, x: Any) -> np.ndarray:
+    """An array in the processor's memory of a type that NumPy has not, or that its library does not
+    give away (torch: requires_grad)."""
+    x = x.detach() if hasattr(x, "detach") else x
+    try:
+        owner, address, _, (code, bits, lanes), shape, strides = _core.read_dlpack(x.__dlpack__())
+    except Exception as error:
+        raise InvalidArgument(f"{name} cannot be read by DLPack: {error}") from None
+    dtype = _device.dtype_of(code, bits, lanes)
+    if dtype is None:
+        told = getattr(x, "dtype", f"code {code} of DLPack with {bits} bits")
+        raise InvalidArgument(f"{name} have elements of type {told}, which knear does not take")
+    half = dtype == _device.BFLOAT16
+    letters = "<u2" if half else dtype.str
+    apart = tuple(each * dtype.itemsize for each in strides)
+    array = np.asarray(_Held(owner, address, tuple(shape), apart, letters))
+    return array.view(_device.BFLOAT16) if half else array

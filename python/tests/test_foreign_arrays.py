@@ -1,0 +1,176 @@
+"""Vectors of other libraries: pandas, Arrow, torch, ml_dtypes, mapped files; read in place where
+that is possible, and memory that does not grow."""
+
+import gc
+import resource
+import tracemalloc
+
+import numpy as np
+import pytest
+from pretended_arrays import Pretender
+
+import knear
+from knear import _arrays
+
+
+@pytest.fixture
+def x(rng):
+    return rng.standard_normal((40, 6)).astype(np.float32)
+
+
+def same(x, other):
+    """Whether `other` is taken as `x` is, as queries and as a base."""
+    want = knear.knn(x[:5], x, 3)
+    for got in (knear.knn(other[:5], x, 3), knear.knn(x[:5], other, 3)):
+        np.testing.assert_array_equal(got.ids, want.ids)
+        np.testing.assert_array_equal(got.distances, want.distances)
+    return True
+
+
+def address(x):
+    array, _ = _arrays.matrix("x", x)
+    return array.__array_interface__["data"][0]
+
+
+def test_tables_and_columns_of_pandas(x):
+    pandas = pytest.importorskip("pandas")
+    assert same(x, pandas.DataFrame(x))
+    column = pandas.DataFrame({"id": range(40), "vector": list(x)})["vector"]
+    assert same(x, column)
+    assert same(x, column.array)
+    ragged = pandas.Series([x[0], x[1, :4], x[2]])
+    with pytest.raises(knear.InvalidArgument, match="base have 6 columns in row 0, but 4 in row 1"):
+        knear.knn(x, ragged, 1)
+    with pytest.raises(knear.InvalidArgument, match="base must be a matrix"):
+        knear.knn(x, pandas.Series(["a", "b"]), 1)
+    pyarrow = pytest.importorskip("pyarrow")
+    held = pandas.ArrowDtype(pyarrow.list_(pyarrow.float32()))
+    assert same(x, pandas.Series(list(x), dtype=held))
+
+
+def test_columns_of_arrow(x):
+    pyarrow = pytest.importorskip("pyarrow")
+    fixed = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(x.ravel()), 6)
+    lists = pyarrow.array(list(x), pyarrow.list_(pyarrow.float32()))
+    table = pyarrow.table({"fixed": fixed, "lists": lists})
+    for column in (fixed, lists, table["fixed"], table["lists"], fixed[3:30], lists[3:30]):
+        rows = x[3:30] if len(column) == 27 else x
+        assert same(rows, column)
+    parts = pyarrow.chunked_array([fixed[:7], fixed[7:]])
+    assert same(x, parts)
+    assert address(fixed) == address(fixed)  # in place
+    assert address(fixed) == fixed.values.buffers()[1].address
+    for bad, text in (
+        (table, "is a Table of Arrow: give its column"),
+        (pyarrow.array([1.0, 2.0]), "are a column of double"),
+        (pyarrow.array([[1.0], [1.0, 2.0]]), "have 1 columns in row 0, but 2 in row 1"),
+        (pyarrow.array([[1.0], None]), "have 1 rows without a value"),
+        (pyarrow.array([[1.0], [None]]), "have 1 elements without a value"),
+    ):
+        with pytest.raises(knear.InvalidArgument, match=f"base {text}"):
+            knear.knn(x, bad, 1)
+
+
+class Unread(Pretender):
+    """An array of the processor that NumPy cannot read, as torch's of bfloat16 are."""
+
+    def __array__(self, *words, **more):
+        raise TypeError("Got unsupported ScalarType BFloat16")
+
+    def __getitem__(self, which):
+        return type(self)(self.x[which], self.device, self.code)
+
+
+def test_what_numpy_cannot_read_comes_by_dlpack(x):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    halves = x.astype(ml_dtypes.bfloat16)
+    unread = Unread(halves.view(np.uint16), (1, 0), code=4)
+    assert same(halves.astype(np.float32), unread)
+    assert same(halves.astype(np.float32), halves)
+
+
+def test_tensors_of_torch(x):
+    torch = pytest.importorskip("torch")
+    assert same(x, torch.from_numpy(x))
+    assert same(x, torch.from_numpy(x).requires_grad_())
+    assert same(x, torch.from_numpy(np.ascontiguousarray(x.T)).T)
+    half = torch.from_numpy(x).to(torch.bfloat16)
+    assert same(half.to(torch.float32).numpy(), half)
+    assert address(torch.from_numpy(x)) == address(x)
+
+
+def test_lists_of_different_lengths_are_named():
+    with pytest.raises(knear.InvalidArgument, match="queries are no matrix"):
+        knear.knn([[1.0, 2.0], [1.0]], [[0.0, 0.0]], 1)
+
+
+def test_mapped_files_are_read_in_place(x, tmp_path):
+    np.save(tmp_path / "x.npy", x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert same(x, mapped) and address(mapped) == mapped.ctypes.data
+    knear.write_vectors(tmp_path / "x.fvecs", x)
+    rows = knear.read_vectors(tmp_path / "x.fvecs")
+    assert same(x, rows) and address(rows) == rows.ctypes.data and rows.strides == (28, 4)
+    with pytest.raises(ValueError, match="read-only"):
+        rows[0, 0] = 1
+
+
+def peak_of(call):
+    """Bytes that NumPy and Python took beside what was there."""
+    gc.collect()
+    tracemalloc.start()
+    call()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float64, np.float32, np.float16, np.uint8, np.int8, "bfloat16"]
+)
+def test_nothing_is_copied_that_can_be_read(rng, dtype):
+    if dtype == "bfloat16":
+        dtype = pytest.importorskip("ml_dtypes").bfloat16
+    base = rng.integers(0, 50, (20000, 64)).astype(dtype)
+    wide = rng.integers(0, 50, (20000, 70)).astype(dtype)[:, 3:67]
+    index = knear.Index("Flat", dim=64)
+    for rows in (base, wide, base[::2], memoryview(base) if base.dtype.kind in "fiu" else base):
+        for call in (
+            lambda rows=rows: knear.knn(base[:1], rows, 2),
+            lambda rows=rows: index.add(rows),
+        ):
+            assert peak_of(call) < base.nbytes / 20
+    # A matrix in columns is copied, once.
+    assert base.nbytes <= peak_of(lambda: knear.knn(base[:1], np.asfortranarray(base), 2))
+    turned = np.asfortranarray(base)
+    assert peak_of(lambda: knear.knn(base[:1], turned, 2)) < 1.1 * base.nbytes
+
+
+def test_memory_does_not_grow(rng):
+    base = rng.standard_normal((300, 16)).astype(np.float32)
+    index = knear.Index("Flat", dim=16)
+    index.add(base)
+
+    def searches(times):
+        for i in range(times):
+            found = index.search(base[i % 300 : i % 300 + 1], 5)
+            if i % 10 == 0:
+                assert found.plan["k"] == 5
+            if i % 100 == 0:
+                with pytest.raises(knear.InvalidArgument):
+                    index.search(base, 0)
+                index.range_search(base, 1.0)
+                knear.knn(base, base, 100)
+
+    def builds(times):
+        for _ in range(times):
+            made = knear.Index("IVF4,PQ4x4", dim=16)
+            made.train(base)
+            made.add(base)
+            made.search(base, 3, probes=2)
+
+    searches(500), builds(5)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    searches(10000), builds(100)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # KiB
+    assert grown < 16 * 1024
