@@ -1,6 +1,10 @@
 #include "knear/core/checked_blocks.hpp"
 
+#ifdef KNEAR_SELF_CONTAINED  // Debian's static library cannot choose instructions at run time
+#include <xxhash.h>
+#else
 #include <xxh_x86dispatch.h>
+#endif
 
 #include <algorithm>
 
@@ -10,7 +14,11 @@
 namespace knear {
 
 std::uint64_t CheckedBlocks::sum_of(const std::byte* data, std::size_t bytes) {
+#ifdef KNEAR_SELF_CONTAINED
+  return XXH3_64bits(data, bytes);
+#else
   return XXH3_64bits_dispatch(data, bytes);  // by the vector instructions that there are
+#endif
 }
 
 CheckedBlocks::CheckedBlocks(const std::byte* data, std::size_t bytes, const std::uint64_t* sums,
