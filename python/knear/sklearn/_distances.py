@@ -1,0 +1,65 @@
+"""Distances of pairs that a search found, in float64.
+
+knear orders neighbours by their distance in float64 but returns that distance rounded to float32.
+Here it is computed again for the pairs that were found: from differences, which keep the digits
+that |q|^2 + |b|^2 - 2 q b loses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._checks import cores
+
+_BLOCK = 1 << 18  # elements of a block of differences: 2 MB, which stay in a cache
+_WORTH_THREADS = 1 << 23
+
+
+def of_pairs(
+    queries: NDArray[Any],
+    base: NDArray[Any],
+    rows: NDArray[np.int64],
+    ids: NDArray[np.int64],
+    metric: str,
+    threads: int,
+) -> NDArray[np.float64]:
+    """The distance of query rows[i] and base row ids[i] [n], for each i: squared for "l2"; for
+    "cosine" 1 - cos, which is 1 if one of them is zero."""
+    out = np.empty(len(ids), np.float64)
+
+    def measure(part: slice) -> None:
+        q = np.asarray(queries[rows[part]], np.float64)
+        b = np.asarray(base[ids[part]], np.float64)
+        if metric == "cosine":
+            lengths = [np.sqrt(np.einsum("nd,nd->n", x, x)) for x in (q, b)]
+            zero = (lengths[0] == 0) | (lengths[1] == 0)
+            for x, length in zip((q, b), lengths, strict=True):
+                x /= np.where(zero, 1, length)[:, None]
+        b -= q
+        out[part] = np.einsum("nd,nd->n", b, b)
+        if metric == "cosine":  # |q - b|^2 = 2 - 2 cos for vectors of length 1
+            out[part] = np.where(zero, 1, out[part] / 2)
+
+    step = max(1, _BLOCK // max(1, base.shape[1]))
+    parts = [slice(begin, begin + step) for begin in range(0, len(ids), step)]
+    workers = threads or cores()
+    if workers == 1 or len(ids) * base.shape[1] < _WORTH_THREADS:
+        for part in parts:
+            measure(part)
+    else:
+        with ThreadPoolExecutor(workers) as pool:
+            for _ in pool.map(measure, parts):
+                pass
+    return out
+
+
+def blocks(rows: int, dim: int) -> Iterator[slice]:
+    """The rows of a matrix [rows x dim] in blocks of a few megabytes."""
+    step = max(1, 4 * _BLOCK // max(1, dim))
+    for begin in range(0, rows, step):
+        yield slice(begin, begin + step)
