@@ -179,6 +179,28 @@ def test_k_means_on_a_small_set(tmp_path):
     assert "--sets needs -k" in refused.stderr
 
 
+def test_sklearn_on_a_small_set(tmp_path):
+    for package in ("knear", "threadpoolctl", "sklearn"):
+        pytest.importorskip(package, reason=f"bench/sklearn needs {package}")
+    data, out = small_sift(tmp_path / "data"), tmp_path / "out.json"
+    options = ("--sets", "sift-5k", "bge-bible", "--queries", "40", "--clusters", "9")
+    options = (*options, "--iterations", "3", "--repeat", "2", "--json", str(out))
+    done = run("sklearn", *options, cache=tmp_path, data=data)
+    assert done.returncode == 0, done.stderr
+    assert "bge-bible: skipped" in done.stdout
+    results = json.loads(out.read_text())["results"]
+    assert [each["figure"] for each in results] == ["neighbors", "search", "k_means"]
+    for each in results:
+        assert each["set"] == "sift-5k" and each["ratio"] > 0
+        assert [len(times) for times in each["all_seconds"].values()] == [2, 2]
+    assert results[0]["difference"] < 1e-6
+    assert results[2]["iterations"] == [3, 3]
+    assert results[2]["inertia_ratio"] == pytest.approx(1, abs=0.01)
+    refused = run("sklearn", "--repeat", "0", cache=tmp_path)
+    assert refused.returncode == 2
+    assert "must be at least 1" in refused.stderr
+
+
 def test_quantizers_on_a_small_set(tmp_path):
     for package in ("knear", "faiss"):
         pytest.importorskip(package, reason=f"bench/quantizers needs {package}")
