@@ -1,0 +1,213 @@
+"""FAISS's names and conventions on knear: scripts run after `import knear.faiss as faiss`.
+
+>>> import knear.faiss as faiss, numpy as np
+>>> x = np.random.default_rng(1).standard_normal((1000, 16)).astype("float32")
+>>> index = faiss.index_factory(16, "IVF16,Flat")
+>>> index.train(x)
+>>> index.add(x)
+>>> faiss.extract_index_ivf(index).nprobe = 4
+>>> distances, ids = index.search(x[:3], 5)
+>>> ids[:, 0].tolist()
+[0, 1, 2]
+
+Arrays are converted to float32, results are (distances, ids) with id -1 where there is nothing, ids
+move and repeat as FAISS's do, errors are RuntimeError. Answers are knear's: exact among what is
+searched, never negative in L2, ties by id. Files are FAISS's, both ways. Names that are not here
+raise NotImplementedError, with knear's way. docs/from_faiss.md has it all.
+"""
+
+# ruff: noqa: F401 -- the names are what this module is for
+from types import ModuleType
+from typing import Any
+
+from .. import _core
+from .base import (
+    METRIC_INNER_PRODUCT,
+    METRIC_L2,
+    Float16,
+    Float32,
+    Index,
+    Int8,
+    UInt8,
+)
+from .clustering import (
+    Clustering,
+    ClusteringInitMethod_AFK_MC2,
+    ClusteringInitMethod_KMEANS_PLUS_PLUS,
+    ClusteringInitMethod_RANDOM,
+    ClusteringIterationStats,
+    ClusteringParameters,
+    Kmeans,
+    kmeans_clustering,
+)
+from .codes import IndexFlatCodes, IndexPQ, IndexScalarQuantizer
+from .factory import index_factory
+from .flat import IndexFlat, IndexFlatIP, IndexFlatL2
+from .functions import (
+    ResultHeap,
+    check_compatible_for_merge,
+    downcast_index,
+    downcast_InvertedLists,
+    downcast_Quantizer,
+    downcast_VectorTransform,
+    eval_intersection,
+    extract_index_ivf,
+    fvec_renorm_L2,
+    get_compile_options,
+    get_mem_usage_kb,
+    get_num_gpus,
+    getmillisecs,
+    is_similarity_metric,
+    kmax,
+    kmin,
+    knn,
+    lrand,
+    merge_into,
+    merge_knn_results,
+    normalize_L2,
+    omp_get_max_threads,
+    omp_set_num_threads,
+    pairwise_distances,
+    rand,
+    rand_smooth_vectors,
+    randint,
+    randn,
+    range_search_with_parameters,
+    search_with_parameters,
+    try_extract_index_ivf,
+)
+from .io import (
+    IO_FLAG_MMAP,
+    IO_FLAG_MMAP_IFC,
+    IO_FLAG_ONDISK_SAME_DIR,
+    IO_FLAG_PQ_SKIP_SDC_TABLE,
+    IO_FLAG_READ_ONLY,
+    IO_FLAG_SKIP_IVF_DATA,
+    IO_FLAG_SKIP_PRECOMPUTE_TABLE,
+    IO_FLAG_SKIP_STORAGE,
+    FileIOReader,
+    FileIOWriter,
+    PyCallbackIOReader,
+    PyCallbackIOWriter,
+    VectorIOReader,
+    VectorIOWriter,
+    clone_index,
+    deserialize_index,
+    read_index,
+    read_ProductQuantizer,
+    read_VectorTransform,
+    serialize_index,
+    write_index,
+    write_ProductQuantizer,
+    write_VectorTransform,
+)
+from .ivf import (
+    ArrayInvertedLists,
+    DirectMap,
+    IndexIVF,
+    IndexIVFFlat,
+    IndexIVFPQ,
+    IndexIVFScalarQuantizer,
+    IndexIVFStats,
+    InvertedLists,
+    indexIVF_stats,
+)
+from .missing import WAYS, stand_in
+from .parameters import (
+    IndexRefineSearchParameters,
+    IVFPQSearchParameters,
+    IVFSearchParameters,
+    ParameterSpace,
+    SearchParameters,
+    SearchParametersIVF,
+    SearchParametersPQ,
+    SearchParametersPreTransform,
+)
+from .quantizers import ProductQuantizer, ScalarQuantizer
+from .selectors import (
+    IDSelector,
+    IDSelectorAll,
+    IDSelectorAnd,
+    IDSelectorArray,
+    IDSelectorBatch,
+    IDSelectorBitmap,
+    IDSelectorNot,
+    IDSelectorOr,
+    IDSelectorRange,
+    IDSelectorTranslated,
+    IDSelectorXOr,
+    PyCallbackIDSelector,
+)
+from .transforms import (
+    CenteringTransform,
+    LinearTransform,
+    NormalizationTransform,
+    OPQMatrix,
+    PCAMatrix,
+    RandomRotationMatrix,
+    RemapDimensionsTransform,
+    VectorTransform,
+)
+from .vectors import (
+    ByteVector,
+    CharVector,
+    DoubleVector,
+    Float32Vector,
+    Float64Vector,
+    FloatVector,
+    Int8Vector,
+    Int16Vector,
+    Int32Vector,
+    Int64Vector,
+    IntVector,
+    LongLongVector,
+    LongVector,
+    MaybeOwnedVectorFloat32,
+    MaybeOwnedVectorUInt8,
+    UInt8Vector,
+    UInt16Vector,
+    UInt32Vector,
+    UInt64Vector,
+    Uint64Vector,
+    copy_array_to_vector,
+    rev_swig_ptr,
+    swig_ptr,
+    vector_float_to_array,
+    vector_to_array,
+)
+from .wrappers import IndexIDMap, IndexIDMap2, IndexPreTransform, IndexRefine, IndexRefineFlat
+
+METRIC_L1, METRIC_Linf, METRIC_Lp = 2, 3, 4
+METRIC_Canberra, METRIC_BrayCurtis, METRIC_JensenShannon = 20, 21, 22
+METRIC_Jaccard, METRIC_NaNEuclidean, METRIC_GOWER = 23, 24, 25
+INDICES_CPU, INDICES_IVF, INDICES_32_BIT, INDICES_64_BIT = range(4)
+
+__version__: str = _core.version  # knear's
+
+
+class _Cvar:
+    """FAISS's global variables that scripts touch. Those that tune its loops change nothing."""
+
+    indexIVF_stats = indexIVF_stats
+    distance_compute_blas_threshold = 20
+    distance_compute_blas_query_bs = 4096
+    distance_compute_blas_database_bs = 1024
+    distance_compute_min_k_reservoir = 100
+
+
+cvar = _Cvar()
+
+
+def __getattr__(name: str) -> Any:
+    return stand_in(name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *WAYS})
+
+
+__all__ = [
+    name
+    for name, what in list(globals().items())
+    if not name.startswith("_") and not isinstance(what, ModuleType) and name != "Any"
+]

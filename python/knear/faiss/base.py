@@ -1,0 +1,332 @@
+"""What all indexes of knear.faiss share: the checks of arguments, and what follows from search(),
+reconstruct_batch() and a few others of each class."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import Error, MemoryBudgetError
+from .parameters import SearchParameters
+from .selectors import selector_of
+
+METRIC_INNER_PRODUCT = 0
+METRIC_L2 = 1
+Float32, Float16, UInt8, Int8 = range(4)  # numeric_type; arrays are converted whatever it says
+
+FAR = np.finfo(np.float32).max  # FAISS's distance of places that no vector fills
+
+
+@contextlib.contextmanager
+def faiss_errors() -> Iterator[None]:
+    """Errors of the library are RuntimeError, as FAISS's are; MemoryError stays."""
+    try:
+        yield
+    except MemoryBudgetError:
+        raise
+    except Error as error:
+        raise RuntimeError(str(error)) from error
+
+
+_threads: list[int] = []
+
+
+def threads() -> int:
+    """As omp_set_num_threads() said; 0 for all that the process may use."""
+    return _threads[0] if _threads else 0
+
+
+def set_threads(count: int) -> None:
+    _threads[:] = [max(1, int(count))]
+
+
+def refuse(what: str) -> NoReturn:
+    raise RuntimeError(what)
+
+
+def metric_name(metric: int) -> str:
+    """knear's name of FAISS's metric."""
+    if metric == METRIC_L2:
+        return "l2"
+    if metric == METRIC_INNER_PRODUCT:
+        return "ip"
+    raise NotImplementedError(
+        f"metric {metric} is not there, only METRIC_L2 and METRIC_INNER_PRODUCT; "
+        'knear.Index(..., metric="cosine") has the cosine'
+    )
+
+
+def matrix(x: Any, columns: int | None = None) -> NDArray[np.float32]:
+    """`x` as a contiguous float32 matrix. ValueError unless it has two dimensions; AssertionError
+    for another number of columns."""
+    n, d = np.shape(x)
+    assert columns is None or d == columns, f"there are {d} columns, where {columns} are due"
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(x, np.float32)
+
+
+def id_array(ids: Any, rows: int) -> NDArray[np.int64]:
+    assert np.shape(ids) == (rows,), f"there are {np.shape(ids)} ids for {rows} rows"
+    return np.ascontiguousarray(ids, np.int64)
+
+
+def no_neighbors(shape: tuple[int, ...], metric: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """(distances, ids) of places that no vector fills."""
+    far = FAR if metric == METRIC_L2 else -FAR
+    return np.full(shape, far, np.float32), np.full(shape, -1, np.int64)
+
+
+def padded(distances: NDArray[Any], ids: NDArray[Any], metric: int) -> Any:
+    """(distances, ids) of knear with FAISS's distance where there is no neighbour."""
+    distances[ids < 0] = FAR if metric == METRIC_L2 else -FAR
+    return distances, ids
+
+
+def within(begin: Any, distances: Any, rows: Any, radius: float, metric: int) -> Any:
+    """What knear's range_search() found as FAISS has it: without those right at the radius."""
+    inside = distances < radius if metric == METRIC_L2 else distances > radius
+    counts = np.concatenate([[0], np.cumsum(inside)])
+    return counts[np.asarray(begin, np.int64)].astype(np.uint64), distances[inside], rows[inside]
+
+
+def parameters_of(params: Any, kind: type, what: str) -> Any:
+    """`params`, if they are of that kind or None."""
+    if params is not None and not isinstance(params, kind):
+        refuse(f"{what} params have incorrect type: {type(params).__name__}")
+    return params
+
+
+class _Sealed(type):
+    """Makes objects that refuse attributes which their class does not set up, as FAISS's do."""
+
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        made = super().__call__(*args, **options)
+        made.__dict__["_sealed"] = True
+        return made
+
+
+class Sealed(metaclass=_Sealed):
+    _sealed = False
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        known = name in self.__dict__ or hasattr(type(self), name) or name.startswith("_")
+        if self._sealed and not known and name != "referenced_objects":
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'.")
+        object.__setattr__(self, name, value)
+
+
+class Index(Sealed):
+    """The base of all. A class has search() and range_search() in form of _search(), _within(),
+    and _decode_rows() to reconstruct; `ntotal` is a property of those that keep vectors."""
+
+    def __init__(self, d: int, metric: int = METRIC_L2) -> None:
+        if int(d) < 1:
+            refuse(f"d must be 1 at least, but is {d}")
+        metric_name(metric)
+        self.d = int(d)
+        self.metric_type = metric
+        self.metric_arg = 0.0
+        self.verbose = False
+        self.is_trained = True
+        self.own_fields = False
+
+    # What a class has of its own.
+    def _train(self, x: NDArray[np.float32]) -> None: ...
+
+    def _add(self, x: NDArray[np.float32], ids: NDArray[np.int64] | None) -> None:
+        raise NotImplementedError
+
+    def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
+        raise NotImplementedError
+
+    def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
+        refuse(f"range search not implemented for {type(self).__name__}")
+
+    def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The vectors of these ids; RuntimeError for one that is not there."""
+        refuse("reconstruct not implemented for this type of index")
+
+    def __repr__(self) -> str:
+        return f"<knear.faiss.{type(self).__name__} d={self.d}, {self.ntotal} vectors>"
+
+    # Shared.
+    def train(self, x: ArrayLike, *, numeric_type: int = Float32, xq_train: Any = None) -> None:
+        """Learns from the rows of `x` [n x d]."""
+        rows = matrix(x, self.d)
+        with faiss_errors():
+            self._train(rows)
+
+    def add(self, x: ArrayLike, *, numeric_type: int = Float32) -> None:
+        """Adds the rows of `x` [n x d] under ids from ntotal on."""
+        rows = matrix(x, self.d)
+        with faiss_errors():
+            self._add(rows, None)
+
+    def add_with_ids(self, x: ArrayLike, ids: ArrayLike, *, numeric_type: int = Float32) -> None:
+        """Adds the rows of `x` [n x d] under `ids` [n]."""
+        rows = matrix(x, self.d)
+        with faiss_errors():
+            self._add(rows, id_array(ids, len(rows)))
+
+    def search(
+        self,
+        x: ArrayLike,
+        k: int,
+        *,
+        params: SearchParameters | None = None,
+        D: Any = None,
+        I: Any = None,  # noqa: E741
+        numeric_type: int = Float32,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """(distances, ids), both [n x k], nearest first, id -1 where nothing is left. `D` and `I`
+        are arrays that take them."""
+        rows = matrix(x, self.d)
+        assert k > 0, f"k must be 1 at least, but is {k}"
+        with faiss_errors():
+            distances, ids = self._search(rows, int(k), params)
+        return into(D, distances), into(I, ids)
+
+    def range_search(
+        self,
+        x: ArrayLike,
+        thresh: float,
+        *,
+        params: SearchParameters | None = None,
+        numeric_type: int = Float32,
+    ) -> tuple[NDArray[np.uint64], NDArray[np.float32], NDArray[np.int64]]:
+        """(lims [n + 1], distances, ids): those of query i stand at lims[i] : lims[i + 1], all with
+        a distance below `thresh`, or an inner product above it; nearest first."""
+        rows = matrix(x, self.d)
+        with faiss_errors():
+            return self._within(rows, float(np.float32(thresh)), params)
+
+    def assign(self, x: ArrayLike, k: int = 1, labels: Any = None) -> NDArray[np.int64]:
+        """The ids [n x k] of search()."""
+        return into(labels, self.search(x, k)[1])
+
+    def reconstruct(self, key: int, x: Any = None) -> NDArray[np.float32]:
+        """The vector [d] of this id, or what its code stands for."""
+        return into(x, self.reconstruct_batch(np.array([key], np.int64))[0])
+
+    def reconstruct_batch(self, key: ArrayLike, x: Any = None) -> NDArray[np.float32]:
+        """Those of these ids [n x d]."""
+        keys = np.ascontiguousarray(key, np.int64)
+        (_,) = keys.shape
+        with faiss_errors():
+            return into(x, self._vectors_of(keys))
+
+    def reconstruct_n(self, n0: int = 0, ni: int = -1, x: Any = None) -> NDArray[np.float32]:
+        """Those of ids n0, n0 + 1, ...: ni of them, or all that follow."""
+        ni = self.ntotal - n0 if ni == -1 else ni
+        if ni and not (n0 >= 0 and n0 + ni <= self.ntotal):
+            refuse(f"reconstruct_n: {n0} to {n0 + ni} are not all among {self.ntotal}")
+        with faiss_errors():
+            return into(x, self._vectors_from(n0, max(0, ni)))
+
+    def _vectors_from(self, first: int, count: int) -> NDArray[np.float32]:
+        return self._vectors_of(np.arange(first, first + count))
+
+    def search_and_reconstruct(
+        self,
+        x: ArrayLike,
+        k: int,
+        *,
+        params: SearchParameters | None = None,
+        D: Any = None,
+        I: Any = None,  # noqa: E741
+        R: Any = None,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]]:
+        """search(), and the vectors that were found [n x k x d], NaN where there are none."""
+        distances, ids = self.search(x, k, params=params, D=D, I=I)
+        vectors = np.full((*ids.shape, self.d), np.nan, np.float32)
+        found = ids >= 0
+        with faiss_errors():
+            vectors[found] = self._vectors_of_found(ids[found])
+        return distances, ids, into(R, vectors)
+
+    def _vectors_of_found(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        return self._vectors_of(ids)
+
+    def compute_residual_n(self, x: ArrayLike, keys: ArrayLike) -> NDArray[np.float32]:
+        """`x` less the vectors of these ids [n x d]."""
+        return matrix(x, self.d) - self.reconstruct_batch(keys)
+
+    def remove_ids(self, x: Any) -> int:
+        """Removes the vectors that an IDSelector or an array of ids names, and says how many."""
+        with faiss_errors():
+            return int(self._remove(selector_of(x)))
+
+    def _remove(self, selector: Any) -> int:
+        refuse("remove_ids not implemented for this type of index")
+
+    def reset(self) -> None:
+        """Removes all vectors."""
+        raise NotImplementedError
+
+    def merge_from(self, otherIndex: Any, add_id: int = 0) -> None:
+        """Takes over the vectors of another index of the same kind, which is empty then."""
+        self.check_compatible_for_merge(otherIndex)
+        with faiss_errors():
+            self._merge(otherIndex, add_id)
+
+    def check_compatible_for_merge(self, otherIndex: Any) -> None:
+        if type(otherIndex) is not type(self) and not (
+            isinstance(otherIndex, type(self)) or isinstance(self, type(otherIndex))
+        ):
+            refuse(f"a {type(otherIndex).__name__} cannot be merged into {type(self).__name__}")
+        if (otherIndex.d, otherIndex.metric_type) != (self.d, self.metric_type):
+            refuse("indexes of other dimensions or metrics cannot be merged")
+
+    def _merge(self, other: Any, add_id: int) -> None:
+        refuse("merge_from not implemented for this type of index")
+
+    # Codes of an index by itself.
+    def sa_code_size(self) -> int:
+        """Bytes of a code of sa_encode()."""
+        refuse("standalone codec not implemented for this type of index")
+
+    def _encode(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
+        refuse("standalone codec not implemented for this type of index")
+
+    def _decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+        refuse("standalone codec not implemented for this type of index")
+
+    def sa_encode(self, x: ArrayLike, codes: Any = None) -> NDArray[np.uint8]:
+        """The codes [n x sa_code_size()] of `x` [n x d]; nothing is added."""
+        rows = matrix(x, self.d)
+        with faiss_errors():
+            return into(codes, self._encode(rows))
+
+    def sa_decode(self, codes: Any, x: Any = None) -> NDArray[np.float32]:
+        """What codes [n x sa_code_size()] of sa_encode() stand for [n x d]."""
+        n, size = np.shape(codes)
+        if np.asarray(codes).dtype != np.uint8:
+            raise TypeError(f"codes must be uint8, but are {np.asarray(codes).dtype}")
+        assert size == self.sa_code_size(), f"codes have {size} bytes, not {self.sa_code_size()}"
+        with faiss_errors():
+            return into(x, self._decode(np.ascontiguousarray(codes)))
+
+    def add_sa_codes(self, codes: Any, ids: Any = None) -> None:
+        """Adds codes of sa_encode()."""
+        n, size = np.shape(codes)
+        assert size == self.sa_code_size(), f"codes have {size} bytes, not {self.sa_code_size()}"
+        with faiss_errors():
+            self._add_codes(
+                np.ascontiguousarray(codes, np.uint8), None if ids is None else id_array(ids, n)
+            )
+
+    def _add_codes(self, codes: NDArray[np.uint8], ids: NDArray[np.int64] | None) -> None:
+        refuse("add_sa_codes not implemented for this type of index")
+
+
+def into(out: Any, values: NDArray[Any]) -> Any:
+    """`values`, or `out` with these, which must have their shape."""
+    if out is None:
+        return values
+    assert out.shape == values.shape, f"an array {out.shape} cannot take {values.shape}"
+    out[...] = values
+    return out

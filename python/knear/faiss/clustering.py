@@ -1,0 +1,232 @@
+"""k-means with FAISS's parameters: Kmeans, Clustering, kmeans_clustering."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .. import _core
+from .base import Sealed, faiss_errors, matrix, refuse, threads
+from .vectors import Float32Vector, Objects
+
+ClusteringInitMethod_RANDOM = 0
+ClusteringInitMethod_KMEANS_PLUS_PLUS = 1
+ClusteringInitMethod_AFK_MC2 = 2
+
+
+class ClusteringParameters(Sealed):
+    """FAISS's, with its defaults. update_index, decode_block_size, use_faster_subsampling,
+    min_points_per_centroid, afkmc2_chain_length and use_super_kmeans change nothing here; AFK_MC2,
+    which approximates it, is k-means++."""
+
+    def __init__(self) -> None:
+        self.niter = 25
+        self.nredo = 1
+        self.verbose = False
+        self.spherical = False
+        self.int_centroids = False
+        self.update_index = False
+        self.frozen_centroids = False
+        self.min_points_per_centroid = 39
+        self.max_points_per_centroid = 256
+        self.seed = 1234
+        self.decode_block_size = 32768
+        self.check_input_data_for_NaNs = True
+        self.use_faster_subsampling = False
+        self.init_method = ClusteringInitMethod_RANDOM
+        self.afkmc2_chain_length = 50
+        self.early_stop_threshold = 0.0
+        self.use_super_kmeans = False
+
+
+class ClusteringIterationStats(Sealed):
+    """How an iteration went."""
+
+    def __init__(
+        self,
+        obj: float = 0.0,
+        time: float = 0.0,
+        time_search: float = 0.0,
+        imbalance_factor: float = 0.0,
+        nsplit: int = 0,
+    ) -> None:
+        self.obj, self.time, self.time_search = obj, time, time_search
+        self.imbalance_factor, self.nsplit = imbalance_factor, nsplit
+
+
+def cluster(
+    x: NDArray[np.float32],
+    k: int,
+    cp: ClusteringParameters,
+    *,
+    initial: NDArray[np.float32] | None = None,
+    weights: Any = None,
+) -> tuple[NDArray[np.float32], list[ClusteringIterationStats]]:
+    """The centroids [k x d] of `x` [n x d], and the iterations of the best of nredo runs."""
+    n, d = x.shape
+    if n < k:
+        refuse(
+            f"Number of training points ({n}) should be at least as large as number of clusters "
+            f"({k})"
+        )
+    if cp.check_input_data_for_NaNs and not np.isfinite(x).all():
+        refuse("input contains NaN's or Inf's")
+    initial = None if initial is None or not len(initial) else initial
+    if n == k and initial is None:  # FAISS's shortcut: every point is a centroid
+        return _after(x.copy(), cp), []
+    centroids, steps = _core.k_means(
+        x,
+        "f32",
+        k,
+        "ip" if cp.spherical else "l2",
+        max(1, cp.niter),
+        cp.seed % 2**64,
+        "random" if cp.init_method == ClusteringInitMethod_RANDOM else "k-means++",
+        max(1, cp.nredo),
+        float(cp.early_stop_threshold),
+        cp.max_points_per_centroid,
+        1,
+        threads(),
+        initial,
+        bool(cp.frozen_centroids and initial is not None),
+        None if weights is None else np.ascontiguousarray(weights, np.float32),
+        None,
+    )
+    if cp.niter < 1 and initial is not None and len(initial) == k:
+        centroids = initial
+    return _after(centroids, cp), _stats(steps, cp)
+
+
+def _after(centroids: NDArray[np.float32], cp: ClusteringParameters) -> NDArray[np.float32]:
+    """What FAISS does to centroids at the end."""
+    if cp.spherical:
+        lengths = np.linalg.norm(centroids, axis=1, keepdims=True)
+        centroids = centroids / np.where(lengths > 0, lengths, 1)
+    if cp.int_centroids:
+        centroids = np.rint(centroids)
+    return np.ascontiguousarray(centroids, np.float32)
+
+
+def _stats(steps: list[tuple[Any, ...]], cp: ClusteringParameters) -> list[Any]:
+    """niter iterations of the best run: once no row moves, the last one again."""
+    runs: dict[int, list[Any]] = {}
+    for restart, _, objective, _, empty, seconds in steps:
+        stats = ClusteringIterationStats(objective, seconds, seconds, 1.0, empty)
+        runs.setdefault(restart, []).append(stats)
+    if not runs:
+        return []
+    sign = -1 if cp.spherical else 1
+    best = min(runs.values(), key=lambda run: sign * run[-1].obj)[: cp.niter]
+    if cp.early_stop_threshold == 0 and best:
+        best += [copy.copy(best[-1]) for _ in range(cp.niter - len(best))]
+    return best
+
+
+class Clustering(ClusteringParameters):
+    """k centroids of vectors of d columns; train() puts them into an index."""
+
+    def __init__(self, d: int, k: int, cp: ClusteringParameters | None = None) -> None:
+        super().__init__()
+        if cp is not None:
+            self.__dict__.update({n: v for n, v in vars(cp).items() if n != "_sealed"})
+        self.d, self.k = int(d), int(k)
+        self.centroids = Float32Vector()
+        self.iteration_stats = Objects()
+
+    def train(self, x: ArrayLike, index: Any, weights: Any = None) -> None:
+        """Finds the centroids of `x` [n x d], beginning with those that `centroids` holds, and adds
+        them to `index`, which is emptied first. Rows go to their nearest centroid, whatever the
+        index would find."""
+        rows = matrix(x, self.d)
+        assert index.d == self.d, "the index has other dimensions"
+        if weights is not None:
+            assert np.shape(weights) == (len(rows),), "there must be a weight for each row"
+        first = self.centroids.array.reshape(-1, self.d) if self.centroids.size() else None
+        with faiss_errors():
+            centroids, stats = cluster(rows, self.k, self, initial=first, weights=weights)
+        self.centroids.set(centroids)
+        self.iteration_stats = Objects(stats)
+        index.reset()
+        if not index.is_trained:
+            index.train(centroids)
+        index.add(centroids)
+
+    def post_process_centroids(self) -> None:
+        self.centroids.set(_after(self.centroids.array.reshape(-1, self.d), self))
+
+
+class Kmeans:
+    """k-means of vectors of d columns: train(x) finds `centroids` [k x d], assign(x) the nearest.
+
+    Other arguments are fields of ClusteringParameters. `obj` are the objectives of the iterations,
+    `iteration_stats` all about them.
+    """
+
+    def __init__(self, d: int, k: int, **given: Any) -> None:
+        self.d, self.k = int(d), int(k)
+        self.gpu = False
+        if given.pop("gpu", False):
+            raise NotImplementedError("Kmeans(gpu=) is not there: k-means is the processor's")
+        if given.pop("progressive_dim_steps", None):
+            raise NotImplementedError(
+                "Kmeans(progressive_dim_steps=) is not there; knear.KMeans(k, levels=2) is for "
+                "many centroids"
+            )
+        self.cp = ClusteringParameters()
+        for name, value in given.items():
+            getattr(self.cp, name)
+            setattr(self.cp, name, value)
+        self.centroids: NDArray[np.float32] | None = None
+        self.obj: Any = None
+        self.iteration_stats: Any = None
+        self.index: Any = None
+
+    def set_index(self) -> None:
+        from .flat import IndexFlatIP, IndexFlatL2
+
+        self.index = (IndexFlatIP if self.cp.spherical else IndexFlatL2)(self.d)
+
+    def reset(self, k: int | None = None) -> None:
+        """Forgets the centroids; k: as many from now on."""
+        self.k = self.k if k is None else int(k)
+        self.centroids = self.obj = self.iteration_stats = None
+
+    def train(self, x: ArrayLike, weights: Any = None, init_centroids: Any = None) -> float:
+        """Returns the last objective. `weights` [n] are of the rows; `init_centroids` [g x d] are
+        the first g centroids to begin with."""
+        rows = matrix(x)
+        assert rows.shape[1] == self.d, f"x has {rows.shape[1]} columns, not {self.d}"
+        self.set_index()
+        clustering = Clustering(self.d, self.k, self.cp)
+        if init_centroids is not None:
+            first = matrix(init_centroids)
+            assert first.shape[1] == self.d and len(first) <= self.k
+            clustering.centroids.set(first)
+        clustering.train(rows, self.index, weights)
+        self.centroids = clustering.centroids.array.reshape(self.k, self.d).copy()
+        self.iteration_stats = [
+            {name: value for name, value in vars(one).items() if name != "_sealed"}
+            for one in clustering.iteration_stats
+        ]
+        self.obj = np.array([one["obj"] for one in self.iteration_stats])
+        return float(self.obj[-1]) if self.obj.size else 0.0
+
+    def assign(self, x: ArrayLike) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """(distances [n], numbers [n]) of the nearest centroid of each row."""
+        rows = matrix(x, self.d)
+        assert self.centroids is not None, "should train before assigning"
+        self.index.reset()
+        self.index.add(self.centroids)
+        distances, ids = self.index.search(rows, 1)
+        return distances.ravel(), ids.ravel()
+
+
+def kmeans_clustering(d: int, n: int, k: int, x: Any, centroids: Any) -> float:
+    """k-means of the first n rows of `x` into the array `centroids` [k x d]; the objective."""
+    km = Kmeans(d, k)
+    out = km.train(np.ravel(x)[: n * d].reshape(n, d))
+    np.ravel(centroids)[:] = km.centroids.ravel()
+    return out

@@ -1,0 +1,225 @@
+"""Codes without lists: IndexPQ and IndexScalarQuantizer; and what lists of codes have of these."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._index import Index as KnearIndex
+from .base import (
+    METRIC_L2,
+    Index,
+    padded,
+    parameters_of,
+    refuse,
+    threads,
+    within,
+)
+from .parameters import SearchParametersPQ
+from .quantizers import ProductQuantizer, ScalarQuantizer
+from .store import Store
+from .vectors import UInt8Vector
+
+
+def loaded(image: Any) -> KnearIndex:
+    """The knear.Index of a file of FAISS that image(file) writes."""
+    with tempfile.TemporaryDirectory(prefix="knear") as folder:
+        path = os.path.join(folder, "index.faiss")
+        with open(path, "wb") as file:
+            image(file.write)
+        return KnearIndex.load(path)
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b or (type(a) is int and a == b)
+
+
+class Coded(Index):
+    """Keeps codes in a Store. Searches go to a knear.Index that is made of it when one comes after
+    a change: of the codes where knear has such codes, else of the vectors that they stand for."""
+
+    def __init__(self, d: int, metric: int) -> None:
+        super().__init__(d, metric)
+        self._searched: tuple[Any, KnearIndex] | None = None
+
+    def _set_code_size(self, size: int) -> None:
+        self.code_size = size
+        self._store = Store(size)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_searched": None}
+
+    @property
+    def ntotal(self) -> int:
+        return self._store.size
+
+    def reset(self) -> None:
+        self._store.clear()
+
+    def _sources(self) -> tuple[Any, ...]:
+        """What the quantizers are made of: other objects after a change of any."""
+        return ()
+
+    def _image(self, write: Any) -> None:
+        raise NotImplementedError
+
+    def _index(self) -> KnearIndex:
+        sources = (self._store, self._store.version, *self._sources())
+        had = self._searched
+        if had is None or not (len(had[0]) == len(sources) and all(map(_same, had[0], sources))):
+            self._searched = had = sources, loaded(self._image)
+        return had[1]
+
+    def _decode_rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        raise NotImplementedError
+
+
+class IndexFlatCodes(Coded):
+    """Codes under ids 0, 1, ...: after remove_ids those that follow move up."""
+
+    @property
+    def codes(self) -> UInt8Vector:
+        """All codes, one after another: a copy."""
+        return UInt8Vector(self._store.codes)
+
+    def _trained(self) -> None:
+        if not self.is_trained:
+            refuse("the index is not trained")
+
+    def _add(self, x: NDArray[np.float32], ids: NDArray[np.int64] | None) -> None:
+        self._trained()
+        if ids is not None:
+            refuse("add_with_ids not implemented for this type of index: take an IndexIDMap")
+        self._add_codes(self._encode(x), None)
+
+    def _add_codes(self, codes: NDArray[np.uint8], ids: NDArray[np.int64] | None) -> None:
+        self._store.add(codes, np.arange(self.ntotal, self.ntotal + len(codes)))
+
+    def _filter(self, params: Any) -> NDArray[np.bool_] | None:
+        selector = getattr(params, "sel", None)
+        return None if selector is None else selector.mask(np.arange(self.ntotal))
+
+    def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
+        self._trained()
+        found = self._index().search(x, k, filter=self._filter(params), threads=threads())
+        return padded(found.distances, found.ids, self.metric_type)
+
+    def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
+        self._trained()
+        found = self._index().range_search(
+            x, radius, filter=self._filter(params), threads=threads()
+        )
+        return within(*found, radius, self.metric_type)
+
+    def _decode_rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        return self._decode(self._store.codes[rows])
+
+    def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        if ids.size and not (ids.min() >= 0 and ids.max() < self.ntotal):
+            refuse(f"a key is not among the ids 0 to {self.ntotal - 1}")
+        return self._decode_rows(ids)
+
+    def _remove(self, selector: Any) -> int:
+        gone = selector.mask(np.arange(self.ntotal))
+        codes = self._store.codes[~gone]
+        self._store.clear()
+        self._add_codes(codes, None)
+        return int(gone.sum())
+
+    def _merge(self, other: Any, add_id: int) -> None:
+        if other.code_size != self.code_size:
+            refuse("codes of other sizes cannot be merged")
+        self._add_codes(other._store.codes, None)
+        other.reset()
+
+    def sa_code_size(self) -> int:
+        return self.code_size
+
+    def _image(self, write: Any) -> None:
+        from .io import Writer
+
+        out = Writer(write)
+        if self._knear_has_it():
+            out.index(self)
+        else:
+            out.vectors(self.d, self.metric_type, self._decode(self._store.codes))
+
+    def _knear_has_it(self) -> bool:
+        raise NotImplementedError
+
+
+class IndexPQ(IndexFlatCodes):
+    """Codes of M sub-quantizers of nbits each, each compared with a query. Polysemous filters are
+    not applied: every code is measured."""
+
+    ST_PQ, ST_HE, ST_generalized_HE, ST_SDC, ST_polysemous, ST_polysemous_generalize = range(6)
+
+    def __init__(self, d: int, M: int, nbits: int, metric: int = METRIC_L2) -> None:
+        super().__init__(d, metric)
+        self.pq = ProductQuantizer(d, M, nbits)
+        self.is_trained = False
+        self.do_polysemous_training = False
+        self.polysemous_training = None
+        self.search_type = self.ST_PQ
+        self.encode_signs = False
+        self.polysemous_ht = nbits * M + 1
+        self._set_code_size(self.pq.code_size)
+
+    def _train(self, x: NDArray[np.float32]) -> None:
+        self.pq.train(x)
+        self.is_trained = True
+
+    def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
+        parameters_of(params, SearchParametersPQ, "IndexPQ")
+        kind = self.search_type if params is None else params.search_type
+        if kind in (self.ST_HE, self.ST_generalized_HE):
+            raise NotImplementedError(
+                "search by Hamming distances of codes is not there; ST_PQ measures all of them"
+            )
+        if kind == self.ST_SDC:
+            x = self._decode(self._encode(x))
+        return super()._search(x, k, params)
+
+    def _encode(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
+        return self.pq.compute_codes(x)
+
+    def _decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+        return self.pq.decode(codes)
+
+    def _sources(self) -> tuple[Any, ...]:
+        return (self.pq.centroids.array,)
+
+    def _knear_has_it(self) -> bool:
+        return self.pq.nbits in (4, 8)
+
+
+class IndexScalarQuantizer(IndexFlatCodes):
+    """Codes of a ScalarQuantizer of this type."""
+
+    def __init__(
+        self, d: int, qtype: int = ScalarQuantizer.QT_8bit, metric: int = METRIC_L2
+    ) -> None:
+        super().__init__(d, metric)
+        self.sq = ScalarQuantizer(d, qtype)
+        self.is_trained = self.sq.is_trained
+        self._set_code_size(self.sq.code_size)
+
+    def _train(self, x: NDArray[np.float32]) -> None:
+        self.sq.train(x)
+        self.is_trained = True
+
+    def _encode(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
+        return self.sq.compute_codes(x)
+
+    def _decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+        return self.sq.decode(codes)
+
+    def _sources(self) -> tuple[Any, ...]:
+        return (self.sq.trained.array,)
+
+    def _knear_has_it(self) -> bool:
+        return self.sq.qtype != ScalarQuantizer.QT_6bit

@@ -1,0 +1,140 @@
+"""IndexFlat: vectors as they are, searched exactly by a knear.Index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._index import Index as KnearIndex
+from .base import (
+    METRIC_INNER_PRODUCT,
+    METRIC_L2,
+    Index,
+    metric_name,
+    padded,
+    refuse,
+    threads,
+    within,
+)
+from .vectors import UInt8Vector
+
+
+class IndexFlat(Index):
+    """Vectors of d columns under ids 0, 1, ...: after remove_ids those that follow move up.
+
+    A knear.Index keeps them under ids of its own that never change; `_places` are these in order
+    of FAISS's ids, or None as long as they are the same.
+    """
+
+    def __init__(self, d: int, metric: int = METRIC_L2) -> None:
+        super().__init__(d, metric)
+        self.reset()
+
+    @property
+    def ntotal(self) -> int:
+        return len(self._kept)
+
+    @property
+    def code_size(self) -> int:
+        return 4 * self.d
+
+    @property
+    def codes(self) -> UInt8Vector:
+        """The bytes of all vectors: a copy."""
+        return UInt8Vector(self._all().view(np.uint8))
+
+    def get_xb(self) -> NDArray[np.float32]:
+        """All vectors, one after another: a copy."""
+        return self._all().ravel()
+
+    def _all(self) -> NDArray[np.float32]:
+        return self._vectors_of(np.arange(self.ntotal))
+
+    def _kept_ids(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        return ids if self._places is None else self._places[ids]
+
+    def _faiss_ids(self, kept: NDArray[np.int64]) -> NDArray[np.int64]:
+        """FAISS's ids of the index's, which come in the same order; -1 stays."""
+        if self._places is None:
+            return kept
+        ids = np.searchsorted(self._places, kept)
+        ids[kept < 0] = -1
+        return ids
+
+    def _filter(self, params: Any) -> NDArray[np.bool_] | None:
+        if params is None or getattr(params, "sel", None) is None:
+            return None
+        chosen = params.sel.mask(np.arange(self.ntotal))
+        if self._places is None:
+            return chosen
+        mask = np.zeros(self._kept.next_id, np.bool_)
+        mask[self._places] = chosen
+        return mask
+
+    def _add(self, x: NDArray[np.float32], ids: NDArray[np.int64] | None) -> None:
+        if ids is not None:
+            refuse("add_with_ids not implemented for this type of index: take an IndexIDMap")
+        first = self._kept.next_id
+        self._kept.add(x, threads=threads())
+        if self._places is not None:
+            self._places = np.concatenate([self._places, np.arange(first, first + len(x))])
+
+    def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
+        distances, kept = self._kept.search(x, k, filter=self._filter(params), threads=threads())
+        return padded(distances, self._faiss_ids(kept), self.metric_type)
+
+    def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
+        begin, distances, kept = self._kept.range_search(
+            x, radius, filter=self._filter(params), threads=threads()
+        )
+        return within(begin, distances, self._faiss_ids(kept), radius, self.metric_type)
+
+    def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        if ids.size and not (ids.min() >= 0 and ids.max() < self.ntotal):
+            refuse(f"a key is not among the ids 0 to {self.ntotal - 1}")
+        if not ids.size:
+            return np.empty((0, self.d), np.float32)
+        return self._kept.reconstruct(self._kept_ids(ids))
+
+    def _remove(self, selector: Any) -> int:
+        gone = selector.mask(np.arange(self.ntotal))
+        kept = np.arange(self.ntotal) if self._places is None else self._places
+        self._kept.remove(kept[gone])
+        self._places = kept[~gone]
+        return int(gone.sum())
+
+    def reset(self) -> None:
+        self._kept = KnearIndex("Flat", dim=self.d, metric=metric_name(self.metric_type))
+        self._places: NDArray[np.int64] | None = None
+
+    def _merge(self, other: Any, add_id: int) -> None:
+        self._add(other._all(), None)
+        other.reset()
+
+    def sa_code_size(self) -> int:
+        return 4 * self.d
+
+    def _encode(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
+        return x.view(np.uint8).reshape(len(x), 4 * self.d)
+
+    def _decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+        return codes.view(np.float32).reshape(len(codes), self.d)
+
+    def _add_codes(self, codes: NDArray[np.uint8], ids: NDArray[np.int64] | None) -> None:
+        self._add(self._decode(codes), ids)
+
+
+class IndexFlatL2(IndexFlat):
+    """By squared Euclidean distances."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__(d, METRIC_L2)
+
+
+class IndexFlatIP(IndexFlat):
+    """By inner products, the largest first."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__(d, METRIC_INNER_PRODUCT)

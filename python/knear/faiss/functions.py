@@ -1,0 +1,298 @@
+"""Searches of arrays, random arrays, and what scripts call beside indexes."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .. import _search
+from .._search import select_k
+from .base import (
+    METRIC_INNER_PRODUCT,
+    METRIC_L2,
+    Index,
+    faiss_errors,
+    matrix,
+    metric_name,
+    padded,
+    refuse,
+    set_threads,
+    threads,
+)
+from .ivf import IndexIVF
+from .transforms import normalized
+from .wrappers import IndexIDMap, IndexPreTransform, IndexRefine
+
+
+def knn(
+    xq: ArrayLike, xb: ArrayLike, k: int, metric: int = METRIC_L2, metric_arg: float = 0.0
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """(distances, ids) [nq x k] of the k nearest rows of `xb` for each row of `xq`."""
+    queries = matrix(xq)
+    base = matrix(xb, queries.shape[1])
+    with faiss_errors():
+        found = _search.knn(queries, base, int(k), metric_name(metric), threads=threads())
+    return padded(found.distances, found.ids, metric)
+
+
+def pairwise_distances(
+    xq: ArrayLike, xb: ArrayLike, metric: int = METRIC_L2, metric_arg: float = 0.0
+) -> NDArray[np.float32]:
+    """All distances, or inner products, [nq x nb]."""
+    queries = matrix(xq)
+    base = matrix(xb, queries.shape[1])
+    name = metric_name(metric)
+    out = np.empty((len(queries), len(base)), np.float32)
+    if not out.size:
+        return out
+    block = max(1, (1 << 24) // len(base))
+    with faiss_errors():
+        for begin in range(0, len(queries), block):
+            distances, ids = _search.knn(
+                queries[begin : begin + block], base, len(base), name, threads=threads()
+            )
+            np.put_along_axis(out[begin : begin + block], ids, distances, 1)
+    return out
+
+
+def _best(array: ArrayLike, k: int, largest: bool) -> tuple[Any, Any]:
+    x = matrix(array)
+    with faiss_errors():
+        return select_k(x, int(k), largest=largest, threads=threads())
+
+
+def kmin(array: ArrayLike, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """(values, places) [n x k] of the k smallest numbers of each row, smallest first."""
+    values, places = _best(array, k, False)
+    return padded(values, places, METRIC_L2)
+
+
+def kmax(array: ArrayLike, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Those of the k largest, largest first."""
+    values, places = _best(array, k, True)
+    return padded(values, places, METRIC_INNER_PRODUCT)
+
+
+def normalize_L2(x: NDArray[np.float32]) -> None:
+    """Gives the rows of `x` length 1, in place; those of zeros stay."""
+    if not x.flags.c_contiguous:
+        raise ValueError("array is not C-contiguous")
+    if x.dtype != np.float32:
+        raise TypeError(f"x must be float32, but is {x.dtype}")
+    _, _ = x.shape
+    x[...] = normalized(x)
+
+
+def merge_knn_results(Dall: Any, Iall: Any, keep_max: bool = False) -> tuple[Any, Any]:
+    """The k best of several results [shards x n x k]: (distances, ids) [n x k]."""
+    shards, n, k = Dall.shape
+    distances = np.swapaxes(Dall, 0, 1).reshape(n, shards * k)
+    ids = np.swapaxes(Iall, 0, 1).reshape(n, shards * k)
+    key = -distances if keep_max else distances
+    best = np.lexsort((ids, key, ids < 0), axis=1)[:, :k]
+    return np.take_along_axis(distances, best, 1), np.take_along_axis(ids, best, 1)
+
+
+class ResultHeap:
+    """The k best of results that come one after another: add_result(), then finalize()."""
+
+    def __init__(self, nq: int, k: int, keep_max: bool = False) -> None:
+        metric = METRIC_INNER_PRODUCT if keep_max else METRIC_L2
+        self.nq, self.k, self.keep_max = nq, k, keep_max
+        self.D, self.I = padded(
+            np.empty((nq, k), np.float32), np.full((nq, k), -1, np.int64), metric
+        )
+
+    def add_result(self, D: Any, I: Any) -> None:  # noqa: E741
+        self.add_result_subset(np.arange(self.nq), D, I)
+
+    def add_result_subset(self, subset: Any, D: Any, I: Any) -> None:  # noqa: E741
+        distances = np.concatenate([self.D[subset], D], 1)
+        ids = np.concatenate([self.I[subset], I], 1)
+        key = -distances if self.keep_max else distances
+        best = np.lexsort((ids, key, ids < 0), axis=1)[:, : self.k]
+        self.D[subset] = np.take_along_axis(distances, best, 1)
+        self.I[subset] = np.take_along_axis(ids, best, 1)
+
+    def finalize(self) -> None: ...
+
+
+def eval_intersection(I1: ArrayLike, I2: ArrayLike) -> int:
+    """How many ids the rows of two results have in common, in all."""
+    a, b = np.asarray(I1), np.asarray(I2)
+    assert len(a) == len(b), "there are results of other numbers of queries"
+    return sum(len(np.intersect1d(x[x >= 0], y[y >= 0])) for x, y in zip(a, b, strict=True))
+
+
+# Random numbers are FAISS's: Mersenne twisters, one for each of 1024 blocks.
+
+
+def _words(seed: int, count: int) -> NDArray[np.uint64]:
+    return np.random.RandomState(seed % 2**32)._bit_generator.random_raw(count)
+
+
+def _blocks(n: int, seed: int) -> Any:
+    """(first, last, seed) of the blocks of n numbers."""
+    blocks = 1 if n < 1024 else 1024
+    a, b = (int(word) & 0x7FFFFFFF for word in _words(seed, 2))
+    for j in range(blocks):
+        yield n * j // blocks, n * (j + 1) // blocks, a + j * b
+
+
+def _random(shape: Any, seed: int, dtype: Any, of_block: Any) -> NDArray[Any]:
+    out = np.empty(shape, dtype)
+    flat = out.reshape(-1)
+    for first, last, of in _blocks(flat.size, seed):
+        flat[first:last] = of_block(of, last - first)
+    return out
+
+
+def rand(n: Any, seed: int = 12345) -> NDArray[np.float32]:
+    """Numbers from 0 to 1; n: how many, or a shape."""
+
+    def uniform(of: int, count: int) -> Any:
+        return _words(of, count).astype(np.float32) / np.float32(0xFFFFFFFF)
+
+    return _random(n, seed, np.float32, uniform)
+
+
+def randn(n: Any, seed: int = 12345) -> NDArray[np.float32]:
+    """Normally distributed numbers; n: how many, or a shape."""
+    return _random(n, seed, np.float32, _normal)
+
+
+def _normal(seed: int, count: int) -> NDArray[np.float64]:
+    """By Marsaglia's polar method, two numbers of each pair that falls into the circle."""
+    words = _words(seed, 4 * count + 64).reshape(-1, 2) / np.float64(0xFFFFFFFF)
+    a, b = (2 * words - 1).T
+    s = a * a + b * b
+    inside = (s < 1) & (s > 0)
+    a, b, s = a[inside], b[inside], s[inside]
+    out = np.sqrt(-2 * np.log(s) / s)[:, None] * np.stack([a, b], 1)
+    if out.size < count:  # hardly ever
+        refuse("too few random numbers fell into the circle")
+    return out.ravel()[:count]
+
+
+def randint(n: Any, seed: int = 12345, vmax: int | None = None) -> NDArray[np.int64]:
+    """Whole numbers below vmax, or of 62 bits; n: how many, or a shape."""
+
+    def whole(of: int, count: int) -> Any:
+        words = _words(of, 2 * count).astype(np.int64) & 0x7FFFFFFF
+        values = words[::2] | words[1::2] << 31
+        return values if vmax is None else values % vmax
+
+    return _random(n, seed, np.int64, whole)
+
+
+lrand = randint
+
+
+def rand_smooth_vectors(n: int, d: int, seed: int = 1234) -> NDArray[np.float32]:
+    """Vectors [n x d] that 10 hidden numbers make: easier to search than independent columns."""
+    hidden = randn((n, 10), seed)
+    out = hidden @ rand((10, d), seed + 1)
+    return np.sin(out * (rand(d, seed + 2) * 4 + np.float32(0.1))).astype(np.float32)
+
+
+# Indexes.
+
+
+def downcast_index(index: Any) -> Any:
+    """The index itself: its class is what it is."""
+    return index
+
+
+downcast_VectorTransform = downcast_InvertedLists = downcast_Quantizer = downcast_index
+
+
+def try_extract_index_ivf(index: Any) -> IndexIVF | None:
+    """The inverted lists inside of an index, or None."""
+    if isinstance(index, (IndexIDMap, IndexPreTransform)):
+        return try_extract_index_ivf(index.index)
+    if isinstance(index, IndexRefine):
+        return try_extract_index_ivf(index.base_index)
+    return index if isinstance(index, IndexIVF) else None
+
+
+def extract_index_ivf(index: Any) -> IndexIVF:
+    """The inverted lists inside of an index. RuntimeError if there are none."""
+    out = try_extract_index_ivf(index)
+    if out is None:
+        refuse(f"{type(index).__name__} has no inverted lists")
+    return out
+
+
+def merge_into(index0: Index, index1: Index, shift_ids: bool) -> None:
+    """Takes the rows of index1 over into index0."""
+    index0.merge_from(index1, index0.ntotal if shift_ids else 0)
+
+
+def check_compatible_for_merge(index0: Index, index1: Index) -> None:
+    index0.check_compatible_for_merge(index1)
+
+
+def search_with_parameters(
+    index: Any, x: ArrayLike, k: int, params: Any = None, output_stats: bool = False
+) -> Any:
+    """index.search(x, k, params=params); with output_stats a dict, too."""
+    start = time.perf_counter()
+    distances, ids = index.search(x, k, params=params)
+    if not output_stats:
+        return distances, ids
+    took = 1000 * (time.perf_counter() - start)
+    lists = extract_index_ivf(index)
+    probes = lists.nprobe if params is None else params.nprobe
+    scanned = len(ids) * probes * index.ntotal // lists.nlist
+    stats = {"ndis": scanned, "pre_transform_ms": 0.0, "coarse_quantizer_ms": 0.0}
+    return distances, ids, {**stats, "invlist_scan_ms": took}
+
+
+def range_search_with_parameters(
+    index: Any, x: ArrayLike, radius: float, params: Any = None, output_stats: bool = False
+) -> Any:
+    if output_stats:
+        raise NotImplementedError("range searches have no stats; knear's have a report=")
+    return index.range_search(x, radius, params=params)
+
+
+# The machine.
+
+
+def omp_get_max_threads() -> int:
+    return threads() or len(os.sched_getaffinity(0))
+
+
+def omp_set_num_threads(num_threads: int) -> None:
+    """How many threads each call from now on takes. Answers do not depend on it."""
+    set_threads(num_threads)
+
+
+def get_num_gpus() -> int:
+    return 0
+
+
+def get_compile_options() -> str:
+    return "KNEAR"
+
+
+def get_mem_usage_kb() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def getmillisecs() -> float:
+    return time.perf_counter() * 1000
+
+
+def fvec_renorm_L2(d: int, nx: int, x: NDArray[np.float32]) -> None:
+    rows = np.ravel(x)[: nx * d].reshape(nx, d)
+    rows[...] = normalized(rows)
+
+
+def is_similarity_metric(metric: int) -> bool:
+    return metric == METRIC_INNER_PRODUCT

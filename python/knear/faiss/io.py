@@ -1,0 +1,579 @@
+"""FAISS's files: write_index, read_index, serialize_index, and the same of transforms and product
+quantizers. knear/index/faiss_reader.cpp reads the same files into a knear.Index."""
+
+from __future__ import annotations
+
+import copy
+import os
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .base import METRIC_L2, Index, refuse
+from .codes import IndexPQ, IndexScalarQuantizer
+from .flat import IndexFlat, IndexFlatIP, IndexFlatL2
+from .ivf import (
+    DirectMap,
+    IndexIVF,
+    IndexIVFFlat,
+    IndexIVFPQ,
+    IndexIVFScalarQuantizer,
+)
+from .quantizers import ProductQuantizer, ScalarQuantizer
+from .transforms import (
+    CenteringTransform,
+    LinearTransform,
+    NormalizationTransform,
+    PCAMatrix,
+    RandomRotationMatrix,
+    RemapDimensionsTransform,
+    VectorTransform,
+)
+from .vectors import UInt8Vector
+from .wrappers import IndexIDMap, IndexIDMap2, IndexPreTransform, IndexRefine, IndexRefineFlat
+
+IO_FLAG_SKIP_STORAGE = 1
+IO_FLAG_READ_ONLY = 2
+IO_FLAG_ONDISK_SAME_DIR = 4
+IO_FLAG_SKIP_IVF_DATA = 8
+IO_FLAG_SKIP_PRECOMPUTE_TABLE = 16
+IO_FLAG_PQ_SKIP_SDC_TABLE = 32
+IO_FLAG_MMAP = IO_FLAG_SKIP_IVF_DATA | 0x646F0000
+IO_FLAG_MMAP_IFC = 1 << 9
+
+_DUMMY = 1 << 20
+_MOST_NESTED = 50
+
+
+class Writer:
+    """Writes what FAISS's files have one after another. Whole numbers are int32 (i), int64 (q) and
+    uint64 (Q), little-endian; a vector is its length and its numbers."""
+
+    def __init__(self, write: Callable[[Any], Any]) -> None:
+        self._write = write
+
+    def _put(self, form: str, *values: Any) -> None:
+        self._write(struct.pack("<" + form, *values))
+
+    def _vector(self, values: Any, dtype: str, count: int | None = None) -> None:
+        array = np.ascontiguousarray(values, dtype)
+        self._put("Q", array.size if count is None else count)
+        self._write(array.data.cast("B") if array.size else b"")
+
+    def _header(self, letters: bytes, index: Index, rows: int | None = None) -> None:
+        self._write(letters)
+        count = index.ntotal if rows is None else rows
+        trained = bool(index.is_trained)
+        self._put("iqqq?i", index.d, count, _DUMMY, _DUMMY, trained, index.metric_type)
+
+    def index(self, index: Any) -> None:
+        if isinstance(index, IndexFlat):
+            self.vectors(index.d, index.metric_type, index._all())
+        elif isinstance(index, IndexPQ):
+            self._header(b"IxPq", index)
+            self.product(index.pq)
+            self._vector(index._store.codes, "u1")
+            self._put("i?i", index.search_type, index.encode_signs, index.polysemous_ht)
+        elif isinstance(index, IndexScalarQuantizer):
+            self._header(b"IxSQ", index)
+            self._scalar(index.sq)
+            self._vector(index._store.codes, "u1")
+        elif isinstance(index, IndexIVF):
+            self.lists(index, index._store.ids)
+        elif isinstance(index, IndexPreTransform):
+            self._header(b"IxPT", index)
+            self._put("i", len(index.chain))
+            for one in index.chain:
+                self.transform(one)
+            self.index(index.index)
+        elif isinstance(index, IndexIDMap):
+            self._header(b"IxM2" if isinstance(index, IndexIDMap2) else b"IxMp", index)
+            self.index(index.index)
+            self._vector(index.id_map.array, "<i8")
+        elif isinstance(index, IndexRefine):
+            self._header(b"IxRF", index)
+            self.index(index.base_index)
+            self.index(index.refine_index)
+            self._put("f", index.k_factor)
+        else:
+            raise NotImplementedError(f"{type(index).__name__} cannot be written to a file")
+
+    def vectors(self, d: int, metric: int, x: NDArray[np.float32]) -> None:
+        """An IndexFlat."""
+        self._write(b"IxF2" if metric == METRIC_L2 else b"IxFI")
+        self._put("iqqq?i", d, len(x), _DUMMY, _DUMMY, True, metric)
+        self._vector(x, "<f4")
+
+    def lists(self, index: IndexIVF, ids: NDArray[np.int64]) -> None:
+        """Inverted lists, with these ids of the rows."""
+        rows = index._store
+        if isinstance(index, IndexIVFFlat):
+            self._inverted(b"IwFl", index)
+        elif isinstance(index, IndexIVFPQ):
+            self._inverted(b"IwPQ", index)
+            self._put("?Q", index.by_residual, index.code_size)
+            self.product(index.pq)
+        else:
+            assert isinstance(index, IndexIVFScalarQuantizer)
+            self._inverted(b"IwSq", index)
+            self._scalar(index.sq)
+            self._put("Q?", index.code_size, index.by_residual)
+        self._lists(index, rows.codes, ids)
+
+    def lists_of_vectors(
+        self, index: IndexIVF, ids: NDArray[np.int64], x: NDArray[np.float32]
+    ) -> None:
+        """The lists of an index with these vectors instead of its codes."""
+        self._inverted(b"IwFl", index)
+        self._lists(index, np.ascontiguousarray(x).view(np.uint8).reshape(len(x), 4 * index.d), ids)
+
+    def _inverted(self, letters: bytes, index: IndexIVF) -> None:
+        self._header(letters, index)
+        self._put("QQ", index.nlist, index.nprobe)
+        self.index(index.quantizer)
+        self._put("B", index.direct_map.type)
+        rows, begin = index._store.by_list(index.nlist)
+        ids = index._store.ids[rows]
+        lists = index._store.lists[rows]
+        entries = (lists << 32) | (np.arange(len(rows)) - begin[lists])
+        if index.direct_map.type == DirectMap.Array:
+            found = np.full(len(ids), -1, np.int64)
+            found[ids] = entries
+            self._vector(found, "<i8")
+        else:
+            self._vector((), "<i8")
+        if index.direct_map.type == DirectMap.Hashtable:
+            self._vector(np.stack([ids, entries], 1), "<i8", len(ids))
+
+    def _lists(self, index: IndexIVF, codes: NDArray[np.uint8], ids: NDArray[np.int64]) -> None:
+        rows, begin = index._store.by_list(index.nlist)
+        sizes = np.diff(begin)
+        self._write(b"ilar")
+        self._put("QQ", index.nlist, codes.shape[1])
+        if np.count_nonzero(sizes) > index.nlist // 2:
+            self._write(b"full")
+            self._vector(sizes, "<u8")
+        else:
+            self._write(b"sprs")
+            some = np.flatnonzero(sizes)
+            self._vector(np.stack([some, sizes[some]], 1), "<u8")
+        for each in np.flatnonzero(sizes):
+            of = rows[begin[each] : begin[each + 1]]
+            self._write(codes[of].data.cast("B"))
+            self._write(np.ascontiguousarray(ids[of], "<i8").data.cast("B"))
+
+    def product(self, pq: ProductQuantizer) -> None:
+        self._put("QQQ", pq.d, pq.M, pq.nbits)
+        self._vector(pq.centroids.array, "<f4")
+
+    def _scalar(self, sq: ScalarQuantizer) -> None:
+        self._put("iifQQ", sq.qtype, sq.rangestat, sq.rangestat_arg, sq.d, sq.code_size)
+        self._vector(sq.trained.array, "<f4")
+
+    def transform(self, one: VectorTransform) -> None:
+        if isinstance(one, PCAMatrix):
+            self._write(b"Pcam")
+            self._put("ff?i", one.eigen_power, one.epsilon, one.random_rotation, one.balanced_bins)
+            for each in (one.mean, one.eigenvalues, one.PCAMat):
+                self._vector(each.array, "<f4")
+        elif isinstance(one, LinearTransform):
+            self._write(b"rrot" if isinstance(one, RandomRotationMatrix) else b"LTra")
+        elif isinstance(one, RemapDimensionsTransform):
+            self._write(b"RmDT")
+            self._vector(one.map.array, "<i4")
+        elif isinstance(one, NormalizationTransform):
+            self._write(b"VNrm")
+            self._put("f", one.norm)
+        elif isinstance(one, CenteringTransform):
+            self._write(b"VCnt")
+            self._vector(one.mean.array, "<f4")
+        else:
+            raise NotImplementedError(f"{type(one).__name__} cannot be written to a file")
+        if isinstance(one, LinearTransform):
+            self._put("?", one.have_bias)
+            self._vector(one.A.array, "<f4")
+            self._vector(one.b.array, "<f4")
+        self._put("ii?", one.d_in, one.d_out, one.is_trained)
+
+
+class Reader:
+    """Reads what Writer writes, and FAISS's fields that come to the same. RuntimeError for a file
+    that is cut off or whose numbers do not fit."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = memoryview(data).cast("B")
+        self.at = 0
+
+    def _take(self, size: int) -> memoryview:
+        if size > len(self._data) - self.at:
+            refuse(f"the file is cut off at byte {self.at}: {size} more are due")
+        out = self._data[self.at : self.at + size]
+        self.at += size
+        return out
+
+    def _get(self, form: str) -> Any:
+        values = struct.unpack("<" + form, self._take(struct.calcsize("<" + form)))
+        return values if len(values) > 1 else values[0]
+
+    def _vector(self, dtype: str, each: int = 1) -> NDArray[Any]:
+        kind = np.dtype(dtype)
+        return np.frombuffer(self._take(self._get("Q") * kind.itemsize * each), kind)
+
+    def _header(self) -> tuple[int, int, bool, int]:
+        d, rows, _, _, trained, metric = self._get("iqqq?i")
+        if not 1 <= d <= 1 << 20 or rows < 0:
+            refuse(f"the header of an index is none: {d} columns, {rows} rows")
+        if metric > 1:
+            self._get("f")
+        return d, rows, trained, metric
+
+    def index(self, depth: int = 0) -> Any:
+        if depth > _MOST_NESTED:
+            refuse("indexes are nested too deeply")
+        letters = bytes(self._take(4))
+        if letters in _READ:
+            return _READ[letters](self, letters, depth + 1)
+        name = letters.decode("latin1")
+        if letters.isalnum():
+            raise NotImplementedError(
+                f"the file has an index of FAISS's type {name!r}, which knear.faiss has not"
+            )
+        return refuse(f"Index type {letters!r} not recognized: the file is no index of FAISS")
+
+    def _flat(self, letters: bytes, depth: int) -> IndexFlat:
+        d, rows, _, metric = self._header()
+        kinds = {b"IxF2": IndexFlatL2, b"IxFI": IndexFlatIP}
+        out = kinds[letters](d) if letters in kinds else IndexFlat(d, metric)
+        x = self._vector("<f4")
+        if x.size != rows * d:
+            refuse(f"{rows} vectors of {d} columns are announced, but {x.size} numbers follow")
+        out.add(x.reshape(rows, d))
+        return out
+
+    def _codes_of(self, out: Any, rows: int) -> None:
+        codes = self._vector("u1")
+        if codes.size != rows * out.code_size:
+            refuse(f"{rows} codes of {out.code_size} bytes are announced, not {codes.size} bytes")
+        out._add_codes(codes.reshape(rows, out.code_size), None)
+
+    def _product_codes(self, letters: bytes, depth: int) -> IndexPQ:
+        d, rows, trained, metric = self._header()
+        pq = self.product()
+        out = IndexPQ(d, pq.M, pq.nbits, metric)
+        out.pq, out.is_trained = pq, trained
+        self._codes_of(out, rows)
+        out.search_type, out.encode_signs, out.polysemous_ht = self._get("i?i")
+        return out
+
+    def _scalar_codes(self, letters: bytes, depth: int) -> IndexScalarQuantizer:
+        d, rows, trained, metric = self._header()
+        sq = self._scalar()
+        out = IndexScalarQuantizer(d, sq.qtype, metric)
+        out.sq, out.is_trained = sq, trained
+        self._codes_of(out, rows)
+        return out
+
+    def _inverted(self, letters: bytes, depth: int) -> IndexIVF:
+        d, rows, trained, metric = self._header()
+        nlist, nprobe = self._get("QQ")
+        quantizer = self.index(depth)
+        direct = self._get("B")
+        self._vector("<i8")
+        if direct == DirectMap.Hashtable:
+            self._vector("<i8", 2)
+        if letters == b"IwFl":
+            out: Any = IndexIVFFlat(quantizer, d, nlist, metric)
+        elif letters == b"IwPQ":
+            by_residual, _ = self._get("?Q")
+            pq = self.product()
+            out = IndexIVFPQ(quantizer, d, nlist, pq.M, pq.nbits, metric)
+            out.pq, out.by_residual = pq, by_residual
+        else:
+            sq = self._scalar()
+            _, by_residual = self._get("Q?")
+            out = IndexIVFScalarQuantizer(quantizer, d, nlist, sq.qtype, metric, by_residual)
+            out.sq = sq
+        out.nprobe, out.is_trained, out.direct_map = nprobe, trained, DirectMap(direct)
+        self._lists(out, rows)
+        return out
+
+    def _lists(self, out: IndexIVF, rows: int) -> None:
+        letters = bytes(self._take(4))
+        if letters == b"il00":
+            return
+        if letters != b"ilar":
+            raise NotImplementedError(
+                f"inverted lists of FAISS's type {letters!r} are not read; knear.Index.load maps "
+                ".knear files from disk"
+            )
+        nlist, size = self._get("QQ")
+        if (nlist, size) != (out.nlist, out.code_size):
+            refuse(f"there are {nlist} lists of codes of {size} bytes, which do not fit the index")
+        sizes = np.zeros(nlist, np.int64)
+        if bytes(self._take(4)) == b"full":
+            sizes[:] = self._vector("<u8").astype(np.int64)
+        else:
+            pairs = self._vector("<u8").astype(np.int64).reshape(-1, 2)
+            if len(pairs) and (pairs[:, 0].min() < 0 or pairs[:, 0].max() >= nlist):
+                refuse("a list is not among those that are announced")
+            sizes[pairs[:, 0]] = pairs[:, 1]
+        if sizes.min() < 0 or sizes.sum() != rows:
+            refuse(f"lists hold {sizes.sum()} rows, where {rows} are announced")
+        for each in np.flatnonzero(sizes):
+            count = int(sizes[each])
+            codes = np.frombuffer(self._take(count * size), np.uint8).reshape(count, size)
+            ids = np.frombuffer(self._take(count * 8), "<i8")
+            out._store.add(codes, ids, each)
+
+    def product(self) -> ProductQuantizer:
+        d, parts, bits = self._get("QQQ")
+        if not (1 <= parts <= d <= 1 << 20 and bits <= 24):
+            refuse(f"a product quantizer has {parts} parts of {d} columns and {bits} bits")
+        out = ProductQuantizer(d, parts, bits)
+        centroids = self._vector("<f4")
+        if centroids.size != out.centroids.size():
+            refuse(f"a product quantizer has {centroids.size} numbers")
+        out.centroids.set(centroids)
+        return out
+
+    def _scalar(self) -> ScalarQuantizer:
+        kind, stat, by, d, _ = self._get("iifQQ")
+        out = ScalarQuantizer(d, kind)
+        out.rangestat, out.rangestat_arg = stat, by
+        out.trained.set(self._vector("<f4"))
+        return out
+
+    def _transformed(self, letters: bytes, depth: int) -> IndexPreTransform:
+        _, _, trained, _ = self._header()
+        count = self._get("i")
+        chain = [self.transform() for _ in range(count)]
+        out = IndexPreTransform(self.index(depth))
+        for one in reversed(chain):
+            out.prepend_transform(one)
+        out.is_trained = trained
+        return out
+
+    def _mapped(self, letters: bytes, depth: int) -> IndexIDMap:
+        d, rows, trained, metric = self._header()
+        inner = self.index(depth)
+        kind = IndexIDMap2 if letters == b"IxM2" else IndexIDMap
+        out = kind(IndexFlat(inner.d, inner.metric_type))
+        out.index, out.is_trained = inner, trained
+        out.id_map.set(self._vector("<i8"))
+        if out.id_map.size() != inner.ntotal:
+            refuse(f"{out.id_map.size()} ids are given to {inner.ntotal} vectors")
+        return out
+
+    def _refined(self, letters: bytes, depth: int) -> IndexRefine:
+        _, _, trained, _ = self._header()
+        base, fine = self.index(depth), self.index(depth)
+        if isinstance(fine, IndexFlat):
+            out: IndexRefine = IndexRefineFlat(copy_without_rows(base))
+            out.base_index, out.refine_index = base, fine
+        else:
+            out = IndexRefine(base, fine)
+        out.k_factor, out.is_trained = self._get("f"), trained
+        return out
+
+    def transform(self) -> VectorTransform:
+        letters = bytes(self._take(4))
+        more: Any = ()
+        if letters == b"Pcam":
+            more = (self._get("ff?i"), [self._vector("<f4") for _ in range(3)])
+        if letters in (b"Pcam", b"rrot", b"LTra"):
+            bias, a, b = self._get("?"), self._vector("<f4"), self._vector("<f4")
+        elif letters == b"RmDT":
+            more = self._vector("<i4")
+        elif letters == b"VNrm":
+            more = self._get("f")
+        elif letters == b"VCnt":
+            more = self._vector("<f4")
+        else:
+            raise NotImplementedError(
+                f"the file has a transform of FAISS's type {letters!r}, which knear.faiss has not"
+            )
+        d_in, d_out, trained = self._get("ii?")
+        if letters == b"RmDT":
+            return RemapDimensionsTransform(d_in, d_out, more)
+        if letters == b"VNrm":
+            return NormalizationTransform(d_in, more)
+        if letters == b"VCnt":
+            centring = CenteringTransform(d_in)
+            centring.mean.set(more)
+            centring.is_trained = trained
+            return centring
+        if letters == b"Pcam":
+            (power, epsilon, rotate, bins), numbers = more
+            out: LinearTransform = PCAMatrix(d_in, d_out, power, rotate)
+            out.epsilon, out.balanced_bins = epsilon, bins
+            for each, values in zip((out.mean, out.eigenvalues, out.PCAMat), numbers, strict=True):
+                each.set(values)
+        elif letters == b"rrot":
+            out = RandomRotationMatrix(d_in, d_out)
+        else:
+            out = LinearTransform(d_in, d_out)
+        if trained and a.size != d_in * d_out:
+            refuse(f"a transform of {d_in} columns to {d_out} has {a.size} numbers")
+        out.have_bias, out.is_trained = bias, trained
+        out.A.set(a)
+        out.b.set(b)
+        out.set_is_orthonormal()
+        return out
+
+
+_READ: dict[bytes, Callable[[Reader, bytes, int], Any]] = {
+    b"IxF2": Reader._flat,
+    b"IxFI": Reader._flat,
+    b"IxFl": Reader._flat,
+    b"IxPq": Reader._product_codes,
+    b"IxSQ": Reader._scalar_codes,
+    b"IwFl": Reader._inverted,
+    b"IwPQ": Reader._inverted,
+    b"IwSq": Reader._inverted,
+    b"IxPT": Reader._transformed,
+    b"IxMp": Reader._mapped,
+    b"IxM2": Reader._mapped,
+    b"IxRF": Reader._refined,
+}
+
+
+def copy_without_rows(index: Index) -> Index:
+    """An index with the dimensions of another, to be put into its place."""
+    return IndexFlat(index.d, index.metric_type)
+
+
+class VectorIOWriter:
+    """Takes what is written into `data`."""
+
+    def __init__(self) -> None:
+        self.data = UInt8Vector()
+
+    def _write_all(self, data: bytes) -> None:
+        self.data.set(np.frombuffer(data, np.uint8))
+
+
+class VectorIOReader:
+    """Gives what is in `data`."""
+
+    def __init__(self) -> None:
+        self.data = UInt8Vector()
+
+    def _read_all(self) -> Any:
+        return self.data.array
+
+
+class PyCallbackIOWriter:
+    """Calls a function with bytes, `bs` of them at most."""
+
+    def __init__(self, callback: Callable[[bytes], Any], bs: int = 1 << 20) -> None:
+        self._callback, self._at_most = callback, bs
+
+    def _write_all(self, data: bytes) -> None:
+        for begin in range(0, len(data), self._at_most):
+            self._callback(data[begin : begin + self._at_most])
+
+
+class PyCallbackIOReader:
+    """Calls a function with a number of bytes for as many at most, until there are none."""
+
+    def __init__(self, callback: Callable[[int], bytes], bs: int = 1 << 20) -> None:
+        self._callback, self._at_most = callback, bs
+
+    def _read_all(self) -> Any:
+        return b"".join(iter(lambda: self._callback(self._at_most), b""))
+
+
+class FileIOWriter:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def _write_all(self, data: bytes) -> None:
+        _to_file(self.name, lambda write: write(data))
+
+
+class FileIOReader:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def _read_all(self) -> Any:
+        return _bytes_of(self.name)
+
+
+def _to_file(name: Any, put: Callable[[Any], Any]) -> None:
+    try:
+        with open(name, "wb") as file:
+            put(file.write)
+    except OSError as error:
+        refuse(f"could not open {name} for writing: {error.strerror}")
+
+
+def _bytes_of(name: Any) -> bytes:
+    try:
+        with open(name, "rb") as file:
+            return file.read()
+    except OSError as error:
+        return refuse(f"could not open {name} for reading: {error.strerror}")
+
+
+def _written(put: Callable[[Writer], Any]) -> bytes:
+    out = bytearray()
+    put(Writer(out.extend))
+    return bytes(out)
+
+
+def _write(to: Any, put: Callable[[Writer], Any]) -> None:
+    if isinstance(to, (str, os.PathLike)):
+        _to_file(os.fspath(to), lambda write: put(Writer(write)))
+    else:
+        to._write_all(_written(put))
+
+
+def _read(source: Any) -> Reader:
+    if isinstance(source, (str, os.PathLike)):
+        return Reader(_bytes_of(os.fspath(source)))
+    return Reader(source._read_all())
+
+
+def write_index(index: Index, to: Any, io_flags: int = 0) -> None:
+    """To a file by its name, or to a VectorIOWriter or PyCallbackIOWriter."""
+    _write(to, lambda out: out.index(index))
+
+
+def read_index(source: Any, io_flags: int = 0) -> Any:
+    """From a file by its name, a VectorIOReader or a PyCallbackIOReader. Flags change nothing: all
+    is read into memory."""
+    return _read(source).index()
+
+
+def serialize_index(index: Index, io_flags: int = 0) -> NDArray[np.uint8]:
+    """What write_index() writes, as an array of uint8."""
+    return np.frombuffer(_written(lambda out: out.index(index)), np.uint8).copy()
+
+
+def deserialize_index(data: Any, io_flags: int = 0) -> Any:
+    """The index of such an array."""
+    return Reader(np.ascontiguousarray(data, np.uint8)).index()
+
+
+def clone_index(index: Index) -> Any:
+    """A copy with vectors of its own."""
+    return copy.deepcopy(index)
+
+
+def write_VectorTransform(vt: VectorTransform, to: Any) -> None:
+    _write(to, lambda out: out.transform(vt))
+
+
+def read_VectorTransform(source: Any) -> VectorTransform:
+    return _read(source).transform()
+
+
+def write_ProductQuantizer(pq: ProductQuantizer, to: Any) -> None:
+    _write(to, lambda out: out.product(pq))
+
+
+def read_ProductQuantizer(source: Any) -> ProductQuantizer:
+    return _read(source).product()

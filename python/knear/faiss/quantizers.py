@@ -1,0 +1,232 @@
+"""Vectors as codes: ProductQuantizer and ScalarQuantizer, with FAISS's codes and attributes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .. import _core
+from .base import Sealed, faiss_errors, matrix, refuse, threads
+from .clustering import ClusteringParameters, cluster
+from .vectors import Float32Vector
+
+
+def packed(values: NDArray[np.int64], bits: int) -> NDArray[np.uint8]:
+    """Numbers [n x m] of so many bits each as bytes [n x ceil(m bits / 8)], low bits first."""
+    n, m = values.shape
+    if bits == 8:
+        return values.astype(np.uint8)
+    places = (values[:, :, None] >> np.arange(bits)) & 1
+    return np.packbits(places.reshape(n, m * bits).astype(np.uint8), axis=1, bitorder="little")
+
+
+def unpacked(codes: NDArray[np.uint8], m: int, bits: int) -> NDArray[np.int64]:
+    """The numbers [n x m] of such bytes."""
+    if bits == 8:
+        return codes.astype(np.int64)
+    places = np.unpackbits(codes, axis=1, bitorder="little")[:, : m * bits]
+    return places.reshape(len(codes), m, bits).astype(np.int64) @ (1 << np.arange(bits))
+
+
+class _Quantizer(Sealed):
+    d: int
+    code_size: int
+
+    def __init__(self, d: int) -> None:
+        self.d = int(d)
+        self.verbose = False
+
+    def compute_codes(self, x: ArrayLike) -> NDArray[np.uint8]:
+        """The codes [n x code_size] of `x` [n x d]."""
+        rows = matrix(x, self.d)
+        with faiss_errors():
+            return self._codes_of(rows)
+
+    def decode(self, codes: Any) -> NDArray[np.float32]:
+        """What `codes` [n x code_size] stand for [n x d]."""
+        n, size = np.shape(codes)
+        if np.asarray(codes).dtype != np.uint8:
+            raise TypeError(f"codes must be uint8, but are {np.asarray(codes).dtype}")
+        assert size == self.code_size, f"codes have {size} bytes, where {self.code_size} are due"
+        with faiss_errors():
+            return self._vectors_of(np.ascontiguousarray(codes))
+
+    def _codes_of(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
+        raise NotImplementedError
+
+    def _vectors_of(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+        raise NotImplementedError
+
+
+class ProductQuantizer(_Quantizer):
+    """Each of M equal parts of a vector by the number, of nbits, of its nearest centroid."""
+
+    Train_default, Train_hot_start, Train_shared, Train_hypercube, Train_hypercube_pca = range(5)
+
+    def __init__(self, d: int, M: int, nbits: int) -> None:
+        super().__init__(d)
+        self.M, self.nbits = int(M), int(nbits)
+        self.train_type = self.Train_default
+        self.cp = ClusteringParameters()
+        self.centroids = Float32Vector()
+        self.set_derived_values()
+
+    def set_derived_values(self) -> None:
+        if self.M < 1 or self.d % self.M:
+            refuse(
+                f"The dimension of the vector (d={self.d}) should be a multiple of the number of "
+                f"subquantizers (M={self.M})"
+            )
+        if not 1 <= self.nbits <= 24:
+            refuse(f"nbits must be 1 to 24, but is {self.nbits}")
+        self.dsub, self.ksub = self.d // self.M, 1 << self.nbits
+        self.code_size = (self.M * self.nbits + 7) // 8
+        if self.centroids.size() != self.d * self.ksub:
+            self.centroids.set(np.zeros(self.d * self.ksub, np.float32))
+
+    def _books(self) -> NDArray[np.float32]:
+        """The centroids [M x ksub x dsub]."""
+        return self.centroids.array.reshape(self.M, self.ksub, self.dsub)
+
+    def train(self, x: ArrayLike) -> None:
+        """Learns the centroids from the rows of `x` [n x d], n >= ksub."""
+        rows = matrix(x, self.d)
+        if self.train_type not in (self.Train_default, self.Train_hot_start, self.Train_shared):
+            raise NotImplementedError("centroids of a product quantizer begin at random rows")
+        with faiss_errors():
+            parts = rows.reshape(len(rows), self.M, self.dsub)
+            if self.train_type == self.Train_shared:
+                book = cluster(parts.reshape(-1, self.dsub), self.ksub, self.cp)[0]
+                self.centroids.set(np.broadcast_to(book, (self.M, *book.shape)))
+                return
+            hot = self.train_type == self.Train_hot_start
+            first = self._books()
+            self.centroids.set(
+                [
+                    cluster(
+                        np.ascontiguousarray(parts[:, m]),
+                        self.ksub,
+                        self.cp,
+                        initial=first[m] if hot else None,
+                    )[0]
+                    for m in range(self.M)
+                ]
+            )
+
+    def _codes_of(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
+        parts = x.reshape(len(x), self.M, self.dsub)
+        numbers = np.empty((len(x), self.M), np.int64)
+        for m, book in enumerate(self._books()):
+            part = np.ascontiguousarray(parts[:, m])
+            numbers[:, m] = _core.nearest_centroids(book, part, "f32", "l2", threads())[1]
+        return packed(numbers, self.nbits)
+
+    def _vectors_of(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+        numbers = unpacked(codes, self.M, self.nbits)
+        return self._books()[np.arange(self.M), numbers].reshape(len(codes), self.d)
+
+
+class ScalarQuantizer(_Quantizer):
+    """Each column by itself, in 8, 6 or 4 bits, halves or bfloat16."""
+
+    QT_8bit, QT_4bit, QT_8bit_uniform, QT_4bit_uniform, QT_fp16 = range(5)
+    QT_8bit_direct, QT_6bit, QT_bf16, QT_8bit_direct_signed, QT_0bit = range(5, 10)
+    RS_minmax, RS_meanstd, RS_quantiles, RS_optim = range(4)
+
+    _BITS = {0: 8, 1: 4, 2: 8, 3: 4, 4: 16, 5: 8, 6: 6, 7: 16, 8: 8}
+
+    def __init__(self, d: int, qtype: int = QT_8bit) -> None:
+        super().__init__(d)
+        if qtype not in self._BITS:
+            raise NotImplementedError(
+                f"scalar quantizers of type {qtype} are not there; knear has SQ8, SQ4, SQfp16, "
+                "SQbf16 and product quantizers"
+            )
+        self.qtype = qtype
+        self.rangestat, self.rangestat_arg = self.RS_minmax, 0.0
+        self.trained = Float32Vector()
+        self.bits = self._BITS[qtype]
+        self.code_size = (self.d * self.bits + 7) // 8
+
+    @property
+    def _has_levels(self) -> bool:
+        return self.qtype in (0, 1, 2, 3, 6)
+
+    @property
+    def is_trained(self) -> bool:
+        return not self._has_levels or self.trained.size() > 0
+
+    def train(self, x: ArrayLike) -> None:
+        """Learns the range of each column, or of all, from the rows of `x` [n x d]."""
+        rows = matrix(x, self.d)
+        if not self._has_levels:
+            return
+        if not len(rows):
+            refuse("a scalar quantizer cannot be trained on no vectors")
+        if not np.isfinite(rows).all():
+            refuse("input contains NaN's or Inf's")
+        uniform = self.qtype in (self.QT_8bit_uniform, self.QT_4bit_uniform)
+        values = rows.reshape(-1, 1) if uniform else rows
+        low, span = self._range(values)
+        self.trained.set(np.concatenate([low, span]))
+
+    def _range(self, values: NDArray[np.float32]) -> tuple[Any, Any]:
+        """(least, largest - least) of each column, stretched or cut as rangestat says."""
+        by = self.rangestat_arg
+        if self.rangestat == self.RS_minmax:
+            low, high = values.min(0), values.max(0)
+            more = (high - low) * np.float32(by)
+            return low - more, high + more - (low - more)
+        if self.rangestat == self.RS_meanstd:
+            mean, deviation = values.mean(0, np.float64), values.std(0, np.float64)
+            deviation[deviation == 0] = 1
+            return mean - deviation * by, 2 * deviation * by
+        if self.rangestat == self.RS_quantiles:
+            ordered = np.sort(values, 0)
+            cut = min(max(int(by * len(ordered)), 0), (len(ordered) - 1) // 2)
+            low, high = ordered[cut], ordered[len(ordered) - 1 - cut]
+            return low, high - low
+        raise NotImplementedError("of ranges of scalar quantizers, RS_optim is not there")
+
+    def _levels(self) -> tuple[Any, Any]:
+        if not self.trained.size():
+            refuse("the scalar quantizer is not trained")
+        low, span = self.trained.array.reshape(2, -1)
+        return low, span
+
+    def _codes_of(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
+        if self.qtype == self.QT_fp16:
+            with np.errstate(over="ignore"):
+                return x.astype("<f2").view(np.uint8).reshape(len(x), -1)
+        if self.qtype == self.QT_bf16:
+            return _bf16(x).view(np.uint8).reshape(len(x), -1)
+        if self.qtype in (self.QT_8bit_direct, self.QT_8bit_direct_signed):
+            shift = 128 if self.qtype == self.QT_8bit_direct_signed else 0
+            return np.clip(np.trunc(x + shift), 0, 255).astype(np.uint8)
+        low, span = self._levels()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(span > 0, (x - low) / span, np.float32(0))
+        top = np.float32((1 << self.bits) - 1)
+        return packed((np.clip(share, 0, 1) * top).astype(np.int64), self.bits)
+
+    def _vectors_of(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+        if self.qtype == self.QT_fp16:
+            return codes.view("<f2").reshape(len(codes), self.d).astype(np.float32)
+        if self.qtype == self.QT_bf16:
+            upper = codes.view("<u2").reshape(len(codes), self.d).astype(np.uint32)
+            return (upper << 16).view(np.float32)
+        if self.qtype in (self.QT_8bit_direct, self.QT_8bit_direct_signed):
+            shift = 128 if self.qtype == self.QT_8bit_direct_signed else 0
+            return codes.astype(np.float32) - np.float32(shift)
+        low, span = self._levels()
+        numbers = unpacked(codes, self.d, self.bits).astype(np.float32)
+        top = np.float32((1 << self.bits) - 1)
+        return low + (numbers + np.float32(0.5)) / top * span
+
+
+def _bf16(x: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """The nearest bfloat16, ties to even."""
+    bits = x.view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")

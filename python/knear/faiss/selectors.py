@@ -1,0 +1,144 @@
+"""Which ids a search or removal is about: IDSelector*."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class IDSelector:
+    """A set of ids. mask() says it of many at once; is_member() of one."""
+
+    def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Of each of `ids` whether it is in the set. A class of one's own may have is_member()
+        alone."""
+        if type(self).is_member is IDSelector.is_member:
+            raise NotImplementedError("a selector needs is_member(id) or mask(ids)")
+        return np.fromiter((bool(self.is_member(int(i))) for i in ids), np.bool_, len(ids))
+
+    def is_member(self, id: int) -> bool:
+        return bool(self.mask(np.array([id], np.int64))[0])
+
+
+class IDSelectorRange(IDSelector):
+    """imin <= id < imax."""
+
+    def __init__(self, imin: int, imax: int, assume_sorted: bool = False) -> None:
+        self.imin, self.imax, self.assume_sorted = int(imin), int(imax), bool(assume_sorted)
+
+    def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return (ids >= self.imin) & (ids < self.imax)
+
+
+class IDSelectorBatch(IDSelector):
+    """The ids of an array; IDSelectorBatch(n, array) takes the first n of them."""
+
+    def __init__(self, *args: Any) -> None:
+        self._ids = np.unique(_array(args, np.int64))
+
+    @property
+    def n(self) -> int:
+        return len(self._ids)
+
+    def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return np.isin(ids, self._ids)
+
+
+class IDSelectorArray(IDSelectorBatch):
+    """The same, by FAISS's other name."""
+
+
+class IDSelectorBitmap(IDSelector):
+    """id is in it where bit id % 8 of byte id / 8 of an array of uint8 is set."""
+
+    def __init__(self, *args: Any) -> None:
+        self._bits = np.unpackbits(_array(args, np.uint8), bitorder="little").astype(np.bool_)
+
+    def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        there = (ids >= 0) & (ids < len(self._bits))
+        out = np.zeros(len(ids), np.bool_)
+        out[there] = self._bits[ids[there]]
+        return out
+
+
+class IDSelectorAll(IDSelector):
+    """Every id."""
+
+    def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return np.ones(len(ids), np.bool_)
+
+
+class IDSelectorNot(IDSelector):
+    """Those that another selector leaves out."""
+
+    def __init__(self, sel: IDSelector) -> None:
+        self.sel = sel
+
+    def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return ~self.sel.mask(ids)
+
+
+class _Both(IDSelector):
+    def __init__(self, lhs: IDSelector, rhs: IDSelector) -> None:
+        self.lhs, self.rhs = lhs, rhs
+
+
+class IDSelectorAnd(_Both):
+    """Those in both."""
+
+    def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return self.lhs.mask(ids) & self.rhs.mask(ids)
+
+
+class IDSelectorOr(_Both):
+    """Those in either."""
+
+    def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return self.lhs.mask(ids) | self.rhs.mask(ids)
+
+
+class IDSelectorXOr(_Both):
+    """Those in exactly one of two."""
+
+    def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return self.lhs.mask(ids) ^ self.rhs.mask(ids)
+
+
+class IDSelectorTranslated(IDSelector):
+    """i is in it where id_map[i] is in another selector."""
+
+    def __init__(self, id_map: Any, sel: IDSelector) -> None:
+        self.id_map, self.sel = id_map, sel
+
+    def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        to = np.asarray(getattr(self.id_map, "array", self.id_map), np.int64)
+        return self.sel.mask(to[ids])
+
+
+class PyCallbackIDSelector(IDSelector):
+    """Those for which a function of the id says so."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def is_member(self, id: int) -> bool:
+        return bool(self._function(id))
+
+
+def _array(args: tuple[Any, ...], dtype: Any) -> NDArray[Any]:
+    """The one argument, an array, or the first n numbers of the second."""
+    if len(args) == 1:
+        return np.ascontiguousarray(getattr(args[0], "array", args[0]), dtype).ravel()
+    n, values = args
+    return np.ascontiguousarray(values, dtype).ravel()[:n]
+
+
+def selector_of(which: Any) -> IDSelector:
+    """What remove_ids() takes, a selector or a 1-D array of ids, as a selector."""
+    if isinstance(which, IDSelector):
+        return which
+    which = np.asarray(which)
+    assert which.ndim == 1, "ids must be an array of one dimension"
+    return IDSelectorBatch(which)

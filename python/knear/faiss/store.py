@@ -1,0 +1,75 @@
+"""The rows of an index of codes: a code, an id and a list each, in the order of adding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Store:
+    """Arrays that grow at their ends. `version` tells one content from another."""
+
+    def __init__(self, code_size: int) -> None:
+        self.version = 0
+        self._made_of_all(
+            np.empty((0, code_size), np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)
+        )
+
+    def _made_of_all(self, codes: Any, ids: Any, lists: Any) -> None:
+        self._codes, self._ids, self._lists = codes, ids, lists
+        self.size = len(ids)
+        self._changed()
+
+    def _changed(self) -> None:
+        self.version += 1
+        self._order: tuple[Any, Any] | None = None
+
+    @property
+    def codes(self) -> NDArray[np.uint8]:
+        """[n x code_size]"""
+        return self._codes[: self.size]
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        return self._ids[: self.size]
+
+    @property
+    def lists(self) -> NDArray[np.int64]:
+        return self._lists[: self.size]
+
+    def add(self, codes: Any, ids: Any, lists: Any = 0) -> None:
+        end = self.size + len(codes)
+        if end > len(self._ids):
+            room = max(end, 2 * self.size)
+            for name in ("_codes", "_ids", "_lists"):
+                old = getattr(self, name)
+                new = np.empty((room, *old.shape[1:]), old.dtype)
+                new[: self.size] = old[: self.size]
+                setattr(self, name, new)
+        self._codes[self.size : end] = codes
+        self._ids[self.size : end] = ids
+        self._lists[self.size : end] = lists
+        self.size = end
+        self._changed()
+
+    def keep(self, rows: NDArray[Any]) -> None:
+        """These rows alone, by a mask or by their numbers."""
+        self._made_of_all(self.codes[rows], self.ids[rows], self.lists[rows])
+
+    def replace(self, rows: Any, codes: Any, lists: Any) -> None:
+        self.codes[rows] = codes
+        self.lists[rows] = lists
+        self._changed()
+
+    def clear(self) -> None:
+        self.keep(np.empty(0, np.int64))
+
+    def by_list(self, lists: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(rows, begin): those of list i stand at begin[i] : begin[i + 1], in order of adding."""
+        if self._order is None or len(self._order[1]) != lists + 1:
+            rows = np.argsort(self.lists, kind="stable")
+            begin = np.searchsorted(self.lists[rows], np.arange(lists + 1))
+            self._order = rows, begin
+        return self._order

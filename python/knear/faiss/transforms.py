@@ -1,0 +1,316 @@
+"""Vectors to vectors: linear maps, PCA, OPQ, normalisation, centring, other columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .. import _core
+from .base import Sealed, faiss_errors, matrix, refuse, threads
+from .vectors import Float32Vector, Int32Vector
+
+
+class VectorTransform(Sealed):
+    """A map from d_in columns to d_out."""
+
+    def __init__(self, d_in: int, d_out: int) -> None:
+        self.d_in, self.d_out = int(d_in), int(d_out)
+        self.is_trained = True
+
+    def train(self, x: ArrayLike, *, numeric_type: int = 0) -> None:
+        """Learns from the rows of `x` [n x d_in]."""
+        rows = matrix(x, self.d_in)
+        with faiss_errors():
+            self._train(rows)
+
+    def apply(self, x: ArrayLike) -> NDArray[np.float32]:
+        """[n x d_out] of `x` [n x d_in]."""
+        rows = matrix(x, self.d_in)
+        if not self.is_trained:
+            refuse("Transformation not trained yet")
+        with faiss_errors():
+            return self._apply(rows)
+
+    apply_py = apply
+
+    def reverse_transform(self, x: ArrayLike) -> NDArray[np.float32]:
+        """[n x d_in] of `x` [n x d_out]."""
+        rows = matrix(x, self.d_out)
+        with faiss_errors():
+            return self._reverse(rows)
+
+    def check_identical(self, other: Any) -> None:
+        """RuntimeError unless the other maps alike."""
+        same = type(self) is type(other) and (self.d_in, self.d_out) == (other.d_in, other.d_out)
+        if not same or any(
+            not np.array_equal(a, b) for a, b in zip(self._numbers(), other._numbers(), strict=True)
+        ):
+            refuse("the transforms are different")
+
+    def _numbers(self) -> tuple[Any, ...]:
+        return ()
+
+    def _train(self, x: NDArray[np.float32]) -> None: ...
+
+    def _apply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        raise NotImplementedError
+
+    def _reverse(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        refuse("reverse transform not implemented")
+
+
+class LinearTransform(VectorTransform):
+    """y = A x + b, with A [d_out x d_in] and b [d_out] if have_bias."""
+
+    def __init__(self, d_in: int = 0, d_out: int = 0, have_bias: bool = False) -> None:
+        super().__init__(d_in, d_out)
+        self.have_bias = bool(have_bias)
+        self.is_orthonormal = False
+        self.verbose = False
+        self.A, self.b = Float32Vector(), Float32Vector()
+        self.is_trained = False
+
+    def set_is_orthonormal(self) -> None:
+        """Sets is_orthonormal where the rows of A are of length 1 and at right angles."""
+        if self.d_out > self.d_in or not self.A.size():
+            self.is_orthonormal = False
+            return
+        a = self._a().astype(np.float64)
+        self.is_orthonormal = bool(np.abs(a @ a.T - np.eye(self.d_out)).max() < 4e-5)
+
+    def _a(self) -> NDArray[np.float32]:
+        if self.A.size() != self.d_out * self.d_in:
+            refuse("Transformation matrix not initialized")
+        return self.A.array.reshape(self.d_out, self.d_in)
+
+    def _b(self) -> NDArray[np.float32]:
+        return self.b.array if self.have_bias else np.zeros(self.d_out, np.float32)
+
+    def _set(self, a: NDArray[Any], b: NDArray[Any] | None = None) -> None:
+        self.A.set(a)
+        if self.have_bias:
+            self.b.set(np.zeros(self.d_out) if b is None else b)
+        self.is_trained = True
+        self.set_is_orthonormal()
+
+    def _numbers(self) -> tuple[Any, ...]:
+        return self.A.array, self.b.array
+
+    def _apply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return _core.Transform.linear(self._a(), self._b()).apply(x, "f32", threads())
+
+    def transform_transpose(self, x: ArrayLike) -> NDArray[np.float32]:
+        """A' (y - b)"""
+        rows = matrix(x, self.d_out) - self._b()
+        back = np.ascontiguousarray(self._a().T)
+        return _core.Transform.linear(back, np.zeros(self.d_in, np.float32)).apply(
+            rows, "f32", threads()
+        )
+
+    def _reverse(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        if not self.is_orthonormal:
+            refuse("reverse transform not implemented for non-orthonormal matrices")
+        return self.transform_transpose(x)
+
+
+def _rotation(rows: int, columns: int, seed: int) -> NDArray[np.float64]:
+    """[rows x columns] with orthonormal rows, or columns where these are fewer."""
+    large = max(rows, columns)
+    q, r = np.linalg.qr(np.random.default_rng(seed).standard_normal((large, large)))
+    return (q * np.sign(np.diag(r)))[:rows, :columns]
+
+
+class RandomRotationMatrix(LinearTransform):
+    """A random rotation to d_out columns."""
+
+    def __init__(self, d_in: int = 0, d_out: int = 0) -> None:
+        super().__init__(d_in, d_out)
+
+    def init(self, seed: int) -> None:
+        self._set(_rotation(self.d_out, self.d_in, seed % 2**32))
+
+    def _train(self, x: NDArray[np.float32]) -> None:
+        self.init(12345)
+
+
+class PCAMatrix(LinearTransform):
+    """To the d_out principal components, each times its variance to the power of eigen_power (-0.5
+    whitens); then a random rotation if wanted."""
+
+    def __init__(
+        self, d_in: int = 0, d_out: int = 0, eigen_power: float = 0, random_rotation: bool = False
+    ) -> None:
+        super().__init__(d_in, d_out, True)
+        self.eigen_power, self.random_rotation = float(eigen_power), bool(random_rotation)
+        self.epsilon, self.balanced_bins, self.max_points_per_d = 0.0, 0, 1000
+        self.mean, self.eigenvalues, self.PCAMat = (Float32Vector() for _ in range(3))
+
+    def _train(self, x: NDArray[np.float32]) -> None:
+        if self.d_in < self.d_out:
+            refuse(f"{self.d_out} components cannot be found of {self.d_in} columns")
+        most = self.max_points_per_d * self.d_in
+        if len(x) > most:
+            x = x[np.random.default_rng(1234).choice(len(x), most, replace=False)]
+        if not len(x) or not np.isfinite(x).all():
+            refuse("a PCA needs vectors, without NaN's or Inf's")
+        mean = x.mean(0, np.float64)
+        apart = x.astype(np.float64) - mean
+        values, vectors = np.linalg.eigh(apart.T @ apart / len(x))
+        self.mean.set(mean)
+        self.eigenvalues.set(np.maximum(values[::-1], 0))
+        self.PCAMat.set(vectors.T[::-1])
+        self.prepare_Ab()
+
+    def prepare_Ab(self) -> None:
+        """Makes A and b of PCAMat, eigenvalues and mean."""
+        a = self.PCAMat.array.reshape(self.d_in, self.d_in)[: self.d_out].astype(np.float64)
+        values = self.eigenvalues.array[: self.d_out].astype(np.float64)
+        if self.eigen_power:
+            with np.errstate(divide="ignore"):
+                factors = (values + self.epsilon) ** self.eigen_power
+            if not np.isfinite(factors).all():
+                refuse("whitening would divide by a variance of nothing")
+            a = a * factors[:, None]
+        if self.balanced_bins:
+            a = a[_balanced(values, self.balanced_bins)]
+        if self.random_rotation:
+            a = _rotation(self.d_out, self.d_out, 5) @ a
+        self._set(a, -a @ self.mean.array.astype(np.float64))
+
+    def copy_from(self, other: PCAMatrix) -> None:
+        for name in ("mean", "eigenvalues", "PCAMat"):
+            getattr(self, name).set(getattr(other, name).array)
+        self.prepare_Ab()
+
+
+def _balanced(values: NDArray[np.float64], bins: int) -> NDArray[np.int64]:
+    """The components in an order in which each of so many parts has about the same product."""
+    if len(values) % bins:
+        refuse(f"{len(values)} components cannot be put into {bins} bins")
+    room = len(values) // bins
+    chosen: list[list[int]] = [[] for _ in range(bins)]
+    weight = np.zeros(bins)
+    for place, value in enumerate(values):
+        free = [b for b in range(bins) if len(chosen[b]) < room]
+        least = min(free, key=lambda b: weight[b])
+        chosen[least].append(place)
+        weight[least] += np.log(max(value, 1e-300))
+    return np.array([place for each in chosen for place in each])
+
+
+class OPQMatrix(LinearTransform):
+    """The rotation after which a product quantizer with M parts loses least, to d2 columns."""
+
+    def __init__(self, d: int = 0, M: int = 1, d2: int = -1) -> None:
+        super().__init__(d, d if d2 == -1 else d2)
+        self.M = int(M)
+        self.niter, self.niter_pq, self.niter_pq_0 = 50, 4, 40
+        self.max_train_points = 256 * 256
+        self.pq = None
+
+    def _train(self, x: NDArray[np.float32]) -> None:
+        # FAISS learns from fewer rows than centroids, too; by fewer bits here.
+        bits = 8 if self.pq is None else self.pq.nbits
+        bits = bits if bits in (4, 8) and len(x) >= 1 << bits else 4
+        made = _core.Transform.opq(
+            x,
+            "f32",
+            self.M,
+            bits,
+            self.d_out,
+            max(1, self.niter),
+            1234,
+            self.max_train_points,
+            threads(),
+            None,
+        )
+        a = np.eye(self.d_in)
+        for kind, *what in made.steps():
+            assert kind == "linear"
+            a = what[0] @ a
+        self._set(a)
+
+
+class NormalizationTransform(VectorTransform):
+    """To length 1; vectors of zeros stay."""
+
+    def __init__(self, d: int = 0, norm: float = 2.0) -> None:
+        super().__init__(d, d)
+        self.norm = float(norm)
+
+    def _apply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self.norm != 2:
+            raise NotImplementedError("vectors are normalised by the norm 2 alone")
+        return normalized(x)
+
+    def _reverse(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x.copy()
+
+    def _numbers(self) -> tuple[Any, ...]:
+        return (self.norm,)
+
+
+def normalized(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The rows at length 1, by sums in float64; those of zeros stay."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64))[:, None]
+    return (x / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+class CenteringTransform(VectorTransform):
+    """Less the mean of what was learned from."""
+
+    def __init__(self, d: int = 0) -> None:
+        super().__init__(d, d)
+        self.mean = Float32Vector()
+        self.is_trained = False
+
+    def _train(self, x: NDArray[np.float32]) -> None:
+        if not len(x):
+            refuse("need at least one training vector")
+        self.mean.set(x.mean(0, np.float64))
+        self.is_trained = True
+
+    def _apply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x - self.mean.array
+
+    def _reverse(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x + self.mean.array
+
+    def _numbers(self) -> tuple[Any, ...]:
+        return (self.mean.array,)
+
+
+class RemapDimensionsTransform(VectorTransform):
+    """Column i is column map[i] of what comes in, or 0 for -1. Without a map: `uniform` spreads the
+    columns, or leaves out some of them evenly; else the first ones, then zeros."""
+
+    def __init__(self, d_in: int = 0, d_out: int = 0, uniform: Any = True) -> None:
+        super().__init__(d_in, d_out)
+        if isinstance(uniform, (bool, int)):
+            chosen = np.full(d_out, -1)
+            if not uniform:
+                chosen[: min(d_in, d_out)] = np.arange(min(d_in, d_out))
+            elif d_in < d_out:
+                chosen[np.arange(d_in) * d_out // max(1, d_in)] = np.arange(d_in)
+            else:
+                chosen = np.arange(d_out) * d_in // max(1, d_out)
+        else:
+            chosen = np.asarray(getattr(uniform, "array", uniform))[:d_out]
+        self.map = Int32Vector(chosen)
+
+    def _apply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        out = np.zeros((len(x), self.d_out), np.float32)
+        to = self.map.array
+        out[:, to >= 0] = x[:, to[to >= 0]]
+        return out
+
+    def _reverse(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        out = np.zeros((len(x), self.d_in), np.float32)
+        to = self.map.array
+        out[:, to[to >= 0]] = x[:, to >= 0]
+        return out
+
+    def _numbers(self) -> tuple[Any, ...]:
+        return (self.map.array,)

@@ -1,0 +1,105 @@
+"""Arrays that FAISS keeps as std::vector: attributes such as pq.centroids or index.id_map."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+class Vector:
+    """A list of numbers of one type, which vector_to_array() and copy_array_to_vector() take.
+
+    Its array is replaced, never changed, so that what was made of it is seen to be out of date.
+    """
+
+    dtype: Any = np.float32
+
+    def __init__(self, values: ArrayLike = (), dtype: Any = None) -> None:
+        self.dtype = np.dtype(self.dtype if dtype is None else dtype)
+        self.set(values)
+
+    def set(self, values: ArrayLike) -> None:
+        """Takes a copy of all these numbers, in C order, instead of those that it has."""
+        self.array: NDArray[Any] = np.array(values, self.dtype).ravel()
+
+    def size(self) -> int:
+        return self.array.size
+
+    __len__ = size
+
+    def at(self, place: int) -> Any:
+        return self.array[place].item()
+
+    __getitem__ = at
+
+    def data(self) -> NDArray[Any]:
+        return self.array
+
+    def push_back(self, value: Any) -> None:
+        self.set(np.append(self.array, value))
+
+    def resize(self, size: int) -> None:
+        out = np.zeros(size, self.dtype)
+        kept = min(size, self.array.size)
+        out[:kept] = self.array[:kept]
+        self.array = out
+
+    def clear(self) -> None:
+        self.set(())
+
+
+def _kind(name: str, dtype: Any) -> type[Vector]:
+    return type(name, (Vector,), {"dtype": dtype, "__doc__": f"A list of {dtype.__name__}."})
+
+
+Float32Vector = FloatVector = MaybeOwnedVectorFloat32 = _kind("Float32Vector", np.float32)
+Float64Vector = DoubleVector = _kind("Float64Vector", np.float64)
+UInt8Vector = ByteVector = MaybeOwnedVectorUInt8 = _kind("UInt8Vector", np.uint8)
+Int8Vector = CharVector = _kind("Int8Vector", np.int8)
+Int16Vector = _kind("Int16Vector", np.int16)
+UInt16Vector = _kind("UInt16Vector", np.uint16)
+Int32Vector = IntVector = _kind("Int32Vector", np.int32)
+UInt32Vector = _kind("UInt32Vector", np.uint32)
+Int64Vector = LongVector = LongLongVector = _kind("Int64Vector", np.int64)
+UInt64Vector = Uint64Vector = _kind("UInt64Vector", np.uint64)
+
+
+class Objects(list):
+    """A std::vector of objects: size() and at() beside what a list has."""
+
+    def size(self) -> int:
+        return len(self)
+
+    def at(self, place: int) -> Any:
+        return self[place]
+
+
+def vector_to_array(v: Vector) -> NDArray[Any]:
+    """A copy of the numbers."""
+    if not isinstance(v, Vector):
+        raise NotImplementedError(f"vector_to_array takes no {type(v).__name__}")
+    return v.array.copy()
+
+
+vector_float_to_array = vector_to_array
+
+
+def copy_array_to_vector(a: NDArray[Any], v: Vector) -> None:
+    """Makes `v` hold the numbers of the 1-D array `a`, which has to have its type."""
+    (_,) = a.shape
+    assert a.dtype == v.dtype, f"cannot copy array of {a.dtype} to a vector of {v.dtype}"
+    v.set(a)
+
+
+def swig_ptr(a: NDArray[Any]) -> NDArray[Any]:
+    """The array itself, which stands for its address wherever a function here takes one."""
+    if not a.flags.c_contiguous:
+        raise ValueError("array is not C-contiguous")
+    return a
+
+
+def rev_swig_ptr(ptr: NDArray[Any], n: int) -> NDArray[Any]:
+    """The first `n` numbers of what swig_ptr() or a method here returned."""
+    return np.ravel(ptr)[:n]

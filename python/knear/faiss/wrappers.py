@@ -1,0 +1,374 @@
+"""Indexes around indexes: ids of one's own, transforms before, a second measure behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .base import METRIC_L2, Index, matrix, no_neighbors, parameters_of, refuse
+from .flat import IndexFlat
+from .parameters import IndexRefineSearchParameters, SearchParameters, SearchParametersPreTransform
+from .selectors import IDSelectorTranslated
+from .transforms import VectorTransform
+from .vectors import Int64Vector, Objects
+
+
+class _Around(Index):
+    """Passes to `index` what it does itself."""
+
+    index: Any = None
+
+    def __init__(self, d: int, metric: int) -> None:
+        super().__init__(d, metric)
+
+    @property
+    def ntotal(self) -> int:
+        return self.index.ntotal
+
+    def reset(self) -> None:
+        self.index.reset()
+
+
+class IndexIDMap(_Around):
+    """The vectors of an index under ids of one's own, which add_with_ids() takes; one may come
+    twice."""
+
+    def __init__(self, index: Index) -> None:
+        if index.ntotal:
+            refuse("index must be empty on input")
+        super().__init__(index.d, index.metric_type)
+        self.index = index
+        self.is_trained = index.is_trained
+        self.id_map = Int64Vector()
+
+    def _ids(self) -> NDArray[np.int64]:
+        return self.id_map.array
+
+    def _train(self, x: NDArray[np.float32]) -> None:
+        self.index.train(x)
+        self.is_trained = self.index.is_trained
+
+    def _add(self, x: NDArray[np.float32], ids: NDArray[np.int64] | None) -> None:
+        if ids is None:
+            refuse(f"add does not make sense with {type(self).__name__}, use add_with_ids")
+        self.index.add(x)
+        self.id_map.array = np.concatenate([self._ids(), ids])
+
+    def _add_codes(self, codes: NDArray[np.uint8], ids: NDArray[np.int64] | None) -> None:
+        if ids is None:
+            refuse(f"codes are added to {type(self).__name__} with ids")
+        self.index.add_sa_codes(codes)
+        self.id_map.array = np.concatenate([self._ids(), ids])
+
+    def _inner(self, params: Any) -> Any:
+        """Parameters for the index inside: a selector is of the ids of this one. An IDSelector
+        further inside (of a base index, say) is translated, too."""
+        if params is None:
+            return None
+        out = object.__new__(type(params))
+        out.__dict__.update(vars(params))
+        if out.sel is not None:
+            out.sel = IDSelectorTranslated(self.id_map, out.sel)
+        for name in ("index_params", "base_index_params"):
+            if getattr(out, name, None) is not None:
+                setattr(out, name, self._inner(getattr(out, name)))
+        return out
+
+    def _outer(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        if not self.id_map.size():
+            return rows
+        return np.where(rows < 0, -1, self._ids()[rows])
+
+    def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
+        distances, rows = self.index.search(x, k, params=self._inner(params))
+        return distances, self._outer(rows)
+
+    def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
+        begin, distances, rows = self.index.range_search(x, radius, params=self._inner(params))
+        return begin, distances, self._outer(rows)
+
+    def _remove(self, selector: Any) -> int:
+        gone = selector.mask(self._ids())
+        removed = self.index.remove_ids(np.flatnonzero(gone))
+        self.id_map.array = self._ids()[~gone]
+        return removed
+
+    def reset(self) -> None:
+        self.index.reset()
+        self.id_map.clear()
+
+    def check_compatible_for_merge(self, otherIndex: Any) -> None:
+        super().check_compatible_for_merge(otherIndex)
+        self.index.check_compatible_for_merge(otherIndex.index)
+
+    def _merge(self, other: Any, add_id: int) -> None:
+        self.index.merge_from(other.index)
+        self.id_map.array = np.concatenate([self._ids(), other._ids() + add_id])
+        other.id_map.clear()
+
+    def sa_code_size(self) -> int:
+        return self.index.sa_code_size()
+
+    def _encode(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
+        return self.index.sa_encode(x)
+
+    def _decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+        return self.index.sa_decode(codes)
+
+
+class IndexIDMap2(IndexIDMap):
+    """An IndexIDMap that finds vectors by their ids, for reconstruct()."""
+
+    def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        order = np.argsort(self._ids(), kind="stable")
+        there = self._ids()[order]
+        places = np.searchsorted(there, ids, side="right") - 1  # of equal ids the latest
+        if len(ids) and (not len(there) or (places < 0).any() or (there[places] != ids).any()):
+            refuse("key not found: an id is not in the index")
+        return self.index.reconstruct_batch(order[places] if len(ids) else ids)
+
+    def construct_rev_map(self) -> None: ...
+
+    def check_consistency(self) -> None:
+        if self.id_map.size() != self.index.ntotal:
+            refuse("there are other numbers of ids and of vectors")
+
+
+class IndexPreTransform(_Around):
+    """Transforms vectors and queries, in the order of `chain`, before an index gets them."""
+
+    def __init__(self, *given: Any) -> None:
+        """(index), or (transform, index)."""
+        *transforms, index = given
+        super().__init__(index.d, index.metric_type)
+        self.index = index
+        self.chain = Objects()
+        self.is_trained = index.is_trained
+        for transform in transforms:
+            self.prepend_transform(transform)
+
+    def prepend_transform(self, ltrans: VectorTransform) -> None:
+        """Puts a transform before all others."""
+        if ltrans.d_out != self.d:
+            refuse(f"the transform makes {ltrans.d_out} columns, but the next takes {self.d}")
+        self.chain.insert(0, ltrans)
+        self.d = ltrans.d_in
+        self.is_trained = self.is_trained and ltrans.is_trained
+
+    def _train(self, x: NDArray[np.float32]) -> None:
+        for transform in self.chain:
+            if not transform.is_trained:
+                transform.train(x)
+            x = transform.apply(x)
+        if not self.index.is_trained:
+            self.index.train(x)
+        self.is_trained = True
+
+    def _changed(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        if not self.is_trained:
+            refuse("the index is not trained")
+        for transform in self.chain:
+            x = transform.apply(x)
+        return x
+
+    def apply_chain(self, x: Any) -> NDArray[np.float32]:
+        return self._changed(matrix(x, self.d))
+
+    def _back(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        for transform in reversed(self.chain):
+            x = transform.reverse_transform(x)
+        return x
+
+    def reverse_chain(self, x: Any) -> NDArray[np.float32]:
+        return self._back(matrix(x, self.index.d))
+
+    @staticmethod
+    def _inner(params: Any) -> Any:
+        if isinstance(params, SearchParametersPreTransform):
+            return params.index_params
+        return params
+
+    def _add(self, x: NDArray[np.float32], ids: NDArray[np.int64] | None) -> None:
+        x = self._changed(x)
+        if ids is None:
+            self.index.add(x)
+        else:
+            self.index.add_with_ids(x, ids)
+
+    def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
+        return self.index.search(self._changed(x), k, params=self._inner(params))
+
+    def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
+        return self.index.range_search(self._changed(x), radius, params=self._inner(params))
+
+    def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        return self._back(self.index.reconstruct_batch(ids))
+
+    def _vectors_from(self, first: int, count: int) -> NDArray[np.float32]:
+        return self._back(self.index.reconstruct_n(first, count))
+
+    def _vectors_of_found(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        return self._back(self.index._vectors_of_found(ids))
+
+    def _remove(self, selector: Any) -> int:
+        return self.index.remove_ids(selector)
+
+    def check_compatible_for_merge(self, otherIndex: Any) -> None:
+        super().check_compatible_for_merge(otherIndex)
+        if len(self.chain) != len(otherIndex.chain):
+            refuse("indexes with other transforms cannot be merged")
+        for a, b in zip(self.chain, otherIndex.chain, strict=True):
+            a.check_identical(b)
+        self.index.check_compatible_for_merge(otherIndex.index)
+
+    def _merge(self, other: Any, add_id: int) -> None:
+        self.index.merge_from(other.index, add_id)
+
+    def sa_code_size(self) -> int:
+        return self.index.sa_code_size()
+
+    def _encode(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
+        return self.index.sa_encode(self._changed(x))
+
+    def _decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+        return self._back(self.index.sa_decode(codes))
+
+    def _add_codes(self, codes: NDArray[np.uint8], ids: NDArray[np.int64] | None) -> None:
+        self.index.add_sa_codes(codes, ids)
+
+
+class IndexRefine(Index):
+    """k * k_factor neighbours of `base_index` are measured again by the vectors of `refine_index`,
+    in float64."""
+
+    def __init__(self, base_index: Index, refine_index: Index | None = None) -> None:
+        super().__init__(base_index.d, base_index.metric_type)
+        if refine_index is None:
+            refine_index = IndexFlat(base_index.d, base_index.metric_type)
+        if (refine_index.d, refine_index.metric_type) != (self.d, self.metric_type):
+            refuse("the two indexes have other dimensions or metrics")
+        if base_index.ntotal != refine_index.ntotal:
+            refuse("the two indexes have other numbers of vectors")
+        self.base_index, self.refine_index = base_index, refine_index
+        self.own_refine_index = False
+        self.k_factor = 1.0
+        self.is_trained = base_index.is_trained and refine_index.is_trained
+
+    @property
+    def ntotal(self) -> int:
+        return self.refine_index.ntotal
+
+    def reset(self) -> None:
+        self.base_index.reset()
+        self.refine_index.reset()
+
+    def _train(self, x: NDArray[np.float32]) -> None:
+        self.base_index.train(x)
+        self.refine_index.train(x)
+        self.is_trained = True
+
+    def _add(self, x: NDArray[np.float32], ids: NDArray[np.int64] | None) -> None:
+        if not self.is_trained:
+            refuse("the index is not trained")
+        if ids is not None:
+            refuse("add_with_ids not implemented for this type of index: take an IndexIDMap")
+        self.base_index.add(x)
+        self.refine_index.add(x)
+
+    def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
+        parameters_of(params, IndexRefineSearchParameters, "IndexRefine")
+        factor, of_base = self.k_factor, None
+        if params is not None:
+            factor, of_base = params.k_factor, params.base_index_params
+            if params.sel is not None:
+                if of_base is not None and of_base.sel is not None:
+                    refuse("a selector is given twice: for the index and for its base")
+                of_base = _with_selector(of_base, params.sel)
+        wanted = max(int(k * factor), 1)
+        if wanted < k:
+            refuse(f"k_factor must be 1 at least, but is {factor}")
+        if not self.ntotal:
+            return no_neighbors((len(x), k), self.metric_type)
+        candidates = self.base_index.search(x, wanted, params=of_base)[1]
+        return self._nearest_of(x, k, candidates)
+
+    def _nearest_of(self, x: NDArray[np.float32], k: int, candidates: Any) -> tuple[Any, Any]:
+        distances, ids = no_neighbors(candidates.shape, self.metric_type)
+        block = max(1, (1 << 22) // (candidates.shape[1] * self.d))
+        for begin in range(0, len(x), block):
+            part = candidates[begin : begin + block]
+            query, place = np.nonzero(part >= 0)
+            which = part[query, place]
+            each, at = np.unique(which, return_inverse=True)
+            vectors = self.refine_index.reconstruct_batch(each)[at].astype(np.float64)
+            asked = x[begin + query].astype(np.float64)
+            if self.metric_type == METRIC_L2:
+                measured = np.square(asked - vectors).sum(1)
+            else:
+                measured = (asked * vectors).sum(1)
+            distances[begin + query, place] = measured
+            ids[begin + query, place] = which
+        key = distances if self.metric_type == METRIC_L2 else -distances
+        best = np.lexsort((ids, key, ids < 0), axis=1)[:, :k]
+        return np.take_along_axis(distances, best, 1), np.take_along_axis(ids, best, 1)
+
+    def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
+        """Of those that the base index has within the radius, by the refined distance."""
+        of_base = None if params is None else params.base_index_params
+        begin, _, found = self.base_index.range_search(x, radius, params=of_base)
+        begin = begin.astype(np.int64)
+        query = np.repeat(np.arange(len(x)), np.diff(begin))
+        vectors = self.refine_index.reconstruct_batch(found).astype(np.float64)
+        if self.metric_type == METRIC_L2:
+            distances = np.square(x[query] - vectors).sum(1)
+        else:
+            distances = (x[query] * vectors).sum(1)
+        return begin.astype(np.uint64), distances.astype(np.float32), found
+
+    def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        return self.refine_index.reconstruct_batch(ids)
+
+    def _remove(self, selector: Any) -> int:
+        removed = self.base_index.remove_ids(selector)
+        self.refine_index.remove_ids(selector)
+        return removed
+
+    def check_compatible_for_merge(self, otherIndex: Any) -> None:
+        super().check_compatible_for_merge(otherIndex)
+        self.base_index.check_compatible_for_merge(otherIndex.base_index)
+        self.refine_index.check_compatible_for_merge(otherIndex.refine_index)
+
+    def _merge(self, other: Any, add_id: int) -> None:
+        self.base_index.merge_from(other.base_index, add_id)
+        self.refine_index.merge_from(other.refine_index, add_id)
+
+    def sa_code_size(self) -> int:
+        return self.base_index.sa_code_size() + self.refine_index.sa_code_size()
+
+    def _encode(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
+        return np.concatenate([self.base_index.sa_encode(x), self.refine_index.sa_encode(x)], 1)
+
+    def _decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+        return self.refine_index.sa_decode(codes[:, self.base_index.sa_code_size() :])
+
+
+def _with_selector(params: Any, selector: Any) -> Any:
+    """Parameters of a base index with this selector, whatever their kind."""
+    if params is None:
+        return SearchParameters(sel=selector)
+    out = object.__new__(type(params))
+    out.__dict__.update(vars(params), sel=selector)
+    return out
+
+
+class IndexRefineFlat(IndexRefine):
+    """By the vectors themselves: IndexRefineFlat(base), or (base, the vectors that it has)."""
+
+    def __init__(self, base_index: Index, xb: Any = None) -> None:
+        flat = IndexFlat(base_index.d, base_index.metric_type)
+        if xb is not None:
+            flat.add(np.ravel(xb)[: base_index.ntotal * base_index.d].reshape(-1, base_index.d))
+        super().__init__(base_index, flat)
+        self.own_refine_index = True
