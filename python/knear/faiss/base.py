@@ -83,14 +83,15 @@ def no_neighbors(shape: tuple[int, ...], metric: int) -> tuple[NDArray[Any], NDA
 def padded(distances: NDArray[Any], ids: NDArray[Any], metric: int) -> Any:
     """(distances, ids) of knear with FAISS's distance where there is no neighbour."""
     distances[ids < 0] = FAR if metric == METRIC_L2 else -FAR
-    return distances, ids
+    return distances, ids.view(np.int64)  # of C's long, as what SWIG takes
 
 
 def within(begin: Any, distances: Any, rows: Any, radius: float, metric: int) -> Any:
     """What knear's range_search() found as FAISS has it: without those right at the radius."""
     inside = distances < radius if metric == METRIC_L2 else distances > radius
     counts = np.concatenate([[0], np.cumsum(inside)])
-    return counts[np.asarray(begin, np.int64)].astype(np.uint64), distances[inside], rows[inside]
+    lims = counts[np.asarray(begin, np.int64)].astype(np.uint64)
+    return lims, distances[inside], rows[inside].view(np.int64)
 
 
 def parameters_of(params: Any, kind: type, what: str) -> Any:
@@ -262,6 +263,10 @@ class Index(Sealed):
 
     def _remove(self, selector: Any) -> int:
         refuse("remove_ids not implemented for this type of index")
+
+    def _close_up(self) -> None:
+        """Makes the ids 0, 1, ... again after _remove(), for an index around this one that counts
+        on it. Most do so by themselves."""
 
     def reset(self) -> None:
         """Removes all vectors."""

@@ -65,7 +65,7 @@ def cluster(
     initial: NDArray[np.float32] | None = None,
     weights: Any = None,
 ) -> tuple[NDArray[np.float32], list[ClusteringIterationStats]]:
-    """The centroids [k x d] of `x` [n x d], and the iterations of the best of nredo runs."""
+    """The centroids [k x d] of `x` [n x d], and the iterations of all nredo runs."""
     n, d = x.shape
     if n < k:
         refuse(
@@ -77,27 +77,33 @@ def cluster(
     initial = None if initial is None or not len(initial) else initial
     if n == k and initial is None:  # FAISS's shortcut: every point is a centroid
         return _after(x.copy(), cp), []
-    centroids, steps = _core.k_means(
-        x,
-        "f32",
-        k,
-        "ip" if cp.spherical else "l2",
-        max(1, cp.niter),
-        cp.seed % 2**64,
-        "random" if cp.init_method == ClusteringInitMethod_RANDOM else "k-means++",
-        max(1, cp.nredo),
-        float(cp.early_stop_threshold),
-        cp.max_points_per_centroid,
-        1,
-        threads(),
-        initial,
-        bool(cp.frozen_centroids and initial is not None),
-        None if weights is None else np.ascontiguousarray(weights, np.float32),
-        None,
-    )
+    best, least, stats = None, np.inf, []
+    for redo in range(max(1, cp.nredo)):
+        centroids, steps = _core.k_means(
+            x,
+            "f32",
+            k,
+            "ip" if cp.spherical else "l2",
+            max(1, cp.niter),
+            (cp.seed + redo * 15485863) % 2**64,
+            "random" if cp.init_method == ClusteringInitMethod_RANDOM else "k-means++",
+            1,
+            float(cp.early_stop_threshold),
+            cp.max_points_per_centroid,
+            1,
+            threads(),
+            initial,
+            bool(cp.frozen_centroids and initial is not None),
+            None if weights is None else np.ascontiguousarray(weights, np.float32),
+            None,
+        )
+        objective = steps[-1][2] * (-1 if cp.spherical else 1)
+        if best is None or objective < least:
+            best, least = centroids, objective
+        stats += _stats(steps, cp)
     if cp.niter < 1 and initial is not None and len(initial) == k:
-        centroids = initial
-    return _after(centroids, cp), _stats(steps, cp)
+        best = initial
+    return _after(best, cp), stats
 
 
 def _after(centroids: NDArray[np.float32], cp: ClusteringParameters) -> NDArray[np.float32]:
@@ -111,18 +117,13 @@ def _after(centroids: NDArray[np.float32], cp: ClusteringParameters) -> NDArray[
 
 
 def _stats(steps: list[tuple[Any, ...]], cp: ClusteringParameters) -> list[Any]:
-    """niter iterations of the best run: once no row moves, the last one again."""
-    runs: dict[int, list[Any]] = {}
-    for restart, _, objective, _, empty, seconds in steps:
-        stats = ClusteringIterationStats(objective, seconds, seconds, 1.0, empty)
-        runs.setdefault(restart, []).append(stats)
-    if not runs:
-        return []
-    sign = -1 if cp.spherical else 1
-    best = min(runs.values(), key=lambda run: sign * run[-1].obj)[: cp.niter]
-    if cp.early_stop_threshold == 0 and best:
-        best += [copy.copy(best[-1]) for _ in range(cp.niter - len(best))]
-    return best
+    """The niter iterations of a run: once no row moves, the last one again."""
+    out = [
+        ClusteringIterationStats(objective, seconds, seconds, 1.0, empty)
+        for _, _, objective, _, empty, seconds in steps
+    ][: cp.niter]
+    more = cp.niter - len(out) if cp.early_stop_threshold == 0 and out else 0
+    return out + [copy.copy(out[-1]) for _ in range(more)]
 
 
 class Clustering(ClusteringParameters):

@@ -253,6 +253,9 @@ class IndexIVF(Coded):
             self._store.keep(~gone)
         return int(gone.sum())
 
+    def _close_up(self) -> None:
+        self._store.close_up()
+
     def update_vectors(self, keys: ArrayLike, x: ArrayLike) -> None:
         """Row i of `x` takes the place of the vector with keys[i], and goes to its list."""
         rows = matrix(x, self.d)
@@ -539,6 +542,25 @@ class IndexIVF(Coded):
         if not include_listnos:
             out = np.ascontiguousarray(out[..., self.coarse_code_size() :])
         return into(D, distances), into(I, self._ids_of(rows)), into(codes, out)
+
+    def search_and_reconstruct(
+        self,
+        x: ArrayLike,
+        k: int,
+        *,
+        params: SearchParameters | None = None,
+        D: Any = None,
+        I: Any = None,  # noqa: E741
+        R: Any = None,
+    ) -> Any:
+        """By the rows that are found, of which several may have the same id."""
+        rows_of_x = matrix(x, self.d)
+        assert k > 0, f"k must be 1 at least, but is {k}"
+        with faiss_errors():
+            distances, rows = self._search_rows(rows_of_x, int(k), params)
+            vectors = np.full((*rows.shape, self.d), np.nan, np.float32)
+            vectors[rows >= 0] = self._decode_rows(rows[rows >= 0])
+        return into(D, distances), into(I, self._ids_of(rows)), into(R, vectors)
 
     def _vectors_of_found(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """By the ids that a search found: no map is needed for these."""

@@ -17,7 +17,8 @@ _NOTHING = "knear has nothing like it"
 _WAYS = {
     _GRAPHS: "IndexHNSW IndexHNSWFlat IndexHNSWPQ IndexHNSWSQ IndexHNSW2Level IndexHNSWCagra "
     "IndexHNSWFlatPanorama IndexHNSWRaBitQ IndexNSG IndexNSGFlat IndexNSGPQ IndexNSGSQ "
-    "IndexNNDescent IndexNNDescentFlat HNSW NSG NNDescent SearchParametersHNSW",
+    "IndexNNDescent IndexNNDescentFlat HNSW NSG NNDescent SearchParametersHNSW "
+    "SearchParametersResidualCoarseQuantizer",
     _CODES: "IndexLSH IndexRaBitQ IndexRaBitQFastScan IndexIVFRaBitQ IndexIVFRaBitQFastScan "
     "RaBitQuantizer RaBitQSearchParameters IVFRaBitQSearchParameters IndexEDEN IndexIVFEDEN "
     "IndexLattice ZnSphereCodec IndexIVFSpectralHash IndexAdditiveQuantizer "

@@ -109,6 +109,11 @@ def _set(index: Any, name: str, value: float) -> bool:
         setattr(index, name, int(value))
         return True
     if name == "ht" and hasattr(index, "polysemous_ht"):
-        index.polysemous_ht = int(value)
+        if value < index.code_size * 8:
+            index.polysemous_ht = int(value)
+        if hasattr(index, "search_type"):
+            index.search_type = index.ST_polysemous if value < index.code_size * 8 else index.ST_PQ
+        elif value >= index.code_size * 8:
+            index.polysemous_ht = 0
         return True
     return False

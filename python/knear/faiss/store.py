@@ -63,6 +63,11 @@ class Store:
         self.lists[rows] = lists
         self._changed()
 
+    def close_up(self) -> None:
+        """Makes the ids 0, 1, ..., in the order that they have."""
+        self.ids[np.argsort(self.ids, kind="stable")] = np.arange(self.size)
+        self._changed()
+
     def clear(self) -> None:
         self.keep(np.empty(0, np.int64))
 

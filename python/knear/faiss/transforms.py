@@ -73,12 +73,14 @@ class LinearTransform(VectorTransform):
         self.is_trained = False
 
     def set_is_orthonormal(self) -> None:
-        """Sets is_orthonormal where the rows of A are of length 1 and at right angles."""
-        if self.d_out > self.d_in or not self.A.size():
+        """Sets is_orthonormal where the rows of A, or its columns if these are fewer, are of length
+        1 and at right angles."""
+        if not self.A.size():
             self.is_orthonormal = False
             return
         a = self._a().astype(np.float64)
-        self.is_orthonormal = bool(np.abs(a @ a.T - np.eye(self.d_out)).max() < 4e-5)
+        a = a if self.d_out <= self.d_in else a.T
+        self.is_orthonormal = bool(np.abs(a @ a.T - np.eye(len(a))).max() < 4e-5)
 
     def _a(self) -> NDArray[np.float32]:
         if self.A.size() != self.d_out * self.d_in:
@@ -136,8 +138,8 @@ class RandomRotationMatrix(LinearTransform):
 
 
 class PCAMatrix(LinearTransform):
-    """To the d_out principal components, each times its variance to the power of eigen_power (-0.5
-    whitens); then a random rotation if wanted."""
+    """To the d_out principal components, each times its eigenvalue to the power of eigen_power:
+    -0.5 makes the sums of squares of the training rows 1. Then a random rotation if wanted."""
 
     def __init__(
         self, d_in: int = 0, d_out: int = 0, eigen_power: float = 0, random_rotation: bool = False
@@ -157,7 +159,7 @@ class PCAMatrix(LinearTransform):
             refuse("a PCA needs vectors, without NaN's or Inf's")
         mean = x.mean(0, np.float64)
         apart = x.astype(np.float64) - mean
-        values, vectors = np.linalg.eigh(apart.T @ apart / len(x))
+        values, vectors = np.linalg.eigh(apart.T @ apart)
         self.mean.set(mean)
         self.eigenvalues.set(np.maximum(values[::-1], 0))
         self.PCAMat.set(vectors.T[::-1])

@@ -92,6 +92,7 @@ class IndexIDMap(_Around):
     def _remove(self, selector: Any) -> int:
         gone = selector.mask(self._ids())
         removed = self.index.remove_ids(np.flatnonzero(gone))
+        self.index._close_up()
         self.id_map.array = self._ids()[~gone]
         return removed
 
@@ -104,7 +105,7 @@ class IndexIDMap(_Around):
         self.index.check_compatible_for_merge(otherIndex.index)
 
     def _merge(self, other: Any, add_id: int) -> None:
-        self.index.merge_from(other.index)
+        self.index.merge_from(other.index, self.ntotal)
         self.id_map.array = np.concatenate([self._ids(), other._ids() + add_id])
         other.id_map.clear()
 
@@ -214,6 +215,9 @@ class IndexPreTransform(_Around):
 
     def _remove(self, selector: Any) -> int:
         return self.index.remove_ids(selector)
+
+    def _close_up(self) -> None:
+        self.index._close_up()
 
     def check_compatible_for_merge(self, otherIndex: Any) -> None:
         super().check_compatible_for_merge(otherIndex)
@@ -332,6 +336,7 @@ class IndexRefine(Index):
 
     def _remove(self, selector: Any) -> int:
         removed = self.base_index.remove_ids(selector)
+        self.base_index._close_up()
         self.refine_index.remove_ids(selector)
         return removed
 

@@ -1,0 +1,1 @@
+"""What scripts take from faiss.contrib: evaluation and a synthetic data set."""
