@@ -869,6 +869,37 @@ def test_damaged_files_are_refused(rows):
             ours.deserialize_index(damaged)
 
 
+def test_entries_are_permuted(rows, faiss):
+    order = np.random.default_rng(1).permutation(500)
+    for index in (faiss.IndexFlatL2(12), faiss.index_factory(12, "SQ8")):
+        index.train(rows)
+        index.add(rows[:500])
+        before = index.reconstruct_n()
+        index.permute_entries(order)
+        np.testing.assert_array_equal(index.reconstruct_n(), before[order])
+
+
+def test_codes_are_not_written_to(rows):
+    index = ours.IndexFlatL2(12)
+    index.add(rows)
+    codes = ours.vector_to_array(index.codes)
+    np.testing.assert_array_equal(codes.view(np.float32).reshape(-1, 12), rows)
+    with pytest.raises(NotImplementedError, match="add_sa_codes"):
+        ours.copy_array_to_vector(codes, index.codes)
+
+
+@needs_faiss
+def test_rows_of_given_lists(rows):
+    pair = pair_of_lists(rows)
+    lists = np.random.default_rng(1).integers(-1, 20, 300)
+    for index, module in zip(pair, (ours, theirs), strict=True):
+        ids = np.arange(1000, 1300)
+        index.add_core(
+            300, *(module.swig_ptr(each) for each in (np.ascontiguousarray(rows[:300]), ids, lists))
+        )
+    assert lists_of(pair[0], ours) == lists_of(pair[1], theirs)
+
+
 def test_what_is_not_there():
     for make in (
         lambda: ours.IndexHNSWFlat(12, 32),

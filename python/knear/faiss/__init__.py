@@ -20,7 +20,6 @@ raise NotImplementedError, with knear's way. docs/from_faiss.md has it all.
 from types import ModuleType
 from typing import Any
 
-from .. import _core
 from .base import (
     METRIC_INNER_PRODUCT,
     METRIC_L2,
@@ -52,6 +51,8 @@ from .functions import (
     downcast_VectorTransform,
     eval_intersection,
     extract_index_ivf,
+    float_rand,
+    float_randn,
     fvec_renorm_L2,
     get_compile_options,
     get_mem_usage_kb,
@@ -182,7 +183,9 @@ METRIC_Canberra, METRIC_BrayCurtis, METRIC_JensenShannon = 20, 21, 22
 METRIC_Jaccard, METRIC_NaNEuclidean, METRIC_GOWER = 23, 24, 25
 INDICES_CPU, INDICES_IVF, INDICES_32_BIT, INDICES_64_BIT = range(4)
 
-__version__: str = _core.version  # knear's
+# The FAISS whose conventions these are, which scripts ask for. knear.__version__ is knear's.
+FAISS_VERSION_MAJOR, FAISS_VERSION_MINOR, FAISS_VERSION_PATCH = 1, 15, 1
+__version__ = VERSION_STRING = "1.15.1"
 
 
 class _Cvar:

@@ -19,10 +19,11 @@ from .base import (
     threads,
     within,
 )
+from .flat import _permutation
 from .parameters import SearchParametersPQ
 from .quantizers import ProductQuantizer, ScalarQuantizer
 from .store import Store
-from .vectors import UInt8Vector
+from .vectors import Copy, UInt8Vector
 
 
 def loaded(image: Any) -> KnearIndex:
@@ -84,7 +85,7 @@ class IndexFlatCodes(Coded):
     @property
     def codes(self) -> UInt8Vector:
         """All codes, one after another: a copy."""
-        return UInt8Vector(self._store.codes)
+        return Copy(self._store.codes)
 
     def _trained(self) -> None:
         if not self.is_trained:
@@ -129,6 +130,12 @@ class IndexFlatCodes(Coded):
         self._store.clear()
         self._add_codes(codes, None)
         return int(gone.sum())
+
+    def permute_entries(self, perm: NDArray[np.int64]) -> None:
+        """Code perm[i] gets the id i."""
+        codes = self._store.codes[_permutation(perm, self.ntotal)]
+        self._store.clear()
+        self._add_codes(codes, None)
 
     def _merge(self, other: Any, add_id: int) -> None:
         if other.code_size != self.code_size:

@@ -18,7 +18,7 @@ from .base import (
     threads,
     within,
 )
-from .vectors import UInt8Vector
+from .vectors import Copy, UInt8Vector
 
 
 class IndexFlat(Index):
@@ -43,7 +43,7 @@ class IndexFlat(Index):
     @property
     def codes(self) -> UInt8Vector:
         """The bytes of all vectors: a copy."""
-        return UInt8Vector(self._all().view(np.uint8))
+        return Copy(self._all().view(np.uint8))
 
     def get_xb(self) -> NDArray[np.float32]:
         """All vectors, one after another: a copy."""
@@ -109,6 +109,12 @@ class IndexFlat(Index):
         self._kept = KnearIndex("Flat", dim=self.d, metric=metric_name(self.metric_type))
         self._places: NDArray[np.int64] | None = None
 
+    def permute_entries(self, perm: NDArray[np.int64]) -> None:
+        """Vector perm[i] gets the id i."""
+        vectors = self._vectors_of(_permutation(perm, self.ntotal))
+        self.reset()
+        self._add(vectors, None)
+
     def _merge(self, other: Any, add_id: int) -> None:
         self._add(other._all(), None)
         other.reset()
@@ -124,6 +130,13 @@ class IndexFlat(Index):
 
     def _add_codes(self, codes: NDArray[np.uint8], ids: NDArray[np.int64] | None) -> None:
         self._add(self._decode(codes), ids)
+
+
+def _permutation(perm: Any, size: int) -> NDArray[np.int64]:
+    which = np.ascontiguousarray(perm, np.int64).ravel()
+    if not np.array_equal(np.sort(which), np.arange(size)):
+        refuse(f"the permutation is none of {size} ids")
+    return which
 
 
 class IndexFlatL2(IndexFlat):

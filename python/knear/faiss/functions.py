@@ -178,6 +178,16 @@ def _normal(seed: int, count: int) -> NDArray[np.float64]:
     return out.ravel()[:count]
 
 
+def float_rand(x: NDArray[np.float32], n: int, seed: int) -> None:
+    """rand() into the first n numbers of `x`."""
+    x.reshape(-1)[:n] = rand(n, seed)
+
+
+def float_randn(x: NDArray[np.float32], n: int, seed: int) -> None:
+    """randn() into the first n numbers of `x`."""
+    x.reshape(-1)[:n] = randn(n, seed)
+
+
 def randint(n: Any, seed: int = 12345, vmax: int | None = None) -> NDArray[np.int64]:
     """Whole numbers below vmax, or of 62 bits; n: how many, or a shape."""
 

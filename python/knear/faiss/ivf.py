@@ -235,6 +235,22 @@ class IndexIVF(Coded):
             ids = np.arange(self.ntotal, self.ntotal + len(x))
         self._store.add(self._code_in_lists(x, lists), ids, lists)
 
+    def add_core(self, n: int, x: Any, xids: Any, precomputed_idx: Any, ctx: Any = None) -> None:
+        """Adds the first n rows of `x` under `xids`, or from ntotal on, to these lists; rows of a
+        list -1 are left out."""
+        self._ready()
+        rows = matrix(np.reshape(x, (-1, self.d))[:n], self.d)
+        lists = np.ascontiguousarray(precomputed_idx, np.int64).ravel()[:n]
+        ids = np.arange(self.ntotal, self.ntotal + n)
+        if xids is not None:
+            ids = np.ascontiguousarray(xids, np.int64).ravel()[:n]
+        if n and lists.max() >= self.nlist:
+            refuse(f"list {lists.max()} is not among {self.nlist}")
+        there = lists >= 0
+        with faiss_errors():
+            codes = self._code_in_lists(rows[there], lists[there])
+        self._store.add(codes, ids[there], lists[there])
+
     def _add_codes(self, codes: NDArray[np.uint8], ids: NDArray[np.int64] | None) -> None:
         lists, codes = self._lists_and_codes(codes)
         if ids is None:

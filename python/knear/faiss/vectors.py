@@ -66,6 +66,21 @@ Int64Vector = LongVector = LongLongVector = _kind("Int64Vector", np.int64)
 UInt64Vector = Uint64Vector = _kind("UInt64Vector", np.uint64)
 
 
+class Copy(UInt8Vector):
+    """The bytes of an index as they were when it was asked: not a way to change it."""
+
+    def __init__(self, values: ArrayLike) -> None:
+        self.array = np.array(values, np.uint8).ravel()
+
+    def set(self, values: ArrayLike) -> None:
+        raise NotImplementedError(
+            "the codes of an index are not written to: add_sa_codes() adds, reset() removes them"
+        )
+
+    def resize(self, size: int) -> None:
+        self.set(())
+
+
 class Objects(list):
     """A std::vector of objects: size() and at() beside what a list has."""
 
