@@ -111,7 +111,7 @@ def _flat(d: int, metric: int) -> IndexFlat:
 
 def _plain(d: int, part: str, metric: int) -> Index | None:
     if part == "Flat":
-        return _flat(d, metric)
+        return IndexFlat(d, metric)
     if part in _SCALARS:
         return IndexScalarQuantizer(d, _SCALARS[part], metric)
     if found := re.fullmatch(r"PQ(\d+)(?:x(\d+))?(np)?", part):

@@ -412,29 +412,30 @@ class IndexIVF(Coded):
             indexIVF_stats.ndis += len(x) * probes * self.ntotal // self.nlist
             return padded(found.distances, found.ids, self.metric_type)
         lists = self.quantizer.search(x, probes, params=of_quantizer)[1]
-        return self._nearest_in(x, k, self._cut(lists, most), allowed)
+        return self._nearest_in(x, k, lists, allowed, most)
 
-    def _cut(self, lists: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-        """`lists` [n x p] with -1 for those behind the one in which the most codes are reached."""
-        sizes = np.append(np.diff(self._store.by_list(self.nlist)[1]), 0)  # of list -1 too
-        before = np.cumsum(sizes[lists], axis=1) - sizes[lists]
-        indexIVF_stats.ndis += int(sizes[lists].sum())
-        return np.where(before < most, lists, -1) if most else lists
-
-    def _queries_of_lists(self, lists: NDArray[np.int64], allowed: Any) -> Any:
-        """Each probed list that holds anything: (its rows, the queries, which probe of theirs)."""
+    def _queries_of_lists(self, lists: NDArray[np.int64], allowed: Any, most: int) -> Any:
+        """Each probed list that holds anything: (its rows, the queries, which probe of theirs).
+        With `most`, a query sees no more codes than that: the last of its lists in part."""
         order, begin = self._store.by_list(self.nlist)
+        sizes = np.append(np.diff(begin), 0)[lists]  # of list -1 too
+        indexIVF_stats.ndis += int(sizes.sum())
+        room = (most - np.cumsum(sizes, axis=1) + sizes if most else sizes).ravel()
         probed = np.argsort(lists, axis=None, kind="stable")
         numbers = lists.ravel()[probed]
         for number in np.unique(numbers[numbers >= 0]):
             rows = order[begin[number] : begin[number + 1]]
-            rows = rows if allowed is None else rows[allowed[rows]]
-            if len(rows):
-                first, last = np.searchsorted(numbers, [number, number + 1])
-                yield rows, *np.divmod(probed[first:last], lists.shape[1])
+            first, last = np.searchsorted(numbers, [number, number + 1])
+            places = probed[first:last]
+            seen = np.clip(room[places], 0, len(rows))
+            for count in np.unique(seen[seen > 0]):
+                some = rows[:count]
+                some = some if allowed is None else some[allowed[some]]
+                if len(some):
+                    yield some, *np.divmod(places[seen == count], lists.shape[1])
 
     def _nearest_in(
-        self, x: NDArray[np.float32], k: int, lists: NDArray[np.int64], allowed: Any
+        self, x: NDArray[np.float32], k: int, lists: NDArray[np.int64], allowed: Any, most: int
     ) -> tuple[Any, Any]:
         """The k nearest rows in these lists of each query [n x p]."""
         n, probes = lists.shape
@@ -444,7 +445,7 @@ class IndexIVF(Coded):
         for start in range(0, n, block):
             part = lists[start : start + block]
             distances, ids = no_neighbors((len(part), probes, k), self.metric_type)
-            for rows, queries, probe in self._queries_of_lists(part, allowed):
+            for rows, queries, probe in self._queries_of_lists(part, allowed, most):
                 asked = x[start + queries]
                 found = knn(
                     asked,
@@ -470,12 +471,12 @@ class IndexIVF(Coded):
             )
             return within(begin, distances, self._ids_of(rows), radius, self.metric_type)
         lists = self.quantizer.search(x, probes, params=of_quantizer)[1]
-        return self._within_lists(x, radius, self._cut(lists, most), allowed)
+        return self._within_lists(x, radius, lists, allowed, most)
 
-    def _within_lists(self, x: Any, radius: float, lists: Any, allowed: Any) -> Any:
+    def _within_lists(self, x: Any, radius: float, lists: Any, allowed: Any, most: int) -> Any:
         asked, distances, ids = [], [], []
         name = metric_name(self.metric_type)
-        for rows, queries, _ in self._queries_of_lists(lists, allowed):
+        for rows, queries, _ in self._queries_of_lists(lists, allowed, most):
             begin, near, which = range_search(
                 x[queries], self._decode_rows(rows), radius, name, threads=threads()
             )
@@ -506,7 +507,7 @@ class IndexIVF(Coded):
         lists = self._preassigned(Iq, len(rows), params)
         with faiss_errors():
             most, allowed = self._asked(params)[1:3]
-            distances, ids = self._nearest_in(rows, k, self._cut(lists, most), allowed)
+            distances, ids = self._nearest_in(rows, k, lists, allowed, most)
         return into(D, distances), into(I, self._ids_of(ids))
 
     def range_search_preassigned(
@@ -523,9 +524,7 @@ class IndexIVF(Coded):
         lists = self._preassigned(Iq, len(rows), params)
         with faiss_errors():
             most, allowed = self._asked(params)[1:3]
-            return self._within_lists(
-                rows, float(np.float32(thresh)), self._cut(lists, most), allowed
-            )
+            return self._within_lists(rows, float(np.float32(thresh)), lists, allowed, most)
 
     def _preassigned(self, Iq: ArrayLike, n: int, params: Any) -> NDArray[np.int64]:
         lists = np.ascontiguousarray(Iq, np.int64)
