@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -65,6 +66,14 @@ inline int narrow(std::int64_t threads) {
   return static_cast<int>(std::clamp<std::int64_t>(threads, -1, 1 << 30));
 }
 
+// Whole numbers of 64 bits come as C's long long, and NumPy's int64 is C's long: equal to NumPy,
+// but not to all who look at the letter of a type.
+template <class T>
+nb::object as_int64(nb::object array, T) {
+  if constexpr (std::is_same_v<T, std::int64_t>) return array.attr("view")("int64");
+  return array;
+}
+
 template <class T>
 nb::object array_of(Matrix<T>&& matrix) {
   auto owned = std::make_unique<Matrix<T>>(std::move(matrix));
@@ -73,7 +82,7 @@ nb::object array_of(Matrix<T>&& matrix) {
   T* data = owned->data();
   nb::capsule owner(owned.get(), [](void* p) noexcept { delete static_cast<Matrix<T>*>(p); });
   owned.release();
-  return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<2>>(data, 2, shape, owner));
+  return as_int64(nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<2>>(data, 2, shape, owner)), T());
 }
 
 template <class T>
@@ -83,7 +92,7 @@ nb::object array_of(std::vector<T>&& values) {
   T* data = owned->data();
   nb::capsule owner(owned.get(), [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
   owned.release();
-  return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, 1, shape, owner));
+  return as_int64(nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, 1, shape, owner)), T());
 }
 
 // Codes [n x code_size].

@@ -258,3 +258,18 @@ def test_choices_change_no_answer_and_are_reported():
     ):
         with pytest.raises(knear.InvalidArgument):
             knear.knn(queries, base, 3, choices=wrong)
+
+
+def test_ids_are_of_numpys_own_type(rng):
+    base = rng.standard_normal((3000, 4)).astype(np.float32)
+    index = knear.Index("Flat", dim=4)
+    index.add(base)
+    for ids in (
+        knear.knn(base, base, 3).ids,  # of the library's memory
+        knear.knn(base[:2], base, 3).ids,  # few: of NumPy's
+        knear.range_search(base[:2], base, 1.0).begin,
+        knear.select_k(base, 2)[1],
+        knear.KMeans(4).train(base).assign(base)[1],
+        index.ids,
+    ):
+        assert ids.dtype.char == np.dtype(np.int64).char
