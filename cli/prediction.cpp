@@ -143,7 +143,7 @@ Prediction predict(const KnnReport& report, const KnownPeaks& machine) {
   shape.expected_survivors = report.expected_survivors;
   if (!prefix) shape.expected_refined = report.expected_refined;
   if (report.allowed_rows == 0) shape.rows = 0;
-  shape.allowed = report.allowed_rows < 0 ? report.rows : report.allowed_rows,
+  shape.allowed = report.allowed_rows < 0 ? report.rows : report.allowed_rows;
   shape.tile_rows = report.tile_rows;
   Prediction out;
   out.cost = report.first_pass == name_of(FirstPass::direct) ? predict_direct(shape, machine.peaks)

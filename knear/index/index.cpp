@@ -442,6 +442,7 @@ void Index::compact(const ChangeOptions& options) {
 
 std::int64_t Index::optimize(const ChangeOptions& options) {
   return detail::public_call([&] {
+    resolve_threads(options.threads);
     if (impl_->shape.is_probed()) {
       compact(options);
       return size();

@@ -20,8 +20,8 @@
 //
 // Threads: any call at any time. Every search sees one state of the index, the one at its begin;
 // calls that change it follow one another and make one new state each, whole or not at all. Neither
-// waits for the other. A progress callback must not search or change the index that it is called
-// by.
+// waits for the other. A progress callback may search; it must not change the index that it is
+// called by (InvalidArgument where it is called in the thread of the change).
 #pragma once
 #include <memory>
 #include <span>

@@ -1,8 +1,10 @@
 // knear/index/index_impl.hpp -- what an index holds: its present state, and what makes the next
 // one.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "knear/core/error.hpp"
@@ -17,6 +19,27 @@ namespace detail {
 void check_index_dim(std::int64_t dim);
 // Throws InvalidArgument unless 1 <= lists <= most_lists.
 void check_lists(std::int64_t lists);
+
+// Held by a change of an index from its begin to its end. A progress callback of a change that
+// changes the same index would wait for itself: InvalidArgument, if it runs in the thread of the
+// change.
+class ChangeLock {
+ public:
+  void lock() {
+    if (holder_.load() == std::this_thread::get_id())
+      throw InvalidArgument("an index cannot be changed by a progress callback of its own change");
+    mutex_.lock();
+    holder_ = std::this_thread::get_id();
+  }
+  void unlock() {
+    holder_ = std::thread::id();
+    mutex_.unlock();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<std::thread::id> holder_ = std::thread::id();
+};
 }  // namespace detail
 
 class Index::Impl {
@@ -24,7 +47,7 @@ class Index::Impl {
   explicit Impl(const detail::IndexShape& of, detail::State from = {});
 
   const detail::IndexShape shape;
-  std::mutex writer;           // held by a change from begin to end
+  detail::ChangeLock writer;
   detail::SegmentStore store;  // the writer's
 
   std::shared_ptr<const detail::State> state() const {

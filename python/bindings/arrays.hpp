@@ -61,6 +61,9 @@ inline AnyMatrixView view_of(const Array& array, const std::string& type) {
   return {element, array.data(), rows, cols, stride};
 }
 
+// A path as the system has it, of os.fsencode(): not all are text.
+inline std::string path_of(const nb::bytes& path) { return {path.c_str(), path.size()}; }
+
 // A number that is too large stays too large, for the library to refuse.
 inline int narrow(std::int64_t threads) {
   return static_cast<int>(std::clamp<std::int64_t>(threads, -1, 1 << 30));

@@ -17,8 +17,9 @@ void bind_files(nb::module_& m) {
   // bits.
   m.def(
       "read_vectors",
-      [](const std::string& path, const std::string& type, std::int64_t begin, std::int64_t end,
+      [](const nb::bytes& name, const std::string& type, std::int64_t begin, std::int64_t end,
          const std::string& dataset) {
+        const std::string path = path_of(name);
         io::OpenOptions options;
         if (!type.empty()) options.type = parse_element_type(type);
         if (begin != 0 || end >= 0) {
@@ -63,7 +64,8 @@ void bind_files(nb::module_& m) {
       nb::arg("path"), nb::arg("type"), nb::arg("begin"), nb::arg("end"), nb::arg("dataset"));
   m.def(
       "read_ids",
-      [](const std::string& path) {
+      [](const nb::bytes& name) {
+        const std::string path = path_of(name);
         Matrix<Id> ids;
         {
           const nb::gil_scoped_release released;
@@ -74,7 +76,8 @@ void bind_files(nb::module_& m) {
       nb::arg("path"));
   m.def(
       "write_vectors",
-      [](const std::string& path, const Array& vectors, const std::string& type) {
+      [](const nb::bytes& name, const Array& vectors, const std::string& type) {
+        const std::string path = path_of(name);
         const AnyMatrixView view = view_of(vectors, type);
         const nb::gil_scoped_release released;
         io::write_vectors(path, view);
@@ -82,8 +85,9 @@ void bind_files(nb::module_& m) {
       nb::arg("path"), nb::arg("vectors").noconvert(), nb::arg("type"));
   m.def(
       "write_ids",
-      [](const std::string& path,
+      [](const nb::bytes& name,
          const nb::ndarray<const Id, nb::ndim<2>, nb::c_contig, nb::device::cpu>& ids) {
+        const std::string path = path_of(name);
         const MatrixView<Id> view(ids.data(), static_cast<std::int64_t>(ids.shape(0)),
                                   static_cast<std::int64_t>(ids.shape(1)));
         const nb::gil_scoped_release released;

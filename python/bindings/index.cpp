@@ -21,12 +21,12 @@ void bind_index_contents(nb::class_<Index>& index) {
           nb::arg("factory"), nb::arg("dim"), nb::arg("metric"))
       .def(
           "train",
-          [](Index& self, const Array& vectors, const std::string& type, int iterations,
+          [](Index& self, const Array& vectors, const std::string& type, std::int64_t iterations,
              std::int64_t rows, bool hold_out, std::uint64_t seed, std::int64_t threads,
              nb::object progress_to) {
             const AnyMatrixView view = view_of(vectors, type);
             without_interpreter(progress_to, [&](Progress progress) {
-              self.train(view, {.iterations = iterations,
+              self.train(view, {.iterations = narrow(iterations),
                                 .rows = rows,
                                 .hold_out = hold_out,
                                 .seed = seed,
@@ -80,10 +80,10 @@ void bind_index_contents(nb::class_<Index>& index) {
            })
       .def(
           "optimize",
-          [](Index& self, int threads, nb::object progress_to) {
+          [](Index& self, std::int64_t threads, nb::object progress_to) {
             std::int64_t rows = 0;
             without_interpreter(progress_to, [&](Progress progress) {
-              rows = self.optimize({.threads = threads, .progress = std::move(progress)});
+              rows = self.optimize({.threads = narrow(threads), .progress = std::move(progress)});
             });
             return rows;
           },
@@ -160,20 +160,23 @@ void bind_index_contents(nb::class_<Index>& index) {
       .def("contains", &Index::contains, nb::arg("id"))
       .def(
           "save",
-          [](const Index& self, const std::string& path, nb::object progress_to) {
+          [](const Index& self, const nb::bytes& file, nb::object progress_to) {
+            const std::string path = path_of(file);
             without_interpreter(progress_to, [&](Progress progress) { self.save(path, progress); });
           },
           nb::arg("path"), nb::arg("progress").none())
       .def(
           "write_faiss",
-          [](const Index& self, const std::string& path, nb::object progress_to) {
+          [](const Index& self, const nb::bytes& file, nb::object progress_to) {
+            const std::string path = path_of(file);
             without_interpreter(progress_to,
                                 [&](Progress progress) { write_faiss(self, path, progress); });
           },
           nb::arg("path"), nb::arg("progress").none())
       .def_static(
           "load",
-          [](const std::string& path) {
+          [](const nb::bytes& file) {
+            const std::string path = path_of(file);
             const nb::gil_scoped_release released;
             return Index::load(path);
           },

@@ -22,7 +22,9 @@ namespace {
 // Raises the exception of this name in knear/errors.py.
 void raise(const char* name, const char* message) {
   const nb::object type = nb::module_::import_("knear.errors").attr(name);
-  PyErr_SetString(type.ptr(), message);
+  // A message may name a path that is no text.
+  const auto text = nb::steal(PyUnicode_DecodeFSDefault(message));
+  if (text.is_valid()) PyErr_SetObject(type.ptr(), text.ptr());
 }
 
 void translate(const std::exception_ptr& thrown, void*) {

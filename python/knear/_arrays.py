@@ -7,6 +7,7 @@ from there.
 """
 
 import operator
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -42,6 +43,7 @@ def matrix(name: str, x: Any, floats: bool = False) -> tuple[np.ndarray, str]:
         flags, kind = x.flags, _NATIVE_TYPES.get(x.dtype)
         if kind is not None and flags.c_contiguous and flags.aligned:
             return x, kind
+    _refuse_masks(name, x)
     array = _foreign.array_of(name, _device.to_processor(name, x))
     if array.ndim != 2:
         text = f"{name} must be a matrix [n x dim], but have {array.ndim} dimensions"
@@ -66,6 +68,11 @@ def matrix(name: str, x: Any, floats: bool = False) -> tuple[np.ndarray, str]:
     if not (contiguous and regular and array.ctypes.data % size == 0):
         array = np.array(array, order="C")
     return array, kind
+
+
+def _refuse_masks(name: str, x: Any) -> None:
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        raise InvalidArgument(f"{name} is a masked array with {x.mask.sum()} values masked out")
 
 
 def _as_float32(name: str, array: np.ndarray) -> np.ndarray:
@@ -103,6 +110,7 @@ def filter_of(value: Any, rows: int | None) -> tuple[np.ndarray | None, np.ndarr
     """
     if value is None:
         return None, None, 0
+    _refuse_masks("filter", value)
     array = np.asarray(_device.to_processor("filter", value))
     if array.ndim != 1:
         raise InvalidArgument(
@@ -117,6 +125,7 @@ def filter_of(value: Any, rows: int | None) -> tuple[np.ndarray | None, np.ndarr
 
 def ids_of(name: str, value: Any, what: str = "whole numbers") -> np.ndarray:
     """`value` as a list of ids."""
+    _refuse_masks(name, value)
     array = np.asarray(_device.to_processor(name, value))
     if array.ndim != 1:
         raise InvalidArgument(f"{name} must have one dimension, but has {array.ndim}")
@@ -136,7 +145,15 @@ def floats(name: str, value: Any, dimensions: int) -> np.ndarray:
         raise InvalidArgument(f"{name} must have {dimensions} dimensions, but has {array.ndim}")
     if array.dtype.kind not in "iuf":
         raise InvalidArgument(f"{name} must hold numbers, but has type {array.dtype}")
-    return np.ascontiguousarray(array, np.float32)
+    with np.errstate(over="ignore"):
+        out = np.ascontiguousarray(array, np.float32)
+    if array.dtype != np.float32 and not np.isfinite(out).all():
+        over = np.isfinite(array) & ~np.isfinite(out)
+        if over.any():
+            raise InvalidArgument(
+                f"{name} hold {array[over][0]}, which is beyond the range of float32"
+            )
+    return out
 
 
 def codes(name: str, value: Any) -> np.ndarray:
@@ -196,6 +213,17 @@ def text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InvalidArgument(f"{name} must be text, but is {value!r}")
     return value
+
+
+def path(value: Any) -> bytes:
+    """The path as the system has it, of text, bytes or an os.PathLike."""
+    try:
+        name = os.fsencode(value)
+    except TypeError:
+        raise InvalidArgument(f"path must be text, bytes or a Path, but is {value!r}") from None
+    if b"\0" in name:
+        raise InvalidArgument(f"path must not have a NUL inside, but is {value!r}")
+    return name
 
 
 def choices(value: Any) -> str:
@@ -258,7 +286,7 @@ def element_type(name: str, value: Any) -> str:
     """knear's word for the element type of arrays of this NumPy type."""
     try:
         word = np.dtype(value).name
-    except TypeError as error:
+    except Exception as error:  # of whatever kind: NumPy reads text as Python
         raise InvalidArgument(f"{name} must be a type of NumPy, but is {value!r}") from error
     kind = _ELEMENT_TYPES.get(word)
     if kind is None:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import _arrays, _core
 from .errors import InvalidArgument
 
-_IDS = (".ivecs", ".ibin")
+_IDS = (b".ivecs", b".ibin")
 
 
 def read_vectors(
@@ -31,20 +31,24 @@ def read_vectors(
     read-only, its rows may lie apart, and pages come in as they are used; the file must not shrink
     meanwhile. All else is read into memory. HDF5 files: h5py.
 
-    rows: a slice of step 1; None for all. Others are not even read.
+    rows: a slice of step 1, not empty; None for all. Others of a mapped file are not even read.
     dtype: convert to this element type, rounding where it must; a value that it cannot hold at all
         is an error. None: as stored, where whole numbers beyond 16 bits must be exact in float32.
 
     Raises IoError; CorruptFile, naming what was found and what was expected; InvalidArgument.
     """
-    name = os.fspath(path)
+    name = _arrays.path(path)
     begin, end = 0, -1
     if rows is not None:
         begin, end = _range(rows)
-    if name.removesuffix(".gz").endswith(_IDS):
+    if name.removesuffix(b".gz").endswith(_IDS):
         if dtype is not None:
-            raise InvalidArgument(f"dtype is {dtype!r}, but {name} holds ids, which are int64")
-        return _core.read_ids(name)[begin : None if end < 0 else end]
+            raise InvalidArgument(f"dtype is {dtype!r}, but {path!r} holds ids, which are int64")
+        ids = _core.read_ids(name)
+        last = len(ids) if end < 0 else end
+        if not begin < last <= len(ids):
+            raise InvalidArgument(f"rows are {begin}:{last}, but {path!r} has {len(ids)}")
+        return ids[begin:last] if rows is not None else ids
     kind = "" if dtype is None else _arrays.element_type("dtype", dtype)
     data, kind = _core.read_vectors(name, kind, begin, end, "")
     return _arrays.typed(data, kind)
@@ -60,18 +64,18 @@ def write_vectors(path: "str | os.PathLike[str]", x: ArrayLike) -> None:
     [[4, 2], [1, 3]]
 
     .fvecs and .fbin take float32, .bvecs and .u8bin uint8, .i8bin int8, .npy all but bfloat16;
-    .ivecs and .ibin whole numbers of 32 bits (ids). Nothing is converted: another type is an
+    .ivecs and .ibin whole numbers of 32 bits (ids). Numbers of other types are written as float32
+    where that holds each of them exactly; else, and where the format has no such type, it is an
     InvalidArgument. Raises IoError.
     """
-    name = os.fspath(path)
+    name = _arrays.path(path)
     if name.endswith(_IDS):
         ids = np.asarray(x)
-        if ids.ndim != 2 or ids.dtype.kind not in "iu":
+        if ids.ndim != 2:
             raise InvalidArgument(
-                f"x must be a matrix of whole numbers for {name}, but has {ids.ndim} dimensions of "
-                f"{ids.dtype}"
+                f"x must be a matrix of whole numbers for {path!r}, but has {ids.ndim} dimensions"
             )
-        _core.write_ids(name, np.ascontiguousarray(ids, np.int64))
+        _core.write_ids(name, _arrays.ids_of("x", ids.ravel()).reshape(ids.shape))
     else:
         _core.write_vectors(name, *_arrays.matrix("x", x))
 

@@ -8,6 +8,9 @@ import numpy as np
 from . import _core, _device
 from .errors import InvalidArgument
 
+# Types of Arrow that are taken: not list_view, whose lists lie anywhere.
+_LISTS = ("list<", "large_list<", "fixed_size_list<")
+
 
 def array_of(name: str, x: Any) -> np.ndarray:
     """`x` as an array of NumPy, in place where it can be read there."""
@@ -30,7 +33,7 @@ def array_of(name: str, x: Any) -> np.ndarray:
 
 def _of_arrow(name: str, x: Any) -> np.ndarray:
     """A column of Arrow whose values are lists of one length."""
-    if not hasattr(x, "type"):  # a table or a batch
+    if not hasattr(x, "type") or not hasattr(x, "null_count"):  # a table, a batch, a scalar
         raise InvalidArgument(
             f"{name} is a {type(x).__name__} of Arrow: give its column of vectors, "
             f'{name}.column("...")'
@@ -42,7 +45,7 @@ def _of_arrow(name: str, x: Any) -> np.ndarray:
         if hasattr(x, "num_chunks"):  # as older versions return it
             x = x.chunk(0) if x.num_chunks == 1 else x
     values = x.flatten() if hasattr(x, "flatten") else x
-    if values is x or not str(x.type).startswith(("list", "large_list", "fixed_size_list")):
+    if values is x or not str(x.type).startswith(_LISTS):
         raise InvalidArgument(f"{name} are a column of {x.type}; vectors are lists of numbers")
     if values.null_count:
         raise InvalidArgument(f"{name} have {values.null_count} elements without a value (null)")
@@ -56,9 +59,7 @@ def _of_arrow(name: str, x: Any) -> np.ndarray:
 
 def _of_pandas(name: str, x: Any) -> np.ndarray:
     array = getattr(x, "array", x)
-    if hasattr(array, "__arrow_array__") and str(getattr(x, "dtype", "")).startswith(
-        ("list", "large_list", "fixed_size_list")
-    ):
+    if hasattr(array, "__arrow_array__") and str(getattr(x, "dtype", "")).startswith(_LISTS):
         return _of_arrow(name, array.__arrow_array__())
     array = np.asarray(x)
     return _stacked(name, array) if array.dtype == object and array.ndim == 1 else array

@@ -89,7 +89,7 @@ class Index:
         reporting(
             progress,
             self._index.save,
-            os.fspath(path),
+            _arrays.path(path),
         )
 
     def write_faiss(self, path: str | os.PathLike[str], *, progress: Progress = None) -> None:
@@ -103,21 +103,23 @@ class Index:
         reporting(
             progress,
             self._index.write_faiss,
-            os.fspath(path),
+            _arrays.path(path),
         )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Index:
         """Opens a .knear file without reading the vectors: they stay in the file until used, and
-        are compared with their checksums then. A file of FAISS (flat, product or scalar codes,
-        halves, inverted lists of these, with transforms, IndexRefine, IndexIDMap) is read into
-        memory; its centroids and lists stay as they are. CorruptFile names any other type of FAISS.
+        are compared with their checksums then; the file must not be cut off or written to
+        meanwhile (save() replaces it, which is fine). A file of FAISS (flat, product or scalar
+        codes, halves, inverted lists of these, with transforms, IndexRefine, IndexIDMap) is read
+        into memory; its centroids and lists stay as they are. CorruptFile names any other type of
+        FAISS.
 
         Raises IoError; CorruptFile, naming the section that was cut off or altered, as searches
         may later.
         """
         index = cls.__new__(cls)
-        index._index = _core.Index.load(os.fspath(path))
+        index._index = _core.Index.load(_arrays.path(path))
         return index
 
     @property
@@ -404,7 +406,7 @@ class Index:
             _options.method(options, recall, probes, widen, certify, refine_factor),
             _arrays.text("device", _device.of_queries(device, number)),
             *_arrays.filter_of(filter, None),
-            _results.room(out, len(rows), k),
+            _results.room(out, len(rows), k, options),
         )
         found = _device.sent(q, number, _results.into(out, found))
         return _results.searched(SearchResult, found, about, report)
@@ -451,17 +453,21 @@ class Index:
         """Pickles and copies are those of the .knear file."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "index.knear")
-            self._index.save(path, None)
+            self._index.save(os.fsencode(path), None)
             with open(path, "rb") as file:
-                return _index_of_bytes, (file.read(),)
+                return _index_of_bytes, (type(self), file.read()), self._more()
+
+    def _more(self) -> dict[str, Any] | None:
+        """What a class made of this one keeps beside the index."""
+        return {name: it for name, it in self.__dict__.items() if name != "_index"} or None
 
     def __copy__(self) -> Index:
         return copy.deepcopy(self)
 
 
-def _index_of_bytes(data: bytes) -> Index:
+def _index_of_bytes(kind: type, data: bytes) -> Index:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "index.knear")
         with open(path, "wb") as file:
             file.write(data)
-        return Index.load(path)  # which holds the file open after its name is gone
+        return kind.load(path)  # which holds the file open after its name is gone

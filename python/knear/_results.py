@@ -11,12 +11,14 @@ from .errors import InvalidArgument
 class _Searched:
     """How a search went, as _core reports it: a dict is made of it when someone asks."""
 
-    _told: Any
+    _told: Any = None
 
     @property
     def plan(self) -> dict[str, Any]:
         """What was planned and what happened: "method", "first_pass", "seconds",
         "survivors_per_query", "memory_bytes", ... The same as a `report=` dict gets."""
+        if self._told is None:
+            raise InvalidArgument("plan is that of a search, but this result was made by hand")
         if not isinstance(self._told, dict):
             self._told = self._told.as_dict()
         return self._told
@@ -37,8 +39,13 @@ class _Searched:
             out[plan.get("uncertified", [])] = False
         return out
 
+    def _replace(self, **fields: Any) -> Any:
+        made = super()._replace(**fields)  # type: ignore[misc]
+        made._told = self._told
+        return made
+
     def __getstate__(self) -> dict[str, Any]:
-        return {"_told": self.plan}
+        return {"_told": None if self._told is None else self.plan}
 
 
 class _Nearest(NamedTuple):
@@ -84,9 +91,17 @@ def searched(kind: type, arrays: Any, told: Any, report: dict | None) -> Any:
 _FEW = 4096
 
 
-def room(out: Any, rows: int, k: int) -> tuple[Any, Any] | None:
+def room(
+    out: Any, rows: int, k: int, options: dict[str, Any] | None = None
+) -> tuple[Any, Any] | None:
     """(distances, ids) [rows x k] for _core to write to: those of `out`, or new ones where they are
     small; None where _core makes them."""
+    if options and not options.get("aggregate_to_topk", True):
+        if out is not None:
+            raise InvalidArgument(
+                "out is given, but aggregate_to_topk is False, which keeps more than k columns"
+            )
+        return None
     if out is None:
         if not 0 < rows * k <= _FEW or k < 1:
             return None

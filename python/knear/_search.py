@@ -116,7 +116,7 @@ def knn(
         _options.method(options, recall),
         _arrays.text("device", _device.of_queries(device, None)),
         *_arrays.filter_of(filter, len(b))[:2],
-        _results.room(out, len(q), k),
+        _results.room(out, len(q), k, options),
     )
     return _results.searched(SearchResult, _results.into(out, found), about, report)
 

@@ -209,6 +209,26 @@ def test_copies_and_pickles_are_indexes_of_their_own(rng, factory, duplicate):
     assert (len(index), len(same), 7 in index, 7 in same) == (300, 298, True, False)
 
 
+class Named(knear.Index):
+    name = "none"
+
+
+def test_a_class_of_ones_own_stays_what_it_is(rng):
+    index = Named("Flat", dim=4)
+    index.add(rng.standard_normal((5, 4)))
+    index.name = "mine"
+    for same in (copy.deepcopy(index), pickle.loads(pickle.dumps(index))):
+        assert type(same) is Named and same.name == "mine" and len(same) == 5
+
+
+def test_numbers_out_of_range_are_named(rng):
+    index = knear.Index("Flat", dim=4)
+    for threads in (-5, 2**31, 2**62):
+        with pytest.raises(knear.InvalidArgument, match="threads"):
+            index.optimize(threads=threads)
+    knear.Index("IVF2,Flat", dim=4).train(rng.standard_normal((9, 4)), iterations=2**40)  # at most
+
+
 def test_public_functions_are_documented():
     for name in knear.__all__:
         assert getattr(knear, name).__doc__, name

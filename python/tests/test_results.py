@@ -109,6 +109,32 @@ def test_buffers_take_the_answer(rng):
             knear.knn(base[:5], base, 3, out=bad)
 
 
+def test_all_rows_that_were_kept_have_more_columns(rng):
+    base = rng.standard_normal((5000, 8)).astype(np.float32)
+    index = knear.Index("Flat", dim=8)
+    index.add(base)
+    how = {"method": "partial-reduce", "aggregate_to_topk": False, "recall": 0.9}
+    for search in (
+        lambda **more: knear.knn(base[:2], base, 5, **how, **more),
+        lambda **more: index.search(base[:2], 5, **how, **more),
+    ):
+        found = search()
+        assert found.ids.shape == (2, found.plan["bins"] * found.plan["kept_per_bin"])
+        out = np.empty((2, 5), np.float32), np.empty((2, 5), np.int64)
+        with pytest.raises(knear.InvalidArgument, match="out is given, but aggregate_to_topk"):
+            search(out=out)
+
+
+def test_results_made_by_hand_have_no_plan(rng):
+    base = rng.standard_normal((50, 8)).astype(np.float32)
+    found = knear.knn(base[:3], base, 4)
+    assert found._replace(ids=found.ids + 1).plan == found.plan
+    made = knear.SearchResult(found.distances, found.ids)
+    assert pickle.loads(pickle.dumps(made)).ids.shape == (3, 4)
+    with pytest.raises(knear.InvalidArgument, match="this result was made by hand"):
+        _ = made.plan
+
+
 def test_options_are_a_group_of_their_own(rng):
     base = rng.standard_normal((300, 8)).astype(np.float32)
     index = knear.Index("Flat", dim=8)
@@ -149,6 +175,10 @@ def calls_with_progress(x, tmp_path):
 def test_progress_is_told_and_stops_the_work(rng, tmp_path):
     x = rng.standard_normal((20000, 16)).astype(np.float32)
     heard = set()
+
+    def stop(stage, share):
+        raise ZeroDivisionError(stage)
+
     for name, call in calls_with_progress(x, tmp_path):
         told = []
         call(lambda stage, share, told=told: told.append((stage, share)))
@@ -156,10 +186,9 @@ def test_progress_is_told_and_stops_the_work(rng, tmp_path):
             assert isinstance(stage, str) and 0 <= share <= 1, name
         if told:
             heard.add(name)
-    assert {"train", "knn", "self_join", "KMeans", "OPQ"} <= heard
-
-    def stop(stage, share):
-        raise ZeroDivisionError(stage)
+            with pytest.raises(ZeroDivisionError):
+                call(stop)
+    assert heard == {name for name, _ in calls_with_progress(x, tmp_path)}
 
     with pytest.raises(ZeroDivisionError):
         knear.knn(x, x, 10, progress=stop)
@@ -167,6 +196,22 @@ def test_progress_is_told_and_stops_the_work(rng, tmp_path):
     with pytest.raises(knear.InvalidArgument, match="progress must be True, or a function"):
         index.add(x, progress=7)
     assert len(index) == 0
+
+
+def test_an_index_is_not_changed_by_the_progress_of_its_change(rng):
+    x = rng.standard_normal((20000, 16)).astype(np.float32)
+    index = knear.Index("Flat", dim=16)
+    index.add(x)
+    for change in (
+        lambda: index.add(x, progress=lambda *_: index.remove([0])),
+        lambda: index.tune(5, progress=lambda *_: index.add(x[:1])),
+    ):
+        with pytest.raises(knear.InvalidArgument, match="progress callback of its own change"):
+            change()
+    assert len(index) == 20000
+    index.add(x, progress=lambda *_: index.search(x[:1], 1))  # a search may
+    knear.knn(x, x[:3000], 3, progress=lambda *_: index.add(x[:1]))
+    assert len(index) > 40000
 
 
 def test_progress_is_drawn_by_tqdm(rng, monkeypatch):

@@ -154,7 +154,13 @@ class IndexIVF(Coded):
     def get_list_size(self, list_no: int) -> int:
         return self.invlists.list_size(list_no)
 
-    def print_stats(self) -> None: ...
+    def print_stats(self) -> None:
+        """Prints how long the lists are."""
+        sizes, imbalance = self.invlists._sizes(), self.invlists.imbalance_factor()
+        print(
+            f"list size in {sizes.min()} ... {sizes.max()}, mean {sizes.mean():.1f}, "
+            f"imbalance factor {imbalance:.3f}"
+        )
 
     def replace_invlists(self, *args: Any) -> None:
         raise NotImplementedError(
@@ -670,7 +676,8 @@ class IndexIVFPQ(IndexIVF):
         self.use_precomputed_table = 0
         self._set_code_size(self.pq.code_size)
 
-    def precompute_table(self) -> None: ...
+    def precompute_table(self) -> None:
+        """Nothing has to be made before: a code has a number of its own instead of a table."""
 
     def _train_rows_for_codes(self) -> int | None:
         return self.pq.cp.max_points_per_centroid * self.pq.ksub

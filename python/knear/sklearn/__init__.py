@@ -6,8 +6,9 @@
     model.predict(X_test)
 
 NearestNeighbors, KNeighborsClassifier, KNeighborsRegressor, KNeighborsTransformer and KMeans have
-scikit-learn's parameters, methods and attributes, pass its check_estimator, and stand in pipelines
-and searches of parameters. Answers are those of its brute force: distances in float64, equal ones
+scikit-learn's parameters, methods and attributes, pass its check_estimator (KMeans but for one
+check of weights, which scikit-learn's own fails too), and stand in pipelines and searches of
+parameters. Answers are those of its brute force: distances in float64, equal ones
 by index. What knear has no equal for is refused, never ignored: other metrics, trees, sparse
 matrices (X.toarray() makes a dense one).
 

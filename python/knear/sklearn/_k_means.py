@@ -107,6 +107,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         restarts = self._check(X)
         random = check_random_state(self.random_state)
         weights = _weights_of(sample_weight, X)
+        if np.abs(X).max(initial=0) > np.finfo(np.float32).max:
+            raise ValueError("X has a value beyond the range of float32")
         rows = _Rows(X, weights, threads_of(self.n_jobs))
         least = self.tol * _mean_variance(X) if self.tol > 0 else 0.0
         best: tuple[Any, ...] | None = None
@@ -169,7 +171,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Ba
         if isinstance(self.init, str):
             if self.init == "k-means++":
                 heavy = np.ones(len(X), X.dtype) if weights is None else weights
-                return kmeans_plusplus(X, k, sample_weight=heavy, random_state=random)[0]
+                # As scikit-learn: without the mean, which digits would be lost to far from 0.
+                near = X - X.mean(axis=0)
+                return X[kmeans_plusplus(near, k, sample_weight=heavy, random_state=random)[1]]
             heavy = np.ones(len(X)) if weights is None else weights
             return X[random.choice(len(X), size=k, replace=False, p=heavy / heavy.sum())]
         made = self.init(X, k, random_state=random) if callable(self.init) else self.init

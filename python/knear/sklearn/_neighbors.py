@@ -43,7 +43,7 @@ class _Neighbors(MultiOutputMixin, BaseEstimator):
         self._fit_X = as_knear_reads(X)
         self._fit_method = "brute"
         self.n_samples_fit_ = len(X)
-        self._index = self._make_index()
+        self._index = self._make_index(self.factory)
 
     def _effective_metric(self) -> str:
         there = ", ".join(sorted(repr(metric) for metric in _METRICS))
@@ -54,23 +54,26 @@ class _Neighbors(MultiOutputMixin, BaseEstimator):
             )
         if self.metric_params:
             raise ValueError(f"metric_params must be None, but are {self.metric_params!r}")
+        if not isinstance(self.metric, str):
+            raise ValueError(f"metric={self.metric!r}; there are {there}")
         if self.metric == "minkowski":
             if self.p != 2:
                 raise ValueError(f"p={self.p!r} for metric='minkowski'; there are {there}")
             return "euclidean"
-        if not isinstance(self.metric, str) or self.metric not in _METRICS:
+        if self.metric not in _METRICS:
             raise ValueError(f"metric={self.metric!r}; there are {there}")
         return self.metric
 
     @property
     def _exact(self) -> bool:
-        return self.factory == "Flat" and self.recall == 1
+        return self._fit_factory == "Flat" and self.recall == 1
 
-    def _make_index(self) -> Index:
+    def _make_index(self, factory: str) -> Index:
         X, metric = self._fit_X, _METRICS[self.effective_metric_]
         threads = threads_of(self.n_jobs)
-        needs = {"rows": len(X), "recall": self.recall} if self.factory == "auto" else {}
-        index = Index(self.factory, dim=X.shape[1], metric=metric, **needs)
+        needs = {"rows": len(X), "recall": self.recall} if factory == "auto" else {}
+        index = Index(factory, dim=X.shape[1], metric=metric, **needs)
+        self._fit_factory = index.factory
         if not index.is_trained:
             index.train(X, threads=threads)
         index.add(X, threads=threads)
@@ -78,14 +81,15 @@ class _Neighbors(MultiOutputMixin, BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
-        if self.factory == "Flat":  # a second copy of the rows, which is made again quickly
+        # The second copy of the rows is made again quickly.
+        if getattr(self, "_fit_factory", None) == "Flat":
             state.pop("_index", None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "_fit_X" in state and "_index" not in state:
-            self._index = self._make_index()
+            self._index = self._make_index("Flat")
 
     def _queries(self, X: Any) -> NDArray[Any]:
         return as_knear_reads(validate_data(self, X, reset=False, order="C"))
@@ -145,8 +149,8 @@ class _Neighbors(MultiOutputMixin, BaseEstimator):
             ids = ids[others].reshape(len(ids), k)
         if (ids < 0).any():
             raise ValueError(
-                f"{self.factory!r} found fewer than n_neighbors = {k} of {self.n_samples_fit_} rows"
-                " for some query: raise recall, or ask for fewer"
+                f"{self._fit_factory!r} found fewer than n_neighbors = {k} of "
+                f"{self.n_samples_fit_} rows for some query: raise recall, or ask for fewer"
             )
         squares = self._measured(queries, ids, threads)
         order = np.lexsort((ids, squares), axis=1)
@@ -285,7 +289,7 @@ class NearestNeighbors(_Neighbors):
             radius *= radius
         radius = min(radius, float(np.finfo(np.float64).max))
         metric = _METRICS[self.effective_metric_]
-        if self.factory == "Flat":
+        if self._fit_factory == "Flat":
             found = self._index.range_search(queries, radius, threads=threads)
         else:
             found = _search.range_search(queries, self._fit_X, radius, metric, threads=threads)

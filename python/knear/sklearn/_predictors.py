@@ -18,6 +18,8 @@ from ._neighbors import _Neighbors
 
 Weights = str | Callable[[NDArray[np.float64]], ArrayLike] | None
 
+_WEIGHTS = (None, "uniform", "distance")
+
 
 class _Predictor(_Neighbors):
     def __init__(
@@ -45,7 +47,8 @@ class _Predictor(_Neighbors):
 
     def _checked(self, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         whole_number("n_neighbors", self.n_neighbors)
-        if not (self.weights in (None, "uniform", "distance") or callable(self.weights)):
+        named = self.weights is None or isinstance(self.weights, str)
+        if not (callable(self.weights) or (named and self.weights in _WEIGHTS)):
             raise ValueError(
                 "weights must be 'uniform', 'distance', None or a function of distances, but is "
                 f"{self.weights!r}"
@@ -55,7 +58,7 @@ class _Predictor(_Neighbors):
     def _weighted(self, X: Any) -> tuple[NDArray[np.intp], NDArray[Any] | None]:
         """Indices of the neighbours [q x k], and their weights; None where all are the same."""
         check_is_fitted(self)
-        if self.weights in (None, "uniform"):
+        if not callable(self.weights) and self.weights != "distance":
             return self.kneighbors(X, return_distance=False), None
         distances, ids = self.kneighbors(X)
         if callable(self.weights):
