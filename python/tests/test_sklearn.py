@@ -313,7 +313,10 @@ def test_an_approximate_index_can_be_asked_for(rng):
     ):
         some = ours.NearestNeighbors(n_neighbors=10, factory=factory, recall=recall).fit(base)
         some = pickle.loads(pickle.dumps(some))
+        assert factory in ("auto", some._index.factory)
         distances, found = some.kneighbors()
+        if (factory, recall) == ("IVF16,Flat", 0.9):
+            assert (found != ids).any()  # what is asked for is not more than it takes
         assert not (found == np.arange(3000)[:, None]).any()
         share = np.mean([len(np.intersect1d(a, b)) / 10 for a, b in zip(found, ids, strict=True)])
         assert share >= recall - 0.02
@@ -324,6 +327,40 @@ def test_an_approximate_index_can_be_asked_for(rng):
             some.radius_neighbors(base[:3], 3.0, return_distance=False)[2],
             want.radius_neighbors(base[:3], 3.0, return_distance=False)[2],
         )
+
+
+def test_what_was_fitted_counts_until_the_next_fit(rng):
+    base = rng.standard_normal((500, 6))
+    some = ours.NearestNeighbors(n_neighbors=3, factory="IVF4,Flat", recall=0.9).fit(base)
+    want = some.kneighbors(base[:9])[1]
+    some.set_params(factory="Flat")
+    np.testing.assert_array_equal(some.kneighbors(base[:9])[1], want)
+    some = pickle.loads(pickle.dumps(some))
+    np.testing.assert_array_equal(some.kneighbors(base[:9])[1], want)
+    some.set_params(recall=1.0).fit(base)
+    exact = ours.NearestNeighbors(n_neighbors=3).fit(base)
+    np.testing.assert_array_equal(some.kneighbors(base[:9])[1], exact.kneighbors(base[:9])[1])
+
+
+def test_arrays_for_words_are_refused_in_one_line(rng):
+    X, y = rng.standard_normal((30, 3)), rng.integers(0, 2, 30)
+    with pytest.raises(ValueError, match="metric="):
+        ours.NearestNeighbors(metric=np.ones(2)).fit(X)
+    with pytest.raises(ValueError, match="weights must be"):
+        ours.KNeighborsClassifier(weights=np.ones(3)).fit(X, y)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6, 1e8])
+def test_k_means_begins_as_scikit_learn_does_wherever_the_rows_are(rng, offset):
+    X = offset + np.repeat(rng.standard_normal((12, 2)) * 10, 50, axis=0)
+    X += rng.standard_normal(X.shape)
+    how = {"n_clusters": 12, "n_init": 1, "max_iter": 1, "tol": 0.0, "init": "k-means++"}
+    for seed in range(5):
+        mine = ours.KMeans(random_state=seed, **how).fit(X)
+        theirs = cluster.KMeans(random_state=seed, **how).fit(X)
+        assert mine.inertia_ <= 1.01 * theirs.inertia_
+    with pytest.raises(ValueError, match="X has a value beyond the range of float32"):
+        ours.KMeans(2).fit(X * 1e100)
 
 
 def test_what_there_is_not_is_refused_by_name(rng):

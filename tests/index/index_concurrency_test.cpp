@@ -467,5 +467,23 @@ TEST(IndexConcurrency, AStoppedChangeLeavesNothing) {
   for (std::int64_t i = 0; i < 3000; ++i) ASSERT_EQ(near.ids.row(i)[0], i);
 }
 
+// A change waits for the one before it, which would be itself.
+TEST(IndexConcurrency, AChangeByTheProgressOfAChangeIsRefused) {
+  Random random(8);
+  FlatIndex index(dim);
+  const Matrix<float> x = random_rows(random, 3000, false);
+  index.add(x.view().rows(0, 1000));
+  const std::vector<Id> first = {0};
+  const auto here = std::this_thread::get_id();
+  const Progress change = [&](std::string_view, double) {
+    if (std::this_thread::get_id() == here) index.remove(first);
+    return true;
+  };
+  EXPECT_THROW(index.add(x.view(), {.threads = 1, .progress = change}), InvalidArgument);
+  EXPECT_EQ(index.size(), 1000);
+  index.remove(first);  // the lock is free again
+  EXPECT_EQ(index.size(), 999);
+}
+
 }  // namespace
 }  // namespace knear
