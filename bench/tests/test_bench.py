@@ -50,6 +50,17 @@ def test_sets_are_made_once_and_checked_then(tmp_path):
     assert [line.split()[-1] for line in third.stdout.splitlines() if "sha256" in line] == sums
 
 
+def test_what_a_call_costs(tmp_path):
+    pytest.importorskip("knear", reason="bench/call needs knear")
+    out = tmp_path / "out.json"
+    done = run("call", "--calls", "20", "--repeat", "2", "--json", str(out), cache=tmp_path)
+    assert done.returncode == 0, done.stderr
+    results = json.loads(out.read_text())["results"]
+    assert results["call"] > results["search"] > 0
+    assert abs(results["call"] - results["search"] - results["beside"]) < 1e-9
+    assert run("call", "-k", "0", cache=tmp_path).returncode == 2
+
+
 def test_seeds_differ_and_repeat():
     one, again, other = (synthetic.clustered(300, 16, seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, again)
