@@ -4,10 +4,10 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/core/threads.hpp"
 #include "knear/index/index.hpp"
 #include "knear/index/index_state.hpp"
 #include "knear/index/segment_store.hpp"
@@ -26,19 +26,19 @@ void check_lists(std::int64_t lists);
 class ChangeLock {
  public:
   void lock() {
-    if (holder_.load() == std::this_thread::get_id())
+    if (holder_.load() == this_thread())
       throw InvalidArgument("an index cannot be changed by a progress callback of its own change");
     mutex_.lock();
-    holder_ = std::this_thread::get_id();
+    holder_ = this_thread();
   }
   void unlock() {
-    holder_ = std::thread::id();
+    holder_ = nullptr;
     mutex_.unlock();
   }
 
  private:
   std::mutex mutex_;
-  std::atomic<std::thread::id> holder_ = std::thread::id();
+  std::atomic<const void*> holder_ = nullptr;
 };
 }  // namespace detail
 
