@@ -797,6 +797,20 @@ def test_refine(rows, faiss):
     same(inner.search(rows[:30], 1, params=params), flat.search(rows[:30], 1))
 
 
+def test_refined_lists_are_merged(rows):
+    """The ids of the base go on behind those that are there, as those of the refined vectors."""
+    pair = []
+    for begin in (0, 1000):
+        index = ours.index_factory(12, "IVF20,SQ8,RFlat")
+        index.train(rows)
+        index.add(rows[begin : begin + 1000])
+        ours.extract_index_ivf(index).nprobe = 20
+        pair.append(index)
+    pair[0].merge_from(pair[1])
+    assert (pair[0].ntotal, pair[1].ntotal, pair[1].base_index.ntotal) == (2000, 0, 0)
+    assert (pair[0].search(rows[:2000], 1)[1].ravel() == np.arange(2000)).all()
+
+
 def test_transforms_before(rows, faiss):
     pca = faiss.PCAMatrix(12, 8)
     index = faiss.IndexPreTransform(pca, faiss.index_factory(8, "IVF20,Flat"))

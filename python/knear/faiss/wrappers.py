@@ -105,7 +105,7 @@ class IndexIDMap(_Around):
         self.index.check_compatible_for_merge(otherIndex.index)
 
     def _merge(self, other: Any, add_id: int) -> None:
-        self.index.merge_from(other.index, self.ntotal)
+        self.index._merge(other.index, self.ntotal)
         self.id_map.array = np.concatenate([self._ids(), other._ids() + add_id])
         other.id_map.clear()
 
@@ -228,7 +228,7 @@ class IndexPreTransform(_Around):
         self.index.check_compatible_for_merge(otherIndex.index)
 
     def _merge(self, other: Any, add_id: int) -> None:
-        self.index.merge_from(other.index, add_id)
+        self.index._merge(other.index, add_id)
 
     def sa_code_size(self) -> int:
         return self.index.sa_code_size()
@@ -346,8 +346,9 @@ class IndexRefine(Index):
         self.refine_index.check_compatible_for_merge(otherIndex.refine_index)
 
     def _merge(self, other: Any, add_id: int) -> None:
-        self.base_index.merge_from(other.base_index, add_id)
-        self.refine_index.merge_from(other.refine_index, add_id)
+        first = self.ntotal
+        self.base_index._merge(other.base_index, first)
+        self.refine_index._merge(other.refine_index, first)
 
     def sa_code_size(self) -> int:
         return self.base_index.sa_code_size() + self.refine_index.sa_code_size()
