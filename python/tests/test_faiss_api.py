@@ -904,6 +904,58 @@ def test_entries_are_permuted(rows, faiss):
         np.testing.assert_array_equal(index.reconstruct_n(), before[order])
 
 
+@pytest.mark.parametrize(
+    "string",
+    ["Flat", "PQ4np", "SQ8", "SQ4", "SQ8_direct", "SQfp16", "SQbf16", "IVF20,SQ8", "IVF20,SQfp16",
+     "PCA8,SQfp16", "SQ8,Refine(SQfp16)", "SQfp16,RFlat", "IDMap,SQbf16"],
+)  # fmt: skip
+def test_what_is_not_finite_is_refused(rows, string):
+    """The error names the row, and nothing is stored."""
+    index = ours.index_factory(12, string)
+    index.train(rows)
+
+    def add(x):
+        if string.startswith("IDMap"):
+            index.add_with_ids(x, np.arange(len(x)))
+        else:
+            index.add(x)
+
+    values = [np.nan, np.inf, -np.inf]
+    if "16" in string:  # beyond what 16 bits hold
+        values.append(3.4e38 if "bf16" in string else 200000)
+    for value in values:
+        bad = rows[:9].copy()
+        bad[3, 2] = value
+        with pytest.raises(RuntimeError, match="row 3 column"):
+            add(bad)
+        if string.startswith("SQ"):
+            with pytest.raises(RuntimeError, match="row 3 column"):
+                index.sa_encode(bad)
+        assert index.ntotal == 0
+    add(rows)
+    assert index.search(rows[:5], 1)[1].min() >= 0
+
+
+@pytest.mark.parametrize("string", ["Flat", "PQ4np", "SQ6", "SQfp16", "SQbf16", "IVF20,SQfp16"])
+def test_no_rows(rows, string, faiss):
+    index = faiss.index_factory(12, string)
+    index.train(rows)
+    index.add(rows[:0])
+    assert index.ntotal == 0
+    assert index.sa_encode(rows[:0]).shape == (0, index.sa_code_size())
+
+
+@needs_faiss
+def test_infinite_codes_of_files(rows):
+    """The error of a search names the row, not a file that is made for it."""
+    index = theirs.index_factory(12, "SQfp16")
+    bad = rows[:9].copy()
+    bad[3, 2] = 70000
+    index.add(bad)
+    with pytest.raises(RuntimeError, match="^vectors must be finite, but row 3 column 2"):
+        across(ours, index).search(rows[:2], 1)
+
+
 def test_codes_are_not_written_to(rows):
     index = ours.IndexFlatL2(12)
     index.add(rows)

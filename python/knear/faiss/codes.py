@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._index import Index as KnearIndex
+from ..errors import Error, MemoryBudgetError
 from .base import (
     METRIC_L2,
     Index,
@@ -32,7 +33,12 @@ def loaded(image: Any) -> KnearIndex:
         path = os.path.join(folder, "index.faiss")
         with open(path, "wb") as file:
             image(file.write)
-        return KnearIndex.load(path)
+        try:
+            return KnearIndex.load(path)
+        except MemoryBudgetError:
+            raise
+        except Error as error:
+            return refuse(str(error).removeprefix(f"{path}: "))
 
 
 def _same(a: Any, b: Any) -> bool:

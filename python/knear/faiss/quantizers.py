@@ -197,11 +197,13 @@ class ScalarQuantizer(_Quantizer):
         return low, span
 
     def _codes_of(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
-        if self.qtype == self.QT_fp16:
+        _refuse_infinite(x, x, "finite")
+        if self.qtype in (self.QT_fp16, self.QT_bf16):
             with np.errstate(over="ignore"):
-                return x.astype("<f2").view(np.uint8).reshape(len(x), -1)
-        if self.qtype == self.QT_bf16:
-            return _bf16(x).view(np.uint8).reshape(len(x), -1)
+                halves = x.astype("<f2") if self.qtype == self.QT_fp16 else _bf16(x)
+            codes = halves.view(np.uint8).reshape(len(x), self.code_size)
+            _refuse_infinite(self._vectors_of(codes), x, "what 16 bits hold")
+            return codes
         if self.qtype in (self.QT_8bit_direct, self.QT_8bit_direct_signed):
             shift = 128 if self.qtype == self.QT_8bit_direct_signed else 0
             return np.clip(np.trunc(x + shift), 0, 255).astype(np.uint8)
@@ -224,6 +226,13 @@ class ScalarQuantizer(_Quantizer):
         numbers = unpacked(codes, self.d, self.bits).astype(np.float32)
         top = np.float32((1 << self.bits) - 1)
         return low + (numbers + np.float32(0.5)) / top * span
+
+
+def _refuse_infinite(values: NDArray[Any], given: NDArray[np.float32], due: str) -> None:
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        row, column = bad[0]
+        refuse(f"vectors must be {due}, but row {row} column {column} is {given[row, column]:g}")
 
 
 def _bf16(x: NDArray[np.float32]) -> NDArray[np.uint16]:

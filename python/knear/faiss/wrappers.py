@@ -278,8 +278,9 @@ class IndexRefine(Index):
             refuse("the index is not trained")
         if ids is not None:
             refuse("add_with_ids not implemented for this type of index: take an IndexIDMap")
+        codes = self.refine_index.sa_encode(x)  # before anything is stored: it may be refused
         self.base_index.add(x)
-        self.refine_index.add(x)
+        self.refine_index.add_sa_codes(codes)
 
     def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
         parameters_of(params, IndexRefineSearchParameters, "IndexRefine")
@@ -358,6 +359,11 @@ class IndexRefine(Index):
 
     def _decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
         return self.refine_index.sa_decode(codes[:, self.base_index.sa_code_size() :])
+
+    def _add_codes(self, codes: NDArray[np.uint8], ids: NDArray[np.int64] | None) -> None:
+        size = self.base_index.sa_code_size()
+        self.base_index.add_sa_codes(codes[:, :size], ids)
+        self.refine_index.add_sa_codes(codes[:, size:], ids)
 
 
 def _with_selector(params: Any, selector: Any) -> Any:
