@@ -348,6 +348,19 @@ def test_inverted_lists(rows, metric):
         for index, module in zip(pair, (ours, theirs), strict=True):
             module.ParameterSpace().set_index_parameters(index, f"nprobe=6,max_codes={most}")
         same(*(index.search(queries, 5) for index in pair))
+        found = [index.range_search(queries, radius) for index in pair]  # of all codes in both
+        assert sets(found[0]) == sets(found[1])
+        found = [
+            index.search(
+                queries,
+                5,
+                params=module.SearchParametersIVF(
+                    nprobe=6, max_codes=most // 4, sel=selectors(module)["batch"]
+                ),
+            )
+            for index, module in zip(pair, (ours, theirs), strict=True)
+        ]
+        same(*found)
     assert pair[0].sa_code_size() == pair[1].sa_code_size() == 49
     np.testing.assert_array_equal(*(index.sa_encode(rows[:40]) for index in pair))
     np.testing.assert_array_equal(pair[0].sa_decode(pair[0].sa_encode(rows[:40])), rows[:40])

@@ -420,25 +420,32 @@ class IndexIVF(Coded):
         lists = self.quantizer.search(x, probes, params=of_quantizer)[1]
         return self._nearest_in(x, k, lists, allowed, most)
 
-    def _queries_of_lists(self, lists: NDArray[np.int64], allowed: Any, most: int) -> Any:
+    def _queries_of_lists(self, lists: NDArray[np.int64], allowed: Any, most: int = 0) -> Any:
         """Each probed list that holds anything: (its rows, the queries, which probe of theirs).
-        With `most`, a query sees no more codes than that: the last of its lists in part."""
+        With `most`, a query looks at so many codes of its first list, and at as many less those
+        that were allowed of each that follows."""
         order, begin = self._store.by_list(self.nlist)
-        sizes = np.append(np.diff(begin), 0)[lists]  # of list -1 too
-        indexIVF_stats.ndis += int(sizes.sum())
-        room = (most - np.cumsum(sizes, axis=1) + sizes if most else sizes).ravel()
+        seen = np.append(np.diff(begin), 0)[lists]  # of list -1 too
+        if most:
+            counts = np.ones(len(order), np.bool_) if allowed is None else allowed[order]
+            before = np.append(0, np.cumsum(counts))
+            room = np.full(len(lists), most)
+            for start, of_probe in zip(begin[lists].T, seen.T, strict=True):
+                of_probe[:] = np.minimum(of_probe, room)
+                room -= before[start + of_probe] - before[start]
+        indexIVF_stats.ndis += int(seen.sum())
+        seen = seen.ravel()
         probed = np.argsort(lists, axis=None, kind="stable")
         numbers = lists.ravel()[probed]
         for number in np.unique(numbers[numbers >= 0]):
             rows = order[begin[number] : begin[number + 1]]
             first, last = np.searchsorted(numbers, [number, number + 1])
             places = probed[first:last]
-            seen = np.clip(room[places], 0, len(rows))
-            for count in np.unique(seen[seen > 0]):
+            for count in np.unique(seen[places]):
                 some = rows[:count]
                 some = some if allowed is None else some[allowed[some]]
                 if len(some):
-                    yield some, *np.divmod(places[seen == count], lists.shape[1])
+                    yield some, *np.divmod(places[seen[places] == count], lists.shape[1])
 
     def _nearest_in(
         self, x: NDArray[np.float32], k: int, lists: NDArray[np.int64], allowed: Any, most: int
@@ -470,19 +477,19 @@ class IndexIVF(Coded):
         return out
 
     def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
-        probes, most, allowed, of_quantizer = self._asked(params)
-        if self.ntotal and self._probes_by_knear() and not most and of_quantizer is None:
+        probes, _, allowed, of_quantizer = self._asked(params)
+        if self.ntotal and self._probes_by_knear() and of_quantizer is None:
             begin, distances, rows = self._index().range_search(
                 x, radius, probes=probes, filter=allowed, threads=threads()
             )
             return within(begin, distances, self._ids_of(rows), radius, self.metric_type)
         lists = self.quantizer.search(x, probes, params=of_quantizer)[1]
-        return self._within_lists(x, radius, lists, allowed, most)
+        return self._within_lists(x, radius, lists, allowed)
 
-    def _within_lists(self, x: Any, radius: float, lists: Any, allowed: Any, most: int) -> Any:
+    def _within_lists(self, x: Any, radius: float, lists: Any, allowed: Any) -> Any:
         asked, distances, ids = [], [], []
         name = metric_name(self.metric_type)
-        for rows, queries, _ in self._queries_of_lists(lists, allowed, most):
+        for rows, queries, _ in self._queries_of_lists(lists, allowed):
             begin, near, which = range_search(
                 x[queries], self._decode_rows(rows), radius, name, threads=threads()
             )
@@ -529,8 +536,8 @@ class IndexIVF(Coded):
         rows = matrix(x, self.d)
         lists = self._preassigned(Iq, len(rows), params)
         with faiss_errors():
-            most, allowed = self._asked(params)[1:3]
-            return self._within_lists(rows, float(np.float32(thresh)), lists, allowed, most)
+            allowed = self._asked(params)[2]
+            return self._within_lists(rows, float(np.float32(thresh)), lists, allowed)
 
     def _preassigned(self, Iq: ArrayLike, n: int, params: Any) -> NDArray[np.int64]:
         lists = np.ascontiguousarray(Iq, np.int64)
