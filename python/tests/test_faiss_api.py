@@ -810,6 +810,67 @@ def test_refine(rows, faiss):
     same(inner.search(rows[:30], 1, params=params), flat.search(rows[:30], 1))
 
 
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("base", ["SQ4", "PQ4np", "IVF20,SQ8", "PCA8,IVF20,Flat", "SQ4,RFlat"])
+def test_refined_ranges(rows, base, metric):
+    """Of those that the base has within the radius, those that are within it, nearest first."""
+    index = ours.index_factory(12, f"{base},RFlat", metric)
+    index.train(rows)
+    index.add(rows)
+    asked(ours, index)
+    queries = rows[:50] + np.float32(0.05)
+    radius = 1.0 if metric else 15.0
+    sign = 1 if metric else -1
+    exact = ours.pairwise_distances(queries, rows, metric)
+    some = ours.IDSelectorRange(100, 900)
+    few = ours.IndexRefineSearchParameters(sel=some)
+    for params, first, last in ((None, 0, 3000), (few, 100, 900)):
+        near_by = sets(index.base_index.range_search(queries, radius))
+        begin, distances, ids = index.range_search(queries, radius, params=params)
+        assert begin[-1] == len(ids) > 0
+        for i in range(50):
+            part = slice(int(begin[i]), int(begin[i + 1]))
+            clear = np.flatnonzero(sign * exact[i] < sign * radius)
+            assert set(ids[part].tolist()) == near_by[i] & set(clear) & set(range(first, last))
+            np.testing.assert_allclose(distances[part], exact[i][ids[part]], rtol=1e-6)
+            assert (np.diff(sign * distances[part]) >= 0).all()
+    with pytest.raises(RuntimeError):
+        index.range_search(queries, radius, params=ours.SearchParametersIVF())
+
+
+@pytest.mark.parametrize(
+    "string", ["IVF20,SQ8", "PQ4np", "PCA8,IVF20,Flat", "SQ4,RFlat", "L2norm,PQ4np", "SQ8"]
+)
+@pytest.mark.parametrize("ids", ["", "IDMap,"])
+def test_selectors_of_refined(rows, ids, string):
+    """The base gets the selector in parameters of its own, with what is set on it otherwise."""
+    index = ours.index_factory(12, f"{ids}{string},RFlat")
+    index.train(rows)
+    if ids:
+        index.add_with_ids(rows, np.arange(3000)[::-1].copy())
+    else:
+        index.add(rows)
+    refined = index.index if ids else index
+    asked(ours, refined)
+    asked(ours, refined.base_index)
+    params = ours.IndexRefineSearchParameters(sel=ours.IDSelectorRange(100, 900), k_factor=50)
+    found = index.search(rows[:100], 5, params=params)[1]
+    assert found.min() >= 100 and found.max() < 900
+    refined.k_factor = 50
+    every = index.search(rows[:100], 100)[1]
+    share = []
+    for row, some in zip(every, found, strict=True):
+        allowed = row[(row >= 100) & (row < 900)][:5]
+        share.append(np.isin(allowed, some).mean() if len(allowed) else 1)
+    assert np.mean(share) > 0.95, np.mean(share)
+    twice = ours.IndexRefineSearchParameters(
+        sel=ours.IDSelectorAll(),
+        base_index_params=refined.base_index._selecting(None, ours.IDSelectorAll()),
+    )
+    with pytest.raises(RuntimeError, match="twice"):
+        index.search(rows[:5], 5, params=twice)
+
+
 def test_refined_lists_are_merged(rows):
     """The ids of the base go on behind those that are there, as those of the refined vectors."""
     pair = []

@@ -4,6 +4,7 @@ reconstruct_batch() and a few others of each class."""
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import Error, MemoryBudgetError
 from .parameters import SearchParameters
-from .selectors import selector_of
+from .selectors import IDSelector, selector_of
 
 METRIC_INNER_PRODUCT = 0
 METRIC_L2 = 1
@@ -94,6 +95,24 @@ def within(begin: Any, distances: Any, rows: Any, radius: float, metric: int) ->
     return lims, distances[inside], rows[inside].view(np.int64)
 
 
+def _nearest_first(distances: Any, metric: int) -> Any:
+    return distances if metric == METRIC_L2 else -distances
+
+
+def best_of(distances: Any, ids: Any, k: int, metric: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The k best of each row of (distances, ids), ties by id, those of id -1 last."""
+    key = _nearest_first(distances, metric)
+    best = np.lexsort((ids, key, ids < 0), axis=1)[:, :k]
+    return np.take_along_axis(distances, best, 1), np.take_along_axis(ids, best, 1)
+
+
+def ranges(n: int, asked: Any, distances: Any, ids: Any, radius: float, metric: int) -> Any:
+    """What n queries found, of each hit the query that asked, as range_search() has it."""
+    order = np.lexsort((ids, _nearest_first(distances, metric), asked))
+    begin = np.searchsorted(asked[order], np.arange(n + 1))
+    return within(begin, distances[order], ids[order], radius, metric)
+
+
 def parameters_of(params: Any, kind: type, what: str) -> Any:
     """`params`, if they are of that kind or None."""
     if params is not None and not isinstance(params, kind):
@@ -146,6 +165,18 @@ class Index(Sealed):
 
     def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
         refuse(f"range search not implemented for {type(self).__name__}")
+
+    def _parameters(self) -> SearchParameters:
+        """Those by which the index searches without any."""
+        return SearchParameters()
+
+    def _selecting(self, params: Any, selector: IDSelector) -> SearchParameters:
+        """`params`, or the index's own, with a selector beside."""
+        out = self._parameters() if params is None else copy.copy(params)
+        if out.sel is not None:
+            refuse("a selector is given twice: for the index and for its base")
+        out.sel = selector
+        return out
 
     def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """The vectors of these ids; RuntimeError for one that is not there."""

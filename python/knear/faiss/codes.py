@@ -186,6 +186,9 @@ class IndexPQ(IndexFlatCodes):
         self.pq.train(x)
         self.is_trained = True
 
+    def _parameters(self) -> SearchParametersPQ:
+        return SearchParametersPQ(search_type=self.search_type)
+
     def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
         parameters_of(params, SearchParametersPQ, "IndexPQ")
         kind = self.search_type if params is None else params.search_type

@@ -15,9 +15,11 @@ from .base import (
     METRIC_INNER_PRODUCT,
     METRIC_L2,
     Index,
+    best_of,
     faiss_errors,
     matrix,
     metric_name,
+    no_neighbors,
     padded,
     refuse,
     set_threads,
@@ -92,20 +94,15 @@ def merge_knn_results(Dall: Any, Iall: Any, keep_max: bool = False) -> tuple[Any
     shards, n, k = Dall.shape
     distances = np.swapaxes(Dall, 0, 1).reshape(n, shards * k)
     ids = np.swapaxes(Iall, 0, 1).reshape(n, shards * k)
-    key = -distances if keep_max else distances
-    best = np.lexsort((ids, key, ids < 0), axis=1)[:, :k]
-    return np.take_along_axis(distances, best, 1), np.take_along_axis(ids, best, 1)
+    return best_of(distances, ids, k, METRIC_INNER_PRODUCT if keep_max else METRIC_L2)
 
 
 class ResultHeap:
     """The k best of results that come one after another: add_result(), then finalize()."""
 
     def __init__(self, nq: int, k: int, keep_max: bool = False) -> None:
-        metric = METRIC_INNER_PRODUCT if keep_max else METRIC_L2
         self.nq, self.k, self.keep_max = nq, k, keep_max
-        self.D, self.I = padded(
-            np.empty((nq, k), np.float32), np.full((nq, k), -1, np.int64), metric
-        )
+        self.D, self.I = no_neighbors((nq, k), METRIC_INNER_PRODUCT if keep_max else METRIC_L2)
 
     def add_result(self, D: Any, I: Any) -> None:  # noqa: E741
         self.add_result_subset(np.arange(self.nq), D, I)
@@ -113,10 +110,8 @@ class ResultHeap:
     def add_result_subset(self, subset: Any, D: Any, I: Any) -> None:  # noqa: E741
         distances = np.concatenate([self.D[subset], D], 1)
         ids = np.concatenate([self.I[subset], I], 1)
-        key = -distances if self.keep_max else distances
-        best = np.lexsort((ids, key, ids < 0), axis=1)[:, : self.k]
-        self.D[subset] = np.take_along_axis(distances, best, 1)
-        self.I[subset] = np.take_along_axis(ids, best, 1)
+        metric = METRIC_INNER_PRODUCT if self.keep_max else METRIC_L2
+        self.D[subset], self.I[subset] = best_of(distances, ids, self.k, metric)
 
     def finalize(self) -> None:
         """Nothing is left to be done: D and I are in order after each result."""

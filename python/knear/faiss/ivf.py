@@ -12,6 +12,7 @@ from .base import (
     METRIC_INNER_PRODUCT,
     METRIC_L2,
     Sealed,
+    best_of,
     faiss_errors,
     into,
     matrix,
@@ -19,6 +20,7 @@ from .base import (
     no_neighbors,
     padded,
     parameters_of,
+    ranges,
     refuse,
     threads,
     within,
@@ -381,6 +383,9 @@ class IndexIVF(Coded):
             and self.quantizer.ntotal == self.nlist
         )
 
+    def _parameters(self) -> SearchParametersIVF:
+        return SearchParametersIVF(nprobe=self.nprobe, max_codes=self.max_codes)
+
     def _asked(self, params: Any) -> tuple[int, int, Any, Any]:
         """(nprobe, max_codes, the rows that may be found, parameters of the quantizer)."""
         self._ready()
@@ -452,7 +457,6 @@ class IndexIVF(Coded):
     ) -> tuple[Any, Any]:
         """The k nearest rows in these lists of each query [n x p]."""
         n, probes = lists.shape
-        sign = 1 if self.metric_type == METRIC_L2 else -1
         out = no_neighbors((n, k), self.metric_type)
         block = max(1, _AT_ONCE // (probes * k))
         for start in range(0, n, block):
@@ -471,9 +475,9 @@ class IndexIVF(Coded):
                 distances[queries, probe] = padded(found.distances, each, self.metric_type)[0]
                 ids[queries, probe] = each
             distances, ids = distances.reshape(len(part), -1), ids.reshape(len(part), -1)
-            best = np.lexsort((ids, sign * distances, ids < 0), axis=1)[:, :k]
-            out[0][start : start + block] = np.take_along_axis(distances, best, 1)
-            out[1][start : start + block] = np.take_along_axis(ids, best, 1)
+            best = best_of(distances, ids, k, self.metric_type)
+            for each, values in zip(out, best, strict=True):
+                each[start : start + block] = values
         return out
 
     def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
@@ -487,7 +491,8 @@ class IndexIVF(Coded):
         return self._within_lists(x, radius, lists, allowed)
 
     def _within_lists(self, x: Any, radius: float, lists: Any, allowed: Any) -> Any:
-        asked, distances, ids = [], [], []
+        asked = [np.empty(0, np.int64)]
+        distances, ids = [np.empty(0, np.float32)], [np.empty(0, np.int64)]
         name = metric_name(self.metric_type)
         for rows, queries, _ in self._queries_of_lists(lists, allowed):
             begin, near, which = range_search(
@@ -496,12 +501,8 @@ class IndexIVF(Coded):
             asked.append(np.repeat(queries, np.diff(begin)))
             distances.append(near)
             ids.append(self._store.ids[rows[which]])
-        if not asked:
-            return np.zeros(len(x) + 1, np.uint64), np.empty(0, np.float32), np.empty(0, np.int64)
-        asked, distances, ids = (np.concatenate(each) for each in (asked, distances, ids))
-        order = np.argsort(asked, kind="stable")
-        begin = np.searchsorted(asked[order], np.arange(len(x) + 1))
-        return within(begin, distances[order], ids[order], radius, self.metric_type)
+        found = (np.concatenate(each) for each in (asked, distances, ids))
+        return ranges(len(x), *found, radius, self.metric_type)
 
     def search_preassigned(
         self,

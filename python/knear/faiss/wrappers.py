@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import METRIC_L2, Index, matrix, no_neighbors, parameters_of, refuse
+from .base import METRIC_L2, Index, best_of, matrix, no_neighbors, parameters_of, ranges, refuse
 from .flat import IndexFlat
 from .parameters import IndexRefineSearchParameters, SearchParameters, SearchParametersPreTransform
-from .selectors import IDSelectorTranslated
+from .selectors import IDSelector, IDSelectorTranslated
 from .transforms import VectorTransform
 from .vectors import Int64Vector, Objects
 
@@ -20,8 +21,8 @@ class _Around(Index):
 
     index: Any = None
 
-    def __init__(self, d: int, metric: int) -> None:
-        super().__init__(d, metric)
+    def _selecting(self, params: Any, selector: IDSelector) -> SearchParameters:
+        return self.index._selecting(params, selector)
 
     @property
     def ntotal(self) -> int:
@@ -67,8 +68,7 @@ class IndexIDMap(_Around):
         further inside (of a base index, say) is translated, too."""
         if params is None:
             return None
-        out = object.__new__(type(params))
-        out.__dict__.update(vars(params))
+        out = copy.copy(params)
         if out.sel is not None:
             out.sel = IDSelectorTranslated(self.id_map, out.sel)
         for name in ("index_params", "base_index_params"):
@@ -191,6 +191,9 @@ class IndexPreTransform(_Around):
             return params.index_params
         return params
 
+    def _selecting(self, params: Any, selector: IDSelector) -> SearchParameters:
+        return super()._selecting(self._inner(params), selector)
+
     def _add(self, x: NDArray[np.float32], ids: NDArray[np.int64] | None) -> None:
         x = self._changed(x)
         if ids is None:
@@ -282,55 +285,51 @@ class IndexRefine(Index):
         self.base_index.add(x)
         self.refine_index.add_sa_codes(codes)
 
-    def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
+    def _parameters(self) -> IndexRefineSearchParameters:
+        return IndexRefineSearchParameters(k_factor=self.k_factor)
+
+    def _of_base(self, params: Any) -> Any:
+        """Parameters of the base index, which has to apply a selector."""
         parameters_of(params, IndexRefineSearchParameters, "IndexRefine")
-        factor, of_base = self.k_factor, None
-        if params is not None:
-            factor, of_base = params.k_factor, params.base_index_params
-            if params.sel is not None:
-                if of_base is not None and of_base.sel is not None:
-                    refuse("a selector is given twice: for the index and for its base")
-                of_base = _with_selector(of_base, params.sel)
+        if params is None or params.sel is None:
+            return None if params is None else params.base_index_params
+        return self.base_index._selecting(params.base_index_params, params.sel)
+
+    def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
+        of_base = self._of_base(params)
+        factor = (self if params is None else params).k_factor
         wanted = max(int(k * factor), 1)
         if wanted < k:
             refuse(f"k_factor must be 1 at least, but is {factor}")
         if not self.ntotal:
             return no_neighbors((len(x), k), self.metric_type)
-        candidates = self.base_index.search(x, wanted, params=of_base)[1]
-        return self._nearest_of(x, k, candidates)
-
-    def _nearest_of(self, x: NDArray[np.float32], k: int, candidates: Any) -> tuple[Any, Any]:
-        distances, ids = no_neighbors(candidates.shape, self.metric_type)
-        block = max(1, (1 << 22) // (candidates.shape[1] * self.d))
-        for begin in range(0, len(x), block):
-            part = candidates[begin : begin + block]
-            query, place = np.nonzero(part >= 0)
-            which = part[query, place]
-            each, at = np.unique(which, return_inverse=True)
-            vectors = self.refine_index.reconstruct_batch(each)[at].astype(np.float64)
-            asked = x[begin + query].astype(np.float64)
-            if self.metric_type == METRIC_L2:
-                measured = np.square(asked - vectors).sum(1)
-            else:
-                measured = (asked * vectors).sum(1)
-            distances[begin + query, place] = measured
-            ids[begin + query, place] = which
-        key = distances if self.metric_type == METRIC_L2 else -distances
-        best = np.lexsort((ids, key, ids < 0), axis=1)[:, :k]
-        return np.take_along_axis(distances, best, 1), np.take_along_axis(ids, best, 1)
+        ids = self.base_index.search(x, wanted, params=of_base)[1]
+        distances, _ = no_neighbors(ids.shape, self.metric_type)
+        query, place = np.nonzero(ids >= 0)
+        distances[query, place] = self._measured(x, query, ids[query, place])
+        return best_of(distances, ids, k, self.metric_type)
 
     def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
-        """Of those that the base index has within the radius, by the refined distance."""
-        of_base = None if params is None else params.base_index_params
-        begin, _, found = self.base_index.range_search(x, radius, params=of_base)
-        begin = begin.astype(np.int64)
-        query = np.repeat(np.arange(len(x)), np.diff(begin))
-        vectors = self.refine_index.reconstruct_batch(found).astype(np.float64)
-        if self.metric_type == METRIC_L2:
-            distances = np.square(x[query] - vectors).sum(1)
-        else:
-            distances = (x[query] * vectors).sum(1)
-        return begin.astype(np.uint64), distances.astype(np.float32), found
+        """Of those that the base index has within the radius, those that are within it."""
+        begin, _, ids = self.base_index.range_search(x, radius, params=self._of_base(params))
+        query = np.repeat(np.arange(len(x)), np.diff(begin.astype(np.int64)))
+        distances = self._measured(x, query, ids)
+        return ranges(len(x), query, distances, ids, radius, self.metric_type)
+
+    def _measured(self, x: NDArray[np.float32], query: Any, ids: Any) -> NDArray[np.float32]:
+        """The distances of pairs: from row query[i] of `x` to the vector ids[i]."""
+        out = np.empty(len(ids), np.float32)
+        block = max(1, (1 << 22) // self.d)
+        for begin in range(0, len(ids), block):
+            some = slice(begin, begin + block)
+            each, at = np.unique(ids[some], return_inverse=True)
+            vectors = self.refine_index.reconstruct_batch(each)[at].astype(np.float64)
+            asked = x[query[some]].astype(np.float64)
+            if self.metric_type == METRIC_L2:
+                out[some] = np.square(asked - vectors).sum(1)
+            else:
+                out[some] = (asked * vectors).sum(1)
+        return out
 
     def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         return self.refine_index.reconstruct_batch(ids)
@@ -364,15 +363,6 @@ class IndexRefine(Index):
         size = self.base_index.sa_code_size()
         self.base_index.add_sa_codes(codes[:, :size], ids)
         self.refine_index.add_sa_codes(codes[:, size:], ids)
-
-
-def _with_selector(params: Any, selector: Any) -> Any:
-    """Parameters of a base index with this selector, whatever their kind."""
-    if params is None:
-        return SearchParameters(sel=selector)
-    out = object.__new__(type(params))
-    out.__dict__.update(vars(params), sel=selector)
-    return out
 
 
 class IndexRefineFlat(IndexRefine):
