@@ -110,6 +110,29 @@ def test_flat(rows, metric):
     np.testing.assert_array_equal(a[2], b[2])
 
 
+@needs_faiss
+@pytest.mark.parametrize("string", ["Flat", "SQ8", "IVF20,Flat", "IVF20,SQ8"])
+def test_another_metric(rows, string):
+    """Searches after metric_type is set are by that metric."""
+    pair = [theirs.index_factory(12, string)]
+    pair[0].train(rows)
+    pair[0].add(rows)
+    pair.append(across(ours, pair[0]))
+    for metric in (0, 1):
+        for index in pair:
+            asked(index_module(index), index)
+            index.search(rows[:1], 1)
+            index.metric_type = metric
+        if string != "IVF20,SQ8":  # whose codes of residuals FAISS measures by the other one
+            same(*(index.search(rows[:50], 5) for index in pair))
+        made = ours.deserialize_index(ours.serialize_index(pair[1]))
+        asked(ours, made)
+        same(made.search(rows[:50], 5), pair[1].search(rows[:50], 5))
+    with pytest.raises(NotImplementedError):
+        pair[1].metric_type = ours.METRIC_L1
+    assert pair[1].ntotal == 3000
+
+
 def index_module(index):
     return ours if isinstance(index, ours.Index) else theirs
 

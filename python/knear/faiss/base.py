@@ -146,13 +146,22 @@ class Index(Sealed):
     def __init__(self, d: int, metric: int = METRIC_L2) -> None:
         if int(d) < 1:
             refuse(f"d must be 1 at least, but is {d}")
-        metric_name(metric)
         self.d = int(d)
         self.metric_type = metric
         self.metric_arg = 0.0
         self.verbose = False
         self.is_trained = True
         self.own_fields = False
+
+    @property
+    def metric_type(self) -> int:
+        """By which metric the next search goes."""
+        return self._metric
+
+    @metric_type.setter
+    def metric_type(self, metric: int) -> None:
+        metric_name(metric)
+        self._metric = metric
 
     # What a class has of its own.
     def _train(self, x: NDArray[np.float32]) -> None: ...

@@ -74,9 +74,12 @@ class Coded(Index):
     def _image(self, write: Any) -> None:
         raise NotImplementedError
 
+    def _now(self) -> tuple[Any, ...]:
+        """What the index of searches is made of."""
+        return self._store, self._store.version, self.metric_type, *self._sources()
+
     def _index(self) -> KnearIndex:
-        sources = (self._store, self._store.version, *self._sources())
-        had = self._searched
+        sources, had = self._now(), self._searched
         if had is None or not (len(had[0]) == len(sources) and all(map(_same, had[0], sources))):
             self._searched = had = sources, loaded(self._image)
         return had[1]

@@ -32,6 +32,14 @@ class IndexFlat(Index):
         super().__init__(d, metric)
         self.reset()
 
+    @Index.metric_type.setter
+    def metric_type(self, metric: int) -> None:
+        vectors = self._all() if hasattr(self, "_kept") else None
+        Index.metric_type.fset(self, metric)
+        if vectors is not None:
+            self.reset()
+            self._add(vectors, None)
+
     @property
     def ntotal(self) -> int:
         return len(self._kept)

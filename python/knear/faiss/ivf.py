@@ -654,12 +654,12 @@ class IndexIVFFlat(IndexIVF):
             current is not None
             and self.metric_type == METRIC_L2
             and self._probes_by_knear()
-            and current[0] == (self._store, self._store.version, *self._sources())
+            and current[0] == self._now()
         )
         super()._append(x, ids, lists)
         if up_to_date:
             current[1].add(x, threads=threads(), ids=np.arange(first, self.ntotal))
-            self._searched = (self._store, self._store.version, *self._sources()), current[1]
+            self._searched = self._now(), current[1]
 
     def _code(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
         return np.ascontiguousarray(x).view(np.uint8).reshape(len(x), self.code_size)
