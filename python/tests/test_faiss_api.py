@@ -1072,6 +1072,53 @@ def test_rows_of_given_lists(rows):
             300, *(module.swig_ptr(each) for each in (np.ascontiguousarray(rows[:300]), ids, lists))
         )
     assert lists_of(pair[0], ours) == lists_of(pair[1], theirs)
+    for index, module in zip(pair, (ours, theirs), strict=True):
+        assert index.ntotal == 300 and index.invlists.compute_ntotal() == (lists >= 0).sum() < 300
+        index.add(rows[300:400])  # under ids from 300 on
+        index.nprobe = 20
+        index.make_direct_map(False)
+        index.search(rows[:1], 1)
+        index.add(rows[400:500])
+        assert index.search(rows[300:500], 1)[1].ravel().tolist() == list(range(300, 500))
+        back = across(theirs if module is ours else ours, index)
+        assert back.ntotal == 500
+        back.nprobe = 20
+        same(back.search(rows[:50], 5), index.search(rows[:50], 5))
+        assert index.remove_ids(np.arange(300, 320)) == 20 and index.ntotal == 480
+        index.merge_from(module.clone_index(index), 5000)
+        assert index.ntotal == 960
+        index.reset()
+        assert index.ntotal == 0
+
+
+@needs_faiss
+@pytest.mark.parametrize("map_", [0, 1, 2])
+def test_rows_of_no_list(rows, map_):
+    """FAISS counts rows that are in no list, as those with NaN; so do an IDMap and its file."""
+    index = theirs.index_factory(12, "IVF20,Flat")
+    index.train(rows)
+    index.set_direct_map_type(map_)
+    bad = rows[:100].copy()
+    bad[::3, 5] = np.nan
+    index.add(bad)
+    read = across(ours, index)
+    assert read.ntotal == 100 and read.direct_map.type == map_
+    read.nprobe = 20
+    assert read.search(rows[1:2], 1)[1].tolist() == [[1]]
+    if map_:
+        np.testing.assert_array_equal(read.reconstruct(98), rows[98])
+    if map_ == 1:
+        back = across(theirs, read)
+        np.testing.assert_array_equal(back.reconstruct(98), rows[98])
+        return
+    mapped = theirs.IndexIDMap2(theirs.index_factory(12, "IVF20,Flat"))
+    mapped.train(rows)
+    mapped.add_with_ids(bad, np.arange(100) * 10)
+    mapped = across(ours, mapped)
+    ours.extract_index_ivf(mapped).nprobe = 20
+    assert mapped.remove_ids(np.arange(0, 200)) == 20 and mapped.ntotal == 80
+    mapped.add_with_ids(rows[1:2], np.array([7]))
+    assert mapped.search(rows[[1, 20, 98]], 1)[1].ravel().tolist() == [7, 200, 980]
 
 
 def test_what_is_not_there():

@@ -304,9 +304,9 @@ class Index(Sealed):
     def _remove(self, selector: Any) -> int:
         refuse("remove_ids not implemented for this type of index")
 
-    def _close_up(self) -> None:
-        """Makes the ids 0, 1, ... again after _remove(), for an index around this one that counts
-        on it. Most do so by themselves."""
+    def _close_up(self, kept: NDArray[np.bool_]) -> None:
+        """Moves ids up after _remove(), which left these of 0, 1, ..., for an index around this one
+        that counts on it. Most do so by themselves."""
 
     def reset(self) -> None:
         """Removes all vectors."""

@@ -82,7 +82,7 @@ class Writer:
             self._scalar(index.sq)
             self._vector(index._store.codes, "u1")
         elif isinstance(index, IndexIVF):
-            self.lists(index, index._store.ids)
+            self.lists(index, index._store.ids, index.ntotal)
         elif isinstance(index, IndexPreTransform):
             self._header(b"IxPT", index)
             self._put("i", len(index.chain))
@@ -107,31 +107,30 @@ class Writer:
         self._put("iqqq?i", d, len(x), _DUMMY, _DUMMY, True, metric)
         self._vector(x, "<f4")
 
-    def lists(self, index: IndexIVF, ids: NDArray[np.int64]) -> None:
-        """Inverted lists, with these ids of the rows."""
-        rows = index._store
+    def lists(self, index: IndexIVF, ids: NDArray[np.int64], count: int) -> None:
+        """Inverted lists, with these ids of the rows, and how many rows there are said to be."""
         if isinstance(index, IndexIVFFlat):
-            self._inverted(b"IwFl", index)
+            self._inverted(b"IwFl", index, count)
         elif isinstance(index, IndexIVFPQ):
-            self._inverted(b"IwPQ", index)
+            self._inverted(b"IwPQ", index, count)
             self._put("?Q", index.by_residual, index.code_size)
             self.product(index.pq)
         else:
             assert isinstance(index, IndexIVFScalarQuantizer)
-            self._inverted(b"IwSq", index)
+            self._inverted(b"IwSq", index, count)
             self._scalar(index.sq)
             self._put("Q?", index.code_size, index.by_residual)
-        self._lists(index, rows.codes, ids)
+        self._lists(index, index._store.codes, ids)
 
     def lists_of_vectors(
         self, index: IndexIVF, ids: NDArray[np.int64], x: NDArray[np.float32]
     ) -> None:
         """The lists of an index with these vectors instead of its codes."""
-        self._inverted(b"IwFl", index)
+        self._inverted(b"IwFl", index, len(x))
         self._lists(index, np.ascontiguousarray(x).view(np.uint8).reshape(len(x), 4 * index.d), ids)
 
-    def _inverted(self, letters: bytes, index: IndexIVF) -> None:
-        self._header(letters, index)
+    def _inverted(self, letters: bytes, index: IndexIVF, count: int) -> None:
+        self._header(letters, index, count)
         self._put("QQ", index.nlist, index.nprobe)
         self.index(index.quantizer)
         self._put("B", index.direct_map.type)
@@ -140,7 +139,7 @@ class Writer:
         lists = index._store.lists[rows]
         entries = (lists << 32) | (np.arange(len(rows)) - begin[lists])
         if index.direct_map.type == DirectMap.Array:
-            found = np.full(len(ids), -1, np.int64)
+            found = np.full(index.ntotal, -1, np.int64)
             found[ids] = entries
             self._vector(found, "<i8")
         else:
@@ -302,6 +301,7 @@ class Reader:
 
     def _lists(self, out: IndexIVF, rows: int) -> None:
         letters = bytes(self._take(4))
+        out._unlisted = rows
         if letters == b"il00":
             return
         if letters != b"ilar":
@@ -320,7 +320,8 @@ class Reader:
             if len(pairs) and (pairs[:, 0].min() < 0 or pairs[:, 0].max() >= nlist):
                 refuse("a list is not among those that are announced")
             sizes[pairs[:, 0]] = pairs[:, 1]
-        if sizes.min() < 0 or sizes.sum() != rows:
+        out._unlisted = rows - int(sizes.sum())
+        if sizes.min() < 0 or out._unlisted < 0:
             refuse(f"lists hold {sizes.sum()} rows, where {rows} are announced")
         for each in np.flatnonzero(sizes):
             count = int(sizes[each])

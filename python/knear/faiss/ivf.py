@@ -90,7 +90,7 @@ class InvertedLists(Sealed):
         return self.list_size(list_no) == 0
 
     def compute_ntotal(self) -> int:
-        return self._of.ntotal
+        return self._of._store.size
 
     def _sizes(self) -> NDArray[np.int64]:
         return np.diff(self._of._store.by_list(self.nlist)[1])
@@ -145,6 +145,15 @@ class IndexIVF(Coded):
         self.own_invlists = True
         self.direct_map = DirectMap()
         self.is_trained = False
+        self._unlisted = 0  # rows that add_core() put into no list, which FAISS counts
+
+    @property
+    def ntotal(self) -> int:
+        return self._store.size + self._unlisted
+
+    def reset(self) -> None:
+        super().reset()
+        self._unlisted = 0
 
     def _quantizer_is_ready(self) -> bool:
         return self.quantizer.is_trained and self.quantizer.ntotal == self.nlist
@@ -245,7 +254,7 @@ class IndexIVF(Coded):
 
     def add_core(self, n: int, x: Any, xids: Any, precomputed_idx: Any, ctx: Any = None) -> None:
         """Adds the first n rows of `x` under `xids`, or from ntotal on, to these lists; rows of a
-        list -1 are left out."""
+        list -1 are counted alone."""
         self._ready()
         rows = matrix(np.reshape(x, (-1, self.d))[:n], self.d)
         lists = np.ascontiguousarray(precomputed_idx, np.int64).ravel()[:n]
@@ -258,6 +267,7 @@ class IndexIVF(Coded):
         with faiss_errors():
             codes = self._code_in_lists(rows[there], lists[there])
         self._store.add(codes, ids[there], lists[there])
+        self._unlisted += n - int(there.sum())
 
     def _add_codes(self, codes: NDArray[np.uint8], ids: NDArray[np.int64] | None) -> None:
         lists, codes = self._lists_and_codes(codes)
@@ -277,8 +287,9 @@ class IndexIVF(Coded):
             self._store.keep(~gone)
         return int(gone.sum())
 
-    def _close_up(self) -> None:
-        self._store.close_up()
+    def _close_up(self, kept: NDArray[np.bool_]) -> None:
+        self._store.close_up(kept)
+        self._unlisted = int(kept.sum()) - self._store.size
 
     def update_vectors(self, keys: ArrayLike, x: ArrayLike) -> None:
         """Row i of `x` takes the place of the vector with keys[i], and goes to its list."""
@@ -301,6 +312,7 @@ class IndexIVF(Coded):
     def _merge(self, other: Any, add_id: int) -> None:
         rows = other._store
         self._store.add(rows.codes, rows.ids + add_id, rows.lists)
+        self._unlisted += other._unlisted
         other.reset()
 
     def copy_subset_to(self, other: Any, subset_type: int, a1: int, a2: int) -> None:
@@ -324,7 +336,11 @@ class IndexIVF(Coded):
 
     def set_direct_map_type(self, type: int) -> None:
         ids = self._store.ids
-        if type == DirectMap.Array and len(ids) and not (ids.min() >= 0 and ids.max() < len(ids)):
+        if (
+            type == DirectMap.Array
+            and len(ids)
+            and not (ids.min() >= 0 and ids.max() < self.ntotal)
+        ):
             refuse("direct map supported only for sequential ids")
         self.direct_map.type = type
 
@@ -369,9 +385,9 @@ class IndexIVF(Coded):
     def _image(self, write: Any) -> None:
         from .io import Writer
 
-        rows = np.arange(self.ntotal)
+        rows = np.arange(self._store.size)
         if self._knear_has_it():
-            Writer(write).lists(self, rows)
+            Writer(write).lists(self, rows, len(rows))
         else:
             Writer(write).lists_of_vectors(self, rows, self._decode_rows(rows))
 
@@ -407,7 +423,7 @@ class IndexIVF(Coded):
         return distances, self._ids_of(rows)
 
     def _ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        if not self.ntotal:
+        if not self._store.size:
             return rows
         return np.where(rows < 0, -1, self._store.ids[rows])
 
@@ -416,11 +432,11 @@ class IndexIVF(Coded):
         probes, most, allowed, of_quantizer = self._asked(params)
         indexIVF_stats.nq += len(x)
         indexIVF_stats.nlist += len(x) * probes
-        if not self.ntotal or not len(x):
+        if not self._store.size or not len(x):
             return no_neighbors((len(x), k), self.metric_type)
         if self._probes_by_knear() and not most and of_quantizer is None:
             found = self._index().search(x, k, probes=probes, filter=allowed, threads=threads())
-            indexIVF_stats.ndis += len(x) * probes * self.ntotal // self.nlist
+            indexIVF_stats.ndis += len(x) * probes * self._store.size // self.nlist
             return padded(found.distances, found.ids, self.metric_type)
         lists = self.quantizer.search(x, probes, params=of_quantizer)[1]
         return self._nearest_in(x, k, lists, allowed, most)
@@ -482,7 +498,7 @@ class IndexIVF(Coded):
 
     def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
         probes, _, allowed, of_quantizer = self._asked(params)
-        if self.ntotal and self._probes_by_knear() and of_quantizer is None:
+        if self._store.size and self._probes_by_knear() and of_quantizer is None:
             begin, distances, rows = self._index().range_search(
                 x, radius, probes=probes, filter=allowed, threads=threads()
             )
@@ -649,7 +665,7 @@ class IndexIVFFlat(IndexIVF):
 
     def _append(self, x: NDArray[np.float32], ids: Any, lists: NDArray[np.int64]) -> None:
         current = self._searched
-        first = self.ntotal
+        first = self._store.size
         up_to_date = (
             current is not None
             and self.metric_type == METRIC_L2
@@ -658,7 +674,7 @@ class IndexIVFFlat(IndexIVF):
         )
         super()._append(x, ids, lists)
         if up_to_date:
-            current[1].add(x, threads=threads(), ids=np.arange(first, self.ntotal))
+            current[1].add(x, threads=threads(), ids=np.arange(first, self._store.size))
             self._searched = self._now(), current[1]
 
     def _code(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:

@@ -63,9 +63,9 @@ class Store:
         self.lists[rows] = lists
         self._changed()
 
-    def close_up(self) -> None:
-        """Makes the ids 0, 1, ..., in the order that they have."""
-        self.ids[np.argsort(self.ids, kind="stable")] = np.arange(self.size)
+    def close_up(self, kept: NDArray[np.bool_]) -> None:
+        """Moves the ids up into the places of those that were not kept, of 0, 1, ..."""
+        self.ids[:] = (np.cumsum(kept) - 1)[self.ids]
         self._changed()
 
     def clear(self) -> None:

@@ -91,10 +91,10 @@ class IndexIDMap(_Around):
 
     def _remove(self, selector: Any) -> int:
         gone = selector.mask(self._ids())
-        removed = self.index.remove_ids(np.flatnonzero(gone))
-        self.index._close_up()
+        self.index.remove_ids(np.flatnonzero(gone))
+        self.index._close_up(~gone)
         self.id_map.array = self._ids()[~gone]
-        return removed
+        return int(gone.sum())
 
     def reset(self) -> None:
         self.index.reset()
@@ -219,8 +219,8 @@ class IndexPreTransform(_Around):
     def _remove(self, selector: Any) -> int:
         return self.index.remove_ids(selector)
 
-    def _close_up(self) -> None:
-        self.index._close_up()
+    def _close_up(self, kept: NDArray[np.bool_]) -> None:
+        self.index._close_up(kept)
 
     def check_compatible_for_merge(self, otherIndex: Any) -> None:
         super().check_compatible_for_merge(otherIndex)
@@ -335,10 +335,10 @@ class IndexRefine(Index):
         return self.refine_index.reconstruct_batch(ids)
 
     def _remove(self, selector: Any) -> int:
-        removed = self.base_index.remove_ids(selector)
-        self.base_index._close_up()
-        self.refine_index.remove_ids(selector)
-        return removed
+        gone = selector.mask(np.arange(self.ntotal))
+        self.base_index.remove_ids(selector)
+        self.base_index._close_up(~gone)
+        return self.refine_index.remove_ids(selector)
 
     def check_compatible_for_merge(self, otherIndex: Any) -> None:
         super().check_compatible_for_merge(otherIndex)
