@@ -422,7 +422,10 @@ def test_direct_maps(rows, faiss):
     index.nprobe = 20
     assert index.search(rows[100:101] + np.float32(0.01), 1)[1][0, 0] == 3
     index.set_direct_map_type(faiss.DirectMap.Hashtable)
-    assert index.remove_ids(faiss.IDSelectorArray(np.arange(10))) == 10
+    assert index.remove_ids(faiss.IDSelectorArray(np.arange(5))) == 5
+    assert index.remove_ids(np.arange(5, 10)) == 5
+    with pytest.raises(RuntimeError):
+        index.remove_ids(faiss.IDSelectorRange(10, 15))
     with pytest.raises(RuntimeError):
         index.reconstruct(5)
     np.testing.assert_array_equal(index.reconstruct(2999), rows[2999])
@@ -906,6 +909,34 @@ def test_refined_lists_are_merged(rows):
     pair[0].merge_from(pair[1])
     assert (pair[0].ntotal, pair[1].ntotal, pair[1].base_index.ntotal) == (2000, 0, 0)
     assert (pair[0].search(rows[:2000], 1)[1].ravel() == np.arange(2000)).all()
+
+
+def test_found_vectors_of_lists(rows, faiss):
+    """A transform around lists turns back what a search of these found, without a direct map."""
+    index = faiss.index_factory(12, "PCAR12,IVF20,Flat")
+    index.train(rows)
+    index.add(rows)
+    _, ids, vectors = index.search_and_reconstruct(rows[:20], 3)
+    np.testing.assert_allclose(vectors[ids >= 0], rows[ids[ids >= 0]], atol=1e-4)
+    with pytest.raises(RuntimeError):
+        index.reconstruct(3)
+
+
+def test_reading_vectors_leaves_the_direct_map(rows, monkeypatch):
+    """Another thread may ask for it meanwhile."""
+    index = ours.index_factory(12, "PCAR12,IVF20,Flat")
+    index.train(rows)
+    index.add(rows)
+    lists, seen = ours.extract_index_ivf(index), []
+    decode = ours.IndexIVFFlat._decode_rows
+
+    def spy(self, rows):
+        seen.append(lists.direct_map.no())
+        return decode(self, rows)
+
+    monkeypatch.setattr(ours.IndexIVFFlat, "_decode_rows", spy)
+    index.search_and_reconstruct(rows[:20], 3)
+    assert seen == [True]
 
 
 def test_transforms_before(rows, faiss):

@@ -113,6 +113,16 @@ def ranges(n: int, asked: Any, distances: Any, ids: Any, radius: float, metric: 
     return within(begin, distances[order], ids[order], radius, metric)
 
 
+def places_of(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each of `wanted` stands among `ids`, the last place of those that come twice."""
+    order = np.argsort(ids, kind="stable")
+    there = ids[order]
+    places = np.searchsorted(there, wanted, side="right") - 1
+    if len(wanted) and (not len(there) or (places < 0).any() or (there[places] != wanted).any()):
+        refuse("key not found: an id is not in the index")
+    return order[places] if len(wanted) else wanted
+
+
 def parameters_of(params: Any, kind: type, what: str) -> Any:
     """`params`, if they are of that kind or None."""
     if params is not None and not isinstance(params, kind):

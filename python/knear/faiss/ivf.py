@@ -20,6 +20,7 @@ from .base import (
     no_neighbors,
     padded,
     parameters_of,
+    places_of,
     ranges,
     refuse,
     threads,
@@ -347,12 +348,7 @@ class IndexIVF(Coded):
     def _rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         if self.direct_map.no():
             refuse("direct map not initialized")
-        order = np.argsort(self._store.ids, kind="stable")
-        there = self._store.ids[order]
-        places = np.searchsorted(there, ids, side="right") - 1  # of equal ids the latest
-        if len(ids) and (not len(there) or (places < 0).any() or (there[places] != ids).any()):
-            refuse("key not found: an id is not in the index")
-        return order[places] if len(ids) else ids
+        return places_of(self._store.ids, ids)
 
     def _decode_rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         vectors = self._uncode(self._store.codes[rows])
@@ -609,12 +605,7 @@ class IndexIVF(Coded):
 
     def _vectors_of_found(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """By the ids that a search found: no map is needed for these."""
-        had = self.direct_map
-        self.direct_map = DirectMap(DirectMap.Hashtable)
-        try:
-            return self._vectors_of(ids)
-        finally:
-            self.direct_map = had
+        return self._decode_rows(places_of(self._store.ids, ids))
 
     # Codes by themselves: the number of the list, low byte first, and the code.
     def coarse_code_size(self) -> int:

@@ -141,4 +141,4 @@ def selector_of(which: Any) -> IDSelector:
         return which
     which = np.asarray(which)
     assert which.ndim == 1, "ids must be an array of one dimension"
-    return IDSelectorBatch(which)
+    return IDSelectorArray(which)

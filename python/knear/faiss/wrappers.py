@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import METRIC_L2, Index, best_of, matrix, no_neighbors, parameters_of, ranges, refuse
+from .base import (
+    METRIC_L2,
+    Index,
+    best_of,
+    matrix,
+    no_neighbors,
+    parameters_of,
+    places_of,
+    ranges,
+    refuse,
+)
 from .flat import IndexFlat
 from .parameters import IndexRefineSearchParameters, SearchParameters, SearchParametersPreTransform
 from .selectors import IDSelector, IDSelectorTranslated
@@ -123,12 +133,7 @@ class IndexIDMap2(IndexIDMap):
     """An IndexIDMap that finds vectors by their ids, for reconstruct()."""
 
     def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        order = np.argsort(self._ids(), kind="stable")
-        there = self._ids()[order]
-        places = np.searchsorted(there, ids, side="right") - 1  # of equal ids the latest
-        if len(ids) and (not len(there) or (places < 0).any() or (there[places] != ids).any()):
-            refuse("key not found: an id is not in the index")
-        return self.index.reconstruct_batch(order[places] if len(ids) else ids)
+        return self.index.reconstruct_batch(places_of(self._ids(), ids))
 
     def construct_rev_map(self) -> None: ...
 
