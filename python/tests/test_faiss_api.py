@@ -1022,6 +1022,34 @@ def test_damaged_files_are_refused(rows):
             ours.deserialize_index(damaged)
 
 
+@needs_faiss
+@pytest.mark.parametrize("string", ["IVF20,Flat", "PCA8,IVF20,Flat"])
+def test_maps_of_other_ids_in_files(rows, string):
+    """FAISS leaves the ids of lists as they are when a map around these removes some."""
+    index = theirs.index_factory(12, f"IDMap,{string}")
+    index.train(rows)
+    index.add_with_ids(rows, np.arange(3000))
+    index.remove_ids(np.arange(2990, 3000))
+    assert across(ours, index).ntotal == 2990
+    index.remove_ids(np.arange(10))
+    with pytest.raises(RuntimeError, match="ids from 10 to 2989, where 0 to 2979 are due"):
+        across(ours, index)
+
+
+@pytest.mark.parametrize("string", ["IVF5,Flat", "IDMap,SQ8", "PCA8,IVF5,Flat", "Flat", "SQ8"])
+def test_quantizers_of_other_ids_in_files(rows, string):
+    index = ours.index_factory(12, f"IVF30({string}),Flat")
+    index.nlist -= 1
+    index.is_trained = True
+    index.quantizer.train(rows)
+    if string.startswith("IDMap"):
+        index.quantizer.add_with_ids(rows[:5], [0, 1, 2, 3, 29])
+    else:
+        index.quantizer.add(rows[:30])
+    with pytest.raises(RuntimeError, match="quantizer of lists has ids from 0 to 29"):
+        ours.deserialize_index(ours.serialize_index(index))
+
+
 def test_entries_are_permuted(rows, faiss):
     order = np.random.default_rng(1).permutation(500)
     for index in (faiss.IndexFlatL2(12), faiss.index_factory(12, "SQ8")):

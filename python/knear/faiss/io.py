@@ -279,6 +279,7 @@ class Reader:
         d, rows, trained, metric = self._header()
         nlist, nprobe = self._get("QQ")
         quantizer = self.index(depth)
+        _refuse_ids_beyond(nlist, quantizer, "the quantizer of lists")
         direct = self._get("B")
         self._vector("<i8")
         if direct == DirectMap.Hashtable:
@@ -366,6 +367,7 @@ class Reader:
         out.id_map.set(self._vector("<i8"))
         if out.id_map.size() != inner.ntotal:
             refuse(f"{out.id_map.size()} ids are given to {inner.ntotal} vectors")
+        _refuse_ids_beyond(inner.ntotal, inner, "the index that an IndexIDMap is around")
         return out
 
     def _refined(self, letters: bytes, depth: int) -> IndexRefine:
@@ -423,6 +425,18 @@ class Reader:
         out.b.set(b)
         out.set_is_orthonormal()
         return out
+
+
+def _refuse_ids_beyond(count: int, index: Any, what: str) -> None:
+    """Unless a search of the index finds ids below `count` alone."""
+    while isinstance(index, (IndexPreTransform, IndexRefine)):
+        index = index.index if isinstance(index, IndexPreTransform) else index.base_index
+    if isinstance(index, (IndexIDMap, IndexIVF)):
+        ids = index._ids() if isinstance(index, IndexIDMap) else index._store.ids
+    else:
+        ids = np.arange(index.ntotal)
+    if len(ids) and not 0 <= ids.min() <= ids.max() < count:
+        refuse(f"{what} has ids from {ids.min()} to {ids.max()}, where 0 to {count - 1} are due")
 
 
 _READ: dict[bytes, Callable[[Reader, bytes, int], Any]] = {
