@@ -190,6 +190,59 @@ def test_arguments(rows, faiss):
         faiss.Kmeans(12, 3, niterations=3)
 
 
+def test_parameters_of_no_kind(rows, faiss):
+    """What is none is refused, as is what an index cannot do by them."""
+    index = faiss.IndexFlatL2(12)
+    index.add(rows)
+    some = faiss.IDSelectorRange(5, 9)
+    for call, number in ((index.search, 1), (index.range_search, 0.5)):
+        with pytest.raises(TypeError):
+            call(rows[:3], number, params=some)
+    with pytest.raises(TypeError):
+        faiss.SearchParameters(sel=[1, 2])
+    params = faiss.SearchParameters()
+    with pytest.raises(TypeError):
+        params.sel = np.arange(5)
+    params.sel = None
+    lists = faiss.index_factory(12, "IVF20,Flat")
+    lists.train(rows)
+    full = faiss.SearchParametersIVF(nprobe=20, ensure_topk_full=True)
+    assert lists.search(rows[:3], 1, params=full)[1].max() == -1
+    centroids = np.zeros((3, 1), np.int64), np.zeros((3, 1), np.float32)
+    if faiss is ours:
+        with pytest.raises(RuntimeError, match="incorrect type"):
+            lists.search_preassigned(rows[:3], 1, *centroids, params=ours.SearchParameters())
+        full.max_codes = 10
+        for params in (full, faiss.SearchParametersIVF(max_empty_result_buckets=1)):
+            with pytest.raises(NotImplementedError):
+                lists.search(rows[:3], 1, params=params)
+            with pytest.raises(NotImplementedError):
+                lists.range_search(rows[:3], 1, params=params)
+
+
+@pytest.mark.parametrize(
+    "string, ids",
+    [("Flat", False), ("SQ8", False), ("PCA8,Flat", False), ("SQ4,RFlat", False),
+     ("IDMap,Flat", True), ("IVF20,Flat", True), ("PCA8,IVF20,Flat", True)],
+)  # fmt: skip
+def test_ids_of_merged(rows, faiss, string, ids):
+    """add_id is for indexes that keep ids."""
+    index = faiss.index_factory(12, string)
+    index.train(rows)
+    other = faiss.clone_index(index)
+    if string.startswith("IDMap"):
+        other.add_with_ids(rows[:5], np.arange(5))
+    else:
+        other.add(rows[:5])
+    if not ids:
+        with pytest.raises(RuntimeError):
+            index.merge_from(other, 5)
+        assert (index.ntotal, other.ntotal) == (0, 5)
+        return
+    index.merge_from(other, 5)
+    assert index.search(rows[:5], 1)[1].ravel().tolist() == [5, 6, 7, 8, 9]
+
+
 def test_distances_are_never_negative(rows):
     far = rows + np.float32(1e4)
     index = ours.IndexFlatL2(12)

@@ -130,6 +130,11 @@ def parameters_of(params: Any, kind: type, what: str) -> Any:
     return params
 
 
+def _refuse_others(params: Any) -> None:
+    if not (params is None or isinstance(params, SearchParameters)):
+        raise TypeError(f"params must be SearchParameters, but are {type(params).__name__}")
+
+
 class _Sealed(type):
     """Makes objects that refuse attributes which their class does not set up, as FAISS's do."""
 
@@ -237,6 +242,7 @@ class Index(Sealed):
         are arrays that take them."""
         rows = matrix(x, self.d)
         assert k > 0, f"k must be 1 at least, but is {k}"
+        _refuse_others(params)
         with faiss_errors():
             distances, ids = self._search(rows, int(k), params)
         return into(D, distances), into(I, ids)
@@ -252,6 +258,7 @@ class Index(Sealed):
         """(lims [n + 1], distances, ids): those of query i stand at lims[i] : lims[i + 1], all with
         a distance below `thresh`, or an inner product above it; nearest first."""
         rows = matrix(x, self.d)
+        _refuse_others(params)
         with faiss_errors():
             return self._within(rows, float(np.float32(thresh)), params)
 
@@ -323,10 +330,17 @@ class Index(Sealed):
         raise NotImplementedError
 
     def merge_from(self, otherIndex: Any, add_id: int = 0) -> None:
-        """Takes over the vectors of another index of the same kind, which is empty then."""
+        """Takes over the vectors of another index of the same kind, which is empty then; add_id is
+        added to their ids, where an index has ids of its own."""
         self.check_compatible_for_merge(otherIndex)
+        if add_id and not self._has_ids():
+            refuse(f"ids go on from ntotal: add_id must be 0, but is {add_id}")
         with faiss_errors():
             self._merge(otherIndex, add_id)
+
+    def _has_ids(self) -> bool:
+        """Whether ids are kept: else they are places."""
+        return False
 
     def check_compatible_for_merge(self, otherIndex: Any) -> None:
         if type(otherIndex) is not type(self) and not (

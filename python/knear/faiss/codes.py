@@ -15,7 +15,6 @@ from .base import (
     METRIC_L2,
     Index,
     padded,
-    parameters_of,
     refuse,
     threads,
     within,
@@ -193,8 +192,7 @@ class IndexPQ(IndexFlatCodes):
         return SearchParametersPQ(search_type=self.search_type)
 
     def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
-        parameters_of(params, SearchParametersPQ, "IndexPQ")
-        kind = self.search_type if params is None else params.search_type
+        kind = getattr(params, "search_type", self.search_type)
         if kind in (self.ST_HE, self.ST_generalized_HE):
             raise NotImplementedError(
                 "search by Hamming distances of codes is not there; ST_PQ measures all of them"

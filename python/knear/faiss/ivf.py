@@ -301,6 +301,9 @@ class IndexIVF(Coded):
             lists = self.quantizer.assign(rows, 1).ravel()
             self._store.replace(places, self._code_in_lists(rows, lists), lists)
 
+    def _has_ids(self) -> bool:
+        return True
+
     def check_compatible_for_merge(self, otherIndex: Any) -> None:
         super().check_compatible_for_merge(otherIndex)
         if (otherIndex.nlist, otherIndex.code_size) != (self.nlist, self.code_size):
@@ -405,6 +408,13 @@ class IndexIVF(Coded):
         of = self if params is None else params
         if int(of.nprobe) < 1:
             refuse(f"nprobe must be 1 at least, but is {of.nprobe}")
+        if params is not None and (
+            params.max_empty_result_buckets or (params.ensure_topk_full and params.max_codes)
+        ):
+            raise NotImplementedError(
+                "max_empty_result_buckets, and ensure_topk_full beside max_codes, are not there; "
+                "knear.Index.search(recall=0.9) chooses the probes"
+            )
         selector = getattr(params, "sel", None)
         rows = None if selector is None else selector.mask(self._store.ids)
         return (
@@ -530,9 +540,9 @@ class IndexIVF(Coded):
         """search() in the lists Iq [n x nprobe] instead of those that the quantizer finds; -1 is no
         list. Dq, the distances of their centroids, are not needed."""
         rows = matrix(x, self.d)
-        lists = self._preassigned(Iq, len(rows), params)
         with faiss_errors():
             most, allowed = self._asked(params)[1:3]
+            lists = self._preassigned(Iq, len(rows), params)
             distances, ids = self._nearest_in(rows, k, lists, allowed, most)
         return into(D, distances), into(I, self._ids_of(ids))
 
@@ -547,9 +557,9 @@ class IndexIVF(Coded):
     ) -> Any:
         """range_search() in the lists Iq [n x nprobe]."""
         rows = matrix(x, self.d)
-        lists = self._preassigned(Iq, len(rows), params)
         with faiss_errors():
             allowed = self._asked(params)[2]
+            lists = self._preassigned(Iq, len(rows), params)
             return self._within_lists(rows, float(np.float32(thresh)), lists, allowed)
 
     def _preassigned(self, Iq: ArrayLike, n: int, params: Any) -> NDArray[np.int64]:

@@ -11,7 +11,17 @@ class SearchParameters:
     """`sel` leaves ids out. The classes below add what their indexes have; unknown names are
     refused."""
 
-    sel: IDSelector | None = None
+    _sel: IDSelector | None = None
+
+    @property
+    def sel(self) -> IDSelector | None:
+        return self._sel
+
+    @sel.setter
+    def sel(self, selector: IDSelector | None) -> None:
+        if not (selector is None or isinstance(selector, IDSelector)):
+            raise TypeError(f"sel must be an IDSelector, but is {type(selector).__name__}")
+        self._sel = selector
 
     def __init__(self, **given: Any) -> None:
         for name, value in given.items():

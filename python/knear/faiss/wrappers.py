@@ -110,6 +110,9 @@ class IndexIDMap(_Around):
         self.index.reset()
         self.id_map.clear()
 
+    def _has_ids(self) -> bool:
+        return True
+
     def check_compatible_for_merge(self, otherIndex: Any) -> None:
         super().check_compatible_for_merge(otherIndex)
         self.index.check_compatible_for_merge(otherIndex.index)
@@ -226,6 +229,9 @@ class IndexPreTransform(_Around):
 
     def _close_up(self, kept: NDArray[np.bool_]) -> None:
         self.index._close_up(kept)
+
+    def _has_ids(self) -> bool:
+        return self.index._has_ids()
 
     def check_compatible_for_merge(self, otherIndex: Any) -> None:
         super().check_compatible_for_merge(otherIndex)
