@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import doctest
+import importlib
 import pickle
 import re
 import types
@@ -1246,11 +1247,22 @@ def test_what_is_not_there():
         lambda: ours.index_factory(12, "LSH"),
         lambda: ours.StandardGpuResources,
         lambda: ours.Kmeans(12, 3, gpu=True),
+        lambda: ours.GpuIndexBinaryFlat,
+        lambda: ours.GpuParameterSpace,
+        lambda: ours.IndexBinaryHNSWCagra(12),
+        lambda: ours.ArrayInvertedLists(4, 8),
+        lambda: ours.index_factory(12, "IVF20,Flat", 1, False),
+        lambda: ours.IndexIVFFlat(ours.IndexFlatL2(12), 12, 20, 1, False),
+        lambda: ours.IndexIVFPQ(ours.IndexFlatL2(12), 12, 20, 4, 8, 1, False),
+        lambda: ours.IndexIVFScalarQuantizer(ours.IndexFlatL2(12), 12, 20, 0, 1, True, False),
     ):
         with pytest.raises(NotImplementedError, match=r"\w") as refused:
             make()
         assert "\n" not in str(refused.value)
     assert not hasattr(ours, "StandardGpuResources") and not hasattr(ours, "IndexFooBar")
+    assert not hasattr(ours, "GpuIndexBinaryFlat") and hasattr(ours, "index_cpu_to_all_gpus")
+    lists = ours.index_factory(12, "IVF20,Flat", 1, True).invlists
+    assert isinstance(lists, ours.ArrayInvertedLists) and lists.nlist == 20
 
 
 @needs_faiss
@@ -1263,8 +1275,36 @@ def test_every_class_of_faiss_is_known():
             assert name in UNNAMED or hasattr(ours, name), name
 
 
-UNNAMED = {"IndexBinaryHNSWCagra", "IndexBinaryHashStats", "IndexIVFInterface", "IndexIVFPQStats",
+UNNAMED = {"IndexIVFInterface", "IndexIVFPQStats",
            "IndexPQStats", "IndexRowwiseMinMaxBase", "Level1Quantizer", "Quantizer"}  # fmt: skip
+
+
+def test_shares_of_neighbours(faiss):
+    """Where there are none in both, FAISS counts one."""
+    measure = importlib.import_module(f"{faiss.__name__}.contrib.evaluation")
+    a, b = np.array([[1, 2, -1, -1], [4, 5, 6, 7]]), np.array([[2, 3, -1, -1], [7, 8, 4, -1]])
+    assert measure.knn_intersection_measure(a, b) == 0.5
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("string", ["Flat", "SQ8", "IVF20,Flat", "IVF20(IVF5,Flat),Flat"])
+def test_ranges_are_nearest_first(rows, string, metric):
+    index = ours.index_factory(12, string, metric)
+    if "(" in string:
+        index.quantizer.make_direct_map()
+    index.train(rows)
+    index.add(rows)
+    asked(ours, index)
+    radius, sign = (2.0, 1) if metric else (15.0, -1)
+    found = [index.range_search(rows[:50], radius)]
+    if "IVF" in string:
+        lists = index.quantizer.search(rows[:50], 5)[1]
+        found.append(index.range_search_preassigned(rows[:50], radius, lists))
+        assert sets(found[0]) == sets(found[1])
+    for begin, distances, _ in found:
+        assert begin[-1] > 200
+        for a, b in zip(begin.astype(int), begin[1:].astype(int), strict=False):
+            assert (np.diff(sign * distances[a:b]) >= 0).all()
 
 
 def test_knear_reads_what_is_written(rows, tmp_path):

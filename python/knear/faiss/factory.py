@@ -9,6 +9,7 @@ from .base import METRIC_INNER_PRODUCT, METRIC_L2, Index, refuse
 from .codes import IndexPQ, IndexScalarQuantizer
 from .flat import IndexFlat, IndexFlatIP, IndexFlatL2
 from .ivf import IndexIVFFlat, IndexIVFPQ, IndexIVFScalarQuantizer
+from .missing import LISTS
 from .quantizers import ScalarQuantizer
 from .transforms import (
     NormalizationTransform,
@@ -46,6 +47,8 @@ def index_factory(
     d: int, description: str, metric: int = METRIC_L2, own_invlists: bool = True
 ) -> Any:
     """As "IVF1024,Flat", "OPQ16_64,IVF1024,PQ16", "PCA64,SQ8", "IDMap2,Flat", "PQ16,RFlat"."""
+    if not own_invlists:
+        raise NotImplementedError(LISTS)
     if metric not in (METRIC_L2, METRIC_INNER_PRODUCT):
         IndexFlat(d, metric)  # says so
     parts = _split(description.strip())

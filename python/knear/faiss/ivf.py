@@ -29,6 +29,7 @@ from .base import (
 from .clustering import ClusteringParameters, cluster
 from .codes import Coded
 from .flat import IndexFlat
+from .missing import LISTS
 from .parameters import SearchParameters, SearchParametersIVF
 from .quantizers import ProductQuantizer, ScalarQuantizer
 from .selectors import IDSelectorArray
@@ -51,7 +52,9 @@ class DirectMap(Sealed):
 class InvertedLists(Sealed):
     """The lists of an index, to look at: what the get_ functions return are copies."""
 
-    def __init__(self, index: IndexIVF) -> None:
+    def __init__(self, index: IndexIVF, *sizes: Any) -> None:
+        if not isinstance(index, IndexIVF):
+            raise NotImplementedError(LISTS)
         self._of = index
 
     @property
@@ -128,8 +131,12 @@ class IndexIVF(Coded):
 
     PARALLEL_MODE_NO_HEAP_INIT = 1024
 
-    def __init__(self, quantizer: Any, d: int, nlist: int, metric: int = METRIC_L2) -> None:
+    def __init__(
+        self, quantizer: Any, d: int, nlist: int, metric: int = METRIC_L2, own_invlists: bool = True
+    ) -> None:
         super().__init__(d, metric)
+        if not own_invlists:
+            raise NotImplementedError(LISTS)
         if quantizer.d != self.d:
             refuse(f"the quantizer has {quantizer.d} columns, not {self.d}")
         if int(nlist) < 1:
@@ -175,9 +182,7 @@ class IndexIVF(Coded):
         )
 
     def replace_invlists(self, *args: Any) -> None:
-        raise NotImplementedError(
-            "lists of one's own are not there; knear.Index.save() and load() map an index from disk"
-        )
+        raise NotImplementedError(LISTS)
 
     # Training.
     def train_q1(self, x: NDArray[np.float32]) -> None:
@@ -658,8 +663,10 @@ class IndexIVFFlat(IndexIVF):
     """The vectors as they are. What changes lists and rows goes on with the index of before where
     it can: rows that are added are added to it."""
 
-    def __init__(self, quantizer: Any, d: int, nlist: int, metric: int = METRIC_L2) -> None:
-        super().__init__(quantizer, d, nlist, metric)
+    def __init__(
+        self, quantizer: Any, d: int, nlist: int, metric: int = METRIC_L2, own_invlists: bool = True
+    ) -> None:
+        super().__init__(quantizer, d, nlist, metric, own_invlists)
         self.by_residual = False
         self._set_code_size(4 * self.d)
         self.is_trained = self._quantizer_is_ready()
@@ -690,9 +697,16 @@ class IndexIVFPQ(IndexIVF):
     there: every code is measured."""
 
     def __init__(
-        self, quantizer: Any, d: int, nlist: int, M: int, nbits: int, metric: int = METRIC_L2
+        self,
+        quantizer: Any,
+        d: int,
+        nlist: int,
+        M: int,
+        nbits: int,
+        metric: int = METRIC_L2,
+        own_invlists: bool = True,
     ) -> None:
-        super().__init__(quantizer, d, nlist, metric)
+        super().__init__(quantizer, d, nlist, metric, own_invlists)
         self.pq = ProductQuantizer(d, M, nbits)
         self.do_polysemous_training = False
         self.polysemous_training = None
@@ -734,8 +748,9 @@ class IndexIVFScalarQuantizer(IndexIVF):
         qtype: int,
         metric: int = METRIC_L2,
         by_residual: bool = True,
+        own_invlists: bool = True,
     ) -> None:
-        super().__init__(quantizer, d, nlist, metric)
+        super().__init__(quantizer, d, nlist, metric, own_invlists)
         self.sq = ScalarQuantizer(d, qtype)
         self.by_residual = bool(by_residual)
         self._set_code_size(self.sq.code_size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 _GRAPHS = "graphs are not there; knear.Index('IVF1024,Flat') with search(recall=0.95) finds as many"
@@ -10,7 +11,7 @@ _SCANS = "PQ codes of 4 bits are scanned fast by IndexPQ and IndexIVFPQ with nbi
 _BINARY = "binary vectors are not there; knear.knn takes 0 and 1 as uint8, whose l2 counts bits"
 _GPU = "GPUs are not here; knear.knn(..., device='cuda') and arrays on a GPU go to knear itself"
 _SHARDS = "shards are not there yet; one index answers with all cores"
-_LISTS = "lists of one's own are not there; knear.Index.save() and load() map an index from disk"
+LISTS = "lists of one's own are not there; knear.Index.save() and load() map an index from disk"
 _TWO = "two levels of codes are not there; IndexRefine measures codes again by finer ones"
 _NOTHING = "knear has nothing like it"
 
@@ -36,18 +37,13 @@ _WAYS = {
     "IndexProductLocalSearchQuantizerFastScan IndexIVFAdditiveQuantizerFastScan "
     "IndexIVFResidualQuantizerFastScan IndexIVFLocalSearchQuantizerFastScan "
     "IndexIVFProductResidualQuantizerFastScan IndexIVFProductLocalSearchQuantizerFastScan",
-    _BINARY: "IndexBinary IndexBinaryFlat IndexBinaryIVF IndexBinaryHNSW IndexBinaryHash "
-    "IndexBinaryMultiHash IndexBinaryFromFloat IndexBinaryIDMap IndexBinaryIDMap2 "
-    "IndexBinaryReplicas IndexBinaryShards index_binary_factory write_index_binary "
-    "read_index_binary serialize_index_binary deserialize_index_binary knn_hamming "
-    "pack_bitstrings unpack_bitstrings",
-    _GPU: "StandardGpuResources GpuIndexFlat GpuIndexFlatL2 GpuIndexFlatIP GpuIndexIVFFlat "
-    "GpuIndexIVFPQ GpuIndexIVFScalarQuantizer GpuIndexCagra GpuClonerOptions "
-    "GpuMultipleClonerOptions index_cpu_to_gpu index_gpu_to_cpu index_cpu_to_all_gpus "
+    _BINARY: "index_binary_factory write_index_binary read_index_binary serialize_index_binary "
+    "deserialize_index_binary knn_hamming pack_bitstrings unpack_bitstrings",
+    _GPU: "StandardGpuResources index_cpu_to_gpu index_gpu_to_cpu index_cpu_to_all_gpus "
     "index_cpu_to_gpus_list index_cpu_to_gpu_multiple index_cpu_to_gpu_multiple_py knn_gpu "
     "pairwise_distance_gpu bfKnn",
     _SHARDS: "IndexShards IndexShardsIVF IndexReplicas IndexProxy IndexSplitVectors",
-    _LISTS: "OnDiskInvertedLists BlockInvertedLists HStackInvertedLists VStackInvertedLists "
+    LISTS: "OnDiskInvertedLists BlockInvertedLists HStackInvertedLists VStackInvertedLists "
     "SliceInvertedLists MaskedInvertedLists StopWordsInvertedLists CappedInvertedLists "
     "ConcatenatedInvertedLists ReadOnlyInvertedLists read_InvertedLists write_InvertedLists",
     _TWO: "Index2Layer IndexIVFPQR MultiIndexQuantizer MultiIndexQuantizer2 "
@@ -60,12 +56,12 @@ _WAYS = {
 }
 WAYS = {name: way for way, names in _WAYS.items() for name in names.split()}
 
+_BEGINNINGS = {"IndexBinary": _BINARY, "Gpu": _GPU}
+
 # hasattr(faiss, "StandardGpuResources") is how scripts ask for a build with GPUs.
-_NOT_IN_FAISS_CPU = {name for name in WAYS if name.startswith(("Gpu", "Standard", "bf"))} | {
-    "index_cpu_to_gpu",
-    "index_gpu_to_cpu",
-    "index_cpu_to_gpu_multiple",
-}
+_NOT_IN_FAISS_CPU = re.compile(
+    r"(Gpu|Standard|bf)\w*|index_cpu_to_gpu|index_gpu_to_cpu|index_cpu_to_gpu_multiple"
+)
 
 
 class NotHere(NotImplementedError, AttributeError):
@@ -74,19 +70,20 @@ class NotHere(NotImplementedError, AttributeError):
 
 class _Missing(type):
     def __call__(cls, *args: Any, **options: Any) -> Any:
-        raise NotImplementedError(f"knear.faiss.{cls.__name__}: {WAYS[cls.__name__]}")
+        raise NotImplementedError(f"knear.faiss.{cls.__name__}: {cls.__doc__}")
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise NotImplementedError(f"knear.faiss.{cls.__name__}.{name}: {WAYS[cls.__name__]}")
+        raise NotImplementedError(f"knear.faiss.{cls.__name__}.{name}: {cls.__doc__}")
 
 
 def stand_in(name: str) -> Any:
     """A class by that name, of which there are no objects. Raises AttributeError for a name that
     FAISS has not either."""
-    if name not in WAYS:
+    way = WAYS.get(name) or next((w for b, w in _BEGINNINGS.items() if name.startswith(b)), None)
+    if way is None:
         raise AttributeError(f"module 'knear.faiss' has no attribute {name!r}")
-    if name in _NOT_IN_FAISS_CPU:
-        raise NotHere(f"knear.faiss.{name}: {WAYS[name]}")
-    return _Missing(name, (), {"__doc__": WAYS[name]})
+    if _NOT_IN_FAISS_CPU.fullmatch(name):
+        raise NotHere(f"knear.faiss.{name}: {way}")
+    return _Missing(name, (), {"__doc__": way})
