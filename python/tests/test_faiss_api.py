@@ -323,21 +323,38 @@ def selectors(faiss):
     }
 
 
+def selecting(module, index, sel):
+    """Parameters with a selector for that kind of index, with probes for lists."""
+    if isinstance(index, module.IndexPreTransform):
+        inner = selecting(module, module.downcast_index(index.index), sel)
+        return module.SearchParametersPreTransform(index_params=inner)
+    if isinstance(index, module.IndexRefine):
+        inner = selecting(module, module.downcast_index(index.base_index), sel)
+        return module.IndexRefineSearchParameters(k_factor=1.5, base_index_params=inner)
+    if isinstance(index, module.IndexIVF):
+        return module.SearchParametersIVF(sel=sel, nprobe=4)
+    return module.SearchParameters(sel=sel)
+
+
 @needs_faiss
-@pytest.mark.parametrize("kind", ["Flat", "IVF20,Flat", "IDMap,Flat", "SQfp16"])
-def test_selectors(rows, kind):
-    pair = [module.index_factory(12, kind) for module in (ours, theirs)]
-    if kind.startswith("IVF"):
-        pair[1].train(rows)
-        pair[0] = across(ours, pair[1])
-    for index in pair:
-        index.train(rows)
-        if kind.startswith("IDMap"):
-            index.add_with_ids(rows, np.arange(3000)[::-1].copy())
-        else:
-            index.add(rows)
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(
+    "kind",
+    ["Flat", "IDMap,Flat", "SQfp16", "SQ8", "IVF20,Flat", "IVF20,SQ8", "IVF20,PQ4np",
+     "IDMap,IVF20,SQ8", "PCA8,IVF20,Flat", "IVF20,SQ8,RFlat"],
+)  # fmt: skip
+def test_selectors(rows, kind, metric):
+    """In search and range search."""
+    pair = [theirs.index_factory(12, kind, metric)]
+    pair[0].train(rows)
+    if kind.startswith("IDMap"):
+        pair[0].add_with_ids(rows, np.arange(3000)[::-1].copy())
+    else:
+        pair[0].add(rows)
+    pair.append(across(ours, pair[0]))
+    radius = 2.0 if metric else 12.0
     for name in selectors(ours):
-        found = []
+        found, ranges = [], []
         for index in pair:
             module = index_module(index)
             every = selectors(module)
@@ -345,12 +362,52 @@ def test_selectors(rows, kind):
             assert [sel.is_member(i) for i in (0, 102, 899, 900)] == [
                 selectors(ours)[name].is_member(i) for i in (0, 102, 899, 900)
             ]
-            if kind.startswith("IVF"):
-                params = module.SearchParametersIVF(sel=sel, nprobe=4)
-            else:
-                params = module.SearchParameters(sel=sel)
+            inner = index.index if kind.startswith("IDMap") else index
+            params = selecting(module, module.downcast_index(inner), sel)
             found.append(index.search(rows[:50], 8, params=params))
-        same(*found)
+            ranges.append(index.range_search(rows[:50], radius, params=params))
+        near(*found, kind)
+        near_sets(*ranges, radius, metric)
+        assert (len(ranges[1][2]) == 0) == (name == "none")
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("kind", ["PQ4np", "IDMap,PQ4np", "PQ4x6np"])
+def test_selectors_of_product_codes(rows, kind, metric):
+    """FAISS refuses them: those of all neighbours that are selected."""
+    index = ours.index_factory(12, kind, metric)
+    index.train(rows)
+    if kind.startswith("IDMap"):
+        index.add_with_ids(rows, np.arange(3000)[::-1].copy())
+    else:
+        index.add(rows)
+    every = index.search(rows[:20], 3000)[1]
+    radius = 2.0 if metric else 12.0
+    inside = sets(index.range_search(rows[:20], radius))
+    for name, sel in selectors(ours).items():
+        params = ours.SearchParameters(sel=sel)
+        ids = index.search(rows[:20], 8, params=params)[1]
+        allowed = set(np.flatnonzero(sel.mask(np.arange(3000))).tolist())
+        for row, found in zip(every, ids, strict=True):
+            expected = row[np.isin(row, list(allowed))][:8]
+            np.testing.assert_array_equal(found, np.append(expected, [-1] * (8 - len(expected))))
+        begin, distances, ids = index.range_search(rows[:20], radius, params=params)
+        assert sets((begin, distances, ids)) == [each & allowed for each in inside]
+        assert (len(ids) == 0) == (name == "none")
+
+
+@pytest.mark.parametrize("string", ["Flat", "SQfp16", "IVF1,Flat", "IDMap,Flat", "SQfp16,RFlat"])
+def test_ranges_end_before_the_radius(string, faiss):
+    x = np.array([[0, 0], [1, 0], [2, 0], [3, 0]], np.float32)
+    for metric, radius, expected in ((1, 4, {0, 1}), (0, 2, {3})):
+        index = faiss.index_factory(2, string, metric)
+        index.train(x)
+        if string.startswith("IDMap"):
+            index.add_with_ids(x, np.arange(4))
+        else:
+            index.add(x)
+        asked = x[:1] if metric else x[1:2]
+        assert sets(index.range_search(asked, radius)) == [expected]
 
 
 # Inverted lists
@@ -712,6 +769,15 @@ def test_kinds(rows, string, metric, tmp_path):
     asked(ours, read)
     assert (read.ntotal, read.d, read.is_trained) == (3000, 12, True)
     near(read.search(queries, 10), index.search(queries, 10), string)
+    radius = float(np.median(read.search(queries, 10)[0][:, 6]))
+    ranges = []
+    for each in (index, read):
+        if hasattr(each, "k_factor"):  # of the radius
+            each.k_factor = 1.5 if metric else 0.7
+        ranges.append(each.range_search(queries, radius))
+        asked(index_module(each), each)
+    assert len(ranges[1][2]) > 100
+    near_sets(*ranges, radius, metric)
     ours.write_index(read, path)
     back = theirs.read_index(path)
     asked(theirs, back)
@@ -749,12 +815,31 @@ def test_kinds(rows, string, metric, tmp_path):
 
 
 def near(a, b, string):
-    """Nearly all neighbours equal, where codes make distances that hardly differ."""
+    """Nearly all neighbours equal, where codes make distances that hardly differ; of short codes,
+    which many rows have, those that are clearly nearer than the last."""
     coarse = any(word in string for word in ("PQ", "SQ4", "SQ6", "SQ8"))
     np.testing.assert_allclose(a[0], b[0], rtol=2e-3, atol=2e-3)
-    share = (a[1] == b[1]).mean()
-    if not ("x4" in string or "x6" in string):  # of which many have the same code
-        assert share > (0.85 if coarse else 0.999), share
+    if "x4" in string or "x6" in string:
+        clear = np.abs(a[0] - a[0][:, -1:]) > 4e-3
+        share = np.mean([ids in other for i, j, c in zip(a[1], b[1], clear, strict=True)
+                         for other in [set(j)] for ids in i[c]])  # fmt: skip
+    else:
+        share = (a[1] == b[1]).mean()
+    assert share > (0.85 if coarse else 0.999), share
+
+
+def near_sets(a, b, radius, metric):
+    """What two range searches found, equal but for distances next to the radius."""
+    found = []
+    for begin, distances, ids in (a, b):
+        inside = distances < radius if metric else distances > radius
+        assert inside.all()
+        clear = np.abs(distances - radius) > 2e-3 * (1 + abs(radius))
+        query = np.repeat(np.arange(len(begin) - 1), np.diff(begin.astype(int)))
+        found.append([set(zip(query[some].tolist(), ids[some].tolist(), strict=True))
+                      for some in (inside, clear)])  # fmt: skip
+    (all_a, clear_a), (all_b, clear_b) = found
+    assert clear_a <= all_b and clear_b <= all_a, (clear_a - all_b, clear_b - all_a)
 
 
 @pytest.mark.parametrize("string", ["PQ4np", "SQ8", "IVF20,PQ4np", "IVF20,SQ8", "PQ4x6np"])
@@ -893,7 +978,8 @@ def test_refine(rows, faiss):
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("base", ["SQ4", "PQ4np", "IVF20,SQ8", "PCA8,IVF20,Flat", "SQ4,RFlat"])
 def test_refined_ranges(rows, base, metric):
-    """Of those that the base has within the radius, those that are within it, nearest first."""
+    """Of those that the base has within k_factor times the radius, those that are within it,
+    nearest first."""
     index = ours.index_factory(12, f"{base},RFlat", metric)
     index.train(rows)
     index.add(rows)
@@ -903,9 +989,10 @@ def test_refined_ranges(rows, base, metric):
     sign = 1 if metric else -1
     exact = ours.pairwise_distances(queries, rows, metric)
     some = ours.IDSelectorRange(100, 900)
+    index.k_factor = 1.5 if metric else 0.8
     few = ours.IndexRefineSearchParameters(sel=some)
-    for params, first, last in ((None, 0, 3000), (few, 100, 900)):
-        near_by = sets(index.base_index.range_search(queries, radius))
+    for params, first, last, factor in ((None, 0, 3000, index.k_factor), (few, 100, 900, 1)):
+        near_by = sets(index.base_index.range_search(queries, radius * factor))
         begin, distances, ids = index.range_search(queries, radius, params=params)
         assert begin[-1] == len(ids) > 0
         for i in range(50):

@@ -299,16 +299,18 @@ class IndexRefine(Index):
     def _parameters(self) -> IndexRefineSearchParameters:
         return IndexRefineSearchParameters(k_factor=self.k_factor)
 
-    def _of_base(self, params: Any) -> Any:
-        """Parameters of the base index, which has to apply a selector."""
+    def _asked(self, params: Any) -> tuple[float, Any]:
+        """(k_factor, parameters of the base index, which has to apply a selector)."""
         parameters_of(params, IndexRefineSearchParameters, "IndexRefine")
-        if params is None or params.sel is None:
-            return None if params is None else params.base_index_params
-        return self.base_index._selecting(params.base_index_params, params.sel)
+        if params is None:
+            return self.k_factor, None
+        of_base = params.base_index_params
+        if params.sel is not None:
+            of_base = self.base_index._selecting(of_base, params.sel)
+        return params.k_factor, of_base
 
     def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
-        of_base = self._of_base(params)
-        factor = (self if params is None else params).k_factor
+        factor, of_base = self._asked(params)
         wanted = max(int(k * factor), 1)
         if wanted < k:
             refuse(f"k_factor must be 1 at least, but is {factor}")
@@ -321,8 +323,9 @@ class IndexRefine(Index):
         return best_of(distances, ids, k, self.metric_type)
 
     def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
-        """Of those that the base index has within the radius, those that are within it."""
-        begin, _, ids = self.base_index.range_search(x, radius, params=self._of_base(params))
+        """Of those that the base index has within k_factor times the radius, those within it."""
+        factor, of_base = self._asked(params)
+        begin, _, ids = self.base_index.range_search(x, radius * factor, params=of_base)
         query = np.repeat(np.arange(len(x)), np.diff(begin.astype(np.int64)))
         distances = self._measured(x, query, ids)
         return ranges(len(x), query, distances, ids, radius, self.metric_type)
