@@ -192,7 +192,7 @@ class _Cvar:
     """FAISS's global variables that scripts touch. Those that tune its loops change nothing."""
 
     indexIVF_stats = indexIVF_stats
-    distance_compute_blas_threshold = 20
+    distance_compute_blas_threshold = 128000
     distance_compute_blas_query_bs = 4096
     distance_compute_blas_database_bs = 1024
     distance_compute_min_k_reservoir = 100

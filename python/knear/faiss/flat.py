@@ -12,6 +12,7 @@ from .base import (
     METRIC_INNER_PRODUCT,
     METRIC_L2,
     Index,
+    faiss_errors,
     metric_name,
     padded,
     refuse,
@@ -114,7 +115,8 @@ class IndexFlat(Index):
         return int(gone.sum())
 
     def reset(self) -> None:
-        self._kept = KnearIndex("Flat", dim=self.d, metric=metric_name(self.metric_type))
+        with faiss_errors():
+            self._kept = KnearIndex("Flat", dim=self.d, metric=metric_name(self.metric_type))
         self._places: NDArray[np.int64] | None = None
 
     def permute_entries(self, perm: NDArray[np.int64]) -> None:

@@ -260,7 +260,7 @@ class Reader:
 
     def _product_codes(self, letters: bytes, depth: int) -> IndexPQ:
         d, rows, trained, metric = self._header()
-        pq = self.product()
+        pq = self.product(d)
         out = IndexPQ(d, pq.M, pq.nbits, metric)
         out.pq, out.is_trained = pq, trained
         self._codes_of(out, rows)
@@ -269,7 +269,7 @@ class Reader:
 
     def _scalar_codes(self, letters: bytes, depth: int) -> IndexScalarQuantizer:
         d, rows, trained, metric = self._header()
-        sq = self._scalar()
+        sq = self._scalar(d)
         out = IndexScalarQuantizer(d, sq.qtype, metric)
         out.sq, out.is_trained = sq, trained
         self._codes_of(out, rows)
@@ -281,18 +281,20 @@ class Reader:
         quantizer = self.index(depth)
         _refuse_ids_beyond(nlist, quantizer, "the quantizer of lists")
         direct = self._get("B")
-        self._vector("<i8")
+        entries = self._vector("<i8")
+        if direct == DirectMap.Array and len(entries) != rows:
+            refuse(f"a direct map has {len(entries)} entries, where {rows} rows are announced")
         if direct == DirectMap.Hashtable:
             self._vector("<i8", 2)
         if letters == b"IwFl":
             out: Any = IndexIVFFlat(quantizer, d, nlist, metric)
         elif letters == b"IwPQ":
             by_residual, _ = self._get("?Q")
-            pq = self.product()
+            pq = self.product(d)
             out = IndexIVFPQ(quantizer, d, nlist, pq.M, pq.nbits, metric)
             out.pq, out.by_residual = pq, by_residual
         else:
-            sq = self._scalar()
+            sq = self._scalar(d)
             _, by_residual = self._get("Q?")
             out = IndexIVFScalarQuantizer(quantizer, d, nlist, sq.qtype, metric, by_residual)
             out.sq = sq
@@ -314,10 +316,14 @@ class Reader:
         if (nlist, size) != (out.nlist, out.code_size):
             refuse(f"there are {nlist} lists of codes of {size} bytes, which do not fit the index")
         sizes = np.zeros(nlist, np.int64)
-        if bytes(self._take(4)) == b"full":
-            sizes[:] = self._vector("<u8").astype(np.int64)
+        full = bytes(self._take(4)) == b"full"
+        numbers = self._vector("<u8").astype(np.int64)
+        if len(numbers) != nlist if full else len(numbers) % 2:
+            refuse(f"{len(numbers)} numbers are given for the sizes of {nlist} lists")
+        if full:
+            sizes[:] = numbers
         else:
-            pairs = self._vector("<u8").astype(np.int64).reshape(-1, 2)
+            pairs = numbers.reshape(-1, 2)
             if len(pairs) and (pairs[:, 0].min() < 0 or pairs[:, 0].max() >= nlist):
                 refuse("a list is not among those that are announced")
             sizes[pairs[:, 0]] = pairs[:, 1]
@@ -330,9 +336,9 @@ class Reader:
             ids = np.frombuffer(self._take(count * 8), "<i8")
             out._store.add(codes, ids, each)
 
-    def product(self) -> ProductQuantizer:
+    def product(self, columns: int | None = None) -> ProductQuantizer:
         d, parts, bits = self._get("QQQ")
-        if not (1 <= parts <= d <= 1 << 20 and bits <= 24):
+        if not (1 <= parts <= d <= 1 << 20 and bits <= 24 and columns in (None, d)):
             refuse(f"a product quantizer has {parts} parts of {d} columns and {bits} bits")
         out = ProductQuantizer(d, parts, bits)
         centroids = self._vector("<f4")
@@ -341,8 +347,10 @@ class Reader:
         out.centroids.set(centroids)
         return out
 
-    def _scalar(self) -> ScalarQuantizer:
+    def _scalar(self, columns: int) -> ScalarQuantizer:
         kind, stat, by, d, _ = self._get("iifQQ")
+        if d != columns:
+            refuse(f"a scalar quantizer has {d} columns, but its index {columns}")
         out = ScalarQuantizer(d, kind)
         out.rangestat, out.rangestat_arg = stat, by
         out.trained.set(self._vector("<f4"))
@@ -373,11 +381,9 @@ class Reader:
     def _refined(self, letters: bytes, depth: int) -> IndexRefine:
         _, _, trained, _ = self._header()
         base, fine = self.index(depth), self.index(depth)
+        out = IndexRefine(base, fine)
         if isinstance(fine, IndexFlat):
-            out: IndexRefine = IndexRefineFlat(copy_without_rows(base))
-            out.base_index, out.refine_index = base, fine
-        else:
-            out = IndexRefine(base, fine)
+            out.__class__, out.own_refine_index = IndexRefineFlat, True
         out.k_factor, out.is_trained = self._get("f"), trained
         return out
 
@@ -453,11 +459,6 @@ _READ: dict[bytes, Callable[[Reader, bytes, int], Any]] = {
     b"IxM2": Reader._mapped,
     b"IxRF": Reader._refined,
 }
-
-
-def copy_without_rows(index: Index) -> Index:
-    """An index with the dimensions of another, to be put into its place."""
-    return IndexFlat(index.d, index.metric_type)
 
 
 class VectorIOWriter:

@@ -109,7 +109,7 @@ def _set(index: Any, name: str, value: float) -> bool:
     if isinstance(index, (IndexIDMap, IndexPreTransform)):
         return _set(index.index, name, value)
     if isinstance(index, IndexRefine):
-        if name == "k_factor_rf" or (name == "k_factor" and not hasattr(index, "nlist")):
+        if name in ("k_factor", "k_factor_rf"):
             index.k_factor = value
             return True
         return _set(index.base_index, name, value)
