@@ -330,7 +330,8 @@ class Reader {
     const bool residual = flag("by_residual");
     if (kind == direct && residual)
       refuse(
-          "it is an IndexIVFScalarQuantizer of QT_8bit_direct with by_residual, whose bytes hold no "
+          "it is an IndexIVFScalarQuantizer of QT_8bit_direct with by_residual, whose bytes hold "
+          "no "
           "negative residuals");
     if (out.rounded)
       out.rounded_residuals = residual;
