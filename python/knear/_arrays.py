@@ -258,21 +258,25 @@ def method_options(
         least = None if recall is None else number("recall", recall)
         probed = 0 if probes is None else integer("probes", probes)
         return "auto", least, 0, 0, True, probed, bool(widen), bool(certify), 0
-    counts = []
-    for name, value in (
-        ("samples", samples),
-        ("logical_rows", logical_rows),
-        ("probes", probes),
-        ("refine_factor", refine_factor),
-    ):
-        count = 0 if value is None else integer(name, value)
-        if value is not None and count < 1:
-            raise InvalidArgument(f"{name} must be at least 1, but is {count}")
-        counts.append(count)
-    least = None if recall is None else number("recall", recall)
-    *counts, probed, refined = counts
-    of_lists = probed, bool(widen), bool(certify), refined
-    return text("method", method), least, *counts, bool(aggregate), *of_lists
+    return (
+        text("method", method),
+        None if recall is None else number("recall", recall),
+        _count("samples", samples),
+        _count("logical_rows", logical_rows),
+        bool(aggregate),
+        _count("probes", probes),
+        bool(widen),
+        bool(certify),
+        _count("refine_factor", refine_factor),
+    )
+
+
+def _count(name: str, value: Any) -> int:
+    """0 for None."""
+    count = 0 if value is None else integer(name, value)
+    if value is not None and count < 1:
+        raise InvalidArgument(f"{name} must be at least 1, but is {count}")
+    return count
 
 
 def report(value: Any) -> dict | None:

@@ -153,13 +153,14 @@ def matrix(name: str, x: Any) -> Rows:
     """A matrix that is_on_gpu(), its rows without gaps. The legacy default stream waits for the
     work of its producer."""
     memory = _read(name, x)
-    kind = _KINDS.get(memory.dtype)
-    if kind is None:
+    kind = _KINDS.get(memory.dtype, "")
+    if not kind:
         _refuse_type(
             name, memory, "knear takes float64, float32, float16, bfloat16, uint8 and int8"
         )
     _check_layout(name, memory)
-    return Rows(memory.address, kind, *memory.shape, memory.shape[1], memory.number, memory.owner)
+    rows, cols = memory.shape
+    return Rows(memory.address, kind, rows, cols, cols, memory.number, memory.owner)
 
 
 def rows_to_select_from(name: str, x: Any) -> tuple[Rows, bool]:
@@ -273,7 +274,8 @@ def answers(example: Any, found: Any, *shapes_and_types: tuple[tuple[int, ...], 
     """The results of _core on a GPU, pairs of addresses and arrays, as arrays of the library of
     `example`."""
     return tuple(
-        like(example, *each, *what) for each, what in zip(found, shapes_and_types, strict=True)
+        like(example, address, array, shape, dtype)
+        for (address, array), (shape, dtype) in zip(found, shapes_and_types, strict=True)
     )
 
 
@@ -355,7 +357,7 @@ def _of_dlpack(name: str, x: Any) -> Memory:
 
 
 def _of_interface(name: str, x: Any) -> Memory:
-    told = _interface(x)
+    told = _interface(x) or {}
     if told.get("mask") is not None:
         raise InvalidArgument(f"{is_of(name)} masked, which knear does not read")
     dtype = np.dtype(told["typestr"])

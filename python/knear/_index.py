@@ -465,7 +465,7 @@ class Index:
         return copy.deepcopy(self)
 
 
-def _index_of_bytes(kind: type, data: bytes) -> Index:
+def _index_of_bytes(kind: type[Index], data: bytes) -> Index:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "index.knear")
         with open(path, "wb") as file:

@@ -43,7 +43,7 @@ OF_SCANS = frozenset(("first_pass", "choices"))
 OF_RANGES = frozenset(("first_pass",))
 
 
-def checked(call: str, options: dict[str, Any], taken: frozenset[str]) -> None:
+def checked(call: str, options: Mapping[str, Any], taken: frozenset[str]) -> None:
     """Refuses names that the call does not have, as Python does."""
     for name in options:
         if name not in taken:
@@ -53,15 +53,15 @@ def checked(call: str, options: dict[str, Any], taken: frozenset[str]) -> None:
             )
 
 
-def first_pass(options: dict[str, Any]) -> str:
+def first_pass(options: Mapping[str, Any]) -> str:
     return _arrays.text("first_pass", options.get("first_pass", "auto"))
 
 
-def choices(options: dict[str, Any]) -> str:
+def choices(options: Mapping[str, Any]) -> str:
     return _arrays.choices(options.get("choices"))
 
 
-def method(options: dict[str, Any], recall: Any, *of_lists: Any) -> _arrays.MethodOptions:
+def method(options: Mapping[str, Any], recall: Any, *of_lists: Any) -> _arrays.MethodOptions:
     return _arrays.method_options(
         options.get("method", "auto"),
         recall,

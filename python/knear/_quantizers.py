@@ -72,11 +72,14 @@ class _Transform:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        steps = state.pop("_made", None)
         self.__dict__.update(state)
-        if self._made is not None:
-            made = {"linear": _core.Transform.linear, "shift": _core.Transform.shift}
-            steps = [made[kind](*what) for kind, *what in self._made]
-            self._made = _core.Transform.chain(steps)
+        if steps is not None:
+            make: dict[str, Any] = {
+                "linear": _core.Transform.linear,
+                "shift": _core.Transform.shift,
+            }
+            self._made = _core.Transform.chain([make[kind](*what) for kind, *what in steps])
 
 
 class PCA(_Transform):
@@ -274,10 +277,12 @@ class ProductQuantizer:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        centroids = state.pop("_made")
         self.__dict__.update(state)
-        if self._made is not None:
+        self._made = None
+        if centroids is not None:
             self._made = _core.ProductQuantizer.from_centroids(
-                self._made, self.sub_quantizers, self.bits
+                centroids, self.sub_quantizers, self.bits
             )
 
     def _trained(self) -> _core.ProductQuantizer:
@@ -391,9 +396,11 @@ class ScalarQuantizer:
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        made = state.pop("_made")
         self.__dict__.update(state)
-        if self._made is not None:
-            dim, low, step = self._made
+        self._made = None
+        if made is not None:
+            dim, low, step = made
             if low.size:
                 self._made = _core.ScalarQuantizer.from_levels(self.code, low, step)
             else:

@@ -1,5 +1,6 @@
 """What searches return: tuples that also know how the search went."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,7 +80,7 @@ class RangeResult(_Searched, _Within):
 
 def searched(kind: type, arrays: Any, told: Any, report: dict | None) -> Any:
     """A `kind` of these arrays; `report` is emptied and filled, if there is one."""
-    result = tuple.__new__(kind, arrays)
+    result: Any = tuple.__new__(kind, arrays)
     result._told = told
     if report is not None:
         report.clear()
@@ -92,7 +93,7 @@ _FEW = 4096
 
 
 def room(
-    out: Any, rows: int, k: int, options: dict[str, Any] | None = None
+    out: Any, rows: int, k: int, options: Mapping[str, Any] | None = None
 ) -> tuple[Any, Any] | None:
     """(distances, ids) [rows x k] for _core to write to: those of `out`, or new ones where they are
     small; None where _core makes them."""

@@ -77,13 +77,13 @@ def knn(
     report = _arrays.report(report)
     if _device.on_gpu(queries, base):
         _refuse_out(out)
-        q, b = _device.matrix("queries", queries), _device.matrix("base", base)
-        number = _device.same_device(q, b)
+        gpu_queries, gpu_base = _device.matrix("queries", queries), _device.matrix("base", base)
+        number = _device.same_device(gpu_queries, gpu_base)
         *found, about = reporting(
             progress,
             _core.knn_on_device,
-            q[:4],
-            b[:4],
+            gpu_queries[:4],
+            gpu_base[:4],
             number,
             k,
             _arrays.text("metric", metric),
@@ -93,9 +93,9 @@ def knn(
             _options.choices(options),
             _options.method(options, recall),
             _arrays.text("device", _device.asked(device, number)),
-            *_arrays.filter_of(filter, b.rows)[:2],
+            *_arrays.filter_of(filter, gpu_base.rows)[:2],
         )
-        shape = q.rows, k
+        shape = gpu_queries.rows, k
         found = _device.answers(queries, found, (shape, np.float32), (shape, np.int64))
         return _results.searched(SearchResult, found, about, report)
     q, q_type = _arrays.matrix("queries", queries)
@@ -154,22 +154,22 @@ def self_join(
     report = _arrays.report(report)
     if _device.is_on_gpu("base", base):
         _refuse_out(out)
-        b = _device.matrix("base", base)
+        gpu_base = _device.matrix("base", base)
         *found, about = reporting(
             progress,
             _core.self_join_on_device,
-            b[:4],
-            b.number,
+            gpu_base[:4],
+            gpu_base.number,
             k,
             _arrays.text("metric", metric),
             _arrays.integer("threads", threads),
             _arrays.size("memory", memory),
             _options.first_pass(options),
             _options.choices(options),
-            _arrays.text("device", _device.asked(device, b.number)),
-            *_arrays.filter_of(filter, b.rows)[:2],
+            _arrays.text("device", _device.asked(device, gpu_base.number)),
+            *_arrays.filter_of(filter, gpu_base.rows)[:2],
         )
-        shape = b.rows, k
+        shape = gpu_base.rows, k
         found = _device.answers(base, found, (shape, np.float32), (shape, np.int64))
         return _results.searched(SearchResult, found, about, report)
     b, b_type = _arrays.matrix("base", base)
@@ -225,13 +225,13 @@ def range_search(
         _options.checked("range_search", options, _options.OF_RANGES)
     report = _arrays.report(report)
     if _device.on_gpu(queries, base):
-        q, b = _device.matrix("queries", queries), _device.matrix("base", base)
-        number = _device.same_device(q, b)
+        gpu_queries, gpu_base = _device.matrix("queries", queries), _device.matrix("base", base)
+        number = _device.same_device(gpu_queries, gpu_base)
         *found, about = reporting(
             progress,
             _core.range_search_on_device,
-            q[:4],
-            b[:4],
+            gpu_queries[:4],
+            gpu_base[:4],
             number,
             _arrays.number("radius", radius),
             _arrays.text("metric", metric),
@@ -239,7 +239,7 @@ def range_search(
             _arrays.size("memory", memory),
             _options.first_pass(options),
             _arrays.text("device", _device.asked(device, number)),
-            *_arrays.filter_of(filter, b.rows)[:2],
+            *_arrays.filter_of(filter, gpu_base.rows)[:2],
         )
         return _results.searched(RangeResult, _device.sent(queries, number, found), about, report)
     q, q_type = _arrays.matrix("queries", queries)

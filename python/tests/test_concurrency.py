@@ -108,6 +108,56 @@ def test_a_child_process_may_go_on(work):
     assert os.waitstatus_to_exitcode(done[1]) == 0
 
 
+BESIDE = """
+    import os, threading, numpy as np, LIBRARY, knear
+
+    x = np.random.default_rng(1).standard_normal((4000, 32), dtype=np.float32)
+    index = knear.Index("IVF16,Flat", dim=32)
+    index.train(x)
+    index.add(x)
+    want = knear.knn(x[:64], x, 5)
+
+    def theirs():
+        if "LIBRARY" == "torch":
+            data = torch.from_numpy(x)
+            torch.cdist(data[:500], data).topk(5, largest=False)
+        else:
+            from sklearn.cluster import KMeans
+            from sklearn.neighbors import NearestNeighbors
+            KMeans(8, n_init=1, max_iter=5).fit(x)
+            NearestNeighbors(algorithm="brute", n_jobs=2).fit(x).kneighbors(x[:500], 5)
+
+    def both():
+        for _ in range(3):
+            theirs()
+            assert (knear.knn(x[:64], x, 5, threads=2).ids == want.ids).all()
+            assert (index.search(x[:64], 5, recall=1, threads=2).ids == want.ids).all()
+        done.append(True)
+
+    done = []
+    threads = [threading.Thread(target=both) for _ in range(4)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    assert len(done) == 4
+    child = os.fork()  # after use of both
+    if child == 0:
+        theirs = lambda: None  # OpenMP's threads are not to be used in a child
+        both()
+        os._exit(0 if len(done) == 5 else 3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+@pytest.mark.parametrize("library", ["sklearn", "torch"])
+def test_beside_another_library_with_threads_of_its_own(library):
+    pytest.importorskip(library)
+    code = textwrap.dedent(BESIDE.replace("LIBRARY", library))
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert run.returncode == 0, run.stderr
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_ctrl_c_stops_a_long_search(threads):
     script = textwrap.dedent(
