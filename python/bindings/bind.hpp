@@ -5,6 +5,7 @@
 namespace knear::python {
 
 void bind_reports(nanobind::module_& m);
+void bind_search_settings(nanobind::module_& m);
 void bind_searches(nanobind::module_& m);
 void bind_selection(nanobind::module_& m);
 void bind_clustering(nanobind::module_& m);

@@ -3,6 +3,7 @@
 #pragma once
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -72,24 +73,28 @@ void without_interpreter(Work work) {
   without_interpreter(nb::none(), std::move(work));
 }
 
-// Method, recall, samples, logical rows, whether candidates become the k nearest; probes, whether
-// they are widened, whether queries are certified; codes refined for each neighbour.
-using MethodTuple = std::tuple<std::string, std::optional<double>, std::int64_t, std::int64_t, bool,
-                               std::int64_t, bool, bool, std::int64_t>;
+// How a search is done, whatever is searched. Python makes one of a call's arguments and keeps it
+// for the next call with the same.
+struct SearchSettings {
+  int threads;
+  std::int64_t memory;
+  FirstPass first_pass;
+  TuningOverrides tuning;
+  MethodOptions method;
+  std::string device;
 
-inline MethodOptions method_options_of(const MethodTuple& from) {
-  const auto& [method, recall, samples, logical_rows, aggregate, probes, widen, certify, refine] =
-      from;
-  return {.kind = parse_method(method),
-          .recall = recall,
-          .samples = samples,
-          .logical_rows = logical_rows,
-          .aggregate = aggregate,
-          .probes = probes,
-          .widen = widen,
-          .refine_factor = refine,
-          .certify = certify};
-}
+  // KnnOptions or knear::SearchOptions of these, for the rows that `filter` allows.
+  template <class Options, class Filter>
+  Options options(Filter filter) const {
+    return {.threads = threads,
+            .memory = memory,
+            .first_pass = first_pass,
+            .filter = std::move(filter),
+            .tuning = tuning,
+            .method = method,
+            .device = device};
+  }
+};
 
 // What a search says of itself; Python makes a dict of it when someone asks.
 using SearchReport = std::shared_ptr<const KnnReport>;
@@ -100,18 +105,21 @@ inline nb::object result_of(Neighbors near, SearchReport report, const nb::objec
   if (out.is_none())
     return nb::make_tuple(array_of(std::move(near.distances)), array_of(std::move(near.ids)),
                           std::move(report));
-  const auto copy = [](const auto& from, nb::handle to, auto type) {
-    using T = decltype(type);
-    const auto array = nb::cast<nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>>(to);
-    if (static_cast<std::int64_t>(array.shape(0)) != from.rows() ||
-        static_cast<std::int64_t>(array.shape(1)) != from.cols())
-      throw ShapeMismatch("out is [{} x {}], but the answer is [{} x {}]", array.shape(0),
-                          array.shape(1), from.rows(), from.cols());
-    std::copy_n(from.data(), from.rows() * from.cols(), array.data());
+  // By the buffer protocol, which is what takes least time for a few numbers.
+  const auto copy = []<class T>(const Matrix<T>& from, nb::handle to) {
+    Py_buffer memory;
+    if (PyObject_GetBuffer(to.ptr(), &memory, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS) != 0)
+      throw nb::python_error();
+    const auto size = static_cast<Py_ssize_t>(from.rows() * from.cols() * sizeof(T));
+    const Py_ssize_t length = memory.len;
+    if (length == size && size > 0) std::memcpy(memory.buf, from.data(), std::size_t(size));
+    PyBuffer_Release(&memory);
+    if (length != size)
+      throw ShapeMismatch("out has {} bytes, but the answer has {}", length, size);
   };
   const nb::object distances = out[0], ids = out[1];
-  copy(near.distances, distances, float());
-  copy(near.ids, ids, Id());
+  copy(near.distances, distances);
+  copy(near.ids, ids);
   return nb::make_tuple(distances, ids, std::move(report));
 }
 

@@ -127,19 +127,11 @@ void bind_device_searches(nb::module_& m) {
   m.def(
       "knn_on_device",
       [](const DeviceTuple& queries, const DeviceTuple& base, int number, std::int64_t k,
-         const std::string& metric, std::int64_t threads, std::int64_t memory,
-         const std::string& first_pass, const std::string& choices,
-         const MethodTuple& method_options, const std::string& device, const Ids& ids,
+         const std::string& metric, const SearchSettings& settings, const Ids& ids,
          const Bits& bits, nb::object progress_to) {
         const cuda::MatrixView q = matrix_of(queries), b = matrix_of(base);
-        KnnOptions options{.metric = parse_metric(metric),
-                           .threads = narrow(threads),
-                           .memory = memory,
-                           .first_pass = parse_first_pass(first_pass),
-                           .filter = filter_of(ids, bits, b.rows),
-                           .tuning = parse_tuning(choices),
-                           .method = method_options_of(method_options),
-                           .device = device};
+        auto options = settings.options<KnnOptions>(filter_of(ids, bits, b.rows));
+        options.metric = parse_metric(metric);
         auto [near, told] = found_by(progress_to, [&](Progress progress, KnnReport* filled) {
           options.progress = std::move(progress);
           return knn_on_device(q, b, k, number, options, filled);
@@ -147,55 +139,41 @@ void bind_device_searches(nb::module_& m) {
         return result_of(std::move(near), std::move(told), number, q.rows, k);
       },
       nb::arg("queries"), nb::arg("base"), nb::arg("number"), nb::arg("k"), nb::arg("metric"),
-      nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"),
-      nb::arg("method_options"), nb::arg("device"), nb::arg("filter_ids").none(),
-      nb::arg("filter_bits").none(), nb::arg("progress").none());
+      nb::arg("settings"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
+      nb::arg("progress").none());
 
   m.def(
       "self_join_on_device",
       [](const DeviceTuple& base, int number, std::int64_t k, const std::string& metric,
-         std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-         const std::string& choices, const std::string& device, const Ids& ids, const Bits& bits,
-         nb::object progress_to) {
+         const SearchSettings& settings, const Ids& ids, const Bits& bits, nb::object progress_to) {
         const cuda::MatrixView b = matrix_of(base);
-        KnnOptions options{.metric = parse_metric(metric),
-                           .threads = narrow(threads),
-                           .memory = memory,
-                           .first_pass = parse_first_pass(first_pass),
-                           .filter = filter_of(ids, bits, b.rows),
-                           .tuning = parse_tuning(choices),
-                           .device = device};
+        auto options = settings.options<KnnOptions>(filter_of(ids, bits, b.rows));
+        options.metric = parse_metric(metric);
         auto [near, told] = found_by(progress_to, [&](Progress progress, KnnReport* filled) {
           options.progress = std::move(progress);
           return self_join_on_device(b, k, number, options, filled);
         });
         return result_of(std::move(near), std::move(told), number, b.rows, k);
       },
-      nb::arg("base"), nb::arg("number"), nb::arg("k"), nb::arg("metric"), nb::arg("threads"),
-      nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"), nb::arg("device"),
+      nb::arg("base"), nb::arg("number"), nb::arg("k"), nb::arg("metric"), nb::arg("settings"),
       nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("progress").none());
 
   m.def(
       "range_search_on_device",
       [](const DeviceTuple& queries, const DeviceTuple& base, int number, double radius,
-         const std::string& metric, std::int64_t threads, std::int64_t memory,
-         const std::string& first_pass, const std::string& device, const Ids& ids, const Bits& bits,
-         nb::object progress_to) {
+         const std::string& metric, const SearchSettings& settings, const Ids& ids,
+         const Bits& bits, nb::object progress_to) {
         const cuda::MatrixView q = matrix_of(queries), b = matrix_of(base);
-        KnnOptions options{.metric = parse_metric(metric),
-                           .threads = narrow(threads),
-                           .memory = memory,
-                           .first_pass = parse_first_pass(first_pass),
-                           .filter = filter_of(ids, bits, b.rows),
-                           .device = device};
+        auto options = settings.options<KnnOptions>(filter_of(ids, bits, b.rows));
+        options.metric = parse_metric(metric);
         return run(progress_to, [&](Progress progress, KnnReport* filled) {
           options.progress = std::move(progress);
           return range_search_on_device(q, b, radius, number, options, filled);
         });
       },
       nb::arg("queries"), nb::arg("base"), nb::arg("number"), nb::arg("radius"), nb::arg("metric"),
-      nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("device"),
-      nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("progress").none());
+      nb::arg("settings"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
+      nb::arg("progress").none());
 }
 
 }  // namespace knear::python

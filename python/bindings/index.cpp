@@ -188,18 +188,10 @@ void bind_index_searches(nb::class_<Index>& index) {
       .def(
           "search",
           [](const Index& self, const Array& queries, const std::string& type, std::int64_t k,
-             std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-             const std::string& choices, const MethodTuple& method_options,
-             const std::string& device, const Ids& ids, const Bits& bits, std::int64_t bit_count,
-             const nb::object& out, nb::object progress_to) {
+             const SearchSettings& settings, const Ids& ids, const Bits& bits,
+             std::int64_t bit_count, const nb::object& out, nb::object progress_to) {
             const AnyMatrixView q = view_of(queries, type);
-            SearchOptions options{.threads = narrow(threads),
-                                  .memory = memory,
-                                  .first_pass = parse_first_pass(first_pass),
-                                  .filter = id_filter_of(ids, bits, bit_count),
-                                  .tuning = parse_tuning(choices),
-                                  .method = method_options_of(method_options),
-                                  .device = device};
+            auto options = settings.options<SearchOptions>(id_filter_of(ids, bits, bit_count));
             return run(
                 progress_to,
                 [&](Progress progress, KnnReport* filled) {
@@ -208,31 +200,23 @@ void bind_index_searches(nb::class_<Index>& index) {
                 },
                 out);
           },
-          nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("k"), nb::arg("threads"),
-          nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"), nb::arg("method_options"),
-          nb::arg("device"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
+          nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("k"),
+          nb::arg("settings"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
           nb::arg("bit_count"), nb::arg("out").none(), nb::arg("progress").none())
       .def(
           "range_search",
           [](const Index& self, const Array& queries, const std::string& type, double radius,
-             std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-             const MethodTuple& method_options, const std::string& device, const Ids& ids,
-             const Bits& bits, std::int64_t bit_count, nb::object progress_to) {
+             const SearchSettings& settings, const Ids& ids, const Bits& bits,
+             std::int64_t bit_count, nb::object progress_to) {
             const AnyMatrixView q = view_of(queries, type);
-            SearchOptions options{.threads = narrow(threads),
-                                  .memory = memory,
-                                  .first_pass = parse_first_pass(first_pass),
-                                  .filter = id_filter_of(ids, bits, bit_count),
-                                  .method = method_options_of(method_options),
-                                  .device = device};
+            auto options = settings.options<SearchOptions>(id_filter_of(ids, bits, bit_count));
             return run(progress_to, [&](Progress progress, KnnReport* filled) {
               options.progress = std::move(progress);
               return self.range_search(q, radius, options, filled);
             });
           },
           nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("radius"),
-          nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("method_options"),
-          nb::arg("device"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
+          nb::arg("settings"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
           nb::arg("bit_count"), nb::arg("progress").none());
 }
 

@@ -60,6 +60,7 @@ NB_MODULE(_core, m) {
   m.attr("has_cuda") = has_cuda();
   nb::register_exception_translator(translate);
   bind_reports(m);
+  bind_search_settings(m);
   bind_searches(m);
   bind_selection(m);
   bind_clustering(m);

@@ -7,23 +7,46 @@
 
 namespace knear::python {
 
+void bind_search_settings(nb::module_& m) {
+  nb::class_<SearchSettings>(m, "SearchSettings")
+      .def(
+          "__init__",
+          [](SearchSettings* made, std::int64_t threads, std::int64_t memory,
+             const std::string& device, const std::string& first_pass, const std::string& choices,
+             const std::string& method, std::optional<double> recall, std::int64_t samples,
+             std::int64_t logical_rows, bool aggregate, std::int64_t probes, bool widen,
+             bool certify, std::int64_t refine_factor) {
+            new (made) SearchSettings{.threads = narrow(threads),
+                                      .memory = memory,
+                                      .first_pass = parse_first_pass(first_pass),
+                                      .tuning = parse_tuning(choices),
+                                      .method = {.kind = parse_method(method),
+                                                 .recall = recall,
+                                                 .samples = samples,
+                                                 .logical_rows = logical_rows,
+                                                 .aggregate = aggregate,
+                                                 .probes = probes,
+                                                 .widen = widen,
+                                                 .refine_factor = refine_factor,
+                                                 .certify = certify},
+                                      .device = device};
+          },
+          nb::arg("threads"), nb::arg("memory"), nb::arg("device"), nb::arg("first_pass"),
+          nb::arg("choices"), nb::arg("method"), nb::arg("recall").none(), nb::arg("samples"),
+          nb::arg("logical_rows"), nb::arg("aggregate"), nb::arg("probes"), nb::arg("widen"),
+          nb::arg("certify"), nb::arg("refine_factor"));
+}
+
 void bind_searches(nb::module_& m) {
   m.def(
       "knn",
       [](const Array& queries, const std::string& queries_type, const Array& base,
          const std::string& base_type, std::int64_t k, const std::string& metric,
-         std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-         const std::string& choices, const MethodTuple& method_options, const std::string& device,
-         const Ids& ids, const Bits& bits, const nb::object& out, nb::object progress_to) {
+         const SearchSettings& settings, const Ids& ids, const Bits& bits, const nb::object& out,
+         nb::object progress_to) {
         const AnyMatrixView q = view_of(queries, queries_type), b = view_of(base, base_type);
-        KnnOptions options{.metric = parse_metric(metric),
-                           .threads = narrow(threads),
-                           .memory = memory,
-                           .first_pass = parse_first_pass(first_pass),
-                           .filter = filter_of(ids, bits, b.rows()),
-                           .tuning = parse_tuning(choices),
-                           .method = method_options_of(method_options),
-                           .device = device};
+        auto options = settings.options<KnnOptions>(filter_of(ids, bits, b.rows()));
+        options.metric = parse_metric(metric);
         return run(
             progress_to,
             [&](Progress progress, KnnReport* filled) {
@@ -33,25 +56,18 @@ void bind_searches(nb::module_& m) {
             out);
       },
       nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("base").noconvert(),
-      nb::arg("base_type"), nb::arg("k"), nb::arg("metric"), nb::arg("threads"), nb::arg("memory"),
-      nb::arg("first_pass"), nb::arg("choices"), nb::arg("method_options"), nb::arg("device"),
+      nb::arg("base_type"), nb::arg("k"), nb::arg("metric"), nb::arg("settings"),
       nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("out").none(),
       nb::arg("progress").none());
 
   m.def(
       "self_join",
       [](const Array& base, const std::string& base_type, std::int64_t k, const std::string& metric,
-         std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-         const std::string& choices, const std::string& device, const Ids& ids, const Bits& bits,
-         const nb::object& out, nb::object progress_to) {
+         const SearchSettings& settings, const Ids& ids, const Bits& bits, const nb::object& out,
+         nb::object progress_to) {
         const AnyMatrixView b = view_of(base, base_type);
-        KnnOptions options{.metric = parse_metric(metric),
-                           .threads = narrow(threads),
-                           .memory = memory,
-                           .first_pass = parse_first_pass(first_pass),
-                           .filter = filter_of(ids, bits, b.rows()),
-                           .tuning = parse_tuning(choices),
-                           .device = device};
+        auto options = settings.options<KnnOptions>(filter_of(ids, bits, b.rows()));
+        options.metric = parse_metric(metric);
         return run(
             progress_to,
             [&](Progress progress, KnnReport* filled) {
@@ -61,32 +77,25 @@ void bind_searches(nb::module_& m) {
             out);
       },
       nb::arg("base").noconvert(), nb::arg("base_type"), nb::arg("k"), nb::arg("metric"),
-      nb::arg("threads"), nb::arg("memory"), nb::arg("first_pass"), nb::arg("choices"),
-      nb::arg("device"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
+      nb::arg("settings"), nb::arg("filter_ids").none(), nb::arg("filter_bits").none(),
       nb::arg("out").none(), nb::arg("progress").none());
 
   m.def(
       "range_search",
       [](const Array& queries, const std::string& queries_type, const Array& base,
          const std::string& base_type, double radius, const std::string& metric,
-         std::int64_t threads, std::int64_t memory, const std::string& first_pass,
-         const std::string& device, const Ids& ids, const Bits& bits, nb::object progress_to) {
+         const SearchSettings& settings, const Ids& ids, const Bits& bits, nb::object progress_to) {
         const AnyMatrixView q = view_of(queries, queries_type), b = view_of(base, base_type);
-        KnnOptions options{.metric = parse_metric(metric),
-                           .threads = narrow(threads),
-                           .memory = memory,
-                           .first_pass = parse_first_pass(first_pass),
-                           .filter = filter_of(ids, bits, b.rows()),
-                           .device = device};
+        auto options = settings.options<KnnOptions>(filter_of(ids, bits, b.rows()));
+        options.metric = parse_metric(metric);
         return run(progress_to, [&](Progress progress, KnnReport* filled) {
           options.progress = std::move(progress);
           return range_search(q, b, radius, options, filled);
         });
       },
       nb::arg("queries").noconvert(), nb::arg("queries_type"), nb::arg("base").noconvert(),
-      nb::arg("base_type"), nb::arg("radius"), nb::arg("metric"), nb::arg("threads"),
-      nb::arg("memory"), nb::arg("first_pass"), nb::arg("device"), nb::arg("filter_ids").none(),
-      nb::arg("filter_bits").none(), nb::arg("progress").none());
+      nb::arg("base_type"), nb::arg("radius"), nb::arg("metric"), nb::arg("settings"),
+      nb::arg("filter_ids").none(), nb::arg("filter_bits").none(), nb::arg("progress").none());
 }
 
 void bind_selection(nb::module_& m) {

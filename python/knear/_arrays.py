@@ -238,45 +238,14 @@ def choices(value: Any) -> str:
     )
 
 
-MethodOptions = tuple[str, float | None, int, int, bool, int, bool, bool, int]
-
-
-def method_options(
-    method: Any = "auto",
-    recall: Any = None,
-    samples: Any = None,
-    logical_rows: Any = None,
-    aggregate: Any = True,
-    probes: Any = None,
-    widen: Any = False,
-    certify: Any = False,
-    refine_factor: Any = None,
-) -> MethodOptions:
-    """The options of a search's method, as _core takes them."""
-    usual = samples is logical_rows is refine_factor is None and method == "auto"
-    if usual and aggregate is True and (probes is None or (type(probes) is int and probes > 0)):
-        least = None if recall is None else number("recall", recall)
-        probed = 0 if probes is None else integer("probes", probes)
-        return "auto", least, 0, 0, True, probed, bool(widen), bool(certify), 0
-    return (
-        text("method", method),
-        None if recall is None else number("recall", recall),
-        _count("samples", samples),
-        _count("logical_rows", logical_rows),
-        bool(aggregate),
-        _count("probes", probes),
-        bool(widen),
-        bool(certify),
-        _count("refine_factor", refine_factor),
-    )
-
-
-def _count(name: str, value: Any) -> int:
-    """0 for None."""
-    count = 0 if value is None else integer(name, value)
-    if value is not None and count < 1:
-        raise InvalidArgument(f"{name} must be at least 1, but is {count}")
-    return count
+def count(name: str, value: Any) -> int:
+    """A number from 1 on; 0 for None."""
+    if value is None:
+        return 0
+    found = integer(name, value)
+    if found < 1:
+        raise InvalidArgument(f"{name} must be at least 1, but is {found}")
+    return found
 
 
 def report(value: Any) -> dict | None:

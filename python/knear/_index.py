@@ -389,7 +389,7 @@ class Index:
             _options.checked("search", options, _options.ALL)
         k = _arrays.integer("k", k)
         report = _arrays.report(report)
-        number = _device.number_of("q", q)
+        number = None if type(q) is np.ndarray else _device.number_of("q", q)
         rows, kind = _arrays.matrix("q", q)
         if out is not None and number is not None:
             raise InvalidArgument("out is given, but q is on a GPU, where the answer is too")
@@ -399,12 +399,17 @@ class Index:
             rows,
             kind,
             k,
-            _arrays.integer("threads", threads),
-            _arrays.size("memory", memory),
-            _options.first_pass(options),
-            _options.choices(options),
-            _options.method(options, recall, probes, widen, certify, refine_factor),
-            _arrays.text("device", _device.of_queries(device, number)),
+            _options.settings(
+                options,
+                threads,
+                memory,
+                _device.of_queries(device, number),
+                recall,
+                probes,
+                widen,
+                certify,
+                refine_factor,
+            ),
             *_arrays.filter_of(filter, None),
             _results.room(out, len(rows), k, options),
         )
@@ -440,11 +445,9 @@ class Index:
             self._index.range_search,
             *_arrays.matrix("q", q),
             _arrays.number("radius", radius),
-            _arrays.integer("threads", threads),
-            _arrays.size("memory", memory),
-            _options.first_pass(options),
-            _arrays.method_options(recall=recall, probes=probes),
-            _arrays.text("device", _device.of_queries(device, number)),
+            _options.settings(
+                options, threads, memory, _device.of_queries(device, number), recall, probes
+            ),
             *_arrays.filter_of(filter, None),
         )
         return _results.searched(RangeResult, _device.sent(q, number, found), about, report)

@@ -1,10 +1,11 @@
 """The options of a search that choose how it is done, never what it answers: one group, behind the
 arguments that most callers want."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from . import _arrays
+from . import _arrays, _core
 
 
 class SearchOptions(TypedDict, total=False):
@@ -53,20 +54,60 @@ def checked(call: str, options: Mapping[str, Any], taken: frozenset[str]) -> Non
             )
 
 
-def first_pass(options: Mapping[str, Any]) -> str:
-    return _arrays.text("first_pass", options.get("first_pass", "auto"))
+def settings(
+    options: Mapping[str, Any],
+    threads: Any,
+    memory: Any,
+    device: Any,
+    recall: Any = None,
+    probes: Any = None,
+    widen: Any = False,
+    certify: Any = False,
+    refine_factor: Any = None,
+) -> _core.SearchSettings:
+    """How a search is done, as _core takes it."""
+    asked = threads, memory, device, recall, probes, widen, certify, refine_factor
+    if options:
+        return _made(options, *asked)
+    try:
+        return _usual(*asked)
+    except TypeError:  # one of them cannot be looked up: an error below says which
+        return _made({}, *asked)
 
 
-def choices(options: Mapping[str, Any]) -> str:
-    return _arrays.choices(options.get("choices"))
+# Few programs use many kinds of call. `typed`, since True and 1.0 are equal to 1 and refused.
+@functools.lru_cache(maxsize=128, typed=True)
+def _usual(*asked: Any) -> _core.SearchSettings:
+    return _made({}, *asked)
 
 
-def method(options: Mapping[str, Any], recall: Any, *of_lists: Any) -> _arrays.MethodOptions:
-    return _arrays.method_options(
-        options.get("method", "auto"),
-        recall,
-        options.get("samples"),
-        options.get("logical_rows"),
-        options.get("aggregate_to_topk", True),
-        *of_lists,
+forget = _usual.cache_clear
+
+
+def _made(
+    options: Mapping[str, Any],
+    threads: Any,
+    memory: Any,
+    device: Any,
+    recall: Any,
+    probes: Any,
+    widen: Any,
+    certify: Any,
+    refine_factor: Any,
+) -> _core.SearchSettings:
+    return _core.SearchSettings(
+        _arrays.integer("threads", threads),
+        _arrays.size("memory", memory),
+        _arrays.text("device", device),
+        _arrays.text("first_pass", options.get("first_pass", "auto")),
+        _arrays.choices(options.get("choices")),
+        _arrays.text("method", options.get("method", "auto")),
+        None if recall is None else _arrays.number("recall", recall),
+        _arrays.count("samples", options.get("samples")),
+        _arrays.count("logical_rows", options.get("logical_rows")),
+        bool(options.get("aggregate_to_topk", True)),
+        _arrays.count("probes", probes),
+        bool(widen),
+        bool(certify),
+        _arrays.count("refine_factor", refine_factor),
     )

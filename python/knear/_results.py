@@ -97,6 +97,8 @@ def room(
 ) -> tuple[Any, Any] | None:
     """(distances, ids) [rows x k] for _core to write to: those of `out`, or new ones where they are
     small; None where _core makes them."""
+    if out is None and not options:
+        return _few(rows, k)
     if options and not options.get("aggregate_to_topk", True):
         if out is not None:
             raise InvalidArgument(
@@ -104,9 +106,7 @@ def room(
             )
         return None
     if out is None:
-        if not 0 < rows * k <= _FEW or k < 1:
-            return None
-        return np.empty((rows, k), np.float32), np.empty((rows, k), np.int64)
+        return _few(rows, k)
     if not (isinstance(out, tuple) and len(out) == 2):
         raise InvalidArgument(f"out must be a tuple (distances, ids), but is {type(out).__name__}")
     for name, array, dtype in zip(("distances", "ids"), out, (np.float32, np.int64), strict=True):
@@ -118,6 +118,12 @@ def room(
         if not array.flags.writeable:
             raise InvalidArgument(f"out: {name} cannot be written to")
     return out if all(array.flags.c_contiguous for array in out) else None
+
+
+def _few(rows: int, k: int) -> tuple[Any, Any] | None:
+    if 0 < rows * k <= _FEW and k > 0:
+        return np.empty((rows, k), np.float32), np.empty((rows, k), np.int64)
+    return None
 
 
 def into(out: Any, found: list[Any]) -> Any:

@@ -87,12 +87,7 @@ def knn(
             number,
             k,
             _arrays.text("metric", metric),
-            _arrays.integer("threads", threads),
-            _arrays.size("memory", memory),
-            _options.first_pass(options),
-            _options.choices(options),
-            _options.method(options, recall),
-            _arrays.text("device", _device.asked(device, number)),
+            _options.settings(options, threads, memory, _device.asked(device, number), recall),
             *_arrays.filter_of(filter, gpu_base.rows)[:2],
         )
         shape = gpu_queries.rows, k
@@ -109,12 +104,7 @@ def knn(
         b_type,
         k,
         _arrays.text("metric", metric),
-        _arrays.integer("threads", threads),
-        _arrays.size("memory", memory),
-        _options.first_pass(options),
-        _options.choices(options),
-        _options.method(options, recall),
-        _arrays.text("device", _device.of_queries(device, None)),
+        _options.settings(options, threads, memory, _device.of_queries(device, None), recall),
         *_arrays.filter_of(filter, len(b))[:2],
         _results.room(out, len(q), k, options),
     )
@@ -162,11 +152,7 @@ def self_join(
             gpu_base.number,
             k,
             _arrays.text("metric", metric),
-            _arrays.integer("threads", threads),
-            _arrays.size("memory", memory),
-            _options.first_pass(options),
-            _options.choices(options),
-            _arrays.text("device", _device.asked(device, gpu_base.number)),
+            _options.settings(options, threads, memory, _device.asked(device, gpu_base.number)),
             *_arrays.filter_of(filter, gpu_base.rows)[:2],
         )
         shape = gpu_base.rows, k
@@ -180,11 +166,7 @@ def self_join(
         b_type,
         k,
         _arrays.text("metric", metric),
-        _arrays.integer("threads", threads),
-        _arrays.size("memory", memory),
-        _options.first_pass(options),
-        _options.choices(options),
-        _arrays.text("device", _device.of_queries(device, None)),
+        _options.settings(options, threads, memory, _device.of_queries(device, None)),
         *_arrays.filter_of(filter, len(b))[:2],
         _results.room(out, len(b), k),
     )
@@ -235,10 +217,7 @@ def range_search(
             number,
             _arrays.number("radius", radius),
             _arrays.text("metric", metric),
-            _arrays.integer("threads", threads),
-            _arrays.size("memory", memory),
-            _options.first_pass(options),
-            _arrays.text("device", _device.asked(device, number)),
+            _options.settings(options, threads, memory, _device.asked(device, number)),
             *_arrays.filter_of(filter, gpu_base.rows)[:2],
         )
         return _results.searched(RangeResult, _device.sent(queries, number, found), about, report)
@@ -253,10 +232,7 @@ def range_search(
         b_type,
         _arrays.number("radius", radius),
         _arrays.text("metric", metric),
-        _arrays.integer("threads", threads),
-        _arrays.size("memory", memory),
-        _options.first_pass(options),
-        _arrays.text("device", _device.of_queries(device, None)),
+        _options.settings(options, threads, memory, _device.of_queries(device, None)),
         *_arrays.filter_of(filter, len(b))[:2],
     )
     return _results.searched(RangeResult, found, about, report)

@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pytest
 
-from knear import _core
+from knear import _core, _options
 
 DLPACK_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 
@@ -131,6 +131,17 @@ TYPES = {
 }
 
 
+class Settings(_core.SearchSettings):
+    """Those of a search, with the words that they were made of."""
+
+    def __init__(self, *words):
+        super().__init__(*words)
+        self.words = words
+
+    def on_the_processor(self):
+        return Settings(*self.words[:2], "cpu", *self.words[3:])
+
+
 @pytest.fixture
 def pretended(monkeypatch):
     """Functions that stand in for the GPU's; they record their calls."""
@@ -152,24 +163,26 @@ def pretended(monkeypatch):
 
     def search(queries, base, number, k, metric, *rest):
         noted.calls.append((queries, base, number, k, metric, *rest))
-        threads, memory, first_pass, choices, method_options, _, ids, bits, progress = rest
+        settings, ids, bits, progress = rest
+        here = settings.on_the_processor()
         *found, report = _core.knn(
-            *matrix(*queries), *matrix(*base), k, metric, threads, memory, first_pass, choices,
-            method_options, "cpu", ids, bits, None, progress,
-        )  # fmt: skip
+            *matrix(*queries), *matrix(*base), k, metric, here, ids, bits, None, progress
+        )
         return *there(number, found), told(number, report)
 
     def join(base, number, *words):
         noted.joins.append((base, number, *words))
-        *before, _, ids, bits, progress = words
-        *found, report = _core.self_join(*matrix(*base), *before, "cpu", ids, bits, None, progress)
+        *before, settings, ids, bits, progress = words
+        here = settings.on_the_processor()
+        *found, report = _core.self_join(*matrix(*base), *before, here, ids, bits, None, progress)
         return *there(number, found), told(number, report)
 
     def within(queries, base, number, *words):
         noted.ranges.append((queries, base, number, *words))
-        *before, _, ids, bits, progress = words
+        *before, settings, ids, bits, progress = words
+        here = settings.on_the_processor()
         *found, report = _core.range_search(
-            *matrix(*queries), *matrix(*base), *before, "cpu", ids, bits, progress
+            *matrix(*queries), *matrix(*base), *before, here, ids, bits, progress
         )
         return *found, told(number, report)
 
@@ -187,6 +200,8 @@ def pretended(monkeypatch):
         for i, row in enumerate(out):
             row[:] = read(address + i * pitch, row.shape, np.uint8)
 
+    _options.forget()
+    monkeypatch.setattr(_core, "SearchSettings", Settings)
     monkeypatch.setattr(_core, "has_cuda", True)
     monkeypatch.setattr(_core, "knn_on_device", search)
     monkeypatch.setattr(_core, "self_join_on_device", join)
@@ -198,7 +213,8 @@ def pretended(monkeypatch):
     )
     monkeypatch.setattr(_core, "device_at", lambda address: noted.devices.get(address, 0))
     monkeypatch.setattr(_core, "wait_for_stream", lambda *which: noted.streams.append(which))
-    return noted
+    yield noted
+    _options.forget()
 
 
 def answer(found):

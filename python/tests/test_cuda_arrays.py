@@ -77,19 +77,19 @@ def test_without_cuda_one_line_says_so(there):
             call()
     assert len(index) == 10
     bytes_here = np.empty((1, 4), np.uint8)
-    method_options = ("auto", None, 0, 0, True, 0, False, False, 0)
+    settings = _core.SearchSettings(
+        0, 0, "cuda", "auto", "", "auto", None, 0, 0, True, 0, False, False, 0
+    )
     told = (0, "f32", 1, 1)
-    rest = (1, "l2", 0, 0, "auto", "")
+    rest = (1, "l2", settings, None, None, None)
     for call in (
         lambda: _core.device_at(0),
         lambda: _core.wait_for_stream(0, 1),
         lambda: _core.copy_from_device(0, 0, 4, bytes_here),
         lambda: _core.copy_to_device(0, X),
-        lambda: _core.knn_on_device(told, told, 0, *rest, method_options, "cuda", None, None, None),
-        lambda: _core.self_join_on_device(told, 0, *rest, "cuda", None, None, None),
-        lambda: _core.range_search_on_device(
-            told, told, 0, 1.0, "l2", 0, 0, "auto", "cuda", None, None, None
-        ),
+        lambda: _core.knn_on_device(told, told, 0, *rest),
+        lambda: _core.self_join_on_device(told, 0, *rest),
+        lambda: _core.range_search_on_device(told, told, 0, 1.0, *rest[1:]),
         lambda: _core.select_on_device((0, 1, 1, 1), 0, 1, False, True, None, False),
     ):
         with pytest.raises(knear.DeviceUnavailable, match="this knear was built without CUDA"):
@@ -136,7 +136,8 @@ def test_the_search_gets_the_memory_itself(pretended, rng):
     base = rng.standard_normal((60, 5)).astype(np.float32)
     q, b = Pretender(base[3:9], (2, 1)), Old(base, (2, 1), offset=16)
     distances, ids = knear.knn(q, b, 4, "cosine", threads=2, memory="8M", filter=[1, 3, 5, 8, 9])
-    queries_told, base_told, number, k, metric, threads, memory, *_ = pretended.calls[0]
+    queries_told, base_told, number, k, metric, settings, *_ = pretended.calls[0]
+    threads, memory, *_ = settings.words
     assert queries_told == (q.x.ctypes.data, "f32", 6, 5)
     assert base_told == (base.ctypes.data, "f32", 60, 5)
     assert (number, k, metric, threads, memory) == (1, 4, "cosine", 2, 8 << 20)
@@ -259,13 +260,13 @@ def test_a_producer_that_refuses_is_quoted(pretended):
 def test_what_device_may_say(pretended):
     there = Pretender(X, (2, 1))
     for search, words, noted, place in (
-        (knear.knn, (there, there, 1), pretended.calls, 10),
-        (knear.self_join, (there, 1), pretended.joins, 8),
-        (knear.range_search, (there, there, 1.0), pretended.ranges, 8),
+        (knear.knn, (there, there, 1), pretended.calls, 5),
+        (knear.self_join, (there, 1), pretended.joins, 4),
+        (knear.range_search, (there, there, 1.0), pretended.ranges, 5),
     ):
         for said, told in ((None, "cuda"), ("cuda", "cuda"), ("cuda:1", "cuda:1"), ("cuda:0",) * 2):
             search(*words, device=said)  # cuda:0 is for the library to refuse
-            assert noted[-1][place] == told
+            assert noted[-1][place].words[2] == told
         with pytest.raises(
             knear.InvalidArgument, match="^device is cpu, but base is in the memory of cuda:1$"
         ):
@@ -322,7 +323,8 @@ def test_a_self_join_gets_the_memory_itself(pretended, rng):
         there, 4, "ip", threads=2, memory="8M", first_pass="int8", choices={"group": 4},
         filter=Pretender(np.arange(0, 70, 2)), report=report,
     )  # fmt: skip
-    told, number, k, metric, threads, memory, first_pass, choices, device, *_ = pretended.joins[0]
+    told, number, k, metric, settings, *_ = pretended.joins[0]
+    threads, memory, device, first_pass, choices, *_ = settings.words
     assert told == (base.ctypes.data, "f32", 70, 6)
     assert (number, k, metric, threads, memory) == (3, 4, "ip", 2, 8 << 20)
     assert (first_pass, choices, device) == ("int8", "group=4", "cuda")
@@ -357,7 +359,8 @@ def test_a_range_search_gets_the_memory_itself(pretended, rng):
     queries_told, base_told, *told = pretended.ranges[0]
     assert queries_told == (q.x.ctypes.data, "f32", 6, 6)
     assert base_told == (base.ctypes.data, "f32", 70, 6)
-    assert told[:7] == [1, 0.5, "cosine", 2, 8 << 20, "int8", "cuda"]
+    assert told[:3] == [1, 0.5, "cosine"]
+    assert told[3].words[:4] == (2, 8 << 20, "cuda", "int8")
     assert q.streams == b.streams == [1]
     assert (q.deleted, b.deleted) == (1, 1)
     assert [copied[1] for copied in pretended.copies] == [some.ctypes.data]
@@ -600,15 +603,17 @@ class Noted:
         return getattr(self.index, name)
 
     def search(self, *words):
-        return self._noted(self.index.search, 8, words)
+        return self._noted(self.index.search, words)
 
     def range_search(self, *words):
-        return self._noted(self.index.range_search, 7, words)
+        return self._noted(self.index.range_search, words)
 
-    def _noted(self, search, device, words):
-        self.devices.append(words[device])
-        *found, report = search(*words[:device], "cpu", *words[device + 1 :])
-        told = report.as_dict() | {"device": words[device]}
+    def _noted(self, search, words):
+        queries, kind, k, settings, *rest = words
+        device = settings.words[2]
+        self.devices.append(device)
+        *found, report = search(queries, kind, k, settings.on_the_processor(), *rest)
+        told = report.as_dict() | {"device": device}
         return *found, types.SimpleNamespace(as_dict=lambda: told)
 
 

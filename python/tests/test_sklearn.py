@@ -73,7 +73,8 @@ def sorted_by_hand(queries, base, metric):
     differences = queries[:, None, :] - base[None, :, :]
     if metric == "cosine":
         lengths = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(base, axis=1)
-        key = 1 - queries @ base.T / lengths
+        # Not by a product of matrices, which may round copies of a row differently.
+        key = 1 - np.stack([(queries * row).sum(1) for row in base], axis=1) / lengths
     else:
         key = (differences**2).sum(2)
     ids = np.argsort(key, axis=1, kind="stable")

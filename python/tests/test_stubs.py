@@ -35,7 +35,14 @@ def arguments_of(function: object) -> list[str]:
     return [word for word in words if word]
 
 
-CLASSES = ["Index", "ProductQuantizer", "ScalarQuantizer", "SearchReport", "Transform"]
+CLASSES = [
+    "Index",
+    "ProductQuantizer",
+    "ScalarQuantizer",
+    "SearchReport",
+    "SearchSettings",
+    "Transform",
+]
 
 
 @pytest.mark.parametrize("name", ["", *CLASSES])
