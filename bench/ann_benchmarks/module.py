@@ -98,7 +98,7 @@ class Knear(BaseANN):
 
     def get_additional(self) -> dict:
         """Rows and centroids whose distance, or a bound of it, was computed since the arguments
-        were set."""
+        were set; a list counts with what fills its last block."""
         return {"dist_comps": self._scored}
 
     def done(self) -> None:
