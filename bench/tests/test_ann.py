@@ -1,4 +1,4 @@
-"""ann-benchmarks' protocol: what is submitted runs as the framework runs it, and bench/ann measures."""
+"""ann-benchmarks' protocol: what is submitted runs as there, and bench/ann measures by it."""
 
 import json
 import subprocess
@@ -227,7 +227,7 @@ def test_what_is_not_there_is_not_given(metric):
 
 
 def test_vectors_of_zeros():
-    """1 - cosine is NaN in the framework: such a row is no neighbour, and such a query finds none."""
+    """1 - cosine is NaN in the framework: such a row, and whatever such a query finds, is wrong."""
     data = data_of("angular")
     train = data.train.copy()
     train[[0, 7]] = 0
