@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 from test_bench import BENCH, run
+from test_chart import legible
 
 for package in ("knear", "h5py", "yaml", "threadpoolctl"):
     pytest.importorskip(package, reason=f"bench/ann needs {package}")
@@ -355,6 +356,7 @@ def test_the_program_on_a_small_set(tmp_path, batch):
     everything = json.loads(files["json"].read_text())
     there = [name for name, package in SYSTEMS.items() if installed(package)]
     assert set(everything["left_out"]) == set(SYSTEMS) - set(there)
+    assert {"knear", "h5py"} & set(everything["versions"]) == {"knear"}
     shapes = [(r["set"], r["metric"], r["rows"], r["queries"]) for r in everything["results"]]
     assert shapes == [("sift-5k", "euclidean", 3000, 30), ("given", "angular", 2000, 30)]
     ours = ["knear-flat", "knear-ivf", "knear-recall", "knear-refined"]
@@ -391,7 +393,7 @@ def installed(package: str) -> bool:
     return subprocess.run([sys.executable, "-c", f"import {package}"], check=False).returncode == 0
 
 
-def test_the_front_is_what_nothing_else_beats():
+def test_what_is_drawn_and_how_many_lists():
     import importlib.machinery
     import importlib.util
 
@@ -402,6 +404,7 @@ def test_the_front_is_what_nothing_else_beats():
     made = [{"recall": r, "queries_per_second": q} for r, q in points]
     left = [(p["recall"], p["queries_per_second"]) for p in program.front(made)]
     assert left == [(0.6, 95), (0.9, 60), (0.95, 55), (1.0, 5)]
+    assert all(legible(colour) for _, colour, _ in program.STYLES.values())
     every = config()
     assert program.lists_in(every) == [256, 1024, 4096]
     chosen = [program.lists_for(rows, every) for rows in (3000, 60_000, 441_247, 10_000_000)]
@@ -414,7 +417,8 @@ def test_wrong_words(tmp_path):
         (["--systems", "annoy"], "invalid choice: 'annoy'"),
         (["--count", "0"], "must be at least 1, but is 0"),
         (["--hdf5", "x.hdf5", "--rows", "9"], "--rows is for --sets"),
-        (["--from", "x.json", "--sets", "sift"], "--from measures nothing"),
+        (["--from", "x.json", "--runs", "2"], "--from measures nothing, so --runs is not for it"),
+        (["--svg", str(tmp_path / "no" / "x.svg")], "x.svg, but there is no such folder"),
     ):
         done = run("ann", *words, cache=tmp_path)
         assert done.returncode == 2, words

@@ -56,19 +56,48 @@ def test_points_stand_where_their_figures_are():
     assert abs(ticks["Panorama"][1] - ticks["faiss-cpu"][1]) >= 13  # though their rates are near
 
 
-def test_colours_are_legible_on_both_pages():
+def legible(colour: str) -> bool:
+    """At least 4 to 1 on a white page and on a dark one."""
+
     def luminance(colour):
         parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
         linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
+    pairs = [sorted((luminance(colour), luminance(page))) for page in ("#ffffff", "#0d1117")]
+    return all((light + 0.05) / (dark + 0.05) >= 4 for dark, light in pairs)
+
+
+def test_colours_are_legible_on_both_pages():
     text = chart.draw(results(), "")
     used = set(re.findall(r"#[0-9a-f]{6}", text))
     assert used == {*chart.COLOURS.values(), chart.TEXT}
-    for colour in used:
-        for page in ("#ffffff", "#0d1117"):
-            dark, light = sorted((luminance(colour), luminance(page)))
-            assert (light + 0.05) / (dark + 0.05) >= 4, (colour, page)
+    assert all(legible(colour) for colour in used)
+    assert not legible("#ffff00")
+
+
+def test_several_curves_are_named_below():
+    curves = [
+        chart.Curve(
+            "a & b", "#d1501f", [chart.Point(0.99, 500, "x<1"), chart.Point(0.5, 900, "y")]
+        ),
+        chart.Curve("c", "#757575", [chart.Point(1.0, 0.5, "z")], "7 4"),
+    ]
+    panel = chart.Panel("<title>", curves, [chart.Exact("e", "#757575", 20)])
+    text = chart.draw_panels([panel, panel._replace(curves=[], title="t")], "machine")
+    root = ElementTree.fromstring(text)
+    first, second = root.findall(f"{SVG}g")
+    lines = first.findall(f"{SVG}polyline")
+    assert [line.get("stroke-dasharray") for line in lines] == [None, "7 4"]
+    xs = [float(pair.split(",")[0]) for pair in lines[0].get("points").split()]
+    assert xs == sorted(xs)
+    below = {t.text: float(t.get("y")) for t in first.iter(f"{SVG}text")}
+    height = float(root.get("height"))
+    assert chart.HEIGHT <= below["a & b"] < below["c"] < height - 20
+    shown = [t.text for t in first.iter(f"{SVG}title")]
+    assert shown == ["y", "x<1", "z"]  # where a mouse rests
+    assert {"0.1", "1", "1,000", "<title>"} <= set(below)
+    assert not second.findall(f"{SVG}polyline")
 
 
 def test_the_command_draws_what_was_measured(tmp_path):
