@@ -239,6 +239,7 @@ void add_exact(CLI::App& bench) {
 
 void add_bench(CLI::App& app) {
   CLI::App* command = app.add_subcommand("bench", "Measurements that answer one question each");
+  add_bench_ann(*command);
   add_exact(*command);
   add_bench_index(*command);
   add_bench_kmeans(*command);
@@ -250,7 +251,8 @@ void add_bench(CLI::App& app) {
   command->footer("Example:\n  knear bench exact --set f32 --rows 200000 --dim 96");
   command->callback([command] {
     if (!command->get_subcommands().empty()) return;
-    constexpr const char* names = "exact, index, kmeans, model, neighbors, recall, threshold-heap";
+    constexpr const char* names =
+        "ann, exact, index, kmeans, model, neighbors, recall, threshold-heap";
     const auto words = command->remaining();
     unparsable(words.empty() ? fmt::format("bench needs a name; there are: {}", names)
                              : fmt::format("no bench '{}'; there are: {}", words.front(), names));

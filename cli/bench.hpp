@@ -34,6 +34,7 @@ void add_device(CLI::App& bench, std::string& device);
 void add_no_device(CLI::App& bench, std::string& device);
 void check_no_device(const std::string& device, std::string_view bench);
 
+void add_bench_ann(CLI::App& bench);
 void add_bench_index(CLI::App& bench);
 void add_bench_kmeans(CLI::App& bench);
 void add_bench_model(CLI::App& bench);

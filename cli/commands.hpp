@@ -23,4 +23,8 @@ void add_eval(CLI::App& app);
 void add_roofline(CLI::App& app);
 void add_bench(CLI::App& app);
 
+// `knear bench ann WORDS ...` runs another program, which parses the words, the last of which is
+// null: --help is its own too. Returns only by an Error, if that program cannot be started.
+void run_bench_ann(char** words);
+
 }  // namespace knear::cli

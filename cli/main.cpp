@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <new>
 #include <string>
+#include <string_view>
 
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
@@ -69,6 +70,8 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", "knear " KNEAR_VERSION);
   app.require_subcommand(1);
   add_commands(app);
+  if (argc > 2 && argv[1] == std::string_view("bench") && argv[2] == std::string_view("ann"))
+    run_bench_ann(argv + 3);
   try {
     check_first_word(app, argc, argv);
     app.parse(argc, argv);

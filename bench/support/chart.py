@@ -78,7 +78,8 @@ def draw_panels(panels: list[Panel], machine: str) -> str:
         parts.append(f'<g transform="translate({place * WIDTH} 0)">')
         parts += _panel(panel)
         parts.append("</g>")
-    parts.append(f'<text x="{LEFT}" y="{height - 8}" font-size="10">{escape(machine)}</text>')
+    left = LEFT if len(panels) > 1 else RIGHT  # one panel has little room
+    parts.append(f'<text x="{left}" y="{height - 8}" font-size="10">{escape(machine)}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+INSTALLS = {"yaml": "pyyaml", "faiss": "faiss-cpu"}  # packages that are imported by another name
 
 
 def ensure_packages(*names: str) -> None:
@@ -23,7 +24,10 @@ def ensure_packages(*names: str) -> None:
     if python.exists() and os.environ.get("KNEAR_BENCH_VENV") != "1":
         os.environ["KNEAR_BENCH_VENV"] = "1"
         os.execv(python, [str(python), *sys.argv])
-    if missing == ["knear"]:
+    if not (ROOT / "scripts" / "setup").exists():  # installed, without the source tree
+        wanted = " ".join(INSTALLS.get(name, name) for name in missing)
+        remedy = f"'{sys.executable} -m pip install {wanted}' installs what is needed"
+    elif missing == ["knear"]:
         remedy = f"'{sys.executable} -m pip install --no-build-isolation {ROOT}' builds it"
     else:
         remedy = "scripts/setup --bench installs what is needed"

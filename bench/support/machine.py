@@ -19,8 +19,10 @@ def describe() -> dict:
         cpu[name.strip()] = value.strip()
     kib = int(Path("/proc/meminfo").read_text().split()[1])
     git = ["git", "-C", str(environment.ROOT)]
-    commit = _output([*git, "rev-parse", "--short", "HEAD"])
-    changed = _output([*git, "status", "--porcelain", "--untracked-files=no"])
+    commit = changed = None
+    if (environment.ROOT / ".git").exists():  # and not that of a repository around an installation
+        commit = _output([*git, "rev-parse", "--short", "HEAD"])
+        changed = _output([*git, "status", "--porcelain", "--untracked-files=no"])
     return {
         "processor": cpu.get("model name", platform.processor()),
         "family, model, stepping": [

@@ -1,6 +1,8 @@
 """ann-benchmarks' protocol: what is submitted runs as there, and bench/ann measures by it."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -409,6 +411,43 @@ def test_what_is_drawn_and_how_many_lists():
     assert program.lists_in(every) == [256, 1024, 4096]
     chosen = [program.lists_for(rows, every) for rows in (3000, 60_000, 441_247, 10_000_000)]
     assert chosen == [256, 1024, 4096, 4096]
+
+
+def test_an_installation_says_what_it_needs(tmp_path):
+    """Without the source tree, as `cmake --install` puts it: no scripts/setup to point to."""
+    there = tmp_path / "share" / "knear" / "bench"
+    for name in ("support", "ann_benchmarks"):
+        shutil.copytree(BENCH / name, there / name)
+    shutil.copy(BENCH / "ann", there)
+    bare = subprocess.run(
+        [sys.executable, "-I", "-S", str(there / "ann")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert bare.returncode == 1
+    assert "pip install numpy knear h5py pyyaml threadpoolctl' installs what is" in bare.stderr
+    assert len(bare.stderr.splitlines()) == 1
+    shown = subprocess.run(
+        [sys.executable, str(there / "ann"), "--help"], capture_output=True, text=True, check=False
+    )
+    assert shown.returncode == 0
+    assert shown.stdout.startswith("usage: bench/ann")
+    small = [sys.executable, str(there / "ann"), "--hdf5", str(tmp_path / "given.hdf5")]
+    ann_protocol.write_set(tmp_path / "given.hdf5", data_of("euclidean", rows=500))
+    small += ["--systems", "knear-flat", "--runs", "1", "--json", "out.json"]
+    done = subprocess.run(
+        small,
+        cwd=tmp_path,
+        env={**os.environ, "KNEAR_CACHE": "cache"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    everything = json.loads((tmp_path / "out.json").read_text())
+    assert everything["machine"]["commit"] == "unknown"
+    assert everything["results"][0]["systems"]["knear-flat"][0]["recall_without_slack"] == 1
 
 
 def test_wrong_words(tmp_path):

@@ -1,6 +1,9 @@
 """The commands that measure: `knear roofline` and `knear bench`."""
 
 import json
+import os
+import shutil
+import sys
 import xml.etree.ElementTree
 
 from program_cases import ProgramTest, main
@@ -294,6 +297,52 @@ class Bench(ProgramTest):
         self.assertIn("centroids", self.ok(*two, "--threads", 1))
         self.fails(1, *two, "-k", 2001, says="-k is 2001, but there are 2000 rows")
         self.fails(1, *two, "--queries", "queries.bvecs", says="but only rows of the base")
+
+
+class BenchAnn(ProgramTest):
+    """`knear bench ann` runs a Python program in its place."""
+
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path("bin"))
+        shutil.copy(self.program, self.path("bin"))
+        self.program = self.path("bin/knear")
+
+    def install(self, folder, program):
+        os.makedirs(self.path(f"{folder}/support"))
+        self.file(f"{folder}/support/ann_protocol.py").write_text("")
+        self.file(f"{folder}/ann").write_text(program)
+
+    def test_it_gets_all_words_as_they_are(self):
+        repeat = "import sys, json; print(json.dumps(sys.argv[1:])); sys.exit(len(sys.argv))"
+        self.install("share/knear/bench", repeat)
+        for words in ([], ["--help"], ["-k", "5", "exact", "--", "--json=a b", "", "--version"]):
+            result = self.run_program("bench", "ann", *words)
+            self.assertEqual(json.loads(result.stdout), words)
+            self.assertEqual((result.returncode, result.stderr), (len(words) + 1, ""))
+
+    def test_where_it_is_looked_for(self):
+        says = "neither installed beside this one (../share/knear/bench) nor above it"
+        self.fails(1, "bench", "ann", "--help", says=says)
+        self.install("bench", "print('of the tree')")
+        self.assertEqual(self.ok("bench", "ann"), "of the tree\n")
+        self.install("share/knear/bench", "print('installed')")
+        self.assertEqual(self.ok("bench", "ann"), "installed\n")
+        self.environment["PATH"] = self.path("cache")
+        self.fails(1, "bench", "ann", says="there is no python3 on the PATH")
+
+    def test_the_program_of_the_source_tree(self):
+        bench = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench")
+        os.symlink(os.path.abspath(bench), self.path("bench"))
+        self.environment["PATH"] = os.pathsep.join(
+            [os.path.dirname(sys.executable), self.environment.get("PATH", "")]
+        )
+        result = self.run_program("bench", "ann", "--help")
+        if result.returncode == 0:
+            self.assertTrue(result.stdout.startswith("usage: bench/ann"))
+        else:  # without the packages that measuring needs
+            self.assertRegex(result.stderr, r"\Aann: no Python package [^\n]+\n\Z")
+        self.assertIn("ann ", self.ok("bench", "--help"))
 
 
 if __name__ == "__main__":
