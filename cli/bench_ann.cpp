@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cli/bench.hpp"
