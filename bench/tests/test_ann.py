@@ -465,7 +465,8 @@ def test_wrong_words(tmp_path):
     lists = run("ann", "--lists", "7", cache=tmp_path)
     assert lists.returncode == 1
     assert lists.stderr == "ann: --lists is 7, but config.yml has 256, 1024, 4096\n"
-    missing = run("ann", "--hdf5", str(tmp_path / "none.hdf5"), cache=tmp_path)
-    assert missing.returncode == 1
-    assert len(missing.stderr.splitlines()) == 1
-    assert "none.hdf5" in missing.stderr
+    for option in ("--hdf5", "--from"):
+        missing = run("ann", option, str(tmp_path / "none.hdf5"), cache=tmp_path)
+        assert missing.returncode == 1
+        assert len(missing.stderr.splitlines()) == 1
+        assert "none.hdf5" in missing.stderr
