@@ -1,12 +1,18 @@
 """What searches return: tuples that also know how the search went."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import _device
 from .errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
 class _Searched:
@@ -67,6 +73,17 @@ class SearchResult(_Searched, _Nearest):
     ([True, True], 1.0, 'exact')
     """
 
+    def to_arrow(self) -> pyarrow.Table:
+        """The neighbours as a table of Arrow, for SQL and data frames to join: a row for each, with
+        the columns "query" and "rank" (int64, from 0), "id" (int64), "distance" (float32), in this
+        order of the queries and ranks. Places without a neighbour (id -1) are left out.
+
+        Raises InvalidArgument where the package pyarrow is not installed.
+        """
+        distances, ids = (_device.to_processor("found", each) for each in self)
+        query, rank = np.nonzero(np.asarray(ids) >= 0)
+        return _table(query, rank, np.asarray(ids)[query, rank], np.asarray(distances)[query, rank])
+
 
 class _Within(NamedTuple):
     begin: NDArray[np.int64]
@@ -76,6 +93,24 @@ class _Within(NamedTuple):
 
 class RangeResult(_Searched, _Within):
     """(begin, distances, ids): those of query i stand at begin[i] : begin[i + 1]; and `plan`."""
+
+    def to_arrow(self) -> pyarrow.Table:
+        """As SearchResult.to_arrow: "rank" counts from the nearest of each query."""
+        begin, distances, ids = (_device.to_processor("found", each) for each in self)
+        begin = np.asarray(begin)
+        query = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
+        return _table(query, np.arange(len(query)) - begin[query], ids, distances)
+
+
+def _table(query: Any, rank: Any, ids: Any, distances: Any) -> pyarrow.Table:
+    try:
+        import pyarrow
+    except ImportError:
+        raise InvalidArgument(
+            "to_arrow() needs the package pyarrow, but that is not installed"
+        ) from None
+    columns = {"query": query, "rank": rank, "id": ids, "distance": distances}
+    return pyarrow.table({name: np.asarray(column) for name, column in columns.items()})
 
 
 def searched(kind: type, arrays: Any, told: Any, report: dict | None) -> Any:
