@@ -31,10 +31,16 @@ from knear import langchain as ours
 KnearVectorStore = ours.KnearVectorStore
 METRICS = ["cosine", "l2", "ip"]
 
-# The suite leaves it to asyncio_mode=auto to see that these are tests.
+# The suite leaves it to a setting of pytest-asyncio to see that these are tests. anyio, which
+# langchain-core brings, needs none.
 for each in vars(VectorStoreIntegrationTests).values():
     if inspect.iscoroutinefunction(each):
-        pytest.mark.asyncio(each)
+        pytest.mark.anyio(each)
+
+
+@pytest.fixture(scope="module")
+def anyio_backend():
+    return "asyncio"
 
 
 class TestStandard(VectorStoreIntegrationTests):
