@@ -19,6 +19,7 @@ from conftest import brute_force
 
 langchain_core = pytest.importorskip("langchain_core", reason="needs langchain-core")
 pytest.importorskip("langchain_tests", reason="needs langchain-tests")
+from knear._readers_writer import ReadersWriter
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
 from langchain_core.vectorstores import InMemoryVectorStore
@@ -26,6 +27,7 @@ from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from langchain_tests.integration_tests import VectorStoreIntegrationTests
 
 import knear
+from knear import _store_files
 from knear import langchain as ours
 
 KnearVectorStore = ours.KnearVectorStore
@@ -683,6 +685,70 @@ def test_a_save_that_fails_leaves_the_old_store(embedding, tmp_path, monkeypatch
         "index",
         "store.json",
     ]
+
+
+def test_a_store_that_is_saved_while_it_is_loaded_is_the_new_one(embedding, tmp_path, monkeypatch):
+    store = filled(embedding, rows=range(5))
+    store.save_local(tmp_path)
+    load, calls = _store_files._load, []
+
+    def overtaken(folder, manifest):
+        calls.append(manifest["documents"])
+        if len(calls) <= 2:  # the files that this manifest names are gone then
+            store.delete([f"id {len(calls)}"])
+            store.save_local(tmp_path)
+        return load(folder, manifest)
+
+    monkeypatch.setattr(_store_files, "_load", overtaken)
+    assert len(KnearVectorStore.load_local(tmp_path, embedding).index) == 3
+    assert len(set(calls)) == 3
+
+
+def test_saves_to_one_folder_wait_for_each_other(embedding, tmp_path):
+    stores = [filled(embedding, rows=range(size)) for size in (3, 4, 5)]
+    errors = []
+
+    def saving(store):
+        try:
+            for _ in range(15):
+                store.save_local(tmp_path)
+                assert len(KnearVectorStore.load_local(tmp_path, embedding).index) in (3, 4, 5)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=saving, args=[store]) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not errors, errors
+    assert len(os.listdir(tmp_path)) == 3
+
+
+def test_readers_who_never_pause_let_a_writer_in():
+    lock, order = ReadersWriter(), []
+
+    def writes():
+        with lock.writing():
+            order.append("writer")
+
+    def reads():
+        with lock.reading():
+            order.append("reader")
+
+    with lock.reading():
+        writer = threading.Thread(target=writes)
+        writer.start()
+        while not lock._waiting:
+            writer.join(0.001)
+        reader = threading.Thread(target=reads)
+        reader.start()
+        reader.join(0.05)
+        with lock.reading():  # this one reads already
+            assert order == []
+    writer.join(30)
+    reader.join(30)
+    assert order == ["writer", "reader"]
 
 
 def test_threads_see_whole_changes(rng):
