@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _arrays
 from ._index import Index
 from .errors import CorruptFile, Error, InvalidArgument, IoError
 
@@ -51,7 +52,7 @@ def save(
     rows: Iterable[Row],
 ) -> None:
     """Writes a store. Raises InvalidArgument for metadata that JSON does not hold; IoError."""
-    folder = os.fspath(folder)
+    folder = os.fsdecode(_arrays.path(folder))
     with _io_errors(folder):
         os.makedirs(folder, exist_ok=True)
         with _alone(folder):
@@ -80,7 +81,7 @@ def save(
 
 def load(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Index | None, list[Row]]:
     """(settings, index, rows) of a store. Raises IoError; CorruptFile."""
-    folder = os.fspath(folder)
+    folder = os.fsdecode(_arrays.path(folder))
     with _io_errors(folder):
         while True:
             manifest = _manifest(folder)

@@ -72,7 +72,7 @@ class KnearIndex(BaseIndex):
 
     def __init__(self, index: Index) -> None:
         if not isinstance(index, Index):
-            raise InvalidArgument(f"index must be a knear.Index, but is a {type(index).__name__}")
+            raise InvalidArgument(f"index must be a knear.Index, but is {type(index).__name__}")
         self.index = index
 
     def __len__(self) -> int:
@@ -227,7 +227,7 @@ def load_index(
 def _checked(dataset: Any) -> datasets.Dataset:
     if not isinstance(dataset, datasets.Dataset):
         raise InvalidArgument(
-            f"dataset must be a datasets.Dataset, but is a {type(dataset).__name__}"
+            f"dataset must be a datasets.Dataset, but is {type(dataset).__name__}"
         )
     if not isinstance(getattr(dataset, "_indexes", None), dict):
         raise InvalidArgument(

@@ -65,9 +65,9 @@ class KnearVectorStore(VectorStore):
     True
 
     embedding: makes vectors of texts; they are kept as float32.
-    factory: the kind of index, as in knear.Index. One that has to learn ("IVF64,Flat", "PQ32")
-        learns from the texts of the first call that adds some, which must be enough of them, or
-        from those given to train(). "auto" there is not.
+    factory: the kind of index, as in knear.Index, but for "auto". One that has to learn
+        ("IVF64,Flat", "PQ32") learns from the texts of the first call that adds some, which must be
+        enough of them, or from those given to train().
     metric: "cosine", "l2" or "ip".
     dim: columns of the embeddings; None: those of the first.
     recall, probes: of every search that does not say its own. One of the two is needed where the
@@ -99,13 +99,17 @@ class KnearVectorStore(VectorStore):
     ) -> None:
         Index("Flat", dim=1, metric=metric)  # refuses a metric that there is not
         self.embedding = _embeddings(embedding)
-        self._factory = _arrays.text("factory", factory)
-        self._metric = metric
-        self._usual = {
-            name: value
-            for name, value in (("recall", recall), ("probes", probes))
-            if value is not None
-        }
+        if _arrays.text("factory", factory) == "auto":
+            raise InvalidArgument(
+                "factory is 'auto', but a store does not know how many texts there will be: "
+                "knear.choose_index() says what suits a number of them"
+            )
+        self._factory, self._metric = factory, metric
+        self._usual = _usual(recall, probes)
+        if relevance_score_fn is not None and not callable(relevance_score_fn):
+            raise InvalidArgument(
+                f"relevance_score_fn must be a function, but is {_kind(relevance_score_fn)}"
+            )
         self._relevance_score_fn = relevance_score_fn
         self._lock = ReadersWriter()
         # Each document has a row of the index, whose id is its key. No key is used twice, so a
@@ -165,6 +169,20 @@ class KnearVectorStore(VectorStore):
         vectors = await self.embedding.aembed_documents(_texts(documents))
         return await run_in_executor(None, self._add, documents, vectors)
 
+    def add_documents(
+        self, documents: Iterable[Document], *, ids: list[str | None] | None = None
+    ) -> list[str]:
+        """As add_texts, of documents: under `ids`, or their own where `ids` is None and one of them
+        has one."""
+        return super().add_documents(list(documents), **({} if ids is None else {"ids": ids}))
+
+    async def aadd_documents(
+        self, documents: Iterable[Document], *, ids: list[str | None] | None = None
+    ) -> list[str]:
+        """As add_documents, by the embedding's own aembed_documents."""
+        words = {} if ids is None else {"ids": ids}
+        return await super().aadd_documents(list(documents), **words)
+
     def add_embeddings(
         self,
         text_embeddings: Iterable[tuple[str, Sequence[float]]],
@@ -174,14 +192,21 @@ class KnearVectorStore(VectorStore):
     ) -> list[str]:
         """As add_texts, of pairs of a text and its embedding [dim], which is not computed again."""
         pairs = list(text_embeddings)
-        documents = _documents([text for text, _ in pairs], metadatas, ids)
-        return self._add(documents, [vector for _, vector in pairs]) if pairs else []
+        try:
+            texts, vectors = [text for text, _ in pairs], [vector for _, vector in pairs]
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(
+                f"text_embeddings must be pairs of a text and its embedding: {error}"
+            ) from error
+        documents = _documents(texts, metadatas, ids)
+        return self._add(documents, vectors) if documents else []
 
     def train(self, texts: Iterable[str]) -> None:
         """Lets the index learn from these texts, which are not added: before any are, where those
         of the first call would be too few or unlike the rest.
 
-        Raises InvalidArgument where they are too few, and when the store has documents.
+        Raises InvalidArgument where they are too few, for an index that learns nothing ("Flat"),
+        and when the store has documents.
         """
         words = _texts(_documents(texts, None, None))
         vectors = _matrix(self.embedding.embed_documents(words), len(words))
@@ -192,6 +217,8 @@ class KnearVectorStore(VectorStore):
                     "documents"
                 )
             index = self._new_index(self._dim_of(vectors))
+            if index.is_trained:
+                raise InvalidArgument(f"index {self._factory} learns nothing")
             index.train(vectors)
             self._index = index
 
@@ -428,7 +455,7 @@ class KnearVectorStore(VectorStore):
             allows = filter
         else:
             raise InvalidArgument(
-                f"filter must be a dict of metadata or a function, but is a {_kind(filter)}"
+                f"filter must be a dict of metadata or a function, but is {_kind(filter)}"
             )
         keys = [key for key, document in self._documents.items() if allows(document)]
         return np.array(keys, np.int64)
@@ -540,9 +567,23 @@ def _kind(value: Any) -> str:
 def _embeddings(value: Any) -> Embeddings:
     if not isinstance(value, Embeddings):
         raise InvalidArgument(
-            f"embedding must be a langchain_core Embeddings, but is a {_kind(value)}"
+            f"embedding must be a langchain_core Embeddings, but is {_kind(value)}"
         )
     return value
+
+
+def _usual(recall: Any, probes: Any) -> dict[str, Any]:
+    """What searches take that say neither, refused where none could."""
+    if recall is not None and probes is not None:
+        raise InvalidArgument(
+            f"probes is {probes} and recall is {recall}, but only one of them can be asked for"
+        )
+    if recall is not None and not 0 < _arrays.number("recall", recall) <= 1:
+        raise InvalidArgument(f"recall must be in (0, 1], but is {recall}")
+    if probes is not None:
+        _at_least_one("probes", probes)
+    usual = {"recall": recall, "probes": probes}
+    return {name: value for name, value in usual.items() if value is not None}
 
 
 def _checked(options: dict[str, Any]) -> None:

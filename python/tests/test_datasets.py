@@ -259,7 +259,7 @@ def test_indexes_of_others_are_not_saved(x, tmp_path):
     dataset._indexes["x"] = datasets.search.BaseIndex()
     with pytest.raises(knear.InvalidArgument, match="index_name 'x' is a BaseIndex, not one of"):
         ours.save_index(dataset, "x", tmp_path / "x.knear")
-    with pytest.raises(knear.InvalidArgument, match="index must be a knear.Index, but is a list"):
+    with pytest.raises(knear.InvalidArgument, match="index must be a knear.Index, but is list"):
         ours.KnearIndex([])
 
 

@@ -239,6 +239,12 @@ def test_an_id_that_is_there_is_replaced(vectors, embedding):
     assert added[0] == "new" and len(set(added)) == 2 and len(store.index) == ROWS + 2
     assert store.add_documents([Document("t1", id="not this")], ids=["but this"]) == ["but this"]
     assert store.get_by_ids(["not this"]) == []
+    # Of documents that come one by one none is lost.
+    assert len(store.add_documents(Document(text) for text in ("t5", "t6"))) == 2
+    coming = (Document(text, id=text) for text in ("t5", "t6"))
+    assert asyncio.run(store.aadd_documents(coming)) == ["t5", "t6"]
+    with pytest.raises(TypeError, match="colour"):
+        store.add_documents([Document("t1")], colour=1)
 
 
 def test_deleting(embedding):
@@ -377,6 +383,19 @@ def test_searches_that_are_refused(embedding):
     ):
         with pytest.raises(knear.InvalidArgument, match=text):
             KnearVectorStore(embedding, **words)
+    for words, text in (
+        ({"factory": "auto"}, "factory is 'auto', but a store does not know"),
+        ({"recall": 0.9, "probes": 2}, "probes is 2 and recall is 0.9, but only one of them"),
+        ({"recall": 2}, r"recall must be in \(0, 1\], but is 2"),
+        ({"recall": "most"}, "recall must be a number"),
+        ({"probes": 0}, "probes must be at least 1, but is 0"),
+        ({"probes": "few"}, "probes must be a whole number"),
+        ({"relevance_score_fn": 7}, "relevance_score_fn must be a function, but is int"),
+    ):
+        with pytest.raises(knear.InvalidArgument, match=text):
+            KnearVectorStore(embedding, **words)
+    with pytest.raises(knear.InvalidArgument, match="index Flat learns nothing"):
+        empty.train(["t0", "t1"])
     with pytest.raises(knear.InvalidArgument, match="embedding must be a langchain_core Emb"):
         KnearVectorStore(lambda text: [1.0])
     with pytest.raises(TypeError, match="colour"):
@@ -424,6 +443,9 @@ def test_embeddings_that_are_there_are_not_made_again(vectors, embedding):
     store = KnearVectorStore.from_embeddings(pairs, embedding, metric="l2", ids=list("abcdefghij"))
     assert store.add_embeddings(iter([("more", vectors[20])]), [{"row": 20}], ids=["k"]) == ["k"]
     assert store.add_embeddings([]) == []
+    for bad in ([("a",)], [7], [("a", [1.0] * DIM, "more")]):
+        with pytest.raises(knear.InvalidArgument, match="text_embeddings must be pairs of a text"):
+            store.add_embeddings(bad)
     assert embedding.asked == []
     assert [each.id for each in store.similarity_search_by_vector(vectors[20], 1)] == ["k"]
 
@@ -522,6 +544,16 @@ def test_folders_that_are_no_store_are_named(embedding, tmp_path):
     load = KnearVectorStore.load_local
     with pytest.raises(knear.IoError, match="store.json: No such file"):
         load(tmp_path, embedding)
+    for bad, text in (
+        (7, "path must be text, bytes or a Path, but is 7"),
+        ("a\0b", "a NUL inside"),
+    ):
+        with pytest.raises(knear.InvalidArgument, match=text):
+            load(bad, embedding)
+        with pytest.raises(knear.InvalidArgument, match=text):
+            KnearVectorStore(embedding).save_local(bad)
+    KnearVectorStore(embedding).save_local(os.fsencode(tmp_path / "bytes"))
+    load(os.fsencode(tmp_path / "bytes"), embedding)
     (tmp_path / "file").write_text("")
     with pytest.raises(knear.IoError, match="file"):
         filled(embedding, rows=range(3)).save_local(tmp_path / "file")
