@@ -302,8 +302,9 @@ class KnearVectorStore(VectorStore):
         what the filter allows, has fewer.
 
         filter: a dict of metadata that a document must have, each value equal; or a function of a
-            Document that says whether it may be found, and must not change it. Those allowed are
-            found before the k are counted, so that there is no `fetch_k` to raise.
+            Document that says whether it may be found, and must not change it. The k are those
+            nearest of what it allows, so that there is no `fetch_k` to raise. It is asked of every
+            document, while changes of the store wait.
         options: "recall", "probes", "widen", "refine_factor" and "threads", as in
             knear.Index.search. `widen` is True where the index has inverted lists: a search goes on
             to more of them until it has k documents.
@@ -516,7 +517,7 @@ class KnearVectorStore(VectorStore):
         `relevance_score_fn` are not saved.
 
         A store that the folder holds already stays what load_local opens until the new one is
-        there as a whole, whenever this is cut off.
+        there as a whole, whenever this is cut off. Changes wait while it is written.
 
         Raises InvalidArgument, naming the document, for metadata that JSON does not hold: anything
         but texts, numbers, bools, None, lists and dicts of these. Tuples come back as lists. Raises
