@@ -319,10 +319,10 @@ class KnearVectorStore(VectorStore):
     ) -> list[tuple[Document, float]]:
         """As similarity_search, with the score of each document as knear has it: by metric
 
-        "cosine": 1 - cos, smallest first; its relevance is cos, and 0 where that is negative;
-        "l2": the squared distance d, smallest first; its relevance is 1 / (1 + d);
-        "ip": the product, largest first; its relevance is the product, cut off at 0 and 1, which is
-            cos where vectors have length 1. Others need a `relevance_score_fn`.
+        - "cosine": 1 - cos, smallest first; its relevance is cos, and 0 where that is negative;
+        - "l2": the squared distance d, smallest first; its relevance is 1 / (1 + d);
+        - "ip": the product, largest first; its relevance is the product, cut off at 0 and 1, which
+          is cos where vectors have length 1. Others need a `relevance_score_fn`.
         """
         _checked(options)
         vector = self.embedding.embed_query(query)
