@@ -64,26 +64,34 @@ def _arguments(thing: object) -> set[str]:
 
 
 def _fields(app, what, name, thing, options, lines: list[str]) -> None:
-    """Paragraphs `name: text` become `:param name: text`; examples and the rest stay."""
-    if what not in ("function", "method", "class"):
-        return
-    names = _arguments(thing)
-    begins = re.compile(r"(\w+): ")
+    """Paragraphs `name: text` become `:param name: text`, and indented ones, which are code,
+    literal blocks; examples and the rest stay."""
+    names = _arguments(thing) if what in ("function", "method", "class") else set()
+    begins = re.compile(r"(\w+)((?:, \w+)*): ")
     out: list[str] = []
-    inside = False
+    field = False  # whether the line before belongs to one
     for line in lines:
+        blank = not out or not out[-1].strip()
         found = begins.match(line)
-        if found and found[1] in names:
-            if out and out[-1].strip() and not inside:
+        others = found[2].split(", ")[1:] if found else []
+        if found and {found[1], *others} <= names and (blank or field):
+            field = True
+            also = "".join(f"and `{other}`: " for other in others)
+            line = f":param {found[1]}: {also}{line[found.end() :]}"
+        elif line.strip() and not line.startswith(" ") and field:
+            field = False
+            if not blank:
                 out.append("")
-            inside = True
-            line = f":param {found[1]}: {line[found.end() :]}"
-        elif line.strip() and not line.startswith(" ") and inside:
-            inside = False
-            if out[-1].strip():
-                out.append("")
+        elif line.startswith("    ") and blank and not field and not _of_code(out):
+            out += ["::", ""]
         out.append(line)
     lines[:] = out
+
+
+def _of_code(before: list[str]) -> bool:
+    """Whether the last line that is not blank belongs to a literal block, which goes on."""
+    last = next((line for line in reversed(before) if line.strip()), "")
+    return last.startswith("    ") or last.endswith("::")
 
 
 def _underscores(app, what, name, thing, options, lines: list[str]) -> None:

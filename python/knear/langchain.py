@@ -70,8 +70,9 @@ class KnearVectorStore(VectorStore):
         enough of them, or from those given to train().
     metric: "cosine", "l2" or "ip".
     dim: columns of the embeddings; None: those of the first.
-    recall, probes: of every search that does not say its own. One of the two is needed where the
-        index has inverted lists (knear.Index.search).
+    recall: that of every search which does not say its own; or
+    probes: the same. One of the two is needed where the index has inverted lists
+        (knear.Index.search).
     relevance_score_fn: the relevance, from 0 to 1, of a score; None: as said at
         similarity_search_with_score.
 
