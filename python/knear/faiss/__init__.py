@@ -51,8 +51,6 @@ from .functions import (
     downcast_VectorTransform,
     eval_intersection,
     extract_index_ivf,
-    float_rand,
-    float_randn,
     fvec_renorm_L2,
     get_compile_options,
     get_mem_usage_kb,
@@ -62,17 +60,12 @@ from .functions import (
     kmax,
     kmin,
     knn,
-    lrand,
     merge_into,
     merge_knn_results,
     normalize_L2,
     omp_get_max_threads,
     omp_set_num_threads,
     pairwise_distances,
-    rand,
-    rand_smooth_vectors,
-    randint,
-    randn,
     range_search_with_parameters,
     search_with_parameters,
     try_extract_index_ivf,
@@ -125,6 +118,15 @@ from .parameters import (
     SearchParametersPreTransform,
 )
 from .quantizers import ProductQuantizer, ScalarQuantizer
+from .randomness import (
+    float_rand,
+    float_randn,
+    lrand,
+    rand,
+    rand_smooth_vectors,
+    randint,
+    randn,
+)
 from .selectors import (
     IDSelector,
     IDSelectorAll,

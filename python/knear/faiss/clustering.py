@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import copy
+import time
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
-from .base import Sealed, faiss_errors, matrix, refuse, threads
+from .base import METRIC_INNER_PRODUCT, Sealed, faiss_errors, matrix, refuse, threads
+from .randomness import permutation
 from .vectors import Float32Vector, Objects
 
 ClusteringInitMethod_RANDOM = 0
@@ -20,7 +21,7 @@ ClusteringInitMethod_AFK_MC2 = 2
 class ClusteringParameters(Sealed):
     """FAISS's, with its defaults. update_index, decode_block_size, use_faster_subsampling,
     min_points_per_centroid, afkmc2_chain_length and use_super_kmeans change nothing here; AFK_MC2,
-    which approximates it, is k-means++."""
+    which approximates it, is k-means++. A negative seed is one from the clock."""
 
     def __init__(self) -> None:
         self.niter = 25
@@ -64,8 +65,13 @@ def cluster(
     *,
     initial: NDArray[np.float32] | None = None,
     weights: Any = None,
+    products: bool = False,
 ) -> tuple[NDArray[np.float32], list[ClusteringIterationStats]]:
-    """The centroids [k x d] of `x` [n x d], and the iterations of all nredo runs."""
+    """The centroids [k x d] of `x` [n x d], and the iterations up to the last of the best run.
+
+    Rows are drawn, and centroids begun, as FAISS does by its random numbers, so that both find the
+    same. With `products` a row goes to the centroid of the largest inner product.
+    """
     n, d = x.shape
     if n < k:
         refuse(
@@ -74,36 +80,115 @@ def cluster(
         )
     if cp.check_input_data_for_NaNs and not np.isfinite(x).all():
         refuse("input contains NaN's or Inf's")
-    initial = None if initial is None or not len(initial) else initial
-    if n == k and initial is None:  # FAISS's shortcut: every point is a centroid
+    weights = None if weights is None else np.ascontiguousarray(weights, np.float32)
+    seed = cp.seed if cp.seed >= 0 else time.time_ns() % 2**31
+    most = k * cp.max_points_per_centroid
+    if n > most:
+        rows = permutation(n, seed, most)
+        x, weights = x[rows], None if weights is None else weights[rows]
+    given = np.empty((0, d), np.float32) if initial is None else initial
+    if len(x) == k and not len(given):  # FAISS's shortcut: every point is a centroid
         return _after(x.copy(), cp), []
-    best, least, stats = None, np.inf, []
+    best, least, stats, kept = None, np.inf, [], 0
     for redo in range(max(1, cp.nredo)):
-        centroids, steps = _core.k_means(
+        first = given
+        if cp.init_method == ClusteringInitMethod_RANDOM:
+            drawn = permutation(len(x), seed + 1 + redo * 15486557, k)[len(given) :]
+            first = np.concatenate([given, _after(x[drawn], cp)])
+        if cp.niter < 1 and len(first) == k:
+            return _after(first, cp), []
+        frozen = len(given) if cp.frozen_centroids else 0
+        if products and not cp.spherical:
+            if len(first) < k:
+                raise NotImplementedError("k-means by inner products begins at random rows")
+            centroids, steps = _by_products(x, first, cp, frozen, weights)
+        else:
+            centroids, steps = _lloyd(x, k, cp, first, frozen, weights, seed + redo)
+        stats += steps
+        objective = steps[-1].obj * (-1 if products or cp.spherical else 1)
+        if best is None or objective < least:
+            best, least, kept = centroids, objective, len(stats)
+    return _after(best, cp), stats[:kept]
+
+
+def _lloyd(
+    x: NDArray[np.float32],
+    k: int,
+    cp: ClusteringParameters,
+    first: NDArray[np.float32],
+    frozen: int,
+    weights: Any,
+    seed: int,
+) -> tuple[NDArray[np.float32], list[ClusteringIterationStats]]:
+    """knear's k-means from the centroids `first`, of which so many stay as they are."""
+    if frozen and frozen < k:
+        first = first[:frozen]  # knear freezes all that it is given, and draws the others
+
+    def run(first: NDArray[np.float32], iterations: int) -> tuple[Any, Any]:
+        return _core.k_means(
             x,
             "f32",
             k,
             "ip" if cp.spherical else "l2",
-            max(1, cp.niter),
-            (cp.seed + redo * 15485863) % 2**64,
+            iterations,
+            seed,
             "random" if cp.init_method == ClusteringInitMethod_RANDOM else "k-means++",
             1,
             float(cp.early_stop_threshold),
-            cp.max_points_per_centroid,
+            0,
             1,
             threads(),
-            initial,
-            bool(cp.frozen_centroids and initial is not None),
-            None if weights is None else np.ascontiguousarray(weights, np.float32),
+            first if len(first) else None,
+            bool(frozen),
+            weights,
             None,
         )
-        objective = steps[-1][2] * (-1 if cp.spherical else 1)
-        if best is None or objective < least:
-            best, least = centroids, objective
-        stats += _stats(steps, cp)
-    if cp.niter < 1 and initial is not None and len(initial) == k:
-        best = initial
-    return _after(best, cp), stats
+
+    if not cp.int_centroids:
+        centroids, steps = run(first, max(1, cp.niter))
+        return centroids, _stats(steps, cp)
+    stats: list[ClusteringIterationStats] = []
+    for _ in range(max(1, cp.niter)):  # each begins with whole numbers
+        first, steps = run(first, 1)
+        first = _after(first, cp)
+        stats += _stats(steps, cp)[:1]
+    return first, stats
+
+
+def _by_products(
+    x: NDArray[np.float32],
+    first: NDArray[np.float32],
+    cp: ClusteringParameters,
+    frozen: int,
+    weights: Any,
+) -> tuple[NDArray[np.float32], list[ClusteringIterationStats]]:
+    """k-means with centroids of any length to which rows go by inner products. A centroid without
+    rows becomes one of the rows that fit theirs least."""
+    centroids, stats = first, []
+    weight = np.ones(len(x)) if weights is None else weights.astype(np.float64)
+    for _ in range(max(1, cp.niter)):
+        start = time.perf_counter()
+        products, ids = _core.nearest_centroids(centroids, x, "f32", "ip", threads())
+        searched = time.perf_counter()
+        weights_in = np.bincount(ids, weight, len(centroids))
+        sums = np.zeros(centroids.shape)
+        np.add.at(sums, ids, x * weight[:, None])
+        empty = np.flatnonzero(weights_in == 0)
+        weights_in[empty] = 1
+        moved = sums / weights_in[:, None]
+        moved[empty] = x[np.argsort(products, kind="stable")[: len(empty)]]
+        moved[:frozen] = first[:frozen]
+        centroids = _after(moved, cp)
+        stats.append(
+            ClusteringIterationStats(
+                float((weight * products).sum()),
+                time.perf_counter() - start,
+                searched - start,
+                1.0,
+                len(empty),
+            )
+        )
+    return centroids, stats
 
 
 def _after(centroids: NDArray[np.float32], cp: ClusteringParameters) -> NDArray[np.float32]:
@@ -117,13 +202,13 @@ def _after(centroids: NDArray[np.float32], cp: ClusteringParameters) -> NDArray[
 
 
 def _stats(steps: list[tuple[Any, ...]], cp: ClusteringParameters) -> list[Any]:
-    """The niter iterations of a run: once no row moves, the last one again."""
+    """The iterations of a run. It ends once no row moves, which FAISS sees by an objective that
+    comes twice."""
     out = [
         ClusteringIterationStats(objective, seconds, seconds, 1.0, empty)
         for _, _, objective, _, empty, seconds in steps
     ][: cp.niter]
-    more = cp.niter - len(out) if cp.early_stop_threshold == 0 and out else 0
-    return out + [copy.copy(out[-1]) for _ in range(more)]
+    return out + out[-1:] if len(out) < cp.niter and not cp.early_stop_threshold else out
 
 
 class Clustering(ClusteringParameters):
@@ -139,21 +224,32 @@ class Clustering(ClusteringParameters):
 
     def train(self, x: ArrayLike, index: Any, weights: Any = None) -> None:
         """Finds the centroids of `x` [n x d], beginning with those that `centroids` holds, and adds
-        them to `index`, which is emptied first. Rows go to their nearest centroid, whatever the
-        index would find."""
+        them to `index`, which is emptied first. Rows go to their nearest centroid by the metric of
+        the index, whatever it would find."""
         rows = matrix(x, self.d)
         assert index.d == self.d, "the index has other dimensions"
         if weights is not None:
             assert np.shape(weights) == (len(rows),), "there must be a weight for each row"
         first = self.centroids.array.reshape(-1, self.d) if self.centroids.size() else None
         with faiss_errors():
-            centroids, stats = cluster(rows, self.k, self, initial=first, weights=weights)
+            centroids, stats = cluster(
+                rows,
+                self.k,
+                self,
+                initial=first,
+                weights=weights,
+                products=index.metric_type == METRIC_INNER_PRODUCT,
+            )
         self.centroids.set(centroids)
         self.iteration_stats = Objects(stats)
         index.reset()
         if not index.is_trained:
             index.train(centroids)
         index.add(centroids)
+
+    def train_encoded(self, codes: Any, codec: Any, index: Any, weights: Any = None) -> None:
+        """train() of the vectors that `codes` of the index `codec` stand for."""
+        self.train(codec.sa_decode(codes), index, weights)
 
     def post_process_centroids(self) -> None:
         self.centroids.set(_after(self.centroids.array.reshape(-1, self.d), self))

@@ -32,6 +32,7 @@ from .flat import IndexFlat
 from .missing import LISTS
 from .parameters import SearchParameters, SearchParametersIVF
 from .quantizers import ProductQuantizer, ScalarQuantizer
+from .randomness import subsample
 from .selectors import IDSelectorArray
 
 _AT_ONCE = 1 << 22  # neighbours of probed lists that are merged at a time
@@ -195,7 +196,8 @@ class IndexIVF(Coded):
             if quantizer.ntotal != self.nlist:
                 refuse(f"nlist is {self.nlist}, but the quantizer has {quantizer.ntotal} entries")
             return
-        centroids, _ = cluster(x, self.nlist, self.cp)
+        products = quantizer.metric_type == METRIC_INNER_PRODUCT
+        centroids, _ = cluster(x, self.nlist, self.cp, products=products)
         if self.quantizer_trains_alone == 0:
             quantizer.reset()
         if not quantizer.is_trained:
@@ -205,9 +207,8 @@ class IndexIVF(Coded):
     def _train(self, x: NDArray[np.float32]) -> None:
         self.train_q1(x)
         most = self._train_rows_for_codes()
-        if most and len(x) > most:
-            x = x[np.random.default_rng(1234).choice(len(x), most, replace=False)]
         if most is not None:
+            x = subsample(x, most or len(x))
             if self.by_residual:
                 lists = self.quantizer.assign(x, 1).ravel()
                 x = x - self.quantizer.reconstruct_batch(lists)

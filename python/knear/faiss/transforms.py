@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
 from .base import Sealed, faiss_errors, matrix, refuse, threads
+from .randomness import randn, subsample
 from .vectors import Float32Vector, Int32Vector
 
 
@@ -118,10 +119,11 @@ class LinearTransform(VectorTransform):
 
 
 def _rotation(rows: int, columns: int, seed: int) -> NDArray[np.float64]:
-    """[rows x columns] with orthonormal rows, or columns where these are fewer."""
-    large = max(rows, columns)
-    q, r = np.linalg.qr(np.random.default_rng(seed).standard_normal((large, large)))
-    return (q * np.sign(np.diag(r)))[:rows, :columns]
+    """FAISS's random rotation [rows x columns], with orthonormal rows, or columns where these are
+    fewer."""
+    long = max(rows, columns)
+    q, _ = np.linalg.qr(randn((rows, long), seed).T.astype(np.float64))
+    return q.T[:, :columns]
 
 
 class RandomRotationMatrix(LinearTransform):
@@ -131,7 +133,7 @@ class RandomRotationMatrix(LinearTransform):
         super().__init__(d_in, d_out)
 
     def init(self, seed: int) -> None:
-        self._set(_rotation(self.d_out, self.d_in, seed % 2**32))
+        self._set(_rotation(self.d_out, self.d_in, seed))
 
     def _train(self, x: NDArray[np.float32]) -> None:
         self.init(12345)
@@ -152,9 +154,7 @@ class PCAMatrix(LinearTransform):
     def _train(self, x: NDArray[np.float32]) -> None:
         if self.d_in < self.d_out:
             refuse(f"{self.d_out} components cannot be found of {self.d_in} columns")
-        most = self.max_points_per_d * self.d_in
-        if len(x) > most:
-            x = x[np.random.default_rng(1234).choice(len(x), most, replace=False)]
+        x = subsample(x, self.max_points_per_d * self.d_in)
         if not len(x) or not np.isfinite(x).all():
             refuse("a PCA needs vectors, without NaN's or Inf's")
         mean = x.mean(0, np.float64)
