@@ -39,7 +39,7 @@ from .clustering import (
     Kmeans,
     kmeans_clustering,
 )
-from .codes import IndexFlatCodes, IndexPQ, IndexScalarQuantizer
+from .codes import IndexFlatCodes, IndexPQ, IndexPQStats, IndexScalarQuantizer, indexPQ_stats
 from .factory import index_factory
 from .flat import IndexFlat, IndexFlatIP, IndexFlatL2
 from .functions import (
@@ -52,10 +52,7 @@ from .functions import (
     eval_intersection,
     extract_index_ivf,
     fvec_renorm_L2,
-    get_compile_options,
-    get_mem_usage_kb,
-    get_num_gpus,
-    getmillisecs,
+    get_invlist_range,
     is_similarity_metric,
     kmax,
     kmin,
@@ -63,11 +60,12 @@ from .functions import (
     merge_into,
     merge_knn_results,
     normalize_L2,
-    omp_get_max_threads,
-    omp_set_num_threads,
     pairwise_distances,
     range_search_with_parameters,
+    search_and_return_centroids,
+    search_centroid,
     search_with_parameters,
+    set_invlist_range,
     try_extract_index_ivf,
 )
 from .io import (
@@ -79,6 +77,8 @@ from .io import (
     IO_FLAG_SKIP_IVF_DATA,
     IO_FLAG_SKIP_PRECOMPUTE_TABLE,
     IO_FLAG_SKIP_STORAGE,
+    BufferedIOReader,
+    BufferedIOWriter,
     FileIOReader,
     FileIOWriter,
     PyCallbackIOReader,
@@ -86,6 +86,7 @@ from .io import (
     VectorIOReader,
     VectorIOWriter,
     clone_index,
+    clone_Quantizer,
     deserialize_index,
     read_index,
     read_ProductQuantizer,
@@ -106,6 +107,26 @@ from .ivf import (
     InvertedLists,
     indexIVF_stats,
 )
+from .machine import (
+    SIMDConfig,
+    SIMDLevel_ARM_NEON,
+    SIMDLevel_ARM_SVE,
+    SIMDLevel_AVX2,
+    SIMDLevel_AVX512,
+    SIMDLevel_AVX512_SPR,
+    SIMDLevel_AVX512_VPOPCNT,
+    SIMDLevel_COUNT,
+    SIMDLevel_NONE,
+    SIMDLevel_RISCV_RVV,
+    check_openmp,
+    get_compile_options,
+    get_mem_usage_kb,
+    get_num_gpus,
+    getmillisecs,
+    omp_get_max_threads,
+    omp_set_num_threads,
+    swig_version,
+)
 from .missing import WAYS, stand_in
 from .parameters import (
     IndexRefineSearchParameters,
@@ -117,7 +138,7 @@ from .parameters import (
     SearchParametersPQ,
     SearchParametersPreTransform,
 )
-from .quantizers import ProductQuantizer, ScalarQuantizer
+from .quantizers import PolysemousTraining, ProductQuantizer, ScalarQuantizer
 from .randomness import (
     float_rand,
     float_randn,
@@ -193,7 +214,7 @@ __version__ = VERSION_STRING = "1.15.1"
 class _Cvar:
     """FAISS's global variables that scripts touch. Those that tune its loops change nothing."""
 
-    indexIVF_stats = indexIVF_stats
+    indexIVF_stats, indexPQ_stats = indexIVF_stats, indexPQ_stats
     distance_compute_blas_threshold = 128000
     distance_compute_blas_query_bs = 4096
     distance_compute_blas_database_bs = 1024

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import Error, MemoryBudgetError
 from .parameters import SearchParameters
 from .selectors import IDSelector, selector_of
+from .vectors import Ownership
 
 METRIC_INNER_PRODUCT = 0
 METRIC_L2 = 1
@@ -146,6 +147,7 @@ class _Sealed(type):
 
 class Sealed(metaclass=_Sealed):
     _sealed = False
+    this, thisown = Ownership(), True
 
     def __setattr__(self, name: str, value: Any) -> None:
         known = name in self.__dict__ or hasattr(type(self), name) or name.startswith("_")
@@ -217,7 +219,7 @@ class Index(Sealed):
             self._train(rows)
 
     def add(self, x: ArrayLike, *, numeric_type: int = Float32) -> None:
-        """Adds the rows of `x` [n x d] under ids from ntotal on."""
+        """Adds vectors to the index: the rows of `x` [n x d], under ids from ntotal on."""
         rows = matrix(x, self.d)
         with faiss_errors():
             self._add(rows, None)

@@ -14,6 +14,7 @@ from ..errors import Error, MemoryBudgetError
 from .base import (
     METRIC_L2,
     Index,
+    Sealed,
     padded,
     refuse,
     threads,
@@ -21,7 +22,7 @@ from .base import (
 )
 from .flat import _permutation
 from .parameters import SearchParametersPQ
-from .quantizers import ProductQuantizer, ScalarQuantizer
+from .quantizers import PolysemousTraining, ProductQuantizer, ScalarQuantizer
 from .store import Store
 from .vectors import Copy, UInt8Vector
 
@@ -167,6 +168,19 @@ class IndexFlatCodes(Coded):
         raise NotImplementedError
 
 
+class IndexPQStats(Sealed):
+    """What searches of an IndexPQ did since reset(): FAISS's indexPQ_stats. Every code passes."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.nq = self.ncode = self.n_hamming_pass = 0
+
+
+indexPQ_stats = IndexPQStats()
+
+
 class IndexPQ(IndexFlatCodes):
     """Codes of M sub-quantizers of nbits each, each compared with a query. Polysemous filters are
     not applied: every code is measured."""
@@ -178,7 +192,7 @@ class IndexPQ(IndexFlatCodes):
         self.pq = ProductQuantizer(d, M, nbits)
         self.is_trained = False
         self.do_polysemous_training = False
-        self.polysemous_training = None
+        self.polysemous_training = PolysemousTraining()
         self.search_type = self.ST_PQ
         self.encode_signs = False
         self.polysemous_ht = nbits * M + 1
@@ -197,6 +211,10 @@ class IndexPQ(IndexFlatCodes):
             raise NotImplementedError(
                 "search by Hamming distances of codes is not there; ST_PQ measures all of them"
             )
+        indexPQ_stats.nq += len(x)
+        indexPQ_stats.ncode += len(x) * self.ntotal
+        if kind not in (self.ST_PQ, self.ST_SDC):
+            indexPQ_stats.n_hamming_pass += len(x) * self.ntotal
         if kind == self.ST_SDC:
             x = self._decode(self._encode(x))
         return super()._search(x, k, params)

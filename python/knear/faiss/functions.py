@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import Any
 
@@ -21,11 +20,12 @@ from .base import (
     metric_name,
     no_neighbors,
     padded,
+    places_of,
     refuse,
-    set_threads,
     threads,
 )
-from .ivf import IndexIVF
+from .ivf import IndexIVF, indexIVF_stats
+from .missing import LISTS
 from .transforms import normalized
 from .wrappers import IndexIDMap, IndexPreTransform, IndexRefine
 
@@ -161,57 +161,62 @@ def check_compatible_for_merge(index0: Index, index1: Index) -> None:
     index0.check_compatible_for_merge(index1)
 
 
+def search_centroid(index: Any, x: ArrayLike) -> NDArray[np.int64]:
+    """The list [n] of each row of `x` [n x d], of an index of lists or around one."""
+    while not isinstance(index, IndexIVF):
+        if isinstance(index, IndexPreTransform):
+            x = index.apply_chain(x)
+        elif not isinstance(index, (IndexIDMap, IndexRefine)):
+            extract_index_ivf(index)  # says that there is none
+        index = index.base_index if isinstance(index, IndexRefine) else index.index
+    return index.quantizer.assign(x, 1).ravel()
+
+
+def search_and_return_centroids(index: Any, x: ArrayLike, k: int) -> Any:
+    """(distances, ids, the lists of `x` [n], the lists of the vectors found [n x k])."""
+    distances, ids = index.search(x, k)
+    lists = extract_index_ivf(index)
+    where = np.full(ids.shape, -1)
+    found = ids >= 0
+    where[found] = lists._store.lists[places_of(lists._store.ids, ids[found])]
+    return distances, ids, search_centroid(index, x), where
+
+
+def get_invlist_range(index: Any, i0: int, i1: int) -> Any:
+    raise NotImplementedError(LISTS)
+
+
+set_invlist_range = get_invlist_range
+
+
+def _counted(index: Any, search: Any) -> tuple[Any, dict[str, Any]]:
+    """What search() returns, and how many codes it looked at and how long it took."""
+    extract_index_ivf(index)
+    before, start = indexIVF_stats.ndis, time.perf_counter()
+    found = search()
+    stats = {"ndis": indexIVF_stats.ndis - before, "pre_transform_ms": 0.0}
+    took = 1000 * (time.perf_counter() - start)
+    return found, {**stats, "coarse_quantizer_ms": 0.0, "invlist_scan_ms": took}
+
+
 def search_with_parameters(
     index: Any, x: ArrayLike, k: int, params: Any = None, output_stats: bool = False
 ) -> Any:
     """index.search(x, k, params=params); with output_stats a dict, too."""
-    start = time.perf_counter()
-    distances, ids = index.search(x, k, params=params)
     if not output_stats:
-        return distances, ids
-    took = 1000 * (time.perf_counter() - start)
-    lists = extract_index_ivf(index)
-    probes = lists.nprobe if params is None else params.nprobe
-    scanned = len(ids) * probes * index.ntotal // lists.nlist
-    stats = {"ndis": scanned, "pre_transform_ms": 0.0, "coarse_quantizer_ms": 0.0}
-    return distances, ids, {**stats, "invlist_scan_ms": took}
+        return index.search(x, k, params=params)
+    found, stats = _counted(index, lambda: index.search(x, k, params=params))
+    return *found, stats
 
 
 def range_search_with_parameters(
     index: Any, x: ArrayLike, radius: float, params: Any = None, output_stats: bool = False
 ) -> Any:
-    if output_stats:
-        raise NotImplementedError("range searches have no stats; knear's have a report=")
-    return index.range_search(x, radius, params=params)
-
-
-# The machine.
-
-
-def omp_get_max_threads() -> int:
-    return threads() or len(os.sched_getaffinity(0))
-
-
-def omp_set_num_threads(num_threads: int) -> None:
-    """How many threads each call from now on takes. Answers do not depend on it."""
-    set_threads(num_threads)
-
-
-def get_num_gpus() -> int:
-    return 0
-
-
-def get_compile_options() -> str:
-    return "KNEAR"
-
-
-def get_mem_usage_kb() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
-
-
-def getmillisecs() -> float:
-    return time.perf_counter() * 1000
+    """index.range_search(x, radius, params=params); with output_stats a dict, too."""
+    if not output_stats:
+        return index.range_search(x, radius, params=params)
+    found, stats = _counted(index, lambda: index.range_search(x, radius, params=params))
+    return *found, stats
 
 
 def fvec_renorm_L2(d: int, nx: int, x: NDArray[np.float32]) -> None:

@@ -202,16 +202,21 @@ class Reader:
     """Reads what Writer writes, and FAISS's fields that come to the same. RuntimeError for a file
     that is cut off or whose numbers do not fit."""
 
-    def __init__(self, data: Any) -> None:
-        self._data = memoryview(data).cast("B")
+    def __init__(self, take: Callable[[int], Any], name: str = "the file") -> None:
+        """take(n) returns up to n bytes that come next, none at the end."""
+        self._next, self._name = take, name
         self.at = 0
 
     def _take(self, size: int) -> memoryview:
-        if size > len(self._data) - self.at:
-            refuse(f"the file is cut off at byte {self.at}: {size} more are due")
-        out = self._data[self.at : self.at + size]
+        parts, due = [], size
+        while due:  # a pipe has a part at a time
+            part = self._next(due)
+            if not len(part):
+                refuse(f"{self._name} is cut off at byte {self.at}: {size} more are due")
+            parts.append(part)
+            due -= len(part)
         self.at += size
-        return out
+        return memoryview(parts[0] if len(parts) == 1 else b"".join(parts)).cast("B")
 
     def _get(self, form: str) -> Any:
         values = struct.unpack("<" + form, self._take(struct.calcsize("<" + form)))
@@ -471,14 +476,31 @@ class VectorIOWriter:
         self.data.set(np.frombuffer(data, np.uint8))
 
 
-class VectorIOReader:
+class _Reads:
+    def _take(self, size: int) -> Any:
+        raise NotImplementedError
+
+    def __call__(self, ptr: NDArray[Any], size: int, nitems: int) -> int:
+        """Fills an array with nitems numbers of so many bytes, or as many as there are."""
+        room = ptr.reshape(-1).view(np.uint8)
+        at = 0
+        while at < size * nitems and len(some := self._take(size * nitems - at)):
+            room[at : at + len(some)] = np.frombuffer(some, np.uint8)
+            at += len(some)
+        return at // size
+
+
+class VectorIOReader(_Reads):
     """Gives what is in `data`."""
 
     def __init__(self) -> None:
         self.data = UInt8Vector()
+        self.rp = 0
 
-    def _read_all(self) -> Any:
-        return self.data.array
+    def _take(self, size: int) -> Any:
+        out = self.data.array[self.rp : self.rp + size]
+        self.rp += len(out)
+        return out.data
 
 
 class PyCallbackIOWriter:
@@ -492,14 +514,14 @@ class PyCallbackIOWriter:
             self._callback(data[begin : begin + self._at_most])
 
 
-class PyCallbackIOReader:
-    """Calls a function with a number of bytes for as many at most, until there are none."""
+class PyCallbackIOReader(_Reads):
+    """Calls a function with a number of bytes for as many at most, `bs` of them at a time."""
 
     def __init__(self, callback: Callable[[int], bytes], bs: int = 1 << 20) -> None:
         self._callback, self._at_most = callback, bs
 
-    def _read_all(self) -> Any:
-        return b"".join(iter(lambda: self._callback(self._at_most), b""))
+    def _take(self, size: int) -> Any:
+        return self._callback(min(size, self._at_most))
 
 
 class FileIOWriter:
@@ -510,12 +532,43 @@ class FileIOWriter:
         _to_file(self.name, lambda write: write(data))
 
 
-class FileIOReader:
+class FileIOReader(_Reads):
     def __init__(self, name: str) -> None:
         self.name = name
+        self._file: Any = None
+        self._file = _opened(name)
 
-    def _read_all(self) -> Any:
-        return _bytes_of(self.name)
+    def _take(self, size: int) -> bytes:
+        return _some_of(self._file, size)
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class BufferedIOWriter:
+    """Hands what is written to another writer, `bsz` bytes at a time."""
+
+    def __init__(self, writer: Any, bsz: int = 1 << 20) -> None:
+        self.writer, self.bsz = writer, int(bsz)
+
+    def _write_all(self, data: bytes) -> None:
+        self.writer._write_all(data)
+
+
+class BufferedIOReader(_Reads):
+    """Reads `bsz` bytes at a time from another reader."""
+
+    def __init__(self, reader: Any, bsz: int = 1 << 20) -> None:
+        self.reader, self.bsz = reader, int(bsz)
+        self._had, self._at = b"", 0
+
+    def _take(self, size: int) -> bytes:
+        if self._at == len(self._had):
+            self._had, self._at = bytes(self.reader._take(self.bsz)), 0
+        out = self._had[self._at : self._at + size]
+        self._at += len(out)
+        return out
 
 
 def _to_file(name: Any, put: Callable[[Any], Any]) -> None:
@@ -526,12 +579,16 @@ def _to_file(name: Any, put: Callable[[Any], Any]) -> None:
         refuse(f"could not open {name} for writing: {error.strerror}")
 
 
-def _bytes_of(name: Any) -> bytes:
+def _opened(name: Any) -> Any:
     try:
-        with open(name, "rb") as file:
-            return file.read()
+        return open(name, "rb")
     except OSError as error:
         return refuse(f"could not open {name} for reading: {error.strerror}")
+
+
+def _some_of(file: Any, size: int) -> bytes:
+    """Up to so many bytes: a damaged file may announce more than memory holds."""
+    return file.read(min(size, 1 << 26))
 
 
 def _written(put: Callable[[Writer], Any]) -> bytes:
@@ -547,10 +604,17 @@ def _write(to: Any, put: Callable[[Writer], Any]) -> None:
         to._write_all(_written(put))
 
 
-def _read(source: Any) -> Reader:
-    if isinstance(source, (str, os.PathLike)):
-        return Reader(_bytes_of(os.fspath(source)))
-    return Reader(source._read_all())
+def _read(source: Any, read: Callable[[Reader], Any]) -> Any:
+    if not isinstance(source, (str, os.PathLike)):
+        return read(Reader(source._take))
+    with _opened(source) as file:
+        return read(Reader(lambda size: _some_of(file, size), f"the file {os.fspath(source)}"))
+
+
+def _of_array(data: Any) -> Reader:
+    source = VectorIOReader()
+    source.data.array = np.ascontiguousarray(data, np.uint8).ravel()
+    return Reader(source._take)
 
 
 def write_index(index: Index, to: Any, io_flags: int = 0) -> None:
@@ -561,7 +625,7 @@ def write_index(index: Index, to: Any, io_flags: int = 0) -> None:
 def read_index(source: Any, io_flags: int = 0) -> Any:
     """From a file by its name, a VectorIOReader or a PyCallbackIOReader. Flags change nothing: all
     is read into memory."""
-    return _read(source).index()
+    return _read(source, Reader.index)
 
 
 def serialize_index(index: Index, io_flags: int = 0) -> NDArray[np.uint8]:
@@ -571,7 +635,7 @@ def serialize_index(index: Index, io_flags: int = 0) -> NDArray[np.uint8]:
 
 def deserialize_index(data: Any, io_flags: int = 0) -> Any:
     """The index of such an array."""
-    return Reader(np.ascontiguousarray(data, np.uint8)).index()
+    return _of_array(data).index()
 
 
 def clone_index(index: Index) -> Any:
@@ -579,12 +643,17 @@ def clone_index(index: Index) -> Any:
     return copy.deepcopy(index)
 
 
+def clone_Quantizer(quant: Any) -> Any:
+    """A copy of a ProductQuantizer or ScalarQuantizer."""
+    return copy.deepcopy(quant)
+
+
 def write_VectorTransform(vt: VectorTransform, to: Any) -> None:
     _write(to, lambda out: out.transform(vt))
 
 
 def read_VectorTransform(source: Any) -> VectorTransform:
-    return _read(source).transform()
+    return _read(source, Reader.transform)
 
 
 def write_ProductQuantizer(pq: ProductQuantizer, to: Any) -> None:
@@ -592,4 +661,4 @@ def write_ProductQuantizer(pq: ProductQuantizer, to: Any) -> None:
 
 
 def read_ProductQuantizer(source: Any) -> ProductQuantizer:
-    return _read(source).product()
+    return _read(source, Reader.product)

@@ -31,7 +31,7 @@ from .codes import Coded
 from .flat import IndexFlat
 from .missing import LISTS
 from .parameters import SearchParameters, SearchParametersIVF
-from .quantizers import ProductQuantizer, ScalarQuantizer
+from .quantizers import PolysemousTraining, ProductQuantizer, ScalarQuantizer
 from .randomness import subsample
 from .selectors import IDSelectorArray
 
@@ -124,6 +124,11 @@ class IndexIVFStats(Sealed):
 
 
 indexIVF_stats = IndexIVFStats()
+
+
+def _count(x: NDArray[np.float32], probes: int) -> None:
+    indexIVF_stats.nq += len(x)
+    indexIVF_stats.nlist += len(x) * probes
 
 
 class IndexIVF(Coded):
@@ -325,6 +330,13 @@ class IndexIVF(Coded):
         self._unlisted += other._unlisted
         other.reset()
 
+    def check_ids_sorted(self) -> bool:
+        """Whether the ids of each list go up."""
+        order, begin = self._store.by_list(self.nlist)
+        up = np.diff(self._store.ids[order]) >= 0
+        up[begin[1:-1][(begin[1:-1] > 0) & (begin[1:-1] < len(order))] - 1] = True
+        return bool(up.all())
+
     def copy_subset_to(self, other: Any, subset_type: int, a1: int, a2: int) -> None:
         """Adds to `other` the rows with a1 <= id < a2 (type 0), or id % a1 == a2 (type 1)."""
         rows = self._store
@@ -442,13 +454,15 @@ class IndexIVF(Coded):
     def _search_rows(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
         """(distances, row numbers of the store)."""
         probes, most, allowed, of_quantizer = self._asked(params)
-        indexIVF_stats.nq += len(x)
-        indexIVF_stats.nlist += len(x) * probes
+        _count(x, probes)
         if not self._store.size or not len(x):
             return no_neighbors((len(x), k), self.metric_type)
         if self._probes_by_knear() and not most and of_quantizer is None:
-            found = self._index().search(x, k, probes=probes, filter=allowed, threads=threads())
-            indexIVF_stats.ndis += len(x) * probes * self._store.size // self.nlist
+            report: dict[str, Any] = {}
+            found = self._index().search(
+                x, k, probes=probes, filter=allowed, threads=threads(), report=report
+            )
+            indexIVF_stats.ndis += round(report["probed_rows"] * len(x))
             return padded(found.distances, found.ids, self.metric_type)
         lists = self.quantizer.search(x, probes, params=of_quantizer)[1]
         return self._nearest_in(x, k, lists, allowed, most)
@@ -510,10 +524,13 @@ class IndexIVF(Coded):
 
     def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
         probes, _, allowed, of_quantizer = self._asked(params)
-        if self._store.size and self._probes_by_knear() and of_quantizer is None:
+        _count(x, probes)
+        if self._store.size and len(x) and self._probes_by_knear() and of_quantizer is None:
+            report: dict[str, Any] = {}
             begin, distances, rows = self._index().range_search(
-                x, radius, probes=probes, filter=allowed, threads=threads()
+                x, radius, probes=probes, filter=allowed, threads=threads(), report=report
             )
+            indexIVF_stats.ndis += round(report["probed_rows"] * len(x))
             return within(begin, distances, self._ids_of(rows), radius, self.metric_type)
         lists = self.quantizer.search(x, probes, params=of_quantizer)[1]
         return self._within_lists(x, radius, lists, allowed)
@@ -544,13 +561,18 @@ class IndexIVF(Coded):
         I: Any = None,  # noqa: E741
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """search() in the lists Iq [n x nprobe] instead of those that the quantizer finds; -1 is no
-        list. Dq, the distances of their centroids, are not needed."""
+        list. Dq, the distances of their centroids, are not needed. Where parallel_mode has
+        PARALLEL_MODE_NO_HEAP_INIT, what `D` and `I` have found before stays in the running."""
         rows = matrix(x, self.d)
         with faiss_errors():
             most, allowed = self._asked(params)[1:3]
             lists = self._preassigned(Iq, len(rows), params)
-            distances, ids = self._nearest_in(rows, k, lists, allowed, most)
-        return into(D, distances), into(I, self._ids_of(ids))
+            distances, found = self._nearest_in(rows, k, lists, allowed, most)
+        ids = self._ids_of(found)
+        if self.parallel_mode & self.PARALLEL_MODE_NO_HEAP_INIT and D is not None and I is not None:
+            both = np.concatenate([D, distances], 1), np.concatenate([I, ids], 1)
+            distances, ids = best_of(*both, k, self.metric_type)
+        return into(D, distances), into(I, ids)
 
     def range_search_preassigned(
         self,
@@ -710,7 +732,7 @@ class IndexIVFPQ(IndexIVF):
         super().__init__(quantizer, d, nlist, metric, own_invlists)
         self.pq = ProductQuantizer(d, M, nbits)
         self.do_polysemous_training = False
-        self.polysemous_training = None
+        self.polysemous_training = PolysemousTraining()
         self.polysemous_ht = 0
         self.scan_table_threshold = 0
         self.use_precomputed_table = 0

@@ -50,7 +50,7 @@ _WAYS = {
     "IndexIVFIndependentQuantizer",
     _NOTHING: "IndexFlat1D IndexFlatPanorama IndexFlatL2Panorama IndexFlatIPPanorama "
     "IndexIVFFlatPanorama IndexRefinePanorama IndexIVFFlatDedup IndexRandom MatrixStats "
-    "PolysemousTraining OperatingPoints OneRecallAtRCriterion IntersectionCriterion "
+    "OperatingPoints OneRecallAtRCriterion IntersectionCriterion "
     "ProgressiveDimClustering SuperKMeans SuperKmeans Clustering1D kmeans1d bucket_sort "
     "matrix_bucket_sort_inplace MapInt64ToInt64 TimeoutGuard SlidingIndexWindow",
 }

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from .selectors import IDSelector
+from .vectors import Ownership
 
 
 class SearchParameters:
     """`sel` leaves ids out. The classes below add what their indexes have; unknown names are
     refused."""
 
+    this, thisown = Ownership(), True
     _sel: IDSelector | None = None
 
     @property

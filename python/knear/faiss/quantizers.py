@@ -60,6 +60,21 @@ class _Quantizer(Sealed):
         raise NotImplementedError
 
 
+class PolysemousTraining(Sealed):
+    """How FAISS orders the centroids of a product quantizer for its Hamming filters. Remembered
+    alone: there are no such filters, and the order of centroids changes no distance."""
+
+    OT_None, OT_ReproduceDistances_affine, OT_Ranking_weighted_diff = range(3)
+
+    def __init__(self) -> None:
+        self.optimization_type = self.OT_ReproduceDistances_affine
+        self.ntrain_permutation, self.dis_weight_factor = 0, float(np.log(2))
+        self.max_memory, self.log_pattern = 20 << 30, ""
+        self.init_temperature, self.temperature_decay = 0.7, float(0.9 ** (1 / 500))
+        self.n_iter, self.n_redo, self.seed, self.verbose = 500000, 2, 123, 0
+        self.only_bit_flips = self.init_random = False
+
+
 class ProductQuantizer(_Quantizer):
     """Each of M equal parts of a vector by the number, of nbits, of its nearest centroid."""
 
@@ -70,7 +85,9 @@ class ProductQuantizer(_Quantizer):
         self.M, self.nbits = int(M), int(nbits)
         self.train_type = self.Train_default
         self.cp = ClusteringParameters()
-        self.centroids = Float32Vector()
+        self.centroids, self.sdc_table = Float32Vector(), Float32Vector()
+        self.transposed_centroids, self.centroids_sq_lengths = Float32Vector(), Float32Vector()
+        self.assign_index: Any = None
         self.set_derived_values()
 
     def set_derived_values(self) -> None:
@@ -127,12 +144,76 @@ class ProductQuantizer(_Quantizer):
         numbers = unpacked(codes, self.M, self.nbits)
         return self._books()[np.arange(self.M), numbers].reshape(len(codes), self.d)
 
+    # FAISS's own: tables and searches by codes.
+    def get_centroids(self, m: int, i: int) -> NDArray[np.float32]:
+        """The centroid [dsub] of number i, and all that follow of sub-quantizer m."""
+        return self._books()[m, i:].ravel()
+
+    def sync_transposed_centroids(self) -> None:
+        """Makes the tables that FAISS encodes faster with. Codes are the same, and as fast."""
+        books = self._books()
+        self.transposed_centroids.set(books.transpose(2, 0, 1))
+        self.centroids_sq_lengths.set((books**2).sum(2))
+
+    def clear_transposed_centroids(self) -> None:
+        self.transposed_centroids.clear()
+        self.centroids_sq_lengths.clear()
+
+    def compute_codes_with_assign_index(self, x: Any, codes: Any, n: int) -> None:
+        """compute_codes() of the first n rows of `x` into the array `codes`, by assign_index, which
+        gets the centroids of each part in turn."""
+        index = self.assign_index
+        if index is None or index.d != self.dsub:
+            refuse(f"assign_index must be an index of {self.dsub} columns")
+        parts = np.ravel(x)[: n * self.d].reshape(n, self.M, self.dsub)
+        numbers = np.empty((n, self.M), np.int64)
+        for m, book in enumerate(self._books()):
+            index.reset()
+            index.add(book)
+            numbers[:, m] = index.assign(parts[:, m], 1).ravel()
+        codes.reshape(-1)[: n * self.code_size] = packed(numbers, self.nbits).ravel()
+
+    def _tables(self, x: Any, n: int, products: bool) -> NDArray[np.float32]:
+        parts = np.ravel(x)[: n * self.d].reshape(n, self.M, self.dsub).astype(np.float64)
+        books = self._books().astype(np.float64)
+        out = np.einsum("nmd,mkd->nmk", parts, books)
+        if not products:
+            out = (parts**2).sum(2)[:, :, None] + (books**2).sum(2) - 2 * out
+        return np.maximum(out, -np.inf if products else 0).astype(np.float32)
+
+    def compute_distance_tables(self, nx: int, x: Any, dis_tables: Any) -> None:
+        """The squared distances [nx x M x ksub] of the parts of `x` and all centroids, into an
+        array."""
+        dis_tables.reshape(-1)[: nx * self.M * self.ksub] = self._tables(x, nx, False).ravel()
+
+    def compute_inner_prod_tables(self, nx: int, x: Any, dis_tables: Any) -> None:
+        """The same of inner products."""
+        dis_tables.reshape(-1)[: nx * self.M * self.ksub] = self._tables(x, nx, True).ravel()
+
+    def compute_distance_table(self, x: Any, dis_table: Any) -> None:
+        self.compute_distance_tables(1, x, dis_table)
+
+    def compute_inner_prod_table(self, x: Any, dis_table: Any) -> None:
+        self.compute_inner_prod_tables(1, x, dis_table)
+
+    def compute_sdc_table(self) -> None:
+        """Puts the squared distances [M x ksub x ksub] of centroids into sdc_table."""
+        books = self._books()
+        self.sdc_table.set(((books[:, :, None] - books[:, None]) ** 2).sum(3))
+
 
 class ScalarQuantizer(_Quantizer):
     """Each column by itself, in 8, 6 or 4 bits, halves or bfloat16."""
 
     QT_8bit, QT_4bit, QT_8bit_uniform, QT_4bit_uniform, QT_fp16 = range(5)
-    QT_8bit_direct, QT_6bit, QT_bf16, QT_8bit_direct_signed, QT_0bit = range(5, 10)
+    QT_8bit_direct, QT_6bit, QT_bf16, QT_8bit_direct_signed = range(5, 9)
+    # Types without codes here, which scripts ask for by name.
+    QT_0bit, QT_1bit_tqmse, QT_2bit_tqmse, QT_3bit_tqmse, QT_4bit_tqmse, QT_8bit_tqmse = range(
+        9, 15
+    )
+    QT_2bit_tq, QT_3bit_tq, QT_4bit_tq, QT_5bit_tq = range(15, 19)
+    QT_1bit_eden, QT_2bit_eden, QT_3bit_eden, QT_4bit_eden = range(19, 23)
+    QT_5bit_eden, QT_6bit_eden, QT_7bit_eden, QT_8bit_eden, QT_count = range(23, 28)
     RS_minmax, RS_meanstd, RS_quantiles, RS_optim = range(4)
 
     _BITS = {0: 8, 1: 4, 2: 8, 3: 4, 4: 16, 5: 8, 6: 6, 7: 16, 8: 8}

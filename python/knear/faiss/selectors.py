@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .vectors import Ownership
+
 
 class IDSelector:
     """A set of ids. mask() says it of many at once; is_member() of one."""
+
+    this, thisown = Ownership(), True
 
     def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Of each of `ids` whether it is in the set. A class of one's own may have is_member()
@@ -30,6 +34,11 @@ class IDSelectorRange(IDSelector):
 
     def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         return (ids >= self.imin) & (ids < self.imax)
+
+    def find_sorted_ids_bounds(self, list_size: int, ids: Any, jmin: Any, jmax: Any) -> None:
+        """Where those of the first so many of `ids`, which go up, begin and end that are in it,
+        into arrays of one number each."""
+        jmin[0], jmax[0] = np.searchsorted(ids[:list_size], [self.imin, self.imax])
 
 
 class IDSelectorBatch(IDSelector):
@@ -113,8 +122,8 @@ class IDSelectorTranslated(IDSelector):
         self.id_map, self.sel = id_map, sel
 
     def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        to = np.asarray(getattr(self.id_map, "array", self.id_map), np.int64)
-        return self.sel.mask(to[ids])
+        to = getattr(self.id_map, "id_map", self.id_map)  # of an index, or the ids themselves
+        return self.sel.mask(np.asarray(getattr(to, "array", to), np.int64)[ids])
 
 
 class PyCallbackIDSelector(IDSelector):

@@ -49,6 +49,13 @@ class Vector:
     def clear(self) -> None:
         self.set(())
 
+    def swap(self, other: Vector) -> None:
+        """Exchanges the numbers of two vectors."""
+        assert self.dtype == other.dtype, f"vectors of {self.dtype} and {other.dtype}"
+        mine, theirs = self.array, other.array
+        self.set(theirs)
+        other.set(mine)
+
 
 def _kind(name: str, dtype: Any) -> type[Vector]:
     return type(name, (Vector,), {"dtype": dtype, "__doc__": f"A list of {dtype.__name__}."})
@@ -79,6 +86,17 @@ class Copy(UInt8Vector):
 
     def resize(self, size: int) -> None:
         self.set(())
+
+
+class Ownership:
+    """`this` of an object of FAISS: whether Python frees it. It always does here."""
+
+    def own(self, owned: bool | None = None) -> bool:
+        return True
+
+    def acquire(self) -> None: ...
+
+    def disown(self) -> None: ...
 
 
 class Objects(list):

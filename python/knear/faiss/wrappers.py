@@ -74,12 +74,13 @@ class IndexIDMap(_Around):
         self.id_map.array = np.concatenate([self._ids(), ids])
 
     def _inner(self, params: Any) -> Any:
-        """Parameters for the index inside: a selector is of the ids of this one. An IDSelector
+        """Parameters for the index inside: a selector is of the ids of this one, unless it is
+        translated already. An IDSelector
         further inside (of a base index, say) is translated, too."""
         if params is None:
             return None
         out = copy.copy(params)
-        if out.sel is not None:
+        if out.sel is not None and not isinstance(out.sel, IDSelectorTranslated):
             out.sel = IDSelectorTranslated(self.id_map, out.sel)
         for name in ("index_params", "base_index_params"):
             if getattr(out, name, None) is not None:

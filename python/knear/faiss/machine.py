@@ -1,0 +1,91 @@
+"""What FAISS says of the machine and of its build: SIMDConfig, threads, swig_version()."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from .base import refuse, set_threads, threads
+
+(
+    SIMDLevel_NONE,
+    SIMDLevel_AVX2,
+    SIMDLevel_AVX512,
+    SIMDLevel_AVX512_SPR,
+    SIMDLevel_ARM_NEON,
+    SIMDLevel_ARM_SVE,
+    SIMDLevel_RISCV_RVV,
+    SIMDLevel_AVX512_VPOPCNT,
+    SIMDLevel_COUNT,
+) = range(9)
+
+
+class SIMDConfig:
+    """FAISS's choice of instructions, of which there is one here, SIMDLevel_NONE: knear takes the
+    fastest that the processor has, and finds the same with all of them."""
+
+    level = SIMDLevel_NONE
+
+    @staticmethod
+    def is_simd_level_available(level: int) -> bool:
+        return level == SIMDLevel_NONE
+
+    @staticmethod
+    def supported_simd_levels() -> int:
+        """One bit for each level."""
+        return 1 << SIMDLevel_NONE
+
+    @staticmethod
+    def get_level() -> int:
+        return SIMDLevel_NONE
+
+    get_dispatched_level = auto_detect_simd_level = get_level
+
+    @staticmethod
+    def get_level_name() -> str:
+        return "NONE"
+
+    @staticmethod
+    def has_dynamic_dispatch() -> bool:
+        return False
+
+    @staticmethod
+    def set_level(level: int) -> None:
+        if level != SIMDLevel_NONE:
+            refuse(f"SIMD level {level} is not available: knear chooses instructions by itself")
+
+
+def swig_version() -> int:
+    """0: there is no SWIG."""
+    return 0
+
+
+def check_openmp() -> bool:
+    """Whether calls take as many threads as omp_set_num_threads() said."""
+    return True
+
+
+def omp_get_max_threads() -> int:
+    return threads() or len(os.sched_getaffinity(0))
+
+
+def omp_set_num_threads(num_threads: int) -> None:
+    """How many threads each call from now on takes. Answers do not depend on it."""
+    set_threads(num_threads)
+
+
+def get_num_gpus() -> int:
+    return 0
+
+
+def get_compile_options() -> str:
+    return "KNEAR"
+
+
+def get_mem_usage_kb() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def getmillisecs() -> float:
+    return time.perf_counter() * 1000
