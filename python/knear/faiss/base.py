@@ -89,11 +89,14 @@ def padded(distances: NDArray[Any], ids: NDArray[Any], metric: int) -> Any:
 
 
 def within(begin: Any, distances: Any, rows: Any, radius: float, metric: int) -> Any:
-    """What knear's range_search() found as FAISS has it: without those right at the radius."""
+    """What knear's range_search() found as FAISS has it: without those right at the radius, and
+    those of a query in order of their rows."""
     inside = distances < radius if metric == METRIC_L2 else distances > radius
     counts = np.concatenate([[0], np.cumsum(inside)])
-    lims = counts[np.asarray(begin, np.int64)].astype(np.uint64)
-    return lims, distances[inside], rows[inside].view(np.int64)
+    lims = counts[np.asarray(begin, np.int64)]
+    distances, rows = distances[inside], rows[inside]
+    order = np.lexsort((rows, np.repeat(np.arange(len(lims) - 1), np.diff(lims))))
+    return lims.astype(np.uint64), distances[order], rows[order].view(np.int64)
 
 
 def _nearest_first(distances: Any, metric: int) -> Any:
@@ -107,11 +110,11 @@ def best_of(distances: Any, ids: Any, k: int, metric: int) -> tuple[NDArray[Any]
     return np.take_along_axis(distances, best, 1), np.take_along_axis(ids, best, 1)
 
 
-def ranges(n: int, asked: Any, distances: Any, ids: Any, radius: float, metric: int) -> Any:
+def ranges(n: int, asked: Any, distances: Any, rows: Any, radius: float, metric: int) -> Any:
     """What n queries found, of each hit the query that asked, as range_search() has it."""
-    order = np.lexsort((ids, _nearest_first(distances, metric), asked))
+    order = np.argsort(asked, kind="stable")
     begin = np.searchsorted(asked[order], np.arange(n + 1))
-    return within(begin, distances[order], ids[order], radius, metric)
+    return within(begin, distances[order], rows[order], radius, metric)
 
 
 def places_of(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -258,7 +261,7 @@ class Index(Sealed):
         numeric_type: int = Float32,
     ) -> tuple[NDArray[np.uint64], NDArray[np.float32], NDArray[np.int64]]:
         """(lims [n + 1], distances, ids): those of query i stand at lims[i] : lims[i + 1], all with
-        a distance below `thresh`, or an inner product above it; nearest first."""
+        a distance below `thresh`, or an inner product above it; in order of adding."""
         rows = matrix(x, self.d)
         _refuse_others(params)
         with faiss_errors():

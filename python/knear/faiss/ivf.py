@@ -53,6 +53,8 @@ class DirectMap(Sealed):
 class InvertedLists(Sealed):
     """The lists of an index, to look at: what the get_ functions return are copies."""
 
+    INVALID_CODE_SIZE = 2**64 - 1
+
     def __init__(self, index: IndexIVF, *sizes: Any) -> None:
         if not isinstance(index, IndexIVF):
             raise NotImplementedError(LISTS)
@@ -99,6 +101,14 @@ class InvertedLists(Sealed):
 
     def _sizes(self) -> NDArray[np.int64]:
         return np.diff(self._of._store.by_list(self.nlist)[1])
+
+    def permute_invlists(self, map: ArrayLike) -> None:
+        """List map[i] becomes list i."""
+        order = np.ascontiguousarray(map, np.int64).ravel()
+        if not np.array_equal(np.sort(order), np.arange(self.nlist)):
+            refuse(f"the permutation is none of {self.nlist} lists")
+        store = self._of._store
+        store.replace(slice(None), store.codes, np.argsort(order)[store.lists])
 
     def imbalance_factor(self) -> float:
         """1 where all lists are as long; nlist where one has all."""
@@ -531,13 +541,14 @@ class IndexIVF(Coded):
                 x, radius, probes=probes, filter=allowed, threads=threads(), report=report
             )
             indexIVF_stats.ndis += round(report["probed_rows"] * len(x))
-            return within(begin, distances, self._ids_of(rows), radius, self.metric_type)
+            lims, distances, rows = within(begin, distances, rows, radius, self.metric_type)
+            return lims, distances, self._ids_of(rows)
         lists = self.quantizer.search(x, probes, params=of_quantizer)[1]
         return self._within_lists(x, radius, lists, allowed)
 
     def _within_lists(self, x: Any, radius: float, lists: Any, allowed: Any) -> Any:
         asked = [np.empty(0, np.int64)]
-        distances, ids = [np.empty(0, np.float32)], [np.empty(0, np.int64)]
+        distances, found = [np.empty(0, np.float32)], [np.empty(0, np.int64)]
         name = metric_name(self.metric_type)
         for rows, queries, _ in self._queries_of_lists(lists, allowed):
             begin, near, which = range_search(
@@ -545,9 +556,10 @@ class IndexIVF(Coded):
             )
             asked.append(np.repeat(queries, np.diff(begin)))
             distances.append(near)
-            ids.append(self._store.ids[rows[which]])
-        found = (np.concatenate(each) for each in (asked, distances, ids))
-        return ranges(len(x), *found, radius, self.metric_type)
+            found.append(rows[which])
+        hits = (np.concatenate(each) for each in (asked, distances, found))
+        lims, near, places = ranges(len(x), *hits, radius, self.metric_type)
+        return lims, near, self._ids_of(places)
 
     def search_preassigned(
         self,

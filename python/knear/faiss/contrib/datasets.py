@@ -2,16 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from ..base import METRIC_INNER_PRODUCT, METRIC_L2
-from ..functions import knn
+import knear.faiss as faiss
 
 
-class SyntheticDataset:
-    """nt vectors to train on, nb to search and nq queries, of d columns."""
+class Dataset:
+    """nt vectors to train on, nb to search and nq queries, of d columns; metric "L2" or "IP"."""
+
+    d = nt = nb = nq = -1
+    metric = "L2"
+
+    def get_queries(self) -> Any:
+        raise NotImplementedError("a data set has queries")
+
+    def get_train(self, maxtrain: int | None = None) -> Any:
+        raise NotImplementedError("the data set has no vectors to train on")
+
+    def get_database(self) -> Any:
+        raise NotImplementedError("a data set has vectors")
+
+    def get_groundtruth(self, k: int | None = None) -> Any:
+        raise NotImplementedError("the nearest neighbours are not known")
+
+    def database_iterator(self, bs: int = 128, split: tuple[int, int] = (1, 0)) -> Iterator[Any]:
+        """Blocks of bs vectors; of part split[1] of split[0] parts."""
+        parts, part = split
+        begin, end = self.nb * part // parts, self.nb * (part + 1) // parts
+        base = self.get_database()
+        for first in range(begin, end, bs):
+            yield base[first : min(first + bs, end)]
+
+    def check_sizes(self) -> None:
+        """AssertionError unless all have the sizes that they should have."""
+        assert self.get_queries().shape == (self.nq, self.d)
+        if self.nt > 0:
+            assert self.get_train(maxtrain=123).shape == (min(123, self.nt), self.d)
+        assert self.get_database().shape == (self.nb, self.d)
+        assert self.get_groundtruth(k=13).shape == (self.nq, 13)
+
+    def __str__(self) -> str:
+        return (
+            f"{type(self).__name__} d={self.d} {self.metric} nt={self.nt} nb={self.nb} nq={self.nq}"
+        )
+
+
+class SyntheticDataset(Dataset):
+    """Sines of products of 10 normal numbers."""
 
     def __init__(
         self, d: int, nt: int, nb: int, nq: int, metric: str = "L2", seed: int = 1338
@@ -32,6 +72,6 @@ class SyntheticDataset:
     def get_queries(self) -> Any:
         return self.xq
 
-    def get_groundtruth(self, k: int = 100) -> Any:
-        metric = METRIC_L2 if self.metric == "L2" else METRIC_INNER_PRODUCT
-        return knn(self.xq, self.xb, k, metric)[1]
+    def get_groundtruth(self, k: int | None = 100) -> Any:
+        metric = faiss.METRIC_L2 if self.metric == "L2" else faiss.METRIC_INNER_PRODUCT
+        return faiss.knn(self.xq, self.xb, 100 if k is None else k, metric)[1]

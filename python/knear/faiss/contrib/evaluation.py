@@ -1,7 +1,9 @@
-"""How much two results have in common."""
+"""How much two results have in common, and how long something takes."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,16 +18,25 @@ def knn_intersection_measure(I1: ArrayLike, I2: ArrayLike) -> float:
 
 
 def check_ref_knn_with_draws(
-    Dref: Any, Iref: Any, Dnew: Any, Inew: Any, rtol: float = 1e-5
+    Dref: Any, Iref: Any, Dnew: Any, Inew: Any, rtol: float = 1e-5, atol: float = 0
 ) -> None:
     """AssertionError unless two results have the same distances, and the same ids but for those of
     equal distances."""
-    np.testing.assert_allclose(Dref, Dnew, rtol=rtol)
+    np.testing.assert_allclose(Dref, Dnew, rtol=rtol, atol=atol)
     for distances, a, b in zip(Dref, Iref, Inew, strict=True):
-        for value in np.unique(distances):
-            places = distances == value
-            if not places[-1]:  # of the last ones, others may be as far
-                assert set(a[places]) == set(b[places])
+        if np.array_equal(a, b):
+            continue
+        order = np.argsort(distances, kind="stable")
+        apart = np.abs(np.diff(distances[order])) > rtol * np.abs(distances).max() + atol
+        group = np.empty(len(order), np.int64)
+        group[order] = np.concatenate([[0], np.cumsum(apart)])
+        for one in np.unique(group[group != group[-1]]):  # of the last, others may be as far
+            assert set(a[group == one]) == set(b[group == one])
+
+
+def _parts(lims: Any) -> Iterator[slice]:
+    edges = np.asarray(lims).astype(int)
+    return (slice(begin, end) for begin, end in zip(edges, edges[1:], strict=False))
 
 
 def check_ref_range_results(
@@ -33,7 +44,119 @@ def check_ref_range_results(
 ) -> None:
     """AssertionError unless two range searches found the same, in any order."""
     np.testing.assert_array_equal(Lref, Lnew)
-    for begin, end in zip(Lref[:-1].astype(int), Lref[1:].astype(int), strict=True):
-        a, b = np.argsort(Iref[begin:end]), np.argsort(Inew[begin:end])
-        np.testing.assert_array_equal(Iref[begin:end][a], Inew[begin:end][b])
-        np.testing.assert_allclose(Dref[begin:end][a], Dnew[begin:end][b], rtol=1e-4, atol=1e-4)
+    for part in _parts(Lref):
+        a, b = np.argsort(Iref[part]), np.argsort(Inew[part])
+        np.testing.assert_array_equal(Iref[part][a], Inew[part][b])
+        np.testing.assert_allclose(Dref[part][a], Dnew[part][b], rtol=1e-4, atol=1e-4)
+
+
+def sort_range_res_2(lims: Any, D: Any, I: Any) -> tuple[Any, Any]:  # noqa: E741
+    """(ids, distances) of a range search, those of each query by their distances."""
+    ids, distances = np.empty_like(I), np.empty_like(D)
+    for part in _parts(lims):
+        order = np.argsort(D[part])
+        ids[part], distances[part] = I[part][order], D[part][order]
+    return ids, distances
+
+
+def sort_range_res_1(lims: Any, I: Any) -> Any:  # noqa: E741
+    """The ids of a range search, those of each query in order."""
+    ids = np.empty_like(I)
+    for part in _parts(lims):
+        ids[part] = np.sort(I[part])
+    return ids
+
+
+def filter_range_results(lims: Any, D: Any, I: Any, thresh: float) -> tuple[Any, Any, Any]:  # noqa: E741
+    """Those with a distance below a threshold."""
+    near = thresh > D
+    counts = [0, *(int(near[part].sum()) for part in _parts(lims))]
+    return np.cumsum(counts).astype(np.asarray(lims).dtype), D[near], I[near]
+
+
+def counts_to_PR(ngt: Any, nres: Any, ninter: Any, mode: str = "overall") -> tuple[float, float]:
+    """(precision, recall) of the numbers of each query: due, found, and found of those due; of all
+    queries together, or the "average" of each. Of nothing found the precision is 1, and the recall
+    where nothing is due."""
+    due, found, right = (np.asarray(each, np.float64) for each in (ngt, nres, ninter))
+    assert mode in ("overall", "average"), f"mode is {mode!r}"
+    if mode == "overall":
+        due, found, right = (np.atleast_1d(each.sum()) for each in (due, found, right))
+    precision = np.where(found > 0, right / np.maximum(found, 1), 1.0)
+    recall = np.where(due > 0, right / np.maximum(due, 1), found == 0)
+    return float(precision.mean()), float(recall.mean())
+
+
+def range_PR(
+    lims_ref: Any, Iref: Any, lims_new: Any, Inew: Any, mode: str = "overall"
+) -> tuple[float, float]:
+    """(precision, recall) of the ids of a range search by those of another."""
+    pairs = zip(_parts(lims_ref), _parts(lims_new), strict=True)
+    common = [len(np.intersect1d(Iref[a], Inew[b])) for a, b in pairs]
+    due, found = (np.diff(np.asarray(lims).astype(int)) for lims in (lims_ref, lims_new))
+    return counts_to_PR(due, found, common, mode)
+
+
+def range_PR_multiple_thresholds(
+    lims_ref: Any,
+    Iref: Any,
+    lims_new: Any,
+    Dnew: Any,
+    Inew: Any,
+    thresholds: Any,
+    mode: str = "overall",
+    do_sort: str = "ref,new",
+) -> tuple[Any, Any]:
+    """(precisions, recalls) of what a range search found below each threshold; do_sort says which
+    of both are not in order yet."""
+    if "new" in do_sort:
+        Inew, Dnew = sort_range_res_2(lims_new, Dnew, Inew)
+    due = np.diff(np.asarray(lims_ref).astype(int))
+    found = np.zeros((len(thresholds), len(due)), np.int64)
+    right = np.zeros_like(found)
+    for query, (a, b) in enumerate(zip(_parts(lims_ref), _parts(lims_new), strict=True)):
+        found[:, query] = np.searchsorted(Dnew[b], thresholds)
+        so_far = np.concatenate([[0], np.cumsum(np.isin(Inew[b], Iref[a]))])
+        right[:, query] = so_far[found[:, query]]
+    pairs = [counts_to_PR(due, f, r, mode) for f, r in zip(found, right, strict=True)]
+    return np.array([p for p, _ in pairs]), np.array([r for _, r in pairs])
+
+
+class RepeatTimer:
+    """for _ in timer: runs something `warmup` times, then `runs` times or for max_secs seconds, of
+    which ms() is the mean of the latter. `nt` threads, where it is not -1."""
+
+    def __init__(
+        self, warmup: int = 0, nt: int = -1, runs: int = 1, max_secs: float = np.inf
+    ) -> None:
+        self.warmup, self.nt, self.runs, self.max_secs = warmup, nt, runs, max_secs
+        self.times: list[float] = []
+
+    def __iter__(self) -> Iterator[None]:
+        import knear.faiss as faiss
+
+        self.times = []
+        threads = faiss.omp_get_max_threads()
+        if self.nt != -1:
+            faiss.omp_set_num_threads(self.nt)
+        try:
+            begin = time.perf_counter()
+            for run in range(self.warmup + self.runs):
+                start = time.perf_counter()
+                yield
+                if run >= self.warmup:
+                    self.times.append(time.perf_counter() - start)
+                    if time.perf_counter() - begin > self.max_secs:
+                        return
+        finally:
+            if self.nt != -1:
+                faiss.omp_set_num_threads(threads)
+
+    def ms(self) -> float:
+        return float(np.mean(self.times)) * 1000
+
+    def ms_std(self) -> float:
+        return float(np.std(self.times)) * 1000 if len(self.times) > 1 else 0.0
+
+    def nruns(self) -> int:
+        return len(self.times)
