@@ -23,6 +23,7 @@ from typing import Any
 from .base import (
     METRIC_INNER_PRODUCT,
     METRIC_L2,
+    DistanceComputer,
     Float16,
     Float32,
     Index,
@@ -31,6 +32,7 @@ from .base import (
 )
 from .clustering import (
     Clustering,
+    ClusteringInitialization,
     ClusteringInitMethod_AFK_MC2,
     ClusteringInitMethod_KMEANS_PLUS_PLUS,
     ClusteringInitMethod_RANDOM,
@@ -127,6 +129,7 @@ from .machine import (
     omp_set_num_threads,
     swig_version,
 )
+from .maps import CodeSet, MapLong2Long
 from .missing import WAYS, stand_in
 from .parameters import (
     IndexRefineSearchParameters,

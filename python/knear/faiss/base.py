@@ -99,13 +99,9 @@ def within(begin: Any, distances: Any, rows: Any, radius: float, metric: int) ->
     return lims.astype(np.uint64), distances[order], rows[order].view(np.int64)
 
 
-def _nearest_first(distances: Any, metric: int) -> Any:
-    return distances if metric == METRIC_L2 else -distances
-
-
 def best_of(distances: Any, ids: Any, k: int, metric: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """The k best of each row of (distances, ids), ties by id, those of id -1 last."""
-    key = _nearest_first(distances, metric)
+    key = distances if metric == METRIC_L2 else -distances
     best = np.lexsort((ids, key, ids < 0), axis=1)[:, :k]
     return np.take_along_axis(distances, best, 1), np.take_along_axis(ids, best, 1)
 
@@ -248,8 +244,13 @@ class Index(Sealed):
         rows = matrix(x, self.d)
         assert k > 0, f"k must be 1 at least, but is {k}"
         _refuse_others(params)
+        lost = np.isnan(rows).any(1)
+        if lost.any():  # queries that find nothing
+            rows = np.where(lost[:, None], np.float32(0), rows)
         with faiss_errors():
             distances, ids = self._search(rows, int(k), params)
+        if lost.any():
+            distances[lost], ids[lost] = no_neighbors((k,), self.metric_type)
         return into(D, distances), into(I, ids)
 
     def range_search(
@@ -264,8 +265,12 @@ class Index(Sealed):
         a distance below `thresh`, or an inner product above it; in order of adding."""
         rows = matrix(x, self.d)
         _refuse_others(params)
+        there = ~np.isnan(rows).any(1)  # a query of NaN finds nothing
         with faiss_errors():
-            return self._within(rows, float(np.float32(thresh)), params)
+            lims, distances, ids = self._within(rows[there], float(np.float32(thresh)), params)
+        if there.all():
+            return lims, distances, ids
+        return lims[np.concatenate([[0], np.cumsum(there)])], distances, ids
 
     def assign(self, x: ArrayLike, k: int = 1, labels: Any = None) -> NDArray[np.int64]:
         """The ids [n x k] of search()."""
@@ -313,6 +318,10 @@ class Index(Sealed):
 
     def _vectors_of_found(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         return self._vectors_of(ids)
+
+    def get_distance_computer(self) -> DistanceComputer:
+        """What measures single vectors of this index, as it does in a search."""
+        return DistanceComputer(self)
 
     def compute_residual_n(self, x: ArrayLike, keys: ArrayLike) -> NDArray[np.float32]:
         """`x` less the vectors of these ids [n x d]."""
@@ -395,6 +404,32 @@ class Index(Sealed):
 
     def _add_codes(self, codes: NDArray[np.uint8], ids: NDArray[np.int64] | None) -> None:
         refuse("add_sa_codes not implemented for this type of index")
+
+
+class DistanceComputer(Sealed):
+    """set_query(x), and then computer(i): the distance, or inner product, of the vector i."""
+
+    def __init__(self, index: Index, change: Any = None) -> None:
+        self._index, self._change = index, change
+        self._query: Any = None
+
+    def set_query(self, x: Any) -> None:
+        query = np.ascontiguousarray(x, np.float32).reshape(1, -1)
+        self._query = (query if self._change is None else self._change(query))[0]
+
+    def _measured(self, a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        l2 = self._index.metric_type == METRIC_L2
+        return float(np.float32(np.square(x - y).sum() if l2 else x @ y))
+
+    def __call__(self, i: int) -> float:
+        if self._query is None:
+            refuse("set_query() comes first")
+        return self._measured(self._query, self._index.reconstruct(i))
+
+    def symmetric_dis(self, i: int, j: int) -> float:
+        """The distance of two vectors of the index."""
+        return self._measured(self._index.reconstruct(i), self._index.reconstruct(j))
 
 
 def into(out: Any, values: NDArray[Any]) -> Any:

@@ -152,6 +152,8 @@ def _lloyd(
         first, steps = run(first, 1)
         first = _after(first, cp)
         stats += _stats(steps, cp)[:1]
+        if len(stats) > 1 and stats[-1].obj == stats[-2].obj:
+            break
     return first, stats
 
 
@@ -253,6 +255,87 @@ class Clustering(ClusteringParameters):
 
     def post_process_centroids(self) -> None:
         self.centroids.set(_after(self.centroids.array.reshape(-1, self.d), self))
+
+
+class ClusteringInitialization(Sealed):
+    """The first k centroids of k-means by itself: rows drawn at random; k-means++, each far from
+    those before; or AFK-MC2 (Bachem et al., 2016), which draws such rows by Markov chains."""
+
+    def __init__(self, d: int, k: int) -> None:
+        self.d, self.k = int(d), int(k)
+        self.method = ClusteringInitMethod_RANDOM
+        self.seed = 1234
+        self.afkmc2_chain_length = 50
+
+    def init_centroids(
+        self,
+        n: int,
+        x: Any,
+        centroids: Any,
+        n_existing_centroids: int = 0,
+        existing_centroids: Any = None,
+    ) -> None:
+        """Puts k of the first n rows of `x` into the array `centroids`. The other methods than
+        random ones keep away from centroids that are there already."""
+        rows = np.ravel(x)[: n * self.d].reshape(n, self.d)
+        if n < self.k:
+            refuse(f"{self.k} centroids cannot be drawn from {n} rows")
+        if self.method == ClusteringInitMethod_RANDOM:
+            chosen = permutation(n, self.seed, self.k)
+        else:
+            had = np.empty((0, self.d), np.float32)
+            if n_existing_centroids:
+                values = np.ravel(existing_centroids)[: n_existing_centroids * self.d]
+                had = values.reshape(-1, self.d)
+            far = self.method == ClusteringInitMethod_KMEANS_PLUS_PLUS
+            draw = self._far_apart if far else self._by_chains
+            chosen = draw(rows, had, np.random.RandomState(self.seed % 2**32))
+        centroids.reshape(-1)[: self.k * self.d] = rows[chosen].ravel()
+
+    def _far_apart(self, rows: Any, had: Any, random: Any) -> list[int]:
+        chosen: list[int] = []
+        nearest = np.full(len(rows), np.inf)
+        for centroid in had:
+            nearest = np.minimum(nearest, _squares(rows, centroid))
+        while len(chosen) < self.k:
+            chosen.append(_drawn(nearest, random))
+            nearest = np.minimum(nearest, _squares(rows, rows[chosen[-1]]))
+        return chosen
+
+    def _by_chains(self, rows: Any, had: Any, random: Any) -> list[int]:
+        chosen = [] if len(had) else [int(random.randint(len(rows)))]
+        at = np.concatenate([had, rows[chosen]])
+        first = _core.nearest_centroids(np.ascontiguousarray(at), rows, "f32", "l2", threads())[0]
+        total = float(first.sum(dtype=np.float64))
+        share = np.full(len(rows), 1 / len(rows))
+        if total > 0:
+            share = first / total / 2 + share / 2
+        share = share / share.sum()
+        while len(chosen) < self.k:
+            chain = random.choice(len(rows), max(1, self.afkmc2_chain_length), p=share)
+            cost = _core.nearest_centroids(
+                np.ascontiguousarray(at), np.ascontiguousarray(rows[chain]), "f32", "l2", threads()
+            )[0]
+            now = 0
+            for i, luck in enumerate(random.rand(len(chain) - 1), 1):
+                if cost[i] * share[chain[now]] > luck * cost[now] * share[chain[i]]:
+                    now = i
+            chosen.append(int(chain[now]))
+            at = np.concatenate([at, rows[chain[now] : chain[now] + 1]])
+        return chosen
+
+
+def _squares(rows: NDArray[np.float32], centroid: NDArray[np.float32]) -> NDArray[np.float32]:
+    apart = rows - centroid
+    return np.einsum("ij,ij->i", apart, apart)
+
+
+def _drawn(weights: NDArray[Any], random: Any) -> int:
+    """A row with the probability of its weight; any, where all are 0 or there are none yet."""
+    ends = np.cumsum(weights, dtype=np.float64)
+    if not 0 < ends[-1] < np.inf:
+        return int(random.randint(len(weights)))
+    return int(np.searchsorted(ends, random.rand() * ends[-1], side="right").clip(0, len(ends) - 1))
 
 
 class Kmeans:

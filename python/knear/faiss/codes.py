@@ -13,6 +13,7 @@ from .._index import Index as KnearIndex
 from ..errors import Error, MemoryBudgetError
 from .base import (
     METRIC_L2,
+    DistanceComputer,
     Index,
     Sealed,
     padded,
@@ -95,6 +96,9 @@ class IndexFlatCodes(Coded):
     def codes(self) -> UInt8Vector:
         """All codes, one after another: a copy."""
         return Copy(self._store.codes)
+
+    def get_FlatCodesDistanceComputer(self) -> DistanceComputer:
+        return self.get_distance_computer()
 
     def _trained(self) -> None:
         if not self.is_trained:

@@ -143,7 +143,7 @@ def _transform(d: int, part: str) -> VectorTransform | None:
         return OPQMatrix(d, int(found[1]), int(found[2] or -1))
     if found := re.fullmatch(r"RR(\d+)?", part):
         return RandomRotationMatrix(d, int(found[1] or d))
-    if part == "L2norm":
+    if part in ("L2norm", "L2Norm"):
         return NormalizationTransform(d, 2.0)
     if found := re.fullmatch(r"Pad(\d+)", part):
         return RemapDimensionsTransform(d, max(d, int(found[1])), False)

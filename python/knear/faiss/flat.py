@@ -11,6 +11,7 @@ from .._index import Index as KnearIndex
 from .base import (
     METRIC_INNER_PRODUCT,
     METRIC_L2,
+    DistanceComputer,
     Index,
     faiss_errors,
     metric_name,
@@ -26,7 +27,8 @@ class IndexFlat(Index):
     """Vectors of d columns under ids 0, 1, ...: after remove_ids those that follow move up.
 
     A knear.Index keeps them under ids of its own that never change; `_places` are these in order
-    of FAISS's ids, or None as long as they are the same.
+    of FAISS's ids, or None as long as they are the same. It takes no vectors of NaN: `_unfound` has
+    these, of which no search finds one, by the index's ids.
     """
 
     def __init__(self, d: int, metric: int = METRIC_L2) -> None:
@@ -54,6 +56,9 @@ class IndexFlat(Index):
         """The bytes of all vectors: a copy."""
         return Copy(self._all().view(np.uint8))
 
+    def get_FlatCodesDistanceComputer(self) -> DistanceComputer:
+        return self.get_distance_computer()
+
     def get_xb(self) -> NDArray[np.float32]:
         """All vectors, one after another: a copy."""
         return self._all().ravel()
@@ -73,9 +78,13 @@ class IndexFlat(Index):
         return ids
 
     def _filter(self, params: Any) -> NDArray[np.bool_] | None:
-        if params is None or getattr(params, "sel", None) is None:
+        selector = getattr(params, "sel", None)
+        if selector is None and not self._unfound:
             return None
-        chosen = params.sel.mask(np.arange(self.ntotal))
+        ids = np.arange(self.ntotal)
+        chosen = np.ones(self.ntotal, np.bool_) if selector is None else selector.mask(ids)
+        if self._unfound:
+            chosen &= ~np.isin(self._kept_ids(ids), list(self._unfound))
         if self._places is None:
             return chosen
         mask = np.zeros(self._kept.next_id, np.bool_)
@@ -86,7 +95,12 @@ class IndexFlat(Index):
         if ids is not None:
             refuse("add_with_ids not implemented for this type of index: take an IndexIDMap")
         first = self._kept.next_id
-        self._kept.add(x, threads=threads())
+        unfound = np.isnan(x).any(1)
+        if unfound.any():
+            self._kept.add(np.where(unfound[:, None], np.float32(0), x), threads=threads())
+            self._unfound.update((first + int(i), x[i].copy()) for i in np.flatnonzero(unfound))
+        else:
+            self._kept.add(x, threads=threads())
         if self._places is not None:
             self._places = np.concatenate([self._places, np.arange(first, first + len(x))])
 
@@ -105,7 +119,12 @@ class IndexFlat(Index):
             refuse(f"a key is not among the ids 0 to {self.ntotal - 1}")
         if not ids.size:
             return np.empty((0, self.d), np.float32)
-        return self._kept.reconstruct(self._kept_ids(ids))
+        kept = self._kept_ids(ids)
+        out = self._kept.reconstruct(kept)
+        if self._unfound:
+            for row in np.flatnonzero(np.isin(kept, list(self._unfound))):
+                out[row] = self._unfound[int(kept[row])]
+        return out
 
     def _remove(self, selector: Any) -> int:
         gone = selector.mask(np.arange(self.ntotal))
@@ -118,6 +137,7 @@ class IndexFlat(Index):
         with faiss_errors():
             self._kept = KnearIndex("Flat", dim=self.d, metric=metric_name(self.metric_type))
         self._places: NDArray[np.int64] | None = None
+        self._unfound: dict[int, NDArray[np.float32]] = {}
 
     def permute_entries(self, perm: NDArray[np.int64]) -> None:
         """Vector perm[i] gets the id i."""
@@ -154,6 +174,11 @@ class IndexFlatL2(IndexFlat):
 
     def __init__(self, d: int) -> None:
         super().__init__(d, METRIC_L2)
+
+    def sync_l2norms(self) -> None:
+        """Nothing: knear keeps the lengths of vectors by itself, as far as they help."""
+
+    clear_l2norms = sync_l2norms
 
 
 class IndexFlatIP(IndexFlat):

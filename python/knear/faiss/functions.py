@@ -161,8 +161,8 @@ def check_compatible_for_merge(index0: Index, index1: Index) -> None:
     index0.check_compatible_for_merge(index1)
 
 
-def search_centroid(index: Any, x: ArrayLike) -> NDArray[np.int64]:
-    """The list [n] of each row of `x` [n x d], of an index of lists or around one."""
+def _lists_of(index: Any, x: Any) -> NDArray[np.int64]:
+    """The list [n] of each row of `x` [n x d]."""
     while not isinstance(index, IndexIVF):
         if isinstance(index, IndexPreTransform):
             x = index.apply_chain(x)
@@ -172,14 +172,34 @@ def search_centroid(index: Any, x: ArrayLike) -> NDArray[np.int64]:
     return index.quantizer.assign(x, 1).ravel()
 
 
-def search_and_return_centroids(index: Any, x: ArrayLike, k: int) -> Any:
-    """(distances, ids, the lists of `x` [n], the lists of the vectors found [n x k])."""
-    distances, ids = index.search(x, k)
+def search_centroid(index: Any, x: Any, n: int, centroid_ids: Any) -> None:
+    """Puts the lists of the first n rows of `x` into an array."""
+    centroid_ids.reshape(-1)[:n] = _lists_of(index, np.ravel(x)[: n * index.d].reshape(n, index.d))
+
+
+def search_and_return_centroids(
+    index: Any,
+    n: int,
+    xin: Any,
+    k: int,
+    distances: Any,
+    labels: Any,
+    query_centroid_ids: Any,
+    result_centroid_ids: Any,
+) -> None:
+    """A search of the first n rows of `xin` into arrays: distances and ids [n x k], the lists of
+    the queries [n], and those of what was found [n x k], -1 for nothing."""
+    queries = np.ravel(xin)[: n * index.d].reshape(n, index.d)
+    near, ids = index.search(queries, k)
     lists = extract_index_ivf(index)
-    where = np.full(ids.shape, -1)
     found = ids >= 0
+    where = np.full(ids.shape, -1)
     where[found] = lists._store.lists[places_of(lists._store.ids, ids[found])]
-    return distances, ids, search_centroid(index, x), where
+    results = (near, ids, _lists_of(index, queries), where)
+    outs = (distances, labels, query_centroid_ids, result_centroid_ids)
+    for out, values in zip(outs, results, strict=True):
+        if out is not None:
+            out.reshape(-1)[: values.size] = values.ravel()
 
 
 def get_invlist_range(index: Any, i0: int, i1: int) -> Any:

@@ -267,7 +267,15 @@ class IndexIVF(Coded):
         if not len(x):
             return
         lists = self.quantizer.assign(x, 1).ravel()
-        self._append(x, ids, lists)
+        there = lists >= 0
+        if there.all():
+            self._append(x, ids, lists)
+            return
+        if ids is None:  # a vector of NaN is in no list, but has an id
+            ids = np.arange(self.ntotal, self.ntotal + len(x))
+        if there.any():
+            self._append(x[there], ids[there], lists[there])
+        self._unlisted += int((~there).sum())
 
     def _append(self, x: NDArray[np.float32], ids: Any, lists: NDArray[np.int64]) -> None:
         if ids is None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .base import (
     METRIC_L2,
+    DistanceComputer,
     Index,
     best_of,
     matrix,
@@ -40,6 +41,9 @@ class _Around(Index):
 
     def reset(self) -> None:
         self.index.reset()
+
+    def get_distance_computer(self) -> DistanceComputer:
+        return DistanceComputer(self.index)
 
 
 class IndexIDMap(_Around):
@@ -182,6 +186,9 @@ class IndexPreTransform(_Around):
         for transform in self.chain:
             x = transform.apply(x)
         return x
+
+    def get_distance_computer(self) -> DistanceComputer:
+        return DistanceComputer(self.index, self._changed)
 
     def apply_chain(self, x: Any) -> NDArray[np.float32]:
         return self._changed(matrix(x, self.d))

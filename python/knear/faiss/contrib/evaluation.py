@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+import knear.faiss as faiss
+
 
 def knn_intersection_measure(I1: ArrayLike, I2: ArrayLike) -> float:
     """The share of ids [n x k] that two results have in common, of all; -1 is one, too."""
@@ -123,31 +125,30 @@ def range_PR_multiple_thresholds(
 
 
 class RepeatTimer:
-    """for _ in timer: runs something `warmup` times, then `runs` times or for max_secs seconds, of
-    which ms() is the mean of the latter. `nt` threads, where it is not -1."""
+    """for _ in timer: runs something `runs` times, or for max_secs seconds; ms() is the mean of all
+    but the first `warmup` of them. With `nt` threads, where it is not -1."""
 
     def __init__(
         self, warmup: int = 0, nt: int = -1, runs: int = 1, max_secs: float = np.inf
     ) -> None:
+        assert warmup < runs, f"all of {runs} runs are for warming up"
         self.warmup, self.nt, self.runs, self.max_secs = warmup, nt, runs, max_secs
         self.times: list[float] = []
 
     def __iter__(self) -> Iterator[None]:
-        import knear.faiss as faiss
-
         self.times = []
         threads = faiss.omp_get_max_threads()
         if self.nt != -1:
             faiss.omp_set_num_threads(self.nt)
         try:
             begin = time.perf_counter()
-            for run in range(self.warmup + self.runs):
+            for _ in range(self.runs):
                 start = time.perf_counter()
                 yield
-                if run >= self.warmup:
-                    self.times.append(time.perf_counter() - start)
-                    if time.perf_counter() - begin > self.max_secs:
-                        return
+                self.times.append(time.perf_counter() - start)
+                if time.perf_counter() - begin > self.max_secs:
+                    return
+            del self.times[: self.warmup]
         finally:
             if self.nt != -1:
                 faiss.omp_set_num_threads(threads)
