@@ -1684,6 +1684,66 @@ def test_cut_files_are_named(rows, tmp_path, faiss):
         faiss.read_index(path)
 
 
+@needs_faiss
+@pytest.mark.parametrize(
+    "name",
+    [
+        "L1",
+        "Linf",
+        "Lp",
+        "Canberra",
+        "BrayCurtis",
+        "JensenShannon",
+        "Jaccard",
+        "NaNEuclidean",
+        "GOWER",
+    ],
+)
+def test_other_metrics(rows, metric):
+    x, y = (np.abs(np.sin(part)) + np.float32(0.01) for part in (rows[:20], rows[20:300]))
+    x, y = x.clip(0, 1), y.clip(0, 1)
+    if metric == ours.METRIC_GOWER:  # classes
+        x[:, 3], y[:, 3] = -np.arange(20) % 3 - 1, -np.arange(280) % 3 - 1
+    if metric in (ours.METRIC_NaNEuclidean, ours.METRIC_GOWER):
+        x[3, 5] = y[7, :4] = np.nan
+    assert ours.is_similarity_metric(metric) == theirs.is_similarity_metric(metric)
+    tables = [module.pairwise_distances(x, y, metric, 1.5) for module in (ours, theirs)]
+    np.testing.assert_allclose(*tables, rtol=1e-4, atol=1e-5)
+    a, b = (module.knn(x, y, 5, metric, 1.5) for module in (ours, theirs))
+    np.testing.assert_allclose(a[0], b[0], rtol=1e-4, atol=1e-5)
+    near = np.take_along_axis(tables[0], a[1], 1)
+    np.testing.assert_array_equal(near, a[0])
+
+
+def test_bits(faiss):
+    code = np.ones(9, np.uint8)
+    writer = faiss.BitstringWriter(faiss.swig_ptr(code), 9)
+    numbers = [(5, 3), (12345, 20), (1, 1), (2**40 + 7, 45)]
+    for number, bits in numbers:
+        writer.write(number, bits)
+    reader = faiss.BitstringReader(faiss.swig_ptr(code), 9)
+    assert [(reader.read(bits), bits) for _, bits in numbers] == numbers
+
+
+def test_functions_of_pointers(rows, faiss):
+    pointer = faiss.swig_ptr
+    x, y, out = rows[0].copy(), rows[1:8].copy(), np.zeros(7, np.float32)
+    faiss.fvec_L2sqr_ny(pointer(out), pointer(x), pointer(y), 12, 7)
+    np.testing.assert_allclose(out, np.square(x - y).sum(1), rtol=1e-5)
+    faiss.fvec_inner_products_ny(pointer(out), pointer(x), pointer(y), 12, 7)
+    np.testing.assert_allclose(out, y @ x, rtol=1e-4, atol=1e-5)
+    faiss.fvec_norms_L2(pointer(out), pointer(y), 12, 7)
+    np.testing.assert_allclose(out, np.linalg.norm(y, axis=1), rtol=1e-5)
+    sums = np.zeros(12, np.float32)
+    least = faiss.fvec_madd_and_argmin(12, pointer(x), 0.5, pointer(y[0]), pointer(sums))
+    np.testing.assert_allclose(sums, x + 0.5 * y[0], rtol=1e-5)
+    assert least == sums.argmin()
+    a, b = np.array([0, 2, 4]), np.array([1, 1, 6])
+    pairs = [3, pointer(y), pointer(a), pointer(y), pointer(b), pointer(out)]
+    faiss.pairwise_indexed_L2sqr(12, *pairs)
+    np.testing.assert_allclose(out[:3], np.square(y[a] - y[b]).sum(1), rtol=1e-5)
+
+
 def test_what_swig_has(rows, faiss):
     index = filled(faiss, "IDMap,IVF20,Flat", 1, rows)
     assert index.this.own() and faiss.IDSelectorBatch([1, 2]).this.own()

@@ -20,6 +20,20 @@ raise NotImplementedError, with knear's way. docs/from_faiss.md has it all.
 from types import ModuleType
 from typing import Any
 
+from .arrays import (
+    BitstringReader,
+    BitstringWriter,
+    fvec_inner_product,
+    fvec_inner_products_ny,
+    fvec_L2sqr,
+    fvec_L2sqr_ny,
+    fvec_madd,
+    fvec_madd_and_argmin,
+    fvec_norms_L2,
+    fvec_norms_L2sqr,
+    pairwise_indexed_inner_product,
+    pairwise_indexed_L2sqr,
+)
 from .base import (
     METRIC_INNER_PRODUCT,
     METRIC_L2,
@@ -130,6 +144,17 @@ from .machine import (
     swig_version,
 )
 from .maps import CodeSet, MapLong2Long
+from .metrics import (
+    METRIC_GOWER,
+    METRIC_L1,
+    METRIC_BrayCurtis,
+    METRIC_Canberra,
+    METRIC_Jaccard,
+    METRIC_JensenShannon,
+    METRIC_Linf,
+    METRIC_Lp,
+    METRIC_NaNEuclidean,
+)
 from .missing import WAYS, stand_in
 from .parameters import (
     IndexRefineSearchParameters,
@@ -204,9 +229,6 @@ from .vectors import (
 )
 from .wrappers import IndexIDMap, IndexIDMap2, IndexPreTransform, IndexRefine, IndexRefineFlat
 
-METRIC_L1, METRIC_Linf, METRIC_Lp = 2, 3, 4
-METRIC_Canberra, METRIC_BrayCurtis, METRIC_JensenShannon = 20, 21, 22
-METRIC_Jaccard, METRIC_NaNEuclidean, METRIC_GOWER = 23, 24, 25
 INDICES_CPU, INDICES_IVF, INDICES_32_BIT, INDICES_64_BIT = range(4)
 
 # The FAISS whose conventions these are, which scripts ask for. knear.__version__ is knear's.

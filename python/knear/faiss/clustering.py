@@ -310,15 +310,20 @@ class ClusteringInitialization(Sealed):
         share = np.full(len(rows), 1 / len(rows))
         if total > 0:
             share = first / total / 2 + share / 2
-        share = share / share.sum()
+        ends = np.cumsum(share, dtype=np.float64)
         while len(chosen) < self.k:
-            chain = random.choice(len(rows), max(1, self.afkmc2_chain_length), p=share)
+            # A stream of its own for each, so that a longer chain goes on where a shorter one ends.
+            luck = np.random.RandomState([self.seed % 2**32, len(chosen)])
+            pairs = luck.rand(max(1, self.afkmc2_chain_length), 2)
+            chain = np.searchsorted(ends, pairs[:, 0] * ends[-1], side="right").clip(
+                0, len(rows) - 1
+            )
             cost = _core.nearest_centroids(
                 np.ascontiguousarray(at), np.ascontiguousarray(rows[chain]), "f32", "l2", threads()
             )[0]
             now = 0
-            for i, luck in enumerate(random.rand(len(chain) - 1), 1):
-                if cost[i] * share[chain[now]] > luck * cost[now] * share[chain[i]]:
+            for i in range(1, len(chain)):
+                if cost[i] * share[chain[now]] > pairs[i, 1] * cost[now] * share[chain[i]]:
                     now = i
             chosen.append(int(chain[now]))
             at = np.concatenate([at, rows[chain[now] : chain[now] + 1]])

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import _search
 from .._search import select_k
+from . import metrics
 from .base import (
     METRIC_INNER_PRODUCT,
     METRIC_L2,
@@ -36,9 +37,22 @@ def knn(
     """(distances, ids) [nq x k] of the k nearest rows of `xb` for each row of `xq`."""
     queries = matrix(xq)
     base = matrix(xb, queries.shape[1])
+    if metrics.is_other(metric):
+        return _knn_by_table(queries, base, int(k), metric, metric_arg)
     with faiss_errors():
         found = _search.knn(queries, base, int(k), metric_name(metric), threads=threads())
     return padded(found.distances, found.ids, metric)
+
+
+def _knn_by_table(x: Any, y: Any, k: int, metric: int, metric_arg: float) -> tuple[Any, Any]:
+    best = ResultHeap(len(x), k, keep_max=is_similarity_metric(metric))
+    rows = max(1, (1 << 22) // max(1, len(y)))
+    for begin in range(0, len(x), rows):
+        some = np.arange(begin, min(begin + rows, len(x)))
+        table = metrics.distances(x[some], y, metric, metric_arg)
+        ids = np.where(np.isfinite(table), np.arange(len(y)), -1)
+        best.add_result_subset(some, table, ids)
+    return best.D, best.I
 
 
 def pairwise_distances(
@@ -47,6 +61,8 @@ def pairwise_distances(
     """All distances, or inner products, [nq x nb]."""
     queries = matrix(xq)
     base = matrix(xb, queries.shape[1])
+    if metrics.is_other(metric):
+        return metrics.distances(queries, base, metric, metric_arg)
     name = metric_name(metric)
     out = np.empty((len(queries), len(base)), np.float32)
     if not out.size:
@@ -245,4 +261,4 @@ def fvec_renorm_L2(d: int, nx: int, x: NDArray[np.float32]) -> None:
 
 
 def is_similarity_metric(metric: int) -> bool:
-    return metric == METRIC_INNER_PRODUCT
+    return metric in (METRIC_INNER_PRODUCT, metrics.METRIC_Jaccard)
