@@ -220,12 +220,8 @@ def test_parameters_of_no_kind(rows, faiss):
     if faiss is ours:
         with refused(match="incorrect type"):
             lists.search_preassigned(rows[:3], 1, *centroids, params=ours.SearchParameters())
-        full.max_codes = 10
-        for params in (full, faiss.SearchParametersIVF(max_empty_result_buckets=1)):
-            with pytest.raises(NotImplementedError):
-                lists.search(rows[:3], 1, params=params)
-            with pytest.raises(NotImplementedError):
-                lists.range_search(rows[:3], 1, params=params)
+        with pytest.raises(NotImplementedError):
+            lists.search(rows[:3], 1, params=faiss.SearchParametersIVF(max_empty_result_buckets=1))
 
 
 @pytest.mark.parametrize(
@@ -1685,18 +1681,54 @@ def test_cut_files_are_named(rows, tmp_path, faiss):
 
 
 @needs_faiss
+@pytest.mark.parametrize("empties", [1, 2, 5])
+@pytest.mark.parametrize("metric", METRICS)
+def test_range_searches_that_end_early(rows, metric, empties):
+    index = filled(ours, "IVF40,Flat", metric, rows)
+    radius = 1.0 if metric else 12.0
+    found = []
+    for module, each in ((ours, index), (theirs, across(theirs, index))):
+        params = module.SearchParametersIVF(nprobe=40, max_empty_result_buckets=empties)
+        found.append(each.range_search(rows[:60], radius, params=params))
+        each.parallel_mode = 1
+        with refused():
+            each.range_search(rows[:60], radius, params=params)
+        each.parallel_mode = 0
+    assert sets(found[0]) == sets(found[1])
+    assert found[0][0][-1] <= index.range_search(rows[:60], radius)[0][-1]
+
+
+@needs_faiss
+@pytest.mark.parametrize("k", [3, 200])
+@pytest.mark.parametrize("selected", [False, True])
+def test_searches_that_fill_up(rows, k, selected):
+    """Whole lists until there are max_codes and k rows that are allowed."""
+    index = filled(ours, "IVF40,Flat", 1, rows)
+    found, counts = [], []
+    for module, each in ((ours, index), (theirs, across(theirs, index))):
+        params = module.SearchParametersIVF(nprobe=30, max_codes=90, ensure_topk_full=True)
+        if selected:
+            params.sel = module.IDSelectorBatch(np.arange(0, 3000, 4))
+        module.cvar.indexIVF_stats.reset()
+        found.append(each.search(rows[:60], k, params=params))
+        counts.append(module.cvar.indexIVF_stats.ndis)
+    same(*found)
+    assert counts[0] == counts[1]
+
+
+@needs_faiss
 @pytest.mark.parametrize(
-    "name",
+    "metric",
     [
-        "L1",
-        "Linf",
-        "Lp",
-        "Canberra",
-        "BrayCurtis",
-        "JensenShannon",
-        "Jaccard",
-        "NaNEuclidean",
-        "GOWER",
+        ours.METRIC_L1,
+        ours.METRIC_Linf,
+        ours.METRIC_Lp,
+        ours.METRIC_Canberra,
+        ours.METRIC_BrayCurtis,
+        ours.METRIC_JensenShannon,
+        ours.METRIC_Jaccard,
+        ours.METRIC_NaNEuclidean,
+        ours.METRIC_GOWER,
     ],
 )
 def test_other_metrics(rows, metric):
@@ -1864,6 +1896,26 @@ def test_evaluations_are_those_of_faiss(rows):
     np.testing.assert_array_equal(a[1], b[1])
 
 
+def test_operating_points(faiss):
+    evaluation = contrib(faiss, "evaluation")
+    points = evaluation.OperatingPoints()
+    added = [
+        points.add_operating_point(*each) for each in (("a", 0.5, 1), ("b", 0.9, 1), ("c", 0.8, 2))
+    ]
+    assert added == [True, True, False] and points.operating_points == [("b", 0.9, 1)]
+    ranges = evaluation.OperatingPointsWithRanges()
+    ranges.add_range("nprobe", [1, 2, 4])
+    ranges.add_range("k_factor", [1, 2])
+    assert ranges.num_experiments() == 6 and sorted(ranges.sample_experiments(0)) == list(range(6))
+    key = ranges.cno_to_key(4)
+    assert ranges.get_parameters(key) == {"nprobe": 2, "k_factor": 2}
+    assert ranges.compare_keys(key, ranges.do_nothing_key()) == 1
+    ranges.add_operating_point(ranges.do_nothing_key(), 0.6, 3)
+    assert ranges.predict_bounds(key) == (1, 3)
+    ranges.restrict_range("nprobe", 3)
+    assert ranges.num_experiments() == 4
+
+
 def test_timers(faiss):
     timer = contrib(faiss, "evaluation").RepeatTimer(warmup=1, runs=3)
     assert sum(1 for _ in timer) == 3 and timer.nruns() == 2 and timer.ms() >= 0
@@ -1911,6 +1963,9 @@ def test_clustering_of_contrib(rows, faiss):
     for centroids in (two_levels, by_itself):
         assert centroids.shape == (40, 12)
         assert faiss.knn(rows, centroids, 1)[0].sum() < 1.3 * least
+    numbers, stats = clustering.balanced_assignment_with_penalties(rows, km.centroids, maxk=20)
+    assert stats["imf"] < clustering.imbalance_factor(40, km.assign(rows)[1])
+    assert stats["binsize_max"] == np.bincount(numbers).max()
     index = faiss.index_factory(12, "PCA8,IVF30,SQ8")
     clustering.train_ivf_index_with_2level(index, rows)
     index.add(rows)
@@ -1925,6 +1980,8 @@ def test_strings_of_indexes(faiss):
         ("PCA8,SQ4", 4),
         ("IVF32,PQ4x4", 2),
         ("SQfp16,RFlat", 72),
+        ("HNSW16", 48 + 128),
+        ("IVF64_HNSW16,PQ4x8", 4),
     ):
         assert tools.get_code_size(12, string) == size
     for string in (

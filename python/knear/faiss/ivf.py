@@ -141,6 +141,12 @@ def _count(x: NDArray[np.float32], probes: int) -> None:
     indexIVF_stats.nlist += len(x) * probes
 
 
+def _count_rows(report: dict[str, Any], queries: int) -> None:
+    """Those of a search by knear: as many of the rows in its lists as are allowed of all."""
+    allowed = report["allowed_rows"] / max(1, report["rows"])
+    indexIVF_stats.ndis += round(report["probed_rows"] * queries * allowed)
+
+
 class IndexIVF(Coded):
     """Each row is in the list of the centroid that `quantizer` finds for it; a query is compared
     with the rows of `nprobe` lists. Ids are from ntotal on, or given; any may come twice."""
@@ -444,13 +450,6 @@ class IndexIVF(Coded):
         of = self if params is None else params
         if int(of.nprobe) < 1:
             refuse(f"nprobe must be 1 at least, but is {of.nprobe}")
-        if params is not None and (
-            params.max_empty_result_buckets or (params.ensure_topk_full and params.max_codes)
-        ):
-            raise NotImplementedError(
-                "max_empty_result_buckets, and ensure_topk_full beside max_codes, are not there; "
-                "knear.Index.search(recall=0.9) chooses the probes"
-            )
         selector = getattr(params, "sel", None)
         rows = None if selector is None else selector.mask(self._store.ids)
         return (
@@ -459,6 +458,20 @@ class IndexIVF(Coded):
             rows,
             getattr(params, "quantizer_params", None),
         )
+
+    @staticmethod
+    def _most(params: Any, most: int, k: int) -> tuple[int, bool]:
+        """(how many codes a search for k looks at, 0 for all; whether lists are looked at as a
+        whole, until there are so many)."""
+        if params is None:
+            return most, False
+        if params.max_empty_result_buckets:
+            raise NotImplementedError(
+                "max_empty_result_buckets is for range_search; knear.Index.search(recall=0.9) "
+                "chooses the probes"
+            )
+        whole = bool(params.ensure_topk_full and most)
+        return max(most, k) if whole else most, whole
 
     def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
         distances, rows = self._search_rows(x, k, params)
@@ -472,6 +485,7 @@ class IndexIVF(Coded):
     def _search_rows(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
         """(distances, row numbers of the store)."""
         probes, most, allowed, of_quantizer = self._asked(params)
+        most, whole = self._most(params, most, k)
         _count(x, probes)
         if not self._store.size or not len(x):
             return no_neighbors((len(x), k), self.metric_type)
@@ -480,15 +494,17 @@ class IndexIVF(Coded):
             found = self._index().search(
                 x, k, probes=probes, filter=allowed, threads=threads(), report=report
             )
-            indexIVF_stats.ndis += round(report["probed_rows"] * len(x))
+            _count_rows(report, len(x))
             return padded(found.distances, found.ids, self.metric_type)
         lists = self.quantizer.search(x, probes, params=of_quantizer)[1]
-        return self._nearest_in(x, k, lists, allowed, most)
+        return self._nearest_in(x, k, lists, allowed, most, whole)
 
-    def _queries_of_lists(self, lists: NDArray[np.int64], allowed: Any, most: int = 0) -> Any:
+    def _queries_of_lists(
+        self, lists: NDArray[np.int64], allowed: Any, most: int = 0, whole: bool = False
+    ) -> Any:
         """Each probed list that holds anything: (its rows, the queries, which probe of theirs).
         With `most`, a query looks at so many codes of its first list, and at as many less those
-        that were allowed of each that follows."""
+        that were allowed of each that follows; `whole`: at all of each list that it comes to."""
         order, begin = self._store.by_list(self.nlist)
         seen = np.append(np.diff(begin), 0)[lists]  # of list -1 too
         if most:
@@ -496,9 +512,10 @@ class IndexIVF(Coded):
             before = np.append(0, np.cumsum(counts))
             room = np.full(len(lists), most)
             for start, of_probe in zip(begin[lists].T, seen.T, strict=True):
-                of_probe[:] = np.minimum(of_probe, room)
+                of_probe[:] = (
+                    np.where(room > 0, of_probe, 0) if whole else np.minimum(of_probe, room)
+                )
                 room -= before[start + of_probe] - before[start]
-        indexIVF_stats.ndis += int(seen.sum())
         seen = seen.ravel()
         probed = np.argsort(lists, axis=None, kind="stable")
         numbers = lists.ravel()[probed]
@@ -510,10 +527,18 @@ class IndexIVF(Coded):
                 some = rows[:count]
                 some = some if allowed is None else some[allowed[some]]
                 if len(some):
-                    yield some, *np.divmod(places[seen[places] == count], lists.shape[1])
+                    who = places[seen[places] == count]
+                    indexIVF_stats.ndis += len(some) * len(who)
+                    yield some, *np.divmod(who, lists.shape[1])
 
     def _nearest_in(
-        self, x: NDArray[np.float32], k: int, lists: NDArray[np.int64], allowed: Any, most: int
+        self,
+        x: NDArray[np.float32],
+        k: int,
+        lists: NDArray[np.int64],
+        allowed: Any,
+        most: int,
+        whole: bool,
     ) -> tuple[Any, Any]:
         """The k nearest rows in these lists of each query [n x p]."""
         n, probes = lists.shape
@@ -522,7 +547,7 @@ class IndexIVF(Coded):
         for start in range(0, n, block):
             part = lists[start : start + block]
             distances, ids = no_neighbors((len(part), probes, k), self.metric_type)
-            for rows, queries, probe in self._queries_of_lists(part, allowed, most):
+            for rows, queries, probe in self._queries_of_lists(part, allowed, most, whole):
                 asked = x[start + queries]
                 found = knn(
                     asked,
@@ -543,29 +568,46 @@ class IndexIVF(Coded):
     def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
         probes, _, allowed, of_quantizer = self._asked(params)
         _count(x, probes)
-        if self._store.size and len(x) and self._probes_by_knear() and of_quantizer is None:
+        empties = self._empties(params)
+        by_knear = self._probes_by_knear() and of_quantizer is None and not empties
+        if self._store.size and len(x) and by_knear:
             report: dict[str, Any] = {}
             begin, distances, rows = self._index().range_search(
                 x, radius, probes=probes, filter=allowed, threads=threads(), report=report
             )
-            indexIVF_stats.ndis += round(report["probed_rows"] * len(x))
+            _count_rows(report, len(x))
             lims, distances, rows = within(begin, distances, rows, radius, self.metric_type)
             return lims, distances, self._ids_of(rows)
         lists = self.quantizer.search(x, probes, params=of_quantizer)[1]
-        return self._within_lists(x, radius, lists, allowed)
+        return self._within_lists(x, radius, lists, allowed, empties)
 
-    def _within_lists(self, x: Any, radius: float, lists: Any, allowed: Any) -> Any:
-        asked = [np.empty(0, np.int64)]
+    def _empties(self, params: Any) -> int:
+        """After how many lists without results a range search ends; 0: after none."""
+        empties = 0 if params is None else int(params.max_empty_result_buckets)
+        if empties and self.parallel_mode & ~self.PARALLEL_MODE_NO_HEAP_INIT:
+            refuse("max_empty_result_buckets is supported only for parallel_mode = 0")
+        return empties
+
+    def _within_lists(self, x: Any, radius: float, lists: Any, allowed: Any, empties: int) -> Any:
+        asked, probed = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         distances, found = [np.empty(0, np.float32)], [np.empty(0, np.int64)]
         name = metric_name(self.metric_type)
-        for rows, queries, _ in self._queries_of_lists(lists, allowed):
+        for rows, queries, probe in self._queries_of_lists(lists, allowed):
             begin, near, which = range_search(
                 x[queries], self._decode_rows(rows), radius, name, threads=threads()
             )
             asked.append(np.repeat(queries, np.diff(begin)))
+            probed.append(np.repeat(probe, np.diff(begin)))
             distances.append(near)
             found.append(rows[which])
-        hits = (np.concatenate(each) for each in (asked, distances, found))
+        hits = [np.concatenate(each) for each in (asked, distances, found)]
+        if empties:
+            inside = hits[1] < radius if self.metric_type == METRIC_L2 else hits[1] > radius
+            any_in = np.zeros(lists.shape, np.bool_)
+            any_in[hits[0][inside], np.concatenate(probed)[inside]] = True
+            last = _last_probes(any_in, empties)
+            kept = np.concatenate(probed) <= last[hits[0]]
+            hits = [each[kept] for each in hits]
         lims, near, places = ranges(len(x), *hits, radius, self.metric_type)
         return lims, near, self._ids_of(places)
 
@@ -586,8 +628,9 @@ class IndexIVF(Coded):
         rows = matrix(x, self.d)
         with faiss_errors():
             most, allowed = self._asked(params)[1:3]
+            most, whole = self._most(params, most, k)
             lists = self._preassigned(Iq, len(rows), params)
-            distances, found = self._nearest_in(rows, k, lists, allowed, most)
+            distances, found = self._nearest_in(rows, k, lists, allowed, most, whole)
         ids = self._ids_of(found)
         if self.parallel_mode & self.PARALLEL_MODE_NO_HEAP_INIT and D is not None and I is not None:
             both = np.concatenate([D, distances], 1), np.concatenate([I, ids], 1)
@@ -608,7 +651,8 @@ class IndexIVF(Coded):
         with faiss_errors():
             allowed = self._asked(params)[2]
             lists = self._preassigned(Iq, len(rows), params)
-            return self._within_lists(rows, float(np.float32(thresh)), lists, allowed)
+            radius, empties = float(np.float32(thresh)), self._empties(params)
+            return self._within_lists(rows, radius, lists, allowed, empties)
 
     def _preassigned(self, Iq: ArrayLike, n: int, params: Any) -> NDArray[np.int64]:
         lists = np.ascontiguousarray(Iq, np.int64)
@@ -694,6 +738,16 @@ class IndexIVF(Coded):
         if self.by_residual and len(lists):
             vectors = vectors + self.quantizer.reconstruct_batch(lists)
         return vectors
+
+
+def _last_probes(found: NDArray[np.bool_], empties: int) -> NDArray[np.int64]:
+    """The probe [n] at which a query ends, so many after another of which have found nothing."""
+    n, probes = found.shape
+    last, row = np.full(n, probes), np.zeros(n, np.int64)
+    for probe in range(probes):
+        row = np.where(found[:, probe], 0, row + 1)
+        last[(row == empties) & (last == probes)] = probe
+    return last
 
 
 def id_keys(keys: ArrayLike, n: int) -> NDArray[np.int64]:

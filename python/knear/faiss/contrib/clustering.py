@@ -57,6 +57,33 @@ def train_ivf_index_with_2level(index: Any, xt: Any, **args: Any) -> None:
     index.train(xt)
 
 
+def balanced_assignment_with_penalties(
+    x: Any, centroids: Any, alpha: float = 0.03, num_iter: int = 20, maxk: int = 100
+) -> tuple[Any, dict[str, Any]]:
+    """(the centroid [n] of each row, what came of it): one of the maxk nearest, whose squared
+    distance grows by a penalty that is larger the more rows a centroid has (Tavenard et al.,
+    2011)."""
+    k = len(centroids)
+    distances, near = faiss.knn(x, centroids, min(maxk, k))
+    penalties = np.ones(k)
+    numbers, sizes = near[:, 0], np.bincount(near[:, 0], minlength=k)
+    for _ in range(num_iter):
+        least = (distances + np.square(penalties)[near]).argmin(1)
+        numbers = np.take_along_axis(near, least[:, None], 1).ravel()
+        sizes = np.bincount(numbers, minlength=k)
+        penalties *= (sizes * k / len(x)) ** alpha
+    stats = {
+        "alpha": alpha,
+        "imf": imbalance_factor(k, numbers),
+        "mse": float(np.square(x - centroids[numbers]).sum(1).mean()),
+        "binsize_min": int(sizes.min()),
+        "binsize_max": int(sizes.max()),
+        "penalty_min": float(penalties.min()),
+        "penalty_max": float(penalties.max()),
+    }
+    return numbers, stats
+
+
 class DatasetAssign:
     """Rows [n x d] that kmeans() assigns to centroids."""
 

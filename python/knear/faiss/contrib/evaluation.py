@@ -124,6 +124,94 @@ def range_PR_multiple_thresholds(
     return np.array([p for p, _ in pairs]), np.array([r for _, r in pairs])
 
 
+class OperatingPoints:
+    """(key, performance, time) of experiments: operating_points are those that no other one beats
+    in both, suboptimal_points the rest. A class has compare_keys()."""
+
+    def __init__(self) -> None:
+        self.operating_points: list[tuple[Any, float, float]] = []
+        self.suboptimal_points: list[tuple[Any, float, float]] = []
+
+    def compare_keys(self, k1: Any, k2: Any) -> int:
+        """1 where k1 is slower and better in all, -1 where k2 is, else 0."""
+        raise NotImplementedError("a class says by itself how keys compare")
+
+    def is_pareto_optimal(self, perf_new: float, t_new: float) -> bool:
+        return not any(perf >= perf_new and t <= t_new for _, perf, t in self.operating_points)
+
+    def predict_bounds(self, key: Any) -> tuple[float, float]:
+        """(the best performance, the least time) that other experiments leave to this key."""
+        best, least = 1.0, 0.0
+        for other, perf, t in self.operating_points + self.suboptimal_points:
+            order = self.compare_keys(key, other)
+            if order > 0:
+                least = max(least, t)
+            elif order < 0:
+                best = min(best, perf)
+        return best, least
+
+    def should_run_experiment(self, key: Any) -> bool:
+        return self.is_pareto_optimal(*self.predict_bounds(key))
+
+    def add_operating_point(self, key: Any, perf: float, t: float) -> bool:
+        """Whether it is better than all so far in one of both."""
+        better = self.is_pareto_optimal(perf, t)
+        if better:
+            beaten = [p for p in self.operating_points if perf >= p[1] and t <= p[2]]
+            self.operating_points = [p for p in self.operating_points if p not in beaten]
+            self.suboptimal_points += beaten
+        (self.operating_points if better else self.suboptimal_points).append((key, perf, t))
+        return better
+
+
+class OperatingPointsWithRanges(OperatingPoints):
+    """Keys are places in ranges of parameters [(name, values)], whose values go from fast to
+    good."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ranges: list[tuple[str, list[Any]]] = []
+
+    def add_range(self, name: str, values: list[Any]) -> None:
+        self.ranges.append((name, values))
+
+    def compare_keys(self, k1: Any, k2: Any) -> int:
+        if np.all(k1 >= k2):
+            return 1
+        return -1 if np.all(k2 >= k1) else 0
+
+    def do_nothing_key(self) -> Any:
+        return np.zeros(len(self.ranges), np.int64)
+
+    def num_experiments(self) -> int:
+        return int(np.prod([len(values) for _, values in self.ranges]))
+
+    def sample_experiments(self, n_autotune: int, rs: Any = np.random) -> list[int]:
+        """Numbers of n_autotune experiments, or of all for 0: the first, the last, and others in
+        any order."""
+        assert n_autotune == 0 or n_autotune >= 2, "two experiments at least"
+        every = self.num_experiments()
+        order = np.random.RandomState(123).permutation(every - 2) + 1
+        most = len(order) if n_autotune == 0 else n_autotune - 2
+        return [0, every - 1, *order[:most].tolist()]
+
+    def cno_to_key(self, cno: int) -> Any:
+        """The key of an experiment by its number."""
+        sizes = [len(values) for _, values in self.ranges]
+        return np.array(np.unravel_index(cno, sizes, order="F"), np.int64)
+
+    def get_parameters(self, k: Any) -> dict[str, Any]:
+        return {name: values[i] for (name, values), i in zip(self.ranges, k, strict=True)}
+
+    def restrict_range(self, name: str, max_val: Any) -> None:
+        """Leaves values below max_val to a parameter."""
+        for own, values in self.ranges:
+            if own == name:
+                values[:] = [value for value in values if value < max_val]
+                return
+        raise RuntimeError(f"there is no parameter {name!r}")
+
+
 class RepeatTimer:
     """for _ in timer: runs something `runs` times, or for max_secs seconds; ms() is the mean of all
     but the first `warmup` of them. With `nt` threads, where it is not -1."""

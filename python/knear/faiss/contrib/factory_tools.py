@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import knear.faiss as faiss
@@ -9,7 +10,10 @@ import knear.faiss as faiss
 
 def get_code_size(d: int, indexkey: str) -> int:
     """Bytes of a vector of d columns in an index of this string: of its code, and of the one that
-    refines it; numbers of lists and ids are not counted."""
+    refines it; numbers of lists and ids are not counted, but the neighbours of a graph are."""
+    if found := re.fullmatch(r"HNSW(\d+)(?:,(.*))?", indexkey):
+        return get_code_size(d, found[2] or "Flat") + 8 * int(found[1])
+    indexkey = re.sub(r"^(IVF\d+)_HNSW\d+,", r"\1,", indexkey)
     return _code_size(faiss.index_factory(d, indexkey))
 
 
