@@ -71,6 +71,15 @@ def matrix(x: Any, columns: int | None = None) -> NDArray[np.float32]:
         return np.ascontiguousarray(x, np.float32)
 
 
+def rows_of_nan(x: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Which rows have a NaN: by their sums, so that no matrix of booleans is made."""
+    with np.errstate(all="ignore"):
+        out = np.isnan(np.einsum("ij->i", x))
+    if out.any():  # infinities of both signs make one, too
+        out[out] = np.isnan(x[out]).any(1)
+    return out
+
+
 def id_array(ids: Any, rows: int) -> NDArray[np.int64]:
     assert np.shape(ids) == (rows,), f"there are {np.shape(ids)} ids for {rows} rows"
     return np.ascontiguousarray(ids, np.int64)
@@ -244,7 +253,7 @@ class Index(Sealed):
         rows = matrix(x, self.d)
         assert k > 0, f"k must be 1 at least, but is {k}"
         _refuse_others(params)
-        lost = np.isnan(rows).any(1)
+        lost = rows_of_nan(rows)
         if lost.any():  # queries that find nothing
             rows = np.where(lost[:, None], np.float32(0), rows)
         with faiss_errors():
@@ -265,7 +274,7 @@ class Index(Sealed):
         a distance below `thresh`, or an inner product above it; in order of adding."""
         rows = matrix(x, self.d)
         _refuse_others(params)
-        there = ~np.isnan(rows).any(1)  # a query of NaN finds nothing
+        there = ~rows_of_nan(rows)  # a query of NaN finds nothing
         with faiss_errors():
             lims, distances, ids = self._within(rows[there], float(np.float32(thresh)), params)
         if there.all():

@@ -17,6 +17,7 @@ from .base import (
     metric_name,
     padded,
     refuse,
+    rows_of_nan,
     threads,
     within,
 )
@@ -95,7 +96,7 @@ class IndexFlat(Index):
         if ids is not None:
             refuse("add_with_ids not implemented for this type of index: take an IndexIDMap")
         first = self._kept.next_id
-        unfound = np.isnan(x).any(1)
+        unfound = rows_of_nan(x)
         if unfound.any():
             self._kept.add(np.where(unfound[:, None], np.float32(0), x), threads=threads())
             self._unfound.update((first + int(i), x[i].copy()) for i in np.flatnonzero(unfound))
