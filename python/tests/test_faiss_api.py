@@ -1747,6 +1747,28 @@ def test_other_metrics(rows, metric):
     np.testing.assert_array_equal(near, a[0])
 
 
+@pytest.mark.parametrize(
+    "change, remark",
+    [
+        (lambda x: x.__setitem__(slice(5, 10), 0), "has 5 copies"),
+        (lambda x: x.__setitem__(slice(5, 10), 0), "(5 null vectors)"),
+        (lambda x: x.__setitem__(slice(None, None, 2), x[1::2]), "20 vectors are distinct"),
+        (lambda x: x.__setitem__((slice(None), slice(5, 10)), 0), "5 dimensions are constant"),
+        (
+            lambda x: x.__setitem__((slice(None), slice(5, 10)), x[:, 5:10] + 12345),
+            "5 dimensions are too large wrt. their variance",
+        ),
+        (lambda x: x.__itruediv__(np.linalg.norm(x, axis=1)[:, None]), "vectors are normalized"),
+        (lambda x: x.__setitem__((3, 2), np.nan), "1 vectors contain NaN or Inf"),
+        (lambda x: None, "all vectors are distinct"),
+    ],
+)
+def test_matrix_stats(faiss, change, remark):
+    x = np.random.default_rng(1).random((40, 20), np.float32)
+    change(x)
+    assert remark in faiss.MatrixStats(x).comments
+
+
 def test_bits(faiss):
     code = np.ones(9, np.uint8)
     writer = faiss.BitstringWriter(faiss.swig_ptr(code), 9)

@@ -1,4 +1,4 @@
-"""Small tables of FAISS: numbers by numbers, and codes that have been seen."""
+"""Small things of FAISS: numbers by numbers, codes that have been seen, statistics of a matrix."""
 
 from __future__ import annotations
 
@@ -48,3 +48,58 @@ class CodeSet(Sealed):
             new[row] = (key := code.tobytes()) not in self._seen
             self._seen.add(key)
         return new
+
+
+class MatrixStats(Sealed):
+    """What stands out in a matrix [n x d]: `comments` has a line for each of FAISS's questions."""
+
+    def __init__(self, m: ArrayLike) -> None:
+        x = np.ascontiguousarray(m, np.float32)
+        self.n, self.d = x.shape
+        self.n0 = 0
+        lines = [f"analyzing {self.n} vectors of size {self.d}"]
+        finite = np.isfinite(x).all(1)
+        self.n_valid = int(finite.sum())
+        bad = self.n - self.n_valid
+        lines.append(f"{bad} vectors contain NaN or Inf" if bad else "no NaN or Infs in data")
+        lines.append(self._copies(x))
+        x = x[finite].astype(np.float64)
+        if len(x):
+            lines += self._lengths(x) + self._columns(x)
+        self.comments = "\n".join(lines) + "\n"
+
+    def _copies(self, x: NDArray[np.float32]) -> str:
+        rows = np.ascontiguousarray(x).view(np.dtype((np.void, 4 * self.d))).ravel()
+        _, first, counts = np.unique(rows, return_index=True, return_counts=True)
+        if len(first) == self.n:
+            return "all vectors are distinct"
+        most = int(counts.argmax())
+        share = 100 * len(first) / self.n
+        copies = f"vector {first[most]} has {counts[most]} copies"
+        return f"{len(first)} vectors are distinct ({share:.2f}%)\n{copies}"
+
+    def _lengths(self, x: NDArray[np.float64]) -> list[str]:
+        norms = np.sqrt(np.square(x).sum(1))
+        self.n0 = int((norms == 0).sum())
+        there = norms[norms > 0]
+        low, high = (there.min(), there.max()) if len(there) else (0.0, 0.0)
+        lines = [f"range of L2 norms=[{low:g}, {high:g}] ({self.n0} null vectors)"]
+        if high - low < 1e-4 * high:
+            lines.append("vectors are normalized, inner product and L2 search are equivalent")
+        zeros = 100 * float((x == 0).mean())
+        lines.append(
+            f"matrix contains {zeros:.2f} % 0 entries" if zeros else "matrix contains no 0s"
+        )
+        return lines
+
+    def _columns(self, x: NDArray[np.float64]) -> list[str]:
+        means, deviations = x.mean(0), x.std(0)
+        constant = int((x.min(0) == x.max(0)).sum())
+        far = int((np.abs(means) > 4096 * deviations)[x.min(0) != x.max(0)].sum())
+        lines = ["no constant dimensions", "no dimension has a too large mean"]
+        if constant:
+            lines[0] = f"{constant} dimensions are constant: they can be removed"
+        if far:
+            lines[1] = f"{far} dimensions are too large wrt. their variance: center them"
+        low, high = deviations.min(), deviations.max()
+        return [*lines, f"stddevs per dimension are in [{low:g} {high:g}]"]

@@ -49,7 +49,7 @@ _WAYS = {
     _TWO: "Index2Layer IndexIVFPQR MultiIndexQuantizer MultiIndexQuantizer2 "
     "IndexIVFIndependentQuantizer",
     _NOTHING: "IndexFlat1D IndexFlatPanorama IndexFlatL2Panorama IndexFlatIPPanorama "
-    "IndexIVFFlatPanorama IndexRefinePanorama IndexIVFFlatDedup IndexRandom MatrixStats "
+    "IndexIVFFlatPanorama IndexRefinePanorama IndexIVFFlatDedup IndexRandom "
     "OperatingPoints OneRecallAtRCriterion IntersectionCriterion "
     "ProgressiveDimClustering SuperKMeans SuperKmeans Clustering1D kmeans1d bucket_sort "
     "matrix_bucket_sort_inplace MapInt64ToInt64 TimeoutGuard SlidingIndexWindow",
