@@ -143,7 +143,7 @@ from .machine import (
     omp_set_num_threads,
     swig_version,
 )
-from .maps import CodeSet, MapLong2Long, MatrixStats
+from .maps import CodeSet, MapInt64ToInt64, MapLong2Long, MatrixStats
 from .metrics import (
     METRIC_GOWER,
     METRIC_L1,

@@ -32,6 +32,9 @@ class MapLong2Long(Sealed):
         )
 
 
+MapInt64ToInt64 = MapLong2Long
+
+
 class CodeSet(Sealed):
     """Codes of d bytes, each once."""
 

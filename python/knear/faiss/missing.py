@@ -52,7 +52,7 @@ _WAYS = {
     "IndexIVFFlatPanorama IndexRefinePanorama IndexIVFFlatDedup IndexRandom "
     "OperatingPoints OneRecallAtRCriterion IntersectionCriterion "
     "ProgressiveDimClustering SuperKMeans SuperKmeans Clustering1D kmeans1d bucket_sort "
-    "matrix_bucket_sort_inplace MapInt64ToInt64 TimeoutGuard SlidingIndexWindow",
+    "matrix_bucket_sort_inplace TimeoutGuard SlidingIndexWindow",
 }
 WAYS = {name: way for way, names in _WAYS.items() for name in names.split()}
 
