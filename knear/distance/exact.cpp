@@ -34,10 +34,7 @@ std::int64_t padded(std::int64_t dim) { return (dim + 15) / 16 * 16; }
 double load_query(AnyMatrixView queries, std::int64_t q, Metric metric, detail::ExactSums squares,
                   double* x) {
   const std::int64_t dim = queries.cols();
-  visit(queries.rows(q, q + 1), [&](auto view) {
-    const auto* elements = view.data();
-    for (std::int64_t i = 0; i < dim; ++i) x[i] = to_double(elements[i]);
-  });
+  detail::row_as_doubles(queries, q, x);
   double xx = 0;
   if (metric != Metric::cosine) return xx;
   // The reference sums x_i^2 in the same order as a product of x with itself.
@@ -47,6 +44,12 @@ double load_query(AnyMatrixView queries, std::int64_t q, Metric metric, detail::
 }
 
 }  // namespace
+
+void detail::row_as_doubles(AnyMatrixView rows, std::int64_t i, double* out) {
+  // Looked up once: the level is an environment variable, and no level changes a bit.
+  static const detail::ExactKernels& kernels = kernels_for(active_isa());
+  kernels.to_doubles[static_cast<int>(rows.type())](rows.row(i), rows.cols(), out);
+}
 
 ExactDistance::ExactDistance(Metric metric, ElementType row_type, Isa isa)
     : metric_(metric),

@@ -32,6 +32,9 @@ inline double exact_key(Metric metric, double sum, double xx, double yy) {
   return xx == 0 || yy == 0 ? 1.0 : 1.0 - sum / std::sqrt(xx * yy);
 }
 
+// Row i of `rows` as doubles [dim], exactly.
+void row_as_doubles(AnyMatrixView rows, std::int64_t i, double* out);
+
 }  // namespace detail
 
 class ExactDistance {

@@ -11,6 +11,9 @@ namespace knear::detail {
 using ExactSums = void (*)(const double* x, const void* const* rows, std::int64_t dim,
                            double* sums);
 
+// `dim` elements as doubles, exactly.
+using ToDoubles = void (*)(const void* from, std::int64_t dim, double* out);
+
 inline constexpr int exact_group = 4, exact_types = 6;
 enum ExactShape { one_to_one, group_to_one, one_to_group, exact_shape_count };
 
@@ -18,6 +21,7 @@ struct ExactKernels {
   // Indexed by queries and rows, then by ElementType.
   ExactSums l2[exact_shape_count][exact_types], product[exact_shape_count][exact_types],
       product_and_squares[exact_shape_count][exact_types];
+  ToDoubles to_doubles[exact_types];
 };
 
 const ExactKernels& exact_kernels_scalar();

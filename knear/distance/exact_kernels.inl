@@ -129,6 +129,12 @@ static void exact_sums(const double* x, const void* const* row_pointers, int64_t
     for (int n = 0; n < rows; ++n) out[queries * rows + n] = tree(squares[n]);
 }
 
+template <class T>
+static void to_doubles(const void* from, int64_t dim, double* __restrict out) {
+  const T* __restrict row = static_cast<const T*>(from);
+  for (int64_t i = 0; i < dim; ++i) out[i] = widen(row[i]);
+}
+
 #define KNEAR_TYPES(kind, queries, rows)                                                      \
   {                                                                                           \
     exact_sums<kind, queries, rows, float>, exact_sums<kind, queries, rows, HalfBits>,        \
@@ -141,8 +147,12 @@ static void exact_sums(const double* x, const void* const* row_pointers, int64_t
 }  // namespace
 
 const ExactKernels& KNEAR_TABLE() {
-  static constexpr ExactKernels table = {KNEAR_SHAPES(Kind::l2), KNEAR_SHAPES(Kind::product),
-                                         KNEAR_SHAPES(Kind::product_and_squares)};
+  static constexpr ExactKernels table = {
+      KNEAR_SHAPES(Kind::l2),
+      KNEAR_SHAPES(Kind::product),
+      KNEAR_SHAPES(Kind::product_and_squares),
+      {to_doubles<float>, to_doubles<HalfBits>, to_doubles<BrainBits>, to_doubles<uint8_t>,
+       to_doubles<int8_t>, to_doubles<double>}};
   return table;
 }
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "knear/core/threads.hpp"
+#include "knear/distance/exact.hpp"
 #include "knear/scan/packing/coding.hpp"
 #include "knear/scan/packing/interleaving.hpp"
 
@@ -89,10 +90,7 @@ void CodingSpace::load(AnyMatrixView data, std::int64_t i, double* v) const {
     kernels->load_floats(static_cast<const float*>(data.row(i)), m, dim, v);
     return;
   }
-  visit(data, [&](auto view) {
-    const auto* row = view.row(i);
-    for (std::int64_t j = 0; j < dim; ++j) v[j] = to_double(row[j]);
-  });
+  row_as_doubles(data, i, v);
   if (metric == Metric::cosine) {
     const double norm = std::sqrt(kernels->measure(v, dim).squares);
     if (norm != 0)
