@@ -31,10 +31,10 @@ detail::ExactSums sums_for(const detail::ExactKernels& table, Metric metric, Ele
 std::int64_t padded(std::int64_t dim) { return (dim + 15) / 16 * 16; }
 
 // Row q of `queries` as doubles [padded dim], and for cosine its sum of squares.
-double load_query(AnyMatrixView queries, std::int64_t q, Metric metric, detail::ExactSums squares,
-                  double* x) {
+double load_query(const detail::ExactKernels& kernels, AnyMatrixView queries, std::int64_t q,
+                  Metric metric, detail::ExactSums squares, double* x) {
   const std::int64_t dim = queries.cols();
-  detail::row_as_doubles(queries, q, x);
+  kernels.to_doubles[static_cast<int>(queries.type())](queries.row(q), dim, x);
   double xx = 0;
   if (metric != Metric::cosine) return xx;
   // The reference sums x_i^2 in the same order as a product of x with itself.
@@ -53,6 +53,7 @@ void detail::row_as_doubles(AnyMatrixView rows, std::int64_t i, double* out) {
 
 ExactDistance::ExactDistance(Metric metric, ElementType row_type, Isa isa)
     : metric_(metric),
+      kernels_(&kernels_for(isa)),
       one_(sums_for(kernels_for(isa), metric, row_type, detail::one_to_one)),
       group_(sums_for(kernels_for(isa), metric, row_type, detail::one_to_group)),
       squares_(sums_for(kernels_for(isa), Metric::ip, ElementType::f64, detail::one_to_one)) {
@@ -63,11 +64,12 @@ void ExactDistance::set_query(AnyMatrixView queries, std::int64_t q) {
   dim_ = queries.cols();
   x_.resize(padded(dim_));
   std::fill(x_.begin() + dim_, x_.end(), 0.0);
-  xx_ = load_query(queries, q, metric_, squares_, x_.data());
+  xx_ = load_query(*kernels_, queries, q, metric_, squares_, x_.data());
 }
 
 ExactGroup::ExactGroup(Metric metric, ElementType row_type, Isa isa)
     : metric_(metric),
+      kernels_(&kernels_for(isa)),
       sums_(sums_for(kernels_for(isa), metric, row_type, detail::group_to_one)),
       squares_(sums_for(kernels_for(isa), Metric::ip, ElementType::f64, detail::one_to_one)) {
   static_assert(size == detail::exact_group);
@@ -77,7 +79,8 @@ void ExactGroup::set_queries(AnyMatrixView queries, const std::int64_t* which, i
   dim_ = queries.cols(), count_ = count;
   x_.assign(size * padded(dim_), 0.0);
   for (int q = 0; q < count; ++q)
-    xx_[q] = load_query(queries, which[q], metric_, squares_, x_.data() + q * padded(dim_));
+    xx_[q] =
+        load_query(*kernels_, queries, which[q], metric_, squares_, x_.data() + q * padded(dim_));
 }
 
 }  // namespace knear

@@ -32,6 +32,8 @@ inline double exact_key(Metric metric, double sum, double xx, double yy) {
   return xx == 0 || yy == 0 ? 1.0 : 1.0 - sum / std::sqrt(xx * yy);
 }
 
+struct ExactKernels;
+
 // Row i of `rows` as doubles [dim], exactly.
 void row_as_doubles(AnyMatrixView rows, std::int64_t i, double* out);
 
@@ -67,6 +69,7 @@ class ExactDistance {
  private:
   using Sums = void (*)(const double* x, const void* const* rows, std::int64_t dim, double* sums);
   Metric metric_;
+  const detail::ExactKernels* kernels_;
   Sums one_, group_, squares_;
   std::vector<double> x_;  // [dim, padded with zeros to a multiple of 16]
   std::int64_t dim_ = 0;
@@ -96,6 +99,7 @@ class ExactGroup {
  private:
   using Sums = void (*)(const double* x, const void* const* rows, std::int64_t dim, double* sums);
   Metric metric_;
+  const detail::ExactKernels* kernels_;
   Sums sums_, squares_;
   std::vector<double> x_;  // [size][dim, padded with zeros to a multiple of 16]
   std::int64_t dim_ = 0;
