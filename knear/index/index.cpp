@@ -610,7 +610,7 @@ AnyMatrix Index::reconstruct(std::span<const Id> ids) const {
 Neighbors Index::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
                         KnnReport* report) const {
   return detail::public_call([&] {
-    detail::check_k(k);
+    detail::check_answer(queries.rows(), k);
     impl_->check_columns("queries", queries);
     const auto state = impl_->state();
     impl_->check_trained(*state, "searching");

@@ -101,7 +101,7 @@ class ExactSearcher::Impl {
 
   SearchRequest request(SearchKind kind, AnyMatrixView queries, std::int64_t k,
                         const KnnOptions& options, Reuse reuse) {
-    detail::check_k(k);
+    detail::check_answer(queries.rows(), k);
     detail::check_columns(queries.cols(), matrix.cols());
     detail::check_metric(options.metric, rows_.metric);
     detail::check_filter(options.filter, matrix.rows());
@@ -155,7 +155,7 @@ RangeNeighbors ExactSearcher::range_search(AnyMatrixView queries, double radius,
 Neighbors knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, const KnnOptions& options,
               KnnReport* report) {
   return detail::public_call([&] {
-    detail::check_k(k);
+    detail::check_answer(queries.rows(), k);
     detail::check_columns(queries.cols(), base.cols());
     ExactSearcher::Impl impl(base, options);
     return search_segments(impl.request(SearchKind::nearest, queries, k, options, Reuse::none),
@@ -166,7 +166,7 @@ Neighbors knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, const K
 Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& options,
                     KnnReport* report) {
   return detail::public_call([&] {
-    detail::check_k(k);
+    detail::check_answer(base.rows(), k);
     ExactSearcher::Impl impl(base, options);
     return search_segments(impl.request(SearchKind::self_join, base, k, options, Reuse::none),
                            report);

@@ -22,7 +22,7 @@ struct StreamedSearch::State {
 StreamedSearch::StreamedSearch(AnyMatrixView queries, std::int64_t k, const KnnOptions& options,
                                std::int64_t total_rows) {
   detail::public_call([&] {
-    detail::check_k(k);
+    detail::check_answer(queries.rows(), k);
     check_device(options.device);
     detail::check_filter(options.filter, total_rows);
     state_ = std::make_unique<State>();

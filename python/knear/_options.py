@@ -75,7 +75,7 @@ def settings(
         return _made({}, *asked)
 
 
-# Few programs use many kinds of call. `typed`, since True and 1.0 are equal to 1 and refused.
+# Few programs use many kinds of call. `typed`, since 1.0 is equal to 1 and refused.
 @functools.lru_cache(maxsize=128, typed=True)
 def _usual(*asked: Any) -> _core.SearchSettings:
     return _made({}, *asked)

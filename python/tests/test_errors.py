@@ -275,3 +275,27 @@ def test_devices_are_known_by_name():
             report = {}
             search(*words, device=device, report=report)
             assert report["device"] == "cpu"
+
+
+def test_an_answer_beyond_the_memory_of_the_machine_is_refused():
+    queries = np.zeros((1000, 1), np.float32)
+    index = knear.Index("Flat", dim=1)
+    index.add(queries[:3])
+    for search in (
+        lambda k: knear.knn(queries, queries[:3], k),
+        lambda k: index.search(queries, k),
+        lambda k: knear.self_join(queries, k),
+    ):
+        with pytest.raises(knear.MemoryBudgetError, match="^k is 2147483647 and there are 1000 qu"):
+            search(2**31 - 1)
+        assert search(5).ids.shape == (1000, 5)
+
+
+def test_a_value_that_equals_a_good_one_is_refused_after_it():
+    base = np.eye(3, dtype=np.float32)
+    index = knear.Index("Flat", dim=3)
+    index.add(base)
+    index.search(base, 1, threads=1)  # settings of a search are kept for the next
+    for wrong in (1.0, [1]):
+        with pytest.raises(knear.InvalidArgument, match="threads must be a whole number"):
+            index.search(base, 1, threads=wrong)

@@ -128,6 +128,9 @@ void expect_error(F f, const std::string& text) {
 TEST(KnnErrors, NameTheArgumentAndTheValues) {
   AnyMatrix base = gaussians(50, 6, 1), queries = gaussians(4, 6, 2), wide = gaussians(4, 7, 2);
   expect_error<InvalidArgument>([&] { knn(queries, base, 0); }, "k must be at least 1, but is 0");
+  AnyMatrix many = gaussians(1000, 6, 3);
+  expect_error<MemoryBudgetError>([&] { knn(many, base, (std::int64_t{1} << 31) - 1); },
+                                  "k is 2147483647 and there are 1000 queries");
   expect_error<ShapeMismatch>([&] { knn(wide, base, 1); }, "queries have 7 columns, base has 6");
   expect_error<InvalidArgument>([&] { knn(queries, base, 1, {.threads = -3}); }, "-3");
   expect_error<InvalidArgument>([&] { knn(queries, base, 1, {.first_pass = FirstPass::integer}); },

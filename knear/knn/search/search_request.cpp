@@ -261,6 +261,17 @@ void check_k(std::int64_t k) {
   refuse_if(k > max_k, "k must be at most {}, but is {}", max_k, k);
 }
 
+void check_answer(std::int64_t queries, std::int64_t k) {
+  check_k(k);
+  constexpr std::int64_t place = sizeof(float) + sizeof(Id);
+  const std::int64_t most = machine_memory() / 2;
+  if (queries > 0 && k > most / place / queries)
+    throw MemoryBudgetError(
+        "k is {} and there are {} queries, so that the answer has {:.3g} bytes, but half of this "
+        "machine's memory is {}",
+        k, queries, double(place) * double(k) * double(queries), most);
+}
+
 void check_radius(double radius) {
   refuse_if(!std::isfinite(radius), "radius must be a finite number, but is {}", radius);
 }

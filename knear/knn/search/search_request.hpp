@@ -112,6 +112,9 @@ bool integer_fits(Metric metric, const ValueRange& base, const ValueRange& queri
 // the metric; unless a `search` that has only the exact method is asked for it. ShapeMismatch
 // unless the columns are equal; unless the filter is for so many rows.
 void check_k(std::int64_t k);
+// check_k(), and MemoryBudgetError for an answer [queries x k] that takes more than half of the
+// machine's memory: places beyond the base are padded, so that it is as large as was asked for.
+void check_answer(std::int64_t queries, std::int64_t k);
 void check_radius(double radius);
 void check_dim(std::string_view argument, std::int64_t dim);
 void check_columns(std::int64_t queries, std::int64_t base);
