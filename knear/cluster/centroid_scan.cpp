@@ -21,31 +21,29 @@ Format fastest_format(std::int64_t dim, const MachinePeaks& peaks) {
 
 }  // namespace
 
-CentroidScan::CentroidScan(MatrixView<float> centroids, Metric metric, int threads)
-    : CentroidScan(centroids, metric, threads,
-                   fastest_format(centroids.cols(),
-                                  planning_peaks(active_isa(), resolve_threads(threads)))) {}
-
-CentroidScan::CentroidScan(MatrixView<float> centroids, Metric metric, int threads, Format first)
+CentroidScan::CentroidScan(MatrixView<float> centroids, Metric metric, int threads, RowCodes* codes)
     : centroids_(centroids),
       metric_(metric),
       threads_(resolve_threads(threads)),
       isa_(active_isa()),
-      peaks_(&planning_peaks(isa_, threads_)) {
+      peaks_(&planning_peaks(isa_, threads_)),
+      codes_(codes) {
   if (metric == Metric::l2 && FewRowsScan::suits(centroids.rows(), centroids.cols()))
     few_.emplace(centroids);
   else
-    pack(first);
+    pack(codes && codes->space_ ? codes->format_ : fastest_format(centroids.cols(), *peaks_));
 }
 
 void CentroidScan::pack(Format format) {
-  packed_ = PackedBase::certified(centroids_, {}, format,
-                                  CodingSpace::choose(centroids_, metric_, isa_), threads_, {}, 0,
+  const CodingSpace space =
+      codes_ && codes_->space_ ? *codes_->space_ : CodingSpace::choose(centroids_, metric_, isa_);
+  if (codes_) codes_->format_ = format, codes_->space_ = space;
+  packed_ = PackedBase::certified(centroids_, {}, format, space, threads_, {}, 0,
                                   /*find_copies=*/false);
 }
 
 void CentroidScan::assign(AnyMatrixView rows, bool start, std::span<std::uint32_t> nearest,
-                          std::span<double> keys, const Progress& progress) {
+                          std::span<double> keys, const Progress& progress, std::int64_t number) {
   if (few_) return assign_few(rows, nearest, keys, progress);
   std::vector<double> unwanted;
   if (keys.empty()) unwanted.resize(nearest.size()), keys = unwanted;
@@ -54,13 +52,16 @@ void CentroidScan::assign(AnyMatrixView rows, bool start, std::span<std::uint32_
   for (std::int64_t begin = 0; begin < rows.rows();) {
     const bool probe = begin == 0 && rows.rows() > 2 * probed;
     const std::int64_t end = probe ? probed : rows.rows();
-    const ScanJob job{.queries = rows.rows(begin, end),
-                      .base = centroids_,
-                      .metric = metric_,
-                      .k = 1,
-                      .threads = threads_,
-                      .isa = isa_,
-                      .peaks = peaks_};
+    const ScanJob job{
+        .queries = rows.rows(begin, end),
+        .base = centroids_,
+        .metric = metric_,
+        .k = 1,
+        .threads = threads_,
+        .isa = isa_,
+        .peaks = peaks_,
+        .kept = codes_ ? &codes_->blocks_.try_emplace(number + begin, codes_->room_).first->second
+                       : nullptr};
     // The rows that are probed are a part of the whole.
     Progress part;
     if (progress)

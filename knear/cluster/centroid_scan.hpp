@@ -2,8 +2,16 @@
 //
 //   CentroidScan scan(centroids, Metric::l2, threads);
 //   scan.assign(rows, false, nearest, keys, progress);
+//
+// The same rows again and again, while the centroids move:
+//
+//   RowCodes codes(most_bytes);
+//   CentroidScan(centroids, Metric::l2, threads, &codes).assign(rows, false, nearest, keys, {});
+//   CentroidScan(moved, Metric::l2, threads, &codes).assign(rows, true, nearest, keys, {});
 #pragma once
+#include <atomic>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 
@@ -13,26 +21,40 @@
 #include "knear/core/progress.hpp"
 #include "knear/cost/peaks.hpp"
 #include "knear/scan/methods/few_rows_scan.hpp"
+#include "knear/scan/packing/kept_queries.hpp"
 #include "knear/scan/packing/packed_base.hpp"
 
 namespace knear::detail {
 
+// What scans of the same rows by centroids that move leave for the next one.
+class RowCodes {
+ public:
+  // most_bytes: of codes of rows that may be kept.
+  explicit RowCodes(std::int64_t most_bytes) : room_(most_bytes) {}
+
+ private:
+  friend class CentroidScan;
+  std::atomic<std::int64_t> room_;
+  Format format_ = {};
+  std::optional<CodingSpace> space_;            // once centroids have been coded
+  std::map<std::int64_t, KeptQueries> blocks_;  // of rows from a number on
+};
+
 class CentroidScan {
  public:
-  // Keeps a reference to the centroids [c x dim], c >= 1, finite. `first`: the codes to begin with,
-  // where there are codes; those of the scan before, if there was one.
-  CentroidScan(MatrixView<float> centroids, Metric metric, int threads);
-  CentroidScan(MatrixView<float> centroids, Metric metric, int threads, Format first);
+  // Keeps references to the centroids [c x dim], c >= 1, finite, and to `codes`, of scans of the
+  // same rows by as many centroids and the same metric; nullptr: nothing is kept.
+  CentroidScan(MatrixView<float> centroids, Metric metric, int threads, RowCodes* codes = nullptr);
 
   // nearest, keys [rows]: of each row the nearest centroid, ties to the smaller number, and the
   // order key of the pair; no keys where they are not wanted. With `start` nearest holds centroids
-  // to begin with. Codes that leave too much to be measured are changed for wider ones.
+  // to begin with. Codes that leave too much to be measured are changed for wider ones. `number`:
+  // that of the first of these rows among all whose codes are kept.
   void assign(AnyMatrixView rows, bool start, std::span<std::uint32_t> nearest,
-              std::span<double> keys, const Progress& progress);
+              std::span<double> keys, const Progress& progress, std::int64_t number = 0);
   // The keys of rows and the centroids `nearest`, without a scan.
   void measure(AnyMatrixView rows, std::span<const std::uint32_t> nearest,
                std::span<double> keys) const;
-  Format format() const { return packed_.format; }
 
  private:
   void pack(Format format);
@@ -44,6 +66,7 @@ class CentroidScan {
   int threads_;
   Isa isa_;
   const MachinePeaks* peaks_;
+  RowCodes* codes_;
   std::optional<FewRowsScan> few_;  // instead of codes
   PackedBase packed_;
 };

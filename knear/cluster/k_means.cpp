@@ -154,7 +154,7 @@ struct Units {
 class Lloyd {
  public:
   Lloyd(const RowBlocks& rows, const KMeansOptions& options, const Units& units,
-        Matrix<float> centroids, std::int64_t fixed, bool measures)
+        Matrix<float> centroids, std::int64_t fixed, bool measures, bool keeps_codes)
       : rows_(rows),
         options_(options),
         units_(units),
@@ -163,6 +163,7 @@ class Lloyd {
         count_(centroids.rows()),
         fixed_(fixed),
         measures_(measures),
+        codes_(keeps_codes ? machine_memory() / 16 : 0),
         nearest_(static_cast<std::size_t>(rows.rows), no_centroid),
         sums_(count_, rows.dim),
         weights_(static_cast<std::size_t>(count_)),
@@ -175,9 +176,7 @@ class Lloyd {
     KMeansStep out{.restart = restart, .iteration = iteration};
     const double before = restart * options_.iterations + iteration,
                  all = static_cast<double>(options_.restarts) * options_.iterations;
-    CentroidScan scan = has_format_
-                            ? CentroidScan(centroids_.view(), options_.metric, threads_, format_)
-                            : CentroidScan(centroids_.view(), options_.metric, threads_);
+    CentroidScan scan(centroids_.view(), options_.metric, threads_, &codes_);
     std::vector<std::uint32_t> old;
     std::vector<double> keys;
     std::fill(costs_.begin(), costs_.end(), 0.0);
@@ -194,11 +193,10 @@ class Lloyd {
           return options_.progress("k-means",
                                    (before + rows / static_cast<double>(rows_.rows)) / all);
         };
-      scan.assign(block, iteration > 0, now, keys, part);
+      scan.assign(block, iteration > 0, now, keys, part, begin);
       out.moved += move_rows(begin, block, old, now);
       out.objective = add_costs(first, keys, out.objective);
     });
-    format_ = scan.format(), has_format_ = true;
     const bool any_empty = std::any_of(weights_.begin() + fixed_, weights_.end(),
                                        [](std::int64_t weight) { return weight == 0; });
     if (!measures_ && any_empty) measure_costs(scan);
@@ -334,8 +332,7 @@ class Lloyd {
   const bool spherical_;
   const std::int64_t count_, fixed_;  // fixed: centroids that stay, the first ones
   const bool measures_;               // whether the objective is wanted
-  bool has_format_ = false;
-  detail::Format format_ = {};
+  detail::RowCodes codes_;
   std::vector<std::uint32_t> nearest_;
   Matrix<std::int64_t> sums_;          // in units of a coordinate
   std::vector<std::int64_t> weights_;  // in units of a weight
@@ -493,15 +490,16 @@ void check(const RowBlocks& rows, std::int64_t k, const KMeansOptions& options) 
 }
 
 // measures: whether objectives are wanted; without them there are no restarts and no tolerance.
+// keeps_codes: whether codes of rows may stay in memory from one iteration to the next.
 KMeans cluster(const RowBlocks& rows, std::int64_t count, const KMeansOptions& options,
-               bool measures = true) {
+               bool measures, bool keeps_codes) {
   const Units units(rows, options);
   const bool more_is_better = options.metric == Metric::ip;
   KMeans best;
   for (int restart = 0; restart < options.restarts; ++restart) {
     Random random(options.seed + static_cast<std::uint64_t>(restart));
     Lloyd lloyd(rows, options, units, first_centroids(rows, count, options, random),
-                options.frozen ? options.initial.rows() : 0, measures);
+                options.frozen ? options.initial.rows() : 0, measures, keeps_codes);
     std::vector<KMeansStep> steps;
     for (int iteration = 0; iteration < options.iterations; ++iteration) {
       const KMeansStep step = lloyd.step(restart, iteration);
@@ -523,6 +521,10 @@ KMeans cluster(const RowBlocks& rows, std::int64_t count, const KMeansOptions& o
   return best;
 }
 
+KMeans cluster_in_memory(AnyMatrixView rows, std::int64_t count, KMeansOptions options) {
+  return cluster(blocks_of(rows), count, options, /*measures=*/true, /*keeps_codes=*/true);
+}
+
 // Rows of a matrix, with their weights, gathered.
 struct Subset {
   AnyMatrix rows;
@@ -534,7 +536,17 @@ struct Subset {
     for (std::size_t i = 0; i < which.size() && !options.weights.empty(); ++i)
       weights.push_back(options.weights[static_cast<std::size_t>(which[i])]);
   }
+  KMeansOptions with_weights(KMeansOptions options) const {
+    options.weights = weights;
+    return options;
+  }
 };
+
+// As many rows, drawn at random.
+Subset drawn(const RowBlocks& rows, std::int64_t count, const KMeansOptions& options) {
+  Random random(options.seed);
+  return {rows, options, sample_of(rows.rows, count, random)};
+}
 
 std::int64_t rows_used(std::int64_t rows, std::int64_t count, const KMeansOptions& options) {
   const std::int64_t each = options.rows_per_centroid;
@@ -596,7 +608,7 @@ KMeans cluster_in_two_levels(AnyMatrixView rows, std::int64_t count, KMeansOptio
         [=](std::string_view stage, double done) { return all(stage, from + (to - from) * done); };
   };
   options.progress = from_to(0, 0.5);
-  const KMeans coarse = cluster(blocks, coarse_count, options);
+  const KMeans coarse = cluster_in_memory(rows, coarse_count, options);
   std::vector<std::uint32_t> nearest(static_cast<std::size_t>(rows.rows()));
   std::vector<double> keys(nearest.size());
   CentroidScan(coarse.centroids.view(), Metric::l2, options.threads)
@@ -613,12 +625,12 @@ KMeans cluster_in_two_levels(AnyMatrixView rows, std::int64_t count, KMeansOptio
   for (std::size_t c = 0; c < members.size(); ++c) {
     if (shares[c] == 0) continue;
     const Subset subset(blocks, options, members[c]);
-    KMeansOptions each = options;
-    each.weights = subset.weights, each.seed = options.seed + 1 + c;
+    KMeansOptions each = subset.with_weights(options);
+    each.seed = options.seed + 1 + c;
     each.report = {};
     each.progress = from_to(0.5 + 0.5 * double(done) / double(count),
                             0.5 + 0.5 * double(done + shares[c]) / double(count));
-    const KMeans fine = cluster(blocks_of(subset.rows), shares[c], each);
+    const KMeans fine = cluster_in_memory(subset.rows, shares[c], each);
     std::copy_n(fine.centroids.data(), shares[c] * rows.cols(), out.centroids.row(done));
     add_steps(fine.steps, out.steps);
     done += shares[c];
@@ -629,7 +641,7 @@ KMeans cluster_in_two_levels(AnyMatrixView rows, std::int64_t count, KMeansOptio
 }  // namespace
 
 Matrix<float> detail::codebook(AnyMatrixView rows, std::int64_t k, const KMeansOptions& options) {
-  return cluster(blocks_of(rows), k, options, /*measures=*/false).centroids;
+  return cluster(blocks_of(rows), k, options, /*measures=*/false, /*keeps_codes=*/true).centroids;
 }
 
 std::string_view name_of(Seeding seeding) {
@@ -648,27 +660,22 @@ KMeans k_means(const RowBlocks& rows, std::int64_t k, const KMeansOptions& optio
     if (options.levels == 2)
       throw InvalidArgument("levels = 2 is for rows in memory, not for blocks");
     const std::int64_t most = rows_used(rows.rows, k, options);
-    if (most == rows.rows) return cluster(rows, k, options);
-    Random random(options.seed);
-    const Subset used(rows, options, sample_of(rows.rows, most, random));
-    KMeansOptions fewer = options;
-    fewer.weights = used.weights;
-    return cluster(blocks_of(used.rows), k, fewer);
+    if (most == rows.rows)
+      return cluster(rows, k, options, /*measures=*/true, /*keeps_codes=*/false);
+    const Subset used = drawn(rows, most, options);
+    return cluster_in_memory(used.rows, k, used.with_weights(options));
   });
 }
 
 KMeans k_means(AnyMatrixView rows, std::int64_t k, const KMeansOptions& options) {
   return detail::public_call([&] {
     const RowBlocks blocks = blocks_of(rows);
-    if (options.levels != 2) return k_means(blocks, k, options);
     check(blocks, k, options);
+    const auto by_levels = options.levels == 2 ? cluster_in_two_levels : cluster_in_memory;
     const std::int64_t most = rows_used(rows.rows(), k, options);
-    if (most == rows.rows()) return cluster_in_two_levels(rows, k, options);
-    Random random(options.seed);
-    const Subset used(blocks, options, sample_of(rows.rows(), most, random));
-    KMeansOptions fewer = options;
-    fewer.weights = used.weights;
-    return cluster_in_two_levels(used.rows, k, fewer);
+    if (most == rows.rows()) return by_levels(rows, k, options);
+    const Subset used = drawn(blocks, most, options);
+    return by_levels(used.rows, k, used.with_weights(options));
   });
 }
 

@@ -30,6 +30,7 @@
 #include "knear/core/progress.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
+#include "knear/scan/packing/kept_queries.hpp"
 #include "knear/scan/tile_loop.hpp"
 #include "knear/scan/work_table.hpp"
 
@@ -71,16 +72,21 @@ void run_task(const PackedBase& packed, TileLoop& loop, std::int64_t first, std:
 template <class Make>
 void run_tasks(const PackedBase& packed, const ScanJob& job, const WorkTable& table,
                ScanStats& stats, Reporter& reporter, Make make) {
-  const auto pack = [&](const QuerySet& set) {
-    return pack_queries(packed, job.queries, table.queries.data() + set.begin, set.count(),
-                        group_sizes[table.group], job.query_range);
+  if (job.kept) job.kept->begin_scan(packed.format, group_sizes[table.group], table.sets.size());
+  const auto pack = [&](std::size_t s) {
+    const auto anew = [&] {
+      const QuerySet& set = table.sets[s];
+      return pack_queries(packed, job.queries, table.queries.data() + set.begin, set.count(),
+                          group_sizes[table.group], job.query_range);
+    };
+    return job.kept ? job.kept->get(s, anew) : anew();
   };
   // What several tasks share is packed before; a set of one task is packed by its thread.
   std::vector<std::optional<PackedQueries>> shared(table.sets.size());
   if (table.tasks.size() != table.sets.size())
     parallel_for(job.threads, std::ssize(table.sets), [&](std::int64_t s) {
-      const QuerySet& set = table.sets[static_cast<std::size_t>(s)];
-      if (!set.alone()) shared[static_cast<std::size_t>(s)] = pack(set);
+      const auto at = static_cast<std::size_t>(s);
+      if (!table.sets[at].alone()) shared[at] = pack(at);
     });
   const std::int64_t at_once = std::min<std::int64_t>(job.threads, std::ssize(table.tasks));
   std::mutex mutex;
@@ -90,8 +96,7 @@ void run_tasks(const PackedBase& packed, const ScanJob& job, const WorkTable& ta
     const auto set = static_cast<std::size_t>(task.set);
     ScanStats local;
     StageClock clock;
-    TileLoop loop(packed, job, task, shared[set] ? *shared[set] : pack(table.sets[set]), clock,
-                  reporter);
+    TileLoop loop(packed, job, task, shared[set] ? *shared[set] : pack(set), clock, reporter);
     clock.charge(clock.queries);
     auto accumulator = make(loop, local);
     accumulator.begin();

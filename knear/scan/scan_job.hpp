@@ -16,6 +16,7 @@
 namespace knear::detail {
 
 struct PerRowCodes;  // scan/packing/per_row_codes.hpp
+class KeptQueries;   // scan/packing/kept_queries.hpp
 
 // Which rows of a base may be found: all, or those that a filter allows and a set holds; row 0 of
 // the base is row `offset` of the filter and `live_offset` of the set.
@@ -70,6 +71,8 @@ struct ScanJob {
   // or in any case. And those codes, in the order of rows and the space of the packed base.
   bool may_refine = true, must_refine = false;
   const PerRowCodes* per_row_codes = nullptr;
+  // Packed queries of earlier scans of the same queries, to which this one adds its own.
+  KeptQueries* kept = nullptr;
   // Whether candidates of many queries may be measured together, which takes memory.
   bool by_rows = true;
 
