@@ -3,6 +3,9 @@
 // the table to define. No library code inside: an inline function of this file must not be merged
 // by the linker with another level's (so everything is static, and only C types are used).
 #include <stdint.h>
+#if KNEAR_BYTES > 16
+#include <immintrin.h>
+#endif
 
 #include "knear/distance/exact_kernels.hpp"
 
@@ -44,35 +47,56 @@ static inline float widen(HalfBits x) {
   return out;
 }
 
-// What elements are widened to, in registers: float, or double.
-template <class T>
-struct Widened {
-  typedef float Type;
-};
-template <>
-struct Widened<double> {
-  typedef double Type;
-};
-
-// Sixteen elements as floats (doubles): used in place, or widened into `buffer`.
-static inline const float* sixteen(const float* row, float*) { return row; }
-static inline const double* sixteen(const double* row, double*) { return row; }
-template <class T>
-static inline const float* sixteen(const T* row, float* buffer) {
-  for (int j = 0; j < 16; ++j) buffer[j] = widen(row[j]);
-  return buffer;
-}
-
-static inline Doubles load_doubles(const double* p) {
-  Doubles v;
+template <class V>
+static inline V load(const void* p) {
+  V v;
   __builtin_memcpy(&v, p, sizeof v);
   return v;
 }
+// As many elements as a register has doubles.
+static inline Doubles load_doubles(const double* p) { return load<Doubles>(p); }
 static inline Doubles load_doubles(const float* p) {
-  Floats v;
-  __builtin_memcpy(&v, p, sizeof v);
-  return __builtin_convertvector(v, Doubles);
+  return __builtin_convertvector(load<Floats>(p), Doubles);
 }
+// GCC takes conversions from 8 and 16 bits apart into single elements, so they are written out.
+#if KNEAR_BYTES == 64
+static inline Doubles doubles_of(__m256i x) { return (Doubles)_mm512_cvtepi32_pd(x); }
+static inline Doubles load_doubles(const uint8_t* p) {
+  return doubles_of(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)p)));
+}
+static inline Doubles load_doubles(const int8_t* p) {
+  return doubles_of(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)));
+}
+static inline Doubles load_doubles(const BrainBits* p) {
+  const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
+  return (Doubles)_mm512_cvtps_pd(_mm256_castsi256_ps(_mm256_slli_epi32(bits, 16)));
+}
+static inline Doubles load_doubles(const HalfBits* p) {
+  return (Doubles)_mm512_cvtps_pd(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)));
+}
+#elif KNEAR_BYTES == 32
+static inline Doubles doubles_of(__m128i x) { return (Doubles)_mm256_cvtepi32_pd(x); }
+static inline Doubles load_doubles(const uint8_t* p) {
+  return doubles_of(_mm_cvtepu8_epi32(_mm_loadu_si32(p)));
+}
+static inline Doubles load_doubles(const int8_t* p) {
+  return doubles_of(_mm_cvtepi8_epi32(_mm_loadu_si32(p)));
+}
+static inline Doubles load_doubles(const BrainBits* p) {
+  const __m128i bits = _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i*)p));
+  return (Doubles)_mm256_cvtps_pd(_mm_castsi128_ps(_mm_slli_epi32(bits, 16)));
+}
+static inline Doubles load_doubles(const HalfBits* p) {
+  return (Doubles)_mm256_cvtps_pd(_mm_cvtph_ps(_mm_loadl_epi64((const __m128i*)p)));
+}
+#else
+template <class T>
+static inline Doubles load_doubles(const T* p) {
+  Doubles v;
+  for (int j = 0; j < lanes; ++j) v[j] = widen(p[j]);
+  return v;
+}
+#endif
 
 static inline double tree(const Doubles* sums) {
   double s[16];
@@ -86,10 +110,9 @@ enum class Kind { l2, product, product_and_squares };
 
 template <Kind kind, int queries, int rows, class T>
 static void exact_sums(const double* x, const void* const* row_pointers, int64_t dim, double* out) {
-  typedef typename Widened<T>::Type Wide;
   const int64_t stride = (dim + 15) / 16 * 16;
   Doubles sums[queries * rows][registers] = {}, squares[rows][registers] = {};
-  const auto step = [&](const double* xi, int n, const Wide* yi) __attribute__((always_inline)) {
+  const auto step = [&](const double* xi, int n, const T* yi) __attribute__((always_inline)) {
 #pragma GCC unroll 8
     for (int r = 0; r < registers; ++r) {
       const Doubles b = load_doubles(yi + r * lanes);
@@ -111,16 +134,13 @@ static void exact_sums(const double* x, const void* const* row_pointers, int64_t
   int64_t i = 0;
   for (; i + 16 <= dim; i += 16) {
 #pragma GCC unroll 4
-    for (int n = 0; n < rows; ++n) {
-      Wide buffer[16];
-      step(x + i, n, sixteen(row[n] + i, buffer));
-    }
+    for (int n = 0; n < rows; ++n) step(x + i, n, row[n] + i);
   }
   if (i < dim) {  // the last few: zeros beyond the end add +0, which changes no sum
 #pragma GCC unroll 4
     for (int n = 0; n < rows; ++n) {
-      Wide tail[16] = {};
-      for (int j = 0; i + j < dim; ++j) tail[j] = widen(row[n][i + j]);
+      T tail[16] = {};
+      for (int j = 0; i + j < dim; ++j) tail[j] = row[n][i + j];
       step(x + i, n, tail);
     }
   }
@@ -132,7 +152,12 @@ static void exact_sums(const double* x, const void* const* row_pointers, int64_t
 template <class T>
 static void to_doubles(const void* from, int64_t dim, double* __restrict out) {
   const T* __restrict row = static_cast<const T*>(from);
-  for (int64_t i = 0; i < dim; ++i) out[i] = widen(row[i]);
+  int64_t i = 0;
+  for (; i + lanes <= dim; i += lanes) {
+    const Doubles v = load_doubles(row + i);
+    __builtin_memcpy(out + i, &v, sizeof v);
+  }
+  for (; i < dim; ++i) out[i] = widen(row[i]);
 }
 
 #define KNEAR_TYPES(kind, queries, rows)                                                      \
