@@ -1,12 +1,15 @@
 """What the tests share: a plain reference to compare with, and the real vectors."""
 
 import gzip
+import importlib
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from pretended_arrays import pretended  # noqa: F401, a fixture
+
+pytest.register_assert_rewrite("faiss_pair")  # its assertions say what they compared
 
 
 def brute_force(queries, base, k, metric):
@@ -35,6 +38,23 @@ def brute_force(queries, base, k, metric):
 @pytest.fixture
 def rng():
     return np.random.default_rng(20240607)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Vectors in clusters [3000 x 12], for the tests of knear.faiss and of FAISS's files."""
+    rng = np.random.default_rng(1)
+    centres = rng.standard_normal((40, 12))
+    picked = centres[rng.integers(0, 40, 3000)]
+    return (picked + 0.3 * rng.standard_normal((3000, 12))).astype(np.float32)
+
+
+@pytest.fixture(params=["knear", "faiss"])
+def faiss(request):
+    """knear.faiss and the real FAISS: what holds of ours has to hold of FAISS (faiss_pair.py)."""
+    if request.param == "knear":
+        return importlib.import_module("knear.faiss")
+    return pytest.importorskip("faiss")
 
 
 @pytest.fixture(scope="session")

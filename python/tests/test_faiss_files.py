@@ -1,4 +1,5 @@
-"""Files of FAISS, written and read by the real faiss-cpu."""
+"""Files of FAISS as knear.Index writes and reads them, by the real faiss-cpu (test_faiss_io.py: as
+knear.faiss does)."""
 
 import contextlib
 import re
@@ -9,14 +10,6 @@ import pytest
 import knear
 
 faiss = pytest.importorskip("faiss")
-
-
-@pytest.fixture
-def rows():
-    rng = np.random.default_rng(1)
-    centres = rng.standard_normal((40, 12))
-    picked = centres[rng.integers(0, 40, 3000)]
-    return (picked + 0.3 * rng.standard_normal((3000, 12))).astype(np.float32)
 
 
 def made(string, metric="l2"):

@@ -1,0 +1,136 @@
+"""knear.faiss: product and scalar quantizers, whose codes FAISS has to understand, and the indexes
+that keep these."""
+
+import numpy as np
+import pytest
+from faiss_pair import METRICS, needs_faiss, ours, refused, theirs
+
+
+@needs_faiss
+@pytest.mark.parametrize("bits", [8, 4, 6, 5])
+def test_product_quantizer(rows, bits):
+    quantizers = [module.ProductQuantizer(12, 3, bits) for module in (ours, theirs)]
+    losses = []
+    for pq in quantizers:
+        pq.train(rows)
+        assert (pq.M, pq.nbits, pq.ksub, pq.dsub) == (3, bits, 1 << bits, 4)
+        losses.append(np.square(pq.decode(pq.compute_codes(rows)) - rows).sum())
+    assert losses[0] < losses[1] * 1.05
+    ours.copy_array_to_vector(
+        theirs.vector_to_array(quantizers[1].centroids), quantizers[0].centroids
+    )
+    a, b = (pq.compute_codes(rows) for pq in quantizers)
+    assert a.shape == b.shape and (a == b).mean() > 0.999
+    np.testing.assert_array_equal(quantizers[0].decode(b), quantizers[1].decode(b))
+
+
+@needs_faiss
+def test_tables_of_product_quantizers(rows):
+    pair = [module.ProductQuantizer(12, 3, 4) for module in (ours, theirs)]
+    pair[1].train(rows)
+    centroids = theirs.vector_to_array(pair[1].centroids)
+    pair[0].centroids.set(centroids)
+    x = np.ascontiguousarray(rows[:7])
+    for name in ("compute_distance_tables", "compute_inner_prod_tables"):
+        tables = [np.zeros((7, 3, 16), np.float32) for _ in pair]
+        for module, pq, table in zip((ours, theirs), pair, tables, strict=True):
+            getattr(pq, name)(7, module.swig_ptr(x), module.swig_ptr(table))
+        np.testing.assert_allclose(*tables, rtol=1e-4, atol=1e-4)
+    for pq in pair:
+        pq.compute_sdc_table()
+        pq.sync_transposed_centroids()
+    for name in ("sdc_table", "transposed_centroids", "centroids_sq_lengths"):
+        a, b = ours.vector_to_array(getattr(pair[0], name)), getattr(pair[1], name)
+        np.testing.assert_allclose(a, theirs.vector_to_array(b), rtol=1e-4, atol=1e-4)
+    pair[0].assign_index = ours.IndexFlatL2(4)
+    codes = np.empty((7, pair[0].code_size), np.uint8)
+    pair[0].compute_codes_with_assign_index(x, codes, 7)
+    np.testing.assert_array_equal(codes, pair[0].compute_codes(x))
+    pair[0].clear_transposed_centroids()
+    assert pair[0].transposed_centroids.size() == 0
+
+
+@needs_faiss
+@pytest.mark.parametrize(
+    "kind",
+    ["8bit", "4bit", "6bit", "8bit_uniform", "4bit_uniform", "fp16", "bf16", "8bit_direct",
+     "8bit_direct_signed"],
+)  # fmt: skip
+def test_scalar_quantizer(rows, kind):
+    x = np.round(rows * 20) if "direct" in kind else rows
+    x = np.abs(x) if kind == "8bit_direct" else x
+    pair = [
+        module.ScalarQuantizer(12, getattr(module.ScalarQuantizer, f"QT_{kind}"))
+        for module in (ours, theirs)
+    ]
+    codes = []
+    for sq in pair:
+        sq.train(x[:1000])
+        codes.append(sq.compute_codes(x))
+    assert pair[0].code_size == pair[1].code_size
+    levels = [m.vector_to_array(sq.trained) for m, sq in zip((ours, theirs), pair, strict=True)]
+    np.testing.assert_allclose(levels[0], levels[1], rtol=1e-5)
+    assert (codes[0] == codes[1]).mean() > 0.999
+    np.testing.assert_allclose(pair[0].decode(codes[1]), pair[1].decode(codes[1]), atol=1e-5)
+
+
+@pytest.mark.parametrize("string", ["PQ4np", "SQ8", "IVF20,PQ4np", "IVF20,SQ8", "PQ4x6np"])
+def test_life_of_codes(rows, string, faiss):
+    index = faiss.index_factory(12, string)
+    with refused():
+        index.add(rows)
+    with refused():
+        index.search(rows, 1)
+    index.train(rows)
+    index.add(rows)
+    if "IVF" in string:
+        index.nprobe = 20
+        index.make_direct_map()
+    vectors = index.reconstruct_n()
+    np.testing.assert_allclose(vectors, index.reconstruct_batch(np.arange(3000)), atol=1e-6)
+    np.testing.assert_allclose(vectors[17], index.reconstruct(17), atol=1e-6)
+    distances, ids = index.search(rows[:50], 5)
+    np.testing.assert_allclose(
+        distances, np.square(vectors[ids] - rows[:50, None]).sum(2), rtol=1e-3, atol=1e-3
+    )
+    begin, near_by, found = index.range_search(rows[:50], 1.0)
+    for i in range(50):
+        exact = np.square(vectors - rows[i]).sum(1)
+        got = set(found[int(begin[i]) : int(begin[i + 1])].tolist())
+        clear = np.abs(exact - 1) > 1e-4
+        assert {j for j in np.flatnonzero((exact < 1) & clear)} <= got
+        assert all(exact[j] < 1 + 1e-4 for j in got)
+    if "IVF" in string:
+        index.make_direct_map(False)
+    assert index.remove_ids(np.arange(100)) == 100
+    shift = 0 if "IVF" in string else 100
+    left = index.reconstruct_n()
+    np.testing.assert_allclose(left[200 - shift], vectors[200], atol=1e-6)
+    distances, first = index.search(vectors[200:300], 1)
+    np.testing.assert_allclose(distances, 0, atol=1e-3)
+    assert (first.ravel() == np.arange(200, 300) - shift).mean() > 0.7  # others have the same code
+    assert index.ntotal == 2900
+    other = faiss.clone_index(index)
+    other.reset()
+    other.add(rows[:5])
+    index.merge_from(other, 10000 if "IVF" in string else 0)
+    assert (index.ntotal, other.ntotal) == (2905, 0)
+    # Polysemous thresholds, which knear does not apply, and other attributes.
+    if "PQ" in string:
+        faiss.ParameterSpace().set_index_parameter(index, "ht", 13)
+        assert index.polysemous_ht == 13 and index.pq.M == 4
+
+
+@pytest.mark.parametrize("string", ["Flat", "PQ4np", "SQ8", "PCA8,SQ6"])
+@pytest.mark.parametrize("metric", METRICS)
+def test_distance_computers(rows, string, metric, faiss):
+    index = faiss.index_factory(12, string, metric)
+    index.train(rows)
+    index.add(rows)
+    computer = index.get_distance_computer()
+    assert computer.this.own()
+    distances, ids = index.search(rows[:3], 4)
+    for query, near, which in zip(rows, distances, ids, strict=False):
+        computer.set_query(faiss.swig_ptr(query))
+        for each, i in zip(near, which, strict=True):
+            assert computer(int(i)) == pytest.approx(each, rel=1e-4, abs=1e-4)
