@@ -1,0 +1,129 @@
+"""What a row in a list is kept as: the vector (IndexIVFFlat), a code of a product quantizer
+(IndexIVFPQ) or of a scalar quantizer (IndexIVFScalarQuantizer)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base import METRIC_L2, threads
+from ..quantizers import PolysemousTraining, ProductQuantizer, ScalarQuantizer
+from .index import IndexIVF
+
+
+class IndexIVFFlat(IndexIVF):
+    """The vectors as they are. What changes lists and rows goes on with the index of before where
+    it can: rows that are added are added to it."""
+
+    def __init__(
+        self, quantizer: Any, d: int, nlist: int, metric: int = METRIC_L2, own_invlists: bool = True
+    ) -> None:
+        super().__init__(quantizer, d, nlist, metric, own_invlists)
+        self.by_residual = False
+        self._set_code_size(4 * self.d)
+        self.is_trained = self._quantizer_is_ready()
+
+    def _append(self, x: NDArray[np.float32], ids: Any, lists: NDArray[np.int64]) -> None:
+        current = self._searched
+        first = self._store.size
+        up_to_date = (
+            current is not None
+            and self.metric_type == METRIC_L2
+            and self._probes_by_knear()
+            and current[0] == self._now()
+        )
+        super()._append(x, ids, lists)
+        if up_to_date:
+            current[1].add(x, threads=threads(), ids=np.arange(first, self._store.size))
+            self._searched = self._now(), current[1]
+
+    def _code(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
+        return np.ascontiguousarray(x).view(np.uint8).reshape(len(x), self.code_size)
+
+    def _uncode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+        return np.ascontiguousarray(codes).view(np.float32).reshape(len(codes), self.d)
+
+
+class IndexIVFPQ(IndexIVF):
+    """Codes of M sub-quantizers of nbits each. Polysemous filters and precomputed tables are not
+    there: every code is measured."""
+
+    def __init__(
+        self,
+        quantizer: Any,
+        d: int,
+        nlist: int,
+        M: int,
+        nbits: int,
+        metric: int = METRIC_L2,
+        own_invlists: bool = True,
+    ) -> None:
+        super().__init__(quantizer, d, nlist, metric, own_invlists)
+        self.pq = ProductQuantizer(d, M, nbits)
+        self.do_polysemous_training = False
+        self.polysemous_training = PolysemousTraining()
+        self.polysemous_ht = 0
+        self.scan_table_threshold = 0
+        self.use_precomputed_table = 0
+        self._set_code_size(self.pq.code_size)
+
+    def precompute_table(self) -> None:
+        """Nothing has to be made before: a code has a number of its own instead of a table."""
+
+    def _train_rows_for_codes(self) -> int | None:
+        return self.pq.cp.max_points_per_centroid * self.pq.ksub
+
+    def _train_codes(self, x: NDArray[np.float32]) -> None:
+        self.pq.train(x)
+
+    def _code(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
+        return self.pq.compute_codes(x)
+
+    def _uncode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+        return self.pq.decode(codes)
+
+    def _sources(self) -> tuple[Any, ...]:
+        return *super()._sources(), self.pq.centroids.array, int(self.by_residual)
+
+    def _knear_has_it(self) -> bool:
+        return self.pq.nbits in (4, 8)
+
+
+class IndexIVFScalarQuantizer(IndexIVF):
+    """Codes of a ScalarQuantizer of this type."""
+
+    def __init__(
+        self,
+        quantizer: Any,
+        d: int,
+        nlist: int,
+        qtype: int,
+        metric: int = METRIC_L2,
+        by_residual: bool = True,
+        own_invlists: bool = True,
+    ) -> None:
+        super().__init__(quantizer, d, nlist, metric, own_invlists)
+        self.sq = ScalarQuantizer(d, qtype)
+        self.by_residual = bool(by_residual)
+        self._set_code_size(self.sq.code_size)
+        self.is_trained = False
+
+    def _train_rows_for_codes(self) -> int | None:
+        return 100_000
+
+    def _train_codes(self, x: NDArray[np.float32]) -> None:
+        self.sq.train(x)
+
+    def _code(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
+        return self.sq.compute_codes(x)
+
+    def _uncode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+        return self.sq.decode(codes)
+
+    def _sources(self) -> tuple[Any, ...]:
+        return *super()._sources(), self.sq.trained.array, int(self.by_residual)
+
+    def _knear_has_it(self) -> bool:
+        return self.sq.qtype != ScalarQuantizer.QT_6bit

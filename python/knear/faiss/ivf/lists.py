@@ -1,0 +1,98 @@
+"""The lists of an index and the map of its ids, to look at: InvertedLists and DirectMap."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..base import Sealed, refuse
+from ..missing import LISTS
+
+if TYPE_CHECKING:
+    from .rows import Listed
+
+
+class DirectMap(Sealed):
+    """Whether ids can be looked up, and which: NoMap, Array (ids 0, 1, ...) or Hashtable."""
+
+    NoMap, Array, Hashtable = range(3)
+
+    def __init__(self, type: int = NoMap) -> None:
+        self.type = type
+
+    def no(self) -> bool:
+        return self.type == self.NoMap
+
+
+class InvertedLists(Sealed):
+    """The lists of an index, to look at: what the get_ functions return are copies."""
+
+    INVALID_CODE_SIZE = 2**64 - 1
+
+    def __init__(self, index: Listed, *sizes: Any) -> None:
+        if not hasattr(type(index), "invlists"):  # a size: FAISS's may be of no index
+            raise NotImplementedError(LISTS)
+        self._of = index
+
+    @property
+    def nlist(self) -> int:
+        return self._of.nlist
+
+    @property
+    def code_size(self) -> int:
+        return self._of.code_size
+
+    def _rows(self, list_no: int) -> NDArray[np.int64]:
+        if not 0 <= list_no < self.nlist:
+            refuse(f"list {list_no} is not among {self.nlist}")
+        rows, begin = self._of._store.by_list(self.nlist)
+        return rows[begin[list_no] : begin[list_no + 1]]
+
+    def list_size(self, list_no: int) -> int:
+        return len(self._rows(list_no))
+
+    def get_ids(self, list_no: int) -> NDArray[np.int64]:
+        return self._of._store.ids[self._rows(list_no)]
+
+    def get_codes(self, list_no: int) -> NDArray[np.uint8]:
+        return self._of._store.codes[self._rows(list_no)].ravel()
+
+    def get_single_id(self, list_no: int, offset: int) -> int:
+        return int(self.get_ids(list_no)[offset])
+
+    def get_single_code(self, list_no: int, offset: int) -> NDArray[np.uint8]:
+        return self._of._store.codes[self._rows(list_no)[offset]]
+
+    def release_ids(self, list_no: int, ids: Any) -> None: ...
+
+    def release_codes(self, list_no: int, codes: Any) -> None: ...
+
+    def is_empty(self, list_no: int) -> bool:
+        return self.list_size(list_no) == 0
+
+    def compute_ntotal(self) -> int:
+        return self._of._store.size
+
+    def _sizes(self) -> NDArray[np.int64]:
+        return np.diff(self._of._store.by_list(self.nlist)[1])
+
+    def permute_invlists(self, map: ArrayLike) -> None:
+        """List map[i] becomes list i."""
+        order = np.ascontiguousarray(map, np.int64).ravel()
+        if not np.array_equal(np.sort(order), np.arange(self.nlist)):
+            refuse(f"the permutation is none of {self.nlist} lists")
+        store = self._of._store
+        store.replace(slice(None), store.codes, np.argsort(order)[store.lists])
+
+    def imbalance_factor(self) -> float:
+        """1 where all lists are as long; nlist where one has all."""
+        sizes = self._sizes().astype(np.float64)
+        return float((sizes**2).sum() * self.nlist / max(1.0, sizes.sum()) ** 2)
+
+    def reset(self) -> None:
+        self._of.reset()
+
+
+ArrayInvertedLists = InvertedLists

@@ -1,0 +1,335 @@
+"""Rows in lists: how they are trained, added, removed, merged and reconstructed; no searches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..base import (
+    METRIC_INNER_PRODUCT,
+    METRIC_L2,
+    faiss_errors,
+    into,
+    matrix,
+    places_of,
+    refuse,
+)
+from ..clustering import ClusteringParameters, cluster
+from ..codes import Coded
+from ..missing import LISTS
+from ..randomness import subsample
+from ..selectors import IDSelectorArray
+from .lists import DirectMap, InvertedLists
+
+
+class Listed(Coded):
+    """Each row is in the list of the centroid that `quantizer` finds for it. Ids are from ntotal
+    on, or given; any may come twice. A class below says what a row is kept as: _code(), _uncode().
+    """
+
+    def __init__(
+        self, quantizer: Any, d: int, nlist: int, metric: int = METRIC_L2, own_invlists: bool = True
+    ) -> None:
+        super().__init__(d, metric)
+        if not own_invlists:
+            raise NotImplementedError(LISTS)
+        if quantizer.d != self.d:
+            refuse(f"the quantizer has {quantizer.d} columns, not {self.d}")
+        if int(nlist) < 1:
+            refuse(f"nlist must be 1 at least, but is {nlist}")
+        self.quantizer = quantizer
+        self.nlist = int(nlist)
+        self.quantizer_trains_alone = 0
+        self.clustering_index = None
+        self.cp = ClusteringParameters()
+        self.cp.niter = 10
+        self.cp.spherical = metric == METRIC_INNER_PRODUCT
+        self.by_residual = True
+        self.own_invlists = True
+        self.direct_map = DirectMap()
+        self.is_trained = False
+        self._unlisted = 0  # rows that add_core() put into no list, which FAISS counts
+
+    @property
+    def ntotal(self) -> int:
+        return self._store.size + self._unlisted
+
+    def reset(self) -> None:
+        super().reset()
+        self._unlisted = 0
+
+    def _quantizer_is_ready(self) -> bool:
+        return self.quantizer.is_trained and self.quantizer.ntotal == self.nlist
+
+    @property
+    def invlists(self) -> InvertedLists:
+        return InvertedLists(self)
+
+    def get_list_size(self, list_no: int) -> int:
+        return self.invlists.list_size(list_no)
+
+    def print_stats(self) -> None:
+        """Prints how long the lists are."""
+        sizes, imbalance = self.invlists._sizes(), self.invlists.imbalance_factor()
+        print(
+            f"list size in {sizes.min()} ... {sizes.max()}, mean {sizes.mean():.1f}, "
+            f"imbalance factor {imbalance:.3f}"
+        )
+
+    def replace_invlists(self, *args: Any) -> None:
+        raise NotImplementedError(LISTS)
+
+    # Training.
+    def train_q1(self, x: NDArray[np.float32]) -> None:
+        """Trains the quantizer of the lists."""
+        quantizer = self.quantizer
+        if self._quantizer_is_ready():
+            return
+        if self.quantizer_trains_alone == 1:
+            quantizer.train(x)
+            if quantizer.ntotal != self.nlist:
+                refuse(f"nlist is {self.nlist}, but the quantizer has {quantizer.ntotal} entries")
+            return
+        products = quantizer.metric_type == METRIC_INNER_PRODUCT
+        centroids, _ = cluster(x, self.nlist, self.cp, products=products)
+        if self.quantizer_trains_alone == 0:
+            quantizer.reset()
+        if not quantizer.is_trained:
+            quantizer.train(centroids)
+        quantizer.add(centroids)
+
+    def _train(self, x: NDArray[np.float32]) -> None:
+        self.train_q1(x)
+        most = self._train_rows_for_codes()
+        if most is not None:
+            x = subsample(x, most or len(x))
+            if self.by_residual:
+                lists = self.quantizer.assign(x, 1).ravel()
+                x = x - self.quantizer.reconstruct_batch(lists)
+            self._train_codes(x)
+        self.is_trained = True
+
+    def _train_rows_for_codes(self) -> int | None:
+        """How many rows a code learns from, 0 for all; None if it learns nothing."""
+        return None
+
+    def _train_codes(self, x: NDArray[np.float32]) -> None: ...
+
+    def train_encoder(self, n: int, x: NDArray[np.float32], assign: Any = None) -> None:
+        self._train_codes(matrix(x, self.d))
+
+    # Rows.
+    def _ready(self) -> None:
+        if not self.is_trained:
+            refuse("the index is not trained")
+
+    def _code(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
+        """The codes of vectors, or of what is left of them beside centroids."""
+        raise NotImplementedError
+
+    def _uncode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+        raise NotImplementedError
+
+    def _code_in_lists(self, x: NDArray[np.float32], lists: NDArray[np.int64]) -> NDArray[np.uint8]:
+        if self.by_residual:
+            x = x - self.quantizer.reconstruct_batch(np.maximum(lists, 0))
+        return self._code(x)
+
+    def encode_vectors(self, x: ArrayLike, lists: ArrayLike) -> NDArray[np.uint8]:
+        """The codes [n x code_size] of `x` in these lists [n]."""
+        return self._code_in_lists(matrix(x, self.d), np.asarray(lists, np.int64))
+
+    def _add(self, x: NDArray[np.float32], ids: NDArray[np.int64] | None) -> None:
+        self._ready()
+        if ids is not None and self.direct_map.type == DirectMap.Array:
+            refuse("cannot have array direct map and add with ids")
+        if not len(x):
+            return
+        lists = self.quantizer.assign(x, 1).ravel()
+        there = lists >= 0
+        if there.all():
+            self._append(x, ids, lists)
+            return
+        if ids is None:  # a vector of NaN is in no list, but has an id
+            ids = np.arange(self.ntotal, self.ntotal + len(x))
+        if there.any():
+            self._append(x[there], ids[there], lists[there])
+        self._unlisted += int((~there).sum())
+
+    def _append(self, x: NDArray[np.float32], ids: Any, lists: NDArray[np.int64]) -> None:
+        if ids is None:
+            ids = np.arange(self.ntotal, self.ntotal + len(x))
+        self._store.add(self._code_in_lists(x, lists), ids, lists)
+
+    def add_core(self, n: int, x: Any, xids: Any, precomputed_idx: Any, ctx: Any = None) -> None:
+        """Adds the first n rows of `x` under `xids`, or from ntotal on, to these lists; rows of a
+        list -1 are counted alone."""
+        self._ready()
+        rows = matrix(np.reshape(x, (-1, self.d))[:n], self.d)
+        lists = np.ascontiguousarray(precomputed_idx, np.int64).ravel()[:n]
+        ids = np.arange(self.ntotal, self.ntotal + n)
+        if xids is not None:
+            ids = np.ascontiguousarray(xids, np.int64).ravel()[:n]
+        if n and lists.max() >= self.nlist:
+            refuse(f"list {lists.max()} is not among {self.nlist}")
+        there = lists >= 0
+        with faiss_errors():
+            codes = self._code_in_lists(rows[there], lists[there])
+        self._store.add(codes, ids[there], lists[there])
+        self._unlisted += n - int(there.sum())
+
+    def _add_codes(self, codes: NDArray[np.uint8], ids: NDArray[np.int64] | None) -> None:
+        lists, codes = self._lists_and_codes(codes)
+        if ids is None:
+            ids = np.arange(self.ntotal, self.ntotal + len(codes))
+        self._store.add(codes, ids, lists)
+
+    def _remove(self, selector: Any) -> int:
+        if self.direct_map.type == DirectMap.Array:
+            refuse("remove not supported with this direct_map format")
+        if self.direct_map.type == DirectMap.Hashtable and not isinstance(
+            selector, IDSelectorArray
+        ):
+            refuse("remove with hashtable works only with IDSelectorArray")
+        gone = selector.mask(self._store.ids)
+        if gone.any():
+            self._store.keep(~gone)
+        return int(gone.sum())
+
+    def _close_up(self, kept: NDArray[np.bool_]) -> None:
+        self._store.close_up(kept)
+        self._unlisted = int(kept.sum()) - self._store.size
+
+    def update_vectors(self, keys: ArrayLike, x: ArrayLike) -> None:
+        """Row i of `x` takes the place of the vector with keys[i], and goes to its list."""
+        rows = matrix(x, self.d)
+        keys = _id_keys(keys, len(rows))
+        with faiss_errors():
+            places = self._rows_of(keys)
+            lists = self.quantizer.assign(rows, 1).ravel()
+            self._store.replace(places, self._code_in_lists(rows, lists), lists)
+
+    def _has_ids(self) -> bool:
+        return True
+
+    def check_compatible_for_merge(self, otherIndex: Any) -> None:
+        super().check_compatible_for_merge(otherIndex)
+        if (otherIndex.nlist, otherIndex.code_size) != (self.nlist, self.code_size):
+            refuse("indexes with other lists or codes cannot be merged")
+        if otherIndex.by_residual != self.by_residual:
+            refuse("codes of residuals and of vectors cannot be merged")
+        if not (self.direct_map.no() and otherIndex.direct_map.no()):
+            refuse("merge_from: direct map copy not implemented")
+
+    def _merge(self, other: Any, add_id: int) -> None:
+        rows = other._store
+        self._store.add(rows.codes, rows.ids + add_id, rows.lists)
+        self._unlisted += other._unlisted
+        other.reset()
+
+    def check_ids_sorted(self) -> bool:
+        """Whether the ids of each list go up."""
+        order, begin = self._store.by_list(self.nlist)
+        up = np.diff(self._store.ids[order]) >= 0
+        up[begin[1:-1][(begin[1:-1] > 0) & (begin[1:-1] < len(order))] - 1] = True
+        return bool(up.all())
+
+    def copy_subset_to(self, other: Any, subset_type: int, a1: int, a2: int) -> None:
+        """Adds to `other` the rows with a1 <= id < a2 (type 0), or id % a1 == a2 (type 1)."""
+        rows = self._store
+        if subset_type == 0:
+            chosen = (rows.ids >= a1) & (rows.ids < a2)
+        elif subset_type == 1:
+            chosen = rows.ids % a1 == a2
+        elif subset_type == 2:
+            order = rows.by_list(self.nlist)[0]
+            chosen = order[a1:a2]
+        else:
+            raise NotImplementedError(f"subsets of type {subset_type} are not there")
+        other._store.add(rows.codes[chosen], rows.ids[chosen], rows.lists[chosen])
+
+    # Ids.
+    def make_direct_map(self, new_maintain_direct_map: bool = True) -> None:
+        """Lets reconstruct() and update_vectors() look ids up, which must be 0, 1, ..."""
+        self.set_direct_map_type(DirectMap.Array if new_maintain_direct_map else DirectMap.NoMap)
+
+    def set_direct_map_type(self, type: int) -> None:
+        ids = self._store.ids
+        if (
+            type == DirectMap.Array
+            and len(ids)
+            and not (ids.min() >= 0 and ids.max() < self.ntotal)
+        ):
+            refuse("direct map supported only for sequential ids")
+        self.direct_map.type = type
+
+    def _rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self.direct_map.no():
+            refuse("direct map not initialized")
+        return places_of(self._store.ids, ids)
+
+    def _decode_rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        vectors = self._uncode(self._store.codes[rows])
+        if self.by_residual and len(vectors):
+            vectors = vectors + self.quantizer.reconstruct_batch(self._store.lists[rows])
+        return vectors
+
+    def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        return self._decode_rows(self._rows_of(ids))
+
+    def _vectors_from(self, first: int, count: int) -> NDArray[np.float32]:
+        rows = np.flatnonzero((self._store.ids >= first) & (self._store.ids < first + count))
+        out = np.zeros((count, self.d), np.float32)
+        out[self._store.ids[rows] - first] = self._decode_rows(rows)
+        return out
+
+    def reconstruct_from_offset(self, list_no: int, offset: int, x: Any = None) -> Any:
+        rows = self.invlists._rows(list_no)[offset : offset + 1]
+        return into(x, self._decode_rows(rows)[0])
+
+    def _ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        if not self._store.size:
+            return rows
+        return np.where(rows < 0, -1, self._store.ids[rows])
+
+    def _vectors_of_found(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """By the ids that a search found: no map is needed for these."""
+        return self._decode_rows(places_of(self._store.ids, ids))
+
+    # Codes by themselves: the number of the list, low byte first, and the code.
+    def coarse_code_size(self) -> int:
+        return ((self.nlist - 1).bit_length() + 7) // 8
+
+    def sa_code_size(self) -> int:
+        return self.code_size + self.coarse_code_size()
+
+    def _listed(self, codes: NDArray[np.uint8], lists: NDArray[np.int64]) -> NDArray[np.uint8]:
+        numbers = lists.astype("<i8").view(np.uint8).reshape(len(lists), 8)
+        return np.concatenate([numbers[:, : self.coarse_code_size()], codes], axis=1)
+
+    def _lists_and_codes(self, codes: NDArray[np.uint8]) -> tuple[Any, Any]:
+        size = self.coarse_code_size()
+        lists = codes[:, :size].astype(np.int64) @ (1 << 8 * np.arange(size, dtype=np.int64))
+        if len(lists) and lists.max() >= self.nlist:
+            refuse(f"a code names list {lists.max()} of {self.nlist}")
+        return lists, codes[:, size:]
+
+    def _encode(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
+        self._ready()
+        lists = self.quantizer.assign(x, 1).ravel()
+        return self._listed(self._code_in_lists(x, lists), lists)
+
+    def _decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+        lists, codes = self._lists_and_codes(codes)
+        vectors = self._uncode(np.ascontiguousarray(codes))
+        if self.by_residual and len(lists):
+            vectors = vectors + self.quantizer.reconstruct_batch(lists)
+        return vectors
+
+
+def _id_keys(keys: ArrayLike, n: int) -> NDArray[np.int64]:
+    keys = np.ascontiguousarray(keys, np.int64)
+    assert keys.shape == (n,), f"there are {keys.shape} keys for {n} rows"
+    return keys

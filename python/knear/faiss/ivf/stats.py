@@ -1,0 +1,35 @@
+"""What searches of inverted lists did: indexIVF_stats, which all indexes count in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base import Sealed
+
+
+class IndexIVFStats(Sealed):
+    """What searches of inverted lists did since reset(): FAISS's indexIVF_stats."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.nq = self.nlist = self.ndis = self.nheap_updates = 0
+        self.quantization_time = self.search_time = 0.0
+
+
+indexIVF_stats = IndexIVFStats()
+
+
+def count(x: NDArray[np.float32], probes: int) -> None:
+    indexIVF_stats.nq += len(x)
+    indexIVF_stats.nlist += len(x) * probes
+
+
+def count_rows(report: dict[str, Any], queries: int) -> None:
+    """Those of a search by knear: as many of the rows in its lists as are allowed of all."""
+    allowed = report["allowed_rows"] / max(1, report["rows"])
+    indexIVF_stats.ndis += round(report["probed_rows"] * queries * allowed)
