@@ -117,10 +117,11 @@ def place_of(x: Any) -> Place | None:
 
 def on_gpu(queries: Any, base: Any) -> bool:
     """Whether both are in the memory of a GPU (True) or both in the processor's (False)."""
-    places = {"queries": place_of(queries), "base": place_of(base)}
-    away = {name: place for name, place in places.items() if place is not None}
-    if not away:
+    queries_at, base_at = place_of(queries), place_of(base)
+    if queries_at is None and base_at is None:  # the usual case, in every call
         return False
+    places = {"queries": queries_at, "base": base_at}
+    away = {name: place for name, place in places.items() if place is not None}
     for name, place in away.items():
         _refuse_others(name, place)
     first, place = next(iter(away.items()))
