@@ -75,40 +75,38 @@ def knn(
         _options.checked("knn", options, _options.ALL)
     k = _arrays.integer("k", k)
     report = _arrays.report(report)
-    if _device.on_gpu(queries, base):
+    on_gpu = _device.on_gpu(queries, base)
+    call: tuple[Any, ...]  # a function of _core and its arrays
+    room: tuple[Any, ...] = ()
+    if on_gpu:
         _refuse_out(out)
         gpu_queries, gpu_base = _device.matrix("queries", queries), _device.matrix("base", base)
         number = _device.same_device(gpu_queries, gpu_base)
-        *found, about = reporting(
-            progress,
-            _core.knn_on_device,
-            gpu_queries[:4],
-            gpu_base[:4],
-            number,
-            k,
-            _arrays.text("metric", metric),
-            _options.settings(options, threads, memory, _device.asked(device, number), recall),
-            *_arrays.filter_of(filter, gpu_base.rows)[:2],
-        )
-        shape = gpu_queries.rows, k
-        found = _device.answers(queries, found, (shape, np.float32), (shape, np.int64))
-        return _results.searched(SearchResult, found, about, report)
-    q, q_type = _arrays.matrix("queries", queries)
-    b, b_type = _arrays.matrix("base", base)
+        call = _core.knn_on_device, gpu_queries[:4], gpu_base[:4], number
+        asked, rows = gpu_queries.rows, gpu_base.rows
+        device = _device.asked(device, number)
+    else:
+        q, q_type = _arrays.matrix("queries", queries)
+        b, b_type = _arrays.matrix("base", base)
+        call = _core.knn, q, q_type, b, b_type
+        asked, rows = len(q), len(b)
+        device = _device.of_queries(device, None)
+        room = (_results.room(out, asked, k, options),)
     *found, about = reporting(
         progress,
-        _core.knn,
-        q,
-        q_type,
-        b,
-        b_type,
+        *call,
         k,
         _arrays.text("metric", metric),
-        _options.settings(options, threads, memory, _device.of_queries(device, None), recall),
-        *_arrays.filter_of(filter, len(b))[:2],
-        _results.room(out, len(q), k, options),
+        _options.settings(options, threads, memory, device, recall),
+        *_arrays.filter_of(filter, rows)[:2],
+        *room,
     )
-    return _results.searched(SearchResult, _results.into(out, found), about, report)
+    if on_gpu:
+        shape = asked, k
+        found = _device.answers(queries, found, (shape, np.float32), (shape, np.int64))
+    else:
+        found = _results.into(out, found)
+    return _results.searched(SearchResult, found, about, report)
 
 
 def self_join(
@@ -142,35 +140,34 @@ def self_join(
         _options.checked("self_join", options, _options.OF_SCANS)
     k = _arrays.integer("k", k)
     report = _arrays.report(report)
-    if _device.is_on_gpu("base", base):
+    on_gpu = _device.is_on_gpu("base", base)
+    call: tuple[Any, ...]
+    room: tuple[Any, ...] = ()
+    if on_gpu:
         _refuse_out(out)
         gpu_base = _device.matrix("base", base)
-        *found, about = reporting(
-            progress,
-            _core.self_join_on_device,
-            gpu_base[:4],
-            gpu_base.number,
-            k,
-            _arrays.text("metric", metric),
-            _options.settings(options, threads, memory, _device.asked(device, gpu_base.number)),
-            *_arrays.filter_of(filter, gpu_base.rows)[:2],
-        )
-        shape = gpu_base.rows, k
-        found = _device.answers(base, found, (shape, np.float32), (shape, np.int64))
-        return _results.searched(SearchResult, found, about, report)
-    b, b_type = _arrays.matrix("base", base)
+        call = _core.self_join_on_device, gpu_base[:4], gpu_base.number
+        rows, device = gpu_base.rows, _device.asked(device, gpu_base.number)
+    else:
+        b, b_type = _arrays.matrix("base", base)
+        call = _core.self_join, b, b_type
+        rows, device = len(b), _device.of_queries(device, None)
+        room = (_results.room(out, rows, k),)
     *found, about = reporting(
         progress,
-        _core.self_join,
-        b,
-        b_type,
+        *call,
         k,
         _arrays.text("metric", metric),
-        _options.settings(options, threads, memory, _device.of_queries(device, None)),
-        *_arrays.filter_of(filter, len(b))[:2],
-        _results.room(out, len(b), k),
+        _options.settings(options, threads, memory, device),
+        *_arrays.filter_of(filter, rows)[:2],
+        *room,
     )
-    return _results.searched(SearchResult, _results.into(out, found), about, report)
+    if on_gpu:
+        shape = rows, k
+        found = _device.answers(base, found, (shape, np.float32), (shape, np.int64))
+    else:
+        found = _results.into(out, found)
+    return _results.searched(SearchResult, found, about, report)
 
 
 def range_search(
@@ -206,36 +203,27 @@ def range_search(
     if options:
         _options.checked("range_search", options, _options.OF_RANGES)
     report = _arrays.report(report)
+    call: tuple[Any, ...]
+    number = None
     if _device.on_gpu(queries, base):
         gpu_queries, gpu_base = _device.matrix("queries", queries), _device.matrix("base", base)
         number = _device.same_device(gpu_queries, gpu_base)
-        *found, about = reporting(
-            progress,
-            _core.range_search_on_device,
-            gpu_queries[:4],
-            gpu_base[:4],
-            number,
-            _arrays.number("radius", radius),
-            _arrays.text("metric", metric),
-            _options.settings(options, threads, memory, _device.asked(device, number)),
-            *_arrays.filter_of(filter, gpu_base.rows)[:2],
-        )
-        return _results.searched(RangeResult, _device.sent(queries, number, found), about, report)
-    q, q_type = _arrays.matrix("queries", queries)
-    b, b_type = _arrays.matrix("base", base)
+        call = _core.range_search_on_device, gpu_queries[:4], gpu_base[:4], number
+        rows, device = gpu_base.rows, _device.asked(device, number)
+    else:
+        q, q_type = _arrays.matrix("queries", queries)
+        b, b_type = _arrays.matrix("base", base)
+        call = _core.range_search, q, q_type, b, b_type
+        rows, device = len(b), _device.of_queries(device, None)
     *found, about = reporting(
         progress,
-        _core.range_search,
-        q,
-        q_type,
-        b,
-        b_type,
+        *call,
         _arrays.number("radius", radius),
         _arrays.text("metric", metric),
-        _options.settings(options, threads, memory, _device.of_queries(device, None)),
-        *_arrays.filter_of(filter, len(b))[:2],
+        _options.settings(options, threads, memory, device),
+        *_arrays.filter_of(filter, rows)[:2],
     )
-    return _results.searched(RangeResult, found, about, report)
+    return _results.searched(RangeResult, _device.sent(queries, number, found), about, report)
 
 
 def _refuse_out(out: Any) -> None:
