@@ -77,7 +77,7 @@ void run_tasks(const PackedBase& packed, const ScanJob& job, const WorkTable& ta
     const auto anew = [&] {
       const QuerySet& set = table.sets[s];
       return pack_queries(packed, job.queries, table.queries.data() + set.begin, set.count(),
-                          group_sizes[table.group], job.query_range);
+                          group_sizes[table.group], job.query_range, job.coded);
     };
     return job.kept ? job.kept->get(s, anew) : anew();
   };

@@ -15,8 +15,9 @@
 
 namespace knear::detail {
 
-struct PerRowCodes;  // scan/packing/per_row_codes.hpp
-class KeptQueries;   // scan/packing/kept_queries.hpp
+struct PerRowCodes;   // scan/packing/per_row_codes.hpp
+class KeptQueries;    // scan/packing/kept_queries.hpp
+struct CodedQueries;  // scan/packing/coded_queries.hpp
 
 // Which rows of a base may be found: all, or those that a filter allows and a set holds; row 0 of
 // the base is row `offset` of the filter and `live_offset` of the set.
@@ -73,6 +74,8 @@ struct ScanJob {
   const PerRowCodes* per_row_codes = nullptr;
   // Packed queries of earlier scans of the same queries, to which this one adds its own.
   KeptQueries* kept = nullptr;
+  // The queries, all coded for the packed base.
+  const CodedQueries* coded = nullptr;
   // Whether candidates of many queries may be measured together, which takes memory.
   bool by_rows = true;
 

@@ -5,11 +5,13 @@
 #include <chrono>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "knear/core/threads.hpp"
 #include "knear/cost/scan_cost_model.hpp"
 #include "knear/scan/nearest_state.hpp"
+#include "knear/scan/packing/coded_queries.hpp"
 #include "knear/scan/row_measurer.hpp"
 #include "knear/scan/tile_loop.hpp"
 #include "knear/select/top_k.hpp"
@@ -67,15 +69,29 @@ WorkTable by_query(const PackedLists& lists, MatrixView<Id> probes, std::int64_t
   return out;
 }
 
-// List by list where so many queries come to each that twelve of them can be scored side by side;
-// fewer leave places empty.
+// Whether so many queries come to each list that twelve of them can be scored side by side; fewer
+// leave places empty.
+bool goes_by_list(const PackedLists& lists, std::int64_t pairs) {
+  constexpr ScanCostModel model;
+  return static_cast<double>(pairs) / static_cast<double>(lists.lists()) >=
+         model.least_queries_of_a_list;
+}
+
 WorkTable table_of(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
                    std::int64_t first, std::int64_t last) {
-  constexpr ScanCostModel model;
-  const double of_list =
-      static_cast<double>(probes.rows() * (last - first)) / static_cast<double>(lists.lists());
-  return of_list >= model.least_queries_of_a_list ? by_list(lists, job, probes, first, last)
-                                                  : by_query(lists, probes, first, last);
+  return goes_by_list(lists, probes.rows() * (last - first))
+             ? by_list(lists, job, probes, first, last)
+             : by_query(lists, probes, first, last);
+}
+
+// The queries coded, where each is packed several times: for each list that it probes. Their codes
+// are a little coarser than those of a group by itself, but for whole numbers, so that a few more
+// rows are measured: 5 % more with 96 columns, which eight lists make up for.
+std::optional<CodedQueries> coded_for(const PackedLists& lists, const ScanJob& job,
+                                      MatrixView<Id> probes) {
+  const std::int64_t least = lists.packed.is_integer ? 2 : 8;
+  if (probes.cols() < least || !goes_by_list(lists, probes.rows() * (probes.cols() - 1))) return {};
+  return code_all(lists.packed, job.queries, job.query_range, job.threads);
 }
 
 // Measures the rows that each query probes: calls begin(query), then take(query, key, row) for each
@@ -121,6 +137,8 @@ void scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> pro
   ScanJob each = job;
   // A list is no sample of the others: nothing can be estimated from it.
   each.may_estimate = false, each.may_give_up = false;
+  const std::optional<CodedQueries> coded = coded_for(lists, job, probes);
+  if (coded) each.coded = &*coded;
   const std::int64_t queries = probes.rows(), most = probes.cols();
   NearestState state(queries, lists.packed, each);
   const auto round = [&](std::int64_t first, std::int64_t last) {
@@ -155,7 +173,10 @@ void scan_lists_directly(const RowLists& lists, const ScanJob& job, MatrixView<I
 
 void scan_lists_range(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
                       double limit, RangeSink& sink, ScanStats& stats, const Progress& progress) {
-  scan_range(lists.packed, job, table_of(lists, job, probes, 0, probes.cols()), limit, sink, stats,
+  const std::optional<CodedQueries> coded = coded_for(lists, job, probes);
+  ScanJob each = job;
+  if (coded) each.coded = &*coded;
+  scan_range(lists.packed, each, table_of(lists, job, probes, 0, probes.cols()), limit, sink, stats,
              progress);
 }
 

@@ -8,6 +8,7 @@
 
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
+#include "knear/scan/packing/coded_queries.hpp"
 #include "knear/scan/packing/coding.hpp"
 #include "knear/scan/packing/interleaving.hpp"
 
@@ -414,7 +415,7 @@ void PackedBase::pack_integer(PackedBase& out, const BaseRows& base,
 
 double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_t* which,
                     std::int64_t count, const ValueRange& found, std::uint8_t* codes,
-                    std::int64_t stride, QueryCode* out) {
+                    std::int64_t stride, QueryCode* out, double least_scale) {
   const CodingSpace& space = base.space;
   const std::int64_t dim = base.dim;
   const double slack = space.slack;
@@ -430,7 +431,9 @@ double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_
     out[q].squares = squares;
   }
   const double scale =
-      base.is_integer ? 1 : scale_for(base.format, max_coordinate, std::sqrt(max_squares));
+      base.is_integer
+          ? 1
+          : std::max(least_scale, scale_for(base.format, max_coordinate, std::sqrt(max_squares)));
   for (std::int64_t q = 0; q < count; ++q) {
     double* v = u.data() + q * dim;
     for (std::int64_t i = 0; query_offset && i < dim; ++i) v[i] -= query_offset;
@@ -455,7 +458,8 @@ double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_
 }
 
 PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const std::int64_t* which,
-                           std::int64_t count, int group_size, const ValueRange& found) {
+                           std::int64_t count, int group_size, const ValueRange& found,
+                           const CodedQueries* coded) {
   PackedQueries out;
   out.group_size = group_size, out.steps = base.steps;
   out.groups = (count + group_size - 1) / group_size;
@@ -469,15 +473,26 @@ PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const 
     GroupHead& head = out.heads[g];
     head.count = static_cast<int>(std::min<std::int64_t>(group_size, count - g * group_size));
     std::int64_t members[max_group];
-    QueryCode coded[max_group];
+    QueryCode known[max_group];
     for (int q = 0; q < group_size; ++q)
       members[q] = which[g * group_size + std::min(q, head.count - 1)];
-    head.scale = code_queries(base, queries, members, group_size, found,
-                              codes->data() + g * out.steps * group_size * step_bytes,
-                              group_size * step_bytes, coded);
+    std::uint8_t* to = codes->data() + g * out.steps * group_size * step_bytes;
+    if (coded && coded->have(members, group_size)) {
+      head.scale = coded->scale;
+      for (int q = 0; q < group_size; ++q) {
+        known[q] = coded->heads[static_cast<std::size_t>(members[q])];
+        const std::uint8_t* from = coded->codes.data() + members[q] * coded->stride;
+        for (std::int64_t step = 0; step < out.steps; ++step)
+          std::memcpy(to + (step * group_size + q) * step_bytes, from + step * step_bytes,
+                      step_bytes);
+      }
+    } else {
+      head.scale = code_queries(base, queries, members, group_size, found, to,
+                                group_size * step_bytes, known);
+    }
     for (int q = 0; q < head_lanes; ++q) {
       // Lanes without a query repeat the last, so that no NaN arises from them.
-      const QueryCode& code = coded[std::min(q, group_size - 1)];
+      const QueryCode& code = known[std::min(q, group_size - 1)];
       head.norm[q] = code.norm, head.error[q] = code.error;
       const bool real = q < group_size;
       head.correction[q] = real ? code.correction : 0;

@@ -154,12 +154,12 @@ struct QueryCode {
   double constant;          // product of the unmoved query with the mean, 0 for l2
   std::int32_t correction;  // subtracted from the code dot
 };
-// Codes queries which[0 .. count) with one scale, the value of a code unit, which it returns. Query
-// q has its first step at codes + 4 q and the next ones every `stride` bytes. `found` is the range
-// of all queries.
+// Codes queries which[0 .. count) with one scale, the value of a code unit, which it returns: the
+// least that suits them, or `least_scale` if that is larger. Query q has its first step at codes +
+// 4 q and the next ones every `stride` bytes. `found` is the range of all queries.
 double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_t* which,
                     std::int64_t count, const ValueRange& found, std::uint8_t* codes,
-                    std::int64_t stride, QueryCode* out);
+                    std::int64_t stride, QueryCode* out, double least_scale = 0);
 
 // Queries packed for the kernels. Copies share the codes, and have thresholds of their own.
 struct PackedQueries {
@@ -176,7 +176,11 @@ struct PackedQueries {
   }
 };
 
+struct CodedQueries;  // scan/packing/coded_queries.hpp
+
+// coded: what is known of all queries, coded for this base; nullptr: nothing.
 PackedQueries pack_queries(const PackedBase& base, AnyMatrixView queries, const std::int64_t* which,
-                           std::int64_t count, int group_size, const ValueRange& found);
+                           std::int64_t count, int group_size, const ValueRange& found,
+                           const CodedQueries* coded = nullptr);
 
 }  // namespace knear::detail

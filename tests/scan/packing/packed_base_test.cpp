@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "knear/core/random.hpp"
+#include "knear/scan/packing/coded_queries.hpp"
 #include "knear/scan/packing/interleaving.hpp"
 
 namespace knear::detail {
@@ -56,6 +57,8 @@ TEST(PackedBase, StatedErrorsEncloseTheTrueOnes) {
   for (auto* matrix : {&base, &queries})
     for (std::int64_t i = 0; i < matrix->rows() * dim; ++i)
       matrix->data()[i] = static_cast<float>((random.uniform() - 0.3) * (1 + i % 11));
+  constexpr std::int64_t long_query = 7;
+  for (std::int64_t i = 0; i < dim; ++i) queries.row(long_query)[i] *= 20;
   std::vector<std::int64_t> which(queries.rows());
   std::iota(which.begin(), which.end(), 0);
   for (Isa isa : available_isas())
@@ -77,19 +80,29 @@ TEST(PackedBase, StatedErrorsEncloseTheTrueOnes) {
           expect_enclosed(format, v, codes, panel_step_bytes, 128, head.scale, head.error,
                           head.norm);
         }
-        for (int group_size : {1, 4, 12}) {
-          const PackedQueries coded = pack_queries(packed, queries.view(), which.data(),
-                                                   queries.rows(), group_size, ValueRange{});
-          for (std::int64_t q = 0; q < queries.rows(); ++q) {
-            const GroupHead& head = coded.heads[q / group_size];
-            const int lane = static_cast<int>(q % group_size);
-            space.load(queries.view(), q, v.data());
-            SCOPED_TRACE("query " + std::to_string(q) + " of " + std::to_string(group_size));
-            expect_enclosed(format, v, coded.group_codes(q / group_size) + lane * step_bytes,
-                            group_size * step_bytes, 0, head.scale, head.error[lane],
-                            head.norm[lane]);
+        // Alone, and by codes that all queries have; the long one has none.
+        const CodedQueries all = code_all(packed, queries.view(), ValueRange{}, 2);
+        for (std::int64_t q = 0; q < queries.rows() && metric != Metric::cosine; ++q)
+          ASSERT_EQ(all.fits[static_cast<std::size_t>(q)], q != long_query);
+        for (const CodedQueries* coded : {static_cast<const CodedQueries*>(nullptr), &all})
+          for (int group_size : {1, 4, 12}) {
+            const PackedQueries packed_queries =
+                pack_queries(packed, queries.view(), which.data(), queries.rows(), group_size,
+                             ValueRange{}, coded);
+            for (std::int64_t q = 0; q < queries.rows(); ++q) {
+              const GroupHead& head = packed_queries.heads[q / group_size];
+              const int lane = static_cast<int>(q % group_size);
+              space.load(queries.view(), q, v.data());
+              SCOPED_TRACE("query " + std::to_string(q) + " of " + std::to_string(group_size) +
+                           (coded ? ", coded" : ""));
+              expect_enclosed(
+                  format, v, packed_queries.group_codes(q / group_size) + lane * step_bytes,
+                  group_size * step_bytes, 0, head.scale, head.error[lane], head.norm[lane]);
+              if (coded && group_size == 1 && q != long_query && metric != Metric::cosine) {
+                ASSERT_EQ(head.scale, all.scale);
+              }
+            }
           }
-        }
       }
 }
 

@@ -1,0 +1,56 @@
+#include "knear/scan/packing/coded_queries.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "knear/core/threads.hpp"
+#include "knear/scan/packing/coding.hpp"
+
+namespace knear::detail {
+namespace {
+
+// A scale that most queries of a group would have, and few exceed: from some of them.
+double common_scale(const Coding& base, AnyMatrixView queries) {
+  if (base.is_integer) return 1;
+  const std::int64_t count = queries.rows(), some = std::min<std::int64_t>(count, 256);
+  std::vector<double> v(static_cast<std::size_t>(base.dim)), scales;
+  for (std::int64_t i = 0; i < some; ++i) {
+    base.space.load(queries, count * i / some, v.data());
+    const auto [coordinate, squares] = base.space.kernels->measure(v.data(), base.dim);
+    scales.push_back(scale_for(base.format, coordinate, std::sqrt(squares)));
+  }
+  // The largest of twelve is about as large as the tenth part of all is at least.
+  const auto tenth = scales.end() - 1 - some / 10;
+  std::nth_element(scales.begin(), tenth, scales.end());
+  constexpr double more = 1.15;
+  return base.format == format_fp32 ? *tenth : round_up_to_24_bits(more * *tenth);
+}
+
+}  // namespace
+
+bool CodedQueries::have(const std::int64_t* which, std::int64_t count) const {
+  return std::all_of(which, which + count,
+                     [&](std::int64_t q) { return fits[static_cast<std::size_t>(q)] != 0; });
+}
+
+CodedQueries code_all(const Coding& base, AnyMatrixView queries, const ValueRange& found,
+                      int threads) {
+  const std::int64_t count = queries.rows();
+  CodedQueries out;
+  out.scale = common_scale(base, queries), out.stride = base.steps * step_bytes;
+  out.codes = AlignedArray<std::uint8_t>(count * out.stride);
+  out.heads.resize(static_cast<std::size_t>(count)), out.fits.resize(out.heads.size());
+  constexpr std::int64_t together = 64;
+  parallel_for(threads, (count + together - 1) / together, [&](std::int64_t task) {
+    for (std::int64_t q = task * together; q < std::min(count, (task + 1) * together); ++q) {
+      const auto at = static_cast<std::size_t>(q);
+      const double scale =
+          code_queries(base, queries, &q, 1, found, out.codes.data() + q * out.stride, step_bytes,
+                       &out.heads[at], out.scale);
+      out.fits[at] = scale == out.scale;
+    }
+  });
+  return out;
+}
+
+}  // namespace knear::detail

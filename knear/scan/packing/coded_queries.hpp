@@ -1,0 +1,35 @@
+// knear/scan/packing/coded_queries.hpp -- queries coded once, to be packed in many sets.
+//
+//   const CodedQueries coded = code_all(packed, queries, range, threads);
+//   const ScanJob job{..., .coded = &coded};         // packs its queries by copying their codes
+//
+// A query that probes sixteen inverted lists is in sixteen sets, of other queries each time. The
+// queries of a group have one scale, that of the largest; here all have, so that their codes are
+// the same in every group. Those that are much larger than most are coded in each set anew.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "knear/core/matrix.hpp"
+#include "knear/core/value_range.hpp"
+#include "knear/scan/packing/packed_base.hpp"
+
+namespace knear::detail {
+
+struct CodedQueries {
+  double scale = 1;                  // the value of a code unit
+  std::int64_t stride = 0;           // bytes of a query
+  AlignedArray<std::uint8_t> codes;  // [queries][stride], step after step
+  std::vector<QueryCode> heads;      // [queries]
+  std::vector<char> fits;            // [queries]: whether its code has that scale
+
+  // Whether all of these queries have codes.
+  bool have(const std::int64_t* which, std::int64_t count) const;
+};
+
+// Codes all queries for a base, as code_queries() does those of a group. The scale, and so every
+// bit, depends on the queries alone.
+CodedQueries code_all(const Coding& base, AnyMatrixView queries, const ValueRange& found,
+                      int threads);
+
+}  // namespace knear::detail
