@@ -3,7 +3,8 @@ that keep these."""
 
 import numpy as np
 import pytest
-from faiss_pair import METRICS, needs_faiss, ours, refused, theirs
+from faiss_pair import METRICS, needs_faiss, ours, refused, same, theirs
+from knear.faiss import codes
 
 
 @needs_faiss
@@ -134,3 +135,42 @@ def test_distance_computers(rows, string, metric, faiss):
         computer.set_query(faiss.swig_ptr(query))
         for each, i in zip(near, which, strict=True):
             assert computer(int(i)) == pytest.approx(each, rel=1e-4, abs=1e-4)
+
+
+GROWING = ["IVF20,Flat", "IVF20,PQ4x8", "IVF20,PQ4x6", "IVF20,SQ8", "PQ4x8", "SQ8", "SQ6"]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("string", GROWING)
+def test_rows_are_added_to_what_is_searched(rows, string, metric, monkeypatch):
+    """Searches between additions cost what was added, and find what one index of all rows does."""
+    index = ours.index_factory(12, string, metric)
+    index.train(rows)
+    whole = ours.clone_index(index)
+    whole.add(rows)
+    made = []
+    loaded = codes.loaded
+
+    def counted(image):
+        found = loaded(image)
+        made.append(len(found))
+        return found
+
+    monkeypatch.setattr(codes, "loaded", counted)
+    if hasattr(index, "nprobe"):
+        index.nprobe = whole.nprobe = 4
+        index.set_direct_map_type(ours.DirectMap.Array)
+    for begin, end in [(0, 1000), (1000, 1001), (1001, 2500), (2500, len(rows))]:
+        index.add(rows[begin:end])
+        index.search(rows[:3], 2)
+    assert made == [1000, 1, 1499, len(rows) - 2500]
+    same(index.search(rows[:60], 5), whole.search(rows[:60], 5))
+    assert len(made) == 5  # of `whole`
+    if hasattr(index, "nprobe"):
+        index.set_direct_map_type(ours.DirectMap.NoMap)
+        whole.set_direct_map_type(ours.DirectMap.NoMap)
+    for each in (index, whole):
+        each.remove_ids(np.arange(500))
+        each.add(rows[:20])
+    same(index.search(rows[:60], 5), whole.search(rows[:60], 5))
+    assert made[5:] == [len(rows) - 480] * 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
 from typing import Any
@@ -48,11 +49,13 @@ def _same(a: Any, b: Any) -> bool:
 
 class Coded(Index):
     """Keeps codes in a Store. Searches go to a knear.Index that is made of it when one comes after
-    a change: of the codes where knear has such codes, else of the vectors that they stand for."""
+    a change: of the codes where knear has such codes, else of the vectors that they stand for.
+    Where rows were only added since, it is made of these, and merged into that of before."""
 
     def __init__(self, d: int, metric: int) -> None:
         super().__init__(d, metric)
-        self._searched: tuple[Any, KnearIndex] | None = None
+        # What the index of searches was made of, the rows and that index.
+        self._searched: tuple[Any, int, KnearIndex] | None = None
 
     def _set_code_size(self, size: int) -> None:
         self.code_size = size
@@ -77,13 +80,32 @@ class Coded(Index):
 
     def _now(self) -> tuple[Any, ...]:
         """What the index of searches is made of."""
-        return self._store, self._store.version, self.metric_type, *self._sources()
+        return self._store.version, self._store, self.metric_type, *self._sources()
 
     def _index(self) -> KnearIndex:
-        sources, had = self._now(), self._searched
-        if had is None or not (len(had[0]) == len(sources) and all(map(_same, had[0], sources))):
-            self._searched = had = sources, loaded(self._image)
-        return had[1]
+        now, had = self._now(), self.__dict__.get("_searched")
+        same = had is not None and len(had[0]) == len(now) and all(map(_same, had[0][1:], now[1:]))
+        if same and had[0][0] == now[0]:
+            return had[2]
+        size = self._store.size
+        if (
+            same
+            and self._store.appended_since <= had[0][0]
+            and self.__dict__.pop("_searched", None)
+            is had  # another thread finds none, and makes one
+        ):
+            had[2].merge(loaded(self._part_from(had[1])._image), "shifted")
+            index = had[2]
+        else:
+            index = loaded(self._image)
+        self._searched = now, size, index
+        return index
+
+    def _part_from(self, first: int) -> Coded:
+        """The rows from this one on, as an index of the same quantizers."""
+        part = copy.copy(self)
+        part._store = self._store.rows_from(first)
+        return part
 
     def _decode_rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         raise NotImplementedError

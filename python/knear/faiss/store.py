@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 
 class Store:
-    """Arrays that grow at their ends. `version` tells one content from another."""
+    """Arrays that grow at their ends. `version` tells one content from another, and rows of a
+    version from `appended_since` on still stand where they stood."""
 
     def __init__(self, code_size: int) -> None:
         self.version = 0
@@ -22,9 +23,17 @@ class Store:
         self.size = len(ids)
         self._changed()
 
-    def _changed(self) -> None:
+    def _changed(self, appended: bool = False) -> None:
         self.version += 1
+        if not appended:
+            self.appended_since = self.version
         self._order: tuple[Any, Any] | None = None
+
+    def rows_from(self, first: int) -> Store:
+        """The rows from this one on, in a store of their own."""
+        part = Store(self._codes.shape[1])
+        part._made_of_all(self.codes[first:], self.ids[first:], self.lists[first:])
+        return part
 
     @property
     def codes(self) -> NDArray[np.uint8]:
@@ -52,7 +61,7 @@ class Store:
         self._ids[self.size : end] = ids
         self._lists[self.size : end] = lists
         self.size = end
-        self._changed()
+        self._changed(appended=True)
 
     def keep(self, rows: NDArray[Any]) -> None:
         """These rows alone, by a mask or by their numbers."""

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import METRIC_L2, threads
+from ..base import METRIC_L2
 from ..quantizers import PolysemousTraining, ProductQuantizer, ScalarQuantizer
 from .index import IndexIVF
 
 
 class IndexIVFFlat(IndexIVF):
-    """The vectors as they are. What changes lists and rows goes on with the index of before where
-    it can: rows that are added are added to it."""
+    """The vectors as they are."""
 
     def __init__(
         self, quantizer: Any, d: int, nlist: int, metric: int = METRIC_L2, own_invlists: bool = True
@@ -24,20 +23,6 @@ class IndexIVFFlat(IndexIVF):
         self.by_residual = False
         self._set_code_size(4 * self.d)
         self.is_trained = self._quantizer_is_ready()
-
-    def _append(self, x: NDArray[np.float32], ids: Any, lists: NDArray[np.int64]) -> None:
-        current = self._searched
-        first = self._store.size
-        up_to_date = (
-            current is not None
-            and self.metric_type == METRIC_L2
-            and self._probes_by_knear()
-            and current[0] == self._now()
-        )
-        super()._append(x, ids, lists)
-        if up_to_date:
-            current[1].add(x, threads=threads(), ids=np.arange(first, self._store.size))
-            self._searched = self._now(), current[1]
 
     def _code(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
         return np.ascontiguousarray(x).view(np.uint8).reshape(len(x), self.code_size)

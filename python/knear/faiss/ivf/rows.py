@@ -56,6 +56,11 @@ class Listed(Coded):
     def ntotal(self) -> int:
         return self._store.size + self._unlisted
 
+    def _part_from(self, first: int) -> Coded:
+        part = super()._part_from(first)
+        part.direct_map = DirectMap()
+        return part
+
     def reset(self) -> None:
         super().reset()
         self._unlisted = 0
