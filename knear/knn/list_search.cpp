@@ -20,11 +20,11 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr std::int64_t most_queries = 1 << 15;
 constexpr std::int64_t most_waiting_bytes = std::int64_t{1} << 29;
 
-// Bytes that a query has while lists are scanned: candidates, thresholds, the answer.
+// Bytes that a query has while lists are scanned: candidates, thresholds, codes, the answer.
 std::int64_t bytes_of_query(const SearchRequest& request) {
   const std::int64_t k = request.k;
   const std::int64_t waiting = request.limited() ? 2 * least_pending(k) : 2 * k + 160;
-  return 24 * waiting + 48 * k + 12 * request.k_asked + 512 + 8 * request.queries.cols();
+  return 24 * waiting + 48 * k + 12 * request.k_asked + 576 + 9 * request.queries.cols();
 }
 
 // Rows, or places for rows, of the lists that queries probe.
