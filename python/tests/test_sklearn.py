@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 sklearn = pytest.importorskip("sklearn", reason="knear.sklearn needs scikit-learn")
+from knear.sklearn._checks import as_bytes
 from scipy import sparse
 from sklearn import cluster, config_context, neighbors
 from sklearn.base import clone
@@ -604,3 +605,30 @@ def test_umap_takes_the_graph_and_the_neighbours(rng, given):
 
 def test_modules_are_found_by_name():
     assert importlib.import_module("knear.sklearn") is ours
+
+
+@pytest.mark.parametrize("rows", [1, 700, 12000])  # the last by several threads
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int8])
+def test_rows_that_are_bytes_are_read_as_bytes(rows, dtype):
+    x = (np.arange(rows * 720).reshape(rows, 720) % (128 if dtype == np.int8 else 256)).astype(
+        dtype
+    )
+    got = as_bytes(x, 2)
+    assert got.dtype == np.uint8
+    np.testing.assert_array_equal(got, x)
+    for wrong in [-1] if dtype == np.int8 else [-1, 256, 0.5, 1e30, np.inf]:
+        other = x.copy()
+        other[-1, -1] = wrong
+        assert as_bytes(other, 2) is other
+
+
+def test_neighbors_of_bytes_are_those_of_the_numbers():
+    random = np.random.default_rng(3)
+    x = random.integers(0, 256, (300, 20)).astype(np.float64)
+    queries = random.uniform(-10, 300, (40, 20))
+    for metric in ("euclidean", "cosine"):
+        got = ours.NearestNeighbors(n_neighbors=7, metric=metric).fit(x).kneighbors(queries)
+        wanted = neighbors.NearestNeighbors(n_neighbors=7, metric=metric, algorithm="brute")
+        wanted = wanted.fit(x).kneighbors(queries)
+        np.testing.assert_allclose(got[0], wanted[0], rtol=1e-9, atol=1e-12)
+        np.testing.assert_array_equal(got[1], wanted[1])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numbers
-import os
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ._blocks import cores, each_block
 
 try:
     from sklearn.utils.validation import validate_data
@@ -17,7 +18,7 @@ except ImportError:  # before scikit-learn 1.6
         return estimator._validate_data(X, y, **how)
 
 
-__all__ = ["as_knear_reads", "cores", "threads_of", "validate_data", "whole_number"]
+__all__ = ["as_bytes", "as_knear_reads", "threads_of", "validate_data", "whole_number"]
 
 _READ_AS_THEY_ARE = {"float64", "float32", "float16", "uint8", "int8"}
 
@@ -25,6 +26,20 @@ _READ_AS_THEY_ARE = {"float64", "float32", "float16", "uint8", "int8"}
 def as_knear_reads(X: NDArray[Any]) -> NDArray[Any]:
     """`X` itself if knear reads its element type, else in float64, as scikit-learn converts."""
     return X if X.dtype.name in _READ_AS_THEY_ARE else X.astype(np.float64)
+
+
+def as_bytes(X: NDArray[Any], threads: int = 0) -> NDArray[Any]:
+    """`X` in uint8 if that changes no value, since an eighth of the memory is read faster."""
+    if X.dtype == np.uint8:
+        return X
+    out = np.empty(X.shape, np.uint8)
+
+    def convert(part: slice) -> bool:
+        with np.errstate(invalid="ignore"):  # another number comes out, which is seen below
+            out[part] = X[part]
+        return bool((out[part] == X[part]).all())
+
+    return out if each_block(*X.shape, threads, convert) else X
 
 
 def whole_number(name: str, value: Any, least: int = 1) -> int:
@@ -46,10 +61,3 @@ def threads_of(n_jobs: int | None) -> int:
     if n_jobs > 0:
         return int(n_jobs)
     return 0 if n_jobs == -1 else max(1, cores() + 1 + int(n_jobs))
-
-
-def cores() -> int:
-    """How many the process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -7,17 +7,12 @@ that |q|^2 + |b|^2 - 2 q b loses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._checks import cores
-
-_BLOCK = 1 << 18  # elements of a block of differences: 2 MB, which stay in a cache
-_WORTH_THREADS = 1 << 23
+from ._blocks import each_block
 
 
 def of_pairs(
@@ -32,7 +27,7 @@ def of_pairs(
     "cosine" 1 - cos, which is 1 if one of them is zero."""
     out = np.empty(len(ids), np.float64)
 
-    def measure(part: slice) -> None:
+    def measure(part: slice) -> bool:
         q = np.asarray(queries[rows[part]], np.float64)
         b = np.asarray(base[ids[part]], np.float64)
         if metric == "cosine":
@@ -44,22 +39,7 @@ def of_pairs(
         out[part] = np.einsum("nd,nd->n", b, b)
         if metric == "cosine":  # |q - b|^2 = 2 - 2 cos for vectors of length 1
             out[part] = np.where(zero, 1, out[part] / 2)
+        return True
 
-    step = max(1, _BLOCK // max(1, base.shape[1]))
-    parts = [slice(begin, begin + step) for begin in range(0, len(ids), step)]
-    workers = threads or cores()
-    if workers == 1 or len(ids) * base.shape[1] < _WORTH_THREADS:
-        for part in parts:
-            measure(part)
-    else:
-        with ThreadPoolExecutor(workers) as pool:
-            for _ in pool.map(measure, parts):
-                pass
+    each_block(len(ids), base.shape[1], threads, measure)
     return out
-
-
-def blocks(rows: int, dim: int) -> Iterator[slice]:
-    """The rows of a matrix [rows x dim] in blocks of a few megabytes."""
-    step = max(1, 4 * _BLOCK // max(1, dim))
-    for begin in range(0, rows, step):
-        yield slice(begin, begin + step)

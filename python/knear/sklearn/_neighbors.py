@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import _search
 from .._index import Index
 from . import _distances
-from ._checks import as_knear_reads, threads_of, validate_data, whole_number
+from ._checks import as_bytes, as_knear_reads, threads_of, validate_data, whole_number
 
 # knear's metric for each of scikit-learn's.
 _METRICS = {"euclidean": "l2", "l2": "l2", "sqeuclidean": "l2", "cosine": "cosine"}
@@ -71,12 +71,13 @@ class _Neighbors(MultiOutputMixin, BaseEstimator):
     def _make_index(self, factory: str) -> Index:
         X, metric = self._fit_X, _METRICS[self.effective_metric_]
         threads = threads_of(self.n_jobs)
+        rows = as_bytes(X, threads)
         needs = {"rows": len(X), "recall": self.recall} if factory == "auto" else {}
         index = Index(factory, dim=X.shape[1], metric=metric, **needs)
         self._fit_factory = index.factory
         if not index.is_trained:
-            index.train(X, threads=threads)
-        index.add(X, threads=threads)
+            index.train(rows, threads=threads)
+        index.add(rows, threads=threads)
         return index
 
     def __getstate__(self) -> dict[str, Any]:
