@@ -17,10 +17,11 @@ double common_scale(const Coding& base, AnyMatrixView queries) {
   for (std::int64_t i = 0; i < some; ++i) {
     base.space.load(queries, count * i / some, v.data());
     const auto [coordinate, squares] = base.space.kernels->measure(v.data(), base.dim);
-    scales.push_back(scale_for(base.format, coordinate, std::sqrt(squares)));
+    if (coordinate > 0) scales.push_back(scale_for(base.format, coordinate, std::sqrt(squares)));
   }
+  if (scales.empty()) return 1;
   // The largest of twelve is about as large as the tenth part of all is at least.
-  const auto tenth = scales.end() - 1 - some / 10;
+  const auto tenth = scales.end() - 1 - std::ssize(scales) / 10;
   std::nth_element(scales.begin(), tenth, scales.end());
   constexpr double more = 1.15;
   return base.format == format_fp32 ? *tenth : round_up_to_24_bits(more * *tenth);

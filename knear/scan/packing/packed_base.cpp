@@ -431,8 +431,9 @@ double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_
     out[q].squares = squares;
   }
   const double scale =
-      base.is_integer
-          ? 1
+      base.is_integer ? 1
+      : max_coordinate == 0 && least_scale > 0
+          ? least_scale  // any suits zeros
           : std::max(least_scale, scale_for(base.format, max_coordinate, std::sqrt(max_squares)));
   for (std::int64_t q = 0; q < count; ++q) {
     double* v = u.data() + q * dim;

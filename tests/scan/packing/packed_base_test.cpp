@@ -106,6 +106,25 @@ TEST(PackedBase, StatedErrorsEncloseTheTrueOnes) {
       }
 }
 
+// The scale of all queries is that of those that have any length, and suits zeros too.
+TEST(CodedQueries, ZerosDoNotSetTheScale) {
+  Random random(5);
+  Matrix<float> base(300, dim), queries(30, dim);
+  for (auto* matrix : {&base, &queries})
+    for (std::int64_t i = 0; i < matrix->rows() * dim; ++i)
+      matrix->data()[i] = static_cast<float>((random.uniform() - 0.5) * 1e-3);
+  const CodingSpace space = CodingSpace::choose(base.view(), Metric::l2, active_isa());
+  ASSERT_TRUE(space.mean.empty());
+  const PackedBase packed = PackedBase::certified(base.view(), {}, format_int8, space, 1, {});
+  for (std::int64_t i = 0; i < queries.rows(); i += 2) std::fill_n(queries.row(i), dim, 0.0f);
+  const CodedQueries coded = code_all(packed, queries.view(), ValueRange{}, 1);
+  EXPECT_LT(coded.scale, 1e-3 / 127);
+  for (const char fits : coded.fits) EXPECT_TRUE(fits);
+  std::fill_n(queries.data(), queries.rows() * dim, 0.0f);
+  for (const QueryCode& head : code_all(packed, queries.view(), ValueRange{}, 1).heads)
+    EXPECT_LT(head.error, 1e-100);
+}
+
 // Interleaving is inverted by tile_of(), and packed tiles hold the rows that it says.
 TEST(PackedBase, RowsAreInterleavedOverTiles) {
   for (std::int64_t rows : {1, 2, 31, 100, 1000, 4099})
