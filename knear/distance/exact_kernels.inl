@@ -1,7 +1,8 @@
 // knear/distance/exact_kernels.inl -- the sixteen partial sums of the reference, written once and
 // compiled for each level: KNEAR_BYTES is the width of a vector register, KNEAR_TABLE the name of
-// the table to define. No library code inside: an inline function of this file must not be merged
-// by the linker with another level's (so everything is static, and only C types are used).
+// the table to define. No library code inside: the linker must not merge an inline function of this
+// file with another level's. So everything is static, types are those of C, and what is called
+// besides are intrinsics, which leave no function behind.
 #include <stdint.h>
 #if KNEAR_BYTES > 16
 #include <immintrin.h>

@@ -9,7 +9,9 @@
 namespace knear::detail {
 namespace {
 
-// A scale that most queries of a group would have, and few exceed: from some of them.
+// The scale of all queries, from at most 256 of them: 1.15 times that which nine in ten need. A
+// group of twelve has the scale of its largest query, which on average is about the largest of
+// these nine in ten; a little more than that, and only the few that are outliers do not fit.
 double common_scale(const Coding& base, AnyMatrixView queries) {
   if (base.is_integer) return 1;
   const std::int64_t count = queries.rows(), some = std::min<std::int64_t>(count, 256);
@@ -20,11 +22,9 @@ double common_scale(const Coding& base, AnyMatrixView queries) {
     if (coordinate > 0) scales.push_back(scale_for(base.format, coordinate, std::sqrt(squares)));
   }
   if (scales.empty()) return 1;
-  // The largest of twelve is about as large as the tenth part of all is at least.
-  const auto tenth = scales.end() - 1 - std::ssize(scales) / 10;
-  std::nth_element(scales.begin(), tenth, scales.end());
-  constexpr double more = 1.15;
-  return base.format == format_fp32 ? *tenth : round_up_to_24_bits(more * *tenth);
+  const auto nine_in_ten = scales.end() - 1 - std::ssize(scales) / 10;
+  std::nth_element(scales.begin(), nine_in_ten, scales.end());
+  return base.format == format_fp32 ? *nine_in_ten : round_up_to_24_bits(1.15 * *nine_in_ten);
 }
 
 }  // namespace

@@ -27,8 +27,8 @@ struct CodedQueries {
   bool have(const std::int64_t* which, std::int64_t count) const;
 };
 
-// Codes all queries for a base, as code_queries() does those of a group. The scale, and so every
-// bit, depends on the queries alone.
+// Codes all queries [queries x dim] for a base, as code_queries() does those of a group. The scale,
+// and so every bit, depends on the queries and on the base's coding, not on the groups or threads.
 CodedQueries code_all(const Coding& base, AnyMatrixView queries, const ValueRange& found,
                       int threads);
 

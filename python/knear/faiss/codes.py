@@ -88,12 +88,9 @@ class Coded(Index):
         if same and had[0][0] == now[0]:
             return had[2]
         size = self._store.size
-        if (
-            same
-            and self._store.appended_since <= had[0][0]
-            and self.__dict__.pop("_searched", None)
-            is had  # another thread finds none, and makes one
-        ):
+        only_added = same and self._store.appended_since <= had[0][0]
+        # One thread takes the index to merge into it; another finds none, and makes one.
+        if only_added and self.__dict__.pop("_searched", None) is had:
             had[2].merge(loaded(self._part_from(had[1])._image), "shifted")
             index = had[2]
         else:

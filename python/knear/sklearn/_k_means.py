@@ -269,7 +269,7 @@ class _Rows:
 
     def __init__(self, X: NDArray[Any], weights: NDArray[Any] | None, threads: int) -> None:
         self.X, self.weights, self.threads = X, weights, threads
-        self.exact = as_bytes(X)
+        self.exact = as_bytes(X, threads)
         sample = np.asarray(X[:: -(-len(X) // _SAMPLE)], np.float64)
         mean, spread = sample.mean(axis=0), sample.std(axis=0)
         far = np.square(mean).sum() > np.square(_FAR) * np.square(spread).sum()
