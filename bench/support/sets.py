@@ -60,6 +60,17 @@ MADE = {
             ),
         ),
         MadeSet(
+            "unit768",
+            "300k x 768 f32, as unit96, of the dimension of many sentence embeddings",
+            300_000,
+            ".npy",
+            _synthetic(synthetic.unit, 768),
+            sha256=(
+                "99724eaaef11bea17cd94776fbcd3d9847bf7fe61cf7e486a80e0e091c1bcbf7",
+                "396e92d4b767184634e6d0714475e94337cef0c1a408f060afba328430fc68c8",
+            ),
+        ),
+        MadeSet(
             "uint8",
             "1M x 128 u8, clustered",
             1_000_000,

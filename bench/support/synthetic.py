@@ -27,8 +27,11 @@ def normal(seed: int, purpose: tuple[int, ...], shape: tuple[int, ...]) -> np.nd
 def product(x: np.ndarray, loadings: np.ndarray) -> np.ndarray:
     """x [n x d] times loadings [d x d], summed in the order of the inner index."""
     out = np.zeros((len(x), loadings.shape[1]), np.float32)
-    for j in range(loadings.shape[0]):
-        out += x[:, j : j + 1] * loadings[j]
+    together = max(1, (1 << 17) // loadings.shape[1])  # rows that stay in the second-level cache
+    for begin in range(0, len(x), together):
+        rows, sums = x[begin : begin + together], out[begin : begin + together]
+        for j in range(loadings.shape[0]):
+            sums += rows[:, j : j + 1] * loadings[j]
     return out
 
 
@@ -64,7 +67,7 @@ def clustered(rows: int, dim: int, seed: int) -> np.ndarray:
         members = order[ends[c] : ends[c + 1]]
         own = normal(seed, (6, c), (dim, dim)) * scale * decay
         loadings = (np.float32(0.6) * shared + np.float32(0.8) * own) * radius[c]
-        for begin in range(0, len(members), 4096):  # a block that stays in the cache
+        for begin in range(0, len(members), 4096):
             some = members[begin : begin + 4096]
             z = normal(seed, (7, c, begin), (len(some), dim))
             out[some] = mean + centres[c] + size[some, None] * product(z, loadings)
