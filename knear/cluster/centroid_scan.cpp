@@ -19,6 +19,17 @@ Format fastest_format(std::int64_t dim, const MachinePeaks& peaks) {
   return int8 <= fp32 ? format_int8 : format_fp32;
 }
 
+// The squared lengths of vectors in a coding space, summed.
+double squares_in(const CodingSpace& space, const BaseRows& rows) {
+  std::vector<double> v(static_cast<std::size_t>(rows.cols()));
+  double sum = 0;
+  for (std::int64_t i = 0; i < rows.rows(); ++i) {
+    space.load(rows.row_view(i, nullptr), 0, v.data());
+    sum += space.kernels->measure(v.data(), rows.cols()).squares;
+  }
+  return sum;
+}
+
 }  // namespace
 
 CentroidScan::CentroidScan(MatrixView<float> centroids, Metric metric, int threads, RowCodes* codes)
@@ -31,14 +42,26 @@ CentroidScan::CentroidScan(MatrixView<float> centroids, Metric metric, int threa
   if (metric == Metric::l2 && FewRowsScan::suits(centroids.rows(), centroids.cols()))
     few_.emplace(centroids);
   else
-    pack(codes && codes->space_ ? codes->format_ : fastest_format(centroids.cols(), *peaks_));
+    space_ = choose_space(), pack(fastest_format(centroids.cols(), *peaks_));
+}
+
+// The space that rows are coded in already, unless centroids have moved away from its middle: they
+// and the rows among them would be long in it, and their codes coarse.
+CodingSpace CentroidScan::choose_space() {
+  CodingSpace space = CodingSpace::choose(centroids_, metric_, isa_);
+  if (!codes_) return space;
+  if (codes_->space_) {
+    constexpr double worthwhile = 1.25;  // of squared lengths, to code all rows anew
+    if (squares_in(*codes_->space_, centroids_) <= worthwhile * squares_in(space, centroids_))
+      return *codes_->space_;
+    codes_->blocks_.clear();
+  }
+  codes_->space_ = space;
+  return space;
 }
 
 void CentroidScan::pack(Format format) {
-  const CodingSpace space =
-      codes_ && codes_->space_ ? *codes_->space_ : CodingSpace::choose(centroids_, metric_, isa_);
-  if (codes_) codes_->format_ = format, codes_->space_ = space;
-  packed_ = PackedBase::certified(centroids_, {}, format, space, threads_, {}, 0,
+  packed_ = PackedBase::certified(centroids_, {}, format, space_, threads_, {}, 0,
                                   /*find_copies=*/false);
 }
 

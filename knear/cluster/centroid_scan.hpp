@@ -5,7 +5,7 @@
 //
 // The same rows again and again, while the centroids move:
 //
-//   RowCodes codes(most_bytes);
+//   RowCodes codes(room);
 //   CentroidScan(centroids, Metric::l2, threads, &codes).assign(rows, false, nearest, keys, {});
 //   CentroidScan(moved, Metric::l2, threads, &codes).assign(rows, true, nearest, keys, {});
 #pragma once
@@ -29,13 +29,12 @@ namespace knear::detail {
 // What scans of the same rows by centroids that move leave for the next one.
 class RowCodes {
  public:
-  // most_bytes: of codes of rows that may be kept.
-  explicit RowCodes(std::int64_t most_bytes) : room_(most_bytes) {}
+  // room: bytes that may be kept, by all that share it.
+  explicit RowCodes(std::atomic<std::int64_t>& room) : room_(room) {}
 
  private:
   friend class CentroidScan;
-  std::atomic<std::int64_t> room_;
-  Format format_ = {};
+  std::atomic<std::int64_t>& room_;
   std::optional<CodingSpace> space_;            // once centroids have been coded
   std::map<std::int64_t, KeptQueries> blocks_;  // of rows from a number on
 };
@@ -43,7 +42,8 @@ class RowCodes {
 class CentroidScan {
  public:
   // Keeps references to the centroids [c x dim], c >= 1, finite, and to `codes`, of scans of the
-  // same rows by as many centroids and the same metric; nullptr: nothing is kept.
+  // same rows, in the same blocks, by as many centroids, the same metric and as many threads;
+  // nullptr: nothing is kept.
   CentroidScan(MatrixView<float> centroids, Metric metric, int threads, RowCodes* codes = nullptr);
 
   // nearest, keys [rows]: of each row the nearest centroid, ties to the smaller number, and the
@@ -57,6 +57,7 @@ class CentroidScan {
                std::span<double> keys) const;
 
  private:
+  CodingSpace choose_space();
   void pack(Format format);
   void assign_few(AnyMatrixView rows, std::span<std::uint32_t> nearest, std::span<double> keys,
                   const Progress& progress) const;
@@ -68,6 +69,7 @@ class CentroidScan {
   const MachinePeaks* peaks_;
   RowCodes* codes_;
   std::optional<FewRowsScan> few_;  // instead of codes
+  CodingSpace space_;
   PackedBase packed_;
 };
 

@@ -2,6 +2,7 @@
 #include "knear/cluster/k_means.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -150,6 +151,12 @@ struct Units {
   }
 };
 
+// Bytes for codes of rows that all k-means of the process may keep; some run at the same time.
+std::atomic<std::int64_t>& room_for_codes() {
+  static std::atomic<std::int64_t> room = machine_memory() / 16;
+  return room;
+}
+
 // One run of Lloyd's iterations.
 class Lloyd {
  public:
@@ -163,7 +170,8 @@ class Lloyd {
         count_(centroids.rows()),
         fixed_(fixed),
         measures_(measures),
-        codes_(keeps_codes ? machine_memory() / 16 : 0),
+        codes_(room_for_codes()),
+        keeps_codes_(keeps_codes),
         nearest_(static_cast<std::size_t>(rows.rows), no_centroid),
         sums_(count_, rows.dim),
         weights_(static_cast<std::size_t>(count_)),
@@ -176,7 +184,8 @@ class Lloyd {
     KMeansStep out{.restart = restart, .iteration = iteration};
     const double before = restart * options_.iterations + iteration,
                  all = static_cast<double>(options_.restarts) * options_.iterations;
-    CentroidScan scan(centroids_.view(), options_.metric, threads_, &codes_);
+    CentroidScan scan(centroids_.view(), options_.metric, threads_,
+                      keeps_codes_ ? &codes_ : nullptr);
     std::vector<std::uint32_t> old;
     std::vector<double> keys;
     std::fill(costs_.begin(), costs_.end(), 0.0);
@@ -276,9 +285,16 @@ class Lloyd {
         const auto weight =
             static_cast<double>(weights_[static_cast<std::size_t>(c)]) * units_.weight;
         if (!(weight > 0)) continue;
-        for (std::size_t j = 0; j < mean.size(); ++j)
+        double moved = 0;
+        for (std::size_t j = 0; j < mean.size(); ++j) {
           mean[j] = static_cast<double>(sums_.row(c)[j]) * units_.coordinate / weight;
+          const double by = mean[j] - centroids_.row(c)[j];
+          moved += by * by;
+        }
         write_centroid(mean, spherical_, centroids_.row(c));
+        // The rows cost that much less beside their mean.
+        double& cost = costs_[static_cast<std::size_t>(c)];
+        if (options_.metric == Metric::l2) cost = std::max(0.0, cost - weight * moved);
       }
     });
     return split_for_empty();
@@ -333,10 +349,12 @@ class Lloyd {
   const std::int64_t count_, fixed_;  // fixed: centroids that stay, the first ones
   const bool measures_;               // whether the objective is wanted
   detail::RowCodes codes_;
+  const bool keeps_codes_;
   std::vector<std::uint32_t> nearest_;
   Matrix<std::int64_t> sums_;          // in units of a coordinate
   std::vector<std::int64_t> weights_;  // in units of a weight
-  std::vector<double> costs_;          // what the rows of a centroid add to the objective
+  // What the rows of a centroid add to the objective; once it has moved, what they will add.
+  std::vector<double> costs_;
   Matrix<float> centroids_;
 };
 

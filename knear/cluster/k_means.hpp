@@ -94,9 +94,10 @@ struct RowBlocks {
 
 // Clusters rows [n x dim] of any element type, 1 <= k <= n, 1 <= dim <= 65536. Memory beside them:
 // 4 bytes a row, sums, codes and centroids of up to 20 bytes a coordinate, buffers that do not grow
-// with n, and, of rows that are no blocks, their codes of a byte a coordinate (4, where processors
-// prefer float32) for as many as a sixteenth of the machine's memory holds; k-means++ copies the
-// rows that it draws from, a sample and two levels those that they use. Throws InvalidArgument
+// with n, and, of rows that are no blocks, codes: a byte a coordinate (2 or 4 where that decides
+// too little, or the processor prefers float32) and 80 bytes a row, of as many rows as a sixteenth
+// of the machine's memory holds, which all k-means of the process share; k-means++ copies the rows
+// that it draws from, a sample and two levels those that they use. Throws InvalidArgument
 // naming the argument, for a NaN or an infinity with its row; ShapeMismatch for other columns or
 // numbers of weights; Cancelled. The same result for the same arguments on every machine.
 KMeans k_means(AnyMatrixView rows, std::int64_t k, const KMeansOptions& options = {});

@@ -171,6 +171,43 @@ TEST(KMeans, NothingButTheArgumentsChangesABit) {
     }
 }
 
+// Codes of rows that are kept from one iteration to the next are those of the rows at hand: several
+// iterations give what as many k-means of one iteration each do. With so many centroids rows are
+// scored by codes; so many rows come in several blocks, of which the first has a part that is tried
+// before the others; and where neighbours are close for the length of the rows, codes become wider.
+TEST(KMeans, IterationsTogetherAreThoseOneByOne) {
+  struct Case {
+    std::int64_t rows, dim;
+    double offset;  // from centroids that are given
+    double noise;
+  };
+  for (const Case& c : {Case{9000, 24, 0, 1}, Case{140000, 5, 0, 1}, Case{9000, 24, 1000, 1},
+                        Case{9000, 24, 0, 1e-3}}) {
+    Random random(31);
+    const AnyMatrix rows =
+        make(ElementType::f32, c.rows, c.dim, [&](std::int64_t r, std::int64_t j) {
+          return (r % 7 == j % 7 ? 1 : 0) + c.noise * random.uniform();
+        });
+    Matrix<float> given(600, c.dim);
+    for (std::int64_t i = 0; i < 600; ++i)
+      for (std::int64_t j = 0; j < c.dim; ++j)
+        given.row(i)[j] = static_cast<float>(rows.view().as<float>().row(i)[j] + c.offset);
+    KMeansOptions options{.iterations = 4, .initial = given.view(), .threads = 2};
+    const KMeans together = k_means(rows.view(), 1100, options);
+    options.iterations = 1;
+    KMeans last = k_means(rows.view(), 1100, options);
+    for (int step = 1; step < 4; ++step) {
+      options.initial = last.centroids.view();
+      KMeans next = k_means(rows.view(), 1100, options);
+      EXPECT_EQ(next.steps[0].objective, together.steps[static_cast<std::size_t>(step)].objective)
+          << c.rows << ' ' << c.offset << ' ' << c.noise << " step " << step;
+      last = std::move(next);
+    }
+    EXPECT_TRUE(same_bits(last.centroids, together.centroids))
+        << c.rows << ' ' << c.offset << ' ' << c.noise;
+  }
+}
+
 // Sums in whole numbers: the order of the rows is nothing to them, nor is an offset that float64
 // sums would lose digits by.
 TEST(KMeans, TheOrderOfTheRowsChangesNoSum) {
@@ -247,6 +284,17 @@ TEST(KMeans, CentroidsWithoutRowsSplitOthers) {
   const Assignment near = nearest_centroids(found.centroids.view(), rows);
   for (std::int64_t c = 0; c < 3; ++c)
     EXPECT_GT(std::count(near.ids.begin(), near.ids.end(), c), 50);
+  // All centroids are far away, and the nearest of them gets all rows: the others go where it went,
+  // at the distance at which its rows are now.
+  const AnyMatrix around = gaussians(2000, 64, 16);
+  Matrix<float> far(50, 64);
+  for (std::int64_t i = 0; i < 50; ++i)
+    for (std::int64_t j = 0; j < 64; ++j)
+      far.row(i)[j] = around.view().as<float>().row(i)[j] + 1e4f;
+  const KMeans gathered = k_means(around.view(), 50, {.iterations = 40, .initial = far.view()});
+  const KMeans usual = k_means(around.view(), 50, {.iterations = 40});
+  EXPECT_GT(gathered.steps[0].empty, 40);
+  EXPECT_LT(gathered.steps.back().objective, 1.02 * usual.steps.back().objective);
   // Equal rows: all but one centroid have none, however often they are moved.
   const AnyMatrix equal = make(ElementType::f32, 100, 4, [](auto, auto) { return 2.0; });
   const KMeans still = k_means(equal.view(), 10, {.iterations = 3});

@@ -24,12 +24,16 @@ using Panels = std::vector<std::pair<std::int64_t, std::int64_t>>;
 // Queries [begin, end) and their probes [first, last), list by list.
 WorkTable by_list(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
                   std::int64_t first, std::int64_t last) {
-  // Counted, then put in place: queries of a list ascend.
+  // Counted, then put in place, those of a list in the order of all.
+  std::vector<std::int64_t> order;
+  if (job.coded) order = job.coded->order();
   std::vector<std::int64_t> begin(static_cast<std::size_t>(lists.lists()) + 1);
   const auto each = [&](auto f) {
-    for (std::int64_t q = 0; q < probes.rows(); ++q)
+    for (std::int64_t i = 0; i < probes.rows(); ++i) {
+      const std::int64_t q = order.empty() ? i : order[static_cast<std::size_t>(i)];
       for (std::int64_t p = first; p < last && probes.row(q)[p] != no_id; ++p)
         f(q, static_cast<std::size_t>(probes.row(q)[p]));
+    }
   };
   each([&](std::int64_t, std::size_t list) { ++begin[list + 1]; });
   std::partial_sum(begin.begin(), begin.end(), begin.begin());
@@ -37,16 +41,21 @@ WorkTable by_list(const PackedLists& lists, const ScanJob& job, MatrixView<Id> p
   each([&](std::int64_t q, std::size_t list) {
     queries[static_cast<std::size_t>(next[list]++)] = q;
   });
+  const auto differ = [&](std::int64_t shorter, std::int64_t longer) {
+    return job.coded && job.coded->differ(shorter, longer);
+  };
   WorkTable out;
   out.group = group_12;
   const std::int64_t most = queries_in_block(job.k);
   for (std::int64_t l = 0; l < lists.lists(); ++l) {
     const auto [from, to] = lists.panels(l);
     const std::int64_t end = begin[static_cast<std::size_t>(l) + 1];
-    for (std::int64_t q = begin[static_cast<std::size_t>(l)]; q < end && from < to; q += most) {
-      const std::int64_t count = std::min(most, end - q);
+    for (std::int64_t q = begin[static_cast<std::size_t>(l)]; q < end && from < to;) {
+      std::int64_t count = 1;
+      while (count < most && q + count < end && !differ(queries[q], queries[q + count])) ++count;
       out.queries.insert(out.queries.end(), queries.begin() + q, queries.begin() + q + count);
       out.add(count, {{from, to}});
+      q += count;
     }
   }
   return out;
@@ -176,8 +185,8 @@ void scan_lists_range(const PackedLists& lists, const ScanJob& job, MatrixView<I
   const std::optional<CodedQueries> coded = coded_for(lists, job, probes);
   ScanJob each = job;
   if (coded) each.coded = &*coded;
-  scan_range(lists.packed, each, table_of(lists, job, probes, 0, probes.cols()), limit, sink, stats,
-             progress);
+  scan_range(lists.packed, each, table_of(lists, each, probes, 0, probes.cols()), limit, sink,
+             stats, progress);
 }
 
 void scan_lists_range_directly(const RowLists& lists, const ScanJob& job, MatrixView<Id> probes,

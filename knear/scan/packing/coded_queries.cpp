@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "knear/core/threads.hpp"
 #include "knear/scan/packing/coding.hpp"
 
 namespace knear::detail {
 namespace {
+
+// A query that needs less than this share of the common scale would be told from others too
+// coarsely by it.
+constexpr double least_share = 0.5;
 
 // The scale of all queries, from at most 256 of them: 1.15 times that which nine in ten need. A
 // group of twelve has the scale of its largest query, which on average is about the largest of
@@ -34,6 +39,21 @@ bool CodedQueries::have(const std::int64_t* which, std::int64_t count) const {
                      [&](std::int64_t q) { return fits[static_cast<std::size_t>(q)] != 0; });
 }
 
+std::vector<std::int64_t> CodedQueries::order() const {
+  std::vector<std::int64_t> out(fits.size());
+  std::iota(out.begin(), out.end(), 0);
+  if (!have(out.data(), std::ssize(out)))
+    std::stable_sort(out.begin(), out.end(), [&](std::int64_t a, std::int64_t b) {
+      return own_scales[static_cast<std::size_t>(a)] < own_scales[static_cast<std::size_t>(b)];
+    });
+  return out;
+}
+
+bool CodedQueries::differ(std::int64_t shorter, std::int64_t longer) const {
+  return own_scales[static_cast<std::size_t>(longer)] >
+         4 * own_scales[static_cast<std::size_t>(shorter)];
+}
+
 CodedQueries code_all(const Coding& base, AnyMatrixView queries, const ValueRange& found,
                       int threads) {
   const std::int64_t count = queries.rows();
@@ -41,14 +61,18 @@ CodedQueries code_all(const Coding& base, AnyMatrixView queries, const ValueRang
   out.scale = common_scale(base, queries), out.stride = base.steps * step_bytes;
   out.codes = AlignedArray<std::uint8_t>(count * out.stride);
   out.heads.resize(static_cast<std::size_t>(count)), out.fits.resize(out.heads.size());
+  out.own_scales.resize(out.heads.size());
   constexpr std::int64_t together = 64;
   parallel_for(threads, (count + together - 1) / together, [&](std::int64_t task) {
     for (std::int64_t q = task * together; q < std::min(count, (task + 1) * together); ++q) {
       const auto at = static_cast<std::size_t>(q);
+      double own = 0;
       const double scale =
           code_queries(base, queries, &q, 1, found, out.codes.data() + q * out.stride, step_bytes,
-                       &out.heads[at], out.scale);
-      out.fits[at] = scale == out.scale;
+                       &out.heads[at], out.scale, &own);
+      if (own == 0) own = out.scale;  // any suits zeros
+      out.own_scales[at] = own;
+      out.fits[at] = scale == out.scale && own >= least_share * out.scale;
     }
   });
   return out;

@@ -18,19 +18,22 @@
 
 namespace knear::detail {
 
-// For scans of the same queries by bases whose coding space is the same.
+// For scans of the same queries by bases whose coding space is the same, by as many threads.
 class KeptQueries {
  public:
   // Sets of queries are kept as long as there is room for them, which others may share; those for
   // which there is none are packed anew each time.
   explicit KeptQueries(std::atomic<std::int64_t>& room) : room_(room) {}
+  KeptQueries(const KeptQueries&) = delete;
+  KeptQueries& operator=(const KeptQueries&) = delete;
+  ~KeptQueries() { drop(); }
 
-  // Before a scan: what was kept of another format or division of the queries is dropped.
+  // Before a scan: what was kept of another format or division of the queries is dropped. As many
+  // sets as before are the same ones, since the division follows from the number of queries.
   void begin_scan(Format format, int group_size, std::size_t sets) {
     if (format == format_ && group_size == group_size_ && sets == sets_.size()) return;
-    for (const std::optional<PackedQueries>& kept : sets_)
-      if (kept) room_ += bytes_of(*kept);
-    sets_.assign(sets, std::nullopt);
+    drop();
+    sets_.resize(sets);
     format_ = format, group_size_ = group_size;
   }
   // The queries of a set, with the thresholds that they were packed with; pack() packs them. Of one
@@ -50,8 +53,14 @@ class KeptQueries {
 
  private:
   static std::int64_t bytes_of(const PackedQueries& queries) {
-    return static_cast<std::int64_t>(queries.codes->bytes() +
-                                     queries.heads.size() * sizeof(GroupHead));
+    return static_cast<std::int64_t>(
+        queries.codes->bytes() + queries.heads.size() * sizeof(GroupHead) +
+        (queries.squares.size() + queries.constant.size()) * sizeof(double));
+  }
+  void drop() {
+    for (const std::optional<PackedQueries>& kept : sets_)
+      if (kept) room_ += bytes_of(*kept);
+    sets_.clear();
   }
 
   std::atomic<std::int64_t>& room_;

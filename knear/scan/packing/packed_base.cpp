@@ -415,7 +415,7 @@ void PackedBase::pack_integer(PackedBase& out, const BaseRows& base,
 
 double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_t* which,
                     std::int64_t count, const ValueRange& found, std::uint8_t* codes,
-                    std::int64_t stride, QueryCode* out, double least_scale) {
+                    std::int64_t stride, QueryCode* out, double least_scale, double* own_scale) {
   const CodingSpace& space = base.space;
   const std::int64_t dim = base.dim;
   const double slack = space.slack;
@@ -430,11 +430,12 @@ double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_
     max_squares = std::max(max_squares, squares);
     out[q].squares = squares;
   }
-  const double scale =
-      base.is_integer ? 1
-      : max_coordinate == 0 && least_scale > 0
-          ? least_scale  // any suits zeros
-          : std::max(least_scale, scale_for(base.format, max_coordinate, std::sqrt(max_squares)));
+  const bool zero = max_coordinate == 0;
+  const double own =
+      base.is_integer ? 1 : scale_for(base.format, max_coordinate, std::sqrt(max_squares));
+  if (own_scale) *own_scale = zero ? 0 : own;
+  const double scale = zero && least_scale > 0 ? least_scale  // any suits zeros
+                                               : std::max(least_scale, own);
   for (std::int64_t q = 0; q < count; ++q) {
     double* v = u.data() + q * dim;
     for (std::int64_t i = 0; query_offset && i < dim; ++i) v[i] -= query_offset;

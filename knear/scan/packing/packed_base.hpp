@@ -156,10 +156,12 @@ struct QueryCode {
 };
 // Codes queries which[0 .. count) with one scale, the value of a code unit, which it returns: the
 // least that suits them, or `least_scale` if that is larger. Query q has its first step at codes +
-// 4 q and the next ones every `stride` bytes. `found` is the range of all queries.
+// 4 q and the next ones every `stride` bytes. `found` is the range of all queries. own_scale: set
+// to the least that suits them, 0 if they are zero.
 double code_queries(const Coding& base, AnyMatrixView queries, const std::int64_t* which,
                     std::int64_t count, const ValueRange& found, std::uint8_t* codes,
-                    std::int64_t stride, QueryCode* out, double least_scale = 0);
+                    std::int64_t stride, QueryCode* out, double least_scale = 0,
+                    double* own_scale = nullptr);
 
 // Queries packed for the kernels. Copies share the codes, and have thresholds of their own.
 struct PackedQueries {

@@ -208,6 +208,44 @@ INSTANTIATE_TEST_SUITE_P(
       return name_of(std::get<0>(p.param)) + "_" + std::string(name_of(std::get<1>(p.param)));
     });
 
+// Queries of very unequal lengths, zeros among them, in lists of rows of their own lengths: answers
+// are the reference's, and no more rows are measured than if the long and the short ones had come
+// by themselves.
+TEST(ListScanOfUnequalLengths, MeasuresNoMoreRows) {
+  const auto scaled = [](std::int64_t rows, std::uint64_t seed, auto is_long) {
+    AnyMatrix out = vectors(Codes::int8, rows, 24, seed);
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < 24; ++j)
+        static_cast<float*>(out.row(i))[j] *= is_long(i) ? 1000.0f : 1.0f;
+    return out;
+  };
+  const std::vector<std::uint32_t> of = lists_of(2500, 21);
+  constexpr std::int64_t some = 210, all = 240;  // short queries, and with the long ones
+  for (const Metric metric : {Metric::l2, Metric::ip}) {
+    AnyMatrix asked = scaled(all, 22, [](std::int64_t i) { return i >= some; });
+    for (std::int64_t i = 0; i < all; i += 24) std::memset(asked.row(i), 0, 24 * sizeof(float));
+    const ScanCase c(
+        scaled(2500, 23, [&](std::int64_t i) { return of[static_cast<std::size_t>(i)] % 8 == 7; }),
+        std::move(asked), metric);
+    const PackedLists lists = packed_lists(c, Codes::int8, of);
+    const Matrix<Id> probes = probes_of(all, list_count, 24);
+    const auto measured = [&](std::int64_t begin, std::int64_t end) {
+      ScanJob job = c.job(10);
+      job.queries = c.queries.view().rows(begin, end);
+      ExactNeighbors out(end - begin, 10);
+      ScanStats stats;
+      scan_lists(lists, job, probes.view().rows(begin, end), out, stats, {});
+      for (std::int64_t q = begin; q < end; ++q)
+        EXPECT_TRUE(is_list(probed(c.found(q, {}), of, probes.view().rows(q, q + 1)),
+                            out.keys.row(q - begin), out.ids.row(q - begin), 10))
+            << name_of(metric) << " query " << q;
+      return stats.survivors;
+    };
+    const std::int64_t apart = measured(0, some) + measured(some, all);
+    EXPECT_LE(measured(0, all), apart + apart / 4) << name_of(metric);
+  }
+}
+
 TEST(ListScanStops, WhenAskedTo) {
   const ScanCase c(vectors(Codes::int8, 900, 16, 8), vectors(Codes::int8, 30, 16, 9), Metric::l2);
   const PackedLists lists = packed_lists(c, Codes::int8, lists_of(900, 10));

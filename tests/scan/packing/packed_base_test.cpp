@@ -125,6 +125,23 @@ TEST(CodedQueries, ZerosDoNotSetTheScale) {
     EXPECT_LT(head.error, 1e-100);
 }
 
+// A scale that others set tells short queries from nothing: they do not count as coded.
+TEST(CodedQueries, ScalesOfOthersDoNotSuitShortOnes) {
+  Random random(6);
+  Matrix<float> queries(40, dim);
+  for (std::int64_t i = 0; i < 40; ++i)
+    for (std::int64_t j = 0; j < dim; ++j)
+      queries.row(i)[j] = static_cast<float>((random.uniform() - 0.5) * (i < 20 ? 1 : 100));
+  const CodingSpace space = CodingSpace::choose(queries.view(), Metric::ip, active_isa());
+  const PackedBase packed = PackedBase::certified(queries.view(), {}, format_int8, space, 1, {});
+  const CodedQueries coded = code_all(packed, queries.view(), ValueRange{}, 1);
+  for (std::size_t i = 0; i < 40; ++i) EXPECT_EQ(coded.fits[i], i >= 20) << i;
+  const std::vector<std::int64_t> order = coded.order();
+  for (std::size_t i = 0; i < 40; ++i) EXPECT_EQ(order[i] < 20, i < 20) << i;
+  EXPECT_TRUE(coded.differ(order[19], order[20]));
+  EXPECT_FALSE(coded.differ(order[0], order[19]));
+}
+
 // Interleaving is inverted by tile_of(), and packed tiles hold the rows that it says.
 TEST(PackedBase, RowsAreInterleavedOverTiles) {
   for (std::int64_t rows : {1, 2, 31, 100, 1000, 4099})
