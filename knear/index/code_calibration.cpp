@@ -238,8 +238,10 @@ RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::in
   } else if (truth.size() < least_calibration_queries) {
     throw InvalidArgument(
         "recall of {} neighbours is not known of index {}: it knows those of {} vectors, where {} "
-        "are needed (training keeps {} with {} neighbours; what was merged, removed or read from "
-        "FAISS is not known, and tuning with the base finds out)",
+        "are needed (training keeps {} with {} neighbours, unless hold_out is off; what was "
+        "merged, "
+        "removed or read from FAISS is not known; tuning with the base, knear tune --base, finds "
+        "out)",
         k, shape.description(), truth.size(), least_calibration_queries,
         KnownNeighbors::most_queries, 100);
   }

@@ -447,7 +447,7 @@ void add_known(io::ArchiveWriter& writer, const KnownNeighbors& known) {
   std::vector<Id> ids;
   std::vector<std::uint8_t> all;
   for (const KnownNeighbors::List& list : known.lists()) {
-    for (const auto& [key, id] : list.rows) keys.push_back(key), ids.push_back(id);
+    for (const auto& [key, id] : list.rows.all()) keys.push_back(key), ids.push_back(id);
     begin.push_back(std::ssize(ids)), all.push_back(list.all);
   }
   writer.add_copy("known/fields", &fields, sizeof fields);
@@ -487,13 +487,15 @@ std::shared_ptr<const KnownNeighbors> load_known(Sections& in, const IndexShape&
     lists[q].all = all[q] != 0;
     if (begin[q + 1] < begin[q] || begin[q + 1] > std::ssize(ids))
       in.refuse("known/begin", "they are no division of the neighbours");
+    std::vector<KnownNeighbors::Row> rows;
     for (auto i = static_cast<std::size_t>(begin[q]); i < static_cast<std::size_t>(begin[q + 1]);
          ++i)
-      lists[q].rows.emplace_back(keys[i], ids[i]);
-    if (!std::is_sorted(lists[q].rows.begin(), lists[q].rows.end()) ||
-        std::any_of(lists[q].rows.begin(), lists[q].rows.end(),
+      rows.emplace_back(static_cast<float>(keys[i]), ids[i]);
+    if (!std::is_sorted(rows.begin(), rows.end()) ||
+        std::any_of(rows.begin(), rows.end(),
                     [](const auto& row) { return !std::isfinite(row.first); }))
       in.refuse("known/keys", "they do not ascend");
+    lists[q].rows = KnownNeighbors::Rows(rows);
   }
   return std::make_shared<const KnownNeighbors>(std::move(queries), shape.metric, std::move(lists));
 }

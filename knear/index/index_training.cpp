@@ -165,7 +165,7 @@ void train(State& next, const IndexShape& shape, AnyMatrixView vectors,
                                      shape.metric, nullptr, options);
   // Where few are held out, what would be seen of them is worth little.
   constexpr std::int64_t enough = HeldOut::most / 2;
-  if (shape.codes)
+  if (shape.codes && options.hold_out)
     next.known =
         KnownNeighbors::of(apart_as_given.rows() >= enough ? apart_as_given.view() : vectors,
                            shape.metric, options.seed);

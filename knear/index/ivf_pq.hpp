@@ -18,7 +18,7 @@
 //
 // Memory of a row: its code, 8 bytes for the id, 4 for a scalar (not for ip, nor for l2 without
 // residuals), and 4 more from the first call that looks an id up; with `refined` the vector. Beside
-// these, once: 2,100 bytes and a vector for each of the 1,000 that training keeps apart to know
+// these, once: 1,024 bytes and a vector for each of the 1,000 that training keeps apart to know
 // recall by, which below a million rows is more than some codes are; none with
 // TrainOptions::hold_out = false.
 #pragma once

@@ -58,8 +58,9 @@ std::int64_t refine_factor_of(const SearchOptions& options, const IndexShape& sh
   if (factor < 0 || factor > (1 << 20))
     throw InvalidArgument("refine_factor must be between 1 and {}, but is {}", 1 << 20, factor);
   if (factor > 0 && !shape.refine)
-    throw InvalidArgument("refine_factor is {}, but index {} keeps no vectors to refine by", factor,
-                          shape.description());
+    throw InvalidArgument(
+        "refine_factor is {}, but index {} {}", factor, shape.description(),
+        shape.codes ? "keeps no vectors to refine its codes by" : "has no codes to refine");
   if (shape.codes && options.method.certify)
     throw InvalidArgument("certify is on, but codes, as index {} has them, prove nothing",
                           shape.description());
@@ -447,6 +448,10 @@ RangeNeighbors range_search_probed(const State& state, const IndexShape& shape,
                                    KnnReport* report) {
   check_scan(asked, shape);
   const std::int64_t refine_factor = refine_factor_of(asked, shape);
+  if (asked.method.refine_factor > 0)
+    throw InvalidArgument(
+        "refine_factor is {}, but a range search has no number of neighbours to refine more than",
+        asked.method.refine_factor);
   const SearchOptions options = all_if_exact(asked, state, shape, SearchKind::range);
   const std::int64_t lists = state.coarse ? state.coarse->lists() : 1,
                      probes = state.coarse ? probes_of(options, lists) : 1;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <unordered_set>
 
 #include "knear/core/random.hpp"
@@ -17,7 +18,29 @@ namespace {
 // Fewer rows are measured one by one.
 constexpr std::int64_t most_measured_rows = 64;
 
+float rounded(double key) {
+  constexpr double most = std::numeric_limits<float>::max();
+  return static_cast<float>(std::clamp(key, -most, most));
+}
+
 }  // namespace
+
+KnownNeighbors::Rows::Rows(std::span<const Row> rows) {
+  const bool wide =
+      std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.second >> 32 != 0; });
+  keys_.reserve(rows.size()), low_.reserve(rows.size());
+  if (wide) high_.reserve(rows.size());
+  for (const auto& [key, id] : rows) {
+    keys_.push_back(key), low_.push_back(static_cast<std::uint32_t>(id));
+    if (wide) high_.push_back(static_cast<std::uint32_t>(static_cast<std::uint64_t>(id) >> 32));
+  }
+}
+
+std::vector<KnownNeighbors::Row> KnownNeighbors::Rows::all() const {
+  std::vector<Row> out(size());
+  for (std::size_t i = 0; i < size(); ++i) out[i] = (*this)[i];
+  return out;
+}
 
 std::shared_ptr<const KnownNeighbors> KnownNeighbors::of(AnyMatrixView vectors, Metric metric,
                                                          std::uint64_t seed) {
@@ -55,13 +78,13 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::among(
   parallel_for(threads, count, [&](std::int64_t q) {
     ExactDistance distance(metric, base.type());
     distance.set_query(own->view(), q);
-    List& list = lists[static_cast<std::size_t>(q)];
+    std::vector<Row> rows;
     for (std::int64_t j = 0; j < kept; ++j) {
       const Id row = near.ids.row(q)[j];
-      list.rows.emplace_back(distance.key(base.row(row)), ids[static_cast<std::size_t>(row)]);
+      rows.emplace_back(rounded(distance.key(base.row(row))), ids[static_cast<std::size_t>(row)]);
     }
-    std::sort(list.rows.begin(), list.rows.end());
-    list.all = kept == filter.count();
+    std::sort(rows.begin(), rows.end());
+    lists[static_cast<std::size_t>(q)] = {Rows(rows), kept == filter.count()};
   });
   return std::make_shared<const KnownNeighbors>(std::move(own), metric, std::move(lists), most);
 }
@@ -84,24 +107,24 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::with(AnyMatrixView vectors
       more.clear();
       for (std::int64_t j = 0; j < k; ++j) {
         const Id row = near.ids.rows() > 0 ? near.ids.row(q)[j] : j;
-        more.emplace_back(distance.key(vectors.row(row)), ids[static_cast<std::size_t>(row)]);
+        more.emplace_back(rounded(distance.key(vectors.row(row))),
+                          ids[static_cast<std::size_t>(row)]);
       }
       std::sort(more.begin(), more.end());
       List& list = lists[static_cast<std::size_t>(q)];
+      const std::vector<Row> before = list.rows.all();
       std::vector<Row> both;
-      both.reserve(list.rows.size() + more.size());
-      std::merge(list.rows.begin(), list.rows.end(), more.begin(), more.end(),
-                 std::back_inserter(both));
+      both.reserve(before.size() + more.size());
+      std::merge(before.begin(), before.end(), more.begin(), more.end(), std::back_inserter(both));
       // Behind the last one that was known, others might have been before these.
       if (!list.all)
-        both.erase(std::upper_bound(both.begin(), both.end(),
-                                    list.rows.empty() ? Row{-1e308, no_id} : list.rows.back()),
+        both.erase(before.empty() ? both.begin()
+                                  : std::upper_bound(both.begin(), both.end(), before.back()),
                    both.end());
       const auto kept = static_cast<std::size_t>(kept_);
       list.all &= k == n && both.size() <= kept;
       if (both.size() > kept) both.resize(kept);
-      both.shrink_to_fit();
-      list.rows = std::move(both);
+      list.rows = Rows(both);
     }
   });
   return std::make_shared<const KnownNeighbors>(queries_, metric_, std::move(lists), kept_);
@@ -110,15 +133,17 @@ std::shared_ptr<const KnownNeighbors> KnownNeighbors::with(AnyMatrixView vectors
 std::shared_ptr<const KnownNeighbors> KnownNeighbors::without(std::span<const Id> ids) const {
   const std::unordered_set<Id> gone(ids.begin(), ids.end());
   std::vector<List> lists = lists_;
-  for (List& list : lists)
-    std::erase_if(list.rows, [&](const Row& row) { return gone.contains(row.second); });
+  for (List& list : lists) {
+    std::vector<Row> rows = list.rows.all();
+    if (std::erase_if(rows, [&](const Row& row) { return gone.contains(row.second); }) > 0)
+      list.rows = Rows(rows);
+  }
   return std::make_shared<const KnownNeighbors>(queries_, metric_, std::move(lists), kept_);
 }
 
 std::int64_t KnownNeighbors::bytes() const {
   std::int64_t sum = queries().bytes();
-  for (const List& list : lists_)
-    sum += static_cast<std::int64_t>(list.rows.capacity() * sizeof(Row));
+  for (const List& list : lists_) sum += list.rows.bytes();
   return sum;
 }
 
@@ -127,7 +152,7 @@ KnownNeighbors::Truth KnownNeighbors::truth(std::int64_t k) const {
   for (std::size_t q = 0; q < lists_.size(); ++q) {
     // A product says nothing of whether two vectors are equal.
     std::vector<Id> nearest, equal;
-    for (const Row& row : lists_[q].rows) {
+    for (const Row& row : lists_[q].rows.all()) {
       if (metric_ != Metric::ip && row.first <= 1e-12 && nearest.empty())
         equal.push_back(row.second);
       else if (std::ssize(nearest) < k)

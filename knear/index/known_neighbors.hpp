@@ -29,10 +29,31 @@ class KnownNeighbors {
   // own nearest row, have equals, and lose rows that are removed.
   static constexpr std::int64_t most_queries = 1000, most_neighbors = 128;
 
-  using Row = std::pair<double, Id>;  // order_key() and id
+  using Row = std::pair<float, Id>;  // order_key(), rounded, and id
+  // Rows in 8 bytes each, in 12 once an id does not fit in 32 bits.
+  class Rows {
+   public:
+    Rows() = default;
+    explicit Rows(std::span<const Row> rows);
+
+    std::size_t size() const { return keys_.size(); }
+    Row operator[](std::size_t i) const {
+      const std::uint64_t high = high_.empty() ? 0 : high_[i];
+      return {keys_[i], static_cast<Id>(high << 32 | low_[i])};
+    }
+    std::vector<Row> all() const;
+    std::int64_t bytes() const {
+      return static_cast<std::int64_t>(keys_.capacity() * sizeof(float) +
+                                       (low_.capacity() + high_.capacity()) * sizeof low_[0]);
+    }
+
+   private:
+    std::vector<float> keys_;
+    std::vector<std::uint32_t> low_, high_;  // halves of ids; no high ones where all are 0
+  };
   struct List {
-    std::vector<Row> rows;  // ascending; the nearest ones, without a gap
-    bool all = true;        // whether there are no others
+    Rows rows;        // ascending; the nearest ones, without a gap
+    bool all = true;  // whether there are no others
   };
 
   static std::shared_ptr<const KnownNeighbors> of(AnyMatrixView vectors, Metric metric,
@@ -41,7 +62,8 @@ class KnownNeighbors {
   KnownNeighbors(std::shared_ptr<const AnyMatrix> queries, Metric metric, std::vector<List> lists,
                  std::int64_t kept = most_neighbors)
       : queries_(std::move(queries)), metric_(metric), lists_(std::move(lists)), kept_(kept) {
-    for (const List& list : lists_) kept_ = std::max(kept_, std::ssize(list.rows));
+    for (const List& list : lists_)
+      kept_ = std::max(kept_, static_cast<std::int64_t>(list.rows.size()));
   }
 
   // Of these queries, or if there are none of the rows, most_queries drawn at random,

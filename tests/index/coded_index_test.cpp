@@ -62,11 +62,21 @@ TEST(RefusedSearches, OfCodesSayWhy) {
   EXPECT_EQ(refusal("IVF4,PQ4", {.probes = 2, .certify = true}),
             "certify is on, but codes, as index IVF4,PQ4 has them, prove nothing");
   EXPECT_EQ(refusal("IVF4,PQ4", {.probes = 2, .refine_factor = 3}),
-            "refine_factor is 3, but index IVF4,PQ4 keeps no vectors to refine by");
+            "refine_factor is 3, but index IVF4,PQ4 keeps no vectors to refine its codes by");
   EXPECT_EQ(refusal("PQ4,RFlat", {.refine_factor = -1}),
             "refine_factor must be between 1 and 1048576, but is -1");
   EXPECT_EQ(refusal("PQ4,RFlat", {.recall = 0.5, .refine_factor = 2}),
             "refine_factor is 2 and recall is 0.5, but only one can be asked for");
+  Index refined = make_index("PQ4,RFlat", 8);
+  refined.train(clustered(600, 8, 1).view());
+  try {
+    refined.range_search(clustered(3, 8, 2).view(), 1, {.method = {.refine_factor = 2}});
+    FAIL() << "a factor that means nothing";
+  } catch (const InvalidArgument& e) {
+    EXPECT_STREQ(e.what(),
+                 "refine_factor is 2, but a range search has no number of neighbours to refine "
+                 "more than");
+  }
   EXPECT_EQ(refusal("PQ4,RFlat", {.recall = 1.5}), "recall must be in (0, 1], but is 1.5");
   EXPECT_EQ(refusal("PQ4", {.kind = Method::threshold_heap}),
             "method is threshold-heap, but a search of codes has only auto and exact");
@@ -119,7 +129,7 @@ TEST(CodeMemory, OfARowIsWhatTheHeaderStates) {
     Index index = make_index(name, dim, metric);
     index.train(base.view().rows(0, 1000), {.iterations = 2});
     // What does not grow: centroids, codebooks, and 1,000 vectors with their 128 neighbours.
-    const std::int64_t learned = index.memory_bytes(), neighbor = sizeof(std::pair<double, Id>);
+    const std::int64_t learned = index.memory_bytes(), neighbor = 8;
     const std::int64_t known = learned + 1000 * 128 * neighbor;
     for (std::int64_t begin = 0, end = 0; begin < n; begin = end) {
       end = std::min(n, 3 * begin + 700);

@@ -24,6 +24,40 @@
 namespace knear {
 namespace {
 
+// Ids of any size come back as they are, at 8 bytes a neighbour while none needs more.
+TEST(Known, IdsOfAnySizeAreKept) {
+  using Known = detail::KnownNeighbors;
+  const std::vector<Known::Row> small{{1.0f, 7}, {2.0f, 0xffffffff}};
+  const std::vector<Known::Row> large{{1.0f, 7}, {2.0f, Id{1} << 32}, {2.5f, (Id{1} << 62) + 5}};
+  EXPECT_EQ(Known::Rows(small).all(), small);
+  EXPECT_EQ(Known::Rows(large).all(), large);
+  EXPECT_EQ(Known::Rows(small).bytes(), 2 * 8);
+  EXPECT_EQ(Known::Rows(large).bytes(), 3 * 12);
+}
+
+// Without vectors that are held out nothing is kept to know recall by, and nothing is promised
+// until somebody tunes the index.
+TEST(Known, NothingIsKeptWhereNothingIsHeldOut) {
+  const Matrix<float> base = clustered(6000, 16, 9);
+  for (const char* name : {"IVF16,PQ4", "PQ4", "SQ8", "IVF16,PQ4x4,Refine(SQ8)"}) {
+    SCOPED_TRACE(name);
+    std::int64_t bytes[2];
+    for (const bool hold_out : {false, true}) {
+      Index index = make_index(name, 16);
+      index.train(base.view(), {.hold_out = hold_out});
+      index.add(base.view());
+      bytes[hold_out] = index.memory_bytes();
+      if (hold_out) continue;
+      SearchOptions options;
+      options.method.recall = 0.2;
+      EXPECT_THROW(index.search(base.view().rows(0, 10), 5, options), InvalidArgument);
+      index.tune(5, {}, base.view(), {});
+      EXPECT_NO_THROW(index.search(base.view().rows(0, 10), 5, options));
+    }
+    EXPECT_EQ(bytes[1] - bytes[0], 600 * (128 * 8 + 16 * 4));
+  }
+}
+
 // The neighbours that an index keeps to measure recall by stay those of its vectors.
 TEST(Known, NeighboursFollowEveryChange) {
   Random random(3);
@@ -37,12 +71,13 @@ TEST(Known, NeighboursFollowEveryChange) {
       ASSERT_EQ(known->queries().rows(), 1000);
       for (std::int64_t q = 0; q < 1000; q += 37) {
         const auto& list = known->lists()[static_cast<std::size_t>(q)];
-        std::vector<std::pair<double, Id>> want;
+        std::vector<detail::KnownNeighbors::Row> want;
         for (const auto& [id, row] : rows)
           want.emplace_back(
-              order_key(metric, reference_distance(
-                                    metric, static_cast<const float*>(known->queries().row(q)),
-                                    row.data(), 8)),
+              static_cast<float>(order_key(
+                  metric,
+                  reference_distance(metric, static_cast<const float*>(known->queries().row(q)),
+                                     row.data(), 8))),
               id);
         std::sort(want.begin(), want.end());
         ASSERT_LE(list.rows.size(), want.size());
@@ -50,7 +85,7 @@ TEST(Known, NeighboursFollowEveryChange) {
           ASSERT_EQ(list.rows.size(), want.size());
         }
         want.resize(list.rows.size());
-        ASSERT_EQ(list.rows, want);
+        ASSERT_EQ(list.rows.all(), want);
       }
     };
     const auto add = [&](const Matrix<float>& x, Id first) {
