@@ -495,9 +495,6 @@ std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries,
           "without base, the vectors that they were made of",
           queries.rows(), description());
     if (!by_rows) impl_->check_columns("queries", queries);
-    if (!by_rows && queries.rows() < detail::least_calibration_queries)
-      throw InvalidArgument("queries are {}, but tuning takes {} at least", queries.rows(),
-                            detail::least_calibration_queries);
     std::lock_guard lock(impl_->writer);
     const auto state = impl_->state();
     impl_->check_trained(*state, "tuning");

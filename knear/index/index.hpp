@@ -170,8 +170,8 @@ class Index {
   // removing, and takes no queries, unless it keeps all vectors to refine codes by (RFlat). Returns
   // what recall costs, from the cheapest on. A flat index makes lists for such searches
   // (index/flat.hpp), which save() does not keep. Throws InvalidArgument for a flat index of fewer
-  // than 16,384 rows, for fewer than 100 queries, where too few neighbours are known (after a
-  // merge, of a file of FAISS, for a large k), and as search() does.
+  // than 16,384 rows, where too few neighbours are known (after a merge, of a file of FAISS, for a
+  // large k), and as search() does.
   std::vector<OperatingPoint> tune(std::int64_t k, AnyMatrixView queries = {},
                                    const ChangeOptions& options = {});
   // The same for codes, by the vectors that they were made of and that someone else has kept: base

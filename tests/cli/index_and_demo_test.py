@@ -222,13 +222,20 @@ class Index(ProgramTest):
             for pair in zip(ids, distances, strict=True)
         ]
         self.assertTrue(any(want) and any(len(row) < 3 for row in want))
-        search = ["--probes", "4", "--refine-factor", "1", "--radius", radius, "--json"]
+        search = ["--probes", "4", "--radius", radius, "--json"]
         told = json.loads(self.search_index("-k", "3", *search, "--out", "n.ivecs"))
         near = [[i for i in row if i >= 0] for row in read_vecs(self.path("n.ivecs"), "i")]
         self.assertEqual(near, [row[:3] for row in want])
         self.assertEqual(told["k"], 3)
         self.assertEqual(told["results_per_query"], sum(map(len, near)) / 17)
         self.assertEqual(told["queries_with_more_than_k"], sum(len(row) > 3 for row in want))
+        self.fails(
+            1,
+            *("search", "--index", "a.knear", "--queries", "queries.bvecs"),
+            *search,
+            *("--refine-factor", "1"),
+            says="refine_factor is 1, but a range search has no number of neighbours",
+        )
 
     def test_an_index_that_is_chosen(self):
         build = ["build", "--base", "base.bvecs", "--index", "auto", "--out", "a.knear"]

@@ -250,9 +250,11 @@ class Stress {
       Answer a = answered(index_, question(index_, random));
       if (answers.size() < 400) answers.push_back(std::move(a));  // checking them takes longer
       // The other calls must only not crash.
-      if (random.below(4) == 0)
-        index_.range_search(random_rows(random, 1, true).view(), 2,
-                            question(index_, random)->options);
+      if (random.below(4) == 0) {
+        SearchOptions within = question(index_, random)->options;
+        within.method.refine_factor = 0;
+        index_.range_search(random_rows(random, 1, true).view(), 2, within);
+      }
       const auto id = static_cast<Id>(random.below(3000));
       if (random.below(4) == 0 && index_.contains(id)) {
         try {

@@ -268,8 +268,10 @@ class History {
                                                      {.probes = how.probes, .factor = 1}, allowed)
                                      : want;
       const double radius = distance(all[std::min<std::size_t>(all.size() - 1, 6)].first);
+      SearchOptions within = options;
+      within.method.refine_factor = 0;
       const RangeNeighbors near =
-          index_.range_search(queries.view().rows(first + q, first + q + 1), radius, options);
+          index_.range_search(queries.view().rows(first + q, first + q + 1), radius, within);
       std::vector<Id> expected;
       for (const auto& [key, id] : all)
         if (key <= order_key(shape_.metric, radius)) expected.push_back(id);

@@ -342,8 +342,6 @@ TEST(RecallOfLists, RefusesWhatIsNone) {
               }).find("recall must be in (0, 1]"),
               std::string::npos);
   EXPECT_EQ(message([&] { index.tune(0); }), "k must be at least 1, but is 0");
-  EXPECT_EQ(message([&] { index.tune(3, x.view().rows(0, 99)); }),
-            "queries are 99, but tuning takes 100 at least");
   EXPECT_EQ(
       message([&] { index.search(x.view(), 3, {.method = {.probes = 1, .refine_factor = 2}}); }),
       "refine_factor is 2, but index IVF10,Flat has no codes to refine");
