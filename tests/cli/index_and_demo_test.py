@@ -231,7 +231,7 @@ class Index(ProgramTest):
         self.assertEqual(told["queries_with_more_than_k"], sum(len(row) > 3 for row in want))
         self.fails(
             1,
-            *("search", "--index", "a.knear", "--queries", "queries.bvecs"),
+            *("search", "--index", "a.knear", "--queries", "queries.bvecs", "-k", "3"),
             *search,
             *("--refine-factor", "1"),
             says="refine_factor is 1, but a range search has no number of neighbours",
