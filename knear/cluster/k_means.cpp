@@ -137,13 +137,23 @@ struct Units {
     std::vector<double> parts(static_cast<std::size_t>((block.rows() + together - 1) / together));
     parallel_for(threads, std::ssize(parts), [&](std::int64_t task) {
       visit(block, [&](auto typed) {
-        decltype(widened(*typed.row(0))) most = 0;
-        const std::int64_t end = std::min(typed.rows(), (task + 1) * together);
-        for (std::int64_t i = task * together; i < end; ++i)
-          for (std::int64_t j = 0; j < typed.cols(); ++j) {
-            const auto x = widened(typed.row(i)[j]);
-            most = std::max(most, x < 0 ? -x : x);
-          }
+        // Several at once, so that one comparison does not wait for the one before.
+        constexpr std::int64_t lanes = 32;
+        using Wide = decltype(widened(*typed.row(0)));
+        Wide of[lanes] = {}, most = 0;
+        const std::int64_t end = std::min(typed.rows(), (task + 1) * together), dim = typed.cols();
+        const auto take = [](Wide& sofar, Wide x) {
+          const Wide size = x < 0 ? -x : x;
+          sofar = size > sofar ? size : sofar;
+        };
+        for (std::int64_t i = task * together; i < end; ++i) {
+          const auto* row = typed.row(i);
+          std::int64_t j = 0;
+          for (; j + lanes <= dim; j += lanes)
+            for (std::int64_t l = 0; l < lanes; ++l) take(of[l], widened(row[j + l]));
+          for (; j < dim; ++j) take(most, widened(row[j]));
+        }
+        for (const Wide x : of) take(most, x);
         parts[static_cast<std::size_t>(task)] = most;
       });
     });
