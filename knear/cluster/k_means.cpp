@@ -17,6 +17,7 @@
 #include "knear/core/public_call.hpp"
 #include "knear/core/random.hpp"
 #include "knear/core/sample.hpp"
+#include "knear/core/stop_check.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/distance/reference.hpp"
@@ -68,9 +69,11 @@ AnyMatrix rows_at(const RowBlocks& rows, std::span<const std::int64_t> which) {
     if (out.type() != block.type())
       throw InvalidArgument("rows are of type {}, but a block is of type {}", name_of(out.type()),
                             name_of(block.type()));
-    for (; done < which.size() && which[done] < begin + block.rows(); ++done)
+    for (; done < which.size() && which[done] < begin + block.rows(); ++done) {
+      if (done % 256 == 0) stop_if_asked();
       std::memcpy(out.row(static_cast<std::int64_t>(done)), block.row(which[done] - begin),
                   static_cast<std::size_t>(rows.dim * size_of(block.type())));
+    }
   });
   return out;
 }
@@ -371,7 +374,8 @@ class Lloyd {
 // Draws centroids [first, count) from `rows`, each next one with a probability that grows with the
 // distance from those before (squared, or 1 - cosine) and the weight.
 void seed_far_apart(AnyMatrixView rows, const std::vector<double>& weights, Metric metric,
-                    std::int64_t first, int threads, Random& random, Matrix<float>& centroids) {
+                    std::int64_t first, int threads, const Progress& progress, Random& random,
+                    Matrix<float>& centroids) {
   constexpr std::int64_t together = 256;
   const std::int64_t n = rows.rows(), blocks = (n + together - 1) / together;
   const Metric by = metric == Metric::l2 ? Metric::l2 : Metric::cosine;
@@ -379,6 +383,7 @@ void seed_far_apart(AnyMatrixView rows, const std::vector<double>& weights, Metr
                             first == 0 ? 1 : std::numeric_limits<double>::infinity());
   std::vector<double> sums(static_cast<std::size_t>(blocks)),
       row(static_cast<std::size_t>(rows.cols()));
+  Reporter reporter(progress, "k-means", centroids.rows());
   // What is left of each row's share beside centroid c; c < 0: none.
   const auto measure = [&](std::int64_t c) {
     parallel_for(threads, blocks, [&](std::int64_t block) {
@@ -396,6 +401,7 @@ void seed_far_apart(AnyMatrixView rows, const std::vector<double>& weights, Metr
       }
       sums[static_cast<std::size_t>(block)] = sum;
     });
+    reporter.add(1);
     return std::accumulate(sums.begin(), sums.end(), 0.0);
   };
   double total = measure(first == 0 ? -1 : 0);
@@ -424,9 +430,10 @@ void seed_far_apart(AnyMatrixView rows, const std::vector<double>& weights, Metr
   }
 }
 
-// The first centroids: those given, then seeded ones.
+// The first centroids: those given, then seeded ones. progress: asked whether to go on.
 Matrix<float> first_centroids(const RowBlocks& rows, std::int64_t count,
-                              const KMeansOptions& options, Random& random) {
+                              const KMeansOptions& options, const Progress& progress,
+                              Random& random) {
   Matrix<float> out(count, rows.dim);
   const std::int64_t given = options.initial.rows();
   std::vector<double> vector(static_cast<std::size_t>(rows.dim));
@@ -454,8 +461,8 @@ Matrix<float> first_centroids(const RowBlocks& rows, std::int64_t count,
     std::vector<double> weights(which.size(), 1.0);
     for (std::size_t i = 0; i < which.size() && !options.weights.empty(); ++i)
       weights[i] = options.weights[static_cast<std::size_t>(which[i])];
-    seed_far_apart(sample, weights, options.metric, given, resolve_threads(options.threads), random,
-                   out);
+    seed_far_apart(sample, weights, options.metric, given, resolve_threads(options.threads),
+                   progress, random, out);
     return out;
   }
   for (std::int64_t c = given; c < count; ++c) {
@@ -526,7 +533,12 @@ KMeans cluster(const RowBlocks& rows, std::int64_t count, const KMeansOptions& o
   KMeans best;
   for (int restart = 0; restart < options.restarts; ++restart) {
     Random random(options.seed + static_cast<std::uint64_t>(restart));
-    Lloyd lloyd(rows, options, units, first_centroids(rows, count, options, random),
+    Progress seeding;  // of which the share done does not grow
+    if (options.progress)
+      seeding = [&](std::string_view stage, double) {
+        return options.progress(stage, double(restart) / double(options.restarts));
+      };
+    Lloyd lloyd(rows, options, units, first_centroids(rows, count, options, seeding, random),
                 options.frozen ? options.initial.rows() : 0, measures, keeps_codes);
     std::vector<KMeansStep> steps;
     for (int iteration = 0; iteration < options.iterations; ++iteration) {

@@ -1,10 +1,12 @@
 // knear/core/progress.hpp -- how long-running work reports its progress, and how it is cancelled.
 #pragma once
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <mutex>
 #include <string_view>
+#include <thread>
 
 #include "knear/core/error.hpp"
 
@@ -15,7 +17,10 @@ namespace knear {
 // it ends with the exception Cancelled.
 using Progress = std::function<bool(std::string_view stage, double fraction)>;
 
-// Adds up the work done by many threads and reports it, a hundred times at most.
+// Adds up the work done by many threads and reports it: each hundredth of it, and every 50 ms, as a
+// hundredth may take long, in which nobody could stop it. That second report is for the thread that
+// made the Reporter alone: what runs in others would take its turns, and a callback may be able to
+// learn in the calling thread only that it is to stop, as one of Python is.
 class Reporter {
  public:
   // Keeps the reference; an empty Progress is never called.
@@ -28,16 +33,23 @@ class Reporter {
     std::lock_guard lock(mutex_);
     done_ += done;
     const std::int64_t percent = done_ * 100 / total_;
-    if (percent == last_) return;
+    const bool own = std::this_thread::get_id() == maker_;
+    if (percent == last_ && !(own && Clock::now() >= next_)) return;
     last_ = percent;
     if (!progress_(stage_, static_cast<double>(done_) / static_cast<double>(total_)))
       throw Cancelled("{}: stopped on request", stage_);
+    if (own) next_ = Clock::now() + interval;
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr auto interval = std::chrono::milliseconds(50);
+
   const Progress& progress_;
   std::string_view stage_;
   std::int64_t total_, done_ = 0, last_ = -1;
+  const std::thread::id maker_ = std::this_thread::get_id();
+  Clock::time_point next_ = Clock::now() + interval;
   std::mutex mutex_;
 };
 

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
+#include "knear/core/stop_check.hpp"
 
 namespace knear {
 
@@ -77,6 +78,13 @@ int start_together(int threads, const std::function<void(int)>& body) {
   return threads;
 }
 
+// A task of parallel_for() in any thread. check: that of the thread that called it.
+void run_task(const std::function<void(std::int64_t)>& body, std::int64_t task, StopCheck* check) {
+  const StopCheck::InTask in_task(check);
+  body(task);
+  stop_if_asked();
+}
+
 }  // namespace
 
 #ifdef __SANITIZE_THREAD__
@@ -87,10 +95,11 @@ void run_on_plain_threads(int threads, std::int64_t tasks,
   std::atomic<std::int64_t> next = 0;
   std::mutex mutex;
   std::exception_ptr failure;
+  StopCheck* const check = StopCheck::latest();
   const auto work = [&] {
     DefaultFloatMode mode;
     try {
-      for (std::int64_t task; (task = next++) < tasks;) body(task);
+      for (std::int64_t task; (task = next++) < tasks;) run_task(body, task, check);
     } catch (...) {
       next = tasks;
       std::lock_guard lock(mutex);
@@ -188,7 +197,8 @@ void parallel_for(int threads, std::int64_t tasks, const std::function<void(std:
 #endif
   if (threads == 1 || tasks <= 1) {
     DefaultFloatMode mode;
-    for (std::int64_t task = 0; task < tasks; ++task) body(task);
+    StopCheck* const check = StopCheck::latest();
+    for (std::int64_t task = 0; task < tasks; ++task) run_task(body, task, check);
     return;
   }
 #ifdef __SANITIZE_THREAD__
@@ -198,12 +208,14 @@ void parallel_for(int threads, std::int64_t tasks, const std::function<void(std:
 #else
   // Tasks are handed out in order, one at a time: callers make them large and equal enough.
   const ArenaInUse arena(raise_limit(threads));
+  StopCheck* const check = StopCheck::latest();
   (*arena).execute([&] {
     tbb::parallel_for(
         tbb::blocked_range<std::int64_t>(0, tasks, 1),
         [&](const tbb::blocked_range<std::int64_t>& range) {
           DefaultFloatMode mode;
-          for (std::int64_t task = range.begin(); task < range.end(); ++task) body(task);
+          for (std::int64_t task = range.begin(); task < range.end(); ++task)
+            run_task(body, task, check);
         },
         tbb::simple_partitioner());
   });

@@ -30,7 +30,8 @@ inline const void* this_thread() {
 }
 
 // Calls body(task) for each task in [0, tasks), at most `threads` (0: all) at once, or as many as
-// the system starts. The first exception stops the rest and is thrown here.
+// the system starts. The first exception stops the rest and is thrown here: also that of a
+// StopCheck of this thread, which is asked between tasks.
 void parallel_for(int threads, std::int64_t tasks, const std::function<void(std::int64_t)>& body);
 
 // Calls body. Whatever body waits for, this thread meanwhile takes up no task that was there

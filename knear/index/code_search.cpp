@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "knear/core/error.hpp"
+#include "knear/core/stop_check.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/exact.hpp"
 
@@ -194,12 +195,14 @@ CodeScanJob CodeSearch::job_of(AnyMatrixView queries, std::int64_t k) const {
 
 std::int64_t CodeSearch::rows_probed(MatrixView<Id> probes) const {
   std::int64_t sum = 0;
-  for (std::int64_t q = 0; q < probes.rows(); ++q)
+  for (std::int64_t q = 0; q < probes.rows(); ++q) {
+    if (q % 1024 == 0) stop_if_asked();
     for (std::int64_t p = 0; p < probes.cols() && probes.row(q)[p] != no_id; ++p)
       for (const CodeSegment& segment : segments_) {
         const auto [begin, end] = segment.lists->rows_of(probes.row(q)[p]);
         sum += end - begin;
       }
+  }
   return sum;
 }
 
@@ -222,7 +225,8 @@ void CodeSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
   AnyMatrix some;
   if (!which.empty()) some = copies_of(request_.queries, which);
   const AnyMatrixView asked = which.empty() ? request_.queries : some.view();
-  const Matrix<float> terms = state_.coder->terms(asked, probes, request_.threads);
+  const Matrix<float> terms =
+      state_.coder->terms(asked, probes, request_.threads, request_.options.progress);
   CodeScanJob job = job_of(asked, rough_.k);
   job.ordered = !refined();  // measuring puts them in order
   std::vector<double> bounds;
@@ -243,7 +247,9 @@ void CodeSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
   // Queries of one list after another: its rows, which many of them have measured, lie together.
   const std::vector<std::int64_t> order = by_first_list(probes);
   constexpr std::int64_t together = 64;
-  parallel_for(request_.threads, (asked.rows() + together - 1) / together, [&](std::int64_t task) {
+  const std::int64_t tasks = (asked.rows() + together - 1) / together;
+  Reporter reporter(request_.options.progress, refined() ? "measure rows" : "gather", tasks);
+  parallel_for(request_.threads, tasks, [&](std::int64_t task) {
     std::vector<std::int64_t> numbers;
     for (std::int64_t i = task * together; i < std::min(asked.rows(), (task + 1) * together); ++i) {
       const std::int64_t q = order[static_cast<std::size_t>(i)];
@@ -255,6 +261,7 @@ void CodeSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
       Refiner(*this).measure(
           numbers, [&](std::int64_t q) { return rough_.of(q); },
           [&](std::int64_t q, std::span<std::pair<double, Id>> rows) { answer(q, rows, found); });
+    reporter.add(1);
   });
   if (refined()) measured_ += asked.rows() * rough_.k;
 }
@@ -297,7 +304,8 @@ void CodeSearch::within(MatrixView<Id> probes, double limit, RangeLists& found) 
     measured_ += measured;
     return;
   }
-  const Matrix<float> terms = state_.coder->terms(request_.queries, probes, request_.threads);
+  const Matrix<float> terms =
+      state_.coder->terms(request_.queries, probes, request_.threads, request_.options.progress);
   scan_codes_range(segments_, job_of(request_.queries, 1), {probes, terms.view()}, limit, sink,
                    report_.stats, request_.options.progress);
 }

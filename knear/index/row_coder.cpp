@@ -232,12 +232,15 @@ void RowCoder::prepare(AnyMatrixView queries, std::int64_t query, double* out) c
     out[j] = l2() ? -2 * (out[j] - middle_[static_cast<std::size_t>(j)]) : -out[j];
 }
 
-Matrix<float> RowCoder::terms(AnyMatrixView queries, MatrixView<Id> probes, int threads) const {
+Matrix<float> RowCoder::terms(AnyMatrixView queries, MatrixView<Id> probes, int threads,
+                              const Progress& progress) const {
   Matrix<float> out(probes.rows(), probes.cols());
   if (!residual()) return out;
   const Metric metric = l2() ? Metric::l2 : Metric::ip;
   constexpr std::int64_t together = 64;
-  parallel_for(threads, (probes.rows() + together - 1) / together, [&](std::int64_t task) {
+  const std::int64_t tasks = (probes.rows() + together - 1) / together;
+  Reporter reporter(progress, "measure centroids", tasks);
+  parallel_for(threads, tasks, [&](std::int64_t task) {
     ExactDistance distance(metric, ElementType::f32, active_isa());
     AnyMatrix unit;  // of a query, for cosine
     std::vector<double> row(static_cast<std::size_t>(queries.cols()));
@@ -256,6 +259,7 @@ Matrix<float> RowCoder::terms(AnyMatrixView queries, MatrixView<Id> probes, int 
         out.row(q)[p] =
             static_cast<float>(distance.key(coarse_->centroids().row(probes.row(q)[p])));
     }
+    reporter.add(1);
   });
   return out;
 }

@@ -81,7 +81,8 @@ class RowCoder {
   // What the tables of a query are made with; out [dim].
   void prepare(AnyMatrixView queries, std::int64_t query, double* out) const;
   // The terms of queries and the lists that they probe, of no_id 0.
-  Matrix<float> terms(AnyMatrixView queries, MatrixView<Id> probes, int threads) const;
+  Matrix<float> terms(AnyMatrixView queries, MatrixView<Id> probes, int threads,
+                      const Progress& progress = {}) const;
 
   std::int64_t bytes() const { return book().bytes(); }
 

@@ -94,10 +94,11 @@ void ArchiveWriter::write(const std::string& path, const Progress& progress) con
     entry.offset = offset, entry.bytes = section.bytes;
     table.push_back(entry);
     offset = aligned(offset + section.bytes);
-    for (std::size_t begin = 0; begin < section.bytes; begin += CheckedBlocks::block_bytes)
-      sums.push_back(CheckedBlocks::sum_of(
-          section.data + begin, std::min(section.bytes - begin, CheckedBlocks::block_bytes)));
-    reporter.add(static_cast<std::int64_t>(section.bytes));
+    for (std::size_t begin = 0; begin < section.bytes; begin += CheckedBlocks::block_bytes) {
+      const std::size_t some = std::min(section.bytes - begin, CheckedBlocks::block_bytes);
+      sums.push_back(CheckedBlocks::sum_of(section.data + begin, some));
+      reporter.add(static_cast<std::int64_t>(some));
+    }
   }
   Header header{};
   std::memcpy(header.magic, magic, sizeof magic);

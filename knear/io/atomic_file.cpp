@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -17,11 +18,14 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/random.hpp"
+#include "knear/core/stop_check.hpp"
 
 namespace knear::io {
 namespace {
 
 constexpr std::size_t buffer_bytes = 1 << 20;
+// What goes to the system, or to the disk, between two looks whether to stop.
+constexpr std::size_t bytes_at_once = std::size_t{16} << 20;
 
 // Names differ between threads and processes; O_EXCL and link() catch what chance does not.
 std::string temporary_name(const std::string& target) {
@@ -93,7 +97,8 @@ void AtomicFile::flush() {
 
 void AtomicFile::write_through(const std::byte* data, std::size_t bytes) {
   while (bytes > 0) {
-    const ssize_t written = ::write(file_, data, bytes);
+    stop_if_asked();
+    const ssize_t written = ::write(file_, data, std::min(bytes, bytes_at_once));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) fail("write", written < 0 ? errno : ENOSPC);
     data += written;
@@ -101,8 +106,20 @@ void AtomicFile::write_through(const std::byte* data, std::size_t bytes) {
   }
 }
 
+void AtomicFile::send_to_disk() {
+  struct stat status;
+  if (fstat(file_, &status) != 0) return;
+  for (off64_t at = 0; at < status.st_size; at += off64_t{bytes_at_once}) {
+    stop_if_asked();
+    const unsigned whole =
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    if (sync_file_range(file_, at, off64_t{bytes_at_once}, whole) != 0) return;
+  }
+}
+
 void AtomicFile::commit() {
   flush();
+  send_to_disk();
   if (mode_ >= 0 && fchmod(file_, static_cast<mode_t>(mode_)) != 0) fail("write", errno);
   if (fsync(file_) != 0) fail("sync", errno);
   for (int attempt = 0; temporary_.empty(); ++attempt) {

@@ -33,6 +33,8 @@ class AtomicFile {
  private:
   void flush();
   void write_through(const std::byte* data, std::size_t bytes);
+  // As much of the sync as the system does in parts, between which the writer can be stopped.
+  void send_to_disk();
   [[noreturn]] void fail(const char* doing, int error) const;
 
   std::string path_;       // as the caller wrote it, for messages

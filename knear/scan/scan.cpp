@@ -502,10 +502,16 @@ void scan_directly(const ScanJob& job, std::span<const std::uint32_t> subset,
   measure_pairs(job, subset, which, queries_measured_together(std::ssize(which)), true, stats,
                 progress,
                 [&](const MeasuredTask& task) { return MeasuredNearest(best, job.k, task); });
-  for (std::size_t i = 0; i < which.size(); ++i) {
-    best[i].finish();
-    write_list(best[i], job.k, out.keys.row(which[i]), out.ids.row(which[i]));
-  }
+  constexpr std::int64_t together = 64;
+  const std::int64_t count = std::ssize(which);
+  parallel_for(job.threads, (count + together - 1) / together, [&](std::int64_t task) {
+    for (std::int64_t i = task * together; i < std::min(count, (task + 1) * together); ++i) {
+      TopK& list = best[static_cast<std::size_t>(i)];
+      const std::int64_t query = which[static_cast<std::size_t>(i)];
+      list.finish();
+      write_list(list, job.k, out.keys.row(query), out.ids.row(query));
+    }
+  });
 }
 
 }  // namespace knear::detail

@@ -153,7 +153,7 @@ void measure_pairs(const ScanJob& job, std::span<const std::uint32_t> subset,
       may_split
           ? std::clamp<std::int64_t>(rows / (4 * per_block), 1, (job.threads + groups - 1) / groups)
           : 1;
-  Reporter reporter(progress, "search", groups * splits);
+  Reporter reporter(progress, "search", groups * rows);
   std::mutex mutex;
   parallel_for(job.threads, groups * splits, [&](std::int64_t t) {
     const auto start = std::chrono::steady_clock::now();
@@ -181,11 +181,11 @@ void measure_pairs(const ScanJob& job, std::span<const std::uint32_t> subset,
                              static_cast<std::uint32_t>(row));
         }
       accumulator.block_done();
+      reporter.add(std::min(row_end - b, per_block));
     }
     const std::int64_t bytes = accumulator.finish(local);
     local.survivors += n * (row_end - row_begin);
     local.rescore_seconds += seconds_since(start);
-    reporter.add(1);
     std::lock_guard lock(mutex);
     accumulator.hand_over();
     stats.add(local, bytes, std::min<std::int64_t>(job.threads, groups * splits));

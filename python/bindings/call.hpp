@@ -13,24 +13,28 @@
 
 #include <nanobind/stl/shared_ptr.h>
 
+#include "knear/core/stop_check.hpp"
 #include "python/bindings/arrays.hpp"
 
 namespace knear::python {
 
-// Checks now and then whether Python got a signal (Ctrl-C), and tells `callback(stage, share)`, if
-// it is not None, how far the work is: one that raises stops it. Only the calling thread may do so,
-// and the other threads read its flag; it does its share of the work and so comes often enough.
+// Checks now and then whether Python got a signal (Ctrl-C), in every stage of the work, and tells
+// `callback(stage, share)`, if it is not None, how far those are that know: one that raises stops
+// it. Only the calling thread may do so, and the other threads read its flag; it does its share of
+// the work and so comes often enough.
 class Interruptible {
  public:
-  explicit Interruptible(nb::handle callback) : callback_(callback) {}
+  // Lives in the thread that does the work, around it.
+  explicit Interruptible(nb::handle callback)
+      : callback_(callback), signals_([this] { check_signals(); }) {}
   Progress progress() {
     return [this](std::string_view stage, double share) {
       const auto now = std::chrono::steady_clock::now();
-      if (std::this_thread::get_id() == caller_ && now >= next_ && !stopped_) {
+      if (std::this_thread::get_id() != caller_ || stopped_) return !stopped_;
+      stop_if_asked();
+      if (!callback_.is_none() && now >= next_) {
         const nb::gil_scoped_acquire python;
-        // Where one of these fails, its exception is pending in this thread.
-        if (PyErr_CheckSignals() != 0) stopped_ = true;
-        if (!stopped_ && !callback_.is_none()) stopped_ = !tell(stage, share);
+        stopped_ = !tell(stage, share);
         next_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
       }
       return !stopped_;
@@ -39,6 +43,12 @@ class Interruptible {
   bool stopped() const { return stopped_; }
 
  private:
+  // What a signal's handler raises stays pending in this thread, as what the callback does.
+  void check_signals() {
+    const nb::gil_scoped_acquire python;
+    if (!stopped_ && PyErr_CheckSignals() != 0) stopped_ = true;
+    if (stopped_) throw Cancelled("stopped by Python");
+  }
   bool tell(std::string_view stage, double share) {
     try {
       callback_(nb::str(stage.data(), stage.size()), share);
@@ -53,6 +63,7 @@ class Interruptible {
   const std::thread::id caller_ = std::this_thread::get_id();
   std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now();
   std::atomic<bool> stopped_ = false;
+  const StopCheck signals_;  // last: it uses the others
 };
 
 // Runs work(progress) with the interpreter lock released.

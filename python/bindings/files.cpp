@@ -28,10 +28,9 @@ void bind_files(nb::module_& m) {
         }
         options.dataset = dataset;
         std::unique_ptr<io::VectorFile> file;
-        {
-          const nb::gil_scoped_release released;
+        without_interpreter([&](const Progress&) {
           file = std::make_unique<io::VectorFile>(io::VectorFile::open(path, options));
-        }
+        });
         const AnyMatrixView view = file->view();
         const std::size_t shape[] = {static_cast<std::size_t>(view.rows()),
                                      static_cast<std::size_t>(view.cols())};
@@ -67,10 +66,7 @@ void bind_files(nb::module_& m) {
       [](const nb::bytes& name) {
         const std::string path = path_of(name);
         Matrix<Id> ids;
-        {
-          const nb::gil_scoped_release released;
-          ids = io::read_ids(path);
-        }
+        without_interpreter([&](const Progress&) { ids = io::read_ids(path); });
         return array_of(std::move(ids));
       },
       nb::arg("path"));
@@ -79,8 +75,7 @@ void bind_files(nb::module_& m) {
       [](const nb::bytes& name, const Array& vectors, const std::string& type) {
         const std::string path = path_of(name);
         const AnyMatrixView view = view_of(vectors, type);
-        const nb::gil_scoped_release released;
-        io::write_vectors(path, view);
+        without_interpreter([&](const Progress&) { io::write_vectors(path, view); });
       },
       nb::arg("path"), nb::arg("vectors").noconvert(), nb::arg("type"));
   m.def(
@@ -90,8 +85,7 @@ void bind_files(nb::module_& m) {
         const std::string path = path_of(name);
         const MatrixView<Id> view(ids.data(), static_cast<std::int64_t>(ids.shape(0)),
                                   static_cast<std::int64_t>(ids.shape(1)));
-        const nb::gil_scoped_release released;
-        io::write_ids(path, view);
+        without_interpreter([&](const Progress&) { io::write_ids(path, view); });
       },
       nb::arg("path"), nb::arg("ids").noconvert());
 }

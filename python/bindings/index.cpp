@@ -69,8 +69,9 @@ void bind_index_contents(nb::class_<Index>& index) {
       .def(
           "merge",
           [](Index& self, const Index& other, bool keep_ids) {
-            const nb::gil_scoped_release released;
-            self.merge(other, keep_ids ? MergeIds::keep : MergeIds::shifted);
+            without_interpreter([&](const Progress&) {
+              self.merge(other, keep_ids ? MergeIds::keep : MergeIds::shifted);
+            });
           },
           nb::arg("other"), nb::arg("keep_ids"))
       .def("compact",
@@ -119,10 +120,7 @@ void bind_index_contents(nb::class_<Index>& index) {
           "reconstruct",
           [](const Index& self, const IdArray& ids) {  // rows as bytes, and their type
             AnyMatrix rows;
-            {
-              const nb::gil_scoped_release released;
-              rows = self.reconstruct(span_of(ids));
-            }
+            without_interpreter([&](const Progress&) { rows = self.reconstruct(span_of(ids)); });
             std::vector<std::uint8_t> bytes(static_cast<std::size_t>(rows.view().bytes()));
             if (!bytes.empty()) std::memcpy(bytes.data(), rows.row(0), bytes.size());
             return nb::make_tuple(array_of(std::move(bytes)), std::string(name_of(rows.type())));
@@ -177,8 +175,9 @@ void bind_index_contents(nb::class_<Index>& index) {
           "load",
           [](const nb::bytes& file) {
             const std::string path = path_of(file);
-            const nb::gil_scoped_release released;
-            return Index::load(path);
+            std::optional<Index> index;
+            without_interpreter([&](const Progress&) { index = Index::load(path); });
+            return std::move(*index);
           },
           nb::arg("path"));
 }

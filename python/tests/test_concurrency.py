@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import knear
+from knear import faiss
 
 
 @pytest.fixture
@@ -196,3 +197,165 @@ def test_ctrl_c_stops_a_long_search(threads):
         assert time.monotonic() - sent < 15
     finally:
         python.kill()
+
+
+def processor_seconds_after_ctrl_c(call, delay):
+    """From Ctrl-C, so long after the begin of a call, to KeyboardInterrupt; None: the call ended.
+
+    Processor time, which other programs on the machine do not stretch.
+    """
+    sent, ended = [], False
+
+    def press():
+        time.sleep(delay)
+        sent.append(time.process_time())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        thread.start()
+        call()
+        ended = True
+        thread.join()
+        time.sleep(0.1)  # the signal comes here, at the latest
+    except KeyboardInterrupt:
+        pass
+    finally:
+        stopped = time.process_time()
+        signal.signal(signal.SIGINT, handler)
+    return None if ended else stopped - sent[0]
+
+
+@pytest.fixture(scope="module")
+def long_work():
+    """Rows, and queries for many minutes of work."""
+    rows = np.random.default_rng(1).standard_normal((100_000, 128), dtype=np.float32)
+    return rows, np.resize(rows, (400_000, 128))
+
+
+def index_of(factory, rows):
+    index = knear.Index(factory, dim=rows.shape[1])
+    index.train(rows[:10_000], iterations=2)
+    index.add(rows)
+    return index
+
+
+def searching(factory, **options):
+    """A call of `search` that takes long, and one that tells whether the index is usable."""
+
+    def made(rows, queries):
+        index = index_of(factory, rows)
+        few = rows[:20]
+        want = index.search(few, 3, probes=8, threads=1)
+
+        def check():
+            got = index.search(few, 3, probes=8, threads=1)
+            np.testing.assert_array_equal(got.ids, want.ids)
+            np.testing.assert_array_equal(got.distances, want.distances)
+
+        return lambda: index.search(queries, 10, threads=1, **options), check
+
+    return made
+
+
+def of_arrays(call):
+    """The same of a function of rows and queries, after which another search is right."""
+
+    def made(rows, queries):
+        def check():
+            assert knear.knn(rows[:5], rows, 1).ids[:, 0].tolist() == [0, 1, 2, 3, 4]
+
+        return lambda: call(rows, queries), check
+
+    return made
+
+
+def of_object(make, call, is_as_before):
+    """The same of an object that is changed: it is then as it was."""
+
+    def made(rows, queries):
+        changed = make(rows)
+
+        def check():
+            assert is_as_before(changed)
+
+        return lambda: call(changed, rows, queries), check
+
+    return made
+
+
+def knn(**options):
+    k = options.pop("k", 10)
+    return of_arrays(lambda rows, queries: knear.knn(queries, rows, k, threads=1, **options))
+
+
+def pairs(rows):
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        faiss.pairwise_distances(rows, rows)
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+LONG_CALLS = {
+    "seeding": of_object(
+        lambda rows: knear.KMeans(1500, seeding="k-means++", threads=1),
+        lambda k_means, rows, queries: k_means.train(rows),
+        lambda k_means: k_means._centroids is None,
+    ),
+    "k-means": of_arrays(lambda rows, queries: knear.KMeans(4096, threads=1).train(rows)),
+    "lists": searching("IVF64,Flat", probes=32),
+    "lists by recall": searching("IVF64,Flat", recall=0.99),
+    "codes": searching("IVF64,PQ16", probes=64),
+    "codes of 8 bits": searching("IVF64,SQ8", probes=64),
+    "refined codes": searching("IVF64,PQ16,RFlat", probes=2, refine_factor=50),
+    "fp32": knn(first_pass="fp32"),
+    "direct": knn(first_pass="direct"),
+    "threshold-heap": knn(method="threshold-heap"),
+    "many neighbours": knn(k=1000),
+    "self-join": of_arrays(lambda rows, queries: knear.self_join(queries, 10, threads=1)),
+    "range search": of_arrays(
+        lambda rows, queries: knear.range_search(queries, rows, 100.0, threads=1)
+    ),
+    "product quantizer": of_object(
+        lambda rows: knear.ProductQuantizer(32, threads=1),
+        lambda pq, rows, queries: pq.train(rows),
+        lambda pq: pq._made is None,
+    ),
+    "add": of_object(
+        lambda rows: index_of("IVF1024,PQ32", rows),
+        lambda index, rows, queries: index.add(queries, threads=1),
+        lambda index: len(index) == len(index.ids) == 100_000,
+    ),
+    "components": of_arrays(
+        lambda rows, queries: knear.PCA(256, most_rows=0, threads=1).train(
+            queries.reshape(-1, 2048)
+        )
+    ),
+    "pairs": of_arrays(lambda rows, queries: pairs(rows[:20_000])),
+}
+
+
+@pytest.mark.parametrize("name", LONG_CALLS)
+def test_ctrl_c_stops_any_long_call_within_half_a_second(name, long_work):
+    call, check = LONG_CALLS[name](*long_work)
+    seconds = processor_seconds_after_ctrl_c(call, 0.7)
+    assert seconds is not None, "it ended before"
+    assert seconds < 0.5
+    check()
+
+
+def test_ctrl_c_stops_writing_a_file(long_work, tmp_path):
+    path = tmp_path / "rows.fvecs"
+    knear.write_vectors(path, long_work[0][:10])
+
+    def write():
+        while True:
+            knear.write_vectors(path, long_work[1])
+            knear.write_vectors(path, long_work[0][:10])
+
+    assert processor_seconds_after_ctrl_c(write, 0.3) < 0.5
+    assert len(knear.read_vectors(path)) in (10, len(long_work[1]))  # whole or not at all
+    assert [file.name for file in tmp_path.iterdir()] == ["rows.fvecs"]

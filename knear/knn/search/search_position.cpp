@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "knear/core/stop_check.hpp"
 #include "knear/scan/work_table.hpp"
 
 namespace knear::detail {
@@ -214,8 +215,10 @@ bool is_zero(AnyMatrixView vectors, std::int64_t row) {
 AnyMatrix copies_of(AnyMatrixView vectors, std::span<const std::int64_t> which) {
   AnyMatrix out(vectors.type(), std::ssize(which), vectors.cols());
   const auto bytes = static_cast<std::size_t>(vectors.cols() * size_of(vectors.type()));
-  for (std::size_t i = 0; i < which.size(); ++i)
+  for (std::size_t i = 0; i < which.size(); ++i) {
+    if (i % 256 == 0) stop_if_asked();
     std::memcpy(out.row(static_cast<std::int64_t>(i)), vectors.row(which[i]), bytes);
+  }
   return out;
 }
 

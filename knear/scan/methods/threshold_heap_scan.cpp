@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 
+#include "knear/core/stop_check.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/scan/candidate_refiner.hpp"
 #include "knear/scan/row_measurer.hpp"
@@ -257,8 +258,10 @@ void finish(Batch& batch, std::int64_t rows, const std::int64_t* which, std::int
             ExactNeighbors& out, ThresholdHeapStats& stats) {
   const auto start = Clock::now();
   batch.rows().pad();
-  for (std::int64_t q = 0; q < count; ++q)
+  for (std::int64_t q = 0; q < count; ++q) {
     batch.finish(q, out.keys.row(which[q]), out.ids.row(which[q]), stats);
+    stop_if_asked();
+  }
   stats.measured += batch.measured_early();
   stats.compress_sum += compression_ratio(rows, std::max<std::int64_t>(1, batch.width()));
   ++stats.batches;

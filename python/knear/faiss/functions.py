@@ -68,12 +68,15 @@ def pairwise_distances(
     if not out.size:
         return out
     block = max(1, (1 << 24) // len(base))
+    few = max(1, (1 << 20) // len(base))  # Ctrl-C does not stop NumPy
     with faiss_errors():
         for begin in range(0, len(queries), block):
             distances, ids = _search.knn(
                 queries[begin : begin + block], base, len(base), name, threads=threads()
             )
-            np.put_along_axis(out[begin : begin + block], ids, distances, 1)
+            for i in range(0, len(ids), few):
+                part = slice(i, i + few)
+                np.put_along_axis(out[begin : begin + block][part], ids[part], distances[part], 1)
     return out
 
 
