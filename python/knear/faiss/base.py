@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import Error, MemoryBudgetError
+from .fields import neighbors, of_type, whole
 from .parameters import SearchParameters
 from .selectors import IDSelector, selector_of
 from .vectors import Ownership
@@ -145,7 +146,8 @@ def _refuse_others(params: Any) -> None:
 
 
 class _Sealed(type):
-    """Makes objects that refuse attributes which their class does not set up, as FAISS's do."""
+    """Makes objects that refuse attributes which their class does not set up, and values of other
+    types than these have, as FAISS's do."""
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
         made = super().__call__(*args, **options)
@@ -161,6 +163,8 @@ class Sealed(metaclass=_Sealed):
         known = name in self.__dict__ or hasattr(type(self), name) or name.startswith("_")
         if self._sealed and not known and name != "referenced_objects":
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'.")
+        if self._sealed and not name.startswith("_"):
+            value = of_type(name, self.__dict__.get(name), value)
         object.__setattr__(self, name, value)
 
 
@@ -169,9 +173,9 @@ class Index(Sealed):
     and _decode_rows() to reconstruct; `ntotal` is a property of those that keep vectors."""
 
     def __init__(self, d: int, metric: int = METRIC_L2) -> None:
-        if int(d) < 1:
+        self.d = whole("d", d)
+        if self.d < 1:
             refuse(f"d must be 1 at least, but is {d}")
-        self.d = int(d)
         self.metric_type = metric
         self.metric_arg = 0.0
         self.verbose = False
@@ -185,6 +189,7 @@ class Index(Sealed):
 
     @metric_type.setter
     def metric_type(self, metric: int) -> None:
+        metric = whole("metric_type", metric)
         metric_name(metric)
         self._metric = metric
 
@@ -251,13 +256,13 @@ class Index(Sealed):
         """(distances, ids), both [n x k], nearest first, id -1 where nothing is left. `D` and `I`
         are arrays that take them."""
         rows = matrix(x, self.d)
-        assert k > 0, f"k must be 1 at least, but is {k}"
+        k = neighbors(k)
         _refuse_others(params)
         lost = rows_of_nan(rows)
         if lost.any():  # queries that find nothing
             rows = np.where(lost[:, None], np.float32(0), rows)
         with faiss_errors():
-            distances, ids = self._search(rows, int(k), params)
+            distances, ids = self._search(rows, k, params)
         if lost.any():
             distances[lost], ids[lost] = no_neighbors((k,), self.metric_type)
         return into(D, distances), into(I, ids)
@@ -274,9 +279,10 @@ class Index(Sealed):
         a distance below `thresh`, or an inner product above it; in order of adding."""
         rows = matrix(x, self.d)
         _refuse_others(params)
+        radius = float(np.float32(float(thresh)))
         there = ~rows_of_nan(rows)  # a query of NaN finds nothing
         with faiss_errors():
-            lims, distances, ids = self._within(rows[there], float(np.float32(thresh)), params)
+            lims, distances, ids = self._within(rows[there], radius, params)
         if there.all():
             return lims, distances, ids
         return lims[np.concatenate([[0], np.cumsum(there)])], distances, ids
@@ -287,7 +293,7 @@ class Index(Sealed):
 
     def reconstruct(self, key: int, x: Any = None) -> NDArray[np.float32]:
         """The vector [d] of this id, or what its code stands for."""
-        return into(x, self.reconstruct_batch(np.array([key], np.int64))[0])
+        return into(x, self.reconstruct_batch(np.array([whole("key", key)], np.int64))[0])
 
     def reconstruct_batch(self, key: ArrayLike, x: Any = None) -> NDArray[np.float32]:
         """Those of these ids [n x d]."""
@@ -298,6 +304,7 @@ class Index(Sealed):
 
     def reconstruct_n(self, n0: int = 0, ni: int = -1, x: Any = None) -> NDArray[np.float32]:
         """Those of ids n0, n0 + 1, ...: ni of them, or all that follow."""
+        n0, ni = whole("n0", n0), whole("ni", ni)
         ni = self.ntotal - n0 if ni == -1 else ni
         if ni and not (n0 >= 0 and n0 + ni <= self.ntotal):
             refuse(f"reconstruct_n: {n0} to {n0 + ni} are not all among {self.ntotal}")

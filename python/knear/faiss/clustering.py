@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
 from .base import METRIC_INNER_PRODUCT, Sealed, faiss_errors, matrix, refuse, threads
+from .fields import whole
 from .randomness import permutation
 from .vectors import Float32Vector, Objects
 
@@ -220,7 +221,7 @@ class Clustering(ClusteringParameters):
         super().__init__()
         if cp is not None:
             self.__dict__.update({n: v for n, v in vars(cp).items() if n != "_sealed"})
-        self.d, self.k = int(d), int(k)
+        self.d, self.k = whole("d", d), whole("k", k)
         self.centroids = Float32Vector()
         self.iteration_stats = Objects()
 
@@ -262,7 +263,7 @@ class ClusteringInitialization(Sealed):
     those before; or AFK-MC2 (Bachem et al., 2016), which draws such rows by Markov chains."""
 
     def __init__(self, d: int, k: int) -> None:
-        self.d, self.k = int(d), int(k)
+        self.d, self.k = whole("d", d), whole("k", k)
         self.method = ClusteringInitMethod_RANDOM
         self.seed = 1234
         self.afkmc2_chain_length = 50
@@ -351,7 +352,7 @@ class Kmeans:
     """
 
     def __init__(self, d: int, k: int, **given: Any) -> None:
-        self.d, self.k = int(d), int(k)
+        self.d, self.k = whole("d", d), whole("k", k)
         self.gpu = False
         if given.pop("gpu", False):
             raise NotImplementedError("Kmeans(gpu=) is not there: k-means is the processor's")
@@ -376,7 +377,7 @@ class Kmeans:
 
     def reset(self, k: int | None = None) -> None:
         """Forgets the centroids; k: as many from now on."""
-        self.k = self.k if k is None else int(k)
+        self.k = self.k if k is None else whole("k", k)
         self.centroids = self.obj = self.iteration_stats = None
 
     def train(self, x: ArrayLike, weights: Any = None, init_centroids: Any = None) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import tempfile
 from typing import Any
 
@@ -40,7 +41,8 @@ def loaded(image: Any) -> KnearIndex:
         except MemoryBudgetError:
             raise
         except Error as error:
-            return refuse(str(error).removeprefix(f"{path}: "))
+            at = rf"{re.escape(path)}(, at byte \d+)?: "  # a file that nobody has seen
+            return refuse(re.sub(at, "", str(error)))
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from .base import METRIC_INNER_PRODUCT, METRIC_L2, Index, refuse
 from .codes import IndexPQ, IndexScalarQuantizer
+from .fields import whole
 from .flat import IndexFlat, IndexFlatIP, IndexFlatL2
 from .ivf import IndexIVFFlat, IndexIVFPQ, IndexIVFScalarQuantizer
 from .missing import LISTS
@@ -47,6 +48,9 @@ def index_factory(
     d: int, description: str, metric: int = METRIC_L2, own_invlists: bool = True
 ) -> Any:
     """As "IVF1024,Flat", "OPQ16_64,IVF1024,PQ16", "PCA64,SQ8", "IDMap2,Flat", "PQ16,RFlat"."""
+    d = whole("d", d)
+    if not isinstance(description, str):
+        raise TypeError(f"description must be text, but is {description!r}")
     if not own_invlists:
         raise NotImplementedError(LISTS)
     if metric not in (METRIC_L2, METRIC_INNER_PRODUCT):

@@ -25,6 +25,7 @@ from .base import (
     refuse,
     threads,
 )
+from .fields import neighbors
 from .ivf import IndexIVF, indexIVF_stats
 from .missing import LISTS
 from .transforms import normalized
@@ -37,10 +38,11 @@ def knn(
     """(distances, ids) [nq x k] of the k nearest rows of `xb` for each row of `xq`."""
     queries = matrix(xq)
     base = matrix(xb, queries.shape[1])
+    k = neighbors(k)
     if metrics.is_other(metric):
-        return _knn_by_table(queries, base, int(k), metric, metric_arg)
+        return _knn_by_table(queries, base, k, metric, metric_arg)
     with faiss_errors():
-        found = _search.knn(queries, base, int(k), metric_name(metric), threads=threads())
+        found = _search.knn(queries, base, k, metric_name(metric), threads=threads())
     return padded(found.distances, found.ids, metric)
 
 
@@ -80,7 +82,7 @@ def pairwise_distances(
 def _best(array: ArrayLike, k: int, largest: bool) -> tuple[Any, Any]:
     x = matrix(array)
     with faiss_errors():
-        return select_k(x, int(k), largest=largest, threads=threads())
+        return select_k(x, neighbors(k), largest=largest, threads=threads())
 
 
 def kmin(array: ArrayLike, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

@@ -241,11 +241,11 @@ class Reader:
         if letters in _READ:
             return _READ[letters](self, letters, depth + 1)
         name = letters.decode("latin1")
-        if letters.isalnum():
+        if letters.startswith(b"I") and letters.isalnum():  # as all of FAISS's are
             raise NotImplementedError(
                 f"the file has an index of FAISS's type {name!r}, which knear.faiss has not"
             )
-        return refuse(f"Index type {letters!r} not recognized: the file is no index of FAISS")
+        return refuse(f"Index type {name!r} not recognized: {self._name} is no index of FAISS")
 
     def _flat(self, letters: bytes, depth: int) -> IndexFlat:
         d, rows, _, metric = self._header()
@@ -606,12 +606,19 @@ def _write(to: Any, put: Callable[[Writer], Any]) -> None:
 
 def _read(source: Any, read: Callable[[Reader], Any]) -> Any:
     if not isinstance(source, (str, os.PathLike)):
+        if not hasattr(source, "_take"):
+            raise TypeError(f"a file is read by its name or an IOReader, not {source!r}")
         return read(Reader(source._take))
     with _opened(source) as file:
         return read(Reader(lambda size: _some_of(file, size), f"the file {os.fspath(source)}"))
 
 
 def _of_array(data: Any) -> Reader:
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        data = np.frombuffer(data, np.uint8)
+    if not isinstance(data, np.ndarray):
+        raise TypeError(f"data must be an array of uint8 or bytes, but is {type(data).__name__}")
+    assert data.dtype == np.uint8, f"data must be uint8, but are {data.dtype}"
     source = VectorIOReader()
     source.data.array = np.ascontiguousarray(data, np.uint8).ravel()
     return Reader(source._take)
@@ -634,7 +641,7 @@ def serialize_index(index: Index, io_flags: int = 0) -> NDArray[np.uint8]:
 
 
 def deserialize_index(data: Any, io_flags: int = 0) -> Any:
-    """The index of such an array."""
+    """The index of such an array, or of its bytes."""
     return _of_array(data).index()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .fields import of_type
 from .selectors import IDSelector
 from .vectors import Ownership
 
@@ -24,6 +25,9 @@ class SearchParameters:
         if not (selector is None or isinstance(selector, IDSelector)):
             raise TypeError(f"sel must be an IDSelector, but is {type(selector).__name__}")
         self._sel = selector
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, of_type(name, getattr(type(self), name, None), value))
 
     def __init__(self, **given: Any) -> None:
         for name, value in given.items():

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from .. import _core
 from .base import Sealed, faiss_errors, matrix, refuse, threads
 from .clustering import ClusteringParameters, cluster
+from .fields import whole
 from .vectors import Float32Vector
 
 
@@ -35,7 +36,7 @@ class _Quantizer(Sealed):
     code_size: int
 
     def __init__(self, d: int) -> None:
-        self.d = int(d)
+        self.d = whole("d", d)
         self.verbose = False
 
     def compute_codes(self, x: ArrayLike) -> NDArray[np.uint8]:
@@ -82,7 +83,7 @@ class ProductQuantizer(_Quantizer):
 
     def __init__(self, d: int, M: int, nbits: int) -> None:
         super().__init__(d)
-        self.M, self.nbits = int(M), int(nbits)
+        self.M, self.nbits = whole("M", M), whole("nbits", nbits)
         self.train_type = self.Train_default
         self.cp = ClusteringParameters()
         self.centroids, self.sdc_table = Float32Vector(), Float32Vector()
@@ -220,6 +221,7 @@ class ScalarQuantizer(_Quantizer):
 
     def __init__(self, d: int, qtype: int = QT_8bit) -> None:
         super().__init__(d)
+        qtype = whole("qtype", qtype)
         if qtype not in self._BITS:
             raise NotImplementedError(
                 f"scalar quantizers of type {qtype} are not there; knear has SQ8, SQ4, SQfp16, "

@@ -18,6 +18,7 @@ from ..base import (
 )
 from ..clustering import ClusteringParameters, cluster
 from ..codes import Coded
+from ..fields import whole
 from ..missing import LISTS
 from ..randomness import subsample
 from ..selectors import IDSelectorArray
@@ -37,10 +38,10 @@ class Listed(Coded):
             raise NotImplementedError(LISTS)
         if quantizer.d != self.d:
             refuse(f"the quantizer has {quantizer.d} columns, not {self.d}")
-        if int(nlist) < 1:
-            refuse(f"nlist must be 1 at least, but is {nlist}")
         self.quantizer = quantizer
-        self.nlist = int(nlist)
+        self.nlist = whole("nlist", nlist)
+        if self.nlist < 1:
+            refuse(f"nlist must be 1 at least, but is {nlist}")
         self.quantizer_trains_alone = 0
         self.clustering_index = None
         self.cp = ClusteringParameters()
