@@ -12,6 +12,7 @@ from .. import _core
 from .base import METRIC_INNER_PRODUCT, Sealed, faiss_errors, matrix, refuse, threads
 from .fields import whole
 from .randomness import permutation
+from .saying import say, warn
 from .vectors import Float32Vector, Objects
 
 ClusteringInitMethod_RANDOM = 0
@@ -21,8 +22,9 @@ ClusteringInitMethod_AFK_MC2 = 2
 
 class ClusteringParameters(Sealed):
     """FAISS's, with its defaults. update_index, decode_block_size, use_faster_subsampling,
-    min_points_per_centroid, afkmc2_chain_length and use_super_kmeans change nothing here; AFK_MC2,
-    which approximates it, is k-means++. A negative seed is one from the clock."""
+    afkmc2_chain_length and use_super_kmeans change nothing here; AFK_MC2, which approximates it, is
+    k-means++. A negative seed is one from the clock. Fewer than min_points_per_centroid are warned
+    of, and verbose prints iterations, once a run has ended."""
 
     def __init__(self) -> None:
         self.niter = 25
@@ -85,13 +87,22 @@ def cluster(
     seed = cp.seed if cp.seed >= 0 else time.time_ns() % 2**31
     most = k * cp.max_points_per_centroid
     if n > most:
+        say(cp.verbose, f"Sampling a subset of {most} / {n} for training")
         rows = permutation(n, seed, most)
         x, weights = x[rows], None if weights is None else weights[rows]
+    elif n < (least := k * cp.min_points_per_centroid):
+        warn(
+            f"clustering {n} points to {k} centroids: please provide at least {least} training "
+            "points"
+        )
     given = np.empty((0, d), np.float32) if initial is None else initial
     if len(x) == k and not len(given):  # FAISS's shortcut: every point is a centroid
+        say(cp.verbose, f"Number of training points ({n}) same as number of clusters: copied")
         return _after(x.copy(), cp), []
-    best, least, stats, kept = None, np.inf, [], 0
+    _say_how(x, k, cp, len(given))
+    best, lowest, stats, kept = None, np.inf, [], 0
     for redo in range(max(1, cp.nredo)):
+        say(cp.verbose and cp.nredo > 1, f"Outer iteration {redo} / {cp.nredo}")
         first = given
         if cp.init_method == ClusteringInitMethod_RANDOM:
             drawn = permutation(len(x), seed + 1 + redo * 15486557, k)[len(given) :]
@@ -105,11 +116,32 @@ def cluster(
             centroids, steps = _by_products(x, first, cp, frozen, weights)
         else:
             centroids, steps = _lloyd(x, k, cp, first, frozen, weights, seed + redo)
+        _say_steps(steps, cp)
         stats += steps
         objective = steps[-1].obj * (-1 if products or cp.spherical else 1)
-        if best is None or objective < least:
-            best, least, kept = centroids, objective, len(stats)
+        if best is None or objective < lowest:
+            say(cp.verbose and cp.nredo > 1, "Objective improved: keep new clusters")
+            best, lowest, kept = centroids, objective, len(stats)
     return _after(best, cp), stats[:kept]
+
+
+def _say_how(x: NDArray[np.float32], k: int, cp: ClusteringParameters, given: int) -> None:
+    say(
+        cp.verbose,
+        f"Clustering {len(x)} points in {x.shape[1]}D to {k} clusters, redo {cp.nredo} times, "
+        f"{cp.niter} iterations",
+    )
+    frozen = "frozen" if cp.frozen_centroids else "not frozen"
+    say(cp.verbose and given > 0, f"  Using {given} centroids provided as input ({frozen})")
+
+
+def _say_steps(steps: list[ClusteringIterationStats], cp: ClusteringParameters) -> None:
+    for i, step in enumerate(steps):
+        say(
+            cp.verbose,
+            f"  Iteration {i} ({step.time:.2f} s, search {step.time_search:.2f} s): "
+            f"objective={step.obj:g} nsplit={step.nsplit}",
+        )
 
 
 def _lloyd(

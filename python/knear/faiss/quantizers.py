@@ -11,6 +11,7 @@ from .. import _core
 from .base import Sealed, faiss_errors, matrix, refuse, threads
 from .clustering import ClusteringParameters, cluster
 from .fields import whole
+from .saying import say
 from .vectors import Float32Vector
 
 
@@ -121,17 +122,13 @@ class ProductQuantizer(_Quantizer):
                 return
             hot = self.train_type == self.Train_hot_start
             first = self._books()
-            self.centroids.set(
-                [
-                    cluster(
-                        np.ascontiguousarray(parts[:, m]),
-                        self.ksub,
-                        self.cp,
-                        initial=first[m] if hot else None,
-                    )[0]
-                    for m in range(self.M)
-                ]
-            )
+            books = []
+            for m in range(self.M):
+                say(self.verbose, f"Training PQ slice {m}/{self.M}")
+                part = np.ascontiguousarray(parts[:, m])
+                begin = first[m] if hot else None
+                books.append(cluster(part, self.ksub, self.cp, initial=begin)[0])
+            self.centroids.set(books)
 
     def _codes_of(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
         parts = x.reshape(len(x), self.M, self.dsub)

@@ -11,6 +11,7 @@ from .. import _core
 from .base import Sealed, faiss_errors, matrix, refuse, threads
 from .fields import whole
 from .randomness import randn, subsample
+from .saying import say
 from .vectors import Float32Vector, Int32Vector
 
 
@@ -164,6 +165,7 @@ class PCAMatrix(LinearTransform):
         if not len(x) or not np.isfinite(x).all():
             refuse("a PCA needs vectors, without NaN's or Inf's")
         mean = x.mean(0, np.float64)
+        say(self.verbose, f"mean=[{' '.join(f'{each:g}' for each in mean)}]")
         apart = x.astype(np.float64) - mean
         values, vectors = np.linalg.eigh(apart.T @ apart)
         self.mean.set(mean)
@@ -222,6 +224,11 @@ class OPQMatrix(LinearTransform):
         # FAISS learns from fewer rows than centroids, too; by fewer bits here.
         bits = 8 if self.pq is None else self.pq.nbits
         bits = bits if bits in (4, 8) and len(x) >= 1 << bits else 4
+        say(
+            self.verbose,
+            f"OPQMatrix: training an OPQ rotation matrix for M={self.M} from {len(x)} vectors in "
+            f"{self.d_in}D -> {self.d_out}D",
+        )
         made = _core.Transform.opq(
             x,
             "f32",

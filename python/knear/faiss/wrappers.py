@@ -22,6 +22,7 @@ from .base import (
 )
 from .flat import IndexFlat
 from .parameters import IndexRefineSearchParameters, SearchParameters, SearchParametersPreTransform
+from .saying import say
 from .selectors import IDSelector, IDSelectorTranslated
 from .transforms import VectorTransform
 from .vectors import Int64Vector, Objects
@@ -172,11 +173,15 @@ class IndexPreTransform(_Around):
         self.is_trained = self.is_trained and ltrans.is_trained
 
     def _train(self, x: NDArray[np.float32]) -> None:
-        for transform in self.chain:
+        of = len(self.chain)
+        for i, transform in enumerate(self.chain):
             if not transform.is_trained:
+                say(self.verbose, f"IndexPreTransform: training chain component {i}/{of}")
                 transform.train(x)
+            say(self.verbose, f"IndexPreTransform: applying transform {i}/{of}")
             x = transform.apply(x)
         if not self.index.is_trained:
+            say(self.verbose, "IndexPreTransform: training sub-index")
             self.index.train(x)
         self.is_trained = True
 

@@ -21,6 +21,7 @@ from ..codes import Coded
 from ..fields import whole
 from ..missing import LISTS
 from ..randomness import subsample
+from ..saying import say
 from ..selectors import IDSelectorArray
 from .lists import DirectMap, InvertedLists
 
@@ -98,6 +99,7 @@ class Listed(Coded):
             if quantizer.ntotal != self.nlist:
                 refuse(f"nlist is {self.nlist}, but the quantizer has {quantizer.ntotal} entries")
             return
+        say(self.verbose, f"Training level-1 quantizer on {len(x)} vectors in {self.d}D")
         products = quantizer.metric_type == METRIC_INNER_PRODUCT
         centroids, _ = cluster(x, self.nlist, self.cp, products=products)
         if self.quantizer_trains_alone == 0:
@@ -109,8 +111,10 @@ class Listed(Coded):
     def _train(self, x: NDArray[np.float32]) -> None:
         self.train_q1(x)
         most = self._train_rows_for_codes()
+        say(self.verbose and most is None, "IndexIVF: no residual training")
         if most is not None:
             x = subsample(x, most or len(x))
+            say(self.verbose, f"Training IVF residual on {len(x)} vectors")
             if self.by_residual:
                 lists = self.quantizer.assign(x, 1).ravel()
                 x = x - self.quantizer.reconstruct_batch(lists)
@@ -155,6 +159,7 @@ class Listed(Coded):
             return
         lists = self.quantizer.assign(x, 1).ravel()
         there = lists >= 0
+        say(self.verbose, f"{type(self).__name__}: added {int(there.sum())} / {len(x)} vectors")
         if there.all():
             self._append(x, ids, lists)
             return
