@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import Error, MemoryBudgetError
+from . import metrics
 from .fields import neighbors, of_type, whole
 from .parameters import SearchParameters
 from .selectors import IDSelector, selector_of
@@ -58,8 +59,8 @@ def metric_name(metric: int) -> str:
     if metric == METRIC_INNER_PRODUCT:
         return "ip"
     raise NotImplementedError(
-        f"metric {metric} is not there, only METRIC_L2 and METRIC_INNER_PRODUCT; "
-        'knear.Index(..., metric="cosine") has the cosine'
+        f"metric {metric} is not there, only METRIC_L2 and METRIC_INNER_PRODUCT, of IndexFlat and "
+        'knn others, too; knear.Index(..., metric="cosine") has the cosine'
     )
 
 
@@ -88,20 +89,20 @@ def id_array(ids: Any, rows: int) -> NDArray[np.int64]:
 
 def no_neighbors(shape: tuple[int, ...], metric: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """(distances, ids) of places that no vector fills."""
-    far = FAR if metric == METRIC_L2 else -FAR
+    far = -FAR if metrics.is_similarity(metric) else FAR
     return np.full(shape, far, np.float32), np.full(shape, -1, np.int64)
 
 
 def padded(distances: NDArray[Any], ids: NDArray[Any], metric: int) -> Any:
     """(distances, ids) of knear with FAISS's distance where there is no neighbour."""
-    distances[ids < 0] = FAR if metric == METRIC_L2 else -FAR
+    distances[ids < 0] = -FAR if metrics.is_similarity(metric) else FAR
     return distances, ids.view(np.int64)  # of C's long, as what SWIG takes
 
 
 def within(begin: Any, distances: Any, rows: Any, radius: float, metric: int) -> Any:
     """What knear's range_search() found as FAISS has it: without those right at the radius, and
     those of a query in order of their rows."""
-    inside = distances < radius if metric == METRIC_L2 else distances > radius
+    inside = distances > radius if metrics.is_similarity(metric) else distances < radius
     counts = np.concatenate([[0], np.cumsum(inside)])
     lims = counts[np.asarray(begin, np.int64)]
     distances, rows = distances[inside], rows[inside]
@@ -111,7 +112,7 @@ def within(begin: Any, distances: Any, rows: Any, radius: float, metric: int) ->
 
 def best_of(distances: Any, ids: Any, k: int, metric: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """The k best of each row of (distances, ids), ties by id, those of id -1 last."""
-    key = distances if metric == METRIC_L2 else -distances
+    key = -distances if metrics.is_similarity(metric) else distances
     best = np.lexsort((ids, key, ids < 0), axis=1)[:, :k]
     return np.take_along_axis(distances, best, 1), np.take_along_axis(ids, best, 1)
 
@@ -190,10 +191,18 @@ class Index(Sealed):
     @metric_type.setter
     def metric_type(self, metric: int) -> None:
         metric = whole("metric_type", metric)
-        metric_name(metric)
+        self._take_metric(metric)
         self._metric = metric
 
     # What a class has of its own.
+    def _take_metric(self, metric: int) -> None:
+        """Raises for a metric that the index has not."""
+        metric_name(metric)
+
+    def _takes_nan(self) -> bool:
+        """Whether a query with NaN may find something."""
+        return False
+
     def _train(self, x: NDArray[np.float32]) -> None: ...
 
     def _add(self, x: NDArray[np.float32], ids: NDArray[np.int64] | None) -> None:
@@ -258,7 +267,7 @@ class Index(Sealed):
         rows = matrix(x, self.d)
         k = neighbors(k)
         _refuse_others(params)
-        lost = rows_of_nan(rows)
+        lost = np.zeros(len(rows), np.bool_) if self._takes_nan() else rows_of_nan(rows)
         if lost.any():  # queries that find nothing
             rows = np.where(lost[:, None], np.float32(0), rows)
         with faiss_errors():
@@ -280,7 +289,9 @@ class Index(Sealed):
         rows = matrix(x, self.d)
         _refuse_others(params)
         radius = float(np.float32(float(thresh)))
-        there = ~rows_of_nan(rows)  # a query of NaN finds nothing
+        there = np.ones(len(rows), np.bool_)
+        if not self._takes_nan():
+            there = ~rows_of_nan(rows)  # a query of NaN finds nothing
         with faiss_errors():
             lims, distances, ids = self._within(rows[there], radius, params)
         if there.all():
@@ -434,8 +445,11 @@ class DistanceComputer(Sealed):
         self._query = (query if self._change is None else self._change(query))[0]
 
     def _measured(self, a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
+        metric = self._index.metric_type
+        if metrics.is_other(metric):
+            return float(metrics.distances(a[None], b[None], metric, self._index.metric_arg)[0, 0])
         x, y = a.astype(np.float64), b.astype(np.float64)
-        l2 = self._index.metric_type == METRIC_L2
+        l2 = metric == METRIC_L2
         return float(np.float32(np.square(x - y).sum() if l2 else x @ y))
 
     def __call__(self, i: int) -> float:

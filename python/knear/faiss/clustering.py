@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
+from . import metrics
 from .base import METRIC_INNER_PRODUCT, Sealed, faiss_errors, matrix, refuse, threads
 from .fields import whole
 from .randomness import permutation
@@ -123,6 +124,15 @@ def cluster(
             say(cp.verbose and cp.nredo > 1, "Objective improved: keep new clusters")
             best, lowest, kept = centroids, objective, len(stats)
     return _after(best, cp), stats[:kept]
+
+
+def refuse_other_metrics(index: Any) -> None:
+    """k-means is by L2 or inner products, whatever IndexFlat has beside."""
+    if metrics.is_other(index.metric_type):
+        raise NotImplementedError(
+            "k-means is by METRIC_L2 or METRIC_INNER_PRODUCT, but the index that takes the "
+            f"centroids has metric {index.metric_type}"
+        )
 
 
 def _say_how(x: NDArray[np.float32], k: int, cp: ClusteringParameters, given: int) -> None:
@@ -263,6 +273,7 @@ class Clustering(ClusteringParameters):
         the index, whatever it would find."""
         rows = matrix(x, self.d)
         assert index.d == self.d, "the index has other dimensions"
+        refuse_other_metrics(index)
         if weights is not None:
             assert np.shape(weights) == (len(rows),), "there must be a weight for each row"
         first = self.centroids.array.reshape(-1, self.d) if self.centroids.size() else None

@@ -53,8 +53,6 @@ def index_factory(
         raise TypeError(f"description must be text, but is {description!r}")
     if not own_invlists:
         raise NotImplementedError(LISTS)
-    if metric not in (METRIC_L2, METRIC_INNER_PRODUCT):
-        IndexFlat(d, metric)  # says so
     parts = _split(description.strip())
     return _index(d, parts, metric, description)
 
@@ -113,7 +111,8 @@ def _index(d: int, parts: list[str], metric: int, whole: str) -> Index:
 
 
 def _flat(d: int, metric: int) -> IndexFlat:
-    return IndexFlatL2(d) if metric == METRIC_L2 else IndexFlatIP(d)
+    kinds = {METRIC_L2: IndexFlatL2, METRIC_INNER_PRODUCT: IndexFlatIP}
+    return kinds[metric](d) if metric in kinds else IndexFlat(d, metric)
 
 
 def _plain(d: int, part: str, metric: int) -> Index | None:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import _search
 from .._search import select_k
-from . import metrics
+from . import metrics, tables
 from .base import (
     METRIC_INNER_PRODUCT,
     METRIC_L2,
@@ -40,21 +40,10 @@ def knn(
     base = matrix(xb, queries.shape[1])
     k = neighbors(k)
     if metrics.is_other(metric):
-        return _knn_by_table(queries, base, k, metric, metric_arg)
+        return tables.nearest(queries, base, k, metric, metric_arg)
     with faiss_errors():
         found = _search.knn(queries, base, k, metric_name(metric), threads=threads())
     return padded(found.distances, found.ids, metric)
-
-
-def _knn_by_table(x: Any, y: Any, k: int, metric: int, metric_arg: float) -> tuple[Any, Any]:
-    best = ResultHeap(len(x), k, keep_max=is_similarity_metric(metric))
-    rows = max(1, (1 << 22) // max(1, len(y)))
-    for begin in range(0, len(x), rows):
-        some = np.arange(begin, min(begin + rows, len(x)))
-        table = metrics.distances(x[some], y, metric, metric_arg)
-        ids = np.where(np.isfinite(table), np.arange(len(y)), -1)
-        best.add_result_subset(some, table, ids)
-    return best.D, best.I
 
 
 def pairwise_distances(
@@ -262,5 +251,4 @@ def fvec_renorm_L2(d: int, nx: int, x: NDArray[np.float32]) -> None:
     rows[...] = normalized(rows)
 
 
-def is_similarity_metric(metric: int) -> bool:
-    return metric in (METRIC_INNER_PRODUCT, metrics.METRIC_Jaccard)
+is_similarity_metric = metrics.is_similarity

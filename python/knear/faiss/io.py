@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import METRIC_L2, Index, refuse
+from .base import METRIC_INNER_PRODUCT, METRIC_L2, Index, refuse
 from .codes import IndexPQ, IndexScalarQuantizer
 from .flat import IndexFlat, IndexFlatIP, IndexFlatL2
 from .ivf import (
@@ -67,11 +67,16 @@ class Writer:
         self._write(letters)
         count = index.ntotal if rows is None else rows
         trained = bool(index.is_trained)
-        self._put("iqqq?i", index.d, count, _DUMMY, _DUMMY, trained, index.metric_type)
+        self._numbers(index.d, count, trained, index.metric_type, index.metric_arg)
+
+    def _numbers(self, d: int, rows: int, trained: bool, metric: int, arg: float) -> None:
+        self._put("iqqq?i", d, rows, _DUMMY, _DUMMY, trained, metric)
+        if metric > METRIC_L2:
+            self._put("f", arg)
 
     def index(self, index: Any) -> None:
         if isinstance(index, IndexFlat):
-            self.vectors(index.d, index.metric_type, index._all())
+            self.vectors(index.d, index.metric_type, index._all(), index.metric_arg)
         elif isinstance(index, IndexPQ):
             self._header(b"IxPq", index)
             self.product(index.pq)
@@ -101,10 +106,11 @@ class Writer:
         else:
             raise NotImplementedError(f"{type(index).__name__} cannot be written to a file")
 
-    def vectors(self, d: int, metric: int, x: NDArray[np.float32]) -> None:
+    def vectors(self, d: int, metric: int, x: NDArray[np.float32], arg: float = 0.0) -> None:
         """An IndexFlat."""
-        self._write(b"IxF2" if metric == METRIC_L2 else b"IxFI")
-        self._put("iqqq?i", d, len(x), _DUMMY, _DUMMY, True, metric)
+        letters = {METRIC_L2: b"IxF2", METRIC_INNER_PRODUCT: b"IxFI"}
+        self._write(letters.get(metric, b"IxFl"))
+        self._numbers(d, len(x), True, metric, arg)
         self._vector(x, "<f4")
 
     def lists(self, index: IndexIVF, ids: NDArray[np.int64], count: int) -> None:
@@ -206,6 +212,7 @@ class Reader:
         """take(n) returns up to n bytes that come next, none at the end."""
         self._next, self._name = take, name
         self.at = 0
+        self._arg = 0.0  # metric_arg of the header that was read last
 
     def _take(self, size: int) -> memoryview:
         parts, due = [], size
@@ -230,8 +237,7 @@ class Reader:
         d, rows, _, _, trained, metric = self._get("iqqq?i")
         if not 1 <= d <= 1 << 20 or rows < 0:
             refuse(f"the header of an index is none: {d} columns, {rows} rows")
-        if metric > 1:
-            self._get("f")
+        self._arg = self._get("f") if metric > METRIC_L2 else 0.0
         return d, rows, trained, metric
 
     def index(self, depth: int = 0) -> Any:
@@ -251,6 +257,7 @@ class Reader:
         d, rows, _, metric = self._header()
         kinds = {b"IxF2": IndexFlatL2, b"IxFI": IndexFlatIP}
         out = kinds[letters](d) if letters in kinds else IndexFlat(d, metric)
+        out.metric_arg = self._arg
         x = self._vector("<f4")
         if x.size != rows * d:
             refuse(f"{rows} vectors of {d} columns are announced, but {x.size} numbers follow")
@@ -298,6 +305,7 @@ class Reader:
             pq = self.product(d)
             out = IndexIVFPQ(quantizer, d, nlist, pq.M, pq.nbits, metric)
             out.pq, out.by_residual = pq, by_residual
+            out.precompute_table()
         else:
             sq = self._scalar(d)
             _, by_residual = self._get("Q?")

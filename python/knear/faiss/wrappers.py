@@ -33,6 +33,13 @@ class _Around(Index):
 
     index: Any = None
 
+    def _take_metric(self, metric: int) -> None:
+        if self.index is not None and metric != self.index.metric_type:
+            super()._take_metric(metric)
+
+    def _takes_nan(self) -> bool:
+        return self.index._takes_nan()
+
     def _selecting(self, params: Any, selector: IDSelector) -> SearchParameters:
         return self.index._selecting(params, selector)
 

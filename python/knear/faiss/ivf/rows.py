@@ -16,7 +16,7 @@ from ..base import (
     places_of,
     refuse,
 )
-from ..clustering import ClusteringParameters, cluster
+from ..clustering import ClusteringParameters, cluster, refuse_other_metrics
 from ..codes import Coded
 from ..fields import whole
 from ..missing import LISTS
@@ -99,6 +99,7 @@ class Listed(Coded):
             if quantizer.ntotal != self.nlist:
                 refuse(f"nlist is {self.nlist}, but the quantizer has {quantizer.ntotal} entries")
             return
+        refuse_other_metrics(quantizer)
         say(self.verbose, f"Training level-1 quantizer on {len(x)} vectors in {self.d}D")
         products = quantizer.metric_type == METRIC_INNER_PRODUCT
         centroids, _ = cluster(x, self.nlist, self.cp, products=products)
