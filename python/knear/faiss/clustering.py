@@ -12,6 +12,7 @@ from .. import _core
 from . import metrics
 from .base import METRIC_INNER_PRODUCT, Sealed, faiss_errors, matrix, refuse, threads
 from .fields import whole
+from .interrupts import InterruptCallback, interruptions
 from .randomness import permutation
 from .saying import say, warn
 from .vectors import Float32Vector, Objects
@@ -184,7 +185,7 @@ def _lloyd(
             first if len(first) else None,
             bool(frozen),
             weights,
-            None,
+            interruptions(),
         )
 
     if not cp.int_centroids:
@@ -212,6 +213,7 @@ def _by_products(
     centroids, stats = first, []
     weight = np.ones(len(x)) if weights is None else weights.astype(np.float64)
     for _ in range(max(1, cp.niter)):
+        InterruptCallback.check()
         start = time.perf_counter()
         products, ids = _core.nearest_centroids(centroids, x, "f32", "ip", threads())
         searched = time.perf_counter()

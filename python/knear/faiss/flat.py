@@ -23,6 +23,7 @@ from .base import (
     threads,
     within,
 )
+from .interrupts import interruptions
 from .vectors import Copy, UInt8Vector
 
 
@@ -124,7 +125,9 @@ class IndexFlat(Index):
         if self._by_table():
             measure = self.metric_type, self.metric_arg
             return tables.nearest(x, self._all(), k, *measure, self._chosen(params))
-        distances, kept = self._kept.search(x, k, filter=self._filter(params), threads=threads())
+        distances, kept = self._kept.search(
+            x, k, filter=self._filter(params), threads=threads(), progress=interruptions()
+        )
         return padded(distances, self._faiss_ids(kept), self.metric_type)
 
     def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
@@ -132,7 +135,7 @@ class IndexFlat(Index):
             measure = self.metric_type, self.metric_arg
             return tables.around(x, self._all(), radius, *measure, self._chosen(params))
         begin, distances, kept = self._kept.range_search(
-            x, radius, filter=self._filter(params), threads=threads()
+            x, radius, filter=self._filter(params), threads=threads(), progress=interruptions()
         )
         return within(begin, distances, self._faiss_ids(kept), radius, self.metric_type)
 

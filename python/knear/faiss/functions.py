@@ -26,6 +26,7 @@ from .base import (
     threads,
 )
 from .fields import neighbors
+from .interrupts import interruptions
 from .ivf import IndexIVF, indexIVF_stats
 from .missing import LISTS
 from .transforms import normalized
@@ -42,7 +43,9 @@ def knn(
     if metrics.is_other(metric):
         return tables.nearest(queries, base, k, metric, metric_arg)
     with faiss_errors():
-        found = _search.knn(queries, base, k, metric_name(metric), threads=threads())
+        found = _search.knn(
+            queries, base, k, metric_name(metric), threads=threads(), progress=interruptions()
+        )
     return padded(found.distances, found.ids, metric)
 
 

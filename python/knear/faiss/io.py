@@ -23,6 +23,7 @@ from .ivf import (
     IndexIVFScalarQuantizer,
 )
 from .quantizers import ProductQuantizer, ScalarQuantizer
+from .streams import VectorIOReader, opened, some_of, to_file
 from .transforms import (
     CenteringTransform,
     LinearTransform,
@@ -32,7 +33,6 @@ from .transforms import (
     RemapDimensionsTransform,
     VectorTransform,
 )
-from .vectors import UInt8Vector
 from .wrappers import IndexIDMap, IndexIDMap2, IndexPreTransform, IndexRefine, IndexRefineFlat
 
 IO_FLAG_SKIP_STORAGE = 1
@@ -474,131 +474,6 @@ _READ: dict[bytes, Callable[[Reader, bytes, int], Any]] = {
 }
 
 
-class VectorIOWriter:
-    """Takes what is written into `data`."""
-
-    def __init__(self) -> None:
-        self.data = UInt8Vector()
-
-    def _write_all(self, data: bytes) -> None:
-        self.data.set(np.frombuffer(data, np.uint8))
-
-
-class _Reads:
-    def _take(self, size: int) -> Any:
-        raise NotImplementedError
-
-    def __call__(self, ptr: NDArray[Any], size: int, nitems: int) -> int:
-        """Fills an array with nitems numbers of so many bytes, or as many as there are."""
-        room = ptr.reshape(-1).view(np.uint8)
-        at = 0
-        while at < size * nitems and len(some := self._take(size * nitems - at)):
-            room[at : at + len(some)] = np.frombuffer(some, np.uint8)
-            at += len(some)
-        return at // size
-
-
-class VectorIOReader(_Reads):
-    """Gives what is in `data`."""
-
-    def __init__(self) -> None:
-        self.data = UInt8Vector()
-        self.rp = 0
-
-    def _take(self, size: int) -> Any:
-        out = self.data.array[self.rp : self.rp + size]
-        self.rp += len(out)
-        return out.data
-
-
-class PyCallbackIOWriter:
-    """Calls a function with bytes, `bs` of them at most."""
-
-    def __init__(self, callback: Callable[[bytes], Any], bs: int = 1 << 20) -> None:
-        self._callback, self._at_most = callback, bs
-
-    def _write_all(self, data: bytes) -> None:
-        for begin in range(0, len(data), self._at_most):
-            self._callback(data[begin : begin + self._at_most])
-
-
-class PyCallbackIOReader(_Reads):
-    """Calls a function with a number of bytes for as many at most, `bs` of them at a time."""
-
-    def __init__(self, callback: Callable[[int], bytes], bs: int = 1 << 20) -> None:
-        self._callback, self._at_most = callback, bs
-
-    def _take(self, size: int) -> Any:
-        return self._callback(min(size, self._at_most))
-
-
-class FileIOWriter:
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def _write_all(self, data: bytes) -> None:
-        _to_file(self.name, lambda write: write(data))
-
-
-class FileIOReader(_Reads):
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._file: Any = None
-        self._file = _opened(name)
-
-    def _take(self, size: int) -> bytes:
-        return _some_of(self._file, size)
-
-    def __del__(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-
-class BufferedIOWriter:
-    """Hands what is written to another writer, `bsz` bytes at a time."""
-
-    def __init__(self, writer: Any, bsz: int = 1 << 20) -> None:
-        self.writer, self.bsz = writer, int(bsz)
-
-    def _write_all(self, data: bytes) -> None:
-        self.writer._write_all(data)
-
-
-class BufferedIOReader(_Reads):
-    """Reads `bsz` bytes at a time from another reader."""
-
-    def __init__(self, reader: Any, bsz: int = 1 << 20) -> None:
-        self.reader, self.bsz = reader, int(bsz)
-        self._had, self._at = b"", 0
-
-    def _take(self, size: int) -> bytes:
-        if self._at == len(self._had):
-            self._had, self._at = bytes(self.reader._take(self.bsz)), 0
-        out = self._had[self._at : self._at + size]
-        self._at += len(out)
-        return out
-
-
-def _to_file(name: Any, put: Callable[[Any], Any]) -> None:
-    try:
-        with open(name, "wb") as file:
-            put(file.write)
-    except OSError as error:
-        refuse(f"could not open {name} for writing: {error.strerror}")
-
-
-def _opened(name: Any) -> Any:
-    try:
-        return open(name, "rb")
-    except OSError as error:
-        return refuse(f"could not open {name} for reading: {error.strerror}")
-
-
-def _some_of(file: Any, size: int) -> bytes:
-    """Up to so many bytes: a damaged file may announce more than memory holds."""
-    return file.read(min(size, 1 << 26))
-
-
 def _written(put: Callable[[Writer], Any]) -> bytes:
     out = bytearray()
     put(Writer(out.extend))
@@ -607,7 +482,7 @@ def _written(put: Callable[[Writer], Any]) -> bytes:
 
 def _write(to: Any, put: Callable[[Writer], Any]) -> None:
     if isinstance(to, (str, os.PathLike)):
-        _to_file(os.fspath(to), lambda write: put(Writer(write)))
+        to_file(os.fspath(to), lambda write: put(Writer(write)))
     else:
         to._write_all(_written(put))
 
@@ -617,8 +492,8 @@ def _read(source: Any, read: Callable[[Reader], Any]) -> Any:
         if not hasattr(source, "_take"):
             raise TypeError(f"a file is read by its name or an IOReader, not {source!r}")
         return read(Reader(source._take))
-    with _opened(source) as file:
-        return read(Reader(lambda size: _some_of(file, size), f"the file {os.fspath(source)}"))
+    with opened(source) as file:
+        return read(Reader(lambda size: some_of(file, size), f"the file {os.fspath(source)}"))
 
 
 def _of_array(data: Any) -> Reader:
@@ -661,6 +536,19 @@ def clone_index(index: Index) -> Any:
 def clone_Quantizer(quant: Any) -> Any:
     """A copy of a ProductQuantizer or ScalarQuantizer."""
     return copy.deepcopy(quant)
+
+
+class Cloner:
+    """clone_index(), and the same of transforms."""
+
+    def clone_Index(self, index: Index) -> Any:
+        return clone_index(index)
+
+    def clone_IndexIVF(self, ivf: Index) -> Any:
+        return clone_index(ivf)
+
+    def clone_VectorTransform(self, vt: VectorTransform) -> Any:
+        return copy.deepcopy(vt)
 
 
 def write_VectorTransform(vt: VectorTransform, to: Any) -> None:

@@ -32,7 +32,9 @@ def unpacked(codes: NDArray[np.uint8], m: int, bits: int) -> NDArray[np.int64]:
     return places.reshape(len(codes), m, bits).astype(np.int64) @ (1 << np.arange(bits))
 
 
-class _Quantizer(Sealed):
+class Quantizer(Sealed):
+    """The base of both."""
+
     d: int
     code_size: int
 
@@ -77,7 +79,7 @@ class PolysemousTraining(Sealed):
         self.only_bit_flips = self.init_random = False
 
 
-class ProductQuantizer(_Quantizer):
+class ProductQuantizer(Quantizer):
     """Each of M equal parts of a vector by the number, of nbits, of its nearest centroid."""
 
     Train_default, Train_hot_start, Train_shared, Train_hypercube, Train_hypercube_pca = range(5)
@@ -200,7 +202,7 @@ class ProductQuantizer(_Quantizer):
         self.sdc_table.set(((books[:, :, None] - books[:, None]) ** 2).sum(3))
 
 
-class ScalarQuantizer(_Quantizer):
+class ScalarQuantizer(Quantizer):
     """Each column by itself, in 8, 6 or 4 bits, halves or bfloat16."""
 
     QT_8bit, QT_4bit, QT_8bit_uniform, QT_4bit_uniform, QT_fp16 = range(5)

@@ -25,6 +25,7 @@ from ..base import (
 )
 from ..fields import neighbors
 from ..flat import IndexFlat
+from ..interrupts import interruptions
 from ..parameters import SearchParameters, SearchParametersIVF
 from .rows import Listed
 from .scans import nearest_in, within_lists
@@ -118,7 +119,13 @@ class IndexIVF(Listed):
         if self._probes_by_knear() and not most and of_quantizer is None:
             report: dict[str, Any] = {}
             found = self._index().search(
-                x, k, probes=probes, filter=allowed, threads=threads(), report=report
+                x,
+                k,
+                probes=probes,
+                filter=allowed,
+                threads=threads(),
+                report=report,
+                progress=interruptions(),
             )
             count_rows(report, len(x))
             return padded(found.distances, found.ids, self.metric_type)
@@ -133,7 +140,13 @@ class IndexIVF(Listed):
         if self._store.size and len(x) and by_knear:
             report: dict[str, Any] = {}
             begin, distances, rows = self._index().range_search(
-                x, radius, probes=probes, filter=allowed, threads=threads(), report=report
+                x,
+                radius,
+                probes=probes,
+                filter=allowed,
+                threads=threads(),
+                report=report,
+                progress=interruptions(),
             )
             count_rows(report, len(x))
             lims, distances, rows = within(begin, distances, rows, radius, self.metric_type)
@@ -200,6 +213,14 @@ class IndexIVF(Listed):
             refuse(f"a list is not among {self.nlist}")
         return lists
 
+    def get_InvertedListScanner(
+        self, store_pairs: bool = False, sel: Any = None, params: Any = None
+    ) -> Any:
+        raise NotImplementedError(
+            "InvertedListScanner is not there; search_preassigned() and range_search_preassigned() "
+            "search given lists, and invlists.get_ids() and get_codes() show what is in one"
+        )
+
     # With what was found.
     def search_and_return_codes(
         self,
@@ -242,3 +263,6 @@ class IndexIVF(Listed):
             vectors = np.full((*rows.shape, self.d), np.nan, np.float32)
             vectors[rows >= 0] = self._decode_rows(rows[rows >= 0])
         return into(D, distances), into(I, self._ids_of(rows)), into(R, vectors)
+
+
+IndexIVFInterface = Level1Quantizer = IndexIVF  # what FAISS's is made of
