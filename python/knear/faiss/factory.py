@@ -39,8 +39,11 @@ _ELSEWHERE = {
     r"PQ\d+x4fs": "fast-scan codes are PQ32x4, which knear scans alike",
     r"PQ\d+\+\d+": "two levels of codes are not there; ',Refine(PQ32)' refines codes by finer ones",
     r"IMI": "multi-indexes are not there; 'IVF65536(IVF256,Flat),...' finds centroids by an index",
-    r"LSH|RaBitQ|EDEN|ITQ|.*SH|Z\d|RQ|LSQ|PRQ|PLSQ|Residual|MinMax|SQtq|SQ0|HR|FlatDedup|"
-    r"FlatPanorama": "such codes are not there; knear.Index has PQ, SQ8, SQ4, SQfp16 and SQbf16",
+    r"ITQ|HR\d*$": "this transform is not there; RR64 and OPQ16_64 rotate, and PCAR64",
+    r"FlatDedup": "equal vectors are each kept; Flat finds all of them",
+    r"FlatPanorama": "Flat leaves out what a bound rules out already, with the same answer",
+    r"LSH|RaBitQ|EDEN|.*SH|Z\d|RQ|LSQ|PRQ|PLSQ|Residual|MinMax|SQtq|SQ0": "such codes are not "
+    "there; knear.Index has PQ, SQ8, SQ4, SQfp16 and SQbf16",
 }
 
 
