@@ -374,16 +374,21 @@ void detail::check_lengths(std::span<const std::int64_t> lengths, std::int64_t r
           lengths[i]);
 }
 
+void detail::check_selection(std::int64_t k, std::span<const std::int64_t> lengths,
+                             std::int64_t rows, std::int64_t cols) {
+  if (k < 1 || k >= std::int64_t{1} << 31)
+    throw InvalidArgument("k must be between 1 and 2^31 - 1, but is {}", k);
+  check_lengths(lengths, rows, cols);
+}
+
 Selection select_k(AnyMatrixView rows, std::int64_t k, const SelectOptions& options) {
   return detail::public_call([&] {
-    if (k < 1 || k >= std::int64_t{1} << 31)
-      throw InvalidArgument("k must be between 1 and 2^31 - 1, but is {}", k);
-    detail::check_lengths(options.lengths, rows.rows(), rows.cols());
+    detail::check_selection(k, options.lengths, rows.rows(), rows.cols());
     Selection out{Matrix<float>::unset(rows.rows(), k), Matrix<Id>::unset(rows.rows(), k)};
     if (rows.type() == ElementType::f64)
       throw InvalidArgument(
-          "rows are of type f64, and select_k takes f32, f16, bf16, u8, i8: the values that it "
-          "returns are f32");
+          "rows are of type f64, and the values of a Selection are f32: select_k of a "
+          "MatrixView<double> takes them");
     visit(rows, [&](auto typed) {
       if constexpr (!std::is_same_v<decltype(typed), MatrixView<double>>)
         select_rows(typed, k, options, out);

@@ -54,7 +54,7 @@ struct Selection {
   Matrix<Id> places;
 };
 
-// The k smallest or largest of each row of `rows` [n x m], any element type.
+// The k smallest or largest of each row of `rows` [n x m], of any element type but f64.
 //
 // The order is (value, place): of equal values the one further to the left comes first, -0 equals
 // +0 (values come back with the bits that they have), and NaN is never kept. The answer does not
@@ -66,7 +66,21 @@ struct Selection {
 // unless there are n lengths or none; Cancelled.
 Selection select_k(AnyMatrixView rows, std::int64_t k, const SelectOptions& options = {});
 
+// As Selection, of values of type f64.
+struct SelectionF64 {
+  Matrix<double> values;
+  Matrix<Id> places;
+};
+
+// The same of values of type f64, as they are: the same order, the same places for fewer than k. A
+// plain loop for every processor, a part of the speed of the above, with 16 bytes for each of 2 k
+// values a thread; throws InvalidArgument for any method but automatic.
+SelectionF64 select_k(MatrixView<double> rows, std::int64_t k, const SelectOptions& options = {});
+
 namespace detail {
+// Throws as select_k does for k, and as check_lengths.
+void check_selection(std::int64_t k, std::span<const std::int64_t> lengths, std::int64_t rows,
+                     std::int64_t cols);
 // Throws as select_k if `lengths` do not fit [rows x cols]; an empty list is fine.
 void check_lengths(std::span<const std::int64_t> lengths, std::int64_t rows, std::int64_t cols);
 }  // namespace detail

@@ -109,12 +109,16 @@ void bind_selection(nb::module_& m) {
                               .method = parse_select_method(method)};
         const AnyMatrixView rows = view_of(x, type);
         options.lengths = lengths_of(lengths, rows.rows());
-        Selection found;
-        without_interpreter([&](Progress progress) {
-          options.progress = std::move(progress);
-          found = select_k(rows, k, options);
-        });
-        return nb::make_tuple(array_of(std::move(found.values)), array_of(std::move(found.places)));
+        const auto selected = [&](auto view) {
+          decltype(select_k(view, k, options)) found;
+          without_interpreter([&](Progress progress) {
+            options.progress = std::move(progress);
+            found = select_k(view, k, options);
+          });
+          return nb::make_tuple(array_of(std::move(found.values)),
+                                array_of(std::move(found.places)));
+        };
+        return rows.type() == ElementType::f64 ? selected(rows.as<double>()) : selected(rows);
       },
       nb::arg("x").noconvert(), nb::arg("x_type"), nb::arg("k"), nb::arg("largest"),
       nb::arg("sorted"), nb::arg("lengths").none(), nb::arg("threads"), nb::arg("method"));

@@ -36,15 +36,25 @@ _NATIVE_TYPES = {
 _BLOCK = 1 << 20  # elements converted at a time
 
 
-def matrix(name: str, x: Any, floats: bool = False) -> tuple[np.ndarray, str]:
-    """`x` as a 2-D array whose rows are contiguous, and the name of its element type. With
-    `floats`, float64 is none of them: each value must be a float32."""
-    if type(x) is np.ndarray and x.ndim == 2 and not floats:
+def matrix(name: str, x: Any) -> tuple[np.ndarray, str]:
+    """`x` as a 2-D array whose rows are contiguous, and the name of its element type."""
+    if type(x) is np.ndarray and x.ndim == 2:
         flags, kind = x.flags, _NATIVE_TYPES.get(x.dtype)
         if kind is not None and flags.c_contiguous and flags.aligned:
             return x, kind
     _refuse_masks(name, x)
-    array = _foreign.array_of(name, _device.to_processor(name, x))
+    return _matrix_of(name, _foreign.array_of(name, _device.to_processor(name, x)))
+
+
+def row_or_matrix(name: str, x: Any) -> tuple[np.ndarray, str, bool]:
+    """The same, where numbers in one dimension are one row; and whether they were."""
+    _refuse_masks(name, x)
+    array = _foreign.array_of(name, x, numbers=True)
+    one = array.ndim == 1 and array.dtype != object
+    return *_matrix_of(name, array[np.newaxis] if one else array), one
+
+
+def _matrix_of(name: str, array: np.ndarray) -> tuple[np.ndarray, str]:
     if array.ndim != 2:
         text = f"{name} must be a matrix [n x dim], but have {array.ndim} dimensions"
         if array.ndim == 1:
@@ -54,7 +64,7 @@ def matrix(name: str, x: Any, floats: bool = False) -> tuple[np.ndarray, str]:
             )
         raise InvalidArgument(text)
     kind = "bf16" if array.dtype == _device.BFLOAT16 else _ELEMENT_TYPES.get(array.dtype.name)
-    if kind is None or (floats and kind == "f64"):
+    if kind is None:
         array, kind = _as_float32(name, array), "f32"
     elif not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))

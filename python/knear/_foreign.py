@@ -12,11 +12,14 @@ from .errors import InvalidArgument
 _LISTS = ("list<", "large_list<", "fixed_size_list<")
 
 
-def array_of(name: str, x: Any) -> np.ndarray:
-    """`x` as an array of NumPy, in place where it can be read there."""
+def array_of(name: str, x: Any, numbers: bool = False) -> np.ndarray:
+    """`x` as an array of NumPy, in place where it can be read there. With `numbers`, a column of
+    these is taken too, as one dimension."""
     if isinstance(x, np.ndarray):
         return _stacked(name, x) if x.dtype == object and x.ndim == 1 else x
     if type(x).__module__.partition(".")[0] == "pyarrow":
+        if numbers and not str(getattr(x, "type", "list<")).startswith(_LISTS):
+            return np.asarray(x)
         return _of_arrow(name, x)
     if hasattr(type(x), "__arrow_array__") or hasattr(getattr(x, "array", None), "__arrow_array__"):
         return _of_pandas(name, x)

@@ -44,7 +44,7 @@ def _bar() -> Iterator[Callable[[str, float], None]]:
             "progress is True, which draws with the package tqdm, but that is not installed; a "
             "function of the stage and the share done may be given instead"
         ) from None
-    with tqdm(total=100, unit="%", bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}") as bar:
+    with tqdm(total=100, unit="%", bar_format="{desc}{percentage:3.0f}%|{bar}| {elapsed}") as bar:
 
         def show(stage: str, share: float) -> None:
             if bar.desc != f"{stage}: ":

@@ -240,7 +240,7 @@ def select_k(
     lengths: ArrayLike | None = None,
     threads: int = 0,
     method: str = "auto",
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The k smallest, or largest, of each row of `x` [n x m]: (values, indices), both [n x k].
 
     >>> import knear, numpy as np
@@ -248,16 +248,18 @@ def select_k(
     >>> values.tolist(), indices.tolist()
     ([[1.0, 3.0]], [[1, 2]])
 
-    A one-dimensional `x` is one row, and the results are [k]. Of equal values the one further to
-    the left comes first; NaN is never kept; infinities are values like others. Places beyond what
-    a row has hold the index -1 and +inf (-inf if the largest are wanted). The same bits for any
-    number of threads, any method and any machine.
+    Values are float64 where `x` is, else float32. A one-dimensional `x` is one row, and the results
+    are [k]. A column of vectors of pandas or Arrow is a matrix, one of numbers a row. Of equal
+    values the one further to the left comes first; NaN is never kept; infinities are values like
+    others. Places beyond what a row has hold the index -1 and +inf (-inf if the largest are
+    wanted). The same bits for any number of threads, any method and any machine.
 
     sorted: best first; False: by ascending index, which is faster for large k.
     lengths: how many values of each row count, from its beginning; None for all.
     method: "auto", by k and m; or a method, with the same answer: "threshold" (a threshold from a
         sample, partition of what passes it), "partition"; and for comparison "list", "radix",
-        "threshold-heap", "bitonic", and "warp-select", which is emulated and very slow.
+        "threshold-heap", "bitonic", and "warp-select", which is emulated and very slow. float64 is
+        selected from in one way, "auto", at a part of the speed of float32.
 
     `x` of float32 may be in the memory of a GPU, where it is selected from without a copy: each row
     contiguous, whatever the distance between rows. The results are arrays there. Other types are
@@ -281,9 +283,10 @@ def select_k(
         )
         shape = (k,) if one else (rows.rows, k)
         return _device.answers(x, found, (shape, np.float32), (shape, np.int64))
-    one = np.ndim(x) == 1
+    rows_of_x, kind, one = _arrays.row_or_matrix("x", x)
     values, indices = _core.select_k(
-        *_arrays.matrix("x", np.asarray(x)[np.newaxis] if one else x, floats=True),
+        rows_of_x,
+        kind,
         _arrays.integer("k", k),
         bool(largest),
         bool(sorted),

@@ -320,3 +320,17 @@ def test_variables(rows, faiss):
     stats = faiss.cvar.indexIVF_stats
     assert (stats.nq, stats.nlist) == (50, 150) and 0 < stats.ndis < 150 * 3000
     assert faiss.cvar.distance_compute_blas_threshold == 128000
+
+
+@needs_faiss
+def test_whether_there_is_a_precomputed_table(rows):
+    for metric, by_residual, asked in [(1, True, 0), (1, True, -1), (1, False, 0), (0, True, 0),
+                                       (1, True, 1)]:  # fmt: skip
+        pair = []
+        for module in (ours, theirs):
+            index = module.IndexIVFPQ(module.IndexFlat(12, metric), 12, 20, 4, 4, metric)
+            index.by_residual, index.use_precomputed_table = by_residual, asked
+            index.train(rows)
+            again = module.deserialize_index(module.serialize_index(index))
+            pair.append((index.use_precomputed_table, again.use_precomputed_table))
+        assert pair[0] == pair[1], (metric, by_residual, asked)

@@ -2,14 +2,18 @@
 what it lacks; and the guide to them, which runs."""
 
 import doctest
+import importlib
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from faiss_pair import needs_faiss, ours, theirs
 
-UNNAMED = {"IndexIVFInterface", "IndexIVFPQStats",
-           "IndexPQStats", "IndexRowwiseMinMaxBase", "Level1Quantizer", "Quantizer"}  # fmt: skip
+# What FAISS's modules leave behind.
+LEFT = {"base_prefix", "depr_prefix", "deprecated_name_map", "loaded", "logger", "obj",
+        "opt_env_variable_name", "opt_level", "symbol", "the_class", "this_module",
+        "vector_name_map"}  # fmt: skip
 
 
 def test_what_is_not_there():
@@ -18,7 +22,7 @@ def test_what_is_not_there():
         lambda: ours.IndexLSH(12, 24),
         lambda: ours.IndexBinaryFlat(16),
         lambda: ours.IndexShards(12),
-        lambda: ours.IndexFlat(12, ours.METRIC_L1),
+        lambda: ours.IndexPQ(12, 4, 8, ours.METRIC_L1),
         lambda: ours.index_factory(12, "HNSW32"),
         lambda: ours.index_factory(12, "IVF100_HNSW32,PQ4"),
         lambda: ours.index_factory(12, "IVF100,PQ4x4fs"),
@@ -44,13 +48,45 @@ def test_what_is_not_there():
 
 
 @needs_faiss
-def test_every_class_of_faiss_is_known():
-    """Indexes and transforms by name: here, or with knear's way."""
+def test_every_name_of_faiss_is_known():
+    """Here, or with knear's way; what is no class or function is refused at once."""
     for name in dir(theirs):
-        if isinstance(getattr(theirs, name), type) and (
-            name.startswith("Index") or name.endswith(("Transform", "Matrix", "Quantizer"))
-        ):
-            assert name in UNNAMED or hasattr(ours, name), name
+        what = getattr(theirs, name)
+        if name.startswith("_") or name in LEFT or isinstance(what, ModuleType):
+            continue
+        if callable(what):
+            assert hasattr(ours, name), name
+        try:
+            mine = getattr(ours, name)
+        except NotImplementedError as error:
+            assert f"knear.faiss.{name}: " in str(error), name
+            continue
+        if type(mine) is type(ours.IndexHNSW):
+            for use in (mine, lambda mine=mine: mine.something):
+                with pytest.raises(NotImplementedError, match=rf"^knear\.faiss\.{name}"):
+                    use()
+        else:
+            assert callable(mine) == callable(what), name
+    with pytest.raises(NotImplementedError, match="hnsw_stats"):
+        _ = ours.cvar.hnsw_stats
+
+
+@pytest.mark.parametrize(
+    "module", ["client_server", "rpc", "torch", "torch.clustering", "torch_utils"]
+)
+def test_modules_of_contrib_that_are_not_there(module):
+    with pytest.raises(ImportError, match=r"knear.faiss.contrib.\w+ is not there"):
+        importlib.import_module(f"knear.faiss.contrib.{module}")
+
+
+@pytest.mark.parametrize(
+    "string, way",
+    [("HR64,Flat", "RR64 and OPQ16_64 rotate"), ("ITQ8,LSH", "RR64 and OPQ16_64 rotate"),
+     ("LSH", "PQ, SQ8"), ("IVF20,FlatDedup", "equal vectors"), ("RQ3x8", "PQ, SQ8")],
+)  # fmt: skip
+def test_parts_of_factory_strings(string, way):
+    with pytest.raises(NotImplementedError, match=way):
+        ours.index_factory(12, string)
 
 
 def test_the_guide_runs():

@@ -5,6 +5,7 @@ import copy
 import doctest
 import inspect
 import pickle
+import re
 import sys
 import types
 
@@ -196,6 +197,15 @@ def test_progress_is_told_and_stops_the_work(rng, tmp_path):
     with pytest.raises(knear.InvalidArgument, match="progress must be True, or a function"):
         index.add(x, progress=7)
     assert len(index) == 0
+
+
+def test_the_bar_of_progress(rng, capsys):
+    pytest.importorskip("tqdm")
+    x = rng.standard_normal((20000, 16)).astype(np.float32)
+    knear.knn(x, x, 10, progress=True)
+    drawn = capsys.readouterr().err
+    assert re.search(r"\r\w[\w ]*: +\d+%\|", drawn), drawn
+    assert ": :" not in drawn and "100%" in drawn
 
 
 def test_an_index_is_not_changed_by_the_progress_of_its_change(rng):

@@ -14,7 +14,7 @@ def wanted(row, k, largest, by_index):
     none = k - len(order)
     fill = -np.inf if largest else np.inf
     return (
-        np.concatenate([row[order], np.full(none, fill, np.float32)]),
+        np.concatenate([row[order], np.full(none, fill, row.dtype)]),
         np.concatenate([order, np.full(none, -1)]),
     )
 
@@ -34,6 +34,61 @@ def test_equals_a_stable_sort(rng, method, largest):
                 want = wanted(x[i], k, largest, not in_order)
                 np.testing.assert_array_equal(indices[i], want[1])
                 np.testing.assert_array_equal(values[i], want[0])
+
+
+@pytest.mark.parametrize("largest", [False, True])
+def test_float64_is_selected_from_as_it_is(rng, largest):
+    """Values that float32 does not tell apart, and such as it does not have."""
+    for n, k in [(1, 1), (50, 7), (50, 60), (3000, 10), (9000, 3500), (700000, 100)]:
+        x = 1 + rng.integers(-n, n, (3, n)) * 2.0**-40
+        x[0, ::7] = np.nan
+        x[1, : n // 4] = np.sort(x[1, : n // 4])[::-1]
+        x[2, ::5] *= 1e300
+        x[2, 1::9] = [np.inf, -np.inf][n % 2]
+        for in_order in (True, False):
+            for threads in (1, 3):
+                values, indices = knear.select_k(
+                    x, k, largest=largest, sorted=in_order, threads=threads
+                )
+                assert values.dtype == np.float64 and indices.dtype == np.int64
+                for i in range(3):
+                    want = wanted(x[i], k, largest, not in_order)
+                    np.testing.assert_array_equal(indices[i], want[1])
+                    np.testing.assert_array_equal(values[i], want[0])
+    values, indices = knear.select_k(rng.random((3, 10)), 2, lengths=[0, 1, 10])
+    assert indices[:2].tolist() == [[-1, -1], [0, -1]] and np.isinf(values[1, 1])
+    zeros = np.array([0.0, -0.0, 0.0])
+    values, indices = knear.select_k(zeros, 2, largest=largest)
+    assert indices.tolist() == [0, 1] and np.signbit(values).tolist() == [False, True]
+    np.testing.assert_array_equal(  # strided, of the other byte order
+        knear.select_k(x[:, ::3].astype(">f8"), 4)[1], knear.select_k(x[:, ::3].copy(), 4)[1]
+    )
+    assert knear.select_k(np.zeros((0, 5)), 2)[0].shape == (0, 2)
+    assert knear.select_k(np.zeros((3, 0)), 2)[1].tolist() == [[-1, -1]] * 3
+    with pytest.raises(knear.InvalidArgument, match="method is partition, but values of type f64"):
+        knear.select_k(x, 1, method="partition")
+    with pytest.raises(knear.InvalidArgument, match="k must be between 1 and 2.31 - 1, but is 0"):
+        knear.select_k(x, 0)
+    with pytest.raises(knear.InvalidArgument, match=r"lengths\[1\] is -1"):
+        knear.select_k(x, 1, lengths=[1, -1, 3])
+
+
+def test_columns_of_pandas_and_arrow(rng):
+    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    x = rng.standard_normal((9, 20)).astype(np.float32)
+    lists = pyarrow.array(list(x))
+    want = knear.select_k(x, 3)
+    in_table = pyarrow.table({"x": lists})["x"]
+    for column in (pandas.Series(list(x)), pandas.DataFrame(x), lists, in_table, x.tolist()):
+        got = knear.select_k(column, 3)
+        np.testing.assert_array_equal(got[0], want[0])
+        np.testing.assert_array_equal(got[1], want[1])
+    for row in (pandas.Series(x[0]), pyarrow.array(x[0]), x[0].tolist()):
+        values, indices = knear.select_k(row, 3)
+        np.testing.assert_array_equal(values, want[0][0])
+        np.testing.assert_array_equal(indices, want[1][0])
+    with pytest.raises(knear.InvalidArgument, match="x is a Table of Arrow: give its column"):
+        knear.select_k(pyarrow.table({"x": lists}), 3)
 
 
 def test_one_row_ragged_rows_and_types(rng):

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
@@ -234,6 +235,54 @@ TEST(SelectK, ElementTypes) {
   expect_typed(i8);
   expect_typed(half);
   expect_typed(brain);
+}
+
+// The values of a row times 1 + 2^-40 times its place: equal as floats.
+TEST(SelectK, Float64) {
+  for (SelectKind kind : test::all_select_kinds)
+    for (std::int64_t n : {0, 1, 100, 5000, 400000}) {
+      const Matrix<float> base = rows_of(kind, 3, n, 13);
+      Matrix<double> x(3, n);
+      for (std::int64_t i = 0; i < 3 * n; ++i)
+        x.data()[i] = double{base.data()[i]} * (1.0 + 0x1p-40 * static_cast<double>(i % 7));
+      const std::vector<std::int64_t> lengths = {n, 0, n / 2};
+      for (std::int64_t k : {1, 33, 1000, 3000})
+        for (Extreme extreme : {Extreme::smallest, Extreme::largest})
+          for (int threads : {1, 4})
+            for (bool sorted : {true, false}) {
+              const SelectionF64 got = select_k(
+                  x.view(), k,
+                  {.extreme = extreme, .sorted = sorted, .lengths = lengths, .threads = threads});
+              for (std::int64_t row = 0; row < 3; ++row) {
+                const double* values = x.row(row);
+                const double sign = extreme == Extreme::largest ? -1.0 : 1.0;
+                std::vector<Id> places;
+                for (Id i = 0; i < lengths[static_cast<std::size_t>(row)]; ++i)
+                  if (!std::isnan(values[i])) places.push_back(i);
+                const auto kept = std::min(k, std::ssize(places));
+                std::partial_sort(places.begin(), places.begin() + kept, places.end(),
+                                  [&](Id a, Id b) {
+                                    const double v = sign * values[a], w = sign * values[b];
+                                    return v < w || (v == w && a < b);
+                                  });
+                places.resize(static_cast<std::size_t>(kept));
+                if (!sorted) std::sort(places.begin(), places.end());
+                places.resize(static_cast<std::size_t>(k), no_id);
+                SCOPED_TRACE(testing::Message() << name_of(kind) << " n " << n << " k " << k);
+                ASSERT_EQ(std::vector<Id>(got.places.row(row), got.places.row(row) + k), places);
+                for (std::int64_t i = 0; i < k; ++i) {
+                  const double found = got.values.row(row)[i];
+                  const double wanted = i < kept ? values[places[static_cast<std::size_t>(i)]]
+                                                 : sign * std::numeric_limits<double>::infinity();
+                  ASSERT_EQ(std::bit_cast<std::uint64_t>(found),
+                            std::bit_cast<std::uint64_t>(wanted));
+                }
+              }
+            }
+    }
+  const Matrix<double> x(1, 3);
+  EXPECT_THROW(select_k(x.view(), 1, {.method = SelectMethod::radix}), InvalidArgument);
+  EXPECT_THROW(select_k(AnyMatrixView(x.view()), 1), InvalidArgument);
 }
 
 TEST(SelectK, BadArguments) {

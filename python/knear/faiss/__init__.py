@@ -23,16 +23,33 @@ from typing import Any
 from .arrays import (
     BitstringReader,
     BitstringWriter,
+    bvec_checksum,
+    bvecs_checksum,
+    checksum,
+    fourcc,
+    fourcc_inv,
+    fvec_add,
+    fvec_argsort,
+    fvec_argsort_parallel,
     fvec_inner_product,
     fvec_inner_products_ny,
+    fvec_L1,
     fvec_L2sqr,
     fvec_L2sqr_ny,
+    fvec_Linf,
     fvec_madd,
     fvec_madd_and_argmin,
+    fvec_norm_L2sqr,
     fvec_norms_L2,
     fvec_norms_L2sqr,
+    fvec_sub,
+    imbalance_factor,
+    ivec_checksum,
+    memcpy,
     pairwise_indexed_inner_product,
     pairwise_indexed_L2sqr,
+    pairwise_L2sqr,
+    ranklist_intersection_size,
 )
 from .base import (
     METRIC_INNER_PRODUCT,
@@ -84,6 +101,21 @@ from .functions import (
     set_invlist_range,
     try_extract_index_ivf,
 )
+from .heaps import (
+    RangeSearchResult,
+    float_maxheap_array_t,
+    float_minheap_array_t,
+    knn_inner_product,
+    knn_L2sqr,
+    range_search_inner_product,
+    range_search_L2sqr,
+)
+from .interrupts import (
+    InterruptCallback,
+    PythonInterruptCallback,
+    TimeoutCallback,
+    TimeoutGuard,
+)
 from .io import (
     IO_FLAG_MMAP,
     IO_FLAG_MMAP_IFC,
@@ -93,14 +125,7 @@ from .io import (
     IO_FLAG_SKIP_IVF_DATA,
     IO_FLAG_SKIP_PRECOMPUTE_TABLE,
     IO_FLAG_SKIP_STORAGE,
-    BufferedIOReader,
-    BufferedIOWriter,
-    FileIOReader,
-    FileIOWriter,
-    PyCallbackIOReader,
-    PyCallbackIOWriter,
-    VectorIOReader,
-    VectorIOWriter,
+    Cloner,
     clone_index,
     clone_Quantizer,
     deserialize_index,
@@ -117,10 +142,12 @@ from .ivf import (
     DirectMap,
     IndexIVF,
     IndexIVFFlat,
+    IndexIVFInterface,
     IndexIVFPQ,
     IndexIVFScalarQuantizer,
     IndexIVFStats,
     InvertedLists,
+    Level1Quantizer,
     indexIVF_stats,
 )
 from .machine import (
@@ -139,8 +166,17 @@ from .machine import (
     get_mem_usage_kb,
     get_num_gpus,
     getmillisecs,
+    gpu_profiler_start,
+    gpu_profiler_stop,
+    gpu_sync_all_devices,
+    has_AVX2,
+    has_AVX512,
+    has_AVX512_SPR,
+    has_SVE,
+    instruction_sets,
     omp_get_max_threads,
     omp_set_num_threads,
+    supported_instruction_sets,
     swig_version,
 )
 from .maps import CodeSet, MapInt64ToInt64, MapLong2Long, MatrixStats
@@ -155,23 +191,29 @@ from .metrics import (
     METRIC_Lp,
     METRIC_NaNEuclidean,
 )
-from .missing import WAYS, stand_in
+from .missing import WAYS, NotHere, stand_in
 from .parameters import (
     IndexRefineSearchParameters,
     IVFPQSearchParameters,
     IVFSearchParameters,
-    ParameterSpace,
     SearchParameters,
     SearchParametersIVF,
     SearchParametersPQ,
     SearchParametersPreTransform,
 )
-from .quantizers import PolysemousTraining, ProductQuantizer, ScalarQuantizer
+from .quantizers import PolysemousTraining, ProductQuantizer, Quantizer, ScalarQuantizer
 from .randomness import (
+    RandomGenerator,
+    SplitMix64RandomGenerator,
+    byte_rand,
     float_rand,
     float_randn,
+    int64_rand,
+    int64_rand_max,
     lrand,
     rand,
+    rand_perm,
+    rand_perm_splitmix64,
     rand_smooth_vectors,
     randint,
     randn,
@@ -190,6 +232,19 @@ from .selectors import (
     IDSelectorXOr,
     PyCallbackIDSelector,
 )
+from .streams import (
+    BufferedIOReader,
+    BufferedIOWriter,
+    FileIOReader,
+    FileIOWriter,
+    IOReader,
+    IOWriter,
+    PyCallbackIOReader,
+    PyCallbackIOWriter,
+    VectorIOReader,
+    VectorIOWriter,
+    ZeroCopyIOReader,
+)
 from .transforms import (
     CenteringTransform,
     LinearTransform,
@@ -200,27 +255,47 @@ from .transforms import (
     RemapDimensionsTransform,
     VectorTransform,
 )
+from .tuning import (
+    AutoTuneCriterion,
+    IntersectionCriterion,
+    OneRecallAtRCriterion,
+    OperatingPoint,
+    OperatingPoints,
+    ParameterRange,
+    ParameterSpace,
+)
 from .vectors import (
     ByteVector,
+    ByteVectorVector,
     CharVector,
+    ClusteringIterationStatsVector,
     DoubleVector,
     Float32Vector,
+    Float32VectorVector,
     Float64Vector,
     FloatVector,
+    FloatVectorVector,
     Int8Vector,
     Int16Vector,
     Int32Vector,
+    Int32VectorVector,
     Int64Vector,
+    Int64VectorVector,
     IntVector,
     LongLongVector,
     LongVector,
+    LongVectorVector,
     MaybeOwnedVectorFloat32,
     MaybeOwnedVectorUInt8,
+    OperatingPointVector,
+    ParameterRangeVector,
     UInt8Vector,
+    UInt8VectorVector,
     UInt16Vector,
     UInt32Vector,
     UInt64Vector,
     Uint64Vector,
+    VectorTransformVector,
     copy_array_to_vector,
     rev_swig_ptr,
     swig_ptr,
@@ -245,8 +320,16 @@ class _Cvar:
     distance_compute_blas_database_bs = 1024
     distance_compute_min_k_reservoir = 100
 
+    def __getattr__(self, name: str) -> Any:
+        raise NotHere(f"knear.faiss.cvar.{name}: such global variables are not there")
+
 
 cvar = _Cvar()
+
+
+def get_version() -> str:
+    """FAISS's, as VERSION_STRING."""
+    return VERSION_STRING
 
 
 def __getattr__(name: str) -> Any:

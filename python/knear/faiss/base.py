@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import Error, MemoryBudgetError
+from . import metrics
+from .fields import neighbors, of_type, whole
 from .parameters import SearchParameters
 from .selectors import IDSelector, selector_of
 from .vectors import Ownership
@@ -57,8 +59,8 @@ def metric_name(metric: int) -> str:
     if metric == METRIC_INNER_PRODUCT:
         return "ip"
     raise NotImplementedError(
-        f"metric {metric} is not there, only METRIC_L2 and METRIC_INNER_PRODUCT; "
-        'knear.Index(..., metric="cosine") has the cosine'
+        f"metric {metric} is not there, only METRIC_L2 and METRIC_INNER_PRODUCT, of IndexFlat and "
+        'knn others, too; knear.Index(..., metric="cosine") has the cosine'
     )
 
 
@@ -87,20 +89,20 @@ def id_array(ids: Any, rows: int) -> NDArray[np.int64]:
 
 def no_neighbors(shape: tuple[int, ...], metric: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """(distances, ids) of places that no vector fills."""
-    far = FAR if metric == METRIC_L2 else -FAR
+    far = -FAR if metrics.is_similarity(metric) else FAR
     return np.full(shape, far, np.float32), np.full(shape, -1, np.int64)
 
 
 def padded(distances: NDArray[Any], ids: NDArray[Any], metric: int) -> Any:
     """(distances, ids) of knear with FAISS's distance where there is no neighbour."""
-    distances[ids < 0] = FAR if metric == METRIC_L2 else -FAR
+    distances[ids < 0] = -FAR if metrics.is_similarity(metric) else FAR
     return distances, ids.view(np.int64)  # of C's long, as what SWIG takes
 
 
 def within(begin: Any, distances: Any, rows: Any, radius: float, metric: int) -> Any:
     """What knear's range_search() found as FAISS has it: without those right at the radius, and
     those of a query in order of their rows."""
-    inside = distances < radius if metric == METRIC_L2 else distances > radius
+    inside = distances > radius if metrics.is_similarity(metric) else distances < radius
     counts = np.concatenate([[0], np.cumsum(inside)])
     lims = counts[np.asarray(begin, np.int64)]
     distances, rows = distances[inside], rows[inside]
@@ -110,7 +112,7 @@ def within(begin: Any, distances: Any, rows: Any, radius: float, metric: int) ->
 
 def best_of(distances: Any, ids: Any, k: int, metric: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """The k best of each row of (distances, ids), ties by id, those of id -1 last."""
-    key = distances if metric == METRIC_L2 else -distances
+    key = -distances if metrics.is_similarity(metric) else distances
     best = np.lexsort((ids, key, ids < 0), axis=1)[:, :k]
     return np.take_along_axis(distances, best, 1), np.take_along_axis(ids, best, 1)
 
@@ -145,7 +147,8 @@ def _refuse_others(params: Any) -> None:
 
 
 class _Sealed(type):
-    """Makes objects that refuse attributes which their class does not set up, as FAISS's do."""
+    """Makes objects that refuse attributes which their class does not set up, and values of other
+    types than these have, as FAISS's do."""
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
         made = super().__call__(*args, **options)
@@ -161,6 +164,8 @@ class Sealed(metaclass=_Sealed):
         known = name in self.__dict__ or hasattr(type(self), name) or name.startswith("_")
         if self._sealed and not known and name != "referenced_objects":
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'.")
+        if self._sealed and not name.startswith("_"):
+            value = of_type(name, self.__dict__.get(name), value)
         object.__setattr__(self, name, value)
 
 
@@ -169,9 +174,9 @@ class Index(Sealed):
     and _decode_rows() to reconstruct; `ntotal` is a property of those that keep vectors."""
 
     def __init__(self, d: int, metric: int = METRIC_L2) -> None:
-        if int(d) < 1:
+        self.d = whole("d", d)
+        if self.d < 1:
             refuse(f"d must be 1 at least, but is {d}")
-        self.d = int(d)
         self.metric_type = metric
         self.metric_arg = 0.0
         self.verbose = False
@@ -185,10 +190,19 @@ class Index(Sealed):
 
     @metric_type.setter
     def metric_type(self, metric: int) -> None:
-        metric_name(metric)
+        metric = whole("metric_type", metric)
+        self._take_metric(metric)
         self._metric = metric
 
     # What a class has of its own.
+    def _take_metric(self, metric: int) -> None:
+        """Raises for a metric that the index has not."""
+        metric_name(metric)
+
+    def _takes_nan(self) -> bool:
+        """Whether a query with NaN may find something."""
+        return False
+
     def _train(self, x: NDArray[np.float32]) -> None: ...
 
     def _add(self, x: NDArray[np.float32], ids: NDArray[np.int64] | None) -> None:
@@ -251,13 +265,13 @@ class Index(Sealed):
         """(distances, ids), both [n x k], nearest first, id -1 where nothing is left. `D` and `I`
         are arrays that take them."""
         rows = matrix(x, self.d)
-        assert k > 0, f"k must be 1 at least, but is {k}"
+        k = neighbors(k)
         _refuse_others(params)
-        lost = rows_of_nan(rows)
+        lost = np.zeros(len(rows), np.bool_) if self._takes_nan() else rows_of_nan(rows)
         if lost.any():  # queries that find nothing
             rows = np.where(lost[:, None], np.float32(0), rows)
         with faiss_errors():
-            distances, ids = self._search(rows, int(k), params)
+            distances, ids = self._search(rows, k, params)
         if lost.any():
             distances[lost], ids[lost] = no_neighbors((k,), self.metric_type)
         return into(D, distances), into(I, ids)
@@ -274,9 +288,12 @@ class Index(Sealed):
         a distance below `thresh`, or an inner product above it; in order of adding."""
         rows = matrix(x, self.d)
         _refuse_others(params)
-        there = ~rows_of_nan(rows)  # a query of NaN finds nothing
+        radius = float(np.float32(float(thresh)))
+        there = np.ones(len(rows), np.bool_)
+        if not self._takes_nan():
+            there = ~rows_of_nan(rows)  # a query of NaN finds nothing
         with faiss_errors():
-            lims, distances, ids = self._within(rows[there], float(np.float32(thresh)), params)
+            lims, distances, ids = self._within(rows[there], radius, params)
         if there.all():
             return lims, distances, ids
         return lims[np.concatenate([[0], np.cumsum(there)])], distances, ids
@@ -287,7 +304,7 @@ class Index(Sealed):
 
     def reconstruct(self, key: int, x: Any = None) -> NDArray[np.float32]:
         """The vector [d] of this id, or what its code stands for."""
-        return into(x, self.reconstruct_batch(np.array([key], np.int64))[0])
+        return into(x, self.reconstruct_batch(np.array([whole("key", key)], np.int64))[0])
 
     def reconstruct_batch(self, key: ArrayLike, x: Any = None) -> NDArray[np.float32]:
         """Those of these ids [n x d]."""
@@ -298,6 +315,7 @@ class Index(Sealed):
 
     def reconstruct_n(self, n0: int = 0, ni: int = -1, x: Any = None) -> NDArray[np.float32]:
         """Those of ids n0, n0 + 1, ...: ni of them, or all that follow."""
+        n0, ni = whole("n0", n0), whole("ni", ni)
         ni = self.ntotal - n0 if ni == -1 else ni
         if ni and not (n0 >= 0 and n0 + ni <= self.ntotal):
             refuse(f"reconstruct_n: {n0} to {n0 + ni} are not all among {self.ntotal}")
@@ -427,8 +445,11 @@ class DistanceComputer(Sealed):
         self._query = (query if self._change is None else self._change(query))[0]
 
     def _measured(self, a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
+        metric = self._index.metric_type
+        if metrics.is_other(metric):
+            return float(metrics.distances(a[None], b[None], metric, self._index.metric_arg)[0, 0])
         x, y = a.astype(np.float64), b.astype(np.float64)
-        l2 = self._index.metric_type == METRIC_L2
+        l2 = metric == METRIC_L2
         return float(np.float32(np.square(x - y).sum() if l2 else x @ y))
 
     def __call__(self, i: int) -> float:

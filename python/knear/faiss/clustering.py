@@ -9,8 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
+from . import metrics
 from .base import METRIC_INNER_PRODUCT, Sealed, faiss_errors, matrix, refuse, threads
+from .fields import whole
+from .interrupts import InterruptCallback, interruptions
 from .randomness import permutation
+from .saying import say, warn
 from .vectors import Float32Vector, Objects
 
 ClusteringInitMethod_RANDOM = 0
@@ -20,8 +24,9 @@ ClusteringInitMethod_AFK_MC2 = 2
 
 class ClusteringParameters(Sealed):
     """FAISS's, with its defaults. update_index, decode_block_size, use_faster_subsampling,
-    min_points_per_centroid, afkmc2_chain_length and use_super_kmeans change nothing here; AFK_MC2,
-    which approximates it, is k-means++. A negative seed is one from the clock."""
+    afkmc2_chain_length and use_super_kmeans change nothing here; AFK_MC2, which approximates it, is
+    k-means++. A negative seed is one from the clock. Fewer than min_points_per_centroid are warned
+    of, and verbose prints iterations, once a run has ended."""
 
     def __init__(self) -> None:
         self.niter = 25
@@ -84,13 +89,22 @@ def cluster(
     seed = cp.seed if cp.seed >= 0 else time.time_ns() % 2**31
     most = k * cp.max_points_per_centroid
     if n > most:
+        say(cp.verbose, f"Sampling a subset of {most} / {n} for training")
         rows = permutation(n, seed, most)
         x, weights = x[rows], None if weights is None else weights[rows]
+    elif n < (least := k * cp.min_points_per_centroid):
+        warn(
+            f"clustering {n} points to {k} centroids: please provide at least {least} training "
+            "points"
+        )
     given = np.empty((0, d), np.float32) if initial is None else initial
     if len(x) == k and not len(given):  # FAISS's shortcut: every point is a centroid
+        say(cp.verbose, f"Number of training points ({n}) same as number of clusters: copied")
         return _after(x.copy(), cp), []
-    best, least, stats, kept = None, np.inf, [], 0
+    _say_how(x, k, cp, len(given))
+    best, lowest, stats, kept = None, np.inf, [], 0
     for redo in range(max(1, cp.nredo)):
+        say(cp.verbose and cp.nredo > 1, f"Outer iteration {redo} / {cp.nredo}")
         first = given
         if cp.init_method == ClusteringInitMethod_RANDOM:
             drawn = permutation(len(x), seed + 1 + redo * 15486557, k)[len(given) :]
@@ -104,11 +118,41 @@ def cluster(
             centroids, steps = _by_products(x, first, cp, frozen, weights)
         else:
             centroids, steps = _lloyd(x, k, cp, first, frozen, weights, seed + redo)
+        _say_steps(steps, cp)
         stats += steps
         objective = steps[-1].obj * (-1 if products or cp.spherical else 1)
-        if best is None or objective < least:
-            best, least, kept = centroids, objective, len(stats)
+        if best is None or objective < lowest:
+            say(cp.verbose and cp.nredo > 1, "Objective improved: keep new clusters")
+            best, lowest, kept = centroids, objective, len(stats)
     return _after(best, cp), stats[:kept]
+
+
+def refuse_other_metrics(index: Any) -> None:
+    """k-means is by L2 or inner products, whatever IndexFlat has beside."""
+    if metrics.is_other(index.metric_type):
+        raise NotImplementedError(
+            "k-means is by METRIC_L2 or METRIC_INNER_PRODUCT, but the index that takes the "
+            f"centroids has metric {index.metric_type}"
+        )
+
+
+def _say_how(x: NDArray[np.float32], k: int, cp: ClusteringParameters, given: int) -> None:
+    say(
+        cp.verbose,
+        f"Clustering {len(x)} points in {x.shape[1]}D to {k} clusters, redo {cp.nredo} times, "
+        f"{cp.niter} iterations",
+    )
+    frozen = "frozen" if cp.frozen_centroids else "not frozen"
+    say(cp.verbose and given > 0, f"  Using {given} centroids provided as input ({frozen})")
+
+
+def _say_steps(steps: list[ClusteringIterationStats], cp: ClusteringParameters) -> None:
+    for i, step in enumerate(steps):
+        say(
+            cp.verbose,
+            f"  Iteration {i} ({step.time:.2f} s, search {step.time_search:.2f} s): "
+            f"objective={step.obj:g} nsplit={step.nsplit}",
+        )
 
 
 def _lloyd(
@@ -141,7 +185,7 @@ def _lloyd(
             first if len(first) else None,
             bool(frozen),
             weights,
-            None,
+            interruptions(),
         )
 
     if not cp.int_centroids:
@@ -169,6 +213,7 @@ def _by_products(
     centroids, stats = first, []
     weight = np.ones(len(x)) if weights is None else weights.astype(np.float64)
     for _ in range(max(1, cp.niter)):
+        InterruptCallback.check()
         start = time.perf_counter()
         products, ids = _core.nearest_centroids(centroids, x, "f32", "ip", threads())
         searched = time.perf_counter()
@@ -220,7 +265,7 @@ class Clustering(ClusteringParameters):
         super().__init__()
         if cp is not None:
             self.__dict__.update({n: v for n, v in vars(cp).items() if n != "_sealed"})
-        self.d, self.k = int(d), int(k)
+        self.d, self.k = whole("d", d), whole("k", k)
         self.centroids = Float32Vector()
         self.iteration_stats = Objects()
 
@@ -230,6 +275,7 @@ class Clustering(ClusteringParameters):
         the index, whatever it would find."""
         rows = matrix(x, self.d)
         assert index.d == self.d, "the index has other dimensions"
+        refuse_other_metrics(index)
         if weights is not None:
             assert np.shape(weights) == (len(rows),), "there must be a weight for each row"
         first = self.centroids.array.reshape(-1, self.d) if self.centroids.size() else None
@@ -262,7 +308,7 @@ class ClusteringInitialization(Sealed):
     those before; or AFK-MC2 (Bachem et al., 2016), which draws such rows by Markov chains."""
 
     def __init__(self, d: int, k: int) -> None:
-        self.d, self.k = int(d), int(k)
+        self.d, self.k = whole("d", d), whole("k", k)
         self.method = ClusteringInitMethod_RANDOM
         self.seed = 1234
         self.afkmc2_chain_length = 50
@@ -351,7 +397,7 @@ class Kmeans:
     """
 
     def __init__(self, d: int, k: int, **given: Any) -> None:
-        self.d, self.k = int(d), int(k)
+        self.d, self.k = whole("d", d), whole("k", k)
         self.gpu = False
         if given.pop("gpu", False):
             raise NotImplementedError("Kmeans(gpu=) is not there: k-means is the processor's")
@@ -376,7 +422,7 @@ class Kmeans:
 
     def reset(self, k: int | None = None) -> None:
         """Forgets the centroids; k: as many from now on."""
-        self.k = self.k if k is None else int(k)
+        self.k = self.k if k is None else whole("k", k)
         self.centroids = self.obj = self.iteration_stats = None
 
     def train(self, x: ArrayLike, weights: Any = None, init_centroids: Any = None) -> float:

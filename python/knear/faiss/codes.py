@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import tempfile
 from typing import Any
 
@@ -23,6 +24,7 @@ from .base import (
     within,
 )
 from .flat import _permutation
+from .interrupts import interruptions
 from .parameters import SearchParametersPQ
 from .quantizers import PolysemousTraining, ProductQuantizer, ScalarQuantizer
 from .store import Store
@@ -40,7 +42,8 @@ def loaded(image: Any) -> KnearIndex:
         except MemoryBudgetError:
             raise
         except Error as error:
-            return refuse(str(error).removeprefix(f"{path}: "))
+            at = rf"{re.escape(path)}(, at byte \d+)?: "  # a file that nobody has seen
+            return refuse(re.sub(at, "", str(error)))
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -138,13 +141,15 @@ class IndexFlatCodes(Coded):
 
     def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
         self._trained()
-        found = self._index().search(x, k, filter=self._filter(params), threads=threads())
+        found = self._index().search(
+            x, k, filter=self._filter(params), threads=threads(), progress=interruptions()
+        )
         return padded(found.distances, found.ids, self.metric_type)
 
     def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
         self._trained()
         found = self._index().range_search(
-            x, radius, filter=self._filter(params), threads=threads()
+            x, radius, filter=self._filter(params), threads=threads(), progress=interruptions()
         )
         return within(*found, radius, self.metric_type)
 

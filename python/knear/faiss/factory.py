@@ -7,6 +7,7 @@ from typing import Any
 
 from .base import METRIC_INNER_PRODUCT, METRIC_L2, Index, refuse
 from .codes import IndexPQ, IndexScalarQuantizer
+from .fields import whole
 from .flat import IndexFlat, IndexFlatIP, IndexFlatL2
 from .ivf import IndexIVFFlat, IndexIVFPQ, IndexIVFScalarQuantizer
 from .missing import LISTS
@@ -38,8 +39,11 @@ _ELSEWHERE = {
     r"PQ\d+x4fs": "fast-scan codes are PQ32x4, which knear scans alike",
     r"PQ\d+\+\d+": "two levels of codes are not there; ',Refine(PQ32)' refines codes by finer ones",
     r"IMI": "multi-indexes are not there; 'IVF65536(IVF256,Flat),...' finds centroids by an index",
-    r"LSH|RaBitQ|EDEN|ITQ|.*SH|Z\d|RQ|LSQ|PRQ|PLSQ|Residual|MinMax|SQtq|SQ0|HR|FlatDedup|"
-    r"FlatPanorama": "such codes are not there; knear.Index has PQ, SQ8, SQ4, SQfp16 and SQbf16",
+    r"ITQ|HR\d*$": "this transform is not there; RR64 and OPQ16_64 rotate, and PCAR64",
+    r"FlatDedup": "equal vectors are each kept; Flat finds all of them",
+    r"FlatPanorama": "Flat leaves out what a bound rules out already, with the same answer",
+    r"LSH|RaBitQ|EDEN|.*SH|Z\d|RQ|LSQ|PRQ|PLSQ|Residual|MinMax|SQtq|SQ0": "such codes are not "
+    "there; knear.Index has PQ, SQ8, SQ4, SQfp16 and SQbf16",
 }
 
 
@@ -47,10 +51,11 @@ def index_factory(
     d: int, description: str, metric: int = METRIC_L2, own_invlists: bool = True
 ) -> Any:
     """As "IVF1024,Flat", "OPQ16_64,IVF1024,PQ16", "PCA64,SQ8", "IDMap2,Flat", "PQ16,RFlat"."""
+    d = whole("d", d)
+    if not isinstance(description, str):
+        raise TypeError(f"description must be text, but is {description!r}")
     if not own_invlists:
         raise NotImplementedError(LISTS)
-    if metric not in (METRIC_L2, METRIC_INNER_PRODUCT):
-        IndexFlat(d, metric)  # says so
     parts = _split(description.strip())
     return _index(d, parts, metric, description)
 
@@ -109,7 +114,8 @@ def _index(d: int, parts: list[str], metric: int, whole: str) -> Index:
 
 
 def _flat(d: int, metric: int) -> IndexFlat:
-    return IndexFlatL2(d) if metric == METRIC_L2 else IndexFlatIP(d)
+    kinds = {METRIC_L2: IndexFlatL2, METRIC_INNER_PRODUCT: IndexFlatIP}
+    return kinds[metric](d) if metric in kinds else IndexFlat(d, metric)
 
 
 def _plain(d: int, part: str, metric: int) -> Index | None:

@@ -1,4 +1,5 @@
-"""IndexFlat: vectors as they are, searched exactly by a knear.Index."""
+"""IndexFlat: vectors as they are, searched exactly by a knear.Index, or in NumPy by metrics that
+this has not."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._index import Index as KnearIndex
+from . import metrics, tables
 from .base import (
     METRIC_INNER_PRODUCT,
     METRIC_L2,
@@ -21,6 +23,7 @@ from .base import (
     threads,
     within,
 )
+from .interrupts import interruptions
 from .vectors import Copy, UInt8Vector
 
 
@@ -43,6 +46,15 @@ class IndexFlat(Index):
         if vectors is not None:
             self.reset()
             self._add(vectors, None)
+
+    def _take_metric(self, metric: int) -> None:
+        if not metrics.is_other(metric):
+            metric_name(metric)
+
+    def _by_table(self) -> bool:
+        return metrics.is_other(self.metric_type)
+
+    _takes_nan = _by_table
 
     @property
     def ntotal(self) -> int:
@@ -105,13 +117,25 @@ class IndexFlat(Index):
         if self._places is not None:
             self._places = np.concatenate([self._places, np.arange(first, first + len(x))])
 
+    def _chosen(self, params: Any) -> NDArray[np.bool_] | None:
+        selector = getattr(params, "sel", None)
+        return None if selector is None else selector.mask(np.arange(self.ntotal))
+
     def _search(self, x: NDArray[np.float32], k: int, params: Any) -> tuple[Any, Any]:
-        distances, kept = self._kept.search(x, k, filter=self._filter(params), threads=threads())
+        if self._by_table():
+            measure = self.metric_type, self.metric_arg
+            return tables.nearest(x, self._all(), k, *measure, self._chosen(params))
+        distances, kept = self._kept.search(
+            x, k, filter=self._filter(params), threads=threads(), progress=interruptions()
+        )
         return padded(distances, self._faiss_ids(kept), self.metric_type)
 
     def _within(self, x: NDArray[np.float32], radius: float, params: Any) -> Any:
+        if self._by_table():
+            measure = self.metric_type, self.metric_arg
+            return tables.around(x, self._all(), radius, *measure, self._chosen(params))
         begin, distances, kept = self._kept.range_search(
-            x, radius, filter=self._filter(params), threads=threads()
+            x, radius, filter=self._filter(params), threads=threads(), progress=interruptions()
         )
         return within(begin, distances, self._faiss_ids(kept), radius, self.metric_type)
 
@@ -135,8 +159,9 @@ class IndexFlat(Index):
         return int(gone.sum())
 
     def reset(self) -> None:
+        metric = "l2" if self._by_table() else metric_name(self.metric_type)
         with faiss_errors():
-            self._kept = KnearIndex("Flat", dim=self.d, metric=metric_name(self.metric_type))
+            self._kept = KnearIndex("Flat", dim=self.d, metric=metric)
         self._places: NDArray[np.int64] | None = None
         self._unfound: dict[int, NDArray[np.float32]] = {}
 

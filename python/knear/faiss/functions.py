@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import _search
 from .._search import select_k
-from . import metrics
+from . import metrics, tables
 from .base import (
     METRIC_INNER_PRODUCT,
     METRIC_L2,
@@ -25,6 +25,8 @@ from .base import (
     refuse,
     threads,
 )
+from .fields import neighbors
+from .interrupts import interruptions
 from .ivf import IndexIVF, indexIVF_stats
 from .missing import LISTS
 from .transforms import normalized
@@ -37,22 +39,14 @@ def knn(
     """(distances, ids) [nq x k] of the k nearest rows of `xb` for each row of `xq`."""
     queries = matrix(xq)
     base = matrix(xb, queries.shape[1])
+    k = neighbors(k)
     if metrics.is_other(metric):
-        return _knn_by_table(queries, base, int(k), metric, metric_arg)
+        return tables.nearest(queries, base, k, metric, metric_arg)
     with faiss_errors():
-        found = _search.knn(queries, base, int(k), metric_name(metric), threads=threads())
+        found = _search.knn(
+            queries, base, k, metric_name(metric), threads=threads(), progress=interruptions()
+        )
     return padded(found.distances, found.ids, metric)
-
-
-def _knn_by_table(x: Any, y: Any, k: int, metric: int, metric_arg: float) -> tuple[Any, Any]:
-    best = ResultHeap(len(x), k, keep_max=is_similarity_metric(metric))
-    rows = max(1, (1 << 22) // max(1, len(y)))
-    for begin in range(0, len(x), rows):
-        some = np.arange(begin, min(begin + rows, len(x)))
-        table = metrics.distances(x[some], y, metric, metric_arg)
-        ids = np.where(np.isfinite(table), np.arange(len(y)), -1)
-        best.add_result_subset(some, table, ids)
-    return best.D, best.I
 
 
 def pairwise_distances(
@@ -83,7 +77,7 @@ def pairwise_distances(
 def _best(array: ArrayLike, k: int, largest: bool) -> tuple[Any, Any]:
     x = matrix(array)
     with faiss_errors():
-        return select_k(x, int(k), largest=largest, threads=threads())
+        return select_k(x, neighbors(k), largest=largest, threads=threads())
 
 
 def kmin(array: ArrayLike, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -263,5 +257,4 @@ def fvec_renorm_L2(d: int, nx: int, x: NDArray[np.float32]) -> None:
     rows[...] = normalized(rows)
 
 
-def is_similarity_metric(metric: int) -> bool:
-    return metric in (METRIC_INNER_PRODUCT, metrics.METRIC_Jaccard)
+is_similarity_metric = metrics.is_similarity

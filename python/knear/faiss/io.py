@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import METRIC_L2, Index, refuse
+from .base import METRIC_INNER_PRODUCT, METRIC_L2, Index, refuse
 from .codes import IndexPQ, IndexScalarQuantizer
 from .flat import IndexFlat, IndexFlatIP, IndexFlatL2
 from .ivf import (
@@ -23,6 +23,7 @@ from .ivf import (
     IndexIVFScalarQuantizer,
 )
 from .quantizers import ProductQuantizer, ScalarQuantizer
+from .streams import VectorIOReader, opened, some_of, to_file
 from .transforms import (
     CenteringTransform,
     LinearTransform,
@@ -32,7 +33,6 @@ from .transforms import (
     RemapDimensionsTransform,
     VectorTransform,
 )
-from .vectors import UInt8Vector
 from .wrappers import IndexIDMap, IndexIDMap2, IndexPreTransform, IndexRefine, IndexRefineFlat
 
 IO_FLAG_SKIP_STORAGE = 1
@@ -67,11 +67,16 @@ class Writer:
         self._write(letters)
         count = index.ntotal if rows is None else rows
         trained = bool(index.is_trained)
-        self._put("iqqq?i", index.d, count, _DUMMY, _DUMMY, trained, index.metric_type)
+        self._numbers(index.d, count, trained, index.metric_type, index.metric_arg)
+
+    def _numbers(self, d: int, rows: int, trained: bool, metric: int, arg: float) -> None:
+        self._put("iqqq?i", d, rows, _DUMMY, _DUMMY, trained, metric)
+        if metric > METRIC_L2:
+            self._put("f", arg)
 
     def index(self, index: Any) -> None:
         if isinstance(index, IndexFlat):
-            self.vectors(index.d, index.metric_type, index._all())
+            self.vectors(index.d, index.metric_type, index._all(), index.metric_arg)
         elif isinstance(index, IndexPQ):
             self._header(b"IxPq", index)
             self.product(index.pq)
@@ -101,10 +106,11 @@ class Writer:
         else:
             raise NotImplementedError(f"{type(index).__name__} cannot be written to a file")
 
-    def vectors(self, d: int, metric: int, x: NDArray[np.float32]) -> None:
+    def vectors(self, d: int, metric: int, x: NDArray[np.float32], arg: float = 0.0) -> None:
         """An IndexFlat."""
-        self._write(b"IxF2" if metric == METRIC_L2 else b"IxFI")
-        self._put("iqqq?i", d, len(x), _DUMMY, _DUMMY, True, metric)
+        letters = {METRIC_L2: b"IxF2", METRIC_INNER_PRODUCT: b"IxFI"}
+        self._write(letters.get(metric, b"IxFl"))
+        self._numbers(d, len(x), True, metric, arg)
         self._vector(x, "<f4")
 
     def lists(self, index: IndexIVF, ids: NDArray[np.int64], count: int) -> None:
@@ -206,6 +212,7 @@ class Reader:
         """take(n) returns up to n bytes that come next, none at the end."""
         self._next, self._name = take, name
         self.at = 0
+        self._arg = 0.0  # metric_arg of the header that was read last
 
     def _take(self, size: int) -> memoryview:
         parts, due = [], size
@@ -230,8 +237,7 @@ class Reader:
         d, rows, _, _, trained, metric = self._get("iqqq?i")
         if not 1 <= d <= 1 << 20 or rows < 0:
             refuse(f"the header of an index is none: {d} columns, {rows} rows")
-        if metric > 1:
-            self._get("f")
+        self._arg = self._get("f") if metric > METRIC_L2 else 0.0
         return d, rows, trained, metric
 
     def index(self, depth: int = 0) -> Any:
@@ -241,16 +247,17 @@ class Reader:
         if letters in _READ:
             return _READ[letters](self, letters, depth + 1)
         name = letters.decode("latin1")
-        if letters.isalnum():
+        if letters.startswith(b"I") and letters.isalnum():  # as all of FAISS's are
             raise NotImplementedError(
                 f"the file has an index of FAISS's type {name!r}, which knear.faiss has not"
             )
-        return refuse(f"Index type {letters!r} not recognized: the file is no index of FAISS")
+        return refuse(f"Index type {name!r} not recognized: {self._name} is no index of FAISS")
 
     def _flat(self, letters: bytes, depth: int) -> IndexFlat:
         d, rows, _, metric = self._header()
         kinds = {b"IxF2": IndexFlatL2, b"IxFI": IndexFlatIP}
         out = kinds[letters](d) if letters in kinds else IndexFlat(d, metric)
+        out.metric_arg = self._arg
         x = self._vector("<f4")
         if x.size != rows * d:
             refuse(f"{rows} vectors of {d} columns are announced, but {x.size} numbers follow")
@@ -298,6 +305,7 @@ class Reader:
             pq = self.product(d)
             out = IndexIVFPQ(quantizer, d, nlist, pq.M, pq.nbits, metric)
             out.pq, out.by_residual = pq, by_residual
+            out.precompute_table()
         else:
             sq = self._scalar(d)
             _, by_residual = self._get("Q?")
@@ -466,131 +474,6 @@ _READ: dict[bytes, Callable[[Reader, bytes, int], Any]] = {
 }
 
 
-class VectorIOWriter:
-    """Takes what is written into `data`."""
-
-    def __init__(self) -> None:
-        self.data = UInt8Vector()
-
-    def _write_all(self, data: bytes) -> None:
-        self.data.set(np.frombuffer(data, np.uint8))
-
-
-class _Reads:
-    def _take(self, size: int) -> Any:
-        raise NotImplementedError
-
-    def __call__(self, ptr: NDArray[Any], size: int, nitems: int) -> int:
-        """Fills an array with nitems numbers of so many bytes, or as many as there are."""
-        room = ptr.reshape(-1).view(np.uint8)
-        at = 0
-        while at < size * nitems and len(some := self._take(size * nitems - at)):
-            room[at : at + len(some)] = np.frombuffer(some, np.uint8)
-            at += len(some)
-        return at // size
-
-
-class VectorIOReader(_Reads):
-    """Gives what is in `data`."""
-
-    def __init__(self) -> None:
-        self.data = UInt8Vector()
-        self.rp = 0
-
-    def _take(self, size: int) -> Any:
-        out = self.data.array[self.rp : self.rp + size]
-        self.rp += len(out)
-        return out.data
-
-
-class PyCallbackIOWriter:
-    """Calls a function with bytes, `bs` of them at most."""
-
-    def __init__(self, callback: Callable[[bytes], Any], bs: int = 1 << 20) -> None:
-        self._callback, self._at_most = callback, bs
-
-    def _write_all(self, data: bytes) -> None:
-        for begin in range(0, len(data), self._at_most):
-            self._callback(data[begin : begin + self._at_most])
-
-
-class PyCallbackIOReader(_Reads):
-    """Calls a function with a number of bytes for as many at most, `bs` of them at a time."""
-
-    def __init__(self, callback: Callable[[int], bytes], bs: int = 1 << 20) -> None:
-        self._callback, self._at_most = callback, bs
-
-    def _take(self, size: int) -> Any:
-        return self._callback(min(size, self._at_most))
-
-
-class FileIOWriter:
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def _write_all(self, data: bytes) -> None:
-        _to_file(self.name, lambda write: write(data))
-
-
-class FileIOReader(_Reads):
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._file: Any = None
-        self._file = _opened(name)
-
-    def _take(self, size: int) -> bytes:
-        return _some_of(self._file, size)
-
-    def __del__(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-
-class BufferedIOWriter:
-    """Hands what is written to another writer, `bsz` bytes at a time."""
-
-    def __init__(self, writer: Any, bsz: int = 1 << 20) -> None:
-        self.writer, self.bsz = writer, int(bsz)
-
-    def _write_all(self, data: bytes) -> None:
-        self.writer._write_all(data)
-
-
-class BufferedIOReader(_Reads):
-    """Reads `bsz` bytes at a time from another reader."""
-
-    def __init__(self, reader: Any, bsz: int = 1 << 20) -> None:
-        self.reader, self.bsz = reader, int(bsz)
-        self._had, self._at = b"", 0
-
-    def _take(self, size: int) -> bytes:
-        if self._at == len(self._had):
-            self._had, self._at = bytes(self.reader._take(self.bsz)), 0
-        out = self._had[self._at : self._at + size]
-        self._at += len(out)
-        return out
-
-
-def _to_file(name: Any, put: Callable[[Any], Any]) -> None:
-    try:
-        with open(name, "wb") as file:
-            put(file.write)
-    except OSError as error:
-        refuse(f"could not open {name} for writing: {error.strerror}")
-
-
-def _opened(name: Any) -> Any:
-    try:
-        return open(name, "rb")
-    except OSError as error:
-        return refuse(f"could not open {name} for reading: {error.strerror}")
-
-
-def _some_of(file: Any, size: int) -> bytes:
-    """Up to so many bytes: a damaged file may announce more than memory holds."""
-    return file.read(min(size, 1 << 26))
-
-
 def _written(put: Callable[[Writer], Any]) -> bytes:
     out = bytearray()
     put(Writer(out.extend))
@@ -599,19 +482,26 @@ def _written(put: Callable[[Writer], Any]) -> bytes:
 
 def _write(to: Any, put: Callable[[Writer], Any]) -> None:
     if isinstance(to, (str, os.PathLike)):
-        _to_file(os.fspath(to), lambda write: put(Writer(write)))
+        to_file(os.fspath(to), lambda write: put(Writer(write)))
     else:
         to._write_all(_written(put))
 
 
 def _read(source: Any, read: Callable[[Reader], Any]) -> Any:
     if not isinstance(source, (str, os.PathLike)):
+        if not hasattr(source, "_take"):
+            raise TypeError(f"a file is read by its name or an IOReader, not {source!r}")
         return read(Reader(source._take))
-    with _opened(source) as file:
-        return read(Reader(lambda size: _some_of(file, size), f"the file {os.fspath(source)}"))
+    with opened(source) as file:
+        return read(Reader(lambda size: some_of(file, size), f"the file {os.fspath(source)}"))
 
 
 def _of_array(data: Any) -> Reader:
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        data = np.frombuffer(data, np.uint8)
+    if not isinstance(data, np.ndarray):
+        raise TypeError(f"data must be an array of uint8 or bytes, but is {type(data).__name__}")
+    assert data.dtype == np.uint8, f"data must be uint8, but are {data.dtype}"
     source = VectorIOReader()
     source.data.array = np.ascontiguousarray(data, np.uint8).ravel()
     return Reader(source._take)
@@ -634,7 +524,7 @@ def serialize_index(index: Index, io_flags: int = 0) -> NDArray[np.uint8]:
 
 
 def deserialize_index(data: Any, io_flags: int = 0) -> Any:
-    """The index of such an array."""
+    """The index of such an array, or of its bytes."""
     return _of_array(data).index()
 
 
@@ -646,6 +536,19 @@ def clone_index(index: Index) -> Any:
 def clone_Quantizer(quant: Any) -> Any:
     """A copy of a ProductQuantizer or ScalarQuantizer."""
     return copy.deepcopy(quant)
+
+
+class Cloner:
+    """clone_index(), and the same of transforms."""
+
+    def clone_Index(self, index: Index) -> Any:
+        return clone_index(index)
+
+    def clone_IndexIVF(self, ivf: Index) -> Any:
+        return clone_index(ivf)
+
+    def clone_VectorTransform(self, vt: VectorTransform) -> Any:
+        return copy.deepcopy(vt)
 
 
 def write_VectorTransform(vt: VectorTransform, to: Any) -> None:

@@ -74,6 +74,29 @@ def omp_set_num_threads(num_threads: int) -> None:
     set_threads(num_threads)
 
 
+def supported_instruction_sets() -> set[str]:
+    """What the processor has, by NumPy's names. knear chooses by itself."""
+    try:
+        from numpy._core._multiarray_umath import __cpu_features__
+    except ImportError:  # NumPy before 2
+        from numpy.core._multiarray_umath import __cpu_features__
+    return {name for name, there in __cpu_features__.items() if there}
+
+
+instruction_sets = supported_instruction_sets()
+has_AVX2 = "AVX2" in instruction_sets
+has_AVX512 = "AVX512F" in instruction_sets
+has_AVX512_SPR = "AVX512_SPR" in instruction_sets
+has_SVE = "SVE" in instruction_sets
+
+
+def gpu_sync_all_devices() -> None:
+    """Nothing: get_num_gpus() is 0."""
+
+
+gpu_profiler_start = gpu_profiler_stop = gpu_sync_all_devices
+
+
 def get_num_gpus() -> int:
     return 0
 

@@ -1,5 +1,5 @@
-"""Distances beside L2 and inner products, of pairwise_distances() and knn(): in NumPy, every pair,
-float64 sums. No index has them."""
+"""Distances beside L2 and inner products, of pairwise_distances(), knn() and IndexFlat: in NumPy,
+every pair, float64 sums. No other index has them."""
 
 from __future__ import annotations
 
@@ -54,6 +54,11 @@ _DISTANCES: dict[int, Callable[[Any, Any], Any]] = {
 
 def is_other(metric: int) -> bool:
     return metric == METRIC_Lp or metric in _DISTANCES
+
+
+def is_similarity(metric: int) -> bool:
+    """Whether the largest are the nearest: of inner products, and of METRIC_Jaccard."""
+    return metric in (0, METRIC_Jaccard)
 
 
 def distances(x: Any, y: Any, metric: int, p: float) -> NDArray[np.float32]:

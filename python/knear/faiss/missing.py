@@ -7,19 +7,35 @@ from typing import Any
 
 _GRAPHS = "graphs are not there; knear.Index('IVF1024,Flat') with search(recall=0.95) finds as many"
 _CODES = "such codes are not there; knear.Index has PQ, SQ8, SQ4, SQfp16 and SQbf16"
+_ROTATIONS = (
+    "this transform is not there; RandomRotationMatrix (RR64) and OPQMatrix rotate, and PCAMatrix "
+    "with random_rotation"
+)
 _SCANS = "PQ codes of 4 bits are scanned fast by IndexPQ and IndexIVFPQ with nbits=4 already"
 _BINARY = "binary vectors are not there; knear.knn takes 0 and 1 as uint8, whose l2 counts bits"
 _GPU = "GPUs are not here; knear.knn(..., device='cuda') and arrays on a GPU go to knear itself"
 _SHARDS = "shards are not there yet; one index answers with all cores"
 LISTS = "lists of one's own are not there; knear.Index.save() and load() map an index from disk"
 _TWO = "two levels of codes are not there; IndexRefine measures codes again by finer ones"
+_PRUNED = "IndexFlat and IndexIVFFlat leave out what a bound rules out, with the same answer"
+_CLUSTERS = (
+    "k-means by parts of the columns is not there; Kmeans(d, k), and knear.KMeans(k, levels=2) for "
+    "very many centroids"
+)
+_SORTS = "numpy.argsort(kind='stable') and numpy.bincount sort into buckets"
+_EQUAL = "equal vectors are each kept; IndexIVFFlat finds all of them"
+_WINDOW = "remove_ids() and add() of IndexIVFFlat move a window; knear.Index keeps ids of your own"
+_INTERNALS = "internals of FAISS's C++ are not there; the indexes have all that they were for"
 _NOTHING = "knear has nothing like it"
 
 _WAYS = {
     _GRAPHS: "IndexHNSW IndexHNSWFlat IndexHNSWPQ IndexHNSWSQ IndexHNSW2Level IndexHNSWCagra "
     "IndexHNSWFlatPanorama IndexHNSWRaBitQ IndexNSG IndexNSGFlat IndexNSGPQ IndexNSGSQ "
     "IndexNNDescent IndexNNDescentFlat HNSW NSG NNDescent SearchParametersHNSW "
-    "SearchParametersResidualCoarseQuantizer",
+    "SearchParametersResidualCoarseQuantizer HNSWStats NSG_Graph_int Neighbor Nhood VisitedTable "
+    "VisitedTableSet VisitedTableVector greedy_update_nearest hnsw_add_vertices_deterministic "
+    "search_from_candidate_unbounded search_from_candidates search_from_candidates_panorama "
+    "search_neighbors_to_add storage_distance_computer",
     _CODES: "IndexLSH IndexRaBitQ IndexRaBitQFastScan IndexIVFRaBitQ IndexIVFRaBitQFastScan "
     "RaBitQuantizer RaBitQSearchParameters IVFRaBitQSearchParameters IndexEDEN IndexIVFEDEN "
     "IndexLattice ZnSphereCodec IndexIVFSpectralHash IndexAdditiveQuantizer "
@@ -29,32 +45,107 @@ _WAYS = {
     "IndexIVFProductLocalSearchQuantizer AdditiveQuantizer ResidualQuantizer LocalSearchQuantizer "
     "ProductResidualQuantizer ProductLocalSearchQuantizer ProductAdditiveQuantizer "
     "ResidualCoarseQuantizer LocalSearchCoarseQuantizer AdditiveCoarseQuantizer IndexResidual "
-    "IndexRowwiseMinMax IndexRowwiseMinMaxFP16 IndexNeuralNetCodec IndexQINCo QINCo "
-    "ITQMatrix ITQTransform HadamardRotation",
+    "IndexRowwiseMinMax IndexRowwiseMinMaxFP16 IndexRowwiseMinMaxBase IndexNeuralNetCodec "
+    "IndexQINCo QINCo QINCoStep NeuralNetCodec FFN Linear Embedding Tensor2D Int32Tensor2D "
+    "ZnSphereCodecAlt ZnSphereCodecRec ZnSphereSearch EnumeratedVectors Repeat Repeats "
+    "RepeatVector IcmEncoder IcmEncoderFactory LSQTimer LSQTimerScope "
+    "ComputeCodesAddCentroidsLUT0MemoryPool ComputeCodesAddCentroidsLUT1MemoryPool "
+    "RefineBeamLUTMemoryPool RefineBeamMemoryPool aq_estimate_norm_scale "
+    "aq_quantize_LUT_and_bias beam_search_encode_step beam_search_encode_step_tab "
+    "refine_beam_LUT_mp refine_beam_mp compute_codes_add_centroids_mp_lut0 "
+    "compute_codes_add_centroids_mp_lut1 downcast_AdditiveQuantizer EDENCodeFactors "
+    "EDENFlatCodesDistanceComputer IVFSQTurboQSearchParameters RaBitQDistanceComputer RaBitQStats "
+    "QueryFactorsData ExtraBitsFactors SignBitFactors SignBitFactorsWithError "
+    "compute_1bit_adjusted_distance compute_factors_from_intermediates "
+    "compute_full_multibit_distance compute_per_vector_storage_size compute_query_factors "
+    "compute_vector_factors compute_vector_intermediate_values extract_bit_fastscan "
+    "extract_bit_standard extract_code extract_code_inline set_bit_fastscan set_bit_standard "
+    "unpack_sign_bits_from_packed populate_block_aux_from_flat_storage should_refine_candidate "
+    "is_eden_quantizer_type nb_bits_for_qtype quantizer_type_for_bits",
+    _ROTATIONS: "ITQMatrix ITQTransform HadamardRotation",
     _SCANS: "IndexFastScan IndexPQFastScan IndexIVFPQFastScan IndexIVFFastScan "
     "IndexAdditiveQuantizerFastScan IndexResidualQuantizerFastScan "
     "IndexLocalSearchQuantizerFastScan IndexProductResidualQuantizerFastScan "
     "IndexProductLocalSearchQuantizerFastScan IndexIVFAdditiveQuantizerFastScan "
     "IndexIVFResidualQuantizerFastScan IndexIVFLocalSearchQuantizerFastScan "
-    "IndexIVFProductResidualQuantizerFastScan IndexIVFProductLocalSearchQuantizerFastScan",
+    "IndexIVFProductResidualQuantizerFastScan IndexIVFProductLocalSearchQuantizerFastScan "
+    "FastScanStats IVFFastScanStats FastScanDistancePostProcessing quantize_LUT_and_bias",
     _BINARY: "index_binary_factory write_index_binary read_index_binary serialize_index_binary "
-    "deserialize_index_binary knn_hamming pack_bitstrings unpack_bitstrings",
+    "deserialize_index_binary knn_hamming pack_bitstrings unpack_bitstrings "
+    "BinaryInvertedListScanner ThreadedIndexBaseBinary binary_to_real real_to_binary bincode_hist "
+    "bitvec_print bitvec_shuffle bitvecs2fvecs fvec2bitvec fvecs2bitvecs clone_binary_index "
+    "downcast_IndexBinary shard_binary_ivf_index_centroids crosshamming_count_thres "
+    "generalized_hamming_64 generalized_hammings_knn_hc hamming_count_thres hamming_range_search "
+    "hammings hammings_knn hammings_knn_hc hammings_knn_mc match_hamming_thres popcount32 "
+    "popcount64",
     _GPU: "StandardGpuResources index_cpu_to_gpu index_gpu_to_cpu index_cpu_to_all_gpus "
     "index_cpu_to_gpus_list index_cpu_to_gpu_multiple index_cpu_to_gpu_multiple_py knn_gpu "
     "pairwise_distance_gpu bfKnn",
-    _SHARDS: "IndexShards IndexShardsIVF IndexReplicas IndexProxy IndexSplitVectors",
+    _SHARDS: "IndexShards IndexShardsIVF IndexReplicas IndexProxy IndexSplitVectors "
+    "ThreadedIndexBase ShardingFunction DefaultShardingFunction PyCallbackShardingFunction "
+    "shard_ivf_index_centroids",
     LISTS: "OnDiskInvertedLists BlockInvertedLists HStackInvertedLists VStackInvertedLists "
     "SliceInvertedLists MaskedInvertedLists StopWordsInvertedLists CappedInvertedLists "
-    "ConcatenatedInvertedLists ReadOnlyInvertedLists read_InvertedLists write_InvertedLists",
+    "ConcatenatedInvertedLists ReadOnlyInvertedLists read_InvertedLists write_InvertedLists "
+    "ArrayInvertedListsPanorama InvertedListsIOHook InvertedListsIterator InvertedListsPtrVector "
+    "OnDiskOneList OnDiskOneListVector CodePacker CodePackerFlat InvertedListScanner "
+    "InvertedListScannerStats",
     _TWO: "Index2Layer IndexIVFPQR MultiIndexQuantizer MultiIndexQuantizer2 "
     "IndexIVFIndependentQuantizer",
-    _NOTHING: "IndexFlat1D IndexFlatPanorama IndexFlatL2Panorama IndexFlatIPPanorama "
-    "IndexIVFFlatPanorama IndexRefinePanorama IndexIVFFlatDedup IndexRandom "
-    "OperatingPoints OneRecallAtRCriterion IntersectionCriterion "
-    "ProgressiveDimClustering SuperKMeans SuperKmeans Clustering1D kmeans1d bucket_sort "
-    "matrix_bucket_sort_inplace TimeoutGuard SlidingIndexWindow",
+    _PRUNED: "IndexFlatPanorama IndexFlatL2Panorama IndexFlatIPPanorama IndexIVFFlatPanorama "
+    "IndexRefinePanorama IndexFlat1D Panorama PanoramaStats",
+    _CLUSTERS: "ProgressiveDimClustering ProgressiveDimClusteringParameters "
+    "ProgressiveDimIndexFactory SuperKMeans SuperKmeans SuperKMeansParameters "
+    "SuperKMeansAssignScratch super_kmeans_assign_iteration super_kmeans_assign_iteration_c "
+    "Clustering1D kmeans1d smawk",
+    _SORTS: "bucket_sort matrix_bucket_sort_inplace",
+    _EQUAL: "IndexIVFFlatDedup",
+    _WINDOW: "SlidingIndexWindow",
+    _NOTHING: "IndexRandom",
+    _INTERNALS: "AlignedTableFloat32 AlignedTableUint16 AlignedTableUint8 AlignedTable_to_array "
+    "array_to_AlignedTable copy_array_to_AlignedTable BufferList CMax_float_partition_fuzzy "
+    "CMax_uint16_partition_fuzzy CMin_float_partition_fuzzy CMin_uint16_partition_fuzzy "
+    "CombinerRangeKNNfloat CombinerRangeKNNint16 DirectMapAdd FlatCodesDistanceComputer "
+    "IDScanContext IDSelectorContextDispatch IDSelectorWithContext "
+    "IndexIVFPQStats MappedFileIOReader MmappedFileMappingOwner "
+    "MaybeOwnedVectorFloat32Vector MaybeOwnedVectorInt32 MaybeOwnedVectorInt32Vector "
+    "MaybeOwnedVectorOwner MaybeOwnedVectorUInt8Vector NegativeDistanceComputer PQDecoder16 "
+    "PQDecoder8 PQDecoderGeneric PQEncoder16 PQEncoder8 PQEncoderGeneric PartitionStats "
+    "PermutationObjective RangeQueryResult RangeSearchPartialResult ReproduceDistancesObjective "
+    "SimulatedAnnealingOptimizer SimulatedAnnealingParameters SwigPyIterator Version "
+    "add_ref_in_constructor add_ref_in_function add_ref_in_method "
+    "add_ref_in_method_explicit_own add_to_referenced_objects approx_topk_by_mode "
+    "cast_integer_to_float_ptr cast_integer_to_idx_t_ptr cast_integer_to_int_ptr "
+    "cast_integer_to_uint8_ptr cast_integer_to_void_ptr chi2_quantile_wh code_size "
+    "compiled_simd_levels compute_PQ_dis_tables_dsub2 compute_codes decode fourcc_inv_printable "
+    "fvec_L2sqr_batch_4 fvec_L2sqr_by_idx fvec_L2sqr_ny_nearest "
+    "fvec_L2sqr_ny_nearest_y_transposed fvec_L2sqr_ny_transposed fvec_inner_product_batch_4 "
+    "fvec_inner_products_by_idx fvecs_maybe_subsample get_cycles "
+    "get_deserialization_lattice_r2_limit get_deserialization_loop_limit "
+    "get_deserialization_vector_byte_limit set_deserialization_lattice_r2_limit "
+    "set_deserialization_loop_limit set_deserialization_vector_byte_limit get_distance_computer "
+    "get_extra_distance_computer get_numeric_type_size hash_bytes hashtable_int64_to_int64_add "
+    "hashtable_int64_to_int64_init hashtable_int64_to_int64_lookup "
+    "initialize_IVFPQ_precomputed_table inner_product_to_L2sqr int_maxheap_array_t "
+    "int_minheap_array_t ivec_hist ivf_residual_add_from_flat_codes ivf_residual_from_quantizer "
+    "knn_L2sqr_by_idx knn_extra_metrics knn_inner_products_by_idx lo_build lo_listno lo_offset "
+    "matrix_qr merge_knn_results_CMax merge_knn_results_CMin merge_result_table_with "
+    "metric_type_count metric_type_from_int normal_quantile packed_code_size "
+    "pairwise_extra_distances precompute_ad_thresholds range_search_with_parameters_c "
+    "ranklist_handle_ties reflection round_clamped_to_uint8 round_nonnegative_to_uint16 "
+    "round_nonnegative_to_uint8 round_uint8_per_column round_uint8_per_column_multi "
+    "search_with_parameters_c simd_histogram_16 simd_histogram_8 to_simd_level to_string",
 }
 WAYS = {name: way for way, names in _WAYS.items() for name in names.split()}
+
+# Not classes or functions, so that a stand-in would pass for a value.
+_NUMBERS = (
+    "APPROX_TOPK_BUCKETS_B16_D2 APPROX_TOPK_BUCKETS_B32_D2 APPROX_TOPK_BUCKETS_B8_D2 "
+    "APPROX_TOPK_BUCKETS_B8_D3 EXACT_TOPK EDENScaleType_BIASED EDENScaleType_UNBIASED "
+    "SHARED_PTR_DISOWN SINGLE_SIMD_LEVEL SINGLE_SIMD_LEVEL_256 SINGLE_SIMD_LEVEL_512 Z_MAX_BY_QB "
+    "hamdis_tab_ham_bytes sizeof_long"
+)
+_VALUES = frozenset(_NUMBERS.split())
 
 _BEGINNINGS = {"IndexBinary": _BINARY, "Gpu": _GPU}
 
@@ -65,7 +156,7 @@ _NOT_IN_FAISS_CPU = re.compile(
 
 
 class NotHere(NotImplementedError, AttributeError):
-    """A name that FAISS itself has in some builds only."""
+    """A name that FAISS itself has in some builds only, or a value that is not there."""
 
 
 class _Missing(type):
@@ -80,7 +171,9 @@ class _Missing(type):
 
 def stand_in(name: str) -> Any:
     """A class by that name, of which there are no objects. Raises AttributeError for a name that
-    FAISS has not either."""
+    FAISS has not either, and NotHere for values."""
+    if name in _VALUES:
+        raise NotHere(f"knear.faiss.{name}: {_INTERNALS}")
     way = WAYS.get(name) or next((w for b, w in _BEGINNINGS.items() if name.startswith(b)), None)
     if way is None:
         raise AttributeError(f"module 'knear.faiss' has no attribute {name!r}")

@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from .. import _core
 from .base import Sealed, faiss_errors, matrix, refuse, threads
 from .clustering import ClusteringParameters, cluster
+from .fields import whole
+from .saying import say
 from .vectors import Float32Vector
 
 
@@ -30,12 +32,14 @@ def unpacked(codes: NDArray[np.uint8], m: int, bits: int) -> NDArray[np.int64]:
     return places.reshape(len(codes), m, bits).astype(np.int64) @ (1 << np.arange(bits))
 
 
-class _Quantizer(Sealed):
+class Quantizer(Sealed):
+    """The base of both."""
+
     d: int
     code_size: int
 
     def __init__(self, d: int) -> None:
-        self.d = int(d)
+        self.d = whole("d", d)
         self.verbose = False
 
     def compute_codes(self, x: ArrayLike) -> NDArray[np.uint8]:
@@ -75,14 +79,14 @@ class PolysemousTraining(Sealed):
         self.only_bit_flips = self.init_random = False
 
 
-class ProductQuantizer(_Quantizer):
+class ProductQuantizer(Quantizer):
     """Each of M equal parts of a vector by the number, of nbits, of its nearest centroid."""
 
     Train_default, Train_hot_start, Train_shared, Train_hypercube, Train_hypercube_pca = range(5)
 
     def __init__(self, d: int, M: int, nbits: int) -> None:
         super().__init__(d)
-        self.M, self.nbits = int(M), int(nbits)
+        self.M, self.nbits = whole("M", M), whole("nbits", nbits)
         self.train_type = self.Train_default
         self.cp = ClusteringParameters()
         self.centroids, self.sdc_table = Float32Vector(), Float32Vector()
@@ -120,17 +124,13 @@ class ProductQuantizer(_Quantizer):
                 return
             hot = self.train_type == self.Train_hot_start
             first = self._books()
-            self.centroids.set(
-                [
-                    cluster(
-                        np.ascontiguousarray(parts[:, m]),
-                        self.ksub,
-                        self.cp,
-                        initial=first[m] if hot else None,
-                    )[0]
-                    for m in range(self.M)
-                ]
-            )
+            books = []
+            for m in range(self.M):
+                say(self.verbose, f"Training PQ slice {m}/{self.M}")
+                part = np.ascontiguousarray(parts[:, m])
+                begin = first[m] if hot else None
+                books.append(cluster(part, self.ksub, self.cp, initial=begin)[0])
+            self.centroids.set(books)
 
     def _codes_of(self, x: NDArray[np.float32]) -> NDArray[np.uint8]:
         parts = x.reshape(len(x), self.M, self.dsub)
@@ -202,7 +202,7 @@ class ProductQuantizer(_Quantizer):
         self.sdc_table.set(((books[:, :, None] - books[:, None]) ** 2).sum(3))
 
 
-class ScalarQuantizer(_Quantizer):
+class ScalarQuantizer(Quantizer):
     """Each column by itself, in 8, 6 or 4 bits, halves or bfloat16."""
 
     QT_8bit, QT_4bit, QT_8bit_uniform, QT_4bit_uniform, QT_fp16 = range(5)
@@ -220,6 +220,7 @@ class ScalarQuantizer(_Quantizer):
 
     def __init__(self, d: int, qtype: int = QT_8bit) -> None:
         super().__init__(d)
+        qtype = whole("qtype", qtype)
         if qtype not in self._BITS:
             raise NotImplementedError(
                 f"scalar quantizers of type {qtype} are not there; knear has SQ8, SQ4, SQfp16, "

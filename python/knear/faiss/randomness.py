@@ -84,6 +84,88 @@ def randint(n: Any, seed: int = 12345, vmax: int | None = None) -> NDArray[np.in
 lrand = randint
 
 
+def rand_perm(perm: NDArray[np.int32], n: int, seed: int) -> None:
+    """The numbers below n in some order, into an array."""
+    perm.reshape(-1)[:n] = permutation(n, seed)
+
+
+def byte_rand(x: NDArray[np.uint8], n: int, seed: int) -> None:
+    """Bytes, into an array."""
+    x.reshape(-1)[:n] = randint(n, seed) & 255
+
+
+def int64_rand(x: NDArray[np.int64], n: int, seed: int) -> None:
+    """randint(), into an array."""
+    x.reshape(-1)[:n] = randint(n, seed)
+
+
+def int64_rand_max(x: NDArray[np.int64], n: int, max: int, seed: int) -> None:
+    """randint() below max, into an array."""
+    x.reshape(-1)[:n] = randint(n, seed, max)
+
+
+class _Generator:
+    _most: int  # of _word()
+
+    def _word(self) -> int:
+        raise NotImplementedError
+
+    def rand_int(self, max: int | None = None) -> int:
+        """From 0 on, of 31 bits, or below `max`."""
+        return self._word() & 0x7FFFFFFF if max is None else self._word() % max
+
+    def rand_float(self) -> float:
+        """From 0 to 1."""
+        return float(np.float32(self._word()) / np.float32(self._most))
+
+    def rand_double(self) -> float:
+        return self._word() / float(self._most)
+
+
+class RandomGenerator(_Generator):
+    """FAISS's, a Mersenne twister: the same numbers one after another for the same seed."""
+
+    _most = 2**32 - 1
+
+    def __init__(self, seed: int = 1234) -> None:
+        self._bits = np.random.RandomState(seed % 2**32)._bit_generator
+
+    def _word(self) -> int:
+        return int(self._bits.random_raw())
+
+    def rand_int64(self) -> int:
+        low = self.rand_int()
+        return low | self.rand_int() << 31
+
+
+class SplitMix64RandomGenerator(_Generator):
+    """FAISS's faster one: SplitMix64."""
+
+    _most = 2**64 - 1
+
+    def __init__(self, seed: int = 1234) -> None:
+        self._state = seed % 2**64
+
+    def _word(self) -> int:
+        self._state = (self._state + 0x9E3779B97F4A7C15) % 2**64
+        z = self._state
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+        return z ^ z >> 31
+
+    def rand_int64(self) -> int:
+        return self._word() & 0x7FFFFFFFFFFFFFFF
+
+
+def rand_perm_splitmix64(perm: NDArray[np.int32], n: int, seed: int) -> None:
+    """rand_perm() by the other generator."""
+    luck, out = SplitMix64RandomGenerator(seed), list(range(n))
+    for i in range(n - 1):
+        j = i + luck.rand_int(n - i)
+        out[i], out[j] = out[j], out[i]
+    perm.reshape(-1)[:n] = out
+
+
 def rand_smooth_vectors(n: int, d: int, seed: int = 1234) -> NDArray[np.float32]:
     """Vectors [n x d] that 10 hidden numbers make: easier to search than independent columns."""
     hidden = randn((n, 10), seed)

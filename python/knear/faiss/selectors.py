@@ -65,6 +65,11 @@ class IDSelectorBitmap(IDSelector):
     def __init__(self, *args: Any) -> None:
         self._bits = np.unpackbits(_array(args, np.uint8), bitorder="little").astype(np.bool_)
 
+    @property
+    def n(self) -> int:
+        """How many bytes there are."""
+        return len(self._bits) // 8
+
     def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         there = (ids >= 0) & (ids < len(self._bits))
         out = np.zeros(len(ids), np.bool_)

@@ -9,7 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
 from .base import Sealed, faiss_errors, matrix, refuse, threads
+from .fields import whole
 from .randomness import randn, subsample
+from .saying import say
 from .vectors import Float32Vector, Int32Vector
 
 
@@ -17,7 +19,7 @@ class VectorTransform(Sealed):
     """A map from d_in columns to d_out."""
 
     def __init__(self, d_in: int, d_out: int) -> None:
-        self.d_in, self.d_out = int(d_in), int(d_out)
+        self.d_in, self.d_out = whole("d_in", d_in), whole("d_out", d_out)
         self.is_trained = True
 
     def train(self, x: ArrayLike, *, numeric_type: int = 0) -> None:
@@ -155,9 +157,15 @@ class PCAMatrix(LinearTransform):
         if self.d_in < self.d_out:
             refuse(f"{self.d_out} components cannot be found of {self.d_in} columns")
         x = subsample(x, self.max_points_per_d * self.d_in)
+        if len(x) < min(self.d_in, self.d_out):
+            refuse(
+                f"PCA matrix cannot output {self.d_out} dimensions from {self.d_in}: it is trained "
+                f"on {len(x)} vectors, where {self.d_out} are the least"
+            )
         if not len(x) or not np.isfinite(x).all():
             refuse("a PCA needs vectors, without NaN's or Inf's")
         mean = x.mean(0, np.float64)
+        say(self.verbose, f"mean=[{' '.join(f'{each:g}' for each in mean)}]")
         apart = x.astype(np.float64) - mean
         values, vectors = np.linalg.eigh(apart.T @ apart)
         self.mean.set(mean)
@@ -207,7 +215,7 @@ class OPQMatrix(LinearTransform):
 
     def __init__(self, d: int = 0, M: int = 1, d2: int = -1) -> None:
         super().__init__(d, d if d2 == -1 else d2)
-        self.M = int(M)
+        self.M = whole("M", M)
         self.niter, self.niter_pq, self.niter_pq_0 = 50, 4, 40
         self.max_train_points = 256 * 256
         self.pq = None
@@ -216,6 +224,11 @@ class OPQMatrix(LinearTransform):
         # FAISS learns from fewer rows than centroids, too; by fewer bits here.
         bits = 8 if self.pq is None else self.pq.nbits
         bits = bits if bits in (4, 8) and len(x) >= 1 << bits else 4
+        say(
+            self.verbose,
+            f"OPQMatrix: training an OPQ rotation matrix for M={self.M} from {len(x)} vectors in "
+            f"{self.d_in}D -> {self.d_out}D",
+        )
         made = _core.Transform.opq(
             x,
             "f32",

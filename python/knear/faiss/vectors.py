@@ -100,13 +100,29 @@ class Ownership:
 
 
 class Objects(list):
-    """A std::vector of objects: size() and at() beside what a list has."""
+    """A std::vector of objects: size(), at() and push_back() beside what a list has."""
+
+    push_back = list.append
 
     def size(self) -> int:
         return len(self)
 
     def at(self, place: int) -> Any:
         return self[place]
+
+
+def _vectors(name: str) -> type[Objects]:
+    return type(name, (Objects,), {"__doc__": "A std::vector of objects."})
+
+
+VectorTransformVector = _vectors("VectorTransformVector")
+OperatingPointVector = _vectors("OperatingPointVector")
+ParameterRangeVector = _vectors("ParameterRangeVector")
+ClusteringIterationStatsVector = _vectors("ClusteringIterationStatsVector")
+Float32VectorVector = FloatVectorVector = _vectors("Float32VectorVector")
+UInt8VectorVector = ByteVectorVector = _vectors("UInt8VectorVector")
+Int32VectorVector = _vectors("Int32VectorVector")
+Int64VectorVector = LongVectorVector = _vectors("Int64VectorVector")
 
 
 def vector_to_array(v: Vector) -> NDArray[Any]:

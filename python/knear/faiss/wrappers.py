@@ -22,6 +22,7 @@ from .base import (
 )
 from .flat import IndexFlat
 from .parameters import IndexRefineSearchParameters, SearchParameters, SearchParametersPreTransform
+from .saying import say
 from .selectors import IDSelector, IDSelectorTranslated
 from .transforms import VectorTransform
 from .vectors import Int64Vector, Objects
@@ -31,6 +32,13 @@ class _Around(Index):
     """Passes to `index` what it does itself."""
 
     index: Any = None
+
+    def _take_metric(self, metric: int) -> None:
+        if self.index is not None and metric != self.index.metric_type:
+            super()._take_metric(metric)
+
+    def _takes_nan(self) -> bool:
+        return self.index._takes_nan()
 
     def _selecting(self, params: Any, selector: IDSelector) -> SearchParameters:
         return self.index._selecting(params, selector)
@@ -172,11 +180,15 @@ class IndexPreTransform(_Around):
         self.is_trained = self.is_trained and ltrans.is_trained
 
     def _train(self, x: NDArray[np.float32]) -> None:
-        for transform in self.chain:
+        of = len(self.chain)
+        for i, transform in enumerate(self.chain):
             if not transform.is_trained:
+                say(self.verbose, f"IndexPreTransform: training chain component {i}/{of}")
                 transform.train(x)
+            say(self.verbose, f"IndexPreTransform: applying transform {i}/{of}")
             x = transform.apply(x)
         if not self.index.is_trained:
+            say(self.verbose, "IndexPreTransform: training sub-index")
             self.index.train(x)
         self.is_trained = True
 

@@ -11,7 +11,7 @@ Each imports only those above it.
 """
 
 # ruff: noqa: F401 -- the names are what this module is for
-from .index import IndexIVF
+from .index import IndexIVF, IndexIVFInterface, Level1Quantizer
 from .kinds import IndexIVFFlat, IndexIVFPQ, IndexIVFScalarQuantizer
 from .lists import ArrayInvertedLists, DirectMap, InvertedLists
 from .stats import IndexIVFStats, indexIVF_stats

@@ -23,7 +23,9 @@ from ..base import (
     threads,
     within,
 )
+from ..fields import neighbors
 from ..flat import IndexFlat
+from ..interrupts import interruptions
 from ..parameters import SearchParameters, SearchParametersIVF
 from .rows import Listed
 from .scans import nearest_in, within_lists
@@ -77,13 +79,13 @@ class IndexIVF(Listed):
         self._ready()
         parameters_of(params, SearchParametersIVF, "IndexIVF")
         of = self if params is None else params
-        if int(of.nprobe) < 1:
+        if of.nprobe < 1:
             refuse(f"nprobe must be 1 at least, but is {of.nprobe}")
         selector = getattr(params, "sel", None)
         rows = None if selector is None else selector.mask(self._store.ids)
         return (
-            min(int(of.nprobe), self.nlist),
-            int(of.max_codes),
+            min(of.nprobe, self.nlist),
+            of.max_codes,
             rows,
             getattr(params, "quantizer_params", None),
         )
@@ -117,7 +119,13 @@ class IndexIVF(Listed):
         if self._probes_by_knear() and not most and of_quantizer is None:
             report: dict[str, Any] = {}
             found = self._index().search(
-                x, k, probes=probes, filter=allowed, threads=threads(), report=report
+                x,
+                k,
+                probes=probes,
+                filter=allowed,
+                threads=threads(),
+                report=report,
+                progress=interruptions(),
             )
             count_rows(report, len(x))
             return padded(found.distances, found.ids, self.metric_type)
@@ -132,7 +140,13 @@ class IndexIVF(Listed):
         if self._store.size and len(x) and by_knear:
             report: dict[str, Any] = {}
             begin, distances, rows = self._index().range_search(
-                x, radius, probes=probes, filter=allowed, threads=threads(), report=report
+                x,
+                radius,
+                probes=probes,
+                filter=allowed,
+                threads=threads(),
+                report=report,
+                progress=interruptions(),
             )
             count_rows(report, len(x))
             lims, distances, rows = within(begin, distances, rows, radius, self.metric_type)
@@ -162,7 +176,7 @@ class IndexIVF(Listed):
         """search() in the lists Iq [n x nprobe] instead of those that the quantizer finds; -1 is no
         list. Dq, the distances of their centroids, are not needed. Where parallel_mode has
         PARALLEL_MODE_NO_HEAP_INIT, what `D` and `I` have found before stays in the running."""
-        rows = matrix(x, self.d)
+        rows, k = matrix(x, self.d), neighbors(k)
         with faiss_errors():
             most, allowed = self._asked(params)[1:3]
             most, whole = self._most(params, most, k)
@@ -199,6 +213,14 @@ class IndexIVF(Listed):
             refuse(f"a list is not among {self.nlist}")
         return lists
 
+    def get_InvertedListScanner(
+        self, store_pairs: bool = False, sel: Any = None, params: Any = None
+    ) -> Any:
+        raise NotImplementedError(
+            "InvertedListScanner is not there; search_preassigned() and range_search_preassigned() "
+            "search given lists, and invlists.get_ids() and get_codes() show what is in one"
+        )
+
     # With what was found.
     def search_and_return_codes(
         self,
@@ -213,9 +235,9 @@ class IndexIVF(Listed):
     ) -> Any:
         """search(), and the codes that were found [n x k x size], 255 where there are none;
         include_listnos: those of sa_encode(), which begin with the list."""
-        rows_of_x = matrix(x, self.d)
+        rows_of_x, k = matrix(x, self.d), neighbors(k)
         with faiss_errors():
-            distances, rows = self._search_rows(rows_of_x, int(k), params)
+            distances, rows = self._search_rows(rows_of_x, k, params)
         found = rows >= 0
         listed = self._listed(self._store.codes[rows[found]], self._store.lists[rows[found]])
         out = np.full((*rows.shape, self.sa_code_size()), 255, np.uint8)
@@ -235,10 +257,12 @@ class IndexIVF(Listed):
         R: Any = None,
     ) -> Any:
         """By the rows that are found, of which several may have the same id."""
-        rows_of_x = matrix(x, self.d)
-        assert k > 0, f"k must be 1 at least, but is {k}"
+        rows_of_x, k = matrix(x, self.d), neighbors(k)
         with faiss_errors():
-            distances, rows = self._search_rows(rows_of_x, int(k), params)
+            distances, rows = self._search_rows(rows_of_x, k, params)
             vectors = np.full((*rows.shape, self.d), np.nan, np.float32)
             vectors[rows >= 0] = self._decode_rows(rows[rows >= 0])
         return into(D, distances), into(I, self._ids_of(rows)), into(R, vectors)
+
+
+IndexIVFInterface = Level1Quantizer = IndexIVF  # what FAISS's is made of

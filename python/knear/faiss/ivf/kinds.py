@@ -12,6 +12,8 @@ from ..base import METRIC_L2
 from ..quantizers import PolysemousTraining, ProductQuantizer, ScalarQuantizer
 from .index import IndexIVF
 
+_LARGEST_TABLE = 2 << 30  # bytes: FAISS's precomputed_table_max_bytes
+
 
 class IndexIVFFlat(IndexIVF):
     """The vectors as they are."""
@@ -55,7 +57,17 @@ class IndexIVFPQ(IndexIVF):
         self._set_code_size(self.pq.code_size)
 
     def precompute_table(self) -> None:
-        """Nothing has to be made before: a code has a number of its own instead of a table."""
+        """Says as FAISS that there is a table, unless told -1 or where it would be too large. None
+        has to be made: a code has a number of its own instead."""
+        if self.use_precomputed_table < 0 or not self.by_residual:
+            return
+        fits = 4 * self.nlist * self.pq.M * self.pq.ksub <= _LARGEST_TABLE
+        both_l2 = self.metric_type == self.quantizer.metric_type == METRIC_L2
+        self.use_precomputed_table = int(both_l2 and fits)
+
+    def _train(self, x: NDArray[np.float32]) -> None:
+        super()._train(x)
+        self.precompute_table()
 
     def _train_rows_for_codes(self) -> int | None:
         return self.pq.cp.max_points_per_centroid * self.pq.ksub
@@ -89,6 +101,11 @@ class IndexIVFScalarQuantizer(IndexIVF):
         by_residual: bool = True,
         own_invlists: bool = True,
     ) -> None:
+        if qtype == ScalarQuantizer.QT_8bit_direct and by_residual:
+            raise NotImplementedError(
+                "QT_8bit_direct holds numbers from 0 to 255, and residuals may be negative: give "
+                "by_residual=False, or take QT_8bit_direct_signed, or QT_8bit"
+            )
         super().__init__(quantizer, d, nlist, metric, own_invlists)
         self.sq = ScalarQuantizer(d, qtype)
         self.by_residual = bool(by_residual)

@@ -91,6 +91,13 @@ class InvertedLists(Sealed):
         sizes = self._sizes().astype(np.float64)
         return float((sizes**2).sum() * self.nlist / max(1.0, sizes.sum()) ** 2)
 
+    def print_stats(self) -> None:
+        """Prints how many lists are shorter than 1, 2, 4, ..., each in one line."""
+        bits = np.frexp(self._sizes())[1]  # size >> bits is 0
+        for each, lists in enumerate(np.bincount(bits)):
+            if lists:
+                print(f"list size in < {1 << each}: {lists} instances")
+
     def reset(self) -> None:
         self._of.reset()
 

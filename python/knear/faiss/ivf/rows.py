@@ -16,10 +16,12 @@ from ..base import (
     places_of,
     refuse,
 )
-from ..clustering import ClusteringParameters, cluster
+from ..clustering import ClusteringParameters, cluster, refuse_other_metrics
 from ..codes import Coded
+from ..fields import whole
 from ..missing import LISTS
 from ..randomness import subsample
+from ..saying import say
 from ..selectors import IDSelectorArray
 from .lists import DirectMap, InvertedLists
 
@@ -37,10 +39,10 @@ class Listed(Coded):
             raise NotImplementedError(LISTS)
         if quantizer.d != self.d:
             refuse(f"the quantizer has {quantizer.d} columns, not {self.d}")
-        if int(nlist) < 1:
-            refuse(f"nlist must be 1 at least, but is {nlist}")
         self.quantizer = quantizer
-        self.nlist = int(nlist)
+        self.nlist = whole("nlist", nlist)
+        if self.nlist < 1:
+            refuse(f"nlist must be 1 at least, but is {nlist}")
         self.quantizer_trains_alone = 0
         self.clustering_index = None
         self.cp = ClusteringParameters()
@@ -97,6 +99,8 @@ class Listed(Coded):
             if quantizer.ntotal != self.nlist:
                 refuse(f"nlist is {self.nlist}, but the quantizer has {quantizer.ntotal} entries")
             return
+        refuse_other_metrics(quantizer)
+        say(self.verbose, f"Training level-1 quantizer on {len(x)} vectors in {self.d}D")
         products = quantizer.metric_type == METRIC_INNER_PRODUCT
         centroids, _ = cluster(x, self.nlist, self.cp, products=products)
         if self.quantizer_trains_alone == 0:
@@ -108,8 +112,10 @@ class Listed(Coded):
     def _train(self, x: NDArray[np.float32]) -> None:
         self.train_q1(x)
         most = self._train_rows_for_codes()
+        say(self.verbose and most is None, "IndexIVF: no residual training")
         if most is not None:
             x = subsample(x, most or len(x))
+            say(self.verbose, f"Training IVF residual on {len(x)} vectors")
             if self.by_residual:
                 lists = self.quantizer.assign(x, 1).ravel()
                 x = x - self.quantizer.reconstruct_batch(lists)
@@ -154,6 +160,7 @@ class Listed(Coded):
             return
         lists = self.quantizer.assign(x, 1).ravel()
         there = lists >= 0
+        say(self.verbose, f"{type(self).__name__}: added {int(there.sum())} / {len(x)} vectors")
         if there.all():
             self._append(x, ids, lists)
             return

@@ -1,0 +1,47 @@
+"""Numbers of the types that FAISS's C++ has: fields keep theirs, arguments are checked."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+
+def whole(name: str, value: Any) -> int:
+    """`value`, which must be a whole number of Python or NumPy. TypeError for 4.0 and "4"."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, but is {value!r}") from None
+
+
+def neighbors(k: Any) -> int:
+    """How many neighbours a search is for: a whole number from 1 on."""
+    if isinstance(k, (bool, np.bool_)):
+        raise TypeError(f"k must be a whole number, but is {k!r}")
+    k = whole("k", k)
+    assert k > 0, f"k must be 1 at least, but is {k}"
+    return k
+
+
+def number(name: str, value: Any) -> float:
+    """`value`, which must be a number."""
+    if not isinstance(value, (int, float, np.number, np.bool_)):
+        raise TypeError(f"{name} must be a number, but is {value!r}")
+    return float(value)
+
+
+def of_type(name: str, had: Any, value: Any) -> Any:
+    """`value` for a field that `had` one of the same type: a bool, a whole number or a number.
+    TypeError for what is not; fields of other types take everything."""
+    kind = type(had)
+    if kind is bool:
+        if not isinstance(value, (bool, np.bool_)):
+            raise TypeError(f"{name} must be True or False, but is {value!r}")
+        return bool(value)
+    if kind is int:
+        return whole(name, value)
+    if kind is float:
+        return number(name, value)
+    return value
