@@ -128,9 +128,11 @@ void ListSearch::scan_segment(ListedRows& rows, MatrixView<Id> probes, Few few, 
   const auto lists = rows.packed(at_.segment->integer, at_.prepared(), request_.threads,
                                  request_.options.progress, report_.prepare_seconds);
   const FirstPass pass = lists->packed.is_integer ? FirstPass::integer : FirstPass::int8;
-  report_.note_pass(pass, 1, pairs);
-  report_.note_listed(lists->packed, pairs);
-  many(*lists);
+  const std::int64_t measured = report_.stats.survivors, scored = many(*lists);
+  report_.note_pass(pass, 1, scored);
+  report_.note_listed(lists->packed, scored);
+  // Lists of which a filter leaves little were not scored.
+  if (scored == 0) report_.note_pass(FirstPass::direct, 1, report_.stats.survivors - measured);
 }
 
 void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
@@ -178,7 +180,7 @@ void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
             scan_lists_directly(lists, job, theirs, part, report_.stats, progress);
           },
           [&](const PackedLists& lists) {
-            scan_lists(lists, job, theirs, part, report_.stats, progress);
+            return scan_lists(lists, job, theirs, part, report_.stats, progress);
           });
       const RowIds ids = at_.ids();
       for (Id* id = part.ids.data(); id != part.ids.data() + count * job.k; ++id)
@@ -212,7 +214,7 @@ void ListSearch::within(MatrixView<Id> probes, double limit, RangeLists& found) 
             scan_lists_range_directly(lists, job, theirs, limit, sink, report_.stats, progress);
           },
           [&](const PackedLists& lists) {
-            scan_lists_range(lists, job, theirs, limit, sink, report_.stats, progress);
+            return scan_lists_range(lists, job, theirs, limit, sink, report_.stats, progress);
           });
     });
   });
