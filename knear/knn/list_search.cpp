@@ -78,7 +78,12 @@ void ListSearch::check_memory() const {
 }
 
 std::int64_t ListSearch::least_bytes() const {
-  return request_.queries.rows() * (request_.k * 32 + request_.k_asked * 12 + 64) +
+  // What a filter leaves of a segment's lists (scan/methods/filtered_lists.hpp), and its padding.
+  std::int64_t filter_bytes = 0;
+  for (const SearchRequest::Segment& segment : request_.segments)
+    if (const std::int64_t rows = segment.given.rows->base.rows(); segment.allowed < rows)
+      filter_bytes = std::max(filter_bytes, rows / 2 + 4 * segment.given.lists->lists());
+  return filter_bytes + request_.queries.rows() * (request_.k * 32 + request_.k_asked * 12 + 64) +
          request_.threads * (std::int64_t{1} << 16) + bytes_of_query(request_) + more_bytes_;
 }
 

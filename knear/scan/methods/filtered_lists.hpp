@@ -27,6 +27,9 @@ class FilteredLists {
   FilteredLists(const PackedLists& lists, const AllowedRows& allowed, MatrixView<Id> probes,
                 int threads);
 
+  // Up to one row in so many is few: measuring it takes about as long as scoring so many.
+  static constexpr std::int64_t few_left = 20;
+
   // About what share of the rows of lists that are probed is left, by a sample of them.
   static double share_left(const PackedLists& lists, const AllowedRows& allowed,
                            MatrixView<Id> probes);
@@ -44,8 +47,10 @@ class FilteredLists {
   const std::uint32_t* slots() const { return slots_.get(); }
 
  private:
-  // Rows of so many panels that are followed at most: one in 8.
-  static constexpr std::int64_t most_followed(std::int64_t panels) { return 4 * panels; }
+  // Rows of so many panels that are followed at most.
+  static constexpr std::int64_t most_followed(std::int64_t panels) {
+    return panels * panel_rows / few_left;
+  }
 
   // Fills slots_, left_ and, where they are few, rows_ of a list.
   void lay_out(const AllowedRows& allowed, Id list);
