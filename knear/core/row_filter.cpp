@@ -2,6 +2,7 @@
 #include "knear/core/public_call.hpp"
 
 #include <bit>
+#include <cstring>
 
 #include "knear/core/error.hpp"
 
@@ -44,8 +45,8 @@ RowFilter RowFilter::of_bits(std::span<const std::uint8_t> bits, std::int64_t ro
       throw ShapeMismatch("filter has {} bytes of bits, but {} rows make {}", bits.size(), rows,
                           (rows + 7) / 8);
     Data data{rows, std::vector<std::uint64_t>(static_cast<std::size_t>((rows + 63) / 64))};
-    for (std::size_t i = 0; i < bits.size(); ++i)
-      data.bits[i / 8] |= std::uint64_t{bits[i]} << (i % 8 * 8);
+    static_assert(std::endian::native == std::endian::little);
+    if (!bits.empty()) std::memcpy(data.bits.data(), bits.data(), bits.size());
     if (rows % 64 != 0) data.bits.back() &= (std::uint64_t{1} << (rows % 64)) - 1;
     return of(std::move(data));
   });

@@ -56,11 +56,11 @@ static inline V load(const void* p) {
 }
 // As many elements as a register has doubles.
 static inline Doubles load_doubles(const double* p) { return load<Doubles>(p); }
-static inline Doubles load_doubles(const float* p) {
-  return __builtin_convertvector(load<Floats>(p), Doubles);
-}
-// GCC takes conversions from 8 and 16 bits apart into single elements, so they are written out.
+// GCC takes conversions apart, into halves or even single elements, so they are written out.
 #if KNEAR_BYTES == 64
+static inline Doubles load_doubles(const float* p) {
+  return (Doubles)_mm512_cvtps_pd(_mm256_loadu_ps(p));
+}
 static inline Doubles doubles_of(__m256i x) { return (Doubles)_mm512_cvtepi32_pd(x); }
 static inline Doubles load_doubles(const uint8_t* p) {
   return doubles_of(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)p)));
@@ -76,6 +76,9 @@ static inline Doubles load_doubles(const HalfBits* p) {
   return (Doubles)_mm512_cvtps_pd(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)));
 }
 #elif KNEAR_BYTES == 32
+static inline Doubles load_doubles(const float* p) {
+  return (Doubles)_mm256_cvtps_pd(_mm_loadu_ps(p));
+}
 static inline Doubles doubles_of(__m128i x) { return (Doubles)_mm256_cvtepi32_pd(x); }
 static inline Doubles load_doubles(const uint8_t* p) {
   return doubles_of(_mm_cvtepu8_epi32(_mm_loadu_si32(p)));
@@ -91,6 +94,9 @@ static inline Doubles load_doubles(const HalfBits* p) {
   return (Doubles)_mm256_cvtps_pd(_mm_cvtph_ps(_mm_loadl_epi64((const __m128i*)p)));
 }
 #else
+static inline Doubles load_doubles(const float* p) {
+  return __builtin_convertvector(load<Floats>(p), Doubles);
+}
 template <class T>
 static inline Doubles load_doubles(const T* p) {
   Doubles v;
@@ -99,12 +105,29 @@ static inline Doubles load_doubles(const T* p) {
 }
 #endif
 
-static inline double tree(const Doubles* sums) {
-  double s[16];
-  __builtin_memcpy(s, sums, sizeof s);
-  for (int half = 8; half >= 1; half /= 2)
-    for (int j = 0; j < half; ++j) s[j] += s[j + half];
-  return s[0];
+// s[0] after s[j] += s[j + half] for halves of 8, 4, 2 and 1: by registers, then within one. In
+// registers throughout; as loops over an array, it took longer than the sums of 64 columns.
+static inline __attribute__((always_inline)) double tree(const Doubles* sums) {
+  Doubles s[registers];
+#pragma GCC unroll 8
+  for (int r = 0; r < registers; ++r) s[r] = sums[r];
+#pragma GCC unroll 4
+  for (int half = registers / 2; half >= 1; half /= 2)
+#pragma GCC unroll 4
+    for (int r = 0; r < half; ++r) s[r] += s[r + half];
+#if KNEAR_BYTES == 64
+  const auto four = __builtin_shufflevector(s[0], s[0], 0, 1, 2, 3) +
+                    __builtin_shufflevector(s[0], s[0], 4, 5, 6, 7);
+#else
+  const auto four = s[0];
+#endif
+#if KNEAR_BYTES >= 32
+  const auto two =
+      __builtin_shufflevector(four, four, 0, 1) + __builtin_shufflevector(four, four, 2, 3);
+#else
+  const auto two = four;
+#endif
+  return two[0] + two[1];
 }
 
 enum class Kind { l2, product, product_and_squares };
@@ -145,6 +168,7 @@ static void exact_sums(const double* x, const void* const* row_pointers, int64_t
       step(x + i, n, tail);
     }
   }
+#pragma GCC unroll 4
   for (int p = 0; p < queries * rows; ++p) out[p] = tree(sums[p]);
   if constexpr (kind == Kind::product_and_squares)
     for (int n = 0; n < rows; ++n) out[queries * rows + n] = tree(squares[n]);

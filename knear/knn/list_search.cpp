@@ -78,7 +78,12 @@ void ListSearch::check_memory() const {
 }
 
 std::int64_t ListSearch::least_bytes() const {
-  return request_.queries.rows() * (request_.k * 32 + request_.k_asked * 12 + 64) +
+  // What a filter leaves of a segment's lists (scan/methods/filtered_lists.hpp), and its padding.
+  std::int64_t filter_bytes = 0;
+  for (const SearchRequest::Segment& segment : request_.segments)
+    if (const std::int64_t rows = segment.given.rows->base.rows(); segment.allowed < rows)
+      filter_bytes = std::max(filter_bytes, rows / 2 + 4 * segment.given.lists->lists());
+  return filter_bytes + request_.queries.rows() * (request_.k * 32 + request_.k_asked * 12 + 64) +
          request_.threads * (std::int64_t{1} << 16) + bytes_of_query(request_) + more_bytes_;
 }
 
@@ -128,9 +133,11 @@ void ListSearch::scan_segment(ListedRows& rows, MatrixView<Id> probes, Few few, 
   const auto lists = rows.packed(at_.segment->integer, at_.prepared(), request_.threads,
                                  request_.options.progress, report_.prepare_seconds);
   const FirstPass pass = lists->packed.is_integer ? FirstPass::integer : FirstPass::int8;
-  report_.note_pass(pass, 1, pairs);
-  report_.note_listed(lists->packed, pairs);
-  many(*lists);
+  const std::int64_t measured = report_.stats.survivors, scored = many(*lists);
+  report_.note_pass(pass, 1, scored);
+  report_.note_listed(lists->packed, scored);
+  // Lists of which a filter leaves little were not scored.
+  if (scored == 0) report_.note_pass(FirstPass::direct, 1, report_.stats.survivors - measured);
 }
 
 void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
@@ -178,7 +185,7 @@ void ListSearch::nearest(MatrixView<Id> probes, ExactNeighbors& found,
             scan_lists_directly(lists, job, theirs, part, report_.stats, progress);
           },
           [&](const PackedLists& lists) {
-            scan_lists(lists, job, theirs, part, report_.stats, progress);
+            return scan_lists(lists, job, theirs, part, report_.stats, progress);
           });
       const RowIds ids = at_.ids();
       for (Id* id = part.ids.data(); id != part.ids.data() + count * job.k; ++id)
@@ -212,7 +219,7 @@ void ListSearch::within(MatrixView<Id> probes, double limit, RangeLists& found) 
             scan_lists_range_directly(lists, job, theirs, limit, sink, report_.stats, progress);
           },
           [&](const PackedLists& lists) {
-            scan_lists_range(lists, job, theirs, limit, sink, report_.stats, progress);
+            return scan_lists_range(lists, job, theirs, limit, sink, report_.stats, progress);
           });
     });
   });

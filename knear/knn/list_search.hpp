@@ -57,7 +57,8 @@ class ListSearch final : public ProbedSearch {
   // Calls f(job, rows) for each segment.
   template <class F>
   void each_segment(AnyMatrixView queries, F f);
-  // Calls few(numbers) or many(packed) for the lists of the segment at hand.
+  // Calls few(numbers) or many(packed), which returns how many places were scored, for the lists of
+  // the segment at hand.
   template <class Few, class Many>
   void scan_segment(ListedRows& rows, MatrixView<Id> probes, Few few, Many many);
   // Of queries begin, ..., end - 1 in that of all.

@@ -237,7 +237,7 @@ class CertifiedNearest : NearestTask {
   std::vector<QueryCandidates> states_;
   std::vector<char> gave_up_;  // [groups]
   const double worthwhile_;
-  const bool filtered_ = !job_.allowed.all();
+  const bool filtered_ = !job_.allowed.all() && !job_.allowed_slots;
   std::int64_t passed_ = 0;  // of the group and tile at hand
 };
 

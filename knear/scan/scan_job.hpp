@@ -60,6 +60,9 @@ struct ScanJob {
 
   ValueRange query_range = {};  // of all queries
   AllowedRows allowed = {};     // of the rows that were packed
+  // The same by the slots of the panels to be scanned (TileArgs::allowed), if that was laid out:
+  // then no other row comes out of a kernel.
+  const std::uint32_t* allowed_slots = nullptr;
   // A key for each query that k rows found elsewhere do not exceed, so that only rows of this base
   // with at most that key are wanted; nullptr: none is known.
   const double* upper_bounds = nullptr;

@@ -69,6 +69,7 @@ class TileLoop {
         queries(std::move(packed_queries)),
         clock(stages),
         packed_(base),
+        allowed_slots_(job.allowed_slots),
         reporter_(reporter) {
     const ScanKernels& kernels = scan_kernels(job.isa);
     int group = 0;
@@ -158,6 +159,7 @@ class TileLoop {
     args.row_bias = packed_.row_bias.data(), args.ids = packed_.ids.data();
     args.row_squares = packed_.row_squares.data(), args.row_sums = packed_.row_sums.data();
     args.sum_shift_mask = queries.sum_shift_mask, args.steps = packed_.steps;
+    args.allowed = allowed_slots_;
     return args;
   }
 
@@ -186,6 +188,7 @@ class TileLoop {
   }
 
   const PackedBase& packed_;
+  const std::uint32_t* const allowed_slots_;
   TileKernel kernel_, collect_, self_join_;
   Reporter& reporter_;
   std::vector<Hit> hits_;

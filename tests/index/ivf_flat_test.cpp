@@ -212,6 +212,81 @@ TEST_P(IvfFlat, CertifiesWhatTheRadiiProve) {
   }
 }
 
+// The rows of the lists that a query probes are all known from a search for as many as there are;
+// a plain loop over these asks the filter.
+TEST_P(IvfFlat, FiltersGiveTheSameAsALoopOverTheRowsThatAreProbed) {
+  const Matrix<float> base = rows(6000, 16, 31), queries = rows(300, 16, 32);
+  IvfFlatIndex index(16, 20, metric);
+  index.train(base.view());
+  Random random(33);
+  const auto check = [&] {
+    const std::vector<Id> ids = index.ids();
+    const Neighbors all = index.search(queries.view(), index.size(), {.method = {.probes = 6}});
+    for (const double share : {0.0, 0.0001, 0.001, 0.01, 0.1, 0.3, 0.99}) {
+      std::vector<Id> some;
+      for (const Id id : ids)
+        if (random.uniform() < share) some.push_back(id);
+      if (share == 0.0001) some.assign(1, ids[ids.size() / 3]);
+      std::vector<std::uint8_t> bits(static_cast<std::size_t>((index.next_id() + 7) / 8));
+      for (const Id id : some) bits[static_cast<std::size_t>(id / 8)] |= 1 << id % 8;
+      for (const IdFilter& filter :
+           {IdFilter::of_ids(some), IdFilter::of_bits(bits, index.next_id())})
+        for (const std::int64_t step : {300, 1}) {
+          for (std::int64_t q = 0; q < 300; q += step == 1 ? 41 : step) {
+            const Neighbors got =
+                index.search(queries.view().rows(q, q + step), 10,
+                             {.threads = 2, .filter = filter, .method = {.probes = 6}});
+            for (std::int64_t i = 0; i < step; ++i) {
+              std::int64_t places = 0;
+              for (std::int64_t j = 0; j < all.ids.cols() && places < 10; ++j) {
+                const Id id = all.ids.row(q + i)[j];
+                if (id == no_id || !std::binary_search(some.begin(), some.end(), id)) continue;
+                ASSERT_EQ(got.ids.row(i)[places], id) << "query " << q + i << ", share " << share;
+                ASSERT_EQ(got.distances.row(i)[places++], all.distances.row(q + i)[j]);
+              }
+              for (; places < 10; ++places) ASSERT_EQ(got.ids.row(i)[places], no_id);
+            }
+          }
+        }
+    }
+  };
+  index.add(base.view().rows(0, 4000));
+  check();
+  for (std::int64_t begin = 4000; begin < 6000; begin += 300)  // in several segments
+    index.add(base.view().rows(begin, std::min<std::int64_t>(6000, begin + 300)));
+  check();
+  std::vector<Id> removed;
+  for (const Id id : index.ids())
+    if (id % 5 == 0) removed.push_back(id);
+  index.remove(removed);
+  check();
+  IvfFlatIndex other(16, 20, metric);
+  other.train(base.view());
+  other.add(base.view().rows(0, 1500));
+  index.merge(other, MergeIds::shifted);
+  check();
+}
+
+// What a filter leaves is counted as what was measured, where nothing was scored.
+TEST_P(IvfFlat, FiltersThatLeaveLittlePassNoOtherRow) {
+  const Matrix<float> base = rows(6000, 16, 34), queries = rows(300, 16, 35);
+  IvfFlatIndex index(16, 20, metric);
+  index.train(base.view());
+  index.add(base.view());
+  std::vector<Id> few;
+  for (Id id = 0; id < 6000; id += 200) few.push_back(id);
+  for (const std::int64_t count : {300, 1}) {
+    KnnReport report;
+    index.search(queries.view().rows(0, count), 10,
+                 {.filter = IdFilter::of_ids(few), .method = {.probes = 6}}, &report);
+    EXPECT_EQ(report.hits_per_query, 0);
+    EXPECT_GT(report.survivors_per_query, 0);
+    EXPECT_LE(report.survivors_per_query, 30);
+    EXPECT_EQ(report.first_pass, "direct");
+    EXPECT_GT(report.probed_rows, 300);
+  }
+}
+
 TEST_P(IvfFlat, WidensUntilEnoughRowsAreFound) {
   const Matrix<float> base = rows(2000, 8, 7), queries = rows(30, 8, 8);
   IvfFlatIndex index(8, 60, metric);

@@ -81,6 +81,9 @@ struct TileArgs {
   const std::int32_t* row_sums;      // integer: sum of y
   std::int32_t sum_shift_mask;       // integer: -1 if the queries were shifted by 128, else 0
   std::int64_t steps;
+  // `certified` and `integer` only: bit r of word `panel` is set if row r of the panel may pass, as
+  // a filter says; nullptr: every row may.
+  const std::uint32_t* allowed;
   // Queries.
   const std::uint8_t* query_codes;
   const GroupHead* group;

@@ -68,6 +68,7 @@ struct Limits {
   alignas(64) float query_float[head_lanes];
   alignas(64) int32_t row[panel_rows];
   alignas(64) float row_float[panel_rows];
+  alignas(64) int32_t blocked[panel_rows];  // -1 for a row that may not pass, else 0
   // For self_join: the limits of the other side of a pair, without corrections.
   alignas(64) int32_t query_top[head_lanes];
   alignas(64) int32_t row_top[panel_rows];
@@ -162,6 +163,14 @@ static inline void integer_limits(const TileArgs& a, int64_t panel, Limits& out)
   }
 }
 
+// Which rows of a panel may not pass.
+static inline void block_rows(uint32_t allowed, Limits& out) {
+  Ints lane_bits;
+  for (int j = 0; j < KNEAR_WIDTH; ++j) lane_bits[j] = 1 << j;
+  for (int r = 0; r < panel_rows; r += KNEAR_WIDTH)
+    store(out.blocked + r, ((Ints{} + static_cast<int32_t>(allowed >> r)) & lane_bits) == 0);
+}
+
 // Appends the pairs of a block that passed: `kept` has a bit per row for each query.
 template <int queries>
 static __attribute__((noinline)) void emit(TileArgs& a, int64_t panel, int first_query,
@@ -246,22 +255,26 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
     if constexpr (queries <= 4) __builtin_prefetch(rows + 4096 + 64);
   }
   // A pair passes if (sum + row term - limit) has its sign bit clear; usually none does.
-  Ints all_signs = Ints{} - 1;
+  Ints signs0 = Ints{} - 1, signs1 = signs0;
   if constexpr (fp32) {
     const Floats row0 = load_floats(limits.row_float + first_row);
     const Floats row1 = load_floats(limits.row_float + first_row + KNEAR_WIDTH);
 #pragma GCC unroll 12
     for (int q = 0; q < queries; ++q) {
       const Floats limit = broadcast_float(limits.query_float + first_query + q);
-      all_signs &= (Ints)((sum[q][0] + row0) - limit) & (Ints)((sum[q][1] + row1) - limit);
+      signs0 &= (Ints)((sum[q][0] + row0) - limit), signs1 &= (Ints)((sum[q][1] + row1) - limit);
     }
   } else {
 #pragma GCC unroll 12
-    for (int q = 0; q < queries; ++q) all_signs &= sum[q][0] & sum[q][1];
+    for (int q = 0; q < queries; ++q) signs0 &= sum[q][0], signs1 &= sum[q][1];
   }
   constexpr uint32_t lane_mask = (uint32_t{1} << KNEAR_WIDTH) - 1;
   constexpr bool lists = mode == Mode::collect || mode == Mode::self_join;
-  if (__builtin_expect(sign_bits(all_signs) == lane_mask, !lists)) return;
+  if constexpr (!lists) {
+    signs0 |= load_ints(limits.blocked + first_row);
+    signs1 |= load_ints(limits.blocked + first_row + KNEAR_WIDTH);
+  }
+  if (__builtin_expect(sign_bits(signs0 & signs1) == lane_mask, !lists)) return;
   if constexpr (lists) {
     uint32_t kept[queries];
 #pragma GCC unroll 12
@@ -285,6 +298,8 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
     } else {
       test0 = sum[q][0], test1 = sum[q][1];
     }
+    test0 |= load_ints(limits.blocked + first_row);
+    test1 |= load_ints(limits.blocked + first_row + KNEAR_WIDTH);
     kept[q] = (~sign_bits(test0) & lane_mask) | (~sign_bits(test1) & lane_mask) << KNEAR_WIDTH;
     if (kept[q] == 0) continue;
     Ints score0 = (Ints)sum[q][0], score1 = (Ints)sum[q][1];
@@ -307,18 +322,21 @@ static void tile(TileArgs* args) {
   // latencies runs beside dot products. They pass through memory (the asm): a broadcast from there
   // needs no shuffle port, one from a register does.
   Limits limits[2];
+  for (Limits& each : limits) block_rows(~uint32_t{0}, each);
   const auto compute = [&](int64_t panel) __attribute__((always_inline)) {
     Limits& out = limits[panel & 1];
     if constexpr (mode == Mode::integer)
       integer_limits(a, panel, out);
     else
       certified_limits<format, mode == Mode::self_join>(a, panel, out);
+    if (a.allowed) block_rows(a.allowed[panel], out);
     asm volatile("" : "+m"(out));
   };
   if (a.panel < a.panel_end) compute(a.panel);
   while (a.panel < a.panel_end && a.hit_count < a.hit_limit) {
     compute(a.panel + 1 < a.panel_end ? a.panel + 1 : a.panel);
-    for (int row = 0; row < panel_rows; row += 2 * KNEAR_WIDTH)
+    const bool any = !a.allowed || a.allowed[a.panel] != 0;
+    for (int row = 0; any && row < panel_rows; row += 2 * KNEAR_WIDTH)
       for (int q = 0; q < group; q += queries)
         block<format, mode, group, queries>(a, a.panel, limits[a.panel & 1], q, row);
     ++a.panel;

@@ -21,17 +21,19 @@ namespace knear::detail {
 // Fills all rows of `out` [queries x k]: the exact k nearest of the rows of the lists that a query
 // probes; fewer rows leave places at no_id. probes [queries x lists at most]: numbers of lists,
 // none twice, nearest first; no_id for none, behind the others. Ids are rows of job.base, those
-// that were packed.
-void scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
-                ExactNeighbors& out, ScanStats& stats, const Progress& progress);
+// that were packed. Returns how many places of panels were scored, by all queries: with a filter
+// fewer than the lists have (filtered_lists.hpp).
+std::int64_t scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
+                        ExactNeighbors& out, ScanStats& stats, const Progress& progress);
 // Gives the same answer by measuring every row of the lists: for few rows.
 void scan_lists_directly(const RowLists& lists, const ScanJob& job, MatrixView<Id> probes,
                          ExactNeighbors& out, ScanStats& stats, const Progress& progress);
 
 // Gives to the sink every row of the lists whose key is at most `limit` from the query. Throws as
-// scan_range() does.
-void scan_lists_range(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
-                      double limit, RangeSink& sink, ScanStats& stats, const Progress& progress);
+// scan_range() does; returns as scan_lists() does.
+std::int64_t scan_lists_range(const PackedLists& lists, const ScanJob& job, MatrixView<Id> probes,
+                              double limit, RangeSink& sink, ScanStats& stats,
+                              const Progress& progress);
 void scan_lists_range_directly(const RowLists& lists, const ScanJob& job, MatrixView<Id> probes,
                                double limit, RangeSink& sink, ScanStats& stats,
                                const Progress& progress);

@@ -99,15 +99,15 @@ struct Case {
     return sum;
   }
 
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::int32_t> run(TileKernel kernel,
-                                                                      int limit) {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::int32_t> run(
+      TileKernel kernel, int limit, const std::uint32_t* allowed = nullptr) {
     std::vector<Hit> hits(limit + max_group * panel_rows);
     TileArgs args{};
     args.codes = codes.data(), args.heads = heads.data(), args.row_bias = row_bias.data();
     args.ids = ids.data(), args.row_squares = row_squares.data(), args.row_sums = row_sums.data();
     args.sum_shift_mask = -1, args.steps = steps, args.query_codes = query_codes.data();
     args.group = &group, args.panel = 0, args.panel_end = panels, args.hits = hits.data();
-    args.hit_limit = limit;
+    args.hit_limit = limit, args.allowed = allowed;
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::int32_t> found;
     while (args.panel < args.panel_end) {
       args.hit_count = 0;
@@ -159,6 +159,37 @@ TEST(TileKernels, CertifiedKeepWhatTheBoundKeepsAndScoreIt) {
                 ASSERT_EQ(hit->second, c.dot(slot, q));
               }
             }
+        }
+}
+
+TEST(TileKernels, PassNoRowThatIsNotAllowed) {
+  for (Isa isa : available_isas())
+    for (Format format : {format_int8, format_int16, format_fp32})
+      for (int size = 0; size < group_size_count; ++size)
+        for (const bool integer : {false, true}) {
+          if (integer && format != format_int8) continue;
+          Case c(format, group_sizes[size], 7, 5 + size);
+          for (int q = 0; q < head_lanes; ++q) {
+            c.group.threshold[q] = q % 3 == 0 ? -std::numeric_limits<double>::infinity() : 0;
+            c.group.limit[q] = q % 3 == 0 ? -(1 << 29) : 500 * q, c.group.bound_row[q] = ~0U;
+          }
+          Random random(9);
+          std::vector<std::uint32_t> allowed;
+          for (std::int64_t p = 0; p < c.panels; ++p)
+            allowed.push_back(p % 3 == 0 ? 0
+                                         : static_cast<std::uint32_t>(random.below(1ULL << 32)));
+          const ScanKernels& kernels = kernels_for(isa);
+          const TileKernel kernel =
+              integer ? kernels.integer[size] : kernels.certified[format][size];
+          auto expected = c.run(kernel, 64);
+          const std::size_t all = expected.size();
+          std::erase_if(expected, [&](const auto& hit) {
+            const std::uint32_t slot = hit.first.first;
+            return (allowed[slot / panel_rows] >> slot % panel_rows & 1) == 0;
+          });
+          ASSERT_GT(expected.size(), 0U);
+          ASSERT_LT(expected.size(), all);
+          ASSERT_EQ(c.run(kernel, 64, allowed.data()), expected) << name_of(isa) << ' ' << format;
         }
 }
 

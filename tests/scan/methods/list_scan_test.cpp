@@ -198,6 +198,120 @@ TEST_P(ListScan, FindsAllRowsWithinARadiusInTheListsThatAreProbed) {
       }
 }
 
+// Filters of all shares, even and uneven ones: lists are passed over, measured or scanned.
+std::vector<std::vector<Id>> filters_of(const std::vector<std::uint32_t>& of, std::uint64_t seed) {
+  Random random(seed);
+  const auto rows = static_cast<Id>(of.size());
+  std::vector<std::vector<Id>> out = {{}, {rows / 2}};
+  for (const double share : {0.001, 0.01, 0.05, 0.3, 0.99}) {
+    out.emplace_back();
+    for (Id row = 0; row < rows; ++row)
+      if (random.uniform() < share) out.back().push_back(row);
+  }
+  out.emplace_back();  // all of list 3, a few of list 0
+  for (Id row = 0; row < rows; ++row)
+    if (const auto list = of[static_cast<std::size_t>(row)];
+        list == 3 || (list == 0 && row % 50 == 0))
+      out.back().push_back(row);
+  return out;
+}
+
+TEST_P(ListScan, GivesWhatAFilterLeavesOfTheListsThatAreProbed) {
+  constexpr std::int64_t rows = 4000, offset = 37;
+  AnyMatrix base = vectors(codes, rows, 24, 21);
+  for (std::int64_t i = 0; i < rows; i += 7) copy_row(base, i / 2, i);  // ties
+  const ScanCase c(std::move(base), vectors(codes, 60, 24, 22), metric);
+  const std::vector<std::uint32_t> of = lists_of(rows, 23);
+  RowSet live(rows + 5);
+  for (std::int64_t i = 0; i < rows; i += 11) live.remove(i);
+  const RowLists numbers(of, list_count);
+  const Matrix<Id> probes = probes_of(60, 12, 24);
+  for (const Isa isa : available_isas()) {
+    const PackedLists lists = packed_lists(c, codes, of, isa);
+    for (const std::vector<Id>& ids : filters_of(of, 25)) {
+      std::vector<Id> moved;
+      for (const Id id : ids) moved.push_back(id + offset);
+      const RowFilter filter = RowFilter::of_ids(moved, rows + offset);
+      for (const bool some_live : {false, true}) {
+        AllowedRows allowed{.filter = &filter, .offset = offset};
+        if (some_live) allowed.live = &live, allowed.live_offset = 5;
+        for (const std::int64_t few : {60, 3, 1}) {
+          const MatrixView<Id> theirs = probes.view().rows(0, few);
+          std::vector<std::vector<KeyedId>> expected;
+          for (std::int64_t q = 0; q < few; ++q)
+            expected.push_back(probed(c.found(q, allowed), of, theirs.rows(q, q + 1)));
+          for (const std::int64_t k : {1, 10, 40}) {
+            ScanJob job = c.job(k, isa, 2);
+            job.allowed = allowed, job.queries = c.queries.view().rows(0, few);
+            ExactNeighbors out(few, k), measured(few, k);
+            ScanStats stats;
+            scan_lists(lists, job, theirs, out, stats, {});
+            scan_lists_directly(numbers, job, theirs, measured, stats, {});
+            for (std::int64_t q = 0; q < few; ++q)
+              for (const ExactNeighbors* each : {&out, &measured})
+                ASSERT_TRUE(is_list(expected[static_cast<std::size_t>(q)], each->keys.row(q),
+                                    each->ids.row(q), k))
+                    << "query " << q << " of " << few << ", k " << k << ", " << ids.size()
+                    << " rows allowed" << (each == &out ? "" : ", measured");
+          }
+          ScanJob job = c.job(10, isa, 2);
+          job.allowed = allowed, job.queries = c.queries.view().rows(0, few);
+          const double limit = c.order[0][rows / 3].first;
+          for (const bool directly : {false, true}) {
+            RangeLists found(static_cast<std::size_t>(few));
+            RangeSink sink(found, RowIds{}, 1 << 20);
+            ScanStats stats;
+            if (directly)
+              scan_lists_range_directly(numbers, job, theirs, limit, sink, stats, {});
+            else
+              scan_lists_range(lists, job, theirs, limit, sink, stats, {});
+            for (std::size_t q = 0; q < found.size(); ++q) {
+              std::vector<std::pair<double, Id>> within;
+              for (const KeyedId& x : expected[q])
+                if (x.first <= limit) within.emplace_back(x.first, x.second);
+              std::sort(found[q].begin(), found[q].end());
+              ASSERT_EQ(found[q], within) << "query " << q << " of " << few << ", " << ids.size()
+                                          << " rows allowed" << (directly ? ", measured" : "");
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Rows that a filter leaves of a list are measured where they are few, and no hit of another row
+// leaves the kernel.
+TEST_P(ListScan, ScoresNoListOfWhichAFilterLeavesLittle) {
+  const ScanCase c(vectors(codes, 4000, 24, 26), vectors(codes, 60, 24, 27), metric);
+  const std::vector<std::uint32_t> of = lists_of(4000, 28);
+  const PackedLists lists = packed_lists(c, codes, of);
+  const Matrix<Id> probes = probes_of(60, 12, 29);
+  std::vector<std::int64_t> scored, hits;
+  for (const std::vector<Id>& ids : filters_of(of, 30)) {
+    const RowFilter filter = RowFilter::of_ids(ids, 4000);
+    for (const std::int64_t few : {60, 1}) {
+      ScanJob job = c.job(10);
+      job.allowed.filter = &filter, job.queries = c.queries.view().rows(0, few);
+      ExactNeighbors out(few, 10);
+      ScanStats stats;
+      scored.push_back(scan_lists(lists, job, probes.view().rows(0, few), out, stats, {}));
+      hits.push_back(stats.hits);
+    }
+  }
+  for (const std::size_t i : {0, 1, 2, 3, 4, 5, 6, 7}) {  // up to 1 %
+    EXPECT_EQ(scored[i], 0) << i;
+    EXPECT_EQ(hits[i], 0) << i;
+  }
+  for (const std::size_t i : {10, 12}) EXPECT_GT(scored[i], 0) << i;  // 30 % and 99 %
+  // List 3 is scored, list 0 is not, of the queries that probe it.
+  const auto [from, to] = lists.panels(3);
+  std::int64_t probing = 0;
+  for (std::int64_t q = 0; q < 60; ++q)
+    probing += std::count(probes.row(q), probes.row(q) + 12, Id{3});
+  EXPECT_EQ(scored[14], probing * (to - from) * panel_rows);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Codes, ListScan,
     testing::Values(std::tuple(Codes::int8, Metric::l2), std::tuple(Codes::int8, Metric::ip),
