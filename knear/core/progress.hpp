@@ -6,9 +6,9 @@
 #include <functional>
 #include <mutex>
 #include <string_view>
-#include <thread>
 
 #include "knear/core/error.hpp"
+#include "knear/core/threads.hpp"
 
 namespace knear {
 
@@ -33,7 +33,7 @@ class Reporter {
     std::lock_guard lock(mutex_);
     done_ += done;
     const std::int64_t percent = done_ * 100 / total_;
-    const bool own = std::this_thread::get_id() == maker_;
+    const bool own = this_thread() == maker_;
     if (percent == last_ && !(own && Clock::now() >= next_)) return;
     last_ = percent;
     if (!progress_(stage_, static_cast<double>(done_) / static_cast<double>(total_)))
@@ -48,7 +48,7 @@ class Reporter {
   const Progress& progress_;
   std::string_view stage_;
   std::int64_t total_, done_ = 0, last_ = -1;
-  const std::thread::id maker_ = std::this_thread::get_id();
+  const void* const maker_ = this_thread();
   Clock::time_point next_ = Clock::now() + interval;
   std::mutex mutex_;
 };
