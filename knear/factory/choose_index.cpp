@@ -122,7 +122,7 @@ IndexChoice choose_index(std::int64_t rows, std::int64_t dim, const IndexNeeds& 
     }
     // Centroids; of codes also the tables of a quantiser and what recall is measured by.
     const double of_lists = static_cast<double>(lists) * 4 * d,
-                 of_codes = 256 * 4 * d + std::min(n, 1000.0) * (2100 + 4 * d);
+                 of_codes = 256 * 4 * d + std::min(n, 1000.0) * (1024 + 4 * d);
     const auto bytes_of = [&](const Form& form) {
       const bool codes = form.form != "Flat" && form.form != "SQfp16";
       const double vectors = n * form.row_bytes + of_lists;

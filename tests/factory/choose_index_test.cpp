@@ -65,12 +65,12 @@ TEST(ChooseIndex, LosesMoreTheLessMemoryThereIs) {
   EXPECT_EQ(for_bytes(70), "IVF2048,PQ48");
   EXPECT_EQ(for_bytes(60), "OPQ32,IVF2048,PQ32");
   EXPECT_EQ(for_bytes(34), "OPQ16,IVF2048,PQ16");
-  EXPECT_EQ(for_bytes(20), "OPQ3,IVF2048,PQ3");
+  EXPECT_EQ(for_bytes(20), "OPQ4,IVF2048,PQ4");
   // A byte a column is all that bytes have, so that codes come next.
   const IndexNeeds bytes{.type = ElementType::u8, .memory = 130'000'000};
   EXPECT_EQ(chosen(1'000'000, 96, bytes), "IVF2048,Flat");
   EXPECT_EQ(chosen(1'000'000, 96, {.type = ElementType::u8, .memory = 70'000'000}), "IVF2048,PQ48");
-  // What recall of codes is measured by takes 2 MB, more than so few vectors.
+  // What recall of codes is measured by takes 1 MB, more than so few vectors.
   const bool in_floats = active_isa() != Isa::avx512_vnni;
   EXPECT_EQ(chosen(1'000, 96, {.memory = in_floats ? 600'000 : 400'000}), "SQfp16");
   EXPECT_NE(refusal(1'000, 96, {.memory = 300'000})

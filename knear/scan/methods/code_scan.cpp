@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "knear/core/stop_check.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/scan/kernels/code_kernels.hpp"
 
@@ -260,6 +261,8 @@ class BlockScan {
           const std::int64_t to = std::min(last, from + chunk);
           if (segments_[s].filtered() && !set_allowed(segments_[s], from, to)) continue;
           for (std::size_t i = p; i < end; ++i) {
+            // A block of thousands of queries takes seconds where many neighbours are wanted.
+            if ((i - p) % 16 == 0) stop_if_asked();
             if (i + 1 < end) tables_[pairs[i + 1].query].prefetch();
             scan_rows(pairs[i], s, from, to, bound, take, settle);
           }
@@ -556,6 +559,16 @@ std::int64_t bytes_of_coded_query(const CodeBook& book, std::int64_t k) {
   const std::int64_t entries = book.parts() * book.count();
   return entries + (ByteTables::keeps(book) ? 4 * entries : 0) + 16 + book.dim() * 8 + k * 60 +
          3000;
+}
+
+CodedNeighbors::CodedNeighbors(std::int64_t queries, std::int64_t columns) : k(columns) {
+  const auto count = static_cast<std::size_t>(queries * columns);
+  rows.reserve(count);
+  // Gigabytes take seconds, most of them the system's.
+  while (rows.size() < count) {
+    stop_if_asked();
+    rows.resize(std::min(count, rows.size() + (std::size_t{1} << 20)));
+  }
 }
 
 std::vector<std::int64_t> by_first_list(MatrixView<Id> probes) {

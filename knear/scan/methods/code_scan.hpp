@@ -78,8 +78,7 @@ struct CodedNeighbors {
   std::vector<Row> rows;
 
   CodedNeighbors() = default;
-  CodedNeighbors(std::int64_t queries, std::int64_t columns)
-      : k(columns), rows(static_cast<std::size_t>(queries * columns)) {}
+  CodedNeighbors(std::int64_t queries, std::int64_t columns);
   std::span<Row> of(std::int64_t query) {
     return std::span(rows).subspan(static_cast<std::size_t>(query * k),
                                    static_cast<std::size_t>(k));
