@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "knear/core/error.hpp"
-#include "knear/core/threads.hpp"
+#include "knear/core/this_thread.hpp"
 
 namespace knear {
 

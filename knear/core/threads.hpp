@@ -15,6 +15,8 @@
 #include <functional>
 #include <memory>
 
+#include "knear/core/this_thread.hpp"
+
 namespace knear {
 
 // The number of threads that this process may use: its CPU affinity, not the machine's size.
@@ -22,12 +24,6 @@ int available_threads();
 
 // `threads` itself, or available_threads() for 0. Throws InvalidArgument if negative or above 4096.
 int resolve_threads(int threads);
-
-// The same for every call in a thread, and another one in every other thread that runs.
-inline const void* this_thread() {
-  static thread_local const char mark = 0;
-  return &mark;
-}
 
 // Calls body(task) for each task in [0, tasks), at most `threads` (0: all) at once, or as many as
 // the system starts. The first exception stops the rest and is thrown here: also that of a
