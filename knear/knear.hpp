@@ -39,6 +39,7 @@
 #include "knear/io/statistics.hpp"
 // Progress, instruction sets; what this machine can do and what a search will cost.
 #include "knear/core/progress.hpp"
+#include "knear/core/this_thread.hpp"
 #include "knear/core/cpu.hpp"
 #include "knear/cost/peaks.hpp"
 #include "knear/cost/list_plan.hpp"
