@@ -149,16 +149,23 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
                            : many           ? hits * model.many_hits_operations + looks
                                             : hits * place;
   const bool one = queries == 1, few = split && !peaks.matrix_unit;
-  if (!one && !peaks.matrix_unit && shape.prefix == 0) {
+  const bool together = shape.op == ScanOp::int8 && !shape.whole && shape.prefix == 0 &&
+                        !peaks.matrix_unit && allowed == rows && !(split && threads > 1) &&
+                        looks_at_all_scores(shape.rows, shape.dim, shape.k);
+  if (!one && !together && !peaks.matrix_unit && shape.prefix == 0) {
     const double panels = std::ceil(rows / 32), found = panels * (1 - std::exp(-hits / panels));
     cost.coefficient_wise_seconds +=
         (few ? model.few_found : 1) * queries * found * model.found_operations / lanes;
   }
   const double lists = one ? model.single_lists : few ? model.few_lists : 1;
   cost.selection_seconds = lists * queries * per_query / lanes;
+  if (together)
+    cost.selection_seconds =
+        queries * (model.looked_at_operations * rows + model.chosen_operations * k) / lanes;
   if (many && split && !peaks.matrix_unit)
     cost.selection_seconds += lists * std::ceil(queries / threads) * k * model.merge_seconds;
   const double survivors = shape.whole                    ? 0
+                           : together                     ? std::min(rows, 1.2 * k + 4)
                            : shape.expected_survivors > 0 ? shape.expected_survivors
                                                           : std::min(allowed, k + 6 * std::sqrt(k));
   const double rescoring = rescoring_operations(rows, all_columns, peaks);
@@ -287,6 +294,11 @@ double spared_by_refining(double rows, double k, std::int64_t dim, const Machine
 double per_row_codes_seconds(std::int64_t rows, std::int64_t dim, const MachinePeaks& peaks) {
   return double(rows) * (model.packing_operations + model.packing_column_operations * double(dim)) /
          peaks.cop_per_second;
+}
+
+bool looks_at_all_scores(std::int64_t rows, std::int64_t dim, std::int64_t k) {
+  return k > 1 && rows * dim <= 2 << 20 &&
+         rows <= std::min<std::int64_t>(16384, std::max<std::int64_t>(2048, 200 * k));
 }
 
 double hit_seconds(std::int64_t k, bool whole, const MachinePeaks& peaks) {

@@ -20,6 +20,7 @@ struct ScanCostModel {
   double hit_operations = 820, interval_operations = 1700;
   double interval_hits = 1.85;
   double many_hits_operations = 3500;
+  double looked_at_operations = 110, chosen_operations = 3000;
   double looks_operations = 2.27e6, looks_neighbour_operations = 7100;
   double merge_seconds = 65e-9;
   double rescore_operations = 9700, rescore_column_operations = 49;
@@ -66,6 +67,8 @@ inline constexpr ScanCostConstant scan_cost_constants[] = {
     KNEAR_COST(interval_operations, "per row that passes: its interval"),
     KNEAR_COST(interval_hits, "times as many rows pass where they have intervals"),
     KNEAR_COST(many_hits_operations, "per row that passes where k > 32"),
+    KNEAR_COST(looked_at_operations, "per score, where those of all rows are looked at together"),
+    KNEAR_COST(chosen_operations, "and per neighbour"),
     KNEAR_COST(looks_operations, "per query, to estimate thresholds where k > 32"),
     KNEAR_COST(looks_neighbour_operations, "and per neighbour of it"),
     KNEAR_COST(merge_seconds, "seconds per neighbour, to merge the lists of splits, k > 32"),

@@ -345,17 +345,6 @@ Matrix<float> CoarseQuantizer::distances(AnyMatrixView queries, int threads) con
   return out;
 }
 
-double CoarseQuantizer::reach_unit(double key, double query_length) const {
-  constexpr double infinity = std::numeric_limits<double>::infinity();
-  if (key == infinity) return infinity;
-  if (metric_ != Metric::ip) return std::max(0.0, key);
-  if (lifts_.longest > 0)  // |q' - x'|^2 for two vectors of length L
-    return query_length > 0
-               ? std::max(0.0, 2 * lifts_.longest * (lifts_.longest + key / query_length))
-               : 0;
-  return std::abs(key);
-}
-
 std::int64_t CoarseQuantizer::bytes() const {
   std::int64_t out =
       centroids_.rows() * centroids_.cols() * static_cast<std::int64_t>(sizeof(float));

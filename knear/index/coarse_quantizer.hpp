@@ -83,9 +83,8 @@ class CoarseQuantizer {
   Neighbors probe(AnyMatrixView queries, std::int64_t probes, int threads) const;
   // The distance of each query to each centroid by the metric [queries x lists].
   Matrix<float> distances(AnyMatrixView queries, int threads) const;
-  // How far a row of this key is from the query in the space of the keys that probe() gives, if
-  // |q| is the length of the query.
-  double reach_unit(double key, double query_length) const;
+  // Whether the keys that probe() gives are squares of distances, or in proportion to these.
+  bool keys_are_distances() const { return metric_ != Metric::ip || lifts_.longest > 0; }
   const Lifts& lifts() const { return lifts_; }
   const CentroidIndexes& indexes() const { return indexes_; }
 

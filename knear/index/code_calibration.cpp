@@ -16,7 +16,6 @@
 namespace knear::detail {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
 // Lists of each query that rules are tried with, and vectors that they are tried by.
 constexpr std::int64_t most_lists_looked_at = 256, most_queries = 500;
 
@@ -162,7 +161,7 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
     RuleSeen one{rule, {}, 1, static_cast<double>(state.size), 0};
     if (state.coarse) {
       ListProbing search(state, request, probed);
-      search.probe_by(rule, search.lists_near(queries, rule, std::min(rule.first, lists)));
+      search.probe_by(rule, search.lists_near(queries, rule));
       one.recalls = recalls(search.found());
       const KnnReport report = search.report();
       one.lists = report.probes, one.rows = report.probed_rows;
@@ -171,14 +170,34 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
       probed.nearest(Matrix<Id>(count, 1).view(), found);
       one.recalls = recalls(found);
     }
-    // Nanoseconds, about: bytes of codes, lists, rounds, vectors that are measured.
+    // Nanoseconds, about: bytes of codes, lists, their order, vectors that are measured.
     one.cost = one.rows * static_cast<double>(state.coder->code_size()) * 0.015 + one.lists * 150 +
-               (rule.reach < 0 ? 0 : 5000) +
+               static_cast<double>(rule.lists) * 75 +
                static_cast<double>(rule.refine_factor * request.k) * 150;
     const double mean =
         std::accumulate(one.recalls.begin(), one.recalls.end(), 0.0) / static_cast<double>(count);
     seen.push_back(std::move(one));
     return mean;
+  };
+  // With which half of the queries probe so many lists or fewer.
+  const auto rule_of = [&](std::int64_t probes, std::int64_t factor) {
+    RecallRule rule{.lists = probes, .refine_factor = factor};
+    if (!state.coarse || !state.coarse->keys_are_distances() || probes == 1 || probes == lists)
+      return rule;
+    rule.weight = 1;
+    std::vector<double> spreads;
+    for (std::int64_t q = 0; q < count; ++q) {
+      const float* const keys = order.distances.row(q);
+      spreads.push_back(spread_of(keys[probes - 1], keys[0], probes - 1, rule.weight));
+    }
+    std::nth_element(spreads.begin(), spreads.begin() + count / 2, spreads.end());
+    rule.spread = spreads[static_cast<std::size_t>(count / 2)];
+    std::vector<std::int64_t> wanted;
+    for (std::int64_t q = 0; q < count; ++q)
+      wanted.push_back(
+          lists_within({order.distances.row(q), static_cast<std::size_t>(looked_at)}, rule));
+    rule.lists = lists_to_order(std::move(wanted), lists);
+    return rule;
   };
   double best = 0;
   std::vector<std::int64_t> factors{0};
@@ -187,28 +206,9 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
     // What is nearly everything needs no more of them.
     if (!seen.empty() && best >= 0.998) break;
     for (std::int64_t first = 1;; first = std::min(looked_at, std::max(first + 1, first * 8 / 5))) {
-      best = std::max(best, attempt({first, -1, factor}));
+      best = std::max(best, attempt(rule_of(first, factor)));
       // There is nothing more, or hardly anything.
       if (first == looked_at || shares[static_cast<std::size_t>(first - 1)] >= 0.9995) break;
-    }
-    if (looked_at < 8) continue;
-    // Reaches with which about half of the queries go on to so many lists.
-    CodeSearch probed(state, request, segments, truth.vectors.view(), factor, 0);
-    ExactNeighbors found;
-    probed.nearest({order.ids.data(), count, 2, looked_at}, found);
-    for (std::int64_t to = 4; to <= looked_at; to *= 2) {
-      std::vector<double> reaches;
-      for (std::int64_t q = 0; q < count; ++q) {
-        const double length = shape.metric == Metric::ip ? length_of(queries.rows(q, q + 1)) : 0;
-        const double unit = state.coarse->reach_unit(
-            request.k > 0 ? found.keys.row(q)[request.k - 1] : infinity, length);
-        const float* keys = order.distances.row(q);
-        const double reach = (keys[to - 1] - keys[0]) / unit;
-        reaches.push_back(unit > 0 && reach < 1e30 ? reach : 0);
-      }
-      std::nth_element(reaches.begin(), reaches.begin() + count / 2, reaches.end());
-      const double reach = reaches[static_cast<std::size_t>(count / 2)];
-      if (reach > 0) attempt({2, reach, factor});
     }
   }
   return curve_of(k, std::move(seen), std::move(nearest_keys));

@@ -278,7 +278,7 @@ std::optional<Neighbors> FlatLists::search(const State& state, const IndexShape&
                               options_of_scan(options, shape.metric), Reuse::expected);
   ListSearch rows(request);
   ListProbing search(*known->lists, request, rows);
-  Neighbors near = search.lists_near(queries, point->rule, std::min(point->rule.first, lists));
+  Neighbors near = search.lists_near(queries, point->rule);
   if (!of_one_kind(*known->curve, near)) return {};
   search.probe_by(point->rule, std::move(near));
   if (report) {

@@ -35,8 +35,8 @@ struct CurveFields {
   std::int64_t k, points, keys;
 };
 struct PointFields {
-  std::int64_t first;
-  double reach, promised, expected, lists, rows;
+  std::int64_t rule_lists, weight;  // RecallRule
+  double spread, promised, expected, lists, rows;
 };
 
 struct SegmentFields {
@@ -416,11 +416,12 @@ void add_curves(io::ArchiveWriter& writer, const RecallCurves& curves, std::int6
   const auto all = curves.all();
   for (std::size_t c = 0; c < all.size(); ++c) {
     const RecallCurve& curve = *all[c];
-    const std::string prefix = fmt::format("recall/{}/", c);
+    const std::string prefix = fmt::format("recall/curves/{}/", c);
     const CurveFields fields{curve.k, std::ssize(curve.points), std::ssize(curve.nearest_keys)};
     std::vector<PointFields> points;
     for (const RecallPoint& at : curve.points)
-      points.push_back({at.rule.first, at.rule.reach, at.promised, at.expected, at.lists, at.rows});
+      points.push_back({at.rule.lists, at.rule.weight, at.rule.spread, at.promised, at.expected,
+                        at.lists, at.rows});
     writer.add_copy(prefix + "fields", &fields, sizeof fields);
     writer.add_copy(prefix + "points", points.data(), points.size() * sizeof points[0]);
     writer.add_copy(prefix + "keys", curve.nearest_keys.data(),
@@ -505,20 +506,25 @@ std::shared_ptr<RecallCurves> load_curves(Sections& in, std::int64_t lists) {
   if (rows < 0 || rows > (std::int64_t{1} << 40))
     in.refuse("recall/rows", "it is no number of rows");
   auto out = std::make_shared<RecallCurves>(rows);
-  for (int c = 0; in.has(fmt::format("recall/{}/fields", c)); ++c) {
-    const std::string prefix = fmt::format("recall/{}/", c);
+  for (int c = 0; in.has(fmt::format("recall/curves/{}/fields", c)); ++c) {
+    const std::string prefix = fmt::format("recall/curves/{}/", c);
     const auto fields = in.fields<CurveFields>(prefix + "fields");
     if (fields.k < 1 || fields.k > max_k) in.refuse(prefix + "fields", "its numbers are none");
     RecallCurve curve;
     curve.k = fields.k;
     for (const auto& at : in.list<PointFields>(prefix + "points")) {
-      const double numbers[] = {at.reach, at.promised, at.expected, at.lists, at.rows};
-      if (at.first < 1 || at.first > lists ||
+      const double numbers[] = {at.spread, at.promised, at.expected, at.lists, at.rows};
+      if (at.rule_lists < 1 || at.rule_lists > lists || at.weight < 0 || at.weight > 2 ||
           !std::all_of(std::begin(numbers), std::end(numbers),
                        [](double x) { return std::isfinite(x); }) ||
           at.promised > 1 || at.expected > 1)
         in.refuse(prefix + "points", "it holds what nobody has seen");
-      curve.points.push_back({{at.first, at.reach}, at.promised, at.expected, at.lists, at.rows});
+      curve.points.push_back(
+          {{.lists = at.rule_lists, .spread = at.spread, .weight = static_cast<int>(at.weight)},
+           at.promised,
+           at.expected,
+           at.lists,
+           at.rows});
     }
     curve.nearest_keys = in.list<float>(prefix + "keys");
     const auto factors = in.list<std::int64_t>(prefix + "refine");

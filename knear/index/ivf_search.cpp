@@ -189,8 +189,7 @@ class RecallSearch {
  private:
   Neighbors lists_of_first_round(ListProbing& search, const RecallPoint* point) const {
     if (!point) return state_.coarse->probe(request_.queries, 1, request_.threads);
-    return search.lists_near(request_.queries, point->rule,
-                             std::min(point->rule.first, state_.coarse->lists()));
+    return search.lists_near(request_.queries, point->rule);
   }
   RecallCurve by_the_batch() const {
     const std::int64_t queries = request_.queries.rows(),
@@ -378,7 +377,7 @@ Neighbors search_codes_by_recall(const State& state, const IndexShape& shape,
   const std::int64_t lists = state.coarse->lists(), queries = request.queries.rows();
   CodeRecall recall(state, shape, segments, vectors, request, options);
   const auto near_of = [&](ListProbing& probing) {
-    return probing.lists_near(request.queries, recall.rule(), std::min(recall.rule().first, lists));
+    return probing.lists_near(request.queries, recall.rule());
   };
   // Numbers and keys of the lists of the first rounds.
   const std::int64_t more_bytes = queries * std::min<std::int64_t>(lists, 64) * 12;

@@ -67,53 +67,41 @@ void ListProbing::probe(std::int64_t probes) {
 
 void ListProbing::probe_by(const RecallRule& rule, Neighbors near) {
   const std::int64_t lists = coarse_.lists(), queries = request_.queries.rows();
-  std::int64_t probed = std::min(rule.first, lists);
-  probed_.assign(static_cast<std::size_t>(queries), probed);
-  search_.nearest({near.ids.data(), queries, probed, near.ids.cols()}, found_);
-  if (rule.reach < 0) return widen();
-  std::vector<std::int64_t> open(static_cast<std::size_t>(queries));  // queries that go on
-  std::iota(open.begin(), open.end(), 0);
-  while (probed < lists && !open.empty()) {
-    const std::int64_t end = RecallRule::next_end(probed, lists);
-    std::vector<std::int64_t> wanted(open.size()), unclear;
-    for (std::size_t i = 0; i < open.size(); ++i) {
-      wanted[i] = lists_wanted(rule, open[i], near, static_cast<std::int64_t>(i));
-      if (wanted[i] > near.ids.cols() && near.ids.cols() < std::min(lists, end + 1))
-        unclear.push_back(static_cast<std::int64_t>(i));
-    }
-    // Of few queries more lists have to be put in order.
-    Neighbors far;
-    std::vector<std::int64_t> place(open.size(), -1);  // in far
-    if (!unclear.empty()) {
-      std::vector<std::int64_t> numbers;
-      for (const std::int64_t i : unclear) numbers.push_back(open[static_cast<std::size_t>(i)]);
-      far = order_lists(copies_of(request_.queries, numbers).view(), std::min(lists, end + 1));
-      for (std::size_t u = 0; u < unclear.size(); ++u) {
-        const auto i = static_cast<std::size_t>(unclear[u]);
-        place[i] = static_cast<std::int64_t>(u);
-        wanted[i] = lists_wanted(rule, open[i], far, place[i]);
-      }
-    }
-    std::vector<std::int64_t> next, farther;
-    Matrix<Id> probes(std::ssize(open), end - probed);
-    for (std::size_t i = 0; i < open.size(); ++i) {
-      if (wanted[i] <= probed) continue;
-      const std::int64_t stop = std::min(wanted[i], end);
-      const Id* const from =
-          place[i] < 0 ? near.ids.row(static_cast<std::int64_t>(i)) : far.ids.row(place[i]);
-      Id* const row = probes.row(std::ssize(next));
-      std::copy_n(from + probed, stop - probed, row);
-      std::fill(row + (stop - probed), row + (end - probed), no_id);
-      probed_[static_cast<std::size_t>(open[i])] = stop;
-      next.push_back(open[i]);
-      if (wanted[i] > end) farther.push_back(open[i]);
-    }
-    if (!next.empty()) search_.nearest(probes.view().rows(0, std::ssize(next)), found_, next);
-    probed = end;
-    open = std::move(farther);
-    if (open.empty() || probed >= lists) break;
-    near = lists_near(copies_of(request_.queries, open).view(), rule, probed);
+  probed_.assign(static_cast<std::size_t>(queries), near.ids.cols());
+  if (rule.spread < 0) {
+    search_.nearest(near.ids.view(), found_);
+    return widen();
   }
+  const auto wanted = [&](const Neighbors& of, std::int64_t row) {
+    return lists_within({of.distances.row(row), static_cast<std::size_t>(of.ids.cols())}, rule);
+  };
+  std::int64_t ordered = near.ids.cols();
+  std::vector<std::int64_t> open;                                        // want more than these
+  std::vector<std::vector<Id>> left(static_cast<std::size_t>(queries));  // their other lists
+  std::int64_t most = 1;
+  for (std::int64_t q = 0; q < queries; ++q) {
+    std::int64_t& count = probed_[static_cast<std::size_t>(q)];
+    count = wanted(near, q);
+    if (count == ordered && ordered < lists) open.push_back(q);
+    std::fill(near.ids.row(q) + count, near.ids.row(q) + ordered, no_id);
+    most = std::max(most, count);
+  }
+  const std::int64_t first = ordered;
+  while (!open.empty()) {
+    ordered = next_order(ordered, lists);
+    const Neighbors far = order_lists(copies_of(request_.queries, open).view(), ordered);
+    std::vector<std::int64_t> still;
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      const std::int64_t row = static_cast<std::int64_t>(i), count = wanted(far, row);
+      const auto q = static_cast<std::size_t>(open[i]);
+      left[q].assign(far.ids.row(row) + first, far.ids.row(row) + count);
+      if (count == ordered && ordered < lists) still.push_back(open[i]);
+    }
+    open = std::move(still);
+  }
+  search_.nearest({near.ids.data(), queries, most, near.ids.cols()}, found_);
+  probe_all(left);
+  widen();
 }
 
 void ListProbing::widen() {
@@ -166,7 +154,9 @@ void ListProbing::certify(bool go_on) {
       certified_[at] = left[at].empty();
     });
   }
-  if (go_on) probe_all(left);
+  if (!go_on) return;
+  probe_all(left);
+  certified_.assign(certified_.size(), 1);
 }
 
 KnnReport ListProbing::report() {
@@ -199,15 +189,6 @@ Neighbors ListProbing::order_lists(AnyMatrixView queries, std::int64_t probes) {
   return out;
 }
 
-std::int64_t ListProbing::lists_wanted(const RecallRule& rule, std::int64_t q,
-                                       const Neighbors& near, std::int64_t row) const {
-  const std::span<const float> keys(near.distances.row(row),
-                                    static_cast<std::size_t>(near.ids.cols()));
-  const double length =
-      request_.options.metric == Metric::ip ? length_of(request_.queries.rows(q, q + 1)) : 0;
-  return lists_within(keys, rule.reach, coarse_.reach_unit(kth_key(q), length));
-}
-
 double ListProbing::kth_key(std::int64_t q) const {
   return request_.k == 0 ? -infinity : found_.keys.row(q)[request_.k - 1];
 }
@@ -217,7 +198,6 @@ void ListProbing::probe_all(const std::vector<std::vector<Id>>& left) {
   for (std::size_t q = 0; q < left.size(); ++q) {
     most = std::max(most, left[q].size());
     probed_[q] += std::ssize(left[q]);
-    certified_[q] = 1;
   }
   constexpr std::size_t columns = 64;
   for (std::size_t from = 0; from < most; from += columns) {

@@ -1,6 +1,5 @@
-// knear/index/list_probing.hpp -- a search of inverted lists, round by round: which lists each
-// query probes, when it has probed enough, and of which queries the lists' radii prove that nothing
-// nearer is elsewhere.
+// knear/index/list_probing.hpp -- a search of inverted lists: which lists each query probes, and of
+// which queries the lists' radii prove that nothing nearer is elsewhere.
 //
 //   ListProbing probing(state, request, search);   // search: among the rows of lists
 //   probing.probe(16);
@@ -25,15 +24,13 @@ class ListProbing {
   // The first `probes` lists of each query.
   void probe(std::int64_t probes);
 
-  // As many lists of each query as a rule says (index/recall_rule.hpp), and more of those that find
-  // fewer than k rows in these. near: lists_near() of all queries.
+  // Those lists of each query that a rule says (index/recall_rule.hpp), and more of queries that
+  // find fewer than k rows in these. near: lists_near() of all queries.
   void probe_by(const RecallRule& rule, Neighbors near);
 
-  // After `probed` lists, those that the next round is likely to want: as many again, and one that
-  // says whether there are more.
-  Neighbors lists_near(AnyMatrixView queries, const RecallRule& rule, std::int64_t probed) {
-    const std::int64_t likely = rule.reach < 0 ? probed : 2 * probed + 1;
-    return order_lists(queries, std::min(coarse_.lists(), likely));
+  // The lists that a rule looks at first.
+  Neighbors lists_near(AnyMatrixView queries, const RecallRule& rule) {
+    return order_lists(queries, std::min(coarse_.lists(), rule.lists));
   }
 
   // Twice as many lists for queries that have found fewer than k rows, until they have or all lists
@@ -50,10 +47,6 @@ class ListProbing {
 
  private:
   Neighbors order_lists(AnyMatrixView queries, std::int64_t probes);
-  // How many lists of a query a rule wants by now; more than near has columns: all of these, and
-  // perhaps others. row: of the query in near.
-  std::int64_t lists_wanted(const RecallRule& rule, std::int64_t q, const Neighbors& near,
-                            std::int64_t row) const;
   bool is_short(std::int64_t q) const {
     return request_.k > 0 && found_.ids.row(q)[request_.k - 1] == no_id;
   }

@@ -15,7 +15,6 @@
 namespace knear::detail {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
 // Lists of each query that calibration knows; what is farther counts as not found.
 constexpr std::int64_t most_lists_looked_at = 1024;
 constexpr std::int32_t beyond = std::numeric_limits<std::int32_t>::max();
@@ -25,15 +24,6 @@ std::vector<std::vector<std::uint32_t>> lists_of_rows(const State& state) {
   std::vector<std::vector<std::uint32_t>> out;
   for (const Segment& segment : state.segments) out.push_back(segment.rows->lists()->list_of());
   return out;
-}
-
-// The j-th key of an answer that leaves out an id; infinity where there are no more.
-double key_without(const ExactNeighbors& found, std::int64_t q, std::int64_t j, Id own) {
-  const Id* ids = found.ids.row(q);
-  const bool there = std::find(ids, ids + std::min(j + 1, found.columns()), own) !=
-                     ids + std::min(j + 1, found.columns());
-  const std::int64_t at = j + (own != no_id && there);
-  return at < found.columns() ? found.keys.row(q)[at] : infinity;
 }
 
 }  // namespace
@@ -72,6 +62,7 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
     for (const std::uint32_t row : segments[s].allowed_rows(0, std::ssize(of[s])))
       ++allowed[of[s][row]];
   const Neighbors order = state.coarse->probe(queries, looked_at, threads);
+  sample.distances = state.coarse->keys_are_distances();
   sample.keys = Matrix<float>(count, looked_at);
   sample.rows = Matrix<std::int32_t>(count, looked_at);
   sample.ranks = Matrix<std::int32_t>(count, k);
@@ -110,26 +101,6 @@ RecallCurve calibrate(const State& state, Metric metric, std::span<const SearchS
     for (; j < k; ++j) sample.ranks.row(q)[j] = -1;
   }
 
-  for (std::int64_t end = 1; end < looked_at; end *= 2) sample.ends.push_back(end);
-  sample.ends.push_back(looked_at);
-  sample.units = Matrix<double>(count, std::ssize(sample.ends));
-  std::vector<double> lengths(static_cast<std::size_t>(count));
-  if (metric == Metric::ip)
-    for (std::int64_t q = 0; q < count; ++q)
-      lengths[static_cast<std::size_t>(q)] = length_of(queries.rows(q, q + 1));
-  ListSearch search(request);
-  ExactNeighbors found;
-  std::int64_t probed = 0;
-  for (std::size_t e = 0; e < sample.ends.size(); ++e) {
-    const std::int64_t end = sample.ends[e];
-    const MatrixView<Id> probes(order.ids.data() + probed, count, end - probed, looked_at);
-    search.nearest(probes, found);
-    for (std::int64_t q = 0; q < count; ++q)
-      sample.units.row(q)[e] = state.coarse->reach_unit(
-          key_without(found, q, k - 1, own.empty() ? no_id : own[static_cast<std::size_t>(q)]),
-          lengths[static_cast<std::size_t>(q)]);
-    probed = end;
-  }
   return calibrated(sample, threads);
 }
 

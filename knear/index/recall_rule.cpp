@@ -10,17 +10,32 @@
 namespace knear::detail {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
 // Standard errors below the mean: 1 % on one side.
 constexpr double one_sided = 2.33;
-// Of a grid of rules: reaches for each first round, each so many times the one before (the eighth
-// root of 2). Products alone: pow() and log() have not the same last bit on every machine.
-constexpr int most_reaches = 200;
-constexpr double next_reach = 1.0905077326652577;
+// Of a grid of rules: spreads, each so many times the one before (the sixteenth root of 2).
+// Products alone: pow() and log() have not the same last bit on every machine.
+constexpr int most_spreads = 400;
+constexpr double next_spread = 1.0442737824274138;
+constexpr int weights = 3;
 
 // What a query costs, as nanoseconds of one core: the scoring of a row's coordinate, what a list
-// and a round take beside that, and a centroid that is put in order.
-constexpr double coordinate_cost = 0.004, list_cost = 190, round_cost = 6500, centroid_cost = 130;
+// takes beside that, a centroid that is put in order, and that more are for some queries.
+constexpr double coordinate_cost = 0.004, list_cost = 190, centroid_cost = 75, order_cost = 3000;
+
+// Of putting so many lists in order at first, and more for queries that want more; `wanted`
+// ascends.
+double cost_of_order(std::span<const std::int64_t> wanted, std::int64_t first, std::int64_t lists) {
+  double cost = 0;
+  std::int64_t ordered = first;
+  for (auto open = wanted.begin();;) {
+    const auto more = static_cast<double>(wanted.end() - open);
+    cost += more * centroid_cost * static_cast<double>(ordered);
+    if (ordered != first) cost += more * order_cost;
+    open = ordered < lists ? std::lower_bound(open, wanted.end(), ordered) : wanted.end();
+    if (open == wanted.end()) return cost;
+    ordered = next_order(ordered, lists);
+  }
+}
 
 struct Simulated {
   RecallPoint point;
@@ -30,69 +45,49 @@ struct Simulated {
 class Simulation {
  public:
   explicit Simulation(const CalibrationSample& sample)
-      : sample_(sample), queries_(sample.keys.rows()) {}
+      : sample_(sample), queries_(sample.keys.rows()), looked_at_(sample.keys.cols()) {}
 
   Simulated run(RecallRule rule) const {
-    const std::int64_t looked_at = sample_.keys.cols();
-    double sum = 0, squares = 0, lists = 0, rows = 0, rounds = 0, ordered = 0;
+    double sum = 0, squares = 0, lists = 0, rows = 0;
+    std::vector<std::int64_t> wanted(static_cast<std::size_t>(queries_), rule.lists);
     for (std::int64_t q = 0; q < queries_; ++q) {
-      std::int64_t probed = std::min(rule.first, sample_.lists);
-      rounds += 1, ordered += static_cast<double>(probed);
-      const std::int64_t enough = rule.reach < 0 ? sample_.enough[static_cast<std::size_t>(q)] : 0;
-      for (; probed < enough; rounds += 1, ordered += static_cast<double>(probed))
-        probed = std::min(2 * probed, sample_.lists);  // (ListProbing::widen)
-      while (rule.reach >= 0 && probed < sample_.lists) {
-        const std::int64_t wanted =
-            lists_within({sample_.keys.row(q), static_cast<std::size_t>(looked_at)}, rule.reach,
-                         unit(q, probed));
-        const std::int64_t end = RecallRule::next_end(probed, sample_.lists);
-        // As ordered for all, and for queries that want more (index/list_probing.cpp).
-        const std::int64_t likely = std::min(2 * probed + 1, looked_at);
-        ordered += static_cast<double>(probed == rule.first ? likely - probed : likely);
-        if (wanted > likely) ordered += static_cast<double>(std::min(end + 1, looked_at));
-        if (wanted <= probed) break;
-        rounds += 1;
-        const bool goes_on = wanted > end;
-        probed = std::min(wanted, end);
-        if (!goes_on || probed >= looked_at) break;
-      }
+      std::int64_t& probed = wanted[static_cast<std::size_t>(q)];
+      if (rule.spread >= 0) probed = lists_within(keys(q), rule);
+      const std::int64_t enough = sample_.enough[static_cast<std::size_t>(q)];
+      while (probed < enough) probed = std::min(2 * probed, sample_.lists);  // (ListProbing::widen)
       const double found = recall(q, probed);
       sum += found, squares += found * found;
       lists += static_cast<double>(probed);
-      rows += sample_.rows.row(q)[std::min(probed, looked_at) - 1];
+      rows += sample_.rows.row(q)[std::min(probed, looked_at_) - 1];
     }
     const auto n = static_cast<double>(queries_);
     Simulated out;
+    if (rule.spread >= 0) rule.lists = lists_to_order(wanted, sample_.lists);
     out.point.rule = rule;
     const double mean = sum / n, variance = std::max(0.0, squares / n - mean * mean);
     out.point.expected = mean;
     // A sample that found everything says what its size lets it say.
     out.point.promised = mean - one_sided * std::sqrt(variance / n) - 1 / n;
     out.point.lists = lists / n, out.point.rows = rows / n;
+    std::sort(wanted.begin(), wanted.end());
     out.cost = out.point.rows * static_cast<double>(sample_.dim) * coordinate_cost +
-               out.point.lists * list_cost + rounds / n * round_cost + ordered / n * centroid_cost;
+               out.point.lists * list_cost + cost_of_order(wanted, rule.lists, sample_.lists) / n;
     return out;
   }
 
-  // A reach with which about half of the queries go on to as many lists from the first round on.
-  double reach_to(std::int64_t first, std::int64_t lists) const {
+  // With which half of the queries want so many lists or fewer.
+  double spread_to(std::int64_t lists, int weight) const {
     std::vector<double> all;
-    for (std::int64_t q = 0; q < queries_; ++q) {
-      const double of = unit(q, first);
-      const float* keys = sample_.keys.row(q);
-      const double reach = (keys[lists - 1] - keys[0]) / of;
-      all.push_back(of > 0 && reach < 1e30 ? reach : 0);
-    }
+    for (std::int64_t q = 0; q < queries_; ++q)
+      all.push_back(
+          spread_of(keys(q)[static_cast<std::size_t>(lists - 1)], keys(q)[0], lists - 1, weight));
     std::nth_element(all.begin(), all.begin() + queries_ / 2, all.end());
     return all[static_cast<std::size_t>(queries_ / 2)];
   }
 
  private:
-  double unit(std::int64_t q, std::int64_t probed) const {
-    const auto end = std::lower_bound(sample_.ends.begin(), sample_.ends.end(), probed);
-    const auto at =
-        std::min<std::int64_t>(end - sample_.ends.begin(), std::ssize(sample_.ends) - 1);
-    return sample_.units.row(q)[at];
+  std::span<const float> keys(std::int64_t q) const {
+    return {sample_.keys.row(q), static_cast<std::size_t>(looked_at_)};
   }
   double recall(std::int64_t q, std::int64_t probed) const {
     const std::int32_t* ranks = sample_.ranks.row(q);
@@ -103,7 +98,7 @@ class Simulation {
   }
 
   const CalibrationSample& sample_;
-  const std::int64_t queries_;
+  const std::int64_t queries_, looked_at_;
 };
 
 }  // namespace
@@ -117,12 +112,41 @@ double length_of(AnyMatrixView query) {
   });
 }
 
-std::int64_t lists_within(std::span<const float> keys, double reach, double unit) {
-  if (unit == infinity) return std::ssize(keys) + 1;  // k rows have not been found yet
-  const double most = keys[0] + reach * unit;
-  const auto end = std::upper_bound(keys.begin(), keys.end(), most,
-                                    [](double value, float key) { return value < key; });
-  return end == keys.end() ? std::ssize(keys) + 1 : end - keys.begin();
+double spread_of(float key, float nearest_key, std::int64_t at, int weight) {
+  // Square roots are the same on every machine, other roots and powers are not.
+  const double farther = std::sqrt(std::max(0.0, static_cast<double>(key))) -
+                         std::sqrt(std::max(0.0, static_cast<double>(nearest_key)));
+  if (weight == 0) return farther;
+  const double root = std::sqrt(static_cast<double>(at + 1));
+  return farther * (weight == 1 ? std::sqrt(root) : root);
+}
+
+std::int64_t lists_within(std::span<const float> keys, const RecallRule& rule) {
+  std::int64_t low = 1, high = std::ssize(keys);
+  while (low < high) {
+    const std::int64_t at = (low + high) / 2;  // (the first list is always probed)
+    const bool within =
+        spread_of(keys[static_cast<std::size_t>(at)], keys[0], at, rule.weight) <= rule.spread;
+    (within ? low : high) = within ? at + 1 : at;
+  }
+  return low;
+}
+
+std::int64_t next_order(std::int64_t ordered, std::int64_t lists) {
+  return ordered > lists / 4 ? lists : 4 * ordered;
+}
+
+std::int64_t lists_to_order(std::vector<std::int64_t> wanted, std::int64_t most) {
+  std::sort(wanted.begin(), wanted.end());
+  std::int64_t best = std::min<std::int64_t>(2, most);
+  double least = std::numeric_limits<double>::infinity();
+  for (std::int64_t first = best; first <= most;) {
+    const double cost = cost_of_order(wanted, first, most);
+    if (cost < least) least = cost, best = first;
+    if (first == most) break;
+    first = std::min(most, std::max(first + 1, first + first / 4));
+  }
+  return best;
 }
 
 const RecallPoint* RecallCurve::find(double recall) const {
@@ -141,13 +165,19 @@ RecallCurve calibrated(const CalibrationSample& sample, int threads) {
 
   const Simulation simulation(sample);
   std::vector<RecallRule> rules;
-  for (std::int64_t first = 1; first <= looked_at; first = std::max(first + 1, first + first / 8))
-    rules.push_back({first, -1});
-  for (std::int64_t first = 1; first <= std::min<std::int64_t>(64, looked_at / 2); first *= 2) {
-    const double high = simulation.reach_to(first, looked_at);
-    double reach = std::max(1e-6, simulation.reach_to(first, std::min(looked_at, first + 1)) / 4);
-    for (int i = 0; i < most_reaches && reach < high * next_reach; ++i, reach *= next_reach)
-      rules.push_back({first, reach});
+  if (sample.distances && looked_at > 1) {
+    for (int weight = 0; weight < weights; ++weight) {
+      const double high = simulation.spread_to(looked_at, weight);
+      double spread = simulation.spread_to(2, weight) / 4;
+      if (!(spread > 0)) spread = high / looked_at;
+      for (int i = 0; i < most_spreads && spread < high * next_spread; ++i, spread *= next_spread)
+        rules.push_back({.spread = spread, .weight = weight});
+    }
+    rules.push_back({.lists = 1});
+    rules.push_back({.lists = looked_at});
+  } else {
+    for (std::int64_t lists = 1; lists <= looked_at; lists = std::max(lists + 1, lists * 9 / 8))
+      rules.push_back({.lists = lists});
   }
   std::vector<Simulated> seen(rules.size());
   parallel_for(threads, std::ssize(rules), [&](std::int64_t i) {

@@ -1,16 +1,16 @@
 // knear/index/recall_rule.hpp -- when a query of inverted lists has probed enough for the recall
 // that was asked: a rule for each query, and how it is calibrated.
 //
-// Lists are probed in coarse order, by rounds that end after 1, 4, 16, ... times `first` lists.
-// After a round the k-th key so far says how far neighbours are: the query goes on to those lists
-// whose centroids' keys exceed that of the nearest centroid by no more than `reach` times that
-// distance, and stops where none is left. So easy queries probe few lists and hard ones many, and
-// the answer depends on query and index alone. No query stops with fewer than k rows while there
-// are more: a rule without `reach` doubles its lists until then.
+// A query probes the lists whose centroids are not much farther away than the nearest one: the list
+// in place j of the coarse order while (d_j - d_1) weight(j) <= spread, where d are distances and
+// weight is 1, or the fourth or the second root of j. So a query near one centroid probes few lists
+// and one between many centroids many, all of them known before anything is scanned, and the answer
+// depends on query and index alone. No query stops with fewer than k rows while there are more: it
+// doubles its lists until then.
 //
-// Calibration probes with some queries whose exact neighbours are known, rows of the index that are
-// left out of their own answers, and notes what each rule of a grid would have found. A rule
-// promises the lower end of an interval of its mean recall (one side, 99 %).
+// Calibration takes some queries whose exact neighbours are known, rows of the index that are left
+// out of their own answers, and notes what each rule of a grid would have found. A rule promises
+// the lower end of an interval of its mean recall (one side, 99 %).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -28,23 +28,30 @@
 namespace knear::detail {
 
 struct RecallRule {
-  std::int64_t first = 1;  // lists of the first round
-  double reach = -1;       // negative: there is no second one, if k rows were found
+  // Without `spread` the lists that each query probes; with it those that are put in order for each
+  // at first, more of which are only for queries that want more.
+  std::int64_t lists = 1;
+  double spread = -1;  // negative: none
+  // What the differences of distances are multiplied by: the 4th root of the list's place (from 1
+  // on) to this power, 0 to 2.
+  int weight = 0;
   // Codes that are refined: how many are measured by their vectors for each neighbour.
   std::int64_t refine_factor = 0;
-
-  // The end of the round after the one that ended with `probed` lists.
-  static std::int64_t next_end(std::int64_t probed, std::int64_t lists) {
-    return probed > lists / 4 ? lists : 4 * probed;
-  }
 };
 
 // |q| of a query [1 x dim].
 double length_of(AnyMatrixView query);
-// How many of the lists, whose centroids have these keys (ascending), a query goes on to: those up
-// to the first key plus reach times unit; one more than there are keys: all of these, and perhaps
-// others.
-std::int64_t lists_within(std::span<const float> keys, double reach, double unit);
+// How far the list in place `at` (from 0 on) is beyond the nearest one, as a rule compares it with
+// its spread; of keys that are squares of distances. Never smaller for a later place.
+double spread_of(float key, float nearest_key, std::int64_t at, int weight);
+// How many of the lists, whose centroids have these keys (ascending), a query probes by a rule with
+// `spread`, at least 1; as many as there are keys: all of these, and perhaps others.
+std::int64_t lists_within(std::span<const float> keys, const RecallRule& rule);
+// How many lists to put in order at first, where queries want so many of up to `most`: what costs
+// the least together with ordering more of them for some. Any order.
+std::int64_t lists_to_order(std::vector<std::int64_t> wanted, std::int64_t most);
+// That, four times as often, for those that want more.
+std::int64_t next_order(std::int64_t ordered, std::int64_t lists);
 
 // What a rule was seen to do.
 struct RecallPoint {
@@ -68,6 +75,8 @@ struct RecallCurve {
 // What calibration has to know of its queries.
 struct CalibrationSample {
   std::int64_t k = 0, lists = 0, dim = 0;
+  // Whether keys are squares of distances, so that rules may have a spread.
+  bool distances = true;
   Matrix<float> keys;         // [queries x lists looked at], of lists, ascending
   Matrix<std::int32_t> rows;  // [queries x lists looked at]: rows in the first 1, 2, ... lists
   // [queries x k]: places in that order of the lists of the neighbours; beyond the last: not among
@@ -76,8 +85,6 @@ struct CalibrationSample {
   // [queries]: lists in which k rows are found, or all that there are if these are fewer; one more
   // than are looked at if those are too few.
   std::vector<std::int32_t> enough;
-  std::vector<std::int64_t> ends;  // 1, 2, 4, ...
-  Matrix<double> units;            // [queries x ends]: distance of the k-th row after so many lists
 };
 // What a search by a rule was seen to do for some queries.
 struct RuleSeen {

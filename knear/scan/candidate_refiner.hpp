@@ -122,7 +122,9 @@ class CandidateRefiner {
       : duplicates_(duplicates),
         job_(job),
         measurer_(job),
-        most_(static_cast<std::size_t>(job.most_pending())) {
+        most_(static_cast<std::size_t>(job.most_pending())),
+        few_rows_(!job.must_refine &&
+                  looks_at_all_scores(job.base.rows(), job.base.cols(), job.k)) {
     const MachinePeaks& peaks = *job.peaks;
     // Rows of the first tile are in cache still.
     worth_measuring_ = direct_row_seconds(job.base.cols(), peaks) * 3;
@@ -204,6 +206,12 @@ class CandidateRefiner {
   // Measures what is left, best first; writes the k best.
   void finish(QueryCandidates& c, std::int64_t query, const KeyScale& scale, double* keys, Id* ids,
               ScanStats& stats) {
+    // Of few rows, which are in cache, so few that ruling some of them out would take longer.
+    const auto wanted = static_cast<std::size_t>(job_.k);
+    if (few_rows_ && c.exact.items().empty() && c.pending.size() <= wanted + wanted / 2 + 8) {
+      finish_all(c, query, keys, ids, stats);
+      return;
+    }
     settle(c, query, stats);
     if (job_.k > LargestK::longest) {
       finish_many(c, query, scale, keys, ids, stats);
@@ -329,6 +337,23 @@ class CandidateRefiner {
     }
   }
 
+  // finish() by measuring all.
+  void finish_all(QueryCandidates& c, std::int64_t query, double* keys, Id* ids, ScanStats& stats) {
+    heap_.clear();
+    measurer_.set_query(query);
+    const std::size_t count = c.pending.size();
+    measure(c.pending.data(), count, count, [&](double key, std::uint32_t row) {
+      heap_.emplace_back(key, row);
+      return true;
+    });
+    stats.survivors += static_cast<std::int64_t>(count);
+    sort_pairs(heap_);
+    for (std::size_t j = 0; j < static_cast<std::size_t>(job_.k); ++j) {
+      keys[j] = j < heap_.size() ? heap_[j].first : infinity;
+      ids[j] = j < heap_.size() ? heap_[j].second : no_id;
+    }
+  }
+
   // finish() without order among the candidates, which would cost more than measuring a few rows:
   // first the k that look best, then of the others those that may still come before the k-th.
   void finish_many(QueryCandidates& c, std::int64_t query, const KeyScale& scale, double* keys,
@@ -406,6 +431,7 @@ class CandidateRefiner {
   const ScanJob& job_;
   RowMeasurer measurer_;
   std::size_t most_;
+  bool few_rows_;
   double worth_measuring_;  // rows that pass for nothing and take as long as measuring one
   MachinePeaks peaks_;
   std::vector<double> refined_scratch_;

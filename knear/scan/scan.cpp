@@ -165,6 +165,71 @@ class CertifiedNearest : NearestTask {
     return !gives_up(g, seen, std::exchange(passed_, 0));
   }
 
+  // Whether all products with the rows of the task are looked at together: where they are few
+  // beside k, so that a threshold which improves from row to row lets several times k of them
+  // through.
+  bool wants_scores() const {
+    const std::int64_t rows = (loop_.task.panel_end - loop_.task.panel_begin) * panel_rows;
+    return !scan_.state && packed_.format == format_int8 && !filtered_ && !job_.allowed_slots &&
+           looks_at_all_scores(rows, packed_.dim, job_.k);
+  }
+  void take_scores(std::int64_t g, const std::int32_t* scores, std::int64_t stride) {
+    constexpr float infinity_of_floats = std::numeric_limits<float>::infinity();
+    const std::int64_t first = loop_.task.panel_begin * panel_rows, panels = stride / panel_rows;
+    GroupHead& head = loop_.queries.heads[static_cast<std::size_t>(g)];
+    const ScanKernels& kernels = scan_kernels(job_.isa);
+    units_.resize(static_cast<std::size_t>(panels));
+    uppers_.resize(static_cast<std::size_t>(stride));
+    places_.resize(static_cast<std::size_t>(stride));
+    std::int64_t lane = 0;
+    each_of(g, [&](std::int64_t q) {
+      const std::int32_t* const products = scores + lane * stride;
+      const float* const bias = packed_.row_bias.data() + first;
+      const double per_unit = set_units(q, head, lane, panels);
+      const std::int32_t correction = head.correction[lane];
+      QueryCandidates& c = state(q);
+      const auto interval = [&](std::uint32_t place) {
+        const Hit hit{products[place], static_cast<std::uint32_t>(first) + place,
+                      static_cast<std::uint32_t>(lane)};
+        return scores_.interval(q, head, hit);
+      };
+      float* const uppers = uppers_.data();
+      std::int64_t count = 0;
+      const auto collect = [&](float least) {
+        count = kernels.places_at_least(uppers, stride, least, places_.data());
+      };
+      if (per_unit > 0) {
+        kernels.upper_ends(products, correction, bias, units_.data(), panels, uppers);
+        for (const std::uint32_t slot : padding()) uppers[slot] = -infinity_of_floats;
+        collect(kernels.largest_value(uppers, stride, job_.k));
+      }
+      if (count >= std::min(job_.k, stride - std::ssize(padding()))) {
+        // k rows or more: none of them is worse than the least of their lower ends.
+        double least = infinity;
+        for (std::int64_t i = 0; i < count; ++i)
+          least = std::min(least, interval(places_[static_cast<std::size_t>(i)]).lower);
+        if (count >= job_.k) c.threshold = std::max(c.threshold, least);
+        const double at_least = c.threshold * per_unit;
+        collect(at_least > -1e30
+                    ? static_cast<float>(at_least - std::abs(at_least) * 0x1p-22 - 1e-30)
+                    : -std::numeric_limits<float>::max());
+      } else {  // numbers of which floats are none
+        std::fill_n(uppers, stride, 0.0f);
+        for (const std::uint32_t slot : padding()) uppers[slot] = -infinity_of_floats;
+        collect(0);
+      }
+      stats_.hits += count;
+      c.pending.clear(), c.pending.reserve(static_cast<std::size_t>(count));
+      for (std::int64_t i = 0; i < count; ++i) {
+        const ScoreInterval x = interval(places_[static_cast<std::size_t>(i)]);
+        if (!(x.upper < c.threshold)) c.pending.push_back(x);
+      }
+      if (c.full()) refiner_.prune(c, query(q), scores_.scale(q), stats_);
+      ++lane;
+    });
+    if (job_.may_give_up && lets_too_much_through(g, stride)) give_up(g);
+  }
+
   std::int64_t finish(ScanStats& stats) {
     const auto start = std::chrono::steady_clock::now();
     std::int64_t bytes = 0;
@@ -195,17 +260,70 @@ class CertifiedNearest : NearestTask {
   bool gives_up(std::int64_t g, std::int64_t seen, std::int64_t passed) {
     const std::int64_t rows = packed_.panels_per_tile * panel_rows;
     if (!job_.may_give_up || seen < 2 || rows * seen < 20 * job_.k) return false;
+    const std::int64_t in_group = loop_.queries.heads[static_cast<std::size_t>(g)].count;
+    const double most_hits = packed_.format == format_fp32 ? 0.5 : 0.05;
+    if (static_cast<double>(passed) <=
+            most_hits * static_cast<double>(rows * in_group) + always_allowed(in_group) &&
+        !lets_too_much_through(g, rows * seen))
+      return false;
+    give_up(g);
+    return true;
+  }
+  // How many rows of a group may wait in any case.
+  double always_allowed(std::int64_t in_group) const {
+    return static_cast<double>(in_group) * (4.0 * static_cast<double>(job_.k) + 64);
+  }
+  // Whether too many of the rows that a group's queries have seen wait to be measured.
+  bool lets_too_much_through(std::int64_t g, std::int64_t rows) {
     std::int64_t pending = 0, in_group = 0;
     each_of(g, [&](std::int64_t q) { pending += std::ssize(state(q).pending), ++in_group; });
-    const double most_hits = packed_.format == format_fp32 ? 0.5 : 0.05;
-    const double pairs = static_cast<double>(rows * in_group);
-    const double allowed = static_cast<double>(in_group) * (4.0 * static_cast<double>(job_.k) + 64);
-    if (static_cast<double>(passed) <= most_hits * pairs + allowed &&
-        static_cast<double>(pending) <= worthwhile_ * pairs * static_cast<double>(seen) + allowed)
-      return false;
+    return static_cast<double>(pending) >
+           worthwhile_ * static_cast<double>(rows * in_group) + always_allowed(in_group);
+  }
+  void give_up(std::int64_t g) {
     gave_up_[static_cast<std::size_t>(g)] = 1;
     each_of(g, [&](std::int64_t q) { state(q).pending = {}; });
-    return true;
+  }
+
+  // Fills units_ for a query and the panels of the task, in units near the size of its products, so
+  // that no scale of the data is beyond the range of floats. Returns how many of these are one of
+  // g; 0: there is no such unit.
+  double set_units(std::int64_t q, const GroupHead& head, std::int64_t lane, std::int64_t panels) {
+    const double norm = head.norm[lane], error = head.error[lane];
+    const double size = (norm + packed_.longest) * packed_.longest;
+    if (!(size > 1e-200 && size < 1e200)) return 0;
+    const double per_unit = std::ldexp(1.0, -std::ilogb(size));
+    const double squares = loop_.queries.squares[static_cast<std::size_t>(q)];
+    const double slack = packed_.space.metric == Metric::l2 ? 2 * packed_.space.slack * squares : 0;
+    const PanelHead* panel = packed_.heads.data() + loop_.task.panel_begin;
+    for (ScoreUnits& units : std::span(units_).first(static_cast<std::size_t>(panels))) {
+      const double coding = norm * panel->error + error * panel->norm;
+      const double most = panel->bias_max + coding + slack;
+      // Of the products of codes, whose lengths are at most these.
+      const double largest =
+          (norm + error) * panel->norm + std::abs(panel->bias_max) + coding + slack;
+      units.unit = static_cast<float>(head.scale * panel->scale * per_unit);
+      units.bias_unit = static_cast<float>(panel->scale * panel->scale * per_unit * (1 - 0x1p-20));
+      units.most = static_cast<float>((most + 0x1p-20 * largest) * per_unit + 1e-30);
+      if (!std::isfinite(units.unit) || !std::isfinite(units.most) ||
+          !(units.bias_unit >= std::numeric_limits<float>::min()) ||
+          !std::isfinite(units.bias_unit))
+        return 0;
+      ++panel;
+    }
+    return per_unit;
+  }
+  // Slots of the task that have no row.
+  const std::vector<std::uint32_t>& padding() {
+    if (!padding_known_) {
+      const std::int64_t begin = loop_.task.panel_begin * panel_rows,
+                         end = loop_.task.panel_end * panel_rows;
+      for (std::int64_t slot = begin; slot < end; ++slot)
+        if (packed_.ids[static_cast<std::size_t>(slot)] == PackedBase::no_row)
+          padding_.push_back(static_cast<std::uint32_t>(slot - begin));
+      padding_known_ = true;
+    }
+    return padding_;
   }
 
   // Measures what the queries have left, by rows where many queries want the same ones; writes the
@@ -239,6 +357,11 @@ class CertifiedNearest : NearestTask {
   const double worthwhile_;
   const bool filtered_ = !job_.allowed.all() && !job_.allowed_slots;
   std::int64_t passed_ = 0;  // of the group and tile at hand
+  // Of take_scores(), for a query and all slots of the task.
+  std::vector<ScoreUnits> units_;
+  std::vector<float> uppers_;
+  std::vector<std::uint32_t> places_, padding_;
+  bool padding_known_ = false;
 };
 
 // Whole numbers: scores are keys, and the k best are kept as they come.

@@ -13,8 +13,9 @@
 //   run_tasks(packed, job, table, stats, progress,
 //             [&](TileLoop& loop, ScanStats& stats) { return CountWithin(..., loop); });
 //
-// take() gets pairs of rows that exist; a filter is the accumulator's (AllowedRows). An accumulator
-// of a scan in two stages has take_list instead of take and publish_group, and one of a self-join
+// take() gets pairs of rows that exist; a filter is the accumulator's (AllowedRows). One that has
+// wants_scores() and take_scores() may get all products of a group at once. An accumulator of a
+// scan in two stages has take_list instead of take and publish_group, and one of a self-join
 // `enter` besides (tile_loop.hpp). examples/count_within.cpp is a whole accumulator.
 //
 // measure_pairs() drives the accumulators of scans that measure every pair in float64.
@@ -54,6 +55,11 @@ void run_task(const PackedBase& packed, TileLoop& loop, std::int64_t first, std:
     else
       loop.collect(take, tile_done);
   } else {
+    if constexpr (requires { &Accumulator::take_scores; })
+      if (accumulator.wants_scores())
+        return loop.score([&](std::int64_t g, const std::int32_t* scores, std::int64_t stride) {
+          accumulator.take_scores(g, scores, stride);
+        });
     const std::int64_t group_size = loop.group_size();
     const auto drain = [&](std::int64_t g, const Hit* hits, int count) {
       GroupHead& head = loop.queries.heads[static_cast<std::size_t>(g)];

@@ -76,6 +76,7 @@ class TileLoop {
     while (group_sizes[group] != queries.group_size) ++group;
     kernel_ = base.is_integer ? kernels.integer[group] : kernels.certified[base.format][group];
     collect_ = kernels.collect[group], self_join_ = kernels.self_join;
+    score_ = kernels.scores[group];
   }
 
   const ScanTask task;
@@ -110,6 +111,31 @@ class TileLoop {
   template <class Drain, class TileDone>
   void run(Drain drain, TileDone tile_done) {
     run(0, tiles(), drain, tile_done);
+  }
+
+  // For int8 codes: `take(group, scores, stride)` gets the products of each group with all rows of
+  // the task [group size x stride], slots from the first panel on.
+  template <class Take>
+  void score(Take take) {
+    const std::int64_t stride = (task.panel_end - task.panel_begin) * panel_rows;
+    std::vector<std::int32_t> scores(static_cast<std::size_t>(group_size() * stride));
+    TileArgs args = arguments();
+    args.scores = scores.data(), args.score_stride = stride;
+    clock.restart();
+    if (packed_.guard)
+      packed_.guard->touch(
+          packed_.codes.data() + task.panel_begin * packed_.steps * panel_step_bytes,
+          static_cast<std::size_t>((task.panel_end - task.panel_begin) * packed_.steps *
+                                   panel_step_bytes));
+    for (std::int64_t g = 0; g < queries.groups; ++g) {
+      args.query_codes = queries.group_codes(g), args.group = &queries.heads[g];
+      args.panel = task.panel_begin, args.panel_end = task.panel_end;
+      score_(&args);
+      clock.charge(clock.scores);
+      take(g, scores.data(), stride);
+      clock.charge(clock.selection);
+    }
+    reporter_.add(tiles());
   }
 
   // For int8 codes and a second stage: `take(group, lane, slots, count)` gets what passed of each
@@ -189,7 +215,7 @@ class TileLoop {
 
   const PackedBase& packed_;
   const std::uint32_t* const allowed_slots_;
-  TileKernel kernel_, collect_, self_join_;
+  TileKernel kernel_, collect_, self_join_, score_;
   Reporter& reporter_;
   std::vector<Hit> hits_;
 };

@@ -130,6 +130,32 @@ TEST_P(Scan, NeedsNoRowsBeyondAnUpperBound) {
   }
 }
 
+// Few rows of every size, all of whose scores are looked at together: panels whose rows differ in
+// length by orders of magnitude, and numbers of which products are beyond floats.
+TEST_P(Scan, RowsOfEveryLengthAreFoundAmongFew) {
+  if (codes == Codes::integer) return;
+  for (const Metric metric : metrics)
+    for (const double scale : {1e-25, 1e-12, 1.0, 1e12, 1e18}) {
+      Random random(21);
+      AnyMatrix base = vectors(codes, 900, 19, 22), queries = vectors(codes, 26, 19, 23);
+      const auto multiply = [&](AnyMatrix& m, std::int64_t rows) {
+        for (std::int64_t i = 0; i < rows; ++i) {
+          const double by = scale * std::pow(10, 6 * random.uniform() * random.uniform() - 3);
+          for (std::int64_t j = 0; j < 19; ++j) {
+            float& x = static_cast<float*>(m.row(i))[j];
+            x = static_cast<float>(x * by);
+          }
+        }
+      };
+      multiply(base, 900), multiply(queries, 26);
+      const ScanCase c(std::move(base), std::move(queries), metric);
+      const PackedBase packed = c.packed(codes, isa);
+      for (const std::int64_t k : {2, 9, 40, 300, 899, 950})
+        ASSERT_TRUE(is_nearest(c, answer(packed, c.job(k, isa), all_of(26)), all_of(26), k))
+            << name_of(metric) << " scale " << scale << " k " << k;
+    }
+}
+
 // Rows that cannot be told apart by codes: whatever waits is measured early, and memory is bounded.
 TEST_P(Scan, TiesAndNearTiesAreMeasuredEarly) {
   Random random(11);

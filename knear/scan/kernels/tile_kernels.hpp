@@ -102,6 +102,10 @@ struct TileArgs {
   // list_limit.
   std::uint32_t* lists[max_group];
   int list_count[max_group], list_limit;
+  // `scores` only, instead of hits: the products of all pairs [group size x score_stride], slots
+  // from the first panel on, as they were accumulated (corrections included).
+  std::int32_t* scores;
+  std::int64_t score_stride;
 };
 
 using TileKernel = void (*)(TileArgs*);
@@ -132,12 +136,35 @@ using Encode = CodeSize (*)(const double* v, std::int64_t dim, double scale, int
 using RowProducts = void (*)(const std::uint8_t* rows, std::int64_t stride,
                              const std::uint32_t* which, std::int64_t count,
                              const std::int8_t* query, std::int64_t dim, std::int32_t* out);
+
+// What the products of one query with all rows are worth, and which of them are the largest. Slots
+// are those of whole panels.
+//
+// Upper ends of what is certain of g, in any unit: out[slot] is at least
+//   unit (score - correction) + bias_unit bias[slot] + most
+// of the panel's numbers, in real arithmetic, if most has room for 2^-21 of the largest product
+// and bias_unit, which multiplies numbers that are at most 0, is rounded to be 2^-20 smaller.
+struct ScoreUnits {
+  float unit, bias_unit, most;
+};
+using UpperEnds = void (*)(const std::int32_t* scores, std::int32_t correction, const float* bias,
+                           const ScoreUnits* units, std::int64_t panels, float* out);
+// A number that at least k of the values are not below, and few more, unless many are equal; the
+// lowest float if there are fewer than k finite ones. No NaN.
+using LargestValue = float (*)(const float* values, std::int64_t count, std::int64_t k);
+// The places of values that are at least `least`, ascending; returns how many.
+using PlacesAtLeast = std::int64_t (*)(const float* values, std::int64_t count, float least,
+                                       std::uint32_t* out);
 struct ScanKernels {
   TileKernel certified[format_count][group_size_count];
   TileKernel integer[group_size_count];  // on int8 codes
   TileKernel collect[group_size_count];  // certified on int8 codes, for a second stage
   TileKernel self_join;                  // as collect, with 12 rows of the base as queries
-  LoadFloats load_floats;                // v = from - mean; mean may be nullptr
+  TileKernel scores[group_size_count];   // on int8 codes: every product, no test
+  UpperEnds upper_ends;
+  LargestValue largest_value;
+  PlacesAtLeast places_at_least;
+  LoadFloats load_floats;  // v = from - mean; mean may be nullptr
   Measure measure;
   Encode encode[format_count];
   RowProducts row_products;

@@ -343,6 +343,111 @@ static void tile(TileArgs* args) {
   }
 }
 
+// ---- all products of few rows -------------------------------------------------------------------
+
+template <int group, int queries>
+static inline __attribute__((always_inline)) void score_block(const TileArgs& a, int64_t panel,
+                                                              int first_query, int first_row,
+                                                              int32_t* out) {
+  const uint8_t* rows = a.codes + panel * a.steps * panel_step_bytes + first_row * step_bytes;
+  const uint8_t* query = a.query_codes + first_query * step_bytes;
+  Ints sum[queries][2];
+#pragma GCC unroll 12
+  for (int q = 0; q < queries; ++q) sum[q][0] = sum[q][1] = Ints{};
+  for (int64_t step = 0; step < a.steps; ++step) {
+    const Ints rows0 = load_ints(rows), rows1 = load_ints(rows + KNEAR_WIDTH * step_bytes);
+#pragma GCC unroll 12
+    for (int q = 0; q < queries; ++q) {
+      const Ints x = broadcast_int(query + q * step_bytes);
+      sum[q][0] = dot_int8(sum[q][0], rows0, x), sum[q][1] = dot_int8(sum[q][1], rows1, x);
+    }
+    rows += panel_step_bytes, query += group * step_bytes;
+  }
+  out += first_query * a.score_stride + first_row;
+#pragma GCC unroll 12
+  for (int q = 0; q < queries; ++q) {
+    store(out + q * a.score_stride, sum[q][0]);
+    store(out + q * a.score_stride + KNEAR_WIDTH, sum[q][1]);
+  }
+}
+
+template <int group>
+static void score(TileArgs* args) {
+  constexpr int queries = group < KNEAR_BLOCK ? group : KNEAR_BLOCK;
+  int32_t* out = args->scores;
+  for (; args->panel < args->panel_end; ++args->panel, out += panel_rows)
+    for (int row = 0; row < panel_rows; row += 2 * KNEAR_WIDTH)
+      for (int q = 0; q < group; q += queries)
+        score_block<group, queries>(*args, args->panel, q, row, out);
+}
+
+static void upper_ends(const int32_t* scores, int32_t correction, const float* bias,
+                       const ScoreUnits* units, int64_t panels, float* out) {
+  const Ints taken_off = Ints{} + correction;
+  for (int64_t panel = 0; panel < panels; ++panel)
+    for (int r = 0; r < panel_rows; r += KNEAR_WIDTH) {
+      const int64_t at = panel * panel_rows + r;
+      const ScoreUnits& by = units[panel];
+      const Floats dot =
+          __builtin_convertvector(subtract(load_ints(scores + at), taken_off), Floats);
+      const Floats rest =
+          multiply_add(Floats{} + by.most, load_floats(bias + at), Floats{} + by.bias_unit);
+      store(out + at, multiply_add(rest, dot, Floats{} + by.unit));
+    }
+}
+
+// How many values are at least `least`.
+static inline int64_t count_at_least(const float* values, int64_t count, float least) {
+  Ints sum{};
+  for (int64_t i = 0; i < count; i += KNEAR_WIDTH) sum += load_floats(values + i) >= least;
+  int64_t out = 0;
+  for (int j = 0; j < KNEAR_WIDTH; ++j) out -= sum[j];
+  return out;
+}
+
+static float largest_value(const float* values, int64_t count, int64_t k) {
+  constexpr float lowest = -0x1.fffffep127f;
+  Floats least = Floats{} + 0x1.fffffep127f, most = Floats{} + lowest;
+  for (int64_t i = 0; i < count; i += KNEAR_WIDTH) {
+    const Floats x = load_floats(values + i), y = x < lowest ? least : x;
+    least = y < least ? y : least, most = x > most ? x : most;
+  }
+  float low = least[0], high = most[0];  // `low` has at least k, `high` fewer or itself
+  for (int j = 1; j < KNEAR_WIDTH; ++j) {
+    low = least[j] < low ? least[j] : low, high = most[j] > high ? most[j] : high;
+  }
+  int64_t above_low = count_at_least(values, count, low), above_high = 0;
+  if (above_low < k) return lowest;
+  const int64_t enough = k + k / 8 + 1;
+  // Between both by how many are above each; by halves where that does not get on.
+  for (int step = 0; above_low > enough && step < 64; ++step) {
+    const float share = step % 3 == 2 ? 0.5f
+                                      : static_cast<float>(above_low - k) /
+                                            static_cast<float>(above_low - above_high);
+    float middle = low + (high - low) * (share < 0.96875f ? share : 0.96875f);
+    if (!(middle > low && middle < high)) middle = low + (high - low) * 0.5f;
+    if (!(middle > low && middle < high)) break;
+    const int64_t above = count_at_least(values, count, middle);
+    if (above >= k)
+      low = middle, above_low = above;
+    else
+      high = middle, above_high = above;
+  }
+  return low;
+}
+
+static int64_t places_at_least(const float* values, int64_t count, float least, uint32_t* out) {
+  // Of a panel at a time: where a loop over few bits ends cannot be foretold.
+  int64_t found = 0;
+  for (int64_t i = 0; i < count; i += panel_rows) {
+    uint32_t bits = 0;
+    for (int r = 0; r < panel_rows; r += KNEAR_WIDTH)
+      bits |= sign_bits((Ints)(load_floats(values + i + r) >= least)) << r;
+    for (; bits; bits &= bits - 1) out[found++] = static_cast<uint32_t>(i + __builtin_ctz(bits));
+  }
+  return found;
+}
+
 // ---- packing: sums in any order, since every bound leaves room for float64 rounding ------------
 
 static void load_floats_centred(const float* from, const double* mean, int64_t dim, double* v) {
@@ -500,6 +605,10 @@ const ScanKernels& KNEAR_TABLE() {
       {tile<format_int8, Mode::collect, 1>, tile<format_int8, Mode::collect, 4>,
        tile<format_int8, Mode::collect, 12>},
       tile<format_int8, Mode::self_join, 12>,
+      {score<1>, score<4>, score<12>},
+      upper_ends,
+      largest_value,
+      places_at_least,
       load_floats_centred,
       measure,
       {encode<format_int8>, encode<format_int16>, encode<format_fp32>},

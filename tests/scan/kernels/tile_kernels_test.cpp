@@ -4,9 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <map>
 #include <vector>
@@ -363,6 +365,79 @@ TEST(TileKernels, QueriesBeyondTheCountAreNeverReported) {
     for (const auto& [pair, score] : c.run(kernels_for(isa).certified[format_int8][group_12], 10))
       EXPECT_LT(pair.second, 5u) << score;
   }
+}
+
+TEST(TileKernels, ScoresAreTheProductsOfAllPairs) {
+  for (Isa isa : available_isas())
+    for (int size = 0; size < group_size_count; ++size)
+      for (std::int64_t steps : {1, 7, 33}) {
+        Case c(format_int8, group_sizes[size], steps, 13 * steps + size);
+        const std::int64_t slots = c.panels * panel_rows;
+        std::vector<std::int32_t> out(static_cast<std::size_t>(c.group_size * slots));
+        TileArgs args{};
+        args.codes = c.codes.data(), args.query_codes = c.query_codes.data();
+        args.steps = steps, args.panel_end = c.panels;
+        args.scores = out.data(), args.score_stride = slots;
+        kernels_for(isa).scores[size](&args);
+        for (int q = 0; q < c.group_size; ++q)
+          for (std::int64_t slot = 0; slot < slots; ++slot) {
+            std::int32_t sum = 0;
+            for (std::int64_t step = 0; step < steps; ++step) {
+              const std::uint8_t* y = c.codes.data() +
+                                      (slot / panel_rows * steps + step) * panel_step_bytes +
+                                      slot % panel_rows * step_bytes;
+              const std::uint8_t* x = c.query_codes.data() + (step * c.group_size + q) * step_bytes;
+              for (int j = 0; j < step_bytes; ++j) sum += y[j] * static_cast<std::int8_t>(x[j]);
+            }
+            ASSERT_EQ(out[static_cast<std::size_t>(q * slots + slot)], sum)
+                << name_of(isa) << " query " << q << " slot " << slot;
+          }
+      }
+}
+
+TEST(TileKernels, LargestValuesAreFoundWithFewMore) {
+  constexpr float none = -std::numeric_limits<float>::infinity();
+  Random random(17);
+  for (Isa isa : available_isas())
+    for (const std::int64_t count : {32, 96, 1024, 2080})
+      for (const int kind : {0, 1, 2, 3, 4}) {
+        AlignedArray<float> values(count);
+        std::vector<float> sorted;
+        for (std::int64_t i = 0; i < count; ++i) {
+          const double x = random.uniform();
+          values.data()[i] = static_cast<float>(
+              kind == 0   ? x
+              : kind == 1 ? -1 / (x + 1e-6)                          // a long tail below
+              : kind == 2 ? std::pow(x, -8.0)                        // and one above
+              : kind == 3 ? static_cast<double>(random.below(4))     // ties
+                          : (x - 0.5) * std::pow(10, 60 * x - 30));  // every size
+          if (random.below(20) == 0) values.data()[i] = none;
+          if (values.data()[i] != none) sorted.push_back(values.data()[i]);
+        }
+        std::sort(sorted.begin(), sorted.end(), std::greater<>());
+        for (const std::int64_t k : {1, 2, 10, 30, 500, 3000}) {
+          const ScanKernels& kernels = kernels_for(isa);
+          const float least = kernels.largest_value(values.data(), count, k);
+          std::vector<std::uint32_t> places(static_cast<std::size_t>(count));
+          const std::int64_t found =
+              kernels.places_at_least(values.data(), count, least, places.data());
+          std::vector<std::uint32_t> expected;
+          for (std::int64_t i = 0; i < count; ++i)
+            if (values.data()[i] >= least) expected.push_back(static_cast<std::uint32_t>(i));
+          places.resize(static_cast<std::size_t>(found));
+          ASSERT_EQ(places, expected);
+          if (k > std::ssize(sorted)) {
+            EXPECT_EQ(found, std::ssize(sorted));
+            continue;
+          }
+          ASSERT_GE(found, k);
+          if (kind == 2 || kind == 4) continue;  // halving what lies between takes many steps
+          const std::int64_t ties =
+              std::count(sorted.begin(), sorted.end(), sorted[static_cast<std::size_t>(k - 1)]);
+          EXPECT_LE(found, std::max(k + k / 8 + 1, k - 1 + ties))
+              << name_of(isa) << " kind " << kind << " count " << count << " k " << k;
+        }
+      }
 }
 
 }  // namespace
