@@ -179,24 +179,19 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
     seen.push_back(std::move(one));
     return mean;
   };
-  // With which half of the queries probe so many lists or fewer.
+  // Up to twice as many lists, and a spread with which half of the queries probe fewer than these.
   const auto rule_of = [&](std::int64_t probes, std::int64_t factor) {
     RecallRule rule{.lists = probes, .refine_factor = factor};
     if (!state.coarse || !state.coarse->keys_are_distances() || probes == 1 || probes == lists)
       return rule;
-    rule.weight = 1;
     std::vector<double> spreads;
     for (std::int64_t q = 0; q < count; ++q) {
       const float* const keys = order.distances.row(q);
-      spreads.push_back(spread_of(keys[probes - 1], keys[0], probes - 1, rule.weight));
+      spreads.push_back(spread_of(keys[probes - 1], keys[0], probes - 1));
     }
     std::nth_element(spreads.begin(), spreads.begin() + count / 2, spreads.end());
     rule.spread = spreads[static_cast<std::size_t>(count / 2)];
-    std::vector<std::int64_t> wanted;
-    for (std::int64_t q = 0; q < count; ++q)
-      wanted.push_back(
-          lists_within({order.distances.row(q), static_cast<std::size_t>(looked_at)}, rule));
-    rule.lists = lists_to_order(std::move(wanted), lists);
+    rule.lists = std::min(looked_at, 2 * probes);
     return rule;
   };
   double best = 0;

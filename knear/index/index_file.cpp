@@ -35,7 +35,7 @@ struct CurveFields {
   std::int64_t k, points, keys;
 };
 struct PointFields {
-  std::int64_t rule_lists, weight;  // RecallRule
+  std::int64_t rule_lists;
   double spread, promised, expected, lists, rows;
 };
 
@@ -420,8 +420,8 @@ void add_curves(io::ArchiveWriter& writer, const RecallCurves& curves, std::int6
     const CurveFields fields{curve.k, std::ssize(curve.points), std::ssize(curve.nearest_keys)};
     std::vector<PointFields> points;
     for (const RecallPoint& at : curve.points)
-      points.push_back({at.rule.lists, at.rule.weight, at.rule.spread, at.promised, at.expected,
-                        at.lists, at.rows});
+      points.push_back(
+          {at.rule.lists, at.rule.spread, at.promised, at.expected, at.lists, at.rows});
     writer.add_copy(prefix + "fields", &fields, sizeof fields);
     writer.add_copy(prefix + "points", points.data(), points.size() * sizeof points[0]);
     writer.add_copy(prefix + "keys", curve.nearest_keys.data(),
@@ -514,17 +514,16 @@ std::shared_ptr<RecallCurves> load_curves(Sections& in, std::int64_t lists) {
     curve.k = fields.k;
     for (const auto& at : in.list<PointFields>(prefix + "points")) {
       const double numbers[] = {at.spread, at.promised, at.expected, at.lists, at.rows};
-      if (at.rule_lists < 1 || at.rule_lists > lists || at.weight < 0 || at.weight > 2 ||
+      if (at.rule_lists < 1 || at.rule_lists > lists ||
           !std::all_of(std::begin(numbers), std::end(numbers),
                        [](double x) { return std::isfinite(x); }) ||
           at.promised > 1 || at.expected > 1)
         in.refuse(prefix + "points", "it holds what nobody has seen");
-      curve.points.push_back(
-          {{.lists = at.rule_lists, .spread = at.spread, .weight = static_cast<int>(at.weight)},
-           at.promised,
-           at.expected,
-           at.lists,
-           at.rows});
+      curve.points.push_back({{.lists = at.rule_lists, .spread = at.spread},
+                              at.promised,
+                              at.expected,
+                              at.lists,
+                              at.rows});
     }
     curve.nearest_keys = in.list<float>(prefix + "keys");
     const auto factors = in.list<std::int64_t>(prefix + "refine");

@@ -66,41 +66,14 @@ void ListProbing::probe(std::int64_t probes) {
 }
 
 void ListProbing::probe_by(const RecallRule& rule, Neighbors near) {
-  const std::int64_t lists = coarse_.lists(), queries = request_.queries.rows();
-  probed_.assign(static_cast<std::size_t>(queries), near.ids.cols());
-  if (rule.spread < 0) {
-    search_.nearest(near.ids.view(), found_);
-    return widen();
+  const std::int64_t ordered = near.ids.cols();
+  probed_.resize(static_cast<std::size_t>(request_.queries.rows()));
+  for (std::size_t q = 0; q < probed_.size(); ++q) {
+    const auto row = static_cast<std::int64_t>(q);
+    probed_[q] = lists_within({near.distances.row(row), static_cast<std::size_t>(ordered)}, rule);
+    std::fill(near.ids.row(row) + probed_[q], near.ids.row(row) + ordered, no_id);
   }
-  const auto wanted = [&](const Neighbors& of, std::int64_t row) {
-    return lists_within({of.distances.row(row), static_cast<std::size_t>(of.ids.cols())}, rule);
-  };
-  std::int64_t ordered = near.ids.cols();
-  std::vector<std::int64_t> open;                                        // want more than these
-  std::vector<std::vector<Id>> left(static_cast<std::size_t>(queries));  // their other lists
-  std::int64_t most = 1;
-  for (std::int64_t q = 0; q < queries; ++q) {
-    std::int64_t& count = probed_[static_cast<std::size_t>(q)];
-    count = wanted(near, q);
-    if (count == ordered && ordered < lists) open.push_back(q);
-    std::fill(near.ids.row(q) + count, near.ids.row(q) + ordered, no_id);
-    most = std::max(most, count);
-  }
-  const std::int64_t first = ordered;
-  while (!open.empty()) {
-    ordered = next_order(ordered, lists);
-    const Neighbors far = order_lists(copies_of(request_.queries, open).view(), ordered);
-    std::vector<std::int64_t> still;
-    for (std::size_t i = 0; i < open.size(); ++i) {
-      const std::int64_t row = static_cast<std::int64_t>(i), count = wanted(far, row);
-      const auto q = static_cast<std::size_t>(open[i]);
-      left[q].assign(far.ids.row(row) + first, far.ids.row(row) + count);
-      if (count == ordered && ordered < lists) still.push_back(open[i]);
-    }
-    open = std::move(still);
-  }
-  search_.nearest({near.ids.data(), queries, most, near.ids.cols()}, found_);
-  probe_all(left);
+  search_.nearest(near.ids.view(), found_);
   widen();
 }
 

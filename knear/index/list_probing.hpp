@@ -28,7 +28,7 @@ class ListProbing {
   // find fewer than k rows in these. near: lists_near() of all queries.
   void probe_by(const RecallRule& rule, Neighbors near);
 
-  // The lists that a rule looks at first.
+  // The lists of each query that a rule chooses from.
   Neighbors lists_near(AnyMatrixView queries, const RecallRule& rule) {
     return order_lists(queries, std::min(coarse_.lists(), rule.lists));
   }

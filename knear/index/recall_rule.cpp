@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <numeric>
 #include <utility>
 
 #include "knear/core/threads.hpp"
@@ -12,75 +12,67 @@ namespace {
 
 // Standard errors below the mean: 1 % on one side.
 constexpr double one_sided = 2.33;
-// Of a grid of rules: spreads, each so many times the one before (the sixteenth root of 2).
-// Products alone: pow() and log() have not the same last bit on every machine.
-constexpr int most_spreads = 400;
-constexpr double next_spread = 1.0442737824274138;
-constexpr int weights = 3;
+// Of a grid of rules: spreads, each so many times the one before (the eighth root of 2). Products
+// alone: pow() and log() have not the same last bit on every machine.
+constexpr int most_spreads = 200;
+constexpr double next_spread = 1.0905077326652577;
 
 // What a query costs, as nanoseconds of one core: the scoring of a row's coordinate, what a list
-// takes beside that, a centroid that is put in order, and that more are for some queries.
-constexpr double coordinate_cost = 0.004, list_cost = 190, centroid_cost = 75, order_cost = 3000;
-
-// Of putting so many lists in order at first, and more for queries that want more; `wanted`
-// ascends.
-double cost_of_order(std::span<const std::int64_t> wanted, std::int64_t first, std::int64_t lists) {
-  double cost = 0;
-  std::int64_t ordered = first;
-  for (auto open = wanted.begin();;) {
-    const auto more = static_cast<double>(wanted.end() - open);
-    cost += more * centroid_cost * static_cast<double>(ordered);
-    if (ordered != first) cost += more * order_cost;
-    open = ordered < lists ? std::lower_bound(open, wanted.end(), ordered) : wanted.end();
-    if (open == wanted.end()) return cost;
-    ordered = next_order(ordered, lists);
-  }
-}
-
-struct Simulated {
-  RecallPoint point;
-  double cost = 0;
-};
+// takes beside that, and a centroid that is put in order.
+constexpr double coordinate_cost = 0.004, list_cost = 190, centroid_cost = 75;
 
 class Simulation {
  public:
   explicit Simulation(const CalibrationSample& sample)
-      : sample_(sample), queries_(sample.keys.rows()), looked_at_(sample.keys.cols()) {}
-
-  Simulated run(RecallRule rule) const {
-    double sum = 0, squares = 0, lists = 0, rows = 0;
-    std::vector<std::int64_t> wanted(static_cast<std::size_t>(queries_), rule.lists);
+      : sample_(sample), queries_(sample.keys.rows()), looked_at_(sample.keys.cols()) {
+    shares_ = Matrix<float>(queries_, looked_at_);
     for (std::int64_t q = 0; q < queries_; ++q) {
-      std::int64_t& probed = wanted[static_cast<std::size_t>(q)];
-      if (rule.spread >= 0) probed = lists_within(keys(q), rule);
-      const std::int64_t enough = sample_.enough[static_cast<std::size_t>(q)];
-      while (probed < enough) probed = std::min(2 * probed, sample_.lists);  // (ListProbing::widen)
-      const double found = recall(q, probed);
-      sum += found, squares += found * found;
-      lists += static_cast<double>(probed);
-      rows += sample_.rows.row(q)[std::min(probed, looked_at_) - 1];
+      const std::int32_t* ranks = sample.ranks.row(q);
+      float* const found = shares_.row(q);
+      std::fill_n(found, looked_at_, 0.0f);
+      std::int64_t there = 0;
+      for (std::int64_t j = 0; j < sample.k; ++j) {
+        there += ranks[j] >= 0;
+        if (ranks[j] >= 0 && ranks[j] < looked_at_) found[ranks[j]] += 1;
+      }
+      std::partial_sum(found, found + looked_at_, found);
+      for (std::int64_t p = 0; p < looked_at_; ++p)
+        found[p] = there == 0 ? 1 : found[p] / static_cast<float>(there);
     }
-    const auto n = static_cast<double>(queries_);
-    Simulated out;
-    if (rule.spread >= 0) rule.lists = lists_to_order(wanted, sample_.lists);
-    out.point.rule = rule;
-    const double mean = sum / n, variance = std::max(0.0, squares / n - mean * mean);
-    out.point.expected = mean;
-    // A sample that found everything says what its size lets it say.
-    out.point.promised = mean - one_sided * std::sqrt(variance / n) - 1 / n;
-    out.point.lists = lists / n, out.point.rows = rows / n;
-    std::sort(wanted.begin(), wanted.end());
-    out.cost = out.point.rows * static_cast<double>(sample_.dim) * coordinate_cost +
-               out.point.lists * list_cost + cost_of_order(wanted, rule.lists, sample_.lists) / n;
-    return out;
+  }
+
+  // The rules that probe at most so many lists, one after another.
+  void run(double spread, std::span<const std::int64_t> lists, std::vector<RuleSeen>& out) const {
+    const RecallRule all{.lists = looked_at_, .spread = spread};
+    std::vector<std::int64_t> wanted(static_cast<std::size_t>(queries_));
+    for (std::int64_t q = 0; q < queries_; ++q)
+      wanted[static_cast<std::size_t>(q)] = lists_within(keys(q), all);
+    for (const std::int64_t most : lists) {
+      RuleSeen seen;
+      seen.rule = {.lists = most, .spread = spread};
+      seen.recalls.resize(wanted.size());
+      for (std::size_t q = 0; q < wanted.size(); ++q) {
+        std::int64_t probed = std::min(most, wanted[q]);
+        while (probed < sample_.enough[q])
+          probed = std::min(2 * probed, sample_.lists);  // (ListProbing::widen)
+        const auto row = static_cast<std::int64_t>(q), known = std::min(probed, looked_at_) - 1;
+        seen.recalls[q] = shares_.row(row)[known];
+        seen.lists += static_cast<double>(probed);
+        seen.rows += sample_.rows.row(row)[known];
+      }
+      const auto n = static_cast<double>(queries_);
+      seen.lists /= n, seen.rows /= n;
+      seen.cost = seen.rows * static_cast<double>(sample_.dim) * coordinate_cost +
+                  seen.lists * list_cost + static_cast<double>(most) * centroid_cost;
+      out.push_back(std::move(seen));
+    }
   }
 
   // With which half of the queries want so many lists or fewer.
-  double spread_to(std::int64_t lists, int weight) const {
+  double spread_to(std::int64_t lists) const {
     std::vector<double> all;
     for (std::int64_t q = 0; q < queries_; ++q)
-      all.push_back(
-          spread_of(keys(q)[static_cast<std::size_t>(lists - 1)], keys(q)[0], lists - 1, weight));
+      all.push_back(spread_of(keys(q)[static_cast<std::size_t>(lists - 1)], keys(q)[0], lists - 1));
     std::nth_element(all.begin(), all.begin() + queries_ / 2, all.end());
     return all[static_cast<std::size_t>(queries_ / 2)];
   }
@@ -89,17 +81,37 @@ class Simulation {
   std::span<const float> keys(std::int64_t q) const {
     return {sample_.keys.row(q), static_cast<std::size_t>(looked_at_)};
   }
-  double recall(std::int64_t q, std::int64_t probed) const {
-    const std::int32_t* ranks = sample_.ranks.row(q);
-    std::int64_t there = 0, found = 0;
-    for (std::int64_t j = 0; j < sample_.k; ++j)
-      there += ranks[j] >= 0, found += ranks[j] >= 0 && ranks[j] < probed;
-    return there == 0 ? 1 : static_cast<double>(found) / static_cast<double>(there);
-  }
 
   const CalibrationSample& sample_;
   const std::int64_t queries_, looked_at_;
+  Matrix<float> shares_;  // [queries x lists looked at]: of the neighbours in the first 1, 2, ...
 };
+
+// What a rule is worth.
+RecallPoint point_of(const RuleSeen& seen) {
+  const auto n = static_cast<double>(seen.recalls.size());
+  double sum = 0, squares = 0;
+  for (const double recall : seen.recalls) sum += recall, squares += recall * recall;
+  const double mean = sum / n, variance = std::max(0.0, squares / n - mean * mean);
+  // A sample that found everything says what its size lets it say.
+  const double promised = mean - one_sided * std::sqrt(variance / n) - 1 / n;
+  return {seen.rule, promised, mean, seen.lists, seen.rows};
+}
+
+struct PricedPoint {
+  RecallPoint point;
+  double cost;
+};
+
+// From the cheapest on, those that promise more than the ones before.
+std::vector<RecallPoint> worth_using(std::vector<PricedPoint> points) {
+  std::stable_sort(points.begin(), points.end(),
+                   [](const PricedPoint& a, const PricedPoint& b) { return a.cost < b.cost; });
+  std::vector<RecallPoint> out;
+  for (const PricedPoint& one : points)
+    if (out.empty() || one.point.promised > out.back().promised) out.push_back(one.point);
+  return out;
+}
 
 }  // namespace
 
@@ -112,41 +124,22 @@ double length_of(AnyMatrixView query) {
   });
 }
 
-double spread_of(float key, float nearest_key, std::int64_t at, int weight) {
-  // Square roots are the same on every machine, other roots and powers are not.
+double spread_of(float key, float nearest_key, std::int64_t at) {
+  // Square roots are the same on every machine, other roots are not.
   const double farther = std::sqrt(std::max(0.0, static_cast<double>(key))) -
                          std::sqrt(std::max(0.0, static_cast<double>(nearest_key)));
-  if (weight == 0) return farther;
-  const double root = std::sqrt(static_cast<double>(at + 1));
-  return farther * (weight == 1 ? std::sqrt(root) : root);
+  return farther * std::sqrt(std::sqrt(static_cast<double>(at + 1)));
 }
 
 std::int64_t lists_within(std::span<const float> keys, const RecallRule& rule) {
-  std::int64_t low = 1, high = std::ssize(keys);
+  std::int64_t low = 1, high = std::min(rule.lists, std::ssize(keys));
+  if (rule.spread < 0) return high;
   while (low < high) {
-    const std::int64_t at = (low + high) / 2;  // (the first list is always probed)
-    const bool within =
-        spread_of(keys[static_cast<std::size_t>(at)], keys[0], at, rule.weight) <= rule.spread;
+    const std::int64_t at = (low + high) / 2;
+    const bool within = spread_of(keys[static_cast<std::size_t>(at)], keys[0], at) <= rule.spread;
     (within ? low : high) = within ? at + 1 : at;
   }
   return low;
-}
-
-std::int64_t next_order(std::int64_t ordered, std::int64_t lists) {
-  return ordered > lists / 4 ? lists : 4 * ordered;
-}
-
-std::int64_t lists_to_order(std::vector<std::int64_t> wanted, std::int64_t most) {
-  std::sort(wanted.begin(), wanted.end());
-  std::int64_t best = std::min<std::int64_t>(2, most);
-  double least = std::numeric_limits<double>::infinity();
-  for (std::int64_t first = best; first <= most;) {
-    const double cost = cost_of_order(wanted, first, most);
-    if (cost < least) least = cost, best = first;
-    if (first == most) break;
-    first = std::min(most, std::max(first + 1, first + first / 4));
-  }
-  return best;
 }
 
 const RecallPoint* RecallCurve::find(double recall) const {
@@ -164,30 +157,28 @@ RecallCurve calibrated(const CalibrationSample& sample, int threads) {
   if (queries == 0) return out;
 
   const Simulation simulation(sample);
-  std::vector<RecallRule> rules;
+  std::vector<std::int64_t> lists;  // of which 2, 3, 4, ... are tried, then one in four or five
+  for (std::int64_t most = 1; most < looked_at; most = std::max(most + 1, most * 5 / 4))
+    lists.push_back(most);
+  lists.push_back(looked_at);
+  std::vector<double> spreads{-1};
   if (sample.distances && looked_at > 1) {
-    for (int weight = 0; weight < weights; ++weight) {
-      const double high = simulation.spread_to(looked_at, weight);
-      double spread = simulation.spread_to(2, weight) / 4;
-      if (!(spread > 0)) spread = high / looked_at;
-      for (int i = 0; i < most_spreads && spread < high * next_spread; ++i, spread *= next_spread)
-        rules.push_back({.spread = spread, .weight = weight});
-    }
-    rules.push_back({.lists = 1});
-    rules.push_back({.lists = looked_at});
-  } else {
-    for (std::int64_t lists = 1; lists <= looked_at; lists = std::max(lists + 1, lists * 9 / 8))
-      rules.push_back({.lists = lists});
+    const double high = simulation.spread_to(looked_at);
+    double spread = simulation.spread_to(2) / 4;
+    if (!(spread > 0)) spread = high / static_cast<double>(looked_at);
+    for (int i = 0; i < most_spreads && spread < high * next_spread; ++i, spread *= next_spread)
+      spreads.push_back(spread);
   }
-  std::vector<Simulated> seen(rules.size());
-  parallel_for(threads, std::ssize(rules), [&](std::int64_t i) {
-    seen[static_cast<std::size_t>(i)] = simulation.run(rules[static_cast<std::size_t>(i)]);
+  std::vector<std::vector<PricedPoint>> tried(spreads.size());
+  parallel_for(threads, std::ssize(spreads), [&](std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    std::vector<RuleSeen> seen;
+    simulation.run(spreads[at], lists, seen);
+    for (const RuleSeen& one : seen) tried[at].push_back({point_of(one), one.cost});
   });
-  std::stable_sort(seen.begin(), seen.end(),
-                   [](const Simulated& a, const Simulated& b) { return a.cost < b.cost; });
-  for (const Simulated& one : seen)
-    if (out.points.empty() || one.point.promised > out.points.back().promised)
-      out.points.push_back(one.point);
+  std::vector<PricedPoint> points;
+  for (const auto& some : tried) points.insert(points.end(), some.begin(), some.end());
+  out.points = worth_using(std::move(points));
   return out;
 }
 
@@ -195,30 +186,26 @@ RecallCurve curve_of(std::int64_t k, std::vector<RuleSeen> seen, std::vector<flo
   RecallCurve out;
   out.k = k, out.nearest_keys = std::move(nearest_keys);
   std::sort(out.nearest_keys.begin(), out.nearest_keys.end());
-  std::stable_sort(seen.begin(), seen.end(),
-                   [](const RuleSeen& a, const RuleSeen& b) { return a.cost < b.cost; });
-  for (const RuleSeen& one : seen) {
-    const auto n = static_cast<double>(one.recalls.size());
-    double sum = 0, squares = 0;
-    for (const double recall : one.recalls) sum += recall, squares += recall * recall;
-    const double mean = sum / n, variance = std::max(0.0, squares / n - mean * mean);
-    const double promised = mean - one_sided * std::sqrt(variance / n) - 1 / n;
-    if (out.points.empty() || promised > out.points.back().promised)
-      out.points.push_back({one.rule, promised, mean, one.lists, one.rows});
-  }
+  std::vector<PricedPoint> points;
+  for (const RuleSeen& one : seen) points.push_back({point_of(one), one.cost});
+  out.points = worth_using(std::move(points));
   return out;
 }
 
 bool alike(std::span<const float> a, std::span<const float> b) {
   if (a.empty() || b.empty()) return true;
-  // Kolmogorov and Smirnov: the largest difference of the two shares below a number.
+  if (a.size() > b.size()) std::swap(a, b);
+  // Kolmogorov and Smirnov: the largest difference of the two shares below a number, which is just
+  // before one of the fewer numbers or at it.
   double most = 0;
   const auto n = static_cast<double>(a.size()), m = static_cast<double>(b.size());
-  for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
-    const float x = std::min(a[i], b[j]);
+  for (std::size_t i = 0; i < a.size();) {
+    const auto [first, last] = std::equal_range(b.begin(), b.end(), a[i]);
+    const auto share = [&](auto end) { return static_cast<double>(end - b.begin()) / m; };
+    most = std::max(most, std::abs(static_cast<double>(i) / n - share(first)));
+    const float x = a[i];
     while (i < a.size() && a[i] <= x) ++i;
-    while (j < b.size() && b[j] <= x) ++j;
-    most = std::max(most, std::abs(static_cast<double>(i) / n - static_cast<double>(j) / m));
+    most = std::max(most, std::abs(static_cast<double>(i) / n - share(last)));
   }
   constexpr double unlikely = 6.103036322765087;  // -ln(1e-5 / 2) / 2: once in 100,000 times
   return most <= std::sqrt(unlikely * (1 / n + 1 / m));

@@ -1,12 +1,12 @@
 // knear/index/recall_rule.hpp -- when a query of inverted lists has probed enough for the recall
 // that was asked: a rule for each query, and how it is calibrated.
 //
-// A query probes the lists whose centroids are not much farther away than the nearest one: the list
-// in place j of the coarse order while (d_j - d_1) weight(j) <= spread, where d are distances and
-// weight is 1, or the fourth or the second root of j. So a query near one centroid probes few lists
-// and one between many centroids many, all of them known before anything is scanned, and the answer
-// depends on query and index alone. No query stops with fewer than k rows while there are more: it
-// doubles its lists until then.
+// Of so many lists, the nearest, a query probes those whose centroids are not much farther away
+// than the first one: the list in place j while (d_j - d_1) times the fourth root of j is at most
+// `spread`, where d are distances. So a query near one centroid probes few lists and one between
+// many centroids many, all of them known before anything is scanned, and the answer depends on
+// query and index alone. No query stops with fewer than k rows while there are more: it doubles its
+// lists until then.
 //
 // Calibration takes some queries whose exact neighbours are known, rows of the index that are left
 // out of their own answers, and notes what each rule of a grid would have found. A rule promises
@@ -28,13 +28,8 @@
 namespace knear::detail {
 
 struct RecallRule {
-  // Without `spread` the lists that each query probes; with it those that are put in order for each
-  // at first, more of which are only for queries that want more.
-  std::int64_t lists = 1;
-  double spread = -1;  // negative: none
-  // What the differences of distances are multiplied by: the 4th root of the list's place (from 1
-  // on) to this power, 0 to 2.
-  int weight = 0;
+  std::int64_t lists = 1;  // that a query probes at most, if it finds k rows in these
+  double spread = -1;      // negative: it probes all of these
   // Codes that are refined: how many are measured by their vectors for each neighbour.
   std::int64_t refine_factor = 0;
 };
@@ -43,15 +38,9 @@ struct RecallRule {
 double length_of(AnyMatrixView query);
 // How far the list in place `at` (from 0 on) is beyond the nearest one, as a rule compares it with
 // its spread; of keys that are squares of distances. Never smaller for a later place.
-double spread_of(float key, float nearest_key, std::int64_t at, int weight);
-// How many of the lists, whose centroids have these keys (ascending), a query probes by a rule with
-// `spread`, at least 1; as many as there are keys: all of these, and perhaps others.
+double spread_of(float key, float nearest_key, std::int64_t at);
+// How many of the lists, whose centroids have these keys (ascending), a query probes: 1 at least.
 std::int64_t lists_within(std::span<const float> keys, const RecallRule& rule);
-// How many lists to put in order at first, where queries want so many of up to `most`: what costs
-// the least together with ordering more of them for some. Any order.
-std::int64_t lists_to_order(std::vector<std::int64_t> wanted, std::int64_t most);
-// That, four times as often, for those that want more.
-std::int64_t next_order(std::int64_t ordered, std::int64_t lists);
 
 // What a rule was seen to do.
 struct RecallPoint {

@@ -358,39 +358,24 @@ TEST(RecallOfLists, RefusesWhatIsNone) {
 
 TEST(RecallRule, ProbesListsThatAreNotMuchFartherThanTheNearest) {
   const std::vector<float> keys = {1, 4, 4, 9, 25};  // distances 1, 2, 2, 3, 5
-  const auto within = [&](double spread, int weight) {
-    return detail::lists_within(keys, {.spread = spread, .weight = weight});
+  const auto within = [&](double spread, std::int64_t lists = 10) {
+    return detail::lists_within(keys, {.lists = lists, .spread = spread});
   };
-  EXPECT_EQ(within(0, 0), 1);
-  EXPECT_EQ(within(0.99, 0), 1);
-  EXPECT_EQ(within(1, 0), 3);  // the ties too
-  EXPECT_EQ(within(2, 0), 4);
-  EXPECT_EQ(within(4, 0), 5);
-  // Times the square root of the place: 1.41, 1.73, 4, 8.94; the fourth
-  // one: 1.19, 1.32, 2.83, 5.98.
-  EXPECT_EQ(within(1.5, 2), 2);
-  EXPECT_EQ(within(1.8, 2), 3);
-  EXPECT_EQ(within(8.9, 2), 4);
-  EXPECT_EQ(within(1.25, 1), 2);
-  EXPECT_EQ(within(2.9, 1), 4);
-  EXPECT_EQ(within(6, 1), 5);
-  EXPECT_EQ(detail::lists_within(std::vector<float>{-0.0f}, {.spread = 1}), 1);
-  EXPECT_EQ(detail::lists_within(std::vector<float>{-1e-7f, 0, 1}, {.spread = 0.5}), 2);
-}
-
-TEST(RecallRule, OrdersAsManyListsAsMostQueriesWant) {
-  // All want 5 of 100, which a sixth one shows.
-  EXPECT_EQ(detail::lists_to_order(std::vector<std::int64_t>(1000, 5), 100), 6);
-  // Few that want more do not make all wait.
-  std::vector<std::int64_t> some(1000, 5);
-  std::fill_n(some.begin(), 10, 90);
-  EXPECT_LT(detail::lists_to_order(some, 100), 10);
-  std::fill_n(some.begin(), 900, 90);
-  EXPECT_GT(detail::lists_to_order(some, 100), 90);
-  EXPECT_EQ(detail::lists_to_order({1, 1}, 1), 1);
-  EXPECT_EQ(detail::next_order(6, 100), 24);
-  EXPECT_EQ(detail::next_order(25, 100), 100);
-  EXPECT_EQ(detail::next_order(26, 100), 100);
+  // Beyond the nearest: 1, 1, 2 and 4, times 1.19, 1.32, 1.41 and 1.50.
+  EXPECT_EQ(within(0), 1);
+  EXPECT_EQ(within(1.18), 1);
+  EXPECT_EQ(within(1.2), 2);
+  EXPECT_EQ(within(1.33), 3);
+  EXPECT_EQ(within(2.82), 3);
+  EXPECT_EQ(within(2.83), 4);
+  EXPECT_EQ(within(6), 5);
+  EXPECT_EQ(within(6, 2), 2);
+  EXPECT_EQ(within(1.2, 4), 2);
+  EXPECT_EQ(within(-1, 4), 4);
+  EXPECT_EQ(within(-1), 5);
+  EXPECT_EQ(detail::lists_within(std::vector<float>{-0.0f}, {.lists = 3, .spread = 1}), 1);
+  // What rounding leaves below 0 is 0.
+  EXPECT_EQ(detail::lists_within(std::vector<float>{-1e-7f, 0, 1}, {.lists = 3, .spread = 0.5}), 2);
 }
 
 TEST(RecallRule, KnowsUnlikeNumbers) {
