@@ -13,7 +13,8 @@
 //   ...,Refine(form)  the same by codes or halves of the vectors: SQfp16, SQbf16, SQ8, SQ4, PQm
 //   PCAn,...          n principal components first; PCAW: whitened, PCAR: rotated, PCAWR
 //   OPQm_d,...        rotated to d columns for a quantiser of m parts; OPQm: to as many as before
-//   RRn,... RR,...    a random rotation, to n columns or as many
+//   RRn,... RR,...    a random rotation, to n columns or as many; of more columns than there are,
+//                     which lengthens rows and changes no distance but for its rounding
 //   L2norm,...        vectors are given length 1
 //   IDMap, IDMap2     before or behind: nothing, since every index takes ids of the caller's
 //

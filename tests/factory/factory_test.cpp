@@ -4,15 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "knear/core/error.hpp"
+#include "tests/index/index_test.hpp"
 
 namespace knear {
 namespace {
 
-std::string refusal(std::string_view factory) {
+std::string refusal(std::string_view factory, std::int64_t dim = 8) {
   try {
-    make_index(factory, 8);
+    make_index(factory, dim);
   } catch (const InvalidArgument& e) {
     return e.what();
   }
@@ -59,6 +61,24 @@ TEST(Factory, MakesWhatIsNamed) {
         std::pair("RR,Flat", "RR8,Flat"), std::pair("IVF64(Flat),PQ4", "IVF64,PQ4"),
         std::pair("PQ4,Refine(Flat)", "PQ4,RFlat")})
     EXPECT_EQ(make_index(name, 8).description(), same);
+}
+
+// A rotation may lengthen rows, which changes no distance but for its rounding: that of rows within
+// 1, squared, in float32. Components cannot be made of less.
+TEST(Factory, RotationsToMoreColumnsKeepDistances) {
+  constexpr std::int64_t dim = 32, k = 5;
+  const Matrix<float> rows = clustered(300, dim, 1);
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+    Index flat = make_index("Flat", dim, metric), turned = make_index("RR64,Flat", dim, metric);
+    turned.train(rows.view());
+    flat.add(rows.view()), turned.add(rows.view());
+    const Neighbors near = flat.search(rows.view(), k), far = turned.search(rows.view(), k);
+    for (std::int64_t i = 0; i < rows.rows() * k; ++i)
+      ASSERT_NEAR(far.distances.data()[i], near.distances.data()[i], 64 * 0x1p-23) << i;
+    EXPECT_EQ(turned.reconstruct(std::vector<Id>{7}).cols(), dim);
+  }
+  EXPECT_EQ(refusal("PCA64,Flat", dim),
+            "factory 'PCA64,Flat' has 'PCA64' at place 1, but there are 32 columns to make 64 of");
 }
 
 TEST(Factory, RefusesTheRestByNameAndPlace) {
