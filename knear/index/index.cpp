@@ -561,8 +561,12 @@ void Index::save(const std::string& path, const Progress& progress) const {
 
 Index Index::load(const std::string& path) {
   return detail::public_call([&] {
-    if (!io::is_archive(path) && is_faiss_file(path)) return read_faiss(path);
-    return Index(Impl::load(path));
+    const bool archive = io::is_archive(path);
+    if (!archive && is_faiss_file(path)) return read_faiss(path);
+    if (archive || path.ends_with(".knear")) return Index(Impl::load(path));
+    if (path.ends_with(".faiss")) return read_faiss(path);
+    const io::MappedFile readable(path);  // or an error that says why it is not
+    throw CorruptFile("{} is neither a .knear file nor a FAISS index file", path);
   });
 }
 

@@ -190,7 +190,8 @@ class Index {
   // Reads a file of FAISS (index/faiss_file.hpp), or opens a .knear file without reading vectors
   // and codes: they stay in the file, which must not be written to (save() replaces it, which is
   // fine), and are compared with their checksums when they are first used. Throws IoError;
-  // CorruptFile, naming the section that is cut off or altered, as searches may later.
+  // CorruptFile for a file that is neither, and naming the section that is cut off or altered, as
+  // searches may later.
   static Index load(const std::string& path);
 
   // The rows with these ids [ids x dim], in the element type of the index, as they were added
