@@ -411,11 +411,14 @@ void Index::merge(const Index& other, MergeIds ids) {
     }
     const auto trained_apart = [](const auto& a, const auto& b) { return a && !a->equals(*b); };
     if (trained_apart(next.coder, from->coder) || trained_apart(next.refiner, from->refiner))
-      throw InvalidArgument("other is an index {} that was trained to other codes",
-                            other.description());
+      throw InvalidArgument(
+          "other is an index {} that was trained to other codes than this one: add its vectors",
+          other.description());
     if (next.transform && !detail::equal(*next.transform, *from->transform))
-      throw InvalidArgument("other is an index {} that was trained to another transform",
-                            other.description());
+      throw InvalidArgument(
+          "other is an index {} that was trained to another transform than this one: add its "
+          "vectors",
+          other.description());
     const bool other_lists = next.coarse && !next.coarse->equals(*from->coarse);
     for (const Segment& segment : from->segments) {
       Segment taken = segment;

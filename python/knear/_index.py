@@ -263,7 +263,8 @@ class Index:
         return _arrays.rows_of(data, kind, len(which), self.dim)
 
     def merge(self, other: Index, ids: str = "keep") -> None:
-        """Takes over the vectors of `other`, which stays as it is.
+        """Takes over the vectors of `other`, an index of the same kind, which stays as it is. Codes
+        and transforms have to be of the same training, as of two copies of a trained index.
 
         ids: "keep", where an id in both indexes is an error, or "shifted", where next_id is added
             to each.
