@@ -440,6 +440,29 @@ TEST(IvfFlatMemory, IsWhatTheHeaderStates) {
   EXPECT_LE(bytes.memory_bytes(), n * (d * 105 / 100 + 16) * 106 / 100 + 4 * d * lists);
 }
 
+// Those of all queries lie beside the buffers of the threads, and were not counted once. With fewer
+// probes a thread codes its queries itself, for each list.
+TEST(IvfFlatMemory, OfASearchCountsTheCodesOfQueries) {
+  const std::int64_t dim = 512, queries = 2000;
+  const Matrix<float> base = clustered(3000, dim, 1, tight),
+                      asked = clustered(queries, dim, 2, tight);
+  IvfFlatIndex index(dim, 16);
+  index.train(base.view(), {.iterations = 2});
+  index.add(base.view());
+  const auto bytes = [&](std::int64_t probes) {
+    KnnReport report;
+    index.search(asked.view(), 1, {.threads = 2, .method = {.probes = probes}}, &report);
+    return report.memory_bytes;
+  };
+  EXPECT_GE(bytes(8) - bytes(7), queries * dim);
+  const auto within = [&](std::int64_t probes) {
+    KnnReport report;
+    index.range_search(asked.view(), 0, {.threads = 2, .method = {.probes = probes}}, &report);
+    return report.memory_bytes;
+  };
+  EXPECT_GE(within(8) - within(7), queries * dim);
+}
+
 TEST(IvfFlatErrors, SayWhatIsWrong) {
   const Matrix<float> base = clustered(500, 4, 1, tight);
   EXPECT_EQ(message([] { IvfFlatIndex(0, 10); }), "dim must be between 1 and 65536, but is 0");
