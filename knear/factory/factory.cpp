@@ -185,15 +185,24 @@ class Grammar {
       if (coarse.lists > *lists)
         refuse(factory_, all,
                fmt::format("but {} centroids do not fill {} lists", *lists, coarse.lists));
-      for (const auto& codes : {coarse.codes, coarse.refine ? coarse.refine->codes : std::nullopt})
-        if (codes && codes->is_product() && *lists < (1 << codes->bits))
+      // For ip there are two indexes over the centroids: the second has their lifts as one column
+      // more (index/coarse_quantizer.hpp), by which what is made for a number of columns, the parts
+      // of a product quantizer or a transform to these, does not fit both.
+      bool fits = coarse.transforms.empty();
+      for (const auto& codes :
+           {coarse.codes, coarse.refine ? coarse.refine->codes : std::nullopt}) {
+        if (!codes || !codes->is_product()) continue;
+        fits = false;
+        if (*lists < (1 << codes->bits))
           refuse(factory_, all,
                  fmt::format("but {} takes {} centroids at least, not {}", codes->name(),
                              1 << codes->bits, *lists));
-      if (shape_.metric == Metric::ip && (coarse.codes || !coarse.transforms.empty()))
+      }
+      if (shape_.metric == Metric::ip && !fits)
         refuse(factory_, all,
-               "but for ip an index over centroids holds them as they are: Flat, SQfp16, SQbf16 "
-               "or IVFn of these");
+               "but for ip an index over centroids takes them with a column more too, which "
+               "transforms and product quantizers do not fit: Flat, SQ8, SQ4, SQfp16, SQbf16 and "
+               "IVFn of these do");
       // Flat is how centroids are compared anyway.
       if (coarse.learns() || coarse.rounded) shape_.coarse = {std::move(coarse)};
     }

@@ -8,7 +8,8 @@
 //   SQ8, SQ4          a byte or half a byte a column
 //   SQfp16, SQbf16    vectors that are rounded to halves, searched exactly
 //   IVFn,...          n inverted lists, 1 to 2^24, of any of these; codes are of residuals
-//   IVFn(index),...   the same, whose centroids are found by an index of their own
+//   IVFn(index),...   the same, whose centroids are found by an index of their own; for ip none
+//                     with transforms or product quantizers
 //   ...,RFlat         codes and the vectors, by which the nearest codes are measured
 //   ...,Refine(form)  the same by codes or halves of the vectors: SQfp16, SQbf16, SQ8, SQ4, PQm
 //   PCAn,...          n principal components first; PCAW: whitened, PCAR: rotated, PCAWR
