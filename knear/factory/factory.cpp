@@ -171,7 +171,7 @@ class Grammar {
       text = text.substr(0, open);
     }
     const auto lists = number_after("IVF", text);
-    if (!lists) refuse(factory_, part(), "which is no inverted lists: IVFn and IVFn(index) are");
+    if (!lists) refuse(factory_, part(), "which names no inverted lists: IVFn and IVFn(index) do");
     if (*lists < 1 || *lists > detail::most_lists)
       refuse(factory_, part(), "but there can be 1 to 16777216 lists");
     shape_.lists = *lists;
