@@ -56,7 +56,9 @@ void convert_index(const ConvertArguments& arguments) {
 }
 
 void run_convert(const ConvertArguments& arguments) {
-  if (io::is_archive(arguments.in) || is_faiss_file(arguments.in)) return convert_index(arguments);
+  const std::string& in = arguments.in;
+  if (io::is_archive(in) || is_faiss_file(in) || in.ends_with(".knear") || in.ends_with(".faiss"))
+    return convert_index(arguments);
   io::ConvertOptions options;
   if (arguments.rows_given) options.rows = parse_rows(arguments.rows);
   if (arguments.type_given) options.type = parse_element_type(arguments.type);

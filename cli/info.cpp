@@ -154,7 +154,7 @@ void run_info(const InfoArguments& arguments) {
       if (arguments.json) files.push_back(std::move(described));
       continue;
     }
-    if (is_faiss_file(file)) {
+    if (is_faiss_file(file) || file.ends_with(".faiss")) {
       auto described = describe_faiss(file, arguments.json);
       if (arguments.json) files.push_back(std::move(described));
       continue;

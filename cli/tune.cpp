@@ -46,11 +46,13 @@ void run_tune(const TuneArguments& arguments) {
   check_positive("-k", arguments.k);
   const int threads = checked_threads(arguments.threads);
   const CatchInterrupts guard;
-  if (!io::is_archive(arguments.index))  // another file would be replaced by one of ours
-    throw InvalidArgument("--index is {}, which is no .knear file{}", arguments.index,
-                          is_faiss_file(arguments.index)
-                              ? ", but one of FAISS, of which 'knear convert' makes one"
-                              : "");
+  // Another file would be replaced by one of ours.
+  if (!io::is_archive(arguments.index) && is_faiss_file(arguments.index))
+    throw InvalidArgument(
+        "--index is {}, which is no .knear file, but one of FAISS, of which 'knear convert' makes "
+        "one",
+        arguments.index);
+  io::Archive::open(arguments.index);
   Index index = Index::load(arguments.index);
   const std::string kind = index.description();
   if (index.lists() == 0 && (kind == "Flat" || kind.ends_with(",Flat")))

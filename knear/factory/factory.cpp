@@ -21,24 +21,44 @@ struct Part {
   std::size_t place;  // of its first character, from 1
 };
 
-// Splits at commas outside of brackets; offset: of the text in the whole string.
-std::vector<Part> parts_of(std::string_view factory, std::size_t offset = 0) {
+[[noreturn]] void refuse(std::string_view factory, const Part& part, std::string_view why) {
+  throw InvalidArgument("factory '{}' has '{}' at place {}, {}", factory, part.text, part.place,
+                        why);
+}
+
+// Splits a text of the factory string, which begins behind `offset` characters of it, at commas
+// outside of brackets.
+std::vector<Part> parts_of(std::string_view factory, std::string_view text,
+                           std::size_t offset = 0) {
   std::vector<Part> out;
   std::size_t begin = 0;
   int depth = 0;
-  for (std::size_t i = 0; i <= factory.size(); ++i) {
-    const char c = i < factory.size() ? factory[i] : ',';
-    depth += (c == '(') - (c == ')');
-    if (c != ',' || (depth > 0 && i < factory.size())) continue;
-    out.push_back({factory.substr(begin, i - begin), offset + begin + 1});
+  bool closes_too_much = false;
+  for (std::size_t i = 0; i <= text.size(); ++i) {
+    const bool end = i == text.size();
+    const char c = end ? ',' : text[i];
+    if (c == '(') ++depth;
+    if (c == ')' && depth-- == 0) closes_too_much = true, depth = 0;
+    if (c != ',' || (depth > 0 && !end)) continue;
+    out.push_back({text.substr(begin, i - begin), offset + begin + 1});
+    if (closes_too_much) refuse(factory, out.back(), "where a bracket is closed that is not open");
+    if (depth > 0) refuse(factory, out.back(), "where a bracket is not closed");
     begin = i + 1;
   }
   return out;
 }
 
-[[noreturn]] void refuse(std::string_view factory, const Part& part, std::string_view why) {
-  throw InvalidArgument("factory '{}' has '{}' at place {}, {}", factory, part.text, part.place,
-                        why);
+// What the brackets hold that a part opens behind `name`.
+Part in_brackets(std::string_view factory, const Part& part, std::size_t name) {
+  int depth = 0;
+  for (std::size_t i = name; i < part.text.size(); ++i) {
+    depth += (part.text[i] == '(') - (part.text[i] == ')');
+    if (depth > 0) continue;
+    if (i + 1 < part.text.size())
+      refuse(factory, part, "where something follows the closing bracket");
+    break;
+  }
+  return {part.text.substr(name + 1, part.text.size() - name - 2), part.place + name + 1};
 }
 
 // The number after a name that the part begins with; of one that is too large the largest, which is
@@ -59,7 +79,7 @@ std::optional<std::int64_t> number_after(std::string_view name, std::string_view
 class Grammar {
  public:
   Grammar(std::string_view factory, std::int64_t dim, Metric metric)
-      : Grammar(factory, parts_of(factory), dim, metric) {}
+      : Grammar(factory, parts_of(factory, factory), dim, metric) {}
 
   detail::IndexShape shape() {
     // Ids are always the caller's if they like.
@@ -69,8 +89,15 @@ class Grammar {
     take_lists();
     take_form();
     take_refinement();
-    if (is("IDMap") || is("IDMap2")) ++at_;
-    if (at_ < parts_.size()) refuse(factory_, part(), "which may not follow there");
+    const bool mapped = is("IDMap") || is("IDMap2");
+    if (mapped) ++at_;
+    if (at_ < parts_.size())
+      refuse(factory_, part(),
+             part().text.empty()              ? "where a part is missing"
+             : mapped                         ? "but nothing may follow IDMap"
+             : shape_.codes && !shape_.refine ? "but codes may be followed by RFlat, Refine(form) "
+                                                "and IDMap only"
+                                              : "but only IDMap may follow");
     // A rotation serves the quantiser that it was trained for.
     for (detail::TransformShape& transform : shape_.transforms)
       if (transform.kind == detail::TransformShape::Kind::opq && shape_.codes)
@@ -97,7 +124,8 @@ class Grammar {
     std::string_view text = part().text;
     const auto wrong = [&](std::string_view why) { refuse(factory_, part(), why); };
     const auto checked = [&](std::int64_t columns, bool may_grow) {
-      if (columns < 1 || columns > 65536 || (dim() != any_dim && columns > dim() && !may_grow))
+      if (columns < 1 || columns > 65536) wrong("but there can be 1 to 65536 columns");
+      if (dim() != any_dim && columns > dim() && !may_grow)
         wrong(fmt::format("but there are {} columns to make {} of", dim(), columns));
       return columns;
     };
@@ -119,8 +147,7 @@ class Grammar {
       }
       const auto parts = number_after("OPQ", text);
       if (!parts) wrong("which is no OPQ: OPQm and OPQm_d are");
-      if (*parts < 1 || (columns != any_dim && columns % *parts != 0))
-        wrong(fmt::format("but {} parts do not divide {} columns", *parts, columns));
+      check_parts(part(), *parts, columns);
       shape_.transforms.push_back({Transform::Kind::opq, columns, false, false, *parts});
     } else if (text.starts_with("RR")) {
       const auto columns = text == "RR" ? std::optional(dim()) : number_after("RR", text);
@@ -138,36 +165,44 @@ class Grammar {
   void take_lists() {
     if (at_ == parts_.size() || !part().text.starts_with("IVF")) return;
     std::string_view text = part().text;
-    std::optional<std::string_view> inner;
+    std::optional<Part> inner;
     if (const auto open = text.find('('); open != text.npos) {
-      if (!text.ends_with(')')) refuse(factory_, part(), "where a bracket is not closed");
-      inner = text.substr(open + 1, text.size() - open - 2);
+      inner = in_brackets(factory_, part(), open);
       text = text.substr(0, open);
     }
     const auto lists = number_after("IVF", text);
-    if (!lists) return;
+    if (!lists) refuse(factory_, part(), "which names no inverted lists: IVFn and IVFn(index) do");
     if (*lists < 1 || *lists > detail::most_lists)
       refuse(factory_, part(), "but there can be 1 to 16777216 lists");
     shape_.lists = *lists;
     if (inner) {
       const Part all = part();
       const Metric metric = shape_.metric == Metric::cosine ? Metric::cosine : Metric::l2;
-      Grammar grammar(factory_, parts_of(*inner, all.place + text.size()), dim(), metric);
+      Grammar grammar(factory_, parts_of(factory_, inner->text, inner->place - 1), dim(), metric);
       detail::IndexShape coarse = grammar.shape();
       if (!coarse.coarse.empty())
         refuse(factory_, all, "but an index over centroids has none over its own");
       if (coarse.lists > *lists)
         refuse(factory_, all,
                fmt::format("but {} centroids do not fill {} lists", *lists, coarse.lists));
-      for (const auto& codes : {coarse.codes, coarse.refine ? coarse.refine->codes : std::nullopt})
-        if (codes && codes->is_product() && *lists < (1 << codes->bits))
+      // For ip there are two indexes over the centroids: the second has their lifts as one column
+      // more (index/coarse_quantizer.hpp), by which what is made for a number of columns, the parts
+      // of a product quantizer or a transform to these, does not fit both.
+      bool fits = coarse.transforms.empty();
+      for (const auto& codes :
+           {coarse.codes, coarse.refine ? coarse.refine->codes : std::nullopt}) {
+        if (!codes || !codes->is_product()) continue;
+        fits = false;
+        if (*lists < (1 << codes->bits))
           refuse(factory_, all,
                  fmt::format("but {} takes {} centroids at least, not {}", codes->name(),
                              1 << codes->bits, *lists));
-      if (shape_.metric == Metric::ip && (coarse.codes || !coarse.transforms.empty()))
+      }
+      if (shape_.metric == Metric::ip && !fits)
         refuse(factory_, all,
-               "but for ip an index over centroids holds them as they are: Flat, SQfp16, SQbf16 "
-               "or IVFn of these");
+               "but for ip an index over centroids takes them with a column more too, which "
+               "transforms and product quantizers do not fit: Flat, SQ8, SQ4, SQfp16, SQbf16 and "
+               "IVFn of these do");
       // Flat is how centroids are compared anyway.
       if (coarse.learns() || coarse.rounded) shape_.coarse = {std::move(coarse)};
     }
@@ -183,7 +218,7 @@ class Grammar {
     if (part().text == "Flat") {
     } else if (const auto rounded = halves(part().text)) {
       shape_.rounded = rounded;
-    } else if (const auto codes = codes_of(part(), part().text, dim())) {
+    } else if (const auto codes = codes_of(part(), dim())) {
       shape_.codes = codes, shape_.codes->residual = lists;
     } else {
       refuse(factory_, part(),
@@ -198,19 +233,19 @@ class Grammar {
   // RFlat, Refine(form).
   void take_refinement() {
     if (at_ == parts_.size()) return;
-    std::string_view text = part().text;
+    constexpr std::string_view refine = "Refine";
+    const std::string_view text = part().text;
     const bool flat = text == "RFlat" || text == "Refine(Flat)";
-    if (!flat && !(text.starts_with("Refine(") && text.ends_with(")"))) return;
+    if (!flat && !(text.starts_with(refine) && text.substr(refine.size()).starts_with("("))) return;
     if (!shape_.codes)
       refuse(factory_, part(), "but what is refined are codes, and there are vectors");
     shape_.refine.emplace();
     if (!flat) {
-      text.remove_prefix(std::string_view("Refine(").size());
-      text.remove_suffix(1);
-      shape_.refine->rounded = halves(text);
-      if (!shape_.refine->rounded) shape_.refine->codes = codes_of(part(), text, shape_.dim);
+      const Part form = in_brackets(factory_, part(), refine.size());
+      shape_.refine->rounded = halves(form.text);
+      if (!shape_.refine->rounded) shape_.refine->codes = codes_of(form, shape_.dim);
       if (!shape_.refine->rounded && !shape_.refine->codes)
-        refuse(factory_, part(),
+        refuse(factory_, form,
                "but codes are refined by Flat, SQfp16, SQbf16, SQ8, SQ4, PQm or PQmx4");
     }
     ++at_;
@@ -222,9 +257,15 @@ class Grammar {
     return {};
   }
 
+  void check_parts(const Part& part, std::int64_t parts, std::int64_t columns) const {
+    if (parts < 1 || parts > 65536) refuse(factory_, part, "but there can be 1 to 65536 parts");
+    if (columns != any_dim && columns % parts != 0)
+      refuse(factory_, part, fmt::format("but {} parts do not divide {} columns", parts, columns));
+  }
+
   // Codes of `columns` columns, or nothing.
-  std::optional<detail::CodeShape> codes_of(const Part& part, std::string_view text,
-                                            std::int64_t columns) const {
+  std::optional<detail::CodeShape> codes_of(const Part& part, std::int64_t columns) const {
+    std::string_view text = part.text;
     if (text == "SQ8") return detail::CodeShape{0, 8, false};
     if (text == "SQ4") return detail::CodeShape{0, 4, false};
     if (!text.starts_with("PQ")) return {};
@@ -238,8 +279,7 @@ class Grammar {
       }
     const auto parts = number_after("PQ", text);
     if (!parts) refuse(factory_, part, "which is no product quantizer: PQm, PQmx4, PQmx8 are");
-    if (*parts < 1 || (columns != any_dim && columns % *parts != 0))
-      refuse(factory_, part, fmt::format("but {} parts do not divide {} columns", *parts, columns));
+    check_parts(part, *parts, columns);
     out.sub_quantizers = *parts;
     return out;
   }

@@ -8,12 +8,14 @@
 //   SQ8, SQ4          a byte or half a byte a column
 //   SQfp16, SQbf16    vectors that are rounded to halves, searched exactly
 //   IVFn,...          n inverted lists, 1 to 2^24, of any of these; codes are of residuals
-//   IVFn(index),...   the same, whose centroids are found by an index of their own
+//   IVFn(index),...   the same, whose centroids are found by an index of their own; for ip none
+//                     with transforms or product quantizers
 //   ...,RFlat         codes and the vectors, by which the nearest codes are measured
 //   ...,Refine(form)  the same by codes or halves of the vectors: SQfp16, SQbf16, SQ8, SQ4, PQm
 //   PCAn,...          n principal components first; PCAW: whitened, PCAR: rotated, PCAWR
 //   OPQm_d,...        rotated to d columns for a quantiser of m parts; OPQm: to as many as before
-//   RRn,... RR,...    a random rotation, to n columns or as many
+//   RRn,... RR,...    a random rotation, to n columns or as many; of more columns than there are,
+//                     which lengthens rows and changes no distance but for its rounding
 //   L2norm,...        vectors are given length 1
 //   IDMap, IDMap2     before or behind: nothing, since every index takes ids of the caller's
 //

@@ -411,11 +411,14 @@ void Index::merge(const Index& other, MergeIds ids) {
     }
     const auto trained_apart = [](const auto& a, const auto& b) { return a && !a->equals(*b); };
     if (trained_apart(next.coder, from->coder) || trained_apart(next.refiner, from->refiner))
-      throw InvalidArgument("other is an index {} that was trained to other codes",
-                            other.description());
+      throw InvalidArgument(
+          "other is an index {} that was trained to other codes than this one: add its vectors",
+          other.description());
     if (next.transform && !detail::equal(*next.transform, *from->transform))
-      throw InvalidArgument("other is an index {} that was trained to another transform",
-                            other.description());
+      throw InvalidArgument(
+          "other is an index {} that was trained to another transform than this one: add its "
+          "vectors",
+          other.description());
     const bool other_lists = next.coarse && !next.coarse->equals(*from->coarse);
     for (const Segment& segment : from->segments) {
       Segment taken = segment;
@@ -561,8 +564,12 @@ void Index::save(const std::string& path, const Progress& progress) const {
 
 Index Index::load(const std::string& path) {
   return detail::public_call([&] {
-    if (!io::is_archive(path) && is_faiss_file(path)) return read_faiss(path);
-    return Index(Impl::load(path));
+    const bool archive = io::is_archive(path);
+    if (!archive && is_faiss_file(path)) return read_faiss(path);
+    if (archive || path.ends_with(".knear")) return Index(Impl::load(path));
+    if (path.ends_with(".faiss")) return read_faiss(path);
+    const io::MappedFile readable(path);  // or an error that says why it is not
+    throw CorruptFile("{} is neither a .knear file nor a FAISS index file", path);
   });
 }
 

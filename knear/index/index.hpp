@@ -141,9 +141,11 @@ class Index {
   // Row i of the vectors takes the place of the row with ids[i]. Errors as for remove and add.
   void replace(std::span<const Id> ids, AnyMatrixView vectors, const ChangeOptions& options = {});
   // Takes over the rows of another index of the same kind, of which it shares the memory as long as
-  // neither has removed half of it; rows that the other one has in other inverted lists are copied.
-  // Throws ShapeMismatch or InvalidArgument if kind, dim, metric or element type differ, or for an
-  // id held by both.
+  // neither has removed half of it; vectors that the other one has in other inverted lists are
+  // copied into those of this one. Codes and transforms have to be of the same training, as of two
+  // copies of an empty index that was trained: what others stand for, these cannot say. Throws
+  // ShapeMismatch or InvalidArgument if kind, dim, metric, element type or what codes and
+  // transforms were trained to differ, or for an id held by both; then nothing is taken.
   void merge(const Index& other, MergeIds ids = MergeIds::keep);
   // Gives back the memory of removed rows, and puts together what many changes left apart.
   void compact(const ChangeOptions& options = {});
@@ -190,7 +192,8 @@ class Index {
   // Reads a file of FAISS (index/faiss_file.hpp), or opens a .knear file without reading vectors
   // and codes: they stay in the file, which must not be written to (save() replaces it, which is
   // fine), and are compared with their checksums when they are first used. Throws IoError;
-  // CorruptFile, naming the section that is cut off or altered, as searches may later.
+  // CorruptFile for a file that is neither, and naming the section that is cut off or altered, as
+  // searches may later.
   static Index load(const std::string& path);
 
   // The rows with these ids [ids x dim], in the element type of the index, as they were added

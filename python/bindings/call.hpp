@@ -9,6 +9,7 @@
 #include <string_view>
 #include <thread>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include <nanobind/stl/shared_ptr.h>
@@ -33,12 +34,24 @@ class Interruptible {
       if (std::this_thread::get_id() != caller_ || stopped_) return !stopped_;
       stop_if_asked();
       if (!callback_.is_none() && now >= next_) {
-        const nb::gil_scoped_acquire python;
-        stopped_ = !tell(stage, share);
+        call([&] { callback_(nb::str(stage.data(), stage.size()), share); });
         next_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
       }
       return !stopped_;
     };
+  }
+  // Calls tell(), which holds the interpreter lock, in the calling thread; one that raises stops
+  // the work.
+  template <class Tell>
+  void call(Tell tell) {
+    if (stopped_) return;
+    const nb::gil_scoped_acquire python;
+    try {
+      tell();
+    } catch (nb::python_error& error) {
+      error.restore();
+      stopped_ = true;
+    }
   }
   bool stopped() const { return stopped_; }
 
@@ -49,15 +62,6 @@ class Interruptible {
     if (!stopped_ && PyErr_CheckSignals() != 0) stopped_ = true;
     if (stopped_) throw Cancelled("stopped by Python");
   }
-  bool tell(std::string_view stage, double share) {
-    try {
-      callback_(nb::str(stage.data(), stage.size()), share);
-      return true;
-    } catch (nb::python_error& error) {
-      error.restore();
-      return false;
-    }
-  }
 
   const nb::handle callback_;  // held by the caller of the binding
   const std::thread::id caller_ = std::this_thread::get_id();
@@ -66,13 +70,16 @@ class Interruptible {
   const StopCheck signals_;  // last: it uses the others
 };
 
-// Runs work(progress) with the interpreter lock released.
+// Runs work(progress), or work(interruptible), with the interpreter lock released.
 template <class Work>
 void without_interpreter(nb::handle callback, Work work) {
   Interruptible interruptible(callback);
   try {
     const nb::gil_scoped_release released;
-    work(interruptible.progress());
+    if constexpr (std::is_invocable_v<Work, Interruptible&>)
+      work(interruptible);
+    else
+      work(interruptible.progress());
   } catch (const Cancelled&) {
     if (interruptible.stopped()) throw nb::python_error();  // takes the pending exception
     throw;

@@ -8,14 +8,15 @@ namespace knear::python {
 
 void bind_clustering(nb::module_& m) {
   // Returns (centroids, steps); each step is (restart, iteration, objective, moved, empty,
-  // seconds).
+  // seconds). step(*step), if it is not None, is called after each iteration.
   m.def(
       "k_means",
       [](const Array& rows, const std::string& type, std::int64_t count, const std::string& metric,
          std::int64_t iterations, std::uint64_t seed, const std::string& seeding,
          std::int64_t restarts, double tolerance, std::int64_t rows_per_centroid,
          std::int64_t levels, std::int64_t threads, const std::optional<Array>& initial,
-         bool frozen, const std::optional<FloatList>& weights, nb::object progress_to) {
+         bool frozen, const std::optional<FloatList>& weights, nb::object progress_to,
+         nb::object step_to) {
         const AnyMatrixView view = view_of(rows, type);
         KMeansOptions options{.metric = parse_metric(metric),
                               .iterations = narrow(iterations),
@@ -30,21 +31,27 @@ void bind_clustering(nb::module_& m) {
         if (initial) options.initial = view_of(*initial, "f32").as<float>();
         if (weights) options.weights = {weights->data(), weights->size()};
         KMeans found;
-        without_interpreter(progress_to, [&](Progress progress) {
-          options.progress = std::move(progress);
+        const auto tuple_of = [](const KMeansStep& step) {
+          return nb::make_tuple(step.restart, step.iteration, step.objective, step.moved,
+                                step.empty, step.seconds);
+        };
+        without_interpreter(progress_to, [&](Interruptible& python) {
+          options.progress = python.progress();
+          if (!step_to.is_none())
+            options.report = [&](const KMeansStep& step) {
+              python.call([&] { step_to(*tuple_of(step)); });
+            };
           found = k_means(view, count, options);
         });
         nb::list steps;
-        for (const KMeansStep& step : found.steps)
-          steps.append(nb::make_tuple(step.restart, step.iteration, step.objective, step.moved,
-                                      step.empty, step.seconds));
+        for (const KMeansStep& step : found.steps) steps.append(tuple_of(step));
         return nb::make_tuple(array_of(std::move(found.centroids)), steps);
       },
       nb::arg("rows").noconvert(), nb::arg("type"), nb::arg("count"), nb::arg("metric"),
       nb::arg("iterations"), nb::arg("seed"), nb::arg("seeding"), nb::arg("restarts"),
       nb::arg("tolerance"), nb::arg("rows_per_centroid"), nb::arg("levels"), nb::arg("threads"),
       nb::arg("initial").none(), nb::arg("frozen"), nb::arg("weights").none(),
-      nb::arg("progress").none());
+      nb::arg("progress").none(), nb::arg("step").none() = nb::none());
   m.def(
       "nearest_centroids",
       [](const Array& centroids, const Array& rows, const std::string& type,

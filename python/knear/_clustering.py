@@ -1,13 +1,19 @@
 """k-means: knear.KMeans."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _arrays, _core
-from ._progress import Progress, reporting
+from ._progress import Bar, Progress, told
 from .errors import InvalidArgument
+
+
+def _step(values: tuple[Any, ...]) -> dict[str, Any]:
+    names = ("restart", "iteration", "objective", "moved", "empty", "seconds")
+    return dict(zip(names, values, strict=True))
 
 
 class KMeans:
@@ -76,6 +82,7 @@ class KMeans:
         initial: ArrayLike | None = None,
         frozen: bool = False,
         progress: Progress = None,
+        on_step: Callable[[dict[str, Any]], Any] | None = None,
     ) -> "KMeans":
         """Finds the centroids of `x` [n x dim] and returns the object itself.
 
@@ -83,29 +90,43 @@ class KMeans:
         initial: the first centroids [g x dim], g <= k; the others are seeded. With `frozen` these
             stay as they are.
         progress: a function of the stage and of the share done, which may stop the work by raising;
-            True draws a bar with tqdm.
+            True draws a bar with tqdm, which shows the objective too.
+        on_step: a function that is called after each iteration with what it did, a dict as `steps`
+            has them, and may stop the work by raising. Each of the restarts tells its own; with two
+            levels the first one's are told.
 
         Raises InvalidArgument for k above the number of rows and for a NaN or infinity, with its
         row; ShapeMismatch. Then the centroids are those of before.
         """
-        rows = _arrays.matrix("x", x)
+        rows, kind = _arrays.matrix("x", x)
         first = None if initial is None else _arrays.floats("initial", initial, 2)
         heavy = None if weights is None else _arrays.floats("weights", weights, 1)
-        centroids, steps = reporting(
-            progress,
-            _core.k_means,
-            *rows,
-            self.k,
-            self._metric,
-            *self._options,
-            self._threads,
-            first,
-            bool(frozen),
-            heavy,
-        )
-        names = ("restart", "iteration", "objective", "moved", "empty", "seconds")
+        if not (on_step is None or callable(on_step)):
+            raise InvalidArgument(f"on_step must be a function of a step, but is {on_step!r}")
+        with told(progress) as tell:
+
+            def after(*values: Any) -> None:
+                step = _step(values)
+                if isinstance(tell, Bar):
+                    tell.note(f"objective {step['objective']:.6g}")
+                if on_step is not None:
+                    on_step(step)
+
+            centroids, steps = _core.k_means(
+                rows,
+                kind,
+                self.k,
+                self._metric,
+                *self._options,
+                self._threads,
+                first,
+                bool(frozen),
+                heavy,
+                tell,
+                after if on_step is not None or isinstance(tell, Bar) else None,
+            )
         self._centroids = centroids
-        self._steps = [dict(zip(names, step, strict=True)) for step in steps]
+        self._steps = [_step(values) for values in steps]
         return self
 
     @property
@@ -119,7 +140,8 @@ class KMeans:
     def steps(self) -> list[dict[str, Any]]:
         """What each iteration did: "objective" of the assignment that it began with (the sum of
         squared distances, of inner products, or of 1 - cosine), how many rows "moved" to another
-        centroid, how many centroids were "empty", "seconds". None with two levels."""
+        centroid, how many centroids were "empty", "seconds". With two levels those of the
+        second, all clusters together."""
         return self._steps
 
     def assign(self, x: ArrayLike) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

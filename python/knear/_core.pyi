@@ -144,6 +144,7 @@ def k_means(
     frozen: bool,
     weights: NDArray[np.float32] | None,
     progress: Progress,
+    step: Callable[[int, int, float, int, int, float], Any] | None = None,
 ) -> tuple[NDArray[np.float32], list[tuple[int, int, float, int, int, float]]]: ...
 def nearest_centroids(
     centroids: NDArray[np.float32], rows: NDArray[Any], type: str, metric: str, threads: int

@@ -45,8 +45,9 @@ class Index:
         instead of vectors; "PQ32x4" has half a byte a part, "SQ8" a byte a column, "SQfp16" rounds
         to halves; ",RFlat" behind codes keeps the vectors too and measures the nearest codes by
         them, ",Refine(SQ8)" finer codes; "PCA64,", "OPQ16_64,", "RR64," and "L2norm," transform
-        vectors first. "auto": as knear.choose_index() says for `rows`, `memory`, `recall`, `batch`
-        and `dtype`, which are for that alone.
+        vectors first (RR64 to more columns too, which changes no distance but for rounding; PCA64
+        and OPQ16_64 take as many columns at least). "auto": as knear.choose_index() says for
+        `rows`, `memory`, `recall`, `batch` and `dtype`, which are for that alone.
     dim: number of columns of every matrix, from 1 to 65536.
     metric: "l2", "ip" or "cosine".
 
@@ -262,7 +263,8 @@ class Index:
         return _arrays.rows_of(data, kind, len(which), self.dim)
 
     def merge(self, other: Index, ids: str = "keep") -> None:
-        """Takes over the vectors of `other`, which stays as it is.
+        """Takes over the vectors of `other`, an index of the same kind, which stays as it is. Codes
+        and transforms have to be of the same training, as of two copies of a trained index.
 
         ids: "keep", where an id in both indexes is an error, or "shifted", where next_id is added
             to each.

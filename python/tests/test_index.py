@@ -125,6 +125,14 @@ def test_what_is_saved_comes_back(rng, tmp_path):
     (tmp_path / "cut.knear").write_bytes(data[: len(data) // 2])
     with pytest.raises(knear.CorruptFile, match=r"section '\d/.*' is cut off"):
         knear.Index.load(tmp_path / "cut.knear")
+    for name, says in (
+        ("other", "other is neither a .knear file nor a FAISS index file"),
+        ("other.knear", "other.knear is no .knear file"),
+        ("other.faiss", "no index of FAISS begins like this"),
+    ):
+        (tmp_path / name).write_bytes(bytes(range(7, 250)))
+        with pytest.raises(knear.CorruptFile, match=says):
+            knear.Index.load(tmp_path / name)
 
 
 @pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])

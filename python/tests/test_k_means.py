@@ -82,6 +82,49 @@ def test_options(rng):
         assert knear.KMeans(12, **options).train(x).centroids.shape == (12, 8)
 
 
+@pytest.mark.parametrize("options", [{}, {"restarts": 3}, {"metric": "ip"}, {"levels": 2}])
+def test_steps_are_told_with_their_objective_while_it_runs(rng, options):
+    x = blobs(rng)
+    km, told, shares = knear.KMeans(12, iterations=5, **options), [], []
+    km.train(x, progress=lambda stage, share: shares.append(share), on_step=told.append)
+    assert shares
+    assert {"restart", "iteration", "objective", "moved"} < set(told[0])
+    if options == {"levels": 2}:  # those of the first level
+        assert len(told) >= 1 and [step["iteration"] for step in told] == list(range(len(told)))
+    else:
+        kept = km.steps[0]["restart"]
+        assert [step for step in told if step["restart"] == kept] == km.steps
+        assert {step["restart"] for step in told} == set(range(options.get("restarts", 1)))
+    np.testing.assert_array_equal(
+        km.centroids, knear.KMeans(12, iterations=5, **options).train(x).centroids
+    )
+
+
+def test_a_step_that_raises_stops_the_work(rng):
+    x = blobs(rng)
+    km = knear.KMeans(12, iterations=20).train(x)
+    before, steps, heard = km.centroids, km.steps, []
+
+    def stop(step):
+        heard.append(step["objective"])
+        if len(heard) == 2:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        km.train(x[::-1], on_step=stop)
+    assert len(heard) == 2
+    assert km.centroids is before and km.steps is steps
+    with pytest.raises(knear.InvalidArgument, match="on_step must be a function of a step, but"):
+        km.train(x, on_step=3)
+
+
+def test_the_bar_shows_the_objective(rng, capsys):
+    pytest.importorskip("tqdm")
+    x = rng.standard_normal((30000, 16)).astype(np.float32)
+    knear.KMeans(200, iterations=20).train(x, progress=True)
+    assert "objective " in capsys.readouterr().err
+
+
 def test_errors(rng):
     x = blobs(rng, n=30)
     with pytest.raises(knear.InvalidArgument, match="call train"):

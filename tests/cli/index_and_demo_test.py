@@ -273,7 +273,8 @@ class Index(ProgramTest):
             self.assertEqual((about["format"], about["index"], about["rows"]), ("faiss", kind, 300))
         says = "which is no .knear file, but one of FAISS, of which 'knear convert' makes one"
         self.fails(1, "tune", "--index", "a.faiss", says=says)
-        self.fails(1, "tune", "--index", "base.bvecs", says="which is no .knear file\n")
+        self.fails(1, "tune", "--index", "base.bvecs", says="base.bvecs is no .knear file\n")
+        self.fails(1, "tune", "--index", "none.faiss", says="cannot open 'none.faiss'")
         says = "--out must end in .knear, but is 'z.faiss': 'knear convert' makes"
         self.fails(1, *build[:-1], "z.faiss", says=says)
         self.fails(1, "convert", "a.faiss", "b.npy", says="must end in .knear or .faiss")
@@ -341,6 +342,22 @@ class Index(ProgramTest):
         self.file("text.knear").write_bytes(b"text" * 50)
         self.fails(1, "info", "text.knear", says="is no .knear file")
 
+    def test_files_that_hold_no_index(self):
+        search = ["search", "--queries", "queries.bvecs", "-k", "2", "--out", "n.ivecs", "--index"]
+        neither = "is neither a .knear file nor a FAISS index file\n"
+        for name, says in (
+            ("other", neither),
+            ("other.bin", neither),
+            ("other.knear", "other.knear is no .knear file\n"),
+            ("other.faiss", "at byte 0: no index of FAISS begins like this\n"),
+        ):
+            self.file(name).write_bytes(bytes(range(7, 250)))
+            with self.subTest(name=name):
+                self.fails(1, *search, name, says=says)
+                if says != neither:  # others may be vectors
+                    self.fails(1, "info", name, says=says)
+                    self.fails(1, "convert", name, "a.knear", says=says)
+
     def test_wrong_values(self):
         self.build()
         both = ["--queries", "queries.bvecs", "-k", "3"]
@@ -366,7 +383,7 @@ class Index(ProgramTest):
             says="--metric is ip, but a.knear was built for l2",
         )
         self.fails(1, "search", "--index", "none.knear", *both, says="none.knear")
-        self.fails(1, "search", "--index", "base.bvecs", *both, says="is no .knear file")
+        self.fails(1, "search", "--index", "base.bvecs", *both, says="neither a .knear file nor")
         write_vecs(self.path("wide.fvecs"), [[1.0] * 7], "f")
         self.fails(
             1,

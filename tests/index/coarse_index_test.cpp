@@ -57,23 +57,21 @@ class CoarseIndex : public testing::TestWithParam<Case> {
   const Matrix<float> base = clustered(9000, 12, 1, many), queries = clustered(60, 12, 2, many);
 };
 
-INSTANTIATE_TEST_SUITE_P(Kinds, CoarseIndex,
-                         testing::Values(Case{"IVF300(IVF16,Flat),Flat", Metric::l2},
-                                         Case{"IVF300(IVF16,Flat),Flat", Metric::ip},
-                                         Case{"IVF300(IVF16,Flat),Flat", Metric::cosine},
-                                         Case{"IVF300(SQfp16),Flat", Metric::ip},
-                                         Case{"IVF300(IVF16,SQ8),Flat", Metric::l2},
-                                         Case{"IVF300(PQ4,RFlat),Flat", Metric::cosine},
-                                         Case{"IVF300(PCA11,IVF16,Flat),Flat", Metric::l2},
-                                         Case{"PCA8,IVF300(IVF16,Flat),Flat", Metric::l2}),
-                         [](const auto& p) {
-                           std::string name =
-                               p.param.factory + "_" + std::string(name_of(p.param.metric));
-                           std::replace_if(
-                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); },
-                               '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, CoarseIndex,
+    testing::Values(
+        Case{"IVF300(IVF16,Flat),Flat", Metric::l2}, Case{"IVF300(IVF16,Flat),Flat", Metric::ip},
+        Case{"IVF300(IVF16,Flat),Flat", Metric::cosine}, Case{"IVF300(SQfp16),Flat", Metric::ip},
+        Case{"IVF300(SQ8),Flat", Metric::ip}, Case{"IVF300(IVF16,SQ8,RFlat),Flat", Metric::ip},
+        Case{"IVF300(IVF16,SQ8),Flat", Metric::l2}, Case{"IVF300(PQ4,RFlat),Flat", Metric::cosine},
+        Case{"IVF300(PCA11,IVF16,Flat),Flat", Metric::l2},
+        Case{"PCA8,IVF300(IVF16,Flat),Flat", Metric::l2}),
+    [](const auto& p) {
+      std::string name = p.param.factory + "_" + std::string(name_of(p.param.metric));
+      std::replace_if(
+          name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+      return name;
+    });
 
 TEST_P(CoarseIndex, NamesEachListOnceAndFewListsAreTheFirstOfMany) {
   const Index index = filled(factory, metric, base.view());

@@ -36,6 +36,50 @@ std::int64_t allocated_bytes() {
 #endif
 }
 
+// Codes stand for something by what their own index was trained to.
+TEST(RefusedMerges, OfCodesAndTransformsTrainedApart) {
+  const Matrix<float> base = clustered(600, 8, 1), others = clustered(600, 8, 2);
+  const auto trained = [](const std::string& name, const Matrix<float>& to) {
+    Index out = make_index(name, 8);
+    out.train(to.view());
+    return out;
+  };
+  const std::string codes = "codes", transform = "transform";
+  for (const auto& [name, what] :
+       {std::pair("PQ4", codes), std::pair("PQ4x4", codes), std::pair("SQ8", codes),
+        std::pair("SQ4", codes), std::pair("IVF4,PQ4", codes), std::pair("IVF4,SQ8", codes),
+        std::pair("IVF4,PQ2x4,RFlat", codes), std::pair("PQ4,Refine(SQ8)", codes),
+        std::pair("PCA4,Flat", transform), std::pair("PCA4,IVF4,SQfp16", transform)}) {
+    SCOPED_TRACE(name);
+    Index index = trained(name, base);
+    index.add(base.view());
+    Index apart = trained(name, others);
+    apart.add(others.view());
+    const std::int64_t version = index.version();
+    try {
+      index.merge(apart, MergeIds::shifted);
+      ADD_FAILURE() << "merged";
+    } catch (const InvalidArgument& e) {
+      EXPECT_EQ(e.what(), "other is an index " + std::string(name) + " that was trained to " +
+                              (what == codes ? "other codes" : "another transform") +
+                              " than this one: add its vectors");
+    }
+    EXPECT_EQ(index.version(), version);
+    EXPECT_EQ(index.size(), 600);
+    // What was trained in the same way is the same.
+    Index same = trained(name, base);
+    same.add(others.view());
+    index.merge(same, MergeIds::shifted);
+    EXPECT_EQ(index.size(), 1200);
+  }
+  // Vectors are put into the lists of the index that takes them.
+  Index lists = trained("IVF4,Flat", base), more = trained("IVF5,Flat", others);
+  more.add(others.view());
+  lists.merge(more);
+  expect_equal(lists.search(base.view(), 5, {.method = {.probes = 4}}),
+               more.search(base.view(), 5, {.method = {.probes = 5}}));
+}
+
 TEST(RefusedSearches, OfCodesSayWhy) {
   const Matrix<float> base = clustered(600, 8, 1);
   const auto refusal = [&](const char* name, MethodOptions method) -> std::string {

@@ -355,6 +355,14 @@ TEST_F(FlatFiles, ErrorsNameTheFile) {
   expect_error<IoError>([&] { FlatIndex::load(path("none.knear")); }, "none.knear");
   write("text.knear", std::string(200, 'x'));
   expect_error<CorruptFile>([&] { FlatIndex::load(path("text.knear")); }, "is no .knear file");
+  expect_error<CorruptFile>([&] { Index::load(path("text.knear")); }, "is no .knear file");
+  write("text", std::string(200, 'x'));
+  expect_error<CorruptFile>([&] { Index::load(path("text")); },
+                            "is neither a .knear file nor a FAISS index file");
+  expect_error<IoError>([&] { Index::load(path("none")); }, "No such file");
+  write("bytes.faiss", std::string(200, '\7'));
+  expect_error<CorruptFile>([&] { Index::load(path("bytes.faiss")); },
+                            "no index of FAISS begins like this");
   expect_error<IoError>([&] { varied().save(path("none/a.knear")); }, "No such file");
   std::string whole = (varied().save(path("a.knear")), read("a.knear"));
   whole[8] = 2;

@@ -370,6 +370,13 @@ std::vector<IndexShape> shapes(Metric metric) {
        .codes = CodeShape{.sub_quantizers = 2, .bits = 4, .residual = true},
        .refine = RefineShape{}},
       {.lists = 20, .coarse = {four_lists}, .codes = residual},
+      {.codes = scalar},
+      {.lists = 5, .codes = CodeShape{.sub_quantizers = 5, .bits = 4, .residual = true}},
+      {.rounded = ElementType::bf16},
+      {.lists = 5, .rounded = ElementType::bf16},
+      {.lists = 5,
+       .codes = CodeShape{.sub_quantizers = 0, .bits = 4, .residual = true},
+       .refine = RefineShape{.rounded = ElementType::f16}},
   };
   for (IndexShape& shape : out) shape.dim = dim, shape.metric = metric;
   return out;
@@ -380,7 +387,7 @@ TEST(IndexConcurrency, EveryAnswerIsThatOfTheStateItSaw) {
   for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
     for (const IndexShape& shape : shapes(metric)) {
       const auto time =
-          std::chrono::milliseconds(seconds ? 1000 * std::atoi(seconds) / 3 / 10 : 250);
+          std::chrono::milliseconds(seconds ? 1000 * std::atoi(seconds) / 3 / 15 : 250);
       Stress(shape, seed ? std::strtoull(seed, nullptr, 10) : 100).run(time);
       if (HasFatalFailure()) return;
     }

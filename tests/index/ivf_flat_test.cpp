@@ -17,6 +17,7 @@
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/index/flat.hpp"
+#include "knear/index/segment_store.hpp"
 #include "tests/index/index_test.hpp"
 
 namespace knear {
@@ -124,26 +125,43 @@ TEST_P(IvfFlat, ListsAreThoseOfTheNearestCentroids) {
   EXPECT_EQ(given.list_sizes(), sizes);
 }
 
+// Rows in an element type; of those that are whole, i8 are 100 less.
+AnyMatrix in_type(ElementType type, Matrix<float> from) {
+  if (type == ElementType::f16 || type == ElementType::bf16)
+    return detail::rounded_to(type, from.view(), 1, 0);
+  AnyMatrix out(type, from.rows(), from.cols());
+  for (std::int64_t i = 0; type == ElementType::i8 && i < from.rows() * from.cols(); ++i)
+    from.data()[i] -= 100;
+  EXPECT_EQ(detail::copy_exactly(from.view(), type, out.row(0)), -1);
+  for (std::int64_t i = 0; type == ElementType::f64 && i < from.rows() * from.cols(); ++i)
+    if (double& x = static_cast<double*>(out.row(0))[i]; x != std::trunc(x))
+      x += 0x1p-40;  // no float32
+  return out;
+}
+std::vector<double> doubles_of(AnyMatrixView rows, std::int64_t i) {
+  return visit(rows, [&](auto typed) {
+    std::vector<double> out;
+    for (std::int64_t j = 0; j < typed.cols(); ++j) out.push_back(to_double(typed.row(i)[j]));
+    return out;
+  });
+}
+
 // By a plain loop: certified queries have the flat index's answer, and those are certified whose
-// lists' radii say so.
-TEST_P(IvfFlat, CertifiesWhatTheRadiiProve) {
-  // Clusters that are so wide that some bounds hold by little.
-  const Matrix<float> base = integer ? whole(4000, 12, 5, spread_out)
-                                     : clustered(4000, 12, 5, spread_out),
-                      queries = integer ? whole(120, 12, 6, spread_out)
-                                        : clustered(120, 12, 6, spread_out);
+// lists' radii say so; at all probes, and by recall = 1, all are.
+void expect_certified_by_radii(Metric metric, AnyMatrixView base, AnyMatrixView queries) {
   IvfFlatIndex trained(12, 40, metric);
-  trained.train(base.view());
+  trained.train(base);
   IvfFlatIndex index(trained.centroids().view(), metric);  // by ip, the order is that of products
-  index.add(base.view());
+  index.add(base);
+  EXPECT_EQ(index.element_type(), base.type());
   FlatIndex flat(12, metric);
-  flat.add(base.view());
-  const Neighbors truth = flat.search(queries.view(), 5);
+  flat.add(base);
+  const Neighbors truth = flat.search(queries, 5);
   const Matrix<float> centroids = index.centroids();
   const std::vector<Id> ids = index.ids();
   const std::vector<std::int64_t> lists = index.lists_of(ids);
-  const auto unit = [&](const float* x) {  // as doubles, of length 1 for cosine
-    std::vector<double> out(x, x + 12);
+  const auto unit = [&](AnyMatrixView rows, std::int64_t i) {  // of length 1 for cosine
+    std::vector<double> out = doubles_of(rows, i);
     const double norm = std::sqrt(std::inner_product(out.begin(), out.end(), out.begin(), 0.0));
     if (metric == Metric::cosine)
       for (double& v : out) v /= norm;
@@ -157,26 +175,26 @@ TEST_P(IvfFlat, CertifiesWhatTheRadiiProve) {
   std::vector<double> radii(40);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     double& radius = radii[static_cast<std::size_t>(lists[i])];
-    radius = std::max(radius, apart(unit(base.row(ids[i])), unit(centroids.row(lists[i]))));
+    radius = std::max(radius, apart(unit(base, ids[i]), unit(centroids.view(), lists[i])));
   }
   std::int64_t certified = 0;
   for (const std::int64_t probes : {1, 4, 20, 40}) {
     KnnReport report;
     const Neighbors near =
-        index.search(queries.view(), 5, {.method = {.probes = probes, .certify = true}}, &report);
-    const Neighbors order = reference_knn(queries.view(), centroids.view(), 40, metric);
+        index.search(queries, 5, {.method = {.probes = probes, .certify = true}}, &report);
+    const Neighbors order = reference_knn(queries, centroids.view(), 40, metric);
     for (std::int64_t q = 0; q < 120; ++q) {
       const bool said =
           !std::binary_search(report.uncertified.begin(), report.uncertified.end(), q);
       for (std::int64_t j = 0; j < 5 && said; ++j)
         ASSERT_EQ(near.ids.row(q)[j], truth.ids.row(q)[j]);
-      const std::vector<double> x = unit(queries.row(q));
+      const std::vector<double> x = unit(queries, q);
       const double kth = near.distances.row(q)[4];
       double slack = std::numeric_limits<double>::infinity();  // of the list that is nearest to it
       for (std::int64_t p = probes; p < 40; ++p) {
         const Id list = order.ids.row(q)[p];
         const double radius = radii[static_cast<std::size_t>(list)];
-        const std::vector<double> c = unit(centroids.row(list));
+        const std::vector<double> c = unit(centroids.view(), list);
         if (metric == Metric::ip) {
           const double norm = std::sqrt(std::inner_product(x.begin(), x.end(), x.begin(), 0.0));
           const double most =
@@ -194,6 +212,7 @@ TEST_P(IvfFlat, CertifiesWhatTheRadiiProve) {
     EXPECT_EQ(report.certified_queries, 120 - std::ssize(report.uncertified));
     certified += report.certified_queries;
     if (probes == 40) {
+      expect_equal(near, truth);
       EXPECT_EQ(report.certified_queries, 120);
       EXPECT_EQ(report.promised_recall, 1);
       EXPECT_EQ(report.recall_argument, "exact");
@@ -202,13 +221,41 @@ TEST_P(IvfFlat, CertifiesWhatTheRadiiProve) {
   EXPECT_GT(certified, 120);
   // recall = 1 goes on until all are.
   KnnReport report;
-  expect_equal(index.search(queries.view(), 5, {.method = {.recall = 1}}, &report), truth);
+  expect_equal(index.search(queries, 5, {.method = {.recall = 1}}, &report), truth);
   EXPECT_EQ(report.certified_queries, 120);
   EXPECT_EQ(report.promised_recall, 1);
   EXPECT_EQ(report.recall_argument, "exact");
   EXPECT_TRUE(report.uncertified.empty());
   if (metric != Metric::ip) {
     EXPECT_LT(report.probes, 40);
+  }
+  // And of lists in the order in which an index that was trained probes them, for products another.
+  trained.add(base);
+  for (const std::int64_t probes : {4, 20}) {
+    const Neighbors near =
+        trained.search(queries, 5, {.method = {.probes = probes, .certify = true}}, &report);
+    for (std::int64_t q = 0; q < 120; ++q)
+      if (!std::binary_search(report.uncertified.begin(), report.uncertified.end(), q)) {
+        for (std::int64_t j = 0; j < 5; ++j) ASSERT_EQ(near.ids.row(q)[j], truth.ids.row(q)[j]);
+      }
+  }
+  expect_equal(trained.search(queries, 5, {.method = {.recall = 1}}, &report), truth);
+  EXPECT_EQ(report.certified_queries, 120);
+}
+
+TEST_P(IvfFlat, CertifiesWhatTheRadiiProve) {
+  // Clusters that are so wide that some bounds hold by little.
+  const auto rows = [&](std::int64_t n, std::uint64_t seed) {
+    return integer ? whole(n, 12, seed, spread_out) : clustered(n, 12, seed, spread_out);
+  };
+  std::vector<ElementType> types{ElementType::f32, ElementType::f64, ElementType::f16,
+                                 ElementType::bf16};
+  if (integer) types.insert(types.end(), {ElementType::u8, ElementType::i8});
+  for (const ElementType type : types) {
+    SCOPED_TRACE(name_of(type));
+    const AnyMatrix base = in_type(type, rows(4000, 5)), queries = in_type(type, rows(120, 6));
+    expect_certified_by_radii(metric, base, queries);
+    if (HasFatalFailure()) return;
   }
 }
 
@@ -438,6 +485,29 @@ TEST(IvfFlatMemory, IsWhatTheHeaderStates) {
   bytes.train(numbers.view());
   bytes.add(numbers.view());
   EXPECT_LE(bytes.memory_bytes(), n * (d * 105 / 100 + 16) * 106 / 100 + 4 * d * lists);
+}
+
+// Those of all queries lie beside the buffers of the threads, and were not counted once. With fewer
+// probes a thread codes its queries itself, for each list.
+TEST(IvfFlatMemory, OfASearchCountsTheCodesOfQueries) {
+  const std::int64_t dim = 512, queries = 2000;
+  const Matrix<float> base = clustered(3000, dim, 1, tight),
+                      asked = clustered(queries, dim, 2, tight);
+  IvfFlatIndex index(dim, 16);
+  index.train(base.view(), {.iterations = 2});
+  index.add(base.view());
+  const auto bytes = [&](std::int64_t probes) {
+    KnnReport report;
+    index.search(asked.view(), 1, {.threads = 2, .method = {.probes = probes}}, &report);
+    return report.memory_bytes;
+  };
+  EXPECT_GE(bytes(8) - bytes(7), queries * dim);
+  const auto within = [&](std::int64_t probes) {
+    KnnReport report;
+    index.range_search(asked.view(), 0, {.threads = 2, .method = {.probes = probes}}, &report);
+    return report.memory_bytes;
+  };
+  EXPECT_GE(within(8) - within(7), queries * dim);
 }
 
 TEST(IvfFlatErrors, SayWhatIsWrong) {

@@ -335,7 +335,10 @@ std::vector<Case> cases() {
           name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
       out.push_back({name, OpenIndex(make_index(factory, 12, metric)).shape(), 0, type, 80});
     };
-    for (const char* factory : {"SQfp16",
+    for (const char* factory : {"SQ8",
+                                "IVF5,SQ4",
+                                "IVF6,SQ8,Refine(SQfp16)",
+                                "SQfp16",
                                 "SQbf16",
                                 "IVF7,SQfp16",
                                 "IVF9,SQbf16",

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "knear/core/threads.hpp"
@@ -103,6 +104,14 @@ std::optional<CodedQueries> coded_for(const PackedLists& lists, const ScanJob& j
   const std::int64_t least = lists.packed.is_integer ? 2 : 8;
   if (probes.cols() < least || !goes_by_list(lists, probes.rows() * (probes.cols() - 1))) return {};
   return code_all(lists.packed, job.queries, job.query_range, job.threads);
+}
+
+// Calls scan(), counting the codes of the queries beside the buffers of its threads.
+template <class Scan>
+void counting(const std::optional<CodedQueries>& coded, ScanStats& stats, Scan scan) {
+  const std::int64_t before = std::exchange(stats.buffer_bytes, 0);
+  scan();
+  stats.buffer_bytes = std::max(before, stats.buffer_bytes + (coded ? coded->bytes() : 0));
 }
 
 // Places for rows in the lists that queries probe.
@@ -327,8 +336,10 @@ std::int64_t scan_lists(const PackedLists& lists, const ScanJob& job, MatrixView
     };
     // What others have found is a threshold as good as that of the first list.
     const std::int64_t alone = job.upper_bounds ? 0 : std::min<std::int64_t>(1, most);
-    round(0, alone);
-    round(alone, most);
+    counting(coded, stats, [&] {
+      round(0, alone);
+      round(alone, most);
+    });
   }
   std::vector<std::int64_t> all(static_cast<std::size_t>(queries));
   std::iota(all.begin(), all.end(), 0);
@@ -370,8 +381,10 @@ std::int64_t scan_lists_range(const PackedLists& lists, const ScanJob& job, Matr
   if (scored == 0) return 0;
   const std::optional<CodedQueries> coded = coded_for(lists, job, probes);
   if (coded) each.coded = &*coded;
-  scan_range(lists.packed, each, table_of(lists, each, probes, 0, probes.cols()), limit, sink,
-             stats, progress);
+  counting(coded, stats, [&] {
+    scan_range(lists.packed, each, table_of(lists, each, probes, 0, probes.cols()), limit, sink,
+               stats, progress);
+  });
   return scored;
 }
 

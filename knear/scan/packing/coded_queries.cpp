@@ -34,6 +34,11 @@ double common_scale(const Coding& base, AnyMatrixView queries) {
 
 }  // namespace
 
+std::int64_t CodedQueries::bytes() const {
+  return static_cast<std::int64_t>(codes.size() + heads.size() * sizeof(QueryCode) + fits.size() +
+                                   own_scales.size() * sizeof(double));
+}
+
 bool CodedQueries::have(const std::int64_t* which, std::int64_t count) const {
   return std::all_of(which, which + count,
                      [&](std::int64_t q) { return fits[static_cast<std::size_t>(q)] != 0; });

@@ -25,6 +25,7 @@ struct CodedQueries {
   std::vector<char> fits;            // [queries]: whether that scale suits it
   std::vector<double> own_scales;    // [queries]: that would be its own; of zeros the common one
 
+  std::int64_t bytes() const;
   // Whether all of these queries have codes.
   bool have(const std::int64_t* which, std::int64_t count) const;
   // All queries, ascending by their own scales; as they come, where the common one suits all.
