@@ -559,9 +559,10 @@ void Index::save(const std::string& path, const Progress& progress) const {
   detail::public_call([&] { detail::save_index(*impl_->state(), impl_->shape, path, progress); });
 }
 
-Index Index::load(const std::string& path) {
+Index Index::load(const std::string& path, const Progress& progress) {
   return detail::public_call([&] {
-    if (!io::is_archive(path) && is_faiss_file(path)) return read_faiss(path);
+    if (!io::is_archive(path) && is_faiss_file(path))
+      return read_faiss(path, {.progress = progress});
     return Index(Impl::load(path));
   });
 }

@@ -122,13 +122,18 @@ class KMeans:
         centroid, how many centroids were "empty", "seconds". None with two levels."""
         return self._steps
 
-    def assign(self, x: ArrayLike) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def assign(
+        self, x: ArrayLike, *, progress: Progress = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """(distances [n], ids [n]): the nearest centroid of each row of `x` [n x dim], exactly.
+        `progress`: as of train().
 
         Raises InvalidArgument before train(); ShapeMismatch for another number of columns.
         """
         rows = _arrays.matrix("x", x)
-        return _core.nearest_centroids(self.centroids, *rows, self._metric, self._threads)
+        return reporting(
+            progress, _core.nearest_centroids, self.centroids, *rows, self._metric, self._threads
+        )
 
     def __repr__(self) -> str:
         state = "not trained" if self._centroids is None else f"dim={self._centroids.shape[1]}"

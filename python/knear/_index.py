@@ -107,19 +107,19 @@ class Index:
         )
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Index:
+    def load(cls, path: str | os.PathLike[str], *, progress: Progress = None) -> Index:
         """Opens a .knear file without reading the vectors: they stay in the file until used, and
         are compared with their checksums then; the file must not be cut off or written to
         meanwhile (save() replaces it, which is fine). A file of FAISS (flat, product or scalar
         codes, halves, inverted lists of these, with transforms, IndexRefine, IndexIDMap) is read
         into memory; its centroids and lists stay as they are. CorruptFile names any other type of
-        FAISS.
+        FAISS. `progress` is that of what is made for the rows of such a file, once they are read.
 
         Raises IoError; CorruptFile, naming the section that was cut off or altered, as searches
         may later.
         """
         index = cls.__new__(cls)
-        index._index = _core.Index.load(_arrays.path(path))
+        index._index = reporting(progress, _core.Index.load, _arrays.path(path))
         return index
 
     @property
@@ -249,9 +249,14 @@ class Index:
         """
         self._index.remove(_arrays.ids_of("ids", ids))
 
-    def replace(self, ids: ArrayLike, x: ArrayLike) -> None:
+    def replace(self, ids: ArrayLike, x: ArrayLike, *, progress: Progress = None) -> None:
         """Row i of `x` takes the place of the vector with ids[i]. Errors as for add and remove."""
-        self._index.replace(_arrays.ids_of("ids", ids), *_arrays.matrix("x", x))
+        reporting(
+            progress,
+            self._index.replace,
+            _arrays.ids_of("ids", ids),
+            *_arrays.matrix("x", x),
+        )
 
     def reconstruct(self, ids: ArrayLike) -> NDArray[Any]:
         """The vectors with these ids [n x dim], as they were added, in the index's element type: an

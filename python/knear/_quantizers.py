@@ -53,17 +53,20 @@ class _Transform:
                     offset = offset + what[1]
         return matrix.astype(np.float32), offset.astype(np.float32)
 
-    def apply(self, x: ArrayLike) -> NDArray[np.float32]:
-        """[n x dim_out] of `x` [n x dim_in]: the same bits on every machine.
+    def apply(self, x: ArrayLike, *, progress: Progress = None) -> NDArray[np.float32]:
+        """[n x dim_out] of `x` [n x dim_in]: the same bits on every machine. `progress`: as of
+        KMeans.train.
 
         Raises ShapeMismatch; InvalidArgument before train() and for a NaN or infinity.
         """
-        return self._trained().apply(*_arrays.matrix("x", x), self._threads)
+        apply = self._trained().apply
+        return reporting(progress, apply, *_arrays.matrix("x", x), self._threads)
 
-    def inverse(self, y: ArrayLike) -> NDArray[np.float32]:
+    def inverse(self, y: ArrayLike, *, progress: Progress = None) -> NDArray[np.float32]:
         """[n x dim_in] of `y` [n x dim_out]: of all vectors that become `y`, the one nearest to
-        the mean of what train() saw (PCA) or to 0 (OPQ)."""
-        return self._trained().inverse(*_arrays.matrix("y", y), self._threads)
+        the mean of what train() saw (PCA) or to 0 (OPQ). Errors and `progress`: as of apply()."""
+        inverse = self._trained().inverse
+        return reporting(progress, inverse, *_arrays.matrix("y", y), self._threads)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
@@ -300,10 +303,14 @@ class ProductQuantizer:
         """Bytes of a code."""
         return self._trained().code_size
 
-    def encode(self, x: ArrayLike) -> NDArray[np.uint8]:
-        """The codes [n x code_size] of `x` [n x dim]."""
-        trained = self._trained()
-        return trained.encode(*_arrays.matrix("x", x), self._threads)
+    def encode(self, x: ArrayLike, *, progress: Progress = None) -> NDArray[np.uint8]:
+        """The codes [n x code_size] of `x` [n x dim]. `progress`: as of KMeans.train.
+
+        Raises ShapeMismatch; InvalidArgument before train() and for a NaN or infinity, with its
+        row.
+        """
+        encode = self._trained().encode
+        return reporting(progress, encode, *_arrays.matrix("x", x), self._threads)
 
     def decode(self, codes: ArrayLike) -> NDArray[np.float32]:
         """The vectors [n x dim] that `codes` [n x code_size] stand for."""
@@ -370,9 +377,15 @@ class ScalarQuantizer:
         """Bytes of a code."""
         return self._trained().code_size
 
-    def encode(self, x: ArrayLike) -> NDArray[np.uint8]:
-        """The codes [n x code_size] of `x` [n x dim]: the nearest level of each value."""
-        return self._trained().encode(*_arrays.matrix("x", x), self._threads)
+    def encode(self, x: ArrayLike, *, progress: Progress = None) -> NDArray[np.uint8]:
+        """The codes [n x code_size] of `x` [n x dim]: the nearest level of each value. `progress`:
+        as of KMeans.train.
+
+        Raises ShapeMismatch; InvalidArgument before train() and for a NaN or infinity, with its
+        row.
+        """
+        encode = self._trained().encode
+        return reporting(progress, encode, *_arrays.matrix("x", x), self._threads)
 
     def decode(self, codes: ArrayLike) -> NDArray[np.float32]:
         """The vectors [n x dim] that `codes` [n x code_size] stand for."""

@@ -240,6 +240,7 @@ def select_k(
     lengths: ArrayLike | None = None,
     threads: int = 0,
     method: str = "auto",
+    progress: Progress = None,
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The k smallest, or largest, of each row of `x` [n x m]: (values, indices), both [n x k].
 
@@ -260,10 +261,11 @@ def select_k(
         sample, partition of what passes it), "partition"; and for comparison "list", "radix",
         "threshold-heap", "bitonic", and "warp-select", which is emulated and very slow. float64 is
         selected from in one way, "auto", at a part of the speed of float32.
+    progress: as of knear.knn.
 
     `x` of float32 may be in the memory of a GPU, where it is selected from without a copy: each row
     contiguous, whatever the distance between rows. The results are arrays there. Other types are
-    refused, as are `threads` and `method` other than 0 and "auto".
+    refused, as are `threads` and `method` other than 0 and "auto"; nothing is told to `progress`.
 
     Raises InvalidArgument for k < 1 and for a length beyond the row; ShapeMismatch if there are
     more or fewer lengths than rows.
@@ -284,7 +286,9 @@ def select_k(
         shape = (k,) if one else (rows.rows, k)
         return _device.answers(x, found, (shape, np.float32), (shape, np.int64))
     rows_of_x, kind, one = _arrays.row_or_matrix("x", x)
-    values, indices = _core.select_k(
+    values, indices = reporting(
+        progress,
+        _core.select_k,
         rows_of_x,
         kind,
         _arrays.integer("k", k),

@@ -171,6 +171,29 @@ def calls_with_progress(x, tmp_path):
     yield "PCA", lambda progress: knear.PCA(8).train(x, progress=progress)
     yield "OPQ", lambda progress: knear.OPQ(4, bits=4).train(x, progress=progress)
     yield "PQ", lambda progress: knear.ProductQuantizer(4, 4).train(x, progress=progress)
+    ids = np.arange(len(x))
+    yield "replace", lambda progress: index.replace(ids, x, progress=progress)
+    km, pca = knear.KMeans(64, iterations=2).train(x), knear.PCA(8).train(x)
+    yield "assign", lambda progress: km.assign(x, progress=progress)
+    yield "apply", lambda progress: pca.apply(x, progress=progress)
+    yield "inverse", lambda progress: pca.inverse(x[:, :8], progress=progress)
+    pq, sq = knear.ProductQuantizer(4, 4).train(x), knear.ScalarQuantizer().train(x)
+    yield "PQ.encode", lambda progress: pq.encode(x, progress=progress)
+    yield "SQ.encode", lambda progress: sq.encode(x, progress=progress)
+    yield "select_k", lambda progress: knear.select_k(x, 2, progress=progress)
+    vectors, lists = tmp_path / "x.npy", tmp_path / "ids.ivecs"
+    matrix = np.stack([ids] * 16, axis=1)
+    yield "write", lambda progress: knear.write_vectors(vectors, x, progress=progress)
+    yield "write ids", lambda progress: knear.write_vectors(lists, matrix, progress=progress)
+    yield (
+        "read",
+        lambda progress: knear.read_vectors(vectors, dtype=np.float64, progress=progress),
+    )
+    yield "read ids", lambda progress: knear.read_vectors(lists, progress=progress)
+    flat = knear.Index("Flat", dim=16)
+    flat.add(x)
+    flat.write_faiss(tmp_path / "x.faiss")
+    yield "load", lambda progress: knear.Index.load(tmp_path / "x.faiss", progress=progress)
 
 
 def test_progress_is_told_and_stops_the_work(rng, tmp_path):
