@@ -561,9 +561,13 @@ void Index::save(const std::string& path, const Progress& progress) const {
 
 Index Index::load(const std::string& path, const Progress& progress) {
   return detail::public_call([&] {
-    if (!io::is_archive(path) && is_faiss_file(path))
-      return read_faiss(path, {.progress = progress});
-    return Index(Impl::load(path));
+    if (io::is_archive(path)) return Index(Impl::load(path));
+    if (is_faiss_file(path)) return read_faiss(path, {.progress = progress});
+    try {
+      return Index(Impl::load(path));
+    } catch (const CorruptFile&) {
+      throw CorruptFile("{} is no .knear file, and no index that FAISS has written either", path);
+    }
   });
 }
 

@@ -125,6 +125,11 @@ def test_what_is_saved_comes_back(rng, tmp_path):
     (tmp_path / "cut.knear").write_bytes(data[: len(data) // 2])
     with pytest.raises(knear.CorruptFile, match=r"section '\d/.*' is cut off"):
         knear.Index.load(tmp_path / "cut.knear")
+    for content in (b"", b"knear", b"\x93NUMPY" + bytes(200)):
+        (tmp_path / "other.faiss").write_bytes(content)
+        says = "other.faiss is no .knear file, and no index that FAISS has written either"
+        with pytest.raises(knear.CorruptFile, match=says):
+            knear.Index.load(tmp_path / "other.faiss")
 
 
 @pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
