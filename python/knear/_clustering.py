@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _arrays, _core
+from . import _arrays, _core, _results
 from ._progress import Progress, reporting
 from .errors import InvalidArgument
 
@@ -123,17 +123,24 @@ class KMeans:
         return self._steps
 
     def assign(
-        self, x: ArrayLike, *, progress: Progress = None
+        self,
+        x: ArrayLike,
+        *,
+        out: tuple[NDArray[np.float32], NDArray[np.int64]] | None = None,
+        progress: Progress = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """(distances [n], ids [n]): the nearest centroid of each row of `x` [n x dim], exactly.
-        `progress`: as of train().
+        `out`: two NumPy arrays that take them; `progress`: as of train().
 
         Raises InvalidArgument before train(); ShapeMismatch for another number of columns.
         """
         rows = _arrays.matrix("x", x)
-        return reporting(
-            progress, _core.nearest_centroids, self.centroids, *rows, self._metric, self._threads
+        centroids = self.centroids
+        _results.check_pair(out, rows[0].shape[:1], distances=np.float32, ids=np.int64)
+        found = reporting(
+            progress, _core.nearest_centroids, centroids, *rows, self._metric, self._threads
         )
+        return _results.into(out, found)
 
     def __repr__(self) -> str:
         state = "not trained" if self._centroids is None else f"dim={self._centroids.shape[1]}"

@@ -258,13 +258,18 @@ class Index:
             *_arrays.matrix("x", x),
         )
 
-    def reconstruct(self, ids: ArrayLike) -> NDArray[Any]:
+    def reconstruct(self, ids: ArrayLike, *, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The vectors with these ids [n x dim], as they were added, in the index's element type: an
-        array of NumPy, wherever `ids` are.
+        array of NumPy, wherever `ids` are, or `out`, which takes them. An index that keeps no
+        vectors has those that its codes stand for, in float32.
+
+        Raises InvalidArgument for an id that is not there.
         """
         which = _arrays.ids_of("ids", ids)
         data, kind = self._index.reconstruct(which)
-        return _arrays.rows_of(data, kind, len(which), self.dim)
+        found = _arrays.rows_of(data, kind, len(which), self.dim)
+        _results.check_array(out, found.shape, found.dtype)
+        return _results.into(out, found)
 
     def merge(self, other: Index, ids: str = "keep") -> None:
         """Takes over the vectors of `other`, which stays as it is.

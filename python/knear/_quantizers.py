@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _arrays, _core
+from . import _arrays, _core, _results
 from ._progress import Progress, reporting
 from .errors import InvalidArgument
 
@@ -53,20 +53,38 @@ class _Transform:
                     offset = offset + what[1]
         return matrix.astype(np.float32), offset.astype(np.float32)
 
-    def apply(self, x: ArrayLike, *, progress: Progress = None) -> NDArray[np.float32]:
-        """[n x dim_out] of `x` [n x dim_in]: the same bits on every machine. `progress`: as of
-        KMeans.train.
+    def apply(
+        self,
+        x: ArrayLike,
+        *,
+        out: NDArray[np.float32] | None = None,
+        progress: Progress = None,
+    ) -> NDArray[np.float32]:
+        """[n x dim_out] of `x` [n x dim_in]: the same bits on every machine. `out`: a NumPy array
+        that takes them; `progress`: as of KMeans.train.
 
         Raises ShapeMismatch; InvalidArgument before train() and for a NaN or infinity.
         """
-        apply = self._trained().apply
-        return reporting(progress, apply, *_arrays.matrix("x", x), self._threads)
+        trained = self._trained()
+        rows, kind = _arrays.matrix("x", x)
+        _results.check_array(out, (len(rows), trained.dim_out), np.float32)
+        return _results.into(out, reporting(progress, trained.apply, rows, kind, self._threads))
 
-    def inverse(self, y: ArrayLike, *, progress: Progress = None) -> NDArray[np.float32]:
+    def inverse(
+        self,
+        y: ArrayLike,
+        *,
+        out: NDArray[np.float32] | None = None,
+        progress: Progress = None,
+    ) -> NDArray[np.float32]:
         """[n x dim_in] of `y` [n x dim_out]: of all vectors that become `y`, the one nearest to
-        the mean of what train() saw (PCA) or to 0 (OPQ). Errors and `progress`: as of apply()."""
-        inverse = self._trained().inverse
-        return reporting(progress, inverse, *_arrays.matrix("y", y), self._threads)
+        the mean of what train() saw (PCA) or to 0 (OPQ). Other arguments and errors are those of
+        apply().
+        """
+        trained = self._trained()
+        rows, kind = _arrays.matrix("y", y)
+        _results.check_array(out, (len(rows), trained.dim_in), np.float32)
+        return _results.into(out, reporting(progress, trained.inverse, rows, kind, self._threads))
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
@@ -303,35 +321,54 @@ class ProductQuantizer:
         """Bytes of a code."""
         return self._trained().code_size
 
-    def encode(self, x: ArrayLike, *, progress: Progress = None) -> NDArray[np.uint8]:
-        """The codes [n x code_size] of `x` [n x dim]. `progress`: as of KMeans.train.
+    def encode(
+        self,
+        x: ArrayLike,
+        *,
+        out: NDArray[np.uint8] | None = None,
+        progress: Progress = None,
+    ) -> NDArray[np.uint8]:
+        """The codes [n x code_size] of `x` [n x dim]. `out`: a NumPy array that takes them;
+        `progress`: as of KMeans.train.
 
         Raises ShapeMismatch; InvalidArgument before train() and for a NaN or infinity, with its
         row.
         """
-        encode = self._trained().encode
-        return reporting(progress, encode, *_arrays.matrix("x", x), self._threads)
-
-    def decode(self, codes: ArrayLike) -> NDArray[np.float32]:
-        """The vectors [n x dim] that `codes` [n x code_size] stand for."""
         trained = self._trained()
-        return trained.decode(_arrays.codes("codes", codes), self._threads)
+        rows, kind = _arrays.matrix("x", x)
+        _results.check_array(out, (len(rows), trained.code_size), np.uint8)
+        return _results.into(out, reporting(progress, trained.encode, rows, kind, self._threads))
+
+    def decode(
+        self, codes: ArrayLike, *, out: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """The vectors [n x dim] that `codes` [n x code_size] stand for. `out`: a NumPy array that
+        takes them. Raises ShapeMismatch; InvalidArgument before train().
+        """
+        trained = self._trained()
+        kept = _arrays.codes("codes", codes)
+        _results.check_array(out, (len(kept), trained.dim), np.float32)
+        return _results.into(out, trained.decode(kept, self._threads))
 
     def distances(
-        self, queries: ArrayLike, codes: ArrayLike, metric: str = "l2"
+        self,
+        queries: ArrayLike,
+        codes: ArrayLike,
+        metric: str = "l2",
+        *,
+        out: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float32]:
         """Distances [q x n] of `queries` [q x dim] to what `codes` [n x code_size] stand for.
+        `out`: a NumPy array that takes them.
 
         metric: "l2" for squared distances, "ip" for inner products. Raises InvalidArgument for
         "cosine": distances of parts do not add up to it; take "ip" of vectors of unit length.
         """
         trained = self._trained()
-        return trained.distances(
-            *_arrays.matrix("queries", queries),
-            _arrays.codes("codes", codes),
-            _arrays.text("metric", metric),
-            self._threads,
-        )
+        rows, kind = _arrays.matrix("queries", queries)
+        kept, metric = _arrays.codes("codes", codes), _arrays.text("metric", metric)
+        _results.check_array(out, (len(rows), len(kept)), np.float32)
+        return _results.into(out, trained.distances(rows, kind, kept, metric, self._threads))
 
     def __repr__(self) -> str:
         state = "not trained" if self._made is None else f"dim={self._made.dim}"
@@ -377,30 +414,56 @@ class ScalarQuantizer:
         """Bytes of a code."""
         return self._trained().code_size
 
-    def encode(self, x: ArrayLike, *, progress: Progress = None) -> NDArray[np.uint8]:
-        """The codes [n x code_size] of `x` [n x dim]: the nearest level of each value. `progress`:
-        as of KMeans.train.
+    def encode(
+        self,
+        x: ArrayLike,
+        *,
+        out: NDArray[np.uint8] | None = None,
+        progress: Progress = None,
+    ) -> NDArray[np.uint8]:
+        """The codes [n x code_size] of `x` [n x dim]: the nearest level of each value. `out`: a
+        NumPy array that takes them; `progress`: as of KMeans.train.
 
         Raises ShapeMismatch; InvalidArgument before train() and for a NaN or infinity, with its
         row.
         """
-        encode = self._trained().encode
-        return reporting(progress, encode, *_arrays.matrix("x", x), self._threads)
+        trained = self._trained()
+        rows, kind = _arrays.matrix("x", x)
+        _results.check_array(out, (len(rows), trained.code_size), np.uint8)
+        return _results.into(out, reporting(progress, trained.encode, rows, kind, self._threads))
 
-    def decode(self, codes: ArrayLike) -> NDArray[np.float32]:
-        """The vectors [n x dim] that `codes` [n x code_size] stand for."""
-        return self._trained().decode(_arrays.codes("codes", codes), self._threads)
+    def decode(
+        self, codes: ArrayLike, *, out: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """The vectors [n x dim] that `codes` [n x code_size] stand for. `out`: a NumPy array that
+        takes them. Raises ShapeMismatch; InvalidArgument before train().
+        """
+        trained = self._trained()
+        kept = _arrays.codes("codes", codes)
+        _results.check_array(out, (len(kept), trained.dim), np.float32)
+        return _results.into(out, trained.decode(kept, self._threads))
 
     def distances(
-        self, queries: ArrayLike, codes: ArrayLike, metric: str = "l2"
+        self,
+        queries: ArrayLike,
+        codes: ArrayLike,
+        metric: str = "l2",
+        *,
+        out: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float32]:
-        """Distances [q x n] of `queries` [q x dim] to what `codes` [n x code_size] stand for."""
-        return self._trained().distances(
-            *_arrays.matrix("queries", queries),
-            _arrays.codes("codes", codes),
-            _arrays.text("metric", metric),
-            self._threads,
-        )
+        """Distances [q x n] of `queries` [q x dim] to what `codes` [n x code_size] stand for.
+        `out`: a NumPy array that takes them.
+
+        metric: "l2" for squared distances, "ip" for inner products, "cosine" for 1 - cos.
+
+        Raises ShapeMismatch; InvalidArgument before train() and for a NaN or infinity, with its
+        row.
+        """
+        trained = self._trained()
+        rows, kind = _arrays.matrix("queries", queries)
+        kept, metric = _arrays.codes("codes", codes), _arrays.text("metric", metric)
+        _results.check_array(out, (len(rows), len(kept)), np.float32)
+        return _results.into(out, trained.distances(rows, kind, kept, metric, self._threads))
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)

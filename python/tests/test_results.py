@@ -110,6 +110,74 @@ def test_buffers_take_the_answer(rng):
             knear.knn(base[:5], base, 3, out=bad)
 
 
+def calls_with_out(x):
+    """(name, call, whether out is a tuple)"""
+    km, pca = knear.KMeans(8, iterations=2).train(x), knear.PCA(4).train(x)
+    yield "assign", lambda **more: km.assign(x, **more), True
+    yield "apply", lambda **more: pca.apply(x, **more), False
+    yield "inverse", lambda **more: pca.inverse(x[:, :4], **more), False
+    for name, coder in (("PQ", knear.ProductQuantizer(4, 4)), ("SQ", knear.ScalarQuantizer())):
+        codes = coder.train(x).encode(x)
+        yield name + " encode", lambda coder=coder, **more: coder.encode(x, **more), False
+        yield (
+            name + " decode",
+            lambda coder=coder, codes=codes, **more: coder.decode(codes, **more),
+            False,
+        )
+        yield (
+            name + " distances",
+            lambda coder=coder, codes=codes, **more: coder.distances(x[:3], codes, **more),
+            False,
+        )
+    yield "select_k", lambda **more: knear.select_k(x, 3, **more), True
+    yield "select_k f64", lambda **more: knear.select_k(x.astype(np.float64), 3, **more), True
+    yield "select_k of one row", lambda **more: knear.select_k(x[0], 3, **more), True
+    for dtype in (np.float32, np.float64, np.float16):
+        index = knear.Index("Flat", dim=16)
+        index.add(x.astype(dtype))
+        yield "reconstruct", lambda index=index, **more: index.reconstruct([3, 1, 2], **more), False
+
+
+def test_every_array_that_is_made_may_be_given(rng):
+    x = rng.standard_normal((300, 16)).astype(np.float32)
+    for name, call, several in calls_with_out(x):
+        want = call()
+        arrays = want if several else (want,)
+        wide = [np.full((*a.shape[:-1], 2 * a.shape[-1]), 7, a.dtype) for a in arrays]
+        for given in ([np.full_like(a, 7) for a in arrays], [each[..., ::2] for each in wide]):
+            out = tuple(given) if several else given[0]
+            found = call(out=out)
+            for got, buffer, right in zip(
+                found if several else (found,), given, arrays, strict=True
+            ):
+                assert got is buffer, name
+                np.testing.assert_array_equal(got, right)
+        fixed = arrays[-1].copy()
+        fixed.flags.writeable = False
+        other = np.empty(arrays[-1].shape, np.int16)
+        short = arrays[-1][:-1].copy()
+        for bad, text in (
+            (other, "must be a NumPy array of .*: int16"),
+            (short, r"must be \(.*\), but (is|are) \("),
+            (fixed, "cannot be written to"),
+            (arrays[-1].tolist(), "must be a NumPy array of .*: list"),
+        ):
+            with pytest.raises(knear.InvalidArgument, match=f"^out.* {text}"):
+                call(out=(arrays[0], bad) if several else bad)
+        if several:
+            with pytest.raises(knear.InvalidArgument, match="out must be a tuple"):
+                call(out=arrays[0])
+
+
+def test_a_buffer_may_be_a_part_of_a_file(rng, tmp_path):
+    x = rng.standard_normal((300, 16)).astype(np.float32)
+    pq = knear.ProductQuantizer(4, 4).train(x)
+    codes = np.memmap(tmp_path / "codes", np.uint8, "w+", shape=(300, pq.code_size))
+    for begin in range(0, 300, 100):
+        pq.encode(x[begin : begin + 100], out=codes[begin : begin + 100])
+    np.testing.assert_array_equal(codes, pq.encode(x))
+
+
 def test_all_rows_that_were_kept_have_more_columns(rng):
     base = rng.standard_normal((5000, 8)).astype(np.float32)
     index = knear.Index("Flat", dim=8)
