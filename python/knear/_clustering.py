@@ -37,6 +37,12 @@ class KMeans:
     threads: 0 for all that the process may use.
 
     Every row goes to the centroid that is nearest in float64, ties to the smaller number.
+
+    Centroids are float32, of float64 rows too, which are not rounded themselves: a centroid is the
+    mean of its rows, rounded, and distances are to what it is then. That matters where coordinates
+    are large beside the distances between rows: at a million, neighbouring numbers of float32 are
+    1/16 apart. Take the mean of the rows away from them first, or use knear.sklearn.KMeans, which
+    does that, and whose centres are float64 for float64 rows.
     """
 
     def __init__(
@@ -110,7 +116,7 @@ class KMeans:
 
     @property
     def centroids(self) -> NDArray[np.float32]:
-        """The centroids [k x dim]. Raises InvalidArgument before train()."""
+        """The centroids [k x dim], float32. Raises InvalidArgument before train()."""
         if self._centroids is None:
             raise InvalidArgument("there are no centroids yet: call train() first")
         return self._centroids
