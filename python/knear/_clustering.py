@@ -85,6 +85,14 @@ class KMeans:
     ) -> "KMeans":
         """Finds the centroids of `x` [n x dim] and returns the object itself.
 
+        >>> import knear, numpy as np
+        >>> x = np.array([[0.0], [1.0], [10.0], [11.0]])
+        >>> km = knear.KMeans(2).train(x, weights=[3, 1, 1, 1], initial=[[0.0], [11.0]])
+        >>> km.centroids.tolist()
+        [[0.25], [10.5]]
+        >>> [(step["moved"], step["objective"]) for step in km.steps]
+        [(4, 2.0), (0, 1.25)]
+
         weights: one for each row, not negative; None: all 1.
         initial: the first centroids [g x dim], g <= k; the others are seeded. With `frozen` these
             stay as they are.
@@ -137,6 +145,13 @@ class KMeans:
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """(distances [n], ids [n]): the nearest centroid of each row of `x` [n x dim], exactly.
         `out`: two NumPy arrays that take them; `progress`: as of train().
+
+        >>> import knear, numpy as np
+        >>> x = np.array([[0.0], [1.0], [10.0], [11.0]])
+        >>> km = knear.KMeans(2).train(x, initial=[[0.0], [11.0]])
+        >>> distances, ids = km.assign(np.array([[2.0], [9.0]]))
+        >>> distances.tolist(), ids.tolist()
+        ([2.25, 2.25], [0, 1])
 
         Raises InvalidArgument before train(); ShapeMismatch for another number of columns.
         """

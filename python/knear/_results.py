@@ -78,6 +78,14 @@ class SearchResult(_Searched, _Nearest):
         the columns "query" and "rank" (int64, from 0), "id" (int64), "distance" (float32), in this
         order of the queries and ranks. Places without a neighbour (id -1) are left out.
 
+        >>> import knear, numpy as np
+        >>> base = np.array([[0.0], [1.0], [3.0]])
+        >>> table = knear.knn(base[:2], base, k=2).to_arrow()
+        >>> table.column_names, table.num_rows
+        (['query', 'rank', 'id', 'distance'], 4)
+        >>> table["id"].to_pylist()
+        [0, 1, 1, 0]
+
         Raises InvalidArgument where the package pyarrow is not installed.
         """
         distances, ids = (_device.to_processor("found", each) for each in self)
@@ -92,10 +100,25 @@ class _Within(NamedTuple):
 
 
 class RangeResult(_Searched, _Within):
-    """(begin, distances, ids): those of query i stand at begin[i] : begin[i + 1]; and `plan`."""
+    """(begin, distances, ids): those of query i stand at begin[i] : begin[i + 1]; and `plan`.
+
+    >>> import knear, numpy as np
+    >>> base = np.array([[0.0], [1.0], [3.0]])
+    >>> found = knear.range_search([[0.0], [9.0]], base, radius=1)
+    >>> [found.ids[a:b].tolist() for a, b in zip(found.begin, found.begin[1:])]
+    [[0, 1], []]
+    >>> found.certified.tolist(), found.promised_recall, found.plan["queries"]
+    ([True, True], 1.0, 2)
+    """
 
     def to_arrow(self) -> pyarrow.Table:
-        """As SearchResult.to_arrow: "rank" counts from the nearest of each query."""
+        """As SearchResult.to_arrow: "rank" counts from the nearest of each query.
+
+        >>> import knear, numpy as np
+        >>> base = np.array([[0.0], [1.0], [3.0]])
+        >>> knear.range_search([[0.0], [3.0]], base, radius=4).to_arrow()["rank"].to_pylist()
+        [0, 1, 0, 1]
+        """
         begin, distances, ids = (_device.to_processor("found", each) for each in self)
         begin = np.asarray(begin)
         query = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
