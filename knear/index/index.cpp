@@ -562,12 +562,12 @@ void Index::save(const std::string& path, const Progress& progress) const {
   detail::public_call([&] { detail::save_index(*impl_->state(), impl_->shape, path, progress); });
 }
 
-Index Index::load(const std::string& path) {
+Index Index::load(const std::string& path, const Progress& progress) {
   return detail::public_call([&] {
     const bool archive = io::is_archive(path);
-    if (!archive && is_faiss_file(path)) return read_faiss(path);
+    if (!archive && is_faiss_file(path)) return read_faiss(path, {.progress = progress});
     if (archive || path.ends_with(".knear")) return Index(Impl::load(path));
-    if (path.ends_with(".faiss")) return read_faiss(path);
+    if (path.ends_with(".faiss")) return read_faiss(path, {.progress = progress});
     const io::MappedFile readable(path);  // or an error that says why it is not
     throw CorruptFile("{} is neither a .knear file nor a FAISS index file", path);
   });

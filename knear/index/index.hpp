@@ -193,8 +193,9 @@ class Index {
   // and codes: they stay in the file, which must not be written to (save() replaces it, which is
   // fine), and are compared with their checksums when they are first used. Throws IoError;
   // CorruptFile for a file that is neither, and naming the section that is cut off or altered, as
-  // searches may later.
-  static Index load(const std::string& path);
+  // searches may later; Cancelled. Progress is that of what is made for the rows of a file of FAISS
+  // once they are in memory; a .knear file is open at once.
+  static Index load(const std::string& path, const Progress& progress = {});
 
   // The rows with these ids [ids x dim], in the element type of the index, as they were added
   // (-0.0 may come back as 0.0); what codes stand for, and the inverse of transforms, as f32.

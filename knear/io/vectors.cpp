@@ -17,6 +17,19 @@ namespace {
 
 constexpr std::int64_t max_vector_dim = 65536;
 
+// Calls append(begin, end) for one block of rows after another, each of about a mebibyte.
+template <class Append>
+void append_in_blocks(std::int64_t rows, std::int64_t row_bytes, const Progress& progress,
+                      Append append) {
+  const std::int64_t together =
+      std::max<std::int64_t>(1, (1 << 20) / std::max<std::int64_t>(1, row_bytes));
+  for (std::int64_t begin = 0; begin < rows; begin += together) {
+    const std::int64_t end = std::min(rows, begin + together);
+    append(begin, end);
+    report_progress(progress, "write", end, rows);
+  }
+}
+
 }  // namespace
 
 // One of the two members holds what the view points into.
@@ -54,6 +67,7 @@ VectorFile VectorFile::open(const std::string& path, const OpenOptions& options)
       convert_rows(reader.scalar(), block, count, reader.dim(), type, storage->matrix.row(first),
                    options.type ? Rounding::allowed : Rounding::refused,
                    {path, reader.first_row() + first});
+      report_progress(options.progress, "read", first + count, reader.rows());
     });
     const AnyMatrixView view = storage->matrix.view();
     return {path, view, std::move(storage)};
@@ -115,7 +129,7 @@ AnyMatrixView VectorBlocks::next(std::int64_t max_rows) {
   });
 }
 
-Matrix<Id> read_ids(const std::string& path) {
+Matrix<Id> read_ids(const std::string& path, const Progress& progress) {
   return detail::public_call([&] {
     RowReader reader(path, {.column = true, .dataset = "neighbors"});
     if (!is_integer(reader.scalar()))
@@ -130,27 +144,32 @@ Matrix<Id> read_ids(const std::string& path) {
     read_rows(reader, [&](std::int64_t first, std::int64_t count, const std::byte* block) {
       convert_rows_to_ids(reader.scalar(), block, count, reader.dim(), ids.row(first),
                           {path, first});
+      report_progress(progress, "read", first + count, reader.rows());
     });
     return ids;
   });
 }
 
-void write_vectors(const std::string& path, AnyMatrixView vectors) {
+void write_vectors(const std::string& path, AnyMatrixView vectors, const Progress& progress) {
   detail::public_call([&] {
     const auto scalar = scalar_of(vectors.type());
     if (!scalar)
       throw InvalidArgument("cannot write '{}': no format here stores {}", path,
                             name_of(vectors.type()));
     RowWriter writer(path, *scalar, vectors.rows(), vectors.cols());
-    writer.append(vectors);
+    append_in_blocks(
+        vectors.rows(), vectors.cols() * size_of(vectors.type()), progress,
+        [&](std::int64_t begin, std::int64_t end) { writer.append(vectors.rows(begin, end)); });
     writer.commit();
   });
 }
 
-void write_ids(const std::string& path, MatrixView<Id> ids) {
+void write_ids(const std::string& path, MatrixView<Id> ids, const Progress& progress) {
   detail::public_call([&] {
     RowWriter writer(path, id_scalar(path), ids.rows(), ids.cols());
-    writer.append_ids(ids);
+    append_in_blocks(
+        ids.rows(), ids.cols() * std::int64_t{sizeof(Id)}, progress,
+        [&](std::int64_t begin, std::int64_t end) { writer.append_ids(ids.rows(begin, end)); });
     writer.commit();
   });
 }

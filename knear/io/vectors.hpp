@@ -33,6 +33,7 @@
 
 #include "knear/core/matrix.hpp"
 #include "knear/core/neighbors.hpp"
+#include "knear/core/progress.hpp"
 
 namespace knear::io {
 
@@ -55,6 +56,8 @@ struct OpenOptions {
   // The dataset to open of an HDF5 file whose name says none; empty: the only one of two
   // dimensions.
   std::string dataset = {};
+  // "read", of the rows that come into memory; a mapped file is open at once.
+  Progress progress = {};
 };
 
 // A file of vectors, open for reading.
@@ -111,15 +114,16 @@ class VectorBlocks {
 // The neighbour lists [q x k] of a file: .ivecs, .ibin, or .npy of any integer type, of one
 // dimension for [q x 1]; of .hdf5 without a name the dataset "neighbors". The values are not
 // checked.
-Matrix<Id> read_ids(const std::string& path);
+Matrix<Id> read_ids(const std::string& path, const Progress& progress = {});
 
 // The writers below put a new file in the place of an old one only when it is complete and on disk
 // (atomic_file.hpp); the ending of the name says the format and may not be .gz. They throw IoError,
 // and InvalidArgument where the format cannot hold the data: .fvecs and .fbin take f32, .bvecs and
-// .u8bin u8, .i8bin i8, .npy any type but bf16; .fvecs and .bvecs cannot have no rows.
-void write_vectors(const std::string& path, AnyMatrixView vectors);
+// .u8bin u8, .i8bin i8, .npy any type but bf16; .fvecs and .bvecs cannot have no rows. Progress is
+// "write", and Cancelled leaves the old file.
+void write_vectors(const std::string& path, AnyMatrixView vectors, const Progress& progress = {});
 // .ivecs or .ibin (InvalidArgument if an id is beyond int32) or .npy of int64.
-void write_ids(const std::string& path, MatrixView<Id> ids);
+void write_ids(const std::string& path, MatrixView<Id> ids, const Progress& progress = {});
 // .fvecs, .fbin or .npy.
 void write_distances(const std::string& path, MatrixView<float> distances);
 

@@ -439,14 +439,16 @@ Matrix<float> Transform::apply(AnyMatrixView rows, int threads, const Progress& 
   });
 }
 
-Matrix<float> Transform::inverse(AnyMatrixView rows, int threads) const {
+Matrix<float> Transform::inverse(AnyMatrixView rows, int threads, const Progress& progress) const {
   return detail::public_call([&] {
     if (rows.cols() != dim_out())
       throw ShapeMismatch("rows have {} columns, the transform gives {}", rows.cols(), dim_out());
     threads = resolve_threads(threads);
     find_value_range(rows, Metric::l2, "rows", threads);
     Matrix<float> out(rows.rows(), dim_in());
-    parallel_for(threads, (rows.rows() + together - 1) / together, [&](std::int64_t task) {
+    const std::int64_t tasks = (rows.rows() + together - 1) / together;
+    Reporter reporter(progress, "transform", tasks);
+    parallel_for(threads, tasks, [&](std::int64_t task) {
       const std::int64_t begin = task * together, end = std::min(rows.rows(), begin + together);
       std::vector<double> y(static_cast<std::size_t>((end - begin) * dim_out())), x;
       load(rows.rows(begin, end), y.data());
@@ -457,6 +459,7 @@ Matrix<float> Transform::inverse(AnyMatrixView rows, int threads) const {
         std::swap(x, y);
       }
       store(y, out.row(begin));
+      reporter.add(1);
     });
     return out;
   });

@@ -71,7 +71,7 @@ class Transform {
   // ("transform").
   Matrix<float> apply(AnyMatrixView rows, int threads = 0, const Progress& progress = {}) const;
   // [n x dim_in] of rows [n x dim_out]: the inverse of each step, backwards. Throws as apply().
-  Matrix<float> inverse(AnyMatrixView rows, int threads = 0) const;
+  Matrix<float> inverse(AnyMatrixView rows, int threads = 0, const Progress& progress = {}) const;
 
   // What it does, one step after another; `matrix` and `offset` as above, empty where there is
   // none. They live as long as this or a copy.

@@ -55,18 +55,18 @@ void bind_clustering(nb::module_& m) {
   m.def(
       "nearest_centroids",
       [](const Array& centroids, const Array& rows, const std::string& type,
-         const std::string& metric, std::int64_t threads) {
+         const std::string& metric, std::int64_t threads, nb::object progress_to) {
         const MatrixView<float> from = view_of(centroids, "f32").as<float>();
         const AnyMatrixView view = view_of(rows, type);
         const Metric by = parse_metric(metric);
         Assignment found;
-        without_interpreter([&](Progress progress) {
+        without_interpreter(progress_to, [&](Progress progress) {
           found = nearest_centroids(from, view, by, narrow(threads), progress);
         });
         return nb::make_tuple(array_of(std::move(found.distances)), array_of(std::move(found.ids)));
       },
       nb::arg("centroids").noconvert(), nb::arg("rows").noconvert(), nb::arg("type"),
-      nb::arg("metric"), nb::arg("threads"));
+      nb::arg("metric"), nb::arg("threads"), nb::arg("progress").none() = nb::none());
 }
 
 }  // namespace knear::python

@@ -18,7 +18,7 @@ void bind_files(nb::module_& m) {
   m.def(
       "read_vectors",
       [](const nb::bytes& name, const std::string& type, std::int64_t begin, std::int64_t end,
-         const std::string& dataset) {
+         const std::string& dataset, nb::object progress_to) {
         const std::string path = path_of(name);
         io::OpenOptions options;
         if (!type.empty()) options.type = parse_element_type(type);
@@ -28,7 +28,8 @@ void bind_files(nb::module_& m) {
         }
         options.dataset = dataset;
         std::unique_ptr<io::VectorFile> file;
-        without_interpreter([&](const Progress&) {
+        without_interpreter(progress_to, [&](Progress progress) {
+          options.progress = std::move(progress);
           file = std::make_unique<io::VectorFile>(io::VectorFile::open(path, options));
         });
         const AnyMatrixView view = file->view();
@@ -60,34 +61,40 @@ void bind_files(nb::module_& m) {
             nb::cast(nb::ndarray<nb::numpy, nb::ro>(view.data(), 2, shape, owner, strides, of)),
             std::string(name_of(view.type())));
       },
-      nb::arg("path"), nb::arg("type"), nb::arg("begin"), nb::arg("end"), nb::arg("dataset"));
+      nb::arg("path"), nb::arg("type"), nb::arg("begin"), nb::arg("end"), nb::arg("dataset"),
+      nb::arg("progress").none());
   m.def(
       "read_ids",
-      [](const nb::bytes& name) {
+      [](const nb::bytes& name, nb::object progress_to) {
         const std::string path = path_of(name);
         Matrix<Id> ids;
-        without_interpreter([&](const Progress&) { ids = io::read_ids(path); });
+        without_interpreter(progress_to,
+                            [&](Progress progress) { ids = io::read_ids(path, progress); });
         return array_of(std::move(ids));
       },
-      nb::arg("path"));
+      nb::arg("path"), nb::arg("progress").none());
   m.def(
       "write_vectors",
-      [](const nb::bytes& name, const Array& vectors, const std::string& type) {
+      [](const nb::bytes& name, const Array& vectors, const std::string& type,
+         nb::object progress_to) {
         const std::string path = path_of(name);
         const AnyMatrixView view = view_of(vectors, type);
-        without_interpreter([&](const Progress&) { io::write_vectors(path, view); });
+        without_interpreter(progress_to,
+                            [&](Progress progress) { io::write_vectors(path, view, progress); });
       },
-      nb::arg("path"), nb::arg("vectors").noconvert(), nb::arg("type"));
+      nb::arg("path"), nb::arg("vectors").noconvert(), nb::arg("type"), nb::arg("progress").none());
   m.def(
       "write_ids",
       [](const nb::bytes& name,
-         const nb::ndarray<const Id, nb::ndim<2>, nb::c_contig, nb::device::cpu>& ids) {
+         const nb::ndarray<const Id, nb::ndim<2>, nb::c_contig, nb::device::cpu>& ids,
+         nb::object progress_to) {
         const std::string path = path_of(name);
         const MatrixView<Id> view(ids.data(), static_cast<std::int64_t>(ids.shape(0)),
                                   static_cast<std::int64_t>(ids.shape(1)));
-        without_interpreter([&](const Progress&) { io::write_ids(path, view); });
+        without_interpreter(progress_to,
+                            [&](Progress progress) { io::write_ids(path, view, progress); });
       },
-      nb::arg("path"), nb::arg("ids").noconvert());
+      nb::arg("path"), nb::arg("ids").noconvert(), nb::arg("progress").none());
 }
 
 void bind_machine(nb::module_& m) {

@@ -59,13 +59,15 @@ void bind_index_contents(nb::class_<Index>& index) {
           nb::arg("ids"))
       .def(
           "replace",
-          [](Index& self, const IdArray& ids, const Array& vectors, const std::string& type) {
+          [](Index& self, const IdArray& ids, const Array& vectors, const std::string& type,
+             nb::object progress_to) {
             const AnyMatrixView view = view_of(vectors, type);
-            without_interpreter([&](Progress progress) {
+            without_interpreter(progress_to, [&](Progress progress) {
               self.replace(span_of(ids), view, {.progress = std::move(progress)});
             });
           },
-          nb::arg("ids"), nb::arg("vectors").noconvert(), nb::arg("type"))
+          nb::arg("ids"), nb::arg("vectors").noconvert(), nb::arg("type"),
+          nb::arg("progress").none() = nb::none())
       .def(
           "merge",
           [](Index& self, const Index& other, bool keep_ids) {
@@ -173,13 +175,14 @@ void bind_index_contents(nb::class_<Index>& index) {
           nb::arg("path"), nb::arg("progress").none())
       .def_static(
           "load",
-          [](const nb::bytes& file) {
+          [](const nb::bytes& file, nb::object progress_to) {
             const std::string path = path_of(file);
             std::optional<Index> index;
-            without_interpreter([&](const Progress&) { index = Index::load(path); });
+            without_interpreter(progress_to,
+                                [&](Progress progress) { index = Index::load(path, progress); });
             return std::move(*index);
           },
-          nb::arg("path"));
+          nb::arg("path"), nb::arg("progress").none() = nb::none());
 }
 
 void bind_index_searches(nb::class_<Index>& index) {

@@ -117,25 +117,29 @@ void bind_transforms(nb::module_& m) {
       .def(
           "apply",
           [](const Transform& self, const Array& rows, const std::string& type,
-             std::int64_t threads) {
+             std::int64_t threads, nb::object progress_to) {
             const AnyMatrixView view = view_of(rows, type);
             Matrix<float> out;
-            without_interpreter(
-                [&](Progress progress) { out = self.apply(view, narrow(threads), progress); });
+            without_interpreter(progress_to, [&](Progress progress) {
+              out = self.apply(view, narrow(threads), progress);
+            });
             return array_of(std::move(out));
           },
-          nb::arg("rows").noconvert(), nb::arg("type"), nb::arg("threads"))
+          nb::arg("rows").noconvert(), nb::arg("type"), nb::arg("threads"),
+          nb::arg("progress").none() = nb::none())
       .def(
           "inverse",
           [](const Transform& self, const Array& rows, const std::string& type,
-             std::int64_t threads) {
+             std::int64_t threads, nb::object progress_to) {
             const AnyMatrixView view = view_of(rows, type);
             Matrix<float> out;
-            without_interpreter(
-                [&](const Progress&) { out = self.inverse(view, narrow(threads)); });
+            without_interpreter(progress_to, [&](Progress progress) {
+              out = self.inverse(view, narrow(threads), progress);
+            });
             return array_of(std::move(out));
           },
-          nb::arg("rows").noconvert(), nb::arg("type"), nb::arg("threads"));
+          nb::arg("rows").noconvert(), nb::arg("type"), nb::arg("threads"),
+          nb::arg("progress").none() = nb::none());
 }
 
 ScalarCode scalar_code_of(const std::string& name) {
@@ -153,14 +157,16 @@ void bind_coding(nb::class_<Quantizer>& quantizer) {
       .def(
           "encode",
           [](const Quantizer& self, const Array& rows, const std::string& type,
-             std::int64_t threads) {
+             std::int64_t threads, nb::object progress_to) {
             const AnyMatrixView view = view_of(rows, type);
             Matrix<std::uint8_t> out;
-            without_interpreter(
-                [&](Progress progress) { out = self.encode(view, narrow(threads), progress); });
+            without_interpreter(progress_to, [&](Progress progress) {
+              out = self.encode(view, narrow(threads), progress);
+            });
             return array_of(std::move(out));
           },
-          nb::arg("rows").noconvert(), nb::arg("type"), nb::arg("threads"))
+          nb::arg("rows").noconvert(), nb::arg("type"), nb::arg("threads"),
+          nb::arg("progress").none() = nb::none())
       .def(
           "decode",
           [](const Quantizer& self, const Codes& codes, std::int64_t threads) {

@@ -102,7 +102,8 @@ void bind_selection(nb::module_& m) {
   m.def(
       "select_k",
       [](const Array& x, const std::string& type, std::int64_t k, bool largest, bool sorted,
-         const Ids& lengths, std::int64_t threads, const std::string& method) {
+         const Ids& lengths, std::int64_t threads, const std::string& method,
+         nb::object progress_to) {
         SelectOptions options{.extreme = largest ? Extreme::largest : Extreme::smallest,
                               .sorted = sorted,
                               .threads = narrow(threads),
@@ -111,7 +112,7 @@ void bind_selection(nb::module_& m) {
         options.lengths = lengths_of(lengths, rows.rows());
         const auto selected = [&](auto view) {
           decltype(select_k(view, k, options)) found;
-          without_interpreter([&](Progress progress) {
+          without_interpreter(progress_to, [&](Progress progress) {
             options.progress = std::move(progress);
             found = select_k(view, k, options);
           });
@@ -121,7 +122,8 @@ void bind_selection(nb::module_& m) {
         return rows.type() == ElementType::f64 ? selected(rows.as<double>()) : selected(rows);
       },
       nb::arg("x").noconvert(), nb::arg("x_type"), nb::arg("k"), nb::arg("largest"),
-      nb::arg("sorted"), nb::arg("lengths").none(), nb::arg("threads"), nb::arg("method"));
+      nb::arg("sorted"), nb::arg("lengths").none(), nb::arg("threads"), nb::arg("method"),
+      nb::arg("progress").none() = nb::none());
 }
 
 }  // namespace knear::python

@@ -9,7 +9,14 @@ from .errors import InvalidArgument
 
 
 class IndexChoice(NamedTuple):
-    """What knear.choose_index says."""
+    """What knear.choose_index says.
+
+    >>> import knear
+    >>> choice = knear.choose_index(1000, 96)
+    >>> index = knear.Index(choice.factory, dim=96)
+    >>> choice.factory, choice.memory_bytes > 4 * 96 * 1000
+    ('Flat', True)
+    """
 
     factory: str
     reason: str

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _arrays, _core
-from ._progress import Bar, Progress, told
+from . import _arrays, _core, _results
+from ._progress import Bar, Progress, reporting, told
 from .errors import InvalidArgument
 
 
@@ -43,6 +43,12 @@ class KMeans:
     threads: 0 for all that the process may use.
 
     Every row goes to the centroid that is nearest in float64, ties to the smaller number.
+
+    Centroids are float32, of float64 rows too, which are not rounded themselves: a centroid is the
+    mean of its rows, rounded, and distances are to what it is then. That matters where coordinates
+    are large beside the distances between rows: at a million, neighbouring numbers of float32 are
+    1/16 apart. Take the mean of the rows away from them first, or use knear.sklearn.KMeans, which
+    does that, and whose centres are float64 for float64 rows.
     """
 
     def __init__(
@@ -85,6 +91,14 @@ class KMeans:
         on_step: Callable[[dict[str, Any]], Any] | None = None,
     ) -> "KMeans":
         """Finds the centroids of `x` [n x dim] and returns the object itself.
+
+        >>> import knear, numpy as np
+        >>> x = np.array([[0.0], [1.0], [10.0], [11.0]])
+        >>> km = knear.KMeans(2).train(x, weights=[3, 1, 1, 1], initial=[[0.0], [11.0]])
+        >>> km.centroids.tolist()
+        [[0.25], [10.5]]
+        >>> [(step["moved"], step["objective"]) for step in km.steps]
+        [(4, 2.0), (0, 1.25)]
 
         weights: one for each row, not negative; None: all 1.
         initial: the first centroids [g x dim], g <= k; the others are seeded. With `frozen` these
@@ -131,7 +145,7 @@ class KMeans:
 
     @property
     def centroids(self) -> NDArray[np.float32]:
-        """The centroids [k x dim]. Raises InvalidArgument before train()."""
+        """The centroids [k x dim], float32. Raises InvalidArgument before train()."""
         if self._centroids is None:
             raise InvalidArgument("there are no centroids yet: call train() first")
         return self._centroids
@@ -144,13 +158,32 @@ class KMeans:
         second, all clusters together."""
         return self._steps
 
-    def assign(self, x: ArrayLike) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def assign(
+        self,
+        x: ArrayLike,
+        *,
+        out: tuple[NDArray[np.float32], NDArray[np.int64]] | None = None,
+        progress: Progress = None,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """(distances [n], ids [n]): the nearest centroid of each row of `x` [n x dim], exactly.
+        `out`: two NumPy arrays that take them; `progress`: as of train().
+
+        >>> import knear, numpy as np
+        >>> x = np.array([[0.0], [1.0], [10.0], [11.0]])
+        >>> km = knear.KMeans(2).train(x, initial=[[0.0], [11.0]])
+        >>> distances, ids = km.assign(np.array([[2.0], [9.0]]))
+        >>> distances.tolist(), ids.tolist()
+        ([2.25, 2.25], [0, 1])
 
         Raises InvalidArgument before train(); ShapeMismatch for another number of columns.
         """
         rows = _arrays.matrix("x", x)
-        return _core.nearest_centroids(self.centroids, *rows, self._metric, self._threads)
+        centroids = self.centroids
+        _results.check_pair(out, rows[0].shape[:1], distances=np.float32, ids=np.int64)
+        found = reporting(
+            progress, _core.nearest_centroids, centroids, *rows, self._metric, self._threads
+        )
+        return _results.into(out, found)
 
     def __repr__(self) -> str:
         state = "not trained" if self._centroids is None else f"dim={self._centroids.shape[1]}"

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _arrays, _core
+from ._progress import Progress, reporting
 from .errors import InvalidArgument
 
 _IDS = (b".ivecs", b".ibin")
@@ -17,6 +18,7 @@ def read_vectors(
     *,
     rows: slice | None = None,
     dtype: Any = None,
+    progress: Progress = None,
 ) -> NDArray[Any]:
     """The vectors [n x dim] of a file: .fvecs, .bvecs, .fbin, .u8bin, .i8bin, .npy, MNIST's idx, or
     one of these gzipped; and the ids of .ivecs and .ibin, as int64.
@@ -34,6 +36,7 @@ def read_vectors(
     rows: a slice of step 1, not empty; None for all. Others of a mapped file are not even read.
     dtype: convert to this element type, rounding where it must; a value that it cannot hold at all
         is an error. None: as stored, where whole numbers beyond 16 bits must be exact in float32.
+    progress: as of knear.knn; a mapped file is there at once.
 
     Raises IoError; CorruptFile, naming what was found and what was expected; InvalidArgument.
     """
@@ -44,17 +47,19 @@ def read_vectors(
     if name.removesuffix(b".gz").endswith(_IDS):
         if dtype is not None:
             raise InvalidArgument(f"dtype is {dtype!r}, but {path!r} holds ids, which are int64")
-        ids = _core.read_ids(name)
+        ids = reporting(progress, _core.read_ids, name)
         last = len(ids) if end < 0 else end
         if not begin < last <= len(ids):
             raise InvalidArgument(f"rows are {begin}:{last}, but {path!r} has {len(ids)}")
         return ids[begin:last] if rows is not None else ids
     kind = "" if dtype is None else _arrays.element_type("dtype", dtype)
-    data, kind = _core.read_vectors(name, kind, begin, end, "")
+    data, kind = reporting(progress, _core.read_vectors, name, kind, begin, end, "")
     return _arrays.typed(data, kind)
 
 
-def write_vectors(path: "str | os.PathLike[str]", x: ArrayLike) -> None:
+def write_vectors(
+    path: "str | os.PathLike[str]", x: ArrayLike, *, progress: Progress = None
+) -> None:
     """Writes `x` [n x dim] to a file, whole or not at all; the ending of the name says how.
 
     >>> import knear, numpy as np, os, tempfile
@@ -66,7 +71,7 @@ def write_vectors(path: "str | os.PathLike[str]", x: ArrayLike) -> None:
     .fvecs and .fbin take float32, .bvecs and .u8bin uint8, .i8bin int8, .npy all but bfloat16;
     .ivecs and .ibin whole numbers of 32 bits (ids). Numbers of other types are written as float32
     where that holds each of them exactly; else, and where the format has no such type, it is an
-    InvalidArgument. Raises IoError.
+    InvalidArgument. Raises IoError. `progress`: as of knear.knn.
     """
     name = _arrays.path(path)
     if name.endswith(_IDS):
@@ -75,9 +80,10 @@ def write_vectors(path: "str | os.PathLike[str]", x: ArrayLike) -> None:
             raise InvalidArgument(
                 f"x must be a matrix of whole numbers for {path!r}, but has {ids.ndim} dimensions"
             )
-        _core.write_ids(name, _arrays.ids_of("x", ids.ravel()).reshape(ids.shape))
+        flat = _arrays.ids_of("x", ids.ravel())
+        reporting(progress, _core.write_ids, name, flat.reshape(ids.shape))
     else:
-        _core.write_vectors(name, *_arrays.matrix("x", x))
+        reporting(progress, _core.write_vectors, name, *_arrays.matrix("x", x))
 
 
 def _range(rows: Any) -> tuple[int, int]:

@@ -9,7 +9,8 @@ from . import _core, _device
 from .errors import InvalidArgument
 
 # Types of Arrow that are taken: not list_view, whose lists lie anywhere.
-_LISTS = ("list<", "large_list<", "fixed_size_list<")
+_TENSORS = "extension<arrow.fixed_shape_tensor"
+_LISTS = ("list<", "large_list<", "fixed_size_list<", _TENSORS)
 
 
 def array_of(name: str, x: Any, numbers: bool = False) -> np.ndarray:
@@ -35,7 +36,8 @@ def array_of(name: str, x: Any, numbers: bool = False) -> np.ndarray:
 
 
 def _of_arrow(name: str, x: Any) -> np.ndarray:
-    """A column of Arrow whose values are lists of one length."""
+    """A column of Arrow whose values are lists of one length, or tensors of one dimension. A column
+    in several chunks is copied to be in one."""
     if not hasattr(x, "type") or not hasattr(x, "null_count"):  # a table, a batch, a scalar
         raise InvalidArgument(
             f"{name} is a {type(x).__name__} of Arrow: give its column of vectors, "
@@ -43,10 +45,17 @@ def _of_arrow(name: str, x: Any) -> np.ndarray:
         )
     if x.null_count:
         raise InvalidArgument(f"{name} have {x.null_count} rows without a value (null)")
-    if hasattr(x, "combine_chunks"):
+    if getattr(x, "num_chunks", 0) == 1:
+        x = x.chunk(0)
+    elif hasattr(x, "combine_chunks"):
         x = x.combine_chunks()
-        if hasattr(x, "num_chunks"):  # as older versions return it
-            x = x.chunk(0) if x.num_chunks == 1 else x
+        x = x.chunk(0) if getattr(x, "num_chunks", 0) == 1 else x  # as older versions return it
+    if str(x.type).startswith(_TENSORS):
+        if len(x.type.shape) != 1:
+            raise InvalidArgument(
+                f"{name} are tensors of shape {tuple(x.type.shape)}; vectors have one dimension"
+            )
+        x = x.storage
     values = x.flatten() if hasattr(x, "flatten") else x
     if values is x or not str(x.type).startswith(_LISTS):
         raise InvalidArgument(f"{name} are a column of {x.type}; vectors are lists of numbers")

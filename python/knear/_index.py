@@ -31,6 +31,8 @@ class Index:
     >>> distances, ids = index.search(base[:5], k=10)    # both [5 x 10]
     >>> ids[:, 0].tolist()
     [0, 1, 2, 3, 4]
+    >>> index.factory, index.dim, index.metric, len(index)
+    ('Flat', 16, 'l2', 1000)
 
     >>> index = knear.Index("IVF16,Flat", dim=16)
     >>> index.train(base)
@@ -38,6 +40,8 @@ class Index:
     >>> found = index.search(base[:5], k=10, recall=0.9)
     >>> found.promised_recall >= 0.9
     True
+    >>> index.lists, index.centroids.shape
+    (16, (16, 16))
 
     factory: the kind of index. "Flat": exact search of vectors that are kept as they came, in the
         element type of the first add. "IVF1024,Flat": the same vectors in 1024 inverted lists, of
@@ -86,7 +90,16 @@ class Index:
         )
 
     def save(self, path: str | os.PathLike[str], *, progress: Progress = None) -> None:
-        """Writes the index to a .knear file, whole or not at all. Raises IoError."""
+        """Writes the index to a .knear file, whole or not at all. Raises IoError.
+
+        >>> import knear, numpy as np, os, tempfile
+        >>> index = knear.Index("Flat", dim=3)
+        >>> index.add(np.eye(3))
+        >>> path = os.path.join(tempfile.mkdtemp(), "index.knear")
+        >>> index.save(path)
+        >>> len(knear.Index.load(path))
+        3
+        """
         reporting(
             progress,
             self._index.save,
@@ -98,6 +111,15 @@ class Index:
         "SQfp16" as IndexScalarQuantizer, inverted lists as IndexIVFFlat, codes as IndexIVFPQ and so
         on, in an IDMap2 where ids are not 0, 1, ...
 
+        >>> import knear, numpy as np, os, tempfile
+        >>> index = knear.Index("Flat", dim=3)
+        >>> index.add(np.eye(3))
+        >>> path = os.path.join(tempfile.mkdtemp(), "index.faiss")
+        >>> index.write_faiss(path)                      # for faiss.read_index(path)
+        >>> import knear.faiss
+        >>> knear.faiss.read_index(path).ntotal
+        3
+
         Raises InvalidArgument for the metric cosine, which FAISS has not, for lists of "ip" that
         are found by an index, and for vectors that float32 does not hold exactly; IoError.
         """
@@ -108,19 +130,27 @@ class Index:
         )
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Index:
+    def load(cls, path: str | os.PathLike[str], *, progress: Progress = None) -> Index:
         """Opens a .knear file without reading the vectors: they stay in the file until used, and
         are compared with their checksums then; the file must not be cut off or written to
         meanwhile (save() replaces it, which is fine). A file of FAISS (flat, product or scalar
         codes, halves, inverted lists of these, with transforms, IndexRefine, IndexIDMap) is read
         into memory; its centroids and lists stay as they are. CorruptFile names any other type of
-        FAISS.
+        FAISS. `progress` is that of what is made for the rows of such a file, once they are read.
+
+        >>> import knear, numpy as np, os, tempfile
+        >>> index = knear.Index("Flat", dim=3)
+        >>> index.add(np.eye(3))
+        >>> path = os.path.join(tempfile.mkdtemp(), "index.knear")
+        >>> index.save(path)
+        >>> knear.Index.load(path).search([[0.0, 0.9, 0.0]], k=1).ids.tolist()
+        [[1]]
 
         Raises IoError; CorruptFile, naming the section that was cut off or altered, as searches
         may later.
         """
         index = cls.__new__(cls)
-        index._index = _core.Index.load(_arrays.path(path))
+        index._index = reporting(progress, _core.Index.load, _arrays.path(path))
         return index
 
     @property
@@ -198,6 +228,15 @@ class Index:
         [n x dim], before any are added: vectors like those to come, as many as there are lists at
         least, and 256 for codes of 8 bits.
 
+        >>> import knear, numpy as np
+        >>> x = np.random.default_rng(1).standard_normal((1000, 8), dtype=np.float32)
+        >>> index = knear.Index("IVF16,Flat", dim=8)
+        >>> index.is_trained
+        False
+        >>> index.train(x)
+        >>> index.is_trained, len(index)
+        (True, 0)
+
         iterations: of k-means on a quarter of the rows, and half as many on all of them.
         rows: as many of `x` are used, drawn at random; None: 256 for each list, and 65,536 for
             codes.
@@ -232,6 +271,13 @@ class Index:
     ) -> None:
         """Adds copies of the rows of `x` [n x dim] under `ids` [n], or next_id and those after it.
 
+        >>> import knear, numpy as np
+        >>> index = knear.Index("Flat", dim=2)
+        >>> index.add(np.array([[0.0, 0.0], [3.0, 4.0]]), ids=[7, 5])
+        >>> index.add(np.array([[6.0, 8.0]]))
+        >>> index.ids.tolist(), index.next_id, index.version
+        ([5, 7, 8], 9, 2)
+
         Raises ShapeMismatch for another number of columns; InvalidArgument for a NaN or infinity,
         for a value that the element type of the first rows cannot hold, and for an id that is
         negative, there already or given twice. Then nothing is added.
@@ -247,27 +293,69 @@ class Index:
     def remove(self, ids: ArrayLike) -> None:
         """Removes the vectors with these ids. Raises InvalidArgument for one that is not there;
         then nothing is removed.
+
+        >>> import knear, numpy as np
+        >>> index = knear.Index("Flat", dim=3)
+        >>> index.add(np.eye(3))
+        >>> index.remove([1])
+        >>> index.ids.tolist(), 1 in index
+        ([0, 2], False)
         """
         self._index.remove(_arrays.ids_of("ids", ids))
 
-    def replace(self, ids: ArrayLike, x: ArrayLike) -> None:
-        """Row i of `x` takes the place of the vector with ids[i]. Errors as for add and remove."""
-        self._index.replace(_arrays.ids_of("ids", ids), *_arrays.matrix("x", x))
+    def replace(self, ids: ArrayLike, x: ArrayLike, *, progress: Progress = None) -> None:
+        """Row i of `x` takes the place of the vector with ids[i]. Errors as for add and remove.
 
-    def reconstruct(self, ids: ArrayLike) -> NDArray[Any]:
+        >>> import knear, numpy as np
+        >>> index = knear.Index("Flat", dim=2)
+        >>> index.add(np.eye(2))
+        >>> index.replace([1], np.array([[5.0, 6.0]]))
+        >>> index.reconstruct([0, 1]).tolist()
+        [[1.0, 0.0], [5.0, 6.0]]
+        """
+        reporting(
+            progress,
+            self._index.replace,
+            _arrays.ids_of("ids", ids),
+            *_arrays.matrix("x", x),
+        )
+
+    def reconstruct(self, ids: ArrayLike, *, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The vectors with these ids [n x dim], as they were added, in the index's element type: an
-        array of NumPy, wherever `ids` are.
+        array of NumPy, wherever `ids` are, or `out`, which takes them. An index that keeps no
+        vectors has those that its codes stand for, in float32.
+
+        >>> import knear, numpy as np
+        >>> index = knear.Index("Flat", dim=2)
+        >>> index.add(np.array([[0, 0], [3, 4], [6, 8]], np.uint8))
+        >>> index.reconstruct([2, 0])
+        array([[6, 8],
+               [0, 0]], dtype=uint8)
+
+        Raises InvalidArgument for an id that is not there.
         """
         which = _arrays.ids_of("ids", ids)
         data, kind = self._index.reconstruct(which)
-        return _arrays.rows_of(data, kind, len(which), self.dim)
+        found = _arrays.rows_of(data, kind, len(which), self.dim)
+        _results.check_array(out, found.shape, found.dtype)
+        return _results.into(out, found)
 
     def merge(self, other: Index, ids: str = "keep") -> None:
         """Takes over the vectors of `other`, an index of the same kind, which stays as it is. Codes
         and transforms have to be of the same training, as of two copies of a trained index.
 
+        >>> import knear, numpy as np
+        >>> index, other = knear.Index("Flat", dim=2), knear.Index("Flat", dim=2)
+        >>> index.add(np.eye(2))
+        >>> other.add(np.eye(2))
+        >>> index.merge(other, "shifted")
+        >>> index.ids.tolist(), len(other)
+        ([0, 1, 2, 3], 2)
+
         ids: "keep", where an id in both indexes is an error, or "shifted", where next_id is added
             to each.
+
+        Raises InvalidArgument for an id in both, and for an index of another kind.
         """
         if not isinstance(other, Index):
             raise InvalidArgument(f"other must be a knear.Index, but is {type(other).__name__}")
@@ -276,15 +364,42 @@ class Index:
         self._index.merge(other._index, ids == "keep")
 
     def reserve(self, rows: int) -> None:
-        """Makes the next allocation large enough for `rows` vectors in all."""
+        """Makes the next allocation large enough for `rows` vectors in all.
+
+        >>> import knear, numpy as np
+        >>> index = knear.Index("Flat", dim=2)
+        >>> index.reserve(2000)
+        >>> for block in np.ones((2, 1000, 2)):
+        ...     index.add(block)
+        >>> len(index)
+        2000
+
+        Raises InvalidArgument for fewer than none; MemoryBudgetError.
+        """
         self._index.reserve(_arrays.integer("rows", rows))
 
     def compact(self) -> None:
-        """Frees the memory of removed vectors, which otherwise waits until they are half."""
+        """Frees the memory of removed vectors, which otherwise waits until they are half.
+
+        >>> import knear, numpy as np
+        >>> index = knear.Index("Flat", dim=16)
+        >>> index.add(np.ones((10_000, 16)))
+        >>> before = index.memory_bytes
+        >>> index.remove(np.arange(4000))
+        >>> index.compact()
+        >>> index.memory_bytes < before, len(index)
+        (True, 6000)
+        """
         self._index.compact()
 
     def optimize(self, *, threads: int = 0, progress: Progress = None) -> int:
         """Makes now, and has save() keep, what many searches would come to make.
+
+        >>> import knear, numpy as np
+        >>> index = knear.Index("Flat", dim=16)
+        >>> index.add(np.random.default_rng(1).random((1000, 16)))
+        >>> index.optimize()                             # so few vectors are searched as they are
+        0
 
         "Flat": the prefix by which most vectors are ruled out on a few coordinates; the first
         search goes by it then. An index of fewer than 8,192 vectors or 32 columns, and data for
@@ -311,6 +426,17 @@ class Index:
     ) -> list[dict[str, float]]:
         """Calibrates search(recall=) of inverted lists and codes for k neighbours, and has save()
         keep that.
+
+        >>> import knear, numpy as np
+        >>> x = np.random.default_rng(1).standard_normal((2000, 8), dtype=np.float32)
+        >>> index = knear.Index("IVF16,Flat", dim=8)
+        >>> index.train(x)
+        >>> index.add(x)
+        >>> points = index.tune(k=5)
+        >>> sorted(points[0])
+        ['expected_recall', 'probes', 'promised_recall', 'rows']
+        >>> points[0]["rows"] < points[-1]["rows"] <= len(index)
+        True
 
         q: queries like those to come [n x dim]. None: 2,000 vectors of the index, each left out of
             its own answer; the first search for a recall does that by itself, and again once
@@ -367,6 +493,15 @@ class Index:
         """The k nearest vectors of each row of `q` [n x dim]: (distances, ids), both [n x k].
 
         The result also has `certified`, `promised_recall` and `plan` (knear.SearchResult).
+
+        >>> import knear, numpy as np
+        >>> index = knear.Index("Flat", dim=2)
+        >>> index.add(np.array([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]]))
+        >>> distances, ids = index.search(np.array([[3.0, 3.0]]), k=2)
+        >>> ids.tolist(), distances.tolist()
+        ([[1, 0]], [[1.0, 18.0]])
+        >>> index.search(np.array([[3.0, 3.0]]), k=2, filter=[0, 2]).ids.tolist()
+        [[0, 2]]
 
         probes: how many of the lists nearest to a query are searched (inverted lists); or
         recall: the least mean share of the k nearest to find, in (0, 1]: each query probes as many
@@ -434,6 +569,14 @@ class Index:
         **options: Unpack[SearchOptions],
     ) -> RangeResult:
         """All vectors within `radius` of each row of `q`: (begin, distances, ids).
+
+        >>> import knear, numpy as np
+        >>> index = knear.Index("Flat", dim=2)
+        >>> index.add(np.array([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]]))
+        >>> q = np.array([[3.0, 3.0], [9.0, 9.0]])
+        >>> begin, distances, ids = index.range_search(q, radius=18)
+        >>> begin.tolist(), distances.tolist(), ids.tolist()
+        ([0, 2, 3], [1.0, 18.0, 10.0], [1, 0, 2])
 
         As knear.range_search. Of inverted lists, those in the `probes` lists nearest to each query,
         or with recall = 1 all. `device` and queries on a GPU are as in search().

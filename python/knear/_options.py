@@ -13,6 +13,13 @@ class SearchOptions(TypedDict, total=False):
     measures chooses how a search is done. Left out, knear chooses by its cost model; `plan` of the
     result says what.
 
+    >>> import knear, numpy as np
+    >>> x = np.random.default_rng(1).standard_normal((100, 8), dtype=np.float32)
+    >>> options: knear.SearchOptions = {"method": "exact", "first_pass": "fp32"}
+    >>> found = knear.knn(x[:3], x, k=1, **options)
+    >>> found.ids.ravel().tolist(), found.plan["first_pass"]
+    ([0, 1, 2], 'fp32')
+
     method: "exact"; "threshold-heap", exact by thresholds that are the k-th distance to `samples`
         random rows; "partial-reduce", the best few rows of each of many bins, of which the plan
         says the numbers; "auto": exact, or partial-reduce where less recall is asked for and it is

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _arrays, _core
+from . import _arrays, _core, _results
 from ._progress import Progress, reporting
 from .errors import InvalidArgument
 
@@ -53,17 +53,51 @@ class _Transform:
                     offset = offset + what[1]
         return matrix.astype(np.float32), offset.astype(np.float32)
 
-    def apply(self, x: ArrayLike) -> NDArray[np.float32]:
-        """[n x dim_out] of `x` [n x dim_in]: the same bits on every machine.
+    def apply(
+        self,
+        x: ArrayLike,
+        *,
+        out: NDArray[np.float32] | None = None,
+        progress: Progress = None,
+    ) -> NDArray[np.float32]:
+        """[n x dim_out] of `x` [n x dim_in]: the same bits on every machine. `out`: a NumPy array
+        that takes them; `progress`: as of KMeans.train.
+
+        >>> import knear, numpy as np
+        >>> x = np.random.default_rng(1).standard_normal((500, 16), dtype=np.float32)
+        >>> pca = knear.PCA(8).train(x)
+        >>> y = pca.apply(x)
+        >>> np.allclose(y, x @ pca.matrix.T + pca.offset, atol=1e-4)
+        True
 
         Raises ShapeMismatch; InvalidArgument before train() and for a NaN or infinity.
         """
-        return self._trained().apply(*_arrays.matrix("x", x), self._threads)
+        trained = self._trained()
+        rows, kind = _arrays.matrix("x", x)
+        _results.check_array(out, (len(rows), trained.dim_out), np.float32)
+        return _results.into(out, reporting(progress, trained.apply, rows, kind, self._threads))
 
-    def inverse(self, y: ArrayLike) -> NDArray[np.float32]:
+    def inverse(
+        self,
+        y: ArrayLike,
+        *,
+        out: NDArray[np.float32] | None = None,
+        progress: Progress = None,
+    ) -> NDArray[np.float32]:
         """[n x dim_in] of `y` [n x dim_out]: of all vectors that become `y`, the one nearest to
-        the mean of what train() saw (PCA) or to 0 (OPQ)."""
-        return self._trained().inverse(*_arrays.matrix("y", y), self._threads)
+        the mean of what train() saw (PCA) or to 0 (OPQ). Other arguments and errors are those of
+        apply().
+
+        >>> import knear, numpy as np
+        >>> x = np.random.default_rng(1).standard_normal((500, 16), dtype=np.float32)
+        >>> pca = knear.PCA(16).train(x)                     # all columns: nothing is lost
+        >>> np.allclose(pca.inverse(pca.apply(x)), x, atol=1e-4)
+        True
+        """
+        trained = self._trained()
+        rows, kind = _arrays.matrix("y", y)
+        _results.check_array(out, (len(rows), trained.dim_in), np.float32)
+        return _results.into(out, reporting(progress, trained.inverse, rows, kind, self._threads))
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
@@ -127,6 +161,12 @@ class PCA(_Transform):
         """Finds the components of `x` [n x dim], n >= 2, and returns the object itself.
         `progress`: as of KMeans.train.
 
+        >>> import knear, numpy as np
+        >>> x = np.random.default_rng(1).standard_normal((500, 16), dtype=np.float32)
+        >>> pca = knear.PCA(8).train(x)
+        >>> pca.dim_in, pca.dim_out, pca.matrix.shape
+        (16, 8, (8, 16))
+
         Raises InvalidArgument for a NaN or infinity, with its row, and where whitening would divide
         by a variance of nothing. Then all is as before.
         """
@@ -189,6 +229,14 @@ class OPQ(_Transform):
     def train(self, x: ArrayLike, *, progress: Progress = None) -> "OPQ":
         """Finds the rotation for `x` [n x dim], n >= 2^bits, and returns the object itself.
         `progress`: as of KMeans.train.
+
+        >>> import knear, numpy as np
+        >>> x = np.random.default_rng(1).standard_normal((500, 16), dtype=np.float32)
+        >>> opq = knear.OPQ(4, bits=4, iterations=3).train(x)
+        >>> opq.dim_in, opq.dim_out
+        (16, 16)
+        >>> np.allclose(opq.matrix @ opq.matrix.T, np.eye(16), atol=1e-4)
+        True
 
         Raises InvalidArgument for too few rows, where sub_quantizers does not divide the columns,
         and for a NaN or infinity, with its row. Then all is as before.
@@ -256,6 +304,12 @@ class ProductQuantizer:
         """Finds the centroids by `x` [n x dim] and returns the object itself. `progress`: as of
         KMeans.train.
 
+        >>> import knear, numpy as np
+        >>> x = np.random.default_rng(1).standard_normal((500, 16), dtype=np.float32)
+        >>> pq = knear.ProductQuantizer(4, bits=4).train(x)
+        >>> pq.centroids.shape, pq.code_size
+        ((4, 16, 4), 2)
+
         Raises InvalidArgument for fewer rows than 2^bits, where sub_quantizers does not divide dim,
         and for a NaN or infinity, with its row. Then the centroids are those of before.
         """
@@ -300,31 +354,76 @@ class ProductQuantizer:
         """Bytes of a code."""
         return self._trained().code_size
 
-    def encode(self, x: ArrayLike) -> NDArray[np.uint8]:
-        """The codes [n x code_size] of `x` [n x dim]."""
-        trained = self._trained()
-        return trained.encode(*_arrays.matrix("x", x), self._threads)
+    def encode(
+        self,
+        x: ArrayLike,
+        *,
+        out: NDArray[np.uint8] | None = None,
+        progress: Progress = None,
+    ) -> NDArray[np.uint8]:
+        """The codes [n x code_size] of `x` [n x dim]. `out`: a NumPy array that takes them;
+        `progress`: as of KMeans.train.
 
-    def decode(self, codes: ArrayLike) -> NDArray[np.float32]:
-        """The vectors [n x dim] that `codes` [n x code_size] stand for."""
+        >>> import knear, numpy as np
+        >>> x = np.random.default_rng(1).standard_normal((500, 16), dtype=np.float32)
+        >>> pq = knear.ProductQuantizer(4).train(x)
+        >>> codes = np.empty((500, pq.code_size), np.uint8)
+        >>> pq.encode(x, out=codes) is codes
+        True
+
+        Raises ShapeMismatch; InvalidArgument before train() and for a NaN or infinity, with its
+        row.
+        """
         trained = self._trained()
-        return trained.decode(_arrays.codes("codes", codes), self._threads)
+        rows, kind = _arrays.matrix("x", x)
+        _results.check_array(out, (len(rows), trained.code_size), np.uint8)
+        return _results.into(out, reporting(progress, trained.encode, rows, kind, self._threads))
+
+    def decode(
+        self, codes: ArrayLike, *, out: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """The vectors [n x dim] that `codes` [n x code_size] stand for. `out`: a NumPy array that
+        takes them. Raises ShapeMismatch; InvalidArgument before train().
+
+        >>> import knear, numpy as np
+        >>> x = np.random.default_rng(1).standard_normal((500, 16), dtype=np.float32)
+        >>> pq = knear.ProductQuantizer(8).train(x)
+        >>> near = pq.decode(pq.encode(x))
+        >>> bool(np.square(near - x).sum() < 0.2 * np.square(x).sum())
+        True
+        """
+        trained = self._trained()
+        kept = _arrays.codes("codes", codes)
+        _results.check_array(out, (len(kept), trained.dim), np.float32)
+        return _results.into(out, trained.decode(kept, self._threads))
 
     def distances(
-        self, queries: ArrayLike, codes: ArrayLike, metric: str = "l2"
+        self,
+        queries: ArrayLike,
+        codes: ArrayLike,
+        metric: str = "l2",
+        *,
+        out: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float32]:
         """Distances [q x n] of `queries` [q x dim] to what `codes` [n x code_size] stand for.
+        `out`: a NumPy array that takes them.
+
+        >>> import knear, numpy as np
+        >>> x = np.random.default_rng(1).standard_normal((500, 16), dtype=np.float32)
+        >>> pq = knear.ProductQuantizer(4).train(x)
+        >>> codes = pq.encode(x)
+        >>> distances = pq.distances(x[:3], codes)
+        >>> np.allclose(distances[:, 0], np.square(x[:3] - pq.decode(codes[:1])).sum(1), rtol=1e-4)
+        True
 
         metric: "l2" for squared distances, "ip" for inner products. Raises InvalidArgument for
         "cosine": distances of parts do not add up to it; take "ip" of vectors of unit length.
         """
         trained = self._trained()
-        return trained.distances(
-            *_arrays.matrix("queries", queries),
-            _arrays.codes("codes", codes),
-            _arrays.text("metric", metric),
-            self._threads,
-        )
+        rows, kind = _arrays.matrix("queries", queries)
+        kept, metric = _arrays.codes("codes", codes), _arrays.text("metric", metric)
+        _results.check_array(out, (len(rows), len(kept)), np.float32)
+        return _results.into(out, trained.distances(rows, kind, kept, metric, self._threads))
 
     def __repr__(self) -> str:
         state = "not trained" if self._made is None else f"dim={self._made.dim}"
@@ -354,6 +453,11 @@ class ScalarQuantizer:
     def train(self, x: ArrayLike) -> "ScalarQuantizer":
         """Finds the levels of the columns of `x` [n x dim], n >= 1, and returns the object itself.
 
+        >>> import knear, numpy as np
+        >>> x = np.random.default_rng(1).standard_normal((100, 8), dtype=np.float32)
+        >>> knear.ScalarQuantizer("4").train(x).code_size    # two columns a byte
+        4
+
         Raises InvalidArgument for a NaN or infinity, with its row. Then the levels are those of
         before.
         """
@@ -370,24 +474,73 @@ class ScalarQuantizer:
         """Bytes of a code."""
         return self._trained().code_size
 
-    def encode(self, x: ArrayLike) -> NDArray[np.uint8]:
-        """The codes [n x code_size] of `x` [n x dim]: the nearest level of each value."""
-        return self._trained().encode(*_arrays.matrix("x", x), self._threads)
+    def encode(
+        self,
+        x: ArrayLike,
+        *,
+        out: NDArray[np.uint8] | None = None,
+        progress: Progress = None,
+    ) -> NDArray[np.uint8]:
+        """The codes [n x code_size] of `x` [n x dim]: the nearest level of each value. `out`: a
+        NumPy array that takes them; `progress`: as of KMeans.train.
 
-    def decode(self, codes: ArrayLike) -> NDArray[np.float32]:
-        """The vectors [n x dim] that `codes` [n x code_size] stand for."""
-        return self._trained().decode(_arrays.codes("codes", codes), self._threads)
+        >>> import knear, numpy as np
+        >>> x = np.array([[0.0], [1.0], [255.0]])
+        >>> knear.ScalarQuantizer("8").train(x).encode(x).ravel().tolist()
+        [0, 1, 255]
+
+        Raises ShapeMismatch; InvalidArgument before train() and for a NaN or infinity, with its
+        row.
+        """
+        trained = self._trained()
+        rows, kind = _arrays.matrix("x", x)
+        _results.check_array(out, (len(rows), trained.code_size), np.uint8)
+        return _results.into(out, reporting(progress, trained.encode, rows, kind, self._threads))
+
+    def decode(
+        self, codes: ArrayLike, *, out: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """The vectors [n x dim] that `codes` [n x code_size] stand for. `out`: a NumPy array that
+        takes them. Raises ShapeMismatch; InvalidArgument before train().
+
+        >>> import knear, numpy as np
+        >>> x = np.array([[0.0, 10.0], [1.0, 12.5], [255.0, 20.0]])
+        >>> sq = knear.ScalarQuantizer("fp16").train(x)
+        >>> sq.decode(sq.encode(x)).tolist()
+        [[0.0, 10.0], [1.0, 12.5], [255.0, 20.0]]
+        """
+        trained = self._trained()
+        kept = _arrays.codes("codes", codes)
+        _results.check_array(out, (len(kept), trained.dim), np.float32)
+        return _results.into(out, trained.decode(kept, self._threads))
 
     def distances(
-        self, queries: ArrayLike, codes: ArrayLike, metric: str = "l2"
+        self,
+        queries: ArrayLike,
+        codes: ArrayLike,
+        metric: str = "l2",
+        *,
+        out: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float32]:
-        """Distances [q x n] of `queries` [q x dim] to what `codes` [n x code_size] stand for."""
-        return self._trained().distances(
-            *_arrays.matrix("queries", queries),
-            _arrays.codes("codes", codes),
-            _arrays.text("metric", metric),
-            self._threads,
-        )
+        """Distances [q x n] of `queries` [q x dim] to what `codes` [n x code_size] stand for.
+        `out`: a NumPy array that takes them.
+
+        >>> import knear, numpy as np
+        >>> x = np.array([[0.0, 0.0], [3.0, 4.0], [255.0, 255.0]])
+        >>> sq = knear.ScalarQuantizer("8").train(x)
+        >>> sq.distances(np.array([[0.0, 0.0]]), sq.encode(x[:2])).tolist()
+        [[0.0, 25.0]]
+
+        metric: "l2" for squared distances, "ip" for inner products, "cosine" for 1 - cos.
+
+        Raises ShapeMismatch; InvalidArgument before train() and for a NaN or infinity, with its
+        row.
+        """
+        trained = self._trained()
+        rows, kind = _arrays.matrix("queries", queries)
+        kept, metric = _arrays.codes("codes", codes), _arrays.text("metric", metric)
+        _results.check_array(out, (len(rows), len(kept)), np.float32)
+        return _results.into(out, trained.distances(rows, kind, kept, metric, self._threads))
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)

@@ -78,6 +78,14 @@ class SearchResult(_Searched, _Nearest):
         the columns "query" and "rank" (int64, from 0), "id" (int64), "distance" (float32), in this
         order of the queries and ranks. Places without a neighbour (id -1) are left out.
 
+        >>> import knear, numpy as np
+        >>> base = np.array([[0.0], [1.0], [3.0]])
+        >>> table = knear.knn(base[:2], base, k=2).to_arrow()
+        >>> table.column_names, table.num_rows
+        (['query', 'rank', 'id', 'distance'], 4)
+        >>> table["id"].to_pylist()
+        [0, 1, 1, 0]
+
         Raises InvalidArgument where the package pyarrow is not installed.
         """
         distances, ids = (_device.to_processor("found", each) for each in self)
@@ -92,10 +100,25 @@ class _Within(NamedTuple):
 
 
 class RangeResult(_Searched, _Within):
-    """(begin, distances, ids): those of query i stand at begin[i] : begin[i + 1]; and `plan`."""
+    """(begin, distances, ids): those of query i stand at begin[i] : begin[i + 1]; and `plan`.
+
+    >>> import knear, numpy as np
+    >>> base = np.array([[0.0], [1.0], [3.0]])
+    >>> found = knear.range_search([[0.0], [9.0]], base, radius=1)
+    >>> [found.ids[a:b].tolist() for a, b in zip(found.begin, found.begin[1:])]
+    [[0, 1], []]
+    >>> found.certified.tolist(), found.promised_recall, found.plan["queries"]
+    ([True, True], 1.0, 2)
+    """
 
     def to_arrow(self) -> pyarrow.Table:
-        """As SearchResult.to_arrow: "rank" counts from the nearest of each query."""
+        """As SearchResult.to_arrow: "rank" counts from the nearest of each query.
+
+        >>> import knear, numpy as np
+        >>> base = np.array([[0.0], [1.0], [3.0]])
+        >>> knear.range_search([[0.0], [3.0]], base, radius=4).to_arrow()["rank"].to_pylist()
+        [0, 1, 0, 1]
+        """
         begin, distances, ids = (_device.to_processor("found", each) for each in self)
         begin = np.asarray(begin)
         query = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
@@ -142,17 +165,36 @@ def room(
         return None
     if out is None:
         return _few(rows, k)
-    if not (isinstance(out, tuple) and len(out) == 2):
-        raise InvalidArgument(f"out must be a tuple (distances, ids), but is {type(out).__name__}")
-    for name, array, dtype in zip(("distances", "ids"), out, (np.float32, np.int64), strict=True):
-        if not isinstance(array, np.ndarray) or array.dtype != dtype:
-            what = getattr(array, "dtype", type(array).__name__)
-            raise InvalidArgument(f"out: {name} must be a NumPy array of {dtype.__name__}: {what}")
-        if array.shape != (rows, k):
-            raise InvalidArgument(f"out: {name} must be {(rows, k)}, but are {array.shape}")
-        if not array.flags.writeable:
-            raise InvalidArgument(f"out: {name} cannot be written to")
+    check_pair(out, (rows, k), distances=np.float32, ids=np.int64)
     return out if all(array.flags.c_contiguous for array in out) else None
+
+
+def check_pair(out: Any, shape: tuple[int, ...], **types: Any) -> None:
+    """Refuses what is no tuple of two arrays of these types and this shape; None is taken."""
+    if out is None:
+        return
+    if not (isinstance(out, tuple) and len(out) == 2):
+        raise InvalidArgument(
+            f"out must be a tuple ({', '.join(types)}), but is {type(out).__name__}"
+        )
+    for (name, dtype), array in zip(types.items(), out, strict=True):
+        _check(f"out: {name}", array, dtype, shape, "are")
+
+
+def check_array(out: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    """Refuses what is no array of this type and shape; None is taken."""
+    if out is not None:
+        _check("out", out, dtype, shape, "is")
+
+
+def _check(name: str, array: Any, dtype: Any, shape: tuple[int, ...], verb: str) -> None:
+    if not isinstance(array, np.ndarray) or array.dtype != dtype:
+        what = getattr(array, "dtype", type(array).__name__)
+        raise InvalidArgument(f"{name} must be a NumPy array of {np.dtype(dtype).name}: {what}")
+    if array.shape != shape:
+        raise InvalidArgument(f"{name} must be {shape}, but {verb} {array.shape}")
+    if not array.flags.writeable:
+        raise InvalidArgument(f"{name} cannot be written to")
 
 
 def _few(rows: int, k: int) -> tuple[Any, Any] | None:
@@ -161,10 +203,13 @@ def _few(rows: int, k: int) -> tuple[Any, Any] | None:
     return None
 
 
-def into(out: Any, found: list[Any]) -> Any:
-    """`found`, or if there is `out`, this with the same content."""
+def into(out: Any, found: Any) -> Any:
+    """`found`, an array or several, or if there is `out`, this with the same content."""
     if out is None:
         return found
+    if isinstance(out, np.ndarray):
+        np.copyto(out, found)
+        return out
     for to, values in zip(out, found, strict=True):
         if to is not values:
             np.copyto(to, values)

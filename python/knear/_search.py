@@ -240,6 +240,8 @@ def select_k(
     lengths: ArrayLike | None = None,
     threads: int = 0,
     method: str = "auto",
+    out: tuple[NDArray[Any], NDArray[np.int64]] | None = None,
+    progress: Progress = None,
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """The k smallest, or largest, of each row of `x` [n x m]: (values, indices), both [n x k].
 
@@ -260,15 +262,19 @@ def select_k(
         sample, partition of what passes it), "partition"; and for comparison "list", "radix",
         "threshold-heap", "bitonic", and "warp-select", which is emulated and very slow. float64 is
         selected from in one way, "auto", at a part of the speed of float32.
+    out: (values, indices), NumPy arrays of these types and shapes that take the answer.
+    progress: as of knear.knn.
 
     `x` of float32 may be in the memory of a GPU, where it is selected from without a copy: each row
     contiguous, whatever the distance between rows. The results are arrays there. Other types are
-    refused, as are `threads` and `method` other than 0 and "auto".
+    refused, as are `out`, and `threads` and `method` other than 0 and "auto"; nothing is told to
+    `progress`.
 
     Raises InvalidArgument for k < 1 and for a length beyond the row; ShapeMismatch if there are
     more or fewer lengths than rows.
     """
     if _device.is_on_gpu("x", x):
+        _refuse_out(out)
         rows, one = _device.rows_to_select_from("x", x)
         _device.refuse_words(rows.number, threads=(threads, 0), method=(method, "auto"))
         k = _arrays.integer("k", k)
@@ -284,14 +290,23 @@ def select_k(
         shape = (k,) if one else (rows.rows, k)
         return _device.answers(x, found, (shape, np.float32), (shape, np.int64))
     rows_of_x, kind, one = _arrays.row_or_matrix("x", x)
-    values, indices = _core.select_k(
+    k = _arrays.integer("k", k)
+    _results.check_pair(
+        out,
+        (k,) if one else (len(rows_of_x), k),
+        values=np.float64 if kind == "f64" else np.float32,
+        indices=np.int64,
+    )
+    values, indices = reporting(
+        progress,
+        _core.select_k,
         rows_of_x,
         kind,
-        _arrays.integer("k", k),
+        k,
         bool(largest),
         bool(sorted),
         None if lengths is None else _arrays.ids_of("lengths", lengths),
         _arrays.integer("threads", threads),
         _arrays.text("method", method),
     )
-    return (values[0], indices[0]) if one else (values, indices)
+    return _results.into(out, (values[0], indices[0]) if one else (values, indices))

@@ -39,6 +39,7 @@ _SETTINGS = {
     "metric": (str,),
     "recall": (float, int, _NONE),
     "probes": (int, _NONE),
+    "rows": (int, _NONE),  # of "auto", until it has chosen
 }
 _PARTS = {"index": (str, _NONE), "documents": (str,), "count": (int,), "sha256": (str,)}
 
@@ -127,6 +128,7 @@ def _manifest(folder: str) -> dict[str, Any]:
     value = _json(path, data)
     if not isinstance(value, dict) or value.get("format") != _FORMAT:
         raise CorruptFile(f"{path}: is not the manifest of a {_FORMAT}")
+    value.setdefault("rows", None)  # which earlier stores have not
     for name, kinds in {**_SETTINGS, **_PARTS}.items():
         if name not in value or type(value[name]) not in kinds:
             raise CorruptFile(f"{path}: {name} is {value.get(name)!r}")

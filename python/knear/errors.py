@@ -6,7 +6,15 @@ line that names the argument and the values.
 
 
 class Error(Exception):
-    """Every error that knear raises on purpose."""
+    """Every error that knear raises on purpose.
+
+    >>> import knear, numpy as np
+    >>> try:
+    ...     knear.knn(np.ones((1, 3)), np.ones((5, 4)), k=1)
+    ... except knear.Error as error:
+    ...     print(f"{type(error).__name__}: {error}")
+    ShapeMismatch: queries have 3 columns, base has 4
+    """
 
 
 class InvalidArgument(Error, ValueError):

@@ -45,6 +45,9 @@ __all__ = ["KnearVectorStore"]
 # be found.
 Filter = Mapping[str, Any] | Callable[[Document], bool]
 
+# Of the indexes that "auto" chooses, as of knear.choose_index().
+_RECALL = 0.95
+
 # Keywords of a search that go to knear.Index.search.
 _OPTIONS = ("probes", "recall", "refine_factor", "threads", "widen")
 
@@ -65,14 +68,17 @@ class KnearVectorStore(VectorStore):
     True
 
     embedding: makes vectors of texts; they are kept as float32.
-    factory: the kind of index, as in knear.Index, but for "auto". One that has to learn
-        ("IVF64,Flat", "PQ32") learns from the texts of the first call that adds some, which must be
-        enough of them, or from those given to train().
+    factory: the kind of index, as in knear.Index. One that has to learn ("IVF64,Flat", "PQ32")
+        learns from the texts of the first call that adds some, which must be enough of them, or
+        from those given to train(). "auto": as knear.choose_index() says for `rows` texts that are
+        searched for one at a time, or, where `rows` is None, for as many as that call has; it stays
+        what was chosen then.
     metric: "cosine", "l2" or "ip".
     dim: columns of the embeddings; None: those of the first.
     recall: that of every search which does not say its own; or
     probes: the same. One of the two is needed where the index has inverted lists
-        (knear.Index.search).
+        (knear.Index.search); where "auto" chose these and neither is given, recall is 0.95.
+    rows: how many texts there will be, for "auto" alone.
     relevance_score_fn: the relevance, from 0 to 1, of a score; None: as said at
         similarity_search_with_score.
 
@@ -96,16 +102,17 @@ class KnearVectorStore(VectorStore):
         dim: int | None = None,
         recall: float | None = None,
         probes: int | None = None,
+        rows: int | None = None,
         relevance_score_fn: Callable[[float], float] | None = None,
     ) -> None:
         Index("Flat", dim=1, metric=metric)  # refuses a metric that there is not
         self.embedding = _embeddings(embedding)
-        if _arrays.text("factory", factory) == "auto":
-            raise InvalidArgument(
-                "factory is 'auto', but a store does not know how many texts there will be: "
-                "knear.choose_index() says what suits a number of them"
-            )
-        self._factory, self._metric = factory, metric
+        self._factory, self._metric = _arrays.text("factory", factory), metric
+        if rows is not None:
+            _at_least_one("rows", rows)
+            if factory != "auto":
+                raise InvalidArgument(f"rows is {rows}, but only factory 'auto' takes it")
+        self._rows = rows
         self._usual = _usual(recall, probes)
         if relevance_score_fn is not None and not callable(relevance_score_fn):
             raise InvalidArgument(
@@ -117,7 +124,10 @@ class KnearVectorStore(VectorStore):
         # document that replaces another has a new one.
         self._documents: dict[int, Document] = {}
         self._keys: dict[str, int] = {}
-        self._index: Index | None = None if dim is None else self._new_index(dim)
+        self._dim = None if dim is None else Index("Flat", dim=dim).dim
+        self._index: Index | None = None
+        if dim is not None and (factory != "auto" or rows is not None):
+            self._keep(self._new_index(dim, 0))
 
     @property
     def embeddings(self) -> Embeddings:
@@ -217,23 +227,35 @@ class KnearVectorStore(VectorStore):
                     f"train() comes before adding, but the store has {len(self._documents)} "
                     "documents"
                 )
-            index = self._new_index(self._dim_of(vectors))
+            index = self._new_index(self._dim_of(vectors), len(words))
             if index.is_trained:
-                raise InvalidArgument(f"index {self._factory} learns nothing")
+                raise InvalidArgument(f"index {index.factory} learns nothing")
             index.train(vectors)
-            self._index = index
+            self._keep(index)
 
     def _dim_of(self, vectors: NDArray[np.float32]) -> int:
         """The columns of the index, which those of `vectors` must be."""
         dim = vectors.shape[1]
-        if self._index is not None and self._index.dim != dim:
-            raise ShapeMismatch(
-                f"embeddings have {dim} columns, but those of the store {self._index.dim}"
-            )
+        known = self._dim if self._index is None else self._index.dim
+        if known not in (None, dim):
+            raise ShapeMismatch(f"embeddings have {dim} columns, but those of the store {known}")
         return dim
 
-    def _new_index(self, dim: int) -> Index:
-        return Index(self._factory, dim=dim, metric=self._metric)
+    def _new_index(self, dim: int, rows: int) -> Index:
+        """One without rows; `rows`: for how many, where nothing else says that."""
+        needs = {}
+        if self._factory == "auto":
+            recall = self._usual.get("recall", _RECALL)
+            needs = {"rows": self._rows or rows, "recall": recall, "batch": 1}
+        return Index(self._factory, dim=dim, metric=self._metric, **needs)
+
+    def _keep(self, index: Index) -> None:
+        """From now on this index, and what "auto" has chosen by it."""
+        if self._factory == "auto":
+            self._factory = index.factory
+            if index.lists and not self._usual:
+                self._usual = {"recall": _RECALL}
+        self._index = index
 
     def _add(self, documents: list[Document], vectors: Any) -> list[str]:
         """Adds documents with their embeddings [n x dim]."""
@@ -252,7 +274,7 @@ class KnearVectorStore(VectorStore):
             except BaseException:
                 index.remove(keys)
                 raise
-            self._index = index
+            self._keep(index)
             for key in replaced:
                 del self._documents[key]
             self._documents.update(zip(keys, documents, strict=True))
@@ -260,13 +282,13 @@ class KnearVectorStore(VectorStore):
         return [each.id for each in documents]
 
     def _trained(self, dim: int, vectors: NDArray[np.float32]) -> Index:
-        index = self._new_index(dim)
+        index = self._new_index(dim, len(vectors))
         if not index.is_trained:
             try:
                 index.train(vectors)
             except InvalidArgument as error:
                 raise InvalidArgument(
-                    f"index {self._factory} learns from the first texts that are added, and could "
+                    f"index {index.factory} learns from the first texts that are added, and could "
                     f"not: {error}; add more at once, or train() it with others"
                 ) from error
         return index
@@ -530,6 +552,7 @@ class KnearVectorStore(VectorStore):
                 "metric": self._metric,
                 "recall": self._usual.get("recall"),
                 "probes": self._usual.get("probes"),
+                "rows": self._rows if self._factory == "auto" else None,
             }
             rows = (
                 (key, document.id, document.page_content, document.metadata)

@@ -57,6 +57,24 @@ def test_k_means_are_those_of_faiss(rows, options):
         np.testing.assert_array_equal(a.centroids, np.rint(a.centroids))
 
 
+@pytest.mark.parametrize("method", [0, 1], ids=["random", "k-means++"])
+def test_centroids_of_length_1_that_are_rounded_to_zero(rows, method):
+    """Values of centroids of length 1 are mostly below 1/2: rounded, a centroid has no direction,
+    and inner products with it are 0."""
+    x = np.abs(rows)
+    found = []
+    for module in (ours, theirs):
+        if module is not None:
+            options = {"spherical": True, "int_centroids": True, "init_method": method}
+            km = module.Kmeans(12, 16, niter=6, seed=3, **options)
+            km.train(x)
+            assert 1 <= len(km.obj) <= 6 and (km.obj >= 0).all()
+            np.testing.assert_array_equal(km.centroids, np.rint(km.centroids))
+            found.append(km.obj[0])
+    if len(found) == 2 and method == 0:
+        assert found[0] == pytest.approx(found[1], rel=1e-4)  # from the same first centroids
+
+
 @needs_faiss
 @pytest.mark.parametrize("string", ["IVF40,PQ4np", "IVF40,SQ8", "PQ3x6np", "RR6,IVF10,SQ4"])
 def test_trained_as_by_faiss(rows, string):

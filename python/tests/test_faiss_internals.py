@@ -132,6 +132,42 @@ def test_calls_end_in_time(faiss):
     assert not faiss.InterruptCallback.is_interrupted()
 
 
+def test_searches_that_are_written_in_python_end_in_time(rows):
+    class After(ours.InterruptCallback):
+        def __init__(self, most):
+            self.left = most
+
+        def want_interrupt(self):
+            self.left -= 1
+            return self.left < 0
+
+    ivf = ours.index_factory(12, "IVF20,Flat")
+    ivf.train(rows)
+    ivf.add(rows)
+    ivf.nprobe = 4
+    lists = ivf.quantizer.assign(rows, 4)
+    taxicab = ours.IndexFlat(12, ours.METRIC_L1)
+    taxicab.add(rows)
+    refined = ours.IndexRefineFlat(ours.index_factory(12, "SQ8"))
+    refined.train(rows)
+    refined.add(rows)
+    try:
+        for search in (
+            lambda: ivf.search_preassigned(rows, 5, lists),
+            lambda: ivf.range_search_preassigned(rows, 1.0, lists),
+            lambda: taxicab.search(rows, 5),
+            lambda: taxicab.range_search(rows, 1.0),
+            lambda: refined.search(rows, 5),
+        ):
+            ours.InterruptCallback.set_instance(After(1))
+            with refused(match="computation interrupted"):
+                search()
+            ours.InterruptCallback.clear_instance()
+            search()
+    finally:
+        ours.InterruptCallback.clear_instance()
+
+
 def test_bases_and_copies(rows, faiss):
     index = faiss.index_factory(12, "PCA8,IVF20,Flat")
     index.train(rows)

@@ -72,6 +72,40 @@ def test_columns_of_arrow(x):
             knear.knn(x, bad, 1)
 
 
+def test_tensors_and_chunks_of_arrow(x):
+    pyarrow = pytest.importorskip("pyarrow")
+    if not hasattr(pyarrow, "FixedShapeTensorArray"):
+        pytest.skip("this pyarrow has no tensors of one shape")
+    fixed = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(x.ravel()), 6)
+    tensors = pyarrow.FixedShapeTensorArray.from_numpy_ndarray(x)
+    for column in (fixed, tensors):
+        there = address(column)
+        for one in (pyarrow.chunked_array([column]), pyarrow.table({"vector": column})["vector"]):
+            assert same(x, one)
+            assert address(one) == there, "one chunk is read in place"
+            assert address(one[3:30]) == there + 3 * x.strides[0]
+        parts = pyarrow.chunked_array([column[:7], column[7:]])
+        assert same(x, parts)
+    assert same(x[:5], tensors[:5])
+    halves = x.astype(np.float16)
+    assert same(halves, pyarrow.FixedShapeTensorArray.from_numpy_ndarray(halves))
+    values, places = knear.select_k(tensors, 2)
+    np.testing.assert_array_equal(values, np.sort(x, axis=1)[:, :2])
+    of_type = pyarrow.fixed_shape_tensor(pyarrow.float32(), (2,))
+    hole = pyarrow.array([[1.0, 2.0], None], pyarrow.list_(pyarrow.float32(), 2))
+    for bad, text in (
+        (
+            pyarrow.FixedShapeTensorArray.from_numpy_ndarray(x.reshape(40, 2, 3)),
+            r"are tensors of shape \(2, 3\); vectors have one dimension",
+        ),
+        (pyarrow.ExtensionArray.from_storage(of_type, hole), "have 1 rows without a value"),
+    ):
+        with pytest.raises(knear.InvalidArgument, match=f"base {text}"):
+            knear.knn(x, bad, 1)
+    pandas = pytest.importorskip("pandas")
+    assert same(x, pandas.Series(tensors, dtype=pandas.ArrowDtype(tensors.type)))
+
+
 class Unread(Pretender):
     """An array of the processor that NumPy cannot read, as torch's of bfloat16 are."""
 

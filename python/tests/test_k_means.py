@@ -149,3 +149,15 @@ def test_errors(rng):
         km.train(x[:17], weights=[1, 2, 3])
     with pytest.raises(knear.InvalidArgument, match="initial must have 2 dimensions"):
         km.train(x[:17], initial=[1, 2, 3])
+
+
+def test_centroids_are_float32_and_rows_of_float64_are_not_rounded(rng):
+    x = rng.random((500, 3)) + 1e6  # float32 has steps of 1/16 there
+    km = knear.KMeans(4, seed=2).train(x)
+    assert km.centroids.dtype == np.float32
+    all_squares = squares(x, km.centroids)
+    distances, ids = km.assign(x)
+    np.testing.assert_array_equal(ids, all_squares.argmin(axis=1))
+    np.testing.assert_allclose(distances, all_squares.min(axis=1), rtol=1e-6)
+    means = np.array([x[ids == each].mean(axis=0) for each in range(4)])
+    np.testing.assert_array_equal(km.centroids, means.astype(np.float32))

@@ -384,7 +384,8 @@ def test_searches_that_are_refused(embedding):
         with pytest.raises(knear.InvalidArgument, match=text):
             KnearVectorStore(embedding, **words)
     for words, text in (
-        ({"factory": "auto"}, "factory is 'auto', but a store does not know"),
+        ({"rows": 5}, "rows is 5, but only factory 'auto' takes it"),
+        ({"factory": "auto", "rows": 0}, "rows must be at least 1, but is 0"),
         ({"recall": 0.9, "probes": 2}, "probes is 2 and recall is 0.9, but only one of them"),
         ({"recall": 2}, r"recall must be in \(0, 1\], but is 2"),
         ({"recall": "most"}, "recall must be a number"),
@@ -502,6 +503,42 @@ def test_what_was_saved_is_loaded(embedding, tmp_path, factory):
     assert content(loaded) == b
     assert content(KnearVectorStore.load_local(folder, embedding)) == b
     assert len(os.listdir(folder)) == 3
+
+
+def test_auto_is_what_suits_the_texts(embedding, vectors, tmp_path, monkeypatch):
+    few = filled(embedding, factory="auto")  # as many as the first call has
+    assert few._factory == few.index.factory == "Flat" and few._usual == {}
+    asked = []
+
+    def choose(rows, dim, metric, **needs):
+        asked.append((rows, dim, metric, needs["recall"], needs["batch"]))
+        return knear.IndexChoice("IVF8,Flat", "it suits", 0)
+
+    monkeypatch.setattr("knear._choice.choose_index", choose)
+    store = KnearVectorStore(embedding, factory="auto", rows=10_000, metric="l2")
+    store.save_local(tmp_path / "empty")
+    store = KnearVectorStore.load_local(tmp_path / "empty", embedding)
+    with pytest.raises(knear.InvalidArgument, match="index IVF8,Flat learns from the first texts"):
+        store.add_texts(["t0"])
+    assert store.index is None and store._factory == "auto" and store._usual == {}
+    store.add_texts([f"t{row}" for row in range(ROWS)])
+    assert store._factory == "IVF8,Flat" and store._usual == {"recall": 0.95}
+    assert set(asked) == {(10_000, DIM, "l2", 0.95, 1)}
+    assert store.similarity_search("t3", 1)[0].page_content == "t3"
+    store.save_local(tmp_path / "store")
+    again = KnearVectorStore.load_local(tmp_path / "store", embedding)
+    assert again._factory == "IVF8,Flat" and again._usual == {"recall": 0.95}
+    assert filled(embedding, factory="auto", probes=3)._usual == {"probes": 3}
+    assert filled(embedding, factory="auto", recall=0.9, metric="ip")._usual == {"recall": 0.9}
+    assert asked[-2:] == [(ROWS, DIM, "cosine", 0.95, 1), (ROWS, DIM, "ip", 0.9, 1)]
+    at_once = KnearVectorStore(embedding, factory="auto", rows=500, dim=DIM)
+    assert at_once.index.factory == "IVF8,Flat" and not at_once.index.is_trained
+    later = KnearVectorStore(embedding, factory="auto", dim=DIM + 1)
+    with pytest.raises(knear.ShapeMismatch, match="have 8 columns, but those of the store 9"):
+        later.add_texts(["t0"])
+    trained = KnearVectorStore(embedding, factory="auto", rows=500)
+    trained.train([f"t{row}" for row in range(ROWS)])
+    assert trained._factory == "IVF8,Flat" and trained.add_texts(["t0"])
 
 
 def test_empty_stores_are_saved_too(embedding, tmp_path):

@@ -563,7 +563,8 @@ def three_clouds(rng):
 
 @pytest.mark.parametrize("module", ["sklearn.cluster", "hdbscan"])
 def test_hdbscan_takes_the_graph(rng, module):
-    hdbscan = pytest.importorskip(module).HDBSCAN
+    reason = "scikit-learn's own is tried; that of the package hdbscan where it is installed"
+    hdbscan = pytest.importorskip(module, reason=reason).HDBSCAN
     X, labels = three_clouds(rng)
     # Both want a graph that is connected and symmetric: all rows here.
     graph = ours.KNeighborsTransformer(n_neighbors=179).fit_transform(X)
@@ -587,7 +588,8 @@ def test_dbscan_takes_the_graph_and_the_neighbours(rng):
 
 @pytest.mark.parametrize("given", ["graph", "neighbours"])
 def test_umap_takes_the_graph_and_the_neighbours(rng, given):
-    umap = pytest.importorskip("umap")
+    reason = "umap-learn brings numba and LLVM, 210 MB: install it to have this tried"
+    umap = pytest.importorskip("umap", reason=reason)
     X, labels = three_clouds(rng)
     how = {"n_neighbors": 15, "random_state": 1, "n_jobs": 1}
     if given == "graph":

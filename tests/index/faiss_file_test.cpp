@@ -181,6 +181,10 @@ TEST_F(FaissFile, WhatIsNotReadIsNamed) {
   set_bytes("IxZZ" + std::string(200, '\1'));
   EXPECT_EQ(refusal(),
             path + ", at byte 0: 'IxZZ' is no type of an index that knear knows of FAISS");
+  for (const std::string other : {"", "text", "not an index of anybody"}) {
+    set_bytes(other);
+    EXPECT_EQ(refusal(), path + " is no .knear file, and no index that FAISS has written either");
+  }
   for (const char* none : {"null", "LTra", "I am", "ABCD"}) {
     set_bytes(none + std::string(200, '\1'));
     EXPECT_FALSE(is_faiss_file(path)) << none;

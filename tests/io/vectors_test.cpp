@@ -420,6 +420,35 @@ TEST_F(Vectors, DistancesAreWrittenAsFloats) {
                                 ".bvecs stores u8, but these are f32");
 }
 
+TEST_F(Vectors, ProgressIsToldToItsEndAndStopsTheWork) {
+  const AnyMatrix floats = random_matrix(ElementType::f32, 3000, 300, 1);  // several blocks
+  const Matrix<Id> ids(3000, 300);
+  std::vector<double> told;
+  std::string stages;
+  const Progress tell = [&](std::string_view stage, double share) {
+    if (told.empty()) stages += stage;
+    EXPECT_TRUE(told.empty() || share > told.back());
+    told.push_back(share);
+    return true;
+  };
+  const Progress stop = [](std::string_view, double) { return false; };
+  const auto expect_progress = [&](auto call) {
+    told.clear();
+    call(tell);
+    ASSERT_GT(told.size(), 2u);
+    EXPECT_EQ(told.back(), 1);
+    EXPECT_THROW(call(stop), Cancelled);
+  };
+  expect_progress([&](const Progress& p) { write_vectors(path("a.npy"), floats, p); });
+  expect_progress([&](const Progress& p) { write_ids(path("ids.npy"), ids, p); });
+  expect_progress([&](const Progress& p) {
+    VectorFile::open(path("a.npy"), {.type = ElementType::f64, .progress = p});
+  });
+  expect_progress([&](const Progress& p) { read_ids(path("ids.npy"), p); });
+  EXPECT_EQ(stages, "writewritereadread");
+  expect_same_bits(VectorFile::open(path("a.npy")).view(), floats.view());  // a stop leaves the old
+}
+
 TEST_F(Vectors, WritersRefuseWhatTheFormatCannotHold) {
   const auto refused = [&](const char* name, ElementType type, std::int64_t rows, std::int64_t cols,
                            const std::string& part) {

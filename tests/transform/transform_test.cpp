@@ -383,6 +383,7 @@ TEST(Transform, BadArgumentsAreNamed) {
   const Progress stop = [](std::string_view, double) { return false; };
   EXPECT_THROW(Transform::pca(rows.view(), 2, {.progress = stop}), Cancelled);
   EXPECT_THROW(turn.apply(rows.view(), 1, stop), Cancelled);
+  EXPECT_THROW(turn.inverse(rows.view(), 1, stop), Cancelled);
 }
 
 }  // namespace

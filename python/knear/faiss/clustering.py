@@ -115,7 +115,7 @@ def cluster(
         if products and not cp.spherical:
             if len(first) < k:
                 raise NotImplementedError("k-means by inner products begins at random rows")
-            centroids, steps = _by_products(x, first, cp, frozen, weights)
+            centroids, steps = _by_products(x, first, cp, frozen, weights, max(1, cp.niter))
         else:
             centroids, steps = _lloyd(x, k, cp, first, frozen, weights, seed + redo)
         _say_steps(steps, cp)
@@ -192,7 +192,12 @@ def _lloyd(
         centroids, steps = run(first, max(1, cp.niter))
         return centroids, _stats(steps, cp)
     stats: list[ClusteringIterationStats] = []
-    for _ in range(max(1, cp.niter)):  # each begins with whole numbers
+    rounds = max(1, cp.niter)
+    for done in range(rounds):  # each begins with whole numbers
+        if cp.spherical and len(first) == k and not first.any(axis=1).all():
+            # Of length 1 and rounded, most are zero, which has no direction for knear's k-means.
+            first, more = _by_products(x, first, cp, frozen, weights, rounds - done)
+            return first, stats + more
         first, steps = run(first, 1)
         first = _after(first, cp)
         stats += _stats(steps, cp)[:1]
@@ -207,12 +212,13 @@ def _by_products(
     cp: ClusteringParameters,
     frozen: int,
     weights: Any,
+    iterations: int,
 ) -> tuple[NDArray[np.float32], list[ClusteringIterationStats]]:
     """k-means with centroids of any length to which rows go by inner products. A centroid without
     rows becomes one of the rows that fit theirs least."""
     centroids, stats = first, []
     weight = np.ones(len(x)) if weights is None else weights.astype(np.float64)
-    for _ in range(max(1, cp.niter)):
+    for _ in range(iterations):
         InterruptCallback.check()
         start = time.perf_counter()
         products, ids = _core.nearest_centroids(centroids, x, "f32", "ip", threads())

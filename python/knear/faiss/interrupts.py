@@ -1,5 +1,5 @@
-"""Ending long calls: TimeoutGuard, TimeoutCallback. k-means and searches by a knear.Index ask from
-time to time, and end in a RuntimeError."""
+"""Ending long calls: TimeoutGuard, TimeoutCallback. k-means and searches ask from time to time, and
+end in a RuntimeError."""
 
 from __future__ import annotations
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .interrupts import InterruptCallback
+
 METRIC_L1, METRIC_Linf, METRIC_Lp = 2, 3, 4
 METRIC_Canberra, METRIC_BrayCurtis, METRIC_JensenShannon = 20, 21, 22
 METRIC_Jaccard, METRIC_NaNEuclidean, METRIC_GOWER = 23, 24, 25
@@ -69,5 +71,6 @@ def distances(x: Any, y: Any, metric: int, p: float) -> NDArray[np.float32]:
     many = y.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for begin in range(0, len(x), rows):
+            InterruptCallback.check()
             out[begin : begin + rows] = of(x[begin : begin + rows, None].astype(np.float64), many)
     return out

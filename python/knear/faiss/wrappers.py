@@ -21,6 +21,7 @@ from .base import (
     refuse,
 )
 from .flat import IndexFlat
+from .interrupts import InterruptCallback
 from .parameters import IndexRefineSearchParameters, SearchParameters, SearchParametersPreTransform
 from .saying import say
 from .selectors import IDSelector, IDSelectorTranslated
@@ -355,6 +356,7 @@ class IndexRefine(Index):
         out = np.empty(len(ids), np.float32)
         block = max(1, (1 << 22) // self.d)
         for begin in range(0, len(ids), block):
+            InterruptCallback.check()
             some = slice(begin, begin + block)
             each, at = np.unique(ids[some], return_inverse=True)
             vectors = self.refine_index.reconstruct_batch(each)[at].astype(np.float64)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..._search import knn, range_search
 from ..base import METRIC_L2, best_of, metric_name, no_neighbors, padded, ranges, threads
+from ..interrupts import InterruptCallback, interruptions
 from .rows import Listed
 from .stats import indexIVF_stats
 
@@ -43,6 +44,7 @@ def nearest_in(
                 k,
                 metric_name(index.metric_type),
                 threads=threads(),
+                progress=interruptions(),
             )
             each = np.where(found.ids < 0, -1, rows[found.ids])
             distances[queries, probe] = padded(found.distances, each, index.metric_type)[0]
@@ -64,7 +66,12 @@ def within_lists(
     name = metric_name(index.metric_type)
     for rows, queries, probe in _queries_of_lists(index, lists, allowed):
         begin, near, which = range_search(
-            x[queries], index._decode_rows(rows), radius, name, threads=threads()
+            x[queries],
+            index._decode_rows(rows),
+            radius,
+            name,
+            threads=threads(),
+            progress=interruptions(),
         )
         asked.append(np.repeat(queries, np.diff(begin)))
         probed.append(np.repeat(probe, np.diff(begin)))
@@ -101,6 +108,7 @@ def _queries_of_lists(
     probed = np.argsort(lists, axis=None, kind="stable")
     numbers = lists.ravel()[probed]
     for number in np.unique(numbers[numbers >= 0]):
+        InterruptCallback.check()
         rows = order[begin[number] : begin[number + 1]]
         first, last = np.searchsorted(numbers, [number, number + 1])
         places = probed[first:last]
