@@ -179,7 +179,7 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
     seen.push_back(std::move(one));
     return mean;
   };
-  // Up to twice as many lists, and a spread with which half of the queries probe fewer than these.
+  // With a spread by which half of the queries want so many lists or fewer.
   const auto rule_of = [&](std::int64_t probes, std::int64_t factor) {
     RecallRule rule{.lists = probes, .refine_factor = factor};
     if (!state.coarse || !state.coarse->keys_are_distances() || probes == 1 || probes == lists)
@@ -191,7 +191,12 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
     }
     std::nth_element(spreads.begin(), spreads.begin() + count / 2, spreads.end());
     rule.spread = spreads[static_cast<std::size_t>(count / 2)];
-    rule.lists = std::min(looked_at, 2 * probes);
+    rule.lists = looked_at;
+    std::vector<std::int64_t> wanted;
+    for (std::int64_t q = 0; q < count; ++q)
+      wanted.push_back(
+          lists_within({order.distances.row(q), static_cast<std::size_t>(looked_at)}, rule));
+    rule.lists = lists_enough(std::move(wanted));
     return rule;
   };
   double best = 0;

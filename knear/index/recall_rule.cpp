@@ -10,12 +10,14 @@
 namespace knear::detail {
 namespace {
 
-// Standard errors below the mean: 1 % on one side.
-constexpr double one_sided = 2.33;
-// Of a grid of rules: spreads, each so many times the one before (the eighth root of 2). Products
-// alone: pow() and log() have not the same last bit on every machine.
-constexpr int most_spreads = 200;
-constexpr double next_spread = 1.0905077326652577;
+// Standard errors: half a per cent on one side.
+constexpr double one_sided = 2.58;
+// Of the rules that are tried: spreads, each so many times the one before (the sixteenth root of
+// 2). Products alone: pow() and log() have not the same last bit on every machine.
+constexpr int most_spreads = 400;
+constexpr double next_spread = 1.0442737824274138;
+// The share of the queries that a rule's number of lists is enough for.
+constexpr double share_with_enough = 0.9;
 
 // What a query costs, as nanoseconds of one core: the scoring of a row's coordinate, what a list
 // takes beside that, and a centroid that is put in order.
@@ -25,47 +27,46 @@ class Simulation {
  public:
   explicit Simulation(const CalibrationSample& sample)
       : sample_(sample), queries_(sample.keys.rows()), looked_at_(sample.keys.cols()) {
-    shares_ = Matrix<float>(queries_, looked_at_);
+    found_ = Matrix<std::int32_t>(queries_, looked_at_);
     for (std::int64_t q = 0; q < queries_; ++q) {
-      const std::int32_t* ranks = sample.ranks.row(q);
-      float* const found = shares_.row(q);
-      std::fill_n(found, looked_at_, 0.0f);
-      std::int64_t there = 0;
-      for (std::int64_t j = 0; j < sample.k; ++j) {
-        there += ranks[j] >= 0;
-        if (ranks[j] >= 0 && ranks[j] < looked_at_) found[ranks[j]] += 1;
-      }
+      std::int32_t* const found = found_.row(q);
+      std::fill_n(found, looked_at_, 0);
+      for (std::int64_t j = 0; j < sample.k; ++j)
+        if (const std::int32_t rank = sample.ranks.row(q)[j]; rank >= 0 && rank < looked_at_)
+          ++found[rank];
       std::partial_sum(found, found + looked_at_, found);
-      for (std::int64_t p = 0; p < looked_at_; ++p)
-        found[p] = there == 0 ? 1 : found[p] / static_cast<float>(there);
+      there_.push_back(std::count_if(sample.ranks.row(q), sample.ranks.row(q) + sample.k,
+                                     [](std::int32_t rank) { return rank >= 0; }));
     }
   }
 
-  // The rules that probe at most so many lists, one after another.
-  void run(double spread, std::span<const std::int64_t> lists, std::vector<RuleSeen>& out) const {
-    const RecallRule all{.lists = looked_at_, .spread = spread};
-    std::vector<std::int64_t> wanted(static_cast<std::size_t>(queries_));
+  // The rule with this spread; negative: that all queries probe so many lists.
+  RecallRule rule_of(double spread, std::int64_t lists) const {
+    if (spread < 0) return {.lists = lists};
+    std::vector<std::int64_t> wanted;
     for (std::int64_t q = 0; q < queries_; ++q)
-      wanted[static_cast<std::size_t>(q)] = lists_within(keys(q), all);
-    for (const std::int64_t most : lists) {
-      RuleSeen seen;
-      seen.rule = {.lists = most, .spread = spread};
-      seen.recalls.resize(wanted.size());
-      for (std::size_t q = 0; q < wanted.size(); ++q) {
-        std::int64_t probed = std::min(most, wanted[q]);
-        while (probed < sample_.enough[q])
-          probed = std::min(2 * probed, sample_.lists);  // (ListProbing::widen)
-        const auto row = static_cast<std::int64_t>(q), known = std::min(probed, looked_at_) - 1;
-        seen.recalls[q] = shares_.row(row)[known];
-        seen.lists += static_cast<double>(probed);
-        seen.rows += sample_.rows.row(row)[known];
-      }
-      const auto n = static_cast<double>(queries_);
-      seen.lists /= n, seen.rows /= n;
-      seen.cost = seen.rows * static_cast<double>(sample_.dim) * coordinate_cost +
-                  seen.lists * list_cost + static_cast<double>(most) * centroid_cost;
-      out.push_back(std::move(seen));
+      wanted.push_back(lists_within(keys(q), {.lists = looked_at_, .spread = spread}));
+    return {.lists = lists_enough(std::move(wanted)), .spread = spread};
+  }
+  RuleSeen run(const RecallRule& rule) const {
+    RuleSeen seen;
+    seen.rule = rule;
+    for (std::int64_t q = 0; q < queries_; ++q) {
+      const auto at = static_cast<std::size_t>(q);
+      std::int64_t probed = lists_within(keys(q), rule);
+      while (probed < sample_.enough[at])
+        probed = std::min(2 * probed, sample_.lists);  // (ListProbing::widen)
+      const std::int64_t known = std::min(probed, looked_at_) - 1;
+      seen.recalls.push_back(there_[at] == 0 ? 1
+                                             : static_cast<double>(found_.row(q)[known]) /
+                                                   static_cast<double>(there_[at]));
+      seen.lists += static_cast<double>(probed), seen.rows += sample_.rows.row(q)[known];
     }
+    const auto n = static_cast<double>(queries_);
+    seen.lists /= n, seen.rows /= n;
+    seen.cost = seen.rows * static_cast<double>(sample_.dim) * coordinate_cost +
+                seen.lists * list_cost + static_cast<double>(rule.lists) * centroid_cost;
+    return seen;
   }
 
   // With which half of the queries want so many lists or fewer.
@@ -84,18 +85,30 @@ class Simulation {
 
   const CalibrationSample& sample_;
   const std::int64_t queries_, looked_at_;
-  Matrix<float> shares_;  // [queries x lists looked at]: of the neighbours in the first 1, 2, ...
+  Matrix<std::int32_t> found_;  // [queries x lists looked at]: neighbours in the first 1, 2, ...
+  std::vector<std::int64_t> there_;  // [queries]: neighbours
 };
 
-// What a rule is worth.
-RecallPoint point_of(const RuleSeen& seen) {
+// The lower end of Wilson's interval for the mean of shares of k: near 1, where a few misses more
+// or less decide, the usual one is too narrow. As many independent yes-or-no answers as have the
+// variance of the mean stand for the shares.
+double promise(double mean, double variance, double count, std::int64_t k) {
+  const double most = mean * (1 - mean), part = 2 / static_cast<double>(k);
+  // A sample that hardly misses anything shows no variance: some neighbours are missed together.
+  const double ratio = std::min(1.0, std::max(most > 0 ? variance / most : 0, part));
+  const double answers = count / ratio, z = one_sided;
+  return (mean + z * z / (2 * answers) -
+          z * std::sqrt(most / answers + z * z / (4 * answers * answers))) /
+         (1 + z * z / answers);
+}
+
+// What a rule is worth for k neighbours.
+RecallPoint point_of(const RuleSeen& seen, std::int64_t k) {
   const auto n = static_cast<double>(seen.recalls.size());
   double sum = 0, squares = 0;
   for (const double recall : seen.recalls) sum += recall, squares += recall * recall;
   const double mean = sum / n, variance = std::max(0.0, squares / n - mean * mean);
-  // A sample that found everything says what its size lets it say.
-  const double promised = mean - one_sided * std::sqrt(variance / n) - 1 / n;
-  return {seen.rule, promised, mean, seen.lists, seen.rows};
+  return {seen.rule, promise(mean, variance, n, k), mean, seen.lists, seen.rows};
 }
 
 struct PricedPoint {
@@ -103,7 +116,8 @@ struct PricedPoint {
   double cost;
 };
 
-// From the cheapest on, those that promise more than the ones before.
+// From the cheapest on, those that promise more than the ones before. Each finds what a cheaper one
+// does, so that the first to promise a recall is no lucky one of many: all are wrong at once.
 std::vector<RecallPoint> worth_using(std::vector<PricedPoint> points) {
   std::stable_sort(points.begin(), points.end(),
                    [](const PricedPoint& a, const PricedPoint& b) { return a.cost < b.cost; });
@@ -129,6 +143,13 @@ double spread_of(float key, float nearest_key, std::int64_t at) {
   const double farther = std::sqrt(std::max(0.0, static_cast<double>(key))) -
                          std::sqrt(std::max(0.0, static_cast<double>(nearest_key)));
   return farther * std::sqrt(std::sqrt(static_cast<double>(at + 1)));
+}
+
+std::int64_t lists_enough(std::vector<std::int64_t> wanted) {
+  const auto at = wanted.begin() + static_cast<std::ptrdiff_t>(
+                                       share_with_enough * static_cast<double>(wanted.size() - 1));
+  std::nth_element(wanted.begin(), at, wanted.end());
+  return *at;
 }
 
 std::int64_t lists_within(std::span<const float> keys, const RecallRule& rule) {
@@ -157,27 +178,24 @@ RecallCurve calibrated(const CalibrationSample& sample, int threads) {
   if (queries == 0) return out;
 
   const Simulation simulation(sample);
-  std::vector<std::int64_t> lists;  // of which 2, 3, 4, ... are tried, then one in four or five
-  for (std::int64_t most = 1; most < looked_at; most = std::max(most + 1, most * 5 / 4))
-    lists.push_back(most);
-  lists.push_back(looked_at);
-  std::vector<double> spreads{-1};
+  std::vector<RecallRule> rules{{.lists = 1}};
   if (sample.distances && looked_at > 1) {
     const double high = simulation.spread_to(looked_at);
     double spread = simulation.spread_to(2) / 4;
     if (!(spread > 0)) spread = high / static_cast<double>(looked_at);
     for (int i = 0; i < most_spreads && spread < high * next_spread; ++i, spread *= next_spread)
-      spreads.push_back(spread);
+      rules.push_back({.spread = spread});
+  } else {
+    for (std::int64_t lists = 2; lists < looked_at; lists = std::max(lists + 1, lists * 9 / 8))
+      rules.push_back({.lists = lists});
   }
-  std::vector<std::vector<PricedPoint>> tried(spreads.size());
-  parallel_for(threads, std::ssize(spreads), [&](std::int64_t i) {
+  rules.push_back({.lists = looked_at});
+  std::vector<PricedPoint> points(rules.size());
+  parallel_for(threads, std::ssize(rules), [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
-    std::vector<RuleSeen> seen;
-    simulation.run(spreads[at], lists, seen);
-    for (const RuleSeen& one : seen) tried[at].push_back({point_of(one), one.cost});
+    const RuleSeen seen = simulation.run(simulation.rule_of(rules[at].spread, rules[at].lists));
+    points[at] = {point_of(seen, sample.k), seen.cost};
   });
-  std::vector<PricedPoint> points;
-  for (const auto& some : tried) points.insert(points.end(), some.begin(), some.end());
   out.points = worth_using(std::move(points));
   return out;
 }
@@ -187,7 +205,7 @@ RecallCurve curve_of(std::int64_t k, std::vector<RuleSeen> seen, std::vector<flo
   out.k = k, out.nearest_keys = std::move(nearest_keys);
   std::sort(out.nearest_keys.begin(), out.nearest_keys.end());
   std::vector<PricedPoint> points;
-  for (const RuleSeen& one : seen) points.push_back({point_of(one), one.cost});
+  for (const RuleSeen& one : seen) points.push_back({point_of(one, k), one.cost});
   out.points = worth_using(std::move(points));
   return out;
 }

@@ -9,8 +9,9 @@
 // lists until then.
 //
 // Calibration takes some queries whose exact neighbours are known, rows of the index that are left
-// out of their own answers, and notes what each rule of a grid would have found. A rule promises
-// the lower end of an interval of its mean recall (one side, 99 %).
+// out of their own answers, and notes what each of some rules would have found: spreads from small
+// to large, each with the lists that are enough for most queries. A rule promises the lower end of
+// Wilson's interval for its mean recall (one side, 99.5 %).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -41,6 +42,9 @@ double length_of(AnyMatrixView query);
 double spread_of(float key, float nearest_key, std::int64_t at);
 // How many of the lists, whose centroids have these keys (ascending), a query probes: 1 at least.
 std::int64_t lists_within(std::span<const float> keys, const RecallRule& rule);
+// The number of lists of a rule by whose spread alone queries [at least one] want so many: what is
+// enough for nine in ten. More for the others find less than they cost.
+std::int64_t lists_enough(std::vector<std::int64_t> wanted);
 
 // What a rule was seen to do.
 struct RecallPoint {

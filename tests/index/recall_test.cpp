@@ -378,6 +378,12 @@ TEST(RecallRule, ProbesListsThatAreNotMuchFartherThanTheNearest) {
   EXPECT_EQ(detail::lists_within(std::vector<float>{-1e-7f, 0, 1}, {.lists = 3, .spread = 0.5}), 2);
 }
 
+TEST(RecallRule, HasListsEnoughForMostQueries) {
+  EXPECT_EQ(detail::lists_enough({7}), 7);
+  EXPECT_EQ(detail::lists_enough({5, 1, 2, 900, 3, 4, 8, 7, 6, 9, 10}), 10);
+  EXPECT_EQ(detail::lists_enough(std::vector<std::int64_t>(1000, 5)), 5);
+}
+
 TEST(RecallRule, KnowsUnlikeNumbers) {
   Random random(1);
   const auto numbers = [&](std::size_t count, double shift) {
