@@ -68,11 +68,15 @@ void ListProbing::probe(std::int64_t probes) {
 void ListProbing::probe_by(const RecallRule& rule, Neighbors near) {
   const std::int64_t ordered = near.ids.cols();
   probed_.resize(static_cast<std::size_t>(request_.queries.rows()));
-  for (std::size_t q = 0; q < probed_.size(); ++q) {
-    const auto row = static_cast<std::int64_t>(q);
-    probed_[q] = lists_within({near.distances.row(row), static_cast<std::size_t>(ordered)}, rule);
-    std::fill(near.ids.row(row) + probed_[q], near.ids.row(row) + ordered, no_id);
-  }
+  constexpr std::int64_t block = 256;
+  const std::int64_t queries = request_.queries.rows();
+  parallel_for(request_.threads, (queries + block - 1) / block, [&](std::int64_t b) {
+    for (std::int64_t q = b * block; q < std::min(queries, (b + 1) * block); ++q) {
+      std::int64_t& probed = probed_[static_cast<std::size_t>(q)];
+      probed = lists_within({near.distances.row(q), static_cast<std::size_t>(ordered)}, rule);
+      std::fill(near.ids.row(q) + probed, near.ids.row(q) + ordered, no_id);
+    }
+  });
   search_.nearest(near.ids.view(), found_);
   widen();
 }

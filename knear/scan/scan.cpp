@@ -127,6 +127,7 @@ class CertifiedNearest : NearestTask {
         c.threshold = std::max(c.threshold, known.threshold), c.estimated = known.estimated;
       }
       scores_.publish_threshold(q, c.threshold);
+      knows_some_ |= c.threshold != -infinity;
     }
     scores_.publish_groups();
   }
@@ -170,8 +171,8 @@ class CertifiedNearest : NearestTask {
   // through.
   bool wants_scores() const {
     const std::int64_t rows = (loop_.task.panel_end - loop_.task.panel_begin) * panel_rows;
-    return !scan_.state && packed_.format == format_int8 && !filtered_ && !job_.allowed_slots &&
-           looks_at_all_scores(rows, packed_.dim, job_.k);
+    return !(scan_.state && knows_some_) && packed_.format == format_int8 && !filtered_ &&
+           !job_.allowed_slots && looks_at_all_scores(rows, packed_.dim, job_.k);
   }
   void take_scores(std::int64_t g, const std::int32_t* scores, std::int64_t stride) {
     constexpr float infinity_of_floats = std::numeric_limits<float>::infinity();
@@ -362,6 +363,7 @@ class CertifiedNearest : NearestTask {
   std::vector<float> uppers_;
   std::vector<std::uint32_t> places_, padding_;
   bool padding_known_ = false;
+  bool knows_some_ = false;  // whether a query begins with a threshold
 };
 
 // Whole numbers: scores are keys, and the k best are kept as they come.
