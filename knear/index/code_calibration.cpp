@@ -182,7 +182,7 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
   // With a spread by which half of the queries want so many lists or fewer.
   const auto rule_of = [&](std::int64_t probes, std::int64_t factor) {
     RecallRule rule{.lists = probes, .refine_factor = factor};
-    if (!state.coarse || !state.coarse->keys_are_distances() || probes == 1 || probes == lists)
+    if (!state.coarse || !state.coarse->keys_are_distances() || probes == 1 || probes == looked_at)
       return rule;
     std::vector<double> spreads;
     for (std::int64_t q = 0; q < count; ++q) {

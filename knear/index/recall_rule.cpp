@@ -116,8 +116,7 @@ struct PricedPoint {
   double cost;
 };
 
-// From the cheapest on, those that promise more than the ones before. Each finds what a cheaper one
-// does, so that the first to promise a recall is no lucky one of many: all are wrong at once.
+// From the cheapest on, those that promise more than the ones before.
 std::vector<RecallPoint> worth_using(std::vector<PricedPoint> points) {
   std::stable_sort(points.begin(), points.end(),
                    [](const PricedPoint& a, const PricedPoint& b) { return a.cost < b.cost; });
@@ -178,6 +177,8 @@ RecallCurve calibrated(const CalibrationSample& sample, int threads) {
   if (queries == 0) return out;
 
   const Simulation simulation(sample);
+  // Each finds what those before it do, so that the first to promise a recall is no lucky one of
+  // many: all are wrong at once.
   std::vector<RecallRule> rules{{.lists = 1}};
   if (sample.distances && looked_at > 1) {
     const double high = simulation.spread_to(looked_at);

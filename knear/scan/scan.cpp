@@ -236,6 +236,10 @@ class CertifiedNearest : NearestTask {
     std::int64_t bytes = 0;
     for (const QueryCandidates& c : states_)
       bytes += static_cast<std::int64_t>(c.pending.capacity() * sizeof(ScoreInterval));
+    // What a slot takes while all scores of a group are looked at.
+    bytes += static_cast<std::int64_t>(uppers_.size()) *
+             (loop_.group_size() * static_cast<std::int64_t>(sizeof(std::int32_t)) +
+              static_cast<std::int64_t>(sizeof(float) + sizeof(std::uint32_t)));
     if (!scan_.state) bytes += measure(stats), stats.rescore_seconds = seconds_since(start);
     return bytes;
   }
