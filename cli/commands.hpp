@@ -20,6 +20,8 @@ void add_tune(CLI::App& app);
 void add_search(CLI::App& app);
 void add_truth(CLI::App& app);
 void add_eval(CLI::App& app);
+void add_graph(CLI::App& app);
+void add_path(CLI::App& app);
 void add_roofline(CLI::App& app);
 void add_bench(CLI::App& app);
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
@@ -11,6 +12,7 @@
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
+#include "knear/graph/neighbor_graph.hpp"
 #include "knear/index/faiss_file.hpp"
 #include "knear/index/index.hpp"
 #include "knear/io/archive.hpp"
@@ -55,8 +57,25 @@ void convert_index(const ConvertArguments& arguments) {
         name_of(index.element_type()), name_of(index.metric()));
 }
 
+// The ids of a graph, [rows x k].
+void convert_graph(const ConvertArguments& arguments) {
+  for (const auto& [option, given] :
+       {std::pair("--rows", arguments.rows_given), std::pair("--type", arguments.type_given)})
+    if (given)
+      throw InvalidArgument("{} is given, but {} is a graph, converted as it is", option,
+                            arguments.in);
+  check_output("OUT", arguments.out, {".ivecs", ".ibin", ".npy"}, {arguments.in});
+  const CatchInterrupts guard;
+  ProgressBar bar;
+  const NeighborGraph graph = NeighborGraph::load(arguments.in, bar.callback());
+  io::write_ids(arguments.out, graph.ids(), bar.callback());
+  bar.clear();
+  print("{}: the {} nearest others of {} rows\n", arguments.out, graph.k(), graph.rows());
+}
+
 void run_convert(const ConvertArguments& arguments) {
   const std::string& in = arguments.in;
+  if (is_graph_file(in)) return convert_graph(arguments);
   if (io::is_archive(in) || is_faiss_file(in) || in.ends_with(".knear") || in.ends_with(".faiss"))
     return convert_index(arguments);
   io::ConvertOptions options;

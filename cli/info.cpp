@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/graph_text.hpp"
 #include "cli/info_program.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
@@ -109,6 +110,32 @@ nlohmann::ordered_json describe_index(const std::string& path, bool json, Progre
   return out;
 }
 
+// Describes a k-NN graph, comparing every section with its checksums.
+nlohmann::ordered_json describe_graph_file(const std::string& path, bool json, ProgressBar& bar) {
+  const NeighborGraph graph = NeighborGraph::load(path, bar.callback());
+  const GraphStatistics statistics = statistics_of(graph);
+  bar.clear();
+  const auto file_bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
+  if (json) {
+    nlohmann::ordered_json out = {{"path", path}, {"format", "knear"}, {"kind", "graph"}};
+    out.update(describe_graph(graph));
+    out["file_bytes"] = file_bytes;
+    out.update(cli::json_of(statistics));
+    out["verified"] = true;
+    return out;
+  }
+  const GraphProperties& properties = graph.properties();
+  print("{}\n", path);
+  print("  format    knear graph, {}\n", readable_bytes(double(file_bytes)));
+  print("  of        {} x {} {}, {}, checksum xxh3-64 {:016x}\n", graph.rows(), properties.base.dim,
+        name_of(properties.base.type), name_of(properties.metric), properties.base.checksum);
+  print("  has       the {} nearest others of each row, recall {} ({}){}\n", graph.k(),
+        properties.promised_recall, properties.recall_argument,
+        properties.distinct ? ", copies left out" : "");
+  print_statistics(statistics);
+  return {};
+}
+
 // Describes an index in a file of FAISS, all of which is read.
 nlohmann::ordered_json describe_faiss(const std::string& path, bool json) {
   const Index index = Index::load(path);
@@ -147,6 +174,11 @@ void run_info(const InfoArguments& arguments) {
   for (const std::string& file : arguments.files) {
     if (const auto hdf5 = io::hdf5_path(file); hdf5 && hdf5->dataset.empty()) {
       describe_hdf5(file, arguments.json, files);
+      continue;
+    }
+    if (is_graph_file(file)) {
+      auto described = describe_graph_file(file, arguments.json, bar);
+      if (arguments.json) files.push_back(std::move(described));
       continue;
     }
     if (io::is_archive(file) || file.ends_with(".knear")) {

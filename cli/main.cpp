@@ -50,6 +50,8 @@ void add_commands(CLI::App& app) {
   add_search(app);
   add_truth(app);
   add_eval(app);
+  add_graph(app);
+  add_path(app);
   add_roofline(app);
   add_bench(app);
 }

@@ -33,15 +33,19 @@ void ProgressBar::show(std::string_view stage, double fraction) {
   if (!terminal_) return;
   const auto now = Clock::now();
   const bool new_stage = stage != stage_;
-  if (new_stage) stage_ = stage, stage_start_ = now;
+  fraction = std::clamp(fraction, 0.0, 1.0);
+  if (new_stage) stage_ = stage, stage_start_ = now, first_fraction_ = fraction;
   if (!new_stage && now - last_drawn_ < redraw_every) return;
   last_drawn_ = now;
-  fraction = std::clamp(fraction, 0.0, 1.0);
   const double elapsed = std::chrono::duration<double>(now - stage_start_).count();
   // An early estimate of the remaining time varies too much, and work that ends at once needs none.
   std::string rest;
-  if (elapsed > 1 && fraction > 0.02 && fraction < 1)
-    rest = "  " + readable_seconds(elapsed / fraction * (1 - fraction)) + " left";
+  const double gone = fraction - first_fraction_;
+  if (elapsed > 1 && gone > 0.02 && fraction < 1)
+    rest = "  " + readable_seconds(elapsed / gone * (1 - fraction)) + " left";
+  if (elapsed > 1 && gone > 0.02 && total_ > 0)
+    rest += fmt::format("  {}/s {}", readable_count(gone * static_cast<double>(total_) / elapsed),
+                        unit_);
   const int width = std::clamp(terminal_columns() - 50, 10, 40);
   const int filled = static_cast<int>(fraction * width);
   std::string line = fmt::format("\r{:<14.14} [{:#<{}}{:{}}] {:3.0f} %{}\x1b[K", stage_, "", filled,

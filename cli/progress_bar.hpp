@@ -9,6 +9,7 @@
 #include <chrono>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "knear/core/progress.hpp"
 
@@ -21,6 +22,8 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
+  // Has the bar tell a rate too: `total` of these are what a stage does.
+  void count(std::string unit, std::int64_t total) { unit_ = std::move(unit), total_ = total; }
   void show(std::string_view stage, double fraction);
   void clear();
   // For KnnOptions::progress; valid as long as the bar. Returns false once a signal has arrived.
@@ -30,7 +33,9 @@ class ProgressBar {
   using Clock = std::chrono::steady_clock;
   bool terminal_;
   bool drawn_ = false;
-  std::string stage_;
+  std::string stage_, unit_;
+  std::int64_t total_ = 0;
+  double first_fraction_ = 0;  // of the stage: a run that is resumed does not begin at 0
   Clock::time_point stage_start_, last_drawn_;
 };
 

@@ -33,6 +33,13 @@
 #include "knear/quantize/product_quantizer.hpp"
 #include "knear/quantize/opq.hpp"
 #include "knear/quantize/scalar_quantizer.hpp"
+// Graphs of the neighbours of all rows, and paths in them.
+#include "knear/graph/knn_graph.hpp"
+#include "knear/graph/neighbor_graph.hpp"
+#include "knear/graph/sparse_graph.hpp"
+#include "knear/graph/paths.hpp"
+#include "knear/graph/bridges.hpp"
+#include "knear/graph/statistics.hpp"
 // Vectors and answers in files.
 #include "knear/io/vectors.hpp"
 #include "knear/io/convert.hpp"

@@ -74,20 +74,33 @@ class StatisticsCollector {
   Extremes values_, norms_;
 };
 
+// XXH3, 64 bits, of bytes that come one after another.
+class Checksum {
+ public:
+  Checksum() : state_(XXH3_createState(), XXH3_freeState) {
+    if (!state_) throw MemoryBudgetError("no memory to compute a checksum");
+    XXH3_64bits_reset(state_.get());
+  }
+  void add(const void* data, std::int64_t bytes) {
+    XXH3_64bits_update(state_.get(), data, static_cast<std::size_t>(bytes));
+  }
+  std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
+
+ private:
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
+};
+
 }  // namespace
 
 Statistics compute_statistics(const std::string& path, const Progress& progress) {
   return detail::public_call([&] {
     RowReader reader(path, {});
     Statistics out{.info = reader.info()};
-    const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(),
-                                                                        XXH3_freeState);
-    if (!hash) throw MemoryBudgetError("no memory to compute a checksum");
-    XXH3_64bits_reset(hash.get());
+    Checksum hash;
     StatisticsCollector collector(out);
     read_rows(reader, [&](std::int64_t first, std::int64_t count, const std::byte* block) {
       const std::int64_t row_bytes = reader.packed_row_bytes();
-      XXH3_64bits_update(hash.get(), block, static_cast<std::size_t>(count * row_bytes));
+      hash.add(block, count * row_bytes);
       visit_scalar(reader.scalar(), [&](auto scalar) {
         for (std::int64_t i = 0; i < count; ++i)
           collector.add_row<decltype(scalar)>(block + i * row_bytes, reader.dim(), first + i);
@@ -95,9 +108,26 @@ Statistics compute_statistics(const std::string& path, const Progress& progress)
       report_progress(progress, "read", first + count, reader.rows());
     });
     collector.finish();
-    out.checksum = XXH3_64bits_digest(hash.get());
+    out.checksum = hash.value();
     return out;
   });
+}
+
+std::uint64_t checksum_of(AnyMatrixView rows, const Progress& progress) {
+  constexpr std::int64_t block_bytes = std::int64_t{1} << 26;
+  const std::int64_t row_bytes = rows.cols() * size_of(rows.type());
+  const std::int64_t together =
+      rows.stride() == rows.cols()
+          ? std::max<std::int64_t>(1, block_bytes / std::max<std::int64_t>(1, row_bytes))
+          : 1;
+  Checksum hash;
+  for (std::int64_t i = 0; i < rows.rows(); i += together) {
+    const std::int64_t count = std::min(together, rows.rows() - i);
+    hash.add(rows.row(i), count * row_bytes);
+    if (together > 1 || i % 65536 == 0)
+      report_progress(progress, "checksum", i + count, rows.rows());
+  }
+  return hash.value();
 }
 
 }  // namespace knear::io

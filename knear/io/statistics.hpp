@@ -27,4 +27,7 @@ struct Statistics {
 // Reads the whole file, of any number type; throws as VectorFile::open, and Cancelled.
 Statistics compute_statistics(const std::string& path, const Progress& progress = {});
 
+// Statistics::checksum of rows in memory.
+std::uint64_t checksum_of(AnyMatrixView rows, const Progress& progress = {});
+
 }  // namespace knear::io

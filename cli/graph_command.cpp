@@ -1,0 +1,129 @@
+// cli/graph_command.cpp -- `knear graph`: every vector of a file connected to its nearest others.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/arguments.hpp"
+#include "cli/commands.hpp"
+#include "cli/files.hpp"
+#include "cli/graph_text.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/output.hpp"
+#include "cli/progress_bar.hpp"
+#include "cli/recall.hpp"
+#include "knear/graph/knn_graph.hpp"
+#include "knear/graph/statistics.hpp"
+
+namespace knear::cli {
+namespace {
+
+struct GraphArguments {
+  std::string base, out, metric, type;
+  std::int64_t k = 0, threads = 0, memory = 0, accuracy = 0;
+  double recall = std::numeric_limits<double>::quiet_NaN();
+  bool distinct = false, resume = false, json = false;
+};
+
+void run_graph(const GraphArguments& arguments) {
+  check_positive("-k", arguments.k);
+  if (!arguments.metric.empty()) parse_metric(arguments.metric);
+  if (arguments.accuracy < 0)
+    throw InvalidArgument("--accuracy must not be negative, but is {}", arguments.accuracy);
+  KnnGraphOptions options{.distinct = arguments.distinct,
+                          .threads = checked_threads(arguments.threads),
+                          .memory = arguments.memory};
+  if (!std::isnan(arguments.recall)) options.recall = arguments.recall;
+  const CatchInterrupts guard;
+  const io::VectorFile base = open_vectors(arguments.base, arguments.type, base_dataset);
+  check_output("--out", arguments.out, {".knear"}, {arguments.base});
+  options.metric =
+      arguments.metric.empty() ? metric_of_file(arguments.base) : parse_metric(arguments.metric);
+  ProgressBar bar;
+  bar.count("rows", base.view().rows());
+  options.progress = bar.callback();
+  KnnGraphReport report;
+  build_graph_file(base.view(), arguments.k, arguments.out, options,
+                   arguments.resume ? Resume::yes : Resume::no, &report);
+  const NeighborGraph graph = NeighborGraph::load(arguments.out, bar.callback());
+  const GraphStatistics statistics = statistics_of(graph);
+  std::optional<SampledAccuracy> accuracy;
+  if (arguments.accuracy > 0)
+    accuracy = sampled_accuracy(graph, base.view(), arguments.accuracy, 1, options.threads,
+                                bar.callback());
+  bar.clear();
+
+  const double rate = static_cast<double>(report.searched_rows) / report.seconds;
+  double found = 0;
+  Interval interval;
+  if (accuracy) {
+    for (const double share : accuracy->found) found += share;
+    found /= std::max(1.0, static_cast<double>(accuracy->found.size()));
+    interval = mean_interval(accuracy->found);
+  }
+  if (arguments.json) {
+    nlohmann::ordered_json out = describe_graph(graph);
+    out["method"] = report.method;
+    out["threads"] = options.threads;
+    out["seconds"] = report.seconds;
+    out["searched_rows"] = report.searched_rows;
+    out["rows_per_second"] = rate;
+    if (arguments.distinct) out["distinct_rows"] = report.distinct_rows;
+    if (report.lists > 0) out["lists"] = report.lists, out["probes"] = report.probes;
+    out.update(json_of(statistics));
+    if (accuracy)
+      out["accuracy"] = found, out["accuracy_interval"] = {interval.low, interval.high},
+      out["accuracy_rows"] = accuracy->rows.size();
+    print("{}\n", out.dump(2));
+    return;
+  }
+  print("{}: the {} nearest others of {} x {} {}, {}, in {}\n", arguments.out, graph.k(),
+        graph.rows(), base.view().cols(), name_of(base.view().type()), name_of(options.metric),
+        readable_seconds(report.seconds));
+  print("  {}, {} rows a second, {}\n", report.method, readable_count(rate),
+        graph.properties().recall_argument == "exact"
+            ? "exact"
+            : fmt::format("recall {:.3g} promised ({})", graph.properties().promised_recall,
+                          graph.properties().recall_argument));
+  if (accuracy)
+    print("  of {} rows {:.4f} of the true neighbours, 95 % in [{:.4f}, {:.4f}]\n",
+          accuracy->rows.size(), found, interval.low, interval.high);
+  print_statistics(statistics);
+}
+
+}  // namespace
+
+void add_graph(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("graph", "Connect every vector to its k nearest others");
+  auto arguments = std::make_shared<GraphArguments>();
+  command->add_option("--base", arguments->base, "vectors, as for search")
+      ->type_name("FILE")
+      ->required();
+  add_whole(*command, "-k", arguments->k, "neighbours of each vector")->required();
+  command->add_option("--out", arguments->out, "the graph: .knear")->type_name("FILE")->required();
+  command->add_option("--metric", arguments->metric, "l2 (default), ip or cosine")->type_name("M");
+  add_number(*command, "--recall", arguments->recall,
+             "the least mean share of the true neighbours, in (0, 1] (default 1: exact)");
+  command->add_flag("--distinct", arguments->distinct,
+                    "leave out copies: neighbours are distinct vectors, none equal to their own");
+  command->add_flag("--resume", arguments->resume,
+                    "go on with the blocks that FILE.partial has of a run that was stopped");
+  add_whole(*command, "--accuracy", arguments->accuracy,
+            "compare so many rows, drawn at random, with their exact neighbours");
+  command->add_option("--type", arguments->type, "read vectors as f64, f32, f16, bf16, u8 or i8")
+      ->type_name("T");
+  add_size(*command, "--memory", arguments->memory, "memory for the search beside base and graph");
+  add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
+  command->add_flag("--json", arguments->json, "print one JSON object");
+  command->footer(
+      "Blocks that are finished lie in FILE.partial until the graph is whole, so that a run that "
+      "was stopped or killed can be gone on with.\n\nExample:\n"
+      "  knear graph --base base.fvecs -k 10 --out graph.knear\n"
+      "  knear convert graph.knear graph.ivecs");
+  command->callback([=] { run_graph(*arguments); });
+}
+
+}  // namespace knear::cli

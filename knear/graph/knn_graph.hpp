@@ -1,0 +1,65 @@
+// knear/graph/knn_graph.hpp -- every row of a base connected to its k nearest others.
+//
+//   NeighborGraph graph = knn_graph(base, 10);                          // exact
+//   NeighborGraph graph = knn_graph(base, 10, {.recall = 0.95});        // by inverted lists
+//   build_graph_file(base, 10, "graph.knear", {}, Resume::yes);         // block by block
+//
+// Johnson et al., section 6.5. Exact graphs are those of knn() for every row without itself, to the
+// bit, whatever they are made by: a self-join, which scores each pair of rows once for both, or a
+// search for every row. For a recall below 1 rows are put into inverted lists, and all of them are
+// searched for, list by list, with as many lists for each row as the recall takes
+// (index/ivf_flat.hpp).
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "knear/graph/neighbor_graph.hpp"
+
+namespace knear {
+
+struct KnnGraphOptions {
+  Metric metric = Metric::l2;
+  // The least mean share of the k nearest others that is found, in (0, 1]; none and 1: all.
+  std::optional<double> recall = {};
+  // Neighbours are distinct vectors: of rows with equal elements only the first is one, and none
+  // that is equal to the row itself. All of such rows have the same neighbours.
+  bool distinct = false;
+  int threads = 0;          // 0: all that the process may use
+  std::int64_t memory = 0;  // bytes beside base and graph; 0: no limit
+  Progress progress = {};
+};
+
+struct KnnGraphReport {
+  std::string method;  // "self-join", "search", "lists"
+  double seconds = 0;
+  double promised_recall = 1;
+  std::string recall_argument = "exact";
+  std::int64_t rows = 0, searched_rows = 0;  // all; those that this call searched for
+  std::int64_t distinct_rows = 0;            // vectors, where copies are left out; else rows
+  std::int64_t lists = 0;                    // of an approximate graph
+  double probes = 0;                         // lists for each row, on average
+};
+
+// The graph of base [n x d], any element type. Row i has the k nearest other rows by the metric,
+// nearest first, ties by ascending id, padded with no_id and no_distance() where there are fewer.
+// Throws InvalidArgument for k outside [1, 2^31 - 1), d outside [1, 65536], a NaN or infinity (with
+// its row) and a recall outside (0, 1]; MemoryBudgetError; Cancelled. The same graph for any number
+// of threads; memory: 12 k bytes a row for it, beside that as self_join() (knn/knn.hpp) or an
+// IvfFlatIndex of the base.
+NeighborGraph knn_graph(AnyMatrixView base, std::int64_t k, const KnnGraphOptions& options = {},
+                        KnnGraphReport* report = nullptr);
+
+enum class Resume : std::uint8_t { no, yes };
+
+// The same graph, to a file. What is finished is kept in PATH.partial, block by block, each safe on
+// disk before it counts; a call that was stopped or killed is gone on with by Resume::yes, which
+// leads to the same graph. At the end PATH appears whole and PATH.partial is removed. Throws as
+// knn_graph(); InvalidArgument if there is a PATH.partial and resume is Resume::no, or it is that
+// of another base or of other arguments; IoError; CorruptFile for a PATH.partial that is none.
+// Blocks have block_rows rows; 0: 131,072.
+void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& path,
+                      const KnnGraphOptions& options = {}, Resume resume = Resume::no,
+                      KnnGraphReport* report = nullptr, std::int64_t block_rows = 0);
+
+}  // namespace knear

@@ -1,0 +1,208 @@
+#include "knear/graph/partial_graph.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+#include <vector>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "knear/core/error.hpp"
+
+namespace knear::detail {
+namespace {
+
+constexpr std::array<char, 8> magic = {'K', 'N', 'E', 'A', 'R', 'p', 'g', '1'};
+constexpr std::size_t page = 4096;
+
+struct Header {
+  std::array<char, 8> magic;
+  std::uint64_t rows, dim, type, checksum, k, block_rows, metric, distinct;
+  double recall;
+  std::uint64_t sum;  // XXH3 of all before it
+
+  std::uint64_t right_sum() const { return XXH3_64bits(this, offsetof(Header, sum)); }
+};
+
+Header header_of(const GraphPlan& plan) {
+  Header header{magic,
+                static_cast<std::uint64_t>(plan.base.rows),
+                static_cast<std::uint64_t>(plan.base.dim),
+                static_cast<std::uint64_t>(plan.base.type),
+                plan.base.checksum,
+                static_cast<std::uint64_t>(plan.k),
+                static_cast<std::uint64_t>(plan.block_rows),
+                static_cast<std::uint64_t>(plan.metric),
+                plan.distinct,
+                plan.recall,
+                0};
+  header.sum = header.right_sum();
+  return header;
+}
+
+std::size_t whole_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
+
+[[noreturn]] void fail(const std::string& path, const char* doing, int error) {
+  throw IoError("{}: cannot {}: {}", path, doing, std::generic_category().message(error));
+}
+
+}  // namespace
+
+struct PartialGraph::File {
+  File(std::string name, const GraphPlan& graph_plan) : path(std::move(name)), plan(graph_plan) {
+    const auto rows = plan.base.rows;
+    blocks = (rows + plan.block_rows - 1) / plan.block_rows;
+    sums_at = page;
+    ids_at = sums_at + whole_pages(checked_size(blocks, 1, sizeof(std::uint64_t)));
+    distances_at = ids_at + whole_pages(checked_size(rows, plan.k, sizeof(Id)));
+    bytes = distances_at + whole_pages(checked_size(rows, plan.k, sizeof(float)));
+  }
+  ~File() {
+    if (memory != nullptr) munmap(memory, bytes);
+    if (file >= 0) close(file);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  void open_file(int flags) {
+    file = ::open(path.c_str(), flags | O_RDWR | O_CLOEXEC, 0666);
+    if (file < 0) fail(path, "open it", errno);
+  }
+  void map() {
+    void* const at = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
+    if (at == MAP_FAILED) fail(path, "map it", errno);
+    memory = static_cast<std::byte*>(at);
+  }
+  void put(std::size_t at, const void* data, std::size_t size) {
+    const auto* from = static_cast<const std::byte*>(data);
+    while (size > 0) {
+      const ssize_t done = pwrite(file, from, size, static_cast<off_t>(at));
+      if (done < 0 && errno == EINTR) continue;
+      if (done <= 0) fail(path, "write it", done < 0 ? errno : ENOSPC);
+      from += done, at += static_cast<std::size_t>(done), size -= static_cast<std::size_t>(done);
+    }
+  }
+  void sync() {
+    if (fdatasync(file) != 0) fail(path, "bring it to disk", errno);
+  }
+
+  std::int64_t rows_of(std::int64_t block) const {
+    return std::min(plan.block_rows, plan.base.rows - block * plan.block_rows);
+  }
+  std::size_t ids_of(std::int64_t block) const {
+    return ids_at + static_cast<std::size_t>(block * plan.block_rows * plan.k) * sizeof(Id);
+  }
+  std::size_t distances_of(std::int64_t block) const {
+    return distances_at +
+           static_cast<std::size_t>(block * plan.block_rows * plan.k) * sizeof(float);
+  }
+  // Never 0, which stands for a block that is not there.
+  static std::uint64_t sum_of(const void* ids, const void* distances, std::size_t elements) {
+    const std::uint64_t first = XXH3_64bits(ids, elements * sizeof(Id));
+    return XXH3_64bits_withSeed(distances, elements * sizeof(float), first) | 1;
+  }
+
+  const std::string path;
+  const GraphPlan plan;
+  std::int64_t blocks = 0;
+  std::size_t sums_at = 0, ids_at = 0, distances_at = 0, bytes = 0;
+  int file = -1;
+  std::byte* memory = nullptr;
+};
+
+PartialGraph::PartialGraph(std::unique_ptr<File> file) : file_(std::move(file)) {}
+PartialGraph::~PartialGraph() = default;
+PartialGraph::PartialGraph(PartialGraph&&) noexcept = default;
+
+bool PartialGraph::exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+PartialGraph PartialGraph::create(const std::string& path, const GraphPlan& plan) {
+  auto file = std::make_unique<File>(path, plan);
+  file->open_file(O_CREAT | O_EXCL);
+  // The header last: what was killed before that is taken for nothing (open()).
+  if (ftruncate(file->file, static_cast<off_t>(file->bytes)) != 0)
+    fail(path, "make it as large as the graph", errno);
+  const Header header = header_of(plan);
+  file->put(0, &header, sizeof header);
+  file->sync();
+  file->map();
+  return PartialGraph(std::move(file));
+}
+
+PartialGraph PartialGraph::open(const std::string& path, const GraphPlan& plan) {
+  auto file = std::make_unique<File>(path, plan);
+  file->open_file(0);
+  struct stat status {};
+  if (fstat(file->file, &status) != 0) fail(path, "look at it", errno);
+  Header found{};
+  const ssize_t size = pread(file->file, &found, sizeof found, 0);
+  if (size != static_cast<ssize_t>(sizeof found) || found.magic != magic ||
+      found.sum != found.right_sum())
+    throw CorruptFile("{} is no graph that was begun; remove it to begin anew", path);
+  const Header wanted = header_of(plan);
+  const auto differs = [&](const char* what, auto there, auto here) {
+    if (there != here)
+      throw InvalidArgument("{} was begun with {} {}, not {}", path, what, there, here);
+  };
+  differs("rows", found.rows, wanted.rows);
+  differs("columns", found.dim, wanted.dim);
+  differs("k", found.k, wanted.k);
+  differs("recall", found.recall, wanted.recall);
+  differs("blocks of", found.block_rows, wanted.block_rows);
+  if (found.metric != wanted.metric || found.type != wanted.type ||
+      found.distinct != wanted.distinct)
+    throw InvalidArgument("{} was begun with another metric, element type or mark of copies", path);
+  if (found.checksum != wanted.checksum)
+    throw InvalidArgument("{} was begun for another base: its checksum is {:016x}, not {:016x}",
+                          path, found.checksum, wanted.checksum);
+  if (static_cast<std::size_t>(status.st_size) != file->bytes)
+    throw CorruptFile("{} has {} bytes, but should have {}; remove it to begin anew", path,
+                      static_cast<std::int64_t>(status.st_size), file->bytes);
+  file->map();
+  return PartialGraph(std::move(file));
+}
+
+std::int64_t PartialGraph::blocks() const { return file_->blocks; }
+
+bool PartialGraph::has(std::int64_t block) const {
+  std::uint64_t sum = 0;
+  std::memcpy(&sum, file_->memory + file_->sums_at + static_cast<std::size_t>(block) * sizeof sum,
+              sizeof sum);
+  return sum != 0 &&
+         sum == File::sum_of(file_->memory + file_->ids_of(block),
+                             file_->memory + file_->distances_of(block),
+                             static_cast<std::size_t>(file_->rows_of(block) * file_->plan.k));
+}
+
+void PartialGraph::write(std::int64_t block, MatrixView<Id> ids, MatrixView<float> distances) {
+  const auto elements = static_cast<std::size_t>(file_->rows_of(block) * file_->plan.k);
+  file_->put(file_->ids_of(block), ids.data(), elements * sizeof(Id));
+  file_->put(file_->distances_of(block), distances.data(), elements * sizeof(float));
+  file_->sync();
+  const std::uint64_t sum = File::sum_of(ids.data(), distances.data(), elements);
+  file_->put(file_->sums_at + static_cast<std::size_t>(block) * sizeof sum, &sum, sizeof sum);
+  file_->sync();
+}
+
+MatrixView<Id> PartialGraph::ids() const {
+  return {reinterpret_cast<const Id*>(file_->memory + file_->ids_at), file_->plan.base.rows,
+          file_->plan.k};
+}
+MatrixView<float> PartialGraph::distances() const {
+  return {reinterpret_cast<const float*>(file_->memory + file_->distances_at),
+          file_->plan.base.rows, file_->plan.k};
+}
+
+void PartialGraph::remove() {
+  if (unlink(file_->path.c_str()) != 0) fail(file_->path, "remove it", errno);
+}
+
+}  // namespace knear::detail

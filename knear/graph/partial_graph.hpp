@@ -1,0 +1,54 @@
+// knear/graph/partial_graph.hpp -- the blocks of a graph that are done, in a file that survives a
+// kill at any moment.
+//
+//   header      what the graph is of and how it is made, with a checksum
+//   sums        XXH3 of each block, 0 for one that is not there; written once the block is on disk
+//   ids         [n x k] i64
+//   distances   [n x k] f32
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "knear/graph/neighbor_graph.hpp"
+
+namespace knear::detail {
+
+// All that decides what is in a block. Another plan is another graph.
+struct GraphPlan {
+  BaseMark base;
+  std::int64_t k = 0, block_rows = 0;
+  Metric metric = Metric::l2;
+  double recall = 1;
+  bool distinct = false;
+};
+
+class PartialGraph {
+ public:
+  // Whether there is a file of this name.
+  static bool exists(const std::string& path);
+  // Makes the file, or opens that of the same plan. Throws IoError; InvalidArgument for that of
+  // another plan; CorruptFile.
+  static PartialGraph create(const std::string& path, const GraphPlan& plan);
+  static PartialGraph open(const std::string& path, const GraphPlan& plan);
+  ~PartialGraph();
+  PartialGraph(PartialGraph&&) noexcept;
+
+  std::int64_t blocks() const;
+  // Whether a block is there; one that was written in part, or altered since, is not.
+  bool has(std::int64_t block) const;
+  // Writes the rows of a block [block_rows x k], the last one fewer, and waits until it is on disk.
+  void write(std::int64_t block, MatrixView<Id> ids, MatrixView<float> distances);
+  // Everything, mapped: valid as long as this lives.
+  MatrixView<Id> ids() const;
+  MatrixView<float> distances() const;
+  // Takes the file away.
+  void remove();
+
+ private:
+  struct File;
+  explicit PartialGraph(std::unique_ptr<File> file);
+  std::unique_ptr<File> file_;
+};
+
+}  // namespace knear::detail

@@ -1,0 +1,62 @@
+// knear/graph/paths.hpp -- the smoothest path between two rows: the one whose largest step is as
+// small as can be.
+//
+//   const Neighbors near = knn_graph(base, 10);
+//   const PathFinder finder(near.ids, near.distances);
+//   const SmoothPath path = finder.path(17, 4711);        // ids from one end to the other
+//
+// Johnson et al., section 6.6: among all paths in the k-NN graph the one that minimises the largest
+// distance between neighbours on it (Eq. 12). Edges are walked in both directions.
+//
+// A spanning forest of least steps (Kruskal) is built once and tells the largest step between any
+// two rows in log(rows) memory accesses; of the edges that are no longer than that a search from
+// both ends takes the path with the least sum of steps. Memory: 28 bytes a row and 12 for each
+// direction of an edge. Threads: any number of calls at once.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "knear/graph/sparse_graph.hpp"
+
+namespace knear {
+
+struct SmoothPath {
+  std::vector<Id> ids;  // from one end to the other; none where no path connects them
+  // The distance of the longest step, as the graph has it (ip: the smallest product), and the sum
+  // of all in float64. Both 0 where there is no step, infinity where there is no path.
+  double largest_step = 0, sum_of_steps = 0;
+
+  bool found() const { return !ids.empty(); }
+};
+
+class PathFinder {
+ public:
+  // Of a graph, or of the neighbours ids [n x k] of n rows at distances [n x k]. Errors as for
+  // symmetric(); InvalidArgument for an infinite distance.
+  explicit PathFinder(SparseGraphView graph, Metric metric = Metric::l2, int threads = 0);
+  PathFinder(MatrixView<Id> ids, MatrixView<float> distances, Metric metric = Metric::l2,
+             int threads = 0);
+  ~PathFinder();
+  PathFinder(PathFinder&&) noexcept;
+  PathFinder& operator=(PathFinder&&) noexcept;
+
+  std::int64_t rows() const;
+  std::int64_t component_count() const;
+  // Whether a path connects two rows. Throws InvalidArgument for a row that is not there, as the
+  // calls below do.
+  bool connected(Id from, Id to) const;
+  // The largest step of the smoothest path; infinity where there is none.
+  double largest_step(Id from, Id to) const;
+  // The path of the least largest step; among these of the least sum of steps, in units of 2^-40 of
+  // the largest; among these of the fewest steps, but that a step counts as one such unit; among
+  // these the one with the smaller id where they part first, seen from `from`. Products are not
+  // summed up: for ip the number of steps decides.
+  SmoothPath path(Id from, Id to) const;
+
+ private:
+  struct Forest;
+  std::unique_ptr<const Forest> forest_;
+};
+
+}  // namespace knear

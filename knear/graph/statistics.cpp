@@ -1,0 +1,99 @@
+#include "knear/graph/statistics.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "knear/core/public_call.hpp"
+#include "knear/core/sample.hpp"
+#include "knear/distance/reference.hpp"
+#include "knear/graph/copies.hpp"
+#include "knear/graph/sparse_graph.hpp"
+#include "knear/knn/knn.hpp"
+
+namespace knear {
+
+GraphStatistics statistics_of(const NeighborGraph& graph, std::int64_t hubs) {
+  return detail::public_call([&] {
+    const MatrixView<Id> ids = graph.ids();
+    const std::int64_t n = graph.rows(), k = graph.k();
+    GraphStatistics out;
+    std::vector<std::int64_t> in(static_cast<std::size_t>(n), 0);
+    for (Id i = 0; i < n; ++i)
+      for (std::int64_t j = 0; j < k; ++j) {
+        const Id other = ids.row(i)[j];
+        if (other == no_id) continue;
+        ++out.edges;
+        ++in[static_cast<std::size_t>(other)];
+        out.mutual += std::find(ids.row(other), ids.row(other) + k, i) != ids.row(other) + k;
+      }
+    for (const std::int64_t degree : in) {
+      const auto place =
+          static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(degree)));
+      if (out.in_degrees.size() <= place) out.in_degrees.resize(place + 1, 0);
+      ++out.in_degrees[place];
+      out.most_in_degree = std::max(out.most_in_degree, degree);
+    }
+    std::vector<Id> order(static_cast<std::size_t>(n));
+    for (Id i = 0; i < n; ++i) order[static_cast<std::size_t>(i)] = i;
+    const auto most = order.begin() + std::clamp<std::int64_t>(hubs, 0, n);
+    std::partial_sort(order.begin(), most, order.end(), [&](Id a, Id b) {
+      const std::int64_t x = in[static_cast<std::size_t>(a)], y = in[static_cast<std::size_t>(b)];
+      return x != y ? x > y : a < b;
+    });
+    for (auto row = order.begin(); row != most; ++row)
+      out.hubs.push_back({*row, in[static_cast<std::size_t>(*row)]});
+    const Components parts = components(ids);
+    out.components = std::ssize(parts.sizes);
+    for (const std::int64_t size : parts.sizes)
+      out.largest_component = std::max(out.largest_component, size);
+    return out;
+  });
+}
+
+SampledAccuracy sampled_accuracy(const NeighborGraph& graph, AnyMatrixView base,
+                                 std::int64_t sample, std::uint64_t seed, int threads,
+                                 const Progress& progress) {
+  return detail::public_call([&] {
+    if (base.rows() != graph.rows() || base.cols() != graph.properties().base.dim)
+      throw InvalidArgument("graph is of {} x {}, but the base is {} x {}", graph.rows(),
+                            graph.properties().base.dim, base.rows(), base.cols());
+    if (sample < 1) throw InvalidArgument("sample must be at least 1, but is {}", sample);
+    const Metric metric = graph.metric();
+    const std::int64_t k = graph.k();
+    SampledAccuracy out;
+    Random random(seed);
+    out.rows = detail::sample_of(base.rows(), std::min(sample, base.rows()), random);
+    const AnyMatrix queries = detail::rows_at(base, out.rows);
+    detail::Copies copies;
+    if (graph.properties().distinct) copies = detail::find_copies(base);
+    const Neighbors truth =
+        knn(queries, base, k + 1,
+            {.metric = metric, .threads = threads, .filter = copies.filter, .progress = progress});
+    for (std::size_t i = 0; i < out.rows.size(); ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      const Id row = out.rows[i];
+      const Id itself = copies.first.empty() ? row : copies.first[static_cast<std::size_t>(row)];
+      // The farthest of the k nearest others; itself need not be among k + 1 if it has copies.
+      std::int64_t others = 0;
+      Id farthest = no_id;
+      for (std::int64_t j = 0; j <= k && others < k; ++j)
+        if (const Id id = truth.ids.row(at)[j]; id != itself && id != no_id)
+          farthest = id, ++others;
+      const auto key = [&](Id id) {
+        return visit(base, [&](auto rows) {
+          return order_key(metric,
+                           reference_distance(metric, rows.row(row), rows.row(id), rows.cols()));
+        });
+      };
+      std::int64_t found = 0;
+      for (std::int64_t j = 0; j < k && others > 0; ++j)
+        if (const Id id = graph.ids().row(row)[j]; id != no_id) found += key(id) <= key(farthest);
+      out.found.push_back(others == 0 ? 1
+                                      : static_cast<double>(std::min(found, others)) /
+                                            static_cast<double>(others));
+    }
+    return out;
+  });
+}
+
+}  // namespace knear

@@ -1,0 +1,321 @@
+// knn_graph and build_graph_file beside a search for every row; files that are cut off, altered or
+// of another base; and builds that were killed.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "knear/graph/knn_graph.hpp"
+#include "knear/graph/sparse_graph.hpp"
+#include "tests/io/file_cases.hpp"
+#include "tests/knn/knn_cases.hpp"
+
+namespace knear {
+namespace {
+
+using io::expect_error;
+using test::make;
+
+class KnnGraph : public io::FileTest {};
+class GraphFile : public io::FileTest {};
+
+// Vectors of which every seventh is a copy of one before it.
+AnyMatrix with_copies(ElementType type, std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
+  Random random(seed);
+  AnyMatrix out = make(type, rows, dim, [&](std::int64_t, std::int64_t) {
+    return std::floor(20 + 30 * random.uniform()) * (type == ElementType::u8 ? 1 : 0.37);
+  });
+  const std::size_t bytes = static_cast<std::size_t>(dim * size_of(type));
+  for (std::int64_t i = 7; i < rows; i += 7) std::memcpy(out.row(i), out.row(i / 2), bytes);
+  return out;
+}
+
+bool equal_rows(AnyMatrixView base, Id a, Id b) {
+  return std::memcmp(base.row(a), base.row(b),
+                     static_cast<std::size_t>(base.cols() * size_of(base.type()))) == 0;
+}
+
+// The neighbours of every row by measuring all of them, one row at a time.
+Neighbors plain_graph(AnyMatrixView base, std::int64_t k, Metric metric, bool distinct) {
+  const std::int64_t n = base.rows();
+  const Neighbors all = knn(base, base, std::max<std::int64_t>(1, n),
+                            {.metric = metric, .first_pass = FirstPass::direct});
+  Neighbors out{Matrix<Id>(n, k), Matrix<float>(n, k)};
+  for (Id i = 0; i < n; ++i) {
+    std::int64_t to = 0;
+    std::vector<Id> taken;
+    for (std::int64_t j = 0; j < n && to < k; ++j) {
+      const Id other = all.ids.row(i)[j];
+      if (other == i) continue;
+      if (distinct) {
+        // The first of its copies, which may not be nearer in the order but has the least id.
+        if (equal_rows(base, i, other)) continue;
+        bool first = true;
+        for (Id b = 0; b < other && first; ++b) first = !equal_rows(base, b, other);
+        if (!first) continue;
+      }
+      out.ids.row(i)[to] = other;
+      out.distances.row(i)[to++] = all.distances.row(i)[j];
+    }
+    for (; to < k; ++to) out.ids.row(i)[to] = no_id, out.distances.row(i)[to] = no_distance(metric);
+  }
+  return out;
+}
+
+void expect_same(const NeighborGraph& graph, const Neighbors& wanted) {
+  ASSERT_EQ(graph.rows(), wanted.ids.rows());
+  ASSERT_EQ(graph.k(), wanted.ids.cols());
+  for (Id i = 0; i < graph.rows(); ++i)
+    for (std::int64_t j = 0; j < graph.k(); ++j)
+      ASSERT_EQ(graph.ids().row(i)[j], wanted.ids.row(i)[j]) << "row " << i << ", place " << j;
+  EXPECT_TRUE(same_bits(graph.distances(), wanted.distances));
+}
+
+Neighbors copied(const NeighborGraph& graph) {
+  Neighbors out{Matrix<Id>(graph.rows(), graph.k()), Matrix<float>(graph.rows(), graph.k())};
+  for (Id i = 0; i < graph.rows(); ++i) {
+    std::copy_n(graph.ids().row(i), graph.k(), out.ids.row(i));
+    std::copy_n(graph.distances().row(i), graph.k(), out.distances.row(i));
+  }
+  return out;
+}
+
+TEST_F(KnnGraph, is_that_of_a_search_for_every_row) {
+  for (const ElementType type : all_element_types)
+    for (const Metric metric : test::metrics)
+      for (const bool distinct : {false, true}) {
+        const AnyMatrix base = with_copies(type, 150, 12, 3);
+        const Neighbors wanted = plain_graph(base, 9, metric, distinct);
+        KnnGraphReport report;
+        expect_same(knn_graph(base, 9, {.metric = metric, .distinct = distinct}, &report), wanted);
+        EXPECT_EQ(report.searched_rows, 150);
+        EXPECT_EQ(report.promised_recall, 1);
+        EXPECT_LT(report.distinct_rows, distinct ? 150 : 151);
+        const std::string path = FileTest::path("graph.knear");
+        build_graph_file(base, 9, path, {.metric = metric, .distinct = distinct}, Resume::no,
+                         nullptr, 37);
+        const NeighborGraph read = NeighborGraph::load(path);
+        expect_same(read, wanted);
+        EXPECT_EQ(read.metric(), metric);
+        EXPECT_EQ(read.properties().distinct, distinct);
+        EXPECT_EQ(read.properties().base.type, type);
+        EXPECT_FALSE(std::filesystem::exists(path + ".partial"));
+        read.check_base(base);
+      }
+}
+
+TEST_F(KnnGraph, has_fewer_neighbours_where_there_are_fewer_rows) {
+  for (const std::int64_t rows : {0, 1, 2, 5}) {
+    const AnyMatrix base = with_copies(ElementType::f32, rows, 4, 1);
+    const NeighborGraph graph = knn_graph(base, 6);
+    expect_same(graph, plain_graph(base, 6, Metric::l2, false));
+    graph.save(this->path("g.knear"));
+    expect_same(NeighborGraph::load(this->path("g.knear")), copied(graph));
+  }
+}
+
+TEST_F(KnnGraph, refuses_what_it_cannot_do) {
+  AnyMatrix base = with_copies(ElementType::f32, 20, 4, 1);
+  EXPECT_THROW(knn_graph(base, 0), InvalidArgument);
+  EXPECT_THROW(knn_graph(base, std::int64_t{1} << 31), InvalidArgument);
+  EXPECT_THROW(knn_graph(base, 3, {.recall = 0.0}), InvalidArgument);
+  EXPECT_THROW(knn_graph(base, 3, {.recall = 1.5}), InvalidArgument);
+  EXPECT_THROW(knn_graph(base, 3, {.memory = -1}), InvalidArgument);
+  EXPECT_THROW(knn_graph(AnyMatrix(ElementType::f32, 3, 0), 3), InvalidArgument);
+  static_cast<float*>(base.row(4))[1] = std::numeric_limits<float>::quiet_NaN();
+  expect_error<InvalidArgument>([&] { knn_graph(base, 3); }, "row 4");
+  expect_error<InvalidArgument>([&] { knn_graph(base, 3, {.distinct = true}); }, "row 4");
+  EXPECT_THROW(knn_graph(with_copies(ElementType::f32, 20, 4, 1), 3,
+                         {.progress = [](std::string_view, double) { return false; }}),
+               Cancelled);
+}
+
+TEST_F(GraphFile, belongs_to_its_base) {
+  const AnyMatrix base = with_copies(ElementType::f32, 60, 5, 1);
+  AnyMatrix other = with_copies(ElementType::f32, 60, 5, 1);
+  static_cast<float*>(other.row(59))[4] += 1;
+  const NeighborGraph graph = knn_graph(base, 4);
+  graph.check_base(base);
+  expect_error<InvalidArgument>([&] { graph.check_base(other, "my.knear"); },
+                                "my.knear is the graph of another base");
+  expect_error<InvalidArgument>([&] { graph.check_base(base.view().rows(0, 59)); },
+                                "60 x 5 f32, but the base is 59 x 5 f32");
+  // A strided view of the same rows is the same base.
+  AnyMatrix wide(ElementType::f32, 60, 9);
+  for (int i = 0; i < 60; ++i) std::memcpy(wide.row(i), base.view().row(i), 5 * sizeof(float));
+  graph.check_base({ElementType::f32, wide.view().data(), 60, 5, 9});
+}
+
+std::vector<std::byte> bytes_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::vector<char> text((std::istreambuf_iterator<char>(in)), {});
+  const auto* data = reinterpret_cast<const std::byte*>(text.data());
+  return {data, data + text.size()};
+}
+void put_bytes(const std::string& path, const std::vector<std::byte>& bytes) {
+  std::ofstream out(path, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+}
+
+TEST_F(GraphFile, is_refused_when_cut_off_or_altered) {
+  const std::string path = FileTest::path("g.knear"), bad = FileTest::path("bad.knear");
+  const AnyMatrix base = with_copies(ElementType::f32, 300, 5, 1);
+  knn_graph(base, 4).save(path);
+  const std::vector<std::byte> whole = bytes_of(path);
+  for (std::size_t size = 0; size < whole.size(); size += 97) {
+    put_bytes(bad, {whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)});
+    EXPECT_THROW(NeighborGraph::load(bad), Error) << size;
+  }
+  std::int64_t harmless = 0;
+  for (std::size_t at = 0; at < whole.size(); at += 13) {
+    std::vector<std::byte> altered = whole;
+    altered[at] ^= std::byte{16};
+    put_bytes(bad, altered);
+    try {
+      NeighborGraph::load(bad);
+      ++harmless;  // in a gap between sections
+    } catch (const CorruptFile&) {
+    }
+  }
+  EXPECT_LT(harmless, 15);
+  // An index is no graph.
+  EXPECT_THROW(NeighborGraph::load(this->path("none.knear")), IoError);
+}
+
+// Right checksums, wrong numbers.
+TEST_F(GraphFile, is_refused_with_edges_that_cannot_be) {
+  const std::string path = FileTest::path("g.knear");
+  const GraphProperties properties{.base = {2, 3, ElementType::f32, 5}};
+  const auto refused = [&](Id id, float distance) {
+    Neighbors near{Matrix<Id>(2, 1), Matrix<float>(2, 1)};
+    near.ids.row(0)[0] = 1, near.distances.row(0)[0] = 1;
+    near.ids.row(1)[0] = id, near.distances.row(1)[0] = distance;
+    NeighborGraph(std::move(near), properties).save(path);
+    EXPECT_THROW(NeighborGraph::load(path), CorruptFile) << id;
+  };
+  refused(2, 1), refused(1, 1), refused(-2, 1);
+  refused(0, std::numeric_limits<float>::quiet_NaN());
+  refused(0, std::numeric_limits<float>::infinity());
+}
+
+TEST_F(GraphFile, goes_on_after_a_kill) {
+  const std::string path = FileTest::path("g.knear"), partial = path + ".partial";
+  const AnyMatrix base = with_copies(ElementType::f32, 2000, 16, 1);
+  const Neighbors wanted = copied(knn_graph(base, 5));
+  // Killed while some block is searched for, each time a later one.
+  int kills = 0;
+  for (const int after : {1, 3, 3, 3}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      int blocks = 0;
+      double last = -1;
+      const Progress progress = [&](std::string_view stage, double fraction) {
+        if (stage == "graph" && fraction > last + 0.09) ++blocks, last = fraction;
+        if (blocks >= after) kill(getpid(), SIGKILL);
+        return true;
+      };
+      build_graph_file(base, 5, path, {.threads = 1, .progress = progress},
+                       kills > 0 ? Resume::yes : Resume::no, nullptr, 190);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (WIFSIGNALED(status)) ++kills;
+    EXPECT_FALSE(std::filesystem::exists(path));
+    ASSERT_TRUE(std::filesystem::exists(partial));
+  }
+  EXPECT_EQ(kills, 4);
+  expect_error<InvalidArgument>(
+      [&] { build_graph_file(base, 5, path, {}, Resume::no, nullptr, 190); }, "resume");
+  // Other arguments and another base are other graphs.
+  const auto other = [&](std::int64_t k, const KnnGraphOptions& options, std::int64_t block) {
+    EXPECT_THROW(build_graph_file(base, k, path, options, Resume::yes, nullptr, block),
+                 InvalidArgument);
+  };
+  other(6, {}, 190), other(5, {.metric = Metric::ip}, 190), other(5, {}, 200);
+  other(5, {.distinct = true}, 190);
+  AnyMatrix changed = with_copies(ElementType::f32, 2000, 16, 1);
+  static_cast<float*>(changed.row(1999))[0] += 1;
+  EXPECT_THROW(build_graph_file(changed, 5, path, {}, Resume::yes, nullptr, 190), InvalidArgument);
+
+  // A block that was altered on disk is made again, the others are not.
+  std::vector<std::byte> bytes = bytes_of(partial);
+  bytes[8192 + 100] ^= std::byte{1};
+  put_bytes(partial, bytes);
+  KnnGraphReport report;
+  build_graph_file(base, 5, path, {}, Resume::yes, &report, 190);
+  EXPECT_LT(report.searched_rows, 1900);
+  EXPECT_GE(report.searched_rows, 190);
+  expect_same(NeighborGraph::load(path), wanted);
+  EXPECT_FALSE(std::filesystem::exists(partial));
+}
+
+TEST_F(GraphFile, refuses_a_partial_file_that_is_none) {
+  const std::string path = FileTest::path("g.knear"), partial = path + ".partial";
+  const AnyMatrix base = with_copies(ElementType::f32, 400, 8, 1);
+  const auto build = [&] { build_graph_file(base, 5, path, {}, Resume::yes, nullptr, 100); };
+  put_bytes(partial, std::vector<std::byte>(5000));
+  EXPECT_THROW(build(), CorruptFile);
+  put_bytes(partial, {});
+  EXPECT_THROW(build(), CorruptFile);
+  // Cut off behind its header.
+  std::filesystem::remove(partial);
+  int calls = 0;
+  EXPECT_THROW(build_graph_file(base, 5, path,
+                                {.progress =
+                                     [&](std::string_view stage, double fraction) {
+                                       return !(stage == "graph" && fraction > 0.3) || ++calls < 2;
+                                     }},
+                                Resume::no, nullptr, 100),
+               Cancelled);
+  std::vector<std::byte> bytes = bytes_of(partial);
+  bytes.resize(bytes.size() - 100);
+  put_bytes(partial, bytes);
+  EXPECT_THROW(build(), CorruptFile);
+}
+
+TEST_F(KnnGraph, finds_as_much_as_asked_by_lists) {
+  constexpr std::int64_t rows = 100000, dim = 16, k = 8;
+  Random random(5);
+  Matrix<float> centres(300, dim);
+  for (std::int64_t i = 0; i < 300 * dim; ++i)
+    centres.data()[i] = static_cast<float>(test::gaussian(random));
+  Matrix<float> base(rows, dim);
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < dim; ++j)
+      base.row(i)[j] = centres.row(i % 300)[j] + 0.3f * static_cast<float>(test::gaussian(random));
+  KnnGraphReport report;
+  const NeighborGraph graph = knn_graph(base.view(), k, {.recall = 0.9}, &report);
+  EXPECT_EQ(report.method, "lists");
+  EXPECT_EQ(report.recall_argument, "calibrated");
+  EXPECT_GT(report.probes, 1);
+  EXPECT_EQ(graph.properties().recall_argument, "calibrated");
+  EXPECT_EQ(graph.properties().promised_recall, 0.9);
+  std::int64_t found = 0, all = 0;
+  const Neighbors truth = self_join(base.view(), k);
+  for (Id i = 0; i < rows; i += 7)
+    for (std::int64_t j = 0; j < k; ++j) {
+      ASSERT_NE(graph.ids().row(i)[j], i);
+      ++all;
+      found += graph.distances().row(i)[j] <= truth.distances.row(i)[k - 1];
+    }
+  const double recall = static_cast<double>(found) / static_cast<double>(all);
+  EXPECT_GE(recall, 0.9);
+  EXPECT_LT(recall, 0.999);  // or the lists were not what found them
+  // Block by block, with one thread, the same.
+  build_graph_file(base.view(), k, this->path("g.knear"), {.recall = 0.9, .threads = 1});
+  expect_same(NeighborGraph::load(this->path("g.knear")), copied(graph));
+  build_graph_file(base.view(), k, this->path("h.knear"), {.recall = 0.9}, Resume::no, nullptr,
+                   30001);
+  expect_same(NeighborGraph::load(this->path("h.knear")), copied(graph));
+}
+
+}  // namespace
+}  // namespace knear
