@@ -68,6 +68,7 @@ NB_MODULE(_core, m) {
   bind_choose_index(m);
   bind_index(m);
   bind_files(m);
+  bind_graphs(m);
   bind_machine(m);
   bind_devices(m);
   bind_device_searches(m);

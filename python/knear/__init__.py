@@ -38,6 +38,15 @@ from ._choice import IndexChoice, choose_index
 from ._clustering import KMeans
 from ._device import DeviceArray
 from ._files import read_vectors, write_vectors
+from ._graphs import (
+    KnnGraph,
+    PathFinder,
+    SmoothPath,
+    build_graph,
+    knn_graph,
+    read_graph,
+    smoothest_path,
+)
 from ._index import Index
 from ._machine import roofline
 from ._options import SearchOptions
@@ -67,21 +76,28 @@ __all__ = [
     "InvalidArgument",
     "IoError",
     "KMeans",
+    "KnnGraph",
     "MemoryBudgetError",
     "OPQ",
     "PCA",
+    "PathFinder",
     "ProductQuantizer",
     "RangeResult",
     "ScalarQuantizer",
     "SearchOptions",
     "SearchResult",
     "ShapeMismatch",
+    "SmoothPath",
+    "build_graph",
     "choose_index",
     "knn",
+    "knn_graph",
     "range_search",
+    "read_graph",
     "read_vectors",
     "roofline",
     "select_k",
     "self_join",
+    "smoothest_path",
     "write_vectors",
 ]

@@ -401,3 +401,91 @@ class Index:
     def size(self) -> int: ...
     @property
     def element_type(self) -> str: ...
+
+class Graph:
+    @property
+    def ids(self) -> NDArray[np.int64]: ...
+    @property
+    def distances(self) -> NDArray[np.float32]: ...
+    @property
+    def metric(self) -> str: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def promised_recall(self) -> float: ...
+    @property
+    def recall_argument(self) -> str: ...
+    @property
+    def distinct(self) -> bool: ...
+    def save(self, path: bytes, progress: Progress = None) -> None: ...
+    def check_base(self, base: NDArray[Any], type: str) -> None: ...
+    def statistics(self, hubs: int) -> dict[str, Any]: ...
+    def accuracy(
+        self,
+        base: NDArray[Any],
+        type: str,
+        sample: int,
+        seed: int,
+        threads: int,
+        progress: Progress = None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]: ...
+
+class PathFinder:
+    def __init__(
+        self,
+        begin: NDArray[np.int64],
+        ids: NDArray[np.int64],
+        distances: NDArray[np.float32],
+        metric: str,
+        threads: int,
+    ) -> None: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def component_count(self) -> int: ...
+    def connected(self, start: int, end: int) -> bool: ...
+    def largest_step(self, start: int, end: int) -> float: ...
+    def path(self, start: int, end: int) -> tuple[NDArray[np.int64], float, float]: ...
+
+def knn_graph(
+    base: NDArray[Any],
+    type: str,
+    k: int,
+    metric: str,
+    recall: float,
+    distinct: bool,
+    threads: int,
+    memory: int,
+    progress: Progress = None,
+) -> tuple[Graph, dict[str, Any]]: ...
+def build_graph_file(
+    base: NDArray[Any],
+    type: str,
+    k: int,
+    path: bytes,
+    metric: str,
+    recall: float,
+    distinct: bool,
+    threads: int,
+    memory: int,
+    resume: bool,
+    progress: Progress = None,
+) -> dict[str, Any]: ...
+def load_graph(path: bytes, progress: Progress = None) -> Graph: ...
+def symmetric(
+    ids: NDArray[np.int64],
+    distances: NDArray[np.float32],
+    metric: str,
+    closure: str,
+    threads: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]: ...
+def bridged(
+    base: NDArray[Any],
+    type: str,
+    begin: NDArray[np.int64],
+    ids: NDArray[np.int64],
+    distances: NDArray[np.float32],
+    metric: str,
+    threads: int,
+    progress: Progress = None,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]: ...

@@ -36,7 +36,9 @@ def arguments_of(function: object) -> list[str]:
 
 
 CLASSES = [
+    "Graph",
     "Index",
+    "PathFinder",
     "ProductQuantizer",
     "ScalarQuantizer",
     "SearchReport",

@@ -1,0 +1,259 @@
+// python/bindings/graphs.cpp -- k-NN graphs, what is known of them, and paths in them.
+#include <cmath>
+
+#include "knear/graph/bridges.hpp"
+#include "knear/graph/knn_graph.hpp"
+#include "knear/graph/paths.hpp"
+#include "knear/graph/statistics.hpp"
+#include "python/bindings/arrays.hpp"
+#include "python/bindings/bind.hpp"
+#include "python/bindings/call.hpp"
+
+namespace knear::python {
+namespace {
+
+using IdMatrix = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using FloatMatrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+template <class T, class Array>
+MatrixView<T> matrix_of(const Array& array) {
+  return {array.data(), static_cast<std::int64_t>(array.shape(0)),
+          static_cast<std::int64_t>(array.shape(1))};
+}
+
+SparseGraphView graph_of(const IdArray& begin, const IdArray& ids, const FloatList& distances) {
+  return {span_of(begin), span_of(ids), {distances.data(), distances.size()}};
+}
+
+nb::tuple tuple_of(SparseGraph&& graph) {
+  return nb::make_tuple(array_of(std::move(graph.begin)), array_of(std::move(graph.ids)),
+                        array_of(std::move(graph.distances)));
+}
+
+KnnGraphOptions options_of(const std::string& metric, double recall, bool distinct,
+                           std::int64_t threads, std::int64_t memory) {
+  return {.metric = parse_metric(metric),
+          .recall = recall,
+          .distinct = distinct,
+          .threads = narrow(threads),
+          .memory = memory};
+}
+
+nb::dict dict_of(const KnnGraphReport& report) {
+  nb::dict out;
+  out["method"] = report.method;
+  out["seconds"] = report.seconds;
+  out["promised_recall"] = report.promised_recall;
+  out["recall_argument"] = report.recall_argument;
+  out["rows"] = report.rows;
+  out["searched_rows"] = report.searched_rows;
+  out["distinct_rows"] = report.distinct_rows;
+  if (report.lists > 0) out["lists"] = report.lists, out["probes"] = report.probes;
+  return out;
+}
+
+// Arrays of a graph's memory, which lives as long as they do.
+template <class T>
+nb::object borrowed(MatrixView<T> view, const std::shared_ptr<const NeighborGraph>& graph) {
+  auto* keeper = new std::shared_ptr<const NeighborGraph>(graph);
+  nb::capsule owner(keeper, [](void* p) noexcept {
+    delete static_cast<std::shared_ptr<const NeighborGraph>*>(p);
+  });
+  const std::size_t shape[] = {static_cast<std::size_t>(view.rows()),
+                               static_cast<std::size_t>(view.cols())};
+  return as_int64(
+      nb::cast(nb::ndarray<nb::numpy, const T, nb::ndim<2>>(view.data(), 2, shape, owner)), T());
+}
+
+class Graph {
+ public:
+  explicit Graph(NeighborGraph graph)
+      : graph_(std::make_shared<const NeighborGraph>(std::move(graph))) {}
+
+  const NeighborGraph& get() const { return *graph_; }
+  nb::object ids() const { return borrowed(graph_->ids(), graph_); }
+  nb::object distances() const { return borrowed(graph_->distances(), graph_); }
+
+ private:
+  std::shared_ptr<const NeighborGraph> graph_;
+};
+
+}  // namespace
+
+void bind_graphs(nb::module_& m) {
+  // What knn_graph() made or a file has; arrays are its memory.
+  nb::class_<Graph>(m, "Graph")
+      .def_prop_ro("ids", &Graph::ids)
+      .def_prop_ro("distances", &Graph::distances)
+      .def_prop_ro("metric", [](const Graph& g) { return std::string(name_of(g.get().metric())); })
+      .def_prop_ro("dim", [](const Graph& g) { return g.get().properties().base.dim; })
+      .def_prop_ro("promised_recall",
+                   [](const Graph& g) { return g.get().properties().promised_recall; })
+      .def_prop_ro("recall_argument",
+                   [](const Graph& g) { return g.get().properties().recall_argument; })
+      .def_prop_ro("distinct", [](const Graph& g) { return g.get().properties().distinct; })
+      .def(
+          "save",
+          [](const Graph& g, const nb::bytes& path, nb::object progress_to) {
+            const std::string to = path_of(path);
+            without_interpreter(progress_to,
+                                [&](Progress progress) { g.get().save(to, progress); });
+          },
+          nb::arg("path"), nb::arg("progress").none() = nb::none())
+      .def(
+          "check_base",
+          [](const Graph& g, const Array& base, const std::string& type) {
+            const AnyMatrixView rows = view_of(base, type);
+            without_interpreter(nb::none(), [&](Progress progress) {
+              g.get().check_base(rows, "graph", progress);
+            });
+          },
+          nb::arg("base").noconvert(), nb::arg("type"))
+      .def(
+          "statistics",
+          [](const Graph& g, std::int64_t hubs) {
+            GraphStatistics found;
+            without_interpreter(nb::none(),
+                                [&](Progress) { found = statistics_of(g.get(), hubs); });
+            nb::dict out;
+            out["edges"] = found.edges;
+            out["mutual_edges"] = found.mutual;
+            out["components"] = found.components;
+            out["largest_component"] = found.largest_component;
+            out["most_in_degree"] = found.most_in_degree;
+            nb::list degrees, most;
+            for (const std::int64_t rows : found.in_degrees) degrees.append(rows);
+            for (const GraphStatistics::Hub& hub : found.hubs)
+              most.append(nb::make_tuple(hub.id, hub.in_degree));
+            out["in_degrees"] = degrees;
+            out["hubs"] = most;
+            return out;
+          },
+          nb::arg("hubs"))
+      .def(
+          "accuracy",
+          [](const Graph& g, const Array& base, const std::string& type, std::int64_t sample,
+             std::uint64_t seed, std::int64_t threads, nb::object progress_to) {
+            const AnyMatrixView rows = view_of(base, type);
+            SampledAccuracy found;
+            without_interpreter(progress_to, [&](Progress progress) {
+              found = sampled_accuracy(g.get(), rows, sample, seed, narrow(threads), progress);
+            });
+            return nb::make_tuple(array_of(std::move(found.rows)),
+                                  array_of(std::move(found.found)));
+          },
+          nb::arg("base").noconvert(), nb::arg("type"), nb::arg("sample"), nb::arg("seed"),
+          nb::arg("threads"), nb::arg("progress").none() = nb::none());
+
+  // (graph, what was done)
+  m.def(
+      "knn_graph",
+      [](const Array& base, const std::string& type, std::int64_t k, const std::string& metric,
+         double recall, bool distinct, std::int64_t threads, std::int64_t memory,
+         nb::object progress_to) {
+        const AnyMatrixView rows = view_of(base, type);
+        KnnGraphOptions options = options_of(metric, recall, distinct, threads, memory);
+        KnnGraphReport report;
+        NeighborGraph graph;
+        without_interpreter(progress_to, [&](Progress progress) {
+          options.progress = std::move(progress);
+          graph = knn_graph(rows, k, options, &report);
+        });
+        return nb::make_tuple(Graph(std::move(graph)), dict_of(report));
+      },
+      nb::arg("base").noconvert(), nb::arg("type"), nb::arg("k"), nb::arg("metric"),
+      nb::arg("recall"), nb::arg("distinct"), nb::arg("threads"), nb::arg("memory"),
+      nb::arg("progress").none() = nb::none());
+  m.def(
+      "build_graph_file",
+      [](const Array& base, const std::string& type, std::int64_t k, const nb::bytes& path,
+         const std::string& metric, double recall, bool distinct, std::int64_t threads,
+         std::int64_t memory, bool resume, nb::object progress_to) {
+        const AnyMatrixView rows = view_of(base, type);
+        const std::string to = path_of(path);
+        KnnGraphOptions options = options_of(metric, recall, distinct, threads, memory);
+        KnnGraphReport report;
+        without_interpreter(progress_to, [&](Progress progress) {
+          options.progress = std::move(progress);
+          build_graph_file(rows, k, to, options, resume ? Resume::yes : Resume::no, &report);
+        });
+        return dict_of(report);
+      },
+      nb::arg("base").noconvert(), nb::arg("type"), nb::arg("k"), nb::arg("path"),
+      nb::arg("metric"), nb::arg("recall"), nb::arg("distinct"), nb::arg("threads"),
+      nb::arg("memory"), nb::arg("resume"), nb::arg("progress").none() = nb::none());
+  m.def(
+      "load_graph",
+      [](const nb::bytes& path, nb::object progress_to) {
+        const std::string from = path_of(path);
+        NeighborGraph graph;
+        without_interpreter(
+            progress_to, [&](Progress progress) { graph = NeighborGraph::load(from, progress); });
+        return Graph(std::move(graph));
+      },
+      nb::arg("path"), nb::arg("progress").none() = nb::none());
+
+  // (begin, ids, distances) of compressed sparse rows.
+  m.def(
+      "symmetric",
+      [](const IdMatrix& ids, const FloatMatrix& distances, const std::string& metric,
+         const std::string& closure, std::int64_t threads) {
+        const auto from = matrix_of<Id>(ids);
+        const auto far = matrix_of<float>(distances);
+        const Metric by = parse_metric(metric);
+        const Closure kind = parse_closure(closure);
+        SparseGraph graph;
+        without_interpreter(
+            nb::none(), [&](Progress) { graph = symmetric(from, far, by, kind, narrow(threads)); });
+        return tuple_of(std::move(graph));
+      },
+      nb::arg("ids").noconvert(), nb::arg("distances").noconvert(), nb::arg("metric"),
+      nb::arg("closure"), nb::arg("threads"));
+  // A symmetric graph and the bridges between its components, if it has several.
+  m.def(
+      "bridged",
+      [](const Array& base, const std::string& type, const IdArray& begin, const IdArray& ids,
+         const FloatList& distances, const std::string& metric, std::int64_t threads,
+         nb::object progress_to) {
+        const AnyMatrixView rows = view_of(base, type);
+        const SparseGraphView graph = graph_of(begin, ids, distances);
+        const Metric by = parse_metric(metric);
+        SparseGraph out;
+        without_interpreter(progress_to, [&](Progress progress) {
+          out =
+              with_bridges(graph, bridges(rows, components(graph), by, narrow(threads), progress));
+        });
+        return tuple_of(std::move(out));
+      },
+      nb::arg("base").noconvert(), nb::arg("type"), nb::arg("begin").noconvert(),
+      nb::arg("ids").noconvert(), nb::arg("distances").noconvert(), nb::arg("metric"),
+      nb::arg("threads"), nb::arg("progress").none() = nb::none());
+
+  nb::class_<PathFinder>(m, "PathFinder")
+      .def(
+          "__init__",
+          [](PathFinder* self, const IdArray& begin, const IdArray& ids, const FloatList& distances,
+             const std::string& metric, std::int64_t threads) {
+            const SparseGraphView graph = graph_of(begin, ids, distances);
+            const Metric by = parse_metric(metric);
+            without_interpreter(
+                nb::none(), [&](Progress) { new (self) PathFinder(graph, by, narrow(threads)); });
+          },
+          nb::arg("begin").noconvert(), nb::arg("ids").noconvert(),
+          nb::arg("distances").noconvert(), nb::arg("metric"), nb::arg("threads"))
+      .def_prop_ro("rows", &PathFinder::rows)
+      .def_prop_ro("component_count", &PathFinder::component_count)
+      .def("connected", &PathFinder::connected, nb::arg("start"), nb::arg("end"))
+      .def("largest_step", &PathFinder::largest_step, nb::arg("start"), nb::arg("end"))
+      .def(
+          "path",
+          [](const PathFinder& self, Id start, Id end) {
+            SmoothPath found;
+            without_interpreter(nb::none(), [&](Progress) { found = self.path(start, end); });
+            return nb::make_tuple(array_of(std::move(found.ids)), found.largest_step,
+                                  found.sum_of_steps);
+          },
+          nb::arg("start"), nb::arg("end"));
+}
+
+}  // namespace knear::python

@@ -1,0 +1,310 @@
+"""k-NN graphs and smoothest paths: answers beside self_join and SciPy, arguments, files."""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+
+import ml_dtypes
+import numpy as np
+import pytest
+import scipy.sparse
+from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
+
+import knear
+
+rng = np.random.default_rng(19)
+X = rng.random((400, 6)).astype(np.float32)
+X[50] = X[7]
+APART = np.concatenate([X[:200], X[200:] + 10])
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+def test_graph_is_the_self_join(metric, dtype):
+    x = X.astype(dtype)
+    graph = knear.knn_graph(x, 7, metric)
+    near = knear.self_join(x, 7, metric)
+    assert np.array_equal(graph.ids, near.ids)
+    assert np.array_equal(graph.distances, near.distances)
+    assert (graph.ids.dtype, graph.distances.dtype) == (np.int64, np.float32)
+    assert graph.metric == metric
+    assert graph.promised_recall == 1
+    assert graph.plan["rows"] == 400
+    graph.check_base(x)
+    distances, ids = graph
+    assert ids is graph.ids
+
+
+def test_arrays_outlive_the_graph_and_cannot_be_written_to():
+    ids = knear.knn_graph(X, 3).ids
+    assert ids.max() < 400
+    with pytest.raises(ValueError):
+        ids[0, 0] = 5
+
+
+@pytest.mark.parametrize("closure", ["union", "mutual"])
+def test_csr_is_the_closure(closure):
+    graph = knear.knn_graph(X, 5)
+    csr = knear.knn_graph(X, 5, as_csr=closure)
+    rows = np.repeat(np.arange(400), 5)
+    pairs = set(zip(rows.tolist(), graph.ids.ravel().tolist(), strict=True))
+    back = {(b, a) for a, b in pairs}
+    wanted = pairs | back if closure == "union" else pairs & back
+    assert isinstance(csr, scipy.sparse.csr_matrix)
+    coo = csr.tocoo()
+    assert set(zip(coo.row.tolist(), coo.col.tolist(), strict=True)) == wanted
+    assert csr.nnz == len(wanted)  # that of the copies, 0, among them
+    assert csr[7, 50] == 0 and (7, 50) in wanted
+    assert csr.has_sorted_indices
+    a, b = coo.row[3], coo.col[3]
+    assert csr[a, b] == np.float32(((X[a].astype(float) - X[b]) ** 2).sum())
+    roots = knear.knn_graph(X, 5, as_csr=closure, euclidean=True)
+    assert np.array_equal(roots.data, np.sqrt(csr.data))
+    assert (graph.to_csr(closure, euclidean=True) != roots).nnz == 0
+
+
+def test_distinct_leaves_out_copies():
+    x = np.repeat(X[:40], 5, axis=0)
+    graph = knear.knn_graph(x, 3, distinct=True)
+    plain = knear.knn_graph(X[:40], 3)
+    assert np.array_equal(graph.ids, np.repeat(plain.ids * 5, 5, axis=0))
+    assert np.array_equal(graph.distances, np.repeat(plain.distances, 5, axis=0))
+    assert graph.accuracy(x)[0] == 1
+
+
+def test_files(tmp_path):
+    graph = knear.knn_graph(X, 4, "cosine")
+    graph.save(tmp_path / "g.knear")
+    read = knear.read_graph(tmp_path / "g.knear")
+    assert np.array_equal(read.ids, graph.ids)
+    assert np.array_equal(read.distances, graph.distances)
+    assert (read.metric, read.promised_recall) == ("cosine", 1)
+    assert read.plan["rows"] == 400
+    read.check_base(X)
+    with pytest.raises(knear.InvalidArgument, match="another base"):
+        read.check_base(X + 1)
+    built = knear.build_graph(X, 4, tmp_path / "b.knear", "cosine")
+    assert np.array_equal(built.ids, graph.ids)
+    with pytest.raises(knear.IoError):
+        knear.read_graph(tmp_path / "none.knear")
+    (tmp_path / "bad.knear").write_bytes((tmp_path / "g.knear").read_bytes()[:-50])
+    with pytest.raises(knear.CorruptFile):
+        knear.read_graph(tmp_path / "bad.knear")
+    knear.Index("Flat", dim=6).save(tmp_path / "i.knear")
+    with pytest.raises(knear.CorruptFile, match="is no graph"):
+        knear.read_graph(tmp_path / "i.knear")
+
+
+def build(path, resume):
+    x = np.random.default_rng(3).random((300_000, 16)).astype(np.float32)
+    return knear.build_graph(x, 4, path, resume=resume, threads=1)
+
+
+def test_build_goes_on_after_a_kill(tmp_path):
+    path = tmp_path / "g.knear"
+    child = multiprocessing.get_context("spawn").Process(target=build, args=(path, False))
+    child.start()
+    partial = tmp_path / "g.knear.partial"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and child.is_alive():
+        # The sum of a block is not 0 once it is there.
+        if partial.exists() and any(np.fromfile(partial, np.uint64, 1, offset=4096)):
+            break
+        time.sleep(0.02)
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    assert partial.exists() and not path.exists()
+    with pytest.raises(knear.InvalidArgument, match="resume"):
+        build(path, False)
+    graph = build(path, True)
+    assert 0 < graph.plan["searched_rows"] < 300_000
+    assert not partial.exists()
+    x = np.random.default_rng(3).random((300_000, 16)).astype(np.float32)
+    some = slice(0, 300_000, 1009)
+    near = knear.knn(x[some], x, 5)
+    assert np.array_equal(graph.ids[some], near.ids[:, 1:])
+
+
+def step_of(csr, path):
+    return max(csr[a, b] for a, b in zip(path[:-1], path[1:], strict=True))
+
+
+def test_paths_are_those_of_a_spanning_tree():
+    x = np.delete(X, 50, axis=0)  # SciPy takes an edge of 0, between copies, for none
+    graph = knear.knn_graph(x, 4)
+    csr = graph.to_csr()
+    tree = minimum_spanning_tree(csr)
+    tree = tree.maximum(tree.T)
+    finder = knear.PathFinder(graph)
+    count, labels = connected_components(csr)
+    assert finder.components == count
+    pairs = rng.integers(0, 399, (60, 2)).tolist()
+    for start, end in pairs:
+        path, largest = finder.path(start, end)
+        assert path.dtype == np.int64
+        for other in (csr, (graph.distances, graph.ids), tuple(graph), csr.tocoo()):
+            again = knear.smoothest_path(other, start, end)
+            assert again.path.tolist() == path.tolist()
+            assert again.largest_step == largest
+        if labels[start] != labels[end]:
+            assert (len(path), largest) == (0, np.inf)
+            continue
+        assert (path[0], path[-1]) == (start, end)
+        if start == end:
+            continue
+        assert step_of(csr, path) == largest == finder.largest_step(start, end)
+        assert knear.smoothest_path(tree, start, end).largest_step == largest
+
+
+def test_components_are_bridged_by_the_nearest_pairs():
+    graph = knear.knn_graph(APART, 3)
+    assert len(knear.smoothest_path(graph, 0, 399).path) == 0
+    whole = knear.PathFinder(graph, base=APART)
+    assert whole.components == 1
+    path, largest = whole.path(0, 399)
+    far = ((APART[:200, None].astype(float) - APART[200:]) ** 2).sum(-1)
+    assert largest == np.float32(far.min())
+    crossing = [(a, b) for a, b in zip(path[:-1], path[1:], strict=True) if (a < 200) != (b < 200)]
+    assert crossing == [(far.min(1).argmin(), 200 + far.min(0).argmin())]
+    assert knear.smoothest_path(graph, 0, 399, base=APART).path.tolist() == path.tolist()
+    with pytest.raises(knear.InvalidArgument, match="another base"):
+        knear.PathFinder(graph, base=X)
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+def test_bridges_are_a_least_spanning_tree(metric):
+    x = np.concatenate([rng.random((n, 4)) + 3 * i for i, n in enumerate([90, 1, 2, 70, 3, 40])])
+    x[166:] -= 20
+    graph = knear.knn_graph(x, 1, metric)
+    inside, whole = knear.PathFinder(graph), knear.PathFinder(graph, base=x)
+    assert inside.components > 1
+    assert whole.components == 1
+    # Every row's nearest other is its neighbour in a least spanning tree of all pairs, and so are
+    # the bridges: no way is smoother.
+    full = knear.PathFinder(knear.knn_graph(x, len(x) - 1, metric))
+    for start, end in rng.integers(0, len(x), (300, 2)).tolist():
+        assert whole.largest_step(start, end) == full.largest_step(start, end)
+
+
+def test_statistics():
+    graph = knear.knn_graph(X, 5)
+    said = graph.statistics(hubs=3)
+    degree = np.bincount(graph.ids.ravel(), minlength=400)
+    assert said["edges"] == 2000
+    assert said["most_in_degree"] == degree.max()
+    assert said["hubs"] == [
+        (int(i), int(degree[i])) for i in np.lexsort((np.arange(400), -degree))[:3]
+    ]
+    edges = [0, 1, 2, 4, 8, 16, 32, 64]
+    counts = np.histogram(degree, edges)[0]
+    assert said["in_degrees"] == counts[: len(said["in_degrees"])].tolist()
+    assert sum(said["in_degrees"]) == 400
+    mutual = sum(i in graph.ids[j] for i in range(400) for j in graph.ids[i])
+    assert said["mutual_edges"] == mutual
+    count, labels = connected_components(graph.to_csr())
+    assert said["components"] == count
+    assert said["largest_component"] == np.bincount(labels).max()
+
+
+def test_accuracy_is_that_of_the_sample():
+    graph = knear.knn_graph(X, 5)
+    assert graph.accuracy(X) == (1.0, (pytest.approx(1 - 3.84 / 403.84, abs=1e-3), 1.0))
+    # The graph of other vectors of this shape has some of the neighbours.
+    other = knear.knn_graph(X[::-1].copy(), 5)
+    mean, (low, high) = other.accuracy(X)
+    truth = knear.self_join(X, 5)
+    far = truth.distances[:, -1]
+    d = ((X[:, None].astype(float) - X) ** 2).sum(-1).astype(np.float32)
+    shares = [np.mean(d[i, other.ids[i]] <= far[i]) for i in range(400)]
+    assert mean == pytest.approx(np.mean(shares))
+    assert low < mean < high
+    assert other.accuracy(X, sample=50, seed=2) == other.accuracy(X, sample=50, seed=2)
+
+
+def test_recall_below_1_goes_by_lists():
+    x = rng.normal(size=(200, 12)).astype(np.float32)
+    x = (x[rng.integers(0, 200, 100_000)] + 0.3 * rng.normal(size=(100_000, 12))).astype("f")
+    graph = knear.knn_graph(x, 6, recall=0.9)
+    assert graph.plan["method"] == "lists"
+    assert graph.promised_recall == 0.9
+    mean, (low, _) = graph.accuracy(x, sample=3000)
+    assert 0.9 <= low < mean < 1
+    assert (graph.ids != np.arange(100_000)[:, None]).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "word"),
+    [
+        (lambda: knear.knn_graph(X, 0), knear.InvalidArgument, "k must"),
+        (lambda: knear.knn_graph(X[0], 2), knear.InvalidArgument, "base"),
+        (lambda: knear.knn_graph(X, 2, "l3"), knear.InvalidArgument, "metric"),
+        (lambda: knear.knn_graph(X, 2, recall=1.5), knear.InvalidArgument, "recall"),
+        (lambda: knear.knn_graph(X, 2, threads=-1), knear.InvalidArgument, "threads"),
+        (lambda: knear.knn_graph(X, 2, as_csr="or"), knear.InvalidArgument, "as_csr"),
+        (lambda: knear.knn_graph(X, 2, euclidean=True), knear.InvalidArgument, "as_csr"),
+        (
+            lambda: knear.knn_graph(X, 2, "ip", as_csr="union", euclidean=True),
+            knear.InvalidArgument,
+            "euclidean",
+        ),
+        (lambda: knear.knn_graph(X * np.nan, 2), knear.InvalidArgument, "row 0"),
+        (lambda: knear.smoothest_path(3, 0, 1), knear.InvalidArgument, "graph"),
+        (lambda: knear.smoothest_path((X, X), 0, 1), knear.InvalidArgument, "ids"),
+        (
+            lambda: knear.smoothest_path(knear.knn_graph(X, 2), 0, 400),
+            knear.InvalidArgument,
+            "400",
+        ),
+        (
+            lambda: knear.smoothest_path(knear.knn_graph(X, 2), -1, 3),
+            knear.InvalidArgument,
+            "-1",
+        ),
+        (
+            lambda: knear.smoothest_path((np.ones((3, 1)), np.array([[1], [2], [3]])), 0, 1),
+            knear.InvalidArgument,
+            "neighbour 3",
+        ),
+        (
+            lambda: knear.smoothest_path((np.ones((3, 2)), np.zeros((3, 1), int)), 0, 1),
+            knear.ShapeMismatch,
+            "3 x 1",
+        ),
+        (
+            lambda: knear.smoothest_path(scipy.sparse.csr_matrix(np.ones((3, 4))), 0, 1),
+            knear.ShapeMismatch,
+            "square",
+        ),
+        (
+            lambda: knear.KnnGraph(X, X.astype(int)).save("x"),
+            knear.InvalidArgument,
+            "knn_graph",
+        ),
+    ],
+)
+def test_bad_arguments(call, error, word):
+    with pytest.raises(error, match=word):
+        call()
+
+
+def test_progress_and_stop():
+    seen = []
+    knear.knn_graph(X, 3, progress=lambda stage, share: seen.append((stage, share)))
+    assert seen
+
+    def stop(stage, share):
+        raise KeyError(stage)
+
+    with pytest.raises(KeyError):
+        knear.knn_graph(rng.random((20000, 64)), 3, progress=stop)
+
+
+def test_graphs_are_not_pickled_but_their_arrays():
+    graph = knear.knn_graph(X, 3)
+    distances, ids = pickle.loads(pickle.dumps(tuple(graph)))
+    assert np.array_equal(ids, graph.ids)
+    assert knear.smoothest_path((distances, ids), 0, 9).path.tolist() == (
+        knear.smoothest_path(graph, 0, 9).path.tolist()
+    )
