@@ -124,13 +124,7 @@ NeighborGraph NeighborGraph::load(const std::string& path, const Progress& progr
   });
 }
 
-bool is_graph_file(const std::string& path) {
-  try {
-    return io::is_archive(path) && io::Archive::open(path)->kind() == graph_kind;
-  } catch (const Error&) {
-    return false;
-  }
-}
+bool is_graph_file(const std::string& path) { return io::kind_of_archive(path) == graph_kind; }
 
 void detail::save_graph(const std::string& path, MatrixView<Id> ids, MatrixView<float> distances,
                         const GraphProperties& properties, const Progress& progress) {

@@ -71,7 +71,7 @@ class NeighborGraph {
   GraphProperties properties_;
 };
 
-// Whether a file is a .knear file that holds a graph; false if it can't be read.
+// Whether a file says that it is a .knear file of a graph; false if it can't be read.
 bool is_graph_file(const std::string& path);
 
 namespace detail {

@@ -253,4 +253,13 @@ bool is_archive(const std::string& path) {
   return file.read(first, sizeof first) && std::memcmp(first, magic, sizeof magic) == 0;
 }
 
+std::string kind_of_archive(const std::string& path) {
+  Header header = {};
+  std::ifstream file(path, std::ios::binary);
+  if (!file.read(reinterpret_cast<char*>(&header), sizeof header) ||
+      std::memcmp(&header, magic, sizeof magic) != 0)
+    return {};
+  return {header.kind, strnlen(header.kind, sizeof header.kind)};
+}
+
 }  // namespace knear::io

@@ -106,5 +106,7 @@ void seal_archive(std::vector<std::byte>& bytes);
 
 // Whether the first bytes of a file are those of an archive; false if it can't be read.
 bool is_archive(const std::string& path);
+// What kind such a file says it is, whether or not the rest of it is sound; empty for other files.
+std::string kind_of_archive(const std::string& path);
 
 }  // namespace knear::io

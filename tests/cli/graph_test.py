@@ -1,0 +1,189 @@
+"""knear graph and knear path: the graph of a file, and walks in it."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import time
+
+from program_cases import ProgramTest, main, read_npy, read_vecs, write_vecs
+
+
+def squares(a, b):
+    return sum((x - y) ** 2 for x, y in zip(a, b, strict=True))
+
+
+class Graph(ProgramTest):
+    def graph(self, *more, base="base.bvecs", out="g.knear", k=4):
+        return self.ok("graph", "--base", base, "-k", k, "--out", out, *more)
+
+    def neighbors(self, rows, k):
+        out = []
+        for i, row in enumerate(rows):
+            order = sorted((squares(row, other), j) for j, other in enumerate(rows) if j != i)
+            out.append([j for _, j in order[:k]])
+        return out
+
+    def test_it_has_the_nearest_others_of_every_row(self):
+        text = self.graph("--accuracy", "100")
+        self.assertIn("g.knear: the 4 nearest others of 300 x 12 u8, l2, in ", text)
+        self.assertIn("of 100 rows 1.0000 of the true neighbours", text)
+        self.ok("convert", "g.knear", "g.ivecs")
+        wanted = self.neighbors(self.base, 4)
+        self.assertEqual(read_vecs(self.path("g.ivecs"), "i"), wanted)
+        self.ok("convert", "g.knear", "g.npy")
+        self.assertEqual(read_npy(self.path("g.npy")), wanted)
+        self.assertFalse(os.path.exists(self.path("g.knear.partial")))
+
+    def test_json_and_info_describe_it(self):
+        told = json.loads(self.graph("--json", "--accuracy", "1000"))
+        wanted = self.neighbors(self.base, 4)
+        degrees = [0] * 300
+        for row in wanted:
+            for j in row:
+                degrees[j] += 1
+        mutual = sum(i in wanted[j] for i, row in enumerate(wanted) for j in row)
+        self.assertEqual((told["rows"], told["dim"], told["k"]), (300, 12, 4))
+        self.assertEqual((told["metric"], told["type"]), ("l2", "u8"))
+        self.assertEqual((told["promised_recall"], told["recall_argument"]), (1, "exact"))
+        self.assertEqual((told["edges"], told["mutual_edges"]), (1200, mutual))
+        self.assertEqual(told["most_in_degree"], max(degrees))
+        self.assertEqual(told["hubs"][0]["in_degree"], max(degrees))
+        self.assertEqual(sum(told["in_degrees"].values()), 300)
+        self.assertEqual(told["in_degrees"]["1"], degrees.count(1))
+        self.assertEqual((told["accuracy"], told["accuracy_rows"]), (1, 300))
+        self.assertGreater(told["rows_per_second"], 0)
+        said = json.loads(self.ok("info", "--json", "g.knear"))["files"][0]
+        self.assertEqual((said["kind"], said["verified"]), ("graph", True))
+        for key in ("rows", "k", "metric", "components", "hubs", "base_xxh3_64"):
+            self.assertEqual(said[key], told[key])
+        base = json.loads(self.ok("info", "--json", "base.bvecs"))["files"][0]
+        self.assertEqual(said["base_xxh3_64"], base["xxh3_64"])
+        self.assertIn("the 4 nearest others of each row", self.ok("info", "g.knear"))
+
+    def test_copies_can_be_left_out(self):
+        rows = [[float(i // 3), 0.5] for i in range(30)]
+        write_vecs(self.path("copies.fvecs"), rows, "f")
+        self.graph("--distinct", base="copies.fvecs", k=1)
+        self.ok("convert", "g.knear", "g.ivecs")
+        found = [row[0] for row in read_vecs(self.path("g.ivecs"), "i")]
+        self.assertEqual(found, [3] * 3 + [3 * (i - 1) for i in range(1, 10) for _ in range(3)])
+
+    def path_between(self, a, b, *more, graph="g.knear", base="base.bvecs"):
+        words = "--graph", graph, "--base", base, "--from", a, "--to", b
+        return json.loads(self.ok("path", *words, "--json", *more))
+
+    def test_the_path_has_the_least_largest_step(self):
+        self.graph()
+        near = self.neighbors(self.base, 4)
+        edges = sorted(
+            {(squares(self.base[i], self.base[j]), min(i, j), max(i, j))
+             for i, row in enumerate(near) for j in row}
+        )
+        for a, b in ((0, 299), (17, 3), (5, 250), (8, 8)):
+            # Edges are taken in, shortest first, until both are in one set.
+            parent, largest = list(range(300)), math.inf if a != b else 0
+
+            def find(i, parent=parent):
+                while parent[i] != i:
+                    i = parent[i]
+                return i
+
+            for step, i, j in edges:
+                parent[find(i)] = find(j)
+                if find(a) == find(b):
+                    largest = min(largest, step)
+            told = self.path_between(a, b)
+            path = told["path"]
+            if math.isinf(largest):
+                self.assertEqual((path, told["largest_step"], told["connected"]), ([], None, False))
+                continue
+            self.assertEqual((path[0], path[-1], told["connected"]), (a, b, True))
+            steps = [squares(self.base[i], self.base[j]) for i, j in zip(path, path[1:])]
+            self.assertEqual((told["largest_step"], told["sum_of_steps"]), (largest, sum(steps)))
+            for i, j in zip(path, path[1:]):
+                self.assertTrue(j in near[i] or i in near[j])
+
+    def test_gaps_are_told_and_bridged(self):
+        rows = [[float(i % 10), 100.0 * (i // 10)] for i in range(30)]
+        write_vecs(self.path("three.fvecs"), rows, "f")
+        self.graph(base="three.fvecs", k=2)
+        told = self.path_between(0, 29, base="three.fvecs")
+        self.assertEqual((told["path"], told["largest_step"]), ([], None))
+        self.assertEqual([gap["distance"] for gap in told["gaps"]], [10000, 10000])
+        words = "--graph", "g.knear", "--base", "three.fvecs", "--from", "0", "--to", "29"
+        text = self.ok("path", *words)
+        self.assertIn("different components", text)
+        self.assertIn("the widest of 10000 between rows", text)
+        told = self.path_between(0, 29, "--bridge", base="three.fvecs")
+        self.assertEqual((told["path"][0], told["path"][-1]), (0, 29))
+        self.assertEqual(told["largest_step"], 10000)
+        self.assertEqual(told["connected"], False)
+        self.ok("path", *words, "--bridge", "--out", "p.ivecs")
+        self.assertEqual(read_vecs(self.path("p.ivecs"), "i"), [told["path"]])
+        self.fails(1, "path", *words, "--out", "q.ivecs", says="no path")
+        self.assertFalse(os.path.exists(self.path("q.ivecs")))
+
+    def test_bad_words_and_files(self):
+        self.graph()
+        command = ["graph", "--base", "base.bvecs", "--out", "h.knear"]
+        self.fails(2, *command, says="-k")
+        self.fails(1, *command, "-k", "0", says="-k")
+        self.fails(1, *command, "-k", "3", "--recall", "1.5", says="recall")
+        self.fails(1, *command, "-k", "3", "--metric", "l3", says="l3")
+        self.fails(1, *command, "-k", "3", "--accuracy", "-1", says="--accuracy")
+        self.fails(1, "graph", "--base", "base.bvecs", "-k", "3", "--out", "h.npy", says="h.npy")
+        self.fails(1, *command[:-1], "base.bvecs", "-k", "3", says="--out")
+        words = ["--base", "base.bvecs", "--from", "0", "--to", "1"]
+        path = ["path", "--graph", "g.knear", *words]
+        self.ok(*path)
+        self.fails(1, *path[:-1], "300", says="--to is row 300")
+        self.fails(1, *path[:-3], "-1", "--to", "1", says="--from is row -1")
+        self.fails(1, "path", "--graph", "none.knear", *words, says="none.knear")
+        self.fails(1, "path", "--graph", "base.bvecs", *words, says="base.bvecs")
+        other = ["path", "--graph", "g.knear", "--base", "base.fvecs", "--from", "0", "--to", "1"]
+        self.fails(1, *other, says="300 x 12 u8, but the base is 300 x 12 f32")
+        self.ok(*other, "--type", "u8")
+        changed = [list(row) for row in self.base]
+        changed[299][11] ^= 1
+        write_vecs(self.path("changed.bvecs"), changed, "B")
+        other[4] = "changed.bvecs"
+        self.fails(1, *other, says="another base")
+        whole = self.file("g.knear").read_bytes()
+        self.file("cut.knear").write_bytes(whole[:-9])
+        self.file("bad.knear").write_bytes(whole[:-9] + b"x" + whole[-8:])
+        for file in ("cut.knear", "bad.knear"):
+            self.fails(1, "path", "--graph", file, *words, says=file)
+            self.fails(1, "info", file, says=file)
+            self.fails(1, "convert", file, "g.ivecs", says=file)
+        self.fails(1, "convert", "g.knear", "g.fvecs", says="g.fvecs")
+        self.fails(1, "convert", "g.knear", "g.npy", "--type", "f32", says="--type")
+        self.fails(1, "search", "--index", "g.knear", "--queries", "base.bvecs", "-k", "1",
+                   "--probes", "1", says="Graph")
+
+    def test_a_killed_run_is_gone_on_with(self):
+        rows = [[(7 * i * (j + 3)) % 251 for j in range(16)] for i in range(140000)]
+        write_vecs(self.path("large.bvecs"), rows, "B")
+        words = ["graph", "--base", "large.bvecs", "-k", "3", "--out", "h.knear", "--threads", "1"]
+        partial = self.path("h.knear.partial")
+        run = subprocess.Popen([self.program, *words], cwd=self.path("."))
+        deadline = time.monotonic() + 120
+        while run.poll() is None and time.monotonic() < deadline:
+            # The sum of the first block.
+            if os.path.exists(partial) and any(self.file("h.knear.partial").read_bytes()[4096:4104]):
+                run.send_signal(signal.SIGKILL)
+            time.sleep(0.01)
+        run.wait()
+        self.assertTrue(os.path.exists(partial))
+        self.assertFalse(os.path.exists(self.path("h.knear")))
+        self.fails(1, *words, says="h.knear.partial")
+        told = json.loads(self.ok(*words, "--resume", "--json"))
+        self.assertLess(told["searched_rows"], 140000)
+        self.assertFalse(os.path.exists(partial))
+        self.graph(base="large.bvecs", k=3, out="i.knear")
+        self.assertEqual(self.file("h.knear").read_bytes(), self.file("i.knear").read_bytes())
+
+
+if __name__ == "__main__":
+    main()
