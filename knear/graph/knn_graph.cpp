@@ -51,7 +51,7 @@ class Builder {
 
   // All rows at once, each pair scored once where that pays.
   Neighbors join() {
-    if (by_lists_) return search(0, base_.rows());
+    if (by_lists_) return search_all();
     KnnReport report;
     Neighbors out = self_join(base_, k_, knn_options(), &report);
     report_.method = report.joined ? "self-join" : "search";
@@ -75,11 +75,37 @@ class Builder {
       return without_itself(searcher_->search(rows, k_ + 1, knn_options()), begin);
     }
     make_lists();
+    // In the order of their lists, so that the rows that one measures are still at hand for the
+    // next (a fifth of the time of 1,000,000 x 96).
+    std::vector<Id> order(static_cast<std::size_t>(end - begin));
+    std::iota(order.begin(), order.end(), begin);
+    std::vector<Id> known(order.size());
+    std::transform(order.begin(), order.end(), known.begin(), [&](Id row) { return own(row); });
+    const std::vector<std::int64_t> list = lists_->lists_of(known);
+    std::stable_sort(order.begin(), order.end(), [&](Id a, Id b) {
+      return list[static_cast<std::size_t>(a - begin)] < list[static_cast<std::size_t>(b - begin)];
+    });
     KnnReport report;
     // The promise is for the k + 1 nearest others; the k nearest of these are found more often.
-    const Neighbors found = lists_->search(rows, k_ + 1, list_options(), &report);
+    const Neighbors found =
+        lists_->search(detail::rows_at(base_, order), k_ + 1, list_options(), &report);
+    std::vector<Id> place(order.size());
+    for (std::size_t i = 0; i < order.size(); ++i)
+      place[static_cast<std::size_t>(order[i] - begin)] = static_cast<Id>(i);
     probes_ += report.probes * static_cast<double>(end - begin);
-    return without_itself(found, begin);
+    return without_itself(found, begin, place);
+  }
+
+  // All rows, so many at a time that the copies of them in order take little memory.
+  Neighbors search_all() {
+    Neighbors out{Matrix<Id>::unset(base_.rows(), k_), Matrix<float>::unset(base_.rows(), k_)};
+    for (std::int64_t begin = 0; begin < base_.rows(); begin += usual_block_rows) {
+      const std::int64_t end = std::min(base_.rows(), begin + usual_block_rows);
+      const Neighbors found = search_block(begin, end);
+      std::copy_n(found.ids.data(), (end - begin) * k_, out.ids.row(begin));
+      std::copy_n(found.distances.data(), (end - begin) * k_, out.distances.row(begin));
+    }
+    return out;
   }
 
   // The same, one block of a graph after another: progress is that of all.
@@ -149,17 +175,20 @@ class Builder {
     return copies_.first.empty() ? row : copies_.first[static_cast<std::size_t>(row)];
   }
 
-  // [rows x k] of [rows x (k + 1)], of rows begin, begin + 1, ... A row may not be among the
-  // nearest to itself, if copies of it that are numbered before it fill all places.
-  Neighbors without_itself(const Neighbors& found, Id begin) const {
+  // [rows x k] of [rows x (k + 1)], of rows begin, begin + 1, ..., which were found in places 0, 1,
+  // ..., or in those given. A row may not be among the nearest to itself, if copies of it that are
+  // numbered before it fill all places.
+  Neighbors without_itself(const Neighbors& found, Id begin,
+                           const std::vector<Id>& places = {}) const {
     const std::int64_t rows = found.ids.rows();
     Neighbors out{Matrix<Id>::unset(rows, k_), Matrix<float>::unset(rows, k_)};
     for (std::int64_t i = 0; i < rows; ++i) {
+      const std::int64_t at = places.empty() ? i : places[static_cast<std::size_t>(i)];
       std::int64_t to = 0;
       for (std::int64_t j = 0; j <= k_ && to < k_; ++j) {
-        if (found.ids.row(i)[j] == own(begin + i)) continue;
-        out.ids.row(i)[to] = found.ids.row(i)[j];
-        out.distances.row(i)[to++] = found.distances.row(i)[j];
+        if (found.ids.row(at)[j] == own(begin + i)) continue;
+        out.ids.row(i)[to] = found.ids.row(at)[j];
+        out.distances.row(i)[to++] = found.distances.row(at)[j];
       }
     }
     return out;
