@@ -10,9 +10,11 @@
 #include "cli/commands.hpp"
 #include "cli/files.hpp"
 #include "cli/interrupt.hpp"
+#include "cli/npz.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
 #include "knear/graph/neighbor_graph.hpp"
+#include "knear/graph/sparse_graph.hpp"
 #include "knear/index/faiss_file.hpp"
 #include "knear/index/index.hpp"
 #include "knear/io/archive.hpp"
@@ -21,7 +23,7 @@ namespace knear::cli {
 namespace {
 
 struct ConvertArguments {
-  std::string in, out, rows, type;
+  std::string in, out, rows, type, closure;
   bool rows_given = false, type_given = false;  // an empty word is not an absent one
 };
 
@@ -57,17 +59,31 @@ void convert_index(const ConvertArguments& arguments) {
         name_of(index.element_type()), name_of(index.metric()));
 }
 
-// The ids of a graph, [rows x k].
+// The ids of a graph [rows x k], or the sparse matrix of its distances.
 void convert_graph(const ConvertArguments& arguments) {
   for (const auto& [option, given] :
        {std::pair("--rows", arguments.rows_given), std::pair("--type", arguments.type_given)})
     if (given)
       throw InvalidArgument("{} is given, but {} is a graph, converted as it is", option,
                             arguments.in);
-  check_output("OUT", arguments.out, {".ivecs", ".ibin", ".npy"}, {arguments.in});
+  check_output("OUT", arguments.out, {".ivecs", ".ibin", ".npy", ".npz"}, {arguments.in});
+  const bool sparse = arguments.out.ends_with(".npz");
+  if (!sparse && !arguments.closure.empty())
+    throw InvalidArgument("--closure is {}, but is for a .npz, and OUT is {}", arguments.closure,
+                          arguments.out);
+  const Closure closure =
+      arguments.closure.empty() ? Closure::either : parse_closure(arguments.closure);
   const CatchInterrupts guard;
   ProgressBar bar;
   const NeighborGraph graph = NeighborGraph::load(arguments.in, bar.callback());
+  if (sparse) {
+    const SparseGraph made = symmetric(graph.ids(), graph.distances(), graph.metric(), closure);
+    check_interrupt();
+    write_npz(arguments.out, made);
+    bar.clear();
+    print("{}: {} x {}, {} distances\n", arguments.out, made.rows(), made.rows(), made.ids.size());
+    return;
+  }
   io::write_ids(arguments.out, graph.ids(), bar.callback());
   bar.clear();
   print("{}: the {} nearest others of {} rows\n", arguments.out, graph.k(), graph.rows());
@@ -76,6 +92,8 @@ void convert_graph(const ConvertArguments& arguments) {
 void run_convert(const ConvertArguments& arguments) {
   const std::string& in = arguments.in;
   if (is_graph_file(in)) return convert_graph(arguments);
+  if (!arguments.closure.empty())
+    throw InvalidArgument("--closure is {}, but {} is no graph", arguments.closure, in);
   if (io::is_archive(in) || is_faiss_file(in) || in.ends_with(".knear") || in.ends_with(".faiss"))
     return convert_index(arguments);
   io::ConvertOptions options;
@@ -99,12 +117,13 @@ void add_convert(CLI::App& app) {
       ->add_option(
           "IN", arguments->in,
           ".fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin .npy or MNIST idx, also gzipped; "
-          "or an index, .knear or of FAISS")
+          "or an index, .knear or of FAISS; or a graph, .knear")
       ->required();
   command
-      ->add_option(
-          "OUT", arguments->out,
-          ".fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin or .npy; of an index .knear or .faiss")
+      ->add_option("OUT", arguments->out,
+                   ".fvecs .bvecs .ivecs .fbin .u8bin .i8bin .ibin or .npy; of an index .knear or "
+                   ".faiss; of a "
+                   "graph .ivecs .ibin or .npy of its ids, or .npz, the sparse matrix of SciPy")
       ->required();
   CLI::Option* rows =
       command->add_option("--rows", arguments->rows, "rows A to B - 1 only; A: and :B are fine too")
@@ -112,6 +131,11 @@ void add_convert(CLI::App& app) {
   CLI::Option* type =
       command->add_option("--type", arguments->type, "store f64, f32, f16, u8 or i8")
           ->type_name("TYPE");
+  command
+      ->add_option("--closure", arguments->closure,
+                   "of a graph, for .npz: the edges that one of two rows has (union, the default), "
+                   "or both (mutual)")
+      ->type_name("C");
   command->footer(
       "Without --type the output stores what its format does: .fvecs .fbin f32, .bvecs .u8bin u8, "
       ".i8bin i8, .ivecs .ibin i32, .npy the type of the input (i64 for whole numbers of 16 bits "
@@ -120,7 +144,8 @@ void add_convert(CLI::App& app) {
       "error: "
       "300 or 0.5 as u8, 70000 as f16, and without --type anything inexact.\n\nExample:\n"
       "  knear convert base.bvecs part.npy --rows 0:100000 --type f16\n"
-      "  knear convert old.faiss new.knear");
+      "  knear convert old.faiss new.knear\n"
+      "  knear convert graph.knear graph.npz");
   command->callback([=] {
     arguments->rows_given = rows->count() > 0;
     arguments->type_given = type->count() > 0;

@@ -4,8 +4,10 @@ import json
 import math
 import os
 import signal
+import struct
 import subprocess
 import time
+import zipfile
 
 from program_cases import ProgramTest, main, read_npy, read_vecs, write_vecs
 
@@ -61,6 +63,39 @@ class Graph(ProgramTest):
         base = json.loads(self.ok("info", "--json", "base.bvecs"))["files"][0]
         self.assertEqual(said["base_xxh3_64"], base["xxh3_64"])
         self.assertIn("the 4 nearest others of each row", self.ok("info", "g.knear"))
+
+    def test_npz_is_the_sparse_matrix_of_scipy(self):
+        def array(data):
+            (length,) = struct.unpack_from("<H", data, 8)
+            head = eval(data[10 : 10 + length].decode(), {}, {})
+            return head, data[10 + length :]
+
+        self.graph()
+        near = self.neighbors(self.base, 4)
+        pairs = {(i, j) for i, row in enumerate(near) for j in row}
+        for closure in "union", "mutual":
+            self.ok("convert", "g.knear", "g.npz", "--closure", closure)
+            back = {(j, i) for i, j in pairs}
+            wanted = sorted(pairs | back if closure == "union" else pairs & back)
+            with zipfile.ZipFile(self.path("g.npz")) as file:
+                self.assertIsNone(file.testzip())
+                parts = {name: array(file.read(name)) for name in file.namelist()}
+            self.assertEqual(parts["format.npy"][1], b"csr")
+            self.assertEqual(struct.unpack("<2q", parts["shape.npy"][1]), (300, 300))
+            begin = struct.unpack("<301q", parts["indptr.npy"][1])
+            count = len(wanted)
+            self.assertEqual(parts["data.npy"][0]["shape"], (count,))
+            ids = struct.unpack(f"<{count}q", parts["indices.npy"][1])
+            rows = [i for i in range(300) for _ in range(begin[i + 1] - begin[i])]
+            self.assertEqual(list(zip(rows, ids, strict=True)), wanted)
+            distances = struct.unpack(f"<{count}f", parts["data.npy"][1])
+            self.assertEqual(
+                list(distances), [squares(self.base[i], self.base[j]) for i, j in wanted]
+            )
+        self.fails(1, "convert", "g.knear", "g.npz", "--closure", "or", says="closure")
+        self.fails(1, "convert", "g.knear", "g.npy", "--closure", "union", says="--closure")
+        self.fails(1, "convert", "base.bvecs", "b.npy", "--closure", "union", says="--closure")
+        self.fails(1, "convert", "g.knear", "none/g.npz", says="none/g.npz")
 
     def test_copies_can_be_left_out(self):
         rows = [[float(i // 3), 0.5] for i in range(30)]
