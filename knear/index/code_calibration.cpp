@@ -179,8 +179,8 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
     seen.push_back(std::move(one));
     return mean;
   };
-  // With a spread by which half of the queries want so many lists or fewer.
-  const auto rule_of = [&](std::int64_t probes, std::int64_t factor) {
+  // With a spread by which this share of the queries, in quarters, want so many lists or more.
+  const auto rule_of = [&](std::int64_t probes, std::int64_t quarters, std::int64_t factor) {
     RecallRule rule{.lists = probes, .refine_factor = factor};
     if (!state.coarse || !state.coarse->keys_are_distances() || probes == 1 || probes == looked_at)
       return rule;
@@ -189,8 +189,9 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
       const float* const keys = order.distances.row(q);
       spreads.push_back(spread_of(keys[probes - 1], keys[0], probes - 1));
     }
-    std::nth_element(spreads.begin(), spreads.begin() + count / 2, spreads.end());
-    rule.spread = spreads[static_cast<std::size_t>(count / 2)];
+    const std::int64_t place = count * quarters / 4;
+    std::nth_element(spreads.begin(), spreads.begin() + place, spreads.end());
+    rule.spread = spreads[static_cast<std::size_t>(place)];
     rule.lists = looked_at;
     std::vector<std::int64_t> wanted;
     for (std::int64_t q = 0; q < count; ++q)
@@ -201,12 +202,14 @@ RecallCurve curve_by(const State& state, const IndexShape& shape,
   };
   double best = 0;
   std::vector<std::int64_t> factors{0};
-  if (shape.refine) factors = {2, 4, 8, 32};
+  if (shape.refine) factors = {2, 4, 8, 16, 32};
   for (const std::int64_t factor : factors) {
     // What is nearly everything needs no more of them.
     if (!seen.empty() && best >= 0.998) break;
     for (std::int64_t first = 1;; first = std::min(looked_at, std::max(first + 1, first * 8 / 5))) {
-      best = std::max(best, attempt(rule_of(first, factor)));
+      // Between so many lists and the number before lies much, where they are few.
+      if (first > 1 && first < looked_at) attempt(rule_of(first, 1, factor));
+      best = std::max(best, attempt(rule_of(first, 2, factor)));
       // There is nothing more, or hardly anything.
       if (first == looked_at || shares[static_cast<std::size_t>(first - 1)] >= 0.9995) break;
     }
