@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..base import Sealed, refuse
+from ..fields import whole
 from ..missing import LISTS
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class InvertedLists(Sealed):
     """The lists of an index, to look at: what the get_ functions return are copies."""
 
     INVALID_CODE_SIZE = 2**64 - 1
+    SUBSET_TYPE_ID_RANGE, SUBSET_TYPE_ID_MOD, SUBSET_TYPE_ELEMENT_RANGE = range(3)
+    SUBSET_TYPE_INVLIST_FRACTION, SUBSET_TYPE_INVLIST = 3, 4
 
     def __init__(self, index: Listed, *sizes: Any) -> None:
         if not hasattr(type(index), "invlists"):  # a size: FAISS's may be of no index
@@ -85,6 +88,50 @@ class InvertedLists(Sealed):
             refuse(f"the permutation is none of {self.nlist} lists")
         store = self._of._store
         store.replace(slice(None), store.codes, np.argsort(order)[store.lists])
+
+    def copy_subset_to(self, other: InvertedLists, subset_type: int, a1: int, a2: int) -> int:
+        """Adds a part of the rows to the lists of another index, and says how many: those with
+        a1 <= id < a2 (ID_RANGE), or id % a1 == a2 (ID_MOD); about a2 - a1 rows, of each list in
+        proportion to its length, from a1 / ntotal of it on (ELEMENT_RANGE); part a2 of a1 equal
+        parts of each list (INVLIST_FRACTION); lists a1 to a2 - 1 (INVLIST)."""
+        rows = self._of._store
+        if (other.nlist, other.code_size) != (self.nlist, self.code_size):
+            refuse("indexes with other lists or codes take no rows of this one")
+        if not other._of.direct_map.no():
+            refuse("direct map copy not implemented")
+        a1, a2 = whole("a1", a1), whole("a2", a2)
+        order, begin = rows.by_list(self.nlist)
+        ids = rows.ids[order]
+        if subset_type == self.SUBSET_TYPE_ID_RANGE:
+            chosen = order[(ids >= a1) & (ids < a2)]
+        elif subset_type == self.SUBSET_TYPE_ID_MOD:
+            if a1 == 0:
+                refuse("ids have no remainder by a1 = 0")
+            chosen = order[np.fmod(ids, a1) == a2]  # -5 % 3 is -2 in C++
+        elif subset_type == self.SUBSET_TYPE_ELEMENT_RANGE:
+            # Of the rows of lists 0 to l together, a share of a1 / n lies before the part and one
+            # of a2 / n before its end: what list l adds to both is where the part is in it.
+            first, last = (begin * a // max(1, rows.size) for a in (a1, a2))
+            chosen = self._between(np.diff(first), np.diff(last))
+        elif subset_type == self.SUBSET_TYPE_INVLIST_FRACTION:
+            if a1 == 0:
+                refuse("lists are not split into a1 = 0 parts")
+            sizes = np.diff(begin)
+            chosen = self._between(sizes * a2 // a1, sizes * (a2 + 1) // a1)
+        elif subset_type == self.SUBSET_TYPE_INVLIST:
+            lists = rows.lists[order]
+            chosen = order[(lists >= a1) & (lists < a2)]
+        else:
+            refuse(f"subset type {subset_type} not implemented")
+        other._of._store.add(rows.codes[chosen], rows.ids[chosen], rows.lists[chosen])
+        return len(chosen)
+
+    def _between(self, first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of each list from place first[l] on, up to last[l]."""
+        order, begin = self._of._store.by_list(self.nlist)
+        lists = self._of._store.lists[order]
+        place = np.arange(len(order)) - begin[lists]
+        return order[(place >= first[lists]) & (place < last[lists])]
 
     def imbalance_factor(self) -> float:
         """1 where all lists are as long; nlist where one has all."""

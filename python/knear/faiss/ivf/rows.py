@@ -249,18 +249,8 @@ class Listed(Coded):
         return bool(up.all())
 
     def copy_subset_to(self, other: Any, subset_type: int, a1: int, a2: int) -> None:
-        """Adds to `other` the rows with a1 <= id < a2 (type 0), or id % a1 == a2 (type 1)."""
-        rows = self._store
-        if subset_type == 0:
-            chosen = (rows.ids >= a1) & (rows.ids < a2)
-        elif subset_type == 1:
-            chosen = rows.ids % a1 == a2
-        elif subset_type == 2:
-            order = rows.by_list(self.nlist)[0]
-            chosen = order[a1:a2]
-        else:
-            raise NotImplementedError(f"subsets of type {subset_type} are not there")
-        other._store.add(rows.codes[chosen], rows.ids[chosen], rows.lists[chosen])
+        """Adds to `other` a part of the rows: InvertedLists.copy_subset_to()."""
+        self.invlists.copy_subset_to(other.invlists, subset_type, a1, a2)
 
     # Ids.
     def make_direct_map(self, new_maintain_direct_map: bool = True) -> None:
