@@ -73,6 +73,18 @@ def matrix(x: Any, columns: int | None = None) -> NDArray[np.float32]:
         return np.ascontiguousarray(x, np.float32)
 
 
+def first_rows(n: int, x: Any, columns: int) -> NDArray[np.float32]:
+    """The first n rows of what stands for an address, an array of swig_ptr(), as a matrix."""
+    values = np.ravel(x)
+    assert values.size >= n * columns, f"{values.size} numbers are no {n} rows of {columns}"
+    return matrix(values[: n * columns].reshape(n, columns))
+
+
+def fill(out: Any, values: NDArray[Any]) -> None:
+    """Puts `values` into the first places of what stands for an address."""
+    out.reshape(-1)[: values.size] = values.ravel()
+
+
 def rows_of_nan(x: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Which rows have a NaN: by their sums, so that no matrix of booleans is made."""
     with np.errstate(all="ignore"):
@@ -350,9 +362,20 @@ class Index(Sealed):
         """What measures single vectors of this index, as it does in a search."""
         return DistanceComputer(self)
 
-    def compute_residual_n(self, x: ArrayLike, keys: ArrayLike) -> NDArray[np.float32]:
-        """`x` less the vectors of these ids [n x d]."""
-        return matrix(x, self.d) - self.reconstruct_batch(keys)
+    def compute_residual(self, x: Any, residual: Any, key: int) -> None:
+        """Puts `x` [d] less the vector of this id into an array."""
+        fill(residual, first_rows(1, x, self.d)[0] - self.reconstruct(key))
+
+    def compute_residual_n(self, *given: Any) -> Any:
+        """(x, keys): `x` less the vectors of these ids [n x d]. (n, x, residuals, keys), as FAISS
+        has it: the same, put into an array."""
+        if len(given) == 2:
+            x, keys = given
+            return matrix(x, self.d) - self.reconstruct_batch(keys)
+        n, x, residuals, keys = given
+        ids = np.ravel(keys)[:n]
+        fill(residuals, first_rows(n, x, self.d) - self.reconstruct_batch(ids))
+        return None
 
     def remove_ids(self, x: Any) -> int:
         """Removes the vectors that an IDSelector or an array of ids names, and says how many."""

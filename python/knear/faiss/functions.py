@@ -178,7 +178,7 @@ def _lists_of(index: Any, x: Any) -> NDArray[np.int64]:
     """The list [n] of each row of `x` [n x d]."""
     while not isinstance(index, IndexIVF):
         if isinstance(index, IndexPreTransform):
-            x = index.apply_chain(x)
+            x = index.apply_chain(matrix(x))
         elif not isinstance(index, (IndexIDMap, IndexRefine)):
             extract_index_ivf(index)  # says that there is none
         index = index.base_index if isinstance(index, IndexRefine) else index.index

@@ -11,6 +11,8 @@ from ..base import (
     METRIC_INNER_PRODUCT,
     METRIC_L2,
     faiss_errors,
+    fill,
+    first_rows,
     into,
     matrix,
     places_of,
@@ -89,8 +91,16 @@ class Listed(Coded):
         raise NotImplementedError(LISTS)
 
     # Training.
-    def train_q1(self, x: NDArray[np.float32]) -> None:
-        """Trains the quantizer of the lists."""
+    def train_q1(self, n: int, x: Any, verbose: bool = False, metric_type: Any = None) -> None:
+        """Trains the quantizer of the lists by the first n rows of `x`, and by its own metric."""
+        verbose_before, self.verbose = self.verbose, bool(verbose)
+        try:
+            with faiss_errors():
+                self._train_quantizer(first_rows(n, x, self.d))
+        finally:
+            self.verbose = verbose_before
+
+    def _train_quantizer(self, x: NDArray[np.float32]) -> None:
         quantizer = self.quantizer
         if self._quantizer_is_ready():
             return
@@ -110,7 +120,7 @@ class Listed(Coded):
         quantizer.add(centroids)
 
     def _train(self, x: NDArray[np.float32]) -> None:
-        self.train_q1(x)
+        self._train_quantizer(x)
         most = self._train_rows_for_codes()
         say(self.verbose and most is None, "IndexIVF: no residual training")
         if most is not None:
@@ -128,8 +138,11 @@ class Listed(Coded):
 
     def _train_codes(self, x: NDArray[np.float32]) -> None: ...
 
-    def train_encoder(self, n: int, x: NDArray[np.float32], assign: Any = None) -> None:
-        self._train_codes(matrix(x, self.d))
+    def train_encoder(self, n: int, x: Any, assign: Any = None) -> None:
+        """Trains the codes alone by the first n rows of `x`, which are residuals if the index has
+        codes of these."""
+        with faiss_errors():
+            self._train_codes(first_rows(n, x, self.d))
 
     # Rows.
     def _ready(self) -> None:
@@ -148,9 +161,22 @@ class Listed(Coded):
             x = x - self.quantizer.reconstruct_batch(np.maximum(lists, 0))
         return self._code(x)
 
-    def encode_vectors(self, x: ArrayLike, lists: ArrayLike) -> NDArray[np.uint8]:
-        """The codes [n x code_size] of `x` in these lists [n]."""
-        return self._code_in_lists(matrix(x, self.d), np.asarray(lists, np.int64))
+    def encode_vectors(self, *given: Any) -> Any:
+        """(x, lists): the codes [n x code_size] of `x` in these lists [n]. (n, x, list_nos, codes,
+        include_listno=False), as FAISS has it: the same, put into the array `codes`, zeros for list
+        -1; include_listno: those of sa_encode(), which begin with the list."""
+        if len(given) == 2:
+            x, lists = given
+            return self._code_in_lists(matrix(x, self.d), np.asarray(lists, np.int64))
+        n, x, list_nos, codes, include_listno = (*given, False)[:5]
+        lists = np.ravel(list_nos)[:n].astype(np.int64)
+        with faiss_errors():
+            out = self._code_in_lists(first_rows(n, x, self.d), lists)
+        if include_listno:
+            out = self._listed(out, lists)
+        out[lists < 0] = 0
+        fill(codes, out)
+        return None
 
     def _add(self, x: NDArray[np.float32], ids: NDArray[np.int64] | None) -> None:
         self._ready()
@@ -179,7 +205,7 @@ class Listed(Coded):
         """Adds the first n rows of `x` under `xids`, or from ntotal on, to these lists; rows of a
         list -1 are counted alone."""
         self._ready()
-        rows = matrix(np.reshape(x, (-1, self.d))[:n], self.d)
+        rows = first_rows(n, x, self.d)
         lists = np.ascontiguousarray(precomputed_idx, np.int64).ravel()[:n]
         ids = np.arange(self.ntotal, self.ntotal + n)
         if xids is not None:
