@@ -27,7 +27,15 @@ from .interrupts import interruptions
 from .vectors import Copy, UInt8Vector
 
 
-class IndexFlat(Index):
+class IndexFlatCodes(Index):
+    """Codes, or the vectors themselves, under ids 0, 1, ...: after remove_ids those that follow
+    move up."""
+
+    def get_FlatCodesDistanceComputer(self) -> DistanceComputer:
+        return self.get_distance_computer()
+
+
+class IndexFlat(IndexFlatCodes):
     """Vectors of d columns under ids 0, 1, ...: after remove_ids those that follow move up.
 
     A knear.Index keeps them under ids of its own that never change; `_places` are these in order
@@ -68,9 +76,6 @@ class IndexFlat(Index):
     def codes(self) -> UInt8Vector:
         """The bytes of all vectors: a copy."""
         return Copy(self._all().view(np.uint8))
-
-    def get_FlatCodesDistanceComputer(self) -> DistanceComputer:
-        return self.get_distance_computer()
 
     def get_xb(self) -> NDArray[np.float32]:
         """All vectors, one after another: a copy."""
