@@ -201,7 +201,9 @@ class Listed(Coded):
             ids = np.arange(self.ntotal, self.ntotal + len(x))
         self._store.add(self._code_in_lists(x, lists), ids, lists)
 
-    def add_core(self, n: int, x: Any, xids: Any, precomputed_idx: Any, ctx: Any = None) -> None:
+    def add_core(
+        self, n: int, x: Any, xids: Any, precomputed_idx: Any, inverted_list_context: Any = None
+    ) -> None:
         """Adds the first n rows of `x` under `xids`, or from ntotal on, to these lists; rows of a
         list -1 are counted alone."""
         self._ready()
@@ -256,6 +258,11 @@ class Listed(Coded):
         super().check_compatible_for_merge(otherIndex)
         if (otherIndex.nlist, otherIndex.code_size) != (self.nlist, self.code_size):
             refuse("indexes with other lists or codes cannot be merged")
+        if otherIndex.quantizer.ntotal != self.quantizer.ntotal:  # one may not be trained
+            refuse(
+                f"the quantizers have {self.quantizer.ntotal} and {otherIndex.quantizer.ntotal} "
+                "centroids: indexes that are trained apart cannot be merged"
+            )
         if otherIndex.by_residual != self.by_residual:
             refuse("codes of residuals and of vectors cannot be merged")
         if not (self.direct_map.no() and otherIndex.direct_map.no()):
@@ -313,9 +320,9 @@ class Listed(Coded):
         out[self._store.ids[rows] - first] = self._decode_rows(rows)
         return out
 
-    def reconstruct_from_offset(self, list_no: int, offset: int, x: Any = None) -> Any:
+    def reconstruct_from_offset(self, list_no: int, offset: int, recons: Any = None) -> Any:
         rows = self.invlists._rows(list_no)[offset : offset + 1]
-        return into(x, self._decode_rows(rows)[0])
+        return into(recons, self._decode_rows(rows)[0])
 
     def _ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         if not self._store.size:
