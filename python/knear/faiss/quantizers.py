@@ -115,7 +115,10 @@ class ProductQuantizer(Quantizer):
         """Learns the centroids from the rows of `x` [n x d], n >= ksub."""
         rows = matrix(x, self.d)
         if self.train_type not in (self.Train_default, self.Train_hot_start, self.Train_shared):
-            raise NotImplementedError("centroids of a product quantizer begin at random rows")
+            raise NotImplementedError(
+                "Train_hypercube and Train_hypercube_pca are not there: Train_default begins at "
+                "rows drawn at random, Train_hot_start at the centroids that the quantizer has"
+            )
         with faiss_errors():
             parts = rows.reshape(len(rows), self.M, self.dsub)
             if self.train_type == self.Train_shared:
