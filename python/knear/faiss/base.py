@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import Error, MemoryBudgetError
 from . import metrics
 from .fields import neighbors, of_type, whole
+from .missing import Lacking
 from .parameters import SearchParameters
 from .selectors import IDSelector, selector_of
 from .vectors import Ownership
@@ -168,7 +169,7 @@ class _Sealed(type):
         return made
 
 
-class Sealed(metaclass=_Sealed):
+class Sealed(Lacking, metaclass=_Sealed):
     _sealed = False
     this, thisown = Ownership(), True
 
@@ -377,6 +378,10 @@ class Index(Sealed):
         fill(residuals, first_rows(n, x, self.d) - self.reconstruct_batch(ids))
         return None
 
+    def train_with_queries(self, n: int, x: Any, n_train_q: int, xq_train: Any) -> None:
+        """train() by the first n rows of `x`: no index here learns from queries."""
+        self.train(first_rows(n, x, self.d))
+
     def remove_ids(self, x: Any) -> int:
         """Removes the vectors that an IDSelector or an array of ids names, and says how many."""
         with faiss_errors():
@@ -456,6 +461,17 @@ class Index(Sealed):
         refuse("add_sa_codes not implemented for this type of index")
 
 
+def measured(
+    x: NDArray[np.float32], y: NDArray[np.float32], metric: int, metric_arg: float
+) -> NDArray[np.float32]:
+    """The distances, or inner products, [n] of `x` [d] and the rows of `y` [n x d]."""
+    if metrics.is_other(metric):
+        return metrics.distances(x[None], y, metric, metric_arg)[0]
+    a, b = x.astype(np.float64), y.astype(np.float64)
+    with np.errstate(over="ignore"):
+        return (np.square(a - b).sum(1) if metric == METRIC_L2 else b @ a).astype(np.float32)
+
+
 class DistanceComputer(Sealed):
     """set_query(x), and then computer(i): the distance, or inner product, of the vector i."""
 
@@ -468,12 +484,7 @@ class DistanceComputer(Sealed):
         self._query = (query if self._change is None else self._change(query))[0]
 
     def _measured(self, a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
-        metric = self._index.metric_type
-        if metrics.is_other(metric):
-            return float(metrics.distances(a[None], b[None], metric, self._index.metric_arg)[0, 0])
-        x, y = a.astype(np.float64), b.astype(np.float64)
-        l2 = metric == METRIC_L2
-        return float(np.float32(np.square(x - y).sum() if l2 else x @ y))
+        return float(measured(a, b[None], self._index.metric_type, self._index.metric_arg)[0])
 
     def __call__(self, i: int) -> float:
         if self._query is None:

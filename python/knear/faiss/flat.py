@@ -16,6 +16,9 @@ from .base import (
     DistanceComputer,
     Index,
     faiss_errors,
+    fill,
+    first_rows,
+    measured,
     metric_name,
     padded,
     refuse,
@@ -24,7 +27,7 @@ from .base import (
     within,
 )
 from .interrupts import interruptions
-from .vectors import Copy, UInt8Vector
+from .vectors import Copy, Float32Vector, UInt8Vector
 
 
 class IndexFlatCodes(Index):
@@ -76,6 +79,18 @@ class IndexFlat(IndexFlatCodes):
     def codes(self) -> UInt8Vector:
         """The bytes of all vectors: a copy."""
         return Copy(self._all().view(np.uint8))
+
+    def compute_distance_subset(self, n: int, x: Any, k: int, distances: Any, labels: Any) -> None:
+        """Puts the distances of the first n rows of `x` to k vectors of their own, of the ids
+        labels [n x k], into an array; infinity for id -1."""
+        ids = np.ravel(labels)[: n * k].reshape(n, k)
+        far = -np.inf if metrics.is_similarity(self.metric_type) else np.inf
+        out = np.full((n, k), far, np.float32)
+        for row, query in enumerate(first_rows(n, x, self.d)):
+            there = ids[row] >= 0
+            base = self.reconstruct_batch(ids[row][there])
+            out[row, there] = measured(query, base, self.metric_type, self.metric_arg)
+        fill(distances, out)
 
     def get_xb(self) -> NDArray[np.float32]:
         """All vectors, one after another: a copy."""
@@ -205,11 +220,15 @@ class IndexFlatL2(IndexFlat):
 
     def __init__(self, d: int) -> None:
         super().__init__(d, METRIC_L2)
+        self.cached_l2norms = Float32Vector()
 
     def sync_l2norms(self) -> None:
-        """Nothing: knear keeps the lengths of vectors by itself, as far as they help."""
+        """Puts the squared lengths of all vectors into cached_l2norms. Searches do not need it:
+        knear keeps them by itself, as far as they help."""
+        self.cached_l2norms.set(np.square(self._all()).sum(1))
 
-    clear_l2norms = sync_l2norms
+    def clear_l2norms(self) -> None:
+        self.cached_l2norms.clear()
 
 
 class IndexFlatIP(IndexFlat):

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .missing import Lacking
 from .vectors import Ownership
 
 
-class IDSelector:
+class IDSelector(Lacking):
     """A set of ids. mask() says it of many at once; is_member() of one."""
 
     this, thisown = Ownership(), True

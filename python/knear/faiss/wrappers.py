@@ -29,7 +29,7 @@ from .parameters import IndexRefineSearchParameters, SearchParameters, SearchPar
 from .saying import say
 from .selectors import IDSelector, IDSelectorTranslated
 from .transforms import VectorTransform
-from .vectors import Int64Vector, Objects
+from .vectors import Int64Vector, Map, Objects
 
 
 class _Around(Index):
@@ -156,6 +156,11 @@ class IndexIDMap2(IndexIDMap):
         return self.index.reconstruct_batch(places_of(self._ids(), ids))
 
     def construct_rev_map(self) -> None: ...
+
+    @property
+    def rev_map(self) -> Map:
+        """The place of each id in the index inside, the last of those that come twice."""
+        return Map(zip(self._ids().tolist(), range(self.id_map.size()), strict=True))
 
     def check_consistency(self) -> None:
         if self.id_map.size() != self.index.ntotal:

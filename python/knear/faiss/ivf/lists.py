@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..base import Sealed, refuse
 from ..fields import whole
 from ..missing import LISTS
+from ..vectors import Int64Vector
 
 if TYPE_CHECKING:
     from .rows import Listed
@@ -18,13 +19,44 @@ if TYPE_CHECKING:
 class DirectMap(Sealed):
     """Whether ids can be looked up, and which: NoMap, Array (ids 0, 1, ...) or Hashtable."""
 
-    NoMap, Array, Hashtable = range(3)
+    NoMap, Array, Hashtable, DMT_count = range(4)
 
     def __init__(self, type: int = NoMap) -> None:
         self.type = type
+        self._of: Listed | None = None  # the index, which says so of itself
 
     def no(self) -> bool:
         return self.type == self.NoMap
+
+    def get(self, id: int) -> int:
+        """Where this id is: list << 32 | place in it."""
+        index = self._of
+        if index is None or self.no():
+            refuse("direct map not initialized")
+        return int(self._places(index)[index._rows_of(np.array([id], np.int64))[0]])
+
+    @property
+    def array(self) -> Int64Vector:
+        """get() of the ids 0, 1, ..., -1 for those that are not there; of a map of type Array."""
+        index = self._of
+        if index is None or self.type != self.Array:
+            return Int64Vector()
+        out = np.full(index.ntotal, -1)
+        out[index._store.ids] = self._places(index)
+        return Int64Vector(out)
+
+    @staticmethod
+    def _places(index: Listed) -> NDArray[np.int64]:
+        """get() of each row of the store."""
+        order, begin = index._store.by_list(index.nlist)
+        lists = index._store.lists
+        out = np.empty(len(order), np.int64)
+        out[order] = np.arange(len(order)) - begin[lists[order]]
+        return out | lists << 32
+
+    def check_can_add(self, ids: Any) -> None:
+        if self.type == self.Array and ids is not None:
+            refuse("cannot have array direct map and add with ids")
 
 
 class InvertedLists(Sealed):
@@ -67,6 +99,10 @@ class InvertedLists(Sealed):
 
     def get_single_code(self, list_no: int, offset: int) -> NDArray[np.uint8]:
         return self._of._store.codes[self._rows(list_no)[offset]]
+
+    use_iterator = False
+
+    def prefetch_lists(self, list_nos: Any, nlist_in: int) -> None: ...
 
     def release_ids(self, list_no: int, ids: Any) -> None: ...
 

@@ -57,6 +57,15 @@ class Listed(Coded):
         self._unlisted = 0  # rows that add_core() put into no list, which FAISS counts
 
     @property
+    def direct_map(self) -> DirectMap:
+        self._direct_map._of = self
+        return self._direct_map
+
+    @direct_map.setter
+    def direct_map(self, map: DirectMap) -> None:
+        self._direct_map = map
+
+    @property
     def ntotal(self) -> int:
         return self._store.size + self._unlisted
 
@@ -136,6 +145,9 @@ class Listed(Coded):
         """How many rows a code learns from, 0 for all; None if it learns nothing."""
         return None
 
+    def train_encoder_num_vectors(self) -> int:
+        return self._train_rows_for_codes() or 0
+
     def _train_codes(self, x: NDArray[np.float32]) -> None: ...
 
     def train_encoder(self, n: int, x: Any, assign: Any = None) -> None:
@@ -180,8 +192,7 @@ class Listed(Coded):
 
     def _add(self, x: NDArray[np.float32], ids: NDArray[np.int64] | None) -> None:
         self._ready()
-        if ids is not None and self.direct_map.type == DirectMap.Array:
-            refuse("cannot have array direct map and add with ids")
+        self.direct_map.check_can_add(ids)
         if not len(x):
             return
         lists = self.quantizer.assign(x, 1).ravel()
@@ -306,10 +317,7 @@ class Listed(Coded):
         return places_of(self._store.ids, ids)
 
     def _decode_rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
-        vectors = self._uncode(self._store.codes[rows])
-        if self.by_residual and len(vectors):
-            vectors = vectors + self.quantizer.reconstruct_batch(self._store.lists[rows])
-        return vectors
+        return self._uncode_in_lists(self._store.codes[rows], self._store.lists[rows])
 
     def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         return self._decode_rows(self._rows_of(ids))
@@ -357,11 +365,31 @@ class Listed(Coded):
         return self._listed(self._code_in_lists(x, lists), lists)
 
     def _decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
-        lists, codes = self._lists_and_codes(codes)
+        return self._uncode_in_lists(*self._lists_and_codes(codes)[::-1])
+
+    def _uncode_in_lists(
+        self, codes: NDArray[np.uint8], lists: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
         vectors = self._uncode(np.ascontiguousarray(codes))
-        if self.by_residual and len(lists):
+        if self.by_residual and len(vectors):
             vectors = vectors + self.quantizer.reconstruct_batch(lists)
         return vectors
+
+    def encode_listno(self, list_no: int, code: Any) -> None:
+        """Puts the number of a list into an array, as codes of sa_encode() begin with it."""
+        fill(code, self._listed(np.empty((1, 0), np.uint8), np.array([whole("list_no", list_no)])))
+
+    def decode_listno(self, code: Any) -> int:
+        """The list that a code of sa_encode() begins with."""
+        return int(self._lists_and_codes(np.ravel(code)[None, : self.coarse_code_size()])[0][0])
+
+    def decode_vectors(self, n: int, codes: Any, list_nos: Any, x: Any) -> None:
+        """Puts what the first n of `codes`, those of encode_vectors(), stand for in these lists
+        into an array [n x d]."""
+        rows = np.ravel(codes)[: n * self.code_size].reshape(n, self.code_size)
+        lists = np.ravel(list_nos)[:n].astype(np.int64)
+        with faiss_errors():
+            fill(x, self._uncode_in_lists(rows, lists))
 
 
 def _id_keys(keys: ArrayLike, n: int) -> NDArray[np.int64]:
