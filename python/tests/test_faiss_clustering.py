@@ -194,3 +194,17 @@ def test_how_a_product_quantizer_may_begin(rows):
     pq.train_type = pq.Train_hypercube
     with pytest.raises(NotImplementedError, match="Train_hot_start"):
         pq.train(rows)
+
+
+@needs_faiss
+@pytest.mark.parametrize("whole", [False, True])
+def test_fewer_frozen_centroids_than_clusters(rows, whole):
+    """The others are those that FAISS draws, and move."""
+    x = rows * 100 if whole else rows
+    first, found = np.rint(x[:4]) if whole else x[:4], []
+    for module in (ours, theirs):
+        km = module.Kmeans(12, 10, niter=3, frozen_centroids=True, int_centroids=whole)
+        km.train(x, init_centroids=first)
+        np.testing.assert_array_equal(km.centroids[:4], first)
+        found.append(km.centroids)
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)

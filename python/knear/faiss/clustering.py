@@ -178,8 +178,6 @@ def _lloyd(
     seed: int,
 ) -> tuple[NDArray[np.float32], list[ClusteringIterationStats]]:
     """knear's k-means from the centroids `first`, of which so many stay as they are."""
-    if frozen and frozen < k:
-        first = first[:frozen]  # knear freezes all that it is given, and draws the others
 
     def run(first: NDArray[np.float32], iterations: int) -> tuple[Any, Any]:
         return _core.k_means(
@@ -196,7 +194,7 @@ def _lloyd(
             1,
             threads(),
             first if len(first) else None,
-            bool(frozen),
+            frozen,
             weights,
             interruptions(),
         )
