@@ -213,3 +213,11 @@ def _stats_added(rows):
         counts.add(more)
         assert (counts.nq, counts.ndis, counts.nlist) == (10, 140, 0)
         yield index.search(rows[:3], 2)
+
+
+def test_a_class_of_ones_own_keeps_its_methods():
+    class IndexPQ(ours.IndexPQ):
+        def hamming_distance_table(self):
+            return "mine"
+
+    assert IndexPQ(12, 4, 4).hamming_distance_table() == "mine"

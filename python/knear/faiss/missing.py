@@ -235,6 +235,8 @@ class Lacking:
         super().__init_subclass__(**options)
         for way, names in _MEMBERS.get(cls.__name__, {}).items():
             for name in names.split():
+                if name in vars(cls):  # a class of one's own by that name
+                    continue
                 text = f"knear.faiss.{cls.__name__}.{name}: {way}"
                 value = name in _MEMBER_VALUES
                 setattr(cls, name, _lacking_value(text) if value else _lacking(name, text))
