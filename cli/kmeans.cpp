@@ -46,12 +46,13 @@ int narrow(std::int64_t value) {
 
 void run_kmeans(const KMeansArguments& arguments) {
   check_positive("-k", arguments.k);
+  if (arguments.frozen && arguments.initial.empty())
+    throw InvalidArgument("--frozen is for centroids that are given by --initial");
   KMeansOptions options{.metric = parse_metric(arguments.metric),
                         .iterations = narrow(arguments.iterations),
                         .seed = static_cast<std::uint64_t>(arguments.seed),
                         .seeding = parse_seeding(arguments.seeding),
                         .restarts = narrow(arguments.restarts),
-                        .frozen = arguments.frozen,
                         .rows_per_centroid = arguments.rows_per_centroid,
                         .tolerance = arguments.tolerance,
                         .levels = narrow(arguments.levels),
@@ -65,6 +66,7 @@ void run_kmeans(const KMeansArguments& arguments) {
   if (!arguments.initial.empty()) {
     initial = open_vectors(arguments.initial, "f32", base_dataset);
     options.initial = initial->view().as<float>();
+    if (arguments.frozen) options.frozen_rows = options.initial.rows();
   }
   if (!arguments.weights.empty()) {
     weights = open_vectors(arguments.weights, "f32", base_dataset);

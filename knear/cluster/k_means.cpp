@@ -507,8 +507,9 @@ void check(const RowBlocks& rows, std::int64_t k, const KMeansOptions& options) 
       if (!std::isfinite(initial.row(c)[j]))
         throw InvalidArgument("initial must be finite, but row {} column {} is {}", c, j,
                               initial.row(c)[j]);
-  if (options.frozen && initial.rows() == 0)
-    throw InvalidArgument("frozen is for centroids that are given, but initial has none");
+  if (options.frozen_rows < 0 || options.frozen_rows > initial.rows())
+    throw InvalidArgument("frozen_rows must be from 0 to {}, the rows of initial, but is {}",
+                          initial.rows(), options.frozen_rows);
   const std::span<const float> weights = options.weights;
   if (!weights.empty() && std::ssize(weights) != rows.rows)
     throw ShapeMismatch("weights are {}, rows are {}", weights.size(), rows.rows);
@@ -539,7 +540,7 @@ KMeans cluster(const RowBlocks& rows, std::int64_t count, const KMeansOptions& o
         return options.progress(stage, double(restart) / double(options.restarts));
       };
     Lloyd lloyd(rows, options, units, first_centroids(rows, count, options, seeding, random),
-                options.frozen ? options.initial.rows() : 0, measures, keeps_codes);
+                options.frozen_rows, measures, keeps_codes);
     std::vector<KMeansStep> steps;
     for (int iteration = 0; iteration < options.iterations; ++iteration) {
       const KMeansStep step = lloyd.step(restart, iteration);

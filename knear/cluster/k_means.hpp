@@ -58,9 +58,10 @@ struct KMeansOptions {
   Seeding seeding = Seeding::random;
   // As often from other seeds; the centroids with the best last objective are kept.
   int restarts = 1;
-  // The first centroids [g x dim], g <= k; the others are seeded. Frozen ones stay as they are.
+  // The first centroids [g x dim], g <= k; the others are seeded. The first `frozen_rows` of them
+  // stay as they are.
   MatrixView<float> initial = {};
-  bool frozen = false;
+  std::int64_t frozen_rows = 0;
   // One for each row, finite and not negative, not all zero; empty: all 1.
   std::span<const float> weights = {};
   // With more rows than this for each centroid only so many are used, drawn at random; 0: all.

@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
+#include <chrono>
+#include <condition_variable>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -46,6 +48,11 @@ int start_together(int threads, const std::function<void(int)>& body) {
   enum class Start { later, now, never };
   std::atomic<Start> start = Start::later;
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(threads));
+  std::exception_ptr stopped;
+  std::mutex mutex;
+  std::condition_variable one_ended;
+  int running = threads;
+  StopCheck* const check = StopCheck::latest();
   std::vector<std::thread> started;
   started.reserve(failures.size());
   const auto end = [&](Start how) {
@@ -59,11 +66,15 @@ int start_together(int threads, const std::function<void(int)>& body) {
         start.wait(Start::later);
         if (start == Start::never) return;
         const DefaultFloatMode mode;
+        const StopCheck::InTask in_task(check);
         try {
           body(t);
         } catch (...) {
           failures[static_cast<std::size_t>(t)] = std::current_exception();
         }
+        std::lock_guard lock(mutex);
+        --running;
+        one_ended.notify_one();
       });
   } catch (const std::system_error&) {
     end(Start::never);
@@ -72,9 +83,25 @@ int start_together(int threads, const std::function<void(int)>& body) {
     end(Start::never);
     throw;
   }
+  start = Start::now;
+  start.notify_all();
+  if (check) {
+    std::unique_lock lock(mutex);
+    const auto all_ended = [&] { return running == 0; };
+    while (!one_ended.wait_for(lock, std::chrono::milliseconds(50), all_ended)) {
+      lock.unlock();
+      try {
+        stop_if_asked();
+      } catch (...) {
+        stopped = std::current_exception();
+      }
+      lock.lock();
+    }
+  }
   end(Start::now);
   for (const std::exception_ptr& failure : failures)
     if (failure) std::rethrow_exception(failure);
+  if (stopped) std::rethrow_exception(stopped);
   return threads;
 }
 

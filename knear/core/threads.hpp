@@ -36,8 +36,9 @@ void run_isolated(const std::function<void()>& body);
 
 // Calls body(thread) for each thread in [0, threads), on as many threads of their own, the first of
 // which begins once all have been started: a body may wait for the others. Once all have ended,
-// throws the exception of the first one that has any. Throws InvalidArgument, and calls none, where
-// the system does not start so many threads.
+// throws the exception of the first one that has any. The StopCheck of this thread is asked
+// meanwhile, and once it has thrown stop_if_asked() throws in each body. Throws InvalidArgument,
+// and calls none, where the system does not start so many threads.
 void run_together(int threads, const std::function<void(int)>& body);
 
 // One call at a time that runs beside its owner. A call that no thread has taken up is made by the

@@ -12,6 +12,7 @@
 #include "knear/core/error.hpp"
 #include "knear/core/matrix.hpp"
 #include "knear/core/public_call.hpp"
+#include "knear/core/stop_check.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/cost/peak_loops.hpp"
 
@@ -23,6 +24,7 @@ using detail::PeakLoops;
 using Clock = std::chrono::steady_clock;
 
 constexpr int slices = 5;
+constexpr double part_seconds = 0.05;  // of work after which a thread asks whether to go on
 
 PeakLoops loops_of(Isa isa) {
   switch (isa) {
@@ -44,6 +46,7 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
 
 // The median over slices of the time in which all threads do `work` once, after one slice that is
 // not counted (clocks settle, pages and code are loaded). prepare(thread) runs before, untimed.
+// Either may throw.
 double median_seconds(int threads, const std::function<void(int)>& prepare,
                       const std::function<void(int)>& work) {
   std::vector<std::vector<Clock::time_point>> begin(slices + 1), end(slices + 1);
@@ -53,15 +56,15 @@ double median_seconds(int threads, const std::function<void(int)>& prepare,
   run_together(threads, [&](int thread) {
     try {
       prepare(thread);
+      for (int slice = 0; slice <= slices; ++slice) {
+        together.arrive_and_wait();
+        begin[slice][thread] = Clock::now();
+        work(thread);
+        end[slice][thread] = Clock::now();
+      }
     } catch (...) {
       together.arrive_and_drop();  // the others go on; the caller gets the exception
       throw;
-    }
-    for (int slice = 0; slice <= slices; ++slice) {
-      together.arrive_and_wait();
-      begin[slice][thread] = Clock::now();
-      work(thread);
-      end[slice][thread] = Clock::now();
     }
   });
   std::vector<double> seconds;
@@ -72,19 +75,55 @@ double median_seconds(int threads, const std::function<void(int)>& prepare,
   return seconds[slices / 2];
 }
 
-double measure(const PeakLoop& loop, int threads, double slice_seconds) {
-  long rounds = 1;  // grows until the clock can measure it, then is scaled to a slice
-  for (double taken = 0; rounds < 1L << 40; rounds *= 4) {
-    const auto begin = Clock::now();
-    loop.run(rounds);
-    taken = seconds_between(begin, Clock::now());
-    if (taken < slice_seconds / 16) continue;
-    rounds = std::max(1L, long(double(rounds) * slice_seconds / taken));
-    break;
+// How many rounds of a loop take a slice, and how many of these are run at a time.
+struct Rounds {
+  long all = 1, part = 1;
+
+  template <class Run>
+  Rounds(double slice_seconds, Run run) {
+    // They grow until the clock can measure them, then are scaled.
+    const double enough = std::min(slice_seconds / 16, part_seconds / 4);
+    for (; all < 1L << 40; all *= 4) {
+      stop_if_asked();
+      const auto begin = Clock::now();
+      run(all);
+      const double taken = seconds_between(begin, Clock::now());
+      if (taken < enough) continue;
+      const auto within = [&](double seconds) {
+        return std::max(1L, long(double(all) * seconds / taken));
+      };
+      part = within(std::min(slice_seconds, part_seconds));
+      all = within(slice_seconds);
+      return;
+    }
+    part = all;
   }
+
+  template <class Run>
+  void in_parts(Run run) const {
+    for (long left = all; left > 0; left -= part) {
+      stop_if_asked();
+      run(std::min(part, left));
+    }
+  }
+};
+
+double measure(const PeakLoop& loop, int threads, double slice_seconds) {
+  const Rounds rounds(slice_seconds, loop.run);
   const double seconds = median_seconds(
-      threads, [](int) {}, [&](int) { loop.run(rounds); });
-  return double(threads) * double(rounds) * loop.operations / seconds;
+      threads, [](int) {}, [&](int) { rounds.in_parts(loop.run); });
+  return double(threads) * double(rounds.all) * loop.operations / seconds;
+}
+
+// Bytes for one thread, which writes them first, so that they lie in its memory node.
+AlignedArray<unsigned char> filled(long bytes) {
+  constexpr long together = 1L << 24;
+  AlignedArray<unsigned char> buffer{size_t(bytes)};
+  for (long i = 0; i < bytes; ++i) {
+    if (i % together == 0) stop_if_asked();
+    buffer[size_t(i)] = static_cast<unsigned char>(i * 37 >> 3);
+  }
+  return buffer;
 }
 
 double measure_read(const PeakLoops& loops, int threads) {
@@ -95,16 +134,16 @@ double measure_read(const PeakLoops& loops, int threads) {
   long total = std::clamp(4 * cache, 256 * mebibyte, 1024 * mebibyte);
   total = std::max(64 * mebibyte, std::min(total, free));
   const long bytes = std::max(1L, total / threads / detail::read_granule) * detail::read_granule;
-  // Each thread writes its own buffer first, so that it lies in that thread's memory node.
   std::vector<AlignedArray<unsigned char>> buffers(threads);
   const double seconds = median_seconds(
-      threads,
+      threads, [&](int thread) { buffers[thread] = filled(bytes); },
       [&](int thread) {
-        buffers[thread] = AlignedArray<unsigned char>(size_t(bytes));
-        for (long i = 0; i < bytes; ++i)
-          buffers[thread][size_t(i)] = static_cast<unsigned char>(i * 37 >> 3);
-      },
-      [&](int thread) { loops.read_ahead(buffers[thread].data(), bytes); });
+        constexpr long part = 64 * mebibyte;
+        for (long at = 0; at < bytes; at += part) {
+          stop_if_asked();
+          loops.read_ahead(buffers[thread].data() + at, std::min(part, bytes - at));
+        }
+      });
   return double(threads) * double(bytes) / seconds;
 }
 
@@ -115,27 +154,17 @@ CachePeak measure_cache(const PeakLoops& loops, int threads, int level, double s
   const long bytes = each / detail::read_granule * detail::read_granule;
   if (bytes < detail::read_granule) return {};
   std::vector<AlignedArray<unsigned char>> buffers(threads);
-  const auto fill = [&](int thread) {
-    buffers[thread] = AlignedArray<unsigned char>(size_t(bytes));
-    for (long i = 0; i < bytes; ++i)
-      buffers[thread][size_t(i)] = static_cast<unsigned char>(i * 37 >> 3);
+  const auto read = [&](int thread, long rounds) {
+    const auto once = level < 2 ? loops.read : loops.read_ahead;
+    for (long i = 0; i < rounds; ++i) once(buffers[thread].data(), bytes);
   };
-  fill(0);
-  const auto read = level < 2 ? loops.read : loops.read_ahead;
-  long rounds = 1;
-  for (; rounds < 1L << 40; rounds *= 4) {
-    const auto begin = Clock::now();
-    for (long i = 0; i < rounds; ++i) read(buffers[0].data(), bytes);
-    const double taken = seconds_between(begin, Clock::now());
-    if (taken < slice_seconds / 16) continue;
-    rounds = std::max(1L, long(double(rounds) * slice_seconds / taken));
-    break;
-  }
-  const double seconds = median_seconds(threads, fill, [&](int thread) {
-    for (long i = 0; i < rounds; ++i) read(buffers[thread].data(), bytes);
-  });
+  buffers[0] = filled(bytes);
+  const Rounds rounds(slice_seconds, [&](long some) { read(0, some); });
+  const double seconds = median_seconds(
+      threads, [&](int thread) { buffers[thread] = filled(bytes); },
+      [&](int thread) { rounds.in_parts([&](long some) { read(thread, some); }); });
   return {std::int64_t{bytes} * threads,
-          double(threads) * double(rounds) * double(bytes) / seconds};
+          double(threads) * double(rounds.all) * double(bytes) / seconds};
 }
 
 bool has_bf16() {

@@ -43,7 +43,7 @@ struct MachinePeaks {
 // Measures for about `seconds` (the figure of the memory alone needs half a second) with the
 // instructions of active_isa(). threads as in resolve_threads. Throws InvalidArgument unless 0 <
 // seconds <= 600, MemoryBudgetError if there is no memory for the buffers (64 MiB to 1 GiB
-// together).
+// together), and what a StopCheck of this thread throws.
 MachinePeaks measure_peaks(int threads, double seconds);
 
 // An estimate where nothing was measured: a server core at 2.5 GHz with two vector pipes and 10

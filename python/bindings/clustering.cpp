@@ -15,7 +15,7 @@ void bind_clustering(nb::module_& m) {
          std::int64_t iterations, std::uint64_t seed, const std::string& seeding,
          std::int64_t restarts, double tolerance, std::int64_t rows_per_centroid,
          std::int64_t levels, std::int64_t threads, const std::optional<Array>& initial,
-         bool frozen, const std::optional<FloatList>& weights, nb::object progress_to,
+         std::int64_t frozen_rows, const std::optional<FloatList>& weights, nb::object progress_to,
          nb::object step_to) {
         const AnyMatrixView view = view_of(rows, type);
         KMeansOptions options{.metric = parse_metric(metric),
@@ -23,7 +23,7 @@ void bind_clustering(nb::module_& m) {
                               .seed = seed,
                               .seeding = parse_seeding(seeding),
                               .restarts = narrow(restarts),
-                              .frozen = frozen,
+                              .frozen_rows = frozen_rows,
                               .rows_per_centroid = rows_per_centroid,
                               .tolerance = tolerance,
                               .levels = narrow(levels),
@@ -50,7 +50,7 @@ void bind_clustering(nb::module_& m) {
       nb::arg("rows").noconvert(), nb::arg("type"), nb::arg("count"), nb::arg("metric"),
       nb::arg("iterations"), nb::arg("seed"), nb::arg("seeding"), nb::arg("restarts"),
       nb::arg("tolerance"), nb::arg("rows_per_centroid"), nb::arg("levels"), nb::arg("threads"),
-      nb::arg("initial").none(), nb::arg("frozen"), nb::arg("weights").none(),
+      nb::arg("initial").none(), nb::arg("frozen_rows"), nb::arg("weights").none(),
       nb::arg("progress").none(), nb::arg("step").none() = nb::none());
   m.def(
       "nearest_centroids",

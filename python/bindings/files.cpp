@@ -102,10 +102,8 @@ void bind_machine(nb::module_& m) {
       "roofline",
       [](std::int64_t threads, double seconds) {
         MachinePeaks peaks;
-        {
-          const nb::gil_scoped_release released;
-          peaks = measure_peaks(narrow(threads), seconds);
-        }
+        without_interpreter(
+            [&](const Progress&) { peaks = measure_peaks(narrow(threads), seconds); });
         nb::dict d;
         const auto set = [&](const char* name, double value) {
           d[name] = std::isfinite(value) ? nb::cast(value) : nb::none();

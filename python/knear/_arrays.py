@@ -121,7 +121,7 @@ def filter_of(value: Any, rows: int | None) -> tuple[np.ndarray | None, np.ndarr
     if value is None:
         return None, None, 0
     _refuse_masks("filter", value)
-    array = np.asarray(_device.to_processor("filter", value))
+    array = _foreign.values_of("filter", _device.to_processor("filter", value))
     if array.ndim != 1:
         raise InvalidArgument(
             f"filter must have one dimension: ids, or one bool a row; but has {array.ndim}"
@@ -136,7 +136,7 @@ def filter_of(value: Any, rows: int | None) -> tuple[np.ndarray | None, np.ndarr
 def ids_of(name: str, value: Any, what: str = "whole numbers") -> np.ndarray:
     """`value` as a list of ids."""
     _refuse_masks(name, value)
-    array = np.asarray(_device.to_processor(name, value))
+    array = _foreign.values_of(name, _device.to_processor(name, value))
     if array.ndim != 1:
         raise InvalidArgument(f"{name} must have one dimension, but has {array.ndim}")
     if array.size == 0:
@@ -150,7 +150,7 @@ def ids_of(name: str, value: Any, what: str = "whole numbers") -> np.ndarray:
 
 def floats(name: str, value: Any, dimensions: int) -> np.ndarray:
     """`value` as a contiguous array of float32 of so many dimensions."""
-    array = np.asarray(_device.to_processor(name, value))
+    array = _foreign.values_of(name, _device.to_processor(name, value))
     if array.ndim != dimensions:
         raise InvalidArgument(f"{name} must have {dimensions} dimensions, but has {array.ndim}")
     if array.dtype.kind not in "iuf":
@@ -168,7 +168,7 @@ def floats(name: str, value: Any, dimensions: int) -> np.ndarray:
 
 def codes(name: str, value: Any) -> np.ndarray:
     """`value` as a contiguous matrix of bytes."""
-    array = np.asarray(_device.to_processor(name, value))
+    array = _foreign.values_of(name, _device.to_processor(name, value))
     if array.ndim != 2:
         raise InvalidArgument(f"{name} must have 2 dimensions, but has {array.ndim}")
     if array.dtype != np.uint8:

@@ -42,6 +42,8 @@ def choose_index(
     It goes by rules, not by the vectors: of the forms that fit the memory the one that loses least,
     in inverted lists where these are expected to be faster.
 
+    metric: "l2", "ip" or "cosine", of the searches to come. Vectors of uint8 and int8 take more
+        memory by cosine, since they are kept beside the form in which they are searched.
     memory: what the index may take, in bytes or as "200M"; None for as much as it likes.
     recall: of the 10 nearest, in the searches to come; 1 has them all found.
     batch: how many queries are searched for in a call.

@@ -16,6 +16,20 @@ def _step(values: tuple[Any, ...]) -> dict[str, Any]:
     return dict(zip(names, values, strict=True))
 
 
+def _frozen_rows(frozen: Any, given: int) -> int:
+    """How many of so many first centroids are frozen: all for True, or a number of them."""
+    if isinstance(frozen, (bool, np.bool_)):
+        if frozen and not given:
+            raise InvalidArgument("frozen is for centroids that are given, but initial has none")
+        return given if frozen else 0
+    count = _arrays.integer("frozen", frozen)
+    if not 0 <= count <= given:
+        raise InvalidArgument(
+            f"frozen must be from 0 to {given}, the rows of initial, but is {count}"
+        )
+    return count
+
+
 class KMeans:
     """Vectors in k clusters around centroids, by Lloyd's iterations.
 
@@ -86,7 +100,7 @@ class KMeans:
         *,
         weights: ArrayLike | None = None,
         initial: ArrayLike | None = None,
-        frozen: bool = False,
+        frozen: bool | int = False,
         progress: Progress = None,
         on_step: Callable[[dict[str, Any]], Any] | None = None,
     ) -> "KMeans":
@@ -102,7 +116,7 @@ class KMeans:
 
         weights: one for each row, not negative; None: all 1.
         initial: the first centroids [g x dim], g <= k; the others are seeded. With `frozen` these
-            stay as they are.
+            stay as they are; a number freezes the first so many of them.
         progress: a function of the stage and of the share done, which may stop the work by raising;
             True draws a bar with tqdm, which shows the objective too.
         on_step: a function that is called after each iteration with what it did, a dict as `steps`
@@ -115,6 +129,7 @@ class KMeans:
         rows, kind = _arrays.matrix("x", x)
         first = None if initial is None else _arrays.floats("initial", initial, 2)
         heavy = None if weights is None else _arrays.floats("weights", weights, 1)
+        frozen_rows = _frozen_rows(frozen, 0 if first is None else len(first))
         if not (on_step is None or callable(on_step)):
             raise InvalidArgument(f"on_step must be a function of a step, but is {on_step!r}")
         with told(progress) as tell:
@@ -134,7 +149,7 @@ class KMeans:
                 *self._options,
                 self._threads,
                 first,
-                bool(frozen),
+                frozen_rows,
                 heavy,
                 tell,
                 after if on_step is not None or isinstance(tell, Bar) else None,

@@ -142,7 +142,7 @@ def k_means(
     levels: int,
     threads: int,
     initial: NDArray[np.float32] | None,
-    frozen: bool,
+    frozen_rows: int,
     weights: NDArray[np.float32] | None,
     progress: Progress,
     step: Callable[[int, int, float, int, int, float], Any] | None = None,

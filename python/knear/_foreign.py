@@ -24,6 +24,15 @@ def array_of(name: str, x: Any, numbers: bool = False) -> np.ndarray:
         return _of_arrow(name, x)
     if hasattr(type(x), "__arrow_array__") or hasattr(getattr(x, "array", None), "__arrow_array__"):
         return _of_pandas(name, x)
+    array = values_of(name, x)
+    return _stacked(name, array) if array.dtype == object and array.ndim == 1 else array
+
+
+def values_of(name: str, x: Any) -> np.ndarray:
+    """`x` as an array of NumPy, of whatever it holds: by DLPack where NumPy cannot read it, of the
+    type inside where pandas has one with nulls."""
+    if _nullable(getattr(x, "dtype", None)) or hasattr(x, "dtypes"):
+        return _of_nullable(name, x)
     try:
         array = np.asarray(x)
     except Exception as error:
@@ -32,7 +41,31 @@ def array_of(name: str, x: Any, numbers: bool = False) -> np.ndarray:
                 raise InvalidArgument(f"{name} are no matrix: {error}") from None
             raise
         return _of_dlpack(name, x)
-    return _stacked(name, array) if array.dtype == object and array.ndim == 1 else array
+    # NumPy makes an object of what has nothing that it reads.
+    only_there = array.ndim == 0 and array.dtype == object and hasattr(type(x), "__dlpack__")
+    return _of_dlpack(name, x) if only_there else array
+
+
+def _nullable(dtype: Any) -> np.dtype | None:
+    """NumPy's type of the numbers in a column of pandas that may have nulls, or of Arrow's."""
+    inside = None if isinstance(dtype, np.dtype) else getattr(dtype, "numpy_dtype", None)
+    return inside if isinstance(inside, np.dtype) and inside.kind in "iufb" else None
+
+
+def _of_nullable(name: str, x: Any) -> np.ndarray:
+    """A column or table of pandas, of which NumPy would make objects where nulls are possible."""
+    table = hasattr(x, "dtypes") and getattr(x, "ndim", 1) == 2
+    dtypes = list(x.dtypes) if table else [x.dtype]
+    types = [each if isinstance(each, np.dtype) else _nullable(each) for each in dtypes]
+    able = np.array([not isinstance(each, np.dtype) for each in dtypes], np.bool_)
+    if any(each is None for each in types) or not able.any():  # None == float64 for NumPy
+        return np.asarray(x)
+    nulls = np.asarray(x.isna()).reshape(-1, len(dtypes)) & able
+    if nulls.any():
+        row, column = (int(i) for i in np.argwhere(nulls)[0])
+        where = f", column {x.columns[column]!r}" if table else ""
+        raise InvalidArgument(f"{name} have no value (null) in row {row}{where}")
+    return x.to_numpy(dtype=np.result_type(*types))
 
 
 def _of_arrow(name: str, x: Any) -> np.ndarray:
@@ -73,7 +106,7 @@ def _of_pandas(name: str, x: Any) -> np.ndarray:
     array = getattr(x, "array", x)
     if hasattr(array, "__arrow_array__") and str(getattr(x, "dtype", "")).startswith(_LISTS):
         return _of_arrow(name, array.__arrow_array__())
-    array = np.asarray(x)
+    array = values_of(name, x)
     return _stacked(name, array) if array.dtype == object and array.ndim == 1 else array
 
 
@@ -87,6 +120,11 @@ def _stacked(name: str, column: np.ndarray) -> np.ndarray:
     except Exception as error:
         raise InvalidArgument(f"{name} are no vectors: {error}") from None
     if dims != {1}:
+        for row, each in enumerate(column):
+            if each is None or type(each).__name__ == "NAType" or each is np.nan:
+                raise InvalidArgument(f"{name} have no vector (null) in row {row}")
+            if 1 in dims and vectors[row].ndim != 1:
+                raise InvalidArgument(f"{name} have no vector in row {row}, but {each!r}")
         return column
     _one_length(name, np.array([each.size for each in vectors]))
     return np.stack(vectors)

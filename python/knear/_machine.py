@@ -18,6 +18,8 @@ def roofline(threads: int = 0, *, seconds: float = 3.0) -> dict[str, Any]:
     "processor". It is not stored: `knear roofline` of the command line does that, for the cost
     model to plan by.
 
+    Ctrl-C stops it within half a second.
+
     threads: how many run together; 0 for all that the process may use.
 
     Raises InvalidArgument unless 0 < seconds <= 600.

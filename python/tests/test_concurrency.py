@@ -335,6 +335,8 @@ LONG_CALLS = {
         )
     ),
     "pairs": of_arrays(lambda rows, queries: pairs(rows[:20_000])),
+    "roofline": of_arrays(lambda rows, queries: knear.roofline(1)),
+    "roofline for long": of_arrays(lambda rows, queries: knear.roofline(2, seconds=600)),
 }
 
 

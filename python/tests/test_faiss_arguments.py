@@ -193,3 +193,38 @@ def test_vectors_of_nan_are_not_found(rows, string, faiss):
         assert (again.search(rows[12:13], 5)[1] != 12).all()
         index.remove_ids(np.arange(12))
         assert np.isnan(index.reconstruct(0)).any() and index.search(rows[12:13], 1)[1] != 0
+
+
+def test_a_negative_size_is_refused_when_it_is_set(rows, faiss):
+    lists = faiss.index_factory(12, "IVF20,Flat")
+    for of in (lists, faiss.SearchParametersIVF()):
+        for name in ("nprobe", "max_codes"):
+            with pytest.raises(OverflowError):
+                setattr(of, name, -1)
+    with pytest.raises((OverflowError, AssertionError)):
+        faiss.SearchParametersIVF(nprobe=-1)
+    assert lists.nprobe == 1
+
+
+def test_no_neighbours_at_all(rows, faiss):
+    """k = 0 of functions, no queries of range searches."""
+    for metric in (faiss.METRIC_L2, faiss.METRIC_INNER_PRODUCT, faiss.METRIC_L1):
+        for each in faiss.knn(rows[:3], rows, 0, metric):
+            assert each.shape == (3, 0)
+    for each in (*faiss.kmin(rows, 0), *faiss.kmax(rows, 0)):
+        assert each.shape == (3000, 0)
+    index = faiss.IndexFlatL2(12)
+    index.add(rows)
+    begin, distances, ids = index.range_search(rows[:0], 1.0)
+    assert (begin.tolist(), begin.dtype, distances.dtype) == ([0], np.uint64, np.float32)
+    assert ids.shape == (0,)
+    if faiss is ours:
+        assert ids.dtype == np.int64
+
+
+def test_lists_that_are_not_trained_are_not_merged(rows, faiss):
+    pair = [faiss.index_factory(12, "IVF20,Flat") for _ in range(2)]
+    pair[0].train(rows)
+    for a, b in (pair, pair[::-1]):
+        with pytest.raises(RuntimeError):
+            a.check_compatible_for_merge(b)

@@ -174,3 +174,37 @@ def test_weighted_k_means(rows, faiss):
     np.testing.assert_allclose(plain.centroids[0], rows.mean(0), atol=1e-3)
     with pytest.raises(AssertionError):
         km.train(rows, weights=weights[:5])
+
+
+@pytest.mark.parametrize("method", ["KMEANS_PLUS_PLUS", "AFK_MC2"])
+def test_centroids_far_apart_by_inner_products(rows, faiss, method):
+    found = []
+    for way in ("RANDOM", method):
+        clustering = faiss.Clustering(12, 40)
+        clustering.niter, clustering.init_method = 1, getattr(faiss, f"ClusteringInitMethod_{way}")
+        index = faiss.IndexFlatIP(12)
+        clustering.train(rows, index)
+        assert index.ntotal == 40
+        found.append(faiss.vector_to_array(clustering.centroids))
+    assert not np.array_equal(*found)
+
+
+def test_how_a_product_quantizer_may_begin(rows):
+    pq = ours.ProductQuantizer(12, 4, 4)
+    pq.train_type = pq.Train_hypercube
+    with pytest.raises(NotImplementedError, match="Train_hot_start"):
+        pq.train(rows)
+
+
+@needs_faiss
+@pytest.mark.parametrize("whole", [False, True])
+def test_fewer_frozen_centroids_than_clusters(rows, whole):
+    """The others are those that FAISS draws, and move."""
+    x = rows * 100 if whole else rows
+    first, found = np.rint(x[:4]) if whole else x[:4], []
+    for module in (ours, theirs):
+        km = module.Kmeans(12, 10, niter=3, frozen_centroids=True, int_centroids=whole)
+        km.train(x, init_centroids=first)
+        np.testing.assert_array_equal(km.centroids[:4], first)
+        found.append(km.centroids)
+    np.testing.assert_allclose(*found, rtol=1e-4, atol=1e-5)

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from faiss_pair import needs_faiss, ours, refused, same, theirs
+from faiss_pair import across, needs_faiss, ours, refused, same, theirs
 
 
 @needs_faiss
@@ -44,6 +44,60 @@ def test_check_sums(rows):
     for array in (rows, rows[0], np.arange(250, 257).astype(np.uint8), np.arange(-7, 30),
                   rows[:5].view(np.uint8)[:, :7].copy()):  # fmt: skip
         np.testing.assert_array_equal(ours.checksum(array), theirs.checksum(array))
+
+
+@needs_faiss
+def test_methods_of_indexes_that_take_pointers(rows):
+    """The signatures of C++, with arrays of swig_ptr()."""
+    x = rows[:9].copy()
+    pair = (ours, theirs)
+    outs = []
+    for module in pair:
+        pointer = module.swig_ptr
+        flat = module.IndexFlatL2(12)
+        flat.add(rows)
+        many, one = np.empty((9, 12), np.float32), np.empty(12, np.float32)
+        keys = np.arange(50, 59)
+        flat.compute_residual_n(9, pointer(x), pointer(many), pointer(keys))
+        flat.compute_residual(pointer(x), pointer(one), 7)
+        outs.append([many, one])
+    for a, b in zip(*outs, strict=True):
+        np.testing.assert_array_equal(a, b)
+    theirs_chain = theirs.index_factory(12, "PCA5,Flat")
+    theirs_chain.train(rows)
+    outs = []
+    for module in pair:
+        index, pointer = across(module, theirs_chain), module.swig_ptr
+        there = module.rev_swig_ptr(index.apply_chain(9, pointer(x)), 45).reshape(9, 5).copy()
+        back = np.empty((9, 12), np.float32)
+        index.reverse_chain(9, pointer(there), pointer(back))
+        outs.append([there, back])
+    for a, b in zip(*outs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(across(ours, theirs_chain).apply_chain(x), outs[0][0])
+
+
+@needs_faiss
+@pytest.mark.parametrize("string", ["IVF20,Flat", "IVF20,PQ4", "IVF300,SQ8"])
+def test_codes_of_vectors_in_lists_by_pointers(rows, string):
+    trained = theirs.index_factory(12, string)
+    trained.train(rows)
+    x, lists = rows[:30].copy(), trained.quantizer.assign(rows[:30], 1).ravel()
+    lists[3] = -1
+    outs = []
+    for module in (ours, theirs):
+        index, pointer = across(module, trained), module.swig_ptr
+        codes = np.full((30, index.code_size), 9, np.uint8)
+        listed = np.full((30, index.sa_code_size()), 9, np.uint8)
+        index.encode_vectors(30, pointer(x), pointer(lists), pointer(codes))
+        index.encode_vectors(30, pointer(x), pointer(lists), pointer(listed), True)
+        outs.append([codes, listed])
+    some = np.arange(30) != 3  # IndexIVFFlat of FAISS copies what is in no list
+    for a, b in zip(*outs, strict=True):
+        np.testing.assert_array_equal(a[some], b[some])
+    index = ours.index_factory(12, string)
+    index.train_q1(3000, ours.swig_ptr(rows), False, ours.METRIC_L2)
+    assert index.quantizer.ntotal == index.nlist
 
 
 @pytest.mark.parametrize("metric", ["L2sqr", "inner_product"])

@@ -122,19 +122,28 @@ def test_subsets_of_lists(rows):
     pair = pair_of_lists(rows)
     for index in pair:
         index.add(rows)
-    for which, a, b, count in ((0, 100, 900, 800), (1, 7, 3, 429), (2, 500, 1500, 1000)):
-        found = []
+    for which, a, b in ((0, 100, 900), (0, 9, 3), (1, 7, 3), (2, 500, 1500), (2, 0, 1),
+                        (2, 7, 2999), (2, 0, 3000), (3, 3, 1), (3, 7, 6), (4, 3, 9),
+                        (4, 0, 100)):  # fmt: skip
+        found, copied = [], []
         for index in pair:
             other = index_module(index).clone_index(index)
             other.reset()
             other.add(rows[:1])
             index.copy_subset_to(other, which, a, b)
-            assert other.ntotal == count + 1
             other.nprobe = 20
             found.append(other.search(rows[:50], 5))
+            copied.append(lists_of(other, index_module(index)))
             assert index.ntotal == 3000
-        if which < 2:  # which rows come in order of lists is of a list's own order
-            same(*found)
+        assert copied[0] == copied[1], (which, a, b)
+        same(*found)
+    names = [name for name in dir(theirs.InvertedLists) if name.startswith("SUBSET")]
+    assert len(names) == 5
+    for name in names:
+        assert getattr(ours.InvertedLists, name) == getattr(theirs.InvertedLists, name)
+    for index in pair:
+        with refused():
+            index.copy_subset_to(index, 5, 0, 1)
 
 
 @needs_faiss

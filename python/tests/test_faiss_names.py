@@ -3,6 +3,7 @@ what it lacks; and the guide to them, which runs."""
 
 import doctest
 import importlib
+import inspect
 import re
 from pathlib import Path
 from types import ModuleType
@@ -69,6 +70,22 @@ def test_every_name_of_faiss_is_known():
             assert callable(mine) == callable(what), name
     with pytest.raises(NotImplementedError, match="hnsw_stats"):
         _ = ours.cvar.hnsw_stats
+
+
+@needs_faiss
+def test_a_class_of_faiss_is_below_the_same_ones():
+    """But for those that FAISS has twice, and knear.faiss once by both names."""
+    names = [name for name in dir(ours) if inspect.isclass(getattr(theirs, name, None))
+             and inspect.isclass(getattr(ours, name)) and name not in ours.WAYS]  # fmt: skip
+    twice = {"IndexIVFInterface", "Level1Quantizer", "InvertedLists", "ZeroCopyIOReader"}
+    for name in names:
+        for above in names:
+            if name in twice or name.startswith("Map") or "Vector" in name:
+                continue
+            if issubclass(getattr(theirs, name), getattr(theirs, above)):
+                assert issubclass(getattr(ours, name), getattr(ours, above)), (name, above)
+            elif getattr(ours, name) is not getattr(ours, above):
+                assert not issubclass(getattr(ours, name), getattr(ours, above)), (name, above)
 
 
 @pytest.mark.parametrize(

@@ -135,3 +135,18 @@ def test_selectors_that_are_translated_already(rows, faiss):
         for selector in (wanted, faiss.IDSelectorTranslated(index, wanted))
     ]
     np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
+@needs_faiss
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 17, 64])
+def test_what_selectors_hold(size):
+    ids, bits = np.arange(size) * 7, np.arange(size, dtype=np.uint8)
+    for a, b in ((ours.IDSelectorArray(ids), theirs.IDSelectorArray(ids)),
+                 (ours.IDSelectorBitmap(bits), theirs.IDSelectorBitmap(bits))):  # fmt: skip
+        assert a.n == b.n == size
+    np.testing.assert_array_equal(ours.rev_swig_ptr(ours.IDSelectorArray(ids).ids, size), ids)
+    np.testing.assert_array_equal(ours.IDSelectorBitmap(bits).bitmap, bits)
+    assert ours.IDSelectorBatch(ids).nbits == theirs.IDSelectorBatch(ids).nbits
+    assert not hasattr(ours.IDSelectorBatch(ids), "ids")
+    both = np.array([3, 3, 4])
+    assert ours.IDSelectorArray(both).n == theirs.IDSelectorArray(both).n == 3

@@ -116,6 +116,76 @@ class Unread(Pretender):
         return type(self)(self.x[which], self.device, self.code)
 
 
+class OnlyDLPack:
+    """An array of a library that has DLPack alone."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __dlpack__(self, **words):
+        return self.x.__dlpack__(**words)
+
+    def __dlpack_device__(self):
+        return self.x.__dlpack_device__()
+
+
+def test_arrays_that_have_dlpack_alone(x):
+    want = knear.knn(x[:5], x, 3)
+    for got in (knear.knn(OnlyDLPack(x[:5]), x, 3), knear.knn(x[:5], OnlyDLPack(x), 3)):
+        np.testing.assert_array_equal(got.ids, want.ids)
+    assert address(OnlyDLPack(x)) == address(x)
+    index = knear.Index("Flat", dim=6)
+    index.add(OnlyDLPack(x), OnlyDLPack(np.arange(40) + 7))
+    np.testing.assert_array_equal(index.search(OnlyDLPack(x[:5]), 3).ids, want.ids + 7)
+    np.testing.assert_array_equal(knear.select_k(OnlyDLPack(x), 1)[0][:, 0], x.min(axis=1))
+    some = np.arange(40) % 2 == 0
+    for filter in (some, np.flatnonzero(some)):
+        got = knear.knn(x[:5], x, 3, filter=OnlyDLPack(filter))
+        np.testing.assert_array_equal(got.ids, knear.knn(x[:5], x, 3, filter=filter).ids)
+
+
+@pytest.mark.parametrize("how", ["Float32", "Float64", "convert", "float32[pyarrow]", "mixed"])
+def test_tables_of_types_that_may_have_nulls(x, how):
+    pandas = pytest.importorskip("pandas")
+    if "pyarrow" in how:
+        pytest.importorskip("pyarrow")
+    plain = pandas.DataFrame(x.astype(int) if how == "convert" else x, columns=list("abcdef"))
+    numbers = plain.to_numpy().astype(np.float32)
+    kinds = {"convert": lambda: plain.convert_dtypes(),
+             "mixed": lambda: plain.astype({"b": "Float32", "d": "Float64"})}  # fmt: skip
+    table = kinds.get(how, lambda: plain.astype(how))()
+    want = knear.knn(numbers[:5], numbers, 3)
+    for got in (knear.knn(table[:5], numbers, 3), knear.knn(numbers[:5], table, 3)):
+        np.testing.assert_array_equal(got.ids, want.ids)
+    hole = table.copy()
+    hole.loc[7, "d"] = None
+    with pytest.raises(knear.InvalidArgument, match=r"base have no value \(null\) in row 7, col"):
+        knear.knn(numbers, hole, 1)
+    with pytest.raises(knear.InvalidArgument, match="elements of type object"):
+        knear.knn(numbers, table.assign(f="text"), 1)
+    ids = pandas.Series(range(40)).convert_dtypes()
+    index = knear.Index("Flat", dim=6)
+    index.add(table, ids + 7)
+    np.testing.assert_array_equal(index.search(numbers[:5], 3).ids, want.ids + 7)
+    few = knear.knn(numbers[:5], numbers, 3, filter=pandas.array(range(40)) % 2 == 0)
+    assert (few.ids % 2 == 0).all()
+    with pytest.raises(knear.InvalidArgument, match=r"filter have no value \(null\) in row 1"):
+        knear.knn(numbers[:5], numbers, 3, filter=pandas.array([3, None]))
+
+
+@pytest.mark.parametrize("null", ["None", "NaN", "NA"])
+def test_a_null_in_a_column_of_vectors_is_named(x, null):
+    pandas = pytest.importorskip("pandas")
+    column = list(x[:3])
+    column[1] = {"None": None, "NaN": np.nan, "NA": pandas.NA}[null]
+    for bad in (pandas.Series(column), pandas.Series(column).array.to_numpy()):
+        with pytest.raises(knear.InvalidArgument, match=r"base have no vector \(null\) in row 1$"):
+            knear.knn(x, bad, 1)
+    column[1] = 7
+    with pytest.raises(knear.InvalidArgument, match="base have no vector in row 1, but 7$"):
+        knear.knn(x, pandas.Series(column), 1)
+
+
 def test_what_numpy_cannot_read_comes_by_dlpack(x):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     halves = x.astype(ml_dtypes.bfloat16)

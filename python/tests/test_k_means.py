@@ -68,6 +68,14 @@ def test_options(rng):
     given = x[:3] + 1
     km = knear.KMeans(5, iterations=4).train(x, initial=given, frozen=True)
     np.testing.assert_array_equal(km.centroids[:3], given)
+    km = knear.KMeans(5, iterations=4).train(x, initial=x[:5], frozen=2)
+    np.testing.assert_array_equal(km.centroids[:2], x[:2])
+    assert (km.centroids[2:] != x[2:5]).any(axis=1).all()
+    for frozen, text in ((4, "from 0 to 3"), (-1, "from 0 to 3"), (1.5, "whole number")):
+        with pytest.raises(knear.InvalidArgument, match=text):
+            knear.KMeans(5).train(x, initial=given, frozen=frozen)
+    with pytest.raises(knear.InvalidArgument, match="initial has none"):
+        knear.KMeans(5).train(x, frozen=True)
     weights = np.zeros(len(x))
     weights[:50] = 1
     alone = knear.KMeans(1).train(x, weights=weights).centroids

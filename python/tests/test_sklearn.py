@@ -634,3 +634,12 @@ def test_neighbors_of_bytes_are_those_of_the_numbers():
         wanted = wanted.fit(x).kneighbors(queries)
         np.testing.assert_allclose(got[0], wanted[0], rtol=1e-9, atol=1e-12)
         np.testing.assert_array_equal(got[1], wanted[1])
+
+
+@pytest.mark.parametrize("name", ["KNeighborsClassifier", "KNeighborsRegressor"])
+def test_sparse_targets_are_refused_when_they_are_given(rng, name):
+    X, y = rng.standard_normal((50, 3)), rng.integers(0, 2, (50, 2))
+    for kind in (sparse.csr_matrix, sparse.coo_array):
+        with pytest.raises(TypeError, match=r"Sparse data was passed for y.*\.toarray\(\)"):
+            getattr(ours, name)().fit(X, kind(y))
+    assert getattr(ours, name)().fit(X, y).predict(X[:4]).shape == (4, 2)

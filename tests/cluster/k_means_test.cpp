@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -267,10 +268,25 @@ TEST(KMeans, GivenCentroidsAreWhereItBeginsAndFrozenOnesStay) {
   EXPECT_EQ(std::memcmp(k_means(rows.view(), 8, options).centroids.data(), given.data(), 48), 0);
   options.iterations = 5;
   EXPECT_NE(std::memcmp(k_means(rows.view(), 8, options).centroids.data(), given.data(), 48), 0);
-  options.frozen = true;
+  options.frozen_rows = 3;
   const KMeans frozen = k_means(rows.view(), 8, options);
   EXPECT_EQ(std::memcmp(frozen.centroids.data(), given.data(), 48), 0);
   EXPECT_EQ(std::memcmp(k_means(rows.view(), 3, options).centroids.data(), given.data(), 48), 0);
+}
+
+TEST(KMeans, SomeOfTheGivenCentroidsAreFrozenAndTheOthersMove) {
+  const AnyMatrix rows = blobs(1500, 4, 10, 14);
+  Matrix<float> given(8, 4);
+  for (std::int64_t c = 0; c < 8; ++c)
+    std::copy_n(rows.view().as<float>().row(c * 180), 4, given.row(c));
+  const KMeans found =
+      k_means(rows.view(), 8, {.iterations = 1, .initial = given.view(), .frozen_rows = 3});
+  EXPECT_EQ(std::memcmp(found.centroids.data(), given.data(), 48), 0);
+  // The others are where one iteration from the same first centroids puts them, frozen ones or not.
+  const KMeans all = k_means(rows.view(), 8, {.iterations = 1, .initial = given.view()});
+  ASSERT_EQ(all.steps[0].empty, 0);
+  EXPECT_EQ(std::memcmp(found.centroids.row(3), all.centroids.row(3), 80), 0);
+  EXPECT_NE(std::memcmp(found.centroids.row(3), given.row(3), 80), 0);
 }
 
 TEST(KMeans, CentroidsWithoutRowsSplitOthers) {
@@ -400,8 +416,10 @@ TEST(KMeans, BadArgumentsAreNamed) {
   refuses(5, {.levels = 3}, "levels must be 1 or 2, but is 3");
   refuses(5, {.metric = Metric::ip, .levels = 2}, "levels = 2 is for l2");
   refuses(5, {.threads = -2}, "threads");
-  refuses(5, {.frozen = true}, "frozen is for centroids that are given");
+  refuses(5, {.frozen_rows = 1}, "frozen_rows must be from 0 to 0, the rows of initial, but is 1");
   Matrix<float> initial(6, 4), other(2, 5);
+  refuses(6, {.initial = initial.view(), .frozen_rows = 7}, "from 0 to 6, the rows of initial");
+  refuses(6, {.initial = initial.view(), .frozen_rows = -1}, "but is -1");
   refuses(5, {.initial = initial.view()}, "initial has 6 rows, but k is 5");
   refuses(5, {.initial = other.view()}, "initial has 5 columns, rows have 4");
   refuses(7, {.metric = Metric::cosine, .initial = initial.view()}, "row 0 is one");

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "knear/core/error.hpp"
+#include "knear/core/stop_check.hpp"
 
 namespace knear {
 namespace {
@@ -245,6 +246,26 @@ TEST(RunTogether, ThrowsOnceAllHaveEnded) {
     EXPECT_STREQ(e.what(), "2");
   }
   EXPECT_EQ(ended, 5);
+}
+
+TEST(RunTogether, AsksTheStopCheckOfTheCallerWhichEndsAllBodies) {
+  const auto start = std::chrono::steady_clock::now();
+  const StopCheck check([] { throw Cancelled("enough"); });
+  std::atomic<int> ended = 0;
+  const auto work = [&](int) {
+    try {
+      for (int i = 0; i < 1000; ++i) {
+        stop_if_asked();
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+    } catch (const Cancelled&) {
+      ++ended;
+      throw;
+    }
+  };
+  EXPECT_THROW(run_together(3, work), Cancelled);
+  EXPECT_EQ(ended, 3);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they need the addresses

@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <chrono>
 #include <cmath>
 #include <string>
 
 #include "knear/core/error.hpp"
+#include "knear/core/stop_check.hpp"
 
 namespace knear {
 namespace {
@@ -72,6 +74,15 @@ TEST(MeasurePeaks, SeveralThreadsAtOnce) {
   EXPECT_EQ(peaks.threads, 3);
   EXPECT_GT(peaks.fp32_flops, 1e7);
   EXPECT_GT(peaks.memory_bytes_per_second, 1e7);
+}
+
+TEST(MeasurePeaks, EndOnceTheStopCheckSaysSo) {
+  for (const double seconds : {0.5, 600.0}) {
+    const auto start = std::chrono::steady_clock::now();
+    const StopCheck check([] { throw Cancelled("enough"); });
+    EXPECT_THROW(measure_peaks(2, seconds), Cancelled);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  }
 }
 
 TEST(MeasurePeaks, RefusesWhatItCannotDo) {

@@ -72,9 +72,9 @@ from .clustering import (
     Kmeans,
     kmeans_clustering,
 )
-from .codes import IndexFlatCodes, IndexPQ, IndexPQStats, IndexScalarQuantizer, indexPQ_stats
+from .codes import IndexPQ, IndexPQStats, IndexScalarQuantizer, indexPQ_stats
 from .factory import index_factory
-from .flat import IndexFlat, IndexFlatIP, IndexFlatL2
+from .flat import IndexFlat, IndexFlatCodes, IndexFlatIP, IndexFlatL2
 from .functions import (
     ResultHeap,
     check_compatible_for_merge,

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import Error, MemoryBudgetError
 from . import metrics
 from .fields import neighbors, of_type, whole
+from .missing import Lacking
 from .parameters import SearchParameters
 from .selectors import IDSelector, selector_of
 from .vectors import Ownership
@@ -71,6 +72,18 @@ def matrix(x: Any, columns: int | None = None) -> NDArray[np.float32]:
     assert columns is None or d == columns, f"there are {d} columns, where {columns} are due"
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(x, np.float32)
+
+
+def first_rows(n: int, x: Any, columns: int) -> NDArray[np.float32]:
+    """The first n rows of what stands for an address, an array of swig_ptr(), as a matrix."""
+    values = np.ravel(x)
+    assert values.size >= n * columns, f"{values.size} numbers are no {n} rows of {columns}"
+    return matrix(values[: n * columns].reshape(n, columns))
+
+
+def fill(out: Any, values: NDArray[Any]) -> None:
+    """Puts `values` into the first places of what stands for an address."""
+    out.reshape(-1)[: values.size] = values.ravel()
 
 
 def rows_of_nan(x: NDArray[np.float32]) -> NDArray[np.bool_]:
@@ -156,7 +169,7 @@ class _Sealed(type):
         return made
 
 
-class Sealed(metaclass=_Sealed):
+class Sealed(Lacking, metaclass=_Sealed):
     _sealed = False
     this, thisown = Ownership(), True
 
@@ -350,9 +363,24 @@ class Index(Sealed):
         """What measures single vectors of this index, as it does in a search."""
         return DistanceComputer(self)
 
-    def compute_residual_n(self, x: ArrayLike, keys: ArrayLike) -> NDArray[np.float32]:
-        """`x` less the vectors of these ids [n x d]."""
-        return matrix(x, self.d) - self.reconstruct_batch(keys)
+    def compute_residual(self, x: Any, residual: Any, key: int) -> None:
+        """Puts `x` [d] less the vector of this id into an array."""
+        fill(residual, first_rows(1, x, self.d)[0] - self.reconstruct(key))
+
+    def compute_residual_n(self, *given: Any) -> Any:
+        """(x, keys): `x` less the vectors of these ids [n x d]. (n, x, residuals, keys), as FAISS
+        has it: the same, put into an array."""
+        if len(given) == 2:
+            x, keys = given
+            return matrix(x, self.d) - self.reconstruct_batch(keys)
+        n, x, residuals, keys = given
+        ids = np.ravel(keys)[:n]
+        fill(residuals, first_rows(n, x, self.d) - self.reconstruct_batch(ids))
+        return None
+
+    def train_with_queries(self, n: int, x: Any, n_train_q: int, xq_train: Any) -> None:
+        """train() by the first n rows of `x`: no index here learns from queries."""
+        self.train(first_rows(n, x, self.d))
 
     def remove_ids(self, x: Any) -> int:
         """Removes the vectors that an IDSelector or an array of ids names, and says how many."""
@@ -433,6 +461,17 @@ class Index(Sealed):
         refuse("add_sa_codes not implemented for this type of index")
 
 
+def measured(
+    x: NDArray[np.float32], y: NDArray[np.float32], metric: int, metric_arg: float
+) -> NDArray[np.float32]:
+    """The distances, or inner products, [n] of `x` [d] and the rows of `y` [n x d]."""
+    if metrics.is_other(metric):
+        return metrics.distances(x[None], y, metric, metric_arg)[0]
+    a, b = x.astype(np.float64), y.astype(np.float64)
+    with np.errstate(over="ignore"):
+        return (np.square(a - b).sum(1) if metric == METRIC_L2 else b @ a).astype(np.float32)
+
+
 class DistanceComputer(Sealed):
     """set_query(x), and then computer(i): the distance, or inner product, of the vector i."""
 
@@ -445,12 +484,7 @@ class DistanceComputer(Sealed):
         self._query = (query if self._change is None else self._change(query))[0]
 
     def _measured(self, a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
-        metric = self._index.metric_type
-        if metrics.is_other(metric):
-            return float(metrics.distances(a[None], b[None], metric, self._index.metric_arg)[0, 0])
-        x, y = a.astype(np.float64), b.astype(np.float64)
-        l2 = metric == METRIC_L2
-        return float(np.float32(np.square(x - y).sum() if l2 else x @ y))
+        return float(measured(a, b[None], self._index.metric_type, self._index.metric_arg)[0])
 
     def __call__(self, i: int) -> float:
         if self._query is None:

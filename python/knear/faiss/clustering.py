@@ -23,10 +23,11 @@ ClusteringInitMethod_AFK_MC2 = 2
 
 
 class ClusteringParameters(Sealed):
-    """FAISS's, with its defaults. update_index, decode_block_size, use_faster_subsampling,
-    afkmc2_chain_length and use_super_kmeans change nothing here; AFK_MC2, which approximates it, is
-    k-means++. A negative seed is one from the clock. Fewer than min_points_per_centroid are warned
-    of, and verbose prints iterations, once a run has ended."""
+    """FAISS's, with its defaults. update_index, decode_block_size, use_faster_subsampling and
+    use_super_kmeans change nothing here. AFK_MC2, which approximates it, is k-means++ by distances;
+    by inner products alone it draws chains of afkmc2_chain_length. A negative seed is one from the
+    clock. Fewer than min_points_per_centroid are warned of, and verbose prints iterations, once a
+    run has ended."""
 
     def __init__(self) -> None:
         self.niter = 25
@@ -109,12 +110,12 @@ def cluster(
         if cp.init_method == ClusteringInitMethod_RANDOM:
             drawn = permutation(len(x), seed + 1 + redo * 15486557, k)[len(given) :]
             first = np.concatenate([given, _after(x[drawn], cp)])
+        elif products and not cp.spherical:
+            first = np.concatenate([given, _drawn_apart(x, k, given, cp, seed + 1 + redo)])
         if cp.niter < 1 and len(first) == k:
             return _after(first, cp), []
         frozen = len(given) if cp.frozen_centroids else 0
         if products and not cp.spherical:
-            if len(first) < k:
-                raise NotImplementedError("k-means by inner products begins at random rows")
             centroids, steps = _by_products(x, first, cp, frozen, weights, max(1, cp.niter))
         else:
             centroids, steps = _lloyd(x, k, cp, first, frozen, weights, seed + redo)
@@ -125,6 +126,18 @@ def cluster(
             say(cp.verbose and cp.nredo > 1, "Objective improved: keep new clusters")
             best, lowest, kept = centroids, objective, len(stats)
     return _after(best, cp), stats[:kept]
+
+
+def _drawn_apart(
+    x: NDArray[np.float32], k: int, given: NDArray[np.float32], cp: ClusteringParameters, seed: int
+) -> NDArray[np.float32]:
+    """Rows that are far from one another and from the centroids given, k together with these."""
+    rows = ClusteringInitialization(x.shape[1], k - len(given))
+    rows.method, rows.seed = cp.init_method, seed
+    rows.afkmc2_chain_length = cp.afkmc2_chain_length
+    out = np.empty((rows.k, rows.d), np.float32)
+    rows.init_centroids(len(x), x, out, len(given), given)
+    return _after(out, cp)
 
 
 def refuse_other_metrics(index: Any) -> None:
@@ -165,8 +178,6 @@ def _lloyd(
     seed: int,
 ) -> tuple[NDArray[np.float32], list[ClusteringIterationStats]]:
     """knear's k-means from the centroids `first`, of which so many stay as they are."""
-    if frozen and frozen < k:
-        first = first[:frozen]  # knear freezes all that it is given, and draws the others
 
     def run(first: NDArray[np.float32], iterations: int) -> tuple[Any, Any]:
         return _core.k_means(
@@ -183,7 +194,7 @@ def _lloyd(
             1,
             threads(),
             first if len(first) else None,
-            bool(frozen),
+            frozen,
             weights,
             interruptions(),
         )
@@ -301,9 +312,9 @@ class Clustering(ClusteringParameters):
             index.train(centroids)
         index.add(centroids)
 
-    def train_encoded(self, codes: Any, codec: Any, index: Any, weights: Any = None) -> None:
-        """train() of the vectors that `codes` of the index `codec` stand for."""
-        self.train(codec.sa_decode(codes), index, weights)
+    def train_encoded(self, x: Any, codec: Any, index: Any, weights: Any = None) -> None:
+        """train() of the vectors that `x`, codes of the index `codec`, stand for."""
+        self.train(codec.sa_decode(x), index, weights)
 
     def post_process_centroids(self) -> None:
         self.centroids.set(_after(self.centroids.array.reshape(-1, self.d), self))

@@ -15,7 +15,6 @@ from .._index import Index as KnearIndex
 from ..errors import Error, MemoryBudgetError
 from .base import (
     METRIC_L2,
-    DistanceComputer,
     Index,
     Sealed,
     padded,
@@ -23,7 +22,7 @@ from .base import (
     threads,
     within,
 )
-from .flat import _permutation
+from .flat import IndexFlatCodes, _permutation
 from .interrupts import interruptions
 from .parameters import SearchParametersPQ
 from .quantizers import PolysemousTraining, ProductQuantizer, ScalarQuantizer
@@ -111,16 +110,13 @@ class Coded(Index):
         raise NotImplementedError
 
 
-class IndexFlatCodes(Coded):
-    """Codes under ids 0, 1, ...: after remove_ids those that follow move up."""
+class _OfCodes(Coded, IndexFlatCodes):
+    """Codes in a Store, under ids 0, 1, ..."""
 
     @property
     def codes(self) -> UInt8Vector:
         """All codes, one after another: a copy."""
         return Copy(self._store.codes)
-
-    def get_FlatCodesDistanceComputer(self) -> DistanceComputer:
-        return self.get_distance_computer()
 
     def _trained(self) -> None:
         if not self.is_trained:
@@ -209,7 +205,7 @@ class IndexPQStats(Sealed):
 indexPQ_stats = IndexPQStats()
 
 
-class IndexPQ(IndexFlatCodes):
+class IndexPQ(_OfCodes):
     """Codes of M sub-quantizers of nbits each, each compared with a query. Polysemous filters are
     not applied: every code is measured."""
 
@@ -260,7 +256,7 @@ class IndexPQ(IndexFlatCodes):
         return self.pq.nbits in (4, 8)
 
 
-class IndexScalarQuantizer(IndexFlatCodes):
+class IndexScalarQuantizer(_OfCodes):
     """Codes of a ScalarQuantizer of this type."""
 
     def __init__(

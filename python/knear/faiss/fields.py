@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+# Fields that FAISS keeps as size_t.
+UNSIGNED = frozenset(["nprobe", "max_codes", "nlist", "max_lists_num", "max_empty_result_buckets"])
+
 
 def whole(name: str, value: Any) -> int:
     """`value`, which must be a whole number of Python or NumPy. TypeError for 4.0 and "4"."""
@@ -34,14 +37,18 @@ def number(name: str, value: Any) -> float:
 
 def of_type(name: str, had: Any, value: Any) -> Any:
     """`value` for a field that `had` one of the same type: a bool, a whole number or a number.
-    TypeError for what is not; fields of other types take everything."""
+    TypeError for what is not, OverflowError for a negative size; fields of other types take
+    everything."""
     kind = type(had)
     if kind is bool:
         if not isinstance(value, (bool, np.bool_)):
             raise TypeError(f"{name} must be True or False, but is {value!r}")
         return bool(value)
     if kind is int:
-        return whole(name, value)
+        out = whole(name, value)
+        if out < 0 and name in UNSIGNED:
+            raise OverflowError(f"{name} must not be negative, but is {out}")
+        return out
     if kind is float:
         return number(name, value)
     return value

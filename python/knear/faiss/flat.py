@@ -16,6 +16,9 @@ from .base import (
     DistanceComputer,
     Index,
     faiss_errors,
+    fill,
+    first_rows,
+    measured,
     metric_name,
     padded,
     refuse,
@@ -24,10 +27,18 @@ from .base import (
     within,
 )
 from .interrupts import interruptions
-from .vectors import Copy, UInt8Vector
+from .vectors import Copy, Float32Vector, UInt8Vector
 
 
-class IndexFlat(Index):
+class IndexFlatCodes(Index):
+    """Codes, or the vectors themselves, under ids 0, 1, ...: after remove_ids those that follow
+    move up."""
+
+    def get_FlatCodesDistanceComputer(self) -> DistanceComputer:
+        return self.get_distance_computer()
+
+
+class IndexFlat(IndexFlatCodes):
     """Vectors of d columns under ids 0, 1, ...: after remove_ids those that follow move up.
 
     A knear.Index keeps them under ids of its own that never change; `_places` are these in order
@@ -69,8 +80,17 @@ class IndexFlat(Index):
         """The bytes of all vectors: a copy."""
         return Copy(self._all().view(np.uint8))
 
-    def get_FlatCodesDistanceComputer(self) -> DistanceComputer:
-        return self.get_distance_computer()
+    def compute_distance_subset(self, n: int, x: Any, k: int, distances: Any, labels: Any) -> None:
+        """Puts the distances of the first n rows of `x` to k vectors of their own, of the ids
+        labels [n x k], into an array; infinity for id -1."""
+        ids = np.ravel(labels)[: n * k].reshape(n, k)
+        far = -np.inf if metrics.is_similarity(self.metric_type) else np.inf
+        out = np.full((n, k), far, np.float32)
+        for row, query in enumerate(first_rows(n, x, self.d)):
+            there = ids[row] >= 0
+            base = self.reconstruct_batch(ids[row][there])
+            out[row, there] = measured(query, base, self.metric_type, self.metric_arg)
+        fill(distances, out)
 
     def get_xb(self) -> NDArray[np.float32]:
         """All vectors, one after another: a copy."""
@@ -200,11 +220,15 @@ class IndexFlatL2(IndexFlat):
 
     def __init__(self, d: int) -> None:
         super().__init__(d, METRIC_L2)
+        self.cached_l2norms = Float32Vector()
 
     def sync_l2norms(self) -> None:
-        """Nothing: knear keeps the lengths of vectors by itself, as far as they help."""
+        """Puts the squared lengths of all vectors into cached_l2norms. Searches do not need it:
+        knear keeps them by itself, as far as they help."""
+        self.cached_l2norms.set(np.square(self._all()).sum(1))
 
-    clear_l2norms = sync_l2norms
+    def clear_l2norms(self) -> None:
+        self.cached_l2norms.clear()
 
 
 class IndexFlatIP(IndexFlat):

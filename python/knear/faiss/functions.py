@@ -25,12 +25,17 @@ from .base import (
     refuse,
     threads,
 )
-from .fields import neighbors
+from .fields import neighbors, whole
 from .interrupts import interruptions
 from .ivf import IndexIVF, indexIVF_stats
 from .missing import LISTS
 from .transforms import normalized
 from .wrappers import IndexIDMap, IndexPreTransform, IndexRefine
+
+
+def _count(k: Any) -> int:
+    """How many are asked for: 0 of nothing, where an index takes 1 at least."""
+    return 0 if not isinstance(k, (bool, np.bool_)) and whole("k", k) == 0 else neighbors(k)
 
 
 def knn(
@@ -39,7 +44,9 @@ def knn(
     """(distances, ids) [nq x k] of the k nearest rows of `xb` for each row of `xq`."""
     queries = matrix(xq)
     base = matrix(xb, queries.shape[1])
-    k = neighbors(k)
+    k = _count(k)
+    if k == 0:
+        return no_neighbors((len(queries), 0), metric)
     if metrics.is_other(metric):
         return tables.nearest(queries, base, k, metric, metric_arg)
     with faiss_errors():
@@ -76,8 +83,11 @@ def pairwise_distances(
 
 def _best(array: ArrayLike, k: int, largest: bool) -> tuple[Any, Any]:
     x = matrix(array)
+    k = _count(k)
+    if k == 0:
+        return no_neighbors((len(x), 0), METRIC_L2)
     with faiss_errors():
-        return select_k(x, neighbors(k), largest=largest, threads=threads())
+        return select_k(x, k, largest=largest, threads=threads())
 
 
 def kmin(array: ArrayLike, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -178,7 +188,7 @@ def _lists_of(index: Any, x: Any) -> NDArray[np.int64]:
     """The list [n] of each row of `x` [n x d]."""
     while not isinstance(index, IndexIVF):
         if isinstance(index, IndexPreTransform):
-            x = index.apply_chain(x)
+            x = index.apply_chain(matrix(x))
         elif not isinstance(index, (IndexIDMap, IndexRefine)):
             extract_index_ivf(index)  # says that there is none
         index = index.base_index if isinstance(index, IndexRefine) else index.index

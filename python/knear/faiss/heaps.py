@@ -19,6 +19,7 @@ from .base import (
     threads,
     within,
 )
+from .vectors import Ownership
 
 
 class _Heap:
@@ -54,8 +55,11 @@ class _Heap:
         """The values vin [ni x nj] for the lists from i0 on, under the ids from j0 on."""
         ni = self.nh - i0 if ni < 0 else ni
         values = np.ravel(vin)[: ni * nj].reshape(ni, nj)
-        ids = np.broadcast_to(np.arange(j0, j0 + nj), values.shape)
-        had = [each[i0 : i0 + ni] for each in self._tables()]
+        self._take(values, np.broadcast_to(np.arange(j0, j0 + nj), values.shape), i0)
+
+    def _take(self, values: NDArray[Any], ids: NDArray[Any], i0: int = 0) -> None:
+        """Keeps the best of what the lists from i0 on have and of these [ni x any]."""
+        had = [each[i0 : i0 + len(ids)] for each in self._tables()]
         both = np.concatenate([had[0], values], 1), np.concatenate([had[1], ids], 1)
         for to, best in zip(had, best_of(*both, self.k, self._metric), strict=True):
             to[...] = best
@@ -77,6 +81,8 @@ class float_minheap_array_t(_Heap):  # noqa: N801
 class RangeSearchResult:
     """What range searches found: those of query i stand at lims[i] : lims[i + 1] of `labels` and
     `distances`."""
+
+    this, thisown = Ownership(), True
 
     def __init__(self, nq: int, alloc_lims: bool = True) -> None:
         self.nq, self.buffer_size = int(nq), 1024 * 256

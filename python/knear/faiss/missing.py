@@ -159,6 +159,104 @@ class NotHere(NotImplementedError, AttributeError):
     """A name that FAISS itself has in some builds only, or a value that is not there."""
 
 
+# Members of FAISS's classes that are not here, of a class and of those below it: the way, and the
+# names.
+_ARRAYS = "addresses alone are not taken; the method without _c takes arrays"
+_TYPES = "the method without _ex takes arrays of any type of numbers"
+_HANDLERS = "search() and range_search() find k or all within a radius"
+_CODES_OF = "index.invlists.get_codes() and index.codes show codes, sa_encode() makes them"
+_HAMMING = "codes are not compared by Hamming distances; search() measures all of them"
+_TABLES = (
+    "tables of distances are not kept: compute_distance_tables() of a ProductQuantizer makes them"
+)
+_WRITES = (
+    "lists are changed by add_core(n, x, ids, lists), update_vectors() and merge_from() of an index"
+)
+_MAPS = "set_direct_map_type(), remove_ids() and update_vectors() of an index keep its map"
+_COMPUTERS = "get_distance_computer() of an index measures single vectors"
+_SWIG = "SWIG is not there; arrays and objects are Python's"
+_MEMBERS = {
+    "Index": {
+        _ARRAYS: "add_c add_sa_codes_c add_with_ids_c assign_c range_search_c reconstruct_batch_c "
+        "reconstruct_c reconstruct_n_c remove_ids_c sa_decode_c sa_encode_c "
+        "search_and_reconstruct_c search_c train_c",
+        _TYPES: "add_ex add_with_ids_ex search_ex train_ex",
+        _HANDLERS: "search1",
+        "search(params=SearchParameters(sel=IDSelectorBatch(ids))) searches some ids, and "
+        "IndexFlat.compute_distance_subset() measures other ones for each query": "search_subset",
+    },
+    "IndexFlatCodes": {_ARRAYS: "permute_entries_c", _CODES_OF: "get_CodePacker"},
+    "IndexPQ": {
+        _HAMMING: "hamming_distance_histogram hamming_distance_table search_core_polysemous"
+    },
+    "IndexIVF": {
+        _ARRAYS: "range_search_preassigned_c search_and_return_codes_c search_preassigned_c "
+        "update_vectors_c",
+        _CODES_OF: "get_CodePacker",
+    },
+    "IndexIVFPQ": {
+        _WRITES: "add_core_o",
+        "numpy.unique(index.sa_encode(x), axis=0) tells equal codes": "find_duplicates",
+        _TABLES: "precomputed_table",
+    },
+    "Quantizer": {_ARRAYS: "compute_codes_c decode_c train_c"},
+    "ScalarQuantizer": {
+        _COMPUTERS: "get_distance_computer select_InvertedListScanner select_quantizer",
+        _CODES: "turboq_refine",
+    },
+    "VectorTransform": {_ARRAYS: "reverse_transform_c train_c"},
+    "LinearTransform": {_INTERNALS: "print_if_verbose"},
+    "Clustering": {_ARRAYS: "train_c train_encoded_c"},
+    "ParameterSpace": {_ARRAYS: "explore_c"},
+    "InvertedLists": {
+        _WRITES: "add_entries add_entry merge_from resize update_entries update_entry",
+        LISTS: "get_iterator",
+    },
+    "DirectMap": {
+        _MAPS: "add_single_id clear remove_ids set_type update_codes",
+        "DirectMap.get() looks an id up": "hashtable",
+    },
+    "IOWriter": {"FileIOWriter(name) writes to a file": "filedescriptor"},
+    "VectorIOWriter": {"copy_array_to_vector() fills its data": "write_bytes"},
+    "SearchParameters": {_SWIG: "original_init"},
+    "IDSelectorBatch": {_SWIG: "original_init"},
+    "IDSelectorArray": {_SWIG: "original_init"},
+    "IDSelectorBitmap": {_SWIG: "original_init"},
+}
+_MEMBER_VALUES = frozenset(["precomputed_table", "turboq_refine", "hashtable"])
+
+
+class Lacking:
+    """Gives the classes below it the members of _MEMBERS that they have not: a method says what
+    knear has instead once it is called, a value when it is asked for, for which hasattr() is
+    false."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for way, names in _MEMBERS.get(cls.__name__, {}).items():
+            for name in names.split():
+                if name in vars(cls):  # a class of one's own by that name
+                    continue
+                text = f"knear.faiss.{cls.__name__}.{name}: {way}"
+                value = name in _MEMBER_VALUES
+                setattr(cls, name, _lacking_value(text) if value else _lacking(name, text))
+
+
+def _lacking(name: str, text: str) -> Any:
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        raise NotImplementedError(text)
+
+    method.__name__, method.__doc__ = name, text
+    return method
+
+
+def _lacking_value(text: str) -> Any:
+    def refuse(self: Any, value: Any = None) -> Any:
+        raise NotHere(text)
+
+    return property(refuse, refuse, doc=text)
+
+
 class _Missing(type):
     def __call__(cls, *args: Any, **options: Any) -> Any:
         raise NotImplementedError(f"knear.faiss.{cls.__name__}: {cls.__doc__}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from .fields import of_type
+from .missing import Lacking
 from .selectors import IDSelector
 from .vectors import Ownership
 
 
-class SearchParameters:
+class SearchParameters(Lacking):
     """`sel` leaves ids out. The classes below add what their indexes have; unknown names are
     refused."""
 

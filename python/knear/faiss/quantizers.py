@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
-from .base import Sealed, faiss_errors, matrix, refuse, threads
+from .._search import knn
+from .base import Sealed, faiss_errors, fill, first_rows, matrix, refuse, threads
 from .clustering import ClusteringParameters, cluster
 from .fields import whole
 from .saying import say
@@ -115,7 +116,10 @@ class ProductQuantizer(Quantizer):
         """Learns the centroids from the rows of `x` [n x d], n >= ksub."""
         rows = matrix(x, self.d)
         if self.train_type not in (self.Train_default, self.Train_hot_start, self.Train_shared):
-            raise NotImplementedError("centroids of a product quantizer begin at random rows")
+            raise NotImplementedError(
+                "Train_hypercube and Train_hypercube_pca are not there: Train_default begins at "
+                "rows drawn at random, Train_hot_start at the centroids that the quantizer has"
+            )
         with faiss_errors():
             parts = rows.reshape(len(rows), self.M, self.dsub)
             if self.train_type == self.Train_shared:
@@ -145,6 +149,68 @@ class ProductQuantizer(Quantizer):
         return self._books()[np.arange(self.M), numbers].reshape(len(codes), self.d)
 
     # FAISS's own: tables and searches by codes.
+    def set_params(self, centroids: Any, m: int) -> None:
+        """Makes the first ksub rows of `centroids`, of dsub columns, those of sub-quantizer m."""
+        books = self._books().copy()
+        books[m] = first_rows(self.ksub, centroids, self.dsub)
+        self.centroids.set(books)
+
+    def compute_code(self, x: Any, code: Any) -> None:
+        """Puts the code of `x` [d] into an array."""
+        fill(code, self.compute_codes(first_rows(1, x, self.d)))
+
+    def compute_code_from_distance_table(self, tab: Any, code: Any) -> None:
+        """The same by its distances [M x ksub] from all centroids."""
+        nearest = first_rows(self.M, tab, self.ksub).argmin(1)
+        fill(code, packed(nearest[None], self.nbits))
+
+    def search(
+        self, x: Any, nx: int, codes: Any, ncodes: int, res: Any, init_finalize_heap: bool = True
+    ) -> None:
+        """Puts those of the first ncodes codes whose vectors are nearest to each of the first nx
+        rows of `x` into a float_maxheap_array_t, which is emptied before unless told not to."""
+        self._into_heap("l2", first_rows(nx, x, self.d), codes, ncodes, res, init_finalize_heap)
+
+    def search_ip(
+        self, x: Any, nx: int, codes: Any, ncodes: int, res: Any, init_finalize_heap: bool = True
+    ) -> None:
+        """The same by inner products, into a float_minheap_array_t."""
+        self._into_heap("ip", first_rows(nx, x, self.d), codes, ncodes, res, init_finalize_heap)
+
+    def search_sdc(
+        self,
+        qcodes: Any,
+        nq: int,
+        bcodes: Any,
+        ncodes: int,
+        res: Any,
+        init_finalize_heap: bool = True,
+    ) -> None:
+        """search() of the vectors that nq codes stand for."""
+        queries = self.decode(self._codes_at(qcodes, nq))
+        self._into_heap("l2", queries, bcodes, ncodes, res, init_finalize_heap)
+
+    def _codes_at(self, codes: Any, n: int) -> NDArray[np.uint8]:
+        return np.ravel(codes)[: n * self.code_size].reshape(n, self.code_size)
+
+    def _into_heap(
+        self,
+        metric: str,
+        queries: NDArray[np.float32],
+        codes: Any,
+        ncodes: int,
+        heap: Any,
+        new: bool,
+    ) -> None:
+        if new:
+            heap.heapify()
+        if not ncodes or not len(queries):
+            return
+        base = self.decode(self._codes_at(codes, ncodes))
+        with faiss_errors():
+            found = knn(queries, base, min(heap.k, ncodes), metric, threads=threads())
+        heap._take(found.distances, found.ids)
+
     def get_centroids(self, m: int, i: int) -> NDArray[np.float32]:
         """The centroid [dsub] of number i, and all that follow of sub-quantizer m."""
         return self._books()[m, i:].ravel()
@@ -229,7 +295,11 @@ class ScalarQuantizer(Quantizer):
         self.qtype = qtype
         self.rangestat, self.rangestat_arg = self.RS_minmax, 0.0
         self.trained = Float32Vector()
-        self.bits = self._BITS[qtype]
+        self.set_derived_sizes()
+
+    def set_derived_sizes(self) -> None:
+        """Sets `bits` and code_size by qtype and d."""
+        self.bits = self._BITS[self.qtype]
         self.code_size = (self.d * self.bits + 7) // 8
 
     @property

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .missing import Lacking
 from .vectors import Ownership
 
 
-class IDSelector:
+class IDSelector(Lacking):
     """A set of ids. mask() says it of many at once; is_member() of one."""
 
     this, thisown = Ownership(), True
@@ -41,22 +42,38 @@ class IDSelectorRange(IDSelector):
         jmin[0], jmax[0] = np.searchsorted(ids[:list_size], [self.imin, self.imax])
 
 
-class IDSelectorBatch(IDSelector):
-    """The ids of an array; IDSelectorBatch(n, array) takes the first n of them."""
-
+class _OfIds(IDSelector):
     def __init__(self, *args: Any) -> None:
-        self._ids = np.unique(_array(args, np.int64))
-
-    @property
-    def n(self) -> int:
-        return len(self._ids)
+        self._given = _array(args, np.int64).copy()
+        self._ids = np.unique(self._given)
 
     def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         return np.isin(ids, self._ids)
 
 
-class IDSelectorArray(IDSelectorBatch):
-    """The same, by FAISS's other name."""
+class IDSelectorBatch(_OfIds):
+    """The ids of an array; IDSelectorBatch(n, array) takes the first n of them."""
+
+    @property
+    def n(self) -> int:
+        return len(self._ids)
+
+    @property
+    def nbits(self) -> int:
+        """Of the Bloom filter that FAISS has: there is none here."""
+        return max(0, len(self._given) - 1).bit_length() + 5
+
+
+class IDSelectorArray(_OfIds):
+    """The same, which FAISS goes through one by one."""
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        return self._given
+
+    @property
+    def n(self) -> int:
+        return len(self._given)
 
 
 class IDSelectorBitmap(IDSelector):
@@ -69,6 +86,11 @@ class IDSelectorBitmap(IDSelector):
     def n(self) -> int:
         """How many bytes there are."""
         return len(self._bits) // 8
+
+    @property
+    def bitmap(self) -> NDArray[np.uint8]:
+        """The bytes [n], a copy."""
+        return np.packbits(self._bits, bitorder="little")
 
     def mask(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         there = (ids >= 0) & (ids < len(self._bits))

@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .base import refuse
-from .vectors import UInt8Vector
+from .missing import Lacking
+from .vectors import Ownership, UInt8Vector
 
 
-class IOWriter:
+class IOWriter(Lacking):
     """The base of what write_index() writes to."""
 
+    this, thisown = Ownership(), True
     name = ""
 
     def _write_all(self, data: bytes) -> None:
@@ -34,6 +36,7 @@ class VectorIOWriter(IOWriter):
 class IOReader:
     """The base of what read_index() reads from."""
 
+    this, thisown = Ownership(), True
     name = ""
 
     def _take(self, size: int) -> Any:

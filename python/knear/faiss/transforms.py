@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
-from .base import Sealed, faiss_errors, matrix, refuse, threads
+from .base import Sealed, faiss_errors, fill, first_rows, matrix, refuse, threads
 from .fields import whole
 from .randomness import randn, subsample
 from .saying import say
@@ -37,6 +37,10 @@ class VectorTransform(Sealed):
             return self._apply(rows)
 
     apply_py = apply
+
+    def apply_noalloc(self, n: int, x: Any, xt: Any) -> None:
+        """apply() of the first n rows of `x`, put into the array `xt`."""
+        fill(xt, self.apply(first_rows(n, x, self.d_in)))
 
     def reverse_transform(self, x: ArrayLike) -> NDArray[np.float32]:
         """[n x d_in] of `x` [n x d_out]."""

@@ -8,12 +8,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 
+class Ownership:
+    """`this` of an object of FAISS: whether Python frees it. It always does here."""
+
+    def own(self, owned: bool | None = None) -> bool:
+        return True
+
+    def acquire(self) -> None: ...
+
+    def disown(self) -> None: ...
+
+
 class Vector:
     """A list of numbers of one type, which vector_to_array() and copy_array_to_vector() take.
 
     Its array is replaced, never changed, so that what was made of it is seen to be out of date.
     """
 
+    this, thisown = Ownership(), True
     dtype: Any = np.float32
 
     def __init__(self, values: ArrayLike = (), dtype: Any = None) -> None:
@@ -88,15 +100,16 @@ class Copy(UInt8Vector):
         self.set(())
 
 
-class Ownership:
-    """`this` of an object of FAISS: whether Python frees it. It always does here."""
+class Map(dict):
+    """A std::unordered_map: size(), at() and count() beside what a dict has."""
 
-    def own(self, owned: bool | None = None) -> bool:
-        return True
+    at = dict.__getitem__
 
-    def acquire(self) -> None: ...
+    def size(self) -> int:
+        return len(self)
 
-    def disown(self) -> None: ...
+    def count(self, key: Any) -> int:
+        return int(key in self)
 
 
 class Objects(list):

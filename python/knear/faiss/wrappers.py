@@ -13,6 +13,9 @@ from .base import (
     DistanceComputer,
     Index,
     best_of,
+    faiss_errors,
+    fill,
+    first_rows,
     matrix,
     no_neighbors,
     parameters_of,
@@ -26,7 +29,7 @@ from .parameters import IndexRefineSearchParameters, SearchParameters, SearchPar
 from .saying import say
 from .selectors import IDSelector, IDSelectorTranslated
 from .transforms import VectorTransform
-from .vectors import Int64Vector, Objects
+from .vectors import Int64Vector, Map, Objects
 
 
 class _Around(Index):
@@ -154,6 +157,11 @@ class IndexIDMap2(IndexIDMap):
 
     def construct_rev_map(self) -> None: ...
 
+    @property
+    def rev_map(self) -> Map:
+        """The place of each id in the index inside, the last of those that come twice."""
+        return Map(zip(self._ids().tolist(), range(self.id_map.size()), strict=True))
+
     def check_consistency(self) -> None:
         if self.id_map.size() != self.index.ntotal:
             refuse("there are other numbers of ids and of vectors")
@@ -203,16 +211,27 @@ class IndexPreTransform(_Around):
     def get_distance_computer(self) -> DistanceComputer:
         return DistanceComputer(self.index, self._changed)
 
-    def apply_chain(self, x: Any) -> NDArray[np.float32]:
-        return self._changed(matrix(x, self.d))
+    def apply_chain(self, *given: Any) -> NDArray[np.float32]:
+        """(x), or as FAISS has it (n, swig_ptr(x)): the vectors that the index inside gets [n x its
+        d], which rev_swig_ptr() takes, too."""
+        rows = matrix(given[0], self.d) if len(given) == 1 else first_rows(*given, self.d)
+        with faiss_errors():
+            return self._changed(rows)
 
     def _back(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         for transform in reversed(self.chain):
             x = transform.reverse_transform(x)
         return x
 
-    def reverse_chain(self, x: Any) -> NDArray[np.float32]:
-        return self._back(matrix(x, self.index.d))
+    def reverse_chain(self, *given: Any) -> Any:
+        """(x): vectors of the index inside back in the columns of this one [n x d]. (n, xt, x), as
+        FAISS has it: those of `xt`, put into the array `x`."""
+        if len(given) == 1:
+            return self._back(matrix(given[0], self.index.d))
+        n, xt, x = given
+        with faiss_errors():
+            fill(x, self._back(first_rows(n, xt, self.index.d)))
+        return None
 
     @staticmethod
     def _inner(params: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
@@ -52,6 +53,11 @@ class _Predictor(_Neighbors):
             raise ValueError(
                 "weights must be 'uniform', 'distance', None or a function of distances, but is "
                 f"{self.weights!r}"
+            )
+        if issparse(y):  # which scikit-learn takes here, and cannot predict by
+            raise TypeError(
+                "Sparse data was passed for y, but dense data is required. Use '.toarray()' to "
+                "convert to a dense numpy array."
             )
         return validate_data(self, X, y, multi_output=True, order="C")
 

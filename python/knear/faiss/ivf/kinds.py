@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import METRIC_L2
+from ..base import METRIC_L2, fill, first_rows
 from ..quantizers import PolysemousTraining, ProductQuantizer, ScalarQuantizer
 from .index import IndexIVF
 
@@ -36,6 +36,8 @@ class IndexIVFFlat(IndexIVF):
 class IndexIVFPQ(IndexIVF):
     """Codes of M sub-quantizers of nbits each. Polysemous filters and precomputed tables are not
     there: every code is measured."""
+
+    ScannerMode_Precomputed, ScannerMode_OnTheFly = range(2)
 
     def __init__(
         self,
@@ -68,6 +70,23 @@ class IndexIVFPQ(IndexIVF):
     def _train(self, x: NDArray[np.float32]) -> None:
         super()._train(x)
         self.precompute_table()
+
+    def encode(self, key: int, x: Any, code: Any) -> None:
+        """Puts the code of `x` [d] in this list into an array."""
+        self.encode_vectors(1, x, np.array([key]), code)
+
+    def encode_multiple(
+        self, n: int, keys: Any, x: Any, codes: Any, compute_keys: bool = False
+    ) -> None:
+        """Those of the first n rows of `x` in the lists `keys` [n], into which compute_keys puts
+        the nearest ones before."""
+        if compute_keys:
+            fill(keys, self.quantizer.assign(first_rows(n, x, self.d), 1))
+        self.encode_vectors(n, x, keys, codes)
+
+    def decode_multiple(self, n: int, keys: Any, xcodes: Any, x: Any) -> None:
+        """Puts what n codes in the lists `keys` stand for into an array [n x d]."""
+        self.decode_vectors(n, xcodes, keys, x)
 
     def _train_rows_for_codes(self) -> int | None:
         return self.pq.cp.max_points_per_centroid * self.pq.ksub

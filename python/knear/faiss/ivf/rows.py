@@ -11,6 +11,8 @@ from ..base import (
     METRIC_INNER_PRODUCT,
     METRIC_L2,
     faiss_errors,
+    fill,
+    first_rows,
     into,
     matrix,
     places_of,
@@ -55,6 +57,15 @@ class Listed(Coded):
         self._unlisted = 0  # rows that add_core() put into no list, which FAISS counts
 
     @property
+    def direct_map(self) -> DirectMap:
+        self._direct_map._of = self
+        return self._direct_map
+
+    @direct_map.setter
+    def direct_map(self, map: DirectMap) -> None:
+        self._direct_map = map
+
+    @property
     def ntotal(self) -> int:
         return self._store.size + self._unlisted
 
@@ -89,8 +100,16 @@ class Listed(Coded):
         raise NotImplementedError(LISTS)
 
     # Training.
-    def train_q1(self, x: NDArray[np.float32]) -> None:
-        """Trains the quantizer of the lists."""
+    def train_q1(self, n: int, x: Any, verbose: bool = False, metric_type: Any = None) -> None:
+        """Trains the quantizer of the lists by the first n rows of `x`, and by its own metric."""
+        verbose_before, self.verbose = self.verbose, bool(verbose)
+        try:
+            with faiss_errors():
+                self._train_quantizer(first_rows(n, x, self.d))
+        finally:
+            self.verbose = verbose_before
+
+    def _train_quantizer(self, x: NDArray[np.float32]) -> None:
         quantizer = self.quantizer
         if self._quantizer_is_ready():
             return
@@ -110,7 +129,7 @@ class Listed(Coded):
         quantizer.add(centroids)
 
     def _train(self, x: NDArray[np.float32]) -> None:
-        self.train_q1(x)
+        self._train_quantizer(x)
         most = self._train_rows_for_codes()
         say(self.verbose and most is None, "IndexIVF: no residual training")
         if most is not None:
@@ -126,10 +145,16 @@ class Listed(Coded):
         """How many rows a code learns from, 0 for all; None if it learns nothing."""
         return None
 
+    def train_encoder_num_vectors(self) -> int:
+        return self._train_rows_for_codes() or 0
+
     def _train_codes(self, x: NDArray[np.float32]) -> None: ...
 
-    def train_encoder(self, n: int, x: NDArray[np.float32], assign: Any = None) -> None:
-        self._train_codes(matrix(x, self.d))
+    def train_encoder(self, n: int, x: Any, assign: Any = None) -> None:
+        """Trains the codes alone by the first n rows of `x`, which are residuals if the index has
+        codes of these."""
+        with faiss_errors():
+            self._train_codes(first_rows(n, x, self.d))
 
     # Rows.
     def _ready(self) -> None:
@@ -148,14 +173,26 @@ class Listed(Coded):
             x = x - self.quantizer.reconstruct_batch(np.maximum(lists, 0))
         return self._code(x)
 
-    def encode_vectors(self, x: ArrayLike, lists: ArrayLike) -> NDArray[np.uint8]:
-        """The codes [n x code_size] of `x` in these lists [n]."""
-        return self._code_in_lists(matrix(x, self.d), np.asarray(lists, np.int64))
+    def encode_vectors(self, *given: Any) -> Any:
+        """(x, lists): the codes [n x code_size] of `x` in these lists [n]. (n, x, list_nos, codes,
+        include_listno=False), as FAISS has it: the same, put into the array `codes`, zeros for list
+        -1; include_listno: those of sa_encode(), which begin with the list."""
+        if len(given) == 2:
+            x, lists = given
+            return self._code_in_lists(matrix(x, self.d), np.asarray(lists, np.int64))
+        n, x, list_nos, codes, include_listno = (*given, False)[:5]
+        lists = np.ravel(list_nos)[:n].astype(np.int64)
+        with faiss_errors():
+            out = self._code_in_lists(first_rows(n, x, self.d), lists)
+        if include_listno:
+            out = self._listed(out, lists)
+        out[lists < 0] = 0
+        fill(codes, out)
+        return None
 
     def _add(self, x: NDArray[np.float32], ids: NDArray[np.int64] | None) -> None:
         self._ready()
-        if ids is not None and self.direct_map.type == DirectMap.Array:
-            refuse("cannot have array direct map and add with ids")
+        self.direct_map.check_can_add(ids)
         if not len(x):
             return
         lists = self.quantizer.assign(x, 1).ravel()
@@ -175,11 +212,13 @@ class Listed(Coded):
             ids = np.arange(self.ntotal, self.ntotal + len(x))
         self._store.add(self._code_in_lists(x, lists), ids, lists)
 
-    def add_core(self, n: int, x: Any, xids: Any, precomputed_idx: Any, ctx: Any = None) -> None:
+    def add_core(
+        self, n: int, x: Any, xids: Any, precomputed_idx: Any, inverted_list_context: Any = None
+    ) -> None:
         """Adds the first n rows of `x` under `xids`, or from ntotal on, to these lists; rows of a
         list -1 are counted alone."""
         self._ready()
-        rows = matrix(np.reshape(x, (-1, self.d))[:n], self.d)
+        rows = first_rows(n, x, self.d)
         lists = np.ascontiguousarray(precomputed_idx, np.int64).ravel()[:n]
         ids = np.arange(self.ntotal, self.ntotal + n)
         if xids is not None:
@@ -230,6 +269,11 @@ class Listed(Coded):
         super().check_compatible_for_merge(otherIndex)
         if (otherIndex.nlist, otherIndex.code_size) != (self.nlist, self.code_size):
             refuse("indexes with other lists or codes cannot be merged")
+        if otherIndex.quantizer.ntotal != self.quantizer.ntotal:  # one may not be trained
+            refuse(
+                f"the quantizers have {self.quantizer.ntotal} and {otherIndex.quantizer.ntotal} "
+                "centroids: indexes that are trained apart cannot be merged"
+            )
         if otherIndex.by_residual != self.by_residual:
             refuse("codes of residuals and of vectors cannot be merged")
         if not (self.direct_map.no() and otherIndex.direct_map.no()):
@@ -249,18 +293,8 @@ class Listed(Coded):
         return bool(up.all())
 
     def copy_subset_to(self, other: Any, subset_type: int, a1: int, a2: int) -> None:
-        """Adds to `other` the rows with a1 <= id < a2 (type 0), or id % a1 == a2 (type 1)."""
-        rows = self._store
-        if subset_type == 0:
-            chosen = (rows.ids >= a1) & (rows.ids < a2)
-        elif subset_type == 1:
-            chosen = rows.ids % a1 == a2
-        elif subset_type == 2:
-            order = rows.by_list(self.nlist)[0]
-            chosen = order[a1:a2]
-        else:
-            raise NotImplementedError(f"subsets of type {subset_type} are not there")
-        other._store.add(rows.codes[chosen], rows.ids[chosen], rows.lists[chosen])
+        """Adds to `other` a part of the rows: InvertedLists.copy_subset_to()."""
+        self.invlists.copy_subset_to(other.invlists, subset_type, a1, a2)
 
     # Ids.
     def make_direct_map(self, new_maintain_direct_map: bool = True) -> None:
@@ -283,10 +317,7 @@ class Listed(Coded):
         return places_of(self._store.ids, ids)
 
     def _decode_rows(self, rows: NDArray[Any]) -> NDArray[np.float32]:
-        vectors = self._uncode(self._store.codes[rows])
-        if self.by_residual and len(vectors):
-            vectors = vectors + self.quantizer.reconstruct_batch(self._store.lists[rows])
-        return vectors
+        return self._uncode_in_lists(self._store.codes[rows], self._store.lists[rows])
 
     def _vectors_of(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         return self._decode_rows(self._rows_of(ids))
@@ -297,9 +328,9 @@ class Listed(Coded):
         out[self._store.ids[rows] - first] = self._decode_rows(rows)
         return out
 
-    def reconstruct_from_offset(self, list_no: int, offset: int, x: Any = None) -> Any:
+    def reconstruct_from_offset(self, list_no: int, offset: int, recons: Any = None) -> Any:
         rows = self.invlists._rows(list_no)[offset : offset + 1]
-        return into(x, self._decode_rows(rows)[0])
+        return into(recons, self._decode_rows(rows)[0])
 
     def _ids_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         if not self._store.size:
@@ -334,11 +365,31 @@ class Listed(Coded):
         return self._listed(self._code_in_lists(x, lists), lists)
 
     def _decode(self, codes: NDArray[np.uint8]) -> NDArray[np.float32]:
-        lists, codes = self._lists_and_codes(codes)
+        return self._uncode_in_lists(*self._lists_and_codes(codes)[::-1])
+
+    def _uncode_in_lists(
+        self, codes: NDArray[np.uint8], lists: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
         vectors = self._uncode(np.ascontiguousarray(codes))
-        if self.by_residual and len(lists):
+        if self.by_residual and len(vectors):
             vectors = vectors + self.quantizer.reconstruct_batch(lists)
         return vectors
+
+    def encode_listno(self, list_no: int, code: Any) -> None:
+        """Puts the number of a list into an array, as codes of sa_encode() begin with it."""
+        fill(code, self._listed(np.empty((1, 0), np.uint8), np.array([whole("list_no", list_no)])))
+
+    def decode_listno(self, code: Any) -> int:
+        """The list that a code of sa_encode() begins with."""
+        return int(self._lists_and_codes(np.ravel(code)[None, : self.coarse_code_size()])[0][0])
+
+    def decode_vectors(self, n: int, codes: Any, list_nos: Any, x: Any) -> None:
+        """Puts what the first n of `codes`, those of encode_vectors(), stand for in these lists
+        into an array [n x d]."""
+        rows = np.ravel(codes)[: n * self.code_size].reshape(n, self.code_size)
+        lists = np.ravel(list_nos)[:n].astype(np.int64)
+        with faiss_errors():
+            fill(x, self._uncode_in_lists(rows, lists))
 
 
 def _id_keys(keys: ArrayLike, n: int) -> NDArray[np.int64]:

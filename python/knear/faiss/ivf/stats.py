@@ -20,6 +20,12 @@ class IndexIVFStats(Sealed):
         self.nq = self.nlist = self.ndis = self.nheap_updates = 0
         self.quantization_time = self.search_time = 0.0
 
+    def add(self, other: IndexIVFStats) -> None:
+        """Counts what another one has counted, too."""
+        for name, value in vars(other).items():
+            if not name.startswith("_"):
+                setattr(self, name, getattr(self, name) + value)
+
 
 indexIVF_stats = IndexIVFStats()
 
