@@ -473,6 +473,38 @@ TEST(RecallOfCodes, IsCalibratedByTheBatchWhereVectorsAreKept) {
     }
 }
 
+// By every third of 1,500 queries all were judged, though the two between them were others.
+TEST(RecallOfCodes, IsMetForBatchesWithAPeriod) {
+  const Matrix<float> base = clustered(8000, 16, 1);
+  Matrix<float> queries = clustered(1500, 16, 2);
+  Random random(3);
+  for (std::int64_t q = 0; q < 1500; ++q)
+    for (std::int64_t j = 0; j < 16 && q % 3 != 0; ++j)
+      queries.row(q)[j] += static_cast<float>(3 * (random.uniform() - 0.5));
+  std::vector<Id> most;
+  for (Id id = 0; id < 8000; ++id)
+    if (id % 7 != 0) most.push_back(id);
+  for (const char* name : {"IVF64,PQ8x4,RFlat", "PQ8x4,RFlat"}) {
+    SCOPED_TRACE(name);
+    Index index = make_index(name, 16);
+    index.train(base.view());
+    index.add(base.view());
+    for (const bool filtered : {false, true}) {
+      SearchOptions options{.method = {.recall = 0.9}};
+      KnnOptions exact;
+      if (filtered) {
+        options.filter = IdFilter::of_ids(most);
+        exact.filter = RowFilter::of_ids(most, 8000);
+      }
+      KnnReport report;
+      const Neighbors got = index.search(queries.view(), 10, options, &report);
+      EXPECT_NE(report.note.find("calibrated on 500 queries of this batch"), std::string::npos)
+          << report.note;
+      EXPECT_GE(recall_of(got, knn(queries.view(), base.view(), 10, exact), 10), 0.895);
+    }
+  }
+}
+
 // What is not known to be reached among all rows may be among those that a filter leaves.
 TEST(RecallOfCodes, IsRefusedByTheRowsThatAreSearched) {
   const Matrix<float> base = clustered(6000, 24, 1), queries = clustered(1000, 24, 2);

@@ -182,6 +182,34 @@ TEST_P(Recall, QueriesLikeTheRowsAreNoStrangers) {
   std::filesystem::remove(path);
 }
 
+// Batches have periods: each vector followed by altered copies of it. Every so many of 1,500
+// queries were looked at, all of one phase.
+TEST_P(Recall, IsMetForBatchesWithAPeriod) {
+  const IvfFlatIndex index = lists(100);
+  const Matrix<float> easy = rows_of(1500, 21, whole);
+  Matrix<float> queries = rows_of(1500, 22, whole);
+  Random random(23);
+  for (std::int64_t q = 0; q < 1500; ++q)
+    for (std::int64_t j = 0; j < dim; ++j) {
+      float& x = queries.row(q)[j];
+      x = q % 3 == 0 ? easy.row(q)[j]
+                     : x + static_cast<float>((whole ? 60 : 1) * 1.5 * (random.uniform() - 0.5));
+    }
+  std::vector<Id> most;
+  for (Id id = 0; id < 20000; ++id)
+    if (id % 7 != 0) most.push_back(id);
+  for (const bool filtered : {false, true}) {
+    SearchOptions options = asking(0.9);
+    if (filtered) options.filter = IdFilter::of_ids(most);
+    KnnReport report;
+    const Neighbors found = index.search(queries.view(), 10, options, &report);
+    EXPECT_NE(report.note.find("calibrated on 500 queries of this batch"), std::string::npos);
+    EXPECT_GE(recall_of(found, truth(queries.view(), 10, {.filter = options.filter})), 0.895);
+    options.threads = 1;
+    expect_equal(index.search(queries.view(), 10, options), found);
+  }
+}
+
 TEST_P(Recall, OfFilteredRows) {
   const IvfFlatIndex index = lists(100);
   const Matrix<float> queries = rows_of(1500, 6, whole);
