@@ -80,6 +80,20 @@ TEST(RefusedMerges, OfCodesAndTransformsTrainedApart) {
                more.search(base.view(), 5, {.method = {.probes = 5}}));
 }
 
+// Without inverted lists a number below 0 was as good as none.
+TEST(RefusedTraining, OnFewerRowsThanNone) {
+  const Matrix<float> x = clustered(100, 8, 1);
+  for (const char* name : {"Flat", "IVF4,Flat", "PQ4x4", "SQ8", "SQfp16", "PCA4,Flat"}) {
+    Index index = make_index(name, 8);
+    try {
+      index.train(x.view(), {.rows = -5});
+      ADD_FAILURE() << name;
+    } catch (const InvalidArgument& e) {
+      EXPECT_STREQ(e.what(), "rows must not be negative, but is -5") << name;
+    }
+  }
+}
+
 TEST(RefusedSearches, OfCodesSayWhy) {
   const Matrix<float> base = clustered(600, 8, 1);
   const auto refusal = [&](const char* name, MethodOptions method) -> std::string {
