@@ -54,8 +54,8 @@ struct TrainOptions {
   // How many of the vectors are used, drawn at random, if there are more; 0: 256 for each list (128
   // of more than 16,384 lists), 65,536 for quantisers, 131,072 for transforms.
   std::int64_t rows = 0;
-  // Whether a tenth of the vectors, 1,000 at most, is kept out of what lists and quantisers learn
-  // from, to know recall by and to tell queries unlike the vectors.
+  // Whether a tenth of the vectors, 1,000 at most, is kept out of what transforms, lists and
+  // quantisers learn from, to know recall by and to tell queries unlike the vectors.
   bool hold_out = true;
   std::uint64_t seed = 1;
   int threads = 0;

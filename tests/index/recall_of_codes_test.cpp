@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <numeric>
@@ -55,6 +56,32 @@ TEST(Known, NothingIsKeptWhereNothingIsHeldOut) {
       EXPECT_NO_THROW(index.search(base.view().rows(0, 10), 5, options));
     }
     EXPECT_EQ(bytes[1] - bytes[0], 600 * (128 * 8 + 16 * 4));
+  }
+}
+
+// Principal components and rotations were learned from all rows.
+TEST(Known, NothingIsLearnedFromWhatIsHeldOut) {
+  for (const char* name : {"PCA4,IVF4,Flat", "OPQ2_4,IVF4,PQ2x4", "PCA6,OPQ2,IVF4,PQ2x4"}) {
+    SCOPED_TRACE(name);
+    constexpr std::int64_t rows = 200;
+    const auto centroids = [&](const Matrix<float>& x) {
+      Index index = make_index(name, 8);
+      index.train(x.view(), {.threads = 1});
+      return index.centroids();
+    };
+    Matrix<float> x = clustered(rows, 8, 1);
+    const Matrix<float> usual = centroids(x);
+    const auto bytes = static_cast<std::size_t>(usual.rows() * usual.cols()) * sizeof(float);
+    // Of a tenth of the rows what they are makes no difference.
+    std::int64_t unused = 0;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::vector<float> kept(x.row(row), x.row(row) + 8);
+      for (std::int64_t j = 0; j < 8; ++j) x.row(row)[j] += static_cast<float>(j % 3 + 1);
+      const Matrix<float> other = centroids(x);
+      unused += std::memcmp(other.data(), usual.data(), bytes) == 0;
+      std::copy_n(kept.data(), 8, x.row(row));
+    }
+    EXPECT_EQ(unused, rows / 10);
   }
 }
 
