@@ -93,6 +93,10 @@ class HeldOut {
   }
 
   bool any() const { return !which_.empty(); }
+  // Which row the others have at a place.
+  std::int64_t other(std::int64_t at) const {
+    return any() ? others_[static_cast<std::size_t>(at)] : at;
+  }
   AnyMatrix rows(AnyMatrixView all) const { return rows_at(all, which_); }
   // The others, as copies in `storage` if there are held out ones.
   AnyMatrixView others(AnyMatrixView all, AnyMatrix& storage) const {
@@ -136,6 +140,11 @@ void train(State& next, const IndexShape& shape, AnyMatrixView vectors,
   if (!drawn.empty() && !shape.transforms.empty()) sample = rows_at(vectors, drawn);
   const AnyMatrixView plain = sample.rows() > 0 ? sample.view() : vectors;
   if (!drawn.empty() && shape.transforms.empty()) held_out.number(drawn);
+  // Of a row that is learned from, in the vectors.
+  const auto number = [&](std::int64_t row) {
+    row = held_out.other(row);
+    return sample.rows() > 0 ? drawn[static_cast<std::size_t>(row)] : row;
+  };
   AnyMatrix storage;
   AnyMatrixView rows = plain;
   Matrix<float> transformed;
@@ -147,6 +156,7 @@ void train(State& next, const IndexShape& shape, AnyMatrixView vectors,
       const AnyMatrixView others = held_out.others(rows, storage);
       next.coarse = CoarseQuantizer::trained(others, shape, options);
       const Matrix<float> left = next.coarse->residuals(others, options.threads, options.progress);
+      check_lengths(left.view(), shape.metric, number);
       chain.push_back(trained(one, left.view(), options));
       next.coarse = next.coarse->turned(chain.back(), shape, options);
     } else {
@@ -164,10 +174,10 @@ void train(State& next, const IndexShape& shape, AnyMatrixView vectors,
   rows = held_out.others(rows, storage);
   if (shape.lists > 0 && !residuals) next.coarse = CoarseQuantizer::trained(rows, shape, options);
   if (shape.codes)
-    next.coder = RowCoder::trained(*shape.codes, rows, shape.metric, next.coarse, options);
+    next.coder = RowCoder::trained(*shape.codes, rows, shape.metric, next.coarse, options, number);
   if (shape.refine && shape.refine->codes)
     next.refiner = RowCoder::trained(*shape.refine->codes, held_out.others(plain, storage),
-                                     shape.metric, nullptr, options);
+                                     shape.metric, nullptr, options, number);
   // Where few are held out, what would be seen of them is worth little.
   constexpr std::int64_t enough = HeldOut::most / 2;
   if (shape.codes && options.hold_out)
