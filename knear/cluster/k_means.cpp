@@ -521,8 +521,12 @@ void check(const RowBlocks& rows, std::int64_t k, const KMeansOptions& options) 
     any |= weights[i] > 0;
   }
   if (!any) throw InvalidArgument("weights must not all be 0");
-  if (options.levels == 2 && (options.metric != Metric::l2 || initial.rows() > 0))
-    throw InvalidArgument("levels = 2 is for l2 without initial centroids");
+  if (options.levels == 2 && options.metric != Metric::l2)
+    throw InvalidArgument("levels is 2, which is for metric l2, but metric is {}",
+                          name_of(options.metric));
+  if (options.levels == 2 && initial.rows() > 0)
+    throw InvalidArgument("levels is 2, which takes no initial centroids, but initial has {}",
+                          initial.rows());
 }
 
 // measures: whether objectives are wanted; without them there are no restarts and no tolerance.

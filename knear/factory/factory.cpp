@@ -21,9 +21,20 @@ struct Part {
   std::size_t place;  // of its first character, from 1
 };
 
+// Control characters as \n and \x00, so that a message is one line and not cut off.
+std::string visible(std::string_view text) {
+  std::string out;
+  for (const char c : text)
+    if (const auto byte = static_cast<unsigned char>(c); byte >= 32 && byte != 127)
+      out += c;
+    else
+      out += c == '\n' ? "\\n" : fmt::format("\\x{:02x}", byte);
+  return out;
+}
+
 [[noreturn]] void refuse(std::string_view factory, const Part& part, std::string_view why) {
-  throw InvalidArgument("factory '{}' has '{}' at place {}, {}", factory, part.text, part.place,
-                        why);
+  throw InvalidArgument("factory '{}' has '{}' at place {}, {}", visible(factory),
+                        visible(part.text), part.place, why);
 }
 
 // Splits a text of the factory string, which begins behind `offset` characters of it, at commas

@@ -16,8 +16,8 @@
 namespace knear::detail {
 namespace {
 
-// Lists of each query that rules are tried with, and vectors that they are tried by.
-constexpr std::int64_t most_lists_looked_at = 256, most_queries = 500;
+// Lists of each query that rules are tried with.
+constexpr std::int64_t most_lists_looked_at = 256;
 
 // Vectors, and of each its nearest rows without those that do not count: itself, and equal ones.
 struct CodeTruth {
@@ -33,7 +33,8 @@ CodeTruth truth_known(const State& state, std::int64_t k) {
   CodeTruth out;
   if (!state.known) return out;
   KnownNeighbors::Truth truth = state.known->truth(k);
-  const std::int64_t known = std::ssize(truth.queries), count = std::min(known, most_queries);
+  const std::int64_t known = std::ssize(truth.queries),
+                     count = std::min(known, most_queries_sampled);
   std::vector<std::int64_t> numbers;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto at = static_cast<std::size_t>(i * known / count);
@@ -224,7 +225,7 @@ RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::in
   CodeTruth truth = truth_known(state, k);
   const std::vector<SearchSegment> segments = live_segments(state);
   if (truth.size() < least_calibration_queries && shape.keeps_vectors()) {
-    const std::vector<DrawnRow> rows = drawn_rows(state, most_queries);
+    const std::vector<DrawnRow> rows = drawn_rows(state, most_queries_sampled);
     const ElementType type = state.type.value_or(ElementType::f32);
     AnyMatrix vectors(type, std::ssize(rows), shape.dim);
     std::vector<Id> own;
@@ -254,13 +255,11 @@ RecallCurve calibrate_codes(const State& state, const IndexShape& shape, std::in
 RecallCurve calibrate_codes_by(const State& state, const IndexShape& shape,
                                std::span<const SearchSegment> segments, AnyMatrixView queries,
                                std::int64_t k, int threads, const Progress& progress) {
-  const std::int64_t count = std::min(most_queries, queries.rows());
-  std::vector<std::int64_t> some;
-  for (std::int64_t i = 0; i < count; ++i) some.push_back(i * queries.rows() / count);
-  return curve_by(state, shape, segments,
-                  truth_among(state, shape.metric, segments, copies_of(queries, some), {}, k,
-                              threads, progress),
-                  k, threads, progress);
+  AnyMatrix some = copies_of(queries, queries_to_calibrate(queries.rows()));
+  return curve_by(
+      state, shape, segments,
+      truth_among(state, shape.metric, segments, std::move(some), {}, k, threads, progress), k,
+      threads, progress);
 }
 
 std::vector<float> keys_without_lists(const State& state, AnyMatrixView queries, int threads) {

@@ -290,6 +290,8 @@ bool Index::is_trained() const { return impl_->is_trained(*impl_->state()); }
 void Index::train(AnyMatrixView vectors, const TrainOptions& options) {
   detail::public_call([&] {
     impl_->check_columns("vectors", vectors);
+    if (options.rows < 0)
+      throw InvalidArgument("rows must not be negative, but is {}", options.rows);
     if (!impl_->shape.learns()) {
       find_value_range(vectors, metric(), "vectors", options.threads);
       return;

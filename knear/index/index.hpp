@@ -54,8 +54,8 @@ struct TrainOptions {
   // How many of the vectors are used, drawn at random, if there are more; 0: 256 for each list (128
   // of more than 16,384 lists), 65,536 for quantisers, 131,072 for transforms.
   std::int64_t rows = 0;
-  // Whether a tenth of the vectors, 1,000 at most, is kept out of what lists and quantisers learn
-  // from, to know recall by and to tell queries unlike the vectors.
+  // Whether a tenth of the vectors, 1,000 at most, is kept out of what transforms, lists and
+  // quantisers learn from, to know recall by and to tell queries unlike the vectors.
   bool hold_out = true;
   std::uint64_t seed = 1;
   int threads = 0;
@@ -107,8 +107,9 @@ class Index {
   bool is_trained() const;
   // Learns from vectors [n x dim] of any element type, like those to come; an index that has rows
   // has to be emptied first. The same result for the same vectors and seed on every machine. Throws
-  // ShapeMismatch for another number of columns; InvalidArgument for a NaN or infinity, naming the
-  // row, and for fewer rows than centroids; Cancelled. Then nothing has changed.
+  // ShapeMismatch for another number of columns; InvalidArgument for a NaN or infinity and, of
+  // codes by l2, a row whose squared length is beyond float32, naming the row, for fewer rows than
+  // centroids and for options.rows below 0; Cancelled. Then nothing has changed.
   void train(AnyMatrixView vectors, const TrainOptions& options = {});
 
   // Of inverted lists: how many there are (0: this is a flat index), and their centroids
@@ -123,9 +124,10 @@ class Index {
 
   // Appends copies of the rows [n x dim]; they get the ids next_id(), next_id() + 1, ... The first
   // rows decide the element type; later ones of another type are converted. Throws ShapeMismatch
-  // for another number of columns; InvalidArgument before training, for a NaN or infinity and for a
-  // value that the element type of the index cannot hold exactly, naming the row;
-  // MemoryBudgetError; Cancelled. Then nothing is added.
+  // for another number of columns; InvalidArgument before training, for a NaN or infinity, for a
+  // value that the element type of the index cannot hold exactly and, of codes by l2, for a row
+  // whose squared length is beyond float32, naming the row; MemoryBudgetError; Cancelled. Then
+  // nothing is added.
   void add(AnyMatrixView vectors, const ChangeOptions& options = {});
   // Appends rows with ids of the caller's, one a row, not negative, none of them twice or held by
   // the index: InvalidArgument, with its place. The id of a row that was removed may be given

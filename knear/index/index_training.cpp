@@ -24,10 +24,13 @@ Transform rotation_for(const TransformShape& shape, AnyMatrixView rows,
                     .progress = options.progress});
 }
 
+// Rows that learning a transform takes; 0: it learns nothing.
+std::int64_t least_rows(const TransformShape& shape) {
+  return shape.kind == Kind::pca ? 2 : shape.kind == Kind::opq ? std::int64_t{1} << shape.bits : 0;
+}
+
 Transform trained(const TransformShape& shape, AnyMatrixView rows, const TrainOptions& options) {
-  const std::int64_t least = shape.kind == Kind::pca   ? 2
-                             : shape.kind == Kind::opq ? std::int64_t{1} << shape.bits
-                                                       : 0;
+  const std::int64_t least = least_rows(shape);
   if (rows.rows() < least)
     throw InvalidArgument("vectors are {} rows, but training {} takes {} at least", rows.rows(),
                           shape.name(), least);
@@ -60,8 +63,8 @@ std::vector<std::int64_t> drawn_rows(const IndexShape& shape, std::int64_t n,
   return sample_of(n, rows, random);
 }
 
-// Of the rows that an index learns from, those that lists and quantisers do: some are held out, so
-// that queries like them are no strangers. At most so many, and of few rows a tenth.
+// Of the rows that an index is given to learn from, those that it does: some are held out, so that
+// queries like them are no strangers. At most so many, and of few rows a tenth.
 class HeldOut {
  public:
   static constexpr std::int64_t most = 1000, part = 10;
@@ -71,6 +74,7 @@ class HeldOut {
     std::int64_t least = shape.lists;
     for (const auto& codes : {shape.codes, shape.refine ? shape.refine->codes : std::nullopt})
       if (codes && codes->is_product()) least = std::max(least, std::int64_t{1} << codes->bits);
+    for (const TransformShape& one : shape.transforms) least = std::max(least, least_rows(one));
     const std::int64_t count = std::min({most, rows / part, rows - least});
     if (!options.hold_out || !shape.is_probed() || count <= 0) return;
     Random random(options.seed ^ 0x68656c646f7574ULL);
@@ -89,6 +93,10 @@ class HeldOut {
   }
 
   bool any() const { return !which_.empty(); }
+  // Which row the others have at a place.
+  std::int64_t other(std::int64_t at) const {
+    return any() ? others_[static_cast<std::size_t>(at)] : at;
+  }
   AnyMatrix rows(AnyMatrixView all) const { return rows_at(all, which_); }
   // The others, as copies in `storage` if there are held out ones.
   AnyMatrixView others(AnyMatrixView all, AnyMatrix& storage) const {
@@ -132,6 +140,11 @@ void train(State& next, const IndexShape& shape, AnyMatrixView vectors,
   if (!drawn.empty() && !shape.transforms.empty()) sample = rows_at(vectors, drawn);
   const AnyMatrixView plain = sample.rows() > 0 ? sample.view() : vectors;
   if (!drawn.empty() && shape.transforms.empty()) held_out.number(drawn);
+  // Of a row that is learned from, in the vectors.
+  const auto number = [&](std::int64_t row) {
+    row = held_out.other(row);
+    return sample.rows() > 0 ? drawn[static_cast<std::size_t>(row)] : row;
+  };
   AnyMatrix storage;
   AnyMatrixView rows = plain;
   Matrix<float> transformed;
@@ -143,10 +156,12 @@ void train(State& next, const IndexShape& shape, AnyMatrixView vectors,
       const AnyMatrixView others = held_out.others(rows, storage);
       next.coarse = CoarseQuantizer::trained(others, shape, options);
       const Matrix<float> left = next.coarse->residuals(others, options.threads, options.progress);
+      check_lengths(left.view(), shape.metric, number);
       chain.push_back(trained(one, left.view(), options));
       next.coarse = next.coarse->turned(chain.back(), shape, options);
     } else {
-      chain.push_back(trained(one, rows, options));
+      chain.push_back(
+          trained(one, least_rows(one) > 0 ? held_out.others(rows, storage) : rows, options));
     }
     if (last && !shape.is_probed()) break;
     transformed = chain.back().apply(rows, options.threads);
@@ -159,10 +174,10 @@ void train(State& next, const IndexShape& shape, AnyMatrixView vectors,
   rows = held_out.others(rows, storage);
   if (shape.lists > 0 && !residuals) next.coarse = CoarseQuantizer::trained(rows, shape, options);
   if (shape.codes)
-    next.coder = RowCoder::trained(*shape.codes, rows, shape.metric, next.coarse, options);
+    next.coder = RowCoder::trained(*shape.codes, rows, shape.metric, next.coarse, options, number);
   if (shape.refine && shape.refine->codes)
     next.refiner = RowCoder::trained(*shape.refine->codes, held_out.others(plain, storage),
-                                     shape.metric, nullptr, options);
+                                     shape.metric, nullptr, options, number);
   // Where few are held out, what would be seen of them is worth little.
   constexpr std::int64_t enough = HeldOut::most / 2;
   if (shape.codes && options.hold_out)

@@ -94,7 +94,7 @@ constexpr std::string_view note_of_exact_codes =
     "exact with respect to the vectors that codes stand for";
 
 // Batches of at least so many queries are calibrated by some of their own.
-constexpr std::int64_t least_calibrated_batch = 1000, most_batch_sample = 500;
+constexpr std::int64_t least_calibrated_batch = 1000;
 
 // The calibrations that a search has to make before it can begin, which its report names.
 class Calibration {
@@ -192,11 +192,8 @@ class RecallSearch {
     return search.lists_near(request_.queries, point->rule);
   }
   RecallCurve by_the_batch() const {
-    const std::int64_t queries = request_.queries.rows(),
-                       count = std::min(most_batch_sample, queries);
-    std::vector<std::int64_t> some;
-    for (std::int64_t i = 0; i < count; ++i) some.push_back(i * queries / count);
-    const AnyMatrix sample = copies_of(request_.queries, some);
+    const AnyMatrix sample =
+        copies_of(request_.queries, queries_to_calibrate(request_.queries.rows()));
     return calibrate(state_, request_.options.metric, segments_, request_.k_asked, sample.view(),
                      {}, request_.threads, request_.options.progress);
   }

@@ -57,6 +57,39 @@ class ListBounds {
   double longest_ = 0;
 };
 
+// Of fewer queries than that, one that is far from every centroid is one too many.
+constexpr std::int64_t few_queries = 11;
+// How often queries of the same kind may be taken for others because of those that are far.
+constexpr double seldom = 1e-3;
+
+// Whether more numbers lie beyond the known ones, by half of their range, than may be expected of
+// the same kind; both ascending, not empty. Of thousands some lie there whatever the kind.
+bool too_many_beyond(std::span<const float> keys, std::span<const float> known) {
+  const auto n = static_cast<double>(keys.size()), m = static_cast<double>(known.size());
+  const double low = known.front(), high = known.back();
+  const auto within = [&](double ranges) {
+    const double room = ranges * (high - low);
+    const auto above = [&](float key) { return key > high + room; };
+    const auto below = [&](float key) { return key < low - room; };
+    return std::pair(std::find_if_not(keys.rbegin(), keys.rend(), above) - keys.rbegin(),
+                     std::find_if_not(keys.begin(), keys.end(), below) - keys.begin());
+  };
+  if (std::ssize(keys) < few_queries) {
+    // Of one, and of the fewer the more of them there are beside those that are known.
+    const auto [above, below] = within(std::max(0.5, 50 * n / m));
+    if (above + below > 0) return true;
+  }
+  // All orders of both together are as likely: so that the last `count` of them are all keys.
+  const auto chance = [&](std::int64_t count) {
+    double out = 1;
+    for (std::int64_t i = 0; i < count; ++i)
+      out *= (n - static_cast<double>(i)) / (n + m - static_cast<double>(i));
+    return out;
+  };
+  const auto [above, below] = within(0.5);
+  return chance(std::max(above, below)) < seldom / 2;
+}
+
 }  // namespace
 
 void ListProbing::probe(std::int64_t probes) {
@@ -198,9 +231,7 @@ bool of_one_kind(const RecallCurve& curve, const Neighbors& near) {
 bool of_one_kind(const RecallCurve& curve, std::span<const float> keys) {
   const std::vector<float>& known = curve.nearest_keys;
   if (keys.empty() || known.empty()) return true;
-  const float room = known.back() - known.front();
-  return keys.back() <= known.back() + room / 2 && keys.front() >= known.front() - room / 2 &&
-         alike(keys, known);
+  return !too_many_beyond(keys, known) && alike(keys, known);
 }
 
 KnnOptions options_of_scan(const SearchOptions& options, Metric metric) {

@@ -64,8 +64,9 @@ class ListProbing {
   double coarse_seconds_ = 0;
 };
 
-// Whether queries are like those of a calibration, near: their nearest lists. Of few, only one that
-// is far from every centroid says that they are not.
+// Whether queries are like those of a calibration, near: their nearest lists. Of few (10) one that
+// is far from every centroid says that they are not; of more it takes as many far ones as queries
+// of that kind have once in a thousand batches, or another distribution.
 bool of_one_kind(const RecallCurve& curve, const Neighbors& near);
 // The same by what else tells them apart, ascending.
 bool of_one_kind(const RecallCurve& curve, std::span<const float> keys);

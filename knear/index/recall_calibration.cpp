@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "knear/core/random.hpp"
+#include "knear/core/sample.hpp"
 #include "knear/index/list_probing.hpp"
 #include "knear/index/segment_store.hpp"
 #include "knear/knn/list_search.hpp"
@@ -121,6 +122,11 @@ std::vector<DrawnRow> drawn_rows(const State& state, std::int64_t most) {
   std::vector<DrawnRow> out;
   for (std::int64_t i = 0; i < count; ++i) out.push_back(rows[static_cast<std::size_t>(i)].second);
   return out;
+}
+
+std::vector<std::int64_t> queries_to_calibrate(std::int64_t queries) {
+  Random random(1);
+  return sample_of(queries, std::min(most_queries_sampled, queries), random);
 }
 
 RecallCurve calibrate_by_rows(const State& state, Metric metric, std::int64_t k, int threads,

@@ -11,8 +11,8 @@
 
 namespace knear::detail {
 
-// By so many rows of an index recall is calibrated at most.
-inline constexpr std::int64_t most_rows_sampled = 2000;
+// By so many rows of an index recall is calibrated at most, and by so many queries of a batch.
+inline constexpr std::int64_t most_rows_sampled = 2000, most_queries_sampled = 500;
 
 // All live rows of a state.
 std::vector<SearchSegment> live_segments(const State& state);
@@ -25,6 +25,10 @@ struct DrawnRow {
   std::int64_t row;
 };
 std::vector<DrawnRow> drawn_rows(const State& state, std::int64_t most);
+
+// Numbers of the queries of a batch by which it is calibrated, ascending: drawn by chance, since
+// batches have periods (each vector followed by its altered copies), and the same every time.
+std::vector<std::int64_t> queries_to_calibrate(std::int64_t queries);
 
 // By these queries, each of which is searched for exactly among the rows of the segments (those of
 // the state). own: of each query the id under which it is among the rows, which is left out of its

@@ -13,6 +13,7 @@
 #include "knear/core/value_range.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/index/index.hpp"
+#include "knear/index/recall_rule.hpp"
 
 namespace knear::detail {
 namespace {
@@ -58,6 +59,25 @@ Matrix<float> coded_part(AnyMatrixView rows, std::int64_t begin, std::int64_t en
   return out;
 }
 
+namespace {
+[[noreturn]] void refuse_length(std::int64_t row) {
+  throw InvalidArgument("vectors hold a row {} whose squared length is beyond float32", row);
+}
+}  // namespace
+
+std::int64_t first_too_long(MatrixView<float> coded, Metric metric) {
+  const double most =
+      metric == Metric::l2 ? std::numeric_limits<float>::max() : std::numeric_limits<double>::max();
+  for (std::int64_t i = 0; i < coded.rows(); ++i)
+    if (!(length_of(coded.rows(i, i + 1)) <= std::sqrt(most))) return i;
+  return coded.rows();
+}
+
+void check_lengths(MatrixView<float> coded, Metric metric, const RowNumber& number) {
+  if (const std::int64_t row = first_too_long(coded, metric); row < coded.rows())
+    refuse_length(number ? number(row) : row);
+}
+
 RowCoder::RowCoder(const CodeShape& shape, Metric metric,
                    std::shared_ptr<const CoarseQuantizer> coarse, ProductQuantizer quantizer,
                    std::optional<ScalarQuantizer> scalar)
@@ -90,17 +110,20 @@ ProductQuantizer RowCoder::product_of(const ScalarQuantizer& scalar) {
 std::shared_ptr<const RowCoder> RowCoder::trained(const CodeShape& shape, AnyMatrixView vectors,
                                                   Metric metric,
                                                   std::shared_ptr<const CoarseQuantizer> coarse,
-                                                  const TrainOptions& options) {
+                                                  const TrainOptions& options,
+                                                  const RowNumber& number) {
   const std::int64_t least = shape.is_product() ? std::int64_t{1} << shape.bits : 1;
   if (vectors.rows() < least)
     throw InvalidArgument("vectors are {} rows, but training {} takes {} at least", vectors.rows(),
                           shape.name(), least);
   find_value_range(vectors, metric, "vectors", options.threads);
   AnyMatrix sample;
+  std::vector<std::int64_t> drawn;
   const std::int64_t rows = options.rows > 0 ? options.rows : usual_training_rows;
   if (rows < vectors.rows()) {
     Random random(options.seed);
-    sample = rows_at(vectors, sample_of(vectors.rows(), rows, random));
+    drawn = sample_of(vectors.rows(), rows, random);
+    sample = rows_at(vectors, drawn);
     vectors = sample;
   }
   std::vector<std::uint32_t> list_of;
@@ -108,6 +131,10 @@ std::shared_ptr<const RowCoder> RowCoder::trained(const CodeShape& shape, AnyMat
     list_of = coarse->assign(vectors, options.threads, options.progress).list_of;
   const Matrix<float> coded = coded_part(vectors, 0, vectors.rows(), metric,
                                          shape.residual ? coarse.get() : nullptr, list_of);
+  check_lengths(coded.view(), metric, [&](std::int64_t row) {
+    if (!drawn.empty()) row = drawn[static_cast<std::size_t>(row)];
+    return number ? number(row) : row;
+  });
   if (!shape.is_product()) {
     ScalarQuantizer scalar = ScalarQuantizer::train(
         coded.view(), shape.bits == 8 ? ScalarCode::bits8 : ScalarCode::bits4, options.threads);
@@ -153,15 +180,22 @@ RowCoder::Codes RowCoder::encode(AnyMatrixView rows, std::span<const std::uint32
   const std::int64_t n = rows.rows(), tasks = (n + rows_together - 1) / rows_together;
   Codes out{Matrix<std::uint8_t>(n, code_size()), {}};
   Reporter reporter(progress, "encode", tasks);
+  std::vector<std::int64_t> too_long(static_cast<std::size_t>(tasks), n);
   parallel_for(threads, tasks, [&](std::int64_t task) {
     const std::int64_t begin = task * rows_together, end = std::min(n, begin + rows_together);
     const Matrix<float> part =
         coded_part(rows, begin, end, metric_, residual() ? coarse_.get() : nullptr, list_of);
+    if (const std::int64_t row = first_too_long(part.view(), metric_); row < part.rows()) {
+      too_long[static_cast<std::size_t>(task)] = begin + row;
+      return;
+    }
     const Matrix<std::uint8_t> codes =
         scalar_ ? scalar_->encode(part.view(), 1) : quantizer_.encode(part.view(), 1);
     std::copy_n(codes.data(), (end - begin) * code_size(), out.codes.row(begin));
     reporter.add(1);
   });
+  const auto bad = std::min_element(too_long.begin(), too_long.end());
+  if (bad != too_long.end() && *bad < n) refuse_length(first + *bad);
   add_scalars(list_of, threads, out, first);
   return out;
 }
@@ -181,9 +215,7 @@ void RowCoder::add_scalars(std::span<const std::uint32_t> list_of, int threads, 
   });
   const auto bad = std::find_if(to.scalars.begin(), to.scalars.end(),
                                 [](float scalar) { return !std::isfinite(scalar); });
-  if (bad != to.scalars.end())
-    throw InvalidArgument("vectors hold a row {} whose squared length is beyond float32",
-                          first + (bad - to.scalars.begin()));
+  if (bad != to.scalars.end()) refuse_length(first + (bad - to.scalars.begin()));
 }
 
 void RowCoder::decode(const std::uint8_t* code, std::int64_t stride, std::int64_t list,

@@ -11,6 +11,7 @@
 // the origin. For cosine, rows and queries have length 1, and the scalar is |y|.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,6 +34,13 @@ namespace knear::detail {
 // all. Of length 1 before that for cosine.
 Matrix<float> coded_part(AnyMatrixView rows, std::int64_t begin, std::int64_t end, Metric metric,
                          const CoarseQuantizer* coarse, std::span<const std::uint32_t> list_of);
+// The first row of what is coded [n x dim] whose distances are beyond float32; n: there is none.
+std::int64_t first_too_long(MatrixView<float> coded, Metric metric);
+
+// Which vector of its caller's a row is, for messages; empty: that of the same number.
+using RowNumber = std::function<std::int64_t(std::int64_t)>;
+// Throws InvalidArgument for a row that is too long.
+void check_lengths(MatrixView<float> coded, Metric metric, const RowNumber& number);
 
 // Any number of threads may use one.
 class RowCoder {
@@ -44,7 +52,8 @@ class RowCoder {
   static std::shared_ptr<const RowCoder> trained(const CodeShape& shape, AnyMatrixView vectors,
                                                  Metric metric,
                                                  std::shared_ptr<const CoarseQuantizer> coarse,
-                                                 const TrainOptions& options);
+                                                 const TrainOptions& options,
+                                                 const RowNumber& number = {});
   // Of a scalar quantiser: the quantiser that has each level as a centroid.
   static ProductQuantizer product_of(const ScalarQuantizer& scalar);
 

@@ -286,6 +286,11 @@ Transform Transform::pca(AnyMatrixView rows, std::int64_t components, const PcaO
       vector.cwiseAbs().maxCoeff(&largest);
       double scale = vector[largest] < 0 ? -1 : 1;
       if (options.whiten) scale /= std::sqrt(variances[static_cast<std::size_t>(from)]);
+      if (std::abs(scale) > std::numeric_limits<float>::max())
+        throw InvalidArgument(
+            "rows vary by {:.2g} only along component {}, and whitening divides by that, which is "
+            "beyond the range of float32",
+            1 / std::abs(scale), from);
       for (std::int64_t j = 0; j < dim; ++j) basis.row(c)[j] = scale * vector[j];
     }
     if (options.rotate) {

@@ -278,16 +278,18 @@ def element_type(name: str, value: Any) -> str:
 
 
 def size(name: str, value: Any) -> int:
-    """Bytes of a memory budget: None (no limit, 0), a number of bytes, or text such as '512M'."""
+    """Bytes of a memory budget: None (no limit, 0), a number of bytes, or text such as '512M' or
+    '1.5G', as --memory of the command line takes it."""
     if value is None:
         return 0
     if isinstance(value, str):
-        match = re.fullmatch(r"([0-9]+)([kMGT]?)", value)
+        match = re.fullmatch(r"([0-9]+)(\.[0-9]+)?([kmgt]?)", value, re.ASCII | re.IGNORECASE)
         if not match:
             raise InvalidArgument(
                 f"{name} must be a number of bytes or such with k, M, G or T, but is {value!r}"
             )
-        value = int(match[1]) << {"": 0, "k": 10, "M": 20, "G": 30, "T": 40}[match[2]]
+        unit = 1 << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[match[3].lower()]
+        value = int(match[1]) * unit + int(float(match[2] or 0) * unit)
     number = integer(name, value)
     if number < 1:
         raise InvalidArgument(f"{name} must be at least 1 byte, but is {number}")

@@ -65,14 +65,17 @@ def choose_index(
     )
 
 
-def factory_of(factory: str, dim: int, metric: str, needs: dict[str, Any]) -> str:
-    """`factory`, or if that is "auto" what choose_index() chooses; `needs`: its arguments, None
-    where nothing is said."""
+def factory_of(
+    factory: str, dim: int, metric: str, needs: dict[str, Any]
+) -> tuple[str, str | None]:
+    """`factory` and None, or if that is "auto" what choose_index() chooses and its reason; `needs`:
+    its arguments, None where nothing is said."""
     given = {name: value for name, value in needs.items() if value is not None}
     if factory != "auto":
         for name, value in given.items():
             raise InvalidArgument(f"{name} is {value}, but only factory 'auto' takes it")
-        return factory
+        return factory, None
     if "rows" not in given:
         raise InvalidArgument("factory is 'auto', which needs rows: how many vectors there will be")
-    return choose_index(given.pop("rows"), dim, metric, **given).factory
+    choice = choose_index(given.pop("rows"), dim, metric, **given)
+    return choice.factory, choice.reason

@@ -80,6 +80,8 @@ class KMeans:
         threads: int = 0,
     ) -> None:
         self.k = _arrays.integer("k", k)
+        if self.k < 1:
+            raise InvalidArgument(f"k must be at least 1, but is {self.k}")
         self._metric = _arrays.text("metric", metric)
         self._threads = _arrays.integer("threads", threads)
         self._options = (

@@ -70,6 +70,8 @@ class Index:
     copied to it, once, if their rows or columns are contiguous; what may be in them is the same.
     """
 
+    _reason: str | None = None
+
     def __init__(
         self,
         factory: str,
@@ -83,11 +85,14 @@ class Index:
         dtype: Any = None,
     ) -> None:
         needs = {"rows": rows, "memory": memory, "recall": recall, "batch": batch, "dtype": dtype}
+        name, reason = _choice.factory_of(_arrays.text("factory", factory), dim, metric, needs)
         self._index = _core.Index(
-            _choice.factory_of(_arrays.text("factory", factory), dim, metric, needs),
+            name,
             _arrays.integer("dim", dim),
             _arrays.text("metric", metric),
         )
+        if reason is not None:
+            self._reason = reason
 
     def save(self, path: str | os.PathLike[str], *, progress: Progress = None) -> None:
         """Writes the index to a .knear file, whole or not at all. Raises IoError.
@@ -157,6 +162,17 @@ class Index:
     def factory(self) -> str:
         """The kind of index, as it is written at construction."""
         return self._index.factory
+
+    @property
+    def reason(self) -> str | None:
+        """Why an index that was made as "auto" is of this kind, as knear.choose_index() says it;
+        None for one whose kind was given, and for one from a file, which does not keep it.
+
+        >>> import knear
+        >>> knear.Index("auto", dim=96, rows=1000).reason[:45]
+        'Flat: 1000 x 96 are compared faster than list'
+        """
+        return self._reason
 
     @property
     def lists(self) -> int:

@@ -89,13 +89,15 @@ def test_threads(threads):
         knear.knn(ZEROS, ZEROS, 1, threads=threads)
 
 
-@pytest.mark.parametrize("memory", [0, -5, "", "4g", "-1M", "1.5G", "M", 2.5, "9" * 30])
+@pytest.mark.parametrize("memory", [0, -5, "", "4x", "-1M", "1.G", "0.1", "M", 2.5, "9" * 30])
 def test_memory_that_is_no_size(memory):
     with pytest.raises(knear.InvalidArgument, match="memory"):
         knear.knn(ZEROS, ZEROS, 1, memory=memory)
 
 
-@pytest.mark.parametrize("memory", [None, 1 << 30, "512M", "1G", "1T", "1048576k", "1073741824"])
+@pytest.mark.parametrize(
+    "memory", [None, 1 << 30, "512M", "1.5G", "1g", "1T", "1048576K", "1073741824"]
+)
 def test_memory_that_is_enough(memory):
     assert knear.knn(ZEROS, ZEROS, 1, memory=memory)[1].tolist() == [[0], [0], [0]]
 

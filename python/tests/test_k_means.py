@@ -145,6 +145,9 @@ def test_errors(rng):
         knear.KMeans(3, metric="l1").train(x)
     with pytest.raises(knear.InvalidArgument, match="k must be a whole number"):
         knear.KMeans(3.5)
+    for k in (0, -3):
+        with pytest.raises(knear.InvalidArgument, match=f"k must be at least 1, but is {k}"):
+            knear.KMeans(k)
     km = knear.KMeans(3).train(x)
     before = km.centroids
     x[17, 2] = np.nan

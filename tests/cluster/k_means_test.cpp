@@ -414,7 +414,8 @@ TEST(KMeans, BadArgumentsAreNamed) {
   refuses(5, {.restarts = 0}, "restarts must be at least 1, but is 0");
   refuses(5, {.tolerance = std::nan("")}, "tolerance must be from 0 to below 1, but is nan");
   refuses(5, {.levels = 3}, "levels must be 1 or 2, but is 3");
-  refuses(5, {.metric = Metric::ip, .levels = 2}, "levels = 2 is for l2");
+  refuses(5, {.metric = Metric::ip, .levels = 2},
+          "levels is 2, which is for metric l2, but metric is ip");
   refuses(5, {.threads = -2}, "threads");
   refuses(5, {.frozen_rows = 1}, "frozen_rows must be from 0 to 0, the rows of initial, but is 1");
   Matrix<float> initial(6, 4), other(2, 5);

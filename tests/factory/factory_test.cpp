@@ -103,6 +103,11 @@ TEST(Factory, RefusesTheRestByNameAndPlace) {
       ", which is none of the indexes Flat, PQm, PQmx4, SQ8, SQ4, SQfp16, SQbf16 and IVFn,...";
   EXPECT_EQ(refusal(""), "factory '' has '' at place 1" + none);
   EXPECT_EQ(refusal("flat"), "factory 'flat' has 'flat' at place 1" + none);
+  // One line, whatever was read from where.
+  EXPECT_EQ(refusal("Flat\n"), "factory 'Flat\\n' has 'Flat\\n' at place 1" + none);
+  using namespace std::string_view_literals;
+  EXPECT_EQ(refusal("F\0lat\x7f"sv),
+            "factory 'F\\x00lat\\x7f' has 'F\\x00lat\\x7f' at place 1" + none);
   EXPECT_EQ(refusal("Flat,Flat"),
             "factory 'Flat,Flat' has 'Flat' at place 6, but only IDMap may follow");
   EXPECT_EQ(

@@ -80,6 +80,20 @@ TEST(RefusedMerges, OfCodesAndTransformsTrainedApart) {
                more.search(base.view(), 5, {.method = {.probes = 5}}));
 }
 
+// Without inverted lists a number below 0 was as good as none.
+TEST(RefusedTraining, OnFewerRowsThanNone) {
+  const Matrix<float> x = clustered(100, 8, 1);
+  for (const char* name : {"Flat", "IVF4,Flat", "PQ4x4", "SQ8", "SQfp16", "PCA4,Flat"}) {
+    Index index = make_index(name, 8);
+    try {
+      index.train(x.view(), {.rows = -5});
+      ADD_FAILURE() << name;
+    } catch (const InvalidArgument& e) {
+      EXPECT_STREQ(e.what(), "rows must not be negative, but is -5") << name;
+    }
+  }
+}
+
 TEST(RefusedSearches, OfCodesSayWhy) {
   const Matrix<float> base = clustered(600, 8, 1);
   const auto refusal = [&](const char* name, MethodOptions method) -> std::string {
@@ -190,35 +204,52 @@ TEST(CodeMemory, OfARowIsWhatTheHeaderStates) {
   }
 }
 
-TEST(Codes, NumbersBeyondFloatsAreFoundOrRefused) {
-  Matrix<float> base = clustered(600, 8, 1);
-  std::fill_n(base.row(3), 8, 1e38f);
-  Index far = make_index("SQ8", 8);
-  far.train(base.view());
-  far.add(base.view());
-  // Squares overflow: every row is infinitely far, and is found all the same, by its id.
-  const Neighbors near = far.search(base.view().rows(3, 4), 600);
-  std::vector<Id> ids(near.ids.row(0), near.ids.row(0) + 600), all(600);
-  EXPECT_TRUE(std::is_sorted(near.distances.row(0), near.distances.row(0) + 600));
-  std::sort(ids.begin(), ids.end());
-  std::iota(all.begin(), all.end(), 0);
-  EXPECT_EQ(ids, all);
-  const Neighbors few = far.search(base.view().rows(0, 1), 5);
-  EXPECT_NE(few.ids.row(0)[4], no_id);
-  // A scalar that is no float would make a file that nobody reads.
-  for (std::int64_t i = 0; i < 9; ++i)
-    std::fill_n(base.row(100 + i), 8, static_cast<float>(i - 4) * 2e37f);
-  Index lists = make_index("IVF2,SQ8", 8);
-  lists.train(base.view());
-  try {
-    lists.add(base.view());
-    ADD_FAILURE();
-  } catch (const InvalidArgument& e) {
-    EXPECT_NE(std::string(e.what()).find("whose squared length is beyond float32"),
-              std::string::npos)
-        << e.what();
+// Product and scalar codes without lists took such rows, and found ids 0, 1, 2, ... infinitely far;
+// in lists they were said not to be finite, which they are.
+TEST(Codes, SquaresBeyondFloatsAreRefused) {
+  const Matrix<float> base = clustered(800, 8, 1);
+  const auto message = [](auto f) -> std::string {
+    try {
+      f();
+    } catch (const InvalidArgument& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  for (const char* name : {"PQ4x4", "SQ8", "SQ4", "IVF2,SQ8", "IVF4,PQ4x4", "PQ4x4,RFlat",
+                           "IVF4,PQ4x4,Refine(SQ8)", "OPQ2,IVF4,PQ2x4"})
+    for (const float far : {1e30f, 3e38f}) {
+      // No float holds what the rotation makes of the longest, which is said before.
+      if (std::string(name).starts_with("OPQ") && far > 1e38f) continue;
+      SCOPED_TRACE(std::string(name) + " " + std::to_string(far));
+      Matrix<float> x(800, 8);
+      for (std::int64_t i = 0; i < 800 * 8; ++i) x.data()[i] = std::copysign(far, base.data()[i]);
+      Index index = make_index(name, 8);
+      index.train(base.view(), {.threads = 2});
+      Matrix<float> one = clustered(800, 8, 1);
+      std::copy_n(x.row(0), 8, one.row(770));
+      EXPECT_EQ(message([&] { index.add(one.view()); }),
+                "vectors hold a row 770 whose squared length is beyond float32");
+      EXPECT_EQ(index.size(), 0);
+      Index other = make_index(name, 8);
+      const std::string said = message([&] {
+        other.train(x.view(), {.rows = 700});
+        other.add(x.view());
+      });
+      EXPECT_TRUE(said.starts_with("vectors hold a row ") &&
+                  said.ends_with(" whose squared length is beyond float32"))
+          << said;
+      EXPECT_EQ(other.size(), 0);
+    }
+  // By direction alone they are as good as any.
+  Matrix<float> x = clustered(800, 8, 1);
+  for (std::int64_t i = 0; i < 800 * 8; ++i) x.data()[i] *= 1e30f;
+  for (const char* name : {"PQ4x4", "IVF4,SQ8"}) {
+    Index index = make_index(name, 8, Metric::cosine);
+    index.train(x.view());
+    index.add(x.view());
+    EXPECT_EQ(index.size(), 800);
   }
-  EXPECT_EQ(lists.size(), 0);
 }
 
 TEST(Codes, OfNoQueriesAreNoAnswers) {

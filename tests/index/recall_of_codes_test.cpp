@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <numeric>
@@ -55,6 +56,32 @@ TEST(Known, NothingIsKeptWhereNothingIsHeldOut) {
       EXPECT_NO_THROW(index.search(base.view().rows(0, 10), 5, options));
     }
     EXPECT_EQ(bytes[1] - bytes[0], 600 * (128 * 8 + 16 * 4));
+  }
+}
+
+// Principal components and rotations were learned from all rows.
+TEST(Known, NothingIsLearnedFromWhatIsHeldOut) {
+  for (const char* name : {"PCA4,IVF4,Flat", "OPQ2_4,IVF4,PQ2x4", "PCA6,OPQ2,IVF4,PQ2x4"}) {
+    SCOPED_TRACE(name);
+    constexpr std::int64_t rows = 200;
+    const auto centroids = [&](const Matrix<float>& x) {
+      Index index = make_index(name, 8);
+      index.train(x.view(), {.threads = 1});
+      return index.centroids();
+    };
+    Matrix<float> x = clustered(rows, 8, 1);
+    const Matrix<float> usual = centroids(x);
+    const auto bytes = static_cast<std::size_t>(usual.rows() * usual.cols()) * sizeof(float);
+    // Of a tenth of the rows what they are makes no difference.
+    std::int64_t unused = 0;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::vector<float> kept(x.row(row), x.row(row) + 8);
+      for (std::int64_t j = 0; j < 8; ++j) x.row(row)[j] += static_cast<float>(j % 3 + 1);
+      const Matrix<float> other = centroids(x);
+      unused += std::memcmp(other.data(), usual.data(), bytes) == 0;
+      std::copy_n(kept.data(), 8, x.row(row));
+    }
+    EXPECT_EQ(unused, rows / 10);
   }
 }
 
@@ -471,6 +498,38 @@ TEST(RecallOfCodes, IsCalibratedByTheBatchWhereVectorsAreKept) {
           found += std::count(got.ids.row(q), got.ids.row(q) + 10, truth.ids.row(q + 300)[j]) > 0;
       EXPECT_GE(found / 12000, asked - 0.005);
     }
+}
+
+// By every third of 1,500 queries all were judged, though the two between them were others.
+TEST(RecallOfCodes, IsMetForBatchesWithAPeriod) {
+  const Matrix<float> base = clustered(8000, 16, 1);
+  Matrix<float> queries = clustered(1500, 16, 2);
+  Random random(3);
+  for (std::int64_t q = 0; q < 1500; ++q)
+    for (std::int64_t j = 0; j < 16 && q % 3 != 0; ++j)
+      queries.row(q)[j] += static_cast<float>(3 * (random.uniform() - 0.5));
+  std::vector<Id> most;
+  for (Id id = 0; id < 8000; ++id)
+    if (id % 7 != 0) most.push_back(id);
+  for (const char* name : {"IVF64,PQ8x4,RFlat", "PQ8x4,RFlat"}) {
+    SCOPED_TRACE(name);
+    Index index = make_index(name, 16);
+    index.train(base.view());
+    index.add(base.view());
+    for (const bool filtered : {false, true}) {
+      SearchOptions options{.method = {.recall = 0.9}};
+      KnnOptions exact;
+      if (filtered) {
+        options.filter = IdFilter::of_ids(most);
+        exact.filter = RowFilter::of_ids(most, 8000);
+      }
+      KnnReport report;
+      const Neighbors got = index.search(queries.view(), 10, options, &report);
+      EXPECT_NE(report.note.find("calibrated on 500 queries of this batch"), std::string::npos)
+          << report.note;
+      EXPECT_GE(recall_of(got, knn(queries.view(), base.view(), 10, exact), 10), 0.895);
+    }
+  }
 }
 
 // What is not known to be reached among all rows may be among those that a filter leaves.

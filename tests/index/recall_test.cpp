@@ -14,6 +14,7 @@
 #include "knear/factory/factory.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/index/ivf_flat.hpp"
+#include "knear/index/list_probing.hpp"
 #include "knear/index/recall_rule.hpp"
 #include "tests/index/index_test.hpp"
 
@@ -180,6 +181,34 @@ TEST_P(Recall, QueriesLikeTheRowsAreNoStrangers) {
     }
   }
   std::filesystem::remove(path);
+}
+
+// Batches have periods: each vector followed by altered copies of it. Every so many of 1,500
+// queries were looked at, all of one phase.
+TEST_P(Recall, IsMetForBatchesWithAPeriod) {
+  const IvfFlatIndex index = lists(100);
+  const Matrix<float> easy = rows_of(1500, 21, whole);
+  Matrix<float> queries = rows_of(1500, 22, whole);
+  Random random(23);
+  for (std::int64_t q = 0; q < 1500; ++q)
+    for (std::int64_t j = 0; j < dim; ++j) {
+      float& x = queries.row(q)[j];
+      x = q % 3 == 0 ? easy.row(q)[j]
+                     : x + static_cast<float>((whole ? 60 : 1) * 1.5 * (random.uniform() - 0.5));
+    }
+  std::vector<Id> most;
+  for (Id id = 0; id < 20000; ++id)
+    if (id % 7 != 0) most.push_back(id);
+  for (const bool filtered : {false, true}) {
+    SearchOptions options = asking(0.9);
+    if (filtered) options.filter = IdFilter::of_ids(most);
+    KnnReport report;
+    const Neighbors found = index.search(queries.view(), 10, options, &report);
+    EXPECT_NE(report.note.find("calibrated on 500 queries of this batch"), std::string::npos);
+    EXPECT_GE(recall_of(found, truth(queries.view(), 10, {.filter = options.filter})), 0.895);
+    options.threads = 1;
+    expect_equal(index.search(queries.view(), 10, options), found);
+  }
 }
 
 TEST_P(Recall, OfFilteredRows) {
@@ -400,6 +429,96 @@ TEST(RecallRule, KnowsUnlikeNumbers) {
   EXPECT_FALSE(detail::alike(numbers(100, 0.5), known));
   EXPECT_FALSE(detail::alike(numbers(10, 2), known));
   EXPECT_TRUE(detail::alike({}, known));
+}
+
+// Keys of one kind, whatever their tail: the range of a thousand says little of ten thousand more.
+class OneKind : public testing::TestWithParam<const char*> {
+ protected:
+  float key(Random& random, double times = 1) const {
+    const double u = 1 - random.uniform(), kind = GetParam()[0];
+    const double x = kind == 'e' ? -std::log(u) : kind == 'p' ? std::pow(u, -0.25) : u;
+    return static_cast<float>(times * x);
+  }
+  std::vector<float> keys(std::int64_t count, Random& random) const {
+    std::vector<float> out(static_cast<std::size_t>(count));
+    for (float& x : out) x = key(random);
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Tails, OneKind, testing::Values("exponential", "power", "none"),
+                         [](const auto& p) { return std::string(p.param); });
+
+TEST_P(OneKind, IsSeldomTakenForOthers) {
+  Random random(5);
+  for (const std::int64_t known : {20, 100, 1000})
+    for (const std::int64_t count : {1, 2, 3, 10, 11, 30, 100, 1000, 10000}) {
+      const int batches = count <= 1000 ? 1000 : 150;
+      int alarms = 0;
+      for (int i = 0; i < batches; ++i)
+        alarms += !detail::of_one_kind({10, {}, keys(known, random)}, keys(count, random));
+      // One in 1,000, and four standard errors.
+      const double expected = 1e-3 * batches;
+      EXPECT_LE(alarms, expected + 4 * std::sqrt(expected)) << count << " beside " << known;
+    }
+}
+
+TEST_P(OneKind, OthersAreNoticed) {
+  Random random(6);
+  const auto far = [&](std::int64_t count, std::int64_t others, double sign) {
+    std::vector<float> out = keys(count, random);
+    for (std::int64_t i = 0; i < others; ++i)
+      out[static_cast<std::size_t>(i)] = static_cast<float>(sign * 1000);
+    std::sort(out.begin(), out.end());
+    return out;
+  };
+  const detail::RecallCurve curve{10, {}, keys(1000, random)};
+  for (const double sign : {-1.0, 1.0}) {
+    for (std::int64_t count = 1; count <= 10; ++count)
+      EXPECT_FALSE(detail::of_one_kind(curve, far(count, 1, sign))) << count;
+    for (const std::int64_t count : {11, 100, 1000, 6000}) {
+      EXPECT_TRUE(detail::of_one_kind(curve, far(count, 1, sign))) << count;
+      EXPECT_FALSE(detail::of_one_kind(curve, far(count, 3 + count / 40, sign))) << count;
+    }
+    const detail::RecallCurve few{10, {}, keys(20, random)};
+    EXPECT_FALSE(detail::of_one_kind(few, far(1, 1, sign)));
+    EXPECT_FALSE(detail::of_one_kind(few, far(2, 2, sign)));
+  }
+}
+
+// One of 6,000 queries that lay farther out than the rest was enough for another answer, without a
+// promise where vectors are not kept.
+TEST(RecallOfLists, ThousandsOfQueriesLikeTheRowsAreNoStrangers) {
+  // Around centres, most of them near and few far: squares of lengths have a long tail.
+  const auto tailed = [](std::int64_t count, std::uint64_t seed) {
+    Matrix<float> out = clustered(count, 16, seed);
+    Random random(seed + 1000);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const double far = std::pow(1 - random.uniform(), -0.15);
+      for (std::int64_t j = 0; j < 16; ++j)
+        out.row(i)[j] += static_cast<float>(far * (random.uniform() - 0.5));
+    }
+    return out;
+  };
+  for (const char* name : {"IVF64,Flat", "IVF64,PQ8x4", "PQ8x4", "IVF64,PQ8x4,RFlat"})
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+      SCOPED_TRACE(std::string(name) + " " + std::to_string(seed));
+      const Matrix<float> base = tailed(10000, seed), queries = tailed(6000, 100 + seed);
+      Index index = make_index(name, 16);
+      index.train(base.view(), {.seed = seed});
+      index.add(base.view());
+      for (const std::int64_t count : {100, 1200, 6000}) {
+        KnnReport report;
+        const MatrixView<float> batch = queries.view().rows(6000 - count, 6000);
+        const Neighbors all = index.search(batch, 10, asking(0.2), &report);
+        EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
+        EXPECT_EQ(report.note.find("unlike"), std::string::npos) << report.note;
+        const Neighbors some = index.search(batch.rows(7, 99), 10, asking(0.2));
+        for (std::int64_t q = 0; q < 92; ++q)
+          for (std::int64_t j = 0; j < 10; ++j)
+            ASSERT_EQ(some.ids.row(q)[j], all.ids.row(q + 7)[j]) << count;
+      }
+    }
 }
 
 }  // namespace

@@ -154,6 +154,18 @@ TEST(Transform, WhiteningMakesVariancesOne) {
                               [](std::int64_t i, std::int64_t j) { return double(i * (j + 1)); });
   EXPECT_NO_THROW(Transform::pca(flat.view(), 4));
   EXPECT_THROW(Transform::pca(flat.view(), 2, {.whiten = true}), InvalidArgument);
+  // Where 1 over the deviation is no float, the matrix was said not to be finite.
+  Matrix<float> tiny(50, 3);
+  Random random(9);
+  for (std::int64_t i = 0; i < 150; ++i)
+    tiny.data()[i] = static_cast<float>((random.uniform() - 0.5) * 1e-39);
+  try {
+    Transform::pca(tiny.view(), 2, {.whiten = true});
+    ADD_FAILURE();
+  } catch (const InvalidArgument& e) {
+    EXPECT_NE(std::string(e.what()).find("rows vary by "), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("beyond the range of float32"), std::string::npos);
+  }
 }
 
 TEST(Transform, RotatedComponentsHaveAlikeVariances) {
