@@ -63,7 +63,12 @@ class KnnGraph(_Edges):
     @property
     def plan(self) -> dict[str, Any]:
         """What was done: "method" ("self-join", "search" or "lists"), "seconds", "rows", of an
-        approximate graph "lists" and "probes"; of a graph that was read what the file says."""
+        approximate graph "lists" and "probes"; of a graph that was read what the file says.
+
+        >>> import knear, numpy as np
+        >>> knear.knn_graph(np.eye(3), k=1).plan["rows"]
+        3
+        """
         core = self._of_knear("plan")
         if self._report is not None:
             return dict(self._report)
@@ -93,9 +98,11 @@ class KnnGraph(_Edges):
         >>> import knear, numpy as np
         >>> graph = knear.knn_graph(np.eye(3), k=2)
         >>> graph.check_base(np.eye(3))
-        >>> graph.check_base(2 * np.eye(3))
-        Traceback (most recent call last):
-        knear.errors.InvalidArgument: graph is the graph of another base: ...
+        >>> try:
+        ...     graph.check_base(2 * np.eye(3))
+        ... except knear.InvalidArgument:
+        ...     print("another base")
+        another base
         """
         self._of_knear("check_base()").check_base(*_arrays.matrix("base", base))
 
