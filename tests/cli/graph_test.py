@@ -8,6 +8,7 @@ import struct
 import subprocess
 import time
 import zipfile
+from itertools import pairwise
 
 from program_cases import ProgramTest, main, read_npy, read_vecs, write_vecs
 
@@ -113,8 +114,11 @@ class Graph(ProgramTest):
         self.graph()
         near = self.neighbors(self.base, 4)
         edges = sorted(
-            {(squares(self.base[i], self.base[j]), min(i, j), max(i, j))
-             for i, row in enumerate(near) for j in row}
+            {
+                (squares(self.base[i], self.base[j]), min(i, j), max(i, j))
+                for i, row in enumerate(near)
+                for j in row
+            }
         )
         for a, b in ((0, 299), (17, 3), (5, 250), (8, 8)):
             # Edges are taken in, shortest first, until both are in one set.
@@ -135,9 +139,9 @@ class Graph(ProgramTest):
                 self.assertEqual((path, told["largest_step"], told["connected"]), ([], None, False))
                 continue
             self.assertEqual((path[0], path[-1], told["connected"]), (a, b, True))
-            steps = [squares(self.base[i], self.base[j]) for i, j in zip(path, path[1:])]
+            steps = [squares(self.base[i], self.base[j]) for i, j in pairwise(path)]
             self.assertEqual((told["largest_step"], told["sum_of_steps"]), (largest, sum(steps)))
-            for i, j in zip(path, path[1:]):
+            for i, j in pairwise(path):
                 self.assertTrue(j in near[i] or i in near[j])
 
     def test_gaps_are_told_and_bridged(self):
@@ -194,28 +198,40 @@ class Graph(ProgramTest):
             self.fails(1, "convert", file, "g.ivecs", says=file)
         self.fails(1, "convert", "g.knear", "g.fvecs", says="g.fvecs")
         self.fails(1, "convert", "g.knear", "g.npy", "--type", "f32", says="--type")
-        self.fails(1, "search", "--index", "g.knear", "--queries", "base.bvecs", "-k", "1",
-                   "--probes", "1", says="Graph")
+        self.fails(
+            1,
+            "search",
+            "--index",
+            "g.knear",
+            "--queries",
+            "base.bvecs",
+            "-k",
+            "1",
+            "--probes",
+            "1",
+            says="Graph",
+        )
 
     def test_a_killed_run_is_gone_on_with(self):
         rows = [[(7 * i * (j + 3)) % 251 for j in range(16)] for i in range(140000)]
         write_vecs(self.path("large.bvecs"), rows, "B")
         words = ["graph", "--base", "large.bvecs", "-k", "3", "--out", "h.knear", "--threads", "1"]
-        partial = self.path("h.knear.partial")
+        partial = self.file("h.knear.partial")
         run = subprocess.Popen([self.program, *words], cwd=self.path("."))
         deadline = time.monotonic() + 120
         while run.poll() is None and time.monotonic() < deadline:
             # The sum of the first block.
-            if os.path.exists(partial) and any(self.file("h.knear.partial").read_bytes()[4096:4104]):
+            sums = partial.read_bytes()[4096:4104] if partial.exists() else b""
+            if any(sums):
                 run.send_signal(signal.SIGKILL)
             time.sleep(0.01)
         run.wait()
-        self.assertTrue(os.path.exists(partial))
+        self.assertTrue(partial.exists())
         self.assertFalse(os.path.exists(self.path("h.knear")))
         self.fails(1, *words, says="h.knear.partial")
         told = json.loads(self.ok(*words, "--resume", "--json"))
         self.assertLess(told["searched_rows"], 140000)
-        self.assertFalse(os.path.exists(partial))
+        self.assertFalse(partial.exists())
         self.graph(base="large.bvecs", k=3, out="i.knear")
         self.assertEqual(self.file("h.knear").read_bytes(), self.file("i.knear").read_bytes())
 
