@@ -88,6 +88,8 @@ class KnnGraph(_Edges):
         ...     knear.read_graph(os.path.join(folder, "graph.knear")).ids.tolist()
         [[1, 2], [0, 2], [0, 1]]
 
+        progress: as that of knn_graph().
+
         Raises IoError.
         """
         reporting(progress, self._of_knear("save()").save, _arrays.path(path))
@@ -122,6 +124,8 @@ class KnnGraph(_Edges):
 
         Copies of a vector are at a distance of 0, which is kept: such an edge is stored. Raises
         InvalidArgument.
+
+        threads: as that of knn_graph().
         """
         return _csr_of(self, closure, euclidean, threads)
 
@@ -156,6 +160,8 @@ class KnnGraph(_Edges):
         >>> x = np.random.default_rng(1).random((500, 8))
         >>> knear.knn_graph(x, k=5).accuracy(x)[0]
         1.0
+
+        seed: of the drawing. threads, progress: as those of knn_graph().
         """
         _, found = reporting(
             progress,
@@ -267,6 +273,8 @@ def build_graph(
         that is there is an error; with it one of another base or of other arguments.
 
     Returns the graph, mapped. Raises InvalidArgument, IoError, CorruptFile, MemoryBudgetError.
+
+    k, metric, recall, distinct, threads, progress: as those of knn_graph().
     """
     b, b_type = _arrays.matrix("base", base)
     to = _arrays.path(path)
@@ -296,6 +304,8 @@ def read_graph(path: Path, *, progress: Progress = None) -> KnnGraph:
     ...     knear.knn_graph(np.eye(3), k=2).save(name)
     ...     knear.read_graph(name).metric
     'l2'
+
+    progress: as that of knn_graph().
 
     Raises IoError; CorruptFile for a file that is no graph, was cut off or altered.
     """
@@ -364,6 +374,8 @@ class PathFinder:
     threads: for making it; 0 for all that the process may use. Paths may be asked for by any number
         of threads.
 
+    progress: as that of knn_graph().
+
     Raises InvalidArgument for a graph that is none: another shape, an id that is no row, a NaN.
     """
 
@@ -398,7 +410,8 @@ class PathFinder:
         return self._core.component_count
 
     def largest_step(self, start: int, end: int) -> float:
-        """The largest step of the smoothest path; infinity where there is none. A microsecond.
+        """The largest step of the smoothest path from row `start` to row `end`; infinity where
+        there is none. A microsecond.
 
         >>> import knear, numpy as np
         >>> graph = knear.knn_graph(np.array([[0.0], [1.0], [3.0]]), k=1)
@@ -408,7 +421,8 @@ class PathFinder:
         return self._core.largest_step(_arrays.integer("start", start), _arrays.integer("end", end))
 
     def path(self, start: int, end: int) -> SmoothPath:
-        """(path, largest_step) of the smoothest path, as smoothest_path() says.
+        """(path, largest_step) of the smoothest path from row `start` to row `end`, as
+        smoothest_path() says.
 
         >>> import knear, numpy as np
         >>> graph = knear.knn_graph(np.array([[0.0], [1.0], [3.0]]), k=1)
@@ -446,6 +460,8 @@ def smoothest_path(
     infinity; with `base` other components are crossed to by the nearest pairs of rows. Arguments
     are those of PathFinder, which is the faster way to many paths. For "ip" the largest step is the
     smallest product, and the fewest steps decide.
+
+    metric, threads: as those of PathFinder.
 
     Raises InvalidArgument for a row that is not there.
     """

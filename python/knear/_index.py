@@ -104,6 +104,8 @@ class Index:
         >>> index.save(path)
         >>> len(knear.Index.load(path))
         3
+
+        progress: as that of knn().
         """
         reporting(
             progress,
@@ -124,6 +126,8 @@ class Index:
         >>> import knear.faiss
         >>> knear.faiss.read_index(path).ntotal
         3
+
+        progress: as that of knn().
 
         Raises InvalidArgument for the metric cosine, which FAISS has not, for lists of "ip" that
         are found by an index, and for vectors that float32 does not hold exactly; IoError.
@@ -263,6 +267,8 @@ class Index:
         progress: a function of the stage and of the share done, which may stop the work by raising;
             True draws a bar with tqdm. The same for the other calls that take it.
 
+        threads: as that of knn().
+
         Raises InvalidArgument for a NaN or infinity, for too few rows, and when the index holds
         vectors; ShapeMismatch for another number of columns.
         """
@@ -293,6 +299,8 @@ class Index:
         >>> index.add(np.array([[6.0, 8.0]]))
         >>> index.ids.tolist(), index.next_id, index.version
         ([5, 7, 8], 9, 2)
+
+        threads, progress: as those of knn().
 
         Raises ShapeMismatch for another number of columns; InvalidArgument for a NaN or infinity,
         for a value that the element type of the first rows cannot hold, and for an id that is
@@ -328,6 +336,8 @@ class Index:
         >>> index.replace([1], np.array([[5.0, 6.0]]))
         >>> index.reconstruct([0, 1]).tolist()
         [[1.0, 0.0], [5.0, 6.0]]
+
+        progress: as that of knn().
         """
         reporting(
             progress,
@@ -423,6 +433,8 @@ class Index:
         are searched beside it until the next call. Returns how many vectors are reached by a
         prefix. Inverted lists: what many changes left in many pieces is put together; returns the
         number of vectors.
+
+        threads, progress: as those of knn().
         """
         return reporting(
             progress,
@@ -468,6 +480,8 @@ class Index:
 
         Returns what a recall costs, from the cheapest on: dicts with "promised_recall",
         "expected_recall" (without the margin for chance), and "probes" and "rows" of a query.
+
+        threads, progress: as those of knn().
         """
         data, kind = (None, "f32") if q is None else _arrays.matrix("q", q)
         names = ("promised_recall", "expected_recall", "probes", "rows")
@@ -596,6 +610,8 @@ class Index:
 
         As knear.range_search. Of inverted lists, those in the `probes` lists nearest to each query,
         or with recall = 1 all. `device` and queries on a GPU are as in search().
+
+        filter, threads, memory, progress, report: as those of knn().
         """
         if options:
             _options.checked("range_search", options, _options.OF_RANGES)

@@ -135,6 +135,8 @@ def self_join(
 
     On a GPU it is a search for every row. `base` may be in its memory, as that of knn(): it is not
     moved, and the processor gets a copy as the queries.
+
+    metric, filter, threads, device, out, progress, report: as those of knn().
     """
     if options:
         _options.checked("self_join", options, _options.OF_SCANS)
@@ -199,6 +201,8 @@ def range_search(
 
     Both may be in the memory of one GPU, as those of knear.knn. The results pass through the
     processor's memory and are arrays on that GPU.
+
+    metric, filter, threads, device, progress, report: as those of knn().
     """
     if options:
         _options.checked("range_search", options, _options.OF_RANGES)

@@ -70,6 +70,26 @@ def test_all_that_can_be_called_has_an_example_in_its_docstring():
             assert re.search(rf"\.{member}\b", shown[owner]), f"no example of {owner} has {member}"
 
 
+def test_every_argument_is_named_in_the_docstring():
+    for name, thing in public():
+        error = inspect.isclass(thing) and issubclass(thing, BaseException)
+        # What searches and choices return says what its fields are, and is not made by callers.
+        made_by_knear = name in {"DeviceArray", "IndexChoice"}
+        if isinstance(thing, property) or error or made_by_knear or thing is knear.SearchOptions:
+            continue
+        said = inspect.getdoc(thing) or ""
+        if inspect.isclass(thing):
+            said += inspect.getdoc(thing.__init__) or ""
+        if re.search(r"arguments\s+and\s+errors\s+are\s+those\s+of", said):
+            continue
+        for argument in inspect.signature(thing).parameters.values():
+            if argument.kind in (argument.VAR_KEYWORD, argument.VAR_POSITIONAL):
+                continue
+            assert argument.name == "self" or re.search(rf"\b{argument.name}\b", said), (
+                f"{name} says nothing of {argument.name}"
+            )
+
+
 def test_results_are_tuples_that_know_more(rng):
     base = rng.standard_normal((500, 8)).astype(np.float32)
     report = {}
