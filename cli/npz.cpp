@@ -1,5 +1,19 @@
 #include "cli/npz.hpp"
 
+#include "knear/core/error.hpp"
+
+#ifndef KNEAR_ZIP
+
+namespace knear::cli {
+
+void write_npz(const std::string& path, const SparseGraph&) {
+  throw InvalidArgument("{} cannot be written: knear was built without libzip (KNEAR_ZIP)", path);
+}
+
+}  // namespace knear::cli
+
+#else
+
 #include <fmt/format.h>
 #include <zip.h>
 
@@ -9,8 +23,6 @@
 #include <memory>
 #include <utility>
 #include <vector>
-
-#include "knear/core/error.hpp"
 
 namespace knear::cli {
 namespace {
@@ -131,3 +143,5 @@ void write_npz(const std::string& path, const SparseGraph& graph) {
 }
 
 }  // namespace knear::cli
+
+#endif

@@ -11,7 +11,8 @@
 
 namespace knear::cli {
 
-// Throws IoError; then nothing has changed on disk.
+// Throws IoError; then nothing has changed on disk. InvalidArgument where knear was built without
+// libzip.
 void write_npz(const std::string& path, const SparseGraph& graph);
 
 }  // namespace knear::cli
