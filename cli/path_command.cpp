@@ -89,6 +89,11 @@ void run_path(const PathArguments& arguments) {
     std::copy(path.ids.begin(), path.ids.end(), ids.row(0));
     io::write_ids(arguments.out, ids);
   }
+  // The answer is printed first: that there is no path, and what it would have to cross.
+  const auto check_written = [&] {
+    if (!arguments.out.empty() && !path.found())
+      throw InvalidArgument("--out {} was not written, as there is no path", arguments.out);
+  };
   if (arguments.json) {
     nlohmann::ordered_json out = {{"from", arguments.from},
                                   {"to", arguments.to},
@@ -109,7 +114,7 @@ void run_path(const PathArguments& arguments) {
     out["components"] = finder->component_count();
     out["seconds"] = seconds;
     print("{}\n", out.dump(2));
-    return;
+    return check_written();
   }
   if (!path.found()) {
     const Bridge& gap = widest(gaps, metric);
@@ -119,9 +124,7 @@ void run_path(const PathArguments& arguments) {
         "  the smoothest way would cross {} gap{}, the widest of {:.6g} between rows {} and {} "
         "(--bridge takes it)\n",
         gaps.size(), gaps.size() == 1 ? "" : "s", gap.distance, gap.from, gap.to);
-    if (!arguments.out.empty())
-      throw InvalidArgument("--out {} was not written, as there is no path", arguments.out);
-    return;
+    return check_written();
   }
   print("{} steps, the largest {:.6g}, in all {:.6g}\n", path.ids.size() - 1, path.largest_step,
         path.sum_of_steps);

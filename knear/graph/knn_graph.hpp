@@ -20,7 +20,8 @@ namespace knear {
 
 struct KnnGraphOptions {
   Metric metric = Metric::l2;
-  // The least mean share of the k nearest others that is found, in (0, 1]; none and 1: all.
+  // The least mean share of the k nearest others that is found, in (0, 1]; none and 1: all. Fewer
+  // than 100,000 rows are joined exactly all the same.
   std::optional<double> recall = {};
   // Neighbours are distinct vectors: of rows with equal elements only the first is one, and none
   // that is equal to the row itself. All of such rows have the same neighbours.
@@ -57,7 +58,9 @@ enum class Resume : std::uint8_t { no, yes };
 // leads to the same graph. At the end PATH appears whole and PATH.partial is removed. Throws as
 // knn_graph(); InvalidArgument if there is a PATH.partial and resume is Resume::no, or it is that
 // of another base or of other arguments; IoError; CorruptFile for a PATH.partial that is none.
-// Blocks have block_rows rows; 0: 131,072.
+// Blocks have block_rows rows; 0: 131,072, as knn_graph() has where it goes by lists. An exact
+// graph does not depend on them; another one may where a block is unlike the rest of the base,
+// since it is then calibrated by itself.
 void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& path,
                       const KnnGraphOptions& options = {}, Resume resume = Resume::no,
                       KnnGraphReport* report = nullptr, std::int64_t block_rows = 0);

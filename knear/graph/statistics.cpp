@@ -86,8 +86,9 @@ SampledAccuracy sampled_accuracy(const NeighborGraph& graph, AnyMatrixView base,
         });
       };
       std::int64_t found = 0;
+      const double most = others > 0 ? key(farthest) : 0;
       for (std::int64_t j = 0; j < k && others > 0; ++j)
-        if (const Id id = graph.ids().row(row)[j]; id != no_id) found += key(id) <= key(farthest);
+        if (const Id id = graph.ids().row(row)[j]; id != no_id) found += key(id) <= most;
       out.found.push_back(others == 0 ? 1
                                       : static_cast<double>(std::min(found, others)) /
                                             static_cast<double>(others));

@@ -389,9 +389,10 @@ class PathFinder:
         progress: Progress = None,
     ) -> None:
         threads = _arrays.integer("threads", threads)
-        if metric is None:
-            metric = graph.metric if isinstance(graph, KnnGraph) and graph._core else "l2"
-        metric = _arrays.text("metric", metric)
+        own = graph.metric if isinstance(graph, KnnGraph) and graph._core else None
+        metric = _arrays.text("metric", metric or own or "l2")
+        if own and metric != own:
+            raise InvalidArgument(f"metric is {metric!r}, but the graph is one of {own!r}")
         edges = _edges_of(graph, metric, threads)
         if base is not None:
             b, b_type = _arrays.matrix("base", base)
@@ -411,7 +412,7 @@ class PathFinder:
 
     def largest_step(self, start: int, end: int) -> float:
         """The largest step of the smoothest path from row `start` to row `end`; infinity where
-        there is none. A microsecond.
+        there is none.
 
         >>> import knear, numpy as np
         >>> graph = knear.knn_graph(np.array([[0.0], [1.0], [3.0]]), k=1)

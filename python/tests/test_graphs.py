@@ -250,6 +250,11 @@ def test_recall_below_1_goes_by_lists():
             "euclidean",
         ),
         (lambda: knear.knn_graph(X * np.nan, 2), knear.InvalidArgument, "row 0"),
+        (
+            lambda: knear.smoothest_path(knear.knn_graph(X, 2), 0, 1, metric="ip"),
+            knear.InvalidArgument,
+            "'ip', but the graph is one of 'l2'",
+        ),
         (lambda: knear.smoothest_path(3, 0, 1), knear.InvalidArgument, "graph"),
         (lambda: knear.smoothest_path((X, X), 0, 1), knear.InvalidArgument, "ids"),
         (

@@ -162,6 +162,7 @@ class Graph(ProgramTest):
         self.ok("path", *words, "--bridge", "--out", "p.ivecs")
         self.assertEqual(read_vecs(self.path("p.ivecs"), "i"), [told["path"]])
         self.fails(1, "path", *words, "--out", "q.ivecs", says="no path")
+        self.fails(1, "path", *words, "--json", "--out", "q.ivecs", says="no path")
         self.assertFalse(os.path.exists(self.path("q.ivecs")))
 
     def test_bad_words_and_files(self):
