@@ -9,12 +9,16 @@
 #include <utility>
 
 #include "knear/core/public_call.hpp"
+#include "knear/core/stop_check.hpp"
 #include "knear/graph/disjoint_sets.hpp"
 
 namespace knear {
 namespace {
 
 constexpr float no_step = std::numeric_limits<float>::infinity();
+
+// Rows, edges or steps after which it is asked whether to go on.
+constexpr std::int64_t rows_between_checks = 16384;
 
 std::size_t place(std::int64_t row) { return static_cast<std::size_t>(row); }
 
@@ -30,7 +34,8 @@ struct PathFinder::Forest {
     };
     std::vector<Edge> edges;
     edges.reserve(graph.ids.size() / 2);
-    for (Id a = 0; a < graph.rows(); ++a)
+    for (Id a = 0; a < graph.rows(); ++a) {
+      if (a % rows_between_checks == 0) stop_if_asked();
       for (std::size_t e = place(graph.begin[place(a)]); e < place(graph.begin[place(a) + 1]);
            ++e) {
         if (std::isinf(graph.distances[e]))
@@ -38,6 +43,7 @@ struct PathFinder::Forest {
                                 graph.ids[e]);
         if (a < graph.ids[e]) edges.push_back({length(e), a, graph.ids[e]});
       }
+    }
     std::sort(edges.begin(), edges.end(),
               [](const Edge& x, const Edge& y) { return x.length < y.length; });
 
@@ -47,7 +53,9 @@ struct PathFinder::Forest {
     for (Id row = 0; row < graph.rows(); ++row) parent[place(row)] = row;
     joined_at.assign(place(graph.rows()), no_step);
     detail::DisjointSets sets(graph.rows());
+    std::int64_t seen = 0;
     for (const Edge& edge : edges) {
+      if (seen++ % rows_between_checks == 0) stop_if_asked();
       const Id a = sets.find(edge.a), b = sets.find(edge.b);
       if (!sets.join(a, b)) continue;
       const Id root = sets.find(a), other = root == a ? b : a;
@@ -193,7 +201,8 @@ SmoothPath PathFinder::path(Id from, Id to) const {
       std::int64_t length;
     };
     std::vector<Meeting> met;
-    while (true) {
+    for (std::int64_t steps = 0;; ++steps) {
+      if (steps % rows_between_checks == 0) stop_if_asked();
       const std::int64_t first = sides[0].next_distance(), second = sides[1].next_distance();
       if (first + second > shortest) break;
       const std::size_t turn = sides[0].waiting() <= sides[1].waiting() ? 0 : 1;

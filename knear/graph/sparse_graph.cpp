@@ -7,6 +7,7 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/public_call.hpp"
+#include "knear/core/stop_check.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/graph/disjoint_sets.hpp"
 
@@ -164,9 +165,11 @@ SparseGraph symmetric(MatrixView<Id> ids, MatrixView<float> distances, Metric me
   return detail::public_call([&] {
     check_neighbors(ids, distances);
     const auto edges = [&](auto&& take) {
-      for (std::int64_t i = 0; i < ids.rows(); ++i)
+      for (std::int64_t i = 0; i < ids.rows(); ++i) {
+        if (i % block_rows == 0) stop_if_asked();
         for (std::int64_t j = 0; j < ids.cols(); ++j)
           if (ids.row(i)[j] != no_id) take(i, ids.row(i)[j], distances.row(i)[j]);
+      }
     };
     return symmetric_of(ids.rows(), edges, metric, closure, resolve_threads(threads));
   });
@@ -176,10 +179,12 @@ SparseGraph symmetric(SparseGraphView graph, Metric metric, Closure closure, int
   return detail::public_call([&] {
     check_graph(graph);
     const auto edges = [&](auto&& take) {
-      for (std::int64_t i = 0; i < graph.rows(); ++i)
+      for (std::int64_t i = 0; i < graph.rows(); ++i) {
+        if (i % block_rows == 0) stop_if_asked();
         for (auto e = static_cast<std::size_t>(graph.begin[static_cast<std::size_t>(i)]);
              e < static_cast<std::size_t>(graph.begin[static_cast<std::size_t>(i) + 1]); ++e)
           take(i, graph.ids[e], graph.distances[e]);
+      }
     };
     return symmetric_of(graph.rows(), edges, metric, closure, resolve_threads(threads));
   });

@@ -5,6 +5,7 @@
 
 #include "knear/core/public_call.hpp"
 #include "knear/core/sample.hpp"
+#include "knear/core/stop_check.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/graph/copies.hpp"
 #include "knear/graph/sparse_graph.hpp"
@@ -18,7 +19,8 @@ GraphStatistics statistics_of(const NeighborGraph& graph, std::int64_t hubs) {
     const std::int64_t n = graph.rows(), k = graph.k();
     GraphStatistics out;
     std::vector<std::int64_t> in(static_cast<std::size_t>(n), 0);
-    for (Id i = 0; i < n; ++i)
+    for (Id i = 0; i < n; ++i) {
+      if (i % 4096 == 0) stop_if_asked();
       for (std::int64_t j = 0; j < k; ++j) {
         const Id other = ids.row(i)[j];
         if (other == no_id) continue;
@@ -26,6 +28,7 @@ GraphStatistics statistics_of(const NeighborGraph& graph, std::int64_t hubs) {
         ++in[static_cast<std::size_t>(other)];
         out.mutual += std::find(ids.row(other), ids.row(other) + k, i) != ids.row(other) + k;
       }
+    }
     for (const std::int64_t degree : in) {
       const auto place =
           static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(degree)));
