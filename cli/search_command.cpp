@@ -55,10 +55,12 @@ void add_search(CLI::App& app) {
   add_whole(*command, "--refine-factor", arguments->refine_factor,
             "codes measured by their vectors for each neighbour (of an index with ,RFlat; default: "
             "4)");
+  add_whole(*command, "--ef", arguments->ef,
+            "how many of the nearest vectors that it has seen a search keeps (of an index Graphn)");
   command->footer(
       "Files: .fvecs .bvecs .fbin .u8bin .i8bin .npy and MNIST idx, also gzipped. With --recall "
       "below 1 --method auto answers exactly where that is no slower. An index of inverted lists "
-      "needs --probes or --recall; with --recall 1 it goes on until all answers are "
+      "needs --probes or --recall, a graph --ef or --recall; with --recall 1 it goes on until all answers are "
       "certain.\n\nExample:\n"
       "  knear search --base base.fvecs --queries queries.fvecs -k 10 --out near.ivecs --explain");
   command->callback([=] { run_search(*arguments); });

@@ -302,12 +302,14 @@ SearchOutcome run_search_job(const SearchArguments& arguments) {
                     .probes = arguments.probes.value_or(0),
                     .widen = arguments.widen,
                     .refine_factor = arguments.refine_factor.value_or(0),
-                    .certify = arguments.certify};
+                    .certify = arguments.certify,
+                    .ef = arguments.ef.value_or(0)};
   if (!std::isnan(arguments.recall)) options.method.recall = arguments.recall;
   check_positive("-k", arguments.k);
   if (const double recall = options.method.recall.value_or(1); !(recall > 0 && recall <= 1))
     throw InvalidArgument("--recall must be in (0, 1], but is {}", recall);
   if (arguments.probes) check_positive("--probes", *arguments.probes);
+  if (arguments.ef) check_positive("--ef", *arguments.ef);
   if (arguments.refine_factor) check_positive("--refine-factor", *arguments.refine_factor);
   if (!arguments.type.empty()) parse_element_type(arguments.type);
   const bool ranged = !std::isnan(arguments.radius);

@@ -23,7 +23,7 @@ struct SearchArguments {
   std::string out, distances, truth, filter, machine;
   std::int64_t k = 0, threads = 0, memory = 0, samples = 0;
   // Nothing: none given.
-  std::optional<std::int64_t> probes, refine_factor;
+  std::optional<std::int64_t> probes, refine_factor, ef;
   // NaN: none given.
   double recall = std::numeric_limits<double>::quiet_NaN(),
          radius = std::numeric_limits<double>::quiet_NaN();

@@ -10,7 +10,7 @@ namespace knear::cli {
 namespace {
 
 // Whether an index was searched by lists or codes.
-bool is_probed(const KnnReport& report) { return report.lists > 0 || report.method == "codes"; }
+bool is_probed(const KnnReport& report) { return report.lists > 0 || report.ef > 0 || report.method == "codes"; }
 
 double queries_per_second(const SearchOutcome& outcome) {
   return outcome.seconds > 0 ? double(outcome.report.queries) / outcome.seconds : 0;
@@ -52,6 +52,10 @@ void print_json(const SearchArguments& arguments, const SearchOutcome& outcome) 
   if (report.lists > 0) {
     out["lists"] = report.lists;
     out["probes"] = report.probes;
+    out["probed_rows"] = report.probed_rows;
+  }
+  if (report.ef > 0) {
+    out["ef"] = report.ef;
     out["probed_rows"] = report.probed_rows;
   }
   if (is_probed(report)) out["short_queries"] = report.short_queries;
@@ -172,6 +176,9 @@ void print_summary(const SearchArguments& arguments, const SearchOutcome& outcom
           report.short_queries > 0
               ? fmt::format(", {} queries found fewer than {}", report.short_queries, report.k)
               : "");
+  if (report.ef > 0)
+    print("a walk on the graph with ef {}: {} rows scored, {} measured a query\n", report.ef,
+          readable_count(report.probed_rows), readable_count(report.survivors_per_query));
   if (report.method == "codes" && report.short_queries > 0)
     print("{} queries found fewer than {}\n", report.short_queries, report.k);
   if (is_probed(report) && report.recall_argument == "calibrated")

@@ -193,6 +193,8 @@ class Grammar {
       detail::IndexShape coarse = grammar.shape();
       if (!coarse.coarse.empty())
         refuse(factory_, all, "but an index over centroids has none over its own");
+      if (coarse.has_graph())
+        refuse(factory_, all, "but centroids are found by lists or codes, not by a graph");
       if (coarse.lists > *lists)
         refuse(factory_, all,
                fmt::format("but {} centroids do not fill {} lists", *lists, coarse.lists));
@@ -226,7 +228,18 @@ class Grammar {
   void take_form() {
     const bool lists = shape_.lists > 0;
     if (at_ == parts_.size()) refuse(factory_, parts_[at_ - 1], "after which an index is missing");
-    if (part().text == "Flat") {
+    if (part().text.starts_with("Graph")) {
+      const auto degree = number_after("Graph", part().text);
+      if (!degree) refuse(factory_, part(), "which is no graph: Graphn is");
+      if (lists) refuse(factory_, part(), "but a graph goes over all vectors, without lists");
+      if (*degree < detail::least_degree || *degree > detail::most_degree)
+        refuse(
+            factory_, part(),
+            fmt::format("but a row has {} to {} links", detail::least_degree, detail::most_degree));
+      shape_.graph_degree = *degree;
+      // The vectors are kept as they are.
+      if (at_ + 1 < parts_.size() && parts_[at_ + 1].text == "Flat") ++at_;
+    } else if (part().text == "Flat") {
     } else if (const auto rounded = halves(part().text)) {
       shape_.rounded = rounded;
     } else if (const auto codes = codes_of(part(), dim())) {
@@ -235,8 +248,8 @@ class Grammar {
       refuse(factory_, part(),
              lists ? "which is no form of vectors in inverted lists: Flat, PQm, PQmx4, SQ8, SQ4, "
                      "SQfp16 and SQbf16 are"
-                   : "which is none of the indexes Flat, PQm, PQmx4, SQ8, SQ4, SQfp16, SQbf16 and "
-                     "IVFn,...");
+                   : "which is none of the indexes Flat, PQm, PQmx4, SQ8, SQ4, SQfp16, SQbf16, "
+                     "Graphn and IVFn,...");
     }
     ++at_;
   }

@@ -6,6 +6,8 @@
 //   PQm, PQmx8        codes of m bytes (index/ivf_pq.hpp)
 //   PQmx4, PQmx4fs    codes of m half bytes
 //   SQ8, SQ4          a byte or half a byte a column
+//   Graphn            every vector, and a graph of n links a row to find it by, 4 to 256
+//                     (index/graph_flat.hpp)
 //   SQfp16, SQbf16    vectors that are rounded to halves, searched exactly
 //   IVFn,...          n inverted lists, 1 to 2^24, of any of these; codes are of residuals
 //   IVFn(index),...   the same, whose centroids are found by an index of their own; for ip none

@@ -314,6 +314,9 @@ void write_faiss_index(const IndexShape& shape, const State& state, const std::s
         "index {} finds its lists by an index over lifted centroids, which FAISS has not: for ip "
         "only centroids that are all compared are written for it",
         shape.description());
+  if (shape.has_graph())
+    throw InvalidArgument("index {} has a graph that FAISS has not: add its vectors to another one",
+                          shape.description());
   Writer writer(path);
   IndexWriter(writer, shape, state, 1, false, progress).write();
   writer.commit();

@@ -41,7 +41,7 @@ bool is_free(const SearchOptions& options) {
   return method.kind == Method::automatic && method.recall && *method.recall > 0 &&
          *method.recall < 1 && method.samples == 0 && method.query_batch == 0 &&
          method.logical_rows == 0 && method.aggregate && method.probes == 0 && !method.widen &&
-         method.refine_factor == 0 && !method.certify && options.memory == 0 &&
+         method.refine_factor == 0 && !method.certify && method.ef == 0 && options.memory == 0 &&
          options.first_pass == FirstPass::automatic && options.filter.everything() &&
          options.device == "cpu" && choices.group == 0 && choices.parts == 0 &&
          choices.columns == 0 && choices.clusters == 0 && choices.tile == 0 && choices.guess &&
@@ -126,7 +126,8 @@ Segment listed(const Segment& segment, const CoarseQuantizer& coarse, ElementTyp
           segment.live};
 }
 
-// The rows of a flat index in lists.
+}  // namespace
+
 std::shared_ptr<const State> in_lists(const State& state, const IndexShape& shape, int threads,
                                       const Progress& progress) {
   const IndexShape inner{
@@ -150,8 +151,6 @@ std::shared_ptr<const State> in_lists(const State& state, const IndexShape& shap
     out->segments.push_back(listed(segment, *out->coarse, type, shape.metric, threads, progress));
   return out;
 }
-
-}  // namespace
 
 std::optional<FlatLists::Calibrated> FlatLists::calibrated(const State& state,
                                                            const IndexShape& shape, std::int64_t k,

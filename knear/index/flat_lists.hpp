@@ -60,4 +60,9 @@ class FlatLists {
   std::mutex making_;
 };
 
+// The rows of a state without lists in usual_lists() of them, trained on some of these: the state
+// of an index of inverted lists, whose vectors are shared. Throws MemoryBudgetError; Cancelled.
+std::shared_ptr<const State> in_lists(const State& state, const IndexShape& shape, int threads,
+                                      const Progress& progress);
+
 }  // namespace knear::detail

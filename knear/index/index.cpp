@@ -11,6 +11,7 @@
 #include "knear/index/code_calibration.hpp"
 #include "knear/index/faiss_file.hpp"
 #include "knear/index/flat_lists.hpp"
+#include "knear/index/graph_search.hpp"
 #include "knear/index/index_impl.hpp"
 #include "knear/index/ivf_search.hpp"
 #include "knear/index/recall_calibration.hpp"
@@ -37,17 +38,24 @@ void detail::check_lists(std::int64_t lists) {
 }
 
 Index::Impl::Impl(const IndexShape& of, State from) : shape(of), store(of) {
-  if (!shape.is_probed()) from.flat_lists = std::make_shared<detail::FlatLists>();
+  if (shape.has_graph()) {
+    if (!from.graph) from.graph = std::make_shared<detail::GraphOfState>();
+  } else if (!shape.is_probed()) {
+    from.flat_lists = std::make_shared<detail::FlatLists>();
+  }
   state_ = std::make_shared<const State>(std::move(from));
 }
 
-void Index::Impl::publish(State next) {
+void Index::Impl::publish(State next, std::span<const Id> added) {
   next.version = state_->version + 1, next.size = 0;
   for (const Segment& segment : next.segments) next.size += segment.size();
   if ((next.coarse || next.coder) &&
       (!next.recall || !next.recall->hold_for(next.size, next.changed_rows)))
     next.recall = std::make_shared<detail::RecallCurves>(next.size), next.changed_rows = 0;
-  next.flat_lists = shape.is_probed() ? nullptr : std::make_shared<detail::FlatLists>();
+  if (shape.has_graph())
+    next.graph = state_->graph->after(added);
+  else if (!shape.is_probed())
+    next.flat_lists = std::make_shared<detail::FlatLists>();
   auto made = std::make_shared<const State>(std::move(next));
   std::lock_guard lock(state_mutex_);
   state_.swap(made);  // the old one goes after the lock, if no search has it
@@ -230,6 +238,7 @@ std::int64_t Index::memory_bytes() const {
     std::int64_t sum = state->coarse ? state->coarse->bytes() : 0;
     if (state->known) sum += state->known->bytes();
     if (state->flat_lists) sum += state->flat_lists->bytes();
+    if (state->graph) sum += state->graph->bytes();
     for (const auto& coder : {state->coder, state->refiner})
       if (coder) sum += coder->bytes();
     for (const Segment& segment : state->segments)
@@ -314,8 +323,13 @@ void Index::add(AnyMatrixView vectors, const ChangeOptions& options) {
     std::lock_guard lock(impl_->writer);
     State next = *impl_->state();
     impl_->check_trained(next, "adding vectors");
+    std::vector<Id> added;
+    if (impl_->shape.has_graph()) {
+      added.resize(static_cast<std::size_t>(vectors.rows()));
+      std::iota(added.begin(), added.end(), next.next_id);
+    }
     impl_->store.append(next, vectors, {}, options);
-    impl_->publish(std::move(next));
+    impl_->publish(std::move(next), added);
   });
 }
 
@@ -335,7 +349,7 @@ void Index::add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOpti
       if (next.find(ids[i]).row >= 0)
         throw InvalidArgument("ids hold {} in place {}, which the index holds already", ids[i], i);
     impl_->store.append(next, vectors, ids, options);
-    impl_->publish(std::move(next));
+    impl_->publish(std::move(next), ids);
   });
 }
 
@@ -372,7 +386,7 @@ void Index::replace(std::span<const Id> ids, AnyMatrixView vectors, const Change
     impl_->store.append(next, vectors, ids, options);
     impl_->store.tidy(next, 0.5, options);
     impl_->store.settle(next, options);
-    impl_->publish(std::move(next));
+    impl_->publish(std::move(next), ids);
   });
 }
 
@@ -429,9 +443,16 @@ void Index::merge(const Index& other, MergeIds ids) {
         taken.rows = SegmentRows::shifted(taken.rows, next.next_id);
       next.segments.push_back(std::move(taken));
     }
+    std::vector<Id> added;
+    if (ours.has_graph())
+      for (const Segment& segment : from->segments)
+        for (std::int64_t row = 0; row < segment.rows->rows(); ++row)
+          if (segment.live.contains(row))
+            added.push_back(segment.rows->ids()(row) +
+                            (ids == MergeIds::shifted ? next.next_id : 0));
     if (ids == MergeIds::shifted) next.next_id += from->next_id;
     impl_->store.settle(next, {});
-    impl_->publish(std::move(next));
+    impl_->publish(std::move(next), added);
   });
 }
 
@@ -451,6 +472,11 @@ std::int64_t Index::optimize(const ChangeOptions& options) {
     if (impl_->shape.is_probed()) {
       compact(options);
       return size();
+    }
+    if (impl_->shape.has_graph()) {
+      const auto state = impl_->state();
+      const auto made = state->graph->get(*state, impl_->shape, options.threads, options.progress);
+      return made ? state->size : 0;
     }
     std::lock_guard lock(impl_->writer);
     std::int64_t rows = 0;
@@ -509,6 +535,8 @@ std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries,
                                              queries, k, options.threads, options.progress));
     const Transformed transformed(*state, metric(), queries, options.threads);
     queries = transformed.view();
+    if (state->graph)
+      return points_of(detail::tune_graph(*state, impl_->shape, k, queries, options));
     if (state->flat_lists)
       return points_of(state->flat_lists->tune(*state, impl_->shape, k, queries, options));
     return keep_curve(
@@ -561,7 +589,11 @@ std::vector<OperatingPoint> Index::tune(std::int64_t k, AnyMatrixView queries, A
 }
 
 void Index::save(const std::string& path, const Progress& progress) const {
-  detail::public_call([&] { detail::save_index(*impl_->state(), impl_->shape, path, progress); });
+  detail::public_call([&] {
+    const auto state = impl_->state();
+    if (state->graph) state->graph->get(*state, impl_->shape, 0, progress);
+    detail::save_index(*state, impl_->shape, path, progress);
+  });
 }
 
 Index Index::load(const std::string& path, const Progress& progress) {
@@ -633,6 +665,8 @@ Neighbors Index::search(AnyMatrixView queries, std::int64_t k, const SearchOptio
       if (impl_->shape.is_probed())
         return detail::search_probed(*state, impl_->shape, segments, inner, queries, k, options,
                                      report);
+      if (state->graph)
+        return detail::search_graph(*state, impl_->shape, segments, inner, k, options, report);
       if (state->flat_lists)
         if (auto near = state->flat_lists->search(*state, impl_->shape, inner, k, options, report))
           return std::move(*near);
@@ -663,6 +697,8 @@ RangeNeighbors Index::range_search(AnyMatrixView queries, double radius,
       if (impl_->shape.is_probed())
         return detail::range_search_probed(*state, impl_->shape, segments, inner, queries, radius,
                                            options, report);
+      if (state->graph)
+        return detail::range_search_graph(impl_->shape, segments, inner, radius, options, report);
       const detail::SearchRequest request(detail::SearchKind::range, segments, inner,
                                           detail::usual_k, options.with(metric(), RowFilter{}),
                                           detail::Reuse::expected);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include "knear/core/error.hpp"
@@ -54,7 +55,8 @@ class Index::Impl {
     std::lock_guard lock(state_mutex_);
     return state_;
   }
-  void publish(detail::State next);
+  // added: ids of rows that are new, or have other vectors than before.
+  void publish(detail::State next, std::span<const Id> added = {});
   void check_columns(std::string_view argument, AnyMatrixView vectors) const;
   bool is_trained(const detail::State& state) const {
     return (shape.lists == 0 || state.coarse) && (!shape.codes || state.coder) &&

@@ -35,6 +35,7 @@ std::string RefineShape::name() const {
 }
 
 std::string IndexShape::kind() const {
+  if (graph_degree > 0) return "GraphFlat";
   if (!codes) return lists > 0 ? "IVFFlat" : "Flat";
   return std::string(lists > 0 ? "IVF" : "") + (codes->is_product() ? "PQ" : "SQ");
 }
@@ -47,6 +48,7 @@ std::string IndexShape::description() const {
     if (!coarse.empty()) out += "(" + coarse.front().description() + ")";
     out += ",";
   }
+  if (graph_degree > 0) return out + fmt::format("Graph{}", graph_degree);
   out += codes ? codes->name() : rounded ? name_of_rounded(*rounded) : "Flat";
   if (refine) out += "," + refine->name();
   return out;

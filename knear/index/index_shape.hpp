@@ -12,6 +12,8 @@
 namespace knear::detail {
 
 inline constexpr std::int64_t most_lists = 1 << 24;
+// Links of a node of a graph.
+inline constexpr std::int64_t least_degree = 4, most_degree = 256;
 
 // What codes an index has.
 struct CodeShape {
@@ -63,11 +65,15 @@ struct IndexShape {
   std::optional<CodeShape> codes = {};
   std::optional<ElementType> rounded = {};
   std::optional<RefineShape> refine = {};  // of codes
+  // Links of each node of the graph by which vectors are found (index/row_graph.hpp); 0: there is
+  // no graph.
+  std::int64_t graph_degree = 0;
 
   // Columns after the transforms.
   std::int64_t inner_dim() const { return transforms.empty() ? dim : transforms.back().dim_out; }
   // Whether a search probes lists or goes by codes.
   bool is_probed() const { return lists > 0 || codes; }
+  bool has_graph() const { return graph_degree > 0; }
   bool learns() const { return is_probed() || !transforms.empty(); }
   // Whether vectors are there as they were added: nothing was transformed or rounded, or they are
   // what codes are refined by.
@@ -75,7 +81,7 @@ struct IndexShape {
     if (codes) return refine && !refine->rounded && !refine->codes;
     return !rounded && transforms.empty();
   }
-  // "Flat", "IVFFlat", "PQ", "IVFPQ", "SQ", "IVFSQ".
+  // "Flat", "GraphFlat", "IVFFlat", "PQ", "IVFPQ", "SQ", "IVFSQ".
   std::string kind() const;
   // As the factory writes it.
   std::string description() const;

@@ -16,6 +16,7 @@
 namespace knear::detail {
 
 class FlatLists;
+class GraphOfState;
 
 // What a search sees. Never changed once it is published.
 struct State {
@@ -40,6 +41,8 @@ struct State {
   std::optional<Transform> transform = {};
   // Where all rows are compared: lists of them, for searches that need not find everything.
   std::shared_ptr<FlatLists> flat_lists = {};
+  // Where there is a graph over the rows: it, and what has changed since it was made.
+  std::shared_ptr<GraphOfState> graph = {};
 
   // The segment and row of an id; row -1 if it is not there.
   struct Place {

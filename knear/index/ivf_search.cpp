@@ -47,6 +47,9 @@ std::int64_t probes_of(const SearchOptions& options, std::int64_t lists) {
 // Throws InvalidArgument for a method and a way to scan that such a search has not, before what
 // else it takes: who asks for another method need not know of lists.
 void check_scan(const SearchOptions& options, const IndexShape& shape) {
+  if (options.method.ef != 0)
+    throw InvalidArgument("ef is {}, but index {} has no graph", options.method.ef,
+                          shape.description());
   check_list_options(options_of_scan(options, shape.metric),
                      shape.codes ? "codes" : "inverted lists");
 }

@@ -236,7 +236,7 @@ bool of_one_kind(const RecallCurve& curve, std::span<const float> keys) {
 
 KnnOptions options_of_scan(const SearchOptions& options, Metric metric) {
   KnnOptions out = options.with(metric, RowFilter{});
-  out.method.probes = 0, out.method.recall = {};
+  out.method.probes = out.method.ef = 0, out.method.recall = {};
   out.method.widen = out.method.certify = false, out.method.refine_factor = 0;
   return out;
 }

@@ -33,6 +33,8 @@ struct RecallRule {
   double spread = -1;      // negative: it probes all of these
   // Codes that are refined: how many are measured by their vectors for each neighbour.
   std::int64_t refine_factor = 0;
+  // Of a graph, instead of lists: how far a search goes (index/row_graph.hpp).
+  std::int64_t ef = 0, starts = 0;
 };
 
 // |q| of a query [1 x dim].

@@ -102,6 +102,9 @@ struct MethodOptions {
   std::int64_t refine_factor = 0;
   // Whether to prove, query by query, that no list left out holds anything nearer (report).
   bool certify = false;
+  // A graph over the rows (index/graph_flat.hpp): how many of the nearest rows that it has seen a
+  // search keeps, k at least; 0: not said.
+  std::int64_t ef = 0;
 };
 
 // How to search: KnnOptions below, or SearchOptions of an index (index/flat.hpp).
@@ -200,6 +203,8 @@ struct KnnReport {
   std::int64_t lists = 0, short_queries = 0;
   double probes = 0, probed_rows = 0;
   double coarse_seconds = 0;  // putting the lists of all queries in order
+  // A graph: how many nodes a search kept; probed_rows are the nodes that it scored.
+  std::int64_t ef = 0;
   // Rows that are codes: how many sub-quantisers a code has, and the bits of each.
   std::int64_t code_parts = 0;
   int code_bits = 0;

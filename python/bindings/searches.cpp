@@ -15,7 +15,7 @@ void bind_search_settings(nb::module_& m) {
              const std::string& device, const std::string& first_pass, const std::string& choices,
              const std::string& method, std::optional<double> recall, std::int64_t samples,
              std::int64_t logical_rows, bool aggregate, std::int64_t probes, bool widen,
-             bool certify, std::int64_t refine_factor) {
+             bool certify, std::int64_t refine_factor, std::int64_t ef) {
             new (made) SearchSettings{.threads = narrow(threads),
                                       .memory = memory,
                                       .first_pass = parse_first_pass(first_pass),
@@ -28,13 +28,14 @@ void bind_search_settings(nb::module_& m) {
                                                  .probes = probes,
                                                  .widen = widen,
                                                  .refine_factor = refine_factor,
-                                                 .certify = certify},
+                                                 .certify = certify,
+                                                 .ef = ef},
                                       .device = device};
           },
           nb::arg("threads"), nb::arg("memory"), nb::arg("device"), nb::arg("first_pass"),
           nb::arg("choices"), nb::arg("method"), nb::arg("recall").none(), nb::arg("samples"),
           nb::arg("logical_rows"), nb::arg("aggregate"), nb::arg("probes"), nb::arg("widen"),
-          nb::arg("certify"), nb::arg("refine_factor"));
+          nb::arg("certify"), nb::arg("refine_factor"), nb::arg("ef"));
 }
 
 void bind_searches(nb::module_& m) {

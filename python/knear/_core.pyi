@@ -28,6 +28,7 @@ class SearchSettings:
         widen: bool,
         certify: bool,
         refine_factor: int,
+        ef: int,
     ) -> None: ...
 
 class SearchReport:

@@ -513,6 +513,7 @@ class Index:
         widen: bool = False,
         certify: bool = False,
         refine_factor: int | None = None,
+        ef: int | None = None,
         memory: int | str | None = None,
         device: str | None = None,
         out: tuple[NDArray[np.float32], NDArray[np.int64]] | None = None,
@@ -547,6 +548,8 @@ class Index:
         certify: prove of which queries the answer is that of exact search: `certified` says which.
         refine_factor: of codes with their vectors (",RFlat"): how many of the nearest codes are
             measured by the vectors for each neighbour; None: 4.
+        ef: of a graph ("Graph32"), how many of the nearest vectors that it has seen a search keeps,
+            k at least; there it is what probes are elsewhere: one of ef and recall is needed.
         device: None means where `q` is. For queries on a GPU "cuda" means that GPU, "cpu" the
             processor, and the results are arrays on that GPU, whatever `device` is.
 
@@ -576,6 +579,7 @@ class Index:
                 widen,
                 certify,
                 refine_factor,
+                ef,
             ),
             *_arrays.filter_of(filter, None),
             _results.room(out, len(rows), k, options),

@@ -71,9 +71,10 @@ def settings(
     widen: Any = False,
     certify: Any = False,
     refine_factor: Any = None,
+    ef: Any = None,
 ) -> _core.SearchSettings:
     """How a search is done, as _core takes it."""
-    asked = threads, memory, device, recall, probes, widen, certify, refine_factor
+    asked = threads, memory, device, recall, probes, widen, certify, refine_factor, ef
     if options:
         return _made(options, *asked)
     try:
@@ -101,6 +102,7 @@ def _made(
     widen: Any,
     certify: Any,
     refine_factor: Any,
+    ef: Any,
 ) -> _core.SearchSettings:
     return _core.SearchSettings(
         _arrays.integer("threads", threads),
@@ -117,4 +119,5 @@ def _made(
         bool(widen),
         bool(certify),
         _arrays.count("refine_factor", refine_factor),
+        _arrays.count("ef", ef),
     )

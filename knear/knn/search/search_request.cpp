@@ -24,6 +24,7 @@ void check_method(const KnnOptions& options) {
   refuse_if(!(recall > 0 && recall <= 1), "recall must be in (0, 1], but is {}", recall);
   refuse_if(method.probes != 0, "probes is {}, but there are no inverted lists", method.probes);
   refuse_if(method.widen, "widen is on, but there are no inverted lists");
+  refuse_if(method.ef != 0, "ef is {}, but there is no graph", method.ef);
   refuse_if(method.certify, "certify is on, but there are no inverted lists");
   refuse_if(method.refine_factor != 0, "refine_factor is {}, but there are no codes to refine",
             method.refine_factor);

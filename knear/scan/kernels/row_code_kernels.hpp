@@ -1,0 +1,35 @@
+// knear/scan/kernels/row_code_kernels.hpp -- how far single rows of 8-bit codes are from a query's:
+// the boundary of the kernels, one function per level.
+//
+// A search on a graph scores rows that lie anywhere, a few at a time, so their codes lie row by row
+// instead of in panels. Codes are unsigned with one unit for all columns, and the score is the sum
+// of squared differences in whole numbers: the same on every level.
+#pragma once
+#include <cstdint>
+
+namespace knear::detail {
+
+// Codes of a row are padded with zeros to a multiple of so many bytes.
+inline constexpr std::int64_t row_code_step = 32;
+
+// out[i]: the sum of squared differences of the query [stride] and row rows[i] of codes, for i in
+// [0, count). Requires a stride that is a multiple of row_code_step and at most 65,536 (then no sum
+// exceeds 32 bits).
+using RowCodeKernel = void (*)(const std::uint8_t* query, const std::uint8_t* codes,
+                               std::int64_t stride, const std::uint32_t* rows, std::int64_t count,
+                               std::uint32_t* out);
+
+void row_code_distances_scalar(const std::uint8_t* query, const std::uint8_t* codes,
+                               std::int64_t stride, const std::uint32_t* rows, std::int64_t count,
+                               std::uint32_t* out);
+void row_code_distances_avx2(const std::uint8_t* query, const std::uint8_t* codes,
+                             std::int64_t stride, const std::uint32_t* rows, std::int64_t count,
+                             std::uint32_t* out);
+void row_code_distances_avx512(const std::uint8_t* query, const std::uint8_t* codes,
+                               std::int64_t stride, const std::uint32_t* rows, std::int64_t count,
+                               std::uint32_t* out);
+void row_code_distances_avx512_vnni(const std::uint8_t* query, const std::uint8_t* codes,
+                                    std::int64_t stride, const std::uint32_t* rows,
+                                    std::int64_t count, std::uint32_t* out);
+
+}  // namespace knear::detail
