@@ -45,15 +45,26 @@ void GraphCoding::to_space(AnyMatrixView vectors, std::int64_t row, bool query, 
   }
 }
 
-void GraphCoding::code(AnyMatrixView vectors, std::int64_t row, bool query, double* scratch,
-                       std::uint8_t* out) const {
-  to_space(vectors, row, query, scratch);
-  const std::int64_t columns = this->columns();
-  for (std::int64_t j = 0; j < columns; ++j) {
+void GraphCoding::code_row(AnyMatrixView vectors, std::int64_t row, double* scratch,
+                           std::uint8_t* out) const {
+  to_space(vectors, row, false, scratch);
+  for (std::int64_t j = 0; j < columns(); ++j) {
     const double code = (scratch[j] - lows[static_cast<std::size_t>(j)]) * scale;
     out[j] = static_cast<std::uint8_t>(std::nearbyint(std::clamp(code, 0.0, 255.0)));
   }
-  std::fill(out + columns, out + stride(), std::uint8_t{0});
+  std::fill(out + columns(), out + stride(), std::uint8_t{0});
+}
+
+void GraphCoding::code_query(AnyMatrixView vectors, std::int64_t row, double* scratch,
+                             std::int16_t* out) const {
+  to_space(vectors, row, true, scratch);
+  // As far beyond the rows as sums of 32 bits allow.
+  const double beyond = stride() <= 16384 ? 255 : 0;
+  for (std::int64_t j = 0; j < columns(); ++j) {
+    const double code = (scratch[j] - lows[static_cast<std::size_t>(j)]) * scale;
+    out[j] = static_cast<std::int16_t>(std::nearbyint(std::clamp(code, -beyond, 255 + beyond)));
+  }
+  std::fill(out + columns(), out + stride(), std::int16_t{0});
 }
 
 std::int64_t RowGraph::bytes() const {

@@ -50,21 +50,14 @@ struct GraphCoding {
   std::int64_t stride() const {
     return (columns() + row_code_step - 1) / row_code_step * row_code_step;
   }
-  // The code of a row or of a query [1 x dim]; out [stride], scratch [columns].
-  void code_row(AnyMatrixView vectors, std::int64_t row, double* scratch, std::uint8_t* out) const {
-    code(vectors, row, false, scratch, out);
-  }
+  // The code of a row, and that of a query, which may lie beyond the rows; out [stride], scratch
+  // [columns].
+  void code_row(AnyMatrixView vectors, std::int64_t row, double* scratch, std::uint8_t* out) const;
   void code_query(AnyMatrixView vectors, std::int64_t row, double* scratch,
-                  std::uint8_t* out) const {
-    code(vectors, row, true, scratch, out);
-  }
+                  std::int16_t* out) const;
 
   // What is coded: the vector itself, of length 1, or with its last column; out [columns].
   void to_space(AnyMatrixView vectors, std::int64_t row, bool query, double* out) const;
-
- private:
-  void code(AnyMatrixView vectors, std::int64_t row, bool query, double* scratch,
-            std::uint8_t* out) const;
 };
 
 inline constexpr std::uint32_t no_node = ~std::uint32_t{0};
@@ -171,7 +164,7 @@ class GraphWalk {
 
   const RowGraph& graph_;
   const RowCodeKernel distances_;
-  std::vector<std::uint8_t> code_;
+  std::vector<std::int16_t> code_;
   std::vector<double> scratch_;
   std::vector<std::uint64_t> seen_;  // a bit a node
   std::vector<std::uint32_t> touched_, rows_, scores_;

@@ -116,6 +116,11 @@ GraphCoding learn_coding(const State& state, const IndexShape& shape, const std:
     out.lows[static_cast<std::size_t>(j)] = column[cut];
     widest = std::max(widest, column[count - 1 - cut] - column[cut]);
   }
+  // Queries of products have 0 in the last column.
+  if (out.metric == Metric::ip) {
+    out.lows.back() = 0;
+    widest = std::max(widest, values.row(columns - 1)[count - 1 - cut]);
+  }
   if (!(widest > 0)) return out;
   const double range = 1.1 * widest;
   for (double& low : out.lows) low -= 0.05 * widest;
@@ -266,9 +271,11 @@ class NearestOthers {
 // Chooses the links of the nodes of one layer.
 class Linking {
  public:
-  Linking(const RowGraph::Layer& layer, std::int64_t stride, std::int64_t degree,
-          const Matrix<std::uint32_t>& near, int threads)
+  // above: the layer above, which has its links.
+  Linking(const RowGraph::Layer& layer, const RowGraph::Layer& above, std::int64_t stride,
+          std::int64_t degree, const Matrix<std::uint32_t>& near, int threads)
       : codes_(layer.codes.data()),
+        above_(above),
         nodes_(layer.nodes),
         stride_(stride),
         degree_(degree),
@@ -284,6 +291,7 @@ class Linking {
         scratch.begin();
         for (std::int64_t j = 0; j < near_.cols(); ++j) scratch.add(near_.row(i)[j]);
         for (const std::uint32_t other : back.of(i)) scratch.add(other);
+        add_far(i, scratch);
         sort_candidates(i, scratch);
         choose(scratch, chosen.row(i));
       }
@@ -325,6 +333,7 @@ class Linking {
   struct Scratch {
     std::vector<std::uint32_t> nodes, distances;
     std::vector<Candidate> candidates;
+    std::vector<std::int16_t> query;
     void begin() { nodes.clear(); }
     void add(std::uint32_t node) {
       if (node != no_node) nodes.push_back(node);
@@ -361,8 +370,33 @@ class Linking {
     return out;
   }
 
-  const std::uint8_t* code(std::uint32_t node) const {
-    return codes_ + std::int64_t{node} * stride_;
+  // The code of a node as that of a query.
+  const std::int16_t* widened(std::uint32_t node, Scratch& scratch) const {
+    const std::uint8_t* const code = codes_ + std::int64_t{node} * stride_;
+    scratch.query.assign(code, code + stride_);
+    return scratch.query.data();
+  }
+
+  // Neighbours alone lead nowhere where rows lie in groups of fewer. So the links of a node of the
+  // layer above that lies near are looked at too: of one that is a neighbour, or else of the one
+  // that stands for the list at this place.
+  void add_far(std::int64_t i, Scratch& scratch) const {
+    constexpr auto step = static_cast<std::uint32_t>(RowGraph::layer_step);
+    if (above_.links.size() == 0) {
+      for (std::int64_t j = 0; j < above_.nodes; ++j)
+        scratch.add(RowGraph::below(static_cast<std::uint32_t>(j)));
+      return;
+    }
+    auto at = static_cast<std::uint32_t>(std::min(i / RowGraph::layer_step, above_.nodes - 1));
+    for (std::int64_t j = 0; j < near_.cols() && near_.row(i)[j] != no_node; ++j)
+      if (near_.row(i)[j] % step == step / 2) {
+        at = near_.row(i)[j] / step;
+        break;
+      }
+    scratch.add(RowGraph::below(at));
+    const std::uint32_t* const links = above_.links.data() + std::int64_t{at} * degree_;
+    for (std::int64_t j = 0; j < degree_ && links[j] != no_node; ++j)
+      scratch.add(RowGraph::below(links[j]));
   }
 
   // Candidates by distance from node i and number, each once, none the node itself.
@@ -372,7 +406,7 @@ class Linking {
     nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
     std::erase(nodes, static_cast<std::uint32_t>(i));
     scratch.distances.resize(nodes.size());
-    distances_(code(static_cast<std::uint32_t>(i)), codes_, stride_, nodes.data(),
+    distances_(widened(static_cast<std::uint32_t>(i), scratch), codes_, stride_, nodes.data(),
                std::ssize(nodes), scratch.distances.data());
     scratch.candidates.clear();
     for (std::size_t j = 0; j < nodes.size(); ++j)
@@ -387,9 +421,10 @@ class Linking {
     std::uint32_t distances[8];
     for (const auto& [distance, node] : scratch.candidates) {
       bool hidden = false;
+      const std::int16_t* const query = widened(node, scratch);
       for (std::int64_t j = 0; j < taken && !hidden; j += 8) {
         const std::int64_t some = std::min<std::int64_t>(8, taken - j);
-        distances_(code(node), codes_, stride_, out + j, some, distances);
+        distances_(query, codes_, stride_, out + j, some, distances);
         hidden = std::any_of(distances, distances + some,
                              [limit = distance](std::uint32_t x) { return x < limit; });
       }
@@ -401,6 +436,7 @@ class Linking {
 
   const RowCodeKernel distances_ = row_code_kernel();
   const std::uint8_t* const codes_;
+  const RowGraph::Layer& above_;
   const std::int64_t nodes_, stride_, degree_;
   const Matrix<std::uint32_t>& near_;
   const int threads_;
@@ -514,47 +550,43 @@ std::shared_ptr<const RowGraph> build_row_graph(const State& state, const IndexS
   }
   codes = {};
 
-  std::vector<std::uint32_t> vector_of = order;  // of each node of the layer at hand
-  for (bool first = true;; first = false) {
+  // The layers, then their links from the coarsest on.
+  graph->layers.push_back(std::move(base));
+  std::vector<std::vector<std::uint32_t>> vectors_of{order};  // of the nodes of each layer
+  while (graph->layers.back().nodes > RowGraph::most_scanned) {
+    const RowGraph::Layer& under = graph->layers.back();
     RowGraph::Layer layer;
-    if (first) {
-      layer = std::move(base);
-    } else {
-      const RowGraph::Layer& under = graph->layers.back();
-      layer.nodes = RowGraph::nodes_above(under.nodes);
-      layer.codes =
-          AlignedArray<std::uint8_t>::unset(static_cast<std::size_t>(layer.nodes * stride));
-      std::vector<std::uint32_t> above;
-      for (std::int64_t i = 0; i < layer.nodes; ++i) {
-        const std::uint32_t below = RowGraph::below(static_cast<std::uint32_t>(i));
-        above.push_back(vector_of[below]);
-        std::memcpy(layer.codes.data() + i * stride,
-                    under.codes.data() + std::int64_t{below} * stride,
-                    static_cast<std::size_t>(stride));
-      }
-      vector_of = std::move(above);
+    layer.nodes = RowGraph::nodes_above(under.nodes);
+    layer.codes = AlignedArray<std::uint8_t>::unset(static_cast<std::size_t>(layer.nodes * stride));
+    std::vector<std::uint32_t> above;
+    for (std::int64_t i = 0; i < layer.nodes; ++i) {
+      const std::uint32_t below = RowGraph::below(static_cast<std::uint32_t>(i));
+      above.push_back(vectors_of.back()[below]);
+      std::memcpy(layer.codes.data() + i * stride,
+                  under.codes.data() + std::int64_t{below} * stride,
+                  static_cast<std::size_t>(stride));
     }
-    const bool last = layer.nodes <= RowGraph::most_scanned;
-    if (!last) {
-      Matrix<std::uint32_t> near;
-      if (first) {
-        near = nearest.find(order, layer.nodes >= least_rows_by_lists);
-      } else {
-        AnyMatrix some(type, layer.nodes, columns);
-        for (std::int64_t i = 0; i < layer.nodes; ++i)
-          std::memcpy(some.row(i), vectors.view().row(vector_of[static_cast<std::size_t>(i)]),
-                      static_cast<std::size_t>(columns * size_of(type)));
-        std::vector<std::uint32_t> same(static_cast<std::size_t>(layer.nodes));
-        std::iota(same.begin(), same.end(), 0u);
-        NearestOthers of_layer(some.view(), metric, std::min(k, layer.nodes - 1), threads,
-                               progress);
-        near = of_layer.find(same, layer.nodes >= least_rows_above_by_lists);
-      }
-      layer.links = Linking(layer, stride, graph->degree, near, threads).links();
-      connect(layer.nodes, graph->degree, layer.links.data());
-    }
+    vectors_of.push_back(std::move(above));
     graph->layers.push_back(std::move(layer));
-    if (last) break;
+  }
+  for (std::size_t l = graph->layers.size() - 1; l-- > 0;) {
+    RowGraph::Layer& layer = graph->layers[l];
+    Matrix<std::uint32_t> near;
+    if (l == 0) {
+      near = nearest.find(order, layer.nodes >= least_rows_by_lists);
+    } else {
+      AnyMatrix some(type, layer.nodes, columns);
+      for (std::int64_t i = 0; i < layer.nodes; ++i)
+        std::memcpy(some.row(i), vectors.view().row(vectors_of[l][static_cast<std::size_t>(i)]),
+                    static_cast<std::size_t>(columns * size_of(type)));
+      std::vector<std::uint32_t> same(static_cast<std::size_t>(layer.nodes));
+      std::iota(same.begin(), same.end(), 0u);
+      NearestOthers of_layer(some.view(), metric, std::min(k, layer.nodes - 1), threads, progress);
+      near = of_layer.find(same, layer.nodes >= least_rows_above_by_lists);
+    }
+    layer.links =
+        Linking(layer, graph->layers[l + 1], stride, graph->degree, near, threads).links();
+    connect(layer.nodes, graph->degree, layer.links.data());
   }
   return graph;
 }

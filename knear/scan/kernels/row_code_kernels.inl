@@ -3,7 +3,7 @@
 //
 // The including file defines KNEAR_DISTANCES (the name of the function), KNEAR_WIDTH (bytes of
 // codes a step, a divisor of row_code_step), the type Sums (a register of 32-bit sums) and
-//   Sums add_squares(Sums, const uint8_t* a, const uint8_t* b)   of KNEAR_WIDTH codes
+//   Sums add_squares(Sums, const int16_t* a, const uint8_t* b)   of KNEAR_WIDTH codes
 //   void add_up(const Sums* four, uint32_t* out)                 the sums of four registers
 // Everything is static and of C types: no inline function may be shared with another level.
 //
@@ -11,7 +11,7 @@
 
 namespace knear::detail {
 
-void KNEAR_DISTANCES(const uint8_t* query, const uint8_t* codes, int64_t stride,
+void KNEAR_DISTANCES(const int16_t* query, const uint8_t* codes, int64_t stride,
                      const uint32_t* rows, int64_t count, uint32_t* out) {
   int64_t i = 0;
   for (; i + 4 <= count; i += 4) {

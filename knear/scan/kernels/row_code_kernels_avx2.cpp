@@ -15,8 +15,9 @@ typedef int Sums __attribute__((vector_size(32)));
 static inline __m256i widened(const uint8_t* p) {
   return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
-static inline Sums add_squares(Sums sums, const uint8_t* a, const uint8_t* b) {
-  const __m256i x = _mm256_sub_epi16(widened(a), widened(b));
+static inline Sums add_squares(Sums sums, const int16_t* a, const uint8_t* b) {
+  const __m256i x =
+      _mm256_sub_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(a)), widened(b));
   return (Sums)_mm256_add_epi32((__m256i)sums, _mm256_madd_epi16(x, x));
 }
 static inline void add_up(const Sums* four, uint32_t* out) {

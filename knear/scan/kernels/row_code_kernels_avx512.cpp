@@ -15,8 +15,8 @@ typedef int Sums __attribute__((vector_size(64)));
 static inline __m512i widened(const uint8_t* p) {
   return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
-static inline Sums add_squares(Sums sums, const uint8_t* a, const uint8_t* b) {
-  const __m512i x = _mm512_sub_epi16(widened(a), widened(b));
+static inline Sums add_squares(Sums sums, const int16_t* a, const uint8_t* b) {
+  const __m512i x = _mm512_sub_epi16(_mm512_loadu_si512(a), widened(b));
   return (Sums)_mm512_add_epi32((__m512i)sums, _mm512_madd_epi16(x, x));
 }
 static inline __m256i halves(Sums x) {

@@ -12,12 +12,14 @@ namespace {
 
 typedef int Sums __attribute__((vector_size(16)));
 
-static inline Sums add_squares(Sums sums, const uint8_t* a, const uint8_t* b) {
+static inline __m128i load(const int16_t* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+static inline Sums add_squares(Sums sums, const int16_t* a, const uint8_t* b) {
   const __m128i zero = _mm_setzero_si128();
-  const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a));
   const __m128i y = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b));
-  const __m128i low = _mm_sub_epi16(_mm_unpacklo_epi8(x, zero), _mm_unpacklo_epi8(y, zero));
-  const __m128i high = _mm_sub_epi16(_mm_unpackhi_epi8(x, zero), _mm_unpackhi_epi8(y, zero));
+  const __m128i low = _mm_sub_epi16(load(a), _mm_unpacklo_epi8(y, zero));
+  const __m128i high = _mm_sub_epi16(load(a + 8), _mm_unpackhi_epi8(y, zero));
   return (Sums)_mm_add_epi32((__m128i)sums,
                              _mm_add_epi32(_mm_madd_epi16(low, low), _mm_madd_epi16(high, high)));
 }
