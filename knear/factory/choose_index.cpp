@@ -49,6 +49,15 @@ std::string readable(double bytes) {
 // Bytes that a row of codes takes beside these.
 constexpr double id_and_scalar = 12.5;
 
+// One query at a time is answered faster on a graph than by lists (bench/README.md, inverted
+// lists), for a recall that takes more than the nearest few lists, of rows that are worth the
+// making of it: half a minute to a minute for a million on two cores.
+constexpr std::int64_t degree = 32, most_queries_on_graph = 4, least_rows_on_graph = 50000,
+                       most_rows_on_graph = 20'000'000;
+constexpr double least_recall_on_graph = 0.9;
+// Codes, links, ids and a sixteenth more for the coarser layers.
+double graph_bytes(double rows, double dim) { return rows * (1.07 * (dim + 16 + 4 * degree) + 16); }
+
 // A form of rows, and what it takes for each.
 struct Form {
   std::string before, form, what;
@@ -112,6 +121,23 @@ IndexChoice choose_index(std::int64_t rows, std::int64_t dim, const IndexNeeds& 
                batch = static_cast<double>(needs.batch);
     const bool lists_pay =
         needs.recall < 1 && probing_time(needs.recall, batch) < scan_time(n, d, batch);
+    const bool graph_pays = lists_pay && needs.batch <= most_queries_on_graph &&
+                            needs.recall >= least_recall_on_graph && rows >= least_rows_on_graph &&
+                            rows <= most_rows_on_graph;
+    if (graph_pays) {
+      const double bytes =
+          n * forms_for(rows, dim, needs, false, 0).front().row_bytes + graph_bytes(n, d);
+      if (needs.memory == 0 || bytes <= static_cast<double>(needs.memory)) {
+        IndexChoice out;
+        out.factory = fmt::format("Graph{}", degree), out.bytes = static_cast<std::int64_t>(bytes);
+        out.reason = fmt::format(
+            "{}: {} x {} on a graph, along which few queries at a time walk to a recall of {}; "
+            "vectors as they are and the graph, which takes longer to make than lists, take about "
+            "{}",
+            out.factory, rows, dim, needs.recall, readable(bytes));
+        return out;
+      }
+    }
     const std::int64_t lists = lists_pay ? usual_lists(rows) : 0;
     std::string found_by;
     if (lists > 0) {

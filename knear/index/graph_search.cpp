@@ -275,11 +275,14 @@ RecallCurve calibrate_graph(const State& state, const IndexShape& shape,
   GraphSearch search(state, shape, made, segments, quiet);
   std::vector<RuleSeen> seen;
   std::vector<float> starts_seen;
-  constexpr std::int64_t most_ef = 4096, starts_tried[] = {4, 16, 64};
-  // A recall that nobody can tell from 1 by so many queries.
-  constexpr double enough = 0.9995;
+  constexpr std::int64_t starts_tried[] = {4, 16, 64};
+  // Nodes kept for each neighbour at most; what nobody can tell from 1 by so many queries; what
+  // twice the effort has to find more at least.
+  const std::int64_t most_ef = std::max<std::int64_t>(1024, 16 * k);
+  constexpr double enough = 0.999, least_gain = 0.0005;
   Reporter reporter(progress, "calibrate", std::ssize(starts_tried));
   for (const std::int64_t starts : starts_tried) {
+    double best = 0;
     for (std::int64_t step = 0;; ++step) {
       // k, 1.5 k, 2 k, 3 k, 4 k, ...
       const std::int64_t ef = std::max<std::int64_t>(k, 8) * (step % 2 ? 3 : 2) << (step / 2) >> 1;
@@ -308,7 +311,9 @@ RecallCurve calibrate_graph(const State& state, const IndexShape& shape,
       }
       seen.push_back(std::move(rule));
       if (starts_seen.empty()) starts_seen = search.nearest_starts();
-      if (sum >= enough * static_cast<double>(count)) break;
+      const double recall = count > 0 ? sum / static_cast<double>(count) : 1;
+      if (recall >= enough || (step % 2 == 0 && recall < std::exchange(best, recall) + least_gain))
+        break;
     }
     reporter.add(1);
   }

@@ -794,7 +794,7 @@ void load_graph(Sections& in, SavedIndex& saved) {
   const auto finite = [](double x) { return std::isfinite(x); };
   if (std::ssize(coding.lows) != coding.columns() || fields.stride != coding.stride() ||
       !std::all_of(coding.lows.begin(), coding.lows.end(), finite) || !finite(coding.scale) ||
-      !finite(coding.longest) || !finite(coding.query_length))
+      !(coding.scale > 0) || !finite(coding.longest) || !finite(coding.query_length))
     in.refuse("graph/lows", "they are no coding of the vectors");
   graph->begin = in.array<std::int64_t>("graph/begin", fields.nodes + 1);
   graph->ids = in.array<Id>("graph/ids", fields.rows);

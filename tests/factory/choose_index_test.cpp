@@ -49,6 +49,9 @@ TEST(ChooseIndex, ComparesFewVectorsAndProbesListsOfMany) {
   EXPECT_EQ(chosen(100'000, 96, {}), "IVF1024,Flat");
   EXPECT_EQ(chosen(1'000'000, 96, {.recall = 0.99}), "IVF2048,Flat");
   EXPECT_EQ(chosen(1'000'000, 96, {.recall = 1}), "Flat");
+  EXPECT_EQ(chosen(1'000'000, 96, {.batch = 1}), "Graph32");
+  EXPECT_EQ(chosen(1'000'000, 96, {.recall = 0.8, .batch = 1}), "IVF2048,Flat");
+  EXPECT_EQ(chosen(1'000'000, 96, {.memory = 600'000'000, .batch = 1}), "IVF2048,Flat");
   EXPECT_EQ(chosen(1'000'000'000, 96, {.batch = 10'000}), "IVF65536,Flat");
   EXPECT_EQ(chosen(1'000'000'000, 96, {.batch = 1}), "IVF65536(IVF512,Flat),Flat");
 }

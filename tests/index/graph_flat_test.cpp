@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -22,6 +24,7 @@
 #include "knear/factory/factory.hpp"
 #include "knear/index/flat.hpp"
 #include "knear/index/ivf_flat.hpp"
+#include "knear/io/archive.hpp"
 #include "knear/scan/kernels/row_code_kernels.hpp"
 #include "tests/index/index_test.hpp"
 
@@ -362,6 +365,65 @@ TEST(GraphFlatFile, IsRefusedWhereItWasAltered) {
   }
   EXPECT_GT(refused, trials / 2);
   std::filesystem::remove(path);
+}
+
+// A file whose checksums are right but whose numbers are not: nothing may crash.
+TEST(GraphFlatFile, WrongNumbersWithRightChecksumsAreHarmless) {
+  const std::string path = testing::TempDir() + "/graph_numbers_" + std::to_string(getpid());
+  const Matrix<float> base = clustered(6000, 8, 1, tight), queries = clustered(20, 8, 2, tight);
+  GraphFlatIndex index(8, 4);
+  index.add(base.view().rows(0, 5990));
+  index.tune(5);
+  index.add(base.view().rows(5990, 6000));
+  index.save(path);
+  const auto archive = io::Archive::open(path);
+  Random random(6);
+  int refused = 0;
+  for (int round = 0; round < 300; ++round) {
+    io::ArchiveWriter writer("GraphFlat");
+    std::vector<std::size_t> graphs;
+    for (std::size_t i = 0; i < archive->sections().size(); ++i)
+      if (archive->sections()[i].name.starts_with(round % 4 ? "graph" : "recall"))
+        graphs.push_back(i);
+    const std::size_t chosen = graphs[random.below(graphs.size())];
+    for (std::size_t i = 0; i < archive->sections().size(); ++i) {
+      const io::Section& section = archive->sections()[i];
+      std::vector<std::byte> bytes(section.data, section.data + section.bytes);
+      const auto kind = random.below(5);
+      if (i != chosen || bytes.empty()) {
+      } else if (kind <= 1 && bytes.size() >= 8) {
+        const std::int64_t values[] = {0,
+                                       -1,
+                                       1,
+                                       255,
+                                       1 << 20,
+                                       std::int64_t{1} << 40,
+                                       std::numeric_limits<std::int64_t>::max(),
+                                       std::numeric_limits<std::int64_t>::min()};
+        std::memcpy(bytes.data() + random.below(bytes.size() / 8) * 8, &values[random.below(8)], 8);
+      } else if (kind == 2) {
+        for (auto& byte : bytes) byte = static_cast<std::byte>(random.below(256));
+      } else if (kind == 3) {
+        bytes.resize(random.below(bytes.size()));
+      } else {
+        continue;  // missing
+      }
+      writer.add_copy(std::string(section.name), bytes.data(), bytes.size());
+    }
+    writer.write(path + "b", {});
+    try {
+      Index loaded = Index::load(path + "b");
+      loaded.search(queries.view(), 5, by_ef(20));
+      loaded.search(queries.view(), 5, by_recall(0.9));
+      loaded.add(base.view().rows(0, 3));
+      loaded.search(queries.view(), 5, by_ef(20));
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 150);
+  std::filesystem::remove(path);
+  std::filesystem::remove(path + "b");
 }
 
 TEST(GraphFlatRefused, SaysWhatIsWrong) {
