@@ -100,7 +100,8 @@ void run_build(const BuildArguments& arguments) {
   const double train_seconds = train(index, base.view(), arguments, threads, bar);
   index.add(base.view(), {.threads = threads, .progress = bar.callback()});
   const ChangeOptions change{.threads = threads, .progress = bar.callback()};
-  const std::int64_t optimized = arguments.optimize ? index.optimize(change) : 0;
+  const std::int64_t optimized =
+      arguments.optimize || index.has_graph() ? index.optimize(change) : 0;
   index.save(arguments.out, bar.callback());
   bar.clear();
   const double seconds =
@@ -124,7 +125,7 @@ void run_build(const BuildArguments& arguments) {
     print("{}: {}, {} x {} {}, {}, {} in {}\n", arguments.out, choice.factory, index.size(),
           index.dim(), type, name_of(metric), readable_bytes(double(index.memory_bytes())),
           readable_seconds(seconds));
-    if (arguments.optimize && !knear::learns(choice.factory))
+    if (arguments.optimize && !knear::learns(choice.factory) && !index.has_graph())
       print("{} of {} rows are searched by a prefix{}\n", optimized, index.size(),
             optimized == index.size() ? "" : ", the others would not gain by one");
   }

@@ -219,6 +219,8 @@ bool Index::keeps_vectors() const { return impl_->shape.keeps_vectors(); }
 
 bool Index::has_codes() const { return impl_->shape.codes.has_value(); }
 
+bool Index::has_graph() const { return impl_->shape.has_graph(); }
+
 std::vector<Id> Index::ids() const {
   return detail::public_call([&] {
     const auto state = impl_->state();

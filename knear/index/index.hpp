@@ -98,6 +98,8 @@ class Index {
   // Whether rows are found by codes, which may be far from the vectors: where these refine them,
   // the k nearest of a search are not all that lie within a radius.
   bool has_codes() const;
+  // Whether rows are found along a graph over them (index/graph_flat.hpp).
+  bool has_graph() const;
   // All ids, ascending.
   std::vector<Id> ids() const;
   // Bytes of rows, ids, packed rows and centroids (without the codes of these).
@@ -160,6 +162,9 @@ class Index {
   //     scan is faster still take that. Rows added later are searched beside it until the next
   //     call; what compact(), remove() and replace() write anew loses it. Returns the number of
   //     rows that are reached by a prefix.
+  //   A graph: the graph over the rows that are there, if it has to be made anew. Returns the
+  //   number
+  //     of rows, 0 of fewer than have one.
   //   Inverted lists: few runs of each list, where many changes left many, as compact() does.
   //     Returns the number of rows.
   // Throws MemoryBudgetError, Cancelled.
@@ -206,10 +211,10 @@ class Index {
 
   // The k nearest rows of each query [q x dim] of any element type, padded with no_id beyond
   // size(). A flat index finds all of them, unless a recall below 1 is asked for; inverted lists
-  // need options.method.probes or .recall, and have no device and no method but
-  // exact: all lists, and of codes what is nearest by what these stand for, which is said. Errors
-  // as for knn(), and InvalidArgument for an id of a filter's list that the index does not hold.
-  // report->version is that of the state searched.
+  // need options.method.probes or .recall, a graph .ef or .recall; neither has a device or a method
+  // but exact: all lists, and of codes what is nearest by what these stand for, which is said.
+  // Errors as for knn(), and InvalidArgument for an id of a filter's list that the index does not
+  // hold. report->version is that of the state searched.
   Neighbors search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options = {},
                    KnnReport* report = nullptr) const;
 

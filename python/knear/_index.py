@@ -48,8 +48,9 @@ class Index:
         which a search looks at the few nearest to each query. "IVF1024,PQ32": codes of 32 bytes
         instead of vectors; "PQ32x4" has half a byte a part, "SQ8" a byte a column, "SQfp16" rounds
         to halves; ",RFlat" behind codes keeps the vectors too and measures the nearest codes by
-        them, ",Refine(SQ8)" finer codes; "PCA64,", "OPQ16_64,", "RR64," and "L2norm," transform
-        vectors first (RR64 to more columns too, which changes no distance but for rounding; PCA64
+        them, ",Refine(SQ8)" finer codes; "Graph32" keeps the vectors and a graph of 32 links each,
+        for one query at a time at a high recall; "PCA64,", "OPQ16_64,", "RR64," and "L2norm,"
+        transform vectors first (RR64 to more columns too, which changes no distance but for rounding; PCA64
         and OPQ16_64 take as many columns at least). "auto": as knear.choose_index() says for
         `rows`, `memory`, `recall`, `batch` and `dtype`, which are for that alone.
     dim: number of columns of every matrix, from 1 to 65536.
@@ -431,8 +432,8 @@ class Index:
         search goes by it then. An index of fewer than 8,192 vectors or 32 columns, and data for
         which it is not forecast to be faster, go without. No answer changes. Vectors added later
         are searched beside it until the next call. Returns how many vectors are reached by a
-        prefix. Inverted lists: what many changes left in many pieces is put together; returns the
-        number of vectors.
+        prefix. "Graph32": the graph, which else the first search makes. Inverted lists: what many
+        changes left in many pieces is put together; returns the number of vectors, as for a graph.
 
         threads, progress: as those of knn().
         """
@@ -540,7 +541,8 @@ class Index:
             unlike these, and filters, are noticed: a batch of 1,000 is then calibrated by itself,
             of fewer plan["note"] says that nothing is promised. 1 goes on until the radii of
             the lists prove that no other list holds anything nearer. One of the two is needed. A
-            flat index takes a recall too (tune), and answers exactly where that is as fast.
+            flat index takes a recall too (tune), and answers exactly where that is as fast. A graph
+            finds out how far its searches have to go in the same way.
         filter: ids, each of which the index must hold;
             or one bool for each of the ids 0, 1, ..., where ids beyond the last bool are left out.
         widen: a query that finds fewer than k vectors in its lists goes on to more of them; without

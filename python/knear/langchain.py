@@ -49,7 +49,7 @@ Filter = Mapping[str, Any] | Callable[[Document], bool]
 _RECALL = 0.95
 
 # Keywords of a search that go to knear.Index.search.
-_OPTIONS = ("probes", "recall", "refine_factor", "threads", "widen")
+_OPTIONS = ("ef", "probes", "recall", "refine_factor", "threads", "widen")
 
 
 class KnearVectorStore(VectorStore):
@@ -328,7 +328,7 @@ class KnearVectorStore(VectorStore):
             Document that says whether it may be found, and must not change it. The k are those
             nearest of what it allows, so that there is no `fetch_k` to raise. It is asked of every
             document, while changes of the store wait.
-        options: "recall", "probes", "widen", "refine_factor" and "threads", as in
+        options: "recall", "probes", "ef", "widen", "refine_factor" and "threads", as in
             knear.Index.search. `widen` is True where the index has inverted lists: a search goes on
             to more of them until it has k documents.
 

@@ -348,6 +348,39 @@ def test_codes_find_their_neighbours(clustered, string, tmp_path):
     assert np.abs(back - clustered[[0, 4001]]).max() < 1.5
 
 
+def test_a_graph(clustered, tmp_path):
+    index = knear.Index("Graph16", dim=16)
+    index.add(clustered)
+    assert index.factory == "Graph16"
+    assert index.optimize() == len(clustered)
+    queries = clustered[:300] + 0.01
+    truth = knear.knn(queries, clustered, k=5)
+    few, many = (index.search(queries, 5, ef=ef) for ef in (5, 100))
+    shares = [(found.ids == truth.ids).mean() for found in (few, many)]
+    assert shares[0] < shares[1] > 0.95
+    assert many.plan["method"] == "graph"
+    assert many.plan["ef"] == 100 < many.plan["probed_rows"]
+    asked = index.search(queries, 5, recall=0.9)
+    assert (asked.ids == truth.ids).mean() >= 0.9
+    np.testing.assert_array_equal(index.search(queries, 5, recall=1).ids, truth.ids)
+    index.remove(truth.ids[0])
+    assert not np.isin(index.search(queries[:1], 5, ef=50).ids, truth.ids[0]).any()
+    index.save(tmp_path / "graph.knear")
+    again = knear.Index.load(tmp_path / "graph.knear")
+    np.testing.assert_array_equal(
+        again.search(queries, 5, ef=50).ids, index.search(queries, 5, ef=50).ids
+    )
+    assert len(index.tune(5)) > 1
+    with pytest.raises(knear.InvalidArgument, match="neither ef nor recall is given"):
+        index.search(queries, 5)
+    with pytest.raises(knear.InvalidArgument, match="ef is 4, but 5 neighbours"):
+        index.search(queries, 5, ef=4)
+    plain = knear.Index("Flat", dim=16)
+    plain.add(clustered)
+    with pytest.raises(knear.InvalidArgument, match="ef is 9, but there is no graph"):
+        plain.search(clustered[:2], 5, ef=9)
+
+
 def test_refine_factor(clustered):
     index = knear.Index("IVF16,PQ4x4,RFlat", dim=16)
     index.train(clustered)
