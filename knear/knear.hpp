@@ -36,6 +36,7 @@
 // Graphs of the neighbours of all rows, and paths in them.
 #include "knear/graph/knn_graph.hpp"
 #include "knear/graph/neighbor_graph.hpp"
+#include "knear/graph/nn_descent.hpp"
 #include "knear/graph/sparse_graph.hpp"
 #include "knear/graph/paths.hpp"
 #include "knear/graph/bridges.hpp"
