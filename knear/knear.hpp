@@ -46,6 +46,7 @@
 #include "knear/io/convert.hpp"
 #include "knear/io/statistics.hpp"
 // Progress, instruction sets; what this machine can do and what a search will cost.
+#include "knear/core/mean_interval.hpp"
 #include "knear/core/progress.hpp"
 #include "knear/core/this_thread.hpp"
 #include "knear/core/cpu.hpp"
