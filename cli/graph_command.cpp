@@ -14,19 +14,50 @@
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
-#include "cli/recall.hpp"
 #include "knear/graph/knn_graph.hpp"
+#include "knear/graph/nn_descent.hpp"
 #include "knear/graph/statistics.hpp"
 
 namespace knear::cli {
 namespace {
 
 struct GraphArguments {
-  std::string base, out, metric, type;
+  std::string base, from, out, metric, type;
   std::int64_t k = 0, threads = 0, memory = 0, accuracy = 0;
   double recall = std::numeric_limits<double>::quiet_NaN();
   bool distinct = false, resume = false, json = false;
 };
+
+// The graph of another file made better, to --out.
+RefineReport refine_file(const GraphArguments& arguments, AnyMatrixView base,
+                         const KnnGraphOptions& wanted) {
+  for (const auto& [option, given] :
+       {std::pair("--distinct", arguments.distinct), std::pair("--resume", arguments.resume)})
+    if (given) throw InvalidArgument("{} is given, but is not for --from", option);
+  const auto check_k = [&](std::int64_t k) {
+    if (k != arguments.k)
+      throw InvalidArgument("-k is {}, but {} has {} neighbours of each row", arguments.k,
+                            arguments.from, k);
+  };
+  const RefineOptions options{.recall = wanted.recall,
+                              .threads = wanted.threads,
+                              .memory = wanted.memory,
+                              .progress = wanted.progress};
+  RefineReport report;
+  if (!is_graph_file(arguments.from)) {
+    const Matrix<Id> ids = io::read_ids(arguments.from, wanted.progress);
+    check_k(ids.cols());
+    refined_graph(ids, base, wanted.metric, options, &report).save(arguments.out, wanted.progress);
+    return report;
+  }
+  const NeighborGraph graph = NeighborGraph::load(arguments.from, wanted.progress);
+  check_k(graph.k());
+  if (!arguments.metric.empty() && graph.metric() != wanted.metric)
+    throw InvalidArgument("--metric is {}, but {} is a graph of {}", name_of(wanted.metric),
+                          arguments.from, name_of(graph.metric()));
+  refine(graph, base, options, &report).save(arguments.out, wanted.progress);
+  return report;
+}
 
 void run_graph(const GraphArguments& arguments) {
   check_positive("-k", arguments.k);
@@ -39,15 +70,22 @@ void run_graph(const GraphArguments& arguments) {
   if (!std::isnan(arguments.recall)) options.recall = arguments.recall;
   const CatchInterrupts guard;
   const io::VectorFile base = open_vectors(arguments.base, arguments.type, base_dataset);
-  check_output("--out", arguments.out, {".knear"}, {arguments.base});
+  check_output("--out", arguments.out, {".knear"}, {arguments.base, arguments.from});
   options.metric =
       arguments.metric.empty() ? metric_of_file(arguments.base) : parse_metric(arguments.metric);
   ProgressBar bar;
   bar.count("rows", base.view().rows());
   options.progress = bar.callback();
   KnnGraphReport report;
-  build_graph_file(base.view(), arguments.k, arguments.out, options,
-                   arguments.resume ? Resume::yes : Resume::no, &report);
+  std::optional<RefineReport> refined;
+  if (arguments.from.empty()) {
+    build_graph_file(base.view(), arguments.k, arguments.out, options,
+                     arguments.resume ? Resume::yes : Resume::no, &report);
+  } else {
+    refined = refine_file(arguments, base.view(), options);
+    report.method = "nn-descent";
+    report.searched_rows = base.view().rows(), report.seconds = refined->seconds;
+  }
   const NeighborGraph graph = NeighborGraph::load(arguments.out, bar.callback());
   const GraphStatistics statistics = statistics_of(graph);
   std::optional<SampledAccuracy> accuracy;
@@ -57,13 +95,6 @@ void run_graph(const GraphArguments& arguments) {
   bar.clear();
 
   const double rate = static_cast<double>(report.searched_rows) / report.seconds;
-  double found = 0;
-  Interval interval;
-  if (accuracy) {
-    for (const double share : accuracy->found) found += share;
-    found /= std::max(1.0, static_cast<double>(accuracy->found.size()));
-    interval = mean_interval(accuracy->found);
-  }
   if (arguments.json) {
     nlohmann::ordered_json out = describe_graph(graph);
     out["method"] = report.method;
@@ -72,10 +103,17 @@ void run_graph(const GraphArguments& arguments) {
     out["searched_rows"] = report.searched_rows;
     out["rows_per_second"] = rate;
     if (arguments.distinct) out["distinct_rows"] = report.distinct_rows;
+    if (refined) {
+      out["rounds"] = refined->rounds;
+      if (options.recall)
+        out["reached"] = refined->reached, out["found_before"] = refined->found_before,
+        out["found"] = refined->found;
+    }
     if (report.lists > 0) out["lists"] = report.lists, out["probes"] = report.probes;
     out.update(json_of(statistics));
     if (accuracy)
-      out["accuracy"] = found, out["accuracy_interval"] = {interval.low, interval.high},
+      out["accuracy"] = accuracy->mean,
+      out["accuracy_interval"] = {accuracy->interval.low, accuracy->interval.high},
       out["accuracy_rows"] = accuracy->rows.size();
     print("{}\n", out.dump(2));
     return;
@@ -84,13 +122,18 @@ void run_graph(const GraphArguments& arguments) {
         graph.rows(), base.view().cols(), name_of(base.view().type()), name_of(options.metric),
         readable_seconds(report.seconds));
   print("  {}, {} rows a second, {}\n", report.method, readable_count(rate),
-        graph.properties().recall_argument == "exact"
-            ? "exact"
+        graph.properties().recall_argument == "exact" ? "exact"
+        : graph.properties().recall_argument == "none"
+            ? std::string("no recall promised")
             : fmt::format("recall {:.3g} promised ({})", graph.properties().promised_recall,
                           graph.properties().recall_argument));
+  if (refined && options.recall)
+    print("  {} rounds, from {:.4f} to {:.4f} of the true neighbours of a sample{}\n",
+          refined->rounds, refined->found_before, refined->found,
+          refined->reached ? "" : fmt::format(": not the {} that was asked", *options.recall));
   if (accuracy)
     print("  of {} rows {:.4f} of the true neighbours, 95 % in [{:.4f}, {:.4f}]\n",
-          accuracy->rows.size(), found, interval.low, interval.high);
+          accuracy->rows.size(), accuracy->mean, accuracy->interval.low, accuracy->interval.high);
   print_statistics(statistics);
 }
 
@@ -104,6 +147,10 @@ void add_graph(CLI::App& app) {
       ->required();
   add_whole(*command, "-k", arguments->k, "neighbours of each vector")->required();
   command->add_option("--out", arguments->out, "the graph: .knear")->type_name("FILE")->required();
+  command
+      ->add_option("--from", arguments->from,
+                   "begin with this graph, .knear or ids, and make it better (NN-descent)")
+      ->type_name("GRAPH");
   command->add_option("--metric", arguments->metric, "l2 (default), ip or cosine")->type_name("M");
   add_number(*command, "--recall", arguments->recall,
              "the least mean share of the true neighbours, in (0, 1] (default 1: exact)");

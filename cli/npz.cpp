@@ -20,9 +20,12 @@ void write_npz(const std::string& path, const SparseGraph&) {
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <utility>
 #include <vector>
+
+#include "knear/io/atomic_file.hpp"
 
 namespace knear::cli {
 namespace {
@@ -95,6 +98,79 @@ zip_int64_t serve(void* member, void* data, zip_uint64_t length, zip_source_cmd_
   }
 }
 
+// The zip file itself: libzip writes it here rather than to a name, so that it is on disk before it
+// takes the place of another one.
+struct Target {
+  explicit Target(const std::string& path) : file(path) {}
+
+  void write(const void* data, std::uint64_t bytes) {
+    const std::uint64_t again = std::min(bytes, size - at);
+    if (again > 0) file.overwrite(at, data, again);
+    if (again < bytes) file.write(static_cast<const char*>(data) + again, bytes - again);
+    at += bytes, size = std::max(size, at);
+  }
+
+  io::AtomicFile file;
+  std::uint64_t at = 0, size = 0;
+  std::exception_ptr error;
+};
+
+zip_int64_t place(void* to, void* data, zip_uint64_t length, zip_source_cmd_t command) {
+  auto& target = *static_cast<Target*>(to);
+  // libzip is C: what is thrown waits until it has returned.
+  const auto attempt = [&](auto&& work) -> zip_int64_t {
+    try {
+      work();
+      return 0;
+    } catch (...) {
+      target.error = std::current_exception();
+      return -1;
+    }
+  };
+  switch (command) {
+    case ZIP_SOURCE_STAT:
+      zip_stat_init(static_cast<zip_stat_t*>(data));
+      return sizeof(zip_stat_t);
+    case ZIP_SOURCE_BEGIN_WRITE:
+    case ZIP_SOURCE_ROLLBACK_WRITE:
+    case ZIP_SOURCE_FREE:
+    case ZIP_SOURCE_OPEN:
+    case ZIP_SOURCE_CLOSE:
+    case ZIP_SOURCE_READ:  // there is nothing yet
+      return 0;
+    case ZIP_SOURCE_WRITE:
+      return attempt([&] { target.write(data, length); }) < 0 ? -1
+                                                              : static_cast<zip_int64_t>(length);
+    case ZIP_SOURCE_TELL_WRITE:
+      return static_cast<zip_int64_t>(target.at);
+    case ZIP_SOURCE_SEEK_WRITE: {
+      zip_error_t error;
+      zip_error_init(&error);
+      const zip_int64_t to_place =
+          zip_source_seek_compute_offset(target.at, target.size, data, length, &error);
+      zip_error_fini(&error);
+      if (to_place < 0) return -1;
+      target.at = static_cast<std::uint64_t>(to_place);
+      return 0;
+    }
+    case ZIP_SOURCE_COMMIT_WRITE:
+      return attempt([&] { target.file.commit(); });
+    case ZIP_SOURCE_ERROR: {
+      int* const codes = static_cast<int*>(data);
+      codes[0] = ZIP_ER_WRITE, codes[1] = 0;
+      return 2 * sizeof(int);
+    }
+    case ZIP_SOURCE_SUPPORTS:
+      return zip_source_make_command_bitmap(
+          ZIP_SOURCE_OPEN, ZIP_SOURCE_READ, ZIP_SOURCE_CLOSE, ZIP_SOURCE_STAT, ZIP_SOURCE_ERROR,
+          ZIP_SOURCE_FREE, ZIP_SOURCE_SEEK, ZIP_SOURCE_TELL, ZIP_SOURCE_BEGIN_WRITE,
+          ZIP_SOURCE_COMMIT_WRITE, ZIP_SOURCE_ROLLBACK_WRITE, ZIP_SOURCE_WRITE,
+          ZIP_SOURCE_SEEK_WRITE, ZIP_SOURCE_TELL_WRITE, ZIP_SOURCE_REMOVE, -1);
+    default:
+      return -1;
+  }
+}
+
 struct Discard {
   void operator()(zip_t* file) const { zip_discard(file); }
 };
@@ -117,15 +193,19 @@ void write_npz(const std::string& path, const SparseGraph& graph) {
        {"format.npy", Member(npy_header("|S3", "()"), "csr", 3)},
        {"shape.npy", list("<i8", shape)},
        {"data.npy", list("<f4", graph.distances)}}};
-  int error = 0;
-  std::unique_ptr<zip_t, Discard> file(zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, &error));
+  Target target(path);
+  zip_error_t reason;
+  zip_error_init(&reason);
+  zip_source_t* const to = zip_source_function_create(place, &target, &reason);
+  std::unique_ptr<zip_t, Discard> file(
+      to == nullptr ? nullptr : zip_open_from_source(to, ZIP_CREATE | ZIP_TRUNCATE, &reason));
   if (!file) {
-    zip_error_t reason;
-    zip_error_init_with_code(&reason, error);
     const std::string why = zip_error_strerror(&reason);
     zip_error_fini(&reason);
+    if (to != nullptr) zip_source_free(to);
     fail(path, why.c_str());
   }
+  zip_error_fini(&reason);
   for (auto& [name, member] : members) {
     zip_source_t* source = zip_source_function(file.get(), serve, &member);
     if (source == nullptr) fail(path, zip_strerror(file.get()));
@@ -138,7 +218,10 @@ void write_npz(const std::string& path, const SparseGraph& graph) {
         0)
       fail(path, zip_strerror(file.get()));
   }
-  if (zip_close(file.get()) != 0) fail(path, zip_strerror(file.get()));
+  if (zip_close(file.get()) != 0) {
+    if (target.error) std::rethrow_exception(target.error);
+    fail(path, zip_strerror(file.get()));
+  }
   file.release();  // closing freed it
 }
 

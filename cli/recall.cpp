@@ -1,7 +1,6 @@
 #include "cli/recall.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -33,26 +32,6 @@ std::vector<Id> valid_ids(const Id* ids, std::int64_t k, std::int64_t rows, cons
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
 }
-
-}  // namespace
-
-Interval mean_interval(std::span<const double> values) {
-  if (values.empty()) return {};
-  const double n = double(values.size()), mean = mean_of(values);
-  double ratio = 1;
-  if (n > 1 && mean > 0 && mean < 1) {
-    double squares = 0;
-    for (double value : values) squares += (value - mean) * (value - mean);
-    ratio = squares / (n - 1) / (mean * (1 - mean));
-  }
-  // No spread at all between 0 and 1 would make the sample infinitely large.
-  const double size = n / std::max(ratio, 1e-12), z = 1.959964;
-  const double centre = mean + z * z / (2 * size), scale = 1 + z * z / size;
-  const double half = z * std::sqrt(mean * (1 - mean) / size + z * z / (4 * size * size));
-  return {std::max(0.0, (centre - half) / scale), std::min(1.0, (centre + half) / scale)};
-}
-
-namespace {
 
 void check_shapes(std::int64_t queries, MatrixView<Id> found, MatrixView<Id> truth,
                   std::int64_t k) {

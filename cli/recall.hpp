@@ -6,24 +6,12 @@
 // without slack: an equally near row that the truth file does not list is no mistake.
 #pragma once
 #include <optional>
-#include <span>
 
 #include "knear/core/matrix.hpp"
+#include "knear/core/mean_interval.hpp"
 #include "knear/core/neighbors.hpp"
 
 namespace knear::cli {
-
-struct Interval {
-  double low = 0, high = 1;
-};
-
-// A 95 % interval for the mean of values in [0, 1], one value per query; [0, 1] if there are none.
-//
-// Wilson's score interval, with the number of queries divided by the ratio of the values' variance
-// to that of yes-or-no answers of the same mean: neighbours of one query are found or missed
-// together, so the unit is a query, not a neighbour. Where all values are 0 or all are 1 their
-// variance says nothing and the ratio is 1, so that the interval of a perfect sample is not empty.
-Interval mean_interval(std::span<const double> values);
 
 struct RecallFigures {
   // Means over queries, in [0, 1]; by distance only where there are vectors to measure.

@@ -36,6 +36,7 @@
 // Graphs of the neighbours of all rows, and paths in them.
 #include "knear/graph/knn_graph.hpp"
 #include "knear/graph/neighbor_graph.hpp"
+#include "knear/graph/nn_descent.hpp"
 #include "knear/graph/sparse_graph.hpp"
 #include "knear/graph/paths.hpp"
 #include "knear/graph/bridges.hpp"
@@ -45,6 +46,7 @@
 #include "knear/io/convert.hpp"
 #include "knear/io/statistics.hpp"
 // Progress, instruction sets; what this machine can do and what a search will cost.
+#include "knear/core/mean_interval.hpp"
 #include "knear/core/progress.hpp"
 #include "knear/core/this_thread.hpp"
 #include "knear/core/cpu.hpp"

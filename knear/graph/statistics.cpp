@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "knear/core/public_call.hpp"
 #include "knear/core/sample.hpp"
@@ -96,6 +97,10 @@ SampledAccuracy sampled_accuracy(const NeighborGraph& graph, AnyMatrixView base,
                                       : static_cast<double>(std::min(found, others)) /
                                             static_cast<double>(others));
     }
+    if (!out.found.empty())
+      out.mean = std::accumulate(out.found.begin(), out.found.end(), 0.0) /
+                 static_cast<double>(out.found.size());
+    out.interval = mean_interval(out.found);
     return out;
   });
 }

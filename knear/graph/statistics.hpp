@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "knear/core/mean_interval.hpp"
 #include "knear/core/progress.hpp"
 #include "knear/graph/neighbor_graph.hpp"
 
@@ -28,12 +29,14 @@ struct GraphStatistics {
 GraphStatistics statistics_of(const NeighborGraph& graph, std::int64_t hubs = 10);
 
 // Of rows drawn at random, the share of the k nearest others that the graph has: those that are at
-// most as far as the true k-th, without slack. For each row of the sample, from which a mean and
-// its interval follow. Ids [sample], ascending. Throws as NeighborGraph::check_base() but for the
-// checksum, and as knn(). The same for the same seed.
+// most as far as the true k-th, without slack. For each row of the sample, with the mean and its
+// interval of 95 % (core/mean_interval.hpp). Ids [sample], ascending. Throws as
+// NeighborGraph::check_base() but for the checksum, and as knn(). The same for the same seed.
 struct SampledAccuracy {
   std::vector<Id> rows;
   std::vector<double> found;  // in [0, 1]; 1 for a row that has no others
+  double mean = 1;            // of these; 1 if there are no rows
+  Interval interval = {};
 };
 SampledAccuracy sampled_accuracy(const NeighborGraph& graph, AnyMatrixView base,
                                  std::int64_t sample = 10000, std::uint64_t seed = 1,

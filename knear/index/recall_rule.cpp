@@ -89,26 +89,13 @@ class Simulation {
   std::vector<std::int64_t> there_;  // [queries]: neighbours
 };
 
-// The lower end of Wilson's interval for the mean of shares of k: near 1, where a few misses more
-// or less decide, the usual one is too narrow. As many independent yes-or-no answers as have the
-// variance of the mean stand for the shares.
-double promise(double mean, double variance, double count, std::int64_t k) {
-  const double most = mean * (1 - mean), part = 2 / static_cast<double>(k);
-  // A sample that hardly misses anything shows no variance: some neighbours are missed together.
-  const double ratio = std::min(1.0, std::max(most > 0 ? variance / most : 0, part));
-  const double answers = count / ratio, z = one_sided;
-  return (mean + z * z / (2 * answers) -
-          z * std::sqrt(most / answers + z * z / (4 * answers * answers))) /
-         (1 + z * z / answers);
-}
-
 // What a rule is worth for k neighbours.
 RecallPoint point_of(const RuleSeen& seen, std::int64_t k) {
   const auto n = static_cast<double>(seen.recalls.size());
   double sum = 0, squares = 0;
   for (const double recall : seen.recalls) sum += recall, squares += recall * recall;
   const double mean = sum / n, variance = std::max(0.0, squares / n - mean * mean);
-  return {seen.rule, promise(mean, variance, n, k), mean, seen.lists, seen.rows};
+  return {seen.rule, promised_mean(mean, variance, n, k), mean, seen.lists, seen.rows};
 }
 
 struct PricedPoint {
@@ -135,6 +122,16 @@ double length_of(AnyMatrixView query) {
       sum += to_double(view.row(0)[j]) * to_double(view.row(0)[j]);
     return std::sqrt(sum);
   });
+}
+
+double promised_mean(double mean, double variance, double count, std::int64_t k) {
+  const double most = mean * (1 - mean), part = 2 / static_cast<double>(k);
+  // A sample that hardly misses anything shows no variance: some neighbours are missed together.
+  const double ratio = std::min(1.0, std::max(most > 0 ? variance / most : 0, part));
+  const double answers = count / ratio, z = one_sided;
+  return (mean + z * z / (2 * answers) -
+          z * std::sqrt(most / answers + z * z / (4 * answers * answers))) /
+         (1 + z * z / answers);
 }
 
 double spread_of(float key, float nearest_key, std::int64_t at) {

@@ -91,6 +91,12 @@ struct RuleSeen {
 // The points of rules that were tried; nearest_keys: of each query, in any order.
 RecallCurve curve_of(std::int64_t k, std::vector<RuleSeen> seen, std::vector<float> nearest_keys);
 
+// The lower end of Wilson's interval (one side, 99.5 %) for the mean of so many shares of k, which
+// have this mean and variance: near 1, where a few misses more or less decide, the usual one is too
+// narrow. As many independent yes-or-no answers as have the variance of the mean stand for the
+// shares.
+double promised_mean(double mean, double variance, double count, std::int64_t k);
+
 // Simulates the rules of a grid; the same curve for any number of threads and on every machine.
 RecallCurve calibrated(const CalibrationSample& sample, int threads);
 

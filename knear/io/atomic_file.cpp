@@ -90,6 +90,18 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
     buffer_.insert(buffer_.end(), from, from + bytes);
 }
 
+void AtomicFile::overwrite(std::uint64_t at, const void* data, std::size_t bytes) {
+  flush();
+  const auto* from = static_cast<const std::byte*>(data);
+  while (bytes > 0) {
+    const ssize_t written = pwrite(file_, from, bytes, static_cast<off_t>(at));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) fail("write", written < 0 ? errno : ENOSPC);
+    from += written, at += static_cast<std::uint64_t>(written);
+    bytes -= static_cast<std::size_t>(written);
+  }
+}
+
 void AtomicFile::flush() {
   write_through(buffer_.data(), buffer_.size());
   buffer_.clear();

@@ -10,6 +10,7 @@
 // unless it is killed between naming and renaming; elsewhere the destructor removes it.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,8 @@ class AtomicFile {
 
   // Appends. Throws IoError with the path and the system's message.
   void write(const void* data, std::size_t bytes);
+  // Replaces bytes that were written before, for formats whose beginning tells of what follows.
+  void overwrite(std::uint64_t at, const void* data, std::size_t bytes);
   // Call once, last. Throws IoError; then the old file still stands.
   void commit();
 

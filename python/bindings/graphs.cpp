@@ -1,8 +1,14 @@
 // python/bindings/graphs.cpp -- k-NN graphs, what is known of them, and paths in them.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/tuple.h>
+
 #include <cmath>
+#include <optional>
+#include <tuple>
 
 #include "knear/graph/bridges.hpp"
 #include "knear/graph/knn_graph.hpp"
+#include "knear/graph/nn_descent.hpp"
 #include "knear/graph/paths.hpp"
 #include "knear/graph/statistics.hpp"
 #include "python/bindings/arrays.hpp"
@@ -52,6 +58,28 @@ nb::dict dict_of(const KnnGraphReport& report) {
   return out;
 }
 
+nb::dict dict_of(const RefineReport& report, std::int64_t rows, bool sampled) {
+  nb::dict out;
+  out["method"] = "nn-descent";
+  out["seconds"] = report.seconds;
+  out["rows"] = rows;
+  out["rounds"] = report.rounds;
+  if (sampled) {
+    out["reached"] = report.reached;
+    out["found_before"] = report.found_before;
+    out["found"] = report.found;
+    out["promised"] = report.promised;
+  }
+  out["measured"] = report.measured;
+  out["changed"] = report.changed;
+  return out;
+}
+
+RefineOptions refine_options(std::optional<double> recall, std::uint64_t seed, std::int64_t threads,
+                             std::int64_t memory) {
+  return {.recall = recall, .seed = seed, .threads = narrow(threads), .memory = memory};
+}
+
 // Arrays of a graph's memory, which lives as long as they do.
 template <class T>
 nb::object borrowed(MatrixView<T> view, const std::shared_ptr<const NeighborGraph>& graph) {
@@ -92,6 +120,31 @@ void bind_graphs(nb::module_& m) {
       .def_prop_ro("recall_argument",
                    [](const Graph& g) { return g.get().properties().recall_argument; })
       .def_prop_ro("distinct", [](const Graph& g) { return g.get().properties().distinct; })
+      // (rows, dim, type, checksum) of the base.
+      .def_prop_ro("base",
+                   [](const Graph& g) {
+                     const BaseMark& mark = g.get().properties().base;
+                     return nb::make_tuple(mark.rows, mark.dim, std::string(name_of(mark.type)),
+                                           mark.checksum);
+                   })
+      .def(
+          "refine",
+          [](const Graph& g, const Array& base, const std::string& type,
+             std::optional<double> recall, std::uint64_t seed, std::int64_t threads,
+             std::int64_t memory, nb::object progress_to) {
+            const AnyMatrixView rows = view_of(base, type);
+            RefineOptions options = refine_options(recall, seed, threads, memory);
+            RefineReport report;
+            NeighborGraph graph;
+            without_interpreter(progress_to, [&](Progress progress) {
+              options.progress = std::move(progress);
+              graph = refine(g.get(), rows, options, &report);
+            });
+            return nb::make_tuple(Graph(std::move(graph)),
+                                  dict_of(report, rows.rows(), recall.has_value()));
+          },
+          nb::arg("base").noconvert(), nb::arg("type"), nb::arg("recall").none(), nb::arg("seed"),
+          nb::arg("threads"), nb::arg("memory"), nb::arg("progress").none() = nb::none())
       .def(
           "save",
           [](const Graph& g, const nb::bytes& path, nb::object progress_to) {
@@ -139,8 +192,7 @@ void bind_graphs(nb::module_& m) {
             without_interpreter(progress_to, [&](Progress progress) {
               found = sampled_accuracy(g.get(), rows, sample, seed, narrow(threads), progress);
             });
-            return nb::make_tuple(array_of(std::move(found.rows)),
-                                  array_of(std::move(found.found)));
+            return nb::make_tuple(found.mean, found.interval.low, found.interval.high);
           },
           nb::arg("base").noconvert(), nb::arg("type"), nb::arg("sample"), nb::arg("seed"),
           nb::arg("threads"), nb::arg("progress").none() = nb::none());
@@ -192,6 +244,60 @@ void bind_graphs(nb::module_& m) {
         return Graph(std::move(graph));
       },
       nb::arg("path"), nb::arg("progress").none() = nb::none());
+
+  // A graph of ids that something else found.
+  m.def(
+      "refined_graph",
+      [](const IdMatrix& ids, const Array& base, const std::string& type, const std::string& metric,
+         std::optional<double> recall, std::uint64_t seed, std::int64_t threads,
+         std::int64_t memory, nb::object progress_to) {
+        const auto from = matrix_of<Id>(ids);
+        const AnyMatrixView rows = view_of(base, type);
+        const Metric by = parse_metric(metric);
+        RefineOptions options = refine_options(recall, seed, threads, memory);
+        RefineReport report;
+        NeighborGraph graph;
+        without_interpreter(progress_to, [&](Progress progress) {
+          options.progress = std::move(progress);
+          graph = refined_graph(from, rows, by, options, &report);
+        });
+        return nb::make_tuple(Graph(std::move(graph)),
+                              dict_of(report, rows.rows(), recall.has_value()));
+      },
+      nb::arg("ids").noconvert(), nb::arg("base").noconvert(), nb::arg("type"), nb::arg("metric"),
+      nb::arg("recall").none(), nb::arg("seed"), nb::arg("threads"), nb::arg("memory"),
+      nb::arg("progress").none() = nb::none());
+  // What was pickled: copies of the arrays, and what is known of them.
+  m.def(
+      "restored_graph",
+      [](const IdMatrix& ids, const FloatMatrix& distances, const std::string& metric,
+         double promised_recall, const std::string& recall_argument, bool distinct,
+         const std::tuple<std::int64_t, std::int64_t, std::string, std::uint64_t>& base) {
+        const auto from = matrix_of<Id>(ids);
+        const auto far = matrix_of<float>(distances);
+        if (from.rows() != far.rows() || from.cols() != far.cols())
+          throw ShapeMismatch("graph: ids are {} x {}, but distances {} x {}", from.rows(),
+                              from.cols(), far.rows(), far.cols());
+        Neighbors near{Matrix<Id>::unset(from.rows(), from.cols()),
+                       Matrix<float>::unset(far.rows(), far.cols())};
+        for (std::int64_t i = 0; i < from.rows(); ++i)
+          for (std::int64_t j = 0; j < from.cols(); ++j) {
+            const Id id = from.row(i)[j];
+            if (id < no_id || id >= from.rows())
+              throw InvalidArgument("graph: row {} has the neighbour {}, but there are {} rows", i,
+                                    id, from.rows());
+            near.ids.row(i)[j] = id, near.distances.row(i)[j] = far.row(i)[j];
+          }
+        const auto& [rows, dim, type, checksum] = base;
+        return Graph(
+            NeighborGraph(std::move(near), {parse_metric(metric),
+                                            {rows, dim, parse_element_type(type), checksum},
+                                            promised_recall,
+                                            recall_argument,
+                                            distinct}));
+      },
+      nb::arg("ids").noconvert(), nb::arg("distances").noconvert(), nb::arg("metric"),
+      nb::arg("promised_recall"), nb::arg("recall_argument"), nb::arg("distinct"), nb::arg("base"));
 
   // (begin, ids, distances) of compressed sparse rows.
   m.def(

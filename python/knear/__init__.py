@@ -45,6 +45,7 @@ from ._graphs import (
     build_graph,
     knn_graph,
     read_graph,
+    refine_graph,
     smoothest_path,
 )
 from ._index import Index
@@ -95,6 +96,7 @@ __all__ = [
     "range_search",
     "read_graph",
     "read_vectors",
+    "refine_graph",
     "roofline",
     "select_k",
     "self_join",

@@ -418,6 +418,18 @@ class Graph:
     def recall_argument(self) -> str: ...
     @property
     def distinct(self) -> bool: ...
+    @property
+    def base(self) -> tuple[int, int, str, int]: ...
+    def refine(
+        self,
+        base: NDArray[Any],
+        type: str,
+        recall: float | None,
+        seed: int,
+        threads: int,
+        memory: int,
+        progress: Progress = None,
+    ) -> tuple[Graph, dict[str, Any]]: ...
     def save(self, path: bytes, progress: Progress = None) -> None: ...
     def check_base(self, base: NDArray[Any], type: str) -> None: ...
     def statistics(self, hubs: int) -> dict[str, Any]: ...
@@ -429,7 +441,7 @@ class Graph:
         seed: int,
         threads: int,
         progress: Progress = None,
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]: ...
+    ) -> tuple[float, float, float]: ...
 
 class PathFinder:
     def __init__(
@@ -473,6 +485,26 @@ def build_graph_file(
     progress: Progress = None,
 ) -> dict[str, Any]: ...
 def load_graph(path: bytes, progress: Progress = None) -> Graph: ...
+def refined_graph(
+    ids: NDArray[np.int64],
+    base: NDArray[Any],
+    type: str,
+    metric: str,
+    recall: float | None,
+    seed: int,
+    threads: int,
+    memory: int,
+    progress: Progress = None,
+) -> tuple[Graph, dict[str, Any]]: ...
+def restored_graph(
+    ids: NDArray[np.int64],
+    distances: NDArray[np.float32],
+    metric: str,
+    promised_recall: float,
+    recall_argument: str,
+    distinct: bool,
+    base: tuple[int, int, str, int],
+) -> Graph: ...
 def symmetric(
     ids: NDArray[np.int64],
     distances: NDArray[np.float32],

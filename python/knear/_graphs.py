@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,6 +43,14 @@ class KnnGraph(_Edges):
         self._core, self._report = core, report
         return self
 
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        # The arrays and what is known of them: a graph that was read keeps no file then.
+        if self._core is None:
+            return KnnGraph, (self.distances, self.ids)
+        core = self._core
+        known = (core.metric, core.promised_recall, core.recall_argument, core.distinct, core.base)
+        return _restored, (self.distances, self.ids, known, self._report)
+
     def _of_knear(self, name: str) -> Any:
         if self._core is None:
             raise InvalidArgument(f"{name} is that of a graph of knn_graph() or of a file")
@@ -62,8 +69,9 @@ class KnnGraph(_Edges):
 
     @property
     def plan(self) -> dict[str, Any]:
-        """What was done: "method" ("self-join", "search" or "lists"), "seconds", "rows", of an
-        approximate graph "lists" and "probes"; of a graph that was read what the file says.
+        """What was done: "method" ("self-join", "search", "lists" or "nn-descent"), "seconds",
+        "rows", of an approximate graph "lists" and "probes", of a refined one what refine_graph()
+        says; of a graph that was read what the file says.
 
         >>> import knear, numpy as np
         >>> knear.knn_graph(np.eye(3), k=1).plan["rows"]
@@ -163,7 +171,7 @@ class KnnGraph(_Edges):
 
         seed: of the drawing. threads, progress: as those of knn_graph().
         """
-        _, found = reporting(
+        mean, low, high = reporting(
             progress,
             self._of_knear("accuracy()").accuracy,
             *_arrays.matrix("base", base),
@@ -171,20 +179,7 @@ class KnnGraph(_Edges):
             _arrays.integer("seed", seed),
             _arrays.integer("threads", threads),
         )
-        return _mean_and_interval(found)
-
-
-def _mean_and_interval(values: NDArray[np.float64]) -> tuple[float, tuple[float, float]]:
-    """Wilson's interval; the effective number is that of rows over the ratio of the variances."""
-    if len(values) == 0:
-        return 1.0, (0.0, 1.0)
-    mean, ratio = float(values.mean()), 1.0
-    if len(values) > 1 and 0 < mean < 1:
-        ratio = float(values.var(ddof=1)) / (mean * (1 - mean))
-    size, z = len(values) / max(ratio, 1e-12), 1.959964
-    centre, scale = mean + z * z / (2 * size), 1 + z * z / size
-    half = z * math.sqrt(mean * (1 - mean) / size + z * z / (4 * size * size))
-    return mean, (max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale))
+        return mean, (low, high)
 
 
 def knn_graph(
@@ -310,6 +305,85 @@ def read_graph(path: Path, *, progress: Progress = None) -> KnnGraph:
     Raises IoError; CorruptFile for a file that is no graph, was cut off or altered.
     """
     return KnnGraph._made(reporting(progress, _load, _arrays.path(path)), None)
+
+
+def refine_graph(
+    graph: Any,
+    base: ArrayLike,
+    metric: str | None = None,
+    *,
+    recall: float | None = None,
+    seed: int = 1,
+    threads: int = 0,
+    memory: int | str | None = None,
+    progress: Progress = None,
+) -> KnnGraph:
+    """A graph of `base` [n x d] made better: neighbours of neighbours are likely to be neighbours
+    (NN-descent; Dong, Moses, Li 2011).
+
+    >>> import knear, numpy as np
+    >>> x = np.random.default_rng(1).random((2000, 4))
+    >>> near = knear.knn_graph(x, k=8).ids.copy()
+    >>> near[:, ::2] = -1                              # half of it is lost
+    >>> better = knear.refine_graph(near, x, recall=0.95)
+    >>> better.plan["reached"], better.plan["found_before"] < 0.6, better.accuracy(x)[0] > 0.95
+    (True, True, True)
+
+    graph: of knn_graph() or read_graph(), the ids [n x k] that another library found, or a pair
+        (distances, ids) [n x k]; -1 where there is no neighbour.
+    metric: that of the graph; None for its own, "l2" where it has none.
+    recall: rounds end once a sample of 2,000 rows promises this mean share of the true neighbours;
+        None: once hardly anything changes. It is not reached for certain: plan["reached"] says so.
+    seed: of what is drawn. The same graph for the same seed and any number of threads.
+
+    Distances are measured anew, in float64, and are those of knn_graph() for the same rows. plan
+    has "rounds", "measured" pairs and "changed" neighbours; with a recall also "reached",
+    "found_before", "found" and "promised" of the sample. Raises InvalidArgument, ShapeMismatch,
+    MemoryBudgetError.
+
+    threads, memory, progress: as those of knn_graph().
+    """
+    b, b_type = _arrays.matrix("base", base)
+    own = graph._core if isinstance(graph, KnnGraph) else None
+    if own is not None and metric is not None and metric != own.metric:
+        raise InvalidArgument(f"metric is {metric!r}, but the graph is one of {own.metric!r}")
+    arguments = (
+        None if recall is None else _arrays.number("recall", recall),
+        _arrays.integer("seed", seed),
+        _arrays.integer("threads", threads),
+        _arrays.size("memory", memory),
+    )
+    if own is not None:
+        return KnnGraph._made(*reporting(progress, own.refine, b, b_type, *arguments))
+    if isinstance(graph, (tuple, list)) and len(graph) == 2:
+        graph = graph[1]
+    ids = np.asarray(graph)
+    if ids.dtype.kind not in "iu" or ids.ndim != 2:
+        raise InvalidArgument(
+            f"graph's ids must be whole numbers [n x k], but are {ids.dtype} with {ids.ndim} "
+            "dimensions"
+        )
+    return KnnGraph._made(
+        *reporting(
+            progress,
+            _core.refined_graph,
+            np.ascontiguousarray(ids, dtype=np.int64),
+            b,
+            b_type,
+            _arrays.text("metric", metric or "l2"),
+            *arguments,
+        )
+    )
+
+
+def _restored(
+    distances: NDArray[np.float32],
+    ids: NDArray[np.int64],
+    known: tuple[Any, ...],
+    report: dict[str, Any] | None,
+) -> KnnGraph:
+    core = _core.restored_graph(np.ascontiguousarray(ids), np.ascontiguousarray(distances), *known)
+    return KnnGraph._made(core, report)
 
 
 def _load(path: bytes, progress: Any) -> Any:

@@ -1,5 +1,6 @@
 """k-NN graphs and smoothest paths: answers beside self_join and SciPy, arguments, files."""
 
+import copy
 import multiprocessing
 import os
 import pickle
@@ -306,10 +307,125 @@ def test_progress_and_stop():
         knear.knn_graph(rng.random((20000, 64)), 3, progress=stop)
 
 
-def test_graphs_are_not_pickled_but_their_arrays():
-    graph = knear.knn_graph(X, 3)
-    distances, ids = pickle.loads(pickle.dumps(tuple(graph)))
-    assert np.array_equal(ids, graph.ids)
-    assert knear.smoothest_path((distances, ids), 0, 9).path.tolist() == (
-        knear.smoothest_path(graph, 0, 9).path.tolist()
+@pytest.mark.parametrize(
+    "copied", [lambda g: pickle.loads(pickle.dumps(g)), copy.deepcopy, copy.copy]
+)
+def test_graphs_are_pickled_and_copied(copied, tmp_path):
+    graph = knear.knn_graph(X, 3, "cosine", distinct=True)
+    other = copied(graph)
+    del graph
+    graph = knear.knn_graph(X, 3, "cosine", distinct=True)
+    assert type(other) is knear.KnnGraph
+    assert np.array_equal(other.ids, graph.ids)
+    assert np.array_equal(other.distances, graph.distances)
+    assert (other.metric, other.promised_recall) == ("cosine", 1)
+    assert other.plan["method"] == graph.plan["method"]
+    other.check_base(X)
+    with pytest.raises(knear.InvalidArgument):
+        other.check_base(2 * X)
+    other.save(tmp_path / "g.knear")
+    read = copied(knear.read_graph(tmp_path / "g.knear"))
+    (tmp_path / "g.knear").unlink()
+    assert read.plan == {"promised_recall": 1, "recall_argument": "exact", "rows": 400}
+    assert read.statistics() == graph.statistics()
+    assert read.accuracy(X)[0] == other.accuracy(X)[0]
+    # A pair of arrays that is called a graph.
+    plain = copied(knear.KnnGraph(graph.distances, graph.ids))
+    assert np.array_equal(plain.ids, graph.ids)
+    with pytest.raises(knear.InvalidArgument):
+        print(plain.metric)
+
+
+def test_what_was_pickled_is_checked():
+    function, (distances, ids, known, report) = knear.knn_graph(X, 3).__reduce__()
+    bad = ids.copy()
+    bad[7, 1] = 400
+    with pytest.raises(knear.InvalidArgument, match="row 7"):
+        function(distances, bad, known, report)
+    with pytest.raises(knear.ShapeMismatch):
+        function(distances[:, :2], ids, known, report)
+
+
+def test_refined_graphs():
+    x = np.random.default_rng(3).random((3000, 6)).astype(np.float32)
+    exact = knear.knn_graph(x, 8)
+    lost = exact.ids.copy()
+    lost[:, 1::2] = -1
+    lost[::3, 0] = 17
+    for graph in (lost, lost.astype(np.int32), (exact.distances, lost)):
+        better = knear.refine_graph(graph, x, recall=0.9)
+        assert better.plan["method"] == "nn-descent"
+        assert better.plan["reached"] and better.plan["rounds"] >= 1
+        assert better.plan["found_before"] < 0.55
+        assert 0.9 <= better.promised_recall == better.plan["promised"] <= better.plan["found"]
+        assert better.accuracy(x)[0] > 0.9
+        better.check_base(x)
+        d = ((x[:, None, :].astype(float) - x[better.ids]) ** 2).sum(-1)
+        assert np.allclose(d, better.distances, rtol=1e-6)
+        assert (np.diff(better.distances, axis=1) >= 0).all()
+        assert (better.ids != np.arange(3000)[:, None]).all()
+    again = knear.refine_graph(lost, x, recall=0.9, threads=1)
+    assert np.array_equal(again.ids, better.ids)
+    # Of a graph, with its metric; without a target it keeps its promise and asks no sample.
+    cosine = knear.refine_graph(knear.knn_graph(x, 4, "cosine"), x)
+    assert (cosine.metric, cosine.promised_recall) == ("cosine", 1)
+    assert "found" not in cosine.plan
+    assert np.array_equal(cosine.ids, knear.knn_graph(x, 4, "cosine").ids)
+
+
+@pytest.mark.parametrize(
+    "call, error, word",
+    [
+        (lambda: knear.refine_graph(np.zeros((400, 3)), X), knear.InvalidArgument, "whole"),
+        (lambda: knear.refine_graph(np.zeros((399, 3), int), X), knear.ShapeMismatch, "399"),
+        (lambda: knear.refine_graph(np.full((400, 3), 400), X), knear.InvalidArgument, "400"),
+        (lambda: knear.refine_graph(np.zeros((400, 3), int), X, "x"), knear.InvalidArgument, "x"),
+        (
+            lambda: knear.refine_graph(np.zeros((400, 3), int), X, recall=2),
+            knear.InvalidArgument,
+            "recall",
+        ),
+        (
+            lambda: knear.refine_graph(knear.knn_graph(X, 3), X, "ip"),
+            knear.InvalidArgument,
+            "metric",
+        ),
+        (lambda: knear.refine_graph(knear.knn_graph(X, 3), 2 * X), knear.InvalidArgument, "base"),
+    ],
+)
+def test_bad_arguments_of_refining(call, error, word):
+    with pytest.raises(error, match=word):
+        call()
+
+
+def test_scikit_learn_takes_the_matrices():
+    from sklearn.cluster import DBSCAN, SpectralClustering
+    from sklearn.manifold import Isomap
+    from sklearn.metrics import adjusted_rand_score
+    from sklearn.neighbors import KNeighborsClassifier
+
+    draw = np.random.default_rng(5)
+    labels = np.repeat(np.arange(3), 100)
+    x = draw.normal(size=(300, 4)) + 20 * labels[:, None]
+    matrix = knear.knn_graph(x, 10, as_csr="union", euclidean=True)
+    found = DBSCAN(eps=3, min_samples=4, metric="precomputed").fit_predict(matrix)
+    assert adjusted_rand_score(labels, found) == 1
+    assert np.array_equal(
+        found,
+        DBSCAN(eps=3, min_samples=4, metric="precomputed").fit_predict(
+            np.where((d := np.sqrt(((x[:, None] - x) ** 2).sum(-1))) > 0, d, 0)
+        ),
     )
+    # It wants so many stored in each row, and sorts them by itself.
+    classifier = KNeighborsClassifier(5, metric="precomputed").fit(matrix, labels)
+    assert np.array_equal(classifier.predict(matrix), labels)
+    weights = matrix.copy()
+    weights.data = np.exp(-(weights.data**2))
+    spectral = SpectralClustering(3, affinity="precomputed", random_state=0)
+    assert adjusted_rand_score(labels, spectral.fit_predict(weights)) == 1
+    # Isomap takes a graph of any symmetric distances; its components have to be connected.
+    line = np.linspace(0, 1, 200)[:, None] * np.ones(3)
+    flat = Isomap(n_neighbors=5, n_components=1, metric="precomputed").fit_transform(
+        knear.knn_graph(line, 8, as_csr="union", euclidean=True)
+    )
+    assert abs(np.corrcoef(flat[:, 0], line[:, 0])[0, 1]) > 0.999

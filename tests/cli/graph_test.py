@@ -65,6 +65,45 @@ class Graph(ProgramTest):
         self.assertEqual(said["base_xxh3_64"], base["xxh3_64"])
         self.assertIn("the 4 nearest others of each row", self.ok("info", "g.knear"))
 
+    def test_a_graph_from_elsewhere_is_refined(self):
+        wanted = self.neighbors(self.base, 4)
+        write_vecs(self.path("bad.ivecs"), [[0, 1, -1, -1]] * 300, "i")
+        text = self.graph("--from", "bad.ivecs", "--recall", "0.9", "--accuracy", "300")
+        self.assertIn("nn-descent", text)
+        self.assertIn("of the true neighbours of a sample", text)
+        told = json.loads(self.graph("--from", "g.knear", "--json", out="h.knear"))
+        self.assertEqual(told["method"], "nn-descent")
+        self.assertGreaterEqual(told["rounds"], 1)
+        self.assertNotIn("found", told)
+        self.ok("convert", "h.knear", "h.ivecs")
+        found = read_vecs(self.path("h.ivecs"), "i")
+        same = sum(len(set(a) & set(b)) for a, b in zip(found, wanted, strict=True))
+        self.assertGreater(same, 0.9 * 1200)
+        for words, says in (
+            (("--from", "h.knear", "--distinct"), "--distinct"),
+            (("--from", "h.knear", "--resume"), "--resume"),
+            (("--from", "h.knear", "--metric", "ip"), "--metric is ip"),
+            (("--from", "h.knear", "-k", "3"), None),
+            (("--from", "none.ivecs"), "none.ivecs"),
+        ):
+            if says is None:
+                self.fails(
+                    1,
+                    "graph",
+                    "--base",
+                    "base.bvecs",
+                    "-k",
+                    3,
+                    "--out",
+                    "i.knear",
+                    *words[:2],
+                    says="-k is 3, but h.knear has 4",
+                )
+                continue
+            self.fails(
+                1, "graph", "--base", "base.bvecs", "-k", 4, "--out", "i.knear", *words, says=says
+            )
+
     def test_npz_is_the_sparse_matrix_of_scipy(self):
         def array(data):
             (length,) = struct.unpack_from("<H", data, 8)
