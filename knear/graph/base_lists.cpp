@@ -23,9 +23,9 @@ namespace {
 
 // Rows that are searched for together: as many as a search of lists takes at once
 // (knn/list_search.cpp), and at least.
-constexpr std::int64_t most_rows_together = 1 << 15, least_rows_together = 1024;
-// Of a part in a file, at least: shorter lists would be all padding.
-constexpr std::int64_t least_part = 1 << 14;
+constexpr std::int64_t most_rows_together = 1 << 15, least_rows_together = 256;
+// Rows of a list in a part of a file, at least: shorter lists would be all padding.
+constexpr std::int64_t least_rows_of_list = 4;
 // Lists that a search probes where no rule promises the recall, before it looks at bounds.
 constexpr std::int64_t first_probes = 8;
 
@@ -50,7 +50,9 @@ std::int64_t fixed_bytes(AnyMatrixView base, const IndexShape& shape) {
 }
 std::int64_t training_bytes(AnyMatrixView base, const IndexShape& shape) {
   const std::int64_t rows = std::max<std::int64_t>(131072, CoarseQuantizer::training_rows(shape));
-  return std::min(rows, base.rows()) * (base.cols() * (size_of(base.type()) + 2) + 32);
+  // All rows are not copied.
+  const std::int64_t copy = rows < base.rows() ? base.cols() * size_of(base.type()) : 0;
+  return std::min(rows, base.rows()) * (copy + 2 * base.cols() + 32);
 }
 
 IndexShape shape_of(AnyMatrixView base, const BaseListsOptions& options) {
@@ -100,8 +102,9 @@ BaseListsSize BaseLists::size_of_lists(AnyMatrixView base, std::int64_t rows,
         options.memory, base.rows(), base.cols(), name_of(base.type()), out.memory_bytes);
   out.file_bytes = all + all / 50;
   out.memory_bytes =
-      fixed + std::max(training_bytes(base, shape), std::max(3 * least_part * part_row_bytes(base),
-                                                             4 * least_rows_together * queries));
+      fixed + std::max(training_bytes(base, shape),
+                       std::max(3 * least_rows_of_list * shape.lists * part_row_bytes(base),
+                                4 * least_rows_together * queries));
   if (options.memory != 0 && options.memory < out.memory_bytes)
     throw MemoryBudgetError(
         "memory is {} bytes, but a graph by inverted lists of {} x {} {} takes at least {}",
@@ -175,7 +178,8 @@ void BaseLists::make_files(std::span<const Id> which, const Progress& progress) 
   if (parts_.empty()) train(progress);
   const std::int64_t room = options_.memory > 0 ? (options_.memory - fixed_bytes(base_, shape_)) / 3
                                                 : rows * part_row_bytes(base_);
-  const std::int64_t most = std::max(least_part, room / part_row_bytes(base_));
+  const std::int64_t most =
+      std::max(least_rows_of_list * shape_.lists, room / part_row_bytes(base_));
   while (done < rows) {
     // Parts of about the same length.
     const std::int64_t parts = (rows - done + most - 1) / most;
