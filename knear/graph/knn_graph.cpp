@@ -321,7 +321,7 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
       if (report) *report = done, report->seconds = builder.seconds();
     };
     // What takes seconds is made at once.
-    if (!begun && base.rows() <= plan.block_rows) {
+    if (!begun && base.rows() <= plan.block_rows && list_bytes == 0) {
       const Neighbors found = builder.join();
       return finish(found.ids, found.distances);
     }
