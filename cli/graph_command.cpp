@@ -59,6 +59,13 @@ RefineReport refine_file(const GraphArguments& arguments, AnyMatrixView base,
   return report;
 }
 
+// What inverted lists take of the disk, if they are in files.
+std::string scratch_note(const KnnGraphReport& report) {
+  if (report.scratch_bytes == 0) return "";
+  return fmt::format(", {} of inverted lists on disk meanwhile",
+                     readable_bytes(static_cast<double>(report.scratch_bytes)));
+}
+
 void run_graph(const GraphArguments& arguments) {
   check_positive("-k", arguments.k);
   if (!arguments.metric.empty()) parse_metric(arguments.metric);
@@ -76,6 +83,10 @@ void run_graph(const GraphArguments& arguments) {
   ProgressBar bar;
   bar.count("rows", base.view().rows());
   options.progress = bar.callback();
+  options.planned = [&](const KnnGraphReport& plan) {
+    bar.note(fmt::format("{}, predicted to take {}{}", plan.method,
+                         readable_seconds(plan.predicted_seconds), scratch_note(plan)));
+  };
   KnnGraphReport report;
   std::optional<RefineReport> refined;
   if (arguments.from.empty()) {
@@ -100,6 +111,9 @@ void run_graph(const GraphArguments& arguments) {
     out["method"] = report.method;
     out["threads"] = options.threads;
     out["seconds"] = report.seconds;
+    out["predicted_seconds"] = nullptr;
+    if (report.predicted_seconds > 0) out["predicted_seconds"] = report.predicted_seconds;
+    if (report.scratch_bytes > 0) out["scratch_bytes"] = report.scratch_bytes;
     out["searched_rows"] = report.searched_rows;
     out["rows_per_second"] = rate;
     if (arguments.distinct) out["distinct_rows"] = report.distinct_rows;
@@ -121,6 +135,9 @@ void run_graph(const GraphArguments& arguments) {
   print("{}: the {} nearest others of {} x {} {}, {}, in {}\n", arguments.out, graph.k(),
         graph.rows(), base.view().cols(), name_of(base.view().type()), name_of(options.metric),
         readable_seconds(report.seconds));
+  if (report.predicted_seconds > 0)
+    print("  predicted before rows were searched for: {}{}\n",
+          readable_seconds(report.predicted_seconds), scratch_note(report));
   print("  {}, {} rows a second, {}\n", report.method, readable_count(rate),
         graph.properties().recall_argument == "exact" ? "exact"
         : graph.properties().recall_argument == "none"
@@ -162,12 +179,14 @@ void add_graph(CLI::App& app) {
             "compare so many rows, drawn at random, with their exact neighbours");
   command->add_option("--type", arguments->type, "read vectors as f64, f32, f16, bf16, u8 or i8")
       ->type_name("T");
-  add_size(*command, "--memory", arguments->memory, "memory for the search beside base and graph");
+  add_size(*command, "--memory", arguments->memory,
+           "memory beside the graph's pages; mapped bases and lists on disk stay within it");
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->footer(
       "Blocks that are finished lie in FILE.partial until the graph is whole, so that a run that "
-      "was stopped or killed can be gone on with.\n\nExample:\n"
+      "was stopped or killed can be gone on with; so do inverted lists in FILE.lists.1 and so on, "
+      "where they are larger than --memory.\n\nExample:\n"
       "  knear graph --base base.fvecs -k 10 --out graph.knear\n"
       "  knear convert graph.knear graph.ivecs");
   command->callback([=] { run_graph(*arguments); });

@@ -55,6 +55,12 @@ void ProgressBar::show(std::string_view stage, double fraction) {
   drawn_ = true;
 }
 
+void ProgressBar::note(const std::string& line) {
+  if (!terminal_) return;
+  clear();
+  std::fprintf(stderr, "%s\n", line.c_str());
+}
+
 Progress ProgressBar::callback() {
   return [this](std::string_view stage, double fraction) {
     show(stage, fraction);

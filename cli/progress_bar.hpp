@@ -26,6 +26,8 @@ class ProgressBar {
   void count(std::string unit, std::int64_t total) { unit_ = std::move(unit), total_ = total; }
   void show(std::string_view stage, double fraction);
   void clear();
+  // A line that stays, on a terminal.
+  void note(const std::string& line);
   // For KnnOptions::progress; valid as long as the bar. Returns false once a signal has arrived.
   Progress callback();
 

@@ -3,17 +3,24 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
+#include <memory>
 #include <numeric>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "knear/core/cpu.hpp"
 #include "knear/core/public_call.hpp"
 #include "knear/core/sample.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/core/value_range.hpp"
+#include "knear/cost/peak_cache.hpp"
+#include "knear/cost/plan.hpp"
+#include "knear/graph/base_lists.hpp"
 #include "knear/graph/copies.hpp"
 #include "knear/graph/partial_graph.hpp"
-#include "knear/index/ivf_flat.hpp"
+#include "knear/io/mapped_pages.hpp"
 #include "knear/knn/knn.hpp"
 #include "knear/knn/search/search_request.hpp"
 
@@ -24,11 +31,17 @@ constexpr std::int64_t usual_block_rows = 131072;
 // Fewer rows are joined exactly in less time than inverted lists of them take to build.
 constexpr std::int64_t least_rows_in_lists = 100000;
 
+// Rows by which the time of all is predicted: so many, but no larger share, and none where that
+// leaves too few to say anything.
+constexpr std::int64_t most_on_trial = 2048, least_on_trial = 64, share_on_trial = 32;
+
 // What finds the neighbours of rows of a base, by the options.
 class Builder {
  public:
-  Builder(AnyMatrixView base, std::int64_t k, const KnnGraphOptions& options)
-      : base_(base), k_(k), options_(options) {
+  // scratch: where inverted lists may be kept in files; empty: nowhere.
+  Builder(AnyMatrixView base, std::int64_t k, const KnnGraphOptions& options,
+          std::string scratch = {})
+      : base_(base), k_(k), options_(options), scratch_(std::move(scratch)) {
     if (k < 1 || k >= (std::int64_t{1} << 31) - 1)
       throw InvalidArgument("k must be in [1, 2147483646], but is {}", k);
     detail::check_dim("base", base.cols());
@@ -37,6 +50,10 @@ class Builder {
     if (options.recall && !(*options.recall > 0 && *options.recall <= 1))
       throw InvalidArgument("recall must be in (0, 1], but is {}", *options.recall);
     options_.threads = resolve_threads(options.threads);
+    if (options.memory > 0) {
+      pages_ = std::make_unique<io::MappedPages>(options.memory / 3);
+      pages_->add(base.data());
+    }
     // Names the row of a NaN before anything is compared or counted.
     find_value_range(base, options.metric, "base", options_.threads);
     by_lists_ = options.recall.value_or(1) < 1 && base.rows() >= least_rows_in_lists;
@@ -47,11 +64,21 @@ class Builder {
       copies_ = detail::find_copies(base), report_.distinct_rows = std::ssize(copies_.firsts);
   }
 
+  // What inverted lists will take. Throws MemoryBudgetError.
+  detail::BaseListsSize size_of_lists() const {
+    if (!by_lists_) return {};
+    return detail::BaseLists::size_of_lists(base_, report_.distinct_rows, lists_options());
+  }
+
   // All rows at once, each pair scored once where that pays.
   Neighbors join() {
     if (by_lists_) return search_all();
+    report_.method = "self-join";
+    const ScanShape shape = scan_of(base_.rows());
+    // Of each pair once.
+    plan(predict_scan(shape, peaks()).seconds / 2);
     KnnReport report;
-    Neighbors out = self_join(base_, k_, knn_options(), &report);
+    Neighbors out = self_join(base_, k_, knn_options(options_.progress), &report);
     report_.method = report.joined ? "self-join" : "search";
     report_.searched_rows += base_.rows();
     if (copies_.filter.everything()) return out;
@@ -63,39 +90,49 @@ class Builder {
     return out;
   }
 
-  // Rows begin, ..., end - 1.
-  Neighbors search(std::int64_t begin, std::int64_t end) {
-    const AnyMatrixView rows = base_.rows(begin, end);
-    report_.searched_rows += end - begin;
-    if (!by_lists_) {
-      if (!searcher_) searcher_.emplace(base_, knn_options());
+  // Makes what all blocks need, once, and says how long `rows` rows will take in blocks of so many.
+  void prepare(std::int64_t rows, std::int64_t block_rows) {
+    if (rows == 0) return;
+    if (by_lists_) {
+      detail::BaseListsOptions options = lists_options();
+      report_.scratch_bytes = size_of_lists().file_bytes;
+      lists_ =
+          std::make_unique<detail::BaseLists>(base_, copies_.firsts, options, options_.progress);
+      report_.method = "lists", report_.lists = lists_->lists();
+    } else {
+      searcher_.emplace(base_, knn_options(options_.progress));
       report_.method = "search";
-      return without_itself(searcher_->search(rows, k_ + 1, knn_options()), begin);
     }
-    make_lists();
-    // In the order of their lists, so that the rows that one measures are still at hand for the
-    // next (a fifth of the time of 1,000,000 x 96).
-    std::vector<Id> order(static_cast<std::size_t>(end - begin));
-    std::iota(order.begin(), order.end(), begin);
-    std::vector<Id> known(order.size());
-    std::transform(order.begin(), order.end(), known.begin(), [&](Id row) { return own(row); });
-    const std::vector<std::int64_t> list = lists_->lists_of(known);
-    std::stable_sort(order.begin(), order.end(), [&](Id a, Id b) {
-      return list[static_cast<std::size_t>(a - begin)] < list[static_cast<std::size_t>(b - begin)];
-    });
-    KnnReport report;
-    // The promise is for the k + 1 nearest others; the k nearest of these are found more often.
-    const Neighbors found =
-        lists_->search(detail::rows_at(base_, order), k_ + 1, list_options(), &report);
-    std::vector<Id> place(order.size());
-    for (std::size_t i = 0; i < order.size(); ++i)
-      place[static_cast<std::size_t>(order[i] - begin)] = static_cast<Id>(i);
-    probes_ += report.probes * static_cast<double>(end - begin);
-    return without_itself(found, begin, place);
+    const std::int64_t trial = std::min(most_on_trial, rows / share_on_trial);
+    if (trial < least_on_trial) return;
+    std::vector<Id> some(static_cast<std::size_t>(trial));
+    for (std::int64_t i = 0; i < trial; ++i)
+      some[static_cast<std::size_t>(i)] = i * base_.rows() / trial;
+    if (by_lists_) {
+      sort_by_list(some);
+      double probes = 0;
+      lists_->search(some, probes, options_.progress);  // the first reads what it needs from disk
+      const Clock::time_point start = Clock::now();
+      lists_->search(some, probes, options_.progress);
+      const double model = lists_->predicted_seconds(trial);
+      const std::int64_t batch = std::min({rows, block_rows, lists_->batch()});
+      const double all = lists_->predicted_seconds(batch) / static_cast<double>(batch);
+      if (model > 0) plan(since(start) / model * all * static_cast<double>(rows));
+    } else {
+      KnnReport report;
+      searcher_->search(detail::rows_at(base_, some), k_ + 1, knn_options(options_.progress),
+                        &report);
+      const double blocks = static_cast<double>(rows) / static_cast<double>(block_rows);
+      const double model = predict_scan(scan_of(trial), peaks()).seconds;
+      const double block = predict_scan(scan_of(std::min(rows, block_rows)), peaks()).seconds;
+      plan(blocks *
+           (report.seconds / model * block + (report.chunks > 1 ? report.prepare_seconds : 0)));
+    }
   }
 
   // All rows, so many at a time that the copies of them in order take little memory.
   Neighbors search_all() {
+    prepare(base_.rows(), usual_block_rows);
     Neighbors out{Matrix<Id>::unset(base_.rows(), k_), Matrix<float>::unset(base_.rows(), k_)};
     for (std::int64_t begin = 0; begin < base_.rows(); begin += usual_block_rows) {
       const std::int64_t end = std::min(base_.rows(), begin + usual_block_rows);
@@ -106,66 +143,86 @@ class Builder {
     return out;
   }
 
-  // The same, one block of a graph after another: progress is that of all.
+  // Rows begin, ..., end - 1, after prepare(); progress is that of all.
   Neighbors search_block(std::int64_t begin, std::int64_t end) {
-    if (by_lists_) make_lists();
-    const Progress outer = std::exchange(options_.progress, {});
     double most = 0;
-    if (outer)
-      options_.progress = [&](std::string_view stage, double fraction) {
-        if (stage == "search") most = std::max(most, fraction);
-        return outer("graph",
-                     (static_cast<double>(begin) + most * static_cast<double>(end - begin)) /
-                         static_cast<double>(base_.rows()));
-      };
-    Neighbors found;
-    try {
-      found = search(begin, end);
-    } catch (...) {
-      options_.progress = outer;
-      throw;
-    }
-    options_.progress = outer;
-    return found;
+    const Progress progress = [&](std::string_view stage, double fraction) {
+      if (stage == "search") most = std::max(most, fraction);
+      return options_.progress(
+          "graph", (static_cast<double>(begin) + most * static_cast<double>(end - begin)) /
+                       static_cast<double>(base_.rows()));
+    };
+    return search(begin, end, options_.progress ? progress : Progress{});
   }
 
   KnnGraphReport report() const {
     KnnGraphReport out = report_;
-    if (lists_ && out.searched_rows > 0) {
-      out.method = "lists";
-      out.lists = lists_->lists();
+    if (lists_ && out.searched_rows > 0)
       out.probes = probes_ / static_cast<double>(out.searched_rows);
-    }
     return out;
   }
 
+  double seconds() const { return since(start_); }
+
  private:
-  KnnOptions knn_options() const {
+  using Clock = std::chrono::steady_clock;
+  static double since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  KnnOptions knn_options(const Progress& progress) const {
     return {.metric = options_.metric,
             .threads = options_.threads,
             .memory = options_.memory,
             .filter = copies_.filter,
-            .progress = options_.progress};
+            .progress = progress};
   }
-  SearchOptions list_options() const {
-    return {.threads = options_.threads,
+  detail::BaseListsOptions lists_options() const {
+    // The promise is for the k + 1 nearest others; the k nearest of these are found more often.
+    return {.metric = options_.metric,
+            .neighbors = k_ + 1,
+            .recall = options_.recall.value_or(1),
+            .threads = options_.threads,
             .memory = options_.memory,
-            .progress = options_.progress,
-            .method = {.recall = options_.recall}};
+            .scratch = scratch_};
+  }
+  ScanShape scan_of(std::int64_t queries) const {
+    return {.rows = base_.rows(),
+            .dim = base_.cols(),
+            .queries = queries,
+            .k = k_ + 1,
+            .bytes_per_element = 1,
+            .op = ScanOp::int8,
+            .threads = options_.threads};
+  }
+  const MachinePeaks& peaks() const { return planning_peaks(active_isa(), options_.threads); }
+
+  // Rows will take so long from now on.
+  void plan(double seconds) {
+    report_.predicted_seconds = since(start_) + seconds;
+    if (options_.planned) options_.planned(report_);
   }
 
-  void make_lists() {
-    if (lists_) return;
-    lists_.emplace(base_.cols(), usual_lists(base_.rows()), options_.metric);
-    lists_->train(base_,
-                  {.hold_out = false, .threads = options_.threads, .progress = options_.progress});
-    const ChangeOptions changing{options_.threads, options_.progress};
-    if (copies_.filter.everything()) {
-      lists_->add(base_, changing);
-    } else {
-      lists_->add(detail::rows_at(base_, copies_.firsts).view(), copies_.firsts, changing);
-    }
-    lists_->tune(k_ + 1, {}, changing);
+  Neighbors search(std::int64_t begin, std::int64_t end, const Progress& progress) {
+    report_.searched_rows += end - begin;
+    if (!by_lists_)
+      return without_itself(
+          searcher_->search(base_.rows(begin, end), k_ + 1, knn_options(progress)), begin);
+    std::vector<Id> order(static_cast<std::size_t>(end - begin));
+    std::iota(order.begin(), order.end(), begin);
+    sort_by_list(order);
+    const Neighbors found = lists_->search(order, probes_, progress);
+    std::vector<Id> place(order.size());
+    for (std::size_t i = 0; i < order.size(); ++i)
+      place[static_cast<std::size_t>(order[i] - begin)] = static_cast<Id>(i);
+    return without_itself(found, begin, place);
+  }
+
+  // Brings rows into the order of their lists, so that the rows that one measures are still at hand
+  // for the next (a fifth of the time of 1,000,000 x 96).
+  void sort_by_list(std::vector<Id>& rows) const {
+    std::stable_sort(rows.begin(), rows.end(),
+                     [&](Id a, Id b) { return lists_->list_of(own(a)) < lists_->list_of(own(b)); });
   }
 
   // The row by which a search finds this one.
@@ -192,19 +249,28 @@ class Builder {
     return out;
   }
 
+  const Clock::time_point start_ = Clock::now();
   const AnyMatrixView base_;
   const std::int64_t k_;
   KnnGraphOptions options_;
+  const std::string scratch_;
+  std::unique_ptr<io::MappedPages> pages_;  // of the base, which outlives this
   bool by_lists_ = false;
   detail::Copies copies_;  // none unless they are left out
   std::optional<ExactSearcher> searcher_;
-  std::optional<IvfFlatIndex> lists_;
+  std::unique_ptr<detail::BaseLists> lists_;
   double probes_ = 0;  // sum over rows
   KnnGraphReport report_;
 };
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+// Throws IoError unless the disk of a file has so many bytes left.
+void check_space(const std::string& path, std::int64_t bytes) {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  const std::filesystem::space_info space = std::filesystem::space(folder, error);
+  if (!error && space.available < static_cast<std::uintmax_t>(bytes))
+    throw IoError("{}: the graph and what is made on the way take {} bytes, but {} are free", path,
+                  bytes, space.available);
 }
 
 }  // namespace
@@ -212,14 +278,14 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 NeighborGraph knn_graph(AnyMatrixView base, std::int64_t k, const KnnGraphOptions& options,
                         KnnGraphReport* report) {
   return detail::public_call([&] {
-    const auto start = std::chrono::steady_clock::now();
     Builder builder(base, k, options);
+    builder.size_of_lists();
     Neighbors found = builder.join();
     const KnnGraphReport done = builder.report();
     NeighborGraph graph(std::move(found),
                         {options.metric, mark_of(base, options.progress), done.promised_recall,
                          done.recall_argument, options.distinct});
-    if (report) *report = done, report->seconds = seconds_since(start);
+    if (report) *report = done, report->seconds = builder.seconds();
     return graph;
   });
 }
@@ -228,15 +294,18 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
                       const KnnGraphOptions& options, Resume resume, KnnGraphReport* report,
                       std::int64_t block_rows) {
   detail::public_call([&] {
-    const auto start = std::chrono::steady_clock::now();
     if (block_rows < 0)
       throw InvalidArgument("block_rows must not be negative, but is {}", block_rows);
-    Builder builder(base, k, options);
-    const std::string partial_path = path + ".partial";
+    const std::string partial_path = path + ".partial", scratch = path + ".lists";
+    Builder builder(base, k, options, scratch);
     const bool begun = detail::PartialGraph::exists(partial_path);
     if (begun && resume == Resume::no)
       throw InvalidArgument("{} is there, of a graph that was begun: resume it, or remove the file",
                             partial_path);
+    // Of a graph whose PATH.partial was removed.
+    if (!begun && detail::has_lists_files(scratch))
+      throw InvalidArgument("{}.1 is there, but no {}: remove the former", scratch, partial_path);
+    const std::int64_t list_bytes = builder.size_of_lists().file_bytes;
     const detail::GraphPlan plan{mark_of(base, options.progress),
                                  k,
                                  block_rows > 0 ? block_rows : usual_block_rows,
@@ -249,24 +318,34 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
           path, ids, distances,
           {options.metric, plan.base, done.promised_recall, done.recall_argument, options.distinct},
           options.progress);
-      if (report) *report = done, report->seconds = seconds_since(start);
+      if (report) *report = done, report->seconds = builder.seconds();
     };
     // What takes seconds is made at once.
-    if (!begun && base.rows() <= plan.block_rows) {
+    if (!begun && base.rows() <= plan.block_rows && list_bytes == 0) {
       const Neighbors found = builder.join();
       return finish(found.ids, found.distances);
     }
 
-    detail::PartialGraph partial = begun ? detail::PartialGraph::open(partial_path, plan)
-                                         : detail::PartialGraph::create(partial_path, plan);
-    for (std::int64_t block = 0; block < partial.blocks(); ++block) {
-      if (partial.has(block)) continue;
-      const std::int64_t begin = block * plan.block_rows;
-      const std::int64_t end = std::min(base.rows(), begin + plan.block_rows);
-      const Neighbors found = builder.search_block(begin, end);
+    detail::PartialGraph partial = [&] {
+      if (begun) return detail::PartialGraph::open(partial_path, plan);
+      check_space(path, list_bytes + 24 * k * base.rows());  // twice the graph
+      return detail::PartialGraph::create(partial_path, plan);
+    }();
+    const auto end_of = [&](std::int64_t block) {
+      return std::min(base.rows(), (block + 1) * plan.block_rows);
+    };
+    std::vector<std::int64_t> left;
+    std::int64_t rows = 0;
+    for (std::int64_t block = 0; block < partial.blocks(); ++block)
+      if (!partial.has(block))
+        left.push_back(block), rows += end_of(block) - block * plan.block_rows;
+    builder.prepare(rows, plan.block_rows);
+    for (const std::int64_t block : left) {
+      const Neighbors found = builder.search_block(block * plan.block_rows, end_of(block));
       partial.write(block, found.ids, found.distances);
     }
     finish(partial.ids(), partial.distances());
+    detail::remove_lists_files(scratch);
     partial.remove();
   });
 }

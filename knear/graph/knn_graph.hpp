@@ -11,12 +11,15 @@
 // (index/ivf_flat.hpp).
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "knear/graph/neighbor_graph.hpp"
 
 namespace knear {
+
+struct KnnGraphReport;
 
 struct KnnGraphOptions {
   Metric metric = Metric::l2;
@@ -29,11 +32,19 @@ struct KnnGraphOptions {
   int threads = 0;          // 0: all that the process may use
   std::int64_t memory = 0;  // bytes beside base and graph; 0: no limit
   Progress progress = {};
+  // Told once, before rows are searched for, how and how long it is going to take.
+  std::function<void(const KnnGraphReport&)> planned = {};
 };
 
 struct KnnGraphReport {
   std::string method;  // "self-join", "search", "lists"
   double seconds = 0;
+  // Of this call, as it was expected before rows were searched for: what had gone by, and the time
+  // of a few rows spread over the base, brought to all of them by the model of costs
+  // (cost/list_plan.hpp, cost/plan.hpp); of a self-join the model alone. Writing the graph is not
+  // in it. 0: nothing was expected.
+  double predicted_seconds = 0;
+  std::int64_t scratch_bytes = 0;  // of inverted lists in files
   double promised_recall = 1;
   std::string recall_argument = "exact";
   std::int64_t rows = 0, searched_rows = 0;  // all; those that this call searched for
@@ -58,9 +69,15 @@ enum class Resume : std::uint8_t { no, yes };
 // leads to the same graph. At the end PATH appears whole and PATH.partial is removed. Throws as
 // knn_graph(); InvalidArgument if there is a PATH.partial and resume is Resume::no, or it is that
 // of another base or of other arguments; IoError; CorruptFile for a PATH.partial that is none.
-// Blocks have block_rows rows; 0: 131,072, as knn_graph() has where it goes by lists. An exact
-// graph does not depend on them; another one may where a block is unlike the rest of the base,
-// since it is then calibrated by itself.
+// Blocks have block_rows rows; 0: 131,072. The graph does not depend on them.
+//
+// Bases larger than memory: base may be a mapped file, of which pages are given back while this
+// works, so that beside the pages of the graph no more than options.memory is resident. Inverted
+// lists that do not fit into that are kept in files, PATH.lists.1, PATH.lists.2, ... (about the
+// bytes of the base and one more for each of its numbers), each whole or not there, which are gone
+// on with too and removed at the end; the graph is the same. Throws MemoryBudgetError, before
+// anything is made, where the memory is too small for that, and IoError where the disk is too full
+// for lists and graph.
 void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& path,
                       const KnnGraphOptions& options = {}, Resume resume = Resume::no,
                       KnnGraphReport* report = nullptr, std::int64_t block_rows = 0);

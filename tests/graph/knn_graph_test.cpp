@@ -14,6 +14,7 @@
 
 #include "knear/graph/knn_graph.hpp"
 #include "knear/graph/sparse_graph.hpp"
+#include "knear/io/vectors.hpp"
 #include "tests/io/file_cases.hpp"
 #include "tests/knn/knn_cases.hpp"
 
@@ -315,6 +316,142 @@ TEST_F(KnnGraph, finds_as_much_as_asked_by_lists) {
   build_graph_file(base.view(), k, this->path("h.knear"), {.recall = 0.9}, Resume::no, nullptr,
                    30001);
   expect_same(NeighborGraph::load(this->path("h.knear")), copied(graph));
+}
+
+// Rows of a few kinds, one kind after another, of which some are copies.
+Matrix<float> sorted_by_kind(std::int64_t rows, std::int64_t dim) {
+  Random random(9);
+  Matrix<float> out(rows, dim);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const auto kind = static_cast<double>(4 * i / rows);
+    for (std::int64_t j = 0; j < dim; ++j)
+      out.row(i)[j] =
+          static_cast<float>(kind * (j % 3 == 0 ? 8 : 1) + (0.1 + kind) * test::gaussian(random));
+    if (i % 11 == 10) std::copy_n(out.row(i / 2), dim, out.row(i));
+  }
+  return out;
+}
+
+class ListsInFiles : public io::FileTest {
+ protected:
+  static constexpr std::int64_t rows = 101000, dim = 64, k = 5;
+  static constexpr std::int64_t little = std::int64_t{30} << 20;  // 40 MB take all lists
+
+  std::int64_t parts(const std::string& graph) const {
+    std::int64_t count = 0;
+    while (std::filesystem::exists(graph + ".lists." + std::to_string(count + 1))) ++count;
+    return count;
+  }
+};
+
+TEST_F(ListsInFiles, give_the_graph_of_those_in_memory_after_kills_too) {
+  const std::string path = FileTest::path("g.knear"), file = FileTest::path("base.fbin");
+  io::write_vectors(file, sorted_by_kind(rows, dim).view());
+  const io::VectorFile base = io::VectorFile::open(file);
+  // Killed while a part of the lists is made, while another is, and while rows are searched for.
+  int kills = 0;
+  for (const int when : {1, 4, -1}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const Progress progress = [&](std::string_view stage, double fraction) {
+        if (when > 0 ? parts(path) >= when : stage == "graph" && fraction > 0.4)
+          kill(getpid(), SIGKILL);
+        return true;
+      };
+      build_graph_file(base.view(), k, path,
+                       {.recall = 0.9, .threads = 1, .memory = little, .progress = progress},
+                       kills > 0 ? Resume::yes : Resume::no, nullptr, 20011);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (WIFSIGNALED(status)) ++kills;
+    EXPECT_FALSE(std::filesystem::exists(path));
+    EXPECT_GE(parts(path), std::abs(when));
+  }
+  EXPECT_EQ(kills, 3);
+  KnnGraphReport report, plan;
+  int plans = 0;
+  build_graph_file(base.view(), k, path,
+                   {.recall = 0.9,
+                    .memory = little,
+                    .planned = [&](const KnnGraphReport& p) { plan = p, ++plans; }},
+                   Resume::yes, &report, 20011);
+  // Only now: a process that has threads cannot be forked.
+  KnnGraphReport in_memory;
+  const Neighbors wanted = copied(knn_graph(base.view(), k, {.recall = 0.9}, &in_memory));
+  EXPECT_EQ(in_memory.scratch_bytes, 0);
+  expect_same(NeighborGraph::load(path), wanted);
+  EXPECT_EQ(report.method, "lists");
+  EXPECT_LE(report.searched_rows, rows - 20011);
+  EXPECT_GT(report.scratch_bytes, rows * dim * 5);
+  EXPECT_EQ(plans, 1);
+  EXPECT_EQ(plan.method, "lists");
+  EXPECT_GT(plan.predicted_seconds, 0);
+  EXPECT_EQ(plan.predicted_seconds, report.predicted_seconds);
+  EXPECT_EQ(file_count(), 2);  // the base and the graph
+}
+
+TEST_F(ListsInFiles, leave_out_copies_and_hold_whole_numbers) {
+  const Matrix<float> floats = sorted_by_kind(rows, dim);
+  AnyMatrix base = make(ElementType::f32, rows, dim, [&](std::int64_t i, std::int64_t j) {
+    return std::clamp(std::floor(100 + 8.0 * static_cast<double>(floats.row(i)[j])), 0.0, 255.0);
+  });
+  const KnnGraphOptions options{.recall = 0.8, .distinct = true};
+  const Neighbors wanted = copied(knn_graph(base, k, options));
+  const std::string path = FileTest::path("g.knear");
+  KnnGraphOptions limited = options;
+  limited.memory = little;
+  KnnGraphReport report;
+  build_graph_file(base, k, path, limited, Resume::no, &report, 30000);
+  EXPECT_GT(report.scratch_bytes, 0);
+  EXPECT_LT(report.distinct_rows, rows);
+  expect_same(NeighborGraph::load(path), wanted);
+}
+
+TEST_F(ListsInFiles, are_refused_where_memory_is_too_small_or_files_are_wrong) {
+  const Matrix<float> base = sorted_by_kind(rows, dim);
+  const std::string path = FileTest::path("g.knear"), part = path + ".lists.1";
+  expect_error<MemoryBudgetError>(
+      [&] { knn_graph(base.view(), k, {.recall = 0.9, .memory = little}); },
+      "memory is 31457280 bytes");
+  expect_error<MemoryBudgetError>(
+      [&] { build_graph_file(base.view(), k, path, {.recall = 0.9, .memory = 1 << 20}); },
+      "takes at least");
+  EXPECT_EQ(file_count(), 0);
+  // Of a graph that nobody knows.
+  write("g.knear.lists.1", "something");
+  expect_error<InvalidArgument>([&] { build_graph_file(base.view(), k, path, {.recall = 0.9}); },
+                                "remove");
+  std::filesystem::remove(part);
+  const auto build_until = [&](std::string_view stop, Resume resume) {
+    build_graph_file(base.view(), k, path,
+                     {.recall = 0.9,
+                      .memory = little,
+                      .progress = [&](std::string_view stage, double) { return stage != stop; }},
+                     resume);
+  };
+  EXPECT_THROW(build_until("graph", Resume::no), Cancelled);
+  EXPECT_GT(parts(path), 1);
+  // Its second part in the place of the first, and half of one.
+  std::filesystem::rename(part, part + ".kept");
+  std::filesystem::copy_file(path + ".lists.2", part);
+  expect_error<CorruptFile>([&] { build_until("graph", Resume::yes); }, "other rows");
+  std::filesystem::remove(part);
+  std::filesystem::copy_file(part + ".kept", part);
+  std::filesystem::resize_file(part, std::filesystem::file_size(part) / 2);
+  EXPECT_THROW(build_until("graph", Resume::yes), CorruptFile);
+}
+
+// What finds rows exactly stays within its memory too, and has the same answers.
+TEST_F(ListsInFiles, are_not_needed_for_exact_graphs_of_mapped_bases) {
+  const std::string path = FileTest::path("g.knear"), file = FileTest::path("base.fbin");
+  io::write_vectors(file, sorted_by_kind(20000, dim).view());
+  const io::VectorFile base = io::VectorFile::open(file);
+  KnnGraphReport report;
+  build_graph_file(base.view(), k, path, {.memory = 13 << 20}, Resume::no, &report, 5000);
+  EXPECT_GT(report.predicted_seconds, 0);
+  expect_same(NeighborGraph::load(path), copied(knn_graph(base.view(), k)));
 }
 
 }  // namespace

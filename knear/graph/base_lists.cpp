@@ -1,0 +1,300 @@
+#include "knear/graph/base_lists.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+#include <system_error>
+#include <utility>
+
+#include "knear/core/cpu.hpp"
+#include "knear/core/error.hpp"
+#include "knear/core/sample.hpp"
+#include "knear/cost/list_plan.hpp"
+#include "knear/cost/peak_cache.hpp"
+#include "knear/distance/exact_neighbors.hpp"
+#include "knear/index/index_impl.hpp"
+#include "knear/index/ivf_flat.hpp"
+#include "knear/index/list_probing.hpp"
+#include "knear/index/recall_calibration.hpp"
+#include "knear/knn/list_search.hpp"
+
+namespace knear::detail {
+namespace {
+
+// Rows that are searched for together: as many as a search of lists takes at once
+// (knn/list_search.cpp), and at least.
+constexpr std::int64_t most_rows_together = 1 << 15, least_rows_together = 256;
+// Rows of a list in a part of a file, at least: shorter lists would be all padding.
+constexpr std::int64_t least_rows_of_list = 4;
+// Lists that a search probes where no rule promises the recall, before it looks at bounds.
+constexpr std::int64_t first_probes = 8;
+
+// Bytes of a row in lists: its vector, code, id, place, and the scalars of codes.
+std::int64_t row_bytes(AnyMatrixView base) {
+  return base.cols() * (size_of(base.type()) + 1) + 16 + 8 + 4;
+}
+// Beside that a part has, while it is made, its rows in the order of lists, and what finds it.
+std::int64_t part_row_bytes(AnyMatrixView base) {
+  return row_bytes(base) + base.cols() * size_of(base.type()) + 48;
+}
+// Of a row that is searched for: a copy, candidates, the answer, and the lists that it may probe.
+std::int64_t query_bytes(AnyMatrixView base, std::int64_t k) {
+  constexpr std::int64_t usual_probes = 256;
+  return base.cols() * (size_of(base.type()) + 9) + 24 * (2 * k + 160) + 120 * k + 640 +
+         12 * usual_probes;
+}
+// What the memory has to hold in any case: which list each row is in, and while the centroids are
+// learned what these are learned from.
+std::int64_t fixed_bytes(AnyMatrixView base, const IndexShape& shape) {
+  return 4 * base.rows() + 16 * shape.lists * shape.dim + (std::int64_t{4} << 20);
+}
+std::int64_t training_bytes(AnyMatrixView base, const IndexShape& shape) {
+  const std::int64_t rows = std::max<std::int64_t>(131072, CoarseQuantizer::training_rows(shape));
+  // All rows are not copied.
+  const std::int64_t copy = rows < base.rows() ? base.cols() * size_of(base.type()) : 0;
+  return std::min(rows, base.rows()) * (copy + 2 * base.cols() + 32);
+}
+
+IndexShape shape_of(AnyMatrixView base, const BaseListsOptions& options) {
+  return {.dim = base.cols(), .metric = options.metric, .lists = usual_lists(base.rows())};
+}
+
+std::string part_name(const std::string& scratch, std::size_t number) {
+  return fmt::format("{}.{}", scratch, number + 1);
+}
+
+bool is_there(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+}  // namespace
+
+bool has_lists_files(const std::string& scratch) { return is_there(part_name(scratch, 0)); }
+
+void remove_lists_files(const std::string& scratch) {
+  // From the last on, so that what is left after a kill is still removed by a second call.
+  std::size_t count = 0;
+  while (is_there(part_name(scratch, count))) ++count;
+  for (; count > 0; --count) {
+    std::error_code error;
+    const std::string path = part_name(scratch, count - 1);
+    if (!std::filesystem::remove(path, error) && error)
+      throw IoError("{}: cannot remove it: {}", path, error.message());
+  }
+}
+
+BaseListsSize BaseLists::size_of_lists(AnyMatrixView base, std::int64_t rows,
+                                       const BaseListsOptions& options) {
+  const IndexShape shape = shape_of(base, options);
+  BaseListsSize out;
+  const std::int64_t fixed = fixed_bytes(base, shape),
+                     queries = query_bytes(base, options.neighbors);
+  const std::int64_t all = rows * row_bytes(base);
+  const bool begun = !options.scratch.empty() && has_lists_files(options.scratch);
+  out.memory_bytes = fixed + all + least_rows_together * queries;
+  if (!begun && (options.memory == 0 || out.memory_bytes <= options.memory)) return out;
+  if (options.scratch.empty())
+    throw MemoryBudgetError(
+        "memory is {} bytes, but inverted lists of {} x {} {} take {}: a graph that is written to "
+        "a "
+        "file has them in files",
+        options.memory, base.rows(), base.cols(), name_of(base.type()), out.memory_bytes);
+  out.file_bytes = all + all / 50;
+  out.memory_bytes =
+      fixed + std::max(training_bytes(base, shape),
+                       std::max(3 * least_rows_of_list * shape.lists * part_row_bytes(base),
+                                4 * least_rows_together * queries));
+  if (options.memory != 0 && options.memory < out.memory_bytes)
+    throw MemoryBudgetError(
+        "memory is {} bytes, but a graph by inverted lists of {} x {} {} takes at least {}",
+        options.memory, base.rows(), base.cols(), name_of(base.type()), out.memory_bytes);
+  return out;
+}
+
+BaseLists::BaseLists(AnyMatrixView base, std::span<const Id> which, const BaseListsOptions& options,
+                     const Progress& progress)
+    : base_(base), options_(options), shape_(shape_of(base, options)) {
+  const std::int64_t rows = which.empty() ? base.rows() : std::ssize(which);
+  const BaseListsSize size = size_of_lists(base, rows, options);
+  const std::int64_t queries = query_bytes(base, options.neighbors);
+  const std::int64_t room = options.memory == 0 ? most_rows_together * queries
+                            : size.file_bytes == 0
+                                ? options.memory - size.memory_bytes + least_rows_together * queries
+                                : (options.memory - fixed_bytes(base, shape_)) / 4;
+  batch_ = std::clamp(room / queries, least_rows_together, most_rows_together);
+  list_of_.assign(static_cast<std::size_t>(base.rows()), 0);
+  if (size.file_bytes == 0) {
+    make_in_memory(which, progress);
+  } else {
+    if (options.memory > 0) pages_ = std::make_unique<io::MappedPages>(options.memory / 3);
+    make_files(which, progress);
+  }
+  for (const Segment& segment : made_.segments) {
+    made_.size += segment.size();
+    const std::vector<std::uint32_t> lists = segment.rows->list_of();
+    const RowIds ids = segment.rows->ids();
+    for (std::int64_t row = 0; row < segment.rows->rows(); ++row)
+      list_of_[static_cast<std::size_t>(ids(row))] = lists[static_cast<std::size_t>(row)];
+  }
+  made_.recall = std::make_shared<RecallCurves>(made_.size);
+  state_ = std::make_shared<const State>(std::move(made_));
+  calibrate(progress);
+}
+
+void BaseLists::train(const Progress& progress) {
+  detail::train(made_, shape_, base_,
+                {.hold_out = false, .threads = options_.threads, .progress = progress});
+}
+
+void BaseLists::make_in_memory(std::span<const Id> which, const Progress& progress) {
+  train(progress);
+  IndexOfShape index(shape_, made_);
+  const ChangeOptions changing{options_.threads, progress};
+  if (which.empty())
+    index.add(base_, changing);
+  else
+    index.add(rows_at(base_, which).view(), which, changing);
+  made_ = *impl_of(index).state();
+  made_.size = 0;
+}
+
+void BaseLists::make_files(std::span<const Id> which, const Progress& progress) {
+  const std::int64_t rows = which.empty() ? base_.rows() : std::ssize(which);
+  const auto id_at = [&](std::int64_t i) {
+    return which.empty() ? i : which[static_cast<std::size_t>(i)];
+  };
+  std::int64_t done = 0;
+  for (std::size_t number = 0; is_there(part_name(options_.scratch, number)); ++number) {
+    const std::string path = part_name(options_.scratch, number);
+    take(load_index(path), path);
+    const SegmentRows& last = *made_.segments.back().rows;
+    const std::int64_t count = last.rows();
+    if (done + count > rows || last.first_id() != id_at(done) ||
+        last.last_id() != id_at(done + count - 1))
+      throw CorruptFile("{} has other rows than are due: remove it to begin anew", path);
+    done += count;
+  }
+  if (parts_.empty()) train(progress);
+  const std::int64_t room = options_.memory > 0 ? (options_.memory - fixed_bytes(base_, shape_)) / 3
+                                                : rows * part_row_bytes(base_);
+  const std::int64_t most =
+      std::max(least_rows_of_list * shape_.lists, room / part_row_bytes(base_));
+  while (done < rows) {
+    // Parts of about the same length.
+    const std::int64_t parts = (rows - done + most - 1) / most;
+    const std::int64_t count = (rows - done + parts - 1) / parts;
+    const std::string path = part_name(options_.scratch, parts_.size());
+    const Progress part_progress = [&, done](std::string_view, double fraction) {
+      return !progress ||
+             progress("lists", (static_cast<double>(done) + fraction * static_cast<double>(count)) /
+                                   static_cast<double>(rows));
+    };
+    {
+      std::vector<Id> ids(static_cast<std::size_t>(count));
+      for (std::int64_t i = 0; i < count; ++i) ids[static_cast<std::size_t>(i)] = id_at(done + i);
+      std::vector<std::uint32_t> list;
+      if (which.empty()) {
+        list = made_.coarse->assign(base_.rows(done, done + count), options_.threads, part_progress)
+                   .list_of;
+      } else {
+        const AnyMatrix some = rows_at(base_, ids);
+        list = made_.coarse->assign(some.view(), options_.threads, part_progress).list_of;
+      }
+      std::vector<std::uint32_t> order(ids.size());
+      std::iota(order.begin(), order.end(), 0U);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](std::uint32_t a, std::uint32_t b) { return list[a] < list[b]; });
+      std::vector<Id> sorted(ids.size());
+      for (std::size_t i = 0; i < ids.size(); ++i) sorted[i] = ids[order[i]];
+      State empty;
+      empty.coarse = made_.coarse;
+      IndexOfShape index(shape_, std::move(empty));
+      {
+        const AnyMatrix copy = rows_at(base_, sorted);
+        index.add(copy.view(), sorted, {options_.threads, part_progress});
+      }
+      save_index(*impl_of(index).state(), shape_, path, part_progress);
+    }
+    take(load_index(path), path);
+    done += count;
+  }
+}
+
+void BaseLists::take(SavedIndex part, const std::string& path) {
+  const State& state = part.state;
+  if (part.shape != shape_ || state.segments.size() != 1 || !state.coarse ||
+      (made_.coarse && !made_.coarse->equals(*state.coarse)) ||
+      (made_.type && made_.type != state.type) || !state.segments[0].live.all())
+    throw CorruptFile("{} holds no part of this graph's lists: remove it to begin anew", path);
+  if (!made_.coarse) made_.coarse = state.coarse;
+  made_.type = state.type;
+  made_.next_id = state.segments[0].rows->last_id() + 1;
+  made_.segments.push_back(state.segments[0]);
+  if (pages_) pages_->add(state.segments[0].rows->order().data());
+  parts_.push_back(path);
+}
+
+void BaseLists::calibrate(const Progress& progress) {
+  // For as many nearest others as are searched for: of the fewer that a row keeps without itself
+  // more are found.
+  const RecallCurve curve =
+      calibrate_by_rows(*state_, options_.metric, options_.neighbors, options_.threads, progress);
+  if (const RecallPoint* point = curve.find(options_.recall))
+    point_ = *point;
+  else
+    certify_ = true;
+}
+
+Neighbors BaseLists::search(std::span<const Id> rows, double& probes,
+                            const Progress& progress) const {
+  const std::int64_t k = options_.neighbors, count = std::ssize(rows);
+  Neighbors out{Matrix<Id>::unset(count, k), Matrix<float>::unset(count, k)};
+  const std::vector<SearchSegment> segments = live_segments(*state_);
+  for (std::int64_t begin = 0; begin < count; begin += batch_) {
+    const std::int64_t end = std::min(count, begin + batch_);
+    const AnyMatrix queries = rows_at(base_, rows.subspan(static_cast<std::size_t>(begin),
+                                                          static_cast<std::size_t>(end - begin)));
+    const KnnOptions options{
+        .metric = options_.metric,
+        .threads = options_.threads,
+        .progress = [&](std::string_view stage, double fraction) {
+          return !progress || progress(stage, (static_cast<double>(begin) +
+                                               fraction * static_cast<double>(end - begin)) /
+                                                  static_cast<double>(count));
+        }};
+    const SearchRequest request(SearchKind::nearest, segments, queries.view(), k, options,
+                                Reuse::expected);
+    ListSearch in_lists(request);
+    ListProbing search(*state_, request, in_lists);
+    if (certify_) {
+      search.probe(std::min(first_probes, lists()));
+      search.certify(true);
+    } else {
+      search.probe_by(point_.rule, search.lists_near(queries.view(), point_.rule));
+    }
+    probes += search.report().probes * static_cast<double>(end - begin);
+    const Neighbors found =
+        rounded(search.found(), options_.metric, end - begin, k, options_.threads);
+    std::copy_n(found.ids.data(), (end - begin) * k, out.ids.row(begin));
+    std::copy_n(found.distances.data(), (end - begin) * k, out.distances.row(begin));
+  }
+  return out;
+}
+
+double BaseLists::predicted_seconds(std::int64_t rows) const {
+  if (certify_) return 0;
+  const auto probes = static_cast<double>(lists());
+  return predict_lists({.rows = state_->size,
+                        .dim = base_.cols(),
+                        .queries = rows,
+                        .k = options_.neighbors,
+                        .lists = lists(),
+                        .probes = std::min(probes, point_.lists),
+                        .probed_rows = point_.rows,
+                        .threads = options_.threads},
+                       planning_peaks(active_isa(), options_.threads))
+      .seconds;
+}
+
+}  // namespace knear::detail

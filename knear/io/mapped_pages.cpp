@@ -1,0 +1,112 @@
+#include "knear/io/mapped_pages.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <fstream>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace knear::io {
+namespace {
+
+struct Range {
+  std::uintptr_t begin, end;
+};
+
+// The mapping around an address, if its pages can be given back: those of a file, none of which is
+// this process's own.
+std::optional<Range> file_mapping(std::uintptr_t at) {
+  std::ifstream maps("/proc/self/smaps");
+  std::optional<Range> found;
+  for (std::string line; std::getline(maps, line);) {
+    std::istringstream words(line);
+    if (found) {
+      std::string name;
+      std::int64_t kilobytes = -1;
+      if (words >> name >> kilobytes && name == "Anonymous:")
+        return kilobytes == 0 ? found : std::nullopt;
+      continue;
+    }
+    Range range{};
+    std::string addresses, rights, offset, device;
+    std::uint64_t inode = 0;
+    words >> addresses >> rights >> offset >> device >> std::dec >> inode;
+    const std::size_t dash = addresses.find('-');
+    if (!words || dash == std::string::npos) continue;
+    const char* const first = addresses.data();
+    std::from_chars(first, first + dash, range.begin, 16);
+    std::from_chars(first + dash + 1, first + addresses.size(), range.end, 16);
+    if (at < range.begin || at >= range.end) continue;
+    const bool writable = rights[1] == 'w', shared = rights[3] == 's';
+    if (inode == 0 || (writable && !shared)) return {};
+    found = range;
+  }
+  return {};
+}
+
+// Resident pages of files, of this process.
+std::int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t size = 0, resident = 0, shared = 0;
+  statm >> size >> resident >> shared;
+  return statm ? shared * sysconf(_SC_PAGESIZE) : 0;
+}
+
+}  // namespace
+
+struct MappedPages::Watch {
+  explicit Watch(std::int64_t most) : limit(most), thread([this] { run(); }) {}
+  ~Watch() {
+    {
+      std::lock_guard lock(mutex);
+      ends = true;
+    }
+    wake.notify_all();
+    thread.join();
+  }
+
+  void run() {
+    std::unique_lock lock(mutex);
+    while (!wake.wait_for(lock, std::chrono::milliseconds(50), [this] { return ends; }))
+      if (resident_bytes() > limit) give_back();
+  }
+  // The lock is held.
+  void give_back() {
+    for (const Range& range : ranges)
+      madvise(reinterpret_cast<void*>(range.begin), range.end - range.begin, MADV_DONTNEED);
+  }
+
+  const std::int64_t limit;
+  std::mutex mutex;  // of what follows
+  std::condition_variable wake;
+  bool ends = false;
+  std::vector<Range> ranges;
+  std::thread thread;  // last: it uses all others
+};
+
+MappedPages::MappedPages(std::int64_t limit) : watch_(std::make_unique<Watch>(limit)) {}
+MappedPages::~MappedPages() = default;
+
+bool MappedPages::add(const void* at) {
+  const auto range = file_mapping(reinterpret_cast<std::uintptr_t>(at));
+  if (!range) return false;
+  std::lock_guard lock(watch_->mutex);
+  watch_->ranges.push_back(*range);
+  return true;
+}
+
+void MappedPages::give_back() {
+  std::lock_guard lock(watch_->mutex);
+  watch_->give_back();
+}
+
+}  // namespace knear::io

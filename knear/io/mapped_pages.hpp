@@ -1,0 +1,36 @@
+// knear/io/mapped_pages.hpp -- a limit on what mapped files take of a process.
+//
+//   MappedPages pages(1 << 30);
+//   pages.add(base.data());       // as long as `pages` lives, the file must stay mapped
+//
+// Pages of a mapped file stay with the process that has read them, though they are the system's
+// copy of what is on disk. A thread looks twenty times a second how many pages of files are
+// resident, and gives those of the files that were added back when they are more than the limit:
+// who reads them again gets them from the page cache, or from disk if memory was short. Between two
+// looks a few hundred megabytes may come above the limit.
+#pragma once
+#include <cstdint>
+#include <memory>
+
+namespace knear::io {
+
+class MappedPages {
+ public:
+  // limit: bytes of mapped files that may be resident.
+  explicit MappedPages(std::int64_t limit);
+  ~MappedPages();
+  MappedPages(const MappedPages&) = delete;
+  MappedPages& operator=(const MappedPages&) = delete;
+
+  // Adds what is mapped around an address. Returns false, and adds nothing, where that is no file,
+  // or one of which pages were or may be changed in memory alone. Any thread.
+  bool add(const void* at);
+  // Gives all pages of the files back now.
+  void give_back();
+
+ private:
+  struct Watch;
+  std::unique_ptr<Watch> watch_;
+};
+
+}  // namespace knear::io
