@@ -131,6 +131,9 @@ void run_explore(const ExploreArguments& arguments) {
     if (row && (*row < 0 || *row >= items.rows.rows()))
       throw InvalidArgument("{} is row {}, but {} has {} rows", name, *row, items.name,
                             items.rows.rows());
+  // Before a graph is made, if none is given.
+  if (!arguments.html.empty() && arguments.graph.empty())
+    check_page_size(items, arguments.k.value_or(usual_k));
   NeighborGraph graph = graph_of(arguments, items, threads, bar);
   if (!arguments.html.empty()) check_page_size(items, graph.k());
   bar.show("prepare", 0);

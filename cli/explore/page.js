@@ -19,6 +19,13 @@ function shownDistance(distance) {
   return String(Number(distance.toPrecision(5)));
 }
 
+// The same in four digits, for narrow places: 1.413M.
+function briefDistance(distance) {
+  return Math.abs(distance) < 1e4
+    ? shownDistance(Number(distance.toPrecision(4)))
+    : distance.toLocaleString('en', { notation: 'compact', maximumSignificantDigits: 4 });
+}
+
 class Page {
   constructor(source) {
     this.source = source;
@@ -187,8 +194,9 @@ class Page {
       const line = element('li');
       if (i > 0) {
         const largest = path.steps[i - 1] === path.largest_step;
-        line.append(element('span', { className: largest ? 'step largest' : 'step' },
-          shownDistance(path.steps[i - 1]), largest ? ' largest' : ''));
+        line.append(element('span', {
+          className: largest ? 'step largest' : 'step', title: shownDistance(path.steps[i - 1]),
+        }, briefDistance(path.steps[i - 1]), largest ? ' largest' : ''));
       }
       line.append(this.tile(id, path.labels[i], `row ${id}`));
       film.push(line);
@@ -302,7 +310,7 @@ class Page {
       : `${grouped(statistics.components)} parts that no path connects; the largest has ${
         grouped(statistics.largest_component)} of ${grouped(rows)} items.` +
         (parts.length < statistics.components ? ` The largest ${parts.length}:` : '');
-    this.fill('parts', parts.map((part) => this.tile(part.first, '',
+    this.fill('parts', statistics.components === 1 ? [] : parts.map((part) => this.tile(part.first, '',
       `${grouped(part.rows)} ${part.rows === 1 ? 'item' : 'items'}`)));
     this.labelLater('parts');
   }
