@@ -232,8 +232,6 @@ class Served(ProgramTest):
         server = self.server("--graph", "g.knear")
         host = b"Host: 127.0.0.1:%d\r\n" % server.port
         for data, status in (
-            (b"GET\r\n\r\n", b"400"),
-            (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"400"),
             (b"GET / HTTP/1.1\r\n\r\n", b"400"),
             (b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\n" + host + b"\r\n", b"414"),
             (b"POST /api/search HTTP/1.1\r\n" + host + b"Content-Length: -5\r\n\r\n", b"400"),
@@ -249,15 +247,19 @@ class Served(ProgramTest):
             ),
             (b"GET /api/info HTTP/1.1\r\n" + host + host + b"\r\n", b"400"),
         ):
-            answer = server.raw(data)
+            answer = server.raw(data, end=False)
             self.assertRegex(answer, rb"\AHTTP/1\.1 " + status + rb" ", data[:60])
         for data in (
             b"",
             b"\r\n\r\n",
+            b"GET\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+            bytes(range(256)) * 64,
             b"GET / HTT",
             b"POST /api/search HTTP/1.1\r\n" + host + b"Content-Length: 50\r\n\r\n{",
         ):
-            server.raw(data)  # cut off: whatever it says, it goes on
+            # Cut off, or no HTTP at all: refused, or the connection is closed.
+            self.assertRegex(server.raw(data), rb"\A(HTTP/1\.1 4\d\d |\Z)", data[:60])
         self.assertEqual(server.json("/api/item/0")["id"], 0, "it still answers")
         self.assertEqual(server.end(), (0, "", ""))
 
