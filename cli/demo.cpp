@@ -16,6 +16,8 @@
 #include "knear/core/random.hpp"
 #include "knear/core/threads.hpp"
 #include "knear/distance/reference.hpp"
+#include "knear/graph/knn_graph.hpp"
+#include "knear/graph/paths.hpp"
 #include "knear/index/ivf_flat.hpp"
 #include "knear/io/atomic_file.hpp"
 
@@ -147,6 +149,56 @@ std::vector<RecallCurveOf> recall_curves(const DemoData& data, const Neighbors& 
   return out;
 }
 
+// Of a base whose exact graph takes seconds; from an ankle boot to a shirt, or from the first row
+// to the last.
+DemoWalk walk_of(const DemoData& data, int threads, const Progress& progress) {
+  constexpr std::int64_t most_rows = 100000;
+  constexpr std::uint8_t shirt = 6, ankle_boot = 9;
+  const AnyMatrixView base = data.base.view();
+  DemoWalk walk;
+  if (base.rows() < 2 || base.rows() > most_rows) return walk;
+  walk.from = 0, walk.to = base.rows() - 1;
+  const auto first_of = [&](std::uint8_t label, Id otherwise) {
+    const auto at = std::find(data.base_labels.begin(), data.base_labels.end(), label);
+    return at == data.base_labels.end() ? otherwise : Id(at - data.base_labels.begin());
+  };
+  walk.from = first_of(ankle_boot, walk.from), walk.to = first_of(shirt, walk.to);
+  NeighborGraph graph;
+  walk.graph_seconds =
+      seconds_of([&] { graph = knn_graph(base, k, {.threads = threads, .progress = progress}); });
+  const PathFinder finder(graph.ids(), graph.distances(), Metric::l2, threads);
+  walk.path_seconds = seconds_of([&] { walk.path = finder.path(walk.from, walk.to); });
+  for (std::size_t i = 1; i < walk.path.ids.size(); ++i)
+    walk.steps.push_back(finder.largest_step(walk.path.ids[i - 1], walk.path.ids[i]));
+  return walk;
+}
+
+// A word of a command line, as a shell takes it.
+std::string shell_word(const std::string& word) {
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
+}
+
+void print_walk(const DemoResult& result) {
+  const DemoWalk& walk = result.walk;
+  if (walk.from == no_id) return;
+  if (walk.path.found())
+    print("path     from row {} to row {} in {} steps, graph made in {}\n", walk.from, walk.to,
+          walk.path.ids.size() - 1, readable_seconds(walk.graph_seconds));
+  else
+    print("path     none: rows {} and {} lie in different components\n", walk.from, walk.to);
+  std::string words = fmt::format("knear explore --base {}", shell_word(result.data.base.path()));
+  if (!result.data.base_labels_path.empty()) {
+    std::string names;
+    for (const std::string& name : result.data.class_names)
+      names += (names.empty() ? "" : ",") + name;
+    words += fmt::format(" --labels {} --names {}", shell_word(result.data.base_labels_path),
+                         shell_word(names));
+  }
+  print("walk on  {} --from {} --to {} --port 8080\n", words, walk.from, walk.to);
+}
+
 void print_result(const DemoResult& result) {
   const KnnReport& report = result.report;
   const double rate = double(report.queries) / std::max(result.seconds, 1e-9);
@@ -219,6 +271,9 @@ void run_demo(const DemoArguments& arguments) {
   const double recall_seconds = seconds_since(start);
   bar.clear();
 
+  DemoWalk walk = walk_of(data, threads, bar.callback());
+  bar.clear();
+
   const Prediction prediction = predict(report, machine);
   const DemoResult result{data,
                           near,
@@ -229,16 +284,19 @@ void run_demo(const DemoArguments& arguments) {
                            {"pack the base", report.prepare_seconds},
                            {"search", report.seconds},
                            {fmt::format("check {} queries", verified), check_seconds},
-                           {"recall of other indexes", recall_seconds}},
+                           {"recall of other indexes", recall_seconds},
+                           {"graph of the base", walk.graph_seconds}},
                           std::move(batches),
                           std::move(recall),
                           vote_of(data, near),
-                          verified};
+                          verified,
+                          std::move(walk)};
   const std::string html = demo_report(result);
   check_interrupt();
   write_report(arguments.report, html);
   print_result(result);
   print("\nreport   {} ({})\n", arguments.report, readable_bytes(double(html.size())));
+  print_walk(result);
 }
 
 }  // namespace

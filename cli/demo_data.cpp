@@ -55,6 +55,7 @@ DemoData open_fashion(const std::string& directory, const std::string& base,
   const std::string base_labels = packed_or_not(directory + "/train-labels-idx1-ubyte");
   const std::string query_labels = packed_or_not(directory + "/t10k-labels-idx1-ubyte");
   if (base_labels.empty() || query_labels.empty()) return data;
+  data.base_labels_path = base_labels;
   data.base_labels = read_labels(base_labels, data.base.view().rows());
   data.query_labels = read_labels(query_labels, data.queries.view().rows());
   for (const auto& labels : {data.base_labels, data.query_labels})

@@ -21,6 +21,7 @@ struct DemoData {
   // One label per row, or none where there are no label files.
   std::vector<std::uint8_t> base_labels, query_labels;
   std::vector<std::string> class_names;  // by label; empty if unknown
+  std::string base_labels_path = {};     // where base_labels came from
 };
 
 // The directories that the demo looks in, in this order: `given` alone if it is not empty, else

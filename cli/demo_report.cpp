@@ -60,6 +60,14 @@ dl { margin: 0; } dt { font-weight: 600; } dd { margin: 0 0 10px; color: var(--q
 figure { margin: 0; text-align: center; }
 figure img, figure svg { display: block; width: 100%; height: auto; aspect-ratio: 1;
   border-radius: 6px; border: 1px solid var(--line); image-rendering: pixelated; background: #000; }
+.film { display: flex; gap: 8px; overflow-x: auto; padding: 10px 0 6px; }
+.frame { flex: none; width: 92px; text-align: center; font-size: 11.5px; line-height: 1.35; }
+.frame img, .frame svg { display: block; width: 100%; height: auto; aspect-ratio: 1;
+  border-radius: 6px; border: 1px solid var(--line); image-rendering: pixelated; background: #000; }
+.frame svg { background: var(--page); }
+.frame b { display: block; font-weight: 550; margin-top: 5px; }
+.frame i { font-style: normal; color: var(--quiet); display: block; }
+.frame .largest { color: var(--other); font-weight: 650; }
 figure.query { padding-right: 12px; }
 figure.query img, figure.query svg { border: 2px solid var(--accent); }
 figure.wrong img { outline: 2px dashed var(--wrong); outline-offset: 1px; }
@@ -181,6 +189,44 @@ std::string gallery(const DemoResult& result) {
                            : " Each star shows the gradients of one cell of a patch of a "
                              "photograph, by direction."),
       rows);
+}
+
+std::string walk(const DemoResult& result) {
+  const DemoWalk& walk = result.walk;
+  if (walk.from == no_id) return "";
+  const DemoData& data = result.data;
+  const bool labelled = !data.base_labels.empty();
+  const auto named = [&](Id row) {
+    return labelled
+               ? fmt::format("{} ({})", label_name(data, data.base_labels[std::size_t(row)]), row)
+               : fmt::format("row {}", row);
+  };
+  const std::string title =
+      fmt::format("The smoothest path, from {} to {}", named(walk.from), named(walk.to));
+  if (!walk.path.found())
+    return section(title,
+                   "There is none: the two lie in different components of the graph that connects "
+                   "each row with its 10 nearest others.",
+                   "");
+  std::string film = "<div class='film'>";
+  for (std::size_t i = 0; i < walk.path.ids.size(); ++i) {
+    const Id row = walk.path.ids[i];
+    const bool largest = i > 0 && walk.steps[i - 1] == walk.path.largest_step;
+    film += fmt::format(
+        "<div class='frame'>{}<b>{}</b><i>row {}</i>{}</div>",
+        picture(data, data.base.view(), row, fmt::format("row {}", row)),
+        labelled ? escaped(label_name(data, data.base_labels[std::size_t(row)])) : "", row,
+        i == 0 ? ""
+               : fmt::format("<i{}>step of {}{}</i>", largest ? " class='largest'" : "",
+                             shown_distance(walk.steps[i - 1]), largest ? ", the largest" : ""));
+  }
+  return section(
+      title,
+      fmt::format("In the graph of the 10 nearest others of each row (made in {}), the path whose "
+                  "largest step is as small as can be (found in {}). Steps are Euclidean "
+                  "distances.",
+                  readable_seconds(walk.graph_seconds), readable_seconds(walk.path_seconds)),
+      film + "</div>");
 }
 
 std::string timing(const DemoResult& result) {
@@ -398,6 +444,7 @@ std::string demo_report(const DemoResult& result) {
   html += "<div class='pair'><div>" + plan(result) + "</div><div>" + distances(result) +
           glossary() + "</div></div>\n";
   if (result.vote.total > 0) html += labels(result);
+  html += walk(result);
   html += fmt::format(
       "<footer>Made by <code>knear demo</code>, version {}, from {}. Every answer is the one of a "
       "full scan in float64, ties by row number; candidates are scored in {} first and only those "

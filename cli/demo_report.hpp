@@ -10,6 +10,7 @@
 #include "cli/demo_data.hpp"
 #include "cli/prediction.hpp"
 #include "cli/recall_curve.hpp"
+#include "knear/graph/paths.hpp"
 #include "knear/knn/knn.hpp"
 
 namespace knear::cli {
@@ -32,6 +33,14 @@ struct LabelVote {
   std::vector<std::vector<std::int64_t>> confusion;  // [true label][voted label]
 };
 
+// The smoothest path between two rows of the base, in the graph of its 10 nearest others.
+struct DemoWalk {
+  Id from = no_id, to = no_id;  // no_id where there was no graph
+  SmoothPath path;
+  std::vector<double> steps;  // squared distances, one fewer than rows on the path
+  double graph_seconds = 0, path_seconds = 0;
+};
+
 struct DemoResult {
   const DemoData& data;
   const Neighbors& near;
@@ -43,6 +52,7 @@ struct DemoResult {
   std::vector<RecallCurveOf> recall;  // of indexes that do not find everything
   LabelVote vote;                     // total 0 where there are no labels
   std::int64_t verified = 0;          // random queries whose answers equal brute force
+  DemoWalk walk;
 };
 
 // The style sheet of the demo, and the colours of line charts: for other pages with plots too.

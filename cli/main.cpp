@@ -52,6 +52,7 @@ void add_commands(CLI::App& app) {
   add_eval(app);
   add_graph(app);
   add_path(app);
+  add_explore(app);
   add_roofline(app);
   add_bench(app);
 }

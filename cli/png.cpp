@@ -33,6 +33,8 @@ std::string deflate(const std::string& raw) {
   return out;
 }
 
+}  // namespace
+
 std::string base64(const std::string& bytes) {
   static constexpr char digits[] =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -46,8 +48,6 @@ std::string base64(const std::string& bytes) {
   }
   return out;
 }
-
-}  // namespace
 
 std::string grey_png(std::span<const std::uint8_t> pixels, int width, int height) {
   std::string lines;

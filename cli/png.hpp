@@ -10,6 +10,9 @@ namespace knear::cli {
 // pixels.size() == width * height, both at least 1.
 std::string grey_png(std::span<const std::uint8_t> pixels, int width, int height);
 
+// Bytes as base64 writes them, with padding.
+std::string base64(const std::string& bytes);
+
 // Returns that PNG as a "data:image/png;base64,..." URI.
 std::string grey_png_uri(std::span<const std::uint8_t> pixels, int width, int height);
 

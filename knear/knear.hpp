@@ -41,6 +41,7 @@
 #include "knear/graph/paths.hpp"
 #include "knear/graph/bridges.hpp"
 #include "knear/graph/statistics.hpp"
+#include "knear/graph/layout.hpp"
 // Vectors and answers in files.
 #include "knear/io/vectors.hpp"
 #include "knear/io/convert.hpp"

@@ -5,6 +5,7 @@ import math
 import os
 import pathlib
 import random
+import re
 
 from program_cases import ProgramTest, brute_force, main, read_vecs, write_idx, write_vecs
 
@@ -503,6 +504,9 @@ class Demo(ProgramTest):
         self.assertIn("20 random queries checked", out)
         self.assertIn("100.00 % of the queries get their label", out)
         self.assertIn("planned", out)
+        # Ten kinds that are ten components: no path leads from one to another.
+        self.assertIn("path     none: rows 9 and 6 lie in different components", out)
+        self.assertIn("--names 'T-shirt,", out)
         html = self.check_report(self.path("knear-demo.html"), 10 * 11)
         self.assertEqual(html.count("data:image/png;base64,iVBORw0KGgo"), 10 * 11)
 
@@ -520,8 +524,21 @@ class Demo(ProgramTest):
             rows = [[source.randrange(256) for _ in range(128)] for _ in range(count)]
             write_vecs(self.path(f"data/sift/{name}.bvecs"), rows, "B")
         self.environment["KNEAR_DATA"] = self.path("data")
-        self.assertIn("SIFT", self.ok("demo", "--report", "sift.html", "--threads", 1))
-        self.check_report(self.path("sift.html"), 8 * 11)
+        out = self.ok("demo", "--report", "sift.html", "--threads", 1)
+        self.assertIn("SIFT", out)
+        html = self.check_report(self.path("sift.html"), 8 * 11)
+        # The path of the report is that of the commands, and the last line is one of them.
+        base = self.path("data/sift/base.bvecs")
+        self.ok("graph", "--base", base, "-k", 10, "--out", "g.knear")
+        ends = ["--from", 0, "--to", 199]
+        walk = self.ok("path", "--graph", "g.knear", "--base", base, *ends, "--json")
+        path = json.loads(walk)["path"]
+        self.assertEqual(re.findall(r"<i>row (\d+)</i>", html), [str(i) for i in path])
+        self.assertIn(f"from row 0 to row 199 in {len(path) - 1} steps", out)
+        last = out.splitlines()[-1]
+        self.assertEqual(
+            last, f"walk on  knear explore --base '{base}' --from 0 --to 199 --port 8080"
+        )
         self.ok(
             "demo",
             "--base",

@@ -1,0 +1,20 @@
+# Writes the files of a page into a C++ source (cli/explore/page_files.hpp).
+#
+#   cmake -D OUT=page_files.cpp -D FOLDER=... -D FILES=page.html,page.css -P embed.cmake
+string(REPLACE "," ";" files "${FILES}")
+set(out "#include \"cli/explore/page_files.hpp\"\n\nnamespace knear::cli {\n\nstd::span<const PageFile> page_files() {\n  static constexpr PageFile files[] = {\n")
+foreach(name IN LISTS files)
+  file(READ "${FOLDER}/${name}" content)
+  if(content MATCHES "\\)knear\"")
+    message(FATAL_ERROR "${name} holds the end of a raw string")
+  endif()
+  set(type "text/html")
+  if(name MATCHES "css$")
+    set(type "text/css")
+  elseif(name MATCHES "js$")
+    set(type "text/javascript")
+  endif()
+  string(APPEND out "      {\"${name}\", \"${type}; charset=utf-8\",\n       R\"knear(${content})knear\"},\n")
+endforeach()
+string(APPEND out "  };\n  return files;\n}\n\n}  // namespace knear::cli\n")
+file(WRITE "${OUT}" "${out}")
