@@ -69,7 +69,7 @@ struct Limits {
   alignas(64) int32_t row[panel_rows];
   alignas(64) float row_float[panel_rows];
   alignas(64) int32_t blocked[panel_rows];  // -1 for a row that may not pass, else 0
-  // For self_join: the limits of the other side of a pair, without corrections.
+  // For self_join: the limits of the other side of a pair.
   alignas(64) int32_t query_top[head_lanes];
   alignas(64) int32_t row_top[panel_rows];
 };
@@ -105,13 +105,15 @@ static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& ou
     // NaN, from infinities, becomes the lower end.
     Doubles t = clamp(limit(g.threshold), lowest_limit, highest_limit);
     if constexpr (self_join) {
-      // Lowered where it is too high for int32, and everything passes where it is too low.
+      // Lowered where it is too high for int32, and everything passes where it is too low. With the
+      // corrections, at most 2^26, the starts of both sides still lie within int32.
       const double bound = code_dot_bound;
       Doubles top = limit(g.top);
       t = top >= -bound ? t : Doubles{} + lowest_limit;
       top = clamp(top, -bound, bound - 64);
-      store(out.query_top + q, __builtin_convertvector(top, HalfInts) - limit_margin);
-      store(out.query + q, __builtin_convertvector(t, HalfInts) - limit_margin);
+      const HalfInts correction = load_as<HalfInts>(g.correction + q) - limit_margin;
+      store(out.query_top + q, __builtin_convertvector(top, HalfInts) + correction);
+      store(out.query + q, __builtin_convertvector(t, HalfInts) + correction);
       continue;
     }
     if constexpr (format == format_fp32) {
@@ -228,11 +230,10 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
       for (int q = 0; q < queries; ++q) {
         const Ints limit = broadcast_int(limits.query + first_query + q);
         const Ints top = broadcast_int(limits.query_top + first_query + q);
-        const Ints correction = broadcast_int(a.group->correction + first_query + q);
         const Ints own0 = row0 - limit, own1 = row1 - limit;
         const Ints other0 = top0 - top, other1 = top1 - top;
-        sum[q][0] = subtract(own0 > other0 ? own0 : other0, correction);
-        sum[q][1] = subtract(own1 > other1 ? own1 : other1, correction);
+        sum[q][0] = own0 > other0 ? own0 : other0;
+        sum[q][1] = own1 > other1 ? own1 : other1;
       }
     } else {
 #pragma GCC unroll 12
