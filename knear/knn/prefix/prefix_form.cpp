@@ -149,7 +149,9 @@ ScanCost prefix_cost(const SearchShape& shape, const PrefixForecast& by) {
   scan.prefix = by.plan.columns, scan.second_rows = by.passed;
   scan.seed_rows = std::max(static_cast<double>(shape.rows) / static_cast<double>(by.plan.clusters),
                             3.0 * static_cast<double>(shape.k));
-  return predict_scan(scan, *shape.peaks);
+  ScanCost cost = predict_scan(scan, *shape.peaks);
+  cost.seconds -= (1 - shape.scored) * cost.scoring_seconds;
+  return cost;
 }
 
 double making_seconds(const SearchShape& shape) {

@@ -21,10 +21,11 @@ namespace knear::detail {
 namespace {
 
 const ScanKernels& kernels_for(Isa isa) {
-  return isa == Isa::avx512_vnni ? scan_kernels_avx512_vnni()
-         : isa == Isa::avx512    ? scan_kernels_avx512()
-         : isa == Isa::avx2      ? scan_kernels_avx2()
-                                 : scan_kernels_scalar();
+  return isa == Isa::avx512_amx    ? scan_kernels_avx512_amx()
+         : isa == Isa::avx512_vnni ? scan_kernels_avx512_vnni()
+         : isa == Isa::avx512      ? scan_kernels_avx512()
+         : isa == Isa::avx2        ? scan_kernels_avx2()
+                                   : scan_kernels_scalar();
 }
 
 // A few panels of random codes and one group of queries.
