@@ -35,8 +35,9 @@ PeakLoops loops_of(Isa isa) {
     case Isa::avx512:
       return detail::peak_loops_avx512();
     case Isa::avx512_vnni:
-    case Isa::avx512_amx:
       return detail::peak_loops_avx512_vnni();
+    case Isa::avx512_amx:
+      return detail::peak_loops_avx512_amx();
   }
   return detail::peak_loops_scalar();
 }
@@ -218,6 +219,7 @@ MachinePeaks estimated_peaks(Isa isa, int threads) {
   peaks.int16_ops = 2 * multiply_adds * 2 / (vnni ? 1 : 2);
   peaks.int8_ops =
       isa == Isa::scalar ? peaks.int16_ops / 2 : 2 * multiply_adds * 4 / (vnni ? 1 : 3);
+  if (isa == Isa::avx512_amx) peaks.int8_ops *= tile_gain;
   peaks.cop_per_second = 1.5 * multiply_adds;  // three a cycle: any of the vector units
   peaks.memory_bytes_per_second = std::min(10e9 * peaks.threads, 40e9);
   return peaks;

@@ -100,7 +100,7 @@ TEST(EstimatedPeaks, GrowWithTheLevelAndTheThreads) {
   EXPECT_DOUBLE_EQ(vnni.int16_ops, 2 * vnni.fp32_flops);
   EXPECT_TRUE(std::isnan(vnni.bf16_flops));
   MachinePeaks last = estimated_peaks(Isa::scalar, 2);
-  for (Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_vnni}) {
+  for (Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_vnni, Isa::avx512_amx}) {
     const MachinePeaks next = estimated_peaks(isa, 2);
     EXPECT_GE(next.fp32_flops, last.fp32_flops);
     EXPECT_GT(next.int8_ops, last.int8_ops);
