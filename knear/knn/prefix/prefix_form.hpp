@@ -48,8 +48,8 @@ struct SearchShape {
   const MachinePeaks* peaks;  // of all its threads
   // Rows a query that passed and that were measured in earlier searches by that pass; 0: not known.
   double hits = 0, survivors = 0;
-  // The share of the pairs that a prefix is scored for. A self-join scores half of them, but what
-  // passes is sorted out for either row.
+  // The share of the pairs that a prefix is scored for: half in a self-join, of which those pass
+  // that either row wants.
   double scored = 1;
 
   // By another pass than was thought.
