@@ -150,7 +150,8 @@ ScanCost prefix_cost(const SearchShape& shape, const PrefixForecast& by) {
   scan.seed_rows = std::max(static_cast<double>(shape.rows) / static_cast<double>(by.plan.clusters),
                             3.0 * static_cast<double>(shape.k));
   ScanCost cost = predict_scan(scan, *shape.peaks);
-  cost.seconds -= (1 - shape.scored) * cost.scoring_seconds;
+  if (shape.scored < 1)  // the rows are mapped when the prefix is made, and again as queries
+    cost.seconds += cost.query_seconds - (1 - shape.scored) * cost.scoring_seconds;
   return cost;
 }
 
