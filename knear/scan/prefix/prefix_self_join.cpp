@@ -201,10 +201,10 @@ class SelfJoin {
         const std::int32_t* products = stage.score(codes_of(slot), slots.data(), some);
         const double* best = stage.rate(s.coded, slots.data(), some);
         const std::size_t itself = from == slot;
-        offer(stage,
-              {row, s.coded, slots.data() + itself, some - itself, products + itself,
-               best + itself},
-              true, local);
+        offer(
+            stage,
+            {row, s.coded, slots.data() + itself, some - itself, products + itself, best + itself},
+            true, local);
         if (wanted_[row]) stage.take(s, row, codes_of(slot), slots.data(), some, local);
       }
     }
