@@ -116,9 +116,10 @@ set(KNEAR_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(KNEAR_FLAGS_avx512 ${KNEAR_FLAGS_avx2} -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl
     -mprefer-vector-width=512)
 set(KNEAR_FLAGS_avx512_vnni ${KNEAR_FLAGS_avx512} -mavx512vnni)
+set(KNEAR_FLAGS_avx512_amx ${KNEAR_FLAGS_avx512_vnni} -mamx-tile -mamx-int8)
 set(KNEAR_FLAGS_avx512_vbmi ${KNEAR_FLAGS_avx512} -mavx512vbmi)
 function(knear_isa_sources stem)
-  foreach(level avx2 avx512 avx512_vnni avx512_vbmi)
+  foreach(level avx2 avx512 avx512_vnni avx512_amx avx512_vbmi)
     if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${stem}_${level}.cpp)
       set_source_files_properties(${stem}_${level}.cpp PROPERTIES
                                   COMPILE_OPTIONS "${KNEAR_FLAGS_${level}}")

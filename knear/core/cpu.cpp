@@ -1,6 +1,10 @@
 #include "knear/core/cpu.hpp"
 
 #include <unistd.h>
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#endif
 
 #include <cstdlib>
 #include <limits>
@@ -20,6 +24,8 @@ std::string_view name_of(Isa isa) {
       return "avx512";
     case Isa::avx512_vnni:
       return "avx512_vnni";
+    case Isa::avx512_amx:
+      return "avx512_amx";
   }
   return "?";
 }
@@ -37,6 +43,24 @@ std::int64_t machine_memory() {
   return pages > 0 && bytes > 0 ? pages * bytes : std::numeric_limits<std::int64_t>::max();
 }
 
+namespace {
+
+// Whether the processor multiplies tiles of bytes, and the system lets this process.
+bool may_use_tiles() {
+#if defined(__x86_64__) && defined(__linux__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned amx_tile = 1u << 24, amx_int8 = 1u << 25;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & amx_tile) == 0 || (d & amx_int8) == 0)
+    return false;
+  constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
 Isa best_isa() {
 #if defined(__x86_64__)
   // __builtin_cpu_supports also asks the operating system whether it saves the wide registers.
@@ -45,7 +69,9 @@ Isa best_isa() {
       !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl") ||
       !__builtin_cpu_supports("bmi2"))
     return Isa::avx2;
-  return __builtin_cpu_supports("avx512vnni") ? Isa::avx512_vnni : Isa::avx512;
+  if (!__builtin_cpu_supports("avx512vnni")) return Isa::avx512;
+  static const bool tiles = may_use_tiles();
+  return tiles ? Isa::avx512_amx : Isa::avx512_vnni;
 #else
   return Isa::scalar;
 #endif
@@ -55,15 +81,15 @@ Isa active_isa() {
   const char* forced = std::getenv("KNEAR_ISA");
   const Isa best = best_isa();
   if (!forced || !*forced) return best;
-  for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_vnni}) {
+  for (const Isa isa : all_isas) {
     if (forced != name_of(isa)) continue;
     if (isa > best)
       throw InvalidArgument("KNEAR_ISA is '{}', but this machine has at most '{}'", forced,
                             name_of(best));
     return isa;
   }
-  throw InvalidArgument("KNEAR_ISA must be scalar, avx2, avx512 or avx512_vnni, but is '{}'",
-                        forced);
+  throw InvalidArgument(
+      "KNEAR_ISA must be scalar, avx2, avx512, avx512_vnni or avx512_amx, but is '{}'", forced);
 }
 
 bool has_byte_permutes() {
@@ -76,7 +102,7 @@ bool has_byte_permutes() {
 
 std::vector<Isa> available_isas() {
   std::vector<Isa> all;
-  for (Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_vnni})
+  for (const Isa isa : all_isas)
     if (isa <= best_isa()) all.push_back(isa);
   return all;
 }

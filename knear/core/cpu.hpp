@@ -2,8 +2,8 @@
 // memory there is.
 //
 // A level names one set of compiled kernels; each includes those before it. Exact results do not
-// depend on the level. The environment variable KNEAR_ISA=scalar|avx2|avx512|avx512_vnni forces a
-// lower one, which is how the tests run them all.
+// depend on the level. The environment variable KNEAR_ISA=scalar|avx2|avx512|avx512_vnni|
+// avx512_amx forces a lower one, which is how the tests run them all.
 #pragma once
 #include <cstdint>
 #include <string_view>
@@ -12,11 +12,16 @@
 namespace knear {
 
 enum class Isa : std::uint8_t {
-  scalar,      // what every x86-64 has
-  avx2,        // AVX2, FMA, F16C
-  avx512,      // AVX-512 F, BW, DQ, VL
-  avx512_vnni  // AVX-512 VNNI: int8 at four times, int16 at twice the rate of fp32
+  scalar,       // what every x86-64 has
+  avx2,         // AVX2, FMA, F16C
+  avx512,       // AVX-512 F, BW, DQ, VL
+  avx512_vnni,  // AVX-512 VNNI: int8 at four times, int16 at twice the rate of fp32
+  avx512_amx    // and tiles of bytes (AMX): int8 of twelve queries or more at up to 32 times
 };
+
+// Every level, lowest first.
+inline constexpr Isa all_isas[] = {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512_vnni,
+                                   Isa::avx512_amx};
 
 std::string_view name_of(Isa isa);
 
@@ -27,7 +32,8 @@ std::int64_t machine_memory();
 // the system does not say.
 std::int64_t cache_bytes(int level);
 
-// The best level of this processor and operating system.
+// The best level of this processor and operating system. On Linux the process is asked to be
+// allowed tiles, whose state the system saves for each thread that uses them.
 Isa best_isa();
 
 // The level in use: best_isa(), or the one forced by KNEAR_ISA (read anew at each call).

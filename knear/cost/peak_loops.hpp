@@ -33,6 +33,7 @@ PeakLoops peak_loops_scalar();
 PeakLoops peak_loops_avx2();
 PeakLoops peak_loops_avx512();
 PeakLoops peak_loops_avx512_vnni();
+PeakLoops peak_loops_avx512_amx();
 PeakLoop peak_loop_bf16();  // needs AVX512_BF16
 
 }  // namespace knear::detail

@@ -36,6 +36,8 @@ PeakLoops loops_of(Isa isa) {
       return detail::peak_loops_avx512();
     case Isa::avx512_vnni:
       return detail::peak_loops_avx512_vnni();
+    case Isa::avx512_amx:
+      return detail::peak_loops_avx512_amx();
   }
   return detail::peak_loops_scalar();
 }
@@ -185,7 +187,7 @@ MachinePeaks measure_peaks(int threads, double seconds) {
     peaks.isa = active_isa();
     peaks.threads = resolve_threads(threads);
     const PeakLoops loops = loops_of(peaks.isa);
-    const bool bf16 = peaks.isa == Isa::avx512_vnni && has_bf16();
+    const bool bf16 = peaks.isa >= Isa::avx512_vnni && has_bf16();
     const double slice =
         seconds / ((bf16 ? 9 : 8) * (slices + 2));  // one warms up, one finds rounds
     peaks.fp32_flops = measure(loops.fp32, peaks.threads, slice);
@@ -211,12 +213,13 @@ MachinePeaks estimated_peaks(Isa isa, int threads) {
   // without FMA); two int16 products two, with VNNI one; four int8 products three, with VNNI one
   // (without vpmaddubsw they are widened first: half the rate of int16).
   const double multiply_adds = 2 * lanes * cycles;
-  const bool vnni = isa == Isa::avx512_vnni;
+  const bool vnni = isa >= Isa::avx512_vnni;
   peaks.fp32_flops = 2 * multiply_adds / (isa == Isa::scalar ? 2 : 1);
   peaks.bf16_flops = std::numeric_limits<double>::quiet_NaN();  // the level does not promise it
   peaks.int16_ops = 2 * multiply_adds * 2 / (vnni ? 1 : 2);
   peaks.int8_ops =
       isa == Isa::scalar ? peaks.int16_ops / 2 : 2 * multiply_adds * 4 / (vnni ? 1 : 3);
+  if (isa == Isa::avx512_amx) peaks.int8_ops *= tile_gain;
   peaks.cop_per_second = 1.5 * multiply_adds;  // three a cycle: any of the vector units
   peaks.memory_bytes_per_second = std::min(10e9 * peaks.threads, 40e9);
   return peaks;

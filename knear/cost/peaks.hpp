@@ -30,7 +30,8 @@ struct MachinePeaks {
   double bf16_flops =
       0;  // bf16 products summed in fp32; NaN without AVX512_BF16 (or below its level)
   double int16_ops = 0;  // int16 products summed in int32
-  double int8_ops = 0;   // int8 products summed in int32; below VNNI two or three instructions each
+  double int8_ops = 0;  // int8 products summed in int32; below VNNI two or three instructions each,
+                        // with tiles those of twelve queries
   // The rate of reading a buffer far larger than the last-level cache, fetching ahead.
   double memory_bytes_per_second = 0;
   double cop_per_second = 0;  // coefficient-wise operations (compare, select, add; one third each)
@@ -50,5 +51,8 @@ MachinePeaks measure_peaks(int threads, double seconds);
 // GB/s of memory per thread up to 40 GB/s. Right within a factor of two or so; good for ranking
 // plans.
 MachinePeaks estimated_peaks(Isa isa, int threads);
+
+// About how many times the bytes of VNNI tiles multiply, rows being in the first-level cache.
+inline constexpr double tile_gain = 3;
 
 }  // namespace knear

@@ -119,7 +119,12 @@ ScanCost predict_scan(const ScanShape& shape, const MachinePeaks& peaks) {
                                           : std::ceil(queries / 12) * 12;
   const bool single = small && queries == 1;
   const double alone = std::min(1.0, model.single_efficiency * std::pow(dim / 128, 0.2));
-  const double efficiency = model.scan_efficiency * (!small ? 1.0 : single ? alone : 0.75);
+  // Groups that are smaller go without tiles.
+  const bool tiles = peaks.isa == Isa::avx512_amx && shape.op == ScanOp::int8;
+  const double efficiency = model.scan_efficiency / (small && tiles ? tile_gain : 1.0) *
+                            (!small   ? 1.0
+                             : single ? alone
+                                      : 0.75);
   const bool split = queries < 48.0 * threads;
   const double per_pass = shape.queries_per_pass > 0 ? double(shape.queries_per_pass)
                           : split                    ? queries

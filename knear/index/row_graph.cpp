@@ -17,6 +17,7 @@ RowCodeKernel row_code_kernel() {
     case Isa::avx512:
       return row_code_distances_avx512;
     case Isa::avx512_vnni:
+    case Isa::avx512_amx:
       break;
   }
   return row_code_distances_avx512_vnni;

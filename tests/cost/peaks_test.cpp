@@ -48,9 +48,9 @@ TEST_P(Peaks, AreFinitePositiveAndOrdered) {
     EXPECT_LE(cache.bytes, 32 << 20);
     EXPECT_LT(cache.bytes_per_second, 1e14);
   }
-  const bool bf16 = GetParam() == Isa::avx512_vnni && __builtin_cpu_supports("avx512bf16");
+  const bool bf16 = GetParam() >= Isa::avx512_vnni && __builtin_cpu_supports("avx512bf16");
   EXPECT_EQ(std::isnan(peaks.bf16_flops), !bf16);
-  if (GetParam() != Isa::avx512_vnni) return;
+  if (GetParam() < Isa::avx512_vnni) return;
   // Same pipes, twice and four times the products per instruction; 1.2 and 0.8 allow for a noisy
   // neighbour, and more tries for one that took a whole core away during one of the loops. An Intel
   // Xeon was seen to issue one bf16 instruction in the time of four multiply-adds, whatever the
@@ -100,7 +100,7 @@ TEST(EstimatedPeaks, GrowWithTheLevelAndTheThreads) {
   EXPECT_DOUBLE_EQ(vnni.int16_ops, 2 * vnni.fp32_flops);
   EXPECT_TRUE(std::isnan(vnni.bf16_flops));
   MachinePeaks last = estimated_peaks(Isa::scalar, 2);
-  for (Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_vnni}) {
+  for (Isa isa : {Isa::avx2, Isa::avx512, Isa::avx512_vnni, Isa::avx512_amx}) {
     const MachinePeaks next = estimated_peaks(isa, 2);
     EXPECT_GE(next.fp32_flops, last.fp32_flops);
     EXPECT_GT(next.int8_ops, last.int8_ops);

@@ -149,7 +149,10 @@ ScanCost prefix_cost(const SearchShape& shape, const PrefixForecast& by) {
   scan.prefix = by.plan.columns, scan.second_rows = by.passed;
   scan.seed_rows = std::max(static_cast<double>(shape.rows) / static_cast<double>(by.plan.clusters),
                             3.0 * static_cast<double>(shape.k));
-  return predict_scan(scan, *shape.peaks);
+  ScanCost cost = predict_scan(scan, *shape.peaks);
+  if (shape.scored < 1)  // the rows are mapped when the prefix is made, and again as queries
+    cost.seconds += cost.query_seconds - (1 - shape.scored) * cost.scoring_seconds;
+  return cost;
 }
 
 double making_seconds(const SearchShape& shape) {
@@ -218,8 +221,11 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
     const float* coordinates = along.rows.row(q);
     const float norm = along.norm[q];
     tails_of(coordinates, components, along.rest[q], widths, tail.data());
-    const double bound = study.metric == Metric::cosine ? 2 * upper_bounds[q] : upper_bounds[q];
     for (std::int64_t i = 0; i < sample; ++i) {
+      // In a self-join a pair passes for either of two rows: the other has the bound of some query.
+      double bound = upper_bounds[q];
+      if (shape.scored < 1) bound = std::max(bound, upper_bounds[(q + i) % queries.rows()]);
+      if (study.metric == Metric::cosine) bound *= 2;
       const float *y = study.rows.row(i), *its_tail = tails.row(i);
       // 8 bits: each code is off by about 1 % of the length.
       const double coding = 0.038 * norm * study.norm[i];
@@ -252,7 +258,7 @@ PrefixForecast forecast(const PrefixStudy& study, AnyMatrixView queries, const d
   for (std::size_t w = 0; w < widths.size(); ++w) {
     PrefixForecast by = out;
     by.plan.columns = widths[w], by.possible = true;
-    by.passed = static_cast<double>(shape.rows) * passed[w] / pairs * later;
+    by.passed = static_cast<double>(shape.rows) * shape.scored * passed[w] / pairs * later;
     if (const double seconds = prefix_cost(shape, by).seconds; seconds < least)
       least = seconds, out = by;
   }

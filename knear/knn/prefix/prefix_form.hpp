@@ -48,6 +48,9 @@ struct SearchShape {
   const MachinePeaks* peaks;  // of all its threads
   // Rows a query that passed and that were measured in earlier searches by that pass; 0: not known.
   double hits = 0, survivors = 0;
+  // The share of the pairs that a prefix is scored for: half in a self-join, of which those pass
+  // that either row wants.
+  double scored = 1;
 
   // By another pass than was thought.
   void go_by(Format other) {

@@ -242,8 +242,10 @@ std::optional<PrefixPlan> PrefixSearch::plan_of_self_join(ChunkSearch& chunk, Ex
   auto cost = at_.prepared().prefix_forecast(integer, request.k);
   if (!cost) {
     const std::vector<std::int64_t> all = chunk.todo;  // some are answered on the way
+    shape.scored = 0.5;                                // for the width alone
     cost = try_on_queries(shape, chunk, out, kept ? plan : PrefixPlan{});
     chunk.todo = all;
+    shape.scored = 1;
   }
   if (!cost->possible) return {};
   shape.go_by(cost->format);

@@ -174,6 +174,7 @@ const ScanKernels& scan_kernels_scalar();
 const ScanKernels& scan_kernels_avx2();
 const ScanKernels& scan_kernels_avx512();
 const ScanKernels& scan_kernels_avx512_vnni();
+const ScanKernels& scan_kernels_avx512_amx();
 
 // Bounds of the int32 arithmetic of the certified test: |code dot| <= 2^29 by construction, the row
 // term is clamped to [-2^29, 0] (upwards: conservative), the limit to [-2^30 - 8, 2^29 + 8], where

@@ -11,6 +11,8 @@
 //   Doubles clamp(Doubles, double low, double high)     NaN becomes low
 //   Floats at_least(Floats, float low)
 // and the types Ints, Floats of a register and Doubles of as many bytes.
+// KNEAR_PRODUCTS, where it is defined, is a class that makes the int8 products of a whole group of
+// twelve and a panel (tile_kernels_avx512_amx.cpp); what becomes of them is the same.
 // Everything is static and of C types: no inline function may be shared with another level.
 //
 // Registers at AVX-512: 24 accumulators (12 queries x 32 rows), two of rows, the rest broadcasts:
@@ -42,6 +44,20 @@ static inline Floats broadcast_float(const void* p) {
 
 enum class Mode { certified, integer, collect, self_join };
 
+// A block's products are made where they are tested.
+struct NoProducts {
+  static constexpr bool made = false;
+  explicit NoProducts(const TileArgs&) {}
+  static bool serves(const TileArgs&) { return true; }
+  void compute(const TileArgs&, int64_t) {}
+  const int32_t* of(int64_t) const { return nullptr; }
+};
+#ifdef KNEAR_PRODUCTS
+using Products = KNEAR_PRODUCTS;
+#else
+using Products = NoProducts;
+#endif
+
 template <Format format>
 struct Arithmetic {
   using Sum = Ints;
@@ -69,7 +85,7 @@ struct Limits {
   alignas(64) int32_t row[panel_rows];
   alignas(64) float row_float[panel_rows];
   alignas(64) int32_t blocked[panel_rows];  // -1 for a row that may not pass, else 0
-  // For self_join: the limits of the other side of a pair, without corrections.
+  // For self_join: the limits of the other side of a pair.
   alignas(64) int32_t query_top[head_lanes];
   alignas(64) int32_t row_top[panel_rows];
 };
@@ -105,13 +121,15 @@ static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& ou
     // NaN, from infinities, becomes the lower end.
     Doubles t = clamp(limit(g.threshold), lowest_limit, highest_limit);
     if constexpr (self_join) {
-      // Lowered where it is too high for int32, and everything passes where it is too low.
+      // Lowered where it is too high for int32, and everything passes where it is too low. With the
+      // corrections, at most 2^26, the starts of both sides still lie within int32.
       const double bound = code_dot_bound;
       Doubles top = limit(g.top);
       t = top >= -bound ? t : Doubles{} + lowest_limit;
       top = clamp(top, -bound, bound - 64);
-      store(out.query_top + q, __builtin_convertvector(top, HalfInts) - limit_margin);
-      store(out.query + q, __builtin_convertvector(t, HalfInts) - limit_margin);
+      const HalfInts correction = load_as<HalfInts>(g.correction + q) - limit_margin;
+      store(out.query_top + q, __builtin_convertvector(top, HalfInts) + correction);
+      store(out.query + q, __builtin_convertvector(t, HalfInts) + correction);
       continue;
     }
     if constexpr (format == format_fp32) {
@@ -205,10 +223,11 @@ static __attribute__((noinline)) void emit_slots(TileArgs& a, int64_t panel, int
 }
 
 // Scores one block: `queries` of the group from first_query on against 2 * KNEAR_WIDTH rows.
-template <Format format, Mode mode, int group, int queries>
+// `products`: of the panel, [group x panel_rows], if they are made.
+template <Format format, Mode mode, int group, int queries, bool made>
 static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t panel,
                                                         const Limits& limits, int first_query,
-                                                        int first_row) {
+                                                        int first_row, const int32_t* products) {
   using A = Arithmetic<format>;
   using Sum = typename A::Sum;
   constexpr bool fp32 = format == format_fp32;
@@ -228,11 +247,10 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
       for (int q = 0; q < queries; ++q) {
         const Ints limit = broadcast_int(limits.query + first_query + q);
         const Ints top = broadcast_int(limits.query_top + first_query + q);
-        const Ints correction = broadcast_int(a.group->correction + first_query + q);
         const Ints own0 = row0 - limit, own1 = row1 - limit;
         const Ints other0 = top0 - top, other1 = top1 - top;
-        sum[q][0] = subtract(own0 > other0 ? own0 : other0, correction);
-        sum[q][1] = subtract(own1 > other1 ? own1 : other1, correction);
+        sum[q][0] = own0 > other0 ? own0 : other0;
+        sum[q][1] = own1 > other1 ? own1 : other1;
       }
     } else {
 #pragma GCC unroll 12
@@ -242,17 +260,26 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
       }
     }
   }
-  for (int64_t step = 0; step < a.steps; ++step) {
-    const Sum rows0 = A::load(rows), rows1 = A::load(rows + KNEAR_WIDTH * step_bytes);
+  if constexpr (made) {
+    products += first_query * panel_rows + first_row;
 #pragma GCC unroll 12
     for (int q = 0; q < queries; ++q) {
-      const Sum x = A::broadcast(query + q * step_bytes);
-      sum[q][0] = A::dot(sum[q][0], rows0, x);
-      sum[q][1] = A::dot(sum[q][1], rows1, x);
+      sum[q][0] = add(sum[q][0], load_ints(products + q * panel_rows));
+      sum[q][1] = add(sum[q][1], load_ints(products + q * panel_rows + KNEAR_WIDTH));
     }
-    rows += panel_step_bytes, query += group * step_bytes;
-    if constexpr (queries <= 4) __builtin_prefetch(rows + 4096);
-    if constexpr (queries <= 4) __builtin_prefetch(rows + 4096 + 64);
+  } else {
+    for (int64_t step = 0; step < a.steps; ++step) {
+      const Sum rows0 = A::load(rows), rows1 = A::load(rows + KNEAR_WIDTH * step_bytes);
+#pragma GCC unroll 12
+      for (int q = 0; q < queries; ++q) {
+        const Sum x = A::broadcast(query + q * step_bytes);
+        sum[q][0] = A::dot(sum[q][0], rows0, x);
+        sum[q][1] = A::dot(sum[q][1], rows1, x);
+      }
+      rows += panel_step_bytes, query += group * step_bytes;
+      if constexpr (queries <= 4) __builtin_prefetch(rows + 4096);
+      if constexpr (queries <= 4) __builtin_prefetch(rows + 4096 + 64);
+    }
   }
   // A pair passes if (sum + row term - limit) has its sign bit clear; usually none does.
   Ints signs0 = Ints{} - 1, signs1 = signs0;
@@ -313,9 +340,11 @@ static inline __attribute__((always_inline)) void block(TileArgs& a, int64_t pan
   emit<queries>(a, panel, first_query, first_row, kept, raw);
 }
 
-template <Format format, Mode mode, int group>
+template <Format format, Mode mode, int group, class Made = NoProducts>
 static void tile(TileArgs* args) {
   TileArgs& a = *args;
+  if constexpr (Made::made)
+    if (!Made::serves(a)) return tile<format, mode, group>(args);
   constexpr int queries = group < KNEAR_BLOCK ? group : KNEAR_BLOCK;
   static_assert(group % queries == 0 && panel_rows % (2 * KNEAR_WIDTH) == 0);
   // The limits of a panel are computed before the previous panel is scored, so that their chain of
@@ -332,13 +361,18 @@ static void tile(TileArgs* args) {
     if (a.allowed) block_rows(a.allowed[panel], out);
     asm volatile("" : "+m"(out));
   };
-  if (a.panel < a.panel_end) compute(a.panel);
+  if (a.panel >= a.panel_end) return;
+  compute(a.panel);
+  Made products(a);
+  products.compute(a, a.panel);
   while (a.panel < a.panel_end && a.hit_count < a.hit_limit) {
     compute(a.panel + 1 < a.panel_end ? a.panel + 1 : a.panel);
+    if (a.panel + 1 < a.panel_end) products.compute(a, a.panel + 1);
     const bool any = !a.allowed || a.allowed[a.panel] != 0;
     for (int row = 0; any && row < panel_rows; row += 2 * KNEAR_WIDTH)
       for (int q = 0; q < group; q += queries)
-        block<format, mode, group, queries>(a, a.panel, limits[a.panel & 1], q, row);
+        block<format, mode, group, queries, Made::made>(a, a.panel, limits[a.panel & 1], q, row,
+                                                        products.of(a.panel));
     ++a.panel;
   }
 }
@@ -595,16 +629,16 @@ static void row_products(const uint8_t* rows, int64_t stride, const uint32_t* wh
 const ScanKernels& KNEAR_TABLE() {
   static constexpr ScanKernels table = {
       {{tile<format_int8, Mode::certified, 1>, tile<format_int8, Mode::certified, 4>,
-        tile<format_int8, Mode::certified, 12>},
+        tile<format_int8, Mode::certified, 12, Products>},
        {tile<format_int16, Mode::certified, 1>, tile<format_int16, Mode::certified, 4>,
         tile<format_int16, Mode::certified, 12>},
        {tile<format_fp32, Mode::certified, 1>, tile<format_fp32, Mode::certified, 4>,
         tile<format_fp32, Mode::certified, 12>}},
       {tile<format_int8, Mode::integer, 1>, tile<format_int8, Mode::integer, 4>,
-       tile<format_int8, Mode::integer, 12>},
+       tile<format_int8, Mode::integer, 12, Products>},
       {tile<format_int8, Mode::collect, 1>, tile<format_int8, Mode::collect, 4>,
-       tile<format_int8, Mode::collect, 12>},
-      tile<format_int8, Mode::self_join, 12>,
+       tile<format_int8, Mode::collect, 12, Products>},
+      tile<format_int8, Mode::self_join, 12, Products>,
       {score<1>, score<4>, score<12>},
       upper_ends,
       largest_value,

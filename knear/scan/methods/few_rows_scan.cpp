@@ -20,6 +20,7 @@ const FewRowsKernels& kernels(Isa isa) {
       return few_rows_kernels_avx2();
     case Isa::avx512:
     case Isa::avx512_vnni:
+    case Isa::avx512_amx:
       break;
   }
   return few_rows_kernels_avx512();

@@ -10,6 +10,7 @@ namespace knear::detail {
 const CodeKernels& code_kernels(Isa isa) {
   switch (isa) {
     case Isa::avx512_vnni:
+    case Isa::avx512_amx:
       return has_byte_permutes() ? code_kernels_avx512_vbmi() : code_kernels_avx512();
     case Isa::avx512:
       return code_kernels_avx512();

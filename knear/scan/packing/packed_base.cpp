@@ -16,6 +16,8 @@ namespace knear::detail {
 
 const ScanKernels& scan_kernels(Isa isa) {
   switch (isa) {
+    case Isa::avx512_amx:
+      return scan_kernels_avx512_amx();
     case Isa::avx512_vnni:
       return scan_kernels_avx512_vnni();
     case Isa::avx512:

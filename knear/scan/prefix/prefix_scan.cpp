@@ -254,6 +254,7 @@ class PrefixNearest {
 
   void second_stage(std::int64_t q, std::uint32_t* slots, std::size_t count) {
     stage_.score(codes(q), slots, count);
+    stage_.rate(state(q).coded, slots, count);
     stage_.take(state(q), query(q), codes(q), slots, count, stats_);
   }
 

@@ -145,13 +145,15 @@ class SelfJoin {
     std::atomic_ref(reach_[slot]).store(reach, std::memory_order_relaxed);
   }
 
-  // A row that is a query: its number, its slot's codes, and the products with some slots.
+  // A row that is a query: its number, its slot's codes, the products with some slots and what they
+  // are worth (SecondStage::rate()).
   struct Scored {
     std::uint32_t row;
     const CodedQuery& coded;
     const std::uint32_t* slots;
     std::size_t count;
     const std::int32_t* products;
+    const double* best;
   };
   // Offers a row to the lists of those that it was scored with. `alone`: no other thread has them.
   void offer(SecondStage& stage, const Scored& scored, bool alone, ScanStats& local) {
@@ -159,26 +161,24 @@ class SelfJoin {
     const KeyScale own{job_.metric, scored.coded.squares, scored.coded.constant};
     for (std::size_t i = 0; i < scored.count; ++i) {
       const std::uint32_t slot = scored.slots[i];
-      const std::int32_t product = scored.products[i];
-      const double key = integer ? integer_key(rows_, slot, product, scored.coded) : 0;
-      const ScoreInterval x =
-          integer ? ScoreInterval{}
-                  : interval_of(rows_, slot, panels_.ids[slot], product, scored.coded);
       // Never more than publish_reach() makes of that key.
-      const double least = integer ? key : own.key_at_least(x.upper);
-      if (!alone && (l2 ? least / 2 : least + 4 * slack_) > static_cast<double>(load_reach(slot)))
-        continue;
+      const double least = integer ? scored.best[i] : own.key_at_least(scored.best[i]);
+      if ((l2 ? least / 2 : least + 4 * slack_) > static_cast<double>(load_reach(slot))) continue;
       const std::uint32_t other = panels_.ids[slot];
       if (!wanted_[other]) continue;
       std::unique_lock<std::mutex> lock;
       if (!alone) lock = std::unique_lock(lock_of(slot));
       QueryState& state = states_[slot];
       if (integer)
-        stage.take_key(state.best, key, scored.row);
+        stage.take_key(state.best, least, scored.row);
       else
-        stage.take_interval(state.candidates, other, state.scale,
-                            seen_from(state.scale, own, x, scored.row, slack_), local);
-      if (!alone) publish_reach(stage, slot);
+        stage.take_interval(
+            state.candidates, other, state.scale,
+            seen_from(state.scale, own,
+                      interval_of(rows_, slot, other, scored.products[i], scored.coded), scored.row,
+                      slack_),
+            local);
+      publish_reach(stage, slot);
     }
   }
 
@@ -188,8 +188,10 @@ class SelfJoin {
       return codes.data() + (slot - first) * code_bytes_;
     };
     std::vector<std::uint32_t> slots(longest_list);
-    for (std::uint32_t slot = first; slot < last; ++slot)
+    for (std::uint32_t slot = first; slot < last; ++slot) {
       states_[slot] = stage.begin(panels_.ids[slot], codes_of(slot));
+      if (wanted_[panels_.ids[slot]]) reach_[slot] = std::numeric_limits<float>::infinity();
+    }
     for (std::uint32_t slot = first; slot < last; ++slot) {
       const std::uint32_t row = panels_.ids[slot];
       QueryState& s = states_[slot];
@@ -197,9 +199,12 @@ class SelfJoin {
         const std::size_t some = std::min<std::size_t>(longest_list, last - from);
         std::iota(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(some), from);
         const std::int32_t* products = stage.score(codes_of(slot), slots.data(), some);
+        const double* best = stage.rate(s.coded, slots.data(), some);
         const std::size_t itself = from == slot;
-        offer(stage, {row, s.coded, slots.data() + itself, some - itself, products + itself}, true,
-              local);
+        offer(
+            stage,
+            {row, s.coded, slots.data() + itself, some - itself, products + itself, best + itself},
+            true, local);
         if (wanted_[row]) stage.take(s, row, codes_of(slot), slots.data(), some, local);
       }
     }
@@ -331,9 +336,10 @@ class SelfJoinTask {
     const auto some = static_cast<std::size_t>(end - slots);
     stats_.hits += static_cast<std::int64_t>(some);
     if (some == 0) return;
+    const CodedQuery& coded = coded_[static_cast<std::size_t>(q)];
     const std::int32_t* products = stage_.score(codes(q), slots, some);
-    all_.offer(stage_, {row(q), coded_[static_cast<std::size_t>(q)], slots, some, products}, false,
-               stats_);
+    const double* best = stage_.rate(coded, slots, some);
+    all_.offer(stage_, {row(q), coded, slots, some, products, best}, false, stats_);
     if (!all_.wanted_[row(q)]) return;
     std::lock_guard lock(all_.lock_of(slot(q)));
     stage_.take(all_.states_[slot(q)], row(q), codes(q), slots, some, stats_);

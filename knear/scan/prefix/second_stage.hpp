@@ -3,6 +3,7 @@
 //   SecondStage stage(base, job);
 //   QueryState s = stage.begin(query, codes);          // what is known of one query: nothing yet
 //   stage.score(codes, slots, count);               // their products, in 8 bits
+//   stage.rate(s.coded, slots, count);                 // what each is at best, by these
 //   stage.take(s, query, codes, slots, count, stats);  // those that may be among its k are kept
 //   stage.finish(s, query, keys, ids, stats);          // measured in float64 where need be
 #pragma once
@@ -56,7 +57,8 @@ class SecondStage {
         refiner_(base.panels.duplicates, job),
         scratch_(static_cast<std::size_t>(rows_.dim)),
         products_(longest_list),
-        fine_(longest_list) {}
+        fine_(longest_list),
+        best_(longest_list) {}
 
   CandidateRefiner& refiner() { return refiner_; }
   // The bytes of a query's codes: two planes.
@@ -89,28 +91,43 @@ class SecondStage {
     return products_.data();
   }
 
-  // After score(), of the same slots and codes. Rows that the first plane of the query does not
-  // rule out are scored with the second, while their codes are in cache. Uses up the slots.
+  // After score(), of the same slots: for each the key if rows are whole numbers, else the upper
+  // end of the interval of its g.
+  const double* rate(const CodedQuery& coded, const std::uint32_t* slots, std::size_t count) {
+    if (rows_.is_integer)
+      for (std::size_t i = 0; i < count; ++i)
+        best_[i] = integer_key(rows_, slots[i], products_[i], coded);
+    else
+      for (std::size_t i = 0; i < count; ++i)
+        best_[i] = interval_of(rows_, slots[i], 0, products_[i], coded).upper;
+    return best_.data();
+  }
+
+  // After score() and rate(), of the same slots and codes. Rows that the first plane of the query
+  // does not rule out are scored with the second, while their codes are in cache. Uses up the
+  // slots.
   void take(QueryState& s, std::int64_t query, const std::int8_t* codes, std::uint32_t* slots,
             std::size_t count, ScanStats& stats) {
     if (rows_.is_integer) {
-      for (std::size_t i = 0; i < count; ++i)
-        take_key(s.best, integer_key(rows_, slots[i], products_[i], s.coded),
-                 base_.panels.ids[slots[i]]);
-      return;
-    }
-    if (!job_.may_refine) {
-      for (std::size_t i = 0; i < count; ++i)
-        take_interval(
-            s.candidates, query, s.scale,
-            interval_of(rows_, slots[i], base_.panels.ids[slots[i]], products_[i], s.coded), stats);
+      double bound = s.best.bound();
+      for (std::size_t i = 0; i < count; ++i) {
+        if (best_[i] > bound) continue;
+        take_key(s.best, best_[i], base_.panels.ids[slots[i]]);
+        bound = s.best.bound();
+      }
       return;
     }
     std::size_t left = 0;
     for (std::size_t i = 0; i < count; ++i) {
-      const ScoreInterval x = interval_of(rows_, slots[i], 0, products_[i], s.coded);
       slots[left] = slots[i], products_[left] = products_[i];
-      left += !(x.upper < s.candidates.threshold);
+      left += !(best_[i] < s.candidates.threshold);
+    }
+    if (!job_.may_refine) {
+      for (std::size_t i = 0; i < left; ++i)
+        take_interval(
+            s.candidates, query, s.scale,
+            interval_of(rows_, slots[i], base_.panels.ids[slots[i]], products_[i], s.coded), stats);
+      return;
     }
     rows_.space.kernels->row_products(rows_.codes.data(), rows_.stride, slots,
                                       static_cast<std::int64_t>(left),
@@ -171,6 +188,7 @@ class SecondStage {
   CandidateRefiner refiner_;
   std::vector<double> scratch_;
   std::vector<std::int32_t> products_, fine_;
+  std::vector<double> best_;  // as rate() has it
 };
 
 }  // namespace knear::detail

@@ -21,10 +21,11 @@ namespace knear::detail {
 namespace {
 
 const ScanKernels& kernels_for(Isa isa) {
-  return isa == Isa::avx512_vnni ? scan_kernels_avx512_vnni()
-         : isa == Isa::avx512    ? scan_kernels_avx512()
-         : isa == Isa::avx2      ? scan_kernels_avx2()
-                                 : scan_kernels_scalar();
+  return isa == Isa::avx512_amx    ? scan_kernels_avx512_amx()
+         : isa == Isa::avx512_vnni ? scan_kernels_avx512_vnni()
+         : isa == Isa::avx512      ? scan_kernels_avx512()
+         : isa == Isa::avx2        ? scan_kernels_avx2()
+                                   : scan_kernels_scalar();
 }
 
 // A few panels of random codes and one group of queries.
@@ -125,7 +126,9 @@ TEST(TileKernels, CertifiedKeepWhatTheBoundKeepsAndScoreIt) {
   for (Isa isa : available_isas())
     for (Format format : {format_int8, format_int16, format_fp32})
       for (int size = 0; size < group_size_count; ++size)
-        for (std::int64_t steps : {1, 2, 7, 33}) {
+        // Tiles have 16 steps, and are left to other kernels beyond 512.
+        for (std::int64_t steps : {1, 2, 7, 16, 17, 32, 33, 48, 512, 513}) {
+          if (steps > 48 && format != format_int8) continue;  // sums beyond those of real codes
           Case c(format, group_sizes[size], steps, 7 * steps + size);
           // Thresholds in the middle of a query's scores, so that about half pass.
           const auto left = [&](std::int64_t slot, int q) {
@@ -233,12 +236,16 @@ TEST(TileKernels, CollectFindsTheSlotsThatCertifiedDoes) {
 
 TEST(TileKernels, SelfJoinPassesWhatEitherSideWants) {
   for (Isa isa : available_isas())
-    for (std::int64_t steps : {1, 2, 12, 33})
+    for (std::int64_t steps : {1, 2, 12, 16, 24, 33})
       for (double width :
            {0.0, 300.0, 5000.0, 1e12, 1e30, std::numeric_limits<double>::infinity()}) {
         Case c(format_int8, 12, steps, 7 * steps + 3);
         Random random(steps);
         c.group.count = 11;
+        // The largest corrections that 128 columns have.
+        if (steps == 12)
+          for (int q = 0; q < head_lanes; ++q)
+            c.group.correction[q] = (q % 2 ? 1 : -1) * (128 * 128 * 128 - q);
         const ScanKernels& kernels = kernels_for(isa);
         AlignedArray<float> reach(c.panels * panel_rows);
         for (std::size_t i = 0; i < reach.size(); ++i)

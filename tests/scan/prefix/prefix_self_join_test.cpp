@@ -47,6 +47,43 @@ TEST_P(PrefixSelfJoin, AnswersAsTheReference) {
   }
 }
 
+// Of few different distances, so that most k-th ones are those of many rows and the smallest ids
+// decide, within a block and between blocks; floats are also of very different sizes.
+TEST_P(PrefixSelfJoin, TiesAtTheThresholdAndRowsOfEverySize) {
+  for (const bool sizes : {false, true}) {
+    if (sizes && codes == Codes::integer) continue;
+    constexpr std::int64_t count = 1100, dim = 32;
+    const auto make = [&] {
+      AnyMatrix out(codes == Codes::integer ? ElementType::u8 : ElementType::f32, count, dim);
+      Random random(11);
+      for (std::int64_t i = 0; i < count; ++i)
+        for (std::int64_t j = 0; j < dim; ++j) {
+          const auto x = static_cast<int>(j < 7 ? random.below(3) : 0);
+          const double size = !sizes ? 1 : i % 7 == 0 ? 0x1p30 : i % 7 == 1 ? 0x1p-30 : 1;
+          if (codes == Codes::integer)
+            static_cast<std::uint8_t*>(out.row(i))[j] = static_cast<std::uint8_t>(x);
+          else
+            static_cast<float*>(out.row(i))[j] = static_cast<float>(x * size);
+        }
+      return out;
+    };
+    const ScanCase c(make(), make(), metric);
+    for (const Isa isa : available_isas()) {
+      const ForcedIsa forced(isa);
+      const auto base = prefix_of(c, codes, plan);
+      ASSERT_TRUE(base);
+      for (const std::int64_t k : {1, 9, 40}) {
+        ScanJob job = c.job(k, isa, 2);
+        job.peaks = &slow;
+        ExactNeighbors out(count, k);
+        ScanStats stats;
+        ASSERT_TRUE(self_join_with_prefix(*base, job, all_of(count), out, stats, {}));
+        ASSERT_TRUE(is_nearest(c, out, all_of(count), k)) << name_of(isa) << ", k " << k;
+      }
+    }
+  }
+}
+
 // All rows are scored, since they are neighbours of those wanted, which alone are answered.
 TEST_P(PrefixSelfJoin, OfSomeRows) {
   const ScanCase c = rows(900, 0);
