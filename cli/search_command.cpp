@@ -60,7 +60,8 @@ void add_search(CLI::App& app) {
   command->footer(
       "Files: .fvecs .bvecs .fbin .u8bin .i8bin .npy and MNIST idx, also gzipped. With --recall "
       "below 1 --method auto answers exactly where that is no slower. An index of inverted lists "
-      "needs --probes or --recall, a graph --ef or --recall; with --recall 1 it goes on until all answers are "
+      "needs --probes or --recall, a graph --ef or --recall; with --recall 1 it goes on until all "
+      "answers are "
       "certain.\n\nExample:\n"
       "  knear search --base base.fvecs --queries queries.fvecs -k 10 --out near.ivecs --explain");
   command->callback([=] { run_search(*arguments); });

@@ -10,7 +10,9 @@ namespace knear::cli {
 namespace {
 
 // Whether an index was searched by lists or codes.
-bool is_probed(const KnnReport& report) { return report.lists > 0 || report.ef > 0 || report.method == "codes"; }
+bool is_probed(const KnnReport& report) {
+  return report.lists > 0 || report.ef > 0 || report.method == "codes";
+}
 
 double queries_per_second(const SearchOutcome& outcome) {
   return outcome.seconds > 0 ? double(outcome.report.queries) / outcome.seconds : 0;

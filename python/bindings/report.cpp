@@ -61,7 +61,8 @@ nb::dict dict_of(const KnnReport& report) {
     d["ef"] = report.ef;
     d["probed_rows"] = report.probed_rows;
   }
-  if (report.lists > 0 || report.code_parts > 0 || report.ef > 0) d["short_queries"] = report.short_queries;
+  if (report.lists > 0 || report.code_parts > 0 || report.ef > 0)
+    d["short_queries"] = report.short_queries;
   if (!report.note.empty()) d["note"] = report.note;
   if (report.method == "threshold-heap") {
     d["samples"] = report.samples;
