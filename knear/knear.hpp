@@ -21,6 +21,7 @@
 #include "knear/distance/reference.hpp"
 #include "knear/index/index.hpp"
 #include "knear/index/flat.hpp"
+#include "knear/index/graph_flat.hpp"
 #include "knear/index/ivf_flat.hpp"
 #include "knear/index/ivf_pq.hpp"
 #include "knear/factory/choose_index.hpp"
