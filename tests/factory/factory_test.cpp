@@ -100,7 +100,8 @@ TEST(Factory, IndexesOverCentroidsFitProducts) {
 
 TEST(Factory, RefusesTheRestByNameAndPlace) {
   const std::string none =
-      ", which is none of the indexes Flat, PQm, PQmx4, SQ8, SQ4, SQfp16, SQbf16 and IVFn,...";
+      ", which is none of the indexes Flat, PQm, PQmx4, SQ8, SQ4, SQfp16, SQbf16, Graphn and "
+      "IVFn,...";
   EXPECT_EQ(refusal(""), "factory '' has '' at place 1" + none);
   EXPECT_EQ(refusal("flat"), "factory 'flat' has 'flat' at place 1" + none);
   // One line, whatever was read from where.
