@@ -359,7 +359,7 @@ TEST_F(ListsInFiles, give_the_graph_of_those_in_memory_after_kills_too) {
         return true;
       };
       build_graph_file(base.view(), k, path,
-                       {.recall = 0.9, .threads = 1, .memory = little, .progress = progress},
+                       {.recall = 0.3, .threads = 1, .memory = little, .progress = progress},
                        kills > 0 ? Resume::yes : Resume::no, nullptr, 20011);
       _exit(0);
     }
@@ -373,13 +373,13 @@ TEST_F(ListsInFiles, give_the_graph_of_those_in_memory_after_kills_too) {
   KnnGraphReport report, plan;
   int plans = 0;
   build_graph_file(base.view(), k, path,
-                   {.recall = 0.9,
+                   {.recall = 0.3,
                     .memory = little,
                     .planned = [&](const KnnGraphReport& p) { plan = p, ++plans; }},
                    Resume::yes, &report, 20011);
   // Only now: a process that has threads cannot be forked.
   KnnGraphReport in_memory;
-  const Neighbors wanted = copied(knn_graph(base.view(), k, {.recall = 0.9}, &in_memory));
+  const Neighbors wanted = copied(knn_graph(base.view(), k, {.recall = 0.3}, &in_memory));
   EXPECT_EQ(in_memory.scratch_bytes, 0);
   expect_same(NeighborGraph::load(path), wanted);
   EXPECT_EQ(report.method, "lists");
