@@ -16,9 +16,8 @@ function(includes_of variable file)
 endfunction()
 
 # The library's own files that may include what starts threads. device_pool.cpp has to know of a
-# fork, and starts none. mapped_pages.cpp has a thread that only looks at the process twenty times a
-# second, also while all others wait for pages.
-set(THREADS_IN knear/core/threads.cpp knear/cuda/device_pool.cpp knear/io/mapped_pages.cpp)
+# fork, and starts none.
+set(THREADS_IN knear/core/threads.cpp knear/cuda/device_pool.cpp)
 set(THREADS_BY "thread|future|execution|pthread\\.h|omp\\.h|(tbb|oneapi)/[^>]+")
 
 # Every violation of one tree, as lines of text.

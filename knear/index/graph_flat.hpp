@@ -20,9 +20,9 @@
 // every machine and for any number of threads.
 //
 // Memory: as every index (index/index.hpp), and 1 byte a coordinate, 4 bytes a link and 16 more a
-// row, a sixteenth more for the coarser layers; while the graph is made a copy of the vectors and
-// packed codes of it, and 10 bytes a link. Two products of papers: Malkov and Yashunin 2018 (the
-// search), Fu et al. 2019 (links chosen from a k-NN graph).
+// row, a sixteenth more for the coarser layers; while the graph is made a copy of the vectors,
+// their packed codes, and about 24 bytes a link. Sources: Malkov and Yashunin 2018 (the search), Fu
+// et al. 2019 (links chosen from a k-NN graph).
 #pragma once
 #include <string>
 

@@ -178,9 +178,10 @@ class Index {
   // the vectors that it was trained on with their 128 nearest, which it follows through adding and
   // removing, and takes no queries, unless it keeps all vectors to refine codes by (RFlat). Returns
   // what recall costs, from the cheapest on. A flat index makes lists for such searches
-  // (index/flat.hpp), which save() does not keep. Throws InvalidArgument for a flat index of fewer
-  // than 16,384 rows, where too few neighbours are known (after a merge, of a file of FAISS, for a
-  // large k), and as search() does.
+  // (index/flat.hpp), which save() does not keep; of a graph the points say in `probes` how many
+  // nodes a search keeps and in `rows` how many it scores, and it takes 1,000 rows or all queries.
+  // Throws InvalidArgument for a flat index of fewer than 16,384 rows, where too few neighbours are
+  // known (after a merge, of a file of FAISS, for a large k), and as search() does.
   std::vector<OperatingPoint> tune(std::int64_t k, AnyMatrixView queries = {},
                                    const ChangeOptions& options = {});
   // The same for codes, by the vectors that they were made of and that someone else has kept: base

@@ -12,8 +12,9 @@
 #include <optional>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
+
+#include "knear/core/threads.hpp"
 
 namespace knear::io {
 namespace {
@@ -64,14 +65,16 @@ std::int64_t resident_bytes() {
 }  // namespace
 
 struct MappedPages::Watch {
-  explicit Watch(std::int64_t most) : limit(most), thread([this] { run(); }) {}
+  explicit Watch(std::int64_t most) : limit(most) {
+    looking.run([this] { run(); });
+  }
   ~Watch() {
     {
       std::lock_guard lock(mutex);
       ends = true;
     }
     wake.notify_all();
-    thread.join();
+    looking.wait();
   }
 
   void run() {
@@ -90,7 +93,8 @@ struct MappedPages::Watch {
   std::condition_variable wake;
   bool ends = false;
   std::vector<Range> ranges;
-  std::thread thread;  // last: it uses all others
+  // Last: it uses all others. A thread of its own, which looks while all others wait for pages.
+  BackgroundTask looking{BackgroundTask::TakenBy::own_thread};
 };
 
 MappedPages::MappedPages(std::int64_t limit) : watch_(std::make_unique<Watch>(limit)) {}
