@@ -16,6 +16,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "knear/core/cpu.hpp"
@@ -23,7 +24,9 @@
 #include "knear/distance/reference.hpp"
 #include "knear/factory/factory.hpp"
 #include "knear/index/flat.hpp"
+#include "knear/index/index_impl.hpp"
 #include "knear/index/ivf_flat.hpp"
+#include "knear/index/row_graph_building.hpp"
 #include "knear/io/archive.hpp"
 #include "knear/scan/kernels/row_code_kernels.hpp"
 #include "tests/index/index_test.hpp"
@@ -196,6 +199,8 @@ TEST_P(GraphFlat, KeepsTheRecallThatIsAsked) {
     EXPECT_EQ(report.recall_argument, "calibrated") << report.note;
     EXPECT_EQ(report.promised_recall, recall);
     EXPECT_GE(shared(found, truth), recall);
+    // What is expected is what queries find that are no rows.
+    EXPECT_NEAR(report.expected_recall, shared(found, truth), 0.03);
     EXPECT_GE(report.probed_rows, before);
     before = report.probed_rows;
   }
@@ -233,6 +238,77 @@ TEST(GraphFlatReach, FindsEveryRowAmongCopiesAndClusters) {
   // Of equal rows the first are found, as everywhere.
   const Neighbors copies = index.search(base.view().rows(700, 701), 20, by_ef(64));
   for (std::int64_t j = 0; j < 20; ++j) EXPECT_EQ(copies.ids.row(0)[j], j);
+}
+
+// Every node is on some way from the nodes of the layer above, whatever lies far from all others.
+TEST(GraphFlatReach, WaysLeadToEveryNode) {
+  const Clusters sets[] = {{.count = 1500, .spread = 0.01}, {.count = 40, .spread = 0.05}, tight};
+  for (const Clusters& how : sets)
+    for (const std::int64_t dim : {2, 8, 30}) {
+      Index index = GraphFlatIndex(dim, 4);
+      index.add(clustered(6000, dim, 3, how).view());
+      const auto state = impl_of(index).state();
+      const auto graph = detail::build_row_graph(*state, impl_of(index).shape, 2, {});
+      const std::int64_t nodes = graph->nodes();
+      ASSERT_GT(nodes, 2000);
+      std::vector<char> reached(static_cast<std::size_t>(nodes), 0);
+      std::vector<std::uint32_t> next;
+      const auto reach = [&](std::uint32_t node) {
+        if (!std::exchange(reached[node], char{1})) next.push_back(node);
+      };
+      for (std::int64_t i = 0; i < detail::RowGraph::nodes_above(nodes); ++i)
+        reach(detail::RowGraph::below(static_cast<std::uint32_t>(i)));
+      while (!next.empty()) {
+        const std::uint32_t* const links = graph->layers[0].links.data() + next.back() * 4;
+        next.pop_back();
+        for (int j = 0; j < 4 && links[j] != detail::no_node; ++j) reach(links[j]);
+      }
+      EXPECT_EQ(std::count(reached.begin(), reached.end(), 1), nodes) << dim << " " << how.count;
+    }
+}
+
+// Rows in groups of fewer than there are neighbours, so that no neighbour is in another group.
+TEST(GraphFlatReach, WalksFromGroupToGroup) {
+  const Clusters groups{.count = 400, .spread = 0.2};
+  const Matrix<float> base = clustered(6000, 10, 1, groups),
+                      queries = clustered(300, 10, 2, groups);
+  GraphFlatIndex index(10, 8);
+  index.add(base.view());
+  const Neighbors truth = knn(queries.view(), base.view(), 10);
+  EXPECT_GT(shared(index.search(queries.view(), 10, by_ef(60)), truth), 0.85);
+}
+
+TEST(GraphFlatFilter, WalksThroughRowsThatMayNotBeFound) {
+  const Matrix<float> base = clustered(12000, 10, 1, tight), queries = clustered(100, 10, 2, tight);
+  GraphFlatIndex index(10, 16);
+  index.add(base.view());
+  index.optimize();
+  Random random(1);
+  std::vector<Id> removed;
+  for (Id id = 0; id < 12000; ++id)
+    if (random.uniform() < 0.1) removed.push_back(id);
+  index.remove(removed);
+  for (const double share : {1.0, 0.9, 0.5}) {
+    std::vector<Id> allowed;
+    std::vector<std::uint8_t> bits(1500, 0);
+    for (const Id id : index.ids())
+      if (random.uniform() < share)
+        allowed.push_back(id), bits[static_cast<std::size_t>(id / 8)] |= 1 << (id % 8);
+    const Neighbors truth =
+        knn(queries.view(), base.view(), 5, {.filter = RowFilter::of_ids(allowed, 12000)});
+    for (const bool by_ids : {true, false}) {
+      SearchOptions options = by_ef(20);
+      if (share < 1)
+        options.filter = by_ids ? IdFilter::of_ids(allowed) : IdFilter::of_bits(bits, 12000);
+      KnnReport report;
+      const Neighbors found = index.search(queries.view(), 5, options, &report);
+      ASSERT_EQ(report.method, "graph");
+      const std::set<Id> may(allowed.begin(), allowed.end());
+      for (std::int64_t i = 0; i < found.ids.rows() * 5; ++i)
+        ASSERT_TRUE(may.contains(found.ids.data()[i])) << share << " " << found.ids.data()[i];
+      EXPECT_GT(shared(found, truth), 0.9) << share;
+    }
+  }
 }
 
 TEST(GraphFlatLife, FollowsAPlainMapThroughRandomChanges) {
