@@ -182,7 +182,12 @@ std::string shell_word(const std::string& word) {
 
 void print_walk(const DemoResult& result) {
   const DemoWalk& walk = result.walk;
-  if (walk.from == no_id) return;
+  if (walk.from == no_id) {
+    if (result.data.base.view().rows() > 1)
+      print("path     left out: an exact graph of {} rows takes minutes ('knear graph')\n",
+            result.data.base.view().rows());
+    return;
+  }
   if (walk.path.found())
     print("path     from row {} to row {} in {} steps, graph made in {}\n", walk.from, walk.to,
           walk.path.ids.size() - 1, readable_seconds(walk.graph_seconds));

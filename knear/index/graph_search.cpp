@@ -119,8 +119,22 @@ class GraphSearch {
     scored_.assign(static_cast<std::size_t>(count), 0);
     measured_.assign(static_cast<std::size_t>(count), 0);
     constexpr std::int64_t block = 32;
+    // Each thread has a bit a node, the nodes that it keeps, and what it measures.
+    const std::int64_t each = graph_.nodes() / 8 + 56 * widened(effort.ef) + 64 * rows_measured(k) +
+                              16 * (graph_.degree + RowGraph::most_scanned),
+                       answers = count * (16 * k + 24), memory = request_.options.memory;
+    int threads = request_.threads;
+    if (memory > 0) {
+      if (memory < answers + each)
+        throw MemoryBudgetError(
+            "memory is {} bytes, but this walk on a graph needs at least {} ({} queries, k = {}, "
+            "ef = {})",
+            memory, answers + each, count, k, effort.ef);
+      threads = static_cast<int>(std::min<std::int64_t>(threads, (memory - answers) / each));
+    }
+    memory_bytes_ = answers + threads * each;
     Reporter reporter(request_.options.progress, "search", count);
-    parallel_for(request_.threads, (count + block - 1) / block, [&](std::int64_t b) {
+    parallel_for(threads, (count + block - 1) / block, [&](std::int64_t b) {
       const std::int64_t begin = b * block, end = std::min(count, begin + block);
       walks_.with(graph_, [&](GraphWalk& walk) {
         Measuring measuring(segments_.size());
@@ -164,6 +178,7 @@ class GraphSearch {
   // A query, on average: nodes scored, rows measured.
   double scored() const { return mean(scored_); }
   double measured() const { return mean(measured_); }
+  std::int64_t memory_bytes() const { return memory_bytes_; }
 
  private:
   // One thread's.
@@ -253,7 +268,7 @@ class GraphSearch {
   const std::span<const SearchSegment> segments_;
   const SearchRequest& request_;
   double share_ = 1;
-  std::int64_t allowed_ = 0;
+  std::int64_t allowed_ = 0, memory_bytes_ = 0;
   bool filtered_ = false;
   ExactNeighbors found_;
   std::vector<float> nearest_starts_;
@@ -360,6 +375,14 @@ std::shared_ptr<const GraphOfState::RowsBeside> rows_beside(const State& state,
   return out;
 }
 
+// What making a graph takes: vectors, their packed codes, codes by rows, and links in all the forms
+// that they have meanwhile.
+std::int64_t building_bytes(const State& state, const IndexShape& shape) {
+  const std::int64_t dim = shape.inner_dim() + (shape.metric == Metric::ip),
+                     value = size_of(state.type.value_or(ElementType::f32));
+  return state.size * (dim * (value + 3) + 24 * shape.graph_degree + 96);
+}
+
 // All rows are compared.
 SearchOptions as_scan(const SearchOptions& options) {
   SearchOptions out = options;
@@ -401,22 +424,23 @@ std::shared_ptr<GraphOfState> GraphOfState::after(std::span<const Id> added) con
   return out;
 }
 
+std::optional<GraphOfState::Made> GraphOfState::current(const State& state) {
+  std::lock_guard lock(mutex_);
+  if (!made_) return {};
+  if (!made_->beside) made_->beside = rows_beside(state, *made_->added);
+  const std::int64_t added = std::ssize(made_->beside->ids);
+  const std::int64_t rows = made_->graph->rows(), kept = state.size - added;
+  if (8 * added > std::max<std::int64_t>(8192, rows) || 4 * kept < 3 * rows) return {};
+  return made_;
+}
+
 std::optional<GraphOfState::Made> GraphOfState::get(const State& state, const IndexShape& shape,
                                                     int threads, const Progress& progress,
                                                     double* seconds) {
   if (state.size < least_rows_in_graph) return {};
-  const auto current = [&]() -> std::optional<Made> {
-    std::lock_guard lock(mutex_);
-    if (!made_) return {};
-    if (!made_->beside) made_->beside = rows_beside(state, *made_->added);
-    const std::int64_t added = std::ssize(made_->beside->ids);
-    const std::int64_t rows = made_->graph->rows(), kept = state.size - added;
-    if (8 * added > std::max<std::int64_t>(8192, rows) || 4 * kept < 3 * rows) return {};
-    return made_;
-  };
-  if (auto there = current()) return there;
+  if (auto there = current(state)) return there;
   std::lock_guard one(making_);
-  if (auto there = current()) return there;
+  if (auto there = current(state)) return there;
   const Stopwatch time;
   Made made = as_made(build_row_graph(state, shape, resolve_threads(threads), progress));
   made.beside = rows_beside(state, {});
@@ -435,6 +459,13 @@ Neighbors search_graph(const State& state, const IndexShape& shape,
                        std::span<const SearchSegment> segments, AnyMatrixView queries,
                        std::int64_t k, const SearchOptions& options, KnnReport* report) {
   const Asked asked = asked_for(options, shape, k);
+  if (options.memory > 0 && !asked.everything && state.size >= least_rows_in_graph &&
+      !state.graph->current(state))
+    if (const std::int64_t bytes = building_bytes(state, shape); bytes > options.memory)
+      throw MemoryBudgetError(
+          "memory is {} bytes, but the graph of {} rows, which has to be made first, takes about "
+          "{}: optimize() makes it",
+          options.memory, state.size, bytes);
   const SearchRequest request(SearchKind::nearest, segments, queries, k,
                               as_scan(options).with(shape.metric, RowFilter{}), Reuse::expected);
   double made_seconds = 0;
@@ -526,7 +557,7 @@ Neighbors search_graph(const State& state, const IndexShape& shape,
     report->prepare_seconds = made_seconds + calibrating_seconds;
     report->survivors_per_query = search.measured();
     report->probed_rows = search.scored(), report->ef = effort.ef;
-    report->memory_bytes = state.graph->bytes() + queries.rows() * k * 24;
+    report->memory_bytes = state.graph->bytes() + search.memory_bytes();
     report->promised_recall = asked.recall && holds ? *asked.recall : 0;
     report->expected_recall = asked.recall && holds ? expected : 0;
     report->recall_argument = asked.recall && holds ? "calibrated" : "none";

@@ -78,6 +78,8 @@ class GraphOfState {
   // making.
   std::optional<Made> get(const State& state, const IndexShape& shape, int threads,
                           const Progress& progress, double* seconds = nullptr);
+  // The graph, if get() would not have to make it.
+  std::optional<Made> current(const State& state);
   // What is there.
   std::optional<Made> made() const {
     std::lock_guard lock(mutex_);

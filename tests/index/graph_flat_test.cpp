@@ -537,6 +537,20 @@ TEST(GraphFlatRefused, SaysWhatIsWrong) {
   lists.train(base.view());
   EXPECT_EQ(message([&] { lists.search(base.view().rows(0, 1), 3, by_ef(10)); }),
             "ef is 10, but index IVF4,Flat has no graph");
+  EXPECT_EQ(message([&] {
+              GraphFlatIndex fresh(8, 8);
+              fresh.add(base.view());
+              fresh.search(base.view().rows(0, 1), 3, {.memory = 100'000, .method = {.ef = 10}});
+            }).substr(0, 84),
+            "memory is 100000 bytes, but the graph of 2000 rows, which has to be made first, take");
+  index.optimize();
+  SearchOptions narrow = by_ef(10);
+  narrow.memory = 1000;
+  EXPECT_EQ(message([&] { index.search(base.view().rows(0, 1), 3, narrow); }).substr(0, 62),
+            "memory is 1000 bytes, but this walk on a graph needs at least ");
+  narrow.memory = 50'000;
+  expect_equal(index.search(base.view().rows(0, 99), 3, narrow),
+               index.search(base.view().rows(0, 99), 3, by_ef(10)));
   // Fewer rows than a graph is worth are all compared.
   GraphFlatIndex few(8, 8);
   few.add(base.view().rows(0, 100));
