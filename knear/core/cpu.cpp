@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #endif
 
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <string>
@@ -80,7 +81,7 @@ Isa best_isa() {
 Isa active_isa() {
   const char* forced = std::getenv("KNEAR_ISA");
   const Isa best = best_isa();
-  if (!forced || !*forced) return best;
+  if (!forced || !*forced) return std::min(best, Isa::avx512_vnni);
   for (const Isa isa : all_isas) {
     if (forced != name_of(isa)) continue;
     if (isa > best)
