@@ -6,11 +6,8 @@
 #include <system_error>
 #include <utility>
 
-#include "knear/core/cpu.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/sample.hpp"
-#include "knear/cost/list_plan.hpp"
-#include "knear/cost/peak_cache.hpp"
 #include "knear/distance/exact_neighbors.hpp"
 #include "knear/index/index_impl.hpp"
 #include "knear/index/ivf_flat.hpp"
@@ -280,21 +277,6 @@ Neighbors BaseLists::search(std::span<const Id> rows, double& probes,
     std::copy_n(found.distances.data(), (end - begin) * k, out.distances.row(begin));
   }
   return out;
-}
-
-double BaseLists::predicted_seconds(std::int64_t rows) const {
-  if (certify_) return 0;
-  const auto probes = static_cast<double>(lists());
-  return predict_lists({.rows = state_->size,
-                        .dim = base_.cols(),
-                        .queries = rows,
-                        .k = options_.neighbors,
-                        .lists = lists(),
-                        .probes = std::min(probes, point_.lists),
-                        .probed_rows = point_.rows,
-                        .threads = options_.threads},
-                       planning_peaks(active_isa(), options_.threads))
-      .seconds;
 }
 
 }  // namespace knear::detail

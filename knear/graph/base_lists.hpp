@@ -69,8 +69,6 @@ class BaseLists {
   // What is nearest to rows of the base, in their order. probes: the sum of the lists of each is
   // added.
   Neighbors search(std::span<const Id> rows, double& probes, const Progress& progress) const;
-  // What the model of costs says of such a search of so many rows, in seconds.
-  double predicted_seconds(std::int64_t rows) const;
 
  private:
   void train(const Progress& progress);

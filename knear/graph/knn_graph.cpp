@@ -31,9 +31,15 @@ constexpr std::int64_t usual_block_rows = 131072;
 // Fewer rows are joined exactly in less time than inverted lists of them take to build.
 constexpr std::int64_t least_rows_in_lists = 100000;
 
+// Where lists are in files, each block reads all of them: blocks are as long as this share of the
+// memory allows.
+constexpr std::int64_t share_of_block = 8;
+
 // Rows by which the time of all is predicted: so many, but no larger share, and none where that
 // leaves too few to say anything.
 constexpr std::int64_t most_on_trial = 2048, least_on_trial = 64, share_on_trial = 32;
+// Of rows in lists: slices of a block in the order of its lists, the first one untimed.
+constexpr std::int64_t slices_on_trial = 4, share_of_slice = 512;
 
 // What finds the neighbours of rows of a base, by the options.
 class Builder {
@@ -70,6 +76,14 @@ class Builder {
     return detail::BaseLists::size_of_lists(base_, report_.distinct_rows, lists_options());
   }
 
+  // Rows of a block of a graph that is written to a file.
+  std::int64_t usual_blocks() const {
+    if (options_.memory == 0 || size_of_lists().file_bytes == 0) return usual_block_rows;
+    // What search() has of a row: what was found, the answer, its places in two orders.
+    const std::int64_t row_bytes = 24 * (k_ + 1) + 32;
+    return std::max(usual_block_rows, options_.memory / share_of_block / row_bytes);
+  }
+
   // All rows at once, each pair scored once where that pays.
   Neighbors join() {
     if (by_lists_) return search_all();
@@ -103,31 +117,42 @@ class Builder {
       searcher_.emplace(base_, knn_options(options_.progress));
       report_.method = "search";
     }
+    if (by_lists_) return try_slices(rows, block_rows);
     const std::int64_t trial = std::min(most_on_trial, rows / share_on_trial);
     if (trial < least_on_trial) return;
     std::vector<Id> some(static_cast<std::size_t>(trial));
     for (std::int64_t i = 0; i < trial; ++i)
       some[static_cast<std::size_t>(i)] = i * base_.rows() / trial;
-    if (by_lists_) {
-      sort_by_list(some);
-      double probes = 0;
-      lists_->search(some, probes, options_.progress);  // the first reads what it needs from disk
+    KnnReport report;
+    searcher_->search(detail::rows_at(base_, some), k_ + 1, knn_options(options_.progress),
+                      &report);
+    const double blocks = static_cast<double>(rows) / static_cast<double>(block_rows);
+    const double model = predict_scan(scan_of(trial), peaks()).seconds;
+    const double block = predict_scan(scan_of(std::min(rows, block_rows)), peaks()).seconds;
+    plan(blocks *
+         (report.seconds / model * block + (report.chunks > 1 ? report.prepare_seconds : 0)));
+  }
+
+  // Slices of the first block are searched for as all rows will be: in the order of their lists, so
+  // that as many of them share a list, and what a list takes from disk is shared by as many.
+  void try_slices(std::int64_t rows, std::int64_t block_rows) {
+    const std::int64_t block = std::min(base_.rows(), block_rows);
+    const std::int64_t slice =
+        std::min({lists_->batch(), block / slices_on_trial, rows / share_of_slice});
+    if (slice < least_on_trial) return;
+    std::vector<Id> order(static_cast<std::size_t>(block));
+    std::iota(order.begin(), order.end(), Id{0});
+    sort_by_list(order);
+    double probes = 0, seconds = 0;
+    for (std::int64_t i = 0; i < slices_on_trial; ++i) {
+      const std::int64_t begin = (block - slice) * i / (slices_on_trial - 1);
       const Clock::time_point start = Clock::now();
-      lists_->search(some, probes, options_.progress);
-      const double model = lists_->predicted_seconds(trial);
-      const std::int64_t batch = std::min({rows, block_rows, lists_->batch()});
-      const double all = lists_->predicted_seconds(batch) / static_cast<double>(batch);
-      if (model > 0) plan(since(start) / model * all * static_cast<double>(rows));
-    } else {
-      KnnReport report;
-      searcher_->search(detail::rows_at(base_, some), k_ + 1, knn_options(options_.progress),
-                        &report);
-      const double blocks = static_cast<double>(rows) / static_cast<double>(block_rows);
-      const double model = predict_scan(scan_of(trial), peaks()).seconds;
-      const double block = predict_scan(scan_of(std::min(rows, block_rows)), peaks()).seconds;
-      plan(blocks *
-           (report.seconds / model * block + (report.chunks > 1 ? report.prepare_seconds : 0)));
+      lists_->search(std::span(order).subspan(static_cast<std::size_t>(begin),
+                                              static_cast<std::size_t>(slice)),
+                     probes, options_.progress);
+      if (i > 0) seconds += since(start);
     }
+    plan(seconds / static_cast<double>((slices_on_trial - 1) * slice) * static_cast<double>(rows));
   }
 
   // All rows, so many at a time that the copies of them in order take little memory.
@@ -306,9 +331,11 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
     if (!begun && detail::has_lists_files(scratch))
       throw InvalidArgument("{}.1 is there, but no {}: remove the former", scratch, partial_path);
     const std::int64_t list_bytes = builder.size_of_lists().file_bytes;
+    // What was begun keeps its blocks, whatever the memory is now.
+    if (block_rows == 0 && !begun) block_rows = builder.usual_blocks();
     const detail::GraphPlan plan{mark_of(base, options.progress),
                                  k,
-                                 block_rows > 0 ? block_rows : usual_block_rows,
+                                 block_rows,
                                  options.metric,
                                  options.recall.value_or(1),
                                  options.distinct};
@@ -331,17 +358,17 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
       check_space(path, list_bytes + 24 * k * base.rows());  // twice the graph
       return detail::PartialGraph::create(partial_path, plan);
     }();
+    block_rows = partial.block_rows();
     const auto end_of = [&](std::int64_t block) {
-      return std::min(base.rows(), (block + 1) * plan.block_rows);
+      return std::min(base.rows(), (block + 1) * block_rows);
     };
     std::vector<std::int64_t> left;
     std::int64_t rows = 0;
     for (std::int64_t block = 0; block < partial.blocks(); ++block)
-      if (!partial.has(block))
-        left.push_back(block), rows += end_of(block) - block * plan.block_rows;
-    builder.prepare(rows, plan.block_rows);
+      if (!partial.has(block)) left.push_back(block), rows += end_of(block) - block * block_rows;
+    builder.prepare(rows, block_rows);
     for (const std::int64_t block : left) {
-      const Neighbors found = builder.search_block(block * plan.block_rows, end_of(block));
+      const Neighbors found = builder.search_block(block * block_rows, end_of(block));
       partial.write(block, found.ids, found.distances);
     }
     finish(partial.ids(), partial.distances());

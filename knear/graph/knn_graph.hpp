@@ -40,9 +40,9 @@ struct KnnGraphReport {
   std::string method;  // "self-join", "search", "lists"
   double seconds = 0;
   // Of this call, as it was expected before rows were searched for: what had gone by, and the time
-  // of a few rows spread over the base, brought to all of them by the model of costs
-  // (cost/list_plan.hpp, cost/plan.hpp); of a self-join the model alone. Writing the graph is not
-  // in it. 0: nothing was expected.
+  // of a few rows, brought to all of them; of rows spread over the base for an exact search by the
+  // model of costs (cost/plan.hpp), of a self-join the model alone. Writing the graph is not in it.
+  // 0: nothing was expected.
   double predicted_seconds = 0;
   std::int64_t scratch_bytes = 0;  // of inverted lists in files
   double promised_recall = 1;
@@ -69,7 +69,9 @@ enum class Resume : std::uint8_t { no, yes };
 // leads to the same graph. At the end PATH appears whole and PATH.partial is removed. Throws as
 // knn_graph(); InvalidArgument if there is a PATH.partial and resume is Resume::no, or it is that
 // of another base or of other arguments; IoError; CorruptFile for a PATH.partial that is none.
-// Blocks have block_rows rows; 0: 131,072. The graph does not depend on them.
+// Blocks have block_rows rows; 0: 131,072, or more where inverted lists are in files, which each
+// block reads, and when a graph is gone on with those that it was begun with. The graph does not
+// depend on them.
 //
 // Bases larger than memory: base may be a mapped file, of which pages are given back while this
 // works, so that beside the pages of the graph no more than options.memory is resident. Inverted

@@ -54,6 +54,19 @@ std::size_t whole_pages(std::size_t bytes) { return (bytes + page - 1) / page * 
   throw IoError("{}: cannot {}: {}", path, doing, std::generic_category().message(error));
 }
 
+Header read_header(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) fail(path, "open it", errno);
+  Header found{};
+  const ssize_t size = pread(file, &found, sizeof found, 0);
+  close(file);
+  if (size != static_cast<ssize_t>(sizeof found) || found.magic != magic ||
+      found.sum != found.right_sum() || found.block_rows < 1 ||
+      found.block_rows > std::uint64_t{1} << 62)
+    throw CorruptFile("{} is no graph that was begun; remove it to begin anew", path);
+  return found;
+}
+
 }  // namespace
 
 struct PartialGraph::File {
@@ -137,16 +150,13 @@ PartialGraph PartialGraph::create(const std::string& path, const GraphPlan& plan
   return PartialGraph(std::move(file));
 }
 
-PartialGraph PartialGraph::open(const std::string& path, const GraphPlan& plan) {
+PartialGraph PartialGraph::open(const std::string& path, GraphPlan plan) {
+  const Header found = read_header(path);
+  if (plan.block_rows == 0) plan.block_rows = static_cast<std::int64_t>(found.block_rows);
   auto file = std::make_unique<File>(path, plan);
   file->open_file(0);
   struct stat status {};
   if (fstat(file->file, &status) != 0) fail(path, "look at it", errno);
-  Header found{};
-  const ssize_t size = pread(file->file, &found, sizeof found, 0);
-  if (size != static_cast<ssize_t>(sizeof found) || found.magic != magic ||
-      found.sum != found.right_sum())
-    throw CorruptFile("{} is no graph that was begun; remove it to begin anew", path);
   const Header wanted = header_of(plan);
   const auto differs = [&](const char* what, auto there, auto here) {
     if (there != here)
@@ -171,6 +181,7 @@ PartialGraph PartialGraph::open(const std::string& path, const GraphPlan& plan) 
 }
 
 std::int64_t PartialGraph::blocks() const { return file_->blocks; }
+std::int64_t PartialGraph::block_rows() const { return file_->plan.block_rows; }
 
 bool PartialGraph::has(std::int64_t block) const {
   std::uint64_t sum = 0;

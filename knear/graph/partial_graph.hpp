@@ -27,14 +27,15 @@ class PartialGraph {
  public:
   // Whether there is a file of this name.
   static bool exists(const std::string& path);
-  // Makes the file, or opens that of the same plan. Throws IoError; InvalidArgument for that of
-  // another plan; CorruptFile.
+  // Makes the file, or opens that of the same plan; of block_rows 0: whatever blocks it has. Throws
+  // IoError; InvalidArgument for that of another plan; CorruptFile.
   static PartialGraph create(const std::string& path, const GraphPlan& plan);
-  static PartialGraph open(const std::string& path, const GraphPlan& plan);
+  static PartialGraph open(const std::string& path, GraphPlan plan);
   ~PartialGraph();
   PartialGraph(PartialGraph&&) noexcept;
 
   std::int64_t blocks() const;
+  std::int64_t block_rows() const;
   // Whether a block is there; one that was written in part, or altered since, is not.
   bool has(std::int64_t block) const;
   // Writes the rows of a block [block_rows x k], the last one fewer, and waits until it is on disk.
