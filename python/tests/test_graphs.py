@@ -189,6 +189,26 @@ def test_bridges_are_a_least_spanning_tree(metric):
         assert whole.largest_step(start, end) == full.largest_step(start, end)
 
 
+def test_what_bridges_a_graph_of_roots_is_a_root():
+    draw = np.random.default_rng(3)
+    x = np.vstack([draw.normal(size=(50, 3)), draw.normal(size=(50, 3)) + 40])
+    graph = knear.knn_graph(x, 4)
+    squared = knear.smoothest_path(graph, 3, 70, base=x)
+    assert squared.largest_step > 1000
+    path, largest = knear.smoothest_path(graph.to_csr(euclidean=True), 3, 70, base=x)
+    assert largest == np.sqrt(np.float32(squared.largest_step))
+    steps = np.sqrt(((x[path[1:]] - x[path[:-1]]) ** 2).sum(1))
+    assert largest == pytest.approx(steps.max(), rel=1e-6)
+    # Graphs of another base or metric are refused where that can be seen.
+    for wrong, of in ((graph.to_csr(), 2 * x), (tuple(graph), x[::-1])):
+        with pytest.raises(knear.InvalidArgument, match="another base"):
+            knear.smoothest_path(wrong, 3, 70, base=of)
+    cosine = knear.knn_graph(x, 4, "cosine", as_csr="union")
+    with pytest.raises(knear.InvalidArgument, match="another metric than l2"):
+        knear.smoothest_path(cosine, 3, 70, base=x)
+    assert len(knear.smoothest_path(cosine, 3, 70, base=x, metric="cosine").path) > 1
+
+
 def test_statistics():
     graph = knear.knn_graph(X, 5)
     said = graph.statistics(hubs=3)
@@ -222,6 +242,16 @@ def test_accuracy_is_that_of_the_sample():
     assert mean == pytest.approx(np.mean(shares))
     assert low < mean < high
     assert other.accuracy(X, sample=50, seed=2) == other.accuracy(X, sample=50, seed=2)
+
+
+def test_accuracy_is_told_of_the_base_of_the_graph_alone():
+    x = np.random.default_rng(1).random((600, 5))
+    graph = knear.knn_graph(x, 4)
+    mean, (low, high) = graph.accuracy(x)
+    assert low <= mean <= high <= 1
+    with pytest.raises(knear.InvalidArgument, match="base"):
+        graph.accuracy(x + 1)
+    assert graph.accuracy(x, seed=-1)[0] == 1  # any whole number is a seed
 
 
 def test_recall_below_1_goes_by_lists():
@@ -429,3 +459,27 @@ def test_scikit_learn_takes_the_matrices():
         knear.knn_graph(line, 8, as_csr="union", euclidean=True)
     )
     assert abs(np.corrcoef(flat[:, 0], line[:, 0])[0, 1]) > 0.999
+
+
+@pytest.mark.parametrize("given", ["matrix", "neighbours"])
+def test_umap_takes_the_graph(given):
+    umap = pytest.importorskip("umap", reason="umap-learn comes with `scripts/setup --bench`")
+    from sklearn.cluster import DBSCAN
+    from sklearn.metrics import adjusted_rand_score
+
+    draw = np.random.default_rng(5)
+    labels = np.repeat(np.arange(3), 100)
+    x = draw.normal(size=(300, 4)) + 20 * labels[:, None]
+    how = {"n_neighbors": 15, "random_state": 1, "n_jobs": 1}
+    if given == "matrix":
+        matrix = knear.knn_graph(x, 15, as_csr="union", euclidean=True)
+        places = umap.UMAP(metric="precomputed", **how).fit_transform(matrix)
+    else:
+        # UMAP counts each row as the first of its own neighbours.
+        squared, ids = knear.knn_graph(x, 14)
+        ids = np.column_stack([np.arange(len(x)), ids])
+        distances = np.column_stack([np.zeros(len(x), np.float32), np.sqrt(squared)])
+        made = umap.UMAP(precomputed_knn=(ids, distances), **how)
+        with pytest.warns(UserWarning, match="not an NNDescent object"):
+            places = made.fit_transform(x)
+    assert adjusted_rand_score(labels, DBSCAN(eps=3).fit_predict(places)) > 0.9
