@@ -140,10 +140,12 @@ void add_build(CLI::App& app) {
       ->type_name("FILE")
       ->required();
   command
-      ->add_option("--index", arguments->index,
-                   "kind of index: Flat (exact search, prepared once), IVF1024,Flat (1024 inverted "
-                   "lists), IVF1024,PQ32 (and codes of 32 bytes), PQ32, SQ8; ,RFlat behind codes "
-                   "keeps the vectors too; auto: what suits --memory, --recall and --batch")
+      ->add_option(
+          "--index", arguments->index,
+          "kind of index: Flat (exact search, prepared once), IVF1024,Flat (1024 inverted "
+          "lists), Graph32 (a graph of 32 links a row, for one query a call), IVF1024,PQ32 "
+          "(lists and codes of 32 bytes), PQ32, SQ8; ,RFlat behind codes keeps the "
+          "vectors too; auto: what suits --memory, --recall and --batch")
       ->type_name("KIND")
       ->required();
   command->add_option("--out", arguments->out, "the file to write, .knear")
@@ -165,7 +167,8 @@ void add_build(CLI::App& app) {
            "auto: what the index may take (default: as much as it likes)");
   command->add_option("--recall", arguments->recall, "auto: the recall to come (default: 0.95)")
       ->type_name("R");
-  add_whole(*command, "--batch", arguments->batch, "auto: queries in a call (default: 1000)");
+  add_whole(*command, "--batch", arguments->batch,
+            "auto: queries in a call (default: 1000; for up to 4 a graph may be taken)");
   command->add_flag("--optimize", arguments->optimize,
                     "make now what many searches would come to make, where it pays");
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");

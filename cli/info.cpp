@@ -95,6 +95,19 @@ nlohmann::ordered_json describe(const Index& index, const std::string& path, boo
           {"memory_bytes", index.memory_bytes()}};
 }
 
+// The nodes of the graph over an index, 0 before it is made, and the bytes of its sections.
+struct SearchGraph {
+  std::int64_t nodes = 0, bytes = 0;
+};
+SearchGraph search_graph_of(const io::Archive& archive) {
+  SearchGraph out;
+  for (const io::Section& section : archive.sections())
+    if (section.name.starts_with("graph/")) out.bytes += static_cast<std::int64_t>(section.bytes);
+  if (archive.has("graph/begin"))
+    out.nodes = static_cast<std::int64_t>(archive.read("graph/begin").bytes / 8) - 1;
+  return out;
+}
+
 // Describes an index, comparing every section with its checksums.
 nlohmann::ordered_json describe_index(const std::string& path, bool json, ProgressBar& bar) {
   const auto archive = io::Archive::open(path);
@@ -102,6 +115,16 @@ nlohmann::ordered_json describe_index(const std::string& path, bool json, Progre
   const Index index = Index::load(path);
   bar.clear();
   auto out = describe(index, path, json, "knear", "knear index", archive->file_bytes(), ", mapped");
+  if (index.has_graph()) {
+    const SearchGraph graph = search_graph_of(*archive);
+    if (json)
+      out["graph_nodes"] = graph.nodes, out["graph_bytes"] = graph.bytes;
+    else if (graph.nodes == 0)
+      print("  graph     not made yet: the first search makes it\n");
+    else
+      print("  graph     {} nodes, {} of codes and links\n", graph.nodes,
+            readable_bytes(double(graph.bytes)));
+  }
   if (!json) {
     print("  checksum  {} sections as they were saved\n", archive->sections().size());
     return {};

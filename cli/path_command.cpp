@@ -68,6 +68,7 @@ void run_path(const PathArguments& arguments) {
   finder.emplace(edges.view(), metric, threads);
   SmoothPath path = finder->path(arguments.from, arguments.to);
   check_interrupt();
+  const std::int64_t component_count = finder->component_count();
   // Without a way: over the bridges that make the graph one, to say what is missing.
   const bool connected = path.found();
   std::vector<Bridge> gaps;
@@ -111,7 +112,7 @@ void run_path(const PathArguments& arguments) {
     for (const Bridge& gap : gaps)
       missing.push_back({{"from", gap.from}, {"to", gap.to}, {"distance", gap.distance}});
     out["gaps"] = missing;
-    out["components"] = finder->component_count();
+    out["components"] = component_count;
     out["seconds"] = seconds;
     print("{}\n", out.dump(2));
     return check_written();

@@ -143,7 +143,7 @@ PictureFolder open_pictures(const std::string& path, std::int64_t rows, int thre
   for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
        at.increment(error)) {
     const std::string ending = lower(at->path().extension().string());
-    if (ending == ".png" || ending == ".jpg" || ending == ".jpeg")
+    if ((ending == ".png" || ending == ".jpg" || ending == ".jpeg") && !at->is_directory(error))
       out.names.push_back(at->path().filename().string());
   }
   if (error) throw IoError("cannot list '{}': {}", path, error.message());

@@ -1,6 +1,8 @@
 #include "cli/explore/server.hpp"
 
 #ifdef KNEAR_EXPLORE
+// Bodies have one limit, whatever type they say they are of (most_body_bytes).
+#define CPPHTTPLIB_FORM_URL_ENCODED_PAYLOAD_MAX_LENGTH (4 << 20)
 #include <httplib.h>
 
 #include <mutex>
@@ -30,6 +32,9 @@ void PageServer::show_places(MatrixView<float>, double) {}
 namespace {
 
 constexpr std::size_t most_body_bytes = std::size_t{4} << 20;
+// Requests that are answered at once; one that is sent in part holds a thread for so many seconds.
+constexpr std::size_t server_threads = 64;
+constexpr time_t read_seconds = 2;
 constexpr const char* json_type = "application/json; charset=utf-8";
 
 // An answer that is no success, thrown by what finds out.
@@ -153,6 +158,8 @@ void PageServer::State::check_request(const httplib::Request& request) const {
     throw Refusal{403, "this page is for 127.0.0.1 alone"};
   if (request.method != "GET" && request.method != "HEAD" && request.method != "POST")
     throw Refusal{405, "GET and POST are answered"};
+  // Many ranges of a long answer would be an answer many times as long.
+  if (request.has_header("Range")) throw Refusal{416, "no part of an answer is sent alone"};
   if (request.has_header("Transfer-Encoding")) throw Refusal{411, "a body needs a Content-Length"};
   if (request.has_header("Content-Encoding")) throw Refusal{415, "no body may be packed"};
   if (request.get_header_value("Content-Type").find("multipart") != std::string::npos)
@@ -236,7 +243,8 @@ void PageServer::State::add_questions() {
 PageServer::State::State(const Explorer& asked, std::int64_t wanted) : explorer(asked) {
   server.set_payload_max_length(most_body_bytes);
   server.set_keep_alive_timeout(1);
-  server.set_read_timeout(10);
+  server.set_read_timeout(read_seconds);
+  server.new_task_queue = [] { return new httplib::ThreadPool(server_threads); };
   server.set_default_headers(
       {{"Content-Security-Policy",
         "default-src 'self'; img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; "

@@ -41,6 +41,9 @@ class ServedSource {
   }
 }
 
+// Letters of ASCII alone, as the server has it.
+const lower = (text) => text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
+
 // Answers from the arrays that `knear explore --html` has put into the page.
 class EmbeddedSource {
   constructor() {
@@ -105,11 +108,11 @@ class EmbeddedSource {
     };
   }
   async find(text) {
-    const wanted = text.toLowerCase();
+    const wanted = lower(text);
     const found = [];
     for (let id = 0; id < this.known.rows && this.known.labelled && found.length <= 50; ++id) {
       const label = this.label(id);
-      if (label.toLowerCase().includes(wanted)) found.push({ id, label });
+      if (lower(label).includes(wanted)) found.push({ id, label });
     }
     return { found: found.slice(0, 50), more: found.length > 50 };
   }

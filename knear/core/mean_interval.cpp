@@ -20,7 +20,9 @@ Interval mean_interval(std::span<const double> values) {
   const double size = n / std::max(ratio, 1e-12), z = 1.959964;
   const double centre = mean + z * z / (2 * size), scale = 1 + z * z / size;
   const double half = z * std::sqrt(mean * (1 - mean) / size + z * z / (4 * size * size));
-  return {std::max(0.0, (centre - half) / scale), std::min(1.0, (centre + half) / scale)};
+  // Rounding must not leave the mean outside, where that is 0 or 1.
+  return {std::clamp((centre - half) / scale, 0.0, mean),
+          std::clamp((centre + half) / scale, mean, 1.0)};
 }
 
 }  // namespace knear

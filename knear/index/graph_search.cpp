@@ -111,9 +111,11 @@ class GraphSearch {
     std::uint32_t node = no_node;
     Id id = no_id;
   };
-  void run(AnyMatrixView queries, std::int64_t k, const GraphEffort& effort,
+  void run(AnyMatrixView queries, std::int64_t k, GraphEffort effort,
            std::span<const LeftOut> left_out = {}) {
     const std::int64_t count = queries.rows();
+    // A walk cannot keep more nodes than there are.
+    effort.ef = std::min(effort.ef, std::max<std::int64_t>(graph_.nodes(), 1));
     found_ = ExactNeighbors(count, k);
     nearest_starts_.assign(static_cast<std::size_t>(count), 0);
     scored_.assign(static_cast<std::size_t>(count), 0);

@@ -2,10 +2,12 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <tuple>
 
+#include "knear/distance/reference.hpp"
 #include "knear/graph/bridges.hpp"
 #include "knear/graph/knn_graph.hpp"
 #include "knear/graph/nn_descent.hpp"
@@ -73,6 +75,39 @@ nb::dict dict_of(const RefineReport& report, std::int64_t rows, bool sampled) {
   out["measured"] = report.measured;
   out["changed"] = report.changed;
   return out;
+}
+
+// Whether the distances of a graph are roots of the squared ones of its base, as SciPy and others
+// have them: some of its edges are measured. Throws InvalidArgument for those of another base.
+bool are_roots(SparseGraphView graph, AnyMatrixView base, Metric metric) {
+  if (graph.rows() != base.rows())
+    throw ShapeMismatch("base has {} rows, but the graph has {}", base.rows(), graph.rows());
+  constexpr std::int64_t tried = 256;
+  bool squares = true, roots = metric == Metric::l2;
+  for (std::int64_t i = 0; i < std::min(tried, graph.edges()); ++i) {
+    const std::int64_t edge = i * graph.edges() / std::min(tried, graph.edges());
+    const auto next = std::upper_bound(graph.begin.begin(), graph.begin.end(), edge);
+    const std::int64_t a = next - graph.begin.begin() - 1;
+    const Id b = graph.ids[static_cast<std::size_t>(edge)];
+    if (a < 0 || b < 0 || b >= base.rows()) throw InvalidArgument("graph: an edge ends at {}", b);
+    const double said = static_cast<double>(graph.distances[static_cast<std::size_t>(edge)]);
+    double measured = 0, scale = 1;
+    visit(base, [&](auto rows) {
+      measured = reference_distance(metric, rows.row(a), rows.row(b), rows.cols());
+      if (metric != Metric::cosine)
+        scale = reference_distance(Metric::ip, rows.row(a), rows.row(a), rows.cols()) +
+                reference_distance(Metric::ip, rows.row(b), rows.row(b), rows.cols());
+    });
+    // What other libraries round, and no more.
+    squares &= std::abs(said - measured) <= 1e-4 * std::abs(measured) + 1e-5 * scale;
+    roots = roots && std::abs(said * said - measured) <= 2e-4 * measured + 1e-5 * scale;
+    if (!squares && !roots)
+      throw InvalidArgument(
+          "graph: the distance of rows {} and {} is {}, but in base {}: it is of another base, or "
+          "of another metric than {}",
+          a, b, said, measured, name_of(metric));
+  }
+  return !squares;
 }
 
 RefineOptions refine_options(std::optional<double> recall, std::uint64_t seed, std::int64_t threads,
@@ -326,8 +361,11 @@ void bind_graphs(nb::module_& m) {
         const Metric by = parse_metric(metric);
         SparseGraph out;
         without_interpreter(progress_to, [&](Progress progress) {
-          out =
-              with_bridges(graph, bridges(rows, components(graph), by, narrow(threads), progress));
+          std::vector<Bridge> found =
+              bridges(rows, components(graph), by, narrow(threads), progress);
+          if (are_roots(graph, rows, by))
+            for (Bridge& bridge : found) bridge.distance = std::sqrt(bridge.distance);
+          out = with_bridges(graph, found);
         });
         return tuple_of(std::move(out));
       },

@@ -57,6 +57,8 @@ def row_or_matrix(name: str, x: Any) -> tuple[np.ndarray, str, bool]:
 def _matrix_of(name: str, array: np.ndarray) -> tuple[np.ndarray, str]:
     if array.ndim != 2:
         text = f"{name} must be a matrix [n x dim], but have {array.ndim} dimensions"
+        if array.ndim == 0:
+            text = f"{name} must be a matrix [n x dim] of numbers, but is {shown(array.item())}"
         if array.ndim == 1:
             text = (
                 f"{name} must be a matrix [n x dim], but have one dimension of {array.size} "
@@ -203,7 +205,7 @@ def integer(name: str, value: Any) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        text = f"{name} must be a whole number, but is {value!r}"
+        text = f"{name} must be a whole number, but is {shown(value)}"
         raise InvalidArgument(text) from None
     if not -(2**63) <= number < 2**63:
         raise InvalidArgument(f"{name} must fit 64 bits, but is {number}")
@@ -215,14 +217,20 @@ def number(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidArgument(f"{name} must be a number, but is {value!r}") from None
+        raise InvalidArgument(f"{name} must be a number, but is {shown(value)}") from None
 
 
 def text(name: str, value: Any) -> str:
     """`value`, which must be a str; _core checks which."""
     if not isinstance(value, str):
-        raise InvalidArgument(f"{name} must be text, but is {value!r}")
+        raise InvalidArgument(f"{name} must be text, but is {shown(value)}")
     return value
+
+
+def shown(value: Any) -> str:
+    """`value` in one line of a message: what is long, or may have many lines, by its type."""
+    text = repr(value) if isinstance(value, (str, bytes, bool, int, float, type(None))) else ""
+    return text if 0 < len(text) <= 80 else f"of type {type(value).__name__}"
 
 
 def path(value: Any) -> bytes:

@@ -169,14 +169,17 @@ class KnnGraph(_Edges):
         >>> knear.knn_graph(x, k=5).accuracy(x)[0]
         1.0
 
-        seed: of the drawing. threads, progress: as those of knn_graph().
+        seed: of the drawing. threads, progress: as those of knn_graph(). Raises InvalidArgument
+        for another base than that of the graph.
         """
+        of = _arrays.matrix("base", base)
+        self._of_knear("accuracy()").check_base(*of)
         mean, low, high = reporting(
             progress,
-            self._of_knear("accuracy()").accuracy,
-            *_arrays.matrix("base", base),
+            self._core.accuracy,
+            *of,
             _arrays.integer("sample", sample),
-            _arrays.integer("seed", seed),
+            _arrays.integer("seed", seed) % 2**64,
             _arrays.integer("threads", threads),
         )
         return mean, (low, high)
@@ -349,7 +352,7 @@ def refine_graph(
         raise InvalidArgument(f"metric is {metric!r}, but the graph is one of {own.metric!r}")
     arguments = (
         None if recall is None else _arrays.number("recall", recall),
-        _arrays.integer("seed", seed),
+        _arrays.integer("seed", seed) % 2**64,
         _arrays.integer("threads", threads),
         _arrays.size("memory", memory),
     )
@@ -442,15 +445,18 @@ class PathFinder:
 
     graph: of knn_graph(), a pair (distances, ids) [n x k] of neighbours, or a SciPy matrix of
         distances; its edges are walked in both directions.
-    metric: that of the distances; None for that of the graph, "l2" where it has none.
+    metric: that of the distances; None for that of the graph, "l2" where it has none, as a SciPy
+        matrix and a pair: name it there if it is another.
     base: the vectors [n x d] of the graph. With them components are connected by the exact nearest
-        pairs of their rows, so that there is a path between any two rows.
+        pairs of their rows, so that there is a path between any two rows; if the graph has roots of
+        squared distances (euclidean=True), so has what is added.
     threads: for making it; 0 for all that the process may use. Paths may be asked for by any number
         of threads.
 
     progress: as that of knn_graph().
 
-    Raises InvalidArgument for a graph that is none: another shape, an id that is no row, a NaN.
+    Raises InvalidArgument for a graph that is none: another shape, an id that is no row, a NaN, a
+    negative distance of "l2"; and for one that is not of `base`.
     """
 
     def __init__(
@@ -493,7 +499,13 @@ class PathFinder:
         >>> knear.PathFinder(graph).largest_step(0, 2)
         4.0
         """
-        return self._core.largest_step(_arrays.integer("start", start), _arrays.integer("end", end))
+        return self._core.largest_step(self._row("start", start), self._row("end", end))
+
+    def _row(self, name: str, row: int) -> int:
+        row = _arrays.integer(name, row)
+        if not 0 <= row < self._core.rows:
+            raise InvalidArgument(f"{name} is row {row}, but the graph has {self._core.rows} rows")
+        return row
 
     def path(self, start: int, end: int) -> SmoothPath:
         """(path, largest_step) of the smoothest path from row `start` to row `end`, as
@@ -504,9 +516,7 @@ class PathFinder:
         >>> knear.PathFinder(graph).path(2, 0).path.tolist()
         [2, 1, 0]
         """
-        ids, largest, total = self._core.path(
-            _arrays.integer("start", start), _arrays.integer("end", end)
-        )
+        ids, largest, total = self._core.path(self._row("start", start), self._row("end", end))
         found = SmoothPath(ids, largest)
         found.sum_of_steps = total
         return found
@@ -536,7 +546,7 @@ def smoothest_path(
     are those of PathFinder, which is the faster way to many paths. For "ip" the largest step is the
     smallest product, and the fewest steps decide.
 
-    metric, threads: as those of PathFinder.
+    metric, threads: as those of PathFinder: a SciPy matrix and a pair do not know their metric.
 
     Raises InvalidArgument for a row that is not there.
     """

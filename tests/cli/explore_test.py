@@ -179,6 +179,7 @@ class Served(ProgramTest):
             self.file("images/2.png").write_bytes(content)
             self.fails(1, "explore", *words, "--port", "0", says="images/2.png")
         self.file("images/2.png").unlink()
+        os.mkdir(self.path("images/2.png"))
         self.fails(
             1, "explore", *words, "--port", "0", says="4 PNG and JPEG files, but the base has 5"
         )
@@ -224,6 +225,14 @@ class Served(ProgramTest):
             ({"Content-Type": "multipart/form-data; boundary=x"}, 415),
         ):
             self.assertEqual(server.refused("/api/search", b"x", headers)[0], status)
+        # What curl -d says of a body changes nothing, also beyond 8 KiB.
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        body = json.dumps({"vector": [1] * 12, "more": "x" * 100000})
+        status, _, content = server.ask("/api/search", body, form)
+        self.assertEqual((status, len(json.loads(content)["neighbors"])), (200, 10))
+        # An answer of as many ranges as a header has room for would be thousands of times as long.
+        for ranges in "bytes=0-", "bytes=" + ",".join(["0-"] * 2000):
+            self.assertEqual(server.refused("/api/places", headers={"Range": ranges})[0], 416)
         self.assertEqual(server.refused("/api/info", method="DELETE")[0], 405)
         self.assertEqual(server.ask("/", headers={"Host": f"localhost:{server.port}"})[0], 200)
         self.assertEqual(server.json("/api/item/0")["id"], 0, "it still answers")
@@ -262,6 +271,18 @@ class Served(ProgramTest):
             self.assertRegex(server.raw(data), rb"\A(HTTP/1\.1 4\d\d |\Z)", data[:60])
         self.assertEqual(server.json("/api/item/0")["id"], 0, "it still answers")
         self.assertEqual(server.end(), (0, "", ""))
+
+    def test_requests_sent_in_part_hold_up_no_other(self):
+        server = self.server("--graph", "g.knear")
+        half = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(40)]
+        for one in half:
+            one.sendall(b"GET / HTT")
+        link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        link.request("GET", "/api/item/0")
+        self.assertEqual(json.loads(link.getresponse().read())["id"], 0)
+        for one in half:
+            one.close()
+        link.close()
 
     def test_only_this_machine_is_answered(self):
         server = self.server("--graph", "g.knear")

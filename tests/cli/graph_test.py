@@ -189,6 +189,7 @@ class Graph(ProgramTest):
         self.graph(base="three.fvecs", k=2)
         told = self.path_between(0, 29, base="three.fvecs")
         self.assertEqual((told["path"], told["largest_step"]), ([], None))
+        self.assertEqual(told["components"], 3)
         self.assertEqual([gap["distance"] for gap in told["gaps"]], [10000, 10000])
         words = "--graph", "g.knear", "--base", "three.fvecs", "--from", "0", "--to", "29"
         text = self.ok("path", *words)
@@ -197,7 +198,7 @@ class Graph(ProgramTest):
         told = self.path_between(0, 29, "--bridge", base="three.fvecs")
         self.assertEqual((told["path"][0], told["path"][-1]), (0, 29))
         self.assertEqual(told["largest_step"], 10000)
-        self.assertEqual(told["connected"], False)
+        self.assertEqual((told["connected"], told["components"]), (False, 3))
         self.ok("path", *words, "--bridge", "--out", "p.ivecs")
         self.assertEqual(read_vecs(self.path("p.ivecs"), "i"), [told["path"]])
         self.fails(1, "path", *words, "--out", "q.ivecs", says="no path")

@@ -551,6 +551,10 @@ TEST(GraphFlatRefused, SaysWhatIsWrong) {
   narrow.memory = 50'000;
   expect_equal(index.search(base.view().rows(0, 99), 3, narrow),
                index.search(base.view().rows(0, 99), 3, by_ef(10)));
+  // No walk keeps more nodes than there are.
+  narrow.method.ef = std::int64_t{1} << 40, narrow.memory = 200'000;
+  expect_equal(index.search(base.view().rows(0, 99), 3, narrow),
+               index.search(base.view().rows(0, 99), 3, by_ef(2000)));
   // Fewer rows than a graph is worth are all compared.
   GraphFlatIndex few(8, 8);
   few.add(base.view().rows(0, 100));
