@@ -1,16 +1,14 @@
 #include "knear/graph/paths.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <limits>
 #include <optional>
-#include <queue>
 #include <utility>
 
 #include "knear/core/public_call.hpp"
 #include "knear/core/stop_check.hpp"
 #include "knear/graph/disjoint_sets.hpp"
+#include "knear/graph/path_search.hpp"
 
 namespace knear {
 namespace {
@@ -26,23 +24,18 @@ std::size_t place(std::int64_t row) { return static_cast<std::size_t>(row); }
 
 // How long a step is, for all metrics: shorter is better.
 struct PathFinder::Forest {
-  Forest(SparseGraph symmetric_graph, Metric graph_metric)
-      : graph(std::move(symmetric_graph)), metric(graph_metric), components(graph.rows()) {
+  Forest(const SparseGraph& symmetric_graph, Metric graph_metric)
+      : graph(symmetric_graph, graph_metric), metric(graph_metric), components(graph.rows()) {
     struct Edge {
       float length;
-      Id a, b;
+      std::uint32_t a, b;
     };
     std::vector<Edge> edges;
-    edges.reserve(graph.ids.size() / 2);
+    edges.reserve(graph.steps.size() / 2);
     for (Id a = 0; a < graph.rows(); ++a) {
       if (a % rows_between_checks == 0) stop_if_asked();
-      for (std::size_t e = place(graph.begin[place(a)]); e < place(graph.begin[place(a) + 1]);
-           ++e) {
-        if (std::isinf(graph.distances[e]))
-          throw InvalidArgument("graph: the distance of rows {} and {} is infinite", a,
-                                graph.ids[e]);
-        if (a < graph.ids[e]) edges.push_back({length(e), a, graph.ids[e]});
-      }
+      for (const auto& [b, length] : graph.from(a))
+        if (a < b) edges.push_back({length, static_cast<std::uint32_t>(a), b});
     }
     std::sort(edges.begin(), edges.end(),
               [](const Edge& x, const Edge& y) { return x.length < y.length; });
@@ -65,8 +58,10 @@ struct PathFinder::Forest {
     }
   }
 
-  float length(std::size_t edge) const {
-    return larger_is_nearer(metric) ? -graph.distances[edge] : graph.distances[edge];
+  float length_between(Id a, Id b) const {
+    const auto steps = graph.from(a);
+    return std::find_if(steps.begin(), steps.end(), [&](const auto& step) { return step.row == b; })
+        ->length;
   }
 
   void check(const char* name, Id row) const {
@@ -90,53 +85,13 @@ struct PathFinder::Forest {
     return larger_is_nearer(metric) ? -static_cast<double>(step) : static_cast<double>(step);
   }
 
-  SparseGraph graph;
+  detail::StepGraph graph;
   Metric metric;
   std::int64_t components;
   std::vector<Id> parent;
   std::vector<float> joined_at;
+  mutable detail::PathSearches searches{graph};
 };
-
-namespace {
-
-// One of the two searches: Dijkstra's, in whole numbers, so that sums do not depend on their order.
-class Side {
- public:
-  Side(Id start, std::int64_t rows) : far_(place(rows), unseen), settled_(place(rows), false) {
-    offer(start, 0);
-  }
-
-  // The least distance of what is not settled; the largest number if nothing is left.
-  std::int64_t next_distance() {
-    while (!queue_.empty() && settled(queue_.top().second)) queue_.pop();
-    return queue_.empty() ? unseen : queue_.top().first;
-  }
-  Id settle() {
-    const Id row = queue_.top().second;
-    queue_.pop();
-    settled_[place(row)] = true;
-    return row;
-  }
-  void offer(Id row, std::int64_t distance) {
-    if (distance >= far_[place(row)]) return;
-    far_[place(row)] = distance;
-    queue_.push({distance, row});
-  }
-  bool seen(Id row) const { return far_[place(row)] != unseen; }
-  bool settled(Id row) const { return settled_[place(row)]; }
-  std::int64_t distance(Id row) const { return far_[place(row)]; }
-  std::size_t waiting() const { return queue_.size(); }
-
-  static constexpr std::int64_t unseen = std::numeric_limits<std::int64_t>::max() / 4;
-
- private:
-  using Entry = std::pair<std::int64_t, Id>;
-  std::vector<std::int64_t> far_;
-  std::vector<bool> settled_;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
-};
-
-}  // namespace
 
 PathFinder::PathFinder(SparseGraphView graph, Metric metric, int threads)
     : forest_(detail::public_call([&] {
@@ -176,85 +131,13 @@ SmoothPath PathFinder::path(Id from, Id to) const {
     constexpr double infinity = std::numeric_limits<double>::infinity();
     if (!largest) return {{}, infinity, infinity};
 
-    const SparseGraph& graph = forest.graph;
     const bool summed = !larger_is_nearer(forest.metric) && *largest > 0;
-    const auto weight = [&](std::size_t edge) -> std::int64_t {
-      if (!summed) return 1;
-      const double share =
-          std::max(0.0, static_cast<double>(graph.distances[edge])) / static_cast<double>(*largest);
-      return std::llround(share * 0x1p40) + 1;
-    };
-    // Calls f(row at the other end, weight) for the edges of a row that are not too long.
-    const auto each_edge = [&](Id row, auto&& f) {
-      for (std::size_t e = place(graph.begin[place(row)]); e < place(graph.begin[place(row) + 1]);
-           ++e)
-        if (forest.length(e) <= *largest) f(graph.ids[e], weight(e));
-    };
-
-    // The two searches go on until neither can meet the other at less, nor at as much: then each
-    // row of a shortest path is settled by one of them, those before some step by the first and
-    // those behind it by the second. Of each step between the two `met` has the first one's row.
-    std::array<Side, 2> sides{Side(from, graph.rows()), Side(to, graph.rows())};
-    std::int64_t shortest = Side::unseen;
-    struct Meeting {
-      Id row;
-      std::int64_t length;
-    };
-    std::vector<Meeting> met;
-    for (std::int64_t steps = 0;; ++steps) {
-      if (steps % rows_between_checks == 0) stop_if_asked();
-      const std::int64_t first = sides[0].next_distance(), second = sides[1].next_distance();
-      if (first + second > shortest) break;
-      const std::size_t turn = sides[0].waiting() <= sides[1].waiting() ? 0 : 1;
-      Side &own = sides[turn], &other = sides[1 - turn];
-      const Id row = own.settle();
-      each_edge(row, [&](Id neighbor, std::int64_t step) {
-        own.offer(neighbor, own.distance(row) + step);
-        if (!other.seen(neighbor)) return;
-        const std::int64_t length = own.distance(row) + step + other.distance(neighbor);
-        if (length > shortest) return;
-        shortest = length;
-        met.push_back({turn == 0 ? row : neighbor, length});
-      });
-    }
-
-    // The rows of shortest paths that the first search settled: backwards from where it met.
-    std::vector<bool> on_path(place(graph.rows()), false);
-    std::vector<Id> open;
-    const auto mark = [&](Id row) {
-      if (!sides[0].settled(row) || on_path[place(row)]) return;
-      on_path[place(row)] = true;
-      open.push_back(row);
-    };
-    for (const Meeting& meeting : met)
-      if (meeting.length == shortest) mark(meeting.row);
-    mark(to);
-    while (!open.empty()) {
-      const Id row = open.back();
-      open.pop_back();
-      each_edge(row, [&](Id neighbor, std::int64_t step) {
-        if (sides[0].seen(neighbor) && sides[0].distance(neighbor) + step == sides[0].distance(row))
-          mark(neighbor);
-      });
-    }
-
-    SmoothPath path{{from}, forest.as_distance(*largest), 0};
-    for (std::int64_t gone = 0; path.ids.back() != to;) {
-      Id next = no_id;
-      std::int64_t its_step = 0;
-      each_edge(path.ids.back(), [&](Id neighbor, std::int64_t step) {
-        const std::int64_t reached = gone + step;
-        const bool leads_on =
-            (on_path[place(neighbor)] && sides[0].distance(neighbor) == reached) ||
-            (sides[1].settled(neighbor) && reached + sides[1].distance(neighbor) == shortest);
-        if (leads_on && (next == no_id || neighbor < next)) next = neighbor, its_step = step;
-      });
-      for (std::size_t e = place(graph.begin[place(path.ids.back())]);
-           e < place(graph.begin[place(path.ids.back()) + 1]); ++e)
-        if (graph.ids[e] == next) path.sum_of_steps += static_cast<double>(graph.distances[e]);
-      path.ids.push_back(next);
-      gone += its_step;
-    }
+    SmoothPath path{
+        forest.searches.shortest(from, to, *largest,
+                                 summed ? detail::PathWeights::lengths : detail::PathWeights::ones),
+        forest.as_distance(*largest), 0};
+    for (std::size_t i = 1; i < path.ids.size(); ++i)
+      path.sum_of_steps += forest.as_distance(forest.length_between(path.ids[i - 1], path.ids[i]));
     return path;
   });
 }

@@ -10,8 +10,9 @@
 //
 // A spanning forest of least steps (Kruskal) is built once and tells the largest step between any
 // two rows in log(rows) memory accesses; of the edges that are no longer than that a search from
-// both ends takes the path with the least sum of steps. Memory: 20 bytes a row (36 while
-// it is made) and 12 for each direction of an edge; 17 bytes a row for each path looked for.
+// both ends takes the path with the least sum of steps (path_search.hpp). Memory: 20 bytes a
+// row (36 while it is made) and 8 for each direction of an edge (32 while it is made); 16 bytes a
+// row for each path looked for at once, which are kept for the next one, those of four at most.
 // Threads: any number of calls at once.
 #pragma once
 #include <cstdint>
@@ -34,7 +35,7 @@ struct SmoothPath {
 class PathFinder {
  public:
   // Of a graph, or of the neighbours ids [n x k] of n rows at distances [n x k]. Errors as for
-  // symmetric(); InvalidArgument for an infinite distance.
+  // symmetric(); InvalidArgument for an infinite distance and for more than 2^32 - 1 rows.
   explicit PathFinder(SparseGraphView graph, Metric metric = Metric::l2, int threads = 0);
   PathFinder(MatrixView<Id> ids, MatrixView<float> distances, Metric metric = Metric::l2,
              int threads = 0);

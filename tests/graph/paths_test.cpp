@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <boost/graph/adjacency_list.hpp>
 #include <boost/graph/connected_components.hpp>
 #include <boost/graph/dijkstra_shortest_paths.hpp>
@@ -11,6 +12,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -172,6 +174,53 @@ TEST(PathFinder, agrees_with_boost_on_random_graphs) {
     }
   EXPECT_GT(paths, 3000);
   EXPECT_GT(unconnected, 100);
+}
+
+// More rows than the search looks ahead, so that it prunes; and many calls at once, which take up
+// what others have left.
+TEST(PathFinder, agrees_with_boost_on_a_large_graph_from_many_threads) {
+  constexpr std::int64_t n = 20000;
+  for (const int steps : {4, 1000000}) {
+    const DirectedNeighbors near = random_neighbors(n, 4, steps, 5);
+    const PathFinder finder(near.ids, near.distances);
+    std::vector<std::pair<Id, Id>> pairs;
+    std::vector<SmoothPath> wanted;
+    Random random(7);
+    while (pairs.size() < 12) {
+      const auto from = static_cast<Id>(random.uniform() * n);
+      const auto to = static_cast<Id>(random.uniform() * n);
+      if (from == to || !finder.connected(from, to)) continue;
+      pairs.push_back({from, to});
+      wanted.push_back(finder.path(from, to));
+      ASSERT_EQ(wanted.back().ids, plain_path(near, from, to, finder.largest_step(from, to)));
+    }
+    std::vector<std::thread> threads;
+    std::atomic<int> wrong = 0;
+    for (std::size_t t = 0; t < 8; ++t)
+      threads.emplace_back([&, t] {
+        for (std::size_t i = 0; i < 24; ++i) {
+          const std::size_t which = (5 * t + i) % pairs.size();
+          const SmoothPath path = finder.path(pairs[which].first, pairs[which].second);
+          if (path.ids != wanted[which].ids || path.sum_of_steps != wanted[which].sum_of_steps)
+            ++wrong;
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(wrong, 0);
+  }
+}
+
+// Each of so many largest steps counts 2^40 units: their sum is beyond 64 bits.
+TEST(PathFinder, goes_along_a_line_of_millions_of_equal_steps) {
+  constexpr std::int64_t n = 2200000;
+  Matrix<Id> ids(n, 1);
+  Matrix<float> distances(n, 1);
+  for (Id i = 0; i < n; ++i) ids.row(i)[0] = i + 1 < n ? i + 1 : i - 1, distances.row(i)[0] = 2;
+  const SmoothPath path = PathFinder(ids, distances).path(0, n - 1);
+  ASSERT_EQ(std::ssize(path.ids), n);
+  for (Id i = 0; i < n; ++i) ASSERT_EQ(path.ids[static_cast<std::size_t>(i)], i);
+  EXPECT_EQ(path.largest_step, 2);
+  EXPECT_EQ(path.sum_of_steps, 2 * (n - 1));
 }
 
 // For products the largest step is the smallest product, and fewer steps decide.
