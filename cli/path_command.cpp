@@ -161,7 +161,8 @@ void add_path(CLI::App& app) {
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->footer(
-      "Of all paths with the least largest step the one with the least sum of steps is taken.\n\n"
+      "Of all paths with the least largest step the one with the least sum of steps is taken, of "
+      "several the one with the smaller row where they part first.\n\n"
       "Example:\n"
       "  knear graph --base base.fvecs -k 10 --out graph.knear\n"
       "  knear path --graph graph.knear --base base.fvecs --from 17 --to 4711");

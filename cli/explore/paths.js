@@ -4,9 +4,8 @@
 //   const graph = new PathGraph(ids, distances, rows, k, 'l2');
 //   graph.path(17, 4711)   // {path, largest_step, sum_of_steps, steps, connected}
 //
-// The rules are those of docs/graphs.md: the least largest step; of these paths the least sum, in
-// whole units of 2^-40 of the largest step; of these the fewest steps (each counts as one unit more);
-// of these the smaller id where they part first, seen from the beginning.
+// The rules are those of docs/graphs.md: the least largest step; of these paths the least sum; of
+// these the smaller id where they part first, seen from the beginning.
 
 // A binary heap of (key, row), the least key first. Keys are numbers or BigInts.
 class Heap {
@@ -40,6 +39,15 @@ class Heap {
     if (rows.length) { keys[at] = key; rows[at] = row; }
     return first;
   }
+}
+
+// In how many units a length of 1 is counted: a power of two, by which the largest length has at
+// least 2^39 and less than 2^40.
+function unitsOfOne(largest) {
+  let exponent = Math.floor(Math.log2(largest));
+  while (2 ** exponent > largest) --exponent;
+  while (2 ** (exponent + 1) <= largest) ++exponent;
+  return 2 ** (39 - exponent);
 }
 
 class PathGraph {
@@ -114,8 +122,8 @@ class PathGraph {
   // beginning knows which ways are shortest.
   shortest(from, to, largest, whole) {
     const summed = !this.larger && largest > 0;
-    const weight = (distance) =>
-      whole(summed ? Math.round((Math.max(0, distance) / largest) * 2 ** 40) + 1 : 1);
+    const units = summed ? unitsOfOne(largest) : 1;
+    const weight = (distance) => whole(summed ? Math.max(1, Math.round(distance * units)) : 1);
     const left = new Array(this.rows);
     const settled = new Uint8Array(this.rows);
     const heap = new Heap();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -81,7 +82,7 @@ class RowQueue {
   }
 
  private:
-  // 32 buckets for a largest step, which is 2^40 units and one.
+  // 32 buckets for a largest step, which is below 2^40 units.
   static constexpr int bucket_bits = 35;
 
   static bool farther(const Entry& a, const Entry& b) { return a.distance > b.distance; }
@@ -133,6 +134,8 @@ class PathSearch {
   // As PathSearches::shortest(); no rows if the sum of steps is too large for the type.
   std::vector<Id> run(const StepGraph& graph, Id from, Id to, float largest, PathWeights weights) {
     graph_ = &graph, largest_ = largest, weights_ = weights;
+    // A power of two, so that only lengths far below the largest are rounded.
+    if (weights == PathWeights::lengths) units_ = std::ldexp(1.0, 39 - std::ilogb(largest));
     offer(0, static_cast<std::uint32_t>(from), 0);
     offer(1, static_cast<std::uint32_t>(to), 0);
     meet();
@@ -161,8 +164,7 @@ class PathSearch {
   }
   std::int64_t weight(float length) const {
     if (weights_ == PathWeights::ones) return 1;
-    const double share = std::max(0.0, static_cast<double>(length)) / static_cast<double>(largest_);
-    return rounded(share * 0x1p40) + 1;
+    return std::max(std::int64_t{1}, rounded(static_cast<double>(length) * units_));
   }
 
   void offer(std::size_t side, std::uint32_t row, Sum distance) {
@@ -285,6 +287,7 @@ class PathSearch {
 
   const StepGraph* graph_ = nullptr;
   float largest_ = 0;
+  double units_ = 1;  // in a length of 1
   PathWeights weights_ = PathWeights::lengths;
   Sum shortest_ = Row::unseen;
   AlignedArray<Row> rows_;

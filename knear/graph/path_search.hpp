@@ -45,7 +45,7 @@ struct StepGraph {
   AlignedArray<Step> steps;
 };
 
-// What a step counts: its length in units of 2^-40 of the largest, and one unit; or one.
+// What a step counts: its length in whole units, as paths.hpp says, and one at least; or one.
 enum class PathWeights : std::uint8_t { lengths, ones };
 
 template <class Sum>

@@ -50,10 +50,12 @@ class PathFinder {
   bool connected(Id from, Id to) const;
   // The largest step of the smoothest path; infinity where there is none.
   double largest_step(Id from, Id to) const;
-  // The path of the least largest step; among these of the least sum of steps, in units of 2^-40 of
-  // the largest; among these of the fewest steps, but that a step counts as one such unit; among
-  // these the one with the smaller id where they part first, seen from `from`. Products are not
-  // summed up: for ip the number of steps decides.
+  // The path of the least largest step; among these of the least sum of steps; among these the one
+  // with the smaller id where they part first, seen from `from`. Steps are summed in whole units of
+  // a power of two, of which the largest step has at least 2^39 and less than 2^40, each rounded,
+  // and at least one unit: so sums do not depend on their order, those of whole numbers are exact,
+  // and of steps between copies the fewest are taken. Products are not summed up: for ip the number
+  // of steps decides.
   SmoothPath path(Id from, Id to) const;
 
  private:

@@ -532,8 +532,8 @@ def smoothest_path(
     threads: int = 0,
 ) -> SmoothPath:
     """The path from row `start` to row `end` whose largest step is as small as can be:
-    (path, largest_step), of several the one with the least sum of steps (then the fewest steps,
-    then the smallest ids).
+    (path, largest_step), of several the one with the least sum of steps, then with the smaller
+    id where they part first.
 
     >>> import knear, numpy as np
     >>> graph = knear.knn_graph(np.array([[0.0], [1.0], [3.0], [4.5]]), k=2)
@@ -544,7 +544,7 @@ def smoothest_path(
     Johnson et al., section 6.6. Where no path connects both, the path is empty and the step
     infinity; with `base` other components are crossed to by the nearest pairs of rows. Arguments
     are those of PathFinder, which is the faster way to many paths. For "ip" the largest step is the
-    smallest product, and the fewest steps decide.
+    smallest product, and the fewest steps decide instead of their sum.
 
     metric, threads: as those of PathFinder: a SciPy matrix and a pair do not know their metric.
 

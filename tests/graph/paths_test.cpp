@@ -103,9 +103,8 @@ std::vector<double> largest_steps(const DirectedNeighbors& near, Id from) {
 // its beginning that takes the smallest id.
 std::vector<Id> plain_path(const DirectedNeighbors& near, Id from, Id to, double largest,
                            bool summed = true) {
-  const auto weight = [&](double distance) {
-    return summed && largest > 0 ? std::round(distance / largest * 0x1p40) + 1 : 1.0;
-  };
+  const double units = summed && largest > 0 ? std::exp2(39 - std::floor(std::log2(largest))) : 0;
+  const auto weight = [&](double distance) { return std::max(1.0, std::round(distance * units)); };
   const BoostGraph graph = boost_graph(near, largest, weight);
   std::vector<double> left(boost::num_vertices(graph));
   boost::dijkstra_shortest_paths(graph, static_cast<std::size_t>(to),
@@ -133,6 +132,25 @@ double step_between(const DirectedNeighbors& near, Id a, Id b) {
       if (near.ids.row(row)[j] == other) return near.distances.row(row)[j];
   ADD_FAILURE() << "no edge between " << a << " and " << b;
   return infinity;
+}
+
+// Three paths of the same largest step and sum: not the number of steps decides, but the ids.
+TEST(PathFinder, equal_sums_are_told_apart_by_ids_alone) {
+  const std::vector<std::tuple<Id, Id, float>> edges = {{0, 1, 1}, {1, 4, 2}, {4, 6, 3}, {0, 2, 3},
+                                                        {2, 6, 3}, {0, 3, 2}, {3, 5, 1}, {5, 6, 3}};
+  for (const float unit : {1.0f, 0x1p-100f, 0x1p90f}) {
+    Matrix<Id> ids(7, 3);
+    Matrix<float> distances(7, 3);
+    std::fill_n(ids.data(), 21, no_id);
+    std::vector<std::int64_t> degree(7, 0);
+    for (const auto& [a, b, length] : edges) {
+      const std::int64_t at = degree[static_cast<std::size_t>(a)]++;
+      ids.row(a)[at] = b, distances.row(a)[at] = length * unit;
+    }
+    const PathFinder finder(ids, distances);
+    EXPECT_EQ(finder.path(0, 6).ids, (std::vector<Id>{0, 1, 4, 6})) << unit;
+    EXPECT_EQ(finder.path(0, 6).largest_step, static_cast<double>(3 * unit));
+  }
 }
 
 TEST(PathFinder, agrees_with_boost_on_random_graphs) {
