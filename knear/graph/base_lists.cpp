@@ -1,14 +1,18 @@
 #include "knear/graph/base_lists.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 #include <system_error>
 #include <utility>
 
+#include "knear/cluster/k_means.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/sample.hpp"
 #include "knear/distance/exact_neighbors.hpp"
+#include "knear/distance/reference.hpp"
 #include "knear/index/index_impl.hpp"
 #include "knear/index/ivf_flat.hpp"
 #include "knear/index/list_probing.hpp"
@@ -144,8 +148,39 @@ void BaseLists::train(const Progress& progress) {
                 {.hold_out = false, .threads = options_.threads, .progress = progress});
 }
 
+void BaseLists::order_lists() {
+  // Centroids in clusters, and each cluster behind the one that is nearest to it of those left.
+  const MatrixView<float> centroids = made_.coarse->centroids();
+  const std::int64_t count = centroids.rows();
+  const auto clusters = static_cast<std::int64_t>(std::sqrt(static_cast<double>(count)));
+  const KMeans found =
+      k_means(AnyMatrixView(centroids), clusters, {.iterations = 10, .threads = options_.threads});
+  std::vector<std::int64_t> place(static_cast<std::size_t>(clusters), -1);
+  for (std::int64_t next = 0, at = 0; at < clusters; ++at) {
+    place[static_cast<std::size_t>(next)] = at;
+    double nearest = std::numeric_limits<double>::infinity();
+    for (std::int64_t other = 0, from = next; other < clusters; ++other) {
+      if (place[static_cast<std::size_t>(other)] >= 0) continue;
+      const double distance = reference_distance(Metric::l2, found.centroids.row(from),
+                                                 found.centroids.row(other), centroids.cols());
+      if (distance < nearest) nearest = distance, next = other;
+    }
+  }
+  const std::vector<std::int64_t> cluster_of =
+      nearest_centroids(found.centroids.view(), centroids, Metric::l2, options_.threads).ids;
+  std::vector<std::uint32_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), 0U);
+  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return place[static_cast<std::size_t>(cluster_of[a])] <
+           place[static_cast<std::size_t>(cluster_of[b])];
+  });
+  places_.resize(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) places_[order[i]] = static_cast<std::uint32_t>(i);
+}
+
 void BaseLists::make_in_memory(std::span<const Id> which, const Progress& progress) {
   train(progress);
+  order_lists();
   IndexOfShape index(shape_, made_);
   const ChangeOptions changing{options_.threads, progress};
   if (which.empty())
@@ -173,6 +208,7 @@ void BaseLists::make_files(std::span<const Id> which, const Progress& progress) 
     done += count;
   }
   if (parts_.empty()) train(progress);
+  order_lists();
   const std::int64_t room = options_.memory > 0 ? (options_.memory - fixed_bytes(base_, shape_)) / 3
                                                 : rows * part_row_bytes(base_);
   const std::int64_t most =
@@ -200,8 +236,9 @@ void BaseLists::make_files(std::span<const Id> which, const Progress& progress) 
       }
       std::vector<std::uint32_t> order(ids.size());
       std::iota(order.begin(), order.end(), 0U);
-      std::stable_sort(order.begin(), order.end(),
-                       [&](std::uint32_t a, std::uint32_t b) { return list[a] < list[b]; });
+      std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+        return places_[list[a]] < places_[list[b]];
+      });
       std::vector<Id> sorted(ids.size());
       for (std::size_t i = 0; i < ids.size(); ++i) sorted[i] = ids[order[i]];
       State empty;
@@ -230,6 +267,7 @@ void BaseLists::take(SavedIndex part, const std::string& path) {
   made_.segments.push_back(state.segments[0]);
   if (pages_) pages_->add(state.segments[0].rows->order().data());
   parts_.push_back(path);
+  part_ends_.push_back(made_.next_id);
 }
 
 void BaseLists::calibrate(const Progress& progress) {
@@ -243,6 +281,22 @@ void BaseLists::calibrate(const Progress& progress) {
     certify_ = true;
 }
 
+// Of lists in files from there, where rows that follow each other here lie side by side.
+AnyMatrix BaseLists::vectors_of(std::span<const Id> rows) const {
+  if (!in_files() || state_->size < base_.rows()) return rows_at(base_, rows);
+  AnyMatrix out(base_.type(), std::ssize(rows), base_.cols());
+  std::vector<std::byte> scratch;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto part = std::upper_bound(part_ends_.begin(), part_ends_.end(), rows[i]);
+    const SegmentRows& segment =
+        *state_->segments[static_cast<std::size_t>(part - part_ends_.begin())].rows;
+    scratch.resize(segment.base().scratch_bytes());
+    copy_exactly(segment.base().row_view(segment.find(rows[i]), scratch.data()), out.type(),
+                 out.row(static_cast<std::int64_t>(i)));
+  }
+  return out;
+}
+
 Neighbors BaseLists::search(std::span<const Id> rows, double& probes,
                             const Progress& progress) const {
   const std::int64_t k = options_.neighbors, count = std::ssize(rows);
@@ -250,8 +304,8 @@ Neighbors BaseLists::search(std::span<const Id> rows, double& probes,
   const std::vector<SearchSegment> segments = live_segments(*state_);
   for (std::int64_t begin = 0; begin < count; begin += batch_) {
     const std::int64_t end = std::min(count, begin + batch_);
-    const AnyMatrix queries = rows_at(base_, rows.subspan(static_cast<std::size_t>(begin),
-                                                          static_cast<std::size_t>(end - begin)));
+    const AnyMatrix queries = vectors_of(
+        rows.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
     const KnnOptions options{
         .metric = options_.metric,
         .threads = options_.threads,

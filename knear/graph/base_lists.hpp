@@ -14,6 +14,10 @@
 // The files are mapped, and pages of them are given back when mapped files take more than a third
 // of the memory (io/mapped_pages.hpp). Answers are the same either way.
 //
+// Lists have an order in which those that are near each other mostly follow each other, so that
+// rows searched for in that order (place_of()) want much the same lists, and what is read from disk
+// for one serves the next.
+//
 // A file appears whole under its name (SCRATCH.1, SCRATCH.2, ...) or not at all. One that is there
 // is taken for a part of this base: the caller removes what may be of another
 // (remove_lists_files()).
@@ -61,8 +65,8 @@ class BaseLists {
 
   std::int64_t lists() const { return state_->coarse->lists(); }
   bool in_files() const { return !parts_.empty(); }
-  // The list of a row that is in one.
-  std::uint32_t list_of(Id row) const { return list_of_[static_cast<std::size_t>(row)]; }
+  // The place of the list of a row that is in one.
+  std::uint32_t place_of(Id row) const { return places_[list_of_[static_cast<std::size_t>(row)]]; }
   // How many rows are searched for together.
   std::int64_t batch() const { return batch_; }
 
@@ -72,10 +76,12 @@ class BaseLists {
 
  private:
   void train(const Progress& progress);
+  void order_lists();
   void make_in_memory(std::span<const Id> which, const Progress& progress);
   void make_files(std::span<const Id> which, const Progress& progress);
   void take(SavedIndex part, const std::string& path);
   void calibrate(const Progress& progress);
+  AnyMatrix vectors_of(std::span<const Id> rows) const;
 
   const AnyMatrixView base_;
   const BaseListsOptions options_;
@@ -83,7 +89,9 @@ class BaseLists {
   State made_;                          // until it is whole
   std::shared_ptr<const State> state_;  // made_, from then on
   std::vector<std::string> parts_;      // names of files
-  std::vector<std::uint32_t> list_of_;
+  std::vector<Id> part_ends_;           // of each file, the id behind its last row
+  std::vector<std::uint32_t> list_of_;  // [rows of the base]
+  std::vector<std::uint32_t> places_;   // [lists]
   std::int64_t batch_ = 0;
   RecallPoint point_;
   bool certify_ = false;                    // no rule promises the recall
