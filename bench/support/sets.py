@@ -211,8 +211,9 @@ def labels(name: str) -> np.ndarray | None:
     return np.frombuffer(content, np.uint8, offset=8)
 
 
-def load(name: str) -> tuple[np.ndarray, np.ndarray, dict]:
-    """Base [n x d], queries [q x d] and a description of any set, by its name.
+def load(name: str, rows: int = 0) -> tuple[np.ndarray, np.ndarray, dict]:
+    """Base [n x d], queries [q x d] and a description of any set, by its name; of one that is made
+    here, so many rows at least.
 
     Throws SetError where the set is a real one that is not on this machine.
     """
@@ -220,7 +221,7 @@ def load(name: str) -> tuple[np.ndarray, np.ndarray, dict]:
         base, queries, about = load("uint8")
         return base[:4096].copy(), queries, {**about, "set": name}
     if name in MADE:
-        about = obtain(name)
+        about = obtain(name, max(rows, MADE[name].rows))
         folder = Path(about["folder"])
         base, queries = (read(folder / about[part]["file"]) for part in ("base", "queries"))
         return base, queries, about

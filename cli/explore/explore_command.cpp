@@ -175,7 +175,8 @@ void add_explore(CLI::App& app) {
       ->type_name("DIR");
   command
       ->add_option("--shape", items.shape,
-                   "rows are pictures of greys from 0 to 255 (idx files say so themselves)")
+                   "rows are pictures of greys from 0 to 255 (idx files say so themselves); with "
+                   "--images it lets pictures be dropped in")
       ->type_name("WxH");
   add_whole(*command, "--port", arguments->port, "serve the page on 127.0.0.1 (0: any free port)");
   command->add_option("--html", arguments->html, "write the page as one file of at most 64 MiB")

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <tuple>
 
 #include "cli/arguments.hpp"
 #include "cli/files.hpp"
@@ -241,9 +242,10 @@ Items open_items(const ItemArguments& arguments, int threads, const Progress& pr
     throw InvalidArgument("'{}' has {} rows, a page shows at most 2^31", path, items.rows.rows());
   if (!is_utf8(arguments.names)) throw InvalidArgument("--names is no UTF-8");
   take_labels(items, arguments);
-  if (!arguments.images.empty() && !arguments.shape.empty())
-    unparsable("--images and --shape exclude each other");
   if (!arguments.images.empty()) {
+    // With a shape rows are these pictures in grey, so that others can be looked for.
+    if (!arguments.shape.empty())
+      std::tie(items.height, items.width) = parse_shape(arguments.shape, items.rows.cols());
     items.images = open_pictures(arguments.images, items.rows.rows(), threads, progress);
     items.kind = Items::Kind::images;
     return items;

@@ -32,7 +32,8 @@ struct Items {
   std::optional<Index> index = {};
   AnyMatrix copies = {};  // of the rows of an index
   AnyMatrixView rows = {};
-  int width = 0, height = 0;  // of pixels
+  int width = 0,
+      height = 0;  // of rows that are pixels, or those of images in grey; 0: they are not
   PictureFolder images = {};
   std::vector<std::string> labels;       // [rows], or none
   std::vector<std::uint16_t> classes;    // [rows], or none: for colours

@@ -87,7 +87,7 @@ class Page {
     byId('facts').textContent =
       `${grouped(info.rows)} ${kinds[info.kind]}, ${info.dim} columns of ${info.type}; ` +
       `${info.k} nearest of each by ${info.metric}, ${recall}`;
-    const drawable = info.kind === 'pixels';
+    const drawable = info.width > 0;
     byId('drop-help').textContent = drawable
       ? `A picture is scaled to ${info.width} × ${info.height} greys; numbers must be ${info.dim}.`
       : `${info.dim} numbers as JSON, as text or as a .npy file.`;
@@ -360,7 +360,7 @@ class Page {
         throw new Error(`${vector.length} numbers, but the base has ${this.info.dim} columns`);
       for (const x of vector)
         if (!Number.isFinite(x)) throw new Error('every number must be finite');
-      byId('asked').replaceChildren(this.info.kind === 'pixels'
+      byId('asked').replaceChildren(this.info.width > 0
         ? element('span', { className: 'shown pixels' },
           greyPicture(vector, this.info.width, this.info.height))
         : element('span', { className: 'shown' }, curve(vector)));
@@ -378,8 +378,8 @@ class Page {
     if (file.size > 64 * 2 ** 20) throw new Error(`${file.name} is larger than 64 MiB`);
     if (/\.npy$/i.test(file.name)) return numbersOfNpy(await file.arrayBuffer());
     if (file.type.startsWith('image/')) {
-      if (this.info.kind !== 'pixels')
-        throw new Error('the base is not of grey pixels: drop numbers instead of a picture');
+      if (!(this.info.width > 0))
+        throw new Error('the base is not of grey pixels (--shape says so): drop numbers instead');
       return pixelsOf(file, this.info.width, this.info.height, byId('invert').checked);
     }
     return numbersOfText(await file.text());

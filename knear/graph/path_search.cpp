@@ -312,6 +312,12 @@ StepGraph::StepGraph(const SparseGraph& symmetric, Metric metric)
           distance == -std::numeric_limits<float>::infinity())
         throw InvalidArgument("graph: the distance of rows {} and {} is infinite", row,
                               symmetric.ids[e]);
+      if (metric == Metric::l2 && distance < 0)
+        throw InvalidArgument(
+            "graph: the distance of rows {} and {} is {}, but those of l2 are not negative "
+            "(products "
+            "are of the metric ip)",
+            row, symmetric.ids[e], distance);
       steps[e] = {static_cast<std::uint32_t>(symmetric.ids[e]),
                   larger_is_nearer(metric) ? -distance : distance};
     }

@@ -31,7 +31,8 @@ struct StepGraph {
   };
 
   StepGraph() = default;
-  // Throws InvalidArgument for more than 2^32 - 1 rows, and for an infinite distance.
+  // Throws InvalidArgument for more than 2^32 - 1 rows, for an infinite distance, and for one of l2
+  // that is negative.
   StepGraph(const SparseGraph& symmetric, Metric metric);
 
   std::int64_t rows() const { return static_cast<std::int64_t>(begin.size()) - 1; }

@@ -56,6 +56,7 @@ nb::dict dict_of(const KnnGraphReport& report) {
   out["rows"] = report.rows;
   out["searched_rows"] = report.searched_rows;
   out["distinct_rows"] = report.distinct_rows;
+  if (report.predicted_seconds > 0) out["predicted_seconds"] = report.predicted_seconds;
   if (report.lists > 0) out["lists"] = report.lists, out["probes"] = report.probes;
   return out;
 }

@@ -70,8 +70,9 @@ class KnnGraph(_Edges):
     @property
     def plan(self) -> dict[str, Any]:
         """What was done: "method" ("self-join", "search", "lists" or "nn-descent"), "seconds",
-        "rows", of an approximate graph "lists" and "probes", of a refined one what refine_graph()
-        says; of a graph that was read what the file says.
+        "rows", "predicted_seconds" where that was expected before rows were searched for, of an
+        approximate graph "lists" and "probes", of a refined one what refine_graph() says; of a
+        graph that was read what the file says.
 
         >>> import knear, numpy as np
         >>> knear.knn_graph(np.eye(3), k=1).plan["rows"]

@@ -175,6 +175,13 @@ class Served(ProgramTest):
         server = Server(self, *words)
         self.assertEqual(server.ask("/api/picture/3")[2], png(7, 4))
         self.assertEqual(server.json("/api/item/3")["file"], "3.png")
+        self.assertEqual(server.json("/api/info")["width"], 0)
+        # Rows that are these pictures in grey, so that others can be dropped in.
+        server = Server(self, *words, "--shape", "2x1")
+        info = server.json("/api/info")
+        self.assertEqual((info["kind"], info["width"], info["height"]), ("images", 2, 1))
+        self.assertEqual(server.ask("/api/picture/3")[2], png(7, 4))
+        self.fails(1, "explore", *words, "--port", "0", "--shape", "3x1", says="--shape 3x1")
         for content in (png(8, 4)[:-30], b"words", b"\xff\xd8\xff\xe0words", b""):
             self.file("images/2.png").write_bytes(content)
             self.fails(1, "explore", *words, "--port", "0", says="images/2.png")

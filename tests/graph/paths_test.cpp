@@ -134,6 +134,15 @@ double step_between(const DirectedNeighbors& near, Id a, Id b) {
   return infinity;
 }
 
+TEST(PathFinder, negative_distances_of_l2_are_refused) {
+  Matrix<Id> ids(2, 1);
+  Matrix<float> distances(2, 1);
+  ids.row(0)[0] = 1, ids.row(1)[0] = 0;
+  distances.row(0)[0] = distances.row(1)[0] = -2;
+  EXPECT_THROW(PathFinder(ids, distances), InvalidArgument);
+  EXPECT_EQ(PathFinder(ids, distances, Metric::ip).largest_step(0, 1), -2);
+}
+
 // Three paths of the same largest step and sum: not the number of steps decides, but the ids.
 TEST(PathFinder, equal_sums_are_told_apart_by_ids_alone) {
   const std::vector<std::tuple<Id, Id, float>> edges = {{0, 1, 1}, {1, 4, 2}, {4, 6, 3}, {0, 2, 3},
