@@ -14,6 +14,7 @@
 #include "cli/interrupt.hpp"
 #include "cli/output.hpp"
 #include "cli/progress_bar.hpp"
+#include "cli/unpacked_base.hpp"
 #include "knear/graph/knn_graph.hpp"
 #include "knear/graph/nn_descent.hpp"
 #include "knear/graph/statistics.hpp"
@@ -76,13 +77,16 @@ void run_graph(const GraphArguments& arguments) {
                           .memory = arguments.memory};
   if (!std::isnan(arguments.recall)) options.recall = arguments.recall;
   const CatchInterrupts guard;
-  const io::VectorFile base = open_vectors(arguments.base, arguments.type, base_dataset);
   check_output("--out", arguments.out, {".knear"}, {arguments.base, arguments.from});
   options.metric =
       arguments.metric.empty() ? metric_of_file(arguments.base) : parse_metric(arguments.metric);
   ProgressBar bar;
-  bar.count("rows", base.view().rows());
   options.progress = bar.callback();
+  const UnpackedBase base(arguments.base, arguments.type, arguments.out, arguments.memory,
+                          24 * arguments.k, bar.callback());
+  // A base that lies in memory is at most half of what is allowed.
+  options.memory -= base.memory_bytes();
+  bar.count("rows", base.view().rows());
   options.planned = [&](const KnnGraphReport& plan) {
     bar.note(fmt::format("{}, predicted to take {}{}", plan.method,
                          readable_seconds(plan.predicted_seconds), scratch_note(plan)));
@@ -114,6 +118,7 @@ void run_graph(const GraphArguments& arguments) {
     out["predicted_seconds"] = nullptr;
     if (report.predicted_seconds > 0) out["predicted_seconds"] = report.predicted_seconds;
     if (report.scratch_bytes > 0) out["scratch_bytes"] = report.scratch_bytes;
+    if (base.scratch_bytes() > 0) out["unpacked_bytes"] = base.scratch_bytes();
     out["searched_rows"] = report.searched_rows;
     out["rows_per_second"] = rate;
     if (arguments.distinct) out["distinct_rows"] = report.distinct_rows;
@@ -181,14 +186,16 @@ void add_graph(CLI::App& app) {
   command->add_option("--type", arguments->type, "read vectors as f64, f32, f16, bf16, u8 or i8")
       ->type_name("T");
   add_size(*command, "--memory", arguments->memory,
-           "memory beside the graph's pages; mapped bases and lists on disk stay within it");
+           "memory beside the graph's pages; mapped bases, unpacked ones and lists on disk stay "
+           "within it");
   add_whole(*command, "--threads", arguments->threads, "threads to use (default: all)");
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->footer(
       "Blocks that are finished lie in FILE.partial until the graph is whole, so that a run that "
       "was stopped or killed can be gone on with; so do inverted lists in FILE.lists.1 and so on, "
-      "where they are larger than --memory. Up to 131,072 rows take seconds and are one block: "
-      "--resume begins anew.\n\nExample:\n"
+      "where they are larger than --memory. A base that cannot be mapped (gzipped, say) and is "
+      "larger than half of it is unpacked to FILE.base-*.npy meanwhile. Up to 131,072 rows take "
+      "seconds and are one block: --resume begins anew.\n\nExample:\n"
       "  knear graph --base base.fvecs -k 10 --out graph.knear\n"
       "  knear convert graph.knear graph.ivecs");
   command->callback([=] { run_graph(*arguments); });

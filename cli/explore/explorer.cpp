@@ -4,8 +4,11 @@
 #include <chrono>
 
 #include "cli/graph_text.hpp"
+#include "cli/interrupt.hpp"
 #include "knear/core/error.hpp"
 #include "knear/core/version.hpp"
+#include "knear/cost/peak_cache.hpp"
+#include "knear/cost/plan.hpp"
 #include "knear/graph/statistics.hpp"
 
 namespace knear::cli {
@@ -144,12 +147,77 @@ nlohmann::ordered_json Explorer::path(Id from, Id to) const {
                                 {"sum_of_steps", nullptr}};
   if (path.found())
     out["largest_step"] = path.largest_step, out["sum_of_steps"] = path.sum_of_steps;
+  else
+    out["gap_seconds"] = gap_seconds();
   auto steps = nlohmann::ordered_json::array(), labels = nlohmann::ordered_json::array();
   for (std::size_t i = 1; i < path.ids.size(); ++i)
     steps.push_back(step(path.ids[i - 1], path.ids[i]));
   for (const Id id : path.ids) labels.push_back(items_.label(id));
   out["steps"] = steps, out["labels"] = labels, out["seconds"] = seconds;
   return out;
+}
+
+double Explorer::gap_seconds() const {
+  if (components_.sizes.size() <= 1 || gaps_known_) return 0;
+  const std::int64_t outside =
+      graph_.rows() - *std::max_element(components_.sizes.begin(), components_.sizes.end());
+  const ScanShape shape{.rows = graph_.rows(),
+                        .dim = items_.rows.cols(),
+                        .queries = outside,
+                        .k = 2,
+                        .bytes_per_element = 1,
+                        .op = ScanOp::int8,
+                        .threads = options_.threads};
+  // Later rounds have fewer rows outside of the largest part.
+  return 2 * predict_scan(shape, planning_peaks(active_isa(), options_.threads)).seconds;
+}
+
+const std::vector<Bridge>& Explorer::gaps() const {
+  std::lock_guard lock(finding_gaps_);
+  if (gaps_) return *gaps_;
+  if (const double seconds = gap_seconds(); seconds > longest_gap_seconds)
+    throw InvalidArgument(
+        "to find the gaps between {} components may take {:.0f} s, more than the {:.0f} s that a "
+        "page may: knear path --graph FILE --base FILE --from ROW --to ROW names them",
+        components_.sizes.size(), seconds, longest_gap_seconds);
+  gaps_ = bridges(items_.rows, components_, graph_.metric(), options_.threads,
+                  [](std::string_view, double) { return !interrupted(); });
+  gaps_known_ = true;
+  return *gaps_;
+}
+
+nlohmann::ordered_json Explorer::gap(Id from, Id to) const {
+  check_item("from", from), check_item("to", to);
+  const auto part_of = [&](Id row) { return components_.of_row[static_cast<std::size_t>(row)]; };
+  auto crossed = nlohmann::ordered_json::array();
+  if (part_of(from) != part_of(to)) {
+    // The gaps are the edges of a tree of components: one way leads from each to every other. It is
+    // looked for from its end, so that each component knows what leads on to there.
+    std::vector<std::vector<Bridge>> from_part(components_.sizes.size());
+    for (const Bridge& gap : gaps()) {
+      from_part[static_cast<std::size_t>(part_of(gap.from))].push_back(gap);
+      from_part[static_cast<std::size_t>(part_of(gap.to))].push_back(
+          {gap.to, gap.from, gap.distance});
+    }
+    std::vector<Bridge> leads_on(components_.sizes.size());
+    std::vector<std::int64_t> open{part_of(to)};
+    for (std::size_t i = 0; i < open.size() && open[i] != part_of(from); ++i)
+      for (const Bridge& gap : from_part[static_cast<std::size_t>(open[i])]) {
+        Bridge& known = leads_on[static_cast<std::size_t>(part_of(gap.to))];
+        if (known.from != no_id || part_of(gap.to) == part_of(to)) continue;
+        known = {gap.to, gap.from, gap.distance};
+        open.push_back(part_of(gap.to));
+      }
+    for (std::int64_t part = part_of(from); part != part_of(to);) {
+      const Bridge& gap = leads_on[static_cast<std::size_t>(part)];
+      crossed.push_back({{"from", gap.from},
+                         {"to", gap.to},
+                         {"distance", gap.distance},
+                         {"labels", {items_.label(gap.from), items_.label(gap.to)}}});
+      part = part_of(gap.to);
+    }
+  }
+  return {{"from", from}, {"to", to}, {"gaps", crossed}};
 }
 
 nlohmann::ordered_json Explorer::search(const std::vector<float>& vector, std::int64_t k) const {

@@ -7,13 +7,16 @@
 //
 // Threads: any number of questions at once.
 #pragma once
+#include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/explore/items.hpp"
+#include "knear/graph/bridges.hpp"
 #include "knear/graph/neighbor_graph.hpp"
 #include "knear/graph/paths.hpp"
 #include "knear/graph/sparse_graph.hpp"
@@ -38,7 +41,17 @@ class Explorer {
   // Label, component, neighbours with their distances, in how many lists it stands, and the numbers
   // of plain vectors. Throws InvalidArgument for an item that is not there, as path() does.
   nlohmann::ordered_json item(Id id) const;
+  // Where no path leads, `gap_seconds` says what gap() is expected to take.
   nlohmann::ordered_json path(Id from, Id to) const;
+  // What would have to be bridged between two items: the gaps that the smoothest way over the
+  // nearest pairs of rows crosses (graph/bridges.hpp), in its order; none within a component.
+  nlohmann::ordered_json gap(Id from, Id to) const;
+  // All gaps between components, one less than these. The first call finds them, while others that
+  // want them wait. Throws InvalidArgument, with what to do instead, where that is expected to take
+  // longer than longest_gap_seconds; Cancelled after a signal.
+  const std::vector<Bridge>& gaps() const;
+  double gap_seconds() const;  // 0 once they are known
+  static constexpr double longest_gap_seconds = 60;
   // The nearest rows of a vector, exactly. Throws as knn().
   nlohmann::ordered_json search(const std::vector<float>& vector, std::int64_t k) const;
   // Items whose label contains a text, whatever the case of its ASCII letters: the first 50.
@@ -57,6 +70,10 @@ class Explorer {
   std::vector<std::int32_t> in_degrees_;
   nlohmann::ordered_json statistics_;
   std::optional<ExactSearcher> searcher_;
+
+  mutable std::mutex finding_gaps_;
+  mutable std::optional<std::vector<Bridge>> gaps_;
+  mutable std::atomic<bool> gaps_known_ = false;
 };
 
 }  // namespace knear::cli

@@ -180,9 +180,15 @@ class Page {
     const strong = (text) => element('b', {}, text);
     if (!path.connected) {
       said.replaceChildren('No path: the rows ', strong(grouped(from)), ' and ', strong(grouped(to)),
-        ' lie in different components of the graph.');
+        ' lie in different components of the graph. ');
       byId('film').replaceChildren();
       this.map.setMarks({ path: [] });
+      this.remember();
+      // What is there at once is shown at once.
+      if (path.gap_seconds < 1) return this.showGap(path);
+      const button = element('button', { type: 'button', id: 'show-gap' }, 'Find the gap');
+      button.addEventListener('click', () => this.attempt(() => this.showGap(path)));
+      said.append(button, ` It may take ${Math.ceil(path.gap_seconds)} seconds.`);
       return;
     }
     const count = path.path.length - 1;
@@ -206,6 +212,40 @@ class Page {
     this.map.setMarks({ path: path.path });
     this.markCurrent();
     this.remember();
+  }
+
+  // What would have to be bridged between the two ends of a path that is not there.
+  async showGap(path) {
+    const said = byId('path-said');
+    while (said.childNodes.length > 5) said.lastChild.remove();
+    said.append('Looking for the gap.');
+    let gaps, problem;
+    try {
+      ({ gaps } = await this.source.gap(path.from, path.to));
+    } catch (error) {
+      problem = error.message;
+    }
+    if (this.path !== path) return;
+    said.lastChild.remove();
+    if (problem) return void said.append(`What is missing is not known: ${problem}.`);
+    const isWider = (a, b) =>
+      this.info.metric === 'ip' ? a.distance < b.distance : a.distance > b.distance;
+    const widest = gaps.reduce((most, gap) => (isWider(gap, most) ? gap : most));
+    said.append(gaps.length === 1 ? 'The gap to bridge is '
+      : `The smoothest way would bridge ${gaps.length} gaps, the widest of `,
+    element('b', {}, shownDistance(widest.distance)),
+    `, between the rows ${grouped(widest.from)} and ${grouped(widest.to)}.`);
+    const film = [];
+    for (const gap of gaps) {
+      const ends = [[gap.from, gap.labels[0]], [gap.to, gap.labels[1]]];
+      const tiles = ends.map(([id, label]) => this.tile(id, label, `row ${id}`));
+      const step = element('span', {
+        className: gap === widest ? 'step largest' : 'step', title: shownDistance(gap.distance),
+      }, briefDistance(gap.distance), ' gap');
+      film.push(element('li', {}, tiles[0]), element('li', {}, step, tiles[1]));
+    }
+    byId('film').replaceChildren(...film);
+    this.markCurrent();
   }
 
   // The address holds what is shown, so that it can be kept and passed on.

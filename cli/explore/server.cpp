@@ -222,13 +222,21 @@ void PageServer::State::add_questions() {
                response.set_content(bytes, picture_type(bytes));
                response.set_header("Cache-Control", "max-age=3600");
              }));
-  server.Get("/api/path", asking([this](const auto& request, auto& response) {
-               const Id from = parameter(request, "from"), to = parameter(request, "to");
-               for (const auto& [name, id] : {std::pair("from", from), std::pair("to", to)})
-                 if (id < 0 || id >= explorer.graph().rows())
-                   throw Refusal{404, fmt::format("{} is row {}, but the base has {} rows", name,
-                                                  id, explorer.graph().rows())};
+  const auto ends_of = [this](const httplib::Request& request) {
+    const Id from = parameter(request, "from"), to = parameter(request, "to");
+    for (const auto& [name, id] : {std::pair("from", from), std::pair("to", to)})
+      if (id < 0 || id >= explorer.graph().rows())
+        throw Refusal{404, fmt::format("{} is row {}, but the base has {} rows", name, id,
+                                       explorer.graph().rows())};
+    return std::pair(from, to);
+  };
+  server.Get("/api/path", asking([this, ends_of](const auto& request, auto& response) {
+               const auto [from, to] = ends_of(request);
                answer(response, explorer.path(from, to));
+             }));
+  server.Get("/api/gap", asking([this, ends_of](const auto& request, auto& response) {
+               const auto [from, to] = ends_of(request);
+               answer(response, explorer.gap(from, to));
              }));
   server.Get("/api/find", asking([this](const auto& request, auto& response) {
                answer(response, explorer.find(request.get_param_value("text")));

@@ -141,6 +141,13 @@ std::string single_page(const Explorer& explorer, MatrixView<float> places) {
     data += block("pictures", "application/json", script_json(pictures));
     data += block("files", "application/json", script_json(items.images.names));
   }
+  // Gaps that take too long are left out.
+  if (explorer.components().sizes.size() > 1 &&
+      explorer.gap_seconds() <= Explorer::longest_gap_seconds) {
+    auto gaps = nlohmann::ordered_json::array();
+    for (const Bridge& gap : explorer.gaps()) gaps.push_back({gap.from, gap.to, gap.distance});
+    data += block("gaps", "application/json", script_json(gaps));
+  }
   data += block("info", "application/json", script_json(info));
 
   const std::span<const PageFile> files = page_files();

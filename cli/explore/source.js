@@ -24,6 +24,7 @@ class ServedSource {
   classes() { return this.binary('api/classes', Uint16Array); }
   item(id) { return this.ask(`api/item/${id}`); }
   path(from, to) { return this.ask(`api/path?from=${from}&to=${to}`); }
+  gap(from, to) { return this.ask(`api/gap?from=${from}&to=${to}`); }
   find(text) { return this.ask(`api/find?text=${encodeURIComponent(text)}`); }
   search(vector, k) {
     return this.ask('api/search', {
@@ -66,6 +67,7 @@ class EmbeddedSource {
     this.labels = json('labels');
     this.pictures = json('pictures');
     this.files = json('files');
+    this.gaps = json('gaps');
     this.inDegrees = new Int32Array(this.known.rows);
     for (const id of this.ids) if (id >= 0) ++this.inDegrees[id];
   }
@@ -103,9 +105,34 @@ class EmbeddedSource {
     const start = performance.now();
     const found = this.graph.path(from, to);
     return {
-      from, to, ...found, labels: found.path.map((id) => this.label(id)),
+      from, to, ...found, labels: found.path.map((id) => this.label(id)), gap_seconds: 0,
       seconds: (performance.now() - start) / 1000,
     };
+  }
+  // As Explorer::gap(): the way through the tree of components, looked for from its end.
+  async gap(from, to) {
+    this.check('from', from);
+    this.check('to', to);
+    if (!this.gaps)
+      throw new Error('this file does not have the gaps, which took too long: knear path names them');
+    const part = (id) => this.components[id];
+    const leadsOn = new Map();
+    const open = [part(to)];
+    while (open.length) {
+      const now = open.shift();
+      for (const [a, b, distance] of this.gaps) {
+        for (const [near, far] of [[a, b], [b, a]]) {
+          if (part(near) !== now || part(far) === part(to) || leadsOn.has(part(far))) continue;
+          const labels = [this.label(far), this.label(near)];
+          leadsOn.set(part(far), { from: far, to: near, distance, labels });
+          open.push(part(far));
+        }
+      }
+    }
+    const gaps = [];
+    for (let now = part(from); now !== part(to); now = part(gaps[gaps.length - 1].to))
+      gaps.push(leadsOn.get(now));
+    return { from, to, gaps };
   }
   async find(text) {
     const wanted = lower(text);

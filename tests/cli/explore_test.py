@@ -110,6 +110,40 @@ class Served(ProgramTest):
             self.assertEqual(max(found["steps"], default=0), found["largest_step"] or 0)
         self.assertEqual(server.end(), (0, "", ""), "Ctrl-C is how a server ends")
 
+    def test_gaps_are_those_of_the_command(self):
+        # Four clusters on a line, so that the way from the first to the last crosses three gaps; of
+        # products the clusters are others.
+        rows = [
+            [part + 0.01 * i, float(i % 3), 1.0]
+            for part in (0.0, 9.0, 30.0, 45.0)
+            for i in range(8)
+        ]
+        write_vecs(self.path("parts.fvecs"), rows, "f")
+        for metric, ends in ("l2", [(0, 31), (31, 8), (17, 9), (3, 4), (5, 5)]), ("ip", [(0, 31)]):
+            words = ["--base", "parts.fvecs", "--metric", metric, "-k", "3", "--out", "p.knear"]
+            self.ok("graph", *words)
+            server = Server(self, "--base", "parts.fvecs", "--graph", "p.knear")
+            most = 0
+            for a, b in ends:
+                words = ["path", "--graph", "p.knear", "--base", "parts.fvecs", "--json"]
+                wanted = json.loads(self.ok(*words, "--from", a, "--to", b))
+                found = server.json(f"/api/path?from={a}&to={b}")
+                self.assertEqual("gap_seconds" in found, not wanted["connected"])
+                gaps = server.json(f"/api/gap?from={a}&to={b}")["gaps"]
+                self.assertEqual(
+                    [[gap[key] for key in ("from", "to", "distance")] for gap in gaps],
+                    [[gap[key] for key in ("from", "to", "distance")] for gap in wanted["gaps"]],
+                )
+                most = max(most, len(gaps))
+            if metric == "l2":
+                self.assertEqual(most, 3)
+                self.assertEqual(found["connected"], True)
+                # Once they are known, they are told at once.
+                self.assertEqual(server.json("/api/path?from=0&to=31")["gap_seconds"], 0)
+            self.assertEqual(server.refused("/api/gap?from=0&to=32")[0], 404)
+            self.assertEqual(server.refused("/api/gap?from=0")[0], 400)
+            server.end()
+
     def test_items_and_searches(self):
         server = self.server("-k", "4")  # no graph: it is made
         near = brute_force(self.base, self.base, 12)

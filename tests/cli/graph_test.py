@@ -1,8 +1,11 @@
 """knear graph and knear path: the graph of a file, and walks in it."""
 
+import gzip
 import json
 import math
 import os
+import pathlib
+import random
 import signal
 import struct
 import subprocess
@@ -275,6 +278,62 @@ class Graph(ProgramTest):
         self.assertFalse(partial.exists())
         self.graph(base="large.bvecs", k=3, out="i.knear")
         self.assertEqual(self.file("h.knear").read_bytes(), self.file("i.knear").read_bytes())
+
+    def test_a_base_that_cannot_be_mapped_keeps_to_the_memory(self):
+        def write(seed):
+            rows = random.Random(seed)
+            part = [struct.pack("<i", 512) + rows.randbytes(512) for _ in range(20000)]
+            self.file("large.bvecs").write_bytes(b"".join(part))
+            packed = gzip.compress(self.file("large.bvecs").read_bytes(), 1)
+            self.file("large.bvecs.gz").write_bytes(packed)
+            self.graph(base="large.bvecs", k=3, out="i.knear")
+            return self.file("i.knear").read_bytes()
+
+        def unpacked():
+            return list(pathlib.Path(self.path(".")).glob("h.knear.base-*.npy"))
+
+        wanted = write(1)
+        words = ["graph", "--base", "large.bvecs.gz", "-k", "3", "--out", "h.knear"]
+        words += ["--threads", "1", "--json"]
+        # Its 10.2 MB are more than half of 19 MiB.
+        small = [*words, "--memory", "19M"]
+        told = json.loads(self.ok(*small))
+        self.assertEqual(told["unpacked_bytes"], 20000 * 512)
+        self.assertEqual(self.file("h.knear").read_bytes(), wanted)
+        self.assertEqual(unpacked(), [])
+        told = json.loads(self.ok(*words, "--memory", "100M"))
+        self.assertNotIn("unpacked_bytes", told)
+        self.assertEqual(self.file("h.knear").read_bytes(), wanted)
+        # No file has bf16; a run that fails leaves nothing.
+        self.fails(1, *words, "--memory", "19M", "--type", "bf16", says="--memory 40960000")
+        self.fails(1, *small, "--recall", "2", says="recall")
+        self.assertEqual(unpacked(), [])
+
+        # What was unpacked outlives a kill, and is taken up.
+        def killed():
+            run = subprocess.Popen([self.program, *small], cwd=self.path("."))
+            deadline = time.monotonic() + 120
+            while run.poll() is None and time.monotonic() < deadline:
+                if unpacked():
+                    run.send_signal(signal.SIGKILL)
+                time.sleep(0.01)
+            self.assertEqual(run.wait(), -signal.SIGKILL)
+            (kept,) = unpacked()
+            return kept
+
+        kept = killed()
+        content = bytearray(kept.read_bytes())
+        content[-1] ^= 255
+        kept.write_bytes(content)  # of which the graph now is
+        self.ok(*small)
+        self.assertNotEqual(self.file("h.knear").read_bytes(), wanted)
+        self.assertEqual(unpacked(), [])
+        # But not for another base.
+        kept = killed()
+        wanted = write(2)
+        self.ok(*small)
+        self.assertEqual(self.file("h.knear").read_bytes(), wanted)
+        self.assertEqual(unpacked(), [kept])
 
 
 if __name__ == "__main__":

@@ -99,6 +99,15 @@ def path_of_command(folder, start, end):
     return json.loads(done.stdout)["path"]
 
 
+def gap_of_command(folder):
+    words = ["graph", *PARTS, "--out", "parts.knear"]
+    subprocess.run([program, *words], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    words = ["path", "--graph", "parts.knear", *PARTS[:2], "--from", "0", "--to", "59", "--json"]
+    done = subprocess.run([program, *words], cwd=folder, check=True, stdout=subprocess.PIPE)
+    (gap,) = json.loads(done.stdout)["gaps"]
+    return gap
+
+
 PICTURES = [
     "--base",
     "base-idx3-ubyte",
@@ -318,6 +327,12 @@ def test_parts_and_texts(browser, folder, kind, labels):
     try:
         browser.open(address.url)
         assert "different components" in browser.text("path-said")
+        browser.wait(lambda: browser.ids("film"), "the ends of the gap")
+        wanted = gap_of_command(folder)
+        assert browser.ids("film") == [wanted["from"], wanted["to"]]
+        rows = f"between the rows {wanted['from']} and {wanted['to']}."
+        assert browser.text("path-said").endswith(rows), browser.text("path-said")
+        assert f"The gap to bridge is {wanted['distance']:,.0f}" in browser.text("path-said")
         assert browser.ids("parts") == [0, 30]
         if labels:
             assert "Satz 0 <i>von</i> ß" in browser.text("card")
