@@ -2,10 +2,9 @@
 
     python3 scripts/test_summary.py FOLDER
 
-FOLDER holds ctest.junit, a NAME.xml from each GoogleTest program of that name, and perhaps
-pytest.junit; summary.txt in it gets the last line. ctest counts programs; this counts their cases,
-and a program that died, or failed beside its cases, as one failure. Exit status 1 if a test failed
-or none ran.
+FOLDER holds ctest.junit and a NAME.xml from each GoogleTest program or pytest of that name;
+summary.txt in it gets the last line. ctest counts programs; this counts their cases, and a program
+that died, or failed beside its cases, as one failure. Exit status 1 if a test failed or none ran.
 """
 
 import re
@@ -54,9 +53,6 @@ def main(folder: Path) -> int:
         cases = [case for file in files for case in ElementTree.parse(file).iter("testcase")]
         if count(cases, name)["failed"] == 0 and outcome(program) == "failed":
             counts["failed"] += 1
-    pytest = folder / "pytest.junit"
-    if pytest.exists():
-        count(list(ElementTree.parse(pytest).iter("testcase")), "pytest")
 
     for line in skipped:
         print("skipped", line)

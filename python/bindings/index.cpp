@@ -177,10 +177,10 @@ void bind_index_contents(nb::class_<Index>& index) {
           "load",
           [](const nb::bytes& file, nb::object progress_to) {
             const std::string path = path_of(file);
-            std::optional<Index> index;
+            std::optional<Index> loaded;
             without_interpreter(progress_to,
-                                [&](Progress progress) { index = Index::load(path, progress); });
-            return std::move(*index);
+                                [&](Progress progress) { loaded = Index::load(path, progress); });
+            return std::move(*loaded);
           },
           nb::arg("path"), nb::arg("progress").none() = nb::none());
 }
