@@ -64,6 +64,36 @@ std::string part_name(const std::string& scratch, std::size_t number) {
   return fmt::format("{}.{}", scratch, number + 1);
 }
 
+// The numbers of centroids in an order in which those near each other mostly follow each other:
+// clusters of them, each behind the one that is nearest to it of those left.
+std::vector<std::uint32_t> near_after_near(MatrixView<float> centroids, int threads) {
+  const std::int64_t count = centroids.rows();
+  const auto clusters = static_cast<std::int64_t>(std::sqrt(static_cast<double>(count)));
+  const KMeans found =
+      k_means(AnyMatrixView(centroids), clusters, {.iterations = 10, .threads = threads});
+  std::vector<std::int64_t> place(static_cast<std::size_t>(clusters), -1);
+  for (std::int64_t next = 0, at = 0; at < clusters; ++at) {
+    const std::int64_t from = next;
+    place[static_cast<std::size_t>(from)] = at;
+    double nearest = std::numeric_limits<double>::infinity();
+    for (std::int64_t other = 0; other < clusters; ++other) {
+      if (place[static_cast<std::size_t>(other)] >= 0) continue;
+      const double distance = reference_distance(Metric::l2, found.centroids.row(from),
+                                                 found.centroids.row(other), centroids.cols());
+      if (distance < nearest) nearest = distance, next = other;
+    }
+  }
+  const std::vector<std::int64_t> cluster_of =
+      nearest_centroids(found.centroids.view(), centroids, Metric::l2, threads).ids;
+  std::vector<std::uint32_t> order(static_cast<std::size_t>(count));
+  std::iota(order.begin(), order.end(), 0U);
+  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return place[static_cast<std::size_t>(cluster_of[a])] <
+           place[static_cast<std::size_t>(cluster_of[b])];
+  });
+  return order;
+}
+
 bool is_there(const std::string& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored);
@@ -146,41 +176,21 @@ BaseLists::BaseLists(AnyMatrixView base, std::span<const Id> which, const BaseLi
 void BaseLists::train(const Progress& progress) {
   detail::train(made_, shape_, base_,
                 {.hold_out = false, .threads = options_.threads, .progress = progress});
-}
-
-void BaseLists::order_lists() {
-  // Centroids in clusters, and each cluster behind the one that is nearest to it of those left.
-  const MatrixView<float> centroids = made_.coarse->centroids();
-  const std::int64_t count = centroids.rows();
-  const auto clusters = static_cast<std::int64_t>(std::sqrt(static_cast<double>(count)));
-  const KMeans found =
-      k_means(AnyMatrixView(centroids), clusters, {.iterations = 10, .threads = options_.threads});
-  std::vector<std::int64_t> place(static_cast<std::size_t>(clusters), -1);
-  for (std::int64_t next = 0, at = 0; at < clusters; ++at) {
-    place[static_cast<std::size_t>(next)] = at;
-    double nearest = std::numeric_limits<double>::infinity();
-    for (std::int64_t other = 0, from = next; other < clusters; ++other) {
-      if (place[static_cast<std::size_t>(other)] >= 0) continue;
-      const double distance = reference_distance(Metric::l2, found.centroids.row(from),
-                                                 found.centroids.row(other), centroids.cols());
-      if (distance < nearest) nearest = distance, next = other;
-    }
+  const std::vector<std::uint32_t> order =
+      near_after_near(made_.coarse->centroids(), options_.threads);
+  Matrix<float> centroids(std::ssize(order), base_.cols());
+  Lifts lifts = made_.coarse->lifts();
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    std::copy_n(made_.coarse->centroids().row(order[i]), base_.cols(),
+                centroids.row(static_cast<std::int64_t>(i)));
+    if (!lifts.values.empty()) lifts.values[i] = made_.coarse->lifts().values[order[i]];
   }
-  const std::vector<std::int64_t> cluster_of =
-      nearest_centroids(found.centroids.view(), centroids, Metric::l2, options_.threads).ids;
-  std::vector<std::uint32_t> order(static_cast<std::size_t>(count));
-  std::iota(order.begin(), order.end(), 0U);
-  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return place[static_cast<std::size_t>(cluster_of[a])] <
-           place[static_cast<std::size_t>(cluster_of[b])];
-  });
-  places_.resize(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i) places_[order[i]] = static_cast<std::uint32_t>(i);
+  made_.coarse = std::make_shared<const CoarseQuantizer>(std::move(centroids), options_.metric,
+                                                         std::move(lifts));
 }
 
 void BaseLists::make_in_memory(std::span<const Id> which, const Progress& progress) {
   train(progress);
-  order_lists();
   IndexOfShape index(shape_, made_);
   const ChangeOptions changing{options_.threads, progress};
   if (which.empty())
@@ -208,7 +218,6 @@ void BaseLists::make_files(std::span<const Id> which, const Progress& progress) 
     done += count;
   }
   if (parts_.empty()) train(progress);
-  order_lists();
   const std::int64_t room = options_.memory > 0 ? (options_.memory - fixed_bytes(base_, shape_)) / 3
                                                 : rows * part_row_bytes(base_);
   const std::int64_t most =
@@ -236,9 +245,8 @@ void BaseLists::make_files(std::span<const Id> which, const Progress& progress) 
       }
       std::vector<std::uint32_t> order(ids.size());
       std::iota(order.begin(), order.end(), 0U);
-      std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-        return places_[list[a]] < places_[list[b]];
-      });
+      std::stable_sort(order.begin(), order.end(),
+                       [&](std::uint32_t a, std::uint32_t b) { return list[a] < list[b]; });
       std::vector<Id> sorted(ids.size());
       for (std::size_t i = 0; i < ids.size(); ++i) sorted[i] = ids[order[i]];
       State empty;

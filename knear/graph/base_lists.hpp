@@ -14,9 +14,9 @@
 // The files are mapped, and pages of them are given back when mapped files take more than a third
 // of the memory (io/mapped_pages.hpp). Answers are the same either way.
 //
-// Lists have an order in which those that are near each other mostly follow each other, so that
-// rows searched for in that order (place_of()) want much the same lists, and what is read from disk
-// for one serves the next.
+// Lists are numbered so that those near each other mostly follow each other: rows searched for in
+// the order of their lists want much the same lists, and what is read from disk for one serves the
+// next.
 //
 // A file appears whole under its name (SCRATCH.1, SCRATCH.2, ...) or not at all. One that is there
 // is taken for a part of this base: the caller removes what may be of another
@@ -65,8 +65,8 @@ class BaseLists {
 
   std::int64_t lists() const { return state_->coarse->lists(); }
   bool in_files() const { return !parts_.empty(); }
-  // The place of the list of a row that is in one.
-  std::uint32_t place_of(Id row) const { return places_[list_of_[static_cast<std::size_t>(row)]]; }
+  // The list of a row that is in one.
+  std::uint32_t list_of(Id row) const { return list_of_[static_cast<std::size_t>(row)]; }
   // How many rows are searched for together.
   std::int64_t batch() const { return batch_; }
 
@@ -76,7 +76,6 @@ class BaseLists {
 
  private:
   void train(const Progress& progress);
-  void order_lists();
   void make_in_memory(std::span<const Id> which, const Progress& progress);
   void make_files(std::span<const Id> which, const Progress& progress);
   void take(SavedIndex part, const std::string& path);
@@ -91,7 +90,6 @@ class BaseLists {
   std::vector<std::string> parts_;      // names of files
   std::vector<Id> part_ends_;           // of each file, the id behind its last row
   std::vector<std::uint32_t> list_of_;  // [rows of the base]
-  std::vector<std::uint32_t> places_;   // [lists]
   std::int64_t batch_ = 0;
   RecallPoint point_;
   bool certify_ = false;                    // no rule promises the recall
