@@ -58,7 +58,7 @@ def _matrix_of(name: str, array: np.ndarray) -> tuple[np.ndarray, str]:
     if array.ndim != 2:
         text = f"{name} must be a matrix [n x dim], but have {array.ndim} dimensions"
         if array.ndim == 0:
-            text = f"{name} must be a matrix [n x dim] of numbers, but is {shown(array.item())}"
+            text = f"{text}: it is {shown(array.item())}"
         if array.ndim == 1:
             text = (
                 f"{name} must be a matrix [n x dim], but have one dimension of {array.size} "
