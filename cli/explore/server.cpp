@@ -1,8 +1,6 @@
 #include "cli/explore/server.hpp"
 
 #ifdef KNEAR_EXPLORE
-// Bodies have one limit, whatever type they say they are of (most_body_bytes).
-#define CPPHTTPLIB_FORM_URL_ENCODED_PAYLOAD_MAX_LENGTH (4 << 20)
 #include <httplib.h>
 
 #include <mutex>
@@ -162,8 +160,11 @@ void PageServer::State::check_request(const httplib::Request& request) const {
   if (request.has_header("Range")) throw Refusal{416, "no part of an answer is sent alone"};
   if (request.has_header("Transfer-Encoding")) throw Refusal{411, "a body needs a Content-Length"};
   if (request.has_header("Content-Encoding")) throw Refusal{415, "no body may be packed"};
-  if (request.get_header_value("Content-Type").find("multipart") != std::string::npos)
-    throw Refusal{415, "the body must be JSON"};
+  // Forms have a limit of the library's own, and `curl -d` says that it sends one.
+  const std::string type = request.get_header_value("Content-Type");
+  for (const char* form : {"multipart", "x-www-form-urlencoded"})
+    if (type.find(form) != std::string::npos)
+      throw Refusal{415, "the body must be JSON: send Content-Type: application/json"};
   if (request.has_header("Content-Length")) {
     const std::string length = request.get_header_value("Content-Length");
     if (whole("Content-Length", length) < 0 || request.get_header_value_count("Content-Length") > 1)
@@ -265,12 +266,14 @@ PageServer::State::State(const Explorer& asked, std::int64_t wanted) : explorer(
     const int yes = 1;
     setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   });
-  server.set_pre_routing_handler([this](const auto& request, auto& response) {
+  server.set_pre_routing_handler([this](const httplib::Request& request, auto& response) {
     try {
       check_request(request);
       return httplib::Server::HandlerResponse::Unhandled;
     } catch (const Refusal& refusal) {
       refuse(response, refusal.status, refusal.message);
+      // It would send the ranges that were asked for of this answer.
+      const_cast<httplib::Request&>(request).ranges.clear();
       response.set_header("Connection", "close");  // a body may follow that nobody reads
       return httplib::Server::HandlerResponse::Handled;
     }
