@@ -10,6 +10,7 @@
 
 #include "cli/files.hpp"
 #include "knear/core/error.hpp"
+#include "knear/io/atomic_file.hpp"
 #include "knear/io/hdf5.hpp"
 #include "knear/io/row_writer.hpp"
 
@@ -25,16 +26,6 @@ std::string scratch_name(const BlockwiseFile& base, const std::string& out) {
       "{}\n{}\n{}\n{}\n{}", file.string(), base.path, std::filesystem::file_size(file),
       std::filesystem::last_write_time(file).time_since_epoch().count(), name_of(base.type));
   return fmt::format("{}.base-{:016x}.npy", out, XXH3_64bits(mark.data(), mark.size()));
-}
-
-void check_space(const BlockwiseFile& base, const std::string& scratch, std::int64_t more_bytes) {
-  const std::int64_t bytes = base.rows * base.dim * size_of(base.type) + more_bytes;
-  std::error_code error;
-  const auto space =
-      std::filesystem::space(std::filesystem::absolute(scratch).parent_path(), error);
-  if (!error && space.available < static_cast<std::uintmax_t>(bytes))
-    throw IoError("{}: the unpacked base and the graph take {} bytes, but {} are free", scratch,
-                  bytes, space.available);
 }
 
 void unpack(const BlockwiseFile& base, const std::string& scratch, const Progress& progress) {
@@ -74,7 +65,8 @@ UnpackedBase::UnpackedBase(const std::string& path, const std::string& type, con
         path, bytes, name_of(base->type), name_of(base->type), 2 * bytes);
   const std::string scratch = scratch_name(*base, out);
   if (!std::filesystem::exists(scratch)) {
-    check_space(*base, scratch, bytes_a_row * base->rows);
+    io::check_free_space(scratch, bytes + bytes_a_row * base->rows,
+                         "the unpacked base and the graph");
     unpack(*base, scratch, progress);
   }
   file_.emplace(open_vectors(scratch, std::string(name_of(base->type)), base_dataset));

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <numeric>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -20,6 +18,7 @@
 #include "knear/graph/base_lists.hpp"
 #include "knear/graph/copies.hpp"
 #include "knear/graph/partial_graph.hpp"
+#include "knear/io/atomic_file.hpp"
 #include "knear/io/mapped_pages.hpp"
 #include "knear/knn/knn.hpp"
 #include "knear/knn/search/search_request.hpp"
@@ -288,16 +287,6 @@ class Builder {
   KnnGraphReport report_;
 };
 
-// Throws IoError unless the disk of a file has so many bytes left.
-void check_space(const std::string& path, std::int64_t bytes) {
-  std::error_code error;
-  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
-  const std::filesystem::space_info space = std::filesystem::space(folder, error);
-  if (!error && space.available < static_cast<std::uintmax_t>(bytes))
-    throw IoError("{}: the graph and what is made on the way take {} bytes, but {} are free", path,
-                  bytes, space.available);
-}
-
 }  // namespace
 
 NeighborGraph knn_graph(AnyMatrixView base, std::int64_t k, const KnnGraphOptions& options,
@@ -355,7 +344,8 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
 
     detail::PartialGraph partial = [&] {
       if (begun) return detail::PartialGraph::open(partial_path, plan);
-      check_space(path, list_bytes + 24 * k * base.rows());  // twice the graph
+      io::check_free_space(path, list_bytes + 24 * k * base.rows(),  // twice the graph
+                           "the graph and what is made on the way");
       return detail::PartialGraph::create(partial_path, plan);
     }();
     block_rows = partial.block_rows();

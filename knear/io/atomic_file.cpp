@@ -13,7 +13,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include "knear/core/error.hpp"
@@ -43,6 +45,14 @@ struct DescriptorPath {
 };
 
 }  // namespace
+
+void check_free_space(const std::string& path, std::int64_t bytes, std::string_view what) {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  const std::filesystem::space_info space = std::filesystem::space(folder, error);
+  if (!error && space.available < static_cast<std::uintmax_t>(bytes))
+    throw IoError("{}: {} take {} bytes, but {} are free", path, what, bytes, space.available);
+}
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(path) {
   buffer_.reserve(buffer_bytes);  // nothing below throws once there is a file

@@ -12,9 +12,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace knear::io {
+
+// Throws IoError, naming both numbers, where the disk of `path`, a file that need not be there yet,
+// has fewer bytes left. what: the files that take them, in words. No error where the system does
+// not tell.
+void check_free_space(const std::string& path, std::int64_t bytes, std::string_view what);
 
 class AtomicFile {
  public:
