@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "knear/core/value_range.hpp"
 #include "knear/distance/exact.hpp"
 #include "knear/distance/reference.hpp"
+#include "knear/graph/byte_codes.hpp"
 #include "knear/graph/copies.hpp"
 #include "knear/index/recall_rule.hpp"
 #include "knear/knn/knn.hpp"
@@ -23,6 +23,7 @@
 namespace knear {
 namespace {
 
+using detail::ByteCodes;
 using detail::GroupHead;
 using detail::Hit;
 using detail::max_group;
@@ -62,129 +63,6 @@ void each_task(int threads, std::int64_t count, std::int64_t each, F f) {
   parallel_for(threads, (count + each - 1) / each,
                [&](std::int64_t task) { f(task * each, std::min(count, (task + 1) * each)); });
 }
-
-// ---- codes --------------------------------------------------------------------------------------
-
-// Vectors as whole numbers of 8 bits, v ~ scale * code, moved by their mean where that does not
-// change which are near. Distances of codes are whole numbers that say which pairs are worth
-// measuring; of u8 and i8 they are the distances themselves.
-class Codes {
- public:
-  Codes(AnyMatrixView base, std::span<const Id> order, Metric metric, int threads)
-      : metric_(metric) {
-    const std::int64_t n = base.rows(), dim = base.cols();
-    steps_ = (dim + 3) / 4;
-    codes_ = Matrix<std::int8_t>(n, steps_ * 4);
-    squares_.resize(static_cast<std::size_t>(n));
-    sums_.resize(static_cast<std::size_t>(n));
-    // So that sums of products, and what they are compared with, stay well within 32 bits.
-    const double most = std::min(127.0, std::floor(std::sqrt(0x1p28 / static_cast<double>(dim))));
-    const bool bytes = base.type() == ElementType::u8 || base.type() == ElementType::i8;
-    exact_ = bytes && most == 127 &&
-             (metric == Metric::l2 || (metric == Metric::ip && base.type() == ElementType::i8));
-    shift_.assign(static_cast<std::size_t>(dim), 0.0);
-    if (exact_) {
-      if (base.type() == ElementType::u8) shift_.assign(shift_.size(), 128.0);
-    } else {
-      choose_scale(base, most);
-    }
-    each_task(threads, n, task_rows, [&](std::int64_t begin, std::int64_t end) {
-      std::vector<double> v(static_cast<std::size_t>(dim));
-      for (std::int64_t i = begin; i < end; ++i) {
-        load(base, order[static_cast<std::size_t>(i)], v.data());
-        std::int8_t* const out = codes_.row(i);
-        std::int32_t sum = 0, squares = 0;
-        for (std::int64_t j = 0; j < dim; ++j) {
-          // Rounded by the addition of a number so large that it has no fraction.
-          const double x =
-              std::clamp(v[static_cast<std::size_t>(j)] / scale_, exact_ ? -128.0 : -most, most);
-          const auto code = static_cast<std::int32_t>((x + 0x1.8p52) - 0x1.8p52);
-          out[j] = static_cast<std::int8_t>(code);
-          sum += code, squares += code * code;
-        }
-        squares_[static_cast<std::size_t>(i)] = squares;
-        sums_[static_cast<std::size_t>(i)] = sum;
-      }
-    });
-  }
-
-  std::int64_t steps() const { return steps_; }
-  const std::int8_t* row(std::int64_t i) const { return codes_.row(i); }
-  std::int32_t square(std::int64_t i) const { return squares_[static_cast<std::size_t>(i)]; }
-  std::int32_t sum(std::int64_t i) const { return sums_[static_cast<std::size_t>(i)]; }
-  static std::int64_t bytes_of_row(std::int64_t dim) { return (dim + 3) / 4 * 4 + 8; }
-
-  // The least product, less half of the other's square for l2 and cosine, that a row has with row i
-  // if its key may be at most `key`. Codes are off by a third of a step on average; what is farther
-  // off than usual is not found, which an exact search would not do.
-  std::int32_t limit_of(std::int64_t i, double key) const {
-    constexpr double end = 0x1p29;
-    const double square = squares_[static_cast<std::size_t>(i)];
-    double limit = -end;
-    if (key < infinity) {
-      const double dim = static_cast<double>(shift_.size());
-      double bound = key / (scale_ * scale_);
-      if (metric_ == Metric::ip) {
-        limit = -bound - (exact_ ? 0 : std::sqrt(std::max(1.0, square) / 6));
-      } else {
-        if (metric_ == Metric::cosine) bound *= 2;
-        if (!exact_) bound += dim / 6 + std::sqrt(std::max(0.0, bound) * 2 / 3);
-        limit = (square - bound) / 2;
-      }
-    }
-    return static_cast<std::int32_t>(std::floor(std::clamp(limit, -end, end)));
-  }
-  // What stands for half of the square of a row in the kernels: none for products.
-  std::uint32_t term_of(std::int64_t i) const {
-    return metric_ == Metric::ip ? 0 : static_cast<std::uint32_t>(square(i));
-  }
-
- private:
-  void load(AnyMatrixView base, std::int64_t i, double* v) const {
-    detail::row_as_doubles(base, i, v);
-    if (metric_ == Metric::cosine) {
-      double squares = 0;
-      for (std::int64_t j = 0; j < base.cols(); ++j) squares += v[j] * v[j];
-      const double factor = squares > 0 ? 1 / std::sqrt(squares) : 0;
-      for (std::int64_t j = 0; j < base.cols(); ++j) v[j] *= factor;
-    }
-    if (metric_ != Metric::ip)
-      for (std::int64_t j = 0; j < base.cols(); ++j) v[j] -= shift_[static_cast<std::size_t>(j)];
-  }
-
-  // By 4,096 rows, evenly spaced: their mean, and the largest coordinate of all but 1 % of them, so
-  // that single rows far out do not make the codes of all others coarse.
-  void choose_scale(AnyMatrixView base, double most) {
-    const std::int64_t n = base.rows(), dim = base.cols(), count = std::min<std::int64_t>(n, 4096);
-    std::vector<double> v(static_cast<std::size_t>(dim)), largest, mean(shift_.size(), 0.0);
-    const auto each = [&](auto take) {
-      for (std::int64_t s = 0; s < count; ++s) load(base, s * (n / count), v.data()), take();
-    };
-    if (metric_ != Metric::ip) {
-      each([&] {
-        for (std::size_t j = 0; j < v.size(); ++j) mean[j] += v[j] / static_cast<double>(count);
-      });
-      shift_ = mean;
-    }
-    each([&] {
-      double most_of_row = 0;
-      for (const double x : v) most_of_row = std::max(most_of_row, std::abs(x));
-      largest.push_back(most_of_row);
-    });
-    const auto at = largest.begin() + (std::ssize(largest) - 1) * 99 / 100;
-    std::nth_element(largest.begin(), at, largest.end());
-    scale_ = *at > 0 ? *at / most : 1;
-    if (!(scale_ > 0x1p-500)) scale_ = 1;  // too small to be told apart
-  }
-
-  const Metric metric_;
-  bool exact_ = false;
-  double scale_ = 1;
-  std::vector<double> shift_;  // [dim]
-  std::int64_t steps_ = 0;     // of four codes
-  Matrix<std::int8_t> codes_;  // [n x steps * 4]
-  std::vector<std::int32_t> squares_, sums_;
-};
 
 // ---- lists --------------------------------------------------------------------------------------
 
@@ -325,7 +203,7 @@ class Descent {
     const std::int64_t party = most_in_party(width);
     const std::int64_t batch = std::min(rows, batch_rows(width)) * party * party;
     return batch * 2 * static_cast<std::int64_t>(sizeof(Find)) +
-           rows * (Codes::bytes_of_row(dim) + 4 + 20 * width + 24);
+           rows * (ByteCodes::bytes_of_row(dim) + 4 + 20 * width + 24);
   }
 
  private:
@@ -629,9 +507,9 @@ class Descent {
   const std::uint64_t seed_;
   const std::span<const Id> order_;
   const Isa isa_;
-  const Codes codes_;
+  const ByteCodes codes_;
   Lists lists_;
-  std::vector<std::int32_t> limits_;    // Codes::limit_of() of each row's bound
+  std::vector<std::int32_t> limits_;    // ByteCodes::limit_of() of each row's bound
   Matrix<std::uint32_t> forward_;       // the snapshot: [n x width]
   std::vector<std::int64_t> begin_;     // [n + 1], and
   std::vector<std::uint32_t> reverse_;  // the rows whose neighbour each row is
@@ -640,8 +518,7 @@ class Descent {
   std::int64_t measured_ = 0;
 };
 
-// ---- order
-// ----------------------------------------------------------------------------------------
+// ---- order ------------------------------------------------------------------------------------
 
 // Rows in an order in which neighbours stand close together, so that what one join reads is at hand
 // for the next: around every 256th row, drawn, those that are fewest steps away from it.
