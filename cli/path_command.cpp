@@ -3,7 +3,6 @@
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,17 +24,6 @@ struct PathArguments {
   std::int64_t from = 0, to = 0, threads = 0;
   bool bridge = false, json = false;
 };
-
-// The bridges that a path crosses, in its order.
-std::vector<Bridge> crossed(const std::vector<Id>& path, const std::vector<Bridge>& all) {
-  std::vector<Bridge> out;
-  for (std::size_t i = 1; i < path.size(); ++i)
-    for (const Bridge& bridge : all)
-      if ((bridge.from == path[i - 1] && bridge.to == path[i]) ||
-          (bridge.to == path[i - 1] && bridge.from == path[i]))
-        out.push_back({path[i - 1], path[i], bridge.distance});
-  return out;
-}
 
 // The largest of the bridges: of l2 and cosine the longest, of ip the smallest product.
 const Bridge& widest(const std::vector<Bridge>& some, Metric metric) {
@@ -64,22 +52,19 @@ void run_path(const PathArguments& arguments) {
   const auto start = std::chrono::steady_clock::now();
   const SparseGraph edges =
       symmetric(graph.ids(), graph.distances(), metric, Closure::either, threads);
-  std::optional<PathFinder> finder;
-  finder.emplace(edges.view(), metric, threads);
-  SmoothPath path = finder->path(arguments.from, arguments.to);
+  const PathFinder finder(edges.view(), metric, threads);
+  SmoothPath path = finder.path(arguments.from, arguments.to);
   check_interrupt();
-  const std::int64_t component_count = finder->component_count();
-  // Without a way: over the bridges that make the graph one, to say what is missing.
   const bool connected = path.found();
+  // What is missing, and the way over all bridges, if that is wanted.
   std::vector<Bridge> gaps;
-  SmoothPath bridged = path;
   if (!connected) {
-    const std::vector<Bridge> all =
-        bridges(base.view(), components(edges.view()), metric, threads, bar.callback());
-    finder.emplace(with_bridges(edges.view(), all).view(), metric, threads);
-    bridged = finder->path(arguments.from, arguments.to);
-    gaps = crossed(bridged.ids, all);
-    if (arguments.bridge) path = bridged;
+    const Components parts = components(edges.view());
+    const std::vector<Bridge> all = bridges(base.view(), parts, metric, threads, bar.callback());
+    gaps = bridges_between(all, parts, arguments.from, arguments.to);
+    if (arguments.bridge)
+      path = PathFinder(with_bridges(edges.view(), all).view(), metric, threads)
+                 .path(arguments.from, arguments.to);
   }
   bar.clear();
   const double seconds =
@@ -112,7 +97,7 @@ void run_path(const PathArguments& arguments) {
     for (const Bridge& gap : gaps)
       missing.push_back({{"from", gap.from}, {"to", gap.to}, {"distance", gap.distance}});
     out["gaps"] = missing;
-    out["components"] = component_count;
+    out["components"] = finder.component_count();
     out["seconds"] = seconds;
     print("{}\n", out.dump(2));
     return check_written();

@@ -188,35 +188,14 @@ const std::vector<Bridge>& Explorer::gaps() const {
 
 nlohmann::ordered_json Explorer::gap(Id from, Id to) const {
   check_item("from", from), check_item("to", to);
-  const auto part_of = [&](Id row) { return components_.of_row[static_cast<std::size_t>(row)]; };
   auto crossed = nlohmann::ordered_json::array();
-  if (part_of(from) != part_of(to)) {
-    // The gaps are the edges of a tree of components: one way leads from each to every other. It is
-    // looked for from its end, so that each component knows what leads on to there.
-    std::vector<std::vector<Bridge>> from_part(components_.sizes.size());
-    for (const Bridge& gap : gaps()) {
-      from_part[static_cast<std::size_t>(part_of(gap.from))].push_back(gap);
-      from_part[static_cast<std::size_t>(part_of(gap.to))].push_back(
-          {gap.to, gap.from, gap.distance});
-    }
-    std::vector<Bridge> leads_on(components_.sizes.size());
-    std::vector<std::int64_t> open{part_of(to)};
-    for (std::size_t i = 0; i < open.size() && open[i] != part_of(from); ++i)
-      for (const Bridge& gap : from_part[static_cast<std::size_t>(open[i])]) {
-        Bridge& known = leads_on[static_cast<std::size_t>(part_of(gap.to))];
-        if (known.from != no_id || part_of(gap.to) == part_of(to)) continue;
-        known = {gap.to, gap.from, gap.distance};
-        open.push_back(part_of(gap.to));
-      }
-    for (std::int64_t part = part_of(from); part != part_of(to);) {
-      const Bridge& gap = leads_on[static_cast<std::size_t>(part)];
+  if (components_.of_row[static_cast<std::size_t>(from)] !=
+      components_.of_row[static_cast<std::size_t>(to)])
+    for (const Bridge& gap : bridges_between(gaps(), components_, from, to))
       crossed.push_back({{"from", gap.from},
                          {"to", gap.to},
                          {"distance", gap.distance},
                          {"labels", {items_.label(gap.from), items_.label(gap.to)}}});
-      part = part_of(gap.to);
-    }
-  }
   return {{"from", from}, {"to", to}, {"gaps", crossed}};
 }
 

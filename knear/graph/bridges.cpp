@@ -135,6 +135,42 @@ std::vector<Bridge> bridges(AnyMatrixView base, const Components& parts, Metric 
   });
 }
 
+std::vector<Bridge> bridges_between(std::span<const Bridge> all, const Components& parts, Id from,
+                                    Id to) {
+  return detail::public_call([&] {
+    const auto part_of = [&](const char* name, Id row) {
+      if (row < 0 || row >= std::ssize(parts.of_row))
+        throw InvalidArgument("{} is row {}, but there are {} rows", name, row,
+                              parts.of_row.size());
+      return static_cast<std::size_t>(parts.of_row[static_cast<std::size_t>(row)]);
+    };
+    const std::size_t start = part_of("from", from), end = part_of("to", to);
+    std::vector<std::vector<Bridge>> from_part(parts.sizes.size());
+    for (const Bridge& bridge : all) {
+      from_part[part_of("a bridge", bridge.from)].push_back(bridge);
+      from_part[part_of("a bridge", bridge.to)].push_back(
+          {bridge.to, bridge.from, bridge.distance});
+    }
+    // Looked for from its end, so that each component knows what leads on to there.
+    std::vector<Bridge> leads_on(parts.sizes.size());
+    std::vector<std::size_t> open{end};
+    for (std::size_t i = 0; i < open.size() && open[i] != start; ++i)
+      for (const Bridge& bridge : from_part[open[i]]) {
+        const std::size_t part = part_of("a bridge", bridge.to);
+        if (part == end || leads_on[part].from != no_id) continue;
+        leads_on[part] = {bridge.to, bridge.from, bridge.distance};
+        open.push_back(part);
+      }
+    std::vector<Bridge> out;
+    for (std::size_t part = start; part != end; part = part_of("a bridge", out.back().to)) {
+      if (leads_on[part].from == no_id)
+        throw InvalidArgument("no bridges lead from row {} to row {}", from, to);
+      out.push_back(leads_on[part]);
+    }
+    return out;
+  });
+}
+
 SparseGraph with_bridges(SparseGraphView graph, std::span<const Bridge> more) {
   return detail::public_call([&] {
     check_graph(graph);

@@ -6,8 +6,8 @@
 //
 // Between two components the bridge is the nearest pair of rows, found exactly; of all bridges
 // those of a least spanning tree are taken (Boruvka), so that the smoothest path over them is the
-// smoothest there can be. Work: each row outside the largest component is compared with all rows,
-// some log2(components) times at most.
+// smoothest there can be, and crosses those of bridges_between(). Work: each row outside the
+// largest component is compared with all rows, some log2(components) times at most.
 #pragma once
 #include <span>
 #include <vector>
@@ -27,6 +27,13 @@ struct Bridge {
 // same bridges for any number of threads.
 std::vector<Bridge> bridges(AnyMatrixView base, const Components& parts, Metric metric,
                             int threads = 0, const Progress& progress = {});
+
+// Those of all bridges that the way between two rows crosses, from `from` on, each in the direction
+// in which it is crossed; none within a component. `all` is what bridges() found for `parts`: a
+// tree of components, in which one way leads from each to every other. Throws InvalidArgument for a
+// row that is not there, and for bridges that do not connect both.
+std::vector<Bridge> bridges_between(std::span<const Bridge> all, const Components& parts, Id from,
+                                    Id to);
 
 // A symmetric graph and these edges, both ways.
 SparseGraph with_bridges(SparseGraphView graph, std::span<const Bridge> more);

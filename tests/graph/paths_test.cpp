@@ -1,5 +1,6 @@
 // PathFinder beside Boost.Graph: the largest step by Boost's spanning forest, the path by Boost's
-// Dijkstra over the edges that are no longer. And the closure and the components of graphs.
+// Dijkstra over the edges that are no longer. And the closure, the components and the bridges of
+// graphs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +19,9 @@
 
 #include "knear/core/error.hpp"
 #include "knear/core/random.hpp"
+#include "knear/graph/bridges.hpp"
 #include "knear/graph/paths.hpp"
+#include "knear/knn/knn.hpp"
 
 namespace knear {
 namespace {
@@ -132,6 +135,44 @@ double step_between(const DirectedNeighbors& near, Id a, Id b) {
       if (near.ids.row(row)[j] == other) return near.distances.row(row)[j];
   ADD_FAILURE() << "no edge between " << a << " and " << b;
   return infinity;
+}
+
+// They are the edges that the smoothest path over all bridges has between components.
+TEST(Bridges, between_two_rows_are_those_that_the_path_crosses) {
+  Random random(3);
+  constexpr std::int64_t parts = 12, each = 6, n = parts * each;
+  Matrix<float> base(n, 2);
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const double x = 100 * random.uniform(), y = 100 * random.uniform();
+    for (std::int64_t i = part; i < n; i += parts)
+      base.row(i)[0] = static_cast<float>(x + 0.1 * random.uniform()),
+      base.row(i)[1] = static_cast<float>(y + 0.1 * random.uniform());
+  }
+  const Neighbors near = self_join(AnyMatrixView(base.view()), 3);
+  const SparseGraph graph = symmetric(near.ids, near.distances, Metric::l2, Closure::either);
+  const Components found = components(graph.view());
+  ASSERT_GT(found.sizes.size(), 8u);
+  const std::vector<Bridge> all = bridges(AnyMatrixView(base.view()), found, Metric::l2);
+  const PathFinder finder(with_bridges(graph.view(), all).view());
+  std::size_t most = 0;
+  for (Id from = 0; from < n; from += 5)
+    for (Id to = 0; to < n; to += 3) {
+      std::vector<std::pair<Id, Id>> wanted, crossed;
+      const std::vector<Id> path = finder.path(from, to).ids;
+      for (std::size_t i = 1; i < path.size(); ++i)
+        if (found.of_row[static_cast<std::size_t>(path[i - 1])] !=
+            found.of_row[static_cast<std::size_t>(path[i])])
+          wanted.push_back({path[i - 1], path[i]});
+      for (const Bridge& bridge : bridges_between(all, found, from, to)) {
+        crossed.push_back({bridge.from, bridge.to});
+        EXPECT_EQ(bridge.distance, static_cast<float>(finder.largest_step(bridge.from, bridge.to)));
+      }
+      ASSERT_EQ(crossed, wanted) << from << " " << to;
+      most = std::max(most, crossed.size());
+    }
+  EXPECT_GT(most, 3u);
+  EXPECT_THROW(bridges_between(all, found, 0, n), InvalidArgument);
+  EXPECT_THROW(bridges_between({}, found, 0, 1), InvalidArgument);
 }
 
 TEST(PathFinder, negative_distances_of_l2_are_refused) {
