@@ -9,6 +9,7 @@ from there.
 import operator
 import os
 import re
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -228,9 +229,9 @@ def text(name: str, value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """`value` in one line of a message: what is long, or may have many lines, by its type."""
-    text = repr(value) if isinstance(value, (str, bytes, bool, int, float, type(None))) else ""
-    return text if 0 < len(text) <= 80 else f"of type {type(value).__name__}"
+    """`value` in one line of a message: what is long, or has several lines, by its type."""
+    text = repr(value) if isinstance(value, str) else reprlib.repr(value)
+    return text if len(text) <= 80 and "\n" not in text else f"of type {type(value).__name__}"
 
 
 def path(value: Any) -> bytes:

@@ -200,6 +200,13 @@ def test_what_bridges_a_graph_of_roots_is_a_root():
     assert largest == np.sqrt(np.float32(squared.largest_step))
     steps = np.sqrt(((x[path[1:]] - x[path[:-1]]) ** 2).sum(1))
     assert largest == pytest.approx(steps.max(), rel=1e-6)
+    # So far from the origin that rounding would allow for either.
+    far = x * np.float64(0.5) + 2000
+    squared = knear.smoothest_path(knear.knn_graph(far, 4), 3, 70, base=far)
+    _, largest = knear.smoothest_path(
+        knear.knn_graph(far, 4).to_csr(euclidean=True), 3, 70, base=far
+    )
+    assert largest == np.sqrt(np.float32(squared.largest_step))
     # Graphs of another base or metric are refused where that can be seen.
     for wrong, of in ((graph.to_csr(), 2 * x), (tuple(graph), x[::-1])):
         with pytest.raises(knear.InvalidArgument, match="another base"):
