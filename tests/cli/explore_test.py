@@ -4,6 +4,7 @@ What needs a browser is in tests/page.
 """
 
 import base64
+import contextlib
 import http.client
 import json
 import os
@@ -13,6 +14,7 @@ import signal
 import socket
 import struct
 import subprocess
+import threading
 import zlib
 
 from program_cases import ProgramTest, brute_force, main, write_idx, write_vecs
@@ -319,9 +321,24 @@ class Served(ProgramTest):
         half = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(40)]
         for one in half:
             one.sendall(b"GET / HTT")
+        # They go on, byte by byte, so that none of them ends by being slow.
+        done = threading.Event()
+
+        def go_on():
+            while not done.wait(0.3):
+                for one in half:
+                    with contextlib.suppress(OSError):
+                        one.sendall(b"x")
+
+        writer = threading.Thread(target=go_on)
+        writer.start()
+        self.addCleanup(writer.join)
+        self.addCleanup(done.set)
         link = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         link.request("GET", "/api/item/0")
         self.assertEqual(json.loads(link.getresponse().read())["id"], 0)
+        done.set()
+        writer.join()
         for one in half:
             one.close()
         link.close()

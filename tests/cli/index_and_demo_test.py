@@ -56,6 +56,19 @@ class Index(ProgramTest):
                 out = json.loads(self.search_index("-k", "4", "--json", "--truth", "t.ivecs"))
                 self.assertEqual((out["recall"], out["recall_ids"]), (1, 1))
 
+    def test_info_tells_of_the_graph_to_search_by(self):
+        rows = random.Random(1)
+        many = [[rows.random() for _ in range(4)] for _ in range(3000)]
+        write_vecs(self.path("many.fvecs"), many, "f")
+        build = ["build", "--base", "many.fvecs", "--out", "g.knear"]
+        self.ok(*build, "--index", "Graph8")
+        described = json.loads(self.ok("info", "g.knear", "--json"))["files"][0]
+        self.assertEqual(described["graph_nodes"], 3000)
+        self.assertGreater(described["graph_bytes"], 3000 * (4 + 8 * 4))
+        self.assertIn("3000 nodes", self.ok("info", "g.knear"))
+        self.ok(*build, "--index", "Flat")
+        self.assertNotIn("graph_nodes", self.ok("info", "g.knear", "--json"))
+
     def test_codes(self):
         exactly = ["--base", "base.bvecs", "--queries", "queries.bvecs", "-k", "4"]
         self.ok("search", *exactly, "--out", "t.ivecs")
