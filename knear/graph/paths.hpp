@@ -54,9 +54,9 @@ class PathFinder {
   // The path of the least largest step; among these of the least sum of steps; among these the one
   // with the smaller id where they part first, seen from `from`. Steps are summed in whole units of
   // a power of two, of which the largest step has at least 2^39 and less than 2^40, each rounded,
-  // and at least one unit: so sums do not depend on their order, those of whole numbers are exact,
-  // and of steps between copies the fewest are taken. Products are not summed up: for ip the number
-  // of steps decides.
+  // and at least one unit: so sums do not depend on their order, those of whole numbers below 2^40
+  // exact, and of steps between copies the fewest are taken. Products are not summed up: for ip the
+  // number of steps decides.
   SmoothPath path(Id from, Id to) const;
 
  private:
