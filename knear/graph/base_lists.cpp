@@ -176,17 +176,8 @@ BaseLists::BaseLists(AnyMatrixView base, std::span<const Id> which, const BaseLi
 void BaseLists::train(const Progress& progress) {
   detail::train(made_, shape_, base_,
                 {.hold_out = false, .threads = options_.threads, .progress = progress});
-  const std::vector<std::uint32_t> order =
-      near_after_near(made_.coarse->centroids(), options_.threads);
-  Matrix<float> centroids(std::ssize(order), base_.cols());
-  Lifts lifts = made_.coarse->lifts();
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    std::copy_n(made_.coarse->centroids().row(order[i]), base_.cols(),
-                centroids.row(static_cast<std::int64_t>(i)));
-    if (!lifts.values.empty()) lifts.values[i] = made_.coarse->lifts().values[order[i]];
-  }
-  made_.coarse = std::make_shared<const CoarseQuantizer>(std::move(centroids), options_.metric,
-                                                         std::move(lifts));
+  made_.coarse =
+      made_.coarse->renumbered(near_after_near(made_.coarse->centroids(), options_.threads));
 }
 
 void BaseLists::make_in_memory(std::span<const Id> which, const Progress& progress) {

@@ -190,6 +190,18 @@ std::shared_ptr<const CoarseQuantizer> CoarseQuantizer::turned(const Transform& 
                                            std::move(indexes));
 }
 
+std::shared_ptr<const CoarseQuantizer> CoarseQuantizer::renumbered(
+    std::span<const std::uint32_t> order) const {
+  Matrix<float> centroids(lists(), centroids_.cols());
+  Lifts lifts{lifts_.longest, std::vector<float>(lifts_.values.size())};
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    std::copy_n(centroids_.row(order[i]), centroids_.cols(),
+                centroids.row(static_cast<std::int64_t>(i)));
+    if (!lifts.values.empty()) lifts.values[i] = lifts_.values[order[i]];
+  }
+  return std::make_shared<CoarseQuantizer>(std::move(centroids), metric_, std::move(lifts));
+}
+
 Matrix<float> CoarseQuantizer::residuals(AnyMatrixView rows, int threads,
                                          const Progress& progress) const {
   const std::vector<std::uint32_t> list_of = assign(rows, threads, progress).list_of;

@@ -62,6 +62,10 @@ class CoarseQuantizer {
   std::shared_ptr<const CoarseQuantizer> turned(const Transform& turn, const IndexShape& shape,
                                                 const TrainOptions& options) const;
 
+  // With other numbers: list i is list order[i] of this one, which has no index over its centroids.
+  // order [lists] has each number once.
+  std::shared_ptr<const CoarseQuantizer> renumbered(std::span<const std::uint32_t> order) const;
+
   std::int64_t lists() const { return centroids_.rows(); }
   MatrixView<float> centroids() const { return centroids_.view(); }
   // Whether rows are assigned alike.

@@ -282,5 +282,30 @@ TEST(CoarseIndexTraining, SaysWhatIsMissing) {
   EXPECT_TRUE(index.is_trained());
 }
 
+// Each list keeps its vectors, its lift and its place among the nearest, under its new number.
+TEST(CoarseQuantizer, NumbersOfListsMayBeOthers) {
+  const Matrix<float> base = clustered(4000, 8, 3, many), queries = clustered(40, 8, 4, many);
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine}) {
+    const Index index = filled("IVF50,Flat", metric, base.view());
+    const detail::CoarseQuantizer& coarse = coarse_of(index);
+    std::vector<std::uint32_t> order(50);
+    for (std::uint32_t i = 0; i < 50; ++i) order[i] = (7 * i + 3) % 50;
+    const auto other = coarse.renumbered(order);
+    EXPECT_EQ(metric == Metric::ip, coarse.lifts().longest > 0);
+    EXPECT_EQ(other->lifts().longest, coarse.lifts().longest);
+    const auto is_of = coarse.assign(base.view(), 1, {}),
+               is_now = other->assign(base.view(), 1, {});
+    for (std::size_t row = 0; row < is_of.list_of.size(); ++row)
+      ASSERT_EQ(order[is_now.list_of[row]], is_of.list_of[row]) << row;
+    const Neighbors near = coarse.probe(queries.view(), 50, 1),
+                    now = other->probe(queries.view(), 50, 1);
+    for (std::int64_t i = 0; i < 40; ++i)
+      for (std::int64_t j = 0; j < 50; ++j) {
+        ASSERT_EQ(order[static_cast<std::size_t>(now.ids.row(i)[j])], near.ids.row(i)[j]);
+        ASSERT_EQ(now.distances.row(i)[j], near.distances.row(i)[j]);
+      }
+  }
+}
+
 }  // namespace
 }  // namespace knear
