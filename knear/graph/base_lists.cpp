@@ -170,6 +170,8 @@ BaseLists::BaseLists(AnyMatrixView base, std::span<const Id> which, const BaseLi
   }
   made_.recall = std::make_shared<RecallCurves>(made_.size);
   state_ = std::make_shared<const State>(std::move(made_));
+  for (const Segment& segment : state_->segments)
+    if (in_files()) io::read_by_page(segment.rows->order().data());
   calibrate(progress);
 }
 
@@ -265,8 +267,11 @@ void BaseLists::take(SavedIndex part, const std::string& path) {
   made_.next_id = state.segments[0].rows->last_id() + 1;
   made_.segments.push_back(state.segments[0]);
   if (pages_) pages_->add(state.segments[0].rows->order().data());
-  parts_.push_back(path);
-  part_ends_.push_back(made_.next_id);
+  Part taken{path, made_.next_id,
+             std::vector<std::int64_t>(static_cast<std::size_t>(made_.coarse->lists()) + 1)};
+  for (const std::uint32_t list : state.segments[0].rows->list_of()) ++taken.begin[list + 1];
+  std::partial_sum(taken.begin.begin(), taken.begin.end(), taken.begin.begin());
+  parts_.push_back(std::move(taken));
 }
 
 void BaseLists::calibrate(const Progress& progress) {
@@ -286,15 +291,65 @@ AnyMatrix BaseLists::vectors_of(std::span<const Id> rows) const {
   AnyMatrix out(base_.type(), std::ssize(rows), base_.cols());
   std::vector<std::byte> scratch;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const auto part = std::upper_bound(part_ends_.begin(), part_ends_.end(), rows[i]);
+    const auto part = std::upper_bound(parts_.begin(), parts_.end(), rows[i],
+                                       [](Id row, const Part& one) { return row < one.end; });
     const SegmentRows& segment =
-        *state_->segments[static_cast<std::size_t>(part - part_ends_.begin())].rows;
+        *state_->segments[static_cast<std::size_t>(part - parts_.begin())].rows;
     scratch.resize(segment.base().scratch_bytes());
     copy_exactly(segment.base().row_view(segment.find(rows[i]), scratch.data()), out.type(),
                  out.row(static_cast<std::int64_t>(i)));
   }
   return out;
 }
+
+void BaseLists::read_ahead(const std::vector<char>& wanted) const {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const SegmentRows& rows = *state_->segments[i].rows;
+    const auto packed = rows.lists()->numbers() ? nullptr : rows.lists()->first_form();
+    for (auto from = wanted.begin(); from != wanted.end();) {
+      from = std::find(from, wanted.end(), 1);
+      const auto to = std::find(from, wanted.end(), 0);
+      const std::int64_t first = from - wanted.begin(), last = to - wanted.begin();
+      from = to;
+      if (packed) {
+        const std::int64_t panel_bytes = packed->packed.steps * panel_step_bytes;
+        const std::int64_t begin =
+            packed->first_panel[static_cast<std::size_t>(first)] * panel_bytes;
+        const std::int64_t end = packed->first_panel[static_cast<std::size_t>(last)] * panel_bytes;
+        io::read_ahead(packed->packed.codes.data() + begin, end - begin);
+      }
+      if (rows.is_panels()) continue;  // the codes are the vectors
+      const std::int64_t begin = parts_[i].begin[static_cast<std::size_t>(first)];
+      const std::int64_t count = parts_[i].begin[static_cast<std::size_t>(last)] - begin;
+      if (count > 0) io::read_ahead(rows.matrix().row(begin), count * rows.base().row_bytes());
+    }
+  }
+}
+
+// A search that has what it probes read before.
+class BaseLists::ReadingAhead final : public ProbedSearch {
+ public:
+  ReadingAhead(const BaseLists& lists, const SearchRequest& request)
+      : lists_(lists), search_(request) {}
+
+  void nearest(MatrixView<Id> probes, ExactNeighbors& found,
+               std::span<const std::int64_t> which) override {
+    std::vector<char> wanted(static_cast<std::size_t>(lists_.lists()));
+    for (std::int64_t q = 0; q < probes.rows(); ++q)
+      for (std::int64_t i = 0; i < probes.cols() && probes.row(q)[i] != no_id; ++i)
+        wanted[static_cast<std::size_t>(probes.row(q)[i])] = 1;
+    lists_.read_ahead(wanted);
+    search_.nearest(probes, found, which);
+  }
+  void within(MatrixView<Id> probes, double limit, RangeLists& found) override {
+    search_.within(probes, limit, found);
+  }
+  KnnReport report() override { return search_.report(); }
+
+ private:
+  const BaseLists& lists_;
+  ListSearch search_;
+};
 
 Neighbors BaseLists::search(std::span<const Id> rows, double& probes,
                             const Progress& progress) const {
@@ -303,8 +358,14 @@ Neighbors BaseLists::search(std::span<const Id> rows, double& probes,
   const std::vector<SearchSegment> segments = live_segments(*state_);
   for (std::int64_t begin = 0; begin < count; begin += batch_) {
     const std::int64_t end = std::min(count, begin + batch_);
-    const AnyMatrix queries = vectors_of(
-        rows.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
+    const std::span<const Id> some =
+        rows.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+    if (in_files()) {
+      std::vector<char> own(static_cast<std::size_t>(lists()));
+      for (const Id row : some) own[list_of(row)] = 1;
+      read_ahead(own);
+    }
+    const AnyMatrix queries = vectors_of(some);
     const KnnOptions options{
         .metric = options_.metric,
         .threads = options_.threads,
@@ -315,7 +376,7 @@ Neighbors BaseLists::search(std::span<const Id> rows, double& probes,
         }};
     const SearchRequest request(SearchKind::nearest, segments, queries.view(), k, options,
                                 Reuse::expected);
-    ListSearch in_lists(request);
+    ReadingAhead in_lists(*this, request);
     ListProbing search(*state_, request, in_lists);
     if (certify_) {
       search.probe(std::min(first_probes, lists()));

@@ -16,7 +16,8 @@
 //
 // Lists are numbered so that those near each other mostly follow each other: rows searched for in
 // the order of their lists want much the same lists, and what is read from disk for one serves the
-// next.
+// next. What some of them probe is read ahead, list by list, and else page by page: what systems
+// read around a page is of lists that nobody wants.
 //
 // A file appears whole under its name (SCRATCH.1, SCRATCH.2, ...) or not at all. One that is there
 // is taken for a part of this base: the caller removes what may be of another
@@ -80,15 +81,23 @@ class BaseLists {
   void make_files(std::span<const Id> which, const Progress& progress);
   void take(SavedIndex part, const std::string& path);
   void calibrate(const Progress& progress);
+  class ReadingAhead;
+  // A file of lists.
+  struct Part {
+    std::string path;
+    Id end;                           // behind its last row
+    std::vector<std::int64_t> begin;  // [lists + 1] places of vectors, list after list
+  };
   AnyMatrix vectors_of(std::span<const Id> rows) const;
+  // Begins to read the codes and vectors of lists that are in files. wanted: of each list.
+  void read_ahead(const std::vector<char>& wanted) const;
 
   const AnyMatrixView base_;
   const BaseListsOptions options_;
   const IndexShape shape_;
   State made_;                          // until it is whole
   std::shared_ptr<const State> state_;  // made_, from then on
-  std::vector<std::string> parts_;      // names of files
-  std::vector<Id> part_ends_;           // of each file, the id behind its last row
+  std::vector<Part> parts_;
   std::vector<std::uint32_t> list_of_;  // [rows of the base]
   std::int64_t batch_ = 0;
   RecallPoint point_;

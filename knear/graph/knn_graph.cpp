@@ -22,11 +22,15 @@
 #include "knear/io/mapped_pages.hpp"
 #include "knear/knn/knn.hpp"
 #include "knear/knn/search/search_request.hpp"
+#include "knear/knn/segment_search.hpp"
 
 namespace knear {
 namespace {
 
 constexpr std::int64_t usual_block_rows = 131072;
+// An exact graph that a scan of each pair once makes in fewer seconds than these is joined at once,
+// in less time than block by block; a kill loses them.
+constexpr double most_seconds_at_once = 300;
 // Fewer rows are joined exactly in less time than inverted lists of them take to build.
 constexpr std::int64_t least_rows_in_lists = 100000;
 
@@ -83,15 +87,23 @@ class Builder {
     return std::max(usual_block_rows, options_.memory / share_of_block / row_bytes);
   }
 
+  // Whether a file of blocks of so many rows, 0: the usual ones, is not worth while: all rows are
+  // one block, or are joined in few minutes, which pays where each pair can be scored once.
+  bool at_once(std::int64_t block_rows) const {
+    if (size_of_lists().file_bytes > 0) return false;
+    if (base_.rows() <= (block_rows > 0 ? block_rows : usual_block_rows)) return true;
+    return block_rows == 0 && !by_lists_ && options_.memory == 0 && options_.metric != Metric::ip &&
+           copies_.filter.everything() &&
+           predict_scan(scan_of(base_.rows()), peaks()).seconds / 2 < most_seconds_at_once;
+  }
+
   // All rows at once, each pair scored once where that pays.
   Neighbors join() {
     if (by_lists_) return search_all();
     report_.method = "self-join";
-    const ScanShape shape = scan_of(base_.rows());
-    // Of each pair once.
-    plan(predict_scan(shape, peaks()).seconds / 2);
     KnnReport report;
-    Neighbors out = self_join(base_, k_, knn_options(options_.progress), &report);
+    Neighbors out = detail::self_join(
+        base_, k_, knn_options(options_.progress), [&](double seconds) { plan(seconds); }, &report);
     report_.method = report.joined ? "self-join" : "search";
     report_.searched_rows += base_.rows();
     if (copies_.filter.everything()) return out;
@@ -320,6 +332,7 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
     if (!begun && detail::has_lists_files(scratch))
       throw InvalidArgument("{}.1 is there, but no {}: remove the former", scratch, partial_path);
     const std::int64_t list_bytes = builder.size_of_lists().file_bytes;
+    const bool at_once = !begun && builder.at_once(block_rows);
     // What was begun keeps its blocks, whatever the memory is now.
     if (block_rows == 0 && !begun) block_rows = builder.usual_blocks();
     const detail::GraphPlan plan{mark_of(base, options.progress),
@@ -336,8 +349,7 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
           options.progress);
       if (report) *report = done, report->seconds = builder.seconds();
     };
-    // What takes seconds is made at once.
-    if (!begun && base.rows() <= plan.block_rows && list_bytes == 0) {
+    if (at_once) {
       const Neighbors found = builder.join();
       return finish(found.ids, found.distances);
     }

@@ -113,4 +113,19 @@ void MappedPages::give_back() {
   watch_->give_back();
 }
 
+bool read_by_page(const void* at) {
+  const auto range = file_mapping(reinterpret_cast<std::uintptr_t>(at));
+  return range && madvise(reinterpret_cast<void*>(range->begin), range->end - range->begin,
+                          MADV_RANDOM) == 0;
+}
+
+void read_ahead(const void* begin, std::int64_t bytes) {
+  if (bytes <= 0) return;
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto at = reinterpret_cast<std::uintptr_t>(begin), first = at / page * page;
+  // Failing changes nothing but speed.
+  madvise(reinterpret_cast<void*>(first), at - first + static_cast<std::size_t>(bytes),
+          MADV_WILLNEED);
+}
+
 }  // namespace knear::io

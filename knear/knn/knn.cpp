@@ -165,12 +165,7 @@ Neighbors knn(AnyMatrixView queries, AnyMatrixView base, std::int64_t k, const K
 
 Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& options,
                     KnnReport* report) {
-  return detail::public_call([&] {
-    detail::check_answer(base.rows(), k);
-    ExactSearcher::Impl impl(base, options);
-    return search_segments(impl.request(SearchKind::self_join, base, k, options, Reuse::none),
-                           report);
-  });
+  return detail::public_call([&] { return detail::self_join(base, k, options, {}, report); });
 }
 
 RangeNeighbors range_search(AnyMatrixView queries, AnyMatrixView base, double radius,

@@ -8,6 +8,19 @@ Neighbors search_segments(const SearchRequest& request, KnnReport* report) {
   return search_on(open_device(request.options).get(), request, report);
 }
 
+Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& options,
+                    const std::function<void(double seconds)>& expecting, KnnReport* report) {
+  check_answer(base.rows(), k);
+  check_dim("base", base.cols());
+  PreparedRows rows(base, options.metric,
+                    find_value_range(base, options.metric, "base", options.threads));
+  check_filter(options.filter, base.rows());
+  const SearchSegment segment{.rows = &rows, .filter = options.filter};
+  SearchRequest request(SearchKind::self_join, {&segment, 1}, base, k, options, Reuse::none);
+  request.expecting = expecting;
+  return search_segments(request, report);
+}
+
 RangeNeighbors range_search_segments(const SearchRequest& request, double radius,
                                      KnnReport* report) {
   return range_search_on(open_device(request.options).get(), request, radius, report);

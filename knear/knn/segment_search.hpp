@@ -15,6 +15,11 @@ namespace knear::detail {
 // As knn(), by the method that was asked for; of a self-join as self_join().
 Neighbors search_segments(const SearchRequest& request, KnnReport* report);
 
+// As knear::self_join(); `expecting` is told once how many seconds the search is expected to take
+// from then on.
+Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& options,
+                    const std::function<void(double seconds)>& expecting, KnnReport* report);
+
 // As range_search().
 RangeNeighbors range_search_segments(const SearchRequest& request, double radius,
                                      KnnReport* report);

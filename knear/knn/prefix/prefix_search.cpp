@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "knear/core/cpu.hpp"
+
 namespace knear::detail {
 namespace {
 
@@ -229,10 +231,10 @@ std::optional<PrefixPlan> PrefixSearch::plan_of_self_join(ChunkSearch& chunk, Ex
       request.options.metric == Metric::ip || chunk.choice.passes.front() == FirstPass::direct ||
       at_.prepared().no_prefix() || rows < least_prefix_rows)
     return {};
-  if (request.limited() &&
-      (!forced || at_.packing_bytes(rows, FirstPass::prefix) + at_.other_bytes() +
-                          self_join_bytes(rows, dim, request.k, request.threads) >
-                      request.options.memory))
+  if (at_.packing_bytes(rows, FirstPass::prefix) + at_.other_bytes() +
+              self_join_bytes(rows, dim, request.k, request.threads) >
+          (request.limited() ? request.options.memory : machine_memory() / 2) ||
+      (request.limited() && !forced))
     return {};
   SearchShape shape = shape_of(chunk.choice.passes.front(), std::ssize(chunk.todo));
   const auto kept = at_.prepared().kept_prefix(integer);
@@ -252,6 +254,7 @@ std::optional<PrefixPlan> PrefixSearch::plan_of_self_join(ChunkSearch& chunk, Ex
   const double joining = self_join_share * prefix_cost(shape, *cost).seconds;
   const double making = kept && !differs(kept, plan) ? 0 : making_seconds(shape);
   if (!(joining + making < 0.9 * plain_cost(shape).seconds)) return {};
+  at_.expect(joining + (making > 0 ? making - study_seconds(shape) : 0));
   return kept ? plan : chosen(cost->plan);
 }
 
@@ -292,6 +295,12 @@ void PrefixSearch::search(ChunkSearch& chunk, ExactNeighbors& out) {
   const SearchRequest& request = at_.request;
   PreparedRows& prepared = at_.prepared();
   const bool integer = at_.segment->integer, own_tiles = at_.tile_bytes > 0;
+  if (const auto cost = prepared.prefix_forecast(integer, request.k)) {
+    SearchShape shape = shape_of(chunk.choice.passes.front(), std::ssize(chunk.todo));
+    shape.go_by(cost->format);
+    at_.expect(prefix_cost(shape, *cost).seconds +
+               (prepared.kept_prefix(integer) ? 0 : making_seconds(shape) - study_seconds(shape)));
+  }
   if (request.limited() && (own_tiles || !prepared.kept_prefix(integer)))
     prepared.release_all_but(own_tiles ? FirstPass::direct : FirstPass::prefix);
   const auto prefix = packed(*plan, chunk.choice, request.options.first_pass == FirstPass::prefix);

@@ -117,6 +117,13 @@ void FirstPassChoice::apply_tuning(ScanJob& job) const {
   job.by_rows = !at_.request.limited();
 }
 
+double FirstPassChoice::expected_seconds(const Choice& choice) const {
+  const FirstPass first = choice.passes.front();
+  if (first == FirstPass::direct) return measuring_seconds(at_.count);
+  if (!choice.packed_rows.empty()) return scanning_seconds(at_.count, 0, 1);
+  return scanning_seconds(at_.rows.rows(), at_.count, at_.prepared().is_kept(first) ? 0 : 1);
+}
+
 PackingJob FirstPassChoice::packing(const Choice& choice) const {
   return {.rows = at_.rows,
           .subset = choice.packed_rows,

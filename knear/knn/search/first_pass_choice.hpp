@@ -46,6 +46,9 @@ class FirstPassChoice {
   // gets wrong is put right while the scan runs (scan/scan.cpp).
   void skip_useless(std::vector<FirstPass>& passes);
 
+  // What the rows at hand are expected to take by a choice that was made for all queries.
+  double expected_seconds(const Choice& choice) const;
+
   // How the rows of a choice are packed; and these rows, kept from before or packed now.
   PackingJob packing(const Choice& choice) const;
   std::shared_ptr<const PackedBase> packed(FirstPass pass, const Choice& choice);

@@ -79,6 +79,7 @@ void Search::search_by_passes(ChunkSearch& chunk, ExactNeighbors& out) {
   std::vector<std::int64_t>& todo = chunk.todo;
   const Progress& progress = request_.options.progress;
   const std::vector<FirstPass>& passes = chunk.choice.passes;
+  at_.expect(passes_.expected_seconds(chunk.choice));
   for (std::size_t p = 0; p < passes.size() && !todo.empty(); ++p) {
     const FirstPass pass = passes[p];
     const std::int64_t before = std::ssize(todo);

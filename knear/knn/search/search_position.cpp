@@ -203,6 +203,13 @@ void SearchPosition::make_room(FirstPass pass) {
     prepared().release_all_but(tile_bytes > 0 ? FirstPass::direct : pass);
 }
 
+void SearchPosition::expect(double seconds) {
+  if (expected_ || !request.expecting || count == 0) return;
+  expected_ = true;
+  request.expecting(seconds * static_cast<double>(request.allowed_rows) /
+                    static_cast<double>(count));
+}
+
 bool is_zero(AnyMatrixView vectors, std::int64_t row) {
   return visit(vectors, [&](auto view) {
     const auto* x = view.row(row);

@@ -89,6 +89,10 @@ class SearchPosition {
   const SearchRequest& request;
   DeviceEngine* const device;
 
+  // Tells request.expecting, once, what all rows are expected to take if those at hand take so many
+  // seconds from now on.
+  void expect(double seconds);
+
   // What a method says of itself.
   std::int64_t tile_bytes;  // of codes; 0: as many as usual
   // Whether the answer depends on what is packed, so that no choice may depend on the time that it
@@ -113,6 +117,8 @@ class SearchPosition {
   std::int64_t most_chunk_rows() const;
   std::int64_t least_bytes() const;
   [[noreturn]] void refuse_memory(std::int64_t least) const;
+
+  bool expected_ = false;  // expect() was called
 };
 
 bool is_zero(AnyMatrixView vectors, std::int64_t row);

@@ -6,6 +6,7 @@
 // where there are few queries, tasks divide the base into splits.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -94,6 +95,9 @@ struct SearchRequest {
   std::int64_t k_asked;      // of a self-join one more, for the row itself
   std::int64_t already = 0;  // columns of the answer that this one is merged with
   std::int64_t k = 0;        // how many can be found
+  // Told once, as soon as it is known by what the first rows are scored: the seconds that all are
+  // expected to take from then on.
+  std::function<void(double seconds)> expecting = {};
 
   bool reuses() const { return reuse == Reuse::expected; }
   bool limited() const { return options.memory > 0; }
