@@ -44,10 +44,10 @@ std::int64_t query_bytes(AnyMatrixView base, std::int64_t k) {
   return base.cols() * (size_of(base.type()) + 9) + 24 * (2 * k + 160) + 120 * k + 640 +
          12 * usual_probes;
 }
-// What the memory has to hold in any case: which list each row is in, and while the centroids are
-// learned what these are learned from.
+// What the memory has to hold in any case: which list each row is in, the order by that, and while
+// the centroids are learned what these are learned from.
 std::int64_t fixed_bytes(AnyMatrixView base, const IndexShape& shape) {
-  return 4 * base.rows() + 16 * shape.lists * shape.dim + (std::int64_t{4} << 20);
+  return 12 * base.rows() + 16 * shape.lists * shape.dim + (std::int64_t{4} << 20);
 }
 std::int64_t training_bytes(AnyMatrixView base, const IndexShape& shape) {
   const std::int64_t rows = std::max<std::int64_t>(131072, CoarseQuantizer::training_rows(shape));

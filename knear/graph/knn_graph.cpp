@@ -30,19 +30,20 @@ namespace {
 constexpr std::int64_t usual_block_rows = 131072;
 // An exact graph that a scan of each pair once makes in fewer seconds than these is joined at once,
 // in less time than block by block; a kill loses them.
-constexpr double most_seconds_at_once = 300;
+constexpr double most_seconds_at_once = 60;
 // Fewer rows are joined exactly in less time than inverted lists of them take to build.
 constexpr std::int64_t least_rows_in_lists = 100000;
-
-// Where lists are in files, each block reads all of them: blocks are as long as this share of the
-// memory allows.
-constexpr std::int64_t share_of_block = 8;
 
 // Rows by which the time of all is predicted: so many, but no larger share, and none where that
 // leaves too few to say anything.
 constexpr std::int64_t most_on_trial = 2048, least_on_trial = 64, share_on_trial = 32;
-// Of rows in lists: slices of a block in the order of its lists, the first one untimed.
+// Of rows in lists: pairs of slices in the order of lists, of which the first is not timed. It
+// brings from disk what the second shares with it, as the slices before will when all are searched.
 constexpr std::int64_t slices_on_trial = 4, share_of_slice = 512;
+
+// Rows of a graph in a file are brought into their order so many bytes of them at a time, where the
+// memory has no limit, and by this share of the memory.
+constexpr std::int64_t usual_arranging_bytes = std::int64_t{1} << 28, share_of_arranging = 4;
 
 // What finds the neighbours of rows of a base, by the options.
 class Builder {
@@ -79,13 +80,11 @@ class Builder {
     return detail::BaseLists::size_of_lists(base_, report_.distinct_rows, lists_options());
   }
 
-  // Rows of a block of a graph that is written to a file.
-  std::int64_t usual_blocks() const {
-    if (options_.memory == 0 || size_of_lists().file_bytes == 0) return usual_block_rows;
-    // What search() has of a row: what was found, the answer, its places in two orders.
-    const std::int64_t row_bytes = 24 * (k_ + 1) + 32;
-    return std::max(usual_block_rows, options_.memory / share_of_block / row_bytes);
-  }
+  bool by_lists() const { return by_lists_; }
+  // The row in each place of the order in which rows are searched for, and in which search_block()
+  // counts them: that of their lists, so that the rows that one reads and measures are still at
+  // hand for the next. Of rows in no lists it is their own, and this is empty. After prepare().
+  std::span<const Id> order() const { return order_; }
 
   // Whether a file of blocks of so many rows, 0: the usual ones, is not worth while: all rows are
   // one block, or are joined in few minutes, which pays where each pair can be scored once.
@@ -115,20 +114,24 @@ class Builder {
     return out;
   }
 
-  // Makes what all blocks need, once, and says how long `rows` rows will take in blocks of so many.
-  void prepare(std::int64_t rows, std::int64_t block_rows) {
-    if (rows == 0) return;
+  // Makes what all blocks need, once, and says how long those of `left` will take.
+  void prepare(const std::vector<std::int64_t>& left, std::int64_t block_rows) {
+    std::int64_t rows = 0;
+    for (const std::int64_t block : left)
+      rows += std::min(base_.rows(), (block + 1) * block_rows) - block * block_rows;
+    if (rows == 0 && !by_lists_) return;
     if (by_lists_) {
       detail::BaseListsOptions options = lists_options();
       report_.scratch_bytes = size_of_lists().file_bytes;
       lists_ =
           std::make_unique<detail::BaseLists>(base_, copies_.firsts, options, options_.progress);
       report_.method = "lists", report_.lists = lists_->lists();
+      order_by_list();
     } else {
       searcher_.emplace(base_, knn_options(options_.progress));
       report_.method = "search";
     }
-    if (by_lists_) return try_slices(rows, block_rows);
+    if (by_lists_) return try_slices(rows, left, block_rows);
     const std::int64_t trial = std::min(most_on_trial, rows / share_on_trial);
     if (trial < least_on_trial) return;
     std::vector<Id> some(static_cast<std::size_t>(trial));
@@ -144,42 +147,48 @@ class Builder {
          (report.seconds / model * block + (report.chunks > 1 ? report.prepare_seconds : 0)));
   }
 
-  // Slices of the first block are searched for as all rows will be: in the order of their lists, so
-  // that as many of them share a list, and what a list takes from disk is shared by as many.
-  void try_slices(std::int64_t rows, std::int64_t block_rows) {
-    const std::int64_t block = std::min(base_.rows(), block_rows);
-    const std::int64_t slice =
-        std::min({lists_->batch(), block / slices_on_trial, rows / share_of_slice});
+  // Searches for some of the rows that are left, spread over them, as all will be.
+  void try_slices(std::int64_t rows, const std::vector<std::int64_t>& left,
+                  std::int64_t block_rows) {
+    const std::int64_t slice = std::min(lists_->batch(), rows / share_of_slice);
     if (slice < least_on_trial) return;
-    std::vector<Id> order(static_cast<std::size_t>(block));
-    std::iota(order.begin(), order.end(), Id{0});
-    sort_by_list(order);
     double probes = 0, seconds = 0;
     for (std::int64_t i = 0; i < slices_on_trial; ++i) {
-      const std::int64_t begin = (block - slice) * i / (slices_on_trial - 1);
+      const std::int64_t at = (rows - 2 * slice) * i / (slices_on_trial - 1);
+      const std::int64_t begin =
+          std::min(left[static_cast<std::size_t>(at / block_rows)] * block_rows + at % block_rows,
+                   base_.rows() - 2 * slice);
+      const std::span<const Id> all = std::span(order_).subspan(
+          static_cast<std::size_t>(begin), 2 * static_cast<std::size_t>(slice));
+      lists_->search(all.first(static_cast<std::size_t>(slice)), probes, options_.progress);
       const Clock::time_point start = Clock::now();
-      lists_->search(std::span(order).subspan(static_cast<std::size_t>(begin),
-                                              static_cast<std::size_t>(slice)),
-                     probes, options_.progress);
-      if (i > 0) seconds += since(start);
+      lists_->search(all.last(static_cast<std::size_t>(slice)), probes, options_.progress);
+      seconds += since(start);
     }
-    plan(seconds / static_cast<double>((slices_on_trial - 1) * slice) * static_cast<double>(rows));
+    plan(seconds / static_cast<double>(slices_on_trial * slice) * static_cast<double>(rows));
   }
 
   // All rows, so many at a time that the copies of them in order take little memory.
   Neighbors search_all() {
-    prepare(base_.rows(), usual_block_rows);
-    Neighbors out{Matrix<Id>::unset(base_.rows(), k_), Matrix<float>::unset(base_.rows(), k_)};
-    for (std::int64_t begin = 0; begin < base_.rows(); begin += usual_block_rows) {
-      const std::int64_t end = std::min(base_.rows(), begin + usual_block_rows);
+    const std::int64_t rows = base_.rows(),
+                       blocks = (rows + usual_block_rows - 1) / usual_block_rows;
+    std::vector<std::int64_t> all(static_cast<std::size_t>(blocks));
+    std::iota(all.begin(), all.end(), 0);
+    prepare(all, usual_block_rows);
+    Neighbors out{Matrix<Id>::unset(rows, k_), Matrix<float>::unset(rows, k_)};
+    for (std::int64_t begin = 0; begin < rows; begin += usual_block_rows) {
+      const std::int64_t end = std::min(rows, begin + usual_block_rows);
       const Neighbors found = search_block(begin, end);
-      std::copy_n(found.ids.data(), (end - begin) * k_, out.ids.row(begin));
-      std::copy_n(found.distances.data(), (end - begin) * k_, out.distances.row(begin));
+      for (std::int64_t i = 0; i < end - begin; ++i) {
+        const Id row = order_[static_cast<std::size_t>(begin + i)];
+        std::copy_n(found.ids.row(i), k_, out.ids.row(row));
+        std::copy_n(found.distances.row(i), k_, out.distances.row(row));
+      }
     }
     return out;
   }
 
-  // Rows begin, ..., end - 1, after prepare(); progress is that of all.
+  // Rows in places begin, ..., end - 1, after prepare(); progress is that of all.
   Neighbors search_block(std::int64_t begin, std::int64_t end) {
     double most = 0;
     const Progress progress = [&](std::string_view stage, double fraction) {
@@ -241,24 +250,24 @@ class Builder {
 
   Neighbors search(std::int64_t begin, std::int64_t end, const Progress& progress) {
     report_.searched_rows += end - begin;
-    if (!by_lists_)
-      return without_itself(
-          searcher_->search(base_.rows(begin, end), k_ + 1, knn_options(progress)), begin);
-    std::vector<Id> order(static_cast<std::size_t>(end - begin));
-    std::iota(order.begin(), order.end(), begin);
-    sort_by_list(order);
-    const Neighbors found = lists_->search(order, probes_, progress);
-    std::vector<Id> place(order.size());
-    for (std::size_t i = 0; i < order.size(); ++i)
-      place[static_cast<std::size_t>(order[i] - begin)] = static_cast<Id>(i);
-    return without_itself(found, begin, place);
+    std::vector<Id> rows(static_cast<std::size_t>(end - begin));
+    if (by_lists_)
+      std::copy_n(order_.begin() + begin, end - begin, rows.begin());
+    else
+      std::iota(rows.begin(), rows.end(), begin);
+    return without_itself(
+        by_lists_ ? lists_->search(rows, probes_, progress)
+                  : searcher_->search(base_.rows(begin, end), k_ + 1, knn_options(progress)),
+        rows);
   }
 
-  // Brings rows into the order of their lists, so that the rows that one measures are still at hand
-  // for the next (a fifth of the time of 1,000,000 x 96).
-  void sort_by_list(std::vector<Id>& rows) const {
-    std::stable_sort(rows.begin(), rows.end(),
-                     [&](Id a, Id b) { return lists_->list_of(own(a)) < lists_->list_of(own(b)); });
+  void order_by_list() {
+    const auto list = [&](Id row) { return static_cast<std::size_t>(lists_->list_of(own(row))); };
+    std::vector<std::size_t> next(static_cast<std::size_t>(lists_->lists()) + 1);
+    for (Id row = 0; row < base_.rows(); ++row) ++next[list(row) + 1];
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    order_.resize(static_cast<std::size_t>(base_.rows()));
+    for (Id row = 0; row < base_.rows(); ++row) order_[next[list(row)]++] = row;
   }
 
   // The row by which a search finds this one.
@@ -266,20 +275,17 @@ class Builder {
     return copies_.first.empty() ? row : copies_.first[static_cast<std::size_t>(row)];
   }
 
-  // [rows x k] of [rows x (k + 1)], of rows begin, begin + 1, ..., which were found in places 0, 1,
-  // ..., or in those given. A row may not be among the nearest to itself, if copies of it that are
-  // numbered before it fill all places.
-  Neighbors without_itself(const Neighbors& found, Id begin,
-                           const std::vector<Id>& places = {}) const {
-    const std::int64_t rows = found.ids.rows();
-    Neighbors out{Matrix<Id>::unset(rows, k_), Matrix<float>::unset(rows, k_)};
-    for (std::int64_t i = 0; i < rows; ++i) {
-      const std::int64_t at = places.empty() ? i : places[static_cast<std::size_t>(i)];
+  // [rows x k] of [rows x (k + 1)]. A row may not be among the nearest to itself, if copies of it
+  // that are numbered before it fill all places.
+  Neighbors without_itself(const Neighbors& found, std::span<const Id> rows) const {
+    const std::int64_t count = std::ssize(rows);
+    Neighbors out{Matrix<Id>::unset(count, k_), Matrix<float>::unset(count, k_)};
+    for (std::int64_t i = 0; i < count; ++i) {
       std::int64_t to = 0;
       for (std::int64_t j = 0; j <= k_ && to < k_; ++j) {
-        if (found.ids.row(at)[j] == own(begin + i)) continue;
-        out.ids.row(i)[to] = found.ids.row(at)[j];
-        out.distances.row(i)[to++] = found.distances.row(at)[j];
+        if (found.ids.row(i)[j] == own(rows[static_cast<std::size_t>(i)])) continue;
+        out.ids.row(i)[to] = found.ids.row(i)[j];
+        out.distances.row(i)[to++] = found.distances.row(i)[j];
       }
     }
     return out;
@@ -295,6 +301,7 @@ class Builder {
   detail::Copies copies_;  // none unless they are left out
   std::optional<ExactSearcher> searcher_;
   std::unique_ptr<detail::BaseLists> lists_;
+  std::vector<Id> order_;
   double probes_ = 0;  // sum over rows
   KnnGraphReport report_;
 };
@@ -333,14 +340,14 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
       throw InvalidArgument("{}.1 is there, but no {}: remove the former", scratch, partial_path);
     const std::int64_t list_bytes = builder.size_of_lists().file_bytes;
     const bool at_once = !begun && builder.at_once(block_rows);
-    // What was begun keeps its blocks, whatever the memory is now.
-    if (block_rows == 0 && !begun) block_rows = builder.usual_blocks();
+    if (block_rows == 0 && !begun) block_rows = usual_block_rows;
     const detail::GraphPlan plan{mark_of(base, options.progress),
                                  k,
                                  block_rows,
                                  options.metric,
                                  options.recall.value_or(1),
-                                 options.distinct};
+                                 options.distinct,
+                                 builder.by_lists()};
     const auto finish = [&](MatrixView<Id> ids, MatrixView<float> distances) {
       const KnnGraphReport done = builder.report();
       detail::save_graph(
@@ -356,7 +363,9 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
 
     detail::PartialGraph partial = [&] {
       if (begun) return detail::PartialGraph::open(partial_path, plan);
-      io::check_free_space(path, list_bytes + 24 * k * base.rows(),  // twice the graph
+      // The graph, what is found of it, and that once more in the order of rows.
+      const std::int64_t copies = builder.by_lists() ? 3 : 2;
+      io::check_free_space(path, list_bytes + copies * 12 * k * base.rows(),
                            "the graph and what is made on the way");
       return detail::PartialGraph::create(partial_path, plan);
     }();
@@ -365,14 +374,16 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
       return std::min(base.rows(), (block + 1) * block_rows);
     };
     std::vector<std::int64_t> left;
-    std::int64_t rows = 0;
     for (std::int64_t block = 0; block < partial.blocks(); ++block)
-      if (!partial.has(block)) left.push_back(block), rows += end_of(block) - block * block_rows;
-    builder.prepare(rows, block_rows);
+      if (!partial.has(block)) left.push_back(block);
+    builder.prepare(left, block_rows);
+    partial.set_order(builder.order());
     for (const std::int64_t block : left) {
       const Neighbors found = builder.search_block(block * block_rows, end_of(block));
       partial.write(block, found.ids, found.distances);
     }
+    partial.arrange(builder.order(), options.memory > 0 ? options.memory / share_of_arranging
+                                                        : usual_arranging_bytes);
     finish(partial.ids(), partial.distances());
     detail::remove_lists_files(scratch);
     partial.remove();

@@ -20,12 +20,13 @@
 namespace knear::detail {
 namespace {
 
-constexpr std::array<char, 8> magic = {'K', 'N', 'E', 'A', 'R', 'p', 'g', '1'};
+constexpr std::array<char, 8> magic = {'K', 'N', 'E', 'A', 'R', 'p', 'g', '2'};
 constexpr std::size_t page = 4096;
+constexpr std::size_t order_sum_at = page - sizeof(std::uint64_t);  // 0: not known yet
 
 struct Header {
   std::array<char, 8> magic;
-  std::uint64_t rows, dim, type, checksum, k, block_rows, metric, distinct;
+  std::uint64_t rows, dim, type, checksum, k, block_rows, metric, distinct, in_lists;
   double recall;
   std::uint64_t sum;  // XXH3 of all before it
 
@@ -42,6 +43,7 @@ Header header_of(const GraphPlan& plan) {
                 static_cast<std::uint64_t>(plan.block_rows),
                 static_cast<std::uint64_t>(plan.metric),
                 plan.distinct,
+                plan.in_lists,
                 plan.recall,
                 0};
   header.sum = header.right_sum();
@@ -77,6 +79,11 @@ struct PartialGraph::File {
     ids_at = sums_at + whole_pages(checked_size(blocks, 1, sizeof(std::uint64_t)));
     distances_at = ids_at + whole_pages(checked_size(rows, plan.k, sizeof(Id)));
     bytes = distances_at + whole_pages(checked_size(rows, plan.k, sizeof(float)));
+    arranged_ids_at = ids_at, arranged_distances_at = distances_at;
+    if (plan.in_lists) {
+      arranged_ids_at = bytes, arranged_distances_at = bytes + (distances_at - ids_at);
+      bytes += bytes - ids_at;
+    }
   }
   ~File() {
     if (memory != nullptr) munmap(memory, bytes);
@@ -127,6 +134,7 @@ struct PartialGraph::File {
   const GraphPlan plan;
   std::int64_t blocks = 0;
   std::size_t sums_at = 0, ids_at = 0, distances_at = 0, bytes = 0;
+  std::size_t arranged_ids_at = 0, arranged_distances_at = 0;  // in the order of rows
   int file = -1;
   std::byte* memory = nullptr;
 };
@@ -168,7 +176,7 @@ PartialGraph PartialGraph::open(const std::string& path, GraphPlan plan) {
   differs("recall", found.recall, wanted.recall);
   differs("blocks of", found.block_rows, wanted.block_rows);
   if (found.metric != wanted.metric || found.type != wanted.type ||
-      found.distinct != wanted.distinct)
+      found.distinct != wanted.distinct || found.in_lists != wanted.in_lists)
     throw InvalidArgument("{} was begun with another metric, element type or mark of copies", path);
   if (found.checksum != wanted.checksum)
     throw InvalidArgument("{} was begun for another base: its checksum is {:016x}, not {:016x}",
@@ -203,12 +211,53 @@ void PartialGraph::write(std::int64_t block, MatrixView<Id> ids, MatrixView<floa
   file_->sync();
 }
 
+void PartialGraph::set_order(std::span<const Id> order) {
+  if (order.empty()) return;
+  const std::uint64_t sum = XXH3_64bits(order.data(), order.size_bytes()) | 1;
+  std::uint64_t there = 0;
+  std::memcpy(&there, file_->memory + order_sum_at, sizeof there);
+  if (there == sum) return;
+  if (there != 0)
+    throw InvalidArgument("{} was begun with other inverted lists; remove it to begin anew",
+                          file_->path);
+  file_->put(order_sum_at, &sum, sizeof sum);
+  file_->sync();
+}
+
+void PartialGraph::arrange(std::span<const Id> order, std::int64_t bytes) {
+  if (order.empty()) return;
+  const std::int64_t rows = file_->plan.base.rows, k = file_->plan.k;
+  const MatrixView<Id> ids{reinterpret_cast<const Id*>(file_->memory + file_->ids_at), rows, k};
+  const MatrixView<float> distances{
+      reinterpret_cast<const float*>(file_->memory + file_->distances_at), rows, k};
+  const std::int64_t row_bytes = k * static_cast<std::int64_t>(sizeof(Id) + sizeof(float));
+  const std::int64_t most = std::clamp<std::int64_t>(bytes / row_bytes, 1, rows);
+  Matrix<Id> some_ids = Matrix<Id>::unset(most, k);
+  Matrix<float> some_distances = Matrix<float>::unset(most, k);
+  // Everything is read from its beginning to its end for some of the rows at a time.
+  for (Id begin = 0; begin < rows; begin += most) {
+    const Id end = std::min(rows, begin + most);
+    for (std::size_t place = 0; place < order.size(); ++place) {
+      const Id row = order[place];
+      if (row < begin || row >= end) continue;
+      const auto from = static_cast<std::int64_t>(place);
+      std::copy_n(ids.row(from), k, some_ids.row(row - begin));
+      std::copy_n(distances.row(from), k, some_distances.row(row - begin));
+    }
+    const auto first = static_cast<std::size_t>(begin * k),
+               elements = static_cast<std::size_t>((end - begin) * k);
+    file_->put(file_->arranged_ids_at + first * sizeof(Id), some_ids.data(), elements * sizeof(Id));
+    file_->put(file_->arranged_distances_at + first * sizeof(float), some_distances.data(),
+               elements * sizeof(float));
+  }
+}
+
 MatrixView<Id> PartialGraph::ids() const {
-  return {reinterpret_cast<const Id*>(file_->memory + file_->ids_at), file_->plan.base.rows,
-          file_->plan.k};
+  return {reinterpret_cast<const Id*>(file_->memory + file_->arranged_ids_at),
+          file_->plan.base.rows, file_->plan.k};
 }
 MatrixView<float> PartialGraph::distances() const {
-  return {reinterpret_cast<const float*>(file_->memory + file_->distances_at),
+  return {reinterpret_cast<const float*>(file_->memory + file_->arranged_distances_at),
           file_->plan.base.rows, file_->plan.k};
 }
 

@@ -5,9 +5,13 @@
 //   sums        XXH3 of each block, 0 for one that is not there; written once the block is on disk
 //   ids         [n x k] i64
 //   distances   [n x k] f32
+//
+// Rows of inverted lists are in the order of their lists, and both come once more, in the order of
+// rows, filled in at the end.
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "knear/graph/neighbor_graph.hpp"
@@ -21,6 +25,7 @@ struct GraphPlan {
   Metric metric = Metric::l2;
   double recall = 1;
   bool distinct = false;
+  bool in_lists = false;  // places are not rows: see set_order()
 };
 
 class PartialGraph {
@@ -38,9 +43,16 @@ class PartialGraph {
   std::int64_t block_rows() const;
   // Whether a block is there; one that was written in part, or altered since, is not.
   bool has(std::int64_t block) const;
-  // Writes the rows of a block [block_rows x k], the last one fewer, and waits until it is on disk.
+  // Writes what is in the places of a block [block_rows x k], the last one fewer, and waits until
+  // it is on disk.
   void write(std::int64_t block, MatrixView<Id> ids, MatrixView<float> distances);
-  // Everything, mapped: valid as long as this lives.
+  // Of rows in lists: which row each place has. Throws InvalidArgument where what is there was
+  // found in another order.
+  void set_order(std::span<const Id> order);
+  // Brings everything into the order of rows, so many bytes at a time. Nothing is to be done where
+  // the order is empty.
+  void arrange(std::span<const Id> order, std::int64_t bytes);
+  // Everything in the order of rows, mapped: valid as long as this lives.
   MatrixView<Id> ids() const;
   MatrixView<float> distances() const;
   // Takes the file away.
