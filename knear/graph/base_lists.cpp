@@ -287,7 +287,7 @@ void BaseLists::calibrate(const Progress& progress) {
 
 // Of lists in files from there, where rows that follow each other here lie side by side.
 AnyMatrix BaseLists::vectors_of(std::span<const Id> rows) const {
-  if (!in_files() || state_->size < base_.rows()) return rows_at(base_, rows);
+  if (!in_files()) return rows_at(base_, rows);
   AnyMatrix out(base_.type(), std::ssize(rows), base_.cols());
   std::vector<std::byte> scratch;
   for (std::size_t i = 0; i < rows.size(); ++i) {

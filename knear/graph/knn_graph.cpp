@@ -158,11 +158,10 @@ class Builder {
       const std::int64_t begin =
           std::min(left[static_cast<std::size_t>(at / block_rows)] * block_rows + at % block_rows,
                    base_.rows() - 2 * slice);
-      const std::span<const Id> all = std::span(order_).subspan(
-          static_cast<std::size_t>(begin), 2 * static_cast<std::size_t>(slice));
-      lists_->search(all.first(static_cast<std::size_t>(slice)), probes, options_.progress);
+      lists_->search(rows_in(begin, begin + slice), probes, options_.progress);
+      const std::vector<Id> timed = rows_in(begin + slice, begin + 2 * slice);
       const Clock::time_point start = Clock::now();
-      lists_->search(all.last(static_cast<std::size_t>(slice)), probes, options_.progress);
+      lists_->search(timed, probes, options_.progress);
       seconds += since(start);
     }
     plan(seconds / static_cast<double>(slices_on_trial * slice) * static_cast<double>(rows));
@@ -250,15 +249,20 @@ class Builder {
 
   Neighbors search(std::int64_t begin, std::int64_t end, const Progress& progress) {
     report_.searched_rows += end - begin;
-    std::vector<Id> rows(static_cast<std::size_t>(end - begin));
-    if (by_lists_)
-      std::copy_n(order_.begin() + begin, end - begin, rows.begin());
-    else
-      std::iota(rows.begin(), rows.end(), begin);
+    const std::vector<Id> rows = rows_in(begin, end);
     return without_itself(
         by_lists_ ? lists_->search(rows, probes_, progress)
                   : searcher_->search(base_.rows(begin, end), k_ + 1, knn_options(progress)),
         rows);
+  }
+
+  // The rows in these places, a copy's by the row that stands for it.
+  std::vector<Id> rows_in(std::int64_t begin, std::int64_t end) const {
+    std::vector<Id> rows(static_cast<std::size_t>(end - begin));
+    for (std::int64_t place = begin; place < end; ++place)
+      rows[static_cast<std::size_t>(place - begin)] =
+          own(by_lists_ ? order_[static_cast<std::size_t>(place)] : place);
+    return rows;
   }
 
   void order_by_list() {
@@ -275,15 +279,15 @@ class Builder {
     return copies_.first.empty() ? row : copies_.first[static_cast<std::size_t>(row)];
   }
 
-  // [rows x k] of [rows x (k + 1)]. A row may not be among the nearest to itself, if copies of it
-  // that are numbered before it fill all places.
+  // [rows x k] of [rows x (k + 1)], rows as rows_in() has them. A row may not be among the nearest
+  // to itself, if copies of it that are numbered before it fill all places.
   Neighbors without_itself(const Neighbors& found, std::span<const Id> rows) const {
     const std::int64_t count = std::ssize(rows);
     Neighbors out{Matrix<Id>::unset(count, k_), Matrix<float>::unset(count, k_)};
     for (std::int64_t i = 0; i < count; ++i) {
       std::int64_t to = 0;
       for (std::int64_t j = 0; j <= k_ && to < k_; ++j) {
-        if (found.ids.row(i)[j] == own(rows[static_cast<std::size_t>(i)])) continue;
+        if (found.ids.row(i)[j] == rows[static_cast<std::size_t>(i)]) continue;
         out.ids.row(i)[to] = found.ids.row(i)[j];
         out.distances.row(i)[to++] = found.distances.row(i)[j];
       }

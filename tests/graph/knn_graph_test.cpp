@@ -433,6 +433,13 @@ TEST_F(ListsInFiles, are_refused_where_memory_is_too_small_or_files_are_wrong) {
   };
   EXPECT_THROW(build_until("graph", Resume::no), Cancelled);
   EXPECT_GT(parts(path), 1);
+  // Rows in places by other lists.
+  const std::vector<std::byte> begun = bytes_of(path + ".partial");
+  std::vector<std::byte> altered = begun;
+  altered[4088] ^= std::byte{2};
+  put_bytes(path + ".partial", altered);
+  expect_error<InvalidArgument>([&] { build_until("graph", Resume::yes); }, "other inverted lists");
+  put_bytes(path + ".partial", begun);
   // Its second part in the place of the first, and half of one.
   std::filesystem::rename(part, part + ".kept");
   std::filesystem::copy_file(path + ".lists.2", part);

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <string>
@@ -89,6 +90,39 @@ TEST_F(MappedPagesTest, leave_alone_what_has_no_file_behind_it) {
   EXPECT_EQ(shared[8192], 99);
   EXPECT_EQ(own[4096], 77);
   EXPECT_EQ(memory[1 << 20], 7);
+}
+
+// How many pages of a stretch are in the page cache.
+std::int64_t cached(const unsigned char* at, std::size_t count) {
+  std::vector<unsigned char> in((count + 4095) / 4096);
+  EXPECT_EQ(mincore(const_cast<unsigned char*>(at), count, in.data()), 0);
+  return std::count_if(in.begin(), in.end(), [](unsigned char c) { return (c & 1) != 0; });
+}
+
+TEST_F(MappedPagesTest, come_one_by_one_or_as_they_are_asked_for) {
+  const unsigned char* const at = map(PROT_READ, MAP_PRIVATE);
+  fdatasync(file_);
+  posix_fadvise(file_, 0, 0, POSIX_FADV_DONTNEED);
+  if (cached(at, bytes) > 0) GTEST_SKIP() << "this file system keeps its pages";
+  ASSERT_TRUE(read_by_page(at + 12345));
+  EXPECT_EQ(at[20 << 20], static_cast<unsigned char>(20 << 8));
+  EXPECT_LE(cached(at, bytes), 16);  // as many as are put into the page table at once
+  // The pages that the stretch touches, soon, and not many more.
+  read_ahead(at + (30 << 20) + 100, (1 << 20) - 100);
+  for (int i = 0; i < 500 && cached(at + (30 << 20), 1 << 20) < 256; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(cached(at + (30 << 20), 1 << 20), 256);
+  EXPECT_LE(cached(at, bytes), 256 + 32);
+  EXPECT_EQ(wrong(at), 0);
+  munmap(const_cast<unsigned char*>(at), bytes);
+}
+
+TEST(MappedPages, of_no_file_are_left_alone) {
+  std::vector<char> memory(1 << 20, 7);
+  EXPECT_FALSE(read_by_page(memory.data() + 5000));
+  read_ahead(memory.data() + 5000, 100000);
+  read_ahead(nullptr, 0);
+  EXPECT_EQ(std::count(memory.begin(), memory.end(), 7), 1 << 20);
 }
 
 }  // namespace
