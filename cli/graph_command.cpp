@@ -106,7 +106,7 @@ void run_graph(const GraphArguments& arguments) {
   std::optional<SampledAccuracy> accuracy;
   if (arguments.accuracy > 0)
     accuracy = sampled_accuracy(graph, base.view(), arguments.accuracy, 1, options.threads,
-                                bar.callback());
+                                bar.callback(), options.memory);
   bar.clear();
 
   const double rate = static_cast<double>(report.searched_rows) / report.seconds;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <optional>
 
 #include "knear/core/public_call.hpp"
 #include "knear/core/sample.hpp"
@@ -10,9 +11,35 @@
 #include "knear/distance/reference.hpp"
 #include "knear/graph/copies.hpp"
 #include "knear/graph/sparse_graph.hpp"
-#include "knear/knn/knn.hpp"
+#include "knear/io/mapped_pages.hpp"
+#include "knear/knn/streamed_search.hpp"
 
 namespace knear {
+namespace {
+
+// As knn(), of so many bytes of the base at a time, so that rows which are measured are those that
+// were read last.
+Neighbors exact_neighbors(AnyMatrixView queries, AnyMatrixView base, std::int64_t k,
+                          KnnOptions options, std::int64_t bytes, const Progress& progress) {
+  const std::int64_t n = base.rows();
+  const std::int64_t step =
+      std::max<std::int64_t>(1024, bytes / base.cols() / size_of(base.type()));
+  std::int64_t begin = 0, end = 0;
+  if (progress)
+    options.progress = [&](std::string_view stage, double fraction) {
+      return progress(stage,
+                      (static_cast<double>(begin) + fraction * static_cast<double>(end - begin)) /
+                          static_cast<double>(n));
+    };
+  StreamedSearch search(queries, k, options, n);
+  for (; begin < n; begin = end) {
+    end = std::min(n, begin + step);
+    search.add(base.rows(begin, end));
+  }
+  return search.finish();
+}
+
+}  // namespace
 
 GraphStatistics statistics_of(const NeighborGraph& graph, std::int64_t hubs) {
   return detail::public_call([&] {
@@ -56,23 +83,33 @@ GraphStatistics statistics_of(const NeighborGraph& graph, std::int64_t hubs) {
 
 SampledAccuracy sampled_accuracy(const NeighborGraph& graph, AnyMatrixView base,
                                  std::int64_t sample, std::uint64_t seed, int threads,
-                                 const Progress& progress) {
+                                 const Progress& progress, std::int64_t memory) {
   return detail::public_call([&] {
     if (base.rows() != graph.rows() || base.cols() != graph.properties().base.dim)
       throw InvalidArgument("graph is of {} x {}, but the base is {} x {}", graph.rows(),
                             graph.properties().base.dim, base.rows(), base.cols());
     if (sample < 1) throw InvalidArgument("sample must be at least 1, but is {}", sample);
+    if (memory < 0) throw InvalidArgument("memory must not be negative, but is {}", memory);
     const Metric metric = graph.metric();
     const std::int64_t k = graph.k();
     SampledAccuracy out;
     Random random(seed);
     out.rows = detail::sample_of(base.rows(), std::min(sample, base.rows()), random);
-    const AnyMatrix queries = detail::rows_at(base, out.rows);
+    std::optional<io::MappedPages> pages;
+    if (memory > 0) pages.emplace(memory / 3), pages->add(base.data());
+    const AnyMatrix queries = [&] {
+      const io::ReadingByPage here_and_there(base.data());
+      return detail::rows_at(base, out.rows);
+    }();
     detail::Copies copies;
     if (graph.properties().distinct) copies = detail::find_copies(base);
-    const Neighbors truth =
-        knn(queries, base, k + 1,
-            {.metric = metric, .threads = threads, .filter = copies.filter, .progress = progress});
+    constexpr std::int64_t least_part = std::int64_t{1} << 24, largest_part = std::int64_t{1} << 29;
+    const std::int64_t bytes =
+        memory > 0 ? std::clamp(memory / 8, least_part, largest_part) : largest_part;
+    const Neighbors truth = exact_neighbors(
+        queries, base, k + 1, {.metric = metric, .threads = threads, .filter = copies.filter},
+        bytes, progress);
+    const io::ReadingByPage here_and_there(base.data());
     for (std::size_t i = 0; i < out.rows.size(); ++i) {
       const auto at = static_cast<std::int64_t>(i);
       const Id row = out.rows[i];

@@ -32,6 +32,8 @@ GraphStatistics statistics_of(const NeighborGraph& graph, std::int64_t hubs = 10
 // most as far as the true k-th, without slack. For each row of the sample, with the mean and its
 // interval of 95 % (core/mean_interval.hpp). Ids [sample], ascending. Throws as
 // NeighborGraph::check_base() but for the checksum, and as knn(). The same for the same seed.
+// The base is read from its beginning to its end, a part at a time. memory: bytes beside the graph
+// and what searching for the sample takes, among them pages of a mapped base; 0: no limit.
 struct SampledAccuracy {
   std::vector<Id> rows;
   std::vector<double> found;  // in [0, 1]; 1 for a row that has no others
@@ -40,6 +42,7 @@ struct SampledAccuracy {
 };
 SampledAccuracy sampled_accuracy(const NeighborGraph& graph, AnyMatrixView base,
                                  std::int64_t sample = 10000, std::uint64_t seed = 1,
-                                 int threads = 0, const Progress& progress = {});
+                                 int threads = 0, const Progress& progress = {},
+                                 std::int64_t memory = 0);
 
 }  // namespace knear

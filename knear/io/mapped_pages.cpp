@@ -54,6 +54,12 @@ std::optional<Range> file_mapping(std::uintptr_t at) {
   return {};
 }
 
+bool advise(const void* at, int advice) {
+  const auto range = file_mapping(reinterpret_cast<std::uintptr_t>(at));
+  return range &&
+         madvise(reinterpret_cast<void*>(range->begin), range->end - range->begin, advice) == 0;
+}
+
 // Resident pages of files, of this process.
 std::int64_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");
@@ -113,11 +119,8 @@ void MappedPages::give_back() {
   watch_->give_back();
 }
 
-bool read_by_page(const void* at) {
-  const auto range = file_mapping(reinterpret_cast<std::uintptr_t>(at));
-  return range && madvise(reinterpret_cast<void*>(range->begin), range->end - range->begin,
-                          MADV_RANDOM) == 0;
-}
+bool read_by_page(const void* at) { return advise(at, MADV_RANDOM); }
+ReadingByPage::~ReadingByPage() { advise(at_, MADV_NORMAL); }
 
 void read_ahead(const void* begin, std::int64_t bytes) {
   if (bytes <= 0) return;

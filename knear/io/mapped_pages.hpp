@@ -33,10 +33,21 @@ class MappedPages {
   std::unique_ptr<Watch> watch_;
 };
 
-// Of a mapped file that is read here and there: the system reads a page from disk when it is used,
-// without those around it, which may be megabytes. Returns false where there is no such file at the
-// address.
+// Of a mapped file that is read here and there, from now on: the system reads a page from disk when
+// it is used, without those around it, which may be megabytes. Returns false where there is no such
+// file at the address.
 bool read_by_page(const void* at);
+// That as long as this lives.
+class ReadingByPage {
+ public:
+  explicit ReadingByPage(const void* at) : at_(at) { read_by_page(at); }
+  ~ReadingByPage();
+  ReadingByPage(const ReadingByPage&) = delete;
+  ReadingByPage& operator=(const ReadingByPage&) = delete;
+
+ private:
+  const void* const at_;
+};
 // Begins to read so many bytes of a mapped file, which will be used soon. Bytes that are in no file
 // are left alone.
 void read_ahead(const void* begin, std::int64_t bytes);

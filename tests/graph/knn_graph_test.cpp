@@ -12,8 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "knear/distance/reference.hpp"
 #include "knear/graph/knn_graph.hpp"
 #include "knear/graph/sparse_graph.hpp"
+#include "knear/graph/statistics.hpp"
 #include "knear/io/vectors.hpp"
 #include "tests/io/file_cases.hpp"
 #include "tests/knn/knn_cases.hpp"
@@ -390,6 +392,31 @@ TEST_F(ListsInFiles, give_the_graph_of_those_in_memory_after_kills_too) {
   EXPECT_GT(plan.predicted_seconds, 0);
   EXPECT_EQ(plan.predicted_seconds, report.predicted_seconds);
   EXPECT_EQ(file_count(), 2);  // the base and the graph
+
+  // How good it is, by a search of all rows at once and of parts; against plain loops.
+  const NeighborGraph graph = NeighborGraph::load(path);
+  const SampledAccuracy whole = sampled_accuracy(graph, base.view(), 300, 7);
+  const SampledAccuracy parts_of_it =
+      sampled_accuracy(graph, base.view(), 300, 7, 0, {}, std::int64_t{1} << 20);
+  EXPECT_EQ(parts_of_it.rows, whole.rows);
+  EXPECT_EQ(parts_of_it.found, whole.found);
+  EXPECT_GT(whole.mean, 0.3);
+  EXPECT_LT(whole.mean, 1);
+  const AnyMatrixView rows_there = base.view();
+  for (std::size_t i = 0; i < 300; i += 30) {
+    const Id row = whole.rows[i];
+    const auto distance = [&](Id other) {
+      return reference_distance(Metric::l2, static_cast<const float*>(rows_there.row(row)),
+                                static_cast<const float*>(rows_there.row(other)), dim);
+    };
+    std::vector<double> all;
+    for (Id other = 0; other < rows; ++other)
+      if (other != row) all.push_back(distance(other));
+    std::nth_element(all.begin(), all.begin() + k - 1, all.end());
+    int found = 0;
+    for (std::int64_t j = 0; j < k; ++j) found += distance(graph.ids().row(row)[j]) <= all[k - 1];
+    EXPECT_EQ(whole.found[i], found / static_cast<double>(k));
+  }
 }
 
 TEST_F(ListsInFiles, leave_out_copies_and_hold_whole_numbers) {
