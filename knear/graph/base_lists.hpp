@@ -71,8 +71,8 @@ class BaseLists {
   // How many rows are searched for together.
   std::int64_t batch() const { return batch_; }
 
-  // What is nearest to rows of the base that are in lists, in their order. probes: the sum of the lists of each is
-  // added.
+  // What is nearest to rows of the base that are in lists, in their order. probes: the sum of the
+  // lists of each is added.
   Neighbors search(std::span<const Id> rows, double& probes, const Progress& progress) const;
 
  private:
