@@ -269,6 +269,7 @@ Matrix<float> Index::centroids() const {
 std::vector<std::int64_t> Index::list_sizes() const {
   return detail::public_call([&] {
     std::vector<std::int64_t> out(static_cast<std::size_t>(lists()));
+    if (out.empty()) return out;  // codes without lists are all in one
     for (const Segment& segment : impl_->state()->segments) {
       const std::vector<std::uint32_t> of = segment.rows->list_of();
       for (std::size_t row = 0; row < of.size(); ++row)

@@ -36,6 +36,13 @@ std::int64_t allocated_bytes() {
 #endif
 }
 
+TEST(CodesWithoutLists, HaveNoSizesOfLists) {
+  const Matrix<float> vectors = clustered(600, 8, 1);
+  Index index = make_index("PQ4", 8);
+  index.train(vectors.view()), index.add(vectors.view());
+  EXPECT_TRUE(index.list_sizes().empty());
+}
+
 // Codes stand for something by what their own index was trained to.
 TEST(RefusedMerges, OfCodesAndTransformsTrainedApart) {
   const Matrix<float> base = clustered(600, 8, 1), others = clustered(600, 8, 2);
