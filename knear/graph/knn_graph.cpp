@@ -28,9 +28,6 @@ namespace knear {
 namespace {
 
 constexpr std::int64_t usual_block_rows = 131072;
-// An exact graph that a scan of each pair once makes in fewer seconds than these is joined at once,
-// in less time than block by block; a kill loses them.
-constexpr double most_seconds_at_once = 60;
 // Fewer rows are joined exactly in less time than inverted lists of them take to build.
 constexpr std::int64_t least_rows_in_lists = 100000;
 
@@ -85,16 +82,6 @@ class Builder {
   // counts them: that of their lists, so that the rows that one reads and measures are still at
   // hand for the next. Of rows in no lists it is their own, and this is empty. After prepare().
   std::span<const Id> order() const { return order_; }
-
-  // Whether a file of blocks of so many rows, 0: the usual ones, is not worth while: all rows are
-  // one block, or are joined in few minutes, which pays where each pair can be scored once.
-  bool at_once(std::int64_t block_rows) const {
-    if (size_of_lists().file_bytes > 0) return false;
-    if (base_.rows() <= (block_rows > 0 ? block_rows : usual_block_rows)) return true;
-    return block_rows == 0 && !by_lists_ && options_.memory == 0 && options_.metric != Metric::ip &&
-           copies_.filter.everything() &&
-           predict_scan(scan_of(base_.rows()), peaks()).seconds / 2 < most_seconds_at_once;
-  }
 
   // All rows at once, each pair scored once where that pays.
   Neighbors join() {
@@ -343,7 +330,6 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
     if (!begun && detail::has_lists_files(scratch))
       throw InvalidArgument("{}.1 is there, but no {}: remove the former", scratch, partial_path);
     const std::int64_t list_bytes = builder.size_of_lists().file_bytes;
-    const bool at_once = !begun && builder.at_once(block_rows);
     if (block_rows == 0 && !begun) block_rows = usual_block_rows;
     const detail::GraphPlan plan{mark_of(base, options.progress),
                                  k,
@@ -360,7 +346,8 @@ void build_graph_file(AnyMatrixView base, std::int64_t k, const std::string& pat
           options.progress);
       if (report) *report = done, report->seconds = builder.seconds();
     };
-    if (at_once) {
+    // What takes seconds is made at once.
+    if (!begun && base.rows() <= plan.block_rows && list_bytes == 0) {
       const Neighbors found = builder.join();
       return finish(found.ids, found.distances);
     }

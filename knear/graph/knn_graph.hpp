@@ -71,9 +71,7 @@ enum class Resume : std::uint8_t { no, yes };
 // of another base or of other arguments; IoError; CorruptFile for a PATH.partial that is none.
 // Blocks have block_rows rows; 0: 131,072, and when a graph is gone on with those that it was begun
 // with. The graph does not depend on them. Rows in inverted lists are found in the order of these,
-// and brought into their own at the end. Where block_rows is 0, an exact graph whose pairs are
-// scored once in less than a minute by the model of costs is one block, which takes about two
-// thirds of the time.
+// and brought into their own at the end.
 //
 // Bases larger than memory: base may be a mapped file, of which pages are given back while this
 // works, so that beside the pages of the graph no more than options.memory is resident. Inverted

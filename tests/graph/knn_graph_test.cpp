@@ -320,6 +320,28 @@ TEST_F(KnnGraph, finds_as_much_as_asked_by_lists) {
   expect_same(NeighborGraph::load(this->path("h.knear")), copied(graph));
 }
 
+// Of rows that are joined, that are searched for since products are asked, and that are measured.
+TEST_F(KnnGraph, says_once_how_long_it_will_take) {
+  Random random(6);
+  Matrix<float> base(20000, 64);
+  for (std::int64_t i = 0; i < 20000 * 64; ++i)
+    base.data()[i] = static_cast<float>(test::gaussian(random));
+  for (const auto& [rows, metric] :
+       {std::pair(20000, Metric::l2), std::pair(20000, Metric::ip), std::pair(100, Metric::l2)}) {
+    int plans = 0;
+    double said = 0;
+    KnnGraphReport report;
+    knn_graph(
+        base.view().rows(0, rows), 5,
+        {.metric = metric,
+         .planned = [&](const KnnGraphReport& plan) { ++plans, said = plan.predicted_seconds; }},
+        &report);
+    EXPECT_EQ(plans, 1);
+    EXPECT_GT(said, 0);
+    EXPECT_EQ(report.predicted_seconds, said);
+  }
+}
+
 // Rows of a few kinds, one kind after another, of which some are copies.
 Matrix<float> sorted_by_kind(std::int64_t rows, std::int64_t dim) {
   Random random(9);
