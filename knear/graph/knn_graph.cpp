@@ -101,12 +101,12 @@ class Builder {
     return out;
   }
 
-  // Makes what all blocks need, once, and says how long those of `left` will take.
+  // Makes what all blocks need, once, and says how long those of `left` will take. Lists are made
+  // where none is left too: they say the order of what is there.
   void prepare(const std::vector<std::int64_t>& left, std::int64_t block_rows) {
     std::int64_t rows = 0;
     for (const std::int64_t block : left)
       rows += std::min(base_.rows(), (block + 1) * block_rows) - block * block_rows;
-    if (rows == 0 && !by_lists_) return;
     if (by_lists_) {
       detail::BaseListsOptions options = lists_options();
       report_.scratch_bytes = size_of_lists().file_bytes;
@@ -114,11 +114,11 @@ class Builder {
           std::make_unique<detail::BaseLists>(base_, copies_.firsts, options, options_.progress);
       report_.method = "lists", report_.lists = lists_->lists();
       order_by_list();
-    } else {
-      searcher_.emplace(base_, knn_options(options_.progress));
-      report_.method = "search";
+      return try_slices(rows, left, block_rows);
     }
-    if (by_lists_) return try_slices(rows, left, block_rows);
+    if (rows == 0) return;
+    searcher_.emplace(base_, knn_options(options_.progress));
+    report_.method = "search";
     const std::int64_t trial = std::min(most_on_trial, rows / share_on_trial);
     if (trial < least_on_trial) return;
     std::vector<Id> some(static_cast<std::size_t>(trial));

@@ -1,7 +1,8 @@
 // knear/graph/partial_graph.hpp -- the blocks of a graph that are done, in a file that survives a
 // kill at any moment.
 //
-//   header      what the graph is of and how it is made, with a checksum
+//   header      what the graph is of and how it is made, with a checksum; at the end of its page,
+//               of rows of inverted lists, the XXH3 of their order
 //   sums        XXH3 of each block, 0 for one that is not there; written once the block is on disk
 //   ids         [n x k] i64
 //   distances   [n x k] f32

@@ -441,6 +441,22 @@ TEST_F(ListsInFiles, give_the_graph_of_those_in_memory_after_kills_too) {
   }
 }
 
+// Every block is there, but not yet in the order of rows, or not yet the graph.
+TEST_F(ListsInFiles, are_in_the_order_of_rows_after_a_stop_at_the_end_too) {
+  const Matrix<float> base = sorted_by_kind(rows, dim);
+  const std::string path = FileTest::path("g.knear");
+  const Progress until_saved = [](std::string_view stage, double) { return stage != "save"; };
+  EXPECT_THROW(build_graph_file(base.view(), k, path, {.recall = 0.3, .progress = until_saved},
+                                Resume::no, nullptr, 30011),
+               Cancelled);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  KnnGraphReport report;
+  build_graph_file(base.view(), k, path, {.recall = 0.3}, Resume::yes, &report);
+  EXPECT_EQ(report.searched_rows, 0);
+  expect_same(NeighborGraph::load(path), copied(knn_graph(base.view(), k, {.recall = 0.3})));
+  EXPECT_EQ(file_count(), 1);
+}
+
 TEST_F(ListsInFiles, leave_out_copies_and_hold_whole_numbers) {
   const Matrix<float> floats = sorted_by_kind(rows, dim);
   AnyMatrix base = make(ElementType::f32, rows, dim, [&](std::int64_t i, std::int64_t j) {
