@@ -179,7 +179,10 @@ void add_explore(CLI::App& app) {
                    "--images it lets pictures be dropped in")
       ->type_name("WxH");
   add_whole(*command, "--port", arguments->port, "serve the page on 127.0.0.1 (0: any free port)");
-  command->add_option("--html", arguments->html, "write the page as one file of at most 64 MiB")
+  command
+      ->add_option(
+          "--html", arguments->html,
+          "write the page as one file, of at most 64 MiB of vectors, edges, labels and pictures")
       ->type_name("FILE");
   add_whole(*command, "--from", arguments->from, "the row at which the first path begins");
   add_whole(*command, "--to", arguments->to, "the row at which it ends");

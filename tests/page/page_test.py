@@ -3,7 +3,7 @@
     KNEAR_PROGRAM=build/release/bin/knear python -m pytest tests/page
 
 Needs Debian's chromium and chromium-driver, and Selenium (scripts/setup --page); without them it is
-skipped. On Fashion-MNIST where that is found, else on pictures made here.
+skipped. On pictures, texts and numbers that are made here.
 """
 
 import base64
