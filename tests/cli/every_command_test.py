@@ -25,8 +25,17 @@ class EveryCommand(ProgramTest):
         "convert": ["convert", "FILE", "OUT"],
         "info": ["info", "FILE"],
         "eval": ["eval", "QUERIES", "QUERIES", "--base", "FILE", "--queries", "FILE"],
+        "graph": ["graph", "--base", "FILE", "-k", "3", "--out", "OUT"],
+        "path": ["path", "--graph", "g.knear", "--base", "FILE", "--from", "0", "--to", "1"],
+        "explore": ["explore", "--base", "FILE", "-k", "3", "--html", "OUT"],
     }
-    endings = {"build": ".knear", "convert": ".fvecs", "kmeans": ".fvecs"}
+    endings = {
+        "build": ".knear",
+        "convert": ".fvecs",
+        "kmeans": ".fvecs",
+        "graph": ".knear",
+        "explore": ".html",
+    }
 
     def words(self, command, file, queries="queries.fvecs", out=None):
         out = out or "out" + self.endings.get(command, ".ivecs")
@@ -38,6 +47,7 @@ class EveryCommand(ProgramTest):
     def setUp(self):
         super().setUp()
         write_vecs(self.path("ids.ivecs"), [[0]] * 17, "i")
+        self.ok("graph", "--base", "base.fvecs", "-k", "3", "--out", "g.knear")
 
     def test_files_that_are_none(self):
         whole = self.file("base.fvecs").read_bytes()
@@ -71,7 +81,8 @@ class EveryCommand(ProgramTest):
                 self.skipTest("nobody may not run the program where it lies")
         for command in self.reading:
             self.fails(1, *self.words(command, "secret.fvecs"), says="Permission denied", **options)
-        for command in ("search", "truth", "build", "convert"):  # nor write here
+        # Nor write here.
+        for command in ("search", "truth", "build", "convert", "graph", "explore"):
             if options:
                 self.fails(
                     1, *self.words(command, "base.fvecs"), says="Permission denied", **options
@@ -82,7 +93,7 @@ class EveryCommand(ProgramTest):
             rows = [[float(x) for x in row] for row in self.base]
             rows[7][5] = value
             write_vecs(self.path("bad.fvecs"), rows, "f")
-            for command in ("search", "truth", "build"):
+            for command in ("search", "truth", "build", "graph", "explore"):
                 self.fails(1, *self.words(command, "bad.fvecs"), says="row 7 column 5")
             write_vecs(self.path("bad.fvecs"), rows[:8], "f")
             for command in ("search", "truth"):
@@ -136,6 +147,10 @@ class EveryCommand(ProgramTest):
             result = self.fails(1, *words, says=out)
             self.assertIn("No space left on device", result.stderr)
             self.assertEqual(os.listdir(disk), [], command)
+        # 324 KB of blocks, of which it is known before.
+        words = ["graph", "--base", "many.fvecs", "-k", "3", "--out", "disk/g.knear"]
+        self.assertIn("disk/g.knear", self.fails(1, *words).stderr)
+        self.assertEqual(os.listdir(disk), [])
 
     def test_ctrl_c_half_way(self):
         # Zeros that take no disk: more than two seconds of work for every command.

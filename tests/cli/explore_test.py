@@ -5,6 +5,7 @@ What needs a browser is in tests/page.
 
 import base64
 import contextlib
+import gzip
 import http.client
 import json
 import os
@@ -32,6 +33,16 @@ def png(width, height):
     return (
         b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", lines) + chunk(b"IEND", b"")
     )
+
+
+# 16 x 8 greys, darker to the left: a JPEG of Pillow.
+JPEG = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAA0JCgsKCA0LCgsODg0PEyAVExISEyccHhcgLikxMC4pLSwzOko+MzZGNywt"
+    "QFdBRkxOUlNSMj5aYVpQYEpRUk//wAALCAAIABABAREA/8QAHwAAAQUBAQEBAQEAAAAAAAAAAAECAwQFBgcICQoL/8QA"
+    "tRAAAgEDAwIEAwUFBAQAAAF9AQIDAAQRBRIhMUEGE1FhByJxFDKBkaEII0KxwRVS0fAkM2JyggkKFhcYGRolJicoKSo0"
+    "NTY3ODk6Q0RFRkdISUpTVFVWV1hZWmNkZWZnaGlqc3R1dnd4eXqDhIWGh4iJipKTlJWWl5iZmqKjpKWmp6ipqrKztLW2"
+    "t7i5usLDxMXGx8jJytLT1NXW19jZ2uHi4+Tl5ufo6erx8vP09fb3+Pn6/9oACAEBAAA/AOT8P/w16d4f/hr/2Q=="
+)
 
 
 class Server:
@@ -218,7 +229,43 @@ class Served(ProgramTest):
         self.assertEqual((info["kind"], info["width"], info["height"]), ("images", 2, 1))
         self.assertEqual(server.ask("/api/picture/3")[2], png(7, 4))
         self.fails(1, "explore", *words, "--port", "0", "--shape", "3x1", says="--shape 3x1")
-        for content in (png(8, 4)[:-30], b"words", b"\xff\xd8\xff\xe0words", b""):
+        # In the order of the bytes of their names, whatever they are: 10 comes before 2.
+        for name in ("0", "1", "2", "3", "4"):
+            self.file(f"images/{name}.png").unlink()
+        files = {
+            "10.jpg": JPEG,
+            "2.PNG": png(5, 5),
+            "3.jpeg": JPEG,
+            "B.png": png(6, 5),
+            "a.png": png(7, 5),
+        }
+        for name, content in files.items():
+            self.file(f"images/{name}").write_bytes(content)
+        self.file("images/notes.txt").write_text("no picture")
+        server = Server(self, *words)
+        for i, (name, content) in enumerate(files.items()):
+            self.assertEqual(server.json(f"/api/item/{i}")["file"], name)
+            status, headers, body = server.ask(f"/api/picture/{i}")
+            self.assertEqual((status, body), (200, content))
+            kind = "image/jpeg" if content == JPEG else "image/png"
+            self.assertEqual(headers["Content-Type"], kind)
+        # One that is changed meanwhile.
+        self.file("images/2.PNG").write_bytes(b"words")
+        self.assertEqual(server.ask("/api/picture/1")[0], 500)
+        self.assertEqual(server.ask("/api/picture/2")[0], 200)
+        server.end()
+        self.file("images/2.PNG").write_bytes(png(5, 5))
+        self.ok("explore", *words, "--html", "x.html")
+        page = self.file("x.html").read_text()
+        for content in files.values():
+            self.assertIn(base64.b64encode(content).decode(), page)
+        for name in files:
+            self.file(f"images/{name}").unlink()
+        for i in range(5):
+            self.file(f"images/{i}.png").write_bytes(png(4 + i, 4))
+        missing = [*words[:-1], "none"]
+        self.fails(1, "explore", *missing, "--port", "0", says="none")
+        for content in (JPEG[:-60], png(8, 4)[:-30], b"words", b"\xff\xd8\xff\xe0words", b""):
             self.file("images/2.png").write_bytes(content)
             self.fails(1, "explore", *words, "--port", "0", says="images/2.png")
         self.file("images/2.png").unlink()
@@ -405,6 +452,9 @@ class Refused(ProgramTest):
             1, *words, "--names", "a,b", says="--names has 2 names, but row 0 has the label 2"
         )
         self.fails(1, *words[:-1], "none.txt", says="none.txt")
+        whole = gzip.compress(b"a\n" * 300)
+        self.file("l.txt.gz").write_bytes(whole[:-5])
+        self.fails(1, *words[:-1], "l.txt.gz", says="l.txt.gz")
 
     def test_a_page_that_is_too_large(self):
         with open(self.path("big.u8bin"), "wb") as file:

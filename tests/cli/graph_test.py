@@ -1,10 +1,12 @@
 """knear graph and knear path: the graph of a file, and walks in it."""
 
+import contextlib
 import gzip
 import json
 import math
 import os
 import pathlib
+import pty
 import random
 import signal
 import struct
@@ -278,6 +280,75 @@ class Graph(ProgramTest):
         self.assertFalse(partial.exists())
         self.graph(base="large.bvecs", k=3, out="i.knear")
         self.assertEqual(self.file("h.knear").read_bytes(), self.file("i.knear").read_bytes())
+
+    def large(self):
+        """140,000 rows, which are two blocks."""
+        rows = [[(7 * i * (j + 3)) % 251 for j in range(16)] for i in range(140000)]
+        write_vecs(self.path("large.bvecs"), rows, "B")
+        return ["graph", "--base", "large.bvecs", "-k", "3", "--out", "h.knear"]
+
+    def test_ctrl_c_keeps_the_blocks_that_are_done(self):
+        words = self.large()
+        partial = self.file("h.knear.partial")
+        run = subprocess.Popen(
+            [self.program, *words, "--threads", "1"],
+            cwd=self.path("."),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        deadline = time.monotonic() + 120
+        while run.poll() is None and time.monotonic() < deadline:
+            sums = partial.read_bytes()[4096:4104] if partial.exists() else b""
+            if any(sums):
+                run.send_signal(signal.SIGINT)
+                break
+            time.sleep(0.01)
+        out, err = run.communicate(timeout=120)
+        self.assertEqual((run.returncode, out, err), (130, "", "knear: interrupted\n"))
+        self.assertTrue(partial.exists())
+        self.assertFalse(self.file("h.knear").exists())
+        # Of another base it is refused, and kept.
+        changed = bytearray(self.file("large.bvecs").read_bytes())
+        changed[-1] ^= 1
+        self.file("changed.bvecs").write_bytes(changed)
+        other = [word.replace("large", "changed") for word in words]
+        self.fails(1, *other, "--resume", says="h.knear.partial")
+        told = json.loads(self.ok(*words, "--resume", "--json"))
+        self.assertLess(told["searched_rows"], 140000)
+        self.assertFalse(partial.exists())
+
+    def test_a_terminal_shows_rate_and_time_left(self):
+        noise = random.Random(1)
+        rows = [struct.pack("<i", 64) + noise.randbytes(64) for _ in range(12000)]
+        self.file("slow.bvecs").write_bytes(b"".join(rows))
+        main_end, terminal = pty.openpty()
+        run = subprocess.Popen(
+            [self.program, "graph", "--base", "slow.bvecs", "-k", "3", "--out", "s.knear"],
+            cwd=self.path("."),
+            env=dict(self.environment, KNEAR_ISA="scalar"),  # seconds of work on any machine
+            stdout=subprocess.DEVNULL,
+            stderr=terminal,
+        )
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while part := os.read(main_end, 65536):
+                shown += part
+        os.close(main_end)
+        self.assertEqual(run.wait(), 0)
+        self.assertRegex(shown.decode(), r"predicted to take \d")
+        self.assertRegex(shown.decode(), r"%  [\d.]+ (ms|s) left  [\d.]+ ?[kM]?/s rows")
+
+    def test_a_graph_of_another_base_is_not_refined(self):
+        self.graph(k=3)
+        changed = [list(row) for row in self.base]
+        changed[0][0] ^= 1
+        write_vecs(self.path("changed.bvecs"), changed, "B")
+        refine = ["graph", "-k", "3", "--out", "r.knear", "--from", "g.knear", "--base"]
+        self.fails(1, *refine, "changed.bvecs", says="g.knear")
+        self.fails(1, *refine, "base.bvecs", "--metric", "ip", says="g.knear")
 
     def test_a_base_that_cannot_be_mapped_keeps_to_the_memory(self):
         def write(seed):
