@@ -17,6 +17,7 @@ import subprocess
 import time
 import zlib
 
+import numpy as np
 import pytest
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="no Selenium (scripts/setup --page)")
@@ -97,6 +98,13 @@ def path_of_command(folder, start, end):
         [program, *map(str, words), "--json"], cwd=folder, check=True, stdout=subprocess.PIPE
     )
     return json.loads(done.stdout)["path"]
+
+
+def graph_of_command(folder, graph="g.knear"):
+    """The ids of every row's neighbours [rows x k]."""
+    words = ["convert", graph, "ids.npy"]
+    subprocess.run([program, *words], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    return np.load(folder / "ids.npy")
 
 
 def gap_of_command(folder):
@@ -300,13 +308,132 @@ def test_a_picture_that_is_dropped_finds_itself(page, folder):
         ("1, 2, 3", "3 numbers, but the base has 48 columns"),
         ("1, x", "'x' is no number"),
         ("[1,", "no JSON"),
+        (" ".join(map(str, pictures()[99])), ""),
     ):
         box = page.find("#pasted")
         box.clear()
         box.send_keys(words)
         page.find("#search").click()
         page.wait(lambda said=said: said in page.text("search-said"), said)
+    page.wait(lambda: page.ids("answers")[:1] == [99], "the row that was pasted")
+    # What is no picture is said.
+    (folder / "none.png").write_bytes(b"words")
+    page.find("#file").send_keys(str(folder / "none.png"))
+    wrong = "return document.getElementById('search-said').classList.contains('wrong')"
+    page.wait(lambda: page.run(wrong), "that it is no picture")
+    assert page.ids("answers") == []
     page.check()
+
+
+def test_neighbours_hubs_and_buttons_are_those_of_the_graph(page, folder):
+    ids = graph_of_command(folder)
+    box = page.find("#query")
+    box.send_keys("77", Keys.ENTER)
+    page.wait(lambda: page.text("item-title") == "Item 77", "the item that was asked for")
+    page.wait(lambda: page.ids("near") == ids[77].tolist(), "its neighbours")
+    in_degrees = np.bincount(ids.ravel(), minlength=ROWS)
+    hubs = page.ids("hubs")
+    assert hubs and in_degrees[hubs].tolist() == np.sort(in_degrees)[::-1][: len(hubs)].tolist()
+    assert f"of {in_degrees[hubs[0]]}" in page.text("hubs")
+
+    def ends():
+        return [int(page.run("return document.getElementById(arguments[0]).value", e))
+                for e in ("from", "to")]  # fmt: skip
+
+    def path_is(*wanted):
+        page.wait(
+            lambda: ends() == list(wanted) and page.ids("film") == path_of_command(folder, *wanted),
+            f"the path of {wanted}",
+        )
+
+    start, end = ends()
+    page.find("#swap").click()
+    path_is(end, start)
+    page.find("#walk-from").click()
+    path_is(77, start)
+    page.find("#swap").click()
+    path_is(start, 77)
+    box = page.find("#query")
+    box.clear()
+    box.send_keys("301", Keys.ENTER)
+    page.wait(lambda: page.text("item-title") == "Item 301", "another item")
+    page.find("#walk-to").click()
+    path_is(start, 301)
+    # A neighbour that is clicked is the next item.
+    page.find("#near .tile").click()
+    page.wait(lambda: page.text("item-title") == f"Item {ids[301][0]}", "its nearest neighbour")
+    page.check()
+
+
+def test_the_map_is_drawn_and_keys_move_it(page):
+    page.wait(lambda: page.run("return document.getElementById('layout').hidden"), "the map")
+    picture = """
+      const dots = document.getElementById('dots');
+      const pixels = new Uint32Array(
+        dots.getContext('2d').getImageData(0, 0, dots.width, dots.height).data.buffer);
+      let sum = 0;
+      for (const pixel of pixels) sum = (sum * 31 + pixel) % 4294967291;
+      return [new Set(pixels).size, sum];
+    """
+    colours, whole = page.run(picture)
+    assert colours > 3, "dots of three classes on a ground"
+    page.run("document.getElementById('dots').focus()")
+    seen = {whole}
+    for key in ("+", Keys.ARROW_LEFT, Keys.ARROW_UP, "-"):
+        page.press(key)
+        page.wait(lambda: page.run(picture)[1] not in seen, f"another map after {key!r}")
+        seen.add(page.run(picture)[1])
+    page.check()
+
+
+@pytest.mark.parametrize("kind", ["served", "html"])
+def test_files_of_pictures(browser, folder, kind):
+    """Rows without a shape, each with a picture of its own."""
+    (folder / "files").mkdir(exist_ok=True)
+    for i in range(40):
+        (folder / "files" / f"{i:03}.png").write_bytes(grey_png(pictures()[10 * i]))
+    rows = [[float(i), i % 7.0] for i in range(40)]
+    (folder / "rows.fvecs").write_bytes(b"".join(struct.pack("<i2f", 2, *row) for row in rows))
+    words = ["--base", "rows.fvecs", "-k", "4", "--images", "files", "--from", "0", "--to", "39"]
+    address = Address(folder, kind, words)
+    try:
+        browser.open(address.url)
+        browser.wait(lambda: len(browser.ids("film")) > 1, "a path")
+        sizes = """
+          return [...document.querySelectorAll('#film .tile img')].map(
+            (picture) => picture.complete ? [picture.naturalWidth, picture.naturalHeight] : [0, 0]);
+        """
+        browser.wait(
+            lambda: browser.run(sizes) == [[WIDTH, HEIGHT]] * len(browser.ids("film")),
+            "a picture of every step",
+        )
+        browser.check()
+    finally:
+        address.end()
+
+
+@pytest.mark.parametrize("metric", ["ip", "cosine"])
+def test_paths_of_other_metrics_in_one_file(browser, folder, metric):
+    graph = f"{metric}.knear"
+    words = ["graph", "--base", "base-idx3-ubyte", "-k", "6", "--metric", metric, "--out", graph]
+    subprocess.run([program, *words], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run(
+        [program, "path", "--graph", graph, "--base", "base-idx3-ubyte", "--from", "3", "--to",
+         "390", "--json"],
+        cwd=folder, stdout=subprocess.PIPE, check=False,
+    )  # fmt: skip
+    wanted = json.loads(done.stdout)["path"] if done.stdout else []
+    words = [*PICTURES, "--graph", graph, "--from", "3", "--to", "390"]
+    address = Address(folder, "html", words)
+    try:
+        browser.open(address.url)
+        if wanted:
+            browser.wait(lambda: browser.ids("film") == wanted, "the path of the command")
+        else:
+            assert "different components" in browser.text("path-said")
+        browser.check()
+    finally:
+        address.end()
 
 
 def test_what_is_not_there_is_said(page):
