@@ -238,8 +238,8 @@ RangeNeighbors range_search(AnyMatrixView queries, AnyMatrixView base, double ra
 //
 // For l2 and cosine each pair of rows is scored once, for both, where that is forecast to be
 // faster than a search for every row (report.joined says so); ip, a filter, a memory limit and
-// more rows than two thirds of the machine's memory hold are searched row by row. Errors as for
-// knn; k = n - 1 and more is fine. Memory: beside what knn takes, at most 2.4 KB and 112 k bytes a
+// more rows than three quarters of the machine's memory hold are searched row by row. Errors as for
+// knn; k = n - 1 and more is fine. Memory: beside what knn takes, at most 2 KB and 100 k bytes a
 // row while it runs.
 Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& options = {},
                     KnnReport* report = nullptr);

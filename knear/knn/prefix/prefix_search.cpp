@@ -233,7 +233,7 @@ std::optional<PrefixPlan> PrefixSearch::plan_of_self_join(ChunkSearch& chunk, Ex
     return {};
   if (at_.packing_bytes(rows, FirstPass::prefix) + at_.other_bytes() +
               self_join_bytes(rows, dim, request.k, request.threads) >
-          (request.limited() ? request.options.memory : machine_memory() / 3 * 2) ||
+          (request.limited() ? request.options.memory : machine_memory() / 4 * 3) ||
       (request.limited() && !forced))
     return {};
   SearchShape shape = shape_of(chunk.choice.passes.front(), std::ssize(chunk.todo));

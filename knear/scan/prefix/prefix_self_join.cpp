@@ -23,6 +23,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Rows that wait to be measured for one row at most: there is a list for every row at once.
+std::int64_t pending_of(std::int64_t k) { return k + 24; }
+
 // Rows of a block at most, since all of its pairs are scored.
 std::int64_t most_block_rows(std::int64_t k) { return std::max<std::int64_t>(2048, 6 * k); }
 
@@ -62,7 +65,7 @@ class SelfJoin {
       : base_(base),
         panels_(base.panels),
         rows_(base.codes),
-        job_(with_pending(given, given.k + 24)),  // there is a list for every row at once
+        job_(with_pending(given, pending_of(given.k))),
         stats_(stats),
         progress_(progress),
         blocks_(blocks_of(base, given.k)),
@@ -83,7 +86,8 @@ class SelfJoin {
       SecondStage stage(base_, block_job);
       ScanStats local;
       const auto b = static_cast<std::size_t>(block);
-      score_block(stage, blocks_[b], blocks_[b + 1], local);
+      SecondStage later(base_, job_);
+      score_block(stage, later, blocks_[b], blocks_[b + 1], local);
       local.scan_seconds = local.seed_seconds = seconds_since(start);
       add(local);
     });
@@ -182,7 +186,9 @@ class SelfJoin {
     }
   }
 
-  void score_block(SecondStage& stage, std::uint32_t first, std::uint32_t last, ScanStats& local) {
+  // later: the stage of what follows, for which fewer rows may wait.
+  void score_block(SecondStage& stage, SecondStage& later, std::uint32_t first, std::uint32_t last,
+                   ScanStats& local) {
     AlignedArray<std::int8_t> codes((last - first) * code_bytes_);
     const auto codes_of = [&](std::uint32_t slot) {
       return codes.data() + (slot - first) * code_bytes_;
@@ -213,6 +219,8 @@ class SelfJoin {
       if (!wanted_[panels_.ids[slot]]) continue;
       const double times = static_cast<double>(panels_.rows) / (last - first);
       stage.tighten(s, panels_.ids[slot], times, local);
+      if (std::ssize(s.candidates.pending) > job_.most_pending())
+        later.refiner().prune(s.candidates, panels_.ids[slot], s.scale, local);
       s.candidates.pending.shrink_to_fit();
       s.candidates.room = static_cast<std::size_t>(job_.most_pending()) + 1;
       publish_reach(stage, slot);
@@ -405,9 +413,10 @@ void SelfJoin::score_rows(std::int64_t first, std::int64_t count, Reporter& repo
 }  // namespace
 
 std::int64_t self_join_bytes(std::int64_t rows, std::int64_t dim, std::int64_t k, int threads) {
-  // Beside the state: what waits, the keys found (a list may have twice the room that it needs),
-  // and what an allocation takes.
-  return rows * (static_cast<std::int64_t>(sizeof(QueryState)) + 72 + 24 * (2 * k + 80) + 64 * k) +
+  // Beside the state: what waits, in a list with room for half as many and 24 more, the keys found
+  // (a list may have twice the room that it needs), and what an allocation takes.
+  const std::int64_t waiting = pending_of(k) + pending_of(k) / 2 + 24;
+  return rows * (static_cast<std::int64_t>(sizeof(QueryState)) + 72 + 24 * waiting + 64 * k) +
          self_join_block * 4 * 128 + threads * most_block_rows(k) * SecondStage::code_bytes(dim);
 }
 
