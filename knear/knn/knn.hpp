@@ -236,11 +236,10 @@ RangeNeighbors range_search(AnyMatrixView queries, AnyMatrixView base, double ra
 // The k nearest other rows of each row of base [n x d], any element type: a k-NN graph. Row i of
 // the answer is that of knn() for row i without i itself; copies of row i are rows like any other.
 //
-// For l2 and cosine each pair of rows is scored once, for both, where that is forecast to be
-// faster than a search for every row (report.joined says so); ip, a filter, a memory limit and
-// more rows than three quarters of the machine's memory hold are searched row by row. Errors as for
-// knn; k = n - 1 and more is fine. Memory: beside what knn takes, at most 2 KB and 100 k bytes a
-// row while it runs.
+// Each pair of rows is scored once, for both, where that is forecast to be faster than a search for
+// every row (report.joined says so); with a filter, a memory limit or more rows than three quarters
+// of the machine's memory hold every row is searched for. Errors as for knn; k = n - 1 and more is
+// fine. Memory: beside what knn takes, at most 2 KB and 100 k bytes a row while it runs.
 Neighbors self_join(AnyMatrixView base, std::int64_t k, const KnnOptions& options = {},
                     KnnReport* report = nullptr);
 

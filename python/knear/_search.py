@@ -130,7 +130,7 @@ def self_join(
     [[1], [0], [1]]
 
     Row i is what knn() would give for row i, without i itself; copies of a row are rows like any
-    other. For "l2" and "cosine" each pair is scored once, for both rows, where that is faster.
+    other. Each pair is scored once, for both rows, where that is faster.
     Arguments and errors are those of knn(); of the options it has first_pass and choices.
 
     On a GPU it is a search for every row. `base` may be in its memory, as that of knn(): it is not

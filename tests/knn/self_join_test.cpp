@@ -13,6 +13,7 @@
 #include "knear/core/random.hpp"
 #include "knear/distance/reference.hpp"
 #include "knear/knn/knn.hpp"
+#include "tests/knn/knn_cases.hpp"
 
 namespace knear {
 namespace {
@@ -89,12 +90,11 @@ class SelfJoinLevels : public testing::TestWithParam<Isa> {
 
 TEST_P(SelfJoinLevels, IsASearchForEveryRowWithoutTheRow) {
   const Matrix<float> base = clusters(1500, 40, 1, 1);
-  for (const Metric metric : {Metric::l2, Metric::cosine})
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
     for (const std::int64_t k : {1, 10, 32, 120})
       EXPECT_EQ(
           expect_reference(base.view(), k, {.metric = metric, .first_pass = FirstPass::prefix}), 4)
-          << k;
-  EXPECT_EQ(expect_reference(base.view(), 10, {.metric = Metric::ip}), 0);
+          << name_of(metric) << ' ' << k;
 }
 
 TEST_P(SelfJoinLevels, OfWholeNumbers) {
@@ -104,8 +104,39 @@ TEST_P(SelfJoinLevels, OfWholeNumbers) {
     for (std::int64_t i = 0; i < 1200 * 48; ++i)
       static_cast<std::uint8_t*>(base.row(0))[i] =
           static_cast<std::uint8_t>(random.below(250) >> (i % 48 / 8));
-    for (const std::int64_t k : {1, 10, 70})
-      EXPECT_EQ(expect_reference(base, k, {.first_pass = FirstPass::prefix}), 4);
+    for (const Metric metric : {Metric::l2, Metric::ip})
+      for (const std::int64_t k : {1, 10, 70})
+        EXPECT_EQ(expect_reference(base, k, {.metric = metric, .first_pass = FirstPass::prefix}),
+                  4);
+  }
+}
+
+// The rows with the largest products are neither those of the own cluster nor the row itself. Over
+// twelve decades nearly all pairs pass, and the self-join is given up.
+TEST_P(SelfJoinLevels, OfProductsWhereLengthsVary) {
+  for (const int decades : {0, 1, 6}) {
+    Matrix<float> base = clusters(1300, 40, 0.7, 2);
+    Random random(3);
+    for (std::int64_t r = 0; r < 1300; ++r) {
+      const double times = std::pow(10.0, decades * (2 * random.uniform() - 1));
+      for (std::int64_t j = 0; j < 40; ++j)
+        base.row(r)[j] = static_cast<float>(base.row(r)[j] * times);
+    }
+    for (const std::int64_t k : {1, 12, 50})
+      EXPECT_EQ(
+          expect_reference(base.view(), k, {.metric = Metric::ip, .first_pass = FirstPass::prefix}),
+          decades < 6 ? 4 : 0)
+          << decades << ' ' << k;
+  }
+}
+
+// Far from the origin the products differ by much less than they are; on either side of it.
+TEST_P(SelfJoinLevels, OfProductsThatAreNearlyAlike) {
+  for (const float by : {-3.0f, 30.0f, 1000.0f, 1e5f}) {
+    Matrix<float> base = clusters(1100, 24, 1, 4);
+    for (std::int64_t i = 0; i < 1100 * 24; ++i) base.data()[i] += by;
+    for (const std::int64_t k : {1, 20})
+      expect_reference(base.view(), k, {.metric = Metric::ip, .first_pass = FirstPass::prefix});
   }
 }
 
@@ -118,12 +149,46 @@ TEST(SelfJoin, CopiesAreRowsLikeAnyOther) {
   // Pairs far apart, and one row that occurs more than k times.
   for (std::int64_t r = 0; r < 300; ++r) std::memcpy(base.row(r), base.row(1399 - r / 2), 96);
   for (std::int64_t r = 600; r < 640; ++r) std::memcpy(base.row(r), base.row(10), 96);
-  for (const Metric metric : {Metric::l2, Metric::cosine})
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
     for (const std::int64_t k : {1, 7, 33, 60})
       expect_reference(base.view(), k, {.metric = metric, .first_pass = FirstPass::prefix});
   // All rows are one vector.
   for (std::int64_t i = 0; i < 1400 * 24; ++i) base.data()[i] = 1.5f;
-  expect_reference(base.view(), 5, {.first_pass = FirstPass::prefix});
+  for (const Metric metric : {Metric::l2, Metric::ip})
+    expect_reference(base.view(), 5, {.metric = metric, .first_pass = FirstPass::prefix});
+}
+
+TEST(SelfJoin, AllProductsWithOthersAreNegative) {
+  for (const bool equal : {true, false}) {
+    Matrix<float> base(40, 40);
+    for (std::int64_t i = 0; i < 40; ++i)
+      for (std::int64_t j = 0; j < 40; ++j)
+        base.row(i)[j] = (i == j ? 1.0f : 0.0f) - 0.02f - (equal ? 0.0f : 1e-4f * float(i));
+    for (const std::int64_t k : {1, 5, 39, 60}) {
+      EXPECT_EQ(
+          expect_reference(base.view(), k, {.metric = Metric::ip, .first_pass = FirstPass::prefix}),
+          4)
+          << equal << ' ' << k;
+      const Neighbors got = self_join(base.view(), k, {.metric = Metric::ip});
+      for (Id i = 0; i < 40; ++i) EXPECT_LT(got.distances.row(i)[0], 0);
+    }
+  }
+}
+
+TEST(SelfJoin, OfProductsOfEveryElementType) {
+  const Matrix<float> floats = clusters(800, 32, 0.6, 6);
+  for (const ElementType type : {ElementType::f32, ElementType::f64, ElementType::f16,
+                                 ElementType::bf16, ElementType::u8, ElementType::i8}) {
+    const bool whole = type == ElementType::u8 || type == ElementType::i8;
+    const AnyMatrix base = test::make(type, 800, 32, [&](std::int64_t r, std::int64_t j) {
+      const double x = floats.row(r)[j] * (r % 9 == 0 ? 4 : 1);
+      return whole ? 5 * x + (type == ElementType::u8 ? 60 : 0) : x * 1.0000000123;
+    });
+    for (const std::int64_t k : {1, 15, 799, 805})
+      EXPECT_EQ(expect_reference(base, k, {.metric = Metric::ip, .first_pass = FirstPass::prefix}),
+                4)
+          << name_of(type) << ' ' << k;
+  }
 }
 
 TEST(SelfJoin, ZeroRowsHaveTheFirstOthers) {
@@ -131,10 +196,7 @@ TEST(SelfJoin, ZeroRowsHaveTheFirstOthers) {
   for (const std::int64_t r : {0, 5, 400, 899})
     for (std::int64_t j = 0; j < 24; ++j) base.row(r)[j] = r == 400 ? -0.0f : 0.0f;
   for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
-    expect_reference(
-        base.view(), 6,
-        {.metric = metric,
-         .first_pass = metric == Metric::ip ? FirstPass::automatic : FirstPass::prefix});
+    expect_reference(base.view(), 6, {.metric = metric, .first_pass = FirstPass::prefix});
 }
 
 TEST(SelfJoin, OfDataThatThePrefixDoesNotSuit) {
@@ -143,16 +205,17 @@ TEST(SelfJoin, OfDataThatThePrefixDoesNotSuit) {
   Matrix<float> base = clusters(1200, 32, 1, 1);
   for (std::int64_t r = 0; r < 1200; ++r)
     for (std::int64_t j = 0; j < 32; ++j) base.row(r)[j] *= std::pow(10.0f, float(r % 61 - 30));
-  for (const Metric metric : {Metric::l2, Metric::cosine})
+  for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
     expect_reference(base.view(), 10, {.metric = metric, .first_pass = FirstPass::prefix});
   for (std::int64_t j = 0; j < 32; ++j) base.row(7)[j] = -3e38f;
-  expect_reference(base.view(), 10, {.first_pass = FirstPass::prefix});
+  for (const Metric metric : {Metric::l2, Metric::ip})
+    expect_reference(base.view(), 10, {.metric = metric, .first_pass = FirstPass::prefix});
   for (int exponent = -44; exponent <= 36; exponent += 4) {
     Matrix<float> scaled = clusters(400, 16, 0.3, 1);
     for (std::int64_t i = 0; i < 400 * 16; ++i)
       scaled.data()[i] = static_cast<float>(scaled.data()[i] * std::pow(10.0, exponent));
     SCOPED_TRACE(exponent);
-    for (const Metric metric : {Metric::l2, Metric::cosine})
+    for (const Metric metric : {Metric::l2, Metric::ip, Metric::cosine})
       expect_reference(scaled.view(), 10, {.metric = metric, .first_pass = FirstPass::prefix});
   }
 }
@@ -161,9 +224,12 @@ TEST(SelfJoin, OfDataThatThePrefixDoesNotSuit) {
 TEST(SelfJoin, IsUsedWhereItPays) {
   const Matrix<float> base = clusters(50000, 200, 0.6, 1);
   KnnReport report;
-  const Neighbors got = self_join(base.view(), 10, {}, &report);
-  EXPECT_TRUE(report.joined);
-  expect_same(got, without_self(knn(base.view(), base.view(), 11), 10));
+  for (const Metric metric : {Metric::l2, Metric::ip}) {
+    const KnnOptions options{.metric = metric};
+    const Neighbors got = self_join(base.view(), 10, options, &report);
+    EXPECT_TRUE(report.joined);
+    expect_same(got, without_self(knn(base.view(), base.view(), 11, options), 10));
+  }
   const Matrix<float> flat = clusters(9000, 40, 0, 1);
   self_join(flat.view(), 10, {.memory = 64 << 20}, &report);
   EXPECT_FALSE(report.joined);

@@ -172,9 +172,18 @@ PrefixForecast PrefixSearch::forecast_for(AnyMatrixView queries,
   const auto study = at_.prepared().prefix_study(at_.request.threads, at_.request.options.progress,
                                                  report_.prepare_seconds);
   const Stopwatch time;
-  PrefixForecast cost = forecast(*study, queries, upper_bounds.data(), shape, kept);
-  cost.format = format;
-  at_.prepared().note_prefix_forecast(at_.segment->integer, at_.request.k, cost);
+  const auto forecast_of = [&](const SearchShape& of) {
+    PrefixForecast cost = forecast(*study, queries, upper_bounds.data(), of, kept);
+    cost.format = format;
+    return cost;
+  };
+  const PrefixForecast cost = forecast_of(shape);
+  // For products a self-join is another case: queries are not scaled, and bounds differ more.
+  SearchShape alone = shape;
+  alone.scored = 1;
+  const bool apart = shape.scored < 1 && study->metric == Metric::ip;
+  at_.prepared().note_prefix_forecast(at_.segment->integer, at_.request.k,
+                                      apart ? forecast_of(alone) : cost);
   report_.prepare_seconds += time.seconds();
   return cost;
 }
@@ -228,8 +237,8 @@ std::optional<PrefixPlan> PrefixSearch::plan_of_self_join(ChunkSearch& chunk, Ex
              integer = at_.segment->integer;
   if ((choices.group > 0 && choices.group != 12) || choices.parts > 0) return {};
   if (chunk.todo.empty() || !at_.whole || at_.count < rows ||
-      request.options.metric == Metric::ip || chunk.choice.passes.front() == FirstPass::direct ||
-      at_.prepared().no_prefix() || rows < least_prefix_rows)
+      chunk.choice.passes.front() == FirstPass::direct || at_.prepared().no_prefix() ||
+      rows < least_prefix_rows)
     return {};
   if (at_.packing_bytes(rows, FirstPass::prefix) + at_.other_bytes() +
               self_join_bytes(rows, dim, request.k, request.threads) >
@@ -253,7 +262,11 @@ std::optional<PrefixPlan> PrefixSearch::plan_of_self_join(ChunkSearch& chunk, Ex
   shape.go_by(cost->format);
   const double joining = self_join_share * prefix_cost(shape, *cost).seconds;
   const double making = kept && !differs(kept, plan) ? 0 : making_seconds(shape);
-  if (!(joining + making < 0.9 * plain_cost(shape).seconds)) return {};
+  double searching = 0.9 * plain_cost(shape).seconds;
+  const auto alone = at_.prepared().prefix_forecast(integer, request.k);
+  if (request.options.metric == Metric::ip && alone && alone->possible)
+    searching = std::min(searching, making + prefix_cost(shape, *alone).seconds);
+  if (!(joining + making < searching)) return {};
   at_.expect(joining + (making > 0 ? making - study_seconds(shape) : 0));
   return kept ? plan : chosen(cost->plan);
 }

@@ -63,6 +63,8 @@ KNEAR_FORMULA GInterval row_interval(Metric metric, double slack, double mean_no
 // truncation towards zero on both sides and the rounding of the row term.
 inline constexpr double lowest_limit = -2 * code_dot_bound - 8, highest_limit = code_dot_bound + 8;
 inline constexpr int limit_margin = 3;
+// Of a row in a self-join: its term and its reach in code units, down to which nothing passes.
+inline constexpr float lowest_top = -0x1p30f - 128;
 
 // The value of a unit of the code products, and the limit that a threshold on g becomes in it.
 KNEAR_FORMULA double unit_of(const PanelHead& panel, double scale) {

@@ -22,9 +22,9 @@
 //   code dot + row term >= limit, in int32 modulo 2^32, with the true difference within int32,
 // where ties with the k-th row so far pass only in panels that have a row before it.
 //
-// `self_join` is for queries that are rows of the base; each pair is scored once for both. As G
-// falls by half of what the k-th key grows, a pair passes if it does for its query or if it would
-// with the row's reach in place of the query's own:
+// `self_join` is for queries that are rows of the base; each pair is scored once for both. A k-th
+// key lowers G by a row's reach, so a pair passes if it does for its query or if it would with the
+// row's reach in place of the query's own:
 //   dot + row term >= min(limit, (top - bias_max - ...) / (s_q s_p) - reach / (s_q s_p)).
 #pragma once
 #include <cstdint>
@@ -58,7 +58,7 @@ struct GroupHead {
   std::int32_t limit[head_lanes];
   std::uint32_t limit_bit[head_lanes];
   std::uint32_t bound_row[head_lanes];
-  // `self_join` only: G for a k-th key of 0. A row's own reach lowers it likewise.
+  // `self_join` only: G for a reach of 0.
   double top[head_lanes];
   double scale;  // value of a code unit, common to the group
   int count;
@@ -93,8 +93,9 @@ struct TileArgs {
   // Room for hit_limit + max_group * panel_rows hits.
   Hit* hits;
   int hit_count, hit_limit;
-  // `self_join` only: half of the key that a neighbour of the row must not exceed, rounded up, from
-  // the first row of `reach_panel` on.
+  // `self_join` only: by how much the key that a neighbour of the row must not exceed lowers `top`,
+  // rounded up, from the first row of `reach_panel` on. It may be negative; infinite, everything
+  // passes for the row, and with the lowest float nothing.
   const float* row_reach;
   std::int64_t reach_panel;
   // `collect` and `self_join` only, instead of hits: the slots that passed, in a list for each

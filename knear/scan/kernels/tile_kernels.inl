@@ -145,6 +145,9 @@ static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& ou
   // Rows: (b - bias_max) / (s_q s_p), at most 0.
   const float factor = term_factor(p, unit);
   const float* bias = a.row_bias + panel * panel_rows;
+  // For self_join: what a reach is rounded up by beside 2^-21, for truncation; everything passes
+  // where no float holds the unit.
+  const float lift = unit < 1e38 ? 1.0f : __builtin_inff();
   for (int r = 0; r < panel_rows; r += KNEAR_WIDTH) {
     const Floats x = at_least(load_floats(bias + r) * factor, lowest_term);
     if constexpr (format == format_fp32)
@@ -153,10 +156,13 @@ static inline void certified_limits(const TileArgs& a, int64_t panel, Limits& ou
       store(out.row + r, __builtin_convertvector(x, Ints));
     if constexpr (self_join) {
       const float* reach = a.row_reach + (panel - a.reach_panel) * panel_rows + r;
-      const Floats h = load_floats(reach) * (static_cast<float>(unit) * (1.0f + 0x1p-21f));
-      const Floats y = x + h + ((h - x) * 0x1p-21f + 1.0f);  // rounded up
-      store(out.row_top + r,
-            __builtin_convertvector(y < 0x1p30f - 64 ? y : Floats{} + (0x1p30f - 64), Ints));
+      Floats h = load_floats(reach) * static_cast<float>(unit);
+      h = h < -0x1p31f ? Floats{} - 0x1p31f : h;
+      const Floats size = (h < 0 ? -h : h) - x;
+      Floats y = x + h + (size * 0x1p-21f + lift);           // rounded up
+      y = y < 0x1p30f - 64 ? y : Floats{} + (0x1p30f - 64);  // NaN: everything passes
+      y = y > lowest_top ? y : Floats{} + lowest_top;
+      store(out.row_top + r, __builtin_convertvector(y, Ints));
     }
   }
 }

@@ -68,6 +68,14 @@ inline float float_above(double x) {
   const float near = static_cast<float>(std::min(x, largest));
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(near) + 1);
 }
+// The same of any x but NaN.
+inline float any_float_above(double x) {
+  if (x > 0) return float_above(x);
+  constexpr double largest = std::numeric_limits<float>::max();
+  const float size = static_cast<float>(std::min(-x, largest));
+  if (size == 0) return std::numeric_limits<float>::denorm_min();
+  return -std::bit_cast<float>(std::bit_cast<std::uint32_t>(size) - 1);
+}
 
 // Error of accumulating a dot product of `steps` floats, relative to |u| |v|.
 inline double accumulation_error(Format format, std::int64_t dim) {

@@ -80,7 +80,8 @@ class PrefixMap {
 struct ScaledQuery {
   double scale = 1, product = 0;
 };
-// Does that to v [dim]: makes it 1 to 2 times as long as usual and subtracts the mean.
+// Does that to v [dim]: makes it 1 to 2 times as long as usual, unless that is 0, and subtracts the
+// mean.
 ScaledQuery scale_query(const std::vector<double>& mean, double usual_length, double* v);
 
 // Maps vectors, `at_once` at a time so that the matrix is read once for them. One thread's.
@@ -150,20 +151,28 @@ class PrefixKeyScale {
   }
 
   // Rows whose prefix has a g below this have a key above `key`.
-  double threshold_for(double key) const {
-    if (metric_ == Metric::ip) {
-      const double product = -scale_ * key;
-      return product - constant_ - margin_ - 0x1p-49 * std::fabs(product);
-    }
+  double threshold_for(double key) const { return top() - reach_of(metric_, slack_, scale_ * key); }
+
+  // The threshold as a difference: of a number of the query, and of what a key, times the scale of
+  // the query, takes off it.
+  double top() const { return (metric_ == Metric::ip ? -constant_ : constant_ / 2) - margin_; }
+  static double reach_of(Metric metric, double slack, double key) {
+    if (metric == Metric::ip) return key + 0x1p-49 * std::fabs(key);
     // Unit vectors: |x - y|^2 = 2 (1 - <x, y>).
-    if (metric_ == Metric::cosine) key = 2 * key + 8 * slack_;
-    return (constant_ - key - 2 * slack_ * std::fabs(key)) / 2 - margin_;
+    if (metric == Metric::cosine) key = 2 * key + 8 * slack;
+    return (key + 2 * slack * std::fabs(key)) / 2;
   }
 
  private:
   Metric metric_ = Metric::l2;
   double slack_ = 0, scale_ = 1, constant_ = 0, margin_ = 0;
 };
+
+// The `count` clusters of each of `which` of the prefixes of queries [n x columns] that are the
+// nearest by their centroids, for ip with the mean of their row terms: writes rows of `out`.
+void nearest_clusters(const PrefixBase& base, const ScanJob& job, const Matrix<float>& prefixes,
+                      const std::vector<std::int64_t>& which, std::int64_t count,
+                      ExactNeighbors& out);
 
 // As scan(), by way of the prefix; job.base must be the rows that `base` was made of. Queries that
 // the prefix serves badly are given up, whatever job.may_give_up says.

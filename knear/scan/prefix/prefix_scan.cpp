@@ -76,25 +76,7 @@ std::vector<std::int64_t> order_by_cluster(PrefixScan& scan) {
   std::vector<std::int64_t> order;
   for (std::int64_t i = 0; i < count; ++i)
     if (!scan.given_up[static_cast<std::size_t>(i)]) order.push_back(i);
-  const bool ip = scan.job.metric == Metric::ip;
-  Matrix<float> longer;  // for ip: with a column for the row terms
-  if (ip) {
-    const std::int64_t columns = scan.base.map.columns();
-    const auto mean_norm = static_cast<float>(std::min(scan.base.map.mean_norm(), 1e15));
-    longer = Matrix<float>::unset(count, columns + 1);
-    for (std::int64_t i = 0; i < count; ++i)
-      *std::copy_n(scan.prefixes.row(i), columns, longer.row(i)) = mean_norm;
-  }
-  ScanStats ignored;
-  detail::scan(scan.base.centroid_panels,
-               {.queries = ip ? longer.view() : scan.prefixes.view(),
-                .base = scan.base.centroids.view(),
-                .metric = ip ? Metric::ip : Metric::l2,
-                .k = probes,
-                .threads = scan.job.threads,
-                .isa = scan.job.isa,
-                .peaks = scan.job.peaks},
-               order, scan.nearest, ignored, {});
+  nearest_clusters(scan.base, scan.job, scan.prefixes, order, probes, scan.nearest);
   std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
     return std::pair(scan.nearest.ids.row(a)[0], a) < std::pair(scan.nearest.ids.row(b)[0], b);
   });
@@ -309,6 +291,30 @@ void finish_shared(PrefixScan& scan, ScanStats& stats) {
 }
 
 }  // namespace
+
+void nearest_clusters(const PrefixBase& base, const ScanJob& job, const Matrix<float>& prefixes,
+                      const std::vector<std::int64_t>& which, std::int64_t count,
+                      ExactNeighbors& out) {
+  const bool ip = job.metric == Metric::ip;
+  Matrix<float> longer;  // for ip: with a column for the row terms
+  if (ip) {
+    const std::int64_t columns = base.map.columns();
+    const auto mean_norm = static_cast<float>(std::min(base.map.mean_norm(), 1e15));
+    longer = Matrix<float>::unset(prefixes.rows(), columns + 1);
+    for (std::int64_t i = 0; i < prefixes.rows(); ++i)
+      *std::copy_n(prefixes.row(i), columns, longer.row(i)) = mean_norm;
+  }
+  ScanStats ignored;
+  scan(base.centroid_panels,
+       {.queries = ip ? longer.view() : prefixes.view(),
+        .base = base.centroids.view(),
+        .metric = ip ? Metric::ip : Metric::l2,
+        .k = count,
+        .threads = job.threads,
+        .isa = job.isa,
+        .peaks = job.peaks},
+       which, out, ignored, {});
+}
 
 std::vector<std::int64_t> scan_with_prefix(const PrefixBase& base, const ScanJob& job,
                                            const std::vector<std::int64_t>& which,

@@ -4,6 +4,10 @@
 // cluster or a few small ones, which gives each an upper bound; then each row, as a query, against
 // the rows behind it. What passes for either of the two is scored on all coordinates and offered to
 // both lists. The half of the first stage that is saved is the half that the others have done.
+//
+// The largest products of a row are not those with its own cluster. For ip it is scored first, for
+// its bound alone, against the clusters that a query like it would be, and then against itself and
+// the rows behind it.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -26,6 +30,9 @@ using Clock = std::chrono::steady_clock;
 // Rows that wait to be measured for one row at most: there is a list for every row at once.
 std::int64_t pending_of(std::int64_t k) { return k + 24; }
 
+// Rows that look for their nearest clusters at a time.
+constexpr std::int64_t seeded_at_once = 16384;
+
 // Rows of a block at most, since all of its pairs are scored.
 std::int64_t most_block_rows(std::int64_t k) { return std::max<std::int64_t>(2048, 6 * k); }
 
@@ -46,6 +53,13 @@ std::vector<std::uint32_t> blocks_of(const PrefixBase& base, std::int64_t k) {
 // A hit as the other row of the pair sees it.
 ScoreInterval seen_from(const KeyScale& other, const KeyScale& own, const ScoreInterval& x,
                         std::uint32_t own_row, double slack) {
+  if (own.metric == Metric::ip) {
+    // A shift, of which the additions alone are rounded, and that to a key again.
+    const double shift = std::fabs(own.constant) + std::fabs(other.constant);
+    return {x.upper + own.constant - other.constant + 0x1p-49 * (std::fabs(x.upper) + shift),
+            x.lower + own.constant - other.constant - 0x1p-49 * (std::fabs(x.lower) + shift),
+            own_row};
+  }
   const double size =
       own.metric == Metric::l2
           ? own.squares + other.squares
@@ -71,12 +85,22 @@ class SelfJoin {
         blocks_(blocks_of(base, given.k)),
         wanted_(static_cast<std::size_t>(given.base.rows()), false),
         states_(static_cast<std::size_t>(panels_.rows)),
-        reach_(static_cast<std::size_t>(panels_.panels() * panel_rows), 0.0f),
+        reach_(static_cast<std::size_t>(panels_.panels() * panel_rows), no_reach),
         locks_(1024) {
     for (const std::int64_t row : which) wanted_[static_cast<std::size_t>(row)] = true;
+    if (job_.metric == Metric::ip)
+      origin_ = dot(base.map.parts().mean.data(), base.map.parts().mean.data(), base.map.dim());
   }
 
-  // Scores the pairs of each block, so that every row has a bound.
+  // Scores every row against some that are likely to be near, so that it has a bound.
+  void find_bounds() {
+    if (job_.metric == Metric::ip)
+      score_clusters();
+    else
+      score_blocks();
+  }
+
+  // Scores the pairs of each block, and keeps them.
   void score_blocks() {
     const ScanJob block_job = with_pending(job_, 2 * job_.k + 80);
     Reporter reporter(progress_, "score own clusters", std::ssize(blocks_) - 1);
@@ -91,6 +115,15 @@ class SelfJoin {
       local.scan_seconds = local.seed_seconds = seconds_since(start);
       add(local);
     });
+  }
+
+  // Scores every row against its nearest clusters. They are scored again with all rows, so that
+  // nothing but the bound is kept.
+  void score_clusters() {
+    const std::int64_t rows = panels_.rows;
+    Reporter reporter(progress_, "score nearest clusters", rows);
+    for (std::int64_t first = 0; first < rows; first += seeded_at_once)
+      score_clusters(first, std::min(seeded_at_once, rows - first), reporter);
   }
 
   // Scores every row against the rows behind its block. False where second stages cost more than
@@ -136,17 +169,27 @@ class SelfJoin {
   std::int64_t tile_rows() const { return panels_.panels_per_tile * panel_rows; }
   std::mutex& lock_of(std::uint32_t slot) { return locks_[slot % 1024]; }
 
-  // Half of the key that another row must not exceed to be of use to a row, for the kernel.
+  // What the key that another row must not exceed to be of use to a row takes off G, for the
+  // kernel. Rows that are not wanted have no use for any.
+  static constexpr float no_reach = std::numeric_limits<float>::lowest();
   float load_reach(std::size_t slot) {
     return std::atomic_ref(reach_[slot]).load(std::memory_order_relaxed);
   }
+  // Products are counted from that of the mean with itself, which may be larger by far than what
+  // they differ by.
+  double reach_of(double key) const {
+    return PrefixKeyScale::reach_of(job_.metric, slack_, key + origin_) + 0x1p-49 * origin_;
+  }
   void publish_reach(SecondStage& stage, std::uint32_t slot) {
-    const double key = stage.bound(states_[slot]);
-    const double squares = job_.metric == Metric::cosine ? 2 * key + 8 * slack_ : key;
-    const double half = (squares + 2 * slack_ * std::fabs(squares)) / 2;
+    const double exact = reach_of(stage.bound(states_[slot]));
     const float reach =
-        half < 1e38 ? float_above(std::max(0.0, half)) : std::numeric_limits<float>::infinity();
+        exact < 1e38 ? any_float_above(exact) : std::numeric_limits<float>::infinity();
     std::atomic_ref(reach_[slot]).store(reach, std::memory_order_relaxed);
+  }
+  // The first row that a row is scored with when pairs are.
+  std::uint32_t behind(std::uint32_t slot) const {
+    return job_.metric == Metric::ip ? slot
+                                     : *std::upper_bound(blocks_.begin(), blocks_.end(), slot);
   }
 
   // A row that is a query: its number, its slot's codes, the products with some slots and what they
@@ -161,15 +204,14 @@ class SelfJoin {
   };
   // Offers a row to the lists of those that it was scored with. `alone`: no other thread has them.
   void offer(SecondStage& stage, const Scored& scored, bool alone, ScanStats& local) {
-    const bool integer = rows_.is_integer, l2 = job_.metric == Metric::l2;
+    const bool integer = rows_.is_integer;
     const KeyScale own{job_.metric, scored.coded.squares, scored.coded.constant};
     for (std::size_t i = 0; i < scored.count; ++i) {
       const std::uint32_t slot = scored.slots[i];
-      // Never more than publish_reach() makes of that key.
       const double least = integer ? scored.best[i] : own.key_at_least(scored.best[i]);
-      if ((l2 ? least / 2 : least + 4 * slack_) > static_cast<double>(load_reach(slot))) continue;
+      if (reach_of(least) > static_cast<double>(load_reach(slot))) continue;
       const std::uint32_t other = panels_.ids[slot];
-      if (!wanted_[other]) continue;
+      if (!wanted_[other] || other == scored.row) continue;
       std::unique_lock<std::mutex> lock;
       if (!alone) lock = std::unique_lock(lock_of(slot));
       QueryState& state = states_[slot];
@@ -206,11 +248,7 @@ class SelfJoin {
         std::iota(slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(some), from);
         const std::int32_t* products = stage.score(codes_of(slot), slots.data(), some);
         const double* best = stage.rate(s.coded, slots.data(), some);
-        const std::size_t itself = from == slot;
-        offer(
-            stage,
-            {row, s.coded, slots.data() + itself, some - itself, products + itself, best + itself},
-            true, local);
+        offer(stage, {row, s.coded, slots.data(), some, products, best}, true, local);
         if (wanted_[row]) stage.take(s, row, codes_of(slot), slots.data(), some, local);
       }
     }
@@ -227,6 +265,10 @@ class SelfJoin {
     }
   }
 
+  void score_clusters(std::int64_t first, std::int64_t count, Reporter& reporter);
+  void seed(SecondStage& stage, std::uint32_t slot, std::int8_t* codes, const Id* clusters,
+            std::int64_t probes, ScanStats& local);
+
   // Queries of a task. There are many tasks, since those of the first rows are the longest.
   std::int64_t task_size(std::int64_t count) const {
     return std::clamp<std::int64_t>(count / (16 * job_.threads) / max_group * max_group, max_group,
@@ -242,6 +284,8 @@ class SelfJoin {
     return sum;
   }
 
+  struct Mapped;
+  Mapped map_rows(std::int64_t first, std::int64_t count) const;
   // Rows [first, first + count) as queries against what lies behind them.
   void score_rows(std::int64_t first, std::int64_t count, Reporter& reporter);
   std::int64_t finish_row(SecondStage& stage, std::uint32_t slot, ExactNeighbors& out,
@@ -270,6 +314,7 @@ class SelfJoin {
   const Progress& progress_;
   const std::int64_t code_bytes_ = SecondStage::code_bytes(rows_.dim);
   const double slack_ = (static_cast<double>(rows_.dim) + 32) * 0x1p-50;
+  double origin_ = 0;  // ip: the product of the mean with itself
   const std::vector<std::uint32_t> blocks_;
   std::vector<bool> wanted_;  // by row
   std::vector<QueryState> states_;
@@ -283,15 +328,18 @@ class SelfJoin {
 // The accumulator of a task: rows as queries, in groups of 12.
 class SelfJoinTask {
  public:
-  SelfJoinTask(SelfJoin& all, std::int64_t first_slot, TileLoop& loop, ScanStats& stats)
+  // terms: those of the task's rows, for ip.
+  SelfJoinTask(SelfJoin& all, std::int64_t first_slot, const double* terms, TileLoop& loop,
+               ScanStats& stats)
       : all_(all),
         loop_(loop),
         stats_(stats),
         begin_(first_slot),
+        terms_(terms),
         stage_(all.base_, all.job_),
         codes_(loop.count() * all.code_bytes_),
         coded_(static_cast<std::size_t>(loop.count())),
-        block_end_(coded_.size()),
+        behind_(coded_.size()),
         tile_reach_(static_cast<std::size_t>(all.tile_rows())) {
     // What second stages may cost: twice all pairs of this base, and rows that pass in any scan.
     const MachinePeaks& peaks = *all.job_.peaks;
@@ -304,15 +352,17 @@ class SelfJoinTask {
 
   void begin() {
     std::vector<double> scratch(static_cast<std::size_t>(all_.rows_.dim));
-    const double panel_slack = all_.panels_.space.slack;
     for (std::int64_t q = 0; q < loop_.count(); ++q) {
       const auto place = static_cast<std::size_t>(q);
       coded_[place] = code_query(all_.rows_, all_.job_.queries, row(q), all_.job_.query_range,
                                  scratch.data(), codes(q));
-      const double squares = loop_.queries.squares[place];
+      // Neither scaled nor, but for the term, moved: the prefix is the row's own.
       loop_.queries.heads[static_cast<std::size_t>(q / max_group)].top[q % max_group] =
-          least_squares(squares, all_.panels_.space) / 2 - 2 * panel_slack * squares;
-      block_end_[place] = *std::upper_bound(all_.blocks_.begin(), all_.blocks_.end(), slot(q));
+          PrefixKeyScale(all_.job_.metric, all_.panels_.space, all_.slack_,
+                         loop_.queries.squares[place], loop_.queries.constant[place],
+                         {1, terms_[q]})
+              .top();
+      behind_[place] = all_.behind(slot(q));
     }
     loop_.clock.charge(loop_.clock.queries);
   }
@@ -337,7 +387,7 @@ class SelfJoinTask {
 
   void take_list(std::int64_t g, int lane, std::uint32_t* slots, int count) {
     const std::int64_t q = g * max_group + lane;
-    const std::uint32_t behind = block_end_[static_cast<std::size_t>(q)];
+    const std::uint32_t behind = behind_[static_cast<std::size_t>(q)];
     std::uint32_t* const end = std::remove_if(slots, slots + count, [&](std::uint32_t other) {
       return other < behind || other >= all_.panels_.rows;
     });
@@ -377,26 +427,103 @@ class SelfJoinTask {
   TileLoop& loop_;
   ScanStats& stats_;
   const std::int64_t begin_;  // the slot of the first query
+  const double* const terms_;
   SecondStage stage_;
   AlignedArray<std::int8_t> codes_;
   std::vector<CodedQuery> coded_;
-  std::vector<std::uint32_t> block_end_;  // where the rows behind a query's block begin
+  std::vector<std::uint32_t> behind_;  // the first row that a query is scored with
   std::vector<float> tile_reach_;
   std::int64_t tile_panel_ = -1, counted_ = 0;
   double second_cost_, plain_cost_, usual_cost_;
 };
 
-void SelfJoin::score_rows(std::int64_t first, std::int64_t count, Reporter& reporter) {
-  Matrix<float> prefixes(count, base_.map.columns());
+// Prefixes and, for ip, terms of rows.
+struct SelfJoin::Mapped {
+  Matrix<float> prefixes;
+  std::vector<double> terms;
+};
+
+SelfJoin::Mapped SelfJoin::map_rows(std::int64_t first, std::int64_t count) const {
+  Mapped out{Matrix<float>(count, base_.map.columns()),
+             std::vector<double>(static_cast<std::size_t>(count))};
   constexpr std::int64_t block = 64;
   parallel_for(job_.threads, (count + block - 1) / block, [&](std::int64_t task) {
     PrefixMapper mapper(base_.map, 16);
     for (std::int64_t i = task * block; i < std::min(count, task * block + block); ++i)
-      mapper.add(job_.queries, panels_.ids[static_cast<std::size_t>(first + i)], prefixes.row(i));
+      out.terms[static_cast<std::size_t>(i)] = mapper.add(
+          job_.queries, panels_.ids[static_cast<std::size_t>(first + i)], out.prefixes.row(i));
     mapper.finish();
   });
+  return out;
+}
+
+void SelfJoin::score_clusters(std::int64_t first, std::int64_t count, Reporter& reporter) {
+  const Mapped mapped = map_rows(first, count);
+  const double cluster_rows =
+      static_cast<double>(panels_.rows) / static_cast<double>(base_.clusters());
+  // Two at least: where lengths vary the second lets half as many pairs pass.
+  const auto probes = std::min(
+      base_.clusters(),
+      1 + static_cast<std::int64_t>(std::ceil(3 * static_cast<double>(job_.k) / cluster_rows)));
+  ExactNeighbors nearest(count, probes);
+  std::vector<std::int64_t> order;
+  for (std::int64_t i = 0; i < count; ++i)
+    if (wanted_[panels_.ids[static_cast<std::size_t>(first + i)]]) order.push_back(i);
+  nearest_clusters(base_, job_, mapped.prefixes, order, probes, nearest);
+  // Rows with the same nearest cluster read the same.
+  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return std::pair(nearest.ids.row(a)[0], a) < std::pair(nearest.ids.row(b)[0], b);
+  });
+  constexpr std::int64_t block = 64;
+  const std::int64_t rows = std::ssize(order);
+  parallel_for(job_.threads, (rows + block - 1) / block, [&](std::int64_t task) {
+    const auto start = Clock::now();
+    SecondStage stage(base_, job_);
+    AlignedArray<std::int8_t> codes(code_bytes_);
+    ScanStats local;
+    const std::int64_t end = std::min(rows, task * block + block);
+    for (std::int64_t i = task * block; i < end; ++i) {
+      const std::int64_t place = order[static_cast<std::size_t>(i)];
+      seed(stage, static_cast<std::uint32_t>(first + place), codes.data(), nearest.ids.row(place),
+           probes, local);
+    }
+    reporter.add(end - task * block);
+    local.scan_seconds = local.seed_seconds = seconds_since(start);
+    add(local);
+  });
+}
+
+void SelfJoin::seed(SecondStage& stage, std::uint32_t slot, std::int8_t* codes, const Id* clusters,
+                    std::int64_t probes, ScanStats& local) {
+  const std::uint32_t row = panels_.ids[slot];
+  QueryState& s = states_[slot] = stage.begin(row, codes);
+  std::uint32_t slots[longest_list];
+  double scored = 0;
+  for (std::int64_t j = 0; j < probes; ++j) {
+    const auto cluster = static_cast<std::size_t>(clusters[j]);
+    const std::uint32_t last = base_.cluster_begin[cluster + 1];
+    for (std::uint32_t from = base_.cluster_begin[cluster]; from < last; from += longest_list) {
+      const std::size_t some = std::min<std::size_t>(longest_list, last - from);
+      std::iota(slots, slots + some, from);
+      stage.score(codes, slots, some);
+      stage.rate(s.coded, slots, some);
+      stage.take(s, row, codes, slots, some, local);
+      scored += static_cast<double>(some);
+    }
+  }
+  stage.tighten(s, row, static_cast<double>(panels_.rows) / scored, local);
+  s.keep_bound_alone(stage.bound(s), job_.k);
+  // What was counted would be counted again.
+  s.candidates.lowers = LargestK(job_.k, s.coded.norm * s.coded.norm);
+  s.candidates.pending.shrink_to_fit();
+  s.candidates.room = static_cast<std::size_t>(job_.most_pending()) + 1;
+  publish_reach(stage, slot);
+}
+
+void SelfJoin::score_rows(std::int64_t first, std::int64_t count, Reporter& reporter) {
+  const Mapped mapped = map_rows(first, count);
   ScanJob prefix_job = job_;
-  prefix_job.queries = prefixes.view();
+  prefix_job.queries = mapped.prefixes.view();
   WorkTable table;
   table.queries.resize(static_cast<std::size_t>(count));
   std::iota(table.queries.begin(), table.queries.end(), 0);
@@ -406,7 +533,7 @@ void SelfJoin::score_rows(std::int64_t first, std::int64_t count, Reporter& repo
               {{(first + q) / tile_rows() * panels_.panels_per_tile, panels_.panels()}});
   run_tasks(panels_, prefix_job, table, stats_, reporter, [&](TileLoop& loop, ScanStats& local) {
     const QuerySet& set = table.sets[static_cast<std::size_t>(loop.task.set)];
-    return SelfJoinTask(*this, first + set.begin, loop, local);
+    return SelfJoinTask(*this, first + set.begin, mapped.terms.data() + set.begin, loop, local);
   });
 }
 
@@ -424,7 +551,7 @@ bool self_join_with_prefix(const PrefixBase& base, const ScanJob& job,
                            const std::vector<std::int64_t>& which, ExactNeighbors& out,
                            ScanStats& stats, const Progress& progress) {
   SelfJoin self_join(base, job, which, stats, progress);
-  self_join.score_blocks();
+  self_join.find_bounds();
   if (!self_join.score_pairs()) return false;
   self_join.finish(out);
   return true;

@@ -121,14 +121,14 @@ TEST_P(PrefixSelfJoin, IsGivenUpWhereThePrefixRulesOutTooLittle) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Codes, PrefixSelfJoin,
-                         testing::Values(std::tuple(Codes::int8, Metric::l2),
-                                         std::tuple(Codes::int8, Metric::cosine),
-                                         std::tuple(Codes::integer, Metric::l2)),
-                         [](const auto& p) {
-                           return name_of(std::get<0>(p.param)) + "_" +
-                                  std::string(name_of(std::get<1>(p.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Codes, PrefixSelfJoin,
+    testing::Values(std::tuple(Codes::int8, Metric::l2), std::tuple(Codes::int8, Metric::cosine),
+                    std::tuple(Codes::int8, Metric::ip), std::tuple(Codes::integer, Metric::l2),
+                    std::tuple(Codes::integer, Metric::ip)),
+    [](const auto& p) {
+      return name_of(std::get<0>(p.param)) + "_" + std::string(name_of(std::get<1>(p.param)));
+    });
 
 }  // namespace
 }  // namespace knear::detail
