@@ -12,7 +12,6 @@
 #include "knear/cost/list_plan.hpp"
 #include "knear/cost/peak_cache.hpp"
 #include "knear/cost/plan.hpp"
-#include "knear/distance/exact_neighbors.hpp"
 #include "knear/index/ivf_flat.hpp"
 #include "knear/index/list_probing.hpp"
 #include "knear/index/recall_calibration.hpp"
@@ -238,9 +237,9 @@ RecallCurve FlatLists::tune(const State& state, const IndexShape& shape, std::in
   return *curve;
 }
 
-std::optional<Neighbors> FlatLists::search(const State& state, const IndexShape& shape,
-                                           AnyMatrixView queries, std::int64_t k,
-                                           const SearchOptions& options, KnnReport* report) {
+std::optional<ExactNeighbors> FlatLists::search(const State& state, const IndexShape& shape,
+                                                AnyMatrixView queries, std::int64_t k,
+                                                const SearchOptions& options, KnnReport* report) {
   if (!is_free(options) || state.size < least_rows || k > state.size / rows_of_neighbour ||
       queries.rows() == 0)
     return {};
@@ -289,7 +288,7 @@ std::optional<Neighbors> FlatLists::search(const State& state, const IndexShape&
       report->expected_recall = point->expected;
     }
   }
-  return rounded(search.found(), shape.metric, queries.rows(), k, threads);
+  return search.take_found();
 }
 
 std::int64_t FlatLists::bytes() const {

@@ -20,6 +20,7 @@
 #include <mutex>
 #include <optional>
 
+#include "knear/distance/exact_neighbors.hpp"
 #include "knear/index/index.hpp"
 #include "knear/index/index_state.hpp"
 #include "knear/index/recall_rule.hpp"
@@ -29,11 +30,11 @@ namespace knear::detail {
 // Any number of threads.
 class FlatLists {
  public:
-  // The answer by lists, as Index::search(), of the state that these belong to; nothing where all
-  // rows are to be compared. queries after the transforms. Throws Cancelled.
-  std::optional<Neighbors> search(const State& state, const IndexShape& shape,
-                                  AnyMatrixView queries, std::int64_t k,
-                                  const SearchOptions& options, KnnReport* report);
+  // The answer by lists, as Index::search() before it rounds, of the state that these belong to;
+  // nothing where all rows are to be compared. queries after the transforms. Throws Cancelled.
+  std::optional<ExactNeighbors> search(const State& state, const IndexShape& shape,
+                                       AnyMatrixView queries, std::int64_t k,
+                                       const SearchOptions& options, KnnReport* report);
   // Makes the lists now and calibrates searches for k neighbours, by queries like those to come or
   // with none by rows. Throws InvalidArgument where there are too few rows for lists;
   // MemoryBudgetError; Cancelled.

@@ -171,6 +171,8 @@ class GraphSearch {
   }
 
   const ExactNeighbors& found() const { return found_; }
+  // The same, which is gone then.
+  ExactNeighbors take_found() { return std::move(found_); }
   // Of each query the score of its nearest start, ascending.
   std::vector<float> nearest_starts() const {
     std::vector<float> out(nearest_starts_.begin(), nearest_starts_.end());
@@ -457,9 +459,9 @@ std::int64_t GraphOfState::bytes() const {
   return there ? there->graph->bytes() + 8 * std::ssize(*there->added) : 0;
 }
 
-Neighbors search_graph(const State& state, const IndexShape& shape,
-                       std::span<const SearchSegment> segments, AnyMatrixView queries,
-                       std::int64_t k, const SearchOptions& options, KnnReport* report) {
+ExactNeighbors search_graph(const State& state, const IndexShape& shape,
+                            std::span<const SearchSegment> segments, AnyMatrixView queries,
+                            std::int64_t k, const SearchOptions& options, KnnReport* report) {
   const Asked asked = asked_for(options, shape, k);
   if (options.memory > 0 && !asked.everything && state.size >= least_rows_in_graph &&
       !state.graph->current(state))
@@ -474,7 +476,7 @@ Neighbors search_graph(const State& state, const IndexShape& shape,
   const auto made = asked.everything ? std::nullopt
                                      : state.graph->get(state, shape, request.threads,
                                                         options.progress, &made_seconds);
-  if (!made) return search_segments(request, report);
+  if (!made) return nearest_in_segments(request, report);
   const Stopwatch time;
   std::string note;
   if (made_seconds > 0)
@@ -492,7 +494,7 @@ Neighbors search_graph(const State& state, const IndexShape& shape,
   double expected = 0, calibrating_seconds = 0;
   bool holds = true;
   const auto scan = [&] {
-    Neighbors out = search_segments(request, report);
+    ExactNeighbors out = nearest_in_segments(request, report);
     if (report) report->prepare_seconds += made_seconds + calibrating_seconds, report->note = note;
     return out;
   };
@@ -567,12 +569,12 @@ Neighbors search_graph(const State& state, const IndexShape& shape,
       report->short_queries += search.found().ids.row(q)[k - 1] == no_id;
     report->note = note;
   }
-  return rounded(search.found(), shape.metric, queries.rows(), k, request.threads);
+  return search.take_found();
 }
 
-RangeNeighbors range_search_graph(const IndexShape& shape, std::span<const SearchSegment> segments,
-                                  AnyMatrixView queries, double radius,
-                                  const SearchOptions& options, KnnReport* report) {
+RangeLists range_search_graph(const IndexShape& shape, std::span<const SearchSegment> segments,
+                              AnyMatrixView queries, double radius, const SearchOptions& options,
+                              KnnReport* report) {
   if (options.method.ef != 0 || options.method.probes != 0)
     throw InvalidArgument("{} is {}, but a range search of index {} compares all rows",
                           options.method.ef != 0 ? "ef" : "probes",
@@ -580,7 +582,7 @@ RangeNeighbors range_search_graph(const IndexShape& shape, std::span<const Searc
                           shape.description());
   const SearchRequest request(SearchKind::range, segments, queries, usual_k,
                               options.with(shape.metric, RowFilter{}), Reuse::expected);
-  return range_search_segments(request, radius, report);
+  return within_segments(request, radius, report);
 }
 
 RecallCurve tune_graph(const State& state, const IndexShape& shape, std::int64_t k,

@@ -2,7 +2,7 @@
 // the nearest are looked for along its edges, measured by codes, and the best of what is found is
 // measured in float64.
 //
-//   Neighbors near = search_graph(state, shape, segments, queries, k, options, report);
+//   ExactNeighbors near = search_graph(state, shape, segments, queries, k, options, report);
 //
 // The graph is made by the first search that needs it, by Index::optimize() or by Index::save().
 // Rows that are added after that are compared, all of them, beside it, and rows taken out are only
@@ -93,14 +93,14 @@ class GraphOfState {
   std::mutex making_;
 };
 
-// As Index::search() and Index::range_search(), of an index that has a graph. segments: those of
-// the state, in its order; queries after the transforms.
-Neighbors search_graph(const State& state, const IndexShape& shape,
-                       std::span<const SearchSegment> segments, AnyMatrixView queries,
-                       std::int64_t k, const SearchOptions& options, KnnReport* report);
-RangeNeighbors range_search_graph(const IndexShape& shape, std::span<const SearchSegment> segments,
-                                  AnyMatrixView queries, double radius,
-                                  const SearchOptions& options, KnnReport* report);
+// As Index::search() and Index::range_search() before they round, of an index that has a graph.
+// segments: those of the state, in its order; queries after the transforms.
+ExactNeighbors search_graph(const State& state, const IndexShape& shape,
+                            std::span<const SearchSegment> segments, AnyMatrixView queries,
+                            std::int64_t k, const SearchOptions& options, KnnReport* report);
+RangeLists range_search_graph(const IndexShape& shape, std::span<const SearchSegment> segments,
+                              AnyMatrixView queries, double radius, const SearchOptions& options,
+                              KnnReport* report);
 
 // The curve of recall against effort of the graph of a state, which keeps it: by these queries, or
 // with none by rows. Throws InvalidArgument where there are too few rows for a graph.

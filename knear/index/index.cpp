@@ -40,10 +40,14 @@ void detail::check_lists(std::int64_t lists) {
 Index::Impl::Impl(const IndexShape& of, State from) : shape(of), store(of) {
   if (shape.has_graph()) {
     if (!from.graph) from.graph = std::make_shared<detail::GraphOfState>();
-  } else if (!shape.is_probed()) {
+  } else if (!shape.is_probed() && !from.flat_lists) {
     from.flat_lists = std::make_shared<detail::FlatLists>();
   }
   state_ = std::make_shared<const State>(std::move(from));
+}
+
+Index::Impl::Impl(const Impl& older, State from) : Impl(older.shape, std::move(from)) {
+  store.share(older.store);
 }
 
 void Index::Impl::publish(State next, std::span<const Id> added) {
@@ -81,12 +85,34 @@ std::unique_ptr<Index::Impl> Index::Impl::load(const std::string& path, std::str
   return std::make_unique<Impl>(saved.shape, std::move(saved.state));
 }
 
-namespace {
-
-void check_one_a_row(std::span<const Id> ids, AnyMatrixView vectors) {
+void detail::check_one_a_row(std::span<const Id> ids, AnyMatrixView vectors) {
   if (std::ssize(ids) != vectors.rows())
     throw ShapeMismatch("ids are {}, vectors are {} rows", ids.size(), vectors.rows());
 }
+
+void detail::check_own_ids(std::span<const Id> ids) {
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0)
+      throw InvalidArgument("ids must not be negative, but hold {} in place {}", ids[i], i);
+  check_each_once(ids);
+}
+
+void detail::check_bits(const IdFilter& filter, Id next_id) {
+  if (!filter.bits().everything() && filter.bits().rows() > next_id)
+    throw ShapeMismatch("filter is for the ids below {}, but those of the index are below {}",
+                        filter.bits().rows(), next_id);
+}
+
+IdFilter detail::quick_filter(std::int64_t size, Id next_id, const IdFilter& filter) {
+  const std::vector<Id>* const list = filter.list();
+  const bool dense = size == next_id && next_id <= std::int64_t{1} << 31;
+  if (!list || list->empty() || !dense || std::ssize(*list) < size / 1024 ||
+      list->back() >= next_id)
+    return filter;
+  return filter.as_bits(next_id);
+}
+
+namespace {
 
 // Queries as the rows of an index are kept: after its transforms, if it has any. Keeps a reference.
 class Transformed {
@@ -160,21 +186,8 @@ std::vector<SearchSegment> search_segments_of(const State& state, const IdFilter
     for (const Id id : *list)
       if (state.find(id).row < 0)
         throw InvalidArgument("filter holds id {}, which the index does not hold", id);
-  if (!filter.bits().everything() && filter.bits().rows() > state.next_id)
-    throw ShapeMismatch("filter is for the ids below {}, but those of the index are below {}",
-                        filter.bits().rows(), state.next_id);
+  detail::check_bits(filter, state.next_id);
   return segments;
-}
-
-// A list of many ids as bits, where the index holds every id below the next one: then no id has to
-// be looked up, which takes longer than all else.
-IdFilter quick_filter(const State& state, const IdFilter& filter) {
-  const std::vector<Id>* const list = filter.list();
-  const bool dense = state.size == state.next_id && state.next_id <= std::int64_t{1} << 31;
-  if (!list || list->empty() || !dense || std::ssize(*list) < state.size / 1024 ||
-      list->back() >= state.next_id)
-    return filter;
-  return filter.as_bits(state.next_id);
 }
 
 // Whether the bits of a filter are looked up for the rows of the lists that are probed, instead of
@@ -194,12 +207,16 @@ bool looks_up_ids(const State& state, const detail::IndexShape& shape, std::int6
 
 }  // namespace
 
-const Index::Impl& impl_of(const Index& index) {
-  struct Opened : Index {
-    using Index::impl;
-  };
-  return (index.*(&Opened::impl))();
-}
+namespace {
+
+struct Opened : Index {
+  using Index::impl;
+};
+
+}  // namespace
+
+const Index::Impl& impl_of(const Index& index) { return (index.*(&Opened::impl))(); }
+Index::Impl& impl_of(Index& index) { return (index.*(&Opened::impl))(); }
 
 Index::Index(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Index::Index(Index&&) noexcept = default;
@@ -319,40 +336,37 @@ void Index::train(AnyMatrixView vectors, const TrainOptions& options) {
   });
 }
 
+void Index::Impl::append(AnyMatrixView vectors, std::span<const Id> ids,
+                         const ChangeOptions& options, std::int64_t first) {
+  std::lock_guard lock(writer);
+  State next = *state();
+  check_trained(next, "adding vectors");
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (next.find(ids[i]).row >= 0)
+      throw InvalidArgument("ids hold {} in place {}, which the index holds already", ids[i], i);
+  std::vector<Id> added(ids.begin(), ids.end());
+  if (ids.empty() && shape.has_graph()) {
+    added.resize(static_cast<std::size_t>(vectors.rows()));
+    std::iota(added.begin(), added.end(), next.next_id);
+  }
+  store.append(next, vectors, ids, options, first);
+  publish(std::move(next), added);
+}
+
 void Index::add(AnyMatrixView vectors, const ChangeOptions& options) {
   detail::public_call([&] {
     impl_->check_columns("vectors", vectors);
-    if (vectors.rows() == 0) return;
-    std::lock_guard lock(impl_->writer);
-    State next = *impl_->state();
-    impl_->check_trained(next, "adding vectors");
-    std::vector<Id> added;
-    if (impl_->shape.has_graph()) {
-      added.resize(static_cast<std::size_t>(vectors.rows()));
-      std::iota(added.begin(), added.end(), next.next_id);
-    }
-    impl_->store.append(next, vectors, {}, options);
-    impl_->publish(std::move(next), added);
+    if (vectors.rows() > 0) impl_->append(vectors, {}, options);
   });
 }
 
 void Index::add(AnyMatrixView vectors, std::span<const Id> ids, const ChangeOptions& options) {
   detail::public_call([&] {
     impl_->check_columns("vectors", vectors);
-    check_one_a_row(ids, vectors);
+    detail::check_one_a_row(ids, vectors);
     if (vectors.rows() == 0) return;
-    for (std::size_t i = 0; i < ids.size(); ++i)
-      if (ids[i] < 0)
-        throw InvalidArgument("ids must not be negative, but hold {} in place {}", ids[i], i);
-    detail::check_each_once(ids);
-    std::lock_guard lock(impl_->writer);
-    State next = *impl_->state();
-    impl_->check_trained(next, "adding vectors");
-    for (std::size_t i = 0; i < ids.size(); ++i)
-      if (next.find(ids[i]).row >= 0)
-        throw InvalidArgument("ids hold {} in place {}, which the index holds already", ids[i], i);
-    impl_->store.append(next, vectors, ids, options);
-    impl_->publish(std::move(next), ids);
+    detail::check_own_ids(ids);
+    impl_->append(vectors, ids, options);
   });
 }
 
@@ -381,7 +395,7 @@ void Index::remove(std::span<const Id> ids, const ChangeOptions& options) {
 void Index::replace(std::span<const Id> ids, AnyMatrixView vectors, const ChangeOptions& options) {
   detail::public_call([&] {
     impl_->check_columns("vectors", vectors);
-    check_one_a_row(ids, vectors);
+    detail::check_one_a_row(ids, vectors);
     if (ids.empty()) return;
     std::lock_guard lock(impl_->writer);
     State next = *impl_->state();
@@ -651,65 +665,78 @@ AnyMatrix Index::reconstruct(std::span<const Id> ids) const {
   });
 }
 
+ExactNeighbors Index::Impl::nearest(AnyMatrixView queries, std::int64_t k,
+                                    const SearchOptions& options, KnnReport* report) const {
+  detail::check_answer(queries.rows(), k);
+  check_columns("queries", queries);
+  const auto now = state();
+  check_trained(*now, "searching");
+  const IdFilter filter = detail::quick_filter(now->size, now->next_id, options.filter);
+  const bool looked_up = looks_up_ids(*now, shape, queries.rows(), k, filter.bits(), options);
+  const std::vector<SearchSegment> segments = search_segments_of(*now, filter, looked_up);
+  const Transformed transformed(*now, shape.metric, queries, options.threads);
+  const AnyMatrixView inner = transformed.view();
+  const auto search = [&] {
+    if (shape.is_probed())
+      return detail::search_probed(*now, shape, segments, inner, queries, k, options, report);
+    if (now->graph) return detail::search_graph(*now, shape, segments, inner, k, options, report);
+    if (now->flat_lists)
+      if (auto near = now->flat_lists->search(*now, shape, inner, k, options, report))
+        return std::move(*near);
+    const detail::SearchRequest request(detail::SearchKind::nearest, segments, inner, k,
+                                        options.with(shape.metric, RowFilter{}),
+                                        detail::Reuse::expected);
+    return detail::nearest_in_segments(request, report);
+  };
+  ExactNeighbors near = search();
+  if (report) report->rows = now->size, report->version = now->version, report->dim = shape.dim;
+  if (report && looked_up) report->allowed_rows = -1;
+  return near;
+}
+
 Neighbors Index::search(AnyMatrixView queries, std::int64_t k, const SearchOptions& options,
                         KnnReport* report) const {
   return detail::public_call([&] {
-    detail::check_answer(queries.rows(), k);
-    impl_->check_columns("queries", queries);
-    const auto state = impl_->state();
-    impl_->check_trained(*state, "searching");
-    const IdFilter filter = quick_filter(*state, options.filter);
-    const bool looked_up =
-        looks_up_ids(*state, impl_->shape, queries.rows(), k, filter.bits(), options);
-    const std::vector<SearchSegment> segments = search_segments_of(*state, filter, looked_up);
-    const Transformed transformed(*state, metric(), queries, options.threads);
-    const AnyMatrixView inner = transformed.view();
-    const auto search = [&] {
-      if (impl_->shape.is_probed())
-        return detail::search_probed(*state, impl_->shape, segments, inner, queries, k, options,
-                                     report);
-      if (state->graph)
-        return detail::search_graph(*state, impl_->shape, segments, inner, k, options, report);
-      if (state->flat_lists)
-        if (auto near = state->flat_lists->search(*state, impl_->shape, inner, k, options, report))
-          return std::move(*near);
-      const detail::SearchRequest request(detail::SearchKind::nearest, segments, inner, k,
-                                          options.with(metric(), RowFilter{}),
-                                          detail::Reuse::expected);
-      return detail::search_segments(request, report);
-    };
-    Neighbors near = search();
-    if (report) report->rows = state->size, report->version = state->version, report->dim = dim();
-    if (report && looked_up) report->allowed_rows = -1;
-    return near;
+    const ExactNeighbors near = impl_->nearest(queries, k, options, report);
+    return rounded(near, metric(), queries.rows(), options.method.aggregate ? k : near.columns(),
+                   resolve_threads(options.threads));
   });
+}
+
+detail::RangeLists Index::Impl::within(AnyMatrixView queries, double radius,
+                                       const SearchOptions& options, KnnReport* report) const {
+  detail::check_radius(radius);
+  check_columns("queries", queries);
+  const auto now = state();
+  check_trained(*now, "searching");
+  const IdFilter filter = detail::quick_filter(now->size, now->next_id, options.filter);
+  const std::vector<SearchSegment> segments = search_segments_of(*now, filter);
+  const Transformed transformed(*now, shape.metric, queries, options.threads);
+  const AnyMatrixView inner = transformed.view();
+  const auto search = [&] {
+    if (shape.is_probed())
+      return detail::range_search_probed(*now, shape, segments, inner, queries, radius, options,
+                                         report);
+    if (now->graph)
+      return detail::range_search_graph(shape, segments, inner, radius, options, report);
+    const detail::SearchRequest request(detail::SearchKind::range, segments, inner, detail::usual_k,
+                                        options.with(shape.metric, RowFilter{}),
+                                        detail::Reuse::expected);
+    return detail::within_segments(request, radius, report);
+  };
+  detail::RangeLists near = search();
+  if (report) report->rows = now->size, report->version = now->version, report->dim = shape.dim;
+  return near;
 }
 
 RangeNeighbors Index::range_search(AnyMatrixView queries, double radius,
                                    const SearchOptions& options, KnnReport* report) const {
   return detail::public_call([&] {
-    detail::check_radius(radius);
-    impl_->check_columns("queries", queries);
-    const auto state = impl_->state();
-    impl_->check_trained(*state, "searching");
-    const IdFilter filter = quick_filter(*state, options.filter);
-    const std::vector<SearchSegment> segments = search_segments_of(*state, filter);
-    const Transformed transformed(*state, metric(), queries, options.threads);
-    const AnyMatrixView inner = transformed.view();
-    const auto search = [&] {
-      if (impl_->shape.is_probed())
-        return detail::range_search_probed(*state, impl_->shape, segments, inner, queries, radius,
-                                           options, report);
-      if (state->graph)
-        return detail::range_search_graph(impl_->shape, segments, inner, radius, options, report);
-      const detail::SearchRequest request(detail::SearchKind::range, segments, inner,
-                                          detail::usual_k, options.with(metric(), RowFilter{}),
-                                          detail::Reuse::expected);
-      return detail::range_search_segments(request, radius, report);
-    };
-    RangeNeighbors near = search();
-    if (report) report->rows = state->size, report->version = state->version, report->dim = dim();
-    return near;
+    detail::RangeLists near = impl_->within(queries, radius, options, report);
+    const detail::Stopwatch time;
+    RangeNeighbors out = detail::sorted_neighbors(near, metric(), resolve_threads(options.threads));
+    if (report) report->seconds += time.seconds();
+    return out;
   });
 }
 

@@ -730,8 +730,10 @@ void save_index(const State& state, const IndexShape& shape, const std::string& 
   writer.write(path, progress);
 }
 
-SavedIndex load_index(const std::string& path) {
-  const auto archive = io::Archive::open(path);
+SavedIndex load_index(std::shared_ptr<const io::Archive> archive) {
+  if (archive->kind() == kind_of_shards)
+    throw InvalidArgument("{} is a manifest of shards, which ShardedIndex::load() opens",
+                          archive->path());
   Sections in(archive);
   SavedIndex saved = load_parts(in, archive->kind());
   in.check_all_used();

@@ -11,6 +11,7 @@
 #include "knear/index/recall_rule.hpp"
 #include "knear/index/row_coder.hpp"
 #include "knear/index/segment.hpp"
+#include "knear/io/archive.hpp"
 #include "knear/transform/transform.hpp"
 
 namespace knear::detail {
@@ -73,8 +74,15 @@ struct SavedIndex {
   IndexShape shape;
   State state;
 };
-// Maps a file; vectors and codes are not read but checked when they are first used. Throws IoError;
-// CorruptFile, naming the section.
-SavedIndex load_index(const std::string& path);
+// The kind of an archive that is no index but names the files of its shards (index/shards.hpp).
+inline constexpr char kind_of_shards[] = "Shards";
+
+// Vectors and codes in the mapped file are not read but checked when they are first used. Throws
+// CorruptFile, naming the section; InvalidArgument for a manifest of shards.
+SavedIndex load_index(std::shared_ptr<const io::Archive> archive);
+// The same of a file. Throws IoError too.
+inline SavedIndex load_index(const std::string& path) {
+  return load_index(io::Archive::open(path));
+}
 
 }  // namespace knear::detail

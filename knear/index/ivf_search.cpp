@@ -341,10 +341,10 @@ class CodeRecall {
 };
 
 // Without inverted lists.
-Neighbors search_all_codes(const State& state, const IndexShape& shape,
-                           std::span<const SearchSegment> segments, AnyMatrixView queries,
-                           AnyMatrixView vectors, std::int64_t k, const SearchOptions& options,
-                           std::int64_t refine_factor, KnnReport* report) {
+ExactNeighbors search_all_codes(const State& state, const IndexShape& shape,
+                                std::span<const SearchSegment> segments, AnyMatrixView queries,
+                                AnyMatrixView vectors, std::int64_t k, const SearchOptions& options,
+                                std::int64_t refine_factor, KnnReport* report) {
   check_no_probes(options);
   const SearchRequest request = request_of_codes(SearchKind::nearest, state, segments, queries, k,
                                                  options_of_scan(options, shape.metric));
@@ -366,14 +366,14 @@ Neighbors search_all_codes(const State& state, const IndexShape& shape,
     if (recall) recall->note(*report);
     if (options.method.kind == Method::exact) report->note = note_of_exact_codes;
   }
-  return rounded(found, shape.metric, queries.rows(), k, request.threads);
+  return found;
 }
 
 // In inverted lists.
-Neighbors search_codes_by_recall(const State& state, const IndexShape& shape,
-                                 std::span<const SearchSegment> segments, AnyMatrixView vectors,
-                                 const SearchRequest& request, const SearchOptions& options,
-                                 KnnReport* report) {
+ExactNeighbors search_codes_by_recall(const State& state, const IndexShape& shape,
+                                      std::span<const SearchSegment> segments,
+                                      AnyMatrixView vectors, const SearchRequest& request,
+                                      const SearchOptions& options, KnnReport* report) {
   const std::int64_t lists = state.coarse->lists(), queries = request.queries.rows();
   CodeRecall recall(state, shape, segments, vectors, request, options);
   const auto near_of = [&](ListProbing& probing) {
@@ -395,15 +395,15 @@ Neighbors search_codes_by_recall(const State& state, const IndexShape& shape,
     *report = probing->report();
     recall.note(*report);
   }
-  return rounded(probing->found(), shape.metric, queries, request.k_asked, request.threads);
+  return probing->take_found();
 }
 
 }  // namespace
 
-Neighbors search_probed(const State& state, const IndexShape& shape,
-                        std::span<const SearchSegment> segments, AnyMatrixView queries,
-                        AnyMatrixView vectors, std::int64_t k, const SearchOptions& asked,
-                        KnnReport* report) {
+ExactNeighbors search_probed(const State& state, const IndexShape& shape,
+                             std::span<const SearchSegment> segments, AnyMatrixView queries,
+                             AnyMatrixView vectors, std::int64_t k, const SearchOptions& asked,
+                             KnnReport* report) {
   check_scan(asked, shape);
   std::int64_t refine_factor = refine_factor_of(asked, shape);
   const SearchOptions options = all_if_exact(asked, state, shape, SearchKind::nearest);
@@ -438,13 +438,13 @@ Neighbors search_probed(const State& state, const IndexShape& shape,
     if (for_recall) for_recall->note(*report);
     if (shape.codes && options.method.kind == Method::exact) report->note = note_of_exact_codes;
   }
-  return rounded(search.found(), shape.metric, queries.rows(), k, request.threads);
+  return search.take_found();
 }
 
-RangeNeighbors range_search_probed(const State& state, const IndexShape& shape,
-                                   std::span<const SearchSegment> segments, AnyMatrixView queries,
-                                   AnyMatrixView vectors, double radius, const SearchOptions& asked,
-                                   KnnReport* report) {
+RangeLists range_search_probed(const State& state, const IndexShape& shape,
+                               std::span<const SearchSegment> segments, AnyMatrixView queries,
+                               AnyMatrixView vectors, double radius, const SearchOptions& asked,
+                               KnnReport* report) {
   check_scan(asked, shape);
   const std::int64_t refine_factor = refine_factor_of(asked, shape);
   if (asked.method.refine_factor > 0)
@@ -471,14 +471,13 @@ RangeNeighbors range_search_probed(const State& state, const IndexShape& shape,
     throw InvalidArgument("recall is {}, but a range search of codes has none to promise",
                           *options.method.recall);
   // Everything within a radius: a scan of all rows.
-  if (probes == 0) return range_search_segments(request, radius, report);
+  if (probes == 0) return within_segments(request, radius, report);
   const std::unique_ptr<ProbedSearch> search =
       probed_search(state, request, segments, vectors, refine_factor, queries.rows() * probes * 12);
   RangeLists found(static_cast<std::size_t>(queries.rows()));
   search->within(state.coarse ? state.coarse->probe(queries, probes, request.threads).ids.view()
                               : Matrix<Id>(queries.rows(), 1).view(),
                  order_key(shape.metric, radius), found);
-  RangeNeighbors out = sorted_neighbors(found, shape.metric, request.threads);
   if (report) {
     *report = search->report();
     report->k = 0;
@@ -486,10 +485,10 @@ RangeNeighbors range_search_probed(const State& state, const IndexShape& shape,
       report->lists = lists, report->probes = static_cast<double>(probes);
       report->method = "inverted-lists";
     }
-    report->memory_bytes += 64 * out.begin.back();
+    for (const auto& list : found) report->memory_bytes += 64 * std::ssize(list);
     set_recall(*report, !shape.codes && probes == lists, queries.rows());
   }
-  return out;
+  return found;
 }
 
 }  // namespace knear::detail

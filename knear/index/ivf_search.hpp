@@ -9,15 +9,16 @@
 
 namespace knear::detail {
 
-// As Index::search() and Index::range_search(), of an index that has inverted lists or codes.
+// As Index::search() and Index::range_search() before they round, of an index that has inverted
+// lists or codes.
 // segments: those of the state, in its order; queries after the transforms, vectors: before.
-Neighbors search_probed(const State& state, const IndexShape& shape,
-                        std::span<const SearchSegment> segments, AnyMatrixView queries,
-                        AnyMatrixView vectors, std::int64_t k, const SearchOptions& options,
-                        KnnReport* report);
-RangeNeighbors range_search_probed(const State& state, const IndexShape& shape,
-                                   std::span<const SearchSegment> segments, AnyMatrixView queries,
-                                   AnyMatrixView vectors, double radius,
-                                   const SearchOptions& options, KnnReport* report);
+ExactNeighbors search_probed(const State& state, const IndexShape& shape,
+                             std::span<const SearchSegment> segments, AnyMatrixView queries,
+                             AnyMatrixView vectors, std::int64_t k, const SearchOptions& options,
+                             KnnReport* report);
+RangeLists range_search_probed(const State& state, const IndexShape& shape,
+                               std::span<const SearchSegment> segments, AnyMatrixView queries,
+                               AnyMatrixView vectors, double radius, const SearchOptions& options,
+                               KnnReport* report);
 
 }  // namespace knear::detail

@@ -7,6 +7,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "knear/index/index.hpp"
@@ -43,6 +44,8 @@ class ListProbing {
 
   // Of the answer, [queries x request.k].
   const ExactNeighbors& found() const { return found_; }
+  // The same, which is gone then.
+  ExactNeighbors take_found() { return std::move(found_); }
   KnnReport report();
 
  private:

@@ -185,7 +185,7 @@ void SegmentStore::keep(State& next, AnyMatrixView vectors, std::span<const Id> 
       throw InvalidArgument(
           "vectors of type {} hold a value in row {} that the index, of type {} since its first "
           "vectors, cannot hold exactly",
-          name_of(vectors.type()), bad, name_of(*next.type));
+          name_of(vectors.type()), first + bad, name_of(*next.type));
     vectors = converted;
   }
   if (own_ids.empty()) {

@@ -59,6 +59,8 @@ class SegmentStore {
   Segment segment_of_codes(const State& state, MatrixView<std::uint8_t> codes,
                            std::span<const std::uint32_t> list_of, std::span<const Id> ids,
                            AnyMatrixView vectors, const ChangeOptions& options) const;
+  // Goes on in the buffer of another store, which adds nothing from now on.
+  void share(const SegmentStore& other) { tail_ = other.tail_, reserved_ = other.reserved_; }
   // So many rows in all will come.
   void reserve(std::int64_t rows) { reserved_ = std::max(reserved_, rows); }
 

@@ -173,7 +173,7 @@ Archive::Archive(const std::string& path) : path_(path), file_(path) {
   const auto* sums =
       reinterpret_cast<const std::uint64_t*>(begin + header.sections * sizeof(Entry));
   const std::uint64_t sum_count = (directory - header.sections * sizeof(Entry)) / 8;
-  kind_ = text_of(header.kind, sizeof header.kind);
+  kind_ = text_of(header.kind, sizeof header.kind), checksum_ = header.checksum;
   for (std::uint64_t i = 0; i < header.sections; ++i) {
     const auto* entry = reinterpret_cast<const Entry*>(begin + i * sizeof(Entry));
     const std::string_view name = text_of(entry->name, sizeof entry->name);

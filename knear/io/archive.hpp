@@ -72,6 +72,8 @@ class Archive : public std::enable_shared_from_this<Archive> {
   const std::string& path() const { return path_; }
   std::string_view kind() const { return kind_; }
   std::int64_t file_bytes() const { return file_.size(); }
+  // That of the header, which stands for all that is in the file.
+  std::uint64_t checksum() const { return checksum_; }
   const std::vector<Section>& sections() const { return sections_; }
   bool has(std::string_view name) const { return numbers_.contains(name); }
 
@@ -95,6 +97,7 @@ class Archive : public std::enable_shared_from_this<Archive> {
   std::string path_;
   MappedFile file_;
   std::string kind_;
+  std::uint64_t checksum_ = 0;
   std::vector<Section> sections_;
   std::vector<const std::uint64_t*> sums_;  // checksums of the blocks of each section
   std::map<std::string_view, std::size_t> numbers_;

@@ -4,6 +4,14 @@
 
 namespace knear::detail {
 
+ExactNeighbors nearest_in_segments(const SearchRequest& request, KnnReport* report) {
+  return nearest_on(open_device(request.options).get(), request, report);
+}
+
+RangeLists within_segments(const SearchRequest& request, double radius, KnnReport* report) {
+  return within_on(open_device(request.options).get(), request, radius, report);
+}
+
 Neighbors search_segments(const SearchRequest& request, KnnReport* report) {
   return search_on(open_device(request.options).get(), request, report);
 }

@@ -12,6 +12,14 @@
 
 namespace knear::detail {
 
+// The answer of knn() before it is rounded, by the method that was asked for: [queries x the least
+// of k and the rows allowed], of a self-join with the rows themselves. With method.aggregate off
+// the candidates in their places.
+ExactNeighbors nearest_in_segments(const SearchRequest& request, KnnReport* report);
+
+// The answer of range_search() before it is sorted and rounded.
+RangeLists within_segments(const SearchRequest& request, double radius, KnnReport* report);
+
 // As knn(), by the method that was asked for; of a self-join as self_join().
 Neighbors search_segments(const SearchRequest& request, KnnReport* report);
 

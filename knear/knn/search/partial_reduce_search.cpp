@@ -102,7 +102,7 @@ class PartialReduceSearch final : public Search {
     at_.packs_always = true, at_.tile_bytes = 1;  // never those of packed rows that an index keeps
   }
 
-  Neighbors run_reduce(KnnReport* report) {
+  ExactNeighbors run_reduce(KnnReport* report) {
     const Stopwatch time;
     const MethodOptions& method = request_.options.method;
     const std::int64_t queries = request_.queries.rows();
@@ -127,7 +127,7 @@ class PartialReduceSearch final : public Search {
     filled.seconds = time.seconds() - filled.prepare_seconds;
     if (report) *report = std::move(filled);
     if (!method.aggregate) return candidates();
-    return rounded(all, request_.options.metric, queries, request_.k_asked, request_.threads);
+    return all;
   }
 
  protected:
@@ -323,13 +323,12 @@ class PartialReduceSearch final : public Search {
   }
 
   // Those of all bins side by side, each as wide as the widest.
-  Neighbors candidates() const {
-    const std::int64_t width = bins_ * kept_, queries = request_.queries.rows();
-    const Metric metric = request_.options.metric;
-    Neighbors out{Matrix<Id>(queries, width), Matrix<float>(queries, width)};
+  ExactNeighbors candidates() const {
+    const std::int64_t width = bins_ * kept_;
+    ExactNeighbors out(request_.queries.rows(), width);
     each_query([&](std::int64_t q) {
       std::fill_n(out.ids.row(q), width, no_id);
-      std::fill_n(out.distances.row(q), width, no_distance(metric));
+      std::fill_n(out.keys.row(q), width, none.first);
       std::int64_t bin = 0;
       for (const BinCandidates& chunk : candidates_) {
         const Id* ids = chunk.list.ids.row(q);
@@ -337,8 +336,7 @@ class PartialReduceSearch final : public Search {
           if (ids[j] == no_id) continue;
           const std::int64_t place = (bin + j / chunk.kept) * kept_ + j % chunk.kept;
           out.ids.row(q)[place] = ids[j];
-          out.distances.row(q)[place] =
-              static_cast<float>(distance_of_key(metric, chunk.list.keys.row(q)[j]));
+          out.keys.row(q)[place] = chunk.list.keys.row(q)[j];
         }
         bin += chunk.list.columns() / chunk.kept;
       }
@@ -391,7 +389,8 @@ class PartialReduceSearch final : public Search {
 
 }  // namespace
 
-Neighbors partial_reduce_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report) {
+ExactNeighbors partial_reduce_on(DeviceEngine* device, const SearchRequest& request,
+                                 KnnReport* report) {
   // Unless it was asked for, it is used where it is forecast to be faster, and nothing is asked for
   // that only the exact search has.
   if (request.options.method.kind == Method::automatic &&

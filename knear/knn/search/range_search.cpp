@@ -16,18 +16,17 @@ class RangeSearch final : public Search {
   RangeSearch(const SearchRequest& request, DeviceEngine* device, double limit)
       : Search(request, device), limit_(limit) {}
 
-  RangeNeighbors run_range(KnnReport* report) {
+  RangeLists run_range(KnnReport* report) {
     const Stopwatch time;
     const std::int64_t queries = request_.queries.rows();
     RangeLists lists(static_cast<std::size_t>(queries));
     find(lists);
-    RangeNeighbors out = sorted_neighbors(lists, request_.options.metric, request_.threads);
     if (report) {
       *report = report_.report(at_, time.seconds());
       report->k = 0;
-      report->memory_bytes += 64 * out.begin.back();
+      for (const auto& list : lists) report->memory_bytes += 64 * std::ssize(list);
     }
-    return out;
+    return lists;
   }
 
  private:
@@ -109,10 +108,19 @@ RangeNeighbors sorted_neighbors(RangeLists& lists, Metric metric, int threads) {
   return out;
 }
 
-RangeNeighbors range_search_on(DeviceEngine* device, const SearchRequest& request, double radius,
-                               KnnReport* report) {
+RangeLists within_on(DeviceEngine* device, const SearchRequest& request, double radius,
+                     KnnReport* report) {
   const double limit = order_key(request.options.metric, radius);
   return RangeSearch(request, device, limit).run_range(report);
+}
+
+RangeNeighbors range_search_on(DeviceEngine* device, const SearchRequest& request, double radius,
+                               KnnReport* report) {
+  RangeLists lists = within_on(device, request, radius, report);
+  const Stopwatch time;
+  RangeNeighbors out = sorted_neighbors(lists, request.options.metric, request.threads);
+  if (report) report->seconds += time.seconds();
+  return out;
 }
 
 }  // namespace knear::detail

@@ -4,13 +4,11 @@
 
 namespace knear::detail {
 
-Neighbors Search::run(KnnReport* report) {
+ExactNeighbors Search::run(KnnReport* report) {
   ExactNeighbors all;
   run_from(all, report);
-  const bool self = request_.kind == SearchKind::self_join;
-  const std::int64_t k = request_.k_asked - self;
-  if (report) report->k = k;
-  return rounded(all, request_.options.metric, request_.queries.rows(), k, request_.threads, self);
+  if (report) report->k = request_.k_asked - (request_.kind == SearchKind::self_join);
+  return all;
 }
 
 void Search::run_from(ExactNeighbors& all, KnnReport* report) {
@@ -194,7 +192,7 @@ bool Search::optimize() {
   return prefix_.optimize({.passes = std::move(passes), .keep = true});
 }
 
-Neighbors search_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report) {
+ExactNeighbors nearest_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report) {
   const MethodOptions& method = request.options.method;
   if (method.kind == Method::threshold_heap) return threshold_heap_on(device, request, report);
   // An exact answer keeps every promise of recall, and a GPU finds nothing faster than that.
@@ -203,6 +201,15 @@ Neighbors search_on(DeviceEngine* device, const SearchRequest& request, KnnRepor
        request.kind == SearchKind::nearest))
     return partial_reduce_on(device, request, report);
   return Search(request, device).run(report);
+}
+
+Neighbors search_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report) {
+  const ExactNeighbors all = nearest_on(device, request, report);
+  const bool self = request.kind == SearchKind::self_join;
+  const std::int64_t columns =
+      request.options.method.aggregate ? request.k_asked - self : all.columns();
+  return rounded(all, request.options.metric, request.queries.rows(), columns, request.threads,
+                 self);
 }
 
 }  // namespace knear::detail

@@ -15,6 +15,7 @@
 
 #include "knear/core/threads.hpp"
 #include "knear/knn/prefix/prefix_search.hpp"
+#include "knear/scan/methods/range_scan.hpp"
 
 namespace knear::detail {
 
@@ -26,7 +27,8 @@ class Search {
       : request_(request), at_(request, device) {}
   virtual ~Search() = default;
 
-  Neighbors run(KnnReport* report);
+  // The answer before it is rounded: [queries x the least of k and the rows allowed].
+  ExactNeighbors run(KnnReport* report);
   // `all`: the best of rows elsewhere, as many columns as were announced; takes in what is found.
   void run_from(ExactNeighbors& all, KnnReport* report);
   const ReportBuilder& done() const { return report_; }
@@ -70,12 +72,18 @@ class Search {
   PrefixSearch prefix_{at_, report_, passes_};
 };
 
-// As search_segments() and range_search_segments() (knn/segment_search.hpp), with a device, or on
-// the processor alone.
+// As the functions of knn/segment_search.hpp with these names, with a device, or on the processor
+// alone.
+ExactNeighbors nearest_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report);
+RangeLists within_on(DeviceEngine* device, const SearchRequest& request, double radius,
+                     KnnReport* report);
 Neighbors search_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report);
 RangeNeighbors range_search_on(DeviceEngine* device, const SearchRequest& request, double radius,
                                KnnReport* report);
-Neighbors threshold_heap_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report);
-Neighbors partial_reduce_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report);
+// As nearest_on(), by one method.
+ExactNeighbors threshold_heap_on(DeviceEngine* device, const SearchRequest& request,
+                                 KnnReport* report);
+ExactNeighbors partial_reduce_on(DeviceEngine* device, const SearchRequest& request,
+                                 KnnReport* report);
 
 }  // namespace knear::detail

@@ -49,7 +49,7 @@ class ThresholdHeapSearch final : public Search {
     fit_memory();
   }
 
-  Neighbors run_heap(KnnReport* report) {
+  ExactNeighbors run_heap(KnnReport* report) {
     const Stopwatch time;
     find_thresholds();
     const double sampling = time.seconds();
@@ -67,8 +67,7 @@ class ThresholdHeapSearch final : public Search {
           heap_.batches > 0 ? heap_.compress_sum / static_cast<double>(heap_.batches) : 1;
       report->threshold_ratio = ratio(all);
     }
-    return rounded(all, request_.options.metric, request_.queries.rows(), request_.k_asked,
-                   request_.threads);
+    return all;
   }
 
  protected:
@@ -188,7 +187,8 @@ class ThresholdHeapSearch final : public Search {
 
 }  // namespace
 
-Neighbors threshold_heap_on(DeviceEngine* device, const SearchRequest& request, KnnReport* report) {
+ExactNeighbors threshold_heap_on(DeviceEngine* device, const SearchRequest& request,
+                                 KnnReport* report) {
   return ThresholdHeapSearch(request, device).run_heap(report);
 }
 
